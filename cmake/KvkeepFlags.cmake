@@ -1,0 +1,45 @@
+# Compiler settings shared by every target.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+# One setting for libraries and executables, so that they share one precompiled header.
+add_compile_options(-fPIC)
+add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-pie>)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+set(KVKEEP_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, e.g. address,undefined")
+
+add_compile_options(-Wall -Wextra -Werror -Wnon-virtual-dtor -Wno-missing-field-initializers
+                    -fno-omit-frame-pointer)
+# Checks of our own invariants stay on in release (tiers/base/check.h), so NDEBUG changes nothing there.
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  # _FORTIFY_SOURCE is set by some distributions' compilers already: undefine first, or it warns.
+  add_compile_options(-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong)
+  add_link_options(-Wl,-z,relro,-z,now)
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  add_compile_options(-Wthread-safety -Werror=thread-safety)
+endif()
+if(KVKEEP_SANITIZE)
+  add_compile_options(-fsanitize=${KVKEEP_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${KVKEEP_SANITIZE})
+endif()
+
+find_program(KVKEEP_CCACHE ccache)
+if(KVKEEP_CCACHE)
+  # The sloppiness settings are what ccache's manual asks for with precompiled headers.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${KVKEEP_CCACHE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options(-fpch-preprocess)
+  else()
+    add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
+  endif()
+endif()

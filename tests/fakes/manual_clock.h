@@ -1,0 +1,20 @@
+// ManualClock: time that moves only when told to. Not thread-safe.
+#pragma once
+
+#include "tiers/base/clock.h"
+
+namespace kvkeep {
+
+class ManualClock final : public Clock {
+ public:
+  MonotonicTime Now() const override { return now_; }
+  uint64_t UnixMicros() const override {
+    return 1'700'000'000'000'000 + std::chrono::duration_cast<std::chrono::microseconds>(now_).count();
+  }
+  void Advance(MonotonicTime by) { now_ += by; }
+
+ private:
+  MonotonicTime now_{0};
+};
+
+}  // namespace kvkeep

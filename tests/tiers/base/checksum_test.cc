@@ -1,0 +1,37 @@
+#include "tiers/base/checksum.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/fakes/seeded_random.h"
+
+namespace kvkeep {
+
+TEST_CASE("PayloadCopier copies exactly and checksums each piece, however the payload is cut") {
+  SeededRandom random(1);
+  const size_t bytes = GENERATE(1u, 4096u, (1u << 20) - 1, 1u << 20, (3u << 20) + 17);
+  std::vector<std::byte> source(bytes);
+  random.Fill(source);
+  std::vector<uint64_t> expected;
+  for (size_t piece = 0; piece < PieceCount(bytes); ++piece) {
+    expected.push_back(
+        Xxh3({source.data() + piece * kPieceBytes, PieceSize(bytes, piece)}));
+  }
+
+  std::vector<std::byte> destination(bytes);
+  PayloadCopier copier;
+  size_t done = 0;
+  while (done < bytes) {
+    const size_t run = std::min<size_t>(bytes - done, random.Between(1, 2 << 20));
+    copier.Append(destination.data() + done, {source.data() + done, run});
+    done += run;
+  }
+  CHECK(copier.bytes() == bytes);
+  CHECK(copier.Finish() == expected);
+  CHECK(destination == source);
+}
+
+TEST_CASE("checksums are the published XXH3 values, so that other programs can check them") {
+  CHECK(Xxh3({}) == 0x2d06800538d394c2);  // XXH3_64bits of no bytes, seed 0, from the specification
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,41 @@
+#include "tiers/base/executor.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/fakes/manual_executor.h"
+
+namespace kvkeep {
+
+TEST_CASE("one thread runs tasks in the order posted, and all of them before it is joined") {
+  std::vector<int> ran;
+  {
+    ThreadPool pool("test", 1);
+    for (int i = 0; i < 100; ++i) pool.Post([&ran, i] { ran.push_back(i); });
+  }
+  REQUIRE(ran.size() == 100);
+  CHECK(std::is_sorted(ran.begin(), ran.end()));
+}
+
+TEST_CASE("several threads run every task exactly once") {
+  std::atomic<int> ran = 0;
+  {
+    ThreadPool pool("test", 3);
+    for (int i = 0; i < 1000; ++i) pool.Post([&ran] { ++ran; });
+  }
+  CHECK(ran == 1000);
+}
+
+TEST_CASE("ManualExecutor runs nothing by itself and drops what a killed process would lose") {
+  ManualExecutor executor;
+  int ran = 0;
+  executor.Post([&] { executor.Post([&] { ++ran; }); });
+  CHECK(ran == 0);
+  CHECK(executor.RunAll() == 2);
+  CHECK(ran == 1);
+  executor.Post([&] { ++ran; });
+  executor.Drop();
+  CHECK(executor.RunAll() == 0);
+  CHECK(ran == 1);
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,112 @@
+#include "tiers/base/image.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/fakes/seeded_random.h"
+
+namespace kvkeep {
+namespace {
+
+struct ImageFixture {
+  SeededRandom random{7};
+  MacKey mac_key = [this] {
+    MacKey key;
+    random.Fill(key);
+    return key;
+  }();
+
+  ImageHeader Header(uint32_t payload_bytes, uint32_t tail_bytes = 0, size_t extents = 1) {
+    ImageHeader header;
+    header.identity.id = {random.Next<NamespaceDigest>(), random.Next<ChunkKey>(), PartId(3)};
+    header.identity.shape = {payload_bytes, tail_bytes};
+    header.identity.created_unix_us = 1'700'000'000'000'000;
+    header.identity.tail_checksum = random.NextU64();
+    for (size_t i = 0; i < header.identity.shape.pieces(); ++i) {
+      header.identity.piece_checksums.push_back(random.NextU64());
+    }
+    header.placement.tier = Tier::kG3;
+    header.placement.place = random.Next<Uuid>();
+    header.placement.incarnation = Incarnation(random.NextU64());
+    header.placement.generation = Generation(42);
+    uint64_t left = header.identity.shape.blocks().value();
+    for (size_t i = 0; i < extents; ++i) {
+      const uint64_t take = i + 1 == extents ? left : 1;
+      header.placement.extents.push_back({BlockNumber(1000 * i), BlockCount(take)});
+      left -= take;
+    }
+    return header;
+  }
+};
+
+std::array<std::byte, kHeaderBytes> Encode(const ImageHeader& header, const MacKey& key) {
+  std::array<std::byte, kHeaderBytes> page;
+  EncodeHeader(header, key, page);
+  return page;
+}
+
+}  // namespace
+
+TEST_CASE_METHOD(ImageFixture, "a header read back is the header written") {
+  const uint32_t payload = GENERATE(1u, 4096u, 4097u, 1u << 20, (1u << 20) + 1, 256u << 20);
+  const uint32_t tail = GENERATE(0u, 1u, 16384u);
+  const ImageHeader written = Header(payload, tail);
+  const auto page = Encode(written, mac_key);
+  const absl::StatusOr<ImageHeader> read = DecodeHeader(page, mac_key);
+  REQUIRE(read.ok());
+  CHECK(read->identity.id == written.identity.id);
+  CHECK(read->identity.shape == written.identity.shape);
+  CHECK(read->identity.piece_checksums == written.identity.piece_checksums);
+  CHECK(read->identity.tail_checksum == written.identity.tail_checksum);
+  CHECK(read->identity.created_unix_us == written.identity.created_unix_us);
+  CHECK(read->placement == written.placement);
+}
+
+TEST_CASE_METHOD(ImageFixture, "a header holds 32 extents") {
+  const ImageHeader written = Header(1 << 20, 0, kMaxExtents);
+  const auto page = Encode(written, mac_key);
+  const absl::StatusOr<ImageHeader> read = DecodeHeader(page, mac_key);
+  REQUIRE(read.ok());
+  CHECK(read->placement.extents == written.placement.extents);
+}
+
+TEST_CASE_METHOD(ImageFixture, "a flipped bit anywhere in the meaningful header is found") {
+  const auto page = Encode(Header(3 << 20, 100), mac_key);
+  for (size_t byte = 0; byte < 2784; ++byte) {
+    auto damaged = page;
+    damaged[byte] ^= std::byte{1} << static_cast<int>(byte % 8);
+    CAPTURE(byte);
+    REQUIRE_FALSE(DecodeHeader(damaged, mac_key).ok());
+  }
+}
+
+TEST_CASE_METHOD(ImageFixture, "a header made with another secret is refused") {
+  const auto page = Encode(Header(4096), mac_key);
+  MacKey other = mac_key;
+  other[0] ^= std::byte{1};
+  CHECK(DecodeHeader(page, other).status().code() == absl::StatusCode::kDataLoss);
+}
+
+TEST_CASE_METHOD(ImageFixture, "another format version is refused by name, not guessed at") {
+  auto page = Encode(Header(4096), mac_key);
+  page[8] = std::byte{2};
+  CHECK(DecodeHeader(page, mac_key).status().code() == absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_CASE("the tail lies behind the payload, 64-byte aligned, and fills the payload's last block") {
+  CHECK(ImageShape{1, 0}.blocks() == BlockCount(2));
+  CHECK(ImageShape{4096, 0}.blocks() == BlockCount(2));
+  CHECK(ImageShape{4097, 0}.blocks() == BlockCount(3));
+  CHECK(ImageShape{1, 100}.blocks() == BlockCount(2));
+  CHECK(ImageShape{1, 100}.tail_offset() == 4096 + 64);
+  CHECK(ImageShape{4096, 1}.blocks() == BlockCount(3));
+}
+
+TEST_CASE("sizes outside the limits are refused with the limit named") {
+  CHECK(ValidateShape({1, 0}).ok());
+  CHECK(ValidateShape({256u << 20, 16384}).ok());
+  CHECK_THAT(std::string(ValidateShape({0, 0}).message()), Catch::Contains("1 to 268435456"));
+  CHECK_THAT(std::string(ValidateShape({257u << 20, 0}).message()), Catch::Contains("268435456"));
+  CHECK_THAT(std::string(ValidateShape({1, 16385}).message()), Catch::Contains("16384"));
+}
+
+}  // namespace kvkeep

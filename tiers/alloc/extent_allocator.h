@@ -1,0 +1,71 @@
+// ExtentAllocator: hands out runs of 4 KiB blocks of one tier's space (the arena, or one device).
+//
+// Best fit of one run; split into several extents only when no run fits, so that fragmentation never
+// makes a request fail while blocks are free. A run never crosses a barrier (a multiple of
+// `barrier_blocks`: end of an arena segment, end of a data file). Fully merged: two free neighbours
+// on one side of a barrier are one run.
+//
+// Pure state machine: no I/O, no time, no randomness. Not thread-safe: its owner's lock protects it.
+// Freeing what is not allocated is our bug and fails a check, on in release.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "tiers/base/extent.h"
+
+namespace kvkeep {
+
+class ExtentAllocator {
+ public:
+  struct Options {
+    BlockCount capacity;
+    // Runs end at multiples of this. Zero: no barriers.
+    BlockCount barrier_blocks;
+
+    absl::Status Validate() const;
+  };
+  struct Stats {
+    uint64_t allocations = 0;
+    uint64_t extents_allocated = 0;   // extents_allocated / allocations = mean extents per chunk
+    uint64_t split_allocations = 0;   // answered with more than one extent
+    uint64_t failed_allocations = 0;  // not enough free blocks, or more than kMaxExtents needed
+    uint64_t near_hits = 0;           // placed right behind `near`
+  };
+
+  // All blocks free. REQUIRES: options.Validate() is OK.
+  explicit ExtentAllocator(const Options& options);
+  ~ExtentAllocator();
+  ExtentAllocator(ExtentAllocator&&) noexcept;
+  ExtentAllocator& operator=(ExtentAllocator&&) noexcept;
+
+  // `blocks` > 0 blocks in at most kMaxExtents extents, or nothing. `near`: the block one past a
+  // chunk's parent; a free run that starts there and is long enough is taken before the best fit.
+  std::optional<ExtentList> Allocate(BlockCount blocks,
+                                     std::optional<BlockNumber> near = std::nullopt);
+
+  // REQUIRES: every block of `extents` is allocated.
+  void Free(const ExtentList& extents);
+
+  // Recovery: takes exactly these blocks. All or nothing: OutOfRange when beyond capacity or
+  // across a barrier, AlreadyExists when a block is taken (by this very list, too).
+  absl::Status Claim(const ExtentList& extents);
+
+  BlockCount capacity() const;
+  BlockCount free_blocks() const;
+  BlockCount largest_free_run() const;
+  size_t free_runs() const;
+  const Stats& stats() const;
+
+  // Walks all state; for tests and the simulator. Fails a check when an invariant is broken.
+  void CheckInvariants() const;
+
+ private:
+  struct Rep;
+  std::unique_ptr<Rep> rep_;
+};
+
+}  // namespace kvkeep

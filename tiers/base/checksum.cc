@@ -1,0 +1,63 @@
+#include "tiers/base/checksum.h"
+
+#define XXH_STATIC_LINKING_ONLY  // for the size of XXH3_state_t
+#include <xxh_x86dispatch.h>  // the plain build of the library is half as fast
+
+#include <algorithm>
+#include <cstring>
+
+#include "tiers/base/check.h"
+
+namespace kvkeep {
+namespace {
+
+// Small enough that the checksum reads what the copy just left in the cache.
+constexpr size_t kStepBytes = 128 * kKiB;
+
+}  // namespace
+
+struct PayloadCopier::State {
+  XXH3_state_t hash;
+};
+
+uint64_t Xxh3(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+Digest128 Xxh3_128(std::span<const std::byte> bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+  return {.low = hash.low64, .high = hash.high64};
+}
+
+PayloadCopier::PayloadCopier() : state_(std::make_unique<State>()) {
+  XXH3_64bits_reset(&state_->hash);
+}
+PayloadCopier::~PayloadCopier() = default;
+PayloadCopier::PayloadCopier(PayloadCopier&&) noexcept = default;
+PayloadCopier& PayloadCopier::operator=(PayloadCopier&&) noexcept = default;
+
+void PayloadCopier::Append(std::byte* destination, std::span<const std::byte> source) {
+  while (!source.empty()) {
+    const size_t left_in_piece = kPieceBytes - bytes_ % kPieceBytes;
+    const size_t step = std::min({source.size(), left_in_piece, kStepBytes});
+    std::memcpy(destination, source.data(), step);
+    Take({destination, step});
+    destination += step;
+    source = source.subspan(step);
+  }
+}
+
+void PayloadCopier::Take(std::span<const std::byte> copied) {
+  XXH3_64bits_update(&state_->hash, copied.data(), copied.size());
+  bytes_ += copied.size();
+  if (bytes_ % kPieceBytes == 0) {
+    pieces_.push_back(XXH3_64bits_digest(&state_->hash));
+    XXH3_64bits_reset(&state_->hash);
+  }
+}
+
+std::vector<uint64_t> PayloadCopier::Finish() {
+  if (bytes_ % kPieceBytes != 0) pieces_.push_back(XXH3_64bits_digest(&state_->hash));
+  KVKEEP_CHECK(pieces_.size() == PieceCount(bytes_));
+  return std::move(pieces_);
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,59 @@
+// Checksums of payloads, always computed from the destination bytes: never from memory that a
+// client can still write.
+//
+// One XXH3-64 per piece (1 MiB of payload, the last one shorter). They protect against corruption,
+// not against an attacker: keys are the engine's digests, placements carry a keyed MAC (image.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tiers/base/units.h"
+
+namespace kvkeep {
+
+uint64_t Xxh3(std::span<const std::byte> bytes);
+
+struct Digest128 {
+  uint64_t low = 0;
+  uint64_t high = 0;
+  auto operator<=>(const Digest128&) const = default;
+};
+Digest128 Xxh3_128(std::span<const std::byte> bytes);
+
+constexpr size_t PieceCount(uint64_t payload_bytes) {
+  return DivideRoundUp(payload_bytes, kPieceBytes);
+}
+constexpr size_t PieceSize(uint64_t payload_bytes, size_t piece) {
+  const uint64_t begin = piece * kPieceBytes;
+  return payload_bytes - begin < kPieceBytes ? payload_bytes - begin : kPieceBytes;
+}
+
+// Copies a payload to its place and checksums it in the same pass, in cache-sized steps.
+// The payload arrives in order, in runs of any size. Not thread-safe.
+class PayloadCopier {
+ public:
+  PayloadCopier();
+  ~PayloadCopier();
+  PayloadCopier(PayloadCopier&&) noexcept;
+  PayloadCopier& operator=(PayloadCopier&&) noexcept;
+
+  // Copies `source` to `destination` (same size) and takes the copied bytes into the checksums.
+  void Append(std::byte* destination, std::span<const std::byte> source);
+  uint64_t bytes() const { return bytes_; }
+  // Checksum per piece of all that was appended. Call once, at the end.
+  std::vector<uint64_t> Finish();
+
+ private:
+  struct State;
+  void Take(std::span<const std::byte> copied);
+
+  std::unique_ptr<State> state_;  // the running piece
+  std::vector<uint64_t> pieces_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace kvkeep

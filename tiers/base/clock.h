@@ -1,0 +1,24 @@
+// Clock: the seam to time. The store and its policies see time only through it, so that a
+// simulator can run years of it. Thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace kvkeep {
+
+// Monotonic time since some unspecified start; never goes back, not even when the wall clock does.
+using MonotonicTime = std::chrono::nanoseconds;
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual MonotonicTime Now() const = 0;
+  // Microseconds since 1970; only for times shown to people and the image's creation time.
+  virtual uint64_t UnixMicros() const = 0;
+};
+
+// The machine's clocks. Lives for ever.
+Clock* RealClock();
+
+}  // namespace kvkeep

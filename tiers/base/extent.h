@@ -1,0 +1,36 @@
+// Where a chunk lies in a tier: runs of 4 KiB blocks.
+#pragma once
+
+#include <absl/container/inlined_vector.h>
+
+#include <cstdint>
+
+#include "tiers/base/strong_int.h"
+#include "tiers/base/units.h"
+
+namespace kvkeep {
+
+// Index of a block within one tier's space (the arena, or one device), from zero.
+using BlockNumber = StrongInt<struct BlockNumberTag, uint64_t>;
+using BlockCount = StrongInt<struct BlockCountTag, uint64_t>;
+
+struct Extent {
+  BlockNumber first;
+  BlockCount count;
+
+  uint64_t end() const { return first.value() + count.value(); }  // one past the last block
+  uint64_t bytes() const { return count.value() * kBlockBytes; }
+  auto operator<=>(const Extent&) const = default;
+};
+
+// In image order: the first block of the first extent holds the header page.
+// At most kMaxExtents long, nearly always one.
+using ExtentList = absl::InlinedVector<Extent, 1>;
+
+inline BlockCount TotalBlocks(const ExtentList& extents) {
+  uint64_t blocks = 0;
+  for (const Extent& extent : extents) blocks += extent.count.value();
+  return BlockCount(blocks);
+}
+
+}  // namespace kvkeep

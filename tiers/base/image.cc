@@ -1,0 +1,171 @@
+#include "tiers/base/image.h"
+
+#include <absl/strings/str_cat.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <algorithm>
+
+#include "tiers/base/bytes.h"
+#include "tiers/base/check.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr absl::string_view kMagic = "KVKIMAGE";
+constexpr size_t kNamespaceAt = 16;
+constexpr size_t kKeyAt = 32;
+constexpr size_t kPartAt = 64;
+constexpr size_t kPayloadBytesAt = 68;
+constexpr size_t kTailBytesAt = 72;
+constexpr size_t kCreatedAt = 80;
+constexpr size_t kTailChecksumAt = 88;
+constexpr size_t kPiecesAt = 128;
+constexpr size_t kRootAt = kPiecesAt + kMaxPieces * sizeof(uint64_t);
+constexpr size_t kTierAt = kRootAt + 16;
+constexpr size_t kExtentCountAt = kTierAt + 8;
+constexpr size_t kPlaceAt = kExtentCountAt + 8;
+constexpr size_t kIncarnationAt = kPlaceAt + 16;
+constexpr size_t kGenerationAt = kIncarnationAt + 8;
+constexpr size_t kExtentsAt = kGenerationAt + 8;
+constexpr size_t kMacAt = kExtentsAt + kMaxExtents * 16;
+constexpr size_t kMacBytes = 32;
+// The layout documented in the header file; changing it means a new format version.
+static_assert(kRootAt == 2176 && kTierAt == 2192 && kExtentsAt == 2240 && kMacAt == 2752);
+static_assert(kMacAt + kMacBytes <= kHeaderBytes);
+
+using Mac = std::array<std::byte, kMacBytes>;
+
+Mac ComputeMac(ConstHeaderPage page, const MacKey& key) {
+  Mac mac;
+  unsigned int size = 0;
+  const unsigned char* done =
+      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+           reinterpret_cast<const unsigned char*>(page.data() + kRootAt), kMacAt - kRootAt,
+           reinterpret_cast<unsigned char*>(mac.data()), &size);
+  KVKEEP_CHECK(done != nullptr && size == mac.size());
+  return mac;
+}
+
+Digest128 ComputeRoot(ConstHeaderPage page) { return Xxh3_128(page.first(kRootAt)); }
+
+template <typename D>
+D LoadDigest(const std::byte* from) {
+  D digest;
+  std::memcpy(digest.bytes.data(), from, D::kSize);
+  return digest;
+}
+
+absl::StatusOr<ImagePlacement> DecodePlacement(ConstHeaderPage page) {
+  ImagePlacement placement;
+  placement.tier = static_cast<Tier>(LoadAt<uint8_t>(page.data() + kTierAt));
+  placement.place = LoadDigest<Uuid>(page.data() + kPlaceAt);
+  placement.incarnation = Incarnation(LoadAt<uint64_t>(page.data() + kIncarnationAt));
+  placement.generation = Generation(LoadAt<uint64_t>(page.data() + kGenerationAt));
+  const uint64_t extents = LoadAt<uint64_t>(page.data() + kExtentCountAt);
+  if (extents == 0 || extents > kMaxExtents) {
+    return absl::DataLossError(absl::StrCat("image header names ", extents, " extents"));
+  }
+  for (uint64_t i = 0; i < extents; ++i) {
+    const std::byte* at = page.data() + kExtentsAt + i * 16;
+    placement.extents.push_back({.first = BlockNumber(LoadAt<uint64_t>(at)),
+                                 .count = BlockCount(LoadAt<uint64_t>(at + 8))});
+  }
+  return placement;
+}
+
+}  // namespace
+
+absl::Status ValidateShape(const ImageShape& shape) {
+  if (shape.payload_bytes < kMinPayloadBytes || shape.payload_bytes > kMaxPayloadBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("payload_bytes is ", shape.payload_bytes,
+                                                   ", allowed are ", kMinPayloadBytes, " to ",
+                                                   kMaxPayloadBytes));
+  }
+  if (shape.tail_bytes > kMaxTailBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("metadata is ", shape.tail_bytes,
+                                                   " bytes, allowed are at most ", kMaxTailBytes));
+  }
+  return absl::OkStatus();
+}
+
+void EncodeHeader(const ImageHeader& header, const MacKey& mac_key, HeaderPage page) {
+  const ImageIdentity& identity = header.identity;
+  const ImagePlacement& placement = header.placement;
+  KVKEEP_CHECK(ValidateShape(identity.shape).ok());
+  KVKEEP_CHECK(identity.piece_checksums.size() == identity.shape.pieces());
+  KVKEEP_CHECK(!placement.extents.empty() && placement.extents.size() <= kMaxExtents);
+  KVKEEP_CHECK(TotalBlocks(placement.extents) == identity.shape.blocks());
+
+  std::fill(page.begin(), page.end(), std::byte{0});
+  std::byte* const at = page.data();
+  std::memcpy(at, kMagic.data(), kMagic.size());
+  StoreAt<uint32_t>(at + 8, kImageFormatVersion);
+  StoreAt<uint32_t>(at + 12, static_cast<uint32_t>(identity.piece_checksums.size()));
+  std::memcpy(at + kNamespaceAt, identity.id.ns.bytes.data(), NamespaceDigest::kSize);
+  std::memcpy(at + kKeyAt, identity.id.key.bytes.data(), ChunkKey::kSize);
+  StoreAt<uint32_t>(at + kPartAt, identity.id.part.value());
+  StoreAt<uint32_t>(at + kPayloadBytesAt, identity.shape.payload_bytes);
+  StoreAt<uint32_t>(at + kTailBytesAt, identity.shape.tail_bytes);
+  StoreAt<uint64_t>(at + kCreatedAt, identity.created_unix_us);
+  StoreAt<uint64_t>(at + kTailChecksumAt, identity.tail_checksum);
+  std::memcpy(at + kPiecesAt, identity.piece_checksums.data(),
+              identity.piece_checksums.size() * sizeof(uint64_t));
+  StoreAt<Digest128>(at + kRootAt, ComputeRoot(page));
+
+  StoreAt<uint8_t>(at + kTierAt, static_cast<uint8_t>(placement.tier));
+  StoreAt<uint64_t>(at + kExtentCountAt, placement.extents.size());
+  std::memcpy(at + kPlaceAt, placement.place.bytes.data(), Uuid::kSize);
+  StoreAt<uint64_t>(at + kIncarnationAt, placement.incarnation.value());
+  StoreAt<uint64_t>(at + kGenerationAt, placement.generation.value());
+  for (size_t i = 0; i < placement.extents.size(); ++i) {
+    StoreAt<uint64_t>(at + kExtentsAt + i * 16, placement.extents[i].first.value());
+    StoreAt<uint64_t>(at + kExtentsAt + i * 16 + 8, placement.extents[i].count.value());
+  }
+  StoreAt<Mac>(at + kMacAt, ComputeMac(page, mac_key));
+}
+
+absl::StatusOr<ImageHeader> DecodeHeader(ConstHeaderPage page, const MacKey& mac_key) {
+  const std::byte* const at = page.data();
+  if (std::memcmp(at, kMagic.data(), kMagic.size()) != 0) {
+    return absl::DataLossError("no image header here");
+  }
+  if (const uint32_t version = LoadAt<uint32_t>(at + 8); version != kImageFormatVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("image format version ", version, ", this build reads ", kImageFormatVersion));
+  }
+  if (LoadAt<Digest128>(at + kRootAt) != ComputeRoot(page)) {
+    return absl::DataLossError("image header: identity does not match its root checksum");
+  }
+  const Mac mac = ComputeMac(page, mac_key);
+  if (CRYPTO_memcmp(at + kMacAt, mac.data(), mac.size()) != 0) {
+    return absl::DataLossError("image header: placement does not match its MAC");
+  }
+
+  ImageHeader header;
+  ImageIdentity& identity = header.identity;
+  identity.id.ns = LoadDigest<NamespaceDigest>(at + kNamespaceAt);
+  identity.id.key = LoadDigest<ChunkKey>(at + kKeyAt);
+  identity.id.part = PartId(LoadAt<uint32_t>(at + kPartAt));
+  identity.shape.payload_bytes = LoadAt<uint32_t>(at + kPayloadBytesAt);
+  identity.shape.tail_bytes = LoadAt<uint32_t>(at + kTailBytesAt);
+  identity.created_unix_us = LoadAt<uint64_t>(at + kCreatedAt);
+  identity.tail_checksum = LoadAt<uint64_t>(at + kTailChecksumAt);
+  const uint32_t pieces = LoadAt<uint32_t>(at + 12);
+  if (!ValidateShape(identity.shape).ok() || pieces != identity.shape.pieces()) {
+    return absl::DataLossError("image header: impossible sizes");
+  }
+  identity.piece_checksums.resize(pieces);
+  std::memcpy(identity.piece_checksums.data(), at + kPiecesAt, pieces * sizeof(uint64_t));
+
+  absl::StatusOr<ImagePlacement> placement = DecodePlacement(page);
+  if (!placement.ok()) return placement.status();
+  header.placement = *std::move(placement);
+  if (TotalBlocks(header.placement.extents) != identity.shape.blocks()) {
+    return absl::DataLossError("image header: extents do not hold the image");
+  }
+  return header;
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,104 @@
+// The image: the form of a chunk in every tier. Header page + payload + metadata tail.
+//
+//   byte 0      header page, one block of 4096 bytes (layout below, little-endian)
+//   byte 4096   payload
+//   RoundUp(4096 + payload_bytes, 64)  metadata tail, if any; zeros up to the end of the last block
+//
+// Header page, format version 1:
+//      0   8  magic "KVKIMAGE"                 2176  16  root: XXH3-128 of bytes 0..2176
+//      8   4  format version                   2192   1  tier (2, 3, 4)
+//     12   4  number of pieces                 2193   7  zero
+//     16  16  namespace digest                 2200   8  number of extents (1..32)
+//     32  32  key                              2208  16  UUID of the arena or device it lies on
+//     64   4  part                             2224   8  incarnation
+//     68   4  payload bytes                    2232   8  generation
+//     72   4  tail bytes                       2240 512  extents: 32 x {first block, blocks} of 8 bytes
+//     76   4  zero                             2752  32  MAC: HMAC-SHA256 of bytes 2176..2752
+//     80   8  creation time, us since 1970     2784      zeros to 4096
+//     88   8  XXH3-64 of the tail
+//     96  16  encryption key id  (zero: none; reserved)
+//    112  16  encryption nonce   (zero; reserved)
+//    128 2048 XXH3-64 of each piece (at most 256)
+//
+// Identity (up to the root) is made once, at put, and is the same in every tier. Placement is made
+// anew for every place. The MAC key is secret (state file, mode 0600), so a header planted in a
+// payload never verifies. Reading a header of another version is FailedPrecondition: never a guess.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tiers/base/checksum.h"
+#include "tiers/base/extent.h"
+#include "tiers/base/key.h"
+#include "tiers/base/units.h"
+
+namespace kvkeep {
+
+inline constexpr uint32_t kImageFormatVersion = 1;
+inline constexpr size_t kHeaderBytes = kBlockBytes;
+inline constexpr size_t kTailAlignment = 64;
+
+enum class Tier : uint8_t { kNone = 0, kG2 = 2, kG3 = 3, kG4 = 4 };
+
+using MacKey = std::array<std::byte, 32>;
+using HeaderPage = std::span<std::byte, kHeaderBytes>;
+using ConstHeaderPage = std::span<const std::byte, kHeaderBytes>;
+
+// Sizes of a chunk's parts, and where they lie in its image.
+struct ImageShape {
+  uint32_t payload_bytes = 0;
+  uint32_t tail_bytes = 0;
+
+  uint64_t tail_offset() const {
+    return RoundUp(kHeaderBytes + uint64_t{payload_bytes}, kTailAlignment);
+  }
+  // Bytes that mean something; the rest of the last block is zero.
+  uint64_t used_bytes() const {
+    return tail_bytes > 0 ? tail_offset() + tail_bytes : kHeaderBytes + uint64_t{payload_bytes};
+  }
+  BlockCount blocks() const { return BlockCount(DivideRoundUp(used_bytes(), kBlockBytes)); }
+  size_t pieces() const { return PieceCount(payload_bytes); }
+  auto operator<=>(const ImageShape&) const = default;
+};
+
+struct ImageIdentity {
+  ChunkId id;
+  ImageShape shape;
+  uint64_t created_unix_us = 0;
+  uint64_t tail_checksum = 0;            // XXH3-64 of the tail, of zero bytes when there is none
+  std::vector<uint64_t> piece_checksums;  // shape.pieces() of them
+};
+
+struct ImagePlacement {
+  Tier tier = Tier::kNone;
+  Uuid place;  // of the arena or device
+  Incarnation incarnation;
+  Generation generation;
+  ExtentList extents;
+
+  auto operator<=>(const ImagePlacement&) const = default;
+};
+
+struct ImageHeader {
+  ImageIdentity identity;
+  ImagePlacement placement;
+};
+
+// OK when the shape is one that kvkeep stores; InvalidArgument names the field and its limit.
+absl::Status ValidateShape(const ImageShape& shape);
+
+// Writes a whole header page. REQUIRES: a valid shape, its number of checksums, 1..32 extents of
+// shape.blocks() blocks in total.
+void EncodeHeader(const ImageHeader& header, const MacKey& mac_key, HeaderPage page);
+
+// Reads a header page that may hold anything. DataLoss when it is not a header of ours or damaged;
+// FailedPrecondition when it is one of another format version.
+absl::StatusOr<ImageHeader> DecodeHeader(ConstHeaderPage page, const MacKey& mac_key);
+
+}  // namespace kvkeep

@@ -1,0 +1,54 @@
+#include "tiers/base/key.h"
+
+#include <absl/strings/escaping.h>
+#include <absl/strings/str_cat.h>
+#include <xxhash.h>
+
+#include <cstring>
+
+namespace kvkeep {
+
+template <typename Tag, size_t kBytes>
+std::string Digest<Tag, kBytes>::ToHex() const {
+  return absl::BytesToHexString(view());
+}
+
+template <typename Tag, size_t kBytes>
+absl::StatusOr<Digest<Tag, kBytes>> Digest<Tag, kBytes>::FromBytes(absl::string_view raw) {
+  if (raw.empty() || raw.size() > kBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected 1 to ", kBytes, " bytes, got ", raw.size()));
+  }
+  Digest digest;
+  std::memcpy(digest.bytes.data(), raw.data(), raw.size());
+  return digest;
+}
+
+template <typename Tag, size_t kBytes>
+absl::StatusOr<Digest<Tag, kBytes>> Digest<Tag, kBytes>::FromHex(absl::string_view hex) {
+  const bool all_hex = hex.find_first_not_of("0123456789abcdefABCDEF") == absl::string_view::npos;
+  if (hex.empty() || hex.size() % 2 != 0 || hex.size() > 2 * kBytes || !all_hex) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected 2 to ", 2 * kBytes, " hexadecimal digits, got '", hex, "'"));
+  }
+  return FromBytes(absl::HexStringToBytes(hex));
+}
+
+template struct Digest<struct ChunkKeyTag, 32>;
+template struct Digest<struct NamespaceDigestTag, 16>;
+template struct Digest<struct UuidTag, 16>;
+
+std::string ChunkId::ToString() const {
+  return absl::StrCat(ns.ToHex(), "/", key.ToHex(), "/", part.value());
+}
+
+size_t ChunkIdHash::operator()(const ChunkId& id) const {
+  uint8_t flat[NamespaceDigest::kSize + ChunkKey::kSize + sizeof(uint32_t)];
+  std::memcpy(flat, id.ns.bytes.data(), NamespaceDigest::kSize);
+  std::memcpy(flat + NamespaceDigest::kSize, id.key.bytes.data(), ChunkKey::kSize);
+  const uint32_t part = id.part.value();
+  std::memcpy(flat + NamespaceDigest::kSize + ChunkKey::kSize, &part, sizeof(part));
+  return XXH3_64bits_withSeed(flat, sizeof(flat), seed);
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,68 @@
+// The identity of a chunk: namespace, key, part.
+//
+// A key is a digest made by the engine that covers the whole prefix; kvkeep never looks inside. A
+// part says which rank, KV group or pipeline stage of that token chunk the bytes belong to. All
+// types are plain values, comparable, and invalid (all zero) by default.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+
+#include <array>
+#include <compare>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "tiers/base/strong_int.h"
+
+namespace kvkeep {
+
+// A fixed-size byte string with an order and a hexadecimal form.
+template <typename Tag, size_t kBytes>
+struct Digest {
+  static constexpr size_t kSize = kBytes;
+  std::array<uint8_t, kBytes> bytes{};
+
+  auto operator<=>(const Digest&) const = default;
+  bool is_zero() const { return *this == Digest{}; }
+  absl::string_view view() const { return {reinterpret_cast<const char*>(bytes.data()), kBytes}; }
+  std::string ToHex() const;
+  // Shorter input is padded with zero bytes at the end. InvalidArgument when empty or longer than kBytes.
+  static absl::StatusOr<Digest> FromBytes(absl::string_view raw);
+  static absl::StatusOr<Digest> FromHex(absl::string_view hex);
+};
+
+// 32-byte digest of a prefix, made by the engine; shorter ones are zero padded.
+using ChunkKey = Digest<struct ChunkKeyTag, 32>;
+// 128-bit digest of a namespace's declaration.
+using NamespaceDigest = Digest<struct NamespaceDigestTag, 16>;
+// Names a store, a device or an arena for ever.
+using Uuid = Digest<struct UuidTag, 16>;
+
+extern template struct Digest<struct ChunkKeyTag, 32>;
+extern template struct Digest<struct NamespaceDigestTag, 16>;
+extern template struct Digest<struct UuidTag, 16>;
+
+using PartId = StrongInt<struct PartIdTag, uint32_t>;
+
+// Random number of one daemon start / counter within it: together they name one placement for ever.
+using Incarnation = StrongInt<struct IncarnationTag, uint64_t>;
+using Generation = StrongInt<struct GenerationTag, uint64_t>;
+
+struct ChunkId {
+  NamespaceDigest ns;
+  ChunkKey key;
+  PartId part;
+
+  auto operator<=>(const ChunkId&) const = default;
+  std::string ToString() const;  // "ns/key/part", hexadecimal
+};
+
+// XXH3 over the whole identity with a secret seed, so that clients cannot choose colliding keys.
+struct ChunkIdHash {
+  uint64_t seed = 0;
+  size_t operator()(const ChunkId& id) const;
+};
+
+}  // namespace kvkeep

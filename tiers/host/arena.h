@@ -1,0 +1,79 @@
+// Arena: the memory of G2, in segments of up to 1 GiB that local clients can map read-only.
+//
+// Two backings, same interface:
+//   mount  files on a private tmpfs (huge=always) or hugetlbfs that the daemon owns, with a
+//          read-only bind mount of the same directory through which descriptors for clients are
+//          opened. The files outlive the daemon.
+//   memfd  sealed memfds (SHRINK|GROW|FUTURE_WRITE) when there are no such mounts: G2 starts cold.
+//
+// A block of the arena (BlockNumber) is block n % segment_blocks of segment n / segment_blocks. All
+// segments but the last have segment_bytes. Segments are mapped at Create, prefaulted in parallel in
+// the background, out of core dumps and of forked children.
+// Thread-safe after Create; memory contents are the business of whoever owns the extents.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tiers/base/executor.h"
+#include "tiers/base/extent.h"
+#include "tiers/base/key.h"
+
+namespace kvkeep {
+
+enum class ArenaBacking { kAuto, kMount, kMemfd };
+
+struct ArenaOptions {
+  uint64_t capacity_bytes = 0;             // rounded down to blocks; at least 1 MiB
+  uint64_t segment_bytes = 1ull << 30;     // multiple of 2 MiB, at most 1 GiB (one io_uring buffer)
+  ArenaBacking backing = ArenaBacking::kAuto;
+  std::string mount_dir;                   // tmpfs or hugetlbfs, writable; empty: none
+  std::string readonly_dir;                // read-only bind mount of mount_dir
+  bool prefault = true;                    // touch every page in the background
+
+  absl::Status Validate() const;
+};
+
+class Arena {
+ public:
+  struct Stats {
+    uint64_t capacity_bytes = 0;
+    uint64_t segments = 0;
+    uint64_t prefaulted_bytes = 0;
+    uint64_t huge_page_bytes = 0;  // of the arena, as the kernel tells (smaps); 0 when unknown
+    bool survives_restart = false;
+  };
+
+  virtual ~Arena() = default;
+
+  virtual uint64_t capacity_bytes() const = 0;
+  virtual BlockCount capacity_blocks() const = 0;
+  virtual BlockCount segment_blocks() const = 0;  // the barrier of this arena's extents
+  virtual const Uuid& uuid() const = 0;
+
+  // The memory of one extent. REQUIRES: inside the arena and inside one segment.
+  virtual std::span<std::byte> Memory(const Extent& extent) = 0;
+
+  virtual size_t segment_count() const = 0;
+  virtual std::span<std::byte> SegmentMemory(size_t segment) = 0;
+  // A read-only descriptor of the segment for a client; the caller closes it.
+  virtual absl::StatusOr<int> OpenForClient(size_t segment) = 0;
+
+  virtual Stats stats() const = 0;
+  // One line for the log: backing, why not the other one, page kind, whether G2 outlives the daemon.
+  virtual std::string describe() const = 0;
+};
+
+// kAuto: the mounts when both are there and right, else memfd. kMount: an error that says what is
+// missing. `prefault_executor` runs the prefault (may be null: none) and must outlive the arena.
+absl::StatusOr<std::unique_ptr<Arena>> CreateArena(const ArenaOptions& options,
+                                                   Executor* prefault_executor);
+
+}  // namespace kvkeep

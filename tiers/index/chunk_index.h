@@ -1,0 +1,56 @@
+// ChunkIndex: the durable list of the chunks on one device. The seam to RocksDB.
+//
+// Records only, never payload. The table in DRAM answers lookups; the index is read at start and
+// written in batches by one index thread. All calls block: never on a gRPC, ring or store-locked
+// thread. Commit, Sync and Scan may run on different threads at once.
+//
+// What survives: a committed batch survives a dead process; after Sync it survives power loss.
+#pragma once
+
+#include <absl/functional/function_ref.h>
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tiers/index/record.h"
+
+namespace kvkeep {
+
+struct IndexBatch {
+  std::vector<IndexRecord> adds;
+  std::vector<ChunkId> removes;  // adds and removes name different chunks
+  bool empty() const { return adds.empty() && removes.empty(); }
+};
+
+class ChunkIndex {
+ public:
+  virtual ~ChunkIndex() = default;
+
+  // All or nothing. Unavailable when the database would stall; any error leaves the batch unapplied.
+  virtual absl::Status Commit(const IndexBatch& batch) = 0;
+  // Makes committed batches durable (SyncWAL), then records "stable to `mark`" durably.
+  virtual absl::Status Sync(const StableMark& mark) = 0;
+  virtual absl::StatusOr<StableMark> ReadStableMark() = 0;  // zero when never written
+  // Every record, in any order. Undecodable ones are counted, not visited. Stops when `visit` is false.
+  struct ScanResult {
+    uint64_t records = 0;
+    uint64_t undecodable = 0;
+  };
+  virtual absl::StatusOr<ScanResult> Scan(absl::FunctionRef<bool(const IndexRecord&)> visit) = 0;
+
+  // Small named values of the device (namespace declarations, epochs, recency). Part of Commit's
+  // durability. At most 64 MiB each.
+  virtual absl::Status PutMeta(absl::string_view name, absl::string_view value) = 0;
+  virtual absl::StatusOr<std::optional<std::string>> GetMeta(absl::string_view name) = 0;
+  virtual absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ListMeta(
+      absl::string_view prefix) = 0;
+
+  virtual uint64_t disk_bytes() const = 0;  // files of the index now
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,50 @@
+// IndexRecord: what the index keeps of one chunk on a device. Format version 1.
+//
+//   key    namespace digest (16) + key (32) + part (4, big-endian, so that parts of a key are adjacent)
+//   value  version u8 = 1, flags u8 = 0, extent count u16, payload bytes u32, tail bytes u32,
+//          incarnation u64, generation u64, sequence u64, created us u64, root (16),
+//          extents {first u64, blocks u64} x count; little-endian
+//
+// `sequence` counts the adds committed on this device, for ever: records above the stable mark may
+// have lost their data in a power cut and are trusted only once their header has been read.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+
+#include <cstdint>
+#include <string>
+
+#include "tiers/base/checksum.h"
+#include "tiers/base/image.h"
+#include "tiers/base/key.h"
+
+namespace kvkeep {
+
+using CommitSequence = StrongInt<struct CommitSequenceTag, uint64_t>;
+
+struct IndexRecord {
+  ChunkId id;
+  ImageShape shape;
+  Incarnation incarnation;
+  Generation generation;
+  CommitSequence sequence;
+  uint64_t created_unix_us = 0;
+  Digest128 root;
+  ExtentList extents;
+
+  auto operator<=>(const IndexRecord&) const = default;
+};
+
+// Everything up to `sequence` was on stable storage when the machine's boot was `boot_id`.
+struct StableMark {
+  Uuid boot_id;
+  CommitSequence sequence;
+};
+
+std::string EncodeRecordKey(const ChunkId& id);
+std::string EncodeRecordValue(const IndexRecord& record);
+// DataLoss when damaged; FailedPrecondition for another version.
+absl::StatusOr<IndexRecord> DecodeRecord(absl::string_view key, absl::string_view value);
+
+}  // namespace kvkeep

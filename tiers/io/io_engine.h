@@ -1,0 +1,72 @@
+// IoEngine: moves bytes for many devices on one thread. io_uring where the kernel has it, else a
+// thread pool with the same behaviour.
+//
+// Owns one ring and its thread. Each opened device has a depth limit of its own; operations above it
+// wait in order inside the engine, reads ahead of writes, with a share kept for writes so that they
+// never starve. Memory registered with RegisterBuffer is used as fixed buffers (pinned once). Every
+// fall back is counted, and said once in `describe()`.
+//
+// Thread-safe. Devices must be destroyed before their engine; destroying a device waits for its
+// operations in flight.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "tiers/io/device.h"
+
+namespace kvkeep {
+
+enum class IoMode { kAuto, kUring, kThreads };
+
+struct IoEngineOptions {
+  IoMode mode = IoMode::kAuto;
+  uint32_t ring_entries = 256;      // power of two, 8..4096
+  uint32_t fallback_threads = 4;    // 1..64, of the thread-pool engine
+
+  absl::Status Validate() const;
+};
+
+struct DeviceOptions {
+  std::string path;                 // a regular file or a block device, already sized
+  uint32_t depth = 32;              // operations in the kernel at once, 1..1024
+  size_t max_io_bytes = 1 << 20;    // larger operations are cut into this size; multiple of 4 KiB
+  bool read_only = false;
+
+  absl::Status Validate() const;
+};
+
+class IoEngine {
+ public:
+  struct Stats {
+    uint64_t reads = 0, writes = 0;              // operations completed
+    uint64_t read_bytes = 0, write_bytes = 0;
+    uint64_t errors = 0;
+    uint64_t short_resumed = 0;                  // short I/O continued
+    uint64_t fixed_buffer_ios = 0;               // used registered memory
+    uint64_t plain_buffer_ios = 0;               // did not
+    uint64_t buffer_registration_failures = 0;
+    uint64_t buffered_opens = 0;                 // O_DIRECT not to be had
+    uint64_t in_flight = 0, queued = 0;          // now
+  };
+
+  virtual ~IoEngine() = default;
+
+  // Pins `memory` for fixed I/O. At most 1 GiB each, aligned to 4 KiB. On failure (memlock, kernel)
+  // I/O on it still works, unregistered: counted, and the status says why.
+  virtual absl::Status RegisterBuffer(std::span<std::byte> memory) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Device>> Open(const DeviceOptions& options) = 0;
+  virtual Stats stats() const = 0;
+  // One line for the log: which engine, which features, what fell back and why.
+  virtual std::string describe() const = 0;
+};
+
+// kAuto: io_uring when the kernel allows it, else threads. kUring: an error when it does not.
+absl::StatusOr<std::unique_ptr<IoEngine>> CreateIoEngine(const IoEngineOptions& options);
+
+}  // namespace kvkeep

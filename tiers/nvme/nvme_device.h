@@ -1,0 +1,103 @@
+// NvmeDevice: one path of G3: superblock, lock, data files and this device's own chunk index.
+//
+// A directory on XFS or ext4:
+//   superblock        4 KiB: magic, version, device UUID, MAC key check, geometry, checksum
+//   data.000 ...      up to 1 TiB each, preallocated; block 0 of each is a label {device UUID, number}
+//   index/            RocksDB
+// The whole directory never exceeds `capacity_bytes`: part of it is kept back for the index.
+//
+// Open takes an exclusive lock (flock on the superblock and on every data file) for its lifetime: a
+// dead process's I/O in flight still holds it, and extents are not reused before it ends.
+// Block numbers count through the data files; labels are never handed out (ReservedExtents), and
+// runs do not cross files (barrier_blocks).
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tiers/base/extent.h"
+#include "tiers/base/image.h"
+#include "tiers/base/key.h"
+#include "tiers/base/random.h"
+#include "tiers/index/chunk_index.h"
+#include "tiers/io/device.h"
+#include "tiers/io/io_engine.h"
+
+namespace kvkeep {
+
+struct NvmeDeviceOptions {
+  std::string dir;
+  uint64_t capacity_bytes = 0;      // of the directory, index included; at least 64 MiB
+  uint64_t file_bytes = 1ull << 40; // size of one data file; smaller only in tests
+  uint32_t depth = 32;
+  // A known device that cannot be opened stops the start instead of degrading it.
+  bool required = false;
+
+  absl::Status Validate() const;
+};
+
+// Why a device could not be opened, because the daemon's answer differs.
+enum class OpenFailure {
+  kMisconfigured,  // of another store or version, capacity shrunk, not a directory: refuse to start
+  kInUse,          // locked by another daemon: refuse to start
+  kBroken,         // absent, read-only, I/O error, corrupt: start degraded unless required
+};
+
+class NvmeDevice {
+ public:
+  struct OpenError {
+    OpenFailure failure;
+    absl::Status status;  // one line: which path, why, what to do
+  };
+  struct OpenResult;
+
+  virtual ~NvmeDevice() = default;
+
+  virtual const Uuid& uuid() const = 0;
+  virtual const std::string& dir() const = 0;
+  virtual BlockCount capacity_blocks() const = 0;
+  virtual BlockCount barrier_blocks() const = 0;
+  // Blocks that hold labels: claimed by the owner of the allocator before anything else.
+  virtual ExtentList ReservedExtents() const = 0;
+  // Directory bytes: data files and index, now; never above capacity_bytes.
+  virtual uint64_t used_directory_bytes() const = 0;
+  virtual uint64_t capacity_bytes() const = 0;
+  // True when the index has outgrown what is kept back for it: no more adds until it shrinks.
+  virtual bool index_over_budget() const = 0;
+
+  // Block-addressed: operation.offset is in the device's own space (block number * kBlockBytes)
+  // and must lie inside one extent, hence inside one file.
+  virtual Device& io() = 0;
+  virtual ChunkIndex& index() = 0;
+};
+
+// Opens the device, or formats an empty directory (created when its parent exists).
+// `store_uuid`: devices of one store carry the same one; another is kMisconfigured.
+// `mac_key`: its fingerprint is in the superblock; another is kMisconfigured.
+struct NvmeDevice::OpenResult {
+  std::unique_ptr<NvmeDevice> device;  // null on error
+  OpenError error;
+  bool formatted = false;
+};
+NvmeDevice::OpenResult OpenNvmeDevice(const NvmeDeviceOptions& options, const Uuid& store_uuid,
+                                      const MacKey& mac_key, IoEngine* engine,
+                                      RandomSource* random);
+
+// The store's own small state outside any device: UUID and MAC key, made at the first start.
+struct StoreIdentity {
+  Uuid store_uuid;
+  MacKey mac_key;
+};
+// File `path`, mode 0600, written with fsync and rename. FailedPrecondition when its mode or owner
+// lets others read it; DataLoss when damaged.
+absl::StatusOr<StoreIdentity> LoadOrCreateStoreIdentity(const std::string& path,
+                                                        RandomSource* random);
+
+// This boot of the machine (/proc/sys/kernel/random/boot_id).
+absl::StatusOr<Uuid> ReadBootId();
+
+}  // namespace kvkeep

@@ -1,0 +1,90 @@
+// EvictionPolicy: which chunk of a tier goes next. A pure state machine over ids.
+//
+// It knows nothing of bytes' places, leases, I/O or locks: the owner (the store, for each tier; the
+// `simulate` verb) tells it what happens and asks for victims. Not thread-safe; no call blocks or
+// takes time that grows with the number of chunks.
+//
+// A ChunkSlot is a small dense number, unique among the chunks that exist at one moment and reused
+// after OnErase. A fingerprint is a 64-bit hash of the chunk's identity that outlives eviction (for
+// ghosts); two chunks may share one, so it may mislead a heuristic but never an invariant.
+//
+// Order within a request: an engine that loses the head of a prefix loses all of it, so a request's
+// chunks are touched tail first: the head ends as the youngest.
+#pragma once
+
+#include <absl/strings/string_view.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tiers/base/clock.h"
+#include "tiers/base/strong_int.h"
+
+namespace kvkeep {
+
+using ChunkSlot = StrongInt<struct ChunkSlotTag, uint32_t>;
+inline constexpr ChunkSlot kNoSlot{UINT32_MAX};
+using Fingerprint = StrongInt<struct FingerprintTag, uint64_t>;
+
+class EvictionPolicy {
+ public:
+  // One link of a request's chain. `slot` is kNoSlot when the chunk is not in this tier.
+  struct ChainLink {
+    ChunkSlot slot = kNoSlot;
+    Fingerprint fingerprint;
+  };
+  struct NewChunk {
+    ChunkSlot slot = kNoSlot;
+    Fingerprint fingerprint;
+    ChunkSlot parent = kNoSlot;  // the chunk before it in its chain, when that is in this tier
+    uint32_t blocks = 0;         // size in the tier, 4 KiB each
+    uint32_t parts = 1;          // parts that the namespace keeps per key
+    bool transient = false;      // read once: the first to go
+  };
+  enum class EraseReason {
+    kEvicted,  // made room: may become a ghost
+    kRemoved,  // deleted, cleared, corrupt, lost: forget it
+  };
+
+  virtual ~EvictionPolicy() = default;
+  virtual absl::string_view name() const = 0;
+
+  // A request arrived that wants `chain`, head first, some links present and some not. Present links
+  // count as hit and touched. A chain is told once per request, before the inserts it causes.
+  virtual void OnRequest(std::span<const ChainLink> chain, MonotonicTime now) = 0;
+  // `chunk.slot` entered the tier. A chunk whose parent was touched lately is placed just behind it
+  // (older), else it is the youngest: new data is never the first to go, unless transient.
+  // REQUIRES: the slot is not in the policy.
+  virtual void OnInsert(const NewChunk& chunk, MonotonicTime now) = 0;
+  // REQUIRES: the slot is in the policy (parked or not).
+  virtual void OnErase(ChunkSlot slot, EraseReason reason) = 0;
+
+  // The chunk to give up next, still in the policy until OnErase. None: nothing unparked is left.
+  virtual std::optional<ChunkSlot> Victim() = 0;
+  // The victim cannot go now (leased, in flight, dirty): leaves the victim order, keeps its history.
+  // REQUIRES: in the policy, not parked.
+  virtual void Park(ChunkSlot slot) = 0;
+  // It can go again. A parked chunk was next in line, so it is again, unless touched meanwhile.
+  // No-op when not parked.
+  virtual void Unpark(ChunkSlot slot) = 0;
+
+  virtual size_t size() const = 0;  // chunks in the policy, parked ones included
+  // Slots from the first to go to the last, parked ones first. For saving recency and for tests.
+  virtual std::vector<ChunkSlot> EvictionOrder() const = 0;
+};
+
+struct PolicyOptions {
+  uint32_t max_chunks = 0;  // slots are below this
+};
+
+// Known names: "lru". Null for another name.
+std::unique_ptr<EvictionPolicy> MakeEvictionPolicy(absl::string_view name,
+                                                   const PolicyOptions& options);
+// For messages: every name that MakeEvictionPolicy knows.
+std::vector<std::string> EvictionPolicyNames();
+
+}  // namespace kvkeep
