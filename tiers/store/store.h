@@ -1,0 +1,188 @@
+// Store: the chunk table, leases, in-flight operations and movement between G2 and G3.
+//
+// A deterministic core behind one mutex. No call blocks on I/O: the store hands out work to devices,
+// index and executors, and is told the outcome by callbacks. Nothing is read, copied, hashed or
+// committed under the lock, and no callback of a caller runs under it. Time, randomness, devices,
+// index and threads come in through StoreDeps, so a simulator can run it from one seed.
+//
+// What it guarantees: a read returns the whole bytes of one put under that namespace, key and part,
+// or a miss; capacity of both tiers is a hard limit; what a lookup leased stays where it is until the
+// lease ends; all that a session holds is given back when it is closed; every callback runs once.
+//
+//   put     Reserve -> Reservation::Append ... -> Seal (visible) -> write-back follows by itself
+//   read    Lookup with a lease -> Read (pins) -> ChunkReader::WhenReady -> bytes in place
+//
+// Thread-safe. ChunkReaders and Reservations must be gone before the store is destroyed.
+#pragma once
+
+#include <absl/functional/any_invocable.h>
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tiers/base/clock.h"
+#include "tiers/base/executor.h"
+#include "tiers/base/random.h"
+#include "tiers/host/arena.h"
+#include "tiers/nvme/nvme_device.h"
+#include "tiers/store/types.h"
+
+namespace kvkeep {
+
+// All borrowed; must outlive the store. Executors must be idle or dropped before it is destroyed.
+struct StoreDeps {
+  struct DeviceDeps {
+    NvmeDevice* device = nullptr;
+    Executor* index_executor = nullptr;  // one thread: batches commit in order
+    Executor* sync_executor = nullptr;   // may block for a second
+  };
+  Clock* clock = nullptr;
+  RandomSource* random = nullptr;
+  Arena* arena = nullptr;
+  std::vector<DeviceDeps> devices;     // none: G2 only
+  Executor* copy_executor = nullptr;   // verifies pieces
+  MacKey mac_key{};
+  Uuid boot_id;
+};
+
+namespace store_internal {
+class Core;
+}
+
+// A pinned chunk: its place does not move and its bytes do not change while this lives. Move-only;
+// unpins when destroyed. One thread at a time.
+class ChunkReader {
+ public:
+  ChunkReader() = default;  // holds nothing
+  ChunkReader(ChunkReader&& other) noexcept;
+  ChunkReader& operator=(ChunkReader&& other) noexcept;
+  ~ChunkReader();
+
+  explicit operator bool() const { return core_ != nullptr; }
+  const ImageShape& shape() const { return shape_; }
+  // Calls `ready` once the pieces [first, first + count) are in place and verified, perhaps at once on
+  // this thread. DataLoss: the chunk was damaged (it is dropped); Unavailable: its device failed.
+  void WhenReady(size_t first, size_t count, absl::AnyInvocable<void(absl::Status) &&> ready);
+  // The payload from `offset` as far as it lies in one run of memory, at most `bytes`.
+  // REQUIRES: WhenReady said OK for the pieces touched.
+  std::span<const std::byte> Payload(uint64_t offset, uint64_t bytes) const;
+  // REQUIRES: WhenReady said OK for any piece.
+  std::vector<uint64_t> PieceChecksums() const;
+  // REQUIRES: WhenReady said OK for the last piece.
+  std::string Metadata() const;
+
+ private:
+  friend class store_internal::Core;
+  friend class Store;
+  store_internal::Core* core_ = nullptr;
+  uint32_t slot_ = 0;
+  ImageShape shape_;
+  ExtentList extents_;
+};
+
+enum class SealOutcome : uint8_t { kStored, kPresent };
+
+// Space for one chunk in G2, invisible, private to its session. Move-only; aborts when destroyed
+// unsealed. One thread at a time.
+class Reservation {
+ public:
+  Reservation() = default;
+  Reservation(Reservation&& other) noexcept;
+  Reservation& operator=(Reservation&& other) noexcept;
+  ~Reservation();
+
+  explicit operator bool() const { return core_ != nullptr; }
+  const ImageShape& shape() const { return request_.shape; }
+  uint64_t appended_bytes() const { return copier_.bytes(); }
+  // Copies the next payload bytes into place, checksummed from the copy.
+  // REQUIRES: not more than shape().payload_bytes in all.
+  void Append(std::span<const std::byte> bytes);
+  // Publishes the chunk. `metadata` has shape().tail_bytes. FailedPrecondition when the session was
+  // closed meanwhile (the space is given back). REQUIRES: the whole payload was appended.
+  absl::StatusOr<SealOutcome> Seal(std::span<const std::byte> metadata);
+  void Abort();
+
+ private:
+  friend class store_internal::Core;
+  friend class Store;
+  std::span<std::byte> ImageAt(uint64_t offset, uint64_t bytes) const;
+  store_internal::Core* core_ = nullptr;
+  uint64_t id_ = 0;
+  PutRequest request_;
+  Generation generation_;
+  ExtentList extents_;
+  PayloadCopier copier_;
+};
+
+struct ReserveResult {
+  enum class Outcome : uint8_t { kReserved, kPresent, kRejected } outcome = Outcome::kRejected;
+  RejectReason reason = RejectReason::kNone;
+  std::string message;  // names the limit and its value
+  Reservation reservation;
+};
+
+struct ReadResult {
+  ReadOutcome outcome = ReadOutcome::kMiss;
+  bool from_g3 = false;  // a promotion was needed, or is under way
+  ChunkReader reader;
+};
+
+class Store {
+ public:
+  // Recovers what the devices hold; takes O(records). Blocks: the daemon is not serving yet.
+  static absl::StatusOr<std::unique_ptr<Store>> Create(const StoreOptions& options,
+                                                       const StoreDeps& deps);
+  // Waits for nothing: stop devices and executors first (see StoreDeps).
+  ~Store();
+
+  Incarnation incarnation() const;
+  const StoreOptions& options() const;  // zeros replaced by what they mean
+
+  // Sessions. ResourceExhausted over max_sessions. Every call below that names a session answers
+  // FailedPrecondition when it is not open.
+  absl::StatusOr<SessionToken> OpenSession(const SessionInfo& info);
+  void CloseSession(const SessionToken& session);  // no-op when unknown
+  absl::StatusOr<NamespaceDigest> OpenNamespace(const SessionToken& session,
+                                                const NamespaceSpec& spec);
+  // The declaration of a namespace that this session opened.
+  absl::StatusOr<NamespaceSpec> FindNamespace(const SessionToken& session,
+                                              const NamespaceDigest& ns) const;
+
+  absl::StatusOr<LookupResult> Lookup(const SessionToken& session, const LookupRequest& request);
+  absl::Status Release(const SessionToken& session, LeaseId lease, uint32_t keep_keys);
+  absl::StatusOr<uint64_t> Touch(const SessionToken& session, const ChunkSet& chunks);
+  absl::StatusOr<PrefetchResult> Prefetch(const SessionToken& session, const ChunkSet& chunks);
+  absl::StatusOr<uint64_t> Delete(const SessionToken& session, const ChunkSet& chunks);
+
+  // Pins one chunk for reading. With a lease (not 0) the chunk must be held by it, and is found even
+  // when deleted since; FailedPrecondition when the lease is unknown or does not hold it.
+  absl::StatusOr<ReadResult> Read(const SessionToken& session, const ChunkId& id, LeaseId lease,
+                                  bool transient);
+
+  absl::StatusOr<ReserveResult> Reserve(const SessionToken& session, const PutRequest& request);
+  // Calls `done` once the chunk is on stable storage; NotFound or Unavailable when it will not be.
+  void WhenDurable(const ChunkId& id, absl::AnyInvocable<void(absl::Status) &&> done);
+
+  // Admin. Clear without a namespace forgets everything; returns how many chunks.
+  uint64_t Clear(const std::optional<NamespaceDigest>& ns);
+  // From now on puts and new sessions are refused and dirty chunks are written back without regard to
+  // budgets. snapshot().dirty_chunks tells how far it is.
+  void BeginDrain();
+  // A final sync of every device; `done` with the first error. After BeginDrain.
+  void SyncAll(absl::AnyInvocable<void(absl::Status) &&> done);
+  // Periodic work (sync interval, retries). The owner calls it about ten times a second.
+  void Tick();
+
+  StoreSnapshot snapshot() const;
+  // Walks all state; for tests and the simulator. Fails a check when an invariant is broken.
+  void CheckInvariants() const;
+
+ private:
+  explicit Store(std::unique_ptr<store_internal::Core> core);
+  std::unique_ptr<store_internal::Core> core_;
+};
+
+}  // namespace kvkeep

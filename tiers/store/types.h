@@ -1,0 +1,162 @@
+// Values that cross the store's interface: requests, answers, limits.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tiers/base/image.h"
+#include "tiers/base/key.h"
+
+namespace kvkeep {
+
+using SessionToken = Digest<struct SessionTokenTag, 16>;  // unguessable
+using LeaseId = StrongInt<struct LeaseIdTag, uint64_t>;   // 0: none
+
+// Parts that one call may ask for; a row of the presence bitmap fits one word.
+inline constexpr size_t kMaxPartsPerCall = 64;
+
+struct StoreOptions {
+  std::string g2_policy = "lru";
+  std::string g3_policy = "lru";
+  uint64_t dirty_budget_bytes = 0;          // 0: a quarter of the arena
+  uint64_t max_chunks = 4 << 20;            // entries of the chunk table, 1 to 2^32 - 2
+  uint32_t max_keys_per_call = 65536;       // keys x parts of one call
+  uint32_t max_sessions = 1024;
+  uint32_t max_leases_per_session = 4096;
+  uint64_t max_leased_bytes = 0;            // all sessions; 0: half of the arena
+  uint64_t max_reserved_bytes = 0;          // puts in progress, all sessions; 0: a quarter of the arena
+  uint64_t max_device_reads_in_flight_bytes = 64 * kMiB;   // each device
+  uint64_t max_device_writes_in_flight_bytes = 32 * kMiB;  // each device
+  std::chrono::nanoseconds sync_interval = std::chrono::seconds(1);
+
+  absl::Status Validate() const;
+};
+
+// What the bytes under a key mean. The digest covers every field.
+struct NamespaceSpec {
+  std::string model;
+  std::string dtype;
+  std::string layout;
+  uint32_t tokens_per_chunk = 0;
+  uint64_t bytes_per_part = 0;  // 0: sizes vary
+  uint32_t parts = 1;
+  std::string hash_algorithm;
+  std::string hash_seed;
+
+  absl::Status Validate() const;  // names the field and its limit
+  NamespaceDigest Digest() const;  // first 16 bytes of SHA-256 over all fields, length-prefixed
+};
+
+struct SessionInfo {
+  std::string client_name;
+  std::string peer;
+};
+
+enum class LeaseMode : uint8_t { kNone, kLeadingRun, kAllPresent };
+
+// Keys x parts, key-major: what most calls are about. Views: the caller keeps the memory.
+struct ChunkSet {
+  NamespaceDigest ns;
+  std::span<const ChunkKey> keys;   // prefix order, head first
+  std::span<const PartId> parts;    // at most kMaxPartsPerCall, each below the namespace's, none twice
+};
+
+struct LookupRequest {
+  ChunkSet chunks;
+  LeaseMode lease_mode = LeaseMode::kNone;
+  uint64_t client_request_id = 0;   // not 0: a repeat gets the same lease
+  bool transient = false;
+};
+
+struct LookupResult {
+  // One word per key; bit p: parts[p] of that key is there.
+  std::vector<uint64_t> g2_parts;
+  std::vector<uint64_t> g3_parts;
+  uint32_t leading_keys = 0;
+  LeaseId lease;
+  uint32_t leased_keys = 0;
+  uint64_t leased_bytes = 0;
+};
+
+struct PrefetchResult {
+  uint64_t started_chunks = 0;
+  uint64_t ready_chunks = 0;
+};
+
+enum class RejectReason : uint8_t {
+  kNone,
+  kNoSpace,        // all of G2 is leased, in flight or reserved
+  kLimit,
+  kWrongSize,
+  kWrongChecksum,
+  kDraining,
+  kNotDurable,
+};
+
+struct PutRequest {
+  NamespaceDigest ns;
+  ChunkKey key;
+  PartId part;
+  ImageShape shape;
+  std::optional<ChunkKey> parent;
+  bool transient = false;
+  bool no_g3 = false;
+  bool durable = false;
+};
+
+enum class ReadOutcome : uint8_t { kHit, kMiss, kBusy };
+
+enum class DeviceState : uint8_t { kOk, kDegraded, kReadOnly, kOffline };
+
+// Counts since the start. Every one exists at zero from the start; each becomes a metric.
+struct StoreCounters {
+  uint64_t lookups = 0, lookup_keys = 0, lookup_leading_keys = 0;
+  uint64_t read_g2_hits = 0, read_g3_hits = 0, read_misses = 0, read_busy = 0;
+  uint64_t puts_stored = 0, puts_present = 0, puts_rejected = 0, puts_aborted = 0;
+  uint64_t put_bytes = 0, promoted_bytes = 0, written_back_bytes = 0;
+  uint64_t g2_evictions = 0, g3_evictions = 0, unbacked_evictions = 0;
+  uint64_t promotions = 0, promotions_failed = 0, promotions_shared = 0;
+  uint64_t write_backs = 0, write_backs_failed = 0, write_backs_cancelled = 0;
+  uint64_t corrupt_chunks = 0, stale_records = 0, deleted_chunks = 0;
+  uint64_t index_commits = 0, index_commit_failures = 0, syncs = 0, sync_failures = 0;
+  uint64_t leases_granted = 0, leases_shortened = 0, sessions_opened = 0, sessions_closed = 0;
+  uint64_t recovered_chunks = 0, recovery_dropped_chunks = 0;
+  uint64_t lock_acquisitions = 0, lock_held_ns = 0, lock_held_ns_max = 0;
+};
+
+struct TierSnapshot {
+  uint64_t capacity_bytes = 0, used_bytes = 0, chunks = 0;
+  uint64_t leased_bytes = 0, reserved_bytes = 0, dirty_bytes = 0;
+  uint64_t allocations = 0, extents_allocated = 0;
+};
+
+struct DeviceSnapshot {
+  std::string path;
+  DeviceState state = DeviceState::kOk;
+  std::string message;
+  uint64_t capacity_bytes = 0, used_bytes = 0, directory_bytes = 0, chunks = 0;
+};
+
+struct SessionSnapshot {
+  SessionInfo info;
+  uint64_t leases = 0, leased_bytes = 0, reserved_bytes = 0;
+  std::chrono::nanoseconds age{0};
+};
+
+struct StoreSnapshot {
+  StoreCounters counters;
+  TierSnapshot g2, g3;
+  std::vector<DeviceSnapshot> devices;
+  std::vector<SessionSnapshot> sessions;
+  uint64_t dirty_chunks = 0;
+  bool draining = false;
+};
+
+}  // namespace kvkeep
