@@ -3,8 +3,10 @@
 
 #include <absl/container/inlined_vector.h>
 
+#include <algorithm>
 #include <cstdint>
 
+#include "tiers/base/check.h"
 #include "tiers/base/strong_int.h"
 #include "tiers/base/units.h"
 
@@ -31,6 +33,25 @@ inline BlockCount TotalBlocks(const ExtentList& extents) {
   uint64_t blocks = 0;
   for (const Extent& extent : extents) blocks += extent.count.value();
   return BlockCount(blocks);
+}
+
+// A run of bytes of an image that is contiguous in its tier.
+struct ByteRun {
+  uint64_t tier_offset = 0;  // bytes from the start of the tier's space
+  uint64_t bytes = 0;
+};
+
+// Where the image's bytes from `image_offset` lie, as far as they are contiguous, at most `max_bytes`.
+// REQUIRES: image_offset is inside the image.
+inline ByteRun LocateInImage(const ExtentList& extents, uint64_t image_offset, uint64_t max_bytes) {
+  for (const Extent& extent : extents) {
+    if (image_offset < extent.bytes()) {
+      return {.tier_offset = extent.first.value() * kBlockBytes + image_offset,
+              .bytes = std::min(extent.bytes() - image_offset, max_bytes)};
+    }
+    image_offset -= extent.bytes();
+  }
+  KVKEEP_CHECK(false);
 }
 
 }  // namespace kvkeep

@@ -126,6 +126,8 @@ void EncodeHeader(const ImageHeader& header, const MacKey& mac_key, HeaderPage p
   StoreAt<Mac>(at + kMacAt, ComputeMac(page, mac_key));
 }
 
+Digest128 HeaderRoot(ConstHeaderPage page) { return LoadAt<Digest128>(page.data() + kRootAt); }
+
 absl::StatusOr<ImageHeader> DecodeHeader(ConstHeaderPage page, const MacKey& mac_key) {
   const std::byte* const at = page.data();
   if (std::memcmp(at, kMagic.data(), kMagic.size()) != 0) {

@@ -97,6 +97,9 @@ absl::Status ValidateShape(const ImageShape& shape);
 // shape.blocks() blocks in total.
 void EncodeHeader(const ImageHeader& header, const MacKey& mac_key, HeaderPage page);
 
+// The root checksum of an encoded page: names the identity in 16 bytes.
+Digest128 HeaderRoot(ConstHeaderPage page);
+
 // Reads a header page that may hold anything. DataLoss when it is not a header of ours or damaged;
 // FailedPrecondition when it is one of another format version.
 absl::StatusOr<ImageHeader> DecodeHeader(ConstHeaderPage page, const MacKey& mac_key);

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "tiers/base/strong_int.h"
 
@@ -25,6 +26,10 @@ struct Digest {
   std::array<uint8_t, kBytes> bytes{};
 
   auto operator<=>(const Digest&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const Digest& digest) {
+    return H::combine(std::move(h), digest.bytes);
+  }
   bool is_zero() const { return *this == Digest{}; }
   absl::string_view view() const { return {reinterpret_cast<const char*>(bytes.data()), kBytes}; }
   std::string ToHex() const;

@@ -1,0 +1,273 @@
+// The index's batches, the periodic sync, durable puts and the state of devices.
+#include <absl/container/flat_hash_set.h>
+#include <absl/strings/str_cat.h>
+
+#include "tiers/base/check.h"
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+namespace {
+
+constexpr size_t kMaxBatchRecords = 4096;
+constexpr auto kCommitRetry = std::chrono::seconds(1);
+constexpr auto kDeviceRetry = std::chrono::seconds(30);
+constexpr uint32_t kErrorsInARow = 3;  // then the device is left alone for a while
+
+}  // namespace
+
+struct Core::Batch {
+  std::vector<DeviceTier::PendingAdd> adds;
+  std::vector<DeviceTier::PendingRemove> removes;
+  CommitSequence last;
+  IndexBatch records;
+};
+
+void Core::PumpIndex(uint16_t device) {
+  DeviceTier& tier = *devices_[device];
+  if (tier.committing || (tier.adds.empty() && tier.removes.empty())) return;
+  if (deps_.clock->Now() < tier.commit_retry_at) return;  // Tick comes back to it
+  tier.committing = true;
+  auto batch = std::make_shared<Batch>();
+  // Removals first, and all of them before any add: an add that came later under the same identity
+  // must not be undone by an old removal.
+  const size_t removes = std::min(tier.removes.size(), kMaxBatchRecords);
+  const auto removes_end = tier.removes.begin() + static_cast<ptrdiff_t>(removes);
+  batch->removes.assign(std::make_move_iterator(tier.removes.begin()),
+                        std::make_move_iterator(removes_end));
+  tier.removes.erase(tier.removes.begin(), removes_end);
+  if (tier.removes.empty()) batch->adds.swap(tier.adds);
+
+  absl::flat_hash_set<ChunkId, ChunkIdHash> added;
+  for (DeviceTier::PendingAdd& add : batch->adds) {
+    add.record.sequence = ++tier.assigned;
+    batch->records.adds.push_back(add.record);
+    added.insert(add.record.id);
+  }
+  for (const DeviceTier::PendingRemove& remove : batch->removes) {
+    // An add of the same identity overwrites the record that was to go.
+    if (!added.contains(remove.id)) batch->records.removes.push_back(remove.id);
+  }
+  batch->last = tier.assigned;
+  ChunkIndex* index = &deps_.devices[device].device->index();
+  Later([this, device, index, batch] {
+    deps_.devices[device].index_executor->Post(
+        [this, device, index, batch] { OnCommitted(device, batch, index->Commit(batch->records)); });
+  });
+}
+
+void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status) {
+  Section section(this);
+  DeviceTier& tier = *devices_[device];
+  tier.committing = false;
+  NoteIo(tier, true, status);
+  if (status.ok()) {
+    ++counters_.index_commits;
+    tier.committed = batch->last;
+    tier.dirty_index = true;
+    for (const DeviceTier::PendingRemove& remove : batch->removes) {
+      tier.freeing_blocks -= TotalBlocks(remove.extents).value();
+      tier.allocator->Free(remove.extents);
+    }
+    for (const DeviceTier::PendingAdd& add : batch->adds) OnAddCommitted(tier, add);
+  } else {
+    ++counters_.index_commit_failures;
+    tier.commit_retry_at = deps_.clock->Now() + kCommitRetry;
+    // Their extents stay taken until the index has forgotten them.
+    tier.removes.insert(tier.removes.begin(), std::make_move_iterator(batch->removes.begin()),
+                        std::make_move_iterator(batch->removes.end()));
+    for (const DeviceTier::PendingAdd& add : batch->adds) {
+      ++counters_.write_backs_failed;
+      GiveUpWriteBack(add.slot, status);
+    }
+  }
+  PumpIndex(device);
+  PumpWrites(device);
+  if (!tier.sync_waiters.empty()) StartSync(device);
+}
+
+void Core::OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add) {
+  ++counters_.write_backs;
+  counters_.written_back_bytes += add.record.shape.payload_bytes;
+  ++tier.chunks;
+  if (const auto waiters = durable_waiters_.find(add.slot); waiters != durable_waiters_.end()) {
+    for (StatusCallback& done : waiters->second) {
+      tier.sync_waiters.push_back({add.record.sequence, std::move(done)});
+    }
+    durable_waiters_.erase(waiters);
+  }
+  Change chunk(this, add.slot);
+  SetG3State(*chunk, G3State::kStored);
+  chunk->g3_sequence = add.record.sequence;
+  if (chunk->detached) return;  // deleted meanwhile: removed again when this change settles
+  const ChunkSlot parent = FindParent(*chunk, add.parent);
+  const bool parent_here = parent != kNoSlot && table_.at(parent).in_g3_policy &&
+                           table_.at(parent).device == chunk->device;
+  tier.policy->OnInsert({.slot = add.slot,
+                         .fingerprint = table_.fingerprint(chunk->id),
+                         .parent = parent_here ? parent : kNoSlot,
+                         .blocks = static_cast<uint32_t>(chunk->blocks()),
+                         .transient = chunk->transient},
+                        deps_.clock->Now());
+  chunk->in_g3_policy = true;
+}
+
+void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
+  Section section(this);
+  const ChunkSlot slot = table_.Find(id);
+  if (slot == kNoSlot) {
+    CallLater(std::move(done), absl::NotFoundError("no such chunk"));
+    return;
+  }
+  Chunk& chunk = table_.at(slot);
+  if (chunk.g3_state == G3State::kStored) {
+    DeviceTier& tier = *devices_[chunk.device];
+    if (chunk.g3_sequence <= tier.stable) {
+      CallLater(std::move(done), absl::OkStatus());
+      return;
+    }
+    tier.sync_waiters.push_back({chunk.g3_sequence, std::move(done)});
+    StartSync(chunk.device);
+    return;
+  }
+  durable_waiters_[slot].push_back(std::move(done));
+  if (chunk.g3_state == G3State::kAbsent && chunk.g2_state == G2State::kResident) {
+    QueueWriteBack(slot, std::nullopt, true);
+  }
+  // Either it is on its way now, or no device would take it.
+  if (!table_.at(slot).dirty()) {
+    FailDurableWaiters(slot, absl::UnavailableError("no device takes writes now"));
+  }
+}
+
+void Core::FailDurableWaiters(ChunkSlot slot, const absl::Status& why) {
+  const auto waiters = durable_waiters_.find(slot);
+  if (waiters == durable_waiters_.end()) return;
+  for (StatusCallback& done : waiters->second) CallLater(std::move(done), why);
+  durable_waiters_.erase(waiters);
+}
+
+void Core::StartSync(uint16_t device) {
+  DeviceTier& tier = *devices_[device];
+  if (tier.syncing) return;
+  tier.last_sync = deps_.clock->Now();
+  if (tier.failed_sync) {
+    for (DeviceTier::SyncWaiter& waiter : tier.sync_waiters) {
+      CallLater(std::move(waiter.done), absl::UnavailableError(tier.message));
+    }
+    tier.sync_waiters.clear();
+    return;
+  }
+  tier.syncing = true;
+  tier.dirty_index = false;
+  // What is committed now had its data written before: the data goes to stable storage first.
+  const StableMark mark{.boot_id = deps_.boot_id, .sequence = tier.committed};
+  Later([this, device, mark] {
+    deps_.devices[device].sync_executor->Post([this, device, mark] {
+      NvmeDevice& nvme = *deps_.devices[device].device;
+      absl::Status status = nvme.io().Sync();
+      if (status.ok()) status = nvme.index().Sync(mark);
+      OnSynced(device, mark.sequence, std::move(status));
+    });
+  });
+}
+
+void Core::OnSynced(uint16_t device, CommitSequence sequence, absl::Status status) {
+  Section section(this);
+  DeviceTier& tier = *devices_[device];
+  tier.syncing = false;
+  if (status.ok()) {
+    ++counters_.syncs;
+    tier.stable = sequence;
+  } else {
+    // A failed sync is never retried as if it had worked: the kernel may have dropped the pages.
+    ++counters_.sync_failures;
+    tier.failed_sync = true;
+    tier.state = DeviceState::kReadOnly;
+    tier.message = absl::StrCat("sync failed, restart to trust it again: ", status.ToString());
+  }
+  auto& waiters = tier.sync_waiters;
+  for (size_t i = 0; i < waiters.size();) {
+    if (status.ok() && waiters[i].sequence > tier.stable) {
+      ++i;
+      continue;
+    }
+    CallLater(std::move(waiters[i].done),
+              status.ok() ? absl::OkStatus() : absl::UnavailableError(tier.message));
+    waiters[i] = std::move(waiters.back());
+    waiters.pop_back();
+  }
+  if (!waiters.empty() && tier.committed > tier.stable) StartSync(device);
+  PumpWrites(device);  // gives queued writes up when the device is read-only now
+}
+
+// The circuit breaker: some errors in a row and the device is left alone for a while.
+void Core::NoteIo(DeviceTier& tier, bool write, const absl::Status& status) {
+  uint32_t& errors = write ? tier.write_errors : tier.read_errors;
+  if (status.ok()) {
+    errors = 0;
+    if (tier.state == DeviceState::kDegraded) {
+      tier.state = DeviceState::kOk;
+      tier.message.clear();
+    }
+    return;
+  }
+  if (tier.state == DeviceState::kOffline || tier.failed_sync) return;
+  tier.message = status.ToString();
+  if (++errors < kErrorsInARow) {
+    if (tier.state == DeviceState::kOk) tier.state = DeviceState::kDegraded;
+    return;
+  }
+  tier.state = write ? DeviceState::kReadOnly : DeviceState::kOffline;
+  tier.retry_at = deps_.clock->Now() + kDeviceRetry;
+}
+
+void Core::Tick() {
+  Section section(this);
+  const MonotonicTime now = deps_.clock->Now();
+  for (uint16_t device = 0; device < devices_.size(); ++device) {
+    DeviceTier& tier = *devices_[device];
+    const bool resting =
+        tier.state == DeviceState::kReadOnly || tier.state == DeviceState::kOffline;
+    if (resting && !tier.failed_sync && now >= tier.retry_at) {
+      tier.state = DeviceState::kDegraded;  // one more try
+      tier.read_errors = tier.write_errors = 0;
+    }
+    PumpIndex(device);
+    PumpWrites(device);
+    PumpConfirms(device);
+    const bool due = now - tier.last_sync >= options_.sync_interval;
+    if (!tier.sync_waiters.empty() || (tier.dirty_index && due)) StartSync(device);
+  }
+}
+
+void Core::SyncAll(StatusCallback done) {
+  struct All {
+    StatusCallback done;
+    absl::Status first;
+    size_t left = 0;
+  };
+  auto all = std::make_shared<All>();
+  auto mu = std::make_shared<Mutex>();
+  all->done = std::move(done);
+  Section section(this);
+  all->left = devices_.size();
+  if (all->left == 0) {
+    CallLater(std::move(all->done), absl::OkStatus());
+    return;
+  }
+  for (uint16_t device = 0; device < devices_.size(); ++device) {
+    DeviceTier& tier = *devices_[device];
+    tier.sync_waiters.push_back({tier.committed, [all, mu](absl::Status status) {
+                                   bool last = false;
+                                   {
+                                     MutexLock lock(mu.get());
+                                     all->first.Update(status);
+                                     last = --all->left == 0;
+                                   }
+                                   if (last) std::move(all->done)(all->first);
+                                 }});
+    StartSync(device);
+  }
+}
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,208 @@
+// The lock, the life of a chunk, and space in G2.
+#include "tiers/store/core.h"
+
+#include "tiers/base/check.h"
+
+namespace kvkeep::store_internal {
+namespace {
+
+StoreOptions Resolve(StoreOptions options, const Arena& arena) {
+  const uint64_t capacity = arena.capacity_bytes();
+  if (options.dirty_budget_bytes == 0) options.dirty_budget_bytes = capacity / 4;
+  if (options.max_leased_bytes == 0) options.max_leased_bytes = capacity / 2;
+  if (options.max_reserved_bytes == 0) options.max_reserved_bytes = capacity / 4;
+  return options;
+}
+
+}  // namespace
+
+Core::Core(const StoreOptions& options, const StoreDeps& deps)
+    : options_(Resolve(options, *deps.arena)),
+      deps_(deps),
+      incarnation_(deps.random->NextU64()),
+      table_(options.max_chunks, deps.random->NextU64()),
+      g2_allocator_({.capacity = deps.arena->capacity_blocks(),
+                     .barrier_blocks = deps.arena->segment_blocks()}),
+      g2_policy_(MakeEvictionPolicy(
+          options.g2_policy, {.max_chunks = static_cast<uint32_t>(options.max_chunks)})) {}
+
+Core::~Core() {
+  MutexLock lock(&mu_);
+  KVKEEP_CHECK(outbox_.empty());
+}
+
+Core::Section::Section(Core* core) : core_(core) {
+  core->mu_.Lock();
+  locked_at_ = core->deps_.clock->Now();
+}
+
+Core::Section::~Section() {
+  const uint64_t held = static_cast<uint64_t>((core_->deps_.clock->Now() - locked_at_).count());
+  StoreCounters& counters = core_->counters_;
+  ++counters.lock_acquisitions;
+  counters.lock_held_ns += held;
+  counters.lock_held_ns_max = std::max(counters.lock_held_ns_max, held);
+  std::vector<absl::AnyInvocable<void() &&>> work = std::move(core_->outbox_);
+  core_->outbox_.clear();
+  core_->mu_.Unlock();
+  for (auto& item : work) std::move(item)();
+}
+
+Core::Change::Change(Core* core, ChunkSlot slot)
+    : core_(core),
+      slot_(slot),
+      chunk_(core->table_.at(slot)),
+      was_evictable_(core->EvictableFromG2(chunk_)) {
+  KVKEEP_CHECK(chunk_.live);
+}
+
+Core::Change::~Change() {
+  core_->mu_.AssertHeld();
+  core_->Settle(slot_, was_evictable_);
+}
+
+void Core::Later(absl::AnyInvocable<void() &&> work) { outbox_.push_back(std::move(work)); }
+
+void Core::CallLater(StatusCallback callback, absl::Status status) {
+  Later([callback = std::move(callback), status = std::move(status)]() mutable {
+    std::move(callback)(std::move(status));
+  });
+}
+
+std::span<std::byte> Core::ImageMemory(const ExtentList& extents, uint64_t offset,
+                                       uint64_t bytes) const {
+  const ByteRun run = LocateInImage(extents, offset, bytes);
+  const Extent block{BlockNumber(run.tier_offset / kBlockBytes), BlockCount(1)};
+  return {deps_.arena->Memory(block).data() + run.tier_offset % kBlockBytes, run.bytes};
+}
+
+HeaderPage Core::HeaderInArena(const ExtentList& extents) const {
+  return HeaderPage(ImageMemory(extents, 0, kHeaderBytes).data(), kHeaderBytes);
+}
+
+ImagePlacement Core::G2Placement(Generation generation, const ExtentList& extents) const {
+  return {.tier = Tier::kG2,
+          .place = deps_.arena->uuid(),
+          .incarnation = incarnation_,
+          .generation = generation,
+          .extents = extents};
+}
+
+bool Core::EvictableFromG2(const Chunk& chunk) {
+  return chunk.in_g2_policy && chunk.g2_state == G2State::kResident && chunk.pins == 0 &&
+         !chunk.dirty();
+}
+
+void Core::Settle(ChunkSlot slot, bool was_evictable) {
+  Chunk& chunk = table_.at(slot);
+  if (chunk.detached) {
+    // A write-back still reads the G2 bytes, a promotion still writes them.
+    const bool in_use = chunk.pins > 0 || chunk.dirty() || chunk.g2_state == G2State::kReading;
+    if (chunk.has_g2_space() && !in_use) {
+      FreeG2Copy(chunk, slot, EvictionPolicy::EraseReason::kRemoved);
+    }
+    if (chunk.g3_state == G3State::kStored && !chunk.g3_reading) {
+      RemoveFromG3(chunk, slot, EvictionPolicy::EraseReason::kRemoved);
+    }
+  }
+  const bool evictable = EvictableFromG2(chunk);
+  if (evictable && !was_evictable) {
+    evictable_blocks_ += chunk.blocks();
+    g2_policy_->Unpark(slot);
+  } else if (!evictable && was_evictable) {
+    evictable_blocks_ -= chunk.blocks();
+  }
+  if (!chunk.has_g2_space() && chunk.g3_state == G3State::kAbsent) {
+    KVKEEP_CHECK(chunk.pins == 0 && !chunk.in_g2_policy && !chunk.in_g3_policy);
+    FailDurableWaiters(slot, absl::NotFoundError("the chunk was evicted or deleted"));
+    table_.Destroy(slot);
+  }
+}
+
+void Core::Pin(ChunkSlot slot) {
+  Change chunk(this, slot);
+  KVKEEP_CHECK(chunk->has_g2_space());
+  if (chunk->pins++ == 0) pinned_blocks_ += chunk->blocks();
+}
+
+void Core::UnpinLocked(ChunkSlot slot) {
+  Change chunk(this, slot);
+  KVKEEP_CHECK(chunk->pins > 0);
+  if (--chunk->pins == 0) pinned_blocks_ -= chunk->blocks();
+}
+
+void Core::Unpin(ChunkSlot slot) {
+  Section section(this);
+  UnpinLocked(slot);
+}
+
+void Core::InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) {
+  Chunk& chunk = table_.at(slot);
+  KVKEEP_CHECK(!chunk.in_g2_policy);
+  const bool parent_here = parent != kNoSlot && table_.at(parent).in_g2_policy;
+  g2_policy_->OnInsert({.slot = slot,
+                        .fingerprint = table_.fingerprint(chunk.id),
+                        .parent = parent_here ? parent : kNoSlot,
+                        .blocks = static_cast<uint32_t>(chunk.blocks()),
+                        .transient = chunk.transient},
+                       deps_.clock->Now());
+  chunk.in_g2_policy = true;
+}
+
+void Core::FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) {
+  KVKEEP_CHECK(chunk.has_g2_space() && chunk.pins == 0);
+  if (chunk.in_g2_policy) g2_policy_->OnErase(slot, reason);
+  chunk.in_g2_policy = false;
+  if (chunk.g2_state == G2State::kResident) --g2_chunks_;
+  g2_allocator_.Free(chunk.g2);
+  chunk.g2.clear();
+  chunk.g2_state = G2State::kAbsent;
+}
+
+bool Core::EvictOneFromG2() {
+  while (const std::optional<ChunkSlot> victim = g2_policy_->Victim()) {
+    if (!EvictableFromG2(table_.at(*victim))) {
+      g2_policy_->Park(*victim);
+      continue;
+    }
+    Change chunk(this, *victim);
+    ++counters_.g2_evictions;
+    if (chunk->g3_state == G3State::kAbsent) ++counters_.unbacked_evictions;
+    FreeG2Copy(*chunk, *victim, EvictionPolicy::EraseReason::kEvicted);
+    return true;
+  }
+  return false;
+}
+
+std::optional<ExtentList> Core::AllocateG2(uint64_t blocks, ChunkSlot parent) {
+  // Evict nothing for a request that cannot be met.
+  if (g2_allocator_.free_blocks().value() + evictable_blocks_ < blocks) return std::nullopt;
+  while (true) {
+    // Looked up each time: the parent may be among those evicted.
+    std::optional<BlockNumber> near;
+    if (parent != kNoSlot && table_.at(parent).has_g2_space()) {
+      near = BlockNumber(table_.at(parent).g2.back().end());
+    }
+    if (g2_allocator_.free_blocks().value() >= blocks) {
+      std::optional<ExtentList> extents = g2_allocator_.Allocate(BlockCount(blocks), near);
+      if (extents.has_value()) return extents;
+    }
+    if (!EvictOneFromG2()) return std::nullopt;
+  }
+}
+
+void Core::DetachChunk(ChunkSlot slot) {
+  Change chunk(this, slot);
+  table_.Detach(slot);
+  if (chunk->in_g2_policy) g2_policy_->OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
+  chunk->in_g2_policy = false;
+  if (chunk->in_g3_policy) {
+    devices_[chunk->device]->policy->OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
+  }
+  chunk->in_g3_policy = false;
+  // Its queue entry is void from now on; what is being written already ends by itself.
+  if (chunk->g3_state == G3State::kQueued) SetG3State(*chunk, G3State::kAbsent);
+  FailDurableWaiters(slot, absl::NotFoundError("the chunk was deleted"));
+}
+
+}  // namespace kvkeep::store_internal

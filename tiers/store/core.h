@@ -1,0 +1,221 @@
+// Core: the one state machine behind the store's mutex. Internal; the interface is store.h.
+//
+// Its methods are spread over files by flow: core.cc (lock, chunk lifetime, G2 space), sessions.cc,
+// lookup.cc, put.cc, promote.cc, write_back.cc, commit.cc (index and sync), recover.cc, admin.cc.
+//
+// How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
+// tasks, callers' callbacks) goes into the outbox with Later() and runs on the same thread right
+// after the Section has unlocked. Any change to a chunk that may alter what can be evicted, or end
+// its life, is wrapped in a Change, which settles the accounts when it ends: after that the chunk may
+// be gone.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tiers/base/mutex.h"
+#include "tiers/store/state.h"
+
+namespace kvkeep::store_internal {
+
+class Core {
+ public:
+  Core(const StoreOptions& options, const StoreDeps& deps);
+  ~Core();
+
+  // Holds the lock while it lives; runs the outbox after unlocking.
+  class ABSL_SCOPED_LOCKABLE Section {
+   public:
+    explicit Section(Core* core) ABSL_EXCLUSIVE_LOCK_FUNCTION(core->mu_);
+    ~Section() ABSL_UNLOCK_FUNCTION();
+
+   private:
+    Core* const core_;
+    MonotonicTime locked_at_;
+  };
+
+  // ---- store.h, same contracts (recover.cc, sessions.cc, lookup.cc, put.cc, promote.cc, admin.cc)
+  absl::Status Recover();
+  absl::StatusOr<SessionToken> OpenSession(const SessionInfo& info);
+  void CloseSession(const SessionToken& token);
+  absl::StatusOr<NamespaceDigest> OpenNamespace(const SessionToken& token, const NamespaceSpec& spec);
+  absl::StatusOr<NamespaceSpec> FindNamespace(const SessionToken& token, const NamespaceDigest& ns);
+  absl::StatusOr<LookupResult> Lookup(const SessionToken& token, const LookupRequest& request);
+  absl::Status Release(const SessionToken& token, LeaseId lease, uint32_t keep_keys);
+  absl::StatusOr<uint64_t> Touch(const SessionToken& token, const ChunkSet& chunks);
+  absl::StatusOr<PrefetchResult> Prefetch(const SessionToken& token, const ChunkSet& chunks);
+  absl::StatusOr<uint64_t> Delete(const SessionToken& token, const ChunkSet& chunks);
+  absl::StatusOr<ReadResult> Read(const SessionToken& token, const ChunkId& id, LeaseId lease,
+                                  bool transient);
+  absl::StatusOr<ReserveResult> Reserve(const SessionToken& token, const PutRequest& request);
+  absl::StatusOr<SealOutcome> Seal(uint64_t reservation, const PutRequest& request);
+  void AbortPut(uint64_t reservation);
+  void WhenDurable(const ChunkId& id, StatusCallback done);
+  void WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallback ready);
+  std::vector<uint64_t> PieceChecksums(ChunkSlot slot, const ExtentList& extents);
+  void Unpin(ChunkSlot slot);
+  uint64_t Clear(const std::optional<NamespaceDigest>& ns);
+  void BeginDrain();
+  void SyncAll(StatusCallback done);
+  void Tick();
+  StoreSnapshot Snapshot();
+  void CheckInvariants();
+
+  const StoreOptions& options() const { return options_; }
+  Incarnation incarnation() const { return incarnation_; }
+  // Contiguous memory of an image in G2, from `offset`, at most `bytes`.
+  std::span<std::byte> ImageMemory(const ExtentList& extents, uint64_t offset, uint64_t bytes) const;
+  HeaderPage HeaderInArena(const ExtentList& extents) const;
+  ImagePlacement G2Placement(Generation generation, const ExtentList& extents) const;
+  const StoreDeps& deps() const { return deps_; }
+
+ private:
+  friend class Section;
+
+  // Scope around changes to one chunk; see the head of this file.
+  class Change {
+   public:
+    Change(Core* core, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(core->mu_);
+    ~Change();
+    Chunk& operator*() const { return chunk_; }
+    Chunk* operator->() const { return &chunk_; }
+
+   private:
+    Core* const core_;
+    const ChunkSlot slot_;
+    Chunk& chunk_;
+    const bool was_evictable_;
+  };
+
+  // ---- core.cc
+  void Later(absl::AnyInvocable<void() &&> work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CallLater(StatusCallback callback, absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static bool EvictableFromG2(const Chunk& chunk);
+  void Settle(ChunkSlot slot, bool was_evictable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Pin(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void UnpinLocked(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::optional<ExtentList> AllocateG2(uint64_t blocks, ChunkSlot parent)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool EvictOneFromG2() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DetachChunk(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- sessions.cc
+  absl::StatusOr<Session*> FindSession(const SessionToken& token) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckChunkSet(const Session& session, const ChunkSet& chunks) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ReleaseInSlices(std::vector<ChunkSlot> slots);
+
+  // ---- lookup.cc
+  bool ReadableNow(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool InG3(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FindAll(const ChunkSet& chunks, LookupResult& result, std::vector<ChunkSlot>& slots)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TellPolicies(const ChunkSet& chunks, const std::vector<ChunkSlot>& slots)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GrantLease(Session& session, const LookupRequest& request,
+                  const std::vector<ChunkSlot>& slots, LookupResult& result)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Brings the chunk's bytes into G2, or on the way there. False when there is no space.
+  bool EnsureInG2(ChunkSlot slot, ChunkSlot parent, bool transient)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- put.cc
+  bool MakeRoomInTable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Available(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  PendingPut EndPut(uint64_t reservation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- promote.cc
+  void StartPromotion(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PumpReads(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void IssueReads(ChunkSlot slot, Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnHeaderRead(ChunkSlot slot, AlignedPage* page, absl::Status status);
+  void OnPieceRead(ChunkSlot slot, size_t piece, absl::Status status);
+  void VerifyIfRead(ChunkSlot slot, Promotion& promotion, size_t piece)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  uint64_t ChecksumOfImage(const ExtentList& extents, uint64_t offset, uint64_t bytes) const;
+  absl::Status VerifyPiece(const ImageIdentity& identity, const ExtentList& extents,
+                           size_t piece) const;
+  void OnPieceVerified(ChunkSlot slot, size_t piece, absl::Status status);
+  void FireWaiters(Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndReading(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FinishPromotion(ChunkSlot slot);
+  void EndIfFailed(ChunkSlot slot, Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckHeader(const ImageHeader& header, const Chunk& chunk)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- write_back.cc
+  void QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool forced)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::optional<uint16_t> ChooseDevice(ChunkSlot parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PumpWrites(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  ChunkSlot FindParent(const Chunk& chunk, const std::optional<ChunkKey>& parent) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
+                   const ImagePlacement& placement);
+  void OnWritten(ChunkSlot slot, absl::Status status);
+  void GiveUpWriteBack(ChunkSlot slot, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool EvictOneFromG3(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EnsureReserve(DeviceTier& tier, uint64_t blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // REQUIRES: stored; inside a Change of this chunk.
+  void RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetG3State(Chunk& chunk, G3State state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- commit.cc
+  struct Batch;
+  void PumpIndex(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status);
+  void OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StartSync(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnSynced(uint16_t device, CommitSequence sequence, absl::Status status);
+  void FailDurableWaiters(ChunkSlot slot, const absl::Status& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteIo(DeviceTier& tier, bool write, const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- recover.cc
+  absl::Status RecoverDevice(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  ChunkSlot AdoptRecord(uint16_t device, const IndexRecord& record)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PumpConfirms(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnConfirmRead(ChunkSlot slot, AlignedPage* page, absl::Status status);
+
+  // ---- state: constant after construction
+  StoreOptions options_;
+  const StoreDeps deps_;
+  const Incarnation incarnation_;
+
+  // ---- state: protected by mu_
+  Mutex mu_;
+  std::vector<absl::AnyInvocable<void() &&>> outbox_ ABSL_GUARDED_BY(mu_);
+  ChunkTable table_ ABSL_GUARDED_BY(mu_);
+  ExtentAllocator g2_allocator_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<EvictionPolicy> g2_policy_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<DeviceTier>> devices_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint64_t, PendingPut> puts_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<ChunkSlot, std::unique_ptr<WriteBack>> write_backs_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<ChunkSlot, std::vector<StatusCallback>> durable_waiters_ ABSL_GUARDED_BY(mu_);
+  uint64_t g2_chunks_ ABSL_GUARDED_BY(mu_) = 0;         // resident
+  uint64_t evictable_blocks_ ABSL_GUARDED_BY(mu_) = 0;  // of G2 chunks that could go now
+  uint64_t pinned_blocks_ ABSL_GUARDED_BY(mu_) = 0;     // of chunks with pins, each once
+  uint64_t reserved_blocks_ ABSL_GUARDED_BY(mu_) = 0;   // puts in progress
+  uint64_t dirty_blocks_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t dirty_chunks_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t next_lease_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t next_put_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t next_generation_ ABSL_GUARDED_BY(mu_) = 1;
+  bool draining_ ABSL_GUARDED_BY(mu_) = false;
+  StoreCounters counters_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,342 @@
+// Reads, and promotion from G3 to G2: single flight per chunk, verified and ready piece by piece.
+//
+// The header is read into a page of its own together with the payload; pieces wait for it to be
+// verified against. The arena's own header is written last, when every piece is good.
+#include <absl/strings/str_cat.h>
+
+#include <cstring>
+
+#include "tiers/base/check.h"
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+
+absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& id, LeaseId lease,
+                                      bool transient) {
+  ReadResult result;
+  Section section(this);
+  absl::StatusOr<Session*> session = FindSession(token);
+  if (!session.ok()) return session.status();
+  if (!(*session)->namespaces.contains(id.ns)) {
+    return absl::FailedPreconditionError("namespace_digest is not of a namespace of this session");
+  }
+  ChunkSlot slot = table_.Find(id);
+  if (lease.value() != 0) {
+    const auto held = (*session)->leases.find(lease.value());
+    if (held == (*session)->leases.end()) {
+      return absl::FailedPreconditionError("lease_id is not of a lease of this session");
+    }
+    if (slot == kNoSlot) {  // deleted since: rare, so a walk will do
+      for (const Lease::Entry& entry : held->second.entries) {
+        if (table_.at(entry.slot).id == id) slot = entry.slot;
+      }
+    }
+  }
+  if (slot == kNoSlot || !(table_.at(slot).has_g2_space() || InG3(table_.at(slot)))) {
+    ++counters_.read_misses;
+    return result;
+  }
+  result.from_g3 = table_.at(slot).g2_state != G2State::kResident;
+  if (table_.at(slot).g2_state == G2State::kReading) ++counters_.promotions_shared;
+  if (!EnsureInG2(slot, kNoSlot, transient)) {
+    if (table_.at(slot).g2_state == G2State::kFailed) {
+      ++counters_.read_misses;
+      return result;
+    }
+    ++counters_.read_busy;
+    result.outcome = ReadOutcome::kBusy;
+    return result;
+  }
+  ++(result.from_g3 ? counters_.read_g3_hits : counters_.read_g2_hits);
+  Pin(slot);
+  result.outcome = ReadOutcome::kHit;
+  result.reader.core_ = this;
+  result.reader.slot_ = slot.value();
+  result.reader.shape_ = table_.at(slot).shape;
+  result.reader.extents_ = table_.at(slot).g2;
+  return result;
+}
+
+void Core::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallback ready) {
+  Section section(this);
+  const Chunk& chunk = table_.at(slot);
+  KVKEEP_CHECK(chunk.pins > 0 && first + count <= chunk.shape.pieces());
+  if (chunk.g2_state == G2State::kResident) {
+    CallLater(std::move(ready), absl::OkStatus());
+    return;
+  }
+  if (chunk.g2_state == G2State::kFailed) {
+    CallLater(std::move(ready), absl::DataLossError("the chunk was damaged on its device"));
+    return;
+  }
+  Promotion& promotion = *promotions_.at(slot);
+  promotion.waiters.push_back({first, first + count, std::move(ready)});
+  FireWaiters(promotion);
+}
+
+std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& extents) {
+  {
+    Section section(this);
+    const auto promotion = promotions_.find(slot);
+    if (promotion != promotions_.end()) {
+      KVKEEP_CHECK(promotion->second->header != nullptr);
+      return promotion->second->header->identity.piece_checksums;
+    }
+  }
+  // Resident: the arena's header page is final. A damaged one (DRAM) yields no checksums.
+  absl::StatusOr<ImageHeader> header = DecodeHeader(HeaderInArena(extents), deps_.mac_key);
+  if (!header.ok()) return {};
+  return std::move(header->identity.piece_checksums);
+}
+
+void Core::StartPromotion(ChunkSlot slot) {
+  Chunk& chunk = table_.at(slot);
+  auto promotion = std::make_unique<Promotion>();
+  promotion->device = chunk.device;
+  promotion->pieces.resize(chunk.shape.pieces());
+  promotion->bytes = chunk.blocks() * kBlockBytes;
+  promotions_[slot] = std::move(promotion);
+  chunk.g3_reading = true;
+  ++counters_.promotions;
+  devices_[chunk.device]->read_queue.push_back(slot);
+  PumpReads(chunk.device);
+}
+
+void Core::PumpReads(uint16_t device) {
+  DeviceTier& tier = *devices_[device];
+  while (!tier.read_queue.empty()) {
+    Promotion& promotion = *promotions_.at(tier.read_queue.front());
+    const uint64_t limit = options_.max_device_reads_in_flight_bytes;
+    if (tier.reading_bytes > 0 && tier.reading_bytes + promotion.bytes > limit) return;
+    tier.reading_bytes += promotion.bytes;
+    const ChunkSlot slot = tier.read_queue.front();
+    tier.read_queue.pop_front();
+    IssueReads(slot, promotion);
+  }
+}
+
+void Core::IssueReads(ChunkSlot slot, Promotion& promotion) {
+  const Chunk& chunk = table_.at(slot);
+  std::vector<IoOperation> reads;
+  AlignedPage* const page = &promotion.header_page;
+  reads.push_back({.kind = IoOperation::Kind::kRead,
+                   .offset = DeviceOffset(chunk.g3[0].first.value() * kBlockBytes),
+                   .data = page->bytes,
+                   .bytes = kHeaderBytes,
+                   .done = [this, slot, page](absl::Status status) {
+                     OnHeaderRead(slot, page, std::move(status));
+                   }});
+  const uint64_t image_end = chunk.blocks() * kBlockBytes;
+  for (size_t piece = 0; piece < promotion.pieces.size(); ++piece) {
+    uint64_t at = kHeaderBytes + piece * kPieceBytes;
+    // The last piece brings the metadata tail with it.
+    const bool last = piece + 1 == promotion.pieces.size();
+    const uint64_t end = last ? image_end : at + kPieceBytes;
+    while (at < end) {
+      const ByteRun from = LocateInImage(chunk.g3, at, end - at);
+      const std::span<std::byte> to = ImageMemory(chunk.g2, at, from.bytes);
+      reads.push_back({.kind = IoOperation::Kind::kRead,
+                       .offset = DeviceOffset(from.tier_offset),
+                       .data = to.data(),
+                       .bytes = to.size(),
+                       .done = [this, slot, piece](absl::Status status) {
+                         OnPieceRead(slot, piece, std::move(status));
+                       }});
+      ++promotion.pieces[piece].reads_left;
+      at += to.size();
+    }
+  }
+  promotion.outstanding = static_cast<uint32_t>(reads.size());
+  Later([device = &deps_.devices[promotion.device].device->io(), reads = std::move(reads)]() mutable {
+    for (IoOperation& read : reads) device->Submit(std::move(read));
+  });
+}
+
+absl::Status Core::CheckHeader(const ImageHeader& header, const Chunk& chunk) {
+  const ImagePlacement expected{.tier = Tier::kG3,
+                                .place = deps_.devices[chunk.device].device->uuid(),
+                                .incarnation = chunk.g3_incarnation,
+                                .generation = chunk.g3_generation,
+                                .extents = chunk.g3};
+  if (header.identity.id != chunk.id || header.identity.shape != chunk.shape ||
+      header.placement != expected) {
+    return absl::DataLossError("the image on the device is of another chunk or placement");
+  }
+  return absl::OkStatus();
+}
+
+void Core::OnHeaderRead(ChunkSlot slot, AlignedPage* page, absl::Status status) {
+  std::unique_ptr<ImageHeader> header;
+  const bool io_ok = status.ok();
+  if (io_ok) {
+    absl::StatusOr<ImageHeader> decoded = DecodeHeader(page->span(), deps_.mac_key);
+    if (decoded.ok()) {
+      header = std::make_unique<ImageHeader>(*std::move(decoded));
+    } else {
+      status = decoded.status();
+    }
+  }
+  Section section(this);
+  Promotion& promotion = *promotions_.at(slot);
+  --promotion.outstanding;
+  NoteIo(*devices_[promotion.device], false, io_ok ? absl::OkStatus() : status);
+  if (status.ok()) status = CheckHeader(*header, table_.at(slot));
+  if (status.ok()) {
+    promotion.header = std::move(header);
+    for (size_t piece = 0; piece < promotion.pieces.size(); ++piece) {
+      VerifyIfRead(slot, promotion, piece);
+    }
+  } else {
+    promotion.failed_io |= !io_ok;
+    promotion.failure.Update(status);
+  }
+  EndIfFailed(slot, promotion);
+}
+
+void Core::OnPieceRead(ChunkSlot slot, size_t piece, absl::Status status) {
+  Section section(this);
+  Promotion& promotion = *promotions_.at(slot);
+  --promotion.outstanding;
+  --promotion.pieces[piece].reads_left;
+  NoteIo(*devices_[promotion.device], false, status);
+  if (status.ok()) {
+    VerifyIfRead(slot, promotion, piece);
+  } else {
+    promotion.failed_io = true;
+    promotion.failure.Update(status);
+  }
+  EndIfFailed(slot, promotion);
+}
+
+void Core::VerifyIfRead(ChunkSlot slot, Promotion& promotion, size_t piece) {
+  Promotion::Piece& state = promotion.pieces[piece];
+  if (promotion.header == nullptr || state.reads_left > 0 || state.verifying ||
+      !promotion.failure.ok()) {
+    return;
+  }
+  state.verifying = true;
+  ++promotion.outstanding;
+  // The header lives as long as the promotion, which lives until nothing is outstanding.
+  Later([this, slot, piece, identity = &promotion.header->identity, extents = table_.at(slot).g2] {
+    deps_.copy_executor->Post([this, slot, piece, identity, extents] {
+      OnPieceVerified(slot, piece, VerifyPiece(*identity, extents, piece));
+    });
+  });
+}
+
+uint64_t Core::ChecksumOfImage(const ExtentList& extents, uint64_t offset, uint64_t bytes) const {
+  const std::span<std::byte> run = ImageMemory(extents, offset, bytes);
+  if (run.size() == bytes) return Xxh3(run);
+  std::vector<std::byte> gathered;  // split over extents: rare
+  gathered.reserve(bytes);
+  while (gathered.size() < bytes) {
+    const auto part = ImageMemory(extents, offset + gathered.size(), bytes - gathered.size());
+    gathered.insert(gathered.end(), part.begin(), part.end());
+  }
+  return Xxh3(gathered);
+}
+
+absl::Status Core::VerifyPiece(const ImageIdentity& identity, const ExtentList& extents,
+                               size_t piece) const {
+  const ImageShape& shape = identity.shape;
+  const uint64_t at = kHeaderBytes + piece * kPieceBytes;
+  if (ChecksumOfImage(extents, at, PieceSize(shape.payload_bytes, piece)) !=
+      identity.piece_checksums[piece]) {
+    return absl::DataLossError(absl::StrCat("piece ", piece, " does not match its checksum"));
+  }
+  const bool last = piece + 1 == shape.pieces();
+  if (last && shape.tail_bytes > 0 &&
+      ChecksumOfImage(extents, shape.tail_offset(), shape.tail_bytes) != identity.tail_checksum) {
+    return absl::DataLossError("the metadata tail does not match its checksum");
+  }
+  return absl::OkStatus();
+}
+
+void Core::OnPieceVerified(ChunkSlot slot, size_t piece, absl::Status status) {
+  Section section(this);
+  Promotion& promotion = *promotions_.at(slot);
+  --promotion.outstanding;
+  if (!status.ok()) {
+    promotion.failure.Update(status);
+    EndIfFailed(slot, promotion);
+    return;
+  }
+  promotion.pieces[piece].ready = true;
+  ++promotion.pieces_ready;
+  FireWaiters(promotion);
+  if (promotion.pieces_ready == promotion.pieces.size()) {
+    ++promotion.outstanding;
+    const Generation generation(next_generation_++);
+    Later([this, slot, identity = &promotion.header->identity, extents = table_.at(slot).g2,
+           generation] {
+      deps_.copy_executor->Post([this, slot, identity, extents, generation] {
+        EncodeHeader({*identity, G2Placement(generation, extents)}, deps_.mac_key,
+                     HeaderInArena(extents));
+        FinishPromotion(slot);
+      });
+    });
+  }
+  EndIfFailed(slot, promotion);
+}
+
+void Core::FireWaiters(Promotion& promotion) {
+  auto& waiters = promotion.waiters;
+  for (size_t i = 0; i < waiters.size();) {
+    const auto first = promotion.pieces.begin() + static_cast<ptrdiff_t>(waiters[i].first);
+    const auto end = promotion.pieces.begin() + static_cast<ptrdiff_t>(waiters[i].end);
+    const bool ready = std::all_of(first, end, [](const auto& piece) { return piece.ready; });
+    if (!ready && promotion.failure.ok()) {
+      ++i;
+      continue;
+    }
+    CallLater(std::move(waiters[i].ready), ready ? absl::OkStatus() : promotion.failure);
+    waiters[i] = std::move(waiters.back());
+    waiters.pop_back();
+  }
+}
+
+void Core::EndReading(ChunkSlot slot) {
+  Chunk& chunk = table_.at(slot);
+  DeviceTier& tier = *devices_[chunk.device];
+  chunk.g3_reading = false;
+  if (chunk.in_g3_policy) tier.policy->Unpark(slot);
+  const auto promotion = promotions_.find(slot);
+  tier.reading_bytes -= promotion->second->bytes;
+  promotions_.erase(promotion);
+}
+
+void Core::FinishPromotion(ChunkSlot slot) {
+  Section section(this);
+  const uint16_t device = table_.at(slot).device;
+  KVKEEP_CHECK(--promotions_.at(slot)->outstanding == 0);
+  EndReading(slot);
+  {
+    Change chunk(this, slot);
+    chunk->g2_state = G2State::kResident;
+    ++g2_chunks_;
+    counters_.promoted_bytes += chunk->shape.payload_bytes;
+  }
+  PumpReads(device);
+}
+
+void Core::EndIfFailed(ChunkSlot slot, Promotion& promotion) {
+  if (promotion.failure.ok()) return;
+  FireWaiters(promotion);
+  if (promotion.outstanding > 0) return;
+  ++counters_.promotions_failed;
+  if (!promotion.failed_io) ++counters_.corrupt_chunks;
+  const bool device_away = promotion.failure.code() == absl::StatusCode::kUnavailable;
+  const uint16_t device = promotion.device;
+  EndReading(slot);  // `promotion` is gone from here on
+  const bool detached = table_.at(slot).detached;
+  const bool keep_in_g3 = device_away && table_.at(slot).pins == 0;
+  {
+    Change chunk(this, slot);
+    chunk->g2_state = G2State::kFailed;
+    if (!detached && keep_in_g3) FreeG2Copy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
+  }
+  if (!detached && !keep_in_g3) DetachChunk(slot);
+  PumpReads(device);
+}
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,162 @@
+// Puts: space reserved in G2, then published.
+#include <absl/strings/str_cat.h>
+
+#include "tiers/base/check.h"
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+
+bool Core::Available(const Chunk& chunk) const {
+  const bool in_g2 = chunk.g2_state == G2State::kResident || chunk.g2_state == G2State::kReading;
+  return in_g2 || InG3(chunk);
+}
+
+// Forgets whole chunks, the least valuable of G3 first, until a slot is free.
+bool Core::MakeRoomInTable() {
+  constexpr int kMostVictims = 64;  // G3 victims that stay because G2 holds them too
+  for (int i = 0; table_.full() && i < kMostVictims; ++i) {
+    const bool evicted = std::any_of(devices_.begin(), devices_.end(), [this](auto& tier) {
+      mu_.AssertHeld();
+      return EvictOneFromG3(*tier);
+    });
+    if (!evicted) break;
+  }
+  while (table_.full() && EvictOneFromG2()) {
+  }
+  return !table_.full();
+}
+
+absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const PutRequest& request) {
+  Section section(this);
+  absl::StatusOr<Session*> session = FindSession(token);
+  if (!session.ok()) return session.status();
+  const auto ns = (*session)->namespaces.find(request.ns);
+  if (ns == (*session)->namespaces.end()) {
+    return absl::FailedPreconditionError("namespace_digest is not of a namespace of this session");
+  }
+  if (request.part.value() >= ns->second.parts) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("part is ", request.part.value(), ", the namespace has ", ns->second.parts));
+  }
+
+  ReserveResult result;
+  const auto reject = [&](RejectReason reason, std::string message)
+                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    ++counters_.puts_rejected;
+    result.reason = reason;
+    result.message = std::move(message);
+  };
+  const uint64_t blocks = request.shape.blocks().value();
+  if (absl::Status valid = ValidateShape(request.shape); !valid.ok()) {
+    reject(RejectReason::kWrongSize, std::string(valid.message()));
+    return result;
+  }
+  const uint64_t bytes_per_part = ns->second.bytes_per_part;
+  if (bytes_per_part != 0 && request.shape.payload_bytes != bytes_per_part) {
+    reject(RejectReason::kWrongSize,
+           absl::StrCat("payload_bytes is ", request.shape.payload_bytes,
+                        ", the namespace's bytes_per_part is ", bytes_per_part));
+    return result;
+  }
+  if (draining_) {
+    reject(RejectReason::kDraining, "the daemon is draining");
+    return result;
+  }
+  const ChunkSlot known = table_.Find({request.ns, request.key, request.part});
+  if (known != kNoSlot && Available(table_.at(known))) {
+    ++counters_.puts_present;
+    result.outcome = ReserveResult::Outcome::kPresent;
+    return result;
+  }
+  if ((reserved_blocks_ + blocks) * kBlockBytes > options_.max_reserved_bytes) {
+    reject(RejectReason::kLimit,
+           absl::StrCat("puts in progress hold ", reserved_blocks_ * kBlockBytes,
+                        " bytes, allowed are at most ", options_.max_reserved_bytes));
+    return result;
+  }
+  ChunkSlot parent = kNoSlot;
+  if (request.parent.has_value()) {
+    parent = table_.Find({request.ns, *request.parent, request.part});
+  }
+  std::optional<ExtentList> extents = AllocateG2(blocks, parent);
+  if (!extents.has_value()) {
+    reject(RejectReason::kNoSpace,
+           absl::StrCat("no ", blocks * kBlockBytes, " bytes of G2 can be freed now: of ",
+                        deps_.arena->capacity_bytes(), " all else is leased, in flight or dirty"));
+    return result;
+  }
+
+  const uint64_t id = next_put_++;
+  puts_[id] = {.session = token, .extents = *extents, .blocks = blocks};
+  reserved_blocks_ += blocks;
+  (*session)->reserved_blocks += blocks;
+  result.outcome = ReserveResult::Outcome::kReserved;
+  Reservation& reservation = result.reservation;
+  reservation.core_ = this;
+  reservation.id_ = id;
+  reservation.request_ = request;
+  reservation.generation_ = Generation(next_generation_++);
+  reservation.extents_ = *std::move(extents);
+  return result;
+}
+
+// The reservation's accounts, not its extents.
+PendingPut Core::EndPut(uint64_t reservation) {
+  const auto found = puts_.find(reservation);
+  KVKEEP_CHECK(found != puts_.end());
+  PendingPut put = std::move(found->second);
+  puts_.erase(found);
+  reserved_blocks_ -= put.blocks;
+  if (const auto session = sessions_.find(put.session); session != sessions_.end()) {
+    session->second->reserved_blocks -= put.blocks;
+  }
+  return put;
+}
+
+void Core::AbortPut(uint64_t reservation) {
+  Section section(this);
+  g2_allocator_.Free(EndPut(reservation).extents);
+  ++counters_.puts_aborted;
+}
+
+absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& request) {
+  Section section(this);
+  PendingPut put = EndPut(reservation);
+  const auto give_up = [&](absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    g2_allocator_.Free(put.extents);
+    ++counters_.puts_aborted;
+    return why;
+  };
+  if (!sessions_.contains(put.session)) {
+    return give_up(absl::FailedPreconditionError("the session was closed during the put"));
+  }
+  const ChunkId id{request.ns, request.key, request.part};
+  const ChunkSlot known = table_.Find(id);
+  if (known != kNoSlot) {
+    if (Available(table_.at(known))) {  // another writer won
+      g2_allocator_.Free(put.extents);
+      ++counters_.puts_present;
+      return SealOutcome::kPresent;
+    }
+    DetachChunk(known);  // lost or not yet confirmed: the new one is sure
+  }
+  if (table_.full() && !MakeRoomInTable()) {
+    return give_up(absl::ResourceExhaustedError(
+        absl::StrCat("max_chunks: all ", options_.max_chunks, " are in use")));
+  }
+  const ChunkSlot slot = table_.Create(id, request.shape);
+  {
+    Change chunk(this, slot);
+    chunk->g2 = std::move(put.extents);
+    chunk->g2_state = G2State::kResident;
+    chunk->transient = request.transient;
+    ++g2_chunks_;
+    InsertIntoG2Policy(slot, FindParent(*chunk, request.parent));
+  }
+  ++counters_.puts_stored;
+  counters_.put_bytes += request.shape.payload_bytes;
+  if (!request.no_g3) QueueWriteBack(slot, request.parent, request.durable);
+  return SealOutcome::kStored;
+}
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,154 @@
+// Start: the table, allocators and recency from the devices' indexes. O(records).
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+namespace {
+
+constexpr uint32_t kMaxConfirms = 32;  // header reads under way on one device
+
+}  // namespace
+
+absl::Status Core::Recover() {
+  Section section(this);
+  for (uint16_t device = 0; device < deps_.devices.size(); ++device) {
+    NvmeDevice& nvme = *deps_.devices[device].device;
+    auto tier = std::make_unique<DeviceTier>();
+    tier->deps = deps_.devices[device];
+    const ExtentAllocator::Options space{.capacity = nvme.capacity_blocks(),
+                                         .barrier_blocks = nvme.barrier_blocks()};
+    KVKEEP_RETURN_IF_ERROR(space.Validate());
+    tier->allocator = std::make_unique<ExtentAllocator>(space);
+    KVKEEP_RETURN_IF_ERROR(tier->allocator->Claim(nvme.ReservedExtents()));
+    tier->policy = MakeEvictionPolicy(
+        options_.g3_policy, {.max_chunks = static_cast<uint32_t>(options_.max_chunks)});
+    tier->reserve_blocks =
+        std::min(2 * options_.max_device_writes_in_flight_bytes / kBlockBytes,
+                 space.capacity.value() / 4);
+    tier->last_sync = deps_.clock->Now();
+    devices_.push_back(std::move(tier));
+    KVKEEP_RETURN_IF_ERROR(RecoverDevice(device));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Core::RecoverDevice(uint16_t device) {
+  DeviceTier& tier = *devices_[device];
+  ChunkIndex& index = deps_.devices[device].device->index();
+  KVKEEP_ASSIGN_OR_RETURN(const StableMark mark, index.ReadStableMark());
+  // The same boot: what was written is in the page cache or on the device, whatever was synced.
+  const bool all_stable = mark.boot_id == deps_.boot_id;
+  tier.stable = tier.committed = tier.assigned = mark.sequence;
+
+  std::vector<std::pair<CommitSequence, ChunkSlot>> by_age;
+  KVKEEP_ASSIGN_OR_RETURN(
+      const ChunkIndex::ScanResult scanned,
+      index.Scan([&](const IndexRecord& record) {
+        mu_.AssertHeld();
+        tier.assigned = std::max(tier.assigned, record.sequence);
+        const ChunkSlot slot = AdoptRecord(device, record);
+        if (slot == kNoSlot) {
+          ++counters_.recovery_dropped_chunks;
+          // Not ours to free: the extents may belong to another record, or lie outside.
+          tier.removes.push_back({record.id, {}});
+          return true;
+        }
+        if (!all_stable && record.sequence > mark.sequence) {
+          table_.at(slot).unconfirmed = true;
+          tier.confirm_queue.push_back(slot);
+        }
+        by_age.emplace_back(record.sequence, slot);
+        return true;
+      }));
+  counters_.recovery_dropped_chunks += scanned.undecodable;
+  counters_.recovered_chunks += by_age.size();
+  tier.committed = tier.assigned;
+
+  std::sort(by_age.begin(), by_age.end());
+  for (const auto& [sequence, slot] : by_age) {
+    Chunk& chunk = table_.at(slot);
+    tier.policy->OnInsert({.slot = slot,
+                           .fingerprint = table_.fingerprint(chunk.id),
+                           .blocks = static_cast<uint32_t>(chunk.blocks())},
+                          deps_.clock->Now());
+    chunk.in_g3_policy = true;
+  }
+  PumpIndex(device);
+  PumpConfirms(device);
+  return absl::OkStatus();
+}
+
+ChunkSlot Core::AdoptRecord(uint16_t device, const IndexRecord& record) {
+  DeviceTier& tier = *devices_[device];
+  const bool whole = TotalBlocks(record.extents) == record.shape.blocks();
+  // Known already: a copy on another device (devices were moved together).
+  if (!whole || table_.full() || table_.Find(record.id) != kNoSlot) return kNoSlot;
+  if (!tier.allocator->Claim(record.extents).ok()) return kNoSlot;
+  const ChunkSlot slot = table_.Create(record.id, record.shape);
+  Change chunk(this, slot);
+  chunk->g3 = record.extents;
+  chunk->device = device;
+  chunk->g3_incarnation = record.incarnation;
+  chunk->g3_generation = record.generation;
+  chunk->g3_sequence = record.sequence;
+  SetG3State(*chunk, G3State::kStored);
+  ++tier.chunks;
+  return slot;
+}
+
+// After a power cut a record may point at blocks whose data never arrived, or that hold an older
+// image: such a chunk is promised only once its header has been read.
+void Core::PumpConfirms(uint16_t device) {
+  DeviceTier& tier = *devices_[device];
+  while (!tier.confirm_queue.empty() && tier.confirms < kMaxConfirms) {
+    const ChunkSlot slot = tier.confirm_queue.front();
+    tier.confirm_queue.pop_front();
+    Chunk& chunk = table_.at(slot);
+    if (!chunk.live || !chunk.unconfirmed || chunk.device != device || chunk.g3_reading) continue;
+    ++tier.confirms;
+    chunk.g3_reading = true;
+    AlignedPage* const page = new AlignedPage;
+    IoOperation read{.kind = IoOperation::Kind::kRead,
+                     .offset = DeviceOffset(chunk.g3[0].first.value() * kBlockBytes),
+                     .data = page->bytes,
+                     .bytes = kHeaderBytes,
+                     .done = [this, slot, page](absl::Status status) {
+                       OnConfirmRead(slot, page, std::move(status));
+                     }};
+    Later([io = &deps_.devices[device].device->io(), read = std::move(read)]() mutable {
+      io->Submit(std::move(read));
+    });
+  }
+}
+
+void Core::OnConfirmRead(ChunkSlot slot, AlignedPage* page, absl::Status status) {
+  const std::unique_ptr<AlignedPage> owned(page);
+  absl::StatusOr<ImageHeader> header = status;
+  if (status.ok()) header = DecodeHeader(page->span(), deps_.mac_key);
+  Section section(this);
+  const uint16_t device = table_.at(slot).device;
+  DeviceTier& tier = *devices_[device];
+  --tier.confirms;
+  bool detached = false;
+  {
+    Change chunk(this, slot);
+    chunk->g3_reading = false;
+    chunk->unconfirmed = false;
+    detached = chunk->detached;
+    if (chunk->in_g3_policy) tier.policy->Unpark(slot);
+    if (header.ok()) status = CheckHeader(*header, *chunk);
+  }
+  if (!header.ok()) status = header.status();
+  if (!status.ok() && !detached) {
+    ++counters_.stale_records;
+    DetachChunk(slot);
+  }
+  PumpConfirms(device);
+}
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,211 @@
+// Sessions, namespaces and the end of leases.
+#include <absl/strings/str_cat.h>
+#include <openssl/sha.h>
+
+#include <cstring>
+
+#include "tiers/base/check.h"
+#include "tiers/store/core.h"
+
+namespace kvkeep {
+namespace {
+
+absl::Status CheckText(const char* field, const std::string& value, size_t limit) {
+  if (value.size() <= limit) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", value.size(), " bytes, allowed are at most ", limit));
+}
+
+}  // namespace
+
+absl::Status NamespaceSpec::Validate() const {
+  if (model.empty()) return absl::InvalidArgumentError("model is empty");
+  for (const absl::Status& status :
+       {CheckText("model", model, 256), CheckText("dtype", dtype, 64),
+        CheckText("layout", layout, 256), CheckText("hash_algorithm", hash_algorithm, 64),
+        CheckText("hash_seed", hash_seed, 64)}) {
+    if (!status.ok()) return status;
+  }
+  if (tokens_per_chunk == 0) return absl::InvalidArgumentError("tokens_per_chunk is 0, at least 1");
+  if (parts == 0 || parts > 65536) {
+    return absl::InvalidArgumentError(absl::StrCat("parts is ", parts, ", allowed are 1 to 65536"));
+  }
+  if (bytes_per_part > kMaxPayloadBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("bytes_per_part is ", bytes_per_part,
+                                                   ", allowed are at most ", kMaxPayloadBytes));
+  }
+  return absl::OkStatus();
+}
+
+NamespaceDigest NamespaceSpec::Digest() const {
+  std::string flat = "kvkeep namespace 1";
+  const auto add_number = [&flat](uint64_t value) {
+    flat.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  for (const std::string* text : {&model, &dtype, &layout, &hash_algorithm, &hash_seed}) {
+    add_number(text->size());
+    flat.append(*text);
+  }
+  for (const uint64_t number : {uint64_t{tokens_per_chunk}, bytes_per_part, uint64_t{parts}}) {
+    add_number(number);
+  }
+  unsigned char sha[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(flat.data()), flat.size(), sha);
+  NamespaceDigest digest;
+  std::memcpy(digest.bytes.data(), sha, digest.bytes.size());
+  return digest;
+}
+
+namespace store_internal {
+namespace {
+
+// Leases end in slices, so that a dying session with many does not hold the lock for long.
+constexpr size_t kReleaseSlice = 1024;
+
+}  // namespace
+
+absl::StatusOr<SessionToken> Core::OpenSession(const SessionInfo& info) {
+  const SessionToken token = deps_.random->Next<SessionToken>();
+  Section section(this);
+  if (draining_) return absl::UnavailableError("the daemon is draining");
+  if (sessions_.size() >= options_.max_sessions) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("sessions: all ", options_.max_sessions, " are open"));
+  }
+  auto session = std::make_unique<Session>();
+  session->info = info;
+  session->opened = deps_.clock->Now();
+  sessions_.emplace(token, std::move(session));
+  ++counters_.sessions_opened;
+  return token;
+}
+
+void Core::CloseSession(const SessionToken& token) {
+  std::vector<ChunkSlot> slots;
+  {
+    Section section(this);
+    const auto found = sessions_.find(token);
+    if (found == sessions_.end()) return;
+    for (const auto& [id, lease] : found->second->leases) {
+      for (const Lease::Entry& entry : lease.entries) slots.push_back(entry.slot);
+    }
+    // Its puts in progress find the session gone when they seal, and give their space back then:
+    // their writers may be copying right now.
+    sessions_.erase(found);
+    ++counters_.sessions_closed;
+  }
+  ReleaseInSlices(std::move(slots));
+}
+
+void Core::ReleaseInSlices(std::vector<ChunkSlot> slots) {
+  for (size_t begin = 0; begin < slots.size(); begin += kReleaseSlice) {
+    Section section(this);
+    const size_t end = std::min(begin + kReleaseSlice, slots.size());
+    for (size_t i = begin; i < end; ++i) UnpinLocked(slots[i]);
+  }
+}
+
+absl::StatusOr<Session*> Core::FindSession(const SessionToken& token) {
+  const auto found = sessions_.find(token);
+  if (found == sessions_.end()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "session_token is not of an open session (daemon incarnation ", incarnation_.value(), ")"));
+  }
+  return found->second.get();
+}
+
+absl::StatusOr<NamespaceDigest> Core::OpenNamespace(const SessionToken& token,
+                                                    const NamespaceSpec& spec) {
+  absl::Status valid = spec.Validate();
+  if (!valid.ok()) return valid;
+  const NamespaceDigest digest = spec.Digest();
+  constexpr size_t kMaxNamespaces = 256;
+  Section section(this);
+  absl::StatusOr<Session*> session = FindSession(token);
+  if (!session.ok()) return session.status();
+  auto& namespaces = (*session)->namespaces;
+  if (namespaces.size() >= kMaxNamespaces && !namespaces.contains(digest)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("namespaces: this session has ", kMaxNamespaces, " open, the most allowed"));
+  }
+  namespaces.emplace(digest, spec);
+  return digest;
+}
+
+absl::StatusOr<NamespaceSpec> Core::FindNamespace(const SessionToken& token,
+                                                  const NamespaceDigest& ns) {
+  Section section(this);
+  absl::StatusOr<Session*> session = FindSession(token);
+  if (!session.ok()) return session.status();
+  const auto found = (*session)->namespaces.find(ns);
+  if (found == (*session)->namespaces.end()) {
+    return absl::FailedPreconditionError("namespace_digest is not of a namespace of this session");
+  }
+  return found->second;
+}
+
+absl::Status Core::CheckChunkSet(const Session& session, const ChunkSet& chunks) const {
+  const auto found = session.namespaces.find(chunks.ns);
+  if (found == session.namespaces.end()) {
+    return absl::FailedPreconditionError("namespace_digest is not of a namespace of this session");
+  }
+  if (chunks.keys.empty() || chunks.parts.empty()) {
+    return absl::InvalidArgumentError("keys or parts is empty");
+  }
+  if (chunks.parts.size() > kMaxPartsPerCall) {
+    return absl::InvalidArgumentError(absl::StrCat("parts names ", chunks.parts.size(),
+                                                   ", allowed are at most ", kMaxPartsPerCall));
+  }
+  if (chunks.keys.size() * chunks.parts.size() > options_.max_keys_per_call) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("keys x parts is ", chunks.keys.size() * chunks.parts.size(),
+                     ", allowed are at most ", options_.max_keys_per_call));
+  }
+  for (size_t i = 0; i < chunks.parts.size(); ++i) {
+    if (chunks.parts[i].value() >= found->second.parts) {
+      return absl::InvalidArgumentError(absl::StrCat("parts names ", chunks.parts[i].value(),
+                                                     ", the namespace has ", found->second.parts));
+    }
+    for (size_t j = 0; j < i; ++j) {
+      if (chunks.parts[j] == chunks.parts[i]) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("parts names ", chunks.parts[i].value(), " twice"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Core::Release(const SessionToken& token, LeaseId lease_id, uint32_t keep_keys) {
+  std::vector<ChunkSlot> slots;
+  {
+    Section section(this);
+    absl::StatusOr<Session*> session = FindSession(token);
+    if (!session.ok()) return session.status();
+    const auto found = (*session)->leases.find(lease_id.value());
+    if (found == (*session)->leases.end()) {
+      return absl::FailedPreconditionError("lease_id is not of a lease of this session");
+    }
+    Lease& lease = found->second;
+    uint64_t released_bytes = 0;
+    while (!lease.entries.empty() && lease.entries.back().key_index >= keep_keys) {
+      slots.push_back(lease.entries.back().slot);
+      released_bytes += table_.at(slots.back()).blocks() * kBlockBytes;
+      lease.entries.pop_back();
+    }
+    lease.keys = std::min(lease.keys, keep_keys);
+    lease.bytes -= released_bytes;
+    (*session)->leased_bytes -= released_bytes;
+    if (lease.entries.empty()) {
+      if (lease.client_request_id != 0) {
+        (*session)->leases_by_request.erase(lease.client_request_id);
+      }
+      (*session)->leases.erase(found);
+    }
+  }
+  ReleaseInSlices(std::move(slots));
+  return absl::OkStatus();
+}
+
+}  // namespace store_internal
+}  // namespace kvkeep

@@ -1,0 +1,157 @@
+// The named pieces of the core's state: sessions, leases, devices, operations in flight.
+// Plain structs; the core's lock protects all of them and the core's files say what moves them.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/functional/any_invocable.h>
+#include <absl/status/status.h>
+
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "tiers/alloc/extent_allocator.h"
+#include "tiers/nvme/nvme_device.h"
+#include "tiers/policy/eviction_policy.h"
+#include "tiers/store/chunk_table.h"
+#include "tiers/store/store.h"
+#include "tiers/store/types.h"
+
+namespace kvkeep::store_internal {
+
+using StatusCallback = absl::AnyInvocable<void(absl::Status) &&>;
+
+// One 4 KiB page for direct I/O: headers on their way to or from a device.
+struct AlignedPage {
+  AlignedPage() : bytes(static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, kBlockBytes))) {}
+  ~AlignedPage() { std::free(bytes); }
+  AlignedPage(const AlignedPage&) = delete;
+  AlignedPage& operator=(const AlignedPage&) = delete;
+  HeaderPage span() { return HeaderPage(bytes, kBlockBytes); }
+  std::byte* const bytes;
+};
+
+struct Lease {
+  struct Entry {
+    ChunkSlot slot;
+    uint32_t key_index;  // within the lookup
+  };
+  std::vector<Entry> entries;  // in lookup order
+  uint64_t client_request_id = 0;
+  uint32_t keys = 0;           // leading keys covered
+  uint64_t bytes = 0;
+};
+
+struct Session {
+  SessionInfo info;
+  MonotonicTime opened{0};
+  std::map<NamespaceDigest, NamespaceSpec> namespaces;
+  absl::flat_hash_map<uint64_t, Lease> leases;                // by LeaseId
+  absl::flat_hash_map<uint64_t, LeaseId> leases_by_request;   // by client_request_id
+  uint64_t leased_bytes = 0;
+  uint64_t reserved_blocks = 0;
+};
+
+// Space taken for a put that is not sealed yet.
+struct PendingPut {
+  SessionToken session;
+  ExtentList extents;
+  uint64_t blocks = 0;
+};
+
+// A chunk on its way from G3 to G2. Lives until nothing of it is outstanding.
+struct Promotion {
+  struct Waiter {
+    size_t first, end;  // pieces
+    StatusCallback ready;
+  };
+  struct Piece {
+    uint32_t reads_left = 0;
+    bool verifying = false;
+    bool ready = false;
+  };
+  uint16_t device = 0;
+  AlignedPage header_page;
+  std::unique_ptr<ImageHeader> header;  // once read and verified
+  std::vector<Piece> pieces;
+  size_t pieces_ready = 0;
+  uint32_t outstanding = 0;             // reads, verifications, the header write
+  uint64_t bytes = 0;                   // counted against the device's reads in flight
+  absl::Status failure;                 // the first one
+  bool failed_io = false;               // it was the device, not the bytes
+  std::vector<Waiter> waiters;
+};
+
+// A chunk on its way from G2 to G3.
+struct WriteBack {
+  uint16_t device = 0;
+  std::optional<ChunkKey> parent;
+  AlignedPage header_page;
+  Digest128 root;
+  uint64_t created_unix_us = 0;
+  uint32_t outstanding = 0;
+  uint64_t bytes = 0;
+  absl::Status failure;
+};
+
+// One path of G3.
+struct DeviceTier {
+  struct QueuedWrite {
+    ChunkSlot slot;
+    Generation generation;  // another one on the chunk: this entry is void
+    std::optional<ChunkKey> parent;
+  };
+  struct PendingAdd {
+    ChunkSlot slot;
+    IndexRecord record;
+    std::optional<ChunkKey> parent;
+  };
+  struct PendingRemove {
+    ChunkId id;
+    ExtentList extents;
+  };
+  struct SyncWaiter {
+    CommitSequence sequence;
+    StatusCallback done;
+  };
+
+  StoreDeps::DeviceDeps deps;
+  std::unique_ptr<ExtentAllocator> allocator;
+  std::unique_ptr<EvictionPolicy> policy;
+  uint64_t chunks = 0;               // stored
+  uint64_t reserve_blocks = 0;       // kept free for writes
+
+  std::deque<ChunkSlot> read_queue;  // promotions that wait for their turn
+  std::deque<ChunkSlot> confirm_queue;  // recovered after a power cut: header to be read first
+  uint32_t confirms = 0;                // such reads under way
+  uint64_t reading_bytes = 0;
+  std::deque<QueuedWrite> write_queue;
+  uint64_t writing_bytes = 0;
+
+  std::vector<PendingAdd> adds;        // for the next batch
+  std::vector<PendingRemove> removes;  // for the next batch
+  uint64_t freeing_blocks = 0;         // of removes, also those in the batch under way
+  bool committing = false;
+  MonotonicTime commit_retry_at{0};    // after a refused batch
+  CommitSequence assigned, committed, stable;  // last sequence given out / in the index / on stable storage
+
+  bool syncing = false;
+  bool dirty_index = false;            // something was committed since the last sync began
+  MonotonicTime last_sync{0};
+  std::vector<SyncWaiter> sync_waiters;
+
+  DeviceState state = DeviceState::kOk;
+  std::string message;
+  uint32_t read_errors = 0, write_errors = 0;  // in a row
+  MonotonicTime retry_at{0};
+  bool failed_sync = false;            // never trusted again before a restart
+
+  bool readable() const { return state != DeviceState::kOffline; }
+  bool writable() const {
+    return (state == DeviceState::kOk || state == DeviceState::kDegraded) && !failed_sync;
+  }
+};
+
+}  // namespace kvkeep::store_internal

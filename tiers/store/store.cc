@@ -1,0 +1,212 @@
+#include "tiers/store/store.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <cstring>
+#include <utility>
+
+#include "tiers/base/check.h"
+#include "tiers/store/core.h"
+
+namespace kvkeep {
+
+using store_internal::Core;
+
+absl::Status StoreOptions::Validate() const {
+  const auto known = EvictionPolicyNames();
+  for (const std::string* name : {&g2_policy, &g3_policy}) {
+    if (std::find(known.begin(), known.end(), *name) == known.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("policy '", *name, "' is not known"));
+    }
+  }
+  if (max_chunks == 0 || max_chunks >= kNoSlot.value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_chunks is ", max_chunks, ", allowed are 1 to ", kNoSlot.value() - 1));
+  }
+  if (max_keys_per_call == 0 || max_sessions == 0 || max_leases_per_session == 0) {
+    return absl::InvalidArgumentError(
+        "max_keys_per_call, max_sessions and max_leases_per_session are at least 1");
+  }
+  return absl::OkStatus();
+}
+
+// ---------------------------------------------------------------- ChunkReader
+
+ChunkReader::ChunkReader(ChunkReader&& other) noexcept { *this = std::move(other); }
+
+ChunkReader& ChunkReader::operator=(ChunkReader&& other) noexcept {
+  if (core_ != nullptr) core_->Unpin(ChunkSlot(slot_));
+  core_ = std::exchange(other.core_, nullptr);
+  slot_ = other.slot_;
+  shape_ = other.shape_;
+  extents_ = std::move(other.extents_);
+  return *this;
+}
+
+ChunkReader::~ChunkReader() {
+  if (core_ != nullptr) core_->Unpin(ChunkSlot(slot_));
+}
+
+void ChunkReader::WhenReady(size_t first, size_t count,
+                            absl::AnyInvocable<void(absl::Status) &&> ready) {
+  core_->WhenReady(ChunkSlot(slot_), first, count, std::move(ready));
+}
+
+std::span<const std::byte> ChunkReader::Payload(uint64_t offset, uint64_t bytes) const {
+  KVKEEP_CHECK(offset + bytes <= shape_.payload_bytes);
+  return core_->ImageMemory(extents_, kHeaderBytes + offset, bytes);
+}
+
+std::vector<uint64_t> ChunkReader::PieceChecksums() const {
+  return core_->PieceChecksums(ChunkSlot(slot_), extents_);
+}
+
+std::string ChunkReader::Metadata() const {
+  std::string metadata;
+  while (metadata.size() < shape_.tail_bytes) {
+    const auto run = core_->ImageMemory(extents_, shape_.tail_offset() + metadata.size(),
+                                        shape_.tail_bytes - metadata.size());
+    metadata.append(reinterpret_cast<const char*>(run.data()), run.size());
+  }
+  return metadata;
+}
+
+// ---------------------------------------------------------------- Reservation
+
+Reservation::Reservation(Reservation&& other) noexcept { *this = std::move(other); }
+
+Reservation& Reservation::operator=(Reservation&& other) noexcept {
+  Abort();
+  core_ = std::exchange(other.core_, nullptr);
+  id_ = other.id_;
+  request_ = std::move(other.request_);
+  generation_ = other.generation_;
+  extents_ = std::move(other.extents_);
+  copier_ = std::move(other.copier_);
+  return *this;
+}
+
+Reservation::~Reservation() { Abort(); }
+
+void Reservation::Abort() {
+  if (core_ != nullptr) std::exchange(core_, nullptr)->AbortPut(id_);
+}
+
+std::span<std::byte> Reservation::ImageAt(uint64_t offset, uint64_t bytes) const {
+  return core_->ImageMemory(extents_, offset, bytes);
+}
+
+void Reservation::Append(std::span<const std::byte> bytes) {
+  KVKEEP_CHECK(copier_.bytes() + bytes.size() <= shape().payload_bytes);
+  while (!bytes.empty()) {
+    const std::span<std::byte> to = ImageAt(kHeaderBytes + copier_.bytes(), bytes.size());
+    copier_.Append(to.data(), bytes.first(to.size()));
+    bytes = bytes.subspan(to.size());
+  }
+}
+
+absl::StatusOr<SealOutcome> Reservation::Seal(std::span<const std::byte> metadata) {
+  KVKEEP_CHECK(copier_.bytes() == shape().payload_bytes && metadata.size() == shape().tail_bytes);
+  const auto fill = [this](uint64_t begin, uint64_t end, const std::byte* from) {
+    while (begin < end) {
+      const std::span<std::byte> to = ImageAt(begin, end - begin);
+      if (from != nullptr) {
+        std::memcpy(to.data(), from, to.size());
+        from += to.size();
+      } else {
+        std::memset(to.data(), 0, to.size());
+      }
+      begin += to.size();
+    }
+  };
+  // Nothing of an earlier owner of these blocks may stay readable behind the payload.
+  const uint64_t payload_end = kHeaderBytes + uint64_t{shape().payload_bytes};
+  fill(payload_end, shape().blocks().value() * kBlockBytes, nullptr);
+  if (!metadata.empty()) {
+    fill(shape().tail_offset(), shape().tail_offset() + metadata.size(), metadata.data());
+  }
+  const ImageIdentity identity{.id = {request_.ns, request_.key, request_.part},
+                               .shape = shape(),
+                               .created_unix_us = core_->deps().clock->UnixMicros(),
+                               .tail_checksum = Xxh3(metadata),
+                               .piece_checksums = copier_.Finish()};
+  EncodeHeader({identity, core_->G2Placement(generation_, extents_)}, core_->deps().mac_key,
+               core_->HeaderInArena(extents_));
+  return std::exchange(core_, nullptr)->Seal(id_, request_);
+}
+
+// ---------------------------------------------------------------- Store: the core's front
+
+Store::Store(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+Store::~Store() = default;
+
+absl::StatusOr<std::unique_ptr<Store>> Store::Create(const StoreOptions& options,
+                                                     const StoreDeps& deps) {
+  absl::Status valid = options.Validate();
+  if (!valid.ok()) return valid;
+  auto core = std::make_unique<Core>(options, deps);
+  absl::Status recovered = core->Recover();
+  if (!recovered.ok()) return recovered;
+  return std::unique_ptr<Store>(new Store(std::move(core)));
+}
+
+Incarnation Store::incarnation() const { return core_->incarnation(); }
+const StoreOptions& Store::options() const { return core_->options(); }
+
+absl::StatusOr<SessionToken> Store::OpenSession(const SessionInfo& info) {
+  return core_->OpenSession(info);
+}
+void Store::CloseSession(const SessionToken& session) { core_->CloseSession(session); }
+absl::StatusOr<NamespaceDigest> Store::OpenNamespace(const SessionToken& session,
+                                                     const NamespaceSpec& spec) {
+  return core_->OpenNamespace(session, spec);
+}
+absl::StatusOr<NamespaceSpec> Store::FindNamespace(const SessionToken& session,
+                                                   const NamespaceDigest& ns) const {
+  return core_->FindNamespace(session, ns);
+}
+absl::StatusOr<LookupResult> Store::Lookup(const SessionToken& session,
+                                           const LookupRequest& request) {
+  return core_->Lookup(session, request);
+}
+absl::Status Store::Release(const SessionToken& session, LeaseId lease, uint32_t keep_keys) {
+  return core_->Release(session, lease, keep_keys);
+}
+absl::StatusOr<uint64_t> Store::Touch(const SessionToken& session, const ChunkSet& chunks) {
+  return core_->Touch(session, chunks);
+}
+absl::StatusOr<PrefetchResult> Store::Prefetch(const SessionToken& session,
+                                               const ChunkSet& chunks) {
+  return core_->Prefetch(session, chunks);
+}
+absl::StatusOr<uint64_t> Store::Delete(const SessionToken& session, const ChunkSet& chunks) {
+  return core_->Delete(session, chunks);
+}
+absl::StatusOr<ReadResult> Store::Read(const SessionToken& session, const ChunkId& id,
+                                       LeaseId lease, bool transient) {
+  return core_->Read(session, id, lease, transient);
+}
+absl::StatusOr<ReserveResult> Store::Reserve(const SessionToken& session,
+                                             const PutRequest& request) {
+  return core_->Reserve(session, request);
+}
+void Store::WhenDurable(const ChunkId& id, absl::AnyInvocable<void(absl::Status) &&> done) {
+  core_->WhenDurable(id, std::move(done));
+}
+uint64_t Store::Clear(const std::optional<NamespaceDigest>& ns) { return core_->Clear(ns); }
+void Store::BeginDrain() { core_->BeginDrain(); }
+void Store::SyncAll(absl::AnyInvocable<void(absl::Status) &&> done) {
+  core_->SyncAll(std::move(done));
+}
+void Store::Tick() { core_->Tick(); }
+StoreSnapshot Store::snapshot() const {
+  StoreSnapshot snapshot = core_->Snapshot();
+  // Asked outside the lock: it may look at files.
+  for (size_t i = 0; i < snapshot.devices.size(); ++i) {
+    snapshot.devices[i].directory_bytes = core_->deps().devices[i].device->used_directory_bytes();
+  }
+  return snapshot;
+}
+void Store::CheckInvariants() const { core_->CheckInvariants(); }
+
+}  // namespace kvkeep
