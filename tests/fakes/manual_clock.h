@@ -9,7 +9,8 @@ class ManualClock final : public Clock {
  public:
   MonotonicTime Now() const override { return now_; }
   uint64_t UnixMicros() const override {
-    return 1'700'000'000'000'000 + std::chrono::duration_cast<std::chrono::microseconds>(now_).count();
+    const auto now = std::chrono::duration_cast<std::chrono::microseconds>(now_);
+    return 1'700'000'000'000'000 + now.count();
   }
   void Advance(MonotonicTime by) { now_ += by; }
 

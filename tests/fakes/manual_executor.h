@@ -1,5 +1,5 @@
-// ManualExecutor: an Executor whose tasks run only when told to, on the caller's thread, in the order
-// the test chooses. The heart of every deterministic test. Not thread-safe.
+// ManualExecutor: an Executor whose tasks run only when told to, on the caller's thread, in the
+// order the test chooses. The heart of every deterministic test. Not thread-safe.
 #pragma once
 
 #include <deque>

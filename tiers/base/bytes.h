@@ -1,4 +1,5 @@
-// Little-endian loads and stores for the fixed-layout formats (image header, index record, superblock).
+// Little-endian loads and stores for the fixed-layout formats (image header, index record,
+// superblock).
 #pragma once
 
 #include <absl/strings/string_view.h>

@@ -1,4 +1,4 @@
-// Executor: the seam to threads. Work is handed over as a closure and runs later, never inside Post.
+// Executor: the seam to threads. Work is handed over as a closure and runs later, not inside Post.
 //
 // ThreadPool runs it on its own threads, in the order posted when it has one thread. Tests use
 // ManualExecutor (tests/fakes), which runs closures when told to.
@@ -20,7 +20,7 @@ class Executor {
   using Task = absl::AnyInvocable<void() &&>;
 
   virtual ~Executor() = default;
-  // Thread-safe. The task runs exactly once, or is destroyed unrun when the executor is stopped first.
+  // Thread-safe. The task runs exactly once, or is destroyed unrun when the executor stops first.
   virtual void Post(Task task) = 0;
 };
 

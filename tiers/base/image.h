@@ -12,7 +12,7 @@
 //     32  32  key                              2208  16  UUID of the arena or device it lies on
 //     64   4  part                             2224   8  incarnation
 //     68   4  payload bytes                    2232   8  generation
-//     72   4  tail bytes                       2240 512  extents: 32 x {first block, blocks} of 8 bytes
+//     72   4  tail bytes                       2240 512  extents: 32 x {first block, blocks}, 8 + 8
 //     76   4  zero                             2752  32  MAC: HMAC-SHA256 of bytes 2176..2752
 //     80   8  creation time, us since 1970     2784      zeros to 4096
 //     88   8  XXH3-64 of the tail

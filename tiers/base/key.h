@@ -33,7 +33,8 @@ struct Digest {
   bool is_zero() const { return *this == Digest{}; }
   absl::string_view view() const { return {reinterpret_cast<const char*>(bytes.data()), kBytes}; }
   std::string ToHex() const;
-  // Shorter input is padded with zero bytes at the end. InvalidArgument when empty or longer than kBytes.
+  // Shorter input is padded with zero bytes at the end. InvalidArgument when empty or longer than
+  // kBytes.
   static absl::StatusOr<Digest> FromBytes(absl::string_view raw);
   static absl::StatusOr<Digest> FromHex(absl::string_view hex);
 };

@@ -20,7 +20,8 @@ class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mu_.unlock(); }
-  // Tells the analysis that the caller holds the lock where it cannot see it (callbacks, Locked helpers).
+  // Tells the analysis that the caller holds the lock where it cannot see it (callbacks, Locked
+  // helpers).
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 
  private:

@@ -32,7 +32,8 @@ uint64_t RandomSource::NextU64() {
 }
 
 RandomSource* RealRandom() {
-  static KernelRandom* const random = new KernelRandom;  // never destroyed: threads may outlive main
+  // Never destroyed: threads may outlive main.
+  static KernelRandom* const random = new KernelRandom;
   return random;
 }
 

@@ -1,4 +1,5 @@
-// Early return on a bad absl::Status, and unwrapping of absl::StatusOr (our Abseil has no such macros).
+// Early return on a bad absl::Status, and unwrapping of absl::StatusOr (our Abseil has no such
+// macros).
 //
 //   KVKEEP_RETURN_IF_ERROR(file.Sync());
 //   KVKEEP_ASSIGN_OR_RETURN(Superblock superblock, ReadSuperblock(dir));

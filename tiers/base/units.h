@@ -24,7 +24,11 @@ inline constexpr size_t kMaxTailBytes = 16 * kKiB;
 // A chunk's place is a list of at most this many extents.
 inline constexpr size_t kMaxExtents = 32;
 
-constexpr uint64_t RoundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
-constexpr uint64_t DivideRoundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit; }
+constexpr uint64_t DivideRoundUp(uint64_t value, uint64_t unit) {
+  return (value + unit - 1) / unit;
+}
+constexpr uint64_t RoundUp(uint64_t value, uint64_t unit) {
+  return DivideRoundUp(value, unit) * unit;
+}
 
 }  // namespace kvkeep

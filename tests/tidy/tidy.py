@@ -1,0 +1,431 @@
+#!/usr/bin/env python3
+"""Style as a test: checks the tree against the rules of CONTRIBUTING.md.
+
+    tests/tidy/tidy.py [--root DIR]     exit 1 and one line per problem: file:line: [rule] what
+
+Every rule is a function from the tree to problems, and tidy_test.py has a bad tree for each. The
+ratchets at the top hold what is tolerated for now, with its reason; they may only shrink.
+"""
+
+import argparse
+import ast
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+
+import cpp_source
+
+# ---- ratchets: path -> why it is tolerated ------------------------------------------------------
+
+# Folders with sources whose README.md is still to be written.
+KNOWN_MISSING = {
+    "tiers/alloc": "comes with its first source",
+    "tiers/host": "comes with its first source",
+    "tiers/index": "comes with its first source",
+    "tiers/io": "comes with its first source",
+    "tiers/nvme": "comes with its first source",
+    "tiers/policy": "comes with its first source",
+}
+# Files with lines beyond MAX_COLUMNS: the longest they may have.
+KNOWN_LONG_LINES = {
+    "tiers/alloc/extent_allocator.h": 101,
+    "tiers/host/arena.h": 101,
+    "tiers/index/chunk_index.h": 104,
+    "tiers/index/record.h": 104,
+    "tiers/io/io_engine.h": 101,
+    "tiers/nvme/nvme_device.h": 103,
+    "tiers/policy/eviction_policy.h": 101,
+}
+# Headers beyond MAX_HEADER_LINES: path -> why it is better in one piece.
+LONG_HEADERS = {}
+
+# ---- limits -------------------------------------------------------------------------------------
+
+MAX_FILE_LINES = 600
+MAX_HEADER_LINES = 200
+MAX_FUNCTION_LINES = 70
+MAX_COLUMNS = 100
+
+# ---- layers: folder -> folders its files may include, besides its own ----------------------------
+
+_BASE = ("tiers/base",)
+_PARTS = _BASE + ("tiers/alloc", "tiers/policy", "tiers/io", "tiers/index")
+_TIERS = _PARTS + ("tiers/host", "tiers/nvme", "tiers/store")
+LAYERS = {
+    "tiers/base": (),
+    "tiers/alloc": _BASE,
+    "tiers/policy": _BASE,
+    "tiers/io": _BASE,
+    "tiers/index": _BASE,
+    "tiers/host": _PARTS,
+    "tiers/nvme": _PARTS,
+    "tiers/store": _TIERS,
+    "config": _TIERS,
+    "proto": _BASE,
+    "server": _TIERS + ("config", "proto"),
+    "client": _BASE + ("proto",),
+    # The CLI replays and simulates traces without a daemon, hence the policies.
+    "tools": _BASE + ("client", "proto", "tiers/policy"),
+    # The engine room is tested without anything above it; so it builds without gRPC.
+    "tests/tiers": _TIERS + ("tests/fakes",),
+    "tests/fakes": _TIERS,
+    "tests/sim": _TIERS + ("tests/fakes",),
+}
+
+# Outside headers and the only places that may include them (tests of those places too).
+_GRPC = ("proto", "server", "client", "tools", "tests")
+OUTSIDE_HEADERS = [
+    (r"grpc(pp|)/|google/protobuf/|.*\.pb\.h$", _GRPC),
+    (r"yaml-cpp/", ("config", "tests/config")),
+    (r"prometheus/|civetweb\.h|CivetServer\.h", ("server", "tests/server")),
+    (r"rocksdb/", ("tiers/index", "tests/tiers/index")),
+    (r"liburing", ("tiers/io", "tests/tiers/io")),
+    (r"cuda|nvml|nvtx", ("server", "client", "tests/server", "tests/client")),
+    (r"nlohmann/", ("tiers/policy/trace", "tiers/policy/simulate", "config", "server", "client",
+                    "tools", "tests")),
+]
+
+# ---- banned in C++: pattern, where (path -> bool), what instead ----------------------------------
+
+_PRODUCTION = ("tiers/", "config/", "proto/", "server/", "client/", "tools/")
+
+
+def _under(*prefixes):
+    return lambda path: path.startswith(prefixes)
+
+
+def _anywhere(path):
+    return True
+
+
+def _except(*paths):
+    return lambda path: path not in paths
+
+
+BANNED = [
+    (r"\bassert\s*\(", _anywhere, "KVKEEP_CHECK (tiers/base/check.h): it stays on in release"),
+    (r"\bstd::(recursive_|shared_|timed_)?mutex\b|\bstd::condition_variable|"
+     r"\bstd::(lock_guard|unique_lock|scoped_lock|shared_lock)\b",
+     _except("tiers/base/mutex.h"), "kvkeep::Mutex, MutexLock, CondVar (tiers/base/mutex.h)"),
+    (r"\babsl::(Mutex|MutexLock|CondVar|ReaderMutexLock|WriterMutexLock)\b", _anywhere,
+     "kvkeep::Mutex (tiers/base/mutex.h): thread sanitizer sees it"),
+    (r"\busing\s+namespace\b(?!\s+(std::)?(chrono_)?(literals|chrono_literals|string_literals)\b)"
+     r"(?!\s+std::literals)", _anywhere, "using-declarations of single names"),
+    (r"\bstd::(cout|cerr|clog)\b|(?<![\w:])(std::)?printf\s*\(", _under("tiers/"),
+     "a Status, or Stats: the library prints nothing"),
+    (r"\bv?sprintf\s*\(|\bstr(cpy|cat)\s*\(|\bgets\s*\(", _anywhere,
+     "absl::StrFormat, std::string"),
+    (r"(?<![\w.>])(rand\s*\(\s*\)|srand\s*\()|\bstd::random_device\b", _anywhere,
+     "RandomSource (tiers/base/random.h), in tests SeededRandom (tests/fakes)"),
+    (r"\b(steady|system|high_resolution)_clock::now\b|\babsl::Now\s*\(",
+     lambda path: path.startswith("tiers/") and path != "tiers/base/clock.cc",
+     "Clock (tiers/base/clock.h): the simulator owns time"),
+    (r"\.detach\s*\(\s*\)", _anywhere, "join the thread: nothing outlives its owner"),
+    (r"(?<!\w)throw\b(?!\s*\()", _under(*_PRODUCTION), "absl::Status"),
+]
+
+# Sleeping is for what other processes do, and says why in a comment on that line or just above it.
+_SLEEP = re.compile(r"\bsleep_(for|until)\s*\(|\babsl::SleepFor\b"
+                    r"|(?<![\w.>:])(::)?(u|nano)?sleep\s*\(")
+_MAY_SLEEP = _under("server/", "client/", "tools/", "tests/e2e/", "tests/server/", "tests/client/",
+                    "tests/tools/")
+
+# ---- the tree -----------------------------------------------------------------------------------
+
+CPP = (".h", ".cc")
+TEXT = CPP + (".proto", ".py", ".md", ".cmake", ".txt", ".json", ".sh", ".yaml", ".yml",
+              ".service")
+SKIPPED_FOLDERS = {".git", "build", ".cache", "__pycache__"}
+
+Problem = collections.namedtuple("Problem", "path line rule message")
+
+
+def read_tree(root):
+    """{path: text} of the files git knows or would add; of all files where there is no git."""
+    root = pathlib.Path(root)
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=root, capture_output=True, check=False)
+    if listed.returncode == 0 and listed.stdout:
+        paths = [name.decode() for name in listed.stdout.split(b"\0") if name]
+    else:
+        paths = [str(p.relative_to(root)) for p in root.rglob("*")
+                 if not SKIPPED_FOLDERS.intersection(p.relative_to(root).parts)]
+    tree = {}
+    for path in sorted(set(paths)):
+        file = root / path
+        if not file.is_file() or file.is_symlink():
+            continue
+        try:
+            tree[path] = file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            pass  # not text: none of the rules is about it
+    return tree
+
+
+def folder(path):
+    return path.rpartition("/")[0]
+
+
+def is_text(path, text):
+    return path.endswith(TEXT) or text.startswith("#!")
+
+
+def layer(path):
+    """The longest folder of LAYERS that `path` lies in, or ''."""
+    inside = [name for name in LAYERS if path.startswith(name + "/")]
+    return max(inside, key=len, default="")
+
+
+def cpp_files(tree):
+    return [(path, text) for path, text in tree.items() if path.endswith(CPP)]
+
+
+# ---- rules --------------------------------------------------------------------------------------
+
+
+def include_arrow(tree):
+    for path, text in cpp_files(tree):
+        mine = layer(path)
+        for line, _, target in cpp_source.includes(text):
+            if target.startswith("tests/") and not path.startswith("tests/"):
+                yield Problem(path, line, "include-arrow", f"production code includes {target}")
+                continue
+            theirs = layer(target)
+            if not mine or not theirs or theirs == mine or theirs in LAYERS[mine]:
+                continue
+            allowed = ", ".join(LAYERS[mine]) or "nothing"
+            yield Problem(path, line, "include-arrow",
+                          f"{mine} may include {allowed}; not {theirs} ({target})")
+
+
+def include_rooted(tree):
+    for path, text in cpp_files(tree):
+        for line, quote, target in cpp_source.includes(text):
+            if target.endswith(".pb.h"):  # generated, hence in no tree
+                continue
+            if quote == '"' and target not in tree:
+                yield Problem(path, line, "include-rooted",
+                              f'"{target}" is no path from the top of the repository')
+            if quote == "<" and target in tree:
+                yield Problem(path, line, "include-rooted", f'ours: write "{target}"')
+
+
+def outside_header(tree):
+    for path, text in cpp_files(tree):
+        if path.startswith("cmake/"):
+            continue
+        for line, _, target in cpp_source.includes(text):
+            for pattern, places in OUTSIDE_HEADERS:
+                if target not in tree and re.match(pattern, target) and not path.startswith(places):
+                    yield Problem(path, line, "outside-header",
+                                  f"<{target}> belongs into {', '.join(places)}")
+
+
+def file_length(tree):
+    for path, text in tree.items():
+        if not is_text(path, text) or path.endswith((".md", ".json")):
+            continue
+        lines = text.count("\n")
+        if lines > MAX_FILE_LINES:
+            yield Problem(path, lines, "file-length", f"{lines} lines, at most {MAX_FILE_LINES}")
+        if path.endswith(".h") and lines > MAX_HEADER_LINES and path not in LONG_HEADERS:
+            yield Problem(path, lines, "header-length",
+                          f"{lines} lines, at most {MAX_HEADER_LINES}: split it by idea")
+
+
+def python_functions(text):
+    try:
+        nodes = ast.walk(ast.parse(text))
+    except SyntaxError:  # its own test says so better
+        return []
+    return [(node.name, node.lineno, node.end_lineno) for node in nodes
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+
+
+def function_length(tree):
+    for path, text in tree.items():
+        if path.endswith(CPP):
+            functions = cpp_source.functions(text)
+        elif path.endswith(".py"):
+            functions = python_functions(text)
+        else:
+            continue
+        for name, first, last in functions:
+            if last - first + 1 > MAX_FUNCTION_LINES:
+                yield Problem(path, first, "function-length",
+                              f"{name}: {last - first + 1} lines, at most {MAX_FUNCTION_LINES}")
+
+
+def line_length(tree):
+    for path, text in tree.items():
+        if not path.endswith(CPP + (".proto", ".py")):
+            continue
+        limit = max(MAX_COLUMNS, KNOWN_LONG_LINES.get(path, 0))
+        for number, line in enumerate(text.splitlines(), 1):
+            if len(line) > limit and "://" not in line:
+                yield Problem(path, number, "line-length",
+                              f"{len(line)} columns, at most {MAX_COLUMNS}")
+
+
+def whitespace(tree):
+    for path, text in tree.items():
+        if not path.endswith(CPP + (".proto", ".py", ".cmake", "CMakeLists.txt")):
+            continue
+        for number, line in enumerate(text.split("\n"), 1):
+            if "\t" in line or line != line.rstrip():
+                yield Problem(path, number, "whitespace", "a tab, or blanks at the end of the line")
+        if text and not text.endswith("\n"):
+            yield Problem(path, text.count("\n") + 1, "whitespace", "no newline at the end")
+
+
+def banned(tree):
+    for path, text in cpp_files(tree):
+        code = cpp_source.strip(text).splitlines()
+        for number, line in enumerate(code, 1):
+            for pattern, where, instead in BANNED:
+                match = re.search(pattern, line)
+                if match and where(path):
+                    yield Problem(path, number, "banned", f"'{match.group()}': use {instead}")
+
+
+def sleep(tree):
+    for path, text in cpp_files(tree):
+        raw = text.splitlines()
+        for number, line in enumerate(cpp_source.strip(text).splitlines(), 1):
+            if not _SLEEP.search(line):
+                continue
+            if not _MAY_SLEEP(path):
+                yield Problem(path, number, "sleep", "wait with CondVar, or move a ManualClock")
+            elif not any("//" in near for near in raw[max(0, number - 2):number]):
+                yield Problem(path, number, "sleep", "say in a comment what this waits for")
+
+
+def todo(tree):
+    words = "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3))
+    for path, text in tree.items():
+        if not is_text(path, text):
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            for match in re.finditer(rf"\b({words})\b(?!\(#\d+\))", line):
+                yield Problem(path, number, "todo",
+                              f"{match.group()} without an issue: write {match.group()}(#123), "
+                              "or do it")
+
+
+def header(tree):
+    for path, text in tree.items():
+        if not path.endswith(".h"):
+            continue
+        if not text.startswith("//"):
+            yield Problem(path, 1, "header-comment",
+                          "begin with a comment: what it is, guarantees, owner, threads")
+        if not re.search(r"^#pragma once$", text, re.MULTILINE):
+            yield Problem(path, 1, "header-guard", "#pragma once is missing")
+
+
+def file_name(tree):
+    for path, _ in cpp_files(tree):
+        if not re.fullmatch(r"[a-z0-9_]+\.(h|cc)", path.rpartition("/")[2]):
+            yield Problem(path, 1, "file-name", "snake_case.h or snake_case.cc")
+
+
+def readme(tree):
+    # tests/ mirrors the tree, so that one page describes all of it; so does proto/, whose folders
+    # only spell the package. cmake/ speaks for itself.
+    folders = {path.split("/")[0] if path.startswith(("tests/", "proto/")) else folder(path)
+               for path in tree if path.endswith(CPP + (".proto",))}
+    for name in sorted(folders - {"cmake"} - set(KNOWN_MISSING)):
+        if f"{name}/README.md".lstrip("/") not in tree:
+            yield Problem(name, 1, "readme", "a folder with sources has a README.md")
+
+
+def one_title(tree):
+    for path, text in tree.items():
+        if not path.endswith(".md"):
+            continue
+        prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+        titles = len(re.findall(r"^# ", prose, re.MULTILINE))
+        if titles != 1:
+            yield Problem(path, 1, "one-title", f"{titles} titles ('# ...'), want exactly one")
+
+
+def cmake_source(tree):
+    for path in tree:
+        if not path.endswith(".cc") or path.startswith("cmake/"):
+            continue
+        home = folder(path)
+        while f"{home}/CMakeLists.txt".lstrip("/") not in tree and home:
+            home = folder(home)
+        build_file = f"{home}/CMakeLists.txt".lstrip("/")
+        words = re.sub(r"#.*", "", tree.get(build_file, ""))
+        name = path[len(home) + 1:] if home else path
+        if not re.search(rf"(?<![\w.-])(?<![\w.]/){re.escape(name)}(?![\w.])", words):
+            yield Problem(path, 1, "cmake-source", f"not built: name it in {build_file}")
+
+
+def local_path(tree):
+    # Spelled in halves, or this file would break its own rule.
+    pattern = re.compile(r"(?<![\w./~$}-])/(" + "|".join(("wo" + "rk", "ho" + "me", "ro" + "ot"))
+                         + r")/\w|(?<![\w./~$}-])/t" + r"mp/(wt|bash_jobs)\b")
+    for path, text in tree.items():
+        for number, line in enumerate(text.splitlines(), 1):
+            match = pattern.search(line)
+            if match:
+                yield Problem(path, number, "local-path",
+                              f"'{match.group()}...': a path of one machine")
+
+
+RULES = [include_arrow, include_rooted, outside_header, file_length, function_length, line_length,
+         whitespace, banned, sleep, todo, header, file_name, readme, one_title, cmake_source,
+         local_path]
+
+# ---- running ------------------------------------------------------------------------------------
+
+
+def check(tree):
+    return [problem for rule in RULES for problem in rule(tree)]
+
+
+def stale_ratchets(tree):
+    """What the ratchets still tolerate though nobody needs it any more."""
+    for name in KNOWN_MISSING:
+        if f"{name}/README.md" in tree:
+            yield f"KNOWN_MISSING: {name}"
+    for name, limit in KNOWN_LONG_LINES.items():
+        longest = max((len(line) for line in tree.get(name, "").splitlines()), default=0)
+        if longest < limit:
+            yield f"KNOWN_LONG_LINES: {name} (now {longest})"
+    for name in LONG_HEADERS:
+        if tree.get(name, "").count("\n") <= MAX_HEADER_LINES:
+            yield f"LONG_HEADERS: {name}"
+
+
+def summary(tree):
+    lengths = sorted(text.count("\n") for _, text in cpp_files(tree))
+    p95 = lengths[min(len(lengths) - 1, len(lengths) * 95 // 100)]
+    return (f"tidy: {len(tree)} files, {len(lengths)} of C++ "
+            f"({sum(lengths)} lines, file p95 {p95}, longest {lengths[-1]})")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Checks kvkeep's tree against its own rules.")
+    parser.add_argument("--root", default=pathlib.Path(__file__).resolve().parents[2])
+    tree = read_tree(parser.parse_args().root)
+    if not cpp_files(tree):
+        sys.exit("tidy: found no C++ file: wrong --root?")
+    problems = check(tree)
+    for problem in problems:
+        print(f"{problem.path}:{problem.line}: [{problem.rule}] {problem.message}")
+    for entry in stale_ratchets(tree):
+        print(f"note: no longer needed in tests/tidy/tidy.py: {entry}")
+    print(summary(tree))
+    if problems:
+        print(f"tidy: {len(problems)} problems")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,295 @@
+#!/usr/bin/env python3
+"""Tests of the checker: every rule fires on a small bad tree, and none on a good one.
+
+A rule that cannot fail is a defect, so the last test case compares the rules that fired here with
+the rules that exist.
+"""
+
+import pathlib
+import re
+import sys
+import unittest
+
+import cpp_source
+import tidy
+
+HEADER = "// What it is.\n#pragma once\n"
+
+# A tree in which every rule has something to look at and nothing to say.
+GOOD = {
+    "README.md": "# kvkeep\n\n```\n# a comment in an example\n```\n",
+    "tiers/base/README.md": "# base\n",
+    "tiers/base/key.h": HEADER + "#include <cstdint>\nstruct Key {};\n",
+    "tiers/base/key.cc": '#include "tiers/base/key.h"\n',
+    "tiers/base/mutex.h": HEADER + "std::mutex mu_;\n",
+    "tiers/base/CMakeLists.txt": "kvkeep_library(kvkeep_base SRCS key.cc DEPS absl::status)\n",
+    "tiers/policy/README.md": "# policy\n",
+    "tiers/policy/trace_reader.cc": "#include <nlohmann/json.hpp>\n",
+    "tiers/policy/CMakeLists.txt": "kvkeep_library(kvkeep_policy SRCS trace_reader.cc)\n",
+    "server/README.md": "# server\n",
+    "server/main.cc": '#include <grpcpp/server.h>\n#include "tiers/base/key.h"\n'
+                      "// A log line says \"assert(x)\" and a URL http://h/home/x, no harm done.\n"
+                      'const char* kText = "TO" "DO: std::mutex, rand()";\n'
+                      "static_assert(sizeof(int) == 4);\n",
+    "server/CMakeLists.txt": "kvkeep_binary(kvkeepd SRCS main.cc)\n",
+    "tests/README.md": "# tests\n",
+    "tests/server/main_test.cc": '#include "tiers/base/key.h"\n'
+                                 "// Waits for the other process.\nusleep(10);\n",
+    "tests/server/CMakeLists.txt": "kvkeep_test(server_test\n  SRCS main_test.cc)\n",
+}
+
+fired = set()  # rules that found something here
+
+
+def function(lines, signature="void F()"):
+    return f"{signature} {{\n" + "  ++x;\n" * (lines - 2) + "}\n"
+
+
+class Rules(unittest.TestCase):
+    def expect(self, rule, changes, count=1):
+        """The good tree with these files added or changed breaks the rule `count` times."""
+        found = [p for p in tidy.check({**GOOD, **changes}) if p.rule == rule]
+        self.assertEqual(len(found), count, f"{rule}: {found}")
+        if found:
+            fired.add(rule)
+        return found
+
+    def test_a_good_tree_has_no_problem(self):
+        self.assertEqual(tidy.check(GOOD), [])
+
+    def test_includes_follow_the_arrows(self):
+        for path, target in [
+            ("tiers/base/key.h", "tiers/policy/lru.h"),
+            ("tiers/alloc/a.h", "tiers/policy/lru.h"),
+            ("tiers/host/a.h", "tiers/nvme/device.h"),
+            ("tiers/host/a.h", "tiers/store/store.h"),
+            ("tiers/store/a.h", "config/config.h"),
+            ("tiers/store/a.h", "proto/kvkeep.pb.h"),
+            ("config/a.h", "server/server.h"),
+            ("server/a.h", "client/client.h"),
+            ("client/a.h", "server/server.h"),
+            ("client/a.h", "tiers/store/store.h"),
+            ("tools/a.h", "server/server.h"),
+            ("proto/a.h", "client/client.h"),
+            ("server/a.h", "tests/fakes/manual_clock.h"),
+            ("tests/tiers/base/key_test.cc", "server/server.h"),
+            ("tests/fakes/fake.h", "client/client.h"),
+        ]:
+            with self.subTest(path=path, target=target):
+                self.expect("include-arrow", {path: f'{HEADER}#include "{target}"\n'})
+
+    def test_includes_along_the_arrows_are_fine(self):
+        for path, target in [
+            ("tiers/nvme/a.h", "tiers/io/device.h"),
+            ("tiers/store/a.h", "tiers/host/arena.h"),
+            ("config/a.h", "tiers/store/store.h"),
+            ("server/a.h", "config/config.h"),
+            ("client/a.h", "proto/kvkeep.grpc.pb.h"),
+            ("tools/a.h", "tiers/policy/simulate.h"),
+            ("tests/tiers/store/a_test.cc", "tests/fakes/manual_clock.h"),
+            ("tests/e2e/a_test.cc", "server/server.h"),
+        ]:
+            with self.subTest(path=path, target=target):
+                self.expect("include-arrow", {path: f'{HEADER}#include "{target}"\n'}, count=0)
+
+    def test_a_commented_include_is_none(self):
+        self.expect("include-arrow",
+                    {"tiers/base/key.cc": '// #include "server/server.h"\n'
+                                          '/*\n#include "server/server.h"\n*/\n'}, count=0)
+
+    def test_includes_are_rooted_at_the_repository(self):
+        self.expect("include-rooted", {"tiers/base/key.cc": '#include "key.h"\n'})
+        self.expect("include-rooted", {"tiers/base/key.cc": '#include "../base/key.h"\n'})
+        self.expect("include-rooted", {"tiers/base/key.cc": "#include <tiers/base/key.h>\n"})
+
+    def test_outside_libraries_stay_in_their_place(self):
+        for path, target in [
+            ("tiers/base/key.cc", "grpcpp/grpcpp.h"),
+            ("tiers/base/key.cc", "google/protobuf/message.h"),
+            ("tiers/base/key.cc", "kvkeep/v1/kvkeep.pb.h"),
+            ("tiers/base/key.cc", "yaml-cpp/yaml.h"),
+            ("tiers/base/key.cc", "prometheus/counter.h"),
+            ("tiers/base/key.cc", "nlohmann/json.hpp"),
+            ("tiers/base/key.cc", "cuda.h"),
+            ("server/main.cc", "rocksdb/db.h"),
+            ("server/main.cc", "liburing.h"),
+            ("tests/tiers/base/key_test.cc", "yaml-cpp/yaml.h"),
+        ]:
+            with self.subTest(path=path, target=target):
+                self.expect("outside-header", {path: f"#include <{target}>\n"})
+
+    def test_files_headers_and_lines_have_limits(self):
+        self.expect("file-length", {"server/main.cc": "// line\n" * 601})
+        self.expect("file-length", {"server/main.cc": "// line\n" * 600}, count=0)
+        self.expect("file-length", {"tools/script": "#!/bin/sh\n" + "true\n" * 600})
+        self.expect("header-length", {"server/a.h": HEADER + "// line\n" * 199})
+        self.expect("header-length", {"server/a.h": HEADER + "// line\n" * 198}, count=0)
+        self.expect("line-length", {"server/main.cc": "// " + "x" * 98 + "\n"})
+        self.expect("line-length", {"server/main.cc": "// " + "x" * 97 + "\n"}, count=0)
+        self.expect("line-length", {"server/main.cc": "// https://" + "x" * 98 + "\n"}, count=0)
+
+    def test_functions_have_at_most_70_lines(self):
+        for text in [
+            function(71),
+            "namespace kvkeep {\n" + function(71) + "}\n",
+            "namespace {\nclass A final : public B {\n public:\n" + function(71) + "};\n}\n",
+            function(71, "A::A(int x) : x_{x}, y_(2), z_{3}"),
+            function(71, 'TEST_CASE("a { brace in a name")'),
+            function(71, "template <typename T>\n  requires Small<T>\nT Load(const char* p)"),
+            "struct A {\n  int x = 1;\n};\nconst int kTable[] = {1, 2};\n" + function(71),
+            '#define X(a) if (a) {\nextern "C" {\n' + function(71) + "}\n",
+        ]:
+            with self.subTest(text=text[:60]):
+                self.expect("function-length", {"server/main.cc": text})
+        self.expect("function-length", {"tools/a.py": "def f():\n" + "    pass\n" * 70})
+
+    def test_what_is_no_long_function(self):
+        for text in [
+            function(70),
+            function(70) + function(70),
+            "namespace kvkeep {\n" + "int x;\n" * 80 + "}\n",
+            "class A {\n" + "  int x();\n" * 80 + "};\n",
+            "const int kTable[] = {\n" + "  1,\n" * 80 + "};\n",
+            "enum class Code : int {\n" + "  kA,\n" * 80 + "};\n",
+        ]:
+            with self.subTest(text=text[:60]):
+                self.expect("function-length", {"server/main.cc": text}, count=0)
+
+    def test_whitespace(self):
+        self.expect("whitespace", {"server/main.cc": "int x; \n"})
+        self.expect("whitespace", {"server/main.cc": "\tint x;\n"})
+        self.expect("whitespace", {"server/main.cc": "int x;\r\n"})
+        self.expect("whitespace", {"server/main.cc": "int x;"})
+
+    def test_todo_names_an_issue(self):
+        word = "TO" + "DO"
+        self.expect("todo", {"server/main.cc": f"// {word}: later\n"})
+        self.expect("todo", {"tools/script": f"#!/bin/sh\n# {word} later\n"})
+        self.expect("todo", {"server/main.cc": f"// {word}(#12): later\n"}, count=0)
+        self.expect("todo", {"server/main.cc": 'mkdtemp("/x/aXXXXXX");\n'}, count=0)
+
+    def test_headers_begin_with_a_comment_and_a_guard(self):
+        self.expect("header-comment", {"server/a.h": "#pragma once\n// Late.\n"})
+        self.expect("header-guard", {"server/a.h": "// No guard.\n#ifndef A_H\n#endif\n"})
+
+    def test_file_names_are_snake_case(self):
+        self.expect("file-name", {"server/Main.cc": "", "server/a-b.h": HEADER}, count=2)
+
+    def test_a_folder_with_sources_has_a_readme(self):
+        self.expect("readme", {"client/client.h": HEADER})
+        self.expect("readme", {"proto/kvkeep/v1/kvkeep.proto": "// x\n"})
+        self.expect("readme", {"tests/client/client_test.cc": ""}, count=0)
+        without = {path: text for path, text in GOOD.items() if path != "tests/README.md"}
+        self.assertIn("readme", {p.rule for p in tidy.check(without)})
+
+    def test_a_page_has_one_title(self):
+        self.expect("one-title", {"server/README.md": "# one\n\n# two\n"})
+        self.expect("one-title", {"server/README.md": "## only a section\n"})
+
+    def test_every_source_is_built(self):
+        self.expect("cmake-source", {"server/other.cc": ""})
+        self.expect("cmake-source", {"server/in.cc": ""})  # "main.cc" does not name it
+        self.expect("cmake-source", {"server/other.cc": "",
+                                     "server/CMakeLists.txt": "x(main.cc) # other.cc\n"})
+        self.expect("cmake-source", {"server/other.cc": "",
+                                     "server/CMakeLists.txt": "x(main.cc other.cc)\n"}, count=0)
+        self.expect("cmake-source", {"server/sub/other.cc": "",
+                                     "server/CMakeLists.txt": "x(main.cc sub/other.cc)\n"},
+                    count=0)
+        self.expect("cmake-source", {"nowhere/other.cc": ""})
+
+    def test_paths_of_one_machine(self):
+        for path in ["ho" + "me/someone/x", "ro" + "ot/x", "wo" + "rk/main", "t" + "mp/wt/x"]:
+            with self.subTest(path=path):
+                self.expect("local-path", {"server/README.md": f"# t\nsee /{path}\n"})
+        for text in ["a/wo" + "rk/x", "~/x", "/usr/share/x", "/t" + "mp/kvkeep-x"]:
+            with self.subTest(text=text):
+                self.expect("local-path", {"server/README.md": f"# t\nsee {text}\n"}, count=0)
+
+
+class Banned(unittest.TestCase):
+    # One example at least for each entry of tidy.BANNED, in its order.
+    EXAMPLES = [
+        ["assert(x);", "  assert (x);"],
+        ["std::mutex mu;", "std::lock_guard l(mu);", "std::condition_variable_any c;"],
+        ["absl::Mutex mu;", "absl::MutexLock l(&mu);"],
+        ["using namespace std;", "using namespace absl;"],
+        ['std::cout << "x";', 'std::cerr << "x";', 'printf("x");', 'std::printf("x");'],
+        ['sprintf(buffer, "x");', "strcpy(a, b);"],
+        ["int x = rand();", "std::rand();", "srand(1);", "std::random_device d;"],
+        ["auto now = std::chrono::steady_clock::now();", "absl::Now();"],
+        ["thread.detach();"],
+        ["throw Error();", "throw;"],
+    ]
+    FINE = [
+        "static_assert(true);", "KVKEEP_CHECK(x);", "using namespace std::chrono_literals;",
+        "using namespace std::literals;", 'snprintf(b, 4, "x");', 'std::fprintf(stderr, "x");',
+        "int brand(int x);", "SeededRandom rand(1);", 'Log("std::mutex");', "// assert(x)",
+        "kvkeep::Mutex mu;",
+    ]
+
+    def rules(self, path, line):
+        return [p.rule for p in tidy.check({**GOOD, path: line + "\n"})
+                if p.rule in ("banned", "sleep")]
+
+    def test_each_banned_call_is_found_in_the_tiers(self):
+        self.assertEqual(len(self.EXAMPLES), len(tidy.BANNED))
+        for (pattern, _, _), lines in zip(tidy.BANNED, self.EXAMPLES):
+            for line in lines:
+                with self.subTest(line=line):
+                    self.assertTrue(re.search(pattern, line))
+                    self.assertEqual(self.rules("tiers/base/key.cc", line), ["banned"])
+        fired.add("banned")
+
+    def test_what_looks_alike_is_fine(self):
+        for line in self.FINE:
+            with self.subTest(line=line):
+                self.assertEqual(self.rules("tiers/base/key.cc", line), [])
+
+    def test_places_with_a_licence(self):
+        self.assertEqual(self.rules("tiers/base/mutex.h", "std::mutex mu_;"), [])
+        self.assertEqual(self.rules("tiers/base/clock.cc", "std::chrono::steady_clock::now();"), [])
+        self.assertEqual(self.rules("server/main.cc", 'std::cout << "x";'), [])
+        self.assertEqual(self.rules("tests/server/main_test.cc", "throw 1;"), [])
+
+    def test_sleeping_is_rare_and_explained(self):
+        for line in ["std::this_thread::sleep_for(d);", "usleep(1);", "::sleep(1);"]:
+            with self.subTest(line=line):
+                self.assertEqual(self.rules("tiers/base/key.cc", line + "  // why"), ["sleep"])
+                self.assertEqual(self.rules("tests/tiers/base/key_test.cc", line), ["sleep"])
+                self.assertEqual(self.rules("tests/e2e/a_test.cc", "int x;\n" + line), ["sleep"])
+                self.assertEqual(self.rules("tests/e2e/a_test.cc", line + "  // why"), [])
+        fired.add("sleep")
+
+
+class Machinery(unittest.TestCase):
+    def test_strip_keeps_lines_and_drops_literals(self):
+        text = 'int a = 1\'000; // "x\n/* {\n */ char c = \'"\'; auto s = R"x({\n)" {)x";\nint b;\n'
+        code = cpp_source.strip(text)
+        self.assertEqual(code.count("\n"), text.count("\n"))
+        self.assertNotIn("{", code)
+        self.assertIn("1\'000", code)
+        self.assertIn("int b;", code.splitlines()[4])
+
+    def test_functions_are_found_with_their_lines(self):
+        text = ("namespace a {\nint F() {\n  auto f = [] { return 1; };\n  return f();\n}\n\n"
+                "struct S {\n  S() : x_{1} {}\n  int x_{0};\n};\n\nvoid G(int x) {\n}\n}\n")
+        self.assertEqual(cpp_source.functions(text), [("F", 2, 5), ("S", 8, 8), ("G", 12, 13)])
+
+    def test_the_ratchets_tell_when_they_are_stale(self):
+        name = next(iter(tidy.KNOWN_LONG_LINES), None)
+        if name:
+            self.assertTrue(any(name in note for note in tidy.stale_ratchets({name: "short\n"})))
+
+    def test_zz_every_rule_fired_in_a_test_above(self):
+        source = pathlib.Path(tidy.__file__).read_text(encoding="utf-8")
+        rules = set(re.findall(r'Problem\([^"]*?"([a-z-]+)"', source))
+        self.assertGreaterEqual(len(rules), len(tidy.RULES))
+        self.assertEqual(rules - fired, set())
+
+
+if __name__ == "__main__":
+    # Rules and Banned first: the last test of Machinery looks at what they fired.
+    suite = unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromTestCase(case)
+                               for case in (Rules, Banned, Machinery))
+    sys.exit(not unittest.TextTestRunner().run(suite).wasSuccessful())
