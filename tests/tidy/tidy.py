@@ -126,11 +126,12 @@ BANNED = [
     (r"(?<!\w)throw\b(?!\s*\()", _under(*_PRODUCTION), "absl::Status"),
 ]
 
-# Sleeping is for what other processes do, and says why in a comment on that line or just above it.
+# Sleeping is for what tells nobody when it is done (another process, a busy kernel or RocksDB), and
+# says so in a comment on that line or just above it.
 _SLEEP = re.compile(r"\bsleep_(for|until)\s*\(|\babsl::SleepFor\b"
                     r"|(?<![\w.>:])(::)?(u|nano)?sleep\s*\(")
-_MAY_SLEEP = _under("server/", "client/", "tools/", "tests/e2e/", "tests/server/", "tests/client/",
-                    "tests/tools/")
+_MAY_SLEEP = _under("server/", "client/", "tools/", "tiers/io/", "tests/e2e/", "tests/server/",
+                    "tests/client/", "tests/tools/", "tests/tiers/io/", "tests/tiers/index/")
 
 # ---- the tree -----------------------------------------------------------------------------------
 
