@@ -82,7 +82,7 @@ struct ImagePlacement {
   Generation generation;
   ExtentList extents;
 
-  auto operator<=>(const ImagePlacement&) const = default;
+  bool operator==(const ImagePlacement&) const = default;
 };
 
 struct ImageHeader {
