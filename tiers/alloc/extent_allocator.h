@@ -22,8 +22,8 @@ namespace kvkeep {
 class ExtentAllocator {
  public:
   struct Options {
-    BlockCount capacity;
-    // Runs end at multiples of this. Zero: no barriers.
+    BlockCount capacity;  // at least one
+    // Runs end at multiples of this. Zero: no barriers. At most 2^20 of them.
     BlockCount barrier_blocks;
 
     absl::Status Validate() const;
@@ -44,6 +44,7 @@ class ExtentAllocator {
 
   // `blocks` > 0 blocks in at most kMaxExtents extents, or nothing. `near`: the block one past a
   // chunk's parent; a free run that starts there and is long enough is taken before the best fit.
+  // Several extents come in address order.
   std::optional<ExtentList> Allocate(BlockCount blocks,
                                      std::optional<BlockNumber> near = std::nullopt);
 
@@ -51,7 +52,8 @@ class ExtentAllocator {
   void Free(const ExtentList& extents);
 
   // Recovery: takes exactly these blocks. All or nothing: OutOfRange when beyond capacity or
-  // across a barrier, AlreadyExists when a block is taken (by this very list, too).
+  // across a barrier, AlreadyExists when a block is taken (by this very list, too),
+  // InvalidArgument when an extent is empty.
   absl::Status Claim(const ExtentList& extents);
 
   BlockCount capacity() const;
