@@ -73,7 +73,8 @@ class EvictionPolicy {
   virtual void Unpark(ChunkSlot slot) = 0;
 
   virtual size_t size() const = 0;  // chunks in the policy, parked ones included
-  // Slots from the first to go to the last, parked ones first. For saving recency and for tests.
+  // Slots from the first to go to the last: parked ones first, but those touched since at their
+  // touched place. For saving recency and for tests; it alone takes time that grows with size().
   virtual std::vector<ChunkSlot> EvictionOrder() const = 0;
 };
 

@@ -1,0 +1,312 @@
+#include "tiers/policy/lru_policy.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+namespace kvkeep {
+namespace {
+
+// The mini language: chunks are letters, times do not matter to LRU, and an order is read from the
+// first to go to the last.
+class Lru {
+ public:
+  Lru() : policy_({.max_chunks = 128}) {}  // as many as there are letters
+
+  // A request for a chain, head first; '.' is a chunk that is not in the tier.
+  void Request(const std::string& chain) {
+    std::vector<EvictionPolicy::ChainLink> links;
+    for (const char c : chain) links.push_back({.slot = c == '.' ? kNoSlot : Slot(c)});
+    policy_.OnRequest(links, MonotonicTime(0));
+  }
+  // "bcd" behind 'a': b is a's child, c is b's, d is c's. Behind '-': b has no parent here.
+  void Insert(const std::string& chain, char parent = '-', bool transient = false) {
+    for (const char c : chain) {
+      policy_.OnInsert({.slot = Slot(c),
+                        .parent = parent == '-' ? kNoSlot : Slot(parent),
+                        .blocks = 1,
+                        .transient = transient},
+                       MonotonicTime(0));
+      parent = c;
+    }
+  }
+  void InsertTransient(const std::string& chain) { Insert(chain, '-', true); }
+  // A new request for a chain of which nothing is here yet.
+  void Put(const std::string& chain) {
+    Request(std::string(chain.size(), '.'));
+    Insert(chain);
+  }
+  void Pass(uint64_t requests) {
+    for (uint64_t i = 0; i < requests; ++i) Request("..");
+  }
+  void Erase(const std::string& chunks) {
+    for (const char c : chunks) policy_.OnErase(Slot(c), EvictionPolicy::EraseReason::kRemoved);
+  }
+  void Park(const std::string& chunks) {
+    for (const char c : chunks) policy_.Park(Slot(c));
+  }
+  void Unpark(const std::string& chunks) {
+    for (const char c : chunks) policy_.Unpark(Slot(c));
+  }
+  // '-' when there is none.
+  char Victim() {
+    const std::optional<ChunkSlot> slot = policy_.Victim();
+    return slot.has_value() ? Letter(*slot) : '-';
+  }
+  // Every victim in turn, parked as the store parks those that cannot go now.
+  std::string ParkAll() {
+    std::string parked;
+    for (char victim = Victim(); victim != '-'; victim = Victim()) {
+      Park(std::string(1, victim));
+      parked += victim;
+    }
+    return parked;
+  }
+  std::string Order() const {
+    std::string order;
+    for (const ChunkSlot slot : policy_.EvictionOrder()) order += Letter(slot);
+    return order;
+  }
+  size_t size() const { return policy_.size(); }
+
+ private:
+  static ChunkSlot Slot(char c) { return ChunkSlot(static_cast<uint32_t>(c)); }
+  static char Letter(ChunkSlot slot) { return static_cast<char>(slot.value()); }
+
+  LruPolicy policy_;
+};
+
+}  // namespace
+
+TEST_CASE("a policy is made by its name, and another name makes none") {
+  const PolicyOptions options{.max_chunks = 10};
+  for (const std::string& name : EvictionPolicyNames()) {
+    const auto policy = MakeEvictionPolicy(name, options);
+    REQUIRE(policy != nullptr);
+    CHECK(std::string(policy->name()) == name);
+    CHECK(policy->size() == 0);
+  }
+  CHECK(MakeEvictionPolicy("lru", options) != nullptr);
+  CHECK(MakeEvictionPolicy("LRU", options) == nullptr);
+  CHECK(MakeEvictionPolicy("", options) == nullptr);
+}
+
+TEST_CASE("an empty policy has no victim") {
+  Lru lru;
+  CHECK(lru.Victim() == '-');
+  CHECK(lru.Order() == "");
+  lru.Request("");
+  lru.Request("...");
+  CHECK(lru.Victim() == '-');
+}
+
+TEST_CASE("a chain is inserted head first, and yet its head is the youngest") {
+  Lru lru;
+  lru.Put("abcd");
+  CHECK(lru.Order() == "dcba");
+  lru.Put("xyz");
+  CHECK(lru.Order() == "dcbazyx");
+  CHECK(lru.Victim() == 'd');
+  CHECK(lru.size() == 7);
+}
+
+TEST_CASE("a request touches what is present, tail first") {
+  Lru lru;
+  lru.Put("abcd");
+  lru.Put("xyz");
+  lru.Request("ab..");
+  CHECK(lru.Order() == "dczyxba");
+  lru.Request("x.z");
+  CHECK(lru.Order() == "dcybazx");
+  lru.Request("aa");  // one chunk twice in a chain is odd, but harmless
+  CHECK(lru.Order() == "dcybzxa");
+}
+
+TEST_CASE("a child goes just behind its parent, between it and the older ones") {
+  Lru lru;
+  lru.Put("ab");
+  lru.Put("xy");
+  lru.Request("ab...");
+  CHECK(lru.Order() == "yxba");
+  lru.Insert("cde", 'b');
+  CHECK(lru.Order() == "yxedcba");
+  lru.Request("x");
+  lru.Insert("f", 'e');  // the end of the chain comes a request later
+  CHECK(lru.Order() == "yfedcbax");
+}
+
+TEST_CASE("the parts of a key stay together in the order of the chain") {
+  Lru lru;
+  lru.Put("aAbBcC");  // keys a, b, c with two parts each
+  lru.Put("x");
+  CHECK(lru.Order() == "CcBbAax");
+  lru.Request("aAbB");
+  CHECK(lru.Order() == "CcxBbAa");
+}
+
+TEST_CASE("a parent counts as touched lately for 64 requests, its own included") {
+  Lru lru;
+  lru.Put("a");
+  lru.Pass(LruPolicy::kLatelyRequests - 2);
+  lru.Put("x");
+  lru.Insert("b", 'a');  // the 64th request
+  CHECK(lru.Order() == "bax");
+  lru.Pass(1);
+  lru.Insert("c", 'a');  // the 65th: c would be among the first to go
+  CHECK(lru.Order() == "baxc");
+}
+
+TEST_CASE("a chunk placed behind its parent has the parent's age, so the chain cannot sink") {
+  Lru lru;
+  lru.Put("a");
+  lru.Put("x");
+  lru.Pass(LruPolicy::kLatelyRequests - 2);
+  lru.Insert("b", 'a');
+  CHECK(lru.Order() == "bax");
+  lru.Pass(1);
+  lru.Insert("c", 'b');  // b came a request ago, but its place is as old as a
+  CHECK(lru.Order() == "baxc");
+}
+
+TEST_CASE("transient chunks go first, the newest of them foremost, until they are touched") {
+  Lru lru;
+  lru.Put("ab");
+  lru.InsertTransient("xy");
+  CHECK(lru.Order() == "yxba");
+  lru.InsertTransient("z");
+  CHECK(lru.Order() == "zyxba");
+  lru.Insert("c", 'x');  // has no place among the recent behind a parent that is next to go
+  CHECK(lru.Order() == "zyxbac");
+  lru.Request("xy");
+  CHECK(lru.Order() == "zbacyx");
+}
+
+TEST_CASE("an erased chunk leaves no trace, and its slot starts anew") {
+  Lru lru;
+  lru.Put("abc");
+  lru.Erase("b");
+  CHECK(lru.Order() == "ca");
+  lru.Erase("ca");
+  CHECK(lru.size() == 0);
+  CHECK(lru.Victim() == '-');
+  lru.Put("b");
+  lru.Park("b");
+  lru.Erase("b");
+  lru.Put("ab");
+  CHECK(lru.Order() == "ba");
+  CHECK(lru.Victim() == 'b');  // not parked any more
+}
+
+TEST_CASE("a parked chunk is no victim, and is the next one again when it is unparked") {
+  Lru lru;
+  lru.Put("abc");
+  lru.Park("c");
+  CHECK(lru.Victim() == 'b');
+  CHECK(lru.Order() == "cba");
+  CHECK(lru.size() == 3);
+  lru.Unpark("c");
+  CHECK(lru.Victim() == 'c');
+  lru.Unpark("c");  // no-op
+  CHECK(lru.Order() == "cba");
+  CHECK(lru.ParkAll() == "cba");
+  CHECK(lru.Victim() == '-');
+  CHECK(lru.Order() == "cba");
+}
+
+TEST_CASE("unparked chunks keep the order they had, whatever order they are released in") {
+  for (const std::string released : {"abcdef", "fedcba", "cfaebd"}) {
+    CAPTURE(released);
+    Lru lru;
+    lru.Put("abcdef");
+    REQUIRE(lru.ParkAll() == "fedcba");
+    lru.Put("x");
+    lru.Unpark(released);
+    CHECK(lru.Order() == "fedcbax");
+    CHECK(lru.ParkAll() == "fedcbax");  // also when it happens again
+    lru.Unpark("x" + released);
+    CHECK(lru.Order() == "fedcbax");
+  }
+}
+
+TEST_CASE("a touch while parked decides where the chunk goes afterwards") {
+  Lru lru;
+  lru.Put("abc");
+  lru.Park("c");
+  lru.Put("x");
+  lru.Request("abc");
+  lru.Put("y");
+  CHECK(lru.Victim() == 'x');
+  lru.Unpark("c");
+  CHECK(lru.Order() == "xcbay");
+}
+
+TEST_CASE("a chunk touched while parked is passed over when its turn comes, until it is unparked") {
+  Lru lru;
+  lru.Put("ab");
+  lru.Park("b");
+  lru.Request("ab");
+  lru.Put("x");
+  CHECK(lru.Order() == "bax");
+  CHECK(lru.Victim() == 'a');
+  lru.Request("a");
+  CHECK(lru.Victim() == 'x');
+  lru.Unpark("b");
+  CHECK(lru.Victim() == 'b');
+  CHECK(lru.Order() == "bxa");
+}
+
+TEST_CASE("a child of a parked parent is placed behind it when the parent was touched meanwhile") {
+  Lru lru;
+  lru.Put("a");
+  lru.Park("a");
+  lru.Insert("b", 'a');  // a has no place now
+  CHECK(lru.Order() == "ab");
+  lru.Request("a..");
+  lru.Insert("c", 'a');
+  CHECK(lru.Order() == "bca");
+}
+
+TEST_CASE("transient chunks stay in front of unparked ones when they are parked themselves") {
+  Lru lru;
+  lru.Put("abc");
+  lru.InsertTransient("xy");
+  CHECK(lru.ParkAll() == "yxcba");
+  lru.Unpark("cx");
+  CHECK(lru.Order() == "ybaxc");
+  lru.Unpark("aby");
+  CHECK(lru.Order() == "yxcba");
+}
+
+TEST_CASE("a run of many unparked chunks keeps its order, released from either end") {
+  constexpr uint32_t kChunks = 4 * LruPolicy::kUnparkSteps;
+  for (const bool head_first : {false, true}) {
+    LruPolicy policy({.max_chunks = kChunks});
+    std::vector<ChunkSlot> parked;
+    for (uint32_t i = 0; i < kChunks; ++i) policy.OnInsert({.slot = ChunkSlot(i)}, {});
+    const std::vector<ChunkSlot> order = policy.EvictionOrder();
+    for (const ChunkSlot slot : order) policy.Park(slot);
+    std::vector<ChunkSlot> released = order;
+    if (head_first) std::reverse(released.begin(), released.end());
+    for (const ChunkSlot slot : released) policy.Unpark(slot);
+    CHECK(policy.EvictionOrder() == order);
+  }
+}
+
+TEST_CASE("a run released head first keeps its order while victims are taken from it") {
+  constexpr uint32_t kChunks = 4 * LruPolicy::kUnparkSteps;
+  LruPolicy policy({.max_chunks = kChunks});
+  for (uint32_t i = 0; i < kChunks; ++i) policy.OnInsert({.slot = ChunkSlot(i)}, {});
+  for (uint32_t i = 0; i < kChunks; ++i) policy.Park(ChunkSlot(i));
+  std::vector<ChunkSlot> left;
+  for (uint32_t i = kChunks; i-- > 0;) {  // the youngest is the head
+    policy.Unpark(ChunkSlot(i));
+    REQUIRE(policy.Victim() == ChunkSlot(i));
+    if (i % 2 == 1) {
+      policy.OnErase(ChunkSlot(i), EvictionPolicy::EraseReason::kEvicted);
+    } else {
+      left.insert(left.begin(), ChunkSlot(i));
+    }
+  }
+  CHECK(policy.EvictionOrder() == left);
+}
+
+}  // namespace kvkeep

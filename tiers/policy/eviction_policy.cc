@@ -1,0 +1,39 @@
+#include "tiers/policy/eviction_policy.h"
+
+#include "tiers/policy/lru_policy.h"
+
+namespace kvkeep {
+namespace {
+
+using Maker = std::unique_ptr<EvictionPolicy> (*)(const PolicyOptions& options);
+
+template <typename Policy>
+std::unique_ptr<EvictionPolicy> Make(const PolicyOptions& options) {
+  return std::make_unique<Policy>(options);
+}
+
+struct KnownPolicy {
+  const char* name;
+  Maker make;
+};
+constexpr KnownPolicy kKnownPolicies[] = {
+    {"lru", &Make<LruPolicy>},
+};
+
+}  // namespace
+
+std::unique_ptr<EvictionPolicy> MakeEvictionPolicy(absl::string_view name,
+                                                   const PolicyOptions& options) {
+  for (const KnownPolicy& known : kKnownPolicies) {
+    if (name == known.name) return known.make(options);
+  }
+  return nullptr;
+}
+
+std::vector<std::string> EvictionPolicyNames() {
+  std::vector<std::string> names;
+  for (const KnownPolicy& known : kKnownPolicies) names.emplace_back(known.name);
+  return names;
+}
+
+}  // namespace kvkeep

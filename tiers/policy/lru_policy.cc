@@ -1,0 +1,145 @@
+#include "tiers/policy/lru_policy.h"
+
+#include <algorithm>
+
+#include "tiers/base/check.h"
+
+namespace kvkeep {
+
+LruPolicy::LruPolicy(const PolicyOptions& options) : max_chunks_(options.max_chunks) {
+  nodes_.reserve(max_chunks_);  // growing later would copy everything under the owner's lock
+}
+
+bool LruPolicy::Contains(ChunkSlot slot) const {
+  return slot.value() < nodes_.size() && At(slot).place != Place::kAbsent;
+}
+
+void LruPolicy::Link(ChunkSlot slot, Place place, ChunkSlot younger) {
+  List& list = ListOf(place);
+  Node& node = At(slot);
+  node.place = place;
+  node.younger = younger;
+  node.older = younger == kNoSlot ? list.youngest : At(younger).older;
+  (node.younger == kNoSlot ? list.youngest : At(node.younger).older) = slot;
+  (node.older == kNoSlot ? list.oldest : At(node.older).younger) = slot;
+}
+
+void LruPolicy::Unlink(ChunkSlot slot) {
+  Node& node = At(slot);
+  if (node.place == Place::kOff) return;
+  KVKEEP_CHECK(node.place != Place::kAbsent);
+  List& list = ListOf(node.place);
+  if (last_unparked_ == slot) {
+    last_unparked_ = node.younger != kNoSlot ? node.younger : node.older;
+  }
+  (node.younger == kNoSlot ? list.youngest : At(node.younger).older) = node.older;
+  (node.older == kNoSlot ? list.oldest : At(node.older).younger) = node.younger;
+  node.older = node.younger = kNoSlot;
+  node.place = Place::kOff;
+}
+
+void LruPolicy::TakeOff(ChunkSlot slot) {
+  Node& node = At(slot);
+  // What was in early already keeps its rank: it goes back to where it was.
+  if (node.place == Place::kMain) node.rank = ++last_parked_rank_;
+  Unlink(slot);
+}
+
+void LruPolicy::Touch(ChunkSlot slot) {
+  KVKEEP_CHECK(Contains(slot));
+  Unlink(slot);
+  Link(slot, Place::kMain, kNoSlot);
+  At(slot).touched = requests_;
+}
+
+bool LruPolicy::TouchedLately(ChunkSlot slot) const {
+  const Node& node = At(slot);
+  return node.place == Place::kMain && requests_ - node.touched < kLatelyRequests;
+}
+
+void LruPolicy::OnRequest(std::span<const ChainLink> chain, MonotonicTime /*now*/) {
+  ++requests_;
+  for (auto link = chain.rbegin(); link != chain.rend(); ++link) {
+    if (link->slot != kNoSlot) Touch(link->slot);
+  }
+}
+
+void LruPolicy::OnInsert(const NewChunk& chunk, MonotonicTime /*now*/) {
+  KVKEEP_CHECK(chunk.slot.value() < max_chunks_);
+  KVKEEP_CHECK(!Contains(chunk.slot));
+  KVKEEP_CHECK(chunk.parent == kNoSlot || Contains(chunk.parent));
+  if (chunk.slot.value() >= nodes_.size()) nodes_.resize(chunk.slot.value() + 1);
+  ++size_;
+  Node& node = At(chunk.slot);
+  if (chunk.transient) {
+    node.rank = --last_transient_rank_;
+    Link(chunk.slot, Place::kEarly, early_.oldest);
+  } else if (chunk.parent != kNoSlot && TouchedLately(chunk.parent)) {
+    node.touched = At(chunk.parent).touched;
+    Link(chunk.slot, Place::kMain, chunk.parent);
+  } else {
+    node.touched = requests_;
+    Link(chunk.slot, Place::kMain, kNoSlot);
+  }
+}
+
+void LruPolicy::OnErase(ChunkSlot slot, EraseReason /*reason*/) {
+  KVKEEP_CHECK(Contains(slot));
+  Unlink(slot);
+  At(slot) = Node();
+  --size_;
+}
+
+std::optional<ChunkSlot> LruPolicy::Victim() {
+  if (early_.oldest != kNoSlot) return early_.oldest;
+  while (main_.oldest != kNoSlot) {
+    if (!At(main_.oldest).parked) return main_.oldest;
+    TakeOff(main_.oldest);
+  }
+  return std::nullopt;
+}
+
+void LruPolicy::Park(ChunkSlot slot) {
+  KVKEEP_CHECK(Contains(slot));
+  KVKEEP_CHECK(!At(slot).parked);
+  TakeOff(slot);
+  At(slot).parked = true;
+}
+
+void LruPolicy::Unpark(ChunkSlot slot) {
+  if (!Contains(slot) || !At(slot).parked) return;
+  Node& node = At(slot);
+  node.parked = false;
+  if (node.place == Place::kMain) return;  // touched meanwhile: it is where it belongs
+  Link(slot, Place::kEarly, EarlyNeighbour(node.rank));
+  last_unparked_ = slot;
+}
+
+ChunkSlot LruPolicy::EarlyNeighbour(int64_t rank) const {
+  ChunkSlot at = last_unparked_ != kNoSlot ? last_unparked_ : early_.youngest;
+  int steps = 0;
+  while (at != kNoSlot && At(at).rank < rank && steps++ < kUnparkSteps) at = At(at).younger;
+  while (at != kNoSlot && steps++ < kUnparkSteps) {
+    const ChunkSlot older = At(at).older;
+    if (older == kNoSlot || At(older).rank < rank) break;
+    at = older;
+  }
+  return at;
+}
+
+std::vector<ChunkSlot> LruPolicy::EvictionOrder() const {
+  std::vector<ChunkSlot> order;
+  order.reserve(size_);
+  for (uint32_t i = 0; i < nodes_.size(); ++i) {
+    if (nodes_[i].place == Place::kOff) order.push_back(ChunkSlot(i));
+  }
+  std::sort(order.begin(), order.end(),
+            [this](ChunkSlot a, ChunkSlot b) { return At(a).rank < At(b).rank; });
+  for (const ChunkSlot oldest : {early_.oldest, main_.oldest}) {
+    for (ChunkSlot slot = oldest; slot != kNoSlot; slot = At(slot).younger) order.push_back(slot);
+  }
+  KVKEEP_CHECK(order.size() == size_);
+  return order;
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,89 @@
+// LruPolicy: the least recently used chunk goes first, with a request's chunks touched tail first.
+//
+// Two intrusive lists over one vector indexed by ChunkSlot; no hashing, and no memory taken beyond
+// growing that vector, which is reserved at construction. Victims come from `early` first:
+//
+//     early: transient chunks, the newest first, then unparked ones in the order they were parked
+//     main:  everything else, from the longest untouched to the youngest
+//
+// - "Touched lately" means: in one of the last kLatelyRequests calls of OnRequest. A chunk placed
+//   behind its parent has the parent's place, so it has its age too. A parent outside main (parked,
+//   unparked or transient, and not touched since) has no place among the recent: its child is the
+//   youngest.
+// - A parked chunk is in neither list. A touch while parked puts it at its place in main, still
+//   parked; should it get to the oldest end, Victim() takes it out again (each such step is paid for
+//   by the touch before it, so Victim() is O(1) amortized).
+// - Unpark looks for the place among the other unparked ones from where the last one went. A run
+//   released head first or tail first finds it in one step; after kUnparkSteps steps the place is
+//   good enough.
+//
+// Every call but OnRequest (O(chain)), Victim (see above) and EvictionOrder is O(1).
+#pragma once
+
+#include "tiers/policy/eviction_policy.h"
+
+namespace kvkeep {
+
+class LruPolicy final : public EvictionPolicy {
+ public:
+  static constexpr uint64_t kLatelyRequests = 64;
+  static constexpr int kUnparkSteps = 64;
+
+  explicit LruPolicy(const PolicyOptions& options);
+
+  absl::string_view name() const override { return "lru"; }
+  void OnRequest(std::span<const ChainLink> chain, MonotonicTime now) override;
+  void OnInsert(const NewChunk& chunk, MonotonicTime now) override;
+  void OnErase(ChunkSlot slot, EraseReason reason) override;
+  std::optional<ChunkSlot> Victim() override;
+  void Park(ChunkSlot slot) override;
+  void Unpark(ChunkSlot slot) override;
+  size_t size() const override { return size_; }
+  std::vector<ChunkSlot> EvictionOrder() const override;
+
+ private:
+  enum class Place : uint8_t {
+    kAbsent,  // not in the policy
+    kOff,     // parked, in no list
+    kEarly,
+    kMain,
+  };
+  struct Node {
+    ChunkSlot older = kNoSlot;
+    ChunkSlot younger = kNoSlot;
+    uint64_t touched = 0;  // number of the request whose place this is; main only
+    int64_t rank = 0;      // the order in early, kept while off; early and off only
+    Place place = Place::kAbsent;
+    bool parked = false;
+  };
+  struct List {
+    ChunkSlot oldest = kNoSlot;
+    ChunkSlot youngest = kNoSlot;
+  };
+
+  Node& At(ChunkSlot slot) { return nodes_[slot.value()]; }
+  const Node& At(ChunkSlot slot) const { return nodes_[slot.value()]; }
+  bool Contains(ChunkSlot slot) const;
+  List& ListOf(Place place) { return place == Place::kEarly ? early_ : main_; }
+  // Puts an unlinked chunk just behind `younger`, which is in that list; kNoSlot: at its young end.
+  void Link(ChunkSlot slot, Place place, ChunkSlot younger);
+  // Takes it out of its list, if it is in one.
+  void Unlink(ChunkSlot slot);
+  void TakeOff(ChunkSlot slot);
+  void Touch(ChunkSlot slot);
+  bool TouchedLately(ChunkSlot slot) const;
+  // The member of early that a chunk of this rank belongs just behind.
+  ChunkSlot EarlyNeighbour(int64_t rank) const;
+
+  const uint32_t max_chunks_;
+  std::vector<Node> nodes_;
+  List early_;
+  List main_;
+  size_t size_ = 0;
+  uint64_t requests_ = 0;
+  int64_t last_parked_rank_ = 0;     // ranks of parked chunks count up from 1
+  int64_t last_transient_rank_ = 0;  // those of transient ones count down from -1
+  ChunkSlot last_unparked_ = kNoSlot;  // a member of early, or kNoSlot
+};
+
+}  // namespace kvkeep
