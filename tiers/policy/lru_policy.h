@@ -11,8 +11,8 @@
 //   unparked or transient, and not touched since) has no place among the recent: its child is the
 //   youngest.
 // - A parked chunk is in neither list. A touch while parked puts it at its place in main, still
-//   parked; should it get to the oldest end, Victim() takes it out again (each such step is paid for
-//   by the touch before it, so Victim() is O(1) amortized).
+//   parked; should it get to the oldest end, Victim() takes it out again. Each such step is paid
+//   for by the touch before it, so Victim() is O(1) amortized.
 // - Unpark looks for the place among the other unparked ones from where the last one went. A run
 //   released head first or tail first finds it in one step; after kUnparkSteps steps the place is
 //   good enough.
