@@ -37,6 +37,9 @@ struct DeviceOptions {
   uint32_t depth = 32;              // operations in the kernel at once, 1..1024
   size_t max_io_bytes = 1 << 20;    // larger operations are cut into this size; multiple of 4 KiB
   bool read_only = false;
+  // Takes flock(LOCK_EX | LOCK_NB) on the very file description that I/O goes through, so that I/O of
+  // a dead process that is still in flight holds the lock. Unavailable when another has it.
+  bool lock = false;
 
   absl::Status Validate() const;
 };

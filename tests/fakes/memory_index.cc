@@ -1,0 +1,166 @@
+#include "tests/fakes/memory_index.h"
+
+#include <absl/strings/match.h>
+
+#include <set>
+
+#include "tiers/base/check.h"
+
+namespace kvkeep {
+
+void MemoryIndex::SetFaults(const Faults& faults) {
+  MutexLock lock(&mu_);
+  faults_ = faults;
+}
+
+void MemoryIndex::Kill() {
+  MutexLock lock(&mu_);
+  faults_ = {};
+}
+
+void MemoryIndex::PowerCut(uint64_t seed) {
+  MutexLock lock(&mu_);
+  faults_ = {};
+  const size_t kept = SeededRandom(seed).Below(log_.size() + 1);
+  stats_.lost_writes += log_.size() - kept;
+  for (size_t i = 0; i < kept; ++i) Apply(log_[i], &durable_);
+  log_.clear();
+  now_ = durable_;
+}
+
+void MemoryIndex::DamageRecord(const ChunkId& id) {
+  MutexLock lock(&mu_);
+  const std::string key = EncodeRecordKey(id);
+  KVKEEP_CHECK(now_.records.contains(key));
+  now_.records[key] = "damaged";
+  if (durable_.records.contains(key)) durable_.records[key] = "damaged";
+  for (Write& write : log_) {
+    for (auto& [name, value] : write.records) {
+      if (name == key && value.has_value()) value = "damaged";
+    }
+  }
+}
+
+size_t MemoryIndex::unsynced_writes() const {
+  MutexLock lock(&mu_);
+  return log_.size();
+}
+
+MemoryIndex::Stats MemoryIndex::stats() const {
+  MutexLock lock(&mu_);
+  return stats_;
+}
+
+void MemoryIndex::Apply(const Write& write, State* state) {
+  for (const auto& [key, value] : write.records) {
+    if (value.has_value()) {
+      state->records[key] = *value;
+    } else {
+      state->records.erase(key);
+    }
+  }
+  for (const auto& [name, value] : write.meta) state->meta[name] = value;
+}
+
+absl::Status MemoryIndex::Append(Write write) {
+  MutexLock lock(&mu_);
+  if (random_.Chance(faults_.commit_refused)) {
+    ++stats_.refused;
+    return absl::UnavailableError("memory index: stalled, as the test asked");
+  }
+  if (random_.Chance(faults_.commit_error)) {
+    ++stats_.errors;
+    return absl::DataLossError("memory index: write failed, as the test asked");
+  }
+  ++stats_.commits;
+  Apply(write, &now_);
+  log_.push_back(std::move(write));
+  return absl::OkStatus();
+}
+
+absl::Status MemoryIndex::Commit(const IndexBatch& batch) {
+  if (batch.empty()) return absl::OkStatus();
+  Write write;
+  std::set<ChunkId> named;
+  for (const ChunkId& id : batch.removes) {
+    KVKEEP_CHECK(named.insert(id).second);
+    write.records.emplace_back(EncodeRecordKey(id), std::nullopt);
+  }
+  for (const IndexRecord& record : batch.adds) {
+    KVKEEP_CHECK(named.insert(record.id).second);
+    write.records.emplace_back(EncodeRecordKey(record.id), EncodeRecordValue(record));
+  }
+  return Append(std::move(write));
+}
+
+absl::Status MemoryIndex::Sync(const StableMark& mark) {
+  MutexLock lock(&mu_);
+  if (random_.Chance(faults_.sync_error)) {
+    ++stats_.errors;
+    return absl::DataLossError("memory index: sync failed, as the test asked");
+  }
+  ++stats_.syncs;
+  for (const Write& write : log_) Apply(write, &durable_);
+  log_.clear();
+  durable_.mark = now_.mark = mark;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StableMark> MemoryIndex::ReadStableMark() {
+  MutexLock lock(&mu_);
+  return now_.mark;
+}
+
+absl::StatusOr<ChunkIndex::ScanResult> MemoryIndex::Scan(
+    absl::FunctionRef<bool(const IndexRecord&)> visit) {
+  std::map<std::string, std::string> snapshot;
+  {
+    MutexLock lock(&mu_);
+    snapshot = now_.records;
+  }
+  ScanResult result;
+  for (const auto& [key, value] : snapshot) {
+    const absl::StatusOr<IndexRecord> record = DecodeRecord(key, value);
+    if (!record.ok()) {
+      ++result.undecodable;
+      continue;
+    }
+    ++result.records;
+    if (!visit(*record)) break;
+  }
+  return result;
+}
+
+absl::Status MemoryIndex::PutMeta(absl::string_view name, absl::string_view value) {
+  Write write;
+  write.meta.emplace_back(std::string(name), std::string(value));
+  return Append(std::move(write));
+}
+
+absl::StatusOr<std::optional<std::string>> MemoryIndex::GetMeta(absl::string_view name) {
+  MutexLock lock(&mu_);
+  const auto found = now_.meta.find(std::string(name));
+  if (found == now_.meta.end()) return std::nullopt;
+  return std::optional<std::string>(found->second);
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> MemoryIndex::ListMeta(
+    absl::string_view prefix) {
+  MutexLock lock(&mu_);
+  std::vector<std::pair<std::string, std::string>> found;
+  for (auto it = now_.meta.lower_bound(std::string(prefix));
+       it != now_.meta.end() && absl::StartsWith(it->first, prefix); ++it) {
+    found.push_back(*it);
+  }
+  return found;
+}
+
+uint64_t MemoryIndex::disk_bytes() const {
+  MutexLock lock(&mu_);
+  uint64_t bytes = 0;
+  for (const auto& [key, value] : now_.records) bytes += key.size() + value.size();
+  for (const auto& [name, value] : now_.meta) bytes += name.size() + value.size();
+  return bytes;
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,287 @@
+#include "tiers/index/rocksdb_index.h"
+
+#include <absl/strings/match.h>
+#include <rocksdb/db.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "tests/fakes/manual_clock.h"
+#include "tests/fakes/scratch_dir.h"
+#include "tests/tiers/index/records.h"
+
+namespace kvkeep {
+namespace {
+
+namespace fs = std::filesystem;
+
+const Uuid kDevice = *Uuid::FromBytes("this device");
+const Uuid kBoot = *Uuid::FromBytes("this boot");
+
+std::unique_ptr<ChunkIndex> Open(const std::string& dir, bool create = false) {
+  absl::StatusOr<std::unique_ptr<ChunkIndex>> index =
+      OpenRocksDbIndex(dir, kDevice, {.create = create, .write_buffer_bytes = kMiB});
+  INFO(index.status().ToString());
+  REQUIRE(index.ok());
+  return *std::move(index);
+}
+
+// Commits, again for as long as the database is stalled: a busy machine may flush slowly.
+void Commit(ChunkIndex& index, const IndexBatch& batch) {
+  absl::Status committed = index.Commit(batch);
+  while (absl::IsUnavailable(committed)) {
+    usleep(1000);
+    committed = index.Commit(batch);
+  }
+  INFO(committed.ToString());
+  REQUIRE(committed.ok());
+}
+
+void Add(ChunkIndex& index, uint32_t from, uint32_t to) {
+  IndexBatch batch;
+  for (uint32_t n = from; n < to; ++n) batch.adds.push_back(NumberedRecord(n));
+  Commit(index, batch);
+}
+
+// Flips one bit in the middle of every file whose name contains `part`. Returns how many files.
+int Damage(const std::string& dir, const std::string& part) {
+  int files = 0;
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    const std::string name = entry.path().filename().string();
+    if (!absl::StrContains(name, part) || fs::file_size(entry) == 0) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    const auto middle = static_cast<std::streamoff>(fs::file_size(entry) / 2);
+    file.seekg(middle);
+    const char byte = static_cast<char>(file.get() ^ 0x40);
+    file.seekp(middle);
+    file.put(byte);
+    ++files;
+  }
+  return files;
+}
+
+}  // namespace
+
+TEST_CASE("an index gives back after reopening what was committed, and not what was removed") {
+  ScratchDir dir;
+  {
+    const auto index = Open(dir / "index", /*create=*/true);
+    Add(*index, 0, 100);
+    IndexBatch batch;
+    batch.removes = {NumberedRecord(7).id, NumberedRecord(4711).id};
+    batch.adds = {NumberedRecord(100)};
+    REQUIRE(index->Commit(batch).ok());
+    CHECK(index->Commit({}).ok());
+  }
+  const RecordMap found = ReadAll(*Open(dir / "index"));
+  CHECK(found.size() == 100);
+  CHECK_FALSE(found.contains(NumberedRecord(7).id));
+  for (const auto& [id, record] : found) CHECK(record == NumberedRecord(id.part.value()));
+}
+
+TEST_CASE("a scan stops when the visitor has seen enough") {
+  ScratchDir dir;
+  const auto index = Open(dir / "index", /*create=*/true);
+  Add(*index, 0, 10);
+  int seen = 0;
+  const auto scanned = index->Scan([&](const IndexRecord&) { return ++seen < 3; });
+  REQUIRE(scanned.ok());
+  CHECK(scanned->records == 3);
+  CHECK(seen == 3);
+}
+
+// Run by the test below in a process of its own, with the directory in the environment. (A forked
+// child would lack RocksDB's threads.)
+TEST_CASE("child: commits until it is killed", "[.child]") {
+  const char* const dir = std::getenv("KVKEEP_TEST_DIR");
+  REQUIRE(dir != nullptr);
+  const auto index = Open(dir, /*create=*/true);
+  Add(*index, 0, 500);
+  REQUIRE(index->Sync({kBoot, CommitSequence(499)}).ok());
+  for (uint32_t n = 500; n < 20'000; n += 100) Add(*index, n, n + 100);
+  REQUIRE(index->PutMeta("last", "value").ok());
+  kill(getpid(), SIGKILL);
+}
+
+TEST_CASE("what was committed outlives kill -9, without a sync") {
+  ScratchDir dir;
+  const std::string index_dir = dir / "index";
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("KVKEEP_TEST_DIR", index_dir.c_str(), 1);
+    execl("/proc/self/exe", "index_test", "child: commits until it is killed", nullptr);
+    _exit(1);
+  }
+  int how = 0;
+  REQUIRE(waitpid(child, &how, 0) == child);
+  REQUIRE(WIFSIGNALED(how));
+  REQUIRE(WTERMSIG(how) == SIGKILL);
+
+  const auto index = Open(index_dir);
+  CHECK(ReadAll(*index).size() == 20'000);
+  CHECK(index->GetMeta("last")->value() == "value");
+  const auto mark = index->ReadStableMark();
+  REQUIRE(mark.ok());
+  CHECK(mark->boot_id == kBoot);
+  CHECK(mark->sequence == CommitSequence(499));
+}
+
+TEST_CASE("the stable mark is zero at first and the last one synced afterwards") {
+  ScratchDir dir;
+  auto index = Open(dir / "index", /*create=*/true);
+  CHECK(index->ReadStableMark()->boot_id.is_zero());
+  CHECK(index->ReadStableMark()->sequence == CommitSequence(0));
+  REQUIRE(index->Sync({kBoot, CommitSequence(5)}).ok());
+  REQUIRE(index->Sync({kBoot, CommitSequence(9)}).ok());
+  index.reset();
+  index = Open(dir / "index");
+  CHECK(index->ReadStableMark()->boot_id == kBoot);
+  CHECK(index->ReadStableMark()->sequence == CommitSequence(9));
+}
+
+TEST_CASE("named values are kept apart from records and found by prefix") {
+  ScratchDir dir;
+  auto index = Open(dir / "index", /*create=*/true);
+  Add(*index, 0, 3);
+  REQUIRE(index->PutMeta("ns/a", "1").ok());
+  REQUIRE(index->PutMeta("ns/b", std::string("2\0x", 3)).ok());
+  REQUIRE(index->PutMeta("epoch", "3").ok());
+  REQUIRE(index->PutMeta("ns/a", "4").ok());
+  index.reset();
+  index = Open(dir / "index");
+  const auto listed = index->ListMeta("ns/");
+  REQUIRE(listed.ok());
+  REQUIRE(listed->size() == 2);
+  CHECK((*listed)[0] == std::make_pair(std::string("ns/a"), std::string("4")));
+  CHECK((*listed)[1].second == std::string("2\0x", 3));
+  CHECK(index->ListMeta("")->size() == 3);
+  CHECK_FALSE(index->GetMeta("ns/")->has_value());
+  CHECK(ReadAll(*index).size() == 3);
+}
+
+TEST_CASE("named values have limits, and an error names them") {
+  ScratchDir dir;
+  const auto index = Open(dir / "index", /*create=*/true);
+  CHECK(absl::IsInvalidArgument(index->PutMeta("", "v")));
+  CHECK(absl::IsInvalidArgument(index->PutMeta(std::string(1025, 'n'), "v")));
+  CHECK(absl::IsInvalidArgument(index->PutMeta("n", std::string(kMaxMetaBytes + 1, 'v'))));
+}
+
+TEST_CASE("the index of another device is refused") {
+  ScratchDir dir;
+  Open(dir / "index", /*create=*/true);
+  const Uuid other = *Uuid::FromBytes("another device");
+  for (const bool create : {false, true}) {
+    const auto opened = OpenRocksDbIndex(dir / "index", other, {.create = create});
+    CHECK(absl::IsFailedPrecondition(opened.status()));
+    CHECK(absl::StrContains(opened.status().message(), other.ToHex()));
+  }
+}
+
+TEST_CASE("an index that is open already is unavailable") {
+  ScratchDir dir;
+  const auto index = Open(dir / "index", /*create=*/true);
+  CHECK(absl::IsUnavailable(OpenRocksDbIndex(dir / "index", kDevice, {}).status()));
+}
+
+TEST_CASE("a lost index is data loss, never an empty one") {
+  ScratchDir dir;
+  CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir / "index", kDevice, {}).status()));
+  Open(dir / "index", /*create=*/true);
+  fs::remove(dir / "index/CURRENT");
+  CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir / "index", kDevice, {}).status()));
+}
+
+TEST_CASE("damaged files are an error at open or at the scan, never wrong records") {
+  for (const char* part : {".sst", "CURRENT", "MANIFEST"}) {
+    ScratchDir dir;
+    {
+      const auto index = Open(dir / "index", /*create=*/true);
+      for (uint32_t n = 0; n < 40'000; n += 1000) Add(*index, n, n + 1000);
+      REQUIRE(index->Sync({kBoot, CommitSequence(40'000)}).ok());
+    }
+    INFO(part);
+    REQUIRE(Damage(dir / "index", part) > 0);
+    const auto opened = OpenRocksDbIndex(dir / "index", kDevice, {});
+    if (!opened.ok()) {
+      CHECK(absl::IsDataLoss(opened.status()));
+      continue;
+    }
+    const auto scanned = (*opened)->Scan([](const IndexRecord& record) {
+      CHECK(record == NumberedRecord(record.id.part.value()));
+      return true;
+    });
+    CHECK(absl::IsDataLoss(scanned.status()));
+  }
+}
+
+TEST_CASE("a torn write-ahead log gives back a beginning of what was committed") {
+  ScratchDir dir;
+  {
+    const auto index = Open(dir / "index", /*create=*/true);
+    for (uint32_t n = 0; n < 1000; ++n) Add(*index, n, n + 1);
+  }
+  int logs = 0;
+  for (const auto& entry : fs::directory_iterator(dir / "index")) {
+    if (entry.path().extension() != ".log") continue;
+    fs::resize_file(entry, fs::file_size(entry) / 2);
+    ++logs;
+  }
+  REQUIRE(logs == 1);
+  const RecordMap found = ReadAll(*Open(dir / "index"));
+  CHECK(found.size() > 100);
+  CHECK(found.size() < 900);
+  for (uint32_t n = 0; n < found.size(); ++n) CHECK(found.contains(NumberedRecord(n).id));
+}
+
+TEST_CASE("undecodable records are counted and the rest is served") {
+  ScratchDir dir;
+  Add(*Open(dir / "index", /*create=*/true), 0, 5);
+  {
+    rocksdb::DB* raw = nullptr;
+    REQUIRE(rocksdb::DB::Open(rocksdb::Options(), dir / "index", &raw).ok());
+    const std::unique_ptr<rocksdb::DB> db(raw);
+    REQUIRE(db->Put({}, absl::StrCat("r", EncodeRecordKey(NumberedRecord(2).id)), "junk").ok());
+    REQUIRE(db->Put({}, "rjunk", EncodeRecordValue(NumberedRecord(2))).ok());
+  }
+  const auto scanned = Open(dir / "index")->Scan([](const IndexRecord&) { return true; });
+  REQUIRE(scanned.ok());
+  CHECK(scanned->records == 4);
+  CHECK(scanned->undecodable == 2);
+}
+
+TEST_CASE("files of the index stay small under churn, and disk_bytes follows them") {
+  ScratchDir dir;
+  ManualClock clock;
+  auto index = OpenRocksDbIndex(dir / "index", kDevice,
+                                {.create = true, .write_buffer_bytes = kMiB, .clock = &clock});
+  REQUIRE(index.ok());
+  const uint64_t empty = (*index)->disk_bytes();
+  CHECK(empty > 0);
+  // 200,000 records pass through (about 26 MB of log), never more than 2,000 at a time.
+  for (uint32_t n = 0; n < 200'000; n += 1000) {
+    IndexBatch batch;
+    for (uint32_t i = n; i < n + 1000; ++i) {
+      batch.adds.push_back(NumberedRecord(i));
+      if (i >= 2000) batch.removes.push_back(NumberedRecord(i - 2000).id);
+    }
+    Commit(**index, batch);
+  }
+  CHECK((*index)->disk_bytes() == empty);  // cached for a second
+  clock.Advance(std::chrono::seconds(2));
+  CHECK((*index)->disk_bytes() > empty);
+  CHECK((*index)->disk_bytes() < 20 * kMiB);
+  CHECK(ReadAll(**index).size() == 2000);
+}
+
+TEST_CASE("options over their limits are refused by name") {
+  CHECK(absl::StrContains(RocksDbIndexOptions{.write_buffer_bytes = 1}.Validate().message(),
+                          "write_buffer_bytes"));
+  CHECK(absl::StrContains(RocksDbIndexOptions{.max_open_files = 1}.Validate().message(),
+                          "max_open_files"));
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,331 @@
+#include "tiers/index/rocksdb_index.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <rocksdb/db.h>
+#include <rocksdb/options.h>
+#include <rocksdb/table.h>
+#include <rocksdb/write_batch.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "tiers/base/bytes.h"
+#include "tiers/base/mutex.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+// First byte of every key in the database. A new kind needs a new letter, never a new meaning.
+constexpr char kIdentityKey[] = "!identity";
+constexpr char kStableMarkKey[] = "#stable";
+constexpr char kMetaPrefix = 'm';
+constexpr char kRecordPrefix = 'r';
+
+constexpr uint8_t kIndexVersion = 1;
+constexpr uint8_t kStableMarkVersion = 1;
+constexpr size_t kIdentityBytes = 1 + Uuid::kSize;
+constexpr size_t kStableMarkBytes = 1 + Uuid::kSize + sizeof(uint64_t);
+
+constexpr MonotonicTime kDiskBytesMaxAge = std::chrono::seconds(1);
+
+rocksdb::Slice ToSlice(absl::string_view text) { return {text.data(), text.size()}; }
+absl::string_view ToView(const rocksdb::Slice& slice) { return {slice.data(), slice.size()}; }
+
+absl::Status FromRocks(const std::string& dir, absl::string_view what, const rocksdb::Status& s) {
+  if (s.ok()) return absl::OkStatus();
+  const std::string text = absl::StrCat("index ", dir, ": ", what, ": ", s.ToString());
+  if (s.IsIncomplete() || s.IsBusy() || s.IsTryAgain() || s.IsTimedOut() || s.IsAborted() ||
+      s.IsShutdownInProgress()) {
+    return absl::UnavailableError(text);
+  }
+  if (s.IsNoSpace()) return absl::ResourceExhaustedError(text);
+  if (s.IsCorruption()) return absl::DataLossError(text);
+  if (s.IsIOError()) {
+    // A held LOCK file has no code of its own.
+    const bool locked = absl::StrContains(s.ToString(), "While lock file") ||
+                        absl::StrContains(s.ToString(), "lock hold by current process");
+    return locked ? absl::UnavailableError(text) : absl::DataLossError(text);
+  }
+  if (s.IsNotSupported() || s.IsInvalidArgument()) return absl::FailedPreconditionError(text);
+  return absl::InternalError(text);
+}
+
+rocksdb::Options DatabaseOptions(const RocksDbIndexOptions& options) {
+  rocksdb::Options db;
+  db.create_if_missing = options.create;
+  db.paranoid_checks = true;
+  db.write_buffer_size = options.write_buffer_bytes;
+  db.max_write_buffer_number = 2;
+  db.max_total_wal_size = 2 * options.write_buffer_bytes;
+  // Table files and the room a compaction needs stay small next to what the device keeps back.
+  db.target_file_size_base = options.write_buffer_bytes;
+  db.max_bytes_for_level_base = 4 * options.write_buffer_bytes;
+  db.max_compaction_bytes = 8 * options.write_buffer_bytes;
+  db.level0_file_num_compaction_trigger = 2;
+  db.compression = rocksdb::kNoCompression;  // digests do not compress
+  db.bottommost_compression = rocksdb::kNoCompression;
+  db.max_background_jobs = 2;
+  db.max_subcompactions = 1;
+  db.max_open_files = options.max_open_files;
+  // No healing behind our back after a write error: the device's circuit breaker decides.
+  db.max_bgerror_resume_count = 0;
+  db.max_manifest_file_size = options.write_buffer_bytes;
+  db.manifest_preallocation_size = 64 * kKiB;
+  // A torn end of the log is what a power cut leaves: replay up to it.
+  db.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
+  db.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
+  db.keep_log_file_num = 2;
+  db.max_log_file_size = kMiB;
+  db.stats_dump_period_sec = 0;
+  db.stats_persist_period_sec = 0;
+  rocksdb::BlockBasedTableOptions table;
+  table.no_block_cache = true;  // read once at start, then only written
+  db.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  return db;
+}
+
+// Bytes that the files below `dir` take on disk. Preallocated ones count as what they take. Files
+// may vanish meanwhile (compaction): those count as nothing.
+uint64_t DirectoryBytes(const std::string& dir) {
+  uint64_t bytes = 0;
+  std::error_code error;
+  std::filesystem::recursive_directory_iterator it(dir, error), end;
+  for (; !error && it != end; it.increment(error)) {
+    struct stat st;
+    if (lstat(it->path().c_str(), &st) != 0 || !S_ISREG(st.st_mode)) continue;
+    bytes += std::max<uint64_t>(st.st_size, uint64_t{512} * st.st_blocks);
+  }
+  return bytes;
+}
+
+absl::Status CheckIdentity(const std::string& dir, absl::string_view identity,
+                           const Uuid& device) {
+  const int version = identity.empty() ? 0 : static_cast<uint8_t>(identity.front());
+  if (version != kIndexVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("index ", dir, ": format version ", version, ", this build reads ",
+                     kIndexVersion, "; start the kvkeep that wrote it, or empty the device"));
+  }
+  if (identity.size() != kIdentityBytes) {
+    return absl::DataLossError(absl::StrCat("index ", dir, ": identity is damaged"));
+  }
+  KVKEEP_ASSIGN_OR_RETURN(const Uuid owner, Uuid::FromBytes(identity.substr(1)));
+  if (owner == device) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("index ", dir, ": belongs to device ", owner.ToHex(), ", not to ",
+                   device.ToHex(), "; put the right index directory back, or empty the device"));
+}
+
+class RocksDbIndex final : public ChunkIndex {
+ public:
+  RocksDbIndex(std::string dir, const Clock* clock, std::unique_ptr<rocksdb::DB> db)
+      : dir_(std::move(dir)), clock_(clock), db_(std::move(db)) {
+    // A stalled database says so at once instead of holding the index thread.
+    commit_options_.no_slowdown = true;
+    durable_options_.sync = true;
+    scan_options_.total_order_seek = true;
+    scan_options_.fill_cache = false;
+    scan_options_.readahead_size = 2 * kMiB;
+  }
+  // The write-ahead log is left as it is: the next open replays it, as after a kill.
+  ~RocksDbIndex() override { db_->Close().PermitUncheckedError(); }
+
+  absl::Status ClaimFor(const Uuid& device, bool create);
+
+  absl::Status Commit(const IndexBatch& batch) override;
+  absl::Status Sync(const StableMark& mark) override;
+  absl::StatusOr<StableMark> ReadStableMark() override;
+  absl::StatusOr<ScanResult> Scan(absl::FunctionRef<bool(const IndexRecord&)> visit) override;
+  absl::Status PutMeta(absl::string_view name, absl::string_view value) override;
+  absl::StatusOr<std::optional<std::string>> GetMeta(absl::string_view name) override;
+  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ListMeta(
+      absl::string_view prefix) override;
+  uint64_t disk_bytes() const override;
+
+ private:
+  absl::Status Wrap(absl::string_view what, const rocksdb::Status& status) const {
+    return FromRocks(dir_, what, status);
+  }
+  // False when there is none.
+  absl::StatusOr<bool> Read(absl::string_view key, std::string* value);
+
+  const std::string dir_;
+  const Clock* const clock_;
+  const std::unique_ptr<rocksdb::DB> db_;  // provides its own synchronization
+  rocksdb::WriteOptions commit_options_, durable_options_;
+  rocksdb::ReadOptions scan_options_;
+
+  mutable Mutex mu_;
+  mutable uint64_t disk_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  mutable std::optional<MonotonicTime> disk_bytes_at_ ABSL_GUARDED_BY(mu_);
+};
+
+absl::StatusOr<bool> RocksDbIndex::Read(absl::string_view key, std::string* value) {
+  const rocksdb::Status status = db_->Get(rocksdb::ReadOptions(), ToSlice(key), value);
+  if (status.IsNotFound()) return false;
+  if (!status.ok()) return Wrap("read", status);
+  return true;
+}
+
+absl::Status RocksDbIndex::ClaimFor(const Uuid& device, bool create) {
+  std::string identity;
+  KVKEEP_ASSIGN_OR_RETURN(const bool found, Read(kIdentityKey, &identity));
+  if (found) return CheckIdentity(dir_, identity, device);
+  if (!create) return absl::DataLossError(absl::StrCat("index ", dir_, ": has no identity"));
+  identity = absl::StrCat(std::string(1, kIndexVersion), device.view());
+  return Wrap("write identity", db_->Put(durable_options_, kIdentityKey, identity));
+}
+
+absl::Status RocksDbIndex::Commit(const IndexBatch& batch) {
+  if (batch.empty()) return absl::OkStatus();
+  rocksdb::WriteBatch writes;
+  const std::string prefix(1, kRecordPrefix);
+  for (const ChunkId& id : batch.removes) {
+    const rocksdb::Status added = writes.Delete(prefix + EncodeRecordKey(id));
+    if (!added.ok()) return Wrap("fill batch", added);
+  }
+  for (const IndexRecord& record : batch.adds) {
+    const rocksdb::Status added =
+        writes.Put(prefix + EncodeRecordKey(record.id), EncodeRecordValue(record));
+    if (!added.ok()) return Wrap("fill batch", added);
+  }
+  return Wrap("commit", db_->Write(commit_options_, &writes));
+}
+
+absl::Status RocksDbIndex::Sync(const StableMark& mark) {
+  // The mark goes in only after what it vouches for is safe, and is itself safe before we answer.
+  KVKEEP_RETURN_IF_ERROR(Wrap("sync log", db_->FlushWAL(/*sync=*/true)));
+  std::string value(kStableMarkBytes, '\0');
+  std::byte* const at = reinterpret_cast<std::byte*>(value.data());
+  StoreAt<uint8_t>(at, kStableMarkVersion);
+  std::memcpy(at + 1, mark.boot_id.bytes.data(), Uuid::kSize);
+  StoreAt<uint64_t>(at + 1 + Uuid::kSize, mark.sequence.value());
+  rocksdb::WriteOptions write = durable_options_;
+  write.no_slowdown = true;
+  return Wrap("write stable mark", db_->Put(write, kStableMarkKey, value));
+}
+
+absl::StatusOr<StableMark> RocksDbIndex::ReadStableMark() {
+  std::string value;
+  KVKEEP_ASSIGN_OR_RETURN(const bool found, Read(kStableMarkKey, &value));
+  if (!found) return StableMark{};
+  const std::byte* const at = AsBytes(value).data();
+  if (value.size() != kStableMarkBytes || LoadAt<uint8_t>(at) != kStableMarkVersion) {
+    return absl::DataLossError(absl::StrCat("index ", dir_, ": stable mark is damaged"));
+  }
+  StableMark mark;
+  std::memcpy(mark.boot_id.bytes.data(), at + 1, Uuid::kSize);
+  mark.sequence = CommitSequence(LoadAt<uint64_t>(at + 1 + Uuid::kSize));
+  return mark;
+}
+
+absl::StatusOr<ChunkIndex::ScanResult> RocksDbIndex::Scan(
+    absl::FunctionRef<bool(const IndexRecord&)> visit) {
+  ScanResult result;
+  const std::string first(1, kRecordPrefix), end(1, kRecordPrefix + 1);
+  const rocksdb::Slice end_slice(end);
+  rocksdb::ReadOptions read = scan_options_;
+  read.iterate_upper_bound = &end_slice;
+  const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(read));
+  for (it->Seek(first); it->Valid(); it->Next()) {
+    absl::string_view key = ToView(it->key());
+    key.remove_prefix(1);
+    const absl::StatusOr<IndexRecord> record = DecodeRecord(key, ToView(it->value()));
+    if (!record.ok()) {
+      ++result.undecodable;
+      continue;
+    }
+    ++result.records;
+    if (!visit(*record)) break;
+  }
+  if (!it->status().ok()) return Wrap("scan", it->status());
+  return result;
+}
+
+absl::Status RocksDbIndex::PutMeta(absl::string_view name, absl::string_view value) {
+  if (name.empty() || name.size() > kMaxMetaNameBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("name of an index value is ", name.size(),
+                                                   " bytes, allowed are 1 to ", kMaxMetaNameBytes));
+  }
+  if (value.size() > kMaxMetaBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("index value '", name, "' is ", value.size(),
+                                                   " bytes, allowed are at most ", kMaxMetaBytes));
+  }
+  const std::string key = absl::StrCat(std::string(1, kMetaPrefix), name);
+  return Wrap("write named value", db_->Put(commit_options_, key, ToSlice(value)));
+}
+
+absl::StatusOr<std::optional<std::string>> RocksDbIndex::GetMeta(absl::string_view name) {
+  std::string value;
+  KVKEEP_ASSIGN_OR_RETURN(const bool found,
+                          Read(absl::StrCat(std::string(1, kMetaPrefix), name), &value));
+  if (!found) return std::nullopt;
+  return std::optional<std::string>(std::move(value));
+}
+
+absl::StatusOr<std::vector<std::pair<std::string, std::string>>> RocksDbIndex::ListMeta(
+    absl::string_view prefix) {
+  std::vector<std::pair<std::string, std::string>> found;
+  const std::string first = absl::StrCat(std::string(1, kMetaPrefix), prefix);
+  const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(scan_options_));
+  for (it->Seek(first); it->Valid() && it->key().starts_with(first); it->Next()) {
+    found.emplace_back(std::string(it->key().data() + 1, it->key().size() - 1),
+                       it->value().ToString());
+  }
+  if (!it->status().ok()) return Wrap("list named values", it->status());
+  return found;
+}
+
+uint64_t RocksDbIndex::disk_bytes() const {
+  const MonotonicTime now = clock_->Now();
+  {
+    MutexLock lock(&mu_);
+    if (disk_bytes_at_.has_value() && now - *disk_bytes_at_ < kDiskBytesMaxAge) return disk_bytes_;
+    disk_bytes_at_ = now;  // others use the old number while we look
+  }
+  const uint64_t bytes = DirectoryBytes(dir_);
+  MutexLock lock(&mu_);
+  disk_bytes_ = bytes;
+  return bytes;
+}
+
+}  // namespace
+
+absl::Status RocksDbIndexOptions::Validate() const {
+  if (write_buffer_bytes < 64 * kKiB || write_buffer_bytes > kGiB) {
+    return absl::InvalidArgumentError(absl::StrCat("write_buffer_bytes is ", write_buffer_bytes,
+                                                   ", allowed are ", 64 * kKiB, " to ", kGiB));
+  }
+  if (max_open_files < 16 || max_open_files > 65536) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_open_files is ", max_open_files, ", allowed are 16 to 65536"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& dir,
+                                                             const Uuid& device,
+                                                             const RocksDbIndexOptions& options) {
+  KVKEEP_RETURN_IF_ERROR(options.Validate());
+  if (!options.create) {
+    // RocksDB calls this an invalid argument; for us it is a lost index.
+    struct stat st;
+    if (lstat(absl::StrCat(dir, "/CURRENT").c_str(), &st) != 0) {
+      return absl::DataLossError(
+          absl::StrCat("index ", dir, ": CURRENT: ", std::strerror(errno), "; the index is lost"));
+    }
+  }
+  rocksdb::DB* raw = nullptr;
+  const rocksdb::Status opened = rocksdb::DB::Open(DatabaseOptions(options), dir, &raw);
+  std::unique_ptr<rocksdb::DB> db(raw);
+  if (!opened.ok()) return FromRocks(dir, "open", opened);
+
+  auto index = std::make_unique<RocksDbIndex>(dir, options.clock, std::move(db));
+  KVKEEP_RETURN_IF_ERROR(index->ClaimFor(device, options.create));
+  return std::unique_ptr<ChunkIndex>(std::move(index));
+}
+
+}  // namespace kvkeep

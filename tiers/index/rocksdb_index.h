@@ -1,0 +1,48 @@
+// The ChunkIndex of a device on local NVMe: one RocksDB in one directory.
+//
+// One column family, four kinds of key, told apart by their first byte (README.md has the layout):
+// identity, stable mark, named values, records. So the write-ahead log lives exactly as long as the
+// write buffers it covers, and is bounded by them; and there is one order of writes for all kinds.
+//
+// Thread-safe, and every call may block on the disk. Nothing here waits for compaction: a write
+// that would is refused (Unavailable).
+//
+// Errors: Unavailable (stall, or another process has it open), ResourceExhausted (disk full),
+// DataLoss (corrupt, or the drive failed), FailedPrecondition (of another device or version),
+// InvalidArgument (a named value over its limit). After a write failed for any reason but
+// Unavailable RocksDB refuses further ones until the index is reopened.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tiers/base/clock.h"
+#include "tiers/base/units.h"
+#include "tiers/index/chunk_index.h"
+
+namespace kvkeep {
+
+inline constexpr uint64_t kMaxMetaBytes = 64 * kMiB;  // of one named value
+inline constexpr size_t kMaxMetaNameBytes = 1024;     // of its name
+
+struct RocksDbIndexOptions {
+  // Makes a new index. False: a directory without one is DataLoss, never an empty index.
+  bool create = false;
+  // Two of them hold what is not in a table file yet; the write-ahead log stays below three.
+  uint64_t write_buffer_bytes = 8 * kMiB;  // 64 KiB to 1 GiB
+  int max_open_files = 64;                 // 16 to 65536
+  const Clock* clock = RealClock();        // outlives the index
+
+  absl::Status Validate() const;
+};
+
+// `device` is stored at creation; an index of another one is refused (FailedPrecondition), so that
+// a directory that was copied or swapped is never taken for this device's own.
+absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& dir,
+                                                             const Uuid& device,
+                                                             const RocksDbIndexOptions& options);
+
+}  // namespace kvkeep
