@@ -71,8 +71,8 @@ class MemoryIndex final : public ChunkIndex {
   SeededRandom random_ ABSL_GUARDED_BY(mu_);
   Faults faults_ ABSL_GUARDED_BY(mu_);
   Stats stats_ ABSL_GUARDED_BY(mu_);
-  State now_ ABSL_GUARDED_BY(mu_);      // what readers see
-  State durable_ ABSL_GUARDED_BY(mu_);  // what a power cut leaves at least
+  State now_ ABSL_GUARDED_BY(mu_);               // what readers see
+  State durable_ ABSL_GUARDED_BY(mu_);           // what a power cut leaves at least
   std::vector<Write> log_ ABSL_GUARDED_BY(mu_);  // from durable_ to now_
 };
 

@@ -15,18 +15,15 @@ namespace kvkeep {
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "formats are written by plain stores");
 
 template <typename T>
-  requires std::is_trivially_copyable_v<T>
-T LoadAt(const std::byte* from) {
+requires std::is_trivially_copyable_v<T> T LoadAt(const std::byte* from) {
   T value;
   std::memcpy(&value, from, sizeof(T));
   return value;
 }
 
 template <typename T>
-  requires std::is_trivially_copyable_v<T>
-void StoreAt(std::byte* to, const T& value) {
-  std::memcpy(to, &value, sizeof(T));
-}
+requires std::is_trivially_copyable_v<T>
+void StoreAt(std::byte* to, const T& value) { std::memcpy(to, &value, sizeof(T)); }
 
 inline std::span<const std::byte> AsBytes(absl::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};

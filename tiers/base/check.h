@@ -18,8 +18,8 @@ namespace kvkeep::internal {
 
 }  // namespace kvkeep::internal
 
-#define KVKEEP_CHECK(condition)                                              \
-  do {                                                                       \
-    if (!(condition)) [[unlikely]]                                           \
-      ::kvkeep::internal::CheckFailed(__FILE__, __LINE__, #condition);       \
+#define KVKEEP_CHECK(condition)                                        \
+  do {                                                                 \
+    if (!(condition)) [[unlikely]]                                     \
+      ::kvkeep::internal::CheckFailed(__FILE__, __LINE__, #condition); \
   } while (false)

@@ -1,7 +1,7 @@
 #include "tiers/base/checksum.h"
 
 #define XXH_STATIC_LINKING_ONLY  // for the size of XXH3_state_t
-#include <xxh_x86dispatch.h>  // the plain build of the library is half as fast
+#include <xxh_x86dispatch.h>     // the plain build of the library is half as fast
 
 #include <algorithm>
 #include <cstring>

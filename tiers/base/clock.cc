@@ -5,9 +5,7 @@ namespace {
 
 class SystemClock final : public Clock {
  public:
-  MonotonicTime Now() const override {
-    return std::chrono::steady_clock::now().time_since_epoch();
-  }
+  MonotonicTime Now() const override { return std::chrono::steady_clock::now().time_since_epoch(); }
   uint64_t UnixMicros() const override {
     const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
     return std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count();

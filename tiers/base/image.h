@@ -71,7 +71,7 @@ struct ImageIdentity {
   ChunkId id;
   ImageShape shape;
   uint64_t created_unix_us = 0;
-  uint64_t tail_checksum = 0;            // XXH3-64 of the tail, of zero bytes when there is none
+  uint64_t tail_checksum = 0;             // XXH3-64 of the tail, of zero bytes when there is none
   std::vector<uint64_t> piece_checksums;  // shape.pieces() of them
 };
 

@@ -10,10 +10,9 @@
 
 #include <utility>
 
-#define KVKEEP_RETURN_IF_ERROR(expression)                              \
-  do {                                                                  \
-    if (absl::Status kvkeep_status = (expression); !kvkeep_status.ok()) \
-      return kvkeep_status;                                             \
+#define KVKEEP_RETURN_IF_ERROR(expression)                                                    \
+  do {                                                                                        \
+    if (absl::Status kvkeep_status = (expression); !kvkeep_status.ok()) return kvkeep_status; \
   } while (false)
 
 #define KVKEEP_ASSIGN_OR_RETURN(lhs, expression) \

@@ -39,19 +39,19 @@ struct Chunk {
   ExtentList g2;
   ExtentList g3;
   Incarnation g3_incarnation;
-  Generation g3_generation;     // also tells a queued write-back whether it is still this chunk's
-  CommitSequence g3_sequence;   // of its index record, once stored
-  uint32_t pins = 0;            // leases and readers: the G2 bytes stay
-  uint16_t device = 0;          // of the G3 copy
+  Generation g3_generation;    // also tells a queued write-back whether it is still this chunk's
+  CommitSequence g3_sequence;  // of its index record, once stored
+  uint32_t pins = 0;           // leases and readers: the G2 bytes stay
+  uint16_t device = 0;         // of the G3 copy
   G2State g2_state = G2State::kAbsent;
   G3State g3_state = G3State::kAbsent;
-  bool live = false;            // slot in use
-  bool detached = false;        // deleted: not found any more, goes when the last user does
-  bool g3_reading = false;      // a promotion reads the G3 extents
+  bool live = false;        // slot in use
+  bool detached = false;    // deleted: not found any more, goes when the last user does
+  bool g3_reading = false;  // a promotion reads the G3 extents
   bool transient = false;
   bool in_g2_policy = false;
   bool in_g3_policy = false;
-  bool unconfirmed = false;     // recovered after a power cut; its header was not read yet
+  bool unconfirmed = false;  // recovered after a power cut; its header was not read yet
 
   bool dirty() const {
     return g3_state == G3State::kQueued || g3_state == G3State::kWriting ||
@@ -74,7 +74,9 @@ class ChunkTable {
   // Frees the slot.
   void Destroy(ChunkSlot slot);
 
-  Chunk& at(ChunkSlot slot) { return slabs_[slot.value() / kSlabChunks][slot.value() % kSlabChunks]; }
+  Chunk& at(ChunkSlot slot) {
+    return slabs_[slot.value() / kSlabChunks][slot.value() % kSlabChunks];
+  }
   const Chunk& at(ChunkSlot slot) const {
     return slabs_[slot.value() / kSlabChunks][slot.value() % kSlabChunks];
   }

@@ -50,8 +50,9 @@ void Core::PumpIndex(uint16_t device) {
   batch->last = tier.assigned;
   ChunkIndex* index = &deps_.devices[device].device->index();
   Later([this, device, index, batch] {
-    deps_.devices[device].index_executor->Post(
-        [this, device, index, batch] { OnCommitted(device, batch, index->Commit(batch->records)); });
+    deps_.devices[device].index_executor->Post([this, device, index, batch] {
+      OnCommitted(device, batch, index->Commit(batch->records));
+    });
   });
 }
 

@@ -23,8 +23,8 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       table_(options.max_chunks, deps.random->NextU64()),
       g2_allocator_({.capacity = deps.arena->capacity_blocks(),
                      .barrier_blocks = deps.arena->segment_blocks()}),
-      g2_policy_(MakeEvictionPolicy(
-          options.g2_policy, {.max_chunks = static_cast<uint32_t>(options.max_chunks)})) {}
+      g2_policy_(MakeEvictionPolicy(options.g2_policy,
+                                    {.max_chunks = static_cast<uint32_t>(options.max_chunks)})) {}
 
 Core::~Core() {
   MutexLock lock(&mu_);
@@ -42,7 +42,7 @@ Core::Section::~Section() {
   ++counters.lock_acquisitions;
   counters.lock_held_ns += held;
   counters.lock_held_ns_max = std::max(counters.lock_held_ns_max, held);
-  std::vector<absl::AnyInvocable<void() &&>> work = std::move(core_->outbox_);
+  std::vector<absl::AnyInvocable<void()&&>> work = std::move(core_->outbox_);
   core_->outbox_.clear();
   core_->mu_.Unlock();
   for (auto& item : work) std::move(item)();

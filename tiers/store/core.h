@@ -6,8 +6,8 @@
 // How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
 // tasks, callers' callbacks) goes into the outbox with Later() and runs on the same thread right
 // after the Section has unlocked. Any change to a chunk that may alter what can be evicted, or end
-// its life, is wrapped in a Change, which settles the accounts when it ends: after that the chunk may
-// be gone.
+// its life, is wrapped in a Change, which settles the accounts when it ends: after that the chunk
+// may be gone.
 #pragma once
 
 #include <memory>
@@ -38,7 +38,8 @@ class Core {
   absl::Status Recover();
   absl::StatusOr<SessionToken> OpenSession(const SessionInfo& info);
   void CloseSession(const SessionToken& token);
-  absl::StatusOr<NamespaceDigest> OpenNamespace(const SessionToken& token, const NamespaceSpec& spec);
+  absl::StatusOr<NamespaceDigest> OpenNamespace(const SessionToken& token,
+                                                const NamespaceSpec& spec);
   absl::StatusOr<NamespaceSpec> FindNamespace(const SessionToken& token, const NamespaceDigest& ns);
   absl::StatusOr<LookupResult> Lookup(const SessionToken& token, const LookupRequest& request);
   absl::Status Release(const SessionToken& token, LeaseId lease, uint32_t keep_keys);
@@ -64,7 +65,8 @@ class Core {
   const StoreOptions& options() const { return options_; }
   Incarnation incarnation() const { return incarnation_; }
   // Contiguous memory of an image in G2, from `offset`, at most `bytes`.
-  std::span<std::byte> ImageMemory(const ExtentList& extents, uint64_t offset, uint64_t bytes) const;
+  std::span<std::byte> ImageMemory(const ExtentList& extents, uint64_t offset,
+                                   uint64_t bytes) const;
   HeaderPage HeaderInArena(const ExtentList& extents) const;
   ImagePlacement G2Placement(Generation generation, const ExtentList& extents) const;
   const StoreDeps& deps() const { return deps_; }
@@ -103,7 +105,8 @@ class Core {
   void DetachChunk(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- sessions.cc
-  absl::StatusOr<Session*> FindSession(const SessionToken& token) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<Session*> FindSession(const SessionToken& token)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckChunkSet(const Session& session, const ChunkSet& chunks) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReleaseInSlices(std::vector<ChunkSlot> slots);
@@ -186,7 +189,7 @@ class Core {
   ChunkSlot AdoptRecord(uint16_t device, const IndexRecord& record)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PumpConfirms(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void OnConfirmRead(ChunkSlot slot, AlignedPage* page, absl::Status status);
+  void OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status);
 
   // ---- state: constant after construction
   StoreOptions options_;

@@ -140,7 +140,8 @@ void Core::GrantLease(Session& session, const LookupRequest& request,
 
   Lease lease;
   wanted.resize(end);
-  for (const Lease::Entry& entry : wanted) lease.bytes += table_.at(entry.slot).blocks() * kBlockBytes;
+  for (const Lease::Entry& entry : wanted)
+    lease.bytes += table_.at(entry.slot).blocks() * kBlockBytes;
   lease.entries = std::move(wanted);
   lease.keys = result.leased_keys;
   lease.client_request_id = request.client_request_id;

@@ -147,9 +147,10 @@ void Core::IssueReads(ChunkSlot slot, Promotion& promotion) {
     }
   }
   promotion.outstanding = static_cast<uint32_t>(reads.size());
-  Later([device = &deps_.devices[promotion.device].device->io(), reads = std::move(reads)]() mutable {
-    for (IoOperation& read : reads) device->Submit(std::move(read));
-  });
+  Later(
+      [device = &deps_.devices[promotion.device].device->io(), reads = std::move(reads)]() mutable {
+        for (IoOperation& read : reads) device->Submit(std::move(read));
+      });
 }
 
 absl::Status Core::CheckHeader(const ImageHeader& header, const Chunk& chunk) {

@@ -42,10 +42,10 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   ReserveResult result;
   const auto reject = [&](RejectReason reason, std::string message)
                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    ++counters_.puts_rejected;
-    result.reason = reason;
-    result.message = std::move(message);
-  };
+                            ++counters_.puts_rejected;
+                            result.reason = reason;
+                            result.message = std::move(message);
+                          };
   const uint64_t blocks = request.shape.blocks().value();
   if (absl::Status valid = ValidateShape(request.shape); !valid.ok()) {
     reject(RejectReason::kWrongSize, std::string(valid.message()));

@@ -25,11 +25,10 @@ absl::Status Core::Recover() {
     KVKEEP_RETURN_IF_ERROR(space.Validate());
     tier->allocator = std::make_unique<ExtentAllocator>(space);
     KVKEEP_RETURN_IF_ERROR(tier->allocator->Claim(nvme.ReservedExtents()));
-    tier->policy = MakeEvictionPolicy(
-        options_.g3_policy, {.max_chunks = static_cast<uint32_t>(options_.max_chunks)});
-    tier->reserve_blocks =
-        std::min(2 * options_.max_device_writes_in_flight_bytes / kBlockBytes,
-                 space.capacity.value() / 4);
+    tier->policy = MakeEvictionPolicy(options_.g3_policy,
+                                      {.max_chunks = static_cast<uint32_t>(options_.max_chunks)});
+    tier->reserve_blocks = std::min(2 * options_.max_device_writes_in_flight_bytes / kBlockBytes,
+                                    space.capacity.value() / 4);
     tier->last_sync = deps_.clock->Now();
     devices_.push_back(std::move(tier));
     KVKEEP_RETURN_IF_ERROR(RecoverDevice(device));
@@ -46,25 +45,25 @@ absl::Status Core::RecoverDevice(uint16_t device) {
   tier.stable = tier.committed = tier.assigned = mark.sequence;
 
   std::vector<std::pair<CommitSequence, ChunkSlot>> by_age;
-  KVKEEP_ASSIGN_OR_RETURN(
-      const ChunkIndex::ScanResult scanned,
-      index.Scan([&](const IndexRecord& record) {
-        mu_.AssertHeld();
-        tier.assigned = std::max(tier.assigned, record.sequence);
-        const ChunkSlot slot = AdoptRecord(device, record);
-        if (slot == kNoSlot) {
-          ++counters_.recovery_dropped_chunks;
-          // Not ours to free: the extents may belong to another record, or lie outside.
-          tier.removes.push_back({record.id, {}});
-          return true;
-        }
-        if (!all_stable && record.sequence > mark.sequence) {
-          table_.at(slot).unconfirmed = true;
-          tier.confirm_queue.push_back(slot);
-        }
-        by_age.emplace_back(record.sequence, slot);
-        return true;
-      }));
+  KVKEEP_ASSIGN_OR_RETURN(const ChunkIndex::ScanResult scanned,
+                          index.Scan([&](const IndexRecord& record) {
+                            mu_.AssertHeld();
+                            tier.assigned = std::max(tier.assigned, record.sequence);
+                            const ChunkSlot slot = AdoptRecord(device, record);
+                            if (slot == kNoSlot) {
+                              ++counters_.recovery_dropped_chunks;
+                              // Not ours to free: the extents may belong to another record, or lie
+                              // outside.
+                              tier.removes.push_back({record.id, {}});
+                              return true;
+                            }
+                            if (!all_stable && record.sequence > mark.sequence) {
+                              table_.at(slot).unconfirmed = true;
+                              tier.confirm_queue.push_back(slot);
+                            }
+                            by_age.emplace_back(record.sequence, slot);
+                            return true;
+                          }));
   counters_.recovery_dropped_chunks += scanned.undecodable;
   counters_.recovered_chunks += by_age.size();
   tier.committed = tier.assigned;
@@ -112,13 +111,13 @@ void Core::PumpConfirms(uint16_t device) {
     if (!chunk.live || !chunk.unconfirmed || chunk.device != device || chunk.g3_reading) continue;
     ++tier.confirms;
     chunk.g3_reading = true;
-    AlignedPage* const page = new AlignedPage;
+    auto page = std::make_shared<AlignedPage>();
     IoOperation read{.kind = IoOperation::Kind::kRead,
                      .offset = DeviceOffset(chunk.g3[0].first.value() * kBlockBytes),
                      .data = page->bytes,
                      .bytes = kHeaderBytes,
                      .done = [this, slot, page](absl::Status status) {
-                       OnConfirmRead(slot, page, std::move(status));
+                       OnConfirmRead(slot, *page, std::move(status));
                      }};
     Later([io = &deps_.devices[device].device->io(), read = std::move(read)]() mutable {
       io->Submit(std::move(read));
@@ -126,10 +125,9 @@ void Core::PumpConfirms(uint16_t device) {
   }
 }
 
-void Core::OnConfirmRead(ChunkSlot slot, AlignedPage* page, absl::Status status) {
-  const std::unique_ptr<AlignedPage> owned(page);
+void Core::OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status) {
   absl::StatusOr<ImageHeader> header = status;
-  if (status.ok()) header = DecodeHeader(page->span(), deps_.mac_key);
+  if (status.ok()) header = DecodeHeader(page.span(), deps_.mac_key);
   Section section(this);
   const uint16_t device = table_.at(slot).device;
   DeviceTier& tier = *devices_[device];

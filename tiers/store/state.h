@@ -40,7 +40,7 @@ struct Lease {
   };
   std::vector<Entry> entries;  // in lookup order
   uint64_t client_request_id = 0;
-  uint32_t keys = 0;           // leading keys covered
+  uint32_t keys = 0;  // leading keys covered
   uint64_t bytes = 0;
 };
 
@@ -48,8 +48,8 @@ struct Session {
   SessionInfo info;
   MonotonicTime opened{0};
   std::map<NamespaceDigest, NamespaceSpec> namespaces;
-  absl::flat_hash_map<uint64_t, Lease> leases;                // by LeaseId
-  absl::flat_hash_map<uint64_t, LeaseId> leases_by_request;   // by client_request_id
+  absl::flat_hash_map<uint64_t, Lease> leases;               // by LeaseId
+  absl::flat_hash_map<uint64_t, LeaseId> leases_by_request;  // by client_request_id
   uint64_t leased_bytes = 0;
   uint64_t reserved_blocks = 0;
 };
@@ -77,10 +77,10 @@ struct Promotion {
   std::unique_ptr<ImageHeader> header;  // once read and verified
   std::vector<Piece> pieces;
   size_t pieces_ready = 0;
-  uint32_t outstanding = 0;             // reads, verifications, the header write
-  uint64_t bytes = 0;                   // counted against the device's reads in flight
-  absl::Status failure;                 // the first one
-  bool failed_io = false;               // it was the device, not the bytes
+  uint32_t outstanding = 0;  // reads, verifications, the header write
+  uint64_t bytes = 0;        // counted against the device's reads in flight
+  absl::Status failure;      // the first one
+  bool failed_io = false;    // it was the device, not the bytes
   std::vector<Waiter> waiters;
 };
 
@@ -120,10 +120,10 @@ struct DeviceTier {
   StoreDeps::DeviceDeps deps;
   std::unique_ptr<ExtentAllocator> allocator;
   std::unique_ptr<EvictionPolicy> policy;
-  uint64_t chunks = 0;               // stored
-  uint64_t reserve_blocks = 0;       // kept free for writes
+  uint64_t chunks = 0;          // stored
+  uint64_t reserve_blocks = 0;  // kept free for writes
 
-  std::deque<ChunkSlot> read_queue;  // promotions that wait for their turn
+  std::deque<ChunkSlot> read_queue;     // promotions that wait for their turn
   std::deque<ChunkSlot> confirm_queue;  // recovered after a power cut: header to be read first
   uint32_t confirms = 0;                // such reads under way
   uint64_t reading_bytes = 0;
@@ -134,11 +134,12 @@ struct DeviceTier {
   std::vector<PendingRemove> removes;  // for the next batch
   uint64_t freeing_blocks = 0;         // of removes, also those in the batch under way
   bool committing = false;
-  MonotonicTime commit_retry_at{0};    // after a refused batch
-  CommitSequence assigned, committed, stable;  // last sequence given out / in the index / on stable storage
+  MonotonicTime commit_retry_at{0};  // after a refused batch
+  CommitSequence assigned, committed,
+      stable;  // last sequence given out / in the index / on stable storage
 
   bool syncing = false;
-  bool dirty_index = false;            // something was committed since the last sync began
+  bool dirty_index = false;  // something was committed since the last sync began
   MonotonicTime last_sync{0};
   std::vector<SyncWaiter> sync_waiters;
 
@@ -146,7 +147,7 @@ struct DeviceTier {
   std::string message;
   uint32_t read_errors = 0, write_errors = 0;  // in a row
   MonotonicTime retry_at{0};
-  bool failed_sync = false;            // never trusted again before a restart
+  bool failed_sync = false;  // never trusted again before a restart
 
   bool readable() const { return state != DeviceState::kOffline; }
   bool writable() const {

@@ -1,13 +1,14 @@
 // Store: the chunk table, leases, in-flight operations and movement between G2 and G3.
 //
-// A deterministic core behind one mutex. No call blocks on I/O: the store hands out work to devices,
-// index and executors, and is told the outcome by callbacks. Nothing is read, copied, hashed or
-// committed under the lock, and no callback of a caller runs under it. Time, randomness, devices,
-// index and threads come in through StoreDeps, so a simulator can run it from one seed.
+// A deterministic core behind one mutex. No call blocks on I/O: the store hands out work to
+// devices, index and executors, and is told the outcome by callbacks. Nothing is read, copied,
+// hashed or committed under the lock, and no callback of a caller runs under it. Time, randomness,
+// devices, index and threads come in through StoreDeps, so a simulator can run it from one seed.
 //
 // What it guarantees: a read returns the whole bytes of one put under that namespace, key and part,
-// or a miss; capacity of both tiers is a hard limit; what a lookup leased stays where it is until the
-// lease ends; all that a session holds is given back when it is closed; every callback runs once.
+// or a miss; capacity of both tiers is a hard limit; what a lookup leased stays where it is until
+// the lease ends; all that a session holds is given back when it is closed; every callback runs
+// once.
 //
 //   put     Reserve -> Reservation::Append ... -> Seal (visible) -> write-back follows by itself
 //   read    Lookup with a lease -> Read (pins) -> ChunkReader::WhenReady -> bytes in place
@@ -42,8 +43,8 @@ struct StoreDeps {
   Clock* clock = nullptr;
   RandomSource* random = nullptr;
   Arena* arena = nullptr;
-  std::vector<DeviceDeps> devices;     // none: G2 only
-  Executor* copy_executor = nullptr;   // verifies pieces
+  std::vector<DeviceDeps> devices;    // none: G2 only
+  Executor* copy_executor = nullptr;  // verifies pieces
   MacKey mac_key{};
   Uuid boot_id;
 };
@@ -63,8 +64,9 @@ class ChunkReader {
 
   explicit operator bool() const { return core_ != nullptr; }
   const ImageShape& shape() const { return shape_; }
-  // Calls `ready` once the pieces [first, first + count) are in place and verified, perhaps at once on
-  // this thread. DataLoss: the chunk was damaged (it is dropped); Unavailable: its device failed.
+  // Calls `ready` once the pieces [first, first + count) are in place and verified, perhaps at once
+  // on this thread. DataLoss: the chunk was damaged (it is dropped); Unavailable: its device
+  // failed.
   void WhenReady(size_t first, size_t count, absl::AnyInvocable<void(absl::Status) &&> ready);
   // The payload from `offset` as far as it lies in one run of memory, at most `bytes`.
   // REQUIRES: WhenReady said OK for the pieces touched.
@@ -157,8 +159,8 @@ class Store {
   absl::StatusOr<PrefetchResult> Prefetch(const SessionToken& session, const ChunkSet& chunks);
   absl::StatusOr<uint64_t> Delete(const SessionToken& session, const ChunkSet& chunks);
 
-  // Pins one chunk for reading. With a lease (not 0) the chunk must be held by it, and is found even
-  // when deleted since; FailedPrecondition when the lease is unknown or does not hold it.
+  // Pins one chunk for reading. With a lease (not 0) the chunk must be held by it, and is found
+  // even when deleted since; FailedPrecondition when the lease is unknown or does not hold it.
   absl::StatusOr<ReadResult> Read(const SessionToken& session, const ChunkId& id, LeaseId lease,
                                   bool transient);
 
@@ -168,8 +170,8 @@ class Store {
 
   // Admin. Clear without a namespace forgets everything; returns how many chunks.
   uint64_t Clear(const std::optional<NamespaceDigest>& ns);
-  // From now on puts and new sessions are refused and dirty chunks are written back without regard to
-  // budgets. snapshot().dirty_chunks tells how far it is.
+  // From now on puts and new sessions are refused and dirty chunks are written back without regard
+  // to budgets. snapshot().dirty_chunks tells how far it is.
   void BeginDrain();
   // A final sync of every device; `done` with the first error. After BeginDrain.
   void SyncAll(absl::AnyInvocable<void(absl::Status) &&> done);

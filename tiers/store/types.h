@@ -25,13 +25,13 @@ inline constexpr size_t kMaxPartsPerCall = 64;
 struct StoreOptions {
   std::string g2_policy = "lru";
   std::string g3_policy = "lru";
-  uint64_t dirty_budget_bytes = 0;          // 0: a quarter of the arena
-  uint64_t max_chunks = 4 << 20;            // entries of the chunk table, 1 to 2^32 - 2
-  uint32_t max_keys_per_call = 65536;       // keys x parts of one call
+  uint64_t dirty_budget_bytes = 0;     // 0: a quarter of the arena
+  uint64_t max_chunks = 4 << 20;       // entries of the chunk table, 1 to 2^32 - 2
+  uint32_t max_keys_per_call = 65536;  // keys x parts of one call
   uint32_t max_sessions = 1024;
   uint32_t max_leases_per_session = 4096;
-  uint64_t max_leased_bytes = 0;            // all sessions; 0: half of the arena
-  uint64_t max_reserved_bytes = 0;          // puts in progress, all sessions; 0: a quarter of the arena
+  uint64_t max_leased_bytes = 0;    // all sessions; 0: half of the arena
+  uint64_t max_reserved_bytes = 0;  // puts in progress, all sessions; 0: a quarter of the arena
   uint64_t max_device_reads_in_flight_bytes = 64 * kMiB;   // each device
   uint64_t max_device_writes_in_flight_bytes = 32 * kMiB;  // each device
   std::chrono::nanoseconds sync_interval = std::chrono::seconds(1);
@@ -50,7 +50,7 @@ struct NamespaceSpec {
   std::string hash_algorithm;
   std::string hash_seed;
 
-  absl::Status Validate() const;  // names the field and its limit
+  absl::Status Validate() const;   // names the field and its limit
   NamespaceDigest Digest() const;  // first 16 bytes of SHA-256 over all fields, length-prefixed
 };
 
@@ -64,14 +64,15 @@ enum class LeaseMode : uint8_t { kNone, kLeadingRun, kAllPresent };
 // Keys x parts, key-major: what most calls are about. Views: the caller keeps the memory.
 struct ChunkSet {
   NamespaceDigest ns;
-  std::span<const ChunkKey> keys;   // prefix order, head first
-  std::span<const PartId> parts;    // at most kMaxPartsPerCall, each below the namespace's, none twice
+  std::span<const ChunkKey> keys;  // prefix order, head first
+  std::span<const PartId>
+      parts;  // at most kMaxPartsPerCall, each below the namespace's, none twice
 };
 
 struct LookupRequest {
   ChunkSet chunks;
   LeaseMode lease_mode = LeaseMode::kNone;
-  uint64_t client_request_id = 0;   // not 0: a repeat gets the same lease
+  uint64_t client_request_id = 0;  // not 0: a repeat gets the same lease
   bool transient = false;
 };
 
@@ -92,7 +93,7 @@ struct PrefetchResult {
 
 enum class RejectReason : uint8_t {
   kNone,
-  kNoSpace,        // all of G2 is leased, in flight or reserved
+  kNoSpace,  // all of G2 is leased, in flight or reserved
   kLimit,
   kWrongSize,
   kWrongChecksum,

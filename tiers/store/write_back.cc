@@ -1,8 +1,8 @@
 // Write-back from G2 to G3, and space in G3.
 //
-// A write-back goes queued -> writing -> committing -> stored; until stored the G2 copy stays. Space
-// comes from removals whose index batch was committed: extents are never reused before that, nor
-// before their last reader is done.
+// A write-back goes queued -> writing -> committing -> stored; until stored the G2 copy stays.
+// Space comes from removals whose index batch was committed: extents are never reused before that,
+// nor before their last reader is done.
 #include <absl/strings/str_cat.h>
 
 #include "tiers/base/check.h"
@@ -79,8 +79,8 @@ void Core::PumpWrites(uint16_t device) {
   while (!tier.write_queue.empty()) {
     const DeviceTier::QueuedWrite next = tier.write_queue.front();
     Chunk& chunk = table_.at(next.slot);
-    const bool valid = chunk.live && chunk.g3_state == G3State::kQueued &&
-                       chunk.g3_generation == next.generation;
+    const bool valid =
+        chunk.live && chunk.g3_state == G3State::kQueued && chunk.g3_generation == next.generation;
     if (!valid) {
       tier.write_queue.pop_front();
       continue;
@@ -179,13 +179,12 @@ void Core::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
 
   std::vector<IoOperation> writes;
   const auto add = [&](uint64_t offset, std::byte* data, size_t bytes) {
-    writes.push_back({.kind = IoOperation::Kind::kWrite,
-                      .offset = DeviceOffset(offset),
-                      .data = data,
-                      .bytes = bytes,
-                      .done = [this, slot](absl::Status status) {
-                        OnWritten(slot, std::move(status));
-                      }});
+    writes.push_back(
+        {.kind = IoOperation::Kind::kWrite,
+         .offset = DeviceOffset(offset),
+         .data = data,
+         .bytes = bytes,
+         .done = [this, slot](absl::Status status) { OnWritten(slot, std::move(status)); }});
   };
   add(placement.extents[0].first.value() * kBlockBytes, write->header_page.bytes, kHeaderBytes);
   const uint64_t end = header->identity.shape.blocks().value() * kBlockBytes;

@@ -13,8 +13,7 @@ TEST_CASE("PayloadCopier copies exactly and checksums each piece, however the pa
   random.Fill(source);
   std::vector<uint64_t> expected;
   for (size_t piece = 0; piece < PieceCount(bytes); ++piece) {
-    expected.push_back(
-        Xxh3({source.data() + piece * kPieceBytes, PieceSize(bytes, piece)}));
+    expected.push_back(Xxh3({source.data() + piece * kPieceBytes, PieceSize(bytes, piece)}));
   }
 
   std::vector<std::byte> destination(bytes);

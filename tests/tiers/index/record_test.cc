@@ -73,14 +73,14 @@ TEST_CASE("a record of another version is refused, not guessed at") {
 TEST_CASE("a record that cannot be true is data loss") {
   const IndexRecord record = NumberedRecord(1);
   CHECK(absl::IsDataLoss(Decode(record, "")));
-  CHECK(absl::IsDataLoss(Decode(record, Patched<uint8_t>(record, 1, 1))));             // flags
-  CHECK(absl::IsDataLoss(Decode(record, Patched<uint16_t>(record, 2, 0))));            // extents
+  CHECK(absl::IsDataLoss(Decode(record, Patched<uint8_t>(record, 1, 1))));   // flags
+  CHECK(absl::IsDataLoss(Decode(record, Patched<uint16_t>(record, 2, 0))));  // extents
   CHECK(absl::IsDataLoss(Decode(record, Patched<uint16_t>(record, 2, 2))));
   CHECK(absl::IsDataLoss(Decode(record, Patched<uint16_t>(record, 2, 33))));
-  CHECK(absl::IsDataLoss(Decode(record, Patched<uint32_t>(record, 4, 0))));            // payload
+  CHECK(absl::IsDataLoss(Decode(record, Patched<uint32_t>(record, 4, 0))));  // payload
   CHECK(absl::IsDataLoss(Decode(record, Patched<uint32_t>(record, 4, 0xffffffff))));
-  CHECK(absl::IsDataLoss(Decode(record, Patched<uint32_t>(record, 4, 8192))));         // too short
-  CHECK(absl::IsDataLoss(Decode(record, Patched<uint32_t>(record, 8, 16385))));        // tail
+  CHECK(absl::IsDataLoss(Decode(record, Patched<uint32_t>(record, 4, 8192))));   // too short
+  CHECK(absl::IsDataLoss(Decode(record, Patched<uint32_t>(record, 8, 16385))));  // tail
   CHECK(absl::IsDataLoss(Decode(record, Patched<uint64_t>(record, 60, ~uint64_t{0}))));  // overflow
   CHECK(absl::IsDataLoss(Decode(record, Patched<uint64_t>(record, 68, 0))));
   CHECK(absl::IsDataLoss(Decode(record, Patched<uint64_t>(record, 68, 3))));

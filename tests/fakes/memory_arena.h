@@ -1,0 +1,46 @@
+// MemoryArena: an Arena on the heap, with segments of any size, for tests of the store.
+#pragma once
+
+#include "tests/fakes/aligned_bytes.h"
+#include "tiers/base/check.h"
+#include "tiers/host/arena.h"
+
+namespace kvkeep {
+
+class MemoryArena final : public Arena {
+ public:
+  MemoryArena(BlockCount capacity, BlockCount segment)
+      : capacity_(capacity), segment_(segment), bytes_(capacity.value() * kBlockBytes) {
+    uuid_.bytes[0] = 0xa7;
+  }
+
+  uint64_t capacity_bytes() const override { return capacity_.value() * kBlockBytes; }
+  BlockCount capacity_blocks() const override { return capacity_; }
+  BlockCount segment_blocks() const override { return segment_; }
+  const Uuid& uuid() const override { return uuid_; }
+  std::span<std::byte> Memory(const Extent& extent) override {
+    KVKEEP_CHECK(extent.end() <= capacity_.value());
+    return bytes_.span().subspan(extent.first.value() * kBlockBytes, extent.bytes());
+  }
+  size_t segment_count() const override {
+    return DivideRoundUp(capacity_.value(), segment_.value());
+  }
+  std::span<std::byte> SegmentMemory(size_t segment) override {
+    const uint64_t begin = segment * segment_.value() * kBlockBytes;
+    return bytes_.span().subspan(begin, std::min(segment_.value() * kBlockBytes,
+                                                 bytes_.span().size() - begin));
+  }
+  absl::StatusOr<int> OpenForClient(size_t) override {
+    return absl::UnimplementedError("memory of a test");
+  }
+  Stats stats() const override { return {.capacity_bytes = capacity_bytes()}; }
+  std::string describe() const override { return "arena=memory"; }
+
+ private:
+  const BlockCount capacity_;
+  const BlockCount segment_;
+  Uuid uuid_;
+  AlignedBytes bytes_;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,81 @@
+// World: what outlives a daemon (disks, indexes, the clock) and one daemon's process on it.
+//
+// Everything of the process runs on one ManualExecutor, in an order the test chooses. Kill() is
+// SIGKILL, PowerCut() takes the machine with it; Start() recovers a new process from what is left.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tests/fakes/faulty_device.h"
+#include "tests/fakes/manual_clock.h"
+#include "tests/fakes/manual_executor.h"
+#include "tests/fakes/memory_arena.h"
+#include "tests/fakes/memory_device.h"
+#include "tests/fakes/memory_index.h"
+#include "tests/fakes/memory_nvme_device.h"
+#include "tests/fakes/seeded_random.h"
+#include "tiers/store/store.h"
+
+namespace kvkeep {
+
+struct WorldOptions {
+  uint64_t seed = 1;
+  uint64_t g2_blocks = 1024;          // 4 MiB
+  uint64_t g2_segment_blocks = 512;
+  std::vector<uint64_t> device_blocks = {2048};
+  FaultOptions device_faults;
+  MemoryIndex::Faults index_faults;
+  StoreOptions store;
+};
+
+class World {
+ public:
+  explicit World(const WorldOptions& options);
+  ~World();
+
+  // REQUIRES: no process runs, all ChunkReaders and Reservations of the last one are gone.
+  void Start();
+  void Kill();
+  void PowerCut();
+  bool running() const { return store_ != nullptr; }
+
+  Store& store() { return *store_; }
+  ManualClock& clock() { return clock_; }
+  ManualExecutor& executor() { return executor_; }
+  SeededRandom& random() { return random_; }
+  MemoryIndex& index(size_t device = 0) { return *machines_[device].index; }
+  MemoryDisk& disk(size_t device = 0) { return *machines_[device].disk; }
+  FaultyDevice& device(size_t device = 0) { return *machines_[device].faulty; }
+  MemoryNvmeDevice& nvme(size_t device = 0) { return *machines_[device].nvme; }
+
+  // Runs all that is queued, with the disks' own work.
+  void RunAll();
+  // Runs one queued task, any; false when nothing is queued.
+  bool RunOneAtRandom();
+  // Advances time by a tenth of a second, ticks, runs all: until nothing is dirty or in flight.
+  void Settle();
+
+ private:
+  struct Machine {
+    std::shared_ptr<MemoryDisk> disk;
+    std::unique_ptr<MemoryIndex> index;
+    std::unique_ptr<MemoryDevice> memory;
+    std::unique_ptr<FaultyDevice> faulty;
+    std::unique_ptr<MemoryNvmeDevice> nvme;
+  };
+  void StopProcess();
+
+  const WorldOptions options_;
+  SeededRandom random_;
+  ManualClock clock_;
+  ManualExecutor executor_;       // of the process: dropped by a kill
+  ManualExecutor disk_executor_;  // of the disks: goes on after a kill
+  std::vector<Machine> machines_;
+  Uuid boot_id_;
+  MacKey mac_key_{};
+  std::unique_ptr<MemoryArena> arena_;
+  std::unique_ptr<Store> store_;
+};
+
+}  // namespace kvkeep
