@@ -7,7 +7,8 @@
 // fall back is counted, and said once in `describe()`.
 //
 // Thread-safe. Devices must be destroyed before their engine; destroying a device waits for its
-// operations in flight.
+// operations, callbacks included (so never do it on an engine's callback thread). An engine that is
+// destroyed first completes what waits with Unavailable; nothing may be submitted afterwards.
 #pragma once
 
 #include <absl/status/status.h>
@@ -35,7 +36,8 @@ struct IoEngineOptions {
 struct DeviceOptions {
   std::string path;                 // a regular file or a block device, already sized
   uint32_t depth = 32;              // operations in the kernel at once, 1..1024
-  size_t max_io_bytes = 1 << 20;    // larger operations are cut into this size; multiple of 4 KiB
+  // Larger operations are cut into this size; multiple of 4 KiB, at most 1 GiB.
+  size_t max_io_bytes = 1 << 20;
   bool read_only = false;
   // Takes flock(LOCK_EX | LOCK_NB) on the very file description that I/O goes through, so that I/O of
   // a dead process that is still in flight holds the lock. Unavailable when another has it.
@@ -47,21 +49,27 @@ struct DeviceOptions {
 class IoEngine {
  public:
   struct Stats {
-    uint64_t reads = 0, writes = 0;              // operations completed
-    uint64_t read_bytes = 0, write_bytes = 0;
-    uint64_t errors = 0;
+    uint64_t reads = 0, writes = 0;              // operations completed well
+    uint64_t read_bytes = 0, write_bytes = 0;    // of those
+    uint64_t errors = 0;                         // operations completed with an error
     uint64_t short_resumed = 0;                  // short I/O continued
-    uint64_t fixed_buffer_ios = 0;               // used registered memory
+    uint64_t retried = 0;                        // I/O issued again: the kernel was short of something
+    uint64_t fixed_buffer_ios = 0;               // I/O (cut) that used registered memory
     uint64_t plain_buffer_ios = 0;               // did not
     uint64_t buffer_registration_failures = 0;
     uint64_t buffered_opens = 0;                 // O_DIRECT not to be had
-    uint64_t in_flight = 0, queued = 0;          // now
+    uint64_t in_flight = 0;                      // I/O (cut) in the kernel now
+    uint64_t queued = 0;                         // operations not yet wholly in the kernel, now
   };
+
+  static constexpr uint32_t kMaxRegisteredBuffers = 64;
+  static constexpr uint64_t kMaxRegisteredBytes = 1ull << 30;  // of one, the kernel's limit
 
   virtual ~IoEngine() = default;
 
   // Pins `memory` for fixed I/O. At most 1 GiB each, aligned to 4 KiB. On failure (memlock, kernel)
-  // I/O on it still works, unregistered: counted, and the status says why.
+  // I/O on it still works, unregistered: counted, and the status says why. The memory must stay
+  // mapped as long as the engine lives. At most kMaxRegisteredBuffers.
   virtual absl::Status RegisterBuffer(std::span<std::byte> memory) = 0;
   virtual absl::StatusOr<std::unique_ptr<Device>> Open(const DeviceOptions& options) = 0;
   virtual Stats stats() const = 0;

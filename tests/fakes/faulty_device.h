@@ -1,0 +1,72 @@
+// FaultyDevice: a Device that wraps another and fails as disks do, by a seed: the same seed and the
+// same order of calls give the same faults.
+//
+// Works on copies of the caller's memory, so that the device below never touches memory of a
+// "process" that Kill() ended. Operations first wait their turns on `executor`, then go below; their
+// callbacks run where the device below runs its own, or on `executor` when their telling is delayed.
+//
+// For a simulated restart give the disk an executor of its own: Kill(), drop the process's executor,
+// run the disk's until it is idle, open a new device on the same MemoryDisk.
+// Thread-safe when the executor and the device below are; both outlive it and its tasks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "tests/fakes/aligned_bytes.h"
+#include "tests/fakes/seeded_random.h"
+#include "tiers/base/executor.h"
+#include "tiers/base/mutex.h"
+#include "tiers/io/device.h"
+
+namespace kvkeep {
+
+// Probabilities, each for one operation. At most one of the faults of its kind hits an operation.
+struct FaultOptions {
+  double read_error = 0;         // DataLoss, nothing read
+  double corrupt_read = 0;       // one bit of what is read is flipped; the medium stays right
+  double write_error = 0;        // DataLoss, nothing written
+  double corrupt_write = 0;      // one bit of what is written is flipped; reported OK
+  double torn_write = 0;         // only some blocks from the start are written (perhaps none)
+  double misdirected_write = 0;  // written to another place, block-aligned; reported OK
+  double torn_reported_ok = 0.5;  // of the torn writes; the others report DataLoss
+  double delay = 0;              // goes below, or is told, some turns of the executor later
+  uint32_t max_delay_turns = 16;
+};
+
+class FaultyDevice final : public Device {
+ public:
+  struct Stats {  // faults injected
+    uint64_t read_errors = 0, corrupt_reads = 0;
+    uint64_t write_errors = 0, corrupt_writes = 0, torn_writes = 0, misdirected_writes = 0;
+    uint64_t delayed = 0;
+    uint64_t dropped_callbacks = 0;  // by Kill and after it
+    uint64_t killed_whole = 0, killed_partly = 0, killed_unwritten = 0;  // writes Kill decided on
+  };
+
+  FaultyDevice(Device* below, Executor* executor, uint64_t seed, const FaultOptions& options);
+  // REQUIRES: every callback ran, or Kill() was called.
+  ~FaultyDevice() override;
+
+  void Submit(IoOperation operation) override;
+  absl::Status Sync() override;
+  uint64_t size_bytes() const override;
+
+  // As SIGKILL to the process that uses the device: callbacks not run yet never are (they are
+  // destroyed), its memory is not touched again (one running on another thread ends). Each write not handed below yet is written whole, or
+  // some of its blocks are, or none; those below end there as they will. Later Submits are dropped.
+  void Kill();
+
+  // Other faults from now on; FaultOptions() lifts all of them.
+  void set_options(const FaultOptions& options);
+  Stats stats() const;
+
+ private:
+  struct Pending;
+  struct State;
+
+  const std::shared_ptr<State> state_;  // held by tasks and operations below too
+};
+
+}  // namespace kvkeep

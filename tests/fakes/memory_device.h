@@ -1,0 +1,68 @@
+// MemoryDevice: a Device over bytes in memory. Operations are applied and their callbacks run on a
+// given Executor, one task each: with a ManualExecutor a test decides order and moment, and drops
+// what a killed process would lose.
+//
+// The bytes are a MemoryDisk, which outlives the device: opening a second MemoryDevice on it is a
+// restart. Destroying the device waits until its tasks ran or were dropped; it fails after
+// 10 seconds of no progress, since a ManualExecutor that nobody runs would hang the test.
+// Thread-safe when the executor is; operations that overlap must not be in flight at once.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tests/fakes/aligned_bytes.h"
+#include "tiers/base/executor.h"
+#include "tiers/io/device.h"
+#include "tiers/io/outstanding.h"
+
+namespace kvkeep {
+
+class MemoryDisk {
+ public:
+  // `bytes`: multiple of kBlockBytes. Zeroed.
+  explicit MemoryDisk(size_t bytes) : bytes_(bytes) {}
+  // For tests that look at or damage what is stored. REQUIRES: nothing in flight there.
+  std::span<std::byte> bytes() { return bytes_.span(); }
+
+ private:
+  AlignedBytes bytes_;
+};
+
+class MemoryDevice final : public Device {
+ public:
+  struct Stats {
+    uint64_t reads = 0, writes = 0, errors = 0, syncs = 0;
+  };
+
+  // `executor` outlives the device.
+  MemoryDevice(std::shared_ptr<MemoryDisk> disk, Executor* executor, bool read_only = false);
+  MemoryDevice(size_t bytes, Executor* executor)
+      : MemoryDevice(std::make_shared<MemoryDisk>(bytes), executor) {}
+  ~MemoryDevice() override;
+
+  void Submit(IoOperation operation) override;
+  absl::Status Sync() override;
+  uint64_t size_bytes() const override;
+
+  MemoryDisk& disk() { return *state_->disk; }
+  Stats stats() const;
+
+ private:
+  // Held by the tasks too.
+  struct State {
+    std::shared_ptr<MemoryDisk> disk;
+    bool read_only = false;
+    Outstanding outstanding;
+    Mutex mu;
+    Stats stats ABSL_GUARDED_BY(mu);
+  };
+  struct Task;
+
+  const std::shared_ptr<State> state_;
+  Executor* const executor_;
+};
+
+}  // namespace kvkeep

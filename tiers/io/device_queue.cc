@@ -1,0 +1,186 @@
+#include "tiers/io/device_queue.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "tiers/base/check.h"
+#include "tiers/base/units.h"
+#include "tiers/io/errno_status.h"
+
+namespace kvkeep {
+namespace {
+
+// Of every 1 + kReadsPerWrite fragments issued while both kinds wait, one is a write; and it is
+// the same share of the depth.
+constexpr uint32_t kReadsPerWrite = 3;
+
+}  // namespace
+
+DeviceQueue::DeviceQueue(std::string name, uint32_t depth, size_t max_io_bytes,
+                         IoCounters* counters)
+    : name_(std::move(name)),
+      depth_(depth),
+      max_io_bytes_(max_io_bytes),
+      counters_(counters),
+      write_slots_(std::max(1u, depth / (1 + kReadsPerWrite))) {
+  KVKEEP_CHECK(depth > 0);
+  KVKEEP_CHECK(max_io_bytes > 0 && max_io_bytes % kBlockBytes == 0);
+}
+
+DeviceQueue::~DeviceQueue() {
+  KVKEEP_CHECK(!has_waiting());
+  KVKEEP_CHECK(out_ == 0);
+}
+
+void DeviceQueue::Push(IoOperation operation) {
+  const bool read = operation.kind == IoOperation::Kind::kRead;
+  auto request = std::make_shared<IoRequest>();
+  request->operation = std::move(operation);
+  (read ? reads_ : writes_).push_back(std::move(request));
+}
+
+DeviceQueue::Waiting* DeviceQueue::Choose() {
+  if (reads_.empty()) return writes_.empty() ? nullptr : &writes_;
+  if (writes_.empty()) return &reads_;
+  const bool writes_turn = reads_since_write_ >= kReadsPerWrite && writes_out_ < write_slots_;
+  return writes_turn ? &writes_ : &reads_;
+}
+
+std::optional<IoFragment> DeviceQueue::Next() {
+  KVKEEP_CHECK(out_ <= depth_);
+  if (out_ == depth_) return std::nullopt;
+  Waiting* const waiting = Choose();
+  if (waiting == nullptr) return std::nullopt;
+
+  IoFragment fragment{.request = waiting->front()};
+  IoRequest& request = *fragment.request;
+  KVKEEP_CHECK(request.cut_bytes < request.operation.bytes);
+  fragment.offset = request.operation.offset.value() + request.cut_bytes;
+  fragment.data = request.operation.data + request.cut_bytes;
+  fragment.bytes = std::min(max_io_bytes_, request.operation.bytes - request.cut_bytes);
+
+  request.cut_bytes += fragment.bytes;
+  ++request.fragments_out;
+  ++out_;
+  ++counters_->in_flight;
+  if (fragment.is_read()) {
+    reads_since_write_ = std::min(reads_since_write_ + 1, kReadsPerWrite);
+  } else {
+    reads_since_write_ = 0;
+    ++writes_out_;
+  }
+  if (request.cut_bytes == request.operation.bytes) {
+    waiting->pop_front();
+    --counters_->queued;
+  }
+  return fragment;
+}
+
+DeviceQueue::Outcome DeviceQueue::OnResult(IoFragment& fragment, int64_t result) {
+  KVKEEP_CHECK(fragment.request != nullptr && fragment.bytes > 0);
+  if (result < 0) return Error(fragment, static_cast<int>(-result));
+  KVKEEP_CHECK(static_cast<uint64_t>(result) <= fragment.bytes);
+  return Progress(fragment, static_cast<size_t>(result));
+}
+
+DeviceQueue::Outcome DeviceQueue::Progress(IoFragment& fragment, size_t moved) {
+  if (moved == fragment.bytes) return Finish(fragment, absl::OkStatus());
+  if (moved == 0) {
+    return Finish(fragment,
+                  absl::DataLossError(absl::StrCat(
+                      Describe(fragment), ": the device ends here, it was shortened after open")));
+  }
+  ++counters_->short_resumed;
+  // Resume at a block boundary, or O_DIRECT refuses: the bytes of a started block move again.
+  const size_t whole = moved / kBlockBytes * kBlockBytes;
+  fragment.offset += whole;
+  fragment.data += whole;
+  fragment.bytes -= whole;
+  fragment.fruitless = whole > 0 ? 0 : fragment.fruitless + 1;
+  if (fragment.fruitless >= kMaxFruitless) {
+    return Finish(fragment, absl::DataLossError(absl::StrCat(
+                                Describe(fragment), ": the device ends inside this block")));
+  }
+  return {.next = Outcome::Next::kAgain};
+}
+
+DeviceQueue::Outcome DeviceQueue::Error(IoFragment& fragment, int error) {
+  switch (error) {
+    case EINTR:
+    case EAGAIN:
+    case EBUSY:
+    case ENOMEM:
+      if (++fragment.fruitless >= kMaxFruitless) break;
+      ++counters_->retried;
+      return {.next = error == EINTR ? Outcome::Next::kAgain : Outcome::Next::kAgainLater};
+    default:
+      break;
+  }
+  return Finish(fragment, ErrnoStatus(error, Describe(fragment)));
+}
+
+DeviceQueue::Outcome DeviceQueue::Finish(IoFragment& fragment, absl::Status status) {
+  IoRequest& request = *fragment.request;
+  KVKEEP_CHECK(request.fragments_out > 0 && out_ > 0);
+  --request.fragments_out;
+  --out_;
+  --counters_->in_flight;
+  if (!fragment.is_read()) --writes_out_;
+
+  if (!status.ok() && request.status.ok()) {
+    request.status = std::move(status);
+    if (request.cut_bytes < request.operation.bytes) {  // the rest is not worth moving
+      Waiting& waiting = fragment.is_read() ? reads_ : writes_;
+      KVKEEP_CHECK(waiting.front() == fragment.request);
+      waiting.pop_front();
+      --counters_->queued;
+      request.cut_bytes = request.operation.bytes;
+    }
+  }
+  Outcome outcome;
+  if (request.fragments_out == 0 && request.cut_bytes == request.operation.bytes) {
+    Count(request);
+    outcome.completed = std::move(fragment.request);
+  }
+  fragment.request = nullptr;
+  return outcome;
+}
+
+std::vector<std::shared_ptr<IoRequest>> DeviceQueue::FailWaiting(const absl::Status& status) {
+  KVKEEP_CHECK(!status.ok());
+  std::vector<std::shared_ptr<IoRequest>> completed;
+  for (Waiting* waiting : {&reads_, &writes_}) {
+    for (; !waiting->empty(); waiting->pop_front()) {
+      IoRequest& request = *waiting->front();
+      --counters_->queued;
+      request.cut_bytes = request.operation.bytes;
+      if (request.status.ok()) request.status = status;
+      if (request.fragments_out > 0) continue;
+      Count(request);
+      completed.push_back(std::move(waiting->front()));
+    }
+  }
+  return completed;
+}
+
+void DeviceQueue::Count(const IoRequest& request) {
+  if (!request.status.ok()) {
+    ++counters_->errors;
+  } else if (request.operation.kind == IoOperation::Kind::kRead) {
+    ++counters_->reads;
+    counters_->read_bytes += request.operation.bytes;
+  } else {
+    ++counters_->writes;
+    counters_->write_bytes += request.operation.bytes;
+  }
+}
+
+std::string DeviceQueue::Describe(const IoFragment& fragment) const {
+  return absl::StrCat(name_, ": ", fragment.is_read() ? "read" : "write", " of ", fragment.bytes,
+                      " bytes at ", fragment.offset);
+}
+
+}  // namespace kvkeep

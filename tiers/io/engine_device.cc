@@ -1,0 +1,106 @@
+#include "tiers/io/engine_device.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+#include "tiers/io/operation_check.h"
+
+namespace kvkeep {
+namespace {
+
+// Waiting for operations inside a callback waits for the thread that should complete them.
+thread_local bool in_callback = false;
+
+class EngineDevice final : public Device {
+ public:
+  EngineDevice(std::shared_ptr<OpenDevice> state, OperationSink* sink, IoCounters* counters)
+      : state_(std::move(state)), sink_(sink), counters_(counters) {}
+
+  ~EngineDevice() override {
+    KVKEEP_CHECK(!in_callback || state_->outstanding.count() == 0);
+    state_->outstanding.WaitNone();
+  }
+
+  void Submit(IoOperation operation) override {
+    absl::Status check =
+        CheckOperation(operation, state_->file.size_bytes(), state_->file.read_only());
+    if (!check.ok()) {
+      check = absl::Status(check.code(), absl::StrCat(state_->file.path(), ": ", check.message()));
+    }
+    state_->outstanding.Add();
+    ++counters_->queued;
+    sink_->Accept({state_, std::move(operation), std::move(check)});
+  }
+
+  absl::Status Sync() override {
+    KVKEEP_CHECK(!in_callback);
+    return state_->file.read_only() ? absl::OkStatus() : state_->file.Sync();
+  }
+
+  uint64_t size_bytes() const override { return state_->file.size_bytes(); }
+
+ private:
+  const std::shared_ptr<OpenDevice> state_;
+  OperationSink* const sink_;
+  IoCounters* const counters_;
+};
+
+}  // namespace
+
+CompletedOperation CompletedOperation::Of(std::shared_ptr<OpenDevice> device, IoRequest& request) {
+  KVKEEP_CHECK(request.fragments_out == 0);
+  return {std::move(device), std::move(request.operation.done), std::move(request.status)};
+}
+
+CompletedOperation CompletedOperation::Refused(SubmittedOperation submitted, absl::Status status,
+                                               IoCounters* counters) {
+  KVKEEP_CHECK(!status.ok());
+  --counters->queued;
+  ++counters->errors;
+  return {std::move(submitted.device), std::move(submitted.operation.done), std::move(status)};
+}
+
+void CompletedOperation::Tell() && {
+  in_callback = true;
+  std::move(done)(std::move(status));
+  done = nullptr;  // before the device is let go: what it captured may belong to the device's owner
+  in_callback = false;
+  device->outstanding.Done();
+}
+
+void FallbackNotes::Add(std::string note) {
+  MutexLock lock(&mu_);
+  if (std::find(notes_.begin(), notes_.end(), note) != notes_.end()) return;
+  if (notes_.size() < kMaxNotes) {
+    notes_.push_back(std::move(note));
+  } else {
+    ++more_;
+  }
+}
+
+std::string FallbackNotes::ToString() const {
+  MutexLock lock(&mu_);
+  std::string text;
+  for (const std::string& note : notes_) absl::StrAppend(&text, "; ", note);
+  if (more_ > 0) absl::StrAppend(&text, "; and ", more_, " more");
+  return text;
+}
+
+absl::StatusOr<std::unique_ptr<Device>> OpenEngineDevice(const DeviceOptions& options,
+                                                         OperationSink* sink, IoCounters* counters,
+                                                         FallbackNotes* notes) {
+  KVKEEP_RETURN_IF_ERROR(options.Validate());
+  KVKEEP_ASSIGN_OR_RETURN(DeviceFile file, DeviceFile::Open(options.path, options.read_only));
+  if (!file.direct()) {
+    ++counters->buffered_opens;
+    notes->Add(absl::StrCat(file.path(), " is buffered: ", file.why_buffered()));
+  }
+  auto state = std::make_shared<OpenDevice>(std::move(file), options, counters);
+  return std::make_unique<EngineDevice>(std::move(state), sink, counters);
+}
+
+}  // namespace kvkeep

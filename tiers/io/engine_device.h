@@ -1,0 +1,88 @@
+// What both engines share of a device: its state, the Device handed to the caller, and the way a
+// completed operation is told.
+//
+// Ownership: the Device and every operation on its way hold the OpenDevice; the descriptor is closed
+// with the last of them. Its queue belongs to the engine, which guards it (ring thread or mutex).
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tiers/base/mutex.h"
+#include "tiers/io/device.h"
+#include "tiers/io/device_file.h"
+#include "tiers/io/device_queue.h"
+#include "tiers/io/io_counters.h"
+#include "tiers/io/io_engine.h"
+#include "tiers/io/outstanding.h"
+
+namespace kvkeep {
+
+struct OpenDevice {
+  OpenDevice(DeviceFile opened, const DeviceOptions& options, IoCounters* counters)
+      : file(std::move(opened)),
+        queue(file.path(), options.depth, options.max_io_bytes, counters) {}
+
+  const DeviceFile file;
+  DeviceQueue queue;        // guarded by the engine
+  Outstanding outstanding;  // submitted, callback not yet returned
+};
+
+// An operation on its way from Submit to the engine.
+struct SubmittedOperation {
+  std::shared_ptr<OpenDevice> device;
+  IoOperation operation;
+  absl::Status check;  // why it must not be issued, if it must not
+};
+
+// An operation that is over but for its callback.
+struct CompletedOperation {
+  std::shared_ptr<OpenDevice> device;
+  IoOperation::Done done;
+  absl::Status status;
+
+  // Of a request that its queue gave back.
+  static CompletedOperation Of(std::shared_ptr<OpenDevice> device, IoRequest& request);
+  // Of one that never reached a queue: counted as an error.
+  static CompletedOperation Refused(SubmittedOperation submitted, absl::Status status,
+                                    IoCounters* counters);
+  // Runs the callback, destroys it, then lets the device go. REQUIRES: no lock held.
+  void Tell() &&;
+};
+
+// Where submitted operations go: the engine behind its devices.
+class OperationSink {
+ public:
+  // Thread-safe. REQUIRES: the engine is not destroyed.
+  virtual void Accept(SubmittedOperation submitted) = 0;
+
+ protected:
+  ~OperationSink() = default;
+};
+
+// What fell back and why, for describe(): bounded, each said once. Thread-safe.
+class FallbackNotes {
+ public:
+  void Add(std::string note);
+  // "; note; note", or nothing.
+  std::string ToString() const;
+
+ private:
+  static constexpr size_t kMaxNotes = 8;
+
+  mutable Mutex mu_;
+  std::vector<std::string> notes_ ABSL_GUARDED_BY(mu_);
+  uint64_t more_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+// Opens `options.path` as a Device whose operations go to `sink`. `sink` and `counters` outlive all
+// of its operations. Counts and notes a buffered open.
+absl::StatusOr<std::unique_ptr<Device>> OpenEngineDevice(const DeviceOptions& options,
+                                                         OperationSink* sink, IoCounters* counters,
+                                                         FallbackNotes* notes);
+
+}  // namespace kvkeep

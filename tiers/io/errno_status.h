@@ -1,0 +1,21 @@
+// ErrnoStatus: what an errno of an I/O operation means to kvkeep, each one named.
+//
+//   DataLoss            the medium or the file system lost or cannot give the bytes
+//   ResourceExhausted   no space, quota, file-size limit, kernel memory
+//   FailedPrecondition  read-only or not permitted
+//   Unavailable         the device is gone or does not answer, or the operation was given up
+//   Internal            our bug: bad address, bad alignment, bad descriptor; or an errno not listed
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/strings/string_view.h>
+
+namespace kvkeep {
+
+// The status code for `error` (a positive errno).
+absl::StatusCode ErrnoCode(int error);
+
+// "<what>: <errno's text> (errno N)". `what` names operation, path and place.
+absl::Status ErrnoStatus(int error, absl::string_view what);
+
+}  // namespace kvkeep
