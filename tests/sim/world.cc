@@ -34,9 +34,8 @@ void World::Start() {
     machine.nvme = std::make_unique<MemoryNvmeDevice>(machine.faulty.get(), machine.index.get(),
                                                       static_cast<uint8_t>(d + 1));
     machine.index->SetFaults(options_.index_faults);
-    deps.devices.push_back({.device = machine.nvme.get(),
-                            .index_executor = &executor_,
-                            .sync_executor = &executor_});
+    deps.devices.push_back(
+        {.device = machine.nvme.get(), .index_executor = &executor_, .sync_executor = &executor_});
   }
   arena_ = std::make_unique<MemoryArena>(BlockCount(options_.g2_blocks),
                                          BlockCount(options_.g2_segment_blocks));

@@ -21,7 +21,7 @@ namespace kvkeep {
 
 struct WorldOptions {
   uint64_t seed = 1;
-  uint64_t g2_blocks = 1024;          // 4 MiB
+  uint64_t g2_blocks = 1024;  // 4 MiB
   uint64_t g2_segment_blocks = 512;
   std::vector<uint64_t> device_blocks = {2048};
   FaultOptions device_faults;
