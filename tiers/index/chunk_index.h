@@ -31,12 +31,14 @@ class ChunkIndex {
  public:
   virtual ~ChunkIndex() = default;
 
-  // All or nothing. Unavailable when the database would stall; any error leaves the batch unapplied.
+  // All or nothing. Unavailable when the database would stall; any error leaves the batch
+  // unapplied.
   virtual absl::Status Commit(const IndexBatch& batch) = 0;
   // Makes committed batches durable (SyncWAL), then records "stable to `mark`" durably.
   virtual absl::Status Sync(const StableMark& mark) = 0;
   virtual absl::StatusOr<StableMark> ReadStableMark() = 0;  // zero when never written
-  // Every record, in any order. Undecodable ones are counted, not visited. Stops when `visit` is false.
+  // Every record, in any order. Undecodable ones are counted, not visited. Stops when `visit` is
+  // false.
   struct ScanResult {
     uint64_t records = 0;
     uint64_t undecodable = 0;

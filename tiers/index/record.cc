@@ -61,13 +61,15 @@ absl::StatusOr<ChunkId> DecodeKey(absl::string_view key) {
   std::memcpy(id.ns.bytes.data(), key.data(), NamespaceDigest::kSize);
   std::memcpy(id.key.bytes.data(), key.data() + kKeyAt, ChunkKey::kSize);
   uint32_t part = 0;
-  for (size_t i = kPartAt; i < kRecordKeyBytes; ++i) part = part << 8 | static_cast<uint8_t>(key[i]);
+  for (size_t i = kPartAt; i < kRecordKeyBytes; ++i)
+    part = part << 8 | static_cast<uint8_t>(key[i]);
   id.part = PartId(part);
   return id;
 }
 
 absl::Status Damaged(const ChunkId& id, absl::string_view what) {
-  return absl::DataLossError(absl::StrCat("index record of ", id.ToString(), ": impossible ", what));
+  return absl::DataLossError(
+      absl::StrCat("index record of ", id.ToString(), ": impossible ", what));
 }
 
 }  // namespace
@@ -115,8 +117,8 @@ absl::StatusOr<IndexRecord> DecodeRecord(absl::string_view key, absl::string_vie
   const std::byte* const at = AsBytes(value).data();
   if (value.empty()) return Damaged(record.id, "length 0");
   if (const uint8_t version = LoadAt<uint8_t>(at); version != kRecordVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("index record version ", version,
-                                                      ", this build reads ", kRecordVersion));
+    return absl::FailedPreconditionError(
+        absl::StrCat("index record version ", version, ", this build reads ", kRecordVersion));
   }
   // The exact length is checked before anything behind the fixed part is read.
   if (value.size() < kExtentsAt) return Damaged(record.id, absl::StrCat("length ", value.size()));

@@ -1,7 +1,8 @@
 // IndexRecord: what the index keeps of one chunk on a device. Format version 1.
 //
-//   key    namespace digest (16) + key (32) + part (4, big-endian, so that parts of a key are adjacent)
-//   value  version u8 = 1, flags u8 = 0, extent count u16, payload bytes u32, tail bytes u32,
+//   key    namespace digest (16) + key (32) + part (4, big-endian, so that parts of a key are
+//   adjacent) value  version u8 = 1, flags u8 = 0, extent count u16, payload bytes u32, tail bytes
+//   u32,
 //          incarnation u64, generation u64, sequence u64, created us u64, root (16),
 //          extents {first u64, blocks u64} x count; little-endian
 //

@@ -8,6 +8,7 @@
 #include <rocksdb/write_batch.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 
@@ -63,7 +64,7 @@ rocksdb::Options DatabaseOptions(const RocksDbIndexOptions& options) {
   // Table files and the room a compaction needs stay small next to what the device keeps back.
   db.target_file_size_base = options.write_buffer_bytes;
   db.max_bytes_for_level_base = 4 * options.write_buffer_bytes;
-  db.max_compaction_bytes = 8 * options.write_buffer_bytes;
+  db.max_compaction_bytes = 4 * options.write_buffer_bytes;
   db.level0_file_num_compaction_trigger = 2;
   db.compression = rocksdb::kNoCompression;  // digests do not compress
   db.bottommost_compression = rocksdb::kNoCompression;
@@ -101,8 +102,7 @@ uint64_t DirectoryBytes(const std::string& dir) {
   return bytes;
 }
 
-absl::Status CheckIdentity(const std::string& dir, absl::string_view identity,
-                           const Uuid& device) {
+absl::Status CheckIdentity(const std::string& dir, absl::string_view identity, const Uuid& device) {
   const int version = identity.empty() ? 0 : static_cast<uint8_t>(identity.front());
   if (version != kIndexVersion) {
     return absl::FailedPreconditionError(
@@ -121,8 +121,11 @@ absl::Status CheckIdentity(const std::string& dir, absl::string_view identity,
 
 class RocksDbIndex final : public ChunkIndex {
  public:
-  RocksDbIndex(std::string dir, const Clock* clock, std::unique_ptr<rocksdb::DB> db)
-      : dir_(std::move(dir)), clock_(clock), db_(std::move(db)) {
+  RocksDbIndex(std::string dir, const RocksDbIndexOptions& options, std::unique_ptr<rocksdb::DB> db)
+      : dir_(std::move(dir)),
+        clock_(options.clock),
+        recount_after_bytes_(options.write_buffer_bytes / 4),
+        db_(std::move(db)) {
     // A stalled database says so at once instead of holding the index thread.
     commit_options_.no_slowdown = true;
     durable_options_.sync = true;
@@ -154,10 +157,13 @@ class RocksDbIndex final : public ChunkIndex {
 
   const std::string dir_;
   const Clock* const clock_;
+  const uint64_t recount_after_bytes_;
   const std::unique_ptr<rocksdb::DB> db_;  // provides its own synchronization
   rocksdb::WriteOptions commit_options_, durable_options_;
   rocksdb::ReadOptions scan_options_;
 
+  // Handed to RocksDB since the files were last counted.
+  mutable std::atomic<uint64_t> written_bytes_ = 0;
   mutable Mutex mu_;
   mutable uint64_t disk_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   mutable std::optional<MonotonicTime> disk_bytes_at_ ABSL_GUARDED_BY(mu_);
@@ -192,6 +198,7 @@ absl::Status RocksDbIndex::Commit(const IndexBatch& batch) {
         writes.Put(prefix + EncodeRecordKey(record.id), EncodeRecordValue(record));
     if (!added.ok()) return Wrap("fill batch", added);
   }
+  written_bytes_ += writes.GetDataSize();
   return Wrap("commit", db_->Write(commit_options_, &writes));
 }
 
@@ -203,9 +210,8 @@ absl::Status RocksDbIndex::Sync(const StableMark& mark) {
   StoreAt<uint8_t>(at, kStableMarkVersion);
   std::memcpy(at + 1, mark.boot_id.bytes.data(), Uuid::kSize);
   StoreAt<uint64_t>(at + 1 + Uuid::kSize, mark.sequence.value());
-  rocksdb::WriteOptions write = durable_options_;
-  write.no_slowdown = true;
-  return Wrap("write stable mark", db_->Put(write, kStableMarkKey, value));
+  // May wait out a stall: refusing here would fail every durable put that waits for this sync.
+  return Wrap("write stable mark", db_->Put(durable_options_, kStableMarkKey, value));
 }
 
 absl::StatusOr<StableMark> RocksDbIndex::ReadStableMark() {
@@ -255,6 +261,7 @@ absl::Status RocksDbIndex::PutMeta(absl::string_view name, absl::string_view val
                                                    " bytes, allowed are at most ", kMaxMetaBytes));
   }
   const std::string key = absl::StrCat(std::string(1, kMetaPrefix), name);
+  written_bytes_ += key.size() + value.size();
   return Wrap("write named value", db_->Put(commit_options_, key, ToSlice(value)));
 }
 
@@ -283,8 +290,10 @@ uint64_t RocksDbIndex::disk_bytes() const {
   const MonotonicTime now = clock_->Now();
   {
     MutexLock lock(&mu_);
-    if (disk_bytes_at_.has_value() && now - *disk_bytes_at_ < kDiskBytesMaxAge) return disk_bytes_;
+    const bool fresh = disk_bytes_at_.has_value() && now - *disk_bytes_at_ < kDiskBytesMaxAge;
+    if (fresh && written_bytes_ < recount_after_bytes_) return disk_bytes_;
     disk_bytes_at_ = now;  // others use the old number while we look
+    written_bytes_ = 0;
   }
   const uint64_t bytes = DirectoryBytes(dir_);
   MutexLock lock(&mu_);
@@ -323,7 +332,7 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
   std::unique_ptr<rocksdb::DB> db(raw);
   if (!opened.ok()) return FromRocks(dir, "open", opened);
 
-  auto index = std::make_unique<RocksDbIndex>(dir, options.clock, std::move(db));
+  auto index = std::make_unique<RocksDbIndex>(dir, options, std::move(db));
   KVKEEP_RETURN_IF_ERROR(index->ClaimFor(device, options.create));
   return std::unique_ptr<ChunkIndex>(std::move(index));
 }

@@ -47,8 +47,7 @@ TEST_CASE("MemoryIndex: a power cut leaves what was synced and a beginning of th
   CHECK(lost_all);
 }
 
-TEST_CASE(
-    "MemoryIndex: a refused or failed write is not applied, and a failed sync promises nothing") {
+TEST_CASE("MemoryIndex: a failed write is not applied, a failed sync promises nothing") {
   MemoryIndex index;
   index.SetFaults({.commit_refused = 1});
   CHECK(absl::IsUnavailable(index.Commit({.adds = {NumberedRecord(1)}})));
