@@ -2,7 +2,7 @@
 //
 // A directory on XFS or ext4:
 //   superblock        4 KiB: magic, version, device UUID, MAC key check, geometry, checksum
-//   data.000 ...      up to 1 TiB each, preallocated; block 0 of each is a label {device UUID, number}
+//   data.000 ...      up to 1 TiB each, preallocated; block 0 is a label {device UUID, number}
 //   index/            RocksDB
 // The whole directory never exceeds `capacity_bytes`: part of it is kept back for the index.
 //
@@ -31,20 +31,27 @@ namespace kvkeep {
 
 struct NvmeDeviceOptions {
   std::string dir;
-  uint64_t capacity_bytes = 0;      // of the directory, index included; at least 64 MiB
-  uint64_t file_bytes = 1ull << 40; // size of one data file; smaller only in tests
+  uint64_t capacity_bytes = 0;  // of the directory, index included; at least 64 MiB
+  // Size of one data file, fixed when the device is formatted; ignored afterwards. Smaller only in
+  // tests: 1 MiB to 1 TiB, a multiple of 4 KiB, at most 1000 files.
+  uint64_t file_bytes = 1ull << 40;
   uint32_t depth = 32;
   // A known device that cannot be opened stops the start instead of degrading it.
   bool required = false;
+  // False for a device that is known to exist: a directory without a superblock is then kBroken
+  // (its file system is not mounted) instead of being formatted.
+  bool may_format = true;
 
   absl::Status Validate() const;
 };
 
 // Why a device could not be opened, because the daemon's answer differs.
 enum class OpenFailure {
-  kMisconfigured,  // of another store or version, capacity shrunk, not a directory: refuse to start
-  kInUse,          // locked by another daemon: refuse to start
-  kBroken,         // absent, read-only, I/O error, corrupt: start degraded unless required
+  // Of another store or version, capacity shrunk or above the free space, not a directory, a
+  // directory with other things in it: refuse to start.
+  kMisconfigured,
+  kInUse,   // locked by another daemon: refuse to start
+  kBroken,  // absent, read-only, I/O error, corrupt: start degraded unless required
 };
 
 class NvmeDevice {
@@ -75,7 +82,8 @@ class NvmeDevice {
   virtual ChunkIndex& index() = 0;
 };
 
-// Opens the device, or formats an empty directory (created when its parent exists).
+// Opens the device, or formats an empty directory (created when its parent exists). A larger
+// capacity_bytes than before grows the device. Blocks for about 2 s when another process has it.
 // `store_uuid`: devices of one store carry the same one; another is kMisconfigured.
 // `mac_key`: its fingerprint is in the superblock; another is kMisconfigured.
 struct NvmeDevice::OpenResult {
@@ -92,8 +100,8 @@ struct StoreIdentity {
   Uuid store_uuid;
   MacKey mac_key;
 };
-// File `path`, mode 0600, written with fsync and rename. FailedPrecondition when its mode or owner
-// lets others read it; DataLoss when damaged.
+// File `path`, mode 0600, written whole (fsync, then linked to its name). FailedPrecondition when
+// its mode or owner lets others read it; DataLoss when damaged.
 absl::StatusOr<StoreIdentity> LoadOrCreateStoreIdentity(const std::string& path,
                                                         RandomSource* random);
 

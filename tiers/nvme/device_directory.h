@@ -1,0 +1,76 @@
+// DeviceDirectory: the files of one device, before there is any I/O on them: superblock and its
+// lock, data files and their labels. Used by one thread, at open and for the lock's lifetime.
+//
+// The superblock is only ever replaced as a whole (new file, fsync, rename). An empty one stands
+// for a format that has not finished: the next open starts it again.
+//
+// Errors carry OpenFailure in their code: FailedPrecondition and InvalidArgument are
+// kMisconfigured, Unavailable is kInUse, all others kBroken.
+#pragma once
+
+#include <absl/functional/function_ref.h>
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tiers/nvme/geometry.h"
+#include "tiers/nvme/posix_file.h"
+#include "tiers/nvme/superblock.h"
+
+namespace kvkeep {
+
+class DeviceDirectory {
+ public:
+  // Opens the directory and locks its superblock. With `may_format`, makes what is missing: the
+  // directory (not its parent) and an empty superblock, provided nothing foreign lies in it.
+  static absl::StatusOr<DeviceDirectory> Open(const std::string& path, bool may_format);
+
+  const std::string& path() const { return path_; }
+  std::string index_path() const { return path_ + "/index"; }
+  std::string data_path(size_t number) const;
+
+  // Nothing when the format has not finished.
+  absl::StatusOr<std::optional<Superblock>> ReadSuperblock() const;
+  absl::Status WriteSuperblock(const Superblock& superblock);
+
+  // Only the owner may look in.
+  absl::Status RestrictMode();
+  // Checks that `bytes` more fit on the file system.
+  absl::Status CheckFreeSpace(uint64_t bytes) const;
+  // Makes data files `from` (as they are) into `to`: longer, or more of them, all labelled and on
+  // stable storage. On failure what was added is taken away again.
+  absl::Status GrowDataFiles(const Uuid& device, const DeviceGeometry& from,
+                             const DeviceGeometry& to);
+  absl::Status MakeIndexDirectory();
+  // The index is a directory; all data files are there, as long as they should be, and carry this
+  // device's labels. Longer or more ones are left from growing that was cut short: cut off.
+  absl::Status CheckContents(const Uuid& device, const DeviceGeometry& geometry);
+  // True when `number` is locked by some file description, ours or another's.
+  absl::StatusOr<bool> DataFileIsLocked(size_t number) const;
+  // Removes data files, index and half-written superblocks.
+  absl::Status RemoveContents();
+
+ private:
+  DeviceDirectory(std::string path, Fd dir) : path_(std::move(path)), dir_(std::move(dir)) {}
+
+  absl::Status CheckNothingForeign(bool superblock_is_missing) const;
+  absl::Status LockSuperblock();
+  absl::Status MakeDataFile(const Uuid& device, size_t number, uint64_t from, uint64_t to);
+  // Cuts every data file to its size in `geometry`; removes those it does not have.
+  absl::Status TrimDataFiles(const DeviceGeometry& geometry);
+  std::string superblock_path() const { return path_ + "/superblock"; }
+
+  std::string path_;
+  Fd dir_;
+  Fd superblock_;  // holds the lock
+};
+
+// Calls `lock` until it does not say Unavailable any more, for about two seconds: a killed daemon's
+// I/O may hold files for a moment.
+absl::Status RetryWhileLocked(absl::FunctionRef<absl::Status()> lock);
+
+}  // namespace kvkeep

@@ -1,0 +1,37 @@
+// How the capacity of a device's directory is shared out: superblock and index on one side, data
+// files on the other. Pure arithmetic, the same at format, at open and in `plan`.
+//
+//   index allowance  max(32 MiB, capacity / 32)    superblock, labels' inodes, RocksDB
+//   data bytes       capacity - allowance, down to a multiple of 1 MiB
+//   data files       of file_bytes each, the last one smaller but at least 1 MiB (else left out)
+//
+// A larger capacity only ever makes files longer or adds some: so a device can grow in place.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tiers/base/units.h"
+
+namespace kvkeep {
+
+inline constexpr uint64_t kMinDeviceCapacityBytes = 64 * kMiB;
+inline constexpr uint64_t kMinDataFileBytes = 1 * kMiB;
+inline constexpr uint64_t kMaxDataFileBytes = 1 * kTiB;
+inline constexpr size_t kMaxDataFiles = 1000;
+
+struct DeviceGeometry {
+  uint64_t capacity_bytes = 0;
+  uint64_t file_bytes = 0;
+  uint64_t index_allowance = 0;
+  std::vector<uint64_t> files;  // size of each data file
+
+  uint64_t data_bytes() const;
+  // Above it no more is added to the index: a quarter is left for removals and compaction.
+  uint64_t index_budget() const { return index_allowance - index_allowance / 4; }
+};
+
+// REQUIRES: capacity_bytes >= kMinDeviceCapacityBytes, file_bytes within the limits.
+DeviceGeometry MakeGeometry(uint64_t capacity_bytes, uint64_t file_bytes);
+
+}  // namespace kvkeep
