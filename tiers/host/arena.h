@@ -6,6 +6,9 @@
 //          opened. The files outlive the daemon.
 //   memfd  sealed memfds (SHRINK|GROW|FUTURE_WRITE) when there are no such mounts: G2 starts cold.
 //
+// Files of an earlier start are kept as they are when their geometry is the same, else removed. One
+// arena at a time uses a mount_dir: it holds a lock there.
+//
 // A block of the arena (BlockNumber) is block n % segment_blocks of segment n / segment_blocks. All
 // segments but the last have segment_bytes. Segments are mapped at Create, prefaulted in parallel in
 // the background, out of core dumps and of forked children.
@@ -31,7 +34,8 @@ namespace kvkeep {
 enum class ArenaBacking { kAuto, kMount, kMemfd };
 
 struct ArenaOptions {
-  uint64_t capacity_bytes = 0;             // rounded down to blocks; at least 1 MiB
+  // At least 1 MiB; rounded down to blocks, on hugetlbfs to its pages. At most 16384 segments.
+  uint64_t capacity_bytes = 0;
   uint64_t segment_bytes = 1ull << 30;     // multiple of 2 MiB, at most 1 GiB (one io_uring buffer)
   ArenaBacking backing = ArenaBacking::kAuto;
   std::string mount_dir;                   // tmpfs or hugetlbfs, writable; empty: none
@@ -47,7 +51,11 @@ class Arena {
     uint64_t capacity_bytes = 0;
     uint64_t segments = 0;
     uint64_t prefaulted_bytes = 0;
-    uint64_t huge_page_bytes = 0;  // of the arena, as the kernel tells (smaps); 0 when unknown
+    uint64_t prefault_touched_bytes = 0;  // of these, page by page: no MADV_POPULATE_WRITE (5.14)
+    uint64_t prefault_failed_bytes = 0;   // the kernel refused: left to the first use
+    // As the kernel tells (smaps), once the prefault is through; 0 until then.
+    uint64_t huge_page_bytes = 0;
+    uint64_t reused_segments = 0;  // files of an earlier start, contents kept
     bool survives_restart = false;
   };
 
@@ -73,6 +81,10 @@ class Arena {
 
 // kAuto: the mounts when both are there and right, else memfd. kMount: an error that says what is
 // missing. `prefault_executor` runs the prefault (may be null: none) and must outlive the arena.
+// A mount that is right but locked by another daemon or too small is an error with kAuto too.
+//   InvalidArgument     an option is out of its limits
+//   FailedPrecondition  the mounts are not as they must be, or another daemon uses them
+//   ResourceExhausted   not enough memory, space, huge pages or descriptors
 absl::StatusOr<std::unique_ptr<Arena>> CreateArena(const ArenaOptions& options,
                                                    Executor* prefault_executor);
 

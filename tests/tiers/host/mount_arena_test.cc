@@ -1,0 +1,350 @@
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/fakes/manual_executor.h"
+#include "tests/tiers/host/child_process.h"
+#include "tests/tiers/host/client_attacks.h"
+#include "tiers/base/units.h"
+#include "tiers/host/arena.h"
+#include "tiers/host/unique_fd.h"
+
+namespace kvkeep {
+namespace {
+
+// Runs `body` where it may mount; says so and passes where nobody may.
+void InNamespace(const std::function<void(const MountRoom&, Findings&)>& body) {
+  const std::string report = RunInMountNamespace(body);
+  if (report == kNotPermitted) {
+    WARN("skipped: " << kNotPermitted);
+    return;
+  }
+  CHECK(report == "");
+}
+
+ArenaOptions MountOptions(const MountRoom& room, uint64_t capacity_bytes) {
+  ArenaOptions options;
+  options.capacity_bytes = capacity_bytes;
+  options.segment_bytes = 2 * kMiB;
+  options.backing = ArenaBacking::kMount;
+  options.mount_dir = room.writable;
+  options.readonly_dir = room.readonly;
+  return options;
+}
+
+// The arena, or null and a finding.
+std::unique_ptr<Arena> Open(const ArenaOptions& options, Findings& findings,
+                            Executor* executor = nullptr) {
+  auto arena = CreateArena(options, executor);
+  if (!findings.Expect(arena.ok(), arena.status().ToString())) return nullptr;
+  return *std::move(arena);
+}
+
+void ExpectError(const ArenaOptions& options, absl::StatusCode code, const std::string& part,
+                 Findings& findings) {
+  const absl::Status status = CreateArena(options, nullptr).status();
+  findings.Expect(status.code() == code && absl::StrContains(status.message(), part),
+                  absl::StrCat("wanted an error with '", part, "', got ", status.ToString()));
+}
+
+bool AllAre(std::span<const std::byte> memory, int value) {
+  return std::all_of(memory.begin(), memory.end(),
+                     [value](std::byte b) { return b == static_cast<std::byte>(value); });
+}
+
+std::vector<std::string> List(const std::string& dir) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(dir)) {
+    names.push_back(entry.path().filename());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("on a mount the segments are files with all their memory allocated") {
+  InNamespace([](const MountRoom& room, Findings& findings) {
+    if (!findings.Expect(room.MountTmpfs("size=16m,mode=0700"), "mount")) return;
+    ManualExecutor executor;
+    const auto arena = Open(MountOptions(room, 5 * kMiB), findings, &executor);
+    if (arena == nullptr) return;
+    findings.Expect(
+        List(room.writable) == std::vector<std::string>{"arena.id", "arena.lock", "segment.000",
+                                                        "segment.001", "segment.002"},
+        "wrong files: " + absl::StrJoin(List(room.writable), " "));
+    for (size_t i = 0; i < 3; ++i) {
+      struct stat info {};
+      stat(absl::StrCat(room.writable, "/segment.00", i).c_str(), &info);
+      const uint64_t bytes = i < 2 ? 2 * kMiB : kMiB;
+      findings.Expect(static_cast<uint64_t>(info.st_size) == bytes &&
+                          static_cast<uint64_t>(info.st_blocks) * 512 == bytes &&
+                          (info.st_mode & 07777) == 0600,
+                      absl::StrCat("segment ", i, " is not as it should be"));
+    }
+    executor.RunAll();
+    findings.Expect(arena->stats().prefaulted_bytes == 5 * kMiB, "prefault did not finish");
+    findings.Expect(arena->stats().survives_restart, "should survive a restart");
+    findings.Expect(arena->stats().reused_segments == 0, "nothing was there to reuse");
+    const std::string line = arena->describe();
+    findings.Expect(
+        absl::StrContains(line, absl::StrCat("arena: mount ", room.writable, " (tmpfs, huge=")) &&
+            absl::StrContains(line,
+                              "chosen because the mount was asked for; 5 MiB in 3 segments") &&
+            absl::StrContains(line, "the memory outlives the daemon"),
+        line);
+  });
+}
+
+TEST_CASE("no attack on a descriptor opened through the read-only mount works, as root either") {
+  InNamespace([](const MountRoom& room, Findings& findings) {
+    if (!findings.Expect(room.MountTmpfs("size=16m,mode=0700"), "mount")) return;
+    const auto arena = Open(MountOptions(room, 3 * kMiB), findings);
+    if (arena == nullptr) return;
+    std::fill(arena->SegmentMemory(1).begin(), arena->SegmentMemory(1).end(), std::byte{5});
+    auto fd = arena->OpenForClient(1);
+    if (!findings.Expect(fd.ok(), fd.status().ToString())) return;
+    const UniqueFd owned(*fd);
+
+    const std::vector<std::string> worked = SuccessfulAttacks(*fd, kMiB);
+    findings.Expect(worked.empty(), "worked: " + absl::StrJoin(worked, ", "));
+    const std::string path = absl::StrCat("/proc/self/fd/", *fd);
+    findings.Expect(open(path.c_str(), O_RDWR) < 0 && errno == EROFS, "reopened for writing");
+    findings.Expect(fchmod(*fd, 0666) != 0 && errno == EROFS, "changed the mode");
+    findings.Expect(linkat(AT_FDCWD, path.c_str(), AT_FDCWD, (room.writable + "/x").c_str(),
+                           AT_SYMLINK_FOLLOW) != 0,
+                    "linked it into the writable mount");
+    findings.Expect(AllAre(arena->SegmentMemory(1), 5), "content changed");
+    struct stat info {};
+    findings.Expect(fstat(*fd, &info) == 0 && info.st_size == kMiB, "length changed");
+
+    // The same attacks through the writable mount do work: it is the bind mount that protects.
+    const UniqueFd inside(open((room.writable + "/segment.001").c_str(), O_RDWR));
+    findings.Expect(SuccessfulAttacks(inside.get(), kMiB) == AllAttacks(),
+                    "attacks are no attacks");
+  });
+}
+
+TEST_CASE("after a restart with the same geometry the files are reused, content and uuid kept") {
+  InNamespace([](const MountRoom& room, Findings& findings) {
+    if (!findings.Expect(room.MountTmpfs("size=16m,mode=0700"), "mount")) return;
+    Uuid uuid;
+    {
+      const auto arena = Open(MountOptions(room, 5 * kMiB), findings);
+      if (arena == nullptr) return;
+      uuid = arena->uuid();
+      for (size_t i = 0; i < 3; ++i) {
+        std::fill(arena->SegmentMemory(i).begin(), arena->SegmentMemory(i).end(),
+                  static_cast<std::byte>(i + 1));
+      }
+    }
+    ManualExecutor executor;
+    // As full as the mount: reusing needs no second copy of the space.
+    const auto again = Open(MountOptions(room, 5 * kMiB), findings, &executor);
+    if (again == nullptr) return;
+    executor.RunAll();
+    findings.Expect(again->uuid() == uuid, "another uuid");
+    findings.Expect(again->stats().reused_segments == 3, "not reused");
+    findings.Expect(absl::StrContains(again->describe(), "files of an earlier start reused"),
+                    again->describe());
+    for (size_t i = 0; i < 3; ++i) {
+      findings.Expect(AllAre(again->SegmentMemory(i), static_cast<int>(i + 1)), "content lost");
+    }
+    findings.Expect(again->OpenForClient(2).ok(), "no descriptor after the restart");
+  });
+}
+
+TEST_CASE("files of another geometry, or not whole, are replaced under a new uuid") {
+  InNamespace([](const MountRoom& room, Findings& findings) {
+    if (!findings.Expect(room.MountTmpfs("size=16m,mode=0700"), "mount")) return;
+    std::ofstream(room.writable + "/notes.txt") << "not ours";
+    Uuid last;
+    const auto expect_fresh = [&](uint64_t capacity, const std::string& after) {
+      const auto arena = Open(MountOptions(room, capacity), findings);
+      if (arena == nullptr) return;
+      findings.Expect(arena->uuid() != last, "same uuid after " + after);
+      findings.Expect(arena->stats().reused_segments == 0, "reused after " + after);
+      for (size_t i = 0; i < arena->segment_count(); ++i) {
+        findings.Expect(AllAre(arena->SegmentMemory(i), 0), "old bytes after " + after);
+        std::fill(arena->SegmentMemory(i).begin(), arena->SegmentMemory(i).end(), std::byte{1});
+      }
+      last = arena->uuid();
+    };
+    const auto path = [&room](const char* name) { return absl::StrCat(room.writable, "/", name); };
+    expect_fresh(6 * kMiB, "nothing");
+    expect_fresh(4 * kMiB, "a smaller capacity");
+    findings.Expect(!std::filesystem::exists(path("segment.002")), "segment.002 is left over");
+    expect_fresh(14 * kMiB, "a capacity that needs the old ones' space");
+    findings.Expect(truncate(path("segment.001").c_str(), 4096) == 0, "truncate");
+    expect_fresh(14 * kMiB, "a shortened segment");
+    unlink(path("segment.003").c_str());
+    expect_fresh(14 * kMiB, "a missing segment");
+    chmod(path("segment.000").c_str(), 0666);
+    expect_fresh(14 * kMiB, "a segment that others can write");
+    unlink(path("arena.id").c_str());
+    expect_fresh(14 * kMiB, "a lost arena.id");
+    unlink(path("arena.id").c_str());
+    findings.Expect(symlink("v9:whatever", path("arena.id").c_str()) == 0, "symlink");
+    expect_fresh(14 * kMiB, "an arena.id of another version");
+    findings.Expect(std::filesystem::exists(path("notes.txt")), "removed a file that is not ours");
+  });
+}
+
+TEST_CASE("a second daemon is refused while the first lives, with auto as well") {
+  InNamespace([](const MountRoom& room, Findings& findings) {
+    if (!findings.Expect(room.MountTmpfs("size=16m,mode=0700"), "mount")) return;
+    ArenaOptions options = MountOptions(room, 2 * kMiB);
+    {
+      const auto arena = Open(options, findings);
+      for (const ArenaBacking backing : {ArenaBacking::kMount, ArenaBacking::kAuto}) {
+        options.backing = backing;
+        ExpectError(options, absl::StatusCode::kFailedPrecondition, "another daemon uses it",
+                    findings);
+      }
+      options.capacity_bytes = 4 * kMiB;
+      ExpectError(options, absl::StatusCode::kFailedPrecondition, "another daemon uses it",
+                  findings);
+      findings.Expect(arena->OpenForClient(0).ok(), "the first one was disturbed");
+    }
+    Open(options, findings);
+  });
+}
+
+TEST_CASE("a mount that is too small is an error that names both sizes, and nothing is left") {
+  InNamespace([](const MountRoom& room, Findings& findings) {
+    if (!findings.Expect(room.MountTmpfs("size=4m,mode=0700"), "mount")) return;
+    ArenaOptions options = MountOptions(room, 8 * kMiB);
+    ExpectError(options, absl::StatusCode::kResourceExhausted,
+                "8 MiB wanted, 4 MiB free there; mount it with a larger size=", findings);
+    options.backing = ArenaBacking::kAuto;  // no silent second arena in other memory
+    ExpectError(options, absl::StatusCode::kResourceExhausted, "8 MiB wanted", findings);
+    findings.Expect(List(room.writable) == std::vector<std::string>{"arena.lock"},
+                    "left something");
+    options.capacity_bytes = 4 * kMiB;
+    Open(options, findings);
+  });
+}
+
+TEST_CASE("a start that fails halfway gives back what it had taken") {
+  InNamespace([](const MountRoom& room, Findings& findings) {
+    // Inodes for the directory, the lock and three segments: the fourth fails.
+    if (!findings.Expect(room.MountTmpfs("size=64m,mode=0700,nr_inodes=5"), "mount")) return;
+    ArenaOptions options = MountOptions(room, 12 * kMiB);
+    ExpectError(options, absl::StatusCode::kResourceExhausted, "cannot open segment.003", findings);
+    findings.Expect(List(room.writable) == std::vector<std::string>{"arena.lock"},
+                    "left: " + absl::StrJoin(List(room.writable), " "));
+    options.capacity_bytes = 4 * kMiB;
+    Open(options, findings);
+  });
+}
+
+TEST_CASE("mounts that do not protect are refused, each with its reason") {
+  InNamespace([](const MountRoom& room, Findings& findings) {
+    const auto code = absl::StatusCode::kFailedPrecondition;
+    const ArenaOptions options = MountOptions(room, 2 * kMiB);
+    ExpectError(options, code, "is neither tmpfs nor hugetlbfs; mount one there", findings);
+
+    findings.Expect(mount("t", room.writable.c_str(), "tmpfs", 0, "size=8m") == 0, "mount");
+    ExpectError(options, code, "is not a bind mount of mount_dir", findings);
+    findings.Expect(
+        mount(room.writable.c_str(), room.readonly.c_str(), nullptr, MS_BIND, nullptr) == 0,
+        "bind");
+    ExpectError(options, code, "is not mounted read-only", findings);
+
+    ArenaOptions same = options;
+    same.readonly_dir = room.writable;
+    ExpectError(same, code, "is not mounted read-only", findings);
+    findings.Expect(List(room.writable).empty(), "a refused mount was written to");
+
+    ArenaOptions automatic = options;
+    automatic.backing = ArenaBacking::kAuto;
+    const auto arena = Open(automatic, findings);
+    if (arena == nullptr) return;
+    findings.Expect(absl::StrContains(arena->describe(), "arena: memfd") &&
+                        absl::StrContains(arena->describe(), "is not mounted read-only"),
+                    arena->describe());
+  });
+}
+
+TEST_CASE("auto takes the mounts when both are right") {
+  InNamespace([](const MountRoom& room, Findings& findings) {
+    if (!findings.Expect(room.MountTmpfs("size=8m,mode=0700"), "mount")) return;
+    ArenaOptions options = MountOptions(room, 2 * kMiB);
+    options.backing = ArenaBacking::kAuto;
+    const auto arena = Open(options, findings);
+    if (arena == nullptr) return;
+    findings.Expect(absl::StrContains(arena->describe(), "chosen because both mounts are there"),
+                    arena->describe());
+  });
+}
+
+TEST_CASE("no descriptor is given once the read-only mount is writable or a segment was replaced") {
+  InNamespace([](const MountRoom& room, Findings& findings) {
+    if (!findings.Expect(room.MountTmpfs("size=8m,mode=0700"), "mount")) return;
+    const auto arena = Open(MountOptions(room, 4 * kMiB), findings);
+    if (arena == nullptr) return;
+    unlink((room.writable + "/segment.001").c_str());
+    std::ofstream(room.writable + "/segment.001") << "something else";
+    findings.Expect(absl::StrContains(arena->OpenForClient(1).status().message(), "was replaced"),
+                    "a replaced segment was given out");
+    findings.Expect(mount(nullptr, room.readonly.c_str(), nullptr,
+                          MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV, nullptr) == 0,
+                    "remount");
+    findings.Expect(
+        absl::StrContains(arena->OpenForClient(0).status().message(), "remounted writable"),
+        "a descriptor of a writable mount was given out");
+  });
+}
+
+TEST_CASE("tmpfs with huge=always backs the arena with huge pages") {
+  InNamespace([](const MountRoom& room, Findings& findings) {
+    if (!room.MountTmpfs("size=32m,mode=0700,huge=always")) return;  // a kernel without them
+    ManualExecutor executor;
+    ArenaOptions options = MountOptions(room, 16 * kMiB);
+    options.segment_bytes = 16 * kMiB;
+    const auto arena = Open(options, findings, &executor);
+    if (arena == nullptr) return;
+    executor.RunAll();
+    findings.Expect(arena->stats().huge_page_bytes == 16 * kMiB,
+                    absl::StrCat(arena->stats().huge_page_bytes, " bytes on huge pages"));
+    findings.Expect(absl::StrContains(arena->describe(), "huge=always"), arena->describe());
+  });
+}
+
+TEST_CASE("hugetlbfs backs the arena where the machine has huge pages set apart") {
+  const std::string no_pages = "no free huge pages";
+  const std::string report = RunInMountNamespace([&](const MountRoom& room, Findings& findings) {
+    struct statvfs vfs {};
+    if (!findings.Expect(room.MountHugetlbfs("pagesize=2M,mode=0700") &&
+                             statvfs(room.writable.c_str(), &vfs) == 0,
+                         "mount")) {
+      return;
+    }
+    std::ifstream free_pages("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
+    uint64_t pages = 0;
+    if (!findings.Expect((free_pages >> pages) && pages >= 2, no_pages)) return;
+    const auto arena = Open(MountOptions(room, 4 * kMiB + 4096), findings);
+    if (arena == nullptr) return;
+    findings.Expect(arena->capacity_bytes() == 4 * kMiB, "not rounded down to its pages");
+    auto fd = arena->OpenForClient(0);
+    if (!findings.Expect(fd.ok(), fd.status().ToString())) return;
+    findings.Expect(SuccessfulAttacks(*fd, 2 * kMiB).empty(), "an attack worked");
+    close(*fd);
+  });
+  if (report == no_pages || report == kNotPermitted) {
+    WARN("skipped: " << report);
+    return;
+  }
+  CHECK(report == "");
+}
+
+}  // namespace kvkeep

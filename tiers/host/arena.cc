@@ -1,0 +1,184 @@
+#include "tiers/host/arena.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include <utility>
+
+#include "tiers/base/check.h"
+#include "tiers/base/random.h"
+#include "tiers/base/status_macros.h"
+#include "tiers/base/units.h"
+#include "tiers/host/mapping.h"
+#include "tiers/host/memfd_files.h"
+#include "tiers/host/mount_files.h"
+#include "tiers/host/prefault.h"
+#include "tiers/host/segment_files.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr uint64_t kMinCapacityBytes = 1 * kMiB;
+constexpr uint64_t kSegmentUnit = 2 * kMiB;
+constexpr uint64_t kMaxSegmentBytes = 1 * kGiB;
+constexpr uint64_t kMaxSegments = 16384;
+
+class SegmentedArena final : public Arena {
+ public:
+  SegmentedArena(std::unique_ptr<SegmentFiles> files, std::vector<Mapping> segments,
+                 std::string reason, Executor* prefault_executor)
+      : files_(std::move(files)), segments_(std::move(segments)), reason_(std::move(reason)) {
+    if (prefault_executor == nullptr) return;
+    std::vector<std::span<std::byte>> memory;
+    for (const Mapping& segment : segments_) memory.push_back(segment.memory());
+    prefaulter_ = std::make_unique<Prefaulter>(std::move(memory), prefault_executor);
+  }
+
+  uint64_t capacity_bytes() const override { return files_->geometry().capacity_bytes; }
+  BlockCount capacity_blocks() const override { return BlockCount(capacity_bytes() / kBlockBytes); }
+  BlockCount segment_blocks() const override {
+    return BlockCount(files_->geometry().segment_bytes / kBlockBytes);
+  }
+  const Uuid& uuid() const override { return files_->uuid(); }
+
+  std::span<std::byte> Memory(const Extent& extent) override;
+  size_t segment_count() const override { return segments_.size(); }
+  std::span<std::byte> SegmentMemory(size_t segment) override {
+    KVKEEP_CHECK(segment < segments_.size());
+    return segments_[segment].memory();
+  }
+  absl::StatusOr<int> OpenForClient(size_t segment) override {
+    if (segment >= segments_.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("segment ", segment, ": the arena has ", segments_.size()));
+    }
+    return files_->OpenForClient(segment);
+  }
+
+  Stats stats() const override;
+  std::string describe() const override;
+
+ private:
+  // Constant after construction; files_ does its own synchronization.
+  const std::unique_ptr<SegmentFiles> files_;
+  const std::vector<Mapping> segments_;
+  const std::string reason_;
+  std::unique_ptr<Prefaulter> prefaulter_;  // last: stops before the memory goes
+};
+
+std::span<std::byte> SegmentedArena::Memory(const Extent& extent) {
+  const uint64_t per_segment = segment_blocks().value();
+  const uint64_t first = extent.first.value();
+  const uint64_t count = extent.count.value();
+  const uint64_t capacity = capacity_blocks().value();
+  // Written so that no sum can overflow.
+  KVKEEP_CHECK(count > 0 && first < capacity && count <= capacity - first);
+  KVKEEP_CHECK(count <= per_segment - first % per_segment);
+  return segments_[first / per_segment].memory().subspan(first % per_segment * kBlockBytes,
+                                                         count * kBlockBytes);
+}
+
+Arena::Stats SegmentedArena::stats() const {
+  Stats stats;
+  stats.capacity_bytes = capacity_bytes();
+  stats.segments = segments_.size();
+  stats.survives_restart = files_->survives_restart();
+  stats.reused_segments = files_->reused_segments();
+  if (prefaulter_ != nullptr) {
+    const Prefaulter::Stats prefault = prefaulter_->stats();
+    stats.prefaulted_bytes = prefault.done_bytes;
+    stats.prefault_touched_bytes = prefault.touched_bytes;
+    stats.prefault_failed_bytes = prefault.failed_bytes;
+    stats.huge_page_bytes = prefault.huge_page_bytes;
+  }
+  return stats;
+}
+
+std::string SegmentedArena::describe() const {
+  const Stats now = stats();
+  std::string line =
+      absl::StrFormat("arena: %s, chosen because %s; %d MiB in %d segments", files_->describe(),
+                      reason_, now.capacity_bytes / kMiB, now.segments);
+  if (now.reused_segments > 0) absl::StrAppend(&line, ", files of an earlier start reused");
+  if (now.huge_page_bytes > 0) {
+    absl::StrAppend(&line, ", ", now.huge_page_bytes / kMiB, " MiB of it on huge pages");
+  }
+  absl::StrAppend(&line, now.survives_restart ? "; the memory outlives the daemon"
+                                              : "; G2 starts cold after every restart");
+  return line;
+}
+
+struct Chosen {
+  std::unique_ptr<SegmentFiles> files;
+  std::string reason;
+};
+
+absl::StatusOr<Chosen> OpenMount(const ArenaOptions& options, MountDirs dirs, std::string reason) {
+  const uint64_t page = dirs.page_bytes;
+  ArenaGeometry geometry{options.capacity_bytes / page * page, options.segment_bytes};
+  if (geometry.capacity_bytes == 0 || geometry.segment_bytes % page != 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "mount_dir %s has pages of %d KiB: capacity_bytes %d must be at least one, "
+        "segment_bytes %d a multiple of it",
+        options.mount_dir, page / kKiB, options.capacity_bytes, options.segment_bytes));
+  }
+  KVKEEP_ASSIGN_OR_RETURN(auto files, CreateMountFiles(geometry, std::move(dirs), RealRandom()));
+  return Chosen{std::move(files), std::move(reason)};
+}
+
+absl::StatusOr<Chosen> OpenMemfd(const ArenaOptions& options, std::string reason) {
+  const ArenaGeometry geometry{options.capacity_bytes / kBlockBytes * kBlockBytes,
+                               options.segment_bytes};
+  KVKEEP_ASSIGN_OR_RETURN(auto files, CreateMemfdFiles(geometry, RealRandom()));
+  return Chosen{std::move(files), std::move(reason)};
+}
+
+absl::StatusOr<Chosen> OpenBacking(const ArenaOptions& options) {
+  if (options.backing == ArenaBacking::kMemfd) return OpenMemfd(options, "memfd was asked for");
+  absl::StatusOr<MountDirs> dirs = OpenMountDirs(options.mount_dir, options.readonly_dir);
+  if (dirs.ok()) {
+    return OpenMount(options, *std::move(dirs),
+                     options.backing == ArenaBacking::kMount ? "the mount was asked for"
+                                                             : "both mounts are there");
+  }
+  if (options.backing == ArenaBacking::kMount) return dirs.status();
+  return OpenMemfd(options,
+                   absl::StrCat("there is no usable mount (", dirs.status().message(), ")"));
+}
+
+}  // namespace
+
+absl::Status ArenaOptions::Validate() const {
+  if (capacity_bytes < kMinCapacityBytes) {
+    return absl::InvalidArgumentError(absl::StrFormat("capacity_bytes %d is below the least, %d",
+                                                      capacity_bytes, kMinCapacityBytes));
+  }
+  if (segment_bytes == 0 || segment_bytes % kSegmentUnit != 0 || segment_bytes > kMaxSegmentBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("segment_bytes %d must be a multiple of %d, at most %d", segment_bytes,
+                        kSegmentUnit, kMaxSegmentBytes));
+  }
+  if ((capacity_bytes - 1) / segment_bytes >= kMaxSegments) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("capacity_bytes %d makes more than %d segments of segment_bytes %d",
+                        capacity_bytes, kMaxSegments, segment_bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Arena>> CreateArena(const ArenaOptions& options,
+                                                   Executor* prefault_executor) {
+  KVKEEP_RETURN_IF_ERROR(options.Validate());
+  KVKEEP_ASSIGN_OR_RETURN(Chosen chosen, OpenBacking(options));
+  std::vector<Mapping> segments;
+  for (size_t i = 0; i < chosen.files->geometry().segment_count(); ++i) {
+    KVKEEP_ASSIGN_OR_RETURN(Mapping segment, chosen.files->MapSegment(i));
+    segments.push_back(std::move(segment));
+  }
+  KVKEEP_RETURN_IF_ERROR(chosen.files->Finish());
+  return std::make_unique<SegmentedArena>(std::move(chosen.files), std::move(segments),
+                                          std::move(chosen.reason),
+                                          options.prefault ? prefault_executor : nullptr);
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,32 @@
+// What /proc and /sys tell about memory: how much there is, and in which pages.
+//
+// Facts for limits and for the log line. Where a file is missing or unreadable, a function answers
+// "unknown" rather than failing: the arena works without them.
+#pragma once
+
+#include <absl/status/status.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kvkeep {
+
+// ResourceExhausted, naming the limit, when `bytes` more memory is above what the machine has
+// available (MemAvailable) or what a cgroup (v2) around this process allows (memory.max).
+absl::Status CheckMemoryFor(uint64_t bytes);
+
+// The chosen word of shmem_enabled: "never", "advise", "always", ...; "unknown".
+std::string ShmemEnabled();
+
+// The huge= option of the tmpfs mounted as `device`: "always", ...; "never" when it has none.
+std::string TmpfsHugeOption(dev_t device);
+
+// Bytes of these mappings of ours that huge pages back (smaps). Walks page tables: not for hot
+// paths.
+uint64_t HugePageBytes(const std::vector<std::span<std::byte>>& mappings);
+
+}  // namespace kvkeep

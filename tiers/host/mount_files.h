@@ -1,0 +1,51 @@
+// The mount backing: segment files on a private tmpfs or hugetlbfs, which outlive the daemon.
+//
+// Clients get descriptors opened through a read-only bind mount of the same directory: the kernel
+// then refuses every way to write, truncate, punch or reopen them, for root in a container too.
+//
+// In mount_dir:
+//   arena.lock       flock'ed while a daemon uses the directory
+//   arena.id         "v1:<uuid>:<segment bytes>:<capacity bytes>", written when all segments are
+//                    whole. A symbolic link's target: hugetlbfs has no write(2), and a link is
+//                    atomic
+//   segment.000 ...  the arena
+// Any other file is left alone.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "tiers/base/random.h"
+#include "tiers/host/segment_files.h"
+#include "tiers/host/unique_fd.h"
+
+namespace kvkeep {
+
+// The two directories, opened and found right. Everything later goes through these descriptors, so
+// that mounts made over the paths meanwhile change nothing.
+struct MountDirs {
+  std::string mount_dir;  // for messages
+  UniqueFd writable;
+  UniqueFd readonly;
+  dev_t device = 0;
+  uint64_t page_bytes = 0;  // hugetlbfs: its page size; tmpfs: 4 KiB
+  bool hugetlbfs = false;
+};
+
+// FailedPrecondition, one line of what is missing or wrong, when they cannot be used.
+absl::StatusOr<MountDirs> OpenMountDirs(const std::string& mount_dir,
+                                        const std::string& readonly_dir);
+
+// Takes the lock, then reuses the segments of an earlier start with this geometry, or removes what
+// is there and makes new ones with all their memory allocated.
+//   FailedPrecondition  another daemon holds the lock
+//   ResourceExhausted   not enough space on the mount, or not enough memory behind it
+absl::StatusOr<std::unique_ptr<SegmentFiles>> CreateMountFiles(const ArenaGeometry& geometry,
+                                                               MountDirs dirs,
+                                                               RandomSource* random);
+
+}  // namespace kvkeep

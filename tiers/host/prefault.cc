@@ -1,0 +1,132 @@
+#include "tiers/host/prefault.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <utility>
+
+#include "tiers/base/check.h"
+#include "tiers/base/mutex.h"
+#include "tiers/base/units.h"
+#include "tiers/host/kernel_facts.h"
+
+namespace kvkeep {
+namespace {
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+enum class SliceResult { kPopulated, kTouched, kFailed };
+
+SliceResult Populate(std::span<std::byte> slice) {
+  // EAGAIN and EINTR pass by; the bound only keeps a strange kernel from holding a thread for ever.
+  for (int attempt = 0; attempt < 16; ++attempt) {
+    if (madvise(slice.data(), slice.size(), MADV_POPULATE_WRITE) == 0)
+      return SliceResult::kPopulated;
+    if (errno == EINVAL) {  // before Linux 5.14
+      TouchPages(slice);
+      return SliceResult::kTouched;
+    }
+    if (errno != EAGAIN && errno != EINTR) return SliceResult::kFailed;
+  }
+  return SliceResult::kFailed;
+}
+
+}  // namespace
+
+void TouchPages(std::span<std::byte> memory) {
+  for (size_t offset = 0; offset < memory.size(); offset += kBlockBytes) {
+    std::atomic_ref<std::byte> byte(memory[offset]);
+    std::byte seen = byte.load(std::memory_order_relaxed);
+    // Stores the byte that is there, or fails because somebody else just wrote it: the page is
+    // present either way. A plain "or 0" may be compiled to a load, which would not do.
+    byte.compare_exchange_strong(seen, seen, std::memory_order_relaxed);
+  }
+}
+
+struct Prefaulter::State : std::enable_shared_from_this<State> {
+  // Constant after construction.
+  std::vector<std::span<std::byte>> slices;
+  std::vector<std::span<std::byte>> memory;
+  Executor* executor = nullptr;
+
+  Mutex mu;
+  CondVar idle;
+  size_t next ABSL_GUARDED_BY(mu) = 0;
+  size_t finished ABSL_GUARDED_BY(mu) = 0;
+  size_t running ABSL_GUARDED_BY(mu) = 0;
+  bool stopped ABSL_GUARDED_BY(mu) = false;
+  Stats stats ABSL_GUARDED_BY(mu);
+
+  void PostOne() {
+    executor->Post([self = shared_from_this()] { self->RunOne(); });
+  }
+  void RunOne();
+  void Record(SliceResult result, uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+};
+
+void Prefaulter::State::RunOne() {
+  std::span<std::byte> slice;
+  {
+    MutexLock lock(&mu);
+    if (stopped || next == slices.size()) return;
+    slice = slices[next++];
+    ++running;
+  }
+  const SliceResult result = Populate(slice);
+  bool last = false, more = false;
+  {
+    MutexLock lock(&mu);
+    Record(result, slice.size());
+    last = ++finished == slices.size();
+    more = !stopped && next < slices.size();
+  }
+  // Still counted as running, so the mappings stay until both are done.
+  const uint64_t huge = last ? HugePageBytes(memory) : 0;
+  if (more) PostOne();
+  MutexLock lock(&mu);
+  if (last) stats.huge_page_bytes = huge;
+  --running;
+  idle.NotifyAll();
+}
+
+void Prefaulter::State::Record(SliceResult result, uint64_t bytes) {
+  if (result == SliceResult::kFailed) {
+    stats.failed_bytes += bytes;
+    return;
+  }
+  stats.done_bytes += bytes;
+  if (result == SliceResult::kTouched) stats.touched_bytes += bytes;
+}
+
+Prefaulter::Prefaulter(std::vector<std::span<std::byte>> memory, Executor* executor)
+    : state_(std::make_shared<State>()) {
+  KVKEEP_CHECK(executor != nullptr);
+  state_->executor = executor;
+  for (const std::span<std::byte> mapping : memory) {
+    KVKEEP_CHECK(reinterpret_cast<uint64_t>(mapping.data()) % kBlockBytes == 0);
+    for (size_t offset = 0; offset < mapping.size(); offset += kSliceBytes) {
+      state_->slices.push_back(
+          mapping.subspan(offset, std::min(kSliceBytes, mapping.size() - offset)));
+    }
+  }
+  state_->memory = std::move(memory);
+  const size_t tasks = std::min(kParallelSlices, state_->slices.size());
+  for (size_t i = 0; i < tasks; ++i) state_->PostOne();
+}
+
+Prefaulter::~Prefaulter() {
+  MutexLock lock(&state_->mu);
+  state_->stopped = true;
+  while (state_->running > 0) state_->idle.Wait(&state_->mu);
+}
+
+Prefaulter::Stats Prefaulter::stats() const {
+  MutexLock lock(&state_->mu);
+  return state_->stats;
+}
+
+}  // namespace kvkeep

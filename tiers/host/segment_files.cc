@@ -1,0 +1,17 @@
+#include "tiers/host/segment_files.h"
+
+#include <algorithm>
+
+#include "tiers/base/check.h"
+#include "tiers/base/units.h"
+
+namespace kvkeep {
+
+size_t ArenaGeometry::segment_count() const { return DivideRoundUp(capacity_bytes, segment_bytes); }
+
+uint64_t ArenaGeometry::bytes_of(size_t segment) const {
+  KVKEEP_CHECK(segment < segment_count());
+  return std::min(segment_bytes, capacity_bytes - segment * segment_bytes);
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,46 @@
+// SegmentFiles: where an arena's segments come from. Two kinds: sealed memfds and files on a mount.
+//
+// The arena calls MapSegment once for every segment, in order, then Finish; after that only
+// OpenForClient, which is thread-safe. An object destroyed before Finish undoes what it made.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "tiers/base/key.h"
+#include "tiers/host/mapping.h"
+
+namespace kvkeep {
+
+// How a capacity is cut into segments.
+struct ArenaGeometry {
+  uint64_t capacity_bytes = 0;
+  uint64_t segment_bytes = 0;
+
+  size_t segment_count() const;
+  uint64_t bytes_of(size_t segment) const;  // all but the last have segment_bytes
+  bool operator==(const ArenaGeometry&) const = default;
+};
+
+class SegmentFiles {
+ public:
+  virtual ~SegmentFiles() = default;
+
+  virtual const ArenaGeometry& geometry() const = 0;
+  virtual const Uuid& uuid() const = 0;
+  virtual absl::StatusOr<Mapping> MapSegment(size_t segment) = 0;
+  virtual absl::Status Finish() = 0;
+  // A fresh open file description, close-on-exec.
+  virtual absl::StatusOr<int> OpenForClient(size_t segment) = 0;
+
+  virtual bool survives_restart() const = 0;
+  virtual size_t reused_segments() const = 0;
+  // "memfd, 4 KiB pages (...)": which backing and page kind.
+  virtual std::string describe() const = 0;
+};
+
+}  // namespace kvkeep
