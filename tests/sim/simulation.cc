@@ -14,17 +14,17 @@
 namespace kvkeep {
 namespace {
 
-constexpr uint64_t kNames = 96;
+constexpr uint64_t kNames = 64;
 
 WorldOptions RandomWorld(uint64_t seed) {
   SeededRandom random(seed);
   WorldOptions options;
   options.seed = seed;
-  options.g2_blocks = random.Between(600, 1500);
-  options.g2_segment_blocks = random.Chance(0.5) ? 256 : 512;
+  options.g2_blocks = random.Between(100, 900);
+  options.g2_segment_blocks = random.Chance(0.5) ? 64 : 512;
   options.device_blocks.clear();
   const uint64_t devices = random.Chance(0.1) ? 0 : random.Between(1, 2);
-  for (uint64_t d = 0; d < devices; ++d) options.device_blocks.push_back(random.Between(600, 3000));
+  for (uint64_t d = 0; d < devices; ++d) options.device_blocks.push_back(random.Between(200, 1500));
   if (random.Chance(0.5)) {  // half of the seeds are free of faults, and held to more
     const auto chance = [&random](double most) {
       return random.Chance(0.5) ? most * 0.001 * static_cast<double>(random.Below(1001)) : 0.0;
@@ -211,9 +211,12 @@ void Simulation::DoLookup(Client& client) {
     Log("prefetch");
     return;
   }
+  const uint64_t mode = random_.Below(3);
+  // The same id only ever for the same request.
+  const uint64_t request_id = 1 + (names[0] * 8 + names.size()) * 3 + mode;
   const LookupRequest request{.chunks = chunks,
-                              .lease_mode = static_cast<LeaseMode>(random_.Below(3)),
-                              .client_request_id = random_.Chance(0.2) ? random_.Below(4) : 0,
+                              .lease_mode = static_cast<LeaseMode>(mode),
+                              .client_request_id = random_.Chance(0.2) ? request_id : 0,
                               .transient = random_.Chance(0.1)};
   absl::StatusOr<LookupResult> result = world_.store().Lookup(client.token, request);
   if (!result.ok()) {
@@ -450,25 +453,25 @@ void Simulation::CheckSurvivors(const std::set<uint64_t>& must_be_there) {
 void Simulation::Step() {
   Client& client = AnyClient();
   const uint64_t pick = random_.Below(1000);
-  if (pick < 150) {
+  if (pick < 120) {
     DoLookup(client);
-  } else if (pick < 300) {
+  } else if (pick < 260) {
     DoRead(client);
-  } else if (pick < 420) {
+  } else if (pick < 430) {
     DoBeginPut(client);
-  } else if (pick < 540) {
+  } else if (pick < 620) {
     DoContinuePut(client);
-  } else if (pick < 590) {
+  } else if (pick < 660) {
     DoRelease(client);
-  } else if (pick < 610) {
+  } else if (pick < 672) {
     DoDelete(client);
-  } else if (pick < 700) {
-    DoDropReader(client);
-  } else if (pick < 706) {
-    Disconnect(client);
-  } else if (pick < 709) {
-    DoCrash(random_.Chance(0.4));
   } else if (pick < 740) {
+    DoDropReader(client);
+  } else if (pick < 745) {
+    Disconnect(client);
+  } else if (pick < 748) {
+    DoCrash(random_.Chance(0.4));
+  } else if (pick < 770) {
     world_.clock().Advance(std::chrono::milliseconds(random_.Between(1, 2000)));
     world_.store().Tick();
   } else {

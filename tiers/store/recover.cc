@@ -126,8 +126,12 @@ void Core::PumpConfirms(uint16_t device) {
 }
 
 void Core::OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status) {
-  absl::StatusOr<ImageHeader> header = status;
-  if (status.ok()) header = DecodeHeader(page.span(), deps_.mac_key);
+  ImageHeader header;
+  if (status.ok()) {
+    absl::StatusOr<ImageHeader> decoded = DecodeHeader(page.span(), deps_.mac_key);
+    status = decoded.status();
+    if (decoded.ok()) header = *std::move(decoded);
+  }
   Section section(this);
   const uint16_t device = table_.at(slot).device;
   DeviceTier& tier = *devices_[device];
@@ -139,9 +143,8 @@ void Core::OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status)
     chunk->unconfirmed = false;
     detached = chunk->detached;
     if (chunk->in_g3_policy) tier.policy->Unpark(slot);
-    if (header.ok()) status = CheckHeader(*header, *chunk);
+    if (status.ok()) status = CheckHeader(header, *chunk);
   }
-  if (!header.ok()) status = header.status();
   if (!status.ok() && !detached) {
     ++counters_.stale_records;
     DetachChunk(slot);
