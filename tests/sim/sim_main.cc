@@ -60,6 +60,7 @@ bool RunSeed(uint64_t seed, const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   const Arguments arguments = Parse(argc, argv);
+  if (arguments.verbose) setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // nothing is lost by an abort
   uint64_t failed = 0;
   for (uint64_t i = 0; i < arguments.seeds; ++i) {
     failed += RunSeed(arguments.first_seed + i, arguments) ? 0 : 1;

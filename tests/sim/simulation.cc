@@ -78,6 +78,7 @@ class Simulation {
   struct Name {
     std::vector<Version> versions;
     uint64_t deleted_up_to = 0;  // versions up to this one must not be read by new readers
+    uint64_t stored = 0;         // the version that was stored last
   };
   struct HeldReader {
     uint64_t name = 0;
@@ -341,6 +342,11 @@ void Simulation::DoContinuePut(Client& client) {
   Log(absl::StrCat("seal ", put.name, " version ", put.version, " ", sealed.ok()));
   KVKEEP_CHECK(sealed.ok() || sealed.status().code() == absl::StatusCode::kResourceExhausted);
   ++report_.puts;
+  if (sealed.ok() && *sealed == SealOutcome::kStored) {
+    // An earlier version was evicted: its promise ended then.
+    names_[put.name].stored = put.version;
+    durable_.erase(put.name);
+  }
   if (sealed.ok() && put.durable) {
     ++callbacks_due_;
     world_.store().WhenDurable(
@@ -350,7 +356,10 @@ void Simulation::DoContinuePut(Client& client) {
           --callbacks_due_;
           if (!status.ok()) return;
           ++report_.durable;
-          if (names_[name].deleted_up_to < version) durable_.insert(name);
+          const Name& now = names_[name];
+          if (now.deleted_up_to < version && now.stored == version) {
+            durable_.insert(name);
+          }
         });
   }
   erase();

@@ -35,7 +35,16 @@ void Core::PumpIndex(uint16_t device) {
   batch->removes.assign(std::make_move_iterator(tier.removes.begin()),
                         std::make_move_iterator(removes_end));
   tier.removes.erase(tier.removes.begin(), removes_end);
-  if (tier.removes.empty()) batch->adds.swap(tier.adds);
+  if (tier.removes.empty()) {
+    for (DeviceTier::PendingAdd& add : std::exchange(tier.adds, {})) {
+      // Deleted meanwhile: the index never hears of it (its name may be in this batch again).
+      if (table_.at(add.slot).detached) {
+        GiveUpWriteBack(add.slot, absl::NotFoundError("the chunk was deleted"));
+      } else {
+        batch->adds.push_back(std::move(add));
+      }
+    }
+  }
 
   absl::flat_hash_set<ChunkId, ChunkIdHash> added;
   for (DeviceTier::PendingAdd& add : batch->adds) {
@@ -161,7 +170,7 @@ void Core::StartSync(uint16_t device) {
   tier.syncing = true;
   tier.dirty_index = false;
   // What is committed now had its data written before: the data goes to stable storage first.
-  const StableMark mark{.boot_id = deps_.boot_id, .sequence = tier.committed};
+  const StableMark mark{.boot_id = tier.confirmed_boot, .sequence = tier.committed};
   Later([this, device, mark] {
     deps_.devices[device].sync_executor->Post([this, device, mark] {
       NvmeDevice& nvme = *deps_.devices[device].device;

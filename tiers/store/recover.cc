@@ -40,8 +40,11 @@ absl::Status Core::RecoverDevice(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   ChunkIndex& index = deps_.devices[device].device->index();
   KVKEEP_ASSIGN_OR_RETURN(const StableMark mark, index.ReadStableMark());
-  // The same boot: what was written is in the page cache or on the device, whatever was synced.
-  const bool all_stable = mark.boot_id == deps_.boot_id;
+  // The same boot: what was written is in the page cache or on the device, whatever was synced. Else
+  // no record is sure: the data of a young one may be lost, and so may the removal of an old one
+  // whose blocks were reused since.
+  const bool sure = mark.boot_id == deps_.boot_id;
+  tier.confirmed_boot = mark.boot_id;
   tier.stable = tier.committed = tier.assigned = mark.sequence;
 
   std::vector<std::pair<CommitSequence, ChunkSlot>> by_age;
@@ -57,7 +60,7 @@ absl::Status Core::RecoverDevice(uint16_t device) {
                               tier.removes.push_back({record.id, {}});
                               return true;
                             }
-                            if (!all_stable && record.sequence > mark.sequence) {
+                            if (!sure) {
                               table_.at(slot).unconfirmed = true;
                               tier.confirm_queue.push_back(slot);
                             }
@@ -100,10 +103,11 @@ ChunkSlot Core::AdoptRecord(uint16_t device, const IndexRecord& record) {
   return slot;
 }
 
-// After a power cut a record may point at blocks whose data never arrived, or that hold an older
-// image: such a chunk is promised only once its header has been read.
+// After a power cut a record may point at blocks whose data never arrived, or that hold another image:
+// a chunk is promised only once its header has been read.
 void Core::PumpConfirms(uint16_t device) {
   DeviceTier& tier = *devices_[device];
+  if (tier.confirm_queue.empty() && tier.confirms == 0) tier.confirmed_boot = deps_.boot_id;
   while (!tier.confirm_queue.empty() && tier.confirms < kMaxConfirms) {
     const ChunkSlot slot = tier.confirm_queue.front();
     tier.confirm_queue.pop_front();
