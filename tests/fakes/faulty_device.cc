@@ -11,7 +11,7 @@
 
 namespace kvkeep {
 
-enum class Fault { kNone, kError, kCorrupt, kTornOk, kTornError, kMisdirected };
+enum class FaultyDevice::Fault { kNone, kError, kCorrupt, kTornOk, kTornError, kMisdirected };
 
 struct FaultyDevice::Pending {
   IoOperation operation;
@@ -87,7 +87,7 @@ void FaultyDevice::Submit(IoOperation operation) {
   state.Post(id);
 }
 
-Fault FaultyDevice::State::ChooseFault(bool read) {
+FaultyDevice::Fault FaultyDevice::State::ChooseFault(bool read) {
   if (read) {
     if (random.Chance(options.read_error)) return CountFault(Fault::kError, &stats.read_errors);
     if (random.Chance(options.corrupt_read)) {

@@ -2,11 +2,12 @@
 // same order of calls give the same faults.
 //
 // Works on copies of the caller's memory, so that the device below never touches memory of a
-// "process" that Kill() ended. Operations first wait their turns on `executor`, then go below; their
-// callbacks run where the device below runs its own, or on `executor` when their telling is delayed.
+// "process" that Kill() ended. Operations first wait their turns on `executor`, then go below;
+// their callbacks run where the device below runs its own, or on `executor` when their telling is
+// delayed.
 //
-// For a simulated restart give the disk an executor of its own: Kill(), drop the process's executor,
-// run the disk's until it is idle, open a new device on the same MemoryDisk.
+// For a simulated restart give the disk an executor of its own: Kill(), drop the process's
+// executor, run the disk's until it is idle, open a new device on the same MemoryDisk.
 // Thread-safe when the executor and the device below are; both outlive it and its tasks.
 #pragma once
 
@@ -54,8 +55,9 @@ class FaultyDevice final : public Device {
   uint64_t size_bytes() const override;
 
   // As SIGKILL to the process that uses the device: callbacks not run yet never are (they are
-  // destroyed), its memory is not touched again (one running on another thread ends). Each write not handed below yet is written whole, or
-  // some of its blocks are, or none; those below end there as they will. Later Submits are dropped.
+  // destroyed; one running on another thread ends), its memory is not touched again. Each write
+  // not handed below yet is written whole, or some of its blocks are, or none; those below end
+  // there as they will. Later Submits are dropped.
   void Kill();
 
   // Other faults from now on; FaultOptions() lifts all of them.
@@ -63,6 +65,7 @@ class FaultyDevice final : public Device {
   Stats stats() const;
 
  private:
+  enum class Fault;
   struct Pending;
   struct State;
 

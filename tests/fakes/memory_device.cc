@@ -43,7 +43,7 @@ void MemoryDevice::Submit(IoOperation operation) {
 
 void MemoryDevice::Task::operator()() {
   const std::span<std::byte> bytes = state->disk->bytes();
-  const absl::Status status = CheckOperation(operation, bytes.size(), state->read_only);
+  absl::Status status = CheckOperation(operation, bytes.size(), state->read_only);
   const bool read = operation.kind == IoOperation::Kind::kRead;
   if (status.ok()) {
     std::byte* const place = bytes.data() + operation.offset.value();
@@ -55,7 +55,7 @@ void MemoryDevice::Task::operator()() {
     Stats& stats = state->stats;
     ++(!status.ok() ? stats.errors : read ? stats.reads : stats.writes);
   }
-  std::move(operation.done)(status);
+  std::move(operation.done)(std::move(status));
 }
 
 absl::Status MemoryDevice::Sync() {

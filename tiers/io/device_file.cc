@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <linux/magic.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -51,8 +52,9 @@ int OpenRetrying(const std::string& path, int flags) {
 
 }  // namespace
 
-absl::StatusOr<DeviceFile> DeviceFile::Open(const std::string& path, bool read_only) {
-  const int flags = (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC;
+absl::StatusOr<DeviceFile> DeviceFile::Open(const DeviceOptions& options) {
+  const std::string& path = options.path;
+  const int flags = (options.read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC;
   std::string why_buffered;
   int fd = OpenRetrying(path, flags | O_DIRECT);
   if (fd < 0 && errno == EINVAL) {  // what file systems without O_DIRECT answer
@@ -61,7 +63,8 @@ absl::StatusOr<DeviceFile> DeviceFile::Open(const std::string& path, bool read_o
   }
   if (fd < 0) return OpenError(errno, path);
 
-  DeviceFile file(fd, path, read_only);
+  DeviceFile file(fd, path, options.read_only);
+  if (options.lock) KVKEEP_RETURN_IF_ERROR(file.Lock());
   KVKEEP_RETURN_IF_ERROR(file.ReadSize());
   file.why_buffered_ = std::move(why_buffered);
   if (file.direct()) {
@@ -78,11 +81,35 @@ DeviceFile::DeviceFile(DeviceFile&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       path_(std::move(other.path_)),
       read_only_(other.read_only_),
+      locked_(other.locked_),
       size_bytes_(other.size_bytes_),
       why_buffered_(std::move(other.why_buffered_)) {}
 
 DeviceFile::~DeviceFile() {
-  if (fd_ >= 0) close(fd_);
+  if (fd_ < 0) return;
+  // No I/O of ours is left. Said aloud, since a child that was just forked may hold the descriptor
+  // until it execs, and the lock with it.
+  if (locked_) flock(fd_, LOCK_UN);
+  close(fd_);
+}
+
+absl::Status DeviceFile::Lock() {
+  while (flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+    switch (errno) {
+      case EINTR:
+        continue;
+      case EWOULDBLOCK:
+        return absl::UnavailableError(
+            absl::StrCat(path_, ": locked by another process, or by I/O that one left behind; stop "
+                                "it or wait for its end"));
+      case ENOLCK:
+        return absl::ResourceExhaustedError(absl::StrCat(path_, ": the kernel is out of locks"));
+      default:
+        return ErrnoStatus(errno, absl::StrCat(path_, ": flock"));
+    }
+  }
+  locked_ = true;
+  return absl::OkStatus();
 }
 
 absl::Status DeviceFile::ReadSize() {

@@ -94,7 +94,7 @@ absl::StatusOr<std::unique_ptr<Device>> OpenEngineDevice(const DeviceOptions& op
                                                          OperationSink* sink, IoCounters* counters,
                                                          FallbackNotes* notes) {
   KVKEEP_RETURN_IF_ERROR(options.Validate());
-  KVKEEP_ASSIGN_OR_RETURN(DeviceFile file, DeviceFile::Open(options.path, options.read_only));
+  KVKEEP_ASSIGN_OR_RETURN(DeviceFile file, DeviceFile::Open(options));
   if (!file.direct()) {
     ++counters->buffered_opens;
     notes->Add(absl::StrCat(file.path(), " is buffered: ", file.why_buffered()));

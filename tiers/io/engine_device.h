@@ -1,8 +1,9 @@
 // What both engines share of a device: its state, the Device handed to the caller, and the way a
 // completed operation is told.
 //
-// Ownership: the Device and every operation on its way hold the OpenDevice; the descriptor is closed
-// with the last of them. Its queue belongs to the engine, which guards it (ring thread or mutex).
+// Ownership: the Device and every operation on its way hold the OpenDevice; the descriptor is
+// closed with the last of them. Its queue belongs to the engine, which guards it (ring thread or
+// mutex).
 #pragma once
 
 #include <absl/status/status.h>

@@ -1,10 +1,10 @@
 // IoEngine: moves bytes for many devices on one thread. io_uring where the kernel has it, else a
 // thread pool with the same behaviour.
 //
-// Owns one ring and its thread. Each opened device has a depth limit of its own; operations above it
-// wait in order inside the engine, reads ahead of writes, with a share kept for writes so that they
-// never starve. Memory registered with RegisterBuffer is used as fixed buffers (pinned once). Every
-// fall back is counted, and said once in `describe()`.
+// Owns one ring and its thread. Each opened device has a depth limit of its own; operations above
+// it wait in order inside the engine, reads ahead of writes, with a share kept for writes so that
+// they never starve. Memory registered with RegisterBuffer is used as fixed buffers (pinned once).
+// Every fall back is counted, and said once in `describe()`.
 //
 // Thread-safe. Devices must be destroyed before their engine; destroying a device waits for its
 // operations, callbacks included (so never do it on an engine's callback thread). An engine that is
@@ -27,8 +27,8 @@ enum class IoMode { kAuto, kUring, kThreads };
 
 struct IoEngineOptions {
   IoMode mode = IoMode::kAuto;
-  uint32_t ring_entries = 256;      // power of two, 8..4096
-  uint32_t fallback_threads = 4;    // 1..64, of the thread-pool engine
+  uint32_t ring_entries = 256;    // power of two, 8..4096
+  uint32_t fallback_threads = 4;  // 1..64, of the thread-pool engine
 
   absl::Status Validate() const;
 };
@@ -39,8 +39,8 @@ struct DeviceOptions {
   // Larger operations are cut into this size; multiple of 4 KiB, at most 1 GiB.
   size_t max_io_bytes = 1 << 20;
   bool read_only = false;
-  // Takes flock(LOCK_EX | LOCK_NB) on the very file description that I/O goes through, so that I/O of
-  // a dead process that is still in flight holds the lock. Unavailable when another has it.
+  // Takes flock(LOCK_EX | LOCK_NB) on the very file description that I/O goes through, so that I/O
+  // of a dead process that is still in flight holds the lock. Unavailable when another has it.
   bool lock = false;
 
   absl::Status Validate() const;
@@ -53,7 +53,7 @@ class IoEngine {
     uint64_t read_bytes = 0, write_bytes = 0;    // of those
     uint64_t errors = 0;                         // operations completed with an error
     uint64_t short_resumed = 0;                  // short I/O continued
-    uint64_t retried = 0;                        // I/O issued again: the kernel was short of something
+    uint64_t retried = 0;                        // I/O the kernel had no room for, issued again
     uint64_t fixed_buffer_ios = 0;               // I/O (cut) that used registered memory
     uint64_t plain_buffer_ios = 0;               // did not
     uint64_t buffer_registration_failures = 0;

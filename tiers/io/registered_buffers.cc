@@ -36,8 +36,9 @@ absl::Status RegisteredBuffers::CheckNext(std::span<const std::byte> memory) con
 void RegisteredBuffers::Add(std::span<const std::byte> memory) {
   KVKEEP_CHECK(CheckNext(memory).ok());
   const auto begin = reinterpret_cast<uintptr_t>(memory.data());
-  const auto at = std::upper_bound(buffers_.begin(), buffers_.end(), begin,
-                                   [](uintptr_t value, const Buffer& b) { return value < b.begin; });
+  const auto at =
+      std::upper_bound(buffers_.begin(), buffers_.end(), begin,
+                       [](uintptr_t value, const Buffer& b) { return value < b.begin; });
   buffers_.insert(at, Buffer{begin, begin + memory.size(), next_slot()});
 }
 

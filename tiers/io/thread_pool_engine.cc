@@ -144,7 +144,7 @@ class ThreadPoolEngine final : public IoEngine, private OperationSink {
     DeviceQueue::Outcome outcome;
     do {
       if (outcome.next == DeviceQueue::Outcome::Next::kAgainLater) {
-        std::this_thread::sleep_for(kRetryPause);
+        std::this_thread::sleep_for(kRetryPause);  // for the kernel to get memory or requests
       }
       ++counters_.plain_buffer_ios;
       const int64_t result = MoveBytes(device->file.fd(), fragment);

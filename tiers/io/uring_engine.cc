@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tiers/base/check.h"
+#include "tiers/base/clock.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/io/engine_device.h"
 #include "tiers/io/registered_buffers.h"
@@ -20,12 +21,12 @@ namespace kvkeep {
 namespace {
 
 using Next = DeviceQueue::Outcome::Next;
-using SteadyTime = std::chrono::steady_clock::time_point;
 
 constexpr std::chrono::milliseconds kRetryPause{1};
 
-// The ring's thread turns: take what was handed over, issue, enter the kernel, judge what completed,
-// run callbacks. Callbacks run last, from a list: one that submits only adds to the inbox.
+// The ring's thread turns: take what was handed over, issue, enter the kernel, judge what
+// completed, run callbacks. Callbacks run last, from a list: one that submits only adds to the
+// inbox.
 class UringEngine final : public IoEngine, private OperationSink {
  public:
   explicit UringEngine(const IoEngineOptions& options) : ring_entries_(options.ring_entries) {}
@@ -102,7 +103,7 @@ class UringEngine final : public IoEngine, private OperationSink {
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_slots_;
   std::vector<uint32_t> delayed_;  // slots to issue again at delayed_until_
-  SteadyTime delayed_until_;
+  MonotonicTime delayed_until_{0};
   std::vector<UringRing::Completion> reaped_;
   std::vector<CompletedOperation> completed_;
 
@@ -250,7 +251,7 @@ void UringEngine::GiveUpWaiting() {
 }
 
 void UringEngine::IssueDelayed() {
-  if (delayed_.empty() || std::chrono::steady_clock::now() < delayed_until_) return;
+  if (delayed_.empty() || RealClock()->Now() < delayed_until_) return;
   for (const uint32_t slot : std::exchange(delayed_, {})) IssueSlot(slot);
 }
 
@@ -310,7 +311,7 @@ void UringEngine::Judge(uint32_t index, int64_t result) {
       IssueSlot(index);
       return;
     case Next::kAgainLater:
-      if (delayed_.empty()) delayed_until_ = std::chrono::steady_clock::now() + kRetryPause;
+      if (delayed_.empty()) delayed_until_ = RealClock()->Now() + kRetryPause;
       delayed_.push_back(index);
       return;
     case Next::kFinished:

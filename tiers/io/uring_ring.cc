@@ -175,11 +175,11 @@ int UringRing::EnterOnce(Wait wait) {
     case EINTR:  // the caller's next turn does it
     case ETIME:
       return 0;
-    case EAGAIN:  // the kernel is short of memory for requests: what is in flight must end first
+    case EAGAIN:  // the kernel is short of memory for requests
     case ENOMEM:
     case EBUSY: {  // completions must be taken first; the caller does
       const timespec pause = {.tv_sec = 0, .tv_nsec = kBriefNanos};
-      nanosleep(&pause, nullptr);
+      nanosleep(&pause, nullptr);  // for what is in flight to end; the next turn tries again
       return 0;
     }
     default:

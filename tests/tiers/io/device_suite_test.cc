@@ -113,7 +113,7 @@ TEST_CASE("a callback never runs inside Submit, not even that of a refused opera
   AlignedBytes memory(kBlockBytes);
   const size_t bytes = GENERATE(kBlockBytes, size_t{512});  // 512 is refused
   constexpr size_t kLength = 500;
-  // A chain: each callback submits the next. Were one run inside Submit, it would be inside another.
+  // A chain: each callback submits the next. One run inside Submit would be inside another one.
   static thread_local int depth = 0;
   std::atomic<int> nested = 0;
   std::atomic<size_t> left = kLength;

@@ -74,7 +74,7 @@ TEST_CASE("injected errors are DataLoss and move nothing") {
   CHECK(h.device_.stats().write_errors == 1);
 }
 
-TEST_CASE("a corrupt read flips one bit in memory and none on the disk, a corrupt write the reverse") {
+TEST_CASE("a corrupt read flips one bit in memory only, a corrupt write one on the disk only") {
   AlignedBytes written(4 * kBlockBytes), copy(4 * kBlockBytes), read(4 * kBlockBytes);
   FillPattern(written.span(), 1);
   std::memcpy(copy.data(), written.data(), copy.size());

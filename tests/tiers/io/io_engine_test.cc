@@ -89,6 +89,20 @@ TEST_CASE("a path that cannot be a device is refused with what to do") {
         absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_CASE("a locked device has one owner at a time, whichever engine it is opened on") {
+  auto engine = MakeEngine(EVERY_ENGINE());
+  auto other_engine = MakeEngine(EVERY_ENGINE());
+  TempFile file(kMiB);
+  auto owner = OpenOn(*engine, {.path = file.path(), .lock = true});
+  AlignedBytes memory(kBlockBytes);
+  REQUIRE(Write(*owner, 0, memory.span()).ok());
+  CHECK(other_engine->Open({.path = file.path(), .lock = true}).status().code() ==
+        absl::StatusCode::kUnavailable);
+  CHECK(other_engine->Open({.path = file.path()}).ok());  // a lock binds those who ask for it
+  owner = nullptr;
+  CHECK(other_engine->Open({.path = file.path(), .lock = true}).ok());
+}
+
 TEST_CASE("never more than depth are in the kernel, and all complete") {
   auto engine = MakeEngine(EVERY_ENGINE(), /*threads=*/8, /*ring=*/8);
   TempFile file(8 * kMiB);
@@ -293,7 +307,7 @@ TEST_CASE("an idle engine sleeps") {
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // what the read left behind
   const uint64_t before = WakeUps("kvkeep-io");
   const double cpu_before = CpuSeconds();
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));  // in which nothing may run
   REQUIRE(before > 0);
   CHECK(WakeUps("kvkeep-io") - before <= 2);
   CHECK(CpuSeconds() - cpu_before < 0.1);
