@@ -1,5 +1,6 @@
 #include "tiers/host/kernel_facts.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>

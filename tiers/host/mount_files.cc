@@ -4,6 +4,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,0 +1,147 @@
+// Config: what an operator can say about a kvkeep daemon, as plain values.
+//
+// One YAML file, every key optional; what is not said has the default written here. The keys, their
+// limits and their one-line docs are one table (schema.h), which drives parsing, checking and
+// PrintDefaultConfig. The server maps these values to the options of its components; nothing here
+// knows those.
+//
+// Loading never throws, never touches the file system beyond reading the file, and reports every
+// error at once. Plain values: thread-compatible.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tiers/base/units.h"
+
+namespace kvkeep {
+
+struct ListenConfig {
+  std::string unix_path = "/run/kvkeep/kvkeep.sock";
+  std::string admin_path = "/run/kvkeep/admin.sock";
+  std::string tcp_address;  // host:port; empty: off
+
+  bool operator==(const ListenConfig&) const = default;
+};
+
+enum class ArenaChoice { kAuto, kMemfd, kMount };
+
+struct G2Config {
+  uint64_t capacity_bytes = 64 * kGiB;
+  ArenaChoice arena = ArenaChoice::kAuto;
+  std::string arena_dir;           // empty: none
+  std::string arena_readonly_dir;  // empty: none
+  std::string policy = "lru";
+  double dirty_budget = 0.25;  // of the capacity
+
+  bool operator==(const G2Config&) const = default;
+};
+
+struct G3PathConfig {
+  std::string dir = "/var/lib/kvkeep/nvme0";
+  uint64_t capacity_bytes = 1 * kTiB;
+  bool required = false;
+
+  bool operator==(const G3PathConfig&) const = default;
+};
+
+enum class WritePolicyChoice { kEager, kOnEvict, kSecondUse };
+enum class IoChoice { kAuto, kUring, kThreads };
+
+struct G3Config {
+  std::vector<G3PathConfig> paths = {G3PathConfig{}};  // empty: no G3
+  std::string policy = "lru";
+  WritePolicyChoice write_policy = WritePolicyChoice::kEager;
+  IoChoice io = IoChoice::kAuto;
+
+  bool operator==(const G3Config&) const = default;
+};
+
+struct LimitsConfig {
+  uint64_t max_chunks = 4'000'000;
+  uint64_t keys_per_call = 65536;
+  uint64_t sessions = 1024;
+  uint64_t leases_per_session = 4096;
+  double leased_bytes = 0.5;     // of G2's capacity
+  double reserved_bytes = 0.25;  // of G2's capacity
+
+  bool operator==(const LimitsConfig&) const = default;
+};
+
+struct MetricsConfig {
+  std::string listen_address = "127.0.0.1:9464";  // empty: off
+
+  bool operator==(const MetricsConfig&) const = default;
+};
+
+enum class LogLevelChoice { kTrace, kDebug, kInfo, kWarn, kError };
+enum class LogFormatChoice { kLogfmt, kJson };
+
+struct LogConfig {
+  LogLevelChoice level = LogLevelChoice::kInfo;
+  LogFormatChoice format = LogFormatChoice::kLogfmt;
+
+  bool operator==(const LogConfig&) const = default;
+};
+
+struct StateConfig {
+  std::string dir = "/var/lib/kvkeep";
+
+  bool operator==(const StateConfig&) const = default;
+};
+
+struct DrainConfig {
+  std::chrono::milliseconds timeout{15'000};
+
+  bool operator==(const DrainConfig&) const = default;
+};
+
+struct Config {
+  ListenConfig listen;
+  G2Config g2;
+  G3Config g3;
+  LimitsConfig limits;
+  MetricsConfig metrics;
+  LogConfig log;
+  StateConfig state;
+  DrainConfig drain;
+
+  bool operator==(const Config&) const = default;
+};
+
+// A config, or every error there is: "file:line:col: message", in the order of the file; errors
+// that belong to no place are "file: message".
+struct LoadResult {
+  std::optional<Config> config;     // set exactly when there are no errors
+  std::vector<std::string> errors;  // at most kMaxConfigErrors, then how many more there are
+};
+inline constexpr size_t kMaxConfigErrors = 100;
+inline constexpr size_t kMaxConfigBytes = 256 * kKiB;
+inline constexpr size_t kMaxG3Paths = 64;
+
+// `filename` is for messages only.
+LoadResult LoadConfig(absl::string_view text, absl::string_view filename);
+LoadResult LoadConfigFile(const std::string& path);
+
+// A config as YAML that loads to the same config; PrintDefaultConfig with its docs as comments.
+std::string PrintConfig(const Config& config);
+std::string PrintDefaultConfig();
+
+// What a user runs without any file: small tiers under a directory of their own.
+struct UserEnvironment {
+  std::string home;            // $HOME
+  std::string xdg_state_home;  // $XDG_STATE_HOME; a relative one does not count
+
+  // Of this process; the home of the effective user when $HOME is not set.
+  static UserEnvironment OfProcess();
+};
+// FailedPrecondition when there is no home, or it is too long to hold sockets.
+absl::StatusOr<Config> EmbeddedDefaultConfig(const UserEnvironment& environment);
+
+}  // namespace kvkeep

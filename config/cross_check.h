@@ -1,0 +1,19 @@
+// What can be wrong between values that are each right by themselves.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+
+namespace kvkeep {
+
+struct Conflict {
+  // Paths of the keys it is between, "g3.paths[1].dir"; the one to blame first.
+  std::vector<std::string> keys;
+  std::string message;
+};
+
+std::vector<Conflict> FindConflicts(const Config& config);
+
+}  // namespace kvkeep

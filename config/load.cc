@@ -1,0 +1,330 @@
+// From YAML text to a Config or every error in it (config.h).
+#include <absl/container/flat_hash_map.h>
+#include <absl/container/flat_hash_set.h>
+#include <absl/functional/function_ref.h>
+#include <absl/strings/escaping.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_split.h>
+#include <yaml-cpp/depthguard.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <tuple>
+#include <utility>
+
+#include "config/config.h"
+#include "config/cross_check.h"
+#include "config/schema.h"
+#include "config/suggest.h"
+#include "config/values.h"
+
+namespace kvkeep {
+namespace {
+
+// Of a place in the file, from 1; 0: of no place.
+struct Position {
+  int line = 0;
+  int column = 0;
+};
+
+Position PositionOf(const YAML::Mark& mark) {
+  if (mark.is_null()) return {};
+  return {mark.line + 1, mark.column + 1};
+}
+
+struct Error {
+  Position position;
+  std::string message;
+};
+
+const char* KindOf(const YAML::Node& node) {
+  switch (node.Type()) {
+    case YAML::NodeType::Map:
+      return "a map";
+    case YAML::NodeType::Sequence:
+      return "a list";
+    case YAML::NodeType::Scalar:
+      return "a single value";
+    case YAML::NodeType::Null:
+    case YAML::NodeType::Undefined:
+      return "nothing";
+  }
+  return "something else";
+}
+
+class Loader {
+ public:
+  explicit Loader(absl::string_view filename) : filename_(filename) {}
+
+  LoadResult Load(absl::string_view text);
+
+ private:
+  // What is known of a key while its value is read. `shown` has list indices, `schema` has "[]".
+  struct Place {
+    std::string schema, shown;
+    size_t entry = 0;
+  };
+  using Visit = absl::FunctionRef<bool(const std::string& name, const Place& place,
+                                       const YAML::Node& key, const YAML::Node& value)>;
+
+  void Parse(const std::string& text);
+  void ReadRoot(const YAML::Node& root);
+  void ReadSection(const Place& section, const YAML::Node& node);
+  void ReadG3Paths(const YAML::Node& node);
+  void ReadValue(const ConfigKey& key, const Place& place, const YAML::Node& key_node,
+                 const YAML::Node& value);
+  // Calls `visit` for every key of a map once; false from it means that the key is unknown.
+  void VisitMap(const Place& parent, const YAML::Node& map, Visit visit);
+  void ReportDirectives(const std::string& text);
+  void ReportTabs(const std::string& text);
+  void ReportConflicts();
+  LoadResult Finish();
+
+  void Fail(Position position, std::string message) {
+    errors_.push_back({position, std::move(message)});
+  }
+
+  const std::string filename_;
+  Config config_;
+  std::vector<Error> errors_;
+  absl::flat_hash_map<std::string, Position> positions_;  // of the values given, by shown path
+  absl::flat_hash_set<std::string> failed_;               // shown paths whose value is no good
+};
+
+LoadResult Loader::Load(absl::string_view text) {
+  if (text.size() > kMaxConfigBytes) {
+    Fail({}, absl::StrFormat("has more than %d bytes, the most a configuration may have",
+                             kMaxConfigBytes));
+    return Finish();
+  }
+  // yaml-cpp throws; nothing it throws leaves this function.
+  const std::string copy(text);
+  try {
+    Parse(copy);
+  } catch (const YAML::DeepRecursion& e) {
+    Fail(PositionOf(e.mark), "not valid YAML: nested too deep");
+  } catch (const YAML::Exception& e) {
+    Fail(PositionOf(e.mark), absl::StrCat("not valid YAML: ", absl::Utf8SafeCHexEscape(e.msg)));
+    ReportTabs(copy);
+  } catch (const std::exception& e) {
+    Fail({}, absl::StrCat("cannot be read as YAML: ", e.what()));
+  }
+  ReportConflicts();
+  return Finish();
+}
+
+void Loader::Parse(const std::string& text) {
+  ReportDirectives(text);
+  const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+  if (documents.empty()) return;  // an empty file: all defaults
+  ReadRoot(documents[0]);
+  if (documents.size() > 1) {
+    Fail(PositionOf(documents[1].Mark()), "a second YAML document begins here: only one is read");
+  }
+}
+
+void Loader::ReadRoot(const YAML::Node& root) {
+  if (root.IsNull()) return;
+  if (!root.IsMap()) {
+    Fail(PositionOf(root.Mark()),
+         absl::StrCat("expected sections such as 'g2:', found ", KindOf(root)));
+    return;
+  }
+  VisitMap({}, root,
+           [this](const std::string& name, const Place& place, const YAML::Node&,
+                  const YAML::Node& value) {
+             const auto& sections = ConfigSections();
+             const bool known = std::any_of(sections.begin(), sections.end(),
+                                            [&](const ConfigSection& s) { return s.name == name; });
+             if (known) ReadSection(place, value);
+             return known;
+           });
+}
+
+void Loader::ReadSection(const Place& section, const YAML::Node& node) {
+  if (node.IsNull()) return;  // all its keys commented out
+  if (!node.IsMap()) {
+    Fail(PositionOf(node.Mark()),
+         absl::StrCat(section.shown, ": expected keys under it, found ", KindOf(node)));
+    return;
+  }
+  VisitMap(section, node,
+           [this](const std::string&, const Place& place, const YAML::Node& key_node,
+                  const YAML::Node& value) {
+             if (place.schema == kG3PathsKey) {
+               ReadG3Paths(value);
+               return true;
+             }
+             for (const ConfigKey& key : ConfigKeys()) {
+               if (key.path != place.schema) continue;
+               ReadValue(key, place, key_node, value);
+               return true;
+             }
+             return false;
+           });
+}
+
+void Loader::ReadG3Paths(const YAML::Node& node) {
+  constexpr char kWanted[] = "expected a list like [{dir: /nvme0/kvkeep, capacity: 1TiB}], found ";
+  if (!node.IsSequence()) {
+    failed_.insert(absl::StrCat(kG3PathsKey, "[0].dir"));  // what is there is only the default
+    Fail(PositionOf(node.Mark()), absl::StrCat(kG3PathsKey, ": ", kWanted, KindOf(node)));
+    return;
+  }
+  if (node.size() > kMaxG3Paths) {
+    Fail(PositionOf(node.Mark()), absl::StrFormat("%s: %d entries are out of range: 0 to %d",
+                                                  kG3PathsKey, node.size(), kMaxG3Paths));
+    return;
+  }
+  config_.g3.paths.assign(node.size(), G3PathConfig{});
+  for (size_t entry = 0; entry < node.size(); ++entry) {
+    const YAML::Node item = node[entry];
+    const std::string shown = absl::StrCat(kG3PathsKey, "[", entry, "]");
+    const Place list_entry{absl::StrCat(kG3PathsKey, "[]"), shown, entry};
+    const std::string dir = absl::StrCat(shown, ".dir");
+    if (!item.IsMap()) {
+      Fail(PositionOf(item.Mark()),
+           absl::StrCat(shown, ": expected {dir: ..., capacity: ...}, found ", KindOf(item)));
+      failed_.insert(dir);
+      continue;
+    }
+    ReadSection(list_entry, item);
+    if (positions_.count(dir) == 0) {  // the default is for the default list only
+      failed_.insert(dir);
+      Fail(PositionOf(item.Mark()), absl::StrCat(dir, ": is missing; say where this path is"));
+    }
+  }
+}
+
+void Loader::ReadValue(const ConfigKey& key, const Place& place, const YAML::Node& key_node,
+                       const YAML::Node& value) {
+  // An empty value has no place of its own.
+  const Position position = PositionOf(value.IsNull() ? key_node.Mark() : value.Mark());
+  positions_[place.shown] = position;
+  if (!value.IsScalar()) {
+    failed_.insert(place.shown);
+    Fail(position, absl::StrCat(place.shown, ": expected ", key.wanted, ", found ", KindOf(value)));
+    return;
+  }
+  const absl::Status status = key.set(value.Scalar(), config_, place.entry);
+  if (status.ok()) return;
+  failed_.insert(place.shown);
+  Fail(position, absl::StrCat(place.shown, ": ", status.message()));
+}
+
+void Loader::VisitMap(const Place& parent, const YAML::Node& map, Visit visit) {
+  absl::flat_hash_map<std::string, int> lines;  // of the keys seen
+  for (const auto& item : map) {
+    const YAML::Node& key = item.first;
+    const Position position = PositionOf(key.Mark());
+    if (!key.IsScalar()) {
+      Fail(position, absl::StrCat(parent.shown.empty() ? "" : parent.shown + ": ",
+                                  "expected a name as key, found ", KindOf(key)));
+      continue;
+    }
+    const std::string& name = key.Scalar();
+    const char* dot = parent.shown.empty() ? "" : ".";
+    const Place place{absl::StrCat(parent.schema, dot, name), absl::StrCat(parent.shown, dot, name),
+                      parent.entry};
+    if (const auto [first, is_new] = lines.try_emplace(name, position.line); !is_new) {
+      Fail(position, absl::StrCat("duplicate key ", QuoteForMessage(place.shown),
+                                  ", first given in line ", first->second));
+      continue;
+    }
+    if (!visit(name, place, key, item.second)) {
+      Fail(position, absl::StrCat("unknown key ", QuoteForMessage(place.shown),
+                                  SuggestKey(parent.schema, name)));
+    }
+  }
+}
+
+// yaml-cpp skips every line that begins with %, whatever it says: a slip would be lost in silence.
+void Loader::ReportDirectives(const std::string& text) {
+  int number = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    if (!absl::StartsWith(line, "%")) continue;
+    Fail({number, 1}, "a line that begins with % is a YAML directive: none is read here");
+    return;
+  }
+}
+
+// yaml-cpp speaks of tabs in some places only, and elsewhere of what they led to.
+void Loader::ReportTabs(const std::string& text) {
+  int number = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    const size_t indent = std::min(line.find_first_not_of(" \t"), line.size());
+    const size_t tab = line.substr(0, indent).find('\t');
+    if (tab == absl::string_view::npos || indent == line.size()) continue;
+    Fail({number, static_cast<int>(tab) + 1}, "a tab in the indentation: YAML wants spaces");
+    return;
+  }
+}
+
+void Loader::ReportConflicts() {
+  for (const Conflict& conflict : FindConflicts(config_)) {
+    const bool meaningless =
+        std::any_of(conflict.keys.begin(), conflict.keys.end(),
+                    [this](const std::string& key) { return failed_.count(key) > 0; });
+    if (meaningless) continue;  // its own error is told already
+    Position position;
+    for (const std::string& key : conflict.keys) {
+      const auto found = positions_.find(key);
+      if (found == positions_.end()) continue;
+      position = found->second;
+      break;
+    }
+    Fail(position, conflict.message);
+  }
+}
+
+LoadResult Loader::Finish() {
+  LoadResult result;
+  if (errors_.empty()) {
+    result.config = std::move(config_);
+    return result;
+  }
+  // In the order of the file, what has no place last.
+  std::stable_sort(errors_.begin(), errors_.end(), [](const Error& a, const Error& b) {
+    return std::tuple(a.position.line == 0, a.position.line, a.position.column) <
+           std::tuple(b.position.line == 0, b.position.line, b.position.column);
+  });
+  for (const Error& error : errors_) {
+    if (result.errors.size() == kMaxConfigErrors) {
+      result.errors.push_back(
+          absl::StrCat(filename_, ": and ", errors_.size() - kMaxConfigErrors, " more errors"));
+      break;
+    }
+    const Position& at = error.position;
+    const std::string where = at.line == 0 ? "" : absl::StrCat(":", at.line, ":", at.column);
+    result.errors.push_back(absl::StrCat(filename_, where, ": ", error.message));
+  }
+  return result;
+}
+
+}  // namespace
+
+LoadResult LoadConfig(absl::string_view text, absl::string_view filename) {
+  return Loader(filename).Load(text);
+}
+
+LoadResult LoadConfigFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  // One byte more than allowed, so that a longer file is seen to be one.
+  std::string text(kMaxConfigBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad()) {
+    return {std::nullopt,
+            {absl::StrCat(path, ": cannot be read; give the path of a readable YAML file")}};
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  return LoadConfig(text, path);
+}
+
+}  // namespace kvkeep

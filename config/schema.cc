@@ -1,0 +1,277 @@
+#include "config/schema.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_replace.h>
+
+#include <utility>
+
+#include "config/values.h"
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+// Where a value lives in a Config.
+template <typename T>
+using Place = std::function<T&(Config& config, size_t entry)>;
+
+template <typename Section, typename T>
+Place<T> In(Section Config::*section, T Section::*field) {
+  return [=](Config& config, size_t) -> T& { return config.*section.*field; };
+}
+template <typename T>
+Place<T> InG3Path(T G3PathConfig::*field) {
+  return [=](Config& config, size_t entry) -> T& {
+    KVKEEP_CHECK(entry < config.g3.paths.size());
+    return config.g3.paths[entry].*field;
+  };
+}
+
+template <typename T>
+struct Range {
+  T low, high;
+};
+
+// Keys whose values have an order: parsed, checked against a range, formatted.
+template <typename T>
+ConfigKey Ranged(std::string path, Place<T> place, Range<T> range, const char* wanted,
+                 absl::StatusOr<T> (*parse)(absl::string_view), std::string (*format)(T),
+                 std::string doc) {
+  const std::string limits = absl::StrCat(format(range.low), " to ", format(range.high));
+  ConfigKey key{std::move(path), std::move(doc), limits, wanted, {}, {}};
+  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
+    KVKEEP_ASSIGN_OR_RETURN(const T value, parse(text));
+    if (value < range.low || value > range.high) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(QuoteForMessage(text), " is out of range: ", limits));
+    }
+    place(config, entry) = value;
+    return absl::OkStatus();
+  };
+  key.get = [=](Config& config, size_t entry) { return format(place(config, entry)); };
+  return key;
+}
+
+ConfigKey Size(std::string path, Place<uint64_t> place, Range<uint64_t> range, std::string doc) {
+  return Ranged<uint64_t>(std::move(path), std::move(place), range, "a size", ParseSize, FormatSize,
+                          std::move(doc));
+}
+ConfigKey Count(std::string path, Place<uint64_t> place, Range<uint64_t> range, std::string doc) {
+  return Ranged<uint64_t>(std::move(path), std::move(place), range, "a count", ParseCount,
+                          FormatCount, std::move(doc));
+}
+ConfigKey Fraction(std::string path, Place<double> place, Range<double> range, std::string doc) {
+  return Ranged<double>(std::move(path), std::move(place), range, "a percentage", ParseFraction,
+                        FormatFraction, std::move(doc));
+}
+ConfigKey Duration(std::string path, Place<std::chrono::milliseconds> place,
+                   Range<std::chrono::milliseconds> range, std::string doc) {
+  return Ranged<std::chrono::milliseconds>(std::move(path), std::move(place), range, "a time",
+                                           ParseDuration, FormatDuration, std::move(doc));
+}
+
+ConfigKey Bool(std::string path, Place<bool> place, std::string doc) {
+  ConfigKey key{std::move(path), std::move(doc), "true or false", "true or false", {}, {}};
+  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
+    KVKEEP_ASSIGN_OR_RETURN(place(config, entry), ParseBool(text));
+    return absl::OkStatus();
+  };
+  key.get = [=](Config& config, size_t entry) { return place(config, entry) ? "true" : "false"; };
+  return key;
+}
+
+// One of `choices`, each a word and the value it stands for.
+template <typename T>
+ConfigKey Choice(std::string path, Place<T> place, std::vector<std::pair<std::string, T>> choices,
+                 std::string doc) {
+  const std::string limits = absl::StrCat(
+      "one of ", absl::StrJoin(choices, ", ", [](std::string* out, const auto& choice) {
+        out->append(choice.first);
+      }));
+  ConfigKey key{std::move(path), std::move(doc), limits, limits, {}, {}};
+  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
+    for (const auto& [word, value] : choices) {
+      if (text != word) continue;
+      place(config, entry) = value;
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrCat(QuoteForMessage(text), " is not ", limits));
+  };
+  key.get = [=](Config& config, size_t entry) -> std::string {
+    for (const auto& [word, value] : choices) {
+      if (place(config, entry) == value) return word;
+    }
+    KVKEEP_CHECK(false);  // an enumerator that the table does not know
+    return "";
+  };
+  return key;
+}
+
+// As YAML: quoted where a plain word would be read as something else. No checked text has control
+// characters, so these two escapes are enough.
+std::string YamlString(const std::string& text) {
+  constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._:-";
+  const bool plain = !text.empty() && text.back() != ':' && text.front() != '-' &&
+                     text.front() != ':' && text.find_first_not_of(kPlain) == std::string::npos;
+  if (plain) return text;
+  return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
+}
+
+enum class Empty { kRefused, kAllowed };
+
+ConfigKey Text(std::string path, Place<std::string> place, const char* wanted, const char* limits,
+               absl::Status (*check)(absl::string_view), Empty empty, std::string doc) {
+  ConfigKey key{std::move(path), std::move(doc), limits, wanted, {}, {}};
+  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
+    if (!text.empty() || empty == Empty::kRefused) KVKEEP_RETURN_IF_ERROR(check(text));
+    place(config, entry) = std::string(text);
+    return absl::OkStatus();
+  };
+  key.get = [=](Config& config, size_t entry) { return YamlString(place(config, entry)); };
+  return key;
+}
+
+ConfigKey Dir(std::string path, Place<std::string> place, Empty empty, std::string doc) {
+  return Text(std::move(path), std::move(place), "an absolute path",
+              empty == Empty::kAllowed ? "absolute path, \"\" for none" : "absolute path",
+              CheckPath, empty, std::move(doc));
+}
+ConfigKey Socket(std::string path, Place<std::string> place, std::string doc) {
+  return Text(std::move(path), std::move(place), "an absolute path",
+              "absolute path, at most 107 bytes", CheckSocketPath, Empty::kRefused, std::move(doc));
+}
+ConfigKey Address(std::string path, Place<std::string> place, std::string doc) {
+  return Text(std::move(path), std::move(place), "an address", "host:port, \"\" for off",
+              CheckAddress, Empty::kAllowed, std::move(doc));
+}
+
+std::vector<std::pair<std::string, std::string>> PolicyNames() { return {{"lru", "lru"}}; }
+
+constexpr Range<double> kShare = {0.01, 1.0};
+
+std::vector<ConfigKey> ListenAndTierKeys() {
+  return {
+      Socket("listen.unix", In(&Config::listen, &ListenConfig::unix_path),
+             "Unix socket of the gRPC service."),
+      Socket("listen.admin", In(&Config::listen, &ListenConfig::admin_path),
+             "Unix socket of the admin calls, mode 0600."),
+      Address("listen.tcp", In(&Config::listen, &ListenConfig::tcp_address),
+              "TCP address of the gRPC service."),
+
+      Size("g2.capacity", In(&Config::g2, &G2Config::capacity_bytes), {kMiB, 16 * kTiB},
+           "Host memory for chunks: a hard limit, taken at the start."),
+      Choice<ArenaChoice>(
+          "g2.arena", In(&Config::g2, &G2Config::arena),
+          {{"auto", ArenaChoice::kAuto},
+           {"memfd", ArenaChoice::kMemfd},
+           {"mount", ArenaChoice::kMount}},
+          "Where that memory comes from. mount outlives the daemon, memfd does not."),
+      Dir("g2.arena_dir", In(&Config::g2, &G2Config::arena_dir), Empty::kAllowed,
+          "For mount: a private tmpfs (huge=always) or hugetlbfs."),
+      Dir("g2.arena_readonly_dir", In(&Config::g2, &G2Config::arena_readonly_dir), Empty::kAllowed,
+          "For mount: a read-only bind mount of arena_dir, where clients' descriptors come from."),
+      Choice<std::string>("g2.policy", In(&Config::g2, &G2Config::policy), PolicyNames(),
+                          "Which chunk is evicted from memory next."),
+      Fraction("g2.dirty_budget", In(&Config::g2, &G2Config::dirty_budget), kShare,
+               "Share of g2.capacity that may wait for its write to G3."),
+
+      Dir("g3.paths[].dir", InG3Path(&G3PathConfig::dir), Empty::kRefused,
+          "Directory on XFS or ext4, best a device of its own. Must be said for every path."),
+      Size("g3.paths[].capacity", InG3Path(&G3PathConfig::capacity_bytes), {64 * kMiB, 1024 * kTiB},
+           "Bytes that the directory may hold, index included."),
+      Bool("g3.paths[].required", InG3Path(&G3PathConfig::required),
+           "Refuse to start when this path is broken, instead of starting without it."),
+      Choice<std::string>("g3.policy", In(&Config::g3, &G3Config::policy), PolicyNames(),
+                          "Which chunk is evicted from NVMe next."),
+      Choice<WritePolicyChoice>("g3.write_policy", In(&Config::g3, &G3Config::write_policy),
+                                {{"eager", WritePolicyChoice::kEager},
+                                 {"on_evict", WritePolicyChoice::kOnEvict},
+                                 {"second_use", WritePolicyChoice::kSecondUse}},
+                                "When a chunk is written to NVMe."),
+      Choice<IoChoice>(
+          "g3.io", In(&Config::g3, &G3Config::io),
+          {{"auto", IoChoice::kAuto}, {"uring", IoChoice::kUring}, {"threads", IoChoice::kThreads}},
+          "How it is read and written; auto falls back from io_uring to threads."),
+  };
+}
+
+std::vector<ConfigKey> LimitAndServiceKeys() {
+  using std::chrono::milliseconds;
+  return {
+      Count("limits.max_chunks", In(&Config::limits, &LimitsConfig::max_chunks),
+            {1000, 1'000'000'000}, "Chunks in all tiers together; sizes the tables."),
+      Count("limits.keys_per_call", In(&Config::limits, &LimitsConfig::keys_per_call), {1, 65536},
+            "Keys in one call."),
+      Count("limits.sessions", In(&Config::limits, &LimitsConfig::sessions), {1, 65536},
+            "Sessions at once."),
+      Count("limits.leases_per_session", In(&Config::limits, &LimitsConfig::leases_per_session),
+            {1, 1'000'000}, "Leases of one session at once."),
+      Fraction("limits.leased_bytes", In(&Config::limits, &LimitsConfig::leased_bytes), kShare,
+               "Share of g2.capacity that all leases together may hold."),
+      Fraction("limits.reserved_bytes", In(&Config::limits, &LimitsConfig::reserved_bytes), kShare,
+               "Share of g2.capacity that may be reserved by puts not sealed yet."),
+
+      Address("metrics.listen", In(&Config::metrics, &MetricsConfig::listen_address),
+              "HTTP address of /metrics, /healthz and /readyz."),
+
+      Choice<LogLevelChoice>("log.level", In(&Config::log, &LogConfig::level),
+                             {{"trace", LogLevelChoice::kTrace},
+                              {"debug", LogLevelChoice::kDebug},
+                              {"info", LogLevelChoice::kInfo},
+                              {"warn", LogLevelChoice::kWarn},
+                              {"error", LogLevelChoice::kError}},
+                             "The least severe events that are logged."),
+      Choice<LogFormatChoice>(
+          "log.format", In(&Config::log, &LogConfig::format),
+          {{"logfmt", LogFormatChoice::kLogfmt}, {"json", LogFormatChoice::kJson}},
+          "How a line looks."),
+
+      Dir("state.dir", In(&Config::state, &StateConfig::dir), Empty::kRefused,
+          "The daemon's own small files: identity, secret."),
+
+      Duration("drain.timeout", In(&Config::drain, &DrainConfig::timeout),
+               {milliseconds(0), milliseconds(3'600'000)},
+               "How long a stop waits for calls and write-backs under way."),
+  };
+}
+
+}  // namespace
+
+absl::string_view ConfigKey::section() const {
+  return absl::string_view(path).substr(0, path.find('.'));
+}
+
+absl::string_view ConfigKey::name() const {
+  return absl::string_view(path).substr(path.rfind('.') + 1);
+}
+
+bool ConfigKey::in_list() const { return path.find("[].") != std::string::npos; }
+
+const std::vector<ConfigSection>& ConfigSections() {
+  static const std::vector<ConfigSection> sections = {
+      {"listen", "Where clients come in."},
+      {"g2", "G2, host DRAM."},
+      {"g3", "G3, local NVMe."},
+      {"limits", "Limits; a call above one is refused with a message that names it."},
+      {"metrics", "Prometheus metrics."},
+      {"log", "The log, on standard error."},
+      {"state", "State outside the tiers."},
+      {"drain", "Stopping."},
+  };
+  return sections;
+}
+
+const std::vector<ConfigKey>& ConfigKeys() {
+  static const std::vector<ConfigKey> keys = [] {
+    std::vector<ConfigKey> all = ListenAndTierKeys();
+    for (ConfigKey& key : LimitAndServiceKeys()) all.push_back(std::move(key));
+    return all;
+  }();
+  return keys;
+}
+
+absl::string_view G3PathsDoc() { return "One entry a device; [] for no G3."; }
+
+}  // namespace kvkeep

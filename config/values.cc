@@ -1,0 +1,189 @@
+#include "config/values.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/escaping.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/strip.h>
+
+#include <cmath>
+#include <optional>
+#include <span>
+
+#include "tiers/base/status_macros.h"
+#include "tiers/base/units.h"
+
+namespace kvkeep {
+namespace {
+
+struct Unit {
+  const char* name;
+  uint64_t factor;
+};
+
+// The order of each table is the order in which a unit is chosen for printing.
+constexpr Unit kSizeUnits[] = {
+    {"TiB", kTiB},         {"GiB", kGiB},     {"MiB", kMiB},
+    {"KiB", kKiB},         {"B", 1},          {"TB", 1'000'000'000'000},
+    {"GB", 1'000'000'000}, {"MB", 1'000'000}, {"KB", 1000},
+    {"kB", 1000},
+};
+constexpr Unit kCountUnits[] = {
+    {"G", 1'000'000'000}, {"M", 1'000'000}, {"k", 1000}, {"Gi", kGiB}, {"Mi", kMiB}, {"Ki", kKiB},
+};
+constexpr Unit kTimeUnits[] = {{"h", 3'600'000}, {"m", 60'000}, {"s", 1000}, {"ms", 1}};
+
+absl::Status Wrong(absl::string_view text, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat(QuoteForMessage(text), " ", why));
+}
+
+struct NumberAndUnit {
+  uint64_t number = 0;
+  absl::string_view unit;  // empty: none
+};
+
+// "64GiB", "64 GiB". None: no whole number in front, or more than 64 bits.
+std::optional<NumberAndUnit> Split(absl::string_view text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  NumberAndUnit result;
+  if (digits == 0 || !absl::SimpleAtoi(text.substr(0, digits), &result.number)) return std::nullopt;
+  result.unit = absl::StripLeadingAsciiWhitespace(text.substr(digits));
+  return result;
+}
+
+absl::StatusOr<uint64_t> Multiply(absl::string_view text, uint64_t number,
+                                  std::span<const Unit> units, absl::string_view unit,
+                                  absl::string_view wanted) {
+  for (const Unit& known : units) {
+    if (unit != known.name) continue;
+    uint64_t value = 0;
+    if (__builtin_mul_overflow(number, known.factor, &value)) {
+      return Wrong(text, "is too large for 64 bits");
+    }
+    return value;
+  }
+  return Wrong(text, wanted);
+}
+
+std::string FormatIn(uint64_t value, std::span<const Unit> units) {
+  for (const Unit& unit : units) {
+    if (value >= unit.factor && value % unit.factor == 0) {
+      return absl::StrCat(value / unit.factor, unit.name);
+    }
+  }
+  return absl::StrCat(value);
+}
+
+}  // namespace
+
+std::string QuoteForMessage(absl::string_view text) {
+  constexpr size_t kShown = 80;
+  const bool cut = text.size() > kShown;
+  return absl::StrCat("'", absl::Utf8SafeCHexEscape(text.substr(0, kShown)), cut ? "...'" : "'");
+}
+
+absl::StatusOr<uint64_t> ParseSize(absl::string_view text) {
+  constexpr char kWanted[] =
+      "is not a size: write a whole number with KiB, MiB, GiB, TiB (or decimal KB, MB, GB, TB), "
+      "like 64GiB";
+  const std::optional<NumberAndUnit> parts = Split(text);
+  if (!parts) return Wrong(text, kWanted);
+  if (parts->unit.empty()) return parts->number;
+  return Multiply(text, parts->number, kSizeUnits, parts->unit, kWanted);
+}
+
+std::string FormatSize(uint64_t bytes) { return FormatIn(bytes, std::span(kSizeUnits).first(4)); }
+
+absl::StatusOr<uint64_t> ParseCount(absl::string_view text) {
+  constexpr char kWanted[] =
+      "is not a count: write a whole number, also with k, M, G (decimal) or Ki, Mi, Gi, like 4M";
+  const std::optional<NumberAndUnit> parts = Split(text);
+  if (!parts) return Wrong(text, kWanted);
+  if (parts->unit.empty()) return parts->number;
+  return Multiply(text, parts->number, kCountUnits, parts->unit, kWanted);
+}
+
+std::string FormatCount(uint64_t count) { return FormatIn(count, std::span(kCountUnits).first(3)); }
+
+absl::StatusOr<double> ParseFraction(absl::string_view text) {
+  constexpr char kWanted[] = "is not a percentage: write it with a %, like 25%";
+  absl::string_view number = text;
+  double percent = 0;
+  if (!absl::ConsumeSuffix(&number, "%") || number.empty() ||
+      number.find_first_not_of("0123456789.") != absl::string_view::npos ||
+      !absl::SimpleAtod(number, &percent) || !std::isfinite(percent)) {
+    return Wrong(text, kWanted);
+  }
+  return percent / 100;
+}
+
+std::string FormatFraction(double fraction) { return absl::StrFormat("%.10g%%", fraction * 100); }
+
+absl::StatusOr<std::chrono::milliseconds> ParseDuration(absl::string_view text) {
+  constexpr char kWanted[] = "is not a time: write a whole number with ms, s, m or h, like 15s";
+  const std::optional<NumberAndUnit> parts = Split(text);
+  if (!parts) return Wrong(text, kWanted);
+  KVKEEP_ASSIGN_OR_RETURN(const uint64_t milliseconds,
+                          Multiply(text, parts->number, kTimeUnits, parts->unit, kWanted));
+  if (milliseconds > INT64_MAX) return Wrong(text, "is too large for 64 bits");
+  return std::chrono::milliseconds(static_cast<int64_t>(milliseconds));
+}
+
+std::string FormatDuration(std::chrono::milliseconds duration) {
+  if (duration.count() == 0) return "0s";
+  return FormatIn(static_cast<uint64_t>(duration.count()), kTimeUnits);
+}
+
+absl::StatusOr<bool> ParseBool(absl::string_view text) {
+  if (text == "true") return true;
+  if (text == "false") return false;
+  return Wrong(text, "is not true or false");
+}
+
+absl::Status CheckAddress(absl::string_view text) {
+  constexpr char kWanted[] =
+      "is not an address: write host:port, like 127.0.0.1:9464 or [::1]:9464";
+  const size_t colon = text.rfind(':');
+  if (colon == absl::string_view::npos) return Wrong(text, kWanted);
+  absl::string_view host = text.substr(0, colon);
+  const absl::string_view port = text.substr(colon + 1);
+  absl::string_view host_characters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+  if (absl::ConsumePrefix(&host, "[")) {
+    if (!absl::ConsumeSuffix(&host, "]")) return Wrong(text, kWanted);
+    host_characters = "abcdefABCDEF0123456789:.";
+  }
+  uint32_t number = 0;
+  const bool port_ok = !port.empty() && port.size() <= 5 &&
+                       port.find_first_not_of("0123456789") == absl::string_view::npos &&
+                       absl::SimpleAtoi(port, &number) && number <= 65535;
+  const bool host_ok = !host.empty() && host.size() <= 253 &&
+                       host.find_first_not_of(host_characters) == absl::string_view::npos;
+  return host_ok && port_ok ? absl::OkStatus() : Wrong(text, kWanted);
+}
+
+absl::Status CheckPath(absl::string_view text) {
+  if (text.empty() || text[0] != '/') return Wrong(text, "is not an absolute path");
+  if (text.size() > kMaxPathBytes) {
+    return Wrong(
+        text, absl::StrFormat("has %d bytes, a path has at most %d", text.size(), kMaxPathBytes));
+  }
+  for (const char c : text) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
+      return Wrong(text, "has a control character in it");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSocketPath(absl::string_view text) {
+  KVKEEP_RETURN_IF_ERROR(CheckPath(text));
+  if (text.size() > kMaxSocketPathBytes) {
+    return Wrong(text, absl::StrFormat("has %d bytes, a Unix socket's path has at most %d",
+                                       text.size(), kMaxSocketPathBytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,48 @@
+// The values of a config file as text: sizes, counts, shares, times, addresses, paths.
+//
+// Parse... returns InvalidArgument whose message starts with the quoted text and says what would be
+// right. Format... gives text that Parse... reads back to the same value.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace kvkeep {
+
+// 'text', cut and escaped so that a message stays one readable line.
+std::string QuoteForMessage(absl::string_view text);
+
+// 4096, 512MiB, 64GiB, 1TiB; KB, MB, GB, TB are decimal.
+absl::StatusOr<uint64_t> ParseSize(absl::string_view text);
+std::string FormatSize(uint64_t bytes);
+
+// 65536, 64k, 4M (decimal), 64Ki, 4Mi.
+absl::StatusOr<uint64_t> ParseCount(absl::string_view text);
+std::string FormatCount(uint64_t count);
+
+// 25%, 12.5% -> 0.25, 0.125.
+absl::StatusOr<double> ParseFraction(absl::string_view text);
+std::string FormatFraction(double fraction);
+
+// 250ms, 15s, 1m, 2h.
+absl::StatusOr<std::chrono::milliseconds> ParseDuration(absl::string_view text);
+std::string FormatDuration(std::chrono::milliseconds duration);
+
+absl::StatusOr<bool> ParseBool(absl::string_view text);
+
+// host:port, [v6]:port. The host is not resolved.
+absl::Status CheckAddress(absl::string_view text);
+// Absolute, without control characters; at most kMaxPathBytes.
+absl::Status CheckPath(absl::string_view text);
+// Also fits the kernel's sockaddr_un.
+absl::Status CheckSocketPath(absl::string_view text);
+
+inline constexpr size_t kMaxPathBytes = 1024;
+inline constexpr size_t kMaxSocketPathBytes = 107;
+
+}  // namespace kvkeep

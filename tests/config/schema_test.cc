@@ -1,0 +1,212 @@
+#include "config/schema.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+
+#include "tests/fakes/seeded_random.h"
+
+namespace kvkeep {
+namespace {
+
+// A value other than the default for every key there is.
+const std::map<std::string, std::string>& Samples() {
+  static const std::map<std::string, std::string> samples = {
+      {"listen.unix", "/tmp/x.sock"},
+      {"listen.admin", "/tmp/y.sock"},
+      {"listen.tcp", "\"[::1]:50051\""},
+      {"g2.capacity", "3GiB"},
+      {"g2.arena", "memfd"},
+      {"g2.arena_dir", "/mnt/rw"},
+      {"g2.arena_readonly_dir", "/mnt/ro"},
+      {"g2.policy", "lru"},  // the only one
+      {"g2.dirty_budget", "12.5%"},
+      {"g3.paths[].dir", "\"/mnt/a: b\\\\c\""},
+      {"g3.paths[].capacity", "2TiB"},
+      {"g3.paths[].required", "true"},
+      {"g3.policy", "lru"},
+      {"g3.write_policy", "on_evict"},
+      {"g3.io", "threads"},
+      {"limits.max_chunks", "12345"},
+      {"limits.keys_per_call", "64k"},
+      {"limits.sessions", "7"},
+      {"limits.leases_per_session", "9k"},
+      {"limits.leased_bytes", "33%"},
+      {"limits.reserved_bytes", "5%"},
+      {"metrics.listen", "\"\""},
+      {"log.level", "debug"},
+      {"log.format", "json"},
+      {"state.dir", "/var/lib/other"},
+      {"drain.timeout", "250ms"},
+  };
+  return samples;
+}
+
+// A file that sets one key, and what it cannot be set without.
+std::string FileWith(const ConfigKey& key, const std::string& value) {
+  const std::string line = absl::StrCat(key.name(), ": ", value);
+  if (key.in_list()) {
+    const char* dir = key.name() == "dir" ? "" : ", dir: /var/lib/kvkeep/nvme0";
+    return absl::StrCat("g3:\n  paths:\n    - {", line, dir, "}\n");
+  }
+  std::string text = absl::StrCat(key.section(), ":\n  ", line, "\n");
+  if (key.path == "g2.arena_dir") absl::StrAppend(&text, "  arena_readonly_dir: /mnt/other\n");
+  if (key.path == "g2.arena_readonly_dir") absl::StrAppend(&text, "  arena_dir: /mnt/other\n");
+  return text;
+}
+
+std::vector<std::string> Lines(const std::string& text) { return absl::StrSplit(text, '\n'); }
+
+// Loading must return, with a config or with well-formed errors.
+void MustReturn(const std::string& text) {
+  const LoadResult result = LoadConfig(text, "kv.yaml");
+  if (result.config.has_value() != result.errors.empty()) FAIL("neither or both for:\n" << text);
+  for (const std::string& error : result.errors) {
+    if (!absl::StartsWith(error, "kv.yaml:") || absl::StrContains(error, "\n")) FAIL(error);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the printed default loads as it is and is the built-in default") {
+  const LoadResult result = LoadConfig(PrintDefaultConfig(), "default");
+  INFO(absl::StrJoin(result.errors, "\n"));
+  REQUIRE(result.config.has_value());
+  CHECK(*result.config == Config{});
+  CHECK(*LoadConfig(PrintConfig(Config{}), "default").config == Config{});
+}
+
+TEST_CASE("the printed default shows every key with its doc and its limits") {
+  const std::string text = PrintDefaultConfig();
+  for (const ConfigKey& key : ConfigKeys()) {
+    INFO(key.path);
+    CHECK(absl::StrContains(text, absl::StrCat("# ", key.doc, " (", key.limits, ")\n")));
+    CHECK(absl::StrContains(text, absl::StrCat(key.name(), ": ")));
+  }
+  for (const ConfigSection& section : ConfigSections()) {
+    CHECK(absl::StrContains(text, absl::StrCat("\n# ", section.doc, "\n", section.name, ":\n")));
+  }
+}
+
+TEST_CASE("the table is whole: unique paths, known sections, a sample for every key") {
+  std::set<std::string> paths, sections;
+  for (const ConfigSection& section : ConfigSections()) sections.insert(section.name);
+  for (const ConfigKey& key : ConfigKeys()) {
+    INFO(key.path);
+    CHECK(paths.insert(key.path).second);
+    CHECK(sections.count(std::string(key.section())) == 1);
+    CHECK(Samples().count(key.path) == 1);
+    CHECK_FALSE(key.doc.empty());
+    CHECK(key.doc.back() == '.');
+  }
+  CHECK(paths.size() == Samples().size());
+}
+
+TEST_CASE("every key can be set and changes nothing but itself") {
+  for (const ConfigKey& key : ConfigKeys()) {
+    const std::string value = Samples().at(key.path);
+    const std::string text = FileWith(key, value);
+    INFO(text);
+    const LoadResult result = LoadConfig(text, "kv.yaml");
+    INFO(absl::StrJoin(result.errors, "\n"));
+    REQUIRE(result.config.has_value());
+    Config config = *result.config;
+
+    // The value given is what is there now.
+    Config same;
+    const absl::string_view bare = absl::StartsWith(value, "\"")
+                                       ? absl::string_view(value).substr(1, value.size() - 2)
+                                       : absl::string_view(value);
+    const std::string unescaped = bare == "/mnt/a: b\\\\c" ? "/mnt/a: b\\c" : std::string(bare);
+    REQUIRE(key.set(unescaped, same, 0).ok());
+    CHECK(key.get(config, 0) == key.get(same, 0));
+    if (!absl::StrContains(key.path, "policy") || key.path == "g3.write_policy") {
+      Config defaults;
+      CHECK(key.get(config, 0) != key.get(defaults, 0));
+    }
+
+    // Every other key still has its default.
+    for (const ConfigKey& other : ConfigKeys()) {
+      const bool pair =
+          absl::StartsWith(key.path, "g2.arena_") && absl::StartsWith(other.path, "g2.arena_");
+      if (other.path == key.path || pair) continue;
+      Config defaults;
+      INFO(other.path);
+      CHECK(other.get(config, 0) == other.get(defaults, 0));
+    }
+
+    // And it survives being printed.
+    const LoadResult again = LoadConfig(PrintConfig(config), "printed");
+    INFO(absl::StrJoin(again.errors, "\n"));
+    REQUIRE(again.config.has_value());
+    CHECK(*again.config == config);
+  }
+}
+
+TEST_CASE("a config with many paths, and one with none, survive being printed") {
+  Config config;
+  config.g3.paths.clear();
+  CHECK(*LoadConfig(PrintConfig(config), "printed").config == config);
+  for (int i = 0; i < 3; ++i) {
+    config.g3.paths.push_back({.dir = absl::StrCat("/nvme", i, "/ \"k\"#"),
+                               .capacity_bytes = kTiB + i,
+                               .required = true});
+  }
+  CHECK(*LoadConfig(PrintConfig(config), "printed").config == config);
+}
+
+TEST_CASE("the default without one of its lines, or with one changed, never crashes or hangs") {
+  const std::vector<std::string> lines = Lines(PrintDefaultConfig());
+  const char* const inserts[] = {"\t", "[", "]", "{",    "}",    ":",   ": ",    "- ", "\"",
+                                 "'",  "*", "&", "!",    "%",    "|",   ">",     "?",  "@",
+                                 "`",  "#", "~", "\x01", "\xff", "---", "<<: *a"};
+  for (size_t i = 0; i < lines.size(); ++i) {
+    std::vector<std::string> changed = lines;
+    changed.erase(changed.begin() + static_cast<ptrdiff_t>(i));
+    MustReturn(absl::StrJoin(changed, "\n"));
+    changed = lines;
+    changed.insert(changed.begin() + static_cast<ptrdiff_t>(i), lines[i]);  // twice
+    MustReturn(absl::StrJoin(changed, "\n"));
+    changed = lines;
+    changed[i] = absl::StrCat(" ", lines[i]);
+    MustReturn(absl::StrJoin(changed, "\n"));
+    for (const char* insert : inserts) {
+      for (const size_t at : {size_t{0}, lines[i].size() / 2, lines[i].size()}) {
+        changed[i] = absl::StrCat(lines[i].substr(0, at), insert, lines[i].substr(at));
+        MustReturn(absl::StrJoin(changed, "\n"));
+      }
+    }
+  }
+}
+
+TEST_CASE("the default cut off anywhere, or with random bytes in it, never crashes or hangs") {
+  const std::string text = PrintConfig(Config{});
+  for (size_t length = 0; length <= text.size(); ++length) MustReturn(text.substr(0, length));
+  constexpr uint64_t kSeed = 20240607;
+  SeededRandom random(kSeed);
+  INFO("seed " << kSeed);
+  for (int round = 0; round < 1500; ++round) {
+    std::string changed = text;
+    for (uint64_t i = random.Between(1, 5); i > 0; --i) {
+      const size_t at = random.Below(changed.size());
+      switch (random.Below(3)) {
+        case 0:
+          changed[at] = static_cast<char>(random.Below(256));
+          break;
+        case 1:
+          changed.erase(at, random.Between(1, 20));
+          break;
+        default:
+          changed.insert(at, 1, static_cast<char>(random.Below(128)));
+      }
+    }
+    MustReturn(changed);
+  }
+}
+
+}  // namespace kvkeep
