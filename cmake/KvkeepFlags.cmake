@@ -3,7 +3,8 @@ set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 # One setting for libraries and executables, so that they share one precompiled header.
-add_compile_options(-fPIC)
+# -pthread: re2, a dependency of gRPC, asks for it, and a precompiled header fits only equal flags.
+add_compile_options(-fPIC -pthread)
 add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-pie>)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
