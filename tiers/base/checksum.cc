@@ -27,6 +27,21 @@ Digest128 Xxh3_128(std::span<const std::byte> bytes) {
   return {.low = hash.low64, .high = hash.high64};
 }
 
+struct Xxh3Stream::State {
+  XXH3_state_t hash;
+};
+
+Xxh3Stream::Xxh3Stream() : state_(std::make_unique<State>()) { XXH3_64bits_reset(&state_->hash); }
+Xxh3Stream::~Xxh3Stream() = default;
+Xxh3Stream::Xxh3Stream(Xxh3Stream&&) noexcept = default;
+Xxh3Stream& Xxh3Stream::operator=(Xxh3Stream&&) noexcept = default;
+
+void Xxh3Stream::Append(std::span<const std::byte> bytes) {
+  XXH3_64bits_update(&state_->hash, bytes.data(), bytes.size());
+}
+
+uint64_t Xxh3Stream::Digest() const { return XXH3_64bits_digest(&state_->hash); }
+
 PayloadCopier::PayloadCopier() : state_(std::make_unique<State>()) {
   XXH3_64bits_reset(&state_->hash);
 }

@@ -24,6 +24,22 @@ struct Digest128 {
 };
 Digest128 Xxh3_128(std::span<const std::byte> bytes);
 
+// XXH3-64 of bytes that come in runs: the same value as Xxh3 over all of them. Not thread-safe.
+class Xxh3Stream {
+ public:
+  Xxh3Stream();
+  ~Xxh3Stream();
+  Xxh3Stream(Xxh3Stream&&) noexcept;
+  Xxh3Stream& operator=(Xxh3Stream&&) noexcept;
+
+  void Append(std::span<const std::byte> bytes);
+  uint64_t Digest() const;  // of what was appended so far
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 constexpr size_t PieceCount(uint64_t payload_bytes) {
   return DivideRoundUp(payload_bytes, kPieceBytes);
 }

@@ -29,6 +29,20 @@ TEST_CASE("PayloadCopier copies exactly and checksums each piece, however the pa
   CHECK(destination == source);
 }
 
+TEST_CASE("Xxh3Stream gives the checksum of the whole, however it comes in") {
+  SeededRandom random(2);
+  std::vector<std::byte> bytes(3'000'000);
+  random.Fill(bytes);
+  Xxh3Stream stream;
+  CHECK(stream.Digest() == Xxh3({}));
+  for (size_t done = 0; done < bytes.size();) {
+    const size_t run = std::min<size_t>(bytes.size() - done, random.Between(0, 400'000));
+    stream.Append({bytes.data() + done, run});
+    done += run;
+  }
+  CHECK(stream.Digest() == Xxh3(bytes));
+}
+
 TEST_CASE("checksums are the published XXH3 values, so that other programs can check them") {
   CHECK(Xxh3({}) == 0x2d06800538d394c2);  // XXH3_64bits of no bytes, seed 0, from the specification
 }
