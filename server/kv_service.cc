@@ -1,0 +1,147 @@
+#include "server/kv_service.h"
+
+#include "server/byte_buffer.h"
+#include "server/put_stream.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+
+KvService::KvService(Store* store, ServerState* state) : store_(store), state_(state) {}
+
+grpc::ServerUnaryReactor* KvService::Reply(Context* context, const absl::Status& status) {
+  if (status.code() == absl::StatusCode::kInvalidArgument) {
+    state_->counters.invalid_requests.fetch_add(1, std::memory_order_relaxed);
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(status, store_->incarnation()));
+  return reactor;
+}
+
+template <typename Request>
+absl::StatusOr<KvService::Subject> KvService::ParseSubject(const Request& request) const {
+  Subject subject;
+  KVKEEP_ASSIGN_OR_RETURN(subject.session, ParseSessionToken(request.session_token()));
+  KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest ns,
+                          ParseNamespaceDigest(request.namespace_digest()));
+  KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec spec, store_->FindNamespace(subject.session, ns));
+  KVKEEP_ASSIGN_OR_RETURN(subject.chunks,
+                          ParseChunkSet(ns, request.keys(), request.parts(), spec,
+                                        store_->options().max_keys_per_call));
+  return subject;
+}
+
+grpc::ServerUnaryReactor* KvService::GetServerInfo(Context* context,
+                                                   const v1::GetServerInfoRequest*,
+                                                   v1::GetServerInfoResponse* response) {
+  response->set_version(state_->version);
+  response->set_incarnation(store_->incarnation().value());
+  *response->mutable_limits() = ToLimits(store_->options());
+  response->add_features("grpc");
+  response->set_state(state_->serving.load(std::memory_order_acquire));
+  return Reply(context, absl::OkStatus());
+}
+
+grpc::ServerWriteReactor<v1::SessionEvent>* KvService::OpenSession(
+    Context* context, const v1::OpenSessionRequest* request) {
+  return SessionStream::Start(store_, state_, &sessions_, context, *request);
+}
+
+grpc::ServerUnaryReactor* KvService::OpenNamespace(Context* context,
+                                                   const v1::OpenNamespaceRequest* request,
+                                                   v1::OpenNamespaceResponse* response) {
+  return Reply(context, DoOpenNamespace(*request, response));
+}
+
+absl::Status KvService::DoOpenNamespace(const v1::OpenNamespaceRequest& request,
+                                        v1::OpenNamespaceResponse* response) {
+  KVKEEP_ASSIGN_OR_RETURN(const SessionToken session, ParseSessionToken(request.session_token()));
+  KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec spec, ParseNamespaceSpec(request));
+  KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest ns, store_->OpenNamespace(session, spec));
+  response->set_namespace_digest(std::string(ns.view()));
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* KvService::Lookup(Context* context, const v1::LookupRequest* request,
+                                            v1::LookupResponse* response) {
+  return Reply(context, DoLookup(*request, response));
+}
+
+absl::Status KvService::DoLookup(const v1::LookupRequest& request, v1::LookupResponse* response) {
+  KVKEEP_ASSIGN_OR_RETURN(const LeaseMode mode, ParseLeaseMode(request.lease_mode()));
+  KVKEEP_ASSIGN_OR_RETURN(const Subject subject, ParseSubject(request));
+  KVKEEP_ASSIGN_OR_RETURN(
+      const LookupResult result,
+      store_->Lookup(subject.session, {.chunks = subject.chunks.view(),
+                                       .lease_mode = mode,
+                                       .client_request_id = request.client_request_id(),
+                                       .transient = request.transient()}));
+  ToResponse(result, subject.chunks.parts.size(), response);
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* KvService::Touch(Context* context, const v1::TouchRequest* request,
+                                           v1::TouchResponse* response) {
+  const absl::StatusOr<Subject> subject = ParseSubject(*request);
+  if (!subject.ok()) return Reply(context, subject.status());
+  const absl::StatusOr<uint64_t> touched = store_->Touch(subject->session, subject->chunks.view());
+  if (touched.ok()) response->set_touched_chunks(*touched);
+  return Reply(context, touched.status());
+}
+
+grpc::ServerUnaryReactor* KvService::Prefetch(Context* context, const v1::PrefetchRequest* request,
+                                              v1::PrefetchResponse* response) {
+  const absl::StatusOr<Subject> subject = ParseSubject(*request);
+  if (!subject.ok()) return Reply(context, subject.status());
+  const absl::StatusOr<PrefetchResult> result =
+      store_->Prefetch(subject->session, subject->chunks.view());
+  if (result.ok()) {
+    response->set_started_chunks(result->started_chunks);
+    response->set_ready_chunks(result->ready_chunks);
+  }
+  return Reply(context, result.status());
+}
+
+grpc::ServerUnaryReactor* KvService::Release(Context* context, const v1::ReleaseRequest* request,
+                                             v1::ReleaseResponse*) {
+  return Reply(context, DoRelease(*request));
+}
+
+absl::Status KvService::DoRelease(const v1::ReleaseRequest& request) {
+  KVKEEP_ASSIGN_OR_RETURN(const SessionToken session, ParseSessionToken(request.session_token()));
+  return store_->Release(session, LeaseId(request.lease_id()), request.keep_keys());
+}
+
+grpc::ServerUnaryReactor* KvService::Delete(Context* context, const v1::DeleteRequest* request,
+                                            v1::DeleteResponse* response) {
+  const absl::StatusOr<Subject> subject = ParseSubject(*request);
+  if (!subject.ok()) return Reply(context, subject.status());
+  const absl::StatusOr<uint64_t> deleted = store_->Delete(subject->session, subject->chunks.view());
+  if (deleted.ok()) response->set_deleted_chunks(*deleted);
+  return Reply(context, deleted.status());
+}
+
+absl::StatusOr<GetPlan> KvService::ParseGet(const grpc::ByteBuffer& buffer) const {
+  v1::GetRequest request;
+  if (!ParseByteBuffer(buffer, &request)) {
+    return absl::InvalidArgumentError("GetRequest: not valid protobuf");
+  }
+  KVKEEP_ASSIGN_OR_RETURN(Subject subject, ParseSubject(request));
+  return GetPlan{.session = subject.session,
+                 .chunks = std::move(subject.chunks),
+                 .lease = LeaseId(request.lease_id()),
+                 .first_piece = request.first_piece(),
+                 .pieces = request.pieces(),
+                 .metadata = request.metadata(),
+                 .transient = request.transient()};
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* KvService::Get(Context* context,
+                                                           const grpc::ByteBuffer* request) {
+  return GetStream::Start(store_, state_, context, ParseGet(*request));
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* KvService::Put(Context* context) {
+  return PutStream::Start(store_, state_, context);
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,77 @@
+// KvService: the gRPC service kvkeep.v1.KvCache over a Store.
+//
+// Small calls use generated messages and answer within the handler; Get and Put are raw, so that
+// payloads are moved without a copy of gRPC's. Handlers run on gRPC's callback threads: they
+// validate, call the store and never wait. Thread-safe.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include "kvkeep/v1/kvkeep.grpc.pb.h"
+#include "server/convert.h"
+#include "server/get_stream.h"
+#include "server/server_state.h"
+#include "server/session_stream.h"
+#include "tiers/store/store.h"
+
+namespace kvkeep {
+
+namespace kv_service_internal {
+// Which calls are raw: the two that carry payload.
+using Kv = v1::KvCache;
+using Small = Kv::WithCallbackMethod_GetServerInfo<
+    Kv::WithCallbackMethod_OpenSession<Kv::WithCallbackMethod_OpenNamespace<
+        Kv::WithCallbackMethod_Lookup<Kv::WithCallbackMethod_Touch<Kv::WithCallbackMethod_Prefetch<
+            Kv::WithCallbackMethod_Release<Kv::WithCallbackMethod_Delete<Kv::Service>>>>>>>>;
+using Base = Kv::WithRawCallbackMethod_Get<Kv::WithRawCallbackMethod_Put<Small>>;
+}  // namespace kv_service_internal
+
+class KvService final : public kv_service_internal::Base {
+ public:
+  // Both must outlive the service and the calls it serves.
+  KvService(Store* store, ServerState* state);
+
+  SessionStreams& sessions() { return sessions_; }
+
+  using Context = grpc::CallbackServerContext;
+  grpc::ServerUnaryReactor* GetServerInfo(Context* context, const v1::GetServerInfoRequest* request,
+                                          v1::GetServerInfoResponse* response) override;
+  grpc::ServerWriteReactor<v1::SessionEvent>* OpenSession(
+      Context* context, const v1::OpenSessionRequest* request) override;
+  grpc::ServerUnaryReactor* OpenNamespace(Context* context, const v1::OpenNamespaceRequest* request,
+                                          v1::OpenNamespaceResponse* response) override;
+  grpc::ServerUnaryReactor* Lookup(Context* context, const v1::LookupRequest* request,
+                                   v1::LookupResponse* response) override;
+  grpc::ServerUnaryReactor* Touch(Context* context, const v1::TouchRequest* request,
+                                  v1::TouchResponse* response) override;
+  grpc::ServerUnaryReactor* Prefetch(Context* context, const v1::PrefetchRequest* request,
+                                     v1::PrefetchResponse* response) override;
+  grpc::ServerUnaryReactor* Release(Context* context, const v1::ReleaseRequest* request,
+                                    v1::ReleaseResponse* response) override;
+  grpc::ServerUnaryReactor* Delete(Context* context, const v1::DeleteRequest* request,
+                                   v1::DeleteResponse* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Get(Context* context,
+                                                  const grpc::ByteBuffer* request) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Put(Context* context) override;
+
+ private:
+  // What most requests begin with: whose call it is, and which chunks it is about.
+  struct Subject {
+    SessionToken session;
+    OwnedChunkSet chunks;
+  };
+  template <typename Request>
+  absl::StatusOr<Subject> ParseSubject(const Request& request) const;
+  absl::StatusOr<GetPlan> ParseGet(const grpc::ByteBuffer& buffer) const;
+  absl::Status DoOpenNamespace(const v1::OpenNamespaceRequest& request,
+                               v1::OpenNamespaceResponse* response);
+  absl::Status DoLookup(const v1::LookupRequest& request, v1::LookupResponse* response);
+  absl::Status DoRelease(const v1::ReleaseRequest& request);
+  grpc::ServerUnaryReactor* Reply(Context* context, const absl::Status& status);
+
+  Store* const store_;
+  ServerState* const state_;
+  SessionStreams sessions_;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,165 @@
+#include "server/put_stream.h"
+
+#include <grpcpp/server_context.h>
+
+#include <utility>
+
+#include "server/byte_buffer.h"
+#include "server/convert.h"
+#include "tiers/base/check.h"
+
+namespace kvkeep {
+
+PutStream* PutStream::Start(Store* store, ServerState* state,
+                            grpc::CallbackServerContext* context) {
+  const std::shared_ptr<PutStream> stream(new PutStream(store, state, context));
+  stream->self_ = stream;
+  stream->Wake([](Events&) {});
+  return stream.get();  // gRPC calls OnDone only after it was handed the reactor
+}
+
+PutStream::PutStream(Store* store, ServerState* state, grpc::CallbackServerContext* context)
+    : store_(store), state_(state), context_(context) {
+  receiver_.emplace(store, &state->counters);
+  state_->counters.put_streams.fetch_add(1, std::memory_order_relaxed);
+  state_->counters.open_put_streams.fetch_add(1, std::memory_order_relaxed);
+}
+
+void PutStream::OnReadDone(bool ok) {
+  Wake([ok](Events& events) { events.read_done = true, events.read_ok = ok; });
+}
+
+void PutStream::OnWriteDone(bool ok) {
+  Wake([ok](Events& events) { events.write_done = true, events.write_ok = ok; });
+}
+
+void PutStream::OnCancel() {
+  Wake([](Events& events) { events.cancelled = true; });
+}
+
+void PutStream::OnDone() {
+  state_->counters.open_put_streams.fetch_sub(1, std::memory_order_release);
+  const std::shared_ptr<PutStream> last = std::move(self_);
+}
+
+void PutStream::Wake(absl::AnyInvocable<void(Events&)> record) {
+  const std::shared_ptr<PutStream> hold = shared_from_this();  // OnDone may come during the step
+  {
+    MutexLock lock(&mu_);
+    record(events_);
+  }
+  loop_.Run([this] { Step(); });
+}
+
+void PutStream::Step() {
+  {
+    Events events;
+    {
+      MutexLock lock(&mu_);
+      events = std::exchange(events_, Events{});
+    }
+    Apply(std::move(events));
+  }
+  while (!finished_) {
+    if (!writing_ && !cancelled_ && !results_.empty() && results_.front().ready) {
+      SendFrontResult();
+    } else if (end_.has_value()) {
+      FinishWhenIdle();
+      return;
+    } else if (!reading_ && !client_done_ && frames_.size() < kMaxFramesRead &&
+               results_.size() < kMaxResults) {
+      reading_ = true;
+      StartRead(&incoming_);  // the next frame comes in while this one is copied
+    } else if (!frames_.empty() && results_.size() < kMaxResults) {
+      TakeFrame();
+    } else if (client_done_ && frames_.empty() && results_.empty() && !writing_) {
+      End(absl::OkStatus());
+    } else {
+      return;  // something is under way and will wake us
+    }
+  }
+}
+
+void PutStream::Apply(Events events) {
+  if (events.write_done) {
+    writing_ = false;
+    outgoing_.Clear();
+    if (!events.write_ok) events.cancelled = true;
+  }
+  if (events.read_done) {
+    reading_ = false;
+    if (events.read_ok) {
+      frames_.push_back(std::exchange(incoming_, grpc::ByteBuffer()));
+    } else {
+      client_done_ = true;
+      if (!finished_ && context_->IsCancelled()) events.cancelled = true;  // it did not end, it left
+    }
+  }
+  for (v1::PutResult& result : events.durable) {
+    if (results_.empty()) break;  // the stream ended meanwhile
+    // Ordinals grow along the queue.
+    for (Slot& slot : results_) {
+      if (slot.result.ordinal() != result.ordinal()) continue;
+      slot.result = std::move(result);
+      slot.ready = true;
+      break;
+    }
+  }
+  if (events.cancelled && !cancelled_ && !finished_) {
+    cancelled_ = true;
+    results_.clear();
+    state_->counters.cancelled_streams.fetch_add(1, std::memory_order_relaxed);
+    const bool late = context_->deadline() <= std::chrono::system_clock::now();
+    End(late ? absl::DeadlineExceededError("the deadline passed; the chunk in progress was not stored")
+             : absl::CancelledError("the client left; the chunk in progress was not stored"));
+  }
+}
+
+void PutStream::SendFrontResult() {
+  outgoing_ = ToByteBuffer(results_.front().result.SerializeAsString());
+  results_.pop_front();
+  writing_ = true;
+  StartWrite(&outgoing_);
+}
+
+void PutStream::TakeFrame() {
+  const grpc::ByteBuffer frame = std::exchange(frames_.front(), grpc::ByteBuffer());
+  frames_.pop_front();
+  const BufferRuns runs(frame);
+  absl::StatusOr<std::optional<PutReceiver::FinishedChunk>> finished =
+      receiver_->OnFrame(runs.runs());
+  if (!finished.ok()) {
+    End(finished.status());
+    return;
+  }
+  if (!finished->has_value()) return;
+  PutReceiver::FinishedChunk& chunk = **finished;
+  results_.push_back({.result = chunk.result, .ready = !chunk.await_durable.has_value()});
+  if (!chunk.await_durable.has_value()) return;
+  store_->WhenDurable(*chunk.await_durable, [self = shared_from_this(),
+                                             result = chunk.result](absl::Status status) mutable {
+    if (!status.ok()) result = PutReceiver::NotDurable(result.ordinal(), status);
+    self->Wake([&result](Events& events) { events.durable.push_back(std::move(result)); });
+  });
+}
+
+void PutStream::End(const absl::Status& status) {
+  absl::Status end = status;
+  if (receiver_.has_value() && end.ok()) end = receiver_->OnEnd();
+  receiver_.reset();  // aborts the chunk in progress
+  frames_.clear();
+  if (end.code() == absl::StatusCode::kInvalidArgument) {
+    state_->counters.invalid_requests.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (!end_.has_value() || cancelled_) end_ = std::move(end);
+}
+
+void PutStream::FinishWhenIdle() {
+  // Results that are ready were sent before; those that wait for stable storage are not waited for.
+  if (writing_ || finished_) return;
+  finished_ = true;
+  results_.clear();
+  Finish(ToGrpc(*end_, store_->incarnation()));
+}
+
+}  // namespace kvkeep

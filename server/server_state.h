@@ -1,0 +1,53 @@
+// What all doors of the daemon share: how far it is, and counters of the server's own.
+//
+// Counters only; the store's own are in StoreSnapshot. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "kvkeep/v1/kvkeep.pb.h"
+#include "tiers/base/clock.h"
+
+namespace kvkeep {
+
+struct ServerCounters {
+  using Counter = std::atomic<uint64_t>;
+  Counter get_streams{0}, get_frames{0}, get_bytes{0};
+  Counter put_streams{0}, put_frames{0}, put_bytes{0}, put_discarded_bytes{0};
+  Counter invalid_requests{0};             // calls answered INVALID_ARGUMENT
+  Counter cancelled_streams{0};            // Get and Put streams whose client left, or deadline passed
+  Counter buffer_registration_failures{0};  // arena segments that io_uring did not take
+  // Gauges: now.
+  Counter open_get_streams{0}, open_put_streams{0}, open_session_streams{0};
+  Counter pinned_chunks{0}, pinned_bytes{0};  // by Get streams, unsent slices included
+};
+
+struct ServerState {
+  explicit ServerState(std::string daemon_version, const Clock* daemon_clock)
+      : version(std::move(daemon_version)), clock(daemon_clock), started(daemon_clock->Now()) {}
+
+  const std::string version;
+  const Clock* const clock;
+  const MonotonicTime started;
+  std::atomic<v1::ServingState> serving{v1::SERVING_STATE_RECOVERING};
+  ServerCounters counters;
+};
+
+// Adds to a gauge for as long as it lives.
+class GaugeHold {
+ public:
+  explicit GaugeHold(ServerCounters::Counter* gauge, uint64_t by = 1) : gauge_(gauge), by_(by) {
+    gauge_->fetch_add(by_, std::memory_order_relaxed);
+  }
+  ~GaugeHold() { gauge_->fetch_sub(by_, std::memory_order_release); }
+  GaugeHold(const GaugeHold&) = delete;
+  GaugeHold& operator=(const GaugeHold&) = delete;
+
+ private:
+  ServerCounters::Counter* const gauge_;
+  const uint64_t by_;
+};
+
+}  // namespace kvkeep
