@@ -1,0 +1,115 @@
+#include "server/admin_service.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "server/convert.h"
+#include "server/counters.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr uint64_t kMaxDrainTimeoutMs = 24ull * 3600 * 1000;
+
+void FillTier(const TierSnapshot& tier, uint64_t hits, v1::TierStatus* out) {
+  out->set_capacity_bytes(tier.capacity_bytes);
+  out->set_used_bytes(tier.used_bytes);
+  out->set_chunks(tier.chunks);
+  out->set_leased_bytes(tier.leased_bytes);
+  out->set_reserved_bytes(tier.reserved_bytes);
+  out->set_dirty_bytes(tier.dirty_bytes);
+  out->set_hits(hits);
+  if (tier.allocations > 0) {
+    out->set_mean_extents_per_chunk(static_cast<double>(tier.extents_allocated) /
+                                    static_cast<double>(tier.allocations));
+  }
+}
+
+void FillDevice(const DeviceSnapshot& device, v1::DeviceStatus* out) {
+  out->set_path(device.path);
+  out->set_state(DeviceStateName(device.state));
+  out->set_message(device.message);
+  out->set_capacity_bytes(device.capacity_bytes);
+  out->set_used_bytes(device.used_bytes);
+  out->set_directory_bytes(device.directory_bytes);
+  out->set_chunks(device.chunks);
+}
+
+void FillSession(const SessionSnapshot& session, v1::SessionStatus* out) {
+  out->set_client_name(session.info.client_name);
+  out->set_peer(session.info.peer);
+  out->set_leases(session.leases);
+  out->set_leased_bytes(session.leased_bytes);
+  out->set_reserved_bytes(session.reserved_bytes);
+  out->set_age_ms(ToMillis(session.age));
+}
+
+}  // namespace
+
+void FillStatus(const StoreSnapshot& snapshot, const ServerState& state, v1::StatusResponse* out) {
+  out->set_version(state.version);
+  out->set_state(state.serving.load(std::memory_order_acquire));
+  out->set_uptime_ms(ToMillis(state.clock->Now() - state.started));
+  FillTier(snapshot.g2, snapshot.counters.read_g2_hits, out->mutable_g2());
+  FillTier(snapshot.g3, snapshot.counters.read_g3_hits, out->mutable_g3());
+  for (const DeviceSnapshot& device : snapshot.devices) FillDevice(device, out->add_devices());
+  for (const SessionSnapshot& session : snapshot.sessions) FillSession(session, out->add_sessions());
+  auto& counters = *out->mutable_counters();
+  for (const StoreCounterInfo& info : StoreCounterTable()) {
+    counters[info.name] = snapshot.counters.*info.member;
+  }
+  for (const ServerCounterInfo& info : ServerCounterTable()) {
+    counters[info.name] = (state.counters.*info.member).load(std::memory_order_relaxed);
+  }
+  out->set_pid(static_cast<uint64_t>(getpid()));
+}
+
+AdminService::AdminService(Deps deps) : deps_(std::move(deps)) {}
+
+grpc::ServerUnaryReactor* AdminService::Status(Context* context, const v1::StatusRequest*,
+                                               v1::StatusResponse* response) {
+  FillStatus(deps_.snapshot(), *deps_.state, response);
+  const StatusFacts facts = deps_.facts();
+  response->set_incarnation(deps_.store->incarnation().value());
+  response->set_arena(facts.arena);
+  response->set_io_engine(facts.io_engine);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::Clear(Context* context, const v1::ClearRequest* request,
+                                              v1::ClearResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  std::optional<NamespaceDigest> ns;
+  if (!request->namespace_digest().empty()) {
+    const absl::StatusOr<NamespaceDigest> digest = ParseNamespaceDigest(request->namespace_digest());
+    if (!digest.ok()) {
+      reactor->Finish(ToGrpc(digest.status(), deps_.store->incarnation()));
+      return reactor;
+    }
+    ns = *digest;
+  }
+  response->set_cleared_chunks(deps_.store->Clear(ns));
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::Drain(Context* context, const v1::DrainRequest* request,
+                                              v1::DrainResponse* response) {
+  // The call stays open until the drain is over; gRPC keeps the response until Finish.
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const std::chrono::nanoseconds timeout =
+      request->timeout_ms() == 0
+          ? deps_.drain_timeout
+          : std::chrono::milliseconds(std::min(request->timeout_ms(), kMaxDrainTimeoutMs));
+  deps_.drainer->Start(timeout, [reactor, response](uint64_t left) {
+    response->set_dirty_chunks_left(left);
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+}  // namespace kvkeep

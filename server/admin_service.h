@@ -1,0 +1,49 @@
+// AdminService: the gRPC service kvkeep.v1.Admin, on the admin socket only. Thread-safe.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <functional>
+#include <string>
+
+#include "kvkeep/v1/kvkeep.grpc.pb.h"
+#include "server/drainer.h"
+#include "server/server_state.h"
+#include "tiers/store/store.h"
+
+namespace kvkeep {
+
+// What the status tells beside the store's own snapshot.
+struct StatusFacts {
+  std::string arena;
+  std::string io_engine;
+};
+
+class AdminService final : public v1::Admin::CallbackService {
+ public:
+  struct Deps {
+    Store* store = nullptr;
+    ServerState* state = nullptr;
+    Drainer* drainer = nullptr;
+    std::chrono::nanoseconds drain_timeout{0};  // when the request names none
+    std::function<StoreSnapshot()> snapshot;    // the store's, and devices that it does not know
+    std::function<StatusFacts()> facts;
+  };
+  // All must outlive the service and the calls it serves.
+  explicit AdminService(Deps deps);
+
+  using Context = grpc::CallbackServerContext;
+  grpc::ServerUnaryReactor* Status(Context* context, const v1::StatusRequest* request,
+                                   v1::StatusResponse* response) override;
+  grpc::ServerUnaryReactor* Clear(Context* context, const v1::ClearRequest* request,
+                                  v1::ClearResponse* response) override;
+  grpc::ServerUnaryReactor* Drain(Context* context, const v1::DrainRequest* request,
+                                  v1::DrainResponse* response) override;
+
+ private:
+  const Deps deps_;
+};
+
+void FillStatus(const StoreSnapshot& snapshot, const ServerState& state, v1::StatusResponse* out);
+
+}  // namespace kvkeep

@@ -1,0 +1,47 @@
+// Drainer: brings the store to rest. Puts and new sessions end, dirty chunks are written back, every
+// device is synced; whoever waits is told how many chunks were left when the time was over.
+//
+// Poll does the waiting: the maintenance thread calls it. Thread-safe.
+#pragma once
+
+#include <absl/functional/any_invocable.h>
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "tiers/base/clock.h"
+#include "tiers/base/mutex.h"
+#include "tiers/store/store.h"
+
+namespace kvkeep {
+
+class Drainer {
+ public:
+  using Done = absl::AnyInvocable<void(uint64_t dirty_chunks_left) &&>;
+
+  // `on_begin` runs once, when the first drain begins. All must outlive the drainer.
+  Drainer(Store* store, const Clock* clock, absl::AnyInvocable<void()> on_begin);
+
+  // Begins to drain, if nobody did yet. `done` runs on a thread of Poll or of the store, once.
+  void Start(std::chrono::nanoseconds timeout, Done done);
+  // Answers those whose wait is over. Cheap when nobody waits.
+  void Poll();
+  // Answers everybody now: the daemon stops.
+  void EndWaits();
+
+ private:
+  struct Waiter {
+    MonotonicTime deadline;
+    Done done;
+  };
+
+  Store* const store_;
+  const Clock* const clock_;
+  Mutex mu_;
+  absl::AnyInvocable<void()> on_begin_ ABSL_GUARDED_BY(mu_);  // null once drains have begun
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<Waiter> waiters_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,51 @@
+// Log: one line an event, on stderr, as logfmt or JSON.
+//
+//   log.Info("serving", {{"socket", path}, {"chunks", absl::StrCat(n)}});
+//   time=2026-01-02T03:04:05.678Z level=info msg=serving socket=/run/kvkeep/kvkeep.sock chunks=12
+//
+// For people: starts, stops, degradations. Never for a miss, never per request. Thread-safe.
+#pragma once
+
+#include <absl/strings/string_view.h>
+#include <spdlog/logger.h>
+
+#include <chrono>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace kvkeep {
+
+enum class LogFormat { kLogfmt, kJson };
+
+struct LogField {
+  absl::string_view name;  // lower_case, a word of ours
+  std::string value;
+};
+
+// One line without its newline. Values may hold anything; the line stays one line, and valid UTF-8
+// JSON when the values are UTF-8.
+std::string FormatLogLine(LogFormat format, std::chrono::system_clock::time_point time,
+                          spdlog::level::level_enum level, absl::string_view message,
+                          std::span<const LogField> fields);
+
+class Log {
+ public:
+  using Fields = std::initializer_list<LogField>;
+
+  Log(LogFormat format, spdlog::level::level_enum level);
+
+  void Info(absl::string_view message, Fields fields = {}) const { Write(spdlog::level::info, message, fields); }
+  void Warn(absl::string_view message, Fields fields = {}) const { Write(spdlog::level::warn, message, fields); }
+  void Error(absl::string_view message, Fields fields = {}) const { Write(spdlog::level::err, message, fields); }
+
+ private:
+  void Write(spdlog::level::level_enum level, absl::string_view message, Fields fields) const;
+
+  const LogFormat format_;
+  const std::shared_ptr<spdlog::logger> logger_;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,167 @@
+#include "server/metrics.h"
+
+#include <prometheus/collectable.h>
+#include <prometheus/exposer.h>
+
+#include <exception>
+
+#include "server/convert.h"
+#include "server/counters.h"
+
+namespace kvkeep {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+class Families {
+ public:
+  void Add(const MetricInfo& info, uint64_t value) {
+    Labels labels;
+    for (const MetricLabel& label : info.labels) {
+      if (label.name != nullptr) labels.push_back({label.name, label.value});
+    }
+    Add(info.family, info.help, info.gauge, static_cast<double>(value) * info.scale,
+        std::move(labels));
+  }
+  void Gauge(const char* name, const char* help, double value, Labels labels = {}) {
+    Add(name, help, true, value, std::move(labels));
+  }
+  void Counter(const char* name, const char* help, double value, Labels labels = {}) {
+    Add(name, help, false, value, std::move(labels));
+  }
+  std::vector<MetricFamily> Take() { return std::move(families_); }
+
+ private:
+  void Add(const char* name, const char* help, bool gauge, double value, Labels labels) {
+    MetricFamily& family = FamilyOf(absl::StrCat("kvkeep_", name), help, gauge);
+    ClientMetric& metric = family.metric.emplace_back();
+    metric.label = std::move(labels);
+    (gauge ? metric.gauge.value : metric.counter.value) = value;
+  }
+  MetricFamily& FamilyOf(const std::string& name, const char* help, bool gauge) {
+    for (MetricFamily& family : families_) {
+      if (family.name == name) return family;
+    }
+    return families_.emplace_back(
+        MetricFamily{name, help, gauge ? MetricType::Gauge : MetricType::Counter, {}});
+  }
+
+  std::vector<MetricFamily> families_;
+};
+
+void AddTier(const char* tier, const TierSnapshot& snapshot, Families* out) {
+  const Labels labels = {{"tier", tier}};
+  out->Gauge("tier_capacity_bytes", "Size of a tier", snapshot.capacity_bytes, labels);
+  out->Gauge("tier_used_bytes", "Allocated blocks of a tier", snapshot.used_bytes, labels);
+  out->Gauge("tier_chunks", "Chunks in a tier", snapshot.chunks, labels);
+  out->Gauge("tier_leased_bytes", "Bytes under leases", snapshot.leased_bytes, labels);
+  out->Gauge("tier_reserved_bytes", "Bytes of puts and promotions in progress",
+             snapshot.reserved_bytes, labels);
+  out->Gauge("tier_dirty_bytes", "Bytes not yet written back", snapshot.dirty_bytes, labels);
+  out->Counter("tier_allocations_total", "Places given out", snapshot.allocations, labels);
+  out->Counter("tier_allocated_extents_total", "Extents of the places given out",
+               snapshot.extents_allocated, labels);
+}
+
+void AddDevice(const DeviceSnapshot& device, Families* out) {
+  const Labels labels = {{"path", device.path}};
+  out->Gauge("device_capacity_bytes", "Size of a device, as configured", device.capacity_bytes,
+             labels);
+  out->Gauge("device_used_bytes", "Allocated blocks of a device", device.used_bytes, labels);
+  out->Gauge("device_directory_bytes", "Files of a device, index included", device.directory_bytes,
+             labels);
+  out->Gauge("device_chunks", "Chunks on a device", device.chunks, labels);
+  for (const DeviceState state : {DeviceState::kOk, DeviceState::kDegraded, DeviceState::kReadOnly,
+                                  DeviceState::kOffline}) {
+    out->Gauge("device_state_info", "1 for the state that a device is in", device.state == state,
+               {{"path", device.path}, {"state", DeviceStateName(state)}});
+  }
+}
+
+void AddArena(const Arena::Stats& stats, Families* out) {
+  out->Gauge("arena_prefaulted_bytes", "Arena bytes whose pages are there", stats.prefaulted_bytes);
+  out->Gauge("arena_huge_page_bytes", "Arena bytes backed by huge pages", stats.huge_page_bytes);
+  out->Gauge("arena_survives_restart_info", "1 when G2 outlives the daemon",
+             stats.survives_restart);
+}
+
+void AddIo(const IoEngine::Stats& stats, Families* out) {
+  const Labels read = {{"kind", "read"}}, write = {{"kind", "write"}};
+  out->Counter("io_operations_total", "Device operations completed", stats.reads, read);
+  out->Counter("io_operations_total", "", stats.writes, write);
+  out->Counter("io_bytes_total", "Device bytes moved", stats.read_bytes, read);
+  out->Counter("io_bytes_total", "", stats.write_bytes, write);
+  out->Counter("io_errors_total", "Device operations that failed", stats.errors);
+  out->Counter("io_short_resumed_total", "Short I/O continued", stats.short_resumed);
+  out->Counter("io_buffers_total", "Operations by kind of memory", stats.fixed_buffer_ios,
+               {{"memory", "registered"}});
+  out->Counter("io_buffers_total", "", stats.plain_buffer_ios, {{"memory", "plain"}});
+  out->Counter("io_buffered_opens_total", "Files opened without O_DIRECT: it was not to be had",
+               stats.buffered_opens);
+  out->Gauge("io_in_flight_operations", "Operations in the kernel now", stats.in_flight);
+  out->Gauge("io_queued_operations", "Operations waiting in the engine now", stats.queued);
+}
+
+class Collector final : public prometheus::Collectable {
+ public:
+  explicit Collector(std::function<MetricsInput()> gather) : gather_(std::move(gather)) {}
+  std::vector<MetricFamily> Collect() const override { return ToMetricFamilies(gather_()); }
+
+ private:
+  const std::function<MetricsInput()> gather_;
+};
+
+class HttpMetricsServer final : public MetricsServer {
+ public:
+  // Throws what civetweb throws when the address cannot be had.
+  HttpMetricsServer(const std::string& address, std::function<MetricsInput()> gather)
+      : collector_(std::make_shared<Collector>(std::move(gather))), exposer_(address, 1) {
+    exposer_.RegisterCollectable(collector_);
+  }
+
+ private:
+  const std::shared_ptr<Collector> collector_;
+  prometheus::Exposer exposer_;
+};
+
+}  // namespace
+
+std::vector<MetricFamily> ToMetricFamilies(const MetricsInput& input) {
+  Families out;
+  const ServerState& state = *input.state;
+  out.Gauge("build_info", "1; the version is in the label", 1, {{"version", state.version}});
+  const auto uptime = std::chrono::duration<double>(state.clock->Now() - state.started);
+  out.Gauge("uptime_seconds", "Time since the start", uptime.count());
+  out.Gauge("serving_info", "1 while puts and new sessions are taken",
+            state.serving.load() == v1::SERVING_STATE_SERVING);
+  for (const StoreCounterInfo& info : StoreCounterTable()) {
+    out.Add(info.metric, input.store.counters.*info.member);
+  }
+  for (const ServerCounterInfo& info : ServerCounterTable()) {
+    out.Add(info.metric, (state.counters.*info.member).load(std::memory_order_relaxed));
+  }
+  AddTier("g2", input.store.g2, &out);
+  AddTier("g3", input.store.g3, &out);
+  out.Gauge("dirty_chunks", "Chunks not yet written back", input.store.dirty_chunks);
+  out.Gauge("sessions", "Sessions open now", input.store.sessions.size());
+  for (const DeviceSnapshot& device : input.store.devices) AddDevice(device, &out);
+  AddArena(input.arena, &out);
+  AddIo(input.io, &out);
+  return out.Take();
+}
+
+absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetricsServer(
+    const std::string& address, std::function<MetricsInput()> gather) {
+  try {
+    return std::make_unique<HttpMetricsServer>(address, std::move(gather));
+  } catch (const std::exception&) {  // the library has no other way to say it
+    return absl::UnavailableError(
+        absl::StrCat("metrics.listen: cannot listen on ", address,
+                     ": in use or not an address of this machine; choose another or \"\" for none"));
+  }
+}
+
+}  // namespace kvkeep
