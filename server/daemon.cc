@@ -1,0 +1,237 @@
+#include "server/daemon.h"
+
+#include <absl/strings/str_join.h>
+#include <malloc.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "server/admin_service.h"
+#include "server/doors.h"
+#include "server/drainer.h"
+#include "server/engine_room.h"
+#include "server/kv_service.h"
+#include "server/metrics.h"
+#include "server/sockets.h"
+#include "server/version.h"
+#include "tiers/base/mutex.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kTick{100};
+constexpr milliseconds kCloseGrace{2'000};   // for calls under way, once everything is drained
+constexpr std::chrono::seconds kQuietTimeout{20};
+
+sigset_t StopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  return signals;
+}
+
+// Calls `tick` every 100 ms on a thread of its own, until destroyed.
+class Ticker {
+ public:
+  explicit Ticker(absl::AnyInvocable<void()> tick)
+      : tick_(std::move(tick)), thread_([this] { Run(); }) {}
+  ~Ticker() {
+    {
+      MutexLock lock(&mu_);
+      stopping_ = true;
+    }
+    stop_.NotifyAll();
+    thread_.join();
+  }
+
+ private:
+  void Run() {
+    pthread_setname_np(pthread_self(), "kvkeep-tick");
+    while (true) {
+      {
+        MutexLock lock(&mu_);
+        if (!stopping_) stop_.WaitFor(&mu_, kTick);
+        if (stopping_) return;
+      }
+      tick_();
+    }
+  }
+
+  absl::AnyInvocable<void()> tick_;
+  Mutex mu_;
+  CondVar stop_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+// Members are built from the first to the last and destroyed the other way round.
+struct Daemon::Parts {
+  Parts(const DaemonOptions& daemon_options)
+      : options(daemon_options),
+        log(options.log_format, options.log_level),
+        state(KVKEEP_VERSION, RealClock()) {}
+  ~Parts() { StopServing(); }
+
+  absl::Status Open();
+  absl::Status OpenDoors();
+  void OnDrainBegins();
+  // No call reaches the store after this. Idempotent.
+  void StopServing();
+
+  const DaemonOptions options;
+  const Log log;
+  ServerState state;
+  UniqueFd state_lock;
+  std::unique_ptr<EngineRoom> room;
+  std::unique_ptr<Drainer> drainer;
+  std::unique_ptr<Ticker> ticker;
+  std::unique_ptr<KvService> kv;
+  std::unique_ptr<AdminService> admin;
+  std::unique_ptr<Doors> doors;
+  std::unique_ptr<MetricsServer> metrics;
+};
+
+absl::Status Daemon::Parts::Open() {
+  KVKEEP_RETURN_IF_ERROR(MakePrivateDirectory(options.state_dir));
+  KVKEEP_ASSIGN_OR_RETURN(state_lock, LockDirectory(options.state_dir));
+  // Before the recovery, which may take long: nobody waits for a daemon that then cannot listen.
+  for (const std::string& path : {options.socket_path, options.admin_socket_path}) {
+    KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(path));
+  }
+  KVKEEP_ASSIGN_OR_RETURN(room, EngineRoom::Open(options, &log, &state));
+  drainer = std::make_unique<Drainer>(room->store(), RealClock(), [this] { OnDrainBegins(); });
+  ticker = std::make_unique<Ticker>([this] {
+    room->store()->Tick();
+    drainer->Poll();
+  });
+  return OpenDoors();
+}
+
+absl::Status Daemon::Parts::OpenDoors() {
+  if (!options.metrics_address.empty()) {
+    KVKEEP_ASSIGN_OR_RETURN(metrics, StartMetricsServer(options.metrics_address, [this] {
+                              return MetricsInput{.store = room->snapshot(),
+                                                  .arena = room->arena().stats(),
+                                                  .io = room->io().stats(),
+                                                  .state = &state};
+                            }));
+  }
+  kv = std::make_unique<KvService>(room->store(), &state);
+  admin = std::make_unique<AdminService>(AdminService::Deps{
+      .store = room->store(),
+      .state = &state,
+      .drainer = drainer.get(),
+      .drain_timeout = options.drain_timeout,
+      .snapshot = [this] { return room->snapshot(); },
+      .facts = [this] {
+        return StatusFacts{.arena = room->arena().describe(), .io_engine = room->io().describe()};
+      }});
+  state.serving.store(v1::SERVING_STATE_SERVING);
+  KVKEEP_ASSIGN_OR_RETURN(doors, Doors::Open({.socket_path = options.socket_path,
+                                              .admin_socket_path = options.admin_socket_path,
+                                              .tcp_address = options.tcp_address},
+                                             kv.get(), admin.get()));
+  doors->SetServing(true);
+  return absl::OkStatus();
+}
+
+void Daemon::Parts::OnDrainBegins() {
+  state.serving.store(v1::SERVING_STATE_DRAINING);
+  doors->SetServing(false);
+  kv->sessions().NotifyDraining();
+  log.Info("draining");
+}
+
+void Daemon::Parts::StopServing() {
+  metrics.reset();
+  if (kv != nullptr) kv->sessions().EndAll();
+  if (drainer != nullptr) drainer->EndWaits();
+  if (doors != nullptr) doors->Close(kCloseGrace);
+  ticker.reset();
+  if (room == nullptr || room->AwaitQuiet(kQuietTimeout)) return;
+  // What is still being written is no loss (a kill would be none either); waiting for ever is.
+  log.Error("stopped with work under way: a device does not answer",
+            {{"waited_seconds", absl::StrCat(kQuietTimeout.count())}});
+  _exit(kExitFailure);
+}
+
+void Daemon::PrepareProcess() {
+  const sigset_t signals = StopSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  umask(0077);
+  // gRPC's receive buffers come and go by the MB; without these glibc gives the pages back each time
+  // and faults them in anew, which halves the throughput.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 64 << 20);
+}
+
+Daemon::Daemon(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Daemon::~Daemon() = default;
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& options,
+                                                      const std::string& config_source) {
+  auto parts = std::make_unique<Parts>(options);
+  const absl::Status opened = parts->Open();
+  if (!opened.ok()) return opened;
+  const StoreSnapshot snapshot = parts->room->snapshot();
+  parts->log.Info(
+      "serving",
+      {{"version", KVKEEP_VERSION},
+       {"config", config_source},
+       {"socket", options.socket_path},
+       {"tcp", options.tcp_address},
+       {"metrics", options.metrics_address},
+       {"incarnation", absl::StrCat(parts->room->store()->incarnation().value())},
+       {"g2_bytes", absl::StrCat(snapshot.g2.capacity_bytes)},
+       {"g3_bytes", absl::StrCat(snapshot.g3.capacity_bytes)},
+       {"devices", absl::StrJoin(snapshot.devices, ",",
+                                 [](std::string* out, const DeviceSnapshot& device) {
+                                   absl::StrAppend(out, device.path);
+                                 })},
+       {"recovered_chunks", absl::StrCat(snapshot.counters.recovered_chunks)},
+       {"arena", parts->room->arena().describe()},
+       {"io", parts->room->io().describe()}});
+  return std::unique_ptr<Daemon>(new Daemon(std::move(parts)));
+}
+
+int Daemon::RunUntilSignal() {
+  const sigset_t signals = StopSignals();
+  int number = 0;
+  sigwait(&signals, &number);
+  // From here on a second one ends the process, whatever is going on.
+  for (const int stop : {SIGTERM, SIGINT}) signal(stop, [](int) { _exit(kExitFailure); });
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+
+  parts_->log.Info("stopping", {{"signal", number == SIGINT ? "SIGINT" : "SIGTERM"}});
+  auto drained = std::make_shared<std::promise<uint64_t>>();
+  parts_->drainer->Start(parts_->options.drain_timeout,
+                         [drained](uint64_t left) { drained->set_value(left); });
+  std::future<uint64_t> left = drained->get_future();
+  // A device that never answers its sync must not keep the process for ever.
+  if (left.wait_for(parts_->options.drain_timeout + kQuietTimeout) == std::future_status::timeout) {
+    parts_->log.Error("drain did not end: a device does not answer");
+    _exit(kExitFailure);
+  }
+  const uint64_t dirty_left = left.get();
+  if (dirty_left > 0) {
+    parts_->log.Warn("not everything was written back in time",
+                     {{"dirty_chunks", absl::StrCat(dirty_left)}});
+  }
+  parts_->StopServing();
+  parts_->log.Info("stopped");
+  return 0;
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,43 @@
+// Daemon: a whole kvkeepd in one process, from its options to its end.
+//
+// Start builds everything in order and undoes it when a step fails; RunUntilSignal serves, then drains
+// and stops. One daemon per process: it owns the process's signals.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+
+#include "server/options.h"
+
+namespace kvkeep {
+
+// Exit statuses of kvkeepd (design: errors).
+inline constexpr int kExitFailure = 1;
+inline constexpr int kExitConfig = 78;  // EX_CONFIG: starting again changes nothing
+
+class Daemon {
+ public:
+  // Blocks SIGTERM and SIGINT in this thread, hence in all that are made later. Call before any thread.
+  static void PrepareProcess();
+
+  // `config_source` is for the log. InvalidArgument: the configuration is wrong (kExitConfig). Any
+  // other error: kExitFailure. The message is one line: what, where, what to do.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(const DaemonOptions& options,
+                                                       const std::string& config_source);
+  ~Daemon();
+
+  // Serves until SIGTERM or SIGINT, then drains: puts end, dirty chunks are written back within the
+  // drain timeout, devices are synced, calls end. A second signal ends the process at once. Returns
+  // the exit status.
+  int RunUntilSignal();
+
+ private:
+  struct Parts;
+  explicit Daemon(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,144 @@
+#include "server/engine_room.h"
+
+#include <algorithm>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "server/sockets.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr int kMaxCopyThreads = 4;
+// Work may hop from one thread to another while they are looked at one after the other (device ->
+// index -> sync is the longest way it takes), so that one quiet look proves nothing.
+constexpr int kQuietLooks = 4;
+
+int CopyThreads() {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(cores, 1, kMaxCopyThreads);
+}
+
+}  // namespace
+
+EngineRoom::EngineRoom(const Log* log, ServerState* state) : log_(log), state_(state) {}
+EngineRoom::~EngineRoom() = default;
+
+absl::StatusOr<std::unique_ptr<EngineRoom>> EngineRoom::Open(const DaemonOptions& options,
+                                                             const Log* log, ServerState* state) {
+  std::unique_ptr<EngineRoom> room(new EngineRoom(log, state));
+  KVKEEP_ASSIGN_OR_RETURN(room->identity_,
+                          LoadOrCreateStoreIdentity(options.state_dir + "/identity", RealRandom()));
+  room->copy_pool_ = std::make_unique<ThreadPool>("kvkeep-copy", CopyThreads());
+  KVKEEP_RETURN_IF_ERROR(room->OpenArena(options.arena));
+  KVKEEP_RETURN_IF_ERROR(room->OpenIo(options.io));
+  KVKEEP_RETURN_IF_ERROR(room->OpenDevices(options.devices));
+  KVKEEP_RETURN_IF_ERROR(room->OpenStore(options.store));
+  return room;
+}
+
+absl::Status EngineRoom::OpenArena(const ArenaOptions& options) {
+  KVKEEP_ASSIGN_OR_RETURN(arena_, CreateArena(options, copy_pool_.get()));
+  return absl::OkStatus();
+}
+
+absl::Status EngineRoom::OpenIo(const IoEngineOptions& options) {
+  KVKEEP_ASSIGN_OR_RETURN(engine_, CreateIoEngine(options));
+  uint64_t failures = 0;
+  absl::Status why;
+  for (size_t segment = 0; segment < arena_->segment_count(); ++segment) {
+    const absl::Status status = engine_->RegisterBuffer(arena_->SegmentMemory(segment));
+    if (status.ok()) continue;
+    ++failures;
+    why = status;
+  }
+  state_->counters.buffer_registration_failures.store(failures);
+  if (failures > 0) {
+    log_->Warn("arena is not registered for I/O, which then costs more CPU",
+               {{"segments", absl::StrCat(failures)}, {"why", std::string(why.message())}});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EngineRoom::OpenDevices(const std::vector<NvmeDeviceOptions>& devices) {
+  for (const NvmeDeviceOptions& options : devices) {
+    NvmeDevice::OpenResult opened = OpenNvmeDevice(options, identity_.store_uuid,
+                                                   identity_.mac_key, engine_.get(), RealRandom());
+    if (opened.device != nullptr) {
+      devices_.push_back(std::move(opened.device));
+      continue;
+    }
+    const std::string why(opened.error.status.message());
+    if (opened.error.failure == OpenFailure::kMisconfigured) return absl::InvalidArgumentError(why);
+    if (opened.error.failure == OpenFailure::kInUse) return absl::UnavailableError(why);
+    if (options.required) {
+      return absl::UnavailableError(absl::StrCat(why, " (the device is required)"));
+    }
+    log_->Warn("device is offline, its chunks are misses", {{"path", options.dir}, {"why", why}});
+    offline_.push_back(
+        {.path = options.dir, .message = why, .capacity_bytes = options.capacity_bytes});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EngineRoom::OpenStore(const StoreOptions& options) {
+  StoreDeps deps{.clock = RealClock(),
+                 .random = RealRandom(),
+                 .arena = arena_.get(),
+                 .copy_executor = copy_pool_.get(),
+                 .mac_key = identity_.mac_key};
+  KVKEEP_ASSIGN_OR_RETURN(deps.boot_id, ReadBootId());
+  for (const std::unique_ptr<NvmeDevice>& device : devices_) {
+    DeviceThreads threads{.index = std::make_unique<ThreadPool>("kvkeep-index", 1),
+                          .sync = std::make_unique<ThreadPool>("kvkeep-sync", 1)};
+    deps.devices.push_back({.device = device.get(),
+                            .index_executor = threads.index.get(),
+                            .sync_executor = threads.sync.get()});
+    device_threads_.push_back(std::move(threads));
+  }
+  KVKEEP_ASSIGN_OR_RETURN(store_, Store::Create(options, deps));
+  return absl::OkStatus();
+}
+
+StoreSnapshot EngineRoom::snapshot() const {
+  StoreSnapshot snapshot = store_->snapshot();
+  AddOffline(offline_, &snapshot);
+  return snapshot;
+}
+
+void EngineRoom::PassThroughPools() {
+  std::vector<ThreadPool*> pools = {copy_pool_.get()};
+  for (const DeviceThreads& threads : device_threads_) {
+    pools.insert(pools.end(), {threads.index.get(), threads.sync.get()});
+  }
+  for (ThreadPool* pool : pools) {
+    std::promise<void> passed;
+    pool->Post([&passed] { passed.set_value(); });
+    passed.get_future().wait();
+  }
+}
+
+bool EngineRoom::NothingHeld() const {
+  const ServerCounters& counters = state_->counters;
+  const IoEngine::Stats io = engine_->stats();
+  return io.in_flight == 0 && io.queued == 0 && counters.pinned_chunks.load() == 0 &&
+         counters.open_get_streams.load() == 0 && counters.open_put_streams.load() == 0 &&
+         counters.open_session_streams.load() == 0;
+}
+
+bool EngineRoom::AwaitQuiet(std::chrono::nanoseconds timeout) {
+  const MonotonicTime deadline = RealClock()->Now() + timeout;
+  int quiet_looks = 0;
+  while (quiet_looks < kQuietLooks) {
+    if (RealClock()->Now() > deadline) return false;
+    const bool before = NothingHeld();
+    PassThroughPools();
+    quiet_looks = before && NothingHeld() ? quiet_looks + 1 : 0;
+    if (quiet_looks == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+}  // namespace kvkeep

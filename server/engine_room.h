@@ -1,0 +1,73 @@
+// EngineRoom: arena, I/O engine, devices, executors and the store over them, built in order and torn
+// down in the order that leaves no callback without its object.
+//
+// Threads: the I/O engine's; a copy pool; for every device one index thread and one sync thread.
+// Maintenance (Store::Tick) is the caller's. Not thread-safe itself; the store is.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/log.h"
+#include "server/offline_device.h"
+#include "server/options.h"
+#include "server/server_state.h"
+#include "tiers/base/executor.h"
+#include "tiers/store/store.h"
+
+namespace kvkeep {
+
+class EngineRoom {
+ public:
+  // Recovers what the devices hold; takes as long as that takes. InvalidArgument: the configuration
+  // is wrong; any other error: the start cannot work. `log` and `state` must outlive it.
+  static absl::StatusOr<std::unique_ptr<EngineRoom>> Open(const DaemonOptions& options,
+                                                          const Log* log, ServerState* state);
+  // REQUIRES: AwaitQuiet said true.
+  ~EngineRoom();
+  EngineRoom(const EngineRoom&) = delete;
+  EngineRoom& operator=(const EngineRoom&) = delete;
+
+  Store* store() { return store_.get(); }
+  Arena& arena() { return *arena_; }
+  IoEngine& io() { return *engine_; }
+  // The store's snapshot, and the devices that are configured but not there.
+  StoreSnapshot snapshot() const;
+
+  // Waits until no read, write, commit or callback is under way. REQUIRES: nobody calls the store any
+  // more. False when `timeout` passed first: then this must not be destroyed, only the process ended.
+  bool AwaitQuiet(std::chrono::nanoseconds timeout);
+
+ private:
+  struct DeviceThreads {
+    std::unique_ptr<ThreadPool> index, sync;
+  };
+
+  EngineRoom(const Log* log, ServerState* state);
+  absl::Status OpenArena(const ArenaOptions& options);
+  absl::Status OpenIo(const IoEngineOptions& options);
+  absl::Status OpenDevices(const std::vector<NvmeDeviceOptions>& devices);
+  absl::Status OpenStore(const StoreOptions& options);
+  void PassThroughPools();
+  bool NothingHeld() const;
+
+  const Log* const log_;
+  ServerState* const state_;
+  StoreIdentity identity_;
+  std::vector<OfflineDevice> offline_;
+
+  // Destroyed from the last to the first: the store while devices and executors still are (it holds
+  // pointers to them), devices before their engine, the arena before the pool that prefaults it.
+  std::unique_ptr<ThreadPool> copy_pool_;
+  std::vector<DeviceThreads> device_threads_;
+  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<IoEngine> engine_;
+  std::vector<std::unique_ptr<NvmeDevice>> devices_;
+  std::unique_ptr<Store> store_;
+};
+
+}  // namespace kvkeep

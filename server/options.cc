@@ -1,0 +1,147 @@
+#include "server/options.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
+#include <arpa/inet.h>
+
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+absl::Status In(absl::string_view section, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat("config, ", section, ": ", std::string(status.message())));
+}
+
+ArenaBacking ToBacking(ArenaChoice choice) {
+  switch (choice) {
+    case ArenaChoice::kAuto:
+      return ArenaBacking::kAuto;
+    case ArenaChoice::kMemfd:
+      return ArenaBacking::kMemfd;
+    case ArenaChoice::kMount:
+      return ArenaBacking::kMount;
+  }
+  return ArenaBacking::kAuto;
+}
+
+IoMode ToIoMode(IoChoice choice) {
+  switch (choice) {
+    case IoChoice::kAuto:
+      return IoMode::kAuto;
+    case IoChoice::kUring:
+      return IoMode::kUring;
+    case IoChoice::kThreads:
+      return IoMode::kThreads;
+  }
+  return IoMode::kAuto;
+}
+
+spdlog::level::level_enum ToLevel(LogLevelChoice choice) {
+  switch (choice) {
+    case LogLevelChoice::kTrace:
+      return spdlog::level::trace;
+    case LogLevelChoice::kDebug:
+      return spdlog::level::debug;
+    case LogLevelChoice::kInfo:
+      return spdlog::level::info;
+    case LogLevelChoice::kWarn:
+      return spdlog::level::warn;
+    case LogLevelChoice::kError:
+      return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+uint64_t Share(double share, uint64_t of) {
+  return static_cast<uint64_t>(share * static_cast<double>(of));
+}
+
+StoreOptions ToStoreOptions(const Config& config) {
+  const uint64_t arena = config.g2.capacity_bytes;
+  StoreOptions store;
+  store.g2_policy = config.g2.policy;
+  store.g3_policy = config.g3.policy;
+  store.dirty_budget_bytes = Share(config.g2.dirty_budget, arena);
+  store.max_chunks = config.limits.max_chunks;
+  store.max_keys_per_call = static_cast<uint32_t>(config.limits.keys_per_call);
+  store.max_sessions = static_cast<uint32_t>(config.limits.sessions);
+  store.max_leases_per_session = static_cast<uint32_t>(config.limits.leases_per_session);
+  store.max_leased_bytes = Share(config.limits.leased_bytes, arena);
+  store.max_reserved_bytes = Share(config.limits.reserved_bytes, arena);
+  return store;
+}
+
+bool IsLoopbackHost(const std::string& host) {
+  if (host == "localhost") return true;
+  in_addr v4;
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  in6_addr v6;
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+}  // namespace
+
+absl::Status CheckLoopback(absl::string_view address) {
+  const size_t colon = address.rfind(':');
+  uint32_t port = 0;
+  if (colon == absl::string_view::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
+      port == 0 || port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen.tcp: \"", address, "\" is not host:port with a port of 1 to 65535"));
+  }
+  std::string host(address.substr(0, colon));
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  if (!IsLoopbackHost(host)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("listen.tcp: \"", address,
+                     "\" is not a loopback address; this version has no TLS, so it listens on "
+                     "127.0.0.1 or [::1] only"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
+  DaemonOptions options;
+  options.arena = {.capacity_bytes = config.g2.capacity_bytes,
+                   .backing = ToBacking(config.g2.arena),
+                   .mount_dir = config.g2.arena_dir,
+                   .readonly_dir = config.g2.arena_readonly_dir};
+  options.io.mode = ToIoMode(config.g3.io);
+  for (const G3PathConfig& path : config.g3.paths) {
+    options.devices.push_back({.dir = path.dir,
+                               .capacity_bytes = path.capacity_bytes,
+                               .required = path.required});
+  }
+  options.store = ToStoreOptions(config);
+  options.socket_path = config.listen.unix_path;
+  options.admin_socket_path = config.listen.admin_path;
+  options.tcp_address = config.listen.tcp_address;
+  options.metrics_address = config.metrics.listen_address;
+  options.state_dir = config.state.dir;
+  options.drain_timeout = config.drain.timeout;
+  options.log_format =
+      config.log.format == LogFormatChoice::kJson ? LogFormat::kJson : LogFormat::kLogfmt;
+  options.log_level = ToLevel(config.log.level);
+
+  if (config.g3.write_policy != WritePolicyChoice::kEager) {
+    return absl::InvalidArgumentError(
+        "config, g3.write_policy: this version writes eagerly only; set it to eager");
+  }
+  if (!options.tcp_address.empty()) {
+    KVKEEP_RETURN_IF_ERROR(In("listen", CheckLoopback(options.tcp_address)));
+  }
+  KVKEEP_RETURN_IF_ERROR(In("g2", options.arena.Validate()));
+  KVKEEP_RETURN_IF_ERROR(In("g3", options.io.Validate()));
+  for (const NvmeDeviceOptions& device : options.devices) {
+    KVKEEP_RETURN_IF_ERROR(In(absl::StrCat("g3.paths, ", device.dir), device.Validate()));
+  }
+  KVKEEP_RETURN_IF_ERROR(In("limits", options.store.Validate()));
+  return options;
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,43 @@
+// From the config's plain values to the options that each component owns. The only place that knows both.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "server/log.h"
+#include "tiers/host/arena.h"
+#include "tiers/io/io_engine.h"
+#include "tiers/nvme/nvme_device.h"
+#include "tiers/store/types.h"
+
+namespace kvkeep {
+
+struct DaemonOptions {
+  ArenaOptions arena;
+  IoEngineOptions io;
+  std::vector<NvmeDeviceOptions> devices;
+  StoreOptions store;
+  std::string socket_path;
+  std::string admin_socket_path;
+  std::string tcp_address;      // empty: off
+  std::string metrics_address;  // empty: off
+  std::string state_dir;
+  std::chrono::milliseconds drain_timeout{0};
+  LogFormat log_format = LogFormat::kLogfmt;
+  spdlog::level::level_enum log_level = spdlog::level::info;
+};
+
+// Every component's options, validated. InvalidArgument names the config's key and what to do.
+absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config);
+
+// OK for host:port where host is a loopback address ("localhost", 127.0.0.0/8, [::1]): what is sent
+// is neither encrypted nor authenticated, so nothing else may be listened on.
+absl::Status CheckLoopback(absl::string_view address);
+
+}  // namespace kvkeep
