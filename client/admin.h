@@ -1,0 +1,36 @@
+// AdminClient: the operator's door, on the daemon's admin socket. Blocking; thread-safe.
+//
+// No session and no background work: each call connects when it has to and ends by its deadline.
+// UNAVAILABLE: nobody listens on the socket. Replies are the generated messages: for tools.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+
+#include "client/types.h"
+#include "kvkeep/v1/kvkeep.grpc.pb.h"
+
+namespace kvkeep::client {
+
+class AdminClient {
+ public:
+  // `endpoint` as in ClientOptions; `deadline` of every call.
+  AdminClient(const std::string& endpoint, Deadline deadline);
+
+  absl::StatusOr<v1::StatusResponse> Status();
+  // Forgets the chunks of one namespace; null: of all.
+  absl::StatusOr<v1::ClearResponse> Clear(const NamespaceDigest* ns);
+  // Waits for dirty chunks at most `timeout` (zero: as the daemon is configured), which replaces
+  // the usual deadline when it is longer.
+  absl::StatusOr<v1::DrainResponse> Drain(Deadline timeout);
+
+ private:
+  std::unique_ptr<grpc::ClientContext> NewContext(Deadline deadline) const;
+
+  const Deadline deadline_;
+  const std::unique_ptr<v1::Admin::Stub> stub_;
+};
+
+}  // namespace kvkeep::client

@@ -1,0 +1,185 @@
+// Client: an engine's door to the kvkeep daemon of its node.
+//
+//   ClientOptions options{.endpoint = "unix:///run/kvkeep/kvkeep.sock", .client_name = "engine 0"};
+//   auto client = Client::Connect(options).value();
+//   Namespace ns = client->OpenNamespace({.model = "m", .tokens_per_chunk = 256}).value();
+//   auto found = client->Lookup(ns, keys, {.lease = LeaseMode::kLeadingRun});
+//   if (found.ok()) client->Get(ns, keys.subspan(0, found->leased_keys), {.lease = &found->lease, ...});
+//
+// What it guarantees:
+// * Never wrong bytes: a chunk is kHit only when its bytes arrived whole and matched the daemon's
+//   checksums. Everything else is a miss under some name.
+// * Never a hang: every call ends by its deadline. While the daemon is known to be away, calls
+//   fail at once with UNAVAILABLE; treat that as a miss.
+// * A daemon that went away and came back is found again (backoff from 50 ms to 2 s): new session,
+//   namespaces declared anew. Leases of the old session are dead: a get under one is
+//   FAILED_PRECONDITION, never bytes of something else.
+//
+// Threads: all methods of Client and Lease are thread-safe, except that one Lease object is used by
+// one thread at a time. Callbacks run exactly once, on a thread of gRPC or, when the call fails at
+// once, inside the call. They must not block and must not destroy the client. The blocking forms
+// (no callback) must not be called from a callback.
+//
+// Ownership: memory in spans is the caller's and is used until the callback. Namespaces and leases
+// may outlive the client; they are useless then. ~Client cancels what is in flight, waits for the
+// callbacks, and ends the session, which gives back all leases.
+//
+// Errors of calls, as absl::Status: UNAVAILABLE (away, recovering, draining), DEADLINE_EXCEEDED,
+// RESOURCE_EXHAUSTED (the message names the limit), FAILED_PRECONDITION (dead lease),
+// INVALID_ARGUMENT (names the field), CANCELLED (the client is being destroyed), INTERNAL.
+#pragma once
+
+#include <absl/functional/any_invocable.h>
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+
+#include "client/types.h"
+
+namespace kvkeep::client {
+
+class Core;
+struct NamespaceState;
+struct SessionId;
+
+struct ClientOptions {
+  std::string endpoint;     // "unix:///path" (path at most 107 bytes) or "host:port"
+  std::string client_name;  // shown in the daemon's status; at most 128 bytes
+  Deadline default_deadline{5'000};
+  Deadline backoff_min{50};    // before the first try to reconnect; doubles, with jitter
+  Deadline backoff_max{2'000};
+  absl::Status Validate() const;
+};
+
+// A declared namespace. Cheap to copy. Invalid when default constructed.
+class Namespace {
+ public:
+  Namespace() = default;
+  bool valid() const { return state_ != nullptr; }
+  const NamespaceSpec& spec() const;
+  // As the daemon computed it; zero while it has not been reached yet.
+  NamespaceDigest digest() const;
+
+ private:
+  friend class Client;
+  friend class Core;
+  explicit Namespace(std::shared_ptr<NamespaceState> state) : state_(std::move(state)) {}
+  std::shared_ptr<NamespaceState> state_;
+};
+
+// The promise that the chunks of a lookup's leading keys stay readable. Move-only; released on
+// destruction (in the background, best effort: the session's end releases it in any case).
+class [[nodiscard]] Lease {
+ public:
+  Lease() = default;
+  ~Lease();
+  Lease(Lease&& other) noexcept;
+  Lease& operator=(Lease&& other) noexcept;
+
+  // False: nothing was leased, released already, or its session is over.
+  bool alive() const;
+  uint32_t keys() const { return keys_; }
+  uint64_t bytes() const { return bytes_; }  // as leased by the lookup
+  // Keeps the chunks of the first `keep_keys` keys and gives the others back, in the background.
+  void Shrink(uint32_t keep_keys);
+  void Release() { Shrink(0); }
+
+ private:
+  friend class Client;
+  std::shared_ptr<Core> core_;
+  std::shared_ptr<SessionId> session_;
+  uint64_t id_ = 0;
+  uint32_t keys_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+struct LookupResult {
+  uint32_t leading_keys = 0;  // keys from the head whose asked parts are all there
+  // Keys whose chunks are leased. Less than leading_keys when the promise did not fit: get these,
+  // release, look the rest up again.
+  uint32_t leased_keys = 0;
+  Lease lease;
+
+  // Whether the chunk of keys[key], part number `part` of those asked for, is in DRAM / on NVMe.
+  bool in_g2(size_t key, size_t part = 0) const { return Bit(g2_bits, key, part); }
+  bool in_g3(size_t key, size_t part = 0) const { return Bit(g3_bits, key, part); }
+  bool present(size_t key, size_t part = 0) const { return in_g2(key, part) || in_g3(key, part); }
+
+  size_t row_bytes = 0;  // per key: ceil(parts / 8); bit p, least significant first, is part p
+  std::string g2_bits;
+  std::string g3_bits;
+
+ private:
+  bool Bit(const std::string& bits, size_t key, size_t part) const {
+    const size_t at = key * row_bytes + part / 8;
+    return at < bits.size() && (static_cast<uint8_t>(bits[at]) >> (part % 8) & 1) != 0;
+  }
+};
+
+class Client {
+ public:
+  template <typename T>
+  using Callback = absl::AnyInvocable<void(absl::StatusOr<T>) &&>;
+  using DoneCallback = absl::AnyInvocable<void(absl::Status) &&>;
+
+  struct Stats {
+    uint64_t sessions_opened = 0;    // more than one: the daemon was away in between
+    uint64_t calls = 0;
+    uint64_t failed_fast = 0;        // calls refused because the daemon was known to be away
+    uint64_t corrupt_chunks = 0;     // dropped here: bytes did not match their checksums
+    uint64_t bytes_received = 0;     // payload delivered by gets
+    uint64_t bytes_sent = 0;         // payload of finished puts
+    uint64_t late_slices = 0;        // puts whose memory gRPC held beyond the end of the call
+    uint64_t sessions_torn_down = 0; // ended by us: it was unknown to the daemon, or held such memory
+    uint64_t leases_reclaimed = 0;   // granted by a lookup whose reply was lost, then given back
+  };
+
+  // Waits for the first session at most the default deadline; less when the daemon is plainly away,
+  // which is no error. INVALID_ARGUMENT: bad options.
+  static absl::StatusOr<std::unique_ptr<Client>> Connect(ClientOptions options);
+  ~Client();
+
+  // Declares a namespace, now and after every reconnect. With the daemon away it succeeds too, and
+  // is declared when the daemon is back. The same spec gives the same namespace.
+  absl::StatusOr<Namespace> OpenNamespace(const NamespaceSpec& spec, Deadline deadline = {});
+
+  // Whether a session is open. Only a hint: the next call may still find the daemon away.
+  bool connected() const;
+  // Waits until a session is open; false when `timeout` passed first.
+  bool WaitConnected(Deadline timeout) const;
+  ServerLimits limits() const;  // of the last session
+  Stats GetStats() const;
+
+  void Lookup(const Namespace& ns, Keys keys, const LookupOptions& options,
+              Callback<LookupResult> done);
+  void Get(const Namespace& ns, Keys keys, GetOptions options, Callback<GetResult> done);
+  // Chunks with no parts in common may be put in parallel calls; one call is one stream.
+  void Put(const Namespace& ns, std::vector<PutChunk> chunks, const PutOptions& options,
+           Callback<PutResult> done);
+  // "Still hot in HBM": answers how many chunks were refreshed.
+  void Touch(const Namespace& ns, Keys keys, Parts parts, Deadline deadline, Callback<uint64_t> done);
+  void Prefetch(const Namespace& ns, Keys keys, Parts parts, Deadline deadline,
+                Callback<PrefetchResult> done);
+  // Answers how many chunks are gone.
+  void Delete(const Namespace& ns, Keys keys, Parts parts, Deadline deadline,
+              Callback<uint64_t> done);
+  void GetServerInfo(Deadline deadline, Callback<ServerInfo> done);
+
+  // The blocking forms.
+  absl::StatusOr<LookupResult> Lookup(const Namespace& ns, Keys keys,
+                                      const LookupOptions& options = {});
+  absl::StatusOr<GetResult> Get(const Namespace& ns, Keys keys, GetOptions options);
+  absl::StatusOr<PutResult> Put(const Namespace& ns, std::vector<PutChunk> chunks,
+                                const PutOptions& options = {});
+  absl::StatusOr<uint64_t> Touch(const Namespace& ns, Keys keys, Parts parts = {});
+  absl::StatusOr<PrefetchResult> Prefetch(const Namespace& ns, Keys keys, Parts parts = {});
+  absl::StatusOr<uint64_t> Delete(const Namespace& ns, Keys keys, Parts parts = {});
+  absl::StatusOr<ServerInfo> GetServerInfo();
+
+ private:
+  explicit Client(std::shared_ptr<Core> core) : core_(std::move(core)) {}
+  const std::shared_ptr<Core> core_;
+};
+
+}  // namespace kvkeep::client

@@ -1,0 +1,449 @@
+#include "client/core.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include "client/session_stream.h"
+#include "client/unary_call.h"
+#include "tiers/base/check.h"
+#include "tiers/base/random.h"
+#include "tiers/base/status_macros.h"
+#include "tiers/base/units.h"
+
+namespace kvkeep::client {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr size_t kMaxNamespaces = 1024;
+// The largest message is a Get frame: 4 MiB of payload, a metadata tail and a few small fields.
+constexpr int kMaxReceiveBytes = 5 * kMiB;
+constexpr int kHttp2FrameBytes = 4 * kMiB;
+// A session that lived this long was a good one: the next try to reconnect comes at once again.
+constexpr std::chrono::seconds kGoodSession{1};
+// How long gRPC may hold a finished put's memory before the connection is closed to get it back.
+constexpr std::chrono::milliseconds kLateSlicesGrace{200};
+constexpr std::chrono::milliseconds kRedeclareEvery{200};
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& endpoint) {
+  grpc::ChannelArguments args;
+  // Without this, gRPC would share the connection, and its own backoff, with earlier sessions.
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  args.SetMaxReceiveMessageSize(kMaxReceiveBytes);
+  args.SetMaxSendMessageSize(-1);
+  return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), args);
+}
+
+Deadline WithJitter(Deadline backoff) {
+  const int64_t ms = backoff.count();
+  return Deadline(ms - ms / 4 + static_cast<int64_t>(RealRandom()->NextU64() % static_cast<uint64_t>(ms / 2 + 1)));
+}
+
+}  // namespace
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+InFlightCall::InFlightCall(std::shared_ptr<Core> core, SessionPtr session, Deadline deadline)
+    : core_(std::move(core)),
+      session_id_(session->id),
+      session_(std::move(session)),
+      context_(std::make_shared<grpc::ClientContext>()) {
+  if (deadline.count() <= 0) deadline = core_->options().default_deadline;
+  context_->set_deadline(std::chrono::system_clock::now() + deadline);
+}
+
+void InFlightCall::Cancel() {
+  std::shared_ptr<grpc::ClientContext> context;
+  {
+    MutexLock lock(&mu_);
+    context = context_;
+  }
+  if (context != nullptr) context->TryCancel();
+}
+
+grpc::ClientContext* InFlightCall::context() {
+  MutexLock lock(&mu_);
+  return context_.get();
+}
+
+void InFlightCall::Disconnect() {
+  std::shared_ptr<grpc::ClientContext> context;
+  {
+    MutexLock lock(&mu_);
+    context = std::move(context_);
+  }
+  context.reset();  // it holds the channel too, and must not be the last to do so (see RunSession)
+  session_.reset();
+}
+
+Core::Core(ClientOptions options) : options_(std::move(options)) {
+  away_reason_ = absl::UnavailableError("not connected yet");
+}
+
+Core::~Core() { KVKEEP_CHECK(!thread_.joinable()); }
+
+void Core::Start() {
+  later_ = std::make_unique<ThreadPool>("kvkeep-later", 1);
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Core::Shutdown() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  CancelCallsOf(nullptr);
+  thread_.join();
+  {
+    MutexLock lock(&mu_);
+    while (running_ > 0) all_done_.Wait(&mu_);
+  }
+  later_.reset();
+}
+
+// ---------------------------------------------------------------- the session's thread
+
+void Core::Run() {
+  Deadline backoff = options_.backoff_min;
+  while (true) {
+    const auto began = steady_clock::now();
+    absl::Status ended = RunSession();
+    if (steady_clock::now() - began > kGoodSession) backoff = options_.backoff_min;
+    MutexLock lock(&mu_);
+    away_reason_ = std::move(ended);
+    attempted_ = true;
+    changed_.NotifyAll();
+    const auto retry_at = steady_clock::now() + WithJitter(backoff);
+    while (!stopping_ && steady_clock::now() < retry_at) {
+      changed_.WaitFor(&mu_, retry_at - steady_clock::now());
+    }
+    if (stopping_) return;
+    backoff = std::min(backoff * 2, options_.backoff_max);
+  }
+}
+
+absl::Status Core::RunSession() {
+  // The last user of a session may be a callback, on a thread of gRPC. Destroying the last channel
+  // of the process there makes gRPC 1.51 wait for that very thread and crash: do it elsewhere.
+  const std::shared_ptr<Session> session(
+      new Session, [this](Session* last) { later_->Post([last] { delete last; }); });
+  session->channel = MakeChannel(options_.endpoint);
+  session->stub = v1::KvCache::NewStub(session->channel);
+  session->raw = std::make_unique<grpc::GenericStub>(session->channel);
+  {
+    MutexLock lock(&mu_);
+    session->id->epoch = ++epochs_;
+  }
+  SessionStream stream([this] {
+    MutexLock lock(&mu_);
+    changed_.NotifyAll();
+  });
+  stream.Start(session->stub.get(), options_.client_name);
+  absl::Status status = Publish(session, &stream);
+  if (status.ok()) WaitForEnd(session, &stream);
+  {
+    MutexLock lock(&mu_);
+    session_ = nullptr;
+    session->id->over = true;
+    changed_.NotifyAll();
+  }
+  stream.Cancel();
+  const absl::Status ended = stream.WaitDone();
+  // Whatever still runs on this connection is of no use: a lookup's lease would be dead on arrival.
+  CancelCallsOf(session->id.get());
+  if (!status.ok()) return status;
+  return ended.ok() ? absl::UnavailableError("the daemon ended the session") : ended;
+}
+
+absl::Status Core::Publish(const std::shared_ptr<Session>& session, SessionStream* stream) {
+  {
+    MutexLock lock(&mu_);
+    const auto give_up = steady_clock::now() + options_.default_deadline;
+    while (!stream->opened() && !stream->done() && !stopping_) {
+      if (steady_clock::now() >= give_up) {
+        return absl::UnavailableError("no answer to OpenSession by the deadline");
+      }
+      changed_.WaitFor(&mu_, give_up - steady_clock::now());
+    }
+    if (!stream->opened()) {
+      return stream->done() ? stream->status() : absl::CancelledError("stopping");
+    }
+    session->id->token = stream->token();
+    session->limits = stream->limits();
+  }
+  while (true) {
+    KVKEEP_RETURN_IF_ERROR(DeclareAll(session));
+    MutexLock lock(&mu_);
+    if (stopping_) return absl::CancelledError("stopping");
+    if (stream->done()) return stream->status();
+    if (!Undeclared(session->id->epoch).empty()) continue;  // one more came in between
+    session_ = session;
+    limits_ = session->limits;
+    attempted_ = true;
+    counters.sessions_opened.fetch_add(1);
+    changed_.NotifyAll();
+    return absl::OkStatus();
+  }
+}
+
+std::vector<std::shared_ptr<NamespaceState>> Core::Undeclared(uint64_t epoch) {
+  std::vector<std::shared_ptr<NamespaceState>> missing;
+  for (const auto& ns : namespaces_) {
+    MutexLock lock(&ns->mu);  // lock order: core, then namespace
+    if (ns->declared_epoch != epoch) missing.push_back(ns);
+  }
+  return missing;
+}
+
+absl::Status Core::DeclareAll(const SessionPtr& session) {
+  std::vector<std::shared_ptr<NamespaceState>> missing;
+  {
+    MutexLock lock(&mu_);
+    missing = Undeclared(session->id->epoch);
+  }
+  for (const auto& ns : missing) {
+    KVKEEP_RETURN_IF_ERROR(Declare(session, ns.get(), options_.default_deadline));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Core::Declare(const SessionPtr& session, NamespaceState* ns, Deadline deadline) {
+  v1::OpenNamespaceRequest request;
+  request.set_session_token(session->id->token);
+  request.set_model(ns->spec.model);
+  request.set_dtype(ns->spec.dtype);
+  request.set_layout(ns->spec.layout);
+  request.set_tokens_per_chunk(ns->spec.tokens_per_chunk);
+  request.set_bytes_per_part(ns->spec.bytes_per_part);
+  request.set_parts(ns->spec.parts);
+  request.set_hash_algorithm(ns->spec.hash_algorithm);
+  request.set_hash_seed(ns->spec.hash_seed);
+  NamespaceDigest digest;
+  absl::Status status = Await<absl::Status>([&](auto done) {
+    using Call = UnaryCall<v1::OpenNamespaceRequest, v1::OpenNamespaceResponse>;
+    Call::Start(shared_from_this(), session, &v1::KvCache::StubInterface::async_interface::OpenNamespace,
+                request, deadline, [&digest, done](absl::Status status, auto&, auto& response) mutable {
+                  if (status.ok()) {
+                    if (response.namespace_digest().size() == NamespaceDigest::kSize) {
+                      digest = *NamespaceDigest::FromBytes(response.namespace_digest());
+                    } else {
+                      status = absl::InternalError("OpenNamespace: digest of a wrong length");
+                    }
+                  }
+                  done(std::move(status));
+                });
+  });
+  // What the daemon will not take is an answer too, and must not keep the session from opening.
+  const bool refused = absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status) ||
+                       absl::IsPermissionDenied(status);
+  if (!status.ok() && !refused) return status;
+  MutexLock lock(&ns->mu);
+  ns->declared_epoch = session->id->epoch;
+  ns->refused = status;
+  if (status.ok()) ns->digest = digest;
+  return absl::OkStatus();
+}
+
+void Core::WaitForEnd(const SessionPtr& session, SessionStream* stream) {
+  while (true) {
+    bool declare = false;
+    {
+      MutexLock lock(&mu_);
+      if (stopping_ || stream->done() || torn_down_epoch_ == session->id->epoch) return;
+      declare = !Undeclared(session->id->epoch).empty();
+      const bool late = session->id->late_puts > 0;
+      if (!declare && !late) {
+        changed_.Wait(&mu_);
+        continue;
+      }
+      if (late && steady_clock::now() - late_since_ > kLateSlicesGrace) {
+        counters.sessions_torn_down.fetch_add(1);
+        return;
+      }
+      changed_.WaitFor(&mu_, std::min<std::chrono::nanoseconds>(kLateSlicesGrace, kRedeclareEvery));
+    }
+    // A namespace whose declaration was lost (its caller's deadline): try until the daemon has it.
+    if (declare) (void)DeclareAll(session);
+  }
+}
+
+// ---------------------------------------------------------------- sessions and namespaces for calls
+
+void Core::WaitFirstAttempt(Deadline timeout) {
+  const auto give_up = steady_clock::now() + timeout;
+  MutexLock lock(&mu_);
+  while (!attempted_ && steady_clock::now() < give_up) {
+    changed_.WaitFor(&mu_, give_up - steady_clock::now());
+  }
+}
+
+bool Core::WaitConnected(Deadline timeout) {
+  const auto give_up = steady_clock::now() + timeout;
+  MutexLock lock(&mu_);
+  while (session_ == nullptr && !stopping_ && steady_clock::now() < give_up) {
+    changed_.WaitFor(&mu_, give_up - steady_clock::now());
+  }
+  return session_ != nullptr;
+}
+
+absl::StatusOr<SessionPtr> Core::CurrentSession() {
+  counters.calls.fetch_add(1, std::memory_order_relaxed);
+  MutexLock lock(&mu_);
+  if (stopping_) return absl::CancelledError("the kvkeep client is being destroyed");
+  if (session_ == nullptr) {
+    counters.failed_fast.fetch_add(1, std::memory_order_relaxed);
+    return absl::UnavailableError(absl::StrCat("kvkeep daemon at ", options_.endpoint,
+                                               " is away: ", away_reason_.ToString()));
+  }
+  return session_;
+}
+
+SessionPtr Core::FindSession(const std::shared_ptr<SessionId>& id) {
+  MutexLock lock(&mu_);
+  return !stopping_ && session_ != nullptr && session_->id == id ? session_ : nullptr;
+}
+
+absl::StatusOr<Core::Ready> Core::Prepare(const Namespace& ns) {
+  if (!ns.valid()) return absl::InvalidArgumentError("namespace: not opened");
+  if (ns.state_->owner != this) {
+    return absl::InvalidArgumentError("namespace: was opened with another client");
+  }
+  KVKEEP_ASSIGN_OR_RETURN(SessionPtr session, CurrentSession());
+  MutexLock lock(&ns.state_->mu);
+  if (ns.state_->declared_epoch != session->id->epoch) {
+    return absl::UnavailableError("namespace: the daemon has not confirmed it yet");
+  }
+  KVKEEP_RETURN_IF_ERROR(ns.state_->refused);
+  return Ready{std::move(session), std::string(ns.state_->digest.view())};
+}
+
+absl::StatusOr<Namespace> Core::OpenNamespace(const NamespaceSpec& spec, Deadline deadline) {
+  std::shared_ptr<NamespaceState> state;
+  SessionPtr session;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& known : namespaces_) {
+      if (known->spec == spec) state = known;
+    }
+    if (state == nullptr) {
+      if (namespaces_.size() >= kMaxNamespaces) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("namespaces of this client: at the limit of ", kMaxNamespaces));
+      }
+      state = namespaces_.emplace_back(std::make_shared<NamespaceState>());
+      state->spec = spec;
+      state->owner = this;
+    }
+    session = session_;
+  }
+  if (session == nullptr) return Namespace(state);
+  // A failure here is no error: the session's thread declares it once the daemon answers again.
+  (void)Declare(session, state.get(), deadline);
+  absl::Status refused;
+  {
+    MutexLock lock(&state->mu);
+    refused = state->refused;
+  }
+  MutexLock lock(&mu_);
+  changed_.NotifyAll();
+  if (refused.ok()) return Namespace(state);
+  std::erase(namespaces_, state);
+  return refused;
+}
+
+// ---------------------------------------------------------------- calls in flight
+
+absl::Status Core::Begin(std::shared_ptr<InFlightCall> call) {
+  InFlightCall* const raw = call.get();
+  MutexLock lock(&mu_);
+  if (stopping_) return absl::CancelledError("the kvkeep client is being destroyed");
+  calls_[raw] = std::move(call);
+  ++running_;
+  return absl::OkStatus();
+}
+
+void Core::End(InFlightCall* call, absl::AnyInvocable<void() &&> callback) {
+  const std::shared_ptr<Core> self = shared_from_this();  // the callback may drop the last other one
+  std::shared_ptr<InFlightCall> keep;
+  {
+    MutexLock lock(&mu_);
+    auto it = calls_.find(call);
+    KVKEEP_CHECK(it != calls_.end());
+    keep = std::move(it->second);
+    calls_.erase(it);
+  }
+  std::move(callback)();
+  keep.reset();
+  MutexLock lock(&mu_);
+  if (--running_ == 0 && stopping_) all_done_.NotifyAll();
+}
+
+void Core::EndLater(InFlightCall* call, absl::AnyInvocable<void() &&> callback) {
+  later_->Post([this, call, callback = std::move(callback)]() mutable {
+    End(call, std::move(callback));
+  });
+}
+
+void Core::CancelCallsOf(const SessionId* id) {
+  std::vector<std::shared_ptr<InFlightCall>> calls;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [raw, call] : calls_) {
+      if (id == nullptr || call->session_id().get() == id) calls.push_back(call);
+    }
+  }
+  for (const auto& call : calls) call->Cancel();
+}
+
+void Core::TearDown(const SessionId& id) {
+  MutexLock lock(&mu_);
+  if (session_ == nullptr || session_->id.get() != &id || torn_down_epoch_ == id.epoch) return;
+  torn_down_epoch_ = id.epoch;
+  counters.sessions_torn_down.fetch_add(1);
+  changed_.NotifyAll();
+}
+
+void Core::SlicesAreLate(SessionId& id) {
+  counters.late_slices.fetch_add(1);
+  MutexLock lock(&mu_);
+  if (id.late_puts.fetch_add(1) == 0) late_since_ = steady_clock::now();
+  changed_.NotifyAll();
+}
+
+void Core::ReleaseLease(const std::shared_ptr<SessionId>& id, uint64_t lease_id, uint32_t keep_keys) {
+  SessionPtr session = FindSession(id);
+  if (session == nullptr) return;  // the lease died with its session
+  v1::ReleaseRequest request;
+  request.set_session_token(id->token);
+  request.set_lease_id(lease_id);
+  request.set_keep_keys(keep_keys);
+  UnaryCall<v1::ReleaseRequest, v1::ReleaseResponse>::Start(
+      shared_from_this(), session, &v1::KvCache::StubInterface::async_interface::Release,
+      std::move(request), options_.default_deadline, [](absl::Status, auto&, auto&) {});
+}
+
+ServerLimits Core::limits() const {
+  MutexLock lock(&mu_);
+  return limits_;
+}
+
+Client::Stats Core::GetStats() const {
+  return {.sessions_opened = counters.sessions_opened,
+          .calls = counters.calls,
+          .failed_fast = counters.failed_fast,
+          .corrupt_chunks = counters.corrupt_chunks,
+          .bytes_received = counters.bytes_received,
+          .bytes_sent = counters.bytes_sent,
+          .late_slices = counters.late_slices,
+          .sessions_torn_down = counters.sessions_torn_down,
+          .leases_reclaimed = counters.leases_reclaimed};
+}
+
+}  // namespace kvkeep::client

@@ -1,0 +1,122 @@
+#include "client/put_frames.h"
+
+#include <algorithm>
+
+#include "client/wire.h"
+#include "kvkeep/v1/kvkeep.pb.h"
+#include "tiers/base/check.h"
+#include "tiers/base/checksum.h"
+#include "tiers/base/units.h"
+
+namespace kvkeep::client {
+namespace {
+
+constexpr uint64_t kMaxFrameBytes = 4 * kMiB;
+
+uint64_t WholeChecksum(const PutChunk& chunk) {
+  if (chunk.runs.size() == 1) return Xxh3(chunk.runs[0]);
+  // The one-shot hash needs one run of memory; several runs are the rare case.
+  std::vector<std::byte> whole;
+  whole.reserve(PayloadBytes(chunk));
+  for (const auto& run : chunk.runs) whole.insert(whole.end(), run.begin(), run.end());
+  return Xxh3(whole);
+}
+
+void FillChunkHeader(const PutChunk& chunk, const PutOptions& options, v1::PutChunkHeader* header) {
+  header->set_key(std::string(chunk.key.view()));
+  header->set_part(chunk.part);
+  header->set_payload_bytes(PayloadBytes(chunk));
+  header->set_durable(options.durable);
+  if (options.checksum) header->set_checksum(WholeChecksum(chunk));
+  header->set_metadata(chunk.metadata);
+  if (chunk.parent_key.has_value()) {
+    header->mutable_hints()->set_parent_key(std::string(chunk.parent_key->view()));
+  }
+  if (options.transient) header->mutable_hints()->set_transient(true);
+  if (options.no_g3) header->mutable_hints()->set_no_g3(true);
+}
+
+}  // namespace
+
+uint64_t PayloadBytes(const PutChunk& chunk) {
+  uint64_t bytes = 0;
+  for (const auto& run : chunk.runs) bytes += run.size();
+  return bytes;
+}
+
+std::string WhyRejected(const PutChunk& chunk, const NamespaceSpec& spec) {
+  const uint64_t bytes = PayloadBytes(chunk);
+  if (bytes < kMinPayloadBytes || bytes > kMaxPayloadBytes) {
+    return absl::StrCat("payload is ", bytes, " bytes; ", kMinPayloadBytes, " to ",
+                        kMaxPayloadBytes, " are allowed");
+  }
+  if (spec.bytes_per_part != 0 && bytes != spec.bytes_per_part) {
+    return absl::StrCat("payload is ", bytes, " bytes; the namespace's bytes_per_part is ",
+                        spec.bytes_per_part);
+  }
+  if (chunk.part >= spec.parts) {
+    return absl::StrCat("part is ", chunk.part, "; the namespace has ", spec.parts, " parts");
+  }
+  if (chunk.metadata.size() > kMaxTailBytes) {
+    return absl::StrCat("metadata is ", chunk.metadata.size(), " bytes; at most ", kMaxTailBytes,
+                        " are allowed");
+  }
+  return "";
+}
+
+PutFrames::PutFrames(Header header, const PutOptions& options, const std::vector<PutChunk>* chunks,
+                     std::vector<uint32_t> send, SliceGuard* guard)
+    : header_(std::move(header)),
+      options_(options),
+      chunks_(chunks),
+      send_(std::move(send)),
+      guard_(guard) {}
+
+std::vector<grpc::Slice> PutFrames::TakePayload(uint64_t limit) {
+  const PutChunk& chunk = (*chunks_)[send_[next_]];
+  std::vector<grpc::Slice> slices;
+  while (limit > 0 && run_ < chunk.runs.size()) {
+    const std::span<const std::byte> run = chunk.runs[run_].subspan(run_at_);
+    const size_t step = std::min<uint64_t>(limit, run.size());
+    if (step > 0) {
+      guard_->Made();
+      // gRPC only reads through the pointer; its type has no const form.
+      slices.emplace_back(
+          const_cast<std::byte*>(run.data()), step,
+          [](void* guard) { static_cast<SliceGuard*>(guard)->Gone(); }, guard_);
+    }
+    limit -= step;
+    sent_ += step;
+    run_at_ += step;
+    if (run_at_ == chunk.runs[run_].size()) {
+      ++run_;
+      run_at_ = 0;
+    }
+  }
+  return slices;
+}
+
+grpc::ByteBuffer PutFrames::Next() {
+  KVKEEP_CHECK(!done());
+  const PutChunk& chunk = (*chunks_)[send_[next_]];
+  v1::PutFrame head;
+  if (first_) {
+    head.mutable_stream()->set_session_token(header_.session_token);
+    head.mutable_stream()->set_namespace_digest(header_.namespace_digest);
+    first_ = false;
+  }
+  if (sent_ == 0) FillChunkHeader(chunk, options_, head.mutable_chunk());
+  const uint64_t limit = header_.max_frame_bytes == 0
+                             ? kMaxFrameBytes
+                             : std::min(header_.max_frame_bytes, kMaxFrameBytes);
+  grpc::ByteBuffer frame = wire::AppendPayload(head, TakePayload(limit));
+  if (sent_ == PayloadBytes(chunk)) {
+    ++next_;
+    sent_ = 0;
+    run_ = 0;
+    run_at_ = 0;
+  }
+  return frame;
+}
+
+}  // namespace kvkeep::client

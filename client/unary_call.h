@@ -1,0 +1,70 @@
+// UnaryCall: one small request and reply through the generated stub. Internal to the library.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "client/core.h"
+
+namespace kvkeep::client {
+
+template <typename Request, typename Response>
+class UnaryCall final : public InFlightCall {
+ public:
+  using Method = void (v1::KvCache::StubInterface::async_interface::*)(
+      grpc::ClientContext*, const Request*, Response*, std::function<void(grpc::Status)>);
+  // The request is handed back for a repeat of the call.
+  using Done = absl::AnyInvocable<void(absl::Status, Request&, Response&) &&>;
+
+  // `done` runs exactly once, also when the call cannot start.
+  static void Start(std::shared_ptr<Core> core, SessionPtr session, Method method, Request request,
+                    Deadline deadline, Done done) {
+    auto call = std::make_shared<UnaryCall>(core, std::move(session), std::move(request), deadline,
+                                            std::move(done));
+    if (absl::Status begun = core->Begin(call); !begun.ok()) {
+      std::move(call->done_)(std::move(begun), call->request_, call->response_);
+      return;
+    }
+    UnaryCall* const raw = call.get();  // the core keeps it until End
+    const SessionPtr connection = call->session_;  // the call may be over before its start returns
+    (connection->stub->async()->*method)(
+        raw->context(), &raw->request_, &raw->response_,
+        [raw](grpc::Status status) { raw->Finish(FromGrpc(status)); });
+  }
+
+  UnaryCall(std::shared_ptr<Core> core, SessionPtr session, Request request, Deadline deadline,
+            Done done)
+      : InFlightCall(std::move(core), std::move(session), deadline),
+        request_(std::move(request)),
+        done_(std::move(done)) {}
+
+ private:
+  void Finish(absl::Status status) {
+    Disconnect();
+    core_->End(this, [this, status = std::move(status)]() mutable {
+      std::move(done_)(std::move(status), request_, response_);
+    });
+  }
+
+  Request request_;
+  Response response_;
+  Done done_;
+};
+
+// Runs `start(done)` and waits for what is given to `done`. The calls' deadlines end the wait.
+template <typename T, typename Start>
+T Await(Start&& start) {
+  Mutex mu;
+  CondVar given;
+  std::optional<T> result;
+  start([&](T value) {
+    MutexLock lock(&mu);
+    result.emplace(std::move(value));
+    given.NotifyOne();  // under the lock: the waiter owns the condition variable
+  });
+  MutexLock lock(&mu);
+  while (!result.has_value()) given.Wait(&mu);
+  return *std::move(result);
+}
+
+}  // namespace kvkeep::client

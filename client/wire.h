@@ -1,0 +1,54 @@
+// The two payload messages of kvkeep.v1, PutFrame and GetFrame, without a copy of the payload.
+//
+// Plain Protobuf on the wire: the small fields are written and read by the generated code or by a
+// field walk, the payload (the last field) stays where it is. Tests compare both with the
+// generated parser. Received bytes are never trusted: every length is checked before use.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace google::protobuf {
+class MessageLite;
+}
+
+namespace kvkeep::client::wire {
+
+// `head` is a serialized message without its payload field (number 15); the result is the same
+// message with `payload` in it. The slices are referenced, not copied.
+grpc::ByteBuffer AppendPayload(const google::protobuf::MessageLite& head,
+                               std::vector<grpc::Slice> payload);
+grpc::ByteBuffer Serialize(const google::protobuf::MessageLite& message);
+// False: malformed.
+bool Parse(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message);
+
+// A GetFrame whose payload points into the slices it holds.
+struct GetFrameView {
+  GetFrameView() = default;
+  GetFrameView(GetFrameView&&) = default;  // no copy: gRPC keeps tiny slices inside the Slice itself
+  GetFrameView& operator=(GetFrameView&&) = default;
+
+  uint32_t key_index = 0;
+  uint32_t part_index = 0;
+  uint32_t status = 0;  // v1::ChunkStatus
+  uint64_t offset = 0;
+  uint64_t payload_bytes = 0;
+  bool last = false;
+  std::vector<uint64_t> piece_checksums;
+  std::string metadata;
+  std::vector<std::span<const std::byte>> payload;  // in order
+  uint64_t payload_size = 0;                        // sum of them
+  std::vector<grpc::Slice> slices;                  // own the memory of `payload`
+};
+
+// InvalidArgument: not a GetFrame. Any field order parses; unknown fields are skipped.
+absl::StatusOr<GetFrameView> ParseGetFrame(const grpc::ByteBuffer& buffer);
+
+}  // namespace kvkeep::client::wire

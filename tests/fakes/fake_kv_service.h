@@ -1,0 +1,151 @@
+// FakeKvService: kvkeep.v1 over a std::map, with failures on order, and FakeDaemon, which serves it
+// on a Unix socket and can die and come back.
+//
+// What it keeps across restarts are the chunks; sessions, namespaces and leases go, as with the real
+// daemon. Thread-safe.
+#pragma once
+
+#include <grpcpp/server.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kvkeep/v1/kvkeep.grpc.pb.h"
+#include "tiers/base/mutex.h"
+
+namespace kvkeep::fakes {
+
+class FakeKvService final : public v1::KvCache::Service {
+ public:
+  // Failures and other settings; may be changed at any time.
+  struct Script {
+    std::atomic<bool> hang_lookup{false};    // until the client gives up or it is off
+    std::atomic<bool> hang_get{false};
+    std::atomic<bool> hang_put{false};       // reads nothing, answers nothing
+    std::atomic<bool> hang_session{false};   // OpenSession sends no event
+    std::atomic<bool> forget_sessions{false};  // every token is unknown, the streams stay
+    std::atomic<int> corrupt_gets{0};        // so many chunks are sent with one byte flipped
+    std::atomic<bool> wrong_bytes{false};    // as above, with checksums that match: a liar
+    std::atomic<int> corrupt_midway{0};      // so many chunks become CORRUPT after their first frame
+    std::atomic<int> end_get_after{-1};      // so many frames, then the stream ends
+    std::atomic<int> end_get_code{0};        // with this code
+    std::atomic<bool> reject_puts{false};
+    std::atomic<bool> skip_part_of_frame{false};  // breaks the protocol: an offset too far
+    std::atomic<uint32_t> max_leased_keys{UINT32_MAX};
+    std::atomic<bool> in_g3{false};          // lookups say G3 instead of G2
+    std::atomic<uint64_t> max_frame_bytes{4 << 20};
+  };
+  Script script;
+
+  // Counters of what was asked.
+  std::atomic<int> sessions_opened{0}, namespaces_opened{0}, lookups{0}, gets{0}, put_streams{0},
+      releases{0};
+  size_t chunks() const;
+  size_t leases() const;
+  std::string last_parent_key() const;
+
+  // What a restart does.
+  void NewIncarnation();
+  // Ends the streams of all sessions, so that a server can stop.
+  void EndSessions(bool end) { end_sessions_ = end; }
+  void ClearChunks();
+
+  grpc::Status GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*,
+                             v1::GetServerInfoResponse* response) override;
+  grpc::Status OpenSession(grpc::ServerContext* context, const v1::OpenSessionRequest*,
+                           grpc::ServerWriter<v1::SessionEvent>* writer) override;
+  grpc::Status OpenNamespace(grpc::ServerContext*, const v1::OpenNamespaceRequest* request,
+                             v1::OpenNamespaceResponse* response) override;
+  grpc::Status Lookup(grpc::ServerContext* context, const v1::LookupRequest* request,
+                      v1::LookupResponse* response) override;
+  grpc::Status Get(grpc::ServerContext* context, const v1::GetRequest* request,
+                   grpc::ServerWriter<v1::GetFrame>* writer) override;
+  grpc::Status Put(grpc::ServerContext* context,
+                   grpc::ServerReaderWriter<v1::PutResult, v1::PutFrame>* stream) override;
+  grpc::Status Touch(grpc::ServerContext*, const v1::TouchRequest* request,
+                     v1::TouchResponse* response) override;
+  grpc::Status Prefetch(grpc::ServerContext*, const v1::PrefetchRequest* request,
+                        v1::PrefetchResponse* response) override;
+  grpc::Status Release(grpc::ServerContext*, const v1::ReleaseRequest* request,
+                       v1::ReleaseResponse*) override;
+  grpc::Status Delete(grpc::ServerContext*, const v1::DeleteRequest* request,
+                      v1::DeleteResponse* response) override;
+
+ private:
+  struct Chunk {
+    std::string payload;
+    std::string metadata;
+  };
+  struct Lease {
+    std::vector<std::string> keys;
+    uint64_t request_id = 0;
+  };
+  using Id = std::tuple<std::string, std::string, uint32_t>;  // namespace, key, part
+
+  grpc::Status CheckSession(const std::string& token, const std::string& digest) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<uint32_t> PartsOf(const std::string& digest,
+                                const google::protobuf::RepeatedField<uint32_t>& asked) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // False: the stream is to end.
+  bool SendChunk(const v1::GetRequest& request, v1::GetFrame frame, const Chunk& chunk, int* frames,
+                 grpc::ServerWriter<v1::GetFrame>* writer);
+  v1::PutResult Store(const std::string& digest, const v1::PutChunkHeader& header,
+                      std::string payload);
+  size_t CountPresent(const std::string& digest, const std::string& keys,
+                      const google::protobuf::RepeatedField<uint32_t>& parts) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  std::atomic<bool> end_sessions_{false};
+  mutable Mutex mu_;
+  uint64_t incarnation_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;
+  std::set<std::string> sessions_ ABSL_GUARDED_BY(mu_);
+  std::set<std::pair<std::string, std::string>> opened_ ABSL_GUARDED_BY(mu_);  // session, namespace
+  std::map<std::string, uint32_t> parts_ ABSL_GUARDED_BY(mu_);                 // by namespace
+  std::map<uint64_t, Lease> leases_ ABSL_GUARDED_BY(mu_);
+  std::map<Id, Chunk> chunks_ ABSL_GUARDED_BY(mu_);
+  std::string last_parent_key_ ABSL_GUARDED_BY(mu_);
+};
+
+class FakeAdminService final : public v1::Admin::Service {
+ public:
+  explicit FakeAdminService(FakeKvService* kv) : kv_(kv) {}
+  std::atomic<uint64_t> g2_used{4096}, g2_capacity{1 << 20};
+  std::atomic<uint64_t> directory_bytes{0}, device_capacity{1 << 20};
+
+  grpc::Status Status(grpc::ServerContext*, const v1::StatusRequest*,
+                      v1::StatusResponse* response) override;
+  grpc::Status Clear(grpc::ServerContext*, const v1::ClearRequest*,
+                     v1::ClearResponse* response) override;
+  grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest*,
+                     v1::DrainResponse* response) override;
+
+ private:
+  FakeKvService* const kv_;
+};
+
+// Serves both on sockets in a new directory under /tmp, which it removes at the end.
+class FakeDaemon {
+ public:
+  FakeDaemon();  // started
+  ~FakeDaemon();
+
+  void Stop();   // as if killed: connections break, the sockets stay as dead files
+  void Start();  // on the same sockets
+  std::string endpoint() const { return "unix://" + directory_ + "/kv.sock"; }
+  std::string admin_endpoint() const { return "unix://" + directory_ + "/admin.sock"; }
+
+  FakeKvService kv;
+  FakeAdminService admin{&kv};
+
+ private:
+  std::string directory_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace kvkeep::fakes
