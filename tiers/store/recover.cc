@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "tiers/base/bytes.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/store/core.h"
@@ -11,6 +12,30 @@ namespace kvkeep::store_internal {
 namespace {
 
 constexpr uint32_t kMaxConfirms = 32;  // header reads under way on one device
+
+// Meta value "recency", version 1: u8 version, then the sequence (u64, little-endian) of each
+// chunk, the first to go first. Chunks that are not in it came later.
+constexpr char kRecencyName[] = "recency";
+constexpr char kRecencyVersion = 1;
+constexpr size_t kMaxRecencyBytes = 64 * kMiB;  // of one meta value
+constexpr auto kRecencyInterval = std::chrono::seconds(60);
+// Walking the order holds the lock: a larger device is saved when it drains only.
+constexpr size_t kMaxChunksSavedWhileServing = 65536;
+
+using RecencyRanks = absl::flat_hash_map<CommitSequence, uint64_t>;
+
+RecencyRanks ReadRecency(ChunkIndex& index) {
+  RecencyRanks ranks;
+  const absl::StatusOr<std::optional<std::string>> saved = index.GetMeta(kRecencyName);
+  const bool usable = saved.ok() && saved->has_value() && (**saved).size() % 8 == 1 &&
+                      (**saved)[0] == kRecencyVersion;
+  if (!usable) return ranks;  // only the order of eviction suffers
+  const auto* at = reinterpret_cast<const std::byte*>((**saved).data() + 1);
+  for (uint64_t i = 0; i < (**saved).size() / 8; ++i) {
+    ranks.emplace(CommitSequence(LoadAt<uint64_t>(at + 8 * i)), i);
+  }
+  return ranks;
+}
 
 }  // namespace
 
@@ -29,7 +54,7 @@ absl::Status Core::Recover() {
                                       {.max_chunks = static_cast<uint32_t>(options_.max_chunks)});
     tier->reserve_blocks = std::min(2 * options_.max_device_writes_in_flight_bytes / kBlockBytes,
                                     space.capacity.value() / 4);
-    tier->last_sync = deps_.clock->Now();
+    tier->last_sync = tier->last_recency = deps_.clock->Now();
     devices_.push_back(std::move(tier));
     KVKEEP_RETURN_IF_ERROR(RecoverDevice(device));
   }
@@ -40,14 +65,14 @@ absl::Status Core::RecoverDevice(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   ChunkIndex& index = deps_.devices[device].device->index();
   KVKEEP_ASSIGN_OR_RETURN(const StableMark mark, index.ReadStableMark());
-  // The same boot: what was written is in the page cache or on the device, whatever was synced. Else
-  // no record is sure: the data of a young one may be lost, and so may the removal of an old one
-  // whose blocks were reused since.
+  // The same boot: what was written is in the page cache or on the device, whatever was synced.
+  // Else no record is sure: the data of a young one may be lost, and so may the removal of an old
+  // one whose blocks were reused since.
   const bool sure = mark.boot_id == deps_.boot_id;
   tier.confirmed_boot = mark.boot_id;
   tier.stable = tier.committed = tier.assigned = mark.sequence;
 
-  std::vector<std::pair<CommitSequence, ChunkSlot>> by_age;
+  std::vector<std::pair<uint64_t, ChunkSlot>> by_age;
   KVKEEP_ASSIGN_OR_RETURN(const ChunkIndex::ScanResult scanned,
                           index.Scan([&](const IndexRecord& record) {
                             mu_.AssertHeld();
@@ -64,15 +89,20 @@ absl::Status Core::RecoverDevice(uint16_t device) {
                               table_.at(slot).unconfirmed = true;
                               tier.confirm_queue.push_back(slot);
                             }
-                            by_age.emplace_back(record.sequence, slot);
+                            by_age.emplace_back(record.sequence.value(), slot);
                             return true;
                           }));
   counters_.recovery_dropped_chunks += scanned.undecodable;
   counters_.recovered_chunks += by_age.size();
   tier.committed = tier.assigned;
 
+  const RecencyRanks ranks = ReadRecency(index);
+  for (auto& [age, slot] : by_age) {
+    const auto saved = ranks.find(CommitSequence(age));
+    age = saved != ranks.end() ? saved->second : ranks.size() + age;
+  }
   std::sort(by_age.begin(), by_age.end());
-  for (const auto& [sequence, slot] : by_age) {
+  for (const auto& [age, slot] : by_age) {
     Chunk& chunk = table_.at(slot);
     tier.policy->OnInsert({.slot = slot,
                            .fingerprint = table_.fingerprint(chunk.id),
@@ -83,6 +113,29 @@ absl::Status Core::RecoverDevice(uint16_t device) {
   PumpIndex(device);
   PumpConfirms(device);
   return absl::OkStatus();
+}
+
+void Core::SaveRecencyIfDue(uint16_t device) {
+  DeviceTier& tier = *devices_[device];
+  const MonotonicTime now = deps_.clock->Now();
+  const bool due = now - tier.last_recency >= kRecencyInterval &&
+                   tier.policy->size() <= kMaxChunksSavedWhileServing;
+  if (!draining_ && !due) return;
+  tier.last_recency = now;
+  std::string value(1, kRecencyVersion);
+  for (const ChunkSlot slot : tier.policy->EvictionOrder()) {
+    const uint64_t sequence = table_.at(slot).g3_sequence.value();
+    value.append(reinterpret_cast<const char*>(&sequence), sizeof(sequence));
+  }
+  if (value.size() > kMaxRecencyBytes) return;
+  ChunkIndex* index = &deps_.devices[device].device->index();
+  Later(
+      [executor = deps_.devices[device].index_executor, index, value = std::move(value)]() mutable {
+        // Lost recency costs hits at worst, so a refusal is not worth a retry.
+        executor->Post([index, value = std::move(value)] {
+          index->PutMeta(kRecencyName, value).IgnoreError();
+        });
+      });
 }
 
 ChunkSlot Core::AdoptRecord(uint16_t device, const IndexRecord& record) {
@@ -103,8 +156,8 @@ ChunkSlot Core::AdoptRecord(uint16_t device, const IndexRecord& record) {
   return slot;
 }
 
-// After a power cut a record may point at blocks whose data never arrived, or that hold another image:
-// a chunk is promised only once its header has been read.
+// After a power cut a record may point at blocks whose data never arrived, or that hold another
+// image: a chunk is promised only once its header has been read.
 void Core::PumpConfirms(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   if (tier.confirm_queue.empty() && tier.confirms == 0) tier.confirmed_boot = deps_.boot_id;

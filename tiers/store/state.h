@@ -142,6 +142,7 @@ struct DeviceTier {
   bool syncing = false;
   bool dirty_index = false;  // something was committed since the last sync began
   MonotonicTime last_sync{0};
+  MonotonicTime last_recency{0};
   std::vector<SyncWaiter> sync_waiters;
 
   DeviceState state = DeviceState::kOk;
