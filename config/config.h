@@ -51,7 +51,7 @@ struct G3PathConfig {
   bool operator==(const G3PathConfig&) const = default;
 };
 
-enum class WritePolicyChoice { kEager, kOnEvict, kSecondUse };
+enum class WritePolicyChoice { kEager };
 enum class IoChoice { kAuto, kUring, kThreads };
 
 struct G3Config {

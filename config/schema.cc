@@ -186,9 +186,7 @@ std::vector<ConfigKey> ListenAndTierKeys() {
       Choice<std::string>("g3.policy", In(&Config::g3, &G3Config::policy), PolicyNames(),
                           "Which chunk is evicted from NVMe next."),
       Choice<WritePolicyChoice>("g3.write_policy", In(&Config::g3, &G3Config::write_policy),
-                                {{"eager", WritePolicyChoice::kEager},
-                                 {"on_evict", WritePolicyChoice::kOnEvict},
-                                 {"second_use", WritePolicyChoice::kSecondUse}},
+                                {{"eager", WritePolicyChoice::kEager}},
                                 "When a chunk is written to NVMe."),
       Choice<IoChoice>(
           "g3.io", In(&Config::g3, &G3Config::io),

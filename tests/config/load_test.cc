@@ -48,7 +48,7 @@ TEST_CASE("block and flow style say the same") {
       "  paths:\n"
       "    - {dir: /nvme0/kv, capacity: 2TiB, required: true}\n"
       "    - dir: /nvme1/kv\n"
-      "  write_policy: second_use\n"
+      "  write_policy: eager\n"
       "drain: {timeout: 250ms}\n");
   CHECK(config.listen.tcp_address == "[::1]:50051");
   CHECK(config.g2.capacity_bytes == 512 * kMiB);
@@ -57,7 +57,7 @@ TEST_CASE("block and flow style say the same") {
   CHECK(config.g3.paths[0] ==
         G3PathConfig{.dir = "/nvme0/kv", .capacity_bytes = 2 * kTiB, .required = true});
   CHECK(config.g3.paths[1] == G3PathConfig{.dir = "/nvme1/kv"});
-  CHECK(config.g3.write_policy == WritePolicyChoice::kSecondUse);
+  CHECK(config.g3.write_policy == WritePolicyChoice::kEager);
   CHECK(config.drain.timeout == std::chrono::milliseconds(250));
   CHECK(Good("g3: {paths: []}").g3.paths.empty());
   CHECK(Good("metrics: {listen: ''}").metrics.listen_address.empty());

@@ -30,7 +30,7 @@ const std::map<std::string, std::string>& Samples() {
       {"g3.paths[].capacity", "2TiB"},
       {"g3.paths[].required", "true"},
       {"g3.policy", "lru"},
-      {"g3.write_policy", "on_evict"},
+      {"g3.write_policy", "eager"},  // the only one
       {"g3.io", "threads"},
       {"limits.max_chunks", "12345"},
       {"limits.keys_per_call", "64k"},
