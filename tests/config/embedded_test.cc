@@ -9,13 +9,13 @@
 namespace kvkeep {
 
 TEST_CASE("without a file the tiers are small and under the user's own directory") {
-  const Config config = *EmbeddedDefaultConfig({.home = "/home/ada"});
-  CHECK(config.state.dir == "/home/ada/.local/state/kvkeep");
-  CHECK(config.listen.unix_path == "/home/ada/.local/state/kvkeep/kvkeep.sock");
-  CHECK(config.listen.admin_path == "/home/ada/.local/state/kvkeep/admin.sock");
+  const Config config = *EmbeddedDefaultConfig({.home = "/homes/ada"});
+  CHECK(config.state.dir == "/homes/ada/.local/state/kvkeep");
+  CHECK(config.listen.unix_path == "/homes/ada/.local/state/kvkeep/kvkeep.sock");
+  CHECK(config.listen.admin_path == "/homes/ada/.local/state/kvkeep/admin.sock");
   CHECK(config.listen.tcp_address.empty());
   CHECK(config.g2.capacity_bytes == kGiB);
-  CHECK(config.g3.paths == std::vector<G3PathConfig>{{.dir = "/home/ada/.local/state/kvkeep/nvme0",
+  CHECK(config.g3.paths == std::vector<G3PathConfig>{{.dir = "/homes/ada/.local/state/kvkeep/nvme0",
                                                       .capacity_bytes = 8 * kGiB}});
   CHECK(config.metrics.listen_address == "127.0.0.1:9464");
 }
@@ -24,15 +24,15 @@ TEST_CASE("XDG_STATE_HOME goes before HOME unless it is relative") {
   const auto dir = [](const std::string& home, const std::string& xdg) {
     return EmbeddedDefaultConfig({.home = home, .xdg_state_home = xdg})->state.dir;
   };
-  CHECK(dir("/home/ada", "/state") == "/state/kvkeep");
-  CHECK(dir("/home/ada", "state") == "/home/ada/.local/state/kvkeep");
+  CHECK(dir("/homes/ada", "/state") == "/state/kvkeep");
+  CHECK(dir("/homes/ada", "state") == "/homes/ada/.local/state/kvkeep");
   CHECK(dir("", "/state") == "/state/kvkeep");
   CHECK(dir("/root", "") == "/root/.local/state/kvkeep");
   CHECK(dir("/", "") == "/.local/state/kvkeep");
 }
 
 TEST_CASE("the embedded config is one that could stand in a file") {
-  const Config config = *EmbeddedDefaultConfig({.home = "/home/ada"});
+  const Config config = *EmbeddedDefaultConfig({.home = "/homes/ada"});
   CHECK(LoadConfig(PrintConfig(config), "embedded").config == config);
 }
 

@@ -67,7 +67,8 @@ void FakeKvService::ClearChunks() {
   chunks_.clear();
 }
 
-grpc::Status FakeKvService::CheckSession(const std::string& token, const std::string& digest) const {
+grpc::Status FakeKvService::CheckSession(const std::string& token,
+                                         const std::string& digest) const {
   if (script.forget_sessions || !sessions_.contains(token)) return Stale("session");
   if (!digest.empty() && !opened_.contains({token, digest})) return Stale("namespace");
   return grpc::Status::OK;
@@ -235,8 +236,8 @@ bool FakeKvService::SendChunk(const v1::GetRequest& request, v1::GetFrame frame,
     if (script.wrong_bytes) (*frame.mutable_payload())[size / 2] ^= 0x10;
     frame.clear_piece_checksums();
     for (size_t piece = 0; piece < size; piece += kPieceBytes) {
-      frame.add_piece_checksums(Xxh3(AsBytes(frame.payload()).subspan(
-          piece, std::min<size_t>(kPieceBytes, size - piece))));
+      frame.add_piece_checksums(Xxh3(
+          AsBytes(frame.payload()).subspan(piece, std::min<size_t>(kPieceBytes, size - piece))));
     }
     if (corrupt) (*frame.mutable_payload())[size / 2] ^= 0x10;
     frame.set_offset(at + (script.skip_part_of_frame ? kPieceBytes : 0));

@@ -1,8 +1,8 @@
 // FakeKvService: kvkeep.v1 over a std::map, with failures on order, and FakeDaemon, which serves it
 // on a Unix socket and can die and come back.
 //
-// What it keeps across restarts are the chunks; sessions, namespaces and leases go, as with the real
-// daemon. Thread-safe.
+// What it keeps across restarts are the chunks; sessions, namespaces and leases go, as with the
+// real daemon. Thread-safe.
 #pragma once
 
 #include <grpcpp/server.h>
@@ -23,20 +23,20 @@ class FakeKvService final : public v1::KvCache::Service {
  public:
   // Failures and other settings; may be changed at any time.
   struct Script {
-    std::atomic<bool> hang_lookup{false};    // until the client gives up or it is off
+    std::atomic<bool> hang_lookup{false};  // until the client gives up or it is off
     std::atomic<bool> hang_get{false};
-    std::atomic<bool> hang_put{false};       // reads nothing, answers nothing
-    std::atomic<bool> hang_session{false};   // OpenSession sends no event
+    std::atomic<bool> hang_put{false};         // reads nothing, answers nothing
+    std::atomic<bool> hang_session{false};     // OpenSession sends no event
     std::atomic<bool> forget_sessions{false};  // every token is unknown, the streams stay
-    std::atomic<int> corrupt_gets{0};        // so many chunks are sent with one byte flipped
-    std::atomic<bool> wrong_bytes{false};    // as above, with checksums that match: a liar
-    std::atomic<int> corrupt_midway{0};      // so many chunks become CORRUPT after their first frame
-    std::atomic<int> end_get_after{-1};      // so many frames, then the stream ends
-    std::atomic<int> end_get_code{0};        // with this code
+    std::atomic<int> corrupt_gets{0};          // so many chunks are sent with one byte flipped
+    std::atomic<bool> wrong_bytes{false};      // as above, with checksums that match: a liar
+    std::atomic<int> corrupt_midway{0};  // so many chunks become CORRUPT after their first frame
+    std::atomic<int> end_get_after{-1};  // so many frames, then the stream ends
+    std::atomic<int> end_get_code{0};    // with this code
     std::atomic<bool> reject_puts{false};
     std::atomic<bool> skip_part_of_frame{false};  // breaks the protocol: an offset too far
     std::atomic<uint32_t> max_leased_keys{UINT32_MAX};
-    std::atomic<bool> in_g3{false};          // lookups say G3 instead of G2
+    std::atomic<bool> in_g3{false};  // lookups say G3 instead of G2
     std::atomic<uint64_t> max_frame_bytes{4 << 20};
   };
   Script script;

@@ -100,9 +100,8 @@ FaultyDevice::Fault FaultyDevice::State::ChooseFault(bool read) {
     return CountFault(Fault::kCorrupt, &stats.corrupt_writes);
   }
   if (random.Chance(options.torn_write)) {
-    return CountFault(
-        random.Chance(options.torn_reported_ok) ? Fault::kTornOk : Fault::kTornError,
-        &stats.torn_writes);
+    return CountFault(random.Chance(options.torn_reported_ok) ? Fault::kTornOk : Fault::kTornError,
+                      &stats.torn_writes);
   }
   if (random.Chance(options.misdirected_write)) {
     return CountFault(Fault::kMisdirected, &stats.misdirected_writes);

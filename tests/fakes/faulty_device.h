@@ -25,14 +25,14 @@ namespace kvkeep {
 
 // Probabilities, each for one operation. At most one of the faults of its kind hits an operation.
 struct FaultOptions {
-  double read_error = 0;         // DataLoss, nothing read
-  double corrupt_read = 0;       // one bit of what is read is flipped; the medium stays right
-  double write_error = 0;        // DataLoss, nothing written
-  double corrupt_write = 0;      // one bit of what is written is flipped; reported OK
-  double torn_write = 0;         // only some blocks from the start are written (perhaps none)
-  double misdirected_write = 0;  // written to another place, block-aligned; reported OK
+  double read_error = 0;          // DataLoss, nothing read
+  double corrupt_read = 0;        // one bit of what is read is flipped; the medium stays right
+  double write_error = 0;         // DataLoss, nothing written
+  double corrupt_write = 0;       // one bit of what is written is flipped; reported OK
+  double torn_write = 0;          // only some blocks from the start are written (perhaps none)
+  double misdirected_write = 0;   // written to another place, block-aligned; reported OK
   double torn_reported_ok = 0.5;  // of the torn writes; the others report DataLoss
-  double delay = 0;              // goes below, or is told, some turns of the executor later
+  double delay = 0;               // goes below, or is told, some turns of the executor later
   uint32_t max_delay_turns = 16;
 };
 
@@ -42,7 +42,7 @@ class FaultyDevice final : public Device {
     uint64_t read_errors = 0, corrupt_reads = 0;
     uint64_t write_errors = 0, corrupt_writes = 0, torn_writes = 0, misdirected_writes = 0;
     uint64_t delayed = 0;
-    uint64_t dropped_callbacks = 0;  // by Kill and after it
+    uint64_t dropped_callbacks = 0;                                      // by Kill and after it
     uint64_t killed_whole = 0, killed_partly = 0, killed_unwritten = 0;  // writes Kill decided on
   };
 

@@ -27,8 +27,8 @@ class MemoryArena final : public Arena {
   }
   std::span<std::byte> SegmentMemory(size_t segment) override {
     const uint64_t begin = segment * segment_.value() * kBlockBytes;
-    return bytes_.span().subspan(begin, std::min(segment_.value() * kBlockBytes,
-                                                 bytes_.span().size() - begin));
+    return bytes_.span().subspan(
+        begin, std::min(segment_.value() * kBlockBytes, bytes_.span().size() - begin));
   }
   absl::StatusOr<int> OpenForClient(size_t) override {
     return absl::UnimplementedError("memory of a test");

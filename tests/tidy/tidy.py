@@ -20,26 +20,13 @@ import cpp_source
 # ---- ratchets: path -> why it is tolerated ------------------------------------------------------
 
 # Folders with sources whose README.md is still to be written.
-KNOWN_MISSING = {
-    "tiers/alloc": "comes with its first source",
-    "tiers/host": "comes with its first source",
-    "tiers/index": "comes with its first source",
-    "tiers/io": "comes with its first source",
-    "tiers/nvme": "comes with its first source",
-    "tiers/policy": "comes with its first source",
-}
+KNOWN_MISSING = {}
 # Files with lines beyond MAX_COLUMNS: the longest they may have.
-KNOWN_LONG_LINES = {
-    "tiers/alloc/extent_allocator.h": 101,
-    "tiers/host/arena.h": 101,
-    "tiers/index/chunk_index.h": 104,
-    "tiers/index/record.h": 104,
-    "tiers/io/io_engine.h": 101,
-    "tiers/nvme/nvme_device.h": 103,
-    "tiers/policy/eviction_policy.h": 101,
-}
+KNOWN_LONG_LINES = {}
 # Headers beyond MAX_HEADER_LINES: path -> why it is better in one piece.
-LONG_HEADERS = {}
+LONG_HEADERS = {
+    "tiers/store/core.h": "declares the one state machine whose methods fill nine files",
+}
 
 # ---- limits -------------------------------------------------------------------------------------
 
@@ -131,7 +118,8 @@ BANNED = [
 _SLEEP = re.compile(r"\bsleep_(for|until)\s*\(|\babsl::SleepFor\b"
                     r"|(?<![\w.>:])(::)?(u|nano)?sleep\s*\(")
 _MAY_SLEEP = _under("server/", "client/", "tools/", "tiers/io/", "tests/e2e/", "tests/server/",
-                    "tests/client/", "tests/tools/", "tests/tiers/io/", "tests/tiers/index/")
+                    "tests/client/", "tests/tools/", "tests/tiers/io/", "tests/tiers/index/",
+                    "tests/tiers/host/", "tests/tiers/nvme/", "tiers/nvme/")
 
 # ---- the tree -----------------------------------------------------------------------------------
 

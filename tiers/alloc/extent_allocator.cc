@@ -207,8 +207,8 @@ struct ExtentAllocator::Rep {
 
 absl::Status ExtentAllocator::Options::Validate() const {
   if (capacity.value() == 0 || capacity.value() > kMaxCapacityBlocks) {
-    return absl::InvalidArgumentError(absl::StrCat("capacity: ", capacity.value(),
-                                                   " blocks, must be 1 to ", kMaxCapacityBlocks));
+    return absl::InvalidArgumentError(
+        absl::StrCat("capacity: ", capacity.value(), " blocks, must be 1 to ", kMaxCapacityBlocks));
   }
   if (barrier_blocks.value() != 0 &&
       (capacity.value() - 1) / barrier_blocks.value() >= kMaxBarriers) {

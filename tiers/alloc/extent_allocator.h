@@ -1,12 +1,12 @@
 // ExtentAllocator: hands out runs of 4 KiB blocks of one tier's space (the arena, or one device).
 //
-// Best fit of one run; split into several extents only when no run fits, so that fragmentation never
-// makes a request fail while blocks are free. A run never crosses a barrier (a multiple of
+// Best fit of one run; split into several extents only when no run fits, so that fragmentation
+// never makes a request fail while blocks are free. A run never crosses a barrier (a multiple of
 // `barrier_blocks`: end of an arena segment, end of a data file). Fully merged: two free neighbours
 // on one side of a barrier are one run.
 //
-// Pure state machine: no I/O, no time, no randomness. Not thread-safe: its owner's lock protects it.
-// Freeing what is not allocated is our bug and fails a check, on in release.
+// Pure state machine: no I/O, no time, no randomness. Not thread-safe: its owner's lock protects
+// it. Freeing what is not allocated is our bug and fails a check, on in release.
 #pragma once
 
 #include <absl/status/status.h>

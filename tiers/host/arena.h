@@ -10,9 +10,9 @@
 // arena at a time uses a mount_dir: it holds a lock there.
 //
 // A block of the arena (BlockNumber) is block n % segment_blocks of segment n / segment_blocks. All
-// segments but the last have segment_bytes. Segments are mapped at Create, prefaulted in parallel in
-// the background, out of core dumps and of forked children.
-// Thread-safe after Create; memory contents are the business of whoever owns the extents.
+// segments but the last have segment_bytes. Segments are mapped at Create, prefaulted in parallel
+// in the background, out of core dumps and of forked children. Thread-safe after Create; memory
+// contents are the business of whoever owns the extents.
 #pragma once
 
 #include <absl/status/status.h>
@@ -36,11 +36,11 @@ enum class ArenaBacking { kAuto, kMount, kMemfd };
 struct ArenaOptions {
   // At least 1 MiB; rounded down to blocks, on hugetlbfs to its pages. At most 16384 segments.
   uint64_t capacity_bytes = 0;
-  uint64_t segment_bytes = 1ull << 30;     // multiple of 2 MiB, at most 1 GiB (one io_uring buffer)
+  uint64_t segment_bytes = 1ull << 30;  // multiple of 2 MiB, at most 1 GiB (one io_uring buffer)
   ArenaBacking backing = ArenaBacking::kAuto;
-  std::string mount_dir;                   // tmpfs or hugetlbfs, writable; empty: none
-  std::string readonly_dir;                // read-only bind mount of mount_dir
-  bool prefault = true;                    // touch every page in the background
+  std::string mount_dir;     // tmpfs or hugetlbfs, writable; empty: none
+  std::string readonly_dir;  // read-only bind mount of mount_dir
+  bool prefault = true;      // touch every page in the background
 
   absl::Status Validate() const;
 };
@@ -75,7 +75,8 @@ class Arena {
   virtual absl::StatusOr<int> OpenForClient(size_t segment) = 0;
 
   virtual Stats stats() const = 0;
-  // One line for the log: backing, why not the other one, page kind, whether G2 outlives the daemon.
+  // One line for the log: backing, why not the other one, page kind, whether G2 outlives the
+  // daemon.
   virtual std::string describe() const = 0;
 };
 

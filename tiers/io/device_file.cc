@@ -100,8 +100,9 @@ absl::Status DeviceFile::Lock() {
         continue;
       case EWOULDBLOCK:
         return absl::UnavailableError(
-            absl::StrCat(path_, ": locked by another process, or by I/O that one left behind; stop "
-                                "it or wait for its end"));
+            absl::StrCat(path_,
+                         ": locked by another process, or by I/O that one left behind; stop "
+                         "it or wait for its end"));
       case ENOLCK:
         return absl::ResourceExhaustedError(absl::StrCat(path_, ": the kernel is out of locks"));
       default:

@@ -28,9 +28,9 @@ namespace kvkeep {
 // One operation of a caller on its way. Shared by the queue and its fragments that are out.
 struct IoRequest {
   IoOperation operation;
-  size_t cut_bytes = 0;         // handed out as fragments so far
-  uint32_t fragments_out = 0;   // of them, not yet finished
-  absl::Status status;          // of the first fragment that failed
+  size_t cut_bytes = 0;        // handed out as fragments so far
+  uint32_t fragments_out = 0;  // of them, not yet finished
+  absl::Status status;         // of the first fragment that failed
 };
 
 // What one system call moves; shrinks from the front as bytes arrive.
@@ -92,7 +92,7 @@ class DeviceQueue {
   IoCounters* const counters_;
   const uint32_t write_slots_;  // share of the depth that writes get while reads wait
 
-  Waiting reads_;   // only the front of each may be partly cut
+  Waiting reads_;  // only the front of each may be partly cut
   Waiting writes_;
   uint32_t out_ = 0;
   uint32_t writes_out_ = 0;

@@ -12,36 +12,36 @@ namespace kvkeep {
 absl::StatusCode ErrnoCode(int error) {
   KVKEEP_CHECK(error > 0);
   switch (error) {
-    case EIO:         // the block layer's "failed", no reason given
-    case EILSEQ:      // protection information or checksum of the drive did not match
-    case ENODATA:     // critical medium error
-    case EREMOTEIO:   // critical target error
-    case EUCLEAN:     // the file system found itself damaged
-    case EBADMSG:     // the file system's own checksum did not match
+    case EIO:        // the block layer's "failed", no reason given
+    case EILSEQ:     // protection information or checksum of the drive did not match
+    case ENODATA:    // critical medium error
+    case EREMOTEIO:  // critical target error
+    case EUCLEAN:    // the file system found itself damaged
+    case EBADMSG:    // the file system's own checksum did not match
       return absl::StatusCode::kDataLoss;
     case ENOSPC:
     case EDQUOT:
-    case EFBIG:       // over RLIMIT_FSIZE or the file system's largest file
+    case EFBIG:  // over RLIMIT_FSIZE or the file system's largest file
     case ENOMEM:
     case ENOBUFS:
       return absl::StatusCode::kResourceExhausted;
     case EROFS:
     case EPERM:
     case EACCES:
-    case ETXTBSY:     // in use as a swap file
+    case ETXTBSY:  // in use as a swap file
       return absl::StatusCode::kFailedPrecondition;
     case ENODEV:
     case ENXIO:
-    case ENOLINK:     // transport to the drive lost
-    case ESHUTDOWN:   // the file system was shut down
+    case ENOLINK:    // transport to the drive lost
+    case ESHUTDOWN:  // the file system was shut down
     case ETIMEDOUT:
     case ETIME:
-    case EBADE:       // reserved by another host
+    case EBADE:  // reserved by another host
     case EREMCHG:
     case ESTALE:
     case ENOTCONN:
     case ECANCELED:
-    case EAGAIN:      // these three only after all tries
+    case EAGAIN:  // these three only after all tries
     case EBUSY:
     case EINTR:
       return absl::StatusCode::kUnavailable;
@@ -60,9 +60,9 @@ absl::StatusCode ErrnoCode(int error) {
 }
 
 absl::Status ErrnoStatus(int error, absl::string_view what) {
-  return absl::Status(ErrnoCode(error),
-                      absl::StrCat(what, ": ", std::generic_category().message(error),
-                                   " (errno ", error, ")"));
+  return absl::Status(
+      ErrnoCode(error),
+      absl::StrCat(what, ": ", std::generic_category().message(error), " (errno ", error, ")"));
 }
 
 }  // namespace kvkeep

@@ -31,8 +31,8 @@ absl::Status DeviceOptions::Validate() const {
   }
   if (max_io_bytes == 0 || max_io_bytes % kBlockBytes != 0 || max_io_bytes > kGiB) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": max_io_bytes: ", max_io_bytes,
-                                                   " is not a multiple of ", kBlockBytes,
-                                                   " up to ", kGiB));
+                                                   " is not a multiple of ", kBlockBytes, " up to ",
+                                                   kGiB));
   }
   return absl::OkStatus();
 }

@@ -34,8 +34,8 @@ struct IoEngineOptions {
 };
 
 struct DeviceOptions {
-  std::string path;                 // a regular file or a block device, already sized
-  uint32_t depth = 32;              // operations in the kernel at once, 1..1024
+  std::string path;     // a regular file or a block device, already sized
+  uint32_t depth = 32;  // operations in the kernel at once, 1..1024
   // Larger operations are cut into this size; multiple of 4 KiB, at most 1 GiB.
   size_t max_io_bytes = 1 << 20;
   bool read_only = false;
@@ -49,17 +49,17 @@ struct DeviceOptions {
 class IoEngine {
  public:
   struct Stats {
-    uint64_t reads = 0, writes = 0;              // operations completed well
-    uint64_t read_bytes = 0, write_bytes = 0;    // of those
-    uint64_t errors = 0;                         // operations completed with an error
-    uint64_t short_resumed = 0;                  // short I/O continued
-    uint64_t retried = 0;                        // I/O the kernel had no room for, issued again
-    uint64_t fixed_buffer_ios = 0;               // I/O (cut) that used registered memory
-    uint64_t plain_buffer_ios = 0;               // did not
+    uint64_t reads = 0, writes = 0;            // operations completed well
+    uint64_t read_bytes = 0, write_bytes = 0;  // of those
+    uint64_t errors = 0;                       // operations completed with an error
+    uint64_t short_resumed = 0;                // short I/O continued
+    uint64_t retried = 0;                      // I/O the kernel had no room for, issued again
+    uint64_t fixed_buffer_ios = 0;             // I/O (cut) that used registered memory
+    uint64_t plain_buffer_ios = 0;             // did not
     uint64_t buffer_registration_failures = 0;
-    uint64_t buffered_opens = 0;                 // O_DIRECT not to be had
-    uint64_t in_flight = 0;                      // I/O (cut) in the kernel now
-    uint64_t queued = 0;                         // operations not yet wholly in the kernel, now
+    uint64_t buffered_opens = 0;  // O_DIRECT not to be had
+    uint64_t in_flight = 0;       // I/O (cut) in the kernel now
+    uint64_t queued = 0;          // operations not yet wholly in the kernel, now
   };
 
   static constexpr uint32_t kMaxRegisteredBuffers = 64;

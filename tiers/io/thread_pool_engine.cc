@@ -68,8 +68,8 @@ class ThreadPoolEngine final : public IoEngine, private OperationSink {
   Stats stats() const override { return counters_.Snapshot(); }
 
   std::string describe() const override {
-    return absl::StrCat("thread pool of ", threads_.size(), " (", why_,
-                        "), no registered buffers", notes_.ToString());
+    return absl::StrCat("thread pool of ", threads_.size(), " (", why_, "), no registered buffers",
+                        notes_.ToString());
   }
 
  private:
@@ -166,7 +166,7 @@ class ThreadPoolEngine final : public IoEngine, private OperationSink {
   Mutex mu_;  // guards every device's queue too
   CondVar work_or_stop_;
   std::deque<std::shared_ptr<OpenDevice>> active_ ABSL_GUARDED_BY(mu_);  // with waiting operations
-  std::deque<CompletedOperation> completed_ ABSL_GUARDED_BY(mu_);  // never issued
+  std::deque<CompletedOperation> completed_ ABSL_GUARDED_BY(mu_);        // never issued
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
   std::vector<std::thread> threads_;  // constant after construction; uses all of the above

@@ -29,7 +29,7 @@ struct FlagSet {
 // Best first. SUBMIT_ALL: one refused entry does not hold up those behind it.
 constexpr FlagSet kFlagSets[] = {
     {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SUBMIT_ALL,
-     "SINGLE_ISSUER|DEFER_TASKRUN"},                                    // 6.1
+     "SINGLE_ISSUER|DEFER_TASKRUN"},                                        // 6.1
     {IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SUBMIT_ALL, "COOP_TASKRUN"},  // 5.19
     {0, "plain"},
 };
@@ -104,8 +104,8 @@ absl::Status UringRing::Probe() {
   }
   std::unique_ptr<io_uring_probe, decltype(&io_uring_free_probe)> probe(
       io_uring_get_probe_ring(&ring_), &io_uring_free_probe);
-  for (const int op : {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_READ_FIXED,
-                       IORING_OP_WRITE_FIXED}) {
+  for (const int op :
+       {IORING_OP_READ, IORING_OP_WRITE, IORING_OP_READ_FIXED, IORING_OP_WRITE_FIXED}) {
     if (probe == nullptr || !io_uring_opcode_supported(probe.get(), op)) {
       return absl::UnavailableError(absl::StrCat("io_uring: operation ", op, " is missing"));
     }

@@ -76,7 +76,7 @@ class UringRing {
   bool wake_armed_ = false;
   uint32_t max_in_flight_ = 0;
   std::string features_;
-  absl::Status buffers_status_;         // why no buffer can be registered
+  absl::Status buffers_status_;        // why no buffer can be registered
   std::vector<Completion> collected_;  // while making room in the submission queue
 };
 

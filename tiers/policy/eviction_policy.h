@@ -53,8 +53,8 @@ class EvictionPolicy {
   virtual ~EvictionPolicy() = default;
   virtual absl::string_view name() const = 0;
 
-  // A request arrived that wants `chain`, head first, some links present and some not. Present links
-  // count as hit and touched. A chain is told once per request, before the inserts it causes.
+  // A request arrived that wants `chain`, head first, some links present and some not. Present
+  // links count as hit and touched. A chain is told once per request, before the inserts it causes.
   virtual void OnRequest(std::span<const ChainLink> chain, MonotonicTime now) = 0;
   // `chunk.slot` entered the tier. A chunk whose parent was touched lately is placed just behind it
   // (older), else it is the youngest: new data is never the first to go, unless transient.
@@ -65,8 +65,8 @@ class EvictionPolicy {
 
   // The chunk to give up next, still in the policy until OnErase. None: nothing unparked is left.
   virtual std::optional<ChunkSlot> Victim() = 0;
-  // The victim cannot go now (leased, in flight, dirty): leaves the victim order, keeps its history.
-  // REQUIRES: in the policy, not parked.
+  // The victim cannot go now (leased, in flight, dirty): leaves the victim order, keeps its
+  // history. REQUIRES: in the policy, not parked.
   virtual void Park(ChunkSlot slot) = 0;
   // It can go again. A parked chunk was next in line, so it is again, unless touched meanwhile.
   // No-op when not parked.

@@ -81,8 +81,8 @@ class LruPolicy final : public EvictionPolicy {
   List main_;
   size_t size_ = 0;
   uint64_t requests_ = 0;
-  int64_t last_parked_rank_ = 0;     // ranks of parked chunks count up from 1
-  int64_t last_transient_rank_ = 0;  // those of transient ones count down from -1
+  int64_t last_parked_rank_ = 0;       // ranks of parked chunks count up from 1
+  int64_t last_transient_rank_ = 0;    // those of transient ones count down from -1
   ChunkSlot last_unparked_ = kNoSlot;  // a member of early, or kNoSlot
 };
 

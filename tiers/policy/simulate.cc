@@ -59,8 +59,8 @@ class SimulatedTier {
   ChunkSlot Insert(uint64_t id, ChunkSlot parent, MonotonicTime now) {
     const ChunkSlot slot = TakeSlot(id);
     slots_.emplace(id, slot);
-    policy_->OnInsert(
-        {.slot = slot, .fingerprint = Fingerprint(id), .parent = parent, .blocks = 1}, now);
+    policy_->OnInsert({.slot = slot, .fingerprint = Fingerprint(id), .parent = parent, .blocks = 1},
+                      now);
     if (slots_.size() <= capacity_) return slot;
     const std::optional<ChunkSlot> victim = policy_->Victim();
     KVKEEP_CHECK(victim.has_value());  // nothing is ever parked here
@@ -94,15 +94,15 @@ class SimulatedTier {
 absl::StatusOr<TraceResult> SimulateTrace(std::span<const TraceRequest> requests,
                                           absl::string_view policy, uint64_t capacity_chunks) {
   if (capacity_chunks == 0 || capacity_chunks > kMaxSimulatedChunks) {
-    return absl::InvalidArgumentError(absl::StrCat("capacity_chunks: ", capacity_chunks,
-                                                   ", must be 1 to ", kMaxSimulatedChunks));
+    return absl::InvalidArgumentError(
+        absl::StrCat("capacity_chunks: ", capacity_chunks, ", must be 1 to ", kMaxSimulatedChunks));
   }
   const auto capacity = static_cast<uint32_t>(capacity_chunks);
   // One slot more than the capacity: a newcomer is in before the victim is out.
   std::unique_ptr<EvictionPolicy> made = MakeEvictionPolicy(policy, {.max_chunks = capacity + 1});
   if (made == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "policy: no \"", policy, "\", known are ", absl::StrJoin(EvictionPolicyNames(), ", ")));
+    return absl::InvalidArgumentError(absl::StrCat("policy: no \"", policy, "\", known are ",
+                                                   absl::StrJoin(EvictionPolicyNames(), ", ")));
   }
   SimulatedTier tier(std::move(made), capacity);
   TraceResult result;

@@ -5,6 +5,19 @@
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
+namespace {
+
+absl::Status CheckSize(const ImageShape& shape, const NamespaceSpec& ns) {
+  absl::Status valid = ValidateShape(shape);
+  if (valid.ok() && ns.bytes_per_part != 0 && shape.payload_bytes != ns.bytes_per_part) {
+    valid = absl::InvalidArgumentError(absl::StrCat("payload_bytes is ", shape.payload_bytes,
+                                                    ", the namespace's bytes_per_part is ",
+                                                    ns.bytes_per_part));
+  }
+  return valid;
+}
+
+}  // namespace
 
 bool Core::Available(const Chunk& chunk) const {
   const bool in_g2 = chunk.g2_state == G2State::kResident || chunk.g2_state == G2State::kReading;
@@ -47,15 +60,8 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
                             result.message = std::move(message);
                           };
   const uint64_t blocks = request.shape.blocks().value();
-  if (absl::Status valid = ValidateShape(request.shape); !valid.ok()) {
-    reject(RejectReason::kWrongSize, std::string(valid.message()));
-    return result;
-  }
-  const uint64_t bytes_per_part = ns->second.bytes_per_part;
-  if (bytes_per_part != 0 && request.shape.payload_bytes != bytes_per_part) {
-    reject(RejectReason::kWrongSize,
-           absl::StrCat("payload_bytes is ", request.shape.payload_bytes,
-                        ", the namespace's bytes_per_part is ", bytes_per_part));
+  if (absl::Status size = CheckSize(request.shape, ns->second); !size.ok()) {
+    reject(RejectReason::kWrongSize, std::string(size.message()));
     return result;
   }
   if (draining_) {

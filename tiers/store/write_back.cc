@@ -57,7 +57,9 @@ void Core::QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent,
   Chunk& chunk = table_.at(slot);
   KVKEEP_CHECK(chunk.g3_state == G3State::kAbsent && chunk.g2_state == G2State::kResident);
   // Over the budget the newcomer stays unbacked: the queue holds the heads of its prefix.
-  const bool over = (dirty_blocks_ + chunk.blocks()) * kBlockBytes > options_.dirty_budget_bytes;
+  // One is always taken: a chunk larger than the budget would never reach G3.
+  const bool over = dirty_blocks_ > 0 &&
+                    (dirty_blocks_ + chunk.blocks()) * kBlockBytes > options_.dirty_budget_bytes;
   const std::optional<uint16_t> device = ChooseDevice(FindParent(chunk, parent));
   if (!device.has_value() || (over && !forced)) {
     ++counters_.write_backs_cancelled;

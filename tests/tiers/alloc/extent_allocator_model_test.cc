@@ -116,8 +116,8 @@ class Comparison {
  private:
   void AllocateOne() {
     // Mostly small, sometimes far too much, so that splits and refusals are common too.
-    const uint64_t blocks = random_.Chance(0.8) ? random_.Between(1, 12)
-                                                : random_.Between(1, capacity_ + 2);
+    const uint64_t blocks =
+        random_.Chance(0.8) ? random_.Between(1, 12) : random_.Between(1, capacity_ + 2);
     std::optional<BlockNumber> near;
     if (!held_.empty() && random_.Chance(0.5)) {
       near = BlockNumber(held_[random_.Below(held_.size())].back().end());

@@ -145,7 +145,7 @@ TEST_CASE("a run that starts right behind the parent beats the best fit, when it
   CHECK(tier.stats().near_hits == 1);
   CHECK(tier.Take(4, 50) == "10+4");  // in the middle of a run is not right behind anything
   CHECK(tier.Take(20, 44) == "44+20");
-  CHECK(tier.Take(3, 99) == "64+3");      // taken
+  CHECK(tier.Take(3, 99) == "64+3");         // taken
   CHECK(tier.Take(1, 1'000'000) == "67+1");  // beyond the tier
   CHECK(tier.Take(3, 68) == "none");
   CHECK(tier.stats().near_hits == 2);
@@ -220,9 +220,9 @@ TEST_CASE("Claim is all or nothing and says what is wrong") {
     return code;
   };
   CHECK(refused({{0, 5}, {30, 5}, {15, 1}}) == absl::StatusCode::kAlreadyExists);
-  CHECK(refused({{0, 11}}) == absl::StatusCode::kAlreadyExists);   // overlaps from below
-  CHECK(refused({{19, 10}}) == absl::StatusCode::kAlreadyExists);  // and from above
-  CHECK(refused({{5, 20}}) == absl::StatusCode::kAlreadyExists);   // and all over
+  CHECK(refused({{0, 11}}) == absl::StatusCode::kAlreadyExists);           // overlaps from below
+  CHECK(refused({{19, 10}}) == absl::StatusCode::kAlreadyExists);          // and from above
+  CHECK(refused({{5, 20}}) == absl::StatusCode::kAlreadyExists);           // and all over
   CHECK(refused({{60, 5}, {64, 5}}) == absl::StatusCode::kAlreadyExists);  // by this very list
   CHECK(refused({{0, 5}, {98, 3}}) == absl::StatusCode::kOutOfRange);
   CHECK(refused({{100, 1}}) == absl::StatusCode::kOutOfRange);
@@ -243,15 +243,15 @@ TEST_CASE("freeing what is not allocated fails a check") {
     });
   };
   CHECK_FALSE(free_aborts({{0, 20}, {30, 20}, {50, 10}}));
-  CHECK(free_aborts({{20, 5}}));                // free already
-  CHECK(free_aborts({{0, 20}, {0, 20}}));       // twice
-  CHECK(free_aborts({{15, 10}}));               // partly free, from below
-  CHECK(free_aborts({{25, 10}}));               // and from above
-  CHECK(free_aborts({{10, 30}}));               // free in the middle
-  CHECK(free_aborts({{45, 10}}));               // across a barrier
-  CHECK(free_aborts({{99, 2}}));                // beyond the end
-  CHECK(free_aborts({{0, 0}}));                 // empty
-  CHECK(free_aborts({{UINT64_MAX - 4, 10}}));   // the sum overflows
+  CHECK(free_aborts({{20, 5}}));               // free already
+  CHECK(free_aborts({{0, 20}, {0, 20}}));      // twice
+  CHECK(free_aborts({{15, 10}}));              // partly free, from below
+  CHECK(free_aborts({{25, 10}}));              // and from above
+  CHECK(free_aborts({{10, 30}}));              // free in the middle
+  CHECK(free_aborts({{45, 10}}));              // across a barrier
+  CHECK(free_aborts({{99, 2}}));               // beyond the end
+  CHECK(free_aborts({{0, 0}}));                // empty
+  CHECK(free_aborts({{UINT64_MAX - 4, 10}}));  // the sum overflows
   CHECK(Aborts([] { Tier(10).Take(0); }));
   CHECK(Aborts([] { Tier(0); }));
 }

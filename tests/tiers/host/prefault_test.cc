@@ -66,7 +66,7 @@ TEST_CASE("threads prefault the whole arena and leave what was written meanwhile
     for (size_t at = 0; at < memory.size(); at += 4096) memory[at] = std::byte{9};
   }
   for (int i = 0; i < 2000 && arena->stats().prefaulted_bytes < 200 * kMiB; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // for the prefault threads
   }
   CHECK(arena->stats().prefaulted_bytes == 200 * kMiB);
   size_t wrong = 0;

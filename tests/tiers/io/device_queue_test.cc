@@ -109,8 +109,8 @@ TEST_CASE("slow writes never hold more than a quarter of the depth while reads w
   for (uint64_t i = 20; i < 60; ++i) h.Push(Kind::kRead, i, 1);
   CHECK(h.Issue() == "RRRWRRRW");
   for (int round = 0; round < 20; ++round) {  // only reads complete
-    const auto read = std::find_if(h.out_.begin(), h.out_.end(),
-                                   [](const IoFragment& f) { return f.is_read(); });
+    const auto read =
+        std::find_if(h.out_.begin(), h.out_.end(), [](const IoFragment& f) { return f.is_read(); });
     h.CompleteWhole(static_cast<size_t>(read - h.out_.begin()));
     CHECK(h.Issue() == "R");
   }

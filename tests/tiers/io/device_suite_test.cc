@@ -1,7 +1,6 @@
 // What every Device does, over both engines and the fake of the simulator: a fake that behaves
 // otherwise would make the tests above it worthless.
 #include <catch2/catch.hpp>
-
 #include <functional>
 #include <thread>
 
@@ -27,8 +26,7 @@ class World {
                                                executor_.get(), read_only);
       return;
     }
-    auto engine =
-        CreateIoEngine({.mode = kind == "uring" ? IoMode::kUring : IoMode::kThreads});
+    auto engine = CreateIoEngine({.mode = kind == "uring" ? IoMode::kUring : IoMode::kThreads});
     REQUIRE(engine.ok());
     engine_ = *std::move(engine);
     auto device = engine_->Open({.path = file_.path(), .depth = 8, .read_only = read_only});
@@ -95,8 +93,8 @@ TEST_CASE("many operations from many threads all complete, each once, with the r
           Completions completions;
           for (int i = 0; i < kBatch; ++i) {
             const size_t at = static_cast<size_t>(i) * kBytes;
-            world.device().Submit(MakeOperation(kind, base + at, memory.subspan(at, kBytes),
-                                                completions.Expect()));
+            world.device().Submit(
+                MakeOperation(kind, base + at, memory.subspan(at, kBytes), completions.Expect()));
           }
           for (const absl::Status& status : completions.Wait(kBatch)) wrong += !status.ok();
         }
@@ -119,14 +117,14 @@ TEST_CASE("a callback never runs inside Submit, not even that of a refused opera
   std::atomic<size_t> left = kLength;
   Completions completions;
   std::function<void()> next = [&] {
-    world.device().Submit(MakeOperation(
-        Kind::kRead, 0, memory.span().first(bytes),
-        [&, done = completions.Expect()](absl::Status status) mutable {
-          if (++depth > 1) ++nested;
-          if (--left > 0) next();
-          --depth;
-          std::move(done)(std::move(status));
-        }));
+    world.device().Submit(
+        MakeOperation(Kind::kRead, 0, memory.span().first(bytes),
+                      [&, done = completions.Expect()](absl::Status status) mutable {
+                        if (++depth > 1) ++nested;
+                        if (--left > 0) next();
+                        --depth;
+                        std::move(done)(std::move(status));
+                      }));
   };
   ++depth;  // this thread too must not run one
   next();

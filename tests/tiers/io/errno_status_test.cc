@@ -31,8 +31,7 @@ TEST_CASE("an errno becomes the status that device.h promises") {
 
 TEST_CASE("a status says what was done, why it failed, and the number") {
   const absl::Status status = ErrnoStatus(EIO, "/data/0: read of 4096 bytes at 8192");
-  CHECK(status.message() ==
-        "/data/0: read of 4096 bytes at 8192: Input/output error (errno 5)");
+  CHECK(status.message() == "/data/0: read of 4096 bytes at 8192: Input/output error (errno 5)");
 }
 
 }  // namespace kvkeep

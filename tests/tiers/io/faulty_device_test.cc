@@ -176,8 +176,8 @@ TEST_CASE("after Kill no callback runs, no memory is touched, and writes end in 
     for (uint64_t i = 0; i < 4; ++i) {
       h.device_.Submit(MakeOperation(Kind::kWrite, i * 8 * kBlockBytes, written->span(),
                                      [&ran, owned](absl::Status) { ++ran; }));
-      h.device_.Submit(MakeOperation(Kind::kRead, 0, read->span(),
-                                     [&ran, owned](absl::Status) { ++ran; }));
+      h.device_.Submit(
+          MakeOperation(Kind::kRead, 0, read->span(), [&ran, owned](absl::Status) { ++ran; }));
     }
     for (uint64_t i = 0; i < seed % 12; ++i) h.executor_.RunOne();  // killed at any moment
     const int ran_before = ran;

@@ -1,10 +1,10 @@
 // What the engines do beyond moving bytes: limits, preference, registered memory, stopping, idling.
 #include "tiers/io/io_engine.h"
 
-#include <catch2/catch.hpp>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include <catch2/catch.hpp>
 #include <csignal>
 #include <filesystem>
 #include <fstream>

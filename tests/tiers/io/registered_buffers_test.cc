@@ -21,8 +21,8 @@ TEST_CASE("an I/O uses a buffer only when it lies wholly in that one") {
   RegisteredBuffers buffers;
   CHECK_FALSE(buffers.Find(At(kGiB), 1));
 
-  buffers.Add(FakeMemory(2 * kGiB, kMiB));  // slot 0
-  buffers.Add(FakeMemory(kGiB, kMiB));      // slot 1, before it
+  buffers.Add(FakeMemory(2 * kGiB, kMiB));     // slot 0
+  buffers.Add(FakeMemory(kGiB, kMiB));         // slot 1, before it
   buffers.Add(FakeMemory(kGiB + kMiB, kMiB));  // slot 2, adjacent to slot 1
 
   CHECK(buffers.Find(At(2 * kGiB), kMiB) == 0u);
@@ -31,12 +31,12 @@ TEST_CASE("an I/O uses a buffer only when it lies wholly in that one") {
   CHECK(buffers.Find(At(kGiB + kMiB), 1) == 2u);
   CHECK(buffers.Find(At(kGiB + 2 * kMiB - kBlockBytes), kBlockBytes) == 2u);
 
-  CHECK_FALSE(buffers.Find(At(kGiB - kBlockBytes), kBlockBytes));      // before all
-  CHECK_FALSE(buffers.Find(At(kGiB - kBlockBytes), 2 * kBlockBytes));  // starts outside
+  CHECK_FALSE(buffers.Find(At(kGiB - kBlockBytes), kBlockBytes));             // before all
+  CHECK_FALSE(buffers.Find(At(kGiB - kBlockBytes), 2 * kBlockBytes));         // starts outside
   CHECK_FALSE(buffers.Find(At(kGiB + kMiB - kBlockBytes), 2 * kBlockBytes));  // across two
-  CHECK_FALSE(buffers.Find(At(kGiB + 2 * kMiB), kBlockBytes));         // in the gap
-  CHECK_FALSE(buffers.Find(At(2 * kGiB), kMiB + 1));                   // ends outside
-  CHECK_FALSE(buffers.Find(At(3 * kGiB), 1));                          // after all
+  CHECK_FALSE(buffers.Find(At(kGiB + 2 * kMiB), kBlockBytes));                // in the gap
+  CHECK_FALSE(buffers.Find(At(2 * kGiB), kMiB + 1));                          // ends outside
+  CHECK_FALSE(buffers.Find(At(3 * kGiB), 1));                                 // after all
 }
 
 TEST_CASE("memory that cannot be registered is refused with the reason") {
