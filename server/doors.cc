@@ -1,5 +1,6 @@
 #include "server/doors.h"
 
+#include <grpc/grpc.h>
 #include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
@@ -28,6 +29,10 @@ void QuietGrpcLog() {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
 }
 
+// Holds the gRPC library for the life of the process. Without it the end of the last server shuts the
+// library down, and that may wait 10 s for a poller of its own (seen under load).
+void KeepGrpcLibrary() { static const bool kept = (grpc_init(), true); (void)kept; }
+
 void Configure(grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(kMaxReceiveBytes);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
@@ -55,6 +60,7 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> Start(grpc::ServerBuilder* builder
 absl::StatusOr<std::unique_ptr<Doors>> Doors::Open(const Options& options, KvService* kv,
                                                    AdminService* admin) {
   QuietGrpcLog();
+  KeepGrpcLibrary();
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   for (const std::string& path : {options.socket_path, options.admin_socket_path}) {

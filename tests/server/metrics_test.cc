@@ -1,0 +1,85 @@
+#include "server/metrics.h"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "server/admin_service.h"
+#include "server/counters.h"
+#include "server/log.h"
+#include "tests/fakes/manual_clock.h"
+
+namespace kvkeep {
+namespace {
+
+bool EndsWith(const std::string& name, const std::string& suffix) {
+  return name.size() >= suffix.size() &&
+         name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("metric names have our prefix and end in total exactly when they only grow") {
+  const ManualClock clock;
+  const ServerState state("1.2.3", &clock);
+  std::set<std::string> names, series;
+  for (const prometheus::MetricFamily& family : ToMetricFamilies({.state = &state})) {
+    INFO(family.name);
+    CHECK(family.name.rfind("kvkeep_", 0) == 0);
+    CHECK(names.insert(family.name).second);  // one family, one block of the output
+    CHECK_FALSE(family.help.empty());
+    CHECK(EndsWith(family.name, "_total") == (family.type == prometheus::MetricType::Counter));
+    CHECK(family.name.find("per_second") == std::string::npos);
+    for (const prometheus::ClientMetric& metric : family.metric) {
+      std::string id = family.name;
+      for (const auto& label : metric.label) id += "," + label.name + "=" + label.value;
+      INFO(id);
+      CHECK(series.insert(id).second);
+      if (family.type == prometheus::MetricType::Counter) CHECK(metric.counter.value == 0);
+    }
+  }
+  CHECK(names.contains("kvkeep_read_chunks_total"));
+  CHECK(series.contains("kvkeep_read_chunks_total,result=hit,tier=g3"));
+  CHECK(series.contains("kvkeep_build_info,version=1.2.3"));
+}
+
+TEST_CASE("status and metrics show the same numbers, each counter under its own name") {
+  const ManualClock clock;
+  ServerState state("1", &clock);
+  MetricsInput input{.state = &state};
+  uint64_t next = 1;
+  for (const StoreCounterInfo& info : StoreCounterTable()) input.store.counters.*info.member = next++;
+  v1::StatusResponse status;
+  FillStatus(input.store, state, &status);
+  CHECK(static_cast<size_t>(status.counters_size()) ==
+        StoreCounterTable().size() + ServerCounterTable().size());
+  CHECK(status.counters().at("lookups") == input.store.counters.lookups);
+  CHECK(status.counters().at("lock_held_ns_max") == input.store.counters.lock_held_ns_max);
+  double sum = 0;
+  for (const prometheus::MetricFamily& family : ToMetricFamilies(input)) {
+    if (family.name != "kvkeep_put_chunks_total") continue;
+    for (const prometheus::ClientMetric& metric : family.metric) sum += metric.counter.value;
+  }
+  const StoreCounters& counters = input.store.counters;
+  CHECK(sum == counters.puts_stored + counters.puts_present + counters.puts_rejected +
+                   counters.puts_aborted);
+}
+
+TEST_CASE("a log line is one line of logfmt or one JSON object, whatever a value holds") {
+  const auto time = std::chrono::system_clock::from_time_t(0) + std::chrono::milliseconds(5);
+  const std::string nasty = "a \"b\"\n\\c=\x01";
+  const std::vector<LogField> fields = {{"plain", "x/y"}, {"nasty", nasty}, {"empty", ""}};
+  const std::string logfmt =
+      FormatLogLine(LogFormat::kLogfmt, time, spdlog::level::warn, "it happened", fields);
+  CHECK(logfmt ==
+        "time=1970-01-01T00:00:00.005Z level=warn msg=\"it happened\" plain=x/y "
+        "nasty=\"a \\\"b\\\"\\n\\\\c=\\u0001\" empty=\"\"");
+  const std::string line =
+      FormatLogLine(LogFormat::kJson, time, spdlog::level::err, "it happened", fields);
+  const nlohmann::json json = nlohmann::json::parse(line);
+  CHECK(json["level"] == "error");
+  CHECK(json["nasty"] == nasty);
+  CHECK(line.find('\n') == std::string::npos);
+}
+
+}  // namespace kvkeep
