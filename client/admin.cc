@@ -7,10 +7,17 @@
 
 namespace kvkeep::client {
 
-AdminClient::AdminClient(const std::string& endpoint, Deadline deadline)
-    : deadline_(deadline),
-      stub_(v1::Admin::NewStub(grpc::CreateChannel(endpoint, grpc::InsecureChannelCredentials()))) {
+namespace {
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& endpoint) {
+  KeepGrpcLoaded();
+  return grpc::CreateChannel(endpoint, grpc::InsecureChannelCredentials());
 }
+
+}  // namespace
+
+AdminClient::AdminClient(const std::string& endpoint, Deadline deadline)
+    : deadline_(deadline), stub_(v1::Admin::NewStub(MakeChannel(endpoint))) {}
 
 std::unique_ptr<grpc::ClientContext> AdminClient::NewContext(Deadline deadline) const {
   auto context = std::make_unique<grpc::ClientContext>();

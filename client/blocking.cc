@@ -36,6 +36,10 @@ absl::StatusOr<uint64_t> Client::Delete(const Namespace& ns, Keys keys, Parts pa
       [&](auto done) { Delete(ns, keys, parts, Deadline(0), std::move(done)); });
 }
 
+absl::Status Client::Release(Lease lease) {
+  return Await<absl::Status>([&](auto done) { Release(std::move(lease), std::move(done)); });
+}
+
 absl::StatusOr<ServerInfo> Client::GetServerInfo() {
   return Await<absl::StatusOr<ServerInfo>>(
       [&](auto done) { GetServerInfo(Deadline(0), std::move(done)); });
@@ -43,22 +47,32 @@ absl::StatusOr<ServerInfo> Client::GetServerInfo() {
 
 absl::string_view GetStatusName(GetStatus status) {
   switch (status) {
-    case GetStatus::kHit: return "hit";
-    case GetStatus::kMiss: return "miss";
-    case GetStatus::kCorrupt: return "corrupt";
-    case GetStatus::kBusy: return "busy";
-    case GetStatus::kTooSmall: return "too_small";
-    case GetStatus::kUnfinished: return "unfinished";
+    case GetStatus::kHit:
+      return "hit";
+    case GetStatus::kMiss:
+      return "miss";
+    case GetStatus::kCorrupt:
+      return "corrupt";
+    case GetStatus::kBusy:
+      return "busy";
+    case GetStatus::kTooSmall:
+      return "too_small";
+    case GetStatus::kUnfinished:
+      return "unfinished";
   }
   return "unknown";
 }
 
 absl::string_view PutStatusName(PutStatus status) {
   switch (status) {
-    case PutStatus::kStored: return "stored";
-    case PutStatus::kPresent: return "present";
-    case PutStatus::kRejected: return "rejected";
-    case PutStatus::kUnfinished: return "unfinished";
+    case PutStatus::kStored:
+      return "stored";
+    case PutStatus::kPresent:
+      return "present";
+    case PutStatus::kRejected:
+      return "rejected";
+    case PutStatus::kUnfinished:
+      return "unfinished";
   }
   return "unknown";
 }

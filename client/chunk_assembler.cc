@@ -30,18 +30,25 @@ ChunkAssembler::ChunkAssembler(GetOptions options, size_t keys, size_t parts)
 
 absl::Status ChunkAssembler::Accept(const wire::GetFrameView& frame) {
   if (frame.key_index >= keys_ || frame.part_index >= parts_) {
-    return absl::InternalError(absl::StrFormat(
-        "get: the daemon sent key %d part %d of a call about %d keys and %d parts",
-        frame.key_index, frame.part_index, keys_, parts_));
+    return absl::InternalError(
+        absl::StrFormat("get: the daemon sent key %d part %d of a call about %d keys and %d parts",
+                        frame.key_index, frame.part_index, keys_, parts_));
   }
   const size_t chunk = frame.key_index * parts_ + frame.part_index;
   Progress& progress = progress_[chunk];
   if (progress.finished) return Broken(chunk, "a frame after its last one");
   switch (frame.status) {
-    case v1::CHUNK_STATUS_HIT: break;
-    case v1::CHUNK_STATUS_CORRUPT: Finish(chunk, GetStatus::kCorrupt); return absl::OkStatus();
-    case v1::CHUNK_STATUS_BUSY: Finish(chunk, GetStatus::kBusy); return absl::OkStatus();
-    default: Finish(chunk, GetStatus::kMiss); return absl::OkStatus();
+    case v1::CHUNK_STATUS_HIT:
+      break;
+    case v1::CHUNK_STATUS_CORRUPT:
+      Finish(chunk, GetStatus::kCorrupt);
+      return absl::OkStatus();
+    case v1::CHUNK_STATUS_BUSY:
+      Finish(chunk, GetStatus::kBusy);
+      return absl::OkStatus();
+    default:
+      Finish(chunk, GetStatus::kMiss);
+      return absl::OkStatus();
   }
   if (!progress.started) KVKEEP_RETURN_IF_ERROR(Begin(chunk, frame));
   KVKEEP_RETURN_IF_ERROR(AcceptBytes(chunk, frame));
@@ -81,8 +88,8 @@ absl::Status ChunkAssembler::AcceptBytes(size_t chunk, const wire::GetFrameView&
     return Broken(chunk, "more bytes than the chunk has");
   }
   if (frame.payload_size > 0 && frame.offset != begin + progress.received) {
-    return Broken(chunk, absl::StrCat("offset ", frame.offset, " where ",
-                                      begin + progress.received, " was due"));
+    return Broken(chunk, absl::StrCat("offset ", frame.offset, " where ", begin + progress.received,
+                                      " was due"));
   }
   if (progress.received % kPieceBytes != 0 && frame.payload_size > 0) {
     return Broken(chunk, "a frame that does not start at a piece");

@@ -62,9 +62,12 @@ absl::Status LeaseIsDead() {
 
 v1::LeaseMode ToWire(LeaseMode mode) {
   switch (mode) {
-    case LeaseMode::kLeadingRun: return v1::LEASE_MODE_LEADING_RUN;
-    case LeaseMode::kAllPresent: return v1::LEASE_MODE_ALL_PRESENT;
-    case LeaseMode::kNone: break;
+    case LeaseMode::kLeadingRun:
+      return v1::LEASE_MODE_LEADING_RUN;
+    case LeaseMode::kAllPresent:
+      return v1::LEASE_MODE_ALL_PRESENT;
+    case LeaseMode::kNone:
+      break;
   }
   return v1::LEASE_MODE_NONE;
 }
@@ -94,14 +97,14 @@ absl::Status ClientOptions::Validate() const {
     rest.remove_prefix(kUnix.size());
     if (rest.substr(0, 2) == "//") rest.remove_prefix(2);
     if (rest.empty() || rest.size() > kMaxUnixPathBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("endpoint: the socket's path has ", rest.size(),
-                                                     " bytes; 1 to ", kMaxUnixPathBytes,
-                                                     " are possible"));
+      return absl::InvalidArgumentError(absl::StrCat("endpoint: the socket's path has ",
+                                                     rest.size(), " bytes; 1 to ",
+                                                     kMaxUnixPathBytes, " are possible"));
     }
   }
   if (client_name.size() > kMaxClientNameBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("client_name: ", client_name.size(),
-                                                   " bytes; at most ", kMaxClientNameBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("client_name: ", client_name.size(), " bytes; at most ", kMaxClientNameBytes));
   }
   if (default_deadline.count() <= 0 || backoff_min.count() <= 0 || backoff_max < backoff_min) {
     return absl::InvalidArgumentError(
@@ -171,6 +174,11 @@ void Lease::Shrink(uint32_t keep_keys) {
   core_.reset();
 }
 
+void Client::Release(Lease lease, DoneCallback done) {
+  if (lease.id_ == 0) return std::move(done)(absl::OkStatus());
+  core_->ReleaseLease(lease.session_, std::exchange(lease.id_, 0), 0, std::move(done));
+}
+
 // ---------------------------------------------------------------- calls
 
 void Client::Lookup(const Namespace& ns, Keys keys, const LookupOptions& options,
@@ -207,8 +215,9 @@ void Client::Lookup(const Namespace& ns, Keys keys, const LookupOptions& options
         result.g2_bits = std::move(*response.mutable_g2_parts());
         result.g3_bits = std::move(*response.mutable_g3_parts());
         if (result.leading_keys > count || result.leased_keys > count) {
-          return std::move(done)(absl::InternalError("lookup: the daemon answered for more keys "
-                                                     "than were asked"));
+          return std::move(done)(
+              absl::InternalError("lookup: the daemon answered for more keys "
+                                  "than were asked"));
         }
         std::move(done)(std::move(result));
       });
@@ -276,7 +285,7 @@ void KeysCall(const std::shared_ptr<Core>& core, absl::StatusOr<Core::Ready> rea
   UnaryCall<Request, Response>::Start(
       core, ready->session, method, KeysRequest<Request>(*ready, keys, parts), deadline,
       [core, id = ready->session->id, convert, done = std::move(done)](absl::Status status, auto&,
-                                                                      auto& response) mutable {
+                                                                       auto& response) mutable {
         if (!status.ok()) {
           CheckSession(*core, *id, status);
           return std::move(done)(std::move(status));

@@ -4,7 +4,8 @@
 //   auto client = Client::Connect(options).value();
 //   Namespace ns = client->OpenNamespace({.model = "m", .tokens_per_chunk = 256}).value();
 //   auto found = client->Lookup(ns, keys, {.lease = LeaseMode::kLeadingRun});
-//   if (found.ok()) client->Get(ns, keys.subspan(0, found->leased_keys), {.lease = &found->lease, ...});
+//   if (found.ok()) client->Get(ns, keys.subspan(0, found->leased_keys), {.lease = &found->lease,
+//   ...});
 //
 // What it guarantees:
 // * Never wrong bytes: a chunk is kHit only when its bytes arrived whole and matched the daemon's
@@ -47,7 +48,7 @@ struct ClientOptions {
   std::string endpoint;     // "unix:///path" (path at most 107 bytes) or "host:port"
   std::string client_name;  // shown in the daemon's status; at most 128 bytes
   Deadline default_deadline{5'000};
-  Deadline backoff_min{50};    // before the first try to reconnect; doubles, with jitter
+  Deadline backoff_min{50};  // before the first try to reconnect; doubles, with jitter
   Deadline backoff_max{2'000};
   absl::Status Validate() const;
 };
@@ -124,15 +125,16 @@ class Client {
   using DoneCallback = absl::AnyInvocable<void(absl::Status) &&>;
 
   struct Stats {
-    uint64_t sessions_opened = 0;    // more than one: the daemon was away in between
+    uint64_t sessions_opened = 0;  // more than one: the daemon was away in between
     uint64_t calls = 0;
-    uint64_t failed_fast = 0;        // calls refused because the daemon was known to be away
-    uint64_t corrupt_chunks = 0;     // dropped here: bytes did not match their checksums
-    uint64_t bytes_received = 0;     // payload delivered by gets
-    uint64_t bytes_sent = 0;         // payload of finished puts
-    uint64_t late_slices = 0;        // puts whose memory gRPC held beyond the end of the call
-    uint64_t sessions_torn_down = 0; // ended by us: it was unknown to the daemon, or held such memory
-    uint64_t leases_reclaimed = 0;   // granted by a lookup whose reply was lost, then given back
+    uint64_t failed_fast = 0;     // calls refused because the daemon was known to be away
+    uint64_t corrupt_chunks = 0;  // dropped here: bytes did not match their checksums
+    uint64_t bytes_received = 0;  // payload delivered by gets
+    uint64_t bytes_sent = 0;      // payload of finished puts
+    uint64_t late_slices = 0;     // puts whose memory gRPC held beyond the end of the call
+    uint64_t sessions_torn_down =
+        0;  // ended by us: it was unknown to the daemon, or held such memory
+    uint64_t leases_reclaimed = 0;  // granted by a lookup whose reply was lost, then given back
   };
 
   // Waits for the first session at most the default deadline; less when the daemon is plainly away,
@@ -158,12 +160,15 @@ class Client {
   void Put(const Namespace& ns, std::vector<PutChunk> chunks, const PutOptions& options,
            Callback<PutResult> done);
   // "Still hot in HBM": answers how many chunks were refreshed.
-  void Touch(const Namespace& ns, Keys keys, Parts parts, Deadline deadline, Callback<uint64_t> done);
+  void Touch(const Namespace& ns, Keys keys, Parts parts, Deadline deadline,
+             Callback<uint64_t> done);
   void Prefetch(const Namespace& ns, Keys keys, Parts parts, Deadline deadline,
                 Callback<PrefetchResult> done);
   // Answers how many chunks are gone.
   void Delete(const Namespace& ns, Keys keys, Parts parts, Deadline deadline,
               Callback<uint64_t> done);
+  // What ~Lease does, for those who must know that the daemon has it back before they go on.
+  void Release(Lease lease, DoneCallback done);
   void GetServerInfo(Deadline deadline, Callback<ServerInfo> done);
 
   // The blocking forms.
@@ -175,6 +180,7 @@ class Client {
   absl::StatusOr<uint64_t> Touch(const Namespace& ns, Keys keys, Parts parts = {});
   absl::StatusOr<PrefetchResult> Prefetch(const Namespace& ns, Keys keys, Parts parts = {});
   absl::StatusOr<uint64_t> Delete(const Namespace& ns, Keys keys, Parts parts = {});
+  absl::Status Release(Lease lease);
   absl::StatusOr<ServerInfo> GetServerInfo();
 
  private:

@@ -1,5 +1,6 @@
 #include "client/core.h"
 
+#include <grpc/grpc.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
@@ -27,6 +28,7 @@ constexpr std::chrono::milliseconds kLateSlicesGrace{200};
 constexpr std::chrono::milliseconds kRedeclareEvery{200};
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& endpoint) {
+  KeepGrpcLoaded();
   grpc::ChannelArguments args;
   // Without this, gRPC would share the connection, and its own backoff, with earlier sessions.
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -39,10 +41,17 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& endpoint) {
 
 Deadline WithJitter(Deadline backoff) {
   const int64_t ms = backoff.count();
-  return Deadline(ms - ms / 4 + static_cast<int64_t>(RealRandom()->NextU64() % static_cast<uint64_t>(ms / 2 + 1)));
+  return Deadline(
+      ms - ms / 4 +
+      static_cast<int64_t>(RealRandom()->NextU64() % static_cast<uint64_t>(ms / 2 + 1)));
 }
 
 }  // namespace
+
+void KeepGrpcLoaded() {
+  static const bool once = (grpc_init(), true);
+  (void)once;
+}
 
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
@@ -228,8 +237,9 @@ absl::Status Core::Declare(const SessionPtr& session, NamespaceState* ns, Deadli
   NamespaceDigest digest;
   absl::Status status = Await<absl::Status>([&](auto done) {
     using Call = UnaryCall<v1::OpenNamespaceRequest, v1::OpenNamespaceResponse>;
-    Call::Start(shared_from_this(), session, &v1::KvCache::StubInterface::async_interface::OpenNamespace,
-                request, deadline, [&digest, done](absl::Status status, auto&, auto& response) mutable {
+    Call::Start(shared_from_this(), session,
+                &v1::KvCache::StubInterface::async_interface::OpenNamespace, request, deadline,
+                [&digest, done](absl::Status status, auto&, auto& response) mutable {
                   if (status.ok()) {
                     if (response.namespace_digest().size() == NamespaceDigest::kSize) {
                       digest = *NamespaceDigest::FromBytes(response.namespace_digest());
@@ -274,7 +284,8 @@ void Core::WaitForEnd(const SessionPtr& session, SessionStream* stream) {
   }
 }
 
-// ---------------------------------------------------------------- sessions and namespaces for calls
+// ---------------------------------------------------------------- sessions and namespaces for
+// calls
 
 void Core::WaitFirstAttempt(Deadline timeout) {
   const auto give_up = steady_clock::now() + timeout;
@@ -370,7 +381,8 @@ absl::Status Core::Begin(std::shared_ptr<InFlightCall> call) {
 }
 
 void Core::End(InFlightCall* call, absl::AnyInvocable<void() &&> callback) {
-  const std::shared_ptr<Core> self = shared_from_this();  // the callback may drop the last other one
+  const std::shared_ptr<Core> self =
+      shared_from_this();  // the callback may drop the last other one
   std::shared_ptr<InFlightCall> keep;
   {
     MutexLock lock(&mu_);
@@ -386,9 +398,8 @@ void Core::End(InFlightCall* call, absl::AnyInvocable<void() &&> callback) {
 }
 
 void Core::EndLater(InFlightCall* call, absl::AnyInvocable<void() &&> callback) {
-  later_->Post([this, call, callback = std::move(callback)]() mutable {
-    End(call, std::move(callback));
-  });
+  later_->Post(
+      [this, call, callback = std::move(callback)]() mutable { End(call, std::move(callback)); });
 }
 
 void Core::CancelCallsOf(const SessionId* id) {
@@ -417,16 +428,23 @@ void Core::SlicesAreLate(SessionId& id) {
   changed_.NotifyAll();
 }
 
-void Core::ReleaseLease(const std::shared_ptr<SessionId>& id, uint64_t lease_id, uint32_t keep_keys) {
+void Core::ReleaseLease(const std::shared_ptr<SessionId>& id, uint64_t lease_id, uint32_t keep_keys,
+                        Client::DoneCallback done) {
   SessionPtr session = FindSession(id);
-  if (session == nullptr) return;  // the lease died with its session
+  if (session == nullptr) {  // the lease died with its session
+    if (done) std::move(done)(absl::OkStatus());
+    return;
+  }
   v1::ReleaseRequest request;
   request.set_session_token(id->token);
   request.set_lease_id(lease_id);
   request.set_keep_keys(keep_keys);
   UnaryCall<v1::ReleaseRequest, v1::ReleaseResponse>::Start(
       shared_from_this(), session, &v1::KvCache::StubInterface::async_interface::Release,
-      std::move(request), options_.default_deadline, [](absl::Status, auto&, auto&) {});
+      std::move(request), options_.default_deadline,
+      [done = std::move(done)](absl::Status status, auto&, auto&) mutable {
+        if (done) std::move(done)(std::move(status));
+      });
 }
 
 ServerLimits Core::limits() const {

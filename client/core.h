@@ -81,6 +81,10 @@ class InFlightCall {
 
 absl::Status FromGrpc(const grpc::Status& status);
 
+// gRPC 1.51 shuts down when its last user in the process goes, and may then wait 10 s for a poller
+// of its own. Whoever makes a channel calls this first: then it never shuts down.
+void KeepGrpcLoaded();
+
 class SessionStream;
 
 class Core : public std::enable_shared_from_this<Core> {
@@ -117,17 +121,21 @@ class Core : public std::enable_shared_from_this<Core> {
 
   // Ends the session, if it is still the current one, and all its calls. A new one follows.
   void TearDown(const SessionId& id);
-  // A put has ended, but gRPC still refers to its memory: should that last, the session is torn down.
+  // A put has ended, but gRPC still refers to its memory: should that last, the session is torn
+  // down.
   void SlicesAreLate(SessionId& id);
 
-  void ReleaseLease(const std::shared_ptr<SessionId>& id, uint64_t lease_id, uint32_t keep_keys);
+  // `done` may be empty. A lease whose session is over needs no release: OK.
+  void ReleaseLease(const std::shared_ptr<SessionId>& id, uint64_t lease_id, uint32_t keep_keys,
+                    Client::DoneCallback done = nullptr);
 
   ServerLimits limits() const;
   Client::Stats GetStats() const;
 
   struct Counters {
     std::atomic<uint64_t> sessions_opened{0}, calls{0}, failed_fast{0}, corrupt_chunks{0},
-        bytes_received{0}, bytes_sent{0}, late_slices{0}, sessions_torn_down{0}, leases_reclaimed{0};
+        bytes_received{0}, bytes_sent{0}, late_slices{0}, sessions_torn_down{0},
+        leases_reclaimed{0};
   };
   Counters counters;
 

@@ -38,7 +38,8 @@ int main(int argc, char** argv) {
   }
 
   auto found = (*client)->Lookup(*ns, keys, {.lease = LeaseMode::kLeadingRun});
-  if (!found.ok()) return std::fprintf(stderr, "lookup: %s\n", found.status().ToString().c_str()), 1;
+  if (!found.ok())
+    return std::fprintf(stderr, "lookup: %s\n", found.status().ToString().c_str()), 1;
   std::printf("leading run: %u keys, %u leased\n", found->leading_keys, found->leased_keys);
   if (found->leased_keys == 0) return 1;
 

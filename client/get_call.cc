@@ -37,8 +37,8 @@ void GetCall::OnReadDone(bool ok) {
   if (!ok) return;  // OnDone follows
   if (broken_.ok()) {
     absl::StatusOr<wire::GetFrameView> frame = wire::ParseGetFrame(in_);
-    broken_ = frame.ok() ? assembler_.Accept(*frame)
-                         : absl::InternalError(frame.status().message());
+    broken_ =
+        frame.ok() ? assembler_.Accept(*frame) : absl::InternalError(frame.status().message());
     if (!broken_.ok()) context()->TryCancel();
   }
   in_.Clear();  // early: gRPC then reuses the memory for what is arriving

@@ -11,9 +11,12 @@ constexpr char kMethod[] = "/kvkeep.v1.KvCache/Put";
 
 PutStatus FromWire(v1::PutStatus status) {
   switch (status) {
-    case v1::PUT_STATUS_STORED: return PutStatus::kStored;
-    case v1::PUT_STATUS_PRESENT: return PutStatus::kPresent;
-    default: return PutStatus::kRejected;
+    case v1::PUT_STATUS_STORED:
+      return PutStatus::kStored;
+    case v1::PUT_STATUS_PRESENT:
+      return PutStatus::kPresent;
+    default:
+      return PutStatus::kRejected;
   }
 }
 
@@ -92,7 +95,8 @@ void PutCall::OnReadDone(bool ok) {
     PutOutcome& outcome = result_.chunks[chunk];
     outcome.status = FromWire(answer.status());
     if (outcome.status == PutStatus::kRejected) {
-      outcome.message = absl::StrCat(v1::RejectReason_Name(answer.reason()), ": ", answer.message());
+      outcome.message =
+          absl::StrCat(v1::RejectReason_Name(answer.reason()), ": ", answer.message());
     } else {
       core_->counters.bytes_sent.fetch_add(PayloadBytes(chunks_[chunk]));
     }

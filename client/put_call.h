@@ -32,9 +32,9 @@ class PutCall final : public InFlightCall,
   void Complete();
 
   const std::vector<PutChunk> chunks_;
-  PutResult result_;           // reading side
-  std::vector<uint32_t> sent_; // ordinal in the stream -> chunk
-  PutFrames frames_;           // writing side
+  PutResult result_;            // reading side
+  std::vector<uint32_t> sent_;  // ordinal in the stream -> chunk
+  PutFrames frames_;            // writing side
   grpc::ByteBuffer out_;
   grpc::ByteBuffer in_;
   Client::Callback<PutResult> done_;

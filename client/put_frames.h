@@ -52,11 +52,11 @@ class PutFrames {
   const std::vector<PutChunk>* const chunks_;
   const std::vector<uint32_t> send_;
   SliceGuard* const guard_;
-  size_t next_ = 0;     // into send_
-  uint64_t sent_ = 0;   // bytes of the chunk in progress
-  size_t run_ = 0;      // of that chunk
-  size_t run_at_ = 0;   // in that run
-  bool first_ = true;   // of the stream
+  size_t next_ = 0;    // into send_
+  uint64_t sent_ = 0;  // bytes of the chunk in progress
+  size_t run_ = 0;     // of that chunk
+  size_t run_at_ = 0;  // in that run
+  bool first_ = true;  // of the stream
 };
 
 }  // namespace kvkeep::client

@@ -23,10 +23,17 @@ ServerInfo FromWire(const v1::GetServerInfoResponse& response) {
                   .limits = FromWire(response.limits()),
                   .features = {response.features().begin(), response.features().end()}};
   switch (response.state()) {
-    case v1::SERVING_STATE_RECOVERING: info.state = "recovering"; break;
-    case v1::SERVING_STATE_SERVING: info.state = "serving"; break;
-    case v1::SERVING_STATE_DRAINING: info.state = "draining"; break;
-    default: break;
+    case v1::SERVING_STATE_RECOVERING:
+      info.state = "recovering";
+      break;
+    case v1::SERVING_STATE_SERVING:
+      info.state = "serving";
+      break;
+    case v1::SERVING_STATE_DRAINING:
+      info.state = "draining";
+      break;
+    default:
+      break;
   }
   return info;
 }

@@ -24,7 +24,7 @@ namespace kvkeep::client {
 
 // Parts of each key that a call is about, none twice. Empty: all parts of the namespace.
 using Parts = absl::Span<const uint32_t>;
-using Keys = absl::Span<const ChunkKey>;  // in prefix order: head of the prompt first
+using Keys = absl::Span<const ChunkKey>;     // in prefix order: head of the prompt first
 using Deadline = std::chrono::milliseconds;  // from the call on; zero: the client's default
 
 // What the bytes under a key mean. All of it goes into the namespace's digest.
@@ -55,12 +55,12 @@ struct LookupOptions {
 };
 
 enum class GetStatus {
-  kHit,          // the destination holds the whole bytes (or range) of exactly one put
+  kHit,  // the destination holds the whole bytes (or range) of exactly one put
   kMiss,
-  kCorrupt,      // did not match its checksums, here or in the daemon: use none of it
-  kBusy,         // there, but no room in DRAM to read it into now
-  kTooSmall,     // the destination cannot hold it; payload_bytes says what it takes
-  kUnfinished,   // the call ended before this chunk was whole; GetResult::error says why
+  kCorrupt,     // did not match its checksums, here or in the daemon: use none of it
+  kBusy,        // there, but no room in DRAM to read it into now
+  kTooSmall,    // the destination cannot hold it; payload_bytes says what it takes
+  kUnfinished,  // the call ended before this chunk was whole; GetResult::error says why
 };
 absl::string_view GetStatusName(GetStatus status);
 
@@ -77,11 +77,11 @@ struct GetOptions {
   Parts parts;
   const Lease* lease = nullptr;  // keys must then be the lease's keys [first_key, ...)
   uint32_t first_key = 0;
-  uint32_t first_piece = 0;      // range in pieces of 1 MiB, the same for every chunk
-  uint32_t pieces = 0;           // 0: to the end
+  uint32_t first_piece = 0;  // range in pieces of 1 MiB, the same for every chunk
+  uint32_t pieces = 0;       // 0: to the end
   bool metadata = false;
   bool transient = false;
-  bool verify = true;            // compare XXH3 of the delivered bytes with the daemon's
+  bool verify = true;  // compare XXH3 of the delivered bytes with the daemon's
   Deadline deadline{0};
   // Where the bytes go: one span per chunk, in the order keys x parts; or a function that is asked
   // once per chunk that is there (on a gRPC thread) for at least `bytes` bytes. An empty span skips
@@ -108,8 +108,9 @@ struct PutChunk {
   uint32_t part = 0;
   // The payload, in one or several runs. Not copied: it is read until the put's callback runs.
   absl::InlinedVector<std::span<const std::byte>, 1> runs;
-  std::optional<ChunkKey> parent_key;  // the key before this one in its prefix: keeps neighbours together
-  std::string metadata;                // at most 16 KiB
+  std::optional<ChunkKey>
+      parent_key;        // the key before this one in its prefix: keeps neighbours together
+  std::string metadata;  // at most 16 KiB
 };
 
 struct PutOptions {

@@ -25,7 +25,7 @@ class UnaryCall final : public InFlightCall {
       std::move(call->done_)(std::move(begun), call->request_, call->response_);
       return;
     }
-    UnaryCall* const raw = call.get();  // the core keeps it until End
+    UnaryCall* const raw = call.get();             // the core keeps it until End
     const SessionPtr connection = call->session_;  // the call may be over before its start returns
     (connection->stub->async()->*method)(
         raw->context(), &raw->request_, &raw->response_,

@@ -105,13 +105,26 @@ bool TakeBytesField(Cursor& cursor, uint32_t field, GetFrameView* frame) {
 
 void SetVarintField(uint32_t field, uint64_t value, GetFrameView* frame) {
   switch (field) {
-    case 1: frame->key_index = static_cast<uint32_t>(value); break;
-    case 2: frame->part_index = static_cast<uint32_t>(value); break;
-    case 3: frame->status = static_cast<uint32_t>(value); break;
-    case 4: frame->offset = value; break;
-    case 5: frame->payload_bytes = value; break;
-    case 6: frame->last = value != 0; break;
-    default: break;
+    case 1:
+      frame->key_index = static_cast<uint32_t>(value);
+      break;
+    case 2:
+      frame->part_index = static_cast<uint32_t>(value);
+      break;
+    case 3:
+      frame->status = static_cast<uint32_t>(value);
+      break;
+    case 4:
+      frame->offset = value;
+      break;
+    case 5:
+      frame->payload_bytes = value;
+      break;
+    case 6:
+      frame->last = value != 0;
+      break;
+    default:
+      break;
   }
 }
 
@@ -129,9 +142,12 @@ bool ParseField(Cursor& cursor, GetFrameView* frame) {
       if (!cursor.Fixed64(&value)) return false;
       if (field == 7) frame->piece_checksums.push_back(value);  // not packed: legal too
       return true;
-    case kLengthDelimited: return TakeBytesField(cursor, field, frame);
-    case kFixed32: return cursor.Skip(4);
-    default: return false;
+    case kLengthDelimited:
+      return TakeBytesField(cursor, field, frame);
+    case kFixed32:
+      return cursor.Skip(4);
+    default:
+      return false;
   }
 }
 

@@ -32,7 +32,8 @@ bool Parse(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* messag
 // A GetFrame whose payload points into the slices it holds.
 struct GetFrameView {
   GetFrameView() = default;
-  GetFrameView(GetFrameView&&) = default;  // no copy: gRPC keeps tiny slices inside the Slice itself
+  GetFrameView(GetFrameView&&) =
+      default;  // no copy: gRPC keeps tiny slices inside the Slice itself
   GetFrameView& operator=(GetFrameView&&) = default;
 
   uint32_t key_index = 0;

@@ -142,7 +142,8 @@ TEST_CASE("a frame that breaks the protocol ends the get and writes nothing out 
     frame.payload_bytes = 257 * kMiB;
     CHECK_FALSE(f.assembler->Accept(frame).ok());
   }
-  for (const GetOutcome& outcome : f.assembler->TakeOutcomes()) CHECK(outcome.status != GetStatus::kMiss);
+  for (const GetOutcome& outcome : f.assembler->TakeOutcomes())
+    CHECK(outcome.status != GetStatus::kMiss);
 }
 
 TEST_CASE("a destination that is too small gets nothing and is told the size") {

@@ -129,9 +129,9 @@ TEST_CASE("the lease of a lookup whose answer came too late is found and given b
   const std::vector<std::byte> payload = Bytes(100, 1);
   REQUIRE(f.client->Put(f.ns, {Chunk(Key("a"), payload)}).ok());
   f.daemon.kv.script.hang_lookup = true;  // then it grants the lease all the same
-  auto late = f.client->Lookup(f.ns, {Key("a")},
-                               {.parts = f.part0, .lease = LeaseMode::kLeadingRun,
-                                .deadline = Deadline(100)});
+  auto late = f.client->Lookup(
+      f.ns, {Key("a")},
+      {.parts = f.part0, .lease = LeaseMode::kLeadingRun, .deadline = Deadline(100)});
   std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the fake notices, and grants
   CHECK(f.daemon.kv.leases() == 1);
   f.daemon.kv.script.hang_lookup = false;

@@ -31,9 +31,9 @@ TEST_CASE("many chunks on one stream have one outcome each, in order") {
   std::vector<PutChunk> chunks;
   for (size_t i = 0; i < 200; ++i) payloads.push_back(Bytes(1000 + i * 37, i));
   for (size_t i = 0; i < 200; ++i) chunks.push_back(Chunk(Key(absl::StrCat(i)), payloads[i]));
-  chunks[50].runs[0] = {};            // no bytes: refused before it is sent
-  chunks[60].part = 2;                // the namespace has parts 0 and 1
-  chunks[61].metadata.resize(20'000); // over 16 KiB
+  chunks[50].runs[0] = {};                         // no bytes: refused before it is sent
+  chunks[60].part = 2;                             // the namespace has parts 0 and 1
+  chunks[61].metadata.resize(20'000);              // over 16 KiB
   chunks.push_back(Chunk(Key("7"), payloads[7]));  // a second time
   auto put = f.client->Put(f.ns, chunks, {.checksum = true});
   REQUIRE(put.ok());
@@ -41,8 +41,9 @@ TEST_CASE("many chunks on one stream have one outcome each, in order") {
   REQUIRE(put->chunks.size() == 201);
   for (size_t i = 0; i < 201; ++i) {
     const bool refused = i == 50 || i == 60 || i == 61;
-    CHECK(put->chunks[i].status == (refused ? PutStatus::kRejected
-                                    : i == 200 ? PutStatus::kPresent : PutStatus::kStored));
+    CHECK(put->chunks[i].status == (refused    ? PutStatus::kRejected
+                                    : i == 200 ? PutStatus::kPresent
+                                               : PutStatus::kStored));
     CHECK(put->chunks[i].message.empty() == !refused);
   }
   CHECK(f.daemon.kv.put_streams == 1);
@@ -105,9 +106,9 @@ TEST_CASE("a lease is read through, shrinks, and is given back when it goes") {
     std::vector<std::byte> back(2 * 3000);
     std::vector<std::span<std::byte>> to = {std::span(back).subspan(0, 3000),
                                             std::span(back).subspan(3000)};
-    auto got = f.client->Get(f.ns, absl::MakeSpan(keys).subspan(2, 2),
-                             {.parts = f.part0, .lease = &found->lease, .first_key = 2,
-                              .destinations = to});
+    auto got = f.client->Get(
+        f.ns, absl::MakeSpan(keys).subspan(2, 2),
+        {.parts = f.part0, .lease = &found->lease, .first_key = 2, .destinations = to});
     REQUIRE(got.ok());
     CHECK(got->chunks[1].status == GetStatus::kHit);
     CHECK(std::equal(payload.begin(), payload.end(), back.begin() + 3000));
@@ -127,12 +128,11 @@ TEST_CASE("a get can ask for memory as chunks come, and skips what it is refused
   REQUIRE(f.client->Put(f.ns, {Chunk(Key("a"), a), Chunk(Key("b"), b)}).ok());
   std::map<size_t, std::vector<std::byte>> memory;
   const std::vector<ChunkKey> keys = {Key("a"), Key("none"), Key("b")};
-  auto got = f.client->Get(f.ns, keys,
-                           {.parts = f.part0,
-                            .allocate = [&](size_t chunk, uint64_t bytes) {
-                              memory[chunk].resize(chunk == 0 ? 0 : bytes);
-                              return std::span<std::byte>(memory[chunk]);
-                            }});
+  auto got =
+      f.client->Get(f.ns, keys, {.parts = f.part0, .allocate = [&](size_t chunk, uint64_t bytes) {
+                                   memory[chunk].resize(chunk == 0 ? 0 : bytes);
+                                   return std::span<std::byte>(memory[chunk]);
+                                 }});
   REQUIRE(got.ok());
   CHECK(got->chunks[0].status == GetStatus::kTooSmall);
   CHECK(got->chunks[0].payload_bytes == 5 * kMiB);
@@ -152,8 +152,8 @@ TEST_CASE("metadata and hints travel with a put") {
   CHECK(f.daemon.kv.last_parent_key() == Key("parent").view());
   std::vector<std::byte> back(10);
   std::vector<std::span<std::byte>> to = {back};
-  auto got = f.client->Get(f.ns, {Key("a")},
-                           {.parts = f.part0, .metadata = true, .destinations = to});
+  auto got =
+      f.client->Get(f.ns, {Key("a")}, {.parts = f.part0, .metadata = true, .destinations = to});
   REQUIRE(got.ok());
   CHECK(got->chunks[0].metadata == "token ids");
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <catch2/catch.hpp>
-
 #include <cstring>
 #include <thread>
 
@@ -23,7 +22,8 @@ inline std::vector<std::byte> Bytes(size_t size, uint64_t seed) {
   return bytes;
 }
 
-inline PutChunk Chunk(const ChunkKey& key, const std::vector<std::byte>& payload, uint32_t part = 0) {
+inline PutChunk Chunk(const ChunkKey& key, const std::vector<std::byte>& payload,
+                      uint32_t part = 0) {
   return {.key = key, .part = part, .runs = {payload}};
 }
 
@@ -40,9 +40,8 @@ bool Eventually(F&& condition, int timeout_ms = 5'000) {
 
 struct ClientFixture {
   explicit ClientFixture(Deadline deadline = Deadline(5'000)) {
-    auto connected = Client::Connect({.endpoint = daemon.endpoint(),
-                                      .client_name = "test",
-                                      .default_deadline = deadline});
+    auto connected = Client::Connect(
+        {.endpoint = daemon.endpoint(), .client_name = "test", .default_deadline = deadline});
     REQUIRE(connected.ok());
     client = *std::move(connected);
     auto opened = client->OpenNamespace({.model = "m", .tokens_per_chunk = 16, .parts = 2});
@@ -52,8 +51,9 @@ struct ClientFixture {
 
   GetStatus GetOne(const ChunkKey& key, std::vector<std::byte>& to, const Lease* lease = nullptr) {
     std::span<std::byte> span(to);
-    auto got = client->Get(ns, absl::MakeSpan(&key, 1),
-                           {.parts = part0, .lease = lease, .destinations = absl::MakeSpan(&span, 1)});
+    auto got =
+        client->Get(ns, absl::MakeSpan(&key, 1),
+                    {.parts = part0, .lease = lease, .destinations = absl::MakeSpan(&span, 1)});
     last = got.status();
     if (!got.ok()) return GetStatus::kUnfinished;
     last = got->error;

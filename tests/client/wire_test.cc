@@ -1,7 +1,6 @@
 #include "client/wire.h"
 
 #include <catch2/catch.hpp>
-
 #include <random>
 
 #include "client/put_frames.h"
@@ -55,8 +54,8 @@ void RequireSame(const wire::GetFrameView& view, const v1::GetFrame& frame) {
   CHECK(view.offset == frame.offset());
   CHECK(view.payload_bytes == frame.payload_bytes());
   CHECK(view.last == frame.last());
-  CHECK(view.piece_checksums == std::vector<uint64_t>(frame.piece_checksums().begin(),
-                                                      frame.piece_checksums().end()));
+  CHECK(view.piece_checksums ==
+        std::vector<uint64_t>(frame.piece_checksums().begin(), frame.piece_checksums().end()));
   CHECK(view.metadata == frame.metadata());
   std::string payload;
   for (auto run : view.payload) {
@@ -68,7 +67,10 @@ void RequireSame(const wire::GetFrameView& view, const v1::GetFrame& frame) {
 
 class CountingGuard final : public SliceGuard {
  public:
-  void Made() override { ++live; ++made; }
+  void Made() override {
+    ++live;
+    ++made;
+  }
   void Gone() override { --live; }
   std::atomic<int> live{0}, made{0};
 };
@@ -139,9 +141,10 @@ TEST_CASE("put frames parse back to the chunks they were cut from, without a cop
   }
   std::vector<PutChunk> chunks(3);
   const std::span<const std::byte> whole(a);
-  chunks[0] = {.key = *ChunkKey::FromBytes("a"),
-               .runs = {whole.subspan(0, 3), whole.subspan(3, 5 << 20), whole.subspan((5 << 20) + 3)},
-               .metadata = "tail"};
+  chunks[0] = {
+      .key = *ChunkKey::FromBytes("a"),
+      .runs = {whole.subspan(0, 3), whole.subspan(3, 5 << 20), whole.subspan((5 << 20) + 3)},
+      .metadata = "tail"};
   chunks[1] = {.key = *ChunkKey::FromBytes("b"), .part = 3, .runs = {b}};
   chunks[2] = {.key = *ChunkKey::FromBytes("c"), .runs = {c}, .parent_key = chunks[0].key};
   CountingGuard guard;
@@ -149,7 +152,7 @@ TEST_CASE("put frames parse back to the chunks they were cut from, without a cop
     PutFrames frames({.session_token = "0123456789abcdef", .namespace_digest = "ns"},
                      {.durable = true, .checksum = true}, &chunks, {0, 1, 2}, &guard);
     std::vector<v1::PutFrame> sent;
-    for (; !frames.done(); ) REQUIRE(sent.emplace_back().ParseFromString(Flatten(frames.Next())));
+    for (; !frames.done();) REQUIRE(sent.emplace_back().ParseFromString(Flatten(frames.Next())));
     REQUIRE(sent.size() == 5);  // 4 + 4 + 1 MiB, 1 byte, 4 MiB
     CHECK(sent[0].stream().session_token() == "0123456789abcdef");
     CHECK(sent[0].stream().namespace_digest() == "ns");
