@@ -1,0 +1,135 @@
+// The CLI from its arguments to its exit code, against the fake daemon.
+#include "tools/kvkeep/cli.h"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tests/fakes/fake_kv_service.h"
+#include "tests/tools/cli_run.h"
+
+namespace kvkeep::tools {
+
+TEST_CASE("wrong usage exits with 2 and a message, help with 0") {
+  CHECK(Run({}).code == kUsage);
+  CHECK(Run({"nonsense"}).code == kUsage);
+  CHECK(Run({"ping", "--timeout", "soon"}).code == kUsage);
+  CHECK(Run({"put", "key"}).code == kUsage);
+  CHECK(Run({"get", "key"}).code == kUsage);  // no -o
+  CHECK(Run({"clear"}).code == kUsage);       // no --yes, nobody to ask
+  CHECK(Run({"replay", "t", "--chunk-bytes", "1KB"}).code == kUsage);
+  CHECK(Run({"replay", "t", "--concurrency", "0"}).code == kUsage);
+  CHECK(Run({"replay", "t", "--path", "shm"}).code == kUsage);
+  CHECK(Run({"simulate", "t"}).code == kUsage);  // no --chunks
+  CHECK_FALSE(Run({"nonsense"}).err.empty());
+  CHECK(Run({"--help"}).code == kOk);
+  CHECK(Run({"version"}).out.find("kvkeep ") == 0);
+  CHECK(Run({"--json", "version"}).json().contains("version"));
+}
+
+TEST_CASE("a daemon that is away is exit code 4 for every verb that needs it") {
+  const std::string nowhere = "unix:///nonexistent/kvkeep.sock";
+  std::ofstream("/tmp/kvkeep-cli-test-file") << "x";
+  for (const std::vector<std::string>& verb :
+       std::vector<std::vector<std::string>>{{"ping"},
+                                             {"status"},
+                                             {"drain"},
+                                             {"clear", "--yes"},
+                                             {"lookup", "k"},
+                                             {"delete", "k"},
+                                             {"put", "k", "/tmp/kvkeep-cli-test-file"},
+                                             {"get", "k", "-o", "-"}}) {
+    std::vector<std::string> all = {"--endpoint", nowhere, "--admin", nowhere, "--timeout", "1s"};
+    all.insert(all.end(), verb.begin(), verb.end());
+    const CliResult result = Run(all);
+    CAPTURE(verb[0]);
+    CHECK(result.code == kUnavailable);
+    CHECK(result.out.empty());
+    CHECK_FALSE(result.err.empty());
+  }
+  std::filesystem::remove("/tmp/kvkeep-cli-test-file");
+}
+
+TEST_CASE("a file that was put can be looked up, got back and deleted") {
+  fakes::FakeDaemon daemon;
+  TemporaryDirectory dir;
+  std::ofstream(dir.path("in")) << std::string(100'001, 'k') + "end";
+  const CliResult put = Run(daemon, {"--json", "put", "my key", dir.path("in")});
+  REQUIRE(put.code == kOk);
+  CHECK(put.json()["status"] == "stored");
+  CHECK(put.json()["bytes"] == 100'004);
+  CHECK(Run(daemon, {"put", "my key", dir.path("in")}).out.find("present") == 0);
+  const CliResult lookup = Run(daemon, {"lookup", "my key", "none", "--json"});
+  CHECK(lookup.code == kOk);
+  CHECK(lookup.json()["leading_keys"] == 1);
+  CHECK(lookup.json()["keys"][0]["g2"] == true);
+  CHECK(lookup.json()["keys"][1]["g2"] == false);
+  CHECK(lookup.json()["keys"][0]["key"] == put.json()["key"]);
+  CHECK(Run(daemon, {"get", "my key", "-o", dir.path("out")}).code == kOk);
+  std::ifstream out(dir.path("out"));
+  CHECK(std::string(std::istreambuf_iterator<char>(out), {}) == std::string(100'001, 'k') + "end");
+  CHECK(Run(daemon, {"get", "my key", "-o", "-"}).out.size() == 100'004);
+  CHECK(Run(daemon, {"--namespace", "x", "get", "my key", "-o", "-"}).code == kUsage);
+  CHECK(Run(daemon, {"get", "my key", "-o", "-", "--namespace", "other"}).code == kNotFound);
+  CHECK(Run(daemon, {"delete", "my key", "--json"}).json()["deleted_chunks"] == 1);
+  CHECK(Run(daemon, {"delete", "my key"}).code == kNotFound);
+  CHECK(Run(daemon, {"lookup", "my key"}).code == kNotFound);
+  CHECK(Run(daemon, {"get", "my key", "-o", dir.path("out")}).code == kNotFound);
+}
+
+TEST_CASE("a put that is rejected, or a get that is corrupt, exits with 1 and says why") {
+  fakes::FakeDaemon daemon;
+  TemporaryDirectory dir;
+  std::ofstream(dir.path("in")) << "bytes";
+  daemon.kv.script.reject_puts = true;
+  const CliResult put = Run(daemon, {"put", "k", dir.path("in")});
+  CHECK(put.code == kFailed);
+  CHECK(put.err.find("NO_SPACE") != std::string::npos);
+  daemon.kv.script.reject_puts = false;
+  REQUIRE(Run(daemon, {"put", "k", dir.path("in")}).code == kOk);
+  daemon.kv.script.corrupt_gets = 1;
+  const CliResult get = Run(daemon, {"get", "k", "-o", "-"});
+  CHECK(get.code == kFailed);
+  CHECK(get.out.empty());
+  CHECK(get.err.find("corrupt") != std::string::npos);
+  CHECK(Run(daemon, {"put", "k", dir.path("none")}).code != kOk);
+  std::ofstream(dir.path("empty"));
+  CHECK(Run(daemon, {"put", "k", dir.path("empty")}).code == kFailed);
+}
+
+TEST_CASE("ping, status, clear and drain answer in tables and in JSON") {
+  fakes::FakeDaemon daemon;
+  CHECK(Run(daemon, {"ping"}).out.find("is serving") != std::string::npos);
+  CHECK(Run(daemon, {"ping", "--json"}).json()["state"] == "serving");
+  const CliResult status = Run(daemon, {"status", "--json"});
+  REQUIRE(status.code == kOk);
+  for (const char* key : {"version", "incarnation", "state", "pid", "uptime_ms", "arena",
+                          "io_engine", "g2", "g3", "devices", "sessions", "counters"}) {
+    CAPTURE(key);
+    CHECK(status.json().contains(key));
+  }
+  CHECK(status.json()["g2"]["capacity_bytes"] == 1 << 20);
+  CHECK(status.json()["devices"][0]["state"] == "ok");
+  CHECK(Run(daemon, {"status"}).out.find("TIER") != std::string::npos);
+  CHECK(Run(daemon, {"clear", "--yes", "--json"}).json()["cleared_chunks"] == 0);
+  CHECK(Run(daemon, {"drain", "--json"}).json()["dirty_chunks_left"] == 0);
+}
+
+TEST_CASE("simulate answers per capacity, and refuses unknown policies and traces") {
+  TemporaryDirectory dir;
+  std::ofstream(dir.path("trace"))
+      << R"({"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})"
+         "\n"
+      << R"({"timestamp": 5, "input_length": 1536, "output_length": 1, "hash_ids": [1, 2, 3]})"
+         "\n";
+  const CliResult result = Run({"simulate", dir.path("trace"), "--chunks", "1,10", "--json"});
+  REQUIRE(result.code == kOk);
+  REQUIRE(result.json().size() == 2);
+  CHECK(result.json()[1]["chunks"] == 10);
+  CHECK(result.json()[1]["hit_ratio"] == Approx(0.4));
+  CHECK(Run({"simulate", dir.path("trace"), "--chunks", "1", "--policy", "x"}).code == kUsage);
+  CHECK(Run({"simulate", dir.path("none"), "--chunks", "1"}).code == kFailed);
+}
+
+}  // namespace kvkeep::tools

@@ -1,0 +1,116 @@
+#include "tools/kvkeep/cli.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <CLI/CLI.hpp>
+
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+#include "tools/kvkeep/units.h"
+
+namespace kvkeep::tools {
+
+client::Deadline Cli::timeout() const {
+  const auto parsed = ParseDuration(timeout_text);
+  KVKEEP_CHECK(parsed.ok());  // checked when the option was read
+  return *parsed;
+}
+
+absl::StatusOr<std::unique_ptr<client::Client>> Cli::Connect() const {
+  KVKEEP_ASSIGN_OR_RETURN(
+      std::unique_ptr<client::Client> connected,
+      client::Client::Connect(
+          {.endpoint = endpoint, .client_name = "kvkeep CLI", .default_deadline = timeout()}));
+  if (!connected->connected()) {
+    // The reason is in the answer to any call.
+    const absl::Status reason = connected->GetServerInfo().status();
+    return reason.ok() ? absl::UnavailableError(absl::StrCat("no session with ", endpoint))
+                       : reason;
+  }
+  return connected;
+}
+
+absl::StatusOr<client::Namespace> Cli::OpenNamespace(client::Client& client) const {
+  return client.OpenNamespace({.model = namespace_name, .tokens_per_chunk = 1, .parts = 1});
+}
+
+int Cli::Fail(const absl::Status& status) const {
+  terminal.err << "kvkeep: " << std::string(status.message()) << "\n";
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+      return kUnavailable;
+    case absl::StatusCode::kNotFound:
+      return kNotFound;
+    default:
+      return kFailed;
+  }
+}
+
+int Cli::FailUsage(const std::string& message) const {
+  terminal.err << "kvkeep: " << message << "\n";
+  return kUsage;
+}
+
+int Cli::Print(const Json& value, const std::string& text, int code) const {
+  if (json) {
+    terminal.out << value.dump(2) << "\n";
+  } else {
+    terminal.out << text;
+  }
+  terminal.out.flush();
+  return code;
+}
+
+std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      absl::StrAppend(&text, row[i]);
+      if (i + 1 < row.size()) text.append(widths[i] - row[i].size() + 2, ' ');
+    }
+    text.push_back('\n');
+  }
+  return text;
+}
+
+int RunCli(const std::vector<std::string>& arguments, Terminal terminal) {
+  Cli cli(terminal);
+  cli.endpoint = DefaultSocket("KVKEEP_ENDPOINT", "kvkeep.sock");
+  cli.admin_endpoint = DefaultSocket("KVKEEP_ADMIN", "admin.sock");
+
+  CLI::App app(
+      "Talks to the kvkeep daemon of this node. Exit codes: 0 done, 1 failed, 2 wrong "
+      "usage, 3 not found, 4 daemon unavailable.",
+      "kvkeep");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--endpoint", cli.endpoint,
+                 "the daemon's socket: unix:///path or host:port (env KVKEEP_ENDPOINT)");
+  app.add_option("--admin", cli.admin_endpoint, "the daemon's admin socket (env KVKEEP_ADMIN)");
+  app.add_option("--timeout", cli.timeout_text, "how long to wait for an answer: 500ms, 5s, 2m")
+      ->check([](const std::string& text) {
+        return std::string(ParseDuration(text).status().message());
+      });
+  app.add_flag("--json", cli.json, "print JSON with stable keys instead of tables");
+  app.require_subcommand(1);
+  app.fallthrough();  // global options may follow the verb
+  AddChunkVerbs(app, cli);
+  AddAdminVerbs(app, cli);
+  AddTraceVerbs(app, cli);
+
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error, terminal.out, terminal.err);
+    return code == 0 ? kOk : kUsage;  // 0: help was asked for
+  }
+  KVKEEP_CHECK(cli.run != nullptr);
+  return cli.run();
+}
+
+}  // namespace kvkeep::tools

@@ -1,0 +1,72 @@
+// The CLI `kvkeep`: parses the arguments, runs one verb, returns the exit code.
+//
+// Data goes to `out` (a table for people, or JSON with stable keys), messages go to `err`. Exit
+// codes are those of ExitCode. RunCli is main() without the process, for tests.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "client/client.h"
+
+namespace CLI {
+class App;
+}
+
+namespace kvkeep::tools {
+
+enum ExitCode : int { kOk = 0, kFailed = 1, kUsage = 2, kNotFound = 3, kUnavailable = 4 };
+
+struct Terminal {
+  std::ostream& out;
+  std::ostream& err;
+  bool progress = false;  // err is a terminal
+  bool can_ask = false;   // stdin is a terminal
+};
+
+int RunCli(const std::vector<std::string>& arguments, Terminal terminal);
+
+// ---- for the verbs
+// -------------------------------------------------------------------------------
+
+using Json = nlohmann::ordered_json;
+
+// The global options and what all verbs need. Outlives the run of a verb.
+class Cli {
+ public:
+  explicit Cli(Terminal t) : terminal(t) {}
+
+  std::string endpoint;
+  std::string admin_endpoint;
+  std::string namespace_name = "cli";
+  std::string timeout_text = "5s";
+  bool json = false;
+  Terminal terminal;
+  std::function<int()> run;  // set by the verb that was asked for
+
+  client::Deadline timeout() const;
+  // Connected, or UNAVAILABLE: a person wants to know now.
+  absl::StatusOr<std::unique_ptr<client::Client>> Connect() const;
+  // The namespace of put, get, lookup and delete: model --namespace, one part, sizes vary.
+  absl::StatusOr<client::Namespace> OpenNamespace(client::Client& client) const;
+  // Says what went wrong and returns the exit code for it.
+  int Fail(const absl::Status& status) const;
+  int FailUsage(const std::string& message) const;
+  // Prints `value` with --json, else `text`; returns `code`.
+  int Print(const Json& value, const std::string& text, int code = kOk) const;
+};
+
+void AddChunkVerbs(CLI::App& app, Cli& cli);  // ping, put, get, lookup, delete
+void AddAdminVerbs(CLI::App& app, Cli& cli);  // status, clear, drain, version
+void AddTraceVerbs(CLI::App& app, Cli& cli);  // replay, simulate
+
+// Rows of cells to aligned columns; the first row is the head.
+std::string FormatTable(const std::vector<std::vector<std::string>>& rows);
+
+}  // namespace kvkeep::tools

@@ -1,0 +1,88 @@
+// Replay: plays a request trace through a running daemon as an engine would, and checks every byte.
+//
+// Each request looks its whole chain up with a lease on the leading run, gets that run, compares it
+// with what the generator says, puts the rest, and releases. Worker threads take the requests in
+// the trace's order; each has a client, hence a session, of its own.
+//
+//   auto report = Replay(options, trace, progress);   // blocks until done
+//
+// A daemon that goes away makes misses. With `tolerate_restart` the replay waits for it to return;
+// without, it ends with UNAVAILABLE.
+#pragma once
+
+#include <absl/functional/any_invocable.h>
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/types.h"
+#include "tiers/policy/trace.h"
+
+namespace kvkeep::tools {
+
+struct ReplayOptions {
+  std::string endpoint;
+  std::string admin_endpoint;                     // for check_capacity
+  std::vector<uint64_t> chunk_sizes = {2 << 20};  // an id has one of them, chosen by hash
+  uint64_t seed = 1;                              // other seed: other keys, sizes and bytes
+  int concurrency = 1;
+  bool check_capacity = false;  // poll the daemon's status for used > capacity
+  bool tolerate_restart = false;
+  client::Deadline timeout{5'000};  // of small calls; those that move bytes get 30 s at least
+  client::Deadline restart_timeout{30'000};
+  std::string model = "kvkeep-replay";  // of the namespace
+};
+
+struct ReplayReport {
+  uint64_t requests = 0;
+  uint64_t chunk_refs = 0;
+  uint64_t leading_hit_chunks = 0;  // of leading runs, delivered whole
+  uint64_t g2_hits = 0;             // of those, in G2 when looked up; in both tiers counts here
+  uint64_t g3_hits = 0;
+  uint64_t put_chunks = 0;      // stored
+  uint64_t present_chunks = 0;  // puts answered PRESENT
+  uint64_t rejected = 0;
+  uint64_t wrong_bytes = 0;       // delivered as a hit, and not what was put
+  uint64_t corrupt_chunks = 0;    // did not match their checksums: never delivered
+  uint64_t lost_promises = 0;     // leased, and yet no hit, while the daemon was there
+  uint64_t unleased_windows = 0;  // got without a lease, since none was granted
+  uint64_t unavailable = 0;       // calls that found the daemon away, or past their deadline
+  uint64_t failed_calls = 0;      // with any other error
+  std::string first_failure;
+  uint64_t bytes_got = 0;
+  uint64_t bytes_put = 0;
+  double get_seconds = 0;  // sum over the threads
+  double put_seconds = 0;
+  double seconds = 0;                // by the clock on the wall
+  std::vector<double> lookup_us;     // one sample a request
+  std::vector<double> get_chunk_us;  // one sample a chunk: its get call's time, shared evenly
+  uint64_t status_polls = 0;
+  uint64_t capacity_violations = 0;
+  std::string first_violation;
+  uint64_t resident_chunks_g2 = 0;  // at the end, with check_capacity
+  uint64_t resident_chunks_g3 = 0;
+  int concurrency = 1;
+
+  void Add(ReplayReport&& other);
+  double hit_ratio() const {
+    return chunk_refs == 0
+               ? 0
+               : static_cast<double>(leading_hit_chunks) / static_cast<double>(chunk_refs);
+  }
+  bool good() const { return wrong_bytes == 0 && capacity_violations == 0; }
+};
+
+// Of `samples`, which are sorted on the way; 0 when there are none. 0 <= fraction <= 1.
+double Percentile(std::vector<double>& samples, double fraction);
+
+using ReplayProgress = absl::AnyInvocable<void(uint64_t requests_done)>;
+
+// `progress` is called now and then, by one thread at a time.
+absl::StatusOr<ReplayReport> Replay(const ReplayOptions& options,
+                                    std::span<const TraceRequest> requests,
+                                    ReplayProgress progress);
+
+}  // namespace kvkeep::tools

@@ -1,0 +1,109 @@
+#include "tools/kvkeep/units.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_split.h>
+#include <openssl/sha.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+#include "tiers/base/units.h"
+
+namespace kvkeep::tools {
+namespace {
+
+struct Unit {
+  absl::string_view name;
+  double factor;
+};
+
+// Splits "1.5GiB" into 1.5 and the factor of its unit. The first unit with an empty name is for
+// bare numbers.
+absl::StatusOr<double> ParseWithUnit(absl::string_view text, absl::Span<const Unit> units,
+                                     absl::string_view example) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  const absl::string_view unit = text.substr(digits);
+  double value = 0;
+  if (digits > 0 && absl::SimpleAtod(text.substr(0, digits), &value)) {
+    for (const Unit& known : units) {
+      if (unit == known.name) return value * known.factor;
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat("'", text, "': write it like ", example));
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> ParseSize(absl::string_view text) {
+  constexpr Unit kUnits[] = {{"", 1},       {"B", 1},      {"KiB", kKiB},
+                             {"MiB", kMiB}, {"GiB", kGiB}, {"TiB", kTiB}};
+  KVKEEP_ASSIGN_OR_RETURN(const double bytes, ParseWithUnit(text, kUnits, "256KiB or 2MiB"));
+  if (bytes != std::floor(bytes) || bytes > 9e15) {
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "': not a whole number of bytes"));
+  }
+  return static_cast<uint64_t>(bytes);
+}
+
+absl::StatusOr<std::vector<uint64_t>> ParseChunkSizes(absl::string_view text) {
+  std::vector<uint64_t> sizes;
+  for (absl::string_view one : absl::StrSplit(text, ',')) {
+    KVKEEP_ASSIGN_OR_RETURN(const uint64_t size, ParseSize(one));
+    if (size < kMinPayloadBytes || size > kMaxPayloadBytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", one, "': a chunk has 1 byte to ", kMaxPayloadBytes / kMiB, " MiB"));
+    }
+    sizes.push_back(size);
+  }
+  return sizes;
+}
+
+absl::StatusOr<std::chrono::milliseconds> ParseDuration(absl::string_view text) {
+  constexpr Unit kUnits[] = {{"", 1000}, {"s", 1000}, {"ms", 1}, {"m", 60'000}};
+  KVKEEP_ASSIGN_OR_RETURN(const double ms, ParseWithUnit(text, kUnits, "500ms, 5s or 2m"));
+  if (ms < 1 || ms > 1e9) {
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "': at least 1ms, at most 11 days"));
+  }
+  return std::chrono::milliseconds(static_cast<int64_t>(ms));
+}
+
+std::string FormatBytes(uint64_t bytes) {
+  constexpr const char* kNames[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kNames); ++unit) value /= 1024;
+  return unit == 0 ? absl::StrCat(bytes, " B") : absl::StrFormat("%.1f %s", value, kNames[unit]);
+}
+
+ChunkKey Sha256Key(absl::string_view text) {
+  ChunkKey key;
+  static_assert(SHA256_DIGEST_LENGTH == ChunkKey::kSize);
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), key.bytes.data());
+  return key;
+}
+
+ChunkKey ParseKey(absl::string_view text) {
+  if (text.size() == 2 * ChunkKey::kSize) {
+    if (absl::StatusOr<ChunkKey> key = ChunkKey::FromHex(text); key.ok()) return *key;
+  }
+  return Sha256Key(text);
+}
+
+std::string DefaultSocket(const char* variable, absl::string_view name) {
+  const char* set = std::getenv(variable);
+  if (set != nullptr && *set != '\0') return set;
+  const std::string system = absl::StrCat("/run/kvkeep/", name);
+  std::error_code ignored;
+  if (std::filesystem::exists(system, ignored)) return absl::StrCat("unix://", system);
+  const char* state = std::getenv("XDG_STATE_HOME");
+  if (state != nullptr && *state != '\0') return absl::StrCat("unix://", state, "/kvkeep/", name);
+  const char* home = std::getenv("HOME");
+  return absl::StrCat("unix://", home == nullptr ? "" : home, "/.local/state/kvkeep/", name);
+}
+
+}  // namespace kvkeep::tools

@@ -1,0 +1,33 @@
+// What people type: sizes, durations, keys, default sockets. Pure functions, except for
+// DefaultSocket, which looks at the environment and the file system.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tiers/base/key.h"
+
+namespace kvkeep::tools {
+
+// "1", "4096", "256KiB", "2MiB", "1.5GiB": powers of 1024 only, a whole number of bytes.
+absl::StatusOr<uint64_t> ParseSize(absl::string_view text);
+// One size or several with commas, each 1 byte to 256 MiB: the sizes of chunks.
+absl::StatusOr<std::vector<uint64_t>> ParseChunkSizes(absl::string_view text);
+// "5s", "500ms", "2m", or a bare number of seconds; above zero.
+absl::StatusOr<std::chrono::milliseconds> ParseDuration(absl::string_view text);
+std::string FormatBytes(uint64_t bytes);
+
+// 64 hexadecimal digits are the key itself; any other text is hashed to one by SHA-256.
+ChunkKey ParseKey(absl::string_view text);
+ChunkKey Sha256Key(absl::string_view text);
+
+// Where the daemon listens: `variable` of the environment, else /run/kvkeep/NAME when it exists,
+// else the embedded default's $XDG_STATE_HOME (or ~/.local/state)/kvkeep/NAME.
+std::string DefaultSocket(const char* variable, absl::string_view name);
+
+}  // namespace kvkeep::tools

@@ -1,0 +1,181 @@
+// The operator's verbs: status, clear, drain, version.
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <map>
+
+#include "client/admin.h"
+#include "tools/kvkeep/cli.h"
+#include "tools/kvkeep/units.h"
+
+namespace kvkeep::tools {
+namespace {
+
+std::string StateName(v1::ServingState state) {
+  switch (state) {
+    case v1::SERVING_STATE_RECOVERING:
+      return "recovering";
+    case v1::SERVING_STATE_SERVING:
+      return "serving";
+    case v1::SERVING_STATE_DRAINING:
+      return "draining";
+    default:
+      return "unknown";
+  }
+}
+
+Json TierJson(const v1::TierStatus& tier) {
+  return {{"capacity_bytes", tier.capacity_bytes()},
+          {"used_bytes", tier.used_bytes()},
+          {"chunks", tier.chunks()},
+          {"leased_bytes", tier.leased_bytes()},
+          {"reserved_bytes", tier.reserved_bytes()},
+          {"dirty_bytes", tier.dirty_bytes()},
+          {"hits", tier.hits()},
+          {"mean_extents_per_chunk", tier.mean_extents_per_chunk()}};
+}
+
+Json StatusJson(const v1::StatusResponse& status) {
+  Json devices = Json::array();
+  for (const auto& device : status.devices()) {
+    devices.push_back({{"path", device.path()},
+                       {"state", device.state()},
+                       {"message", device.message()},
+                       {"capacity_bytes", device.capacity_bytes()},
+                       {"used_bytes", device.used_bytes()},
+                       {"directory_bytes", device.directory_bytes()},
+                       {"chunks", device.chunks()}});
+  }
+  Json sessions = Json::array();
+  for (const auto& session : status.sessions()) {
+    sessions.push_back({{"client_name", session.client_name()},
+                        {"peer", session.peer()},
+                        {"leases", session.leases()},
+                        {"leased_bytes", session.leased_bytes()},
+                        {"reserved_bytes", session.reserved_bytes()},
+                        {"age_ms", session.age_ms()}});
+  }
+  Json counters = Json::object();
+  const std::map<std::string, uint64_t> sorted(status.counters().begin(), status.counters().end());
+  for (const auto& [name, value] : sorted) counters[name] = value;
+  return {{"version", status.version()},
+          {"incarnation", absl::StrFormat("%016x", status.incarnation())},
+          {"state", StateName(status.state())},
+          {"pid", status.pid()},
+          {"uptime_ms", status.uptime_ms()},
+          {"arena", status.arena()},
+          {"io_engine", status.io_engine()},
+          {"g2", TierJson(status.g2())},
+          {"g3", TierJson(status.g3())},
+          {"devices", devices},
+          {"sessions", sessions},
+          {"counters", counters}};
+}
+
+std::vector<std::string> TierRow(const char* name, const v1::TierStatus& tier) {
+  return {name,
+          FormatBytes(tier.used_bytes()),
+          FormatBytes(tier.capacity_bytes()),
+          absl::StrCat(tier.chunks()),
+          FormatBytes(tier.leased_bytes()),
+          FormatBytes(tier.dirty_bytes()),
+          absl::StrCat(tier.hits()),
+          absl::StrFormat("%.2f", tier.mean_extents_per_chunk())};
+}
+
+std::string StatusText(const v1::StatusResponse& status) {
+  std::string text =
+      absl::StrFormat("kvkeepd %s, pid %d, %s, up %d s\n", status.version(), status.pid(),
+                      StateName(status.state()), status.uptime_ms() / 1000);
+  if (!status.arena().empty()) absl::StrAppend(&text, "arena: ", status.arena(), "\n");
+  if (!status.io_engine().empty()) absl::StrAppend(&text, "I/O: ", status.io_engine(), "\n");
+  absl::StrAppend(
+      &text, "\n",
+      FormatTable({{"TIER", "USED", "CAPACITY", "CHUNKS", "LEASED", "DIRTY", "HITS", "EXTENTS"},
+                   TierRow("G2", status.g2()),
+                   TierRow("G3", status.g3())}));
+  if (status.devices_size() > 0) {
+    std::vector<std::vector<std::string>> rows = {
+        {"DEVICE", "STATE", "USED", "DIRECTORY", "CAPACITY", "CHUNKS", "MESSAGE"}};
+    for (const auto& device : status.devices()) {
+      rows.push_back({device.path(), device.state(), FormatBytes(device.used_bytes()),
+                      FormatBytes(device.directory_bytes()), FormatBytes(device.capacity_bytes()),
+                      absl::StrCat(device.chunks()), device.message()});
+    }
+    absl::StrAppend(&text, "\n", FormatTable(rows));
+  }
+  if (status.sessions_size() > 0) {
+    std::vector<std::vector<std::string>> rows = {{"SESSION", "PEER", "LEASES", "LEASED", "AGE"}};
+    for (const auto& session : status.sessions()) {
+      rows.push_back({session.client_name(), session.peer(), absl::StrCat(session.leases()),
+                      FormatBytes(session.leased_bytes()),
+                      absl::StrCat(session.age_ms() / 1000, " s")});
+    }
+    absl::StrAppend(&text, "\n", FormatTable(rows));
+  }
+  return text;
+}
+
+int Status(const Cli& cli) {
+  client::AdminClient admin(cli.admin_endpoint, cli.timeout());
+  auto status = admin.Status();
+  if (!status.ok()) return cli.Fail(status.status());
+  return cli.Print(StatusJson(*status), StatusText(*status));
+}
+
+int Clear(const Cli& cli, bool yes) {
+  if (!yes && !cli.terminal.can_ask) {
+    return cli.FailUsage("clear forgets all chunks of all tiers: say --yes");
+  }
+  if (!yes) {
+    cli.terminal.err << "Forget all chunks of all tiers at " << cli.admin_endpoint << "? [y/N] ";
+    cli.terminal.err.flush();
+    std::string answer;
+    std::getline(std::cin, answer);
+    if (answer != "y" && answer != "yes") return cli.FailUsage("nothing was cleared");
+  }
+  client::AdminClient admin(cli.admin_endpoint, cli.timeout());
+  auto cleared = admin.Clear(nullptr);
+  if (!cleared.ok()) return cli.Fail(cleared.status());
+  return cli.Print({{"cleared_chunks", cleared->cleared_chunks()}},
+                   absl::StrCat("cleared ", cleared->cleared_chunks(), " chunks\n"));
+}
+
+int Drain(const Cli& cli) {
+  client::AdminClient admin(cli.admin_endpoint, cli.timeout());
+  auto drained = admin.Drain(cli.timeout());
+  if (!drained.ok()) return cli.Fail(drained.status());
+  const uint64_t left = drained->dirty_chunks_left();
+  if (left > 0) {
+    cli.terminal.err << "kvkeep: " << left
+                     << " dirty chunks were not written back within --timeout " << cli.timeout_text
+                     << "\n";
+  }
+  return cli.Print({{"dirty_chunks_left", left}},
+                   absl::StrCat("drained, ", left, " dirty chunks left\n"),
+                   left == 0 ? kOk : kFailed);
+}
+
+}  // namespace
+
+void AddAdminVerbs(CLI::App& app, Cli& cli) {
+  app.add_subcommand("status", "show tiers, devices and sessions (admin socket)")->callback([&cli] {
+    cli.run = [&cli] { return Status(cli); };
+  });
+  auto yes = std::make_shared<bool>(false);
+  CLI::App* clear = app.add_subcommand("clear", "forget all chunks of all tiers (admin socket)");
+  clear->add_flag("--yes", *yes, "do not ask");
+  clear->callback([&cli, yes] { cli.run = [&cli, yes] { return Clear(cli, *yes); }; });
+  app.add_subcommand("drain", "write dirty chunks back and stop taking puts (admin socket)")
+      ->callback([&cli] { cli.run = [&cli] { return Drain(cli); }; });
+  app.add_subcommand("version", "print the version of this tool")->callback([&cli] {
+    cli.run = [&cli] {
+      return cli.Print({{"version", KVKEEP_VERSION}},
+                       absl::StrCat("kvkeep ", KVKEEP_VERSION, "\n"));
+    };
+  });
+}
+
+}  // namespace kvkeep::tools

@@ -1,0 +1,184 @@
+// The verbs about traces: replay, through a daemon, and simulate, without one.
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+
+#include "tiers/policy/simulate.h"
+#include "tiers/policy/trace.h"
+#include "tools/kvkeep/cli.h"
+#include "tools/kvkeep/replay.h"
+#include "tools/kvkeep/units.h"
+
+namespace kvkeep::tools {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr int kMaxConcurrency = 256;
+
+struct ReplayArguments {
+  std::string trace;
+  std::string chunk_bytes = "2MiB";
+  std::string path = "grpc";
+  uint64_t requests = 0;
+  uint64_t skip = 0;
+  ReplayOptions options;
+};
+
+double GigabytesPerSecond(uint64_t bytes, double thread_seconds, int threads) {
+  if (thread_seconds <= 0) return 0;
+  return static_cast<double>(bytes) / 1e9 / (thread_seconds / threads);
+}
+
+Json ReportJson(ReplayReport& report) {
+  return {
+      {"requests", report.requests},
+      {"chunk_refs", report.chunk_refs},
+      {"leading_hit_chunks", report.leading_hit_chunks},
+      {"hit_ratio", report.hit_ratio()},
+      {"g2_hits", report.g2_hits},
+      {"g3_hits", report.g3_hits},
+      {"put_chunks", report.put_chunks},
+      {"rejected", report.rejected},
+      {"wrong_bytes", report.wrong_bytes},
+      {"seconds", report.seconds},
+      {"get_gb_s", GigabytesPerSecond(report.bytes_got, report.get_seconds, report.concurrency)},
+      {"put_gb_s", GigabytesPerSecond(report.bytes_put, report.put_seconds, report.concurrency)},
+      {"lookup_us_p50", Percentile(report.lookup_us, 0.5)},
+      {"lookup_us_p99", Percentile(report.lookup_us, 0.99)},
+      {"get_chunk_us_p50", Percentile(report.get_chunk_us, 0.5)},
+      {"get_chunk_us_p99", Percentile(report.get_chunk_us, 0.99)},
+      {"present", report.present_chunks},
+      {"corrupt_chunks", report.corrupt_chunks},
+      {"lost_promises", report.lost_promises},
+      {"unleased_windows", report.unleased_windows},
+      {"unavailable", report.unavailable},
+      {"failed_calls", report.failed_calls},
+      {"bytes_got", report.bytes_got},
+      {"bytes_put", report.bytes_put},
+      {"status_polls", report.status_polls},
+      {"capacity_violations", report.capacity_violations},
+      {"resident_chunks_g2", report.resident_chunks_g2},
+      {"resident_chunks_g3", report.resident_chunks_g3}};
+}
+
+std::string ReportText(const Json& report) {
+  std::vector<std::vector<std::string>> rows = {{"REPLAY", "VALUE"}};
+  for (const auto& [name, value] : report.items()) {
+    rows.push_back({name, value.is_number_float() ? absl::StrFormat("%.4f", value.get<double>())
+                                                  : value.dump()});
+  }
+  return FormatTable(rows);
+}
+
+int FailTrace(const Cli& cli, const absl::Status& status) {
+  const int code = cli.Fail(status);
+  return code == kNotFound ? kFailed : code;  // exit code 3 is about chunks
+}
+
+int RunReplay(const Cli& cli, ReplayArguments& arguments) {
+  if (arguments.path != "grpc") {
+    return cli.FailUsage(absl::StrCat(
+        "--path ", arguments.path, ": only grpc is there; shared memory and CUDA IPC come later"));
+  }
+  auto trace = ReadTrace(arguments.trace);
+  if (!trace.ok()) return FailTrace(cli, trace.status());
+  std::span<const TraceRequest> requests(*trace);
+  requests = requests.subspan(std::min<size_t>(arguments.skip, requests.size()));
+  if (arguments.requests > 0) {
+    requests = requests.first(std::min<size_t>(arguments.requests, requests.size()));
+  }
+  ReplayOptions& options = arguments.options;
+  options.endpoint = cli.endpoint;
+  options.admin_endpoint = cli.admin_endpoint;
+  options.timeout = cli.timeout();
+  options.chunk_sizes = *ParseChunkSizes(arguments.chunk_bytes);  // checked with the options
+
+  auto shown = steady_clock::now();
+  auto report = Replay(options, requests, [&](uint64_t done) {
+    if (!cli.terminal.progress || steady_clock::now() - shown < std::chrono::seconds(1)) return;
+    shown = steady_clock::now();
+    cli.terminal.err << "\rreplay: " << done << " of " << requests.size() << " requests"
+                     << std::flush;
+  });
+  if (cli.terminal.progress) cli.terminal.err << "\r\033[K" << std::flush;
+  if (!report.ok()) return FailTrace(cli, report.status());
+  std::ostream& err = cli.terminal.err;
+  if (!report->first_failure.empty())
+    err << "kvkeep: first failure: " << report->first_failure << "\n";
+  if (report->wrong_bytes > 0) err << "kvkeep: WRONG BYTES: " << report->wrong_bytes << "\n";
+  if (report->capacity_violations > 0) {
+    err << "kvkeep: over capacity, " << report->capacity_violations
+        << " times; first: " << report->first_violation << "\n";
+  }
+  const Json json = ReportJson(*report);
+  return cli.Print(json, ReportText(json), report->good() ? kOk : kFailed);
+}
+
+struct SimulateArguments {
+  std::string trace;
+  std::string policy = "lru";
+  std::vector<uint64_t> chunks;
+};
+
+int RunSimulate(const Cli& cli, const SimulateArguments& arguments) {
+  auto trace = ReadTrace(arguments.trace);
+  if (!trace.ok()) return FailTrace(cli, trace.status());
+  Json list = Json::array();
+  std::vector<std::vector<std::string>> rows = {{"CHUNKS", "HIT RATIO"}};
+  for (uint64_t chunks : arguments.chunks) {
+    if (cli.terminal.progress) {
+      cli.terminal.err << "\rsimulate: " << chunks << " chunks" << std::flush;
+    }
+    auto result = SimulateTrace(*trace, arguments.policy, chunks);
+    if (cli.terminal.progress) cli.terminal.err << "\r\033[K" << std::flush;
+    if (!result.ok()) return cli.FailUsage(std::string(result.status().message()));
+    list.push_back(Json::object({{"chunks", chunks}, {"hit_ratio", result->hit_ratio}}));
+    rows.push_back({absl::StrCat(chunks), absl::StrFormat("%.4f", result->hit_ratio)});
+  }
+  return cli.Print(list, FormatTable(rows));
+}
+
+void AddReplay(CLI::App& app, Cli& cli) {
+  auto arguments = std::make_shared<ReplayArguments>();
+  CLI::App* verb =
+      app.add_subcommand("replay", "play a Mooncake trace through the daemon and check every byte");
+  verb->add_option("TRACE", arguments->trace, "JSON lines with hash_ids")->required();
+  verb->add_option("--chunk-bytes", arguments->chunk_bytes,
+                   "size of chunks; several with commas are mixed, e.g. 256KiB,2MiB,33MiB")
+      ->check([](const std::string& text) {
+        return std::string(ParseChunkSizes(text).status().message());
+      });
+  verb->add_option("--requests", arguments->requests, "at most so many requests; 0: all");
+  verb->add_option("--skip", arguments->skip, "leave out so many requests at the beginning");
+  verb->add_option("--concurrency", arguments->options.concurrency, "threads, each with a session")
+      ->check(CLI::Range(1, kMaxConcurrency));
+  verb->add_option("--seed", arguments->options.seed, "other seed: other keys and bytes");
+  verb->add_option("--path", arguments->path, "how bytes travel: grpc");
+  verb->add_flag("--check-capacity", arguments->options.check_capacity,
+                 "watch the admin status; fail when a tier or device is over its capacity");
+  verb->add_flag("--tolerate-restart", arguments->options.tolerate_restart,
+                 "go on when the daemon goes away and comes back within 30 s");
+  verb->callback(
+      [&cli, arguments] { cli.run = [&cli, arguments] { return RunReplay(cli, *arguments); }; });
+}
+
+}  // namespace
+
+void AddTraceVerbs(CLI::App& app, Cli& cli) {
+  AddReplay(app, cli);
+  auto arguments = std::make_shared<SimulateArguments>();
+  CLI::App* verb =
+      app.add_subcommand("simulate", "hit ratio of an eviction policy on a trace; needs no daemon");
+  verb->add_option("TRACE", arguments->trace, "JSON lines with hash_ids")->required();
+  verb->add_option("--policy", arguments->policy, "name of the policy");
+  verb->add_option("--chunks", arguments->chunks, "capacities to simulate, with commas")
+      ->delimiter(',')
+      ->required();
+  verb->callback(
+      [&cli, arguments] { cli.run = [&cli, arguments] { return RunSimulate(cli, *arguments); }; });
+}
+
+}  // namespace kvkeep::tools
