@@ -111,7 +111,7 @@ absl::Status Daemon::Parts::Open() {
   KVKEEP_ASSIGN_OR_RETURN(room, EngineRoom::Open(options, &log, &state));
   drainer = std::make_unique<Drainer>(room->store(), RealClock(), [this] { OnDrainBegins(); });
   ticker = std::make_unique<Ticker>([this] {
-    room->store()->Tick();
+    room->Tick();
     drainer->Poll();
   });
   return OpenDoors();

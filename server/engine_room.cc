@@ -46,26 +46,33 @@ absl::Status EngineRoom::OpenArena(const ArenaOptions& options) {
 
 absl::Status EngineRoom::OpenIo(const IoEngineOptions& options) {
   KVKEEP_ASSIGN_OR_RETURN(engine_, CreateIoEngine(options));
-  uint64_t failures = 0;
-  absl::Status why;
-  for (size_t segment = 0; segment < arena_->segment_count(); ++segment) {
-    const absl::Status status = engine_->RegisterBuffer(arena_->SegmentMemory(segment));
-    if (status.ok()) continue;
-    ++failures;
-    why = status;
-  }
-  state_->counters.buffer_registration_failures.store(failures);
-  if (failures > 0) {
-    log_->Warn("arena is not registered for I/O, which then costs more CPU",
-               {{"segments", absl::StrCat(failures)}, {"why", std::string(why.message())}});
-  }
   return absl::OkStatus();
+}
+
+void EngineRoom::Tick() {
+  store_->Tick();
+  RegisterNextSegment();
+}
+
+void EngineRoom::RegisterNextSegment() {
+  if (registered_segments_ == arena_->segment_count()) return;
+  const Arena::Stats arena = arena_->stats();
+  if (arena.prefaulted_bytes + arena.prefault_failed_bytes < arena.capacity_bytes) return;
+  const absl::Status status =
+      engine_->RegisterBuffer(arena_->SegmentMemory(registered_segments_++));
+  if (!status.ok() && state_->counters.buffer_registration_failures.fetch_add(1) == 0) {
+    log_->Warn("a segment of the arena is not registered for I/O, which then costs more CPU",
+               {{"why", std::string(status.message())}});
+  }
+  if (registered_segments_ == arena_->segment_count()) {
+    log_->Info("arena ready", {{"arena", arena_->describe()}, {"io", engine_->describe()}});
+  }
 }
 
 absl::Status EngineRoom::OpenDevices(const std::vector<NvmeDeviceOptions>& devices) {
   for (const NvmeDeviceOptions& options : devices) {
-    NvmeDevice::OpenResult opened = OpenNvmeDevice(options, identity_.store_uuid,
-                                                   identity_.mac_key, engine_.get(), RealRandom());
+    NvmeDevice::OpenResult opened = OpenNvmeDevice(options, identity_.store_uuid, identity_.mac_key,
+                                                   engine_.get(), RealRandom());
     if (opened.device != nullptr) {
       devices_.push_back(std::move(opened.device));
       continue;

@@ -1,8 +1,8 @@
-// EngineRoom: arena, I/O engine, devices, executors and the store over them, built in order and torn
-// down in the order that leaves no callback without its object.
+// EngineRoom: arena, I/O engine, devices, executors and the store over them, built in order and
+// torn down in the order that leaves no callback without its object.
 //
 // Threads: the I/O engine's; a copy pool; for every device one index thread and one sync thread.
-// Maintenance (Store::Tick) is the caller's. Not thread-safe itself; the store is.
+// Maintenance (Tick) is the caller's, from one thread. Not thread-safe itself; the store is.
 #pragma once
 
 #include <absl/status/status.h>
@@ -38,8 +38,14 @@ class EngineRoom {
   // The store's snapshot, and the devices that are configured but not there.
   StoreSnapshot snapshot() const;
 
-  // Waits until no read, write, commit or callback is under way. REQUIRES: nobody calls the store any
-  // more. False when `timeout` passed first: then this must not be destroyed, only the process ended.
+  // The store's periodic work, and the arena's registration for I/O, segment by segment once its
+  // pages are there: pinning pages that are not would hold up the I/O thread. About ten times a
+  // second.
+  void Tick();
+
+  // Waits until no read, write, commit or callback is under way. REQUIRES: nobody calls the store
+  // any more. False when `timeout` passed first: then this must not be destroyed, only the process
+  // ended.
   bool AwaitQuiet(std::chrono::nanoseconds timeout);
 
  private:
@@ -50,6 +56,7 @@ class EngineRoom {
   EngineRoom(const Log* log, ServerState* state);
   absl::Status OpenArena(const ArenaOptions& options);
   absl::Status OpenIo(const IoEngineOptions& options);
+  void RegisterNextSegment();
   absl::Status OpenDevices(const std::vector<NvmeDeviceOptions>& devices);
   absl::Status OpenStore(const StoreOptions& options);
   void PassThroughPools();
@@ -59,6 +66,7 @@ class EngineRoom {
   ServerState* const state_;
   StoreIdentity identity_;
   std::vector<OfflineDevice> offline_;
+  size_t registered_segments_ = 0;  // or tried
 
   // Destroyed from the last to the first: the store while devices and executors still are (it holds
   // pointers to them), devices before their engine, the arena before the pool that prefaults it.

@@ -6,10 +6,15 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <thread>
 
 #include "tiers/base/status_macros.h"
 
@@ -19,6 +24,19 @@ namespace {
 absl::Status Failed(const std::string& path, const char* what, int error, const char* advice) {
   return absl::UnavailableError(
       absl::StrCat(path, ": ", what, ": ", std::strerror(error), "; ", advice));
+}
+
+// A killed daemon holds its lock until the kernel has taken its memory apart, which takes a while
+// for a large arena. Its name is gone by then: /proc shows no command line any more.
+constexpr std::chrono::seconds kDyingHolderWait{60};
+constexpr std::chrono::seconds kLockWait{1};
+
+bool HolderIsDying(int lock_fd) {
+  char pid[32] = {};
+  if (pread(lock_fd, pid, sizeof(pid) - 1, 0) <= 0) return false;
+  std::ifstream command_line(absl::StrCat("/proc/", std::strtol(pid, nullptr, 10), "/cmdline"));
+  // Unreadable: it just went, or is in another PID namespace, where we cannot tell.
+  return command_line.is_open() && command_line.peek() == std::ifstream::traits_type::eof();
 }
 
 // Whether some process accepts connections there. An error: cannot tell.
@@ -56,21 +74,31 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& dir) {
   if (!fd.valid()) {
     return Failed(path, "cannot open the lock", errno, "make the state directory writable");
   }
-  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) {
+  const auto started = std::chrono::steady_clock::now();
+  while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) {
+      return Failed(path, "cannot lock", errno, "use a file system that has locks");
+    }
+    const auto waited = std::chrono::steady_clock::now() - started;
+    if (waited > (HolderIsDying(fd.get()) ? kDyingHolderWait : kLockWait)) {
       return absl::UnavailableError(absl::StrCat(
           dir, ": in use by another daemon; stop it, or give this one its own state directory"));
     }
-    return Failed(path, "cannot lock", errno, "use a file system that has locks");
+    // For a killed daemon to be gone: nobody tells us when it is.
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
+  const std::string pid = absl::StrCat(getpid(), "\n");
+  const bool written = ftruncate(fd.get(), 0) == 0 && pwrite(fd.get(), pid.data(), pid.size(), 0) ==
+                                                          static_cast<ssize_t>(pid.size());
+  if (!written) return Failed(path, "cannot write", errno, "make the state directory writable");
   return fd;
 }
 
 absl::Status PrepareSocketPath(const std::string& path) {
   if (path.empty() || path[0] != '/' || path.size() >= sizeof(sockaddr_un::sun_path)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("socket path \"", path, "\": must be absolute and at most ",
-                     sizeof(sockaddr_un::sun_path) - 1, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("socket path \"", path,
+                                                   "\": must be absolute and at most ",
+                                                   sizeof(sockaddr_un::sun_path) - 1, " bytes"));
   }
   KVKEEP_RETURN_IF_ERROR(MakePrivateDirectory(std::filesystem::path(path).parent_path()));
   struct stat info;
@@ -84,8 +112,8 @@ absl::Status PrepareSocketPath(const std::string& path) {
   }
   KVKEEP_ASSIGN_OR_RETURN(const bool in_use, SomebodyListens(path));
   if (in_use) {
-    return absl::UnavailableError(absl::StrCat(
-        path, ": in use by another daemon; stop it, or give this one its own socket"));
+    return absl::UnavailableError(
+        absl::StrCat(path, ": in use by another daemon; stop it, or give this one its own socket"));
   }
   if (unlink(path.c_str()) != 0 && errno != ENOENT) {
     return Failed(path, "cannot remove a dead daemon's socket", errno, "remove it");

@@ -61,14 +61,8 @@ absl::StatusOr<Mapping> MemfdFiles::MapSegment(size_t segment) {
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("arena: size of ", name));
   }
-  // Memory is taken now, so that a shortage is an error here and not a SIGBUS later. Not under
-  // "advise": there huge pages come only by way of a mapping, so the prefault takes them.
-  if (shmem_enabled_ != "advise" && fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) != 0) {
-    return absl::ErrnoToStatus(
-        errno,
-        absl::StrFormat("arena: no memory for segment %d of %d (%d bytes); lower the capacity",
-                        segment, geometry_.segment_count(), bytes));
-  }
+  // Its pages come with the prefault, in the background: taking them here would hold up the start
+  // for most of a second per GiB. CheckMemoryFor has seen that they are there.
   KVKEEP_ASSIGN_OR_RETURN(Mapping mapping, Mapping::Map(fd.get(), bytes, kBlockBytes));
   // The mode keeps other users from reopening it; the seals keep everybody from changing it.
   if (fchmod(fd.get(), S_IRUSR) != 0 || fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) {
