@@ -55,7 +55,8 @@ void FillStatus(const StoreSnapshot& snapshot, const ServerState& state, v1::Sta
   FillTier(snapshot.g2, snapshot.counters.read_g2_hits, out->mutable_g2());
   FillTier(snapshot.g3, snapshot.counters.read_g3_hits, out->mutable_g3());
   for (const DeviceSnapshot& device : snapshot.devices) FillDevice(device, out->add_devices());
-  for (const SessionSnapshot& session : snapshot.sessions) FillSession(session, out->add_sessions());
+  for (const SessionSnapshot& session : snapshot.sessions)
+    FillSession(session, out->add_sessions());
   auto& counters = *out->mutable_counters();
   for (const StoreCounterInfo& info : StoreCounterTable()) {
     counters[info.name] = snapshot.counters.*info.member;
@@ -85,7 +86,8 @@ grpc::ServerUnaryReactor* AdminService::Clear(Context* context, const v1::ClearR
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   std::optional<NamespaceDigest> ns;
   if (!request->namespace_digest().empty()) {
-    const absl::StatusOr<NamespaceDigest> digest = ParseNamespaceDigest(request->namespace_digest());
+    const absl::StatusOr<NamespaceDigest> digest =
+        ParseNamespaceDigest(request->namespace_digest());
     if (!digest.ok()) {
       reactor->Finish(ToGrpc(digest.status(), deps_.store->incarnation()));
       return reactor;

@@ -32,7 +32,8 @@ inline grpc::ByteBuffer ToByteBuffer(const std::string& bytes) {
   return grpc::ByteBuffer(&slice, 1);
 }
 
-inline bool ParseByteBuffer(const grpc::ByteBuffer& buffer, google::protobuf::MessageLite* message) {
+inline bool ParseByteBuffer(const grpc::ByteBuffer& buffer,
+                            google::protobuf::MessageLite* message) {
   const BufferRuns runs(buffer);
   std::string bytes;
   for (const WireRun& run : runs.runs()) {

@@ -87,8 +87,8 @@ absl::StatusOr<ChunkKey> ParseKey(absl::string_view field, absl::string_view raw
 
 absl::StatusOr<std::string> ParseClientName(const std::string& name) {
   if (name.size() > kMaxClientNameBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("client_name: ", name.size(),
-                                                   " bytes; at most ", kMaxClientNameBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("client_name: ", name.size(), " bytes; at most ", kMaxClientNameBytes));
   }
   return name;
 }
@@ -130,10 +130,9 @@ absl::StatusOr<OwnedChunkSet> ParseChunkSet(const NamespaceDigest& ns, absl::str
   KVKEEP_ASSIGN_OR_RETURN(set.keys, ParseKeys(keys));
   KVKEEP_ASSIGN_OR_RETURN(set.parts, ParseParts(parts, spec));
   if (set.chunks() > max_keys_per_call) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("keys: ", set.keys.size(), " keys x ", set.parts.size(), " parts = ",
-                     set.chunks(), "; at most ", max_keys_per_call,
-                     " in one call (max_keys_per_call)"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "keys: ", set.keys.size(), " keys x ", set.parts.size(), " parts = ", set.chunks(),
+        "; at most ", max_keys_per_call, " in one call (max_keys_per_call)"));
   }
   return set;
 }

@@ -1,5 +1,6 @@
 // Between kvkeep.v1 messages and the store's types. Everything a client wrote is checked here, and
-// the checked copy is what the rest uses. Errors are InvalidArgument and name the field and its limit.
+// the checked copy is what the rest uses. Errors are InvalidArgument and name the field and its
+// limit.
 #pragma once
 
 #include <absl/status/status.h>

@@ -20,7 +20,7 @@ struct MetricInfo {
   const char* family;  // without the prefix "kvkeep_"
   const char* help;
   bool gauge = false;
-  double scale = 1;    // of the number, to make the unit in the family's name
+  double scale = 1;  // of the number, to make the unit in the family's name
   MetricLabel labels[2] = {};
 };
 

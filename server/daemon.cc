@@ -27,7 +27,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{100};
-constexpr milliseconds kCloseGrace{2'000};   // for calls under way, once everything is drained
+constexpr milliseconds kCloseGrace{2'000};  // for calls under way, once everything is drained
 constexpr std::chrono::seconds kQuietTimeout{20};
 
 sigset_t StopSignals() {
@@ -127,15 +127,17 @@ absl::Status Daemon::Parts::OpenDoors() {
                             }));
   }
   kv = std::make_unique<KvService>(room->store(), &state);
-  admin = std::make_unique<AdminService>(AdminService::Deps{
-      .store = room->store(),
-      .state = &state,
-      .drainer = drainer.get(),
-      .drain_timeout = options.drain_timeout,
-      .snapshot = [this] { return room->snapshot(); },
-      .facts = [this] {
-        return StatusFacts{.arena = room->arena().describe(), .io_engine = room->io().describe()};
-      }});
+  admin = std::make_unique<AdminService>(
+      AdminService::Deps{.store = room->store(),
+                         .state = &state,
+                         .drainer = drainer.get(),
+                         .drain_timeout = options.drain_timeout,
+                         .snapshot = [this] { return room->snapshot(); },
+                         .facts =
+                             [this] {
+                               return StatusFacts{.arena = room->arena().describe(),
+                                                  .io_engine = room->io().describe()};
+                             }});
   state.serving.store(v1::SERVING_STATE_SERVING);
   KVKEEP_ASSIGN_OR_RETURN(doors, Doors::Open({.socket_path = options.socket_path,
                                               .admin_socket_path = options.admin_socket_path,
@@ -170,8 +172,8 @@ void Daemon::PrepareProcess() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   umask(0077);
-  // gRPC's receive buffers come and go by the MB; without these glibc gives the pages back each time
-  // and faults them in anew, which halves the throughput.
+  // gRPC's receive buffers come and go by the MB; without these glibc gives the pages back each
+  // time and faults them in anew, which halves the throughput.
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 64 << 20);
@@ -186,23 +188,22 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& optio
   const absl::Status opened = parts->Open();
   if (!opened.ok()) return opened;
   const StoreSnapshot snapshot = parts->room->snapshot();
-  parts->log.Info(
-      "serving",
-      {{"version", KVKEEP_VERSION},
-       {"config", config_source},
-       {"socket", options.socket_path},
-       {"tcp", options.tcp_address},
-       {"metrics", options.metrics_address},
-       {"incarnation", absl::StrCat(parts->room->store()->incarnation().value())},
-       {"g2_bytes", absl::StrCat(snapshot.g2.capacity_bytes)},
-       {"g3_bytes", absl::StrCat(snapshot.g3.capacity_bytes)},
-       {"devices", absl::StrJoin(snapshot.devices, ",",
-                                 [](std::string* out, const DeviceSnapshot& device) {
-                                   absl::StrAppend(out, device.path);
-                                 })},
-       {"recovered_chunks", absl::StrCat(snapshot.counters.recovered_chunks)},
-       {"arena", parts->room->arena().describe()},
-       {"io", parts->room->io().describe()}});
+  parts->log.Info("serving",
+                  {{"version", KVKEEP_VERSION},
+                   {"config", config_source},
+                   {"socket", options.socket_path},
+                   {"tcp", options.tcp_address},
+                   {"metrics", options.metrics_address},
+                   {"incarnation", absl::StrCat(parts->room->store()->incarnation().value())},
+                   {"g2_bytes", absl::StrCat(snapshot.g2.capacity_bytes)},
+                   {"g3_bytes", absl::StrCat(snapshot.g3.capacity_bytes)},
+                   {"devices", absl::StrJoin(snapshot.devices, ",",
+                                             [](std::string* out, const DeviceSnapshot& device) {
+                                               absl::StrAppend(out, device.path);
+                                             })},
+                   {"recovered_chunks", absl::StrCat(snapshot.counters.recovered_chunks)},
+                   {"arena", parts->room->arena().describe()},
+                   {"io", parts->room->io().describe()}});
   return std::unique_ptr<Daemon>(new Daemon(std::move(parts)));
 }
 

@@ -1,7 +1,7 @@
 // Daemon: a whole kvkeepd in one process, from its options to its end.
 //
-// Start builds everything in order and undoes it when a step fails; RunUntilSignal serves, then drains
-// and stops. One daemon per process: it owns the process's signals.
+// Start builds everything in order and undoes it when a step fails; RunUntilSignal serves, then
+// drains and stops. One daemon per process: it owns the process's signals.
 #pragma once
 
 #include <absl/status/status.h>
@@ -20,7 +20,8 @@ inline constexpr int kExitConfig = 78;  // EX_CONFIG: starting again changes not
 
 class Daemon {
  public:
-  // Blocks SIGTERM and SIGINT in this thread, hence in all that are made later. Call before any thread.
+  // Blocks SIGTERM and SIGINT in this thread, hence in all that are made later. Call before any
+  // thread.
   static void PrepareProcess();
 
   // `config_source` is for the log. InvalidArgument: the configuration is wrong (kExitConfig). Any

@@ -17,21 +17,26 @@ namespace {
 constexpr const char* kServiceName = "kvkeep.v1.KvCache";
 // The largest lookup (65,536 keys of 32 bytes) and the largest Put frame with its headers both fit.
 constexpr int kMaxReceiveBytes = 5 * kMiB + 64 * kKiB;
-constexpr int kHttp2FrameBytes = 4 * kMiB;  // moves MB payloads 5-10 % faster than the default 16 KiB
+constexpr int kHttp2FrameBytes =
+    4 * kMiB;  // moves MB payloads 5-10 % faster than the default 16 KiB
 constexpr int kMaxCallsPerConnection = 1024;
 // A client that is stopped, or a cable that is cut, is noticed after these two together.
 constexpr int kKeepaliveMs = 20'000;
 constexpr int kKeepaliveTimeoutMs = 10'000;
 constexpr int kMinClientPingMs = 5'000;
 
-// gRPC reports what our one line on a failed start says already. GRPC_VERBOSITY brings its log back.
+// gRPC reports what our one line on a failed start says already. GRPC_VERBOSITY brings its log
+// back.
 void QuietGrpcLog() {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
 }
 
-// Holds the gRPC library for the life of the process. Without it the end of the last server shuts the
-// library down, and that may wait 10 s for a poller of its own (seen under load).
-void KeepGrpcLibrary() { static const bool kept = (grpc_init(), true); (void)kept; }
+// Holds the gRPC library for the life of the process. Without it the end of the last server shuts
+// the library down, and that may wait 10 s for a poller of its own (seen under load).
+void KeepGrpcLibrary() {
+  static const bool kept = (grpc_init(), true);
+  (void)kept;
+}
 
 void Configure(grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(kMaxReceiveBytes);
@@ -50,7 +55,8 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> Start(grpc::ServerBuilder* builder
   std::unique_ptr<grpc::Server> server = builder->BuildAndStart();
   if (server == nullptr) {
     return absl::UnavailableError(absl::StrCat(
-        address, ": cannot listen there; it is in use or not permitted: choose another in the config"));
+        address,
+        ": cannot listen there; it is in use or not permitted: choose another in the config"));
   }
   return server;
 }
@@ -70,7 +76,8 @@ absl::StatusOr<std::unique_ptr<Doors>> Doors::Open(const Options& options, KvSer
   {
     grpc::ServerBuilder builder;
     Configure(&builder);
-    builder.AddListeningPort("unix:" + options.admin_socket_path, grpc::InsecureServerCredentials());
+    builder.AddListeningPort("unix:" + options.admin_socket_path,
+                             grpc::InsecureServerCredentials());
     builder.RegisterService(admin);
     KVKEEP_ASSIGN_OR_RETURN(doors->admin_, Start(&builder, options.admin_socket_path));
     KVKEEP_RETURN_IF_ERROR(SetSocketMode(options.admin_socket_path, 0600));

@@ -1,5 +1,5 @@
-// Doors: the gRPC servers of a daemon. One serves clients (Unix socket, loopback TCP when asked for),
-// one serves Admin on a socket of its own, mode 0600. Both have health and reflection.
+// Doors: the gRPC servers of a daemon. One serves clients (Unix socket, loopback TCP when asked
+// for), one serves Admin on a socket of its own, mode 0600. Both have health and reflection.
 #pragma once
 
 #include <absl/status/status.h>
@@ -27,10 +27,11 @@ class Doors {
                                                      AdminService* admin);
   ~Doors();  // as Close(0)
 
-  // What the health service says of kvkeep.v1.KvCache; "" is SERVING for as long as the process lives.
+  // What the health service says of kvkeep.v1.KvCache; "" is SERVING for as long as the process
+  // lives.
   void SetServing(bool serving);
-  // Takes no new calls, lets those under way end until `grace` passed, then cancels them. Returns when
-  // none is left.
+  // Takes no new calls, lets those under way end until `grace` passed, then cancels them. Returns
+  // when none is left.
   void Close(std::chrono::milliseconds grace);
 
  private:

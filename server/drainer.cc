@@ -29,17 +29,17 @@ void Drainer::Poll() {
   std::vector<Waiter> over;
   {
     MutexLock lock(&mu_);
-    const auto keep = std::stable_partition(
-        waiters_.begin(), waiters_.end(),
-        [&, ending = ending_](const Waiter& waiter) { return dirty > 0 && now < waiter.deadline && !ending; });
+    const auto keep = std::stable_partition(waiters_.begin(), waiters_.end(),
+                                            [&, ending = ending_](const Waiter& waiter) {
+                                              return dirty > 0 && now < waiter.deadline && !ending;
+                                            });
     over.assign(std::make_move_iterator(keep), std::make_move_iterator(waiters_.end()));
     waiters_.erase(keep, waiters_.end());
   }
   for (Waiter& waiter : over) {
     // What was written back in time is made stable in any case.
-    store_->SyncAll([dirty, done = std::move(waiter.done)](absl::Status) mutable {
-      std::move(done)(dirty);
-    });
+    store_->SyncAll(
+        [dirty, done = std::move(waiter.done)](absl::Status) mutable { std::move(done)(dirty); });
   }
 }
 

@@ -1,5 +1,5 @@
-// Drainer: brings the store to rest. Puts and new sessions end, dirty chunks are written back, every
-// device is synced; whoever waits is told how many chunks were left when the time was over.
+// Drainer: brings the store to rest. Puts and new sessions end, dirty chunks are written back,
+// every device is synced; whoever waits is told how many chunks were left when the time was over.
 //
 // Poll does the waiting: the maintenance thread calls it. Thread-safe.
 #pragma once

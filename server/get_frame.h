@@ -1,6 +1,6 @@
-// One GetFrame, encoded by hand so that its payload need not be copied: all fields but the payload's
-// bytes go into one string that ends with the payload's tag and length; the payload follows as it
-// lies in memory. Together they are the message that the generated code would write.
+// One GetFrame, encoded by hand so that its payload need not be copied: all fields but the
+// payload's bytes go into one string that ends with the payload's tag and length; the payload
+// follows as it lies in memory. Together they are the message that the generated code would write.
 #pragma once
 
 #include <cstdint>

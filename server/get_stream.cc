@@ -37,8 +37,8 @@ v1::ChunkStatus ToChunkStatus(ReadOutcome outcome) {
 
 }  // namespace
 
-GetStream* GetStream::Start(Store* store, ServerState* state,
-                            grpc::CallbackServerContext* context, absl::StatusOr<GetPlan> plan) {
+GetStream* GetStream::Start(Store* store, ServerState* state, grpc::CallbackServerContext* context,
+                            absl::StatusOr<GetPlan> plan) {
   const std::shared_ptr<GetStream> stream(new GetStream(store, state, context));
   stream->self_ = stream;
   if (plan.ok()) {
@@ -91,8 +91,9 @@ void GetStream::Step() {
     if (cancelled_) {
       if (writing_) return;
       const bool late = context_->deadline() <= std::chrono::system_clock::now();
-      FinishWith(late ? absl::DeadlineExceededError("the deadline passed before all chunks were sent")
-                      : absl::CancelledError("the client left"));
+      FinishWith(
+          late ? absl::DeadlineExceededError("the deadline passed before all chunks were sent")
+               : absl::CancelledError("the client left"));
       return;
     }
     FillWindow();
@@ -177,7 +178,8 @@ void GetStream::AskReady(const Chunk& chunk) {
   const size_t pieces = chunk.pin->reader.shape().pieces();
   size_t first = chunk.next_piece;
   size_t count = FramePieces(chunk);
-  // The metadata tail lies behind the last piece; a range that is empty still says that it is a hit.
+  // The metadata tail lies behind the last piece; a range that is empty still says that it is a
+  // hit.
   if (LastFrame(chunk) && (plan_.metadata || count == 0)) {
     first = std::min(first, pieces - 1);
     count = pieces - first;
@@ -223,8 +225,8 @@ void GetStream::SendPieces(Chunk* chunk) {
   header.piece_checksums.assign(chunk->checksums.begin() + chunk->next_piece,
                                 chunk->checksums.begin() + chunk->next_piece + count);
   if (header.last && plan_.metadata) header.metadata = reader.Metadata();
-  const uint64_t end = std::min<uint64_t>(header.offset + count * kPieceBytes,
-                                          header.chunk_payload_bytes);
+  const uint64_t end =
+      std::min<uint64_t>(header.offset + count * kPieceBytes, header.chunk_payload_bytes);
   header.frame_payload_bytes = count == 0 ? 0 : end - header.offset;
 
   std::vector<grpc::Slice> payload;
@@ -232,9 +234,10 @@ void GetStream::SendPieces(Chunk* chunk) {
     const std::span<const std::byte> run = reader.Payload(at, end - at);
     KVKEEP_CHECK(!run.empty());
     // gRPC only reads it; its constructor wants a pointer to non-const.
-    payload.emplace_back(const_cast<std::byte*>(run.data()), run.size(),
-                         [](void* pin) { delete static_cast<std::shared_ptr<Pin>*>(pin); },
-                         new std::shared_ptr<Pin>(chunk->pin));
+    payload.emplace_back(
+        const_cast<std::byte*>(run.data()), run.size(),
+        [](void* pin) { delete static_cast<std::shared_ptr<Pin>*>(pin); },
+        new std::shared_ptr<Pin>(chunk->pin));
     at += run.size();
   }
   chunk->next_piece += count;

@@ -1,12 +1,14 @@
 // GetStream: one Get call. Sends the chunks of keys x parts in order, in frames of up to 4 whole
-// pieces, each as soon as its pieces are in place: a chunk that comes from NVMe streams piece by piece.
+// pieces, each as soon as its pieces are in place: a chunk that comes from NVMe streams piece by
+// piece.
 //
 // No byte is copied here: a frame's payload is slices over the pinned chunk in the arena, and every
 // slice holds a reference to the pin. The next chunk is pinned (its promotion started) while one is
 // being sent. What bounds pinned memory: a stream pins at most kWindowChunks that have frames to
-// send, and one frame is handed to gRPC at a time; a chunk leaves the window when gRPC took its last
-// frame, and then only the transport's one write in progress can still hold slices of it. A client
-// that stops reading is stopped by flow control; its deadline or the connection's keepalive ends it.
+// send, and one frame is handed to gRPC at a time; a chunk leaves the window when gRPC took its
+// last frame, and then only the transport's one write in progress can still hold slices of it. A
+// client that stops reading is stopped by flow control; its deadline or the connection's keepalive
+// ends it.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>

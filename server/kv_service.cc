@@ -24,9 +24,8 @@ absl::StatusOr<KvService::Subject> KvService::ParseSubject(const Request& reques
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest ns,
                           ParseNamespaceDigest(request.namespace_digest()));
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec spec, store_->FindNamespace(subject.session, ns));
-  KVKEEP_ASSIGN_OR_RETURN(subject.chunks,
-                          ParseChunkSet(ns, request.keys(), request.parts(), spec,
-                                        store_->options().max_keys_per_call));
+  KVKEEP_ASSIGN_OR_RETURN(subject.chunks, ParseChunkSet(ns, request.keys(), request.parts(), spec,
+                                                        store_->options().max_keys_per_call));
   return subject;
 }
 

@@ -37,9 +37,15 @@ class Log {
 
   Log(LogFormat format, spdlog::level::level_enum level);
 
-  void Info(absl::string_view message, Fields fields = {}) const { Write(spdlog::level::info, message, fields); }
-  void Warn(absl::string_view message, Fields fields = {}) const { Write(spdlog::level::warn, message, fields); }
-  void Error(absl::string_view message, Fields fields = {}) const { Write(spdlog::level::err, message, fields); }
+  void Info(absl::string_view message, Fields fields = {}) const {
+    Write(spdlog::level::info, message, fields);
+  }
+  void Warn(absl::string_view message, Fields fields = {}) const {
+    Write(spdlog::level::warn, message, fields);
+  }
+  void Error(absl::string_view message, Fields fields = {}) const {
+    Write(spdlog::level::err, message, fields);
+  }
 
  private:
   void Write(spdlog::level::level_enum level, absl::string_view message, Fields fields) const;

@@ -1,6 +1,5 @@
 // kvkeepd: the daemon's command line. All that it does is in daemon.h.
 #include <CLI/CLI.hpp>
-
 #include <cstdio>
 #include <string>
 
@@ -61,12 +60,16 @@ int Run(const std::string& file) {
 }  // namespace kvkeep
 
 int main(int argc, char** argv) {
-  CLI::App app("kvkeepd: keeps the KV cache of LLM inference engines of this node in DRAM and NVMe");
+  CLI::App app(
+      "kvkeepd: keeps the KV cache of LLM inference engines of this node in DRAM and NVMe");
   std::string config, check;
   bool print_default = false;
-  app.add_option("--config", config, "YAML file; without it, small tiers under the user's own state directory");
-  app.add_option("--check-config", check, "Check a config file, print every error and exit (0 or 78)");
-  app.add_flag("--print-default-config", print_default, "Print the default config with its documentation");
+  app.add_option("--config", config,
+                 "YAML file; without it, small tiers under the user's own state directory");
+  app.add_option("--check-config", check,
+                 "Check a config file, print every error and exit (0 or 78)");
+  app.add_flag("--print-default-config", print_default,
+               "Print the default config with its documentation");
   app.set_version_flag("--version", "kvkeepd " KVKEEP_VERSION);
   CLI11_PARSE(app, argc, argv);
   if (print_default) {

@@ -74,8 +74,8 @@ void AddDevice(const DeviceSnapshot& device, Families* out) {
   out->Gauge("device_directory_bytes", "Files of a device, index included", device.directory_bytes,
              labels);
   out->Gauge("device_chunks", "Chunks on a device", device.chunks, labels);
-  for (const DeviceState state : {DeviceState::kOk, DeviceState::kDegraded, DeviceState::kReadOnly,
-                                  DeviceState::kOffline}) {
+  for (const DeviceState state :
+       {DeviceState::kOk, DeviceState::kDegraded, DeviceState::kReadOnly, DeviceState::kOffline}) {
     out->Gauge("device_state_info", "1 for the state that a device is in", device.state == state,
                {{"path", device.path}, {"state", DeviceStateName(state)}});
   }
@@ -158,9 +158,9 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetricsServer(
   try {
     return std::make_unique<HttpMetricsServer>(address, std::move(gather));
   } catch (const std::exception&) {  // the library has no other way to say it
-    return absl::UnavailableError(
-        absl::StrCat("metrics.listen: cannot listen on ", address,
-                     ": in use or not an address of this machine; choose another or \"\" for none"));
+    return absl::UnavailableError(absl::StrCat(
+        "metrics.listen: cannot listen on ", address,
+        ": in use or not an address of this machine; choose another or \"\" for none"));
   }
 }
 

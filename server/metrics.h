@@ -33,8 +33,8 @@ class MetricsServer {
  public:
   virtual ~MetricsServer() = default;
 };
-// Listens on `address` (host:port). `gather` is called on the server's thread at every scrape, never
-// after the destructor. Unavailable when the address cannot be listened on.
+// Listens on `address` (host:port). `gather` is called on the server's thread at every scrape,
+// never after the destructor. Unavailable when the address cannot be listened on.
 absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetricsServer(
     const std::string& address, std::function<MetricsInput()> gather);
 

@@ -1,4 +1,5 @@
-// A device that the config names and that could not be opened: the daemon runs without it and says so.
+// A device that the config names and that could not be opened: the daemon runs without it and says
+// so.
 #pragma once
 
 #include <cstdint>

@@ -113,9 +113,8 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
                    .readonly_dir = config.g2.arena_readonly_dir};
   options.io.mode = ToIoMode(config.g3.io);
   for (const G3PathConfig& path : config.g3.paths) {
-    options.devices.push_back({.dir = path.dir,
-                               .capacity_bytes = path.capacity_bytes,
-                               .required = path.required});
+    options.devices.push_back(
+        {.dir = path.dir, .capacity_bytes = path.capacity_bytes, .required = path.required});
   }
   options.store = ToStoreOptions(config);
   options.socket_path = config.listen.unix_path;

@@ -1,4 +1,5 @@
-// From the config's plain values to the options that each component owns. The only place that knows both.
+// From the config's plain values to the options that each component owns. The only place that knows
+// both.
 #pragma once
 
 #include <absl/status/status.h>

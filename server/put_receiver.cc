@@ -90,8 +90,8 @@ v1::PutResult PutReceiver::NotDurable(uint32_t ordinal, const absl::Status& why)
   result.set_ordinal(ordinal);
   result.set_status(v1::PUT_STATUS_REJECTED);
   result.set_reason(v1::REJECT_REASON_NOT_DURABLE);
-  result.set_message(absl::StrCat("durable: in G2, but not on stable storage: ",
-                                  std::string(why.message())));
+  result.set_message(
+      absl::StrCat("durable: in G2, but not on stable storage: ", std::string(why.message())));
   return result;
 }
 
@@ -194,8 +194,8 @@ absl::StatusOr<PutReceiver::FinishedChunk> PutReceiver::FinishChunk() {
   const std::unique_ptr<Chunk> chunk = std::move(chunk_);
   KVKEEP_CHECK(chunk->received_bytes == chunk->payload_bytes);
   if (chunk->reservation) {
-    const bool right = !chunk->expected_checksum ||
-                       *chunk->expected_checksum == chunk->checksum.Digest();
+    const bool right =
+        !chunk->expected_checksum || *chunk->expected_checksum == chunk->checksum.Digest();
     if (right) {
       KVKEEP_ASSIGN_OR_RETURN(const SealOutcome outcome,
                               chunk->reservation.Seal(AsBytes(chunk->metadata)));

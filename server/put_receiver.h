@@ -1,8 +1,8 @@
 // PutReceiver: what a Put stream says, frame by frame, turned into reservations of the store.
 //
-// Knows nothing of gRPC's streams: frames come in as memory runs, finished chunks go out as results.
-// Payload bytes are copied once, from the frame straight into the reserved place. One thread at a
-// time. Destroying it aborts the chunk in progress.
+// Knows nothing of gRPC's streams: frames come in as memory runs, finished chunks go out as
+// results. Payload bytes are copied once, from the frame straight into the reserved place. One
+// thread at a time. Destroying it aborts the chunk in progress.
 #pragma once
 
 #include <absl/status/status.h>

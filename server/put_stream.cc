@@ -92,7 +92,8 @@ void PutStream::Apply(Events events) {
       frames_.push_back(std::exchange(incoming_, grpc::ByteBuffer()));
     } else {
       client_done_ = true;
-      if (!finished_ && context_->IsCancelled()) events.cancelled = true;  // it did not end, it left
+      if (!finished_ && context_->IsCancelled())
+        events.cancelled = true;  // it did not end, it left
     }
   }
   for (v1::PutResult& result : events.durable) {
@@ -110,7 +111,8 @@ void PutStream::Apply(Events events) {
     results_.clear();
     state_->counters.cancelled_streams.fetch_add(1, std::memory_order_relaxed);
     const bool late = context_->deadline() <= std::chrono::system_clock::now();
-    End(late ? absl::DeadlineExceededError("the deadline passed; the chunk in progress was not stored")
+    End(late ? absl::DeadlineExceededError(
+                   "the deadline passed; the chunk in progress was not stored")
              : absl::CancelledError("the client left; the chunk in progress was not stored"));
   }
 }

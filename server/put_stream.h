@@ -1,9 +1,9 @@
 // PutStream: one Put call. Reads frames ahead, feeds them to a PutReceiver, sends results in order.
 //
 // Bounds: two frames read and not yet taken (each at most the receive limit of the server), 64
-// results that wait for their turn, for stable storage or for the client; over these the stream is not
-// read, so flow control holds the client. Lives until gRPC has let go of it (OnDone) and the store of
-// its durable chunks has answered.
+// results that wait for their turn, for stable storage or for the client; over these the stream is
+// not read, so flow control holds the client. Lives until gRPC has let go of it (OnDone) and the
+// store of its durable chunks has answered.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>

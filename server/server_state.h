@@ -16,8 +16,8 @@ struct ServerCounters {
   using Counter = std::atomic<uint64_t>;
   Counter get_streams{0}, get_frames{0}, get_bytes{0};
   Counter put_streams{0}, put_frames{0}, put_bytes{0}, put_discarded_bytes{0};
-  Counter invalid_requests{0};             // calls answered INVALID_ARGUMENT
-  Counter cancelled_streams{0};            // Get and Put streams whose client left, or deadline passed
+  Counter invalid_requests{0};   // calls answered INVALID_ARGUMENT
+  Counter cancelled_streams{0};  // Get and Put streams whose client left, or deadline passed
   Counter buffer_registration_failures{0};  // arena segments that io_uring did not take
   // Gauges: now.
   Counter open_get_streams{0}, open_put_streams{0}, open_session_streams{0};

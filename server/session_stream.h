@@ -1,5 +1,6 @@
 // SessionStream: one OpenSession call. The store's session lives as long as the call: whatever ends
-// the stream (client closes, dies, its connection breaks, the daemon stops) closes the session at once.
+// the stream (client closes, dies, its connection breaks, the daemon stops) closes the session at
+// once.
 //
 // SessionStreams knows all of them, so that the daemon can tell clients that it is about to stop.
 #pragma once

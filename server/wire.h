@@ -2,8 +2,9 @@
 //
 // The generated parser copies a payload twice; this one reads a message that lies scattered over
 // memory runs (a ByteBuffer's slices) and hands payloads out as runs of the same memory. It accepts
-// what the generated parser accepts: fields in any order, unknown fields, groups. Every read returns
-// false when the message is malformed; after that the reader must not be used. Not thread-safe.
+// what the generated parser accepts: fields in any order, unknown fields, groups. Every read
+// returns false when the message is malformed; after that the reader must not be used. Not
+// thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
-// The wire contract may only grow. The golden file lists every message field, enum value and call of
-// kvkeep.v1 on a line of its own; the contract must match it line by line. A new line is added by
-// regenerating the file, which shows it in the review; a line that goes or changes breaks clients.
+// The wire contract may only grow. The golden file lists every message field, enum value and call
+// of kvkeep.v1 on a line of its own; the contract must match it line by line. A new line is added
+// by regenerating the file, which shows it in the review; a line that goes or changes breaks
+// clients.
 #include <google/protobuf/descriptor.h>
 
 #include <catch2/catch.hpp>
@@ -36,8 +37,8 @@ void AddMessage(const Descriptor& message, std::set<std::string>* lines) {
   lines->insert("message " + message.full_name());
   for (int i = 0; i < message.field_count(); ++i) {
     const FieldDescriptor& field = *message.field(i);
-    lines->insert(absl::StrCat("field ", message.full_name(), " ", field.number(), " ", field.name(),
-                               " ", TypeOf(field)));
+    lines->insert(absl::StrCat("field ", message.full_name(), " ", field.number(), " ",
+                               field.name(), " ", TypeOf(field)));
   }
   for (int i = 0; i < message.nested_type_count(); ++i) AddMessage(*message.nested_type(i), lines);
 }
@@ -98,12 +99,15 @@ std::string EnumPrefix(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("nothing of the wire contract was removed or changed, and what was added is in the golden file") {
+TEST_CASE(
+    "nothing of the wire contract was removed or changed, and what was added is in the golden "
+    "file") {
   const std::set<std::string> now = ContractLines();
   if (std::getenv("KVKEEP_UPDATE_GOLDEN") != nullptr) {
     std::ofstream file(kGolden);
     file << "# Every field, enum value and call of kvkeep.v1. Lines are only ever added:\n"
-            "# KVKEEP_UPDATE_GOLDEN=1 build/release/bin/proto_test, in the root of the repository.\n";
+            "# KVKEEP_UPDATE_GOLDEN=1 build/release/bin/proto_test, in the root of the "
+            "repository.\n";
     for (const std::string& line : now) file << line << '\n';
   }
   const std::set<std::string> golden = GoldenLines();

@@ -74,7 +74,8 @@ TEST_CASE("only loopback addresses may be listened on over TCP") {
   }
 }
 
-TEST_CASE("the config's shares become bytes, and what this version cannot do is refused by its key") {
+TEST_CASE(
+    "the config's shares become bytes, and what this version cannot do is refused by its key") {
   Config config;
   config.g2.capacity_bytes = 1000 * kMiB;
   const absl::StatusOr<DaemonOptions> options = ToDaemonOptions(config);

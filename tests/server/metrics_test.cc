@@ -48,7 +48,8 @@ TEST_CASE("status and metrics show the same numbers, each counter under its own 
   ServerState state("1", &clock);
   MetricsInput input{.state = &state};
   uint64_t next = 1;
-  for (const StoreCounterInfo& info : StoreCounterTable()) input.store.counters.*info.member = next++;
+  for (const StoreCounterInfo& info : StoreCounterTable())
+    input.store.counters.*info.member = next++;
   v1::StatusResponse status;
   FillStatus(input.store, state, &status);
   CHECK(static_cast<size_t>(status.counters_size()) ==

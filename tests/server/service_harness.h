@@ -1,4 +1,5 @@
-// A whole daemon in this process on a scratch directory, and a client of it made of generated stubs.
+// A whole daemon in this process on a scratch directory, and a client of it made of generated
+// stubs.
 #pragma once
 
 #include <grpcpp/create_channel.h>
@@ -58,12 +59,13 @@ class TestDaemon {
   v1::StatusResponse Status() const {
     v1::StatusResponse response;
     grpc::ClientContext context;
-    const grpc::Status status =
-        v1::Admin::NewStub(AdminChannel())->Status(&context, {}, &response);
+    const grpc::Status status = v1::Admin::NewStub(AdminChannel())->Status(&context, {}, &response);
     REQUIRE(status.ok());
     return response;
   }
-  std::shared_ptr<grpc::Channel> AdminChannel() const { return Connect(options_.admin_socket_path); }
+  std::shared_ptr<grpc::Channel> AdminChannel() const {
+    return Connect(options_.admin_socket_path);
+  }
   // Until `condition` holds for the status, at most ten seconds.
   template <typename F>
   bool Eventually(F condition) const {

@@ -118,7 +118,9 @@ TEST_CASE("durable puts are answered in order and are served from NVMe after a r
   CHECK(daemon.Status().g3().hits() == 3);
 }
 
-TEST_CASE("a chunk that is there is PRESENT; wrong sizes and checksums are REJECTED; the stream goes on") {
+TEST_CASE(
+    "a chunk that is there is PRESENT; wrong sizes and checksums are REJECTED; the stream goes "
+    "on") {
   const TestDaemon daemon;
   const TestClient client(daemon, 1000);
   const std::string payload = TestBytes(3, 1000);
@@ -127,9 +129,9 @@ TEST_CASE("a chunk that is there is PRESENT; wrong sizes and checksums are REJEC
     frame.set_payload(bytes);
     return frame;
   };
-  std::vector<v1::PutFrame> frames = {chunk(1, payload),       chunk(1, payload),
-                                      chunk(2, TestBytes(4, 999)), chunk(3, payload),
-                                      chunk(4, ""),            chunk(5, payload)};
+  std::vector<v1::PutFrame> frames = {
+      chunk(1, payload), chunk(1, payload), chunk(2, TestBytes(4, 999)),
+      chunk(3, payload), chunk(4, ""),      chunk(5, payload)};
   for (size_t i = 1; i < frames.size(); ++i) frames[i].clear_stream();
   frames[3].mutable_chunk()->set_checksum(12345);
   frames[5].mutable_chunk()->set_checksum(Xxh3(AsBytes(payload)));
@@ -204,9 +206,7 @@ TEST_CASE("a Put that breaks the protocol ends with INVALID_ARGUMENT that names 
     frames[0].set_payload("p");
     field = "payload: no chunk";
   }
-  SECTION("an end within a chunk") {
-    field = "the stream ended within chunk 0: 0 of 100";
-  }
+  SECTION("an end within a chunk") { field = "the stream ended within chunk 0: 0 of 100"; }
   const auto [results, status] = client.Put(frames);
   CHECK(results.empty());
   CHECK(status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
@@ -255,7 +255,9 @@ TEST_CASE("malformed calls are INVALID_ARGUMENT that names the field, and counte
   CHECK(daemon.Status().counters().at("invalid_requests") == 1);
 }
 
-TEST_CASE("a session ends with its stream, gives back its leases, and later calls say which start this is") {
+TEST_CASE(
+    "a session ends with its stream, gives back its leases, and later calls say which start this "
+    "is") {
   const TestDaemon daemon;
   TestClient client(daemon);
   client.PutChunk(1, "payload");
@@ -377,6 +379,29 @@ TEST_CASE("a second daemon with the same state or socket refuses in one line") {
   const absl::Status status = Daemon::Start(other, "test").status();
   CHECK(Contains(std::string(status.message()), "kv.sock: in use by another daemon"));
   CHECK_FALSE(Contains(std::string(status.message()), "\n"));
+}
+
+TEST_CASE(
+    "a known device that is broken is shown as offline and done without, unless it is required") {
+  TestDaemon daemon;
+  daemon.Stop();
+  std::filesystem::resize_file(daemon.options().devices[0].dir + "/superblock", 100);
+  DaemonOptions required = daemon.options();
+  required.devices[0].required = true;
+  const absl::Status refused = Daemon::Start(required, "test").status();
+  CHECK(refused.code() == absl::StatusCode::kUnavailable);
+  CHECK(Contains(std::string(refused.message()), "the device is required"));
+
+  daemon.Start();
+  const v1::StatusResponse status = daemon.Status();
+  REQUIRE(status.devices_size() == 1);
+  CHECK(status.devices(0).state() == "offline");
+  CHECK_FALSE(status.devices(0).message().empty());
+  const TestClient client(daemon);
+  CHECK(client.PutChunk(1, "kept in DRAM").status() == v1::PUT_STATUS_STORED);
+  const v1::PutResult durable = client.PutChunk(
+      2, "not to be made durable", [](v1::PutChunkHeader* header) { header->set_durable(true); });
+  CHECK(durable.reason() == v1::REJECT_REASON_NOT_DURABLE);
 }
 
 }  // namespace kvkeep

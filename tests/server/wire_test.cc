@@ -23,7 +23,8 @@ std::vector<WireRun> Cut(SeededRandom& random, const std::string& message) {
   std::vector<WireRun> runs;
   const WireRun all = AsBytes(message);
   for (size_t at = 0; at < all.size();) {
-    const size_t bytes = std::min<size_t>(all.size() - at, random.Below(random.Chance(0.5) ? 3 : 99));
+    const size_t bytes =
+        std::min<size_t>(all.size() - at, random.Below(random.Chance(0.5) ? 3 : 99));
     runs.push_back(all.subspan(at, bytes));
     at += bytes;
   }
@@ -94,7 +95,8 @@ void CheckSame(const PutFrameView& view, const v1::PutFrame& expected) {
 
 }  // namespace
 
-TEST_CASE("a PutFrame in pieces of any size and order of fields reads as the generated parser reads it") {
+TEST_CASE(
+    "a PutFrame in pieces of any size and order of fields reads as the generated parser reads it") {
   SeededRandom random(7);
   for (int round = 0; round < 2000; ++round) {
     // Joining serialized messages merges them: so fields come in any order, and more than once.
@@ -161,7 +163,8 @@ TEST_CASE("varints end: eleven bytes, or a message that stops within one, are ma
 }
 
 TEST_CASE("a length beyond the message, a field number zero and a stray group end are malformed") {
-  for (const char* message : {"\x7a\xff\xff\xff\xff\x07", "\x7a\x02x", "\x02\x01", "\x0c", "\x0b\x14"}) {
+  for (const char* message :
+       {"\x7a\xff\xff\xff\xff\x07", "\x7a\x02x", "\x02\x01", "\x0c", "\x0b\x14"}) {
     const std::string bytes(message);
     const std::vector<WireRun> runs = {AsBytes(bytes)};
     INFO("message of " << bytes.size() << " bytes");
@@ -190,7 +193,8 @@ TEST_CASE("a GetFrame encoded by hand is byte for byte what the generated code w
         .last = random.Chance(0.5),
         .metadata = RandomBytes(random, random.Chance(0.5) ? 0 : random.Below(200)),
     };
-    for (uint64_t i = random.Below(5); i > 0; --i) header.piece_checksums.push_back(random.NextU64());
+    for (uint64_t i = random.Below(5); i > 0; --i)
+      header.piece_checksums.push_back(random.NextU64());
     const std::string payload = RandomBytes(random, random.Chance(0.3) ? 0 : random.Below(5000));
     header.frame_payload_bytes = payload.size();
 
