@@ -38,6 +38,11 @@ class EngineRoom {
   // The store's snapshot, and the devices that are configured but not there.
   StoreSnapshot snapshot() const;
 
+  // The store's periodic work, and the arena's registration for I/O, segment by segment once its
+  // pages are there: pinning pages that are not would hold up the I/O thread. About ten times a
+  // second.
+  void Tick();
+
   // Waits until no read, write, commit or callback is under way. REQUIRES: nobody calls the store
   // any more. False when `timeout` passed first: then this must not be destroyed, only the process
   // ended.

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Plays real traces through the real daemon and holds the figures to what was promised.
+
+  agrees   one client, the whole conversation trace: the daemon's hit ratio is within 0.5 points of
+           what `kvkeep simulate` says for the number of chunks that G3 held
+  turnover mixed sizes up to 33 MiB, G3 full and turned over ten times, SIGKILL and restart in the
+           middle, several clients: no wrong byte, no tier over its capacity, few extents a chunk
+
+Usage: replay_check.py --bin DIR [--quick] {agrees|turnover}. `--quick` is for slow (sanitized)
+builds: less of everything, and no comparison of ratios.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+TRACE = str(pathlib.Path(__file__).resolve().parents[1] / "traces" / "conversation_trace.jsonl")
+MIB = 1 << 20
+
+
+class Daemon:
+    """One kvkeepd on a directory of its own; kill() and start() again keep what is on disk."""
+
+    def __init__(self, binaries, directory, g2, g3):
+        self.binaries = pathlib.Path(binaries)
+        self.directory = pathlib.Path(directory)
+        self.process = None
+        self.config = self.directory / "kvkeepd.yaml"
+        self.config.write_text(
+            f"listen: {{unix: {directory}/kv.sock, admin: {directory}/admin.sock}}\n"
+            f"g2: {{capacity: {g2}}}\n"
+            f"g3: {{paths: [{{dir: {directory}/nvme, capacity: {g3}}}]}}\n"
+            f"state: {{dir: {directory}/state}}\n"
+            "metrics: {listen: ''}\n")
+
+    def start(self):
+        log = open(self.directory / "kvkeepd.log", "ab")
+        self.process = subprocess.Popen(
+            [self.binaries / "kvkeepd", "--config", self.config], stderr=log, stdout=log)
+        for _ in range(600):
+            ping = subprocess.run(self.command("ping"), capture_output=True)
+            if ping.returncode == 0:
+                return
+            if self.process.poll() is not None:
+                break
+            time.sleep(0.1)
+        sys.exit("kvkeepd does not serve:\n" + (self.directory / "kvkeepd.log").read_text())
+
+    def stop(self, sig):
+        self.process.send_signal(sig)
+        return self.process.wait(timeout=120)
+
+    def command(self, *arguments):
+        return [str(self.binaries / "kvkeep"), "--endpoint", f"unix://{self.directory}/kv.sock",
+                "--admin", f"unix://{self.directory}/admin.sock", "--json", *arguments]
+
+    def json(self, *arguments):
+        done = subprocess.run(self.command(*arguments), capture_output=True, text=True)
+        if not done.stdout:
+            sys.exit(f"kvkeep {' '.join(arguments)}: {done.stderr}")
+        return json.loads(done.stdout)
+
+
+def expect(condition, what):
+    if not condition:
+        sys.exit(f"FAILED: {what}")
+    print(f"ok: {what}")
+
+
+def agrees(daemon, quick):
+    daemon.start()
+    requests = ["--requests", "300"] if quick else []
+    report = daemon.json("replay", TRACE, "--chunk-bytes", "16KiB", "--check-capacity", *requests)
+    held = daemon.json("status")["g3"]["chunks"]
+    print(json.dumps(report))
+    expect(report["wrong_bytes"] == 0, "no wrong byte")
+    expect(report["rejected"] == 0, "nothing was rejected")
+    if not quick:
+        simulated = daemon.json("simulate", TRACE, "--policy", "lru", "--chunks", str(held))
+        ratio, model = 100 * report["hit_ratio"], 100 * simulated[0]["hit_ratio"]
+        expect(17000 < held < 20000, f"G3 held about 18,279 chunks: {held}")
+        expect(abs(ratio - model) <= 0.5,
+               f"hit ratio {ratio:.2f} % within 0.5 of simulate's {model:.2f} % at {held} chunks")
+    expect(daemon.stop(signal.SIGTERM) == 0, "a clean stop")
+
+
+def turnover(daemon, quick):
+    daemon.start()
+    g3_bytes = 1024 * MIB
+    put_bytes, skip, kills = 0, 0, 0
+    step = 20 if quick else 120
+    while put_bytes < (1 if quick else 10) * g3_bytes:
+        replay = subprocess.Popen(
+            daemon.command("replay", TRACE, "--chunk-bytes", "64KiB,256KiB,2MiB,33MiB",
+                           "--skip", str(skip), "--requests", str(step), "--concurrency", "2",
+                           "--check-capacity", "--tolerate-restart"),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if kills < 2:
+            time.sleep(2)
+            daemon.stop(signal.SIGKILL)
+            daemon.start()
+            kills += 1
+        out, err = replay.communicate()
+        expect(out, f"replay answers ({err.strip()})")
+        report = json.loads(out)
+        expect(report["wrong_bytes"] == 0 and report["capacity_violations"] == 0,
+               f"requests {skip} to {skip + step}: no wrong byte, no tier over its capacity; "
+               f"put {report["bytes_put"] / MIB:.0f} MiB, hits {report['leading_hit_chunks']}")
+        put_bytes += report["bytes_put"]
+        skip += step
+    status = daemon.json("status")
+    for tier in ("g2", "g3"):
+        extents = status[tier]["mean_extents_per_chunk"]
+        expect(extents < 2, f"{tier}: {extents:.2f} extents per chunk after {put_bytes / g3_bytes:.1f} "
+                            "times its size in puts")
+    expect(status["g2"]["leased_bytes"] == 0 and status["g2"]["reserved_bytes"] == 0,
+           "all leases and reservations were given back")
+    expect(daemon.stop(signal.SIGTERM) == 0, "a clean stop")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bin", required=True)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("scenario", choices=["agrees", "turnover"])
+    options = parser.parse_args()
+    directory = tempfile.mkdtemp(prefix="kvkeep-replay-", dir=os.environ.get("TMPDIR", "/tmp"))
+    daemon = None
+    try:
+        if options.scenario == "agrees":
+            daemon = Daemon(options.bin, directory, "64MiB", "457MiB")
+            agrees(daemon, options.quick)
+        else:
+            daemon = Daemon(options.bin, directory, "512MiB", "1GiB")
+            turnover(daemon, options.quick)
+        print("1 passed, 0 failed")
+    finally:
+        if daemon is not None and daemon.process is not None and daemon.process.poll() is None:
+            daemon.process.kill()
+            daemon.process.wait()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
