@@ -95,7 +95,7 @@ def turnover(daemon, quick):
     daemon.start()
     g3_bytes = 1024 * MIB
     put_bytes, skip, kills = 0, 0, 0
-    step = 20 if quick else 120
+    step = 2 if quick else 16
     while put_bytes < (1 if quick else 10) * g3_bytes:
         replay = subprocess.Popen(
             daemon.command("replay", TRACE, "--chunk-bytes", "64KiB,256KiB,2MiB,33MiB",
@@ -112,7 +112,7 @@ def turnover(daemon, quick):
         report = json.loads(out)
         expect(report["wrong_bytes"] == 0 and report["capacity_violations"] == 0,
                f"requests {skip} to {skip + step}: no wrong byte, no tier over its capacity; "
-               f"put {report["bytes_put"] / MIB:.0f} MiB, hits {report['leading_hit_chunks']}")
+               f"put {report['bytes_put'] / MIB:.0f} MiB, hits {report['leading_hit_chunks']}")
         put_bytes += report["bytes_put"]
         skip += step
     status = daemon.json("status")
