@@ -163,7 +163,9 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   if (!session.ok()) return session.status();
   absl::Status valid = CheckChunkSet(**session, request.chunks);
   if (!valid.ok()) return valid;
-  if (request.lease_mode != LeaseMode::kNone &&
+  const auto known = (*session)->leases_by_request.find(request.client_request_id);
+  const bool repeated = known != (*session)->leases_by_request.end();  // never filed under 0
+  if (request.lease_mode != LeaseMode::kNone && !repeated &&
       (*session)->leases.size() >= options_.max_leases_per_session) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "leases: this session holds ", options_.max_leases_per_session, ", the most allowed"));
@@ -173,15 +175,12 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   ++counters_.lookups;
   counters_.lookup_keys += request.chunks.keys.size();
   counters_.lookup_leading_keys += result.leading_keys;
-  if (request.client_request_id != 0) {
-    const auto known = (*session)->leases_by_request.find(request.client_request_id);
-    if (known != (*session)->leases_by_request.end()) {
-      const Lease& lease = (*session)->leases.at(known->second.value());
-      result.lease = known->second;
-      result.leased_keys = lease.keys;
-      result.leased_bytes = lease.bytes;
-      return result;
-    }
+  if (repeated) {
+    const Lease& lease = (*session)->leases.at(known->second.value());
+    result.lease = known->second;
+    result.leased_keys = lease.keys;
+    result.leased_bytes = lease.bytes;
+    return result;
   }
   TellPolicies(request.chunks, slots);
   if (request.lease_mode != LeaseMode::kNone) GrantLease(**session, request, slots, result);
