@@ -26,7 +26,9 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
     if (held == (*session)->leases.end()) {
       return absl::FailedPreconditionError("lease_id is not of a lease of this session");
     }
-    if (slot == kNoSlot) {  // deleted since: rare, so a walk will do
+    // Leased chunks have their space in G2, so the one found is another, put after a delete; or
+    // there is none any more. Rare, so a walk will do.
+    if (slot == kNoSlot || !table_.at(slot).has_g2_space()) {
       for (const Lease::Entry& entry : held->second.entries) {
         if (table_.at(entry.slot).id == id) slot = entry.slot;
       }

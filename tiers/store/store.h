@@ -159,8 +159,8 @@ class Store {
   absl::StatusOr<PrefetchResult> Prefetch(const SessionToken& session, const ChunkSet& chunks);
   absl::StatusOr<uint64_t> Delete(const SessionToken& session, const ChunkSet& chunks);
 
-  // Pins one chunk for reading. With a lease (not 0) the chunk must be held by it, and is found
-  // even when deleted since; FailedPrecondition when the lease is unknown or does not hold it.
+  // Pins one chunk for reading. With a lease (not 0), what the lease holds is found even when it was
+  // deleted since; FailedPrecondition when the lease is unknown.
   absl::StatusOr<ReadResult> Read(const SessionToken& session, const ChunkId& id, LeaseId lease,
                                   bool transient);
 
