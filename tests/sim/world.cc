@@ -34,8 +34,9 @@ void World::Start() {
     machine.nvme = std::make_unique<MemoryNvmeDevice>(machine.faulty.get(), machine.index.get(),
                                                       static_cast<uint8_t>(d + 1));
     machine.index->SetFaults(options_.index_faults);
-    deps.devices.push_back(
-        {.device = machine.nvme.get(), .index_executor = &executor_, .sync_executor = &executor_});
+    deps.devices.push_back({.device = machine.nvme.get(),
+                            .index_executor = &index_executor_,
+                            .sync_executor = &executor_});
   }
   arena_ = std::make_unique<MemoryArena>(BlockCount(options_.g2_blocks),
                                          BlockCount(options_.g2_segment_blocks));
@@ -48,9 +49,11 @@ void World::Start() {
 void World::StopProcess() {
   for (Machine& machine : machines_) machine.faulty->Kill();
   executor_.Drop();
+  index_executor_.Drop();
   disk_executor_.RunAll();
   store_.reset();
   executor_.Drop();
+  index_executor_.Drop();
   for (Machine& machine : machines_) {
     machine.nvme.reset();
     machine.faulty.reset();
@@ -71,19 +74,25 @@ void World::PowerCut() {
 }
 
 void World::RunAll() {
-  while (executor_.RunAll() + disk_executor_.RunAll() > 0) {
+  while (executor_.RunAll() + disk_executor_.RunAll() +
+             (index_held_ ? 0 : index_executor_.RunAll()) >
+         0) {
   }
 }
 
 bool World::RunOneAtRandom() {
-  const size_t queued = executor_.size() + disk_executor_.size();
+  const size_t index_tasks = index_held_ ? 0 : index_executor_.size();
+  const size_t queued = executor_.size() + disk_executor_.size() + index_tasks;
   if (queued == 0) return false;
-  const size_t pick = random_.Below(queued);
-  if (pick < executor_.size()) {
-    executor_.RunOne(pick);
-  } else {
-    disk_executor_.RunOne(pick - executor_.size());
+  size_t pick = random_.Below(queued);
+  for (ManualExecutor* executor : {&executor_, &disk_executor_}) {
+    if (pick < executor->size()) {
+      executor->RunOne(pick);
+      return true;
+    }
+    pick -= executor->size();
   }
+  index_executor_.RunOne(pick);
   return true;
 }
 

@@ -1,6 +1,6 @@
 // World: what outlives a daemon (disks, indexes, the clock) and one daemon's process on it.
 //
-// Everything of the process runs on one ManualExecutor, in an order the test chooses. Kill() is
+// Everything of the process runs on ManualExecutors, in an order the test chooses. Kill() is
 // SIGKILL, PowerCut() takes the machine with it; Start() recovers a new process from what is left.
 #pragma once
 
@@ -43,6 +43,9 @@ class World {
   Store& store() { return *store_; }
   ManualClock& clock() { return clock_; }
   ManualExecutor& executor() { return executor_; }
+  // Batches of the indexes, one queue of its own so that a test can hold commits back.
+  ManualExecutor& index_executor() { return index_executor_; }
+  void HoldIndex(bool hold) { index_held_ = hold; }
   SeededRandom& random() { return random_; }
   MemoryIndex& index(size_t device = 0) { return *machines_[device].index; }
   MemoryDisk& disk(size_t device = 0) { return *machines_[device].disk; }
@@ -69,7 +72,9 @@ class World {
   const WorldOptions options_;
   SeededRandom random_;
   ManualClock clock_;
-  ManualExecutor executor_;       // of the process: dropped by a kill
+  ManualExecutor executor_;        // of the process: dropped by a kill
+  ManualExecutor index_executor_;  // of the process, too
+  bool index_held_ = false;
   ManualExecutor disk_executor_;  // of the disks: goes on after a kill
   std::vector<Machine> machines_;
   Uuid boot_id_;
