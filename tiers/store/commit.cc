@@ -46,15 +46,21 @@ void Core::PumpIndex(uint16_t device) {
     }
   }
 
-  absl::flat_hash_set<ChunkId, ChunkIdHash> added;
+  absl::flat_hash_set<ChunkId, ChunkIdHash> named;
   for (DeviceTier::PendingAdd& add : batch->adds) {
     add.record.sequence = ++tier.assigned;
     batch->records.adds.push_back(add.record);
-    added.insert(add.record.id);
+    named.insert(add.record.id);
   }
   for (const DeviceTier::PendingRemove& remove : batch->removes) {
-    // An add of the same identity overwrites the record that was to go.
-    if (!added.contains(remove.id)) batch->records.removes.push_back(remove.id);
+    // An add of the same identity overwrites the record that was to go; or one did so already, when
+    // the chunk was put anew while a reader kept the deleted one.
+    const ChunkSlot now = table_.Find(remove.id);
+    const bool overwritten = now != kNoSlot && table_.at(now).device == device &&
+                             table_.at(now).g3_state == G3State::kStored;
+    if (!overwritten && named.insert(remove.id).second) {
+      batch->records.removes.push_back(remove.id);
+    }
   }
   batch->last = tier.assigned;
   ChunkIndex* index = &deps_.devices[device].device->index();
@@ -68,7 +74,6 @@ void Core::PumpIndex(uint16_t device) {
 void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status) {
   Section section(this);
   DeviceTier& tier = *devices_[device];
-  tier.committing = false;
   NoteIo(tier, true, status);
   if (status.ok()) {
     ++counters_.index_commits;
@@ -90,6 +95,7 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
       GiveUpWriteBack(add.slot, status);
     }
   }
+  tier.committing = false;  // not before the states tell what the index holds
   PumpIndex(device);
   PumpWrites(device);
   if (!tier.sync_waiters.empty()) StartSync(device);
