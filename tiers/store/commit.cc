@@ -130,7 +130,7 @@ void Core::OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add) {
 void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
   Section section(this);
   const ChunkSlot slot = table_.Find(id);
-  if (slot == kNoSlot) {
+  if (slot == kNoSlot || table_.at(slot).unconfirmed) {
     CallLater(std::move(done), absl::NotFoundError("no such chunk"));
     return;
   }
