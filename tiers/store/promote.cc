@@ -84,6 +84,8 @@ std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& ext
       KVKEEP_CHECK(promotion->second->header != nullptr);
       return promotion->second->header->identity.piece_checksums;
     }
+    // Its header was never written: that page holds what lay there before, perhaps a valid header.
+    if (table_.at(slot).g2_state == G2State::kFailed) return {};
   }
   // Resident: the arena's header page is final. A damaged one (DRAM) yields no checksums.
   absl::StatusOr<ImageHeader> header = DecodeHeader(HeaderInArena(extents), deps_.mac_key);

@@ -71,7 +71,8 @@ class ChunkReader {
   // The payload from `offset` as far as it lies in one run of memory, at most `bytes`.
   // REQUIRES: WhenReady said OK for the pieces touched.
   std::span<const std::byte> Payload(uint64_t offset, uint64_t bytes) const;
-  // REQUIRES: WhenReady said OK for any piece.
+  // REQUIRES: WhenReady said OK for any piece. Empty: another piece, or the header page in memory,
+  // turned out damaged since; the chunk is not to be served.
   std::vector<uint64_t> PieceChecksums() const;
   // REQUIRES: WhenReady said OK for the last piece.
   std::string Metadata() const;
