@@ -62,7 +62,8 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
 void Core::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallback ready) {
   Section section(this);
   const Chunk& chunk = table_.at(slot);
-  KVKEEP_CHECK(chunk.pins > 0 && first + count <= chunk.shape.pieces());
+  KVKEEP_CHECK(chunk.pins > 0);
+  KVKEEP_CHECK(first <= chunk.shape.pieces() && count <= chunk.shape.pieces() - first);
   if (chunk.g2_state == G2State::kResident) {
     CallLater(std::move(ready), absl::OkStatus());
     return;

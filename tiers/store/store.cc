@@ -53,7 +53,7 @@ void ChunkReader::WhenReady(size_t first, size_t count,
 }
 
 std::span<const std::byte> ChunkReader::Payload(uint64_t offset, uint64_t bytes) const {
-  KVKEEP_CHECK(offset + bytes <= shape_.payload_bytes);
+  KVKEEP_CHECK(offset <= shape_.payload_bytes && bytes <= shape_.payload_bytes - offset);
   return core_->ImageMemory(extents_, kHeaderBytes + offset, bytes);
 }
 
