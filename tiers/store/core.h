@@ -185,6 +185,7 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- recover.cc
+  absl::Status RecoverDevices() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RecoverDevice(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SaveRecencyIfDue(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   ChunkSlot AdoptRecord(uint16_t device, const IndexRecord& record)

@@ -41,6 +41,12 @@ RecencyRanks ReadRecency(ChunkIndex& index) {
 
 absl::Status Core::Recover() {
   Section section(this);
+  absl::Status recovered = RecoverDevices();
+  if (!recovered.ok()) outbox_.clear();  // this core is about to go: nothing may come back to it
+  return recovered;
+}
+
+absl::Status Core::RecoverDevices() {
   for (uint16_t device = 0; device < deps_.devices.size(); ++device) {
     NvmeDevice& nvme = *deps_.devices[device].device;
     auto tier = std::make_unique<DeviceTier>();
