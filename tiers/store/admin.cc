@@ -58,7 +58,8 @@ StoreSnapshot Core::Snapshot() {
                                 .message = tier->message,
                                 .capacity_bytes = nvme.capacity_bytes(),
                                 .used_bytes = device_used,
-                                .chunks = tier->chunks});
+                                .chunks = tier->chunks,
+                                .queued_writes = tier->write_queue.size()});
     snapshot.g3.capacity_bytes += nvme.capacity_bytes();
     snapshot.g3.used_bytes += device_used;
     snapshot.g3.chunks += tier->chunks;

@@ -154,6 +154,7 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::optional<uint16_t> ChooseDevice(ChunkSlot parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PumpWrites(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool StillQueued(const DeviceTier::QueuedWrite& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   ChunkSlot FindParent(const Chunk& chunk, const std::optional<ChunkKey>& parent) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent)

@@ -143,6 +143,7 @@ struct DeviceSnapshot {
   DeviceState state = DeviceState::kOk;
   std::string message;
   uint64_t capacity_bytes = 0, used_bytes = 0, directory_bytes = 0, chunks = 0;
+  uint64_t queued_writes = 0;  // entries of the write-back queue
 };
 
 struct SessionSnapshot {

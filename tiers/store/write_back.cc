@@ -9,6 +9,11 @@
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
+namespace {
+
+constexpr size_t kMostVoidEntries = 64;  // of a device's queue, before it is swept
+
+}  // namespace
 
 // Every change of a chunk's G3 state goes through here, so that the dirty accounts are right.
 void Core::SetG3State(Chunk& chunk, G3State state) {
@@ -72,8 +77,22 @@ void Core::QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent,
     change->g3_incarnation = incarnation_;
     change->g3_generation = Generation(next_generation_++);
   }
-  devices_[*device]->write_queue.push_back({slot, chunk.g3_generation, parent});
+  std::deque<DeviceTier::QueuedWrite>& queue = devices_[*device]->write_queue;
+  queue.push_back({slot, chunk.g3_generation, parent});
+  // Deleted chunks leave void entries behind, without end when the device is stuck.
+  if (queue.size() > kMostVoidEntries + 2 * dirty_chunks_) {
+    std::erase_if(queue, [this](const DeviceTier::QueuedWrite& entry) {
+      mu_.AssertHeld();
+      return !StillQueued(entry);
+    });
+  }
   PumpWrites(*device);
+}
+
+bool Core::StillQueued(const DeviceTier::QueuedWrite& entry) const {
+  const Chunk& chunk = table_.at(entry.slot);
+  return chunk.live && chunk.g3_state == G3State::kQueued &&
+         chunk.g3_generation == entry.generation;
 }
 
 void Core::PumpWrites(uint16_t device) {
@@ -81,9 +100,7 @@ void Core::PumpWrites(uint16_t device) {
   while (!tier.write_queue.empty()) {
     const DeviceTier::QueuedWrite next = tier.write_queue.front();
     Chunk& chunk = table_.at(next.slot);
-    const bool valid =
-        chunk.live && chunk.g3_state == G3State::kQueued && chunk.g3_generation == next.generation;
-    if (!valid) {
+    if (!StillQueued(next)) {
       tier.write_queue.pop_front();
       continue;
     }
