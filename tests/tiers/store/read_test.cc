@@ -1,0 +1,246 @@
+// Promotions: single flight, readiness piece by piece, damage on the device.
+#include <catch2/catch.hpp>
+
+#include "tests/tiers/store/store_tester.h"
+
+namespace kvkeep {
+namespace {
+
+// Room for a chunk of three pieces.
+WorldOptions PieceWorld() {
+  WorldOptions options = SmallWorld();
+  options.g2_blocks = options.g2_segment_blocks = 2048;
+  options.device_blocks = {4096};
+  options.store.dirty_budget_bytes = options.store.max_reserved_bytes = 4 * kMiB;
+  options.store.max_leased_bytes = 8 * kMiB;
+  return options;
+}
+
+void PutIntoG3(StoreTester& s, uint64_t name, size_t bytes) {
+  REQUIRE(s.Put(name, bytes) == "stored");
+  s.Settle();
+  s.KillAndStart();
+  REQUIRE(s.Where(name) == "3");
+}
+
+// Which of `pieces` were told ready so far.
+struct Told {
+  explicit Told(size_t pieces) : status(pieces) {}
+  void Ask(ChunkReader& reader) {
+    for (size_t i = 0; i < status.size(); ++i) {
+      reader.WhenReady(i, 1, [this, i](absl::Status told) { status[i] = std::move(told); });
+    }
+  }
+  size_t count() const {
+    return static_cast<size_t>(
+        std::count_if(status.begin(), status.end(), [](const auto& s) { return s.has_value(); }));
+  }
+  std::vector<std::optional<absl::Status>> status;
+};
+
+}  // namespace
+
+TEST_CASE("two readers of a chunk in G3 share one promotion") {
+  StoreTester s;
+  PutIntoG3(s, 1, 4096);
+  ChunkReader first = s.Pin(1), second = s.Pin(1);
+  REQUIRE((first && second));
+  CHECK(s.WaitFor(first, 0, 1) == "ok");
+  CHECK(s.WaitFor(second, 0, 1) == "ok");
+  CHECK(s.Bytes(1, second) == "hit");
+  CHECK(s.counters().promotions == 1);
+  CHECK(s.counters().promotions_shared == 1);
+  CHECK(s.counters().read_g3_hits == 2);
+  CHECK(s.store().snapshot().g2.chunks == 1);
+}
+
+TEST_CASE("each piece is told ready when it is, before the last one is read") {
+  StoreTester s(PieceWorld());
+  PutIntoG3(s, 1, 2 * kMiB + 5);
+  bool early = false;
+  ChunkReader reader = s.Pin(1);
+  Told told(3);
+  told.Ask(reader);
+  size_t last = 0;
+  while (s.world.RunOneAtRandom()) {
+    CHECK(told.count() >= last);
+    last = told.count();
+    if (last == 1 || last == 2) {
+      early = true;
+      CHECK(s.Where(1) == "3");  // not a hit of G2 before it is whole
+      for (size_t i = 0; i < 3; ++i) {
+        if (!told.status[i].has_value()) continue;
+        const size_t size = i < 2 ? kPieceBytes : 5;
+        const auto bytes = reader.Payload(i * kPieceBytes, size);
+        CHECK(Xxh3(bytes) == reader.PieceChecksums()[i]);
+      }
+    }
+  }
+  CHECK(early);
+  CHECK(last == 3);
+  CHECK(s.Where(1) == "23");
+  CHECK(s.Bytes(1, reader) == "hit");
+}
+
+TEST_CASE("a range is told when all of it is ready, an empty one at once") {
+  StoreTester s(PieceWorld());
+  PutIntoG3(s, 1, 3 * kMiB);
+  ChunkReader reader = s.Pin(1);
+  bool none = false, all = false;
+  reader.WhenReady(0, 0, [&](absl::Status status) { none = status.ok(); });
+  reader.WhenReady(0, 3, [&](absl::Status status) { all = status.ok(); });
+  CHECK(none);
+  CHECK_FALSE(all);
+  s.RunAll();
+  CHECK(all);
+}
+
+TEST_CASE("a failed read of the device is a damaged chunk: counted, gone, put again") {
+  StoreTester s;
+  PutIntoG3(s, 1, 4096);
+  s.world.device().set_options({.read_error = 1});
+  CHECK(s.Get(1) == "damaged");
+  CHECK(s.Where(1).empty());
+  CHECK(s.Get(1) == "miss");
+  CHECK(s.counters().promotions_failed == 1);
+  CHECK(s.counters().corrupt_chunks == 0);  // the device, not the bytes
+  s.world.device().set_options({});
+  s.Settle();
+  CHECK(s.store().snapshot().g3.chunks == 0);
+  CHECK(s.Put(1) == "stored");
+  CHECK(s.Get(1) == "hit");
+  s.store().CheckInvariants();
+}
+
+TEST_CASE("bytes damaged on the device are never served") {
+  const auto damage = GENERATE(as<std::string>{}, "header", "payload", "tail", "zeroed");
+  CAPTURE(damage);
+  StoreTester s;
+  REQUIRE(s.Put(1, 8192, {.tail_bytes = 100}) == "stored");
+  s.Settle();
+  s.KillAndStart();
+  const auto image = s.OnDisk(s.DeviceBlock(1), 4);
+  if (damage == "header") image[200] ^= std::byte{1};
+  if (damage == "payload") image[4096 + 8191] ^= std::byte{1};
+  if (damage == "tail") image[4096 + 8192 + 99] ^= std::byte{1};
+  if (damage == "zeroed") std::fill(image.begin(), image.end(), std::byte{0});
+  CHECK(s.Get(1) == "damaged");
+  CHECK(s.counters().corrupt_chunks == 1);
+  CHECK(s.Get(1) == "miss");
+  CHECK(s.Put(1, 8192) == "stored");
+  CHECK(s.Get(1) == "hit");
+  s.Settle();
+  s.KillAndStart();
+  CHECK(s.Get(1) == "hit");
+}
+
+TEST_CASE("a valid image of another chunk or placement is not taken for this one") {
+  StoreTester s;
+  REQUIRE(s.Put(1) == "stored");
+  REQUIRE(s.Put(2) == "stored");
+  s.Settle();
+  s.KillAndStart();
+  const auto first = s.OnDisk(s.DeviceBlock(1), 2);
+  const auto second = s.OnDisk(s.DeviceBlock(2), 2);
+  SECTION("another chunk's image, copied over it") {
+    std::copy(second.begin(), second.end(), first.begin());
+  }
+  SECTION("its own image as it was before it was put anew") {
+    const std::vector<std::byte> old(first.begin(), first.end());
+    const uint64_t block = s.DeviceBlock(1);
+    REQUIRE(s.Delete({1}) == 1);
+    s.Settle();
+    REQUIRE(s.Put(1) == "stored");
+    s.Settle();
+    REQUIRE(s.DeviceBlock(1) == block);
+    s.KillAndStart();
+    std::copy(old.begin(), old.end(), first.begin());
+  }
+  CHECK(s.Get(1) == "damaged");
+  CHECK(s.counters().corrupt_chunks == 1);
+  CHECK(s.Get(1) == "miss");
+  CHECK(s.Get(2) == "hit");
+}
+
+TEST_CASE("when one piece turns out damaged the others' readers are told, and nothing is kept") {
+  StoreTester s(PieceWorld());
+  PutIntoG3(s, 1, 3 * kMiB);
+  const uint64_t block = s.DeviceBlock(1);
+  s.OnDisk(block + 1 + 256, 1)[7] ^= std::byte{1};  // in the second piece
+  ChunkReader reader = s.Pin(1);
+  Told told(3);
+  told.Ask(reader);
+  s.RunAll();
+  REQUIRE(told.count() == 3);
+  CHECK(told.status[1]->code() == absl::StatusCode::kDataLoss);
+  // Asked afterwards, it is the same.
+  CHECK(s.WaitFor(reader, 1, 1) == "damaged");
+  CHECK(s.Get(1) == "miss");
+  CHECK(s.store().snapshot().g2.used_bytes == 769 * kBlockBytes);  // pinned yet
+  reader = ChunkReader();
+  s.Settle();
+  CHECK(s.store().snapshot().g2.used_bytes == 0);
+  CHECK(s.store().snapshot().g3.chunks == 0);
+}
+
+TEST_CASE("a chunk that fails after its first piece never shows another chunk's checksums") {
+  StoreTester s(PieceWorld());
+  PutIntoG3(s, 1, 2 * kMiB);
+  // Leaves its header page where the promotion will come to lie.
+  REQUIRE(s.Put(2, 2 * kMiB, {.no_g3 = true}) == "stored");
+  REQUIRE(s.Delete({2}) == 1);
+  s.OnDisk(s.DeviceBlock(1) + 1 + 256, 1)[7] ^= std::byte{1};
+  ChunkReader reader = s.Pin(1);
+  REQUIRE(s.WaitFor(reader, 0, 2) == "damaged");
+  CHECK(reader.PieceChecksums().empty());
+}
+
+TEST_CASE("a chunk that is deleted while it is promoted is read to its end") {
+  StoreTester s;
+  PutIntoG3(s, 1, 4096);
+  ChunkReader reader = s.Pin(1);
+  REQUIRE(s.Delete({1}) == 1);
+  CHECK(s.Where(1).empty());
+  CHECK(s.WaitFor(reader, 0, 1) == "ok");
+  CHECK(s.Bytes(1, reader) == "hit");
+  reader = ChunkReader();
+  s.Settle();
+  CHECK(s.store().snapshot().g2.used_bytes == 0);
+  CHECK(s.store().snapshot().g3.used_bytes == kBlockBytes);
+}
+
+TEST_CASE("reads in flight of a device stay below their limit, and all of them end") {
+  WorldOptions options = SmallWorld();
+  options.store.max_device_reads_in_flight_bytes = 4 * kBlockBytes;
+  StoreTester s(options);
+  for (uint64_t i = 0; i < 10; ++i) REQUIRE(s.Put(i) == "stored");
+  s.Settle();
+  s.KillAndStart();
+  const std::vector<ChunkKey> keys = {MakeKey(0), MakeKey(1), MakeKey(2), MakeKey(3), MakeKey(4),
+                                      MakeKey(5), MakeKey(6), MakeKey(7), MakeKey(8), MakeKey(9)};
+  const std::vector<PartId> parts = {PartId(0)};
+  const PrefetchResult started = s.store().Prefetch(s.session, {s.ns, keys, parts}).value();
+  CHECK(started.started_chunks == 10);
+  CHECK(s.world.executor().size() <= 4);  // two chunks: a header and a piece each
+  s.RunAll();
+  CHECK(s.store().Prefetch(s.session, {s.ns, keys, parts})->ready_chunks == 10);
+}
+
+TEST_CASE("a device that fails again and again is left alone for a while, then tried again") {
+  StoreTester s;
+  for (uint64_t i = 0; i < 4; ++i) REQUIRE(s.Put(i) == "stored");
+  s.Settle();
+  s.KillAndStart();
+  s.world.device().set_options({.read_error = 1});
+  CHECK(s.Get(0) == "damaged");
+  CHECK(s.Get(1) == "damaged");
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kOffline);
+  CHECK(s.Get(2) == "miss");
+  CHECK(s.Where(2).empty());
+  s.world.device().set_options({});
+  s.Pass(std::chrono::seconds(31));
+  CHECK(s.Get(2) == "hit");
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,234 @@
+// What a restart finds: after a kill, after a power cut, after a delete.
+#include <catch2/catch.hpp>
+
+#include "tests/tiers/store/store_tester.h"
+
+namespace kvkeep {
+
+TEST_CASE("after a kill everything that was stored in G3 is a hit") {
+  StoreTester s;
+  for (uint64_t i = 0; i < 20; ++i) {
+    REQUIRE(s.Put(i, 1 + i * 700) == "stored");
+    s.RunAll();
+  }
+  s.Settle();
+  s.KillAndStart();
+  CHECK(s.counters().recovered_chunks == 20);
+  for (uint64_t i = 0; i < 20; ++i) {
+    CHECK(s.Where(i) == "3");
+    CHECK(s.Get(i) == "hit");
+  }
+  CHECK(s.counters().stale_records == 0);
+}
+
+TEST_CASE("a kill in the middle of everything leaves only whole chunks") {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    WorldOptions options = SmallWorld();
+    options.seed = seed;
+    StoreTester s(options);
+    for (uint64_t i = 0; i < 8; ++i) REQUIRE(s.Put(i, 5000) == "stored");
+    for (uint64_t i = 0; i < seed * 3; ++i) s.world.RunOneAtRandom();
+    s.KillAndStart();
+    for (uint64_t i = 0; i < 8; ++i) {
+      const std::string got = s.Get(i);
+      CHECK((got == "hit" || got == "miss"));
+    }
+    s.store().CheckInvariants();
+  }
+}
+
+TEST_CASE("after a power cut records are promised only once their header was read") {
+  StoreTester s;
+  for (uint64_t i = 0; i < 3; ++i) REQUIRE(s.Put(i) == "stored");
+  s.Settle();
+  std::string synced;
+  s.store().SyncAll([&](absl::Status status) { synced = status.ok() ? "ok" : "failed"; });
+  s.RunAll();
+  REQUIRE(synced == "ok");
+  // The data of one never arrived: its record does not hold.
+  const auto image = s.OnDisk(s.DeviceBlock(1), 2);
+  std::fill(image.begin(), image.end(), std::byte{0});
+  s.PowerCutAndStart();
+  for (uint64_t i = 0; i < 3; ++i) CHECK(s.Where(i).empty());
+  CHECK(s.Get(0) == "miss");
+  std::string durable;
+  s.WhenDurable(1, &durable);
+  CHECK(durable == "NOT_FOUND");  // not promised, so not durable either
+  s.RunAll();
+  CHECK(s.Get(0) == "hit");
+  CHECK(s.Get(1) == "miss");
+  CHECK(s.Get(2) == "hit");
+  CHECK(s.counters().stale_records == 1);
+  CHECK(s.counters().corrupt_chunks == 0);
+}
+
+TEST_CASE("a chunk may be put anew while its record is unsure, and the new bytes stay") {
+  StoreTester s;
+  REQUIRE(s.Put(1) == "stored");
+  REQUIRE(s.Durable(1) == "ok");
+  s.PowerCutAndStart();
+  REQUIRE(s.Where(1).empty());
+  REQUIRE(s.Put(1) == "stored");
+  s.Settle();
+  CHECK(s.Get(1) == "hit");
+  s.KillAndStart();
+  CHECK(s.Get(1) == "hit");
+  CHECK(s.store().snapshot().g3.chunks == 1);
+}
+
+TEST_CASE("a chunk put anew survives a kill although a reader of the deleted one lets go later") {
+  StoreTester s;
+  REQUIRE(s.Put(1) == "stored");
+  s.Settle();
+  s.KillAndStart();
+  // A promotion reads the old extents: they cannot be freed before it ends.
+  s.world.device().set_options({.delay = 1, .max_delay_turns = 100'000});
+  ChunkReader reader = s.Pin(1);
+  REQUIRE(reader);
+  REQUIRE(s.Delete({1}) == 1);
+  s.world.device().set_options({});
+  REQUIRE(s.Put(1) == "stored");
+  for (int i = 0; i < 3000 && s.Where(1) != "23"; ++i) s.world.RunOneAtRandom();
+  REQUIRE(s.Where(1) == "23");
+  REQUIRE(s.store().snapshot().g3.chunks == 2);  // the old one is being read still
+  reader = ChunkReader();
+  s.Settle();
+  CHECK(s.store().snapshot().g3.chunks == 1);
+  s.KillAndStart();
+  CHECK(s.Get(1) == "hit");
+}
+
+TEST_CASE("deleted and cleared chunks do not come back after a kill") {
+  StoreTester s;
+  for (uint64_t i = 0; i < 6; ++i) REQUIRE(s.Put(i) == "stored");
+  s.Settle();
+  CHECK(s.Delete({0, 1, 99}) == 2);
+  s.Settle();
+  s.KillAndStart();
+  CHECK(s.Get(0) == "miss");
+  CHECK(s.Get(2) == "hit");
+  CHECK(s.store().Clear(std::nullopt) == 4);
+  s.Settle();
+  CHECK(s.store().snapshot().g3.used_bytes == kBlockBytes);
+  s.KillAndStart();
+  for (uint64_t i = 0; i < 6; ++i) CHECK(s.Get(i) == "miss");
+}
+
+TEST_CASE("Clear of one namespace leaves the others") {
+  StoreTester s;
+  REQUIRE(s.Put(1) == "stored");
+  const NamespaceDigest other =
+      s.store()
+          .OpenNamespace(s.session, {.model = "other", .tokens_per_chunk = 16, .parts = 4})
+          .value();
+  const NamespaceDigest own = std::exchange(s.ns, other);
+  REQUIRE(s.Put(1) == "stored");
+  REQUIRE(s.Put(2) == "stored");
+  s.Settle();
+  CHECK(s.store().Clear(other) == 2);
+  CHECK(s.Get(1) == "miss");
+  s.ns = own;
+  CHECK(s.Where(1) == "23");
+  CHECK(s.store().Clear(other) == 0);
+}
+
+TEST_CASE("undecodable records are dropped, counted, and leave the index") {
+  StoreTester s;
+  REQUIRE(s.Put(1) == "stored");
+  REQUIRE(s.Put(2) == "stored");
+  s.Settle();
+  s.world.index().DamageRecord(s.Id(1));
+  s.KillAndStart();
+  CHECK(s.counters().recovery_dropped_chunks == 1);
+  CHECK(s.Get(1) == "miss");
+  CHECK(s.Get(2) == "hit");
+  CHECK(s.Put(1) == "stored");
+  s.Settle();
+  s.KillAndStart();
+  CHECK(s.Get(1) == "hit");
+}
+
+TEST_CASE("records over max_chunks are forgotten at the start") {
+  WorldOptions options = SmallWorld();
+  StoreTester s(options);
+  for (uint64_t i = 0; i < 10; ++i) REQUIRE(s.Put(i) == "stored");
+  s.Settle();
+  s.world.Kill();
+  MemoryIndex& index = s.world.index();
+  ManualClock clock;
+  SeededRandom random(5);
+  MemoryArena arena(BlockCount(64), BlockCount(64));
+  ManualExecutor executor, commits;
+  MemoryDevice device(512 * kBlockBytes, &executor);
+  MemoryNvmeDevice nvme(&device, &index, 1);
+  options.store.max_chunks = 4;
+  StoreDeps deps{.clock = &clock,
+                 .random = &random,
+                 .arena = &arena,
+                 .devices = {{&nvme, &commits, &executor}},
+                 .copy_executor = &executor};
+  {
+    auto store = Store::Create(options.store, deps).value();
+    store->CheckInvariants();
+    CHECK(store->snapshot().g3.chunks == 4);
+    CHECK(store->snapshot().counters.recovery_dropped_chunks == 6);
+    commits.RunAll();
+    store->CheckInvariants();
+    executor.Drop();
+  }
+  int left = 0;
+  REQUIRE(index.Scan([&](const IndexRecord&) { return ++left > 0; }).ok());
+  CHECK(left == 4);
+}
+
+namespace {
+
+// A device without a single block, which no store can use.
+class EmptyDevice final : public NvmeDevice {
+ public:
+  explicit EmptyDevice(MemoryNvmeDevice* like) : like_(*like) {}
+  const Uuid& uuid() const override { return like_.uuid(); }
+  const std::string& dir() const override { return like_.dir(); }
+  BlockCount capacity_blocks() const override { return BlockCount(0); }
+  BlockCount barrier_blocks() const override { return BlockCount(0); }
+  ExtentList ReservedExtents() const override { return {}; }
+  uint64_t used_directory_bytes() const override { return 0; }
+  uint64_t capacity_bytes() const override { return 0; }
+  bool index_over_budget() const override { return false; }
+  Device& io() override { return like_.io(); }
+  ChunkIndex& index() override { return like_.index(); }
+
+ private:
+  MemoryNvmeDevice& like_;
+};
+
+}  // namespace
+
+TEST_CASE("a store that could not start leaves no work behind") {
+  ManualClock clock;
+  SeededRandom random(5);
+  MemoryArena arena(BlockCount(64), BlockCount(64));
+  ManualExecutor executor;
+  MemoryDevice device(512 * kBlockBytes, &executor);
+  MemoryIndex index;
+  // Two records of one place: the start removes one of them.
+  IndexBatch batch;
+  for (uint64_t i = 1; i <= 2; ++i) {
+    batch.adds.push_back({.id = {NamespaceDigest{}, MakeKey(i), PartId(0)},
+                          .shape = {.payload_bytes = 1},
+                          .sequence = CommitSequence(i),
+                          .extents = {Extent{BlockNumber(1), BlockCount(2)}}});
+  }
+  REQUIRE(index.Commit(batch).ok());
+  MemoryNvmeDevice first(&device, &index, 1);
+  EmptyDevice second(&first);
+  StoreDeps deps{.clock = &clock,
+                 .random = &random,
+                 .arena = &arena,
+                 .devices = {{&first, &executor, &executor}, {&second, &executor, &executor}},
+                 .copy_executor = &executor};
+  CHECK_FALSE(Store::Create({}, deps).ok());
+  CHECK(executor.idle());
+}
+
+}  // namespace kvkeep

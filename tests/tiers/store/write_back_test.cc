@@ -1,0 +1,294 @@
+// Write-back, the dirty budget, space in G3, durability.
+#include <catch2/catch.hpp>
+
+#include "tests/tiers/store/store_tester.h"
+
+namespace kvkeep {
+
+TEST_CASE("over the dirty budget newcomers stay unbacked and evictable, durable ones are written") {
+  WorldOptions options = SmallWorld();
+  options.store.dirty_budget_bytes = 4 * kBlockBytes;
+  StoreTester s(options);
+  s.world.HoldIndex(true);  // nothing becomes clean
+  REQUIRE(s.Put(1) == "stored");
+  REQUIRE(s.Put(2) == "stored");
+  REQUIRE(s.Put(3) == "stored");
+  CHECK(s.store().snapshot().dirty_chunks == 2);
+  CHECK(s.store().snapshot().g2.dirty_bytes == 4 * kBlockBytes);
+  CHECK(s.counters().write_backs_cancelled == 1);
+  REQUIRE(s.Put(4, 4096, {.durable = true}) == "stored");
+  CHECK(s.store().snapshot().dirty_chunks == 3);
+  s.FloodG2();
+  CHECK(s.Where(3).empty());
+  CHECK(s.counters().unbacked_evictions > 0);
+  for (const uint64_t i : {1, 2, 4}) CHECK(s.Where(i) == "2");  // dirty: they stay
+  s.world.HoldIndex(false);
+  s.Settle();
+  for (const uint64_t i : {1, 2, 4}) CHECK(s.Where(i) == "23");
+  CHECK(s.store().snapshot().g2.dirty_bytes == 0);
+}
+
+TEST_CASE("a chunk is seen in G3 only after its index record was committed") {
+  StoreTester s;
+  s.world.HoldIndex(true);
+  REQUIRE(s.Put(1) == "stored");
+  s.RunAll();
+  CHECK(s.Where(1) == "2");
+  s.FloodG2();
+  CHECK(s.Where(1) == "2");
+  s.world.HoldIndex(false);
+  s.RunAll();
+  CHECK(s.Where(1) == "23");
+}
+
+TEST_CASE("extents of G3 are reused only after the removing batch was committed") {
+  StoreTester s;
+  REQUIRE(s.Put(1) == "stored");
+  s.Settle();
+  const uint64_t block = s.DeviceBlock(1);
+  const uint64_t used = s.store().snapshot().g3.used_bytes;
+  s.world.HoldIndex(true);
+  REQUIRE(s.Delete({1}) == 1);
+  s.RunAll();
+  CHECK(s.store().snapshot().g3.used_bytes == used);
+  const auto image = s.OnDisk(block, 2);
+  const std::vector<std::byte> before(image.begin(), image.end());
+  for (uint64_t i = 10; i < 20; ++i) REQUIRE(s.Put(i) == "stored");
+  s.RunAll();  // written, not committed
+  CHECK(std::equal(before.begin(), before.end(), image.begin()));
+  // Killed now, the delete is undone, and the bytes are still there.
+  s.KillAndStart();
+  CHECK(s.Get(1) == "hit");
+}
+
+TEST_CASE("a full device turns over: a free reserve is kept and new chunks replace old ones") {
+  WorldOptions options = SmallWorld();
+  options.device_blocks = {101};  // 50 chunks of this size and the label
+  options.store.max_device_writes_in_flight_bytes = 8 * kBlockBytes;
+  StoreTester s(options);
+  for (uint64_t i = 0; i < 200; ++i) {
+    REQUIRE(s.Put(i) == "stored");
+    s.RunAll();
+    s.store().CheckInvariants();
+    CHECK(s.store().snapshot().g3.used_bytes <= 101 * kBlockBytes);
+  }
+  s.Settle();
+  CHECK(s.counters().write_backs == 200);
+  CHECK(s.counters().g3_evictions > 100);
+  // Twice the write bytes in flight are kept free.
+  CHECK(s.store().snapshot().g3.used_bytes <= (101 - 16) * kBlockBytes);
+  s.KillAndStart();
+  CHECK(s.Get(199) == "hit");
+  CHECK(s.Get(0) == "miss");
+}
+
+TEST_CASE("a chunk too large for the device stays unbacked, and the queue goes on") {
+  WorldOptions options = SmallWorld();
+  options.device_blocks = {20};
+  StoreTester s(options);
+  REQUIRE(s.Put(1, 30 * 4096) == "stored");
+  REQUIRE(s.Put(2) == "stored");
+  s.Settle();
+  CHECK(s.Where(1) == "2");
+  CHECK(s.Where(2) == "23");
+}
+
+TEST_CASE("an index that refuses leaves chunks unbacked, and removals are tried again") {
+  StoreTester s;
+  REQUIRE(s.Put(1) == "stored");
+  s.Settle();
+  s.world.index().SetFaults({.commit_refused = 1});
+  REQUIRE(s.Put(2) == "stored");
+  std::string durable;
+  s.WhenDurable(2, &durable);
+  REQUIRE(s.Delete({1}) == 1);
+  s.Pass(std::chrono::milliseconds(1500));
+  CHECK(durable == "away");
+  CHECK(s.Where(2) == "2");
+  CHECK(s.counters().index_commit_failures > 0);
+  CHECK(s.store().snapshot().g3.used_bytes > kBlockBytes);  // of the deleted one
+  s.world.index().SetFaults({});
+  s.Pass(std::chrono::seconds(40));
+  CHECK(s.store().snapshot().g3.used_bytes == kBlockBytes);
+  CHECK(s.Durable(2) == "ok");  // asked again it is written
+  CHECK(s.Where(2) == "23");
+  s.KillAndStart();
+  CHECK(s.Where(1).empty());
+  CHECK(s.Get(2) == "hit");
+}
+
+TEST_CASE("a failed write leaves the chunk unbacked and gives its G3 space back") {
+  StoreTester s;
+  s.world.device().set_options({.write_error = 1});
+  REQUIRE(s.Put(1) == "stored");
+  std::string durable;
+  s.WhenDurable(1, &durable);
+  s.Settle();
+  CHECK(durable == "damaged");
+  CHECK(s.Where(1) == "2");
+  CHECK(s.counters().write_backs_failed == 1);
+  CHECK(s.store().snapshot().g3.used_bytes == kBlockBytes);
+}
+
+TEST_CASE("a device that fails writes becomes read-only, what is queued is given up, later retried") {
+  WorldOptions options = SmallWorld();
+  options.store.max_device_writes_in_flight_bytes = 2 * kBlockBytes;  // one at a time
+  StoreTester s(options);
+  s.world.device().set_options({.write_error = 1});
+  for (uint64_t i = 0; i < 8; ++i) REQUIRE(s.Put(i) == "stored");
+  s.Settle();
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kReadOnly);
+  CHECK(s.store().snapshot().dirty_chunks == 0);
+  CHECK(s.Durable(0) == "away");
+  s.world.device().set_options({});
+  s.Pass(std::chrono::seconds(31));
+  CHECK(s.Durable(0) == "ok");
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);
+}
+
+TEST_CASE("a failed sync makes the device read-only for good and is told to all who wait") {
+  StoreTester s;
+  s.world.index().SetFaults({.sync_error = 1});
+  REQUIRE(s.Put(1, 4096, {.durable = true}) == "stored");
+  CHECK(s.Durable(1) == "away");
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kReadOnly);
+  CHECK(s.counters().sync_failures == 1);
+  s.world.index().SetFaults({});
+  s.Pass(std::chrono::seconds(60));
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kReadOnly);
+  CHECK(s.Durable(1) == "away");
+  REQUIRE(s.Put(2) == "stored");
+  s.Settle();
+  CHECK(s.Where(2) == "2");
+  CHECK(s.Get(1) == "hit");
+  std::string synced = "waiting";
+  s.store().SyncAll([&](absl::Status status) { synced = status.ok() ? "ok" : "failed"; });
+  s.RunAll();
+  CHECK(synced == "failed");
+  s.KillAndStart();
+  s.RunAll();  // no sync ever worked: headers are read first
+  CHECK(s.Get(1) == "hit");
+  CHECK(s.Durable(1) == "ok");
+}
+
+TEST_CASE("WhenDurable of every state of a chunk answers") {
+  StoreTester s;
+  CHECK(s.Durable(9) == "NOT_FOUND");
+  REQUIRE(s.Put(1, 4096, {.no_g3 = true}) == "stored");
+  CHECK(s.Where(1) == "2");
+  CHECK(s.Durable(1) == "ok");  // unbacked: it is written now
+  CHECK(s.Where(1) == "23");
+  CHECK(s.Durable(1) == "ok");  // at once
+  std::string answer;
+  s.WhenDurable(1, &answer);
+  CHECK(answer == "ok");
+
+  REQUIRE(s.Put(2) == "stored");
+  s.WhenDurable(2, &answer);
+  CHECK(answer == "waiting");
+  REQUIRE(s.Delete({2}) == 1);
+  CHECK(answer == "NOT_FOUND");
+  s.Settle();
+  CHECK(s.store().snapshot().g3.chunks == 1);
+}
+
+TEST_CASE("without devices nothing is durable, and the rest works") {
+  WorldOptions options = SmallWorld();
+  options.device_blocks.clear();
+  StoreTester s(options);
+  REQUIRE(s.Put(1) == "stored");
+  CHECK(s.Durable(1) == "away");
+  CHECK(s.Get(1) == "hit");
+  s.FloodG2();
+  CHECK(s.Get(1) == "miss");
+  std::string synced = "waiting";
+  s.store().SyncAll([&](absl::Status status) { synced = status.ok() ? "ok" : "failed"; });
+  CHECK(synced == "ok");
+}
+
+TEST_CASE("what was acknowledged as durable survives a power cut") {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    WorldOptions options = SmallWorld();
+    options.seed = seed;
+    StoreTester s(options);
+    for (uint64_t i = 0; i < 5; ++i) REQUIRE(s.Put(i) == "stored");
+    REQUIRE(s.Durable(3) == "ok");
+    REQUIRE(s.Put(6) == "stored");
+    s.RunAll();
+    s.PowerCutAndStart();
+    s.RunAll();
+    CHECK(s.Get(3) == "hit");
+    const std::string other = s.Get(6);
+    CHECK((other == "hit" || other == "miss"));
+  }
+}
+
+TEST_CASE("children lie next to their parents, on the same device") {
+  WorldOptions options = SmallWorld();
+  options.device_blocks = {300, 400};
+  StoreTester s(options);
+  const auto device_of = [&s](uint64_t name) {
+    size_t found = 2;
+    for (size_t d = 0; d < 2; ++d) {
+      const auto scanned = s.world.index(d).Scan([&](const IndexRecord& record) {
+        if (record.id == s.Id(name)) found = d;
+        return true;
+      });
+      KVKEEP_CHECK(scanned.ok());
+    }
+    return found;
+  };
+  for (const uint64_t head : {0, 100, 200, 300}) {
+    for (uint64_t i = head; i < head + 5; ++i) {
+      PutHow how;
+      if (i > head) how.parent = i - 1;
+      REQUIRE(s.Put(i, 4096, how) == "stored");
+      s.RunAll();
+    }
+  }
+  s.Settle();
+  std::set<size_t> devices;
+  for (const uint64_t head : {0, 100, 200, 300}) {
+    const size_t device = device_of(head);
+    devices.insert(device);
+    for (uint64_t i = head + 1; i < head + 5; ++i) {
+      CHECK(device_of(i) == device);
+      CHECK(s.DeviceBlock(i, device) == s.DeviceBlock(i - 1, device) + 2);
+    }
+  }
+  CHECK_FALSE(devices.empty());
+}
+
+TEST_CASE("with two devices both are used") {
+  WorldOptions options = SmallWorld();
+  options.device_blocks = {300, 300};
+  StoreTester s(options);
+  for (uint64_t i = 0; i < 40; ++i) {
+    REQUIRE(s.Put(i) == "stored");
+    s.RunAll();
+  }
+  s.Settle();
+  const StoreSnapshot snapshot = s.store().snapshot();
+  CHECK(snapshot.devices[0].chunks >= 10);
+  CHECK(snapshot.devices[1].chunks >= 10);
+  CHECK(snapshot.g3.chunks == 40);
+}
+
+TEST_CASE("void entries do not pile up in the queue of a device that is stuck") {
+  WorldOptions options = SmallWorld();
+  options.store.max_device_writes_in_flight_bytes = 2 * kBlockBytes;
+  StoreTester s(options);
+  // Nothing runs, so the first write is in flight and all others wait behind it.
+  for (uint64_t i = 0; i < 10'000; ++i) {
+    REQUIRE(s.Put(i) == "stored");
+    REQUIRE(s.Delete({i}) == 1);
+  }
+  CHECK(s.store().snapshot().devices[0].queued_writes <= 200);
+  s.Settle();
+  CHECK(s.store().snapshot().g3.chunks == 0);
+  REQUIRE(s.Put(1) == "stored");
+  s.Settle();
+  CHECK(s.Where(1) == "23");
+}
+
+}  // namespace kvkeep
