@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tests/sim/payload.h"
+#include "tests/sim/random_world.h"
 #include "tests/sim/world.h"
 #include "tiers/base/check.h"
 
@@ -16,48 +17,6 @@ namespace {
 
 constexpr uint64_t kNames = 64;
 
-WorldOptions RandomWorld(uint64_t seed) {
-  SeededRandom random(seed);
-  WorldOptions options;
-  options.seed = seed;
-  options.g2_blocks = random.Between(100, 900);
-  options.g2_segment_blocks = random.Chance(0.5) ? 64 : 512;
-  options.device_blocks.clear();
-  const uint64_t devices = random.Chance(0.1) ? 0 : random.Between(1, 2);
-  for (uint64_t d = 0; d < devices; ++d) options.device_blocks.push_back(random.Between(200, 1500));
-  if (random.Chance(0.5)) {  // half of the seeds are free of faults, and held to more
-    const auto chance = [&random](double most) {
-      return random.Chance(0.5) ? most * 0.001 * static_cast<double>(random.Below(1001)) : 0.0;
-    };
-    options.device_faults = {.read_error = chance(0.02),
-                             .corrupt_read = chance(0.02),
-                             .write_error = chance(0.02),
-                             .corrupt_write = chance(0.02),
-                             .torn_write = chance(0.02),
-                             .misdirected_write = chance(0.01),
-                             .delay = chance(0.3)};
-    options.index_faults = {
-        .commit_refused = chance(0.05), .commit_error = chance(0.02), .sync_error = chance(0.01)};
-  } else {
-    options.device_faults.delay = random.Chance(0.5) ? 0.2 : 0;
-  }
-  options.store.max_chunks = random.Chance(0.2) ? 24 : 4096;
-  options.store.max_sessions = 8;
-  options.store.max_leases_per_session = 16;
-  options.store.max_device_writes_in_flight_bytes = random.Between(1, 64) * 64 * kKiB;
-  options.store.max_device_reads_in_flight_bytes = random.Between(1, 64) * 64 * kKiB;
-  return options;
-}
-
-bool FreeOfFaults(const WorldOptions& options) {
-  const FaultOptions& device = options.device_faults;
-  const MemoryIndex::Faults& index = options.index_faults;
-  return device.read_error + device.corrupt_read + device.write_error + device.corrupt_write +
-             device.torn_write + device.misdirected_write + index.commit_refused +
-             index.commit_error + index.sync_error ==
-         0;
-}
-
 class Simulation {
  public:
   explicit Simulation(const SimulationOptions& options)
@@ -65,7 +24,8 @@ class Simulation {
         world_options_(RandomWorld(options.seed)),
         faultless_(FreeOfFaults(world_options_)),
         world_(world_options_),
-        random_(options.seed + 1) {}
+        random_(options.seed + 1),
+        names_end_(random_.Chance(0.3) ? 8 : kNames) {}
 
   SimulationReport Run();
 
@@ -83,8 +43,9 @@ class Simulation {
   struct HeldReader {
     uint64_t name = 0;
     ChunkReader reader;
-    bool ready = false;
+    size_t pieces_left = 0;  // not told yet
     bool failed = false;
+    bool ready() const { return pieces_left == 0 && !failed; }
     uint64_t version = 0;  // what its bytes turned out to be
     uint64_t oldest = 0;   // versions up to this one were deleted before the read began
   };
@@ -96,9 +57,14 @@ class Simulation {
     std::string tail;
     bool durable = false;
   };
+  struct HeldLease {
+    LeaseId id;
+    uint32_t keys = 0;
+    std::map<uint64_t, uint32_t> names;  // promised ones, with their index in the lookup
+  };
   struct Client {
     SessionToken token;
-    std::vector<std::pair<LeaseId, uint32_t>> leases;  // and keys
+    std::vector<HeldLease> leases;
     std::vector<std::shared_ptr<HeldReader>> readers;
     std::vector<HeldPut> puts;
   };
@@ -114,8 +80,11 @@ class Simulation {
   void DoDelete(Client& client);
   void DoDropReader(Client& client);
   void DoCrash(bool power);
+  void CountProcess();
   void CheckSurvivors(const std::set<uint64_t>& must_be_there);
   void CheckReader(HeldReader& held);
+  void CheckPresent(Client& client, uint64_t name);
+  void OnPieceReady(const std::shared_ptr<HeldReader>& held, size_t piece, absl::Status status);
   std::set<uint64_t> StoredInG3();
   void FinishAll();
   ImageShape RandomShape();
@@ -129,6 +98,7 @@ class Simulation {
   const bool faultless_;
   World world_;
   SeededRandom random_;
+  const uint64_t names_end_;  // few names: they meet in many states
   std::map<uint64_t, Name> names_;
   std::vector<Client> clients_;
   NamespaceDigest ns_;
@@ -160,7 +130,7 @@ ImageShape Simulation::RandomShape() {
 
 // A chain of neighbours, as prompts are: from a shared head on.
 std::vector<ChunkKey> Simulation::RandomChain(std::vector<uint64_t>* names) {
-  const uint64_t first = random_.Below(kNames / 8) * 8;
+  const uint64_t first = random_.Below(names_end_ / 8) * 8;
   const uint64_t length = random_.Between(1, 8);
   std::vector<ChunkKey> keys;
   for (uint64_t i = 0; i < length; ++i) {
@@ -229,20 +199,36 @@ void Simulation::DoLookup(Client& client) {
   KVKEEP_CHECK(result->leased_keys <= keys.size());
   if (result->lease.value() == 0) return;
   const bool known = std::any_of(client.leases.begin(), client.leases.end(),
-                                 [&](auto& lease) { return lease.first == result->lease; });
-  if (!known) client.leases.emplace_back(result->lease, result->leased_keys);
+                                 [&](auto& lease) { return lease.id == result->lease; });
+  if (known) return;
+  HeldLease held{.id = result->lease, .keys = result->leased_keys};
+  for (uint32_t i = 0; i < result->leased_keys; ++i) {
+    if ((result->g2_parts[i] | result->g3_parts[i]) != 0) held.names[names[i]] = i;
+  }
+  client.leases.push_back(std::move(held));
 }
 
 void Simulation::DoRead(Client& client) {
-  const uint64_t name = random_.Below(kNames);
-  const LeaseId lease = client.leases.empty() || random_.Chance(0.5)
-                            ? LeaseId(0)
-                            : client.leases[random_.Below(client.leases.size())].first;
+  uint64_t name = random_.Below(names_end_);
+  LeaseId lease(0);
+  bool promised = false;
+  if (!client.leases.empty() && random_.Chance(0.5)) {
+    const HeldLease& held = client.leases[random_.Below(client.leases.size())];
+    lease = held.id;
+    if (!held.names.empty() && random_.Chance(0.8)) {
+      name = std::next(held.names.begin(), static_cast<ptrdiff_t>(random_.Below(held.names.size())))
+                 ->first;
+    }
+    promised = held.names.contains(name);
+  }
   absl::StatusOr<ReadResult> read = world_.store().Read(
       client.token, {ns_, MakeKey(name), PartId(0)}, lease, random_.Chance(0.1));
   KVKEEP_CHECK(read.ok());
   ++report_.reads;
   Log(absl::StrCat("read ", name, " outcome ", static_cast<int>(read->outcome)));
+  // What a lease holds is never busy, and a miss only when its promotion failed.
+  KVKEEP_CHECK(!promised || read->outcome != ReadOutcome::kBusy);
+  KVKEEP_CHECK(!promised || !faultless_ || read->outcome == ReadOutcome::kHit);
   if (read->outcome != ReadOutcome::kHit) return;
   ++report_.hits;
   auto held = std::make_shared<HeldReader>();
@@ -250,25 +236,61 @@ void Simulation::DoRead(Client& client) {
   held->reader = std::move(read->reader);
   // Under a lease the bytes stay readable although deleted since.
   held->oldest = lease.value() != 0 ? 0 : names_[name].deleted_up_to;
+  held->pieces_left = held->reader.shape().pieces();
   client.readers.push_back(held);
-  ++callbacks_due_;
-  held->reader.WhenReady(
-      0, held->reader.shape().pieces(), [this, held, process = process_](absl::Status status) {
-        if (process != process_) return;
-        --callbacks_due_;
-        held->ready = status.ok();
-        held->failed = !status.ok();
-        if (!status.ok()) ++report_.corrupt;
-        if (!status.ok() && faultless_) {
-          std::printf("failed read without faults: %s\n", status.ToString().c_str());
-        }
-        KVKEEP_CHECK(status.ok() || !faultless_);
+  for (size_t piece = 0; piece < held->reader.shape().pieces(); ++piece) {
+    ++callbacks_due_;
+    held->reader.WhenReady(piece, 1, [this, held, piece, process = process_](absl::Status status) {
+      if (process == process_) OnPieceReady(held, piece, std::move(status));
+    });
+  }
+}
+
+// A piece that is ready is right at once, whatever becomes of the others.
+void Simulation::OnPieceReady(const std::shared_ptr<HeldReader>& held, size_t piece,
+                              absl::Status status) {
+  KVKEEP_CHECK(callbacks_due_ > 0 && held->pieces_left > 0);
+  --callbacks_due_;
+  --held->pieces_left;
+  if (!status.ok()) {
+    if (!held->failed) ++report_.corrupt;
+    held->failed = true;
+    if (faultless_) std::printf("failed read without faults: %s\n", status.ToString().c_str());
+    KVKEEP_CHECK(!faultless_);
+    return;
+  }
+  if (!held->reader) return;  // dropped meanwhile
+  const ImageShape& shape = held->reader.shape();
+  const uint64_t size = PieceSize(shape.payload_bytes, piece);
+  std::vector<std::byte> bytes;
+  while (bytes.size() < size) {
+    const auto run = held->reader.Payload(piece * kPieceBytes + bytes.size(), size - bytes.size());
+    bytes.insert(bytes.end(), run.begin(), run.end());
+  }
+  const std::vector<uint64_t> checksums = held->reader.PieceChecksums();
+  KVKEEP_CHECK(checksums.empty() ? held->failed || !faultless_ : checksums[piece] == Xxh3(bytes));
+  const bool known = std::any_of(
+      names_[held->name].versions.begin(), names_[held->name].versions.end(),
+      [&](const Version& version) {
+        if (version.shape != shape || version.number <= held->oldest) return false;
+        const auto payload = MakePayload(held->name, version.number, shape.payload_bytes);
+        return std::equal(bytes.begin(), bytes.end(),
+                          payload.begin() + static_cast<ptrdiff_t>(piece * kPieceBytes));
       });
+  if (!known) std::printf("wrong bytes in piece %zu of name %lu\n", piece, held->name);
+  KVKEEP_CHECK(known);
+}
+
+// Who was told PRESENT finds it there.
+void Simulation::CheckPresent(Client& client, uint64_t name) {
+  const auto read =
+      world_.store().Read(client.token, {ns_, MakeKey(name), PartId(0)}, LeaseId(0), false);
+  KVKEEP_CHECK(read.ok() && read->outcome != ReadOutcome::kMiss);
 }
 
 // P1: the bytes are those of exactly one put of this name. Asked again, they are the same.
 void Simulation::CheckReader(HeldReader& held) {
-  if (!held.ready) return;
+  if (!held.ready()) return;
   const ImageShape& shape = held.reader.shape();
   std::vector<std::byte> bytes;
   while (bytes.size() < shape.payload_bytes) {
@@ -289,14 +311,13 @@ void Simulation::CheckReader(HeldReader& held) {
   KVKEEP_CHECK(found);
   const std::vector<uint64_t> checksums = held.reader.PieceChecksums();
   KVKEEP_CHECK(checksums.size() == shape.pieces());
-  KVKEEP_CHECK(checksums[0] == Xxh3(std::span(bytes).first(PieceSize(bytes.size(), 0))));
   report_.verified_bytes += bytes.size();
 }
 
 void Simulation::DoBeginPut(Client& client) {
   if (client.puts.size() >= 4) return DoContinuePut(client);
   HeldPut put;
-  put.name = random_.Below(kNames);
+  put.name = random_.Below(names_end_);
   put.version = next_version_++;
   put.durable = random_.Chance(0.1);
   PutRequest request{.ns = ns_,
@@ -314,6 +335,7 @@ void Simulation::DoBeginPut(Client& client) {
     KVKEEP_CHECK(!reserved->message.empty());
     ++report_.rejected;
   }
+  if (reserved->outcome == ReserveResult::Outcome::kPresent) CheckPresent(client, put.name);
   if (reserved->outcome != ReserveResult::Outcome::kReserved) return;
   put.reservation = std::move(reserved->reservation);
   put.payload = MakePayload(put.name, put.version, request.shape.payload_bytes);
@@ -342,6 +364,7 @@ void Simulation::DoContinuePut(Client& client) {
   Log(absl::StrCat("seal ", put.name, " version ", put.version, " ", sealed.ok()));
   KVKEEP_CHECK(sealed.ok() || sealed.status().code() == absl::StatusCode::kResourceExhausted);
   ++report_.puts;
+  if (sealed.ok() && *sealed == SealOutcome::kPresent) CheckPresent(client, put.name);
   if (sealed.ok() && *sealed == SealOutcome::kStored) {
     // An earlier version was evicted: its promise ended then.
     names_[put.name].stored = put.version;
@@ -368,14 +391,16 @@ void Simulation::DoContinuePut(Client& client) {
 void Simulation::DoRelease(Client& client) {
   if (client.leases.empty()) return;
   const size_t pick = random_.Below(client.leases.size());
-  auto& [lease, keys] = client.leases[pick];
-  const uint32_t keep = random_.Chance(0.3) ? static_cast<uint32_t>(random_.Below(keys + 1)) : 0;
-  const absl::Status released = world_.store().Release(client.token, lease, keep);
+  HeldLease& lease = client.leases[pick];
+  const uint32_t keep =
+      random_.Chance(0.3) ? static_cast<uint32_t>(random_.Below(lease.keys + 1)) : 0;
+  const absl::Status released = world_.store().Release(client.token, lease.id, keep);
   Log(absl::StrCat("release keep ", keep));
   KVKEEP_CHECK(released.ok());
+  std::erase_if(lease.names, [keep](const auto& name) { return name.second >= keep; });
   // With "all present" leases the first keys may be missing: such a lease may have ended.
-  const bool alive = world_.store().Release(client.token, lease, UINT32_MAX).ok();
-  KVKEEP_CHECK(keep > 0 || !alive);
+  const bool alive = world_.store().Release(client.token, lease.id, UINT32_MAX).ok();
+  KVKEEP_CHECK(alive == !lease.names.empty());
   if (!alive) client.leases.erase(client.leases.begin() + static_cast<ptrdiff_t>(pick));
 }
 
@@ -390,7 +415,7 @@ void Simulation::DoDelete(Client& client) {
     world_.store().Clear(random_.Chance(0.5) ? std::optional(ns_) : std::nullopt);
     for (uint64_t name = 0; name < kNames; ++name) forget(name);
   } else {
-    const uint64_t name = random_.Below(kNames);
+    const uint64_t name = random_.Below(names_end_);
     const std::vector<ChunkKey> keys = {MakeKey(name)};
     const std::vector<PartId> parts = {PartId(0)};
     KVKEEP_CHECK(world_.store().Delete(client.token, {ns_, keys, parts}).ok());
@@ -429,7 +454,15 @@ std::set<uint64_t> Simulation::StoredInG3() {
   return stored;
 }
 
+// A process is about to end: what it did goes into the report.
+void Simulation::CountProcess() {
+  const StoreCounters counters = world_.store().snapshot().counters;
+  report_.promotions += counters.promotions;
+  report_.evictions += counters.g2_evictions + counters.g3_evictions;
+}
+
 void Simulation::DoCrash(bool power) {
+  CountProcess();
   Log(power ? "power cut" : "kill");
   ++(power ? report_.power_cuts : report_.kills);
   std::set<uint64_t> must_be_there = StoredInG3();
@@ -494,7 +527,7 @@ void Simulation::FinishAll() {
   world_.RunAll();
   for (Client& client : clients_) {
     for (const auto& held : client.readers) {
-      KVKEEP_CHECK(held->ready || held->failed);
+      KVKEEP_CHECK(held->pieces_left == 0);
       CheckReader(*held);
     }
     client.puts.clear();
@@ -515,8 +548,7 @@ void Simulation::FinishAll() {
   // Only the label of each device stays.
   KVKEEP_CHECK(end.g3.used_bytes == world_options_.device_blocks.size() * kBlockBytes);
   KVKEEP_CHECK(end.g3.chunks == 0 && end.sessions.empty());
-  report_.promotions += end.counters.promotions;
-  report_.evictions += end.counters.g2_evictions + end.counters.g3_evictions;
+  CountProcess();
 }
 
 SimulationReport Simulation::Run() {

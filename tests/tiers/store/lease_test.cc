@@ -167,9 +167,8 @@ TEST_CASE("a repeated client_request_id is answered also by a session at its lim
   const LookupResult first = s.Lookup({0}, LeaseMode::kLeadingRun, 77);
   const std::vector<ChunkKey> keys = {MakeKey(0)};
   const std::vector<PartId> parts = {PartId(0)};
-  LookupRequest request{.chunks = {s.ns, keys, parts},
-                        .lease_mode = LeaseMode::kLeadingRun,
-                        .client_request_id = 77};
+  LookupRequest request{
+      .chunks = {s.ns, keys, parts}, .lease_mode = LeaseMode::kLeadingRun, .client_request_id = 77};
   const auto again = s.store().Lookup(s.session, request);
   REQUIRE(again.ok());
   CHECK(again->lease == first.lease);

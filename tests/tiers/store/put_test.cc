@@ -77,7 +77,8 @@ TEST_CASE("nothing is visible before the seal") {
   REQUIRE(s.Reserve(1, 4096, &reservation) == "reserved");
   CHECK(s.Where(1).empty());
   CHECK(s.Get(1) == "miss");
-  CHECK(s.Put(1, 4096) == "stored");  // an unsealed put is not PRESENT, a stalled writer blocks nobody
+  CHECK(s.Put(1, 4096) ==
+        "stored");  // an unsealed put is not PRESENT, a stalled writer blocks nobody
 }
 
 TEST_CASE("of two writers of one key the first to seal wins, the other is told PRESENT") {

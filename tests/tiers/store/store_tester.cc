@@ -119,8 +119,7 @@ std::string StoreTester::WaitFor(ChunkReader& reader, size_t first, size_t count
 std::string StoreTester::Bytes(uint64_t name, const ChunkReader& reader) {
   std::vector<std::byte> bytes;
   while (bytes.size() < reader.shape().payload_bytes) {
-    const auto run =
-        reader.Payload(bytes.size(), reader.shape().payload_bytes - bytes.size());
+    const auto run = reader.Payload(bytes.size(), reader.shape().payload_bytes - bytes.size());
     bytes.insert(bytes.end(), run.begin(), run.end());
   }
   if (reader.Metadata() != std::string(reader.shape().tail_bytes, 't')) return "wrong";

@@ -130,7 +130,8 @@ TEST_CASE("a failed write leaves the chunk unbacked and gives its G3 space back"
   CHECK(s.store().snapshot().g3.used_bytes == kBlockBytes);
 }
 
-TEST_CASE("a device that fails writes becomes read-only, what is queued is given up, later retried") {
+TEST_CASE(
+    "a device that fails writes becomes read-only, what is queued is given up, later retried") {
   WorldOptions options = SmallWorld();
   options.store.max_device_writes_in_flight_bytes = 2 * kBlockBytes;  // one at a time
   StoreTester s(options);
