@@ -143,6 +143,7 @@ bool EngineRoom::AwaitQuiet(std::chrono::nanoseconds timeout) {
     const bool before = NothingHeld();
     PassThroughPools();
     quiet_looks = before && NothingHeld() ? quiet_looks + 1 : 0;
+    // For I/O and callbacks to end.
     if (quiet_looks == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return true;

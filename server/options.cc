@@ -127,10 +127,6 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
       config.log.format == LogFormatChoice::kJson ? LogFormat::kJson : LogFormat::kLogfmt;
   options.log_level = ToLevel(config.log.level);
 
-  if (config.g3.write_policy != WritePolicyChoice::kEager) {
-    return absl::InvalidArgumentError(
-        "config, g3.write_policy: this version writes eagerly only; set it to eager");
-  }
   if (!options.tcp_address.empty()) {
     KVKEEP_RETURN_IF_ERROR(In("listen", CheckLoopback(options.tcp_address)));
   }

@@ -71,7 +71,7 @@ class DaemonFixture {
         FAIL("kvkeepd ended at its start:\n" << log());
       }
       if (std::chrono::steady_clock::now() > deadline) FAIL("kvkeepd does not serve:\n" << log());
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for the daemon to serve
     }
   }
   // For a start that is meant to fail: its exit status.

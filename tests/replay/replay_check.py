@@ -118,8 +118,9 @@ def turnover(daemon, quick):
     status = daemon.json("status")
     for tier in ("g2", "g3"):
         extents = status[tier]["mean_extents_per_chunk"]
-        expect(extents < 2, f"{tier}: {extents:.2f} extents per chunk after {put_bytes / g3_bytes:.1f} "
-                            "times its size in puts")
+        turned = put_bytes / g3_bytes
+        expect(extents < 2,
+               f"{tier}: {extents:.2f} extents a chunk after {turned:.1f} times G3's size in puts")
     expect(status["g2"]["leased_bytes"] == 0 and status["g2"]["reserved_bytes"] == 0,
            "all leases and reservations were given back")
     expect(daemon.stop(signal.SIGTERM) == 0, "a clean stop")

@@ -71,7 +71,7 @@ class TestDaemon {
   bool Eventually(F condition) const {
     for (int i = 0; i < 500; ++i) {
       if (condition(Status())) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // for the daemon's work
     }
     return false;
   }

@@ -56,7 +56,7 @@ LAYERS = {
     # The CLI replays and simulates traces without a daemon, hence the policies.
     "tools": _BASE + ("client", "proto", "tiers/policy"),
     # The engine room is tested without anything above it; so it builds without gRPC.
-    "tests/tiers": _TIERS + ("tests/fakes",),
+    "tests/tiers": _TIERS + ("tests/fakes", "tests/sim"),
     "tests/fakes": _TIERS,
     "tests/sim": _TIERS + ("tests/fakes",),
 }
@@ -193,7 +193,8 @@ def include_arrow(tree):
 def include_rooted(tree):
     for path, text in cpp_files(tree):
         for line, quote, target in cpp_source.includes(text):
-            if target.endswith(".pb.h"):  # generated, hence in no tree
+            # Generated, hence in no tree.
+            if target.endswith(".pb.h") or target + ".in" in tree:
                 continue
             if quote == '"' and target not in tree:
                 yield Problem(path, line, "include-rooted",

@@ -160,8 +160,8 @@ class Store {
   absl::StatusOr<PrefetchResult> Prefetch(const SessionToken& session, const ChunkSet& chunks);
   absl::StatusOr<uint64_t> Delete(const SessionToken& session, const ChunkSet& chunks);
 
-  // Pins one chunk for reading. With a lease (not 0), what the lease holds is found even when it was
-  // deleted since; FailedPrecondition when the lease is unknown.
+  // Pins one chunk for reading. With a lease (not 0), what the lease holds is found even when it
+  // was deleted since; FailedPrecondition when the lease is unknown.
   absl::StatusOr<ReadResult> Read(const SessionToken& session, const ChunkId& id, LeaseId lease,
                                   bool transient);
 
