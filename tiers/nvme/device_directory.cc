@@ -46,6 +46,10 @@ absl::StatusOr<uint64_t> FileSize(int fd, const std::string& path) {
 
 absl::StatusOr<Fd> OpenDirectory(const std::string& path, bool may_make) {
   absl::StatusOr<Fd> dir = OpenAt(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0, path);
+  if (absl::IsFailedPrecondition(dir.status())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, ": is not a directory; name an empty directory, or one that does not exist"));
+  }
   if (!absl::IsNotFound(dir.status()) || !may_make) return dir;
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return ErrnoStatus(errno, path, "cannot be made (is its file system mounted?)");
