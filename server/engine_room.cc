@@ -5,6 +5,7 @@
 #include <thread>
 #include <utility>
 
+#include "server/known_devices.h"
 #include "server/sockets.h"
 #include "tiers/base/status_macros.h"
 
@@ -34,7 +35,7 @@ absl::StatusOr<std::unique_ptr<EngineRoom>> EngineRoom::Open(const DaemonOptions
   room->copy_pool_ = std::make_unique<ThreadPool>("kvkeep-copy", CopyThreads());
   KVKEEP_RETURN_IF_ERROR(room->OpenArena(options.arena));
   KVKEEP_RETURN_IF_ERROR(room->OpenIo(options.io));
-  KVKEEP_RETURN_IF_ERROR(room->OpenDevices(options.devices));
+  KVKEEP_RETURN_IF_ERROR(room->OpenDevices(options.devices, options.state_dir + "/devices"));
   KVKEEP_RETURN_IF_ERROR(room->OpenStore(options.store));
   return room;
 }
@@ -69,15 +70,23 @@ void EngineRoom::RegisterNextSegment() {
   }
 }
 
-absl::Status EngineRoom::OpenDevices(const std::vector<NvmeDeviceOptions>& devices) {
-  for (const NvmeDeviceOptions& options : devices) {
-    NvmeDevice::OpenResult opened = OpenNvmeDevice(options, identity_.store_uuid, identity_.mac_key,
-                                                   engine_.get(), RealRandom());
+absl::Status EngineRoom::OpenDevices(const std::vector<NvmeDeviceOptions>& devices,
+                                     const std::string& known_file) {
+  KVKEEP_ASSIGN_OR_RETURN(KnownDevices known, KnownDevices::Load(known_file));
+  for (NvmeDeviceOptions options : devices) {
+    // An empty directory where a device was is a file system that is not mounted.
+    options.may_format = !known.Contains(options.dir);
+    NvmeDevice::OpenResult opened = OpenNvmeDevice(options, identity_.store_uuid,
+                                                   identity_.mac_key, engine_.get(), RealRandom());
     if (opened.device != nullptr) {
       devices_.push_back(std::move(opened.device));
+      KVKEEP_RETURN_IF_ERROR(known.Add(options.dir));
       continue;
     }
-    const std::string why(opened.error.status.message());
+    std::string why(opened.error.status.message());
+    if (absl::IsNotFound(opened.error.status)) {
+      absl::StrAppend(&why, "; mount it, or, to start afresh there, remove its line from ", known_file);
+    }
     if (opened.error.failure == OpenFailure::kMisconfigured) return absl::InvalidArgumentError(why);
     if (opened.error.failure == OpenFailure::kInUse) return absl::UnavailableError(why);
     if (options.required) {

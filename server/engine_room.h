@@ -57,7 +57,8 @@ class EngineRoom {
   absl::Status OpenArena(const ArenaOptions& options);
   absl::Status OpenIo(const IoEngineOptions& options);
   void RegisterNextSegment();
-  absl::Status OpenDevices(const std::vector<NvmeDeviceOptions>& devices);
+  absl::Status OpenDevices(const std::vector<NvmeDeviceOptions>& devices,
+                           const std::string& known_file);
   absl::Status OpenStore(const StoreOptions& options);
   void PassThroughPools();
   bool NothingHeld() const;

@@ -1,0 +1,32 @@
+// KnownDevices: the directories that this store has had a device in, so that one which is suddenly
+// absent or empty is taken for lost, and never for a place to make a new device.
+//
+// A text file in the state directory, one path a line; an operator who replaces a drive removes its
+// line. One thread; the state directory's lock keeps other daemons out.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <set>
+#include <string>
+
+namespace kvkeep {
+
+class KnownDevices {
+ public:
+  // No file: none is known.
+  static absl::StatusOr<KnownDevices> Load(const std::string& path);
+
+  bool Contains(const std::string& dir) const { return dirs_.contains(dir); }
+  // The file is replaced as a whole, durably, before this returns.
+  absl::Status Add(const std::string& dir);
+
+ private:
+  explicit KnownDevices(const std::string& path) : path_(path) {}
+
+  std::string path_;
+  std::set<std::string> dirs_;
+};
+
+}  // namespace kvkeep
