@@ -1,0 +1,222 @@
+#include "tests/e2e/daemon.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <arpa/inet.h>
+#include <catch2/catch.hpp>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+namespace kvkeep::e2e {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kStartPatience{60'000};
+constexpr milliseconds kPause{2};
+
+bool SomebodyListens(const std::string& socket_path) {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strncpy(address.sun_path, socket_path.c_str(), sizeof(address.sun_path) - 1);
+  const int connected = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  close(fd);
+  return connected == 0;
+}
+
+// The rest runs between fork and exec: system calls only.
+[[noreturn]] void BecomeDaemon(const char* config, int err, pid_t test) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != test) _exit(99);  // the test ended before the line above
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  dup2(err, STDERR_FILENO);
+  execl(KVKEEPD_PATH, "kvkeepd", "--config", config, static_cast<char*>(nullptr));
+  _exit(98);
+}
+
+}  // namespace
+
+bool Eventually(const std::function<bool()>& condition, milliseconds timeout) {
+  const auto deadline = Clock::now() + timeout;
+  while (Clock::now() < deadline) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(kPause);  // for another process
+  }
+  return condition();
+}
+
+uint64_t DiskBytes(const std::string& dir) {
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (std::filesystem::recursive_directory_iterator it(dir, error), end; !error && it != end;
+       it.increment(error)) {
+    struct stat info;  // files come and go meanwhile
+    if (lstat(it->path().c_str(), &info) == 0) bytes += static_cast<uint64_t>(info.st_blocks) * 512;
+  }
+  return bytes;
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << text;
+  file.close();
+  REQUIRE(file.good());
+}
+
+int FreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  REQUIRE(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+  REQUIRE(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+Site::Site(Settings site_settings) : settings(std::move(site_settings)) {}
+
+Site::~Site() { Kill(); }
+
+void Site::WriteConfig() const {
+  std::string yaml = absl::StrCat(
+      "listen:\n  unix: ", socket(), "\n  admin: ", admin_socket(), "\n  tcp: \"", settings.tcp,
+      "\"\ng2:\n  capacity: ", settings.g2, "\n  arena: memfd\n  dirty_budget: ",
+      settings.dirty_budget, "\ng3:\n  paths:", settings.devices.empty() ? " []\n" : "\n");
+  for (const DeviceSettings& device : settings.devices) {
+    absl::StrAppend(&yaml, "    - dir: ", path(device.name), "\n      capacity: ", device.capacity,
+                    "\n      required: ", device.required ? "true" : "false", "\n");
+  }
+  absl::StrAppend(&yaml, "limits:\n  leased_bytes: ", settings.leased_bytes,
+                  "\n  reserved_bytes: ", settings.reserved_bytes, "\nmetrics:\n  listen: \"",
+                  settings.metrics, "\"\nstate:\n  dir: ", path(settings.state), "\ndrain:\n  timeout: ", settings.drain_timeout, "\n", settings.extra);
+  WriteFile(config_file(), yaml);
+}
+
+void Site::Spawn() {
+  REQUIRE(pid_ == 0);
+  WriteConfig();
+  const std::string config = config_file(), log = path("stderr");
+  const int err = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
+  REQUIRE(err >= 0);
+  const std::function<void()> prepare = std::exchange(before_exec, nullptr);
+  const pid_t test = getpid();
+  pid_ = fork();
+  if (pid_ == 0) {
+    if (prepare) prepare();
+    BecomeDaemon(config.c_str(), err, test);
+  }
+  close(err);
+  REQUIRE(pid_ > 0);
+}
+
+milliseconds Site::Start() {
+  const auto begin = Clock::now();
+  Spawn();
+  Ending ending;
+  const auto give_up = begin + kStartPatience;
+  while (!SomebodyListens(socket())) {
+    if (Ended(&ending)) FAIL("kvkeepd ended with " << ending.exit_status << ": " << ending.err);
+    if (Clock::now() > give_up) FAIL("kvkeepd does not listen: " << Log());
+    std::this_thread::sleep_for(kPause);  // for another process
+  }
+  admin_ = std::make_unique<client::AdminClient>("unix://" + admin_socket(), milliseconds(20'000));
+  const absl::StatusOr<v1::StatusResponse> status = admin_->Status();
+  if (!status.ok()) FAIL(status.status().ToString() << Log());
+  REQUIRE(status->state() == v1::SERVING_STATE_SERVING);
+  REQUIRE(status->pid() == static_cast<uint64_t>(pid_));
+  return std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
+}
+
+Ending Site::StartAndAwaitEnd() {
+  Spawn();
+  return AwaitEnd();
+}
+
+bool Site::Ended(Ending* ending) {
+  int status = 0;
+  if (waitpid(pid_, &status, WNOHANG) != pid_) return false;
+  pid_ = 0;
+  admin_.reset();
+  if (WIFEXITED(status)) {
+    ending->exit_status = WEXITSTATUS(status);
+  } else {
+    ending->signal = WTERMSIG(status);
+  }
+  ending->err = Log();
+  return true;
+}
+
+Ending Site::AwaitEnd(milliseconds timeout) {
+  REQUIRE(pid_ > 0);
+  Ending ending;
+  if (!Eventually([&] { return Ended(&ending); }, timeout)) FAIL("kvkeepd does not end: " << Log());
+  return ending;
+}
+
+void Site::Kill() {
+  if (pid_ <= 0) return;
+  admin_.reset();
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+  pid_ = 0;
+}
+
+Ending Site::Stop() {
+  Signal(SIGTERM);
+  return AwaitEnd();
+}
+
+void Site::Signal(int number) {
+  REQUIRE(pid_ > 0);
+  REQUIRE(kill(pid_, number) == 0);
+}
+
+std::string Site::Log() const { return ReadFile(path("stderr")); }
+
+bool Site::AwaitLog(const std::string& text, milliseconds timeout) const {
+  return Eventually([&] { return absl::StrContains(Log(), text); }, timeout);
+}
+
+v1::StatusResponse Site::Status() const {
+  const absl::StatusOr<v1::StatusResponse> status = admin_->Status();
+  // Not a Catch2 assertion: this is called on many threads.
+  if (!status.ok()) throw std::runtime_error("Status: " + status.status().ToString());
+  return *status;
+}
+
+uint64_t Site::Counter(const std::string& name) const {
+  const v1::StatusResponse status = Status();
+  const auto found = status.counters().find(name);
+  if (found == status.counters().end()) throw std::runtime_error("no counter " + name);
+  return found->second;
+}
+
+bool Site::AwaitClean() const {
+  return Eventually([this] { return Status().g2().dirty_bytes() == 0; }, milliseconds(60'000));
+}
+
+}  // namespace kvkeep::e2e

@@ -1,0 +1,116 @@
+// Site: one daemon's directories and configuration, over as many starts of the real kvkeepd as a
+// test wants. Everything lies below one scratch directory that goes away with the Site, and the
+// daemon dies with the Site, or with the test's process however that ends.
+//
+// For the test's main thread; Status and path may be used on any thread while a daemon runs.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/admin.h"
+#include "tests/fakes/scratch_dir.h"
+
+namespace kvkeep::e2e {
+
+using std::chrono::milliseconds;
+
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kSanitized = true;  // everything is several times slower: times mean nothing
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+struct DeviceSettings {
+  std::string name = "nvme0";  // of its directory
+  std::string capacity = "256MiB";
+  bool required = false;
+};
+
+struct Settings {
+  std::string g2 = "64MiB";
+  std::string dirty_budget = "100%";
+  std::vector<DeviceSettings> devices = {{}};
+  std::string leased_bytes = "50%";
+  std::string reserved_bytes = "50%";
+  std::string drain_timeout = "15s";
+  std::string metrics;  // host:port; empty: off
+  std::string tcp;
+  std::string socket = "kvkeep.sock";
+  std::string state = "state";
+  std::string extra;            // YAML lines at the end
+};
+
+// How a process ended.
+struct Ending {
+  int exit_status = -1;  // -1: by a signal
+  int signal = 0;
+  std::string err;  // all of its standard error
+};
+
+class Site {
+ public:
+  explicit Site(Settings settings = {});
+  ~Site();
+  Site(const Site&) = delete;
+  Site& operator=(const Site&) = delete;
+
+  Settings settings;  // may be changed between starts
+
+  // Below the site's directory; an absolute one stays as it is.
+  std::string path(const std::string& name) const {
+    return name[0] == '/' ? name : dir_.path() + "/" + name;
+  }
+  std::string socket() const { return path(settings.socket); }
+  std::string admin_socket() const { return path("admin.sock"); }
+  std::string endpoint() const { return "unix://" + socket(); }
+  std::string config_file() const { return path("kvkeep.yaml"); }
+
+  // Starts kvkeepd and waits until it serves. Fails the test, with the daemon's words, when it does
+  // not. Answers the time from the start of the process to the first answer "serving".
+  milliseconds Start();
+  // Starts a kvkeepd that is expected to end by itself.
+  Ending StartAndAwaitEnd();
+  // Runs in the process of the next start, before it becomes kvkeepd. Only system calls.
+  std::function<void()> before_exec;
+
+  void Kill();      // SIGKILL, and waits
+  Ending Stop();    // SIGTERM, and waits
+  void Signal(int number);
+  Ending AwaitEnd(milliseconds timeout = milliseconds(60'000));
+  bool running() const { return pid_ > 0; }
+  std::string Log() const;  // standard error of the last start so far
+  bool AwaitLog(const std::string& text, milliseconds timeout = milliseconds(10'000)) const;
+
+  v1::StatusResponse Status() const;
+  uint64_t Counter(const std::string& name) const;
+  client::AdminClient* admin() const { return admin_.get(); }
+  // Waits until nothing is dirty. False: something still was after a long time.
+  bool AwaitClean() const;
+
+ private:
+  void WriteConfig() const;
+  void Spawn();
+  // Reaps the process if it has ended.
+  bool Ended(Ending* ending);
+
+  const ScratchDir dir_;
+  int pid_ = 0;
+  std::unique_ptr<client::AdminClient> admin_;
+};
+
+// Polls: what happens in another process tells nobody.
+bool Eventually(const std::function<bool()>& condition, milliseconds timeout = milliseconds(10'000));
+
+// Bytes that a directory's files take on disk.
+uint64_t DiskBytes(const std::string& dir);
+std::string ReadFile(const std::string& path);
+void WriteFile(const std::string& path, const std::string& text);
+// A port of 127.0.0.1 that was free just now.
+int FreePort();
+
+}  // namespace kvkeep::e2e

@@ -1,0 +1,178 @@
+// A start that cannot work ends with one line: what, where, what to do, and the right exit status.
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <catch2/catch.hpp>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tests/e2e/engine.h"
+#include "tests/e2e/read_only.h"
+#include "tiers/base/bytes.h"
+#include "tiers/base/checksum.h"
+
+namespace kvkeep::e2e {
+namespace {
+
+constexpr int kConfigError = 78;
+constexpr int kFailure = 1;
+
+void CheckFails(Site& site, int exit_status, const std::vector<std::string>& said) {
+  const Ending end = site.StartAndAwaitEnd();
+  INFO("exit status " << end.exit_status << ", signal " << end.signal << ", stderr: " << end.err);
+  CHECK(end.exit_status == exit_status);
+  CHECK(std::count(end.err.begin(), end.err.end(), '\n') == 1);
+  CHECK(absl::StartsWith(end.err, "kvkeepd: "));
+  for (const std::string& part : said) {
+    INFO("looking for: " << part);
+    CHECK(absl::StrContains(end.err, part));
+  }
+}
+
+// A site whose daemon has run once and ended well.
+void RunOnce(Site& site) {
+  site.Start();
+  REQUIRE(site.Stop().exit_status == 0);
+}
+
+TEST_CASE("G3's directory is a file") {
+  Site site;
+  WriteFile(site.path("nvme0"), "not a directory");
+  CheckFails(site, kConfigError, {site.path("nvme0"), "directory", "name "});
+  CHECK(ReadFile(site.path("nvme0")) == "not a directory");
+}
+
+TEST_CASE("G3's directory holds files of somebody else") {
+  Site site;
+  std::filesystem::create_directory(site.path("nvme0"));
+  WriteFile(site.path("nvme0/thesis.tex"), "years of work");
+  CheckFails(site, kConfigError, {site.path("nvme0"), "thesis.tex", "name an empty directory"});
+  CHECK(ReadFile(site.path("nvme0/thesis.tex")) == "years of work");
+}
+
+TEST_CASE("G3's directory is of another store") {
+  Site site;
+  RunOnce(site);
+  site.settings.state = "other-state";
+  CheckFails(site, kConfigError, {site.path("nvme0"), "belongs to store", "empty the directory"});
+}
+
+TEST_CASE("G3's directory is in use by another daemon") {
+  Site first, second;
+  first.Start();
+  // The second one finds the first one's directory, with the first one's state.
+  second.settings.devices[0].name = first.path("nvme0");
+  std::filesystem::create_directory(second.path("state"));
+  std::filesystem::copy_file(first.path("state/identity"), second.path("state/identity"));
+  CheckFails(second, kFailure, {first.path("nvme0"), "locked by another process", "stop the other"});
+  CHECK(first.Status().state() == v1::SERVING_STATE_SERVING);
+}
+
+TEST_CASE("the state directory is in use by another daemon") {
+  Site first, second;
+  first.Start();
+  second.settings.state = first.path("state");
+  CheckFails(second, kFailure, {first.path("state"), "in use by another daemon", "stop it"});
+}
+
+TEST_CASE("the socket is in use by a live daemon, which goes on") {
+  Site first, second;
+  first.Start();
+  second.settings.socket = first.socket();
+  CheckFails(second, kFailure, {first.socket() + ": in use by another daemon", "stop it"});
+  Engine engine(first);
+  CHECK(engine.Put({1, 1000}).status == client::PutStatus::kStored);
+}
+
+TEST_CASE("a socket of a dead daemon is no obstacle") {
+  Site site;
+  site.Start();
+  site.Kill();
+  REQUIRE(std::filesystem::exists(site.socket()));
+  site.Start();
+  CHECK(Engine(site).Put({1, 1000}).status == client::PutStatus::kStored);
+}
+
+TEST_CASE("something that is no socket is where the socket should be") {
+  Site site;
+  WriteFile(site.socket(), "precious");
+  CheckFails(site, kConfigError, {site.socket(), "not a socket", "remove it"});
+  CHECK(ReadFile(site.socket()) == "precious");
+}
+
+TEST_CASE("the capacity is smaller than before") {
+  Site site;
+  RunOnce(site);
+  site.settings.devices[0].capacity = "128MiB";
+  CheckFails(site, kConfigError, {site.path("nvme0"), "capacity", "cannot shrink", "raise it"});
+}
+
+TEST_CASE("a key of the config is not known") {
+  Site site;
+  site.settings.extra = "log:\n  levle: info\n";
+  CheckFails(site, kConfigError, {site.config_file() + ":", ":3: ", "levle", "level"});
+}
+
+TEST_CASE("the config is not there") {
+  Site site;
+  site.before_exec = [path = site.config_file()] { unlink(path.c_str()); };
+  CheckFails(site, kConfigError, {site.config_file()});
+}
+
+TEST_CASE("the state directory cannot be made") {
+  Site site;
+  WriteFile(site.path("file"), "");
+  site.settings.state = "file/state";
+  CheckFails(site, kFailure, {site.path("file/state"), "Not a directory", "name another"});
+}
+
+TEST_CASE("the state directory cannot be written to") {
+  Site site;
+  RunOnce(site);
+  if (!ReadOnlyMountsWork(site.path("state"))) {
+    WARN("skipped: this user may not mount");
+    return;
+  }
+  site.before_exec = [path = site.path("state")] { MountReadOnly(path.c_str()); };
+  CheckFails(site, kFailure, {site.path("state"), "Read-only file system", "writable"});
+}
+
+TEST_CASE("the port of the metrics is in use") {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int port = FreePort();
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+  REQUIRE(listen(fd, 1) == 0);
+  Site site({.metrics = absl::StrCat("127.0.0.1:", port)});
+  CheckFails(site, kFailure, {"metrics.listen", site.settings.metrics, "choose another"});
+  site.settings.metrics = "";
+  site.settings.tcp = absl::StrCat("127.0.0.1:", port);
+  CheckFails(site, kFailure, {site.settings.tcp, "in use", "choose another"});
+  close(fd);
+}
+
+TEST_CASE("the TCP address is not loopback") {
+  Site site({.tcp = "0.0.0.0:7070"});
+  CheckFails(site, kConfigError, {"listen.tcp", "0.0.0.0:7070", "not a loopback", "127.0.0.1"});
+}
+
+TEST_CASE("the superblock is of a newer version") {
+  Site site;
+  RunOnce(site);
+  std::string block = ReadFile(site.path("nvme0/superblock"));
+  REQUIRE(block.size() == 4096);
+  block[8] = 2;  // the version; superblock.h
+  StoreAt<uint64_t>(reinterpret_cast<std::byte*>(block.data()) + 4088,
+                    Xxh3(AsBytes(block).first(4088)));
+  WriteFile(site.path("nvme0/superblock"), block);
+  CheckFails(site, kConfigError, {site.path("nvme0/superblock"), "version 2", "start the kvkeep that"});
+}
+
+}  // namespace
+}  // namespace kvkeep::e2e
