@@ -76,8 +76,8 @@ absl::Status EngineRoom::OpenDevices(const std::vector<NvmeDeviceOptions>& devic
   for (NvmeDeviceOptions options : devices) {
     // An empty directory where a device was is a file system that is not mounted.
     options.may_format = !known.Contains(options.dir);
-    NvmeDevice::OpenResult opened = OpenNvmeDevice(options, identity_.store_uuid,
-                                                   identity_.mac_key, engine_.get(), RealRandom());
+    NvmeDevice::OpenResult opened = OpenNvmeDevice(options, identity_.store_uuid, identity_.mac_key,
+                                                   engine_.get(), RealRandom());
     if (opened.device != nullptr) {
       devices_.push_back(std::move(opened.device));
       KVKEEP_RETURN_IF_ERROR(known.Add(options.dir));
@@ -85,7 +85,8 @@ absl::Status EngineRoom::OpenDevices(const std::vector<NvmeDeviceOptions>& devic
     }
     std::string why(opened.error.status.message());
     if (absl::IsNotFound(opened.error.status)) {
-      absl::StrAppend(&why, "; mount it, or, to start afresh there, remove its line from ", known_file);
+      absl::StrAppend(&why, "; mount it, or, to start afresh there, remove its line from ",
+                      known_file);
     }
     if (opened.error.failure == OpenFailure::kMisconfigured) return absl::InvalidArgumentError(why);
     if (opened.error.failure == OpenFailure::kInUse) return absl::UnavailableError(why);

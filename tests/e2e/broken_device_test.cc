@@ -1,7 +1,7 @@
 // A device that is broken at the start costs its own chunks and nothing else.
 #include <absl/strings/match.h>
-#include <catch2/catch.hpp>
 
+#include <catch2/catch.hpp>
 #include <filesystem>
 
 #include "tests/e2e/engine.h"

@@ -1,8 +1,7 @@
 // Capacities are hard limits: in G2, in G3, and on the disk.
-#include <catch2/catch.hpp>
-
 #include <algorithm>
 #include <atomic>
+#include <catch2/catch.hpp>
 #include <iostream>
 #include <thread>
 
@@ -47,7 +46,8 @@ TEST_CASE("a flood of ten times G3's capacity stays within every capacity, whole
   while (total < 10 * kG3) {
     random = random * 6364136223846793005 + 1442695040888963407;
     // 64 KiB to 8 MiB, small ones as often as large ones, of no round size.
-    const size_t bytes = (size_t{65536} << (random >> 60) % 8) - (random >> 40) % 5000 * ((random >> 59) & 1);
+    const size_t bytes =
+        (size_t{65536} << (random >> 60) % 8) - (random >> 40) % 5000 * ((random >> 59) & 1);
     const size_t clamped = std::clamp<size_t>(bytes, 64 << 10, 8 << 20);
     chunks.push_back({.number = chunks.size(), .bytes = clamped});
     total += clamped;
@@ -95,8 +95,8 @@ TEST_CASE("what is leased is not evicted by a flood, and more than the cap is no
   const std::vector<TestChunk> mine = Chunks(1, 20, (1 << 20) - 8192);
   REQUIRE(engine.PutAll(mine));
   REQUIRE(site.AwaitClean());
-  auto found = engine.client().Lookup(engine.ns(), KeysOf(mine),
-                                      {.lease = client::LeaseMode::kLeadingRun});
+  auto found =
+      engine.client().Lookup(engine.ns(), KeysOf(mine), {.lease = client::LeaseMode::kLeadingRun});
   REQUIRE(found.ok());
   CHECK(found->leading_keys == mine.size());
   CHECK(found->leased_keys == 16);  // of 1 MiB each, header included: a quarter of 64 MiB

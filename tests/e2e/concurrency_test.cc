@@ -1,8 +1,7 @@
 // Many clients at once, on the same chunks: never wrong bytes, and nothing is left over.
-#include <catch2/catch.hpp>
-
 #include <array>
 #include <atomic>
+#include <catch2/catch.hpp>
 #include <iostream>
 #include <thread>
 
@@ -58,22 +57,27 @@ class Worker {
     return random_ >> 33;
   }
   void Put(const TestChunk& chunk) {
-    const client::PutOutcome put = engine_.Put(chunk, {.durable = Next() % 10 == 0, .checksum = true});
+    const client::PutOutcome put =
+        engine_.Put(chunk, {.durable = Next() % 10 == 0, .checksum = true});
     ++tally_->puts;
     // Full, for the moment, is an answer.
     if (put.status == PutStatus::kUnfinished) ++tally_->errors;
   }
   void Get(const TestChunk& chunk) {
     const GetStatus got = engine_.Get(chunk);
-    if (got == GetStatus::kHit) ++tally_->hits;
-    else if (got == GetStatus::kMiss || got == GetStatus::kBusy) ++tally_->misses;
-    else ++tally_->errors;
+    if (got == GetStatus::kHit)
+      ++tally_->hits;
+    else if (got == GetStatus::kMiss || got == GetStatus::kBusy)
+      ++tally_->misses;
+    else
+      ++tally_->errors;
   }
   // What a lookup leased is readable, whatever the others do meanwhile.
   void GetRun(uint64_t first) {
     std::vector<TestChunk> run;
     for (uint64_t i = 0; i < 6; ++i) run.push_back(ChunkOf((first + i) % kKeys));
-    auto found = engine_.client().Lookup(engine_.ns(), KeysOf(run), {.lease = LeaseMode::kLeadingRun});
+    auto found =
+        engine_.client().Lookup(engine_.ns(), KeysOf(run), {.lease = LeaseMode::kLeadingRun});
     if (!found.ok()) {
       ++tally_->errors;
       return;
@@ -94,7 +98,8 @@ class Worker {
   Tally* const tally_;
 };
 
-TEST_CASE("eight clients on the same chunks for 10 s: no wrong bytes, no broken lease, no leftovers") {
+TEST_CASE(
+    "eight clients on the same chunks for 10 s: no wrong bytes, no broken lease, no leftovers") {
   // Both tiers are smaller than all chunks together, so that they come and go.
   Site site({.g2 = "48MiB", .dirty_budget = "50%", .devices = {{.capacity = "96MiB"}}});
   site.Start();
@@ -106,14 +111,16 @@ TEST_CASE("eight clients on the same chunks for 10 s: no wrong bytes, no broken 
     }
     const auto until = steady_clock::now() + std::chrono::seconds(10);
     std::vector<std::thread> threads;
-    for (const auto& worker : workers) threads.emplace_back([&worker, until] { worker->Run(until); });
+    for (const auto& worker : workers)
+      threads.emplace_back([&worker, until] { worker->Run(until); });
     for (std::thread& thread : threads) thread.join();
     CHECK(site.Status().sessions_size() == kThreads);
     // Leases are released in the background.
     CHECK(Eventually([&] { return site.Status().g2().leased_bytes() == 0; }));
   }
   std::cout << "puts " << tally.puts << ", hits " << tally.hits << ", misses " << tally.misses
-            << ", gets under a lease " << tally.leased_gets << ", deletes " << tally.deletes << "\n";
+            << ", gets under a lease " << tally.leased_gets << ", deletes " << tally.deletes
+            << "\n";
   CHECK(tally.wrong_bytes == 0);
   CHECK(tally.broken_promises == 0);
   CHECK(tally.errors == 0);

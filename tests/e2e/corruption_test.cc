@@ -1,9 +1,9 @@
 // Bytes that went bad on a device are found before they are served, and only they are lost.
-#include <catch2/catch.hpp>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <array>
+#include <catch2/catch.hpp>
 #include <cstring>
 
 #include "tests/e2e/engine.h"
@@ -65,8 +65,8 @@ struct Corruption {
 TEST_CASE("an image overwritten on the device is answered CORRUPT, counted, gone, and put anew") {
   Corruption c;
   const auto payload_of = [&](int i) { return FindPayload(c.fd, c.bad[i]); };
-  Overwrite(c.fd, payload_of(0), 1);                             // one byte at the beginning
-  Overwrite(c.fd, payload_of(1) + (2 << 20) + 4999, 1);          // the last byte
+  Overwrite(c.fd, payload_of(0), 1);                                    // one byte at the beginning
+  Overwrite(c.fd, payload_of(1) + (2 << 20) + 4999, 1);                 // the last byte
   Overwrite(c.fd, payload_of(2) - static_cast<off_t>(kBlock), kBlock);  // the header page
   Overwrite(c.fd, payload_of(3) - static_cast<off_t>(kBlock), c.bad[3].bytes);  // nearly all
 

@@ -3,7 +3,6 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <arpa/inet.h>
-#include <catch2/catch.hpp>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -13,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <catch2/catch.hpp>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -102,17 +102,18 @@ Site::Site(Settings site_settings) : settings(std::move(site_settings)) {}
 Site::~Site() { Kill(); }
 
 void Site::WriteConfig() const {
-  std::string yaml = absl::StrCat(
-      "listen:\n  unix: ", socket(), "\n  admin: ", admin_socket(), "\n  tcp: \"", settings.tcp,
-      "\"\ng2:\n  capacity: ", settings.g2, "\n  arena: memfd\n  dirty_budget: ",
-      settings.dirty_budget, "\ng3:\n  paths:", settings.devices.empty() ? " []\n" : "\n");
+  std::string yaml = absl::StrCat("listen:\n  unix: ", socket(), "\n  admin: ", admin_socket(),
+                                  "\n  tcp: \"", settings.tcp, "\"\ng2:\n  capacity: ", settings.g2,
+                                  "\n  arena: memfd\n  dirty_budget: ", settings.dirty_budget,
+                                  "\ng3:\n  paths:", settings.devices.empty() ? " []\n" : "\n");
   for (const DeviceSettings& device : settings.devices) {
     absl::StrAppend(&yaml, "    - dir: ", path(device.name), "\n      capacity: ", device.capacity,
                     "\n      required: ", device.required ? "true" : "false", "\n");
   }
   absl::StrAppend(&yaml, "limits:\n  leased_bytes: ", settings.leased_bytes,
                   "\n  reserved_bytes: ", settings.reserved_bytes, "\nmetrics:\n  listen: \"",
-                  settings.metrics, "\"\nstate:\n  dir: ", path(settings.state), "\ndrain:\n  timeout: ", settings.drain_timeout, "\n", settings.extra);
+                  settings.metrics, "\"\nstate:\n  dir: ", path(settings.state),
+                  "\ndrain:\n  timeout: ", settings.drain_timeout, "\n", settings.extra);
   WriteFile(config_file(), yaml);
 }
 

@@ -42,7 +42,7 @@ struct Settings {
   std::string tcp;
   std::string socket = "kvkeep.sock";
   std::string state = "state";
-  std::string extra;            // YAML lines at the end
+  std::string extra;  // YAML lines at the end
 };
 
 // How a process ended.
@@ -78,8 +78,8 @@ class Site {
   // Runs in the process of the next start, before it becomes kvkeepd. Only system calls.
   std::function<void()> before_exec;
 
-  void Kill();      // SIGKILL, and waits
-  Ending Stop();    // SIGTERM, and waits
+  void Kill();    // SIGKILL, and waits
+  Ending Stop();  // SIGTERM, and waits
   void Signal(int number);
   Ending AwaitEnd(milliseconds timeout = milliseconds(60'000));
   bool running() const { return pid_ > 0; }
@@ -104,7 +104,8 @@ class Site {
 };
 
 // Polls: what happens in another process tells nobody.
-bool Eventually(const std::function<bool()>& condition, milliseconds timeout = milliseconds(10'000));
+bool Eventually(const std::function<bool()>& condition,
+                milliseconds timeout = milliseconds(10'000));
 
 // Bytes that a directory's files take on disk.
 uint64_t DiskBytes(const std::string& dir);

@@ -1,6 +1,4 @@
 // A client that dies gives back all that it held, at once, and disturbs nobody.
-#include <catch2/catch.hpp>
-
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -8,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <catch2/catch.hpp>
 #include <thread>
 
 #include "tests/e2e/engine.h"
@@ -76,8 +75,8 @@ TEST_CASE("all that a killed client held is given back within 100 ms") {
       return status.g2().leased_bytes() == 0 && status.g2().reserved_bytes() == 0 &&
              status.sessions_size() == 1;
     }));
-    fastest = std::min(fastest,
-                       std::chrono::duration_cast<milliseconds>(steady_clock::now() - dead));
+    fastest =
+        std::min(fastest, std::chrono::duration_cast<milliseconds>(steady_clock::now() - dead));
   }
   // The best of three: that a busy machine delays one of them says nothing about the daemon.
   WARN("given back after " << fastest.count() << " ms");
@@ -94,8 +93,8 @@ TEST_CASE("clients that die again and again do not disturb another one") {
   const std::vector<TestChunk> mine = Chunks(1, 8, 1 << 20);
   REQUIRE(engine.PutAll(mine));
   REQUIRE(site.AwaitClean());
-  auto lookup = engine.client().Lookup(engine.ns(), KeysOf(mine),
-                                       {.lease = client::LeaseMode::kLeadingRun});
+  auto lookup =
+      engine.client().Lookup(engine.ns(), KeysOf(mine), {.lease = client::LeaseMode::kLeadingRun});
   REQUIRE(lookup.ok());
   REQUIRE(lookup->leased_keys == mine.size());
 

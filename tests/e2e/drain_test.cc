@@ -4,12 +4,12 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 #include <arpa/inet.h>
-#include <catch2/catch.hpp>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
+#include <catch2/catch.hpp>
 #include <map>
 
 #include "tests/e2e/engine.h"
@@ -23,12 +23,13 @@ using client::PutStatus;
 using std::chrono::steady_clock;
 
 constexpr char kService[] = "kvkeep.v1.KvCache";
-constexpr char kServing[] = "\x08\x01";     // grpc.health.v1.HealthCheckResponse{status}
+constexpr char kServing[] = "\x08\x01";  // grpc.health.v1.HealthCheckResponse{status}
 constexpr char kNotServing[] = "\x08\x02";
 
 std::string Health(const std::string& endpoint, const std::string& service) {
   std::string request;  // HealthCheckRequest{service}
-  if (!service.empty()) request = absl::StrCat("\x0a", std::string(1, char(service.size())), service);
+  if (!service.empty())
+    request = absl::StrCat("\x0a", std::string(1, char(service.size())), service);
   const auto reply = RawCall(endpoint, "/grpc.health.v1.Health/Check", request);
   REQUIRE(reply.ok());
   return *reply;
@@ -63,7 +64,8 @@ std::map<std::string, double> Metrics(int port) {
   return series;
 }
 
-TEST_CASE("SIGTERM writes back what is dirty and ends with 0; after the restart all of it is a hit") {
+TEST_CASE(
+    "SIGTERM writes back what is dirty and ends with 0; after the restart all of it is a hit") {
   Site site({.g2 = "128MiB", .devices = {{.capacity = "256MiB"}}});
   site.Start();
   const std::vector<TestChunk> chunks = Chunks(1, 50, (1 << 20) + 9);
@@ -106,7 +108,8 @@ TEST_CASE("a second signal stops at once") {
   CHECK(Engine(site).Put({1, 1000}).status == PutStatus::kStored);
 }
 
-TEST_CASE("while draining, puts and sessions are refused by name, gets are served, health says so") {
+TEST_CASE(
+    "while draining, puts and sessions are refused by name, gets are served, health says so") {
   Site site;
   site.Start();
   CHECK(Health(site.endpoint(), kService) == kServing);
@@ -142,8 +145,9 @@ TEST_CASE("reflection lists the service") {
   Site site;
   site.Start();
   // ServerReflectionRequest{list_services: "*"}
-  const auto reply = RawCall(
-      site.endpoint(), "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "\x3a\x01*");
+  const auto reply =
+      RawCall(site.endpoint(), "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+              "\x3a\x01*");
   REQUIRE(reply.ok());
   CHECK(absl::StrContains(*reply, kService));
   CHECK_FALSE(absl::StrContains(*reply, "kvkeep.v1.Admin"));  // that is on the admin socket only

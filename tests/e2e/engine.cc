@@ -47,9 +47,8 @@ std::vector<ChunkKey> KeysOf(const std::vector<TestChunk>& chunks) {
 }
 
 Engine::Engine(const std::string& endpoint, const Options& options) {
-  auto connected = client::Client::Connect({.endpoint = endpoint,
-                                            .client_name = options.name,
-                                            .default_deadline = options.deadline});
+  auto connected = client::Client::Connect(
+      {.endpoint = endpoint, .client_name = options.name, .default_deadline = options.deadline});
   if (!connected.ok()) throw std::runtime_error("Connect: " + connected.status().ToString());
   client_ = *std::move(connected);
   const auto opened = client_->OpenNamespace(options.spec);
@@ -110,10 +109,9 @@ client::GetStatus Engine::Get(const TestChunk& chunk, const client::Lease* lease
   buffer_.assign(chunk.bytes, std::byte{0});
   const ChunkKey key = Key(chunk.number);
   std::span<std::byte> to(buffer_);
-  auto got = client_->Get(ns_, absl::MakeSpan(&key, 1),
-                          {.lease = lease,
-                           .first_key = index_in_lease,
-                           .destinations = absl::MakeSpan(&to, 1)});
+  auto got = client_->Get(
+      ns_, absl::MakeSpan(&key, 1),
+      {.lease = lease, .first_key = index_in_lease, .destinations = absl::MakeSpan(&to, 1)});
   if (!got.ok() || !got->error.ok()) error = got.ok() ? got->error : got.status();
   if (!got.ok()) return client::GetStatus::kUnfinished;
   const client::GetOutcome& outcome = got->chunks[0];

@@ -12,7 +12,8 @@ int main(int argc, char** argv) {
   const auto number = [argv](int i) { return std::strtoull(argv[i], nullptr, 10); };
   kvkeep::e2e::RawSession session(argv[1], "victim");
   session.Lease({.number = number(2), .bytes = number(3)});
-  session.PutHalf({.number = 1'000'000'000ull + static_cast<uint64_t>(getpid()), .bytes = number(4)});
+  session.PutHalf(
+      {.number = 1'000'000'000ull + static_cast<uint64_t>(getpid()), .bytes = number(4)});
   std::printf("holding\n");
   std::fflush(stdout);
   pause();

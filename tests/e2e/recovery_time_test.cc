@@ -1,7 +1,6 @@
 // How long a daemon with many chunks takes from the start of its process to the first answer.
-#include <catch2/catch.hpp>
-
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <iostream>
 
 #include "tests/e2e/engine.h"
@@ -34,8 +33,9 @@ TEST_CASE("with 100,000 small chunks the daemon serves again in under 2 s") {
   Engine engine(site);
   size_t present = 0;
   for (size_t i = 0; i < chunks.size(); i += 50'000) {
-    present += engine.Find({chunks.begin() + static_cast<ptrdiff_t>(i),
-                            chunks.begin() + static_cast<ptrdiff_t>(i) + 50'000})
+    present += engine
+                   .Find({chunks.begin() + static_cast<ptrdiff_t>(i),
+                          chunks.begin() + static_cast<ptrdiff_t>(i) + 50'000})
                    .g3;
   }
   CHECK(present == chunks.size());

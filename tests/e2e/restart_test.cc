@@ -26,8 +26,8 @@ TEST_CASE("after kill -9 every chunk that was written back is a hit without a ne
     site.Start();
     CHECK(site.Counter("recovered_chunks") == chunks.size());
     Engine engine(site);
-    // A kill within the first second of a device leaves no mark that says that its records are sure:
-    // the daemon then promises each only after a look at its header, soon after the start.
+    // A kill within the first second of a device leaves no mark that says that its records are
+    // sure: the daemon then promises each only after a look at its header, soon after the start.
     CHECK(Eventually([&] { return engine.Find(chunks).any == chunks.size(); }));
     CHECK(engine.Hits(chunks) == chunks.size());
     CHECK(engine.wrong_bytes == 0);
@@ -35,7 +35,8 @@ TEST_CASE("after kill -9 every chunk that was written back is a hit without a ne
   }
 }
 
-TEST_CASE("a kill in the middle of puts leaves hits with the right bytes and misses, nothing else") {
+TEST_CASE(
+    "a kill in the middle of puts leaves hits with the right bytes and misses, nothing else") {
   Site site({.g2 = "96MiB", .devices = {{.capacity = "256MiB"}}});
   const std::vector<TestChunk> chunks = Chunks(1, 64, (1 << 20) + 123);
   for (int round = 0; round < 3; ++round) {
@@ -61,7 +62,8 @@ TEST_CASE("a lease of before the restart is refused, and the client goes on by i
   const std::vector<TestChunk> chunks = Chunks(1, 4, 100'000);
   REQUIRE(engine.PutAll(chunks));
   REQUIRE(site.AwaitClean());
-  auto found = engine.client().Lookup(engine.ns(), KeysOf(chunks), {.lease = LeaseMode::kLeadingRun});
+  auto found =
+      engine.client().Lookup(engine.ns(), KeysOf(chunks), {.lease = LeaseMode::kLeadingRun});
   REQUIRE(found.ok());
   REQUIRE(found->leased_keys == chunks.size());
   site.Kill();

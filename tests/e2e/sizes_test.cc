@@ -1,5 +1,6 @@
 // Every size that is allowed comes back exactly, from both tiers; every other is refused by name.
 #include <absl/strings/match.h>
+
 #include <catch2/catch.hpp>
 
 #include "tests/e2e/engine.h"
@@ -11,9 +12,9 @@ namespace {
 using client::GetStatus;
 using client::PutStatus;
 
-const std::vector<TestChunk> kSizes = {{1, 1},         {2, 4095},           {3, 4096},
-                                       {4, 4097},      {5, 1 << 20},        {6, (1 << 20) + 1},
-                                       {7, 33 << 20},  {8, 256 << 20}};
+const std::vector<TestChunk> kSizes = {{1, 1},        {2, 4095},     {3, 4096},
+                                       {4, 4097},     {5, 1 << 20},  {6, (1 << 20) + 1},
+                                       {7, 33 << 20}, {8, 256 << 20}};
 
 // A G2 that holds all of them, and may reserve the largest.
 Settings Large() {

@@ -1,7 +1,7 @@
 // A daemon that does not answer costs a client its deadline and no more.
-#include <catch2/catch.hpp>
 #include <signal.h>
 
+#include <catch2/catch.hpp>
 #include <functional>
 
 #include "tests/e2e/engine.h"
@@ -32,7 +32,8 @@ TEST_CASE("calls to a stopped daemon end by their deadline, and after SIGCONT al
   const std::vector<ChunkKey> keys = KeysOf(chunks);
 
   site.Signal(SIGSTOP);
-  CHECK(TimeOf([&] { CHECK(engine.Get(chunks[0]) == GetStatus::kUnfinished); }) < kDeadline + kSlack);
+  CHECK(TimeOf([&] { CHECK(engine.Get(chunks[0]) == GetStatus::kUnfinished); }) <
+        kDeadline + kSlack);
   CHECK(engine.error.code() == absl::StatusCode::kDeadlineExceeded);
   CHECK(TimeOf([&] {
           CHECK(engine.Put({100, 3 << 20}).status == PutStatus::kUnfinished);

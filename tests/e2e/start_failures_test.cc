@@ -1,12 +1,12 @@
 // A start that cannot work ends with one line: what, where, what to do, and the right exit status.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
-#include <catch2/catch.hpp>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <catch2/catch.hpp>
 #include <filesystem>
 
 #include "tests/e2e/engine.h"
@@ -67,7 +67,8 @@ TEST_CASE("G3's directory is in use by another daemon") {
   second.settings.devices[0].name = first.path("nvme0");
   std::filesystem::create_directory(second.path("state"));
   std::filesystem::copy_file(first.path("state/identity"), second.path("state/identity"));
-  CheckFails(second, kFailure, {first.path("nvme0"), "locked by another process", "stop the other"});
+  CheckFails(second, kFailure,
+             {first.path("nvme0"), "locked by another process", "stop the other"});
   CHECK(first.Status().state() == v1::SERVING_STATE_SERVING);
 }
 
@@ -171,7 +172,8 @@ TEST_CASE("the superblock is of a newer version") {
   StoreAt<uint64_t>(reinterpret_cast<std::byte*>(block.data()) + 4088,
                     Xxh3(AsBytes(block).first(4088)));
   WriteFile(site.path("nvme0/superblock"), block);
-  CheckFails(site, kConfigError, {site.path("nvme0/superblock"), "version 2", "start the kvkeep that"});
+  CheckFails(site, kConfigError,
+             {site.path("nvme0/superblock"), "version 2", "start the kvkeep that"});
 }
 
 }  // namespace

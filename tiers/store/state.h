@@ -125,8 +125,8 @@ struct DeviceTier {
 
   std::deque<ChunkSlot> read_queue;     // promotions that wait for their turn
   std::deque<ChunkSlot> confirm_queue;  // recovered after a power cut: header to be read first
-  Uuid confirmed_boot;  // the boot for which every record is sure; goes into the stable mark
-  uint32_t confirms = 0;                // such reads under way
+  Uuid confirmed_boot;    // the boot for which every record is sure; goes into the stable mark
+  uint32_t confirms = 0;  // such reads under way
   uint64_t reading_bytes = 0;
   std::deque<QueuedWrite> write_queue;
   uint64_t writing_bytes = 0;
