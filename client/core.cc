@@ -1,16 +1,15 @@
 #include "client/core.h"
 
 #include <grpc/grpc.h>
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
-#include <grpcpp/support/channel_arguments.h>
 
+#include <algorithm>
+
+#include "client/connection.h"
 #include "client/session_stream.h"
 #include "client/unary_call.h"
 #include "tiers/base/check.h"
 #include "tiers/base/random.h"
 #include "tiers/base/status_macros.h"
-#include "tiers/base/units.h"
 
 namespace kvkeep::client {
 namespace {
@@ -18,26 +17,12 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr size_t kMaxNamespaces = 1024;
-// The largest message is a Get frame: 4 MiB of payload, a metadata tail and a few small fields.
-constexpr int kMaxReceiveBytes = 5 * kMiB;
-constexpr int kHttp2FrameBytes = 4 * kMiB;
 // A session that lived this long was a good one: the next try to reconnect comes at once again.
 constexpr std::chrono::seconds kGoodSession{1};
-// How long gRPC may hold a finished put's memory before the connection is closed to get it back.
-constexpr std::chrono::milliseconds kLateSlicesGrace{200};
-constexpr std::chrono::milliseconds kRedeclareEvery{200};
-
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& endpoint) {
-  KeepGrpcLoaded();
-  grpc::ChannelArguments args;
-  // Without this, gRPC would share the connection, and its own backoff, with earlier sessions.
-  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  args.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
-  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  args.SetMaxReceiveMessageSize(kMaxReceiveBytes);
-  args.SetMaxSendMessageSize(-1);
-  return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), args);
-}
+// How long gRPC may hold a finished put's memory, or a call beyond its deadline, before the connection
+// is broken off to get it back.
+constexpr std::chrono::milliseconds kLateGrace{200};
+constexpr std::chrono::milliseconds kLookEvery{200};
 
 Deadline WithJitter(Deadline backoff) {
   const int64_t ms = backoff.count();
@@ -65,6 +50,7 @@ InFlightCall::InFlightCall(std::shared_ptr<Core> core, SessionPtr session, Deadl
       context_(std::make_shared<grpc::ClientContext>()) {
   if (deadline.count() <= 0) deadline = core_->options().default_deadline;
   context_->set_deadline(std::chrono::system_clock::now() + deadline);
+  overdue_at_ = steady_clock::now() + deadline + kLateGrace;
 }
 
 void InFlightCall::Cancel() {
@@ -139,13 +125,14 @@ void Core::Run() {
 }
 
 absl::Status Core::RunSession() {
+  KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection, Connection::Open(options_.endpoint));
   // The last user of a session may be a callback, on a thread of gRPC. Destroying the last channel
   // of the process there makes gRPC 1.51 wait for that very thread and crash: do it elsewhere.
   const std::shared_ptr<Session> session(
       new Session, [this](Session* last) { later_->Post([last] { delete last; }); });
-  session->channel = MakeChannel(options_.endpoint);
-  session->stub = v1::KvCache::NewStub(session->channel);
-  session->raw = std::make_unique<grpc::GenericStub>(session->channel);
+  session->stub = v1::KvCache::NewStub(connection->channel());
+  session->raw = std::make_unique<grpc::GenericStub>(connection->channel());
+  session->connection = std::move(connection);
   {
     MutexLock lock(&mu_);
     session->id->epoch = ++epochs_;
@@ -164,8 +151,9 @@ absl::Status Core::RunSession() {
     changed_.NotifyAll();
   }
   stream.Cancel();
-  const absl::Status ended = stream.WaitDone();
   // Whatever still runs on this connection is of no use: a lookup's lease would be dead on arrival.
+  session->connection->Break();
+  const absl::Status ended = stream.WaitDone();
   CancelCallsOf(session->id.get());
   if (!status.ok()) return status;
   return ended.ok() ? absl::UnavailableError("the daemon ended the session") : ended;
@@ -261,6 +249,13 @@ absl::Status Core::Declare(const SessionPtr& session, NamespaceState* ns, Deadli
   return absl::OkStatus();
 }
 
+bool Core::HasOverdueCall(const SessionId* id) const {
+  const auto now = steady_clock::now();
+  return std::any_of(calls_.begin(), calls_.end(), [&](const auto& call) {
+    return call.second->session_id().get() == id && now > call.second->overdue_at();
+  });
+}
+
 void Core::WaitForEnd(const SessionPtr& session, SessionStream* stream) {
   while (true) {
     bool declare = false;
@@ -268,16 +263,14 @@ void Core::WaitForEnd(const SessionPtr& session, SessionStream* stream) {
       MutexLock lock(&mu_);
       if (stopping_ || stream->done() || torn_down_epoch_ == session->id->epoch) return;
       declare = !Undeclared(session->id->epoch).empty();
-      const bool late = session->id->late_puts > 0;
-      if (!declare && !late) {
-        changed_.Wait(&mu_);
-        continue;
-      }
-      if (late && steady_clock::now() - late_since_ > kLateSlicesGrace) {
+      const bool late = session->id->late_puts > 0 &&
+                        steady_clock::now() - late_since_ > kLateGrace;
+      if (late || HasOverdueCall(session->id.get())) {
         counters.sessions_torn_down.fetch_add(1);
         return;
       }
-      changed_.WaitFor(&mu_, std::min<std::chrono::nanoseconds>(kLateSlicesGrace, kRedeclareEvery));
+      // Not told when a call gets overdue: so it looks.
+      changed_.WaitFor(&mu_, kLookEvery);
     }
     // A namespace whose declaration was lost (its caller's deadline): try until the daemon has it.
     if (declare) (void)DeclareAll(session);

@@ -10,7 +10,6 @@
 
 #include <absl/container/flat_hash_map.h>
 #include <absl/status/statusor.h>
-#include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/generic/generic_stub.h>
 
@@ -21,6 +20,7 @@
 #include <vector>
 
 #include "client/client.h"
+#include "client/connection.h"
 #include "kvkeep/v1/kvkeep.grpc.pb.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
@@ -38,7 +38,7 @@ struct SessionId {
 // One connection to the daemon. Constant once published.
 struct Session {
   std::shared_ptr<SessionId> id = std::make_shared<SessionId>();
-  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<Connection> connection;
   std::unique_ptr<v1::KvCache::Stub> stub;
   std::unique_ptr<grpc::GenericStub> raw;  // for the payload streams
   ServerLimits limits;
@@ -62,6 +62,8 @@ class InFlightCall {
   // Thread-safe, at any time. The call's callback still runs, soon.
   void Cancel();
   const std::shared_ptr<SessionId>& session_id() const { return session_id_; }
+  // gRPC should have ended it by then.
+  std::chrono::steady_clock::time_point overdue_at() const { return overdue_at_; }
 
  protected:
   InFlightCall(std::shared_ptr<Core> core, SessionPtr session, Deadline deadline);
@@ -75,6 +77,7 @@ class InFlightCall {
   SessionPtr session_;  // until Disconnect; only for the call itself
 
  private:
+  std::chrono::steady_clock::time_point overdue_at_;  // constant
   Mutex mu_;
   std::shared_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mu_);
 };
@@ -147,6 +150,7 @@ class Core : public std::enable_shared_from_this<Core> {
   absl::Status DeclareAll(const SessionPtr& session);
   absl::Status Declare(const SessionPtr& session, NamespaceState* ns, Deadline deadline);
   void WaitForEnd(const SessionPtr& session, SessionStream* stream);
+  bool HasOverdueCall(const SessionId* id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<std::shared_ptr<NamespaceState>> Undeclared(uint64_t epoch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CancelCallsOf(const SessionId* id);  // null: all

@@ -1,0 +1,39 @@
+// Connection: one connection to the daemon, as a gRPC channel, that can be broken off.
+//
+// gRPC ends no call before the socket has taken what the call is writing, whatever its deadline: a put
+// to a daemon that is stopped would wait for it for ever, and so would the memory it refers to. Over a
+// Unix socket the descriptor is ours, and Break makes every call on it end. Over TCP the kernel does
+// that after kTcpUserTimeoutMs.
+//
+// Thread-safe. Calls keep the channel; whoever holds a Connection can break it.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <grpcpp/channel.h>
+
+#include <memory>
+#include <string>
+
+namespace kvkeep::client {
+
+class Connection {
+ public:
+  // `endpoint` as in ClientOptions. UNAVAILABLE: plainly nobody listens there.
+  static absl::StatusOr<std::unique_ptr<Connection>> Open(const std::string& endpoint);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  // Nothing is sent or received any more; calls end with UNAVAILABLE.
+  void Break();
+
+ private:
+  Connection(std::shared_ptr<grpc::Channel> channel, int socket)
+      : channel_(std::move(channel)), socket_(socket) {}
+
+  const std::shared_ptr<grpc::Channel> channel_;
+  const int socket_;  // ours, of the same connection as gRPC's; -1: TCP
+};
+
+}  // namespace kvkeep::client
