@@ -116,6 +116,10 @@ void Simulation::Log(const std::string& what) {
 
 ImageShape Simulation::RandomShape() {
   ImageShape shape;
+  if (names_end_ < kNames && random_.Chance(0.7)) {  // so that images come to lie on older ones
+    shape.payload_bytes = random_.Chance(0.5) ? 3000 : kPieceBytes + 3000;
+    return shape;
+  }
   const uint64_t kind = random_.Below(100);
   if (kind < 40) {
     shape.payload_bytes = static_cast<uint32_t>(random_.Between(1, 4096));
@@ -513,6 +517,8 @@ void Simulation::Step() {
     Disconnect(client);
   } else if (pick < 748) {
     DoCrash(random_.Chance(0.4));
+  } else if (pick < 752) {
+    if (!faultless_) Log(absl::StrCat("damage ", world_.DamageDisk()));
   } else if (pick < 770) {
     world_.clock().Advance(std::chrono::milliseconds(random_.Between(1, 2000)));
     world_.store().Tick();

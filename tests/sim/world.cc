@@ -1,5 +1,7 @@
 #include "tests/sim/world.h"
 
+#include <cstring>
+
 #include "tiers/base/check.h"
 
 namespace kvkeep {
@@ -71,6 +73,26 @@ void World::PowerCut() {
   StopProcess();
   for (Machine& machine : machines_) machine.index->PowerCut(random_.NextU64());
   boot_id_ = random_.Next<Uuid>();
+}
+
+int World::DamageDisk() {
+  if (machines_.empty()) return 3;
+  const std::span<std::byte> disk = machines_[0].disk->bytes();
+  const uint64_t blocks = disk.size() / kBlockBytes;
+  if (old_disk_.empty() || random_.Chance(0.1)) old_disk_.assign(disk.begin(), disk.end());
+  const int kind = static_cast<int>(random_.Below(3));
+  if (kind == 0) {
+    for (int i = 0; i < 8; ++i) {
+      disk[random_.Below(disk.size())] ^= std::byte{1} << random_.Below(8);
+    }
+    return kind;
+  }
+  const uint64_t count = kind == 1 ? 1 : random_.Between(1, std::min<uint64_t>(blocks, 600));
+  const uint64_t to = random_.Below(blocks - count + 1) * kBlockBytes;
+  const std::span<const std::byte> source = kind == 1 ? disk : std::span(old_disk_);
+  const uint64_t from = kind == 1 ? random_.Below(blocks) * kBlockBytes : to;
+  std::memmove(disk.data() + to, source.data() + from, count * kBlockBytes);
+  return kind;
 }
 
 void World::RunAll() {

@@ -52,6 +52,10 @@ class World {
   FaultyDevice& device(size_t device = 0) { return *machines_[device].faulty; }
   MemoryNvmeDevice& nvme(size_t device = 0) { return *machines_[device].nvme; }
 
+  // The medium of the first device rots: bits flip (0), blocks get the bytes of others (1), or
+  // those they had long ago (2). Returns which; 3 without a device.
+  int DamageDisk();
+
   // Runs all that is queued, with the disks' own work.
   void RunAll();
   // Runs one queued task, any; false when nothing is queued.
@@ -77,6 +81,7 @@ class World {
   bool index_held_ = false;
   ManualExecutor disk_executor_;  // of the disks: goes on after a kill
   std::vector<Machine> machines_;
+  std::vector<std::byte> old_disk_;  // the first device as it was once
   Uuid boot_id_;
   MacKey mac_key_{};
   std::unique_ptr<MemoryArena> arena_;

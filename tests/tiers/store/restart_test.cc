@@ -98,6 +98,25 @@ TEST_CASE("a chunk put anew survives a kill although a reader of the deleted one
   CHECK(s.Get(1) == "hit");
 }
 
+TEST_CASE("a chunk deleted while its record waits for a batch, and put anew, is stored once") {
+  StoreTester s;
+  s.world.HoldIndex(true);
+  REQUIRE(s.Put(1) == "stored");
+  s.RunAll();  // its batch is under way
+  REQUIRE(s.Put(2) == "stored");
+  s.RunAll();  // waits for the next batch
+  REQUIRE(s.Delete({2}) == 1);
+  REQUIRE(s.Put(2) == "stored");
+  s.RunAll();
+  s.world.HoldIndex(false);
+  s.Settle();
+  CHECK(s.Where(2) == "23");
+  CHECK(s.store().snapshot().g3.used_bytes == 5 * kBlockBytes);
+  s.KillAndStart();
+  CHECK(s.Get(1) == "hit");
+  CHECK(s.Get(2) == "hit");
+}
+
 TEST_CASE("deleted and cleared chunks do not come back after a kill") {
   StoreTester s;
   for (uint64_t i = 0; i < 6; ++i) REQUIRE(s.Put(i) == "stored");
