@@ -117,6 +117,37 @@ TEST_CASE("a chunk deleted while its record waits for a batch, and put anew, is 
   CHECK(s.Get(2) == "hit");
 }
 
+TEST_CASE("a batch that removes and one that just ended never disagree on a key put anew") {
+  StoreTester s;
+  REQUIRE(s.Put(1) == "stored");
+  s.Settle();
+  s.KillAndStart();
+  s.world.device().set_options({.delay = 1, .max_delay_turns = 100'000});
+  ChunkReader reader = s.Pin(1);
+  REQUIRE(s.Delete({1}) == 1);
+  s.world.device().set_options({});
+  s.world.HoldIndex(true);
+  const auto run_some = [&s] {
+    for (int i = 0; i < 500; ++i) s.world.RunOneAtRandom();
+  };
+  for (const uint64_t name : {3, 2, 1}) {  // the first batch has 3, the next 2 and 1
+    REQUIRE(s.Put(name) == "stored");
+    run_some();
+  }
+  s.world.index_executor().RunOne();
+  REQUIRE(s.Where(3) == "23");
+  REQUIRE(s.store().snapshot().g3.chunks == 2);  // 3, and what the reader waits for
+  REQUIRE(s.Delete({2}) == 1);
+  CHECK(s.WaitFor(reader, 0, 1) == "ok");
+  reader = ChunkReader();  // the deleted 1 leaves, while the batch with the new one is under way
+  s.world.HoldIndex(false);
+  s.Settle();
+  CHECK(s.Where(1) == "23");
+  CHECK(s.store().snapshot().g3.chunks == 2);
+  s.KillAndStart();
+  CHECK(s.Get(1) == "hit");
+}
+
 TEST_CASE("deleted and cleared chunks do not come back after a kill") {
   StoreTester s;
   for (uint64_t i = 0; i < 6; ++i) REQUIRE(s.Put(i) == "stored");

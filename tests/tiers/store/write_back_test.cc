@@ -193,6 +193,25 @@ TEST_CASE("WhenDurable of every state of a chunk answers") {
   CHECK(s.store().snapshot().g3.chunks == 1);
 }
 
+TEST_CASE("a sync vouches for no batch that was under way when it began") {
+  StoreTester s;
+  s.world.HoldIndex(true);
+  REQUIRE(s.Put(1) == "stored");
+  s.RunAll();
+  std::string synced = "waiting";
+  s.store().SyncAll([&](absl::Status status) { synced = status.ok() ? "ok" : "failed"; });
+  s.RunAll();
+  REQUIRE(synced == "ok");
+  s.world.HoldIndex(false);
+  s.RunAll();
+  REQUIRE(s.Where(1) == "23");
+  std::string durable;
+  s.WhenDurable(1, &durable);
+  CHECK(durable == "waiting");
+  s.RunAll();
+  CHECK(durable == "ok");
+}
+
 TEST_CASE("without devices nothing is durable, and the rest works") {
   WorldOptions options = SmallWorld();
   options.device_blocks.clear();
