@@ -57,7 +57,8 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const std::string& 
   absl::ConsumePrefix(&path, "//");
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) return absl::InvalidArgumentError("endpoint: too long");
+  if (path.size() >= sizeof(address.sun_path))
+    return absl::InvalidArgumentError("endpoint: too long");
   std::memcpy(address.sun_path, path.data(), path.size());
 
   const int socket_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -75,8 +76,8 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const std::string& 
     return failed;
   }
   // gRPC closes `socket_fd`.
-  return std::unique_ptr<Connection>(new Connection(
-      grpc::CreateCustomInsecureChannelFromFd("kvkeep", socket_fd, args), ours));
+  return std::unique_ptr<Connection>(
+      new Connection(grpc::CreateCustomInsecureChannelFromFd("kvkeep", socket_fd, args), ours));
 }
 
 Connection::~Connection() {

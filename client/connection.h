@@ -1,9 +1,9 @@
 // Connection: one connection to the daemon, as a gRPC channel, that can be broken off.
 //
-// gRPC ends no call before the socket has taken what the call is writing, whatever its deadline: a put
-// to a daemon that is stopped would wait for it for ever, and so would the memory it refers to. Over a
-// Unix socket the descriptor is ours, and Break makes every call on it end. Over TCP the kernel does
-// that after kTcpUserTimeoutMs.
+// gRPC ends no call before the socket has taken what the call is writing, whatever its deadline: a
+// put to a daemon that is stopped would wait for it for ever, and so would the memory it refers to.
+// Over a Unix socket the descriptor is ours, and Break makes every call on it end. Over TCP the
+// kernel does that after kTcpUserTimeoutMs.
 //
 // Thread-safe. Calls keep the channel; whoever holds a Connection can break it.
 #pragma once

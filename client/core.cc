@@ -19,8 +19,8 @@ using std::chrono::steady_clock;
 constexpr size_t kMaxNamespaces = 1024;
 // A session that lived this long was a good one: the next try to reconnect comes at once again.
 constexpr std::chrono::seconds kGoodSession{1};
-// How long gRPC may hold a finished put's memory, or a call beyond its deadline, before the connection
-// is broken off to get it back.
+// How long gRPC may hold a finished put's memory, or a call beyond its deadline, before the
+// connection is broken off to get it back.
 constexpr std::chrono::milliseconds kLateGrace{200};
 constexpr std::chrono::milliseconds kLookEvery{200};
 
@@ -125,7 +125,8 @@ void Core::Run() {
 }
 
 absl::Status Core::RunSession() {
-  KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection, Connection::Open(options_.endpoint));
+  KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection,
+                          Connection::Open(options_.endpoint));
   // The last user of a session may be a callback, on a thread of gRPC. Destroying the last channel
   // of the process there makes gRPC 1.51 wait for that very thread and crash: do it elsewhere.
   const std::shared_ptr<Session> session(
@@ -263,8 +264,8 @@ void Core::WaitForEnd(const SessionPtr& session, SessionStream* stream) {
       MutexLock lock(&mu_);
       if (stopping_ || stream->done() || torn_down_epoch_ == session->id->epoch) return;
       declare = !Undeclared(session->id->epoch).empty();
-      const bool late = session->id->late_puts > 0 &&
-                        steady_clock::now() - late_since_ > kLateGrace;
+      const bool late =
+          session->id->late_puts > 0 && steady_clock::now() - late_since_ > kLateGrace;
       if (late || HasOverdueCall(session->id.get())) {
         counters.sessions_torn_down.fetch_add(1);
         return;
