@@ -42,11 +42,13 @@ function(kvkeep_test NAME)
   endif()
 endfunction()
 
-# One precompiled header for everything: the standard library and the Abseil parts all of us use.
+# The precompiled header of the current folder's targets, kvkeep_pch (the standard library and the
+# Abseil parts all of us use) or kvkeep_grpc_pch (proto/CMakeLists.txt).
+set(KVKEEP_PCH kvkeep_pch)
 function(kvkeep_use_pch NAME)
   target_compile_options(${NAME} PRIVATE ${Threads_CFLAGS})
   if(TARGET kvkeep_pch)
-    target_precompile_headers(${NAME} REUSE_FROM kvkeep_pch)
+    target_precompile_headers(${NAME} REUSE_FROM ${KVKEEP_PCH})
     target_link_libraries(${NAME} PRIVATE kvkeep_pch_deps)
   endif()
 endfunction()
