@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "tiers/alloc/extent_allocator.h"
 #include "tiers/base/check.h"
 
 namespace kvkeep {
@@ -64,14 +65,27 @@ void World::StopProcess() {
   arena_.reset();
 }
 
+void World::CheckIndexes() {
+  for (size_t d = 0; d < machines_.size(); ++d) {
+    ExtentAllocator space({.capacity = BlockCount(options_.device_blocks[d])});
+    const auto scanned = machines_[d].index->Scan([&space](const IndexRecord& record) {
+      KVKEEP_CHECK(space.Claim(record.extents).ok());
+      return true;
+    });
+    KVKEEP_CHECK(scanned.ok());
+  }
+}
+
 void World::Kill() {
   StopProcess();
   for (Machine& machine : machines_) machine.index->Kill();
+  CheckIndexes();
 }
 
 void World::PowerCut() {
   StopProcess();
   for (Machine& machine : machines_) machine.index->PowerCut(random_.NextU64());
+  CheckIndexes();
   boot_id_ = random_.Next<Uuid>();
 }
 

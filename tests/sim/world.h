@@ -72,6 +72,9 @@ class World {
     std::unique_ptr<MemoryNvmeDevice> nvme;
   };
   void StopProcess();
+  // No two records of an index claim the same blocks: extents are reused only after their record is
+  // gone, in what a kill leaves as in what a power cut leaves.
+  void CheckIndexes();
 
   const WorldOptions options_;
   SeededRandom random_;
