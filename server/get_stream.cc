@@ -112,7 +112,12 @@ void GetStream::Step() {
       window_.pop_front();
       continue;
     }
-    const absl::Status ready = *std::exchange(ready_, std::nullopt);
+    absl::Status ready = *std::exchange(ready_, std::nullopt);
+    if (ready.ok() && chunk.checksums.empty()) {
+      chunk.checksums = chunk.pin->reader.PieceChecksums();
+      // None: its header was found damaged after this piece was.
+      if (chunk.checksums.size() < chunk.end_piece) ready = absl::DataLossError("header damaged");
+    }
     if (ready.ok()) {
       SendPieces(&chunk);
       if (chunk.next_piece >= chunk.end_piece) window_.pop_front();
@@ -217,7 +222,6 @@ void GetStream::SendOutcome(const Chunk& chunk, v1::ChunkStatus status) {
 
 void GetStream::SendPieces(Chunk* chunk) {
   const ChunkReader& reader = chunk->pin->reader;
-  if (chunk->checksums.empty()) chunk->checksums = reader.PieceChecksums();
   GetFrameHeader header = HeaderOf(*chunk, v1::CHUNK_STATUS_HIT);
   const size_t count = FramePieces(*chunk);
   header.last = LastFrame(*chunk);

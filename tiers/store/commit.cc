@@ -221,7 +221,7 @@ void Core::NoteIo(DeviceTier& tier, bool write, const absl::Status& status) {
   uint32_t& errors = write ? tier.write_errors : tier.read_errors;
   if (status.ok()) {
     errors = 0;
-    if (tier.state == DeviceState::kDegraded) {
+    if (tier.state == DeviceState::kDegraded && tier.read_errors + tier.write_errors == 0) {
       tier.state = DeviceState::kOk;
       tier.message.clear();
     }

@@ -185,7 +185,6 @@ void Core::OnHeaderRead(ChunkSlot slot, AlignedPage* page, absl::Status status) 
   Section section(this);
   Promotion& promotion = *promotions_.at(slot);
   --promotion.outstanding;
-  NoteIo(*devices_[promotion.device], false, io_ok ? absl::OkStatus() : status);
   if (status.ok()) status = CheckHeader(*header, table_.at(slot));
   if (status.ok()) {
     promotion.header = std::move(header);
@@ -204,7 +203,6 @@ void Core::OnPieceRead(ChunkSlot slot, size_t piece, absl::Status status) {
   Promotion& promotion = *promotions_.at(slot);
   --promotion.outstanding;
   --promotion.pieces[piece].reads_left;
-  NoteIo(*devices_[promotion.device], false, status);
   if (status.ok()) {
     VerifyIfRead(slot, promotion, piece);
   } else {
@@ -315,6 +313,7 @@ void Core::FinishPromotion(ChunkSlot slot) {
   Section section(this);
   const uint16_t device = table_.at(slot).device;
   KVKEEP_CHECK(--promotions_.at(slot)->outstanding == 0);
+  NoteIo(*devices_[device], false, absl::OkStatus());
   EndReading(slot);
   {
     Change chunk(this, slot);
@@ -331,6 +330,8 @@ void Core::EndIfFailed(ChunkSlot slot, Promotion& promotion) {
   if (promotion.outstanding > 0) return;
   ++counters_.promotions_failed;
   if (!promotion.failed_io) ++counters_.corrupt_chunks;
+  // Once a chunk, however many of its reads failed: one bad spot is no broken device.
+  if (promotion.failed_io) NoteIo(*devices_[promotion.device], false, promotion.failure);
   const bool device_away = promotion.failure.code() == absl::StatusCode::kUnavailable;
   const uint16_t device = promotion.device;
   EndReading(slot);  // `promotion` is gone from here on

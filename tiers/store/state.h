@@ -87,6 +87,7 @@ struct Promotion {
 // A chunk on its way from G2 to G3.
 struct WriteBack {
   uint16_t device = 0;
+  bool blames_device = true;  // a failure is the device's, not the arena's
   std::optional<ChunkKey> parent;
   AlignedPage header_page;
   Digest128 root;

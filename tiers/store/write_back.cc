@@ -188,6 +188,7 @@ void Core::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
   absl::StatusOr<ImageHeader> header = DecodeHeader(HeaderInArena(g2), deps_.mac_key);
   if (!header.ok()) {  // DRAM went bad: better unbacked than a wrong image
     write->outstanding = 1;
+    write->blames_device = false;
     OnWritten(slot, header.status());
     return;
   }
@@ -225,12 +226,13 @@ void Core::OnWritten(ChunkSlot slot, absl::Status status) {
   KVKEEP_CHECK(found != write_backs_.end() && found->second->outstanding > 0);
   WriteBack& write = *found->second;
   DeviceTier& tier = *devices_[write.device];
-  NoteIo(tier, true, status);
   write.failure.Update(status);
   if (--write.outstanding > 0) return;
 
   const std::unique_ptr<WriteBack> done = std::move(found->second);
   write_backs_.erase(found);
+  // Once a chunk, however many of its writes failed.
+  if (done->blames_device) NoteIo(tier, true, done->failure);
   tier.writing_bytes -= done->bytes;
   Chunk& chunk = table_.at(slot);
   if (!done->failure.ok() || chunk.detached) {

@@ -232,8 +232,11 @@ TEST_CASE("a device that fails again and again is left alone for a while, then t
   s.Settle();
   s.KillAndStart();
   s.world.device().set_options({.read_error = 1});
+  // Counted once a chunk, although header and piece both fail.
   CHECK(s.Get(0) == "damaged");
   CHECK(s.Get(1) == "damaged");
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kDegraded);
+  CHECK(s.Get(3) == "damaged");
   CHECK(s.store().snapshot().devices[0].state == DeviceState::kOffline);
   CHECK(s.Get(2) == "miss");
   CHECK(s.Where(2).empty());
