@@ -112,7 +112,9 @@ TEST_CASE("under a lease a bad chunk is no hit either, and the lease goes on for
                                         {.lease = client::LeaseMode::kLeadingRun});
   REQUIRE(found.ok());
   REQUIRE(found->leased_keys == c.bad.size());
-  CHECK(c.engine.Get(c.bad[1], &found->lease, 1) == GetStatus::kCorrupt);
+  // The lease has it read ahead: it may be found bad, and gone, before the get comes.
+  const GetStatus got = c.engine.Get(c.bad[1], &found->lease, 1);
+  CHECK((got == GetStatus::kCorrupt || got == GetStatus::kMiss));
   for (const uint32_t i : {0u, 2u, 3u}) {
     CHECK(c.engine.Get(c.bad[i], &found->lease, i) == GetStatus::kHit);
   }

@@ -109,6 +109,9 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckChunkSet(const Session& session, const ChunkSet& chunks) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The session, when the chunks are such that it may ask for them.
+  absl::StatusOr<Session*> FindSessionFor(const SessionToken& token, const ChunkSet& chunks)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReleaseInSlices(std::vector<ChunkSlot> slots);
 
   // ---- lookup.cc

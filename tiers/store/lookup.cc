@@ -159,10 +159,8 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   LookupResult result;
   std::vector<ChunkSlot> slots;
   Section section(this);
-  absl::StatusOr<Session*> session = FindSession(token);
+  absl::StatusOr<Session*> session = FindSessionFor(token, request.chunks);
   if (!session.ok()) return session.status();
-  absl::Status valid = CheckChunkSet(**session, request.chunks);
-  if (!valid.ok()) return valid;
   const auto known = (*session)->leases_by_request.find(request.client_request_id);
   const bool repeated = known != (*session)->leases_by_request.end();  // never filed under 0
   if (request.lease_mode != LeaseMode::kNone && !repeated &&
@@ -191,10 +189,8 @@ absl::StatusOr<uint64_t> Core::Touch(const SessionToken& token, const ChunkSet& 
   LookupResult found;
   std::vector<ChunkSlot> slots;
   Section section(this);
-  absl::StatusOr<Session*> session = FindSession(token);
+  const absl::StatusOr<Session*> session = FindSessionFor(token, chunks);
   if (!session.ok()) return session.status();
-  absl::Status valid = CheckChunkSet(**session, chunks);
-  if (!valid.ok()) return valid;
   FindAll(chunks, found, slots);
   TellPolicies(chunks, slots);
   return static_cast<uint64_t>(
@@ -206,10 +202,8 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
   std::vector<ChunkSlot> slots;
   PrefetchResult result;
   Section section(this);
-  absl::StatusOr<Session*> session = FindSession(token);
+  const absl::StatusOr<Session*> session = FindSessionFor(token, chunks);
   if (!session.ok()) return session.status();
-  absl::Status valid = CheckChunkSet(**session, chunks);
-  if (!valid.ok()) return valid;
   FindAll(chunks, found, slots);
   TellPolicies(chunks, slots);
   for (size_t i = 0; i < slots.size(); ++i) {
@@ -226,13 +220,9 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
 }
 
 absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet& chunks) {
-  LookupResult found;
-  std::vector<ChunkSlot> slots;
   Section section(this);
-  absl::StatusOr<Session*> session = FindSession(token);
+  const absl::StatusOr<Session*> session = FindSessionFor(token, chunks);
   if (!session.ok()) return session.status();
-  absl::Status valid = CheckChunkSet(**session, chunks);
-  if (!valid.ok()) return valid;
   uint64_t deleted = 0;
   for (const ChunkKey& key : chunks.keys) {
     for (const PartId part : chunks.parts) {

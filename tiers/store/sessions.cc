@@ -176,6 +176,14 @@ absl::Status Core::CheckChunkSet(const Session& session, const ChunkSet& chunks)
   return absl::OkStatus();
 }
 
+absl::StatusOr<Session*> Core::FindSessionFor(const SessionToken& token, const ChunkSet& chunks) {
+  absl::StatusOr<Session*> session = FindSession(token);
+  if (!session.ok()) return session;
+  absl::Status valid = CheckChunkSet(**session, chunks);
+  if (!valid.ok()) return valid;
+  return session;
+}
+
 absl::Status Core::Release(const SessionToken& token, LeaseId lease_id, uint32_t keep_keys) {
   std::vector<ChunkSlot> slots;
   {
