@@ -64,7 +64,7 @@ struct ImageShape {
   }
   BlockCount blocks() const { return BlockCount(DivideRoundUp(used_bytes(), kBlockBytes)); }
   size_t pieces() const { return PieceCount(payload_bytes); }
-  auto operator<=>(const ImageShape&) const = default;
+  bool operator==(const ImageShape&) const = default;
 };
 
 struct ImageIdentity {

@@ -34,7 +34,7 @@ struct IndexRecord {
   Digest128 root;
   ExtentList extents;
 
-  auto operator<=>(const IndexRecord&) const = default;
+  bool operator==(const IndexRecord&) const = default;
 };
 
 // Everything up to `sequence` was on stable storage when the machine's boot was `boot_id`.

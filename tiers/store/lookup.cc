@@ -47,7 +47,7 @@ void Core::FindAll(const ChunkSet& chunks, LookupResult& result, std::vector<Chu
 void Core::TellPolicies(const ChunkSet& chunks, const std::vector<ChunkSlot>& slots) {
   const MonotonicTime now = deps_.clock->Now();
   std::vector<EvictionPolicy::ChainLink> chain(slots.size());
-  const auto tell = [&](EvictionPolicy& policy, auto in_policy) {
+  const auto tell = [&](EvictionPolicy& policy, auto in_policy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     for (size_t i = 0; i < slots.size(); ++i) {
       const bool in = slots[i] != kNoSlot && in_policy(table_.at(slots[i]));
       chain[i].slot = in ? slots[i] : kNoSlot;
