@@ -34,7 +34,7 @@ function(kvkeep_test NAME)
   add_executable(${NAME} ${ARG_SRCS})
   target_include_directories(${NAME} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${NAME} PRIVATE kvkeep_catch_main ${ARG_DEPS})
-  kvkeep_use_pch(${NAME})
+  kvkeep_use_pch(${NAME} _test)
   add_test(NAME ${NAME} COMMAND ${NAME} ${ARG_ARGS} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
   if(ARG_LABELS)
@@ -43,12 +43,13 @@ function(kvkeep_test NAME)
 endfunction()
 
 # The precompiled header of the current folder's targets, kvkeep_pch (the standard library and the
-# Abseil parts all of us use) or kvkeep_grpc_pch (proto/CMakeLists.txt).
+# Abseil parts all of us use) or kvkeep_grpc_pch (proto/CMakeLists.txt). Tests have their own of
+# each, with Catch2 in it (suffix _test).
 set(KVKEEP_PCH kvkeep_pch)
 function(kvkeep_use_pch NAME)
   target_compile_options(${NAME} PRIVATE ${Threads_CFLAGS})
   if(TARGET kvkeep_pch)
-    target_precompile_headers(${NAME} REUSE_FROM ${KVKEEP_PCH})
+    target_precompile_headers(${NAME} REUSE_FROM ${KVKEEP_PCH}${ARGN})
     target_link_libraries(${NAME} PRIVATE kvkeep_pch_deps)
   endif()
 endfunction()
