@@ -251,7 +251,7 @@ void Core::Tick() {
     PumpIndex(device);
     PumpWrites(device);
     PumpConfirms(device);
-    if (!draining_) SaveRecencyIfDue(device);
+    SaveRecencyIfDue(device);
     const bool due = now - tier.last_sync >= options_.sync_interval;
     if (!tier.sync_waiters.empty() || (tier.dirty_index && due)) StartSync(device);
   }
@@ -283,7 +283,7 @@ void Core::SyncAll(StatusCallback done) {
                                    }
                                    if (last) std::move(all->done)(all->first);
                                  }});
-    if (draining_) SaveRecencyIfDue(device);
+    if (draining_) SaveRecency(device);
     StartSync(device);
   }
 }

@@ -122,12 +122,15 @@ absl::Status Core::RecoverDevice(uint16_t device) {
 }
 
 void Core::SaveRecencyIfDue(uint16_t device) {
-  DeviceTier& tier = *devices_[device];
-  const MonotonicTime now = deps_.clock->Now();
-  const bool due = now - tier.last_recency >= kRecencyInterval &&
+  const DeviceTier& tier = *devices_[device];
+  const bool due = deps_.clock->Now() - tier.last_recency >= kRecencyInterval &&
                    tier.policy->size() <= kMaxChunksSavedWhileServing;
-  if (!draining_ && !due) return;
-  tier.last_recency = now;
+  if (due && !draining_) SaveRecency(device);  // a drain saves it at its end
+}
+
+void Core::SaveRecency(uint16_t device) {
+  DeviceTier& tier = *devices_[device];
+  tier.last_recency = deps_.clock->Now();
   std::string value(1, kRecencyVersion);
   for (const ChunkSlot slot : tier.policy->EvictionOrder()) {
     const uint64_t sequence = table_.at(slot).g3_sequence.value();

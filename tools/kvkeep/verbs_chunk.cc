@@ -110,9 +110,14 @@ int Get(const Cli& cli, const std::string& name, const std::string& path) {
       absl::StrCat("hit ", key.ToHex(), " ", bytes.size(), " bytes to ", path, "\n"));
 }
 
-int Lookup(const Cli& cli, const std::vector<std::string>& names) {
+std::vector<ChunkKey> ParseKeys(const std::vector<std::string>& names) {
   std::vector<ChunkKey> keys;
   for (const std::string& name : names) keys.push_back(ParseKey(name));
+  return keys;
+}
+
+int Lookup(const Cli& cli, const std::vector<std::string>& names) {
+  const std::vector<ChunkKey> keys = ParseKeys(names);
   auto client = cli.Connect();
   if (!client.ok()) return cli.Fail(client.status());
   auto ns = cli.OpenNamespace(**client);
@@ -132,8 +137,7 @@ int Lookup(const Cli& cli, const std::vector<std::string>& names) {
 }
 
 int Delete(const Cli& cli, const std::vector<std::string>& names) {
-  std::vector<ChunkKey> keys;
-  for (const std::string& name : names) keys.push_back(ParseKey(name));
+  const std::vector<ChunkKey> keys = ParseKeys(names);
   auto client = cli.Connect();
   if (!client.ok()) return cli.Fail(client.status());
   auto ns = cli.OpenNamespace(**client);
