@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tiers/host/unique_fd.h"
+#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "tiers/host/unique_fd.h"
+#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 

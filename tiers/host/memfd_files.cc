@@ -15,7 +15,7 @@
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
 #include "tiers/host/kernel_facts.h"
-#include "tiers/host/unique_fd.h"
+#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 namespace {

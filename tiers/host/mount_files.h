@@ -21,7 +21,7 @@
 
 #include "tiers/base/random.h"
 #include "tiers/host/segment_files.h"
-#include "tiers/host/unique_fd.h"
+#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 

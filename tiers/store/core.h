@@ -37,7 +37,7 @@ class Core {
   // ---- store.h, same contracts (recover.cc, sessions.cc, lookup.cc, put.cc, promote.cc, admin.cc)
   absl::Status Recover();
   absl::StatusOr<SessionToken> OpenSession(const SessionInfo& info);
-  void CloseSession(const SessionToken& token);
+  void CloseSession(const SessionToken& token, bool revoked);
   absl::StatusOr<NamespaceDigest> OpenNamespace(const SessionToken& token,
                                                 const NamespaceSpec& spec);
   absl::StatusOr<NamespaceSpec> FindNamespace(const SessionToken& token, const NamespaceDigest& ns);
@@ -121,6 +121,7 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TellPolicies(const ChunkSet& chunks, const std::vector<ChunkSlot>& slots)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddPlaces(const Lease& lease, LookupResult& result) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GrantLease(Session& session, const LookupRequest& request,
                   const std::vector<ChunkSlot>& slots, LookupResult& result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -84,6 +84,16 @@ bool Core::EnsureInG2(ChunkSlot slot, ChunkSlot parent, bool transient) {
   return true;
 }
 
+void Core::AddPlaces(const Lease& lease, LookupResult& result) const {
+  for (const Lease::Entry& entry : lease.entries) {
+    const Chunk& chunk = table_.at(entry.slot);
+    result.places.push_back({.chunk = entry.chunk,
+                             .shape = chunk.shape,
+                             .extents = chunk.g2,
+                             .readable = ReadableNow(chunk)});
+  }
+}
+
 void Core::GrantLease(Session& session, const LookupRequest& request,
                       const std::vector<ChunkSlot>& slots, LookupResult& result) {
   const size_t parts = request.chunks.parts.size();
@@ -94,7 +104,7 @@ void Core::GrantLease(Session& session, const LookupRequest& request,
   for (uint32_t i = 0; i < keys * parts; ++i) {
     const uint32_t key = static_cast<uint32_t>(i / parts);
     const uint64_t present = result.g2_parts[key] | result.g3_parts[key];
-    if ((present >> (i % parts) & 1) != 0) wanted.push_back({slots[i], key});
+    if ((present >> (i % parts) & 1) != 0) wanted.push_back({slots[i], key, i});
   }
 
   const auto within_cap = [&](ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -143,6 +153,7 @@ void Core::GrantLease(Session& session, const LookupRequest& request,
   for (const Lease::Entry& entry : wanted)
     lease.bytes += table_.at(entry.slot).blocks() * kBlockBytes;
   lease.entries = std::move(wanted);
+  if (request.want_places) AddPlaces(lease, result);
   lease.keys = result.leased_keys;
   lease.client_request_id = request.client_request_id;
   result.lease = LeaseId(next_lease_++);
@@ -178,6 +189,7 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
     result.lease = known->second;
     result.leased_keys = lease.keys;
     result.leased_bytes = lease.bytes;
+    if (request.want_places) AddPlaces(lease, result);
     return result;
   }
   TellPolicies(request.chunks, slots);

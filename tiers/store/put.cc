@@ -103,6 +103,7 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   reservation.request_ = request;
   reservation.generation_ = Generation(next_generation_++);
   reservation.extents_ = *std::move(extents);
+  reservation.filled_.resize(request.shape.pieces());
   return result;
 }
 

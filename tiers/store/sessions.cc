@@ -80,12 +80,13 @@ absl::StatusOr<SessionToken> Core::OpenSession(const SessionInfo& info) {
   return token;
 }
 
-void Core::CloseSession(const SessionToken& token) {
+void Core::CloseSession(const SessionToken& token, bool revoked) {
   std::vector<ChunkSlot> slots;
   {
     Section section(this);
     const auto found = sessions_.find(token);
     if (found == sessions_.end()) return;
+    const size_t leases = found->second->leases.size();
     for (const auto& [id, lease] : found->second->leases) {
       for (const Lease::Entry& entry : lease.entries) slots.push_back(entry.slot);
     }
@@ -93,6 +94,8 @@ void Core::CloseSession(const SessionToken& token) {
     // their writers may be copying right now.
     sessions_.erase(found);
     ++counters_.sessions_closed;
+    counters_.sessions_revoked += revoked;
+    counters_.leases_revoked += revoked ? leases : 0;
   }
   ReleaseInSlices(std::move(slots));
 }

@@ -37,6 +37,7 @@ struct Lease {
   struct Entry {
     ChunkSlot slot;
     uint32_t key_index;  // within the lookup
+    uint32_t chunk;      // key index * parts + part index
   };
   std::vector<Entry> entries;  // in lookup order
   uint64_t client_request_id = 0;

@@ -83,6 +83,7 @@ Reservation& Reservation::operator=(Reservation&& other) noexcept {
   generation_ = other.generation_;
   extents_ = std::move(other.extents_);
   copier_ = std::move(other.copier_);
+  filled_ = std::move(other.filled_);
   return *this;
 }
 
@@ -105,8 +106,46 @@ void Reservation::Append(std::span<const std::byte> bytes) {
   }
 }
 
+absl::Status Reservation::FillPiece(size_t piece, ReadPayload read) {
+  // Small enough that the checksum reads what the copy just left in the cache.
+  constexpr size_t kStepBytes = 128 * kKiB;
+  KVKEEP_CHECK(piece < filled_.size() && !filled_[piece].filled);
+  uint64_t offset = piece * kPieceBytes;
+  const uint64_t end = offset + PieceSize(shape().payload_bytes, piece);
+  Xxh3Stream checksum;
+  while (offset < end) {
+    const auto to = ImageAt(kHeaderBytes + offset, std::min<uint64_t>(end - offset, kStepBytes));
+    absl::Status status = read(offset, to);
+    if (!status.ok()) return status;
+    checksum.Append(to);
+    offset += to.size();
+  }
+  filled_[piece] = {.checksum = checksum.Digest(), .filled = true};
+  return absl::OkStatus();
+}
+
+uint64_t Reservation::PayloadChecksum() const {
+  Xxh3Stream checksum;
+  for (uint64_t offset = 0; offset < shape().payload_bytes;) {
+    const auto run = ImageAt(kHeaderBytes + offset, shape().payload_bytes - offset);
+    checksum.Append(run);
+    offset += run.size();
+  }
+  return checksum.Digest();
+}
+
 absl::StatusOr<SealOutcome> Reservation::Seal(std::span<const std::byte> metadata) {
-  KVKEEP_CHECK(copier_.bytes() == shape().payload_bytes && metadata.size() == shape().tail_bytes);
+  KVKEEP_CHECK(metadata.size() == shape().tail_bytes);
+  std::vector<uint64_t> checksums;
+  if (copier_.bytes() > 0) {
+    KVKEEP_CHECK(copier_.bytes() == shape().payload_bytes);
+    checksums = copier_.Finish();
+  } else {
+    for (const FilledPiece& piece : filled_) {
+      KVKEEP_CHECK(piece.filled);
+      checksums.push_back(piece.checksum);
+    }
+  }
   const auto fill = [this](uint64_t begin, uint64_t end, const std::byte* from) {
     while (begin < end) {
       const std::span<std::byte> to = ImageAt(begin, end - begin);
@@ -129,7 +168,7 @@ absl::StatusOr<SealOutcome> Reservation::Seal(std::span<const std::byte> metadat
                                .shape = shape(),
                                .created_unix_us = core_->deps().clock->UnixMicros(),
                                .tail_checksum = Xxh3(metadata),
-                               .piece_checksums = copier_.Finish()};
+                               .piece_checksums = std::move(checksums)};
   EncodeHeader({identity, core_->G2Placement(generation_, extents_)}, core_->deps().mac_key,
                core_->HeaderInArena(extents_));
   return std::exchange(core_, nullptr)->Seal(id_, request_);
@@ -156,7 +195,8 @@ const StoreOptions& Store::options() const { return core_->options(); }
 absl::StatusOr<SessionToken> Store::OpenSession(const SessionInfo& info) {
   return core_->OpenSession(info);
 }
-void Store::CloseSession(const SessionToken& session) { core_->CloseSession(session); }
+void Store::CloseSession(const SessionToken& session) { core_->CloseSession(session, false); }
+void Store::RevokeSession(const SessionToken& session) { core_->CloseSession(session, true); }
 absl::StatusOr<NamespaceDigest> Store::OpenNamespace(const SessionToken& session,
                                                      const NamespaceSpec& spec) {
   return core_->OpenNamespace(session, spec);

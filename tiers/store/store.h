@@ -17,6 +17,7 @@
 #pragma once
 
 #include <absl/functional/any_invocable.h>
+#include <absl/functional/function_ref.h>
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
@@ -103,14 +104,28 @@ class Reservation {
   // Copies the next payload bytes into place, checksummed from the copy.
   // REQUIRES: not more than shape().payload_bytes in all.
   void Append(std::span<const std::byte> bytes);
+  // The other way to fill a payload: piece by piece, in any order, several at once on different
+  // threads. `read` is called for ever later parts of the piece, each of at most 128 KiB and in one
+  // run of memory: it puts the payload's bytes from `offset` into `to`, which is checksummed then.
+  // Its first error is returned; the reservation can only be aborted after one. Each piece once;
+  // not together with Append.
+  using ReadPayload = absl::FunctionRef<absl::Status(uint64_t offset, std::span<std::byte> to)>;
+  absl::Status FillPiece(size_t piece, ReadPayload read);
+  // XXH3-64 of the whole payload in place. REQUIRES: every piece filled.
+  uint64_t PayloadChecksum() const;
   // Publishes the chunk. `metadata` has shape().tail_bytes. FailedPrecondition when the session was
-  // closed meanwhile (the space is given back). REQUIRES: the whole payload was appended.
+  // closed meanwhile (the space is given back). REQUIRES: the whole payload was appended, or every
+  // piece filled.
   absl::StatusOr<SealOutcome> Seal(std::span<const std::byte> metadata);
   void Abort();
 
  private:
   friend class store_internal::Core;
   friend class Store;
+  struct FilledPiece {
+    uint64_t checksum = 0;
+    bool filled = false;
+  };
   std::span<std::byte> ImageAt(uint64_t offset, uint64_t bytes) const;
   store_internal::Core* core_ = nullptr;
   uint64_t id_ = 0;
@@ -118,6 +133,7 @@ class Reservation {
   Generation generation_;
   ExtentList extents_;
   PayloadCopier copier_;
+  std::vector<FilledPiece> filled_;  // by piece, sized at Reserve
 };
 
 struct ReserveResult {
@@ -148,6 +164,8 @@ class Store {
   // FailedPrecondition when it is not open.
   absl::StatusOr<SessionToken> OpenSession(const SessionInfo& info);
   void CloseSession(const SessionToken& session);  // no-op when unknown
+  // CloseSession for a client that stopped responding: counted, with its leases.
+  void RevokeSession(const SessionToken& session);
   absl::StatusOr<NamespaceDigest> OpenNamespace(const SessionToken& session,
                                                 const NamespaceSpec& spec);
   // The declaration of a namespace that this session opened.

@@ -54,9 +54,14 @@ struct NamespaceSpec {
   NamespaceDigest Digest() const;  // first 16 bytes of SHA-256 over all fields, length-prefixed
 };
 
+// Whose namespaces and G2 segments a session uses: index into StoreOptions::tenants. Comes from the
+// socket or certificate, never from what a client says.
+using TenantId = StrongInt<struct TenantIdTag, uint32_t>;
+
 struct SessionInfo {
   std::string client_name;
   std::string peer;
+  TenantId tenant;
 };
 
 enum class LeaseMode : uint8_t { kNone, kLeadingRun, kAllPresent };
@@ -74,6 +79,15 @@ struct LookupRequest {
   LeaseMode lease_mode = LeaseMode::kNone;
   uint64_t client_request_id = 0;  // not 0: a repeat gets the same lease
   bool transient = false;
+  bool want_places = false;  // with a lease: fill LookupResult::places
+};
+
+// Where a leased chunk lies in G2. It stays there while its lease lives.
+struct ChunkPlace {
+  uint32_t chunk = 0;  // key index * parts + part index
+  ImageShape shape;
+  ExtentList extents;
+  bool readable = false;  // else it is on its way: Read, then ChunkReader::WhenReady
 };
 
 struct LookupResult {
@@ -84,6 +98,7 @@ struct LookupResult {
   LeaseId lease;
   uint32_t leased_keys = 0;
   uint64_t leased_bytes = 0;
+  std::vector<ChunkPlace> places;  // of every leased chunk, in the order keys x parts; if wanted
 };
 
 struct PrefetchResult {
@@ -128,6 +143,7 @@ struct StoreCounters {
   uint64_t corrupt_chunks = 0, stale_records = 0, deleted_chunks = 0;
   uint64_t index_commits = 0, index_commit_failures = 0, syncs = 0, sync_failures = 0;
   uint64_t leases_granted = 0, leases_shortened = 0, sessions_opened = 0, sessions_closed = 0;
+  uint64_t sessions_revoked = 0, leases_revoked = 0;
   uint64_t recovered_chunks = 0, recovery_dropped_chunks = 0;
   uint64_t lock_acquisitions = 0, lock_held_ns = 0, lock_held_ns_max = 0;
 };

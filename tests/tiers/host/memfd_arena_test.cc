@@ -14,7 +14,7 @@
 #include "tests/tiers/host/client_attacks.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
-#include "tiers/host/unique_fd.h"
+#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 namespace {

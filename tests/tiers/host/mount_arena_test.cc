@@ -17,7 +17,7 @@
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
 #include "tiers/host/kernel_facts.h"
-#include "tiers/host/unique_fd.h"
+#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 namespace {

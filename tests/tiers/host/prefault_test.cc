@@ -7,7 +7,7 @@
 #include "tests/fakes/manual_executor.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
-#include "tiers/host/unique_fd.h"
+#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 namespace {

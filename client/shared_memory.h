@@ -1,0 +1,116 @@
+// What the local path adds: chunks read in place, and memory that the daemon takes puts from
+// without a copy by the client.
+//
+// All of it works only while the client is on the local path (Client::path); elsewhere the calls
+// answer FAILED_PRECONDITION. Objects here may outlive the client and its session; the memory they
+// show stays mapped until they are gone.
+#pragma once
+
+#include <absl/container/inlined_vector.h>
+#include <absl/status/status.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/lease.h"
+#include "client/types.h"
+
+namespace kvkeep::client {
+
+class LocalTransport;
+class Mappings;
+class StagingArea;
+struct LocalRegion;
+
+struct AcquireOptions {
+  Parts parts;
+  bool all_present = false;  // lease every chunk that is there, not only the leading run
+  bool transient = false;
+  Deadline deadline{0};
+};
+
+// One chunk in the daemon's memory. Read-only: a write is a SIGSEGV.
+struct ChunkView {
+  uint32_t chunk = 0;          // key index * parts + part index, within the acquire
+  uint64_t payload_bytes = 0;
+  // The payload in order, nearly always one run. Readable as far as Acquired::pieces_ready says.
+  absl::InlinedVector<std::span<const std::byte>, 1> runs;
+  absl::InlinedVector<std::span<const std::byte>, 1> metadata;  // readable with the last piece
+
+  // The whole payload when it lies in one run, else empty.
+  std::span<const std::byte> contiguous() const {
+    return runs.size() == 1 ? runs[0] : std::span<const std::byte>();
+  }
+};
+
+// Chunks leased and laid open. Move-only; gives the lease back when destroyed. The const methods
+// are thread-safe.
+class [[nodiscard]] Acquired {
+ public:
+  Acquired() = default;
+  Acquired(Acquired&&) noexcept = default;
+  Acquired& operator=(Acquired&&) noexcept = default;
+
+  uint32_t leading_keys = 0;  // as LookupResult
+  uint32_t leased_keys = 0;
+  std::vector<ChunkView> chunks;  // of what was leased, in the order keys x parts
+  Lease lease;
+
+  // How many pieces of chunks[view], from the first, can be read now. From a word in shared memory:
+  // no call to the daemon. All of them for a chunk that was in G2.
+  size_t pieces_ready(size_t view) const;
+  // Waits until that many can be. DATA_LOSS: the chunk turned out damaged or its device failed: a
+  // miss. DEADLINE_EXCEEDED. FAILED_PRECONDITION: the lease is revoked.
+  absl::Status WaitPieces(size_t view, size_t pieces, Deadline timeout) const;
+  absl::Status WaitAll(Deadline timeout) const;
+  // Whether what was read up to now is good. False once the daemon revoked the lease (this process
+  // was stopped for longer than the grace period) or is gone: ask after reading, before use.
+  bool valid() const;
+  // Whether the bytes of chunks[view] match the checksums in its header. For tools and tests: the
+  // daemon has verified them. REQUIRES: all pieces ready.
+  bool Verify(size_t view) const;
+
+ private:
+  friend class LocalTransport;
+  std::shared_ptr<const Mappings> mappings_;
+  std::vector<uint32_t> progress_;  // word per view; 0: ready from the start
+};
+
+// Memory shared with the daemon, to be filled and then named in PutChunk::runs. Move-only; gives
+// the memory back when destroyed. A put must have ended before.
+class [[nodiscard]] StagingBuffer {
+ public:
+  StagingBuffer() = default;
+  ~StagingBuffer();
+  StagingBuffer(StagingBuffer&& other) noexcept;
+  StagingBuffer& operator=(StagingBuffer&& other) noexcept;
+
+  std::span<std::byte> memory() const { return memory_; }
+
+ private:
+  friend class LocalTransport;
+  std::shared_ptr<StagingArea> area_;
+  std::span<std::byte> memory_;
+};
+
+// A memfd of the caller's that the daemon knows: runs inside `mapping` are read by the daemon from
+// the file itself. Move-only; ends the registration when destroyed.
+class [[nodiscard]] RegisteredMemory {
+ public:
+  RegisteredMemory() = default;
+  ~RegisteredMemory();
+  RegisteredMemory(RegisteredMemory&& other) noexcept;
+  RegisteredMemory& operator=(RegisteredMemory&& other) noexcept;
+
+  std::span<const std::byte> mapping() const { return mapping_; }
+
+ private:
+  friend class LocalTransport;
+  std::shared_ptr<LocalRegion> region_;
+  std::span<const std::byte> mapping_;
+};
+
+}  // namespace kvkeep::client

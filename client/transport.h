@@ -1,0 +1,64 @@
+// Transport: one way to the daemon. Two kinds: gRPC (grpc_transport.h), shared memory and a
+// SEQPACKET socket (local/local_transport.h). Client picks one for every call.
+//
+// Same contracts as the methods of Client with the same name. Thread-safe.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <vector>
+
+#include "client/client.h"
+#include "client/shared_memory.h"
+#include "client/types.h"
+
+namespace kvkeep::client {
+
+// A namespace as one transport knows it: declared in its current session, or to be.
+class NamespaceBinding {
+ public:
+  virtual ~NamespaceBinding() = default;
+  virtual NamespaceDigest digest() const = 0;  // zero while it was not declared yet
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;  // as ~Client
+
+  // Waits for the outcome of the first try to open a session, at most `timeout`. Not OK: why there
+  // is none yet. PERMISSION_DENIED is final.
+  virtual absl::Status WaitFirstAttempt(Deadline timeout) = 0;
+  virtual bool WaitConnected(Deadline timeout) = 0;
+  virtual absl::Status why_away() const = 0;  // OK when connected
+  virtual ServerLimits limits() const = 0;
+  virtual Client::Stats stats() const = 0;
+
+  virtual absl::StatusOr<std::shared_ptr<NamespaceBinding>> OpenNamespace(const NamespaceSpec& spec,
+                                                                          Deadline deadline) = 0;
+
+  using Ns = const std::shared_ptr<NamespaceBinding>&;
+  virtual void Lookup(Ns ns, const NamespaceSpec& spec, Keys keys, const LookupOptions& options,
+                      Client::Callback<LookupResult> done) = 0;
+  virtual void Get(Ns ns, const NamespaceSpec& spec, Keys keys, GetOptions options,
+                   Client::Callback<GetResult> done) = 0;
+  virtual void Put(Ns ns, const NamespaceSpec& spec, std::vector<PutChunk> chunks,
+                   const PutOptions& options, Client::Callback<PutResult> done) = 0;
+  virtual void Touch(Ns ns, Keys keys, Parts parts, Deadline deadline,
+                     Client::Callback<uint64_t> done) = 0;
+  virtual void Prefetch(Ns ns, Keys keys, Parts parts, Deadline deadline,
+                        Client::Callback<PrefetchResult> done) = 0;
+  virtual void Delete(Ns ns, Keys keys, Parts parts, Deadline deadline,
+                      Client::Callback<uint64_t> done) = 0;
+  virtual void Release(Lease lease, Client::DoneCallback done) = 0;
+  virtual void GetServerInfo(Deadline deadline, Client::Callback<ServerInfo> done) = 0;
+
+  // Local path only; FAILED_PRECONDITION elsewhere.
+  virtual void Acquire(Ns ns, const NamespaceSpec& spec, Keys keys, const AcquireOptions& options,
+                       Client::Callback<Acquired> done) = 0;
+  virtual absl::StatusOr<StagingBuffer> AllocateStaging(uint64_t bytes) = 0;
+  virtual absl::StatusOr<RegisteredMemory> RegisterMemory(int fd,
+                                                          std::span<const std::byte> mapping) = 0;
+};
+
+}  // namespace kvkeep::client

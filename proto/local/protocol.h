@@ -1,0 +1,282 @@
+// The local protocol, version 1: how engine workers on the daemon's host talk to it over a Unix
+// socket of type SEQPACKET and shared memory. Plain structs, little-endian, no padding.
+//
+// Messages. One message is a MessageHeader and its body, cut into packets of kMaxPacketBytes (the
+// last one shorter); messages of one direction never interleave. A request gets exactly one reply
+// with its id, unless its kind says "no reply"; replies may come out of order. A reply's body
+// starts with a ReplyHead; an error's ends with its text (codes as in kvkeep.v1).
+// Whoever breaks the framing is disconnected, after a reply with id 0 that says why when possible.
+//
+// Handshake. The client sends Hello; the daemon answers Welcome, then at once the tenant's segments
+// in Segments messages, each of one packet with at most kMaxDescriptorsPerPacket descriptors. With
+// Welcome come two descriptors: the progress words (read-only, see ProgressWords) and the event
+// socket (SEQPACKET), on which the daemon says what nobody asked for. On that one the client sends
+// Pong only. A peer that is not allowed gets a reply with PERMISSION_DENIED and its reason.
+//
+// A get is a leased lookup that also tells where the leased chunks lie; the client maps the
+// segments read-only and reads in place. Bytes are good while the lease lives: a client that was
+// stopped longer than the grace period loses its leases, which the session word says; so it looks
+// at that word after it has read. A put names runs of the session's staging memory, or of memory
+// that the client registered; the daemon reads every byte of it once, into place, and checksums
+// what it placed.
+//
+// Everything is checked by the reader; what lies in memory that the other side can write is read
+// once. Structs are copied in and out with memcpy: a body has no alignment.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "tiers/base/key.h"
+#include "tiers/base/units.h"
+
+namespace kvkeep::local {
+
+inline constexpr uint32_t kMagic = 0x4c4b564b;  // "KVKL"
+inline constexpr uint16_t kVersion = 1;         // the one this header describes
+inline constexpr size_t kMaxPacketBytes = 64 * kKiB;
+inline constexpr size_t kMaxMessageBytes = 8 * kMiB;  // header included
+inline constexpr size_t kMaxDescriptorsPerPacket = 253;  // SCM_MAX_FD
+inline constexpr size_t kMaxClientNameBytes = 128;
+
+enum class Kind : uint16_t {
+  kHello = 1,
+  kSegments = 2,          // daemon only, id 0, after Welcome
+  kOpenNamespace = 3,     // OpenNamespace; reply: NamespaceReply
+  kServerInfo = 4,        // empty body; reply: ServerInfoReply
+  kStaging = 5,           // StagingRequest; reply: StagingReply and one descriptor
+  kRegisterMemory = 6,    // RegisterMemory and one descriptor; reply: RegisterReply
+  kUnregisterMemory = 7,  // UnregisterMemory; reply: empty
+  kLookup = 8,            // KeysRequest; reply: LookupReply
+  kGet = 9,               // KeysRequest, lease_mode not 0; reply: LookupReply with places
+  kPut = 10,              // PutRequest; reply: PutReply
+  kPutCopied = 11,        // daemon only: id of a put with durable chunks whose memory was read
+  kTouch = 12,            // KeysRequest; reply: CountReply
+  kPrefetch = 13,         // KeysRequest; reply: PrefetchReply
+  kRelease = 14,          // KeysRequest with releases only; reply: empty
+  kDelete = 15,           // KeysRequest; reply: CountReply
+
+  // On the event socket, id 0.
+  kPing = 32,      // daemon; the client answers kPong within the grace period
+  kPong = 33,      // client
+  kDraining = 34,  // daemon: about to stop
+  kRevoked = 35,   // daemon: the session is over, with the reason as text
+};
+inline constexpr uint16_t kReplyBit = 0x8000;  // set in the kind of every reply
+
+struct MessageHeader {
+  uint32_t bytes = 0;  // of the message, this header included
+  uint16_t kind = 0;
+  uint16_t reserved = 0;
+  uint64_t id = 0;  // chosen by the client, echoed; 0 is not a request's
+};
+
+struct ReplyHead {
+  uint32_t code = 0;  // absl::StatusCode; not 0: the rest of the body is the message
+  uint32_t reserved = 0;
+};
+
+// ---------------------------------------------------------------- session
+
+struct Hello {
+  uint32_t magic = kMagic;
+  uint16_t min_version = kVersion;  // the daemon takes the highest that both know
+  uint16_t max_version = kVersion;
+  uint32_t name_bytes = 0;  // client_name follows
+  uint32_t reserved = 0;
+};
+
+// How the mapping of segments is laid out: segment n of the arena has `segment_bytes`, the last
+// one may be shorter. A tenant has the segments [first_segment, first_segment + segments).
+struct Welcome {
+  uint32_t version = kVersion;
+  uint32_t first_segment = 0;
+  uint64_t incarnation = 0;
+  std::array<uint8_t, 16> session_token{};  // for status and logs; the socket is the authority
+  std::array<uint8_t, 16> arena_uuid{};     // the same one after a restart: mappings stay good
+  uint64_t segment_bytes = 0;
+  uint32_t segments = 0;
+  uint32_t progress_words = 0;
+  uint64_t max_keys_per_call = 0;
+  uint64_t max_leases_per_session = 0;
+  uint64_t max_leased_bytes = 0;
+  uint64_t max_staging_bytes = 0;     // of one session, staging and registered memory each
+  uint64_t max_sessions = 0;
+  uint32_t max_put_chunks = 0;        // of one put
+  uint32_t max_registrations = 0;
+  uint32_t grace_ms = 0;              // a client that answers no ping for this long is revoked
+  uint32_t reserved = 0;
+};
+
+struct Segments {
+  uint32_t first_segment = 0;
+  uint32_t count = 0;  // of descriptors with this packet; sizes are those of the files
+};
+
+// Declares a namespace, as kvkeep.v1.OpenNamespace. Followed by its texts, one after the other.
+struct OpenNamespace {
+  uint64_t bytes_per_part = 0;
+  uint32_t tokens_per_chunk = 0;
+  uint32_t parts = 0;
+  uint16_t model_bytes = 0;
+  uint16_t dtype_bytes = 0;
+  uint16_t layout_bytes = 0;
+  uint16_t hash_algorithm_bytes = 0;
+  uint16_t hash_seed_bytes = 0;
+  uint16_t reserved = 0;
+  uint32_t reserved2 = 0;
+};
+struct NamespaceReply {
+  std::array<uint8_t, 16> digest{};
+};
+
+struct ServerInfoReply {
+  uint64_t incarnation = 0;
+  uint32_t state = 0;          // of kvkeep.v1.ServingState
+  uint32_t version_bytes = 0;  // the daemon's version follows
+};
+
+// The progress memory: u32 words, written by the daemon only.
+//   word 0           the session: 0 while it lives, 1 once its leases are revoked
+//   word n >= 1      pieces of one chunk that are readable, from the first without a gap; with
+//                    kProgressFailed set the chunk is lost: a miss
+// The daemon calls FUTEX_WAKE on a word after each change, so a reader may FUTEX_WAIT on it
+// (shared, works on a read-only mapping). Words are given back with the lease they belong to.
+using ProgressWord = uint32_t;
+inline constexpr ProgressWord kProgressFailed = 0x8000'0000;
+inline constexpr uint32_t kNoProgressWord = 0;  // in a place: the whole chunk is readable now
+inline constexpr uint32_t kProgressWords = 65536;
+
+struct StagingRequest {
+  // 0: 32 chunks of the session's largest namespace, or the daemon's default when sizes vary.
+  // Replaces the staging memory there is; FAILED_PRECONDITION while a put reads it.
+  uint64_t bytes = 0;
+};
+struct StagingReply {
+  uint64_t bytes = 0;  // as given, not more than max_staging_bytes; the descriptor is read-write
+};
+
+struct RegisterMemory {  // a memfd (or shm file) of the client; the daemon reads it with pread
+  uint64_t bytes = 0;
+};
+struct RegisterReply {
+  uint32_t region = 0;  // not 0, not used again in this session
+  uint32_t reserved = 0;
+};
+struct UnregisterMemory {  // FAILED_PRECONDITION while a put reads it
+  uint32_t region = 0;
+  uint32_t reserved = 0;
+};
+
+// ---------------------------------------------------------------- lookup and get
+
+// Followed by releases (ReleaseEntry), parts (u32) and keys (32 bytes), in this order. Releases are
+// done first and never fail the request: an unknown lease is ignored.
+struct KeysRequest {
+  std::array<uint8_t, 16> ns{};
+  uint64_t client_request_id = 0;
+  uint32_t keys = 0;
+  uint16_t parts = 0;  // 0: all of the namespace
+  uint8_t lease_mode = 0;  // of kvkeep.v1.LeaseMode
+  uint8_t transient = 0;
+  uint32_t releases = 0;
+  uint32_t reserved = 0;
+};
+struct ReleaseEntry {
+  uint64_t lease = 0;
+  uint32_t keep_keys = 0;
+  uint32_t reserved = 0;
+};
+
+// Followed by the two bitmaps of kvkeep.v1.LookupResponse (keys * row_bytes each, G2 then G3), then
+// `places` Place, then `runs` ImageRun. A lookup has no places.
+struct LookupReply {
+  uint64_t lease = 0;  // 0: nothing was leased
+  uint64_t leased_bytes = 0;
+  uint32_t leading_keys = 0;
+  uint32_t leased_keys = 0;
+  uint32_t keys = 0;
+  uint32_t row_bytes = 0;
+  uint32_t places = 0;
+  uint32_t runs = 0;
+};
+// One leased chunk, in the order keys x parts.
+struct Place {
+  uint32_t chunk = 0;  // key index * parts + part index
+  uint32_t payload_bytes = 0;
+  uint32_t tail_bytes = 0;
+  uint32_t progress_word = kNoProgressWord;
+  uint32_t first_run = 0;
+  uint32_t runs = 0;
+};
+// A run of the chunk's image (header page, payload, tail: tiers/base/image.h), in image order.
+struct ImageRun {
+  uint32_t segment = 0;
+  uint32_t blocks = 0;  // 4 KiB each
+  uint64_t offset = 0;  // bytes, within the segment
+};
+
+// ---------------------------------------------------------------- put
+
+// Followed by `chunks` PutChunk, `runs` PutRun, and the metadata tails one after the other.
+struct PutRequest {
+  std::array<uint8_t, 16> ns{};
+  uint32_t chunks = 0;
+  uint32_t runs = 0;
+};
+enum PutFlags : uint32_t {
+  kPutHasParent = 1,
+  kPutDurable = 2,
+  kPutTransient = 4,
+  kPutNoG3 = 8,
+  kPutHasChecksum = 16,  // XXH3-64 of the payload: checked against what was placed
+};
+struct PutChunk {
+  std::array<uint8_t, 32> key{};
+  std::array<uint8_t, 32> parent_key{};
+  uint64_t checksum = 0;
+  uint32_t part = 0;
+  uint32_t payload_bytes = 0;  // the sum of its runs
+  uint32_t tail_bytes = 0;
+  uint32_t first_run = 0;
+  uint32_t runs = 0;
+  uint32_t flags = 0;
+};
+inline constexpr uint32_t kStagingRegion = 0;
+struct PutRun {
+  uint32_t region = kStagingRegion;
+  uint32_t bytes = 0;
+  uint64_t offset = 0;
+};
+
+// Followed by `chunks` PutAnswer, then their messages one after the other. When it comes, nothing
+// of the client's memory is read any more.
+struct PutReply {
+  uint32_t chunks = 0;
+  uint32_t reserved = 0;
+};
+struct PutAnswer {
+  uint8_t status = 0;  // of kvkeep.v1.PutStatus
+  uint8_t reason = 0;  // of kvkeep.v1.RejectReason
+  uint16_t message_bytes = 0;
+};
+
+// ---------------------------------------------------------------- the rest
+
+struct CountReply {
+  uint64_t chunks = 0;
+};
+struct PrefetchReply {
+  uint64_t started_chunks = 0;
+  uint64_t ready_chunks = 0;
+};
+
+static_assert(sizeof(MessageHeader) == 16 && sizeof(ReplyHead) == 8 && sizeof(Hello) == 16);
+static_assert(sizeof(Welcome) == 120 && sizeof(KeysRequest) == 40 && sizeof(ReleaseEntry) == 16);
+static_assert(sizeof(LookupReply) == 40 && sizeof(Place) == 24 && sizeof(ImageRun) == 16);
+static_assert(sizeof(PutRequest) == 24 && sizeof(PutChunk) == 96 && sizeof(PutRun) == 16);
+static_assert(sizeof(OpenNamespace) == 32 && sizeof(ServerInfoReply) == 16);
+static_assert(sizeof(PutReply) == 8 && sizeof(PutAnswer) == 4);
+
+}  // namespace kvkeep::local
