@@ -34,7 +34,7 @@ struct AcquireOptions {
 
 // One chunk in the daemon's memory. Read-only: a write is a SIGSEGV.
 struct ChunkView {
-  uint32_t chunk = 0;          // key index * parts + part index, within the acquire
+  uint32_t chunk = 0;  // key index * parts + part index, within the acquire
   uint64_t payload_bytes = 0;
   // The payload in order, nearly always one run. Readable as far as Acquired::pieces_ready says.
   absl::InlinedVector<std::span<const std::byte>, 1> runs;

@@ -97,9 +97,8 @@ absl::Status ReadReplyStatus(BodyReader* reader) {
   if (!reader->Read(&head)) return absl::InternalError("a reply without a head");
   if (head.code == 0) return absl::OkStatus();
   const std::span<const std::byte> text = reader->rest();
-  return absl::Status(
-      static_cast<absl::StatusCode>(head.code),
-      absl::string_view(reinterpret_cast<const char*>(text.data()), text.size()));
+  return absl::Status(static_cast<absl::StatusCode>(head.code),
+                      absl::string_view(reinterpret_cast<const char*>(text.data()), text.size()));
 }
 
 absl::Status SendPacket(int socket, std::span<const std::byte> packet, std::span<const int> fds,

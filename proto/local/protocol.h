@@ -36,7 +36,7 @@ namespace kvkeep::local {
 inline constexpr uint32_t kMagic = 0x4c4b564b;  // "KVKL"
 inline constexpr uint16_t kVersion = 1;         // the one this header describes
 inline constexpr size_t kMaxPacketBytes = 64 * kKiB;
-inline constexpr size_t kMaxMessageBytes = 8 * kMiB;  // header included
+inline constexpr size_t kMaxMessageBytes = 8 * kMiB;     // header included
 inline constexpr size_t kMaxDescriptorsPerPacket = 253;  // SCM_MAX_FD
 inline constexpr size_t kMaxClientNameBytes = 128;
 
@@ -101,11 +101,11 @@ struct Welcome {
   uint64_t max_keys_per_call = 0;
   uint64_t max_leases_per_session = 0;
   uint64_t max_leased_bytes = 0;
-  uint64_t max_staging_bytes = 0;     // of one session, staging and registered memory each
+  uint64_t max_staging_bytes = 0;  // of one session, staging and registered memory each
   uint64_t max_sessions = 0;
-  uint32_t max_put_chunks = 0;        // of one put
+  uint32_t max_put_chunks = 0;  // of one put
   uint32_t max_registrations = 0;
-  uint32_t grace_ms = 0;              // a client that answers no ping for this long is revoked
+  uint32_t grace_ms = 0;  // a client that answers no ping for this long is revoked
   uint32_t reserved = 0;
 };
 
@@ -177,7 +177,7 @@ struct KeysRequest {
   std::array<uint8_t, 16> ns{};
   uint64_t client_request_id = 0;
   uint32_t keys = 0;
-  uint16_t parts = 0;  // 0: all of the namespace
+  uint16_t parts = 0;      // 0: all of the namespace
   uint8_t lease_mode = 0;  // of kvkeep.v1.LeaseMode
   uint8_t transient = 0;
   uint32_t releases = 0;

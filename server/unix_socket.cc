@@ -1,0 +1,91 @@
+#include "server/unix_socket.h"
+
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <grp.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "server/sockets.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr int kBacklog = 1024;
+
+absl::StatusOr<gid_t> FindGroup(const std::string& group) {
+  gid_t gid = 0;
+  if (absl::SimpleAtoi(group, &gid)) return gid;
+  std::vector<char> buffer(16384);
+  struct group entry {};
+  struct group* found = nullptr;
+  if (getgrnam_r(group.c_str(), &entry, buffer.data(), buffer.size(), &found) != 0 ||
+      found == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("group \"", group, "\": there is none"));
+  }
+  return found->gr_gid;
+}
+
+}  // namespace
+
+std::string PeerCredentials::ToString() const {
+  return absl::StrCat("pid=", pid, " uid=", uid, " gid=", gid);
+}
+
+absl::Status PeerPolicy::Check(const PeerCredentials& peer) const {
+  if (uids.empty() && gids.empty()) return absl::OkStatus();
+  if (std::find(uids.begin(), uids.end(), peer.uid) != uids.end()) return absl::OkStatus();
+  if (std::find(gids.begin(), gids.end(), peer.gid) != gids.end()) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(
+      peer.ToString(), " may not use this socket: allowed_uids is [", absl::StrJoin(uids, ", "),
+      "], allowed_gids is [", absl::StrJoin(gids, ", "), "]"));
+}
+
+absl::StatusOr<UniqueFd> ListenOnUnixSocket(const UnixSocketOptions& options, int type) {
+  KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(options.path));
+  const auto failed = [&](const char* what) {
+    return absl::UnavailableError(
+        absl::StrCat(options.path, ": cannot ", what, ": ", std::strerror(errno)));
+  };
+  UniqueFd fd(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return failed("make a socket");
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, options.path.data(), options.path.size());
+  // Nobody can connect before listen(2), so the mode is right before it matters.
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    return failed("bind");
+  }
+  if (!options.group.empty()) {
+    KVKEEP_ASSIGN_OR_RETURN(const gid_t gid, FindGroup(options.group));
+    if (chown(options.path.c_str(), static_cast<uid_t>(-1), gid) != 0) return failed("set group");
+  }
+  KVKEEP_RETURN_IF_ERROR(SetSocketMode(options.path, options.mode));
+  if (listen(fd.get(), kBacklog) != 0) return failed("listen");
+  return fd;
+}
+
+absl::StatusOr<PeerCredentials> PeerOf(int connected_socket) {
+  ucred peer{};
+  socklen_t length = sizeof(peer);
+  if (getsockopt(connected_socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
+    return absl::UnavailableError(absl::StrCat("SO_PEERCRED: ", std::strerror(errno)));
+  }
+  return PeerCredentials{.pid = peer.pid, .uid = peer.uid, .gid = peer.gid};
+}
+
+UniqueFd WatchProcess(pid_t pid) {
+  if (pid <= 0) return UniqueFd();
+  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));  // close-on-exec by itself
+}
+
+}  // namespace kvkeep

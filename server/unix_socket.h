@@ -1,0 +1,56 @@
+// Unix sockets that know their peers: who may connect, and who did. Used by every door.
+//
+// Who is at the other end comes from the kernel (SO_PEERCRED), as of connect(2), never from what a
+// client says. No state; thread-safe.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "tiers/base/unique_fd.h"
+
+namespace kvkeep {
+
+struct PeerCredentials {
+  pid_t pid = 0;  // in our PID namespace; 0: not visible from here
+  uid_t uid = 0;
+  gid_t gid = 0;
+
+  std::string ToString() const;  // "pid=1 uid=2 gid=3"
+};
+
+// Who may use a socket. A peer passes when its uid or its gid is listed; with both lists empty
+// everybody passes whom the socket's mode lets connect. root and the daemon's own user are no
+// exception.
+struct PeerPolicy {
+  std::vector<uid_t> uids;
+  std::vector<gid_t> gids;
+
+  // PermissionDenied names the peer and the setting that would let it in.
+  absl::Status Check(const PeerCredentials& peer) const;
+};
+
+struct UnixSocketOptions {
+  std::string path;
+  mode_t mode = 0660;
+  std::string group;  // name or number that owns the socket file; empty: the daemon's
+  PeerPolicy policy;
+};
+
+// Listens on options.path with `type` (SOCK_STREAM, SOCK_SEQPACKET), non-blocking, close-on-exec.
+// The file is never there with a wider mode than asked for. InvalidArgument: the path or group is
+// wrong; Unavailable: in use by another daemon, or cannot be had.
+absl::StatusOr<UniqueFd> ListenOnUnixSocket(const UnixSocketOptions& options, int type);
+
+// Unavailable when the kernel does not tell.
+absl::StatusOr<PeerCredentials> PeerOf(int connected_socket);
+
+// A descriptor that becomes readable when the process ends, whoever inherited its sockets. Not
+// valid: the process is not visible (another PID namespace), or the kernel has no pidfd.
+UniqueFd WatchProcess(pid_t pid);
+
+}  // namespace kvkeep
