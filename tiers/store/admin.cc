@@ -4,12 +4,28 @@
 #include "tiers/base/check.h"
 #include "tiers/store/core.h"
 
-namespace kvkeep::store_internal {
+namespace kvkeep {
+namespace store_internal {
 namespace {
 
 constexpr uint32_t kClearSlice = 1024;  // slots looked at under one hold of the lock
 
 }  // namespace
+
+}  // namespace store_internal
+
+void TierSnapshot::Add(const TierSnapshot& other) {
+  capacity_bytes += other.capacity_bytes;
+  used_bytes += other.used_bytes;
+  chunks += other.chunks;
+  leased_bytes += other.leased_bytes;
+  reserved_bytes += other.reserved_bytes;
+  dirty_bytes += other.dirty_bytes;
+  allocations += other.allocations;
+  extents_allocated += other.extents_allocated;
+}
+
+namespace store_internal {
 
 uint64_t Core::Clear(const std::optional<NamespaceDigest>& ns) {
   uint64_t cleared = 0;
@@ -38,16 +54,19 @@ StoreSnapshot Core::Snapshot() {
   snapshot.counters = counters_;
   snapshot.draining = draining_;
   snapshot.dirty_chunks = dirty_chunks_;
-  const ExtentAllocator::Stats& g2 = g2_allocator_.stats();
-  const uint64_t used = g2_allocator_.capacity().value() - g2_allocator_.free_blocks().value();
-  snapshot.g2 = {.capacity_bytes = g2_allocator_.capacity().value() * kBlockBytes,
-                 .used_bytes = used * kBlockBytes,
-                 .chunks = g2_chunks_,
-                 .leased_bytes = pinned_blocks_ * kBlockBytes,
-                 .reserved_bytes = reserved_blocks_ * kBlockBytes,
-                 .dirty_bytes = dirty_blocks_ * kBlockBytes,
-                 .allocations = g2.allocations,
-                 .extents_allocated = g2.extents_allocated};
+  for (const auto& own : pools_) {
+    const ExtentAllocator::Stats& space = own->stats();
+    const TierSnapshot g2 = {.capacity_bytes = own->capacity().value() * kBlockBytes,
+                             .used_bytes = own->used_blocks() * kBlockBytes,
+                             .chunks = own->chunks,
+                             .leased_bytes = own->pinned_blocks * kBlockBytes,
+                             .reserved_bytes = own->reserved_blocks * kBlockBytes,
+                             .dirty_bytes = own->dirty_blocks * kBlockBytes,
+                             .allocations = space.allocations,
+                             .extents_allocated = space.extents_allocated};
+    snapshot.g2.Add(g2);
+    snapshot.tenants.push_back({.name = own->tenant(), .g2 = g2});
+  }
   for (const auto& tier : devices_) {
     const ExtentAllocator& space = *tier->allocator;
     NvmeDevice& nvme = *tier->deps.device;
@@ -78,9 +97,12 @@ StoreSnapshot Core::Snapshot() {
 
 void Core::CheckInvariants() {
   Section section(this);
-  g2_allocator_.CheckInvariants();
-  uint64_t live = 0, g2_blocks = 0, resident = 0, evictable = 0, pinned = 0, dirty = 0;
-  uint64_t dirty_chunks = 0, in_g2_policy = 0, pins = 0, reading = 0, writing = 0;
+  struct Seen {
+    uint64_t blocks = 0, put_blocks = 0, resident = 0, evictable = 0, pinned = 0, dirty = 0;
+    uint64_t in_policy = 0;
+  };
+  std::vector<Seen> seen(pools_.size());
+  uint64_t live = 0, dirty_chunks = 0, pins = 0, reading = 0, writing = 0;
   std::vector<uint64_t> g3_blocks(devices_.size(), 0), in_g3_policy(devices_.size(), 0);
   std::vector<uint64_t> stored(devices_.size(), 0);
   for (uint32_t i = 0; i < table_.slot_end(); ++i) {
@@ -98,32 +120,37 @@ void Core::CheckInvariants() {
     const bool g3_space = chunk.g3_state >= G3State::kWriting;
     KVKEEP_CHECK(g3_space == !chunk.g3.empty());
     if (g3_space) g3_blocks[chunk.device] += chunk.blocks();
-    if (chunk.has_g2_space()) g2_blocks += chunk.blocks();
-    resident += chunk.g2_state == G2State::kResident;
-    evictable += EvictableFromG2(chunk) ? chunk.blocks() : 0;
-    pinned += chunk.pins > 0 ? chunk.blocks() : 0;
+    for (const Extent& extent : chunk.g2) KVKEEP_CHECK(pool(chunk).Owns(extent.first));
+    Seen& own = seen[chunk.tenant.value()];
+    if (chunk.has_g2_space()) own.blocks += chunk.blocks();
+    own.resident += chunk.g2_state == G2State::kResident;
+    own.evictable += EvictableFromG2(chunk) ? chunk.blocks() : 0;
+    own.pinned += chunk.pins > 0 ? chunk.blocks() : 0;
+    own.dirty += chunk.dirty() ? chunk.blocks() : 0;
+    own.in_policy += chunk.in_g2_policy;
     pins += chunk.pins;
-    dirty += chunk.dirty() ? chunk.blocks() : 0;
     dirty_chunks += chunk.dirty();
     reading += chunk.g2_state == G2State::kReading;
     writing += chunk.g3_state == G3State::kWriting;
-    in_g2_policy += chunk.in_g2_policy;
     if (chunk.in_g3_policy) ++in_g3_policy[chunk.device];
     if (chunk.g3_state == G3State::kStored) ++stored[chunk.device];
   }
-  uint64_t put_blocks = 0, leased = 0;
-  for (const auto& [id, put] : puts_) put_blocks += put.blocks;
+  uint64_t leased = 0;
+  for (const auto& [id, put] : puts_) seen[put.tenant.value()].put_blocks += put.blocks;
   for (const auto& [token, session] : sessions_) {
     for (const auto& [id, lease] : session->leases) leased += lease.entries.size();
   }
-  const uint64_t used = g2_allocator_.capacity().value() - g2_allocator_.free_blocks().value();
   KVKEEP_CHECK(live == table_.size() && live <= options_.max_chunks);
-  KVKEEP_CHECK(used == g2_blocks + put_blocks);
-  KVKEEP_CHECK(put_blocks == reserved_blocks_);
-  KVKEEP_CHECK(resident == g2_chunks_ && evictable == evictable_blocks_);
-  KVKEEP_CHECK(pinned == pinned_blocks_ && pins >= leased);
-  KVKEEP_CHECK(dirty == dirty_blocks_ && dirty_chunks == dirty_chunks_);
-  KVKEEP_CHECK(in_g2_policy == g2_policy_->size());
+  KVKEEP_CHECK(pins >= leased && dirty_chunks == dirty_chunks_);
+  for (size_t t = 0; t < pools_.size(); ++t) {
+    const G2Pool& own = *pools_[t];
+    own.CheckInvariants();
+    KVKEEP_CHECK(own.used_blocks() == seen[t].blocks + seen[t].put_blocks);
+    KVKEEP_CHECK(own.reserved_blocks == seen[t].put_blocks);
+    KVKEEP_CHECK(own.chunks == seen[t].resident && own.evictable_blocks == seen[t].evictable);
+    KVKEEP_CHECK(own.pinned_blocks == seen[t].pinned && own.dirty_blocks == seen[t].dirty);
+    KVKEEP_CHECK(own.policy->size() == seen[t].in_policy);
+  }
   KVKEEP_CHECK(reading == promotions_.size() && writing == write_backs_.size());
   for (size_t d = 0; d < devices_.size(); ++d) {
     const DeviceTier& tier = *devices_[d];
@@ -136,4 +163,5 @@ void Core::CheckInvariants() {
   }
 }
 
-}  // namespace kvkeep::store_internal
+}  // namespace store_internal
+}  // namespace kvkeep

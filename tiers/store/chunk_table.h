@@ -15,6 +15,7 @@
 #include "tiers/base/key.h"
 #include "tiers/index/record.h"
 #include "tiers/policy/eviction_policy.h"
+#include "tiers/store/types.h"
 
 namespace kvkeep::store_internal {
 
@@ -43,6 +44,7 @@ struct Chunk {
   CommitSequence g3_sequence;  // of its index record, once stored
   uint32_t pins = 0;           // leases and readers: the G2 bytes stay
   uint16_t device = 0;         // of the G3 copy
+  TenantId tenant;             // whose pool the G2 copy lies in, while there is one
   G2State g2_state = G2State::kAbsent;
   G3State g3_state = G3State::kAbsent;
   bool live = false;        // slot in use

@@ -8,6 +8,7 @@ namespace {
 
 StoreOptions Resolve(StoreOptions options, const Arena& arena) {
   const uint64_t capacity = arena.capacity_bytes();
+  if (options.tenants.empty()) options.tenants = {{.g2_segments = arena.segment_count()}};
   if (options.dirty_budget_bytes == 0) options.dirty_budget_bytes = capacity / 4;
   if (options.max_leased_bytes == 0) options.max_leased_bytes = capacity / 2;
   if (options.max_reserved_bytes == 0) options.max_reserved_bytes = capacity / 4;
@@ -20,11 +21,29 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
     : options_(Resolve(options, *deps.arena)),
       deps_(deps),
       incarnation_(deps.random->NextU64()),
-      table_(options.max_chunks, deps.random->NextU64()),
-      g2_allocator_({.capacity = deps.arena->capacity_blocks(),
-                     .barrier_blocks = deps.arena->segment_blocks()}),
-      g2_policy_(MakeEvictionPolicy(options.g2_policy,
-                                    {.max_chunks = static_cast<uint32_t>(options.max_chunks)})) {}
+      table_(options.max_chunks, deps.random->NextU64()) {
+  const uint64_t per_segment = deps_.arena->segment_blocks().value();
+  const uint64_t all = deps_.arena->capacity_blocks().value();
+  uint64_t first = 0;
+  MutexLock lock(&mu_);
+  for (const TenantOptions& tenant : options_.tenants) {
+    const uint64_t end = std::min(first + tenant.g2_segments * per_segment, all);
+    KVKEEP_CHECK(end > first);  // Store::Create has looked
+    // Rounded up: a share of a limit that allows a chunk must allow one.
+    const auto share = [&](uint64_t bytes) {
+      const double part = static_cast<double>(end - first) / static_cast<double>(all);
+      return static_cast<uint64_t>(static_cast<double>(bytes / kBlockBytes) * part + 0.5);
+    };
+    pools_.push_back(std::make_unique<G2Pool>(
+        tenant.name, BlockNumber(first), BlockCount(end - first), BlockCount(per_segment),
+        G2Pool::Limits{.leased_blocks = share(options_.max_leased_bytes),
+                       .reserved_blocks = share(options_.max_reserved_bytes),
+                       .dirty_blocks = share(options_.dirty_budget_bytes)},
+        MakeEvictionPolicy(options_.g2_policy,
+                           {.max_chunks = static_cast<uint32_t>(options_.max_chunks)})));
+    first = end;
+  }
+}
 
 Core::~Core() {
   MutexLock lock(&mu_);
@@ -107,10 +126,10 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
   }
   const bool evictable = EvictableFromG2(chunk);
   if (evictable && !was_evictable) {
-    evictable_blocks_ += chunk.blocks();
-    g2_policy_->Unpark(slot);
+    pool(chunk).evictable_blocks += chunk.blocks();
+    pool(chunk).policy->Unpark(slot);
   } else if (!evictable && was_evictable) {
-    evictable_blocks_ -= chunk.blocks();
+    pool(chunk).evictable_blocks -= chunk.blocks();
   }
   if (!chunk.has_g2_space() && chunk.g3_state == G3State::kAbsent) {
     KVKEEP_CHECK(chunk.pins == 0 && !chunk.in_g2_policy && !chunk.in_g3_policy);
@@ -122,13 +141,13 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
 void Core::Pin(ChunkSlot slot) {
   Change chunk(this, slot);
   KVKEEP_CHECK(chunk->has_g2_space());
-  if (chunk->pins++ == 0) pinned_blocks_ += chunk->blocks();
+  if (chunk->pins++ == 0) pool(*chunk).pinned_blocks += chunk->blocks();
 }
 
 void Core::UnpinLocked(ChunkSlot slot) {
   Change chunk(this, slot);
   KVKEEP_CHECK(chunk->pins > 0);
-  if (--chunk->pins == 0) pinned_blocks_ -= chunk->blocks();
+  if (--chunk->pins == 0) pool(*chunk).pinned_blocks -= chunk->blocks();
 }
 
 void Core::Unpin(ChunkSlot slot) {
@@ -140,29 +159,29 @@ void Core::InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) {
   Chunk& chunk = table_.at(slot);
   KVKEEP_CHECK(!chunk.in_g2_policy);
   const bool parent_here = parent != kNoSlot && table_.at(parent).in_g2_policy;
-  g2_policy_->OnInsert({.slot = slot,
-                        .fingerprint = table_.fingerprint(chunk.id),
-                        .parent = parent_here ? parent : kNoSlot,
-                        .blocks = static_cast<uint32_t>(chunk.blocks()),
-                        .transient = chunk.transient},
-                       deps_.clock->Now());
+  pool(chunk).policy->OnInsert({.slot = slot,
+                                .fingerprint = table_.fingerprint(chunk.id),
+                                .parent = parent_here ? parent : kNoSlot,
+                                .blocks = static_cast<uint32_t>(chunk.blocks()),
+                                .transient = chunk.transient},
+                               deps_.clock->Now());
   chunk.in_g2_policy = true;
 }
 
 void Core::FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) {
   KVKEEP_CHECK(chunk.has_g2_space() && chunk.pins == 0);
-  if (chunk.in_g2_policy) g2_policy_->OnErase(slot, reason);
+  if (chunk.in_g2_policy) pool(chunk).policy->OnErase(slot, reason);
   chunk.in_g2_policy = false;
-  if (chunk.g2_state == G2State::kResident) --g2_chunks_;
-  g2_allocator_.Free(chunk.g2);
+  if (chunk.g2_state == G2State::kResident) --pool(chunk).chunks;
+  pool(chunk).Free(chunk.g2);
   chunk.g2.clear();
   chunk.g2_state = G2State::kAbsent;
 }
 
-bool Core::EvictOneFromG2() {
-  while (const std::optional<ChunkSlot> victim = g2_policy_->Victim()) {
+bool Core::EvictOneFromG2(G2Pool& pool) {
+  while (const std::optional<ChunkSlot> victim = pool.policy->Victim()) {
     if (!EvictableFromG2(table_.at(*victim))) {
-      g2_policy_->Park(*victim);
+      pool.policy->Park(*victim);
       continue;
     }
     Change chunk(this, *victim);
@@ -174,27 +193,29 @@ bool Core::EvictOneFromG2() {
   return false;
 }
 
-std::optional<ExtentList> Core::AllocateG2(uint64_t blocks, ChunkSlot parent) {
+std::optional<ExtentList> Core::AllocateG2(TenantId tenant, uint64_t blocks, ChunkSlot parent) {
+  G2Pool& from = pool(tenant);
   // Evict nothing for a request that cannot be met.
-  if (g2_allocator_.free_blocks().value() + evictable_blocks_ < blocks) return std::nullopt;
+  if (from.free_blocks() + from.evictable_blocks < blocks) return std::nullopt;
   while (true) {
     // Looked up each time: the parent may be among those evicted.
     std::optional<BlockNumber> near;
     if (parent != kNoSlot && table_.at(parent).has_g2_space()) {
       near = BlockNumber(table_.at(parent).g2.back().end());
     }
-    if (g2_allocator_.free_blocks().value() >= blocks) {
-      std::optional<ExtentList> extents = g2_allocator_.Allocate(BlockCount(blocks), near);
+    if (from.free_blocks() >= blocks) {
+      std::optional<ExtentList> extents = from.Allocate(BlockCount(blocks), near);
       if (extents.has_value()) return extents;
     }
-    if (!EvictOneFromG2()) return std::nullopt;
+    if (!EvictOneFromG2(from)) return std::nullopt;
   }
 }
 
 void Core::DetachChunk(ChunkSlot slot) {
   Change chunk(this, slot);
   table_.Detach(slot);
-  if (chunk->in_g2_policy) g2_policy_->OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
+  if (chunk->in_g2_policy)
+    pool(*chunk).policy->OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
   chunk->in_g2_policy = false;
   if (chunk->in_g3_policy) {
     devices_[chunk->device]->policy->OnErase(slot, EvictionPolicy::EraseReason::kRemoved);

@@ -38,6 +38,7 @@ class Core {
   absl::Status Recover();
   absl::StatusOr<SessionToken> OpenSession(const SessionInfo& info);
   void CloseSession(const SessionToken& token, bool revoked);
+  absl::StatusOr<TenantId> TenantOf(const SessionToken& token);
   absl::StatusOr<NamespaceDigest> OpenNamespace(const SessionToken& token,
                                                 const NamespaceSpec& spec);
   absl::StatusOr<NamespaceSpec> FindNamespace(const SessionToken& token, const NamespaceDigest& ns);
@@ -99,9 +100,13 @@ class Core {
   void InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::optional<ExtentList> AllocateG2(uint64_t blocks, ChunkSlot parent)
+  G2Pool& pool(TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return *pools_[tenant.value()];
+  }
+  G2Pool& pool(const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return pool(chunk.tenant); }
+  std::optional<ExtentList> AllocateG2(TenantId tenant, uint64_t blocks, ChunkSlot parent)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool EvictOneFromG2() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool EvictOneFromG2(G2Pool& pool) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DetachChunk(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- sessions.cc
@@ -119,18 +124,18 @@ class Core {
   bool InG3(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FindAll(const ChunkSet& chunks, LookupResult& result, std::vector<ChunkSlot>& slots)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void TellPolicies(const ChunkSet& chunks, const std::vector<ChunkSlot>& slots)
+  void TellPolicies(TenantId tenant, const ChunkSet& chunks, const std::vector<ChunkSlot>& slots)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddPlaces(const Lease& lease, LookupResult& result) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void GrantLease(Session& session, const LookupRequest& request,
                   const std::vector<ChunkSlot>& slots, LookupResult& result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Brings the chunk's bytes into G2, or on the way there. False when there is no space.
-  bool EnsureInG2(ChunkSlot slot, ChunkSlot parent, bool transient)
+  bool EnsureInG2(TenantId tenant, ChunkSlot slot, ChunkSlot parent, bool transient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- put.cc
-  bool MakeRoomInTable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MakeRoomInTable(G2Pool& pool) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Available(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   PendingPut EndPut(uint64_t reservation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -208,19 +213,13 @@ class Core {
   Mutex mu_;
   std::vector<absl::AnyInvocable<void() &&>> outbox_ ABSL_GUARDED_BY(mu_);
   ChunkTable table_ ABSL_GUARDED_BY(mu_);
-  ExtentAllocator g2_allocator_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<EvictionPolicy> g2_policy_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<G2Pool>> pools_ ABSL_GUARDED_BY(mu_);  // by TenantId
   std::vector<std::unique_ptr<DeviceTier>> devices_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, PendingPut> puts_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<ChunkSlot, std::unique_ptr<WriteBack>> write_backs_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<ChunkSlot, std::vector<StatusCallback>> durable_waiters_ ABSL_GUARDED_BY(mu_);
-  uint64_t g2_chunks_ ABSL_GUARDED_BY(mu_) = 0;         // resident
-  uint64_t evictable_blocks_ ABSL_GUARDED_BY(mu_) = 0;  // of G2 chunks that could go now
-  uint64_t pinned_blocks_ ABSL_GUARDED_BY(mu_) = 0;     // of chunks with pins, each once
-  uint64_t reserved_blocks_ ABSL_GUARDED_BY(mu_) = 0;   // puts in progress
-  uint64_t dirty_blocks_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t dirty_chunks_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t next_lease_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t next_put_ ABSL_GUARDED_BY(mu_) = 1;

@@ -44,7 +44,8 @@ void Core::FindAll(const ChunkSet& chunks, LookupResult& result, std::vector<Chu
   result.leading_keys = LeadingKeys(result, chunks.parts.size());
 }
 
-void Core::TellPolicies(const ChunkSet& chunks, const std::vector<ChunkSlot>& slots) {
+void Core::TellPolicies(TenantId tenant, const ChunkSet& chunks,
+                        const std::vector<ChunkSlot>& slots) {
   const MonotonicTime now = deps_.clock->Now();
   std::vector<EvictionPolicy::ChainLink> chain(slots.size());
   const auto tell = [&](EvictionPolicy& policy, auto in_policy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -59,7 +60,7 @@ void Core::TellPolicies(const ChunkSet& chunks, const std::vector<ChunkSlot>& sl
                      chunks.parts[i % chunks.parts.size()]};
     chain[i].fingerprint = table_.fingerprint(id);
   }
-  tell(*g2_policy_, [](const Chunk& chunk) { return chunk.in_g2_policy; });
+  tell(*pool(tenant).policy, [](const Chunk& chunk) { return chunk.in_g2_policy; });
   // A hit in G2 refreshes G3's recency too.
   for (size_t d = 0; d < devices_.size(); ++d) {
     tell(*devices_[d]->policy,
@@ -67,16 +68,17 @@ void Core::TellPolicies(const ChunkSet& chunks, const std::vector<ChunkSlot>& sl
   }
 }
 
-bool Core::EnsureInG2(ChunkSlot slot, ChunkSlot parent, bool transient) {
+bool Core::EnsureInG2(TenantId tenant, ChunkSlot slot, ChunkSlot parent, bool transient) {
   Chunk& chunk = table_.at(slot);
   if (chunk.has_g2_space()) return chunk.g2_state != G2State::kFailed;
   if (!InG3(chunk)) return false;
-  std::optional<ExtentList> extents = AllocateG2(chunk.blocks(), parent);
+  std::optional<ExtentList> extents = AllocateG2(tenant, chunk.blocks(), parent);
   if (!extents.has_value()) return false;
   {
     Change change(this, slot);
     change->g2 = *std::move(extents);
     change->g2_state = G2State::kReading;
+    change->tenant = tenant;
     change->transient = transient;
     InsertIntoG2Policy(slot, parent);
   }
@@ -107,10 +109,12 @@ void Core::GrantLease(Session& session, const LookupRequest& request,
     if ((present >> (i % parts) & 1) != 0) wanted.push_back({slots[i], key, i});
   }
 
+  const TenantId tenant = session.info.tenant;
+  const G2Pool& own = pool(tenant);
   const auto within_cap = [&](ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const Chunk& chunk = table_.at(slot);
     const uint64_t more = chunk.pins == 0 ? chunk.blocks() : 0;
-    return (pinned_blocks_ + more) * kBlockBytes <= options_.max_leased_bytes;
+    return own.pinned_blocks + more <= own.limits.leased_blocks;
   };
   std::vector<bool> pinned(wanted.size(), false);
   size_t end = wanted.size();
@@ -133,7 +137,8 @@ void Core::GrantLease(Session& session, const LookupRequest& request,
   for (size_t i = 0; i < end; ++i) {
     const ChunkSlot parent = i >= parts ? wanted[i - parts].slot : kNoSlot;
     while (i < end && !pinned[i]) {
-      if (within_cap(wanted[i].slot) && EnsureInG2(wanted[i].slot, parent, request.transient)) {
+      if (within_cap(wanted[i].slot) &&
+          EnsureInG2(tenant, wanted[i].slot, parent, request.transient)) {
         Pin(wanted[i].slot);
         pinned[i] = true;
       } else {
@@ -192,7 +197,7 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
     if (request.want_places) AddPlaces(lease, result);
     return result;
   }
-  TellPolicies(request.chunks, slots);
+  TellPolicies((*session)->info.tenant, request.chunks, slots);
   if (request.lease_mode != LeaseMode::kNone) GrantLease(**session, request, slots, result);
   return result;
 }
@@ -204,7 +209,7 @@ absl::StatusOr<uint64_t> Core::Touch(const SessionToken& token, const ChunkSet& 
   const absl::StatusOr<Session*> session = FindSessionFor(token, chunks);
   if (!session.ok()) return session.status();
   FindAll(chunks, found, slots);
-  TellPolicies(chunks, slots);
+  TellPolicies((*session)->info.tenant, chunks, slots);
   return static_cast<uint64_t>(
       std::count_if(slots.begin(), slots.end(), [](ChunkSlot slot) { return slot != kNoSlot; }));
 }
@@ -217,14 +222,15 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
   const absl::StatusOr<Session*> session = FindSessionFor(token, chunks);
   if (!session.ok()) return session.status();
   FindAll(chunks, found, slots);
-  TellPolicies(chunks, slots);
+  TellPolicies((*session)->info.tenant, chunks, slots);
   for (size_t i = 0; i < slots.size(); ++i) {
     // Making room for an earlier chunk may have pushed this one out for good.
     if (slots[i] == kNoSlot || !table_.at(slots[i]).live) continue;
     if (ReadableNow(table_.at(slots[i]))) {
       ++result.ready_chunks;
     } else if (InG3(table_.at(slots[i]))) {
-      if (!EnsureInG2(slots[i], kNoSlot, false)) break;  // full: the rest would not fit either
+      if (!EnsureInG2((*session)->info.tenant, slots[i], kNoSlot, false))
+        break;  // full: the rest would not fit either
       ++result.started_chunks;
     }
   }

@@ -40,7 +40,7 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
   }
   result.from_g3 = table_.at(slot).g2_state != G2State::kResident;
   if (table_.at(slot).g2_state == G2State::kReading) ++counters_.promotions_shared;
-  if (!EnsureInG2(slot, kNoSlot, transient)) {
+  if (!EnsureInG2((*session)->info.tenant, slot, kNoSlot, transient)) {
     if (table_.at(slot).g2_state == G2State::kFailed) {
       ++counters_.read_misses;
       return result;
@@ -318,7 +318,7 @@ void Core::FinishPromotion(ChunkSlot slot) {
   {
     Change chunk(this, slot);
     chunk->g2_state = G2State::kResident;
-    ++g2_chunks_;
+    ++pool(*chunk).chunks;
     counters_.promoted_bytes += chunk->shape.payload_bytes;
   }
   PumpReads(device);

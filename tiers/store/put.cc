@@ -25,7 +25,7 @@ bool Core::Available(const Chunk& chunk) const {
 }
 
 // Forgets whole chunks, the least valuable of G3 first, until a slot is free.
-bool Core::MakeRoomInTable() {
+bool Core::MakeRoomInTable(G2Pool& pool) {
   constexpr int kMostVictims = 64;  // G3 victims that stay because G2 holds them too
   for (int i = 0; table_.full() && i < kMostVictims; ++i) {
     const bool evicted = std::any_of(devices_.begin(), devices_.end(), [this](auto& tier) {
@@ -34,7 +34,7 @@ bool Core::MakeRoomInTable() {
     });
     if (!evicted) break;
   }
-  while (table_.full() && EvictOneFromG2()) {
+  while (table_.full() && EvictOneFromG2(pool)) {
   }
   return !table_.full();
 }
@@ -74,27 +74,30 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
     result.outcome = ReserveResult::Outcome::kPresent;
     return result;
   }
-  if ((reserved_blocks_ + blocks) * kBlockBytes > options_.max_reserved_bytes) {
+  const TenantId tenant = (*session)->info.tenant;
+  G2Pool& own = pool(tenant);
+  if (own.reserved_blocks + blocks > own.limits.reserved_blocks) {
     reject(RejectReason::kLimit,
-           absl::StrCat("puts in progress hold ", reserved_blocks_ * kBlockBytes,
-                        " bytes, allowed are at most ", options_.max_reserved_bytes));
+           absl::StrCat("puts in progress hold ", own.reserved_blocks * kBlockBytes,
+                        " bytes, allowed are at most ", own.limits.reserved_blocks * kBlockBytes));
     return result;
   }
   ChunkSlot parent = kNoSlot;
   if (request.parent.has_value()) {
     parent = table_.Find({request.ns, *request.parent, request.part});
   }
-  std::optional<ExtentList> extents = AllocateG2(blocks, parent);
+  std::optional<ExtentList> extents = AllocateG2(tenant, blocks, parent);
   if (!extents.has_value()) {
     reject(RejectReason::kNoSpace,
            absl::StrCat("no ", blocks * kBlockBytes, " bytes of G2 can be freed now: of ",
-                        deps_.arena->capacity_bytes(), " all else is leased, in flight or dirty"));
+                        own.capacity().value() * kBlockBytes,
+                        " all else is leased, in flight or dirty"));
     return result;
   }
 
   const uint64_t id = next_put_++;
-  puts_[id] = {.session = token, .extents = *extents, .blocks = blocks};
-  reserved_blocks_ += blocks;
+  puts_[id] = {.session = token, .tenant = tenant, .extents = *extents, .blocks = blocks};
+  own.reserved_blocks += blocks;
   (*session)->reserved_blocks += blocks;
   result.outcome = ReserveResult::Outcome::kReserved;
   Reservation& reservation = result.reservation;
@@ -113,7 +116,7 @@ PendingPut Core::EndPut(uint64_t reservation) {
   KVKEEP_CHECK(found != puts_.end());
   PendingPut put = std::move(found->second);
   puts_.erase(found);
-  reserved_blocks_ -= put.blocks;
+  pool(put.tenant).reserved_blocks -= put.blocks;
   if (const auto session = sessions_.find(put.session); session != sessions_.end()) {
     session->second->reserved_blocks -= put.blocks;
   }
@@ -122,15 +125,17 @@ PendingPut Core::EndPut(uint64_t reservation) {
 
 void Core::AbortPut(uint64_t reservation) {
   Section section(this);
-  g2_allocator_.Free(EndPut(reservation).extents);
+  const PendingPut put = EndPut(reservation);
+  pool(put.tenant).Free(put.extents);
   ++counters_.puts_aborted;
 }
 
 absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& request) {
   Section section(this);
   PendingPut put = EndPut(reservation);
+  G2Pool& own = pool(put.tenant);
   const auto give_up = [&](absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    g2_allocator_.Free(put.extents);
+    own.Free(put.extents);
     ++counters_.puts_aborted;
     return why;
   };
@@ -141,13 +146,13 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   const ChunkSlot known = table_.Find(id);
   if (known != kNoSlot) {
     if (Available(table_.at(known))) {  // another writer won
-      g2_allocator_.Free(put.extents);
+      own.Free(put.extents);
       ++counters_.puts_present;
       return SealOutcome::kPresent;
     }
     DetachChunk(known);  // lost or not yet confirmed: the new one is sure
   }
-  if (table_.full() && !MakeRoomInTable()) {
+  if (table_.full() && !MakeRoomInTable(own)) {
     return give_up(absl::ResourceExhaustedError(
         absl::StrCat("max_chunks: all ", options_.max_chunks, " are in use")));
   }
@@ -157,7 +162,8 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
     chunk->g2 = std::move(put.extents);
     chunk->g2_state = G2State::kResident;
     chunk->transient = request.transient;
-    ++g2_chunks_;
+    chunk->tenant = put.tenant;
+    ++own.chunks;
     InsertIntoG2Policy(slot, FindParent(*chunk, request.parent));
   }
   ++counters_.puts_stored;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep {
@@ -37,7 +38,7 @@ absl::Status NamespaceSpec::Validate() const {
   return absl::OkStatus();
 }
 
-NamespaceDigest NamespaceSpec::Digest() const {
+NamespaceDigest NamespaceSpec::Digest(const std::string& tenant) const {
   std::string flat = "kvkeep namespace 1";
   const auto add_number = [&flat](uint64_t value) {
     flat.append(reinterpret_cast<const char*>(&value), sizeof(value));
@@ -48,6 +49,10 @@ NamespaceDigest NamespaceSpec::Digest() const {
   }
   for (const uint64_t number : {uint64_t{tokens_per_chunk}, bytes_per_part, uint64_t{parts}}) {
     add_number(number);
+  }
+  if (!tenant.empty()) {
+    add_number(tenant.size());
+    flat.append(tenant);
   }
   unsigned char sha[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(flat.data()), flat.size(), sha);
@@ -65,6 +70,10 @@ constexpr size_t kReleaseSlice = 1024;
 }  // namespace
 
 absl::StatusOr<SessionToken> Core::OpenSession(const SessionInfo& info) {
+  if (info.tenant.value() >= options_.tenants.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tenant is ", info.tenant.value(), ", there are ", options_.tenants.size()));
+  }
   const SessionToken token = deps_.random->Next<SessionToken>();
   Section section(this);
   if (draining_) return absl::UnavailableError("the daemon is draining");
@@ -117,12 +126,19 @@ absl::StatusOr<Session*> Core::FindSession(const SessionToken& token) {
   return found->second.get();
 }
 
+absl::StatusOr<TenantId> Core::TenantOf(const SessionToken& token) {
+  Section section(this);
+  KVKEEP_ASSIGN_OR_RETURN(const Session* session, FindSession(token));
+  return session->info.tenant;
+}
+
 absl::StatusOr<NamespaceDigest> Core::OpenNamespace(const SessionToken& token,
                                                     const NamespaceSpec& spec) {
   absl::Status valid = spec.Validate();
   if (!valid.ok()) return valid;
-  const NamespaceDigest digest = spec.Digest();
   constexpr size_t kMaxNamespaces = 256;
+  KVKEEP_ASSIGN_OR_RETURN(const TenantId tenant, TenantOf(token));
+  const NamespaceDigest digest = spec.Digest(options_.tenants[tenant.value()].name);
   Section section(this);
   absl::StatusOr<Session*> session = FindSession(token);
   if (!session.ok()) return session.status();

@@ -16,6 +16,7 @@
 #include "tiers/nvme/nvme_device.h"
 #include "tiers/policy/eviction_policy.h"
 #include "tiers/store/chunk_table.h"
+#include "tiers/store/g2_pool.h"
 #include "tiers/store/store.h"
 #include "tiers/store/types.h"
 
@@ -58,6 +59,7 @@ struct Session {
 // Space taken for a put that is not sealed yet.
 struct PendingPut {
   SessionToken session;
+  TenantId tenant;
   ExtentList extents;
   uint64_t blocks = 0;
 };

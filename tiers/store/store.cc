@@ -12,6 +12,24 @@ namespace kvkeep {
 
 using store_internal::Core;
 
+namespace {
+
+absl::Status CheckTenants(const StoreOptions& options, const Arena& arena) {
+  uint64_t segments = 0;
+  for (const TenantOptions& tenant : options.tenants) {
+    if (tenant.g2_segments == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tenant '", tenant.name, "' has no segment of G2; it needs at least one"));
+    }
+    segments += std::min<uint64_t>(tenant.g2_segments, arena.segment_count() + 1);
+  }
+  if (segments <= arena.segment_count()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the tenants' segments of G2 are more than the ",
+                                                 arena.segment_count(), " of the arena"));
+}
+
+}  // namespace
+
 absl::Status StoreOptions::Validate() const {
   const auto known = EvictionPolicyNames();
   for (const std::string* name : {&g2_policy, &g3_policy}) {
@@ -182,6 +200,8 @@ Store::~Store() = default;
 absl::StatusOr<std::unique_ptr<Store>> Store::Create(const StoreOptions& options,
                                                      const StoreDeps& deps) {
   absl::Status valid = options.Validate();
+  if (!valid.ok()) return valid;
+  valid = CheckTenants(options, *deps.arena);
   if (!valid.ok()) return valid;
   auto core = std::make_unique<Core>(options, deps);
   absl::Status recovered = core->Recover();

@@ -22,6 +22,13 @@ using LeaseId = StrongInt<struct LeaseIdTag, uint64_t>;   // 0: none
 // Parts that one call may ask for; a row of the presence bitmap fits one word.
 inline constexpr size_t kMaxPartsPerCall = 64;
 
+// A share of G2: whole segments of the arena, which nobody else uses. Goes into the digest of the
+// tenant's namespaces, so that no other tenant can name its chunks.
+struct TenantOptions {
+  std::string name;  // empty: the default tenant, whose digests are those of a node without tenants
+  uint64_t g2_segments = 0;
+};
+
 struct StoreOptions {
   std::string g2_policy = "lru";
   std::string g3_policy = "lru";
@@ -35,6 +42,9 @@ struct StoreOptions {
   uint64_t max_device_reads_in_flight_bytes = 64 * kMiB;   // each device
   uint64_t max_device_writes_in_flight_bytes = 32 * kMiB;  // each device
   std::chrono::nanoseconds sync_interval = std::chrono::seconds(1);
+  // Indexed by TenantId, in the order of their segments. Empty: one tenant with the whole arena.
+  // Limits in bytes above are of all tenants together; each has its share by capacity.
+  std::vector<TenantOptions> tenants;
 
   absl::Status Validate() const;
 };
@@ -50,8 +60,10 @@ struct NamespaceSpec {
   std::string hash_algorithm;
   std::string hash_seed;
 
-  absl::Status Validate() const;   // names the field and its limit
-  NamespaceDigest Digest() const;  // first 16 bytes of SHA-256 over all fields, length-prefixed
+  absl::Status Validate() const;  // names the field and its limit
+  // First 16 bytes of SHA-256 over all fields, length-prefixed, and the tenant's name if it has
+  // one.
+  NamespaceDigest Digest(const std::string& tenant) const;
 };
 
 // Whose namespaces and G2 segments a session uses: index into StoreOptions::tenants. Comes from the
@@ -152,6 +164,8 @@ struct TierSnapshot {
   uint64_t capacity_bytes = 0, used_bytes = 0, chunks = 0;
   uint64_t leased_bytes = 0, reserved_bytes = 0, dirty_bytes = 0;
   uint64_t allocations = 0, extents_allocated = 0;
+
+  void Add(const TierSnapshot& other);
 };
 
 struct DeviceSnapshot {
@@ -168,9 +182,15 @@ struct SessionSnapshot {
   std::chrono::nanoseconds age{0};
 };
 
+struct TenantSnapshot {
+  std::string name;
+  TierSnapshot g2;
+};
+
 struct StoreSnapshot {
   StoreCounters counters;
   TierSnapshot g2, g3;
+  std::vector<TenantSnapshot> tenants;  // by TenantId
   std::vector<DeviceSnapshot> devices;
   std::vector<SessionSnapshot> sessions;
   uint64_t dirty_chunks = 0;

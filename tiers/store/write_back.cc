@@ -20,10 +20,10 @@ void Core::SetG3State(Chunk& chunk, G3State state) {
   const bool was_dirty = chunk.dirty();
   chunk.g3_state = state;
   if (chunk.dirty() && !was_dirty) {
-    dirty_blocks_ += chunk.blocks();
+    pool(chunk).dirty_blocks += chunk.blocks();
     ++dirty_chunks_;
   } else if (!chunk.dirty() && was_dirty) {
-    dirty_blocks_ -= chunk.blocks();
+    pool(chunk).dirty_blocks -= chunk.blocks();
     --dirty_chunks_;
   }
 }
@@ -63,8 +63,9 @@ void Core::QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent,
   KVKEEP_CHECK(chunk.g3_state == G3State::kAbsent && chunk.g2_state == G2State::kResident);
   // Over the budget the newcomer stays unbacked: the queue holds the heads of its prefix.
   // One is always taken: a chunk larger than the budget would never reach G3.
-  const bool over = dirty_blocks_ > 0 &&
-                    (dirty_blocks_ + chunk.blocks()) * kBlockBytes > options_.dirty_budget_bytes;
+  const G2Pool& own = pool(chunk);
+  const bool over =
+      own.dirty_blocks > 0 && own.dirty_blocks + chunk.blocks() > own.limits.dirty_blocks;
   const std::optional<uint16_t> device = ChooseDevice(FindParent(chunk, parent));
   if (!device.has_value() || (over && !forced)) {
     ++counters_.write_backs_cancelled;

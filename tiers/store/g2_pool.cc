@@ -1,0 +1,48 @@
+#include "tiers/store/g2_pool.h"
+
+#include <utility>
+
+#include "tiers/base/check.h"
+
+namespace kvkeep::store_internal {
+
+G2Pool::G2Pool(std::string tenant, BlockNumber first, BlockCount capacity,
+               BlockCount segment_blocks, const Limits& pool_limits,
+               std::unique_ptr<EvictionPolicy> eviction_policy)
+    : limits(pool_limits),
+      policy(std::move(eviction_policy)),
+      tenant_(std::move(tenant)),
+      first_(first.value()),
+      allocator_({.capacity = capacity, .barrier_blocks = segment_blocks}) {
+  KVKEEP_CHECK(segment_blocks.value() == 0 || first_ % segment_blocks.value() == 0);
+}
+
+std::optional<ExtentList> G2Pool::Allocate(BlockCount blocks, std::optional<BlockNumber> near) {
+  if (near.has_value()) {
+    near =
+        near->value() >= first_ ? std::optional(BlockNumber(near->value() - first_)) : std::nullopt;
+  }
+  std::optional<ExtentList> extents = allocator_.Allocate(blocks, near);
+  if (!extents.has_value()) return std::nullopt;
+  for (Extent& extent : *extents) extent.first = BlockNumber(extent.first.value() + first_);
+  return extents;
+}
+
+absl::Status G2Pool::Claim(const ExtentList& extents) {
+  for (const Extent& extent : extents) {
+    if (extent.first.value() < first_)
+      return absl::OutOfRangeError("before the pool's first block");
+  }
+  return allocator_.Claim(Relative(extents));
+}
+
+bool G2Pool::Owns(BlockNumber block) const {
+  return block.value() >= first_ && block.value() - first_ < capacity().value();
+}
+
+ExtentList G2Pool::Relative(ExtentList extents) const {
+  for (Extent& extent : extents) extent.first = BlockNumber(extent.first.value() - first_);
+  return extents;
+}
+
+}  // namespace kvkeep::store_internal

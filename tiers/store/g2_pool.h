@@ -1,0 +1,61 @@
+// G2Pool: one tenant's part of the arena - whole segments of it - with its own order of eviction
+// and its own accounts. Tenants never share a segment, nor push each other out of G2.
+//
+// A plain part of the core's state: the core's lock protects it, the core's files keep the
+// accounts. Extents that go in and out are the arena's, not counted from the pool's start.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tiers/alloc/extent_allocator.h"
+#include "tiers/base/extent.h"
+#include "tiers/policy/eviction_policy.h"
+#include "tiers/store/types.h"
+
+namespace kvkeep::store_internal {
+
+class G2Pool {
+ public:
+  struct Limits {
+    uint64_t leased_blocks = 0;
+    uint64_t reserved_blocks = 0;
+    uint64_t dirty_blocks = 0;
+  };
+
+  // The blocks [first, first + capacity); `first` is where a segment begins.
+  G2Pool(std::string tenant, BlockNumber first, BlockCount capacity, BlockCount segment_blocks,
+         const Limits& limits, std::unique_ptr<EvictionPolicy> policy);
+
+  std::optional<ExtentList> Allocate(BlockCount blocks, std::optional<BlockNumber> near);
+  void Free(const ExtentList& extents) { allocator_.Free(Relative(extents)); }
+  // As ExtentAllocator::Claim; OutOfRange also outside this pool.
+  absl::Status Claim(const ExtentList& extents);
+  // Whether the block is one of this pool's.
+  bool Owns(BlockNumber block) const;
+
+  const std::string& tenant() const { return tenant_; }
+  BlockCount capacity() const { return allocator_.capacity(); }
+  uint64_t free_blocks() const { return allocator_.free_blocks().value(); }
+  uint64_t used_blocks() const { return capacity().value() - free_blocks(); }
+  const ExtentAllocator::Stats& stats() const { return allocator_.stats(); }
+  void CheckInvariants() const { allocator_.CheckInvariants(); }
+
+  const Limits limits;
+  const std::unique_ptr<EvictionPolicy> policy;
+  uint64_t chunks = 0;            // resident
+  uint64_t evictable_blocks = 0;  // of chunks that could go now
+  uint64_t pinned_blocks = 0;     // of chunks with pins, each once
+  uint64_t reserved_blocks = 0;   // puts in progress
+  uint64_t dirty_blocks = 0;
+
+ private:
+  ExtentList Relative(ExtentList extents) const;
+
+  const std::string tenant_;
+  const uint64_t first_;
+  ExtentAllocator allocator_;  // counts from the pool's start
+};
+
+}  // namespace kvkeep::store_internal
