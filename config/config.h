@@ -22,18 +22,44 @@
 
 namespace kvkeep {
 
+// Who may open a client socket: the mode and group of its file and, checked against what the kernel
+// says of the peer, numbers. Both lists empty: whoever the mode lets connect.
+struct AccessConfig {
+  uint32_t socket_mode = 0660;
+  std::string socket_group;  // name or number; empty: the daemon's
+  std::vector<uint32_t> allowed_uids;
+  std::vector<uint32_t> allowed_gids;
+
+  bool operator==(const AccessConfig&) const = default;
+};
+
 struct ListenConfig {
   std::string unix_path = "/run/kvkeep/kvkeep.sock";
+  std::string local_path = "/run/kvkeep/local.sock";  // empty: off
   std::string admin_path = "/run/kvkeep/admin.sock";
   std::string tcp_address;  // host:port; empty: off
+  AccessConfig access;      // of unix_path and local_path
 
   bool operator==(const ListenConfig&) const = default;
+};
+
+// A tenant beside the default one, whose sockets are ListenConfig's and whose part of G2 is what
+// the others leave.
+struct TenantConfig {
+  std::string name;
+  std::string unix_path;
+  std::string local_path;  // empty: off
+  AccessConfig access;
+  double g2_share = 0;  // of g2.capacity, rounded down to whole segments
+
+  bool operator==(const TenantConfig&) const = default;
 };
 
 enum class ArenaChoice { kAuto, kMemfd, kMount };
 
 struct G2Config {
   uint64_t capacity_bytes = 64 * kGiB;
+  uint64_t segment_bytes = 1 * kGiB;
   ArenaChoice arena = ArenaChoice::kAuto;
   std::string arena_dir;           // empty: none
   std::string arena_readonly_dir;  // empty: none
@@ -70,6 +96,10 @@ struct LimitsConfig {
   uint64_t leases_per_session = 4096;
   double leased_bytes = 0.5;     // of G2's capacity
   double reserved_bytes = 0.25;  // of G2's capacity
+  uint64_t connections = 4096;   // of one socket
+  uint64_t staging_per_session_bytes = 1 * kGiB;
+  double staging = 0.25;  // of G2's capacity, and on top of it
+  std::chrono::milliseconds session_grace{10'000};
 
   bool operator==(const LimitsConfig&) const = default;
 };
@@ -104,6 +134,7 @@ struct DrainConfig {
 
 struct Config {
   ListenConfig listen;
+  std::vector<TenantConfig> tenants;
   G2Config g2;
   G3Config g3;
   LimitsConfig limits;
@@ -124,6 +155,11 @@ struct LoadResult {
 inline constexpr size_t kMaxConfigErrors = 100;
 inline constexpr size_t kMaxConfigBytes = 256 * kKiB;
 inline constexpr size_t kMaxG3Paths = 64;
+inline constexpr size_t kMaxTenants = 64;
+
+// How many segments of G2 each tenant has: first the default one's, then those of config.tenants in
+// their order. Every tenant but the default one has its share rounded down.
+std::vector<uint64_t> TenantSegments(const Config& config);
 
 // `filename` is for messages only.
 LoadResult LoadConfig(absl::string_view text, absl::string_view filename);

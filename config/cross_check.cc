@@ -1,9 +1,11 @@
 #include "config/cross_check.h"
 
+#include <absl/container/flat_hash_map.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/string_view.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -25,6 +27,21 @@ std::string Normal(const std::string& path) {
 
 bool IsInside(const std::string& inner, const std::string& outer) {
   return absl::StartsWith(inner, outer == "/" ? "/" : absl::StrCat(outer, "/"));
+}
+
+// Shares are decimal fractions in binary: 10% of 10 segments must be one.
+constexpr double kShareSlack = 1e-9;
+constexpr uint64_t kSegmentUnit = 2 * kMiB;
+
+// What to do when `share` is less than a segment.
+std::string SmallShareAdvice(const Config& config, double share) {
+  const auto bytes =
+      static_cast<uint64_t>((share + kShareSlack) * static_cast<double>(config.g2.capacity_bytes));
+  // Halves of what divides g2.capacity divide it too.
+  uint64_t segment = config.g2.segment_bytes;
+  while (segment > bytes || segment % kSegmentUnit != 0) segment /= 2;
+  if (segment < kSegmentUnit) return "raise it";
+  return absl::StrCat("raise it, or lower g2.segment_bytes to ", FormatSize(segment));
 }
 
 void Add(std::vector<Conflict>& conflicts, std::vector<std::string> keys,
@@ -78,14 +95,96 @@ void CheckArena(const G2Config& g2, std::vector<Conflict>& conflicts) {
   }
 }
 
+// Every socket there is, in the order in which they are told.
+std::vector<KeyAndPath> Sockets(const Config& config) {
+  std::vector<KeyAndPath> sockets = {{"listen.unix", config.listen.unix_path},
+                                     {"listen.local", config.listen.local_path},
+                                     {"listen.admin", config.listen.admin_path}};
+  for (size_t i = 0; i < config.tenants.size(); ++i) {
+    sockets.push_back({absl::StrCat("tenants[", i, "].unix"), config.tenants[i].unix_path});
+    sockets.push_back({absl::StrCat("tenants[", i, "].local"), config.tenants[i].local_path});
+  }
+  std::erase_if(sockets, [](const KeyAndPath& socket) { return socket.path.empty(); });
+  for (KeyAndPath& socket : sockets) socket.path = Normal(socket.path);
+  return sockets;
+}
+
+void CheckSockets(const Config& config, std::vector<Conflict>& conflicts) {
+  absl::flat_hash_map<std::string, std::string> keys;  // of the paths seen
+  for (const KeyAndPath& socket : Sockets(config)) {
+    const auto [seen, is_new] = keys.try_emplace(socket.path, socket.key);
+    if (is_new) continue;
+    const char* why = socket.key == "listen.admin" ? "admin calls need a socket of their own"
+                                                   : "every door needs a socket of its own";
+    Add(conflicts, {socket.key, seen->second},
+        absl::StrCat(socket.key, ": is the same socket as ", seen->second, "; ", why));
+  }
+}
+
+void CheckTenantNames(const Config& config, std::vector<Conflict>& conflicts) {
+  absl::flat_hash_map<std::string, std::string> keys;  // of the names seen
+  for (size_t i = 0; i < config.tenants.size(); ++i) {
+    const std::string key = absl::StrCat("tenants[", i, "].name");
+    const auto [seen, is_new] = keys.try_emplace(config.tenants[i].name, key);
+    if (is_new) continue;
+    Add(conflicts, {key, seen->second},
+        absl::StrCat(key, ": ", QuoteForMessage(config.tenants[i].name), " is also ", seen->second,
+                     "; names tell tenants apart"));
+  }
+}
+
+void CheckTenantShares(const Config& config, std::vector<Conflict>& conflicts) {
+  if (config.tenants.empty()) return;
+  const uint64_t segment = config.g2.segment_bytes;
+  std::vector<std::string> keys;
+  double sum = 0;
+  for (size_t i = 0; i < config.tenants.size(); ++i) {
+    keys.push_back(absl::StrCat("tenants[", i, "].g2_share"));
+    sum += config.tenants[i].g2_share;
+  }
+  if (sum > 1 - 100 * kShareSlack) {
+    Add(conflicts, keys,
+        absl::StrCat("tenants: their g2_share is ", FormatFraction(sum),
+                     " together; leave a part of g2.capacity to the default tenant"));
+    return;
+  }
+  if (config.g2.capacity_bytes % segment != 0) {
+    Add(conflicts, {"g2.capacity", "g2.segment_bytes", "tenants"},
+        absl::StrCat("g2.capacity: ", FormatSize(config.g2.capacity_bytes),
+                     " is no multiple of g2.segment_bytes, ", FormatSize(segment),
+                     ", and tenants have whole segments; round it, or make segments smaller"));
+    return;
+  }
+  const std::vector<uint64_t> segments = TenantSegments(config);
+  for (size_t i = 0; i < config.tenants.size(); ++i) {
+    if (segments[i + 1] > 0) continue;
+    const double share = config.tenants[i].g2_share;
+    Add(conflicts, {keys[i], "g2.segment_bytes", "g2.capacity"},
+        absl::StrCat(keys[i], ": ", FormatFraction(share), " of g2.capacity, ",
+                     FormatSize(config.g2.capacity_bytes), ", is less than a segment of ",
+                     FormatSize(segment), "; ", SmallShareAdvice(config, share)));
+  }
+}
+
 }  // namespace
+
+std::vector<uint64_t> TenantSegments(const Config& config) {
+  const uint64_t all = DivideRoundUp(config.g2.capacity_bytes, config.g2.segment_bytes);
+  std::vector<uint64_t> segments = {all};
+  for (const TenantConfig& tenant : config.tenants) {
+    const double exact = tenant.g2_share * static_cast<double>(all);
+    const auto whole = static_cast<uint64_t>(exact + kShareSlack);
+    segments.push_back(whole);
+    segments[0] -= std::min(whole, segments[0]);
+  }
+  return segments;
+}
 
 std::vector<Conflict> FindConflicts(const Config& config) {
   std::vector<Conflict> conflicts;
-  if (Normal(config.listen.unix_path) == Normal(config.listen.admin_path)) {
-    Add(conflicts, {"listen.admin", "listen.unix"},
-        "listen.admin: is the same socket as listen.unix; admin calls need a socket of their own");
-  }
+  CheckSockets(config, conflicts);
+  CheckTenantNames(config, conflicts);
+  CheckTenantShares(config, conflicts);
   CheckArena(config.g2, conflicts);
   CheckG3Paths(config, conflicts);
   // Port 0 is any free one, so two of them are two ports.

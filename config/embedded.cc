@@ -51,10 +51,12 @@ absl::StatusOr<Config> EmbeddedDefaultConfig(const UserEnvironment& environment)
   Config config;
   config.state.dir = dir;
   config.listen.unix_path = absl::StrCat(dir, "/kvkeep.sock");
+  config.listen.local_path = absl::StrCat(dir, "/local.sock");
   config.listen.admin_path = absl::StrCat(dir, "/admin.sock");
   config.g2.capacity_bytes = 1 * kGiB;
   config.g3.paths = {{.dir = absl::StrCat(dir, "/nvme0"), .capacity_bytes = 8 * kGiB}};
-  for (const std::string& path : {config.listen.unix_path, config.listen.admin_path}) {
+  for (const std::string& path :
+       {config.listen.unix_path, config.listen.local_path, config.listen.admin_path}) {
     if (const absl::Status status = CheckSocketPath(path); !status.ok()) {
       return absl::FailedPreconditionError(
           absl::StrCat("no configuration file, and under the state directory: ", status.message(),

@@ -6,6 +6,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
 #include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/yaml.h>
@@ -75,7 +76,8 @@ class Loader {
   void Parse(const std::string& text);
   void ReadRoot(const YAML::Node& root);
   void ReadSection(const Place& section, const YAML::Node& node);
-  void ReadG3Paths(const YAML::Node& node);
+  void ReadList(const ConfigList& list, const YAML::Node& node);
+  void ReadListEntry(const ConfigList& list, const Place& entry, const YAML::Node& node);
   void ReadValue(const ConfigKey& key, const Place& place, const YAML::Node& key_node,
                  const YAML::Node& value);
   // Calls `visit` for every key of a map once; false from it means that the key is unknown.
@@ -141,8 +143,13 @@ void Loader::ReadRoot(const YAML::Node& root) {
              const auto& sections = ConfigSections();
              const bool known = std::any_of(sections.begin(), sections.end(),
                                             [&](const ConfigSection& s) { return s.name == name; });
-             if (known) ReadSection(place, value);
-             return known;
+             if (!known) return false;
+             if (const ConfigList* list = FindConfigList(name); list != nullptr) {
+               if (!value.IsNull()) ReadList(*list, value);
+             } else {
+               ReadSection(place, value);
+             }
+             return true;
            });
 }
 
@@ -156,8 +163,8 @@ void Loader::ReadSection(const Place& section, const YAML::Node& node) {
   VisitMap(section, node,
            [this](const std::string&, const Place& place, const YAML::Node& key_node,
                   const YAML::Node& value) {
-             if (place.schema == kG3PathsKey) {
-               ReadG3Paths(value);
+             if (const ConfigList* list = FindConfigList(place.schema); list != nullptr) {
+               ReadList(*list, value);
                return true;
              }
              for (const ConfigKey& key : ConfigKeys()) {
@@ -169,36 +176,57 @@ void Loader::ReadSection(const Place& section, const YAML::Node& node) {
            });
 }
 
-void Loader::ReadG3Paths(const YAML::Node& node) {
-  constexpr char kWanted[] = "expected a list like [{dir: /nvme0/kvkeep, capacity: 1TiB}], found ";
+void Loader::ReadList(const ConfigList& list, const YAML::Node& node) {
+  positions_[list.path] = PositionOf(node.Mark());
   if (!node.IsSequence()) {
-    failed_.insert(absl::StrCat(kG3PathsKey, "[0].dir"));  // what is there is only the default
-    Fail(PositionOf(node.Mark()), absl::StrCat(kG3PathsKey, ": ", kWanted, KindOf(node)));
+    // What is there is only the default.
+    for (const ConfigKey& key : ConfigKeys()) {
+      if (key.list() == list.path) failed_.insert(absl::StrCat(list.path, "[0].", key.name()));
+    }
+    Fail(PositionOf(node.Mark()), absl::StrCat(list.path, ": expected a list like [",
+                                               list.example_entry, "], found ", KindOf(node)));
     return;
   }
-  if (node.size() > kMaxG3Paths) {
+  if (node.size() > list.max_entries) {
     Fail(PositionOf(node.Mark()), absl::StrFormat("%s: %d entries are out of range: 0 to %d",
-                                                  kG3PathsKey, node.size(), kMaxG3Paths));
+                                                  list.path, node.size(), list.max_entries));
     return;
   }
-  config_.g3.paths.assign(node.size(), G3PathConfig{});
+  list.resize(config_, node.size());
   for (size_t entry = 0; entry < node.size(); ++entry) {
-    const YAML::Node item = node[entry];
-    const std::string shown = absl::StrCat(kG3PathsKey, "[", entry, "]");
-    const Place list_entry{absl::StrCat(kG3PathsKey, "[]"), shown, entry};
-    const std::string dir = absl::StrCat(shown, ".dir");
-    if (!item.IsMap()) {
-      Fail(PositionOf(item.Mark()),
-           absl::StrCat(shown, ": expected {dir: ..., capacity: ...}, found ", KindOf(item)));
-      failed_.insert(dir);
-      continue;
-    }
-    ReadSection(list_entry, item);
-    if (positions_.count(dir) == 0) {  // the default is for the default list only
-      failed_.insert(dir);
-      Fail(PositionOf(item.Mark()), absl::StrCat(dir, ": is missing; say where this path is"));
-    }
+    const Place place{absl::StrCat(list.path, "[]"), absl::StrCat(list.path, "[", entry, "]"),
+                      entry};
+    ReadListEntry(list, place, node[entry]);
   }
+}
+
+void Loader::ReadListEntry(const ConfigList& list, const Place& entry, const YAML::Node& node) {
+  const bool is_map = node.IsMap();
+  if (is_map) {
+    ReadSection(entry, node);
+  } else {
+    Fail(PositionOf(node.Mark()),
+         absl::StrCat(entry.shown, ": expected ", list.entry_shape, ", found ", KindOf(node)));
+  }
+  for (const ConfigKey& key : ConfigKeys()) {
+    if (key.list() != list.path || key.when_missing.empty()) continue;
+    const std::string shown = absl::StrCat(entry.shown, ".", key.name());
+    if (positions_.count(shown) != 0) continue;
+    failed_.insert(shown);  // what the field holds is nobody's word
+    if (!is_map) continue;
+    Fail(PositionOf(node.Mark()), absl::StrCat(shown, ": is missing; ", key.when_missing));
+  }
+}
+
+// A list of scalars as one text, "[1, 2]"; none: it is something else.
+std::optional<std::string> ListText(const YAML::Node& node) {
+  if (!node.IsSequence()) return std::nullopt;
+  std::vector<std::string> items;
+  for (const YAML::Node& item : node) {
+    if (!item.IsScalar()) return std::nullopt;
+    items.push_back(item.Scalar());
+  }
+  return absl::StrCat("[", absl::StrJoin(items, ", "), "]");
 }
 
 void Loader::ReadValue(const ConfigKey& key, const Place& place, const YAML::Node& key_node,
@@ -206,12 +234,18 @@ void Loader::ReadValue(const ConfigKey& key, const Place& place, const YAML::Nod
   // An empty value has no place of its own.
   const Position position = PositionOf(value.IsNull() ? key_node.Mark() : value.Mark());
   positions_[place.shown] = position;
-  if (!value.IsScalar()) {
+  std::optional<std::string> text;
+  if (key.shape == ConfigShape::kNumberList) {
+    text = ListText(value);
+  } else if (value.IsScalar()) {
+    text = value.Scalar();
+  }
+  if (!text.has_value()) {
     failed_.insert(place.shown);
     Fail(position, absl::StrCat(place.shown, ": expected ", key.wanted, ", found ", KindOf(value)));
     return;
   }
-  const absl::Status status = key.set(value.Scalar(), config_, place.entry);
+  const absl::Status status = key.set(*text, config_, place.entry);
   if (status.ok()) return;
   failed_.insert(place.shown);
   Fail(position, absl::StrCat(place.shown, ": ", status.message()));

@@ -21,38 +21,56 @@ class Printer {
     if (annotated_) out_ += kHeader;
     for (const ConfigSection& section : ConfigSections()) {
       if (annotated_) absl::StrAppend(&out_, "\n# ", section.doc, "\n");
-      absl::StrAppend(&out_, section.name, ":\n");
-      bool list_done = false;
-      for (const ConfigKey& key : ConfigKeys()) {
-        if (key.section() != section.name) continue;
-        if (!key.in_list()) {
-          Line(key, "  ", "  ", 0);
-        } else if (!list_done) {
-          List();
-          list_done = true;
-        }
+      if (const ConfigList* list = FindConfigList(section.name); list != nullptr) {
+        List(*list, section.name, "");
+      } else {
+        Section(section);
       }
     }
     return std::move(out_);
   }
 
  private:
-  void Line(const ConfigKey& key, absl::string_view first_indent, absl::string_view indent,
-            size_t entry) {
-    if (annotated_) absl::StrAppend(&out_, indent, "# ", key.doc, " (", key.limits, ")\n");
-    absl::StrAppend(&out_, first_indent, key.name(), ": ", key.get(config_, entry), "\n");
+  void Section(const ConfigSection& section) {
+    absl::StrAppend(&out_, section.name, ":\n");
+    const ConfigList* last = nullptr;
+    for (const ConfigKey& key : ConfigKeys()) {
+      if (key.section() != section.name) continue;
+      const ConfigList* list = FindConfigList(key.list());
+      if (list == nullptr) {
+        Line(key, config_, "  ", "  ", 0);
+      } else if (list != last) {
+        if (annotated_) absl::StrAppend(&out_, "  # ", list->doc, "\n");
+        List(*list, absl::string_view(list->path).substr(section.name.size() + 1), "  ");
+      }
+      last = list;
+    }
   }
 
-  void List() {
-    if (annotated_) absl::StrAppend(&out_, "  # ", G3PathsDoc(), "\n");
-    absl::StrAppend(&out_, "  paths:", config_.g3.paths.empty() ? " []\n" : "\n");
-    for (size_t entry = 0; entry < config_.g3.paths.size(); ++entry) {
-      bool first = true;
-      for (const ConfigKey& key : ConfigKeys()) {
-        if (!key.in_list()) continue;
-        Line(key, first ? "    - " : "      ", first ? "    " : "      ", entry);
-        first = false;
-      }
+  void Line(const ConfigKey& key, Config& config, absl::string_view first_indent,
+            absl::string_view indent, size_t entry) {
+    if (annotated_) absl::StrAppend(&out_, indent, "# ", key.doc, " (", key.limits, ")\n");
+    absl::StrAppend(&out_, first_indent, key.name(), ": ", key.get(config, entry), "\n");
+  }
+
+  void List(const ConfigList& list, absl::string_view name, absl::string_view indent) {
+    const size_t entries = list.size(config_);
+    absl::StrAppend(&out_, indent, name, entries == 0 ? ": []\n" : ":\n");
+    for (size_t entry = 0; entry < entries; ++entry) Entry(list, config_, indent, entry);
+    if (entries > 0 || !annotated_) return;
+    Config example;
+    list.set_example(example);
+    absl::StrAppend(&out_, "# ", list.doc, "\n");
+    Entry(list, example, absl::StrCat("#", indent), 0);
+  }
+
+  void Entry(const ConfigList& list, Config& config, absl::string_view indent, size_t entry) {
+    bool first = true;
+    for (const ConfigKey& key : ConfigKeys()) {
+      if (key.list() != list.path) continue;
+      Line(key, config, absl::StrCat(indent, first ? "  - " : "    "),
+           absl::StrCat(indent, first ? "  " : "    "), entry);
+      first = false;
     }
   }
 

@@ -21,6 +21,24 @@ template <typename Section, typename T>
 Place<T> In(Section Config::*section, T Section::*field) {
   return [=](Config& config, size_t) -> T& { return config.*section.*field; };
 }
+template <typename Section, typename T>
+Place<T> InAccess(Section Config::*section, T AccessConfig::*field) {
+  return [=](Config& config, size_t) -> T& { return (config.*section).access.*field; };
+}
+template <typename T>
+Place<T> InTenant(T TenantConfig::*field) {
+  return [=](Config& config, size_t entry) -> T& {
+    KVKEEP_CHECK(entry < config.tenants.size());
+    return config.tenants[entry].*field;
+  };
+}
+template <typename T>
+Place<T> InTenantAccess(T AccessConfig::*field) {
+  return [=](Config& config, size_t entry) -> T& {
+    KVKEEP_CHECK(entry < config.tenants.size());
+    return config.tenants[entry].access.*field;
+  };
+}
 template <typename T>
 Place<T> InG3Path(T G3PathConfig::*field) {
   return [=](Config& config, size_t entry) -> T& {
@@ -70,6 +88,46 @@ ConfigKey Duration(std::string path, Place<std::chrono::milliseconds> place,
                    Range<std::chrono::milliseconds> range, std::string doc) {
   return Ranged<std::chrono::milliseconds>(std::move(path), std::move(place), range, "a time",
                                            ParseDuration, FormatDuration, std::move(doc));
+}
+
+// A size that must be a whole number of `unit`s.
+ConfigKey SizeInUnits(std::string path, Place<uint64_t> place, Range<uint64_t> range, uint64_t unit,
+                      std::string doc) {
+  ConfigKey key = Size(std::move(path), place, range, std::move(doc));
+  const std::string limits = absl::StrCat(key.limits, ", a multiple of ", FormatSize(unit));
+  key.limits = limits;
+  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
+    KVKEEP_ASSIGN_OR_RETURN(const uint64_t value, ParseSize(text));
+    if (value < range.low || value > range.high || value % unit != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(QuoteForMessage(text), " is out of range: ", limits));
+    }
+    place(config, entry) = value;
+    return absl::OkStatus();
+  };
+  return key;
+}
+
+// Permission bits of a socket's file.
+ConfigKey Mode(std::string path, Place<uint32_t> place, std::string doc) {
+  return Ranged<uint32_t>(std::move(path), std::move(place), {0, 0777}, "an octal mode", ParseMode,
+                          FormatMode, std::move(doc));
+}
+
+ConfigKey Numbers(std::string path, Place<std::vector<uint32_t>> place, std::string doc) {
+  ConfigKey key{std::move(path),
+                std::move(doc),
+                absl::StrCat("at most ", kMaxNumbers, " numbers"),
+                "a list of numbers like [1000, 1001]",
+                {},
+                {}};
+  key.shape = ConfigShape::kNumberList;
+  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
+    KVKEEP_ASSIGN_OR_RETURN(place(config, entry), ParseNumbers(text));
+    return absl::OkStatus();
+  };
+  key.get = [=](Config& config, size_t entry) { return FormatNumbers(place(config, entry)); };
+  return key;
 }
 
 ConfigKey Bool(std::string path, Place<bool> place, std::string doc) {
@@ -138,30 +196,87 @@ ConfigKey Dir(std::string path, Place<std::string> place, Empty empty, std::stri
               empty == Empty::kAllowed ? "absolute path, \"\" for none" : "absolute path",
               CheckPath, empty, std::move(doc));
 }
-ConfigKey Socket(std::string path, Place<std::string> place, std::string doc) {
+ConfigKey Socket(std::string path, Place<std::string> place, Empty empty, std::string doc) {
   return Text(std::move(path), std::move(place), "an absolute path",
-              "absolute path, at most 107 bytes", CheckSocketPath, Empty::kRefused, std::move(doc));
+              empty == Empty::kAllowed ? "absolute path, at most 107 bytes, \"\" for off"
+                                       : "absolute path, at most 107 bytes",
+              CheckSocketPath, empty, std::move(doc));
+}
+ConfigKey Group(std::string path, Place<std::string> place, std::string doc) {
+  return Text(std::move(path), std::move(place), "a group",
+              "name or number, \"\" for the daemon's own", CheckGroupName, Empty::kAllowed,
+              std::move(doc));
 }
 ConfigKey Address(std::string path, Place<std::string> place, std::string doc) {
   return Text(std::move(path), std::move(place), "an address", "host:port, \"\" for off",
               CheckAddress, Empty::kAllowed, std::move(doc));
 }
 
+ConfigKey MustSay(ConfigKey key, std::string when_missing) {
+  key.when_missing = std::move(when_missing);
+  return key;
+}
+
 std::vector<std::pair<std::string, std::string>> PolicyNames() { return {{"lru", "lru"}}; }
 
 constexpr Range<double> kShare = {0.01, 1.0};
 
-std::vector<ConfigKey> ListenAndTierKeys() {
-  return {
-      Socket("listen.unix", In(&Config::listen, &ListenConfig::unix_path),
-             "Unix socket of the gRPC service."),
-      Socket("listen.admin", In(&Config::listen, &ListenConfig::admin_path),
-             "Unix socket of the admin calls, mode 0600."),
-      Address("listen.tcp", In(&Config::listen, &ListenConfig::tcp_address),
-              "TCP address of the gRPC service."),
+constexpr Range<double> kTenantShare = {0.001, 0.99};
 
+std::vector<ConfigKey> ListenKeys() {
+  return {
+      Socket("listen.unix", In(&Config::listen, &ListenConfig::unix_path), Empty::kRefused,
+             "Unix socket of the gRPC service."),
+      Socket("listen.local", In(&Config::listen, &ListenConfig::local_path), Empty::kAllowed,
+             "Unix socket of the local path: engine workers on this host, shared memory."),
+      Mode("listen.socket_mode", InAccess(&Config::listen, &AccessConfig::socket_mode),
+           "Mode of these two sockets' files."),
+      Group("listen.socket_group", InAccess(&Config::listen, &AccessConfig::socket_group),
+            "Group of these two sockets' files."),
+      Numbers("listen.allowed_uids", InAccess(&Config::listen, &AccessConfig::allowed_uids),
+              "Users who may connect there; with both lists empty whoever the mode lets."),
+      Numbers("listen.allowed_gids", InAccess(&Config::listen, &AccessConfig::allowed_gids),
+              "Groups who may: of the peer's process, not its supplementary ones."),
+      Socket("listen.admin", In(&Config::listen, &ListenConfig::admin_path), Empty::kRefused,
+             "Unix socket of the admin calls, mode 0600: for the daemon's user and root."),
+      Address("listen.tcp", In(&Config::listen, &ListenConfig::tcp_address),
+              "TCP address of the gRPC service; its clients are the default tenant's."),
+  };
+}
+
+std::vector<ConfigKey> TenantKeys() {
+  return {
+      MustSay(Text("tenants[].name", InTenant(&TenantConfig::name), "a name",
+                   "1 to 32 of a-z, 0-9 and -", CheckTenantName, Empty::kRefused,
+                   "Its name. Another name makes another tenant, which finds none of its chunks."),
+              "give the tenant a name"),
+      MustSay(Socket("tenants[].unix", InTenant(&TenantConfig::unix_path), Empty::kRefused,
+                     "As listen.unix, for this tenant alone."),
+              "say where this tenant's clients come in"),
+      Socket("tenants[].local", InTenant(&TenantConfig::local_path), Empty::kAllowed,
+             "As listen.local, for this tenant alone."),
+      Mode("tenants[].socket_mode", InTenantAccess(&AccessConfig::socket_mode),
+           "As listen.socket_mode."),
+      Group("tenants[].socket_group", InTenantAccess(&AccessConfig::socket_group),
+            "As listen.socket_group."),
+      Numbers("tenants[].allowed_uids", InTenantAccess(&AccessConfig::allowed_uids),
+              "As listen.allowed_uids."),
+      Numbers("tenants[].allowed_gids", InTenantAccess(&AccessConfig::allowed_gids),
+              "As listen.allowed_gids."),
+      MustSay(Fraction("tenants[].g2_share", InTenant(&TenantConfig::g2_share), kTenantShare,
+                       "Its share of g2.capacity, rounded down to whole segments."),
+              "say how much of g2.capacity is this tenant's, like 25%"),
+  };
+}
+
+std::vector<ConfigKey> TierKeys() {
+  return {
       Size("g2.capacity", In(&Config::g2, &G2Config::capacity_bytes), {kMiB, 16 * kTiB},
            "Host memory for chunks: a hard limit, taken at the start."),
+      SizeInUnits("g2.segment_bytes", In(&Config::g2, &G2Config::segment_bytes), {2 * kMiB, kGiB},
+                  2 * kMiB,
+                  "It is taken, mapped and given to tenants in segments of this size; a chunk may "
+                  "lie across them."),
       Choice<ArenaChoice>(
           "g2.arena", In(&Config::g2, &G2Config::arena),
           {{"auto", ArenaChoice::kAuto},
@@ -177,8 +292,10 @@ std::vector<ConfigKey> ListenAndTierKeys() {
       Fraction("g2.dirty_budget", In(&Config::g2, &G2Config::dirty_budget), kShare,
                "Share of g2.capacity that may wait for its write to G3."),
 
-      Dir("g3.paths[].dir", InG3Path(&G3PathConfig::dir), Empty::kRefused,
-          "Directory on XFS or ext4, best a device of its own. Must be said for every path."),
+      MustSay(
+          Dir("g3.paths[].dir", InG3Path(&G3PathConfig::dir), Empty::kRefused,
+              "Directory on XFS or ext4, best a device of its own. Must be said for every path."),
+          "say where this path is"),
       Size("g3.paths[].capacity", InG3Path(&G3PathConfig::capacity_bytes), {64 * kMiB, 1024 * kTiB},
            "Bytes that the directory may hold, index included."),
       Bool("g3.paths[].required", InG3Path(&G3PathConfig::required),
@@ -210,6 +327,16 @@ std::vector<ConfigKey> LimitAndServiceKeys() {
                "Share of g2.capacity that all leases together may hold."),
       Fraction("limits.reserved_bytes", In(&Config::limits, &LimitsConfig::reserved_bytes), kShare,
                "Share of g2.capacity that may be reserved by puts not sealed yet."),
+      Count("limits.connections", In(&Config::limits, &LimitsConfig::connections), {1, 65536},
+            "gRPC connections of one Unix socket at once."),
+      Size("limits.staging_per_session",
+           In(&Config::limits, &LimitsConfig::staging_per_session_bytes), {2 * kMiB, 64 * kGiB},
+           "Staging memory of one local session, from which its puts are read."),
+      Fraction("limits.staging", In(&Config::limits, &LimitsConfig::staging), kShare,
+               "Staging memory of all sessions together: a share of g2.capacity, on top of it."),
+      Duration("limits.session_grace", In(&Config::limits, &LimitsConfig::session_grace),
+               {milliseconds(100), milliseconds(3'600'000)},
+               "A local client that answers no ping for this long loses its leases."),
 
       Address("metrics.listen", In(&Config::metrics, &MetricsConfig::listen_address),
               "HTTP address of /metrics, /healthz and /readyz."),
@@ -238,18 +365,23 @@ std::vector<ConfigKey> LimitAndServiceKeys() {
 }  // namespace
 
 absl::string_view ConfigKey::section() const {
-  return absl::string_view(path).substr(0, path.find('.'));
+  return absl::string_view(path).substr(0, path.find_first_of(".["));
+}
+
+absl::string_view ConfigKey::list() const {
+  const size_t brackets = path.find("[].");
+  return brackets == std::string::npos ? absl::string_view()
+                                       : absl::string_view(path).substr(0, brackets);
 }
 
 absl::string_view ConfigKey::name() const {
   return absl::string_view(path).substr(path.rfind('.') + 1);
 }
 
-bool ConfigKey::in_list() const { return path.find("[].") != std::string::npos; }
-
 const std::vector<ConfigSection>& ConfigSections() {
   static const std::vector<ConfigSection> sections = {
-      {"listen", "Where clients come in."},
+      {"listen", "Where clients come in: those of the default tenant."},
+      {"tenants", "More tenants: own sockets, chunks of their own, whole segments of G2."},
       {"g2", "G2, host DRAM."},
       {"g3", "G3, local NVMe."},
       {"limits", "Limits; a call above one is refused with a message that names it."},
@@ -263,13 +395,48 @@ const std::vector<ConfigSection>& ConfigSections() {
 
 const std::vector<ConfigKey>& ConfigKeys() {
   static const std::vector<ConfigKey> keys = [] {
-    std::vector<ConfigKey> all = ListenAndTierKeys();
-    for (ConfigKey& key : LimitAndServiceKeys()) all.push_back(std::move(key));
+    std::vector<ConfigKey> all;
+    for (const auto& part : {ListenKeys(), TenantKeys(), TierKeys(), LimitAndServiceKeys()}) {
+      all.insert(all.end(), part.begin(), part.end());
+    }
     return all;
   }();
   return keys;
 }
 
-absl::string_view G3PathsDoc() { return "One entry a device; [] for no G3."; }
+const std::vector<ConfigList>& ConfigLists() {
+  static const std::vector<ConfigList> lists = {
+      {.path = "g3.paths",
+       .doc = "One entry a device; [] for no G3.",
+       .example_entry = "{dir: /nvme0/kvkeep, capacity: 1TiB}",
+       .entry_shape = "{dir: ..., capacity: ...}",
+       .max_entries = kMaxG3Paths,
+       .size = [](const Config& config) { return config.g3.paths.size(); },
+       .resize = [](Config& config, size_t entries) { config.g3.paths.assign(entries, {}); },
+       .set_example = [](Config& config) { config.g3.paths = {G3PathConfig{}}; }},
+      {.path = "tenants",
+       .doc = "One entry a tenant, such as",
+       .example_entry = "{name: a, unix: /run/kvkeep/a.sock, g2_share: 25%}",
+       .entry_shape = "{name: ..., unix: ..., g2_share: ...}",
+       .max_entries = kMaxTenants,
+       .size = [](const Config& config) { return config.tenants.size(); },
+       .resize = [](Config& config, size_t entries) { config.tenants.assign(entries, {}); },
+       .set_example =
+           [](Config& config) {
+             config.tenants = {{.name = "team-a",
+                                .unix_path = "/run/kvkeep/team-a/kvkeep.sock",
+                                .local_path = "/run/kvkeep/team-a/local.sock",
+                                .g2_share = 0.25}};
+           }},
+  };
+  return lists;
+}
+
+const ConfigList* FindConfigList(absl::string_view path) {
+  for (const ConfigList& list : ConfigLists()) {
+    if (list.path == path) return &list;
+  }
+  return nullptr;
+}
 
 }  // namespace kvkeep

@@ -16,8 +16,8 @@
 
 namespace kvkeep {
 
-// Path of the one list; its entries' keys are "g3.paths[].dir" and so on in the table.
-inline constexpr char kG3PathsKey[] = "g3.paths";
+// What a key's value is made of in the file.
+enum class ConfigShape { kScalar, kNumberList };
 
 struct ConfigKey {
   std::string path;    // "g2.capacity", "g3.paths[].dir"
@@ -26,12 +26,27 @@ struct ConfigKey {
   std::string wanted;  // "a size"
   // `entry`: index in the list, for keys of list entries. InvalidArgument names value and limits.
   std::function<absl::Status(absl::string_view text, Config& config, size_t entry)> set;
-  // The value as YAML.
+  // The value as YAML, which `set` takes too.
   std::function<std::string(Config& config, size_t entry)> get;
+  ConfigShape shape = ConfigShape::kScalar;
+  std::string when_missing = "";  // of a list entry's key that must be said: what to do
 
-  absl::string_view section() const;  // "g2", "g3"
+  absl::string_view section() const;  // "g2", "g3", "tenants"
+  absl::string_view list() const;     // "g3.paths" for a key of its entries, else empty
   absl::string_view name() const;     // last part: "capacity", "dir"
-  bool in_list() const;
+};
+
+// A list of maps. Its path is that of a section ("tenants") or lies in one ("g3.paths"); its
+// entries' keys are "g3.paths[].dir" and so on in the table.
+struct ConfigList {
+  std::string path;
+  std::string doc;
+  std::string example_entry;  // for messages: "{dir: /nvme0/kvkeep, capacity: 1TiB}"
+  std::string entry_shape;    // for messages: "{dir: ..., capacity: ...}"
+  size_t max_entries = 0;
+  size_t (*size)(const Config& config);
+  void (*resize)(Config& config, size_t entries);  // all of them new
+  void (*set_example)(Config& config);  // one entry, for the documentation of an empty list
 };
 
 struct ConfigSection {
@@ -42,7 +57,7 @@ struct ConfigSection {
 // In the order in which they are printed; the keys of a section stand together.
 const std::vector<ConfigSection>& ConfigSections();
 const std::vector<ConfigKey>& ConfigKeys();
-// Of the list itself, which has no value of its own.
-absl::string_view G3PathsDoc();
+const std::vector<ConfigList>& ConfigLists();
+const ConfigList* FindConfigList(absl::string_view path);  // null: no list has it
 
 }  // namespace kvkeep

@@ -14,13 +14,14 @@ namespace {
 
 constexpr size_t kLongestGuessed = 64;
 
-// Every path that exists: sections, the list, keys; parents before children.
+// Every path that exists: sections, lists, keys; parents before children.
 std::vector<std::string> AllPaths() {
   std::vector<std::string> paths;
   for (const ConfigSection& section : ConfigSections()) {
     paths.push_back(section.name);
-    if (absl::StartsWith(kG3PathsKey, absl::StrCat(section.name, ".")))
-      paths.push_back(kG3PathsKey);
+    for (const ConfigList& list : ConfigLists()) {
+      if (absl::StartsWith(list.path, absl::StrCat(section.name, "."))) paths.push_back(list.path);
+    }
     for (const ConfigKey& key : ConfigKeys()) {
       if (key.section() == section.name) paths.push_back(key.path);
     }

@@ -5,8 +5,11 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <span>
@@ -135,6 +138,47 @@ std::string FormatDuration(std::chrono::milliseconds duration) {
   return FormatIn(static_cast<uint64_t>(duration.count()), kTimeUnits);
 }
 
+absl::StatusOr<uint32_t> ParseMode(absl::string_view text) {
+  if (text.size() < 3 || text.size() > 4 ||
+      text.find_first_not_of("01234567") != absl::string_view::npos) {
+    return Wrong(text, "is not an octal mode: write three or four octal digits, like 0660");
+  }
+  uint32_t mode = 0;
+  for (const char digit : text) mode = mode * 8 + static_cast<uint32_t>(digit - '0');
+  return mode;
+}
+
+std::string FormatMode(uint32_t mode) { return absl::StrFormat("%04o", mode); }
+
+absl::StatusOr<std::vector<uint32_t>> ParseNumbers(absl::string_view text) {
+  absl::string_view inner = text;
+  if (!absl::ConsumePrefix(&inner, "[") || !absl::ConsumeSuffix(&inner, "]")) {
+    return Wrong(text, "is not a list of numbers like [1000, 1001]");
+  }
+  std::vector<uint32_t> numbers;
+  if (inner.empty()) return numbers;
+  for (const absl::string_view piece : absl::StrSplit(inner, ',')) {
+    const absl::string_view item = absl::StripAsciiWhitespace(piece);
+    uint32_t number = 0;
+    if (item.empty() || item.find_first_not_of("0123456789") != absl::string_view::npos ||
+        !absl::SimpleAtoi(item, &number)) {
+      return Wrong(item, "is not a whole number of 32 bits");
+    }
+    if (std::find(numbers.begin(), numbers.end(), number) != numbers.end()) {
+      return Wrong(item, "is there twice");
+    }
+    numbers.push_back(number);
+    if (numbers.size() > kMaxNumbers) {
+      return Wrong(item, absl::StrCat("is one too many: at most ", kMaxNumbers, " numbers"));
+    }
+  }
+  return numbers;
+}
+
+std::string FormatNumbers(const std::vector<uint32_t>& numbers) {
+  return absl::StrCat("[", absl::StrJoin(numbers, ", "), "]");
+}
+
 absl::StatusOr<bool> ParseBool(absl::string_view text) {
   if (text == "true") return true;
   if (text == "false") return false;
@@ -175,6 +219,21 @@ absl::Status CheckPath(absl::string_view text) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckTenantName(absl::string_view text) {
+  const bool letters_ok =
+      text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == absl::string_view::npos;
+  if (letters_ok && !text.empty() && text.size() <= 32) return absl::OkStatus();
+  return Wrong(text, "is not a tenant's name: write 1 to 32 of a-z, 0-9 and -");
+}
+
+absl::Status CheckGroupName(absl::string_view text) {
+  const bool letters_ok =
+      text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
+      absl::string_view::npos;
+  if (letters_ok && !text.empty() && text.size() <= 32 && text[0] != '-') return absl::OkStatus();
+  return Wrong(text, "is not a group's name or number");
 }
 
 absl::Status CheckSocketPath(absl::string_view text) {

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace kvkeep {
 
@@ -33,6 +34,14 @@ std::string FormatFraction(double fraction);
 absl::StatusOr<std::chrono::milliseconds> ParseDuration(absl::string_view text);
 std::string FormatDuration(std::chrono::milliseconds duration);
 
+// 0660, 660: octal, as for chmod.
+absl::StatusOr<uint32_t> ParseMode(absl::string_view text);
+std::string FormatMode(uint32_t mode);
+
+// [1000, 1001]: at most kMaxNumbers numbers of 32 bits, none twice.
+absl::StatusOr<std::vector<uint32_t>> ParseNumbers(absl::string_view text);
+std::string FormatNumbers(const std::vector<uint32_t>& numbers);
+
 absl::StatusOr<bool> ParseBool(absl::string_view text);
 
 // host:port, [v6]:port. The host is not resolved.
@@ -42,6 +51,12 @@ absl::Status CheckPath(absl::string_view text);
 // Also fits the kernel's sockaddr_un.
 absl::Status CheckSocketPath(absl::string_view text);
 
+// A tenant's: 1 to 32 of a-z, 0-9 and '-', as it becomes part of metrics and log lines.
+absl::Status CheckTenantName(absl::string_view text);
+// A group's name or number as such; whether there is one is not looked at.
+absl::Status CheckGroupName(absl::string_view text);
+
+inline constexpr size_t kMaxNumbers = 64;
 inline constexpr size_t kMaxPathBytes = 1024;
 inline constexpr size_t kMaxSocketPathBytes = 107;
 

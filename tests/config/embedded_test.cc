@@ -12,6 +12,7 @@ TEST_CASE("without a file the tiers are small and under the user's own directory
   const Config config = *EmbeddedDefaultConfig({.home = "/homes/ada"});
   CHECK(config.state.dir == "/homes/ada/.local/state/kvkeep");
   CHECK(config.listen.unix_path == "/homes/ada/.local/state/kvkeep/kvkeep.sock");
+  CHECK(config.listen.local_path == "/homes/ada/.local/state/kvkeep/local.sock");
   CHECK(config.listen.admin_path == "/homes/ada/.local/state/kvkeep/admin.sock");
   CHECK(config.listen.tcp_address.empty());
   CHECK(config.g2.capacity_bytes == kGiB);

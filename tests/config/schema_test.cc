@@ -20,6 +20,24 @@ const std::map<std::string, std::string>& Samples() {
       {"listen.unix", "/tmp/x.sock"},
       {"listen.admin", "/tmp/y.sock"},
       {"listen.tcp", "\"[::1]:50051\""},
+      {"listen.local", "/tmp/z.sock"},
+      {"listen.socket_mode", "0600"},
+      {"listen.socket_group", "video"},
+      {"listen.allowed_uids", "[0, 4294967295]"},
+      {"listen.allowed_gids", "[7]"},
+      {"tenants[].name", "a-1"},
+      {"tenants[].unix", "/tmp/t.sock"},
+      {"tenants[].local", "/tmp/u.sock"},
+      {"tenants[].socket_mode", "0666"},
+      {"tenants[].socket_group", "\"12\""},
+      {"tenants[].allowed_uids", "[1]"},
+      {"tenants[].allowed_gids", "[2, 3]"},
+      {"tenants[].g2_share", "12.5%"},
+      {"g2.segment_bytes", "512MiB"},
+      {"limits.connections", "9"},
+      {"limits.staging_per_session", "2GiB"},
+      {"limits.staging", "7%"},
+      {"limits.session_grace", "1m"},
       {"g2.capacity", "3GiB"},
       {"g2.arena", "memfd"},
       {"g2.arena_dir", "/mnt/rw"},
@@ -50,14 +68,29 @@ const std::map<std::string, std::string>& Samples() {
 // A file that sets one key, and what it cannot be set without.
 std::string FileWith(const ConfigKey& key, const std::string& value) {
   const std::string line = absl::StrCat(key.name(), ": ", value);
-  if (key.in_list()) {
+  if (key.list() == "g3.paths") {
     const char* dir = key.name() == "dir" ? "" : ", dir: /var/lib/kvkeep/nvme0";
     return absl::StrCat("g3:\n  paths:\n    - {", line, dir, "}\n");
+  }
+  if (key.list() == "tenants") {
+    std::string text = absl::StrCat("tenants:\n  - ", line, "\n");
+    for (const char* other : {"name: t", "unix: /run/t.sock", "g2_share: 50%"}) {
+      const bool is_key = absl::StartsWith(other, absl::StrCat(key.name(), ":"));
+      if (!is_key) absl::StrAppend(&text, "    ", other, "\n");
+    }
+    return text;
   }
   std::string text = absl::StrCat(key.section(), ":\n  ", line, "\n");
   if (key.path == "g2.arena_dir") absl::StrAppend(&text, "  arena_readonly_dir: /mnt/other\n");
   if (key.path == "g2.arena_readonly_dir") absl::StrAppend(&text, "  arena_dir: /mnt/other\n");
   return text;
+}
+
+// The defaults, with one entry in every list.
+Config Defaults() {
+  Config config;
+  config.tenants = {{.name = "t", .unix_path = "/run/t.sock", .g2_share = 0.5}};
+  return config;
 }
 
 std::vector<std::string> Lines(const std::string& text) { return absl::StrSplit(text, '\n'); }
@@ -89,7 +122,7 @@ TEST_CASE("the printed default shows every key with its doc and its limits") {
     CHECK(absl::StrContains(text, absl::StrCat(key.name(), ": ")));
   }
   for (const ConfigSection& section : ConfigSections()) {
-    CHECK(absl::StrContains(text, absl::StrCat("\n# ", section.doc, "\n", section.name, ":\n")));
+    CHECK(absl::StrContains(text, absl::StrCat("\n# ", section.doc, "\n", section.name, ":")));
   }
 }
 
@@ -118,7 +151,7 @@ TEST_CASE("every key can be set and changes nothing but itself") {
     Config config = *result.config;
 
     // The value given is what is there now.
-    Config same;
+    Config same = Defaults();
     const absl::string_view bare = absl::StartsWith(value, "\"")
                                        ? absl::string_view(value).substr(1, value.size() - 2)
                                        : absl::string_view(value);
@@ -126,7 +159,7 @@ TEST_CASE("every key can be set and changes nothing but itself") {
     REQUIRE(key.set(unescaped, same, 0).ok());
     CHECK(key.get(config, 0) == key.get(same, 0));
     if (!absl::StrContains(key.path, "policy")) {  // of those there is one each
-      Config defaults;
+      Config defaults = Defaults();
       CHECK(key.get(config, 0) != key.get(defaults, 0));
     }
 
@@ -135,7 +168,8 @@ TEST_CASE("every key can be set and changes nothing but itself") {
       const bool pair =
           absl::StartsWith(key.path, "g2.arena_") && absl::StartsWith(other.path, "g2.arena_");
       if (other.path == key.path || pair) continue;
-      Config defaults;
+      if (other.list() == "tenants" && config.tenants.empty()) continue;
+      Config defaults = Defaults();
       INFO(other.path);
       CHECK(other.get(config, 0) == other.get(defaults, 0));
     }
@@ -148,8 +182,17 @@ TEST_CASE("every key can be set and changes nothing but itself") {
   }
 }
 
-TEST_CASE("a config with many paths, and one with none, survive being printed") {
+TEST_CASE("a config with many paths or tenants, and one with none, survive being printed") {
   Config config;
+  config.listen.local_path = "";
+  config.listen.access = {.socket_mode = 07, .socket_group = "a", .allowed_uids = {0, 1}};
+  for (int i = 0; i < 3; ++i) {
+    config.tenants.push_back({.name = absl::StrCat("t", i),
+                              .unix_path = absl::StrCat("/run/", i),
+                              .local_path = i == 0 ? "" : absl::StrCat("/run/l", i),
+                              .access = {.allowed_gids = {static_cast<uint32_t>(i)}},
+                              .g2_share = 0.125 * (i + 1)});
+  }
   config.g3.paths.clear();
   CHECK(*LoadConfig(PrintConfig(config), "printed").config == config);
   for (int i = 0; i < 3; ++i) {

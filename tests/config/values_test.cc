@@ -118,6 +118,48 @@ TEST_CASE("a path is absolute, printable and not too long; a socket's is shorter
   CHECK_FALSE(CheckSocketPath(absl::StrCat("/", std::string(107, 'a'))).ok());
 }
 
+TEST_CASE("a mode is octal, with or without a leading zero") {
+  CHECK(*ParseMode("0660") == 0660);
+  CHECK(*ParseMode("777") == 0777);
+  CHECK(FormatMode(0660) == "0660");
+  CHECK(FormatMode(0) == "0000");
+  for (const char* text : {"", "66", "00660", "0668", "0x1b0", "rw-rw----", "-660", " 660"}) {
+    INFO(text);
+    CHECK_FALSE(ParseMode(text).ok());
+  }
+}
+
+TEST_CASE("numbers stand in brackets, none twice, and there are not too many") {
+  using Numbers = std::vector<uint32_t>;
+  CHECK(*ParseNumbers("[]") == Numbers{});
+  CHECK(*ParseNumbers("[0,4294967295 , 7]") == Numbers{0, 4294967295, 7});
+  CHECK(FormatNumbers({1000, 1001}) == "[1000, 1001]");
+  for (const char* text : {"", "1", "[1", "1]", "[1,]", "[,]", "[-1]", "[+1]", "[4294967296]",
+                           "[0x10]", "[root]", "[1 2]", "[1, 2, 1]"}) {
+    INFO(text);
+    CHECK_FALSE(ParseNumbers(text).ok());
+  }
+  Numbers many;
+  for (uint32_t i = 0; i < kMaxNumbers; ++i) many.push_back(i);
+  CHECK(*ParseNumbers(FormatNumbers(many)) == many);
+  many.push_back(kMaxNumbers);
+  CHECK_FALSE(ParseNumbers(FormatNumbers(many)).ok());
+}
+
+TEST_CASE("a tenant's name has few letters, a group's is a word or a number") {
+  for (const char* text : {"a", "team-a", "0", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}) {
+    INFO(text);
+    CHECK(CheckTenantName(text).ok());
+  }
+  for (const char* text : {"", "A", "a_b", "a b", "a/b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}) {
+    INFO(text);
+    CHECK_FALSE(CheckTenantName(text).ok());
+  }
+  CHECK(CheckGroupName("kvkeep-clients").ok());
+  CHECK(CheckGroupName("1000").ok());
+  for (const char* text : {"", "-1", "a b", "a:b"}) CHECK_FALSE(CheckGroupName(text).ok());
+}
+
 TEST_CASE("quoted text stays one readable line") {
   CHECK(QuoteForMessage("a\nb\x01") == "'a\\nb\\x01'");
   CHECK(QuoteForMessage("caf\xc3\xa9") == "'caf\xc3\xa9'");

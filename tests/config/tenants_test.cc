@@ -1,0 +1,156 @@
+// Who may come in, as the file says it: sockets, users, tenants and their shares.
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include <catch2/catch.hpp>
+
+#include "config/config.h"
+
+namespace kvkeep {
+namespace {
+
+std::string ErrorsOf(const std::string& text) {
+  const LoadResult result = LoadConfig(text, "kv.yaml");
+  CHECK(result.config.has_value() == result.errors.empty());
+  return absl::StrJoin(result.errors, "\n");
+}
+
+Config Good(const std::string& text) {
+  const LoadResult result = LoadConfig(text, "kv.yaml");
+  INFO(absl::StrJoin(result.errors, "\n"));
+  REQUIRE(result.config.has_value());
+  return *result.config;
+}
+
+// 8 segments, and tenants with these shares.
+std::string WithShares(const std::vector<std::string>& shares) {
+  std::string text = "g2: {capacity: 8GiB}\ntenants:\n";
+  for (size_t i = 0; i < shares.size(); ++i) {
+    absl::StrAppend(&text, "  - {name: t", i, ", unix: /run/", i, ", g2_share: ", shares[i], "}\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+TEST_CASE("modes, groups, users and tenants are read, in block and in flow style") {
+  const Config config = Good(
+      "listen: {local: '', socket_mode: 0600, socket_group: video, allowed_uids: [0, 1000]}\n"
+      "tenants:\n"
+      "  - {name: a, unix: /run/a, local: /run/al, allowed_gids: [5], g2_share: 25%}\n"
+      "  - name: b-2\n"
+      "    unix: /run/b\n"
+      "    allowed_uids:\n"
+      "      - 7\n"
+      "      - 8\n"
+      "    socket_mode: 666\n"
+      "    g2_share: 12.5%\n");
+  CHECK(config.listen.local_path.empty());
+  CHECK(config.listen.access ==
+        AccessConfig{.socket_mode = 0600, .socket_group = "video", .allowed_uids = {0, 1000}});
+  REQUIRE(config.tenants.size() == 2);
+  CHECK(config.tenants[0] == TenantConfig{.name = "a",
+                                          .unix_path = "/run/a",
+                                          .local_path = "/run/al",
+                                          .access = {.allowed_gids = {5}},
+                                          .g2_share = 0.25});
+  CHECK(config.tenants[1].access == AccessConfig{.socket_mode = 0666, .allowed_uids = {7, 8}});
+  CHECK(config.tenants[1].local_path.empty());
+  CHECK(Good("tenants: []").tenants.empty());
+  CHECK(Good("tenants:\n").tenants.empty());
+}
+
+TEST_CASE("what is wrong with an entry, a list of numbers or a mode is told with its place") {
+  CHECK(ErrorsOf("tenants: {name: a}") ==
+        "kv.yaml:1:10: tenants: expected a list like [{name: a, unix: /run/kvkeep/a.sock, "
+        "g2_share: 25%}], found a map");
+  CHECK(ErrorsOf("tenants: [a]") ==
+        "kv.yaml:1:11: tenants[0]: expected {name: ..., unix: ..., g2_share: ...}, found a single "
+        "value");
+  CHECK(ErrorsOf("tenants: [{}]") ==
+        "kv.yaml:1:11: tenants[0].name: is missing; give the tenant a name\n"
+        "kv.yaml:1:11: tenants[0].unix: is missing; say where this tenant's clients come in\n"
+        "kv.yaml:1:11: tenants[0].g2_share: is missing; say how much of g2.capacity is this "
+        "tenant's, like 25%");
+  CHECK(ErrorsOf("tenants: [{name: a, unix: /a, g2_share: 25%, uids: [1]}]") ==
+        "kv.yaml:1:46: unknown key 'tenants[0].uids'; known here: name, unix, local, socket_mode, "
+        "socket_group, allowed_uids, allowed_gids, g2_share");
+  CHECK(ErrorsOf("listen: {allowed_uids: 1000}") ==
+        "kv.yaml:1:24: listen.allowed_uids: expected a list of numbers like [1000, 1001], found a "
+        "single value");
+  CHECK(ErrorsOf("listen: {allowed_uids: [[1]]}") ==
+        "kv.yaml:1:24: listen.allowed_uids: expected a list of numbers like [1000, 1001], found a "
+        "list");
+  CHECK(ErrorsOf("listen: {allowed_gids: [1, video]}") ==
+        "kv.yaml:1:24: listen.allowed_gids: 'video' is not a whole number of 32 bits");
+  CHECK(ErrorsOf("listen: {socket_mode: 0680}") ==
+        "kv.yaml:1:23: listen.socket_mode: '0680' is not an octal mode: write three or four octal "
+        "digits, like 0660");
+  CHECK(ErrorsOf("listen: {socket_mode: 4660}") ==
+        "kv.yaml:1:23: listen.socket_mode: '4660' is out of range: 0000 to 0777");
+  CHECK(ErrorsOf("g2: {segment_bytes: 3MiB}") ==
+        "kv.yaml:1:21: g2.segment_bytes: '3MiB' is out of range: 2MiB to 1GiB, a multiple of 2MiB");
+  std::vector<std::string> many(65, "{name: a, unix: /a, g2_share: 1%}");
+  CHECK(ErrorsOf("tenants: [" + absl::StrJoin(many, ", ") + "]") ==
+        "kv.yaml:1:10: tenants: 65 entries are out of range: 0 to 64");
+}
+
+TEST_CASE("every socket is one of its own, every name too") {
+  CHECK(ErrorsOf("listen: {local: /run/kvkeep/kvkeep.sock}") ==
+        "kv.yaml:1:17: listen.local: is the same socket as listen.unix; every door needs a socket "
+        "of its own");
+  CHECK(ErrorsOf("listen: {local: /run/kvkeep/admin.sock}") ==
+        "kv.yaml:1:17: listen.admin: is the same socket as listen.local; admin calls need a socket "
+        "of their own");
+  CHECK(ErrorsOf("tenants: [{name: a, unix: /run/kvkeep/./kvkeep.sock, g2_share: 25%}]") ==
+        "kv.yaml:1:27: tenants[0].unix: is the same socket as listen.unix; every door needs a "
+        "socket of its own");
+  CHECK(ErrorsOf("tenants:\n"
+                 "  - {name: a, unix: /a, local: /b, g2_share: 25%}\n"
+                 "  - {name: a, unix: /b, g2_share: 25%}\n") ==
+        "kv.yaml:3:12: tenants[1].name: 'a' is also tenants[0].name; names tell tenants apart\n"
+        "kv.yaml:3:21: tenants[1].unix: is the same socket as tenants[0].local; every door needs a "
+        "socket of its own");
+  Good("listen: {local: ''}\ntenants: [{name: a, unix: /a, local: '', g2_share: 25%}]");
+}
+
+TEST_CASE("shares become whole segments, and the default tenant has the rest") {
+  using Segments = std::vector<uint64_t>;
+  CHECK(TenantSegments(Good("g2: {capacity: 8GiB}")) == Segments{8});
+  CHECK(TenantSegments(Good("g2: {capacity: 8704MiB}")) == Segments{9});  // the last one is short
+  CHECK(TenantSegments(Good(WithShares({"25%", "50%"}))) == Segments{2, 2, 4});
+  CHECK(TenantSegments(Good(WithShares({"24%", "13%"}))) == Segments{6, 1, 1});
+  // 10% is no binary fraction: ten times a tenth of ten must not come out as nine.
+  Config tenths = Good("g2: {capacity: 10GiB}");
+  for (int i = 0; i < 9; ++i) tenths.tenants.push_back({.g2_share = 0.1});
+  CHECK(TenantSegments(tenths) == Segments(10, 1));
+  for (const double share : {0.07, 0.14, 0.28, 0.29, 0.55, 0.56, 0.57, 0.58}) {
+    tenths.g2.capacity_bytes = 100 * kGiB;
+    tenths.tenants = {{.g2_share = share}};
+    INFO(share);
+    CHECK(TenantSegments(tenths)[1] == static_cast<uint64_t>(share * 100 + 0.5));
+  }
+}
+
+TEST_CASE("shares that leave nothing, or are no segment, are refused with what to do") {
+  CHECK(ErrorsOf(WithShares({"50%", "50%"})) ==
+        "kv.yaml:3:40: tenants: their g2_share is 100% together; leave a part of g2.capacity to "
+        "the default tenant");
+  CHECK(ErrorsOf(WithShares({"50%", "99%"})) ==
+        "kv.yaml:3:40: tenants: their g2_share is 149% together; leave a part of g2.capacity to "
+        "the default tenant");
+  CHECK(ErrorsOf(WithShares({"50%", "5%"})) ==
+        "kv.yaml:4:40: tenants[1].g2_share: 5% of g2.capacity, 8GiB, is less than a segment of "
+        "1GiB; raise it, or lower g2.segment_bytes to 256MiB");
+  Good(absl::StrCat("g2: {segment_bytes: 256MiB, capacity: 8GiB}\n",
+                    WithShares({"50%", "5%"}).substr(21)));
+  CHECK(ErrorsOf("g2: {capacity: 4MiB, segment_bytes: 2MiB}\n"
+                 "tenants: [{name: a, unix: /a, g2_share: 40%}]") ==
+        "kv.yaml:2:41: tenants[0].g2_share: 40% of g2.capacity, 4MiB, is less than a segment of "
+        "2MiB; raise it");
+  CHECK(ErrorsOf("g2: {capacity: 8191MiB}\ntenants: [{name: a, unix: /a, g2_share: 40%}]") ==
+        "kv.yaml:1:16: g2.capacity: 8191MiB is no multiple of g2.segment_bytes, 1GiB, and tenants "
+        "have whole segments; round it, or make segments smaller");
+}
+
+}  // namespace kvkeep
