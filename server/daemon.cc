@@ -105,9 +105,10 @@ absl::Status Daemon::Parts::Open() {
   KVKEEP_RETURN_IF_ERROR(MakePrivateDirectory(options.state_dir));
   KVKEEP_ASSIGN_OR_RETURN(state_lock, LockDirectory(options.state_dir));
   // Before the recovery, which may take long: nobody waits for a daemon that then cannot listen.
-  for (const std::string& path : {options.socket_path, options.admin_socket_path}) {
-    KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(path));
+  for (const TenantDoor& tenant : options.tenants) {
+    KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(tenant.grpc.path));
   }
+  KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(options.admin_socket_path));
   KVKEEP_ASSIGN_OR_RETURN(room, EngineRoom::Open(options, &log, &state));
   drainer = std::make_unique<Drainer>(room->store(), RealClock(), [this] { OnDrainBegins(); });
   ticker = std::make_unique<Ticker>([this] {
@@ -139,10 +140,13 @@ absl::Status Daemon::Parts::OpenDoors() {
                                                   .io_engine = room->io().describe()};
                              }});
   state.serving.store(v1::SERVING_STATE_SERVING);
-  KVKEEP_ASSIGN_OR_RETURN(doors, Doors::Open({.socket_path = options.socket_path,
-                                              .admin_socket_path = options.admin_socket_path,
-                                              .tcp_address = options.tcp_address},
-                                             kv.get(), admin.get()));
+  Doors::Options door_options{.admin_socket_path = options.admin_socket_path,
+                              .tcp_address = options.tcp_address,
+                              .max_connections = options.max_connections};
+  for (const TenantDoor& tenant : options.tenants) door_options.sockets.push_back(tenant.grpc);
+  KVKEEP_ASSIGN_OR_RETURN(
+      doors, Doors::Open(door_options,
+                         {.kv = kv.get(), .admin = admin.get(), .state = &state, .log = &log}));
   doors->SetServing(true);
   return absl::OkStatus();
 }
@@ -191,7 +195,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& optio
   parts->log.Info("serving",
                   {{"version", KVKEEP_VERSION},
                    {"config", config_source},
-                   {"socket", options.socket_path},
+                   {"socket", options.tenants[0].grpc.path},
+                   {"tenants", absl::StrCat(options.tenants.size())},
                    {"tcp", options.tcp_address},
                    {"metrics", options.metrics_address},
                    {"incarnation", absl::StrCat(parts->room->store()->incarnation().value())},

@@ -5,10 +5,12 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/server_posix.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <utility>
 
-#include "server/sockets.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -24,6 +26,10 @@ constexpr int kMaxCallsPerConnection = 1024;
 constexpr int kKeepaliveMs = 20'000;
 constexpr int kKeepaliveTimeoutMs = 10'000;
 constexpr int kMinClientPingMs = 5'000;
+// A refused client may have become an allowed one by the time it comes again.
+constexpr int kRefusedForMs = 10'000;
+constexpr std::chrono::seconds kRefusalLineEvery{10};
+constexpr uint64_t kMaxAdminConnections = 64;
 
 // gRPC reports what our one line on a failed start says already. GRPC_VERBOSITY brings its log
 // back.
@@ -63,37 +69,97 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> Start(grpc::ServerBuilder* builder
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Doors>> Doors::Open(const Options& options, KvService* kv,
-                                                   AdminService* admin) {
+absl::StatusOr<std::unique_ptr<Doors>> Doors::Open(const Options& options, const Deps& deps) {
   QuietGrpcLog();
   KeepGrpcLibrary();
+  std::unique_ptr<Doors> doors(new Doors(options, deps));
+  KVKEEP_RETURN_IF_ERROR(doors->StartServers());
+  KVKEEP_RETURN_IF_ERROR(doors->StartAccepting());
+  return doors;
+}
+
+absl::Status Doors::StartServers() {
+  {
+    grpc::EnableDefaultHealthCheckService(false);  // who is refused is refused that too
+    grpc::ServerBuilder builder;
+    Configure(&builder);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kRefusedForMs);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, kRefusedForMs);
+    builder.RegisterCallbackGenericService(&refusing_);
+    KVKEEP_ASSIGN_OR_RETURN(refusals_, Start(&builder, "gRPC"));
+  }
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  for (const std::string& path : {options.socket_path, options.admin_socket_path}) {
-    KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(path));
-  }
-  std::unique_ptr<Doors> doors(new Doors());
   {
     grpc::ServerBuilder builder;
     Configure(&builder);
-    builder.AddListeningPort("unix:" + options.admin_socket_path,
-                             grpc::InsecureServerCredentials());
-    builder.RegisterService(admin);
-    KVKEEP_ASSIGN_OR_RETURN(doors->admin_, Start(&builder, options.admin_socket_path));
-    KVKEEP_RETURN_IF_ERROR(SetSocketMode(options.admin_socket_path, 0600));
+    builder.RegisterService(deps_.admin);
+    KVKEEP_ASSIGN_OR_RETURN(admin_, Start(&builder, "gRPC"));
   }
   grpc::ServerBuilder builder;
   Configure(&builder);
-  std::string address = options.socket_path;
-  builder.AddListeningPort("unix:" + options.socket_path, grpc::InsecureServerCredentials());
-  if (!options.tcp_address.empty()) {
-    builder.AddListeningPort(options.tcp_address, grpc::InsecureServerCredentials());
-    address = absl::StrCat(address, " or ", options.tcp_address);
+  if (!options_.tcp_address.empty()) {
+    builder.AddListeningPort(options_.tcp_address, grpc::InsecureServerCredentials());
   }
-  builder.RegisterService(kv);
-  KVKEEP_ASSIGN_OR_RETURN(doors->clients_, Start(&builder, address));
-  KVKEEP_RETURN_IF_ERROR(SetSocketMode(options.socket_path, 0660));
-  return doors;
+  builder.RegisterService(deps_.kv);
+  KVKEEP_ASSIGN_OR_RETURN(
+      clients_, Start(&builder, options_.tcp_address.empty() ? "gRPC" : options_.tcp_address));
+  return absl::OkStatus();
+}
+
+absl::Status Doors::StartAccepting() {
+  std::vector<UnixSocketOptions> sockets = options_.sockets;
+  sockets.push_back(
+      {.path = options_.admin_socket_path, .mode = 0600, .policy = {.uids = {0, geteuid()}}});
+  Acceptor::Handlers handlers;
+  handlers.connected = [this](Acceptor::Connection connection) {
+    Connected(std::move(connection));
+  };
+  handlers.failed = [this](const absl::Status& status) {
+    deps_.log->Warn("clients wait", {{"reason", std::string(status.message())}});
+  };
+  KVKEEP_ASSIGN_OR_RETURN(acceptor_, Acceptor::Open(std::move(sockets), std::move(handlers)));
+  return absl::OkStatus();
+}
+
+void Doors::Connected(Acceptor::Connection connection) {
+  if (!connection.allowed.ok()) {
+    const absl::Status reason = connection.allowed;
+    return Refuse(std::move(connection), reason);
+  }
+  // The admin server's are listed for their number only.
+  const bool is_admin = connection.socket == options_.sockets.size();
+  const ConnectedPeer peer{connection.peer, TenantId(static_cast<uint32_t>(connection.socket))};
+  const uint64_t limit = is_admin ? kMaxAdminConnections : options_.max_connections;
+  if (!deps_.state->peers.Add(connection.fd.get(), connection.socket, limit, peer)) {
+    const absl::Status reason = absl::ResourceExhaustedError(absl::StrCat(
+        "limits.connections: ", limit, " connections of this socket are open; close some"));
+    return Refuse(std::move(connection), reason);
+  }
+  deps_.state->counters.connections.fetch_add(1, std::memory_order_relaxed);
+  grpc::AddInsecureChannelFromFd((is_admin ? admin_ : clients_).get(), connection.fd.Release());
+}
+
+void Doors::Refuse(Acceptor::Connection connection, const absl::Status& reason) {
+  deps_.state->counters.refused_connections.fetch_add(1, std::memory_order_relaxed);
+  const auto now = std::chrono::steady_clock::now();
+  if (now >= next_refusal_line_) {
+    const bool is_admin = connection.socket == options_.sockets.size();
+    deps_.log->Warn("connection refused",
+                    {{"socket", is_admin ? options_.admin_socket_path
+                                         : options_.sockets[connection.socket].path},
+                     {"peer", connection.peer.ToString()},
+                     {"reason", std::string(reason.message())},
+                     {"unsaid", absl::StrCat(refusals_unsaid_)}});
+    next_refusal_line_ = now + kRefusalLineEvery;
+    refusals_unsaid_ = 0;
+  } else {
+    ++refusals_unsaid_;
+  }
+  // A limit passes: closed, so that the client tries again. A policy does not.
+  if (absl::IsPermissionDenied(reason) && refusing_.Add(connection.fd.get(), reason)) {
+    grpc::AddInsecureChannelFromFd(refusals_.get(), connection.fd.Release());
+  }
 }
 
 Doors::~Doors() { Close(std::chrono::milliseconds(0)); }
@@ -106,8 +172,9 @@ void Doors::SetServing(bool serving) {
 }
 
 void Doors::Close(std::chrono::milliseconds grace) {
+  acceptor_.reset();  // first: nothing may be given to a server that ends
   const auto deadline = std::chrono::system_clock::now() + grace;
-  for (std::unique_ptr<grpc::Server>* server : {&clients_, &admin_}) {
+  for (std::unique_ptr<grpc::Server>* server : {&clients_, &admin_, &refusals_}) {
     if (*server == nullptr) continue;
     (*server)->Shutdown(deadline);
     (*server)->Wait();

@@ -1,5 +1,10 @@
-// Doors: the gRPC servers of a daemon. One serves clients (Unix socket, loopback TCP when asked
-// for), one serves Admin on a socket of its own, mode 0600. Both have health and reflection.
+// Doors: the gRPC servers of a daemon. One serves clients (a Unix socket for each tenant, loopback
+// TCP when asked for), one serves Admin on a socket of its own, mode 0600. Both have health and
+// reflection.
+//
+// Connections by Unix sockets are accepted here, so that it is known who is behind them: the client
+// server's are in ServerState::peers before gRPC gets them. Those whom a socket's policy keeps out
+// get the reason as an answer to every call (RefusingService).
 #pragma once
 
 #include <absl/status/status.h>
@@ -9,22 +14,33 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "server/acceptor.h"
 #include "server/admin_service.h"
 #include "server/kv_service.h"
+#include "server/log.h"
+#include "server/refusing_service.h"
+#include "server/unix_socket.h"
 
 namespace kvkeep {
 
 class Doors {
  public:
   struct Options {
-    std::string socket_path;
+    std::vector<UnixSocketOptions> sockets;  // by TenantId
     std::string admin_socket_path;
-    std::string tcp_address;  // empty: off
+    std::string tcp_address;          // empty: off; its clients are the default tenant's
+    uint64_t max_connections = 4096;  // of one socket
   };
-  // Listens. The services must outlive this. Unavailable: an address cannot be had.
-  static absl::StatusOr<std::unique_ptr<Doors>> Open(const Options& options, KvService* kv,
-                                                     AdminService* admin);
+  struct Deps {
+    KvService* kv = nullptr;
+    AdminService* admin = nullptr;
+    ServerState* state = nullptr;
+    const Log* log = nullptr;
+  };
+  // Listens. All of `deps` must outlive this. Unavailable: an address cannot be had.
+  static absl::StatusOr<std::unique_ptr<Doors>> Open(const Options& options, const Deps& deps);
   ~Doors();  // as Close(0)
 
   // What the health service says of kvkeep.v1.KvCache; "" is SERVING for as long as the process
@@ -35,8 +51,19 @@ class Doors {
   void Close(std::chrono::milliseconds grace);
 
  private:
-  Doors() = default;
-  std::unique_ptr<grpc::Server> admin_, clients_;
+  Doors(const Options& options, const Deps& deps) : options_(options), deps_(deps) {}
+  absl::Status StartServers();
+  absl::Status StartAccepting();
+  void Connected(Acceptor::Connection connection);
+  void Refuse(Acceptor::Connection connection, const absl::Status& reason);
+
+  const Options options_;
+  const Deps deps_;
+  RefusingService refusing_;
+  std::unique_ptr<grpc::Server> admin_, clients_, refusals_;
+  std::chrono::steady_clock::time_point next_refusal_line_;  // acceptor's thread
+  uint64_t refusals_unsaid_ = 0;                             // acceptor's thread
+  std::unique_ptr<Acceptor> acceptor_;
 };
 
 }  // namespace kvkeep

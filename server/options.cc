@@ -71,7 +71,45 @@ StoreOptions ToStoreOptions(const Config& config) {
   store.max_leases_per_session = static_cast<uint32_t>(config.limits.leases_per_session);
   store.max_leased_bytes = Share(config.limits.leased_bytes, arena);
   store.max_reserved_bytes = Share(config.limits.reserved_bytes, arena);
+  if (!config.tenants.empty()) {
+    for (const uint64_t segments : TenantSegments(config)) {
+      store.tenants.push_back({.g2_segments = segments});
+    }
+    for (size_t i = 0; i < config.tenants.size(); ++i) {
+      store.tenants[i + 1].name = config.tenants[i].name;
+    }
+  }
   return store;
+}
+
+UnixSocketOptions ToSocket(const std::string& path, const AccessConfig& access) {
+  return {.path = path,
+          .mode = access.socket_mode,
+          .group = access.socket_group,
+          .policy = {.uids = {access.allowed_uids.begin(), access.allowed_uids.end()},
+                     .gids = {access.allowed_gids.begin(), access.allowed_gids.end()}}};
+}
+
+std::vector<TenantDoor> ToTenants(const Config& config) {
+  const ListenConfig& listen = config.listen;
+  std::vector<TenantDoor> doors = {{.grpc = ToSocket(listen.unix_path, listen.access),
+                                    .local = ToSocket(listen.local_path, listen.access)}};
+  for (const TenantConfig& tenant : config.tenants) {
+    doors[0].g2_share -= tenant.g2_share;
+    doors.push_back({.name = tenant.name,
+                     .grpc = ToSocket(tenant.unix_path, tenant.access),
+                     .local = ToSocket(tenant.local_path, tenant.access),
+                     .g2_share = tenant.g2_share});
+  }
+  const std::vector<uint64_t> segments = TenantSegments(config);
+  for (size_t i = 0; i < doors.size(); ++i) doors[i].g2_segments = segments[i];
+  return doors;
+}
+
+LocalLimits ToLocalLimits(const Config& config) {
+  return {.max_staging_bytes_per_session = config.limits.staging_per_session_bytes,
+          .max_staging_bytes = Share(config.limits.staging, config.g2.capacity_bytes),
+          .session_grace = config.limits.session_grace};
 }
 
 bool IsLoopbackHost(const std::string& host) {
@@ -108,6 +146,7 @@ absl::Status CheckLoopback(absl::string_view address) {
 absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
   DaemonOptions options;
   options.arena = {.capacity_bytes = config.g2.capacity_bytes,
+                   .segment_bytes = config.g2.segment_bytes,
                    .backing = ToBacking(config.g2.arena),
                    .mount_dir = config.g2.arena_dir,
                    .readonly_dir = config.g2.arena_readonly_dir};
@@ -117,7 +156,9 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
         {.dir = path.dir, .capacity_bytes = path.capacity_bytes, .required = path.required});
   }
   options.store = ToStoreOptions(config);
-  options.socket_path = config.listen.unix_path;
+  options.tenants = ToTenants(config);
+  options.local = ToLocalLimits(config);
+  options.max_connections = config.limits.connections;
   options.admin_socket_path = config.listen.admin_path;
   options.tcp_address = config.listen.tcp_address;
   options.metrics_address = config.metrics.listen_address;

@@ -12,6 +12,8 @@
 
 #include "config/config.h"
 #include "server/log.h"
+#include "server/unix_socket.h"
+#include "tiers/base/units.h"
 #include "tiers/host/arena.h"
 #include "tiers/io/io_engine.h"
 #include "tiers/nvme/nvme_device.h"
@@ -19,12 +21,30 @@
 
 namespace kvkeep {
 
+// Where one tenant's clients come in, and what of G2 is theirs.
+struct TenantDoor {
+  std::string name;         // empty: the default tenant
+  UnixSocketOptions grpc;   // SOCK_STREAM
+  UnixSocketOptions local;  // SOCK_SEQPACKET; path empty: off
+  double g2_share = 1;      // as configured; the default tenant's: what is left
+  uint64_t g2_segments = 0;
+};
+
+// Of the local path's sessions.
+struct LocalLimits {
+  uint64_t max_staging_bytes_per_session = 1 * kGiB;
+  uint64_t max_staging_bytes = 16 * kGiB;           // of all sessions, on top of G2
+  std::chrono::milliseconds session_grace{10'000};  // without an answer to a ping
+};
+
 struct DaemonOptions {
   ArenaOptions arena;
   IoEngineOptions io;
   std::vector<NvmeDeviceOptions> devices;
   StoreOptions store;
-  std::string socket_path;
+  std::vector<TenantDoor> tenants = {TenantDoor{}};  // by TenantId; 0 is the default one
+  LocalLimits local;
+  uint64_t max_connections = 4096;  // of one gRPC socket
   std::string admin_socket_path;
   std::string tcp_address;      // empty: off
   std::string metrics_address;  // empty: off

@@ -1,4 +1,5 @@
-// What all doors of the daemon share: how far it is, and counters of the server's own.
+// What all doors of the daemon share: how far it is, who is connected, and counters of the server's
+// own.
 //
 // Counters only; the store's own are in StoreSnapshot. Thread-safe.
 #pragma once
@@ -8,7 +9,10 @@
 #include <string>
 
 #include "kvkeep/v1/kvkeep.pb.h"
+#include "server/connection_table.h"
+#include "server/unix_socket.h"
 #include "tiers/base/clock.h"
+#include "tiers/store/types.h"
 
 namespace kvkeep {
 
@@ -18,10 +22,17 @@ struct ServerCounters {
   Counter put_streams{0}, put_frames{0}, put_bytes{0}, put_discarded_bytes{0};
   Counter invalid_requests{0};   // calls answered INVALID_ARGUMENT
   Counter cancelled_streams{0};  // Get and Put streams whose client left, or deadline passed
-  Counter buffer_registration_failures{0};  // arena segments that io_uring did not take
+  Counter buffer_registration_failures{0};         // arena segments that io_uring did not take
+  Counter connections{0}, refused_connections{0};  // by Unix sockets
   // Gauges: now.
   Counter open_get_streams{0}, open_put_streams{0}, open_session_streams{0};
   Counter pinned_chunks{0}, pinned_bytes{0};  // by Get streams, unsent slices included
+};
+
+// At the other end of a connection by a client socket.
+struct ConnectedPeer {
+  PeerCredentials credentials;
+  TenantId tenant;  // the socket's
 };
 
 struct ServerState {
@@ -33,6 +44,7 @@ struct ServerState {
   const MonotonicTime started;
   std::atomic<v1::ServingState> serving{v1::SERVING_STATE_RECOVERING};
   ServerCounters counters;
+  ConnectionTable<ConnectedPeer> peers;
 };
 
 // Adds to a gauge for as long as it lives.

@@ -53,8 +53,13 @@ void SessionStream::Open(grpc::CallbackServerContext* context,
     end_ = name.status();
     return;
   }
-  const absl::StatusOr<SessionToken> token =
-      store_->OpenSession({.client_name = *std::move(name), .peer = context->peer()});
+  // The connection is asked once; from here on the session stands for who is behind it.
+  SessionInfo info{.client_name = *std::move(name), .peer = context->peer()};
+  if (const std::optional<ConnectedPeer> peer = state_->peers.Find(info.peer)) {
+    info.peer = peer->credentials.ToString();
+    info.tenant = peer->tenant;
+  }
+  const absl::StatusOr<SessionToken> token = store_->OpenSession(info);
   if (!token.ok()) {
     end_ = token.status();
     return;

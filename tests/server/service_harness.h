@@ -37,7 +37,7 @@ class TestDaemon {
     options_.arena.backing = ArenaBacking::kMemfd;
     options_.io.mode = IoMode::kThreads;
     options_.devices = {{.dir = dir_ / "nvme0", .capacity_bytes = 160 * kMiB}};
-    options_.socket_path = dir_ / "kv.sock";
+    options_.tenants[0].grpc.path = dir_ / "kv.sock";
     options_.admin_socket_path = dir_ / "admin.sock";
     options_.state_dir = dir_ / "state";
     options_.drain_timeout = std::chrono::seconds(10);
@@ -55,7 +55,7 @@ class TestDaemon {
   }
   void Stop() { daemon_.reset(); }
 
-  std::shared_ptr<grpc::Channel> Channel() const { return Connect(options_.socket_path); }
+  std::shared_ptr<grpc::Channel> Channel() const { return Connect(options_.tenants[0].grpc.path); }
   v1::StatusResponse Status() const {
     v1::StatusResponse response;
     grpc::ClientContext context;
@@ -95,7 +95,9 @@ class TestClient {
   using PutCall = grpc::ClientReaderWriter<v1::PutFrame, v1::PutResult>;
 
   explicit TestClient(const TestDaemon& daemon, uint64_t bytes_per_part = 0)
-      : stub(v1::KvCache::NewStub(daemon.Channel())) {
+      : TestClient(daemon.Channel(), bytes_per_part) {}
+  explicit TestClient(const std::shared_ptr<grpc::Channel>& channel, uint64_t bytes_per_part = 0)
+      : stub(v1::KvCache::NewStub(channel)) {
     events_ = stub->OpenSession(&session_context_, {});
     v1::SessionEvent event;
     REQUIRE(events_->Read(&event));

@@ -1,0 +1,111 @@
+#include "server/acceptor.h"
+
+#include <absl/strings/str_cat.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr int kPauseMs = 100;  // after a failure: what was missing may be there again
+constexpr int kAtOnce = 64;    // from one socket, before the others are looked at
+
+// A connection that went away before it was accepted is no failure of ours.
+bool ConnectionIsGone(int error) {
+  return error == ECONNABORTED || error == EPROTO || error == EINTR || error == EPERM;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Open(std::vector<UnixSocketOptions> sockets,
+                                                         Handlers handlers) {
+  std::unique_ptr<Acceptor> acceptor(new Acceptor(std::move(handlers)));
+  acceptor->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!acceptor->stop_.valid()) {
+    return absl::UnavailableError(absl::StrCat("cannot make an eventfd: ", std::strerror(errno)));
+  }
+  for (UnixSocketOptions& options : sockets) {
+    KVKEEP_RETURN_IF_ERROR(acceptor->Listen(std::move(options)));
+  }
+  acceptor->thread_ = std::thread([raw = acceptor.get()] { raw->Run(); });
+  return acceptor;
+}
+
+absl::Status Acceptor::Listen(UnixSocketOptions options) {
+  KVKEEP_ASSIGN_OR_RETURN(UniqueFd fd, ListenOnUnixSocket(options, SOCK_STREAM));
+  struct stat info {};
+  if (lstat(options.path.c_str(), &info) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat(options.path, ": went away while it was made: ", std::strerror(errno)));
+  }
+  sockets_.push_back({std::move(options), std::move(fd), info.st_dev, info.st_ino});
+  return absl::OkStatus();
+}
+
+Acceptor::~Acceptor() {
+  if (thread_.joinable()) {
+    const uint64_t one = 1;
+    (void)!write(stop_.get(), &one, sizeof(one));  // an eventfd's counter has room
+    thread_.join();
+  }
+  for (const Listening& socket : sockets_) {
+    // Only what is still ours: another daemon may have the path by now.
+    struct stat info {};
+    const char* path = socket.options.path.c_str();
+    if (lstat(path, &info) == 0 && info.st_dev == socket.device && info.st_ino == socket.inode) {
+      unlink(path);
+    }
+  }
+}
+
+void Acceptor::Run() {
+  pthread_setname_np(pthread_self(), "kvkeep-accept");
+  std::vector<pollfd> polled = {{stop_.get(), POLLIN, 0}};
+  for (const Listening& socket : sockets_) polled.push_back({socket.fd.get(), POLLIN, 0});
+  while (true) {
+    if (poll(polled.data(), polled.size(), -1) < 0) continue;  // EINTR
+    if (polled[0].revents != 0) return;
+    bool ok = true;
+    for (size_t i = 1; i < polled.size(); ++i) {
+      if (polled[i].revents != 0) ok &= AcceptFrom(i - 1);
+    }
+    if (!ok) poll(polled.data(), 1, kPauseMs);
+  }
+}
+
+bool Acceptor::AcceptFrom(size_t socket) {
+  const Listening& from = sockets_[socket];
+  for (int i = 0; i < kAtOnce; ++i) {
+    UniqueFd fd(accept4(from.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.valid()) {
+      if (errno == EAGAIN) return true;
+      if (ConnectionIsGone(errno)) continue;
+      handlers_.failed(absl::UnavailableError(
+          absl::StrCat(from.options.path, ": cannot accept: ", std::strerror(errno))));
+      return false;
+    }
+    Connection connection{.socket = socket, .fd = std::move(fd)};
+    const absl::StatusOr<PeerCredentials> peer = PeerOf(connection.fd.get());
+    if (peer.ok()) {
+      connection.peer = *peer;
+      connection.allowed = from.options.policy.Check(*peer);
+    } else {
+      connection.allowed = peer.status();
+    }
+    handlers_.connected(std::move(connection));
+  }
+  return true;
+}
+
+}  // namespace kvkeep

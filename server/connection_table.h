@@ -1,0 +1,101 @@
+// ConnectionTable: what is known of connections that we accepted and gave to gRPC by descriptor.
+//
+// gRPC calls such a connection "fd:N" and closes N only when the last call of the connection is
+// over. So inside a call "fd:N" is that call's own connection and Find tells of no other, if it was
+// added here before gRPC got the descriptor. What outlives a call must not ask again: a session
+// keeps what it found when it was opened.
+//
+// Nobody says when gRPC closes a descriptor. Entries of closed ones stay until N comes again, or
+// until a limit is reached and they are looked for: the table has at most as many entries as the
+// process may have descriptors. Find is thread-safe; Add is for one thread.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/string_view.h>
+#include <absl/strings/strip.h>
+#include <sys/stat.h>
+
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "tiers/base/mutex.h"
+
+namespace kvkeep {
+
+template <typename T>
+class ConnectionTable {
+ public:
+  // `fd`: open, an accepted connection. False, and nothing added: `limit` connections with this
+  // `group` are open.
+  bool Add(int fd, size_t group, size_t limit, T value) {
+    struct stat info {};
+    if (fstat(fd, &info) != 0) return false;
+    Entry entry{group, info.st_dev, info.st_ino, std::move(value)};
+    Drop(fd);  // its number is used again: that one is closed
+    if (Count(group) >= limit) DropClosed();
+    if (Count(group) >= limit) return false;
+    MutexLock lock(&mu_);
+    entries_.insert_or_assign(fd, std::move(entry));
+    ++counts_[group];
+    return true;
+  }
+
+  // `peer`: as gRPC says it inside a call. None: not a connection that was added here.
+  std::optional<T> Find(absl::string_view peer) const {
+    int fd = -1;
+    if (!absl::ConsumePrefix(&peer, "fd:") || !absl::SimpleAtoi(peer, &fd)) return std::nullopt;
+    MutexLock lock(&mu_);
+    const auto found = entries_.find(fd);
+    if (found == entries_.end()) return std::nullopt;
+    return found->second.value;
+  }
+
+ private:
+  struct Entry {
+    size_t group = 0;
+    dev_t device = 0;  // of the socket: another one with the same number differs
+    ino_t inode = 0;
+    T value;
+  };
+
+  size_t Count(size_t group) const {
+    MutexLock lock(&mu_);
+    const auto found = counts_.find(group);
+    return found == counts_.end() ? 0 : found->second;
+  }
+
+  void Drop(int fd) {
+    MutexLock lock(&mu_);
+    const auto found = entries_.find(fd);
+    if (found == entries_.end()) return;
+    --counts_[found->second.group];
+    entries_.erase(found);
+  }
+
+  void DropClosed() {
+    struct Seen {
+      int fd;
+      dev_t device;
+      ino_t inode;
+    };
+    std::vector<Seen> all;
+    {
+      MutexLock lock(&mu_);
+      for (const auto& [fd, entry] : entries_) all.push_back({fd, entry.device, entry.inode});
+    }
+    std::erase_if(all, [](const Seen& seen) {
+      struct stat info {};
+      return fstat(seen.fd, &info) == 0 && info.st_dev == seen.device && info.st_ino == seen.inode;
+    });
+    for (const Seen& closed : all) Drop(closed.fd);
+  }
+
+  mutable Mutex mu_;
+  absl::flat_hash_map<int, Entry> entries_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<size_t, size_t> counts_ ABSL_GUARDED_BY(mu_);  // entries, by group
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,78 @@
+#include "server/options.h"
+
+#include <catch2/catch.hpp>
+
+namespace kvkeep {
+namespace {
+
+Config Loaded(const std::string& text) {
+  const LoadResult result = LoadConfig(text, "kv.yaml");
+  INFO((result.errors.empty() ? "" : result.errors[0]));
+  REQUIRE(result.config.has_value());
+  return *result.config;
+}
+
+}  // namespace
+
+TEST_CASE("without tenants the default one has listen's sockets and the whole arena") {
+  const DaemonOptions options = *ToDaemonOptions(Loaded("g2: {capacity: 4GiB}"));
+  REQUIRE(options.tenants.size() == 1);
+  CHECK(options.tenants[0].name.empty());
+  CHECK(options.tenants[0].grpc.path == "/run/kvkeep/kvkeep.sock");
+  CHECK(options.tenants[0].local.path == "/run/kvkeep/local.sock");
+  CHECK(options.tenants[0].grpc.mode == 0660);
+  CHECK(options.tenants[0].g2_segments == 4);
+  CHECK(options.store.tenants.empty());
+  CHECK(options.arena.segment_bytes == kGiB);
+  CHECK(options.max_connections == 4096);
+  CHECK(options.local.max_staging_bytes_per_session == kGiB);
+  CHECK(options.local.max_staging_bytes == kGiB);  // a quarter
+  CHECK(options.local.session_grace == std::chrono::seconds(10));
+}
+
+TEST_CASE("each tenant has its own sockets, peers and segments, in the order of the file") {
+  const DaemonOptions options = *ToDaemonOptions(
+      Loaded("listen: {unix: /d, local: '', socket_mode: 0600, allowed_uids: [1]}\n"
+             "g2: {capacity: 2GiB, segment_bytes: 256MiB}\n"
+             "limits: {connections: 5, staging: 50%, session_grace: 3s}\n"
+             "tenants:\n"
+             "  - {name: a, unix: /a, local: /al, socket_group: video, allowed_uids: [2],\n"
+             "     allowed_gids: [3, 4], g2_share: 25%}\n"
+             "  - {name: b, unix: /b, socket_mode: 0666, g2_share: 12.5%}\n"));
+  REQUIRE(options.tenants.size() == 3);
+  const TenantDoor& standard = options.tenants[0];
+  CHECK(standard.grpc.path == "/d");
+  CHECK(standard.grpc.mode == 0600);
+  CHECK(standard.grpc.policy.uids == std::vector<uid_t>{1});
+  CHECK(standard.local.path.empty());
+  CHECK(standard.g2_segments == 5);
+  CHECK(standard.g2_share == 0.625);
+  const TenantDoor& a = options.tenants[1];
+  CHECK(a.name == "a");
+  CHECK(a.grpc.path == "/a");
+  CHECK(a.local.path == "/al");
+  for (const UnixSocketOptions* socket : {&a.grpc, &a.local}) {
+    CHECK(socket->mode == 0660);
+    CHECK(socket->group == "video");
+    CHECK(socket->policy.uids == std::vector<uid_t>{2});
+    CHECK(socket->policy.gids == std::vector<gid_t>{3, 4});
+  }
+  CHECK(a.g2_segments == 2);
+  CHECK(options.tenants[2].grpc.mode == 0666);
+  CHECK(options.tenants[2].grpc.policy.uids.empty());
+  CHECK(options.tenants[2].g2_segments == 1);
+
+  REQUIRE(options.store.tenants.size() == 3);
+  CHECK(options.store.tenants[0].name.empty());
+  CHECK(options.store.tenants[0].g2_segments == 5);
+  CHECK(options.store.tenants[1].name == "a");
+  CHECK(options.store.tenants[1].g2_segments == 2);
+  CHECK(options.store.tenants[2].name == "b");
+  CHECK(options.store.tenants[2].g2_segments == 1);
+  CHECK(options.arena.segment_bytes == 256 * kMiB);
+  CHECK(options.max_connections == 5);
+  CHECK(options.local.max_staging_bytes == kGiB);
+  CHECK(options.local.session_grace == std::chrono::seconds(3));
+}
+
+}  // namespace kvkeep
