@@ -2,6 +2,7 @@
 
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
+#define XXH_INLINE_ALL  // a hash of known length is a few instructions
 #include <xxhash.h>
 
 #include <cstring>

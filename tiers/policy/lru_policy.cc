@@ -41,7 +41,7 @@ void LruPolicy::Unlink(ChunkSlot slot) {
 void LruPolicy::TakeOff(ChunkSlot slot) {
   Node& node = At(slot);
   // What was in early already keeps its rank: it goes back to where it was.
-  if (node.place == Place::kMain) node.rank = ++last_parked_rank_;
+  if (node.place == Place::kMain) node.number = ++last_parked_rank_;
   Unlink(slot);
 }
 
@@ -49,18 +49,32 @@ void LruPolicy::Touch(ChunkSlot slot) {
   KVKEEP_CHECK(Contains(slot));
   Unlink(slot);
   Link(slot, Place::kMain, kNoSlot);
-  At(slot).touched = requests_;
+  At(slot).number = requests_;
 }
 
 bool LruPolicy::TouchedLately(ChunkSlot slot) const {
   const Node& node = At(slot);
-  return node.place == Place::kMain && requests_ - node.touched < kLatelyRequests;
+  return node.place == Place::kMain && requests_ - node.number < kLatelyRequests;
 }
 
 void LruPolicy::OnRequest(std::span<const ChainLink> chain, MonotonicTime /*now*/) {
   ++requests_;
-  for (auto link = chain.rbegin(); link != chain.rend(); ++link) {
-    if (link->slot != kNoSlot) Touch(link->slot);
+  // Far ahead the node is asked of memory, nearer its neighbours, whose names have arrived by then.
+  constexpr size_t kAhead = 16;
+  const auto in_policy = [&chain](size_t i) {
+    return i < chain.size() && chain[i].slot != kNoSlot;
+  };
+  for (size_t i = chain.size() + 2 * kAhead; i-- > 0;) {
+    if (i >= 2 * kAhead && in_policy(i - 2 * kAhead)) {
+      __builtin_prefetch(&At(chain[i - 2 * kAhead].slot));
+    }
+    if (i >= kAhead && in_policy(i - kAhead)) {
+      const Node& node = At(chain[i - kAhead].slot);
+      for (const ChunkSlot neighbour : {node.older, node.younger}) {
+        if (neighbour != kNoSlot) __builtin_prefetch(&At(neighbour));
+      }
+    }
+    if (in_policy(i)) Touch(chain[i].slot);
   }
 }
 
@@ -72,13 +86,13 @@ void LruPolicy::OnInsert(const NewChunk& chunk, MonotonicTime /*now*/) {
   ++size_;
   Node& node = At(chunk.slot);
   if (chunk.transient) {
-    node.rank = --last_transient_rank_;
+    node.number = --last_transient_rank_;
     Link(chunk.slot, Place::kEarly, early_.oldest);
   } else if (chunk.parent != kNoSlot && TouchedLately(chunk.parent)) {
-    node.touched = At(chunk.parent).touched;
+    node.number = At(chunk.parent).number;
     Link(chunk.slot, Place::kMain, chunk.parent);
   } else {
-    node.touched = requests_;
+    node.number = requests_;
     Link(chunk.slot, Place::kMain, kNoSlot);
   }
 }
@@ -111,17 +125,17 @@ void LruPolicy::Unpark(ChunkSlot slot) {
   Node& node = At(slot);
   node.parked = false;
   if (node.place == Place::kMain) return;  // touched meanwhile: it is where it belongs
-  Link(slot, Place::kEarly, EarlyNeighbour(node.rank));
+  Link(slot, Place::kEarly, EarlyNeighbour(node.number));
   last_unparked_ = slot;
 }
 
 ChunkSlot LruPolicy::EarlyNeighbour(int64_t rank) const {
   ChunkSlot at = last_unparked_ != kNoSlot ? last_unparked_ : early_.youngest;
   int steps = 0;
-  while (at != kNoSlot && At(at).rank < rank && steps++ < kUnparkSteps) at = At(at).younger;
+  while (at != kNoSlot && At(at).number < rank && steps++ < kUnparkSteps) at = At(at).younger;
   while (at != kNoSlot && steps++ < kUnparkSteps) {
     const ChunkSlot older = At(at).older;
-    if (older == kNoSlot || At(older).rank < rank) break;
+    if (older == kNoSlot || At(older).number < rank) break;
     at = older;
   }
   return at;
@@ -134,7 +148,7 @@ std::vector<ChunkSlot> LruPolicy::EvictionOrder() const {
     if (nodes_[i].place == Place::kOff) order.push_back(ChunkSlot(i));
   }
   std::sort(order.begin(), order.end(),
-            [this](ChunkSlot a, ChunkSlot b) { return At(a).rank < At(b).rank; });
+            [this](ChunkSlot a, ChunkSlot b) { return At(a).number < At(b).number; });
   for (const ChunkSlot oldest : {early_.oldest, main_.oldest}) {
     for (ChunkSlot slot = oldest; slot != kNoSlot; slot = At(slot).younger) order.push_back(slot);
   }

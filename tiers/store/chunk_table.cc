@@ -7,7 +7,11 @@
 namespace kvkeep::store_internal {
 namespace {
 
-constexpr uint64_t kChunksPerShard = 1024;
+// Growing a shard of this many takes some microseconds. Most never grow beyond twice that.
+constexpr uint64_t kChunksPerShard = 2048;
+constexpr uint32_t kFirstEntries = 16;
+// How many chunks FindAll is ahead with each of its steps: as many cache lines are on their way.
+constexpr size_t kAhead = 16;
 
 }  // namespace
 
@@ -17,48 +21,143 @@ ChunkTable::ChunkTable(uint64_t max_chunks, uint64_t hash_seed)
   // At least two shards, so that the shift below stays inside the word.
   const uint64_t shards = std::bit_ceil(std::max<uint64_t>(2, max_chunks / kChunksPerShard));
   shard_shift_ = 64 - std::countr_zero(shards);
-  shards_.reserve(shards);
-  for (uint64_t i = 0; i < shards; ++i) shards_.emplace_back(0, Hash{this}, Equal{this});
+  shards_.resize(shards);
+  slabs_.reserve(max_chunks / kSlabChunks + 1);  // growing it would copy it under the lock
 }
 
-ChunkSlot ChunkTable::Find(const ChunkId& id) const {
-  const Shard& set = shard(id);
-  const auto found = set.find(id);
-  return found == set.end() ? kNoSlot : ChunkSlot(*found);
+ChunkSlot ChunkTable::Candidate(uint64_t hash) const {
+  const Shard& in = shard(hash);
+  if (in.entries == nullptr) return kNoSlot;
+  const auto tag = static_cast<uint32_t>(hash);
+  for (uint32_t i = tag & in.mask; !in.entries[i].empty(); i = (i + 1) & in.mask) {
+    if (in.entries[i].tag == tag) return ChunkSlot(in.entries[i].slot);
+  }
+  return kNoSlot;
+}
+
+ChunkSlot ChunkTable::FindHashed(const ChunkId& id, uint64_t hash) const {
+  const Shard& in = shard(hash);
+  if (in.entries == nullptr) return kNoSlot;
+  const auto tag = static_cast<uint32_t>(hash);
+  for (uint32_t i = tag & in.mask; !in.entries[i].empty(); i = (i + 1) & in.mask) {
+    const ChunkSlot slot(in.entries[i].slot);
+    if (in.entries[i].tag == tag && at(slot).id == id) return slot;
+  }
+  return kNoSlot;
+}
+
+void ChunkTable::FindAll(const NamespaceDigest& ns, std::span<const ChunkKey> keys,
+                         std::span<const PartId> parts, std::span<Link> found) const {
+  KVKEEP_CHECK(found.size() == keys.size() * parts.size());
+  ChunkId id{.ns = ns};
+  const auto name = [&, key = size_t{0}, part = size_t{0}]() mutable -> const ChunkId& {
+    id.key = keys[key];
+    id.part = parts[part];
+    if (++part == parts.size()) {
+      part = 0;
+      ++key;
+    }
+    return id;
+  };
+  // Three steps, each some chunks behind the one before, so that what a step reads has arrived:
+  // the hash says which entry, the entry which chunk, the chunk whether it is the one.
+  auto to_hash = name;
+  auto to_compare = name;
+  const size_t end = found.size();
+  for (size_t i = 0; i < end + 2 * kAhead; ++i) {
+    if (i < end) {
+      const uint64_t hash = hash_(to_hash());
+      found[i].fingerprint = Fingerprint(hash);
+      const Shard& in = shard(hash);
+      if (in.entries != nullptr) {
+        __builtin_prefetch(&in.entries[static_cast<uint32_t>(hash) & in.mask]);
+      }
+    }
+    if (i >= kAhead && i - kAhead < end) {
+      Link& link = found[i - kAhead];
+      link.slot = Candidate(link.fingerprint.value());
+      if (link.slot != kNoSlot) __builtin_prefetch(&at(link.slot));
+    }
+    if (i >= 2 * kAhead) {
+      Link& link = found[i - 2 * kAhead];
+      const ChunkId& wanted = to_compare();
+      if (link.slot != kNoSlot && at(link.slot).id != wanted) {
+        link.slot = FindHashed(wanted, link.fingerprint.value());  // another one has its tag
+      }
+    }
+  }
+}
+
+void ChunkTable::Insert(Shard& shard, Entry entry) {
+  uint32_t i = entry.tag & shard.mask;
+  while (!shard.entries[i].empty()) i = (i + 1) & shard.mask;
+  shard.entries[i] = entry;
+}
+
+void ChunkTable::Grow(Shard& shard) {
+  const uint32_t before = shard.entries == nullptr ? 0 : shard.mask + 1;
+  const uint32_t after = std::max(kFirstEntries, 2 * before);
+  const std::unique_ptr<Entry[]> old = std::move(shard.entries);
+  shard.entries = std::make_unique<Entry[]>(after);
+  shard.mask = after - 1;
+  for (uint32_t i = 0; i < before; ++i) {
+    if (!old[i].empty()) Insert(shard, old[i]);
+  }
 }
 
 ChunkSlot ChunkTable::Create(const ChunkId& id, const ImageShape& shape) {
   if (full()) return kNoSlot;
-  uint32_t slot = slot_end_;
-  if (!free_slots_.empty()) {
-    slot = free_slots_.back();
-    free_slots_.pop_back();
+  ChunkSlot slot = free_;
+  if (slot != kNoSlot) {
+    free_ = ChunkSlot(at(slot).pins);
   } else {
     if (slot_end_ % kSlabChunks == 0) slabs_.push_back(std::make_unique<Chunk[]>(kSlabChunks));
-    ++slot_end_;
+    slot = ChunkSlot(slot_end_++);
   }
-  Chunk& chunk = at(ChunkSlot(slot));
+  Chunk& chunk = at(slot);
   KVKEEP_CHECK(!chunk.live);
-  chunk = Chunk{};
+  chunk.pins = 0;
   chunk.id = id;
   chunk.shape = shape;
   chunk.live = true;
-  KVKEEP_CHECK(shard(id).insert(slot).second);
+  const uint64_t hash = hash_(id);
+  Shard& into = this->shard(hash);
+  // At most two thirds full.
+  if (into.entries == nullptr || 3 * (into.used + 1) > 2 * (into.mask + 1)) Grow(into);
+  Insert(into, {.tag = static_cast<uint32_t>(hash), .slot = slot.value()});
+  ++into.used;
   ++size_;
-  return ChunkSlot(slot);
+  return slot;
 }
 
 void ChunkTable::Detach(ChunkSlot slot) {
   Chunk& chunk = at(slot);
   KVKEEP_CHECK(chunk.live && !chunk.detached);
-  KVKEEP_CHECK(shard(chunk.id).erase(slot.value()) == 1);
   chunk.detached = true;
+  const uint64_t hash = hash_(chunk.id);
+  Shard& from = shard(hash);
+  KVKEEP_CHECK(from.entries != nullptr);
+  uint32_t hole = static_cast<uint32_t>(hash) & from.mask;
+  while (from.entries[hole].slot != slot.value()) {
+    KVKEEP_CHECK(!from.entries[hole].empty());
+    hole = (hole + 1) & from.mask;
+  }
+  // Those behind it move up unless that is before where they belong: probing needs no tombstones.
+  for (uint32_t i = (hole + 1) & from.mask; !from.entries[i].empty(); i = (i + 1) & from.mask) {
+    const uint32_t home = from.entries[i].tag & from.mask;
+    if (((i - home) & from.mask) < ((i - hole) & from.mask)) continue;
+    from.entries[hole] = from.entries[i];
+    hole = i;
+  }
+  from.entries[hole] = Entry{};
+  --from.used;
 }
 
 void ChunkTable::Destroy(ChunkSlot slot) {
   if (!at(slot).detached) Detach(slot);
   at(slot) = Chunk{};
-  free_slots_.push_back(slot.value());
+  at(slot).pins = free_.value();
+  free_ = slot;
   --size_;
 }
 

@@ -122,14 +122,14 @@ class Core {
   // ---- lookup.cc
   bool ReadableNow(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool InG3(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void FindAll(const ChunkSet& chunks, LookupResult& result, std::vector<ChunkSlot>& slots)
+  using Link = EvictionPolicy::ChainLink;
+  void FindAll(const ChunkSet& chunks, LookupResult& result, std::vector<Link>& found)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void TellPolicies(TenantId tenant, const ChunkSet& chunks, const std::vector<ChunkSlot>& slots)
+  void TellPolicies(TenantId tenant, const std::vector<Link>& found)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AddPlaces(const Lease& lease, LookupResult& result) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void GrantLease(Session& session, const LookupRequest& request,
-                  const std::vector<ChunkSlot>& slots, LookupResult& result)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GrantLease(Session& session, const LookupRequest& request, const std::vector<Link>& found,
+                  LookupResult& result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Brings the chunk's bytes into G2, or on the way there. False when there is no space.
   bool EnsureInG2(TenantId tenant, ChunkSlot slot, ChunkSlot parent, bool transient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

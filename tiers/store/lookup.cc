@@ -27,39 +27,34 @@ bool Core::InG3(const Chunk& chunk) const {
          devices_[chunk.device]->readable();
 }
 
-void Core::FindAll(const ChunkSet& chunks, LookupResult& result, std::vector<ChunkSlot>& slots) {
+void Core::FindAll(const ChunkSet& chunks, LookupResult& result, std::vector<Link>& found) {
+  const size_t parts = chunks.parts.size();
+  found.resize(chunks.keys.size() * parts);
+  table_.FindAll(chunks.ns, chunks.keys, chunks.parts, found);
   result.g2_parts.assign(chunks.keys.size(), 0);
   result.g3_parts.assign(chunks.keys.size(), 0);
-  slots.reserve(chunks.keys.size() * chunks.parts.size());
+  size_t i = 0;
   for (size_t k = 0; k < chunks.keys.size(); ++k) {
-    for (size_t p = 0; p < chunks.parts.size(); ++p) {
-      const ChunkSlot slot = table_.Find({chunks.ns, chunks.keys[k], chunks.parts[p]});
-      slots.push_back(slot);
-      if (slot == kNoSlot) continue;
-      const Chunk& chunk = table_.at(slot);
+    for (size_t p = 0; p < parts; ++p, ++i) {
+      if (found[i].slot == kNoSlot) continue;
+      const Chunk& chunk = table_.at(found[i].slot);
       if (ReadableNow(chunk)) result.g2_parts[k] |= uint64_t{1} << p;
       if (InG3(chunk)) result.g3_parts[k] |= uint64_t{1} << p;
     }
   }
-  result.leading_keys = LeadingKeys(result, chunks.parts.size());
+  result.leading_keys = LeadingKeys(result, parts);
 }
 
-void Core::TellPolicies(TenantId tenant, const ChunkSet& chunks,
-                        const std::vector<ChunkSlot>& slots) {
+void Core::TellPolicies(TenantId tenant, const std::vector<Link>& found) {
   const MonotonicTime now = deps_.clock->Now();
-  std::vector<EvictionPolicy::ChainLink> chain(slots.size());
+  std::vector<Link> chain = found;
   const auto tell = [&](EvictionPolicy& policy, auto in_policy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    for (size_t i = 0; i < slots.size(); ++i) {
-      const bool in = slots[i] != kNoSlot && in_policy(table_.at(slots[i]));
-      chain[i].slot = in ? slots[i] : kNoSlot;
+    for (size_t i = 0; i < found.size(); ++i) {
+      const bool in = found[i].slot != kNoSlot && in_policy(table_.at(found[i].slot));
+      chain[i].slot = in ? found[i].slot : kNoSlot;
     }
     policy.OnRequest(chain, now);
   };
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const ChunkId id{chunks.ns, chunks.keys[i / chunks.parts.size()],
-                     chunks.parts[i % chunks.parts.size()]};
-    chain[i].fingerprint = table_.fingerprint(id);
-  }
   tell(*pool(tenant).policy, [](const Chunk& chunk) { return chunk.in_g2_policy; });
   // A hit in G2 refreshes G3's recency too.
   for (size_t d = 0; d < devices_.size(); ++d) {
@@ -97,7 +92,7 @@ void Core::AddPlaces(const Lease& lease, LookupResult& result) const {
 }
 
 void Core::GrantLease(Session& session, const LookupRequest& request,
-                      const std::vector<ChunkSlot>& slots, LookupResult& result) {
+                      const std::vector<Link>& found, LookupResult& result) {
   const size_t parts = request.chunks.parts.size();
   const uint32_t all_keys = static_cast<uint32_t>(request.chunks.keys.size());
   const uint32_t keys =
@@ -106,7 +101,7 @@ void Core::GrantLease(Session& session, const LookupRequest& request,
   for (uint32_t i = 0; i < keys * parts; ++i) {
     const uint32_t key = static_cast<uint32_t>(i / parts);
     const uint64_t present = result.g2_parts[key] | result.g3_parts[key];
-    if ((present >> (i % parts) & 1) != 0) wanted.push_back({slots[i], key, i});
+    if ((present >> (i % parts) & 1) != 0) wanted.push_back({found[i].slot, key, i});
   }
 
   const TenantId tenant = session.info.tenant;
@@ -173,7 +168,7 @@ void Core::GrantLease(Session& session, const LookupRequest& request,
 
 absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const LookupRequest& request) {
   LookupResult result;
-  std::vector<ChunkSlot> slots;
+  std::vector<Link> found;
   Section section(this);
   absl::StatusOr<Session*> session = FindSessionFor(token, request.chunks);
   if (!session.ok()) return session.status();
@@ -185,7 +180,7 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
         "leases: this session holds ", options_.max_leases_per_session, ", the most allowed"));
   }
 
-  FindAll(request.chunks, result, slots);
+  FindAll(request.chunks, result, found);
   ++counters_.lookups;
   counters_.lookup_keys += request.chunks.keys.size();
   counters_.lookup_leading_keys += result.leading_keys;
@@ -197,40 +192,41 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
     if (request.want_places) AddPlaces(lease, result);
     return result;
   }
-  TellPolicies((*session)->info.tenant, request.chunks, slots);
-  if (request.lease_mode != LeaseMode::kNone) GrantLease(**session, request, slots, result);
+  TellPolicies((*session)->info.tenant, found);
+  if (request.lease_mode != LeaseMode::kNone) GrantLease(**session, request, found, result);
   return result;
 }
 
 absl::StatusOr<uint64_t> Core::Touch(const SessionToken& token, const ChunkSet& chunks) {
-  LookupResult found;
-  std::vector<ChunkSlot> slots;
+  LookupResult where;
+  std::vector<Link> found;
   Section section(this);
   const absl::StatusOr<Session*> session = FindSessionFor(token, chunks);
   if (!session.ok()) return session.status();
-  FindAll(chunks, found, slots);
-  TellPolicies((*session)->info.tenant, chunks, slots);
-  return static_cast<uint64_t>(
-      std::count_if(slots.begin(), slots.end(), [](ChunkSlot slot) { return slot != kNoSlot; }));
+  FindAll(chunks, where, found);
+  TellPolicies((*session)->info.tenant, found);
+  return static_cast<uint64_t>(std::count_if(
+      found.begin(), found.end(), [](const Link& link) { return link.slot != kNoSlot; }));
 }
 
 absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const ChunkSet& chunks) {
-  LookupResult found;
-  std::vector<ChunkSlot> slots;
+  LookupResult where;
+  std::vector<Link> found;
   PrefetchResult result;
   Section section(this);
   const absl::StatusOr<Session*> session = FindSessionFor(token, chunks);
   if (!session.ok()) return session.status();
-  FindAll(chunks, found, slots);
-  TellPolicies((*session)->info.tenant, chunks, slots);
-  for (size_t i = 0; i < slots.size(); ++i) {
+  FindAll(chunks, where, found);
+  TellPolicies((*session)->info.tenant, found);
+  for (const Link& link : found) {
     // Making room for an earlier chunk may have pushed this one out for good.
-    if (slots[i] == kNoSlot || !table_.at(slots[i]).live) continue;
-    if (ReadableNow(table_.at(slots[i]))) {
+    if (link.slot == kNoSlot || !table_.at(link.slot).live) continue;
+    if (ReadableNow(table_.at(link.slot))) {
       ++result.ready_chunks;
-    } else if (InG3(table_.at(slots[i]))) {
-      if (!EnsureInG2((*session)->info.tenant, slots[i], kNoSlot, false))
+    } else if (InG3(table_.at(link.slot))) {
+      if (!EnsureInG2((*session)->info.tenant, link.slot, kNoSlot, false)) {
         break;  // full: the rest would not fit either
+      }
       ++result.started_chunks;
     }
   }
