@@ -1,7 +1,10 @@
 #include "server/engine_room.h"
 
+#include <absl/strings/str_join.h>
+
 #include <algorithm>
 #include <future>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -33,15 +36,22 @@ absl::StatusOr<std::unique_ptr<EngineRoom>> EngineRoom::Open(const DaemonOptions
   KVKEEP_ASSIGN_OR_RETURN(room->identity_,
                           LoadOrCreateStoreIdentity(options.state_dir + "/identity", RealRandom()));
   room->copy_pool_ = std::make_unique<ThreadPool>("kvkeep-copy", CopyThreads());
-  KVKEEP_RETURN_IF_ERROR(room->OpenArena(options.arena));
   KVKEEP_RETURN_IF_ERROR(room->OpenIo(options.io));
   KVKEEP_RETURN_IF_ERROR(room->OpenDevices(options.devices, options.state_dir + "/devices"));
+  KVKEEP_RETURN_IF_ERROR(room->OpenArena(options.arena));
   KVKEEP_RETURN_IF_ERROR(room->OpenStore(options.store));
   return room;
 }
 
-absl::Status EngineRoom::OpenArena(const ArenaOptions& options) {
+absl::Status EngineRoom::OpenArena(ArenaOptions options) {
+  options.fresh |= !unsure_devices_.empty();
   KVKEEP_ASSIGN_OR_RETURN(arena_, CreateArena(options, copy_pool_.get()));
+  if (!unsure_devices_.empty() && arena_->stats().survives_restart) {
+    log_->Warn(
+        "G2 starts cold: I/O of an earlier process may still run on devices that are not open",
+        {{"devices", absl::StrJoin(unsure_devices_, ", ")},
+         {"to_do", "bring them back; or, for good, remove their lines from the file of devices"}});
+  }
   return absl::OkStatus();
 }
 
@@ -73,6 +83,7 @@ void EngineRoom::RegisterNextSegment() {
 absl::Status EngineRoom::OpenDevices(const std::vector<NvmeDeviceOptions>& devices,
                                      const std::string& known_file) {
   KVKEEP_ASSIGN_OR_RETURN(KnownDevices known, KnownDevices::Load(known_file));
+  std::set<std::string> unsure = known.dirs();
   for (NvmeDeviceOptions options : devices) {
     // An empty directory where a device was is a file system that is not mounted.
     options.may_format = !known.Contains(options.dir);
@@ -80,6 +91,7 @@ absl::Status EngineRoom::OpenDevices(const std::vector<NvmeDeviceOptions>& devic
                                                    engine_.get(), RealRandom());
     if (opened.device != nullptr) {
       devices_.push_back(std::move(opened.device));
+      unsure.erase(options.dir);
       KVKEEP_RETURN_IF_ERROR(known.Add(options.dir));
       continue;
     }
@@ -97,6 +109,7 @@ absl::Status EngineRoom::OpenDevices(const std::vector<NvmeDeviceOptions>& devic
     offline_.push_back(
         {.path = options.dir, .message = why, .capacity_bytes = options.capacity_bytes});
   }
+  unsure_devices_.assign(unsure.begin(), unsure.end());
   return absl::OkStatus();
 }
 

@@ -54,7 +54,9 @@ class EngineRoom {
   };
 
   EngineRoom(const Log* log, ServerState* state);
-  absl::Status OpenArena(const ArenaOptions& options);
+  // After the devices: their locks prove that no I/O of a dead process is left. Of those in
+  // `unsure_devices_` nothing is proved, and the arena gets pages that such I/O cannot reach.
+  absl::Status OpenArena(ArenaOptions options);
   absl::Status OpenIo(const IoEngineOptions& options);
   void RegisterNextSegment();
   absl::Status OpenDevices(const std::vector<NvmeDeviceOptions>& devices,
@@ -67,7 +69,8 @@ class EngineRoom {
   ServerState* const state_;
   StoreIdentity identity_;
   std::vector<OfflineDevice> offline_;
-  size_t registered_segments_ = 0;  // or tried
+  std::vector<std::string> unsure_devices_;  // an earlier process may have I/O under way there
+  size_t registered_segments_ = 0;           // or tried
 
   // Destroyed from the last to the first: the store while devices and executors still are (it holds
   // pointers to them), devices before their engine, the arena before the pool that prefaults it.

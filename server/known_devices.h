@@ -19,6 +19,7 @@ class KnownDevices {
   static absl::StatusOr<KnownDevices> Load(const std::string& path);
 
   bool Contains(const std::string& dir) const { return dirs_.contains(dir); }
+  const std::set<std::string>& dirs() const { return dirs_; }
   // The file is replaced as a whole, durably, before this returns.
   absl::Status Add(const std::string& dir);
 

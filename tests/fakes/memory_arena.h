@@ -22,6 +22,7 @@ class MemoryArena final : public Arena {
     KVKEEP_CHECK(extent.end() <= capacity_.value());
     return bytes_.span().subspan(extent.first.value() * kBlockBytes, extent.bytes());
   }
+  std::span<uint64_t> live_marks() override { return {}; }
   size_t segment_count() const override {
     return DivideRoundUp(capacity_.value(), segment_.value());
   }

@@ -25,9 +25,12 @@ constexpr uint64_t kMaxSegments = 16384;
 
 class SegmentedArena final : public Arena {
  public:
-  SegmentedArena(std::unique_ptr<SegmentFiles> files, std::vector<Mapping> segments,
+  SegmentedArena(std::unique_ptr<SegmentFiles> files, std::vector<Mapping> segments, Mapping marks,
                  std::string reason, Executor* prefault_executor)
-      : files_(std::move(files)), segments_(std::move(segments)), reason_(std::move(reason)) {
+      : files_(std::move(files)),
+        segments_(std::move(segments)),
+        marks_(std::move(marks)),
+        reason_(std::move(reason)) {
     if (prefault_executor == nullptr) return;
     std::vector<std::span<std::byte>> memory;
     for (const Mapping& segment : segments_) memory.push_back(segment.memory());
@@ -42,6 +45,7 @@ class SegmentedArena final : public Arena {
   const Uuid& uuid() const override { return files_->uuid(); }
 
   std::span<std::byte> Memory(const Extent& extent) override;
+  std::span<uint64_t> live_marks() override;
   size_t segment_count() const override { return segments_.size(); }
   std::span<std::byte> SegmentMemory(size_t segment) override {
     KVKEEP_CHECK(segment < segments_.size());
@@ -62,6 +66,7 @@ class SegmentedArena final : public Arena {
   // Constant after construction; files_ does its own synchronization.
   const std::unique_ptr<SegmentFiles> files_;
   const std::vector<Mapping> segments_;
+  const Mapping marks_;  // may be empty
   const std::string reason_;
   std::unique_ptr<Prefaulter> prefaulter_;  // last: stops before the memory goes
 };
@@ -78,12 +83,18 @@ std::span<std::byte> SegmentedArena::Memory(const Extent& extent) {
                                                          count * kBlockBytes);
 }
 
+std::span<uint64_t> SegmentedArena::live_marks() {
+  if (marks_.memory().empty()) return {};
+  return {reinterpret_cast<uint64_t*>(marks_.memory().data()), capacity_blocks().value()};
+}
+
 Arena::Stats SegmentedArena::stats() const {
   Stats stats;
   stats.capacity_bytes = capacity_bytes();
   stats.segments = segments_.size();
   stats.survives_restart = files_->survives_restart();
   stats.reused_segments = files_->reused_segments();
+  stats.marks_bytes = marks_.memory().size();
   if (prefaulter_ != nullptr) {
     const Prefaulter::Stats prefault = prefaulter_->stats();
     stats.prefaulted_bytes = prefault.done_bytes;
@@ -100,6 +111,9 @@ std::string SegmentedArena::describe() const {
       absl::StrFormat("arena: %s, chosen because %s; %d MiB in %d segments", files_->describe(),
                       reason_, now.capacity_bytes / kMiB, now.segments);
   if (now.reused_segments > 0) absl::StrAppend(&line, ", files of an earlier start reused");
+  if (const std::string why = files_->replaced_because(); !why.empty()) {
+    absl::StrAppend(&line, ", files of an earlier start replaced (", why, ")");
+  }
   if (now.huge_page_bytes > 0) {
     absl::StrAppend(&line, ", ", now.huge_page_bytes / kMiB, " MiB of it on huge pages");
   }
@@ -122,7 +136,8 @@ absl::StatusOr<Chosen> OpenMount(const ArenaOptions& options, MountDirs dirs, st
         "segment_bytes %d a multiple of it",
         options.mount_dir, page / kKiB, options.capacity_bytes, options.segment_bytes));
   }
-  KVKEEP_ASSIGN_OR_RETURN(auto files, CreateMountFiles(geometry, std::move(dirs), RealRandom()));
+  KVKEEP_ASSIGN_OR_RETURN(auto files,
+                          CreateMountFiles(geometry, std::move(dirs), options.fresh, RealRandom()));
   return Chosen{std::move(files), std::move(reason)};
 }
 
@@ -175,9 +190,10 @@ absl::StatusOr<std::unique_ptr<Arena>> CreateArena(const ArenaOptions& options,
     KVKEEP_ASSIGN_OR_RETURN(Mapping segment, chosen.files->MapSegment(i));
     segments.push_back(std::move(segment));
   }
+  KVKEEP_ASSIGN_OR_RETURN(Mapping marks, chosen.files->MapMarks());
   KVKEEP_RETURN_IF_ERROR(chosen.files->Finish());
   return std::make_unique<SegmentedArena>(std::move(chosen.files), std::move(segments),
-                                          std::move(chosen.reason),
+                                          std::move(marks), std::move(chosen.reason),
                                           options.prefault ? prefault_executor : nullptr);
 }
 

@@ -7,7 +7,9 @@
 //   memfd  sealed memfds (SHRINK|GROW|FUTURE_WRITE) when there are no such mounts: G2 starts cold.
 //
 // Files of an earlier start are kept as they are when their geometry is the same, else removed. One
-// arena at a time uses a mount_dir: it holds a lock there.
+// arena at a time uses a mount_dir: it holds a lock there. What the memory held is told by marks
+// that no client can reach (live_marks): clients read the whole arena and write payloads, so
+// nothing that lies in it, however genuine, says that an image lives there.
 //
 // A block of the arena (BlockNumber) is block n % segment_blocks of segment n / segment_blocks. All
 // segments but the last have segment_bytes. Segments are mapped at Create, prefaulted in parallel
@@ -41,6 +43,8 @@ struct ArenaOptions {
   std::string mount_dir;     // tmpfs or hugetlbfs, writable; empty: none
   std::string readonly_dir;  // read-only bind mount of mount_dir
   bool prefault = true;      // touch every page in the background
+  // Remove the files of an earlier start: other pages, which no I/O of a dead process can reach.
+  bool fresh = false;
 
   absl::Status Validate() const;
 };
@@ -56,6 +60,7 @@ class Arena {
     // As the kernel tells (smaps), once the prefault is through; 0 until then.
     uint64_t huge_page_bytes = 0;
     uint64_t reused_segments = 0;  // files of an earlier start, contents kept
+    uint64_t marks_bytes = 0;      // of live_marks, on top of the capacity
     bool survives_restart = false;
   };
 
@@ -68,6 +73,11 @@ class Arena {
 
   // The memory of one extent. REQUIRES: inside the arena and inside one segment.
   virtual std::span<std::byte> Memory(const Extent& extent) = 0;
+
+  // One a block of the arena, of an earlier start where its segments are kept, else 0. Not 0: an
+  // image begins there; what the value means is its writer's business. Read and written with
+  // std::atomic_ref. Empty: this memory does not outlive the daemon.
+  virtual std::span<uint64_t> live_marks() = 0;
 
   virtual size_t segment_count() const = 0;
   virtual std::span<std::byte> SegmentMemory(size_t segment) = 0;

@@ -13,9 +13,9 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tiers/host/kernel_facts.h"
-#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 namespace {
@@ -38,10 +38,12 @@ class MemfdFiles final : public SegmentFiles {
   const ArenaGeometry& geometry() const override { return geometry_; }
   const Uuid& uuid() const override { return uuid_; }
   absl::StatusOr<Mapping> MapSegment(size_t segment) override;
+  absl::StatusOr<Mapping> MapMarks() override { return Mapping(); }
   absl::Status Finish() override { return absl::OkStatus(); }
   absl::StatusOr<int> OpenForClient(size_t segment) override;
   bool survives_restart() const override { return false; }
   size_t reused_segments() const override { return 0; }
+  std::string replaced_because() const override { return ""; }
   std::string describe() const override {
     return absl::StrCat("memfd (shmem_enabled=", shmem_enabled_, ")");
   }

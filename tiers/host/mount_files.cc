@@ -30,6 +30,8 @@ namespace {
 
 constexpr char kLockName[] = "arena.lock";
 constexpr char kIdName[] = "arena.id";
+constexpr char kMarksName[] = "arena.marks";
+constexpr char kFormat[] = "v2";  // of arena.id, and of the files that it says are whole
 constexpr char kSegmentPrefix[] = "segment.";
 
 std::string SegmentName(size_t segment) {
@@ -46,13 +48,13 @@ struct ArenaId {
   ArenaGeometry geometry;
 
   std::string ToString() const {
-    return absl::StrCat("v1:", uuid.ToHex(), ":", geometry.segment_bytes, ":",
+    return absl::StrCat(kFormat, ":", uuid.ToHex(), ":", geometry.segment_bytes, ":",
                         geometry.capacity_bytes);
   }
   // None: not ours to read (damaged, or of another version).
   static std::optional<ArenaId> Parse(absl::string_view text) {
     const std::vector<absl::string_view> fields = absl::StrSplit(text, ':');
-    if (fields.size() != 4 || fields[0] != "v1" || fields[1].size() != 2 * Uuid::kSize) {
+    if (fields.size() != 4 || fields[0] != kFormat || fields[1].size() != 2 * Uuid::kSize) {
       return std::nullopt;
     }
     ArenaId id;
@@ -67,7 +69,7 @@ struct ArenaId {
 };
 
 // Made by us, for us alone, and as long as it should be: nothing another user planted.
-bool IsWholeSegment(const struct stat& info, uint64_t bytes) {
+bool IsWholeFile(const struct stat& info, uint64_t bytes) {
   return S_ISREG(info.st_mode) && info.st_uid == geteuid() && info.st_nlink == 1 &&
          (info.st_mode & 0077) == 0 && static_cast<uint64_t>(info.st_size) == bytes;
 }
@@ -78,15 +80,17 @@ class MountFiles final : public SegmentFiles {
       : geometry_(geometry), dirs_(std::move(dirs)) {}
   ~MountFiles() override;
 
-  absl::Status Open(RandomSource* random);
+  absl::Status Open(bool fresh, RandomSource* random);
 
   const ArenaGeometry& geometry() const override { return geometry_; }
   const Uuid& uuid() const override { return uuid_; }
   absl::StatusOr<Mapping> MapSegment(size_t segment) override;
+  absl::StatusOr<Mapping> MapMarks() override;
   absl::Status Finish() override;
   absl::StatusOr<int> OpenForClient(size_t segment) override;
   bool survives_restart() const override { return true; }
   size_t reused_segments() const override { return reused_ ? geometry_.segment_count() : 0; }
+  std::string replaced_because() const override { return replaced_because_; }
   std::string describe() const override;
 
  private:
@@ -94,36 +98,49 @@ class MountFiles final : public SegmentFiles {
     return absl::ErrnoToStatus(error, absl::StrCat("arena ", dirs_.mount_dir, ": ", what));
   }
   absl::Status Lock();
-  std::optional<ArenaId> ReadId() const;
-  bool AllSegmentsWhole() const;
+  // The target of arena.id; empty when there is none of ours.
+  std::string ReadId() const;
+  // What keeps the files there from being used again; empty: nothing.
+  std::string WhyNotReusable(const std::string& id) const;
+  bool IsWhole(const std::string& name, uint64_t bytes) const;
   absl::Status RemoveOldFiles();
   absl::Status CheckSpace() const;
-  absl::StatusOr<UniqueFd> OpenSegment(size_t segment);
-  absl::Status Allocate(int fd, size_t segment) const;
+  uint64_t marks_file_bytes() const { return RoundUp(geometry_.marks_bytes(), dirs_.page_bytes); }
+  // A file that is all there: opened, or made with its memory.
+  struct WholeFile {
+    UniqueFd fd;
+    ino_t inode = 0;
+  };
+  absl::StatusOr<WholeFile> OpenFile(const std::string& name, uint64_t bytes);
+  absl::Status Allocate(int fd, const std::string& name, uint64_t bytes) const;
 
   const ArenaGeometry geometry_;
   const MountDirs dirs_;
   UniqueFd lock_;
   Uuid uuid_;
   bool reused_ = false;
+  std::string replaced_because_;
   bool finished_ = false;
-  size_t created_ = 0;         // segments made by this start
-  std::vector<ino_t> inodes_;  // of the segments, to know them again through readonly_dir
+  std::vector<std::string> created_;  // names of files made by this start
+  std::vector<ino_t> inodes_;         // of the segments, to know them again through readonly_dir
 };
 
 MountFiles::~MountFiles() {
   // A start that failed halfway gives its memory back; whole arenas stay for the next one.
   if (finished_ || reused_) return;
-  for (size_t i = 0; i < created_; ++i) unlinkat(dirs_.writable.get(), SegmentName(i).c_str(), 0);
+  for (const std::string& name : created_) unlinkat(dirs_.writable.get(), name.c_str(), 0);
 }
 
-absl::Status MountFiles::Open(RandomSource* random) {
+absl::Status MountFiles::Open(bool fresh, RandomSource* random) {
   KVKEEP_RETURN_IF_ERROR(Lock());
-  const std::optional<ArenaId> id = ReadId();
-  if (id && id->geometry == geometry_ && AllSegmentsWhole()) {
-    reused_ = true;
-    uuid_ = id->uuid;
-    return absl::OkStatus();
+  const std::string id = ReadId();
+  if (!id.empty()) {
+    replaced_because_ = fresh ? "a fresh arena was asked for" : WhyNotReusable(id);
+    if (replaced_because_.empty()) {
+      reused_ = true;
+      uuid_ = ArenaId::Parse(id)->uuid;
+      return absl::OkStatus();
+    }
   }
   KVKEEP_RETURN_IF_ERROR(RemoveOldFiles());
   uuid_ = random->Next<Uuid>();
@@ -142,27 +159,36 @@ absl::Status MountFiles::Lock() {
                    "daemon a mount of its own"));
 }
 
-std::optional<ArenaId> MountFiles::ReadId() const {
+std::string MountFiles::ReadId() const {
   struct stat info {};
   std::array<char, 256> target{};
   if (fstatat(dirs_.writable.get(), kIdName, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
       !S_ISLNK(info.st_mode) || info.st_uid != geteuid()) {
-    return std::nullopt;
+    return "";
   }
   const ssize_t length = readlinkat(dirs_.writable.get(), kIdName, target.data(), target.size());
-  if (length <= 0) return std::nullopt;
-  return ArenaId::Parse(absl::string_view(target.data(), static_cast<size_t>(length)));
+  return length <= 0 ? "" : std::string(target.data(), static_cast<size_t>(length));
 }
 
-bool MountFiles::AllSegmentsWhole() const {
-  for (size_t i = 0; i < geometry_.segment_count(); ++i) {
-    struct stat info {};
-    if (fstatat(dirs_.writable.get(), SegmentName(i).c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
-      return false;
-    }
-    if (!IsWholeSegment(info, geometry_.bytes_of(i))) return false;
+std::string MountFiles::WhyNotReusable(const std::string& id) const {
+  const std::optional<ArenaId> parsed = ArenaId::Parse(id);
+  if (!parsed.has_value()) {
+    return absl::StrCat("their format is ", id.substr(0, id.find(':')), ", this daemon's is ",
+                        kFormat);
   }
-  return true;
+  if (parsed->geometry != geometry_) return "capacity or segment size changed";
+  for (size_t i = 0; i < geometry_.segment_count(); ++i) {
+    if (!IsWhole(SegmentName(i), geometry_.bytes_of(i))) {
+      return absl::StrCat(SegmentName(i), " is not whole");
+    }
+  }
+  return IsWhole(kMarksName, marks_file_bytes()) ? "" : absl::StrCat(kMarksName, " is not whole");
+}
+
+bool MountFiles::IsWhole(const std::string& name, uint64_t bytes) const {
+  struct stat info {};
+  return fstatat(dirs_.writable.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+         IsWholeFile(info, bytes);
 }
 
 absl::Status MountFiles::RemoveOldFiles() {
@@ -180,7 +206,8 @@ absl::Status MountFiles::RemoveOldFiles() {
   }
   std::vector<std::string> old;  // unlinking while listing may skip entries
   while (const dirent* entry = readdir(dir.get())) {
-    if (IsSegmentName(entry->d_name)) old.push_back(entry->d_name);
+    const absl::string_view name = entry->d_name;
+    if (IsSegmentName(name) || name == kMarksName) old.push_back(entry->d_name);
   }
   for (const std::string& name : old) {
     if (unlinkat(dirs_.writable.get(), name.c_str(), 0) != 0) {
@@ -196,65 +223,70 @@ absl::Status MountFiles::CheckSpace() const {
   const bool limited = fs.f_blocks != 0;  // tmpfs with size=0 says 0
   const uint64_t free_bytes =
       static_cast<uint64_t>(fs.f_bavail) * static_cast<uint64_t>(fs.f_bsize);
-  if (limited && free_bytes < geometry_.capacity_bytes) {
+  const uint64_t marks = marks_file_bytes();
+  if (limited && free_bytes < geometry_.capacity_bytes + marks) {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "arena %s: %d MiB wanted, %d MiB free there; mount it with a larger size=%s or lower the "
-        "capacity",
-        dirs_.mount_dir, geometry_.capacity_bytes / kMiB, free_bytes / kMiB,
+        "arena %s: %d MiB wanted, and %d KiB for arena.marks, %d MiB free there; mount it with a "
+        "larger size=%s or lower the capacity",
+        dirs_.mount_dir, geometry_.capacity_bytes / kMiB, marks / kKiB, free_bytes / kMiB,
         dirs_.hugetlbfs ? ", raise vm.nr_hugepages" : ""));
   }
   // Memory behind hugetlbfs is set apart already.
-  return dirs_.hugetlbfs ? absl::OkStatus() : CheckMemoryFor(geometry_.capacity_bytes);
+  return dirs_.hugetlbfs ? absl::OkStatus() : CheckMemoryFor(geometry_.capacity_bytes + marks);
 }
 
-absl::StatusOr<UniqueFd> MountFiles::OpenSegment(size_t segment) {
-  const std::string name = SegmentName(segment);
+absl::StatusOr<MountFiles::WholeFile> MountFiles::OpenFile(const std::string& name,
+                                                           uint64_t bytes) {
   const int create = reused_ ? 0 : O_CREAT | O_EXCL;
   UniqueFd fd(openat(dirs_.writable.get(), name.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | create,
                      S_IRUSR | S_IWUSR));
   if (!fd.valid()) return Error(absl::StrCat("cannot open ", name), errno);
   if (!reused_) {
-    ++created_;
-    if (ftruncate(fd.get(), static_cast<off_t>(geometry_.bytes_of(segment))) != 0) {
+    created_.push_back(name);
+    if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
       return Error(absl::StrCat("cannot size ", name), errno);
     }
   }
-  return fd;
+  KVKEEP_RETURN_IF_ERROR(Allocate(fd.get(), name, bytes));
+  struct stat info {};
+  if (fstat(fd.get(), &info) != 0) return Error(absl::StrCat("stat of ", name), errno);
+  if (!IsWholeFile(info, bytes)) {  // the name may lead elsewhere by now
+    return absl::FailedPreconditionError(
+        absl::StrCat("arena ", dirs_.mount_dir, ": ", name,
+                     " changed while it was opened; keep others from writing to this directory"));
+  }
+  return WholeFile{std::move(fd), info.st_ino};
 }
 
 // All memory now, so that a shortage is an error here and never a SIGBUS later. Content stays.
-absl::Status MountFiles::Allocate(int fd, size_t segment) const {
-  const uint64_t bytes = geometry_.bytes_of(segment);
+absl::Status MountFiles::Allocate(int fd, const std::string& name, uint64_t bytes) const {
   struct stat info {};
-  if (fstat(fd, &info) != 0) return Error("stat of a segment", errno);
+  if (fstat(fd, &info) != 0) return Error(absl::StrCat("stat of ", name), errno);
   if (static_cast<uint64_t>(info.st_blocks) * 512 >= bytes) return absl::OkStatus();
   int rc = 0;
   do {
     rc = fallocate(fd, 0, 0, static_cast<off_t>(bytes));
   } while (rc != 0 && errno == EINTR);
   if (rc == 0) return absl::OkStatus();
-  return Error(
-      absl::StrFormat("no memory for segment %d of %d (%d MiB each); mount it with a larger "
-                      "size=%s or lower the capacity",
-                      segment, geometry_.segment_count(), geometry_.segment_bytes / kMiB,
-                      dirs_.hugetlbfs ? ", raise vm.nr_hugepages" : ""),
-      errno);
+  return Error(absl::StrFormat("no memory for %s (%d KiB; %d segments in all); mount it with a "
+                               "larger size=%s or lower the capacity",
+                               name, bytes / kKiB, geometry_.segment_count(),
+                               dirs_.hugetlbfs ? ", raise vm.nr_hugepages" : ""),
+               errno);
 }
 
 absl::StatusOr<Mapping> MountFiles::MapSegment(size_t segment) {
   KVKEEP_CHECK(segment == inodes_.size());
-  KVKEEP_ASSIGN_OR_RETURN(const UniqueFd fd, OpenSegment(segment));
-  KVKEEP_RETURN_IF_ERROR(Allocate(fd.get(), segment));
-  struct stat info {};
-  if (fstat(fd.get(), &info) != 0) return Error("stat of a segment", errno);
-  if (!IsWholeSegment(info, geometry_.bytes_of(segment))) {  // the name may lead elsewhere by now
-    return absl::FailedPreconditionError(
-        absl::StrCat("arena ", dirs_.mount_dir, ": ", SegmentName(segment),
-                     " changed while it was opened; keep others from writing to this directory"));
-  }
-  inodes_.push_back(info.st_ino);
+  const uint64_t bytes = geometry_.bytes_of(segment);
+  KVKEEP_ASSIGN_OR_RETURN(const WholeFile file, OpenFile(SegmentName(segment), bytes));
+  inodes_.push_back(file.inode);
   // The mapping keeps the file; the descriptor is not needed again.
-  return Mapping::Map(fd.get(), geometry_.bytes_of(segment), dirs_.page_bytes);
+  return Mapping::Map(file.fd.get(), bytes, dirs_.page_bytes);
+}
+
+absl::StatusOr<Mapping> MountFiles::MapMarks() {
+  KVKEEP_ASSIGN_OR_RETURN(const WholeFile file, OpenFile(kMarksName, marks_file_bytes()));
+  return Mapping::Map(file.fd.get(), marks_file_bytes(), dirs_.page_bytes);
 }
 
 absl::Status MountFiles::Finish() {
@@ -300,10 +332,10 @@ std::string MountFiles::describe() const {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SegmentFiles>> CreateMountFiles(const ArenaGeometry& geometry,
-                                                               MountDirs dirs,
+                                                               MountDirs dirs, bool fresh,
                                                                RandomSource* random) {
   auto files = std::make_unique<MountFiles>(geometry, std::move(dirs));
-  KVKEEP_RETURN_IF_ERROR(files->Open(random));
+  KVKEEP_RETURN_IF_ERROR(files->Open(fresh, random));
   return files;
 }
 

@@ -5,10 +5,11 @@
 //
 // In mount_dir:
 //   arena.lock       flock'ed while a daemon uses the directory
-//   arena.id         "v1:<uuid>:<segment bytes>:<capacity bytes>", written when all segments are
+//   arena.id         "v2:<uuid>:<segment bytes>:<capacity bytes>", written when all segments are
 //                    whole. A symbolic link's target: hugetlbfs has no write(2), and a link is
 //                    atomic
 //   segment.000 ...  the arena
+//   arena.marks      Arena::live_marks(), a u64 a block. No client ever gets it. Version 1 had none
 // Any other file is left alone.
 #pragma once
 
@@ -20,8 +21,8 @@
 #include <string>
 
 #include "tiers/base/random.h"
-#include "tiers/host/segment_files.h"
 #include "tiers/base/unique_fd.h"
+#include "tiers/host/segment_files.h"
 
 namespace kvkeep {
 
@@ -40,12 +41,12 @@ struct MountDirs {
 absl::StatusOr<MountDirs> OpenMountDirs(const std::string& mount_dir,
                                         const std::string& readonly_dir);
 
-// Takes the lock, then reuses the segments of an earlier start with this geometry, or removes what
-// is there and makes new ones with all their memory allocated.
+// Takes the lock, then reuses the files of an earlier start with this geometry, or removes what is
+// there and makes new ones with all their memory allocated; always the latter with `fresh`.
 //   FailedPrecondition  another daemon holds the lock
 //   ResourceExhausted   not enough space on the mount, or not enough memory behind it
 absl::StatusOr<std::unique_ptr<SegmentFiles>> CreateMountFiles(const ArenaGeometry& geometry,
-                                                               MountDirs dirs,
+                                                               MountDirs dirs, bool fresh,
                                                                RandomSource* random);
 
 }  // namespace kvkeep

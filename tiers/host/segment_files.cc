@@ -14,4 +14,8 @@ uint64_t ArenaGeometry::bytes_of(size_t segment) const {
   return std::min(segment_bytes, capacity_bytes - segment * segment_bytes);
 }
 
+uint64_t ArenaGeometry::marks_bytes() const {
+  return capacity_bytes / kBlockBytes * sizeof(uint64_t);
+}
+
 }  // namespace kvkeep

@@ -1,7 +1,7 @@
 // SegmentFiles: where an arena's segments come from. Two kinds: sealed memfds and files on a mount.
 //
-// The arena calls MapSegment once for every segment, in order, then Finish; after that only
-// OpenForClient, which is thread-safe. An object destroyed before Finish undoes what it made.
+// The arena calls MapSegment once for every segment, in order, then MapMarks and Finish; after that
+// only OpenForClient, which is thread-safe. An object destroyed before Finish undoes what it made.
 #pragma once
 
 #include <absl/status/status.h>
@@ -23,6 +23,7 @@ struct ArenaGeometry {
 
   size_t segment_count() const;
   uint64_t bytes_of(size_t segment) const;  // all but the last have segment_bytes
+  uint64_t marks_bytes() const;             // one u64 a block
   bool operator==(const ArenaGeometry&) const = default;
 };
 
@@ -33,12 +34,16 @@ class SegmentFiles {
   virtual const ArenaGeometry& geometry() const = 0;
   virtual const Uuid& uuid() const = 0;
   virtual absl::StatusOr<Mapping> MapSegment(size_t segment) = 0;
+  // At least marks_bytes(); nothing where the backing does not outlive the daemon.
+  virtual absl::StatusOr<Mapping> MapMarks() = 0;
   virtual absl::Status Finish() = 0;
   // A fresh open file description, close-on-exec.
   virtual absl::StatusOr<int> OpenForClient(size_t segment) = 0;
 
   virtual bool survives_restart() const = 0;
   virtual size_t reused_segments() const = 0;
+  // Why files of an earlier start were not kept; empty when they were, or when there were none.
+  virtual std::string replaced_because() const = 0;
   // "memfd, 4 KiB pages (...)": which backing and page kind.
   virtual std::string describe() const = 0;
 };

@@ -12,9 +12,9 @@
 
 #include "tests/tiers/host/child_process.h"
 #include "tests/tiers/host/client_attacks.h"
+#include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
-#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 namespace {
@@ -238,6 +238,7 @@ TEST_CASE("an arena without mounts says that it is memfd, why, and that it start
   CHECK(absl::StrContains((*arena)->describe(),
                           "chosen because there is no usable mount (mount_dir is not set)"));
   CHECK_FALSE((*arena)->stats().survives_restart);
+  CHECK((*arena)->live_marks().empty());
   CHECK_FALSE((*arena)->uuid().is_zero());
   CHECK((*arena)->uuid() != MakeArena(kMiB)->uuid());
 }

@@ -14,10 +14,10 @@
 #include "tests/fakes/manual_executor.h"
 #include "tests/tiers/host/child_process.h"
 #include "tests/tiers/host/client_attacks.h"
+#include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
 #include "tiers/host/kernel_facts.h"
-#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 namespace {
@@ -79,10 +79,10 @@ TEST_CASE("on a mount the segments are files with all their memory allocated") {
     ManualExecutor executor;
     const auto arena = Open(MountOptions(room, 5 * kMiB), findings, &executor);
     if (arena == nullptr) return;
-    findings.Expect(
-        List(room.writable) == std::vector<std::string>{"arena.id", "arena.lock", "segment.000",
-                                                        "segment.001", "segment.002"},
-        "wrong files: " + absl::StrJoin(List(room.writable), " "));
+    findings.Expect(List(room.writable) == std::vector<std::string>{"arena.id", "arena.lock",
+                                                                    "arena.marks", "segment.000",
+                                                                    "segment.001", "segment.002"},
+                    "wrong files: " + absl::StrJoin(List(room.writable), " "));
     for (size_t i = 0; i < 3; ++i) {
       struct stat info {};
       stat(absl::StrCat(room.writable, "/segment.00", i).c_str(), &info);
@@ -92,6 +92,13 @@ TEST_CASE("on a mount the segments are files with all their memory allocated") {
                           (info.st_mode & 07777) == 0600,
                       absl::StrCat("segment ", i, " is not as it should be"));
     }
+    struct stat marks {};
+    stat((room.writable + "/arena.marks").c_str(), &marks);
+    findings.Expect(marks.st_size == 3 * 4096 && marks.st_blocks * 512 == marks.st_size &&
+                        (marks.st_mode & 07777) == 0600,  // 1280 blocks of 8 bytes, in pages
+                    "arena.marks is not as it should be");
+    findings.Expect(arena->live_marks().size() == 1280 && arena->stats().marks_bytes == 3 * 4096,
+                    "not a mark a block");
     executor.RunAll();
     findings.Expect(arena->stats().prefaulted_bytes == 5 * kMiB, "prefault did not finish");
     findings.Expect(arena->stats().survives_restart, "should survive a restart");
@@ -147,6 +154,8 @@ TEST_CASE("after a restart with the same geometry the files are reused, content 
         std::fill(arena->SegmentMemory(i).begin(), arena->SegmentMemory(i).end(),
                   static_cast<std::byte>(i + 1));
       }
+      const std::span<uint64_t> marks = arena->live_marks();
+      for (size_t i = 0; i < marks.size(); ++i) marks[i] = 77 + i;
     }
     ManualExecutor executor;
     // As full as the mount: reusing needs no second copy of the space.
@@ -160,6 +169,9 @@ TEST_CASE("after a restart with the same geometry the files are reused, content 
     for (size_t i = 0; i < 3; ++i) {
       findings.Expect(AllAre(again->SegmentMemory(i), static_cast<int>(i + 1)), "content lost");
     }
+    const std::span<uint64_t> marks = again->live_marks();
+    findings.Expect(marks.size() == 5 * kMiB / kBlockBytes, "not a mark a block");
+    for (size_t i = 0; i < marks.size(); ++i) findings.Expect(marks[i] == 77 + i, "marks lost");
     findings.Expect(again->OpenForClient(2).ok(), "no descriptor after the restart");
   });
 }
@@ -169,8 +181,12 @@ TEST_CASE("files of another geometry, or not whole, are replaced under a new uui
     if (!findings.Expect(room.MountTmpfs("size=16m,mode=0700"), "mount")) return;
     std::ofstream(room.writable + "/notes.txt") << "not ours";
     Uuid last;
-    const auto expect_fresh = [&](uint64_t capacity, const std::string& after) {
-      const auto arena = Open(MountOptions(room, capacity), findings);
+    bool fresh = false;
+    const auto expect_fresh = [&](uint64_t capacity, const std::string& after,
+                                  const std::string& said = "") {
+      ArenaOptions options = MountOptions(room, capacity);
+      options.fresh = fresh;
+      const auto arena = Open(options, findings);
       if (arena == nullptr) return;
       findings.Expect(arena->uuid() != last, "same uuid after " + after);
       findings.Expect(arena->stats().reused_segments == 0, "reused after " + after);
@@ -178,24 +194,42 @@ TEST_CASE("files of another geometry, or not whole, are replaced under a new uui
         findings.Expect(AllAre(arena->SegmentMemory(i), 0), "old bytes after " + after);
         std::fill(arena->SegmentMemory(i).begin(), arena->SegmentMemory(i).end(), std::byte{1});
       }
+      const auto marks = std::as_writable_bytes(arena->live_marks());
+      findings.Expect(marks.size() == capacity / 512 && AllAre(marks, 0),
+                      "old marks after " + after);
+      std::fill(marks.begin(), marks.end(), std::byte{1});
       last = arena->uuid();
+      const std::string why = absl::StrCat("of an earlier start replaced (", said, ")");
+      findings.Expect(said.empty() ? !absl::StrContains(arena->describe(), "replaced")
+                                   : absl::StrContains(arena->describe(), why),
+                      absl::StrCat("after ", after, ": ", arena->describe()));
     };
     const auto path = [&room](const char* name) { return absl::StrCat(room.writable, "/", name); };
     expect_fresh(6 * kMiB, "nothing");
-    expect_fresh(4 * kMiB, "a smaller capacity");
+    expect_fresh(4 * kMiB, "a smaller capacity", "capacity or segment size changed");
     findings.Expect(!std::filesystem::exists(path("segment.002")), "segment.002 is left over");
-    expect_fresh(14 * kMiB, "a capacity that needs the old ones' space");
+    expect_fresh(14 * kMiB, "a capacity that needs the old ones' space",
+                 "capacity or segment size changed");
     findings.Expect(truncate(path("segment.001").c_str(), 4096) == 0, "truncate");
-    expect_fresh(14 * kMiB, "a shortened segment");
+    expect_fresh(14 * kMiB, "a shortened segment", "segment.001 is not whole");
     unlink(path("segment.003").c_str());
-    expect_fresh(14 * kMiB, "a missing segment");
+    expect_fresh(14 * kMiB, "a missing segment", "segment.003 is not whole");
     chmod(path("segment.000").c_str(), 0666);
-    expect_fresh(14 * kMiB, "a segment that others can write");
+    expect_fresh(14 * kMiB, "a segment that others can write", "segment.000 is not whole");
+    findings.Expect(truncate(path("arena.marks").c_str(), 4096) == 0, "truncate");
+    expect_fresh(14 * kMiB, "shortened marks", "arena.marks is not whole");
+    chmod(path("arena.marks").c_str(), 0666);
+    expect_fresh(14 * kMiB, "marks that others can write", "arena.marks is not whole");
+    unlink(path("arena.marks").c_str());
+    expect_fresh(14 * kMiB, "missing marks", "arena.marks is not whole");
     unlink(path("arena.id").c_str());
     expect_fresh(14 * kMiB, "a lost arena.id");
     unlink(path("arena.id").c_str());
     findings.Expect(symlink("v9:whatever", path("arena.id").c_str()) == 0, "symlink");
-    expect_fresh(14 * kMiB, "an arena.id of another version");
+    expect_fresh(14 * kMiB, "an arena.id of another version",
+                 "their format is v9, this daemon's is v2");
+    fresh = true;
+    expect_fresh(14 * kMiB, "being asked to", "a fresh arena was asked for");
     findings.Expect(std::filesystem::exists(path("notes.txt")), "removed a file that is not ours");
   });
 }
@@ -224,25 +258,37 @@ TEST_CASE("a mount that is too small is an error that names both sizes, and noth
   InNamespace([](const MountRoom& room, Findings& findings) {
     if (!findings.Expect(room.MountTmpfs("size=4m,mode=0700"), "mount")) return;
     ArenaOptions options = MountOptions(room, 8 * kMiB);
-    ExpectError(options, absl::StatusCode::kResourceExhausted,
-                "8 MiB wanted, 4 MiB free there; mount it with a larger size=", findings);
+    ExpectError(
+        options, absl::StatusCode::kResourceExhausted,
+        "8 MiB wanted, and 16 KiB for arena.marks, 4 MiB free there; mount it with a larger "
+        "size=",
+        findings);
     options.backing = ArenaBacking::kAuto;  // no silent second arena in other memory
     ExpectError(options, absl::StatusCode::kResourceExhausted, "8 MiB wanted", findings);
     findings.Expect(List(room.writable) == std::vector<std::string>{"arena.lock"},
                     "left something");
-    options.capacity_bytes = 4 * kMiB;
+    options.backing = ArenaBacking::kMount;
+    options.capacity_bytes = 4 * kMiB;  // would fit without its marks
+    ExpectError(options, absl::StatusCode::kResourceExhausted, "and 8 KiB for arena.marks",
+                findings);
+    options.capacity_bytes = 4 * kMiB - 2 * kBlockBytes;
     Open(options, findings);
   });
 }
 
 TEST_CASE("a start that fails halfway gives back what it had taken") {
   InNamespace([](const MountRoom& room, Findings& findings) {
-    // Inodes for the directory, the lock and three segments: the fourth fails.
-    if (!findings.Expect(room.MountTmpfs("size=64m,mode=0700,nr_inodes=5"), "mount")) return;
+    // Inodes for the directory, the lock and four files.
+    if (!findings.Expect(room.MountTmpfs("size=64m,mode=0700,nr_inodes=6"), "mount")) return;
     ArenaOptions options = MountOptions(room, 12 * kMiB);
-    ExpectError(options, absl::StatusCode::kResourceExhausted, "cannot open segment.003", findings);
-    findings.Expect(List(room.writable) == std::vector<std::string>{"arena.lock"},
-                    "left: " + absl::StrJoin(List(room.writable), " "));
+    for (const auto& [capacity, failing] :
+         {std::pair(12 * kMiB, "segment.004"), std::pair(8 * kMiB, "arena.marks")}) {
+      options.capacity_bytes = capacity;
+      ExpectError(options, absl::StatusCode::kResourceExhausted,
+                  absl::StrCat("cannot open ", failing), findings);
+      findings.Expect(List(room.writable) == std::vector<std::string>{"arena.lock"},
+                      "left: " + absl::StrJoin(List(room.writable), " "));
+    }
     options.capacity_bytes = 4 * kMiB;
     Open(options, findings);
   });
@@ -337,10 +383,12 @@ TEST_CASE("hugetlbfs backs the arena where the machine has huge pages set apart"
     }
     std::ifstream free_pages("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
     uint64_t pages = 0;
-    if (!findings.Expect((free_pages >> pages) && pages >= 2, no_pages)) return;
+    if (!findings.Expect((free_pages >> pages) && pages >= 3, no_pages)) return;
     const auto arena = Open(MountOptions(room, 4 * kMiB + 4096), findings);
     if (arena == nullptr) return;
     findings.Expect(arena->capacity_bytes() == 4 * kMiB, "not rounded down to its pages");
+    findings.Expect(arena->live_marks().size() == 1024 && arena->stats().marks_bytes == 2 * kMiB,
+                    "the marks are not one page");
     auto fd = arena->OpenForClient(0);
     if (!findings.Expect(fd.ok(), fd.status().ToString())) return;
     findings.Expect(SuccessfulAttacks(*fd, 2 * kMiB).empty(), "an attack worked");
