@@ -34,6 +34,7 @@ class AliasedArena final : public Arena {
   absl::StatusOr<int> OpenForClient(size_t) override {
     return absl::UnimplementedError("memory of a test");
   }
+  std::span<uint64_t> live_marks() override { return {}; }
   Stats stats() const override { return {.capacity_bytes = capacity_bytes()}; }
   std::string describe() const override { return "arena=aliased"; }
 
