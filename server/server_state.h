@@ -11,6 +11,8 @@
 #include "kvkeep/v1/kvkeep.pb.h"
 #include "server/connection_table.h"
 #include "server/unix_socket.h"
+#include "server/gauge.h"
+#include "server/local/counters.h"
 #include "tiers/base/clock.h"
 #include "tiers/store/types.h"
 
@@ -44,22 +46,8 @@ struct ServerState {
   const MonotonicTime started;
   std::atomic<v1::ServingState> serving{v1::SERVING_STATE_RECOVERING};
   ServerCounters counters;
+  LocalCounters local;
   ConnectionTable<ConnectedPeer> peers;
-};
-
-// Adds to a gauge for as long as it lives.
-class GaugeHold {
- public:
-  explicit GaugeHold(ServerCounters::Counter* gauge, uint64_t by = 1) : gauge_(gauge), by_(by) {
-    gauge_->fetch_add(by_, std::memory_order_relaxed);
-  }
-  ~GaugeHold() { gauge_->fetch_sub(by_, std::memory_order_release); }
-  GaugeHold(const GaugeHold&) = delete;
-  GaugeHold& operator=(const GaugeHold&) = delete;
-
- private:
-  ServerCounters::Counter* const gauge_;
-  const uint64_t by_;
 };
 
 }  // namespace kvkeep

@@ -42,6 +42,7 @@ class World {
 
   Store& store() { return *store_; }
   ManualClock& clock() { return clock_; }
+  Arena& arena() { return *arena_; }
   ManualExecutor& executor() { return executor_; }
   // Batches of the indexes, one queue of its own so that a test can hold commits back.
   ManualExecutor& index_executor() { return index_executor_; }

@@ -1,0 +1,77 @@
+// Memory of a client that puts are read from: its staging memory, or a memfd of its own that it
+// registered. Thread-safe to read; the client may write it at any time.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "server/local/context.h"
+#include "tiers/base/unique_fd.h"
+
+namespace kvkeep {
+
+class ClientMemory {
+ public:
+  virtual ~ClientMemory() = default;
+  virtual uint64_t bytes() const = 0;
+  // Copies from `offset`, each byte read once. OutOfRange: the memory was cut by its owner.
+  // REQUIRES: offset + to.size() <= bytes().
+  virtual absl::Status Read(uint64_t offset, std::span<std::byte> to) const = 0;
+};
+
+// A memfd made here for one session; the client maps it read-write, the daemon read-only. It cannot
+// shrink, so reading it cannot fault. When the last user is gone its pages are freed on the copy
+// executor, even while the client still maps it: what the client touches then is its own.
+class StagingMemory final : public ClientMemory {
+ public:
+  // Makes the pages present on the copy executor, slice by slice; `done` is called there, with the
+  // memory, or ResourceExhausted (max_staging_bytes of all sessions, no memory or descriptor). The
+  // error may come at once.
+  using Done = absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<StagingMemory>>) &&>;
+  static void Make(std::shared_ptr<const LocalContext> context, uint64_t bytes, Done done);
+  ~StagingMemory() override;
+  StagingMemory(const StagingMemory&) = delete;
+  StagingMemory& operator=(const StagingMemory&) = delete;
+
+  uint64_t bytes() const override { return bytes_; }
+  absl::Status Read(uint64_t offset, std::span<std::byte> to) const override;
+  // Read-write, for the client.
+  absl::StatusOr<UniqueFd> Duplicate() const;
+
+ private:
+  StagingMemory(std::shared_ptr<const LocalContext> context, UniqueFd fd, uint64_t bytes);
+  static absl::StatusOr<std::unique_ptr<StagingMemory>> Create(
+      std::shared_ptr<const LocalContext> context, uint64_t bytes);
+  static void Populate(std::shared_ptr<StagingMemory> memory, uint64_t from, Done done);
+  static void Free(std::unique_ptr<StagingMemory> memory, uint64_t from);
+
+  const std::shared_ptr<const LocalContext> context_;
+  const UniqueFd fd_;
+  const uint64_t bytes_;
+  std::byte* mapped_ = nullptr;
+};
+
+// A memfd or shm file of the client, read with pread and never mapped: its owner can cut it.
+class RegisteredMemory final : public ClientMemory {
+ public:
+  // InvalidArgument: not memory (a file that could block), not readable, or shorter than `bytes`.
+  static absl::StatusOr<std::shared_ptr<RegisteredMemory>> Open(
+      std::shared_ptr<const LocalContext> context, UniqueFd fd, uint64_t bytes);
+  ~RegisteredMemory() override;
+
+  uint64_t bytes() const override { return bytes_; }
+  absl::Status Read(uint64_t offset, std::span<std::byte> to) const override;
+
+ private:
+  RegisteredMemory(std::shared_ptr<const LocalContext> context, UniqueFd fd, uint64_t bytes);
+
+  const std::shared_ptr<const LocalContext> context_;
+  const UniqueFd fd_;
+  const uint64_t bytes_;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,84 @@
+// LocalConnection: a peer with its sockets: packets in and out, bounded both ways, and whether its
+// client is alive. One thread, the endpoint's.
+//
+// A client that does not read its replies is not read from until it has; one that lets more than
+// max_unsent_bytes pile up is cut off. A client that holds something is pinged; any message of it
+// is an answer.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "server/gauge.h"
+#include "server/local/loop.h"
+#include "server/local/peer.h"
+#include "tiers/base/clock.h"
+
+namespace kvkeep {
+
+class LocalConnection final : private PeerSink {
+ public:
+  // What an event of the loop is about: the key is `id` * kChannels + channel.
+  enum Channel : uint64_t { kSocket, kEvents, kProcess, kChannels };
+
+  // What connections share besides the context. Borrowed.
+  struct Round {
+    LocalLoop* loop = nullptr;
+    std::vector<uint64_t> touched;  // ids of those to be settled at the end of the round
+  };
+  // `process`: see WatchProcess; may be invalid.
+  LocalConnection(std::shared_ptr<const LocalContext> context, Round* round, uint64_t id,
+                  UniqueFd socket, UniqueFd process, LocalPeer::Identity identity,
+                  MonotonicTime now);
+  ~LocalConnection() override;
+  // ResourceExhausted: the kernel watches no more.
+  absl::Status Start();
+
+  void OnEvent(Channel channel, uint32_t events, std::span<std::byte> buffer, MonotonicTime now);
+  void OnTick(MonotonicTime now);
+  void NotifyDraining() { peer_->NotifyDraining(); }
+  // At the end of a round in which it was touched: waits for what it needs next. False: it is
+  // closed, destroy it.
+  bool Settle();
+
+ private:
+  struct Unsent {  // one packet
+    std::vector<std::byte> bytes;
+    std::vector<UniqueFd> descriptors;
+  };
+
+  void Send(std::span<const std::byte> message, std::vector<UniqueFd> descriptors) override;
+  absl::StatusOr<UniqueFd> OpenEvents() override;
+  void SendEvent(std::span<const std::byte> message) override;
+  void Close(const absl::Status& why) override;
+
+  void ReadSocket(std::span<std::byte> buffer, MonotonicTime now);
+  void ReadEvents(std::span<std::byte> buffer, MonotonicTime now);
+  void SendUnsent();
+  void Broken(const absl::Status& why);
+  void Ping(MonotonicTime now);
+  void Touch();
+  uint64_t Key(Channel channel) const { return id_ * kChannels + channel; }
+
+  const std::shared_ptr<const LocalContext> context_;
+  Round* const round_;
+  const uint64_t id_;
+  const MonotonicTime opened_;
+  const GaugeHold open_;
+  UniqueFd socket_, process_, events_;
+  const std::shared_ptr<LocalPeer> peer_;
+  local::MessageAssembler assembler_;
+  std::deque<Unsent> unsent_;
+  uint64_t unsent_bytes_ = 0;
+  uint32_t watched_ = 0;
+  bool touched_ = false;
+  bool closed_ = false;
+  MonotonicTime heard_;                      // when the client last said something
+  std::optional<MonotonicTime> unanswered_;  // when it was pinged, not having answered since
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,31 @@
+#include "server/local/context.h"
+
+#include <absl/strings/str_cat.h>
+
+namespace kvkeep {
+
+absl::Status LocalLimits::Validate() const {
+  const auto at_least_one = [](const char* name, uint64_t value) {
+    if (value > 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(name, " is 0, at least 1"));
+  };
+  for (const absl::Status& status :
+       {at_least_one("max_connections", max_connections),
+        at_least_one("max_puts_in_flight", max_puts_in_flight),
+        at_least_one("max_put_chunks", max_put_chunks), at_least_one("max_put_runs", max_put_runs),
+        at_least_one("max_staging_bytes", max_staging_bytes),
+        at_least_one("default_staging_bytes", default_staging_bytes),
+        at_least_one("grace", static_cast<uint64_t>(grace.count())),
+        at_least_one("handshake_timeout", static_cast<uint64_t>(handshake_timeout.count()))}) {
+    if (!status.ok()) return status;
+  }
+  // The reply to a put is one message: an answer and a short text for each chunk.
+  constexpr uint32_t kMostPutChunks = 8192;
+  if (max_put_chunks > kMostPutChunks) {
+    return absl::InvalidArgumentError(absl::StrCat("max_put_chunks is ", max_put_chunks,
+                                                   ", allowed are at most ", kMostPutChunks));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace kvkeep

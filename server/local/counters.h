@@ -1,0 +1,31 @@
+// LocalCounters: what the local path counts. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace kvkeep {
+
+struct LocalCounters {
+  using Counter = std::atomic<uint64_t>;
+  Counter connections{0};          // accepted, refused ones included
+  Counter refused_connections{0};  // not allowed, or one too many
+  Counter broken_connections{0};   // cut off: framing, too much unread, no handshake
+  Counter revoked_sessions{0};     // answered no ping
+  Counter dead_processes{0};       // ended while somebody else still held their socket
+  Counter accept_pauses{0};        // no descriptor was to be had
+  Counter lookups{0}, gets{0}, puts{0}, touches{0}, prefetches{0}, releases{0}, deletes{0};
+  Counter session_requests{0};  // handshakes, namespaces, memory, server info
+  Counter errors{0};            // requests answered with an error
+  Counter put_bytes{0};         // copied
+  Counter put_discarded_bytes{0};
+  Counter arriving_chunks{0};  // leased while on their way from G3
+  // Gauges: now.
+  Counter open_connections{0};
+  Counter puts_copying{0};
+  Counter progress_words{0};
+  Counter staging_bytes{0};
+  Counter registered_bytes{0};
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,187 @@
+#include "server/local/endpoint.h"
+
+#include <absl/strings/str_cat.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kAcceptsPerEvent = 64;
+// Connections that only wait to be told why they are refused.
+constexpr size_t kMostRefused = 64;
+constexpr milliseconds kLongestTick{250};
+
+std::shared_ptr<const LocalContext> MakeContext(std::shared_ptr<LocalLoop> loop,
+                                                const LocalEndpoint::Options& options,
+                                                const LocalEndpoint::Deps& deps) {
+  auto context = std::make_shared<LocalContext>();
+  context->store = deps.store;
+  context->arena = deps.arena;
+  context->copy_executor = deps.copy_executor;
+  context->loop = std::move(loop);
+  context->counters = deps.counters;
+  context->limits = options.limits;
+  if (context->limits.max_all_staging_bytes == 0) {
+    context->limits.max_all_staging_bytes = deps.arena->capacity_bytes() / 4;
+  }
+  context->version = options.version;
+  context->serving_state = deps.serving_state;
+  return context;
+}
+
+}  // namespace
+
+LocalEndpoint::LocalEndpoint(std::shared_ptr<LocalLoop> loop, const Options& options,
+                             const Deps& deps)
+    : loop_(loop),
+      context_(MakeContext(std::move(loop), options, deps)),
+      clock_(deps.clock),
+      buffer_(local::kMaxPacketBytes) {
+  round_.loop = loop_.get();
+}
+
+absl::StatusOr<std::unique_ptr<LocalEndpoint>> LocalEndpoint::Start(const Options& options,
+                                                                    const Deps& deps) {
+  KVKEEP_RETURN_IF_ERROR(options.limits.Validate());
+  KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<LocalLoop> loop, LocalLoop::Create());
+  std::unique_ptr<LocalEndpoint> endpoint(new LocalEndpoint(std::move(loop), options, deps));
+  KVKEEP_RETURN_IF_ERROR(endpoint->Listen(options.doors));
+  endpoint->thread_ = std::thread([raw = endpoint.get()] { raw->Run(); });
+  return endpoint;
+}
+
+LocalEndpoint::~LocalEndpoint() { Stop(); }
+
+// Keys of the loop: 1 and on for the listeners, then those of the connections.
+absl::Status LocalEndpoint::Listen(const std::vector<Door>& doors) {
+  for (const Door& door : doors) {
+    KVKEEP_ASSIGN_OR_RETURN(UniqueFd socket, ListenOnUnixSocket(door.socket, SOCK_SEQPACKET));
+    listeners_.push_back({.door = door, .socket = std::move(socket)});
+    KVKEEP_RETURN_IF_ERROR(
+        loop_->Watch(listeners_.back().socket.get(), listeners_.size(), EPOLLIN));
+  }
+  next_id_ = listeners_.size() / LocalConnection::kChannels + 1;
+  return absl::OkStatus();
+}
+
+void LocalEndpoint::NotifyDraining() {
+  loop_->Post([this] {
+    for (const auto& [id, connection] : connections_) connection->NotifyDraining();
+  });
+}
+
+void LocalEndpoint::Stop() {
+  if (!thread_.joinable()) return;
+  loop_->Post([this] { stopping_ = true; });
+  thread_.join();
+  for (const Listener& listener : listeners_) unlink(listener.door.socket.path.c_str());
+  listeners_.clear();
+  loop_->Close();
+}
+
+void LocalEndpoint::Run() {
+  pthread_setname_np(pthread_self(), "kvkeep-local");
+  const milliseconds tick = std::clamp(context_->limits.grace / 16, milliseconds(5), kLongestTick);
+  const LocalLoop::OnEvent on_event = [this](uint64_t key, uint32_t events) {
+    OnEvent(key, events);
+  };
+  while (!stopping_) {
+    const bool idle = connections_.empty() && !paused_;
+    loop_->RunOnce(idle ? milliseconds(-1) : tick, on_event);
+    if (clock_->Now() >= next_tick_) {
+      next_tick_ = clock_->Now() + tick;
+      Tick();
+    }
+    SettleTouched();
+  }
+  connections_.clear();
+}
+
+void LocalEndpoint::OnEvent(uint64_t key, uint32_t events) {
+  if (key <= listeners_.size()) {
+    Accept(listeners_[key - 1]);
+    return;
+  }
+  const auto found = connections_.find(key / LocalConnection::kChannels);
+  if (found == connections_.end()) return;
+  const auto channel = static_cast<LocalConnection::Channel>(key % LocalConnection::kChannels);
+  found->second->OnEvent(channel, events, buffer_, clock_->Now());
+}
+
+void LocalEndpoint::SettleTouched() {
+  for (size_t i = 0; i < round_.touched.size(); ++i) {
+    const auto found = connections_.find(round_.touched[i]);
+    if (found != connections_.end() && !found->second->Settle()) connections_.erase(found);
+  }
+  round_.touched.clear();
+}
+
+void LocalEndpoint::Accept(const Listener& listener) {
+  for (int i = 0; i < kAcceptsPerEvent; ++i) {
+    UniqueFd socket(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.valid()) {
+      Admit(listener, std::move(socket));
+      continue;
+    }
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    // The connection stays in the queue, so the socket stays readable: try again at the next tick.
+    if (errno != EAGAIN && errno != EWOULDBLOCK) PauseAccepting();
+    return;
+  }
+}
+
+void LocalEndpoint::PauseAccepting() {
+  context_->counters->accept_pauses.fetch_add(1, std::memory_order_relaxed);
+  paused_ = true;
+  for (size_t i = 0; i < listeners_.size(); ++i) {
+    loop_->Change(listeners_[i].socket.get(), i + 1, 0);
+  }
+}
+
+void LocalEndpoint::Admit(const Listener& listener, UniqueFd socket) {
+  LocalCounters& counters = *context_->counters;
+  counters.connections.fetch_add(1, std::memory_order_relaxed);
+  const size_t limit = context_->limits.max_connections;
+  const absl::StatusOr<PeerCredentials> peer = PeerOf(socket.get());
+  absl::Status refusal = peer.ok() ? listener.door.socket.policy.Check(*peer) : peer.status();
+  if (refusal.ok() && connections_.size() >= limit) {
+    refusal = absl::ResourceExhaustedError(
+        absl::StrCat("connections: all ", limit, " of the local path are open"));
+  }
+  if (!refusal.ok()) counters.refused_connections.fetch_add(1, std::memory_order_relaxed);
+  if (connections_.size() >= limit + kMostRefused) return;
+  UniqueFd process = peer.ok() ? WatchProcess(peer->pid) : UniqueFd();
+  const uint64_t id = next_id_++;
+  auto connection = std::make_unique<LocalConnection>(
+      context_, &round_, id, std::move(socket), std::move(process),
+      LocalPeer::Identity{.peer = peer.ok() ? absl::StrCat("local:", peer->ToString()) : "local",
+                          .tenant = listener.door.tenant,
+                          .segments = listener.door.segments,
+                          .refusal = std::move(refusal)},
+      clock_->Now());
+  if (connection->Start().ok()) connections_.emplace(id, std::move(connection));
+}
+
+void LocalEndpoint::Tick() {
+  if (std::exchange(paused_, false)) {
+    for (size_t i = 0; i < listeners_.size(); ++i) {
+      loop_->Change(listeners_[i].socket.get(), i + 1, EPOLLIN);
+    }
+  }
+  const MonotonicTime now = clock_->Now();
+  for (const auto& [id, connection] : connections_) connection->OnTick(now);
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,84 @@
+// LocalEndpoint: the door of the local path: a SEQPACKET socket for every tenant, one thread that
+// serves them all.
+//
+// Who is at the other end comes from the kernel; a peer that is not allowed, or one too many, has
+// its Hello answered with the reason. The process behind a connection is watched, so that a forked
+// child that inherited the socket does not keep a dead client's leases.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "server/local/connection.h"
+#include "server/unix_socket.h"
+
+namespace kvkeep {
+
+class LocalEndpoint {
+ public:
+  struct Door {
+    UnixSocketOptions socket;
+    TenantId tenant;
+    SegmentRange segments;
+  };
+  struct Options {
+    std::vector<Door> doors;
+    LocalLimits limits;
+    std::string version;
+  };
+  // All borrowed; must outlive the endpoint and the puts it started (LocalCounters::puts_copying).
+  struct Deps {
+    Store* store = nullptr;
+    Arena* arena = nullptr;
+    Executor* copy_executor = nullptr;
+    LocalCounters* counters = nullptr;
+    Clock* clock = nullptr;
+    std::function<uint32_t()> serving_state;
+  };
+  // Listens and serves. InvalidArgument: a limit or a socket's path or group; Unavailable: a socket
+  // cannot be had.
+  static absl::StatusOr<std::unique_ptr<LocalEndpoint>> Start(const Options& options,
+                                                              const Deps& deps);
+  ~LocalEndpoint();
+
+  // Tells every session. Thread-safe.
+  void NotifyDraining();
+  // Closes every connection and joins the thread. Copies under way end later. Idempotent.
+  void Stop();
+
+ private:
+  struct Listener {
+    Door door;
+    UniqueFd socket;
+  };
+
+  LocalEndpoint(std::shared_ptr<LocalLoop> loop, const Options& options, const Deps& deps);
+  absl::Status Listen(const std::vector<Door>& doors);
+  void Run();
+  void OnEvent(uint64_t key, uint32_t events);
+  void Accept(const Listener& listener);
+  void Admit(const Listener& listener, UniqueFd socket);
+  void PauseAccepting();
+  void Tick();
+  void SettleTouched();
+
+  const std::shared_ptr<LocalLoop> loop_;
+  const std::shared_ptr<const LocalContext> context_;
+  Clock* const clock_;
+  std::vector<Listener> listeners_;
+  std::vector<std::byte> buffer_;  // one packet
+  bool stopping_ = false;
+  bool paused_ = false;
+  MonotonicTime next_tick_{0};
+  uint64_t next_id_ = 0;
+  LocalConnection::Round round_;
+  absl::flat_hash_map<uint64_t, std::unique_ptr<LocalConnection>> connections_;
+  std::thread thread_;
+};
+
+}  // namespace kvkeep

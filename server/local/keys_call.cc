@@ -1,0 +1,65 @@
+#include "server/local/keys_call.h"
+
+#include <absl/strings/str_cat.h>
+
+#include "proto/local/message.h"
+
+namespace kvkeep {
+namespace {
+
+using local::Kind;
+
+constexpr uint8_t kLastLeaseMode = static_cast<uint8_t>(LeaseMode::kAllPresent);
+
+absl::Status CheckLeaseMode(Kind kind, uint8_t mode) {
+  const bool may = kind == Kind::kLookup || kind == Kind::kGet;
+  const bool must = kind == Kind::kGet;
+  if (mode > kLastLeaseMode || (!may && mode != 0) || (must && mode == 0)) {
+    return absl::InvalidArgumentError(absl::StrCat("lease_mode is ", mode, ", allowed here are ",
+                                                   must ? 1 : 0, " to ", may ? kLastLeaseMode : 0));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status KeysCall::Parse(Kind kind, std::span<const std::byte> body) {
+  static_assert(sizeof(PartId) == sizeof(uint32_t) && sizeof(ChunkKey) == ChunkKey::kSize);
+  local::BodyReader reader(body);
+  if (!reader.Read(&request_)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("KeysRequest: ", body.size(), " bytes are too few"));
+  }
+  if (!reader.ReadAll(request_.releases, &releases_) || !reader.ReadAll(request_.parts, &parts_) ||
+      !reader.ReadAll(request_.keys, &keys_) || !reader.done()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "KeysRequest: ", request_.releases, " releases, ", request_.parts, " parts and ",
+        request_.keys, " keys are not the ", body.size() - sizeof(request_), " bytes that came"));
+  }
+  if (request_.transient > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("transient is ", request_.transient, ", allowed are 0 and 1"));
+  }
+  if (kind == Kind::kRelease && (!keys_.empty() || !parts_.empty())) {
+    return absl::InvalidArgumentError("keys: a release has none");
+  }
+  return CheckLeaseMode(kind, request_.lease_mode);
+}
+
+void KeysCall::NameAllParts(uint32_t parts) {
+  // One more than allowed is enough for the store to refuse them.
+  for (uint32_t part = 0; part < parts && part <= kMaxPartsPerCall; ++part) {
+    parts_.emplace_back(part);
+  }
+}
+
+LookupRequest KeysCall::lookup() const {
+  const auto mode = static_cast<LeaseMode>(request_.lease_mode);
+  return {.chunks = chunks(),
+          .lease_mode = mode,
+          .client_request_id = request_.client_request_id,
+          .transient = request_.transient == 1,
+          .want_places = mode != LeaseMode::kNone};
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,35 @@
+// KeysCall: a request about keys (lookup, get, touch, prefetch, release, delete), read from its
+// body. Its vectors are used again for the next one. What the store checks is left to it.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <span>
+#include <vector>
+
+#include "proto/local/protocol.h"
+#include "tiers/store/types.h"
+
+namespace kvkeep {
+
+class KeysCall {
+ public:
+  // InvalidArgument names the field. `kind`: one of the six.
+  absl::Status Parse(local::Kind kind, std::span<const std::byte> body);
+  // Parts that were not named are all of the namespace.
+  void NameAllParts(uint32_t parts);
+
+  bool names_parts() const { return !parts_.empty(); }
+  NamespaceDigest ns() const { return {.bytes = request_.ns}; }
+  std::span<const local::ReleaseEntry> releases() const { return releases_; }
+  LookupRequest lookup() const;
+  ChunkSet chunks() const { return {.ns = ns(), .keys = keys_, .parts = parts_}; }
+
+ private:
+  local::KeysRequest request_;
+  std::vector<local::ReleaseEntry> releases_;
+  std::vector<PartId> parts_;
+  std::vector<ChunkKey> keys_;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,98 @@
+#include "server/local/loop.h"
+
+#include <absl/strings/str_cat.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr uint64_t kWakeKey = 0;
+
+absl::Status Failed(const char* what) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("local endpoint: ", what, ": ", std::strerror(errno)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<LocalLoop>> LocalLoop::Create() {
+  UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.valid()) return Failed("epoll_create1");
+  UniqueFd wake_up(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_up.valid()) return Failed("eventfd");
+  std::shared_ptr<LocalLoop> loop(new LocalLoop(std::move(epoll), std::move(wake_up)));
+  KVKEEP_RETURN_IF_ERROR(loop->Watch(loop->wake_.get(), kWakeKey, EPOLLIN));
+  return loop;
+}
+
+void LocalLoop::Post(Task task) {
+  bool first;
+  {
+    MutexLock lock(&mu_);
+    if (closed_) return;
+    first = tasks_.empty();
+    tasks_.push_back(std::move(task));
+  }
+  if (!first) return;
+  const uint64_t one = 1;
+  KVKEEP_CHECK(write(wake_.get(), &one, sizeof(one)) == sizeof(one) || errno == EAGAIN);
+}
+
+absl::Status LocalLoop::Watch(int fd, uint64_t key, uint32_t events) {
+  epoll_event event{.events = events, .data = {.u64 = key}};
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return Failed("epoll_ctl");
+  return absl::OkStatus();
+}
+
+void LocalLoop::Change(int fd, uint64_t key, uint32_t events) {
+  epoll_event event{.events = events, .data = {.u64 = key}};
+  KVKEEP_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) == 0);
+}
+
+void LocalLoop::Forget(int fd) {
+  KVKEEP_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr) == 0);
+}
+
+void LocalLoop::RunOnce(std::chrono::milliseconds timeout, const OnEvent& on_event) {
+  const int count = epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
+                               static_cast<int>(timeout.count()));
+  KVKEEP_CHECK(count >= 0 || errno == EINTR);
+  bool woken = false;
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events_[static_cast<size_t>(i)];
+    if (event.data.u64 == kWakeKey) {
+      woken = true;
+    } else {
+      on_event(event.data.u64, event.events);
+    }
+  }
+  if (woken) RunTasks();
+}
+
+void LocalLoop::RunTasks() {
+  uint64_t ignored;
+  static_cast<void>(!read(wake_.get(), &ignored, sizeof(ignored)));
+  {
+    MutexLock lock(&mu_);
+    running_.swap(tasks_);
+  }
+  for (Task& task : running_) std::move(task)();
+  running_.clear();
+}
+
+void LocalLoop::Close() {
+  std::vector<Task> left;
+  MutexLock lock(&mu_);
+  closed_ = true;
+  left.swap(tasks_);
+}
+
+}  // namespace kvkeep

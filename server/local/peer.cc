@@ -1,0 +1,146 @@
+#include "server/local/peer.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <utility>
+
+#include "tiers/base/check.h"
+
+namespace kvkeep {
+
+using local::Kind;
+
+LocalPeer::LocalPeer(std::shared_ptr<const LocalContext> context, Identity identity, PeerSink* sink)
+    : context_(std::move(context)),
+      identity_(std::move(identity)),
+      sink_(sink),
+      memory_(context_) {}
+
+LocalPeer::~LocalPeer() { End(); }
+
+void LocalPeer::OnMessage(local::Message message) {
+  if (state_ == State::kEnded) return;
+  if (message.id == 0 || (message.kind & local::kReplyBit) != 0) {
+    const auto why = absl::InvalidArgumentError(absl::StrCat(
+        "a message of kind ", message.kind, " and id ", message.id, " is not a request"));
+    ReplyError(message.kind, 0, why);
+    sink_->Close(why);
+    return;
+  }
+  if (static_cast<Kind>(message.kind) == Kind::kHello) {
+    Hello(message);
+    return;
+  }
+  if (absl::Status may = CheckMayAsk(message); !may.ok()) {
+    ReplyError(message.kind, message.id, may);
+    return;
+  }
+  Dispatch(message);
+}
+
+absl::Status LocalPeer::CheckMayAsk(const local::Message& message) const {
+  if (state_ == State::kNew) return absl::FailedPreconditionError("the first request is Hello");
+  if (state_ == State::kRevoked) {
+    return absl::FailedPreconditionError(
+        "the session was revoked, as its client did not respond; connect anew");
+  }
+  const bool takes_one = static_cast<Kind>(message.kind) == Kind::kRegisterMemory;
+  if (message.descriptors.size() != (takes_one ? 1 : 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        message.descriptors.size(), " descriptors came, wanted are ", takes_one ? 1 : 0));
+  }
+  return absl::OkStatus();
+}
+
+void LocalPeer::Dispatch(local::Message& message) {
+  LocalCounters& counters = *context_->counters;
+  const auto run = [&](LocalCounters::Counter& counter, auto method) {
+    counter.fetch_add(1, std::memory_order_relaxed);
+    const absl::Status status = (this->*method)(message);
+    if (!status.ok()) ReplyError(message.kind, message.id, status);
+  };
+  switch (static_cast<Kind>(message.kind)) {
+    case Kind::kOpenNamespace:
+      return run(counters.session_requests, &LocalPeer::OpenNamespace);
+    case Kind::kServerInfo:
+      return run(counters.session_requests, &LocalPeer::ServerInfo);
+    case Kind::kStaging:
+      return run(counters.session_requests, &LocalPeer::Staging);
+    case Kind::kRegisterMemory:
+      return run(counters.session_requests, &LocalPeer::Register);
+    case Kind::kUnregisterMemory:
+      return run(counters.session_requests, &LocalPeer::Unregister);
+    case Kind::kLookup:
+      return run(counters.lookups, &LocalPeer::Keys);
+    case Kind::kGet:
+      return run(counters.gets, &LocalPeer::Keys);
+    case Kind::kPut:
+      return run(counters.puts, &LocalPeer::Put);
+    case Kind::kTouch:
+      return run(counters.touches, &LocalPeer::Keys);
+    case Kind::kPrefetch:
+      return run(counters.prefetches, &LocalPeer::Keys);
+    case Kind::kRelease:
+      return run(counters.releases, &LocalPeer::Keys);
+    case Kind::kDelete:
+      return run(counters.deletes, &LocalPeer::Keys);
+    default:
+      return ReplyError(message.kind, message.id,
+                        absl::UnimplementedError(absl::StrCat(
+                            "kind ", message.kind, " is no request of version ", local::kVersion)));
+  }
+}
+
+void LocalPeer::ReplyError(uint16_t kind, uint64_t id, const absl::Status& status) {
+  context_->counters->errors.fetch_add(1, std::memory_order_relaxed);
+  sink_->Send(local::StartReply(static_cast<Kind>(kind), id, status).Finish(), {});
+}
+
+void LocalPeer::StartReply(Kind kind, uint64_t id) {
+  reply_.Reset(static_cast<uint16_t>(kind) | local::kReplyBit, id);
+  reply_.Append(local::ReplyHead{});
+}
+
+void LocalPeer::SendReply(std::vector<UniqueFd> descriptors) {
+  sink_->Send(reply_.Finish(), std::move(descriptors));
+}
+
+bool LocalPeer::holds_something() const {
+  return state_ == State::kOpen && (!leases_->empty() || !jobs_.empty());
+}
+
+void LocalPeer::GiveUpHoldings(bool revoked) {
+  for (const auto& [number, job] : jobs_) job->Cancel();
+  // First the word, then the bytes: a client that reads after they are gone sees it.
+  progress_->EndSession();
+  leases_->End();
+  if (revoked) {
+    context_->store->RevokeSession(session_);
+  } else {
+    context_->store->CloseSession(session_);
+  }
+}
+
+void LocalPeer::Revoke(const std::string& why) {
+  if (state_ != State::kOpen) return;
+  state_ = State::kRevoked;
+  context_->counters->revoked_sessions.fetch_add(1, std::memory_order_relaxed);
+  GiveUpHoldings(true);
+  local::MessageWriter event(static_cast<uint16_t>(Kind::kRevoked), 0);
+  event.AppendText(why);
+  sink_->SendEvent(event.Finish());
+}
+
+void LocalPeer::NotifyDraining() {
+  if (state_ != State::kOpen) return;
+  sink_->SendEvent(local::MessageWriter(static_cast<uint16_t>(Kind::kDraining), 0).Finish());
+}
+
+void LocalPeer::End() {
+  const State before = std::exchange(state_, State::kEnded);
+  sink_ = nullptr;
+  if (before == State::kOpen) GiveUpHoldings(false);
+  jobs_.clear();
+}
+
+}  // namespace kvkeep

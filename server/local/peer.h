@@ -1,0 +1,130 @@
+// LocalPeer: the daemon's side of one connection of the local path, without its socket: takes whole
+// messages, answers through a PeerSink. What the session holds ends with it.
+//
+// One thread, the loop; what others do for it (copies, stable storage) comes back there.
+//
+//   New --Hello--> Open --Revoke--> Revoked      every state --End--> Ended
+//    \--Hello refused--> Ended                   Revoked: requests answer FAILED_PRECONDITION
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/container/flat_hash_set.h>
+#include <absl/status/status.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/local/message.h"
+#include "server/local/context.h"
+#include "server/local/keys_call.h"
+#include "server/local/put_job.h"
+#include "server/local/session_leases.h"
+#include "server/local/session_memory.h"
+
+namespace kvkeep {
+
+// Where a peer's answers go. Calls come from within the peer's own, on the loop.
+class PeerSink {
+ public:
+  virtual ~PeerSink() = default;
+  // A whole message, with the descriptors of its first packet. `message` is good for this call.
+  virtual void Send(std::span<const std::byte> message, std::vector<UniqueFd> descriptors) = 0;
+  // The client's end of a new event socket.
+  virtual absl::StatusOr<UniqueFd> OpenEvents() = 0;
+  virtual void SendEvent(std::span<const std::byte> message) = 0;
+  // After what was sent. The peer is told by End.
+  virtual void Close(const absl::Status& why) = 0;
+};
+
+class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
+ public:
+  struct Identity {
+    std::string peer;  // for status and logs
+    TenantId tenant;
+    SegmentRange segments;
+    absl::Status refusal;  // not OK: what its Hello is answered with
+  };
+  // `sink` until End.
+  LocalPeer(std::shared_ptr<const LocalContext> context, Identity identity, PeerSink* sink);
+  ~LocalPeer();
+
+  void OnMessage(local::Message message);
+  // Whether OnMessage is welcome: false while too many puts are in flight.
+  bool ready() const { return jobs_.size() < context_->limits.max_puts_in_flight; }
+  bool open() const { return state_ == State::kOpen; }
+  // Leases or puts: what others wait for when the client stops.
+  bool holds_something() const;
+
+  // The client stopped: all it holds is given back, `why` is told.
+  void Revoke(const std::string& why);
+  void NotifyDraining();
+  // The connection is gone. Idempotent.
+  void End();
+
+ private:
+  enum class State { kNew, kOpen, kRevoked, kEnded };
+
+  // ---- peer.cc
+  void Dispatch(local::Message& message);
+  absl::Status CheckMayAsk(const local::Message& message) const;
+  void ReplyError(uint16_t kind, uint64_t id, const absl::Status& status);
+  void StartReply(local::Kind kind, uint64_t id);
+  void SendReply(std::vector<UniqueFd> descriptors = {});
+  template <typename T>
+  void Reply(local::Kind kind, uint64_t id, const T& body);
+  void GiveUpHoldings(bool revoked);
+
+  // ---- peer_session.cc
+  void Hello(const local::Message& message);
+  absl::Status DoHello(const local::Message& message);
+  absl::Status OpenSession(std::string client_name);
+  absl::Status SendWelcome(uint64_t id);
+  absl::Status SendSegments();
+  absl::Status OpenNamespace(const local::Message& message);
+  absl::Status ServerInfo(const local::Message& message);
+
+  // ---- peer_keys.cc
+  absl::Status Keys(const local::Message& message);
+  absl::Status ResolveParts();
+  void DoReleases();
+  absl::Status Lookup(const local::Message& message);
+  absl::Status AddPlaces(const LookupResult& found, std::vector<local::Place>* places,
+                         std::vector<local::ImageRun>* runs);
+  void UndoLease(const LookupResult& found, bool known);
+
+  // ---- peer_memory.cc
+  absl::Status Staging(const local::Message& message);
+  uint64_t StagingBytes(uint64_t asked) const;
+  void OnStagingMade(uint64_t id, absl::StatusOr<std::shared_ptr<StagingMemory>> made);
+  absl::Status Register(local::Message& message);
+  absl::Status Unregister(const local::Message& message);
+  absl::Status Put(const local::Message& message);
+  void OnPutDone(uint64_t number, uint64_t id, const PutJob& job);
+
+  const std::shared_ptr<const LocalContext> context_;
+  const Identity identity_;
+  PeerSink* sink_;
+  State state_ = State::kNew;
+
+  SessionToken session_;
+  std::shared_ptr<ProgressMemory> progress_;
+  std::optional<SessionLeases> leases_;
+  SessionMemory memory_;
+  struct Namespace {
+    uint32_t parts = 0;
+    uint64_t bytes_per_part = 0;
+  };
+  absl::flat_hash_map<NamespaceDigest, Namespace> namespaces_;
+  uint64_t next_job_ = 1;
+  absl::flat_hash_map<uint64_t, std::shared_ptr<PutJob>> jobs_;  // replies not sent yet
+
+  // Used again for every request.
+  local::MessageWriter reply_{0, 0};
+  KeysCall call_;
+  std::vector<local::Place> places_;
+  std::vector<local::ImageRun> runs_;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,154 @@
+// LocalPeer: requests about keys.
+#include <absl/strings/str_cat.h>
+
+#include <cstring>
+#include <utility>
+
+#include "server/local/peer.h"
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+
+using local::Kind;
+
+absl::Status LocalPeer::Keys(const local::Message& message) {
+  const Kind kind = static_cast<Kind>(message.kind);
+  KVKEEP_RETURN_IF_ERROR(call_.Parse(kind, message.body));
+  DoReleases();
+  if (kind == Kind::kRelease) {
+    StartReply(kind, message.id);
+    SendReply();
+    return absl::OkStatus();
+  }
+  KVKEEP_RETURN_IF_ERROR(ResolveParts());
+  if (kind == Kind::kLookup || kind == Kind::kGet) return Lookup(message);
+  if (kind == Kind::kPrefetch) {
+    KVKEEP_ASSIGN_OR_RETURN(const PrefetchResult result,
+                            context_->store->Prefetch(session_, call_.chunks()));
+    StartReply(kind, message.id);
+    reply_.Append(local::PrefetchReply{.started_chunks = result.started_chunks,
+                                       .ready_chunks = result.ready_chunks});
+  } else {
+    KVKEEP_ASSIGN_OR_RETURN(const uint64_t chunks,
+                            kind == Kind::kTouch
+                                ? context_->store->Touch(session_, call_.chunks())
+                                : context_->store->Delete(session_, call_.chunks()));
+    StartReply(kind, message.id);
+    reply_.Append(local::CountReply{.chunks = chunks});
+  }
+  SendReply();
+  return absl::OkStatus();
+}
+
+absl::Status LocalPeer::ResolveParts() {
+  const auto found = namespaces_.find(call_.ns());
+  if (found == namespaces_.end()) {
+    return absl::FailedPreconditionError("ns is not of a namespace of this session");
+  }
+  if (!call_.names_parts()) call_.NameAllParts(found->second.parts);
+  return absl::OkStatus();
+}
+
+// An unknown lease is none of the request's trouble.
+void LocalPeer::DoReleases() {
+  for (const local::ReleaseEntry& entry : call_.releases()) {
+    const LeaseId lease(entry.lease);
+    if (!leases_->contains(lease)) continue;
+    context_->store->Release(session_, lease, entry.keep_keys).IgnoreError();
+    leases_->Release(lease, entry.keep_keys);
+  }
+}
+
+absl::Status LocalPeer::Lookup(const local::Message& message) {
+  const Kind kind = static_cast<Kind>(message.kind);
+  KVKEEP_ASSIGN_OR_RETURN(const LookupResult found,
+                          context_->store->Lookup(session_, call_.lookup()));
+  places_.clear();
+  runs_.clear();
+  bool known = false;
+  if (found.lease.value() != 0) {
+    known = leases_->contains(found.lease);
+    leases_->Note(found, call_.chunks().parts.size());
+  }
+  if (kind == Kind::kGet) {
+    if (absl::Status added = AddPlaces(found, &places_, &runs_); !added.ok()) {
+      UndoLease(found, known);
+      return added;
+    }
+  }
+  const size_t keys = call_.chunks().keys.size();
+  const size_t row_bytes = (call_.chunks().parts.size() + 7) / 8;
+  const size_t bytes = sizeof(local::MessageHeader) + sizeof(local::ReplyHead) +
+                       sizeof(local::LookupReply) + 2 * keys * row_bytes +
+                       places_.size() * sizeof(local::Place) +
+                       runs_.size() * sizeof(local::ImageRun);
+  if (bytes > local::kMaxMessageBytes) {
+    UndoLease(found, known);
+    return absl::ResourceExhaustedError(absl::StrCat("the reply has ", bytes,
+                                                     " bytes, allowed are at most ",
+                                                     local::kMaxMessageBytes, "; ask for less"));
+  }
+  StartReply(kind, message.id);
+  reply_.Append(local::LookupReply{.lease = found.lease.value(),
+                                   .leased_bytes = found.leased_bytes,
+                                   .leading_keys = found.leading_keys,
+                                   .leased_keys = found.leased_keys,
+                                   .keys = static_cast<uint32_t>(keys),
+                                   .row_bytes = static_cast<uint32_t>(row_bytes),
+                                   .places = static_cast<uint32_t>(places_.size()),
+                                   .runs = static_cast<uint32_t>(runs_.size())});
+  for (const std::vector<uint64_t>* tier : {&found.g2_parts, &found.g3_parts}) {
+    std::byte* to = reply_.Extend(keys * row_bytes);
+    for (const uint64_t row : *tier) {  // little-endian: bit p of the word is bit p of the row
+      std::memcpy(to, &row, row_bytes);
+      to += row_bytes;
+    }
+  }
+  reply_.AppendAll(std::span<const local::Place>(places_));
+  reply_.AppendAll(std::span<const local::ImageRun>(runs_));
+  SendReply();
+  return absl::OkStatus();
+}
+
+absl::Status LocalPeer::AddPlaces(const LookupResult& found, std::vector<local::Place>* places,
+                                  std::vector<local::ImageRun>* runs) {
+  const ChunkSet chunks = call_.chunks();
+  const uint64_t segment_blocks = context_->arena->segment_blocks().value();
+  places->reserve(found.places.size());
+  for (const ChunkPlace& from : found.places) {
+    const size_t key = from.chunk / chunks.parts.size();
+    // The lease of an earlier call with the same client_request_id.
+    if (key >= chunks.keys.size()) {
+      return absl::InvalidArgumentError(
+          "client_request_id: it names a lease on other keys than these");
+    }
+    local::Place place{.chunk = from.chunk,
+                       .payload_bytes = from.shape.payload_bytes,
+                       .tail_bytes = from.shape.tail_bytes,
+                       .first_run = static_cast<uint32_t>(runs->size()),
+                       .runs = static_cast<uint32_t>(from.extents.size())};
+    if (!from.readable) {
+      const ChunkId id{chunks.ns, chunks.keys[key], chunks.parts[from.chunk % chunks.parts.size()]};
+      KVKEEP_ASSIGN_OR_RETURN(place.progress_word, leases_->WordOf(session_, found.lease, id, from,
+                                                                   call_.lookup().transient));
+    }
+    for (const Extent& extent : from.extents) {
+      const uint64_t block = extent.first.value();
+      runs->push_back({.segment = static_cast<uint32_t>(block / segment_blocks),
+                       .blocks = static_cast<uint32_t>(extent.count.value()),
+                       .offset = block % segment_blocks * kBlockBytes});
+    }
+    places->push_back(place);
+  }
+  return absl::OkStatus();
+}
+
+// The call fails: what it leased is given back, what an earlier one leased stays.
+void LocalPeer::UndoLease(const LookupResult& found, bool known) {
+  if (known || found.lease.value() == 0) return;
+  context_->store->Release(session_, found.lease, 0).IgnoreError();
+  leases_->Release(found.lease, 0);
+}
+
+}  // namespace kvkeep

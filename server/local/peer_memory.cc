@@ -1,0 +1,131 @@
+// LocalPeer: the client's memory, and the puts that are read from it.
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "server/local/peer.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+using local::Kind;
+
+constexpr uint64_t kDefaultStagingChunks = 32;  // a burst of prefill
+
+template <typename T>
+absl::Status ReadWhole(const local::Message& message, const char* name, T* value) {
+  local::BodyReader reader(message.body);
+  if (reader.Read(value) && reader.done()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": ", message.body.size(), " bytes came, it has ", sizeof(T)));
+}
+
+}  // namespace
+
+uint64_t LocalPeer::StagingBytes(uint64_t asked) const {
+  const LocalLimits& limits = context_->limits;
+  uint64_t bytes = asked;
+  if (bytes == 0) {
+    for (const auto& [digest, ns] : namespaces_) {
+      bytes = std::max(bytes, ns.bytes_per_part * kDefaultStagingChunks);
+    }
+  }
+  if (bytes == 0) bytes = limits.default_staging_bytes;
+  bytes = std::min(bytes, limits.max_staging_bytes);
+  return RoundUp(bytes, kBlockBytes);
+}
+
+absl::Status LocalPeer::Staging(const local::Message& message) {
+  local::StagingRequest request;
+  KVKEEP_RETURN_IF_ERROR(ReadWhole(message, "StagingRequest", &request));
+  KVKEEP_RETURN_IF_ERROR(memory_.BeginStaging());
+  auto tell = [weak = weak_from_this(),
+               id = message.id](absl::StatusOr<std::shared_ptr<StagingMemory>> made) mutable {
+    if (const std::shared_ptr<LocalPeer> self = weak.lock()) {
+      self->OnStagingMade(id, std::move(made));
+    }
+  };
+  StagingMemory::Make(context_, StagingBytes(request.bytes),
+                      [loop = context_->loop, tell = std::move(tell)](
+                          absl::StatusOr<std::shared_ptr<StagingMemory>> made) mutable {
+                        loop->Post([tell = std::move(tell), made = std::move(made)]() mutable {
+                          tell(std::move(made));
+                        });
+                      });
+  return absl::OkStatus();
+}
+
+void LocalPeer::OnStagingMade(uint64_t id, absl::StatusOr<std::shared_ptr<StagingMemory>> made) {
+  if (state_ == State::kEnded) return;
+  absl::Status status = made.status();
+  std::vector<UniqueFd> descriptors(1);
+  if (status.ok()) {
+    absl::StatusOr<UniqueFd> fd = (*made)->Duplicate();
+    status = fd.status();
+    if (fd.ok()) descriptors[0] = *std::move(fd);
+  }
+  const uint64_t bytes = status.ok() ? (*made)->bytes() : 0;
+  memory_.EndStaging(status.ok() ? *std::move(made) : nullptr);
+  if (!status.ok()) {
+    ReplyError(static_cast<uint16_t>(Kind::kStaging), id, status);
+    return;
+  }
+  StartReply(Kind::kStaging, id);
+  reply_.Append(local::StagingReply{.bytes = bytes});
+  SendReply(std::move(descriptors));
+}
+
+absl::Status LocalPeer::Register(local::Message& message) {
+  local::RegisterMemory request;
+  KVKEEP_RETURN_IF_ERROR(ReadWhole(message, "RegisterMemory", &request));
+  KVKEEP_ASSIGN_OR_RETURN(const uint32_t region,
+                          memory_.Register(std::move(message.descriptors[0]), request.bytes));
+  StartReply(Kind::kRegisterMemory, message.id);
+  reply_.Append(local::RegisterReply{.region = region});
+  SendReply();
+  return absl::OkStatus();
+}
+
+absl::Status LocalPeer::Unregister(const local::Message& message) {
+  local::UnregisterMemory request;
+  KVKEEP_RETURN_IF_ERROR(ReadWhole(message, "UnregisterMemory", &request));
+  KVKEEP_RETURN_IF_ERROR(memory_.Unregister(request.region));
+  StartReply(Kind::kUnregisterMemory, message.id);
+  SendReply();
+  return absl::OkStatus();
+}
+
+absl::Status LocalPeer::Put(const local::Message& message) {
+  KVKEEP_ASSIGN_OR_RETURN(PutPlan plan, PutPlan::Parse(message.body, context_->limits, memory_));
+  KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<PutJob> job,
+                          PutJob::Reserve(context_, session_, std::move(plan)));
+  const uint64_t number = next_job_++;
+  jobs_.emplace(number, job);
+  const auto copied = [weak = weak_from_this(), id = message.id] {
+    const std::shared_ptr<LocalPeer> self = weak.lock();
+    if (self == nullptr || self->state_ != State::kOpen) return;
+    self->reply_.Reset(static_cast<uint16_t>(Kind::kPutCopied), id);
+    self->SendReply();
+  };
+  const auto done = [weak = weak_from_this(), id = message.id, number](const PutJob& ended) {
+    if (const std::shared_ptr<LocalPeer> self = weak.lock()) self->OnPutDone(number, id, ended);
+  };
+  job->Start({.copied = copied, .done = done});
+  return absl::OkStatus();
+}
+
+void LocalPeer::OnPutDone(uint64_t number, uint64_t id, const PutJob& job) {
+  if (state_ == State::kEnded) return;
+  jobs_.erase(number);
+  if (!job.status().ok()) {
+    ReplyError(static_cast<uint16_t>(Kind::kPut), id, job.status());
+    return;
+  }
+  StartReply(Kind::kPut, id);
+  job.AppendAnswers(&reply_);
+  SendReply();
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,49 @@
+// ProgressMemory: the progress words of one session (proto/local/protocol.h), which the daemon
+// writes and the client can only read.
+//
+// A sealed memfd: mapped read-write once, here; no descriptor of it can be mapped writable, cut or
+// reopened. Words are taken and given back by one thread; Publish and EndSession may be called by
+// any.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "proto/local/protocol.h"
+#include "tiers/base/unique_fd.h"
+
+namespace kvkeep {
+
+class ProgressMemory {
+ public:
+  // ResourceExhausted: no memory or descriptor to be had.
+  static absl::StatusOr<std::shared_ptr<ProgressMemory>> Create();
+  ~ProgressMemory();
+  ProgressMemory(const ProgressMemory&) = delete;
+  ProgressMemory& operator=(const ProgressMemory&) = delete;
+
+  // A read-only descriptor for the client.
+  absl::StatusOr<UniqueFd> OpenForClient() const;
+
+  // A word of value 0; none when all are in use.
+  std::optional<uint32_t> TakeWord();
+  void GiveBack(uint32_t word);
+
+  // Stores and wakes who waits: what was written before is visible to a reader of the new value.
+  void Publish(uint32_t word, local::ProgressWord value);
+  // Sets the session word. What this thread writes afterwards comes after it for every reader.
+  void EndSession();
+
+ private:
+  ProgressMemory(UniqueFd fd, local::ProgressWord* words);
+
+  const UniqueFd fd_;
+  local::ProgressWord* const words_;
+  uint32_t next_unused_ = 1;
+  std::vector<uint32_t> given_back_;
+};
+
+}  // namespace kvkeep

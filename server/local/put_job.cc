@@ -1,0 +1,238 @@
+#include "server/local/put_job.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/local/message.h"
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr size_t kParallelTasks = 4;
+constexpr size_t kMaxPiecesPerTask = 64;
+constexpr size_t kMaxMessageBytes = 512;  // of one answer
+
+// Of kvkeep.v1.RejectReason: the enumerations agree by design, and a test keeps it so.
+static_assert(static_cast<int>(RejectReason::kNoSpace) == 1 &&
+              static_cast<int>(RejectReason::kNotDurable) == 6);
+
+}  // namespace
+
+PutJob::PutJob(std::shared_ptr<const LocalContext> context, PutPlan plan)
+    : context_(std::move(context)),
+      plan_(std::move(plan)),
+      chunks_(plan_.chunks().size()),
+      copying_(std::in_place, &context_->counters->puts_copying) {}
+
+absl::StatusOr<std::shared_ptr<PutJob>> PutJob::Reserve(std::shared_ptr<const LocalContext> context,
+                                                        const SessionToken& session, PutPlan plan) {
+  auto job = std::make_shared<PutJob>(std::move(context), std::move(plan));
+  for (size_t i = 0; i < job->chunks_.size(); ++i) {
+    KVKEEP_RETURN_IF_ERROR(job->ReserveChunk(session, i));
+  }
+  job->PlanTasks();
+  return job;
+}
+
+ChunkId PutJob::IdOf(size_t index) const {
+  const local::PutChunk& chunk = plan_.chunks()[index];
+  return {.ns = plan_.ns(), .key = {.bytes = chunk.key}, .part = PartId(chunk.part)};
+}
+
+absl::Status PutJob::ReserveChunk(const SessionToken& session, size_t index) {
+  const local::PutChunk& wire = plan_.chunks()[index];
+  const ChunkId id = IdOf(index);
+  PutRequest request{
+      .ns = id.ns,
+      .key = id.key,
+      .part = id.part,
+      .shape = {.payload_bytes = wire.payload_bytes, .tail_bytes = wire.tail_bytes},
+      .transient = (wire.flags & local::kPutTransient) != 0,
+      .no_g3 = (wire.flags & local::kPutNoG3) != 0,
+      .durable = (wire.flags & local::kPutDurable) != 0,
+  };
+  if ((wire.flags & local::kPutHasParent) != 0) request.parent = {.bytes = wire.parent_key};
+  KVKEEP_ASSIGN_OR_RETURN(ReserveResult reserved, context_->store->Reserve(session, request));
+  Chunk& chunk = chunks_[index];
+  switch (reserved.outcome) {
+    case ReserveResult::Outcome::kReserved:
+      chunk.reservation = std::move(reserved.reservation);
+      return absl::OkStatus();
+    case ReserveResult::Outcome::kPresent:
+      chunk.answer = Answer::kPresent;
+      break;
+    case ReserveResult::Outcome::kRejected:
+      Reject(chunk, reserved.reason, std::move(reserved.message));
+      break;
+  }
+  context_->counters->put_discarded_bytes.fetch_add(wire.payload_bytes, std::memory_order_relaxed);
+  return absl::OkStatus();
+}
+
+void PutJob::Reject(Chunk& chunk, RejectReason reason, std::string message) {
+  chunk.answer = Answer::kRejected;
+  chunk.reason = reason;
+  message.resize(std::min(message.size(), kMaxMessageBytes));
+  chunk.message = std::move(message);
+}
+
+void PutJob::PlanTasks() {
+  uint64_t task_bytes = 0;
+  for (uint32_t c = 0; c < chunks_.size(); ++c) {
+    if (!chunks_[c].reservation) continue;
+    const ImageShape& shape = chunks_[c].reservation.shape();
+    chunks_[c].pieces_left.store(static_cast<uint32_t>(shape.pieces()), std::memory_order_relaxed);
+    for (uint32_t p = 0; p < shape.pieces(); ++p) {
+      const uint64_t bytes = PieceSize(shape.payload_bytes, p);
+      const bool full = task_starts_.empty() || task_bytes + bytes > kPieceBytes ||
+                        pieces_.size() - task_starts_.back() >= kMaxPiecesPerTask;
+      if (full) {
+        task_starts_.push_back(pieces_.size());
+        task_bytes = 0;
+      }
+      task_bytes += bytes;
+      pieces_.push_back({.chunk = c, .piece = p});
+    }
+  }
+  pieces_left_.store(pieces_.size(), std::memory_order_relaxed);
+  task_starts_.push_back(pieces_.size());
+}
+
+void PutJob::Start(Callbacks callbacks) {
+  callbacks_ = std::move(callbacks);
+  if (pieces_.empty()) {
+    OnCopied();
+    return;
+  }
+  const size_t tasks = std::min(task_starts_.size() - 1, kParallelTasks);
+  for (size_t i = 0; i < tasks; ++i) PostTask();
+}
+
+void PutJob::PostTask() {
+  context_->copy_executor->Post([self = shared_from_this()] { self->RunTask(); });
+}
+
+void PutJob::RunTask() {
+  const size_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
+  if (task + 1 >= task_starts_.size()) return;
+  if (task + 1 + kParallelTasks < task_starts_.size()) PostTask();
+  const size_t begin = task_starts_[task], end = task_starts_[task + 1];
+  for (size_t i = begin; i < end; ++i) CopyPiece(pieces_[i]);
+  if (pieces_left_.fetch_sub(end - begin, std::memory_order_acq_rel) == end - begin) OnCopied();
+}
+
+void PutJob::CopyPiece(const Piece& piece) {
+  Chunk& chunk = chunks_[piece.chunk];
+  absl::Status status = absl::CancelledError("the session ended");
+  if (!cancelled_.load(std::memory_order_relaxed)) {
+    status =
+        chunk.reservation.FillPiece(piece.piece, [&](uint64_t offset, std::span<std::byte> to) {
+          return plan_.ReadPayload(piece.chunk, offset, to);
+        });
+  }
+  if (!status.ok()) {
+    MutexLock lock(&mu_);
+    failures_.emplace_back(piece.chunk, std::move(status));
+  }
+  if (chunk.pieces_left.fetch_sub(1, std::memory_order_acq_rel) == 1) FinishChunk(piece.chunk);
+}
+
+// Every piece of it is done, by whichever threads.
+void PutJob::FinishChunk(size_t index) {
+  Chunk& chunk = chunks_[index];
+  const local::PutChunk& wire = plan_.chunks()[index];
+  absl::Status failure;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& [failed, why] : failures_) {
+      if (failed == index) failure.Update(why);
+    }
+  }
+  if (!failure.ok()) {
+    chunk.reservation.Abort();
+    Reject(chunk, RejectReason::kWrongSize, std::string(failure.message()));
+    return;
+  }
+  context_->counters->put_bytes.fetch_add(wire.payload_bytes, std::memory_order_relaxed);
+  if ((wire.flags & local::kPutHasChecksum) != 0) {
+    const uint64_t placed = chunk.reservation.PayloadChecksum();
+    if (placed != wire.checksum) {
+      chunk.reservation.Abort();
+      Reject(chunk, RejectReason::kWrongChecksum,
+             absl::StrFormat("chunks[%d].checksum is %016x, the payload has %016x", index,
+                             wire.checksum, placed));
+      return;
+    }
+  }
+  const absl::StatusOr<SealOutcome> sealed = chunk.reservation.Seal(plan_.tail(index));
+  if (sealed.ok()) {
+    chunk.answer = *sealed == SealOutcome::kStored ? Answer::kStored : Answer::kPresent;
+  } else if (absl::IsResourceExhausted(sealed.status())) {
+    Reject(chunk, RejectReason::kLimit, std::string(sealed.status().message()));
+  } else {
+    MutexLock lock(&mu_);
+    seal_failure_.Update(sealed.status());
+  }
+}
+
+void PutJob::OnCopied() {
+  plan_.DropMemory();
+  {
+    MutexLock lock(&mu_);
+    status_ = seal_failure_;
+  }
+  if (status_.ok() && cancelled_.load(std::memory_order_relaxed)) {
+    status_ = absl::FailedPreconditionError("the session ended during the put");
+  }
+  AwaitDurable();
+  copying_.reset();  // from here on this thread calls nothing
+}
+
+void PutJob::AwaitDurable() {
+  std::vector<size_t> durable;
+  for (size_t i = 0; i < chunks_.size() && status_.ok(); ++i) {
+    const bool wanted = (plan_.chunks()[i].flags & local::kPutDurable) != 0;
+    if (wanted && chunks_[i].answer != Answer::kRejected) durable.push_back(i);
+  }
+  if (durable.empty()) {
+    PostDone();
+    return;
+  }
+  context_->loop->Post([self = shared_from_this()] { self->callbacks_.copied(); });
+  durable_left_.store(durable.size(), std::memory_order_relaxed);
+  for (const size_t index : durable) {
+    context_->store->WhenDurable(IdOf(index),
+                                 [self = shared_from_this(), index](absl::Status status) {
+                                   self->OnDurable(index, status);
+                                 });
+  }
+}
+
+void PutJob::OnDurable(size_t index, const absl::Status& status) {
+  if (!status.ok()) {
+    Reject(chunks_[index], RejectReason::kNotDurable,
+           absl::StrCat("in G2, but not on stable storage: ", std::string(status.message())));
+  }
+  if (durable_left_.fetch_sub(1, std::memory_order_acq_rel) == 1) PostDone();
+}
+
+void PutJob::PostDone() {
+  context_->loop->Post([self = shared_from_this()] { self->callbacks_.done(*self); });
+}
+
+void PutJob::AppendAnswers(local::MessageWriter* reply) const {
+  reply->Append(local::PutReply{.chunks = static_cast<uint32_t>(chunks_.size())});
+  for (const Chunk& chunk : chunks_) {
+    reply->Append(local::PutAnswer{.status = static_cast<uint8_t>(chunk.answer),
+                                   .reason = static_cast<uint8_t>(chunk.reason),
+                                   .message_bytes = static_cast<uint16_t>(chunk.message.size())});
+  }
+  for (const Chunk& chunk : chunks_) reply->AppendText(chunk.message);
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,91 @@
+// PutJob: one put under way: space for its chunks, the copies on the copy executor, the answers.
+//
+// Small chunks share a task, large ones are split by pieces, so all copy threads work on one; each
+// task copies about a piece and posts the next, so that others get their turn. A chunk is sealed by
+// the thread that copied its last piece. The callbacks run on the loop.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/local/message.h"
+#include "server/gauge.h"
+#include "server/local/put_plan.h"
+#include "tiers/base/mutex.h"
+
+namespace kvkeep {
+
+class PutJob : public std::enable_shared_from_this<PutJob> {
+ public:
+  struct Callbacks {
+    std::function<void()> copied;             // durable chunks only: memory was read, wait goes on
+    std::function<void(const PutJob&)> done;  // once; nothing of the client's memory is read then
+  };
+
+  // Reserves space, chunk by chunk. An error is the whole put's.
+  static absl::StatusOr<std::shared_ptr<PutJob>> Reserve(
+      std::shared_ptr<const LocalContext> context, const SessionToken& session, PutPlan plan);
+  explicit PutJob(std::shared_ptr<const LocalContext> context, PutPlan plan);
+
+  // Starts copying. REQUIRES: once.
+  void Start(Callbacks callbacks);
+  // Skips the copies that have not begun; their chunks are given up.
+  void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+
+  // Once done: why there are no answers, or they are in the reply.
+  const absl::Status& status() const { return status_; }
+  void AppendAnswers(local::MessageWriter* reply) const;
+
+ private:
+  enum class Answer : uint8_t { kStored = 1, kPresent = 2, kRejected = 3 };  // v1.PutStatus
+  struct Chunk {
+    Reservation reservation;
+    std::atomic<uint32_t> pieces_left{0};
+    Answer answer = Answer::kRejected;
+    RejectReason reason = RejectReason::kNone;
+    std::string message;
+  };
+  struct Piece {
+    uint32_t chunk = 0, piece = 0;
+  };
+
+  absl::Status ReserveChunk(const SessionToken& session, size_t index);
+  ChunkId IdOf(size_t index) const;
+  void PlanTasks();
+  void PostTask();
+  void RunTask();
+  void CopyPiece(const Piece& piece);
+  void FinishChunk(size_t index);
+  void Reject(Chunk& chunk, RejectReason reason, std::string message);
+  void OnCopied();
+  void AwaitDurable();
+  void OnDurable(size_t index, const absl::Status& status);
+  void PostDone();
+
+  const std::shared_ptr<const LocalContext> context_;
+  PutPlan plan_;
+  Callbacks callbacks_;
+  std::vector<Chunk> chunks_;
+  std::vector<Piece> pieces_;        // all that are to be copied
+  std::vector<size_t> task_starts_;  // in pieces_; one more: the end
+  std::optional<GaugeHold> copying_;
+
+  std::atomic<bool> cancelled_{false};
+  std::atomic<size_t> next_task_{0};
+  std::atomic<size_t> pieces_left_{0};
+  std::atomic<size_t> durable_left_{0};
+
+  Mutex mu_;
+  // First failure of each chunk that failed; written while it is copied.
+  std::vector<std::pair<size_t, absl::Status>> failures_ ABSL_GUARDED_BY(mu_);
+  absl::Status seal_failure_ ABSL_GUARDED_BY(mu_);
+  absl::Status status_;  // written before done is called
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,42 @@
+// SessionMemory: the memory that one session's puts may name, by region number. One thread; puts
+// that run keep what they read.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <memory>
+
+#include "server/local/client_memory.h"
+
+namespace kvkeep {
+
+class SessionMemory {
+ public:
+  explicit SessionMemory(std::shared_ptr<const LocalContext> context);
+
+  // Lets go of the staging memory, before other is made. FailedPrecondition: a put reads it, or
+  // other is being made.
+  absl::Status BeginStaging();
+  // What was made; null when that failed.
+  void EndStaging(std::shared_ptr<StagingMemory> staging);
+
+  // The number of the new region.
+  absl::StatusOr<uint32_t> Register(UniqueFd fd, uint64_t bytes);
+  // InvalidArgument: no such region; FailedPrecondition: a put reads it.
+  absl::Status Unregister(uint32_t region);
+
+  // Null: there is none.
+  std::shared_ptr<const ClientMemory> Find(uint32_t region) const;
+
+ private:
+  const std::shared_ptr<const LocalContext> context_;
+  bool making_staging_ = false;
+  std::shared_ptr<StagingMemory> staging_;
+  uint32_t next_region_ = 1;
+  uint64_t registered_bytes_ = 0;
+  absl::flat_hash_map<uint32_t, std::shared_ptr<RegisteredMemory>> registered_;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,129 @@
+// StagingMemory: sealed against shrinking, prefaulted and freed in slices so that no task takes
+// long.
+#include <absl/strings/str_cat.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "server/local/client_memory.h"
+#include "tiers/base/check.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr uint64_t kSliceBytes = 16 * kMiB;
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+absl::Status Failed(const char* what, uint64_t bytes) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("staging memory of ", bytes, " bytes: ", what, ": ", std::strerror(errno)));
+}
+
+// A read of a hole of shared memory makes its page, as MADV_POPULATE_READ does.
+void TouchByReading(const std::byte* from, uint64_t bytes) {
+  for (uint64_t at = 0; at < bytes; at += kBlockBytes) {
+    static_cast<void>(*static_cast<const volatile std::byte*>(from + at));
+  }
+}
+
+}  // namespace
+
+StagingMemory::StagingMemory(std::shared_ptr<const LocalContext> context, UniqueFd fd,
+                             uint64_t bytes)
+    : context_(std::move(context)), fd_(std::move(fd)), bytes_(bytes) {
+  context_->counters->staging_bytes.fetch_add(bytes_, std::memory_order_relaxed);
+}
+
+StagingMemory::~StagingMemory() {
+  if (mapped_ != nullptr) KVKEEP_CHECK(munmap(mapped_, bytes_) == 0);
+  context_->counters->staging_bytes.fetch_sub(bytes_, std::memory_order_release);
+}
+
+absl::StatusOr<std::unique_ptr<StagingMemory>> StagingMemory::Create(
+    std::shared_ptr<const LocalContext> context, uint64_t bytes) {
+  const uint64_t limit = context->limits.max_all_staging_bytes;
+  const uint64_t used = context->counters->staging_bytes.load(std::memory_order_acquire);
+  if (bytes > limit || used > limit - bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("staging memory: all sessions have ", used, " bytes, ", bytes,
+                     " more are wanted, allowed are at most ", limit, " (all staging)"));
+  }
+  UniqueFd fd(memfd_create("kvkeep-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return Failed("memfd_create", bytes);
+  std::unique_ptr<StagingMemory> memory(
+      new StagingMemory(std::move(context), std::move(fd), bytes));
+  const int file = memory->fd_.get();
+  if (ftruncate(file, static_cast<off_t>(bytes)) != 0) return Failed("ftruncate", bytes);
+  if (fchmod(file, S_IRUSR | S_IWUSR) != 0 || fcntl(file, F_ADD_SEALS, kSeals) != 0) {
+    return Failed("sealing", bytes);
+  }
+  void* const mapped = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
+  if (mapped == MAP_FAILED) return Failed("mmap", bytes);
+  memory->mapped_ = static_cast<std::byte*>(mapped);
+  // Hints: without them it works too.
+  for (const int advice : {MADV_DONTFORK, MADV_DONTDUMP, MADV_HUGEPAGE}) {
+    madvise(mapped, bytes, advice);
+  }
+  return memory;
+}
+
+void StagingMemory::Make(std::shared_ptr<const LocalContext> context, uint64_t bytes, Done done) {
+  KVKEEP_CHECK(bytes > 0 && bytes % kBlockBytes == 0);
+  absl::StatusOr<std::unique_ptr<StagingMemory>> made = Create(std::move(context), bytes);
+  if (!made.ok()) {
+    std::move(done)(made.status());
+    return;
+  }
+  const auto free = [](StagingMemory* last) { Free(std::unique_ptr<StagingMemory>(last), 0); };
+  Populate(std::shared_ptr<StagingMemory>(made->release(), free), 0, std::move(done));
+}
+
+void StagingMemory::Populate(std::shared_ptr<StagingMemory> memory, uint64_t from, Done done) {
+  Executor* const executor = memory->context_->copy_executor;
+  executor->Post([memory = std::move(memory), from, done = std::move(done)]() mutable {
+    const uint64_t slice = std::min(kSliceBytes, memory->bytes_ - from);
+    if (madvise(memory->mapped_ + from, slice, MADV_POPULATE_READ) != 0) {
+      if (errno != EINVAL) {
+        std::move(done)(Failed("cannot get its pages", memory->bytes_));
+        return;
+      }
+      TouchByReading(memory->mapped_ + from, slice);  // Linux before 5.14
+    }
+    if (from + slice == memory->bytes_) {
+      std::move(done)(std::move(memory));
+    } else {
+      Populate(std::move(memory), from + slice, std::move(done));
+    }
+  });
+}
+
+void StagingMemory::Free(std::unique_ptr<StagingMemory> memory, uint64_t from) {
+  Executor* const executor = memory->context_->copy_executor;
+  executor->Post([memory = std::move(memory), from]() mutable {
+    const uint64_t slice = std::min(kSliceBytes, memory->bytes_ - from);
+    fallocate(memory->fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+              static_cast<off_t>(from), static_cast<off_t>(slice));
+    if (from + slice < memory->bytes_) Free(std::move(memory), from + slice);
+  });
+}
+
+absl::Status StagingMemory::Read(uint64_t offset, std::span<std::byte> to) const {
+  KVKEEP_CHECK(offset <= bytes_ && to.size() <= bytes_ - offset);
+  std::memcpy(to.data(), mapped_ + offset, to.size());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UniqueFd> StagingMemory::Duplicate() const {
+  UniqueFd fd(fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
+  if (!fd.valid()) return Failed("duplicating the descriptor", bytes_);
+  return fd;
+}
+
+}  // namespace kvkeep

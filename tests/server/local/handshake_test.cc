@@ -1,0 +1,225 @@
+#include <absl/strings/match.h>
+
+#include <catch2/catch.hpp>
+
+#include "tests/server/local/peer_tester.h"
+
+namespace kvkeep {
+namespace {
+
+using local::Kind;
+
+std::vector<std::byte> HelloWith(const std::function<void(local::Hello*)>& edit) {
+  std::vector<std::byte> body = PeerTester::HelloBody("name");
+  local::Hello hello;
+  std::memcpy(&hello, body.data(), sizeof(hello));
+  edit(&hello);
+  std::memcpy(body.data(), &hello, sizeof(hello));
+  return body;
+}
+
+}  // namespace
+
+TEST_CASE("Hello is answered with the limits, two descriptors, and then all segments") {
+  WorldOptions options = PeerWorld();
+  options.g2_segment_blocks = 8;  // 512 segments
+  PeerTester t(options);
+  t.Connect();
+  const SentMessage welcome = t.Ask(Kind::kHello, PeerTester::HelloBody("engine 1"));
+  REQUIRE(welcome.status.ok());
+  CHECK(welcome.descriptors.size() == 2);
+  const auto body = welcome.As<local::Welcome>();
+  CHECK(body.version == 1);
+  CHECK(body.first_segment == 0);
+  CHECK(body.segments == 512);
+  CHECK(body.segment_bytes == 8 * kBlockBytes);
+  CHECK(body.incarnation == t.store().incarnation().value());
+  CHECK(body.arena_uuid == t.world.arena().uuid().bytes);
+  CHECK(body.progress_words == local::kProgressWords);
+  CHECK(body.max_keys_per_call == t.store().options().max_keys_per_call);
+  CHECK(body.max_staging_bytes == 16 * kMiB);
+  CHECK(body.max_put_chunks == t.context->limits.max_put_chunks);
+  CHECK(body.grace_ms == 10'000);
+  const StoreSnapshot snapshot = t.store().snapshot();
+  REQUIRE(snapshot.sessions.size() == 1);
+  CHECK(snapshot.sessions[0].info.client_name == "engine 1");
+
+  uint32_t next = 0;
+  for (const SentMessage& message : t.sink.sent) {
+    CHECK(message.kind == static_cast<uint16_t>(Kind::kSegments));
+    CHECK(message.id == 0);
+    const auto segments = message.As<local::Segments>();
+    CHECK(segments.first_segment == next);
+    CHECK(segments.count == message.descriptors.size());
+    CHECK(segments.count <= local::kMaxDescriptorsPerPacket);
+    next += segments.count;
+  }
+  CHECK(next == 512);
+}
+
+TEST_CASE("a tenant gets its own segments and no others") {
+  WorldOptions options = PeerWorld();
+  options.g2_segment_blocks = 512;  // 8 segments
+  PeerTester t(options);
+  t.Connect({.peer = "test", .segments = {.first = 2, .count = 3}});
+  const SentMessage welcome = t.Ask(Kind::kHello, PeerTester::HelloBody());
+  CHECK(welcome.As<local::Welcome>().first_segment == 2);
+  CHECK(welcome.As<local::Welcome>().segments == 3);
+  REQUIRE(t.sink.sent.size() == 1);
+  CHECK(t.sink.sent[0].As<local::Segments>().first_segment == 2);
+  CHECK(t.sink.sent[0].descriptors.size() == 3);
+}
+
+TEST_CASE("a Hello that is wrong is answered with the reason, then the connection ends") {
+  PeerTester t;
+  t.Connect();
+  std::vector<std::byte> body;
+  std::string reason;
+  SECTION("magic") {
+    body = HelloWith([](local::Hello* hello) { hello->magic = 1; });
+    reason = "not of the local protocol";
+  }
+  SECTION("short") {
+    body.resize(sizeof(local::Hello) - 1);
+    reason = "not of the local protocol";
+  }
+  SECTION("only newer versions") {
+    body = HelloWith([](local::Hello* hello) { hello->min_version = 2, hello->max_version = 3; });
+    reason = "versions 2 to 3";
+  }
+  SECTION("only older versions") {
+    body = HelloWith([](local::Hello* hello) { hello->min_version = 0, hello->max_version = 0; });
+    reason = "versions 0 to 0";
+  }
+  SECTION("name longer than what came") {
+    body = HelloWith([](local::Hello* hello) { hello->name_bytes = 5; });
+    reason = "client_name";
+  }
+  SECTION("bytes behind the name") {
+    body = HelloWith([](local::Hello* hello) { hello->name_bytes = 3; });
+    reason = "client_name";
+  }
+  SECTION("name over its limit") {
+    body = PeerTester::HelloBody(std::string(local::kMaxClientNameBytes + 1, 'n'));
+    reason = "client_name";
+  }
+  const SentMessage reply = t.Ask(Kind::kHello, body);
+  INFO(reply.status);
+  CHECK(absl::StrContains(std::string(reply.status.message()), reason));
+  CHECK(t.sink.closed.has_value());
+  CHECK(t.store().snapshot().sessions.empty());
+}
+
+TEST_CASE("the highest version that both know is spoken") {
+  PeerTester t;
+  t.Connect();
+  const auto body = HelloWith([](local::Hello* hello) { hello->max_version = 9; });
+  CHECK(t.Ask(Kind::kHello, body).As<local::Welcome>().version == 1);
+}
+
+TEST_CASE("a refused peer is told why when it says Hello, and has no session") {
+  PeerTester t;
+  t.Connect({.peer = "test", .refusal = absl::PermissionDeniedError("uid=7 may not")});
+  const SentMessage reply = t.Ask(Kind::kHello, PeerTester::HelloBody());
+  CHECK(reply.status == absl::PermissionDeniedError("uid=7 may not"));
+  CHECK(t.sink.closed.has_value());
+  CHECK(t.store().snapshot().sessions.empty());
+}
+
+TEST_CASE("no request comes before Hello, and Hello only once") {
+  PeerTester t;
+  t.Connect();
+  CHECK(absl::IsFailedPrecondition(t.Ask(Kind::kServerInfo, {}).status));
+  CHECK(absl::IsFailedPrecondition(t.Ask(Kind::kPut, {}).status));
+  t.Open();
+  CHECK(absl::IsFailedPrecondition(t.Ask(Kind::kHello, PeerTester::HelloBody()).status));
+  CHECK(t.Ask(Kind::kServerInfo, {}).status.ok());
+}
+
+TEST_CASE("sessions over the store's limit are refused, and one that ends makes room") {
+  WorldOptions options = PeerWorld();
+  options.store.max_sessions = 1;
+  PeerTester t(options);
+  t.Open();
+  auto first = t.peer;
+  FakeSink other_sink;
+  auto other =
+      std::make_shared<LocalPeer>(t.context, LocalPeer::Identity{.peer = "2"}, &other_sink);
+  const auto hello = PeerTester::HelloBody();
+  other->OnMessage({.kind = static_cast<uint16_t>(Kind::kHello), .id = 1, .body = hello});
+  CHECK(absl::IsResourceExhausted(other_sink.sent.at(0).status));
+  other->End();
+  first->End();
+  t.Open();
+}
+
+TEST_CASE("what is no request of this version is answered, what is no request at all cut off") {
+  PeerTester t;
+  t.Open();
+  CHECK(absl::IsUnimplemented(t.Ask(Kind{99}, {}).status));
+  CHECK(absl::IsUnimplemented(t.Ask(Kind::kPing, {}).status));
+  CHECK_FALSE(t.sink.closed.has_value());
+  SECTION("a reply") {
+    t.peer->OnMessage({.kind = local::kReplyBit | 8, .id = 5});
+    CHECK(t.sink.closed.has_value());
+  }
+  SECTION("id 0") {
+    t.peer->OnMessage({.kind = 8, .id = 0});
+    CHECK(t.sink.closed.has_value());
+    CHECK(t.sink.sent.back().id == 0);
+  }
+}
+
+TEST_CASE("descriptors that nobody asked for are refused") {
+  PeerTester t;
+  t.Open();
+  std::vector<UniqueFd> fds;
+  fds.emplace_back(dup(0));
+  const SentMessage reply = t.Ask(Kind::kServerInfo, {}, std::move(fds));
+  CHECK(absl::IsInvalidArgument(reply.status));
+}
+
+TEST_CASE("server info tells version, state and incarnation") {
+  PeerTester t;
+  t.Open();
+  const SentMessage reply = t.Ask(Kind::kServerInfo, {});
+  const auto info = reply.As<local::ServerInfoReply>();
+  CHECK(info.state == 2);
+  CHECK(info.incarnation == t.store().incarnation().value());
+  CHECK(reply.text().substr(sizeof(info)) == "1.2.3");
+  CHECK(absl::IsInvalidArgument(t.Ask(Kind::kServerInfo, std::vector<std::byte>(1)).status));
+}
+
+TEST_CASE("a namespace has the digest it has over gRPC; texts that do not fit are refused") {
+  PeerTester t;
+  t.Open();
+  const NamespaceSpec spec{.model = "m",
+                           .dtype = "d",
+                           .layout = "l",
+                           .tokens_per_chunk = 16,
+                           .bytes_per_part = 4096,
+                           .parts = 2,
+                           .hash_algorithm = "h",
+                           .hash_seed = "s"};
+  local::MessageWriter writer(0, 0);
+  writer.Append(local::OpenNamespace{.bytes_per_part = 4096,
+                                     .tokens_per_chunk = 16,
+                                     .parts = 2,
+                                     .model_bytes = 1,
+                                     .dtype_bytes = 1,
+                                     .layout_bytes = 1,
+                                     .hash_algorithm_bytes = 1,
+                                     .hash_seed_bytes = 1});
+  writer.AppendText("mdlhs");
+  const auto whole = writer.Finish().subspan(sizeof(local::MessageHeader));
+  const SentMessage reply = t.Ask(Kind::kOpenNamespace, whole);
+  REQUIRE(reply.status.ok());
+  CHECK(reply.As<local::NamespaceReply>().digest == spec.Digest().bytes);
+  CHECK(absl::IsInvalidArgument(t.Ask(Kind::kOpenNamespace, whole.first(whole.size() - 1)).status));
+  CHECK(absl::IsInvalidArgument(t.Ask(Kind::kOpenNamespace, whole.first(4)).status));
+  std::vector<std::byte> longer(whole.begin(), whole.end());
+  longer.push_back({});
+  CHECK(absl::IsInvalidArgument(t.Ask(Kind::kOpenNamespace, longer).status));
+}
+
+}  // namespace kvkeep

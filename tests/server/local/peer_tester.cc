@@ -1,0 +1,328 @@
+#include "tests/server/local/peer_tester.h"
+
+#include <absl/strings/str_cat.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+
+#include <catch2/catch.hpp>
+
+namespace kvkeep {
+
+using local::Kind;
+
+void SentMessage::RequireBytes(size_t bytes) const { REQUIRE(body.size() >= bytes); }
+
+void FakeSink::Send(std::span<const std::byte> message, std::vector<UniqueFd> descriptors) {
+  local::MessageHeader header;
+  REQUIRE(message.size() >= sizeof(header));
+  std::memcpy(&header, message.data(), sizeof(header));
+  REQUIRE(header.bytes == message.size());
+  SentMessage& kept = sent.emplace_back();
+  kept.kind = header.kind;
+  kept.id = header.id;
+  kept.descriptors = std::move(descriptors);
+  local::BodyReader body(message.subspan(sizeof(header)));
+  if ((header.kind & local::kReplyBit) != 0) kept.status = local::ReadReplyStatus(&body);
+  kept.body.assign(body.rest().begin(), body.rest().end());
+}
+
+absl::StatusOr<UniqueFd> FakeSink::OpenEvents() { return UniqueFd(eventfd(0, EFD_CLOEXEC)); }
+
+void FakeSink::SendEvent(std::span<const std::byte> message) {
+  local::MessageHeader header;
+  std::memcpy(&header, message.data(), sizeof(header));
+  SentMessage& kept = events.emplace_back();
+  kept.kind = header.kind;
+  kept.body.assign(message.begin() + sizeof(header), message.end());
+}
+
+WorldOptions PeerWorld() {
+  WorldOptions options;
+  options.g2_blocks = 4096;  // 16 MiB
+  options.g2_segment_blocks = 2048;
+  options.device_blocks = {16384};
+  return options;
+}
+
+PeerTester::PeerTester(const WorldOptions& options, const std::function<void(LocalLimits*)>& edit)
+    : world(options) {
+  world.Start();
+  context->store = &world.store();
+  context->arena = &world.arena();
+  context->copy_executor = &world.executor();
+  context->loop = loop;
+  context->counters = &counters;
+  context->limits.max_staging_bytes = 16 * kMiB;
+  context->limits.max_all_staging_bytes = 32 * kMiB;
+  context->version = "1.2.3";
+  context->serving_state = [] { return 2u; };
+  if (edit) edit(&context->limits);
+}
+
+PeerTester::~PeerTester() {
+  if (peer != nullptr) peer->End();
+  peer.reset();
+  RunAll();
+  if (words_ != nullptr) {
+    munmap(const_cast<local::ProgressWord*>(words_), local::kProgressWords * 4);
+  }
+  if (!staging_.empty()) munmap(staging_.data(), staging_.size());
+}
+
+void PeerTester::Connect(LocalPeer::Identity identity) {
+  if (peer != nullptr) peer->End();
+  sink.sent.clear();
+  sink.events.clear();
+  peer = std::make_shared<LocalPeer>(context, std::move(identity), &sink);
+}
+
+void PeerTester::Open() {
+  Connect();
+  SentMessage welcome = Ask(Kind::kHello, HelloBody());
+  REQUIRE(welcome.status.ok());
+  REQUIRE(welcome.descriptors.size() == 2);
+  words_fd_ = std::move(welcome.descriptors[0]);
+  void* const mapped = mmap(nullptr, local::kProgressWords * sizeof(local::ProgressWord), PROT_READ,
+                            MAP_SHARED, words_fd_.get(), 0);
+  REQUIRE(mapped != MAP_FAILED);
+  if (words_ != nullptr) {
+    munmap(const_cast<local::ProgressWord*>(words_), local::kProgressWords * 4);
+  }
+  words_ = static_cast<const local::ProgressWord*>(mapped);
+  local::MessageWriter body(0, 0);
+  const local::OpenNamespace spec{
+      .tokens_per_chunk = 256, .parts = 4, .model_bytes = 4, .dtype_bytes = 4};
+  body.Append(spec);
+  body.AppendText("testbf16");
+  const SentMessage reply =
+      Ask(Kind::kOpenNamespace, body.Finish().subspan(sizeof(local::MessageHeader)));
+  REQUIRE(reply.status.ok());
+  ns.bytes = reply.As<local::NamespaceReply>().digest;
+}
+
+uint64_t PeerTester::Tell(Kind kind, std::span<const std::byte> body,
+                          std::vector<UniqueFd> descriptors) {
+  const uint64_t id = next_id_++;
+  peer->OnMessage({.kind = static_cast<uint16_t>(kind),
+                   .id = id,
+                   .body = body,
+                   .descriptors = std::move(descriptors)});
+  return id;
+}
+
+bool PeerTester::HasReply(uint64_t id) const {
+  return std::any_of(sink.sent.begin(), sink.sent.end(), [id](const SentMessage& message) {
+    return message.id == id && (message.kind & local::kReplyBit) != 0;
+  });
+}
+
+SentMessage PeerTester::TakeReply(uint64_t id) {
+  for (auto it = sink.sent.begin(); it != sink.sent.end(); ++it) {
+    if (it->id != id || (it->kind & local::kReplyBit) == 0) continue;
+    SentMessage reply = std::move(*it);
+    sink.sent.erase(it);
+    return reply;
+  }
+  FAIL("no reply to request " << id);
+  return {};
+}
+
+SentMessage PeerTester::Ask(Kind kind, std::span<const std::byte> body,
+                            std::vector<UniqueFd> descriptors) {
+  const uint64_t id = Tell(kind, body, std::move(descriptors));
+  RunAll();
+  return TakeReply(id);
+}
+
+void PeerTester::RunAll() {
+  do {
+    world.RunAll();
+    loop->RunAll();
+  } while (!world.executor().idle());
+}
+
+void PeerTester::Settle() {
+  world.Settle();
+  RunAll();
+}
+
+std::vector<std::byte> PeerTester::HelloBody(const std::string& name) {
+  std::vector<std::byte> body(sizeof(local::Hello) + name.size());
+  const local::Hello hello{.name_bytes = static_cast<uint32_t>(name.size())};
+  std::memcpy(body.data(), &hello, sizeof(hello));
+  std::memcpy(body.data() + sizeof(hello), name.data(), name.size());
+  return body;
+}
+
+std::vector<std::byte> PeerTester::KeysBody(const std::vector<uint64_t>& names, LeaseMode mode,
+                                            const std::vector<local::ReleaseEntry>& releases,
+                                            uint64_t request_id,
+                                            const std::vector<uint32_t>& parts) const {
+  local::MessageWriter body(0, 0);
+  body.Append(local::KeysRequest{.ns = ns.bytes,
+                                 .client_request_id = request_id,
+                                 .keys = static_cast<uint32_t>(names.size()),
+                                 .parts = static_cast<uint16_t>(parts.size()),
+                                 .lease_mode = static_cast<uint8_t>(mode),
+                                 .releases = static_cast<uint32_t>(releases.size())});
+  body.AppendAll(std::span<const local::ReleaseEntry>(releases));
+  body.AppendAll(std::span<const uint32_t>(parts));
+  for (const uint64_t name : names) body.Append(MakeKey(name));
+  const auto whole = body.Finish().subspan(sizeof(local::MessageHeader));
+  return {whole.begin(), whole.end()};
+}
+
+std::vector<std::byte> PeerTester::PutBody(const std::vector<TestChunk>& chunks) const {
+  local::MessageWriter body(0, 0);
+  std::vector<local::PutRun> runs;
+  std::vector<local::PutChunk> wire;
+  std::string tails;
+  for (const TestChunk& chunk : chunks) {
+    wire.push_back({.key = MakeKey(chunk.name).bytes,
+                    .checksum = chunk.checksum,
+                    .part = chunk.part,
+                    .payload_bytes = chunk.bytes,
+                    .tail_bytes = static_cast<uint32_t>(chunk.tail.size()),
+                    .first_run = static_cast<uint32_t>(runs.size()),
+                    .runs = chunk.runs,
+                    .flags = chunk.flags});
+    uint64_t at = chunk.offset;
+    for (uint32_t i = 0; i < chunk.runs; ++i) {
+      const uint32_t bytes = i + 1 == chunk.runs
+                                 ? chunk.bytes - chunk.bytes / chunk.runs * (chunk.runs - 1)
+                                 : chunk.bytes / chunk.runs;
+      runs.push_back({.region = chunk.region, .bytes = bytes, .offset = at});
+      at += bytes;
+    }
+    tails += chunk.tail;
+  }
+  body.Append(local::PutRequest{.ns = ns.bytes,
+                                .chunks = static_cast<uint32_t>(wire.size()),
+                                .runs = static_cast<uint32_t>(runs.size())});
+  body.AppendAll(std::span<const local::PutChunk>(wire));
+  body.AppendAll(std::span<const local::PutRun>(runs));
+  body.AppendText(tails);
+  const auto whole = body.Finish().subspan(sizeof(local::MessageHeader));
+  return {whole.begin(), whole.end()};
+}
+
+TestFound PeerTester::ReadFound(const SentMessage& reply) {
+  INFO(reply.status);
+  REQUIRE(reply.status.ok());
+  local::BodyReader reader(reply.body);
+  TestFound found;
+  REQUIRE(reader.Read(&found.head));
+  for (std::string* bitmap : {&found.g2, &found.g3}) {
+    std::span<const std::byte> bytes;
+    REQUIRE(reader.ReadBytes(uint64_t{found.head.keys} * found.head.row_bytes, &bytes));
+    bitmap->assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  std::vector<local::Place> places;
+  std::vector<local::ImageRun> runs;
+  REQUIRE(reader.ReadAll(found.head.places, &places));
+  REQUIRE(reader.ReadAll(found.head.runs, &runs));
+  REQUIRE(reader.done());
+  for (const local::Place& place : places) {
+    REQUIRE(place.first_run + place.runs <= runs.size());
+    found.places.push_back(
+        {place, {runs.begin() + place.first_run, runs.begin() + place.first_run + place.runs}});
+  }
+  return found;
+}
+
+std::string PeerTester::ReadAnswers(const SentMessage& reply) {
+  if (!reply.status.ok()) return reply.status.ToString();
+  local::BodyReader reader(reply.body);
+  local::PutReply head;
+  REQUIRE(reader.Read(&head));
+  std::vector<local::PutAnswer> answers;
+  REQUIRE(reader.ReadAll(head.chunks, &answers));
+  std::string text;
+  for (const local::PutAnswer& answer : answers) {
+    std::span<const std::byte> message;
+    REQUIRE(reader.ReadBytes(answer.message_bytes, &message));
+    if (!text.empty()) text += ", ";
+    constexpr const char* kStatus[] = {"?", "stored", "present", "rejected"};
+    text += kStatus[answer.status];
+    if (answer.status != 3) continue;
+    absl::StrAppend(&text, " ", answer.reason, ": ",
+                    std::string(reinterpret_cast<const char*>(message.data()), message.size()));
+  }
+  REQUIRE(reader.done());
+  return text;
+}
+
+std::span<std::byte> PeerTester::Stage(uint64_t bytes) {
+  const SentMessage reply = AskFor(Kind::kStaging, local::StagingRequest{.bytes = bytes});
+  INFO(reply.status);
+  REQUIRE(reply.status.ok());
+  REQUIRE(reply.descriptors.size() == 1);
+  if (!staging_.empty()) munmap(staging_.data(), staging_.size());
+  const uint64_t size = reply.As<local::StagingReply>().bytes;
+  void* const mapped =
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, reply.descriptors[0].get(), 0);
+  REQUIRE(mapped != MAP_FAILED);
+  staging_ = {static_cast<std::byte*>(mapped), size};
+  return staging_;
+}
+
+std::string PeerTester::PutPayload(uint64_t name, std::span<const std::byte> payload,
+                                   const std::string& tail) {
+  if (staging_.size() < payload.size()) Stage(payload.size());
+  std::copy(payload.begin(), payload.end(), staging_.begin());
+  return ReadAnswers(
+      Ask(Kind::kPut,
+          PutBody({{.name = name, .bytes = static_cast<uint32_t>(payload.size()), .tail = tail}})));
+}
+
+TestFound PeerTester::Get(const std::vector<uint64_t>& names, uint64_t request_id) {
+  const uint64_t id = Tell(Kind::kGet, KeysBody(names, LeaseMode::kAllPresent, {}, request_id));
+  return ReadFound(TakeReply(id));
+}
+
+void PeerTester::Release(uint64_t lease, uint32_t keep_keys) {
+  const auto body =
+      KeysBody({}, LeaseMode::kNone, {{.lease = lease, .keep_keys = keep_keys}}, 0, {});
+  REQUIRE(TakeReply(Tell(Kind::kRelease, body)).status.ok());
+}
+
+std::vector<std::byte> PeerTester::Image(const TestPlace& place) const {
+  std::vector<std::byte> image;
+  for (const local::ImageRun& run : place.runs) {
+    const auto memory = context->arena->SegmentMemory(run.segment)
+                            .subspan(run.offset, uint64_t{run.blocks} * kBlockBytes);
+    image.insert(image.end(), memory.begin(), memory.end());
+  }
+  return image;
+}
+
+std::vector<std::byte> PeerTester::Payload(const TestPlace& place) const {
+  const std::vector<std::byte> image = Image(place);
+  const auto begin = image.begin() + kHeaderBytes;
+  return {begin, begin + place.place.payload_bytes};
+}
+
+std::string PeerTester::Tail(const TestPlace& place) const {
+  const std::vector<std::byte> image = Image(place);
+  const ImageShape shape{place.place.payload_bytes, place.place.tail_bytes};
+  return std::string(reinterpret_cast<const char*>(image.data()) + shape.tail_offset(),
+                     shape.tail_bytes);
+}
+
+local::ProgressWord PeerTester::Word(uint32_t word) const {
+  REQUIRE(word < local::kProgressWords);
+  return __atomic_load_n(&words_[word], __ATOMIC_ACQUIRE);
+}
+
+void PeerTester::FloodG2() {
+  const uint32_t bytes = 256 * kKiB;
+  if (staging_.size() < bytes) Stage(bytes);
+  const uint64_t puts = context->arena->capacity_bytes() / bytes + 1;
+  for (uint64_t i = 0; i < puts; ++i) {
+    const SentMessage reply = Ask(
+        Kind::kPut, PutBody({{.name = next_flood_++, .bytes = bytes, .flags = local::kPutNoG3}}));
+    REQUIRE(ReadAnswers(reply) == "stored");
+  }
+}
+
+}  // namespace kvkeep

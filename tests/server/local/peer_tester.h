@@ -1,0 +1,151 @@
+// PeerTester: a LocalPeer without a socket over a World's store: requests go in as messages, what
+// it answers is kept. Nothing happens on other threads; RunAll does the copies and the I/O.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "server/local/peer.h"
+#include "tests/sim/payload.h"
+#include "tests/sim/world.h"
+
+namespace kvkeep {
+
+struct SentMessage {
+  uint16_t kind = 0;
+  uint64_t id = 0;
+  std::vector<std::byte> body;  // behind the ReplyHead, of a reply
+  absl::Status status;          // of a reply
+  std::vector<UniqueFd> descriptors;
+
+  bool is(local::Kind wanted) const {
+    return (kind & ~local::kReplyBit) == static_cast<uint16_t>(wanted);
+  }
+  template <typename T>
+  T As() const {
+    T value;
+    RequireBytes(sizeof(T));
+    std::memcpy(&value, body.data(), sizeof(T));
+    return value;
+  }
+  std::string text() const {
+    return std::string(reinterpret_cast<const char*>(body.data()), body.size());
+  }
+
+ private:
+  void RequireBytes(size_t bytes) const;
+};
+
+class FakeSink final : public PeerSink {
+ public:
+  void Send(std::span<const std::byte> message, std::vector<UniqueFd> descriptors) override;
+  absl::StatusOr<UniqueFd> OpenEvents() override;
+  void SendEvent(std::span<const std::byte> message) override;
+  void Close(const absl::Status& why) override { closed = why; }
+
+  std::deque<SentMessage> sent, events;
+  std::optional<absl::Status> closed;
+};
+
+// One chunk of a put, its payload lying in staging memory from `offset` on in `runs` equal runs.
+struct TestChunk {
+  uint64_t name = 0;
+  uint64_t offset = 0;
+  uint32_t bytes = 0;
+  uint32_t runs = 1;
+  uint32_t flags = 0;
+  uint32_t part = 0;
+  uint64_t checksum = 0;
+  std::string tail = "";
+  uint32_t region = local::kStagingRegion;
+};
+
+// What a get found.
+struct TestPlace {
+  local::Place place;
+  std::vector<local::ImageRun> runs;
+};
+struct TestFound {
+  local::LookupReply head;
+  std::string g2, g3;  // the bitmaps
+  std::vector<TestPlace> places;
+};
+
+WorldOptions PeerWorld();
+
+class PeerTester {
+ public:
+  explicit PeerTester(const WorldOptions& options = PeerWorld(),
+                      const std::function<void(LocalLimits*)>& edit = {});
+  ~PeerTester();
+
+  // A new connection of this store; the one there is ends.
+  void Connect(LocalPeer::Identity identity = {.peer = "test"});
+  // Connect, Hello and a namespace of four parts whose sizes vary.
+  void Open();
+
+  // The reply to one request, everything that is queued having been run.
+  SentMessage Ask(local::Kind kind, std::span<const std::byte> body,
+                  std::vector<UniqueFd> descriptors = {});
+  template <typename T>
+  SentMessage AskFor(local::Kind kind, const T& body) {
+    return Ask(kind, std::as_bytes(std::span(&body, 1)));
+  }
+  // Sends only.
+  uint64_t Tell(local::Kind kind, std::span<const std::byte> body,
+                std::vector<UniqueFd> descriptors = {});
+  // Takes the reply with this id out of what was sent; fails the test when there is none.
+  SentMessage TakeReply(uint64_t id);
+  bool HasReply(uint64_t id) const;
+  void RunAll();
+  // Until nothing is dirty.
+  void Settle();
+
+  static std::vector<std::byte> HelloBody(const std::string& name = "test");
+  std::vector<std::byte> KeysBody(const std::vector<uint64_t>& names, LeaseMode mode,
+                                  const std::vector<local::ReleaseEntry>& releases = {},
+                                  uint64_t request_id = 0,
+                                  const std::vector<uint32_t>& parts = {0}) const;
+  std::vector<std::byte> PutBody(const std::vector<TestChunk>& chunks) const;
+  // Of a get or lookup.
+  static TestFound ReadFound(const SentMessage& reply);
+  // "stored", "present", "rejected 3: message" of every chunk, one after the other.
+  static std::string ReadAnswers(const SentMessage& reply);
+
+  // Staging memory of this size, mapped; at least once before puts.
+  std::span<std::byte> Stage(uint64_t bytes);
+  // Fills staging from 0 on, puts one chunk, settled; its answer.
+  std::string PutPayload(uint64_t name, std::span<const std::byte> payload,
+                         const std::string& tail = "");
+  TestFound Get(const std::vector<uint64_t>& names, uint64_t request_id = 0);
+  void Release(uint64_t lease, uint32_t keep_keys = 0);
+  // The chunk's payload as the client would read it from the segments.
+  std::vector<std::byte> Payload(const TestPlace& place) const;
+  std::string Tail(const TestPlace& place) const;
+  local::ProgressWord Word(uint32_t word) const;
+  // Pushes `name` out of G2 by putting others that stay out of G3.
+  void FloodG2();
+
+  Store& store() { return world.store(); }
+
+  World world;
+  LocalCounters counters;
+  std::shared_ptr<ManualExecutor> loop = std::make_shared<ManualExecutor>();
+  std::shared_ptr<LocalContext> context = std::make_shared<LocalContext>();
+  FakeSink sink;
+  std::shared_ptr<LocalPeer> peer;
+  NamespaceDigest ns;
+
+ private:
+  std::vector<std::byte> Image(const TestPlace& place) const;
+
+  uint64_t next_id_ = 1;
+  uint64_t next_flood_ = 1'000'000;
+  UniqueFd words_fd_;
+  const local::ProgressWord* words_ = nullptr;
+  std::span<std::byte> staging_;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,287 @@
+#include <absl/strings/match.h>
+
+#include <catch2/catch.hpp>
+
+#include "proto/local/message.h"
+#include "tests/server/local/peer_tester.h"
+#include "tiers/base/checksum.h"
+
+namespace kvkeep {
+namespace {
+
+using local::Kind;
+
+uint64_t SumOf(std::span<const std::byte> bytes) { return Xxh3(bytes); }
+
+}  // namespace
+
+TEST_CASE("a put gathers the runs of a chunk in their order, over the bounds of pieces") {
+  PeerTester t;
+  t.Open();
+  const uint32_t bytes = 2 * kMiB + 777;
+  const auto payload = MakePayload(1, 1, bytes);
+  auto staging = t.Stage(4 * kMiB);
+  // Runs of odd sizes, laid out in staging back to front.
+  std::vector<local::PutRun> runs;
+  uint64_t from = 0, at = staging.size();
+  for (uint32_t size = 1; from < bytes; size = size * 3 + 1) {
+    const auto run = static_cast<uint32_t>(std::min<uint64_t>(size, bytes - from));
+    at -= run;
+    std::copy_n(payload.begin() + static_cast<ptrdiff_t>(from), run,
+                staging.begin() + static_cast<ptrdiff_t>(at));
+    runs.push_back({.bytes = run, .offset = at});
+    from += run;
+  }
+  local::MessageWriter body(0, 0);
+  body.Append(
+      local::PutRequest{.ns = t.ns.bytes, .chunks = 1, .runs = static_cast<uint32_t>(runs.size())});
+  body.Append(local::PutChunk{.key = MakeKey(1).bytes,
+                              .checksum = SumOf(payload),
+                              .payload_bytes = bytes,
+                              .tail_bytes = 2,
+                              .runs = static_cast<uint32_t>(runs.size()),
+                              .flags = local::kPutHasChecksum});
+  body.AppendAll(std::span<const local::PutRun>(runs));
+  body.AppendText("ok");
+  const SentMessage reply = t.Ask(Kind::kPut, body.Finish().subspan(sizeof(local::MessageHeader)));
+  CHECK(PeerTester::ReadAnswers(reply) == "stored");
+  const TestFound found = t.Get({1});
+  CHECK(t.Payload(found.places.at(0)) == payload);
+  CHECK(t.Tail(found.places.at(0)) == "ok");
+  CHECK(t.counters.put_bytes == bytes);
+}
+
+TEST_CASE("many chunks of one put are answered one by one") {
+  PeerTester t;
+  t.Open();
+  auto staging = t.Stage(kMiB);
+  std::vector<TestChunk> chunks;
+  for (uint64_t name = 0; name < 100; ++name) {
+    const auto payload = MakePayload(name, 1, 5000);
+    std::copy(payload.begin(), payload.end(),
+              staging.begin() + static_cast<ptrdiff_t>(name * 5000));
+    chunks.push_back({.name = name,
+                      .offset = name * 5000,
+                      .bytes = 5000,
+                      .runs = 2,
+                      .tail = std::to_string(name)});
+  }
+  chunks[7].name = 6;  // a key twice: bytes under one key are the same by definition
+  const std::string answers = PeerTester::ReadAnswers(t.Ask(Kind::kPut, t.PutBody(chunks)));
+  size_t stored = 0;
+  for (size_t at = 0; (at = answers.find("stored", at)) != std::string::npos; ++at) ++stored;
+  CHECK(stored == 99);
+  CHECK(absl::StrContains(answers,
+                          "stored, stored, stored, stored, stored, stored, stored, "
+                          "present, stored"));
+  for (uint64_t name : {0, 5, 8, 99}) {
+    const TestFound found = t.Get({name});
+    CHECK(t.Payload(found.places.at(0)) == MakePayload(name, 1, 5000));
+    CHECK(t.Tail(found.places.at(0)) == std::to_string(name));
+  }
+  // Again: all there, nothing is copied.
+  const uint64_t copied = t.counters.put_bytes;
+  const uint64_t again = t.Tell(Kind::kPut, t.PutBody(chunks));
+  t.loop->RunAll();
+  CHECK_FALSE(absl::StrContains(PeerTester::ReadAnswers(t.TakeReply(again)), "stored"));
+  CHECK(t.counters.put_bytes == copied);
+  CHECK(t.counters.put_discarded_bytes == 100 * 5000);
+}
+
+TEST_CASE("a wrong checksum is a rejected chunk, the others of the put are stored") {
+  PeerTester t;
+  t.Open();
+  const auto payload = MakePayload(1, 1, 5000);
+  auto staging = t.Stage(8192);
+  std::copy(payload.begin(), payload.end(), staging.begin());
+  const SentMessage reply =
+      t.Ask(Kind::kPut,
+            t.PutBody({{.name = 1, .bytes = 5000, .flags = local::kPutHasChecksum, .checksum = 1},
+                       {.name = 2,
+                        .bytes = 5000,
+                        .flags = local::kPutHasChecksum,
+                        .checksum = SumOf(payload)}}));
+  const std::string answers = PeerTester::ReadAnswers(reply);
+  CHECK(absl::StartsWith(answers, "rejected 4: chunks[0].checksum is 0000000000000001"));
+  CHECK(absl::EndsWith(answers, ", stored"));
+  CHECK(t.Get({1, 2}).places.size() == 1);
+  CHECK(t.store().snapshot().g2.reserved_bytes == 0);
+}
+
+TEST_CASE("what the store rejects is told per chunk, with its reason") {
+  WorldOptions options = PeerWorld();
+  options.store.max_reserved_bytes = 16 * 1024;
+  PeerTester t(options);
+  t.Open();
+  t.Stage(kMiB);
+  CHECK(absl::StartsWith(
+      PeerTester::ReadAnswers(t.Ask(
+          Kind::kPut, t.PutBody({{.name = 1, .bytes = 5000}, {.name = 2, .bytes = 100'000}}))),
+      "stored, rejected 2: puts in progress hold 12288 bytes"));
+  CHECK(absl::StartsWith(
+      PeerTester::ReadAnswers(t.Ask(
+          Kind::kPut, t.PutBody({{.name = 3, .bytes = 5000, .tail = std::string(16385, 't')}}))),
+      "rejected 3: "));
+  t.store().BeginDrain();
+  CHECK(absl::StartsWith(
+      PeerTester::ReadAnswers(t.Ask(Kind::kPut, t.PutBody({{.name = 4, .bytes = 5000}}))),
+      "rejected 5: "));
+  CHECK(absl::IsInvalidArgument(
+      t.Ask(Kind::kPut, t.PutBody({{.name = 5, .bytes = 5000, .part = 4}})).status));
+}
+
+TEST_CASE("a put that is wrong anywhere does nothing and names the field") {
+  PeerTester t(PeerWorld(), [](LocalLimits* limits) {
+    limits->max_put_chunks = 3;
+    limits->max_put_runs = 4;
+  });
+  t.Open();
+  t.Stage(8192);
+  struct Edited {
+    local::PutRequest request;
+    local::PutChunk chunks[2];
+    local::PutRun runs[2];
+  };
+  const auto ask = [&](const std::function<void(Edited*)>& edit, size_t extra = 0) {
+    auto body = t.PutBody({{.name = 1, .bytes = 4000}, {.name = 2, .offset = 4096, .bytes = 4096}});
+    Edited edited;
+    REQUIRE(body.size() == sizeof(edited));
+    std::memcpy(&edited, body.data(), sizeof(edited));
+    edit(&edited);
+    std::memcpy(body.data(), &edited, sizeof(edited));
+    body.resize(body.size() + extra);
+    const SentMessage reply = t.Ask(Kind::kPut, body);
+    CHECK(absl::IsInvalidArgument(reply.status));
+    return std::string(reply.status.message());
+  };
+  const auto says = [](const std::string& message, const char* what) {
+    INFO(message);
+    CHECK(absl::StrContains(message, what));
+  };
+  says(ask([](Edited* e) { e->request.chunks = 0; }), "chunks is 0");
+  says(ask([](Edited* e) { e->request.chunks = 4; }), "allowed are 1 to 3");
+  says(ask([](Edited* e) { e->request.chunks = 3; }), "need more bytes");
+  says(ask([](Edited* e) { e->request.runs = 5; }), "runs is 5");
+  says(ask([](Edited* e) { e->request.runs = 3; }), "need more bytes");
+  says(ask([](Edited*) {}, 1), "tail_bytes of all chunks are 0, after the runs come 1");
+  says(ask([](Edited* e) { e->chunks[0].tail_bytes = 5; }), "tail_bytes of all chunks are 5");
+  says(ask([](Edited* e) { e->chunks[1].flags = 32; }), "chunks[1].flags is 32");
+  says(ask([](Edited* e) { e->chunks[1].payload_bytes = 4095; }),
+       "chunks[1].payload_bytes is 4095");
+  says(ask([](Edited* e) { e->chunks[1].first_run = UINT32_MAX; }), "its runs end at 4294967296");
+  says(ask([](Edited* e) { e->chunks[1].runs = UINT32_MAX; }), "its runs end at 4294967296");
+  says(ask([](Edited* e) { e->runs[0].region = 9; }), "runs[0].region is 9");
+  says(ask([](Edited* e) { e->runs[0].bytes = 0; }), "runs[0].bytes is 0");
+  says(ask([](Edited* e) { e->runs[1].offset = 4097; }), "runs[1]: 4096 bytes at 4097");
+  says(ask([](Edited* e) { e->runs[1].offset = UINT64_MAX; }), "runs[1]: 4096 bytes at 1844674");
+  says(ask([](Edited* e) { e->runs[1].offset = UINT64_MAX - 4095; }), "runs[1]");
+  CHECK(absl::IsInvalidArgument(t.Ask(Kind::kPut, std::vector<std::byte>(23)).status));
+  CHECK(t.store().snapshot().g2.chunks == 0);
+  CHECK(t.counters.puts_copying == 0);
+  CHECK(t.store().snapshot().counters.puts_aborted == 0);  // nothing was even reserved
+}
+
+TEST_CASE("a put in an unknown namespace or without staging memory is refused") {
+  PeerTester t;
+  t.Open();
+  CHECK(absl::StrContains(
+      std::string(t.Ask(Kind::kPut, t.PutBody({{.name = 1, .bytes = 5}})).status.message()),
+      "there is no staging memory"));
+  t.Stage(4096);
+  t.ns.bytes[0] ^= 1;
+  CHECK(absl::IsFailedPrecondition(t.Ask(Kind::kPut, t.PutBody({{.name = 1, .bytes = 5}})).status));
+}
+
+TEST_CASE("chunks may share runs and runs may overlap: each chunk is the sum of its own") {
+  PeerTester t;
+  t.Open();
+  auto staging = t.Stage(8192);
+  const auto bytes = MakePayload(5, 1, 8192);
+  std::copy(bytes.begin(), bytes.end(), staging.begin());
+  auto body = t.PutBody({{.name = 1, .bytes = 6000}, {.name = 2, .offset = 1000, .bytes = 6000}});
+  local::PutChunk second;
+  const size_t at = sizeof(local::PutRequest) + sizeof(second);
+  std::memcpy(&second, body.data() + at, sizeof(second));
+  second.first_run = 0;
+  second.runs = 2;
+  second.payload_bytes = 12'000;
+  std::memcpy(body.data() + at, &second, sizeof(second));
+  CHECK(PeerTester::ReadAnswers(t.Ask(Kind::kPut, body)) == "stored, stored");
+  std::vector<std::byte> expected(12'000);
+  std::copy_n(bytes.begin(), 6000, expected.begin());
+  std::copy_n(bytes.begin() + 1000, 6000, expected.begin() + 6000);
+  CHECK(t.Payload(t.Get({2}).places.at(0)) == expected);
+}
+
+TEST_CASE("a durable put says when its memory was read, and answers when it is on stable storage") {
+  PeerTester t;
+  t.Open();
+  t.Stage(8192);
+  t.sink.sent.clear();
+  t.world.HoldIndex(true);
+  const uint64_t id =
+      t.Tell(Kind::kPut, t.PutBody({{.name = 1, .bytes = 5000, .flags = local::kPutDurable},
+                                    {.name = 2, .bytes = 3000}}));
+  t.RunAll();
+  REQUIRE(t.sink.sent.size() == 1);
+  CHECK(t.sink.sent[0].kind == static_cast<uint16_t>(Kind::kPutCopied));
+  CHECK(t.sink.sent[0].id == id);
+  CHECK(t.peer->holds_something());
+  CHECK(t.counters.puts_copying == 0);
+  t.Stage(16'384);  // nothing reads the old one any more
+  t.world.HoldIndex(false);
+  t.Settle();
+  t.world.clock().Advance(std::chrono::seconds(2));
+  t.store().Tick();
+  t.RunAll();
+  CHECK(PeerTester::ReadAnswers(t.TakeReply(id)) == "stored, stored");
+  CHECK_FALSE(t.peer->holds_something());
+}
+
+TEST_CASE("what cannot be made durable is rejected as such") {
+  WorldOptions options = PeerWorld();
+  options.device_blocks = {};
+  PeerTester t(options);
+  t.Open();
+  t.Stage(8192);
+  const SentMessage reply =
+      t.Ask(Kind::kPut, t.PutBody({{.name = 1, .bytes = 5000, .flags = local::kPutDurable}}));
+  CHECK(absl::StartsWith(PeerTester::ReadAnswers(reply), "rejected 6: in G2, but not on stable"));
+}
+
+TEST_CASE("with too many puts in flight the peer wants no more until one is done") {
+  PeerTester t(PeerWorld(), [](LocalLimits* limits) { limits->max_puts_in_flight = 2; });
+  t.Open();
+  t.Stage(8192);
+  CHECK(t.peer->ready());
+  const uint64_t first = t.Tell(Kind::kPut, t.PutBody({{.name = 1, .bytes = 5000}}));
+  CHECK(t.peer->ready());
+  t.Tell(Kind::kPut, t.PutBody({{.name = 2, .bytes = 5000}}));
+  CHECK_FALSE(t.peer->ready());
+  t.RunAll();
+  CHECK(t.peer->ready());
+  CHECK(t.HasReply(first));
+}
+
+TEST_CASE("a large chunk is copied in tasks of a piece, a few at a time") {
+  WorldOptions options = PeerWorld();
+  options.store.max_reserved_bytes = 8 * kMiB;
+  PeerTester t(options);
+  t.Open();
+  t.Stage(8 * kMiB);
+  t.Tell(Kind::kPut, t.PutBody({{.name = 1, .bytes = 3 * kMiB}}));
+  CHECK(t.world.executor().size() == 3);
+  t.RunAll();
+  t.Tell(Kind::kPut, t.PutBody({{.name = 2, .bytes = 6 * kMiB}, {.name = 3, .bytes = 1}}));
+  CHECK(t.world.executor().size() == 4);
+  t.RunAll();
+  // Small ones share a task.
+  std::vector<TestChunk> small;
+  for (uint64_t name = 100; name < 150; ++name) small.push_back({.name = name, .bytes = 4096});
+  t.Tell(Kind::kPut, t.PutBody(small));
+  CHECK(t.world.executor().size() == 1);
+  t.RunAll();
+  CHECK(t.Get({2, 3, 149}).places.size() == 3);
+}
+
+}  // namespace kvkeep
