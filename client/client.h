@@ -16,6 +16,12 @@
 //   namespaces declared anew. Leases of the old session are dead: a get under one is
 //   FAILED_PRECONDITION, never bytes of something else.
 //
+// Two paths lead to the daemon. On its own host and where it lets us, shared memory (kLocal): a
+// get can be had without any copy (Acquire), a put with one, and leases, lookups and the rest are
+// small messages. Else gRPC. PathChoice::kAuto tries the local path first and starts gRPC only when
+// that is absent or refused; from then on each call takes the local path while it is connected.
+// Client::path says which and why.
+//
 // Threads: all methods of Client and Lease are thread-safe, except that one Lease object is used by
 // one thread at a time. Callbacks run exactly once, on a thread of gRPC or, when the call fails at
 // once, inside the call. They must not block and must not destroy the client. The blocking forms
@@ -36,13 +42,14 @@
 #include <memory>
 #include <string>
 
+#include "client/lease.h"
+#include "client/shared_memory.h"
 #include "client/types.h"
 
 namespace kvkeep::client {
 
-class Core;
+class Router;
 struct NamespaceState;
-struct SessionId;
 
 struct ClientOptions {
   std::string endpoint;     // "unix:///path" (path at most 107 bytes) or "host:port"
@@ -50,6 +57,9 @@ struct ClientOptions {
   Deadline default_deadline{5'000};
   Deadline backoff_min{50};  // before the first try to reconnect; doubles, with jitter
   Deadline backoff_max{2'000};
+  PathChoice path = PathChoice::kAuto;
+  // Of the local path. Empty: local.sock beside the endpoint's Unix socket.
+  std::string local_socket;
   absl::Status Validate() const;
 };
 
@@ -64,35 +74,8 @@ class Namespace {
 
  private:
   friend class Client;
-  friend class Core;
   explicit Namespace(std::shared_ptr<NamespaceState> state) : state_(std::move(state)) {}
   std::shared_ptr<NamespaceState> state_;
-};
-
-// The promise that the chunks of a lookup's leading keys stay readable. Move-only; released on
-// destruction (in the background, best effort: the session's end releases it in any case).
-class [[nodiscard]] Lease {
- public:
-  Lease() = default;
-  ~Lease();
-  Lease(Lease&& other) noexcept;
-  Lease& operator=(Lease&& other) noexcept;
-
-  // False: nothing was leased, released already, or its session is over.
-  bool alive() const;
-  uint32_t keys() const { return keys_; }
-  uint64_t bytes() const { return bytes_; }  // as leased by the lookup
-  // Keeps the chunks of the first `keep_keys` keys and gives the others back, in the background.
-  void Shrink(uint32_t keep_keys);
-  void Release() { Shrink(0); }
-
- private:
-  friend class Client;
-  std::shared_ptr<Core> core_;
-  std::shared_ptr<SessionId> session_;
-  uint64_t id_ = 0;
-  uint32_t keys_ = 0;
-  uint64_t bytes_ = 0;
 };
 
 struct LookupResult {
@@ -151,11 +134,16 @@ class Client {
   // Waits until a session is open; false when `timeout` passed first.
   bool WaitConnected(Deadline timeout) const;
   ServerLimits limits() const;  // of the last session
+  PathInfo path() const;
   Stats GetStats() const;
 
   void Lookup(const Namespace& ns, Keys keys, const LookupOptions& options,
               Callback<LookupResult> done);
   void Get(const Namespace& ns, Keys keys, GetOptions options, Callback<GetResult> done);
+  // Leases chunks and lays them open in the daemon's memory. Local path only, else
+  // FAILED_PRECONDITION. See shared_memory.h.
+  void Acquire(const Namespace& ns, Keys keys, const AcquireOptions& options,
+               Callback<Acquired> done);
   // Chunks with no parts in common may be put in parallel calls; one call is one stream.
   void Put(const Namespace& ns, std::vector<PutChunk> chunks, const PutOptions& options,
            Callback<PutResult> done);
@@ -175,6 +163,8 @@ class Client {
   absl::StatusOr<LookupResult> Lookup(const Namespace& ns, Keys keys,
                                       const LookupOptions& options = {});
   absl::StatusOr<GetResult> Get(const Namespace& ns, Keys keys, GetOptions options);
+  absl::StatusOr<Acquired> Acquire(const Namespace& ns, Keys keys,
+                                   const AcquireOptions& options = {});
   absl::StatusOr<PutResult> Put(const Namespace& ns, std::vector<PutChunk> chunks,
                                 const PutOptions& options = {});
   absl::StatusOr<uint64_t> Touch(const Namespace& ns, Keys keys, Parts parts = {});
@@ -183,9 +173,16 @@ class Client {
   absl::Status Release(Lease lease);
   absl::StatusOr<ServerInfo> GetServerInfo();
 
+  // Memory that puts are read from without a copy of ours. Local path only, else
+  // FAILED_PRECONDITION. RESOURCE_EXHAUSTED: no room now, or over the daemon's limit.
+  absl::StatusOr<StagingBuffer> AllocateStaging(uint64_t bytes);
+  // `fd` is a memfd or a file of shared memory, mapped from its beginning at `mapping`, which stays
+  // mapped while the registration lives. The descriptor stays the caller's.
+  absl::StatusOr<RegisteredMemory> RegisterMemory(int fd, std::span<const std::byte> mapping);
+
  private:
-  explicit Client(std::shared_ptr<Core> core) : core_(std::move(core)) {}
-  const std::shared_ptr<Core> core_;
+  explicit Client(std::unique_ptr<Router> router);
+  const std::unique_ptr<Router> router_;
 };
 
 }  // namespace kvkeep::client

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "client/await.h"
 #include "client/connection.h"
 #include "client/session_stream.h"
 #include "client/unary_call.h"
@@ -191,8 +192,8 @@ absl::Status Core::Publish(const std::shared_ptr<Session>& session, SessionStrea
   }
 }
 
-std::vector<std::shared_ptr<NamespaceState>> Core::Undeclared(uint64_t epoch) {
-  std::vector<std::shared_ptr<NamespaceState>> missing;
+std::vector<std::shared_ptr<GrpcNamespace>> Core::Undeclared(uint64_t epoch) {
+  std::vector<std::shared_ptr<GrpcNamespace>> missing;
   for (const auto& ns : namespaces_) {
     MutexLock lock(&ns->mu);  // lock order: core, then namespace
     if (ns->declared_epoch != epoch) missing.push_back(ns);
@@ -201,7 +202,7 @@ std::vector<std::shared_ptr<NamespaceState>> Core::Undeclared(uint64_t epoch) {
 }
 
 absl::Status Core::DeclareAll(const SessionPtr& session) {
-  std::vector<std::shared_ptr<NamespaceState>> missing;
+  std::vector<std::shared_ptr<GrpcNamespace>> missing;
   {
     MutexLock lock(&mu_);
     missing = Undeclared(session->id->epoch);
@@ -212,7 +213,7 @@ absl::Status Core::DeclareAll(const SessionPtr& session) {
   return absl::OkStatus();
 }
 
-absl::Status Core::Declare(const SessionPtr& session, NamespaceState* ns, Deadline deadline) {
+absl::Status Core::Declare(const SessionPtr& session, GrpcNamespace* ns, Deadline deadline) {
   v1::OpenNamespaceRequest request;
   request.set_session_token(session->id->token);
   request.set_model(ns->spec.model);
@@ -246,7 +247,7 @@ absl::Status Core::Declare(const SessionPtr& session, NamespaceState* ns, Deadli
   MutexLock lock(&ns->mu);
   ns->declared_epoch = session->id->epoch;
   ns->refused = status;
-  if (status.ok()) ns->digest = digest;
+  if (status.ok()) ns->declared = digest;
   return absl::OkStatus();
 }
 
@@ -298,6 +299,11 @@ bool Core::WaitConnected(Deadline timeout) {
   return session_ != nullptr;
 }
 
+absl::Status Core::why_away() const {
+  MutexLock lock(&mu_);
+  return session_ != nullptr ? absl::OkStatus() : away_reason_;
+}
+
 absl::StatusOr<SessionPtr> Core::CurrentSession() {
   counters.calls.fetch_add(1, std::memory_order_relaxed);
   MutexLock lock(&mu_);
@@ -315,22 +321,20 @@ SessionPtr Core::FindSession(const std::shared_ptr<SessionId>& id) {
   return !stopping_ && session_ != nullptr && session_->id == id ? session_ : nullptr;
 }
 
-absl::StatusOr<Core::Ready> Core::Prepare(const Namespace& ns) {
-  if (!ns.valid()) return absl::InvalidArgumentError("namespace: not opened");
-  if (ns.state_->owner != this) {
-    return absl::InvalidArgumentError("namespace: was opened with another client");
-  }
+absl::StatusOr<Core::Ready> Core::Prepare(Transport::Ns binding) {
+  auto& ns = static_cast<GrpcNamespace&>(*binding);
   KVKEEP_ASSIGN_OR_RETURN(SessionPtr session, CurrentSession());
-  MutexLock lock(&ns.state_->mu);
-  if (ns.state_->declared_epoch != session->id->epoch) {
+  MutexLock lock(&ns.mu);
+  if (ns.declared_epoch != session->id->epoch) {
     return absl::UnavailableError("namespace: the daemon has not confirmed it yet");
   }
-  KVKEEP_RETURN_IF_ERROR(ns.state_->refused);
-  return Ready{std::move(session), std::string(ns.state_->digest.view())};
+  KVKEEP_RETURN_IF_ERROR(ns.refused);
+  return Ready{std::move(session), std::string(ns.declared.view())};
 }
 
-absl::StatusOr<Namespace> Core::OpenNamespace(const NamespaceSpec& spec, Deadline deadline) {
-  std::shared_ptr<NamespaceState> state;
+absl::StatusOr<std::shared_ptr<GrpcNamespace>> Core::OpenNamespace(const NamespaceSpec& spec,
+                                                                   Deadline deadline) {
+  std::shared_ptr<GrpcNamespace> state;
   SessionPtr session;
   {
     MutexLock lock(&mu_);
@@ -342,13 +346,12 @@ absl::StatusOr<Namespace> Core::OpenNamespace(const NamespaceSpec& spec, Deadlin
         return absl::ResourceExhaustedError(
             absl::StrCat("namespaces of this client: at the limit of ", kMaxNamespaces));
       }
-      state = namespaces_.emplace_back(std::make_shared<NamespaceState>());
+      state = namespaces_.emplace_back(std::make_shared<GrpcNamespace>());
       state->spec = spec;
-      state->owner = this;
     }
     session = session_;
   }
-  if (session == nullptr) return Namespace(state);
+  if (session == nullptr) return state;
   // A failure here is no error: the session's thread declares it once the daemon answers again.
   (void)Declare(session, state.get(), deadline);
   absl::Status refused;
@@ -358,7 +361,7 @@ absl::StatusOr<Namespace> Core::OpenNamespace(const NamespaceSpec& spec, Deadlin
   }
   MutexLock lock(&mu_);
   changed_.NotifyAll();
-  if (refused.ok()) return Namespace(state);
+  if (refused.ok()) return state;
   std::erase(namespaces_, state);
   return refused;
 }

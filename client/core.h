@@ -21,11 +21,14 @@
 
 #include "client/client.h"
 #include "client/connection.h"
+#include "client/transport.h"
 #include "kvkeep/v1/kvkeep.grpc.pb.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
 
 namespace kvkeep::client {
+
+class Core;
 
 // What is left of a session for those who only need to know it: leases.
 struct SessionId {
@@ -45,12 +48,15 @@ struct Session {
 };
 using SessionPtr = std::shared_ptr<const Session>;
 
-struct NamespaceState {
-  NamespaceSpec spec;  // constant
-  const Core* owner = nullptr;
+struct GrpcNamespace final : NamespaceBinding {
+  NamespaceDigest digest() const override {
+    MutexLock lock(&mu);
+    return declared;
+  }
 
+  NamespaceSpec spec;  // constant
   mutable Mutex mu;
-  NamespaceDigest digest ABSL_GUARDED_BY(mu);
+  NamespaceDigest declared ABSL_GUARDED_BY(mu);
   uint64_t declared_epoch ABSL_GUARDED_BY(mu) = 0;  // of the session that knows it
   absl::Status refused ABSL_GUARDED_BY(mu);         // the daemon's answer when it did not take it
 };
@@ -102,6 +108,7 @@ class Core : public std::enable_shared_from_this<Core> {
   // Returns when the first try to open a session has ended one way or the other, or at `timeout`.
   void WaitFirstAttempt(Deadline timeout);
   bool WaitConnected(Deadline timeout);
+  absl::Status why_away() const;  // OK: a session is open
 
   struct Ready {
     SessionPtr session;
@@ -111,8 +118,9 @@ class Core : public std::enable_shared_from_this<Core> {
   absl::StatusOr<SessionPtr> CurrentSession();
   // The session named, if it is still the current one; else null.
   SessionPtr FindSession(const std::shared_ptr<SessionId>& id);
-  absl::StatusOr<Ready> Prepare(const Namespace& ns);
-  absl::StatusOr<Namespace> OpenNamespace(const NamespaceSpec& spec, Deadline deadline);
+  absl::StatusOr<Ready> Prepare(Transport::Ns ns);
+  absl::StatusOr<std::shared_ptr<GrpcNamespace>> OpenNamespace(const NamespaceSpec& spec,
+                                                               Deadline deadline);
 
   // Registers a call before it starts. Not OK: the client is being destroyed.
   absl::Status Begin(std::shared_ptr<InFlightCall> call);
@@ -148,10 +156,10 @@ class Core : public std::enable_shared_from_this<Core> {
   absl::Status RunSession();
   absl::Status Publish(const std::shared_ptr<Session>& session, SessionStream* stream);
   absl::Status DeclareAll(const SessionPtr& session);
-  absl::Status Declare(const SessionPtr& session, NamespaceState* ns, Deadline deadline);
+  absl::Status Declare(const SessionPtr& session, GrpcNamespace* ns, Deadline deadline);
   void WaitForEnd(const SessionPtr& session, SessionStream* stream);
   bool HasOverdueCall(const SessionId* id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::vector<std::shared_ptr<NamespaceState>> Undeclared(uint64_t epoch)
+  std::vector<std::shared_ptr<GrpcNamespace>> Undeclared(uint64_t epoch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CancelCallsOf(const SessionId* id);  // null: all
 
@@ -169,7 +177,7 @@ class Core : public std::enable_shared_from_this<Core> {
   uint64_t torn_down_epoch_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Status away_reason_ ABSL_GUARDED_BY(mu_);
   ServerLimits limits_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::shared_ptr<NamespaceState>> namespaces_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<GrpcNamespace>> namespaces_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<InFlightCall*, std::shared_ptr<InFlightCall>> calls_ ABSL_GUARDED_BY(mu_);
   size_t running_ ABSL_GUARDED_BY(mu_) = 0;  // calls whose callback has not returned
   std::chrono::steady_clock::time_point late_since_ ABSL_GUARDED_BY(mu_);

@@ -6,6 +6,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
+
+#include "client/types.h"
 
 namespace kvkeep::client {
 
@@ -15,6 +18,7 @@ class LeaseState {
   virtual ~LeaseState() = default;
   virtual bool alive() const = 0;  // its session is open
   virtual void Shrink(uint32_t keep_keys) = 0;
+  virtual Path path() const = 0;  // of the transport that granted it
 };
 
 class [[nodiscard]] Lease {
@@ -49,6 +53,8 @@ class [[nodiscard]] Lease {
   Lease(std::unique_ptr<LeaseState> state, uint32_t keys, uint64_t bytes)
       : state_(std::move(state)), keys_(keys), bytes_(bytes) {}
   const LeaseState* state() const { return state_.get(); }
+  // Leaves an empty lease behind: what happens to the promise is the caller's business.
+  std::unique_ptr<LeaseState> TakeState() && { return std::move(state_); }
 
  private:
   std::unique_ptr<LeaseState> state_;

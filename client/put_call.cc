@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "client/check_call.h"
 #include "client/wire.h"
 
 namespace kvkeep::client {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "client/check_call.h"
 #include "client/wire.h"
 #include "kvkeep/v1/kvkeep.pb.h"
 #include "tiers/base/check.h"
-#include "tiers/base/checksum.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep::client {
@@ -13,21 +13,12 @@ namespace {
 
 constexpr uint64_t kMaxFrameBytes = 4 * kMiB;
 
-uint64_t WholeChecksum(const PutChunk& chunk) {
-  if (chunk.runs.size() == 1) return Xxh3(chunk.runs[0]);
-  // The one-shot hash needs one run of memory; several runs are the rare case.
-  std::vector<std::byte> whole;
-  whole.reserve(PayloadBytes(chunk));
-  for (const auto& run : chunk.runs) whole.insert(whole.end(), run.begin(), run.end());
-  return Xxh3(whole);
-}
-
 void FillChunkHeader(const PutChunk& chunk, const PutOptions& options, v1::PutChunkHeader* header) {
   header->set_key(std::string(chunk.key.view()));
   header->set_part(chunk.part);
   header->set_payload_bytes(PayloadBytes(chunk));
   header->set_durable(options.durable);
-  if (options.checksum) header->set_checksum(WholeChecksum(chunk));
+  if (options.checksum) header->set_checksum(PayloadChecksum(chunk));
   header->set_metadata(chunk.metadata);
   if (chunk.parent_key.has_value()) {
     header->mutable_hints()->set_parent_key(std::string(chunk.parent_key->view()));
@@ -37,32 +28,6 @@ void FillChunkHeader(const PutChunk& chunk, const PutOptions& options, v1::PutCh
 }
 
 }  // namespace
-
-uint64_t PayloadBytes(const PutChunk& chunk) {
-  uint64_t bytes = 0;
-  for (const auto& run : chunk.runs) bytes += run.size();
-  return bytes;
-}
-
-std::string WhyRejected(const PutChunk& chunk, const NamespaceSpec& spec) {
-  const uint64_t bytes = PayloadBytes(chunk);
-  if (bytes < kMinPayloadBytes || bytes > kMaxPayloadBytes) {
-    return absl::StrCat("payload is ", bytes, " bytes; ", kMinPayloadBytes, " to ",
-                        kMaxPayloadBytes, " are allowed");
-  }
-  if (spec.bytes_per_part != 0 && bytes != spec.bytes_per_part) {
-    return absl::StrCat("payload is ", bytes, " bytes; the namespace's bytes_per_part is ",
-                        spec.bytes_per_part);
-  }
-  if (chunk.part >= spec.parts) {
-    return absl::StrCat("part is ", chunk.part, "; the namespace has ", spec.parts, " parts");
-  }
-  if (chunk.metadata.size() > kMaxTailBytes) {
-    return absl::StrCat("metadata is ", chunk.metadata.size(), " bytes; at most ", kMaxTailBytes,
-                        " are allowed");
-  }
-  return "";
-}
 
 PutFrames::PutFrames(Header header, const PutOptions& options, const std::vector<PutChunk>* chunks,
                      std::vector<uint32_t> send, SliceGuard* guard)

@@ -25,10 +25,6 @@ class SliceGuard {
   virtual void Gone() = 0;
 };
 
-// Why the daemon would surely reject the chunk; empty: it may take it.
-std::string WhyRejected(const PutChunk& chunk, const NamespaceSpec& spec);
-uint64_t PayloadBytes(const PutChunk& chunk);
-
 class PutFrames {
  public:
   struct Header {

@@ -8,6 +8,7 @@
 
 #include <absl/container/inlined_vector.h>
 #include <absl/status/status.h>
+#include <absl/status/statusor.h>
 
 #include <cstdint>
 #include <memory>
@@ -20,9 +21,9 @@
 
 namespace kvkeep::client {
 
-class LocalTransport;
 class Mappings;
 class StagingArea;
+struct Layout;
 struct LocalRegion;
 
 struct AcquireOptions {
@@ -73,10 +74,14 @@ class [[nodiscard]] Acquired {
   // daemon has verified them. REQUIRES: all pieces ready.
   bool Verify(size_t view) const;
 
+  // For the transport.
+  Acquired(std::shared_ptr<const Mappings> mappings, std::shared_ptr<const Layout> layout);
+
  private:
-  friend class LocalTransport;
-  std::shared_ptr<const Mappings> mappings_;
-  std::vector<uint32_t> progress_;  // word per view; 0: ready from the start
+  absl::StatusOr<size_t> Ready(size_t view) const;  // DATA_LOSS: lost
+
+  std::shared_ptr<const Mappings> mappings_;  // null: default constructed, or moved from
+  std::shared_ptr<const Layout> layout_;      // of `chunks`
 };
 
 // Memory shared with the daemon, to be filled and then named in PutChunk::runs. Move-only; gives
@@ -89,9 +94,15 @@ class [[nodiscard]] StagingBuffer {
   StagingBuffer& operator=(StagingBuffer&& other) noexcept;
 
   std::span<std::byte> memory() const { return memory_; }
+  // True: a put ended by its deadline and the daemon may still read from the session's staging
+  // memory. Bytes that such a put named must not be changed now: what it stores could be neither
+  // the old nor the new ones. Destroying the buffer is always safe.
+  bool in_use() const;
+
+  // For the transport.
+  StagingBuffer(std::shared_ptr<StagingArea> area, std::span<std::byte> memory);
 
  private:
-  friend class LocalTransport;
   std::shared_ptr<StagingArea> area_;
   std::span<std::byte> memory_;
 };
@@ -106,9 +117,14 @@ class [[nodiscard]] RegisteredMemory {
   RegisteredMemory& operator=(RegisteredMemory&& other) noexcept;
 
   std::span<const std::byte> mapping() const { return mapping_; }
+  bool in_use() const;  // as of StagingBuffer
+
+  // For the transport.
+  explicit RegisteredMemory(std::shared_ptr<LocalRegion> region);
 
  private:
-  friend class LocalTransport;
+  void Unregister();
+
   std::shared_ptr<LocalRegion> region_;
   std::span<const std::byte> mapping_;
 };

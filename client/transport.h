@@ -4,11 +4,13 @@
 // Same contracts as the methods of Client with the same name. Thread-safe.
 #pragma once
 
+#include <absl/functional/function_ref.h>
 #include <absl/status/statusor.h>
 
 #include <memory>
 #include <vector>
 
+#include "client/await.h"
 #include "client/client.h"
 #include "client/shared_memory.h"
 #include "client/types.h"
@@ -33,6 +35,13 @@ class Transport {
   virtual absl::Status why_away() const = 0;  // OK when connected
   virtual ServerLimits limits() const = 0;
   virtual Client::Stats stats() const = 0;
+
+  // Runs `start`, which makes one call whose callback completes `waiting`, on a thread that is
+  // going to wait for it. A transport may let that thread do the work of its own, until it is done.
+  virtual void RunBlocking(absl::FunctionRef<void()> start, Waiting* waiting) {
+    start();
+    waiting->Wait();
+  }
 
   virtual absl::StatusOr<std::shared_ptr<NamespaceBinding>> OpenNamespace(const NamespaceSpec& spec,
                                                                           Deadline deadline) = 0;

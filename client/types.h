@@ -27,6 +27,19 @@ using Parts = absl::Span<const uint32_t>;
 using Keys = absl::Span<const ChunkKey>;     // in prefix order: head of the prompt first
 using Deadline = std::chrono::milliseconds;  // from the call on; zero: the client's default
 
+// How bytes travel between this process and the daemon.
+enum class Path {
+  kGrpc,   // streams, over the daemon's Unix socket or TCP
+  kLocal,  // shared memory and a socket of small messages; same host only
+};
+enum class PathChoice { kAuto, kGrpc, kLocal };  // kAuto: local where the daemon offers it
+absl::string_view PathName(Path path);
+
+struct PathInfo {
+  Path path = Path::kGrpc;  // the one that calls take now
+  std::string why;          // for people: "local: SOCKET", "grpc: no local socket at ..."
+};
+
 // What the bytes under a key mean. All of it goes into the namespace's digest.
 struct NamespaceSpec {
   std::string model;  // required

@@ -51,20 +51,4 @@ class UnaryCall final : public InFlightCall {
   Done done_;
 };
 
-// Runs `start(done)` and waits for what is given to `done`. The calls' deadlines end the wait.
-template <typename T, typename Start>
-T Await(Start&& start) {
-  Mutex mu;
-  CondVar given;
-  std::optional<T> result;
-  start([&](T value) {
-    MutexLock lock(&mu);
-    result.emplace(std::move(value));
-    given.NotifyOne();  // under the lock: the waiter owns the condition variable
-  });
-  MutexLock lock(&mu);
-  while (!result.has_value()) given.Wait(&mu);
-  return *std::move(result);
-}
-
 }  // namespace kvkeep::client

@@ -1,0 +1,247 @@
+// The calls of LocalTransport that exchange one message each: lookup, acquire, touch, prefetch,
+// delete, release, and what there is to say about the daemon.
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "client/check_call.h"
+#include "client/local/local_lease.h"
+#include "client/local/local_transport.h"
+#include "client/local/test_point.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep::client {
+namespace {
+
+using local::Kind;
+using Reply = LocalSession::Reply;
+
+std::string StateName(uint32_t state) {  // kvkeep.v1.ServingState
+  switch (state) {
+    case 1:
+      return "recovering";
+    case 2:
+      return "serving";
+    case 3:
+      return "draining";
+    default:
+      return "unknown";
+  }
+}
+
+absl::StatusOr<local::ServerInfoReply> ReadInfo(Reply& reply, std::string* version) {
+  local::ServerInfoReply said;
+  std::span<const std::byte> text;
+  if (!reply.body.Read(&said) || !reply.body.ReadBytes(said.version_bytes, &text) ||
+      !reply.body.done()) {
+    return absl::InternalError("local: ServerInfo of a wrong length");
+  }
+  version->assign(reinterpret_cast<const char*>(text.data()), text.size());
+  return said;
+}
+
+uint64_t Convert(const local::CountReply& said, uint64_t*) { return said.chunks; }
+PrefetchResult Convert(const local::PrefetchReply& said, PrefetchResult*) {
+  return {.started_chunks = said.started_chunks, .ready_chunks = said.ready_chunks};
+}
+
+}  // namespace
+
+void LocalTransport::Find(Kind kind, const Ready& ready, const KeysQuery& query,
+                          LocalSession::Time deadline, FoundCallback done) {
+  const LocalSessionPtr& session = ready.session;
+  const uint64_t id = session->NextId();
+  local::MessageWriter writer = KeysMessage(*session, kind, id, query);
+  const bool leased = query.lease != LeaseMode::kNone;
+  LocalSession::Call call{
+      .kind = kind, .deadline = deadline, .done = nullptr, .late = nullptr, .copied = nullptr};
+  call.done = [session, keys = query.keys.size(), parts = query.part_count, leased,
+               done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
+    if (!reply.ok()) {
+      std::move(done)(session, reply.status());
+      return absl::OkStatus();
+    }
+    absl::StatusOr<Found> found = ReadFound(*reply, *session->mappings(), keys, parts, leased);
+    const absl::Status broken = found.ok() ? absl::OkStatus() : ProtocolStatus(found.status());
+    std::move(done)(session, std::move(found));
+    return broken;
+  };
+  if (leased) {
+    call.late = [session, counters = counters_](Reply reply) {
+      if (ReleaseLate(*session, reply)) counters->leases_reclaimed.fetch_add(1);
+    };
+  }
+  session->Send(id, writer, std::move(call));
+}
+
+void LocalTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
+                            const LookupOptions& options, Client::Callback<LookupResult> done) {
+  const absl::StatusOr<Ready> ready = Prepare(ns);
+  if (!ready.ok()) return std::move(done)(ready.status());
+  const size_t parts = PartCount(spec, options.parts);
+  if (absl::Status bad = CheckKeys(keys, parts, LimitsOf(ready->session->welcome())); !bad.ok()) {
+    return std::move(done)(bad);
+  }
+  const bool leased = options.lease != LeaseMode::kNone;
+  LeasedKeys what;
+  if (leased) {
+    what = {.ns = ready->digest,
+            .keys = {keys.begin(), keys.end()},
+            .parts = {options.parts.begin(), options.parts.end()},
+            .part_count = parts};
+  }
+  // A leased lookup is a get: its places are kept, so that a get under the lease asks nobody.
+  Find(leased ? Kind::kGet : Kind::kLookup, *ready,
+       {.ns = ready->digest,
+        .keys = keys,
+        .parts = options.parts,
+        .part_count = parts,
+        .lease = options.lease,
+        .transient = options.transient},
+       DeadlineOf(options.deadline),
+       [what = std::move(what), done = std::move(done)](const LocalSessionPtr& session,
+                                                        absl::StatusOr<Found> found) mutable {
+         if (!found.ok()) return std::move(done)(found.status());
+         LookupResult result{.leading_keys = found->leading_keys,
+                             .leased_keys = found->leased_keys,
+                             .lease = {},
+                             .row_bytes = found->row_bytes,
+                             .g2_bits = std::move(found->g2_bits),
+                             .g3_bits = std::move(found->g3_bits)};
+         if (found->lease != 0) {
+           result.lease = Lease(
+               std::make_unique<LocalLease>(session, found->lease, found->layout, std::move(what)),
+               std::max(1u, found->leased_keys), found->leased_bytes);
+         }
+         std::move(done)(std::move(result));
+       });
+}
+
+void LocalTransport::Acquire(Ns ns, const NamespaceSpec& spec, Keys keys,
+                             const AcquireOptions& options, Client::Callback<Acquired> done) {
+  const absl::StatusOr<Ready> ready = Prepare(ns);
+  if (!ready.ok()) return std::move(done)(ready.status());
+  const size_t parts = PartCount(spec, options.parts);
+  if (absl::Status bad = CheckKeys(keys, parts, LimitsOf(ready->session->welcome())); !bad.ok()) {
+    return std::move(done)(bad);
+  }
+  Find(Kind::kGet, *ready,
+       {.ns = ready->digest,
+        .keys = keys,
+        .parts = options.parts,
+        .part_count = parts,
+        .lease = options.all_present ? LeaseMode::kAllPresent : LeaseMode::kLeadingRun,
+        .transient = options.transient},
+       DeadlineOf(options.deadline),
+       [done = std::move(done)](const LocalSessionPtr& session,
+                                absl::StatusOr<Found> found) mutable {
+         TestPoint("get-leased");
+         if (!found.ok()) return std::move(done)(found.status());
+         Acquired acquired(session->mappings(), found->layout);
+         acquired.leading_keys = found->leading_keys;
+         acquired.leased_keys = found->leased_keys;
+         if (found->lease != 0) {
+           acquired.lease = Lease(
+               std::make_unique<LocalLease>(session, found->lease, found->layout, LeasedKeys{}),
+               std::max(1u, found->leased_keys), found->leased_bytes);
+         }
+         std::move(done)(std::move(acquired));
+       });
+  TestPoint("get-sent");
+}
+
+template <typename T, typename Wire>
+void LocalTransport::KeysCall(Kind kind, Ns ns, Keys keys, Parts parts, Deadline deadline,
+                              Client::Callback<T> done) {
+  const absl::StatusOr<Ready> ready = Prepare(ns);
+  if (!ready.ok()) return std::move(done)(ready.status());
+  const size_t part_count = PartCount(static_cast<LocalNamespace&>(*ns).spec, parts);
+  if (absl::Status bad = CheckKeys(keys, part_count, LimitsOf(ready->session->welcome()));
+      !bad.ok()) {
+    return std::move(done)(bad);
+  }
+  const uint64_t id = ready->session->NextId();
+  local::MessageWriter writer =
+      KeysMessage(*ready->session, kind, id,
+                  {.ns = ready->digest, .keys = keys, .parts = parts, .part_count = part_count});
+  LocalSession::Call call{.kind = kind,
+                          .deadline = DeadlineOf(deadline),
+                          .done = nullptr,
+                          .late = nullptr,
+                          .copied = nullptr};
+  call.done = [done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
+    if (!reply.ok()) {
+      std::move(done)(reply.status());
+      return absl::OkStatus();
+    }
+    const absl::StatusOr<Wire> said = ReadStruct<Wire>(*reply);
+    if (said.ok()) {
+      std::move(done)(Convert(*said, static_cast<T*>(nullptr)));
+    } else {
+      std::move(done)(said.status());
+    }
+    return said.status();
+  };
+  ready->session->Send(id, writer, std::move(call));
+}
+
+void LocalTransport::Touch(Ns ns, Keys keys, Parts parts, Deadline deadline,
+                           Client::Callback<uint64_t> done) {
+  KeysCall<uint64_t, local::CountReply>(Kind::kTouch, ns, keys, parts, deadline, std::move(done));
+}
+
+void LocalTransport::Prefetch(Ns ns, Keys keys, Parts parts, Deadline deadline,
+                              Client::Callback<PrefetchResult> done) {
+  KeysCall<PrefetchResult, local::PrefetchReply>(Kind::kPrefetch, ns, keys, parts, deadline,
+                                                 std::move(done));
+}
+
+void LocalTransport::Delete(Ns ns, Keys keys, Parts parts, Deadline deadline,
+                            Client::Callback<uint64_t> done) {
+  KeysCall<uint64_t, local::CountReply>(Kind::kDelete, ns, keys, parts, deadline, std::move(done));
+}
+
+void LocalTransport::Release(Lease lease, Client::DoneCallback done) {
+  if (forked() || !lease.alive()) return std::move(done)(absl::OkStatus());
+  const std::unique_ptr<LeaseState> state = std::move(lease).TakeState();
+  const auto* const granted = static_cast<const LocalLease*>(state.get());
+  const LocalSessionPtr session = granted->session();
+  // A lease that dies with its session meanwhile is given back as well.
+  session->SendReleases(local::ReleaseEntry{.lease = granted->id()}, DeadlineOf(Deadline(0)),
+                        [session, done = std::move(done)](absl::Status status) mutable {
+                          std::move(done)(session->over() ? absl::OkStatus() : status);
+                        });
+}
+
+void LocalTransport::GetServerInfo(Deadline deadline, Client::Callback<ServerInfo> done) {
+  const absl::StatusOr<LocalSessionPtr> session = CurrentSession();
+  if (!session.ok()) return std::move(done)(session.status());
+  const uint64_t id = (*session)->NextId();
+  local::MessageWriter writer(static_cast<uint16_t>(Kind::kServerInfo), id);
+  LocalSession::Call call{.kind = Kind::kServerInfo,
+                          .deadline = DeadlineOf(deadline),
+                          .done = nullptr,
+                          .late = nullptr,
+                          .copied = nullptr};
+  call.done = [limits = LimitsOf((*session)->welcome()),
+               done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
+    if (!reply.ok()) {
+      std::move(done)(reply.status());
+      return absl::OkStatus();
+    }
+    ServerInfo info{
+        .version = "", .incarnation = 0, .state = "", .limits = limits, .features = {"local"}};
+    const absl::StatusOr<local::ServerInfoReply> said = ReadInfo(*reply, &info.version);
+    if (!said.ok()) {
+      std::move(done)(said.status());
+      return said.status();
+    }
+    info.incarnation = said->incarnation;
+    info.state = StateName(said->state);
+    std::move(done)(std::move(info));
+    return absl::OkStatus();
+  };
+  (*session)->Send(id, writer, std::move(call));
+}
+
+}  // namespace kvkeep::client

@@ -1,0 +1,37 @@
+// Greet: from a socket's path to an open session's parts: Hello, Welcome, segments, mappings.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "client/local/fork_guard.h"
+#include "client/local/mappings.h"
+#include "proto/local/protocol.h"
+
+namespace kvkeep::client {
+
+struct Greeting {
+  local::Welcome welcome;
+  std::shared_ptr<Mappings> mappings;  // holds the socket
+  GuardedFd events;
+};
+
+struct GreetingOptions {
+  std::string socket;
+  std::string client_name;
+  // Of the session before; segments that are still the same files are taken over from it.
+  std::shared_ptr<const ArenaMap> known_arena;
+  std::chrono::steady_clock::time_point deadline;
+  const std::atomic<bool>* stop = nullptr;  // gives up, CANCELLED, soon after it is true
+};
+
+// NOT_FOUND: there is no such socket. PERMISSION_DENIED: we may not connect, or the daemon refused
+// us, with its reason. UNIMPLEMENTED: no version in common, or not a socket of this kind.
+// UNAVAILABLE: nobody listens, or it hung up. INTERNAL: what it said makes no sense.
+absl::StatusOr<Greeting> Greet(const GreetingOptions& options);
+
+}  // namespace kvkeep::client

@@ -1,0 +1,68 @@
+// Layout: from the places in a daemon's reply to pointers into the mapped segments.
+//
+// Nothing the daemon says becomes a pointer unchecked: INTERNAL names what is wrong. No state.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <chrono>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/local/mappings.h"
+#include "client/shared_memory.h"
+#include "proto/local/protocol.h"
+#include "tiers/base/key.h"
+
+namespace kvkeep::client {
+
+// A leased chunk. Pointers are good while the Mappings live.
+struct LaidChunk {
+  uint32_t chunk = 0;
+  uint32_t payload_bytes = 0;
+  uint32_t tail_bytes = 0;
+  uint32_t progress_word = local::kNoProgressWord;
+  uint32_t first_run = 0;  // into Layout::runs
+  uint32_t runs = 0;
+};
+
+// The leased chunks of one reply, in the order keys x parts.
+struct Layout {
+  std::vector<LaidChunk> chunks;
+  std::vector<std::span<const std::byte>> runs;  // of images: header page, payload, tail
+
+  // `places` and `runs` as they came; chunks below `chunk_limit` were asked for.
+  static absl::StatusOr<Layout> Build(const Mappings& mappings,
+                                      std::span<const local::Place> places,
+                                      std::span<const local::ImageRun> runs, uint64_t chunk_limit);
+
+  std::span<const std::span<const std::byte>> runs_of(const LaidChunk& chunk) const {
+    return std::span(runs).subspan(chunk.first_run, chunk.runs);
+  }
+  const std::byte* header(const LaidChunk& chunk) const { return runs[chunk.first_run].data(); }
+  ChunkView View(const LaidChunk& chunk) const;
+};
+
+// How many pieces of a chunk, from the first, can be read. DATA_LOSS: it is lost, a miss.
+absl::StatusOr<size_t> PiecesReady(const Mappings& mappings, const LaidChunk& chunk);
+// Waits until so many can be. DATA_LOSS; DEADLINE_EXCEEDED; FAILED_PRECONDITION: the lease is gone.
+absl::Status WaitForPieces(const Mappings& mappings, const LaidChunk& chunk, size_t pieces,
+                           std::chrono::steady_clock::time_point deadline);
+
+// Part of an image, as the runs that it lies in.
+using ByteRuns = absl::InlinedVector<std::span<const std::byte>, 1>;
+ByteRuns CutImage(std::span<const std::span<const std::byte>> image, uint64_t offset,
+                  uint64_t bytes);
+
+// What a header page says. Readable once the chunk is whole. Its MAC is the daemon's business.
+struct HeaderFacts {
+  NamespaceDigest ns;
+  ChunkKey key;
+  uint32_t part = 0;
+  uint32_t payload_bytes = 0;
+  std::vector<uint64_t> piece_checksums;
+};
+HeaderFacts ReadHeader(const std::byte* page, size_t pieces);
+
+}  // namespace kvkeep::client

@@ -1,0 +1,250 @@
+#include "client/local/local_get.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "client/check_call.h"
+#include "client/local/test_point.h"
+#include "tiers/base/checksum.h"
+#include "tiers/base/status_macros.h"
+#include "tiers/base/units.h"
+
+namespace kvkeep::client {
+namespace {
+
+using local::Kind;
+
+absl::Status SessionIsOver() {
+  return absl::UnavailableError("get: the session ended or was revoked while bytes were copied");
+}
+
+// Index of each asked part within the parts of the lease.
+absl::StatusOr<std::vector<size_t>> PartsWithin(Parts asked, size_t count,
+                                                const std::vector<uint32_t>& leased) {
+  std::vector<size_t> at(count);
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t part = asked.empty() ? static_cast<uint32_t>(i) : asked[i];
+    if (leased.empty()) {
+      at[i] = part;
+      continue;
+    }
+    const auto found = std::find(leased.begin(), leased.end(), part);
+    if (found == leased.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("parts: ", part, " is not in the lease"));
+    }
+    at[i] = static_cast<size_t>(found - leased.begin());
+  }
+  return at;
+}
+
+const LaidChunk* FindChunk(const Layout& layout, uint64_t chunk) {
+  const auto at =
+      std::lower_bound(layout.chunks.begin(), layout.chunks.end(), chunk,
+                       [](const LaidChunk& laid, uint64_t wanted) { return laid.chunk < wanted; });
+  return at == layout.chunks.end() || at->chunk != chunk ? nullptr : &*at;
+}
+
+}  // namespace
+
+LocalGet::LocalGet(What what) : what_(std::move(what)) {
+  result_.chunks.resize(what_.keys.size() * what_.parts);
+}
+
+absl::StatusOr<GetResult> LocalGet::Run() {
+  result_.error = what_.options.lease != nullptr ? RunLeased() : RunUnleased();
+  for (const GetOutcome& outcome : result_.chunks) {
+    what_.counters->bytes_received.fetch_add(outcome.bytes, std::memory_order_relaxed);
+  }
+  if (finished_ == 0 && !result_.error.ok()) return result_.error;
+  return std::move(result_);
+}
+
+absl::Status LocalGet::RunLeased() {
+  const Lease& lease = *what_.options.lease;
+  const auto* const granted = static_cast<const LocalLease*>(lease.state());
+  if (!lease.alive() || granted->session() != what_.session) return LeaseIsDead();
+  const LeasedKeys& leased = granted->what();
+  const size_t first = what_.options.first_key;
+  if (first > lease.keys() || what_.keys.size() > lease.keys() - first) {
+    return absl::InvalidArgumentError(absl::StrCat("keys: ", what_.keys.size(), " from key ", first,
+                                                   " on; the lease has ", lease.keys()));
+  }
+  if (leased.ns != what_.ns) return absl::InvalidArgumentError("lease: of another namespace");
+  if (!std::equal(what_.keys.begin(), what_.keys.end(), leased.keys.begin() + first)) {
+    return absl::InvalidArgumentError("keys: not those of the lease");
+  }
+  KVKEEP_ASSIGN_OR_RETURN(const std::vector<size_t> part_at,
+                          PartsWithin(what_.options.parts, what_.parts, leased.parts));
+  const size_t leased_parts = leased.part_count;
+  const Layout& layout = *granted->layout();
+  for (size_t chunk = 0; chunk < result_.chunks.size(); ++chunk) {
+    const uint64_t in_lease =
+        (first + chunk / what_.parts) * leased_parts + part_at[chunk % what_.parts];
+    const LaidChunk* const laid = FindChunk(layout, in_lease);
+    if (laid == nullptr) {
+      Finish(chunk, GetStatus::kMiss);
+    } else {
+      KVKEEP_RETURN_IF_ERROR(Deliver(chunk, layout, *laid));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalGet::RunUnleased() {
+  for (size_t begin = 0; begin < what_.keys.size();) {
+    const Keys keys = what_.keys.subspan(begin);
+    const uint64_t id = what_.session->NextId();
+    local::MessageWriter writer = KeysMessage(*what_.session, Kind::kGet, id,
+                                              {.ns = what_.ns,
+                                               .keys = keys,
+                                               .parts = what_.options.parts,
+                                               .part_count = what_.parts,
+                                               .lease = LeaseMode::kAllPresent,
+                                               .transient = what_.options.transient});
+    KVKEEP_ASSIGN_OR_RETURN(
+        const Found found,
+        Ask<Found>(
+            what_.session, Kind::kGet, id, writer, what_.deadline,
+            [&](LocalSession::Reply& reply) {
+              return ReadFound(reply, *what_.session->mappings(), keys.size(), what_.parts, true);
+            },
+            [session = what_.session, counters = what_.counters](LocalSession::Reply reply) {
+              if (ReleaseLate(*session, reply)) counters->leases_reclaimed.fetch_add(1);
+            }));
+    TestPoint("get-leased");
+    const absl::StatusOr<size_t> next = Take(begin, found);
+    if (found.lease != 0) what_.session->QueueRelease(found.lease, 0);
+    if (!next.ok()) return next.status();
+    begin = *next;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> LocalGet::Take(size_t begin, const Found& found) {
+  // Nothing leased though something is there: no room to read it into. Else what lies behind the
+  // leased keys is asked for again, once these are given back.
+  const size_t keys = what_.keys.size() - begin;
+  const size_t covered = found.leased_keys == 0 ? keys : found.leased_keys;
+  const LaidChunk* laid = found.layout->chunks.data();
+  const LaidChunk* const end = laid + found.layout->chunks.size();
+  for (size_t i = 0; i < covered * what_.parts; ++i) {
+    const size_t chunk = begin * what_.parts + i;
+    if (laid != end && laid->chunk == i) {
+      KVKEEP_RETURN_IF_ERROR(Deliver(chunk, *found.layout, *laid));
+      ++laid;
+    } else {
+      const bool there = found.present(i / what_.parts, i % what_.parts);
+      Finish(chunk, there ? GetStatus::kBusy : GetStatus::kMiss);
+    }
+  }
+  return begin + covered;
+}
+
+absl::Status LocalGet::Deliver(size_t chunk, const Layout& layout, const LaidChunk& laid) {
+  GetOptions& options = what_.options;
+  GetOutcome& outcome = result_.chunks[chunk];
+  outcome.payload_bytes = laid.payload_bytes;
+  const uint64_t begin =
+      std::min<uint64_t>(uint64_t{options.first_piece} * kPieceBytes, laid.payload_bytes);
+  uint64_t end = laid.payload_bytes;
+  if (options.pieces > 0) {
+    end = std::min<uint64_t>(end, begin + uint64_t{options.pieces} * kPieceBytes);
+  }
+  const std::span<std::byte> to =
+      options.allocate ? options.allocate(chunk, end - begin) : options.destinations[chunk];
+  if (to.size() < end - begin) {
+    Finish(chunk, GetStatus::kTooSmall);
+    return absl::OkStatus();
+  }
+  std::vector<uint64_t> checksums;
+  absl::Status copied = Copy(layout, laid, begin, end, to, &checksums);
+  bool fits = true;
+  if (copied.ok() && options.verify) fits = HeaderFits(chunk, layout, laid, begin, checksums);
+  if (copied.ok() && options.metadata) {
+    for (const auto run : layout.View(laid).metadata) {
+      outcome.metadata.append(reinterpret_cast<const char*>(run.data()), run.size());
+    }
+  }
+  // Last of all: what was read before is good only if this still holds.
+  if (copied.ok() && !what_.session->mappings()->Alive()) copied = SessionIsOver();
+  if (absl::IsDataLoss(copied)) {
+    Finish(chunk, GetStatus::kMiss);
+    return absl::OkStatus();
+  }
+  if (!copied.ok()) {
+    outcome.metadata.clear();
+    return absl::IsFailedPrecondition(copied) ? SessionIsOver() : copied;
+  }
+  if (!fits) {
+    outcome.metadata.clear();
+    what_.counters->corrupt_chunks.fetch_add(1);
+    Finish(chunk, GetStatus::kCorrupt);
+    return absl::OkStatus();
+  }
+  outcome.bytes = end - begin;
+  Finish(chunk, GetStatus::kHit);
+  return absl::OkStatus();
+}
+
+absl::Status LocalGet::Copy(const Layout& layout, const LaidChunk& laid, uint64_t begin,
+                            uint64_t end, std::span<std::byte> to,
+                            std::vector<uint64_t>* checksums) {
+  const Mappings& mappings = *what_.session->mappings();
+  const ChunkView view = layout.View(laid);
+  PayloadCopier copier;
+  std::byte* at = to.data();
+  for (uint64_t offset = begin; offset < end;) {
+    const size_t piece = offset / kPieceBytes;
+    const uint64_t bytes = std::min<uint64_t>(PieceSize(laid.payload_bytes, piece), end - offset);
+    KVKEEP_RETURN_IF_ERROR(WaitForPieces(mappings, laid, piece + 1, what_.deadline));
+    for (const auto run : CutImage(view.runs, offset, bytes)) {
+      if (what_.options.verify) {
+        copier.Append(at, run);
+      } else {
+        std::memcpy(at, run.data(), run.size());
+      }
+      at += run.size();
+    }
+    offset += bytes;
+  }
+  if (what_.options.verify) *checksums = copier.Finish();
+  if (!what_.options.verify && !what_.options.metadata) return absl::OkStatus();
+  // The header page and the tail are complete with the last piece.
+  return WaitForPieces(mappings, laid, PieceCount(laid.payload_bytes), what_.deadline);
+}
+
+bool LocalGet::HeaderFits(size_t chunk, const Layout& layout, const LaidChunk& laid, uint64_t begin,
+                          const std::vector<uint64_t>& checksums) const {
+  const HeaderFacts header = ReadHeader(layout.header(laid), PieceCount(laid.payload_bytes));
+  const size_t part = chunk % what_.parts;
+  const uint32_t asked =
+      what_.options.parts.empty() ? static_cast<uint32_t>(part) : what_.options.parts[part];
+  return header.ns == what_.ns && header.key == what_.keys[chunk / what_.parts] &&
+         header.part == asked && header.payload_bytes == laid.payload_bytes &&
+         std::equal(checksums.begin(), checksums.end(),
+                    header.piece_checksums.begin() + static_cast<ptrdiff_t>(begin / kPieceBytes));
+}
+
+void LocalTransport::Get(Ns ns, const NamespaceSpec& spec, Keys keys, GetOptions options,
+                         Client::Callback<GetResult> done) {
+  const absl::StatusOr<Ready> ready = Prepare(ns);
+  if (!ready.ok()) return std::move(done)(ready.status());
+  const size_t parts = PartCount(spec, options.parts);
+  absl::Status bad = CheckKeys(keys, parts, LimitsOf(ready->session->welcome()));
+  if (bad.ok()) bad = CheckDestinations(options, keys.size() * parts);
+  if (!bad.ok()) return std::move(done)(bad);
+  const auto deadline = DeadlineOf(options.deadline);
+  RunOrPost(
+      [what = LocalGet::What{.session = ready->session,
+                             .ns = ready->digest,
+                             .keys = keys,
+                             .parts = parts,
+                             .options = std::move(options),
+                             .deadline = deadline,
+                             .counters = counters_},
+       done = std::move(done)]() mutable { std::move(done)(LocalGet(std::move(what)).Run()); });
+}
+
+}  // namespace kvkeep::client

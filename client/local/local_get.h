@@ -1,0 +1,54 @@
+// LocalGet: one get into the caller's memory: leases, copies out of the arena, checks, gives back.
+//
+// Without a lease of the caller's it takes leases of its own, as many keys at a time as the daemon
+// grants. Blocks; runs on one thread. Internal.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "client/local/local_lease.h"
+#include "client/local/local_transport.h"
+
+namespace kvkeep::client {
+
+class LocalGet {
+ public:
+  struct What {
+    LocalSessionPtr session;
+    NamespaceDigest ns;
+    Keys keys;
+    size_t parts = 0;  // number asked for
+    GetOptions options;
+    LocalSession::Time deadline;
+    std::shared_ptr<LocalCounters> counters;
+  };
+  explicit LocalGet(What what);
+
+  // Not OK: no chunk has an outcome.
+  absl::StatusOr<GetResult> Run();
+
+ private:
+  absl::Status RunLeased();
+  absl::Status RunUnleased();
+  // Finishes the keys [begin, ...) that `found` says something final about; returns the first of
+  // the others.
+  absl::StatusOr<size_t> Take(size_t begin, const Found& found);
+  // Copies a chunk that lies in `layout`. Not OK: the get cannot go on.
+  absl::Status Deliver(size_t chunk, const Layout& layout, const LaidChunk& laid);
+  absl::Status Copy(const Layout& layout, const LaidChunk& laid, uint64_t begin, uint64_t end,
+                    std::span<std::byte> to, std::vector<uint64_t>* checksums);
+  bool HeaderFits(size_t chunk, const Layout& layout, const LaidChunk& laid, uint64_t begin,
+                  const std::vector<uint64_t>& checksums) const;
+  void Finish(size_t chunk, GetStatus status) {
+    result_.chunks[chunk].status = status;
+    ++finished_;
+  }
+
+  What what_;
+  GetResult result_;
+  size_t finished_ = 0;
+};
+
+}  // namespace kvkeep::client

@@ -1,0 +1,46 @@
+// LocalLease: what the local transport keeps of a lease: its session, and where the chunks lie.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "client/lease.h"
+#include "client/local/requests.h"
+
+namespace kvkeep::client {
+
+// What the lookup asked for; a get under the lease names part of it.
+struct LeasedKeys {
+  NamespaceDigest ns;
+  std::vector<ChunkKey> keys;
+  std::vector<uint32_t> parts;  // empty: all of the namespace
+  size_t part_count = 0;
+};
+
+class LocalLease final : public LeaseState {
+ public:
+  LocalLease(LocalSessionPtr session, uint64_t id, std::shared_ptr<const Layout> layout,
+             LeasedKeys what)
+      : session_(std::move(session)), id_(id), layout_(std::move(layout)), what_(std::move(what)) {}
+
+  bool alive() const override { return !session_->over(); }
+  void Shrink(uint32_t keep_keys) override {
+    if (!mark_.InChild()) session_->QueueRelease(id_, keep_keys);
+  }
+  Path path() const override { return Path::kLocal; }
+
+  const LocalSessionPtr& session() const { return session_; }
+  uint64_t id() const { return id_; }
+  const std::shared_ptr<const Layout>& layout() const { return layout_; }
+  const LeasedKeys& what() const { return what_; }
+
+ private:
+  const LocalSessionPtr session_;
+  const uint64_t id_;
+  const std::shared_ptr<const Layout> layout_;
+  const LeasedKeys what_;
+  const ForkMark mark_;
+};
+
+}  // namespace kvkeep::client

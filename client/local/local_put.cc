@@ -1,0 +1,227 @@
+#include "client/local/local_put.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "client/check_call.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep::client {
+namespace {
+
+// A batch goes off when it fills this part of the staging memory, so that filling the next one and
+// reading this one go on at the same time.
+constexpr uint64_t kBatchesInStaging = 4;
+
+struct Runs {
+  std::vector<std::optional<PutMemory::Direct>> direct;
+  uint64_t to_copy = 0;
+};
+
+Runs FindRuns(PutMemory& memory, uint64_t epoch, const PutChunk& chunk) {
+  Runs runs;
+  for (const auto& run : chunk.runs) {
+    runs.direct.push_back(memory.Find(epoch, run));
+    if (!runs.direct.back().has_value()) runs.to_copy += run.size();
+  }
+  return runs;
+}
+
+void Finish(const std::vector<PutChunk>& chunks, LocalCounters& counters, PutResult* result) {
+  size_t unfinished = 0;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const PutStatus status = result->chunks[i].status;
+    unfinished += status == PutStatus::kUnfinished;
+    if (status == PutStatus::kStored || status == PutStatus::kPresent) {
+      counters.bytes_sent.fetch_add(PayloadBytes(chunks[i]), std::memory_order_relaxed);
+    }
+  }
+  if (unfinished == 0) result->error = absl::OkStatus();
+}
+
+absl::StatusOr<PutResult> ResultOf(PutResult result) {
+  const bool nothing = std::all_of(
+      result.chunks.begin(), result.chunks.end(),
+      [](const PutOutcome& outcome) { return outcome.status == PutStatus::kUnfinished; });
+  if (nothing && !result.error.ok()) return result.error;
+  return result;
+}
+
+}  // namespace
+
+LocalPut::LocalPut(What what) : what_(std::move(what)) {
+  result_.chunks.resize(what_.chunks.size());
+}
+
+absl::StatusOr<PutResult> LocalPut::Run() {
+  batch_.emplace(NewBatch());
+  for (uint32_t i = 0; i < what_.chunks.size() && result_.error.ok(); ++i) {
+    std::string reason = WhyRejected(what_.chunks[i], what_.spec);
+    if (!reason.empty()) {
+      result_.chunks[i] = {.status = PutStatus::kRejected, .message = std::move(reason)};
+    } else if (absl::Status failed = AddChunk(i); !failed.ok()) {
+      result_.error = std::move(failed);
+    }
+  }
+  if (!batch_->empty()) Flush();
+  while (!sent_.empty()) AwaitOldest();
+  Finish(what_.chunks, *what_.counters, &result_);
+  return ResultOf(std::move(result_));
+}
+
+absl::Status LocalPut::AddChunk(uint32_t index) {
+  const PutChunk& chunk = what_.chunks[index];
+  if (!batch_->empty() && !batch_->HasRoomFor(chunk)) Flush();
+  Runs runs = FindRuns(*what_.memory, what_.session->epoch(), chunk);
+  std::shared_ptr<StagingArea> area;
+  std::span<std::byte> staged;
+  if (runs.to_copy > 0) {
+    absl::StatusOr<std::span<std::byte>> got = Stage(runs.to_copy, &area);
+    if (absl::IsResourceExhausted(got.status())) {
+      result_.chunks[index] = {.status = PutStatus::kRejected,
+                               .message = std::string(got.status().message())};
+      return absl::OkStatus();
+    }
+    if (!got.ok()) return got.status();
+    staged = *got;
+  }
+  batch_->Add(index, chunk, runs.direct, area, staged);
+  if (area != nullptr && batch_->staged_bytes() > area->memory().size() / kBatchesInStaging) {
+    Flush();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::span<std::byte>> LocalPut::Stage(uint64_t bytes,
+                                                     std::shared_ptr<StagingArea>* area) {
+  while (true) {
+    absl::StatusOr<std::shared_ptr<StagingArea>> now =
+        what_.memory->Area(what_.session, bytes, what_.deadline);
+    if (absl::IsResourceExhausted(now.status()) && (!batch_->empty() || !sent_.empty()) &&
+        bytes <= what_.session->welcome().max_staging_bytes) {
+      // Our own earlier chunks may be what keeps a larger area from being had.
+      if (!batch_->empty()) Flush();
+      AwaitOldest();
+      continue;
+    }
+    if (!now.ok()) return now.status();
+    *area = *std::move(now);
+    if (auto range = (*area)->TryAllocate(bytes); range.has_value()) return *range;
+    if (what_.session->over()) return absl::UnavailableError("put: the session ended");
+    if (!batch_->empty()) {
+      Flush();
+    } else if (!sent_.empty()) {
+      AwaitOldest();
+    } else if (auto range = (*area)->AllocateUntil(bytes, what_.deadline); range.has_value()) {
+      return *range;
+    } else if (std::chrono::steady_clock::now() >= what_.deadline) {
+      return absl::DeadlineExceededError(absl::StrCat("staging memory: no ", bytes, " of its ",
+                                                      (*area)->memory().size(),
+                                                      " bytes became free by the deadline"));
+    }
+  }
+}
+
+void LocalPut::Flush() {
+  Sent& sent = sent_.emplace_back();
+  {
+    LocalSession::BlockingScope scope(&sent.blocking);
+    batch_->Send(what_.deadline,
+                 [reply = sent.reply.get()](auto outcomes) { reply->Set(std::move(outcomes)); });
+  }
+  batch_.emplace(NewBatch());
+}
+
+void LocalPut::AwaitOldest() {
+  Sent& sent = sent_.front();
+  if (sent.blocking.session != nullptr) {
+    sent.blocking.session->ReadUntil(sent.reply.get(), what_.deadline);
+  }
+  Note(sent.reply->Take());
+  sent_.pop_front();
+}
+
+void LocalPut::Note(absl::StatusOr<std::vector<PutBatch::Outcome>> outcomes) {
+  if (!outcomes.ok()) {
+    if (result_.error.ok()) result_.error = outcomes.status();
+    return;
+  }
+  for (PutBatch::Outcome& one : *outcomes) {
+    result_.chunks[one.index] = std::move(one.outcome);
+  }
+}
+
+bool LocalPut::TrySend(What& what, Client::Callback<PutResult>& done) {
+  PutBatch batch(what.session, what.ns, what.options);
+  PutResult result{.chunks = std::vector<PutOutcome>(what.chunks.size()), .error = {}};
+  for (uint32_t i = 0; i < what.chunks.size(); ++i) {
+    const PutChunk& chunk = what.chunks[i];
+    std::string reason = WhyRejected(chunk, what.spec);
+    if (!reason.empty()) {
+      result.chunks[i] = {.status = PutStatus::kRejected, .message = std::move(reason)};
+      continue;
+    }
+    const Runs runs = FindRuns(*what.memory, what.session->epoch(), chunk);
+    if (runs.to_copy > 0 || !batch.HasRoomFor(chunk)) return false;
+    batch.Add(i, chunk, runs.direct, nullptr, {});
+  }
+  if (batch.empty()) return false;
+  batch.Send(what.deadline,
+             [result = std::move(result), chunks = std::move(what.chunks), counters = what.counters,
+              done = std::move(done)](auto outcomes) mutable {
+               if (outcomes.ok()) {
+                 for (auto& one : *outcomes) result.chunks[one.index] = std::move(one.outcome);
+               } else {
+                 result.error = outcomes.status();
+               }
+               Finish(chunks, *counters, &result);
+               std::move(done)(ResultOf(std::move(result)));
+             });
+  return true;
+}
+
+void LocalTransport::Put(Ns ns, const NamespaceSpec& spec, std::vector<PutChunk> chunks,
+                         const PutOptions& options, Client::Callback<PutResult> done) {
+  absl::StatusOr<Ready> ready = Prepare(ns);
+  if (!ready.ok()) return std::move(done)(ready.status());
+  LocalPut::What what{.session = ready->session,
+                      .ns = ready->digest,
+                      .spec = spec,
+                      .chunks = std::move(chunks),
+                      .options = options,
+                      .deadline = DeadlineOf(options.deadline),
+                      .counters = counters_,
+                      .memory = put_memory_};
+  if (LocalPut::TrySend(what, done)) return;
+  RunOrPost([what = std::move(what), done = std::move(done)]() mutable {
+    std::move(done)(LocalPut(std::move(what)).Run());
+  });
+}
+
+// ---------------------------------------------------------------- memory for puts
+
+absl::StatusOr<StagingBuffer> LocalTransport::AllocateStaging(uint64_t bytes) {
+  KVKEEP_ASSIGN_OR_RETURN(const LocalSessionPtr session, CurrentSession());
+  if (bytes == 0) return absl::InvalidArgumentError("bytes: must be above 0");
+  KVKEEP_ASSIGN_OR_RETURN(const std::shared_ptr<StagingArea> area,
+                          put_memory_->Area(session, bytes, DeadlineOf(Deadline(0))));
+  const auto range = area->TryAllocate(bytes);
+  if (!range.has_value()) {
+    return absl::ResourceExhaustedError(absl::StrCat("staging memory: no ", bytes, " of the ",
+                                                     area->memory().size(),
+                                                     " bytes of this session are free in one run"));
+  }
+  return StagingBuffer(area, *range);
+}
+
+absl::StatusOr<RegisteredMemory> LocalTransport::RegisterMemory(
+    int fd, std::span<const std::byte> mapping) {
+  KVKEEP_ASSIGN_OR_RETURN(const LocalSessionPtr session, CurrentSession());
+  if (mapping.empty()) return absl::InvalidArgumentError("mapping: empty");
+  KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<LocalRegion> region,
+                          put_memory_->Register(session, fd, mapping, DeadlineOf(Deadline(0))));
+  return RegisteredMemory(std::move(region));
+}
+
+}  // namespace kvkeep::client

@@ -1,0 +1,343 @@
+#include "client/local/local_transport.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "client/local/test_point.h"
+#include "tiers/base/check.h"
+#include "tiers/base/image.h"
+#include "tiers/base/random.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep::client {
+namespace {
+
+using local::Kind;
+using std::chrono::steady_clock;
+
+constexpr size_t kMaxNamespaces = 1024;
+constexpr int kWorkers = 2;
+constexpr uint64_t kMaxPartsPerCall = 64;
+// A session that lived this long was a good one: the next try to reconnect comes at once again.
+constexpr std::chrono::seconds kGoodSession{1};
+
+Deadline WithJitter(Deadline backoff) {
+  const int64_t ms = backoff.count();
+  return Deadline(
+      ms - ms / 4 +
+      static_cast<int64_t>(RealRandom()->NextU64() % static_cast<uint64_t>(ms / 2 + 1)));
+}
+
+absl::Status Forked() {
+  return absl::FailedPreconditionError(
+      "forked: this kvkeep client belongs to the parent process; connect anew in the child");
+}
+
+absl::Status BeingDestroyed() {
+  return absl::CancelledError("the kvkeep client is being destroyed");
+}
+
+}  // namespace
+
+LocalTransport::LocalTransport(Options options) : options_(std::move(options)) {
+  away_reason_ = absl::UnavailableError("not connected yet");
+  thread_ = std::thread([this] { Run(); });
+}
+
+LocalTransport::~LocalTransport() {
+  KVKEEP_CHECK(!forked());
+  LocalSessionPtr session, opening;
+  std::unique_ptr<ThreadPool> workers;
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    session = session_;
+    opening = opening_;
+    workers = std::move(workers_);
+    changed_.NotifyAll();
+  }
+  if (session != nullptr) session->Break(BeingDestroyed());
+  if (opening != nullptr) opening->Break(BeingDestroyed());
+  workers.reset();  // what is queued runs, and ends at once
+  thread_.join();
+}
+
+// ---------------------------------------------------------------- the background thread
+
+void LocalTransport::Run() {
+  Deadline backoff = options_.backoff_min;
+  while (true) {
+    const auto began = steady_clock::now();
+    absl::Status ended = RunSession();
+    if (steady_clock::now() - began > kGoodSession) backoff = options_.backoff_min;
+    MutexLock lock(&mu_);
+    away_reason_ = std::move(ended);
+    attempted_ = true;
+    changed_.NotifyAll();
+    const auto retry_at = steady_clock::now() + WithJitter(backoff);
+    while (!stopping_ && steady_clock::now() < retry_at) {
+      changed_.WaitFor(&mu_, retry_at - steady_clock::now());
+    }
+    if (stopping_) return;
+    backoff = std::min(backoff * 2, options_.backoff_max);
+  }
+}
+
+absl::Status LocalTransport::RunSession() {
+  const auto deadline = steady_clock::now() + options_.default_deadline;
+  KVKEEP_ASSIGN_OR_RETURN(Greeting greeting, Greet({.socket = options_.socket,
+                                                    .client_name = options_.client_name,
+                                                    .known_arena = arena_,
+                                                    .deadline = deadline,
+                                                    .stop = &stopping_}));
+  uint64_t epoch;
+  {
+    MutexLock lock(&mu_);
+    epoch = ++epochs_;
+  }
+  const auto session = std::make_shared<LocalSession>(std::move(greeting), epoch);
+  arena_ = session->mappings()->shared_arena();
+  {
+    MutexLock lock(&mu_);
+    if (stopping_) return BeingDestroyed();
+    opening_ = session;
+  }
+  put_memory_->RegisterAgain(session, deadline);
+  absl::Status ended;
+  while (ended.ok()) {
+    ended = DeclareAll(session);
+    if (!ended.ok()) break;
+    MutexLock lock(&mu_);
+    if (stopping_) ended = BeingDestroyed();
+    if (!ended.ok() || !Undeclared(epoch).empty()) continue;  // one more came in between
+    session_ = session;
+    opening_ = nullptr;
+    limits_ = LimitsOf(session->welcome());
+    attempted_ = true;
+    counters_->sessions_opened.fetch_add(1);
+    changed_.NotifyAll();
+    break;
+  }
+  if (ended.ok()) ended = session->Serve();
+  {
+    MutexLock lock(&mu_);
+    session_ = nullptr;
+    opening_ = nullptr;
+    changed_.NotifyAll();
+  }
+  session->Break(ended.ok() ? absl::UnavailableError("the session ended") : ended);
+  put_memory_->Close(epoch);
+  session->AwaitCallbacks();
+  return ended;
+}
+
+std::vector<std::shared_ptr<LocalNamespace>> LocalTransport::Undeclared(uint64_t epoch) {
+  std::vector<std::shared_ptr<LocalNamespace>> missing;
+  for (const auto& ns : namespaces_) {
+    MutexLock lock(&ns->mu);  // lock order: transport, then namespace
+    if (ns->declared_epoch != epoch) missing.push_back(ns);
+  }
+  return missing;
+}
+
+absl::Status LocalTransport::DeclareAll(const LocalSessionPtr& session) {
+  std::vector<std::shared_ptr<LocalNamespace>> missing;
+  {
+    MutexLock lock(&mu_);
+    missing = Undeclared(session->epoch());
+  }
+  const auto deadline = steady_clock::now() + options_.default_deadline;
+  for (const auto& ns : missing) {
+    KVKEEP_RETURN_IF_ERROR(Declare(session, ns.get(), deadline));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalTransport::Declare(const LocalSessionPtr& session, LocalNamespace* ns,
+                                     LocalSession::Time deadline) {
+  const NamespaceSpec& spec = ns->spec;
+  const uint64_t id = session->NextId();
+  local::MessageWriter writer(static_cast<uint16_t>(Kind::kOpenNamespace), id);
+  const std::string* const texts[] = {&spec.model, &spec.dtype, &spec.layout, &spec.hash_algorithm,
+                                      &spec.hash_seed};
+  absl::Status status;
+  for (const std::string* text : texts) {
+    if (text->size() > UINT16_MAX) status = absl::InvalidArgumentError("namespace: text too long");
+  }
+  NamespaceDigest digest;
+  if (status.ok()) {
+    writer.Append(local::OpenNamespace{
+        .bytes_per_part = spec.bytes_per_part,
+        .tokens_per_chunk = spec.tokens_per_chunk,
+        .parts = spec.parts,
+        .model_bytes = static_cast<uint16_t>(spec.model.size()),
+        .dtype_bytes = static_cast<uint16_t>(spec.dtype.size()),
+        .layout_bytes = static_cast<uint16_t>(spec.layout.size()),
+        .hash_algorithm_bytes = static_cast<uint16_t>(spec.hash_algorithm.size()),
+        .hash_seed_bytes = static_cast<uint16_t>(spec.hash_seed.size())});
+    for (const std::string* text : texts) writer.AppendText(*text);
+    const auto reply = Ask<local::NamespaceReply>(session, Kind::kOpenNamespace, id, writer,
+                                                  deadline, ReadStruct<local::NamespaceReply>);
+    status = reply.status();
+    if (reply.ok()) digest.bytes = reply->digest;
+  }
+  // What the daemon will not take is an answer too, and must not keep the session from opening.
+  const bool refused = absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status) ||
+                       absl::IsPermissionDenied(status);
+  if (!status.ok() && !refused) return status;
+  TestPoint("namespace-open");
+  MutexLock lock(&ns->mu);
+  ns->declared_epoch = session->epoch();
+  ns->refused = status;
+  if (status.ok()) ns->declared = digest;
+  return absl::OkStatus();
+}
+
+// ---------------------------------------------------------------- sessions and namespaces for
+// calls
+
+absl::Status LocalTransport::WaitFirstAttempt(Deadline timeout) {
+  const auto give_up = steady_clock::now() + timeout;
+  MutexLock lock(&mu_);
+  while (!attempted_ && steady_clock::now() < give_up) {
+    changed_.WaitFor(&mu_, give_up - steady_clock::now());
+  }
+  return session_ != nullptr ? absl::OkStatus() : away_reason_;
+}
+
+bool LocalTransport::WaitConnected(Deadline timeout) {
+  if (forked()) return false;
+  MutexLock lock(&mu_);
+  if (session_ != nullptr) return !session_->over();
+  const auto give_up = steady_clock::now() + timeout;
+  while (session_ == nullptr && !stopping_ && steady_clock::now() < give_up) {
+    changed_.WaitFor(&mu_, give_up - steady_clock::now());
+  }
+  return session_ != nullptr;
+}
+
+absl::Status LocalTransport::why_away() const {
+  if (forked()) return Forked();
+  MutexLock lock(&mu_);
+  return session_ != nullptr ? absl::OkStatus() : away_reason_;
+}
+
+ServerLimits LocalTransport::LimitsOf(const local::Welcome& welcome) {
+  return {.max_keys_per_call = welcome.max_keys_per_call,
+          .max_parts_per_call = kMaxPartsPerCall,
+          .max_payload_bytes = kMaxPayloadBytes,
+          .max_metadata_bytes = kMaxTailBytes,
+          .max_frame_bytes = 0,
+          .max_leases_per_session = welcome.max_leases_per_session,
+          .max_leased_bytes = welcome.max_leased_bytes,
+          .max_sessions = welcome.max_sessions};
+}
+
+ServerLimits LocalTransport::limits() const {
+  if (forked()) return {};
+  MutexLock lock(&mu_);
+  return limits_;
+}
+
+Client::Stats LocalTransport::stats() const {
+  return {.sessions_opened = counters_->sessions_opened,
+          .calls = counters_->calls,
+          .failed_fast = counters_->failed_fast,
+          .corrupt_chunks = counters_->corrupt_chunks,
+          .bytes_received = counters_->bytes_received,
+          .bytes_sent = counters_->bytes_sent,
+          .late_slices = 0,
+          .sessions_torn_down = 0,
+          .leases_reclaimed = counters_->leases_reclaimed};
+}
+
+absl::StatusOr<LocalSessionPtr> LocalTransport::CurrentSession() {
+  if (forked()) return Forked();
+  counters_->calls.fetch_add(1, std::memory_order_relaxed);
+  MutexLock lock(&mu_);
+  if (stopping_) return BeingDestroyed();
+  if (session_ == nullptr || session_->over()) {
+    counters_->failed_fast.fetch_add(1, std::memory_order_relaxed);
+    return absl::UnavailableError(
+        absl::StrCat("kvkeep daemon at ", options_.socket, " is away: ", away_reason_.ToString()));
+  }
+  return session_;
+}
+
+absl::StatusOr<LocalTransport::Ready> LocalTransport::Prepare(Ns binding) {
+  KVKEEP_ASSIGN_OR_RETURN(LocalSessionPtr session, CurrentSession());
+  auto& ns = static_cast<LocalNamespace&>(*binding);
+  MutexLock lock(&ns.mu);
+  if (ns.declared_epoch != session->epoch()) {
+    return absl::UnavailableError("namespace: the daemon has not confirmed it yet");
+  }
+  KVKEEP_RETURN_IF_ERROR(ns.refused);
+  return Ready{std::move(session), ns.declared};
+}
+
+LocalSession::Time LocalTransport::DeadlineOf(Deadline deadline) const {
+  return steady_clock::now() + (deadline.count() > 0 ? deadline : options_.default_deadline);
+}
+
+absl::StatusOr<std::shared_ptr<NamespaceBinding>> LocalTransport::OpenNamespace(
+    const NamespaceSpec& spec, Deadline deadline) {
+  if (forked()) return Forked();
+  std::shared_ptr<LocalNamespace> ns;
+  LocalSessionPtr session;
+  {
+    MutexLock lock(&mu_);
+    for (const auto& known : namespaces_) {
+      if (known->spec == spec) ns = known;
+    }
+    if (ns == nullptr) {
+      if (namespaces_.size() >= kMaxNamespaces) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("namespaces of this client: at the limit of ", kMaxNamespaces));
+      }
+      ns = namespaces_.emplace_back(std::make_shared<LocalNamespace>());
+      ns->spec = spec;
+    }
+    session = session_;
+  }
+  if (session == nullptr) return ns;  // declared once there is a session
+  if (absl::Status failed = Declare(session, ns.get(), DeadlineOf(deadline)); !failed.ok()) {
+    // The daemon may or may not know it: a new session makes that certain.
+    session->Break(absl::UnavailableError(
+        absl::StrCat("a namespace could not be declared: ", failed.ToString())));
+    return ns;
+  }
+  absl::Status refused;
+  {
+    MutexLock lock(&ns->mu);
+    refused = ns->refused;
+  }
+  if (refused.ok()) return ns;
+  MutexLock lock(&mu_);
+  std::erase(namespaces_, ns);
+  return refused;
+}
+
+// ---------------------------------------------------------------- threads
+
+void LocalTransport::RunBlocking(absl::FunctionRef<void()> start, Waiting* waiting) {
+  LocalSession::Blocking blocking;
+  {
+    LocalSession::BlockingScope scope(&blocking);
+    start();
+  }
+  if (blocking.session != nullptr) {
+    blocking.session->ReadUntil(waiting, blocking.deadline);
+  } else {
+    waiting->Wait();
+  }
+}
+
+void LocalTransport::RunOrPost(absl::AnyInvocable<void() &&> work) {
+  if (LocalSession::TakeBlocking()) return std::move(work)();
+  MutexLock lock(&mu_);
+  if (workers_ == nullptr) workers_ = std::make_unique<ThreadPool>("kvkeep-local", kWorkers);
+  workers_->Post(std::move(work));
+}
+
+}  // namespace kvkeep::client

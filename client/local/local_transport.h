@@ -1,0 +1,142 @@
+// LocalTransport: the way to the daemon through shared memory and its local socket. Internal; no
+// gRPC in it. Lives from the first try to connect until it is destroyed, over all sessions.
+//
+// One background thread connects, with backoff, and serves the session (session.h). Calls that
+// only exchange messages run on the thread that reads their reply. Gets and puts copy: those with a
+// callback do it on two worker threads, started with the first of them; the blocking ones, on the
+// thread of the caller.
+//
+// After fork() every call in the child answers FAILED_PRECONDITION; nothing of the parent's is
+// touched, its memory in the child is left alone. Thread-safe.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/local/fork_guard.h"
+#include "client/local/put_memory.h"
+#include "client/local/requests.h"
+#include "client/transport.h"
+#include "tiers/base/executor.h"
+#include "tiers/base/mutex.h"
+
+namespace kvkeep::client {
+
+struct LocalCounters {
+  std::atomic<uint64_t> sessions_opened{0}, calls{0}, failed_fast{0}, corrupt_chunks{0},
+      bytes_received{0}, bytes_sent{0}, leases_reclaimed{0};
+};
+
+struct LocalNamespace final : NamespaceBinding {
+  NamespaceDigest digest() const override {
+    MutexLock lock(&mu);
+    return declared;
+  }
+
+  NamespaceSpec spec;  // constant
+  mutable Mutex mu;
+  NamespaceDigest declared ABSL_GUARDED_BY(mu);
+  uint64_t declared_epoch ABSL_GUARDED_BY(mu) = 0;  // of the session that knows it
+  absl::Status refused ABSL_GUARDED_BY(mu);         // the daemon's answer when it did not take it
+};
+
+class LocalTransport final : public Transport {
+ public:
+  struct Options {
+    std::string socket;
+    std::string client_name;
+    Deadline default_deadline{5'000};
+    Deadline backoff_min{50};
+    Deadline backoff_max{2'000};
+  };
+  explicit LocalTransport(Options options);
+  ~LocalTransport() override;  // REQUIRES: !forked(); a child leaves it alone
+
+  bool forked() const { return mark_.InChild(); }
+
+  absl::Status WaitFirstAttempt(Deadline timeout) override;
+  bool WaitConnected(Deadline timeout) override;
+  absl::Status why_away() const override;
+  ServerLimits limits() const override;
+  Client::Stats stats() const override;
+  void RunBlocking(absl::FunctionRef<void()> start, Waiting* waiting) override;
+
+  absl::StatusOr<std::shared_ptr<NamespaceBinding>> OpenNamespace(const NamespaceSpec& spec,
+                                                                  Deadline deadline) override;
+  void Lookup(Ns ns, const NamespaceSpec& spec, Keys keys, const LookupOptions& options,
+              Client::Callback<LookupResult> done) override;
+  void Get(Ns ns, const NamespaceSpec& spec, Keys keys, GetOptions options,
+           Client::Callback<GetResult> done) override;
+  void Put(Ns ns, const NamespaceSpec& spec, std::vector<PutChunk> chunks,
+           const PutOptions& options, Client::Callback<PutResult> done) override;
+  void Touch(Ns ns, Keys keys, Parts parts, Deadline deadline,
+             Client::Callback<uint64_t> done) override;
+  void Prefetch(Ns ns, Keys keys, Parts parts, Deadline deadline,
+                Client::Callback<PrefetchResult> done) override;
+  void Delete(Ns ns, Keys keys, Parts parts, Deadline deadline,
+              Client::Callback<uint64_t> done) override;
+  void Release(Lease lease, Client::DoneCallback done) override;
+  void GetServerInfo(Deadline deadline, Client::Callback<ServerInfo> done) override;
+  void Acquire(Ns ns, const NamespaceSpec& spec, Keys keys, const AcquireOptions& options,
+               Client::Callback<Acquired> done) override;
+  absl::StatusOr<StagingBuffer> AllocateStaging(uint64_t bytes) override;
+  absl::StatusOr<RegisteredMemory> RegisterMemory(int fd,
+                                                  std::span<const std::byte> mapping) override;
+
+ private:
+  struct Ready {
+    LocalSessionPtr session;
+    NamespaceDigest digest;
+  };
+  // The open session, or why there is none.
+  absl::StatusOr<LocalSessionPtr> CurrentSession();
+  absl::StatusOr<Ready> Prepare(Ns ns);
+  LocalSession::Time DeadlineOf(Deadline deadline) const;
+  static ServerLimits LimitsOf(const local::Welcome& welcome);
+
+  // Touch, Prefetch and Delete.
+  template <typename T, typename Wire>
+  void KeysCall(local::Kind kind, Ns ns, Keys keys, Parts parts, Deadline deadline,
+                Client::Callback<T> done);
+  // A leased or plain lookup; `done` gets the session too.
+  using FoundCallback = absl::AnyInvocable<void(const LocalSessionPtr&, absl::StatusOr<Found>) &&>;
+  void Find(local::Kind kind, const Ready& ready, const KeysQuery& query,
+            LocalSession::Time deadline, FoundCallback done);
+  // Runs `work` here when this thread waits for it anyway, else on a worker.
+  void RunOrPost(absl::AnyInvocable<void() &&> work);
+
+  // ---- the background thread
+  void Run();
+  absl::Status RunSession();
+  absl::Status DeclareAll(const LocalSessionPtr& session);
+  absl::Status Declare(const LocalSessionPtr& session, LocalNamespace* ns,
+                       LocalSession::Time deadline);
+  std::vector<std::shared_ptr<LocalNamespace>> Undeclared(uint64_t epoch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Options options_;
+  const ForkMark mark_;
+  const std::shared_ptr<LocalCounters> counters_ = std::make_shared<LocalCounters>();
+  const std::shared_ptr<PutMemory> put_memory_ = std::make_shared<PutMemory>();
+  std::shared_ptr<const ArenaMap> arena_;  // of the last session; of the background thread
+  std::thread thread_;                     // runs Run()
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::atomic<bool> stopping_{false};  // set under mu_
+  bool attempted_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t epochs_ ABSL_GUARDED_BY(mu_) = 0;
+  LocalSessionPtr session_ ABSL_GUARDED_BY(mu_);  // null: away
+  LocalSessionPtr opening_ ABSL_GUARDED_BY(mu_);  // connected, its namespaces not declared yet
+  absl::Status away_reason_ ABSL_GUARDED_BY(mu_);
+  ServerLimits limits_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<LocalNamespace>> namespaces_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<ThreadPool> workers_ ABSL_GUARDED_BY(mu_);  // with the first get or put
+};
+
+}  // namespace kvkeep::client

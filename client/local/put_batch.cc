@@ -1,0 +1,221 @@
+#include "client/local/put_batch.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <cstring>
+
+#include "client/check_call.h"
+#include "client/local/test_point.h"
+#include "tiers/base/check.h"
+
+namespace kvkeep::client {
+namespace {
+
+using local::Kind;
+
+// Of a message, so that its fixed part and the largest chunk always fit.
+constexpr size_t kMaxBatchBytes = local::kMaxMessageBytes - 64 * kKiB;
+
+const char* ReasonName(uint8_t reason) {  // as the gRPC path says it: kvkeep.v1.RejectReason
+  switch (reason) {
+    case 1:
+      return "REJECT_REASON_NO_SPACE";
+    case 2:
+      return "REJECT_REASON_LIMIT";
+    case 3:
+      return "REJECT_REASON_WRONG_SIZE";
+    case 4:
+      return "REJECT_REASON_WRONG_CHECKSUM";
+    case 5:
+      return "REJECT_REASON_DRAINING";
+    case 6:
+      return "REJECT_REASON_NOT_DURABLE";
+    default:
+      return "REJECT_REASON_UNSPECIFIED";
+  }
+}
+
+PutOutcome ToOutcome(const local::PutAnswer& answer, absl::string_view message) {
+  switch (answer.status) {  // kvkeep.v1.PutStatus
+    case 1:
+      return {.status = PutStatus::kStored, .message = ""};
+    case 2:
+      return {.status = PutStatus::kPresent, .message = ""};
+    default:
+      return {.status = PutStatus::kRejected,
+              .message = absl::StrCat(ReasonName(answer.reason), ": ", message)};
+  }
+}
+
+absl::StatusOr<std::vector<PutBatch::Outcome>> ReadReply(LocalSession::Reply& reply,
+                                                         const std::vector<uint32_t>& indexes) {
+  local::PutReply said;
+  std::vector<local::PutAnswer> answers;
+  if (!reply.body.Read(&said) || said.chunks != indexes.size() ||
+      !reply.body.ReadAll(said.chunks, &answers)) {
+    return absl::InternalError("local: a put's reply is not about the chunks that were put");
+  }
+  std::vector<PutBatch::Outcome> outcomes;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    std::span<const std::byte> text;
+    if (!reply.body.ReadBytes(answers[i].message_bytes, &text)) {
+      return absl::InternalError("local: a put's reply is too short for its messages");
+    }
+    outcomes.push_back(
+        {.index = indexes[i],
+         .outcome =
+             ToOutcome(answers[i], {reinterpret_cast<const char*>(text.data()), text.size()})});
+  }
+  if (!reply.body.done()) return absl::InternalError("local: a put's reply is too long");
+  return outcomes;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------- PutHold
+
+PutHold::~PutHold() {
+  Copied();
+  MutexLock lock(&mu_);
+  if (!late_) return;
+  for (const auto& region : regions_) region->late_puts.fetch_sub(1);
+}
+
+void PutHold::AddStaged(std::shared_ptr<StagingArea> area, std::span<std::byte> range) {
+  area_ = std::move(area);
+  ranges_.push_back(range);
+}
+
+void PutHold::AddDirect(const PutMemory::Direct& direct) {
+  if (direct.area != nullptr) {
+    area_ = direct.area;
+    direct_staging_ = true;
+  } else {
+    regions_.push_back(direct.registered);
+  }
+}
+
+void PutHold::Copied() {
+  MutexLock lock(&mu_);
+  if (std::exchange(copied_, true)) return;
+  for (const std::span<std::byte> range : ranges_) area_->Free(range);
+  deferral_.reset();
+}
+
+void PutHold::Late() {
+  MutexLock lock(&mu_);
+  if (copied_) return;
+  late_ = true;
+  if (direct_staging_) deferral_.emplace(area_);
+  for (const auto& region : regions_) region->late_puts.fetch_add(1);
+}
+
+// ---------------------------------------------------------------- PutBatch
+
+PutBatch::PutBatch(LocalSessionPtr session, const NamespaceDigest& ns, const PutOptions& options)
+    : session_(std::move(session)), ns_(ns), options_(options) {}
+
+bool PutBatch::HasRoomFor(const PutChunk& chunk) const {
+  const size_t bytes = chunks_.size() * sizeof(local::PutChunk) +
+                       runs_.size() * sizeof(local::PutRun) + tails_.size();
+  const size_t more =
+      sizeof(local::PutChunk) + chunk.runs.size() * sizeof(local::PutRun) + chunk.metadata.size();
+  return chunks_.size() < session_->welcome().max_put_chunks && bytes + more <= kMaxBatchBytes;
+}
+
+void PutBatch::AddRun(uint32_t region, uint64_t offset, uint64_t bytes) {
+  local::PutChunk& chunk = chunks_.back();
+  if (chunk.runs > 0) {
+    local::PutRun& last = runs_.back();
+    if (last.region == region && last.offset + last.bytes == offset) {  // they touch
+      last.bytes += static_cast<uint32_t>(bytes);
+      return;
+    }
+  }
+  runs_.push_back({.region = region, .bytes = static_cast<uint32_t>(bytes), .offset = offset});
+  ++chunk.runs;
+}
+
+void PutBatch::Add(uint32_t index, const PutChunk& chunk,
+                   const std::vector<std::optional<PutMemory::Direct>>& direct,
+                   const std::shared_ptr<StagingArea>& area, std::span<std::byte> staged) {
+  uint32_t flags = 0;
+  if (chunk.parent_key.has_value()) flags |= local::kPutHasParent;
+  if (options_.durable) flags |= local::kPutDurable;
+  if (options_.transient) flags |= local::kPutTransient;
+  if (options_.no_g3) flags |= local::kPutNoG3;
+  if (options_.checksum) flags |= local::kPutHasChecksum;
+  indexes_.push_back(index);
+  chunks_.push_back({.key = chunk.key.bytes,
+                     .parent_key = chunk.parent_key.has_value()
+                                       ? chunk.parent_key->bytes
+                                       : std::array<uint8_t, ChunkKey::kSize>{},
+                     .checksum = options_.checksum ? PayloadChecksum(chunk) : 0,
+                     .part = chunk.part,
+                     .payload_bytes = static_cast<uint32_t>(PayloadBytes(chunk)),
+                     .tail_bytes = static_cast<uint32_t>(chunk.metadata.size()),
+                     .first_run = static_cast<uint32_t>(runs_.size()),
+                     .runs = 0,
+                     .flags = flags});
+  tails_.append(chunk.metadata);
+  if (!staged.empty()) {
+    hold_->AddStaged(area, staged);
+    staged_bytes_ += staged.size();
+  }
+  for (size_t i = 0; i < chunk.runs.size(); ++i) {
+    const std::span<const std::byte> run = chunk.runs[i];
+    if (run.empty()) continue;
+    if (direct[i].has_value()) {
+      hold_->AddDirect(*direct[i]);
+      AddRun(direct[i]->region, direct[i]->offset, run.size());
+      continue;
+    }
+    KVKEEP_CHECK(run.size() <= staged.size());
+    std::memcpy(staged.data(), run.data(), run.size());
+    AddRun(local::kStagingRegion, area->OffsetOf(staged.first(run.size())), run.size());
+    staged = staged.subspan(run.size());
+  }
+}
+
+void PutBatch::Send(LocalSession::Time deadline, Done done) {
+  TestPoint("staging-filled");
+  const uint64_t id = session_->NextId();
+  local::MessageWriter writer(static_cast<uint16_t>(Kind::kPut), id);
+  writer.Append(local::PutRequest{.ns = ns_.bytes,
+                                  .chunks = static_cast<uint32_t>(chunks_.size()),
+                                  .runs = static_cast<uint32_t>(runs_.size())});
+  writer.AppendAll(std::span<const local::PutChunk>(chunks_));
+  writer.AppendAll(std::span<const local::PutRun>(runs_));
+  writer.AppendText(tails_);
+  LocalSession::Call call{.kind = Kind::kPut,
+                          .deadline = deadline,
+                          .done = nullptr,
+                          .late = nullptr,
+                          .copied = nullptr};
+  call.done = [hold = hold_, session = session_, indexes = std::move(indexes_),
+               done = std::move(done)](absl::StatusOr<LocalSession::Reply> reply) mutable {
+    if (!reply.ok()) {
+      // Before the caller hears of it. A daemon that answered has read everything.
+      if (absl::IsDeadlineExceeded(reply.status())) hold->Late();
+      hold.reset();
+      std::move(done)(reply.status());
+      return absl::OkStatus();
+    }
+    TestPoint("put-copied");
+    hold->Copied();
+    hold.reset();
+    absl::StatusOr<std::vector<Outcome>> outcomes = ReadReply(*reply, indexes);
+    const absl::Status broken = outcomes.ok() ? absl::OkStatus() : outcomes.status();
+    std::move(done)(std::move(outcomes));
+    return broken;
+  };
+  call.late = [hold = hold_](LocalSession::Reply) { hold->Copied(); };
+  call.copied = [hold = std::move(hold_)] {
+    TestPoint("put-copied");
+    hold->Copied();
+  };
+  session_->Send(id, writer, std::move(call));
+  TestPoint("put-sent");
+}
+
+}  // namespace kvkeep::client

@@ -1,0 +1,86 @@
+// PutBatch: one put message under construction, and what keeps its memory from being used again.
+// Internal.
+#pragma once
+
+#include <absl/functional/any_invocable.h>
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/local/put_memory.h"
+#include "client/local/requests.h"
+#include "client/types.h"
+
+namespace kvkeep::client {
+
+// Keeps the memory that a put names until the daemon reads it no more. Shared by the call's two
+// ends: its reply, and its deadline.
+class PutHold {
+ public:
+  PutHold() = default;
+  ~PutHold();
+  PutHold(const PutHold&) = delete;
+  PutHold& operator=(const PutHold&) = delete;
+
+  // A range that goes back.
+  void AddStaged(std::shared_ptr<StagingArea> area, std::span<std::byte> range);
+  // Memory of the caller's.
+  void AddDirect(const PutMemory::Direct& direct);
+  // The daemon has read everything.
+  void Copied();
+  // The deadline passed without a reply: the caller hears of it, the daemon may still read.
+  void Late();
+
+ private:
+  std::shared_ptr<StagingArea> area_;  // of the ranges, or of staging memory of the caller's
+  std::vector<std::span<std::byte>> ranges_;
+  bool direct_staging_ = false;
+  std::vector<std::shared_ptr<LocalRegion>> regions_;
+
+  Mutex mu_;  // Copied and Late come on different threads
+  bool copied_ ABSL_GUARDED_BY(mu_) = false;
+  bool late_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<StagingArea::Deferral> deferral_ ABSL_GUARDED_BY(mu_);
+};
+
+class PutBatch {
+ public:
+  PutBatch(LocalSessionPtr session, const NamespaceDigest& ns, const PutOptions& options);
+
+  bool empty() const { return chunks_.empty(); }
+  uint64_t staged_bytes() const { return staged_bytes_; }
+  // Whether the daemon would take one more chunk in this message.
+  bool HasRoomFor(const PutChunk& chunk) const;
+
+  // Adds a chunk: `direct[i]` says where the daemon reads run i; runs without are copied into
+  // `staged`, which holds exactly them and is from `area`. `index`: of the chunk in its call.
+  void Add(uint32_t index, const PutChunk& chunk,
+           const std::vector<std::optional<PutMemory::Direct>>& direct,
+           const std::shared_ptr<StagingArea>& area, std::span<std::byte> staged);
+
+  struct Outcome {
+    uint32_t index = 0;
+    PutOutcome outcome;
+  };
+  using Done = absl::AnyInvocable<void(absl::StatusOr<std::vector<Outcome>>) &&>;
+  // Sends it, once.
+  void Send(LocalSession::Time deadline, Done done);
+
+ private:
+  void AddRun(uint32_t region, uint64_t offset, uint64_t bytes);
+
+  const LocalSessionPtr session_;
+  const NamespaceDigest ns_;
+  const PutOptions options_;
+  std::shared_ptr<PutHold> hold_ = std::make_shared<PutHold>();
+  std::vector<uint32_t> indexes_;
+  std::vector<local::PutChunk> chunks_;
+  std::vector<local::PutRun> runs_;
+  std::string tails_;
+  uint64_t staged_bytes_ = 0;
+};
+
+}  // namespace kvkeep::client

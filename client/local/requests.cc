@@ -1,0 +1,79 @@
+#include "client/local/requests.h"
+
+#include <absl/strings/str_cat.h>
+
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep::client {
+namespace {
+
+absl::Status WrongReply(absl::string_view what) {
+  return absl::InternalError(
+      absl::StrCat("local: the daemon's answer about keys is wrong: ", std::string(what)));
+}
+
+std::string Text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+local::MessageWriter KeysMessage(LocalSession& session, local::Kind kind, uint64_t id,
+                                 const KeysQuery& query) {
+  const std::vector<local::ReleaseEntry> releases = session.TakeReleases();
+  local::MessageWriter writer(static_cast<uint16_t>(kind), id);
+  writer.Append(local::KeysRequest{.ns = query.ns.bytes,
+                                   .keys = static_cast<uint32_t>(query.keys.size()),
+                                   .parts = static_cast<uint16_t>(query.parts.size()),
+                                   .lease_mode = static_cast<uint8_t>(query.lease),
+                                   .transient = query.transient,
+                                   .releases = static_cast<uint32_t>(releases.size())});
+  writer.AppendAll(std::span<const local::ReleaseEntry>(releases));
+  writer.AppendAll(std::span<const uint32_t>(query.parts.data(), query.parts.size()));
+  static_assert(sizeof(ChunkKey) == ChunkKey::kSize);
+  writer.AppendBytes(query.keys.data(), query.keys.size() * ChunkKey::kSize);
+  return writer;
+}
+
+absl::StatusOr<Found> ReadFound(LocalSession::Reply& reply, const Mappings& mappings, size_t keys,
+                                size_t parts, bool leased) {
+  local::LookupReply said;
+  if (!reply.body.Read(&said)) return WrongReply("too short");
+  if (said.keys != keys || said.row_bytes != (parts + 7) / 8) {
+    return WrongReply(absl::StrCat(said.keys, " rows of ", said.row_bytes, " bytes"));
+  }
+  if (said.leading_keys > keys || said.leased_keys > keys) {
+    return WrongReply(absl::StrCat(said.leading_keys, " leading and ", said.leased_keys,
+                                   " leased keys of ", keys));
+  }
+  if ((!leased && said.lease != 0) || (said.lease == 0 && said.places > 0)) {
+    return WrongReply("a lease that was not asked for");
+  }
+  std::span<const std::byte> g2, g3;
+  std::vector<local::Place> places;
+  std::vector<local::ImageRun> runs;
+  if (!reply.body.ReadBytes(uint64_t{said.keys} * said.row_bytes, &g2) ||
+      !reply.body.ReadBytes(uint64_t{said.keys} * said.row_bytes, &g3) ||
+      !reply.body.ReadAll(said.places, &places) || !reply.body.ReadAll(said.runs, &runs) ||
+      !reply.body.done()) {
+    return WrongReply("its length is not that of its parts");
+  }
+  KVKEEP_ASSIGN_OR_RETURN(Layout layout, Layout::Build(mappings, places, runs, keys * parts));
+  return Found{.lease = said.lease,
+               .leased_bytes = said.leased_bytes,
+               .leading_keys = said.leading_keys,
+               .leased_keys = said.lease == 0 ? 0 : said.leased_keys,
+               .row_bytes = said.row_bytes,
+               .g2_bits = Text(g2),
+               .g3_bits = Text(g3),
+               .layout = std::make_shared<const Layout>(std::move(layout))};
+}
+
+bool ReleaseLate(LocalSession& session, LocalSession::Reply& reply) {
+  local::LookupReply said;
+  if (!reply.body.Read(&said) || said.lease == 0) return false;
+  session.QueueRelease(said.lease, 0);
+  return true;
+}
+
+}  // namespace kvkeep::client

@@ -1,0 +1,107 @@
+// Requests of the local protocol as this library makes them, and their replies as it reads them.
+// Internal; no state of its own.
+#pragma once
+
+#include <absl/functional/function_ref.h>
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/local/layout.h"
+#include "client/local/session.h"
+#include "client/types.h"
+#include "tiers/base/key.h"
+
+namespace kvkeep::client {
+
+using LocalSessionPtr = std::shared_ptr<LocalSession>;
+
+// What a request about keys says.
+struct KeysQuery {
+  NamespaceDigest ns;
+  Keys keys;
+  Parts parts;
+  size_t part_count = 0;  // of `parts`, or of the namespace
+  LeaseMode lease = LeaseMode::kNone;
+  bool transient = false;
+};
+
+// A lookup's or get's reply, checked. The lease in it is the caller's to give back.
+struct Found {
+  uint64_t lease = 0;
+  uint64_t leased_bytes = 0;
+  uint32_t leading_keys = 0;
+  uint32_t leased_keys = 0;
+  size_t row_bytes = 0;
+  std::string g2_bits;
+  std::string g3_bits;
+  std::shared_ptr<const Layout> layout;  // of what is leased
+
+  bool present(size_t key, size_t part) const {
+    const size_t at = key * row_bytes + part / 8;
+    return (static_cast<uint8_t>(g2_bits[at] | g3_bits[at]) >> (part % 8) & 1) != 0;
+  }
+};
+
+// A request of `kind` about keys; queued releases go along with it.
+local::MessageWriter KeysMessage(LocalSession& session, local::Kind kind, uint64_t id,
+                                 const KeysQuery& query);
+// INTERNAL: the reply breaks the protocol.
+absl::StatusOr<Found> ReadFound(LocalSession::Reply& reply, const Mappings& mappings, size_t keys,
+                                size_t parts, bool leased);
+// Gives back the lease in a reply that came too late. True: there was one.
+bool ReleaseLate(LocalSession& session, LocalSession::Reply& reply);
+
+template <typename T>
+absl::StatusOr<T> ReadStruct(LocalSession::Reply& reply) {
+  T value;
+  if (!reply.body.Read(&value) || !reply.body.done()) {
+    return absl::InternalError("local: a reply of a wrong length");
+  }
+  return value;
+}
+
+// What a call's `done` returns: only a broken protocol ends the session.
+inline absl::Status ProtocolStatus(const absl::Status& status) {
+  return absl::IsInternal(status) ? status : absl::OkStatus();
+}
+
+// Sends a request and waits for its reply, reading the socket on this thread where it can.
+template <typename T>
+absl::StatusOr<T> Ask(const LocalSessionPtr& session, local::Kind kind, uint64_t id,
+                      local::MessageWriter& request, LocalSession::Time deadline,
+                      absl::FunctionRef<absl::StatusOr<T>(LocalSession::Reply&)> read,
+                      absl::AnyInvocable<void(LocalSession::Reply) &&> late = nullptr,
+                      std::span<const int> fds = {}) {
+  Completion<absl::StatusOr<T>> completion;
+  LocalSession::Blocking blocking;
+  {
+    LocalSession::BlockingScope scope(&blocking);
+    session->Send(id, request,
+                  {.kind = kind,
+                   .deadline = deadline,
+                   .done =
+                       [&completion, read](absl::StatusOr<LocalSession::Reply> reply) {
+                         if (!reply.ok()) {
+                           completion.Set(reply.status());
+                           return absl::OkStatus();
+                         }
+                         absl::StatusOr<T> value = read(*reply);
+                         // Before Set: the waiter, and what is captured, may be gone after it.
+                         const absl::Status broken =
+                             value.ok() ? absl::OkStatus() : ProtocolStatus(value.status());
+                         completion.Set(std::move(value));
+                         return broken;
+                       },
+                   .late = std::move(late),
+                   .copied = nullptr},
+                  fds);
+  }
+  session->ReadUntil(&completion, deadline);
+  return completion.Take();
+}
+
+}  // namespace kvkeep::client

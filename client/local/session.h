@@ -1,0 +1,167 @@
+// LocalSession: one connection to the daemon's local socket: requests in flight, who reads their
+// replies, releases that wait for company, and the event socket.
+//
+// Threads. A thread that waits for its call reads the socket itself (ReadUntil): no hop to another
+// thread. When several wait, one reads for all, and hands the reading on when its own call is done.
+// While nobody waits, the background thread (Serve) reads. It also answers pings, ends calls by
+// their deadline, and sends the releases that no request took along.
+//
+// Every call's callback runs exactly once, without a lock of the session held. A reply that comes
+// after its call's deadline goes to the call's `late`. Thread-safe.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/functional/any_invocable.h>
+#include <absl/status/statusor.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "client/await.h"
+#include "client/local/fork_guard.h"
+#include "client/local/handshake.h"
+#include "client/local/mappings.h"
+#include "proto/local/message.h"
+#include "tiers/base/mutex.h"
+
+namespace kvkeep::client {
+
+class LocalSession : public std::enable_shared_from_this<LocalSession> {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  // A reply behind its head, with the descriptors that came along. Not OK: what the call answers.
+  // Returns INTERNAL when the reply breaks the protocol: the session ends then.
+  struct Reply {
+    local::BodyReader body;
+    std::vector<UniqueFd> descriptors;
+  };
+  using Done = absl::AnyInvocable<absl::Status(absl::StatusOr<Reply>) &&>;
+
+  struct Call {
+    local::Kind kind{};
+    Time deadline;
+    Done done;
+    // For a reply after the deadline. Destroyed unrun with the session.
+    absl::AnyInvocable<void(Reply) &&> late;
+    absl::AnyInvocable<void()> copied;  // a put's memory was read; may be empty
+  };
+
+  LocalSession(Greeting greeting, uint64_t epoch);
+  ~LocalSession();
+
+  const local::Welcome& welcome() const { return welcome_; }
+  const std::shared_ptr<Mappings>& mappings() const { return mappings_; }
+  uint64_t epoch() const { return epoch_; }  // counts the sessions of this client from 1
+  bool over() const { return mappings_->over(); }
+
+  // The header's id of a request to be sent.
+  uint64_t NextId() { return next_id_.fetch_add(1, std::memory_order_relaxed); }
+  // Sends a request and runs call.done with its reply. `fds` are not taken over.
+  void Send(uint64_t id, local::MessageWriter& request, Call call, std::span<const int> fds = {});
+
+  // On the thread that is going to wait: what Send registers in here is awaited by ReadUntil.
+  struct Blocking {
+    std::shared_ptr<LocalSession> session;  // null: nothing was sent
+    Time deadline;
+  };
+  class BlockingScope {
+   public:
+    explicit BlockingScope(Blocking* blocking);
+    ~BlockingScope();
+
+   private:
+    Blocking* const before_;
+  };
+  // Whether this thread is inside a BlockingScope; ends it: only the next call is meant.
+  static bool TakeBlocking();
+  // Reads replies, for all, until `waiting` is done: its call ends by `deadline`.
+  void ReadUntil(Waiting* waiting, Time deadline);
+
+  // Gives back all but the first `keep_keys` keys of a lease, with the next request or soon.
+  void QueueRelease(uint64_t lease, uint32_t keep_keys);
+  // Takes what is queued, to go along with a request.
+  std::vector<local::ReleaseEntry> TakeReleases();
+  // Sends what is queued, and `also`, in a message of its own; `done` with the daemon's answer.
+  void SendReleases(std::optional<local::ReleaseEntry> also, Time deadline,
+                    absl::AnyInvocable<void(absl::Status) &&> done);
+
+  // The background thread's part: returns when the session is over, with the reason.
+  absl::Status Serve();
+  // Ends the session: `why` is the reason, calls in flight answer with `for_calls`. The first one
+  // counts. Returns after all callbacks of calls that were in flight have returned, except of
+  // those that run on other threads now.
+  void Break(const absl::Status& why, const absl::Status& for_calls);
+  void Break(const absl::Status& why) { Break(why, why); }
+  // Waits until no callback runs any more. REQUIRES: Break was called.
+  void AwaitCallbacks();
+
+ private:
+  enum class Turn { kDone, kRead, kOverdue, kClosed };
+  struct Pending {
+    Call call;
+    bool late = false;  // its deadline has passed and `done` has run
+  };
+
+  absl::Status Register(uint64_t id, Call& call);
+  absl::Status Transmit(std::span<const std::byte> message, std::span<const int> fds, Time deadline,
+                        bool* started);
+  absl::Status AwaitSendTurn(Time deadline);
+  void EndSendTurn();
+  Turn TakeTurn(Waiting* waiting, Time deadline);
+  void LeaveReading();
+  void HandOver() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // REQUIRES: this thread is the reader. False: nothing was there.
+  bool ReadSome(int flags);
+  bool ReadBy(Time deadline);
+  void Dispatch(local::Message message);
+  void Finish(Call call, absl::StatusOr<Reply> reply);
+  // A request of which nothing was sent.
+  void Withdraw(uint64_t id);
+  // Ends calls whose deadline has passed.
+  void ExpireOverdue();
+
+  struct Plan {
+    bool closed = false;
+    bool read = false;     // the reading is ours: nobody waits, and there is something to come
+    bool release = false;  // queued releases are due
+    Time wake_at = Time::max();
+  };
+  Plan MakePlan();
+  void ReadInBackground();
+  bool ReadEvents();
+  void Wake();
+
+  const local::Welcome welcome_;
+  const uint64_t epoch_;
+  const std::shared_ptr<Mappings> mappings_;
+  const int socket_;  // of the mappings
+  const GuardedFd events_;
+  const GuardedFd wake_;  // an eventfd: the background thread has something new to look at
+  std::atomic<uint64_t> next_id_{2};
+
+  // Of the thread that reads.
+  std::vector<std::byte> buffer_;
+  local::MessageAssembler assembler_;
+
+  Mutex mu_;
+  CondVar send_turn_;
+  CondVar callbacks_done_;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status why_ ABSL_GUARDED_BY(mu_);
+  bool sending_ ABSL_GUARDED_BY(mu_) = false;
+  bool reading_ ABSL_GUARDED_BY(mu_) = false;
+  int waiters_ ABSL_GUARDED_BY(mu_) = 0;  // threads in ReadUntil
+  int running_ ABSL_GUARDED_BY(mu_) = 0;  // callbacks that have not returned
+  int live_ ABSL_GUARDED_BY(mu_) = 0;     // calls that are not late
+  std::vector<Waiting*> followers_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint64_t, Pending> calls_ ABSL_GUARDED_BY(mu_);
+  std::vector<local::ReleaseEntry> releases_ ABSL_GUARDED_BY(mu_);
+  Time releases_since_ ABSL_GUARDED_BY(mu_);  // of the oldest
+  Time last_release_ ABSL_GUARDED_BY(mu_);
+  bool ticking_ ABSL_GUARDED_BY(mu_) = false;  // the background thread looks every millisecond
+};
+
+}  // namespace kvkeep::client

@@ -1,0 +1,103 @@
+// StagingArea: the session's staging memory, handed out in ranges. LocalRegion: memory of the
+// caller's that the daemon knows. Both are what puts are read from without a copy by the daemon's
+// socket.
+//
+// A range is never handed out again while the daemon may still read it: a put whose answer has not
+// come by its deadline defers all frees until the answer is there (or the session, and with it the
+// area, is over). Thread-safe.
+#pragma once
+
+#include <absl/functional/any_invocable.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "client/local/fork_guard.h"
+#include "client/local/mappings.h"
+#include "client/local/range_allocator.h"
+#include "tiers/base/mutex.h"
+
+namespace kvkeep::client {
+
+class StagingArea {
+ public:
+  explicit StagingArea(std::shared_ptr<const MappedFile> file);
+
+  std::span<std::byte> memory() const { return file_->memory(); }
+  uint64_t OffsetOf(std::span<const std::byte> run) const {
+    return static_cast<uint64_t>(run.data() - memory().data());
+  }
+  bool Contains(std::span<const std::byte> run) const;
+
+  std::optional<std::span<std::byte>> TryAllocate(uint64_t bytes);
+  // None: no room by then, or the area was closed.
+  std::optional<std::span<std::byte>> AllocateUntil(uint64_t bytes,
+                                                    std::chrono::steady_clock::time_point deadline);
+  void Free(std::span<std::byte> range);
+  // Closes it when all of it is free; else false, and nothing changes.
+  bool Retire();
+  // Nothing is handed out any more, nobody waits for room.
+  void Close();
+
+  // While any Deferral lives, freed ranges are kept back.
+  class Deferral {
+   public:
+    explicit Deferral(std::shared_ptr<StagingArea> area);
+    ~Deferral();
+
+   private:
+    const std::shared_ptr<StagingArea> area_;
+  };
+  bool deferring() const;
+
+ private:
+  std::optional<std::span<std::byte>> AllocateLocked(uint64_t bytes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::shared_ptr<const MappedFile> file_;
+  const ForkMark mark_;
+  mutable Mutex mu_;
+  CondVar freed_;
+  RangeAllocator ranges_ ABSL_GUARDED_BY(mu_);
+  int deferrals_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<uint64_t> kept_back_ ABSL_GUARDED_BY(mu_);
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+// Ranges of an area that go back when it is destroyed.
+class StagedRanges {
+ public:
+  explicit StagedRanges(std::shared_ptr<StagingArea> area) : area_(std::move(area)) {}
+  ~StagedRanges() { Free(); }
+  StagedRanges(const StagedRanges&) = delete;
+  StagedRanges& operator=(const StagedRanges&) = delete;
+
+  void Add(std::span<std::byte> range) { ranges_.push_back(range); }
+  void Free() {
+    for (std::span<std::byte> range : ranges_) area_->Free(range);
+    ranges_.clear();
+  }
+
+ private:
+  const std::shared_ptr<StagingArea> area_;
+  std::vector<std::span<std::byte>> ranges_;
+};
+
+struct LocalRegion {
+  const ForkMark mark;
+  std::span<const std::byte> mapping;  // constant
+  GuardedFd fd;                        // ours; to register it again after a reconnect
+  std::atomic<int> late_puts{0};       // ended by their deadline, perhaps still read
+
+  Mutex mu;
+  bool closed ABSL_GUARDED_BY(mu) = false;  // its owner is gone
+  absl::AnyInvocable<void(uint32_t region) &&> unregister ABSL_GUARDED_BY(mu);
+  uint64_t epoch ABSL_GUARDED_BY(mu) = 0;   // of the session that knows it; 0: none
+  uint32_t region ABSL_GUARDED_BY(mu) = 0;  // its number there
+};
+
+}  // namespace kvkeep::client

@@ -1,0 +1,72 @@
+// Router: the transports of one client, and which of them a call takes. Internal.
+//
+// The local transport is made first, where there can be one; gRPC's only when the local path turned
+// out absent or refused. Neither goes away before the router does. Thread-safe.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/client.h"
+#include "client/transport.h"
+#include "tiers/base/mutex.h"
+
+namespace kvkeep::client {
+
+class LocalTransport;
+
+// Where the local path would be; empty: there can be none.
+std::string LocalSocketOf(const ClientOptions& options);
+
+struct NamespaceState {
+  NamespaceSpec spec;             // constant
+  const Router* owner = nullptr;  // constant
+
+  mutable Mutex mu;
+  // By Path; null: not opened with that transport yet.
+  std::array<std::shared_ptr<NamespaceBinding>, 2> bindings ABSL_GUARDED_BY(mu);
+};
+
+class Router {
+ public:
+  // Valid options.
+  explicit Router(ClientOptions options);
+  ~Router();
+
+  // The transport for a call that begins now. Never null: when none is connected, one whose calls
+  // say why.
+  Transport* Pick();
+  // The one that granted a lease.
+  Transport* Of(Path path);
+  PathInfo path();
+
+  // Waits until one of them has a session.
+  bool WaitConnected(Deadline timeout);
+  Client::Stats stats();
+
+  absl::StatusOr<std::shared_ptr<NamespaceState>> OpenNamespace(const NamespaceSpec& spec,
+                                                                Deadline deadline);
+  // The namespace as `transport` knows it, opened there first if need be.
+  absl::StatusOr<std::shared_ptr<NamespaceBinding>> Bind(const std::shared_ptr<NamespaceState>& ns,
+                                                         Transport* transport);
+
+ private:
+  bool LocalUsable() const;
+  Transport* grpc() const;  // null: not made yet
+  Transport* MakeGrpc();    // once
+  Path path_of(const Transport* transport) const;
+
+  const ClientOptions options_;
+  const std::string local_socket_;
+  std::unique_ptr<LocalTransport> local_;  // constant after construction; null: there can be none
+
+  mutable Mutex mu_;
+  std::unique_ptr<Transport> grpc_ ABSL_GUARDED_BY(mu_);  // set once
+  std::vector<std::shared_ptr<NamespaceState>> namespaces_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kvkeep::client
