@@ -207,6 +207,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& optio
                                                absl::StrAppend(out, device.path);
                                              })},
                    {"recovered_chunks", absl::StrCat(snapshot.counters.recovered_chunks)},
+                   {"recovered_g2_chunks", absl::StrCat(snapshot.counters.recovered_g2_chunks)},
                    {"arena", parts->room->arena().describe()},
                    {"io", parts->room->io().describe()}});
   return std::unique_ptr<Daemon>(new Daemon(std::move(parts)));

@@ -1,4 +1,6 @@
-// MemoryArena: an Arena on the heap, with segments of any size, for tests of the store.
+// MemoryArena: an Arena on the heap, with segments of any size, for tests of the store. With
+// `outlives`, it has marks, as one has that the daemon finds again after a restart: a test hands
+// the same object to one store after the other.
 #pragma once
 
 #include <fcntl.h>
@@ -11,8 +13,11 @@ namespace kvkeep {
 
 class MemoryArena final : public Arena {
  public:
-  MemoryArena(BlockCount capacity, BlockCount segment)
-      : capacity_(capacity), segment_(segment), bytes_(capacity.value() * kBlockBytes) {
+  MemoryArena(BlockCount capacity, BlockCount segment, bool outlives = false)
+      : capacity_(capacity),
+        segment_(segment),
+        bytes_(capacity.value() * kBlockBytes),
+        marks_(outlives ? capacity.value() : 0) {
     uuid_.bytes[0] = 0xa7;
   }
 
@@ -20,11 +25,12 @@ class MemoryArena final : public Arena {
   BlockCount capacity_blocks() const override { return capacity_; }
   BlockCount segment_blocks() const override { return segment_; }
   const Uuid& uuid() const override { return uuid_; }
+  void SetUuid(uint8_t first_byte) { uuid_.bytes[0] = first_byte; }
   std::span<std::byte> Memory(const Extent& extent) override {
     KVKEEP_CHECK(extent.end() <= capacity_.value());
     return bytes_.span().subspan(extent.first.value() * kBlockBytes, extent.bytes());
   }
-  std::span<uint64_t> live_marks() override { return {}; }
+  std::span<uint64_t> live_marks() override { return marks_; }
   size_t segment_count() const override {
     return DivideRoundUp(capacity_.value(), segment_.value());
   }
@@ -36,7 +42,9 @@ class MemoryArena final : public Arena {
   absl::StatusOr<int> OpenForClient(size_t) override {
     return open("/dev/null", O_RDONLY | O_CLOEXEC);  // stands for it
   }
-  Stats stats() const override { return {.capacity_bytes = capacity_bytes()}; }
+  Stats stats() const override {
+    return {.capacity_bytes = capacity_bytes(), .survives_restart = !marks_.empty()};
+  }
   std::string describe() const override { return "arena=memory"; }
 
  private:
@@ -44,6 +52,7 @@ class MemoryArena final : public Arena {
   const BlockCount segment_;
   Uuid uuid_;
   AlignedBytes bytes_;
+  std::vector<uint64_t> marks_;
 };
 
 }  // namespace kvkeep

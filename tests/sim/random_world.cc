@@ -9,6 +9,7 @@ WorldOptions RandomWorld(uint64_t seed) {
   options.g2_blocks = random.Between(60, random.Chance(0.5) ? 200 : 900);
   options.g2_segment_blocks = random.Chance(0.5) ? 64 : 512;
   options.device_blocks.clear();
+  options.arena_outlives = random.Chance(0.6);
   const uint64_t devices = random.Chance(0.1) ? 0 : random.Between(1, 2);
   for (uint64_t d = 0; d < devices; ++d) options.device_blocks.push_back(random.Between(100, 1500));
   if (random.Chance(0.5)) {  // half of the seeds are free of faults, and held to more

@@ -24,6 +24,7 @@ TEST_CASE("the simulation reaches what it is meant to test") {
     sum.evictions += report.evictions;
     sum.durable += report.durable;
     sum.corrupt += report.corrupt;
+    sum.recovered_in_g2 += report.recovered_in_g2;
   }
   CHECK(sum.hits > 500);
   CHECK(sum.kills > 0);
@@ -32,6 +33,7 @@ TEST_CASE("the simulation reaches what it is meant to test") {
   CHECK(sum.evictions > 100);
   CHECK(sum.durable > 10);
   CHECK(sum.corrupt > 0);
+  CHECK(sum.recovered_in_g2 > 20);
 }
 
 }  // namespace kvkeep

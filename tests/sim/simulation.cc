@@ -3,115 +3,12 @@
 #include <absl/strings/str_cat.h>
 
 #include <cstdio>
-#include <deque>
-#include <map>
-#include <set>
 
 #include "tests/sim/payload.h"
-#include "tests/sim/random_world.h"
-#include "tests/sim/world.h"
+#include "tests/sim/simulation_model.h"
 #include "tiers/base/check.h"
 
 namespace kvkeep {
-namespace {
-
-constexpr uint64_t kNames = 64;
-
-class Simulation {
- public:
-  explicit Simulation(const SimulationOptions& options)
-      : options_(options),
-        world_options_(RandomWorld(options.seed)),
-        faultless_(FreeOfFaults(world_options_)),
-        world_(world_options_),
-        random_(options.seed + 1),
-        names_end_(random_.Chance(0.3) ? 8 : kNames) {}
-
-  SimulationReport Run();
-
- private:
-  struct Version {
-    uint64_t number;
-    ImageShape shape;
-  };
-  // What a name may hold.
-  struct Name {
-    std::vector<Version> versions;
-    uint64_t deleted_up_to = 0;  // versions up to this one must not be read by new readers
-    uint64_t stored = 0;         // the version that was stored last
-  };
-  struct HeldReader {
-    uint64_t name = 0;
-    ChunkReader reader;
-    size_t pieces_left = 0;  // not told yet
-    bool failed = false;
-    bool ready() const { return pieces_left == 0 && !failed; }
-    uint64_t version = 0;  // what its bytes turned out to be
-    uint64_t oldest = 0;   // versions up to this one were deleted before the read began
-  };
-  struct HeldPut {
-    Reservation reservation;
-    uint64_t name = 0;
-    uint64_t version = 0;
-    std::vector<std::byte> payload;
-    std::string tail;
-    bool durable = false;
-  };
-  struct HeldLease {
-    LeaseId id;
-    uint32_t keys = 0;
-    std::map<uint64_t, uint32_t> names;  // promised ones, with their index in the lookup
-  };
-  struct Client {
-    SessionToken token;
-    std::vector<HeldLease> leases;
-    std::vector<std::shared_ptr<HeldReader>> readers;
-    std::vector<HeldPut> puts;
-  };
-
-  void Step();
-  void Connect(Client& client);
-  void Disconnect(Client& client);
-  void DoLookup(Client& client);
-  void DoRead(Client& client);
-  void DoBeginPut(Client& client);
-  void DoContinuePut(Client& client);
-  void DoRelease(Client& client);
-  void DoDelete(Client& client);
-  void DoDropReader(Client& client);
-  void DoCrash(bool power);
-  void CountProcess();
-  void CheckSurvivors(const std::set<uint64_t>& must_be_there);
-  void CheckReader(HeldReader& held);
-  void CheckPresent(Client& client, uint64_t name);
-  void OnPieceReady(const std::shared_ptr<HeldReader>& held, size_t piece, absl::Status status);
-  std::set<uint64_t> StoredInG3();
-  void FinishAll();
-  ImageShape RandomShape();
-  std::vector<ChunkKey> RandomChain(std::vector<uint64_t>* names);
-  bool MustNotFail(uint64_t name) const { return faultless_ && !unsure_.contains(name); }
-  Client& AnyClient() { return clients_[random_.Below(clients_.size())]; }
-  void Log(const std::string& what);
-  void Mix(uint64_t value) { report_.digest = (report_.digest ^ value) * 0x100000001b3; }
-
-  const SimulationOptions options_;
-  const WorldOptions world_options_;
-  const bool faultless_;
-  World world_;
-  SeededRandom random_;
-  const uint64_t names_end_;  // few names: they meet in many states
-  std::map<uint64_t, Name> names_;
-  std::vector<Client> clients_;
-  NamespaceDigest ns_;
-  std::set<uint64_t> durable_;  // acknowledged as durable, not deleted since
-  // Told of by records that a power cut may have brought back: their header is right, but blocks
-  // behind it may have been reused since. They may turn out damaged without any fault.
-  std::set<uint64_t> unsure_;
-  uint64_t next_version_ = 1;
-  uint64_t callbacks_due_ = 0;
-  uint64_t process_ = 0;  // callbacks of an earlier process do not count
-  SimulationReport report_;
-};
 
 void Simulation::Log(const std::string& what) {
   Mix(std::hash<std::string>()(what));
@@ -457,60 +354,6 @@ void Simulation::DoDropReader(Client& client) {
   client.readers.erase(client.readers.begin() + static_cast<ptrdiff_t>(pick));
 }
 
-std::set<uint64_t> Simulation::StoredInG3() {
-  std::set<uint64_t> stored;
-  const std::vector<PartId> parts = {PartId(0)};
-  for (uint64_t name = 0; name < kNames; ++name) {
-    const std::vector<ChunkKey> keys = {MakeKey(name)};
-    const auto found = world_.store().Lookup(clients_[0].token, {.chunks = {ns_, keys, parts}});
-    if (found->g3_parts[0] != 0) stored.insert(name);
-  }
-  return stored;
-}
-
-// A process is about to end: what it did goes into the report.
-void Simulation::CountProcess() {
-  const StoreCounters counters = world_.store().snapshot().counters;
-  report_.promotions += counters.promotions;
-  report_.evictions += counters.g2_evictions + counters.g3_evictions;
-}
-
-void Simulation::DoCrash(bool power) {
-  CountProcess();
-  Log(power ? "power cut" : "kill");
-  ++(power ? report_.power_cuts : report_.kills);
-  std::set<uint64_t> must_be_there = StoredInG3();
-  if (power) {  // only what was acknowledged, and neither evicted nor deleted since
-    std::erase_if(must_be_there, [this](uint64_t name) { return !durable_.contains(name); });
-  }
-  ++process_;
-  callbacks_due_ = 0;
-  clients_.clear();
-  power ? world_.PowerCut() : world_.Kill();
-  // A delete that had not reached the index is undone by the crash.
-  for (auto& [name, state] : names_) state.deleted_up_to = 0;
-  if (power) {
-    durable_.clear();
-    for (uint64_t name = 0; name < names_end_; ++name) {
-      if (!must_be_there.contains(name)) unsure_.insert(name);
-    }
-  }
-  world_.Start();
-  clients_.resize(random_.Between(1, 4));
-  for (Client& client : clients_) Connect(client);
-  world_.store().CheckInvariants();
-  if (faultless_) CheckSurvivors(must_be_there);
-}
-
-void Simulation::CheckSurvivors(const std::set<uint64_t>& must_be_there) {
-  world_.RunAll();  // headers of unsure records are read first
-  const std::set<uint64_t> there = StoredInG3();
-  for (const uint64_t name : must_be_there) {
-    if (!there.contains(name)) std::printf("lost by the crash: %lu\n", name);
-    KVKEEP_CHECK(there.contains(name));
-  }
-}
-
 void Simulation::Step() {
   Client& client = AnyClient();
   const uint64_t pick = random_.Below(1000);
@@ -565,6 +408,7 @@ void Simulation::FinishAll() {
   world_.store().Clear(std::nullopt);
   world_.Settle();
   const StoreSnapshot end = world_.store().snapshot();
+  for (const uint64_t mark : world_.arena().live_marks()) KVKEEP_CHECK(mark == 0);
   KVKEEP_CHECK(end.g2.used_bytes == 0 && end.g2.leased_bytes == 0 && end.g2.reserved_bytes == 0);
   // Only the label of each device stays.
   KVKEEP_CHECK(end.g3.used_bytes == world_options_.device_blocks.size() * kBlockBytes);
@@ -583,8 +427,6 @@ SimulationReport Simulation::Run() {
   FinishAll();
   return report_;
 }
-
-}  // namespace
 
 SimulationReport RunSimulation(const SimulationOptions& options) {
   return Simulation(options).Run();

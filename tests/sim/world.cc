@@ -41,8 +41,11 @@ void World::Start() {
                             .index_executor = &index_executor_,
                             .sync_executor = &executor_});
   }
-  arena_ = std::make_unique<MemoryArena>(BlockCount(options_.g2_blocks),
-                                         BlockCount(options_.g2_segment_blocks));
+  if (arena_ == nullptr) {
+    arena_ = std::make_unique<MemoryArena>(BlockCount(options_.g2_blocks),
+                                           BlockCount(options_.g2_segment_blocks),
+                                           options_.arena_outlives);
+  }
   deps.arena = arena_.get();
   absl::StatusOr<std::unique_ptr<Store>> store = Store::Create(options_.store, deps);
   KVKEEP_CHECK(store.ok());
@@ -62,7 +65,7 @@ void World::StopProcess() {
     machine.faulty.reset();
     machine.memory.reset();
   }
-  arena_.reset();
+  if (!options_.arena_outlives) arena_.reset();
 }
 
 void World::CheckIndexes() {
@@ -84,6 +87,7 @@ void World::Kill() {
 
 void World::PowerCut() {
   StopProcess();
+  arena_.reset();
   for (Machine& machine : machines_) machine.index->PowerCut(random_.NextU64());
   CheckIndexes();
   boot_id_ = random_.Next<Uuid>();
@@ -107,6 +111,16 @@ int World::DamageDisk() {
   const uint64_t from = kind == 1 ? random_.Below(blocks) * kBlockBytes : to;
   std::memmove(disk.data() + to, source.data() + from, count * kBlockBytes);
   return kind;
+}
+
+void World::DamageArena() {
+  KVKEEP_CHECK(!running() && arena_ != nullptr);
+  const uint64_t blocks = random_.Between(1, arena_->capacity_blocks().value());
+  for (uint64_t i = 0; i < blocks; i += 4) {
+    const uint64_t block = random_.Below(arena_->capacity_blocks().value());
+    const auto bytes = arena_->Memory({BlockNumber(block), BlockCount(1)});
+    bytes[random_.Below(bytes.size())] ^= std::byte{1} << random_.Below(8);
+  }
 }
 
 void World::RunAll() {

@@ -2,6 +2,7 @@
 //
 // Everything of the process runs on ManualExecutors, in an order the test chooses. Kill() is
 // SIGKILL, PowerCut() takes the machine with it; Start() recovers a new process from what is left.
+// With `arena_outlives`, a kill leaves the memory of G2 as it is; LoseArena() is a mount made anew.
 #pragma once
 
 #include <memory>
@@ -23,6 +24,7 @@ struct WorldOptions {
   uint64_t seed = 1;
   uint64_t g2_blocks = 1024;  // 4 MiB
   uint64_t g2_segment_blocks = 512;
+  bool arena_outlives = false;
   std::vector<uint64_t> device_blocks = {2048};
   FaultOptions device_faults;
   MemoryIndex::Faults index_faults;
@@ -39,6 +41,8 @@ class World {
   void Kill();
   void PowerCut();
   bool running() const { return store_ != nullptr; }
+  // REQUIRES: no process runs.
+  void LoseArena() { arena_.reset(); }
 
   Store& store() { return *store_; }
   ManualClock& clock() { return clock_; }
@@ -49,6 +53,7 @@ class World {
   void HoldIndex(bool hold) { index_held_ = hold; }
   SeededRandom& random() { return random_; }
   MemoryIndex& index(size_t device = 0) { return *machines_[device].index; }
+  MemoryArena& arena() { return *arena_; }  // also between two processes, if it outlives one
   MemoryDisk& disk(size_t device = 0) { return *machines_[device].disk; }
   FaultyDevice& device(size_t device = 0) { return *machines_[device].faulty; }
   MemoryNvmeDevice& nvme(size_t device = 0) { return *machines_[device].nvme; }
@@ -56,6 +61,9 @@ class World {
   // The medium of the first device rots: bits flip (0), blocks get the bytes of others (1), or
   // those they had long ago (2). Returns which; 3 without a device.
   int DamageDisk();
+
+  // Between two processes: bits flip in the memory that was kept.
+  void DamageArena();
 
   // Runs all that is queued, with the disks' own work.
   void RunAll();

@@ -95,8 +95,22 @@ StoreSnapshot Core::Snapshot() {
   return snapshot;
 }
 
+// Marked is every image that may be found, and nothing else.
+void Core::CheckMarks() {
+  if (marks_.size() == 0) return;
+  uint64_t images = 0;
+  for (uint32_t i = 0; i < table_.slot_end(); ++i) {
+    const Chunk& chunk = table_.at(ChunkSlot(i));
+    if (!chunk.live || chunk.detached || !chunk.in_g2()) continue;
+    KVKEEP_CHECK(marks_.at(chunk.g2[0].first) != 0);
+    ++images;
+  }
+  KVKEEP_CHECK(marks_.CountSet() == images);
+}
+
 void Core::CheckInvariants() {
   Section section(this);
+  CheckMarks();
   struct Seen {
     uint64_t blocks = 0, put_blocks = 0, resident = 0, evictable = 0, pinned = 0, dirty = 0;
     uint64_t in_policy = 0;
@@ -115,7 +129,7 @@ void Core::CheckInvariants() {
     KVKEEP_CHECK(chunk.pins == 0 || chunk.has_g2_space());
     KVKEEP_CHECK(chunk.has_g2_space() || chunk.g3_state != G3State::kAbsent);
     KVKEEP_CHECK(!chunk.dirty() || chunk.g2_state == G2State::kResident);
-    KVKEEP_CHECK((chunk.g2_state == G2State::kReading) == promotions_.contains(slot));
+    KVKEEP_CHECK(chunk.being_read() == promotions_.contains(slot));
     if (chunk.has_g2_space()) KVKEEP_CHECK(TotalBlocks(chunk.g2) == chunk.shape.blocks());
     const bool g3_space = chunk.g3_state >= G3State::kWriting;
     KVKEEP_CHECK(g3_space == !chunk.g3.empty());
@@ -123,14 +137,14 @@ void Core::CheckInvariants() {
     for (const Extent& extent : chunk.g2) KVKEEP_CHECK(pool(chunk).Owns(extent.first));
     Seen& own = seen[chunk.tenant.value()];
     if (chunk.has_g2_space()) own.blocks += chunk.blocks();
-    own.resident += chunk.g2_state == G2State::kResident;
+    own.resident += chunk.in_g2();
     own.evictable += EvictableFromG2(chunk) ? chunk.blocks() : 0;
     own.pinned += chunk.pins > 0 ? chunk.blocks() : 0;
     own.dirty += chunk.dirty() ? chunk.blocks() : 0;
     own.in_policy += chunk.in_g2_policy;
     pins += chunk.pins;
     dirty_chunks += chunk.dirty();
-    reading += chunk.g2_state == G2State::kReading;
+    reading += chunk.being_read();
     writing += chunk.g3_state == G3State::kWriting;
     if (chunk.in_g3_policy) ++in_g3_policy[chunk.device];
     if (chunk.g3_state == G3State::kStored) ++stored[chunk.device];

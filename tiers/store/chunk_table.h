@@ -22,9 +22,11 @@ namespace kvkeep::store_internal {
 
 enum class G2State : uint8_t {
   kAbsent,
-  kReading,   // space taken, a promotion fills it
-  kResident,  // whole and verified
-  kFailed,    // its promotion failed while readers hold it: only their pins keep the space
+  kReading,     // space taken, a promotion fills it
+  kUnverified,  // whole when an earlier process left it; not looked at since
+  kVerifying,   // that, and its bytes are being checked
+  kResident,    // whole and verified
+  kFailed,      // its promotion or check failed while readers hold it: only their pins keep it
 };
 
 enum class G3State : uint8_t {
@@ -63,6 +65,15 @@ struct alignas(64) Chunk {
            g3_state == G3State::kCommitting;
   }
   bool has_g2_space() const { return g2_state != G2State::kAbsent; }
+  // An image is there, as far as anybody knows.
+  bool in_g2() const {
+    return g2_state == G2State::kResident || g2_state == G2State::kUnverified ||
+           g2_state == G2State::kVerifying;
+  }
+  // It has a Promotion.
+  bool being_read() const {
+    return g2_state == G2State::kReading || g2_state == G2State::kVerifying;
+  }
   uint64_t blocks() const { return shape.blocks().value(); }
 };
 

@@ -146,6 +146,8 @@ void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
     return;
   }
   durable_waiters_[slot].push_back(std::move(done));
+  if (!devices_.empty() && chunk.g2_state == G2State::kUnverified) StartVerification(slot);
+  if (!devices_.empty() && chunk.g2_state == G2State::kVerifying) return;  // written back then
   if (chunk.g3_state == G3State::kAbsent && chunk.g2_state == G2State::kResident) {
     QueueWriteBack(slot, std::nullopt, true);
   }
@@ -255,6 +257,7 @@ void Core::Tick() {
     const bool due = now - tier.last_sync >= options_.sync_interval;
     if (!tier.sync_waiters.empty() || (tier.dirty_index && due)) StartSync(device);
   }
+  StartSweep();
 }
 
 void Core::SyncAll(StatusCallback done) {

@@ -21,7 +21,8 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
     : options_(Resolve(options, *deps.arena)),
       deps_(deps),
       incarnation_(deps.random->NextU64()),
-      table_(options.max_chunks, deps.random->NextU64()) {
+      table_(options.max_chunks, deps.random->NextU64()),
+      marks_(deps.arena->live_marks()) {
   const uint64_t per_segment = deps_.arena->segment_blocks().value();
   const uint64_t all = deps_.arena->capacity_blocks().value();
   uint64_t first = 0;
@@ -108,7 +109,7 @@ ImagePlacement Core::G2Placement(Generation generation, const ExtentList& extent
 }
 
 bool Core::EvictableFromG2(const Chunk& chunk) {
-  return chunk.in_g2_policy && chunk.g2_state == G2State::kResident && chunk.pins == 0 &&
+  return chunk.in_g2_policy && chunk.in_g2() && !chunk.being_read() && chunk.pins == 0 &&
          !chunk.dirty();
 }
 
@@ -116,7 +117,7 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
   Chunk& chunk = table_.at(slot);
   if (chunk.detached) {
     // A write-back still reads the G2 bytes, a promotion still writes them.
-    const bool in_use = chunk.pins > 0 || chunk.dirty() || chunk.g2_state == G2State::kReading;
+    const bool in_use = chunk.pins > 0 || chunk.dirty() || chunk.being_read();
     if (chunk.has_g2_space() && !in_use) {
       FreeG2Copy(chunk, slot, EvictionPolicy::EraseReason::kRemoved);
     }
@@ -139,6 +140,7 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
 }
 
 void Core::Pin(ChunkSlot slot) {
+  if (table_.at(slot).g2_state == G2State::kUnverified) StartVerification(slot);
   Change chunk(this, slot);
   KVKEEP_CHECK(chunk->has_g2_space());
   if (chunk->pins++ == 0) pool(*chunk).pinned_blocks += chunk->blocks();
@@ -172,7 +174,8 @@ void Core::FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason 
   KVKEEP_CHECK(chunk.has_g2_space() && chunk.pins == 0);
   if (chunk.in_g2_policy) pool(chunk).policy->OnErase(slot, reason);
   chunk.in_g2_policy = false;
-  if (chunk.g2_state == G2State::kResident) --pool(chunk).chunks;
+  if (chunk.in_g2()) --pool(chunk).chunks;
+  marks_.Clear(chunk.g2[0].first);  // before anybody else gets the blocks
   pool(chunk).Free(chunk.g2);
   chunk.g2.clear();
   chunk.g2_state = G2State::kAbsent;
@@ -214,6 +217,8 @@ std::optional<ExtentList> Core::AllocateG2(TenantId tenant, uint64_t blocks, Chu
 void Core::DetachChunk(ChunkSlot slot) {
   Change chunk(this, slot);
   table_.Detach(slot);
+  // Readers may keep the bytes for long; a restart must not bring them back.
+  if (chunk->has_g2_space()) marks_.Clear(chunk->g2[0].first);
   if (chunk->in_g2_policy)
     pool(*chunk).policy->OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
   chunk->in_g2_policy = false;

@@ -1,7 +1,8 @@
 // Core: the one state machine behind the store's mutex. Internal; the interface is store.h.
 //
 // Its methods are spread over files by flow: core.cc (lock, chunk lifetime, G2 space), sessions.cc,
-// lookup.cc, put.cc, promote.cc, write_back.cc, commit.cc (index and sync), recover.cc, admin.cc.
+// lookup.cc, put.cc, promote.cc, verify.cc, write_back.cc, commit.cc (index and sync), recover.cc,
+// recover_g2.cc, admin.cc.
 //
 // How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
 // tasks, callers' callbacks) goes into the outbox with Later() and runs on the same thread right
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "tiers/base/mutex.h"
+#include "tiers/store/live_marks.h"
 #include "tiers/store/state.h"
 
 namespace kvkeep::store_internal {
@@ -153,10 +155,20 @@ class Core {
   void OnPieceVerified(ChunkSlot slot, size_t piece, absl::Status status);
   void FireWaiters(Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndReading(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void FinishPromotion(ChunkSlot slot);
+  void FinishPromotion(ChunkSlot slot, Generation generation);
   void EndIfFailed(ChunkSlot slot, Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckHeader(const ImageHeader& header, const Chunk& chunk)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- verify.cc
+  void StartVerification(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header);
+  void FinishVerification(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndFailedVerification(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LeaveToReaders(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StartSweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SweepNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SweepOn(ChunkSlot ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- write_back.cc
   void QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool forced)
@@ -204,6 +216,18 @@ class Core {
   void PumpConfirms(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status);
 
+  // ---- admin.cc
+  void CheckMarks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- recover_g2.cc
+  struct RecoveredImage {
+    ChunkSlot slot;
+    Generation generation;
+  };
+  void RecoverG2() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Nothing: what is marked there is no image of this arena's.
+  std::optional<RecoveredImage> AdoptImage(BlockNumber block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   // ---- state: constant after construction
   StoreOptions options_;
   const StoreDeps deps_;
@@ -214,6 +238,10 @@ class Core {
   std::vector<absl::AnyInvocable<void() &&>> outbox_ ABSL_GUARDED_BY(mu_);
   ChunkTable table_ ABSL_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<G2Pool>> pools_ ABSL_GUARDED_BY(mu_);  // by TenantId
+  LiveMarks marks_ ABSL_GUARDED_BY(mu_);
+  std::vector<ChunkSlot> unverified_ ABSL_GUARDED_BY(mu_);  // for the sweep, from the back; or gone
+  ChunkSlot sweeping_ ABSL_GUARDED_BY(mu_) = kNoSlot;
+  uint64_t sweep_budget_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // until the next tick
   std::vector<std::unique_ptr<DeviceTier>> devices_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, PendingPut> puts_ ABSL_GUARDED_BY(mu_);

@@ -38,7 +38,7 @@ void Core::FindAll(const ChunkSet& chunks, LookupResult& result, std::vector<Lin
     for (size_t p = 0; p < parts; ++p, ++i) {
       if (found[i].slot == kNoSlot) continue;
       const Chunk& chunk = table_.at(found[i].slot);
-      if (ReadableNow(chunk)) result.g2_parts[k] |= uint64_t{1} << p;
+      if (chunk.in_g2()) result.g2_parts[k] |= uint64_t{1} << p;
       if (InG3(chunk)) result.g3_parts[k] |= uint64_t{1} << p;
     }
   }
@@ -223,6 +223,9 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
     if (link.slot == kNoSlot || !table_.at(link.slot).live) continue;
     if (ReadableNow(table_.at(link.slot))) {
       ++result.ready_chunks;
+    } else if (table_.at(link.slot).g2_state == G2State::kUnverified) {
+      StartVerification(link.slot);
+      ++result.started_chunks;
     } else if (InG3(table_.at(link.slot))) {
       if (!EnsureInG2((*session)->info.tenant, link.slot, kNoSlot, false)) {
         break;  // full: the rest would not fit either

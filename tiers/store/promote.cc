@@ -38,7 +38,7 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
     ++counters_.read_misses;
     return result;
   }
-  result.from_g3 = table_.at(slot).g2_state != G2State::kResident;
+  result.from_g3 = !table_.at(slot).in_g2();
   if (table_.at(slot).g2_state == G2State::kReading) ++counters_.promotions_shared;
   if (!EnsureInG2((*session)->info.tenant, slot, kNoSlot, transient)) {
     if (table_.at(slot).g2_state == G2State::kFailed) {
@@ -269,6 +269,7 @@ void Core::OnPieceVerified(ChunkSlot slot, size_t piece, absl::Status status) {
   ++promotion.pieces_ready;
   FireWaiters(promotion);
   if (promotion.pieces_ready == promotion.pieces.size()) {
+    if (promotion.in_place) return FinishVerification(slot);  // its header is where it belongs
     ++promotion.outstanding;
     const Generation generation(next_generation_++);
     Later([this, slot, identity = &promotion.header->identity, extents = table_.at(slot).g2,
@@ -276,7 +277,7 @@ void Core::OnPieceVerified(ChunkSlot slot, size_t piece, absl::Status status) {
       deps_.copy_executor->Post([this, slot, identity, extents, generation] {
         EncodeHeader({*identity, G2Placement(generation, extents)}, deps_.mac_key,
                      HeaderInArena(extents));
-        FinishPromotion(slot);
+        FinishPromotion(slot, generation);
       });
     });
   }
@@ -309,7 +310,7 @@ void Core::EndReading(ChunkSlot slot) {
   promotions_.erase(promotion);
 }
 
-void Core::FinishPromotion(ChunkSlot slot) {
+void Core::FinishPromotion(ChunkSlot slot, Generation generation) {
   Section section(this);
   const uint16_t device = table_.at(slot).device;
   KVKEEP_CHECK(--promotions_.at(slot)->outstanding == 0);
@@ -319,6 +320,7 @@ void Core::FinishPromotion(ChunkSlot slot) {
     Change chunk(this, slot);
     chunk->g2_state = G2State::kResident;
     ++pool(*chunk).chunks;
+    if (!chunk->detached) marks_.Set(chunk->g2, incarnation_, generation);
     counters_.promoted_bytes += chunk->shape.payload_bytes;
   }
   PumpReads(device);
@@ -328,6 +330,7 @@ void Core::EndIfFailed(ChunkSlot slot, Promotion& promotion) {
   if (promotion.failure.ok()) return;
   FireWaiters(promotion);
   if (promotion.outstanding > 0) return;
+  if (promotion.in_place) return EndFailedVerification(slot);
   ++counters_.promotions_failed;
   if (!promotion.failed_io) ++counters_.corrupt_chunks;
   // Once a chunk, however many of its reads failed: one bad spot is no broken device.

@@ -20,8 +20,7 @@ absl::Status CheckSize(const ImageShape& shape, const NamespaceSpec& ns) {
 }  // namespace
 
 bool Core::Available(const Chunk& chunk) const {
-  const bool in_g2 = chunk.g2_state == G2State::kResident || chunk.g2_state == G2State::kReading;
-  return in_g2 || InG3(chunk);
+  return chunk.in_g2() || chunk.g2_state == G2State::kReading || InG3(chunk);
 }
 
 // Forgets whole chunks, the least valuable of G3 first, until a slot is free.
@@ -96,7 +95,12 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   }
 
   const uint64_t id = next_put_++;
-  puts_[id] = {.session = token, .tenant = tenant, .extents = *extents, .blocks = blocks};
+  const Generation generation(next_generation_++);
+  puts_[id] = {.session = token,
+               .tenant = tenant,
+               .generation = generation,
+               .extents = *extents,
+               .blocks = blocks};
   own.reserved_blocks += blocks;
   (*session)->reserved_blocks += blocks;
   result.outcome = ReserveResult::Outcome::kReserved;
@@ -104,7 +108,7 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   reservation.core_ = this;
   reservation.id_ = id;
   reservation.request_ = request;
-  reservation.generation_ = Generation(next_generation_++);
+  reservation.generation_ = generation;
   reservation.extents_ = *std::move(extents);
   reservation.filled_.resize(request.shape.pieces());
   return result;
@@ -161,6 +165,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
     Change chunk(this, slot);
     chunk->g2 = std::move(put.extents);
     chunk->g2_state = G2State::kResident;
+    marks_.Set(chunk->g2, incarnation_, put.generation);
     chunk->transient = request.transient;
     chunk->tenant = put.tenant;
     ++own.chunks;

@@ -1,4 +1,4 @@
-// Start: the table, allocators and recency from the devices' indexes. O(records).
+// Start: the table, allocators and recency from the devices' indexes. O(records). Then G2.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -42,7 +42,11 @@ RecencyRanks ReadRecency(ChunkIndex& index) {
 absl::Status Core::Recover() {
   Section section(this);
   absl::Status recovered = RecoverDevices();
-  if (!recovered.ok()) outbox_.clear();  // this core is about to go: nothing may come back to it
+  if (!recovered.ok()) {
+    outbox_.clear();  // this core is about to go: nothing may come back to it
+    return recovered;
+  }
+  RecoverG2();
   return recovered;
 }
 

@@ -60,11 +60,13 @@ struct Session {
 struct PendingPut {
   SessionToken session;
   TenantId tenant;
+  Generation generation;
   ExtentList extents;
   uint64_t blocks = 0;
 };
 
-// A chunk on its way from G3 to G2. Lives until nothing of it is outstanding.
+// A chunk on its way from G3 to G2; or, in place, one that is there and being verified. Lives until
+// nothing of it is outstanding.
 struct Promotion {
   struct Waiter {
     size_t first, end;  // pieces
@@ -75,6 +77,7 @@ struct Promotion {
     bool verifying = false;
     bool ready = false;
   };
+  bool in_place = false;
   uint16_t device = 0;
   AlignedPage header_page;
   std::unique_ptr<ImageHeader> header;  // once read and verified

@@ -156,7 +156,8 @@ struct StoreCounters {
   uint64_t index_commits = 0, index_commit_failures = 0, syncs = 0, sync_failures = 0;
   uint64_t leases_granted = 0, leases_shortened = 0, sessions_opened = 0, sessions_closed = 0;
   uint64_t sessions_revoked = 0, leases_revoked = 0;
-  uint64_t recovered_chunks = 0, recovery_dropped_chunks = 0;
+  uint64_t recovered_chunks = 0, recovery_dropped_chunks = 0;  // from devices
+  uint64_t recovered_g2_chunks = 0, recovery_dropped_g2_chunks = 0;
   uint64_t lock_acquisitions = 0, lock_held_ns = 0, lock_held_ns_max = 0;
 };
 

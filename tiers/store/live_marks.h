@@ -1,0 +1,47 @@
+// LiveMarks: which blocks of an arena that outlives the daemon begin an image that is whole and
+// wanted. What a restart takes from G2 is what is marked, and nothing else.
+//
+// A mark is set once an image is sealed or promoted, header and all, and cleared the moment that it
+// is freed, evicted or deleted, leased or not. It names the placement, so that a header page copied
+// from elsewhere or from an earlier time does not fit it. Each is one aligned store of 8 bytes: a
+// process killed at any point leaves the old one or the new one. Written under the core's lock.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "tiers/base/extent.h"
+#include "tiers/base/key.h"
+
+namespace kvkeep::store_internal {
+
+class LiveMarks {
+ public:
+  // Arena::live_marks(). Empty: nothing outlives this daemon, and nothing is marked.
+  explicit LiveMarks(std::span<uint64_t> marks) : marks_(marks) {}
+
+  // Never 0.
+  static uint64_t Of(Incarnation incarnation, Generation generation);
+
+  uint64_t size() const { return marks_.size(); }
+  uint64_t at(BlockNumber block) const { return Ref(block).load(std::memory_order_relaxed); }
+  // REQUIRES: at least one extent, inside the arena.
+  void Set(const ExtentList& image, Incarnation incarnation, Generation generation) {
+    Store(image[0].first, Of(incarnation, generation));
+  }
+  void Clear(BlockNumber block) { Store(block, 0); }
+  uint64_t CountSet() const;  // walks all: for tests and the simulator
+
+ private:
+  std::atomic_ref<uint64_t> Ref(BlockNumber block) const {
+    return std::atomic_ref<uint64_t>(marks_[block.value()]);
+  }
+  void Store(BlockNumber block, uint64_t mark) {
+    if (!marks_.empty()) Ref(block).store(mark, std::memory_order_relaxed);
+  }
+
+  const std::span<uint64_t> marks_;
+};
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,73 @@
+// Start: what an earlier process left in an arena that outlived it. O(marks), and one MAC an image.
+//
+// Clients saw all of that memory and wrote the payloads in it, so it is not searched: only a block
+// that is marked (live_marks.h) can begin an image. Its payload is not looked at here; the chunk is
+// kUnverified until it is first wanted, or the sweep comes by (verify.cc).
+#include <algorithm>
+
+#include "tiers/base/check.h"
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+
+void Core::RecoverG2() {
+  std::vector<std::pair<Generation, ChunkSlot>> by_age;
+  for (BlockNumber block(0); block.value() < marks_.size(); ++block) {
+    if (marks_.at(block) == 0) continue;
+    if (const std::optional<RecoveredImage> image = AdoptImage(block)) {
+      by_age.emplace_back(image->generation, image->slot);
+    } else {
+      marks_.Clear(block);
+      ++counters_.recovery_dropped_g2_chunks;
+    }
+  }
+  counters_.recovered_g2_chunks = by_age.size();
+  // Recency as of the last placement. Generations go on from the highest one, so that the next
+  // start can tell this process's images from older ones as well.
+  std::sort(by_age.begin(), by_age.end());
+  for (const auto& [generation, slot] : by_age) {
+    Change chunk(this, slot);
+    InsertIntoG2Policy(slot, kNoSlot);
+    unverified_.push_back(slot);
+  }
+  if (!by_age.empty()) next_generation_ = by_age.back().first.value() + 1;
+}
+
+std::optional<Core::RecoveredImage> Core::AdoptImage(BlockNumber block) {
+  const Extent first{block, BlockCount(1)};
+  const absl::StatusOr<ImageHeader> header =
+      DecodeHeader(HeaderInArena({first}), deps_.mac_key);  // also checks the MAC
+  if (!header.ok()) return std::nullopt;
+  const auto& [identity, placement] = *header;
+  const bool here = placement.tier == Tier::kG2 && placement.place == deps_.arena->uuid() &&
+                    placement.extents[0].first == block &&
+                    TotalBlocks(placement.extents) == identity.shape.blocks() &&
+                    LiveMarks::Of(placement.incarnation, placement.generation) == marks_.at(block);
+  if (!here) return std::nullopt;
+  const auto owner = std::find_if(pools_.begin(), pools_.end(),
+                                  [block](const auto& pool) { return pool->Owns(block); });
+  if (owner == pools_.end()) return std::nullopt;  // of no tenant any more
+
+  ChunkSlot slot = table_.Find(identity.id);
+  if (slot != kNoSlot && table_.at(slot).has_g2_space()) return std::nullopt;
+  if (slot == kNoSlot && table_.full()) return std::nullopt;
+  if (!(*owner)->Claim(placement.extents).ok()) return std::nullopt;
+  if (slot != kNoSlot && table_.at(slot).shape != identity.shape) {
+    // Another put under this key, deleted before this one: its removal had not reached the index.
+    DetachChunk(slot);
+    slot = kNoSlot;
+  }
+  if (slot == kNoSlot && table_.full()) {  // the detached one keeps its slot while it is removed
+    (*owner)->Free(placement.extents);
+    return std::nullopt;
+  }
+  if (slot == kNoSlot) slot = table_.Create(identity.id, identity.shape);
+  Change chunk(this, slot);
+  chunk->g2 = placement.extents;
+  chunk->g2_state = G2State::kUnverified;
+  chunk->tenant = TenantId(static_cast<uint32_t>(owner - pools_.begin()));
+  ++(*owner)->chunks;
+  return RecoveredImage{slot, placement.generation};
+}
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,156 @@
+// Chunks that an earlier process left in G2: their bytes are checked before they are first served.
+//
+// A verification is a promotion without reads: the same single flight, waiters and readiness piece
+// by piece, the bytes where they are. It starts with the first pin; a sweep does the rest in the
+// background, and hands to write-back what is not in G3.
+#include "tiers/base/check.h"
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+namespace {
+
+// Of the sweep, between two ticks: 2.5 GB/s at most, so that it leaves the copy pool to the rest.
+constexpr uint64_t kSweepBytesPerTick = 256 * kMiB;
+
+}  // namespace
+
+void Core::StartVerification(ChunkSlot slot) {
+  Change chunk(this, slot);
+  KVKEEP_CHECK(chunk->g2_state == G2State::kUnverified);
+  auto verification = std::make_unique<Promotion>();
+  verification->in_place = true;
+  verification->pieces.resize(chunk->shape.pieces());
+  verification->outstanding = 1;  // the header
+  promotions_[slot] = std::move(verification);
+  chunk->g2_state = G2State::kVerifying;
+  Later([this, slot, extents = chunk->g2] {
+    deps_.copy_executor->Post([this, slot, extents] {
+      OnArenaHeaderRead(slot, DecodeHeader(HeaderInArena(extents), deps_.mac_key));
+    });
+  });
+}
+
+void Core::OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header) {
+  Section section(this);
+  const Chunk& chunk = table_.at(slot);
+  Promotion& promotion = *promotions_.at(slot);
+  --promotion.outstanding;
+  const bool same = header.ok() && header->identity.id == chunk.id &&
+                    header->identity.shape == chunk.shape && header->placement.tier == Tier::kG2 &&
+                    header->placement.place == deps_.arena->uuid() &&
+                    header->placement.extents == chunk.g2;
+  if (same) {
+    promotion.header = std::make_unique<ImageHeader>(*std::move(header));
+    for (size_t piece = 0; piece < promotion.pieces.size(); ++piece) {
+      VerifyIfRead(slot, promotion, piece);
+    }
+  } else {
+    promotion.failure = header.ok() ? absl::DataLossError("the image in memory is of another chunk")
+                                    : absl::DataLossError(header.status().message());
+  }
+  EndIfFailed(slot, promotion);
+}
+
+void Core::FinishVerification(ChunkSlot slot) {
+  KVKEEP_CHECK(promotions_.at(slot)->outstanding == 0);
+  promotions_.erase(slot);
+  {
+    Change chunk(this, slot);
+    chunk->g2_state = G2State::kResident;
+  }
+  const Chunk& chunk = table_.at(slot);
+  const bool wanted = chunk.live && !chunk.detached && chunk.g3_state == G3State::kAbsent;
+  if (wanted && !draining_) {
+    // Who waits for it to be durable waited for this.
+    QueueWriteBack(slot, std::nullopt, durable_waiters_.contains(slot));
+  }
+  if (wanted && !chunk.dirty()) {
+    FailDurableWaiters(slot, absl::UnavailableError("no device takes writes now"));
+  }
+  SweepOn(slot);
+}
+
+void Core::EndFailedVerification(ChunkSlot slot) {
+  promotions_.erase(slot);
+  ++counters_.corrupt_chunks;
+  {
+    Change chunk(this, slot);
+    chunk->g2_state = G2State::kFailed;
+    --pool(*chunk).chunks;
+    if (!chunk->detached && chunk->g3_state == G3State::kStored && chunk->pins == 0) {
+      FreeG2Copy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
+    }
+  }
+  const Chunk& chunk = table_.at(slot);
+  if (chunk.live && !chunk.detached && chunk.has_g2_space()) {
+    if (chunk.g3_state == G3State::kStored) {
+      LeaveToReaders(slot);
+    } else {
+      DetachChunk(slot);
+    }
+  }
+  SweepOn(slot);
+}
+
+// The copy in G3 gets a chunk of its own: new readers find it at once, while those of the damaged
+// copy let go of that when they like.
+void Core::LeaveToReaders(ChunkSlot slot) {
+  Chunk& old = table_.at(slot);
+  if (old.g3_reading || old.unconfirmed || table_.full()) return DetachChunk(slot);
+  DeviceTier& tier = *devices_[old.device];
+  Chunk copy = old;
+  {
+    Change change(this, slot);
+    if (old.in_g3_policy) tier.policy->OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
+    old.in_g3_policy = false;
+    old.g3.clear();
+    SetG3State(old, G3State::kAbsent);
+  }
+  DetachChunk(slot);
+  const ChunkSlot fresh = table_.Create(copy.id, copy.shape);
+  Change change(this, fresh);
+  change->g3 = std::move(copy.g3);
+  change->g3_incarnation = copy.g3_incarnation;
+  change->g3_generation = copy.g3_generation;
+  change->g3_sequence = copy.g3_sequence;
+  change->device = copy.device;
+  SetG3State(*change, G3State::kStored);
+  tier.policy->OnInsert({.slot = fresh,
+                         .fingerprint = table_.fingerprint(copy.id),
+                         .blocks = static_cast<uint32_t>(copy.blocks())},
+                        deps_.clock->Now());
+  change->in_g3_policy = true;
+}
+
+void Core::StartSweep() {
+  sweep_budget_bytes_ = kSweepBytesPerTick;
+  SweepNext();
+}
+
+// One at a time, the most recent first: the oldest may be evicted before they are ever read.
+void Core::SweepNext() {
+  while (sweeping_ == kNoSlot && !unverified_.empty() && sweep_budget_bytes_ > 0 && !draining_) {
+    const ChunkSlot slot = unverified_.back();
+    const Chunk& chunk = table_.at(slot);
+    if (chunk.live && chunk.g2_state == G2State::kUnverified) {
+      // Only verified ones become dirty: it waits until the budget has room for it.
+      const G2Pool& own = pool(chunk);
+      const bool to_be_written = chunk.g3_state == G3State::kAbsent && !devices_.empty();
+      const bool over =
+          own.dirty_blocks > 0 && own.dirty_blocks + chunk.blocks() > own.limits.dirty_blocks;
+      if (to_be_written && over) return;
+      sweep_budget_bytes_ -= std::min(sweep_budget_bytes_, chunk.blocks() * kBlockBytes);
+      sweeping_ = slot;
+      StartVerification(slot);
+    }
+    unverified_.pop_back();
+  }
+}
+
+void Core::SweepOn(ChunkSlot ended) {
+  if (sweeping_ != ended) return;
+  sweeping_ = kNoSlot;
+  SweepNext();
+}
+
+}  // namespace kvkeep::store_internal
