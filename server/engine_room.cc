@@ -1,5 +1,6 @@
 #include "server/engine_room.h"
 
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "server/known_devices.h"
 #include "server/sockets.h"
+#include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -19,6 +21,15 @@ constexpr int kMaxCopyThreads = 4;
 // Work may hop from one thread to another while they are looked at one after the other (device ->
 // index -> sync is the longest way it takes), so that one quiet look proves nothing.
 constexpr int kQuietLooks = 4;
+
+// Other tenants, or other shares: another number. 0 without tenants.
+uint64_t NameOwners(const std::vector<TenantOptions>& tenants) {
+  std::string flat;
+  for (const TenantOptions& tenant : tenants) {
+    absl::StrAppend(&flat, tenant.name.size(), ":", tenant.name, ":", tenant.g2_segments, ";");
+  }
+  return flat.empty() ? 0 : Xxh3(std::as_bytes(std::span(flat)));
+}
 
 int CopyThreads() {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
@@ -38,12 +49,13 @@ absl::StatusOr<std::unique_ptr<EngineRoom>> EngineRoom::Open(const DaemonOptions
   room->copy_pool_ = std::make_unique<ThreadPool>("kvkeep-copy", CopyThreads());
   KVKEEP_RETURN_IF_ERROR(room->OpenIo(options.io));
   KVKEEP_RETURN_IF_ERROR(room->OpenDevices(options.devices, options.state_dir + "/devices"));
-  KVKEEP_RETURN_IF_ERROR(room->OpenArena(options.arena));
+  KVKEEP_RETURN_IF_ERROR(room->OpenArena(options.arena, options.store));
   KVKEEP_RETURN_IF_ERROR(room->OpenStore(options.store));
   return room;
 }
 
-absl::Status EngineRoom::OpenArena(ArenaOptions options) {
+absl::Status EngineRoom::OpenArena(ArenaOptions options, const StoreOptions& store) {
+  options.owners = NameOwners(store.tenants);
   options.fresh |= !unsure_devices_.empty();
   KVKEEP_ASSIGN_OR_RETURN(arena_, CreateArena(options, copy_pool_.get()));
   if (!unsure_devices_.empty() && arena_->stats().survives_restart) {

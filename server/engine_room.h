@@ -56,7 +56,7 @@ class EngineRoom {
   EngineRoom(const Log* log, ServerState* state);
   // After the devices: their locks prove that no I/O of a dead process is left. Of those in
   // `unsure_devices_` nothing is proved, and the arena gets pages that such I/O cannot reach.
-  absl::Status OpenArena(ArenaOptions options);
+  absl::Status OpenArena(ArenaOptions options, const StoreOptions& store);
   absl::Status OpenIo(const IoEngineOptions& options);
   void RegisterNextSegment();
   absl::Status OpenDevices(const std::vector<NvmeDeviceOptions>& devices,

@@ -130,6 +130,7 @@ struct Chosen {
 absl::StatusOr<Chosen> OpenMount(const ArenaOptions& options, MountDirs dirs, std::string reason) {
   const uint64_t page = dirs.page_bytes;
   ArenaGeometry geometry{options.capacity_bytes / page * page, options.segment_bytes};
+  const ReuseOptions reuse{.owners = options.owners, .fresh = options.fresh};
   if (geometry.capacity_bytes == 0 || geometry.segment_bytes % page != 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "mount_dir %s has pages of %d KiB: capacity_bytes %d must be at least one, "
@@ -137,7 +138,7 @@ absl::StatusOr<Chosen> OpenMount(const ArenaOptions& options, MountDirs dirs, st
         options.mount_dir, page / kKiB, options.capacity_bytes, options.segment_bytes));
   }
   KVKEEP_ASSIGN_OR_RETURN(auto files,
-                          CreateMountFiles(geometry, std::move(dirs), options.fresh, RealRandom()));
+                          CreateMountFiles(geometry, std::move(dirs), reuse, RealRandom()));
   return Chosen{std::move(files), std::move(reason)};
 }
 

@@ -46,21 +46,23 @@ bool IsSegmentName(absl::string_view name) {
 struct ArenaId {
   Uuid uuid;
   ArenaGeometry geometry;
+  uint64_t owners = 0;
 
   std::string ToString() const {
     return absl::StrCat(kFormat, ":", uuid.ToHex(), ":", geometry.segment_bytes, ":",
-                        geometry.capacity_bytes);
+                        geometry.capacity_bytes, ":", owners);
   }
   // None: not ours to read (damaged, or of another version).
   static std::optional<ArenaId> Parse(absl::string_view text) {
     const std::vector<absl::string_view> fields = absl::StrSplit(text, ':');
-    if (fields.size() != 4 || fields[0] != kFormat || fields[1].size() != 2 * Uuid::kSize) {
+    if (fields.size() != 5 || fields[0] != kFormat || fields[1].size() != 2 * Uuid::kSize) {
       return std::nullopt;
     }
     ArenaId id;
     const absl::StatusOr<Uuid> uuid = Uuid::FromHex(fields[1]);
     if (!uuid.ok() || !absl::SimpleAtoi(fields[2], &id.geometry.segment_bytes) ||
-        !absl::SimpleAtoi(fields[3], &id.geometry.capacity_bytes)) {
+        !absl::SimpleAtoi(fields[3], &id.geometry.capacity_bytes) ||
+        !absl::SimpleAtoi(fields[4], &id.owners)) {
       return std::nullopt;
     }
     id.uuid = *uuid;
@@ -76,11 +78,11 @@ bool IsWholeFile(const struct stat& info, uint64_t bytes) {
 
 class MountFiles final : public SegmentFiles {
  public:
-  MountFiles(const ArenaGeometry& geometry, MountDirs dirs)
-      : geometry_(geometry), dirs_(std::move(dirs)) {}
+  MountFiles(const ArenaGeometry& geometry, MountDirs dirs, ReuseOptions reuse)
+      : geometry_(geometry), dirs_(std::move(dirs)), reuse_(reuse) {}
   ~MountFiles() override;
 
-  absl::Status Open(bool fresh, RandomSource* random);
+  absl::Status Open(RandomSource* random);
 
   const ArenaGeometry& geometry() const override { return geometry_; }
   const Uuid& uuid() const override { return uuid_; }
@@ -116,6 +118,7 @@ class MountFiles final : public SegmentFiles {
 
   const ArenaGeometry geometry_;
   const MountDirs dirs_;
+  const ReuseOptions reuse_;
   UniqueFd lock_;
   Uuid uuid_;
   bool reused_ = false;
@@ -131,11 +134,11 @@ MountFiles::~MountFiles() {
   for (const std::string& name : created_) unlinkat(dirs_.writable.get(), name.c_str(), 0);
 }
 
-absl::Status MountFiles::Open(bool fresh, RandomSource* random) {
+absl::Status MountFiles::Open(RandomSource* random) {
   KVKEEP_RETURN_IF_ERROR(Lock());
   const std::string id = ReadId();
   if (!id.empty()) {
-    replaced_because_ = fresh ? "a fresh arena was asked for" : WhyNotReusable(id);
+    replaced_because_ = WhyNotReusable(id);
     if (replaced_because_.empty()) {
       reused_ = true;
       uuid_ = ArenaId::Parse(id)->uuid;
@@ -171,12 +174,14 @@ std::string MountFiles::ReadId() const {
 }
 
 std::string MountFiles::WhyNotReusable(const std::string& id) const {
+  if (reuse_.fresh) return "a fresh arena was asked for";
   const std::optional<ArenaId> parsed = ArenaId::Parse(id);
   if (!parsed.has_value()) {
     return absl::StrCat("their format is ", id.substr(0, id.find(':')), ", this daemon's is ",
                         kFormat);
   }
   if (parsed->geometry != geometry_) return "capacity or segment size changed";
+  if (parsed->owners != reuse_.owners) return "the tenants' shares changed";
   for (size_t i = 0; i < geometry_.segment_count(); ++i) {
     if (!IsWhole(SegmentName(i), geometry_.bytes_of(i))) {
       return absl::StrCat(SegmentName(i), " is not whole");
@@ -292,7 +297,7 @@ absl::StatusOr<Mapping> MountFiles::MapMarks() {
 absl::Status MountFiles::Finish() {
   KVKEEP_CHECK(inodes_.size() == geometry_.segment_count());
   if (!reused_) {
-    const std::string id = ArenaId{uuid_, geometry_}.ToString();
+    const std::string id = ArenaId{uuid_, geometry_, reuse_.owners}.ToString();
     if (symlinkat(id.c_str(), dirs_.writable.get(), kIdName) != 0) {
       return Error("cannot write arena.id", errno);
     }
@@ -332,10 +337,10 @@ std::string MountFiles::describe() const {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SegmentFiles>> CreateMountFiles(const ArenaGeometry& geometry,
-                                                               MountDirs dirs, bool fresh,
+                                                               MountDirs dirs, ReuseOptions reuse,
                                                                RandomSource* random) {
-  auto files = std::make_unique<MountFiles>(geometry, std::move(dirs));
-  KVKEEP_RETURN_IF_ERROR(files->Open(fresh, random));
+  auto files = std::make_unique<MountFiles>(geometry, std::move(dirs), reuse);
+  KVKEEP_RETURN_IF_ERROR(files->Open(random));
   return files;
 }
 

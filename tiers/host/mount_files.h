@@ -5,8 +5,9 @@
 //
 // In mount_dir:
 //   arena.lock       flock'ed while a daemon uses the directory
-//   arena.id         "v2:<uuid>:<segment bytes>:<capacity bytes>", written when all segments are
-//                    whole. A symbolic link's target: hugetlbfs has no write(2), and a link is
+//   arena.id         "v2:<uuid>:<segment bytes>:<capacity bytes>:<owners>", written when all
+//   segments
+//                    are whole. A symbolic link's target: hugetlbfs has no write(2), and a link is
 //                    atomic
 //   segment.000 ...  the arena
 //   arena.marks      Arena::live_marks(), a u64 a block. No client ever gets it. Version 1 had none
@@ -41,12 +42,17 @@ struct MountDirs {
 absl::StatusOr<MountDirs> OpenMountDirs(const std::string& mount_dir,
                                         const std::string& readonly_dir);
 
-// Takes the lock, then reuses the files of an earlier start with this geometry, or removes what is
-// there and makes new ones with all their memory allocated; always the latter with `fresh`.
+struct ReuseOptions {
+  uint64_t owners = 0;  // of the files that may be used again (ArenaOptions)
+  bool fresh = false;   // none may
+};
+
+// Takes the lock, then reuses the files of an earlier start with this geometry and these owners, or
+// removes what is there and makes new ones with all their memory allocated.
 //   FailedPrecondition  another daemon holds the lock
 //   ResourceExhausted   not enough space on the mount, or not enough memory behind it
 absl::StatusOr<std::unique_ptr<SegmentFiles>> CreateMountFiles(const ArenaGeometry& geometry,
-                                                               MountDirs dirs, bool fresh,
+                                                               MountDirs dirs, ReuseOptions reuse,
                                                                RandomSource* random);
 
 }  // namespace kvkeep

@@ -182,10 +182,12 @@ TEST_CASE("files of another geometry, or not whole, are replaced under a new uui
     std::ofstream(room.writable + "/notes.txt") << "not ours";
     Uuid last;
     bool fresh = false;
+    uint64_t owners = 0;
     const auto expect_fresh = [&](uint64_t capacity, const std::string& after,
                                   const std::string& said = "") {
       ArenaOptions options = MountOptions(room, capacity);
       options.fresh = fresh;
+      options.owners = owners;
       const auto arena = Open(options, findings);
       if (arena == nullptr) return;
       findings.Expect(arena->uuid() != last, "same uuid after " + after);
@@ -228,6 +230,8 @@ TEST_CASE("files of another geometry, or not whole, are replaced under a new uui
     findings.Expect(symlink("v9:whatever", path("arena.id").c_str()) == 0, "symlink");
     expect_fresh(14 * kMiB, "an arena.id of another version",
                  "their format is v9, this daemon's is v2");
+    owners = 1;
+    expect_fresh(14 * kMiB, "segments that change hands", "the tenants' shares changed");
     fresh = true;
     expect_fresh(14 * kMiB, "being asked to", "a fresh arena was asked for");
     findings.Expect(std::filesystem::exists(path("notes.txt")), "removed a file that is not ours");
