@@ -49,6 +49,13 @@ TEST_CASE("bytes shifted within one payload are wrong") {
   CHECK(CountWrongBytes(1, 2, std::span(bytes).subspan(8)) > 7'900);
 }
 
+TEST_CASE("a part from the middle is right at its own offset and at no other") {
+  const std::vector<std::byte> bytes = Payload(1, 2, 8008);
+  CHECK(CountWrongBytes(1, 2, std::span(bytes).subspan(4096), 4096) == 0);
+  CHECK(CountWrongBytes(1, 2, std::span(bytes).subspan(8, 13), 8) == 0);
+  CHECK(CountWrongBytes(1, 2, std::span(bytes).subspan(4096), 4104) > 3'800);
+}
+
 TEST_CASE("choices by id spread evenly") {
   std::vector<int> hits(3);
   for (uint64_t id = 0; id < 3000; ++id) ++hits[MixIds(7, id) % 3];

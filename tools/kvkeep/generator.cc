@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "tiers/base/check.h"
+
 namespace kvkeep::tools {
 namespace {
 
@@ -33,8 +35,10 @@ void GeneratePayload(uint64_t seed, uint64_t id, std::span<std::byte> out) {
   if (at < out.size()) std::memcpy(out.data() + at, &word, out.size() - at);
 }
 
-uint64_t CountWrongBytes(uint64_t seed, uint64_t id, std::span<const std::byte> got) {
-  uint64_t state = FirstState(seed, id);
+uint64_t CountWrongBytes(uint64_t seed, uint64_t id, std::span<const std::byte> got,
+                         uint64_t offset) {
+  KVKEEP_CHECK(offset % sizeof(uint64_t) == 0);
+  uint64_t state = FirstState(seed, id) + offset / sizeof(uint64_t) * kStep;
   uint64_t wrong = 0;
   for (size_t at = 0; at < got.size(); at += sizeof(uint64_t), state += kStep) {
     const size_t size = std::min(sizeof(uint64_t), got.size() - at);

@@ -1,0 +1,72 @@
+#include "tools/bench/baselines.h"
+
+#include <catch2/catch.hpp>
+
+#include "tiers/base/units.h"
+#include "tools/bench/baseline_set.h"
+#include "tools/bench/cpu_time.h"
+
+namespace kvkeep::bench {
+
+TEST_CASE("shared pages are all there, writable, and as large as asked for") {
+  auto pages = SharedPages::Create(3 * kMiB, "");
+  REQUIRE(pages.ok());
+  REQUIRE(pages->memory().size() == 4 * kMiB);
+  pages->memory().front() = std::byte{1};
+  pages->memory().back() = std::byte{2};
+  CHECK(pages->huge_page_bytes() <= pages->memory().size());
+  CHECK_FALSE(SharedPages::Create(kMiB, "/no/such/mount").ok());
+}
+
+TEST_CASE("a copy counts what it copied, on one thread and on two") {
+  auto copy = ColdCopy::Create({.source_bytes = 16 * kMiB, .target_bytes = 8 * kMiB});
+  REQUIRE(copy.ok());
+  for (int threads : {1, 2}) {
+    const Measured measured = (*copy)->Run(kMiB, threads, 0.01);
+    CHECK(measured.ops >= static_cast<uint64_t>(threads));
+    CHECK(measured.bytes == measured.ops * kMiB);
+    CHECK(measured.latency.count() == measured.ops);
+    CHECK(measured.seconds >= 0.01);
+    CHECK(measured.client_cpu_seconds > 0);
+  }
+}
+
+TEST_CASE("a ping-pong answers every request, at any depth, in one packet or several") {
+  for (const MessageSizes sizes :
+       {MessageSizes{100, 60}, MessageSizes{16440, 1088}, MessageSizes{200'000, 150'000}}) {
+    auto partner = PingPong::Start(sizes);
+    REQUIRE(partner.ok());
+    for (int depth : {1, 2}) {
+      const auto measured = (*partner)->Run(depth, 0.01);
+      REQUIRE(measured.ok());
+      CHECK(measured->ops >= static_cast<uint64_t>(depth));
+      CHECK(measured->latency.count() == measured->ops);
+      CHECK(measured->latency.min_ns() > 0);
+    }
+  }
+  auto partner = PingPong::Start({64, 64});
+  REQUIRE(partner.ok());
+  CHECK(absl::IsInvalidArgument((*partner)->Run(0, 0.01).status()));
+}
+
+TEST_CASE("a set of baselines adds rounds to the series of the same name") {
+  BaselineSet set("");
+  const Series* first = *set.PingPongOf("64 bytes", {64, 64}, 1, 0.005);
+  const Series* again = *set.PingPongOf("64 bytes", {64, 64}, 1, 0.005);
+  const Series* deep = *set.PingPongOf("64 bytes", {64, 64}, 4, 0.005);
+  CHECK(first == again);
+  CHECK(first != deep);
+  CHECK(again->rounds.size() == 2);
+  CHECK(set.all().size() == 2);
+}
+
+TEST_CASE("the CPU time of a process is found by its number") {
+  const double mine = ProcessCpuSeconds();
+  const auto found = CpuSecondsOf(getpid());
+  REQUIRE(found.ok());
+  CHECK(*found >= mine);
+  // The kernel gives no number that high.
+  CHECK(absl::IsNotFound(CpuSecondsOf(1 << 22).status()));
+}
+
+}  // namespace kvkeep::bench

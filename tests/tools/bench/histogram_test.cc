@@ -1,0 +1,86 @@
+#include "tools/bench/histogram.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <vector>
+
+#include "tests/fakes/seeded_random.h"
+
+namespace kvkeep::bench {
+namespace {
+
+// What the histogram must come near: the value itself, sorted out of all of them.
+uint64_t Exact(std::vector<uint64_t> values, double quantile) {
+  std::sort(values.begin(), values.end());
+  const size_t rank =
+      static_cast<size_t>(std::max(1.0, std::ceil(quantile * static_cast<double>(values.size()))));
+  return values[rank - 1];
+}
+
+}  // namespace
+
+TEST_CASE("an empty histogram answers zero for everything") {
+  const LatencyHistogram empty;
+  CHECK(empty.count() == 0);
+  CHECK(empty.Quantile(0.5) == 0);
+  CHECK(empty.min_ns() == 0);
+  CHECK(empty.max_ns() == 0);
+  CHECK(empty.mean_ns() == 0);
+}
+
+TEST_CASE("quantiles are within 1.6 percent of the exact ones, over nine orders of magnitude") {
+  SeededRandom random(7);
+  std::vector<uint64_t> values;
+  LatencyHistogram histogram;
+  for (int i = 0; i < 20'000; ++i) {
+    const uint64_t value = random.NextU64() >> (34 + i % 30);  // 0 to 2^30
+    values.push_back(value);
+    histogram.Record(value);
+  }
+  for (double quantile : {0.0, 0.01, 0.25, 0.5, 0.9, 0.99, 0.999, 1.0}) {
+    const double exact = static_cast<double>(Exact(values, quantile));
+    const double found = static_cast<double>(histogram.Quantile(quantile));
+    INFO("quantile " << quantile);
+    CHECK(std::abs(found - exact) <= exact * 0.016);
+  }
+}
+
+TEST_CASE("values below 128 ns are kept exactly, and the largest there is has a bucket") {
+  for (uint64_t value : {uint64_t{0}, uint64_t{1}, uint64_t{127}, UINT64_MAX}) {
+    LatencyHistogram histogram;
+    histogram.Record(value);
+    CHECK(histogram.Quantile(0.5) == value);
+    CHECK(histogram.max_ns() == value);
+  }
+}
+
+TEST_CASE("the value of a quantile is one that so many do not exceed") {
+  LatencyHistogram histogram;
+  for (uint64_t value = 1; value <= 100; ++value) histogram.Record(value);
+  CHECK(histogram.Quantile(0.5) == 50);
+  CHECK(histogram.Quantile(0.99) == 99);
+  CHECK(histogram.Quantile(0.999) == 100);
+  CHECK(histogram.mean_ns() == 50.5);
+}
+
+TEST_CASE("merged histograms are as one that recorded everything, buckets carry them elsewhere") {
+  LatencyHistogram a, b, both;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    (i % 3 == 0 ? a : b).Record(i * i * 17);
+    both.Record(i * i * 17);
+  }
+  a.Merge(b);
+  const LatencyHistogram carried =
+      LatencyHistogram::FromBuckets(a.buckets(), a.min_ns(), a.max_ns(), a.sum_ns());
+  for (const LatencyHistogram& one : {a, carried}) {
+    CHECK(one.count() == both.count());
+    CHECK(one.sum_ns() == both.sum_ns());
+    CHECK(one.min_ns() == both.min_ns());
+    CHECK(one.max_ns() == both.max_ns());
+    for (double quantile : {0.1, 0.5, 0.99})
+      CHECK(one.Quantile(quantile) == both.Quantile(quantile));
+  }
+}
+
+}  // namespace kvkeep::bench

@@ -1,0 +1,201 @@
+#include "tools/bench/bench_cli.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "tools/bench/case.h"
+#include "tools/bench/cases.h"
+#include "tools/bench/table.h"
+#include "tools/kvkeep/units.h"
+
+namespace kvkeep::bench {
+namespace {
+
+enum ExitCode : int { kDone = 0, kFailed = 1, kUsage = 2, kMissed = 3 };
+
+constexpr int kMaxRounds = 1000;
+constexpr double kMaxSeconds = 3600;
+
+// Sizes as people write them, kept as text until all is parsed.
+struct Texts {
+  std::string sizes = "4MiB";
+  std::string g2 = "2GiB";
+  std::string g3;
+  std::string region;
+  bool fail_on_missed = false;
+};
+
+std::string CheckSize(const std::string& text) {
+  return text.empty() ? "" : std::string(tools::ParseSize(text).status().message());
+}
+
+void AddDaemonOptions(CLI::App& app, Options& o, Texts& texts) {
+  app.add_option("--endpoint", o.endpoint, "the daemon's gRPC socket (env KVKEEP_ENDPOINT)");
+  app.add_option("--admin", o.admin_endpoint, "its admin socket (env KVKEEP_ADMIN)");
+  app.add_option("--local-socket", o.local_socket, "its socket of the local path");
+  app.add_option("--path", o.path, "auto: local when it is to be had")
+      ->check(CLI::IsMember({"auto", "grpc", "local"}));
+  app.add_option("--daemon-pid", o.daemon_pid, "whose CPU time counts; 0: as its status says");
+  app.add_option("--daemon", o.daemon_binary, "start this kvkeepd instead of using one that runs")
+      ->check(CLI::ExistingFile);
+  app.add_option("--scratch", o.scratch_dir, "where its files lie; G3's device is there too")
+      ->check(CLI::ExistingDirectory);
+  app.add_option("--arena-dir", o.arena_dir, "mount of its arena; without: memfd");
+  app.add_option("--arena-readonly-dir", o.arena_readonly_dir, "read-only bind mount of that");
+  app.add_option("--g2", texts.g2, "memory of the started daemon")->check(CheckSize);
+  app.add_option("--g3", texts.g3, "disk of the started daemon; without: none")->check(CheckSize);
+  app.add_option("--copy-threads", o.copy_threads, "of the started daemon; 0: its default");
+}
+
+void AddLoadOptions(CLI::App& app, Options& o, Texts& texts) {
+  app.add_option("--size", texts.sizes, "payload of a chunk; several with commas: 4MiB,32MiB")
+      ->check([](const std::string& text) {
+        return std::string(tools::ParseChunkSizes(text).status().message());
+      });
+  app.add_option("--batch", o.batch, "keys of a call")->check(CLI::Range(1u, 65536u));
+  app.add_option("--depth", o.depth, "calls in flight per client")
+      ->check(CLI::Range(1u, kMaxDepth));
+  app.add_option("--clients", o.clients, "processes")->check(CLI::Range(1u, kMaxClients));
+  app.add_option("--seconds", o.seconds, "of measured time in a round")
+      ->check(CLI::Range(0.001, kMaxSeconds));
+  app.add_option("--ops", o.ops, "calls of each client in a round; 0: no limit");
+  app.add_option("--rounds", o.rounds, "of each case and its baselines")
+      ->check(CLI::Range(1, kMaxRounds));
+  app.add_option("--keys", o.keys, "chunks that are there to be got");
+  app.add_option("--table-chunks", o.table_chunks, "small chunks put first; lookups are of these");
+  app.add_option("--mix", o.mix, "weights of get, put and lookup in mixed")
+      ->delimiter(',')
+      ->expected(3);
+  app.add_flag("--verify,!--no-verify", o.verify,
+               "compare what was got or put with what it must be, outside of the measured time");
+  app.add_option("--region", texts.region,
+                 "memory that copies go between and puts are made of; default: four times the "
+                 "last-level cache, at least 256 MiB, so that it is cold")
+      ->check(CheckSize);
+  app.add_option("--seed", o.seed, "other seed: other keys and bytes");
+  app.add_flag("--json", o.json, "all numbers and the options as JSON");
+}
+
+void AddVerbs(CLI::App& app, Options& o, Texts& texts) {
+  const std::vector<std::pair<std::string, std::string>> verbs = {
+      {"get", "chunks that are in memory"},
+      {"put", "chunks under fresh keys; what was there is evicted"},
+      {"lookup", "whether keys are there, without a lease"},
+      {"mixed", "gets, puts and lookups"},
+      {"pieces", "one chunk at a time until its last piece is readable: for chunks on NVMe"},
+      {"baseline", "only what the machine can do without kvkeep"}};
+  for (const auto& [name, what] : verbs) {
+    app.add_subcommand(name, what)->callback([&o, name = name] { o.verb = name; });
+  }
+  CLI::App* table = app.add_subcommand(
+      "table", "every figure that the local path must hold, with its baseline; wants --daemon");
+  table->callback([&o] { o.verb = "table"; });
+  table->add_flag("--quick", o.quick, "small and short: that it works, not what it can do");
+  table->add_option("--section", o.sections, "only these")
+      ->delimiter(',')
+      ->check(CLI::IsMember(TableSections()));
+  table->add_option("--lookup-chunks", o.lookup_table_chunks, "of the large table");
+  table->add_flag("--fail-on-missed", texts.fail_on_missed, "exit code 3 when a line is missed");
+}
+
+// What cannot be said to CLI11. Empty: all is well.
+std::string Finish(Options& o, const Texts& texts) {
+  o.sizes = *tools::ParseChunkSizes(texts.sizes);
+  o.g2_bytes = *tools::ParseSize(texts.g2);
+  if (!texts.region.empty()) o.region_bytes = *tools::ParseSize(texts.region);
+  if (!texts.g3.empty()) o.g3_bytes = *tools::ParseSize(texts.g3);
+  if (o.verb == "table" && o.daemon_binary.empty()) {
+    return "table: say which kvkeepd to start: --daemon PATH";
+  }
+  if (o.arena_dir.empty() != o.arena_readonly_dir.empty()) {
+    return "--arena-dir and --arena-readonly-dir: both or none";
+  }
+  if (o.verb == "pieces" && o.batch != 1) return "pieces: --batch must be 1";
+  if (o.daemon_binary.empty()) {
+    if (o.endpoint.empty()) {
+      o.endpoint = tools::DefaultSocket("KVKEEP_ENDPOINT", "kvkeep.sock");
+    }
+    if (o.admin_endpoint.empty()) {
+      o.admin_endpoint = tools::DefaultSocket("KVKEEP_ADMIN", "admin.sock");
+    }
+  }
+  return "";
+}
+
+int Run(const Options& options, const Texts& texts, std::ostream& out, std::ostream& err,
+        bool show_progress) {
+  const Progress progress = [&](const std::string& what) {
+    if (show_progress) err << "\r\033[K" << what << std::flush;
+  };
+  const absl::StatusOr<Report> report =
+      options.verb == "table" ? RunTable(options, progress) : RunCases(options, progress);
+  if (show_progress) err << "\r\033[K" << std::flush;
+  if (!report.ok()) {
+    err << "kvkeep-bench: " << report.status().message() << "\n";
+    return kFailed;
+  }
+  if (options.json) {
+    out << ToJson(*report).dump(2) << "\n";
+  } else {
+    out << FormatReport(*report);
+  }
+  if (!report->sound()) return kFailed;
+  return texts.fail_on_missed && !report->all_ok() ? kMissed : kDone;
+}
+
+}  // namespace
+
+Json ToJson(const Options& o) {
+  return {{"verb", o.verb},
+          {"endpoint", o.endpoint},
+          {"path", o.path},
+          {"daemon", o.daemon_binary},
+          {"arena_dir", o.arena_dir},
+          {"g2_bytes", o.g2_bytes},
+          {"g3_bytes", o.g3_bytes},
+          {"copy_threads", o.copy_threads},
+          {"sizes", o.sizes},
+          {"batch", o.batch},
+          {"depth", o.depth},
+          {"clients", o.clients},
+          {"seconds", o.seconds},
+          {"ops", o.ops},
+          {"rounds", o.rounds},
+          {"keys", o.keys},
+          {"table_chunks", o.table_chunks},
+          {"mix", o.mix},
+          {"verify", o.verify},
+          {"region_bytes", o.region_bytes},
+          {"seed", o.seed},
+          {"quick", o.quick},
+          {"sections", o.sections},
+          {"lookup_table_chunks", o.lookup_table_chunks}};
+}
+
+int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err,
+             bool show_progress) {
+  Options options;
+  Texts texts;
+  CLI::App app("Load on a kvkeep daemon and, beside it, what the machine can do without one.",
+               "kvkeep-bench");
+  app.option_defaults()->always_capture_default();
+  AddDaemonOptions(app, options, texts);
+  AddLoadOptions(app, options, texts);
+  app.require_subcommand(1);
+  app.fallthrough();  // options may follow the verb
+  AddVerbs(app, options, texts);
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error, out, err) == 0 ? kDone : kUsage;  // 0: help was asked for
+  }
+  if (const std::string wrong = Finish(options, texts); !wrong.empty()) {
+    err << "kvkeep-bench: " << wrong << "\n";
+    return kUsage;
+  }
+  return Run(options, texts, out, err, show_progress);
+}
+
+}  // namespace kvkeep::bench

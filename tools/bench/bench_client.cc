@@ -1,0 +1,206 @@
+#include "tools/bench/bench_client.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "client/payload_malloc.h"
+#include "tiers/base/status_macros.h"
+#include "tiers/base/units.h"
+#include "tools/bench/content.h"
+#include "tools/bench/driver.h"
+#include "tools/bench/operation.h"
+#include "tools/bench/payload_pool.h"
+
+namespace kvkeep::bench {
+namespace {
+
+constexpr std::chrono::milliseconds kPatience{60'000};
+constexpr std::chrono::milliseconds kLoadPatience{600'000};
+constexpr uint64_t kLoadCallBytes = 32 * kMiB;
+constexpr uint64_t kLoadCallChunks = 4096;
+
+// The child's side.
+class ClientSide {
+ public:
+  ClientSide(const ClientTarget& target, uint32_t number) : target_(target) {
+    context_.seed = target.seed;
+    context_.number = number;
+  }
+
+  absl::StatusOr<Json> Answer(const Json& command) {
+    const std::string what = command.at("do");
+    if (what == "connect") return Connect();
+    if (what == "load") return Load(command);
+    if (what == "prepare") return Prepare(CaseFromJson(command.at("case")));
+    if (what == "run") return Run(command);
+    if (what == "hold") return Hold(command.at("leases"), command.at("size"));
+    return absl::InvalidArgumentError(absl::StrCat("no command ", what));
+  }
+
+ private:
+  absl::StatusOr<Json> Connect() {
+    client::TuneMallocForPayloads();
+    KVKEEP_ASSIGN_OR_RETURN(
+        client_, client::Client::Connect({.endpoint = target_.endpoint,
+                                          .client_name = absl::StrCat("bench ", context_.number),
+                                          .default_deadline = kCallDeadline}));
+    if (!client_->connected()) return client_->GetServerInfo().status();
+    context_.client = client_.get();
+    KVKEEP_ASSIGN_OR_RETURN(context_.ns,
+                            client_->OpenNamespace({.model = absl::StrCat("bench ", target_.seed),
+                                                    .dtype = "bytes",
+                                                    .tokens_per_chunk = 256}));
+    return Json{{"path", "grpc"}, {"why", ""}};
+  }
+
+  absl::StatusOr<Json> Load(const Json& command) {
+    const uint64_t first = command.at("first"), count = command.at("count");
+    const uint64_t size = command.at("size");
+    if (load_pool_ == nullptr || load_size_ != size) {
+      load_pool_.reset();
+      const uint64_t payloads = LoadedPayloads(size);
+      KVKEEP_ASSIGN_OR_RETURN(load_pool_, MakePool(&context_, payloads * size));
+      for (uint64_t i = 0; i < payloads; ++i) {
+        FillPayload(context_.seed, i, load_pool_->memory().subspan(i * size, size));
+      }
+      load_size_ = size;
+    }
+    const uint64_t per_call = std::clamp<uint64_t>(kLoadCallBytes / size, 1, kLoadCallChunks);
+    for (uint64_t at = first; at < first + count; at += per_call) {
+      const uint64_t chunks = std::min(per_call, first + count - at);
+      KVKEEP_RETURN_IF_ERROR(LoadBatch(at, chunks, size, command.at("no_g3")));
+    }
+    return Json{{"chunks", count}};
+  }
+
+  absl::Status LoadBatch(uint64_t first, uint64_t count, uint64_t size, bool no_g3) {
+    const std::vector<ChunkKey> keys = LoadedKeys(context_, size, first, count);
+    std::vector<client::PutChunk> chunks(count);
+    for (uint64_t i = 0; i < count; ++i) {
+      chunks[i].key = keys[i];
+      chunks[i].runs = {load_pool_->payload(PayloadOf(keys[i]), size)};
+    }
+    KVKEEP_ASSIGN_OR_RETURN(
+        const client::PutResult result,
+        client_->Put(context_.ns, std::move(chunks), {.no_g3 = no_g3, .deadline = kCallDeadline}));
+    for (const client::PutOutcome& outcome : result.chunks) {
+      if (outcome.status != client::PutStatus::kStored &&
+          outcome.status != client::PutStatus::kPresent) {
+        return absl::ResourceExhaustedError(absl::StrCat("load: ", outcome.message));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Json> Prepare(const CaseSpec& spec) {
+    KVKEEP_RETURN_IF_ERROR(spec.Validate());
+    const bool puts = spec.verb == Verb::kPut || spec.verb == Verb::kMixed;
+    if (puts && pool_ == nullptr) {
+      KVKEEP_ASSIGN_OR_RETURN(pool_, MakePool(&context_, std::max(target_.pool_bytes, spec.size)));
+    }
+    if (puts && pool_size_ != spec.size) {
+      for (uint64_t i = 0; i < pool_->count(spec.size); ++i) {
+        FillPayload(context_.seed, i, pool_->memory().subspan(i * spec.size, spec.size));
+      }
+      pool_size_ = spec.size;
+      context_.pool = pool_.get();
+    }
+    std::vector<std::unique_ptr<Operation>> operations;
+    for (uint32_t i = 0; i < spec.depth; ++i) operations.push_back(MakeOperation(&context_, spec));
+    prepared_.push_back(std::move(operations));
+    return Json{{"prepared", prepared_.size() - 1}};
+  }
+
+  absl::StatusOr<Json> Run(const Json& command) {
+    const auto& operations = prepared_.at(command.at("prepared").get<size_t>());
+    return ToWire(Drive(operations, {.seconds = command.at("seconds"),
+                                     .max_ops = command.at("max_ops"),
+                                     .verify = command.at("verify")}));
+  }
+
+  absl::StatusOr<Json> Hold(uint64_t leases, uint64_t size) {
+    for (uint64_t i = 0; i < leases; ++i) {
+      const std::vector<ChunkKey> keys = LoadedKeys(context_, size, i, 1);
+      KVKEEP_ASSIGN_OR_RETURN(
+          client::LookupResult found,
+          client_->Lookup(context_.ns, keys, {.lease = client::LeaseMode::kLeadingRun}));
+      if (found.leased_keys == 0) break;
+      held_.push_back(std::move(found.lease));
+    }
+    return Json{{"leases", held_.size()}};
+  }
+
+  const ClientTarget target_;
+  ClientContext context_;
+  std::unique_ptr<client::Client> client_;
+  std::unique_ptr<PayloadPool> pool_, load_pool_;
+  uint64_t pool_size_ = 0, load_size_ = 0;
+  std::vector<std::vector<std::unique_ptr<Operation>>> prepared_;
+  std::vector<client::Lease> held_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<BenchClient>> BenchClient::Start(const ClientTarget& target,
+                                                                uint32_t number) {
+  KVKEEP_ASSIGN_OR_RETURN(
+      auto child, ChildProcess::Fork(absl::StrCat("client ", number),
+                                     [&target, number]() -> ChildProcess::Handler {
+                                       auto side = std::make_shared<ClientSide>(target, number);
+                                       return [side](const Json& command) {
+                                         return side->Answer(command);
+                                       };
+                                     }));
+  std::unique_ptr<BenchClient> client(new BenchClient(std::move(child)));
+  KVKEEP_ASSIGN_OR_RETURN(const Json connected,
+                          client->child_->Call({{"do", "connect"}}, kPatience));
+  client->path_ = connected.at("path");
+  client->why_ = connected.at("why");
+  return client;
+}
+
+absl::Status BenchClient::Load(uint64_t first, uint64_t count, uint64_t size, bool no_g3) {
+  return child_
+      ->Call({{"do", "load"}, {"first", first}, {"count", count}, {"size", size}, {"no_g3", no_g3}},
+             kLoadPatience)
+      .status();
+}
+
+absl::StatusOr<int> BenchClient::Prepare(const CaseSpec& spec) {
+  KVKEEP_ASSIGN_OR_RETURN(const Json answer,
+                          child_->Call({{"do", "prepare"}, {"case", ToJson(spec)}}, kPatience));
+  return answer.at("prepared").get<int>();
+}
+
+absl::Status BenchClient::StartRun(int prepared, double seconds, uint64_t max_ops, bool verify) {
+  return child_->Send({{"do", "run"},
+                       {"prepared", prepared},
+                       {"seconds", seconds},
+                       {"max_ops", max_ops},
+                       {"verify", verify}});
+}
+
+absl::StatusOr<Measured> BenchClient::FinishRun(double seconds) {
+  // Verifying may take longer than what was measured.
+  const auto patience = kLoadPatience + std::chrono::milliseconds(static_cast<int>(seconds * 1e3));
+  KVKEEP_ASSIGN_OR_RETURN(const Json wire, child_->Receive(patience));
+  return FromWire(wire);
+}
+
+absl::StatusOr<Measured> BenchClient::Run(int prepared, double seconds, uint64_t max_ops,
+                                          bool verify) {
+  KVKEEP_RETURN_IF_ERROR(StartRun(prepared, seconds, max_ops, verify));
+  return FinishRun(seconds);
+}
+
+absl::StatusOr<uint64_t> BenchClient::HoldLeases(uint64_t leases, uint64_t size) {
+  KVKEEP_ASSIGN_OR_RETURN(
+      const Json answer,
+      child_->Call({{"do", "hold"}, {"leases", leases}, {"size", size}}, kLoadPatience));
+  return answer.at("leases").get<uint64_t>();
+}
+
+}  // namespace kvkeep::bench

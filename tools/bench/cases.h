@@ -1,0 +1,30 @@
+// RunCases: the verbs get, put, lookup, mixed, pieces and baseline: one case per size, and beside
+// it the baselines of the same sizes, round by round.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <functional>
+
+#include "tools/bench/bench_client.h"
+#include "tools/bench/daemon_process.h"
+#include "tools/bench/options.h"
+#include "tools/bench/report.h"
+
+namespace kvkeep::bench {
+
+// Says what is being done now; may be empty.
+using Progress = std::function<void(const std::string& what)>;
+
+absl::StatusOr<Report> RunCases(const Options& options, const Progress& progress);
+
+// ---- shared with the table
+
+// The daemon that --daemon and its options describe, with so much memory.
+DaemonOptions DaemonOf(const Options& options, uint64_t g2_bytes, uint64_t g3_bytes);
+// Clients of a started daemon, or of the one that the options name when `daemon` is null.
+ClientTarget TargetOf(const Options& options, const DaemonProcess* daemon);
+// "local: why" of a client, for the report.
+std::string DescribePath(const BenchClient& client);
+
+}  // namespace kvkeep::bench

@@ -1,0 +1,89 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <latch>
+#include <thread>
+#include <vector>
+
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+#include "tiers/base/units.h"
+#include "tools/bench/baselines.h"
+#include "tools/bench/cpu_time.h"
+
+namespace kvkeep::bench {
+namespace {
+
+constexpr uint64_t kUsualCacheBytes = 32 * kMiB;
+constexpr uint64_t kMinColdBytes = 256 * kMiB;
+constexpr uint64_t kCaches = 4;
+
+}  // namespace
+
+uint64_t LastLevelCacheBytes() {
+  const long l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);  // NOLINT: the type of sysconf
+  return l3 > 0 ? static_cast<uint64_t>(l3) : kUsualCacheBytes;
+}
+
+uint64_t ColdBytes() { return std::max(kMinColdBytes, kCaches * LastLevelCacheBytes()); }
+
+absl::StatusOr<std::unique_ptr<ColdCopy>> ColdCopy::Create(const Options& options) {
+  const auto bytes = [](uint64_t asked) { return asked == 0 ? ColdBytes() : asked; };
+  KVKEEP_ASSIGN_OR_RETURN(SharedPages source,
+                          SharedPages::Create(bytes(options.source_bytes), options.mount_dir));
+  KVKEEP_ASSIGN_OR_RETURN(SharedPages target,
+                          SharedPages::Create(bytes(options.target_bytes), options.mount_dir));
+  std::memset(source.memory().data(), 1, source.memory().size());
+  return std::unique_ptr<ColdCopy>(new ColdCopy(std::move(source), std::move(target)));
+}
+
+uint64_t ColdCopy::huge_page_bytes() const {
+  return source_.huge_page_bytes() + target_.huge_page_bytes();
+}
+
+Measured ColdCopy::CopyOnOneThread(uint64_t size, int thread, int threads, double seconds) {
+  const std::span<std::byte> from = source_.memory();
+  const std::span<std::byte> to = target_.memory();
+  Measured measured;
+  const double begin = WallSeconds();
+  const double cpu_begin = ThreadCpuSeconds();
+  for (uint64_t n = round_ * static_cast<uint64_t>(threads) + static_cast<uint64_t>(thread);
+       measured.seconds < seconds; n += static_cast<uint64_t>(threads)) {
+    const uint64_t from_at = n % (from.size() / size) * size;
+    const uint64_t to_at = n % (to.size() / size) * size;
+    std::memcpy(to.data() + to_at, from.data() + from_at, size);
+    const double now = WallSeconds();
+    measured.latency.Record(static_cast<uint64_t>((now - begin - measured.seconds) * 1e9));
+    measured.seconds = now - begin;
+    ++measured.ops;
+  }
+  measured.client_cpu_seconds = ThreadCpuSeconds() - cpu_begin;
+  measured.chunks = measured.ops;
+  measured.bytes = measured.copied_bytes = measured.ops * size;
+  return measured;
+}
+
+Measured ColdCopy::Run(uint64_t size, int threads, double seconds) {
+  KVKEEP_CHECK(threads > 0 && size > 0);
+  KVKEEP_CHECK(size <= std::min(source_.memory().size(), target_.memory().size()));
+  std::vector<Measured> parts(static_cast<size_t>(threads));
+  if (threads == 1) {
+    parts[0] = CopyOnOneThread(size, 0, 1, seconds);
+  } else {
+    std::latch ready(threads);
+    std::vector<std::jthread> running;
+    for (int i = 0; i < threads; ++i) {
+      running.emplace_back([&, i] {
+        ready.arrive_and_wait();
+        parts[static_cast<size_t>(i)] = CopyOnOneThread(size, i, threads, seconds);
+      });
+    }
+  }
+  Measured all;
+  for (const Measured& part : parts) all.Add(part, /*side_by_side=*/true);
+  round_ += all.ops / static_cast<uint64_t>(threads);
+  return all;
+}
+
+}  // namespace kvkeep::bench

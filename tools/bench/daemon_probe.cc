@@ -1,0 +1,76 @@
+#include <thread>
+
+#include "client/admin.h"
+#include "tiers/base/status_macros.h"
+#include "tools/bench/bench_client.h"
+#include "tools/bench/cpu_time.h"
+
+namespace kvkeep::bench {
+namespace {
+
+constexpr std::chrono::milliseconds kPatience{60'000};
+constexpr std::chrono::milliseconds kPause{20};
+
+absl::StatusOr<Json> Answer(client::AdminClient& admin, const std::string& what) {
+  if (what == "clear") {
+    KVKEEP_ASSIGN_OR_RETURN(const v1::ClearResponse cleared, admin.Clear(nullptr));
+    return Json{{"chunks", cleared.cleared_chunks()}};
+  }
+  KVKEEP_ASSIGN_OR_RETURN(const v1::StatusResponse status, admin.Status());
+  Json counters = Json::object();
+  for (const auto& [name, value] : status.counters()) counters[name] = value;
+  return Json{{"pid", status.pid()},
+              {"version", status.version()},
+              {"arena", status.arena()},
+              {"g2_capacity_bytes", status.g2().capacity_bytes()},
+              {"g2_chunks", status.g2().chunks()},
+              {"g2_dirty_bytes", status.g2().dirty_bytes()},
+              {"g3_chunks", status.g3().chunks()},
+              {"counters", std::move(counters)}};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DaemonProbe>> DaemonProbe::Start(const std::string& admin_endpoint) {
+  KVKEEP_ASSIGN_OR_RETURN(
+      auto child, ChildProcess::Fork("status", [admin_endpoint]() -> ChildProcess::Handler {
+        auto admin = std::make_shared<client::AdminClient>(admin_endpoint, kPatience);
+        return [admin](const Json& command) {
+          return Answer(*admin, command.at("do").get<std::string>());
+        };
+      }));
+  return std::unique_ptr<DaemonProbe>(new DaemonProbe(std::move(child)));
+}
+
+absl::StatusOr<DaemonStatus> DaemonProbe::Status() {
+  KVKEEP_ASSIGN_OR_RETURN(const Json json, child_->Call({{"do", "status"}}, kPatience));
+  DaemonStatus status;
+  status.pid = json.at("pid");
+  status.version = json.at("version");
+  status.arena = json.at("arena");
+  status.g2_capacity_bytes = json.at("g2_capacity_bytes");
+  status.g2_chunks = json.at("g2_chunks");
+  status.g2_dirty_bytes = json.at("g2_dirty_bytes");
+  status.g3_chunks = json.at("g3_chunks");
+  for (const auto& [name, value] : json.at("counters").items()) status.counters[name] = value;
+  return status;
+}
+
+absl::StatusOr<uint64_t> DaemonProbe::Clear() {
+  KVKEEP_ASSIGN_OR_RETURN(const Json json, child_->Call({{"do", "clear"}}, kPatience));
+  return json.at("chunks").get<uint64_t>();
+}
+
+absl::Status DaemonProbe::AwaitClean(std::chrono::milliseconds timeout) {
+  const double give_up = WallSeconds() + std::chrono::duration<double>(timeout).count();
+  while (true) {
+    KVKEEP_ASSIGN_OR_RETURN(const DaemonStatus status, Status());
+    if (status.g2_dirty_bytes == 0) return absl::OkStatus();
+    if (WallSeconds() > give_up) {
+      return absl::DeadlineExceededError("the daemon did not write everything back in time");
+    }
+    std::this_thread::sleep_for(kPause);  // for another process
+  }
+}
+
+}  // namespace kvkeep::bench

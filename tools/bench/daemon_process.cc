@@ -1,0 +1,195 @@
+#include "tools/bench/daemon_process.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "tiers/base/status_macros.h"
+#include "tiers/base/unique_fd.h"
+#include "tiers/base/units.h"
+#include "tools/bench/cpu_time.h"
+
+namespace kvkeep::bench {
+namespace {
+
+constexpr double kStartPatienceSeconds = 60;
+constexpr std::chrono::milliseconds kPause{1};
+constexpr size_t kLastWordsBytes = 2000;
+
+bool SomebodyListens(const std::string& socket_path) {
+  const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket_path.size() >= sizeof(address.sun_path)) return false;
+  std::memcpy(address.sun_path, socket_path.data(), socket_path.size());
+  return connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+}
+
+std::string ReadWhole(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// Forks and runs `binary`, its output going to `fd`.
+absl::StatusOr<pid_t> Exec(const std::string& binary, const char* option, const char* value,
+                           int fd) {
+  const pid_t starter = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return absl::ErrnoToStatus(errno, "fork");
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != starter) _exit(99);
+    dup2(fd, STDOUT_FILENO);
+    dup2(fd, STDERR_FILENO);
+    execl(binary.c_str(), "kvkeepd", option, value, static_cast<char*>(nullptr));
+    _exit(98);
+  }
+  return pid;
+}
+
+absl::StatusOr<std::string> PrintedConfig(const std::string& binary, const std::string& dir) {
+  const std::string path = dir + "/defaults.yaml";
+  const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!fd.valid()) return absl::ErrnoToStatus(errno, path);
+  KVKEEP_ASSIGN_OR_RETURN(const pid_t pid,
+                          Exec(binary, "--print-default-config", nullptr, fd.get()));
+  int status = 0;
+  waitpid(pid, &status, 0);
+  if (status != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        binary, " --print-default-config failed: is that a kvkeepd? ", ReadWhole(path)));
+  }
+  return ReadWhole(path);
+}
+
+}  // namespace
+
+bool KnowsKey(const std::string& printed_config, const std::string& key) {
+  const std::vector<std::string> path = absl::StrSplit(key, '.');
+  bool in_section = false;
+  for (absl::string_view line : absl::StrSplit(printed_config, '\n')) {
+    if (!line.empty() && line[0] != ' ' && line[0] != '#') {
+      in_section = absl::StartsWith(line, path[0] + ":");
+    }
+    if (in_section && absl::StartsWith(line, absl::StrCat("  ", path[1], ":"))) return true;
+  }
+  return false;
+}
+
+absl::Status DaemonOptions::Validate() const {
+  if (binary.empty()) return absl::InvalidArgumentError("daemon: say which kvkeepd to start");
+  if (g2_bytes < kMiB) return absl::InvalidArgumentError("daemon: G2 of at least 1 MiB");
+  if (arena_dir.empty() != arena_readonly_dir.empty()) {
+    return absl::InvalidArgumentError("daemon: the arena wants both of its mounts, or none");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<DaemonProcess>> DaemonProcess::Start(const DaemonOptions& options) {
+  KVKEEP_RETURN_IF_ERROR(options.Validate());
+  const std::string base = options.scratch_dir.empty()
+                               ? std::filesystem::temp_directory_path().string()
+                               : options.scratch_dir;
+  std::string dir = absl::StrCat(base, "/kvkeep-bench-XXXXXX");
+  if (mkdtemp(dir.data()) == nullptr) return absl::ErrnoToStatus(errno, dir);
+  std::unique_ptr<DaemonProcess> daemon(new DaemonProcess(dir));
+  KVKEEP_ASSIGN_OR_RETURN(const std::string known, PrintedConfig(options.binary, dir));
+  KVKEEP_RETURN_IF_ERROR(daemon->WriteConfig(options, known));
+  KVKEEP_RETURN_IF_ERROR(daemon->Spawn(options.binary));
+  KVKEEP_RETURN_IF_ERROR(daemon->AwaitServing());
+  return daemon;
+}
+
+absl::Status DaemonProcess::WriteConfig(const DaemonOptions& options,
+                                        const std::string& known_keys) const {
+  const auto if_known = [&known_keys](const std::string& key, const std::string& value) {
+    if (value.empty() || !KnowsKey(known_keys, key)) return std::string();
+    return absl::StrCat("  ", key.substr(key.find('.') + 1), ": ", value, "\n");
+  };
+  const std::string copy_threads =
+      options.copy_threads == 0 ? "" : absl::StrCat(options.copy_threads);
+  if (!copy_threads.empty() && !KnowsKey(known_keys, "g2.copy_threads")) {
+    return absl::UnimplementedError("this kvkeepd has no setting for its copy threads");
+  }
+  std::string yaml = absl::StrCat(
+      "listen:\n  unix: ", dir_, "/kvkeep.sock\n  admin: ", dir_, "/admin.sock\n  tcp: \"\"\n",
+      if_known("listen.local", local_socket()), "g2:\n  capacity: ", options.g2_bytes,
+      "\n  dirty_budget: 100%\n", if_known("g2.copy_threads", copy_threads));
+  if (options.arena_dir.empty()) {
+    absl::StrAppend(&yaml, "  arena: memfd\n");
+  } else {
+    absl::StrAppend(&yaml, "  arena: mount\n  arena_dir: ", options.arena_dir,
+                    "\n  arena_readonly_dir: ", options.arena_readonly_dir, "\n");
+  }
+  absl::StrAppend(&yaml, "g3:\n  paths:", options.g3_bytes == 0 ? " []\n" : "\n");
+  if (options.g3_bytes > 0) {
+    absl::StrAppend(&yaml, "    - dir: ", dir_, "/nvme0\n      capacity: ", options.g3_bytes, "\n");
+  }
+  absl::StrAppend(&yaml, "limits:\n  leased_bytes: 90%\n  reserved_bytes: 50%\n",
+                  "  leases_per_session: ", options.leases_per_session, "\n",
+                  "metrics:\n  listen: \"\"\nstate:\n  dir: ", dir_, "/state\n");
+  std::ofstream file(dir_ + "/kvkeep.yaml");
+  file << yaml;
+  file.close();
+  return file.good() ? absl::OkStatus()
+                     : absl::UnavailableError(absl::StrCat("cannot write below ", dir_));
+}
+
+absl::Status DaemonProcess::Spawn(const std::string& binary) {
+  const std::string log = dir_ + "/log", config = dir_ + "/kvkeep.yaml";
+  const UniqueFd fd(open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!fd.valid()) return absl::ErrnoToStatus(errno, log);
+  KVKEEP_ASSIGN_OR_RETURN(pid_, Exec(binary, "--config", config.c_str(), fd.get()));
+  return absl::OkStatus();
+}
+
+absl::Status DaemonProcess::AwaitServing() {
+  const double give_up = WallSeconds() + kStartPatienceSeconds;
+  while (!SomebodyListens(dir_ + "/kvkeep.sock")) {
+    int status = 0;
+    if (waitpid(pid_, &status, WNOHANG) == pid_) {
+      pid_ = 0;
+      return absl::UnavailableError(absl::StrCat("kvkeepd ended: ", LastWords()));
+    }
+    if (WallSeconds() > give_up) {
+      return absl::DeadlineExceededError(absl::StrCat("kvkeepd does not serve: ", LastWords()));
+    }
+    std::this_thread::sleep_for(kPause);  // for another process
+  }
+  ready_at_ = WallSeconds();
+  return absl::OkStatus();
+}
+
+std::string DaemonProcess::LastWords() const {
+  const std::string log = ReadWhole(dir_ + "/log");
+  return log.substr(log.size() - std::min(log.size(), kLastWordsBytes));
+}
+
+DaemonProcess::~DaemonProcess() {
+  if (pid_ > 0) {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  std::error_code ignored;
+  std::filesystem::remove_all(dir_, ignored);
+}
+
+}  // namespace kvkeep::bench

@@ -1,0 +1,89 @@
+#include "tools/bench/histogram.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace kvkeep::bench {
+namespace {
+
+constexpr int kSubBits = 6;
+constexpr uint64_t kSubBuckets = 1ull << kSubBits;  // of each power of two
+constexpr uint64_t kLinear = 2 * kSubBuckets;       // values below have a bucket each
+
+size_t BucketOf(uint64_t ns) {
+  if (ns < kLinear) return ns;
+  const int shift = std::bit_width(ns) - kSubBits - 1;  // at least 1; ns >> shift is in [64, 128)
+  return kLinear + static_cast<size_t>(shift - 1) * kSubBuckets + ((ns >> shift) - kSubBuckets);
+}
+
+uint64_t MiddleOf(size_t bucket) {
+  if (bucket < kLinear) return bucket;
+  const int shift = static_cast<int>((bucket - kLinear) / kSubBuckets) + 1;
+  const uint64_t low = (kSubBuckets + (bucket - kLinear) % kSubBuckets) << shift;
+  return low + (1ull << (shift - 1));
+}
+
+}  // namespace
+
+void LatencyHistogram::Record(uint64_t ns) {
+  const size_t bucket = BucketOf(ns);
+  if (bucket >= counts_.size()) counts_.resize(bucket + 1);
+  ++counts_[bucket];
+  ++count_;
+  sum_ += ns;
+  min_ = std::min(min_, ns);
+  max_ = std::max(max_, ns);
+}
+
+void LatencyHistogram::Merge(const LatencyHistogram& other) {
+  if (other.counts_.size() > counts_.size()) counts_.resize(other.counts_.size());
+  for (size_t i = 0; i < other.counts_.size(); ++i) counts_[i] += other.counts_[i];
+  count_ += other.count_;
+  sum_ += other.sum_;
+  min_ = std::min(min_, other.min_);
+  max_ = std::max(max_, other.max_);
+}
+
+double LatencyHistogram::mean_ns() const {
+  return count_ == 0 ? 0 : static_cast<double>(sum_) / static_cast<double>(count_);
+}
+
+uint64_t LatencyHistogram::Quantile(double quantile) const {
+  if (count_ == 0) return 0;
+  const double wanted = std::ceil(quantile * static_cast<double>(count_));
+  uint64_t seen = 0;
+  for (size_t bucket = 0; bucket < counts_.size(); ++bucket) {
+    seen += counts_[bucket];
+    if (counts_[bucket] > 0 && static_cast<double>(seen) >= wanted) {
+      return std::clamp(MiddleOf(bucket), min_, max_);
+    }
+  }
+  return max_;
+}
+
+std::map<size_t, uint64_t> LatencyHistogram::buckets() const {
+  std::map<size_t, uint64_t> filled;
+  for (size_t i = 0; i < counts_.size(); ++i) {
+    if (counts_[i] > 0) filled[i] = counts_[i];
+  }
+  return filled;
+}
+
+LatencyHistogram LatencyHistogram::FromBuckets(const std::map<size_t, uint64_t>& buckets,
+                                               uint64_t min_ns, uint64_t max_ns, uint64_t sum_ns) {
+  LatencyHistogram histogram;
+  if (buckets.empty()) return histogram;
+  histogram.counts_.resize(std::min(buckets.rbegin()->first, BucketOf(UINT64_MAX)) + 1);
+  for (const auto& [bucket, count] : buckets) {
+    if (bucket >= histogram.counts_.size()) break;
+    histogram.counts_[bucket] = count;
+    histogram.count_ += count;
+  }
+  histogram.min_ = min_ns;
+  histogram.max_ = max_ns;
+  histogram.sum_ = sum_ns;
+  return histogram;
+}
+
+}  // namespace kvkeep::bench

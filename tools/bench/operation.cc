@@ -1,0 +1,274 @@
+#include "tools/bench/operation.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "tiers/base/check.h"
+#include "tiers/base/units.h"
+#include "tools/bench/content.h"
+#include "tools/kvkeep/generator.h"
+
+namespace kvkeep::bench {
+namespace {
+
+using client::GetStatus;
+using client::PutStatus;
+
+// Fresh keys of client n begin here, above all loaded ones.
+constexpr uint64_t kFreshKeys = 1ull << 40;
+// Of the loaded chunks: what they share.
+constexpr uint64_t kMaxLoadedBytes = 128 * kMiB;
+constexpr uint64_t kMaxLoadedPayloads = 64;
+
+class Put final : public Operation {
+ public:
+  Put(ClientContext* context, const CaseSpec& spec) : context_(*context), spec_(spec) {}
+
+  CallResult Run() override { return Judge(context_.client->Put(context_.ns, Next(), options_)); }
+  void Start(absl::AnyInvocable<void(CallResult) &&> done) override {
+    context_.client->Put(
+        context_.ns, Next(), options_,
+        [this, done = std::move(done)](absl::StatusOr<client::PutResult> result) mutable {
+          std::move(done)(Judge(result));
+        });
+  }
+  VerifyResult Verify(uint64_t budget_bytes) override {
+    if (keys_.empty()) return {};
+    return ReadBack(&context_, keys_, spec_.size, budget_bytes);
+  }
+
+ private:
+  std::vector<client::PutChunk> Next() {
+    const uint64_t payloads = context_.pool->count(spec_.size);
+    const uint64_t first = context_.fresh.fetch_add(spec_.batch);
+    std::vector<client::PutChunk> chunks(spec_.batch);
+    keys_.clear();
+    for (uint64_t i = 0; i < spec_.batch; ++i) {
+      const uint64_t payload = (first + i) % payloads;
+      const uint64_t sequence = kFreshKeys * (context_.number + 1) + first + i;
+      keys_.push_back(MakeKey(context_.seed, sequence, payload));
+      chunks[i].key = keys_.back();
+      chunks[i].runs = {context_.pool->payload(payload, spec_.size)};
+    }
+    return chunks;
+  }
+  CallResult Judge(const absl::StatusOr<client::PutResult>& result) const {
+    if (!result.ok()) return {.status = result.status()};
+    for (const client::PutOutcome& outcome : result->chunks) {
+      if (outcome.status == PutStatus::kStored) continue;
+      return {.status = absl::ResourceExhaustedError(
+                  absl::StrCat("put: ", PutStatusName(outcome.status), " ", outcome.message))};
+    }
+    const uint64_t bytes = spec_.size * spec_.batch;
+    return {.chunks = spec_.batch, .bytes = bytes, .copied_bytes = context_.local ? 0 : bytes};
+  }
+
+  ClientContext& context_;
+  const CaseSpec spec_;
+  const client::PutOptions options_{.no_g3 = spec_.no_g3, .deadline = kCallDeadline};
+  std::vector<ChunkKey> keys_;  // of the last put
+};
+
+class Lookup final : public Operation {
+ public:
+  Lookup(ClientContext* context, const CaseSpec& spec) : context_(*context), spec_(spec) {}
+
+  CallResult Run() override {
+    Choose();
+    return Judge(context_.client->Lookup(context_.ns, keys_, {.deadline = kCallDeadline}));
+  }
+  void Start(absl::AnyInvocable<void(CallResult) &&> done) override {
+    Choose();
+    context_.client->Lookup(
+        context_.ns, keys_, {.deadline = kCallDeadline},
+        [this, done = std::move(done)](absl::StatusOr<client::LookupResult> result) mutable {
+          std::move(done)(Judge(result));
+        });
+  }
+  VerifyResult Verify(uint64_t) override { return {}; }  // each answer was judged as it came
+
+ private:
+  void Choose() {  // a run of keys, anywhere: its entries lie all over the table
+    const uint64_t n = context_.calls.fetch_add(1);
+    const uint64_t first =
+        tools::MixIds(context_.seed + context_.number, n) % (spec_.keys - spec_.batch + 1);
+    keys_ = LoadedKeys(context_, spec_.size, first, spec_.batch);
+  }
+  CallResult Judge(const absl::StatusOr<client::LookupResult>& result) const {
+    if (!result.ok()) return {.status = result.status()};
+    if (result->leading_keys < spec_.batch) {
+      return {.status = absl::NotFoundError(absl::StrCat("lookup: only ", result->leading_keys,
+                                                         " of ", spec_.batch, " keys are there"))};
+    }
+    return {.chunks = spec_.batch};
+  }
+
+  ClientContext& context_;
+  const CaseSpec spec_;
+  std::vector<ChunkKey> keys_;
+};
+
+class CopyingGet final : public Operation {
+ public:
+  CopyingGet(ClientContext* context, const CaseSpec& spec)
+      : context_(*context), spec_(spec), memory_(spec.size * spec.batch) {
+    for (uint32_t i = 0; i < spec.batch; ++i) {
+      to_.push_back(std::span(memory_).subspan(i * spec.size, spec.size));
+    }
+  }
+
+  CallResult Run() override {
+    Choose();
+    return Judge(context_.client->Get(context_.ns, keys_, Options()));
+  }
+  void Start(absl::AnyInvocable<void(CallResult) &&> done) override {
+    Choose();
+    context_.client->Get(
+        context_.ns, keys_, Options(),
+        [this, done = std::move(done)](absl::StatusOr<client::GetResult> result) mutable {
+          std::move(done)(Judge(result));
+        });
+  }
+  VerifyResult Verify(uint64_t budget_bytes) override {
+    VerifyResult all;
+    for (size_t i = 0; i < keys_.size() && all.bytes < budget_bytes; ++i) {
+      const VerifyResult one = Compare(context_, keys_[i], to_[i], 0);
+      all = {all.bytes + one.bytes, all.wrong + one.wrong};
+    }
+    return all;
+  }
+
+ private:
+  void Choose() {
+    keys_ = LoadedKeys(context_, spec_.size, NextFirst(&context_, spec_), spec_.batch);
+  }
+  client::GetOptions Options() const {
+    client::GetOptions options;
+    options.deadline = kCallDeadline;
+    options.destinations = to_;
+    return options;
+  }
+  CallResult Judge(const absl::StatusOr<client::GetResult>& result) {
+    absl::Status status = result.ok() ? result->error : result.status();
+    for (size_t i = 0; status.ok() && i < keys_.size(); ++i) {
+      const client::GetOutcome& outcome = result->chunks[i];
+      if (outcome.status == GetStatus::kHit && outcome.bytes == spec_.size) continue;
+      status = absl::NotFoundError(absl::StrCat("get: ", GetStatusName(outcome.status)));
+    }
+    if (!status.ok()) {
+      keys_.clear();  // nothing to verify
+      return {.status = status};
+    }
+    return {.chunks = spec_.batch, .bytes = memory_.size(), .copied_bytes = memory_.size()};
+  }
+
+  ClientContext& context_;
+  const CaseSpec spec_;
+  std::vector<std::byte> memory_;
+  std::vector<std::span<std::byte>> to_;
+  std::vector<ChunkKey> keys_;
+};
+
+class Mixed final : public Operation {
+ public:
+  Mixed(ClientContext* context, const CaseSpec& spec) : context_(*context), spec_(spec) {
+    for (Verb verb : {Verb::kGet, Verb::kPut, Verb::kLookup}) {
+      CaseSpec part = spec;
+      part.verb = verb;
+      parts_.push_back(MakeOperation(context, part));
+    }
+  }
+  CallResult Run() override { return Choose().Run(); }
+  void Start(absl::AnyInvocable<void(CallResult) &&> done) override {
+    Choose().Start(std::move(done));
+  }
+  VerifyResult Verify(uint64_t budget_bytes) override {
+    return last_ == nullptr ? VerifyResult{} : last_->Verify(budget_bytes);
+  }
+
+ private:
+  Operation& Choose() {
+    const uint64_t weights = spec_.get_weight + spec_.put_weight + spec_.lookup_weight;
+    const uint64_t at = tools::MixIds(~context_.seed, choices_++) % weights;
+    const size_t part = at < spec_.get_weight                      ? 0
+                        : at < spec_.get_weight + spec_.put_weight ? 1
+                                                                   : 2;
+    last_ = parts_[part].get();
+    return *last_;
+  }
+
+  ClientContext& context_;
+  const CaseSpec spec_;
+  std::vector<std::unique_ptr<Operation>> parts_;
+  Operation* last_ = nullptr;
+  uint64_t choices_ = 0;
+};
+
+}  // namespace
+
+uint64_t LoadedPayloads(uint64_t size) {
+  return std::clamp<uint64_t>(kMaxLoadedBytes / size, 1, kMaxLoadedPayloads);
+}
+
+std::vector<ChunkKey> LoadedKeys(const ClientContext& context, uint64_t size, uint64_t first,
+                                 uint64_t count) {
+  const uint64_t payloads = LoadedPayloads(size);
+  std::vector<ChunkKey> keys(count);
+  for (uint64_t i = 0; i < count; ++i) {
+    keys[i] = MakeKey(context.seed, first + i, (first + i) % payloads);
+  }
+  return keys;
+}
+
+uint64_t NextFirst(ClientContext* context, const CaseSpec& spec) {
+  const uint64_t batches = spec.keys / spec.batch;
+  const uint64_t start = context->number * (batches / 2);  // clients begin at different places
+  return (start + context->calls.fetch_add(1)) % batches * spec.batch;
+}
+
+VerifyResult Compare(const ClientContext& context, const ChunkKey& key,
+                     std::span<const std::byte> got, uint64_t offset) {
+  return {.bytes = got.size(), .wrong = CountWrong(context.seed, key, got, offset)};
+}
+
+std::unique_ptr<Operation> MakeCopyingGet(ClientContext* context, const CaseSpec& spec) {
+  return std::make_unique<CopyingGet>(context, spec);
+}
+
+std::unique_ptr<Operation> MakeOperation(ClientContext* context, const CaseSpec& spec) {
+  KVKEEP_CHECK(spec.Validate().ok());
+  switch (spec.verb) {
+    case Verb::kPut:
+      return std::make_unique<Put>(context, spec);
+    case Verb::kLookup:
+      return std::make_unique<Lookup>(context, spec);
+    case Verb::kMixed:
+      return std::make_unique<Mixed>(context, spec);
+    case Verb::kGet:
+    case Verb::kPieces:
+      return MakeCopyingGet(context, spec);
+  }
+  return nullptr;
+}
+
+VerifyResult ReadBack(ClientContext* context, std::span<const ChunkKey> keys, uint64_t size,
+                      uint64_t budget_bytes) {
+  const size_t count = std::clamp<uint64_t>(budget_bytes / size, 1, keys.size());
+  std::vector<std::byte> memory(size);
+  const std::vector<std::span<std::byte>> to = {memory};
+  VerifyResult all;
+  for (size_t i = 0; i < count; ++i) {
+    client::GetOptions options;
+    options.deadline = kCallDeadline;
+    options.destinations = to;
+    const auto got = context->client->Get(context->ns, {&keys[i], 1}, std::move(options));
+    // Evicted meanwhile is no mistake.
+    if (!got.ok() || got->chunks[0].status != GetStatus::kHit) continue;
+    const VerifyResult one = Compare(*context, keys[i], memory, 0);
+    all = {all.bytes + one.bytes, all.wrong + one.wrong};
+  }
+  return all;
+}
+
+}  // namespace kvkeep::bench

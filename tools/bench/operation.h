@@ -1,0 +1,90 @@
+// Operation: one slot of a client that makes one call after the other, and what all slots of a
+// client share. The driver (driver.h) times the calls; an operation says what they are.
+//
+// Run and Start are never called while a call of the same operation is under way; the last call's
+// result stays until the next, so that Verify can look at it outside of the measured time.
+#pragma once
+
+#include <absl/functional/any_invocable.h>
+#include <absl/status/statusor.h>
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "client/client.h"
+#include "tools/bench/case.h"
+
+namespace kvkeep::bench {
+
+struct CallResult {
+  absl::Status status;  // NotFound: not all of it was there
+  uint32_t chunks = 0;
+  uint64_t bytes = 0;
+  uint64_t copied_bytes = 0;
+  uint64_t first_piece_ns = 0;  // since the call began; 0: not asked for
+};
+
+struct VerifyResult {
+  uint64_t bytes = 0;
+  uint64_t wrong = 0;
+};
+
+// The payloads that puts are made of, one after the other in one memory.
+class PayloadPool {
+ public:
+  virtual ~PayloadPool() = default;
+  virtual std::span<std::byte> memory() const = 0;
+  uint64_t count(uint64_t size) const { return memory().size() / size; }
+  std::span<const std::byte> payload(uint64_t number, uint64_t size) const {
+    return memory().subspan(number * size, size);
+  }
+};
+
+// One client's side of a case. Outlives its operations.
+struct ClientContext {
+  client::Client* client = nullptr;
+  client::Namespace ns;
+  uint64_t seed = 0;
+  uint32_t number = 0;  // of this client; keys that it puts are its own
+  bool local = false;   // on the local path: chunks are read in place
+  PayloadPool* pool = nullptr;
+  std::atomic<uint64_t> calls{0};
+  std::atomic<uint64_t> fresh{0};  // chunks put under fresh keys so far
+};
+
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  virtual CallResult Run() = 0;
+  // `done` runs once, on a thread of the client library or within the call.
+  virtual void Start(absl::AnyInvocable<void(CallResult) &&> done) = 0;
+  // Compares about `budget_bytes` of what the last call got or put, at least one piece.
+  virtual VerifyResult Verify(uint64_t budget_bytes) = 0;
+};
+
+std::unique_ptr<Operation> MakeOperation(ClientContext* context, const CaseSpec& spec);
+
+// ---- for the kinds of operation
+
+// How many payloads of `size` the loaded chunks share.
+uint64_t LoadedPayloads(uint64_t size);
+// The keys of chunks [first, first + count) of `size` bytes, as a load puts them.
+std::vector<ChunkKey> LoadedKeys(const ClientContext& context, uint64_t size, uint64_t first,
+                                 uint64_t count);
+// The next batch of a get: round and round over all keys, so that nothing is warm.
+uint64_t NextFirst(ClientContext* context, const CaseSpec& spec);
+// Compares `got`, which lies at `offset` of the payload under `key`.
+VerifyResult Compare(const ClientContext& context, const ChunkKey& key,
+                     std::span<const std::byte> got, uint64_t offset);
+// Gets these chunks over the client's path and compares about `budget_bytes` of them.
+VerifyResult ReadBack(ClientContext* context, std::span<const ChunkKey> keys, uint64_t size,
+                      uint64_t budget_bytes);
+
+std::unique_ptr<Operation> MakeCopyingGet(ClientContext* context, const CaseSpec& spec);
+
+// Deadline of every call of a benchmark: long, since a call that fails measures nothing.
+inline constexpr client::Deadline kCallDeadline{30'000};
+
+}  // namespace kvkeep::bench

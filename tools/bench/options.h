@@ -1,0 +1,52 @@
+// Options of kvkeep-bench, as given on the command line and checked. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/bench/measured.h"
+
+namespace kvkeep::bench {
+
+struct Options {
+  std::string verb;  // get, put, lookup, mixed, pieces, baseline, table
+
+  // The daemon: one that runs, or one to start.
+  std::string endpoint;
+  std::string admin_endpoint;  // empty: nothing is known of the daemon
+  std::string local_socket;
+  std::string path = "auto";
+  int daemon_pid = 0;
+  std::string daemon_binary;
+  std::string scratch_dir;
+  std::string arena_dir, arena_readonly_dir;
+  uint64_t g2_bytes = 2ull << 30;
+  uint64_t g3_bytes = 0;
+  int copy_threads = 0;
+
+  // The load.
+  std::vector<uint64_t> sizes = {4ull << 20};
+  uint32_t batch = 1;
+  uint32_t depth = 1;
+  uint32_t clients = 1;
+  double seconds = 1;  // of one round
+  uint64_t ops = 0;    // of one round and client; 0: no limit
+  int rounds = 5;
+  uint64_t keys = 64;
+  uint64_t table_chunks = 0;  // small chunks put first
+  std::vector<uint32_t> mix = {8, 1, 1};
+  bool verify = true;
+  // What copies go between and what puts are made of: to be cold, more than the last-level cache.
+  uint64_t region_bytes = 0;  // 0: four times that, at least 256 MiB
+  uint64_t seed = 1;
+
+  bool quick = false;                        // table: everything small
+  std::vector<std::string> sections;         // table: only these; empty: all
+  uint64_t lookup_table_chunks = 1'000'000;  // table: the large one
+  bool json = false;
+};
+
+Json ToJson(const Options& options);
+
+}  // namespace kvkeep::bench

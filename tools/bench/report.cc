@@ -1,0 +1,113 @@
+#include "tools/bench/report.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "tools/bench/baselines.h"
+#include "tools/kvkeep/cli.h"
+
+namespace kvkeep::bench {
+namespace {
+
+const char* VerdictName(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kOk:
+      return "ok";
+    case Verdict::kMissed:
+      return "MISSED";
+    case Verdict::kNotMeasured:
+      break;
+  }
+  return "not measured";
+}
+
+std::string FormatLines(const std::vector<Line>& lines) {
+  std::vector<std::vector<std::string>> rows = {
+      {"WHAT", "MEASURED", "BASELINE", "FIGURE", "WANTED", ""}};
+  for (const Line& line : lines) {
+    rows.push_back({line.what, line.measured, line.baseline, line.figure, line.wanted,
+                    VerdictName(line.verdict)});
+  }
+  return tools::FormatTable(rows);
+}
+
+std::string FormatTroubles(const Report& report) {
+  std::string text;
+  for (const Series& one : report.cases) {
+    const Measured all = one.total();
+    if (all.wrong_bytes > 0) {
+      absl::StrAppend(&text, "WRONG BYTES: ", one.name, ": ", all.wrong_bytes, " of ",
+                      all.verified_bytes, "\n");
+    }
+    if (all.failed_ops > 0) {
+      absl::StrAppend(&text, "failed calls: ", one.name, ": ", all.failed_ops,
+                      ", the first: ", all.first_failure, "\n");
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+bool Report::sound() const {
+  return std::all_of(cases.begin(), cases.end(), [](const Series& one) {
+    const Measured all = one.total();
+    return all.wrong_bytes == 0 && all.failed_ops == 0 && all.ops > 0;
+  });
+}
+
+bool Report::all_ok() const {
+  return std::none_of(lines.begin(), lines.end(),
+                      [](const Line& line) { return line.verdict == Verdict::kMissed; });
+}
+
+Json ToJson(const Report& report) {
+  Json json = {{"options", ToJson(report.options)},
+               {"machine",
+                {{"cpus", sysconf(_SC_NPROCESSORS_ONLN)},
+                 {"last_level_cache_bytes", LastLevelCacheBytes()}}},
+               {"daemon", report.daemon},
+               {"arena", report.arena},
+               {"path", report.path},
+               {"baseline_huge_page_bytes", report.baseline_huge_page_bytes},
+               {"cases", Json::array()},
+               {"baselines", Json::array()}};
+  for (const Series& one : report.cases) json["cases"].push_back(ToReport(one));
+  for (const Series& one : report.baselines) json["baselines"].push_back(ToReport(one));
+  if (!report.lines.empty()) {
+    json["table"] = Json::array();
+    for (const Line& line : report.lines) {
+      json["table"].push_back({{"what", line.what},
+                               {"measured", line.measured},
+                               {"baseline", line.baseline},
+                               {"figure", line.figure},
+                               {"wanted", line.wanted},
+                               {"verdict", VerdictName(line.verdict)},
+                               {"numbers", line.numbers}});
+    }
+  }
+  json["sound"] = report.sound();
+  return json;
+}
+
+std::string FormatReport(const Report& report) {
+  std::string text;
+  if (!report.path.empty()) absl::StrAppend(&text, "path: ", report.path, "\n");
+  if (!report.arena.empty()) absl::StrAppend(&text, "arena: ", report.arena, "\n");
+  if (report.baseline_huge_page_bytes > 0) {
+    absl::StrAppend(&text, "baseline memory in huge pages: ", report.baseline_huge_page_bytes,
+                    " bytes\n");
+  }
+  std::vector<const Series*> all;
+  for (const auto* list : {&report.baselines, &report.cases}) {
+    for (const Series& one : *list) all.push_back(&one);
+  }
+  absl::StrAppend(&text, "\n", FormatSeries(all), FormatTroubles(report));
+  if (!report.lines.empty()) absl::StrAppend(&text, "\n", FormatLines(report.lines));
+  return text;
+}
+
+}  // namespace kvkeep::bench

@@ -1,0 +1,44 @@
+// Report: all that one invocation found out, for people and for machines. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/bench/options.h"
+#include "tools/bench/series.h"
+
+namespace kvkeep::bench {
+
+enum class Verdict { kOk, kMissed, kNotMeasured };
+
+// One line of the table: a figure that must hold, and what came out.
+struct Line {
+  std::string what;
+  std::string measured;
+  std::string baseline;
+  std::string figure;  // what is compared with `wanted`
+  std::string wanted;
+  Verdict verdict = Verdict::kNotMeasured;
+  Json numbers;  // the same for machines
+};
+
+struct Report {
+  Options options;
+  std::string arena;   // the daemon's own words
+  std::string daemon;  // its version
+  std::string path;    // "grpc" or "local", and why when it was chosen
+  uint64_t baseline_huge_page_bytes = 0;
+  std::vector<Series> cases;
+  std::vector<Series> baselines;
+  std::vector<Line> lines;
+
+  // No wrong byte, and no call failed.
+  bool sound() const;
+  bool all_ok() const;  // no line is missed
+};
+
+Json ToJson(const Report& report);
+std::string FormatReport(const Report& report);
+
+}  // namespace kvkeep::bench

@@ -1,0 +1,121 @@
+#include "tools/bench/series.h"
+
+#include <absl/strings/str_format.h>
+
+#include <algorithm>
+
+#include "tools/kvkeep/cli.h"
+
+namespace kvkeep::bench {
+namespace {
+
+Json ToJson(const Summary& summary) {
+  return {{"median", summary.median},
+          {"min", summary.min},
+          {"max", summary.max},
+          {"spread", summary.spread()}};
+}
+
+std::string Number(double value) {
+  if (value == 0) return "0";
+  if (value >= 100) return absl::StrFormat("%.0f", value);
+  return absl::StrFormat(value >= 1 ? "%.2f" : "%.4f", value);
+}
+
+double Median(const std::vector<double>& values) { return Summarize(values).median; }
+
+}  // namespace
+
+void DaemonUsage::Add(const DaemonUsage& other) {
+  cpu_seconds += other.cpu_seconds;
+  lock_acquisitions += other.lock_acquisitions;
+  lock_held_ns += other.lock_held_ns;
+  lock_held_ns_max = std::max(lock_held_ns_max, other.lock_held_ns_max);
+  lock_worked_ns_max = std::max(lock_worked_ns_max, other.lock_worked_ns_max);
+}
+
+DaemonUsage UsageBetween(const DaemonStatus& before, const DaemonStatus& after) {
+  const auto since = [&](const char* name) {
+    return after.counter(name) - std::min(after.counter(name), before.counter(name));
+  };
+  return {.lock_acquisitions = since("lock_acquisitions"),
+          .lock_held_ns = since("lock_held_ns"),
+          .lock_held_ns_max = after.counter("lock_held_ns_max"),
+          .lock_worked_ns_max = after.counter("lock_worked_ns_max")};
+}
+
+std::vector<double> Series::Each(const std::function<double(const Measured&)>& figure) const {
+  std::vector<double> values;
+  for (const Measured& round : rounds) values.push_back(figure(round));
+  return values;
+}
+
+std::vector<double> Series::OpsPerSecond() const {
+  return Each([](const Measured& m) { return m.ops_per_second(); });
+}
+std::vector<double> Series::ChunksPerSecond() const {
+  return Each([](const Measured& m) { return m.chunks_per_second(); });
+}
+std::vector<double> Series::GbPerSecond() const {
+  return Each([](const Measured& m) { return m.gb_per_second(); });
+}
+std::vector<double> Series::LatencyUs(double quantile) const {
+  return Each([quantile](const Measured& m) {
+    return static_cast<double>(m.latency.Quantile(quantile)) / 1e3;
+  });
+}
+
+Measured Series::total() const {
+  Measured all;
+  for (const Measured& round : rounds) all.Add(round, /*side_by_side=*/false);
+  return all;
+}
+
+Json ToReport(const Series& series) {
+  Json report = {{"name", series.name}};
+  if (!series.about.is_null()) report["about"] = series.about;
+  report["rounds"] = series.rounds.size();
+  report["over_rounds"] = {{"ops_per_second", ToJson(Summarize(series.OpsPerSecond()))},
+                           {"chunks_per_second", ToJson(Summarize(series.ChunksPerSecond()))},
+                           {"gb_per_second", ToJson(Summarize(series.GbPerSecond()))},
+                           {"p50_us", ToJson(Summarize(series.LatencyUs(0.5)))},
+                           {"p99_us", ToJson(Summarize(series.LatencyUs(0.99)))},
+                           {"p999_us", ToJson(Summarize(series.LatencyUs(0.999)))}};
+  report["total"] = ToReport(series.total());
+  if (series.has_daemon) {
+    const DaemonUsage& used = series.daemon;
+    report["daemon"] = {{"cpu_seconds", used.cpu_seconds},
+                        {"lock_acquisitions", used.lock_acquisitions},
+                        {"lock_held_ns", used.lock_held_ns},
+                        {"lock_held_ns_max_since_start", used.lock_held_ns_max},
+                        {"lock_worked_ns_max_since_start", used.lock_worked_ns_max}};
+  }
+  return report;
+}
+
+std::string FormatSeries(const std::vector<const Series*>& series) {
+  std::vector<std::vector<std::string>> rows = {{"CASE", "GB/s", "OPS/s", "CHUNKS/s", "p50 us",
+                                                 "p99 us", "p99.9 us", "SPREAD", "COPIED",
+                                                 "CPU s CLIENT", "DAEMON", "LOCK us MEAN", "MAX"}};
+  for (const Series* one : series) {
+    const Measured all = one->total();
+    const DaemonUsage& used = one->daemon;
+    const double mean_us = used.lock_acquisitions == 0
+                               ? 0
+                               : static_cast<double>(used.lock_held_ns) / 1e3 /
+                                     static_cast<double>(used.lock_acquisitions);
+    rows.push_back(
+        {one->name, Number(Median(one->GbPerSecond())), Number(Median(one->OpsPerSecond())),
+         Number(Median(one->ChunksPerSecond())), Number(Median(one->LatencyUs(0.5))),
+         Number(Median(one->LatencyUs(0.99))), Number(Median(one->LatencyUs(0.999))),
+         absl::StrFormat("%.0f %%", 100 * Summarize(one->OpsPerSecond()).spread()),
+         absl::StrFormat("%.2f GB", static_cast<double>(all.copied_bytes) / 1e9),
+         absl::StrFormat("%.2f", all.client_cpu_seconds),
+         one->has_daemon ? absl::StrFormat("%.2f", used.cpu_seconds) : "-",
+         one->has_daemon ? absl::StrFormat("%.2f", mean_us) : "-",
+         one->has_daemon ? Number(static_cast<double>(used.lock_held_ns_max) / 1e3) : "-"});
+  }
+  return tools::FormatTable(rows);
+}
+
+}  // namespace kvkeep::bench

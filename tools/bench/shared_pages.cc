@@ -1,0 +1,102 @@
+#include "tools/bench/shared_pages.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_split.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <fstream>
+
+#include "tiers/base/check.h"
+#include "tiers/base/unique_fd.h"
+#include "tiers/base/units.h"
+
+namespace kvkeep::bench {
+namespace {
+
+constexpr uint64_t kHugePageBytes = 2 * kMiB;
+#ifndef MADV_POPULATE_WRITE
+constexpr int MADV_POPULATE_WRITE = 23;  // Linux 5.14
+#endif
+
+// As large as asked for. The address is one where huge pages can lie.
+absl::StatusOr<std::byte*> MapAligned(int fd, uint64_t bytes) {
+  void* const raw = mmap(nullptr, bytes + kHugePageBytes, PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) return absl::ErrnoToStatus(errno, "no address space");
+  std::byte* const start = static_cast<std::byte*>(raw);
+  const uint64_t address = reinterpret_cast<uint64_t>(start);
+  const uint64_t head = RoundUp(address, kHugePageBytes) - address;
+  if (head > 0) munmap(start, head);
+  if (head < kHugePageBytes) munmap(start + head + bytes, kHugePageBytes - head);
+  if (mmap(start + head, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) ==
+      MAP_FAILED) {
+    const int error = errno;
+    munmap(start + head, bytes);
+    return absl::ErrnoToStatus(error, absl::StrCat("cannot map ", bytes, " bytes"));
+  }
+  return start + head;
+}
+
+absl::Status Populate(std::span<std::byte> memory) {
+  if (madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE) == 0) return absl::OkStatus();
+  if (errno != EINVAL) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory for ", memory.size(), " bytes of shared pages"));
+  }
+  for (size_t at = 0; at < memory.size(); at += kBlockBytes) memory[at] = std::byte{0};
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<SharedPages> SharedPages::Create(uint64_t bytes, const std::string& mount_dir) {
+  bytes = RoundUp(bytes, kHugePageBytes);
+  const UniqueFd fd(mount_dir.empty()
+                        ? memfd_create("kvkeep-bench", MFD_CLOEXEC)
+                        : open(mount_dir.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (!fd.valid()) {
+    return absl::ErrnoToStatus(
+        errno, absl::StrCat("shared pages: ", mount_dir.empty() ? "memfd_create" : mount_dir));
+  }
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("shared pages: size ", bytes));
+  }
+  absl::StatusOr<std::byte*> address = MapAligned(fd.get(), bytes);
+  if (!address.ok()) return address.status();
+  SharedPages pages(std::span(*address, bytes));
+  madvise(*address, bytes, MADV_DONTFORK);
+  madvise(*address, bytes, MADV_HUGEPAGE);  // a hint, as the arena gives it
+  const absl::Status populated = Populate(pages.memory());
+  if (!populated.ok()) return populated;
+  return pages;
+}
+
+SharedPages::~SharedPages() {
+  if (!memory_.empty()) KVKEEP_CHECK(munmap(memory_.data(), memory_.size()) == 0);
+}
+
+uint64_t SharedPages::huge_page_bytes() const {
+  const uint64_t begin = reinterpret_cast<uint64_t>(memory_.data());
+  const std::string head = absl::StrFormat("%x-", begin);
+  std::ifstream smaps("/proc/self/smaps");
+  bool ours = false;
+  for (std::string line; std::getline(smaps, line);) {
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos || line.find(' ') < colon) {
+      ours = absl::StartsWith(line, head);  // the first line of a mapping
+    } else if (ours && absl::StartsWith(line, "ShmemPmdMapped:")) {
+      const std::vector<std::string> words =
+          absl::StrSplit(line.substr(colon + 1), ' ', absl::SkipEmpty());
+      uint64_t kib = 0;
+      return !words.empty() && absl::SimpleAtoi(words[0], &kib) ? kib * kKiB : 0;
+    }
+  }
+  return 0;
+}
+
+}  // namespace kvkeep::bench

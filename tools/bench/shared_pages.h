@@ -1,0 +1,37 @@
+// SharedPages: memory of the page kind that a daemon's arena has, to measure copies on.
+//
+// Without a directory a memfd, mapped and advised as the arena does it; with one, a nameless file
+// in it (the arena's mount). Every page is there before Create returns. Not given to children.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace kvkeep::bench {
+
+class SharedPages {
+ public:
+  // `mount_dir` may be empty. ResourceExhausted: not enough memory there.
+  static absl::StatusOr<SharedPages> Create(uint64_t bytes, const std::string& mount_dir);
+  ~SharedPages();
+  SharedPages(SharedPages&& other) noexcept : memory_(std::exchange(other.memory_, {})) {}
+  SharedPages& operator=(SharedPages&& other) noexcept {
+    std::swap(memory_, other.memory_);
+    return *this;
+  }
+
+  std::span<std::byte> memory() const { return memory_; }
+  // Of these bytes, how many the kernel backs with huge pages (smaps).
+  uint64_t huge_page_bytes() const;
+
+ private:
+  explicit SharedPages(std::span<std::byte> memory) : memory_(memory) {}
+  std::span<std::byte> memory_;
+};
+
+}  // namespace kvkeep::bench
