@@ -54,8 +54,9 @@ LAYERS = {
     "proto": _BASE,
     "server": _TIERS + ("config", "proto"),
     "client": _BASE + ("proto",),
-    # The CLI replays and simulates traces without a daemon, hence the policies.
-    "tools": _BASE + ("client", "proto", "tiers/policy"),
+    # The CLI replays and simulates traces without a daemon, hence the policies; it drops the memory
+    # that a stopped daemon left on its mount, hence the host, and the config that says where.
+    "tools": _BASE + ("client", "proto", "tiers/policy", "tiers/host", "config"),
     # The engine room is tested without anything above it; so it builds without gRPC.
     "tests/tiers": _TIERS + ("tests/fakes", "tests/sim"),
     "tests/fakes": _TIERS,

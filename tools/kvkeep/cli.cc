@@ -101,6 +101,7 @@ int RunCli(const std::vector<std::string>& arguments, Terminal terminal) {
   app.fallthrough();  // global options may follow the verb
   AddChunkVerbs(app, cli);
   AddAdminVerbs(app, cli);
+  AddArenaVerbs(app, cli);
   AddTraceVerbs(app, cli);
 
   try {
