@@ -19,7 +19,14 @@ namespace {
 struct Where {
   std::string config;  // the daemon's file
   std::string dir;     // or its g2.arena_dir itself
+  std::function<bool()> admin_is_given;
 };
+
+absl::StatusOr<Config> Load(const std::string& file) {
+  const LoadResult loaded = LoadConfigFile(file);
+  if (loaded.config.has_value()) return *loaded.config;
+  return absl::InvalidArgumentError(absl::StrJoin(loaded.errors, "\n"));
+}
 
 // The mount's directory. InvalidArgument: neither was said, or the file is no good.
 absl::StatusOr<std::string> FindDir(const Where& where) {
@@ -27,15 +34,17 @@ absl::StatusOr<std::string> FindDir(const Where& where) {
   if (where.config.empty()) {
     return absl::InvalidArgumentError("say where: --config FILE or --dir DIR");
   }
-  const LoadResult loaded = LoadConfigFile(where.config);
-  if (!loaded.config.has_value()) {
-    return absl::InvalidArgumentError(absl::StrJoin(loaded.errors, "\n"));
-  }
-  if (loaded.config->g2.arena_dir.empty()) {
-    return absl::NotFoundError(absl::StrCat(
-        where.config, ": g2.arena_dir is not set, so nothing of G2 outlives the daemon"));
-  }
-  return loaded.config->g2.arena_dir;
+  KVKEEP_ASSIGN_OR_RETURN(const Config config, Load(where.config));
+  if (!config.g2.arena_dir.empty()) return config.g2.arena_dir;
+  return absl::NotFoundError(absl::StrCat(
+      where.config, ": g2.arena_dir is not set, so nothing of G2 outlives the daemon"));
+}
+
+// The daemon's admin socket: as the command line says, else as the file does.
+absl::StatusOr<std::string> FindAdmin(const Cli& cli, const Where& where) {
+  if (where.config.empty() || where.admin_is_given()) return cli.admin_endpoint;
+  KVKEEP_ASSIGN_OR_RETURN(const Config config, Load(where.config));
+  return absl::StrCat("unix://", config.listen.admin_path);
 }
 
 int Fail(const Cli& cli, const absl::Status& status) {
@@ -83,7 +92,9 @@ int PrintMount(const Cli& cli, const std::string& dir, const ArenaRemains& remai
 
 int Status(const Cli& cli, const Where& where) {
   if (where.dir.empty()) {
-    client::AdminClient admin(cli.admin_endpoint, cli.timeout());
+    const absl::StatusOr<std::string> endpoint = FindAdmin(cli, where);
+    if (!endpoint.ok()) return Fail(cli, endpoint.status());
+    client::AdminClient admin(*endpoint, cli.timeout());
     const auto status = admin.Status();
     if (status.ok()) return PrintDaemon(cli, *status);
     if (where.config.empty()) {
@@ -136,6 +147,7 @@ void AddArenaVerbs(CLI::App& app, Cli& cli) {
   arena->require_subcommand(1);
   arena->fallthrough();
   auto where = std::make_shared<Where>();
+  where->admin_is_given = [admin = app.get_option("--admin")] { return admin->count() > 0; };
   auto yes = std::make_shared<bool>(false);
   CLI::App* status = arena->add_subcommand(
       "status", "what is held, and by whom: from the daemon, or from the mount without one");
