@@ -1,13 +1,13 @@
 // The end of a process, what becomes of G2's memory, and what the next one must find.
 #include <cstdio>
 
-#include "tests/sim/payload.h"
-#include "tests/sim/simulation_model.h"
+#include "tests/sim/simulator.h"
 #include "tiers/base/check.h"
 
 namespace kvkeep {
 
-std::set<uint64_t> Simulation::Stored(std::vector<uint64_t> LookupResult::*tier) {
+std::set<uint64_t> Simulator::Stored(std::vector<uint64_t> LookupResult::*tier) {
+  const Uninterrupted alone(&alone_);
   std::set<uint64_t> stored;
   const std::vector<PartId> parts = {PartId(0)};
   for (uint64_t name = 0; name < kNames; ++name) {
@@ -18,8 +18,22 @@ std::set<uint64_t> Simulation::Stored(std::vector<uint64_t> LookupResult::*tier)
   return stored;
 }
 
+CommitSequence Simulator::RecordOf(uint64_t name) {
+  const ChunkId id{ns_, MakeKey(name), PartId(0)};
+  CommitSequence sequence;
+  for (size_t device = 0; device < world_options_.device_blocks.size(); ++device) {
+    KVKEEP_CHECK(world_.index(device)
+                     .Scan([&](const IndexRecord& record) {
+                       if (record.id == id) sequence = record.sequence;
+                       return true;
+                     })
+                     .ok());
+  }
+  return sequence;
+}
+
 // A process is about to end: what it did goes into the report.
-void Simulation::CountProcess() {
+void Simulator::CountProcess() {
   const StoreCounters counters = world_.store().snapshot().counters;
   report_.promotions += counters.promotions;
   report_.evictions += counters.g2_evictions + counters.g3_evictions;
@@ -27,7 +41,7 @@ void Simulation::CountProcess() {
 }
 
 // What becomes of the memory of G2 between two processes. False: not all that was there is kept.
-bool Simulation::KeepArena(bool power) {
+bool Simulator::KeepArena(bool power) {
   if (power || !world_options_.arena_outlives) return false;
   if (random_.Chance(0.2)) {
     world_.LoseArena();
@@ -38,16 +52,21 @@ bool Simulation::KeepArena(bool power) {
   return false;
 }
 
-void Simulation::DoCrash(bool power) {
+void Simulator::DoCrash(bool power) {
   CountProcess();
   Log(power ? "power cut" : "kill");
   ++(power ? report_.power_cuts : report_.kills);
   std::set<uint64_t> must_be_there = Stored(&LookupResult::g3_parts);
   const std::set<uint64_t> in_g2 = Stored(&LookupResult::g2_parts);
   if (power) {  // only what was acknowledged, and neither evicted nor deleted since
-    std::erase_if(must_be_there, [this](uint64_t name) { return !durable_.contains(name); });
+    std::erase_if(must_be_there, [this](uint64_t name) {
+      const auto found = durable_.find(name);
+      return found == durable_.end() || found->second != RecordOf(name);
+    });
   }
+  const Uninterrupted alone(&alone_);
   ++process_;
+  crashed_ = true;
   callbacks_due_ = 0;
   clients_.clear();
   power ? world_.PowerCut() : world_.Kill();
@@ -74,7 +93,7 @@ void Simulation::DoCrash(bool power) {
   }
 }
 
-void Simulation::CheckSurvivors(const std::set<uint64_t>& must_be_there,
+void Simulator::CheckSurvivors(const std::set<uint64_t>& must_be_there,
                                 std::vector<uint64_t> LookupResult::*tier) {
   const std::set<uint64_t> there = Stored(tier);
   for (const uint64_t name : must_be_there) {

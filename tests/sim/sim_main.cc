@@ -41,10 +41,10 @@ bool RunSeed(uint64_t seed, const Arguments& arguments) {
         {.seed = seed, .steps = arguments.steps, .verbose = arguments.verbose});
     std::printf(
         "seed %lu: puts %lu reads %lu hits %lu verified %lu kills %lu cuts %lu failed %lu "
-        "promotions %lu evictions %lu durable %lu digest %016lx\n",
+        "promotions %lu evictions %lu durable %lu interrupted %lu digest %016lx\n",
         seed, report.puts, report.reads, report.hits, report.verified_bytes, report.kills,
         report.power_cuts, report.corrupt, report.promotions, report.evictions, report.durable,
-        report.digest);
+        report.interruptions, report.digest);
     std::fflush(stdout);
     _exit(0);
   }

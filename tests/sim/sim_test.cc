@@ -25,6 +25,7 @@ TEST_CASE("the simulation reaches what it is meant to test") {
     sum.durable += report.durable;
     sum.corrupt += report.corrupt;
     sum.recovered_in_g2 += report.recovered_in_g2;
+    sum.interruptions += report.interruptions;
   }
   CHECK(sum.hits > 500);
   CHECK(sum.kills > 0);
@@ -34,6 +35,7 @@ TEST_CASE("the simulation reaches what it is meant to test") {
   CHECK(sum.durable > 10);
   CHECK(sum.corrupt > 0);
   CHECK(sum.recovered_in_g2 > 20);
+  CHECK(sum.interruptions > 100);
 }
 
 }  // namespace kvkeep

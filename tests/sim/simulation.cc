@@ -4,18 +4,17 @@
 
 #include <cstdio>
 
-#include "tests/sim/payload.h"
-#include "tests/sim/simulation_model.h"
+#include "tests/sim/simulator.h"
 #include "tiers/base/check.h"
 
 namespace kvkeep {
 
-void Simulation::Log(const std::string& what) {
+void Simulator::Log(const std::string& what) {
   Mix(std::hash<std::string>()(what));
   if (options_.verbose) std::printf("%6lu %s\n", report_.steps, what.c_str());
 }
 
-ImageShape Simulation::RandomShape() {
+ImageShape Simulator::RandomShape() {
   ImageShape shape;
   if (names_end_ < kNames && random_.Chance(0.7)) {  // so that images come to lie on older ones
     shape.payload_bytes = random_.Chance(0.5) ? 3000 : kPieceBytes + 3000;
@@ -34,7 +33,7 @@ ImageShape Simulation::RandomShape() {
 }
 
 // A chain of neighbours, as prompts are: from a shared head on.
-std::vector<ChunkKey> Simulation::RandomChain(std::vector<uint64_t>* names) {
+std::vector<ChunkKey> Simulator::RandomChain(std::vector<uint64_t>* names) {
   const uint64_t first = random_.Below(names_end_ / 8) * 8;
   const uint64_t length = random_.Between(1, 8);
   std::vector<ChunkKey> keys;
@@ -45,7 +44,7 @@ std::vector<ChunkKey> Simulation::RandomChain(std::vector<uint64_t>* names) {
   return keys;
 }
 
-void Simulation::Connect(Client& client) {
+void Simulator::Connect(Client& client) {
   absl::StatusOr<SessionToken> token = world_.store().OpenSession({.client_name = "sim"});
   KVKEEP_CHECK(token.ok());
   client.token = *token;
@@ -55,8 +54,9 @@ void Simulation::Connect(Client& client) {
   ns_ = *ns;
 }
 
-void Simulation::Disconnect(Client& client) {
+void Simulator::Disconnect(Client& client) {
   Log("disconnect");
+  const Uninterrupted no_deletes(&sealing_);
   world_.store().CloseSession(client.token);
   for (HeldPut& put : client.puts) {
     // The writer finds out when it seals, or gives up by itself.
@@ -71,7 +71,7 @@ void Simulation::Disconnect(Client& client) {
   Connect(client);
 }
 
-void Simulation::DoLookup(Client& client) {
+void Simulator::DoLookup(Client& client) {
   std::vector<uint64_t> names;
   const std::vector<ChunkKey> keys = RandomChain(&names);
   const std::vector<PartId> parts = {PartId(0)};
@@ -94,6 +94,7 @@ void Simulation::DoLookup(Client& client) {
                               .lease_mode = static_cast<LeaseMode>(mode),
                               .client_request_id = random_.Chance(0.2) ? request_id : 0,
                               .transient = random_.Chance(0.1)};
+  const uint64_t interruptions = interruptions_;
   absl::StatusOr<LookupResult> result = world_.store().Lookup(client.token, request);
   if (!result.ok()) {
     KVKEEP_CHECK(result.status().code() == absl::StatusCode::kResourceExhausted);
@@ -106,8 +107,9 @@ void Simulation::DoLookup(Client& client) {
   const bool known = std::any_of(client.leases.begin(), client.leases.end(),
                                  [&](auto& lease) { return lease.id == result->lease; });
   if (known) return;
-  KVKEEP_CHECK(world_.store().snapshot().g2.leased_bytes <=
-               world_.store().options().max_leased_bytes);
+  KVKEEP_CHECK(interruptions != interruptions_ ||  // reads have no such limit
+               world_.store().snapshot().g2.leased_bytes <=
+                   world_.store().options().max_leased_bytes);
   HeldLease held{.id = result->lease, .keys = result->leased_keys};
   for (uint32_t i = 0; i < result->leased_keys; ++i) {
     if ((result->g2_parts[i] | result->g3_parts[i]) != 0) held.names[names[i]] = i;
@@ -115,116 +117,7 @@ void Simulation::DoLookup(Client& client) {
   client.leases.push_back(std::move(held));
 }
 
-void Simulation::DoRead(Client& client) {
-  uint64_t name = random_.Below(names_end_);
-  LeaseId lease(0);
-  bool promised = false;
-  if (!client.leases.empty() && random_.Chance(0.5)) {
-    const HeldLease& held = client.leases[random_.Below(client.leases.size())];
-    lease = held.id;
-    if (!held.names.empty() && random_.Chance(0.8)) {
-      name = std::next(held.names.begin(), static_cast<ptrdiff_t>(random_.Below(held.names.size())))
-                 ->first;
-    }
-    promised = held.names.contains(name);
-  }
-  absl::StatusOr<ReadResult> read = world_.store().Read(
-      client.token, {ns_, MakeKey(name), PartId(0)}, lease, random_.Chance(0.1));
-  KVKEEP_CHECK(read.ok());
-  ++report_.reads;
-  Log(absl::StrCat("read ", name, " outcome ", static_cast<int>(read->outcome)));
-  // What a lease holds is never busy, and a miss only when its promotion failed.
-  KVKEEP_CHECK(!promised || read->outcome != ReadOutcome::kBusy);
-  KVKEEP_CHECK(!promised || !MustNotFail(name) || read->outcome == ReadOutcome::kHit);
-  if (read->outcome != ReadOutcome::kHit) return;
-  ++report_.hits;
-  auto held = std::make_shared<HeldReader>();
-  held->name = name;
-  held->reader = std::move(read->reader);
-  // Under a lease the bytes stay readable although deleted since.
-  held->oldest = lease.value() != 0 ? 0 : names_[name].deleted_up_to;
-  held->pieces_left = held->reader.shape().pieces();
-  client.readers.push_back(held);
-  for (size_t piece = 0; piece < held->reader.shape().pieces(); ++piece) {
-    ++callbacks_due_;
-    held->reader.WhenReady(piece, 1, [this, held, piece, process = process_](absl::Status status) {
-      if (process == process_) OnPieceReady(held, piece, std::move(status));
-    });
-  }
-}
-
-// A piece that is ready is right at once, whatever becomes of the others.
-void Simulation::OnPieceReady(const std::shared_ptr<HeldReader>& held, size_t piece,
-                              absl::Status status) {
-  KVKEEP_CHECK(callbacks_due_ > 0 && held->pieces_left > 0);
-  --callbacks_due_;
-  --held->pieces_left;
-  if (!status.ok()) {
-    if (!held->failed) ++report_.corrupt;
-    held->failed = true;
-    if (MustNotFail(held->name)) {
-      std::printf("failed read without faults: %s\n", status.ToString().c_str());
-    }
-    KVKEEP_CHECK(!MustNotFail(held->name));
-    return;
-  }
-  if (!held->reader) return;  // dropped meanwhile
-  const ImageShape& shape = held->reader.shape();
-  const uint64_t size = PieceSize(shape.payload_bytes, piece);
-  std::vector<std::byte> bytes;
-  while (bytes.size() < size) {
-    const auto run = held->reader.Payload(piece * kPieceBytes + bytes.size(), size - bytes.size());
-    bytes.insert(bytes.end(), run.begin(), run.end());
-  }
-  const std::vector<uint64_t> checksums = held->reader.PieceChecksums();
-  KVKEEP_CHECK(checksums.empty() ? held->failed || !MustNotFail(held->name)
-                                 : checksums[piece] == Xxh3(bytes));
-  const bool known = std::any_of(
-      names_[held->name].versions.begin(), names_[held->name].versions.end(),
-      [&](const Version& version) {
-        if (version.shape != shape || version.number <= held->oldest) return false;
-        const auto payload = MakePayload(held->name, version.number, shape.payload_bytes);
-        return std::equal(bytes.begin(), bytes.end(),
-                          payload.begin() + static_cast<ptrdiff_t>(piece * kPieceBytes));
-      });
-  if (!known) std::printf("wrong bytes in piece %zu of name %lu\n", piece, held->name);
-  KVKEEP_CHECK(known);
-}
-
-// Who was told PRESENT finds it there.
-void Simulation::CheckPresent(Client& client, uint64_t name) {
-  const auto read =
-      world_.store().Read(client.token, {ns_, MakeKey(name), PartId(0)}, LeaseId(0), false);
-  KVKEEP_CHECK(read.ok() && read->outcome != ReadOutcome::kMiss);
-}
-
-// P1: the bytes are those of exactly one put of this name. Asked again, they are the same.
-void Simulation::CheckReader(HeldReader& held) {
-  if (!held.ready()) return;
-  const ImageShape& shape = held.reader.shape();
-  std::vector<std::byte> bytes;
-  while (bytes.size() < shape.payload_bytes) {
-    const auto run = held.reader.Payload(bytes.size(), shape.payload_bytes - bytes.size());
-    bytes.insert(bytes.end(), run.begin(), run.end());
-  }
-  const std::string tail = held.reader.Metadata();
-  bool found = false;
-  for (const Version& version : names_[held.name].versions) {
-    if (version.shape != shape || version.number <= held.oldest) continue;
-    if (MakePayload(held.name, version.number, shape.payload_bytes) != bytes) continue;
-    found = tail == std::string(shape.tail_bytes, static_cast<char>('a' + version.number % 26));
-    KVKEEP_CHECK(held.version == 0 || held.version == version.number);
-    held.version = version.number;
-    break;
-  }
-  if (!found) std::printf("wrong bytes of name %lu\n", held.name);
-  KVKEEP_CHECK(found);
-  const std::vector<uint64_t> checksums = held.reader.PieceChecksums();
-  KVKEEP_CHECK(checksums.size() == shape.pieces());
-  report_.verified_bytes += bytes.size();
-}
-
-void Simulation::DoBeginPut(Client& client) {
+void Simulator::DoBeginPut(Client& client) {
   if (client.puts.size() >= 4) return DoContinuePut(client);
   HeldPut put;
   put.name = random_.Below(names_end_);
@@ -237,6 +130,7 @@ void Simulation::DoBeginPut(Client& client) {
                      .no_g3 = random_.Chance(0.1),
                      .durable = put.durable};
   if (put.name % 8 != 0) request.parent = MakeKey(put.name - 1);
+  const uint64_t interruptions = interruptions_;
   absl::StatusOr<ReserveResult> reserved = world_.store().Reserve(client.token, request);
   KVKEEP_CHECK(reserved.ok());
   Log(absl::StrCat("put ", put.name, " bytes ", request.shape.payload_bytes, " outcome ",
@@ -245,39 +139,52 @@ void Simulation::DoBeginPut(Client& client) {
     KVKEEP_CHECK(!reserved->message.empty());
     ++report_.rejected;
   }
-  if (reserved->outcome == ReserveResult::Outcome::kPresent) CheckPresent(client, put.name);
+  if (reserved->outcome == ReserveResult::Outcome::kPresent && interruptions == interruptions_) {
+    CheckPresent(client, put.name);
+  }
   if (reserved->outcome != ReserveResult::Outcome::kReserved) return;
   put.reservation = std::move(reserved->reservation);
+  // A delete in between makes it a new version.
+  put.version = std::max(put.version, next_version_++);
   put.payload = MakePayload(put.name, put.version, request.shape.payload_bytes);
   put.tail = std::string(request.shape.tail_bytes, static_cast<char>('a' + put.version % 26));
   client.puts.push_back(std::move(put));
 }
 
-void Simulation::DoContinuePut(Client& client) {
+void Simulator::DoContinuePut(Client& client) {
   if (client.puts.empty()) return;
-  const size_t pick = random_.Below(client.puts.size());
-  HeldPut& put = client.puts[pick];
-  const auto erase = [&] { client.puts.erase(client.puts.begin() + static_cast<ptrdiff_t>(pick)); };
+  const auto pick = client.puts.begin() + static_cast<ptrdiff_t>(random_.Below(client.puts.size()));
+  HeldPut put = std::move(*pick);
+  client.puts.erase(pick);
   if (random_.Chance(0.1)) {
     Log("abort");
-    erase();
     return;
   }
   const size_t done = put.reservation.appended_bytes();
   const size_t left = put.payload.size() - done;
   const size_t now = random_.Chance(0.7) ? left : random_.Below(left + 1);
   put.reservation.Append(std::span(put.payload).subspan(done, now));
-  if (put.reservation.appended_bytes() < put.payload.size()) return;
+  if (put.reservation.appended_bytes() < put.payload.size()) {
+    client.puts.push_back(std::move(put));
+    return;
+  }
   // From the seal on, whatever its answer, the bytes may be seen.
   names_[put.name].versions.push_back({put.version, put.reservation.shape()});
+  if (deleting_ > 0) sealed_while_deleting_.emplace_back(put.name, put.version);
+  const Uninterrupted no_deletes(&sealing_);
+  const uint64_t interruptions = interruptions_;
   const auto sealed = put.reservation.Seal(std::as_bytes(std::span(put.tail)));
   Log(absl::StrCat("seal ", put.name, " version ", put.version, " ", sealed.ok()));
   KVKEEP_CHECK(sealed.ok() || sealed.status().code() == absl::StatusCode::kResourceExhausted);
   ++report_.puts;
-  if (sealed.ok() && *sealed == SealOutcome::kPresent) CheckPresent(client, put.name);
+  const bool interrupted = interruptions != interruptions_;
+  if (sealed.ok() && *sealed == SealOutcome::kPresent && !interrupted) {
+    CheckPresent(client, put.name);
+  }
   if (sealed.ok() && *sealed == SealOutcome::kStored) {
     // An earlier version was evicted: its promise ended then.
-    names_[put.name].stored = put.version;
+    // Interrupted: another put of the name may have come after it by now, so nothing is said.
+    names_[put.name].stored = interrupted ? 0 : put.version;
     unsure_.erase(put.name);
     durable_.erase(put.name);
   }
@@ -292,14 +199,13 @@ void Simulation::DoContinuePut(Client& client) {
           ++report_.durable;
           const Name& now = names_[name];
           if (now.deleted_up_to < version && now.stored == version) {
-            durable_.insert(name);
+            durable_[name] = RecordOf(name);
           }
         });
   }
-  erase();
 }
 
-void Simulation::DoRelease(Client& client) {
+void Simulator::DoRelease(Client& client) {
   if (client.leases.empty()) return;
   const size_t pick = random_.Below(client.leases.size());
   HeldLease& lease = client.leases[pick];
@@ -315,12 +221,19 @@ void Simulation::DoRelease(Client& client) {
   if (!alive) client.leases.erase(client.leases.begin() + static_cast<ptrdiff_t>(pick));
 }
 
-void Simulation::DoDelete(Client& client) {
+void Simulator::DoDelete(Client& client) {
+  if (sealing_ > 0 || deleting_ > 0) return;  // the model could not tell which came first
   const uint64_t last_version = next_version_ - 1;
   const auto forget = [&](uint64_t name) {
     names_[name].deleted_up_to = last_version;
     durable_.erase(name);
+    for (const auto& [sealed, version] : sealed_while_deleting_) {
+      uint64_t& deleted = names_[name].deleted_up_to;
+      if (sealed == name) deleted = std::min(deleted, version - 1);
+    }
   };
+  sealed_while_deleting_.clear();
+  const auto uninterrupted = std::make_unique<Uninterrupted>(&deleting_);
   if (random_.Chance(0.02)) {
     Log("clear");
     world_.store().Clear(random_.Chance(0.5) ? std::optional(ns_) : std::nullopt);
@@ -346,17 +259,29 @@ void Simulation::DoDelete(Client& client) {
   }
 }
 
-void Simulation::DoDropReader(Client& client) {
-  if (client.readers.empty()) return;
-  const size_t pick = random_.Below(client.readers.size());
-  CheckReader(*client.readers[pick]);
-  Log(absl::StrCat("drop reader of ", client.readers[pick]->name));
-  client.readers.erase(client.readers.begin() + static_cast<ptrdiff_t>(pick));
+// Between two slices of a call of the store: whatever may happen meanwhile.
+void Simulator::Interrupt() {
+  constexpr int kDeepest = 3;
+  if (!world_.running() || alone_ > 0 || depth_ == kDeepest || !random_.Chance(0.3)) return;
+  ++interruptions_;
+  ++report_.interruptions;
+  ++depth_;
+  if (random_.Chance(0.05)) world_.store().CheckInvariants();
+  Step();
+  --depth_;
 }
 
-void Simulation::Step() {
+void Simulator::Step() {
   Client& client = AnyClient();
-  const uint64_t pick = random_.Below(1000);
+  const uint64_t pick = client.busy ? 1000 : random_.Below(1000);
+  const bool was_busy = std::exchange(client.busy, true);
+  Act(client, pick);
+  // After a crash there are other clients.
+  if (!crashed_) client.busy = was_busy;
+  crashed_ = false;
+}
+
+void Simulator::Act(Client& client, uint64_t pick) {
   if (pick < 120) {
     DoLookup(client);
   } else if (pick < 260) {
@@ -374,7 +299,7 @@ void Simulation::Step() {
   } else if (pick < 745) {
     Disconnect(client);
   } else if (pick < 748) {
-    DoCrash(random_.Chance(0.4));
+    if (depth_ == 0) DoCrash(random_.Chance(0.4));
   } else if (pick < 752) {
     if (!faultless_) Log(absl::StrCat("damage ", world_.DamageDisk()));
   } else if (pick < 770) {
@@ -387,7 +312,8 @@ void Simulation::Step() {
 }
 
 // All work ends, all is given back, and an emptied store is empty.
-void Simulation::FinishAll() {
+void Simulator::FinishAll() {
+  const Uninterrupted alone(&alone_);
   world_.RunAll();
   for (Client& client : clients_) {
     for (const auto& held : client.readers) {
@@ -416,7 +342,8 @@ void Simulation::FinishAll() {
   CountProcess();
 }
 
-SimulationReport Simulation::Run() {
+SimulationReport Simulator::Run() {
+  world_.SetBetweenSlices([this] { Interrupt(); });
   world_.Start();
   clients_.resize(random_.Between(1, 4));
   for (Client& client : clients_) Connect(client);
@@ -429,7 +356,7 @@ SimulationReport Simulation::Run() {
 }
 
 SimulationReport RunSimulation(const SimulationOptions& options) {
-  return Simulation(options).Run();
+  return Simulator(options).Run();
 }
 
 }  // namespace kvkeep

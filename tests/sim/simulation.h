@@ -22,7 +22,7 @@ struct SimulationOptions {
 struct SimulationReport {
   uint64_t steps = 0, puts = 0, reads = 0, hits = 0, verified_bytes = 0;
   uint64_t kills = 0, power_cuts = 0, corrupt = 0, promotions = 0, evictions = 0;
-  uint64_t rejected = 0, durable = 0, recovered_in_g2 = 0;
+  uint64_t rejected = 0, durable = 0, recovered_in_g2 = 0, interruptions = 0;
   uint64_t digest = 0;  // of all that happened: equal for equal seeds
 };
 

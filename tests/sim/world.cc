@@ -28,7 +28,9 @@ void World::Start() {
                  .random = &random_,
                  .copy_executor = &executor_,
                  .mac_key = mac_key_,
-                 .boot_id = boot_id_};
+                 .boot_id = boot_id_,
+                 .between_slices = between_slices_,
+                 .hold_work = options_.hold_work};
   for (size_t d = 0; d < machines_.size(); ++d) {
     Machine& machine = machines_[d];
     machine.memory = std::make_unique<MemoryDevice>(machine.disk, &disk_executor_);

@@ -5,6 +5,7 @@
 // With `arena_outlives`, a kill leaves the memory of G2 as it is; LoseArena() is a mount made anew.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct WorldOptions {
   FaultOptions device_faults;
   MemoryIndex::Faults index_faults;
   StoreOptions store;
+  uint32_t hold_work = 0;  // as StoreDeps::hold_work
 };
 
 class World {
@@ -40,13 +42,14 @@ class World {
   void Start();
   void Kill();
   void PowerCut();
+  // As StoreDeps::between_slices; from the next start on.
+  void SetBetweenSlices(std::function<void()> run) { between_slices_ = std::move(run); }
   bool running() const { return store_ != nullptr; }
   // REQUIRES: no process runs.
   void LoseArena() { arena_.reset(); }
 
   Store& store() { return *store_; }
   ManualClock& clock() { return clock_; }
-  Arena& arena() { return *arena_; }
   ManualExecutor& executor() { return executor_; }
   // Batches of the indexes, one queue of its own so that a test can hold commits back.
   ManualExecutor& index_executor() { return index_executor_; }
@@ -96,6 +99,7 @@ class World {
   std::vector<std::byte> old_disk_;  // the first device as it was once
   Uuid boot_id_;
   MacKey mac_key_{};
+  std::function<void()> between_slices_;
   std::unique_ptr<MemoryArena> arena_;
   std::unique_ptr<Store> store_;
 };

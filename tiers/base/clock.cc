@@ -1,5 +1,7 @@
 #include "tiers/base/clock.h"
 
+#include <time.h>
+
 namespace kvkeep {
 namespace {
 
@@ -12,7 +14,22 @@ class SystemClock final : public Clock {
   }
 };
 
+class ThreadClock final : public Clock {
+ public:
+  MonotonicTime Now() const override {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  }
+  uint64_t UnixMicros() const override { return RealClock()->UnixMicros(); }
+};
+
 }  // namespace
+
+Clock* ThreadCpuClock() {
+  static ThreadClock* const clock = new ThreadClock;  // never destroyed, as RealClock
+  return clock;
+}
 
 Clock* RealClock() {
   static SystemClock* const clock = new SystemClock;  // never destroyed: threads may outlive main

@@ -20,5 +20,8 @@ class Clock {
 
 // The machine's clocks. Lives for ever.
 Clock* RealClock();
+// Now() is the CPU time that the calling thread has used, so a difference is work done, not time
+// passed. UnixMicros() as RealClock's. Lives for ever.
+Clock* ThreadCpuClock();
 
 }  // namespace kvkeep

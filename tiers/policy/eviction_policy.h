@@ -2,7 +2,7 @@
 //
 // It knows nothing of bytes' places, leases, I/O or locks: the owner (the store, for each tier; the
 // `simulate` verb) tells it what happens and asks for victims. Not thread-safe; no call blocks or
-// takes time that grows with the number of chunks.
+// takes time that grows with the number of chunks: only with the links it is given.
 //
 // A ChunkSlot is a small dense number, unique among the chunks that exist at one moment and reused
 // after OnErase. A fingerprint is a 64-bit hash of the chunk's identity that outlives eviction (for
@@ -56,6 +56,9 @@ class EvictionPolicy {
   // A request arrived that wants `chain`, head first, some links present and some not. Present
   // links count as hit and touched. A chain is told once per request, before the inserts it causes.
   virtual void OnRequest(std::span<const ChainLink> chain, MonotonicTime now) = 0;
+  // More of the chain that the last calls told of: the links just before those. So a long chain is
+  // told from its tail to its head, and what else happens comes in between.
+  virtual void OnRequestContinued(std::span<const ChainLink> chain, MonotonicTime now) = 0;
   // `chunk.slot` entered the tier. A chunk whose parent was touched lately is placed just behind it
   // (older), else it is the youngest: new data is never the first to go, unless transient.
   // REQUIRES: the slot is not in the policy.
@@ -64,17 +67,21 @@ class EvictionPolicy {
   virtual void OnErase(ChunkSlot slot, EraseReason reason) = 0;
 
   // The chunk to give up next, still in the policy until OnErase. None: nothing unparked is left.
+  // Where many were touched while parked, it may be one of those: it is to be parked again.
   virtual std::optional<ChunkSlot> Victim() = 0;
   // The victim cannot go now (leased, in flight, dirty): leaves the victim order, keeps its
-  // history. REQUIRES: in the policy, not parked.
+  // history. REQUIRES: in the policy, and not parked unless Victim() said so.
   virtual void Park(ChunkSlot slot) = 0;
   // It can go again. A parked chunk was next in line, so it is again, unless touched meanwhile.
   // No-op when not parked.
   virtual void Unpark(ChunkSlot slot) = 0;
 
   virtual size_t size() const = 0;  // chunks in the policy, parked ones included
+  // The lower, the sooner it goes, as far as is known; for saving recency chunk by chunk.
+  // REQUIRES: in the policy.
+  virtual int64_t Recency(ChunkSlot slot) const = 0;
   // Slots from the first to go to the last: parked ones first, but those touched since at their
-  // touched place. For saving recency and for tests; it alone takes time that grows with size().
+  // touched place. For tests; it alone takes time that grows with size().
   virtual std::vector<ChunkSlot> EvictionOrder() const = 0;
 };
 

@@ -49,16 +49,21 @@ void LruPolicy::Touch(ChunkSlot slot) {
   KVKEEP_CHECK(Contains(slot));
   Unlink(slot);
   Link(slot, Place::kMain, kNoSlot);
-  At(slot).number = requests_;
+  At(slot).number = ++touches_;
 }
 
 bool LruPolicy::TouchedLately(ChunkSlot slot) const {
   const Node& node = At(slot);
-  return node.place == Place::kMain && requests_ - node.number < kLatelyRequests;
+  // The oldest that the ring knows; zero until it is full, and every touch is later than that.
+  return node.place == Place::kMain && node.number > before_request_[requests_ % kLatelyRequests];
 }
 
-void LruPolicy::OnRequest(std::span<const ChainLink> chain, MonotonicTime /*now*/) {
-  ++requests_;
+void LruPolicy::OnRequest(std::span<const ChainLink> chain, MonotonicTime now) {
+  before_request_[requests_++ % kLatelyRequests] = touches_;
+  OnRequestContinued(chain, now);
+}
+
+void LruPolicy::OnRequestContinued(std::span<const ChainLink> chain, MonotonicTime /*now*/) {
   // Far ahead the node is asked of memory, nearer its neighbours, whose names have arrived by then.
   constexpr size_t kAhead = 16;
   const auto in_policy = [&chain](size_t i) {
@@ -92,7 +97,7 @@ void LruPolicy::OnInsert(const NewChunk& chunk, MonotonicTime /*now*/) {
     node.number = At(chunk.parent).number;
     Link(chunk.slot, Place::kMain, chunk.parent);
   } else {
-    node.number = requests_;
+    node.number = ++touches_;
     Link(chunk.slot, Place::kMain, kNoSlot);
   }
 }
@@ -106,8 +111,8 @@ void LruPolicy::OnErase(ChunkSlot slot, EraseReason /*reason*/) {
 
 std::optional<ChunkSlot> LruPolicy::Victim() {
   if (early_.oldest != kNoSlot) return early_.oldest;
-  while (main_.oldest != kNoSlot) {
-    if (!At(main_.oldest).parked) return main_.oldest;
+  for (int steps = 0; main_.oldest != kNoSlot; ++steps) {
+    if (!At(main_.oldest).parked || steps == kVictimSteps) return main_.oldest;
     TakeOff(main_.oldest);
   }
   return std::nullopt;
@@ -115,7 +120,7 @@ std::optional<ChunkSlot> LruPolicy::Victim() {
 
 void LruPolicy::Park(ChunkSlot slot) {
   KVKEEP_CHECK(Contains(slot));
-  KVKEEP_CHECK(!At(slot).parked);
+  KVKEEP_CHECK(!At(slot).parked || At(slot).place == Place::kMain);
   TakeOff(slot);
   At(slot).parked = true;
 }
@@ -139,6 +144,14 @@ ChunkSlot LruPolicy::EarlyNeighbour(int64_t rank) const {
     at = older;
   }
   return at;
+}
+
+int64_t LruPolicy::Recency(ChunkSlot slot) const {
+  KVKEEP_CHECK(Contains(slot));
+  const Node& node = At(slot);
+  // Numbers of the two kinds are not comparable: what is off or early goes before all of main.
+  constexpr int64_t kFarBelow = int64_t{1} << 60;
+  return node.place == Place::kMain ? node.number : node.number - kFarBelow;
 }
 
 std::vector<ChunkSlot> LruPolicy::EvictionOrder() const {

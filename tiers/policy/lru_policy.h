@@ -11,14 +11,16 @@
 //   unparked or transient, and not touched since) has no place among the recent: its child is the
 //   youngest.
 // - A parked chunk is in neither list. A touch while parked puts it at its place in main, still
-//   parked; should it get to the oldest end, Victim() takes it out again. Each such step is paid
-//   for by the touch before it, so Victim() is O(1) amortized.
+//   parked; should it get to the oldest end, Victim() takes it out again, or has the owner park it
+//   again when there are many.
 // - Unpark looks for the place among the other unparked ones from where the last one went. A run
 //   released head first or tail first finds it in one step; after kUnparkSteps steps the place is
 //   good enough.
 //
-// Every call but OnRequest (O(chain)), Victim (see above) and EvictionOrder is O(1).
+// Every call but OnRequest (O(chain)) and EvictionOrder is O(1).
 #pragma once
+
+#include <array>
 
 #include "tiers/policy/eviction_policy.h"
 
@@ -28,17 +30,20 @@ class LruPolicy final : public EvictionPolicy {
  public:
   static constexpr int64_t kLatelyRequests = 64;
   static constexpr int kUnparkSteps = 64;
+  static constexpr int kVictimSteps = 64;
 
   explicit LruPolicy(const PolicyOptions& options);
 
   absl::string_view name() const override { return "lru"; }
   void OnRequest(std::span<const ChainLink> chain, MonotonicTime now) override;
+  void OnRequestContinued(std::span<const ChainLink> chain, MonotonicTime now) override;
   void OnInsert(const NewChunk& chunk, MonotonicTime now) override;
   void OnErase(ChunkSlot slot, EraseReason reason) override;
   std::optional<ChunkSlot> Victim() override;
   void Park(ChunkSlot slot) override;
   void Unpark(ChunkSlot slot) override;
   size_t size() const override { return size_; }
+  int64_t Recency(ChunkSlot slot) const override;
   std::vector<ChunkSlot> EvictionOrder() const override;
 
  private:
@@ -52,7 +57,7 @@ class LruPolicy final : public EvictionPolicy {
   struct Node {
     ChunkSlot older = kNoSlot;
     ChunkSlot younger = kNoSlot;
-    // In main: the number of the request whose place this is. In early, or off: the order in early.
+    // In main: the number of the touch whose place this is. In early, or off: the order in early.
     int64_t number : 60 = 0;
     Place place : 3 = Place::kAbsent;
     bool parked : 1 = false;
@@ -82,7 +87,10 @@ class LruPolicy final : public EvictionPolicy {
   List early_;
   List main_;
   size_t size_ = 0;
-  int64_t requests_ = 0;
+  int64_t touches_ = 0;
+  // Of the last requests: the number of touches before it. A ring.
+  std::array<int64_t, kLatelyRequests> before_request_{};
+  size_t requests_ = 0;
   int64_t last_parked_rank_ = 0;       // ranks of parked chunks count up from 1
   int64_t last_transient_rank_ = 0;    // those of transient ones count down from -1
   ChunkSlot last_unparked_ = kNoSlot;  // a member of early, or kNoSlot

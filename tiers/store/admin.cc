@@ -5,14 +5,6 @@
 #include "tiers/store/core.h"
 
 namespace kvkeep {
-namespace store_internal {
-namespace {
-
-constexpr uint32_t kClearSlice = 1024;  // slots looked at under one hold of the lock
-
-}  // namespace
-
-}  // namespace store_internal
 
 void TierSnapshot::Add(const TierSnapshot& other) {
   capacity_bytes += other.capacity_bytes;
@@ -29,18 +21,17 @@ namespace store_internal {
 
 uint64_t Core::Clear(const std::optional<NamespaceDigest>& ns) {
   uint64_t cleared = 0;
-  for (uint32_t begin = 0;; begin += kClearSlice) {
-    Section section(this);
-    const uint32_t end = std::min(begin + kClearSlice, table_.slot_end());
-    if (begin >= end) return cleared;
-    for (uint32_t i = begin; i < end; ++i) {
-      const Chunk& chunk = table_.at(ChunkSlot(i));
-      if (!chunk.live || chunk.detached || (ns.has_value() && chunk.id.ns != *ns)) continue;
-      DetachChunk(ChunkSlot(i));
-      ++cleared;
-      ++counters_.deleted_chunks;
-    }
+  Section section(this);
+  for (uint32_t i = 0; i < table_.slot_end(); ++i) {
+    section.YieldIfSpent();
+    Count(work::kLook);
+    const Chunk& chunk = table_.at(ChunkSlot(i));
+    if (!chunk.live || chunk.detached || (ns.has_value() && chunk.id.ns != *ns)) continue;
+    DetachChunk(ChunkSlot(i));
+    ++cleared;
+    ++counters_.deleted_chunks;
   }
+  return cleared;
 }
 
 void Core::BeginDrain() {
@@ -50,7 +41,19 @@ void Core::BeginDrain() {
 
 StoreSnapshot Core::Snapshot() {
   StoreSnapshot snapshot;
-  Section section(this);
+  std::vector<std::shared_ptr<const SessionInfo>> infos;  // of the sessions: strings to be copied
+  snapshot.sessions.reserve(options_.max_sessions);
+  infos.reserve(options_.max_sessions);
+  {
+    Section section(this);
+    SnapshotTiers(snapshot);
+    SnapshotSessions(section, snapshot, infos);
+  }
+  for (size_t i = 0; i < infos.size(); ++i) snapshot.sessions[i].info = *infos[i];
+  return snapshot;
+}
+
+void Core::SnapshotTiers(StoreSnapshot& snapshot) {
   snapshot.counters = counters_;
   snapshot.draining = draining_;
   snapshot.dirty_chunks = dirty_chunks_;
@@ -85,14 +88,22 @@ StoreSnapshot Core::Snapshot() {
     snapshot.g3.allocations += space.stats().allocations;
     snapshot.g3.extents_allocated += space.stats().extents_allocated;
   }
-  for (const auto& [token, session] : sessions_) {
-    snapshot.sessions.push_back({.info = session->info,
-                                 .leases = session->leases.size(),
-                                 .leased_bytes = session->leased_bytes,
-                                 .reserved_bytes = session->reserved_blocks * kBlockBytes,
-                                 .age = deps_.clock->Now() - session->opened});
+}
+
+void Core::SnapshotSessions(Section& section, StoreSnapshot& snapshot,
+                            std::vector<std::shared_ptr<const SessionInfo>>& infos) {
+  const MonotonicTime now = deps_.clock->Now();
+  for (auto at = sessions_.begin(); at != sessions_.end();) {
+    const Session& session = *at->second;
+    Count(work::kSession);
+    infos.push_back(session.info);
+    snapshot.sessions.push_back({.leases = session.leases.size(),
+                                 .leased_bytes = session.leased_bytes,
+                                 .reserved_bytes = session.reserved_blocks * kBlockBytes,
+                                 .age = now - session.opened});
+    const SessionToken token = at->first;
+    at = section.YieldIfSpent() ? sessions_.upper_bound(token) : std::next(at);
   }
-  return snapshot;
 }
 
 // Marked is every image that may be found, and nothing else.
@@ -109,7 +120,7 @@ void Core::CheckMarks() {
 }
 
 void Core::CheckInvariants() {
-  Section section(this);
+  Section section(this, Section::Kind::kNotMeasured);
   CheckMarks();
   struct Seen {
     uint64_t blocks = 0, put_blocks = 0, resident = 0, evictable = 0, pinned = 0, dirty = 0;
@@ -154,6 +165,7 @@ void Core::CheckInvariants() {
   for (const auto& [token, session] : sessions_) {
     for (const auto& [id, lease] : session->leases) leased += lease.entries.size();
   }
+  for (const auto& own : pools_) KVKEEP_CHECK(own->gathered_blocks <= own->free_blocks());
   KVKEEP_CHECK(live == table_.size() && live <= options_.max_chunks);
   KVKEEP_CHECK(pins >= leased && dirty_chunks == dirty_chunks_);
   for (size_t t = 0; t < pools_.size(); ++t) {

@@ -8,7 +8,7 @@
 namespace kvkeep::store_internal {
 namespace {
 
-constexpr size_t kMaxBatchRecords = 4096;
+constexpr size_t kMaxBatchRecords = 128;  // so many are made or taken note of under one hold
 constexpr auto kCommitRetry = std::chrono::seconds(1);
 constexpr auto kDeviceRetry = std::chrono::seconds(30);
 constexpr uint32_t kErrorsInARow = 3;  // then the device is left alone for a while
@@ -26,25 +26,29 @@ void Core::PumpIndex(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   if (tier.committing || (tier.adds.empty() && tier.removes.empty())) return;
   if (deps_.clock->Now() < tier.commit_retry_at) return;  // Tick comes back to it
-  tier.committing = true;
+  if (Spent()) return PumpLater(device);
   auto batch = std::make_shared<Batch>();
   // Removals first, and all of them before any add: an add that came later under the same identity
   // must not be undone by an old removal.
-  const size_t removes = std::min(tier.removes.size(), kMaxBatchRecords);
-  const auto removes_end = tier.removes.begin() + static_cast<ptrdiff_t>(removes);
-  batch->removes.assign(std::make_move_iterator(tier.removes.begin()),
-                        std::make_move_iterator(removes_end));
-  tier.removes.erase(tier.removes.begin(), removes_end);
-  if (tier.removes.empty()) {
-    for (DeviceTier::PendingAdd& add : std::exchange(tier.adds, {})) {
-      // Deleted meanwhile: the index never hears of it (its name may be in this batch again).
-      if (table_.at(add.slot).detached) {
-        GiveUpWriteBack(add.slot, absl::NotFoundError("the chunk was deleted"));
-      } else {
-        batch->adds.push_back(std::move(add));
-      }
+  while (!tier.removes.empty() && batch->removes.size() < kMaxBatchRecords) {
+    batch->removes.push_back(std::move(tier.removes.front()));
+    tier.removes.pop_front();
+    Count(work::kRecord);
+  }
+  while (tier.removes.empty() && !tier.adds.empty() &&
+         batch->removes.size() + batch->adds.size() < kMaxBatchRecords) {
+    DeviceTier::PendingAdd add = std::move(tier.adds.front());
+    tier.adds.pop_front();
+    Count(work::kRecord);
+    // Deleted meanwhile: the index never hears of it (its name may be in this batch again).
+    if (table_.at(add.slot).detached) {
+      GiveUpWriteBack(add.slot, absl::NotFoundError("the chunk was deleted"));
+    } else {
+      batch->adds.push_back(std::move(add));
     }
   }
+  if (batch->adds.empty() && batch->removes.empty()) return;
+  tier.committing = true;
 
   absl::flat_hash_set<ChunkId, ChunkIdHash> named;
   for (DeviceTier::PendingAdd& add : batch->adds) {
@@ -80,17 +84,27 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
     tier.committed = batch->last;
     tier.dirty_index = true;
     for (const DeviceTier::PendingRemove& remove : batch->removes) {
+      section.YieldIfSpent();
+      Count(work::kRecord);
       tier.freeing_blocks -= TotalBlocks(remove.extents).value();
       tier.allocator->Free(remove.extents);
     }
-    for (const DeviceTier::PendingAdd& add : batch->adds) OnAddCommitted(tier, add);
+    for (const DeviceTier::PendingAdd& add : batch->adds) {
+      section.YieldIfSpent();
+      Count(work::kEvict);
+      OnAddCommitted(tier, add);
+    }
   } else {
     ++counters_.index_commit_failures;
     tier.commit_retry_at = deps_.clock->Now() + kCommitRetry;
     // Their extents stay taken until the index has forgotten them.
-    tier.removes.insert(tier.removes.begin(), std::make_move_iterator(batch->removes.begin()),
-                        std::make_move_iterator(batch->removes.end()));
+    for (auto remove = batch->removes.rbegin(); remove != batch->removes.rend(); ++remove) {
+      Count(work::kLook);
+      tier.removes.push_front(std::move(*remove));
+    }
     for (const DeviceTier::PendingAdd& add : batch->adds) {
+      section.YieldIfSpent();
+      Count(work::kEvict);
       ++counters_.write_backs_failed;
       GiveUpWriteBack(add.slot, status);
     }
@@ -106,9 +120,11 @@ void Core::OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add) {
   counters_.written_back_bytes += add.record.shape.payload_bytes;
   ++tier.chunks;
   if (const auto waiters = durable_waiters_.find(add.slot); waiters != durable_waiters_.end()) {
-    for (StatusCallback& done : waiters->second) {
-      tier.sync_waiters.push_back({add.record.sequence, std::move(done)});
-    }
+    // However many they are, one waiter.
+    tier.sync_waiters.emplace(add.record.sequence,
+                              [all = std::move(waiters->second)](absl::Status status) mutable {
+                                for (StatusCallback& done : all) std::move(done)(status);
+                              });
     durable_waiters_.erase(waiters);
   }
   Change chunk(this, add.slot);
@@ -141,7 +157,7 @@ void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
       CallLater(std::move(done), absl::OkStatus());
       return;
     }
-    tier.sync_waiters.push_back({chunk.g3_sequence, std::move(done)});
+    tier.sync_waiters.emplace(chunk.g3_sequence, std::move(done));
     StartSync(chunk.device);
     return;
   }
@@ -160,7 +176,10 @@ void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
 void Core::FailDurableWaiters(ChunkSlot slot, const absl::Status& why) {
   const auto waiters = durable_waiters_.find(slot);
   if (waiters == durable_waiters_.end()) return;
-  for (StatusCallback& done : waiters->second) CallLater(std::move(done), why);
+  // However many they are, one thing to do after this hold.
+  Later([all = std::move(waiters->second), why]() mutable {
+    for (StatusCallback& done : all) std::move(done)(why);
+  });
   durable_waiters_.erase(waiters);
 }
 
@@ -169,10 +188,7 @@ void Core::StartSync(uint16_t device) {
   if (tier.syncing) return;
   tier.last_sync = deps_.clock->Now();
   if (tier.failed_sync) {
-    for (DeviceTier::SyncWaiter& waiter : tier.sync_waiters) {
-      CallLater(std::move(waiter.done), absl::UnavailableError(tier.message));
-    }
-    tier.sync_waiters.clear();
+    if (!AnswerSyncWaiters(tier)) PumpLater(device);
     return;
   }
   tier.syncing = true;
@@ -203,19 +219,45 @@ void Core::OnSynced(uint16_t device, CommitSequence sequence, absl::Status statu
     tier.state = DeviceState::kReadOnly;
     tier.message = absl::StrCat("sync failed, restart to trust it again: ", status.ToString());
   }
-  auto& waiters = tier.sync_waiters;
-  for (size_t i = 0; i < waiters.size();) {
-    if (status.ok() && waiters[i].sequence > tier.stable) {
-      ++i;
-      continue;
-    }
-    CallLater(std::move(waiters[i].done),
-              status.ok() ? absl::OkStatus() : absl::UnavailableError(tier.message));
-    waiters[i] = std::move(waiters.back());
-    waiters.pop_back();
-  }
-  if (!waiters.empty() && tier.committed > tier.stable) StartSync(device);
+  while (!AnswerSyncWaiters(tier)) section.Yield();
+  if (!tier.sync_waiters.empty() && tier.committed > tier.stable) StartSync(device);
   PumpWrites(device);  // gives queued writes up when the device is read-only now
+}
+
+bool Core::AnswerSyncWaiters(DeviceTier& tier) {
+  auto& waiters = tier.sync_waiters;
+  while (!waiters.empty() && (tier.failed_sync || waiters.begin()->first <= tier.stable)) {
+    if (Spent()) return false;
+    Count(work::kCall);
+    // What was stable before the sync that failed still is.
+    const bool stable = waiters.begin()->first <= tier.stable;
+    CallLater(std::move(waiters.begin()->second),
+              stable ? absl::OkStatus() : absl::UnavailableError(tier.message));
+    waiters.erase(waiters.begin());
+  }
+  return true;
+}
+
+void Core::PumpLater(uint16_t device) {
+  DeviceTier& tier = *devices_[device];
+  tier.pump_more = true;
+  if (tier.pumping) return;
+  tier.pumping = true;
+  Later([this, device] { KeepPumping(device); });
+}
+
+void Core::KeepPumping(uint16_t device) {
+  Section section(this);
+  DeviceTier& tier = *devices_[device];
+  while (std::exchange(tier.pump_more, false)) {
+    PumpIndex(device);
+    PumpReads(device);
+    PumpWrites(device);
+    PumpConfirms(device);
+    if (tier.failed_sync && !AnswerSyncWaiters(tier)) PumpLater(device);
+    if (tier.pump_more) section.Yield();
+  }
+  tier.pumping = false;
 }
 
 // The circuit breaker: some errors in a row and the device is left alone for a while.
@@ -253,7 +295,8 @@ void Core::Tick() {
     PumpIndex(device);
     PumpWrites(device);
     PumpConfirms(device);
-    SaveRecencyIfDue(device);
+    SaveRecencyIfDue(section, device);
+    section.YieldIfSpent();
     const bool due = now - tier.last_sync >= options_.sync_interval;
     if (!tier.sync_waiters.empty() || (tier.dirty_index && due)) StartSync(device);
   }
@@ -277,16 +320,16 @@ void Core::SyncAll(StatusCallback done) {
   }
   for (uint16_t device = 0; device < devices_.size(); ++device) {
     DeviceTier& tier = *devices_[device];
-    tier.sync_waiters.push_back({tier.committed, [all, mu](absl::Status status) {
-                                   bool last = false;
-                                   {
-                                     MutexLock lock(mu.get());
-                                     all->first.Update(status);
-                                     last = --all->left == 0;
-                                   }
-                                   if (last) std::move(all->done)(all->first);
-                                 }});
-    if (draining_) SaveRecency(device);
+    if (draining_) SaveRecency(section, device);
+    tier.sync_waiters.emplace(tier.committed, [all, mu](absl::Status status) {
+      bool last = false;
+      {
+        MutexLock lock(mu.get());
+        all->first.Update(status);
+        last = --all->left == 0;
+      }
+      if (last) std::move(all->done)(all->first);
+    });
     StartSync(device);
   }
 }

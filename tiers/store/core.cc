@@ -21,6 +21,7 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
     : options_(Resolve(options, *deps.arena)),
       deps_(deps),
       incarnation_(deps.random->NextU64()),
+      hold_work_(deps.hold_work == 0 ? work::kHold : deps.hold_work),
       table_(options.max_chunks, deps.random->NextU64()),
       marks_(deps.arena->live_marks()) {
   const uint64_t per_segment = deps_.arena->segment_blocks().value();
@@ -51,21 +52,57 @@ Core::~Core() {
   KVKEEP_CHECK(outbox_.empty());
 }
 
-Core::Section::Section(Core* core) : core_(core) {
-  core->mu_.Lock();
-  locked_at_ = core->deps_.clock->Now();
+Core::Section::Section(Core* core, Kind kind) : core_(core), kind_(kind) { Lock(); }
+Core::Section::~Section() { Unlock(); }
+
+void Core::Section::Lock() {
+  core_->mu_.Lock();
+  locked_at_ = core_->deps_.clock->Now();
+  if (core_->deps_.work_clock != nullptr) worked_at_ = core_->deps_.work_clock->Now();
+  core_->work_ = 0;
 }
 
-Core::Section::~Section() {
-  const uint64_t held = static_cast<uint64_t>((core_->deps_.clock->Now() - locked_at_).count());
-  StoreCounters& counters = core_->counters_;
-  ++counters.lock_acquisitions;
-  counters.lock_held_ns += held;
-  counters.lock_held_ns_max = std::max(counters.lock_held_ns_max, held);
+void Core::Section::Unlock() {
+  if (kind_ == Kind::kServing) {
+    const Clock* const work_clock = core_->deps_.work_clock;
+    const auto worked = work_clock == nullptr ? MonotonicTime(0) : work_clock->Now() - worked_at_;
+    core_->NoteHold(static_cast<uint64_t>((core_->deps_.clock->Now() - locked_at_).count()),
+                    static_cast<uint64_t>(worked.count()));
+  }
   std::vector<absl::AnyInvocable<void()&&>> work = std::move(core_->outbox_);
   core_->outbox_.clear();
   core_->mu_.Unlock();
   for (auto& item : work) std::move(item)();
+}
+
+void Core::Section::Yield() {
+  ++yields_;
+  Unlock();
+  if (core_->deps_.between_slices) core_->deps_.between_slices();
+  Lock();
+}
+
+bool Core::Section::YieldIfSpent() {
+  if (!core_->Spent()) return false;
+  Yield();
+  return true;
+}
+
+void Core::NoteHold(uint64_t held_ns, uint64_t worked_ns) {
+  using Counter = uint64_t StoreCounters::*;
+  constexpr std::pair<uint64_t, Counter> kSteps[] = {
+      {10'000, &StoreCounters::lock_holds_10us},      {20'000, &StoreCounters::lock_holds_20us},
+      {50'000, &StoreCounters::lock_holds_50us},      {100'000, &StoreCounters::lock_holds_100us},
+      {200'000, &StoreCounters::lock_holds_200us},    {500'000, &StoreCounters::lock_holds_500us},
+      {1'000'000, &StoreCounters::lock_holds_1ms},    {10'000'000, &StoreCounters::lock_holds_10ms},
+      {UINT64_MAX, &StoreCounters::lock_holds_longer}};
+  ++counters_.lock_acquisitions;
+  counters_.lock_held_ns += held_ns;
+  counters_.lock_held_ns_max = std::max(counters_.lock_held_ns_max, held_ns);
+  counters_.lock_worked_ns_max = std::max(counters_.lock_worked_ns_max, worked_ns);
+  const auto step = std::find_if(std::begin(kSteps), std::end(kSteps),
+                                 [held_ns](const auto& at) { return held_ns <= at.first; });
+  ++(counters_.*(step->second));
 }
 
 Core::Change::Change(Core* core, ChunkSlot slot)
@@ -141,12 +178,14 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
 
 void Core::Pin(ChunkSlot slot) {
   if (table_.at(slot).g2_state == G2State::kUnverified) StartVerification(slot);
+  Count(work::kPin);
   Change chunk(this, slot);
   KVKEEP_CHECK(chunk->has_g2_space());
   if (chunk->pins++ == 0) pool(*chunk).pinned_blocks += chunk->blocks();
 }
 
 void Core::UnpinLocked(ChunkSlot slot) {
+  Count(work::kPin);
   Change chunk(this, slot);
   KVKEEP_CHECK(chunk->pins > 0);
   if (--chunk->pins == 0) pool(*chunk).pinned_blocks -= chunk->blocks();
@@ -181,53 +220,85 @@ void Core::FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason 
   chunk.g2_state = G2State::kAbsent;
 }
 
-bool Core::EvictOneFromG2(G2Pool& pool) {
+Core::Evicted Core::EvictOneFromG2(G2Pool& pool) {
   while (const std::optional<ChunkSlot> victim = pool.policy->Victim()) {
     if (!EvictableFromG2(table_.at(*victim))) {
       pool.policy->Park(*victim);
+      Count(work::kPark);
+      if (Spent()) return Evicted::kSpent;
       continue;
     }
     Change chunk(this, *victim);
     ++counters_.g2_evictions;
     if (chunk->g3_state == G3State::kAbsent) ++counters_.unbacked_evictions;
     FreeG2Copy(*chunk, *victim, EvictionPolicy::EraseReason::kEvicted);
-    return true;
+    Count(work::kEvict);
+    return Evicted::kOne;
   }
-  return false;
+  return Evicted::kNone;
 }
 
-std::optional<ExtentList> Core::AllocateG2(TenantId tenant, uint64_t blocks, ChunkSlot parent) {
+std::optional<ExtentList> Core::AllocateG2(Section& section, TenantId tenant, uint64_t blocks,
+                                           ChunkSlot parent) {
   G2Pool& from = pool(tenant);
-  // Evict nothing for a request that cannot be met.
-  if (from.free_blocks() + from.evictable_blocks < blocks) return std::nullopt;
+  Count(work::kAllocate);
+  uint64_t mine =
+      0;  // of the pool's gathered_blocks: what this call has freed and keeps for itself
+  const auto mine_now = [&](uint64_t blocks_now) {
+    from.gathered_blocks = from.gathered_blocks - mine + blocks_now;
+    mine = blocks_now;
+  };
   while (true) {
-    // Looked up each time: the parent may be among those evicted.
-    std::optional<BlockNumber> near;
-    if (parent != kNoSlot && table_.at(parent).has_g2_space()) {
-      near = BlockNumber(table_.at(parent).g2.back().end());
-    }
-    if (from.free_blocks() >= blocks) {
+    const uint64_t free = from.free_blocks() - (from.gathered_blocks - mine);
+    // Evict nothing for a request that cannot be met.
+    if (free + from.evictable_blocks < blocks) break;
+    if (free >= blocks) {
+      // Looked up each time: the parent may be among those evicted, or its slot another's. Then the
+      // place is no worse than any.
+      std::optional<BlockNumber> near;
+      if (parent != kNoSlot && table_.at(parent).has_g2_space()) {
+        near = BlockNumber(table_.at(parent).g2.back().end());
+      }
       std::optional<ExtentList> extents = from.Allocate(BlockCount(blocks), near);
-      if (extents.has_value()) return extents;
+      if (extents.has_value()) {
+        mine_now(0);
+        return extents;
+      }
     }
-    if (!EvictOneFromG2(from)) return std::nullopt;
+    if (!Spent() && EvictOneFromG2(from) == Evicted::kNone) break;
+    if (Spent()) {
+      mine_now(std::min(from.free_blocks() - (from.gathered_blocks - mine), blocks));
+      section.Yield();
+    }
   }
+  mine_now(0);
+  return std::nullopt;
+}
+
+bool Core::StillIs(ChunkSlot slot, const ChunkId& id) const {
+  const Chunk& chunk = table_.at(slot);
+  return chunk.live && !chunk.detached && chunk.id == id;
 }
 
 void Core::DetachChunk(ChunkSlot slot) {
   Change chunk(this, slot);
+  Count(work::kEvict);
   table_.Detach(slot);
   // Readers may keep the bytes for long; a restart must not bring them back.
   if (chunk->has_g2_space()) marks_.Clear(chunk->g2[0].first);
-  if (chunk->in_g2_policy)
+  if (chunk->in_g2_policy) {
     pool(*chunk).policy->OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
+  }
   chunk->in_g2_policy = false;
   if (chunk->in_g3_policy) {
     devices_[chunk->device]->policy->OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
   }
   chunk->in_g3_policy = false;
-  // Its queue entry is void from now on; what is being written already ends by itself.
-  if (chunk->g3_state == G3State::kQueued) SetG3State(*chunk, G3State::kAbsent);
+  // What is being written already ends by itself.
+  if (chunk->g3_state == G3State::kQueued) {
+    devices_[chunk->device]->write_queue.erase(chunk->g3_generation);
+    SetG3State(*chunk, G3State::kAbsent);
+  }
   FailDurableWaiters(slot, absl::NotFoundError("the chunk was deleted"));
 }
 

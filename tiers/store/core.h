@@ -17,6 +17,7 @@
 #include "tiers/base/mutex.h"
 #include "tiers/store/live_marks.h"
 #include "tiers/store/state.h"
+#include "tiers/store/work.h"
 
 namespace kvkeep::store_internal {
 
@@ -25,15 +26,30 @@ class Core {
   Core(const StoreOptions& options, const StoreDeps& deps);
   ~Core();
 
-  // Holds the lock while it lives; runs the outbox after unlocking.
+  // Holds the lock while it lives; runs the outbox after unlocking. Nobody holds it for long: what
+  // may be much is done in slices, with the lock let go of in between.
   class ABSL_SCOPED_LOCKABLE Section {
    public:
-    explicit Section(Core* core) ABSL_EXCLUSIVE_LOCK_FUNCTION(core->mu_);
-    ~Section() ABSL_UNLOCK_FUNCTION();
+    enum class Kind : uint8_t { kServing, kNotMeasured };
+    explicit Section(Core* core, Kind kind = Kind::kServing)
+        ABSL_EXCLUSIVE_LOCK_FUNCTION(core->mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
+    ~Section() ABSL_UNLOCK_FUNCTION() ABSL_NO_THREAD_SAFETY_ANALYSIS;
+    // Lets go of the lock, runs the outbox, takes the lock again. What the caller knows of the
+    // state, it has to find again: only what it has pinned is still where it was. Never inside a
+    // Change.
+    void Yield() ABSL_NO_THREAD_SAFETY_ANALYSIS;
+    // Yield, when this hold has done its share of work. Returns whether it did.
+    bool YieldIfSpent() ABSL_NO_THREAD_SAFETY_ANALYSIS;
+    uint32_t yields() const { return yields_; }
 
    private:
+    void Lock() ABSL_NO_THREAD_SAFETY_ANALYSIS;
+    void Unlock() ABSL_NO_THREAD_SAFETY_ANALYSIS;
     Core* const core_;
-    MonotonicTime locked_at_;
+    const Kind kind_;
+    uint32_t yields_ = 0;
+    MonotonicTime locked_at_{0};
+    MonotonicTime worked_at_{0};
   };
 
   // ---- store.h, same contracts (recover.cc, sessions.cc, lookup.cc, put.cc, promote.cc, admin.cc)
@@ -93,6 +109,11 @@ class Core {
   };
 
   // ---- core.cc
+  // Work done in this hold, in the units of work.h. Spent: the hold should end at the next place
+  // where the state is whole.
+  void Count(uint32_t units) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { work_ += units; }
+  bool Spent() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return work_ >= hold_work_; }
+  void NoteHold(uint64_t held_ns, uint64_t worked_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Later(absl::AnyInvocable<void() &&> work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CallLater(StatusCallback callback, absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static bool EvictableFromG2(const Chunk& chunk);
@@ -106,9 +127,14 @@ class Core {
     return *pools_[tenant.value()];
   }
   G2Pool& pool(const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return pool(chunk.tenant); }
-  std::optional<ExtentList> AllocateG2(TenantId tenant, uint64_t blocks, ChunkSlot parent)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool EvictOneFromG2(G2Pool& pool) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Space in the tenant's pool, made by eviction where need be. May yield.
+  std::optional<ExtentList> AllocateG2(Section& section, TenantId tenant, uint64_t blocks,
+                                       ChunkSlot parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // kSpent: not yet, this hold has done its share.
+  enum class Evicted : uint8_t { kOne, kNone, kSpent };
+  Evicted EvictOneFromG2(G2Pool& pool) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the slot, which was this chunk's before a yield, still is, findable as such.
+  bool StillIs(ChunkSlot slot, const ChunkId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DetachChunk(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- sessions.cc
@@ -119,29 +145,77 @@ class Core {
   // The session, when the chunks are such that it may ask for them.
   absl::StatusOr<Session*> FindSessionFor(const SessionToken& token, const ChunkSet& chunks)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ReleaseInSlices(std::vector<ChunkSlot> slots);
+  void UnpinAll(Section& section, const std::vector<Lease::Entry>& entries)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- lookup.cc
   bool ReadableNow(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool InG3(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   using Link = EvictionPolicy::ChainLink;
-  void FindAll(const ChunkSet& chunks, LookupResult& result, std::vector<Link>& found)
+  // What a call is about and, slice by slice, what is found of it.
+  struct Wanted {
+    Wanted(const ChunkSet& set, const StoreOptions& options);
+    ChunkId id(size_t chunk) const;
+    const ChunkSet& chunks;
+    std::vector<Link> found;  // by chunk: key index * parts + part index
+    std::vector<uint64_t> g2_parts, g3_parts;
+    uint32_t leading_keys = 0;
+  };
+  void FindSlice(Wanted& wanted, size_t begin, size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TellPolicies(TenantId tenant, std::span<const Link> found, bool continued)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void TellPolicies(TenantId tenant, const std::vector<Link>& found)
+  void FindAll(Section& section, TenantId tenant, Wanted& wanted, bool touch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void AddPlaces(const Lease& lease, LookupResult& result) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void GrantLease(Session& session, const LookupRequest& request, const std::vector<Link>& found,
-                  LookupResult& result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Brings the chunk's bytes into G2, or on the way there. False when there is no space.
-  bool EnsureInG2(TenantId tenant, ChunkSlot slot, ChunkSlot parent, bool transient)
+  // Brings the chunk's bytes into G2, or on the way there. False when there is no space. May yield:
+  // then the chunk may be gone, with the answer false. The parent is none, or pinned by the caller.
+  bool EnsureInG2(Section& section, TenantId tenant, ChunkSlot slot, ChunkSlot parent,
+                  bool transient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- grant.cc
+  // A lease in the making: its pins are not the session's yet.
+  struct Grant {
+    void Reserve();
+    const LookupRequest& request;
+    Wanted& wanted;
+    LookupResult result;
+    std::vector<Lease::Entry> entries;
+    std::vector<bool> pinned;  // by entry
+    uint32_t keys = 0;
+    uint64_t bytes = 0;
+    bool shortened = false;
+  };
+  absl::Status CheckLeases(const Session& session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool PinForLease(Grant& grant, size_t i) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Gives up the keys from that of entry `end` on.
+  void Shorten(Section& section, Grant& grant, size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PinWhatIsInG2(Section& section, Grant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void BringTheRest(Section& section, TenantId tenant, Grant& grant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // As many as this hold may do; yields when that was not all.
+  void AddPlaces(Section& section, const std::vector<Lease::Entry>& entries, size_t* next,
+                 LookupResult& result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<bool> TellKnownLease(Section& section, const SessionToken& token, Grant& grant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status GrantLease(Section& section, const SessionToken& token, TenantId tenant,
+                          Grant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void File(Session& session, Grant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- put.cc
-  bool MakeRoomInTable(G2Pool& pool) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MakeRoomInTable(Section& section, G2Pool& pool) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<const NamespaceSpec*> FindNamespaceFor(const Session& session,
+                                                        const PutRequest& request) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Reject(ReserveResult& result, RejectReason reason, std::string message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Present, or refused: no space is to be looked for.
+  bool AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, const G2Pool& own,
+                      ReserveResult& result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Available(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   PendingPut EndPut(uint64_t reservation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- promote.cc
+  ChunkSlot FindInLease(Section& section, const SessionToken& token, LeaseId lease,
+                        const ChunkId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartPromotion(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PumpReads(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void IssueReads(ChunkSlot slot, Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -175,7 +249,6 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::optional<uint16_t> ChooseDevice(ChunkSlot parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PumpWrites(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool StillQueued(const DeviceTier::QueuedWrite& entry) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   ChunkSlot FindParent(const Chunk& chunk, const std::optional<ChunkKey>& parent) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent)
@@ -186,8 +259,9 @@ class Core {
                    const ImagePlacement& placement);
   void OnWritten(ChunkSlot slot, absl::Status status);
   void GiveUpWriteBack(ChunkSlot slot, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool EvictOneFromG3(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void EnsureReserve(DeviceTier& tier, uint64_t blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Evicted EvictOneFromG3(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // False: not yet, this hold has done its share.
+  bool EnsureReserve(DeviceTier& tier, uint64_t blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // REQUIRES: stored; inside a Change of this chunk.
   void RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -200,6 +274,12 @@ class Core {
   void OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartSync(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Answers who waited for what is stable now, or will never be. False: not all, the hold is spent.
+  bool AnswerSyncWaiters(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A pump came to the end of its hold: all pumps of the device go on after it, in holds of their
+  // own.
+  void PumpLater(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void KeepPumping(uint16_t device);
   void OnSynced(uint16_t device, CommitSequence sequence, absl::Status status);
   void FailDurableWaiters(ChunkSlot slot, const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -209,8 +289,8 @@ class Core {
   // ---- recover.cc
   absl::Status RecoverDevices() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RecoverDevice(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SaveRecencyIfDue(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SaveRecency(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SaveRecencyIfDue(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SaveRecency(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   ChunkSlot AdoptRecord(uint16_t device, const IndexRecord& record)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PumpConfirms(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -227,14 +307,20 @@ class Core {
   void RecoverG2() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Nothing: what is marked there is no image of this arena's.
   std::optional<RecoveredImage> AdoptImage(BlockNumber block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SnapshotTiers(StoreSnapshot& snapshot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SnapshotSessions(Section& section, StoreSnapshot& snapshot,
+                        std::vector<std::shared_ptr<const SessionInfo>>& infos)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- state: constant after construction
   StoreOptions options_;
   const StoreDeps deps_;
   const Incarnation incarnation_;
+  const uint64_t hold_work_;
 
   // ---- state: protected by mu_
   Mutex mu_;
+  uint64_t work_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<absl::AnyInvocable<void() &&>> outbox_ ABSL_GUARDED_BY(mu_);
   ChunkTable table_ ABSL_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<G2Pool>> pools_ ABSL_GUARDED_BY(mu_);  // by TenantId
@@ -243,11 +329,12 @@ class Core {
   ChunkSlot sweeping_ ABSL_GUARDED_BY(mu_) = kNoSlot;
   uint64_t sweep_budget_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // until the next tick
   std::vector<std::unique_ptr<DeviceTier>> devices_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<uint64_t, PendingPut> puts_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<ChunkSlot, std::unique_ptr<WriteBack>> write_backs_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<ChunkSlot, std::vector<StatusCallback>> durable_waiters_ ABSL_GUARDED_BY(mu_);
+  // Trees: a hash map that grows moves all of its entries under the lock.
+  absl::btree_map<SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
+  absl::btree_map<uint64_t, PendingPut> puts_ ABSL_GUARDED_BY(mu_);
+  absl::btree_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ ABSL_GUARDED_BY(mu_);
+  absl::btree_map<ChunkSlot, std::unique_ptr<WriteBack>> write_backs_ ABSL_GUARDED_BY(mu_);
+  absl::btree_map<ChunkSlot, std::deque<StatusCallback>> durable_waiters_ ABSL_GUARDED_BY(mu_);
   uint64_t dirty_chunks_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t next_lease_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t next_put_ ABSL_GUARDED_BY(mu_) = 1;

@@ -49,6 +49,8 @@ class G2Pool {
   uint64_t pinned_blocks = 0;     // of chunks with pins, each once
   uint64_t reserved_blocks = 0;   // puts in progress
   uint64_t dirty_blocks = 0;
+  // Free, but kept for allocations that make room in slices: nobody else takes them.
+  uint64_t gathered_blocks = 0;
 
  private:
   ExtentList Relative(ExtentList extents) const;

@@ -7,18 +7,25 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// The first `keys` words whose `parts` lowest bits are all set in either bitmap.
-uint32_t LeadingKeys(const LookupResult& result, size_t parts) {
-  const uint64_t all = parts == 64 ? ~uint64_t{0} : (uint64_t{1} << parts) - 1;
-  uint32_t keys = 0;
-  while (keys < result.g2_parts.size() &&
-         ((result.g2_parts[keys] | result.g3_parts[keys]) & all) == all) {
-    ++keys;
-  }
-  return keys;
+uint64_t AllParts(size_t parts) { return parts == 64 ? ~uint64_t{0} : (uint64_t{1} << parts) - 1; }
+
+bool Allowed(const ChunkSet& chunks, const StoreOptions& options) {
+  return chunks.keys.size() * chunks.parts.size() <= options.max_keys_per_call;
 }
 
 }  // namespace
+
+Core::Wanted::Wanted(const ChunkSet& set, const StoreOptions& options) : chunks(set) {
+  if (!Allowed(set, options)) return;  // about to be refused
+  g2_parts.assign(set.keys.size(), 0);
+  g3_parts.assign(set.keys.size(), 0);
+  found.resize(set.keys.size() * set.parts.size());
+}
+
+ChunkId Core::Wanted::id(size_t chunk) const {
+  return {chunks.ns, chunks.keys[chunk / chunks.parts.size()],
+          chunks.parts[chunk % chunks.parts.size()]};
+}
 
 bool Core::ReadableNow(const Chunk& chunk) const { return chunk.g2_state == G2State::kResident; }
 
@@ -27,33 +34,39 @@ bool Core::InG3(const Chunk& chunk) const {
          devices_[chunk.device]->readable();
 }
 
-void Core::FindAll(const ChunkSet& chunks, LookupResult& result, std::vector<Link>& found) {
+void Core::FindSlice(Wanted& wanted, size_t begin, size_t end) {
+  const ChunkSet& chunks = wanted.chunks;
   const size_t parts = chunks.parts.size();
-  found.resize(chunks.keys.size() * parts);
-  table_.FindAll(chunks.ns, chunks.keys, chunks.parts, found);
-  result.g2_parts.assign(chunks.keys.size(), 0);
-  result.g3_parts.assign(chunks.keys.size(), 0);
+  const uint64_t all = AllParts(parts);
+  const auto found = std::span(wanted.found).subspan(begin * parts, (end - begin) * parts);
+  table_.FindAll(chunks.ns, chunks.keys.subspan(begin, end - begin), chunks.parts, found);
+  Count(static_cast<uint32_t>(work::kFind * found.size()));
+  uint32_t leading = 0;
   size_t i = 0;
-  for (size_t k = 0; k < chunks.keys.size(); ++k) {
+  for (size_t k = begin; k < end; ++k) {
     for (size_t p = 0; p < parts; ++p, ++i) {
       if (found[i].slot == kNoSlot) continue;
       const Chunk& chunk = table_.at(found[i].slot);
-      if (chunk.in_g2()) result.g2_parts[k] |= uint64_t{1} << p;
-      if (InG3(chunk)) result.g3_parts[k] |= uint64_t{1} << p;
+      if (chunk.in_g2()) wanted.g2_parts[k] |= uint64_t{1} << p;
+      if (InG3(chunk)) wanted.g3_parts[k] |= uint64_t{1} << p;
     }
+    const bool whole = ((wanted.g2_parts[k] | wanted.g3_parts[k]) & all) == all;
+    if (whole && leading == k - begin) ++leading;
   }
-  result.leading_keys = LeadingKeys(result, parts);
+  // Slices come from the tail: the run goes on where this slice is whole.
+  wanted.leading_keys = leading == end - begin ? leading + wanted.leading_keys : leading;
 }
 
-void Core::TellPolicies(TenantId tenant, const std::vector<Link>& found) {
+void Core::TellPolicies(TenantId tenant, std::span<const Link> found, bool continued) {
   const MonotonicTime now = deps_.clock->Now();
-  std::vector<Link> chain = found;
+  std::vector<Link> chain(found.begin(), found.end());
   const auto tell = [&](EvictionPolicy& policy, auto in_policy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     for (size_t i = 0; i < found.size(); ++i) {
       const bool in = found[i].slot != kNoSlot && in_policy(table_.at(found[i].slot));
       chain[i].slot = in ? found[i].slot : kNoSlot;
     }
-    policy.OnRequest(chain, now);
+    continued ? policy.OnRequestContinued(chain, now) : policy.OnRequest(chain, now);
+    Count(static_cast<uint32_t>(work::kTouch * found.size()));
   };
   tell(*pool(tenant).policy, [](const Chunk& chunk) { return chunk.in_g2_policy; });
   // A hit in G2 refreshes G3's recency too.
@@ -63,17 +76,46 @@ void Core::TellPolicies(TenantId tenant, const std::vector<Link>& found) {
   }
 }
 
-bool Core::EnsureInG2(TenantId tenant, ChunkSlot slot, ChunkSlot parent, bool transient) {
-  Chunk& chunk = table_.at(slot);
-  if (chunk.has_g2_space()) return chunk.g2_state != G2State::kFailed;
-  if (!InG3(chunk)) return false;
-  std::optional<ExtentList> extents = AllocateG2(tenant, chunk.blocks(), parent);
+// From the tail to the head, as the policies want it: so no slot has to outlive its slice.
+void Core::FindAll(Section& section, TenantId tenant, Wanted& wanted, bool touch) {
+  const size_t parts = wanted.chunks.parts.size();
+  const size_t policies = 1 + devices_.size();
+  const size_t chunk_work = work::kFind + (touch ? work::kTouch * policies : 0);
+  const size_t slice = std::max<size_t>(1, hold_work_ / chunk_work / parts);
+  for (size_t end = wanted.chunks.keys.size(); end > 0;) {
+    const size_t begin = end - std::min(end, slice);
+    const bool continued = end < wanted.chunks.keys.size();
+    if (continued) section.YieldIfSpent();
+    FindSlice(wanted, begin, end);
+    const auto found = std::span<const Link>(wanted.found).subspan(begin * parts);
+    if (touch) TellPolicies(tenant, found.first((end - begin) * parts), continued);
+    end = begin;
+  }
+}
+
+bool Core::EnsureInG2(Section& section, TenantId tenant, ChunkSlot slot, ChunkSlot parent,
+                      bool transient) {
+  const ChunkId id = table_.at(slot).id;
+  const auto here = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return table_.at(slot).has_g2_space();
+  };
+  if (here()) return table_.at(slot).g2_state != G2State::kFailed;
+  if (!InG3(table_.at(slot))) return false;
+  const uint32_t yields = section.yields();
+  std::optional<ExtentList> extents = AllocateG2(section, tenant, table_.at(slot).blocks(), parent);
   if (!extents.has_value()) return false;
+  if (section.yields() != yields) {
+    const bool still = StillIs(slot, id);
+    if (!still || here() || !InG3(table_.at(slot))) {  // gone, or another caller was faster
+      pool(tenant).Free(*extents);
+      return still && here() && table_.at(slot).g2_state != G2State::kFailed;
+    }
+  }
   {
     Change change(this, slot);
+    change->tenant = tenant;
     change->g2 = *std::move(extents);
     change->g2_state = G2State::kReading;
-    change->tenant = tenant;
     change->transient = transient;
     InsertIntoG2Policy(slot, parent);
   }
@@ -81,155 +123,72 @@ bool Core::EnsureInG2(TenantId tenant, ChunkSlot slot, ChunkSlot parent, bool tr
   return true;
 }
 
-void Core::AddPlaces(const Lease& lease, LookupResult& result) const {
-  for (const Lease::Entry& entry : lease.entries) {
-    const Chunk& chunk = table_.at(entry.slot);
-    result.places.push_back({.chunk = entry.chunk,
-                             .shape = chunk.shape,
-                             .extents = chunk.g2,
-                             .readable = ReadableNow(chunk)});
-  }
-}
-
-void Core::GrantLease(Session& session, const LookupRequest& request,
-                      const std::vector<Link>& found, LookupResult& result) {
-  const size_t parts = request.chunks.parts.size();
-  const uint32_t all_keys = static_cast<uint32_t>(request.chunks.keys.size());
-  const uint32_t keys =
-      request.lease_mode == LeaseMode::kLeadingRun ? result.leading_keys : all_keys;
-  std::vector<Lease::Entry> wanted;
-  for (uint32_t i = 0; i < keys * parts; ++i) {
-    const uint32_t key = static_cast<uint32_t>(i / parts);
-    const uint64_t present = result.g2_parts[key] | result.g3_parts[key];
-    if ((present >> (i % parts) & 1) != 0) wanted.push_back({found[i].slot, key, i});
-  }
-
-  const TenantId tenant = session.info.tenant;
-  const G2Pool& own = pool(tenant);
-  const auto within_cap = [&](ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const Chunk& chunk = table_.at(slot);
-    const uint64_t more = chunk.pins == 0 ? chunk.blocks() : 0;
-    return own.pinned_blocks + more <= own.limits.leased_blocks;
-  };
-  std::vector<bool> pinned(wanted.size(), false);
-  size_t end = wanted.size();
-  // Gives up the last key, as a whole.
-  const auto shorten = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const uint32_t key = wanted[end - 1].key_index;
-    while (end > 0 && wanted[end - 1].key_index == key) {
-      --end;
-      if (pinned[end]) UnpinLocked(wanted[end].slot);
-      pinned[end] = false;
-    }
-  };
-  // First what is in G2, so that making room for the rest does not push it out.
-  for (size_t i = 0; i < end; ++i) {
-    if (!table_.at(wanted[i].slot).has_g2_space()) continue;
-    if (!within_cap(wanted[i].slot)) break;
-    Pin(wanted[i].slot);
-    pinned[i] = true;
-  }
-  for (size_t i = 0; i < end; ++i) {
-    const ChunkSlot parent = i >= parts ? wanted[i - parts].slot : kNoSlot;
-    while (i < end && !pinned[i]) {
-      if (within_cap(wanted[i].slot) &&
-          EnsureInG2(tenant, wanted[i].slot, parent, request.transient)) {
-        Pin(wanted[i].slot);
-        pinned[i] = true;
-      } else {
-        shorten();
-      }
-    }
-  }
-  result.leased_keys = end < wanted.size() ? wanted[end].key_index : keys;
-  if (end < wanted.size()) ++counters_.leases_shortened;
-  if (end == 0) {
-    result.leased_keys = 0;
-    return;
-  }
-
-  Lease lease;
-  wanted.resize(end);
-  for (const Lease::Entry& entry : wanted)
-    lease.bytes += table_.at(entry.slot).blocks() * kBlockBytes;
-  lease.entries = std::move(wanted);
-  if (request.want_places) AddPlaces(lease, result);
-  lease.keys = result.leased_keys;
-  lease.client_request_id = request.client_request_id;
-  result.lease = LeaseId(next_lease_++);
-  result.leased_bytes = lease.bytes;
-  session.leased_bytes += lease.bytes;
-  if (request.client_request_id != 0) {
-    session.leases_by_request[request.client_request_id] = result.lease;
-  }
-  session.leases.emplace(result.lease.value(), std::move(lease));
-  ++counters_.leases_granted;
-}
-
 absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const LookupRequest& request) {
-  LookupResult result;
-  std::vector<Link> found;
+  Wanted wanted(request.chunks, options_);
+  Grant grant{.request = request, .wanted = wanted};
+  if (request.lease_mode != LeaseMode::kNone) grant.Reserve();
   Section section(this);
-  absl::StatusOr<Session*> session = FindSessionFor(token, request.chunks);
-  if (!session.ok()) return session.status();
-  const auto known = (*session)->leases_by_request.find(request.client_request_id);
-  const bool repeated = known != (*session)->leases_by_request.end();  // never filed under 0
-  if (request.lease_mode != LeaseMode::kNone && !repeated &&
-      (*session)->leases.size() >= options_.max_leases_per_session) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "leases: this session holds ", options_.max_leases_per_session, ", the most allowed"));
+  TenantId tenant;
+  bool repeated = false;
+  {
+    absl::StatusOr<Session*> session = FindSessionFor(token, request.chunks);
+    if (!session.ok()) return session.status();
+    tenant = (*session)->info->tenant;
+    // Never filed under 0.
+    repeated = (*session)->leases_by_request.contains(request.client_request_id);
+    absl::Status allowed = CheckLeases(**session);
+    if (request.lease_mode != LeaseMode::kNone && !repeated && !allowed.ok()) return allowed;
   }
-
-  FindAll(request.chunks, result, found);
   ++counters_.lookups;
   counters_.lookup_keys += request.chunks.keys.size();
-  counters_.lookup_leading_keys += result.leading_keys;
-  if (repeated) {
-    const Lease& lease = (*session)->leases.at(known->second.value());
-    result.lease = known->second;
-    result.leased_keys = lease.keys;
-    result.leased_bytes = lease.bytes;
-    if (request.want_places) AddPlaces(lease, result);
-    return result;
+  FindAll(section, tenant, wanted, !repeated);
+  counters_.lookup_leading_keys += wanted.leading_keys;
+  if (repeated || request.lease_mode != LeaseMode::kNone) {
+    absl::Status granted = GrantLease(section, token, tenant, grant);
+    if (!granted.ok()) return granted;
   }
-  TellPolicies((*session)->info.tenant, found);
-  if (request.lease_mode != LeaseMode::kNone) GrantLease(**session, request, found, result);
+  LookupResult result = std::move(grant.result);
+  result.g2_parts = std::move(wanted.g2_parts);
+  result.g3_parts = std::move(wanted.g3_parts);
+  result.leading_keys = wanted.leading_keys;
   return result;
 }
 
 absl::StatusOr<uint64_t> Core::Touch(const SessionToken& token, const ChunkSet& chunks) {
-  LookupResult where;
-  std::vector<Link> found;
-  Section section(this);
-  const absl::StatusOr<Session*> session = FindSessionFor(token, chunks);
-  if (!session.ok()) return session.status();
-  FindAll(chunks, where, found);
-  TellPolicies((*session)->info.tenant, found);
-  return static_cast<uint64_t>(std::count_if(
-      found.begin(), found.end(), [](const Link& link) { return link.slot != kNoSlot; }));
+  Wanted wanted(chunks, options_);
+  {
+    Section section(this);
+    const absl::StatusOr<Session*> session = FindSessionFor(token, chunks);
+    if (!session.ok()) return session.status();
+    FindAll(section, (*session)->info->tenant, wanted, true);
+  }
+  return static_cast<uint64_t>(
+      std::count_if(wanted.found.begin(), wanted.found.end(),
+                    [](const Link& link) { return link.slot != kNoSlot; }));
 }
 
 absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const ChunkSet& chunks) {
-  LookupResult where;
-  std::vector<Link> found;
+  Wanted wanted(chunks, options_);
   PrefetchResult result;
   Section section(this);
   const absl::StatusOr<Session*> session = FindSessionFor(token, chunks);
   if (!session.ok()) return session.status();
-  FindAll(chunks, where, found);
-  TellPolicies((*session)->info.tenant, found);
-  for (const Link& link : found) {
+  const TenantId tenant = (*session)->info->tenant;
+  FindAll(section, tenant, wanted, true);
+  for (size_t i = 0; i < wanted.found.size(); ++i) {
+    section.YieldIfSpent();
+    Count(work::kFind);
     // Making room for an earlier chunk may have pushed this one out for good.
-    if (link.slot == kNoSlot || !table_.at(link.slot).live) continue;
-    if (ReadableNow(table_.at(link.slot))) {
+    const ChunkSlot slot = wanted.found[i].slot;
+    if (slot == kNoSlot || !StillIs(slot, wanted.id(i))) continue;
+    if (ReadableNow(table_.at(slot))) {
       ++result.ready_chunks;
-    } else if (table_.at(link.slot).g2_state == G2State::kUnverified) {
-      StartVerification(link.slot);
+    } else if (table_.at(slot).g2_state == G2State::kUnverified) {
+      StartVerification(slot);
       ++result.started_chunks;
-    } else if (InG3(table_.at(link.slot))) {
-      if (!EnsureInG2((*session)->info.tenant, link.slot, kNoSlot, false)) {
-        break;  // full: the rest would not fit either
-      }
+    } else if (InG3(table_.at(slot))) {
+      // Full: the rest would not fit either.
+      if (!EnsureInG2(section, tenant, slot, kNoSlot, false)) break;
       ++result.started_chunks;
     }
   }
@@ -237,19 +196,29 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
 }
 
 absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet& chunks) {
+  constexpr size_t kGroup = 32;  // found together
+  std::array<Link, kGroup> found;
   Section section(this);
   const absl::StatusOr<Session*> session = FindSessionFor(token, chunks);
   if (!session.ok()) return session.status();
   uint64_t deleted = 0;
-  for (const ChunkKey& key : chunks.keys) {
-    for (const PartId part : chunks.parts) {
-      const ChunkSlot slot = table_.Find({chunks.ns, key, part});
-      if (slot == kNoSlot) continue;
-      DetachChunk(slot);
-      ++deleted;
+  for (const PartId& part : chunks.parts) {
+    for (size_t begin = 0; begin < chunks.keys.size(); begin += kGroup) {
+      section.YieldIfSpent();
+      const auto keys = chunks.keys.subspan(begin, std::min(kGroup, chunks.keys.size() - begin));
+      table_.FindAll(chunks.ns, keys, std::span(&part, 1), std::span(found).first(keys.size()));
+      Count(static_cast<uint32_t>(work::kFind * keys.size()));
+      for (size_t i = 0; i < keys.size(); ++i) {
+        if (found[i].slot == kNoSlot) continue;
+        section.YieldIfSpent();
+        // Else named twice, or another call deleted it meanwhile.
+        if (!StillIs(found[i].slot, {chunks.ns, keys[i], part})) continue;
+        DetachChunk(found[i].slot);
+        ++deleted;
+        ++counters_.deleted_chunks;
+      }
     }
   }
-  counters_.deleted_chunks += deleted;
   return deleted;
 }
 

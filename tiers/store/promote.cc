@@ -20,18 +20,17 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
   if (!(*session)->namespaces.contains(id.ns)) {
     return absl::FailedPreconditionError("namespace_digest is not of a namespace of this session");
   }
+  const TenantId tenant = (*session)->info->tenant;
   ChunkSlot slot = table_.Find(id);
   if (lease.value() != 0) {
-    const auto held = (*session)->leases.find(lease.value());
-    if (held == (*session)->leases.end()) {
+    if (!(*session)->leases.contains(lease.value())) {
       return absl::FailedPreconditionError("lease_id is not of a lease of this session");
     }
     // Leased chunks have their space in G2, so the one found is another, put after a delete; or
     // there is none any more. Rare, so a walk will do.
     if (slot == kNoSlot || !table_.at(slot).has_g2_space()) {
-      for (const Lease::Entry& entry : held->second.entries) {
-        if (table_.at(entry.slot).id == id) slot = entry.slot;
-      }
+      const ChunkSlot leased = FindInLease(section, token, lease, id);
+      slot = leased != kNoSlot ? leased : table_.Find(id);
     }
   }
   if (slot == kNoSlot || !(table_.at(slot).has_g2_space() || InG3(table_.at(slot)))) {
@@ -40,8 +39,10 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
   }
   result.from_g3 = !table_.at(slot).in_g2();
   if (table_.at(slot).g2_state == G2State::kReading) ++counters_.promotions_shared;
-  if (!EnsureInG2((*session)->info.tenant, slot, kNoSlot, transient)) {
-    if (table_.at(slot).g2_state == G2State::kFailed) {
+  const uint32_t yields = section.yields();
+  if (!EnsureInG2(section, tenant, slot, kNoSlot, transient)) {
+    const bool gone = section.yields() != yields && !StillIs(slot, id);
+    if (gone || table_.at(slot).g2_state == G2State::kFailed) {
       ++counters_.read_misses;
       return result;
     }
@@ -57,6 +58,20 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
   result.reader.shape_ = table_.at(slot).shape;
   result.reader.extents_ = table_.at(slot).g2;
   return result;
+}
+
+ChunkSlot Core::FindInLease(Section& section, const SessionToken& token, LeaseId lease,
+                            const ChunkId& id) {
+  for (size_t i = 0;; ++i) {
+    section.YieldIfSpent();
+    Count(work::kFind);
+    const auto session = sessions_.find(token);
+    if (session == sessions_.end()) return kNoSlot;
+    const auto held = session->second->leases.find(lease.value());
+    if (held == session->second->leases.end() || i >= held->second.entries.size()) return kNoSlot;
+    const ChunkSlot slot = held->second.entries[i].slot;
+    if (table_.at(slot).id == id) return slot;
+  }
 }
 
 void Core::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallback ready) {
@@ -110,6 +125,8 @@ void Core::StartPromotion(ChunkSlot slot) {
 void Core::PumpReads(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   while (!tier.read_queue.empty()) {
+    if (Spent()) return PumpLater(device);
+    Count(work::kStart);
     Promotion& promotion = *promotions_.at(tier.read_queue.front());
     const uint64_t limit = options_.max_device_reads_in_flight_bytes;
     if (tier.reading_bytes > 0 && tier.reading_bytes + promotion.bytes > limit) return;
@@ -151,6 +168,7 @@ void Core::IssueReads(ChunkSlot slot, Promotion& promotion) {
       at += to.size();
     }
   }
+  Count(static_cast<uint32_t>(work::kOperation * reads.size()));
   promotion.outstanding = static_cast<uint32_t>(reads.size());
   Later(
       [device = &deps_.devices[promotion.device].device->io(), reads = std::move(reads)]() mutable {

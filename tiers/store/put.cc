@@ -2,6 +2,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
@@ -24,74 +25,97 @@ bool Core::Available(const Chunk& chunk) const {
 }
 
 // Forgets whole chunks, the least valuable of G3 first, until a slot is free.
-bool Core::MakeRoomInTable(G2Pool& pool) {
+bool Core::MakeRoomInTable(Section& section, G2Pool& pool) {
   constexpr int kMostVictims = 64;  // G3 victims that stay because G2 holds them too
-  for (int i = 0; table_.full() && i < kMostVictims; ++i) {
-    const bool evicted = std::any_of(devices_.begin(), devices_.end(), [this](auto& tier) {
-      mu_.AssertHeld();
-      return EvictOneFromG3(*tier);
-    });
-    if (!evicted) break;
+  bool left = true;
+  for (int victims = 0; table_.full() && left && victims < kMostVictims;) {
+    left = false;
+    for (const auto& tier : devices_) {
+      const Evicted evicted = EvictOneFromG3(*tier);
+      victims += evicted == Evicted::kOne;
+      left = evicted != Evicted::kNone;
+      if (left) break;
+    }
+    section.YieldIfSpent();
   }
-  while (table_.full() && EvictOneFromG2(pool)) {
-  }
+  while (table_.full() && EvictOneFromG2(pool) != Evicted::kNone) section.YieldIfSpent();
   return !table_.full();
 }
 
-absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const PutRequest& request) {
-  Section section(this);
-  absl::StatusOr<Session*> session = FindSession(token);
-  if (!session.ok()) return session.status();
-  const auto ns = (*session)->namespaces.find(request.ns);
-  if (ns == (*session)->namespaces.end()) {
+absl::StatusOr<const NamespaceSpec*> Core::FindNamespaceFor(const Session& session,
+                                                            const PutRequest& request) const {
+  const auto ns = session.namespaces.find(request.ns);
+  if (ns == session.namespaces.end()) {
     return absl::FailedPreconditionError("namespace_digest is not of a namespace of this session");
   }
   if (request.part.value() >= ns->second.parts) {
     return absl::InvalidArgumentError(
         absl::StrCat("part is ", request.part.value(), ", the namespace has ", ns->second.parts));
   }
+  return &ns->second;
+}
 
-  ReserveResult result;
-  const auto reject = [&](RejectReason reason, std::string message)
-                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-                            ++counters_.puts_rejected;
-                            result.reason = reason;
-                            result.message = std::move(message);
-                          };
+void Core::Reject(ReserveResult& result, RejectReason reason, std::string message) {
+  ++counters_.puts_rejected;
+  result.reason = reason;
+  result.message = std::move(message);
+}
+
+bool Core::AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, const G2Pool& own,
+                          ReserveResult& result) {
   const uint64_t blocks = request.shape.blocks().value();
-  if (absl::Status size = CheckSize(request.shape, ns->second); !size.ok()) {
-    reject(RejectReason::kWrongSize, std::string(size.message()));
-    return result;
+  if (absl::Status size = CheckSize(request.shape, ns); !size.ok()) {
+    Reject(result, RejectReason::kWrongSize, std::string(size.message()));
+    return true;
   }
   if (draining_) {
-    reject(RejectReason::kDraining, "the daemon is draining");
-    return result;
+    Reject(result, RejectReason::kDraining, "the daemon is draining");
+    return true;
   }
   const ChunkSlot known = table_.Find({request.ns, request.key, request.part});
   if (known != kNoSlot && Available(table_.at(known))) {
     ++counters_.puts_present;
     result.outcome = ReserveResult::Outcome::kPresent;
-    return result;
+    return true;
   }
-  const TenantId tenant = (*session)->info.tenant;
-  G2Pool& own = pool(tenant);
   if (own.reserved_blocks + blocks > own.limits.reserved_blocks) {
-    reject(RejectReason::kLimit,
+    Reject(result, RejectReason::kLimit,
            absl::StrCat("puts in progress hold ", own.reserved_blocks * kBlockBytes,
                         " bytes, allowed are at most ", own.limits.reserved_blocks * kBlockBytes));
-    return result;
+    return true;
   }
+  return false;
+}
+
+absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const PutRequest& request) {
+  ReserveResult result;
+  Section section(this);
+  KVKEEP_ASSIGN_OR_RETURN(Session * session, FindSession(token));
+  KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec* ns, FindNamespaceFor(*session, request));
+  const TenantId tenant = session->info->tenant;
+  G2Pool& own = pool(tenant);
+  if (AnsweredAtOnce(request, *ns, own, result)) return result;
+  const uint64_t blocks = request.shape.blocks().value();
   ChunkSlot parent = kNoSlot;
   if (request.parent.has_value()) {
     parent = table_.Find({request.ns, *request.parent, request.part});
   }
-  std::optional<ExtentList> extents = AllocateG2(tenant, blocks, parent);
+  std::optional<ExtentList> extents = AllocateG2(section, tenant, blocks, parent);
   if (!extents.has_value()) {
-    reject(RejectReason::kNoSpace,
+    Reject(result, RejectReason::kNoSpace,
            absl::StrCat("no ", blocks * kBlockBytes, " bytes of G2 can be freed now: of ",
                         own.capacity().value() * kBlockBytes,
                         " all else is leased, in flight or dirty"));
     return result;
+  }
+  if (section.yields() > 0) {  // much may have come in between
+    const absl::StatusOr<Session*> again = FindSession(token);
+    const bool answered =
+        !again.ok() || AnsweredAtOnce(request, (*again)->namespaces.at(request.ns), own, result);
+    if (answered) own.Free(*extents);
+    if (!again.ok()) return again.status();
+    if (answered) return result;
+    session = *again;
   }
 
   const uint64_t id = next_put_++;
@@ -102,7 +126,7 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
                .extents = *extents,
                .blocks = blocks};
   own.reserved_blocks += blocks;
-  (*session)->reserved_blocks += blocks;
+  session->reserved_blocks += blocks;
   result.outcome = ReserveResult::Outcome::kReserved;
   Reservation& reservation = result.reservation;
   reservation.core_ = this;
@@ -136,8 +160,14 @@ void Core::AbortPut(uint64_t reservation) {
 
 absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& request) {
   Section section(this);
+  const ChunkId id{request.ns, request.key, request.part};
+  G2Pool& own = pool(puts_.at(reservation).tenant);
+  ChunkSlot known = table_.Find(id);
+  const bool present = known != kNoSlot && Available(table_.at(known));
+  if (table_.full() && !present && sessions_.contains(puts_.at(reservation).session)) {
+    MakeRoomInTable(section, own);  // in slices, so all is looked up again
+  }
   PendingPut put = EndPut(reservation);
-  G2Pool& own = pool(put.tenant);
   const auto give_up = [&](absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     own.Free(put.extents);
     ++counters_.puts_aborted;
@@ -146,8 +176,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   if (!sessions_.contains(put.session)) {
     return give_up(absl::FailedPreconditionError("the session was closed during the put"));
   }
-  const ChunkId id{request.ns, request.key, request.part};
-  const ChunkSlot known = table_.Find(id);
+  known = table_.Find(id);
   if (known != kNoSlot) {
     if (Available(table_.at(known))) {  // another writer won
       own.Free(put.extents);
@@ -156,7 +185,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
     }
     DetachChunk(known);  // lost or not yet confirmed: the new one is sure
   }
-  if (table_.full() && !MakeRoomInTable(own)) {
+  if (table_.full()) {
     return give_up(absl::ResourceExhaustedError(
         absl::StrCat("max_chunks: all ", options_.max_chunks, " are in use")));
   }

@@ -19,8 +19,6 @@ constexpr char kRecencyName[] = "recency";
 constexpr char kRecencyVersion = 1;
 constexpr size_t kMaxRecencyBytes = 64 * kMiB;  // of one meta value
 constexpr auto kRecencyInterval = std::chrono::seconds(60);
-// Walking the order holds the lock: a larger device is saved when it drains only.
-constexpr size_t kMaxChunksSavedWhileServing = 65536;
 
 using RecencyRanks = absl::flat_hash_map<CommitSequence, uint64_t>;
 
@@ -40,7 +38,7 @@ RecencyRanks ReadRecency(ChunkIndex& index) {
 }  // namespace
 
 absl::Status Core::Recover() {
-  Section section(this);
+  Section section(this, Section::Kind::kNotMeasured);  // nobody is served yet
   absl::Status recovered = RecoverDevices();
   if (!recovered.ok()) {
     outbox_.clear();  // this core is about to go: nothing may come back to it
@@ -125,25 +123,36 @@ absl::Status Core::RecoverDevice(uint16_t device) {
   return absl::OkStatus();
 }
 
-void Core::SaveRecencyIfDue(uint16_t device) {
+void Core::SaveRecencyIfDue(Section& section, uint16_t device) {
   const DeviceTier& tier = *devices_[device];
-  const bool due = deps_.clock->Now() - tier.last_recency >= kRecencyInterval &&
-                   tier.policy->size() <= kMaxChunksSavedWhileServing;
-  if (due && !draining_) SaveRecency(device);  // a drain saves it at its end
+  const bool due = deps_.clock->Now() - tier.last_recency >= kRecencyInterval;
+  if (due && !draining_) SaveRecency(section, device);  // a drain saves it at its end
 }
 
-void Core::SaveRecency(uint16_t device) {
+// Slot by slot, in slices: what is touched meanwhile may come out a little wrong, which only the
+// order of eviction suffers from.
+void Core::SaveRecency(Section& section, uint16_t device) {
   DeviceTier& tier = *devices_[device];
   tier.last_recency = deps_.clock->Now();
-  std::string value(1, kRecencyVersion);
-  for (const ChunkSlot slot : tier.policy->EvictionOrder()) {
-    const uint64_t sequence = table_.at(slot).g3_sequence.value();
-    value.append(reinterpret_cast<const char*>(&sequence), sizeof(sequence));
+  if (tier.policy->size() * sizeof(uint64_t) >= kMaxRecencyBytes) return;
+  std::deque<std::pair<int64_t, uint64_t>> order;  // a deque: growing moves nothing
+  for (uint32_t i = 0; i < table_.slot_end(); ++i) {
+    section.YieldIfSpent();
+    Count(work::kLook);
+    const Chunk& chunk = table_.at(ChunkSlot(i));
+    if (!chunk.in_g3_policy || chunk.device != device) continue;
+    Count(work::kFind);
+    order.emplace_back(tier.policy->Recency(ChunkSlot(i)), chunk.g3_sequence.value());
   }
-  if (value.size() > kMaxRecencyBytes) return;
   ChunkIndex* index = &deps_.devices[device].device->index();
   Later(
-      [executor = deps_.devices[device].index_executor, index, value = std::move(value)]() mutable {
+      [executor = deps_.devices[device].index_executor, index, order = std::move(order)]() mutable {
+        std::sort(order.begin(), order.end());
+        std::string value(1, kRecencyVersion);
+        for (const auto& [recency, sequence] : order) {
+          value.append(reinterpret_cast<const char*>(&sequence), sizeof(sequence));
+        }
+        if (value.size() > kMaxRecencyBytes) return;
         // Lost recency costs hits at worst, so a refusal is not worth a retry.
         executor->Post([index, value = std::move(value)] {
           index->PutMeta(kRecencyName, value).IgnoreError();
@@ -175,10 +184,13 @@ void Core::PumpConfirms(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   if (tier.confirm_queue.empty() && tier.confirms == 0) tier.confirmed_boot = deps_.boot_id;
   while (!tier.confirm_queue.empty() && tier.confirms < kMaxConfirms) {
+    if (Spent()) return PumpLater(device);
     const ChunkSlot slot = tier.confirm_queue.front();
     tier.confirm_queue.pop_front();
+    Count(work::kFind);
     Chunk& chunk = table_.at(slot);
     if (!chunk.live || !chunk.unconfirmed || chunk.device != device || chunk.g3_reading) continue;
+    Count(work::kStart);
     ++tier.confirms;
     chunk.g3_reading = true;
     auto page = std::make_shared<AlignedPage>();

@@ -62,12 +62,6 @@ NamespaceDigest NamespaceSpec::Digest(const std::string& tenant) const {
 }
 
 namespace store_internal {
-namespace {
-
-// Leases end in slices, so that a dying session with many does not hold the lock for long.
-constexpr size_t kReleaseSlice = 1024;
-
-}  // namespace
 
 absl::StatusOr<SessionToken> Core::OpenSession(const SessionInfo& info) {
   if (info.tenant.value() >= options_.tenants.size()) {
@@ -82,7 +76,7 @@ absl::StatusOr<SessionToken> Core::OpenSession(const SessionInfo& info) {
         absl::StrCat("sessions: all ", options_.max_sessions, " are open"));
   }
   auto session = std::make_unique<Session>();
-  session->info = info;
+  session->info = std::make_shared<SessionInfo>(info);
   session->opened = deps_.clock->Now();
   sessions_.emplace(token, std::move(session));
   ++counters_.sessions_opened;
@@ -90,30 +84,27 @@ absl::StatusOr<SessionToken> Core::OpenSession(const SessionInfo& info) {
 }
 
 void Core::CloseSession(const SessionToken& token, bool revoked) {
-  std::vector<ChunkSlot> slots;
-  {
-    Section section(this);
-    const auto found = sessions_.find(token);
-    if (found == sessions_.end()) return;
-    const size_t leases = found->second->leases.size();
-    for (const auto& [id, lease] : found->second->leases) {
-      for (const Lease::Entry& entry : lease.entries) slots.push_back(entry.slot);
-    }
-    // Its puts in progress find the session gone when they seal, and give their space back then:
-    // their writers may be copying right now.
-    sessions_.erase(found);
-    ++counters_.sessions_closed;
-    counters_.sessions_revoked += revoked;
-    counters_.leases_revoked += revoked ? leases : 0;
+  std::unique_ptr<Session> ended;  // outlives the lock: freeing it takes time
+  Section section(this);
+  const auto found = sessions_.find(token);
+  if (found == sessions_.end()) return;
+  // Its puts in progress find the session gone when they seal, and give their space back then:
+  // their writers may be copying right now.
+  ended = std::move(found->second);
+  sessions_.erase(found);
+  ++counters_.sessions_closed;
+  counters_.sessions_revoked += revoked;
+  counters_.leases_revoked += revoked ? ended->leases.size() : 0;
+  for (const auto& [id, lease] : ended->leases) {
+    Count(work::kLook);
+    UnpinAll(section, lease.entries);
   }
-  ReleaseInSlices(std::move(slots));
 }
 
-void Core::ReleaseInSlices(std::vector<ChunkSlot> slots) {
-  for (size_t begin = 0; begin < slots.size(); begin += kReleaseSlice) {
-    Section section(this);
-    const size_t end = std::min(begin + kReleaseSlice, slots.size());
-    for (size_t i = begin; i < end; ++i) UnpinLocked(slots[i]);
+void Core::UnpinAll(Section& section, const std::vector<Lease::Entry>& entries) {
+  for (const Lease::Entry& entry : entries) {
+    section.YieldIfSpent();
+    UnpinLocked(entry.slot);
   }
 }
 
@@ -129,7 +120,7 @@ absl::StatusOr<Session*> Core::FindSession(const SessionToken& token) {
 absl::StatusOr<TenantId> Core::TenantOf(const SessionToken& token) {
   Section section(this);
   KVKEEP_ASSIGN_OR_RETURN(const Session* session, FindSession(token));
-  return session->info.tenant;
+  return session->info->tenant;
 }
 
 absl::StatusOr<NamespaceDigest> Core::OpenNamespace(const SessionToken& token,
@@ -204,34 +195,40 @@ absl::StatusOr<Session*> Core::FindSessionFor(const SessionToken& token, const C
 }
 
 absl::Status Core::Release(const SessionToken& token, LeaseId lease_id, uint32_t keep_keys) {
-  std::vector<ChunkSlot> slots;
-  {
-    Section section(this);
+  Lease ended;  // outlives the lock: freeing it takes time
+  Section section(this);
+  for (bool first = true;; first = false) {
     absl::StatusOr<Session*> session = FindSession(token);
-    if (!session.ok()) return session.status();
+    if (!session.ok()) return first ? session.status() : absl::OkStatus();
     const auto found = (*session)->leases.find(lease_id.value());
     if (found == (*session)->leases.end()) {
+      if (!first) return absl::OkStatus();  // another call ended it meanwhile
       return absl::FailedPreconditionError("lease_id is not of a lease of this session");
     }
     Lease& lease = found->second;
-    uint64_t released_bytes = 0;
-    while (!lease.entries.empty() && lease.entries.back().key_index >= keep_keys) {
-      slots.push_back(lease.entries.back().slot);
-      released_bytes += table_.at(slots.back()).blocks() * kBlockBytes;
-      lease.entries.pop_back();
-    }
     lease.keys = std::min(lease.keys, keep_keys);
-    lease.bytes -= released_bytes;
-    (*session)->leased_bytes -= released_bytes;
-    if (lease.entries.empty()) {
-      if (lease.client_request_id != 0) {
-        (*session)->leases_by_request.erase(lease.client_request_id);
-      }
+    if (lease.entries.empty() || lease.entries.front().key_index >= keep_keys) {
+      // All of it: nobody finds it any more, and it is worked off in peace.
+      ended = std::move(lease);
+      (*session)->leased_bytes -= ended.bytes;
       (*session)->leases.erase(found);
+      if (ended.client_request_id != 0) {
+        (*session)->leases_by_request.erase(ended.client_request_id);
+      }
+      UnpinAll(section, ended.entries);
+      return absl::OkStatus();
     }
+    while (!Spent() && lease.entries.back().key_index >= keep_keys) {
+      const ChunkSlot slot = lease.entries.back().slot;
+      const uint64_t bytes = table_.at(slot).blocks() * kBlockBytes;
+      lease.bytes -= bytes;
+      (*session)->leased_bytes -= bytes;
+      lease.entries.pop_back();
+      UnpinLocked(slot);
+    }
+    if (lease.entries.back().key_index < keep_keys) return absl::OkStatus();
+    section.Yield();
   }
-  ReleaseInSlices(std::move(slots));
-  return absl::OkStatus();
 }
 
 }  // namespace store_internal

@@ -2,7 +2,7 @@
 // Plain structs; the core's lock protects all of them and the core's files say what moves them.
 #pragma once
 
-#include <absl/container/flat_hash_map.h>
+#include <absl/container/btree_map.h>
 #include <absl/functional/any_invocable.h>
 #include <absl/status/status.h>
 
@@ -47,11 +47,12 @@ struct Lease {
 };
 
 struct Session {
-  SessionInfo info;
+  std::shared_ptr<const SessionInfo> info;
   MonotonicTime opened{0};
   std::map<NamespaceDigest, NamespaceSpec> namespaces;
-  absl::flat_hash_map<uint64_t, Lease> leases;               // by LeaseId
-  absl::flat_hash_map<uint64_t, LeaseId> leases_by_request;  // by client_request_id
+  // Trees: a hash map that grows moves all of its entries under the lock.
+  absl::btree_map<uint64_t, Lease> leases;               // by LeaseId
+  absl::btree_map<uint64_t, LeaseId> leases_by_request;  // by client_request_id
   uint64_t leased_bytes = 0;
   uint64_t reserved_blocks = 0;
 };
@@ -107,7 +108,6 @@ struct WriteBack {
 struct DeviceTier {
   struct QueuedWrite {
     ChunkSlot slot;
-    Generation generation;  // another one on the chunk: this entry is void
     std::optional<ChunkKey> parent;
   };
   struct PendingAdd {
@@ -118,10 +118,6 @@ struct DeviceTier {
   struct PendingRemove {
     ChunkId id;
     ExtentList extents;
-  };
-  struct SyncWaiter {
-    CommitSequence sequence;
-    StatusCallback done;
   };
 
   StoreDeps::DeviceDeps deps;
@@ -135,12 +131,13 @@ struct DeviceTier {
   Uuid confirmed_boot;    // the boot for which every record is sure; goes into the stable mark
   uint32_t confirms = 0;  // such reads under way
   uint64_t reading_bytes = 0;
-  std::deque<QueuedWrite> write_queue;
+  // Dirty chunks that wait for their turn, in the order of their generations.
+  absl::btree_map<Generation, QueuedWrite> write_queue;
   uint64_t writing_bytes = 0;
 
-  std::vector<PendingAdd> adds;        // for the next batch
-  std::vector<PendingRemove> removes;  // for the next batch
-  uint64_t freeing_blocks = 0;         // of removes, also those in the batch under way
+  std::deque<PendingAdd> adds;        // for the next batches
+  std::deque<PendingRemove> removes;  // for the next batches
+  uint64_t freeing_blocks = 0;        // of removes, also those in the batch under way
   bool committing = false;
   MonotonicTime commit_retry_at{0};  // after a refused batch
   CommitSequence assigned, committed,
@@ -150,7 +147,10 @@ struct DeviceTier {
   bool dirty_index = false;  // something was committed since the last sync began
   MonotonicTime last_sync{0};
   MonotonicTime last_recency{0};
-  std::vector<SyncWaiter> sync_waiters;
+  std::multimap<CommitSequence, StatusCallback> sync_waiters;  // by what has to be stable
+
+  bool pumping = false;    // KeepPumping is under way, or in an outbox
+  bool pump_more = false;  // and has to go on
 
   DeviceState state = DeviceState::kOk;
   std::string message;

@@ -17,10 +17,10 @@
 #pragma once
 
 #include <absl/functional/any_invocable.h>
-#include <absl/functional/function_ref.h>
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -30,6 +30,7 @@
 #include "tiers/base/random.h"
 #include "tiers/host/arena.h"
 #include "tiers/nvme/nvme_device.h"
+#include "tiers/store/handles.h"
 #include "tiers/store/types.h"
 
 namespace kvkeep {
@@ -48,93 +49,17 @@ struct StoreDeps {
   Executor* copy_executor = nullptr;  // verifies pieces
   MacKey mac_key{};
   Uuid boot_id;
+  // CPU time of the calling thread, for the longest hold of the lock; null: not measured.
+  const Clock* work_clock = nullptr;
+  // For tests. Runs where a call has let go of the lock between two slices of its work; and how
+  // much work a slice is, 0: as tiers/store/work.h says.
+  std::function<void()> between_slices;
+  uint32_t hold_work = 0;
 };
 
 namespace store_internal {
 class Core;
 }
-
-// A pinned chunk: its place does not move and its bytes do not change while this lives. Move-only;
-// unpins when destroyed. One thread at a time.
-class ChunkReader {
- public:
-  ChunkReader() = default;  // holds nothing
-  ChunkReader(ChunkReader&& other) noexcept;
-  ChunkReader& operator=(ChunkReader&& other) noexcept;
-  ~ChunkReader();
-
-  explicit operator bool() const { return core_ != nullptr; }
-  const ImageShape& shape() const { return shape_; }
-  // Calls `ready` once the pieces [first, first + count) are in place and verified, perhaps at once
-  // on this thread. DataLoss: the chunk was damaged (it is dropped); Unavailable: its device
-  // failed.
-  void WhenReady(size_t first, size_t count, absl::AnyInvocable<void(absl::Status) &&> ready);
-  // The payload from `offset` as far as it lies in one run of memory, at most `bytes`.
-  // REQUIRES: WhenReady said OK for the pieces touched.
-  std::span<const std::byte> Payload(uint64_t offset, uint64_t bytes) const;
-  // REQUIRES: WhenReady said OK for any piece. Empty: another piece, or the header page in memory,
-  // turned out damaged since; the chunk is not to be served.
-  std::vector<uint64_t> PieceChecksums() const;
-  // REQUIRES: WhenReady said OK for the last piece.
-  std::string Metadata() const;
-
- private:
-  friend class store_internal::Core;
-  friend class Store;
-  store_internal::Core* core_ = nullptr;
-  uint32_t slot_ = 0;
-  ImageShape shape_;
-  ExtentList extents_;
-};
-
-enum class SealOutcome : uint8_t { kStored, kPresent };
-
-// Space for one chunk in G2, invisible, private to its session. Move-only; aborts when destroyed
-// unsealed. One thread at a time.
-class Reservation {
- public:
-  Reservation() = default;
-  Reservation(Reservation&& other) noexcept;
-  Reservation& operator=(Reservation&& other) noexcept;
-  ~Reservation();
-
-  explicit operator bool() const { return core_ != nullptr; }
-  const ImageShape& shape() const { return request_.shape; }
-  uint64_t appended_bytes() const { return copier_.bytes(); }
-  // Copies the next payload bytes into place, checksummed from the copy.
-  // REQUIRES: not more than shape().payload_bytes in all.
-  void Append(std::span<const std::byte> bytes);
-  // The other way to fill a payload: piece by piece, in any order, several at once on different
-  // threads. `read` is called for ever later parts of the piece, each of at most 128 KiB and in one
-  // run of memory: it puts the payload's bytes from `offset` into `to`, which is checksummed then.
-  // Its first error is returned; the reservation can only be aborted after one. Each piece once;
-  // not together with Append.
-  using ReadPayload = absl::FunctionRef<absl::Status(uint64_t offset, std::span<std::byte> to)>;
-  absl::Status FillPiece(size_t piece, ReadPayload read);
-  // XXH3-64 of the whole payload in place. REQUIRES: every piece filled.
-  uint64_t PayloadChecksum() const;
-  // Publishes the chunk. `metadata` has shape().tail_bytes. FailedPrecondition when the session was
-  // closed meanwhile (the space is given back). REQUIRES: the whole payload was appended, or every
-  // piece filled.
-  absl::StatusOr<SealOutcome> Seal(std::span<const std::byte> metadata);
-  void Abort();
-
- private:
-  friend class store_internal::Core;
-  friend class Store;
-  struct FilledPiece {
-    uint64_t checksum = 0;
-    bool filled = false;
-  };
-  std::span<std::byte> ImageAt(uint64_t offset, uint64_t bytes) const;
-  store_internal::Core* core_ = nullptr;
-  uint64_t id_ = 0;
-  PutRequest request_;
-  Generation generation_;
-  ExtentList extents_;
-  PayloadCopier copier_;
-  std::vector<FilledPiece> filled_;  // by piece, sized at Reserve
-};
 
 struct ReserveResult {
   enum class Outcome : uint8_t { kReserved, kPresent, kRejected } outcome = Outcome::kRejected;

@@ -9,11 +9,6 @@
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
-namespace {
-
-constexpr size_t kMostVoidEntries = 64;  // of a device's queue, before it is swept
-
-}  // namespace
 
 // Every change of a chunk's G3 state goes through here, so that the dirty accounts are right.
 void Core::SetG3State(Chunk& chunk, G3State state) {
@@ -78,78 +73,71 @@ void Core::QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent,
     change->g3_incarnation = incarnation_;
     change->g3_generation = Generation(next_generation_++);
   }
-  std::deque<DeviceTier::QueuedWrite>& queue = devices_[*device]->write_queue;
-  queue.push_back({slot, chunk.g3_generation, parent});
-  // Deleted chunks leave void entries behind, without end when the device is stuck.
-  if (queue.size() > kMostVoidEntries + 2 * dirty_chunks_) {
-    std::erase_if(queue, [this](const DeviceTier::QueuedWrite& entry) {
-      mu_.AssertHeld();
-      return !StillQueued(entry);
-    });
-  }
+  devices_[*device]->write_queue.emplace(chunk.g3_generation,
+                                         DeviceTier::QueuedWrite{slot, parent});
   PumpWrites(*device);
-}
-
-bool Core::StillQueued(const DeviceTier::QueuedWrite& entry) const {
-  const Chunk& chunk = table_.at(entry.slot);
-  return chunk.live && chunk.g3_state == G3State::kQueued &&
-         chunk.g3_generation == entry.generation;
 }
 
 void Core::PumpWrites(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   while (!tier.write_queue.empty()) {
-    const DeviceTier::QueuedWrite next = tier.write_queue.front();
+    if (Spent()) return PumpLater(device);
+    Count(work::kStart);
+    const auto first = tier.write_queue.begin();
+    const DeviceTier::QueuedWrite next = first->second;
     Chunk& chunk = table_.at(next.slot);
-    if (!StillQueued(next)) {
-      tier.write_queue.pop_front();
-      continue;
-    }
+    KVKEEP_CHECK(chunk.g3_state == G3State::kQueued && chunk.g3_generation == first->first);
     if (!tier.writable() || deps_.devices[device].device->index_over_budget()) {
-      tier.write_queue.pop_front();
+      tier.write_queue.erase(first);
       GiveUpWriteBack(next.slot, absl::UnavailableError("the device takes no writes now"));
       continue;
     }
     const uint64_t bytes = chunk.blocks() * kBlockBytes;
     const uint64_t limit = options_.max_device_writes_in_flight_bytes;
     if (tier.writing_bytes > 0 && tier.writing_bytes + bytes > limit) return;
+    if (!EnsureReserve(tier, chunk.blocks())) return PumpLater(device);
     if (!AllocateG3(tier, chunk, FindParent(chunk, next.parent))) {
       if (tier.freeing_blocks > 0) return;  // comes back when the removals are committed
-      tier.write_queue.pop_front();
+      tier.write_queue.erase(tier.write_queue.begin());
       GiveUpWriteBack(next.slot, absl::ResourceExhaustedError("no space on the device"));
       continue;
     }
-    tier.write_queue.pop_front();
+    tier.write_queue.erase(tier.write_queue.begin());
     tier.writing_bytes += bytes;
     StartWrite(next.slot, next.parent);
   }
 }
 
-bool Core::EvictOneFromG3(DeviceTier& tier) {
+Core::Evicted Core::EvictOneFromG3(DeviceTier& tier) {
   while (const std::optional<ChunkSlot> victim = tier.policy->Victim()) {
     if (table_.at(*victim).g3_reading) {
       tier.policy->Park(*victim);
+      Count(work::kPark);
+      if (Spent()) return Evicted::kSpent;
       continue;
     }
     Change chunk(this, *victim);
     ++counters_.g3_evictions;
     RemoveFromG3(*chunk, *victim, EvictionPolicy::EraseReason::kEvicted);
-    return true;
+    Count(work::kEvict);
+    return Evicted::kOne;
   }
-  return false;
+  return Evicted::kNone;
 }
 
-void Core::EnsureReserve(DeviceTier& tier, uint64_t blocks) {
+bool Core::EnsureReserve(DeviceTier& tier, uint64_t blocks) {
+  if (blocks > tier.allocator->capacity().value()) return true;  // is about to be refused
   const uint64_t wanted = blocks + tier.reserve_blocks;
   while (tier.allocator->free_blocks().value() + tier.freeing_blocks < wanted) {
-    if (!EvictOneFromG3(tier)) return;
+    if (EvictOneFromG3(tier) == Evicted::kNone) return true;
+    if (Spent()) return false;
   }
+  return true;
 }
 
 bool Core::AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) {
   const uint64_t blocks = chunk.blocks();
   if (blocks > tier.allocator->capacity().value()) return false;
-  EnsureReserve(tier, blocks);
   std::optional<BlockNumber> near;
   if (parent != kNoSlot && !table_.at(parent).g3.empty() &&
       table_.at(parent).device == chunk.device) {
@@ -274,7 +262,7 @@ void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReaso
   chunk.g3.clear();
   SetG3State(chunk, G3State::kAbsent);
   --tier.chunks;
-  PumpIndex(chunk.device);
+  if (!tier.committing) PumpLater(chunk.device);  // many may go in one hold: one batch for them
 }
 
 }  // namespace kvkeep::store_internal

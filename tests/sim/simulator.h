@@ -1,5 +1,7 @@
-// Simulation: the clients, the model that judges every answer, and the world they act in. Internal;
-// the interface is simulation.h. Its methods: simulation.cc, and crash.cc for what ends a process.
+// Simulator: one run of the simulation (simulation.h): the clients, and the model that judges.
+//
+// Where the store lets go of its lock in the middle of a call, other clients may act: Interrupt()
+// runs a step there. A client that is in a call makes no other one.
 #pragma once
 
 #include <map>
@@ -8,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/payload.h"
 #include "tests/sim/random_world.h"
 #include "tests/sim/simulation.h"
 #include "tests/sim/world.h"
@@ -16,9 +19,9 @@ namespace kvkeep {
 
 inline constexpr uint64_t kNames = 64;
 
-class Simulation {
+class Simulator {
  public:
-  explicit Simulation(const SimulationOptions& options)
+  explicit Simulator(const SimulationOptions& options)
       : options_(options),
         world_options_(RandomWorld(options.seed)),
         faultless_(FreeOfFaults(world_options_)),
@@ -66,9 +69,21 @@ class Simulation {
     std::vector<HeldLease> leases;
     std::vector<std::shared_ptr<HeldReader>> readers;
     std::vector<HeldPut> puts;
+    bool busy = false;  // in a call
+  };
+  // Counts scopes that something must not interrupt.
+  class Uninterrupted {
+   public:
+    explicit Uninterrupted(int* count) : count_(count) { ++*count_; }
+    ~Uninterrupted() { --*count_; }
+
+   private:
+    int* const count_;
   };
 
   void Step();
+  void Act(Client& client, uint64_t pick);
+  void Interrupt();
   void Connect(Client& client);
   void Disconnect(Client& client);
   void DoLookup(Client& client);
@@ -81,6 +96,8 @@ class Simulation {
   void DoCrash(bool power);
   void CountProcess();
   bool KeepArena(bool power);
+  // Of its record in an index; zero when there is none.
+  CommitSequence RecordOf(uint64_t name);
   // Present in the tiers whose presence words are given.
   std::set<uint64_t> Stored(std::vector<uint64_t> LookupResult::*tier);
   void CheckSurvivors(const std::set<uint64_t>& must_be_there,
@@ -105,12 +122,21 @@ class Simulation {
   std::map<uint64_t, Name> names_;
   std::vector<Client> clients_;
   NamespaceDigest ns_;
-  std::set<uint64_t> durable_;  // acknowledged as durable, not deleted since
+  // Acknowledged as durable and not deleted since, with the record that was acknowledged: one that
+  // was evicted from G3 and written back later from G2 has another, which promises nothing.
+  std::map<uint64_t, CommitSequence> durable_;
   // Told of by records that a power cut may have brought back: their header is right, but blocks
   // behind it may have been reused since. They may turn out damaged without any fault.
   std::set<uint64_t> unsure_;
   uint64_t next_version_ = 1;
   uint64_t callbacks_due_ = 0;
+  uint64_t interruptions_ = 0;
+  int depth_ = 0;    // calls interrupted by this one
+  int alone_ = 0;    // nothing is to interrupt
+  int sealing_ = 0;  // no deletes meanwhile: the model could not tell which came first
+  int deleting_ = 0;
+  std::vector<std::pair<uint64_t, uint64_t>> sealed_while_deleting_;  // name, version
+  bool crashed_ = false;
   uint64_t process_ = 0;  // callbacks of an earlier process do not count
   SimulationReport report_;
 };

@@ -1,0 +1,130 @@
+// What the simulation's clients read, and what they may find.
+#include <absl/strings/str_cat.h>
+
+#include <cstdio>
+
+#include "tests/sim/simulator.h"
+#include "tiers/base/check.h"
+
+namespace kvkeep {
+
+void Simulator::DoRead(Client& client) {
+  uint64_t name = random_.Below(names_end_);
+  LeaseId lease(0);
+  bool promised = false;
+  if (!client.leases.empty() && random_.Chance(0.5)) {
+    const HeldLease& held = client.leases[random_.Below(client.leases.size())];
+    lease = held.id;
+    if (!held.names.empty() && random_.Chance(0.8)) {
+      name = std::next(held.names.begin(), static_cast<ptrdiff_t>(random_.Below(held.names.size())))
+                 ->first;
+    }
+    promised = held.names.contains(name);
+  }
+  // Under a lease the bytes stay readable although deleted since.
+  const uint64_t oldest = lease.value() != 0 ? 0 : names_[name].deleted_up_to;
+  absl::StatusOr<ReadResult> read = world_.store().Read(
+      client.token, {ns_, MakeKey(name), PartId(0)}, lease, random_.Chance(0.1));
+  KVKEEP_CHECK(read.ok());
+  ++report_.reads;
+  Log(absl::StrCat("read ", name, " outcome ", static_cast<int>(read->outcome)));
+  // What a lease holds is never busy, and a miss only when its promotion failed.
+  KVKEEP_CHECK(!promised || read->outcome != ReadOutcome::kBusy);
+  KVKEEP_CHECK(!promised || !MustNotFail(name) || read->outcome == ReadOutcome::kHit);
+  if (read->outcome != ReadOutcome::kHit) return;
+  ++report_.hits;
+  auto held = std::make_shared<HeldReader>();
+  held->name = name;
+  held->reader = std::move(read->reader);
+  held->oldest = oldest;
+  held->pieces_left = held->reader.shape().pieces();
+  client.readers.push_back(held);
+  for (size_t piece = 0; piece < held->reader.shape().pieces(); ++piece) {
+    ++callbacks_due_;
+    held->reader.WhenReady(piece, 1, [this, held, piece, process = process_](absl::Status status) {
+      if (process == process_) OnPieceReady(held, piece, std::move(status));
+    });
+  }
+}
+
+// A piece that is ready is right at once, whatever becomes of the others.
+void Simulator::OnPieceReady(const std::shared_ptr<HeldReader>& held, size_t piece,
+                             absl::Status status) {
+  KVKEEP_CHECK(callbacks_due_ > 0 && held->pieces_left > 0);
+  --callbacks_due_;
+  --held->pieces_left;
+  if (!status.ok()) {
+    if (!held->failed) ++report_.corrupt;
+    held->failed = true;
+    if (MustNotFail(held->name)) {
+      std::printf("failed read without faults: %s\n", status.ToString().c_str());
+    }
+    KVKEEP_CHECK(!MustNotFail(held->name));
+    return;
+  }
+  if (!held->reader) return;  // dropped meanwhile
+  const ImageShape& shape = held->reader.shape();
+  const uint64_t size = PieceSize(shape.payload_bytes, piece);
+  std::vector<std::byte> bytes;
+  while (bytes.size() < size) {
+    const auto run = held->reader.Payload(piece * kPieceBytes + bytes.size(), size - bytes.size());
+    bytes.insert(bytes.end(), run.begin(), run.end());
+  }
+  const std::vector<uint64_t> checksums = held->reader.PieceChecksums();
+  KVKEEP_CHECK(checksums.empty() ? held->failed || !MustNotFail(held->name)
+                                 : checksums[piece] == Xxh3(bytes));
+  const bool known = std::any_of(
+      names_[held->name].versions.begin(), names_[held->name].versions.end(),
+      [&](const Version& version) {
+        if (version.shape != shape || version.number <= held->oldest) return false;
+        const auto payload = MakePayload(held->name, version.number, shape.payload_bytes);
+        return std::equal(bytes.begin(), bytes.end(),
+                          payload.begin() + static_cast<ptrdiff_t>(piece * kPieceBytes));
+      });
+  if (!known) std::printf("wrong bytes in piece %zu of name %lu\n", piece, held->name);
+  KVKEEP_CHECK(known);
+}
+
+// Who was told PRESENT finds it there.
+void Simulator::CheckPresent(Client& client, uint64_t name) {
+  const Uninterrupted alone(&alone_);
+  const auto read =
+      world_.store().Read(client.token, {ns_, MakeKey(name), PartId(0)}, LeaseId(0), false);
+  KVKEEP_CHECK(read.ok() && read->outcome != ReadOutcome::kMiss);
+}
+
+// P1: the bytes are those of exactly one put of this name. Asked again, they are the same.
+void Simulator::CheckReader(HeldReader& held) {
+  if (!held.ready()) return;
+  const ImageShape& shape = held.reader.shape();
+  std::vector<std::byte> bytes;
+  while (bytes.size() < shape.payload_bytes) {
+    const auto run = held.reader.Payload(bytes.size(), shape.payload_bytes - bytes.size());
+    bytes.insert(bytes.end(), run.begin(), run.end());
+  }
+  const std::string tail = held.reader.Metadata();
+  bool found = false;
+  for (const Version& version : names_[held.name].versions) {
+    if (version.shape != shape || version.number <= held.oldest) continue;
+    if (MakePayload(held.name, version.number, shape.payload_bytes) != bytes) continue;
+    found = tail == std::string(shape.tail_bytes, static_cast<char>('a' + version.number % 26));
+    KVKEEP_CHECK(held.version == 0 || held.version == version.number);
+    held.version = version.number;
+    break;
+  }
+  if (!found) std::printf("wrong bytes of name %lu\n", held.name);
+  KVKEEP_CHECK(found);
+  const std::vector<uint64_t> checksums = held.reader.PieceChecksums();
+  KVKEEP_CHECK(checksums.size() == shape.pieces());
+  report_.verified_bytes += bytes.size();
+}
+
+void Simulator::DoDropReader(Client& client) {
+  if (client.readers.empty()) return;
+  const size_t pick = random_.Below(client.readers.size());
+  CheckReader(*client.readers[pick]);
+  Log(absl::StrCat("drop reader of ", client.readers[pick]->name));
+  client.readers.erase(client.readers.begin() + static_cast<ptrdiff_t>(pick));
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,206 @@
+// Leases: granted in slices, shortened from the end where not all fits.
+//
+// Three passes over what the lookup found: pin what is in G2, so that making room for the rest does
+// not push it out; bring the rest there, one by one from the head; tell the places. What is not
+// pinned yet may go while the lock is let go of: then it counts as absent.
+#include <absl/strings/str_cat.h>
+
+#include "tiers/base/check.h"
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+
+void Core::Grant::Reserve() {
+  entries.reserve(wanted.found.size());
+  pinned.reserve(wanted.found.size());
+  if (request.want_places) result.places.reserve(wanted.found.size());
+}
+
+absl::Status Core::CheckLeases(const Session& session) const {
+  if (session.leases.size() < options_.max_leases_per_session) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "leases: this session holds ", options_.max_leases_per_session, ", the most allowed"));
+}
+
+// Pins unless that would be over the tenant's limit.
+bool Core::PinForLease(Grant& grant, size_t i) {
+  const Chunk& chunk = table_.at(grant.entries[i].slot);
+  const G2Pool& own = pool(chunk);
+  const uint64_t more = chunk.pins == 0 ? chunk.blocks() : 0;
+  if (own.pinned_blocks + more > own.limits.leased_blocks) return false;
+  Pin(grant.entries[i].slot);
+  grant.pinned[i] = true;
+  grant.bytes += chunk.blocks() * kBlockBytes;
+  return true;
+}
+
+void Core::Shorten(Section& section, Grant& grant, size_t end) {
+  auto& entries = grant.entries;
+  if (end == entries.size()) return;
+  const uint32_t first_lost = entries[end].key_index;
+  while (!entries.empty() && entries.back().key_index >= first_lost) {
+    if (grant.pinned.back()) {
+      grant.bytes -= table_.at(entries.back().slot).blocks() * kBlockBytes;
+      UnpinLocked(entries.back().slot);
+    }
+    entries.pop_back();
+    grant.pinned.pop_back();
+    section.YieldIfSpent();
+  }
+  grant.keys = std::min(grant.keys, first_lost);
+  grant.shortened = true;
+}
+
+void Core::PinWhatIsInG2(Section& section, Grant& grant) {
+  Wanted& wanted = grant.wanted;
+  const size_t parts = wanted.chunks.parts.size();
+  const bool leading = grant.request.lease_mode == LeaseMode::kLeadingRun;
+  grant.keys = leading ? wanted.leading_keys : static_cast<uint32_t>(wanted.chunks.keys.size());
+  bool room = true;
+  for (uint32_t i = 0; i < grant.keys * parts; ++i) {
+    section.YieldIfSpent();
+    Count(work::kLook);
+    const auto key = static_cast<uint32_t>(i / parts);
+    const uint64_t bit = uint64_t{1} << (i % parts);
+    if (((wanted.g2_parts[key] | wanted.g3_parts[key]) & bit) == 0) continue;
+    if (section.yields() > 0 && !StillIs(wanted.found[i].slot, wanted.id(i))) {
+      wanted.g2_parts[key] &= ~bit;
+      wanted.g3_parts[key] &= ~bit;
+      wanted.leading_keys = std::min(wanted.leading_keys, key);
+      if (!leading) continue;
+      if (!grant.entries.empty() && grant.entries.back().key_index == key) {
+        size_t first = grant.entries.size();
+        while (first > 0 && grant.entries[first - 1].key_index == key) --first;
+        Shorten(section, grant, first);
+      }
+      grant.keys = std::min(grant.keys, key);
+      grant.shortened = true;
+      return;
+    }
+    grant.entries.push_back({wanted.found[i].slot, key, i});
+    grant.pinned.push_back(false);
+    if (room && table_.at(wanted.found[i].slot).has_g2_space()) {
+      room = PinForLease(grant, grant.entries.size() - 1);
+    }
+  }
+}
+
+void Core::BringTheRest(Section& section, TenantId tenant, Grant& grant) {
+  const auto& entries = grant.entries;
+  const size_t parts = grant.wanted.chunks.parts.size();
+  const auto bring = [&](size_t i) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const ChunkSlot slot = entries[i].slot;
+    const ChunkSlot parent = i >= parts ? entries[i - parts].slot : kNoSlot;
+    const ChunkId id = grant.wanted.id(entries[i].chunk);
+    if (!StillIs(slot, id)) return false;
+    const Chunk& chunk = table_.at(slot);
+    const G2Pool& own = pool(tenant);
+    const uint64_t more = chunk.pins == 0 ? chunk.blocks() : 0;
+    return own.pinned_blocks + more <= own.limits.leased_blocks &&
+           EnsureInG2(section, tenant, slot, parent, grant.request.transient) &&
+           PinForLease(grant, i);
+  };
+  for (size_t i = 0; i < entries.size(); ++i) {
+    section.YieldIfSpent();
+    Count(work::kLook);
+    while (i < entries.size() && !grant.pinned[i] && !bring(i)) {
+      // Gives up the last key, as a whole: what it held may be what is missing here.
+      size_t last = entries.size() - 1;
+      if (!StillIs(entries[i].slot, grant.wanted.id(entries[i].chunk))) last = i;
+      Shorten(section, grant, last);
+    }
+  }
+}
+
+void Core::AddPlaces(Section& section, const std::vector<Lease::Entry>& entries, size_t* next,
+                     LookupResult& result) {
+  while (*next < entries.size() && !Spent()) {
+    const Lease::Entry& entry = entries[(*next)++];
+    const Chunk& chunk = table_.at(entry.slot);
+    Count(work::kFind + work::kPlace);
+    result.places.push_back({.chunk = entry.chunk,
+                             .shape = chunk.shape,
+                             .extents = chunk.g2,
+                             .readable = ReadableNow(chunk)});
+  }
+  if (*next < entries.size()) section.Yield();
+}
+
+// A repeated request is told of the lease it has. False: that is gone.
+absl::StatusOr<bool> Core::TellKnownLease(Section& section, const SessionToken& token,
+                                          Grant& grant) {
+  LookupResult& result = grant.result;
+  for (size_t next = 0;;) {
+    absl::StatusOr<Session*> session = FindSession(token);
+    if (!session.ok()) return session.status();
+    const auto known = (*session)->leases_by_request.find(grant.request.client_request_id);
+    if (known == (*session)->leases_by_request.end()) return false;
+    if (result.lease != known->second) {  // as at the first look
+      result.places.clear();
+      next = 0;
+    }
+    const Lease& lease = (*session)->leases.at(known->second.value());
+    result.lease = known->second;
+    result.leased_keys = lease.keys;
+    result.leased_bytes = lease.bytes;
+    if (!grant.request.want_places || next >= lease.entries.size()) {
+      // Shortened while its places were told.
+      while (result.places.size() > lease.entries.size()) result.places.pop_back();
+      return true;
+    }
+    AddPlaces(section, lease.entries, &next, result);
+  }
+}
+
+absl::Status Core::GrantLease(Section& section, const SessionToken& token, TenantId tenant,
+                              Grant& grant) {
+  const auto give_back = [&](absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    Shorten(section, grant, 0);
+    return why;
+  };
+  absl::StatusOr<bool> known = TellKnownLease(section, token, grant);
+  if (!known.ok() || *known) return known.status();
+  if (grant.request.lease_mode == LeaseMode::kNone) return absl::OkStatus();
+
+  grant.result.places.clear();
+  PinWhatIsInG2(section, grant);
+  BringTheRest(section, tenant, grant);
+  if (grant.shortened) ++counters_.leases_shortened;
+  if (grant.entries.empty()) return absl::OkStatus();
+  if (grant.request.want_places) {
+    for (size_t next = 0; next < grant.entries.size();) {
+      AddPlaces(section, grant.entries, &next, grant.result);
+    }
+  }
+
+  // The session again: it may have been closed, or the same request answered, in between.
+  absl::StatusOr<Session*> session = FindSession(token);
+  if (!session.ok()) return give_back(session.status());
+  if ((*session)->leases_by_request.contains(grant.request.client_request_id)) {
+    absl::Status ok = give_back(absl::OkStatus());
+    known = TellKnownLease(section, token, grant);
+    return known.ok() ? ok : known.status();
+  }
+  absl::Status allowed = CheckLeases(**session);
+  if (!allowed.ok()) return give_back(allowed);
+  File(**session, grant);
+  return absl::OkStatus();
+}
+
+// The lease is from now on the session's.
+void Core::File(Session& session, Grant& grant) {
+  LookupResult& result = grant.result;
+  result.lease = LeaseId(next_lease_++);
+  result.leased_keys = grant.keys;
+  result.leased_bytes = grant.bytes;
+  session.leased_bytes += grant.bytes;
+  const uint64_t request_id = grant.request.client_request_id;
+  if (request_id != 0) session.leases_by_request[request_id] = result.lease;
+  session.leases.emplace(result.lease.value(), Lease{.entries = std::move(grant.entries),
+                                                     .client_request_id = request_id,
+                                                     .keys = grant.keys,
+                                                     .bytes = grant.bytes});
+  ++counters_.leases_granted;
+}
+
+}  // namespace kvkeep::store_internal
