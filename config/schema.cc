@@ -284,7 +284,8 @@ std::vector<ConfigKey> TierKeys() {
            {"mount", ArenaChoice::kMount}},
           "Where that memory comes from. mount outlives the daemon, memfd does not."),
       Dir("g2.arena_dir", In(&Config::g2, &G2Config::arena_dir), Empty::kAllowed,
-          "For mount: a private tmpfs (huge=always) or hugetlbfs."),
+          "For mount: a private tmpfs (huge=always) or hugetlbfs, with 0.2 % more than "
+          "g2.capacity."),
       Dir("g2.arena_readonly_dir", In(&Config::g2, &G2Config::arena_readonly_dir), Empty::kAllowed,
           "For mount: a read-only bind mount of arena_dir, where clients' descriptors come from."),
       Choice<std::string>("g2.policy", In(&Config::g2, &G2Config::policy), PolicyNames(),

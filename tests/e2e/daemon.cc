@@ -104,8 +104,16 @@ Site::~Site() { Kill(); }
 void Site::WriteConfig() const {
   std::string yaml = absl::StrCat("listen:\n  unix: ", socket(), "\n  admin: ", admin_socket(),
                                   "\n  tcp: \"", settings.tcp, "\"\ng2:\n  capacity: ", settings.g2,
-                                  "\n  arena: memfd\n  dirty_budget: ", settings.dirty_budget,
-                                  "\ng3:\n  paths:", settings.devices.empty() ? " []\n" : "\n");
+                                  "\n  dirty_budget: ", settings.dirty_budget,
+                                  "\n  arena: ", settings.arena_dir.empty() ? "memfd" : "mount");
+  if (!settings.arena_dir.empty()) {
+    absl::StrAppend(&yaml, "\n  arena_dir: ", settings.arena_dir,
+                    "\n  arena_readonly_dir: ", settings.arena_readonly_dir);
+  }
+  if (!settings.segment_bytes.empty()) {
+    absl::StrAppend(&yaml, "\n  segment_bytes: ", settings.segment_bytes);
+  }
+  absl::StrAppend(&yaml, "\ng3:\n  paths:", settings.devices.empty() ? " []\n" : "\n");
   for (const DeviceSettings& device : settings.devices) {
     absl::StrAppend(&yaml, "    - dir: ", path(device.name), "\n      capacity: ", device.capacity,
                     "\n      required: ", device.required ? "true" : "false", "\n");

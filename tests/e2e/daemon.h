@@ -33,6 +33,9 @@ struct DeviceSettings {
 
 struct Settings {
   std::string g2 = "64MiB";
+  std::string segment_bytes;       // empty: as configured by default
+  std::string arena_dir;           // a mount; empty: memfd
+  std::string arena_readonly_dir;  // a read-only bind mount of it
   std::string dirty_budget = "100%";
   std::vector<DeviceSettings> devices = {{}};
   std::string leased_bytes = "50%";

@@ -25,7 +25,17 @@ bool WriteText(const char* path, const std::string& text) {
   return file.good();
 }
 
-// As root of the machine, or as root of a user namespace where ordinary users may have one.
+std::string ReadAll(int fd) {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = read(fd, buffer, sizeof(buffer))) > 0;) {
+    text.append(buffer, static_cast<size_t>(n));
+  }
+  return text;
+}
+
+}  // namespace
+
 bool EnterMountNamespace() {
   const uid_t uid = geteuid();
   const gid_t gid = getegid();
@@ -38,17 +48,6 @@ bool EnterMountNamespace() {
   }
   return mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
 }
-
-std::string ReadAll(int fd) {
-  std::string text;
-  char buffer[4096];
-  for (ssize_t n = 0; (n = read(fd, buffer, sizeof(buffer))) > 0;) {
-    text.append(buffer, static_cast<size_t>(n));
-  }
-  return text;
-}
-
-}  // namespace
 
 bool Findings::Expect(bool holds, const std::string& what) {
   if (!holds) lines_.push_back(what);

@@ -36,6 +36,10 @@ struct MountRoom {
   bool BindReadonly() const;
 };
 
+// This process gets a mount namespace of its own, which children inherit: as root of the machine,
+// or of a user namespace where ordinary users may have one. False: nobody may. Before any thread.
+bool EnterMountNamespace();
+
 // Like RunInChild, with a private mount namespace. `kNotPermitted` when this machine allows none.
 inline constexpr char kNotPermitted[] = "mount namespaces are not permitted here";
 std::string RunInMountNamespace(const std::function<void(const MountRoom&, Findings&)>& body);
