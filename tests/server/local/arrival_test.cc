@@ -123,13 +123,13 @@ TEST_CASE("a chunk put anew under the key of a leased one is not taken for it") 
   std::copy(other.begin(), other.end(), staging.begin());
   // Leased without places; then deleted and put again while the disk still reads the first.
   const uint64_t lookup = t.Tell(Kind::kLookup, t.KeysBody({1}, LeaseMode::kAllPresent, {}, 7));
-  const TestFound leased = PeerTester::ReadFound(t.TakeReply(lookup));
+  const TestFound leased = ReadFound(t.TakeReply(lookup));
   REQUIRE(leased.head.lease != 0);
   REQUIRE(t.TakeReply(t.Tell(Kind::kDelete, t.KeysBody({1}, LeaseMode::kNone))).status.ok());
   const uint64_t put = t.Tell(Kind::kPut, t.PutBody({{.name = 1, .bytes = kBytes}}));
   t.world.executor().RunAll();
   t.loop->RunAll();
-  REQUIRE(PeerTester::ReadAnswers(t.TakeReply(put)) == "stored");
+  REQUIRE(ReadAnswers(t.TakeReply(put)) == "stored");
   const TestFound found = t.Get({1}, 7);
   CHECK(found.head.lease == leased.head.lease);
   REQUIRE(found.places.size() == 1);

@@ -10,7 +10,7 @@ namespace {
 using local::Kind;
 
 std::vector<std::byte> HelloWith(const std::function<void(local::Hello*)>& edit) {
-  std::vector<std::byte> body = PeerTester::HelloBody("name");
+  std::vector<std::byte> body = HelloBody("name");
   local::Hello hello;
   std::memcpy(&hello, body.data(), sizeof(hello));
   edit(&hello);
@@ -25,7 +25,7 @@ TEST_CASE("Hello is answered with the limits, two descriptors, and then all segm
   options.g2_segment_blocks = 8;  // 512 segments
   PeerTester t(options);
   t.Connect();
-  const SentMessage welcome = t.Ask(Kind::kHello, PeerTester::HelloBody("engine 1"));
+  const SentMessage welcome = t.Ask(Kind::kHello, HelloBody("engine 1"));
   REQUIRE(welcome.status.ok());
   CHECK(welcome.descriptors.size() == 2);
   const auto body = welcome.As<local::Welcome>();
@@ -62,7 +62,7 @@ TEST_CASE("a tenant gets its own segments and no others") {
   options.g2_segment_blocks = 512;  // 8 segments
   PeerTester t(options);
   t.Connect({.peer = "test", .segments = {.first = 2, .count = 3}});
-  const SentMessage welcome = t.Ask(Kind::kHello, PeerTester::HelloBody());
+  const SentMessage welcome = t.Ask(Kind::kHello, HelloBody());
   CHECK(welcome.As<local::Welcome>().first_segment == 2);
   CHECK(welcome.As<local::Welcome>().segments == 3);
   REQUIRE(t.sink.sent.size() == 1);
@@ -100,7 +100,7 @@ TEST_CASE("a Hello that is wrong is answered with the reason, then the connectio
     reason = "client_name";
   }
   SECTION("name over its limit") {
-    body = PeerTester::HelloBody(std::string(local::kMaxClientNameBytes + 1, 'n'));
+    body = HelloBody(std::string(local::kMaxClientNameBytes + 1, 'n'));
     reason = "client_name";
   }
   const SentMessage reply = t.Ask(Kind::kHello, body);
@@ -120,7 +120,7 @@ TEST_CASE("the highest version that both know is spoken") {
 TEST_CASE("a refused peer is told why when it says Hello, and has no session") {
   PeerTester t;
   t.Connect({.peer = "test", .refusal = absl::PermissionDeniedError("uid=7 may not")});
-  const SentMessage reply = t.Ask(Kind::kHello, PeerTester::HelloBody());
+  const SentMessage reply = t.Ask(Kind::kHello, HelloBody());
   CHECK(reply.status == absl::PermissionDeniedError("uid=7 may not"));
   CHECK(t.sink.closed.has_value());
   CHECK(t.store().snapshot().sessions.empty());
@@ -132,7 +132,7 @@ TEST_CASE("no request comes before Hello, and Hello only once") {
   CHECK(absl::IsFailedPrecondition(t.Ask(Kind::kServerInfo, {}).status));
   CHECK(absl::IsFailedPrecondition(t.Ask(Kind::kPut, {}).status));
   t.Open();
-  CHECK(absl::IsFailedPrecondition(t.Ask(Kind::kHello, PeerTester::HelloBody()).status));
+  CHECK(absl::IsFailedPrecondition(t.Ask(Kind::kHello, HelloBody()).status));
   CHECK(t.Ask(Kind::kServerInfo, {}).status.ok());
 }
 
@@ -145,7 +145,7 @@ TEST_CASE("sessions over the store's limit are refused, and one that ends makes 
   FakeSink other_sink;
   auto other =
       std::make_shared<LocalPeer>(t.context, LocalPeer::Identity{.peer = "2"}, &other_sink);
-  const auto hello = PeerTester::HelloBody();
+  const auto hello = HelloBody();
   other->OnMessage({.kind = static_cast<uint16_t>(Kind::kHello), .id = 1, .body = hello});
   CHECK(absl::IsResourceExhausted(other_sink.sent.at(0).status));
   other->End();
@@ -214,7 +214,7 @@ TEST_CASE("a namespace has the digest it has over gRPC; texts that do not fit ar
   const auto whole = writer.Finish().subspan(sizeof(local::MessageHeader));
   const SentMessage reply = t.Ask(Kind::kOpenNamespace, whole);
   REQUIRE(reply.status.ok());
-  CHECK(reply.As<local::NamespaceReply>().digest == spec.Digest().bytes);
+  CHECK(reply.As<local::NamespaceReply>().digest == spec.Digest("").bytes);
   CHECK(absl::IsInvalidArgument(t.Ask(Kind::kOpenNamespace, whole.first(whole.size() - 1)).status));
   CHECK(absl::IsInvalidArgument(t.Ask(Kind::kOpenNamespace, whole.first(4)).status));
   std::vector<std::byte> longer(whole.begin(), whole.end());

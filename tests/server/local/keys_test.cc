@@ -57,15 +57,15 @@ TEST_CASE("a lookup tells what is there, by key and part, and leases only when a
   t.Open();
   REQUIRE(t.PutPayload(1, MakePayload(1, 1, 5000)) == "stored");
   REQUIRE(t.PutPayload(3, MakePayload(3, 1, 5000)) == "stored");
-  const TestFound found = PeerTester::ReadFound(
-      t.Ask(Kind::kLookup, t.KeysBody({1, 2, 3}, LeaseMode::kNone, {}, 0, {0, 1})));
+  const TestFound found =
+      ReadFound(t.Ask(Kind::kLookup, t.KeysBody({1, 2, 3}, LeaseMode::kNone, {}, 0, {0, 1})));
   CHECK(found.head.row_bytes == 1);
   CHECK(found.g2 == std::string("\x01\x00\x01", 3));
   CHECK(found.head.leading_keys == 0);  // part 1 is missing
   CHECK(found.head.lease == 0);
   CHECK_FALSE(t.peer->holds_something());
   const TestFound leased =
-      PeerTester::ReadFound(t.Ask(Kind::kLookup, t.KeysBody({1, 2, 3}, LeaseMode::kLeadingRun)));
+      ReadFound(t.Ask(Kind::kLookup, t.KeysBody({1, 2, 3}, LeaseMode::kLeadingRun)));
   CHECK(leased.head.leading_keys == 1);
   CHECK(leased.head.leased_keys == 1);
   CHECK(leased.head.lease != 0);
@@ -80,12 +80,12 @@ TEST_CASE("no part named means all of the namespace") {
   t.Open();
   REQUIRE(t.PutPayload(1, MakePayload(1, 1, 5000)) == "stored");
   const TestFound found =
-      PeerTester::ReadFound(t.Ask(Kind::kLookup, t.KeysBody({1}, LeaseMode::kNone, {}, 0, {})));
+      ReadFound(t.Ask(Kind::kLookup, t.KeysBody({1}, LeaseMode::kNone, {}, 0, {})));
   CHECK(found.g2 == "\x01");
-  REQUIRE(PeerTester::ReadAnswers(
-              t.Ask(Kind::kPut, t.PutBody({{.name = 1, .bytes = 5000, .part = 3}}))) == "stored");
+  REQUIRE(ReadAnswers(t.Ask(Kind::kPut, t.PutBody({{.name = 1, .bytes = 5000, .part = 3}}))) ==
+          "stored");
   const TestFound both =
-      PeerTester::ReadFound(t.Ask(Kind::kLookup, t.KeysBody({1}, LeaseMode::kNone, {}, 0, {})));
+      ReadFound(t.Ask(Kind::kLookup, t.KeysBody({1}, LeaseMode::kNone, {}, 0, {})));
   CHECK(both.g2 == "\x09");
 }
 

@@ -74,8 +74,7 @@ TEST_CASE("a client can fill its staging memory but not cut it") {
   CHECK(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) != 0);
   // A hole reads as zeros: no fault here.
   CHECK(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 8192) == 0);
-  CHECK(PeerTester::ReadAnswers(t.Ask(Kind::kPut, t.PutBody({{.name = 1, .bytes = 8192}}))) ==
-        "stored");
+  CHECK(ReadAnswers(t.Ask(Kind::kPut, t.PutBody({{.name = 1, .bytes = 8192}}))) == "stored");
   CHECK(t.Payload(t.Get({1}).places.at(0)) == std::vector<std::byte>(8192));
 }
 
@@ -89,7 +88,7 @@ TEST_CASE("staging memory of all sessions together has a limit, and comes back w
   auto first = t.peer;
   FakeSink other;
   t.peer = std::make_shared<LocalPeer>(t.context, LocalPeer::Identity{.peer = "2"}, &other);
-  const auto hello = PeerTester::HelloBody();
+  const auto hello = HelloBody();
   t.peer->OnMessage({.kind = static_cast<uint16_t>(Kind::kHello), .id = 1, .body = hello});
   const auto ask = [&](uint64_t bytes) {
     const local::StagingRequest body{.bytes = bytes};
@@ -150,7 +149,7 @@ TEST_CASE("a put reads memory that the client registered") {
   const uint32_t region = reply.As<local::RegisterReply>().region;
   CHECK(region != 0);
   CHECK(t.counters.registered_bytes == payload.size());
-  CHECK(PeerTester::ReadAnswers(t.Ask(
+  CHECK(ReadAnswers(t.Ask(
             Kind::kPut,
             t.PutBody(
                 {{.name = 1, .offset = 1000, .bytes = kMiB + 5, .runs = 3, .region = region}}))) ==
@@ -173,9 +172,9 @@ TEST_CASE("registered memory that its owner cut is a rejected chunk, never a cra
   const UniqueFd fd = Memfd(payload);
   const uint32_t region = Register(t, fd.get(), payload.size()).As<local::RegisterReply>().region;
   REQUIRE(ftruncate(fd.get(), kMiB + 10) == 0);
-  const std::string answers = PeerTester::ReadAnswers(
-      t.Ask(Kind::kPut, t.PutBody({{.name = 1, .bytes = 2 * kMiB, .region = region},
-                                   {.name = 2, .bytes = kMiB, .region = region}})));
+  const std::string answers =
+      ReadAnswers(t.Ask(Kind::kPut, t.PutBody({{.name = 1, .bytes = 2 * kMiB, .region = region},
+                                               {.name = 2, .bytes = kMiB, .region = region}})));
   CHECK(absl::StartsWith(answers, "rejected 3: registered memory ends at 1048586"));
   CHECK(absl::EndsWith(answers, ", stored"));
   CHECK(t.store().snapshot().g2.reserved_bytes == 0);

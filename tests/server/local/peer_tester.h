@@ -8,35 +8,10 @@
 #include <vector>
 
 #include "server/local/peer.h"
-#include "tests/sim/payload.h"
+#include "tests/server/local/wire.h"
 #include "tests/sim/world.h"
 
 namespace kvkeep {
-
-struct SentMessage {
-  uint16_t kind = 0;
-  uint64_t id = 0;
-  std::vector<std::byte> body;  // behind the ReplyHead, of a reply
-  absl::Status status;          // of a reply
-  std::vector<UniqueFd> descriptors;
-
-  bool is(local::Kind wanted) const {
-    return (kind & ~local::kReplyBit) == static_cast<uint16_t>(wanted);
-  }
-  template <typename T>
-  T As() const {
-    T value;
-    RequireBytes(sizeof(T));
-    std::memcpy(&value, body.data(), sizeof(T));
-    return value;
-  }
-  std::string text() const {
-    return std::string(reinterpret_cast<const char*>(body.data()), body.size());
-  }
-
- private:
-  void RequireBytes(size_t bytes) const;
-};
 
 class FakeSink final : public PeerSink {
  public:
@@ -47,30 +22,6 @@ class FakeSink final : public PeerSink {
 
   std::deque<SentMessage> sent, events;
   std::optional<absl::Status> closed;
-};
-
-// One chunk of a put, its payload lying in staging memory from `offset` on in `runs` equal runs.
-struct TestChunk {
-  uint64_t name = 0;
-  uint64_t offset = 0;
-  uint32_t bytes = 0;
-  uint32_t runs = 1;
-  uint32_t flags = 0;
-  uint32_t part = 0;
-  uint64_t checksum = 0;
-  std::string tail = "";
-  uint32_t region = local::kStagingRegion;
-};
-
-// What a get found.
-struct TestPlace {
-  local::Place place;
-  std::vector<local::ImageRun> runs;
-};
-struct TestFound {
-  local::LookupReply head;
-  std::string g2, g3;  // the bitmaps
-  std::vector<TestPlace> places;
 };
 
 WorldOptions PeerWorld();
@@ -103,16 +54,15 @@ class PeerTester {
   // Until nothing is dirty.
   void Settle();
 
-  static std::vector<std::byte> HelloBody(const std::string& name = "test");
   std::vector<std::byte> KeysBody(const std::vector<uint64_t>& names, LeaseMode mode,
                                   const std::vector<local::ReleaseEntry>& releases = {},
                                   uint64_t request_id = 0,
-                                  const std::vector<uint32_t>& parts = {0}) const;
-  std::vector<std::byte> PutBody(const std::vector<TestChunk>& chunks) const;
-  // Of a get or lookup.
-  static TestFound ReadFound(const SentMessage& reply);
-  // "stored", "present", "rejected 3: message" of every chunk, one after the other.
-  static std::string ReadAnswers(const SentMessage& reply);
+                                  const std::vector<uint32_t>& parts = {0}) const {
+    return kvkeep::KeysBody(ns, names, mode, releases, request_id, parts);
+  }
+  std::vector<std::byte> PutBody(const std::vector<TestChunk>& chunks) const {
+    return kvkeep::PutBody(ns, chunks);
+  }
 
   // Staging memory of this size, mapped; at least once before puts.
   std::span<std::byte> Stage(uint64_t bytes);

@@ -44,7 +44,7 @@ TEST_CASE("a put gathers the runs of a chunk in their order, over the bounds of 
   body.AppendAll(std::span<const local::PutRun>(runs));
   body.AppendText("ok");
   const SentMessage reply = t.Ask(Kind::kPut, body.Finish().subspan(sizeof(local::MessageHeader)));
-  CHECK(PeerTester::ReadAnswers(reply) == "stored");
+  CHECK(ReadAnswers(reply) == "stored");
   const TestFound found = t.Get({1});
   CHECK(t.Payload(found.places.at(0)) == payload);
   CHECK(t.Tail(found.places.at(0)) == "ok");
@@ -67,7 +67,7 @@ TEST_CASE("many chunks of one put are answered one by one") {
                       .tail = std::to_string(name)});
   }
   chunks[7].name = 6;  // a key twice: bytes under one key are the same by definition
-  const std::string answers = PeerTester::ReadAnswers(t.Ask(Kind::kPut, t.PutBody(chunks)));
+  const std::string answers = ReadAnswers(t.Ask(Kind::kPut, t.PutBody(chunks)));
   size_t stored = 0;
   for (size_t at = 0; (at = answers.find("stored", at)) != std::string::npos; ++at) ++stored;
   CHECK(stored == 99);
@@ -83,7 +83,7 @@ TEST_CASE("many chunks of one put are answered one by one") {
   const uint64_t copied = t.counters.put_bytes;
   const uint64_t again = t.Tell(Kind::kPut, t.PutBody(chunks));
   t.loop->RunAll();
-  CHECK_FALSE(absl::StrContains(PeerTester::ReadAnswers(t.TakeReply(again)), "stored"));
+  CHECK_FALSE(absl::StrContains(ReadAnswers(t.TakeReply(again)), "stored"));
   CHECK(t.counters.put_bytes == copied);
   CHECK(t.counters.put_discarded_bytes == 100 * 5000);
 }
@@ -101,7 +101,7 @@ TEST_CASE("a wrong checksum is a rejected chunk, the others of the put are store
                         .bytes = 5000,
                         .flags = local::kPutHasChecksum,
                         .checksum = SumOf(payload)}}));
-  const std::string answers = PeerTester::ReadAnswers(reply);
+  const std::string answers = ReadAnswers(reply);
   CHECK(absl::StartsWith(answers, "rejected 4: chunks[0].checksum is 0000000000000001"));
   CHECK(absl::EndsWith(answers, ", stored"));
   CHECK(t.Get({1, 2}).places.size() == 1);
@@ -114,18 +114,16 @@ TEST_CASE("what the store rejects is told per chunk, with its reason") {
   PeerTester t(options);
   t.Open();
   t.Stage(kMiB);
+  CHECK(absl::StartsWith(ReadAnswers(t.Ask(Kind::kPut, t.PutBody({{.name = 1, .bytes = 5000},
+                                                                  {.name = 2, .bytes = 100'000}}))),
+                         "stored, rejected 2: puts in progress hold 12288 bytes"));
   CHECK(absl::StartsWith(
-      PeerTester::ReadAnswers(t.Ask(
-          Kind::kPut, t.PutBody({{.name = 1, .bytes = 5000}, {.name = 2, .bytes = 100'000}}))),
-      "stored, rejected 2: puts in progress hold 12288 bytes"));
-  CHECK(absl::StartsWith(
-      PeerTester::ReadAnswers(t.Ask(
-          Kind::kPut, t.PutBody({{.name = 3, .bytes = 5000, .tail = std::string(16385, 't')}}))),
+      ReadAnswers(t.Ask(Kind::kPut,
+                        t.PutBody({{.name = 3, .bytes = 5000, .tail = std::string(16385, 't')}}))),
       "rejected 3: "));
   t.store().BeginDrain();
-  CHECK(absl::StartsWith(
-      PeerTester::ReadAnswers(t.Ask(Kind::kPut, t.PutBody({{.name = 4, .bytes = 5000}}))),
-      "rejected 5: "));
+  CHECK(absl::StartsWith(ReadAnswers(t.Ask(Kind::kPut, t.PutBody({{.name = 4, .bytes = 5000}}))),
+                         "rejected 5: "));
   CHECK(absl::IsInvalidArgument(
       t.Ask(Kind::kPut, t.PutBody({{.name = 5, .bytes = 5000, .part = 4}})).status));
 }
@@ -206,7 +204,7 @@ TEST_CASE("chunks may share runs and runs may overlap: each chunk is the sum of 
   second.runs = 2;
   second.payload_bytes = 12'000;
   std::memcpy(body.data() + at, &second, sizeof(second));
-  CHECK(PeerTester::ReadAnswers(t.Ask(Kind::kPut, body)) == "stored, stored");
+  CHECK(ReadAnswers(t.Ask(Kind::kPut, body)) == "stored, stored");
   std::vector<std::byte> expected(12'000);
   std::copy_n(bytes.begin(), 6000, expected.begin());
   std::copy_n(bytes.begin() + 1000, 6000, expected.begin() + 6000);
@@ -234,7 +232,7 @@ TEST_CASE("a durable put says when its memory was read, and answers when it is o
   t.world.clock().Advance(std::chrono::seconds(2));
   t.store().Tick();
   t.RunAll();
-  CHECK(PeerTester::ReadAnswers(t.TakeReply(id)) == "stored, stored");
+  CHECK(ReadAnswers(t.TakeReply(id)) == "stored, stored");
   CHECK_FALSE(t.peer->holds_something());
 }
 
@@ -246,7 +244,7 @@ TEST_CASE("what cannot be made durable is rejected as such") {
   t.Stage(8192);
   const SentMessage reply =
       t.Ask(Kind::kPut, t.PutBody({{.name = 1, .bytes = 5000, .flags = local::kPutDurable}}));
-  CHECK(absl::StartsWith(PeerTester::ReadAnswers(reply), "rejected 6: in G2, but not on stable"));
+  CHECK(absl::StartsWith(ReadAnswers(reply), "rejected 6: in G2, but not on stable"));
 }
 
 TEST_CASE("with too many puts in flight the peer wants no more until one is done") {

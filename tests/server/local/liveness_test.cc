@@ -1,0 +1,201 @@
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "tests/server/local/socket_client.h"
+
+namespace kvkeep {
+namespace {
+
+using local::Kind;
+using std::chrono::milliseconds;
+
+void QuickGrace(LocalEndpoint::Options* options) { options->limits.grace = milliseconds(200); }
+
+// A process that runs `body` and then waits for its end. Made before any thread is.
+class Child {
+ public:
+  explicit Child(const std::function<void()>& body) {
+    int fds[2];
+    REQUIRE(pipe(fds) == 0);
+    pid_ = fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      body();
+      if (write(fds[1], "x", 1) == 1) pause();
+      _exit(0);
+    }
+    close(fds[1]);
+    ready_ = UniqueFd(fds[0]);
+  }
+  ~Child() { Kill(); }
+  void AwaitReady() {
+    char byte;
+    REQUIRE(read(ready_.get(), &byte, 1) == 1);
+  }
+  void Signal(int number) { REQUIRE(kill(pid_, number) == 0); }
+  void Kill() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(std::exchange(pid_, 0), nullptr, 0);
+  }
+
+ private:
+  pid_t pid_ = 0;
+  UniqueFd ready_;
+};
+
+// Puts a chunk, gets it and keeps the lease.
+void HoldALease(SocketClient& client) {
+  client.Open();
+  if (client.Put(1, MakePayload(1, 1, 100'000)) != "stored") _exit(1);
+  if (client.Get({1}).places.size() != 1) _exit(1);
+}
+
+bool Freed(EndpointTester& t) {
+  return t.snapshot().g2.leased_bytes == 0 && t.counters.open_connections == 0 &&
+         t.counters.staging_bytes == 0;
+}
+
+}  // namespace
+
+TEST_CASE("what a killed client held is back at once") {
+  EndpointTester t;
+  Child child([&] { HoldALease(*new SocketClient(t.path())); });
+  t.Start();
+  child.AwaitReady();
+  CHECK(t.snapshot().g2.leased_bytes > 0);
+  child.Kill();
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(Eventually([&] { return Freed(t); }));
+  CHECK(std::chrono::steady_clock::now() - start < milliseconds(1000));
+  CHECK(t.snapshot().sessions.empty());
+}
+
+TEST_CASE("a forked child that still holds the socket does not keep a dead client's leases") {
+  EndpointTester t;
+  Child child([&] {
+    HoldALease(*new SocketClient(t.path()));
+    if (fork() != 0) return;
+    prctl(PR_SET_PDEATHSIG, 0);
+    alarm(20);  // it outlives its parent
+    pause();
+  });
+  t.Start();
+  child.AwaitReady();
+  CHECK(t.snapshot().g2.leased_bytes > 0);
+  child.Kill();
+  CHECK(Eventually([&] { return Freed(t); }));
+  CHECK(t.counters.dead_processes == 1);
+}
+
+TEST_CASE("a stopped client loses its leases after the grace period, and only it") {
+  EndpointTester t(QuickGrace);
+  Child child([&] { HoldALease(*new SocketClient(t.path())); });
+  t.Start();
+  child.AwaitReady();
+  SocketClient other(t.path());
+  other.Open();
+  child.Signal(SIGSTOP);
+  REQUIRE(other.Get({1}).places.size() == 1);
+  while (t.counters.revoked_sessions == 0) {
+    if (other.NextEvent(milliseconds(1000)) == static_cast<uint16_t>(Kind::kPing)) other.Pong();
+  }
+  CHECK(t.snapshot().counters.leases_revoked == 1);
+  CHECK(t.snapshot().g2.leased_bytes > 0);  // the other's
+  CHECK_FALSE(other.revoked());
+  CHECK(t.counters.staging_bytes > 0);  // the stopped one's, until it dies
+  child.Signal(SIGCONT);
+  child.Kill();
+  CHECK(Eventually([&] { return t.counters.staging_bytes == 0; }));
+}
+
+TEST_CASE("a silent client is pinged, told that it is revoked, and refused from then on") {
+  EndpointTester t(QuickGrace);
+  t.Start();
+  SocketClient client(t.path());
+  client.Open();
+  REQUIRE(client.Put(1, MakePayload(1, 1, 1000)) == "stored");
+  REQUIRE(client.Get({1}).places.size() == 1);
+  CHECK(client.NextEvent(milliseconds(10'000)) == static_cast<uint16_t>(Kind::kPing));
+  CHECK(client.NextEvent(milliseconds(10'000)) == static_cast<uint16_t>(Kind::kRevoked));
+  CHECK(client.revoked());
+  CHECK(t.snapshot().g2.leased_bytes == 0);
+  const auto body = KeysBody(client.ns, {1}, LeaseMode::kNone);
+  CHECK(absl::IsFailedPrecondition(client.Ask(Kind::kLookup, body).status));
+}
+
+TEST_CASE("a client that answers pings keeps its lease for many grace periods") {
+  EndpointTester t(QuickGrace);
+  t.Start();
+  SocketClient client(t.path());
+  client.Open();
+  REQUIRE(client.Put(1, MakePayload(1, 1, 1000)) == "stored");
+  REQUIRE(client.Get({1}).places.size() == 1);
+  const auto end = std::chrono::steady_clock::now() + milliseconds(1000);
+  int pings = 0;
+  while (std::chrono::steady_clock::now() < end) {
+    const uint16_t event = client.NextEvent(milliseconds(100));
+    if (event == 0) continue;
+    REQUIRE(event == static_cast<uint16_t>(Kind::kPing));
+    client.Pong();
+    ++pings;
+  }
+  CHECK(pings >= 3);
+  CHECK_FALSE(client.revoked());
+  CHECK(t.snapshot().g2.leased_bytes > 0);
+}
+
+TEST_CASE("a client that asks needs to answer no ping, one that holds nothing gets none") {
+  EndpointTester t(QuickGrace);
+  t.Start();
+  SocketClient busy(t.path()), idle(t.path());
+  busy.Open();
+  idle.Open();
+  REQUIRE(busy.Put(1, MakePayload(1, 1, 1000)) == "stored");
+  REQUIRE(busy.Get({1}).places.size() == 1);
+  const auto end = std::chrono::steady_clock::now() + milliseconds(700);
+  while (std::chrono::steady_clock::now() < end) {
+    REQUIRE(busy.Ask(Kind::kServerInfo, {}).status.ok());
+  }
+  CHECK_FALSE(busy.revoked());
+  CHECK(idle.NextEvent(milliseconds(0)) == 0);
+}
+
+TEST_CASE("what is no Pong on the event socket ends the connection, as does closing it") {
+  EndpointTester t;
+  t.Start();
+  SocketClient client(t.path());
+  client.Open();
+  SECTION("another message") {
+    local::MessageWriter other(static_cast<uint16_t>(Kind::kPing), 0);
+    REQUIRE(local::SendMessage(client.events.get(), other.Finish()).ok());
+  }
+  SECTION("garbage") {
+    REQUIRE(local::SendPacket(client.events.get(), std::vector<std::byte>(5000), {}, 0).ok());
+  }
+  SECTION("closed") { client.events.Reset(); }
+  CHECK(Eventually([&] { return t.counters.open_connections == 0; }));
+}
+
+TEST_CASE("a connection without a Hello ends after a while") {
+  EndpointTester t([](LocalEndpoint::Options* options) {
+    QuickGrace(options);
+    options->limits.handshake_timeout = milliseconds(50);
+  });
+  t.Start();
+  SocketClient silent(t.path()), open(t.path());
+  open.Open();
+  const SentMessage told = silent.Receive();
+  CHECK(told.id == 0);
+  CHECK(absl::IsDeadlineExceeded(told.status));
+  CHECK(Eventually([&] { return t.counters.open_connections == 1; }));
+  CHECK(open.Ask(Kind::kServerInfo, {}).status.ok());
+}
+
+}  // namespace kvkeep
