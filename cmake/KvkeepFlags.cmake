@@ -15,8 +15,8 @@ endif()
 
 set(KVKEEP_SANITIZE "" CACHE STRING "Sanitizers for -fsanitize=, e.g. address,undefined")
 
-add_compile_options(-Wall -Wextra -Werror -Wnon-virtual-dtor -Wno-missing-field-initializers
-                    -fno-omit-frame-pointer)
+add_compile_options(-Wall -Wextra -Werror $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
+                    -Wno-missing-field-initializers -fno-omit-frame-pointer)
 # Checks of our own invariants stay on in release (tiers/base/check.h), so NDEBUG changes nothing there.
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
   # _FORTIFY_SOURCE is set by some distributions' compilers already: undefine first, or it warns.

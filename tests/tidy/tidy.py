@@ -27,6 +27,7 @@ KNOWN_LONG_LINES = {}
 LONG_HEADERS = {
     "tiers/store/core.h": "declares the one state machine whose methods fill nine files",
     "proto/local/protocol.h": "a wire contract is read as one page",
+    "client/c/kvkeep.h": "the C ABI: one file to install, to read and to bind to",
 }
 
 # ---- limits -------------------------------------------------------------------------------------
@@ -54,6 +55,7 @@ LAYERS = {
     "proto": _BASE,
     "server": _TIERS + ("config", "proto"),
     "client": _BASE + ("proto",),
+    "client/c": _BASE + ("client",),
     # The CLI replays and simulates traces without a daemon, hence the policies; it drops the memory
     # that a stopped daemon left on its mount, hence the host, and the config that says where.
     "tools": _BASE + ("client", "proto", "tiers/policy", "tiers/host", "config"),

@@ -1,0 +1,43 @@
+// What callers in C say, checked and in the words of the C++ client.
+//
+// Everything is INVALID_ARGUMENT with the field's name when it is wrong. The results refer to the
+// caller's memory, as the calls do. Stateless.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "client/c/border.h"
+
+namespace kvkeep::client {
+
+inline std::string TextOf(const char* text) { return text == nullptr ? "" : text; }
+
+struct ChunkSelection {
+  const Namespace* ns = nullptr;
+  Keys keys;
+  Parts parts;
+  uint64_t chunks = 0;  // keys x parts
+};
+absl::StatusOr<ChunkSelection> SelectionOf(const kvkeep_keys& given);
+
+// Bits of `known` are set in `flags`, no others.
+absl::Status CheckFlags(uint32_t flags, uint32_t known);
+
+// The client, and a request in today's struct.
+template <typename Request>
+absl::StatusOr<Request> RequestOf(const kvkeep_client* client, const Request* given) {
+  if (client == nullptr) return IsNull("client");
+  return CopyIn("request", given);
+}
+
+// `runs` of one chunk; the caller's index of it is for messages.
+absl::StatusOr<PutChunk> PutChunkOf(const kvkeep_put_chunk& given, size_t index);
+absl::StatusOr<std::vector<std::span<std::byte>>> DestinationsOf(const kvkeep_get_request& given);
+
+}  // namespace kvkeep::client

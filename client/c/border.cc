@@ -1,0 +1,60 @@
+#include "client/c/border.h"
+
+namespace kvkeep::client {
+
+static_assert(static_cast<int>(absl::StatusCode::kInvalidArgument) == KVKEEP_INVALID_ARGUMENT);
+static_assert(static_cast<int>(absl::StatusCode::kPermissionDenied) == KVKEEP_PERMISSION_DENIED);
+static_assert(static_cast<int>(absl::StatusCode::kUnavailable) == KVKEEP_UNAVAILABLE);
+static_assert(static_cast<int>(absl::StatusCode::kDataLoss) == KVKEEP_DATA_LOSS);
+
+void CopyText(absl::string_view text, char* to, size_t room) {
+  size_t bytes = std::min(text.size(), room - 1);
+  // Not amid a character of UTF-8.
+  while (bytes < text.size() && bytes > 0 && (static_cast<uint8_t>(text[bytes]) & 0xC0) == 0x80) {
+    --bytes;
+  }
+  if (bytes > 0) std::memcpy(to, text.data(), bytes);
+  std::memset(to + bytes, 0, room - bytes);
+}
+
+int Report(const absl::Status& status, absl::string_view note, kvkeep_error* error) {
+  const int code = static_cast<int>(status.code());
+  if (error != nullptr) {
+    error->code = code;
+    CopyText(status.ok() ? note : status.message(), error->message, sizeof(error->message));
+  }
+  return code;
+}
+
+absl::Status IsNull(absl::string_view field) {
+  return absl::InvalidArgumentError(absl::StrCat(field, ": NULL"));
+}
+
+absl::Status CheckSize(absl::string_view name, const void* given, uint32_t size, size_t ours) {
+  if (size < ours || size > kMaxStructBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ".size: ", size, ", ", ours, " to ", kMaxStructBytes, " are possible"));
+  }
+  const char* bytes = static_cast<const char*>(given);
+  if (std::any_of(bytes + ours, bytes + size, [](char byte) { return byte != 0; })) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, ": says what this library, older than the caller's header, does not know"));
+  }
+  return absl::OkStatus();
+}
+
+void Ending::Tell(const absl::Status& status, absl::string_view note) {
+  MutexLock lock(&mu_);
+  Report(status, note, &outcome_);
+  done_ = true;
+  told_.NotifyOne();  // with the lock held: once it is let go, this object may be gone
+}
+
+int Ending::Await(kvkeep_error* error) {
+  MutexLock lock(&mu_);
+  while (!done_) told_.Wait(&mu_);
+  if (error != nullptr) *error = outcome_;
+  return outcome_.code;
+}
+
+}  // namespace kvkeep::client

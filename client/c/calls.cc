@@ -1,0 +1,423 @@
+// Of kvkeep.h: the calls. Each is started in one function, whose Finish is either a caller that
+// waits or a queue.
+#include "client/c/arguments.h"
+#include "client/c/border.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep::client {
+namespace {
+
+// ---------------------------------------------------------------- lookup
+
+void WritePresence(const LookupResult& found, uint64_t chunks, size_t keys, uint8_t* presence) {
+  const size_t parts = chunks / keys;
+  for (size_t chunk = 0; chunk < chunks; ++chunk) {
+    const size_t key = chunk / parts, part = chunk % parts;
+    presence[chunk] = static_cast<uint8_t>((found.in_g2(key, part) ? KVKEEP_IN_G2 : 0) |
+                                           (found.in_g3(key, part) ? KVKEEP_IN_G3 : 0));
+  }
+}
+
+void Answer(LookupResult found, const Reply<kvkeep_lookup_reply>& reply) {
+  kvkeep_lookup_reply answer = {.leading_keys = found.leading_keys,
+                                .leased_keys = found.leased_keys,
+                                .leased_bytes = found.lease.bytes()};
+  if (found.lease.keys() > 0) answer.lease = new kvkeep_lease{std::move(found.lease)};
+  reply.Write(answer);
+}
+
+absl::Status StartLookup(kvkeep_client* client, const kvkeep_lookup_request* given,
+                         kvkeep_lookup_reply* given_reply, Finish finish) {
+  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_lookup_request request, RequestOf(client, given));
+  KVKEEP_ASSIGN_OR_RETURN(const auto reply, Reply<kvkeep_lookup_reply>::Of("reply", given_reply));
+  KVKEEP_ASSIGN_OR_RETURN(const ChunkSelection selection, SelectionOf(request.keys));
+  if (request.lease_mode > KVKEEP_LEASE_ALL_PRESENT) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("lease_mode: ", request.lease_mode, " is not a kvkeep_lease_mode"));
+  }
+  if (request.presence != nullptr && request.presence_bytes < selection.chunks) {
+    return absl::InvalidArgumentError(absl::StrCat("presence_bytes: ", request.presence_bytes, ", ",
+                                                   selection.chunks, " are needed"));
+  }
+  reply.Clear();
+  if (request.presence != nullptr) std::memset(request.presence, 0, selection.chunks);
+  const LookupOptions options = {.parts = selection.parts,
+                                 .lease = static_cast<LeaseMode>(request.lease_mode),
+                                 .transient = request.transient != 0,
+                                 .deadline = Deadline(request.deadline_ms)};
+  client->impl->Lookup(
+      *selection.ns, selection.keys, options,
+      [reply, presence = request.presence, chunks = selection.chunks, keys = selection.keys.size(),
+       finish = std::move(finish)](absl::StatusOr<LookupResult> found) mutable {
+        if (found.ok()) {
+          if (presence != nullptr) WritePresence(*found, chunks, keys, presence);
+          Answer(*std::move(found), reply);
+        }
+        std::move(finish)(found.status(), "");
+      });
+  return absl::OkStatus();
+}
+
+absl::Status StartRelease(kvkeep_client* client, kvkeep_lease* lease, Finish finish) {
+  if (client == nullptr) return IsNull("client");
+  if (lease == nullptr) return IsNull("lease");
+  Lease taken = std::move(lease->impl);
+  delete lease;
+  client->impl->Release(std::move(taken),
+                        [finish = std::move(finish)](const absl::Status& status) mutable {
+                          std::move(finish)(status, "");
+                        });
+  return absl::OkStatus();
+}
+
+// ---------------------------------------------------------------- get
+
+static_assert(KVKEEP_LEASE_LEADING_RUN == static_cast<int>(LeaseMode::kLeadingRun) &&
+              KVKEEP_LEASE_ALL_PRESENT == static_cast<int>(LeaseMode::kAllPresent));
+
+uint32_t CodeOf(GetStatus status) {
+  switch (status) {
+    case GetStatus::kHit:
+      return KVKEEP_GET_HIT;
+    case GetStatus::kMiss:
+      return KVKEEP_GET_MISS;
+    case GetStatus::kCorrupt:
+      return KVKEEP_GET_CORRUPT;
+    case GetStatus::kBusy:
+      return KVKEEP_GET_BUSY;
+    case GetStatus::kTooSmall:
+      return KVKEEP_GET_TOO_SMALL;
+    case GetStatus::kUnfinished:
+      break;
+  }
+  return KVKEEP_GET_UNFINISHED;
+}
+
+void WriteOutcomes(const GetResult& got, const kvkeep_get_request& request) {
+  const size_t chunks = std::min<size_t>(got.chunks.size(), request.chunk_count);
+  for (size_t i = 0; i < chunks; ++i) {
+    const GetOutcome& outcome = got.chunks[i];
+    kvkeep_get_outcome& to = request.outcomes[i];
+    to = {.status = CodeOf(outcome.status),
+          .metadata_bytes = static_cast<uint32_t>(outcome.metadata.size()),
+          .payload_bytes = outcome.payload_bytes,
+          .bytes = outcome.bytes};
+    if (request.metadata == nullptr || outcome.metadata.empty()) continue;
+    if (outcome.metadata.size() <= request.metadata[i].bytes) {
+      std::memcpy(request.metadata[i].data, outcome.metadata.data(), outcome.metadata.size());
+    } else {
+      to.status = KVKEEP_GET_TOO_SMALL;
+      to.bytes = 0;
+    }
+  }
+}
+
+absl::Status CheckGet(const kvkeep_get_request& request, const ChunkSelection& selection) {
+  KVKEEP_RETURN_IF_ERROR(CheckFlags(request.flags, KVKEEP_GET_TRANSIENT | KVKEEP_GET_NO_VERIFY));
+  if (request.destinations == nullptr) return IsNull("destinations");
+  if (request.outcomes == nullptr) return IsNull("outcomes");
+  if (request.chunk_count != selection.chunks) {
+    return absl::InvalidArgumentError(absl::StrCat("chunk_count: ", request.chunk_count,
+                                                   ", keys x parts are ", selection.chunks));
+  }
+  for (uint64_t i = 0; request.metadata != nullptr && i < request.chunk_count; ++i) {
+    if (request.metadata[i].data == nullptr && request.metadata[i].bytes != 0) {
+      return IsNull(absl::StrCat("metadata[", i, "].data"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StartGet(kvkeep_client* client, const kvkeep_get_request* given, Finish finish) {
+  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_get_request request, RequestOf(client, given));
+  KVKEEP_ASSIGN_OR_RETURN(const ChunkSelection selection, SelectionOf(request.keys));
+  KVKEEP_RETURN_IF_ERROR(CheckGet(request, selection));
+  KVKEEP_ASSIGN_OR_RETURN(std::vector<std::span<std::byte>> destinations, DestinationsOf(request));
+  // The call refers to it until its end; a vector's elements stay where they are when it is moved.
+  GetOptions options = {.parts = selection.parts,
+                        .lease = request.lease == nullptr ? nullptr : &request.lease->impl,
+                        .first_key = request.first_key,
+                        .first_piece = request.first_piece,
+                        .pieces = request.pieces,
+                        .metadata = request.metadata != nullptr,
+                        .transient = (request.flags & KVKEEP_GET_TRANSIENT) != 0,
+                        .verify = (request.flags & KVKEEP_GET_NO_VERIFY) == 0,
+                        .deadline = Deadline(request.deadline_ms),
+                        .destinations = destinations};
+  std::fill_n(request.outcomes, request.chunk_count, kvkeep_get_outcome{});
+  client->impl->Get(*selection.ns, selection.keys, std::move(options),
+                    [request, destinations = std::move(destinations),
+                     finish = std::move(finish)](absl::StatusOr<GetResult> got) mutable {
+                      if (got.ok()) WriteOutcomes(*got, request);
+                      std::move(finish)(got.ok() ? got->error : got.status(), "");
+                    });
+  return absl::OkStatus();
+}
+
+// ---------------------------------------------------------------- put
+
+uint32_t CodeOf(PutStatus status) {
+  switch (status) {
+    case PutStatus::kStored:
+      return KVKEEP_PUT_STORED;
+    case PutStatus::kPresent:
+      return KVKEEP_PUT_PRESENT;
+    case PutStatus::kRejected:
+      return KVKEEP_PUT_REJECTED;
+    case PutStatus::kUnfinished:
+      break;
+  }
+  return KVKEEP_PUT_UNFINISHED;
+}
+
+// Answers why the first rejected chunk was, or "".
+std::string WriteOutcomes(const PutResult& put, const kvkeep_put_request& request) {
+  std::string note;
+  const size_t chunks = std::min<size_t>(put.chunks.size(), request.chunk_count);
+  for (size_t i = 0; i < chunks; ++i) {
+    request.outcomes[i] = CodeOf(put.chunks[i].status);
+    if (put.chunks[i].status == PutStatus::kRejected && note.empty()) {
+      note = absl::StrCat("chunks[", i, "]: ", put.chunks[i].message);
+    }
+  }
+  return note;
+}
+
+absl::StatusOr<std::vector<PutChunk>> PutChunksOf(const kvkeep_put_request& request) {
+  if (request.ns == nullptr) return IsNull("ns");
+  if (request.chunks == nullptr) return IsNull("chunks");
+  if (request.chunk_count == 0) return absl::InvalidArgumentError("chunk_count: 0");
+  if (request.outcomes == nullptr) return IsNull("outcomes");
+  KVKEEP_RETURN_IF_ERROR(CheckFlags(request.flags, KVKEEP_PUT_DURABLE | KVKEEP_PUT_TRANSIENT |
+                                                       KVKEEP_PUT_NO_G3 | KVKEEP_PUT_CHECKSUM));
+  std::vector<PutChunk> chunks;
+  chunks.reserve(request.chunk_count);
+  for (size_t i = 0; i < request.chunk_count; ++i) {
+    KVKEEP_ASSIGN_OR_RETURN(PutChunk chunk, PutChunkOf(request.chunks[i], i));
+    chunks.push_back(std::move(chunk));
+  }
+  return chunks;
+}
+
+absl::Status StartPut(kvkeep_client* client, const kvkeep_put_request* given, Finish finish) {
+  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_put_request request, RequestOf(client, given));
+  KVKEEP_ASSIGN_OR_RETURN(std::vector<PutChunk> chunks, PutChunksOf(request));
+  const PutOptions options = {.durable = (request.flags & KVKEEP_PUT_DURABLE) != 0,
+                              .transient = (request.flags & KVKEEP_PUT_TRANSIENT) != 0,
+                              .no_g3 = (request.flags & KVKEEP_PUT_NO_G3) != 0,
+                              .checksum = (request.flags & KVKEEP_PUT_CHECKSUM) != 0,
+                              .deadline = Deadline(request.deadline_ms)};
+  std::fill_n(request.outcomes, request.chunk_count, uint32_t{KVKEEP_PUT_UNFINISHED});
+  client->impl->Put(request.ns->impl, std::move(chunks), options,
+                    [request, finish = std::move(finish)](absl::StatusOr<PutResult> put) mutable {
+                      const std::string note = put.ok() ? WriteOutcomes(*put, request) : "";
+                      std::move(finish)(put.ok() ? put->error : put.status(), note);
+                    });
+  return absl::OkStatus();
+}
+
+// ---------------------------------------------------------------- touch, prefetch, delete
+
+using KeysCall = void (Client::*)(const Namespace&, Keys, Parts, Deadline,
+                                  Client::Callback<uint64_t>);
+
+absl::Status StartCount(KeysCall call, kvkeep_client* client, const kvkeep_keys_request* given,
+                        kvkeep_count_reply* given_reply, Finish finish) {
+  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_keys_request request, RequestOf(client, given));
+  KVKEEP_ASSIGN_OR_RETURN(const auto reply, Reply<kvkeep_count_reply>::Of("reply", given_reply));
+  KVKEEP_ASSIGN_OR_RETURN(const ChunkSelection selection, SelectionOf(request.keys));
+  reply.Clear();
+  (*client->impl.*call)(
+      *selection.ns, selection.keys, selection.parts, Deadline(request.deadline_ms),
+      [reply, finish = std::move(finish)](absl::StatusOr<uint64_t> count) mutable {
+        if (count.ok()) reply.Write({.chunks = *count});
+        std::move(finish)(count.status(), "");
+      });
+  return absl::OkStatus();
+}
+
+absl::Status StartPrefetch(kvkeep_client* client, const kvkeep_keys_request* given,
+                           kvkeep_prefetch_reply* given_reply, Finish finish) {
+  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_keys_request request, RequestOf(client, given));
+  KVKEEP_ASSIGN_OR_RETURN(const auto reply, Reply<kvkeep_prefetch_reply>::Of("reply", given_reply));
+  KVKEEP_ASSIGN_OR_RETURN(const ChunkSelection selection, SelectionOf(request.keys));
+  reply.Clear();
+  client->impl->Prefetch(
+      *selection.ns, selection.keys, selection.parts, Deadline(request.deadline_ms),
+      [reply, finish = std::move(finish)](absl::StatusOr<PrefetchResult> result) mutable {
+        if (result.ok()) {
+          reply.Write(
+              {.started_chunks = result->started_chunks, .ready_chunks = result->ready_chunks});
+        }
+        std::move(finish)(result.status(), "");
+      });
+  return absl::OkStatus();
+}
+
+// ---------------------------------------------------------------- the daemon
+
+kvkeep_server_info InC(const ServerInfo& info) {
+  kvkeep_server_info answer = {
+      .incarnation = info.incarnation,
+      .max_keys_per_call = info.limits.max_keys_per_call,
+      .max_parts_per_call = info.limits.max_parts_per_call,
+      .max_payload_bytes = info.limits.max_payload_bytes,
+      .max_metadata_bytes = info.limits.max_metadata_bytes,
+      .max_leases_per_session = info.limits.max_leases_per_session,
+      .max_leased_bytes = info.limits.max_leased_bytes,
+      .max_sessions = info.limits.max_sessions,
+  };
+  std::string features;
+  for (const std::string& feature : info.features) {
+    absl::StrAppend(&features, features.empty() ? "" : " ", feature);
+  }
+  CopyText(info.version, answer.version, sizeof(answer.version));
+  CopyText(info.state, answer.state, sizeof(answer.state));
+  CopyText(features, answer.features, sizeof(answer.features));
+  return answer;
+}
+
+absl::Status StartServerInfo(kvkeep_client* client, uint32_t deadline_ms,
+                             kvkeep_server_info* given_info, Finish finish) {
+  if (client == nullptr) return IsNull("client");
+  KVKEEP_ASSIGN_OR_RETURN(const auto reply, Reply<kvkeep_server_info>::Of("info", given_info));
+  reply.Clear();
+  client->impl->GetServerInfo(Deadline(deadline_ms), [reply, finish = std::move(finish)](
+                                                         absl::StatusOr<ServerInfo> info) mutable {
+    if (info.ok()) reply.Write(InC(*info));
+    std::move(finish)(info.status(), "");
+  });
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace kvkeep::client
+
+using kvkeep::client::Async;
+using kvkeep::client::Blocking;
+using kvkeep::client::Client;
+using kvkeep::client::Finish;
+
+int kvkeep_lookup(kvkeep_client* client, const kvkeep_lookup_request* request,
+                  kvkeep_lookup_reply* reply, kvkeep_error* error) {
+  return Blocking(error, [&](Finish finish) {
+    return kvkeep::client::StartLookup(client, request, reply, std::move(finish));
+  });
+}
+
+int kvkeep_lookup_async(kvkeep_client* client, const kvkeep_lookup_request* request,
+                        kvkeep_lookup_reply* reply, kvkeep_queue* queue, void* user_data,
+                        kvkeep_error* error) {
+  return Async({queue, user_data, KVKEEP_OP_LOOKUP}, error, [&](Finish finish) {
+    return kvkeep::client::StartLookup(client, request, reply, std::move(finish));
+  });
+}
+
+int kvkeep_lease_alive(const kvkeep_lease* lease) {
+  return lease != nullptr && lease->impl.alive();
+}
+
+void kvkeep_lease_shrink(kvkeep_lease* lease, uint32_t keep_keys) {
+  if (lease != nullptr) lease->impl.Shrink(keep_keys);
+}
+
+void kvkeep_lease_release(kvkeep_lease* lease) { delete lease; }
+
+int kvkeep_release(kvkeep_client* client, kvkeep_lease* lease, kvkeep_error* error) {
+  return Blocking(error, [&](Finish finish) {
+    return kvkeep::client::StartRelease(client, lease, std::move(finish));
+  });
+}
+
+int kvkeep_release_async(kvkeep_client* client, kvkeep_lease* lease, kvkeep_queue* queue,
+                         void* user_data, kvkeep_error* error) {
+  return Async({queue, user_data, KVKEEP_OP_RELEASE}, error, [&](Finish finish) {
+    return kvkeep::client::StartRelease(client, lease, std::move(finish));
+  });
+}
+
+int kvkeep_get(kvkeep_client* client, const kvkeep_get_request* request, kvkeep_error* error) {
+  return Blocking(error, [&](Finish finish) {
+    return kvkeep::client::StartGet(client, request, std::move(finish));
+  });
+}
+
+int kvkeep_get_async(kvkeep_client* client, const kvkeep_get_request* request, kvkeep_queue* queue,
+                     void* user_data, kvkeep_error* error) {
+  return Async({queue, user_data, KVKEEP_OP_GET}, error, [&](Finish finish) {
+    return kvkeep::client::StartGet(client, request, std::move(finish));
+  });
+}
+
+int kvkeep_put(kvkeep_client* client, const kvkeep_put_request* request, kvkeep_error* error) {
+  return Blocking(error, [&](Finish finish) {
+    return kvkeep::client::StartPut(client, request, std::move(finish));
+  });
+}
+
+int kvkeep_put_async(kvkeep_client* client, const kvkeep_put_request* request, kvkeep_queue* queue,
+                     void* user_data, kvkeep_error* error) {
+  return Async({queue, user_data, KVKEEP_OP_PUT}, error, [&](Finish finish) {
+    return kvkeep::client::StartPut(client, request, std::move(finish));
+  });
+}
+
+int kvkeep_touch(kvkeep_client* client, const kvkeep_keys_request* request,
+                 kvkeep_count_reply* reply, kvkeep_error* error) {
+  return Blocking(error, [&](Finish finish) {
+    return kvkeep::client::StartCount(&Client::Touch, client, request, reply, std::move(finish));
+  });
+}
+
+int kvkeep_touch_async(kvkeep_client* client, const kvkeep_keys_request* request,
+                       kvkeep_count_reply* reply, kvkeep_queue* queue, void* user_data,
+                       kvkeep_error* error) {
+  return Async({queue, user_data, KVKEEP_OP_TOUCH}, error, [&](Finish finish) {
+    return kvkeep::client::StartCount(&Client::Touch, client, request, reply, std::move(finish));
+  });
+}
+
+int kvkeep_prefetch(kvkeep_client* client, const kvkeep_keys_request* request,
+                    kvkeep_prefetch_reply* reply, kvkeep_error* error) {
+  return Blocking(error, [&](Finish finish) {
+    return kvkeep::client::StartPrefetch(client, request, reply, std::move(finish));
+  });
+}
+
+int kvkeep_prefetch_async(kvkeep_client* client, const kvkeep_keys_request* request,
+                          kvkeep_prefetch_reply* reply, kvkeep_queue* queue, void* user_data,
+                          kvkeep_error* error) {
+  return Async({queue, user_data, KVKEEP_OP_PREFETCH}, error, [&](Finish finish) {
+    return kvkeep::client::StartPrefetch(client, request, reply, std::move(finish));
+  });
+}
+
+int kvkeep_delete(kvkeep_client* client, const kvkeep_keys_request* request,
+                  kvkeep_count_reply* reply, kvkeep_error* error) {
+  return Blocking(error, [&](Finish finish) {
+    return kvkeep::client::StartCount(&Client::Delete, client, request, reply, std::move(finish));
+  });
+}
+
+int kvkeep_delete_async(kvkeep_client* client, const kvkeep_keys_request* request,
+                        kvkeep_count_reply* reply, kvkeep_queue* queue, void* user_data,
+                        kvkeep_error* error) {
+  return Async({queue, user_data, KVKEEP_OP_DELETE}, error, [&](Finish finish) {
+    return kvkeep::client::StartCount(&Client::Delete, client, request, reply, std::move(finish));
+  });
+}
+
+int kvkeep_get_server_info(kvkeep_client* client, uint32_t deadline_ms, kvkeep_server_info* info,
+                           kvkeep_error* error) {
+  return Blocking(error, [&](Finish finish) {
+    return kvkeep::client::StartServerInfo(client, deadline_ms, info, std::move(finish));
+  });
+}
+
+int kvkeep_get_server_info_async(kvkeep_client* client, uint32_t deadline_ms,
+                                 kvkeep_server_info* info, kvkeep_queue* queue, void* user_data,
+                                 kvkeep_error* error) {
+  return Async({queue, user_data, KVKEEP_OP_SERVER_INFO}, error, [&](Finish finish) {
+    return kvkeep::client::StartServerInfo(client, deadline_ms, info, std::move(finish));
+  });
+}

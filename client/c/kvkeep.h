@@ -1,0 +1,437 @@
+// kvkeep.h: the C ABI of the kvkeep client, library libkvkeep-client.so. For C, Rust, Python's
+// ctypes and whatever else binds to C; C++ programs of this repository use client/client.h.
+//
+//   kvkeep_error error;
+//   kvkeep_client* client;
+//   kvkeep_client_options options = {.size = sizeof options, .endpoint = "unix:///run/kv.sock"};
+//   if (kvkeep_connect(&options, &client, &error)) return fail(error.message);
+//   kvkeep_namespace* ns;
+//   kvkeep_namespace_spec spec = {.size = sizeof spec, .model = "m", .tokens_per_chunk = 256};
+//   if (kvkeep_namespace_open(client, &spec, 0, &ns, &error)) return fail(error.message);
+//
+//   uint32_t outcome;
+//   kvkeep_const_buffer run = {kv, sizeof kv};
+//   kvkeep_put_chunk chunk = {.key = key, .runs = &run, .run_count = 1};
+//   kvkeep_put_request put = {.size = sizeof put, .ns = ns, .chunks = &chunk, .chunk_count = 1,
+//                             .outcomes = &outcome};
+//   if (kvkeep_put(client, &put, &error)) return fail(error.message);
+//
+//   kvkeep_buffer to = {back, sizeof back};
+//   kvkeep_get_outcome got;
+//   kvkeep_get_request get = {.size = sizeof get, .keys = {ns, &key, 1}, .destinations = &to,
+//                             .outcomes = &got, .chunk_count = 1};
+//   if (kvkeep_get(client, &get, &error)) return fail(error.message);
+//   if (got.status == KVKEEP_GET_HIT) use(back, got.bytes);
+//
+// What it guarantees (more in client/client.h, which it wraps):
+// * Never wrong bytes: a HIT is the whole bytes of one put under that key, all else is a miss.
+// * Never a hang: every call ends by its deadline. While the daemon is known to be away, calls fail
+//   at once with UNAVAILABLE: take it for a miss. A daemon that comes back is found again.
+//
+// Results. Every int that is called a code is a kvkeep_code; 0 is OK. `error` may be NULL; else its
+// code is the one returned and its message is whole text, cut off at its room, "" when there is
+// nothing to say. No state per thread, no exception crosses the border.
+//
+// Two forms. kvkeep_X blocks. kvkeep_X_async returns at once: OK means that exactly one completion
+// comes out of `queue`, with the call's code, its message and `user_data`. Not OK: refused, nothing
+// was started and no completion comes. What a request struct says is copied before the function
+// returns; what it points to, and the reply, must stay where they are until the completion. Replies
+// and arrays of outcomes are written before the completion is seen; after a refusal not at all,
+// after any other error the fields of a reply are zero and outcomes say what became of each chunk.
+//
+// Memory. Whoever gets a handle (`out`, or in a reply) owns it and ends it with the one function
+// that says so; these take NULL. Handles may be ended in any order: namespaces and leases may
+// outlive their client, and are then useless but harmless. Not so: a queue with calls in flight
+// (kvkeep_queue_destroy refuses), and what a call in flight was given.
+//
+// Threads. Every function may be called on any thread, at the same time as others on the same
+// handle, with two exceptions: nothing may run on a handle while it is ended, and one lease is used
+// by one thread at a time. A child of fork must not use, nor end, what its parent has opened.
+//
+// Versions. Structs that begin with `size` may grow at the end: set it to sizeof, zero what you do
+// not use. A library newer than your header reads what you know; an older one refuses what it does
+// not know unless it is zero. All else is fixed for this KVKEEP_ABI_VERSION; so are enum values.
+#pragma once
+
+#include <stdint.h>
+
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---------------------------------------------------------------- versions, codes
+
+#define KVKEEP_ABI_VERSION 1  // also the number in the library's SONAME
+#define KVKEEP_MESSAGE_BYTES 252
+#define KVKEEP_MAX_METADATA_BYTES 16384u
+
+uint32_t kvkeep_abi_version(void);  // of the library: KVKEEP_ABI_VERSION of its own header
+const char* kvkeep_version(void);   // of the release, e.g. "0.1.0"
+
+typedef enum kvkeep_code {
+  KVKEEP_OK = 0,
+  KVKEEP_CANCELLED = 1,  // the client is being destroyed
+  KVKEEP_UNKNOWN = 2,
+  KVKEEP_INVALID_ARGUMENT = 3,  // the message names the field
+  KVKEEP_DEADLINE_EXCEEDED = 4,
+  KVKEEP_NOT_FOUND = 5,
+  KVKEEP_ALREADY_EXISTS = 6,
+  KVKEEP_PERMISSION_DENIED = 7,
+  KVKEEP_RESOURCE_EXHAUSTED = 8,   // the message names the limit
+  KVKEEP_FAILED_PRECONDITION = 9,  // dead lease; not on the local path
+  KVKEEP_ABORTED = 10,
+  KVKEEP_OUT_OF_RANGE = 11,
+  KVKEEP_UNIMPLEMENTED = 12,
+  KVKEEP_INTERNAL = 13,
+  KVKEEP_UNAVAILABLE = 14,  // the daemon is away, recovering or draining
+  KVKEEP_DATA_LOSS = 15     // the bytes turned out damaged: a miss
+} kvkeep_code;
+
+const char* kvkeep_code_name(int code);  // "UNAVAILABLE"; never NULL
+
+typedef struct kvkeep_error {
+  int32_t code;
+  char message[KVKEEP_MESSAGE_BYTES];
+} kvkeep_error;
+
+// ---------------------------------------------------------------- values
+
+typedef struct kvkeep_client kvkeep_client;
+typedef struct kvkeep_namespace kvkeep_namespace;
+typedef struct kvkeep_queue kvkeep_queue;
+typedef struct kvkeep_lease kvkeep_lease;
+
+// A digest that covers the whole prefix. Shorter ones are filled up with zero bytes.
+typedef struct kvkeep_key {
+  uint8_t bytes[32];
+} kvkeep_key;
+
+typedef struct kvkeep_buffer {
+  void* data;
+  uint64_t bytes;
+} kvkeep_buffer;
+
+typedef struct kvkeep_const_buffer {
+  const void* data;
+  uint64_t bytes;
+} kvkeep_const_buffer;
+
+// Which chunks a call is about: the keys in prefix order, head of the prompt first, times the parts
+// (none twice). Arrays "per chunk" are in the order keys x parts: chunk = key * parts + part.
+typedef struct kvkeep_keys {
+  const kvkeep_namespace* ns;
+  const kvkeep_key* keys;
+  uint32_t key_count;
+  uint32_t part_count;    // 0: all parts of the namespace
+  const uint32_t* parts;  // ignored when part_count is 0
+} kvkeep_keys;
+
+// ---------------------------------------------------------------- client
+
+typedef struct kvkeep_client_options {
+  uint32_t size;
+  uint32_t default_deadline_ms;  // 0: 5,000
+  const char* endpoint;          // "unix:///path" (path at most 107 bytes) or "host:port"
+  const char* client_name;       // shown in the daemon's status; at most 128 bytes; NULL: none
+  uint32_t backoff_min_ms;       // 0: 50. Before the first try to reconnect; doubles, with jitter
+  uint32_t backoff_max_ms;       // 0: 2,000
+} kvkeep_client_options;
+
+// Waits for the first session at most the default deadline; that there is none yet is no error.
+// End it with kvkeep_client_destroy.
+int kvkeep_connect(const kvkeep_client_options* options, kvkeep_client** out, kvkeep_error* error);
+// Cancels what is in flight and ends the session, which gives back all leases. Completions come out
+// of the queues as usual, with CANCELLED or UNAVAILABLE. Returns when this process uses no memory
+// of the caller any more.
+void kvkeep_client_destroy(kvkeep_client* client);
+
+// 1 or 0: whether a session is open. Only a hint: the next call may still find the daemon away.
+int kvkeep_connected(const kvkeep_client* client);
+// Waits until one is open: 1; 0 when the time has passed first.
+int kvkeep_wait_connected(const kvkeep_client* client, uint32_t timeout_ms);
+
+typedef struct kvkeep_client_stats {
+  uint32_t size;
+  uint32_t reserved;
+  uint64_t sessions_opened;  // more than one: the daemon was away in between
+  uint64_t calls;
+  uint64_t failed_fast;     // calls refused because the daemon was known to be away
+  uint64_t corrupt_chunks;  // dropped here: bytes did not match their checksums
+  uint64_t bytes_received;  // payload delivered by gets
+  uint64_t bytes_sent;      // payload of finished puts
+} kvkeep_client_stats;
+
+int kvkeep_stats(const kvkeep_client* client, kvkeep_client_stats* stats, kvkeep_error* error);
+
+// ---------------------------------------------------------------- namespaces
+
+// What the bytes under a key mean. All of it goes into the namespace's digest. NULL texts are
+// empty.
+typedef struct kvkeep_namespace_spec {
+  uint32_t size;
+  uint32_t tokens_per_chunk;  // required
+  const char* model;          // required
+  const char* dtype;
+  const char* layout;
+  const char* hash_algorithm;
+  const char* hash_seed;
+  uint64_t bytes_per_part;  // every put must have exactly this size; 0: sizes vary
+  uint32_t parts;           // 0: 1
+  uint32_t reserved;
+} kvkeep_namespace_spec;
+
+// Declares a namespace, now and after every reconnect; with the daemon away it succeeds too.
+// deadline_ms 0: the client's. End it with kvkeep_namespace_close; calls in flight do not mind.
+int kvkeep_namespace_open(kvkeep_client* client, const kvkeep_namespace_spec* spec,
+                          uint32_t deadline_ms, kvkeep_namespace** out, kvkeep_error* error);
+void kvkeep_namespace_close(kvkeep_namespace* ns);
+// As the daemon computed it; zero while it has not been reached yet.
+void kvkeep_namespace_digest(const kvkeep_namespace* ns, uint8_t digest[16]);
+
+// ---------------------------------------------------------------- completions
+
+typedef enum kvkeep_op {
+  KVKEEP_OP_LOOKUP = 1,
+  KVKEEP_OP_GET = 2,
+  KVKEEP_OP_PUT = 3,
+  KVKEEP_OP_TOUCH = 4,
+  KVKEEP_OP_PREFETCH = 5,
+  KVKEEP_OP_DELETE = 6,
+  KVKEEP_OP_RELEASE = 7,
+  KVKEEP_OP_SERVER_INFO = 8,
+  KVKEEP_OP_ACQUIRE = 9
+} kvkeep_op;
+
+typedef struct kvkeep_completion {
+  void* user_data;
+  uint32_t op;  // kvkeep_op
+  uint32_t reserved;
+  kvkeep_error error;
+} kvkeep_completion;
+
+#define KVKEEP_MAX_QUEUE_CAPACITY 65536u
+
+// Where asynchronous calls, of one client or of several, report. `capacity`: calls that are in
+// flight or whose completion waits, 1 to KVKEEP_MAX_QUEUE_CAPACITY; a call beyond it is refused
+// with RESOURCE_EXHAUSTED.
+int kvkeep_queue_create(uint32_t capacity, kvkeep_queue** out, kvkeep_error* error);
+// FAILED_PRECONDITION, and the queue stays, while calls are in flight: destroy their client first,
+// or wait for them. Completions that wait are dropped; their replies were written.
+int kvkeep_queue_destroy(kvkeep_queue* queue, kvkeep_error* error);
+// For epoll and its like: readable while completions wait. Only kvkeep_queue_poll and _wait may
+// read it; it may be readable when they find nothing. The queue's: do not close it.
+int kvkeep_queue_fd(const kvkeep_queue* queue);
+// Takes up to `max` completions, in the order in which calls ended, without waiting: how many.
+uint32_t kvkeep_queue_poll(kvkeep_queue* queue, kvkeep_completion* out, uint32_t max);
+// The same, but waits until there is one; 0 when the time has passed.
+uint32_t kvkeep_queue_wait(kvkeep_queue* queue, kvkeep_completion* out, uint32_t max,
+                           uint32_t timeout_ms);
+
+// ---------------------------------------------------------------- lookup and leases
+
+typedef enum kvkeep_lease_mode {
+  KVKEEP_LEASE_NONE = 0,         // only tell
+  KVKEEP_LEASE_LEADING_RUN = 1,  // lease the leading keys whose parts are all there
+  KVKEEP_LEASE_ALL_PRESENT = 2   // lease every chunk that is there
+} kvkeep_lease_mode;
+
+#define KVKEEP_IN_G2 1u  // host DRAM
+#define KVKEEP_IN_G3 2u  // NVMe
+
+typedef struct kvkeep_lookup_request {
+  uint32_t size;
+  uint32_t deadline_ms;  // 0: the client's
+  kvkeep_keys keys;
+  uint32_t lease_mode;
+  uint32_t transient;       // 1: what is promoted for it is the first to be evicted
+  uint8_t* presence;        // per chunk: KVKEEP_IN_ bits, 0 is a miss; NULL: not wanted
+  uint64_t presence_bytes;  // its room, at least one byte a chunk
+} kvkeep_lookup_request;
+
+typedef struct kvkeep_lookup_reply {
+  uint32_t size;
+  uint32_t leading_keys;  // keys from the head whose asked parts are all there
+  // Keys whose chunks are leased. Less than leading_keys when the promise did not fit: get these,
+  // release, look the rest up again.
+  uint32_t leased_keys;
+  uint32_t reserved;
+  uint64_t leased_bytes;
+  kvkeep_lease* lease;  // the caller's; NULL: nothing was leased
+} kvkeep_lookup_reply;
+
+int kvkeep_lookup(kvkeep_client* client, const kvkeep_lookup_request* request,
+                  kvkeep_lookup_reply* reply, kvkeep_error* error);
+int kvkeep_lookup_async(kvkeep_client* client, const kvkeep_lookup_request* request,
+                        kvkeep_lookup_reply* reply, kvkeep_queue* queue, void* user_data,
+                        kvkeep_error* error);
+
+// The promise that the chunks of a lookup's keys stay readable.
+// 0: released already, or its session is over.
+int kvkeep_lease_alive(const kvkeep_lease* lease);
+// Keeps the chunks of the first `keep_keys` keys and gives the others back, in the background.
+void kvkeep_lease_shrink(kvkeep_lease* lease, uint32_t keep_keys);
+// Gives all back in the background and ends the handle. Gets that use it must have completed.
+void kvkeep_lease_release(kvkeep_lease* lease);
+// The same, for those who must know that the daemon has it back before they go on. The handle is
+// ended whatever the code is, unless the code is INVALID_ARGUMENT or the call was refused.
+int kvkeep_release(kvkeep_client* client, kvkeep_lease* lease, kvkeep_error* error);
+int kvkeep_release_async(kvkeep_client* client, kvkeep_lease* lease, kvkeep_queue* queue,
+                         void* user_data, kvkeep_error* error);
+
+// ---------------------------------------------------------------- get
+
+typedef enum kvkeep_get_status {
+  KVKEEP_GET_UNFINISHED = 0,  // the call ended before this chunk was whole; its code says why
+  KVKEEP_GET_HIT = 1,         // the destination holds the whole bytes (or range) of one put
+  KVKEEP_GET_MISS = 2,
+  KVKEEP_GET_CORRUPT = 3,   // did not match its checksums: use none of it
+  KVKEEP_GET_BUSY = 4,      // there, but no room in DRAM to read it into now
+  KVKEEP_GET_TOO_SMALL = 5  // the destination cannot hold it; payload_bytes says what it takes
+} kvkeep_get_status;
+
+typedef struct kvkeep_get_outcome {
+  uint32_t status;  // kvkeep_get_status
+  uint32_t metadata_bytes;
+  uint64_t payload_bytes;  // of the whole chunk
+  uint64_t bytes;          // delivered to the destination; 0 unless HIT
+} kvkeep_get_outcome;
+
+#define KVKEEP_GET_TRANSIENT 1u  // what is promoted for it is the first to be evicted
+#define KVKEEP_GET_NO_VERIFY 2u  // do not compare checksums once more on this side
+
+typedef struct kvkeep_get_request {
+  uint32_t size;
+  uint32_t deadline_ms;
+  kvkeep_keys keys;
+  const kvkeep_lease* lease;  // or NULL; keys must then be the lease's keys [first_key, ...)
+  uint32_t first_key;
+  uint32_t flags;
+  uint32_t first_piece;  // range in pieces of 1 MiB, the same for every chunk
+  uint32_t pieces;       // 0: to the end
+  // Per chunk. Destinations of chunks that are no HIT may hold anything afterwards.
+  const kvkeep_buffer* destinations;
+  kvkeep_get_outcome* outcomes;
+  const kvkeep_buffer* metadata;  // or NULL: not wanted. A HIT whose metadata does not fit is
+                                  // TOO_SMALL; KVKEEP_MAX_METADATA_BYTES always suffice
+  uint64_t chunk_count;           // of these arrays: keys x parts
+} kvkeep_get_request;
+
+// Not OK: the call broke off; chunks whose outcome is not UNFINISHED are good all the same.
+int kvkeep_get(kvkeep_client* client, const kvkeep_get_request* request, kvkeep_error* error);
+int kvkeep_get_async(kvkeep_client* client, const kvkeep_get_request* request, kvkeep_queue* queue,
+                     void* user_data, kvkeep_error* error);
+
+// ---------------------------------------------------------------- put
+
+typedef enum kvkeep_put_status {
+  KVKEEP_PUT_UNFINISHED = 0,  // the call ended first; its code says why
+  KVKEEP_PUT_STORED = 1,
+  KVKEEP_PUT_PRESENT = 2,  // was there already, or another writer won: as good as stored
+  KVKEEP_PUT_REJECTED = 3  // not stored; the call's message says why, for the first such chunk
+} kvkeep_put_status;
+
+typedef struct kvkeep_put_chunk {
+  kvkeep_key key;
+  kvkeep_key parent_key;  // the key before this one in its prefix, if has_parent
+  uint32_t part;
+  uint32_t has_parent;
+  // The payload, gathered from one or several runs; 1 byte to 256 MiB.
+  const kvkeep_const_buffer* runs;
+  uint64_t run_count;
+  const void* metadata;
+  uint64_t metadata_bytes;  // at most KVKEEP_MAX_METADATA_BYTES
+} kvkeep_put_chunk;
+
+#define KVKEEP_PUT_DURABLE 1u    // answered after the chunks are on stable storage
+#define KVKEEP_PUT_TRANSIENT 2u  // first to be evicted
+#define KVKEEP_PUT_NO_G3 4u      // keep in DRAM only
+#define KVKEEP_PUT_CHECKSUM 8u   // send a checksum along, compared with what arrived
+
+typedef struct kvkeep_put_request {
+  uint32_t size;
+  uint32_t deadline_ms;
+  const kvkeep_namespace* ns;
+  const kvkeep_put_chunk* chunks;
+  uint32_t chunk_count;
+  uint32_t flags;
+  uint32_t* outcomes;  // kvkeep_put_status of each chunk
+} kvkeep_put_request;
+
+// The payload is read until the completion. OK says that every chunk has an outcome, not that it is
+// stored; with an OK the message may be why the first rejected one was.
+int kvkeep_put(kvkeep_client* client, const kvkeep_put_request* request, kvkeep_error* error);
+int kvkeep_put_async(kvkeep_client* client, const kvkeep_put_request* request, kvkeep_queue* queue,
+                     void* user_data, kvkeep_error* error);
+
+// ---------------------------------------------------------------- touch, prefetch, delete
+
+typedef struct kvkeep_keys_request {
+  uint32_t size;
+  uint32_t deadline_ms;
+  kvkeep_keys keys;
+} kvkeep_keys_request;
+
+typedef struct kvkeep_count_reply {
+  uint32_t size;
+  uint32_t reserved;
+  uint64_t chunks;
+} kvkeep_count_reply;
+
+typedef struct kvkeep_prefetch_reply {
+  uint32_t size;
+  uint32_t reserved;
+  uint64_t started_chunks;  // being read from G3 now
+  uint64_t ready_chunks;    // in G2 already
+} kvkeep_prefetch_reply;
+
+// "Still hot in HBM": how many chunks were refreshed.
+int kvkeep_touch(kvkeep_client* client, const kvkeep_keys_request* request,
+                 kvkeep_count_reply* reply, kvkeep_error* error);
+int kvkeep_touch_async(kvkeep_client* client, const kvkeep_keys_request* request,
+                       kvkeep_count_reply* reply, kvkeep_queue* queue, void* user_data,
+                       kvkeep_error* error);
+int kvkeep_prefetch(kvkeep_client* client, const kvkeep_keys_request* request,
+                    kvkeep_prefetch_reply* reply, kvkeep_error* error);
+int kvkeep_prefetch_async(kvkeep_client* client, const kvkeep_keys_request* request,
+                          kvkeep_prefetch_reply* reply, kvkeep_queue* queue, void* user_data,
+                          kvkeep_error* error);
+// How many chunks are gone.
+int kvkeep_delete(kvkeep_client* client, const kvkeep_keys_request* request,
+                  kvkeep_count_reply* reply, kvkeep_error* error);
+int kvkeep_delete_async(kvkeep_client* client, const kvkeep_keys_request* request,
+                        kvkeep_count_reply* reply, kvkeep_queue* queue, void* user_data,
+                        kvkeep_error* error);
+
+// ---------------------------------------------------------------- the daemon
+
+typedef struct kvkeep_server_info {
+  uint32_t size;
+  uint32_t reserved;
+  uint64_t incarnation;
+  uint64_t max_keys_per_call;  // limits; 0: the daemon did not say
+  uint64_t max_parts_per_call;
+  uint64_t max_payload_bytes;
+  uint64_t max_metadata_bytes;
+  uint64_t max_leases_per_session;
+  uint64_t max_leased_bytes;
+  uint64_t max_sessions;
+  char version[64];
+  char state[32];      // "recovering", "serving", "draining" or "unknown"
+  char features[256];  // names, separated by blanks
+} kvkeep_server_info;
+
+int kvkeep_get_server_info(kvkeep_client* client, uint32_t deadline_ms, kvkeep_server_info* info,
+                           kvkeep_error* error);
+int kvkeep_get_server_info_async(kvkeep_client* client, uint32_t deadline_ms,
+                                 kvkeep_server_info* info, kvkeep_queue* queue, void* user_data,
+                                 kvkeep_error* error);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif

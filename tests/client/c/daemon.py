@@ -1,0 +1,91 @@
+"""A real kvkeepd for the tests of the C ABI, in a process of its own.
+
+    daemon.py KVKEEPD PROGRAM [ARGUMENT...]   runs PROGRAM with KVKEEP_ENDPOINT set; its exit status
+
+Tests cannot have the daemon's C++ fixture in their own process: it brings the same generated
+Protobuf code as libkvkeep-client.so, and Protobuf takes each only once.
+"""
+
+import ctypes
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+CONFIG = """
+listen: {{unix: {dir}/kvkeep.sock, admin: {dir}/admin.sock}}
+g2: {{capacity: 128MiB, arena: memfd}}
+g3: {{paths: [{{dir: {dir}/nvme, capacity: 256MiB}}]}}
+metrics: {{listen: ""}}
+state: {{dir: {dir}/state}}
+"""
+PR_SET_PDEATHSIG = 1
+
+
+class Daemon:
+    """One daemon's directory, over as many starts as a test wants. A context manager."""
+
+    def __init__(self, binary):
+        self.binary = str(pathlib.Path(binary).resolve())
+        self.dir = tempfile.mkdtemp(prefix="kvkeep-c-")
+        self.process = None
+
+    @property
+    def endpoint(self):
+        return f"unix://{self.dir}/kvkeep.sock"
+
+    def start(self):
+        config = pathlib.Path(self.dir, "kvkeep.yaml")
+        config.write_text(CONFIG.format(dir=self.dir), encoding="utf-8")
+        libc = ctypes.CDLL(None)  # loaded before the fork
+        with open(pathlib.Path(self.dir, "log"), "ab") as log:
+            self.process = subprocess.Popen(
+                [self.binary, "--config", str(config)], stderr=log,
+                preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL))
+        deadline = time.monotonic() + 60
+        while not self._listens():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("kvkeepd does not serve:\n" + self.log())
+            time.sleep(0.005)
+
+    def _listens(self):
+        with socket.socket(socket.AF_UNIX) as probe:
+            return probe.connect_ex(f"{self.dir}/kvkeep.sock") == 0
+
+    def log(self):
+        return pathlib.Path(self.dir, "log").read_text(encoding="utf-8", errors="replace")
+
+    def kill(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+def main():
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    with Daemon(sys.argv[1]) as daemon:
+        environment = dict(os.environ, KVKEEP_ENDPOINT=daemon.endpoint,
+                           KVKEEPD_PID=str(daemon.process.pid))
+        status = subprocess.call(sys.argv[2:], env=environment)
+        if status != 0:
+            print(daemon.log(), file=sys.stderr)
+    sys.exit(status if status >= 0 else 1)
+
+
+if __name__ == "__main__":
+    main()
