@@ -7,6 +7,10 @@
 namespace kvkeep::client {
 namespace {
 
+static_assert(KVKEEP_PATH_AUTO == static_cast<int>(PathChoice::kAuto) &&
+              KVKEEP_PATH_GRPC == static_cast<int>(PathChoice::kGrpc) &&
+              KVKEEP_PATH_LOCAL == static_cast<int>(PathChoice::kLocal));
+
 Deadline OrDefault(uint32_t ms, Deadline otherwise) { return ms == 0 ? otherwise : Deadline(ms); }
 
 int Connect(const kvkeep_client_options* given, kvkeep_client** out, kvkeep_error* error) {
@@ -20,6 +24,13 @@ int Connect(const kvkeep_client_options* given, kvkeep_client** out, kvkeep_erro
   options.default_deadline = OrDefault(read->default_deadline_ms, options.default_deadline);
   options.backoff_min = OrDefault(read->backoff_min_ms, options.backoff_min);
   options.backoff_max = OrDefault(read->backoff_max_ms, options.backoff_max);
+  options.local_socket = TextOf(read->local_socket);
+  if (read->path > KVKEEP_PATH_LOCAL) {
+    return Report(
+        absl::InvalidArgumentError(absl::StrCat("path: ", read->path, " is not a kvkeep_path")),
+        error);
+  }
+  options.path = static_cast<PathChoice>(read->path);
   auto client = std::make_unique<kvkeep_client>();
   auto connected = Client::Connect(std::move(options));
   if (!connected.ok()) return Report(connected.status(), error);
@@ -89,6 +100,18 @@ int ReadStats(const kvkeep_client* client, kvkeep_client_stats* stats, kvkeep_er
   return Report(absl::OkStatus(), error);
 }
 
+int ReadPath(const kvkeep_client* client, kvkeep_path_info* info, kvkeep_error* error) {
+  if (client == nullptr) return Report(IsNull("client"), error);
+  const auto reply = Reply<kvkeep_path_info>::Of("info", info);
+  if (!reply.ok()) return Report(reply.status(), error);
+  const PathInfo now = client->impl->path();
+  const kvkeep_path path = now.path == Path::kLocal ? KVKEEP_PATH_LOCAL : KVKEEP_PATH_GRPC;
+  kvkeep_path_info answer = {.path = static_cast<uint32_t>(path)};
+  CopyText(now.why, answer.why, sizeof(answer.why));
+  reply->Write(answer);
+  return Report(absl::OkStatus(), error);
+}
+
 }  // namespace
 }  // namespace kvkeep::client
 
@@ -133,6 +156,10 @@ int kvkeep_wait_connected(const kvkeep_client* client, uint32_t timeout_ms) {
 
 int kvkeep_stats(const kvkeep_client* client, kvkeep_client_stats* stats, kvkeep_error* error) {
   return Guarded(error, [&] { return kvkeep::client::ReadStats(client, stats, error); });
+}
+
+int kvkeep_client_path(const kvkeep_client* client, kvkeep_path_info* info, kvkeep_error* error) {
+  return Guarded(error, [&] { return kvkeep::client::ReadPath(client, info, error); });
 }
 
 int kvkeep_namespace_open(kvkeep_client* client, const kvkeep_namespace_spec* spec,

@@ -40,9 +40,10 @@
 // after any other error the fields of a reply are zero and outcomes say what became of each chunk.
 //
 // Memory. Whoever gets a handle (`out`, or in a reply) owns it and ends it with the one function
-// that says so; these take NULL. Handles may be ended in any order: namespaces and leases may
-// outlive their client, and are then useless but harmless. Not so: a queue with calls in flight
-// (kvkeep_queue_destroy refuses), and what a call in flight was given.
+// that says so; these take NULL. Handles may be ended in any order: namespaces, leases, acquired
+// chunks, staging and registered memory may outlive their client; they are useless then, and memory
+// that they show stays mapped. Not so: a queue with calls in flight (kvkeep_queue_destroy refuses),
+// and what a call in flight was given.
 //
 // Threads. Every function may be called on any thread, at the same time as others on the same
 // handle, with two exceptions: nothing may run on a handle while it is ended, and one lease is used
@@ -131,6 +132,12 @@ typedef struct kvkeep_keys {
 
 // ---------------------------------------------------------------- client
 
+typedef enum kvkeep_path {
+  KVKEEP_PATH_AUTO = 0,  // local where the daemon offers it, else gRPC
+  KVKEEP_PATH_GRPC = 1,
+  KVKEEP_PATH_LOCAL = 2  // shared memory and a socket of small messages; same host only
+} kvkeep_path;
+
 typedef struct kvkeep_client_options {
   uint32_t size;
   uint32_t default_deadline_ms;  // 0: 5,000
@@ -138,6 +145,9 @@ typedef struct kvkeep_client_options {
   const char* client_name;       // shown in the daemon's status; at most 128 bytes; NULL: none
   uint32_t backoff_min_ms;       // 0: 50. Before the first try to reconnect; doubles, with jitter
   uint32_t backoff_max_ms;       // 0: 2,000
+  const char* local_socket;      // of the local path; NULL: local.sock beside the endpoint's socket
+  uint32_t path;                 // kvkeep_path
+  uint32_t reserved;
 } kvkeep_client_options;
 
 // Waits for the first session at most the default deadline; that there is none yet is no error.
@@ -152,6 +162,14 @@ void kvkeep_client_destroy(kvkeep_client* client);
 int kvkeep_connected(const kvkeep_client* client);
 // Waits until one is open: 1; 0 when the time has passed first.
 int kvkeep_wait_connected(const kvkeep_client* client, uint32_t timeout_ms);
+
+typedef struct kvkeep_path_info {
+  uint32_t size;
+  uint32_t path;  // KVKEEP_PATH_GRPC or KVKEEP_PATH_LOCAL: the one that calls take now
+  char why[256];  // for people: "grpc: no local socket at ..."
+} kvkeep_path_info;
+
+int kvkeep_client_path(const kvkeep_client* client, kvkeep_path_info* info, kvkeep_error* error);
 
 typedef struct kvkeep_client_stats {
   uint32_t size;
@@ -360,8 +378,9 @@ typedef struct kvkeep_put_request {
   uint32_t* outcomes;  // kvkeep_put_status of each chunk
 } kvkeep_put_request;
 
-// The payload is read until the completion. OK says that every chunk has an outcome, not that it is
-// stored; with an OK the message may be why the first rejected one was.
+// The payload is read until the completion, wherever it lies; runs in staging or registered memory
+// (below) reach the daemon without a copy by this process. OK says that every chunk has an outcome,
+// not that it is stored; with an OK the message may be why the first rejected one was.
 int kvkeep_put(kvkeep_client* client, const kvkeep_put_request* request, kvkeep_error* error);
 int kvkeep_put_async(kvkeep_client* client, const kvkeep_put_request* request, kvkeep_queue* queue,
                      void* user_data, kvkeep_error* error);
@@ -404,6 +423,106 @@ int kvkeep_delete(kvkeep_client* client, const kvkeep_keys_request* request,
 int kvkeep_delete_async(kvkeep_client* client, const kvkeep_keys_request* request,
                         kvkeep_count_reply* reply, kvkeep_queue* queue, void* user_data,
                         kvkeep_error* error);
+
+// ---------------------------------------------------------------- in place: the local path only
+
+// All of this answers FAILED_PRECONDITION while the client is on the other path.
+
+// Chunks leased and laid open in the daemon's memory, to be read in place.
+typedef struct kvkeep_acquired kvkeep_acquired;
+
+#define KVKEEP_ACQUIRE_ALL_PRESENT 1u  // lease every chunk that is there, not only the leading run
+#define KVKEEP_ACQUIRE_TRANSIENT 2u    // what is promoted for it is the first to be evicted
+
+typedef struct kvkeep_acquire_request {
+  uint32_t size;
+  uint32_t deadline_ms;
+  kvkeep_keys keys;
+  uint32_t flags;
+  uint32_t reserved;
+} kvkeep_acquire_request;
+
+typedef struct kvkeep_acquire_reply {
+  uint32_t size;
+  uint32_t leading_keys;  // as kvkeep_lookup_reply
+  uint32_t leased_keys;
+  uint32_t chunk_count;       // of kvkeep_acquired_chunks
+  kvkeep_acquired* acquired;  // the caller's; NULL: nothing was leased
+} kvkeep_acquire_reply;
+
+int kvkeep_acquire(kvkeep_client* client, const kvkeep_acquire_request* request,
+                   kvkeep_acquire_reply* reply, kvkeep_error* error);
+int kvkeep_acquire_async(kvkeep_client* client, const kvkeep_acquire_request* request,
+                         kvkeep_acquire_reply* reply, kvkeep_queue* queue, void* user_data,
+                         kvkeep_error* error);
+// Gives the lease back and ends the handle: nothing it showed may be read any more.
+void kvkeep_acquired_release(kvkeep_acquired* acquired);
+
+// One chunk. Its memory is read-only: a write is a SIGSEGV.
+typedef struct kvkeep_chunk_view {
+  uint32_t chunk;  // key * parts + part, within the request
+  uint32_t run_count;
+  uint64_t payload_bytes;
+  const kvkeep_const_buffer* runs;      // the payload in order, nearly always one run
+  const kvkeep_const_buffer* metadata;  // likewise; readable with the last piece
+  uint32_t metadata_run_count;
+  uint32_t reserved;
+} kvkeep_chunk_view;
+
+// What was leased, in the order keys x parts: `chunk_count` views, which live as long as the
+// handle. Readable as far as kvkeep_acquired_ready says.
+const kvkeep_chunk_view* kvkeep_acquired_chunks(const kvkeep_acquired* acquired);
+// How many pieces (1 MiB, the last one shorter) of chunk `index` can be read now, from the first.
+// No call to the daemon. All of them for a chunk that was in G2.
+uint32_t kvkeep_acquired_ready(const kvkeep_acquired* acquired, uint32_t index);
+// Waits until that many pieces can be read; UINT32_MAX: all. DATA_LOSS: the chunk turned out
+// damaged or its device failed: a miss. FAILED_PRECONDITION: the lease is revoked.
+int kvkeep_acquired_wait(const kvkeep_acquired* acquired, uint32_t index, uint32_t pieces,
+                         uint32_t timeout_ms, kvkeep_error* error);
+// 1 or 0: whether what was read up to now is good. 0 once the daemon revoked the lease (this
+// process was stopped for long) or is gone: ask after reading, before use.
+int kvkeep_acquired_valid(const kvkeep_acquired* acquired);
+// 1 or 0: whether all bytes of chunk `index` are there and match its checksums. For tools and
+// tests: the daemon has verified them.
+int kvkeep_acquired_verify(const kvkeep_acquired* acquired, uint32_t index);
+
+typedef struct kvkeep_copy_request {
+  uint32_t size;
+  uint32_t index;   // of the chunk
+  uint64_t offset;  // in its payload
+  const kvkeep_buffer* to;
+  uint32_t to_count;
+  uint32_t timeout_ms;  // for pieces that are not there yet
+} kvkeep_copy_request;
+
+// Copies the payload from `offset` on into the buffers, one after the other, each piece as soon as
+// it is there; OUT_OF_RANGE when they take more than there is. OK: the bytes are good, no need to
+// ask kvkeep_acquired_valid; not OK: the buffers may hold anything.
+int kvkeep_acquired_copy(const kvkeep_acquired* acquired, const kvkeep_copy_request* request,
+                         kvkeep_error* error);
+
+// Memory shared with the daemon, to be filled and then named in kvkeep_put_chunk.runs.
+typedef struct kvkeep_staging kvkeep_staging;
+
+// RESOURCE_EXHAUSTED: no room now, or over the daemon's limit. End it with kvkeep_staging_free,
+// when no put that names it is in flight.
+int kvkeep_staging_allocate(kvkeep_client* client, uint64_t bytes, kvkeep_buffer* memory,
+                            kvkeep_staging** out, kvkeep_error* error);
+// 1: a put ended by its deadline and the daemon may still read it: do not change bytes that such a
+// put named (freeing is always safe).
+int kvkeep_staging_in_use(const kvkeep_staging* staging);
+void kvkeep_staging_free(kvkeep_staging* staging);
+
+// A memfd, or a file of shared memory, of the caller's: runs of puts that lie in its mapping are
+// read by the daemon from the file itself.
+typedef struct kvkeep_memory kvkeep_memory;
+
+// `mapping`: `bytes` of `fd` from its beginning; it must stay mapped while the registration lives.
+// The descriptor stays the caller's. End it with kvkeep_memory_unregister.
+int kvkeep_memory_register(kvkeep_client* client, int fd, const void* mapping, uint64_t bytes,
+                           kvkeep_memory** out, kvkeep_error* error);
+int kvkeep_memory_in_use(const kvkeep_memory* memory);  // as of staging
+void kvkeep_memory_unregister(kvkeep_memory* memory);
 
 // ---------------------------------------------------------------- the daemon
 

@@ -39,12 +39,17 @@ static void fixed_structs_keep_their_layout(void) {
 }
 
 static void structs_of_clients_and_namespaces_keep_their_layout(void) {
-  SIZE(kvkeep_client_options, 32);
+  SIZE(kvkeep_client_options, 48);
   AT(kvkeep_client_options, default_deadline_ms, 4);
   AT(kvkeep_client_options, endpoint, 8);
   AT(kvkeep_client_options, client_name, 16);
   AT(kvkeep_client_options, backoff_min_ms, 24);
   AT(kvkeep_client_options, backoff_max_ms, 28);
+  AT(kvkeep_client_options, local_socket, 32);
+  AT(kvkeep_client_options, path, 40);
+  SIZE(kvkeep_path_info, 264);
+  AT(kvkeep_path_info, path, 4);
+  AT(kvkeep_path_info, why, 8);
   SIZE(kvkeep_client_stats, 56);
   AT(kvkeep_client_stats, sessions_opened, 8);
   AT(kvkeep_client_stats, bytes_sent, 48);
@@ -103,6 +108,29 @@ static void requests_and_replies_keep_their_layout(void) {
   AT(kvkeep_server_info, features, 168);
 }
 
+static void structs_of_the_local_path_keep_their_layout(void) {
+  SIZE(kvkeep_acquire_request, 48);
+  AT(kvkeep_acquire_request, keys, 8);
+  AT(kvkeep_acquire_request, flags, 40);
+  SIZE(kvkeep_acquire_reply, 24);
+  AT(kvkeep_acquire_reply, leading_keys, 4);
+  AT(kvkeep_acquire_reply, leased_keys, 8);
+  AT(kvkeep_acquire_reply, chunk_count, 12);
+  AT(kvkeep_acquire_reply, acquired, 16);
+  SIZE(kvkeep_chunk_view, 40);
+  AT(kvkeep_chunk_view, run_count, 4);
+  AT(kvkeep_chunk_view, payload_bytes, 8);
+  AT(kvkeep_chunk_view, runs, 16);
+  AT(kvkeep_chunk_view, metadata, 24);
+  AT(kvkeep_chunk_view, metadata_run_count, 32);
+  SIZE(kvkeep_copy_request, 32);
+  AT(kvkeep_copy_request, index, 4);
+  AT(kvkeep_copy_request, offset, 8);
+  AT(kvkeep_copy_request, to, 16);
+  AT(kvkeep_copy_request, to_count, 24);
+  AT(kvkeep_copy_request, timeout_ms, 28);
+}
+
 static void enum_values_are_fixed(void) {
   CHECK(KVKEEP_OK == 0 && KVKEEP_CANCELLED == 1 && KVKEEP_INVALID_ARGUMENT == 3);
   CHECK(KVKEEP_DEADLINE_EXCEEDED == 4 && KVKEEP_PERMISSION_DENIED == 7);
@@ -110,7 +138,9 @@ static void enum_values_are_fixed(void) {
   CHECK(KVKEEP_INTERNAL == 13 && KVKEEP_UNAVAILABLE == 14 && KVKEEP_DATA_LOSS == 15);
   CHECK(KVKEEP_OP_LOOKUP == 1 && KVKEEP_OP_GET == 2 && KVKEEP_OP_PUT == 3 && KVKEEP_OP_TOUCH == 4);
   CHECK(KVKEEP_OP_PREFETCH == 5 && KVKEEP_OP_DELETE == 6 && KVKEEP_OP_RELEASE == 7);
-  CHECK(KVKEEP_OP_SERVER_INFO == 8);
+  CHECK(KVKEEP_OP_SERVER_INFO == 8 && KVKEEP_OP_ACQUIRE == 9);
+  CHECK(KVKEEP_PATH_AUTO == 0 && KVKEEP_PATH_GRPC == 1 && KVKEEP_PATH_LOCAL == 2);
+  CHECK(KVKEEP_ACQUIRE_ALL_PRESENT == 1 && KVKEEP_ACQUIRE_TRANSIENT == 2);
   CHECK(KVKEEP_LEASE_NONE == 0 && KVKEEP_LEASE_LEADING_RUN == 1 && KVKEEP_LEASE_ALL_PRESENT == 2);
   CHECK(KVKEEP_GET_UNFINISHED == 0 && KVKEEP_GET_HIT == 1 && KVKEEP_GET_MISS == 2);
   CHECK(KVKEEP_GET_CORRUPT == 3 && KVKEEP_GET_BUSY == 4 && KVKEEP_GET_TOO_SMALL == 5);
@@ -137,6 +167,7 @@ int main(void) {
       {"structs of clients and namespaces keep their layout",
        structs_of_clients_and_namespaces_keep_their_layout},
       {"requests and replies keep their layout", requests_and_replies_keep_their_layout},
+      {"structs of the local path keep their layout", structs_of_the_local_path_keep_their_layout},
       {"enum values are fixed", enum_values_are_fixed},
       {"the library says its versions and names every code",
        the_library_says_its_versions_and_names_every_code},

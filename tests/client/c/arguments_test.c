@@ -44,6 +44,9 @@ static void options_are_checked_and_named(void) {
   options.backoff_min_ms = 100;
   options.backoff_max_ms = 10;
   REFUSED(kvkeep_connect(&options, &out, &error), "backoff");
+  options.backoff_max_ms = 0;
+  options.path = 3;
+  REFUSED(kvkeep_connect(&options, &out, &error), "path");
   CHECK(kvkeep_connect(NULL, &out, NULL) == KVKEEP_INVALID_ARGUMENT);
 }
 
@@ -191,7 +194,37 @@ static void puts_are_checked_and_named(void) {
   REFUSED(kvkeep_put(client, &request, &error), "chunks[0].runs");
 }
 
+static void what_the_local_path_adds_is_checked_and_named(void) {
+  kvkeep_acquire_request request = {.size = sizeof request, .keys = four_keys(), .flags = 4};
+  kvkeep_acquire_reply reply = {.size = sizeof reply};
+  REFUSED(kvkeep_acquire(client, &request, &reply, &error), "flags");
+  request.flags = 0;
+  REFUSED(kvkeep_acquire(client, &request, NULL, &error), "reply");
+  request.keys.key_count = 0;
+  REFUSED(kvkeep_acquire(client, &request, &reply, &error), "keys.key_count");
+  kvkeep_copy_request copy = {.size = sizeof copy};
+  REFUSED(kvkeep_acquired_copy(NULL, &copy, &error), "acquired");
+  REFUSED(kvkeep_acquired_copy(NULL, NULL, &error), "request");
+  REFUSED(kvkeep_acquired_wait(NULL, 0, 1, 0, &error), "acquired");
+  kvkeep_staging* staging = NULL;
+  kvkeep_memory* memory = NULL;
+  kvkeep_buffer room;
+  REFUSED(kvkeep_staging_allocate(NULL, 1, &room, &staging, &error), "client");
+  REFUSED(kvkeep_staging_allocate(client, 1, NULL, &staging, &error), "memory");
+  REFUSED(kvkeep_staging_allocate(client, 1, &room, NULL, &error), "out");
+  REFUSED(kvkeep_memory_register(client, -1, keys, sizeof keys, &memory, &error), "fd");
+  REFUSED(kvkeep_memory_register(client, 0, NULL, 1, &memory, &error), "mapping");
+  REFUSED(kvkeep_memory_register(client, 0, keys, 0, &memory, &error), "bytes");
+  REFUSED(kvkeep_memory_register(client, 0, keys, 1, NULL, &error), "out");
+}
+
 static void null_handles_do_no_harm(void) {
+  kvkeep_acquired_release(NULL);
+  kvkeep_staging_free(NULL);
+  kvkeep_memory_unregister(NULL);
+  CHECK(kvkeep_acquired_chunks(NULL) == NULL && kvkeep_acquired_ready(NULL, 0) == 0);
+  CHECK(kvkeep_acquired_valid(NULL) == 0 && kvkeep_acquired_verify(NULL, 0) == 0);
+  CHECK(kvkeep_staging_in_use(NULL) == 0 && kvkeep_memory_in_use(NULL) == 0);
   kvkeep_client_destroy(NULL);
   kvkeep_namespace_close(NULL);
   kvkeep_lease_release(NULL);
@@ -287,6 +320,8 @@ int main(void) {
       {"lookups are checked and named", lookups_are_checked_and_named},
       {"gets are checked and named", gets_are_checked_and_named},
       {"puts are checked and named", puts_are_checked_and_named},
+      {"what the local path adds is checked and named",
+       what_the_local_path_adds_is_checked_and_named},
       {"NULL handles do no harm", null_handles_do_no_harm},
       {"queues are checked and named", queues_are_checked_and_named},
       {"away is UNAVAILABLE at once in both forms", away_is_unavailable_at_once_in_both_forms},

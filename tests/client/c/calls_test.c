@@ -196,6 +196,29 @@ static void touch_prefetch_delete_count_and_the_daemon_tells_of_itself(void) {
   kvkeep_namespace_close(ns);
 }
 
+static void on_the_grpc_path_what_is_in_place_is_a_failed_precondition(void) {
+  kvkeep_client* remote = connect_by(KVKEEP_PATH_GRPC, endpoint());
+  kvkeep_namespace* ns = open_namespace(remote, "remote", 1);
+  kvkeep_path_info info = {.size = sizeof info};
+  CHECK_CODE(kvkeep_client_path(remote, &info, &error), KVKEEP_OK, &error);
+  CHECK(info.path == KVKEEP_PATH_GRPC && strncmp(info.why, "grpc: ", 6) == 0);
+  const kvkeep_key key = key_of(1);
+  kvkeep_acquire_request request = {.size = sizeof request, .keys = {ns, &key, 1, 0, NULL}};
+  kvkeep_acquire_reply reply = {.size = sizeof reply, .chunk_count = 9};
+  kvkeep_staging* staging = NULL;
+  kvkeep_memory* memory = NULL;
+  kvkeep_buffer room;
+  CHECK_CODE(kvkeep_acquire(remote, &request, &reply, &error), KVKEEP_FAILED_PRECONDITION, &error);
+  CHECK(reply.acquired == NULL && reply.chunk_count == 0 && error.message[0] != '\0');
+  CHECK_CODE(kvkeep_staging_allocate(remote, 4096, &room, &staging, &error),
+             KVKEEP_FAILED_PRECONDITION, &error);
+  CHECK_CODE(kvkeep_memory_register(remote, 0, &key, sizeof key, &memory, &error),
+             KVKEEP_FAILED_PRECONDITION, &error);
+  CHECK(staging == NULL && memory == NULL);
+  kvkeep_namespace_close(ns);
+  kvkeep_client_destroy(remote);
+}
+
 // Waits by epoll, as an event loop does, and takes few at a time, so that the fd must stay
 // readable.
 static uint32_t await_completions(kvkeep_queue* queue, uint32_t wanted,
@@ -402,6 +425,7 @@ static void handles_may_outlive_the_client_and_its_daemon(void) {
 
 int main(void) {
   client = connect_to(endpoint());
+  CHECK(kvkeep_wait_connected(client, 20000));
   static const test_case tests[] = {
       {"a chunk put in runs comes back whole", a_chunk_put_in_runs_comes_back_whole},
       {"a second put is present, a wrong size is rejected with its reason",
@@ -410,6 +434,8 @@ int main(void) {
       {"a lease is used, shrunk and released", a_lease_is_used_shrunk_and_released},
       {"touch, prefetch, delete count, and the daemon tells of itself",
        touch_prefetch_delete_count_and_the_daemon_tells_of_itself},
+      {"on the gRPC path what is in place is a FAILED_PRECONDITION",
+       on_the_grpc_path_what_is_in_place_is_a_failed_precondition},
       {"a thousand gets in flight complete by the event fd",
        a_thousand_gets_in_flight_complete_by_the_event_fd},
       {"every call has an asynchronous form", every_call_has_an_asynchronous_form},

@@ -12,16 +12,24 @@ static inline const char* endpoint(void) {
   return named;
 }
 
-static inline kvkeep_client* connect_to(const char* where) {
+static inline kvkeep_client* connect_by(kvkeep_path path, const char* where) {
   kvkeep_client_options options = {.size = sizeof options,
                                    .endpoint = where,
                                    .client_name = "test",
-                                   .default_deadline_ms = 20000};
+                                   .default_deadline_ms = 20000,
+                                   .path = (uint32_t)path};
   kvkeep_client* client = NULL;
   kvkeep_error error;
   CHECK_CODE(kvkeep_connect(&options, &client, &error), KVKEEP_OK, &error);
   CHECK(client != NULL && error.code == KVKEEP_OK && error.message[0] == '\0');
   return client;
+}
+// By the path that KVKEEP_PATH names.
+static inline kvkeep_client* connect_to(const char* where) {
+  const char* path = getenv("KVKEEP_PATH");
+  if (path == NULL) return connect_by(KVKEEP_PATH_AUTO, where);
+  CHECK(strcmp(path, "grpc") == 0 || strcmp(path, "local") == 0);
+  return connect_by(path[0] == 'g' ? KVKEEP_PATH_GRPC : KVKEEP_PATH_LOCAL, where);
 }
 
 static inline kvkeep_namespace* open_namespace(kvkeep_client* client, const char* model,
