@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <set>
 #include <thread>
@@ -54,8 +55,7 @@ TEST_CASE("what is in flight and what waits share the capacity") {
   CHECK(queue->Reserve().ok());
 }
 
-// A wake-up that is lost shows as a completion that nobody takes within the patience.
-TEST_CASE("many threads complete while many wait, and nothing is lost or seen twice") {
+TEST_CASE("many threads complete and many poll, and nothing is lost or seen twice") {
   constexpr uintptr_t kEach = 5'000, kProducers = 3, kConsumers = 3;
   const auto queue = CompletionQueue::Create(KVKEEP_MAX_QUEUE_CAPACITY).value();
   std::vector<std::vector<uintptr_t>> seen(kConsumers);
@@ -93,6 +93,31 @@ TEST_CASE("many threads complete while many wait, and nothing is lost or seen tw
   CHECK(count == kEach * kProducers);
   CHECK(all.size() == kEach * kProducers);
   CHECK_FALSE(Readable(*queue));
+}
+
+// As an event loop does it: empties the queue, then sleeps on the fd. Every completion is the
+// first.
+TEST_CASE("a consumer that empties the queue and sleeps is woken for every completion") {
+  constexpr uintptr_t kCount = 20'000;
+  const auto queue = CompletionQueue::Create(1).value();
+  std::atomic<uintptr_t> taken{0};
+  std::atomic<bool> gave_up{false};
+  std::thread producer([&] {
+    for (uintptr_t i = 0; i < kCount; ++i) {
+      while (taken < i && !gave_up) std::this_thread::yield();
+      if (gave_up || !queue->Reserve().ok()) return;
+      queue->Complete(Numbered(i));
+    }
+  });
+  kvkeep_completion out;
+  while (taken < kCount) {
+    while (queue->Poll(&out, 1) == 1) ++taken;
+    pollfd ready = {.fd = queue->fd(), .events = POLLIN};
+    if (taken < kCount && poll(&ready, 1, 10'000) != 1) break;
+  }
+  CHECK(taken == kCount);
+  gave_up = true;
+  producer.join();
 }
 
 TEST_CASE("a completion wakes the one that waits long before its time is up") {
