@@ -1,4 +1,5 @@
 // What a caller can say wrong, and a daemon that is away. No daemon runs here.
+#define _GNU_SOURCE
 #include <poll.h>
 #include <time.h>
 
