@@ -80,7 +80,7 @@ LocalSession::Plan LocalSession::MakePlan() {
   plan.closed = closed_;
   if (closed_) return plan;
   const Time now = steady_clock::now();
-  plan.read = !reading_ && waiters_ == 0 && live_ > 0;
+  plan.read = !reading_ && waiters_ == 0 && !calls_.empty();
   if (live_ > 0) {
     for (const auto& [id, pending] : calls_) {
       if (!pending.late) plan.wake_at = std::min(plan.wake_at, pending.call.deadline);

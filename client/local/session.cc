@@ -196,7 +196,7 @@ void LocalSession::HandOver() {
     MutexLock lock(&next->mu);
     next->lead = true;
     next->changed.NotifyOne();
-  } else if (live_ > 0 && waiters_ == 0) {
+  } else if (!calls_.empty() && waiters_ == 0) {
     Wake();
   }
 }
@@ -261,7 +261,12 @@ void LocalSession::Dispatch(local::Message message) {
     return Break(absl::InternalError(
         absl::StrCat("local: a reply of kind ", message.kind, " that nobody waits for")));
   }
+  const bool headless = message.body.size() < sizeof(local::ReplyHead);
   const absl::Status status = local::ReadReplyStatus(&body);
+  if (headless) {
+    if (!pending.late) Finish(std::move(pending.call), status);
+    return Break(status);
+  }
   Reply reply{.body = body, .descriptors = std::move(message.descriptors)};
   if (!pending.late) {
     if (status.ok()) return Finish(std::move(pending.call), std::move(reply));

@@ -61,7 +61,7 @@ LAYERS = {
     "tools": _BASE + ("client", "proto", "tiers/policy", "tiers/host", "config"),
     # The engine room is tested without anything above it; so it builds without gRPC.
     "tests/tiers": _TIERS + ("tests/fakes", "tests/sim"),
-    "tests/fakes": _TIERS,
+    "tests/fakes": _TIERS + ("proto",),
     "tests/sim": _TIERS + ("tests/fakes",),
 }
 

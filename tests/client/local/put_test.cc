@@ -1,0 +1,168 @@
+// Puts on the local path: through staging memory, from memory the daemon knows, and out of time.
+#include <sys/mman.h>
+
+#include "tests/client/local/fixture.h"
+
+namespace kvkeep::client {
+
+TEST_CASE("what was put from anywhere is stored, with all its runs and metadata") {
+  LocalFixture f;
+  const std::vector<std::byte> payload = Bytes(2 * kMiB + 3, 1);
+  const std::span<const std::byte> all(payload);
+  auto put = f.Put({{.key = Key("a"),
+                     .runs = {all.first(100), {}, all.subspan(100, kMiB), all.subspan(100 + kMiB)},
+                     .parent_key = Key("p"),
+                     .metadata = "tail"}},
+                   {.checksum = true});
+  REQUIRE(put.ok());
+  CHECK(put->chunks[0].status == PutStatus::kStored);
+  CHECK(f.daemon.payload(Key("a")) == payload);
+  CHECK(f.GetOne(Key("a"), {.metadata = true}) == GetStatus::kHit);
+  CHECK(f.outcome.metadata == "tail");
+  CHECK(f.PutOne(Key("a"), payload) == PutStatus::kPresent);
+  CHECK(f.PutOne(Key("empty"), {}) == PutStatus::kRejected);
+  CHECK(f.transport->stats().bytes_sent == 2 * payload.size());
+}
+
+TEST_CASE("a batch larger than the staging memory goes in several messages") {
+  LocalFixture f;  // 4 MiB of staging
+  std::vector<std::vector<std::byte>> payloads;
+  std::vector<PutChunk> chunks;
+  for (uint64_t i = 0; i < 20; ++i) payloads.push_back(Bytes(kMiB, i));
+  for (uint64_t i = 0; i < 20; ++i) {
+    chunks.push_back({.key = Key(absl::StrCat("k", i)), .runs = {payloads[i]}});
+  }
+  auto put = f.Put(chunks);
+  REQUIRE(put.ok());
+  CHECK(put->error.ok());
+  for (uint64_t i = 0; i < 20; ++i) {
+    CHECK(put->chunks[i].status == PutStatus::kStored);
+    CHECK(f.daemon.payload(Key(absl::StrCat("k", i))) == payloads[i]);
+  }
+  CHECK(f.daemon.requests(local::Kind::kPut) > 3);
+  CHECK(f.daemon.requests(local::Kind::kStaging) == 1);
+}
+
+TEST_CASE("the daemon's limit of chunks of a put splits it too") {
+  LocalFixture f;
+  f.transport.reset();
+  f.daemon.script.max_put_chunks = 3;
+  LocalFixture g;
+  g.daemon.script.max_put_chunks = 3;
+  g.daemon.Stop();
+  g.daemon.Start();
+  REQUIRE(Eventually([&] { return g.transport->stats().sessions_opened == 2; }));
+  const std::vector<std::byte> payload = Bytes(10, 1);
+  std::vector<PutChunk> chunks;
+  for (int i = 0; i < 8; ++i) chunks.push_back({.key = Key(absl::StrCat(i)), .runs = {payload}});
+  auto put = g.Put(chunks);
+  REQUIRE(put.ok());
+  CHECK(g.daemon.chunks() == 8);
+  CHECK(g.daemon.requests(local::Kind::kPut) == 3);
+}
+
+TEST_CASE("a chunk larger than the staging memory gets a larger one, up to the daemon's limit") {
+  LocalFixture f;
+  CHECK(f.PutOne(Key("small"), Bytes(10, 1)) == PutStatus::kStored);
+  const std::vector<std::byte> larger = Bytes(6 * kMiB, 2);
+  CHECK(f.PutOne(Key("larger"), larger) == PutStatus::kStored);
+  CHECK(f.daemon.payload(Key("larger")) == larger);
+  CHECK(f.PutOne(Key("too large"), Bytes(9 * kMiB, 3)) == PutStatus::kRejected);
+  CHECK(f.message.find(absl::StrCat(8 * kMiB)) != std::string::npos);
+  // While a buffer is out, the memory cannot be replaced.
+  LocalFixture g;
+  auto buffer = g.transport->AllocateStaging(kMiB);
+  REQUIRE(buffer.ok());
+  CHECK(g.PutOne(Key("larger"), larger) == PutStatus::kRejected);
+  CHECK(g.message.find("in use") != std::string::npos);
+}
+
+TEST_CASE("runs in staging buffers and registered memory are not copied") {
+  LocalFixture f;
+  auto buffer = f.transport->AllocateStaging(2 * kMiB);
+  REQUIRE(buffer.ok());
+  const std::vector<std::byte> payload = Bytes(2 * kMiB, 1);
+  std::copy(payload.begin(), payload.end(), buffer->memory().begin());
+  // All of the rest is taken: a copy would have no room.
+  auto rest = f.transport->AllocateStaging(2 * kMiB);
+  REQUIRE(rest.ok());
+  CHECK(absl::IsResourceExhausted(f.transport->AllocateStaging(1).status()));
+  auto put = f.Put({{.key = Key("staged"), .runs = {buffer->memory()}}});
+  REQUIRE(put.ok());
+  CHECK(put->chunks[0].status == PutStatus::kStored);
+  CHECK(f.daemon.payload(Key("staged")) == payload);
+
+  UniqueFd fd(memfd_create("test", MFD_CLOEXEC));
+  REQUIRE(ftruncate(fd.get(), kMiB) == 0);
+  auto* at =
+      static_cast<std::byte*>(mmap(nullptr, kMiB, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0));
+  std::copy(payload.begin(), payload.begin() + kMiB, at);
+  {
+    auto memory = f.transport->RegisterMemory(fd.get(), {at, kMiB});
+    REQUIRE(memory.ok());
+    for (int session = 1; session <= 2; ++session) {
+      const std::string name = absl::StrCat("registered ", session);
+      put = f.Put({{.key = Key(name), .runs = {{at + 4096, 5000}}}});
+      REQUIRE(put.ok());
+      CHECK(put->chunks[0].status == PutStatus::kStored);
+      CHECK(f.daemon.direct_runs == session);
+      f.daemon.Stop();
+      f.daemon.Start();  // the new session knows it again
+      REQUIRE(Eventually([&] {
+        return f.transport->stats().sessions_opened == static_cast<uint64_t>(session) + 1;
+      }));
+    }
+  }
+  CHECK(Eventually([&] { return f.daemon.requests(local::Kind::kUnregisterMemory) == 1; }));
+  munmap(at, kMiB);
+}
+
+TEST_CASE("staging memory of a put that ran out of time is not used again before the reply") {
+  LocalFixture f;  // 4 MiB of staging
+  f.daemon.script.hold = static_cast<uint16_t>(local::Kind::kPut);
+  const std::vector<std::byte> payload = Bytes(3 * kMiB, 1);
+  const auto began = std::chrono::steady_clock::now();
+  CHECK(f.PutOne(Key("a"), payload, {.deadline = Deadline(50)}) == PutStatus::kUnfinished);
+  CHECK(absl::IsDeadlineExceeded(f.last));
+  CHECK(Millis(began) < 5'000);
+  CHECK(absl::IsResourceExhausted(f.transport->AllocateStaging(3 * kMiB).status()));
+  CHECK(f.PutOne(Key("b"), payload, {.deadline = Deadline(50)}) == PutStatus::kUnfinished);
+  CHECK(f.last.message().find("staging memory") != absl::string_view::npos);
+  f.daemon.Let();
+  CHECK(Eventually([&] { return f.transport->AllocateStaging(3 * kMiB).ok(); }));
+  CHECK(f.PutOne(Key("c"), payload) == PutStatus::kStored);
+}
+
+TEST_CASE("a buffer whose put ran out of time says so, and its space waits") {
+  LocalFixture f;
+  f.daemon.script.hold = static_cast<uint16_t>(local::Kind::kPut);
+  {
+    auto buffer = f.transport->AllocateStaging(3 * kMiB);
+    REQUIRE(buffer.ok());
+    CHECK_FALSE(buffer->in_use());
+    auto put = f.Put({{.key = Key("a"), .runs = {buffer->memory()}}}, {.deadline = Deadline(50)});
+    CHECK(absl::IsDeadlineExceeded(put.status()));
+    CHECK(buffer->in_use());
+  }
+  CHECK(absl::IsResourceExhausted(f.transport->AllocateStaging(3 * kMiB).status()));
+  f.daemon.Let();
+  CHECK(Eventually([&] { return f.transport->AllocateStaging(3 * kMiB).ok(); }));
+}
+
+TEST_CASE("the memory of a durable put is free before it is durable") {
+  LocalFixture f;
+  f.daemon.script.say_copied = true;
+  const std::vector<std::byte> payload = Bytes(3 * kMiB, 1);
+  std::atomic<bool> done{false};
+  f.transport->Put(f.ns, f.spec, {{.key = Key("a"), .runs = {payload}}}, {.durable = true},
+                   [&](absl::StatusOr<PutResult> put) {
+                     done = put.ok() && put->chunks[0].status == PutStatus::kStored;
+                   });
+  CHECK(Eventually([&] { return f.daemon.chunks() == 1; }));
+  CHECK(Eventually([&] { return f.transport->AllocateStaging(3 * kMiB).ok(); }));
+  CHECK_FALSE(done);
+  f.daemon.Let();
+  CHECK(Eventually([&] { return done.load(); }));
+}
+
+}  // namespace kvkeep::client
