@@ -21,6 +21,7 @@ TEST_CASE("wrong usage exits with 2 and a message, help with 0") {
   CHECK(Run({"replay", "t", "--chunk-bytes", "1KB"}).code == kUsage);
   CHECK(Run({"replay", "t", "--concurrency", "0"}).code == kUsage);
   CHECK(Run({"replay", "t", "--path", "shm"}).code == kUsage);
+  CHECK(Run({"ping", "--path", "shm"}).code == kUsage);
   CHECK(Run({"simulate", "t"}).code == kUsage);  // no --chunks
   CHECK_FALSE(Run({"nonsense"}).err.empty());
   CHECK(Run({"--help"}).code == kOk);
@@ -102,6 +103,9 @@ TEST_CASE("ping, status, clear and drain answer in tables and in JSON") {
   fakes::FakeDaemon daemon;
   CHECK(Run(daemon, {"ping"}).out.find("is serving") != std::string::npos);
   CHECK(Run(daemon, {"ping", "--json"}).json()["state"] == "serving");
+  CHECK(Run(daemon, {"ping"}).out.find("path: grpc: no local socket at ") != std::string::npos);
+  CHECK(Run(daemon, {"ping", "--json", "--path", "grpc"}).json()["path"] == "grpc");
+  CHECK(Run(daemon, {"ping", "--path", "local", "--timeout", "1s"}).code == kUnavailable);
   const CliResult status = Run(daemon, {"status", "--json"});
   REQUIRE(status.code == kOk);
   for (const char* key : {"version", "incarnation", "state", "pid", "uptime_ms", "arena",

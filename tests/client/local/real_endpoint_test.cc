@@ -1,0 +1,198 @@
+// The client against the daemon's own endpoint and store, in one process: that both ends mean the
+// same by the protocol. G2 only; tests/e2e has the whole daemon.
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "client/local/local_transport.h"
+#include "server/local/endpoint.h"
+#include "tests/client/local/blocking.h"
+#include "tests/fakes/scratch_dir.h"
+#include "tiers/base/random.h"
+
+namespace kvkeep::client {
+namespace {
+
+struct RealEndpoint {
+  RealEndpoint() {
+    options.doors.push_back({.socket = {.path = dir / "local.sock", .mode = 0600}});
+    options.version = "1.2.3";
+    options.limits.max_all_staging_bytes = 64 * kMiB;
+    options.limits.default_staging_bytes = 8 * kMiB;
+    auto made = CreateArena({.capacity_bytes = 128 * kMiB,
+                             .segment_bytes = 32 * kMiB,
+                             .backing = ArenaBacking::kMemfd,
+                             .prefault = false},
+                            copy_pool.get());
+    REQUIRE(made.ok());
+    arena = *std::move(made);
+    auto opened = Store::Create({.max_chunks = 10'000}, {.clock = RealClock(),
+                                                         .random = RealRandom(),
+                                                         .arena = arena.get(),
+                                                         .copy_executor = copy_pool.get()});
+    REQUIRE(opened.ok());
+    store = *std::move(opened);
+    Start();
+  }
+  ~RealEndpoint() {
+    endpoint.reset();
+    CHECK(Eventually([this] { return counters.puts_copying == 0 && counters.staging_bytes == 0; }));
+    store.reset();
+  }
+  void Start() {
+    auto started = LocalEndpoint::Start(options, {.store = store.get(),
+                                                  .arena = arena.get(),
+                                                  .copy_executor = copy_pool.get(),
+                                                  .counters = &counters,
+                                                  .clock = RealClock(),
+                                                  .serving_state = [] { return 2u; }});
+    REQUIRE(started.ok());
+    endpoint = *std::move(started);
+  }
+
+  const ScratchDir dir;
+  kvkeep::LocalCounters counters;
+  LocalEndpoint::Options options;
+  std::unique_ptr<ThreadPool> copy_pool = std::make_unique<ThreadPool>("copy", 2);
+  std::unique_ptr<Arena> arena;
+  std::unique_ptr<Store> store;
+  std::unique_ptr<LocalEndpoint> endpoint;
+};
+
+struct RealFixture : RealEndpoint, Blocking {
+  RealFixture() : Blocking(options.doors[0].socket.path) {}
+  uint64_t leased_bytes() const { return store->snapshot().g2.leased_bytes; }
+};
+
+}  // namespace
+
+TEST_CASE("the daemon's endpoint: what was put is found, read in place, got, and deleted") {
+  RealFixture f;
+  std::vector<ChunkKey> keys;
+  std::vector<std::vector<std::byte>> payloads;
+  std::vector<PutChunk> chunks;
+  for (uint64_t i = 0; i < 12; ++i) {
+    keys.push_back(Key(absl::StrCat("k", i)));
+    payloads.push_back(Bytes(i == 0 ? 1 : i * 500'000, i));
+  }
+  for (size_t i = 0; i < keys.size(); ++i) {
+    chunks.push_back({.key = keys[i], .runs = {payloads[i]}, .metadata = absl::StrCat("tail ", i)});
+  }
+  auto put = f.Put(chunks, {.checksum = true});
+  REQUIRE(put.ok());
+  REQUIRE(put->error.ok());
+  for (const PutOutcome& outcome : put->chunks) CHECK(outcome.status == PutStatus::kStored);
+  put = f.Put({chunks[3]});
+  REQUIRE(put.ok());
+  CHECK(put->chunks[0].status == PutStatus::kPresent);
+
+  auto acquired = f.Acquire(keys);
+  REQUIRE(acquired.ok());
+  REQUIRE(acquired->chunks.size() == keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    CHECK(acquired->Verify(i));
+    size_t at = 0;
+    for (const auto run : acquired->chunks[i].runs) {
+      CHECK(std::equal(run.begin(), run.end(), payloads[i].begin() + static_cast<long>(at)));
+      at += run.size();
+    }
+    CHECK(at == payloads[i].size());
+  }
+  CHECK(acquired->valid());
+  CHECK(f.leased_bytes() > 0);
+  acquired = Acquired();
+  CHECK(Eventually([&] { return f.leased_bytes() == 0; }));
+
+  auto found = f.Lookup(keys, {.lease = LeaseMode::kLeadingRun});
+  REQUIRE(found.ok());
+  CHECK(found->leased_keys == keys.size());
+  CHECK(*f.Delete({keys[5]}) == 1);
+  CHECK(f.GetOne(keys[5], {.lease = &found->lease, .first_key = 5, .metadata = true}) ==
+        GetStatus::kHit);
+  CHECK(f.back == payloads[5]);
+  CHECK(f.outcome.metadata == "tail 5");
+  REQUIRE(f.Release(std::move(found->lease)).ok());
+  CHECK(f.leased_bytes() == 0);
+  CHECK(f.GetOne(keys[5]) == GetStatus::kMiss);
+  CHECK(f.GetOne(keys[11]) == GetStatus::kHit);
+  CHECK(f.back == payloads[11]);
+  CHECK(f.transport->stats().sessions_opened == 1);
+}
+
+TEST_CASE("the daemon's endpoint: staging buffers, registered memory, many messages") {
+  RealFixture f;
+  auto buffer = f.transport->AllocateStaging(4 * kMiB);
+  REQUIRE(buffer.ok());
+  const std::vector<std::byte> payload = Bytes(4 * kMiB, 9);
+  std::copy(payload.begin(), payload.end(), buffer->memory().begin());
+  const std::span<const std::byte> staged = buffer->memory();
+  auto put = f.Put({{.key = Key("a"), .runs = {staged.subspan(kMiB), staged.first(kMiB)}}});
+  REQUIRE(put.ok());
+  CHECK(put->chunks[0].status == PutStatus::kStored);
+  CHECK(f.GetOne(Key("a")) == GetStatus::kHit);
+  CHECK(std::equal(f.back.begin(), f.back.begin() + 3 * kMiB, payload.begin() + kMiB));
+
+  UniqueFd fd(memfd_create("test", MFD_CLOEXEC));
+  REQUIRE(ftruncate(fd.get(), 4 * kMiB) == 0);
+  REQUIRE(pwrite(fd.get(), payload.data(), payload.size(), 0) == 4 * kMiB);
+  void* at = mmap(nullptr, 4 * kMiB, PROT_READ, MAP_SHARED, fd.get(), 0);
+  {
+    auto memory =
+        f.transport->RegisterMemory(fd.get(), {static_cast<const std::byte*>(at), 4 * kMiB});
+    REQUIRE(memory.ok());
+    CHECK(f.PutOne(Key("b"), memory->mapping().subspan(10, 2 * kMiB)) == PutStatus::kStored);
+    CHECK(f.GetOne(Key("b")) == GetStatus::kHit);
+    CHECK(std::equal(f.back.begin(), f.back.end(), payload.begin() + 10));
+  }
+  munmap(at, 4 * kMiB);
+
+  // More than there is staging memory: 8 MiB, of which 4 are taken.
+  std::vector<PutChunk> chunks;
+  for (int i = 0; i < 40; ++i) {
+    chunks.push_back({.key = Key(absl::StrCat(i)), .runs = {std::span(payload).first(kMiB)}});
+  }
+  put = f.Put(chunks, {.deadline = Deadline(60'000)});
+  REQUIRE(put.ok());
+  CHECK(put->error.ok());
+  for (const PutOutcome& outcome : put->chunks) CHECK(outcome.status == PutStatus::kStored);
+}
+
+TEST_CASE("the daemon's endpoint: a stop and a start are survived by the client") {
+  RealFixture f;
+  const std::vector<std::byte> payload = Bytes(100'000, 1);
+  REQUIRE(f.PutOne(Key("a"), payload) == PutStatus::kStored);
+  auto old = f.Acquire({Key("a")});
+  REQUIRE(old.ok());
+  const std::byte* const before = old->chunks[0].contiguous().data();
+  f.endpoint->Stop();
+  CHECK_FALSE(old->valid());
+  f.endpoint.reset();
+  f.Start();
+  REQUIRE(Eventually([&] { return f.transport->stats().sessions_opened == 2; }));
+  auto fresh = f.Acquire({Key("a")});
+  REQUIRE(fresh.ok());
+  CHECK(fresh->chunks[0].contiguous().data() == before);
+  CHECK(fresh->Verify(0));
+}
+
+TEST_CASE("the daemon's endpoint: several threads at once get what was put") {
+  RealFixture f;
+  const std::vector<std::byte> payload = Bytes(300'000, 1);
+  REQUIRE(f.PutOne(Key("a"), payload) == PutStatus::kStored);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i) {
+        auto got = f.Acquire({Key("a")});
+        wrong += !got.ok() || got->chunks.size() != 1 || !got->Verify(0) || !got->valid();
+        auto put = f.Put({{.key = Key(absl::StrCat(t, " ", i)), .runs = {payload}}});
+        wrong += !put.ok() || put->chunks[0].status != PutStatus::kStored;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+  CHECK(Eventually([&] { return f.leased_bytes() == 0; }));
+}
+
+}  // namespace kvkeep::client
