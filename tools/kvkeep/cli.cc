@@ -16,11 +16,18 @@ client::Deadline Cli::timeout() const {
   return *parsed;
 }
 
+client::PathChoice Cli::path() const {
+  if (path_text == "grpc") return client::PathChoice::kGrpc;
+  if (path_text == "local") return client::PathChoice::kLocal;
+  return client::PathChoice::kAuto;
+}
+
 absl::StatusOr<std::unique_ptr<client::Client>> Cli::Connect() const {
-  KVKEEP_ASSIGN_OR_RETURN(
-      std::unique_ptr<client::Client> connected,
-      client::Client::Connect(
-          {.endpoint = endpoint, .client_name = "kvkeep CLI", .default_deadline = timeout()}));
+  KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<client::Client> connected,
+                          client::Client::Connect({.endpoint = endpoint,
+                                                   .client_name = "kvkeep CLI",
+                                                   .default_deadline = timeout(),
+                                                   .path = path()}));
   if (!connected->connected()) {
     // The reason is in the answer to any call.
     const absl::Status reason = connected->GetServerInfo().status();
@@ -96,6 +103,10 @@ int RunCli(const std::vector<std::string>& arguments, Terminal terminal) {
       ->check([](const std::string& text) {
         return std::string(ParseDuration(text).status().message());
       });
+  app.add_option(
+         "--path", cli.path_text,
+         "how bytes travel: grpc, local (shared memory), or auto: local where it is offered")
+      ->check(CLI::IsMember({"auto", "grpc", "local"}));
   app.add_flag("--json", cli.json, "print JSON with stable keys instead of tables");
   app.require_subcommand(1);
   app.fallthrough();  // global options may follow the verb

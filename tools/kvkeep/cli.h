@@ -46,11 +46,13 @@ class Cli {
   std::string admin_endpoint;
   std::string namespace_name = "cli";
   std::string timeout_text = "5s";
+  std::string path_text = "auto";
   bool json = false;
   Terminal terminal;
   std::function<int()> run;  // set by the verb that was asked for
 
   client::Deadline timeout() const;
+  client::PathChoice path() const;
   // Connected, or UNAVAILABLE: a person wants to know now.
   absl::StatusOr<std::unique_ptr<client::Client>> Connect() const;
   // The namespace of put, get, lookup and delete: model --namespace, one part, sizes vary.

@@ -34,6 +34,7 @@ struct ReplayOptions {
   client::Deadline timeout{5'000};  // of small calls; those that move bytes get 30 s at least
   client::Deadline restart_timeout{30'000};
   std::string model = "kvkeep-replay";  // of the namespace
+  client::PathChoice path = client::PathChoice::kAuto;
 };
 
 struct ReplayReport {

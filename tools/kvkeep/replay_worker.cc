@@ -43,7 +43,8 @@ absl::StatusOr<std::unique_ptr<ReplayWorker>> ReplayWorker::Create(const ReplayO
       worker->client_,
       client::Client::Connect({.endpoint = options.endpoint,
                                .client_name = absl::StrCat("kvkeep replay ", number),
-                               .default_deadline = options.timeout}));
+                               .default_deadline = options.timeout,
+                               .path = options.path}));
   if (!worker->client_->connected()) return worker->client_->GetServerInfo().status();
   KVKEEP_ASSIGN_OR_RETURN(worker->ns_,
                           worker->client_->OpenNamespace({.model = options.model,

@@ -45,13 +45,17 @@ int Ping(const Cli& cli) {
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(
                       std::chrono::steady_clock::now() - began)
                       .count();
+  const client::PathInfo path = (*client)->path();
   const std::string incarnation = absl::StrFormat("%016x", info->incarnation);
-  return cli.Print({{"version", info->version},
-                    {"state", info->state},
-                    {"incarnation", incarnation},
-                    {"round_trip_us", us}},
-                   absl::StrCat("kvkeepd ", info->version, " at ", cli.endpoint, " is ",
-                                info->state, " (", us, " us, incarnation ", incarnation, ")\n"));
+  return cli.Print(
+      {{"version", info->version},
+       {"state", info->state},
+       {"incarnation", incarnation},
+       {"round_trip_us", us},
+       {"path", std::string(client::PathName(path.path))},
+       {"path_why", path.why}},
+      absl::StrCat("kvkeepd ", info->version, " at ", cli.endpoint, " is ", info->state, " (", us,
+                   " us, incarnation ", incarnation, ")\npath: ", path.why, "\n"));
 }
 
 int Put(const Cli& cli, const std::string& name, const std::string& path, bool durable) {

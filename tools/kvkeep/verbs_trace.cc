@@ -21,7 +21,6 @@ constexpr int kMaxConcurrency = 256;
 struct ReplayArguments {
   std::string trace;
   std::string chunk_bytes = "2MiB";
-  std::string path = "grpc";
   uint64_t requests = 0;
   uint64_t skip = 0;
   ReplayOptions options;
@@ -79,10 +78,6 @@ int FailTrace(const Cli& cli, const absl::Status& status) {
 }
 
 int RunReplay(const Cli& cli, ReplayArguments& arguments) {
-  if (arguments.path != "grpc") {
-    return cli.FailUsage(absl::StrCat(
-        "--path ", arguments.path, ": only grpc is there; shared memory and CUDA IPC come later"));
-  }
   auto trace = ReadTrace(arguments.trace);
   if (!trace.ok()) return FailTrace(cli, trace.status());
   std::span<const TraceRequest> requests(*trace);
@@ -94,6 +89,7 @@ int RunReplay(const Cli& cli, ReplayArguments& arguments) {
   options.endpoint = cli.endpoint;
   options.admin_endpoint = cli.admin_endpoint;
   options.timeout = cli.timeout();
+  options.path = cli.path();
   options.chunk_sizes = *ParseChunkSizes(arguments.chunk_bytes);  // checked with the options
 
   auto shown = steady_clock::now();
@@ -156,7 +152,6 @@ void AddReplay(CLI::App& app, Cli& cli) {
   verb->add_option("--concurrency", arguments->options.concurrency, "threads, each with a session")
       ->check(CLI::Range(1, kMaxConcurrency));
   verb->add_option("--seed", arguments->options.seed, "other seed: other keys and bytes");
-  verb->add_option("--path", arguments->path, "how bytes travel: grpc");
   verb->add_flag("--check-capacity", arguments->options.check_capacity,
                  "watch the admin status; fail when a tier or device is over its capacity");
   verb->add_flag("--tolerate-restart", arguments->options.tolerate_restart,
