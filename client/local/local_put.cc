@@ -153,6 +153,11 @@ void LocalPut::Note(absl::StatusOr<std::vector<PutBatch::Outcome>> outcomes) {
 }
 
 bool LocalPut::TrySend(What& what, Client::Callback<PutResult>& done) {
+  for (const PutChunk& chunk : what.chunks) {  // first, as building it is not for nothing then
+    for (const auto& run : chunk.runs) {
+      if (!what.memory->Find(what.session->epoch(), run).has_value()) return false;
+    }
+  }
   PutBatch batch(what.session, what.ns, what.options);
   PutResult result{.chunks = std::vector<PutOutcome>(what.chunks.size()), .error = {}};
   for (uint32_t i = 0; i < what.chunks.size(); ++i) {

@@ -298,6 +298,47 @@ bool FakeLocalDaemon::Handle(Connection& connection, local::Message& message) {
   return true;
 }
 
+FakeLocalDaemon::KeysAnswer FakeLocalDaemon::Find(Kind kind, const local::KeysRequest& request,
+                                                  const std::vector<uint32_t>& parts,
+                                                  const std::vector<ChunkKey>& keys) {
+  KeysAnswer answer{.found = {.keys = request.keys, .row_bytes = 1},
+                    .g2 = std::vector<uint8_t>(keys.size(), 0)};
+  bool leading = true;
+  for (uint32_t k = 0; k < keys.size(); ++k) {
+    uint64_t here = 0;
+    for (uint32_t p = 0; p < parts.size(); ++p) {
+      const auto chunk =
+          arena_->chunks.find({NamespaceDigest{.bytes = request.ns}, keys[k], PartId(parts[p])});
+      if (chunk == arena_->chunks.end()) continue;
+      ++here;
+      answer.g2[k] |= static_cast<uint8_t>(1 << p);
+      if (kind == Kind::kDelete) {
+        arena_->chunks.erase(chunk);
+        continue;
+      }
+      const bool leases =
+          kind == Kind::kGet && k < script.max_leased_keys && (leading || request.lease_mode == 2);
+      if (!leases) continue;
+      answer.places.push_back({.chunk = static_cast<uint32_t>(k * parts.size() + p),
+                               .payload_bytes = chunk->second.shape.payload_bytes,
+                               .tail_bytes = chunk->second.shape.tail_bytes,
+                               .progress_word = script.from_g3 ? next_word_++ : 0,
+                               .first_run = static_cast<uint32_t>(answer.runs.size()),
+                               .runs = static_cast<uint32_t>(chunk->second.runs.size())});
+      answer.runs.insert(answer.runs.end(), chunk->second.runs.begin(), chunk->second.runs.end());
+    }
+    answer.count += here;
+    leading = leading && here == parts.size();
+    if (leading) ++answer.found.leading_keys;
+  }
+  if (!answer.places.empty()) {
+    answer.found.lease = next_lease_++;
+    const uint32_t wanted = request.lease_mode == 2 ? request.keys : answer.found.leading_keys;
+    answer.found.leased_keys = std::min(wanted, script.max_leased_keys.load());
+  }
+  return answer;
+}
+
 void FakeLocalDaemon::HandleKeys(Connection& connection, Kind kind, const local::Message& message) {
   local::BodyReader reader(message.body);
   const auto request = Read<local::KeysRequest>(reader);
@@ -308,66 +349,32 @@ void FakeLocalDaemon::HandleKeys(Connection& connection, Kind kind, const local:
                reader.ReadAll(request.parts, &parts) && reader.ReadAll(request.keys, &keys));
   if (parts.empty()) parts = {0};
   local::MessageWriter reply = local::StartReply(kind, message.id);
-  std::vector<uint8_t> g2(keys.size(), 0), none(keys.size(), 0);
-  std::vector<local::Place> places;
-  std::vector<local::ImageRun> runs;
-  local::LookupReply found{.keys = request.keys, .row_bytes = 1};
-  uint64_t count = 0;
+  KeysAnswer answer;
   {
     MutexLock lock(&mu_);
     for (const local::ReleaseEntry& entry : releases) released_.push_back(entry.lease);
-    bool leading = true;
-    for (uint32_t k = 0; k < keys.size(); ++k) {
-      uint64_t here = 0;
-      for (uint32_t p = 0; p < parts.size(); ++p) {
-        const auto chunk =
-            arena_->chunks.find({NamespaceDigest{.bytes = request.ns}, keys[k], PartId(parts[p])});
-        if (chunk == arena_->chunks.end()) continue;
-        ++here;
-        g2[k] |= static_cast<uint8_t>(1 << p);
-        if (kind == Kind::kDelete) {
-          arena_->chunks.erase(chunk);
-          continue;
-        }
-        const bool leases = kind == Kind::kGet && k < script.max_leased_keys &&
-                            (leading || request.lease_mode == 2);
-        if (!leases) continue;
-        places.push_back({.chunk = static_cast<uint32_t>(k * parts.size() + p),
-                          .payload_bytes = chunk->second.shape.payload_bytes,
-                          .tail_bytes = chunk->second.shape.tail_bytes,
-                          .progress_word = script.from_g3 ? next_word_++ : 0,
-                          .first_run = static_cast<uint32_t>(runs.size()),
-                          .runs = static_cast<uint32_t>(chunk->second.runs.size())});
-        runs.insert(runs.end(), chunk->second.runs.begin(), chunk->second.runs.end());
-      }
-      count += here;
-      leading = leading && here == parts.size();
-      if (leading) ++found.leading_keys;
-    }
-    if (!places.empty()) {
-      found.lease = next_lease_++;
-      const uint32_t wanted = request.lease_mode == 2 ? request.keys : found.leading_keys;
-      found.leased_keys = std::min(wanted, script.max_leased_keys.load());
-    }
+    answer = Find(kind, request, parts, keys);
   }
+  local::LookupReply& found = answer.found;
+  const std::vector<uint8_t> none(keys.size(), 0);
   switch (kind) {
     case Kind::kLookup:
     case Kind::kGet:
-      found.places = static_cast<uint32_t>(places.size());
-      found.runs = static_cast<uint32_t>(runs.size());
+      found.places = static_cast<uint32_t>(answer.places.size());
+      found.runs = static_cast<uint32_t>(answer.runs.size());
       reply.Append(found);
-      reply.AppendAll(std::span<const uint8_t>(g2));
+      reply.AppendAll(std::span<const uint8_t>(answer.g2));
       reply.AppendAll(std::span<const uint8_t>(none));
-      reply.AppendAll(std::span<const local::Place>(places));
-      reply.AppendAll(std::span<const local::ImageRun>(runs));
+      reply.AppendAll(std::span<const local::Place>(answer.places));
+      reply.AppendAll(std::span<const local::ImageRun>(answer.runs));
       break;
     case Kind::kPrefetch:
-      reply.Append(local::PrefetchReply{.started_chunks = 0, .ready_chunks = count});
+      reply.Append(local::PrefetchReply{.started_chunks = 0, .ready_chunks = answer.count});
       break;
     case Kind::kRelease:
       break;
     default:
-      reply.Append(local::CountReply{.chunks = count});
+      reply.Append(local::CountReply{.chunks = answer.count});
   }
   if (script.hold == static_cast<uint16_t>(kind)) {
     MutexLock lock(&connection.mu);

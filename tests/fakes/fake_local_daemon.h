@@ -90,6 +90,16 @@ class FakeLocalDaemon {
   void Serve(Connection& connection);
   void Greet(Connection& connection, const local::Message& message);
   bool Handle(Connection& connection, local::Message& message);
+  struct KeysAnswer {
+    local::LookupReply found;
+    std::vector<uint8_t> g2;
+    std::vector<local::Place> places;
+    std::vector<local::ImageRun> runs;
+    uint64_t count = 0;
+  };
+  KeysAnswer Find(local::Kind kind, const local::KeysRequest& request,
+                  const std::vector<uint32_t>& parts, const std::vector<ChunkKey>& keys)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandleKeys(Connection& connection, local::Kind kind, const local::Message& message);
   void HandlePut(Connection& connection, const local::Message& message);
   void Reply(Connection& connection, local::MessageWriter writer, std::span<const int> fds = {});
