@@ -88,7 +88,7 @@ class StagedRanges {
 };
 
 struct LocalRegion {
-  const ForkMark mark;
+  const ForkMark mark{};
   std::span<const std::byte> mapping;  // constant
   GuardedFd fd;                        // ours; to register it again after a reconnect
   std::atomic<int> late_puts{0};       // ended by their deadline, perhaps still read
