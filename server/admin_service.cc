@@ -64,6 +64,9 @@ void FillStatus(const StoreSnapshot& snapshot, const ServerState& state, v1::Sta
   for (const ServerCounterInfo& info : ServerCounterTable()) {
     counters[info.name] = (state.counters.*info.member).load(std::memory_order_relaxed);
   }
+  for (const LocalCounterInfo& info : LocalCounterTable()) {
+    counters[info.name] = (state.local.*info.member).load(std::memory_order_relaxed);
+  }
   out->set_pid(static_cast<uint64_t>(getpid()));
 }
 

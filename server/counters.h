@@ -39,4 +39,11 @@ struct ServerCounterInfo {
 };
 std::span<const ServerCounterInfo> ServerCounterTable();
 
+struct LocalCounterInfo {
+  const char* name;
+  LocalCounters::Counter LocalCounters::*member;
+  MetricInfo metric;
+};
+std::span<const LocalCounterInfo> LocalCounterTable();
+
 }  // namespace kvkeep

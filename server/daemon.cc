@@ -3,9 +3,11 @@
 #include <absl/strings/str_join.h>
 #include <malloc.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <future>
 #include <thread>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "server/drainer.h"
 #include "server/engine_room.h"
 #include "server/kv_service.h"
+#include "server/local_door.h"
 #include "server/metrics.h"
 #include "server/sockets.h"
 #include "server/version.h"
@@ -81,6 +84,15 @@ void LogStopped(EngineRoom& room, const Log& log) {
       {{"held_bytes", absl::StrCat(arena.capacity_bytes)}, {"to_free_it", "kvkeep arena drop"}});
 }
 
+// A session of the local path takes five descriptors; the usual soft limit is 1024 in all.
+void RaiseDescriptorLimit() {
+  constexpr rlim_t kEnough = 65536;
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= kEnough) return;
+  files.rlim_cur = std::min(files.rlim_max, kEnough);
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
 }  // namespace
 
 // Members are built from the first to the last and destroyed the other way round.
@@ -106,6 +118,7 @@ struct Daemon::Parts {
   std::unique_ptr<Ticker> ticker;
   std::unique_ptr<KvService> kv;
   std::unique_ptr<AdminService> admin;
+  std::unique_ptr<LocalEndpoint> local;  // null: no local path
   std::unique_ptr<Doors> doors;
   std::unique_ptr<MetricsServer> metrics;
 };
@@ -116,6 +129,7 @@ absl::Status Daemon::Parts::Open() {
   // Before the recovery, which may take long: nobody waits for a daemon that then cannot listen.
   for (const TenantDoor& tenant : options.tenants) {
     KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(tenant.grpc.path));
+    if (!tenant.local.path.empty()) KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(tenant.local.path));
   }
   KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(options.admin_socket_path));
   KVKEEP_ASSIGN_OR_RETURN(room, EngineRoom::Open(options, &log, &state));
@@ -149,6 +163,7 @@ absl::Status Daemon::Parts::OpenDoors() {
                                                   .io_engine = room->io().describe()};
                              }});
   state.serving.store(v1::SERVING_STATE_SERVING);
+  KVKEEP_ASSIGN_OR_RETURN(local, OpenLocalDoor(options, room.get(), &state));
   Doors::Options door_options{.admin_socket_path = options.admin_socket_path,
                               .tcp_address = options.tcp_address,
                               .max_connections = options.max_connections};
@@ -164,6 +179,7 @@ void Daemon::Parts::OnDrainBegins() {
   state.serving.store(v1::SERVING_STATE_DRAINING);
   doors->SetServing(false);
   kv->sessions().NotifyDraining();
+  if (local != nullptr) local->NotifyDraining();
   log.Info("draining");
 }
 
@@ -171,6 +187,7 @@ void Daemon::Parts::StopServing() {
   metrics.reset();
   if (kv != nullptr) kv->sessions().EndAll();
   if (drainer != nullptr) drainer->EndWaits();
+  if (local != nullptr) local->Stop();
   if (doors != nullptr) doors->Close(kCloseGrace);
   ticker.reset();
   if (room == nullptr || room->AwaitQuiet(kQuietTimeout)) return;
@@ -185,6 +202,7 @@ void Daemon::PrepareProcess() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   umask(0077);
+  RaiseDescriptorLimit();
   // gRPC's receive buffers come and go by the MB; without these glibc gives the pages back each
   // time and faults them in anew, which halves the throughput.
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
@@ -205,6 +223,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& optio
                   {{"version", KVKEEP_VERSION},
                    {"config", config_source},
                    {"socket", options.tenants[0].grpc.path},
+                   {"local_socket", options.tenants[0].local.path},
                    {"tenants", absl::StrCat(options.tenants.size())},
                    {"tcp", options.tcp_address},
                    {"metrics", options.metrics_address},

@@ -35,6 +35,7 @@ class EngineRoom {
   Store* store() { return store_.get(); }
   Arena& arena() { return *arena_; }
   IoEngine& io() { return *engine_; }
+  Executor* copy_executor() { return copy_pool_.get(); }
   // The store's snapshot, and the devices that are configured but not there.
   StoreSnapshot snapshot() const;
 

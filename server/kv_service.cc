@@ -36,6 +36,7 @@ grpc::ServerUnaryReactor* KvService::GetServerInfo(Context* context,
   response->set_incarnation(store_->incarnation().value());
   *response->mutable_limits() = ToLimits(store_->options());
   response->add_features("grpc");
+  if (state_->local_path.load(std::memory_order_acquire)) response->add_features("shm");
   response->set_state(state_->serving.load(std::memory_order_acquire));
   return Reply(context, absl::OkStatus());
 }

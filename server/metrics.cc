@@ -143,6 +143,9 @@ std::vector<MetricFamily> ToMetricFamilies(const MetricsInput& input) {
   for (const ServerCounterInfo& info : ServerCounterTable()) {
     out.Add(info.metric, (state.counters.*info.member).load(std::memory_order_relaxed));
   }
+  for (const LocalCounterInfo& info : LocalCounterTable()) {
+    out.Add(info.metric, (state.local.*info.member).load(std::memory_order_relaxed));
+  }
   AddTier("g2", input.store.g2, &out);
   AddTier("g3", input.store.g3, &out);
   out.Gauge("dirty_chunks", "Chunks not yet written back", input.store.dirty_chunks);

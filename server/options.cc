@@ -107,9 +107,10 @@ std::vector<TenantDoor> ToTenants(const Config& config) {
 }
 
 LocalLimits ToLocalLimits(const Config& config) {
-  return {.max_staging_bytes_per_session = config.limits.staging_per_session_bytes,
-          .max_staging_bytes = Share(config.limits.staging, config.g2.capacity_bytes),
-          .session_grace = config.limits.session_grace};
+  return {.max_connections = static_cast<uint32_t>(config.limits.sessions),
+          .max_staging_bytes = config.limits.staging_per_session_bytes,
+          .max_all_staging_bytes = Share(config.limits.staging, config.g2.capacity_bytes),
+          .grace = config.limits.session_grace};
 }
 
 bool IsLoopbackHost(const std::string& host) {
@@ -177,6 +178,7 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
     KVKEEP_RETURN_IF_ERROR(In(absl::StrCat("g3.paths, ", device.dir), device.Validate()));
   }
   KVKEEP_RETURN_IF_ERROR(In("limits", options.store.Validate()));
+  KVKEEP_RETURN_IF_ERROR(In("limits", options.local.Validate()));
   return options;
 }
 

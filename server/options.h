@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "server/local/limits.h"
 #include "server/log.h"
 #include "server/unix_socket.h"
 #include "tiers/base/units.h"
@@ -28,13 +29,6 @@ struct TenantDoor {
   UnixSocketOptions local;  // SOCK_SEQPACKET; path empty: off
   double g2_share = 1;      // as configured; the default tenant's: what is left
   uint64_t g2_segments = 0;
-};
-
-// Of the local path's sessions.
-struct LocalLimits {
-  uint64_t max_staging_bytes_per_session = 1 * kGiB;
-  uint64_t max_staging_bytes = 16 * kGiB;           // of all sessions, on top of G2
-  std::chrono::milliseconds session_grace{10'000};  // without an answer to a ping
 };
 
 struct DaemonOptions {

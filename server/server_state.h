@@ -10,9 +10,9 @@
 
 #include "kvkeep/v1/kvkeep.pb.h"
 #include "server/connection_table.h"
-#include "server/unix_socket.h"
 #include "server/gauge.h"
 #include "server/local/counters.h"
+#include "server/unix_socket.h"
 #include "tiers/base/clock.h"
 #include "tiers/store/types.h"
 
@@ -47,6 +47,7 @@ struct ServerState {
   std::atomic<v1::ServingState> serving{v1::SERVING_STATE_RECOVERING};
   ServerCounters counters;
   LocalCounters local;
+  std::atomic<bool> local_path{false};  // there is a door to it
   ConnectionTable<ConnectedPeer> peers;
 };
 

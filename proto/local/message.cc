@@ -11,6 +11,12 @@
 #include "tiers/base/check.h"
 
 namespace kvkeep::local {
+namespace {
+
+// Of an assembler's memory, from one long message to the next.
+constexpr size_t kKeptBytes = 256 * kKiB;
+
+}  // namespace
 
 MessageWriter::MessageWriter(uint16_t kind, uint64_t id) { Reset(kind, id); }
 
@@ -59,6 +65,7 @@ absl::StatusOr<std::optional<Message>> MessageAssembler::Take(std::span<const st
                                                      " are possible"));
     }
     wanted_ = header.bytes;
+    if (partial_.capacity() > kKeptBytes) std::vector<std::byte>().swap(partial_);
     partial_.clear();
     descriptors_ = std::move(descriptors);
   } else if (!descriptors.empty()) {

@@ -14,7 +14,11 @@ LocalPeer::LocalPeer(std::shared_ptr<const LocalContext> context, Identity ident
     : context_(std::move(context)),
       identity_(std::move(identity)),
       sink_(sink),
-      memory_(context_) {}
+      memory_(context_),
+      reply_(context_->scratch->reply),
+      call_(context_->scratch->call),
+      places_(context_->scratch->places),
+      runs_(context_->scratch->runs) {}
 
 LocalPeer::~LocalPeer() { End(); }
 

@@ -25,6 +25,14 @@
 
 namespace kvkeep {
 
+// What serving a request needs: used again for the next one, of whichever peer.
+struct PeerScratch {
+  local::MessageWriter reply{0, 0};
+  KeysCall call;
+  std::vector<local::Place> places;
+  std::vector<local::ImageRun> runs;
+};
+
 // Where a peer's answers go. Calls come from within the peer's own, on the loop.
 class PeerSink {
  public:
@@ -90,8 +98,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   absl::Status ResolveParts();
   void DoReleases();
   absl::Status Lookup(const local::Message& message);
-  absl::Status AddPlaces(const LookupResult& found, std::vector<local::Place>* places,
-                         std::vector<local::ImageRun>* runs);
+  absl::Status AddPlaces(const LookupResult& found);
   void UndoLease(const LookupResult& found, bool known);
 
   // ---- peer_memory.cc
@@ -120,11 +127,11 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   uint64_t next_job_ = 1;
   absl::flat_hash_map<uint64_t, std::shared_ptr<PutJob>> jobs_;  // replies not sent yet
 
-  // Used again for every request.
-  local::MessageWriter reply_{0, 0};
-  KeysCall call_;
-  std::vector<local::Place> places_;
-  std::vector<local::ImageRun> runs_;
+  // The scratch.
+  local::MessageWriter& reply_;
+  KeysCall& call_;
+  std::vector<local::Place>& places_;
+  std::vector<local::ImageRun>& runs_;
 };
 
 }  // namespace kvkeep

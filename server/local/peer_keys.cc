@@ -72,7 +72,7 @@ absl::Status LocalPeer::Lookup(const local::Message& message) {
     leases_->Note(found, call_.chunks().parts.size());
   }
   if (kind == Kind::kGet) {
-    if (absl::Status added = AddPlaces(found, &places_, &runs_); !added.ok()) {
+    if (absl::Status added = AddPlaces(found); !added.ok()) {
       UndoLease(found, known);
       return added;
     }
@@ -111,11 +111,10 @@ absl::Status LocalPeer::Lookup(const local::Message& message) {
   return absl::OkStatus();
 }
 
-absl::Status LocalPeer::AddPlaces(const LookupResult& found, std::vector<local::Place>* places,
-                                  std::vector<local::ImageRun>* runs) {
+absl::Status LocalPeer::AddPlaces(const LookupResult& found) {
   const ChunkSet chunks = call_.chunks();
   const uint64_t segment_blocks = context_->arena->segment_blocks().value();
-  places->reserve(found.places.size());
+  places_.reserve(found.places.size());
   for (const ChunkPlace& from : found.places) {
     const size_t key = from.chunk / chunks.parts.size();
     // The lease of an earlier call with the same client_request_id.
@@ -126,7 +125,7 @@ absl::Status LocalPeer::AddPlaces(const LookupResult& found, std::vector<local::
     local::Place place{.chunk = from.chunk,
                        .payload_bytes = from.shape.payload_bytes,
                        .tail_bytes = from.shape.tail_bytes,
-                       .first_run = static_cast<uint32_t>(runs->size()),
+                       .first_run = static_cast<uint32_t>(runs_.size()),
                        .runs = static_cast<uint32_t>(from.extents.size())};
     if (!from.readable) {
       const ChunkId id{chunks.ns, chunks.keys[key], chunks.parts[from.chunk % chunks.parts.size()]};
@@ -135,11 +134,11 @@ absl::Status LocalPeer::AddPlaces(const LookupResult& found, std::vector<local::
     }
     for (const Extent& extent : from.extents) {
       const uint64_t block = extent.first.value();
-      runs->push_back({.segment = static_cast<uint32_t>(block / segment_blocks),
+      runs_.push_back({.segment = static_cast<uint32_t>(block / segment_blocks),
                        .blocks = static_cast<uint32_t>(extent.count.value()),
                        .offset = block % segment_blocks * kBlockBytes});
     }
-    places->push_back(place);
+    places_.push_back(place);
   }
   return absl::OkStatus();
 }

@@ -16,9 +16,9 @@ SessionLeases::SessionLeases(std::shared_ptr<const LocalContext> context,
 SessionLeases::~SessionLeases() { End(); }
 
 void SessionLeases::Note(const LookupResult& granted, size_t parts) {
-  KVKEEP_CHECK(!granted.places.empty());
   const auto [found, inserted] = leases_.try_emplace(granted.lease.value());
   if (!inserted) return;
+  KVKEEP_CHECK(!granted.places.empty());
   found->second.parts = static_cast<uint32_t>(parts);
   found->second.first_key = granted.places.front().chunk / found->second.parts;
 }

@@ -27,7 +27,7 @@ class SessionLeases {
   bool contains(LeaseId lease) const { return leases_.contains(lease.value()); }
 
   // Notes a lease that the store granted, or granted earlier to the same request. REQUIRES: with
-  // places, all of them.
+  // its places, the first time.
   void Note(const LookupResult& granted, size_t parts);
   // The word that tells of a chunk of a noted lease which was not readable: the same for the same
   // chunk. ResourceExhausted when there is no word left.

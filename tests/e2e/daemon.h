@@ -44,6 +44,7 @@ struct Settings {
   std::string metrics;  // host:port; empty: off
   std::string tcp;
   std::string socket = "kvkeep.sock";
+  bool local = false;  // the local path's door
   std::string state = "state";
   std::string extra;  // YAML lines at the end
 };
@@ -70,6 +71,7 @@ class Site {
   }
   std::string socket() const { return path(settings.socket); }
   std::string admin_socket() const { return path("admin.sock"); }
+  std::string local_socket() const { return path("local.sock"); }
   std::string endpoint() const { return "unix://" + socket(); }
   std::string config_file() const { return path("kvkeep.yaml"); }
 

@@ -123,7 +123,8 @@ class DaemonFixture {
 
   void WriteConfig(const Options& options) const {
     std::ofstream file(config_path());
-    file << "listen: {unix: " << socket_path() << ", admin: " << admin_socket_path() << "}\n"
+    file << "listen: {unix: " << socket_path() << ", admin: " << admin_socket_path()
+         << ", local: \"\"}\n"
          << "g2: {capacity: " << options.g2_capacity << ", arena: memfd}\n";
     if (options.g3_capacity.empty()) {
       file << "g3: {paths: []}\n";

@@ -34,7 +34,8 @@ class Daemon:
         self.process = None
         self.config = self.directory / "kvkeepd.yaml"
         self.config.write_text(
-            f"listen: {{unix: {directory}/kv.sock, admin: {directory}/admin.sock}}\n"
+            f"listen: {{unix: {directory}/kv.sock, admin: {directory}/admin.sock, "
+            "local: ''}\n"
             f"g2: {{capacity: {g2}}}\n"
             f"g3: {{paths: [{{dir: {directory}/nvme, capacity: {g3}}}]}}\n"
             f"state: {{dir: {directory}/state}}\n"

@@ -53,7 +53,7 @@ TEST_CASE("status and metrics show the same numbers, each counter under its own 
   v1::StatusResponse status;
   FillStatus(input.store, state, &status);
   CHECK(static_cast<size_t>(status.counters_size()) ==
-        StoreCounterTable().size() + ServerCounterTable().size());
+        StoreCounterTable().size() + ServerCounterTable().size() + LocalCounterTable().size());
   CHECK(status.counters().at("lookups") == input.store.counters.lookups);
   CHECK(status.counters().at("lock_held_ns_max") == input.store.counters.lock_held_ns_max);
   double sum = 0;

@@ -25,9 +25,9 @@ TEST_CASE("without tenants the default one has listen's sockets and the whole ar
   CHECK(options.store.tenants.empty());
   CHECK(options.arena.segment_bytes == kGiB);
   CHECK(options.max_connections == 4096);
-  CHECK(options.local.max_staging_bytes_per_session == kGiB);
-  CHECK(options.local.max_staging_bytes == kGiB);  // a quarter
-  CHECK(options.local.session_grace == std::chrono::seconds(10));
+  CHECK(options.local.max_staging_bytes == kGiB);
+  CHECK(options.local.max_all_staging_bytes == kGiB);  // a quarter
+  CHECK(options.local.grace == std::chrono::seconds(10));
 }
 
 TEST_CASE("each tenant has its own sockets, peers and segments, in the order of the file") {
@@ -71,8 +71,8 @@ TEST_CASE("each tenant has its own sockets, peers and segments, in the order of 
   CHECK(options.store.tenants[2].g2_segments == 1);
   CHECK(options.arena.segment_bytes == 256 * kMiB);
   CHECK(options.max_connections == 5);
-  CHECK(options.local.max_staging_bytes == kGiB);
-  CHECK(options.local.session_grace == std::chrono::seconds(3));
+  CHECK(options.local.max_all_staging_bytes == kGiB);
+  CHECK(options.local.grace == std::chrono::seconds(3));
 }
 
 }  // namespace kvkeep

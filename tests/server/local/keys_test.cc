@@ -206,6 +206,18 @@ TEST_CASE("a get repeated under its request id has the same lease and the same w
   CHECK(t.counters.arriving_chunks == 1);
 }
 
+TEST_CASE("a lookup that leases nothing may name the request id of one that did") {
+  PeerTester t;
+  t.Open();
+  REQUIRE(t.PutPayload(1, MakePayload(1, 1, 5000)) == "stored");
+  const TestFound first = t.Get({1}, 7);
+  const TestFound again = ReadFound(t.Ask(Kind::kLookup, t.KeysBody({1}, LeaseMode::kNone, {}, 7)));
+  CHECK(again.head.lease == first.head.lease);
+  CHECK(again.places.empty());
+  t.Release(first.head.lease);
+  CHECK_FALSE(t.peer->holds_something());
+}
+
 TEST_CASE("a request id is not taken for other keys") {
   PeerTester t;
   t.Open();

@@ -36,6 +36,7 @@ PeerTester::PeerTester(const WorldOptions& options, const std::function<void(Loc
   context->copy_executor = &world.executor();
   context->loop = loop;
   context->counters = &counters;
+  context->scratch = std::make_shared<PeerScratch>();
   context->limits.max_staging_bytes = 16 * kMiB;
   context->limits.max_all_staging_bytes = 32 * kMiB;
   context->version = "1.2.3";

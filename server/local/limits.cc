@@ -1,4 +1,4 @@
-#include "server/local/context.h"
+#include "server/local/limits.h"
 
 #include <absl/strings/str_cat.h>
 

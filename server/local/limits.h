@@ -1,0 +1,30 @@
+// LocalLimits: what one client of the local path, and all of them, may hold and ask for.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <chrono>
+#include <cstdint>
+
+#include "tiers/base/units.h"
+
+namespace kvkeep {
+
+struct LocalLimits {
+  uint32_t max_connections = 1024;             // all sockets together
+  uint32_t max_puts_in_flight = 64;            // of one session; more are read when one is done
+  uint32_t max_put_chunks = 4096;              // of one put
+  uint32_t max_put_runs = 65536;               // of one put
+  uint32_t max_registrations = 64;             // of one session
+  uint64_t max_staging_bytes = kGiB;           // of one session; registered memory as much again
+  uint64_t max_all_staging_bytes = 0;          // of all sessions; 0: a quarter of G2
+  uint64_t default_staging_bytes = 64 * kMiB;  // asked for with 0, sizes vary
+  uint64_t max_unsent_bytes = 16 * kMiB;       // of replies a client does not read
+  // A client that holds something and answers nothing for this long is revoked.
+  std::chrono::milliseconds grace{10'000};
+  std::chrono::milliseconds handshake_timeout{5'000};
+
+  absl::Status Validate() const;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,38 @@
+#include "server/local_door.h"
+
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+
+absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalDoor(const DaemonOptions& options,
+                                                             EngineRoom* room, ServerState* state) {
+  LocalEndpoint::Options local{.limits = options.local, .version = state->version};
+  const std::vector<TenantOptions>& owners = options.store.tenants;
+  uint64_t first_segment = 0;
+  for (uint32_t tenant = 0; tenant < options.tenants.size(); ++tenant) {
+    SegmentRange segments;  // the whole arena
+    if (!owners.empty()) {
+      segments = {.first = static_cast<uint32_t>(first_segment),
+                  .count = static_cast<uint32_t>(owners[tenant].g2_segments)};
+      first_segment += owners[tenant].g2_segments;
+    }
+    const UnixSocketOptions& socket = options.tenants[tenant].local;
+    if (socket.path.empty()) continue;
+    local.doors.push_back({.socket = socket, .tenant = TenantId(tenant), .segments = segments});
+  }
+  if (local.doors.empty()) return nullptr;
+  KVKEEP_ASSIGN_OR_RETURN(
+      std::unique_ptr<LocalEndpoint> endpoint,
+      LocalEndpoint::Start(local, {.store = room->store(),
+                                   .arena = &room->arena(),
+                                   .copy_executor = room->copy_executor(),
+                                   .counters = &state->local,
+                                   .clock = RealClock(),
+                                   .serving_state = [state] {
+                                     return static_cast<uint32_t>(state->serving.load());
+                                   }}));
+  state->local_path.store(true, std::memory_order_release);
+  return endpoint;
+}
+
+}  // namespace kvkeep
