@@ -1,5 +1,5 @@
-"""kvkeep.h from Python with nothing but the standard library: puts, looks up, gets, over an event fd
-too; and a daemon that is killed costs a code, not the process.
+"""kvkeep.h from Python with nothing but the standard library: puts, looks up, gets, reads in place,
+completes over an event fd; and a daemon that is killed costs a code, not the process.
 
     ctypes_test.py LIBRARY KVKEEPD
 """
@@ -15,6 +15,7 @@ from ctypes import POINTER, byref, c_char, c_char_p, c_int32, c_uint8, c_uint32,
 from daemon import Daemon
 
 OK, UNAVAILABLE, HIT, STORED, LEADING_RUN = 0, 14, 1, 1, 1
+AUTO, LOCAL = 0, 2
 LIBRARY, KVKEEPD = sys.argv[1:3]
 kvkeep = ctypes.CDLL(LIBRARY)
 
@@ -38,7 +39,8 @@ Keys = struct("Keys", ("ns", c_void_p), ("keys", POINTER(Key)), ("key_count", c_
               ("part_count", c_uint32), ("parts", POINTER(c_uint32)))
 ClientOptions = sized("ClientOptions", ("default_deadline_ms", c_uint32), ("endpoint", c_char_p),
                       ("client_name", c_char_p), ("backoff_min_ms", c_uint32),
-                      ("backoff_max_ms", c_uint32))
+                      ("backoff_max_ms", c_uint32), ("local_socket", c_char_p),
+                      ("path", c_uint32), ("reserved", c_uint32))
 Spec = sized("Spec", ("tokens_per_chunk", c_uint32), ("model", c_char_p), ("dtype", c_char_p),
              ("layout", c_char_p), ("hash_algorithm", c_char_p), ("hash_seed", c_char_p),
              ("bytes_per_part", c_uint64), ("parts", c_uint32), ("reserved", c_uint32))
@@ -61,7 +63,19 @@ PutChunk = struct("PutChunk", ("key", Key), ("parent_key", Key), ("part", c_uint
 Put = sized("Put", ("deadline_ms", c_uint32), ("ns", c_void_p), ("chunks", POINTER(PutChunk)),
             ("chunk_count", c_uint32), ("flags", c_uint32), ("outcomes", POINTER(c_uint32)))
 
-for function in ("client_destroy", "namespace_close", "lease_release"):
+Acquire = sized("Acquire", ("deadline_ms", c_uint32), ("keys", Keys), ("flags", c_uint32),
+                ("reserved", c_uint32))
+Acquired = sized("Acquired", ("leading_keys", c_uint32), ("leased_keys", c_uint32),
+                 ("chunk_count", c_uint32), ("acquired", c_void_p))
+ChunkView = struct("ChunkView", ("chunk", c_uint32), ("run_count", c_uint32),
+                   ("payload_bytes", c_uint64), ("runs", POINTER(Buffer)),
+                   ("metadata", POINTER(Buffer)), ("metadata_run_count", c_uint32),
+                   ("reserved", c_uint32))
+
+kvkeep.kvkeep_acquired_chunks.argtypes = [c_void_p]
+kvkeep.kvkeep_acquired_chunks.restype = POINTER(ChunkView)
+kvkeep.kvkeep_acquired_valid.argtypes = [c_void_p]
+for function in ("client_destroy", "namespace_close", "lease_release", "acquired_release"):
     getattr(kvkeep, "kvkeep_" + function).argtypes = [c_void_p]
     getattr(kvkeep, "kvkeep_" + function).restype = None
 
@@ -77,12 +91,13 @@ def buffer_of(memory):
 class Engine:
     """A client of the daemon as a connector would have it."""
 
-    def __init__(self, endpoint):
+    def __init__(self, endpoint, path=AUTO):
         self.error = Error()
         self.client, self.ns = c_void_p(), c_void_p()
         options = make(ClientOptions, endpoint=endpoint.encode(), client_name=b"ctypes",
-                       default_deadline_ms=20_000)
+                       default_deadline_ms=20_000, path=path)
         self.must(kvkeep.kvkeep_connect(byref(options), byref(self.client), byref(self.error)))
+        assert kvkeep.kvkeep_wait_connected(self.client, 20_000) == 1
         spec = make(Spec, model=b"ctypes", tokens_per_chunk=256)
         self.must(kvkeep.kvkeep_namespace_open(self.client, byref(spec), 0, byref(self.ns),
                                                byref(self.error)))
@@ -144,6 +159,29 @@ class CtypesTest(unittest.TestCase):
             self.assertEqual((outcome.status, outcome.bytes), (HIT, len(payload)))
             self.assertEqual(memory.raw[:outcome.bytes], payload)
         kvkeep.kvkeep_lease_release(found.lease)
+
+    def test_acquired_chunks_are_read_in_place_without_a_copy(self):
+        self.engine.close()
+        self.engine = Engine(self.daemon.endpoint, LOCAL)
+        payloads = [os.urandom(1_500_000 + i) for i in range(3)]
+        for number, payload in enumerate(payloads):
+            self.assertEqual(self.engine.put(number, payload), STORED)
+        request = make(Acquire, keys=Keys(self.engine.ns, (Key * 3)(*map(key, range(3))), 3))
+        reply = make(Acquired)
+        self.engine.must(kvkeep.kvkeep_acquire(self.engine.client, byref(request), byref(reply),
+                                               byref(self.engine.error)))
+        self.assertEqual((reply.leading_keys, reply.chunk_count), (3, 3))
+        views = kvkeep.kvkeep_acquired_chunks(reply.acquired)
+        for number, payload in enumerate(payloads):
+            view, at = views[number], 0
+            self.assertEqual((view.chunk, view.payload_bytes), (number, len(payload)))
+            for run in view.runs[:view.run_count]:
+                in_place = (c_char * run.bytes).from_address(run.data)
+                self.assertTrue(memoryview(in_place).cast("B") == payload[at:at + run.bytes])
+                at += run.bytes
+            self.assertEqual(at, len(payload))
+        self.assertEqual(kvkeep.kvkeep_acquired_valid(reply.acquired), 1)
+        kvkeep.kvkeep_acquired_release(reply.acquired)
 
     def test_gets_complete_by_the_event_fd(self):
         payloads = [os.urandom(100_000) for _ in range(20)]

@@ -18,7 +18,7 @@ import tempfile
 import time
 
 CONFIG = """
-listen: {{unix: {dir}/kvkeep.sock, admin: {dir}/admin.sock}}
+listen: {{unix: {dir}/kvkeep.sock, local: {dir}/local.sock, admin: {dir}/admin.sock}}
 g2: {{capacity: 128MiB, arena: memfd}}
 g3: {{paths: [{{dir: {dir}/nvme, capacity: 256MiB}}]}}
 metrics: {{listen: ""}}
