@@ -1,5 +1,5 @@
 // The index's batches, the periodic sync, durable puts and the state of devices.
-#include <absl/container/flat_hash_set.h>
+#include <absl/container/btree_set.h>
 #include <absl/strings/str_cat.h>
 
 #include "tiers/base/check.h"
@@ -8,7 +8,7 @@
 namespace kvkeep::store_internal {
 namespace {
 
-constexpr size_t kMaxBatchRecords = 128;  // so many are made or taken note of under one hold
+constexpr size_t kMaxBatchRecords = 64;  // so many are made or taken note of under one hold
 constexpr auto kCommitRetry = std::chrono::seconds(1);
 constexpr auto kDeviceRetry = std::chrono::seconds(30);
 constexpr uint32_t kErrorsInARow = 3;  // then the device is left alone for a while
@@ -16,10 +16,18 @@ constexpr uint32_t kErrorsInARow = 3;  // then the device is left alone for a wh
 }  // namespace
 
 struct Core::Batch {
-  std::vector<DeviceTier::PendingAdd> adds;
-  std::vector<DeviceTier::PendingRemove> removes;
+  std::deque<DeviceTier::PendingAdd> adds;
+  std::deque<DeviceTier::PendingRemove> removes;
+  std::deque<ChunkId> forget;  // of the removes: whose record is to go
   CommitSequence last;
-  IndexBatch records;
+
+  // For the index; not under the lock.
+  IndexBatch Records() const {
+    IndexBatch records;
+    for (const DeviceTier::PendingAdd& add : adds) records.adds.push_back(add.record);
+    records.removes.assign(forget.begin(), forget.end());
+    return records;
+  }
 };
 
 void Core::PumpIndex(uint16_t device) {
@@ -50,10 +58,9 @@ void Core::PumpIndex(uint16_t device) {
   if (batch->adds.empty() && batch->removes.empty()) return;
   tier.committing = true;
 
-  absl::flat_hash_set<ChunkId, ChunkIdHash> named;
+  absl::btree_set<ChunkId> named;
   for (DeviceTier::PendingAdd& add : batch->adds) {
     add.record.sequence = ++tier.assigned;
-    batch->records.adds.push_back(add.record);
     named.insert(add.record.id);
   }
   for (const DeviceTier::PendingRemove& remove : batch->removes) {
@@ -63,14 +70,14 @@ void Core::PumpIndex(uint16_t device) {
     const bool overwritten = now != kNoSlot && table_.at(now).device == device &&
                              table_.at(now).g3_state == G3State::kStored;
     if (!overwritten && named.insert(remove.id).second) {
-      batch->records.removes.push_back(remove.id);
+      batch->forget.push_back(remove.id);
     }
   }
   batch->last = tier.assigned;
   ChunkIndex* index = &deps_.devices[device].device->index();
   Later([this, device, index, batch] {
     deps_.devices[device].index_executor->Post([this, device, index, batch] {
-      OnCommitted(device, batch, index->Commit(batch->records));
+      OnCommitted(device, batch, index->Commit(batch->Records()));
     });
   });
 }
@@ -231,9 +238,10 @@ bool Core::AnswerSyncWaiters(DeviceTier& tier) {
     Count(work::kCall);
     // What was stable before the sync that failed still is.
     const bool stable = waiters.begin()->first <= tier.stable;
-    CallLater(std::move(waiters.begin()->second),
-              stable ? absl::OkStatus() : absl::UnavailableError(tier.message));
-    waiters.erase(waiters.begin());
+    Later([waiter = waiters.extract(waiters.begin()),
+           status = stable ? absl::OkStatus() : absl::UnavailableError(tier.message)]() mutable {
+      std::move(waiter.mapped())(std::move(status));
+    });
   }
   return true;
 }

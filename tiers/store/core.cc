@@ -58,7 +58,8 @@ Core::Section::~Section() { Unlock(); }
 void Core::Section::Lock() {
   core_->mu_.Lock();
   locked_at_ = core_->deps_.clock->Now();
-  if (core_->deps_.work_clock != nullptr) worked_at_ = core_->deps_.work_clock->Now();
+  const bool measured = kind_ == Kind::kServing && core_->deps_.work_clock != nullptr;
+  if (measured) worked_at_ = core_->deps_.work_clock->Now();
   core_->work_ = 0;
 }
 
@@ -69,10 +70,11 @@ void Core::Section::Unlock() {
     core_->NoteHold(static_cast<uint64_t>((core_->deps_.clock->Now() - locked_at_).count()),
                     static_cast<uint64_t>(worked.count()));
   }
-  std::vector<absl::AnyInvocable<void()&&>> work = std::move(core_->outbox_);
-  core_->outbox_.clear();
+  std::optional<std::deque<absl::AnyInvocable<void() &&>>> work;
+  if (!core_->outbox_.empty()) work.emplace().swap(core_->outbox_);
   core_->mu_.Unlock();
-  for (auto& item : work) std::move(item)();
+  if (!work.has_value()) return;
+  for (auto& item : *work) std::move(item)();
 }
 
 void Core::Section::Yield() {

@@ -158,11 +158,12 @@ class Core {
     ChunkId id(size_t chunk) const;
     const ChunkSet& chunks;
     std::vector<Link> found;  // by chunk: key index * parts + part index
+    std::vector<Link> chain;  // for a slice, as one of the policies is to see it
     std::vector<uint64_t> g2_parts, g3_parts;
     uint32_t leading_keys = 0;
   };
   void FindSlice(Wanted& wanted, size_t begin, size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void TellPolicies(TenantId tenant, std::span<const Link> found, bool continued)
+  void TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> found, bool continued)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FindAll(Section& section, TenantId tenant, Wanted& wanted, bool touch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -321,7 +322,9 @@ class Core {
   // ---- state: protected by mu_
   Mutex mu_;
   uint64_t work_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<absl::AnyInvocable<void() &&>> outbox_ ABSL_GUARDED_BY(mu_);
+  // A deque: it asks malloc for small blocks only. A large one may have malloc tidy up first, for
+  // milliseconds, under the lock.
+  std::deque<absl::AnyInvocable<void() &&>> outbox_ ABSL_GUARDED_BY(mu_);
   ChunkTable table_ ABSL_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<G2Pool>> pools_ ABSL_GUARDED_BY(mu_);  // by TenantId
   LiveMarks marks_ ABSL_GUARDED_BY(mu_);

@@ -7,6 +7,8 @@
 namespace kvkeep::store_internal {
 namespace {
 
+constexpr size_t kMostInSlice = 512;  // chunks told to the policies at once
+
 uint64_t AllParts(size_t parts) { return parts == 64 ? ~uint64_t{0} : (uint64_t{1} << parts) - 1; }
 
 bool Allowed(const ChunkSet& chunks, const StoreOptions& options) {
@@ -20,6 +22,7 @@ Core::Wanted::Wanted(const ChunkSet& set, const StoreOptions& options) : chunks(
   g2_parts.assign(set.keys.size(), 0);
   g3_parts.assign(set.keys.size(), 0);
   found.resize(set.keys.size() * set.parts.size());
+  chain.resize(std::min(found.size(), std::max(kMostInSlice, set.parts.size())));
 }
 
 ChunkId Core::Wanted::id(size_t chunk) const {
@@ -57,9 +60,11 @@ void Core::FindSlice(Wanted& wanted, size_t begin, size_t end) {
   wanted.leading_keys = leading == end - begin ? leading + wanted.leading_keys : leading;
 }
 
-void Core::TellPolicies(TenantId tenant, std::span<const Link> found, bool continued) {
+void Core::TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> found,
+                        bool continued) {
   const MonotonicTime now = deps_.clock->Now();
-  std::vector<Link> chain(found.begin(), found.end());
+  const std::span<Link> chain = std::span(wanted.chain).first(found.size());
+  std::copy(found.begin(), found.end(), chain.begin());
   const auto tell = [&](EvictionPolicy& policy, auto in_policy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     for (size_t i = 0; i < found.size(); ++i) {
       const bool in = found[i].slot != kNoSlot && in_policy(table_.at(found[i].slot));
@@ -81,14 +86,15 @@ void Core::FindAll(Section& section, TenantId tenant, Wanted& wanted, bool touch
   const size_t parts = wanted.chunks.parts.size();
   const size_t policies = 1 + devices_.size();
   const size_t chunk_work = work::kFind + (touch ? work::kTouch * policies : 0);
-  const size_t slice = std::max<size_t>(1, hold_work_ / chunk_work / parts);
+  const size_t chunks = std::min(hold_work_ / chunk_work, kMostInSlice);
+  const size_t slice = std::max<size_t>(1, chunks / parts);
   for (size_t end = wanted.chunks.keys.size(); end > 0;) {
     const size_t begin = end - std::min(end, slice);
     const bool continued = end < wanted.chunks.keys.size();
     if (continued) section.YieldIfSpent();
     FindSlice(wanted, begin, end);
     const auto found = std::span<const Link>(wanted.found).subspan(begin * parts);
-    if (touch) TellPolicies(tenant, found.first((end - begin) * parts), continued);
+    if (touch) TellPolicies(tenant, wanted, found.first((end - begin) * parts), continued);
     end = begin;
   }
 }

@@ -1,4 +1,5 @@
 // Start: the table, allocators and recency from the devices' indexes. O(records). Then G2.
+#include <absl/container/flat_hash_map.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>

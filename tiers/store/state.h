@@ -96,7 +96,7 @@ struct WriteBack {
   uint16_t device = 0;
   bool blames_device = true;  // a failure is the device's, not the arena's
   std::optional<ChunkKey> parent;
-  AlignedPage header_page;
+  std::unique_ptr<AlignedPage> header_page;  // once there is a header to write
   Digest128 root;
   uint64_t created_unix_us = 0;
   uint32_t outstanding = 0;

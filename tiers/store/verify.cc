@@ -130,6 +130,8 @@ void Core::StartSweep() {
 // One at a time, the most recent first: the oldest may be evicted before they are ever read.
 void Core::SweepNext() {
   while (sweeping_ == kNoSlot && !unverified_.empty() && sweep_budget_bytes_ > 0 && !draining_) {
+    if (Spent()) return;  // the next Tick goes on: many may be gone already
+    Count(work::kFind);
     const ChunkSlot slot = unverified_.back();
     const Chunk& chunk = table_.at(slot);
     if (chunk.live && chunk.g2_state == G2State::kUnverified) {

@@ -1,15 +1,15 @@
 // What work under the store's lock costs, and how much of it one hold may do.
 //
 // Counted, not timed: the simulator owns time, and a preempted holder says nothing about our code.
-// A unit is about 10 ns on a server of 2024 whose caches hold nothing of it. A hold ends soon after
-// kHoldWork, with the one step that went over: a few tens of microseconds, in all cases below 100.
+// A unit is about 10 ns of a thread whose caches hold nothing of it. A hold ends soon after kHold,
+// with the one step that went over: after tens of microseconds, in all cases below 100.
 #pragma once
 
 #include <cstdint>
 
 namespace kvkeep::store_internal::work {
 
-inline constexpr uint32_t kHold = 2500;
+inline constexpr uint32_t kHold = 1500;
 
 inline constexpr uint32_t kLook = 1;        // at the next entry of something dense
 inline constexpr uint32_t kFind = 8;        // a chunk by identity, or by slot
@@ -19,10 +19,10 @@ inline constexpr uint32_t kPlace = 5;       // tell where it lies
 inline constexpr uint32_t kPark = 15;       // a victim that cannot go
 inline constexpr uint32_t kEvict = 100;     // or detach: policy, extents, table
 inline constexpr uint32_t kAllocate = 50;   // space for one chunk
-inline constexpr uint32_t kRecord = 40;     // of an index batch: made, or told of
+inline constexpr uint32_t kRecord = 30;     // of an index batch: made, or told of
 inline constexpr uint32_t kOperation = 15;  // one read or write handed out
 inline constexpr uint32_t kStart = 150;     // a promotion or write-back begins, or ends
-inline constexpr uint32_t kCall = 10;       // a callback handed out
+inline constexpr uint32_t kCall = 20;       // a callback handed out
 inline constexpr uint32_t kSession = 30;    // looked at
 
 }  // namespace kvkeep::store_internal::work

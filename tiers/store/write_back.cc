@@ -183,8 +183,9 @@ void Core::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
   }
   write->created_unix_us = header->identity.created_unix_us;
   header->placement = placement;
-  EncodeHeader(*header, deps_.mac_key, write->header_page.span());
-  write->root = HeaderRoot(write->header_page.span());
+  write->header_page = std::make_unique<AlignedPage>();
+  EncodeHeader(*header, deps_.mac_key, write->header_page->span());
+  write->root = HeaderRoot(write->header_page->span());
 
   std::vector<IoOperation> writes;
   const auto add = [&](uint64_t offset, std::byte* data, size_t bytes) {
@@ -195,7 +196,7 @@ void Core::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
          .bytes = bytes,
          .done = [this, slot](absl::Status status) { OnWritten(slot, std::move(status)); }});
   };
-  add(placement.extents[0].first.value() * kBlockBytes, write->header_page.bytes, kHeaderBytes);
+  add(placement.extents[0].first.value() * kBlockBytes, write->header_page->bytes, kHeaderBytes);
   const uint64_t end = header->identity.shape.blocks().value() * kBlockBytes;
   for (uint64_t at = kHeaderBytes; at < end;) {
     const uint64_t wanted = std::min<uint64_t>(end - at, kPieceBytes);
@@ -210,6 +211,7 @@ void Core::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
 }
 
 void Core::OnWritten(ChunkSlot slot, absl::Status status) {
+  std::unique_ptr<WriteBack> done;  // outlives the lock: freeing its page may take time
   Section section(this);
   const auto found = write_backs_.find(slot);
   KVKEEP_CHECK(found != write_backs_.end() && found->second->outstanding > 0);
@@ -218,7 +220,7 @@ void Core::OnWritten(ChunkSlot slot, absl::Status status) {
   write.failure.Update(status);
   if (--write.outstanding > 0) return;
 
-  const std::unique_ptr<WriteBack> done = std::move(found->second);
+  done = std::move(found->second);
   write_backs_.erase(found);
   // Once a chunk, however many of its writes failed.
   if (done->blames_device) NoteIo(tier, true, done->failure);
