@@ -212,6 +212,8 @@ class Core {
   bool AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, const G2Pool& own,
                       ReserveResult& result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Available(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void BeginPut(const PendingPut& put, const PutRequest& request, Reservation* reservation)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   PendingPut EndPut(uint64_t reservation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- promote.cc

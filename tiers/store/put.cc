@@ -118,24 +118,26 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
     session = *again;
   }
 
-  const uint64_t id = next_put_++;
-  const Generation generation(next_generation_++);
-  puts_[id] = {.session = token,
-               .tenant = tenant,
-               .generation = generation,
-               .extents = *extents,
-               .blocks = blocks};
-  own.reserved_blocks += blocks;
-  session->reserved_blocks += blocks;
+  const PendingPut put{.session = token,
+                       .tenant = tenant,
+                       .generation = Generation(next_generation_++),
+                       .extents = *std::move(extents),
+                       .blocks = blocks};
   result.outcome = ReserveResult::Outcome::kReserved;
-  Reservation& reservation = result.reservation;
-  reservation.core_ = this;
-  reservation.id_ = id;
-  reservation.request_ = request;
-  reservation.generation_ = generation;
-  reservation.extents_ = *std::move(extents);
-  reservation.filled_.resize(request.shape.pieces());
+  BeginPut(put, request, &result.reservation);
+  session->reserved_blocks += blocks;
   return result;
+}
+
+void Core::BeginPut(const PendingPut& put, const PutRequest& request, Reservation* reservation) {
+  reservation->core_ = this;
+  reservation->id_ = next_put_++;
+  reservation->request_ = request;
+  reservation->generation_ = put.generation;
+  reservation->extents_ = put.extents;
+  reservation->filled_.resize(request.shape.pieces());
+  pool(put.tenant).reserved_blocks += put.blocks;
+  puts_[reservation->id_] = put;
 }
 
 // The reservation's accounts, not its extents.
