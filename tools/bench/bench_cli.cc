@@ -112,7 +112,9 @@ std::string Finish(Options& o, const Texts& texts) {
   if (o.arena_dir.empty() != o.arena_readonly_dir.empty()) {
     return "--arena-dir and --arena-readonly-dir: both or none";
   }
-  if (o.verb == "pieces" && o.batch != 1) return "pieces: --batch must be 1";
+  if (o.verb == "pieces" && (o.batch != 1 || o.depth != 1)) {
+    return "pieces: --batch and --depth must be 1";
+  }
   if (o.daemon_binary.empty()) {
     if (o.endpoint.empty()) {
       o.endpoint = tools::DefaultSocket("KVKEEP_ENDPOINT", "kvkeep.sock");

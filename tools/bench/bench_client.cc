@@ -43,17 +43,24 @@ class ClientSide {
  private:
   absl::StatusOr<Json> Connect() {
     client::TuneMallocForPayloads();
+    const client::PathChoice choice = target_.path == "grpc"    ? client::PathChoice::kGrpc
+                                      : target_.path == "local" ? client::PathChoice::kLocal
+                                                                : client::PathChoice::kAuto;
     KVKEEP_ASSIGN_OR_RETURN(
         client_, client::Client::Connect({.endpoint = target_.endpoint,
                                           .client_name = absl::StrCat("bench ", context_.number),
-                                          .default_deadline = kCallDeadline}));
+                                          .default_deadline = kCallDeadline,
+                                          .path = choice,
+                                          .local_socket = target_.local_socket}));
     if (!client_->connected()) return client_->GetServerInfo().status();
     context_.client = client_.get();
     KVKEEP_ASSIGN_OR_RETURN(context_.ns,
                             client_->OpenNamespace({.model = absl::StrCat("bench ", target_.seed),
                                                     .dtype = "bytes",
                                                     .tokens_per_chunk = 256}));
-    return Json{{"path", "grpc"}, {"why", ""}};
+    const client::PathInfo path = client_->path();
+    context_.local = path.path == client::Path::kLocal;
+    return Json{{"path", std::string(client::PathName(path.path))}, {"why", path.why}};
   }
 
   absl::StatusOr<Json> Load(const Json& command) {
@@ -62,7 +69,7 @@ class ClientSide {
     if (load_pool_ == nullptr || load_size_ != size) {
       load_pool_.reset();
       const uint64_t payloads = LoadedPayloads(size);
-      KVKEEP_ASSIGN_OR_RETURN(load_pool_, MakePool(&context_, payloads * size));
+      load_pool_ = MakeOwnPool(payloads * size);
       for (uint64_t i = 0; i < payloads; ++i) {
         FillPayload(context_.seed, i, load_pool_->memory().subspan(i * size, size));
       }

@@ -40,7 +40,9 @@ absl::Status CaseSpec::Validate() const {
   if (batch == 0) return bad("batch: at least 1");
   if (depth == 0 || depth > kMaxDepth) return bad("depth: 1 to ", kMaxDepth);
   if (verb != Verb::kPut && keys < batch) return bad("keys: ", keys, ", fewer than one batch");
-  if (verb == Verb::kPieces && batch != 1) return bad("batch: pieces are waited for one by one");
+  if (verb == Verb::kPieces && (batch != 1 || depth != 1)) {
+    return bad("batch and depth: pieces are waited for one chunk at a time");
+  }
   if (verb == Verb::kMixed && get_weight + put_weight + lookup_weight == 0) {
     return bad("mix: all weights are 0");
   }

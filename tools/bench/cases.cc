@@ -107,8 +107,7 @@ ClientTarget TargetOf(const Options& options, const DaemonProcess* daemon) {
 }
 
 std::string DescribePath(const BenchClient& client) {
-  return client.why().empty() ? client.path()
-                              : absl::StrCat(client.path(), " (", client.why(), ")");
+  return client.why().empty() ? client.path() : client.why();
 }
 
 absl::StatusOr<Report> RunCases(const Options& options, const Progress& progress) {

@@ -24,7 +24,7 @@ absl::StatusOr<Report> RunCases(const Options& options, const Progress& progress
 DaemonOptions DaemonOf(const Options& options, uint64_t g2_bytes, uint64_t g3_bytes);
 // Clients of a started daemon, or of the one that the options name when `daemon` is null.
 ClientTarget TargetOf(const Options& options, const DaemonProcess* daemon);
-// "local: why" of a client, for the report.
+// "local: SOCKET" or "grpc: WHY" of a client, for the report.
 std::string DescribePath(const BenchClient& client);
 
 }  // namespace kvkeep::bench

@@ -146,6 +146,7 @@ absl::Status DaemonProcess::WriteConfig(const DaemonOptions& options,
   }
   absl::StrAppend(&yaml, "limits:\n  leased_bytes: 90%\n  reserved_bytes: 50%\n",
                   "  leases_per_session: ", options.leases_per_session, "\n",
+                  if_known("limits.staging", "100%"),
                   "metrics:\n  listen: \"\"\nstate:\n  dir: ", dir_, "/state\n");
   std::ofstream file(dir_ + "/kvkeep.yaml");
   file << yaml;

@@ -247,7 +247,7 @@ std::unique_ptr<Operation> MakeOperation(ClientContext* context, const CaseSpec&
       return std::make_unique<Mixed>(context, spec);
     case Verb::kGet:
     case Verb::kPieces:
-      return MakeCopyingGet(context, spec);
+      return context->local ? MakeInPlaceGet(context, spec) : MakeCopyingGet(context, spec);
   }
   return nullptr;
 }

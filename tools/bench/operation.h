@@ -83,6 +83,8 @@ VerifyResult ReadBack(ClientContext* context, std::span<const ChunkKey> keys, ui
                       uint64_t budget_bytes);
 
 std::unique_ptr<Operation> MakeCopyingGet(ClientContext* context, const CaseSpec& spec);
+// Local path only: leases and looks, copies nothing; kPieces waits for the last piece.
+std::unique_ptr<Operation> MakeInPlaceGet(ClientContext* context, const CaseSpec& spec);
 
 // Deadline of every call of a benchmark: long, since a call that fails measures nothing.
 inline constexpr client::Deadline kCallDeadline{30'000};

@@ -1,5 +1,5 @@
-// MakePool: memory for payloads to put: staging memory on the local path, the process's own
-// elsewhere. Present in full before it returns.
+// Memory for payloads to put. On the local path staging memory: what a put names there is read by
+// the daemon alone. Elsewhere, and for loads, the process's own.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -10,7 +10,9 @@
 
 namespace kvkeep::bench {
 
-// ResourceExhausted: the daemon gives less staging memory to a session.
+std::unique_ptr<PayloadPool> MakeOwnPool(uint64_t bytes);
+// Staging memory when the context is on the local path. ResourceExhausted: the daemon gives less to
+// a session.
 absl::StatusOr<std::unique_ptr<PayloadPool>> MakePool(ClientContext* context, uint64_t bytes);
 
 }  // namespace kvkeep::bench
