@@ -16,6 +16,7 @@ namespace {
 enum ExitCode : int { kDone = 0, kFailed = 1, kUsage = 2, kMissed = 3 };
 
 constexpr int kMaxRounds = 1000;
+constexpr uint64_t kQuickRegionBytes = 64ull << 20;
 constexpr double kMaxSeconds = 3600;
 
 // Sizes as people write them, kept as text until all is parsed.
@@ -104,6 +105,7 @@ void AddVerbs(CLI::App& app, Options& o, Texts& texts) {
 std::string Finish(Options& o, const Texts& texts) {
   o.sizes = *tools::ParseChunkSizes(texts.sizes);
   o.g2_bytes = *tools::ParseSize(texts.g2);
+  if (o.quick) o.region_bytes = kQuickRegionBytes;
   if (!texts.region.empty()) o.region_bytes = *tools::ParseSize(texts.region);
   if (!texts.g3.empty()) o.g3_bytes = *tools::ParseSize(texts.g3);
   if (o.verb == "table" && o.daemon_binary.empty()) {

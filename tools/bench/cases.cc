@@ -14,6 +14,7 @@ namespace kvkeep::bench {
 namespace {
 
 constexpr uint64_t kSmallChunkBytes = 64;
+constexpr uint64_t kMaxPoolBytes = 1ull << 30;  // what a daemon gives a session by default
 
 void Say(const Progress& progress, const std::string& what) {
   if (progress) progress(what);
@@ -103,7 +104,8 @@ ClientTarget TargetOf(const Options& options, const DaemonProcess* daemon) {
           .local_socket = daemon == nullptr ? options.local_socket : daemon->local_socket(),
           .path = options.path,
           .seed = options.seed,
-          .pool_bytes = options.region_bytes == 0 ? ColdBytes() : options.region_bytes};
+          .pool_bytes = std::min(kMaxPoolBytes,
+                                 options.region_bytes == 0 ? ColdBytes() : options.region_bytes)};
 }
 
 std::string DescribePath(const BenchClient& client) {

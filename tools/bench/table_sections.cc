@@ -25,14 +25,17 @@ constexpr uint64_t kPutCallBytes = 32 * kMiB;
 constexpr uint32_t kPutDepth = 2;
 constexpr double kPassPatienceSeconds = 120;
 constexpr double kMaxLockUs = 100;
+constexpr uint64_t kMinG2Bytes = 192 * kMiB;
 
 std::string Round(const char* what, int round, int rounds) {
   return absl::StrCat(what, ": round ", round + 1, " of ", rounds);
 }
 
-// G2 that holds so many chunks, and some more.
+// G2 that holds so many chunks, and some more; never so small that a session's staging memory,
+// which is limited to a share of it, does not fit.
 uint64_t RoomFor(uint64_t chunks, uint64_t bytes_each) {
-  return RoundUp(chunks * bytes_each + chunks * bytes_each / 32 + 8 * kMiB, 2 * kMiB);
+  const uint64_t bytes = chunks * bytes_each + chunks * bytes_each / 32 + 8 * kMiB;
+  return RoundUp(std::max(bytes, kMinG2Bytes), 2 * kMiB);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ Result Run(std::vector<std::string> arguments) {
 }
 
 Result RunWithDaemon(std::vector<std::string> arguments) {
-  const std::vector<std::string> common = {"--daemon", KVKEEPD_PATH, "--g2", "64MiB",
+  const std::vector<std::string> common = {"--daemon", KVKEEPD_PATH, "--g2", "192MiB",
                                            "--json",   "--rounds",   "1",    "--region",
                                            "8MiB",     "--seconds",  "0.02"};
   arguments.insert(arguments.end(), common.begin(), common.end());
@@ -91,14 +91,14 @@ TEST_CASE("lookups of a filled table find every key") {
 
 TEST_CASE("gets of chunks that are not there make the run fail") {
   // More chunks than fit: the first ones were evicted.
-  const Result result = RunWithDaemon({"get", "--size", "1MiB", "--keys", "200"});
+  const Result result = RunWithDaemon({"get", "--size", "1MiB", "--keys", "400"});
   CHECK(result.code == 1);
   CHECK(result.json().at("cases").at(0).at("total").at("failed_ops") > 0);
 }
 
 TEST_CASE("a quick table has every line of the promise, measured or with a reason why not") {
   const Result result =
-      Run({"table", "--quick", "--region", "64MiB", "--json", "--daemon", KVKEEPD_PATH});
+      Run({"table", "--quick", "--json", "--daemon", KVKEEPD_PATH});
   INFO(result.err);
   INFO(result.out);
   REQUIRE(result.code == 0);
