@@ -51,8 +51,8 @@ TEST_CASE("without a daemon the load fails and says so, the baselines do not nee
   const Result lost = Run({"get", "--endpoint", "unix:///nonexistent/kvkeep.sock"});
   CHECK(lost.code == 1);
   CHECK_FALSE(lost.err.empty());
-  const Result alone = Run({"baseline", "--json", "--rounds", "1", "--region", "8MiB", "--seconds",
-                            "0.01", "--size", "64KiB", "--region", "4MiB", "--batch", "512"});
+  const Result alone = Run({"baseline", "--json", "--rounds", "1", "--seconds", "0.01", "--size",
+                            "64KiB", "--region", "4MiB", "--batch", "512"});
   REQUIRE(alone.code == 0);
   CHECK(alone.json().at("baselines").size() == 3);
   CHECK(alone.json().at("cases").empty());
@@ -97,8 +97,7 @@ TEST_CASE("gets of chunks that are not there make the run fail") {
 }
 
 TEST_CASE("a quick table has every line of the promise, measured or with a reason why not") {
-  const Result result =
-      Run({"table", "--quick", "--json", "--daemon", KVKEEPD_PATH});
+  const Result result = Run({"table", "--quick", "--json", "--daemon", KVKEEPD_PATH});
   INFO(result.err);
   INFO(result.out);
   REQUIRE(result.code == 0);
