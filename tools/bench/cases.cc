@@ -14,7 +14,7 @@ namespace kvkeep::bench {
 namespace {
 
 constexpr uint64_t kSmallChunkBytes = 64;
-constexpr uint64_t kMaxPoolBytes = 1ull << 30;  // what a daemon gives a session by default
+constexpr uint64_t kMaxPoolBytes = 512ull << 20;  // half of what a daemon gives a session
 
 void Say(const Progress& progress, const std::string& what) {
   if (progress) progress(what);

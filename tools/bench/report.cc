@@ -47,16 +47,17 @@ std::string FormatTroubles(const Report& report) {
                       ", the first: ", all.first_failure, "\n");
     }
   }
+  if (!report.failure.empty()) absl::StrAppend(&text, "failed: ", report.failure, "\n");
   return text;
 }
 
 }  // namespace
 
 bool Report::sound() const {
-  return std::all_of(cases.begin(), cases.end(), [](const Series& one) {
-    const Measured all = one.total();
-    return all.wrong_bytes == 0 && all.failed_ops == 0 && all.ops > 0;
-  });
+  return failure.empty() && std::all_of(cases.begin(), cases.end(), [](const Series& one) {
+           const Measured all = one.total();
+           return all.wrong_bytes == 0 && all.failed_ops == 0 && all.ops > 0;
+         });
 }
 
 bool Report::all_ok() const {
@@ -89,6 +90,7 @@ Json ToJson(const Report& report) {
                                {"numbers", line.numbers}});
     }
   }
+  if (!report.failure.empty()) json["failure"] = report.failure;
   json["sound"] = report.sound();
   return json;
 }

@@ -32,8 +32,9 @@ struct Report {
   std::vector<Series> cases;
   std::vector<Series> baselines;
   std::vector<Line> lines;
+  std::string failure;  // why a section of the table could not be measured
 
-  // No wrong byte, and no call failed.
+  // No wrong byte, no call failed, no section either.
   bool sound() const;
   bool all_ok() const;  // no line is missed
 };

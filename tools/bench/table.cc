@@ -1,10 +1,13 @@
 #include "tools/bench/table.h"
 
+#include <absl/strings/str_cat.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
+#include "tools/bench/table_lines.h"
 #include "tools/bench/table_sections.h"
 
 namespace kvkeep::bench {
@@ -67,7 +70,11 @@ absl::StatusOr<Report> RunTable(const Options& options, const Progress& progress
   for (const auto& [name, section] : Sections()) {
     const auto& wanted = options.sections;
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), name) == wanted.end()) continue;
-    KVKEEP_RETURN_IF_ERROR(section(&run));
+    const absl::Status status = section(&run);
+    if (status.ok()) continue;
+    // The other sections' figures are still good.
+    run.report.lines.push_back(MissingLine(name, std::string(status.message())));
+    run.report.failure = absl::StrCat(name, ": ", status.message());
   }
   for (const Series* one : run.baselines.all()) run.report.baselines.push_back(*one);
   run.report.baseline_huge_page_bytes = run.baselines.huge_page_bytes();

@@ -93,6 +93,10 @@ TEST_CASE("wrong bytes, failed calls and cases without any call make a report un
   CHECK_FALSE(report.sound());
   report.cases[0].rounds = {Measured{}};
   CHECK_FALSE(report.sound());
+  report.cases[0].rounds = {Sample(10)};
+  report.failure = "put: no room";
+  CHECK_FALSE(report.sound());
+  CHECK(absl::StrContains(FormatReport(report), "failed: put: no room"));
 }
 
 TEST_CASE("a line holds by the median of the rounds, on the right side of its limit") {
