@@ -32,7 +32,8 @@ TableScale::TableScale(const Options& options)
       large_table(options.quick ? 4'000 : options.lookup_table_chunks),
       large_call_keys(options.quick ? 4'000 : 65'536),
       held_leases(options.quick ? 500 : 100'000),
-      put_g2_bytes(options.quick ? 192 * kMiB : kGiB),
+      // More than a session's staging memory, which a client may ask for a second time.
+      put_g2_bytes(options.quick ? 192 * kMiB : 1280 * kMiB),
       pieces_g2_bytes(options.quick ? 160 * kMiB : 512 * kMiB),
       pieces_keys(options.quick ? 10 : 32) {}
 
