@@ -208,6 +208,9 @@ void Daemon::PrepareProcess() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 64 << 20);
+  // Freed small blocks are merged at once, not some day by whoever allocates next: that was the
+  // store, for a millisecond under its lock.
+  mallopt(M_MXFAST, 0);
 }
 
 Daemon::Daemon(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}

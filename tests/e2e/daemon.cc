@@ -104,7 +104,8 @@ Site::~Site() { Kill(); }
 void Site::WriteConfig() const {
   std::string yaml = absl::StrCat("listen:\n  unix: ", socket(), "\n  admin: ", admin_socket(),
                                   "\n  local: \"", settings.local ? local_socket() : "",
-                                  "\"\n  tcp: \"", settings.tcp, "\"\ng2:\n  capacity: ", settings.g2,
+                                  "\"\n  tcp: \"", settings.tcp,
+                                  "\"\ng2:\n  capacity: ", settings.g2,
                                   "\n  dirty_budget: ", settings.dirty_budget,
                                   "\n  arena: ", settings.arena_dir.empty() ? "memfd" : "mount");
   if (!settings.arena_dir.empty()) {

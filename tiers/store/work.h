@@ -9,7 +9,7 @@
 
 namespace kvkeep::store_internal::work {
 
-inline constexpr uint32_t kHold = 1500;
+inline constexpr uint32_t kHold = 1200;
 
 inline constexpr uint32_t kLook = 1;        // at the next entry of something dense
 inline constexpr uint32_t kFind = 8;        // a chunk by identity, or by slot
