@@ -149,7 +149,8 @@ inline constexpr uint32_t kNoProgressWord = 0;  // in a place: the whole chunk i
 inline constexpr uint32_t kProgressWords = 65536;
 
 struct StagingRequest {
-  // 0: 32 chunks of the session's largest namespace, or the daemon's default when sizes vary.
+  // 0: 32 chunks of the session's largest namespace, or the daemon's default when sizes vary; less
+  // where the daemon has little of it.
   // Replaces the staging memory there is; FAILED_PRECONDITION while a put reads it.
   uint64_t bytes = 0;
 };

@@ -29,10 +29,13 @@ class ClientMemory {
 class StagingMemory final : public ClientMemory {
  public:
   // Makes the pages present on the copy executor, slice by slice; `done` is called there, with the
-  // memory, or ResourceExhausted (max_staging_bytes of all sessions, no memory or descriptor). The
-  // error may come at once.
+  // memory, or ResourceExhausted (the limit of all sessions, no memory or descriptor). The error
+  // may come at once. Thread-safe.
   using Done = absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<StagingMemory>>) &&>;
   static void Make(std::shared_ptr<const LocalContext> context, uint64_t bytes, Done done);
+  // Gives `last` up and calls `freed` on the copy executor when its pages are. REQUIRES: not
+  // shared.
+  static void GiveUp(std::shared_ptr<StagingMemory> last, absl::AnyInvocable<void() &&> freed);
   ~StagingMemory() override;
   StagingMemory(const StagingMemory&) = delete;
   StagingMemory& operator=(const StagingMemory&) = delete;
@@ -43,16 +46,18 @@ class StagingMemory final : public ClientMemory {
   absl::StatusOr<UniqueFd> Duplicate() const;
 
  private:
-  StagingMemory(std::shared_ptr<const LocalContext> context, UniqueFd fd, uint64_t bytes);
+  StagingMemory(std::shared_ptr<const LocalContext> context, uint64_t bytes);
   static absl::StatusOr<std::unique_ptr<StagingMemory>> Create(
       std::shared_ptr<const LocalContext> context, uint64_t bytes);
   static void Populate(std::shared_ptr<StagingMemory> memory, uint64_t from, Done done);
   static void Free(std::unique_ptr<StagingMemory> memory, uint64_t from);
 
   const std::shared_ptr<const LocalContext> context_;
-  const UniqueFd fd_;
   const uint64_t bytes_;
+  const uint64_t bytes_of_all_;  // with this one, when it was made
+  UniqueFd fd_;
   std::byte* mapped_ = nullptr;
+  absl::AnyInvocable<void() &&> freed_;
 };
 
 // A memfd or shm file of the client, read with pread and never mapped: its owner can cut it.

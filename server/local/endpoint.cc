@@ -37,6 +37,8 @@ std::shared_ptr<const LocalContext> MakeContext(std::shared_ptr<LocalLoop> loop,
   if (context->limits.max_all_staging_bytes == 0) {
     context->limits.max_all_staging_bytes = deps.arena->capacity_bytes() / 4;
   }
+  context->limits.max_staging_bytes =
+      std::min(context->limits.max_staging_bytes, context->limits.max_all_staging_bytes);
   context->version = options.version;
   context->serving_state = deps.serving_state;
   return context;

@@ -13,6 +13,7 @@ namespace {
 using local::Kind;
 
 constexpr uint64_t kDefaultStagingChunks = 32;  // a burst of prefill
+constexpr uint64_t kDefaultSessions = 4;        // that have such a burst at once
 
 template <typename T>
 absl::Status ReadWhole(const local::Message& message, const char* name, T* value) {
@@ -33,27 +34,32 @@ uint64_t LocalPeer::StagingBytes(uint64_t asked) const {
     }
   }
   if (bytes == 0) bytes = limits.default_staging_bytes;
-  bytes = std::min(bytes, limits.max_staging_bytes);
+  // Who leaves it to us gets no more than leaves room for some others.
+  if (asked == 0) bytes = std::min(bytes, limits.max_all_staging_bytes / kDefaultSessions);
+  bytes = std::clamp<uint64_t>(bytes, 1, limits.max_staging_bytes);
   return RoundUp(bytes, kBlockBytes);
 }
 
 absl::Status LocalPeer::Staging(const local::Message& message) {
   local::StagingRequest request;
   KVKEEP_RETURN_IF_ERROR(ReadWhole(message, "StagingRequest", &request));
-  KVKEEP_RETURN_IF_ERROR(memory_.BeginStaging());
-  auto tell = [weak = weak_from_this(),
-               id = message.id](absl::StatusOr<std::shared_ptr<StagingMemory>> made) mutable {
-    if (const std::shared_ptr<LocalPeer> self = weak.lock()) {
-      self->OnStagingMade(id, std::move(made));
-    }
+  KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<StagingMemory> old, memory_.BeginStaging());
+  StagingMemory::Done done = [loop = context_->loop, weak = weak_from_this(), id = message.id](
+                                 absl::StatusOr<std::shared_ptr<StagingMemory>> made) {
+    loop->Post([weak, id, made = std::move(made)]() mutable {
+      const std::shared_ptr<LocalPeer> self = weak.lock();
+      if (self != nullptr) self->OnStagingMade(id, std::move(made));
+    });
   };
-  StagingMemory::Make(context_, StagingBytes(request.bytes),
-                      [loop = context_->loop, tell = std::move(tell)](
-                          absl::StatusOr<std::shared_ptr<StagingMemory>> made) mutable {
-                        loop->Post([tell = std::move(tell), made = std::move(made)]() mutable {
-                          tell(std::move(made));
-                        });
-                      });
+  auto make = [context = context_, bytes = StagingBytes(request.bytes),
+               done = std::move(done)]() mutable {
+    StagingMemory::Make(std::move(context), bytes, std::move(done));
+  };
+  if (old == nullptr) {
+    make();
+  } else {  // first its pages, so that both need not fit
+    StagingMemory::GiveUp(std::move(old), std::move(make));
+  }
   return absl::OkStatus();
 }
 

@@ -13,7 +13,7 @@ namespace kvkeep {
 SessionMemory::SessionMemory(std::shared_ptr<const LocalContext> context)
     : context_(std::move(context)) {}
 
-absl::Status SessionMemory::BeginStaging() {
+absl::StatusOr<std::shared_ptr<StagingMemory>> SessionMemory::BeginStaging() {
   if (making_staging_) {
     return absl::FailedPreconditionError("staging memory of this session is being made");
   }
@@ -21,9 +21,8 @@ absl::Status SessionMemory::BeginStaging() {
   if (staging_.use_count() > 1) {
     return absl::FailedPreconditionError("a put reads the staging memory");
   }
-  staging_.reset();
   making_staging_ = true;
-  return absl::OkStatus();
+  return std::exchange(staging_, nullptr);
 }
 
 void SessionMemory::EndStaging(std::shared_ptr<StagingMemory> staging) {

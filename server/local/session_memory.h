@@ -16,9 +16,9 @@ class SessionMemory {
  public:
   explicit SessionMemory(std::shared_ptr<const LocalContext> context);
 
-  // Lets go of the staging memory, before other is made. FailedPrecondition: a put reads it, or
-  // other is being made.
-  absl::Status BeginStaging();
+  // Hands over the staging memory there was, perhaps null: other is to be made. FailedPrecondition:
+  // a put reads it, or other is being made.
+  absl::StatusOr<std::shared_ptr<StagingMemory>> BeginStaging();
   // What was made; null when that failed.
   void EndStaging(std::shared_ptr<StagingMemory> staging);
 

@@ -35,11 +35,10 @@ void TouchByReading(const std::byte* from, uint64_t bytes) {
 
 }  // namespace
 
-StagingMemory::StagingMemory(std::shared_ptr<const LocalContext> context, UniqueFd fd,
-                             uint64_t bytes)
-    : context_(std::move(context)), fd_(std::move(fd)), bytes_(bytes) {
-  context_->counters->staging_bytes.fetch_add(bytes_, std::memory_order_relaxed);
-}
+StagingMemory::StagingMemory(std::shared_ptr<const LocalContext> context, uint64_t bytes)
+    : context_(std::move(context)),
+      bytes_(bytes),
+      bytes_of_all_(context_->counters->staging_bytes.fetch_add(bytes_) + bytes_) {}
 
 StagingMemory::~StagingMemory() {
   if (mapped_ != nullptr) KVKEEP_CHECK(munmap(mapped_, bytes_) == 0);
@@ -48,17 +47,15 @@ StagingMemory::~StagingMemory() {
 
 absl::StatusOr<std::unique_ptr<StagingMemory>> StagingMemory::Create(
     std::shared_ptr<const LocalContext> context, uint64_t bytes) {
-  const uint64_t limit = context->limits.max_all_staging_bytes;
-  const uint64_t used = context->counters->staging_bytes.load(std::memory_order_acquire);
-  if (bytes > limit || used > limit - bytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("staging memory: all sessions have ", used, " bytes, ", bytes,
-                     " more are wanted, allowed are at most ", limit, " (all staging)"));
+  std::unique_ptr<StagingMemory> memory(new StagingMemory(std::move(context), bytes));
+  const uint64_t limit = memory->context_->limits.max_all_staging_bytes;
+  if (memory->bytes_of_all_ > limit) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "staging memory: ", bytes, " bytes more, all sessions had ", memory->bytes_of_all_ - bytes,
+        ", allowed are at most ", limit, " (limits.staging)"));
   }
-  UniqueFd fd(memfd_create("kvkeep-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) return Failed("memfd_create", bytes);
-  std::unique_ptr<StagingMemory> memory(
-      new StagingMemory(std::move(context), std::move(fd), bytes));
+  memory->fd_ = UniqueFd(memfd_create("kvkeep-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!memory->fd_.valid()) return Failed("memfd_create", bytes);
   const int file = memory->fd_.get();
   if (ftruncate(file, static_cast<off_t>(bytes)) != 0) return Failed("ftruncate", bytes);
   if (fchmod(file, S_IRUSR | S_IWUSR) != 0 || fcntl(file, F_ADD_SEALS, kSeals) != 0) {
@@ -110,8 +107,17 @@ void StagingMemory::Free(std::unique_ptr<StagingMemory> memory, uint64_t from) {
     const uint64_t slice = std::min(kSliceBytes, memory->bytes_ - from);
     fallocate(memory->fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
               static_cast<off_t>(from), static_cast<off_t>(slice));
-    if (from + slice < memory->bytes_) Free(std::move(memory), from + slice);
+    if (from + slice < memory->bytes_) return Free(std::move(memory), from + slice);
+    absl::AnyInvocable<void()&&> freed = std::move(memory->freed_);
+    memory.reset();
+    if (freed) std::move(freed)();
   });
+}
+
+void StagingMemory::GiveUp(std::shared_ptr<StagingMemory> last,
+                           absl::AnyInvocable<void() &&> freed) {
+  last->freed_ = std::move(freed);
+  last.reset();
 }
 
 absl::Status StagingMemory::Read(uint64_t offset, std::span<std::byte> to) const {

@@ -61,6 +61,8 @@ TEST_CASE("no size given means 32 chunks of the largest namespace, or the defaul
   REQUIRE(
       t.Ask(Kind::kOpenNamespace, body.Finish().subspan(sizeof(local::MessageHeader))).status.ok());
   CHECK(StagingFor(t, 0) == RoundUp(320'000, 4096));
+  t.context->limits.max_all_staging_bytes = 400'000;  // not room for both
+  CHECK(StagingFor(t, 0) == RoundUp(100'000, 4096));  // leaves room for others
 }
 
 TEST_CASE("a client can fill its staging memory but not cut it") {
