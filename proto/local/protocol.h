@@ -139,8 +139,9 @@ struct ServerInfoReply {
 
 // The progress memory: u32 words, written by the daemon only.
 //   word 0           the session: 0 while it lives, 1 once its leases are revoked
-//   word n >= 1      pieces of one chunk that are readable, from the first without a gap; with
-//                    kProgressFailed set the chunk is lost: a miss
+//   word n >= 1      pieces of one chunk that are readable, from the first without a gap, the last
+//                    one with header page and tail; with kProgressFailed set the chunk is lost: a
+//                    miss
 // The daemon calls FUTEX_WAKE on a word after each change, so a reader may FUTEX_WAIT on it
 // (shared, works on a read-only mapping). Words are given back with the lease they belong to.
 using ProgressWord = uint32_t;

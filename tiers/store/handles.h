@@ -34,9 +34,9 @@ class ChunkReader {
 
   explicit operator bool() const { return core_ != nullptr; }
   const ImageShape& shape() const { return shape_; }
-  // Calls `ready` once the pieces [first, first + count) are in place and verified, perhaps at once
-  // on this thread. DataLoss: the chunk was damaged (it is dropped); Unavailable: its device
-  // failed.
+  // Calls `ready` once the pieces [first, first + count) are in place and verified, the last one
+  // with the image's header and tail; perhaps at once on this thread. DataLoss: the chunk was
+  // damaged (it is dropped); Unavailable: its device failed.
   void WhenReady(size_t first, size_t count, absl::AnyInvocable<void(absl::Status) &&> ready);
   // The payload from `offset` as far as it lies in one run of memory, at most `bytes`.
   // REQUIRES: WhenReady said OK for the pieces touched.

@@ -307,7 +307,9 @@ void Core::FireWaiters(Promotion& promotion) {
   for (size_t i = 0; i < waiters.size();) {
     const auto first = promotion.pieces.begin() + static_cast<ptrdiff_t>(waiters[i].first);
     const auto end = promotion.pieces.begin() + static_cast<ptrdiff_t>(waiters[i].end);
-    const bool ready = std::all_of(first, end, [](const auto& piece) { return piece.ready; });
+    const bool last = waiters[i].end == promotion.pieces.size();
+    const bool ready = std::all_of(first, end, [](const auto& piece) { return piece.ready; }) &&
+                       (!last || promotion.header_there);
     if (!ready && promotion.failure.ok()) {
       ++i;
       continue;
@@ -331,7 +333,10 @@ void Core::EndReading(ChunkSlot slot) {
 void Core::FinishPromotion(ChunkSlot slot, Generation generation) {
   Section section(this);
   const uint16_t device = table_.at(slot).device;
-  KVKEEP_CHECK(--promotions_.at(slot)->outstanding == 0);
+  Promotion& promotion = *promotions_.at(slot);
+  KVKEEP_CHECK(--promotion.outstanding == 0);
+  promotion.header_there = true;
+  FireWaiters(promotion);
   NoteIo(*devices_[device], false, absl::OkStatus());
   EndReading(slot);
   {

@@ -84,10 +84,11 @@ struct Promotion {
   std::unique_ptr<ImageHeader> header;  // once read and verified
   std::vector<Piece> pieces;
   size_t pieces_ready = 0;
-  uint32_t outstanding = 0;  // reads, verifications, the header write
-  uint64_t bytes = 0;        // counted against the device's reads in flight
-  absl::Status failure;      // the first one
-  bool failed_io = false;    // it was the device, not the bytes
+  uint32_t outstanding = 0;   // reads, verifications, the header write
+  uint64_t bytes = 0;         // counted against the device's reads in flight
+  absl::Status failure;       // the first one
+  bool failed_io = false;     // it was the device, not the bytes
+  bool header_there = false;  // in the arena; who waits for the last piece waits for that too
   std::vector<Waiter> waiters;
 };
 

@@ -19,6 +19,7 @@ void Core::StartVerification(ChunkSlot slot) {
   KVKEEP_CHECK(chunk->g2_state == G2State::kUnverified);
   auto verification = std::make_unique<Promotion>();
   verification->in_place = true;
+  verification->header_there = true;
   verification->pieces.resize(chunk->shape.pieces());
   verification->outstanding = 1;  // the header
   promotions_[slot] = std::move(verification);

@@ -39,6 +39,8 @@ TEST_CASE("a chunk of G3 arrives piece by piece: its word never promises what is
     const auto there = t.Payload(found.places[0]);
     const size_t good = std::min<size_t>(now * kPieceBytes, kBytes);
     CHECK(std::equal(there.begin(), there.begin() + good, payload.begin()));
+    // The header page is complete with the last piece.
+    if (now == 4) CHECK(t.KeyInHeader(found.places[0]) == MakeKey(1));
   }
   CHECK(seen == 4);
   CHECK(steps > 1);  // not all at once at the end

@@ -182,6 +182,13 @@ std::string PeerTester::Tail(const TestPlace& place) const {
                      shape.tail_bytes);
 }
 
+ChunkKey PeerTester::KeyInHeader(const TestPlace& place) const {
+  constexpr size_t kKeyOffset = 32;  // tiers/base/image.h
+  ChunkKey key;
+  std::memcpy(key.bytes.data(), Image(place).data() + kKeyOffset, key.bytes.size());
+  return key;
+}
+
 local::ProgressWord PeerTester::Word(uint32_t word) const {
   REQUIRE(word < local::kProgressWords);
   return __atomic_load_n(&words_[word], __ATOMIC_ACQUIRE);

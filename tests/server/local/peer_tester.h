@@ -74,6 +74,8 @@ class PeerTester {
   // The chunk's payload as the client would read it from the segments.
   std::vector<std::byte> Payload(const TestPlace& place) const;
   std::string Tail(const TestPlace& place) const;
+  // As its header page says.
+  ChunkKey KeyInHeader(const TestPlace& place) const;
   local::ProgressWord Word(uint32_t word) const;
   // Pushes `name` out of G2 by putting others that stay out of G3.
   void FloodG2();
