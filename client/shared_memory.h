@@ -94,9 +94,9 @@ class [[nodiscard]] StagingBuffer {
   StagingBuffer& operator=(StagingBuffer&& other) noexcept;
 
   std::span<std::byte> memory() const { return memory_; }
-  // True: a put ended by its deadline and the daemon may still read from the session's staging
-  // memory. Bytes that such a put named must not be changed now: what it stores could be neither
-  // the old nor the new ones. Destroying the buffer is always safe.
+  // True: a put ended by its deadline, or as the connection broke, and the daemon may still read
+  // from the session's staging memory. Bytes that such a put named must not be changed now: what
+  // it stores could be neither the old nor the new ones. Destroying the buffer is always safe.
   bool in_use() const;
 
   // For the transport.

@@ -4,6 +4,7 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -96,5 +97,14 @@ bool Mappings::Alive() const {
   pollfd state{.fd = socket_.get(), .events = POLLRDHUP, .revents = 0};
   return poll(&state, 1, 0) == 0;
 }
+
+bool Mappings::DaemonLeft() const {
+  if (mark_.InChild()) return true;
+  pollfd state{.fd = socket_.get(), .events = POLLRDHUP, .revents = 0};
+  return poll(&state, 1, 0) == 1 && (state.revents & POLLRDHUP) != 0;
+}
+
+// The reading side stays open: shut by us, it would look as if the daemon had left.
+void Mappings::Leave() const { shutdown(socket_.get(), SHUT_WR); }
 
 }  // namespace kvkeep::client

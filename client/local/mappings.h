@@ -78,6 +78,11 @@ class Mappings {
   // Whether everything read from the segments under a lease, up to now, was good: the session was
   // neither revoked nor ended. Asks the kernel about the socket: a daemon that died says nothing.
   bool Alive() const;
+  // Whether the daemon has closed its end: nothing that was put on this connection can be stored
+  // any more (protocol.h, "The end").
+  bool DaemonLeft() const;
+  // Tells the daemon that we leave. REQUIRES: SetOver was called.
+  void Leave() const;
   // A cheaper one, for leases: as far as this process has noticed.
   bool over() const { return over_.load(std::memory_order_acquire) || mark_.InChild(); }
   void SetOver() { over_.store(true, std::memory_order_release); }

@@ -75,8 +75,11 @@ absl::StatusOr<std::vector<PutBatch::Outcome>> ReadReply(LocalSession::Reply& re
 // ---------------------------------------------------------------- PutHold
 
 PutHold::~PutHold() {
-  Copied();
   MutexLock lock(&mu_);
+  if (!copied_ && area_ != nullptr) area_->LeaveTo(connection_);
+  if (!copied_) {
+    for (const auto& region : regions_) region->LeaveTo(connection_);
+  }
   if (!late_) return;
   for (const auto& region : regions_) region->late_puts.fetch_sub(1);
 }
@@ -113,7 +116,14 @@ void PutHold::Late() {
 // ---------------------------------------------------------------- PutBatch
 
 PutBatch::PutBatch(LocalSessionPtr session, const NamespaceDigest& ns, const PutOptions& options)
-    : session_(std::move(session)), ns_(ns), options_(options) {}
+    : session_(std::move(session)),
+      ns_(ns),
+      options_(options),
+      hold_(std::make_shared<PutHold>(session_->mappings())) {}
+
+PutBatch::~PutBatch() {
+  if (hold_ != nullptr) hold_->Copied();  // never sent
+}
 
 bool PutBatch::HasRoomFor(const PutChunk& chunk) const {
   const size_t bytes = chunks_.size() * sizeof(local::PutChunk) +
@@ -195,21 +205,17 @@ void PutBatch::Send(LocalSession::Time deadline, Done done) {
   call.done = [hold = hold_, session = session_, indexes = std::move(indexes_),
                done = std::move(done)](absl::StatusOr<LocalSession::Reply> reply) mutable {
     if (!reply.ok()) {
-      // Before the caller hears of it. A daemon that answered has read everything.
-      if (absl::IsDeadlineExceeded(reply.status())) hold->Late();
+      hold->Late();  // before the caller hears of it; a daemon that answered has read everything
       hold.reset();
       std::move(done)(reply.status());
       return absl::OkStatus();
     }
-    TestPoint("put-copied");
-    hold->Copied();
     hold.reset();
     absl::StatusOr<std::vector<Outcome>> outcomes = ReadReply(*reply, indexes);
     const absl::Status broken = outcomes.ok() ? absl::OkStatus() : outcomes.status();
     std::move(done)(std::move(outcomes));
     return broken;
   };
-  call.late = [hold = hold_](LocalSession::Reply) { hold->Copied(); };
   call.copied = [hold = std::move(hold_)] {
     TestPoint("put-copied");
     hold->Copied();

@@ -17,10 +17,12 @@
 namespace kvkeep::client {
 
 // Keeps the memory that a put names until the daemon reads it no more. Shared by the call's two
-// ends: its reply, and its deadline.
+// ends: its reply, and its deadline. Destroyed without knowing, as the connection broke, it leaves
+// the memory in use until the daemon's end is closed.
 class PutHold {
  public:
-  PutHold() = default;
+  explicit PutHold(std::shared_ptr<const Mappings> connection)
+      : connection_(std::move(connection)) {}
   ~PutHold();
   PutHold(const PutHold&) = delete;
   PutHold& operator=(const PutHold&) = delete;
@@ -29,12 +31,14 @@ class PutHold {
   void AddStaged(std::shared_ptr<StagingArea> area, std::span<std::byte> range);
   // Memory of the caller's.
   void AddDirect(const PutMemory::Direct& direct);
-  // The daemon has read everything.
+  // The daemon has read everything, or was never told.
   void Copied();
-  // The deadline passed without a reply: the caller hears of it, the daemon may still read.
+  // No reply came by the deadline, or before the connection broke: the caller hears of it, and the
+  // daemon may still read. Nothing happens after Copied.
   void Late();
 
  private:
+  const std::shared_ptr<const Mappings> connection_;
   std::shared_ptr<StagingArea> area_;  // of the ranges, or of staging memory of the caller's
   std::vector<std::span<std::byte>> ranges_;
   bool direct_staging_ = false;
@@ -49,6 +53,8 @@ class PutHold {
 class PutBatch {
  public:
   PutBatch(LocalSessionPtr session, const NamespaceDigest& ns, const PutOptions& options);
+  ~PutBatch();
+  PutBatch(PutBatch&&) = default;
 
   bool empty() const { return chunks_.empty(); }
   uint64_t staged_bytes() const { return staged_bytes_; }
@@ -75,7 +81,7 @@ class PutBatch {
   const LocalSessionPtr session_;
   const NamespaceDigest ns_;
   const PutOptions options_;
-  std::shared_ptr<PutHold> hold_ = std::make_shared<PutHold>();
+  std::shared_ptr<PutHold> hold_;
   std::vector<uint32_t> indexes_;
   std::vector<local::PutChunk> chunks_;
   std::vector<local::PutRun> runs_;

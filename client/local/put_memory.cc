@@ -171,6 +171,7 @@ void PutMemory::RegisterAgain(const LocalSessionPtr& session, LocalSession::Time
     }
   }
   for (const auto& region : regions) {
+    (void)region->in_use();  // lets go of connections that have ended
     // Not OK: puts from it are copied into staging memory, as any other.
     const absl::StatusOr<uint32_t> number = AskToRegister(session, *region, deadline);
     if (!number.ok()) continue;

@@ -66,6 +66,7 @@ void LocalSession::Send(uint64_t id, local::MessageWriter& request, Call call,
   }
   const Time deadline = call.deadline;
   if (absl::Status refused = Register(id, call); !refused.ok()) {
+    if (call.copied) call.copied();
     (void)std::move(call.done)(std::move(refused));
     return;
   }
@@ -261,6 +262,7 @@ void LocalSession::Dispatch(local::Message message) {
     return Break(absl::InternalError(
         absl::StrCat("local: a reply of kind ", message.kind, " that nobody waits for")));
   }
+  if (pending.call.copied) pending.call.copied();
   const bool headless = message.body.size() < sizeof(local::ReplyHead);
   const absl::Status status = local::ReadReplyStatus(&body);
   if (headless) {
@@ -307,9 +309,10 @@ void LocalSession::Withdraw(uint64_t id) {
     if (found == calls_.end()) return;
     pending = std::move(found->second);
     calls_.erase(found);
-    if (pending.late) return;
-    --live_;
+    if (!pending.late) --live_;
   }
+  if (pending.call.copied) pending.call.copied();
+  if (pending.late) return;
   Finish(std::move(pending.call), Late());
 }
 
@@ -334,7 +337,7 @@ void LocalSession::Break(const absl::Status& why, const absl::Status& for_calls)
     }
     followers_.clear();
   }
-  shutdown(socket_, SHUT_RDWR);
+  mappings_->Leave();
   Wake();
   for (auto& [id, pending] : calls) {
     if (!pending.late) Finish(std::move(pending.call), for_calls);

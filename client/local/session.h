@@ -46,7 +46,9 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
     Done done;
     // For a reply after the deadline. Destroyed unrun with the session.
     absl::AnyInvocable<void(Reply) &&> late;
-    absl::AnyInvocable<void()> copied;  // a put's memory was read; may be empty
+    // A put's memory is not read (any more): the daemon said so or answered, before `done` or
+    // `late`, or nothing was sent. Destroyed unrun with the session: nobody knows. May be empty.
+    absl::AnyInvocable<void()> copied;
   };
 
   LocalSession(Greeting greeting, uint64_t epoch);

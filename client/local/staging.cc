@@ -1,5 +1,6 @@
 #include "client/local/staging.h"
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -67,10 +68,34 @@ void StagingArea::Close() {
   freed_.NotifyAll();
 }
 
-bool StagingArea::deferring() const {
+void StagingArea::LeaveTo(std::shared_ptr<const Mappings> connection) {
+  MutexLock lock(&mu_);
+  closed_ = true;
+  left_to_ = std::move(connection);
+  freed_.NotifyAll();
+}
+
+bool StagingArea::in_use() const {
   if (mark_.InChild()) return false;
   MutexLock lock(&mu_);
-  return deferrals_ > 0;
+  if (deferrals_ > 0) return true;
+  if (left_to_ != nullptr && left_to_->DaemonLeft()) left_to_ = nullptr;
+  return left_to_ != nullptr;
+}
+
+void LocalRegion::LeaveTo(std::shared_ptr<const Mappings> connection) {
+  MutexLock lock(&mu);
+  if (std::find(left_to.begin(), left_to.end(), connection) == left_to.end()) {
+    left_to.push_back(std::move(connection));
+  }
+}
+
+bool LocalRegion::in_use() {
+  if (mark.InChild()) return false;
+  if (late_puts > 0) return true;  // before the other: it is lowered after LeaveTo
+  MutexLock lock(&mu);
+  std::erase_if(left_to, [](const auto& connection) { return connection->DaemonLeft(); });
+  return !left_to.empty();
 }
 
 StagingArea::Deferral::Deferral(std::shared_ptr<StagingArea> area) : area_(std::move(area)) {
@@ -106,7 +131,7 @@ StagingBuffer& StagingBuffer::operator=(StagingBuffer&& other) noexcept {
   return *this;
 }
 
-bool StagingBuffer::in_use() const { return area_ != nullptr && area_->deferring(); }
+bool StagingBuffer::in_use() const { return area_ != nullptr && area_->in_use(); }
 
 RegisteredMemory::RegisteredMemory(std::shared_ptr<LocalRegion> region)
     : region_(std::move(region)), mapping_(region_->mapping) {}
@@ -141,6 +166,6 @@ void RegisteredMemory::Unregister() {
   if (unregister) std::move(unregister)(number);
 }
 
-bool RegisteredMemory::in_use() const { return region_ != nullptr && region_->late_puts > 0; }
+bool RegisteredMemory::in_use() const { return region_ != nullptr && region_->in_use(); }
 
 }  // namespace kvkeep::client

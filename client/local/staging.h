@@ -3,8 +3,8 @@
 // socket.
 //
 // A range is never handed out again while the daemon may still read it: a put whose answer has not
-// come by its deadline defers all frees until the answer is there (or the session, and with it the
-// area, is over). Thread-safe.
+// come by its deadline defers all frees until the answer is there. When the connection breaks
+// first, the area is closed for good, and in use until the daemon's end is closed. Thread-safe.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -52,7 +52,11 @@ class StagingArea {
    private:
     const std::shared_ptr<StagingArea> area_;
   };
-  bool deferring() const;
+  // A put was sent on a connection that broke before its answer: closes it, and what is in it is in
+  // use until the daemon has left.
+  void LeaveTo(std::shared_ptr<const Mappings> connection);
+  // Whether a put that has ended may still be read from it.
+  bool in_use() const;
 
  private:
   std::optional<std::span<std::byte>> AllocateLocked(uint64_t bytes)
@@ -66,6 +70,8 @@ class StagingArea {
   int deferrals_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<uint64_t> kept_back_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  // Not null: until its daemon has left.
+  mutable std::shared_ptr<const Mappings> left_to_ ABSL_GUARDED_BY(mu_);
 };
 
 // Ranges of an area that go back when it is destroyed.
@@ -91,9 +97,14 @@ struct LocalRegion {
   const ForkMark mark{};
   std::span<const std::byte> mapping;  // constant
   GuardedFd fd;                        // ours; to register it again after a reconnect
-  std::atomic<int> late_puts{0};       // ended by their deadline, perhaps still read
+  std::atomic<int> late_puts{0};       // ended without an answer, perhaps still read
+
+  // As of StagingArea.
+  void LeaveTo(std::shared_ptr<const Mappings> connection);
+  bool in_use();
 
   Mutex mu;
+  std::vector<std::shared_ptr<const Mappings>> left_to ABSL_GUARDED_BY(mu);
   bool closed ABSL_GUARDED_BY(mu) = false;  // its owner is gone
   absl::AnyInvocable<void(uint32_t region) &&> unregister ABSL_GUARDED_BY(mu);
   uint64_t epoch ABSL_GUARDED_BY(mu) = 0;   // of the session that knows it; 0: none

@@ -20,6 +20,12 @@
 // that the client registered; the daemon reads every byte of it once, into place, and checksums
 // what it placed.
 //
+// The end. The daemon ends the session in its store, after which no put of it can be stored any
+// more, before it closes its end of the socket, and it never shuts one direction alone. So memory
+// that an unanswered put names may be read, and what is read be stored, until the client sees the
+// daemon's end closed: only then may it change. A client that gives a connection up shuts its own
+// writing side, not the reading one, so that it can see that.
+//
 // Everything is checked by the reader; what lies in memory that the other side can write is read
 // once. Structs are copied in and out with memcpy: a body has no alignment.
 #pragma once

@@ -42,11 +42,13 @@ LocalConnection::LocalConnection(std::shared_ptr<const LocalContext> context, Ro
           std::make_shared<LocalPeer>(context_, std::move(identity), static_cast<PeerSink*>(this))),
       heard_(now) {}
 
+// The session ends before the socket closes, as protocol.h promises: only what follows the close
+// tells the client that no put of it is stored any more.
 LocalConnection::~LocalConnection() { peer_->End(); }
 
 absl::Status LocalConnection::Start() {
-  absl::Status status = round_->loop->Watch(socket_.get(), Key(kSocket), EPOLLIN);
-  watched_ = EPOLLIN;
+  watched_ = EPOLLIN | EPOLLRDHUP;
+  absl::Status status = round_->loop->Watch(socket_.get(), Key(kSocket), watched_);
   if (status.ok() && process_.valid()) {
     status = round_->loop->Watch(process_.get(), Key(kProcess), EPOLLIN);
   }
@@ -72,7 +74,7 @@ void LocalConnection::OnEvent(Channel channel, uint32_t events, std::span<std::b
   if (!closed_ && (events & watched_ & EPOLLIN) != 0) {
     ReadSocket(buffer, now);
     if (closed_) ReadOff(socket_.get(), buffer);
-  } else if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
+  } else if ((events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0) {
     Close(absl::CancelledError("the client left"));
   }
 }
@@ -190,11 +192,11 @@ void LocalConnection::Touch() {
 bool LocalConnection::Settle() {
   touched_ = false;
   if (closed_) return false;
-  uint32_t wanted = 0;
+  uint32_t wanted = EPOLLRDHUP;  // a client that leaves waits for us to close
   if (!unsent_.empty()) {
-    wanted = EPOLLOUT;
+    wanted |= EPOLLOUT;
   } else if (peer_->ready()) {
-    wanted = EPOLLIN;
+    wanted |= EPOLLIN;
   }
   if (wanted == watched_) return true;
   watched_ = wanted;

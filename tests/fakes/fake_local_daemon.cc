@@ -164,6 +164,7 @@ void FakeLocalDaemon::Serve(Connection& connection) {
     KVKEEP_CHECK(message.ok());
     if (message->has_value()) serving = Handle(connection, **message);
   }
+  while (script.linger && !stopping_) poll(nullptr, 0, kPollMs);
   {
     MutexLock lock(&connection.mu);
     connection.over = true;

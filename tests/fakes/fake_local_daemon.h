@@ -38,6 +38,7 @@ class FakeLocalDaemon {
     std::atomic<uint64_t> max_staging{8 * kMiB};
     std::atomic<uint32_t> max_put_chunks{1000};
     std::atomic<bool> say_copied{false};  // PutCopied at once, the reply waits for Let()
+    std::atomic<bool> linger{false};      // does not close its end of a connection that was left
   };
   Script script;
   // Changes a reply (or Segments) before it is sent. Set it while no client is connected, or asks.

@@ -1,6 +1,8 @@
 // Puts on the local path: through staging memory, from memory the daemon knows, and out of time.
 #include <sys/mman.h>
 
+#include <cstring>
+
 #include "tests/client/local/fixture.h"
 
 namespace kvkeep::client {
@@ -147,6 +149,56 @@ TEST_CASE("a buffer whose put ran out of time says so, and its space waits") {
   CHECK(absl::IsResourceExhausted(f.transport->AllocateStaging(3 * kMiB).status()));
   f.daemon.Let();
   CHECK(Eventually([&] { return f.transport->AllocateStaging(3 * kMiB).ok(); }));
+}
+
+TEST_CASE("memory of a put that a broken connection cut off is in use until the daemon has left") {
+  LocalFixture f;
+  UniqueFd fd(memfd_create("test", MFD_CLOEXEC));
+  REQUIRE(ftruncate(fd.get(), kMiB) == 0);
+  void* const at = mmap(nullptr, kMiB, PROT_READ, MAP_SHARED, fd.get(), 0);
+  auto memory = f.transport->RegisterMemory(fd.get(), {static_cast<std::byte*>(at), kMiB});
+  auto buffer = f.transport->AllocateStaging(kMiB);
+  REQUIRE(memory.ok());
+  REQUIRE(buffer.ok());
+  f.daemon.script.hold = static_cast<uint16_t>(local::Kind::kPut);
+  f.daemon.script.linger = true;
+  const bool late = GENERATE(false, true);  // its deadline passed before
+  std::atomic<bool> in_use{false}, done{false};
+  f.transport->Put(f.ns, f.spec,
+                   {{.key = Key("a"), .runs = {buffer->memory()}},
+                    {.key = Key("b"), .runs = {memory->mapping()}}},
+                   {.deadline = Deadline(late ? 1 : 0)}, [&](absl::StatusOr<PutResult> put) {
+                     in_use = !put.ok() && buffer->in_use() && memory->in_use();
+                     done = true;
+                   });
+  REQUIRE(Eventually([&] { return f.daemon.requests(local::Kind::kPut) == 1 && done == late; }));
+  f.daemon.Revoke("the client gives it up");
+  REQUIRE(Eventually([&] { return done.load(); }));
+  CHECK(in_use);
+  REQUIRE(Eventually([&] { return f.transport->stats().sessions_opened == 2; }));
+  CHECK(buffer->in_use());
+  CHECK(memory->in_use());
+  f.daemon.script.linger = false;
+  CHECK(Eventually([&] { return !buffer->in_use() && !memory->in_use(); }));
+  munmap(at, kMiB);
+}
+
+TEST_CASE("a put that the daemon refuses, or that it never saw, leaves its memory free") {
+  LocalFixture f;
+  auto buffer = f.transport->AllocateStaging(kMiB);
+  REQUIRE(buffer.ok());
+  f.daemon.SetTamper([](local::Kind kind, std::vector<std::byte>* message) {
+    if (kind != local::Kind::kPut) return;
+    local::ReplyHead head{.code = static_cast<uint32_t>(absl::StatusCode::kInternal)};
+    message->resize(sizeof(local::MessageHeader) + sizeof(head));
+    std::memcpy(message->data() + sizeof(local::MessageHeader), &head, sizeof(head));
+  });
+  f.daemon.script.linger = true;
+  CHECK(absl::IsInternal(f.Put({{.key = Key("a"), .runs = {buffer->memory()}}}).status()));
+  CHECK_FALSE(buffer->in_use());
+  f.transport.reset();
+  CHECK_FALSE(buffer->in_use());
+  f.daemon.script.linger = false;
 }
 
 TEST_CASE("the memory of a durable put is free before it is durable") {

@@ -156,6 +156,31 @@ TEST_CASE("the daemon's endpoint: staging buffers, registered memory, many messa
   for (const PutOutcome& outcome : put->chunks) CHECK(outcome.status == PutStatus::kStored);
 }
 
+TEST_CASE("the daemon's endpoint: memory of a put cut off is in use until it cannot be stored") {
+  RealFixture f;
+  auto buffer = f.transport->AllocateStaging(4 * kMiB);
+  REQUIRE(buffer.ok());
+  const bool daemon_stops = GENERATE(false, true);
+  std::atomic<bool> copy{false};
+  for (int thread = 0; thread < 2; ++thread) {
+    f.copy_pool->Post([&] { copy.wait(false); });
+  }
+  std::atomic<bool> done{false};
+  f.transport->Put(f.ns, f.spec, {{.key = Key("a"), .runs = {buffer->memory()}}}, {},
+                   [&](absl::StatusOr<PutResult> put) { done = !put.ok(); });
+  REQUIRE(Eventually([&] { return f.store->snapshot().g2.reserved_bytes > 0; }));
+  std::thread leaves([&] { daemon_stops ? f.endpoint->Stop() : f.transport.reset(); });
+  while (!done || buffer->in_use()) std::this_thread::yield();
+  // Already: the copies have not even begun, and nothing of them may be stored.
+  CHECK(f.store->snapshot().sessions.empty());
+  copy = true;
+  copy.notify_all();
+  leaves.join();
+  REQUIRE(Eventually([&] { return f.counters.puts_copying == 0; }));
+  CHECK(f.store->snapshot().g2.chunks == 0);
+  CHECK(f.store->snapshot().g2.reserved_bytes == 0);
+}
+
 TEST_CASE("the daemon's endpoint: a stop and a start are survived by the client") {
   RealFixture f;
   const std::vector<std::byte> payload = Bytes(100'000, 1);
