@@ -114,7 +114,7 @@ bool LocalPeer::holds_something() const {
 }
 
 void LocalPeer::GiveUpHoldings(bool revoked) {
-  for (const auto& [number, job] : jobs_) job->Cancel();
+  for (const auto& [number, job] : jobs_) job.put->Cancel();
   // First the word, then the bytes: a client that reads after they are gone sees it.
   progress_->EndSession();
   leases_->End();
@@ -130,6 +130,7 @@ void LocalPeer::Revoke(const std::string& why) {
   state_ = State::kRevoked;
   context_->counters->revoked_sessions.fetch_add(1, std::memory_order_relaxed);
   GiveUpHoldings(true);
+  AdvancePuts();  // those that wait are refused
   local::MessageWriter event(static_cast<uint16_t>(Kind::kRevoked), 0);
   event.AppendText(why);
   sink_->SendEvent(event.Finish());
@@ -145,6 +146,7 @@ void LocalPeer::End() {
   sink_ = nullptr;
   if (before == State::kOpen) GiveUpHoldings(false);
   jobs_.clear();
+  waiting_.clear();
 }
 
 }  // namespace kvkeep

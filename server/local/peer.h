@@ -11,6 +11,7 @@
 #include <absl/container/flat_hash_set.h>
 #include <absl/status/status.h>
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -108,7 +109,11 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   absl::Status Register(local::Message& message);
   absl::Status Unregister(const local::Message& message);
   absl::Status Put(const local::Message& message);
-  void OnPutDone(uint64_t number, uint64_t id, const PutJob& job);
+  PutJob::Callbacks PutCallbacks(uint64_t number, uint64_t id);
+  // Starts what fits of the puts that wait for space, in their order.
+  void AdvancePuts();
+  void OnRoundOver(uint64_t number);
+  void OnPutDone(uint64_t number, const PutJob& put);
 
   const std::shared_ptr<const LocalContext> context_;
   const Identity identity_;
@@ -125,7 +130,14 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   };
   absl::flat_hash_map<NamespaceDigest, Namespace> namespaces_;
   uint64_t next_job_ = 1;
-  absl::flat_hash_map<uint64_t, std::shared_ptr<PutJob>> jobs_;  // replies not sent yet
+  struct Job {
+    uint64_t id = 0;  // of the message
+    bool copying = false;
+    std::shared_ptr<PutJob> put;
+  };
+  absl::flat_hash_map<uint64_t, Job> jobs_;  // replies not sent yet
+  size_t copying_ = 0;                       // of jobs_
+  std::deque<uint64_t> waiting_;             // jobs with chunks that wait for space, in order
 
   // The scratch.
   local::MessageWriter& reply_;

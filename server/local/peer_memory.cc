@@ -105,33 +105,76 @@ absl::Status LocalPeer::Unregister(const local::Message& message) {
 
 absl::Status LocalPeer::Put(const local::Message& message) {
   KVKEEP_ASSIGN_OR_RETURN(PutPlan plan, PutPlan::Parse(message.body, context_->limits, memory_));
-  KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<PutJob> job,
-                          PutJob::Reserve(context_, session_, std::move(plan)));
   const uint64_t number = next_job_++;
-  jobs_.emplace(number, job);
-  const auto copied = [weak = weak_from_this(), id = message.id] {
-    const std::shared_ptr<LocalPeer> self = weak.lock();
-    if (self == nullptr || self->state_ != State::kOpen) return;
-    self->reply_.Reset(static_cast<uint16_t>(Kind::kPutCopied), id);
-    self->SendReply();
-  };
-  const auto done = [weak = weak_from_this(), id = message.id, number](const PutJob& ended) {
-    if (const std::shared_ptr<LocalPeer> self = weak.lock()) self->OnPutDone(number, id, ended);
-  };
-  job->Start({.copied = copied, .done = done});
+  jobs_[number] = {
+      .id = message.id,
+      .put = std::make_shared<PutJob>(context_, std::move(plan), PutCallbacks(number, message.id))};
+  waiting_.push_back(number);
+  AdvancePuts();
   return absl::OkStatus();
 }
 
-void LocalPeer::OnPutDone(uint64_t number, uint64_t id, const PutJob& job) {
-  if (state_ == State::kEnded) return;
-  jobs_.erase(number);
-  if (!job.status().ok()) {
-    ReplyError(static_cast<uint16_t>(Kind::kPut), id, job.status());
-    return;
+PutJob::Callbacks LocalPeer::PutCallbacks(uint64_t number, uint64_t id) {
+  const auto more = [weak = weak_from_this(), number] {
+    if (const std::shared_ptr<LocalPeer> self = weak.lock()) self->OnRoundOver(number);
+  };
+  const auto copied = [weak = weak_from_this(), id, number] {
+    const std::shared_ptr<LocalPeer> self = weak.lock();
+    if (self == nullptr) return;
+    if (self->state_ == State::kOpen) {
+      self->reply_.Reset(static_cast<uint16_t>(Kind::kPutCopied), id);
+      self->SendReply();
+    }
+    self->OnRoundOver(number);
+  };
+  const auto done = [weak = weak_from_this(), number](const PutJob& ended) {
+    if (const std::shared_ptr<LocalPeer> self = weak.lock()) self->OnPutDone(number, ended);
+  };
+  return {.more = more, .copied = copied, .done = done};
+}
+
+void LocalPeer::AdvancePuts() {
+  while (!waiting_.empty()) {
+    const uint64_t number = waiting_.front();
+    Job& job = jobs_.at(number);
+    if (job.copying) return;
+    if (absl::Status status = job.put->Reserve(session_, copying_ > 0); !status.ok()) {
+      const uint64_t id = job.id;
+      waiting_.pop_front();
+      jobs_.erase(number);
+      ReplyError(static_cast<uint16_t>(Kind::kPut), id, status);
+      continue;
+    }
+    if (!job.put->reserved()) return;  // other puts of this session are copied, and hold the space
+    if (!job.put->waits()) waiting_.pop_front();
+    job.copying = true;
+    ++copying_;
+    job.put->Copy();
   }
-  StartReply(Kind::kPut, id);
-  job.AppendAnswers(&reply_);
-  SendReply();
+}
+
+void LocalPeer::OnRoundOver(uint64_t number) {
+  const auto found = jobs_.find(number);
+  if (found == jobs_.end() || !std::exchange(found->second.copying, false)) return;
+  --copying_;
+  AdvancePuts();
+}
+
+void LocalPeer::OnPutDone(uint64_t number, const PutJob& put) {
+  const auto found = jobs_.find(number);
+  if (found == jobs_.end()) return;  // the connection ended
+  const Job job = std::move(found->second);
+  jobs_.erase(found);
+  copying_ -= job.copying;
+  std::erase(waiting_, number);
+  if (!put.status().ok()) {
+    ReplyError(static_cast<uint16_t>(Kind::kPut), job.id, put.status());
+  } else {
+    StartReply(Kind::kPut, job.id);
+    put.AppendAnswers(&reply_);
+    SendReply();
+  }
+  AdvancePuts();
 }
 
 }  // namespace kvkeep

@@ -23,20 +23,22 @@ static_assert(static_cast<int>(RejectReason::kNoSpace) == 1 &&
 
 }  // namespace
 
-PutJob::PutJob(std::shared_ptr<const LocalContext> context, PutPlan plan)
+PutJob::PutJob(std::shared_ptr<const LocalContext> context, PutPlan plan, Callbacks callbacks)
     : context_(std::move(context)),
       plan_(std::move(plan)),
+      callbacks_(std::move(callbacks)),
       chunks_(plan_.chunks().size()),
       copying_(std::in_place, &context_->counters->puts_copying) {}
 
-absl::StatusOr<std::shared_ptr<PutJob>> PutJob::Reserve(std::shared_ptr<const LocalContext> context,
-                                                        const SessionToken& session, PutPlan plan) {
-  auto job = std::make_shared<PutJob>(std::move(context), std::move(plan));
-  for (size_t i = 0; i < job->chunks_.size(); ++i) {
-    KVKEEP_RETURN_IF_ERROR(job->ReserveChunk(session, i));
+absl::Status PutJob::Reserve(const SessionToken& session, bool may_wait) {
+  const size_t first = next_chunk_;
+  for (; waits(); ++next_chunk_) {
+    KVKEEP_ASSIGN_OR_RETURN(const bool answered, ReserveChunk(session, next_chunk_, may_wait));
+    if (!answered) break;
+    may_wait = may_wait || chunks_[next_chunk_].reservation;
   }
-  job->PlanTasks();
-  return job;
+  PlanTasks(first);
+  return absl::OkStatus();
 }
 
 ChunkId PutJob::IdOf(size_t index) const {
@@ -44,7 +46,8 @@ ChunkId PutJob::IdOf(size_t index) const {
   return {.ns = plan_.ns(), .key = {.bytes = chunk.key}, .part = PartId(chunk.part)};
 }
 
-absl::Status PutJob::ReserveChunk(const SessionToken& session, size_t index) {
+absl::StatusOr<bool> PutJob::ReserveChunk(const SessionToken& session, size_t index,
+                                          bool may_wait) {
   const local::PutChunk& wire = plan_.chunks()[index];
   const ChunkId id = IdOf(index);
   PutRequest request{
@@ -62,16 +65,17 @@ absl::Status PutJob::ReserveChunk(const SessionToken& session, size_t index) {
   switch (reserved.outcome) {
     case ReserveResult::Outcome::kReserved:
       chunk.reservation = std::move(reserved.reservation);
-      return absl::OkStatus();
+      return true;
     case ReserveResult::Outcome::kPresent:
       chunk.answer = Answer::kPresent;
       break;
     case ReserveResult::Outcome::kRejected:
+      if (may_wait && reserved.reason == RejectReason::kLimit) return false;
       Reject(chunk, reserved.reason, std::move(reserved.message));
       break;
   }
   context_->counters->put_discarded_bytes.fetch_add(wire.payload_bytes, std::memory_order_relaxed);
-  return absl::OkStatus();
+  return true;
 }
 
 void PutJob::Reject(Chunk& chunk, RejectReason reason, std::string message) {
@@ -81,9 +85,12 @@ void PutJob::Reject(Chunk& chunk, RejectReason reason, std::string message) {
   chunk.message = std::move(message);
 }
 
-void PutJob::PlanTasks() {
+void PutJob::PlanTasks(size_t first_chunk) {
+  pieces_.clear();
+  task_starts_.clear();
+  next_task_.store(0, std::memory_order_relaxed);
   uint64_t task_bytes = 0;
-  for (uint32_t c = 0; c < chunks_.size(); ++c) {
+  for (auto c = static_cast<uint32_t>(first_chunk); c < next_chunk_; ++c) {
     if (!chunks_[c].reservation) continue;
     const ImageShape& shape = chunks_[c].reservation.shape();
     chunks_[c].pieces_left.store(static_cast<uint32_t>(shape.pieces()), std::memory_order_relaxed);
@@ -103,8 +110,7 @@ void PutJob::PlanTasks() {
   task_starts_.push_back(pieces_.size());
 }
 
-void PutJob::Start(Callbacks callbacks) {
-  callbacks_ = std::move(callbacks);
+void PutJob::Copy() {
   if (pieces_.empty()) {
     OnCopied();
     return;
@@ -181,7 +187,6 @@ void PutJob::FinishChunk(size_t index) {
 }
 
 void PutJob::OnCopied() {
-  plan_.DropMemory();
   {
     MutexLock lock(&mu_);
     status_ = seal_failure_;
@@ -189,6 +194,11 @@ void PutJob::OnCopied() {
   if (status_.ok() && cancelled_.load(std::memory_order_relaxed)) {
     status_ = absl::FailedPreconditionError("the session ended during the put");
   }
+  if (status_.ok() && waits()) {
+    context_->loop->Post([self = shared_from_this()] { self->callbacks_.more(); });
+    return;
+  }
+  plan_.DropMemory();
   AwaitDurable();
   copying_.reset();  // from here on this thread calls nothing
 }

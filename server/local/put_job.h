@@ -1,5 +1,8 @@
 // PutJob: one put under way: space for its chunks, the copies on the copy executor, the answers.
 //
+// It goes in rounds: as many chunks as the limit of reserved bytes lets in are copied, then the
+// next ones. Nearly always one round does it. New and Reserve run on the loop, between rounds.
+//
 // Small chunks share a task, large ones are split by pieces, so all copy threads work on one; each
 // task copies about a piece and posts the next, so that others get their turn. A chunk is sealed by
 // the thread that copied its last piece. The callbacks run on the loop.
@@ -24,17 +27,23 @@ namespace kvkeep {
 class PutJob : public std::enable_shared_from_this<PutJob> {
  public:
   struct Callbacks {
+    std::function<void()> more;               // a round is over, chunks wait: Reserve
     std::function<void()> copied;             // durable chunks only: memory was read, wait goes on
     std::function<void(const PutJob&)> done;  // once; nothing of the client's memory is read then
   };
 
-  // Reserves space, chunk by chunk. An error is the whole put's.
-  static absl::StatusOr<std::shared_ptr<PutJob>> Reserve(
-      std::shared_ptr<const LocalContext> context, const SessionToken& session, PutPlan plan);
-  explicit PutJob(std::shared_ptr<const LocalContext> context, PutPlan plan);
+  PutJob(std::shared_ptr<const LocalContext> context, PutPlan plan, Callbacks callbacks);
 
-  // Starts copying. REQUIRES: once.
-  void Start(Callbacks callbacks);
+  // Reserves space for the next chunks, as many as fit. One that is over the limit of reserved
+  // bytes waits for those of this round and, when `may_wait`, for the session's other puts; else it
+  // is rejected. An error is the whole put's.
+  absl::Status Reserve(const SessionToken& session, bool may_wait);
+  // Chunks wait.
+  bool waits() const { return next_chunk_ < chunks_.size(); }
+  // Whether there is a round to copy.
+  bool reserved() const { return !pieces_.empty() || !waits(); }
+  // Copies it. REQUIRES: reserved(), and the round before is over.
+  void Copy();
   // Skips the copies that have not begun; their chunks are given up.
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
 
@@ -55,9 +64,10 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
     uint32_t chunk = 0, piece = 0;
   };
 
-  absl::Status ReserveChunk(const SessionToken& session, size_t index);
+  // False: it waits.
+  absl::StatusOr<bool> ReserveChunk(const SessionToken& session, size_t index, bool may_wait);
   ChunkId IdOf(size_t index) const;
-  void PlanTasks();
+  void PlanTasks(size_t first_chunk);
   void PostTask();
   void RunTask();
   void CopyPiece(const Piece& piece);
@@ -70,9 +80,10 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
 
   const std::shared_ptr<const LocalContext> context_;
   PutPlan plan_;
-  Callbacks callbacks_;
+  const Callbacks callbacks_;
   std::vector<Chunk> chunks_;
-  std::vector<Piece> pieces_;        // all that are to be copied
+  size_t next_chunk_ = 0;            // not reserved yet
+  std::vector<Piece> pieces_;        // of this round
   std::vector<size_t> task_starts_;  // in pieces_; one more: the end
   std::optional<GaugeHold> copying_;
 

@@ -88,6 +88,72 @@ TEST_CASE("many chunks of one put are answered one by one") {
   CHECK(t.counters.put_discarded_bytes == 100 * 5000);
 }
 
+TEST_CASE("puts over the limit of reserved bytes go chunk after chunk, and in their order") {
+  WorldOptions options = PeerWorld();
+  options.store.max_reserved_bytes = 3 * kMiB;
+  PeerTester t(options);
+  t.Open();
+  auto staging = t.Stage(3 * kMiB);
+  const auto payload = MakePayload(1, 1, 2 * kMiB);
+  std::copy(payload.begin(), payload.end(), staging.begin());
+  std::vector<TestChunk> large, mixed;
+  for (uint64_t name = 1; name <= 4; ++name) large.push_back({.name = name, .bytes = 2 * kMiB});
+  for (uint64_t name = 3; name <= 5; ++name) mixed.push_back({.name = name, .bytes = 2 * kMiB});
+  const uint64_t first = t.Tell(Kind::kPut, t.PutBody(large));
+  const uint64_t second = t.Tell(Kind::kPut, t.PutBody(mixed));
+  const uint64_t third = t.Tell(Kind::kPut, t.PutBody({{.name = 6, .bytes = 100}}));
+  CHECK(t.store().snapshot().g2.reserved_bytes < 3 * kMiB);
+  t.RunAll();
+  CHECK(ReadAnswers(t.TakeReply(first)) == "stored, stored, stored, stored");
+  CHECK(ReadAnswers(t.TakeReply(second)) == "present, present, stored");
+  CHECK(ReadAnswers(t.TakeReply(third)) == "stored");
+  CHECK(t.store().snapshot().g2.reserved_bytes == 0);
+  CHECK(t.counters.puts_copying == 0);
+  for (uint64_t name : {1, 4, 5}) CHECK(t.Payload(t.Get({name}).places.at(0)) == payload);
+  // One that fits never, and does not keep the next from its turn.
+  CHECK(absl::StartsWith(ReadAnswers(t.Ask(Kind::kPut, t.PutBody({{.name = 7, .bytes = 3 * kMiB},
+                                                                  {.name = 8, .bytes = 100}}))),
+                         "rejected"));
+}
+
+TEST_CASE("puts that wait for space end with their session") {
+  WorldOptions options = PeerWorld();
+  options.store.max_reserved_bytes = 3 * kMiB;
+  PeerTester t(options);
+  t.Open();
+  t.Stage(2 * kMiB);
+  const auto body = t.PutBody({{.name = 1, .bytes = 2 * kMiB}, {.name = 2, .bytes = 2 * kMiB}});
+  const uint64_t first = t.Tell(Kind::kPut, body);
+  const uint64_t second = t.Tell(Kind::kPut, t.PutBody({{.name = 3, .bytes = 2 * kMiB}}));
+  t.peer->Revoke("stopped");
+  t.RunAll();
+  CHECK(absl::IsFailedPrecondition(t.TakeReply(first).status));
+  CHECK(absl::IsFailedPrecondition(t.TakeReply(second).status));
+  CHECK(t.store().snapshot().g2.chunks == 0);
+  CHECK(t.store().snapshot().g2.reserved_bytes == 0);
+  CHECK(t.counters.puts_copying == 0);
+}
+
+TEST_CASE("a put does not wait for space that others hold") {
+  WorldOptions options = PeerWorld();
+  options.store.max_reserved_bytes = 3 * kMiB;
+  PeerTester t(options);
+  t.Open();
+  t.Stage(2 * kMiB);
+  const auto session = t.store().OpenSession({});
+  REQUIRE(session.ok());
+  const auto ns = t.store().OpenNamespace(*session, {.model = "m", .tokens_per_chunk = 16});
+  REQUIRE(ns.ok());
+  auto held = t.store().Reserve(
+      *session,
+      {.ns = *ns, .key = MakeKey(9), .part = PartId(0), .shape = {.payload_bytes = 2 * kMiB}});
+  REQUIRE(held.ok());
+  REQUIRE(held->reservation);
+  const auto body = t.PutBody({{.name = 1, .bytes = 100}, {.name = 2, .bytes = 2 * kMiB}});
+  const std::string answers = ReadAnswers(t.Ask(Kind::kPut, body));
+  CHECK(absl::StartsWith(answers, "stored, rejected 2: puts in progress"));
+}
+
 TEST_CASE("a wrong checksum is a rejected chunk, the others of the put are stored") {
   PeerTester t;
   t.Open();
