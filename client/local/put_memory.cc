@@ -124,9 +124,12 @@ absl::StatusOr<std::shared_ptr<StagingArea>> PutMemory::Area(const LocalSessionP
   asking_ = false;
   asked_.NotifyAll();
   if (!area.ok()) return area.status();
-  area_ = *area;
+  area_ = *area;  // though it may be too small for this chunk
   area_epoch_ = session->epoch();
-  return area;
+  if (area_->memory().size() >= chunk_bytes) return area;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "staging memory: ", chunk_bytes, " bytes at once; the daemon has ", area_->memory().size(),
+      " for this session, its limit is ", session->welcome().max_staging_bytes));
 }
 
 absl::StatusOr<std::shared_ptr<StagingArea>> PutMemory::AskForArea(const LocalSessionPtr& session,
@@ -138,11 +141,8 @@ absl::StatusOr<std::shared_ptr<StagingArea>> PutMemory::AskForArea(const LocalSe
   const uint64_t bytes = RoundUp(
       std::max(chunk_bytes, std::min(4 * chunk_bytes, session->welcome().max_staging_bytes)),
       kBlockBytes);
-  KVKEEP_ASSIGN_OR_RETURN(
-      area, AskFor(session, std::min(bytes, session->welcome().max_staging_bytes), deadline));
-  if (area->memory().size() >= chunk_bytes) return area;
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "staging memory: ", chunk_bytes, " bytes at once; the daemon gave ", area->memory().size()));
+  area = nullptr;  // the daemon replaces it
+  return AskFor(session, std::min(bytes, session->welcome().max_staging_bytes), deadline);
 }
 
 absl::StatusOr<std::shared_ptr<LocalRegion>> PutMemory::Register(const LocalSessionPtr& session,

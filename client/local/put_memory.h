@@ -40,6 +40,7 @@ class PutMemory {
   std::optional<Direct> Find(uint64_t epoch, std::span<const std::byte> run);
 
  private:
+  // Perhaps a smaller one, when the daemon has no more.
   absl::StatusOr<std::shared_ptr<StagingArea>> AskForArea(const LocalSessionPtr& session,
                                                           uint64_t chunk_bytes,
                                                           LocalSession::Time deadline);

@@ -162,7 +162,9 @@ struct StagingRequest {
   uint64_t bytes = 0;
 };
 struct StagingReply {
-  uint64_t bytes = 0;  // as given, not more than max_staging_bytes; the descriptor is read-write
+  // As given: less than was asked for when the daemon has little; at most max_staging_bytes. The
+  // descriptor is read-write.
+  uint64_t bytes = 0;
 };
 
 struct RegisterMemory {  // a memfd (or shm file) of the client; the daemon reads it with pread

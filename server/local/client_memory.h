@@ -23,6 +23,15 @@ class ClientMemory {
   virtual absl::Status Read(uint64_t offset, std::span<std::byte> to) const = 0;
 };
 
+// What a session wants. Who names a size gets it, or what there is; who does not leaves half of
+// what there is to the next session, as long as a chunk fits.
+struct StagingWish {
+  uint64_t bytes = 0;
+  uint64_t chunk_bytes = 0;  // of the session's largest namespace; 0: sizes vary
+  uint64_t most_bytes = 0;   // of one session
+  bool named = false;
+};
+
 // A memfd made here for one session; the client maps it read-write, the daemon read-only. It cannot
 // shrink, so reading it cannot fault. When the last user is gone its pages are freed on the copy
 // executor, even while the client still maps it: what the client touches then is its own.
@@ -32,7 +41,7 @@ class StagingMemory final : public ClientMemory {
   // memory, or ResourceExhausted (the limit of all sessions, no memory or descriptor). The error
   // may come at once. Thread-safe.
   using Done = absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<StagingMemory>>) &&>;
-  static void Make(std::shared_ptr<const LocalContext> context, uint64_t bytes, Done done);
+  static void Make(std::shared_ptr<const LocalContext> context, const StagingWish& wish, Done done);
   // Gives `last` up and calls `freed` on the copy executor when its pages are. REQUIRES: not
   // shared.
   static void GiveUp(std::shared_ptr<StagingMemory> last, absl::AnyInvocable<void() &&> freed);

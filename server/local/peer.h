@@ -104,7 +104,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
 
   // ---- peer_memory.cc
   absl::Status Staging(const local::Message& message);
-  uint64_t StagingBytes(uint64_t asked) const;
+  StagingWish WishFor(uint64_t asked) const;
   void OnStagingMade(uint64_t id, absl::StatusOr<std::shared_ptr<StagingMemory>> made);
   absl::Status Register(local::Message& message);
   absl::Status Unregister(const local::Message& message);

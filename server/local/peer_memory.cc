@@ -13,7 +13,6 @@ namespace {
 using local::Kind;
 
 constexpr uint64_t kDefaultStagingChunks = 32;  // a burst of prefill
-constexpr uint64_t kDefaultSessions = 4;        // that have such a burst at once
 
 template <typename T>
 absl::Status ReadWhole(const local::Message& message, const char* name, T* value) {
@@ -25,19 +24,16 @@ absl::Status ReadWhole(const local::Message& message, const char* name, T* value
 
 }  // namespace
 
-uint64_t LocalPeer::StagingBytes(uint64_t asked) const {
+StagingWish LocalPeer::WishFor(uint64_t asked) const {
   const LocalLimits& limits = context_->limits;
-  uint64_t bytes = asked;
-  if (bytes == 0) {
-    for (const auto& [digest, ns] : namespaces_) {
-      bytes = std::max(bytes, ns.bytes_per_part * kDefaultStagingChunks);
-    }
+  uint64_t chunk = 0;
+  for (const auto& [digest, ns] : namespaces_) chunk = std::max(chunk, ns.bytes_per_part);
+  StagingWish wish{.bytes = asked, .chunk_bytes = chunk, .named = asked != 0};
+  if (!wish.named) {
+    wish.bytes = chunk == 0 ? limits.default_staging_bytes : chunk * kDefaultStagingChunks;
   }
-  if (bytes == 0) bytes = limits.default_staging_bytes;
-  // Who leaves it to us gets no more than leaves room for some others.
-  if (asked == 0) bytes = std::min(bytes, limits.max_all_staging_bytes / kDefaultSessions);
-  bytes = std::clamp<uint64_t>(bytes, 1, limits.max_staging_bytes);
-  return RoundUp(bytes, kBlockBytes);
+  wish.most_bytes = limits.max_staging_bytes;
+  return wish;
 }
 
 absl::Status LocalPeer::Staging(const local::Message& message) {
@@ -51,9 +47,9 @@ absl::Status LocalPeer::Staging(const local::Message& message) {
       if (self != nullptr) self->OnStagingMade(id, std::move(made));
     });
   };
-  auto make = [context = context_, bytes = StagingBytes(request.bytes),
+  auto make = [context = context_, wish = WishFor(request.bytes),
                done = std::move(done)]() mutable {
-    StagingMemory::Make(std::move(context), bytes, std::move(done));
+    StagingMemory::Make(std::move(context), wish, std::move(done));
   };
   if (old == nullptr) {
     make();

@@ -33,6 +33,14 @@ void TouchByReading(const std::byte* from, uint64_t bytes) {
   }
 }
 
+uint64_t Fit(const StagingWish& wish, uint64_t room) {
+  uint64_t bytes = wish.bytes;
+  if (!wish.named && bytes > room) bytes = std::max(room / 2, std::min(room, wish.chunk_bytes));
+  // At least a page: where there is none left, that says so.
+  const uint64_t most = std::min(wish.most_bytes, std::max<uint64_t>(room, kBlockBytes));
+  return RoundUp(std::clamp<uint64_t>(bytes, 1, most), kBlockBytes);
+}
+
 }  // namespace
 
 StagingMemory::StagingMemory(std::shared_ptr<const LocalContext> context, uint64_t bytes)
@@ -71,8 +79,11 @@ absl::StatusOr<std::unique_ptr<StagingMemory>> StagingMemory::Create(
   return memory;
 }
 
-void StagingMemory::Make(std::shared_ptr<const LocalContext> context, uint64_t bytes, Done done) {
-  KVKEEP_CHECK(bytes > 0 && bytes % kBlockBytes == 0);
+void StagingMemory::Make(std::shared_ptr<const LocalContext> context, const StagingWish& wish,
+                         Done done) {
+  const uint64_t limit = context->limits.max_all_staging_bytes / kBlockBytes * kBlockBytes;
+  const uint64_t used = context->counters->staging_bytes.load(std::memory_order_acquire);
+  const uint64_t bytes = Fit(wish, limit - std::min(limit, used));
   absl::StatusOr<std::unique_ptr<StagingMemory>> made = Create(std::move(context), bytes);
   if (!made.ok()) {
     std::move(done)(made.status());

@@ -131,7 +131,7 @@ absl::Status DaemonProcess::WriteConfig(const DaemonOptions& options,
   }
   std::string yaml =
       absl::StrCat("listen:\n  unix: ", dir_, "/kvkeep.sock\n  admin: ", dir_,
-                   "/admin.sock\n  local: \"\"\n  tcp: \"\"\n",
+                   "/admin.sock\n  tcp: \"\"\n",
                    if_known("listen.local", local_socket()), "g2:\n  capacity: ", options.g2_bytes,
                    "\n  dirty_budget: 100%\n", if_known("g2.copy_threads", copy_threads));
   if (options.arena_dir.empty()) {

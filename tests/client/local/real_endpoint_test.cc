@@ -13,11 +13,13 @@ namespace kvkeep::client {
 namespace {
 
 struct RealEndpoint {
-  RealEndpoint() {
+  using Edit = std::function<void(RealEndpoint*)>;
+  explicit RealEndpoint(const Edit& edit) {
     options.doors.push_back({.socket = {.path = dir / "local.sock", .mode = 0600}});
     options.version = "1.2.3";
     options.limits.max_all_staging_bytes = 64 * kMiB;
     options.limits.default_staging_bytes = 8 * kMiB;
+    if (edit) edit(this);
     auto made = CreateArena({.capacity_bytes = 128 * kMiB,
                              .segment_bytes = 32 * kMiB,
                              .backing = ArenaBacking::kMemfd,
@@ -25,10 +27,10 @@ struct RealEndpoint {
                             copy_pool.get());
     REQUIRE(made.ok());
     arena = *std::move(made);
-    auto opened = Store::Create({.max_chunks = 10'000}, {.clock = RealClock(),
-                                                         .random = RealRandom(),
-                                                         .arena = arena.get(),
-                                                         .copy_executor = copy_pool.get()});
+    auto opened = Store::Create(store_options, {.clock = RealClock(),
+                                                .random = RealRandom(),
+                                                .arena = arena.get(),
+                                                .copy_executor = copy_pool.get()});
     REQUIRE(opened.ok());
     store = *std::move(opened);
     Start();
@@ -49,9 +51,12 @@ struct RealEndpoint {
     endpoint = *std::move(started);
   }
 
+  std::string path() const { return options.doors[0].socket.path; }
+
   const ScratchDir dir;
   kvkeep::LocalCounters counters;
   LocalEndpoint::Options options;
+  StoreOptions store_options{.max_chunks = 10'000};
   std::unique_ptr<ThreadPool> copy_pool = std::make_unique<ThreadPool>("copy", 2);
   std::unique_ptr<Arena> arena;
   std::unique_ptr<Store> store;
@@ -59,7 +64,7 @@ struct RealEndpoint {
 };
 
 struct RealFixture : RealEndpoint, Blocking {
-  RealFixture() : Blocking(options.doors[0].socket.path) {}
+  explicit RealFixture(const Edit& edit = {}) : RealEndpoint(edit), Blocking(path()) {}
   uint64_t leased_bytes() const { return store->snapshot().g2.leased_bytes; }
 };
 
@@ -179,6 +184,30 @@ TEST_CASE("the daemon's endpoint: memory of a put cut off is in use until it can
   REQUIRE(Eventually([&] { return f.counters.puts_copying == 0; }));
   CHECK(f.store->snapshot().g2.chunks == 0);
   CHECK(f.store->snapshot().g2.reserved_bytes == 0);
+}
+
+TEST_CASE("the daemon's endpoint: with little memory of all kinds, puts go in smaller steps") {
+  RealFixture f([](RealEndpoint* e) {
+    e->options.limits.max_all_staging_bytes = 5 * kMiB;
+    e->store_options.max_reserved_bytes = 3 * kMiB;
+  });
+  Blocking other(f.path());
+  const std::vector<std::byte> payload = Bytes(kMiB, 1);
+  std::vector<PutChunk> chunks;
+  for (int i = 0; i < 12; ++i) chunks.push_back({.key = Key(absl::StrCat(i)), .runs = {payload}});
+  for (Blocking* client : {static_cast<Blocking*>(&f), &other}) {
+    auto put = client->Put(chunks, {.deadline = Deadline(60'000)});
+    REQUIRE(put.ok());
+    CHECK(put->error.ok());
+    for (const PutOutcome& outcome : put->chunks) {
+      INFO(outcome.message);
+      CHECK(outcome.status != PutStatus::kRejected);
+    }
+  }
+  // Larger than what is left beside the other's, but not than what a session may have.
+  CHECK(f.PutOne(Key("large"), Bytes(4 * kMiB, 2)) == PutStatus::kRejected);
+  CHECK(f.message.find("staging memory") != std::string::npos);
+  CHECK(f.PutOne(Key("small"), payload) == PutStatus::kStored);
 }
 
 TEST_CASE("the daemon's endpoint: a stop and a start are survived by the client") {

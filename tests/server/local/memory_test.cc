@@ -62,7 +62,21 @@ TEST_CASE("no size given means 32 chunks of the largest namespace, or the defaul
       t.Ask(Kind::kOpenNamespace, body.Finish().subspan(sizeof(local::MessageHeader))).status.ok());
   CHECK(StagingFor(t, 0) == RoundUp(320'000, 4096));
   t.context->limits.max_all_staging_bytes = 400'000;  // not room for both
-  CHECK(StagingFor(t, 0) == RoundUp(100'000, 4096));  // leaves room for others
+  CHECK(StagingFor(t, 0) == RoundUp(320'000, 4096));
+}
+
+TEST_CASE("a session that names no size gets half of what is left, but room for a chunk") {
+  PeerTester t(PeerWorld(), [](LocalLimits* limits) { limits->max_all_staging_bytes = 6 * kMiB; });
+  t.Open();
+  CHECK(StagingFor(t, 0) == 3 * kMiB);
+  CHECK(StagingFor(t, 0) == 3 * kMiB);  // its own is replaced
+  local::MessageWriter body(0, 0);
+  body.Append(local::OpenNamespace{
+      .bytes_per_part = 4 * kMiB, .tokens_per_chunk = 1, .parts = 1, .model_bytes = 1});
+  body.AppendText("m");
+  REQUIRE(
+      t.Ask(Kind::kOpenNamespace, body.Finish().subspan(sizeof(local::MessageHeader))).status.ok());
+  CHECK(StagingFor(t, 0) == 4 * kMiB);
 }
 
 TEST_CASE("a client can fill its staging memory but not cut it") {
@@ -98,10 +112,24 @@ TEST_CASE("staging memory of all sessions together has a limit, and comes back w
     t.RunAll();
     return other.sent.back().status;
   };
-  const absl::Status refused = ask(3 * kMiB);
-  CHECK(absl::IsResourceExhausted(refused));
-  CHECK(absl::StrContains(std::string(refused.message()), "6291456"));
-  CHECK(ask(2 * kMiB).ok());
+  REQUIRE(ask(3 * kMiB).ok());
+  CHECK(other.sent.back().As<local::StagingReply>().bytes == 2 * kMiB);  // what is left
+  // What is replaced counts no more, though its pages are freed later.
+  REQUIRE(ask(2 * kMiB).ok());
+  CHECK(other.sent.back().As<local::StagingReply>().bytes == 2 * kMiB);
+  {
+    auto second = t.peer;
+    FakeSink more;
+    t.peer = std::make_shared<LocalPeer>(t.context, LocalPeer::Identity{.peer = "3"}, &more);
+    t.peer->OnMessage({.kind = static_cast<uint16_t>(Kind::kHello), .id = 1, .body = hello});
+    const local::StagingRequest body{.bytes = kMiB};
+    t.Tell(Kind::kStaging, std::as_bytes(std::span(&body, 1)));
+    t.RunAll();
+    CHECK(absl::IsResourceExhausted(more.sent.back().status));
+    CHECK(absl::StrContains(std::string(more.sent.back().status.message()), "6291456"));
+    t.peer->End();
+    t.peer = second;
+  }
   first->End();
   first.reset();
   t.RunAll();
