@@ -51,7 +51,7 @@ void LocalTransport::Find(Kind kind, const Ready& ready, const KeysQuery& query,
                           LocalSession::Time deadline, FoundCallback done) {
   const LocalSessionPtr& session = ready.session;
   const uint64_t id = session->NextId();
-  local::MessageWriter writer = KeysMessage(*session, kind, id, query);
+  local::MessageWriter& writer = KeysMessage(*session, kind, id, query);
   const bool leased = query.lease != LeaseMode::kNone;
   LocalSession::Call call{
       .kind = kind, .deadline = deadline, .done = nullptr, .late = nullptr, .copied = nullptr};
@@ -161,7 +161,7 @@ void LocalTransport::KeysCall(Kind kind, Ns ns, Keys keys, Parts parts, Deadline
     return std::move(done)(bad);
   }
   const uint64_t id = ready->session->NextId();
-  local::MessageWriter writer =
+  local::MessageWriter& writer =
       KeysMessage(*ready->session, kind, id,
                   {.ns = ready->digest, .keys = keys, .parts = parts, .part_count = part_count});
   LocalSession::Call call{.kind = kind,

@@ -96,13 +96,13 @@ absl::Status LocalGet::RunUnleased() {
   for (size_t begin = 0; begin < what_.keys.size();) {
     const Keys keys = what_.keys.subspan(begin);
     const uint64_t id = what_.session->NextId();
-    local::MessageWriter writer = KeysMessage(*what_.session, Kind::kGet, id,
-                                              {.ns = what_.ns,
-                                               .keys = keys,
-                                               .parts = what_.options.parts,
-                                               .part_count = what_.parts,
-                                               .lease = LeaseMode::kAllPresent,
-                                               .transient = what_.options.transient});
+    local::MessageWriter& writer = KeysMessage(*what_.session, Kind::kGet, id,
+                                               {.ns = what_.ns,
+                                                .keys = keys,
+                                                .parts = what_.options.parts,
+                                                .part_count = what_.parts,
+                                                .lease = LeaseMode::kAllPresent,
+                                                .transient = what_.options.transient});
     KVKEEP_ASSIGN_OR_RETURN(
         const Found found,
         Ask<Found>(

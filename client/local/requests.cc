@@ -18,10 +18,11 @@ std::string Text(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-local::MessageWriter KeysMessage(LocalSession& session, local::Kind kind, uint64_t id,
-                                 const KeysQuery& query) {
+local::MessageWriter& KeysMessage(LocalSession& session, local::Kind kind, uint64_t id,
+                                  const KeysQuery& query) {
+  thread_local local::MessageWriter writer(0, 0);
   const std::vector<local::ReleaseEntry> releases = session.TakeReleases();
-  local::MessageWriter writer(static_cast<uint16_t>(kind), id);
+  writer.Reset(static_cast<uint16_t>(kind), id);
   writer.Append(local::KeysRequest{.ns = query.ns.bytes,
                                    .keys = static_cast<uint32_t>(query.keys.size()),
                                    .parts = static_cast<uint16_t>(query.parts.size()),

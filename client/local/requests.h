@@ -46,9 +46,10 @@ struct Found {
   }
 };
 
-// A request of `kind` about keys; queued releases go along with it.
-local::MessageWriter KeysMessage(LocalSession& session, local::Kind kind, uint64_t id,
-                                 const KeysQuery& query);
+// A request of `kind` about keys; queued releases go along with it. Good until this thread makes
+// the next one: the memory is used again.
+local::MessageWriter& KeysMessage(LocalSession& session, local::Kind kind, uint64_t id,
+                                  const KeysQuery& query);
 // INTERNAL: the reply breaks the protocol.
 absl::StatusOr<Found> ReadFound(LocalSession::Reply& reply, const Mappings& mappings, size_t keys,
                                 size_t parts, bool leased);

@@ -66,9 +66,13 @@ void Core::Section::Lock() {
 void Core::Section::Unlock() {
   if (kind_ == Kind::kServing) {
     const Clock* const work_clock = core_->deps_.work_clock;
-    const auto worked = work_clock == nullptr ? MonotonicTime(0) : work_clock->Now() - worked_at_;
-    core_->NoteHold(static_cast<uint64_t>((core_->deps_.clock->Now() - locked_at_).count()),
-                    static_cast<uint64_t>(worked.count()));
+    const auto held = static_cast<uint64_t>((core_->deps_.clock->Now() - locked_at_).count());
+    // Who held it for so long did not work longer: the clock, a system call, says nothing new then.
+    uint64_t worked = 0;
+    if (work_clock != nullptr && held > core_->counters_.lock_worked_ns_max) {
+      worked = static_cast<uint64_t>((work_clock->Now() - worked_at_).count());
+    }
+    core_->NoteHold(held, worked);
   }
   std::optional<std::deque<absl::AnyInvocable<void() &&>>> work;
   if (!core_->outbox_.empty()) work.emplace().swap(core_->outbox_);
