@@ -24,18 +24,21 @@ absl::Status CheckLeaseMode(Kind kind, uint8_t mode) {
 }  // namespace
 
 absl::Status KeysCall::Parse(Kind kind, std::span<const std::byte> body) {
-  static_assert(sizeof(PartId) == sizeof(uint32_t) && sizeof(ChunkKey) == ChunkKey::kSize);
+  static_assert(sizeof(PartId) == sizeof(uint32_t));
+  static_assert(sizeof(ChunkKey) == ChunkKey::kSize && alignof(ChunkKey) == 1);
   local::BodyReader reader(body);
   if (!reader.Read(&request_)) {
     return absl::InvalidArgumentError(
         absl::StrCat("KeysRequest: ", body.size(), " bytes are too few"));
   }
+  std::span<const std::byte> keys;
   if (!reader.ReadAll(request_.releases, &releases_) || !reader.ReadAll(request_.parts, &parts_) ||
-      !reader.ReadAll(request_.keys, &keys_) || !reader.done()) {
+      !reader.ReadBytes(uint64_t{request_.keys} * sizeof(ChunkKey), &keys) || !reader.done()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "KeysRequest: ", request_.releases, " releases, ", request_.parts, " parts and ",
         request_.keys, " keys are not the ", body.size() - sizeof(request_), " bytes that came"));
   }
+  keys_ = {reinterpret_cast<const ChunkKey*>(keys.data()), request_.keys};
   if (request_.transient > 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("transient is ", request_.transient, ", allowed are 0 and 1"));

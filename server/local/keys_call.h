@@ -1,5 +1,6 @@
 // KeysCall: a request about keys (lookup, get, touch, prefetch, release, delete), read from its
-// body. Its vectors are used again for the next one. What the store checks is left to it.
+// body, where its keys stay. Its vectors are used again for the next one. What the store checks is
+// left to it.
 #pragma once
 
 #include <absl/status/status.h>
@@ -14,7 +15,7 @@ namespace kvkeep {
 
 class KeysCall {
  public:
-  // InvalidArgument names the field. `kind`: one of the six.
+  // InvalidArgument names the field. `kind`: one of the six. `body` until the last use.
   absl::Status Parse(local::Kind kind, std::span<const std::byte> body);
   // Parts that were not named are all of the namespace.
   void NameAllParts(uint32_t parts);
@@ -29,7 +30,7 @@ class KeysCall {
   local::KeysRequest request_;
   std::vector<local::ReleaseEntry> releases_;
   std::vector<PartId> parts_;
-  std::vector<ChunkKey> keys_;
+  std::span<const ChunkKey> keys_;  // in the body
 };
 
 }  // namespace kvkeep
