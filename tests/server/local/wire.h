@@ -1,4 +1,4 @@
-// Messages of the local protocol for tests: bodies of requests, and what replies say.
+// Messages of the local protocol for tests: what replies say. For the bodies of requests: bodies.h.
 #pragma once
 
 #include <absl/status/status.h>
@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "proto/local/message.h"
-#include "tests/sim/payload.h"
-#include "tiers/store/types.h"
+#include "tests/server/local/bodies.h"
 
 namespace kvkeep {
 
@@ -37,19 +36,6 @@ struct SentMessage {
   void RequireBytes(size_t bytes) const;
 };
 
-// One chunk of a put, its payload lying in staging memory from `offset` on in `runs` equal runs.
-struct TestChunk {
-  uint64_t name = 0;
-  uint64_t offset = 0;
-  uint32_t bytes = 0;
-  uint32_t runs = 1;
-  uint32_t flags = 0;
-  uint32_t part = 0;
-  uint64_t checksum = 0;
-  std::string tail = "";
-  uint32_t region = local::kStagingRegion;
-};
-
 // What a get found.
 struct TestPlace {
   local::Place place;
@@ -63,15 +49,6 @@ struct TestFound {
 
 // A whole message, taken apart; fails the test when it is none.
 SentMessage ReadMessage(std::span<const std::byte> message, std::vector<UniqueFd> descriptors);
-
-std::vector<std::byte> HelloBody(const std::string& name = "test");
-// Of four parts whose sizes vary.
-std::vector<std::byte> NamespaceBody();
-std::vector<std::byte> KeysBody(const NamespaceDigest& ns, const std::vector<uint64_t>& names,
-                                LeaseMode mode,
-                                const std::vector<local::ReleaseEntry>& releases = {},
-                                uint64_t request_id = 0, const std::vector<uint32_t>& parts = {0});
-std::vector<std::byte> PutBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks);
 
 // Of a get or lookup.
 TestFound ReadFound(const SentMessage& reply);

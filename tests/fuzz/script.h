@@ -1,0 +1,63 @@
+// What a hostile client does, as bytes: the input of the fuzz target local_protocol_fuzz.
+//
+// A script is a row of steps, each an opcode and its arguments; whatever the bytes are, they are a
+// script. RunScript plays it to MessageAssembler and LocalPeer over a store in memory and ends the
+// process (KVKEEP_CHECK) when a promise is broken: one reply to each request, only whole and right
+// bytes behind a get's places, descriptors closed, and nothing left behind at the end.
+//
+// So that bytes found by chance get far, requests are completed: an all-zero namespace becomes the
+// one that was opened, a release of a lease below 16 means one of those granted so far.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "proto/local/protocol.h"
+
+namespace kvkeep {
+
+enum class ScriptOp : uint8_t {
+  kMessage = 0,  // kind u8, descriptors u8, cut u16, repeat u8, size u16, body
+  kPacket = 1,   // descriptors u8, size u16: a packet as it is
+  kRun = 2,      // count u8: so many tasks of the daemon's threads; 0: all
+  kMemory = 3,   // how u8: cut or write the memory that puts are read from
+  kTime = 4,     // a tenth of a second and more, all that is due is done
+  kConnect = 5,  // how u8: a new connection, with Hello or without; revoke; drain
+};
+inline constexpr uint8_t kScriptOps = 6;
+
+// Low three bits of a `descriptors` byte; the others: how many.
+enum class ScriptFd : uint8_t { kNone, kMemfd, kShortMemfd, kSealedMemfd, kPipe, kSocket, kNull };
+inline constexpr uint8_t kScriptFds = 7;
+constexpr uint8_t ScriptFds(ScriptFd kind, uint8_t count = 1) {
+  return static_cast<uint8_t>(static_cast<uint8_t>(kind) | count << 3);
+}
+
+struct ScriptResult {
+  uint64_t requests = 0, replies = 0, errors = 0, broken = 0;
+  uint64_t stored = 0;       // chunks
+  uint64_t checked = 0;      // chunks read in place and found right
+  uint64_t descriptors = 0;  // passed
+};
+ScriptResult RunScript(std::span<const uint8_t> script);
+
+// Writes scripts: the seeds.
+class ScriptWriter {
+ public:
+  ScriptWriter& Message(local::Kind kind, std::span<const std::byte> body, uint8_t descriptors = 0,
+                        uint16_t cut = 0, uint8_t repeat = 0);
+  ScriptWriter& Packet(std::span<const std::byte> bytes, uint8_t descriptors = 0);
+  ScriptWriter& Step(ScriptOp op, uint8_t argument);
+
+  const std::vector<uint8_t>& bytes() const { return bytes_; }
+
+ private:
+  std::vector<uint8_t> bytes_;
+};
+
+// Scripts made of the unit tests' messages: every kind of request, and the known ways to be wrong.
+std::vector<std::vector<uint8_t>> SeedScripts();
+
+}  // namespace kvkeep

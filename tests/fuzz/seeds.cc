@@ -1,0 +1,120 @@
+#include "tests/fuzz/script.h"
+#include "tests/server/local/bodies.h"
+
+namespace kvkeep {
+namespace {
+
+using local::Kind;
+
+template <typename T>
+std::vector<std::byte> Body(const T& value) {
+  const auto bytes = std::as_bytes(std::span(&value, 1));
+  return {bytes.begin(), bytes.end()};
+}
+
+const NamespaceDigest kOpened;  // zero: the one that was opened
+
+std::vector<std::byte> Keys(const std::vector<uint64_t>& names, LeaseMode mode,
+                            const std::vector<local::ReleaseEntry>& releases = {}) {
+  return KeysBody(kOpened, names, mode, releases);
+}
+
+// Staging of 64 KiB, and a chunk in it, stored.
+ScriptWriter WithChunk(uint64_t name, uint32_t bytes, uint32_t flags = 0) {
+  ScriptWriter script;
+  script.Message(Kind::kStaging, Body(local::StagingRequest{.bytes = 65'536}))
+      .Step(ScriptOp::kRun, 0)
+      .Step(ScriptOp::kMemory, 0xff)
+      .Message(Kind::kPut, PutBody(kOpened, {{.name = name, .bytes = bytes, .flags = flags}}))
+      .Step(ScriptOp::kRun, 0);
+  return script;
+}
+
+std::vector<uint8_t> RegisteredPut(uint8_t descriptor, bool cut) {
+  ScriptWriter script;
+  script.Message(Kind::kRegisterMemory, Body(local::RegisterMemory{.bytes = 65'536}), descriptor);
+  if (cut) script.Step(ScriptOp::kMemory, 0);
+  script
+      .Message(Kind::kPut,
+               PutBody(kOpened, {{.name = 1, .bytes = 9000, .runs = 3, .region = 1},
+                                 {.name = 2, .offset = 60'000, .bytes = 5000, .region = 1}}))
+      .Step(ScriptOp::kRun, 1)
+      .Message(Kind::kUnregisterMemory, Body(local::UnregisterMemory{.region = 1}))
+      .Step(ScriptOp::kRun, 0)
+      .Message(Kind::kGet, Keys({1, 2}, LeaseMode::kAllPresent));
+  return script.bytes();
+}
+
+// Leased from G3, pushed out of G2 by others first; the lease ends while pieces arrive.
+std::vector<uint8_t> Arriving() {
+  ScriptWriter script = WithChunk(1, 50'000);
+  script.Step(ScriptOp::kTime, 0);
+  for (uint64_t name = 2; name < 9; ++name) {
+    script
+        .Message(Kind::kPut,
+                 PutBody(kOpened, {{.name = name, .bytes = 50'000, .flags = local::kPutNoG3}}))
+        .Step(ScriptOp::kRun, 0);
+  }
+  script.Message(Kind::kGet, Keys({1}, LeaseMode::kLeadingRun))
+      .Step(ScriptOp::kRun, 1)
+      .Message(Kind::kRelease, Keys({}, LeaseMode::kNone, {{.lease = 0}}))
+      .Step(ScriptOp::kRun, 0)
+      .Message(Kind::kPrefetch, Keys({1, 2}, LeaseMode::kNone));
+  return script.bytes();
+}
+
+std::vector<uint8_t> BrokenFrames() {
+  ScriptWriter script;
+  const auto hello = HelloBody();
+  script.Packet(Body(local::MessageHeader{.bytes = 9 * 1024 * 1024, .kind = 1, .id = 1}))
+      .Step(ScriptOp::kConnect, 1)
+      .Packet(Body(local::MessageHeader{.bytes = 100'000, .kind = 8, .id = 1}))
+      .Step(ScriptOp::kConnect, 1)
+      .Message(Kind::kHello, hello, 0, 20)
+      .Step(ScriptOp::kConnect, 1)
+      .Message(Kind::kLookup, Keys({1}, LeaseMode::kNone))
+      .Step(ScriptOp::kConnect, 0)
+      .Message(static_cast<Kind>(99), hello, ScriptFds(ScriptFd::kSocket, 7))
+      .Message(Kind::kGet, Keys({1, 2, 3}, LeaseMode::kAllPresent), 0, 0, 255);
+  return script.bytes();
+}
+
+}  // namespace
+
+std::vector<std::vector<uint8_t>> SeedScripts() {
+  std::vector<std::vector<uint8_t>> seeds;
+  seeds.push_back(WithChunk(1, 5000)
+                      .Message(Kind::kGet, Keys({1, 2}, LeaseMode::kAllPresent))
+                      .Message(Kind::kLookup, Keys({1}, LeaseMode::kLeadingRun, {{.lease = 0}}))
+                      .Message(Kind::kTouch, Keys({1}, LeaseMode::kNone))
+                      .Message(Kind::kDelete, Keys({1}, LeaseMode::kNone))
+                      .Message(Kind::kServerInfo, {})
+                      .bytes());
+  seeds.push_back(WithChunk(3, 20'000, local::kPutDurable)
+                      .Step(ScriptOp::kTime, 0)
+                      .Message(Kind::kGet, Keys({3}, LeaseMode::kLeadingRun))
+                      .Step(ScriptOp::kConnect, 2)
+                      .Message(Kind::kGet, Keys({3}, LeaseMode::kLeadingRun))
+                      .Step(ScriptOp::kConnect, 0)
+                      .Message(Kind::kDelete, Keys({3}, LeaseMode::kNone))
+                      .bytes());
+  // Answered from leases that are still held while the chunk is put anew.
+  seeds.push_back(WithChunk(4, 100)
+                      .Message(Kind::kGet, Keys({4}, LeaseMode::kAllPresent))
+                      .Message(Kind::kDelete, Keys({4}, LeaseMode::kNone))
+                      .Message(Kind::kPut, PutBody(kOpened, {{.name = 4, .bytes = 7, .tail = "t"}}))
+                      .Step(ScriptOp::kRun, 3)
+                      .Message(Kind::kGet, Keys({4}, LeaseMode::kAllPresent, {{.lease = 0}}))
+                      .bytes());
+  seeds.push_back(RegisteredPut(ScriptFds(ScriptFd::kMemfd), false));
+  seeds.push_back(RegisteredPut(ScriptFds(ScriptFd::kMemfd), true));
+  seeds.push_back(RegisteredPut(ScriptFds(ScriptFd::kSealedMemfd), false));
+  seeds.push_back(RegisteredPut(ScriptFds(ScriptFd::kShortMemfd), false));
+  seeds.push_back(RegisteredPut(ScriptFds(ScriptFd::kPipe), false));
+  seeds.push_back(RegisteredPut(ScriptFds(ScriptFd::kMemfd, 31), false));
+  seeds.push_back(Arriving());
+  seeds.push_back(BrokenFrames());
+  return seeds;
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,73 @@
+#include "tests/server/local/bodies.h"
+
+namespace kvkeep {
+
+std::vector<std::byte> HelloBody(const std::string& name) {
+  std::vector<std::byte> body(sizeof(local::Hello) + name.size());
+  const local::Hello hello{.name_bytes = static_cast<uint32_t>(name.size())};
+  std::memcpy(body.data(), &hello, sizeof(hello));
+  std::memcpy(body.data() + sizeof(hello), name.data(), name.size());
+  return body;
+}
+
+std::vector<std::byte> NamespaceBody() {
+  local::MessageWriter body(0, 0);
+  body.Append(local::OpenNamespace{
+      .tokens_per_chunk = 256, .parts = 4, .model_bytes = 4, .dtype_bytes = 4});
+  body.AppendText("testbf16");
+  const auto whole = body.Finish().subspan(sizeof(local::MessageHeader));
+  return {whole.begin(), whole.end()};
+}
+
+std::vector<std::byte> KeysBody(const NamespaceDigest& ns, const std::vector<uint64_t>& names,
+                                LeaseMode mode, const std::vector<local::ReleaseEntry>& releases,
+                                uint64_t request_id, const std::vector<uint32_t>& parts) {
+  local::MessageWriter body(0, 0);
+  body.Append(local::KeysRequest{.ns = ns.bytes,
+                                 .client_request_id = request_id,
+                                 .keys = static_cast<uint32_t>(names.size()),
+                                 .parts = static_cast<uint16_t>(parts.size()),
+                                 .lease_mode = static_cast<uint8_t>(mode),
+                                 .releases = static_cast<uint32_t>(releases.size())});
+  body.AppendAll(std::span<const local::ReleaseEntry>(releases));
+  body.AppendAll(std::span<const uint32_t>(parts));
+  for (const uint64_t name : names) body.Append(MakeKey(name));
+  const auto whole = body.Finish().subspan(sizeof(local::MessageHeader));
+  return {whole.begin(), whole.end()};
+}
+
+std::vector<std::byte> PutBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks) {
+  local::MessageWriter body(0, 0);
+  std::vector<local::PutRun> runs;
+  std::vector<local::PutChunk> wire;
+  std::string tails;
+  for (const TestChunk& chunk : chunks) {
+    wire.push_back({.key = MakeKey(chunk.name).bytes,
+                    .checksum = chunk.checksum,
+                    .part = chunk.part,
+                    .payload_bytes = chunk.bytes,
+                    .tail_bytes = static_cast<uint32_t>(chunk.tail.size()),
+                    .first_run = static_cast<uint32_t>(runs.size()),
+                    .runs = chunk.runs,
+                    .flags = chunk.flags});
+    uint64_t at = chunk.offset;
+    for (uint32_t i = 0; i < chunk.runs; ++i) {
+      const uint32_t bytes = i + 1 == chunk.runs
+                                 ? chunk.bytes - chunk.bytes / chunk.runs * (chunk.runs - 1)
+                                 : chunk.bytes / chunk.runs;
+      runs.push_back({.region = chunk.region, .bytes = bytes, .offset = at});
+      at += bytes;
+    }
+    tails += chunk.tail;
+  }
+  body.Append(local::PutRequest{.ns = ns.bytes,
+                                .chunks = static_cast<uint32_t>(wire.size()),
+                                .runs = static_cast<uint32_t>(runs.size())});
+  body.AppendAll(std::span<const local::PutChunk>(wire));
+  body.AppendAll(std::span<const local::PutRun>(runs));
+  body.AppendText(tails);
+  const auto whole = body.Finish().subspan(sizeof(local::MessageHeader));
+  return {whole.begin(), whole.end()};
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,35 @@
+// Bodies of requests of the local protocol, for tests and for the seeds of the fuzz target.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "proto/local/message.h"
+#include "tests/sim/payload.h"
+#include "tiers/store/types.h"
+
+namespace kvkeep {
+
+// One chunk of a put, its payload lying in staging memory from `offset` on in `runs` equal runs.
+struct TestChunk {
+  uint64_t name = 0;
+  uint64_t offset = 0;
+  uint32_t bytes = 0;
+  uint32_t runs = 1;
+  uint32_t flags = 0;
+  uint32_t part = 0;
+  uint64_t checksum = 0;
+  std::string tail = "";
+  uint32_t region = local::kStagingRegion;
+};
+
+std::vector<std::byte> HelloBody(const std::string& name = "test");
+// Of four parts whose sizes vary.
+std::vector<std::byte> NamespaceBody();
+std::vector<std::byte> KeysBody(const NamespaceDigest& ns, const std::vector<uint64_t>& names,
+                                LeaseMode mode,
+                                const std::vector<local::ReleaseEntry>& releases = {},
+                                uint64_t request_id = 0, const std::vector<uint32_t>& parts = {0});
+std::vector<std::byte> PutBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks);
+
+}  // namespace kvkeep
