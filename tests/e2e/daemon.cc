@@ -102,12 +102,11 @@ Site::Site(Settings site_settings) : settings(std::move(site_settings)) {}
 Site::~Site() { Kill(); }
 
 void Site::WriteConfig() const {
-  std::string yaml = absl::StrCat("listen:\n  unix: ", socket(), "\n  admin: ", admin_socket(),
-                                  "\n  local: \"", settings.local ? local_socket() : "",
-                                  "\"\n  tcp: \"", settings.tcp,
-                                  "\"\ng2:\n  capacity: ", settings.g2,
-                                  "\n  dirty_budget: ", settings.dirty_budget,
-                                  "\n  arena: ", settings.arena_dir.empty() ? "memfd" : "mount");
+  std::string yaml = absl::StrCat(
+      "listen:\n  unix: ", socket(), "\n  admin: ", admin_socket(), "\n  local: \"",
+      settings.local ? local_socket() : "", "\"\n  tcp: \"", settings.tcp, "\"\n", settings.access,
+      "g2:\n  capacity: ", settings.g2, "\n  dirty_budget: ", settings.dirty_budget,
+      "\n  arena: ", settings.arena_dir.empty() ? "memfd" : "mount");
   if (!settings.arena_dir.empty()) {
     absl::StrAppend(&yaml, "\n  arena_dir: ", settings.arena_dir,
                     "\n  arena_readonly_dir: ", settings.arena_readonly_dir);
@@ -120,7 +119,7 @@ void Site::WriteConfig() const {
     absl::StrAppend(&yaml, "    - dir: ", path(device.name), "\n      capacity: ", device.capacity,
                     "\n      required: ", device.required ? "true" : "false", "\n");
   }
-  absl::StrAppend(&yaml, "limits:\n  leased_bytes: ", settings.leased_bytes,
+  absl::StrAppend(&yaml, "limits:\n", settings.limits, "  leased_bytes: ", settings.leased_bytes,
                   "\n  reserved_bytes: ", settings.reserved_bytes, "\nmetrics:\n  listen: \"",
                   settings.metrics, "\"\nstate:\n  dir: ", path(settings.state),
                   "\ndrain:\n  timeout: ", settings.drain_timeout, "\n", settings.extra);

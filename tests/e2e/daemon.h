@@ -45,6 +45,8 @@ struct Settings {
   std::string tcp;
   std::string socket = "kvkeep.sock";
   bool local = false;  // the local path's door
+  std::string access;  // YAML lines below listen:
+  std::string limits;  // and below limits:
   std::string state = "state";
   std::string extra;  // YAML lines at the end
 };

@@ -1,0 +1,38 @@
+// WorkerProcess: a client of the local path in a process of its own (local_client_main.cc), to be
+// killed or stopped. Dies with the test.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "tests/e2e/engine.h"
+#include "tiers/base/unique_fd.h"
+
+namespace kvkeep::e2e {
+
+class WorkerProcess {
+ public:
+  struct Options {
+    std::vector<TestChunk> warm, cold;  // numbered without gaps, all of one size
+    std::string point;                  // where it dies, or "hold"
+    int nth = 1;                        // time that it gets there
+  };
+  WorkerProcess(const Site& site, const Options& options);
+  ~WorkerProcess();
+  WorkerProcess(WorkerProcess&& other) noexcept;
+  WorkerProcess& operator=(WorkerProcess&&) = delete;
+
+  // The next line of its standard output; empty when it ended, or said nothing for so long.
+  std::string ReadLine(milliseconds timeout = milliseconds(30'000));
+  void Signal(int number);
+  // Waits for its end: the signal that killed it, or minus its exit status.
+  int AwaitEnd();
+  int pid() const { return pid_; }
+
+ private:
+  int pid_ = 0;
+  UniqueFd out_;
+};
+
+}  // namespace kvkeep::e2e
