@@ -62,7 +62,7 @@ WorldOptions SmallWorld() {
   WorldOptions options;
   options.g2_blocks = 64;
   options.g2_segment_blocks = 32;
-  options.device_blocks = {256};
+  options.device_blocks = {128};
   return options;
 }
 
