@@ -108,9 +108,10 @@ absl::Status Doors::StartServers() {
 }
 
 absl::Status Doors::StartAccepting() {
-  std::vector<UnixSocketOptions> sockets = options_.sockets;
-  sockets.push_back(
-      {.path = options_.admin_socket_path, .mode = 0600, .policy = {.uids = {0, geteuid()}}});
+  // Admin first: whoever finds a client socket open finds the other one open too.
+  std::vector<UnixSocketOptions> sockets = {
+      {.path = options_.admin_socket_path, .mode = 0600, .policy = {.uids = {0, geteuid()}}}};
+  sockets.insert(sockets.end(), options_.sockets.begin(), options_.sockets.end());
   Acceptor::Handlers handlers;
   handlers.connected = [this](Acceptor::Connection connection) {
     Connected(std::move(connection));
@@ -128,8 +129,9 @@ void Doors::Connected(Acceptor::Connection connection) {
     return Refuse(std::move(connection), reason);
   }
   // The admin server's are listed for their number only.
-  const bool is_admin = connection.socket == options_.sockets.size();
-  const ConnectedPeer peer{connection.peer, TenantId(static_cast<uint32_t>(connection.socket))};
+  const bool is_admin = connection.socket == 0;
+  const TenantId tenant(is_admin ? 0 : static_cast<uint32_t>(connection.socket - 1));
+  const ConnectedPeer peer{connection.peer, tenant};
   const uint64_t limit = is_admin ? kMaxAdminConnections : options_.max_connections;
   if (!deps_.state->peers.Add(connection.fd.get(), connection.socket, limit, peer)) {
     const absl::Status reason = absl::ResourceExhaustedError(absl::StrCat(
@@ -144,10 +146,10 @@ void Doors::Refuse(Acceptor::Connection connection, const absl::Status& reason) 
   deps_.state->counters.refused_connections.fetch_add(1, std::memory_order_relaxed);
   const auto now = std::chrono::steady_clock::now();
   if (now >= next_refusal_line_) {
-    const bool is_admin = connection.socket == options_.sockets.size();
+    const bool is_admin = connection.socket == 0;
     deps_.log->Warn("connection refused",
                     {{"socket", is_admin ? options_.admin_socket_path
-                                         : options_.sockets[connection.socket].path},
+                                         : options_.sockets[connection.socket - 1].path},
                      {"peer", connection.peer.ToString()},
                      {"reason", std::string(reason.message())},
                      {"unsaid", absl::StrCat(refusals_unsaid_)}});

@@ -94,7 +94,7 @@ void Simulator::DoCrash(bool power) {
 }
 
 void Simulator::CheckSurvivors(const std::set<uint64_t>& must_be_there,
-                                std::vector<uint64_t> LookupResult::*tier) {
+                               std::vector<uint64_t> LookupResult::*tier) {
   const std::set<uint64_t> there = Stored(tier);
   for (const uint64_t name : must_be_there) {
     if (!there.contains(name)) std::printf("lost by the crash: %lu\n", name);

@@ -94,6 +94,11 @@ bool Core::Section::YieldIfSpent() {
   return true;
 }
 
+uint64_t Core::TakeLongestHoldNs() {
+  Section section(this, Section::Kind::kNotMeasured);
+  return std::exchange(counters_.lock_worked_ns_max, 0);
+}
+
 void Core::NoteHold(uint64_t held_ns, uint64_t worked_ns) {
   using Counter = uint64_t StoreCounters::*;
   constexpr std::pair<uint64_t, Counter> kSteps[] = {

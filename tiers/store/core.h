@@ -79,6 +79,7 @@ class Core {
   void SyncAll(StatusCallback done);
   void Tick();
   StoreSnapshot Snapshot();
+  uint64_t TakeLongestHoldNs();
   void CheckInvariants();
 
   const StoreOptions& options() const { return options_; }

@@ -267,6 +267,7 @@ StoreSnapshot Store::snapshot() const {
   }
   return snapshot;
 }
+uint64_t Store::TakeLongestHoldNs() { return core_->TakeLongestHoldNs(); }
 void Store::CheckInvariants() const { core_->CheckInvariants(); }
 
 }  // namespace kvkeep

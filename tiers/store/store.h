@@ -123,6 +123,9 @@ class Store {
   void Tick();
 
   StoreSnapshot snapshot() const;
+  // The longest hold of the lock since the last call of this, in CPU time; 0 without a work_clock.
+  // For tests: StoreCounters::lock_worked_ns_max starts anew.
+  uint64_t TakeLongestHoldNs();
   // Walks all state; for tests and the simulator. Fails a check when an invariant is broken.
   void CheckInvariants() const;
 

@@ -129,11 +129,10 @@ absl::Status DaemonProcess::WriteConfig(const DaemonOptions& options,
   if (!copy_threads.empty() && !KnowsKey(known_keys, "g2.copy_threads")) {
     return absl::UnimplementedError("this kvkeepd has no setting for its copy threads");
   }
-  std::string yaml =
-      absl::StrCat("listen:\n  unix: ", dir_, "/kvkeep.sock\n  admin: ", dir_,
-                   "/admin.sock\n  tcp: \"\"\n",
-                   if_known("listen.local", local_socket()), "g2:\n  capacity: ", options.g2_bytes,
-                   "\n  dirty_budget: 100%\n", if_known("g2.copy_threads", copy_threads));
+  std::string yaml = absl::StrCat(
+      "listen:\n  unix: ", dir_, "/kvkeep.sock\n  admin: ", dir_, "/admin.sock\n  tcp: \"\"\n",
+      if_known("listen.local", local_socket()), "g2:\n  capacity: ", options.g2_bytes,
+      "\n  dirty_budget: 100%\n", if_known("g2.copy_threads", copy_threads));
   if (options.arena_dir.empty()) {
     absl::StrAppend(&yaml, "  arena: memfd\n");
   } else {

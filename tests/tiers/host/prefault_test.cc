@@ -5,9 +5,9 @@
 #include <catch2/catch.hpp>
 
 #include "tests/fakes/manual_executor.h"
+#include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
-#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 namespace {

@@ -38,31 +38,6 @@ constexpr uint64_t kManyChunks = 1'000'000;
 constexpr int kAttempts = 3;
 constexpr uint64_t kMostKeys = 65536;
 
-// CPU time, and the longest time between two looks of the thread that made it: the store looks when
-// it takes the lock and when it lets go of it. What other threads do here is too small to matter.
-class HoldClock final : public Clock {
- public:
-  MonotonicTime Now() const override {
-    const MonotonicTime now = ThreadCpuClock()->Now();
-    if (std::this_thread::get_id() != thread_) return now;
-    if (began_ == MonotonicTime(0)) {
-      began_ = now;
-    } else {
-      longest_ = std::max(longest_, now - std::exchange(began_, MonotonicTime(0)));
-    }
-    return now;
-  }
-  uint64_t UnixMicros() const override { return RealClock()->UnixMicros(); }
-  double TakeLongestMicros() const {
-    return static_cast<double>(std::exchange(longest_, MonotonicTime(0)).count()) / 1e3;
-  }
-
- private:
-  const std::thread::id thread_ = std::this_thread::get_id();
-  mutable MonotonicTime began_{0};
-  mutable MonotonicTime longest_{0};
-};
-
 // Takes all writes and keeps nothing; reads bring what was there.
 class NullDevice final : public Device {
  public:
@@ -83,7 +58,7 @@ struct Setup {
 // A store, a session, and two threads that look up small prompts while it lives.
 class Busy {
  public:
-  Busy(const Setup& setup, const HoldClock* clock)
+  explicit Busy(const Setup& setup)
       : arena_(BlockCount(setup.arena_blocks)),
         device_(setup.device_blocks * kBlockBytes),
         nvme_(&device_, &index_, 1) {
@@ -92,7 +67,7 @@ class Busy {
                    .random = &random_,
                    .arena = &arena_,
                    .copy_executor = &executor_,
-                   .work_clock = clock};
+                   .work_clock = ThreadCpuClock()};
     if (setup.device_blocks > 0) {
       deps.devices.push_back(
           {.device = &nvme_, .index_executor = &executor_, .sync_executor = &executor_});
@@ -163,13 +138,18 @@ class Busy {
 // The longest hold of each phase, the best of some attempts, and the judgement over them.
 class Phases {
  public:
-  explicit Phases(const HoldClock* clock) : clock_(clock) {
+  Phases() {
     const char* const asked = std::getenv("KVKEEP_HOLD_LIMIT_US");
     if (asked != nullptr) limit_ = std::strtod(asked, nullptr);
   }
+  // Phases of `store` follow.
+  void Begin(Store* store) {
+    store_ = store;
+    store_->TakeLongestHoldNs();
+  }
   // `part`: of a phase that is cut up.
   void End(const std::string& phase, uint64_t part = 0) {
-    const double longest = clock_->TakeLongestMicros();
+    const double longest = static_cast<double>(store_->TakeLongestHoldNs()) / 1e3;
     const auto [at, first] = longest_[phase].emplace(part, longest);
     at->second = std::min(at->second, longest);
   }
@@ -191,15 +171,15 @@ class Phases {
     for (const auto& [part, one] : parts) longest = std::max(longest, one);
     return longest;
   }
-  const HoldClock* const clock_;
+  Store* store_ = nullptr;
   double limit_ = kUsualLimitMicros;
   std::map<std::string, Parts> longest_;
 };
 
-void ManySmallChunks(const HoldClock& clock, Phases& phases) {
-  Busy busy({.arena_blocks = 2 * kManyChunks + 4096}, &clock);
+void ManySmallChunks(Phases& phases) {
+  Busy busy({.arena_blocks = 2 * kManyChunks + 4096});
   Store& store = busy.store();
-  clock.TakeLongestMicros();
+  phases.Begin(&busy.store());
   for (uint64_t name = 0; name < kManyChunks; ++name) {
     busy.Put(name);
     if (name % 1000 == 0) phases.End("puts of small chunks", name);
@@ -241,14 +221,14 @@ void ManySmallChunks(const HoldClock& clock, Phases& phases) {
 }
 
 // Room for one of 256 MiB is made among chunks of 64 KiB, in one run of blocks or in none.
-void OneLargeChunk(const HoldClock& clock, Phases& phases) {
+void OneLargeChunk(Phases& phases) {
   constexpr uint64_t kChunks = 16'000;
   for (const bool scattered : {false, true}) {
-    Busy busy({.arena_blocks = kChunks * 17}, &clock);
+    Busy busy({.arena_blocks = kChunks * 17});
     for (uint64_t name = 0; name < kChunks; ++name) busy.Put(name, 1 << 16);
     // What is left untouched goes first: no two of them are neighbours.
     if (scattered) busy.Lookup(busy.session(), 0, kChunks / 2, LeaseMode::kNone, false, 2);
-    clock.TakeLongestMicros();
+    phases.Begin(&busy.store());
     const ReserveResult reserved =
         busy.store().Reserve(busy.session(), busy.Request(1'000'000, 256 << 20)).value();
     phases.End(scattered ? "256 MiB over scattered chunks" : "256 MiB over chunks of 64 KiB");
@@ -256,11 +236,11 @@ void OneLargeChunk(const HoldClock& clock, Phases& phases) {
   }
 }
 
-void WrittenBack(const HoldClock& clock, Phases& phases) {
+void WrittenBack(Phases& phases) {
   constexpr uint64_t kChunks = 40'000;
-  Busy busy({.arena_blocks = 20'000, .device_blocks = 60'000}, &clock);
+  Busy busy({.arena_blocks = 20'000, .device_blocks = 60'000});
   Store& store = busy.store();
-  clock.TakeLongestMicros();
+  phases.Begin(&busy.store());
   for (uint64_t name = 0; name < kChunks; ++name) {
     busy.Put(name);
     if (name % 1000 == 0) phases.End("puts, written back; evictions in both tiers", name);
@@ -298,12 +278,11 @@ void WrittenBack(const HoldClock& clock, Phases& phases) {
 
 TEST_CASE("no call holds the store's lock for long, however much it is about") {
   mallopt(M_MXFAST, 0);  // as the daemon does
-  const HoldClock clock;
-  Phases phases(&clock);
+  Phases phases;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    ManySmallChunks(clock, phases);
-    OneLargeChunk(clock, phases);
-    WrittenBack(clock, phases);
+    ManySmallChunks(phases);
+    OneLargeChunk(phases);
+    WrittenBack(phases);
     if (phases.Good()) break;
   }
   phases.Judge();
