@@ -19,7 +19,7 @@ Json ToJson(const Summary& summary) {
 std::string Number(double value) {
   if (value == 0) return "0";
   if (value >= 100) return absl::StrFormat("%.0f", value);
-  return absl::StrFormat(value >= 1 ? "%.2f" : "%.4f", value);
+  return value >= 1 ? absl::StrFormat("%.2f", value) : absl::StrFormat("%.4f", value);
 }
 
 double Median(const std::vector<double>& values) { return Summarize(values).median; }
