@@ -34,6 +34,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 warns falsely about moved absl::InlinedVector and, under sanitizers, about std::function.
   # clang's own analysis runs in the clang preset.
   add_compile_options(-Wno-uninitialized -Wno-maybe-uninitialized)
+  if(KVKEEP_SANITIZE)  # and about sizes that its own checks made it think of
+    add_compile_options(-Wno-stringop-overflow -Wno-array-bounds)
+  endif()
 endif()
 
 find_program(KVKEEP_CCACHE ccache)

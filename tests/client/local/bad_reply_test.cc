@@ -27,7 +27,7 @@ constexpr size_t kPlaces = kFound + sizeof(local::LookupReply) + 2;  // one key:
 constexpr size_t kRuns = kPlaces + sizeof(local::Place);
 
 const Lie kGetLies[] = {
-    {"cut", [](Message* m) { m->resize(m->size() - 1); }},
+    {"cut", [](Message* m) { m->pop_back(); }},
     {"no head", [](Message* m) { m->resize(sizeof(local::MessageHeader)); }},
     {"no body", [](Message* m) { m->resize(kBody); }},
     {"longer", [](Message* m) { m->push_back(std::byte{0}); }},
@@ -126,7 +126,7 @@ TEST_CASE("a handshake that makes no sense is no session, and the next one is") 
   fakes::FakeLocalDaemon daemon;
   const size_t welcome = kBody;
   const Lie lies[] = {
-      {"cut", [](Message* m) { m->resize(m->size() - 1); }},
+      {"cut", [](Message* m) { m->pop_back(); }},
       {"version", [=](Message* m) { Change<uint32_t>(m, welcome, 2); }},
       {"first_segment", [=](Message* m) { Change<uint32_t>(m, welcome + 4, UINT32_MAX); }},
       {"segment_bytes", [=](Message* m) { Change<uint64_t>(m, welcome + 48, 4096); }},
