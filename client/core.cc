@@ -5,11 +5,11 @@
 #include <algorithm>
 
 #include "client/await.h"
+#include "client/backoff.h"
 #include "client/connection.h"
 #include "client/session_stream.h"
 #include "client/unary_call.h"
 #include "tiers/base/check.h"
-#include "tiers/base/random.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep::client {
@@ -18,19 +18,10 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr size_t kMaxNamespaces = 1024;
-// A session that lived this long was a good one: the next try to reconnect comes at once again.
-constexpr std::chrono::seconds kGoodSession{1};
 // How long gRPC may hold a finished put's memory, or a call beyond its deadline, before the
 // connection is broken off to get it back.
 constexpr std::chrono::milliseconds kLateGrace{200};
 constexpr std::chrono::milliseconds kLookEvery{200};
-
-Deadline WithJitter(Deadline backoff) {
-  const int64_t ms = backoff.count();
-  return Deadline(
-      ms - ms / 4 +
-      static_cast<int64_t>(RealRandom()->NextU64() % static_cast<uint64_t>(ms / 2 + 1)));
-}
 
 }  // namespace
 
@@ -107,21 +98,20 @@ void Core::Shutdown() {
 // ---------------------------------------------------------------- the session's thread
 
 void Core::Run() {
-  Deadline backoff = options_.backoff_min;
+  Backoff backoff(options_.backoff_min, options_.backoff_max);
   while (true) {
     const auto began = steady_clock::now();
     absl::Status ended = RunSession();
-    if (steady_clock::now() - began > kGoodSession) backoff = options_.backoff_min;
+    const Deadline wait = backoff.After(steady_clock::now() - began);
     MutexLock lock(&mu_);
     away_reason_ = std::move(ended);
     attempted_ = true;
     changed_.NotifyAll();
-    const auto retry_at = steady_clock::now() + WithJitter(backoff);
+    const auto retry_at = steady_clock::now() + wait;
     while (!stopping_ && steady_clock::now() < retry_at) {
       changed_.WaitFor(&mu_, retry_at - steady_clock::now());
     }
     if (stopping_) return;
-    backoff = std::min(backoff * 2, options_.backoff_max);
   }
 }
 
