@@ -1,38 +1,24 @@
 #include "tiers/host/arena_remains.h"
 
-#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/strip.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <memory>
 #include <vector>
 
 #include "tiers/base/status_macros.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
+#include "tiers/host/arena_files.h"
 #include "tiers/host/kernel_facts.h"
 
 namespace kvkeep {
 namespace {
-
-constexpr char kLockName[] = "arena.lock";
-constexpr char kIdName[] = "arena.id";
-constexpr char kMarksName[] = "arena.marks";
-constexpr char kSegmentPrefix[] = "segment.";
-
-bool IsSegment(absl::string_view name) {
-  return absl::ConsumePrefix(&name, kSegmentPrefix) && name.size() >= 3 &&
-         name.find_first_not_of("0123456789") == absl::string_view::npos;
-}
 
 // The directory of an arena, and who holds its lock.
 class Mount {
@@ -89,7 +75,7 @@ absl::Status Mount::CheckFileSystem() {
 }
 
 absl::Status Mount::TryLock() {
-  lock_ = UniqueFd(openat(fd_.get(), kLockName, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+  lock_ = UniqueFd(openat(fd_.get(), kArenaLockName, O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!lock_.valid()) {
     return errno == ENOENT ? absl::OkStatus() : Error("cannot open arena.lock", errno);
   }
@@ -99,21 +85,11 @@ absl::Status Mount::TryLock() {
   return absl::OkStatus();
 }
 
-// The identity first, then the rest by name.
 absl::StatusOr<std::vector<std::string>> Mount::ArenaFiles() const {
-  UniqueFd copy(openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!copy.valid()) return Error("cannot list", errno);
-  const std::unique_ptr<DIR, int (*)(DIR*)> dir(fdopendir(copy.get()), closedir);
-  if (dir == nullptr) return Error("cannot list", errno);
-  copy.Release();
-  std::vector<std::string> names;
-  while (const dirent* entry = readdir(dir.get())) {
-    if (IsArenaFile(entry->d_name)) names.push_back(entry->d_name);
-  }
-  std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
-    return std::pair(a != kIdName, a) < std::pair(b != kIdName, b);
-  });
-  return names;
+  absl::StatusOr<std::vector<std::string>> names = ListArenaFiles(fd_.get());
+  if (names.ok()) return names;
+  return absl::Status(names.status().code(),
+                      absl::StrCat("arena ", dir_, ": ", std::string(names.status().message())));
 }
 
 absl::StatusOr<uint64_t> Mount::HeldBytes(const std::string& name) const {
@@ -127,7 +103,7 @@ absl::StatusOr<uint64_t> Mount::HeldBytes(const std::string& name) const {
 
 std::string Mount::ReadId() const {
   std::array<char, 256> target{};
-  const ssize_t length = readlinkat(fd_.get(), kIdName, target.data(), target.size());
+  const ssize_t length = readlinkat(fd_.get(), kArenaIdName, target.data(), target.size());
   return length <= 0 ? "" : std::string(target.data(), static_cast<size_t>(length));
 }
 
@@ -144,10 +120,6 @@ uint64_t Mount::FreeBytes() const {
 
 }  // namespace
 
-bool IsArenaFile(absl::string_view name) {
-  return name == kIdName || name == kMarksName || IsSegment(name);
-}
-
 absl::StatusOr<ArenaRemains> LookAtArena(const std::string& mount_dir) {
   KVKEEP_ASSIGN_OR_RETURN(const Mount mount, Mount::Open(mount_dir));
   ArenaRemains remains{
@@ -157,7 +129,7 @@ absl::StatusOr<ArenaRemains> LookAtArena(const std::string& mount_dir) {
     KVKEEP_ASSIGN_OR_RETURN(const uint64_t held, mount.HeldBytes(name));
     remains.held_bytes += held;
     remains.files += 1;
-    remains.segments += IsSegment(name);
+    remains.segments += IsSegmentName(name);
   }
   return remains;
 }

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <absl/status/statusor.h>
-#include <absl/strings/string_view.h>
 
 #include <cstdint>
 #include <string>
@@ -35,8 +34,5 @@ struct DroppedArena {
 // Removes the identity first, so that no crash on the way leaves something that looks whole.
 // FailedPrecondition also: a daemon uses the mount.
 absl::StatusOr<DroppedArena> DropArena(const std::string& mount_dir);
-
-// Whether a file of this name is part of an arena; arena.lock is not, it stays.
-bool IsArenaFile(absl::string_view name);
 
 }  // namespace kvkeep

@@ -4,8 +4,6 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_split.h>
-#include <absl/strings/strip.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -23,25 +21,13 @@
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
+#include "tiers/host/arena_files.h"
 #include "tiers/host/kernel_facts.h"
 
 namespace kvkeep {
 namespace {
 
-constexpr char kLockName[] = "arena.lock";
-constexpr char kIdName[] = "arena.id";
-constexpr char kMarksName[] = "arena.marks";
 constexpr char kFormat[] = "v2";  // of arena.id, and of the files that it says are whole
-constexpr char kSegmentPrefix[] = "segment.";
-
-std::string SegmentName(size_t segment) {
-  return absl::StrFormat("%s%03d", kSegmentPrefix, segment);
-}
-
-bool IsSegmentName(absl::string_view name) {
-  if (!absl::ConsumePrefix(&name, kSegmentPrefix)) return false;
-  return name.size() >= 3 && name.find_first_not_of("0123456789") == absl::string_view::npos;
-}
 
 struct ArenaId {
   Uuid uuid;
@@ -151,7 +137,7 @@ absl::Status MountFiles::Open(RandomSource* random) {
 }
 
 absl::Status MountFiles::Lock() {
-  lock_ = UniqueFd(openat(dirs_.writable.get(), kLockName,
+  lock_ = UniqueFd(openat(dirs_.writable.get(), kArenaLockName,
                           O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR));
   if (!lock_.valid()) return Error("cannot open arena.lock", errno);
   if (flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
@@ -165,11 +151,12 @@ absl::Status MountFiles::Lock() {
 std::string MountFiles::ReadId() const {
   struct stat info {};
   std::array<char, 256> target{};
-  if (fstatat(dirs_.writable.get(), kIdName, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+  if (fstatat(dirs_.writable.get(), kArenaIdName, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
       !S_ISLNK(info.st_mode) || info.st_uid != geteuid()) {
     return "";
   }
-  const ssize_t length = readlinkat(dirs_.writable.get(), kIdName, target.data(), target.size());
+  const ssize_t length =
+      readlinkat(dirs_.writable.get(), kArenaIdName, target.data(), target.size());
   return length <= 0 ? "" : std::string(target.data(), static_cast<size_t>(length));
 }
 
@@ -187,7 +174,9 @@ std::string MountFiles::WhyNotReusable(const std::string& id) const {
       return absl::StrCat(SegmentName(i), " is not whole");
     }
   }
-  return IsWhole(kMarksName, marks_file_bytes()) ? "" : absl::StrCat(kMarksName, " is not whole");
+  return IsWhole(kArenaMarksName, marks_file_bytes())
+             ? ""
+             : absl::StrCat(kArenaMarksName, " is not whole");
 }
 
 bool MountFiles::IsWhole(const std::string& name, uint64_t bytes) const {
@@ -197,24 +186,12 @@ bool MountFiles::IsWhole(const std::string& name, uint64_t bytes) const {
 }
 
 absl::Status MountFiles::RemoveOldFiles() {
-  // The identity first: a crash after it leaves segments that nobody will take for whole.
-  if (unlinkat(dirs_.writable.get(), kIdName, 0) != 0 && errno != ENOENT) {
-    return Error("cannot remove the old arena.id", errno);
+  const absl::StatusOr<std::vector<std::string>> old = ListArenaFiles(dirs_.writable.get());
+  if (!old.ok()) {
+    return absl::Status(old.status().code(), absl::StrCat("arena ", dirs_.mount_dir, ": ",
+                                                          std::string(old.status().message())));
   }
-  const int fd = openat(dirs_.writable.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return Error("cannot list", errno);
-  std::unique_ptr<DIR, int (*)(DIR*)> dir(fdopendir(fd), closedir);
-  if (dir == nullptr) {
-    const int error = errno;
-    close(fd);
-    return Error("cannot list", error);
-  }
-  std::vector<std::string> old;  // unlinking while listing may skip entries
-  while (const dirent* entry = readdir(dir.get())) {
-    const absl::string_view name = entry->d_name;
-    if (IsSegmentName(name) || name == kMarksName) old.push_back(entry->d_name);
-  }
-  for (const std::string& name : old) {
+  for (const std::string& name : *old) {
     if (unlinkat(dirs_.writable.get(), name.c_str(), 0) != 0) {
       return Error(absl::StrCat("cannot remove the old ", name), errno);
     }
@@ -290,7 +267,7 @@ absl::StatusOr<Mapping> MountFiles::MapSegment(size_t segment) {
 }
 
 absl::StatusOr<Mapping> MountFiles::MapMarks() {
-  KVKEEP_ASSIGN_OR_RETURN(const WholeFile file, OpenFile(kMarksName, marks_file_bytes()));
+  KVKEEP_ASSIGN_OR_RETURN(const WholeFile file, OpenFile(kArenaMarksName, marks_file_bytes()));
   return Mapping::Map(file.fd.get(), marks_file_bytes(), dirs_.page_bytes);
 }
 
@@ -298,7 +275,7 @@ absl::Status MountFiles::Finish() {
   KVKEEP_CHECK(inodes_.size() == geometry_.segment_count());
   if (!reused_) {
     const std::string id = ArenaId{uuid_, geometry_, reuse_.owners}.ToString();
-    if (symlinkat(id.c_str(), dirs_.writable.get(), kIdName) != 0) {
+    if (symlinkat(id.c_str(), dirs_.writable.get(), kArenaIdName) != 0) {
       return Error("cannot write arena.id", errno);
     }
   }

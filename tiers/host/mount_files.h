@@ -6,9 +6,8 @@
 // In mount_dir:
 //   arena.lock       flock'ed while a daemon uses the directory
 //   arena.id         "v2:<uuid>:<segment bytes>:<capacity bytes>:<owners>", written when all
-//   segments
-//                    are whole. A symbolic link's target: hugetlbfs has no write(2), and a link is
-//                    atomic
+//                    segments are whole. A symbolic link's target: hugetlbfs has no write(2), and
+//                    a link is atomic
 //   segment.000 ...  the arena
 //   arena.marks      Arena::live_marks(), a u64 a block. No client ever gets it. Version 1 had none
 // Any other file is left alone.

@@ -16,6 +16,7 @@
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
+#include "tiers/host/arena_files.h"
 
 namespace kvkeep {
 namespace {

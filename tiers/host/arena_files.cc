@@ -1,0 +1,51 @@
+#include "tiers/host/arena_files.h"
+
+#include <absl/strings/str_format.h>
+#include <absl/strings/strip.h>
+#include <dirent.h>
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <utility>
+
+#include "tiers/base/unique_fd.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr char kSegmentPrefix[] = "segment.";
+
+}  // namespace
+
+std::string SegmentName(size_t segment) {
+  return absl::StrFormat("%s%03d", kSegmentPrefix, segment);
+}
+
+bool IsSegmentName(absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, kSegmentPrefix)) return false;
+  return name.size() >= 3 && name.find_first_not_of("0123456789") == absl::string_view::npos;
+}
+
+bool IsArenaFile(absl::string_view name) {
+  return name == kArenaIdName || name == kArenaMarksName || IsSegmentName(name);
+}
+
+absl::StatusOr<std::vector<std::string>> ListArenaFiles(int directory) {
+  UniqueFd copy(openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!copy.valid()) return absl::ErrnoToStatus(errno, "cannot list");
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(fdopendir(copy.get()), closedir);
+  if (listing == nullptr) return absl::ErrnoToStatus(errno, "cannot list");
+  copy.Release();
+  std::vector<std::string> names;
+  while (const dirent* entry = readdir(listing.get())) {
+    if (IsArenaFile(entry->d_name)) names.push_back(entry->d_name);
+  }
+  std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
+    return std::pair(a != kArenaIdName, a) < std::pair(b != kArenaIdName, b);
+  });
+  return names;
+}
+
+}  // namespace kvkeep
