@@ -39,6 +39,13 @@ class G2Pool {
   BlockCount capacity() const { return allocator_.capacity(); }
   uint64_t free_blocks() const { return allocator_.free_blocks().value(); }
   uint64_t used_blocks() const { return capacity().value() - free_blocks(); }
+  // Whether leases may hold so many blocks more.
+  bool MayLease(uint64_t blocks) const { return pinned_blocks + blocks <= limits.leased_blocks; }
+  // Whether so many blocks more may wait for their write-back. One chunk always may: one larger
+  // than the budget would never reach G3.
+  bool MayBeDirty(uint64_t blocks) const {
+    return dirty_blocks == 0 || dirty_blocks + blocks <= limits.dirty_blocks;
+  }
   const ExtentAllocator::Stats& stats() const { return allocator_.stats(); }
   void CheckInvariants() const { allocator_.CheckInvariants(); }
 

@@ -10,6 +10,15 @@
 
 namespace kvkeep::store_internal {
 
+namespace {
+
+// What is pinned already takes no more of the limit.
+bool MayLease(const G2Pool& pool, const Chunk& chunk) {
+  return pool.MayLease(chunk.pins == 0 ? chunk.blocks() : 0);
+}
+
+}  // namespace
+
 void Core::Grant::Reserve() {
   entries.reserve(wanted.found.size());
   pinned.reserve(wanted.found.size());
@@ -25,9 +34,7 @@ absl::Status Core::CheckLeases(const Session& session) const {
 // Pins unless that would be over the tenant's limit.
 bool Core::PinForLease(Grant& grant, size_t i) {
   const Chunk& chunk = table_.at(grant.entries[i].slot);
-  const G2Pool& own = pool(chunk);
-  const uint64_t more = chunk.pins == 0 ? chunk.blocks() : 0;
-  if (own.pinned_blocks + more > own.limits.leased_blocks) return false;
+  if (!MayLease(pool(chunk), chunk)) return false;
   Pin(grant.entries[i].slot);
   grant.pinned[i] = true;
   grant.bytes += chunk.blocks() * kBlockBytes;
@@ -93,10 +100,7 @@ void Core::BringTheRest(Section& section, TenantId tenant, Grant& grant) {
     const ChunkSlot parent = i >= parts ? entries[i - parts].slot : kNoSlot;
     const ChunkId id = grant.wanted.id(entries[i].chunk);
     if (!StillIs(slot, id)) return false;
-    const Chunk& chunk = table_.at(slot);
-    const G2Pool& own = pool(tenant);
-    const uint64_t more = chunk.pins == 0 ? chunk.blocks() : 0;
-    return own.pinned_blocks + more <= own.limits.leased_blocks &&
+    return MayLease(pool(tenant), table_.at(slot)) &&
            EnsureInG2(section, tenant, slot, parent, grant.request.transient) &&
            PinForLease(grant, i);
   };

@@ -137,11 +137,8 @@ void Core::SweepNext() {
     const Chunk& chunk = table_.at(slot);
     if (chunk.live && chunk.g2_state == G2State::kUnverified) {
       // Only verified ones become dirty: it waits until the budget has room for it.
-      const G2Pool& own = pool(chunk);
       const bool to_be_written = chunk.g3_state == G3State::kAbsent && !devices_.empty();
-      const bool over =
-          own.dirty_blocks > 0 && own.dirty_blocks + chunk.blocks() > own.limits.dirty_blocks;
-      if (to_be_written && over) return;
+      if (to_be_written && !pool(chunk).MayBeDirty(chunk.blocks())) return;
       sweep_budget_bytes_ -= std::min(sweep_budget_bytes_, chunk.blocks() * kBlockBytes);
       sweeping_ = slot;
       StartVerification(slot);

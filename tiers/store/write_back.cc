@@ -57,10 +57,7 @@ void Core::QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent,
   Chunk& chunk = table_.at(slot);
   KVKEEP_CHECK(chunk.g3_state == G3State::kAbsent && chunk.g2_state == G2State::kResident);
   // Over the budget the newcomer stays unbacked: the queue holds the heads of its prefix.
-  // One is always taken: a chunk larger than the budget would never reach G3.
-  const G2Pool& own = pool(chunk);
-  const bool over =
-      own.dirty_blocks > 0 && own.dirty_blocks + chunk.blocks() > own.limits.dirty_blocks;
+  const bool over = !pool(chunk).MayBeDirty(chunk.blocks());
   const std::optional<uint16_t> device = ChooseDevice(FindParent(chunk, parent));
   if (!device.has_value() || (over && !forced)) {
     ++counters_.write_backs_cancelled;
