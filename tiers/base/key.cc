@@ -43,13 +43,14 @@ std::string ChunkId::ToString() const {
   return absl::StrCat(ns.ToHex(), "/", key.ToHex(), "/", part.value());
 }
 
-size_t ChunkIdHash::operator()(const ChunkId& id) const {
-  uint8_t flat[NamespaceDigest::kSize + ChunkKey::kSize + sizeof(uint32_t)];
-  std::memcpy(flat, id.ns.bytes.data(), NamespaceDigest::kSize);
-  std::memcpy(flat + NamespaceDigest::kSize, id.key.bytes.data(), ChunkKey::kSize);
-  const uint32_t part = id.part.value();
-  std::memcpy(flat + NamespaceDigest::kSize + ChunkKey::kSize, &part, sizeof(part));
-  return XXH3_64bits_withSeed(flat, sizeof(flat), seed);
+uint64_t ChunkIdHash::NamespaceSeed(const NamespaceDigest& ns) const {
+  return XXH3_64bits_withSeed(ns.bytes.data(), NamespaceDigest::kSize, seed);
+}
+
+uint64_t ChunkIdHash::InNamespace(uint64_t namespace_seed, const ChunkKey& key, PartId part) {
+  constexpr uint64_t kOdd = 0x9E3779B97F4A7C15;  // another seed for each part
+  return XXH3_64bits_withSeed(key.bytes.data(), ChunkKey::kSize,
+                              namespace_seed + part.value() * kOdd);
 }
 
 }  // namespace kvkeep

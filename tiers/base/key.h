@@ -26,6 +26,10 @@ struct Digest {
   std::array<uint8_t, kBytes> bytes{};
 
   auto operator<=>(const Digest&) const = default;
+  // Defaulted, it would call memcmp; of a known length it is a few instructions.
+  bool operator==(const Digest& other) const {
+    return __builtin_memcmp(bytes.data(), other.bytes.data(), kBytes) == 0;
+  }
   template <typename H>
   friend H AbslHashValue(H h, const Digest& digest) {
     return H::combine(std::move(h), digest.bytes);
@@ -65,10 +69,15 @@ struct ChunkId {
   std::string ToString() const;  // "ns/key/part", hexadecimal
 };
 
-// XXH3 over the whole identity with a secret seed, so that clients cannot choose colliding keys.
+// XXH3 over the whole identity with a secret seed, so that clients cannot choose colliding keys. In
+// two steps, as many chunks are asked for in one namespace.
 struct ChunkIdHash {
   uint64_t seed = 0;
-  size_t operator()(const ChunkId& id) const;
+  uint64_t NamespaceSeed(const NamespaceDigest& ns) const;
+  static uint64_t InNamespace(uint64_t namespace_seed, const ChunkKey& key, PartId part);
+  uint64_t operator()(const ChunkId& id) const {
+    return InNamespace(NamespaceSeed(id.ns), id.key, id.part);
+  }
 };
 
 }  // namespace kvkeep

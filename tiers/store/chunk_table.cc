@@ -16,14 +16,18 @@ constexpr size_t kAhead = 16;
 }  // namespace
 
 ChunkTable::ChunkTable(uint64_t max_chunks, uint64_t hash_seed)
-    : max_chunks_(max_chunks), hash_{.seed = hash_seed} {
+    : max_chunks_(max_chunks),
+      hash_{.seed = hash_seed},
+      memory_(max_chunks * sizeof(Chunk)),
+      chunks_(reinterpret_cast<Chunk*>(memory_.data())) {
   KVKEEP_CHECK(max_chunks > 0 && max_chunks < kNoSlot.value());
   // At least two shards, so that the shift below stays inside the word.
   const uint64_t shards = std::bit_ceil(std::max<uint64_t>(2, max_chunks / kChunksPerShard));
   shard_shift_ = 64 - std::countr_zero(shards);
   shards_.resize(shards);
-  slabs_.reserve(max_chunks / kSlabChunks + 1);  // growing it would copy it under the lock
 }
+
+ChunkTable::~ChunkTable() { std::destroy_n(chunks_, slot_end_); }
 
 ChunkSlot ChunkTable::Candidate(uint64_t hash) const {
   const Shard& in = shard(hash);
@@ -49,24 +53,26 @@ ChunkSlot ChunkTable::FindHashed(const ChunkId& id, uint64_t hash) const {
 void ChunkTable::FindAll(const NamespaceDigest& ns, std::span<const ChunkKey> keys,
                          std::span<const PartId> parts, std::span<Link> found) const {
   KVKEEP_CHECK(found.size() == keys.size() * parts.size());
-  ChunkId id{.ns = ns};
-  const auto name = [&, key = size_t{0}, part = size_t{0}]() mutable -> const ChunkId& {
-    id.key = keys[key];
-    id.part = parts[part];
-    if (++part == parts.size()) {
+  // Walks the chunks in order.
+  struct Place {
+    size_t key = 0;
+    size_t part = 0;
+    void Advance(size_t parts) {
+      if (++part < parts) return;
       part = 0;
       ++key;
     }
-    return id;
   };
   // Three steps, each some chunks behind the one before, so that what a step reads has arrived:
   // the hash says which entry, the entry which chunk, the chunk whether it is the one.
-  auto to_hash = name;
-  auto to_compare = name;
+  Place to_hash;
+  Place to_compare;
+  const uint64_t seed = hash_.NamespaceSeed(ns);
   const size_t end = found.size();
   for (size_t i = 0; i < end + 2 * kAhead; ++i) {
     if (i < end) {
-      const uint64_t hash = hash_(to_hash());
+      const uint64_t hash = ChunkIdHash::InNamespace(seed, keys[to_hash.key], parts[to_hash.part]);
+      to_hash.Advance(parts.size());
       found[i].fingerprint = Fingerprint(hash);
       const Shard& in = shard(hash);
       if (in.entries != nullptr) {
@@ -80,7 +86,8 @@ void ChunkTable::FindAll(const NamespaceDigest& ns, std::span<const ChunkKey> ke
     }
     if (i >= 2 * kAhead) {
       Link& link = found[i - 2 * kAhead];
-      const ChunkId& wanted = to_compare();
+      const ChunkId wanted{ns, keys[to_compare.key], parts[to_compare.part]};
+      to_compare.Advance(parts.size());
       if (link.slot != kNoSlot && at(link.slot).id != wanted) {
         link.slot = FindHashed(wanted, link.fingerprint.value());  // another one has its tag
       }
@@ -111,8 +118,8 @@ ChunkSlot ChunkTable::Create(const ChunkId& id, const ImageShape& shape) {
   if (slot != kNoSlot) {
     free_ = ChunkSlot(at(slot).pins);
   } else {
-    if (slot_end_ % kSlabChunks == 0) slabs_.push_back(std::make_unique<Chunk[]>(kSlabChunks));
     slot = ChunkSlot(slot_end_++);
+    std::construct_at(&at(slot));
   }
   Chunk& chunk = at(slot);
   KVKEEP_CHECK(!chunk.live);

@@ -16,6 +16,7 @@
 #include "tiers/base/key.h"
 #include "tiers/index/record.h"
 #include "tiers/policy/eviction_policy.h"
+#include "tiers/store/slot_memory.h"
 #include "tiers/store/types.h"
 
 namespace kvkeep::store_internal {
@@ -82,6 +83,7 @@ class ChunkTable {
   using Link = EvictionPolicy::ChainLink;
 
   ChunkTable(uint64_t max_chunks, uint64_t hash_seed);
+  ~ChunkTable();
 
   // kNoSlot when unknown (or detached).
   ChunkSlot Find(const ChunkId& id) const { return FindHashed(id, hash_(id)); }
@@ -96,21 +98,17 @@ class ChunkTable {
   // Frees the slot.
   void Destroy(ChunkSlot slot);
 
-  Chunk& at(ChunkSlot slot) {
-    return slabs_[slot.value() / kSlabChunks][slot.value() % kSlabChunks];
-  }
-  const Chunk& at(ChunkSlot slot) const {
-    return slabs_[slot.value() / kSlabChunks][slot.value() % kSlabChunks];
-  }
+  Chunk& at(ChunkSlot slot) { return chunks_[slot.value()]; }
+  const Chunk& at(ChunkSlot slot) const { return chunks_[slot.value()]; }
   uint64_t size() const { return size_; }
   bool full() const { return size_ >= max_chunks_; }
   // Slots ever used are below this; check `live` when walking.
   uint32_t slot_end() const { return slot_end_; }
+  // After Create: memory that the next chunks need, for SlotMemory::Touch without the lock.
+  std::span<std::byte> MemoryDue() { return memory_.Due(uint64_t{slot_end_} * sizeof(Chunk)); }
   Fingerprint fingerprint(const ChunkId& id) const { return Fingerprint(hash_(id)); }
 
  private:
-  static constexpr uint32_t kSlabChunks = 128;
-
   // Open addressing, linear probing. An entry tells most strangers apart without a look at their
   // chunks; the tag also says where the entry belongs, so growing reads no chunk either.
   struct Entry {
@@ -137,7 +135,8 @@ class ChunkTable {
   const ChunkIdHash hash_;
   int shard_shift_ = 63;
   std::vector<Shard> shards_;
-  std::vector<std::unique_ptr<Chunk[]>> slabs_;
+  SlotMemory memory_;
+  Chunk* const chunks_;       // those below slot_end_ are constructed
   ChunkSlot free_ = kNoSlot;  // the first free slot; the others follow by Chunk::pins
   uint32_t slot_end_ = 0;
   uint64_t size_ = 0;

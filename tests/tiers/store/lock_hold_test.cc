@@ -261,8 +261,9 @@ void WrittenBack(Phases& phases) {
   for (int i = 0; i < 20'000; ++i) {
     store.WhenDurable({busy.ns(), MakeKey(kChunks), PartId(0)}, [&](absl::Status) { ++durable; });
   }
+  phases.End("20,000 wait for one sync");
   busy.RunAll();
-  phases.End("20,000 waiters for one sync");
+  phases.End("one sync for 20,000 who wait");
   REQUIRE(durable == 20'000);
   store.BeginDrain();
   std::atomic<bool> synced = false;
