@@ -292,6 +292,9 @@ std::vector<ConfigKey> TierKeys() {
                           "Which chunk is evicted from memory next."),
       Fraction("g2.dirty_budget", In(&Config::g2, &G2Config::dirty_budget), kShare,
                "Share of g2.capacity that may wait for its write to G3."),
+      Count("g2.copy_threads", In(&Config::g2, &G2Config::copy_threads), {0, 64},
+            "Threads that copy and checksum what is put, and verify; 0: as many as cores, at most "
+            "4."),
 
       MustSay(
           Dir("g3.paths[].dir", InG3Path(&G3PathConfig::dir), Empty::kRefused,

@@ -17,7 +17,7 @@
 namespace kvkeep {
 namespace {
 
-constexpr int kMaxCopyThreads = 4;
+constexpr int kMostCopyThreads = 4;  // unless configured: more than memory's bandwidth needs
 // Work may hop from one thread to another while they are looked at one after the other (device ->
 // index -> sync is the longest way it takes), so that one quiet look proves nothing.
 constexpr int kQuietLooks = 4;
@@ -31,9 +31,10 @@ uint64_t NameOwners(const std::vector<TenantOptions>& tenants) {
   return flat.empty() ? 0 : Xxh3(std::as_bytes(std::span(flat)));
 }
 
-int CopyThreads() {
+int CopyThreads(int configured) {
+  if (configured > 0) return configured;
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  return std::clamp(cores, 1, kMaxCopyThreads);
+  return std::clamp(cores, 1, kMostCopyThreads);
 }
 
 }  // namespace
@@ -46,7 +47,7 @@ absl::StatusOr<std::unique_ptr<EngineRoom>> EngineRoom::Open(const DaemonOptions
   std::unique_ptr<EngineRoom> room(new EngineRoom(log, state));
   KVKEEP_ASSIGN_OR_RETURN(room->identity_,
                           LoadOrCreateStoreIdentity(options.state_dir + "/identity", RealRandom()));
-  room->copy_pool_ = std::make_unique<ThreadPool>("kvkeep-copy", CopyThreads());
+  room->copy_pool_ = std::make_unique<ThreadPool>("kvkeep-copy", CopyThreads(options.copy_threads));
   KVKEEP_RETURN_IF_ERROR(room->OpenIo(options.io));
   KVKEEP_RETURN_IF_ERROR(room->OpenDevices(options.devices, options.state_dir + "/devices"));
   KVKEEP_RETURN_IF_ERROR(room->OpenArena(options.arena, options.store));

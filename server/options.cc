@@ -157,6 +157,7 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
         {.dir = path.dir, .capacity_bytes = path.capacity_bytes, .required = path.required});
   }
   options.store = ToStoreOptions(config);
+  options.copy_threads = static_cast<int>(config.g2.copy_threads);
   options.tenants = ToTenants(config);
   options.local = ToLocalLimits(config);
   options.max_connections = config.limits.connections;

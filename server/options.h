@@ -36,6 +36,7 @@ struct DaemonOptions {
   IoEngineOptions io;
   std::vector<NvmeDeviceOptions> devices;
   StoreOptions store;
+  int copy_threads = 0;                              // 0: as many as cores, at most 4
   std::vector<TenantDoor> tenants = {TenantDoor{}};  // by TenantId; 0 is the default one
   LocalLimits local;
   uint64_t max_connections = 4096;  // of one gRPC socket

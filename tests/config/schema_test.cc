@@ -44,6 +44,7 @@ const std::map<std::string, std::string>& Samples() {
       {"g2.arena_readonly_dir", "/mnt/ro"},
       {"g2.policy", "lru"},  // the only one
       {"g2.dirty_budget", "12.5%"},
+      {"g2.copy_threads", "3"},
       {"g3.paths[].dir", "\"/mnt/a: b\\\\c\""},
       {"g3.paths[].capacity", "2TiB"},
       {"g3.paths[].required", "true"},
