@@ -11,6 +11,9 @@ find_package(nlohmann_json REQUIRED CONFIG)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(uring REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+if(NOT KVKEEP_SANITIZE)
+  pkg_check_modules(jemalloc REQUIRED IMPORTED_TARGET jemalloc)
+endif()
 
 if(KVKEEP_BUILD_GRPC OR NOT DEFINED KVKEEP_BUILD_GRPC)
   find_package(Protobuf REQUIRED)  # module mode: Debian ships no protobuf-config.cmake

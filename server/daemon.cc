@@ -1,7 +1,6 @@
 #include "server/daemon.h"
 
 #include <absl/strings/str_join.h>
-#include <malloc.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -203,14 +202,6 @@ void Daemon::PrepareProcess() {
   signal(SIGPIPE, SIG_IGN);
   umask(0077);
   RaiseDescriptorLimit();
-  // gRPC's receive buffers come and go by the MB; without these glibc gives the pages back each
-  // time and faults them in anew, which halves the throughput.
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_TOP_PAD, 64 << 20);
-  // Freed small blocks are merged at once, not some day by whoever allocates next: that was the
-  // store, for a millisecond under its lock.
-  mallopt(M_MXFAST, 0);
 }
 
 Daemon::Daemon(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}

@@ -6,8 +6,6 @@
 // every time, at the same place: before calls were cut into slices, for 6 to 20 ms. What is judged
 // here is a millisecond, so that a busy machine fails no build; the goal is a tenth of it:
 //   KVKEEP_HOLD_LIMIT_US=100 build/release/bin/lock_hold_test        on a quiet machine
-#include <malloc.h>
-
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -279,7 +277,6 @@ void WrittenBack(Phases& phases) {
 }  // namespace
 
 TEST_CASE("no call holds the store's lock for long, however much it is about") {
-  mallopt(M_MXFAST, 0);  // as the daemon does
   Phases phases;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     ManySmallChunks(phases);
