@@ -57,6 +57,10 @@ D LoadDigest(const std::byte* from) {
   return digest;
 }
 
+bool Overlap(const Extent& a, const Extent& b) {
+  return a.first.value() < b.end() && b.first.value() < a.end();
+}
+
 absl::StatusOr<ImagePlacement> DecodePlacement(ConstHeaderPage page) {
   ImagePlacement placement;
   placement.tier = static_cast<Tier>(LoadAt<uint8_t>(page.data() + kTierAt));
@@ -64,7 +68,7 @@ absl::StatusOr<ImagePlacement> DecodePlacement(ConstHeaderPage page) {
   placement.incarnation = Incarnation(LoadAt<uint64_t>(page.data() + kIncarnationAt));
   placement.generation = Generation(LoadAt<uint64_t>(page.data() + kGenerationAt));
   const uint64_t extents = LoadAt<uint64_t>(page.data() + kExtentCountAt);
-  if (extents == 0 || extents > kMaxExtents) {
+  if (extents == 0 || extents > kMaxExtents) {  // what follows reads so many
     return absl::DataLossError(absl::StrCat("image header names ", extents, " extents"));
   }
   for (uint64_t i = 0; i < extents; ++i) {
@@ -76,6 +80,23 @@ absl::StatusOr<ImagePlacement> DecodePlacement(ConstHeaderPage page) {
 }
 
 }  // namespace
+
+const char* WhyBadExtents(const ExtentList& extents, BlockCount blocks) {
+  if (extents.empty() || extents.size() > kMaxExtents) return "number of extents";
+  uint64_t total = 0;
+  for (size_t i = 0; i < extents.size(); ++i) {
+    const Extent& extent = extents[i];
+    const uint64_t count = extent.count.value();
+    // Bounded by the image first, so that neither the sum nor the end can overflow unnoticed.
+    if (count == 0 || count > blocks.value()) return "extent length";
+    if (extent.end() < extent.first.value()) return "extent position";
+    for (size_t j = 0; j < i; ++j) {
+      if (Overlap(extents[j], extent)) return "extents that overlap";
+    }
+    total += count;
+  }
+  return total == blocks.value() ? nullptr : "extents that do not hold the image";
+}
 
 absl::Status ValidateShape(const ImageShape& shape) {
   if (shape.payload_bytes < kMinPayloadBytes || shape.payload_bytes > kMaxPayloadBytes) {
@@ -164,8 +185,8 @@ absl::StatusOr<ImageHeader> DecodeHeader(ConstHeaderPage page, const MacKey& mac
   absl::StatusOr<ImagePlacement> placement = DecodePlacement(page);
   if (!placement.ok()) return placement.status();
   header.placement = *std::move(placement);
-  if (TotalBlocks(header.placement.extents) != identity.shape.blocks()) {
-    return absl::DataLossError("image header: extents do not hold the image");
+  if (const char* why = WhyBadExtents(header.placement.extents, identity.shape.blocks())) {
+    return absl::DataLossError(absl::StrCat("image header: impossible ", why));
   }
   return header;
 }

@@ -90,6 +90,10 @@ struct ImageHeader {
   ImagePlacement placement;
 };
 
+// Why these extents cannot hold an image of so many blocks; null when they can: 1 to kMaxExtents of
+// them, none empty, none over another, no sum or end that wraps.
+const char* WhyBadExtents(const ExtentList& extents, BlockCount blocks);
+
 // OK when the shape is one that kvkeep stores; InvalidArgument names the field and its limit.
 absl::Status ValidateShape(const ImageShape& shape);
 

@@ -11,6 +11,8 @@ namespace kvkeep {
 namespace {
 
 constexpr uint8_t kRecordVersion = 1;
+constexpr uint8_t kStableMarkVersion = 1;
+constexpr size_t kStableMarkBytes = 1 + Uuid::kSize + sizeof(uint64_t);
 
 constexpr size_t kKeyAt = NamespaceDigest::kSize;
 constexpr size_t kPartAt = kKeyAt + ChunkKey::kSize;
@@ -29,28 +31,6 @@ constexpr size_t kExtentsAt = 60;
 constexpr size_t kExtentBytes = 16;
 // The layout documented in the header file; changing it means a new record version.
 static_assert(kRecordKeyBytes == 52 && kExtentsAt == kRootAt + sizeof(Digest128));
-
-bool Overlap(const Extent& a, const Extent& b) {
-  return a.first.value() < b.end() && b.first.value() < a.end();
-}
-
-// Why these extents cannot hold an image of `blocks` blocks, or null when they can.
-const char* WhyBadExtents(const ExtentList& extents, uint64_t blocks) {
-  if (extents.empty() || extents.size() > kMaxExtents) return "number of extents";
-  uint64_t total = 0;
-  for (size_t i = 0; i < extents.size(); ++i) {
-    const Extent& extent = extents[i];
-    const uint64_t count = extent.count.value();
-    // Bounded by the image first, so that neither the sum nor the end can overflow unnoticed.
-    if (count == 0 || count > blocks) return "extent length";
-    if (extent.end() < extent.first.value()) return "extent position";
-    for (size_t j = 0; j < i; ++j) {
-      if (Overlap(extents[j], extent)) return "extents that overlap";
-    }
-    total += count;
-  }
-  return total == blocks ? nullptr : "extents that do not hold the image";
-}
 
 absl::StatusOr<ChunkId> DecodeKey(absl::string_view key) {
   if (key.size() != kRecordKeyBytes) {
@@ -74,6 +54,26 @@ absl::Status Damaged(const ChunkId& id, absl::string_view what) {
 
 }  // namespace
 
+std::string EncodeStableMark(const StableMark& mark) {
+  std::string value(kStableMarkBytes, '\0');
+  std::byte* const at = reinterpret_cast<std::byte*>(value.data());
+  StoreAt<uint8_t>(at, kStableMarkVersion);
+  std::memcpy(at + 1, mark.boot_id.bytes.data(), Uuid::kSize);
+  StoreAt<uint64_t>(at + 1 + Uuid::kSize, mark.sequence.value());
+  return value;
+}
+
+absl::StatusOr<StableMark> DecodeStableMark(absl::string_view value) {
+  const std::byte* const at = AsBytes(value).data();
+  if (value.size() != kStableMarkBytes || LoadAt<uint8_t>(at) != kStableMarkVersion) {
+    return absl::DataLossError("stable mark is damaged");
+  }
+  StableMark mark;
+  std::memcpy(mark.boot_id.bytes.data(), at + 1, Uuid::kSize);
+  mark.sequence = CommitSequence(LoadAt<uint64_t>(at + 1 + Uuid::kSize));
+  return mark;
+}
+
 std::string EncodeRecordKey(const ChunkId& id) {
   std::string key;
   key.reserve(kRecordKeyBytes);
@@ -87,7 +87,7 @@ std::string EncodeRecordKey(const ChunkId& id) {
 
 std::string EncodeRecordValue(const IndexRecord& record) {
   KVKEEP_CHECK(ValidateShape(record.shape).ok());
-  KVKEEP_CHECK(WhyBadExtents(record.extents, record.shape.blocks().value()) == nullptr);
+  KVKEEP_CHECK(WhyBadExtents(record.extents, record.shape.blocks()) == nullptr);
 
   std::string value(kExtentsAt + record.extents.size() * kExtentBytes, '\0');
   std::byte* const at = reinterpret_cast<std::byte*>(value.data());
@@ -144,7 +144,7 @@ absl::StatusOr<IndexRecord> DecodeRecord(absl::string_view key, absl::string_vie
   if (const absl::Status shape = ValidateShape(record.shape); !shape.ok()) {
     return Damaged(record.id, shape.message());
   }
-  if (const char* why = WhyBadExtents(record.extents, record.shape.blocks().value())) {
+  if (const char* why = WhyBadExtents(record.extents, record.shape.blocks())) {
     return Damaged(record.id, why);
   }
   return record;

@@ -41,7 +41,13 @@ struct IndexRecord {
 struct StableMark {
   Uuid boot_id;
   CommitSequence sequence;
+
+  bool operator==(const StableMark&) const = default;
 };
+
+// 25 bytes: version u8 = 1, boot id (16), sequence u64; little-endian.
+std::string EncodeStableMark(const StableMark& mark);
+absl::StatusOr<StableMark> DecodeStableMark(absl::string_view value);  // DataLoss when damaged
 
 std::string EncodeRecordKey(const ChunkId& id);
 std::string EncodeRecordValue(const IndexRecord& record);

@@ -26,9 +26,7 @@ constexpr char kMetaPrefix = 'm';
 constexpr char kRecordPrefix = 'r';
 
 constexpr uint8_t kIndexVersion = 1;
-constexpr uint8_t kStableMarkVersion = 1;
 constexpr size_t kIdentityBytes = 1 + Uuid::kSize;
-constexpr size_t kStableMarkBytes = 1 + Uuid::kSize + sizeof(uint64_t);
 
 constexpr MonotonicTime kDiskBytesMaxAge = std::chrono::seconds(1);
 
@@ -205,27 +203,19 @@ absl::Status RocksDbIndex::Commit(const IndexBatch& batch) {
 absl::Status RocksDbIndex::Sync(const StableMark& mark) {
   // The mark goes in only after what it vouches for is safe, and is itself safe before we answer.
   KVKEEP_RETURN_IF_ERROR(Wrap("sync log", db_->FlushWAL(/*sync=*/true)));
-  std::string value(kStableMarkBytes, '\0');
-  std::byte* const at = reinterpret_cast<std::byte*>(value.data());
-  StoreAt<uint8_t>(at, kStableMarkVersion);
-  std::memcpy(at + 1, mark.boot_id.bytes.data(), Uuid::kSize);
-  StoreAt<uint64_t>(at + 1 + Uuid::kSize, mark.sequence.value());
   // May wait out a stall: refusing here would fail every durable put that waits for this sync.
-  return Wrap("write stable mark", db_->Put(durable_options_, kStableMarkKey, value));
+  return Wrap("write stable mark",
+              db_->Put(durable_options_, kStableMarkKey, EncodeStableMark(mark)));
 }
 
 absl::StatusOr<StableMark> RocksDbIndex::ReadStableMark() {
   std::string value;
   KVKEEP_ASSIGN_OR_RETURN(const bool found, Read(kStableMarkKey, &value));
   if (!found) return StableMark{};
-  const std::byte* const at = AsBytes(value).data();
-  if (value.size() != kStableMarkBytes || LoadAt<uint8_t>(at) != kStableMarkVersion) {
-    return absl::DataLossError(absl::StrCat("index ", dir_, ": stable mark is damaged"));
-  }
-  StableMark mark;
-  std::memcpy(mark.boot_id.bytes.data(), at + 1, Uuid::kSize);
-  mark.sequence = CommitSequence(LoadAt<uint64_t>(at + 1 + Uuid::kSize));
-  return mark;
+  absl::StatusOr<StableMark> mark = DecodeStableMark(value);
+  if (mark.ok()) return mark;
+  return absl::Status(mark.status().code(),
+                      absl::StrCat("index ", dir_, ": ", std::string(mark.status().message())));
 }
 
 absl::StatusOr<ChunkIndex::ScanResult> RocksDbIndex::Scan(

@@ -1,6 +1,7 @@
 #include "tiers/base/image.h"
 
 #include <catch2/catch.hpp>
+#include <limits>
 
 #include "tests/fakes/seeded_random.h"
 
@@ -90,6 +91,24 @@ TEST_CASE_METHOD(ImageFixture, "another format version is refused by name, not g
   auto page = Encode(Header(4096), mac_key);
   page[8] = std::byte{2};
   CHECK(DecodeHeader(page, mac_key).status().code() == absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_CASE_METHOD(ImageFixture, "extents that cannot be are refused even with a right MAC") {
+  ImageHeader header = Header(4096);  // two blocks
+  const auto decoded = [&](const ExtentList& extents) {
+    header.placement.extents = extents;
+    return DecodeHeader(Encode(header, mac_key), mac_key).status().code();
+  };
+  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  const auto extent = [](uint64_t first, uint64_t count) {
+    return Extent{BlockNumber(first), BlockCount(count)};
+  };
+  CHECK(decoded({extent(7, 1), extent(5, 1)}) == absl::StatusCode::kOk);
+  // A sum that wraps around to the right one; one block twice; none; an end beyond all numbers.
+  CHECK(decoded({extent(0, kMost), extent(5, 3)}) == absl::StatusCode::kDataLoss);
+  CHECK(decoded({extent(5, 1), extent(5, 1)}) == absl::StatusCode::kDataLoss);
+  CHECK(decoded({extent(5, 2), extent(9, 0)}) == absl::StatusCode::kDataLoss);
+  CHECK(decoded({extent(kMost, 2)}) == absl::StatusCode::kDataLoss);
 }
 
 TEST_CASE("the tail lies behind the payload, 64-byte aligned, and fills the payload's last block") {
