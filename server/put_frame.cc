@@ -9,9 +9,12 @@ absl::Status Malformed(const char* what) {
   return absl::InvalidArgumentError(absl::StrCat("PutFrame: ", what, " is not valid protobuf"));
 }
 
+// A message field that comes twice is merged, each time whole by itself: what two of them only make
+// together is none.
 template <typename Message>
-bool ParseHeader(const std::optional<std::string>& bytes, std::optional<Message>* header) {
-  return !bytes.has_value() || header->emplace().ParseFromString(*bytes);
+bool MergeHeader(const std::string& bytes, std::optional<Message>* header) {
+  if (!header->has_value()) header->emplace();
+  return (*header)->MergeFromString(bytes);
 }
 
 }  // namespace
@@ -19,17 +22,20 @@ bool ParseHeader(const std::optional<std::string>& bytes, std::optional<Message>
 absl::StatusOr<PutFrameView> ParsePutFrame(std::span<const WireRun> runs) {
   using Frame = v1::PutFrame;
   PutFrameView view;
-  // A message field that comes twice is merged; joining the bytes and parsing them is the same.
-  std::optional<std::string> stream, chunk;
+  std::string header;
   WireReader reader(runs);
   while (!reader.done()) {
     WireTag tag;
     bool ok = reader.ReadTag(&tag);
     if (!ok) return Malformed("a tag");
     if (tag.field == Frame::kStreamFieldNumber && tag.type == WireType::kBytes) {
-      ok = reader.ReadBytes(stream ? &*stream : &stream.emplace());
+      header.clear();
+      ok = reader.ReadBytes(&header);
+      if (ok && !MergeHeader(header, &view.stream)) return Malformed("stream");
     } else if (tag.field == Frame::kChunkFieldNumber && tag.type == WireType::kBytes) {
-      ok = reader.ReadBytes(chunk ? &*chunk : &chunk.emplace());
+      header.clear();
+      ok = reader.ReadBytes(&header);
+      if (ok && !MergeHeader(header, &view.chunk)) return Malformed("chunk");
     } else if (tag.field == Frame::kAbortFieldNumber && tag.type == WireType::kVarint) {
       uint64_t value = 0;
       ok = reader.ReadVarint(&value);
@@ -42,8 +48,6 @@ absl::StatusOr<PutFrameView> ParsePutFrame(std::span<const WireRun> runs) {
     }
     if (!ok) return Malformed("a field");
   }
-  if (!ParseHeader(stream, &view.stream)) return Malformed("stream");
-  if (!ParseHeader(chunk, &view.chunk)) return Malformed("chunk");
   return view;
 }
 

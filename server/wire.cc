@@ -7,7 +7,8 @@ namespace kvkeep {
 namespace {
 
 constexpr int kMaxVarintBytes = 10;
-constexpr int kMaxGroupDepth = 100;  // what the generated parser allows
+constexpr uint64_t kMaxShortVarintBytes = 5;  // of tags and lengths
+constexpr int kMaxGroupDepth = 100;           // what the generated parser allows
 constexpr uint64_t kMaxLength = std::numeric_limits<int32_t>::max();
 
 }  // namespace
@@ -49,16 +50,22 @@ bool WireReader::ReadVarint(uint64_t* value) {
   return false;
 }
 
+bool WireReader::ReadShortVarint(uint64_t* value) {
+  const uint64_t left = left_;
+  return ReadVarint(value) && left - left_ <= kMaxShortVarintBytes;
+}
+
 bool WireReader::ReadTag(WireTag* tag) {
   uint64_t value = 0;
-  if (!ReadVarint(&value) || value > std::numeric_limits<uint32_t>::max()) return false;
+  if (!ReadShortVarint(&value)) return false;
+  value = static_cast<uint32_t>(value);  // bits above are dropped, as the generated parser does
   tag->field = static_cast<uint32_t>(value >> 3);
   tag->type = static_cast<WireType>(value & 7);
   return tag->field != 0 && tag->type <= WireType::kFixed32;
 }
 
 bool WireReader::ReadLength(uint64_t* length) {
-  return ReadVarint(length) && *length <= kMaxLength && *length <= left_;
+  return ReadShortVarint(length) && *length <= kMaxLength && *length <= left_;
 }
 
 bool WireReader::ReadBytes(std::string* value) {

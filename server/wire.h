@@ -47,6 +47,7 @@ class WireReader {
 
  private:
   bool ReadByte(uint8_t* value);
+  bool ReadShortVarint(uint64_t* value);
   bool ReadLength(uint64_t* length);
   bool Advance(uint64_t bytes);
   bool SkipNested(const WireTag& tag, int depth);

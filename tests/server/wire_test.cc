@@ -1,5 +1,7 @@
 #include "server/wire.h"
 
+#include <absl/strings/str_cat.h>
+
 #include <catch2/catch.hpp>
 
 #include "kvkeep/v1/kvkeep.pb.h"
@@ -136,6 +138,43 @@ TEST_CASE("a damaged PutFrame is refused exactly when the generated parser refus
     refused += valid ? 0 : 1;
   }
   CHECK(refused > 500);
+}
+
+TEST_CASE(
+    "tags and lengths are written in as many bytes, and bits, as the generated parser takes") {
+  // A payload of one byte whose length is written in so many.
+  const auto payload = [](absl::string_view length) { return absl::StrCat("\x7a", length, "p"); };
+  // A tag of field 10 that goes on for more bytes than it needs, or has bits above the 32nd.
+  const std::string messages[] = {
+      std::string("\xd0\x80\x80\x80\x00\x07", 6),      // five bytes
+      std::string("\xd0\x80\x80\x80\x80\x00\x07", 7),  // six
+      std::string("\xd0\x80\x80\x80\x50\x07", 6),      // bits 32 to 34
+      std::string("\x80\x80\x80\x80\x10\x07", 6),      // only such bits: field 0
+      payload(std::string("\x81\x80\x80\x80\x00", 5)),
+      payload(std::string("\x81\x80\x80\x80\x80\x00", 6)),
+      payload(std::string("\x81\x80\x80\x80\x10", 5)),
+  };
+  std::vector<bool> accepted;
+  for (const std::string& message : messages) {
+    v1::PutFrame expected;
+    accepted.push_back(expected.ParseFromString(message));
+    const std::vector<WireRun> runs = {AsBytes(message)};
+    const absl::StatusOr<PutFrameView> view = ParsePutFrame(runs);
+    INFO("message " << accepted.size());
+    CHECK(view.ok() == accepted.back());
+    if (view.ok() && accepted.back()) CheckSame(*view, expected);
+  }
+  CHECK(accepted == std::vector<bool>{true, false, true, false, true, false, false});
+}
+
+TEST_CASE("a header in two halves that make one only together is none") {
+  // A token of four bytes, cut after two of them.
+  std::string message;
+  AppendBytesField(v1::PutFrame::kStreamFieldNumber, AsBytes("\x0a\x04to"), &message);
+  AppendBytesField(v1::PutFrame::kStreamFieldNumber, AsBytes("ke"), &message);
+  const std::vector<WireRun> runs = {AsBytes(message)};
+  CHECK_FALSE(v1::PutFrame().ParseFromString(message));
+  CHECK_FALSE(ParsePutFrame(runs).ok());
 }
 
 TEST_CASE("the payload of a PutFrame is handed out where it lies, not copied") {
