@@ -9,12 +9,14 @@
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
 #include <yaml-cpp/depthguard.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
 #include <exception>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <tuple>
 #include <utility>
 
@@ -57,6 +59,28 @@ const char* KindOf(const YAML::Node& node) {
   }
   return "something else";
 }
+
+// Where documents begin; all else that a parser says is not heard.
+class DocumentStarts final : public YAML::EventHandler {
+ public:
+  const YAML::Mark& last() const { return last_; }
+
+  void OnDocumentStart(const YAML::Mark& mark) override { last_ = mark; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+  void OnMapEnd() override {}
+
+ private:
+  YAML::Mark last_;
+};
 
 class Loader {
  public:
@@ -122,12 +146,18 @@ LoadResult Loader::Load(absl::string_view text) {
 
 void Loader::Parse(const std::string& text) {
   ReportDirectives(text);
-  const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-  if (documents.empty()) return;  // an empty file: all defaults
-  ReadRoot(documents[0]);
-  if (documents.size() > 1) {
-    Fail(PositionOf(documents[1].Mark()), "a second YAML document begins here: only one is read");
-  }
+  // Not YAML::LoadAll: a stray ',' is to it a document of no length, over and over.
+  std::istringstream stream(text);
+  YAML::Parser parser(stream);
+  DocumentStarts starts;
+  if (!parser.HandleNextDocument(starts)) return;  // an empty file: all defaults
+  const bool second = parser.HandleNextDocument(starts);
+  ReadRoot(YAML::Load(text));
+  if (!second) return;
+  const auto at = static_cast<size_t>(starts.last().pos);
+  const bool stray = at < text.size() && text[at] == ',';
+  Fail(PositionOf(starts.last()), stray ? "not valid YAML: a ',' that belongs to nothing"
+                                        : "a second YAML document begins here: only one is read");
 }
 
 void Loader::ReadRoot(const YAML::Node& root) {

@@ -169,7 +169,7 @@ TEST_CASE("the wrong shape is told with what belongs there") {
         "kv.yaml:3:7: g3.paths[0].dir: is missing; say where this path is");
   CHECK(ErrorsOf("g2: {[a]: b}") == "kv.yaml:1:6: g2: expected a name as key, found a list");
   CHECK(ErrorsOf("g2: {}\n---\ng3: {}\n") ==
-        "kv.yaml:3:1: a second YAML document begins here: only one is read");
+        "kv.yaml:2:1: a second YAML document begins here: only one is read");
   CHECK(ErrorsOf("%g2: 1\n") ==
         "kv.yaml:1:1: a line that begins with % is a YAML directive: none is read here");
 }
@@ -184,6 +184,12 @@ TEST_CASE("what is no YAML is told with its place") {
   CHECK(ErrorsOf(std::string(5000, '[')) == "kv.yaml:1:1: not valid YAML: nested too deep");
   CHECK(ErrorsOf(std::string(256 * 1024 + 1, '#')) ==
         "kv.yaml: has more than 262144 bytes, the most a configuration may have");
+}
+
+TEST_CASE("a comma that belongs to nothing ends the reading, which it once kept going for ever") {
+  CHECK(ErrorsOf(",") == "kv.yaml:1:1: not valid YAML: a ',' that belongs to nothing");
+  CHECK(ErrorsOf("{g2: {capacity: 1GiB}}\n, x") ==
+        "kv.yaml:2:1: not valid YAML: a ',' that belongs to nothing");
 }
 
 TEST_CASE("values that are right alone but not together are told") {
