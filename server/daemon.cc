@@ -123,7 +123,7 @@ struct Daemon::Parts {
 };
 
 absl::Status Daemon::Parts::Open() {
-  KVKEEP_RETURN_IF_ERROR(MakePrivateDirectory(options.state_dir));
+  KVKEEP_RETURN_IF_ERROR(PrepareStateDirectory(options.state_dir));
   KVKEEP_ASSIGN_OR_RETURN(state_lock, LockDirectory(options.state_dir));
   // Before the recovery, which may take long: nobody waits for a daemon that then cannot listen.
   for (const TenantDoor& tenant : options.tenants) {

@@ -7,20 +7,27 @@
 
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
 
 #include <set>
 #include <string>
 
 namespace kvkeep {
 
+inline constexpr size_t kMaxKnownDevicesBytes = 1 << 20;  // of the file
+
+// The file's text and back. Empty lines do not count.
+std::set<std::string> ParseKnownDevices(absl::string_view text);
+std::string PrintKnownDevices(const std::set<std::string>& dirs);
+
 class KnownDevices {
  public:
-  // No file: none is known.
+  // No file: none is known. A symbolic link is refused.
   static absl::StatusOr<KnownDevices> Load(const std::string& path);
 
   bool Contains(const std::string& dir) const { return dirs_.contains(dir); }
   const std::set<std::string>& dirs() const { return dirs_; }
-  // The file is replaced as a whole, durably, before this returns.
+  // The file (mode 0600) is replaced as a whole, durably, before this returns.
   absl::Status Add(const std::string& dir);
 
  private:

@@ -16,6 +16,7 @@
 #include <fstream>
 #include <thread>
 
+#include "tiers/base/own_directory.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -68,9 +69,21 @@ absl::Status MakePrivateDirectory(const std::string& dir) {
   return absl::OkStatus();
 }
 
+absl::Status PrepareStateDirectory(const std::string& dir) {
+  KVKEEP_RETURN_IF_ERROR(MakePrivateDirectory(dir));
+  // May be a symbolic link, as systemd's state directories are.
+  const UniqueFd fd(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) {
+    return Failed(dir, "cannot open the state directory", errno, "make it accessible");
+  }
+  const absl::Status own = CheckOwnDirectory(fd.get(), dir);
+  if (!own.ok()) return absl::InvalidArgumentError(std::string(own.message()));
+  return KeepOthersOut(fd.get(), dir);
+}
+
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& dir) {
   const std::string path = absl::StrCat(dir, "/lock");
-  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd.valid()) {
     return Failed(path, "cannot open the lock", errno, "make the state directory writable");
   }

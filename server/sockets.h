@@ -14,6 +14,10 @@ namespace kvkeep {
 // Creates `dir` and its missing parents, mode 0700; one that is there is left as it is.
 absl::Status MakePrivateDirectory(const std::string& dir);
 
+// Where the daemon keeps its secrets: made if missing, checked (tiers/base/own_directory.h) and
+// given mode 0700. InvalidArgument when it is another user's, or others may write to it.
+absl::Status PrepareStateDirectory(const std::string& dir);
+
 // An exclusive lock on `dir`, held until the descriptor is closed. Unavailable when another daemon
 // holds it.
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& dir);

@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -139,6 +140,73 @@ TEST_CASE("the state directory cannot be written to") {
   }
   site.before_exec = [path = site.path("state")] { MountReadOnly(path.c_str()); };
   CheckFails(site, kFailure, {site.path("state"), "Read-only file system", "writable"});
+}
+
+// Nothing is written into a directory that is not ours alone.
+TEST_CASE("others may write to the state directory, or to G3's") {
+  Site site;
+  for (const char* name : {"state", "nvme0"}) {
+    RunOnce(site);
+    REQUIRE(chmod(site.path(name).c_str(), 0777) == 0);
+    CheckFails(site, kConfigError,
+               {site.path(name) + ": others may write to it (mode 0777)", "chmod 700"});
+    REQUIRE(chmod(site.path(name).c_str(), 0700) == 0);
+  }
+}
+
+TEST_CASE("the state directory, or G3's, is another user's") {
+  if (geteuid() != 0) {
+    WARN("skipped: needs root");
+    return;
+  }
+  Site site;
+  for (const char* name : {"state", "nvme0"}) {
+    RunOnce(site);
+    REQUIRE(chown(site.path(name).c_str(), 64123, 64123) == 0);
+    CheckFails(site, kConfigError,
+               {site.path(name) + ": belongs to user 64123, this is user 0", "chown it"});
+    REQUIRE(chown(site.path(name).c_str(), 0, 0) == 0);
+  }
+}
+
+TEST_CASE("what others may look into is closed to them, and what is made is closed") {
+  Site site;
+  const mode_t before = umask(0);
+  std::filesystem::create_directory(site.path("state"));
+  std::filesystem::create_directory(site.path("nvme0"));
+  for (const char* name : {"state", "nvme0"}) REQUIRE(chmod(site.path(name).c_str(), 0755) == 0);
+  RunOnce(site);
+  umask(before);
+  size_t files = 0;
+  for (const char* name : {"state", "nvme0"}) {
+    struct stat info;
+    REQUIRE(stat(site.path(name).c_str(), &info) == 0);
+    CHECK((info.st_mode & 07777) == 0700);
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(site.path(name))) {
+      INFO(entry.path());
+      REQUIRE(lstat(entry.path().c_str(), &info) == 0);
+      CHECK((info.st_mode & 077) == 0);
+      ++files;
+    }
+  }
+  CHECK(files > 8);
+}
+
+TEST_CASE("a symbolic link stands where a file of the state or of G3 should be") {
+  Site site;
+  for (const char* name : {"state/lock", "state/devices", "state/identity", "nvme0/superblock"}) {
+    RunOnce(site);
+    std::filesystem::rename(site.path(name), site.path("aside"));
+    std::filesystem::create_symlink(site.path("aside"), site.path(name));
+    const std::string before = ReadFile(site.path("aside"));
+    const Ending end = site.StartAndAwaitEnd();
+    INFO(name << ": exit status " << end.exit_status << ", stderr: " << end.err);
+    CHECK(end.exit_status != 0);
+    CHECK(absl::StrContains(end.err, site.path(name)));
+    CHECK(absl::StrContains(end.err, "symbolic link"));
+    CHECK(ReadFile(site.path("aside")) == before);
+    std::filesystem::rename(site.path("aside"), site.path(name));
+  }
 }
 
 TEST_CASE("the port of the metrics is in use") {

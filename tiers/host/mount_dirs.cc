@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tiers/base/own_directory.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
 #include "tiers/host/mount_files.h"
@@ -47,6 +48,7 @@ absl::Status CheckWritable(const std::string& path, MountDirs& dirs) {
     return absl::FailedPreconditionError(
         absl::StrCat("mount_dir ", path, ": strange page size ", dirs.page_bytes));
   }
+  KVKEEP_RETURN_IF_ERROR(CheckOwnDirectory(dirs.writable.get(), absl::StrCat("mount_dir ", path)));
   if (faccessat(dirs.writable.get(), ".", W_OK | X_OK, AT_EACCESS) != 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("mount_dir ", path, ": not writable: ", strerror(errno)));

@@ -16,6 +16,7 @@
 #include "tiers/base/bytes.h"
 #include "tiers/base/check.h"
 #include "tiers/base/clock.h"
+#include "tiers/base/own_directory.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -75,6 +76,7 @@ std::string DeviceDirectory::data_path(size_t number) const {
 
 absl::StatusOr<DeviceDirectory> DeviceDirectory::Open(const std::string& path, bool may_format) {
   KVKEEP_ASSIGN_OR_RETURN(Fd fd, OpenDirectory(path, may_format));
+  KVKEEP_RETURN_IF_ERROR(CheckOwnDirectory(fd.get(), path));
   DeviceDirectory directory(path, std::move(fd));
   const bool missing =
       faccessat(directory.dir_.get(), kSuperblockName, F_OK, AT_SYMLINK_NOFOLLOW) != 0 &&
@@ -162,11 +164,9 @@ absl::Status DeviceDirectory::WriteSuperblock(const Superblock& superblock) {
 }
 
 absl::Status DeviceDirectory::RestrictMode() {
-  struct stat st;
-  if (fstat(dir_.get(), &st) != 0) return ErrnoStatus(errno, path_, "stat");
-  if ((st.st_mode & 077) == 0 || fchmod(dir_.get(), 0700) == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(path_, ": others may look into it; give it to this user with mode 0700"));
+  const absl::Status kept_out = KeepOthersOut(dir_.get(), path_);
+  if (kept_out.ok()) return kept_out;
+  return absl::FailedPreconditionError(std::string(kept_out.message()));
 }
 
 absl::Status DeviceDirectory::CheckFreeSpace(uint64_t bytes) const {

@@ -25,7 +25,8 @@ namespace kvkeep {
 
 class DeviceDirectory {
  public:
-  // Opens the directory and locks its superblock. With `may_format`, makes what is missing: the
+  // Opens the directory, which must be this user's and closed to others' writing, and locks its
+  // superblock. With `may_format`, makes what is missing: the
   // directory (not its parent) and an empty superblock, provided nothing foreign lies in it.
   static absl::StatusOr<DeviceDirectory> Open(const std::string& path, bool may_format);
 

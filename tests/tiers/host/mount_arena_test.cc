@@ -305,6 +305,12 @@ TEST_CASE("mounts that do not protect are refused, each with its reason") {
     ExpectError(options, code, "is neither tmpfs nor hugetlbfs; mount one there", findings);
 
     findings.Expect(mount("t", room.writable.c_str(), "tmpfs", 0, "size=8m") == 0, "mount");
+    ExpectError(options, code, "others may write to it (mode 1777)", findings);
+    findings.Expect(chmod(room.writable.c_str(), 0700) == 0, "chmod");
+    if (chown(room.writable.c_str(), 64123, 64123) == 0) {  // root may
+      ExpectError(options, code, "belongs to user 64123", findings);
+      findings.Expect(chown(room.writable.c_str(), geteuid(), getegid()) == 0, "chown");
+    }
     ExpectError(options, code, "is not a bind mount of mount_dir", findings);
     findings.Expect(
         mount(room.writable.c_str(), room.readonly.c_str(), nullptr, MS_BIND, nullptr) == 0,

@@ -318,6 +318,34 @@ TEST_CASE("places that cannot hold a device") {
     fs::create_directory_symlink(world.scratch.path(), world.options.dir);
     world.MustFail(OpenFailure::kMisconfigured, "device");
   }
+  SECTION("a directory that others may write to: nothing is put into it") {
+    fs::create_directory(world.options.dir);
+    for (const mode_t mode : {0777u, 0770u, 0702u, 01777u}) {
+      REQUIRE(chmod(world.options.dir.c_str(), mode) == 0);
+      world.MustFail(OpenFailure::kMisconfigured, "others may write to it");
+      CHECK(fs::is_empty(world.options.dir));
+    }
+    REQUIRE(chmod(world.options.dir.c_str(), 0755) == 0);
+    world.MustOpen();  // only looked into: it is closed from now on
+    struct stat st;
+    REQUIRE(stat(world.options.dir.c_str(), &st) == 0);
+    CHECK((st.st_mode & 07777) == 0700);
+  }
+  SECTION("a device whose directory others may write to by now") {
+    world.MustOpen();
+    REQUIRE(chmod(world.options.dir.c_str(), 0777) == 0);
+    world.MustFail(OpenFailure::kMisconfigured, "mode 0777");
+  }
+  SECTION("another user's directory") {
+    if (geteuid() != 0) {
+      WARN("skipped: needs root");
+      return;
+    }
+    fs::create_directory(world.options.dir);
+    REQUIRE(chown(world.options.dir.c_str(), 64123, 64123) == 0);
+    world.MustFail(OpenFailure::kMisconfigured, "belongs to user 64123");
+    CHECK(fs::is_empty(world.options.dir));
+  }
   SECTION("more than the file system has: nothing stays behind") {
     world.options.capacity_bytes = 900 * kTiB;
     world.options.file_bytes = kTiB;
@@ -335,6 +363,7 @@ TEST_CASE("a directory that may not be written is broken, not misconfigured") {
   REQUIRE(chmod(world.options.dir.c_str(), 0555) == 0);
   REQUIRE(chmod(world.File("superblock").c_str(), 0444) == 0);
   // Root may write anyway, so another user tries, in a process of its own.
+  if (geteuid() == 0) REQUIRE(chown(world.options.dir.c_str(), 65534, 65534) == 0);
   const pid_t child = fork();
   if (child == 0) {
     if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) _exit(2);
