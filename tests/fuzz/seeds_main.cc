@@ -1,17 +1,17 @@
-// Writes the seed corpus: local_protocol_seeds DIR
+// Writes a target's seeds to files: NAME_seeds DIR
 #include <cstdio>
 #include <fstream>
 #include <string>
 
-#include "tests/fuzz/script.h"
+#include "tests/fuzz/target.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) {
-    std::fprintf(stderr, "usage: local_protocol_seeds DIR\n");
+    std::fprintf(stderr, "usage: %s DIR\n", argv[0]);
     return 2;
   }
   int number = 0;
-  for (const std::vector<uint8_t>& seed : kvkeep::SeedScripts()) {
+  for (const kvkeep::FuzzInput& seed : kvkeep::KVKEEP_FUZZ_TARGET.seeds()) {
     std::ofstream file(argv[1] + ("/seed-" + std::to_string(number++)), std::ios::binary);
     file.write(reinterpret_cast<const char*>(seed.data()),
                static_cast<std::streamsize>(seed.size()));

@@ -1,6 +1,9 @@
 #include "tiers/host/arena_files.h"
 
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -18,6 +21,27 @@ namespace {
 constexpr char kSegmentPrefix[] = "segment.";
 
 }  // namespace
+
+std::string ArenaId::ToString() const {
+  return absl::StrCat(kArenaIdFormat, ":", uuid.ToHex(), ":", geometry.segment_bytes, ":",
+                      geometry.capacity_bytes, ":", owners);
+}
+
+std::optional<ArenaId> ArenaId::Parse(absl::string_view text) {
+  const std::vector<absl::string_view> fields = absl::StrSplit(text, ':');
+  if (fields.size() != 5 || fields[0] != kArenaIdFormat || fields[1].size() != 2 * Uuid::kSize) {
+    return std::nullopt;
+  }
+  ArenaId id;
+  const absl::StatusOr<Uuid> uuid = Uuid::FromHex(fields[1]);
+  if (!uuid.ok() || !absl::SimpleAtoi(fields[2], &id.geometry.segment_bytes) ||
+      !absl::SimpleAtoi(fields[3], &id.geometry.capacity_bytes) ||
+      !absl::SimpleAtoi(fields[4], &id.owners)) {
+    return std::nullopt;
+  }
+  id.uuid = *uuid;
+  return id;
+}
 
 std::string SegmentName(size_t segment) {
   return absl::StrFormat("%s%03d", kSegmentPrefix, segment);

@@ -1,19 +1,37 @@
-// The names of an arena's files on its mount (mount_files.h says what is in them), for whoever
-// makes, reuses, looks at or drops them.
+// The names of an arena's files on its mount (mount_files.h says what is in them), and the text of
+// arena.id, for whoever makes, reuses, looks at or drops them.
 #pragma once
 
 #include <absl/status/statusor.h>
 #include <absl/strings/string_view.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "tiers/host/segment_files.h"
 
 namespace kvkeep {
 
 inline constexpr char kArenaLockName[] = "arena.lock";
 inline constexpr char kArenaIdName[] = "arena.id";
 inline constexpr char kArenaMarksName[] = "arena.marks";
+
+// Of arena.id, and of the files that it says are whole.
+inline constexpr char kArenaIdFormat[] = "v2";
+
+// What arena.id says.
+struct ArenaId {
+  Uuid uuid;
+  ArenaGeometry geometry;
+  uint64_t owners = 0;
+
+  std::string ToString() const;
+  // None: not ours to read (damaged, or of another version).
+  static std::optional<ArenaId> Parse(absl::string_view text);
+  bool operator==(const ArenaId&) const = default;
+};
 
 std::string SegmentName(size_t segment);  // "segment.000"
 bool IsSegmentName(absl::string_view name);

@@ -1,9 +1,7 @@
 #include "tiers/host/mount_files.h"
 
-#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
-#include <absl/strings/str_split.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -26,35 +24,6 @@
 
 namespace kvkeep {
 namespace {
-
-constexpr char kFormat[] = "v2";  // of arena.id, and of the files that it says are whole
-
-struct ArenaId {
-  Uuid uuid;
-  ArenaGeometry geometry;
-  uint64_t owners = 0;
-
-  std::string ToString() const {
-    return absl::StrCat(kFormat, ":", uuid.ToHex(), ":", geometry.segment_bytes, ":",
-                        geometry.capacity_bytes, ":", owners);
-  }
-  // None: not ours to read (damaged, or of another version).
-  static std::optional<ArenaId> Parse(absl::string_view text) {
-    const std::vector<absl::string_view> fields = absl::StrSplit(text, ':');
-    if (fields.size() != 5 || fields[0] != kFormat || fields[1].size() != 2 * Uuid::kSize) {
-      return std::nullopt;
-    }
-    ArenaId id;
-    const absl::StatusOr<Uuid> uuid = Uuid::FromHex(fields[1]);
-    if (!uuid.ok() || !absl::SimpleAtoi(fields[2], &id.geometry.segment_bytes) ||
-        !absl::SimpleAtoi(fields[3], &id.geometry.capacity_bytes) ||
-        !absl::SimpleAtoi(fields[4], &id.owners)) {
-      return std::nullopt;
-    }
-    id.uuid = *uuid;
-    return id;
-  }
-};
 
 // Made by us, for us alone, and as long as it should be: nothing another user planted.
 bool IsWholeFile(const struct stat& info, uint64_t bytes) {
@@ -165,7 +134,7 @@ std::string MountFiles::WhyNotReusable(const std::string& id) const {
   const std::optional<ArenaId> parsed = ArenaId::Parse(id);
   if (!parsed.has_value()) {
     return absl::StrCat("their format is ", id.substr(0, id.find(':')), ", this daemon's is ",
-                        kFormat);
+                        kArenaIdFormat);
   }
   if (parsed->geometry != geometry_) return "capacity or segment size changed";
   if (parsed->owners != reuse_.owners) return "the tenants' shares changed";

@@ -1,0 +1,203 @@
+// What is read back from media: bytes that a failing drive, another user's hand or another version
+// may have made. Each is refused, or read as something that can be and that writes as it was read.
+//
+// The first byte says which; its high bit, that checksums and the MAC are made right first, since
+// no fuzzer would ever guess them and what lies behind them is to be tried as well.
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#include <cstring>
+
+#include "server/known_devices.h"
+#include "tests/fakes/seeded_random.h"
+#include "tests/fuzz/input.h"
+#include "tests/fuzz/target.h"
+#include "tests/tiers/index/records.h"
+#include "tiers/base/bytes.h"
+#include "tiers/base/image.h"
+#include "tiers/host/arena_files.h"
+#include "tiers/index/record.h"
+#include "tiers/nvme/geometry.h"
+#include "tiers/nvme/superblock.h"
+
+namespace kvkeep {
+namespace {
+
+enum class Kind : uint8_t {
+  kImageHeader,
+  kRecord,
+  kSuperblock,
+  kLabel,
+  kStableMark,
+  kArenaId,
+  kKnownDevices,
+};
+constexpr uint8_t kKinds = 7;
+constexpr uint8_t kMakeRight = 0x80;
+constexpr size_t kRecordKeyBytes = 52;
+// Of the header page (image.h) and of superblock and label (superblock.h).
+constexpr size_t kRootAt = 2176, kMacAt = 2752, kBlockChecksumAt = 4088;
+
+constexpr MacKey kKey{std::byte{7}};
+
+// As long as a block, zeros behind the input's end.
+Block TakeBlock(InputReader& input) {
+  Block block{};
+  const auto bytes = input.Take(block.size());
+  if (!bytes.empty()) std::memcpy(block.data(), bytes.data(), bytes.size());
+  return block;
+}
+
+void MakeHeaderRight(Block& page) {
+  StoreAt<Digest128>(page.data() + kRootAt, Xxh3_128(std::span(page).first(kRootAt)));
+  unsigned int size = 0;
+  KVKEEP_CHECK(HMAC(EVP_sha256(), kKey.data(), static_cast<int>(kKey.size()),
+                    reinterpret_cast<const unsigned char*>(page.data() + kRootAt), kMacAt - kRootAt,
+                    reinterpret_cast<unsigned char*>(page.data() + kMacAt), &size) != nullptr);
+}
+
+void CheckImageHeader(Block page, bool make_right) {
+  if (make_right) MakeHeaderRight(page);
+  const absl::StatusOr<ImageHeader> header = DecodeHeader(page, kKey);
+  if (!header.ok()) return;
+  const ImageShape& shape = header->identity.shape;
+  KVKEEP_CHECK(ValidateShape(shape).ok());
+  KVKEEP_CHECK(header->identity.piece_checksums.size() == shape.pieces());
+  // All of the image lies somewhere, once.
+  uint64_t found = 0;
+  for (const Extent& extent : header->placement.extents) {
+    KVKEEP_CHECK(extent.end() > extent.first.value());
+    KVKEEP_CHECK(extent.count.value() <= shape.blocks().value() - found);
+    found += extent.count.value();
+  }
+  KVKEEP_CHECK(found == shape.blocks().value());
+  LocateInImage(header->placement.extents, shape.used_bytes() - 1, 1);
+  Block again;
+  EncodeHeader(*header, kKey, again);
+  const absl::StatusOr<ImageHeader> read = DecodeHeader(again, kKey);
+  KVKEEP_CHECK(read.ok() && read->placement == header->placement);
+  KVKEEP_CHECK(read->identity.id == header->identity.id && read->identity.shape == shape);
+  KVKEEP_CHECK(read->identity.piece_checksums == header->identity.piece_checksums);
+}
+
+void CheckRecord(InputReader& input) {
+  const std::string key = input.Text(kRecordKeyBytes), value = input.RestText();
+  const absl::StatusOr<IndexRecord> record = DecodeRecord(key, value);
+  if (!record.ok()) return;
+  KVKEEP_CHECK(EncodeRecordKey(record->id) == key);
+  KVKEEP_CHECK(EncodeRecordValue(*record) == value);
+}
+
+void CheckSuperblock(Block block, bool make_right) {
+  if (make_right) {
+    StoreAt<uint64_t>(block.data() + kBlockChecksumAt,
+                      Xxh3(std::span(block).first(kBlockChecksumAt)));
+  }
+  const absl::StatusOr<Superblock> superblock = DecodeSuperblock(block);
+  if (!superblock.ok()) return;
+  const DeviceGeometry geometry = MakeGeometry(superblock->capacity_bytes, superblock->file_bytes);
+  KVKEEP_CHECK(geometry.data_bytes() < superblock->capacity_bytes);
+  const absl::StatusOr<Superblock> again = DecodeSuperblock(EncodeSuperblock(*superblock));
+  KVKEEP_CHECK(again.ok() && *again == *superblock);
+}
+
+void CheckLabel(Block block, bool make_right) {
+  if (make_right) {
+    StoreAt<uint64_t>(block.data() + kBlockChecksumAt,
+                      Xxh3(std::span(block).first(kBlockChecksumAt)));
+  }
+  const absl::StatusOr<DataFileLabel> label = DecodeLabel(block);
+  if (!label.ok()) return;
+  const absl::StatusOr<DataFileLabel> again = DecodeLabel(EncodeLabel(*label));
+  KVKEEP_CHECK(again.ok() && *again == *label);
+}
+
+void RunMedia(std::span<const uint8_t> bytes) {
+  InputReader input(bytes);
+  const uint8_t first = input.U8();
+  const bool make_right = (first & kMakeRight) != 0;
+  switch (static_cast<Kind>((first & ~kMakeRight) % kKinds)) {
+    case Kind::kImageHeader:
+      return CheckImageHeader(TakeBlock(input), make_right);
+    case Kind::kRecord:
+      return CheckRecord(input);
+    case Kind::kSuperblock:
+      return CheckSuperblock(TakeBlock(input), make_right);
+    case Kind::kLabel:
+      return CheckLabel(TakeBlock(input), make_right);
+    case Kind::kStableMark: {
+      const std::string text = input.RestText();
+      const absl::StatusOr<StableMark> mark = DecodeStableMark(text);
+      KVKEEP_CHECK(!mark.ok() || EncodeStableMark(*mark) == text);
+      return;
+    }
+    case Kind::kArenaId: {
+      const std::optional<ArenaId> id = ArenaId::Parse(input.RestText());
+      KVKEEP_CHECK(!id.has_value() || ArenaId::Parse(id->ToString()) == id);
+      return;
+    }
+    case Kind::kKnownDevices: {
+      const std::set<std::string> dirs = ParseKnownDevices(input.RestText());
+      KVKEEP_CHECK(!dirs.contains("") && ParseKnownDevices(PrintKnownDevices(dirs)) == dirs);
+      return;
+    }
+  }
+}
+
+FuzzInput Seed(Kind kind, bool make_right, std::span<const std::byte> bytes) {
+  FuzzInput seed = {static_cast<uint8_t>(static_cast<uint8_t>(kind) | (make_right ? 0x80 : 0))};
+  for (const std::byte byte : bytes) seed.push_back(static_cast<uint8_t>(byte));
+  return seed;
+}
+
+Block HeaderOf(const IndexRecord& record, SeededRandom& random) {
+  ImageHeader header;
+  header.identity = {.id = record.id, .shape = record.shape};
+  for (size_t i = 0; i < record.shape.pieces(); ++i) {
+    header.identity.piece_checksums.push_back(random.NextU64());
+  }
+  header.placement = {.tier = Tier::kG3,
+                      .incarnation = record.incarnation,
+                      .generation = record.generation,
+                      .extents = record.extents};
+  Block page;
+  EncodeHeader(header, kKey, page);
+  return page;
+}
+
+std::vector<FuzzInput> MediaSeeds() {
+  SeededRandom random(11);
+  std::vector<FuzzInput> seeds;
+  for (uint32_t n = 0; n < 4; ++n) {
+    const IndexRecord record = n % 2 == 0 ? NumberedRecord(n) : RandomRecord(random);
+    const Block page = HeaderOf(record, random);
+    for (const bool make_right : {false, true}) {
+      seeds.push_back(Seed(Kind::kImageHeader, make_right, page));
+    }
+    seeds.push_back(Seed(Kind::kRecord, false,
+                         AsBytes(EncodeRecordKey(record.id) + EncodeRecordValue(record))));
+  }
+  const Superblock superblock{.store = random.Next<Uuid>(),
+                              .device = random.Next<Uuid>(),
+                              .capacity_bytes = 5 * kGiB,
+                              .file_bytes = kGiB};
+  const DataFileLabel label{.device = superblock.device, .number = 3};
+  for (const bool make_right : {false, true}) {
+    seeds.push_back(Seed(Kind::kSuperblock, make_right, EncodeSuperblock(superblock)));
+    seeds.push_back(Seed(Kind::kLabel, make_right, EncodeLabel(label)));
+  }
+  const StableMark mark{.boot_id = random.Next<Uuid>(), .sequence = CommitSequence(7)};
+  seeds.push_back(Seed(Kind::kStableMark, false, AsBytes(EncodeStableMark(mark))));
+  const ArenaId id{.uuid = random.Next<Uuid>(),
+                   .geometry = {.capacity_bytes = 5 * kGiB, .segment_bytes = kGiB},
+                   .owners = 42};
+  seeds.push_back(Seed(Kind::kArenaId, false, AsBytes(id.ToString())));
+  seeds.push_back(Seed(Kind::kKnownDevices, false, AsBytes("/mnt/nvme0\n/mnt/nvme1\n")));
+  return seeds;
+}
+
+}  // namespace
+
+const FuzzTarget kMediaTarget{.name = "media", .run = RunMedia, .seeds = MediaSeeds};
+
+}  // namespace kvkeep
