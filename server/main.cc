@@ -1,10 +1,12 @@
 // kvkeepd: the daemon's command line. All that it does is in daemon.h.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "config/config.h"
 #include "server/daemon.h"
+#include "server/kill_point.h"
 #include "server/options.h"
 #include "server/version.h"
 
@@ -48,6 +50,9 @@ int CheckConfig(const std::string& file) {
 
 int Run(const std::string& file) {
   Daemon::PrepareProcess();
+  if (!ArmKillPoint(std::getenv("KVKEEP_KILL_AT"))) {
+    return Fail(kExitConfig, "KVKEEP_KILL_AT (for tests) is not of the form name:count");
+  }
   const absl::StatusOr<DaemonOptions> options = LoadOptions(file);
   if (!options.ok()) return FailWith(options.status());
   const absl::StatusOr<std::unique_ptr<Daemon>> daemon =

@@ -130,7 +130,7 @@ int main(int argc, char** argv) {
   plan.cold = kvkeep::e2e::Chunks(number(4), number(5), plan.bytes);
   die_at = argv[7];
   hits_left = static_cast<int>(number(8));
-  kvkeep::client::test_point_hook = OnTestPoint;
+  kvkeep::test_point_hook = OnTestPoint;
   const std::vector<TestChunk> warm = plan.warm;
   Worker worker(argv[1], std::move(plan));
   if (std::strcmp(die_at, "hold") == 0) {

@@ -18,6 +18,7 @@
 #include "tiers/base/clock.h"
 #include "tiers/base/own_directory.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/base/test_point.h"
 
 namespace kvkeep {
 namespace {
@@ -156,9 +157,11 @@ absl::Status DeviceDirectory::WriteSuperblock(const Superblock& superblock) {
   KVKEEP_RETURN_IF_ERROR(TryLock(fd.get(), path));
   KVKEEP_RETURN_IF_ERROR(WriteAt(fd.get(), 0, EncodeSuperblock(superblock), path));
   KVKEEP_RETURN_IF_ERROR(FlushFile(fd.get(), path));
+  TestPoint("superblock-written");
   if (renameat(dir_.get(), kNewSuperblockName, dir_.get(), kSuperblockName) != 0) {
     return ErrnoStatus(errno, path, "rename");
   }
+  TestPoint("superblock-renamed");
   superblock_ = std::move(fd);
   return FlushFile(dir_.get(), path_);
 }
@@ -185,6 +188,7 @@ absl::Status DeviceDirectory::MakeDataFile(const Uuid& device, size_t number, ui
   const int flags = O_RDWR | O_CREAT | (from == 0 ? O_TRUNC : 0);
   KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenAt(dir_.get(), DataName(number), flags, 0600, path));
   KVKEEP_RETURN_IF_ERROR(Preallocate(fd.get(), from, to, path));
+  TestPoint("data-file");
   if (from == 0) {
     const DataFileLabel label = {.device = device, .number = static_cast<uint32_t>(number)};
     KVKEEP_RETURN_IF_ERROR(WriteAt(fd.get(), 0, EncodeLabel(label), path));

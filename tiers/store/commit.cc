@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "tiers/base/check.h"
+#include "tiers/base/test_point.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
@@ -29,6 +30,14 @@ struct Core::Batch {
     return records;
   }
 };
+
+absl::Status Core::CommitTo(ChunkIndex& index, const Batch& batch) {
+  const bool removes = !batch.forget.empty();
+  TestPoint(removes ? "removal-commit" : "index-commit");
+  absl::Status status = index.Commit(batch.Records());
+  TestPoint(removes ? "removal-committed" : "index-committed");
+  return status;
+}
 
 void Core::PumpIndex(uint16_t device) {
   DeviceTier& tier = *devices_[device];
@@ -76,9 +85,8 @@ void Core::PumpIndex(uint16_t device) {
   batch->last = tier.assigned;
   ChunkIndex* index = &deps_.devices[device].device->index();
   Later([this, device, index, batch] {
-    deps_.devices[device].index_executor->Post([this, device, index, batch] {
-      OnCommitted(device, batch, index->Commit(batch->Records()));
-    });
+    deps_.devices[device].index_executor->Post(
+        [this, device, index, batch] { OnCommitted(device, batch, CommitTo(*index, *batch)); });
   });
 }
 
@@ -206,7 +214,9 @@ void Core::StartSync(uint16_t device) {
     deps_.devices[device].sync_executor->Post([this, device, mark] {
       NvmeDevice& nvme = *deps_.devices[device].device;
       absl::Status status = nvme.io().Sync();
+      TestPoint("stable-mark");
       if (status.ok()) status = nvme.index().Sync(mark);
+      TestPoint("stable-marked");
       OnSynced(device, mark.sequence, std::move(status));
     });
   });

@@ -273,6 +273,7 @@ class Core {
 
   // ---- commit.cc
   struct Batch;
+  static absl::Status CommitTo(ChunkIndex& index, const Batch& batch);
   void PumpIndex(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status);
   void OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add)

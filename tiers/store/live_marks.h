@@ -13,6 +13,7 @@
 
 #include "tiers/base/extent.h"
 #include "tiers/base/key.h"
+#include "tiers/base/test_point.h"
 
 namespace kvkeep::store_internal {
 
@@ -38,7 +39,10 @@ class LiveMarks {
     return std::atomic_ref<uint64_t>(marks_[block.value()]);
   }
   void Store(BlockNumber block, uint64_t mark) {
-    if (!marks_.empty()) Ref(block).store(mark, std::memory_order_relaxed);
+    if (marks_.empty()) return;
+    TestPoint(mark == 0 ? "mark-clear" : "mark-set");
+    Ref(block).store(mark, std::memory_order_relaxed);
+    TestPoint(mark == 0 ? "mark-cleared" : "mark-was-set");
   }
 
   const std::span<uint64_t> marks_;

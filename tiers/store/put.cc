@@ -3,6 +3,7 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/base/test_point.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
@@ -161,6 +162,7 @@ void Core::AbortPut(uint64_t reservation) {
 }
 
 absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& request) {
+  TestPoint("seal");
   Section section(this);
   const ChunkId id{request.ns, request.key, request.part};
   G2Pool& own = pool(puts_.at(reservation).tenant);
@@ -205,6 +207,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   }
   ++counters_.puts_stored;
   counters_.put_bytes += request.shape.payload_bytes;
+  TestPoint("sealed");
   if (!request.no_g3) QueueWriteBack(slot, request.parent, request.durable);
   return SealOutcome::kStored;
 }

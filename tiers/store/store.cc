@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tiers/base/check.h"
+#include "tiers/base/test_point.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep {
@@ -227,7 +228,9 @@ absl::StatusOr<NamespaceSpec> Store::FindNamespace(const SessionToken& session,
 }
 absl::StatusOr<LookupResult> Store::Lookup(const SessionToken& session,
                                            const LookupRequest& request) {
-  return core_->Lookup(session, request);
+  absl::StatusOr<LookupResult> result = core_->Lookup(session, request);
+  if (result.ok() && result->lease.value() != 0) TestPoint("lease-granted");
+  return result;
 }
 absl::Status Store::Release(const SessionToken& session, LeaseId lease, uint32_t keep_keys) {
   return core_->Release(session, lease, keep_keys);

@@ -6,6 +6,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "tiers/base/check.h"
+#include "tiers/base/test_point.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
@@ -227,6 +228,7 @@ void Core::OnWritten(ChunkSlot slot, absl::Status status) {
     if (!done->failure.ok()) ++counters_.write_backs_failed;
     GiveUpWriteBack(slot, done->failure);
   } else {
+    TestPoint("data-written");
     SetG3State(chunk, G3State::kCommitting);
     tier.adds.push_back({.slot = slot,
                          .record = {.id = chunk.id,
