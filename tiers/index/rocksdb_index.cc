@@ -2,7 +2,9 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
+#include <rocksdb/env.h>
 #include <rocksdb/options.h>
 #include <rocksdb/table.h>
 #include <rocksdb/write_batch.h>
@@ -52,6 +54,14 @@ absl::Status FromRocks(const std::string& dir, absl::string_view what, const roc
   return absl::InternalError(text);
 }
 
+// RocksDB's own log would lie on the device, and Debian's build, whose asserts are on, ends the
+// process when a second line of it cannot be written. What went wrong is in the statuses.
+class NoLog final : public rocksdb::Logger {
+ public:
+  using Logger::Logv;
+  void Logv(const char* /*format*/, va_list /*arguments*/) override {}
+};
+
 rocksdb::Options DatabaseOptions(const RocksDbIndexOptions& options) {
   rocksdb::Options db;
   db.create_if_missing = options.create;
@@ -75,9 +85,7 @@ rocksdb::Options DatabaseOptions(const RocksDbIndexOptions& options) {
   db.manifest_preallocation_size = 64 * kKiB;
   // A torn end of the log is what a power cut leaves: replay up to it.
   db.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
-  db.info_log_level = rocksdb::InfoLogLevel::WARN_LEVEL;
-  db.keep_log_file_num = 2;
-  db.max_log_file_size = kMiB;
+  db.info_log = std::make_shared<NoLog>();
   db.stats_dump_period_sec = 0;
   db.stats_persist_period_sec = 0;
   rocksdb::BlockBasedTableOptions table;
@@ -131,8 +139,7 @@ class RocksDbIndex final : public ChunkIndex {
     scan_options_.fill_cache = false;
     scan_options_.readahead_size = 2 * kMiB;
   }
-  // The write-ahead log is left as it is: the next open replays it, as after a kill.
-  ~RocksDbIndex() override { db_->Close().PermitUncheckedError(); }
+  ~RocksDbIndex() override;
 
   absl::Status ClaimFor(const Uuid& device, bool create);
 
@@ -150,22 +157,49 @@ class RocksDbIndex final : public ChunkIndex {
   absl::Status Wrap(absl::string_view what, const rocksdb::Status& status) const {
     return FromRocks(dir_, what, status);
   }
+  // The same for a write. One that failed, and was not only refused for now, is the last.
+  absl::Status WrapWrite(absl::string_view what, const rocksdb::Status& status) {
+    absl::Status wrapped = Wrap(what, status);
+    if (!wrapped.ok() && !absl::IsUnavailable(wrapped)) write_failed_ = true;
+    return wrapped;
+  }
   // False when there is none.
   absl::StatusOr<bool> Read(absl::string_view key, std::string* value);
 
   const std::string dir_;
   const Clock* const clock_;
   const uint64_t recount_after_bytes_;
-  const std::unique_ptr<rocksdb::DB> db_;  // provides its own synchronization
+  std::unique_ptr<rocksdb::DB> db_;  // provides its own synchronization
   rocksdb::WriteOptions commit_options_, durable_options_;
   rocksdb::ReadOptions scan_options_;
 
+  std::atomic<bool> write_failed_ = false;
   // Handed to RocksDB since the files were last counted.
   mutable std::atomic<uint64_t> written_bytes_ = 0;
   mutable Mutex mu_;
   mutable uint64_t disk_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   mutable std::optional<MonotonicTime> disk_bytes_at_ ABSL_GUARDED_BY(mu_);
 };
+
+// After a failed write RocksDB's close would touch the log's writer again, which ends the process
+// in a build with asserts (Debian's). So what is left of it stays, and its lock on the directory,
+// until the process ends; its threads are stopped.
+void Abandon(std::unique_ptr<rocksdb::DB> db) {
+  static Mutex mu;
+  static auto* const abandoned = new std::vector<std::unique_ptr<rocksdb::DB>>;
+  rocksdb::CancelAllBackgroundWork(db.get(), /*wait=*/true);
+  MutexLock lock(&mu);
+  abandoned->push_back(std::move(db));
+}
+
+RocksDbIndex::~RocksDbIndex() {
+  if (write_failed_) {
+    Abandon(std::move(db_));
+  } else {
+    // The write-ahead log is left as it is: the next open replays it, as after a kill.
+    db_->Close().PermitUncheckedError();
+  }
+}
 
 absl::StatusOr<bool> RocksDbIndex::Read(absl::string_view key, std::string* value) {
   const rocksdb::Status status = db_->Get(rocksdb::ReadOptions(), ToSlice(key), value);
@@ -197,15 +231,18 @@ absl::Status RocksDbIndex::Commit(const IndexBatch& batch) {
     if (!added.ok()) return Wrap("fill batch", added);
   }
   written_bytes_ += writes.GetDataSize();
-  return Wrap("commit", db_->Write(commit_options_, &writes));
+  return WrapWrite("commit", db_->Write(commit_options_, &writes));
 }
 
 absl::Status RocksDbIndex::Sync(const StableMark& mark) {
   // The mark goes in only after what it vouches for is safe, and is itself safe before we answer.
-  KVKEEP_RETURN_IF_ERROR(Wrap("sync log", db_->FlushWAL(/*sync=*/true)));
+  // As an empty write: in line with commits, so that none can fail between its check and its sync,
+  // as SyncWAL's could, which ends the process in a build with asserts.
+  rocksdb::WriteBatch nothing;
+  KVKEEP_RETURN_IF_ERROR(WrapWrite("sync log", db_->Write(durable_options_, &nothing)));
   // May wait out a stall: refusing here would fail every durable put that waits for this sync.
-  return Wrap("write stable mark",
-              db_->Put(durable_options_, kStableMarkKey, EncodeStableMark(mark)));
+  return WrapWrite("write stable mark",
+                   db_->Put(durable_options_, kStableMarkKey, EncodeStableMark(mark)));
 }
 
 absl::StatusOr<StableMark> RocksDbIndex::ReadStableMark() {
@@ -252,7 +289,7 @@ absl::Status RocksDbIndex::PutMeta(absl::string_view name, absl::string_view val
   }
   const std::string key = absl::StrCat(std::string(1, kMetaPrefix), name);
   written_bytes_ += key.size() + value.size();
-  return Wrap("write named value", db_->Put(commit_options_, key, ToSlice(value)));
+  return WrapWrite("write named value", db_->Put(commit_options_, key, ToSlice(value)));
 }
 
 absl::StatusOr<std::optional<std::string>> RocksDbIndex::GetMeta(absl::string_view name) {
