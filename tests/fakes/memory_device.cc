@@ -4,10 +4,51 @@
 #include <cstring>
 #include <utility>
 
+#include "tests/fakes/seeded_random.h"
 #include "tiers/base/check.h"
 #include "tiers/io/operation_check.h"
 
 namespace kvkeep {
+
+void MemoryDisk::Write(uint64_t offset, const std::byte* data, size_t bytes) {
+  std::byte* const place = bytes_.data() + offset;
+  if (volatile_cache_) {
+    constexpr size_t kMostVersions = 4;  // of a block: later ones count as written at once
+    MutexLock lock(&mu_);
+    for (size_t at = 0; at < bytes; at += kBlockBytes) {
+      std::vector<Block>& versions = unsynced_[(offset + at) / kBlockBytes];
+      if (versions.size() == kMostVersions) continue;
+      std::memcpy(versions.emplace_back().data(), place + at, kBlockBytes);
+    }
+  }
+  std::memcpy(place, data, bytes);
+}
+
+void MemoryDisk::Sync() {
+  MutexLock lock(&mu_);
+  unsynced_.clear();
+}
+
+void MemoryDisk::PowerCut(uint64_t seed) {
+  SeededRandom random(seed);
+  const size_t sector = size_t{512} << random.Below(4);
+  constexpr double kKept[] = {0, 0.5, 0.9, 1};  // most devices lose little
+  const double kept = kKept[random.Below(4)];
+  MutexLock lock(&mu_);
+  for (const auto& [block, versions] : unsynced_) {
+    for (size_t at = 0; at < kBlockBytes; at += sector) {
+      if (random.Chance(kept)) continue;
+      const Block& older = versions[random.Below(versions.size())];
+      std::memcpy(bytes_.data() + block * kBlockBytes + at, older.data() + at, sector);
+    }
+  }
+  unsynced_.clear();
+}
+
+size_t MemoryDisk::unsynced_blocks() const {
+  MutexLock lock(&mu_);
+  return unsynced_.size();
+}
 
 MemoryDevice::MemoryDevice(std::shared_ptr<MemoryDisk> disk, Executor* executor, bool read_only)
     : state_(std::make_shared<State>()), executor_(executor) {
@@ -46,9 +87,12 @@ void MemoryDevice::Task::operator()() {
   absl::Status status = CheckOperation(operation, bytes.size(), state->read_only);
   const bool read = operation.kind == IoOperation::Kind::kRead;
   if (status.ok()) {
-    std::byte* const place = bytes.data() + operation.offset.value();
-    read ? std::memcpy(operation.data, place, operation.bytes)
-         : std::memcpy(place, operation.data, operation.bytes);
+    const uint64_t offset = operation.offset.value();
+    if (read) {
+      std::memcpy(operation.data, bytes.data() + offset, operation.bytes);
+    } else {
+      state->disk->Write(offset, operation.data, operation.bytes);
+    }
   }
   {
     MutexLock lock(&state->mu);
@@ -61,6 +105,7 @@ void MemoryDevice::Task::operator()() {
 absl::Status MemoryDevice::Sync() {
   MutexLock lock(&state_->mu);
   ++state_->stats.syncs;
+  state_->disk->Sync();
   return absl::OkStatus();
 }
 

@@ -3,18 +3,22 @@
 // what a killed process would lose.
 //
 // The bytes are a MemoryDisk, which outlives the device: opening a second MemoryDevice on it is a
-// restart. Destroying the device waits until its tasks ran or were dropped; it fails after
-// 10 seconds of no progress, since a ManualExecutor that nobody runs would hang the test.
-// Thread-safe when the executor is; operations that overlap must not be in flight at once.
+// restart. With a volatile cache it loses in a power cut what no Sync came after. Destroying the
+// device waits until its tasks ran or were dropped; it fails after 10 seconds of no progress, since
+// a ManualExecutor that nobody runs would hang the test. Thread-safe when the executor is;
+// operations that overlap must not be in flight at once.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "tests/fakes/aligned_bytes.h"
 #include "tiers/base/executor.h"
+#include "tiers/base/mutex.h"
 #include "tiers/io/device.h"
 #include "tiers/io/outstanding.h"
 
@@ -23,12 +27,29 @@ namespace kvkeep {
 class MemoryDisk {
  public:
   // `bytes`: multiple of kBlockBytes. Zeroed.
-  explicit MemoryDisk(size_t bytes) : bytes_(bytes) {}
+  explicit MemoryDisk(size_t bytes, bool volatile_cache = false)
+      : bytes_(bytes), volatile_cache_(volatile_cache) {}
   // For tests that look at or damage what is stored. REQUIRES: nothing in flight there.
   std::span<std::byte> bytes() { return bytes_.span(); }
 
+  // As a device does it. REQUIRES: whole blocks, inside.
+  void Write(uint64_t offset, const std::byte* data, size_t bytes);
+  // All that was written is stable.
+  void Sync();
+  // The power fails. Of every block written since the last Sync each sector (512 bytes to 4 KiB,
+  // chosen once) holds what some write since then left there, or what it held before: dropped,
+  // torn and reordered. Nothing happens without a volatile cache.
+  void PowerCut(uint64_t seed);
+  size_t unsynced_blocks() const;
+
  private:
+  using Block = std::array<std::byte, kBlockBytes>;
+
   AlignedBytes bytes_;
+  const bool volatile_cache_;
+  mutable Mutex mu_;
+  // What blocks held before each write since the last Sync, the stable content first.
+  std::map<uint64_t, std::vector<Block>> unsynced_ ABSL_GUARDED_BY(mu_);
 };
 
 class MemoryDevice final : public Device {

@@ -12,7 +12,7 @@ World::World(const WorldOptions& options) : options_(options), random_(options.s
   random_.Fill(mac_key_);
   for (const uint64_t blocks : options_.device_blocks) {
     Machine machine;
-    machine.disk = std::make_shared<MemoryDisk>(blocks * kBlockBytes);
+    machine.disk = std::make_shared<MemoryDisk>(blocks * kBlockBytes, /*volatile_cache=*/true);
     machine.index = std::make_unique<MemoryIndex>(random_.NextU64());
     machines_.push_back(std::move(machine));
   }
@@ -90,7 +90,10 @@ void World::Kill() {
 void World::PowerCut() {
   StopProcess();
   arena_.reset();
-  for (Machine& machine : machines_) machine.index->PowerCut(random_.NextU64());
+  for (Machine& machine : machines_) {
+    machine.disk->PowerCut(random_.NextU64());
+    machine.index->PowerCut(random_.NextU64());
+  }
   CheckIndexes();
   boot_id_ = random_.Next<Uuid>();
 }

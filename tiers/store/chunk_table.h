@@ -52,6 +52,7 @@ struct alignas(64) Chunk {
   bool in_g2_policy : 1 = false;
   bool in_g3_policy : 1 = false;
   bool unconfirmed : 1 = false;  // recovered after a power cut; its header was not read yet
+  bool doubtful : 1 = false;     // a power cut may have taken data of its G3 copy
 
   ImageShape shape;
   TenantId tenant;  // whose pool the G2 copy lies in, while there is one

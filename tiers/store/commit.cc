@@ -161,8 +161,8 @@ void Core::OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add) {
 void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
   Section section(this);
   const ChunkSlot slot = table_.Find(id);
-  if (slot == kNoSlot || table_.at(slot).unconfirmed) {
-    CallLater(std::move(done), absl::NotFoundError("no such chunk"));
+  if (slot == kNoSlot || table_.at(slot).unconfirmed || table_.at(slot).doubtful) {
+    CallLater(std::move(done), absl::NotFoundError("no such chunk, or not for certain"));
     return;
   }
   Chunk& chunk = table_.at(slot);
@@ -210,10 +210,15 @@ void Core::StartSync(uint16_t device) {
   tier.dirty_index = false;
   // What is committed now had its data written before: the data goes to stable storage first.
   const StableMark mark{.boot_id = tier.confirmed_boot, .sequence = tier.committed};
-  Later([this, device, mark] {
-    deps_.devices[device].sync_executor->Post([this, device, mark] {
+  std::optional<Doubtful> save;
+  if (!tier.doubtful_saved) save = tier.doubtful;
+  Later([this, device, mark, save] {
+    deps_.devices[device].sync_executor->Post([this, device, mark, save] {
       NvmeDevice& nvme = *deps_.devices[device].device;
-      absl::Status status = nvme.io().Sync();
+      absl::Status status;
+      if (save.has_value()) status = SaveDoubtful(nvme.index(), *save);
+      if (absl::IsUnavailable(status)) return OnSyncPutOff(device);  // the index stalls
+      if (status.ok()) status = nvme.io().Sync();
       TestPoint("stable-mark");
       if (status.ok()) status = nvme.index().Sync(mark);
       TestPoint("stable-marked");
@@ -229,6 +234,7 @@ void Core::OnSynced(uint16_t device, CommitSequence sequence, absl::Status statu
   if (status.ok()) {
     ++counters_.syncs;
     tier.stable = sequence;
+    tier.doubtful_saved = true;
   } else {
     // A failed sync is never retried as if it had worked: the kernel may have dropped the pages.
     ++counters_.sync_failures;
@@ -239,6 +245,14 @@ void Core::OnSynced(uint16_t device, CommitSequence sequence, absl::Status statu
   while (!AnswerSyncWaiters(tier)) section.Yield();
   if (!tier.sync_waiters.empty() && tier.committed > tier.stable) StartSync(device);
   PumpWrites(device);  // gives queued writes up when the device is read-only now
+}
+
+// The next Tick tries again.
+void Core::OnSyncPutOff(uint16_t device) {
+  Section section(this);
+  DeviceTier& tier = *devices_[device];
+  tier.syncing = false;
+  tier.dirty_index = true;
 }
 
 bool Core::AnswerSyncWaiters(DeviceTier& tier) {

@@ -212,7 +212,8 @@ class Core {
   // Present, or refused: no space is to be looked for.
   bool AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, const G2Pool& own,
                       ReserveResult& result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool Available(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A put of it has nothing to add.
+  bool Available(const Chunk& chunk, bool durable) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void BeginPut(const PendingPut& put, const PutRequest& request, Reservation* reservation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   PendingPut EndPut(uint64_t reservation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -286,6 +287,7 @@ class Core {
   void PumpLater(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void KeepPumping(uint16_t device);
   void OnSynced(uint16_t device, CommitSequence sequence, absl::Status status);
+  void OnSyncPutOff(uint16_t device);
   void FailDurableWaiters(ChunkSlot slot, const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteIo(DeviceTier& tier, bool write, const absl::Status& status)
@@ -294,6 +296,9 @@ class Core {
   // ---- recover.cc
   absl::Status RecoverDevices() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RecoverDevice(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FindDoubtful(DeviceTier& tier, const StableMark& mark, bool sure)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static absl::Status SaveDoubtful(ChunkIndex& index, const Doubtful& doubtful);
   void SaveRecencyIfDue(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SaveRecency(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   ChunkSlot AdoptRecord(uint16_t device, const IndexRecord& record)

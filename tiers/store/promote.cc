@@ -342,6 +342,7 @@ void Core::FinishPromotion(ChunkSlot slot, Generation generation) {
   {
     Change chunk(this, slot);
     chunk->g2_state = G2State::kResident;
+    chunk->doubtful = false;  // every byte was read, and is right
     ++pool(*chunk).chunks;
     if (!chunk->detached) marks_.Set(chunk->g2, incarnation_, generation);
     counters_.promoted_bytes += chunk->shape.payload_bytes;

@@ -21,7 +21,9 @@ absl::Status CheckSize(const ImageShape& shape, const NamespaceSpec& ns) {
 
 }  // namespace
 
-bool Core::Available(const Chunk& chunk) const {
+bool Core::Available(const Chunk& chunk, bool durable) const {
+  // Its data may be gone from the device: rather than read it first, it is written anew.
+  if (durable && chunk.doubtful) return false;
   return chunk.in_g2() || chunk.g2_state == G2State::kReading || InG3(chunk);
 }
 
@@ -74,7 +76,7 @@ bool Core::AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, co
     return true;
   }
   const ChunkSlot known = table_.Find({request.ns, request.key, request.part});
-  if (known != kNoSlot && Available(table_.at(known))) {
+  if (known != kNoSlot && Available(table_.at(known), request.durable)) {
     ++counters_.puts_present;
     result.outcome = ReserveResult::Outcome::kPresent;
     return true;
@@ -167,7 +169,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   const ChunkId id{request.ns, request.key, request.part};
   G2Pool& own = pool(puts_.at(reservation).tenant);
   ChunkSlot known = table_.Find(id);
-  const bool present = known != kNoSlot && Available(table_.at(known));
+  const bool present = known != kNoSlot && Available(table_.at(known), request.durable);
   if (table_.full() && !present && sessions_.contains(puts_.at(reservation).session)) {
     MakeRoomInTable(section, own);  // in slices, so all is looked up again
   }
@@ -182,7 +184,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   }
   known = table_.Find(id);
   if (known != kNoSlot) {
-    if (Available(table_.at(known))) {  // another writer won
+    if (Available(table_.at(known), request.durable)) {  // another writer won
       own.Free(put.extents);
       ++counters_.puts_present;
       return SealOutcome::kPresent;

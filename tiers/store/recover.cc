@@ -21,6 +21,22 @@ constexpr char kRecencyVersion = 1;
 constexpr size_t kMaxRecencyBytes = 64 * kMiB;  // of one meta value
 constexpr auto kRecencyInterval = std::chrono::seconds(60);
 
+// Meta value "doubtful", version 1: u8 version, then the sequences `after` and `to` (u64,
+// little-endian).
+constexpr char kDoubtfulName[] = "doubtful";
+constexpr char kDoubtfulVersion = 1;
+
+// Nothing when it cannot be read: then all records are.
+std::optional<Doubtful> ReadDoubtful(ChunkIndex& index) {
+  const absl::StatusOr<std::optional<std::string>> saved = index.GetMeta(kDoubtfulName);
+  if (!saved.ok()) return std::nullopt;
+  if (!saved->has_value()) return Doubtful{};
+  const std::string& value = **saved;
+  if (value.size() != 17 || value[0] != kDoubtfulVersion) return std::nullopt;
+  const auto* at = reinterpret_cast<const std::byte*>(value.data() + 1);
+  return Doubtful{CommitSequence(LoadAt<uint64_t>(at)), CommitSequence(LoadAt<uint64_t>(at + 8))};
+}
+
 using RecencyRanks = absl::flat_hash_map<CommitSequence, uint64_t>;
 
 RecencyRanks ReadRecency(ChunkIndex& index) {
@@ -104,6 +120,7 @@ absl::Status Core::RecoverDevice(uint16_t device) {
   counters_.recovery_dropped_chunks += scanned.undecodable;
   counters_.recovered_chunks += by_age.size();
   tier.committed = tier.assigned;
+  FindDoubtful(tier, mark, sure);
 
   const RecencyRanks ranks = ReadRecency(index);
   for (auto& [age, slot] : by_age) {
@@ -113,6 +130,7 @@ absl::Status Core::RecoverDevice(uint16_t device) {
   std::sort(by_age.begin(), by_age.end());
   for (const auto& [age, slot] : by_age) {
     Chunk& chunk = table_.at(slot);
+    chunk.doubtful = tier.doubtful.contains(chunk.g3_sequence);
     tier.policy->OnInsert({.slot = slot,
                            .fingerprint = table_.fingerprint(chunk.id),
                            .blocks = static_cast<uint32_t>(chunk.blocks())},
@@ -122,6 +140,30 @@ absl::Status Core::RecoverDevice(uint16_t device) {
   PumpIndex(device);
   PumpConfirms(device);
   return absl::OkStatus();
+}
+
+// Of what is above the stable mark nobody knows whether the data survives, or survived, the loss
+// of power: a failed sync or a drive that went away alone may have ended the last process. After a
+// power cut it is every record: the removal of an old one may be lost while its blocks were reused.
+// Kept as one range, over restarts, until its records are gone: too many cost a second write.
+void Core::FindDoubtful(DeviceTier& tier, const StableMark& mark, bool sure) {
+  const std::optional<Doubtful> saved = ReadDoubtful(tier.deps.device->index());
+  const bool all = !sure || !saved.has_value();
+  if (saved.has_value()) tier.doubtful = *saved;
+  if (!all && tier.assigned == mark.sequence) return;
+  const bool none_yet = tier.doubtful.after == tier.doubtful.to;
+  const CommitSequence after = all ? CommitSequence(0) : mark.sequence;
+  tier.doubtful = {none_yet ? after : std::min(tier.doubtful.after, after), tier.assigned};
+  tier.doubtful_saved = false;
+}
+
+absl::Status Core::SaveDoubtful(ChunkIndex& index, const Doubtful& doubtful) {
+  std::string value(1, kDoubtfulVersion);
+  for (const CommitSequence sequence : {doubtful.after, doubtful.to}) {
+    const uint64_t number = sequence.value();
+    value.append(reinterpret_cast<const char*>(&number), sizeof(number));
+  }
+  return index.PutMeta(kDoubtfulName, value);
 }
 
 void Core::SaveRecencyIfDue(Section& section, uint16_t device) {

@@ -105,6 +105,13 @@ struct WriteBack {
   absl::Status failure;
 };
 
+// Records whose data may not have reached stable storage before a process or the machine ended, by
+// sequence: those in (after, to].
+struct Doubtful {
+  CommitSequence after, to;
+  bool contains(CommitSequence sequence) const { return after < sequence && sequence <= to; }
+};
+
 // One path of G3.
 struct DeviceTier {
   struct QueuedWrite {
@@ -131,6 +138,8 @@ struct DeviceTier {
   std::deque<ChunkSlot> confirm_queue;  // recovered after a power cut: header to be read first
   Uuid confirmed_boot;    // the boot for which every record is sure; goes into the stable mark
   uint32_t confirms = 0;  // such reads under way
+  Doubtful doubtful;
+  bool doubtful_saved = true;  // in the index; it has to be before the stable mark moves
   uint64_t reading_bytes = 0;
   // Dirty chunks that wait for their turn, in the order of their generations.
   absl::btree_map<Generation, QueuedWrite> write_queue;

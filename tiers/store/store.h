@@ -109,7 +109,9 @@ class Store {
                                   bool transient);
 
   absl::StatusOr<ReserveResult> Reserve(const SessionToken& session, const PutRequest& request);
-  // Calls `done` once the chunk is on stable storage; NotFound or Unavailable when it will not be.
+  // Calls `done` once the chunk is on stable storage; NotFound or Unavailable when it will not be,
+  // or when its bytes may have been lost with the power. A durable put that was answered PRESENT or
+  // sealed was of none such.
   void WhenDurable(const ChunkId& id, absl::AnyInvocable<void(absl::Status) &&> done);
 
   // Admin. Clear without a namespace forgets everything; returns how many chunks.

@@ -105,6 +105,7 @@ void Core::LeaveToReaders(ChunkSlot slot) {
     if (old.in_g3_policy) tier.policy->OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
     old.in_g3_policy = false;
     old.g3.clear();
+    old.doubtful = false;
     SetG3State(old, G3State::kAbsent);
   }
   DetachChunk(slot);
@@ -115,6 +116,7 @@ void Core::LeaveToReaders(ChunkSlot slot) {
   change->g3_generation = copy.g3_generation;
   change->g3_sequence = copy.g3_sequence;
   change->device = copy.device;
+  change->doubtful = copy.doubtful;
   SetG3State(*change, G3State::kStored);
   tier.policy->OnInsert({.slot = fresh,
                          .fingerprint = table_.fingerprint(copy.id),

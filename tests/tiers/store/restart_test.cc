@@ -62,6 +62,74 @@ TEST_CASE("after a power cut records are promised only once their header was rea
   CHECK(s.counters().corrupt_chunks == 0);
 }
 
+TEST_CASE("what is put durable again after its unsynced bytes were lost is there, whole") {
+  const std::vector<std::string> ways = {"power cut", "power cut, then kill", "drive lost power"};
+  for (const std::string& way : ways) {
+    uint64_t lost = 0;
+    for (uint64_t seed = 1; seed <= 60; ++seed) {
+      INFO(way << ", seed " << seed);
+      WorldOptions options = SmallWorld();
+      options.seed = seed;
+      StoreTester s(options);
+      REQUIRE(s.Put(1, 40'000) == "stored");
+      s.RunAll();  // written and in the index, but nothing is synced
+      REQUIRE(s.Where(1) == "23");
+      if (way == "drive lost power") {
+        s.world.Kill();
+        s.world.disk().PowerCut(seed);
+        s.world.Start();
+        s.Connect();
+      } else {
+        s.PowerCutAndStart();
+      }
+      s.RunAll();
+      if (way == "power cut, then kill") {
+        REQUIRE(s.Put(2) == "stored");
+        s.Settle();  // all headers were read, and the index synced in this boot
+        s.KillAndStart();
+      }
+      const std::string again = s.Put(1, 40'000, {.durable = true});
+      CHECK((again == "present" || again == "stored"));
+      REQUIRE(s.Durable(1) == "ok");
+      s.PowerCutAndStart();
+      s.RunAll();
+      const std::string got = s.Get(1);
+      CHECK((got == "hit" || got == "old"));
+      lost += again == "stored";
+    }
+    CHECK(lost > 10);
+  }
+}
+
+TEST_CASE("who was read whole after a power cut is durable without being written again") {
+  StoreTester s;
+  REQUIRE(s.Put(1) == "stored");
+  REQUIRE(s.Durable(1) == "ok");
+  s.PowerCutAndStart();
+  s.RunAll();
+  CHECK(s.Durable(1) == "NOT_FOUND");
+  CHECK(s.Get(1) == "hit");
+  CHECK(s.Durable(1) == "ok");
+  CHECK(s.Put(1, 4096, {.durable = true}) == "present");
+}
+
+TEST_CASE("a durable put waits while the index refuses to note what is doubtful") {
+  StoreTester s;
+  REQUIRE(s.Put(1) == "stored");
+  s.PowerCutAndStart();
+  s.RunAll();
+  REQUIRE(s.Put(2, 4096, {.durable = true}) == "stored");
+  s.RunAll();
+  std::string durable;
+  s.WhenDurable(2, &durable);
+  s.world.index().SetFaults({.commit_refused = 1});
+  s.Pass(std::chrono::seconds(2));
+  CHECK(durable == "waiting");
+  s.world.index().SetFaults({});
+  s.Pass(std::chrono::seconds(1));
+  CHECK(durable == "ok");
+}
+
 TEST_CASE("a chunk may be put anew while its record is unsure, and the new bytes stay") {
   StoreTester s;
   REQUIRE(s.Put(1) == "stored");
