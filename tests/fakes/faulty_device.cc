@@ -11,7 +11,16 @@
 
 namespace kvkeep {
 
-enum class FaultyDevice::Fault { kNone, kError, kCorrupt, kTornOk, kTornError, kMisdirected };
+enum class FaultyDevice::Fault {
+  kNone,
+  kError,
+  kCorrupt,
+  kShort,
+  kTornOk,
+  kTornError,
+  kMisdirected,
+  kGone
+};
 
 struct FaultyDevice::Pending {
   IoOperation operation;
@@ -21,6 +30,8 @@ struct FaultyDevice::Pending {
   uint32_t turns_before = 0;  // until it goes below
   uint32_t turns_after = 0;   // until it is told
   bool below = false;         // handed to the device below, or needing it no more
+  bool sticks = false;        // at the end of its turns
+  bool stuck = false;
 };
 
 struct FaultyDevice::State : std::enable_shared_from_this<State> {
@@ -53,6 +64,7 @@ struct FaultyDevice::State : std::enable_shared_from_this<State> {
   FaultOptions options ABSL_GUARDED_BY(mu);
   Stats stats ABSL_GUARDED_BY(mu);
   bool killed ABSL_GUARDED_BY(mu) = false;
+  bool gone ABSL_GUARDED_BY(mu) = false;
   uint64_t next_id ABSL_GUARDED_BY(mu) = 0;
   // By age, so that Kill decides in the same order for the same seed.
   std::map<uint64_t, Pending> pending ABSL_GUARDED_BY(mu);
@@ -88,10 +100,15 @@ void FaultyDevice::Submit(IoOperation operation) {
 }
 
 FaultyDevice::Fault FaultyDevice::State::ChooseFault(bool read) {
+  if (gone) return CountFault(Fault::kGone, &stats.gone);
   if (read) {
     if (random.Chance(options.read_error)) return CountFault(Fault::kError, &stats.read_errors);
     if (random.Chance(options.corrupt_read)) {
       return CountFault(Fault::kCorrupt, &stats.corrupt_reads);
+    }
+    if (random.Chance(options.short_read)) return CountFault(Fault::kShort, &stats.short_reads);
+    if (random.Chance(options.misdirected_read)) {
+      return CountFault(Fault::kMisdirected, &stats.misdirected_reads);
     }
     return Fault::kNone;
   }
@@ -110,6 +127,12 @@ FaultyDevice::Fault FaultyDevice::State::ChooseFault(bool read) {
 }
 
 void FaultyDevice::State::ChooseDelay(Pending& pending) {
+  if (random.Chance(options.stuck)) {
+    ++stats.stuck;
+    pending.sticks = true;
+    (random.Chance(0.5) ? pending.turns_before : pending.turns_after) = 1;
+    return;
+  }
   if (options.max_delay_turns == 0 || !random.Chance(options.delay)) return;
   ++stats.delayed;
   const auto turns = static_cast<uint32_t>(random.Between(1, options.max_delay_turns));
@@ -124,6 +147,10 @@ void FaultyDevice::State::Step(uint64_t id) {
     if (at == pending.end()) return;  // killed
     Pending& p = at->second;
     uint32_t& turns = p.below ? p.turns_after : p.turns_before;
+    if (turns > 0 && p.sticks) {
+      p.stuck = true;  // Unstick posts it
+      return;
+    }
     next = turns > 0 ? kWait : p.below ? kTell : kStart;
     if (turns > 0) --turns;
   }
@@ -157,11 +184,17 @@ IoOperation FaultyDevice::State::Damage(Pending& p) {
     case Fault::kCorrupt:
       if (!read) FlipBit(*p.copy);
       break;
+    case Fault::kGone:
+      p.status = absl::UnavailableError(
+          absl::StrCat("injected: ", DescribeOperation(p.operation), ": the device is gone"));
+      lower.bytes = 0;
+      break;
     case Fault::kTornError:
       p.status = absl::DataLossError(
           absl::StrCat("injected: ", DescribeOperation(p.operation), " was torn"));
       [[fallthrough]];
     case Fault::kTornOk:
+    case Fault::kShort:
       lower.bytes = random.Below(blocks) * kBlockBytes;
       break;
     case Fault::kMisdirected:
@@ -261,13 +294,57 @@ void FaultyDevice::Kill() {
   for (IoOperation& operation : lower) state.below->Submit(std::move(operation));
 }
 
-absl::Status FaultyDevice::Sync() { return state_->below->Sync(); }
+absl::Status FaultyDevice::Sync() {
+  {
+    MutexLock lock(&state_->mu);
+    State& state = *state_;
+    if (state.gone) {
+      ++state.stats.gone;
+      return absl::UnavailableError("injected: sync: the device is gone");
+    }
+    if (state.random.Chance(state.options.sync_error)) {
+      ++state.stats.failed_syncs;
+      return absl::DataLossError("injected: sync failed");
+    }
+    if (state.random.Chance(state.options.sync_lies)) {
+      ++state.stats.lying_syncs;
+      return absl::OkStatus();
+    }
+  }
+  return state_->below->Sync();
+}
 
 uint64_t FaultyDevice::size_bytes() const { return state_->below->size_bytes(); }
 
 void FaultyDevice::set_options(const FaultOptions& options) {
+  {
+    MutexLock lock(&state_->mu);
+    state_->options = options;
+  }
+  if (options.stuck == 0) Unstick();
+}
+
+size_t FaultyDevice::Unstick() {
+  std::vector<uint64_t> freed;
+  {
+    MutexLock lock(&state_->mu);
+    for (auto& [id, p] : state_->pending) {
+      if (p.stuck) freed.push_back(id);
+      p.sticks = p.stuck = false;
+    }
+  }
+  for (const uint64_t id : freed) state_->Post(id);
+  return freed.size();
+}
+
+void FaultyDevice::SetGone(bool gone) {
   MutexLock lock(&state_->mu);
-  state_->options = options;
+  state_->gone = gone;
+}
+
+void FaultyDevice::Reseed(uint64_t seed) {
+  MutexLock lock(&state_->mu);
+  state_->random = SeededRandom(seed);
 }
 
 FaultyDevice::Stats FaultyDevice::stats() const {

@@ -6,6 +6,9 @@
 // their callbacks run where the device below runs its own, or on `executor` when their telling is
 // delayed.
 //
+// An operation may get stuck: then it goes on only when Unstick() says so, or ends with the
+// process. A device may be gone: what it is asked then fails at once, until it is back.
+//
 // For a simulated restart give the disk an executor of its own: Kill(), drop the process's
 // executor, run the disk's until it is idle, open a new device on the same MemoryDisk.
 // Thread-safe when the executor and the device below are; both outlive it and its tasks.
@@ -27,6 +30,8 @@ namespace kvkeep {
 struct FaultOptions {
   double read_error = 0;          // DataLoss, nothing read
   double corrupt_read = 0;        // one bit of what is read is flipped; the medium stays right
+  double short_read = 0;          // only some blocks from the start are read; reported OK
+  double misdirected_read = 0;    // another place is read, block-aligned; reported OK
   double write_error = 0;         // DataLoss, nothing written
   double corrupt_write = 0;       // one bit of what is written is flipped; reported OK
   double torn_write = 0;          // only some blocks from the start are written (perhaps none)
@@ -34,14 +39,17 @@ struct FaultOptions {
   double torn_reported_ok = 0.5;  // of the torn writes; the others report DataLoss
   double delay = 0;               // goes below, or is told, some turns of the executor later
   uint32_t max_delay_turns = 16;
+  double stuck = 0;       // goes below, or is told, only after Unstick()
+  double sync_error = 0;  // DataLoss, nothing made stable; of each Sync
+  double sync_lies = 0;   // OK, nothing made stable; of each Sync
 };
 
 class FaultyDevice final : public Device {
  public:
   struct Stats {  // faults injected
-    uint64_t read_errors = 0, corrupt_reads = 0;
+    uint64_t read_errors = 0, corrupt_reads = 0, short_reads = 0, misdirected_reads = 0;
     uint64_t write_errors = 0, corrupt_writes = 0, torn_writes = 0, misdirected_writes = 0;
-    uint64_t delayed = 0;
+    uint64_t delayed = 0, stuck = 0, failed_syncs = 0, lying_syncs = 0, gone = 0;
     uint64_t dropped_callbacks = 0;                                      // by Kill and after it
     uint64_t killed_whole = 0, killed_partly = 0, killed_unwritten = 0;  // writes Kill decided on
   };
@@ -60,8 +68,14 @@ class FaultyDevice final : public Device {
   // there as they will. Later Submits are dropped.
   void Kill();
 
-  // Other faults from now on; FaultOptions() lifts all of them.
+  // Other faults from now on; FaultOptions() lifts all of them, and what is stuck goes on.
   void set_options(const FaultOptions& options);
+  // What is stuck goes on. Returns how many operations that were.
+  size_t Unstick();
+  // Submits and Syncs fail, Unavailable, while it is gone; what is under way ends as it would.
+  void SetGone(bool gone);
+  // As if made with this seed.
+  void Reseed(uint64_t seed);
   Stats stats() const;
 
  private:

@@ -10,11 +10,14 @@ class ManualClock final : public Clock {
   MonotonicTime Now() const override { return now_; }
   uint64_t UnixMicros() const override {
     const auto now = std::chrono::duration_cast<std::chrono::microseconds>(now_);
-    return 1'700'000'000'000'000 + now.count();
+    return static_cast<uint64_t>(unix_at_start_ + now.count());
   }
   void Advance(MonotonicTime by) { now_ += by; }
+  // Somebody sets the machine's clock; monotonic time goes on as it did.
+  void StepUnix(std::chrono::microseconds by) { unix_at_start_ += by.count(); }
 
  private:
+  int64_t unix_at_start_ = 1'700'000'000'000'000;
   MonotonicTime now_{0};
 };
 

@@ -41,6 +41,20 @@ void MemoryIndex::DamageRecord(const ChunkId& id) {
   }
 }
 
+void MemoryIndex::Reseed(uint64_t seed) {
+  MutexLock lock(&mu_);
+  random_ = SeededRandom(seed);
+}
+
+std::optional<IndexRecord> MemoryIndex::Find(const ChunkId& id) const {
+  MutexLock lock(&mu_);
+  const auto found = now_.records.find(EncodeRecordKey(id));
+  if (found == now_.records.end()) return std::nullopt;
+  absl::StatusOr<IndexRecord> record = DecodeRecord(found->first, found->second);
+  if (!record.ok()) return std::nullopt;
+  return *std::move(record);
+}
+
 size_t MemoryIndex::unsynced_writes() const {
   MutexLock lock(&mu_);
   return log_.size();
@@ -60,6 +74,7 @@ void MemoryIndex::Apply(const Write& write, State* state) {
     }
   }
   for (const auto& [name, value] : write.meta) state->meta[name] = value;
+  if (write.mark.has_value()) state->mark = *write.mark;
 }
 
 absl::Status MemoryIndex::Append(Write write) {
@@ -98,6 +113,12 @@ absl::Status MemoryIndex::Sync(const StableMark& mark) {
   if (random_.Chance(faults_.sync_error)) {
     ++stats_.errors;
     return absl::DataLossError("memory index: sync failed, as the test asked");
+  }
+  if (random_.Chance(faults_.sync_lies)) {
+    ++stats_.lies;
+    now_.mark = mark;
+    log_.push_back({.mark = mark});
+    return absl::OkStatus();
   }
   ++stats_.syncs;
   for (const Write& write : log_) Apply(write, &durable_);

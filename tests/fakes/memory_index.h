@@ -23,9 +23,10 @@ class MemoryIndex final : public ChunkIndex {
     double commit_refused = 0;  // Unavailable, as in a stall; PutMeta too
     double commit_error = 0;    // DataLoss; PutMeta too
     double sync_error = 0;      // DataLoss; nothing became durable for certain
+    double sync_lies = 0;       // OK; nothing became durable
   };
   struct Stats {
-    uint64_t commits = 0, refused = 0, errors = 0, syncs = 0;
+    uint64_t commits = 0, refused = 0, errors = 0, syncs = 0, lies = 0;
     uint64_t lost_writes = 0;  // by power cuts
   };
 
@@ -40,6 +41,8 @@ class MemoryIndex final : public ChunkIndex {
   // Damages the stored record, so that Scan counts it as undecodable. REQUIRES: it is stored.
   void DamageRecord(const ChunkId& id);
   size_t unsynced_writes() const;
+  std::optional<IndexRecord> Find(const ChunkId& id) const;  // as Scan would visit it
+  void Reseed(uint64_t seed);                                // as if made with it
   Stats stats() const;
 
   absl::Status Commit(const IndexBatch& batch) override;
@@ -63,6 +66,7 @@ class MemoryIndex final : public ChunkIndex {
   struct Write {
     std::vector<std::pair<std::string, std::optional<std::string>>> records;
     std::vector<std::pair<std::string, std::string>> meta;
+    std::optional<StableMark> mark;  // of a sync that lied
   };
   static void Apply(const Write& write, State* state);
   absl::Status Append(Write write);

@@ -6,6 +6,15 @@
 #include "tiers/base/check.h"
 
 namespace kvkeep {
+namespace {
+
+uint64_t CountFaults(const FaultyDevice::Stats& stats) {
+  return stats.read_errors + stats.corrupt_reads + stats.short_reads + stats.misdirected_reads +
+         stats.write_errors + stats.corrupt_writes + stats.torn_writes + stats.misdirected_writes +
+         stats.stuck + stats.failed_syncs + stats.lying_syncs + stats.gone;
+}
+
+}  // namespace
 
 World::World(const WorldOptions& options) : options_(options), random_(options.seed) {
   boot_id_ = random_.Next<Uuid>();
@@ -33,6 +42,7 @@ void World::Start() {
                  .hold_work = options_.hold_work};
   for (size_t d = 0; d < machines_.size(); ++d) {
     Machine& machine = machines_[d];
+    if (!machine.attached) continue;
     machine.memory = std::make_unique<MemoryDevice>(machine.disk, &disk_executor_);
     machine.faulty = std::make_unique<FaultyDevice>(machine.memory.get(), &executor_,
                                                     random_.NextU64(), options_.device_faults);
@@ -55,7 +65,11 @@ void World::Start() {
 }
 
 void World::StopProcess() {
-  for (Machine& machine : machines_) machine.faulty->Kill();
+  for (Machine& machine : machines_) {
+    if (machine.faulty == nullptr) continue;
+    machine.faulty->Kill();
+    faults_ += CountFaults(machine.faulty->stats());
+  }
   executor_.Drop();
   index_executor_.Drop();
   disk_executor_.RunAll();
@@ -98,7 +112,33 @@ void World::PowerCut() {
   boot_id_ = random_.Next<Uuid>();
 }
 
+void World::SetGone(size_t device, bool gone) {
+  Machine& machine = machines_[device];
+  machine.faulty->SetGone(gone);
+  machine.index->SetFaults(gone ? MemoryIndex::Faults{.commit_error = 1, .sync_error = 1}
+                                : options_.index_faults);
+}
+
+void World::Reseed(uint64_t seed) {
+  random_ = SeededRandom(seed);
+  for (Machine& machine : machines_) {
+    machine.index->Reseed(random_.NextU64());
+    if (machine.faulty != nullptr) machine.faulty->Reseed(random_.NextU64());
+  }
+}
+
+uint64_t World::faults() const {
+  uint64_t faults = faults_;
+  for (const Machine& machine : machines_) {
+    const MemoryIndex::Stats index = machine.index->stats();
+    faults += index.refused + index.errors + index.lies;
+    if (machine.faulty != nullptr) faults += CountFaults(machine.faulty->stats());
+  }
+  return faults;
+}
+
 int World::DamageDisk() {
+  ++faults_;
   if (machines_.empty()) return 3;
   const std::span<std::byte> disk = machines_[0].disk->bytes();
   const uint64_t blocks = disk.size() / kBlockBytes;
@@ -133,6 +173,19 @@ void World::RunAll() {
              (index_held_ ? 0 : index_executor_.RunAll()) >
          0) {
   }
+}
+
+void World::RunToEnd() {
+  HoldIndex(false);
+  size_t unstuck = 0;
+  do {
+    RunAll();
+    unstuck = 0;
+    for (Machine& machine : machines_) {
+      if (machine.faulty != nullptr) unstuck += machine.faulty->Unstick();
+    }
+  } while (unstuck > 0);
+  RunAll();
 }
 
 bool World::RunOneAtRandom() {

@@ -3,6 +3,10 @@
 // Everything of the process runs on ManualExecutors, in an order the test chooses. Kill() is
 // SIGKILL, PowerCut() takes the machine with it; Start() recovers a new process from what is left.
 // With `arena_outlives`, a kill leaves the memory of G2 as it is; LoseArena() is a mount made anew.
+//
+// Disks have a volatile cache: a power cut takes of it what no Sync came after. A dead process's
+// writes land, or not, before the next one starts: on a real machine they hold the locks of the
+// device's files until they end, and nobody opens the device meanwhile.
 #pragma once
 
 #include <functional>
@@ -47,6 +51,13 @@ class World {
   bool running() const { return store_ != nullptr; }
   // REQUIRES: no process runs.
   void LoseArena() { arena_.reset(); }
+  // REQUIRES: no process runs. Whether the device is there for the next one.
+  void SetAttached(size_t device, bool attached) { machines_[device].attached = attached; }
+  bool attached(size_t device) const { return machines_[device].attached; }
+  // The device fails in everything, disk and index, while it is gone. REQUIRES: it is attached.
+  void SetGone(size_t device, bool gone);
+  // What is random from now on follows from this seed.
+  void Reseed(uint64_t seed);
 
   Store& store() { return *store_; }
   ManualClock& clock() { return clock_; }
@@ -70,6 +81,10 @@ class World {
 
   // Runs all that is queued, with the disks' own work.
   void RunAll();
+  // That, and nothing stays held or stuck.
+  void RunToEnd();
+  // Faults injected so far, of any kind; delays are none.
+  uint64_t faults() const;
   // Runs one queued task, any; false when nothing is queued.
   bool RunOneAtRandom();
   // Advances time by a tenth of a second, ticks, runs all: until nothing is dirty or in flight.
@@ -82,6 +97,7 @@ class World {
     std::unique_ptr<MemoryDevice> memory;
     std::unique_ptr<FaultyDevice> faulty;
     std::unique_ptr<MemoryNvmeDevice> nvme;
+    bool attached = true;
   };
   void StopProcess();
   // No two records of an index claim the same blocks: extents are reused only after their record is
@@ -96,6 +112,7 @@ class World {
   bool index_held_ = false;
   ManualExecutor disk_executor_;  // of the disks: goes on after a kill
   std::vector<Machine> machines_;
+  uint64_t faults_ = 0;              // of the processes before this one
   std::vector<std::byte> old_disk_;  // the first device as it was once
   Uuid boot_id_;
   MacKey mac_key_{};
