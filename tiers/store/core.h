@@ -296,12 +296,12 @@ class Core {
   // ---- recover.cc
   absl::Status RecoverDevices() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RecoverDevice(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void FindDoubtful(DeviceTier& tier, const StableMark& mark, bool sure)
+  void NoteDoubtful(DeviceTier& tier, const Doubtful& noted, CommitSequence after)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static absl::Status SaveDoubtful(ChunkIndex& index, const Doubtful& doubtful);
   void SaveRecencyIfDue(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SaveRecency(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  ChunkSlot AdoptRecord(uint16_t device, const IndexRecord& record)
+  ChunkSlot AdoptRecord(uint16_t device, const IndexRecord& record, bool doubtful)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PumpConfirms(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status);

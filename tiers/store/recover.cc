@@ -26,13 +26,14 @@ constexpr auto kRecencyInterval = std::chrono::seconds(60);
 constexpr char kDoubtfulName[] = "doubtful";
 constexpr char kDoubtfulVersion = 1;
 
-// Nothing when it cannot be read: then all records are.
-std::optional<Doubtful> ReadDoubtful(ChunkIndex& index) {
+// All of them when it cannot be read.
+Doubtful ReadDoubtful(ChunkIndex& index) {
+  constexpr Doubtful kAll{CommitSequence(0), CommitSequence(UINT64_MAX)};
   const absl::StatusOr<std::optional<std::string>> saved = index.GetMeta(kDoubtfulName);
-  if (!saved.ok()) return std::nullopt;
+  if (!saved.ok()) return kAll;
   if (!saved->has_value()) return Doubtful{};
   const std::string& value = **saved;
-  if (value.size() != 17 || value[0] != kDoubtfulVersion) return std::nullopt;
+  if (value.size() != 17 || value[0] != kDoubtfulVersion) return kAll;
   const auto* at = reinterpret_cast<const std::byte*>(value.data() + 1);
   return Doubtful{CommitSequence(LoadAt<uint64_t>(at)), CommitSequence(LoadAt<uint64_t>(at + 8))};
 }
@@ -97,30 +98,33 @@ absl::Status Core::RecoverDevice(uint16_t device) {
   tier.confirmed_boot = mark.boot_id;
   tier.stable = tier.committed = tier.assigned = mark.sequence;
 
+  const Doubtful noted = ReadDoubtful(index);
   std::vector<std::pair<uint64_t, ChunkSlot>> by_age;
-  KVKEEP_ASSIGN_OR_RETURN(const ChunkIndex::ScanResult scanned,
-                          index.Scan([&](const IndexRecord& record) {
-                            mu_.AssertHeld();
-                            tier.assigned = std::max(tier.assigned, record.sequence);
-                            const ChunkSlot slot = AdoptRecord(device, record);
-                            if (slot == kNoSlot) {
-                              ++counters_.recovery_dropped_chunks;
-                              // Not ours to free: the extents may belong to another record, or lie
-                              // outside.
-                              tier.removes.push_back({record.id, {}});
-                              return true;
-                            }
-                            if (!sure) {
-                              table_.at(slot).unconfirmed = true;
-                              tier.confirm_queue.push_back(slot);
-                            }
-                            by_age.emplace_back(record.sequence.value(), slot);
-                            return true;
-                          }));
+  KVKEEP_ASSIGN_OR_RETURN(
+      const ChunkIndex::ScanResult scanned, index.Scan([&](const IndexRecord& record) {
+        mu_.AssertHeld();
+        tier.assigned = std::max(tier.assigned, record.sequence);
+        const ChunkSlot slot = AdoptRecord(
+            device, record,
+            !sure || noted.contains(record.sequence) || record.sequence > mark.sequence);
+        if (slot == kNoSlot) {
+          ++counters_.recovery_dropped_chunks;
+          // Not ours to free: the extents may belong to another record, or lie
+          // outside.
+          tier.removes.push_back({record.id, {}});
+          return true;
+        }
+        if (!sure) {
+          table_.at(slot).unconfirmed = true;
+          tier.confirm_queue.push_back(slot);
+        }
+        by_age.emplace_back(record.sequence.value(), slot);
+        return true;
+      }));
   counters_.recovery_dropped_chunks += scanned.undecodable;
   counters_.recovered_chunks += by_age.size();
   tier.committed = tier.assigned;
-  FindDoubtful(tier, mark, sure);
+  NoteDoubtful(tier, noted, sure ? mark.sequence : CommitSequence(0));
 
   const RecencyRanks ranks = ReadRecency(index);
   for (auto& [age, slot] : by_age) {
@@ -130,7 +134,6 @@ absl::Status Core::RecoverDevice(uint16_t device) {
   std::sort(by_age.begin(), by_age.end());
   for (const auto& [age, slot] : by_age) {
     Chunk& chunk = table_.at(slot);
-    chunk.doubtful = tier.doubtful.contains(chunk.g3_sequence);
     tier.policy->OnInsert({.slot = slot,
                            .fingerprint = table_.fingerprint(chunk.id),
                            .blocks = static_cast<uint32_t>(chunk.blocks())},
@@ -146,14 +149,11 @@ absl::Status Core::RecoverDevice(uint16_t device) {
 // of power: a failed sync or a drive that went away alone may have ended the last process. After a
 // power cut it is every record: the removal of an old one may be lost while its blocks were reused.
 // Kept as one range, over restarts, until its records are gone: too many cost a second write.
-void Core::FindDoubtful(DeviceTier& tier, const StableMark& mark, bool sure) {
-  const std::optional<Doubtful> saved = ReadDoubtful(tier.deps.device->index());
-  const bool all = !sure || !saved.has_value();
-  if (saved.has_value()) tier.doubtful = *saved;
-  if (!all && tier.assigned == mark.sequence) return;
-  const bool none_yet = tier.doubtful.after == tier.doubtful.to;
-  const CommitSequence after = all ? CommitSequence(0) : mark.sequence;
-  tier.doubtful = {none_yet ? after : std::min(tier.doubtful.after, after), tier.assigned};
+void Core::NoteDoubtful(DeviceTier& tier, const Doubtful& noted, CommitSequence after) {
+  tier.doubtful = noted;
+  if (tier.assigned == after) return;
+  const bool none_yet = noted.after == noted.to;
+  tier.doubtful = {none_yet ? after : std::min(noted.after, after), tier.assigned};
   tier.doubtful_saved = false;
 }
 
@@ -203,12 +203,15 @@ void Core::SaveRecency(Section& section, uint16_t device) {
       });
 }
 
-ChunkSlot Core::AdoptRecord(uint16_t device, const IndexRecord& record) {
+ChunkSlot Core::AdoptRecord(uint16_t device, const IndexRecord& record, bool doubtful) {
   DeviceTier& tier = *devices_[device];
   const bool whole = TotalBlocks(record.extents) == record.shape.blocks();
-  // Known already: a copy on another device (devices were moved together).
-  if (!whole || table_.full() || table_.Find(record.id) != kNoSlot) return kNoSlot;
+  if (!whole || table_.full()) return kNoSlot;
+  // Known already: one of the two devices was away for a while. A doubtful copy gives way.
+  const ChunkSlot known = table_.Find(record.id);
+  if (known != kNoSlot && (doubtful || !table_.at(known).doubtful)) return kNoSlot;
   if (!tier.allocator->Claim(record.extents).ok()) return kNoSlot;
+  if (known != kNoSlot) DetachChunk(known);
   const ChunkSlot slot = table_.Create(record.id, record.shape);
   Change chunk(this, slot);
   chunk->g3 = record.extents;
@@ -216,6 +219,7 @@ ChunkSlot Core::AdoptRecord(uint16_t device, const IndexRecord& record) {
   chunk->g3_incarnation = record.incarnation;
   chunk->g3_generation = record.generation;
   chunk->g3_sequence = record.sequence;
+  chunk->doubtful = doubtful;
   SetG3State(*chunk, G3State::kStored);
   ++tier.chunks;
   return slot;

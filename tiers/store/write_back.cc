@@ -261,7 +261,7 @@ void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReaso
   tier.freeing_blocks += chunk.blocks();
   tier.removes.push_back({chunk.id, std::move(chunk.g3)});
   chunk.g3.clear();
-  chunk.doubtful = false;
+  chunk.unconfirmed = chunk.doubtful = false;  // that was about the record
   SetG3State(chunk, G3State::kAbsent);
   --tier.chunks;
   if (!tier.committing) PumpLater(chunk.device);  // many may go in one hold: one batch for them
