@@ -1,4 +1,6 @@
 // The end of a process, what becomes of G2's memory, and what the next one must find.
+#include <absl/strings/str_cat.h>
+
 #include <cstdio>
 
 #include "tests/sim/simulator.h"
@@ -9,27 +11,41 @@ namespace kvkeep {
 std::set<uint64_t> Simulator::Stored(std::vector<uint64_t> LookupResult::*tier) {
   const Uninterrupted alone(&alone_);
   std::set<uint64_t> stored;
-  const std::vector<PartId> parts = {PartId(0)};
-  for (uint64_t name = 0; name < kNames; ++name) {
-    const std::vector<ChunkKey> keys = {MakeKey(name)};
-    const auto found = world_.store().Lookup(clients_[0].token, {.chunks = {ns_, keys, parts}});
+  for (uint64_t name = 0; name < spaces_.size() * kNames; ++name) {
+    if (name % kNames >= names_end_) continue;
+    const auto client = std::find_if(clients_.begin(), clients_.end(), [&](const Client& one) {
+      return one.tenant == space(name).tenant;
+    });
+    const std::vector<ChunkKey> keys = {Key(name)};
+    const std::vector<PartId> parts = {space(name).part};
+    const auto found =
+        world_.store().Lookup(client->token, {.chunks = {space(name).ns, keys, parts}});
     if (((*found).*tier)[0] != 0) stored.insert(name);
   }
   return stored;
 }
 
-CommitSequence Simulator::RecordOf(uint64_t name) {
-  const ChunkId id{ns_, MakeKey(name), PartId(0)};
-  CommitSequence sequence;
+std::map<uint64_t, Simulator::Promise> Simulator::RecordsOn(size_t device) {
+  std::map<uint64_t, Promise> records;
+  std::map<ChunkId, uint64_t> names;
+  for (uint64_t name = 0; name < spaces_.size() * kNames; ++name) names[Id(name)] = name;
+  KVKEEP_CHECK(world_.index(device)
+                   .Scan([&](const IndexRecord& record) {
+                     records[names.at(record.id)] = {device, record.sequence};
+                     return true;
+                   })
+                   .ok());
+  return records;
+}
+
+std::vector<Simulator::Promise> Simulator::RecordsOf(uint64_t name) {
+  std::vector<Promise> records;
   for (size_t device = 0; device < world_options_.device_blocks.size(); ++device) {
-    KVKEEP_CHECK(world_.index(device)
-                     .Scan([&](const IndexRecord& record) {
-                       if (record.id == id) sequence = record.sequence;
-                       return true;
-                     })
-                     .ok());
+    if (!world_.attached(device)) continue;
+    const std::optional<IndexRecord> record = world_.index(device).Find(Id(name));
+    if (record.has_value()) records.push_back({device, record->sequence});
   }
-  return sequence;
+  return records;
 }
 
 // A process is about to end: what it did goes into the report.
@@ -47,9 +63,33 @@ bool Simulator::KeepArena(bool power) {
     world_.LoseArena();
     return false;
   }
-  if (faultless_ || random_.Chance(0.5)) return true;
+  if (!scenario_.memory_rots || random_.Chance(0.5)) return true;
   world_.DamageArena();
   return false;
+}
+
+// Some devices leave between two processes, others are back. A promise of one that left counts
+// again when it is back, if nobody put or deleted the name meanwhile.
+void Simulator::AttachDevices(std::set<uint64_t>* must_be_there) {
+  for (size_t device = 0; device < world_options_.device_blocks.size(); ++device) {
+    const bool leaves = scenario_.devices_leave || scenario_.devices_vanish;
+    const bool before = world_.attached(device);
+    const bool attached = !leaves || random_.Chance(0.7);
+    if (attached == before) continue;
+    Log(absl::StrCat("device ", device, attached ? " attached" : " left out"));
+    ++report_.attachments;
+    world_.SetAttached(device, attached);
+    for (const auto& [name, record] : RecordsOn(device)) {
+      const auto promise = durable_.find(name);
+      if (!attached) {
+        must_be_there->erase(name);
+      } else if (promise != durable_.end() && promise->second == record) {
+        must_be_there->insert(name);
+      } else {
+        unsure_.insert(name);  // who knows what it missed
+      }
+    }
+  }
 }
 
 void Simulator::DoCrash(bool power) {
@@ -58,10 +98,16 @@ void Simulator::DoCrash(bool power) {
   ++(power ? report_.power_cuts : report_.kills);
   std::set<uint64_t> must_be_there = Stored(&LookupResult::g3_parts);
   const std::set<uint64_t> in_g2 = Stored(&LookupResult::g2_parts);
+  // Evicted since, perhaps written again: a record that promises nothing.
+  std::erase_if(durable_, [this](const auto& one) {
+    const auto records = RecordsOf(one.first);
+    return world_.attached(one.second.device) &&
+           std::find(records.begin(), records.end(), one.second) == records.end();
+  });
   if (power) {  // only what was acknowledged, and neither evicted nor deleted since
     std::erase_if(must_be_there, [this](uint64_t name) {
-      const auto found = durable_.find(name);
-      return found == durable_.end() || found->second != RecordOf(name);
+      const auto promise = durable_.find(name);
+      return promise == durable_.end() || !world_.attached(promise->second.device);
     });
   }
   const Uninterrupted alone(&alone_);
@@ -69,27 +115,54 @@ void Simulator::DoCrash(bool power) {
   crashed_ = true;
   callbacks_due_ = 0;
   clients_.clear();
+  stalled_.clear();
+  world_.HoldIndex(false);
   power ? world_.PowerCut() : world_.Kill();
   // A delete that had not reached an index is undone by the crash; in G2 none is.
   const bool has_index = !world_options_.device_blocks.empty();
   for (auto& [name, state] : names_) state.deleted_up_to = has_index ? 0 : state.deleted_up_to;
   if (power) {
-    durable_.clear();
-    for (uint64_t name = 0; name < names_end_; ++name) {
+    std::erase_if(durable_, [&](const auto& one) {
+      return world_.attached(one.second.device) && !must_be_there.contains(one.first);
+    });
+    for (uint64_t name = 0; name < spaces_.size() * kNames; ++name) {
       if (!must_be_there.contains(name)) unsure_.insert(name);
     }
   }
   const bool kept = KeepArena(power);
+  AttachDevices(&must_be_there);
+  // Which of two records is taken is not said.
+  std::erase_if(must_be_there, [this](uint64_t name) { return RecordsOf(name).size() > 1; });
   world_.Start();
-  clients_.resize(random_.Between(1, 4));
-  for (Client& client : clients_) Connect(client);
+  ConnectAll();
   world_.store().CheckInvariants();
   // A small table may have no room for them all: removed records that come back take theirs.
-  const bool room = world_options_.store.max_chunks > 2 * kNames;
+  const bool room = world_options_.store.max_chunks > 2 * kNames * spaces_.size();
   if (kept && room) CheckSurvivors(in_g2, &LookupResult::g2_parts);
-  if (faultless_) {
-    world_.RunAll();  // headers of unsure records are read first
+  if (faultless_ && (room || report_.attachments == 0)) {
+    world_.RunToEnd();  // headers of unsure records are read first
     CheckSurvivors(must_be_there, &LookupResult::g3_parts);
+  }
+  if (power && honest_ && room && random_.Chance(0.5)) ReadDurable(must_be_there);
+}
+
+// After a power cut: what was acknowledged as durable is not only known, but whole.
+void Simulator::ReadDurable(const std::set<uint64_t>& must_be_there) {
+  world_.RunToEnd();
+  for (const uint64_t name : must_be_there) {
+    if (!durable_.contains(name)) continue;
+    const auto client = std::find_if(clients_.begin(), clients_.end(), [&](const Client& one) {
+      return one.tenant == space(name).tenant;
+    });
+    auto read = world_.store().Read(client->token, Id(name), LeaseId(0), false);
+    if (read->outcome == ReadOutcome::kMiss) std::printf("durable, but lost: %lu\n", name);
+    KVKEEP_CHECK(read->outcome != ReadOutcome::kMiss);
+    if (!StartRead(*client, name, *std::move(read), 0, /*must=*/true)) continue;
+    world_.RunToEnd();
+    KVKEEP_CHECK(client->readers.back()->ready());
+    CheckReader(*client->readers.back());
+    client->readers.pop_back();
+    ++report_.durable_read;
   }
 }
 

@@ -1,10 +1,80 @@
 #include "tests/sim/random_world.h"
 
-namespace kvkeep {
+#include <algorithm>
 
-WorldOptions RandomWorld(uint64_t seed) {
+#include "tiers/base/check.h"
+
+namespace kvkeep {
+namespace {
+
+struct Removal {
+  const char* name;
+  void (*apply)(Scenario& scenario);
+};
+
+const Removal kRemovals[] = {
+    {"read_error", [](Scenario& s) { s.world.device_faults.read_error = 0; }},
+    {"corrupt_read", [](Scenario& s) { s.world.device_faults.corrupt_read = 0; }},
+    {"short_read", [](Scenario& s) { s.world.device_faults.short_read = 0; }},
+    {"misdirected_read", [](Scenario& s) { s.world.device_faults.misdirected_read = 0; }},
+    {"write_error", [](Scenario& s) { s.world.device_faults.write_error = 0; }},
+    {"corrupt_write", [](Scenario& s) { s.world.device_faults.corrupt_write = 0; }},
+    {"torn_write", [](Scenario& s) { s.world.device_faults.torn_write = 0; }},
+    {"misdirected_write", [](Scenario& s) { s.world.device_faults.misdirected_write = 0; }},
+    {"sync_error", [](Scenario& s) { s.world.device_faults.sync_error = 0; }},
+    {"sync_lies", [](Scenario& s) { s.world.device_faults.sync_lies = 0; }},
+    {"delay", [](Scenario& s) { s.world.device_faults.delay = 0; }},
+    {"stuck", [](Scenario& s) { s.world.device_faults.stuck = 0; }},
+    {"index_refused", [](Scenario& s) { s.world.index_faults.commit_refused = 0; }},
+    {"index_error", [](Scenario& s) { s.world.index_faults.commit_error = 0; }},
+    {"index_sync_error", [](Scenario& s) { s.world.index_faults.sync_error = 0; }},
+    {"index_sync_lies", [](Scenario& s) { s.world.index_faults.sync_lies = 0; }},
+    {"index_stalls", [](Scenario& s) { s.index_stalls = false; }},
+    {"medium_rots", [](Scenario& s) { s.medium_rots = false; }},
+    {"memory_rots", [](Scenario& s) { s.memory_rots = false; }},
+    {"devices_vanish", [](Scenario& s) { s.devices_vanish = false; }},
+    {"devices_leave", [](Scenario& s) { s.devices_leave = false; }},
+    {"slices", [](Scenario& s) { s.world.hold_work = 0; }},
+    {"tenants", [](Scenario& s) { s.world.store.tenants.clear(); }},
+    {"namespaces", [](Scenario& s) { s.namespaces = 1; }},
+    {"parts", [](Scenario& s) { s.parts = 1; }},
+};
+
+void AddFaults(SeededRandom& random, Scenario& scenario) {
+  // Of the silent ones none in a third of the worlds: what says that it failed must do no harm.
+  const bool honest = random.Chance(0.33);
+  const auto chance = [&random](double most) {
+    return random.Chance(0.5) ? most * 0.001 * static_cast<double>(random.Below(1001)) : 0.0;
+  };
+  const auto silent = [&](double most) { return honest ? 0.0 : chance(most); };
+  FaultOptions& device = scenario.world.device_faults;
+  device = {.read_error = silent(0.02),
+            .corrupt_read = silent(0.02),
+            .short_read = silent(0.01),
+            .misdirected_read = silent(0.01),
+            .write_error = chance(0.02),
+            .corrupt_write = silent(0.02),
+            .torn_write = chance(0.02),
+            .misdirected_write = silent(0.01),
+            .torn_reported_ok = honest ? 0.0 : 0.5,
+            .delay = chance(0.3),
+            .sync_error = random.Chance(0.3) ? chance(0.05) : 0,
+            .sync_lies = random.Chance(0.2) ? silent(0.5) : 0};
+  scenario.world.index_faults = {.commit_refused = chance(0.05),
+                                 .commit_error = chance(0.02),
+                                 .sync_error = chance(0.01),
+                                 .sync_lies = device.sync_lies};
+  scenario.medium_rots = !honest && random.Chance(0.5);
+  scenario.memory_rots = !honest && random.Chance(0.5);
+  scenario.devices_vanish = random.Chance(0.3);
+}
+
+}  // namespace
+
+Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without) {
   SeededRandom random(seed);
-  WorldOptions options;
+  Scenario scenario;
+  WorldOptions& options = scenario.world;
   options.seed = seed;
   options.g2_blocks = random.Between(60, random.Chance(0.5) ? 200 : 900);
   options.g2_segment_blocks = random.Chance(0.5) ? 64 : 512;
@@ -12,24 +82,22 @@ WorldOptions RandomWorld(uint64_t seed) {
   options.arena_outlives = random.Chance(0.6);
   const uint64_t devices = random.Chance(0.1) ? 0 : random.Between(1, 2);
   for (uint64_t d = 0; d < devices; ++d) options.device_blocks.push_back(random.Between(100, 1500));
-  if (random.Chance(0.5)) {  // half of the seeds are free of faults, and held to more
-    const auto chance = [&random](double most) {
-      return random.Chance(0.5) ? most * 0.001 * static_cast<double>(random.Below(1001)) : 0.0;
-    };
-    options.device_faults = {.read_error = chance(0.02),
-                             .corrupt_read = chance(0.02),
-                             .write_error = chance(0.02),
-                             .corrupt_write = chance(0.02),
-                             .torn_write = chance(0.02),
-                             .misdirected_write = chance(0.01),
-                             .delay = chance(0.3)};
-    options.index_faults = {
-        .commit_refused = chance(0.05), .commit_error = chance(0.02), .sync_error = chance(0.01)};
-  } else {
-    options.device_faults.delay = random.Chance(0.5) ? 0.2 : 0;
-  }
+  const bool faults = random.Chance(0.5);  // the others are held to more
+  if (faults) AddFaults(random, scenario);
+  if (!faults) options.device_faults.delay = random.Chance(0.5) ? 0.2 : 0;
   // Some seeds have slow disks: what is read or written ends long after everything around it.
   options.device_faults.max_delay_turns = random.Chance(0.3) ? 400 : 16;
+  options.device_faults.stuck = random.Chance(0.2) ? 0.02 : 0;
+  scenario.index_stalls = random.Chance(0.3);
+  scenario.devices_leave = random.Chance(0.2);
+  scenario.namespaces = random.Chance(0.2) ? 2 : 1;
+  scenario.parts = random.Chance(0.25) ? 2 : 1;
+  const uint64_t segments = DivideRoundUp(options.g2_blocks, options.g2_segment_blocks);
+  if (segments > 1 && random.Chance(0.5)) {
+    const uint64_t first = random.Between(1, segments - 1);
+    options.store.tenants = {{.name = "", .g2_segments = first},
+                             {.name = "other", .g2_segments = segments - first}};
+  }
   options.store.max_chunks = random.Chance(0.2) ? 24 : 4096;
   options.store.max_sessions = 8;
   options.store.max_leases_per_session = 16;
@@ -37,16 +105,40 @@ WorldOptions RandomWorld(uint64_t seed) {
   options.store.max_device_reads_in_flight_bytes = random.Between(1, 64) * 64 * kKiB;
   // Holds so short that what is a few chunks here is cut up as thousands are in a daemon.
   options.hold_work = random.Chance(0.7) ? static_cast<uint32_t>(random.Between(1, 300)) : 0;
-  return options;
+  for (const std::string& name : without) {
+    const auto removal = std::find_if(std::begin(kRemovals), std::end(kRemovals),
+                                      [&name](const Removal& one) { return name == one.name; });
+    KVKEEP_CHECK(removal != std::end(kRemovals));
+    removal->apply(scenario);
+  }
+  return scenario;
 }
 
-bool FreeOfFaults(const WorldOptions& options) {
-  const FaultOptions& device = options.device_faults;
-  const MemoryIndex::Faults& index = options.index_faults;
-  return device.read_error + device.corrupt_read + device.write_error + device.corrupt_write +
-             device.torn_write + device.misdirected_write + index.commit_refused +
-             index.commit_error + index.sync_error ==
-         0;
+const std::vector<std::string>& Removable() {
+  static const auto* const names = [] {
+    auto* all = new std::vector<std::string>();
+    for (const Removal& removal : kRemovals) all->push_back(removal.name);
+    return all;
+  }();
+  return *names;
+}
+
+bool FreeOfFaults(const Scenario& scenario) {
+  const FaultOptions& device = scenario.world.device_faults;
+  const MemoryIndex::Faults& index = scenario.world.index_faults;
+  return Honest(scenario) && !scenario.devices_vanish &&
+         device.write_error + device.torn_write + device.sync_error + index.commit_refused +
+                 index.commit_error + index.sync_error ==
+             0;
+}
+
+bool Honest(const Scenario& scenario) {
+  const FaultOptions& device = scenario.world.device_faults;
+  const double silent = device.read_error + device.corrupt_read + device.short_read +
+                        device.misdirected_read + device.corrupt_write +
+                        device.torn_write * device.torn_reported_ok + device.misdirected_write +
+                        device.sync_lies + scenario.world.index_faults.sync_lies;
+  return silent == 0 && !scenario.medium_rots && !scenario.memory_rots;
 }
 
 }  // namespace kvkeep

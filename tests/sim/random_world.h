@@ -1,13 +1,34 @@
 // The worlds of the simulator: sizes, limits and faults drawn from a seed.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "tests/sim/world.h"
 
 namespace kvkeep {
 
+// A world, and what happens in it besides the calls of clients.
+struct Scenario {
+  WorldOptions world;
+  uint32_t namespaces = 1;      // of each tenant
+  uint32_t parts = 1;           // of each namespace
+  bool medium_rots = false;     // bits flip on the disk, blocks get the bytes of others
+  bool memory_rots = false;     // so do bits of a G2 that outlives its process
+  bool devices_vanish = false;  // under a running process; back after a restart, or a later one
+  bool devices_leave = false;   // from one process to the next
+  bool index_stalls = false;    // commits end only much later
+};
+
 // Small tiers, so that everything is short of space. Half of the seeds are free of faults.
-WorldOptions RandomWorld(uint64_t seed);
-// Delays are no faults: such a world is held to more.
-bool FreeOfFaults(const WorldOptions& options);
+// `without` names what is left out all the same (Removable), so that a failure can be narrowed
+// down.
+Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without = {});
+const std::vector<std::string>& Removable();
+// What is slow, stuck or not attached is no fault: such a world is held to more.
+bool FreeOfFaults(const Scenario& scenario);
+// What fails says so: no device returns or keeps wrong bytes and says that it is well, nor is one
+// unable to read. What was acknowledged as durable survives a power cut.
+bool Honest(const Scenario& scenario);
 
 }  // namespace kvkeep

@@ -9,7 +9,8 @@
 namespace kvkeep {
 
 void Simulator::DoRead(Client& client) {
-  uint64_t name = random_.Below(names_end_);
+  uint64_t name = RandomName(client);
+  ++report_.operations;
   LeaseId lease(0);
   bool promised = false;
   if (!client.leases.empty() && random_.Chance(0.5)) {
@@ -23,20 +24,26 @@ void Simulator::DoRead(Client& client) {
   }
   // Under a lease the bytes stay readable although deleted since.
   const uint64_t oldest = lease.value() != 0 ? 0 : names_[name].deleted_up_to;
-  absl::StatusOr<ReadResult> read = world_.store().Read(
-      client.token, {ns_, MakeKey(name), PartId(0)}, lease, random_.Chance(0.1));
+  absl::StatusOr<ReadResult> read =
+      world_.store().Read(client.token, Id(name), lease, random_.Chance(0.1));
   KVKEEP_CHECK(read.ok());
   ++report_.reads;
   Log(absl::StrCat("read ", name, " outcome ", static_cast<int>(read->outcome)));
   // What a lease holds is never busy, and a miss only when its promotion failed.
   KVKEEP_CHECK(!promised || read->outcome != ReadOutcome::kBusy);
   KVKEEP_CHECK(!promised || !MustNotFail(name) || read->outcome == ReadOutcome::kHit);
-  if (read->outcome != ReadOutcome::kHit) return;
+  StartRead(client, name, *std::move(read), oldest, /*must=*/false);
+}
+
+bool Simulator::StartRead(Client& client, uint64_t name, ReadResult read, uint64_t oldest,
+                          bool must) {
+  if (read.outcome != ReadOutcome::kHit) return false;
   ++report_.hits;
   auto held = std::make_shared<HeldReader>();
   held->name = name;
-  held->reader = std::move(read->reader);
+  held->reader = std::move(read.reader);
   held->oldest = oldest;
+  held->must = must || MustNotFail(name);
   held->pieces_left = held->reader.shape().pieces();
   client.readers.push_back(held);
   for (size_t piece = 0; piece < held->reader.shape().pieces(); ++piece) {
@@ -45,6 +52,7 @@ void Simulator::DoRead(Client& client) {
       if (process == process_) OnPieceReady(held, piece, std::move(status));
     });
   }
+  return true;
 }
 
 // A piece that is ready is right at once, whatever becomes of the others.
@@ -56,10 +64,11 @@ void Simulator::OnPieceReady(const std::shared_ptr<HeldReader>& held, size_t pie
   if (!status.ok()) {
     if (!held->failed) ++report_.corrupt;
     held->failed = true;
-    if (MustNotFail(held->name)) {
-      std::printf("failed read without faults: %s\n", status.ToString().c_str());
+    if (held->must) {
+      std::printf("failed read of %lu that must not fail: %s\n", held->name,
+                  status.ToString().c_str());
     }
-    KVKEEP_CHECK(!MustNotFail(held->name));
+    KVKEEP_CHECK(!held->must);
     return;
   }
   if (!held->reader) return;  // dropped meanwhile
@@ -71,8 +80,7 @@ void Simulator::OnPieceReady(const std::shared_ptr<HeldReader>& held, size_t pie
     bytes.insert(bytes.end(), run.begin(), run.end());
   }
   const std::vector<uint64_t> checksums = held->reader.PieceChecksums();
-  KVKEEP_CHECK(checksums.empty() ? held->failed || !MustNotFail(held->name)
-                                 : checksums[piece] == Xxh3(bytes));
+  KVKEEP_CHECK(checksums.empty() ? held->failed || !held->must : checksums[piece] == Xxh3(bytes));
   const bool known = std::any_of(
       names_[held->name].versions.begin(), names_[held->name].versions.end(),
       [&](const Version& version) {
@@ -88,8 +96,7 @@ void Simulator::OnPieceReady(const std::shared_ptr<HeldReader>& held, size_t pie
 // Who was told PRESENT finds it there.
 void Simulator::CheckPresent(Client& client, uint64_t name) {
   const Uninterrupted alone(&alone_);
-  const auto read =
-      world_.store().Read(client.token, {ns_, MakeKey(name), PartId(0)}, LeaseId(0), false);
+  const auto read = world_.store().Read(client.token, Id(name), LeaseId(0), false);
   KVKEEP_CHECK(read.ok() && read->outcome != ReadOutcome::kMiss);
 }
 

@@ -39,12 +39,7 @@ bool RunSeed(uint64_t seed, const Arguments& arguments) {
   if (child == 0) {
     const kvkeep::SimulationReport report = kvkeep::RunSimulation(
         {.seed = seed, .steps = arguments.steps, .verbose = arguments.verbose});
-    std::printf(
-        "seed %lu: puts %lu reads %lu hits %lu verified %lu kills %lu cuts %lu failed %lu "
-        "promotions %lu evictions %lu durable %lu interrupted %lu digest %016lx\n",
-        seed, report.puts, report.reads, report.hits, report.verified_bytes, report.kills,
-        report.power_cuts, report.corrupt, report.promotions, report.evictions, report.durable,
-        report.interruptions, report.digest);
+    std::printf("seed %lu: %s\n", seed, report.Describe().c_str());
     std::fflush(stdout);
     _exit(0);
   }

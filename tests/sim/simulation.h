@@ -1,29 +1,36 @@
 // Simulation: random clients against the real store, with faults, crashes and power cuts, from one
-// seed; a plain model judges every answer.
+// seed; a plain model judges every answer. README.md has the rules. Breaking one is a failed check,
+// with the seed printed.
 //
-// Rules: a read returns the whole bytes of one put under that name (P1), and none that was deleted
-// before the last crash; bytes held by a reader never change; every callback runs, unless the
-// process died; capacity is never exceeded and nothing leaks (CheckInvariants and the books at the
-// end); without faults, what was stored in G3 is there after a kill, what was durable after a power
-// cut. Breaking one is a failed check, with the seed printed.
+// Each step draws from the seed and its own number, so steps can be left out and the others stay
+// what they were: that is how a failing run is made short (shrink.h).
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace kvkeep {
 
 struct SimulationOptions {
   uint64_t seed = 1;
   uint64_t steps = 2000;
-  bool verbose = false;  // prints each step
+  bool verbose = false;              // prints each step
+  std::vector<uint64_t> only;        // these steps, not 0 to `steps`
+  std::vector<std::string> without;  // left out of the world, see random_world.h
+  uint64_t* progress = nullptr;      // is told the number of each step before it begins
 };
 
 struct SimulationReport {
-  uint64_t steps = 0, puts = 0, reads = 0, hits = 0, verified_bytes = 0;
+  uint64_t steps = 0, operations = 0, faults = 0;
+  uint64_t puts = 0, reads = 0, hits = 0, verified_bytes = 0;
   uint64_t kills = 0, power_cuts = 0, corrupt = 0, promotions = 0, evictions = 0;
-  uint64_t rejected = 0, durable = 0, recovered_in_g2 = 0, interruptions = 0;
+  uint64_t rejected = 0, durable = 0, durable_read = 0, recovered_in_g2 = 0, interruptions = 0;
+  uint64_t revoked = 0, attachments = 0, vanished = 0, stalls = 0;
   uint64_t digest = 0;  // of all that happened: equal for equal seeds
+
+  void Add(const SimulationReport& other);
+  std::string Describe() const;  // one line
 };
 
 SimulationReport RunSimulation(const SimulationOptions& options);

@@ -2,6 +2,9 @@
 //
 // Where the store lets go of its lock in the middle of a call, other clients may act: Interrupt()
 // runs a step there. A client that is in a call makes no other one.
+//
+// The model knows a chunk by its name, a number: of a space (namespace and part of a tenant) and of
+// a key in it. Keys are the same in all spaces, bytes are not.
 #pragma once
 
 #include <map>
@@ -17,14 +20,16 @@
 
 namespace kvkeep {
 
-inline constexpr uint64_t kNames = 64;
+inline constexpr uint64_t kNames = 64;  // of a space
 
 class Simulator {
  public:
   explicit Simulator(const SimulationOptions& options)
       : options_(options),
-        world_options_(RandomWorld(options.seed)),
-        faultless_(FreeOfFaults(world_options_)),
+        scenario_(RandomScenario(options.seed, options.without)),
+        world_options_(scenario_.world),
+        faultless_(FreeOfFaults(scenario_)),
+        honest_(Honest(scenario_)),
         world_(world_options_),
         random_(options.seed + 1),
         names_end_(random_.Chance(0.3) ? 8 : kNames) {}
@@ -32,6 +37,11 @@ class Simulator {
   SimulationReport Run();
 
  private:
+  struct Space {
+    TenantId tenant;
+    NamespaceDigest ns;
+    PartId part;
+  };
   struct Version {
     uint64_t number;
     ImageShape shape;
@@ -40,13 +50,20 @@ class Simulator {
   struct Name {
     std::vector<Version> versions;
     uint64_t deleted_up_to = 0;  // versions up to this one must not be read by new readers
-    uint64_t stored = 0;         // the version that was stored last
+    uint64_t changes = 0;        // puts that were stored, deletes
+  };
+  // The record of what was acknowledged as durable.
+  struct Promise {
+    size_t device = 0;
+    CommitSequence sequence;
+    bool operator==(const Promise&) const = default;
   };
   struct HeldReader {
     uint64_t name = 0;
     ChunkReader reader;
     size_t pieces_left = 0;  // not told yet
     bool failed = false;
+    bool must = false;  // not fail
     bool ready() const { return pieces_left == 0 && !failed; }
     uint64_t version = 0;  // what its bytes turned out to be
     uint64_t oldest = 0;   // versions up to this one were deleted before the read began
@@ -65,11 +82,21 @@ class Simulator {
     std::map<uint64_t, uint32_t> names;  // promised ones, with their index in the lookup
   };
   struct Client {
+    TenantId tenant;
     SessionToken token;
     std::vector<HeldLease> leases;
     std::vector<std::shared_ptr<HeldReader>> readers;
     std::vector<HeldPut> puts;
     bool busy = false;  // in a call
+  };
+  // What a client that stopped responding still has: its session was revoked.
+  struct Stalled {
+    SessionToken token;
+    std::vector<std::shared_ptr<HeldReader>> readers;
+    std::vector<HeldPut> puts;
+  };
+  struct LeasedBytes {
+    uint64_t bytes, limit;
   };
   // Counts scopes that something must not interrupt.
   class Uninterrupted {
@@ -84,51 +111,74 @@ class Simulator {
   void Step();
   void Act(Client& client, uint64_t pick);
   void Interrupt();
+  void DrawFrom(uint64_t step);
+  void ConnectAll();
   void Connect(Client& client);
   void Disconnect(Client& client);
+  void Revoke(Client& client);
+  void DoStalled();
+  bool SealStalled(HeldPut& put, const SessionToken& token);
+  LeasedBytes Leased(const Client& client);
   void DoLookup(Client& client);
   void DoRead(Client& client);
+  bool StartRead(Client& client, uint64_t name, ReadResult read, uint64_t oldest, bool must);
   void DoBeginPut(Client& client);
   void DoContinuePut(Client& client);
   void DoRelease(Client& client);
   void DoDelete(Client& client);
   void DoDropReader(Client& client);
+  void DoTrouble();
+  void AwaitDurable(uint64_t name);
+  void AttachDevices(std::set<uint64_t>* must_be_there);
   void DoCrash(bool power);
   void CountProcess();
   bool KeepArena(bool power);
-  // Of its record in an index; zero when there is none.
-  CommitSequence RecordOf(uint64_t name);
+  // Its records in the indexes of attached devices.
+  std::vector<Promise> RecordsOf(uint64_t name);
+  // The names of the records of a device.
+  std::map<uint64_t, Promise> RecordsOn(size_t device);
   // Present in the tiers whose presence words are given.
   std::set<uint64_t> Stored(std::vector<uint64_t> LookupResult::*tier);
   void CheckSurvivors(const std::set<uint64_t>& must_be_there,
                       std::vector<uint64_t> LookupResult::*tier);
+  void ReadDurable(const std::set<uint64_t>& must_be_there);
   void CheckReader(HeldReader& held);
   void CheckPresent(Client& client, uint64_t name);
   void OnPieceReady(const std::shared_ptr<HeldReader>& held, size_t piece, absl::Status status);
   void FinishAll();
   ImageShape RandomShape();
-  std::vector<ChunkKey> RandomChain(std::vector<uint64_t>* names);
+  size_t RandomSpace(const Client& client);
+  uint64_t RandomName(const Client& client) {
+    return RandomSpace(client) * kNames + random_.Below(names_end_);
+  }
+  const Space& space(uint64_t name) const { return spaces_[name / kNames]; }
+  static ChunkKey Key(uint64_t name) { return MakeKey(name % kNames); }
+  ChunkId Id(uint64_t name) const { return {space(name).ns, Key(name), space(name).part}; }
   bool MustNotFail(uint64_t name) const { return faultless_ && !unsure_.contains(name); }
   Client& AnyClient() { return clients_[random_.Below(clients_.size())]; }
   void Log(const std::string& what);
   void Mix(uint64_t value) { report_.digest = (report_.digest ^ value) * 0x100000001b3; }
 
   const SimulationOptions options_;
+  const Scenario scenario_;
   const WorldOptions world_options_;
   const bool faultless_;
+  const bool honest_;
   World world_;
   SeededRandom random_;
-  const uint64_t names_end_;  // few names: they meet in many states
+  const uint64_t names_end_;   // few names: they meet in many states
+  std::vector<Space> spaces_;  // of a tenant's namespace all parts in a row
   std::map<uint64_t, Name> names_;
   std::vector<Client> clients_;
-  NamespaceDigest ns_;
+  std::vector<Stalled> stalled_;
   // Acknowledged as durable and not deleted since, with the record that was acknowledged: one that
   // was evicted from G3 and written back later from G2 has another, which promises nothing.
-  std::map<uint64_t, CommitSequence> durable_;
+  std::map<uint64_t, Promise> durable_;
   // Told of by records that a power cut may have brought back: their header is right, but blocks
   // behind it may have been reused since. They may turn out damaged without any fault.
   std::set<uint64_t> unsure_;
   uint64_t next_version_ = 1;
+  uint64_t step_ = 0;
   uint64_t callbacks_due_ = 0;
   uint64_t interruptions_ = 0;
   int depth_ = 0;    // calls interrupted by this one
