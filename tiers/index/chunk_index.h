@@ -24,6 +24,9 @@ namespace kvkeep {
 struct IndexBatch {
   std::vector<IndexRecord> adds;
   std::vector<ChunkId> removes;  // adds and removes name different chunks
+  // Where the images begin that go with this batch: those of `removes`, and those of chunks whose
+  // record was or is overwritten. For what a device keeps beside its index.
+  std::vector<BlockNumber> freed;
   bool empty() const { return adds.empty() && removes.empty(); }
 };
 

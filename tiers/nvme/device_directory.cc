@@ -1,8 +1,8 @@
 #include "tiers/nvme/device_directory.h"
 
+#include <absl/algorithm/container.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_format.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -23,14 +23,12 @@
 namespace kvkeep {
 namespace {
 
-constexpr char kSuperblockName[] = "superblock";
-constexpr char kNewSuperblockName[] = "superblock.new";
-constexpr char kIndexName[] = "index";
+// Besides superblock and data files.
+constexpr absl::string_view kOurNames[] = {kIndexName, kNewIndexName, kLostIndexName, kLiveMapName,
+                                           kNewLiveMapName};
 constexpr absl::string_view kDataPrefix = "data.";
 constexpr auto kLockPatience = std::chrono::seconds(2);
 constexpr auto kLockPause = std::chrono::milliseconds(50);
-
-std::string DataName(size_t number) { return absl::StrFormat("data.%03u", number); }
 
 bool IsDataName(absl::string_view name) {
   if (!absl::StartsWith(name, kDataPrefix) || name.size() != kDataPrefix.size() + 3) return false;
@@ -72,7 +70,7 @@ absl::Status RetryWhileLocked(absl::FunctionRef<absl::Status()> lock) {
 }
 
 std::string DeviceDirectory::data_path(size_t number) const {
-  return absl::StrCat(path_, "/", DataName(number));
+  return absl::StrCat(path_, "/", DataFileName(number));
 }
 
 absl::StatusOr<DeviceDirectory> DeviceDirectory::Open(const std::string& path, bool may_format) {
@@ -99,7 +97,7 @@ absl::Status DeviceDirectory::CheckNothingForeign(bool superblock_is_missing) co
        it.increment(error)) {
     const std::string name = it->path().filename().string();
     if (name == "lost+found" || name == kSuperblockName || name == kNewSuperblockName) continue;
-    const bool ours = IsDataName(name) || name == kIndexName;
+    const bool ours = IsDataName(name) || absl::c_linear_search(kOurNames, name);
     if (!ours) {
       return absl::FailedPreconditionError(absl::StrCat(
           path_, ": holds '", name,
@@ -186,7 +184,7 @@ absl::Status DeviceDirectory::MakeDataFile(const Uuid& device, size_t number, ui
                                            uint64_t to) {
   const std::string path = data_path(number);
   const int flags = O_RDWR | O_CREAT | (from == 0 ? O_TRUNC : 0);
-  KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenAt(dir_.get(), DataName(number), flags, 0600, path));
+  KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenAt(dir_.get(), DataFileName(number), flags, 0600, path));
   KVKEEP_RETURN_IF_ERROR(Preallocate(fd.get(), from, to, path));
   TestPoint("data-file");
   if (from == 0) {
@@ -214,7 +212,7 @@ absl::Status DeviceDirectory::GrowDataFiles(const Uuid& device, const DeviceGeom
 
 absl::Status DeviceDirectory::TrimDataFiles(const DeviceGeometry& geometry) {
   for (size_t i = 0; i < kMaxDataFiles; ++i) {
-    const std::string name = DataName(i), path = data_path(i);
+    const std::string name = DataFileName(i), path = data_path(i);
     if (i >= geometry.files.size()) {
       if (unlinkat(dir_.get(), name.c_str(), 0) != 0) {
         if (errno == ENOENT) break;  // they are numbered without gaps
@@ -242,7 +240,7 @@ absl::Status DeviceDirectory::CheckContents(const Uuid& device, const DeviceGeom
       OpenAt(dir_.get(), kIndexName, O_RDONLY | O_DIRECTORY, 0, index_path()).status());
   for (size_t i = 0; i < geometry.files.size(); ++i) {
     const std::string path = data_path(i);
-    KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenAt(dir_.get(), DataName(i), O_RDWR, 0, path));
+    KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenAt(dir_.get(), DataFileName(i), O_RDWR, 0, path));
     KVKEEP_ASSIGN_OR_RETURN(const uint64_t size, FileSize(fd.get(), path));
     if (size < geometry.files[i]) {
       return absl::DataLossError(absl::StrCat(path, ": is ", size, " bytes, expected ",
@@ -267,7 +265,7 @@ absl::Status DeviceDirectory::CheckContents(const Uuid& device, const DeviceGeom
 
 absl::StatusOr<bool> DeviceDirectory::DataFileIsLocked(size_t number) const {
   const std::string path = data_path(number);
-  KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenAt(dir_.get(), DataName(number), O_RDWR, 0, path));
+  KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenAt(dir_.get(), DataFileName(number), O_RDWR, 0, path));
   const absl::Status lock = TryLock(fd.get(), path);
   if (!lock.ok() && !absl::IsUnavailable(lock)) return lock;
   return !lock.ok();
@@ -275,10 +273,13 @@ absl::StatusOr<bool> DeviceDirectory::DataFileIsLocked(size_t number) const {
 
 absl::Status DeviceDirectory::RemoveContents() {
   std::error_code error;
-  std::filesystem::remove_all(index_path(), error);
-  if (error) return ErrnoStatus(error.value(), index_path(), "remove");
+  for (const absl::string_view name : kOurNames) {
+    const std::string path = absl::StrCat(path_, "/", name);
+    std::filesystem::remove_all(path, error);
+    if (error) return ErrnoStatus(error.value(), path, "remove");
+  }
   for (size_t i = 0; i < kMaxDataFiles; ++i) {
-    if (unlinkat(dir_.get(), DataName(i).c_str(), 0) != 0 && errno != ENOENT) {
+    if (unlinkat(dir_.get(), DataFileName(i).c_str(), 0) != 0 && errno != ENOENT) {
       return ErrnoStatus(errno, data_path(i), "unlink");
     }
   }

@@ -11,12 +11,14 @@
 #include <absl/functional/function_ref.h>
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
+#include <absl/strings/str_cat.h>
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "tiers/nvme/device_names.h"
 #include "tiers/nvme/geometry.h"
 #include "tiers/nvme/posix_file.h"
 #include "tiers/nvme/superblock.h"
@@ -31,7 +33,8 @@ class DeviceDirectory {
   static absl::StatusOr<DeviceDirectory> Open(const std::string& path, bool may_format);
 
   const std::string& path() const { return path_; }
-  std::string index_path() const { return path_ + "/index"; }
+  std::string index_path() const { return absl::StrCat(path_, "/", kIndexName); }
+  std::string live_map_path() const { return absl::StrCat(path_, "/", kLiveMapName); }
   std::string data_path(size_t number) const;
 
   // Nothing when the format has not finished.
@@ -52,7 +55,7 @@ class DeviceDirectory {
   absl::Status CheckContents(const Uuid& device, const DeviceGeometry& geometry);
   // True when `number` is locked by some file description, ours or another's.
   absl::StatusOr<bool> DataFileIsLocked(size_t number) const;
-  // Removes data files, index and half-written superblocks.
+  // Removes data files, live map, index and half-written superblocks.
   absl::Status RemoveContents();
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tiers/base/check.h"
+#include "tiers/nvme/live_map.h"
 
 namespace kvkeep {
 
@@ -10,6 +11,10 @@ uint64_t DeviceGeometry::data_bytes() const {
   uint64_t bytes = 0;
   for (const uint64_t file : files) bytes += file;
   return bytes;
+}
+
+uint64_t DeviceGeometry::index_write_buffer_bytes() const {
+  return std::clamp(index_allowance / 32, kMiB, 8 * kMiB);
 }
 
 DeviceGeometry MakeGeometry(uint64_t capacity_bytes, uint64_t file_bytes) {
@@ -26,6 +31,7 @@ DeviceGeometry MakeGeometry(uint64_t capacity_bytes, uint64_t file_bytes) {
     left -= geometry.files.back();
   }
   KVKEEP_CHECK(!geometry.files.empty());
+  geometry.live_map_bytes = LiveMapBytes(BlockCount(geometry.data_bytes() / kBlockBytes));
   KVKEEP_CHECK(geometry.data_bytes() + geometry.index_allowance <= capacity_bytes);
   return geometry;
 }

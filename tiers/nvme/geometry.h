@@ -1,7 +1,7 @@
 // How the capacity of a device's directory is shared out: superblock and index on one side, data
 // files on the other. Pure arithmetic, the same at format, at open and in `plan`.
 //
-//   index allowance  max(32 MiB, capacity / 32)    superblock, labels' inodes, RocksDB
+//   index allowance  max(32 MiB, capacity / 32)    superblock, labels' inodes, live map, RocksDB
 //   data bytes       capacity - allowance, down to a multiple of 1 MiB
 //   data files       of file_bytes each, the last one smaller but at least 1 MiB (else left out)
 //
@@ -24,11 +24,17 @@ struct DeviceGeometry {
   uint64_t capacity_bytes = 0;
   uint64_t file_bytes = 0;
   uint64_t index_allowance = 0;
+  uint64_t live_map_bytes = 0;  // of the allowance
   std::vector<uint64_t> files;  // size of each data file
 
   uint64_t data_bytes() const;
   // Above it no more is added to the index: a quarter is left for removals and compaction.
-  uint64_t index_budget() const { return index_allowance - index_allowance / 4; }
+  uint64_t index_budget() const {
+    const uint64_t for_index = index_allowance - live_map_bytes;
+    return for_index - for_index / 4;
+  }
+  // Log and buffers of a small device must fit what it keeps back for the index.
+  uint64_t index_write_buffer_bytes() const;
 };
 
 // REQUIRES: capacity_bytes >= kMinDeviceCapacityBytes, file_bytes within the limits.

@@ -2,7 +2,6 @@
 
 #include <absl/strings/str_cat.h>
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "tiers/index/rocksdb_index.h"
 #include "tiers/nvme/device_directory.h"
 #include "tiers/nvme/geometry.h"
+#include "tiers/nvme/live_index.h"
 #include "tiers/nvme/multi_file_device.h"
 #include "tiers/nvme/superblock.h"
 
@@ -38,7 +38,7 @@ class DirectoryDevice final : public NvmeDevice {
   }
   ExtentList ReservedExtents() const override;
   uint64_t used_directory_bytes() const override {
-    return geometry_.data_bytes() + kBlockBytes + index_->disk_bytes();
+    return geometry_.data_bytes() + geometry_.live_map_bytes + kBlockBytes + index_->disk_bytes();
   }
   uint64_t capacity_bytes() const override { return geometry_.capacity_bytes; }
   bool index_over_budget() const override {
@@ -74,9 +74,7 @@ struct Request {
 };
 
 RocksDbIndexOptions IndexOptions(const DeviceGeometry& geometry, bool create) {
-  // Log and buffers of a small device must fit what it keeps back for the index.
-  return {.create = create,
-          .write_buffer_bytes = std::clamp(geometry.index_allowance / 32, kMiB, 8 * kMiB)};
+  return {.create = create, .write_buffer_bytes = geometry.index_write_buffer_bytes()};
 }
 
 absl::Status FormatContents(DeviceDirectory& directory, const Superblock& superblock) {
@@ -200,11 +198,19 @@ absl::StatusOr<NvmeDevice::OpenResult> Open(const Request& request) {
   absl::StatusOr<std::unique_ptr<ChunkIndex>> index = OpenRocksDbIndex(
       directory.index_path(), superblock->device, IndexOptions(geometry, /*create=*/false));
   if (!index.ok()) {
-    return absl::IsFailedPrecondition(index.status()) ? index.status() : AsBroken(index.status());
+    if (absl::IsFailedPrecondition(index.status())) return index.status();
+    if (absl::IsUnavailable(index.status())) return index.status();
+    return absl::DataLossError(absl::StrCat(index.status().message(), "; stop the daemon and run ",
+                                            "kvkeep fsck --rebuild-index ", directory.path()));
   }
+  const BlockCount blocks((*io)->size_bytes() / kBlockBytes);
+  absl::StatusOr<LiveMap> map =
+      LiveMap::Open(directory.live_map_path(), superblock->device, blocks);
+  if (!map.ok()) return map.status();
+  auto live = std::make_unique<LiveIndex>(*std::move(index), *std::move(map), blocks);
   result.device =
       std::make_unique<DirectoryDevice>(superblock->device, std::move(directory),
-                                        std::move(geometry), *std::move(io), *std::move(index));
+                                        std::move(geometry), *std::move(io), std::move(live));
   return result;
 }
 

@@ -3,6 +3,7 @@
 // A directory on XFS or ext4:
 //   superblock        4 KiB: magic, version, device UUID, MAC key check, geometry, checksum
 //   data.000 ...      up to 1 TiB each, preallocated; block 0 is a label {device UUID, number}
+//   live              which images the index names (live_map.h)
 //   index/            RocksDB
 // The whole directory never exceeds `capacity_bytes`: part of it is kept back for the index.
 //
@@ -104,6 +105,9 @@ struct StoreIdentity {
 // its mode or owner lets others read it; DataLoss when damaged.
 absl::StatusOr<StoreIdentity> LoadOrCreateStoreIdentity(const std::string& path,
                                                         RandomSource* random);
+
+// The one that is there; NotFound without.
+absl::StatusOr<StoreIdentity> LoadStoreIdentity(const std::string& path);
 
 // This boot of the machine (/proc/sys/kernel/random/boot_id).
 absl::StatusOr<Uuid> ReadBootId();

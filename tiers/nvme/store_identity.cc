@@ -105,11 +105,15 @@ absl::Status Create(const StoreIdentity& identity, const std::string& path) {
 
 }  // namespace
 
+absl::StatusOr<StoreIdentity> LoadStoreIdentity(const std::string& path) {
+  KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenAt(AT_FDCWD, path, O_RDONLY | O_NONBLOCK, 0, path));
+  return Load(fd.get(), path);
+}
+
 absl::StatusOr<StoreIdentity> LoadOrCreateStoreIdentity(const std::string& path,
                                                         RandomSource* random) {
-  const absl::StatusOr<Fd> fd = OpenAt(AT_FDCWD, path, O_RDONLY | O_NONBLOCK, 0, path);
-  if (fd.ok()) return Load(fd->get(), path);
-  if (!absl::IsNotFound(fd.status())) return fd.status();
+  const absl::StatusOr<StoreIdentity> there = LoadStoreIdentity(path);
+  if (!absl::IsNotFound(there.status())) return there;
   StoreIdentity identity;
   identity.store_uuid = random->Next<Uuid>();
   random->Fill(identity.mac_key);

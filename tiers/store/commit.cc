@@ -27,6 +27,9 @@ struct Core::Batch {
     IndexBatch records;
     for (const DeviceTier::PendingAdd& add : adds) records.adds.push_back(add.record);
     records.removes.assign(forget.begin(), forget.end());
+    for (const DeviceTier::PendingRemove& remove : removes) {
+      if (!remove.extents.empty()) records.freed.push_back(remove.extents[0].first);
+    }
     return records;
   }
 };

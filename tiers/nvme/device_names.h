@@ -1,0 +1,23 @@
+// What the files of a device are called, below its directory (README.md says what is in them).
+#pragma once
+
+#include <absl/strings/str_format.h>
+
+#include <cstddef>
+#include <string>
+
+namespace kvkeep {
+
+inline constexpr char kSuperblockName[] = "superblock";
+inline constexpr char kNewSuperblockName[] = "superblock.new";
+inline constexpr char kIndexName[] = "index";
+inline constexpr char kLiveMapName[] = "live";
+// Of `kvkeep fsck --rebuild-index`: what is not finished yet, and the index that was replaced. The
+// daemon looks at none of them.
+inline constexpr char kNewIndexName[] = "index.new";
+inline constexpr char kLostIndexName[] = "index.lost";
+inline constexpr char kNewLiveMapName[] = "live.new";
+
+inline std::string DataFileName(size_t number) { return absl::StrFormat("data.%03u", number); }
+
+}  // namespace kvkeep

@@ -1,0 +1,60 @@
+// LiveIndex: a device's index that keeps the device's live map (live_map.h) in step with it.
+//
+//   start    after the first whole scan the map says what the records say
+//   batch    bits of the images that go are cleared before the index forgets them; bits of those
+//            that come are set after it has them
+//
+// So a bit is only ever set for an image whose record is committed and was not removed. What a
+// killed daemon can leave behind is a record without its bit (of its last batch): that chunk is
+// served as any other, and only a rebuild of the index would miss it. A power cut may take back
+// what was not synced, here as in the index.
+//
+// Thread-safety as ChunkIndex; batches come one after the other. A map that cannot be written fails
+// the next batch, before the index hears of it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tiers/index/chunk_index.h"
+#include "tiers/nvme/live_map.h"
+
+namespace kvkeep {
+
+class LiveIndex final : public ChunkIndex {
+ public:
+  LiveIndex(std::unique_ptr<ChunkIndex> index, LiveMap map, BlockCount blocks)
+      : index_(std::move(index)), map_(std::move(map)), blocks_(blocks) {}
+
+  absl::Status Commit(const IndexBatch& batch) override;
+  absl::Status Sync(const StableMark& mark) override;
+  absl::StatusOr<StableMark> ReadStableMark() override { return index_->ReadStableMark(); }
+  absl::StatusOr<ScanResult> Scan(absl::FunctionRef<bool(const IndexRecord&)> visit) override;
+  absl::Status PutMeta(absl::string_view name, absl::string_view value) override {
+    return index_->PutMeta(name, value);
+  }
+  absl::StatusOr<std::optional<std::string>> GetMeta(absl::string_view name) override {
+    return index_->GetMeta(name);
+  }
+  absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ListMeta(
+      absl::string_view prefix) override {
+    return index_->ListMeta(prefix);
+  }
+  uint64_t disk_bytes() const override { return index_->disk_bytes(); }
+
+ private:
+  // Writes to the map what is still to be written.
+  absl::Status CatchUp();
+
+  const std::unique_ptr<ChunkIndex> index_;
+  LiveMap map_;
+  const BlockCount blocks_;
+  std::atomic<bool> in_use_ = false;  // a scan or a batch came before
+  // Between the first scan and the batches, and then of the thread that commits.
+  std::optional<BlockSet> whole_;
+  std::vector<BlockNumber> late_;
+};
+
+}  // namespace kvkeep
