@@ -143,9 +143,12 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckChunkSet(const Session& session, const ChunkSet& chunks) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The session, when the chunks are such that it may ask for them.
-  absl::StatusOr<Session*> FindSessionFor(const SessionToken& token, const ChunkSet& chunks)
+  // PermissionDenied, and counted, when the session has no such grant.
+  absl::Status CheckGrant(const Session& session, bool Grants::*grant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The session, when it has the grant and the chunks are such that it may ask for them.
+  absl::StatusOr<Session*> FindSessionFor(const SessionToken& token, const ChunkSet& chunks,
+                                          bool Grants::*grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void UnpinAll(Section& section, const std::vector<Lease::Entry>& entries)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

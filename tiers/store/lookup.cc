@@ -137,7 +137,7 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   TenantId tenant;
   bool repeated = false;
   {
-    absl::StatusOr<Session*> session = FindSessionFor(token, request.chunks);
+    absl::StatusOr<Session*> session = FindSessionFor(token, request.chunks, &Grants::read);
     if (!session.ok()) return session.status();
     tenant = (*session)->info->tenant;
     // Never filed under 0.
@@ -164,7 +164,7 @@ absl::StatusOr<uint64_t> Core::Touch(const SessionToken& token, const ChunkSet& 
   Wanted wanted(chunks, options_);
   {
     Section section(this);
-    const absl::StatusOr<Session*> session = FindSessionFor(token, chunks);
+    const absl::StatusOr<Session*> session = FindSessionFor(token, chunks, &Grants::read);
     if (!session.ok()) return session.status();
     FindAll(section, (*session)->info->tenant, wanted, true);
   }
@@ -177,7 +177,7 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
   Wanted wanted(chunks, options_);
   PrefetchResult result;
   Section section(this);
-  const absl::StatusOr<Session*> session = FindSessionFor(token, chunks);
+  const absl::StatusOr<Session*> session = FindSessionFor(token, chunks, &Grants::read);
   if (!session.ok()) return session.status();
   const TenantId tenant = (*session)->info->tenant;
   FindAll(section, tenant, wanted, true);
@@ -205,7 +205,7 @@ absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet&
   constexpr size_t kGroup = 32;  // found together
   std::array<Link, kGroup> found;
   Section section(this);
-  const absl::StatusOr<Session*> session = FindSessionFor(token, chunks);
+  const absl::StatusOr<Session*> session = FindSessionFor(token, chunks, &Grants::write);
   if (!session.ok()) return session.status();
   uint64_t deleted = 0;
   for (const PartId& part : chunks.parts) {

@@ -17,6 +17,8 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
   Section section(this);
   absl::StatusOr<Session*> session = FindSession(token);
   if (!session.ok()) return session.status();
+  absl::Status granted = CheckGrant(**session, &Grants::read);
+  if (!granted.ok()) return granted;
   if (!(*session)->namespaces.contains(id.ns)) {
     return absl::FailedPreconditionError("namespace_digest is not of a namespace of this session");
   }

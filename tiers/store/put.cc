@@ -94,6 +94,7 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   ReserveResult result;
   Section section(this);
   KVKEEP_ASSIGN_OR_RETURN(Session * session, FindSession(token));
+  KVKEEP_RETURN_IF_ERROR(CheckGrant(*session, &Grants::write));
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec* ns, FindNamespaceFor(*session, request));
   const TenantId tenant = session->info->tenant;
   G2Pool& own = pool(tenant);

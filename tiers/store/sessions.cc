@@ -186,9 +186,20 @@ absl::Status Core::CheckChunkSet(const Session& session, const ChunkSet& chunks)
   return absl::OkStatus();
 }
 
-absl::StatusOr<Session*> Core::FindSessionFor(const SessionToken& token, const ChunkSet& chunks) {
+absl::Status Core::CheckGrant(const Session& session, bool Grants::*grant) {
+  if (session.info->grants.*grant) return absl::OkStatus();
+  ++counters_.denied_calls;
+  return absl::PermissionDeniedError(grant == &Grants::read
+                                         ? "this session may not read: its grant is write"
+                                         : "this session may not write: its grant is read");
+}
+
+absl::StatusOr<Session*> Core::FindSessionFor(const SessionToken& token, const ChunkSet& chunks,
+                                              bool Grants::*grant) {
   absl::StatusOr<Session*> session = FindSession(token);
   if (!session.ok()) return session;
+  absl::Status granted = CheckGrant(**session, grant);
+  if (!granted.ok()) return granted;
   absl::Status valid = CheckChunkSet(**session, chunks);
   if (!valid.ok()) return valid;
   return session;

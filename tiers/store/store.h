@@ -86,7 +86,8 @@ class Store {
   const StoreOptions& options() const;  // zeros replaced by what they mean
 
   // Sessions. ResourceExhausted over max_sessions. Every call below that names a session answers
-  // FailedPrecondition when it is not open.
+  // FailedPrecondition when it is not open, and PermissionDenied when its grants do not
+  // have it.
   absl::StatusOr<SessionToken> OpenSession(const SessionInfo& info);
   void CloseSession(const SessionToken& session);  // no-op when unknown
   // CloseSession for a client that stopped responding: counted, with its leases.

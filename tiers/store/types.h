@@ -71,10 +71,20 @@ struct NamespaceSpec {
 // socket or certificate, never from what a client says.
 using TenantId = StrongInt<struct TenantIdTag, uint32_t>;
 
+// What a session may do with its tenant's chunks. Reading is everything that tells of them: lookup,
+// touch, prefetch, get. Writing is put and delete.
+struct Grants {
+  bool read = true;
+  bool write = true;
+
+  bool operator==(const Grants&) const = default;
+};
+
 struct SessionInfo {
   std::string client_name;
   std::string peer;
   TenantId tenant;
+  Grants grants;
 };
 
 enum class LeaseMode : uint8_t { kNone, kLeadingRun, kAllPresent };

@@ -147,4 +147,38 @@ TEST_CASE("tenants that the arena has no segments for are refused, as is a tenan
   }
 }
 
+TEST_CASE("a session does what it was granted and nothing else, and what it may not is counted") {
+  StoreTester s;
+  REQUIRE(s.Put(1) == "stored");
+  const std::vector<ChunkKey> keys = {MakeKey(1)};
+  const std::vector<PartId> parts = {PartId(0)};
+  const auto as = [&](Grants grants) {
+    SessionToken token = s.store().OpenSession({.client_name = "t", .grants = grants}).value();
+    REQUIRE(s.store().OpenNamespace(token, {.model = "test", .tokens_per_chunk = 16}).value() ==
+            s.ns);
+    return token;
+  };
+  const PutRequest put = {.ns = s.ns, .key = MakeKey(2), .shape = {.payload_bytes = 4096}};
+  const ChunkSet chunks{s.ns, keys, parts};
+
+  const SessionToken reader = as({.read = true, .write = false});
+  CHECK(s.store().Lookup(reader, {.chunks = chunks})->leading_keys == 1);
+  CHECK(s.store().Read(reader, s.Id(1), LeaseId(0), false)->outcome == ReadOutcome::kHit);
+  CHECK(s.store().Touch(reader, chunks).ok());
+  CHECK(absl::IsPermissionDenied(s.store().Reserve(reader, put).status()));
+  CHECK(absl::IsPermissionDenied(s.store().Delete(reader, chunks).status()));
+  CHECK(s.counters().denied_calls == 2);
+  CHECK(s.Get(1) == "hit");
+
+  const SessionToken writer = as({.read = false, .write = true});
+  CHECK(absl::IsPermissionDenied(s.store().Lookup(writer, {.chunks = chunks}).status()));
+  CHECK(absl::IsPermissionDenied(s.store().Read(writer, s.Id(1), LeaseId(0), false).status()));
+  CHECK(absl::IsPermissionDenied(s.store().Touch(writer, chunks).status()));
+  CHECK(absl::IsPermissionDenied(s.store().Prefetch(writer, chunks).status()));
+  CHECK(s.counters().denied_calls == 6);
+  CHECK(s.store().Reserve(writer, put)->outcome == ReserveResult::Outcome::kReserved);
+  CHECK(s.store().Delete(writer, chunks).value() == 1);
+  CHECK(s.Get(1) == "miss");
+}
+
 }  // namespace kvkeep
