@@ -22,13 +22,19 @@
 
 namespace kvkeep {
 
-// Who may open a client socket: the mode and group of its file and, checked against what the kernel
-// says of the peer, numbers. Both lists empty: whoever the mode lets connect.
+enum class GrantChoice { kReadWrite, kRead, kWrite };
+
+// Who a tenant's clients are. By Unix socket: the mode and group of its file and, checked against
+// what the kernel says of the peer, numbers; both lists empty: whoever the mode lets connect. Over
+// TCP: names in certificates, and tokens.
 struct AccessConfig {
   uint32_t socket_mode = 0660;
   std::string socket_group;  // name or number; empty: the daemon's
   std::vector<uint32_t> allowed_uids;
   std::vector<uint32_t> allowed_gids;
+  GrantChoice socket_grant = GrantChoice::kReadWrite;
+  std::vector<std::string> certificate_names;  // "NAME", "NAME read" or "NAME write"
+  std::string token_file;                      // empty: none
 
   bool operator==(const AccessConfig&) const = default;
 };
@@ -38,9 +44,18 @@ struct ListenConfig {
   std::string local_path = "/run/kvkeep/local.sock";  // empty: off
   std::string admin_path = "/run/kvkeep/admin.sock";
   std::string tcp_address;  // host:port; empty: off
-  AccessConfig access;      // of unix_path and local_path
+  bool tcp_insecure_plaintext = false;
+  AccessConfig access;  // of the default tenant
 
   bool operator==(const ListenConfig&) const = default;
+};
+
+// Of the TCP address.
+struct TlsConfig {
+  std::string cert_file, key_file, client_ca_file;  // empty: not set
+  std::vector<std::string> admin_certificate_names;
+
+  bool operator==(const TlsConfig&) const = default;
 };
 
 // A tenant beside the default one, whose sockets are ListenConfig's and whose part of G2 is what
@@ -135,6 +150,7 @@ struct DrainConfig {
 
 struct Config {
   ListenConfig listen;
+  TlsConfig tls;
   std::vector<TenantConfig> tenants;
   G2Config g2;
   G3Config g3;

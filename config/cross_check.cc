@@ -187,6 +187,7 @@ std::vector<Conflict> FindConflicts(const Config& config) {
   CheckTenantShares(config, conflicts);
   CheckArena(config.g2, conflicts);
   CheckG3Paths(config, conflicts);
+  FindAccessConflicts(config, conflicts);
   // Port 0 is any free one, so two of them are two ports.
   if (!config.listen.tcp_address.empty() &&
       config.listen.tcp_address == config.metrics.listen_address &&

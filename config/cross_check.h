@@ -16,4 +16,7 @@ struct Conflict {
 
 std::vector<Conflict> FindConflicts(const Config& config);
 
+// Of those: what is between the keys that say who comes in over TCP. access_check.cc.
+void FindAccessConflicts(const Config& config, std::vector<Conflict>& conflicts);
+
 }  // namespace kvkeep

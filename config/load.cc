@@ -265,7 +265,7 @@ void Loader::ReadValue(const ConfigKey& key, const Place& place, const YAML::Nod
   const Position position = PositionOf(value.IsNull() ? key_node.Mark() : value.Mark());
   positions_[place.shown] = position;
   std::optional<std::string> text;
-  if (key.shape == ConfigShape::kNumberList) {
+  if (key.shape == ConfigShape::kList) {
     text = ListText(value);
   } else if (value.IsScalar()) {
     text = value.Scalar();

@@ -121,12 +121,32 @@ ConfigKey Numbers(std::string path, Place<std::vector<uint32_t>> place, std::str
                 "a list of numbers like [1000, 1001]",
                 {},
                 {}};
-  key.shape = ConfigShape::kNumberList;
+  key.shape = ConfigShape::kList;
   key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
     KVKEEP_ASSIGN_OR_RETURN(place(config, entry), ParseNumbers(text));
     return absl::OkStatus();
   };
   key.get = [=](Config& config, size_t entry) { return FormatNumbers(place(config, entry)); };
+  return key;
+}
+
+// Names in certificates; each may end with its grant where `grants` is true.
+ConfigKey Names(std::string path, Place<std::vector<std::string>> place, bool grants,
+                std::string doc) {
+  ConfigKey key{
+      std::move(path),
+      std::move(doc),
+      absl::StrCat("at most ", kMaxNames, grants ? " names, each with its grant" : " names"),
+      grants ? "a list like [engine.example, \"auditor.example read\"]"
+             : "a list like [operator.example]",
+      {},
+      {}};
+  key.shape = ConfigShape::kList;
+  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
+    KVKEEP_ASSIGN_OR_RETURN(place(config, entry), ParseNames(text, grants));
+    return absl::OkStatus();
+  };
+  key.get = [=](Config& config, size_t entry) { return FormatNames(place(config, entry)); };
   return key;
 }
 
@@ -219,6 +239,12 @@ ConfigKey MustSay(ConfigKey key, std::string when_missing) {
 
 std::vector<std::pair<std::string, std::string>> PolicyNames() { return {{"lru", "lru"}}; }
 
+std::vector<std::pair<std::string, GrantChoice>> GrantNames() {
+  return {{"read_write", GrantChoice::kReadWrite},
+          {"read", GrantChoice::kRead},
+          {"write", GrantChoice::kWrite}};
+}
+
 constexpr Range<double> kShare = {0.01, 1.0};
 
 constexpr Range<double> kTenantShare = {0.001, 0.99};
@@ -237,10 +263,36 @@ std::vector<ConfigKey> ListenKeys() {
               "Users who may connect there; with both lists empty whoever the mode lets."),
       Numbers("listen.allowed_gids", InAccess(&Config::listen, &AccessConfig::allowed_gids),
               "Groups who may: of the peer's process, not its supplementary ones."),
+      Choice<GrantChoice>("listen.socket_grant",
+                          InAccess(&Config::listen, &AccessConfig::socket_grant), GrantNames(),
+                          "What sessions by these two sockets may do: read is get and lookup, "
+                          "write is put and delete."),
+      Names("listen.certificate_names", InAccess(&Config::listen, &AccessConfig::certificate_names),
+            true,
+            "DNS or URI names in client certificates that are the default tenant's; any is every "
+            "certificate of tls.client_ca_file. NAME read or NAME write grants no more than that."),
+      Dir("listen.token_file", InAccess(&Config::listen, &AccessConfig::token_file),
+          Empty::kAllowed,
+          "Tokens that are the default tenant's: a line each, the token's SHA-256 in hex, then "
+          "read or write if it grants no more. Read again when it changes."),
       Socket("listen.admin", In(&Config::listen, &ListenConfig::admin_path), Empty::kRefused,
              "Unix socket of the admin calls, mode 0600: for the daemon's user and root."),
       Address("listen.tcp", In(&Config::listen, &ListenConfig::tcp_address),
-              "TCP address of the gRPC service; its clients are the default tenant's."),
+              "TCP address of the gRPC service. Needs tls, and clients that say who they are, "
+              "unless it is a loopback address."),
+      Bool("listen.tcp_insecure_plaintext",
+           In(&Config::listen, &ListenConfig::tcp_insecure_plaintext),
+           "true: listen.tcp may be any address without tls. Whoever reaches it reads, changes and "
+           "deletes what the default tenant has, and sees all that is sent."),
+
+      Dir("tls.cert_file", In(&Config::tls, &TlsConfig::cert_file), Empty::kAllowed,
+          "The daemon's certificate and those between it and its root, PEM."),
+      Dir("tls.key_file", In(&Config::tls, &TlsConfig::key_file), Empty::kAllowed,
+          "Its private key, PEM, without a password; others may have no access to the file."),
+      Dir("tls.client_ca_file", In(&Config::tls, &TlsConfig::client_ca_file), Empty::kAllowed,
+          "Mutual TLS: certificates, PEM, one of which must have signed a client's."),
+      Names("tls.admin_certificate_names", In(&Config::tls, &TlsConfig::admin_certificate_names),
+            false, "Names in client certificates that may make admin calls over TCP; [] for none."),
   };
 }
 
@@ -263,6 +315,12 @@ std::vector<ConfigKey> TenantKeys() {
               "As listen.allowed_uids."),
       Numbers("tenants[].allowed_gids", InTenantAccess(&AccessConfig::allowed_gids),
               "As listen.allowed_gids."),
+      Choice<GrantChoice>("tenants[].socket_grant", InTenantAccess(&AccessConfig::socket_grant),
+                          GrantNames(), "As listen.socket_grant."),
+      Names("tenants[].certificate_names", InTenantAccess(&AccessConfig::certificate_names), true,
+            "As listen.certificate_names."),
+      Dir("tenants[].token_file", InTenantAccess(&AccessConfig::token_file), Empty::kAllowed,
+          "As listen.token_file."),
       MustSay(Fraction("tenants[].g2_share", InTenant(&TenantConfig::g2_share), kTenantShare,
                        "Its share of g2.capacity, rounded down to whole segments."),
               "say how much of g2.capacity is this tenant's, like 25%"),
@@ -385,6 +443,7 @@ absl::string_view ConfigKey::name() const {
 const std::vector<ConfigSection>& ConfigSections() {
   static const std::vector<ConfigSection> sections = {
       {"listen", "Where clients come in: those of the default tenant."},
+      {"tls", "TLS 1.3 of listen.tcp. The files are read again when they change."},
       {"tenants", "More tenants: own sockets, chunks of their own, whole segments of G2."},
       {"g2", "G2, host DRAM."},
       {"g3", "G3, local NVMe."},

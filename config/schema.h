@@ -17,7 +17,7 @@
 namespace kvkeep {
 
 // What a key's value is made of in the file.
-enum class ConfigShape { kScalar, kNumberList };
+enum class ConfigShape { kScalar, kList };
 
 struct ConfigKey {
   std::string path;    // "g2.capacity", "g3.paths[].dir"

@@ -8,6 +8,7 @@
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
+#include <arpa/inet.h>
 
 #include <algorithm>
 #include <cmath>
@@ -177,6 +178,67 @@ absl::StatusOr<std::vector<uint32_t>> ParseNumbers(absl::string_view text) {
 
 std::string FormatNumbers(const std::vector<uint32_t>& numbers) {
   return absl::StrCat("[", absl::StrJoin(numbers, ", "), "]");
+}
+
+namespace {
+
+absl::Status CheckName(absl::string_view item, bool grants) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(item, absl::MaxSplits(' ', 1));
+  const auto [name, grant] = parts;
+  // What YAML reads as it stands.
+  const bool letters_ok = name.find_first_not_of(
+                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                              ".-_:/~%+") == absl::string_view::npos;
+  if (name.empty() || name.size() > kMaxNameBytes || !letters_ok ||
+      !absl::ascii_isalnum(static_cast<unsigned char>(name.front())) || name.back() == ':') {
+    return Wrong(item,
+                 "is not a name of a certificate: write a DNS or URI name of it, at most 255 "
+                 "of letters, digits and .-_:/~%+");
+  }
+  if (grant.empty() && item.size() == name.size()) return absl::OkStatus();
+  if (!grants) return Wrong(item, "is more than a name");
+  if (grant == "read" || grant == "write") return absl::OkStatus();
+  return Wrong(item, "is not a name with its grant: write NAME, NAME read or NAME write");
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ParseNames(absl::string_view text, bool grants) {
+  absl::string_view inner = text;
+  if (!absl::ConsumePrefix(&inner, "[") || !absl::ConsumeSuffix(&inner, "]")) {
+    return Wrong(text, "is not a list of names like [engine.example]");
+  }
+  std::vector<std::string> names;
+  if (inner.empty()) return names;
+  for (const absl::string_view piece : absl::StrSplit(inner, ',')) {
+    const absl::string_view item = absl::StripAsciiWhitespace(piece);
+    KVKEEP_RETURN_IF_ERROR(CheckName(item, grants));
+    if (std::find(names.begin(), names.end(), item) != names.end()) {
+      return Wrong(item, "is there twice");
+    }
+    names.emplace_back(item);
+    if (names.size() > kMaxNames) {
+      return Wrong(item, absl::StrCat("is one too many: at most ", kMaxNames, " names"));
+    }
+  }
+  return names;
+}
+
+std::string FormatNames(const std::vector<std::string>& names) {
+  return absl::StrCat("[", absl::StrJoin(names, ", "), "]");
+}
+
+bool IsLoopbackAddress(absl::string_view address) {
+  std::string host(address.substr(0, address.rfind(':')));
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  if (host == "localhost") return true;
+  in_addr v4;
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  in6_addr v6;
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
 absl::StatusOr<bool> ParseBool(absl::string_view text) {

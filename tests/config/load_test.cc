@@ -134,7 +134,7 @@ TEST_CASE("an unknown key is told with the nearest right one, or with those that
   CHECK(ErrorsOf("g3: {paths: [{dir: /a, capcity: 1TiB}]}") ==
         "kv.yaml:1:24: unknown key 'g3.paths[0].capcity', did you mean 'g3.paths[].capacity'?");
   CHECK(ErrorsOf("frobnicate: 1") ==
-        "kv.yaml:1:1: unknown key 'frobnicate'; known here: listen, tenants, g2, g3, limits, "
+        "kv.yaml:1:1: unknown key 'frobnicate'; known here: listen, tls, tenants, g2, g3, limits, "
         "metrics, log, state, drain");
   CHECK(ErrorsOf("g3: {<<: {io: auto}}") ==
         "kv.yaml:1:6: unknown key 'g3.<<'; known here: paths, policy, write_policy, io");
@@ -227,7 +227,7 @@ TEST_CASE("values that are right alone but not together are told") {
         "read-only bind mount of it");
   CHECK(ErrorsOf("listen: {tcp: \"127.0.0.1:9464\"}") ==
         "kv.yaml:1:15: metrics.listen: is the same address as listen.tcp; give it another port");
-  Good("listen: {tcp: \"a:0\"}\nmetrics: {listen: \"a:0\"}");
+  Good("listen: {tcp: \"127.0.0.1:0\"}\nmetrics: {listen: \"127.0.0.1:0\"}");
 }
 
 TEST_CASE("a value that is wrong by itself causes no second error about others") {

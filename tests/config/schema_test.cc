@@ -25,6 +25,17 @@ const std::map<std::string, std::string>& Samples() {
       {"listen.socket_group", "video"},
       {"listen.allowed_uids", "[0, 4294967295]"},
       {"listen.allowed_gids", "[7]"},
+      {"listen.socket_grant", "read"},
+      {"listen.certificate_names", "[any, spiffe://x/y read]"},
+      {"listen.token_file", "/etc/tokens"},
+      {"listen.tcp_insecure_plaintext", "true"},
+      {"tls.cert_file", "/etc/cert.pem"},
+      {"tls.key_file", "/etc/key.pem"},
+      {"tls.client_ca_file", "/etc/ca.pem"},
+      {"tls.admin_certificate_names", "[operator.example]"},
+      {"tenants[].socket_grant", "read"},
+      {"tenants[].certificate_names", "[a.example write]"},
+      {"tenants[].token_file", "/etc/tokens-a"},
       {"tenants[].name", "a-1"},
       {"tenants[].unix", "/tmp/t.sock"},
       {"tenants[].local", "/tmp/u.sock"},
@@ -66,6 +77,36 @@ const std::map<std::string, std::string>& Samples() {
   return samples;
 }
 
+// What these keys cannot be set without.
+const std::vector<std::string>& Companions(const std::string& path) {
+  static const std::vector<std::string> tls = {
+      "listen.tcp: 127.0.0.1:7", "listen.certificate_names: [x.example]", "tls.cert_file: /c",
+      "tls.key_file: /k", "tls.client_ca_file: /a"};
+  static const std::vector<std::string> tcp = {"listen.tcp: 127.0.0.1:7"};
+  static const std::vector<std::string> none;
+  if (absl::EndsWith(path, "token_file")) return tcp;
+  return absl::StartsWith(path, "tls.") || absl::EndsWith(path, "certificate_names") ? tls : none;
+}
+
+// The lines of `section` among them, but for `path` itself.
+std::string CompanionLines(const std::string& path, const std::string& section) {
+  std::string text;
+  for (const std::string& line : Companions(path)) {
+    if (!absl::StartsWith(line, section + ".") || absl::StartsWith(line, path + ":")) continue;
+    absl::StrAppend(&text, "  ", line.substr(section.size() + 1), "\n");
+  }
+  return text;
+}
+
+std::string CompanionSections(const std::string& path, absl::string_view but) {
+  std::string text;
+  for (const char* section : {"listen", "tls"}) {
+    const std::string lines = section == but ? "" : CompanionLines(path, section);
+    if (!lines.empty()) absl::StrAppend(&text, section, ":\n", lines);
+  }
+  return text;
+}
+
 // A file that sets one key, and what it cannot be set without.
 std::string FileWith(const ConfigKey& key, const std::string& value) {
   const std::string line = absl::StrCat(key.name(), ": ", value);
@@ -79,12 +120,13 @@ std::string FileWith(const ConfigKey& key, const std::string& value) {
       const bool is_key = absl::StartsWith(other, absl::StrCat(key.name(), ":"));
       if (!is_key) absl::StrAppend(&text, "    ", other, "\n");
     }
-    return text;
+    return text + CompanionSections(key.path, "");
   }
   std::string text = absl::StrCat(key.section(), ":\n  ", line, "\n");
   if (key.path == "g2.arena_dir") absl::StrAppend(&text, "  arena_readonly_dir: /mnt/other\n");
   if (key.path == "g2.arena_readonly_dir") absl::StrAppend(&text, "  arena_dir: /mnt/other\n");
-  return text;
+  return text + CompanionLines(key.path, std::string(key.section())) +
+         CompanionSections(key.path, key.section());
 }
 
 // The defaults, with one entry in every list.
@@ -168,7 +210,11 @@ TEST_CASE("every key can be set and changes nothing but itself") {
     for (const ConfigKey& other : ConfigKeys()) {
       const bool pair =
           absl::StartsWith(key.path, "g2.arena_") && absl::StartsWith(other.path, "g2.arena_");
-      if (other.path == key.path || pair) continue;
+      const std::vector<std::string>& given = Companions(key.path);
+      const bool companion = std::any_of(given.begin(), given.end(), [&](const std::string& line) {
+        return absl::StartsWith(line, other.path + ":");
+      });
+      if (other.path == key.path || pair || companion) continue;
       if (other.list() == "tenants" && config.tenants.empty()) continue;
       Config defaults = Defaults();
       INFO(other.path);
