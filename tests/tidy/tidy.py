@@ -372,9 +372,28 @@ def local_path(tree):
                               f"'{match.group()}...': a path of one machine")
 
 
+# Decoders that run code out of what they decode: the field's worst holes came by them.
+_CODE_IN_DATA = re.compile(
+    r"\b((c|cloud)?pickle|dill|joblib|marshal|shelve)\b|\btorch\s*\.\s*load\b|"
+    r"\byaml\s*\.\s*(unsafe_|full_)?load(_all)?\b|\byaml\.(Unsafe|Full)?Loader\b", re.IGNORECASE)
+
+
+def code_in_data(tree):
+    for path, text in tree.items():
+        if path.endswith(".md") or path == "tests/tidy/tidy.py" or not is_text(path, text):
+            continue
+        code = cpp_source.strip(text) if path.endswith(CPP) else text
+        for number, line in enumerate(code.splitlines(), 1):
+            match = _CODE_IN_DATA.search(line)
+            if match:
+                yield Problem(path, number, "code-in-data",
+                              f"'{match.group()}' may run what it reads: protobuf, fixed layouts, "
+                              "JSON, yaml.safe_load")
+
+
 RULES = [include_arrow, include_rooted, outside_header, file_length, function_length, line_length,
          whitespace, banned, sleep, todo, header, file_name, readme, one_title, cmake_source,
-         local_path]
+         local_path, code_in_data]
 
 # ---- running ------------------------------------------------------------------------------------
 

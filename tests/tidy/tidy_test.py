@@ -198,6 +198,18 @@ class Rules(unittest.TestCase):
                     count=0)
         self.expect("cmake-source", {"nowhere/other.cc": ""})
 
+    def test_nothing_decodes_what_may_run_code(self):
+        for line in ["import pick" + "le", "from dil" + "l import loads", "torch." + "load(path)",
+                     "yaml." + "load(text)", "yaml." + "unsafe_load(text)",
+                     "import cloudpick" + "le", "pick" + "le.loads(b)", "import mar" + "shal"]:
+            for path in ["client/connector.py", "tools/script"]:
+                with self.subTest(line=line, path=path):
+                    text = line + "\n" if path.endswith(".py") else f"#!/bin/sh\n{line}\n"
+                    self.expect("code-in-data", {path: text})
+        for line in ["yaml.safe_load(text)", "json.load(file)", "pickled = 1", "install(path)"]:
+            with self.subTest(line=line):
+                self.expect("code-in-data", {"tools/script": f"#!/bin/sh\n{line}\n"}, count=0)
+
     def test_paths_of_one_machine(self):
         for path in ["ho" + "me/someone/x", "ro" + "ot/x", "wo" + "rk/main", "t" + "mp/wt/x"]:
             with self.subTest(path=path):
