@@ -2,11 +2,13 @@
 
 #include <absl/strings/str_join.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <future>
 #include <thread>
 #include <utility>
@@ -90,6 +92,14 @@ void RaiseDescriptorLimit() {
   if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= kEnough) return;
   files.rlim_cur = std::min(files.rlim_max, kEnough);
   setrlimit(RLIMIT_NOFILE, &files);
+}
+
+// No core files, and nobody but root may look into the memory: it holds KV bytes, session tokens
+// and the MAC key. For debugging KVKEEPD_DUMPABLE=1 leaves it open; the arena is in no core file
+// even so.
+bool MayBeDumped() {
+  const char* const said = std::getenv("KVKEEPD_DUMPABLE");
+  return said != nullptr && absl::string_view(said) == "1";
 }
 
 }  // namespace
@@ -201,6 +211,7 @@ void Daemon::PrepareProcess() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   umask(0077);
+  if (!MayBeDumped()) prctl(PR_SET_DUMPABLE, 0);
   RaiseDescriptorLimit();
 }
 
@@ -213,6 +224,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& optio
   const absl::Status opened = parts->Open();
   if (!opened.ok()) return opened;
   const StoreSnapshot snapshot = parts->room->snapshot();
+  if (MayBeDumped()) {
+    parts->log.Warn("this process may be dumped and traced: KVKEEPD_DUMPABLE is set");
+  }
   parts->log.Info("serving",
                   {{"version", KVKEEP_VERSION},
                    {"config", config_source},

@@ -21,7 +21,7 @@ inline constexpr int kExitConfig = 78;  // EX_CONFIG: starting again changes not
 class Daemon {
  public:
   // Blocks SIGTERM and SIGINT in this thread, hence in all that are made later. Call before any
-  // thread.
+  // thread. Keeps the process out of core dumps and debuggers (KVKEEPD_DUMPABLE=1 does not).
   static void PrepareProcess();
 
   // `config_source` is for the log. InvalidArgument: the configuration is wrong (kExitConfig). Any

@@ -13,11 +13,15 @@
 #include "server/sockets.h"
 #include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/base/units.h"
+#include "tiers/host/kernel_facts.h"
 
 namespace kvkeep {
 namespace {
 
 constexpr int kMostCopyThreads = 4;  // unless configured: more than memory's bandwidth needs
+// What a daemon takes beside its arena at the least: buffers of gRPC and RocksDB, tables, threads.
+constexpr uint64_t kBesideArenaBytes = 256 * kMiB;
 // Work may hop from one thread to another while they are looked at one after the other (device ->
 // index -> sync is the longest way it takes), so that one quiet look proves nothing.
 constexpr int kQuietLooks = 4;
@@ -59,6 +63,7 @@ absl::Status EngineRoom::OpenArena(ArenaOptions options, const StoreOptions& sto
   options.owners = NameOwners(store.tenants);
   options.fresh |= !unsure_devices_.empty();
   KVKEEP_ASSIGN_OR_RETURN(arena_, CreateArena(options, copy_pool_.get()));
+  WarnOfTightMemory();
   if (!unsure_devices_.empty() && arena_->stats().survives_restart) {
     log_->Warn(
         "G2 starts cold: I/O of an earlier process may still run on devices that are not open",
@@ -66,6 +71,18 @@ absl::Status EngineRoom::OpenArena(ArenaOptions options, const StoreOptions& sto
          {"to_do", "bring them back; or, for good, remove their lines from the file of devices"}});
   }
   return absl::OkStatus();
+}
+
+void EngineRoom::WarnOfTightMemory() const {
+  const MemoryLimit limit = LeastMemoryLimit();
+  const uint64_t arena = arena_->capacity_bytes();
+  if (limit.bytes >= arena && limit.bytes - arena >= kBesideArenaBytes) return;
+  log_->Warn("little memory is left beside G2: the kernel may kill the daemon",
+             {{"limit_bytes", absl::StrCat(limit.bytes)},
+              {"limit", limit.path},
+              {"g2_bytes", absl::StrCat(arena)},
+              {"to_do", absl::StrCat("raise the limit, or lower g2.capacity, until ",
+                                     kBesideArenaBytes, " bytes are left")}});
 }
 
 absl::Status EngineRoom::OpenIo(const IoEngineOptions& options) {

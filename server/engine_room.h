@@ -58,6 +58,8 @@ class EngineRoom {
   // After the devices: their locks prove that no I/O of a dead process is left. Of those in
   // `unsure_devices_` nothing is proved, and the arena gets pages that such I/O cannot reach.
   absl::Status OpenArena(ArenaOptions options, const StoreOptions& store);
+  // Said once: a cgroup whose limit the arena all but fills.
+  void WarnOfTightMemory() const;
   absl::Status OpenIo(const IoEngineOptions& options);
   void RegisterNextSegment();
   absl::Status OpenDevices(const std::vector<NvmeDeviceOptions>& devices,

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <filesystem>
@@ -38,14 +39,16 @@ bool SomebodyListens(const std::string& socket_path) {
 }
 
 // The rest runs between fork and exec: system calls only.
-[[noreturn]] void BecomeDaemon(const char* config, int err, pid_t test) {
+[[noreturn]] void BecomeDaemon(const char* config, int err, pid_t test, char** environment) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != test) _exit(99);  // the test ended before the line above
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   dup2(err, STDERR_FILENO);
-  execl(KVKEEPD_PATH, "kvkeepd", "--config", config, static_cast<char*>(nullptr));
+  char name[] = "kvkeepd", option[] = "--config";
+  char* const arguments[] = {name, option, const_cast<char*>(config), nullptr};
+  execve(KVKEEPD_PATH, arguments, environment);
   _exit(98);
 }
 
@@ -97,6 +100,22 @@ int FreePort() {
   return ntohs(address.sin_port);
 }
 
+std::string HttpGet(int port, const std::string& path) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+  const std::string request = absl::StrCat("GET ", path, " HTTP/1.0\r\n\r\n");
+  REQUIRE(write(fd, request.data(), request.size()) == static_cast<ssize_t>(request.size()));
+  std::string reply;
+  std::array<char, 65536> buffer;
+  for (ssize_t n; (n = read(fd, buffer.data(), buffer.size())) > 0;) reply.append(buffer.data(), n);
+  close(fd);
+  return reply;
+}
+
 Site::Site(Settings site_settings) : settings(std::move(site_settings)) {}
 
 Site::~Site() { Kill(); }
@@ -105,8 +124,8 @@ void Site::WriteConfig() const {
   std::string yaml = absl::StrCat(
       "listen:\n  unix: ", socket(), "\n  admin: ", admin_socket(), "\n  local: \"",
       settings.local ? local_socket() : "", "\"\n  tcp: \"", settings.tcp, "\"\n", settings.access,
-      "g2:\n  capacity: ", settings.g2, "\n  dirty_budget: ", settings.dirty_budget,
-      "\n  arena: ", settings.arena_dir.empty() ? "memfd" : "mount");
+      "g2:\n  capacity: ", settings.g2, "\n  dirty_budget: ", settings.dirty_budget, "\n  arena: ",
+      settings.arena.empty() ? (settings.arena_dir.empty() ? "memfd" : "mount") : settings.arena);
   if (!settings.arena_dir.empty()) {
     absl::StrAppend(&yaml, "\n  arena_dir: ", settings.arena_dir,
                     "\n  arena_readonly_dir: ", settings.arena_readonly_dir);
@@ -132,12 +151,19 @@ void Site::Spawn() {
   const std::string config = config_file(), log = path("stderr");
   const int err = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600);
   REQUIRE(err >= 0);
+  std::vector<char*> environment;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    environment.push_back(*variable);
+  }
+  char dumpable[] = "KVKEEPD_DUMPABLE=1";
+  if (settings.dumpable) environment.push_back(dumpable);
+  environment.push_back(nullptr);
   const std::function<void()> prepare = std::exchange(before_exec, nullptr);
   const pid_t test = getpid();
   pid_ = fork();
   if (pid_ == 0) {
     if (prepare) prepare();
-    BecomeDaemon(config.c_str(), err, test);
+    BecomeDaemon(config.c_str(), err, test, environment.data());
   }
   close(err);
   REQUIRE(pid_ > 0);
@@ -175,6 +201,7 @@ bool Site::Ended(Ending* ending) {
     ending->exit_status = WEXITSTATUS(status);
   } else {
     ending->signal = WTERMSIG(status);
+    ending->dumped_core = WCOREDUMP(status);
   }
   ending->err = Log();
   return true;

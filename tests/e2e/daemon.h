@@ -34,6 +34,7 @@ struct DeviceSettings {
 struct Settings {
   std::string g2 = "64MiB";
   std::string segment_bytes;       // empty: as configured by default
+  std::string arena;               // memfd, mount, auto; empty: as arena_dir says
   std::string arena_dir;           // a mount; empty: memfd
   std::string arena_readonly_dir;  // a read-only bind mount of it
   std::string dirty_budget = "100%";
@@ -48,13 +49,15 @@ struct Settings {
   std::string access;  // YAML lines below listen:
   std::string limits;  // and below limits:
   std::string state = "state";
-  std::string extra;  // YAML lines at the end
+  std::string extra;      // YAML lines at the end
+  bool dumpable = false;  // KVKEEPD_DUMPABLE: /proc/PID is for others than root to see
 };
 
 // How a process ended.
 struct Ending {
   int exit_status = -1;  // -1: by a signal
   int signal = 0;
+  bool dumped_core = false;
   std::string err;  // all of its standard error
 };
 
@@ -120,5 +123,7 @@ std::string ReadFile(const std::string& path);
 void WriteFile(const std::string& path, const std::string& text);
 // A port of 127.0.0.1 that was free just now.
 int FreePort();
+// The whole reply of a server at 127.0.0.1, header included.
+std::string HttpGet(int port, const std::string& path);
 
 }  // namespace kvkeep::e2e

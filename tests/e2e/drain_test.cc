@@ -35,22 +35,6 @@ std::string Health(const std::string& endpoint, const std::string& service) {
   return *reply;
 }
 
-std::string HttpGet(int port, const std::string& path) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  REQUIRE(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
-  const std::string request = absl::StrCat("GET ", path, " HTTP/1.0\r\n\r\n");
-  REQUIRE(write(fd, request.data(), request.size()) == static_cast<ssize_t>(request.size()));
-  std::string reply;
-  std::array<char, 65536> buffer;
-  for (ssize_t n; (n = read(fd, buffer.data(), buffer.size())) > 0;) reply.append(buffer.data(), n);
-  close(fd);
-  return reply;
-}
-
 // Series, labels included, to value.
 std::map<std::string, double> Metrics(int port) {
   std::map<std::string, double> series;

@@ -3,8 +3,6 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,48 +10,14 @@
 #include <cstring>
 #include <iostream>
 
+#include "tests/e2e/arena_mounts.h"
 #include "tests/e2e/engine.h"
-#include "tests/tiers/host/child_process.h"
 #include "tiers/base/unique_fd.h"
 
 namespace kvkeep::e2e {
 namespace {
 
 using client::GetStatus;
-
-// A tmpfs and its read-only bind mount, in this process's own mount namespace.
-class Mounts {
- public:
-  // False, and said aloud, where nobody may mount.
-  bool Make(const std::string& tmpfs_options) {
-    static const bool entered = EnterMountNamespace();
-    if (!entered) {
-      WARN("skipped: " << kNotPermitted);
-      return false;
-    }
-    for (const std::string& dir : {room_.writable, room_.readonly}) {
-      REQUIRE(mkdir(dir.c_str(), 0700) == 0);
-    }
-    REQUIRE(room_.MountTmpfs(tmpfs_options));
-    return true;
-  }
-  ~Mounts() {
-    for (const std::string& dir : {room_.readonly, room_.writable}) {
-      umount2(dir.c_str(), MNT_DETACH);
-    }
-  }
-
-  const std::string& writable() const { return room_.writable; }
-  Settings With(Settings settings) const {
-    settings.arena_dir = room_.writable;
-    settings.arena_readonly_dir = room_.readonly;
-    return settings;
-  }
-
- private:
-  const ScratchDir dir_;
-  const MountRoom room_{dir_.path(), dir_ / "rw", dir_ / "ro"};
-};
 
 // Flips a byte of the chunk's payload, in whichever segment it lies.
 void FlipByteOf(const TestChunk& chunk, const std::string& arena_dir, size_t segments) {
@@ -75,7 +39,7 @@ void FlipByteOf(const TestChunk& chunk, const std::string& arena_dir, size_t seg
 }
 
 TEST_CASE("10,000 chunks in 8 segments are served again in under 1 s, after kill -9 and SIGTERM") {
-  Mounts mounts;
+  ArenaMounts mounts;
   if (!mounts.Make("size=600m,mode=0700,huge=never")) return;
   constexpr size_t kSegments = 8;
   Site site(mounts.With({.g2 = "512MiB", .segment_bytes = "64MiB", .devices = {}}));
@@ -130,7 +94,7 @@ TEST_CASE("10,000 chunks in 8 segments are served again in under 1 s, after kill
 }
 
 TEST_CASE("what a killed daemon had in G2 only reaches G3 after the restart") {
-  Mounts mounts;
+  ArenaMounts mounts;
   if (!mounts.Make("size=80m,mode=0700,huge=never")) return;
   Site site(mounts.With({.g2 = "64MiB", .dirty_budget = "1%"}));
   site.Start();
@@ -145,7 +109,7 @@ TEST_CASE("what a killed daemon had in G2 only reaches G3 after the restart") {
 }
 
 TEST_CASE("with a known device away G2 starts cold, in new files, and says why") {
-  Mounts mounts;
+  ArenaMounts mounts;
   if (!mounts.Make("size=80m,mode=0700,huge=never")) return;
   Site site(mounts.With({.g2 = "64MiB"}));
   site.Start();

@@ -43,30 +43,37 @@ std::optional<uint64_t> MemAvailable() {
   return std::nullopt;
 }
 
-struct CgroupLimit {
-  uint64_t bytes = UINT64_MAX;
-  std::string path;
-};
-
-// The least memory.max of the cgroups around us, from our own up to the root we can see.
-CgroupLimit LeastCgroupLimit() {
-  CgroupLimit least;
-  const std::optional<std::string> own = FirstLine("/proc/self/cgroup");
-  if (!own || !absl::StartsWith(*own, "0::/")) return least;  // cgroup v1: unknown
-  std::string group = own->substr(3);
+// Takes into `least` the limits of `group` and of those around it, up to the root we can see.
+void TakeLeast(const std::string& mount, std::string group, const char* file, MemoryLimit& least) {
   while (true) {
-    const std::string path =
-        absl::StrCat("/sys/fs/cgroup", group == "/" ? "" : group, "/memory.max");
+    const std::string path = absl::StrCat(mount, group == "/" ? "" : group, "/", file);
     const std::optional<std::string> line = FirstLine(path);
     uint64_t bytes = 0;
     if (line && absl::SimpleAtoi(*line, &bytes) && bytes < least.bytes) least = {bytes, path};
     const size_t slash = group.rfind('/');
-    if (group.size() <= 1 || slash == std::string::npos) return least;
+    if (group.size() <= 1 || slash == std::string::npos) return;
     group.resize(std::max<size_t>(slash, 1));
   }
 }
 
 }  // namespace
+
+MemoryLimit LeastMemoryLimit() {
+  MemoryLimit least;
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    // "0::/group" is version 2's; "4:memory:/group" or "4:cpu,memory:/group" are version 1's.
+    const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (fields.size() != 3 || !absl::StartsWith(fields[2], "/")) continue;
+    const std::vector<std::string> controllers = absl::StrSplit(fields[1], ',');
+    if (fields[0] == "0" && fields[1].empty()) {
+      TakeLeast("/sys/fs/cgroup", fields[2], "memory.max", least);
+    } else if (std::find(controllers.begin(), controllers.end(), "memory") != controllers.end()) {
+      TakeLeast("/sys/fs/cgroup/memory", fields[2], "memory.limit_in_bytes", least);
+    }
+  }
+  return least;
+}
 
 absl::Status CheckMemoryFor(uint64_t bytes) {
   const std::optional<uint64_t> available = MemAvailable();
@@ -76,7 +83,7 @@ absl::Status CheckMemoryFor(uint64_t bytes) {
         "the capacity or free memory",
         bytes / kMiB, *available / kMiB));
   }
-  const CgroupLimit limit = LeastCgroupLimit();
+  const MemoryLimit limit = LeastMemoryLimit();
   if (bytes > limit.bytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "arena: %d MiB of memory wanted, %s allows %d MiB; lower the capacity or raise that limit",

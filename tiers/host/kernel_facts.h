@@ -15,8 +15,15 @@
 
 namespace kvkeep {
 
+// The least memory limit of the cgroups (v2 or v1) around this process, and the file that says it.
+struct MemoryLimit {
+  uint64_t bytes = UINT64_MAX;  // none
+  std::string path;
+};
+MemoryLimit LeastMemoryLimit();
+
 // ResourceExhausted, naming the limit, when `bytes` more memory is above what the machine has
-// available (MemAvailable) or what a cgroup (v2) around this process allows (memory.max).
+// available (MemAvailable) or LeastMemoryLimit.
 absl::Status CheckMemoryFor(uint64_t bytes);
 
 // The chosen word of shmem_enabled: "never", "advise", "always", ...; "unknown".

@@ -39,7 +39,9 @@ absl::StatusOr<Mapping> Mapping::Map(int fd, uint64_t bytes, uint64_t page_bytes
   std::byte* const address = ReserveAligned(bytes, std::max(page_bytes, kHugePageBytes));
   if (address == nullptr) {
     return absl::ErrnoToStatus(errno,
-                               absl::StrCat("arena: no address space for ", bytes, " bytes"));
+                               absl::StrCat("arena: no address space for ", bytes,
+                                            " bytes; raise the limit on it (LimitAS, ulimit -v) or "
+                                            "lower the capacity"));
   }
   Mapping mapping(std::span(address, bytes));  // from here on unmapped on every way out
   if (mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {

@@ -1,0 +1,197 @@
+// What is cached, and what names and guards it, is for its owner: not in the log, however
+// talkative, not in what the daemon tells of itself, not in a core file.
+#include <absl/strings/ascii.h>
+#include <absl/strings/escaping.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "tests/e2e/engine.h"
+
+namespace kvkeep::e2e {
+namespace {
+
+constexpr char kPayloadMark[] = "private payload, seen nowhere; ";
+constexpr char kKeyMark[] = "private key of a prompt ";
+constexpr char kTailMark[] = "private metadata of a chunk";
+constexpr size_t kBytes = 300'000;
+
+ChunkKey PrivateKey(int number) {
+  return *ChunkKey::FromBytes(absl::StrCat(kKeyMark, absl::Dec(number, absl::kZeroPad8)));
+}
+
+// Marks all over, no two chunks alike.
+std::string PrivatePayload(int number) {
+  std::string payload = absl::StrCat(number, ": ");
+  while (payload.size() < kBytes) payload += kPayloadMark;
+  payload.resize(kBytes);
+  return payload;
+}
+
+// How bytes may be written down: as they are, hexadecimal, base64 at each of its three offsets.
+std::vector<std::string> Spellings(const std::string& bytes) {
+  std::vector<std::string> all = {bytes, absl::BytesToHexString(bytes)};
+  all.push_back(absl::AsciiStrToUpper(all[1]));
+  for (size_t skip = 0; skip < 3; ++skip) {
+    const std::string whole = bytes.substr(skip, (bytes.size() - skip) / 3 * 3);
+    all.push_back(absl::Base64Escape(whole));
+  }
+  return all;
+}
+
+// The spelling of one of the secrets that is in `text`; empty: none.
+std::string FindLeak(const std::string& text, const std::vector<std::string>& secrets) {
+  for (const std::string& secret : secrets) {
+    for (const std::string& spelling : Spellings(secret)) {
+      if (absl::StrContains(text, spelling)) return spelling;
+    }
+  }
+  return "";
+}
+
+// Puts, a lookup with a lease, a call that is refused, a delete: by either path.
+void Work(const Site& site, client::PathChoice path) {
+  auto client = client::Client::Connect(
+      {.endpoint = site.endpoint(), .client_name = "secretive", .path = path});
+  REQUIRE(client.ok());
+  const auto ns = (*client)->OpenNamespace({.model = "m", .tokens_per_chunk = 16});
+  REQUIRE(ns.ok());
+  const int base = path == client::PathChoice::kLocal ? 100 : 200;
+  std::vector<ChunkKey> keys;
+  for (int i = 0; i < 8; ++i) {
+    const std::string payload = PrivatePayload(base + i);
+    keys.push_back(PrivateKey(base + i));
+    std::vector<client::PutChunk> puts(1);
+    puts[0] = {.key = keys.back(), .runs = {std::as_bytes(std::span(payload))}};
+    puts[0].metadata = kTailMark;
+    const auto put = (*client)->Put(*ns, std::move(puts), {.durable = i % 2 == 0});
+    REQUIRE(put.ok());
+    CHECK(put->chunks[0].status != client::PutStatus::kRejected);
+  }
+  const auto found = (*client)->Lookup(*ns, keys, {.lease = client::LeaseMode::kLeadingRun});
+  REQUIRE(found.ok());
+  CHECK(found->leading_keys == keys.size());
+  const auto wrong = (*client)->Lookup(*ns, {}, {});
+  CHECK_FALSE(wrong.ok());
+  CHECK((*client)->Delete(*ns, absl::MakeSpan(keys).subspan(6)).ok());
+}
+
+// Overwrites a part of every payload on the device: reads from it then find and log damage.
+void DamageDevice(const Site& site) {
+  const int fd = open(site.path("nvme0/data.000").c_str(), O_RDWR | O_CLOEXEC);
+  REQUIRE(fd >= 0);
+  std::string block(4096, '\0');
+  size_t damaged = 0;
+  for (off_t at = 0; pread(fd, block.data(), block.size(), at) == 4096; at += 4096) {
+    if (!absl::StrContains(block, kPayloadMark) || at / 4096 % 16 != 0) continue;
+    damaged += pwrite(fd, "damage", 6, at + 100) == 6;
+  }
+  close(fd);
+  REQUIRE(damaged > 8);
+}
+
+std::vector<std::string> Secrets(const Site& site) {
+  std::vector<std::string> secrets = {kPayloadMark, kKeyMark, kTailMark};
+  const std::string identity = ReadFile(site.path("state/identity"));
+  REQUIRE(identity.size() == 72);
+  secrets.push_back(identity.substr(32, 32));  // the MAC key: store_identity.cc
+  return secrets;
+}
+
+// Lets the next daemon write a core file into the site's directory.
+std::function<void()> AllowCore(const Site& site) {
+  return [dir = site.path("")] {
+    const rlimit all{.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+    if (setrlimit(RLIMIT_CORE, &all) != 0 || chdir(dir.c_str()) != 0) _exit(97);
+  };
+}
+
+std::string CoreFileOf(const Site& site) {
+  for (const auto& entry : std::filesystem::directory_iterator(site.path(""))) {
+    if (absl::StartsWith(entry.path().filename().string(), "core")) return entry.path();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("the search finds what it is to find, however it is written") {
+  const std::vector<std::string> secrets = {kPayloadMark, kKeyMark};
+  CHECK(FindLeak("nothing here", secrets).empty());
+  CHECK_FALSE(FindLeak(PrivatePayload(7).substr(50'001, 100), secrets).empty());
+  CHECK_FALSE(FindLeak("chunk " + PrivateKey(7).ToHex() + " is corrupt", secrets).empty());
+  const std::string key(PrivateKey(7).view());
+  for (const char* before : {"", "x", "xx"}) {
+    CHECK_FALSE(FindLeak(absl::Base64Escape(before + key), secrets).empty());
+  }
+}
+
+TEST_CASE("no key, payload, metadata or secret is in the log, the metrics or the status") {
+  const int port = FreePort();
+  Site site({.g2 = "32MiB",
+             .metrics = absl::StrCat("127.0.0.1:", port),
+             .local = true,
+             .extra = "log:\n  level: trace\n"});
+  site.Start();
+  const std::vector<std::string> secrets = Secrets(site);
+  std::string told;
+  const auto listen = [&] {
+    const std::string metrics = HttpGet(port, "/metrics");
+    CHECK(absl::StrContains(metrics, "kvkeep_"));
+    CHECK(absl::StrContains(site.Log(), "level=info msg=serving"));
+    absl::StrAppend(&told, metrics, site.Status().DebugString(), site.Log());
+  };
+  Work(site, client::PathChoice::kGrpc);
+  Work(site, client::PathChoice::kLocal);
+  REQUIRE(site.AwaitClean());
+  listen();
+  site.Kill();
+  DamageDevice(site);
+  site.Start();
+  Work(site, client::PathChoice::kGrpc);  // what is there is read back to be told PRESENT
+  Engine engine(site, {.spec = {.model = "m", .tokens_per_chunk = 16}});
+  for (int i = 0; i < 8; ++i) {
+    const ChunkKey key = PrivateKey(100 + i);
+    const auto prefetched = engine.client().Prefetch(engine.ns(), absl::MakeSpan(&key, 1));
+    CHECK(prefetched.ok());
+  }
+  CHECK(Eventually([&] { return site.Counter("corrupt_chunks") > 0; }));
+  listen();
+  const Ending end = site.Stop();
+  CHECK(end.exit_status == 0);
+  told += end.err;
+  CHECK(FindLeak(told, secrets) == "");
+}
+
+TEST_CASE("a daemon that crashes leaves no core file; where it may, no block of a chunk is in it") {
+  for (const bool dumpable : {false, true}) {
+    Site site({.g2 = "32MiB", .local = true, .dumpable = dumpable});
+    site.before_exec = AllowCore(site);
+    site.Start();
+    Work(site, client::PathChoice::kLocal);
+    REQUIRE(site.AwaitClean());
+    site.Signal(SIGABRT);
+    const Ending end = site.AwaitEnd();
+    CHECK(end.signal == SIGABRT);
+    const std::string core = CoreFileOf(site);
+    CHECK(absl::StrContains(end.err, "KVKEEPD_DUMPABLE is set") == dumpable);
+    if (!dumpable) {
+      CHECK_FALSE(end.dumped_core);
+      CHECK(core.empty());
+    } else if (core.empty() || kSanitized) {
+      WARN("skipped: this machine writes no core files where we look for them");
+    } else {
+      const std::string bytes = ReadFile(core);
+      CHECK(absl::StrContains(bytes, "secretive"));  // the client's name: it is this daemon's
+      CHECK_FALSE(absl::StrContains(bytes, PrivatePayload(0).substr(100, 4096)));
+    }
+  }
+}
+
+}  // namespace kvkeep::e2e
