@@ -1,4 +1,5 @@
-// AdminClient: the operator's door, on the daemon's admin socket. Blocking; thread-safe.
+// AdminClient: the operator's door, on the daemon's admin socket, or over TCP with a certificate
+// that the daemon takes for it. Blocking; thread-safe.
 //
 // No session and no background work: each call connects when it has to and ends by its deadline.
 // UNAVAILABLE: nobody listens on the socket. Replies are the generated messages: for tools.
@@ -9,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "client/security.h"
 #include "client/types.h"
 #include "kvkeep/v1/kvkeep.grpc.pb.h"
 
@@ -17,7 +19,7 @@ namespace kvkeep::client {
 class AdminClient {
  public:
   // `endpoint` as in ClientOptions; `deadline` of every call.
-  AdminClient(const std::string& endpoint, Deadline deadline);
+  AdminClient(const std::string& endpoint, Deadline deadline, const SecurityOptions& security = {});
 
   absl::StatusOr<v1::StatusResponse> Status();
   // Forgets the chunks of one namespace; null: of all.
@@ -28,9 +30,14 @@ class AdminClient {
 
  private:
   std::unique_ptr<grpc::ClientContext> NewContext(Deadline deadline) const;
+  // As absl::Status, with what TLS has to do with it.
+  absl::Status ErrorOf(const grpc::Status& status) const;
 
+  const std::string endpoint_;
   const Deadline deadline_;
-  const std::unique_ptr<v1::Admin::Stub> stub_;
+  const SecurityOptions security_;
+  absl::Status unusable_;                  // options or files are wrong; constant
+  std::unique_ptr<v1::Admin::Stub> stub_;  // null: unusable; constant
 };
 
 }  // namespace kvkeep::client

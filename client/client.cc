@@ -42,11 +42,14 @@ absl::Status ClientOptions::Validate() const {
     return absl::InvalidArgumentError(
         "default_deadline and backoff_min must be above 0, backoff_max not below backoff_min");
   }
-  return absl::OkStatus();
+  return security.Validate(endpoint);
 }
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   KVKEEP_RETURN_IF_ERROR(options.Validate());
+  if (!HostOf(options.endpoint).empty()) {
+    KVKEEP_RETURN_IF_ERROR(LoadSecurity(options.security).status());
+  }
   return std::unique_ptr<Client>(new Client(std::make_unique<Router>(std::move(options))));
 }
 

@@ -32,7 +32,8 @@
 // callbacks, and ends the session, which gives back all leases.
 //
 // Errors of calls, as absl::Status: UNAVAILABLE (away, recovering, draining), DEADLINE_EXCEEDED,
-// RESOURCE_EXHAUSTED (the message names the limit), FAILED_PRECONDITION (dead lease),
+// RESOURCE_EXHAUSTED (the message names the limit), UNAUTHENTICATED (over TCP: the daemon does not
+// know us), PERMISSION_DENIED (it does, and we may not), FAILED_PRECONDITION (dead lease),
 // INVALID_ARGUMENT (names the field), CANCELLED (the client is being destroyed), INTERNAL.
 #pragma once
 
@@ -43,6 +44,7 @@
 #include <string>
 
 #include "client/lease.h"
+#include "client/security.h"
 #include "client/shared_memory.h"
 #include "client/types.h"
 
@@ -60,6 +62,7 @@ struct ClientOptions {
   PathChoice path = PathChoice::kAuto;
   // Of the local path. Empty: local.sock beside the endpoint's Unix socket.
   std::string local_socket;
+  SecurityOptions security;  // of a "host:port" endpoint
   absl::Status Validate() const;
 };
 
@@ -121,7 +124,8 @@ class Client {
   };
 
   // Waits for the first session at most the default deadline; less when the daemon is plainly away,
-  // which is no error. INVALID_ARGUMENT: bad options.
+  // which is no error. INVALID_ARGUMENT: bad options, or a
+  // file of options.security that cannot be used.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(ClientOptions options);
   ~Client();
 

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "client/core.h"
+#include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep::client {
@@ -44,15 +45,34 @@ absl::Status Failed(absl::string_view path, const char* what) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const std::string& endpoint) {
+absl::StatusOr<TcpSecurity> SecurityOf(const SecurityOptions& options,
+                                       grpc::ChannelArguments* arguments) {
+  KVKEEP_ASSIGN_OR_RETURN(const SecurityMaterial material, LoadSecurity(options));
+  TcpSecurity security;
+  if (!material.token.empty()) security.authorization = "Bearer " + material.token;
+  if (!options.tls()) {
+    security.credentials = grpc::InsecureChannelCredentials();
+    return security;
+  }
+  security.credentials = grpc::SslCredentials({.pem_root_certs = material.ca,
+                                               .pem_private_key = material.key,
+                                               .pem_cert_chain = material.cert});
+  if (!options.server_name.empty()) arguments->SetSslTargetNameOverride(options.server_name);
+  return security;
+}
+
+absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const std::string& endpoint,
+                                                             const SecurityOptions& security) {
   KeepGrpcLoaded();
   grpc::ChannelArguments args = Arguments();
   absl::string_view path = endpoint;
   if (!absl::ConsumePrefix(&path, "unix:")) {
     args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kTcpKeepaliveMs);
     args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kTcpUserTimeoutMs);
-    return std::unique_ptr<Connection>(new Connection(
-        grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), args), -1));
+    KVKEEP_ASSIGN_OR_RETURN(TcpSecurity tcp, SecurityOf(security, &args));
+    return std::unique_ptr<Connection>(
+        new Connection(grpc::CreateCustomChannel(endpoint, tcp.credentials, args), -1,
+                       std::move(tcp.authorization)));
   }
   absl::ConsumePrefix(&path, "//");
   sockaddr_un address{};
@@ -77,7 +97,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const std::string& 
   }
   // gRPC closes `socket_fd`.
   return std::unique_ptr<Connection>(
-      new Connection(grpc::CreateCustomInsecureChannelFromFd("kvkeep", socket_fd, args), ours));
+      new Connection(grpc::CreateCustomInsecureChannelFromFd("kvkeep", socket_fd, args), ours, ""));
 }
 
 Connection::~Connection() {

@@ -8,6 +8,7 @@
 #include "client/backoff.h"
 #include "client/connection.h"
 #include "client/session_stream.h"
+#include "client/tls_probe.h"
 #include "client/unary_call.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
@@ -40,6 +41,8 @@ InFlightCall::InFlightCall(std::shared_ptr<Core> core, SessionPtr session, Deadl
       session_id_(session->id),
       session_(std::move(session)),
       context_(std::make_shared<grpc::ClientContext>()) {
+  const std::string& authorization = session_->connection->authorization();
+  if (!authorization.empty()) context_->AddMetadata("authorization", authorization);
   if (deadline.count() <= 0) deadline = core_->options().default_deadline;
   context_->set_deadline(std::chrono::system_clock::now() + deadline);
   overdue_at_ = steady_clock::now() + deadline + kLateGrace;
@@ -117,7 +120,7 @@ void Core::Run() {
 
 absl::Status Core::RunSession() {
   KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection,
-                          Connection::Open(options_.endpoint));
+                          Connection::Open(options_.endpoint, options_.security));
   // The last user of a session may be a callback, on a thread of gRPC. Destroying the last channel
   // of the process there makes gRPC 1.51 wait for that very thread and crash: do it elsewhere.
   const std::shared_ptr<Session> session(
@@ -133,7 +136,7 @@ absl::Status Core::RunSession() {
     MutexLock lock(&mu_);
     changed_.NotifyAll();
   });
-  stream.Start(session->stub.get(), options_.client_name);
+  stream.Start(session->stub.get(), options_.client_name, session->connection->authorization());
   absl::Status status = Publish(session, &stream);
   if (status.ok()) WaitForEnd(session, &stream);
   {
@@ -147,8 +150,18 @@ absl::Status Core::RunSession() {
   session->connection->Break();
   const absl::Status ended = stream.WaitDone();
   CancelCallsOf(session->id.get());
-  if (!status.ok()) return status;
+  if (!status.ok()) return stream.opened() ? status : Explained(std::move(status));
   return ended.ok() ? absl::UnavailableError("the daemon ended the session") : ended;
+}
+
+absl::Status Core::Explained(absl::Status why) const {
+  constexpr Deadline kPatience{2'000};
+  if (!absl::IsUnavailable(why) || !options_.security.tls() || HostOf(options_.endpoint).empty()) {
+    return why;
+  }
+  const std::string tls = ExplainTls(options_.endpoint, options_.security,
+                                     std::min(kPatience, options_.default_deadline));
+  return tls.empty() ? why : absl::UnavailableError(absl::StrCat(options_.endpoint, ": ", tls));
 }
 
 absl::Status Core::Publish(const std::shared_ptr<Session>& session, SessionStream* stream) {

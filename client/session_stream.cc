@@ -43,7 +43,9 @@ SessionStream::~SessionStream() {
   KVKEEP_CHECK(!started_ || returned_);
 }
 
-void SessionStream::Start(v1::KvCache::Stub* stub, absl::string_view client_name) {
+void SessionStream::Start(v1::KvCache::Stub* stub, absl::string_view client_name,
+                          const std::string& authorization) {
+  if (!authorization.empty()) context_.AddMetadata("authorization", authorization);
   started_ = true;
   request_.set_client_name(std::string(client_name));
   stub->async()->OpenSession(&context_, &request_, this);

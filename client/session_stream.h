@@ -24,7 +24,9 @@ class SessionStream final : public grpc::ClientReadReactor<v1::SessionEvent> {
   explicit SessionStream(absl::AnyInvocable<void()> changed) : changed_(std::move(changed)) {}
   ~SessionStream() override;  // REQUIRES: never started, or WaitDone has returned
 
-  void Start(v1::KvCache::Stub* stub, absl::string_view client_name);
+  // `authorization`: metadata, empty: none.
+  void Start(v1::KvCache::Stub* stub, absl::string_view client_name,
+             const std::string& authorization);
   void Cancel() { context_.TryCancel(); }
   // Blocks until the stream is over; comes soon after Cancel. Returns why it ended.
   absl::Status WaitDone();

@@ -6,6 +6,7 @@ static_assert(static_cast<int>(absl::StatusCode::kInvalidArgument) == KVKEEP_INV
 static_assert(static_cast<int>(absl::StatusCode::kPermissionDenied) == KVKEEP_PERMISSION_DENIED);
 static_assert(static_cast<int>(absl::StatusCode::kUnavailable) == KVKEEP_UNAVAILABLE);
 static_assert(static_cast<int>(absl::StatusCode::kDataLoss) == KVKEEP_DATA_LOSS);
+static_assert(static_cast<int>(absl::StatusCode::kUnauthenticated) == KVKEEP_UNAUTHENTICATED);
 
 void CopyText(absl::string_view text, char* to, size_t room) {
   size_t bytes = std::min(text.size(), room - 1);
@@ -30,13 +31,14 @@ absl::Status IsNull(absl::string_view field) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": NULL"));
 }
 
-absl::Status CheckSize(absl::string_view name, const void* given, uint32_t size, size_t ours) {
-  if (size < ours || size > kMaxStructBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ".size: ", size, ", ", ours, " to ", kMaxStructBytes, " are possible"));
+absl::Status CheckSize(absl::string_view name, const void* given, uint32_t size, StructSize known) {
+  if (size < known.first || size > kMaxStructBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ".size: ", size, ", ", known.first, " to ",
+                                                   kMaxStructBytes, " are possible"));
   }
   const char* bytes = static_cast<const char*>(given);
-  if (std::any_of(bytes + ours, bytes + size, [](char byte) { return byte != 0; })) {
+  if (size > known.ours &&
+      std::any_of(bytes + known.ours, bytes + size, [](char byte) { return byte != 0; })) {
     return absl::InvalidArgumentError(absl::StrCat(
         name, ": says what this library, older than the caller's header, does not know"));
   }

@@ -46,15 +46,20 @@ inline int Report(const absl::Status& status, kvkeep_error* error) {
 
 absl::Status IsNull(absl::string_view field);
 
-// What a caller with a header of any age says, in today's struct. All our structs are of the first
-// version, hence complete or wrong when they are smaller than ours.
-absl::Status CheckSize(absl::string_view name, const void* given, uint32_t size, size_t ours);
+// What a caller with a header of any age says, in today's struct: what an older one does not know
+// is zero. `first`: bytes of the struct in its first version, which has at least these.
+struct StructSize {
+  size_t first, ours;
+};
+absl::Status CheckSize(absl::string_view name, const void* given, uint32_t size, StructSize known);
 template <typename T>
-absl::StatusOr<T> CopyIn(absl::string_view name, const T* given) {
+absl::StatusOr<T> CopyIn(absl::string_view name, const T* given, size_t first = sizeof(T)) {
   if (given == nullptr) return IsNull(name);
-  const absl::Status sized = CheckSize(name, given, given->size, sizeof(T));
+  const absl::Status sized = CheckSize(name, given, given->size, {first, sizeof(T)});
   if (!sized.ok()) return sized;
-  return *given;
+  T copy = {};
+  std::memcpy(&copy, given, std::min<size_t>(given->size, sizeof(T)));
+  return copy;
 }
 
 // A reply as large as the caller knows it: fields that we do not know are zero.

@@ -16,7 +16,7 @@ Deadline OrDefault(uint32_t ms, Deadline otherwise) { return ms == 0 ? otherwise
 int Connect(const kvkeep_client_options* given, kvkeep_client** out, kvkeep_error* error) {
   if (out == nullptr) return Report(IsNull("out"), error);
   *out = nullptr;
-  const auto read = CopyIn("options", given);
+  const auto read = CopyIn("options", given, offsetof(kvkeep_client_options, ca_file));
   if (!read.ok()) return Report(read.status(), error);
   ClientOptions options;
   options.endpoint = TextOf(read->endpoint);
@@ -25,6 +25,12 @@ int Connect(const kvkeep_client_options* given, kvkeep_client** out, kvkeep_erro
   options.backoff_min = OrDefault(read->backoff_min_ms, options.backoff_min);
   options.backoff_max = OrDefault(read->backoff_max_ms, options.backoff_max);
   options.local_socket = TextOf(read->local_socket);
+  options.security = {.ca_file = TextOf(read->ca_file),
+                      .cert_file = TextOf(read->cert_file),
+                      .key_file = TextOf(read->key_file),
+                      .server_name = TextOf(read->server_name),
+                      .token = "",
+                      .token_file = TextOf(read->token_file)};
   if (read->path > KVKEEP_PATH_LOCAL) {
     return Report(
         absl::InvalidArgumentError(absl::StrCat("path: ", read->path, " is not a kvkeep_path")),
@@ -136,8 +142,9 @@ const char* kvkeep_code_name(int code) {
                                            "UNIMPLEMENTED",
                                            "INTERNAL",
                                            "UNAVAILABLE",
-                                           "DATA_LOSS"};
-  return code >= 0 && code <= KVKEEP_DATA_LOSS ? kNames[code] : "not a code of kvkeep";
+                                           "DATA_LOSS",
+                                           "UNAUTHENTICATED"};
+  return code >= 0 && code <= KVKEEP_UNAUTHENTICATED ? kNames[code] : "not a code of kvkeep";
 }
 
 int kvkeep_connect(const kvkeep_client_options* options, kvkeep_client** out, kvkeep_error* error) {

@@ -87,8 +87,9 @@ typedef enum kvkeep_code {
   KVKEEP_OUT_OF_RANGE = 11,
   KVKEEP_UNIMPLEMENTED = 12,
   KVKEEP_INTERNAL = 13,
-  KVKEEP_UNAVAILABLE = 14,  // the daemon is away, recovering or draining
-  KVKEEP_DATA_LOSS = 15     // the bytes turned out damaged: a miss
+  KVKEEP_UNAVAILABLE = 14,     // the daemon is away, recovering or draining
+  KVKEEP_DATA_LOSS = 15,       // the bytes turned out damaged: a miss
+  KVKEEP_UNAUTHENTICATED = 16  // over TCP: the daemon does not know us
 } kvkeep_code;
 
 const char* kvkeep_code_name(int code);  // "UNAVAILABLE"; never NULL
@@ -148,6 +149,12 @@ typedef struct kvkeep_client_options {
   const char* local_socket;      // of the local path; NULL: local.sock beside the endpoint's socket
   uint32_t path;                 // kvkeep_path
   uint32_t reserved;
+  // Over TCP, each or NULL. Files are read at every connect.
+  const char* ca_file;      // PEM: the CA of the daemon's certificate; turns TLS on
+  const char* cert_file;    // PEM: our certificate, for mutual TLS
+  const char* key_file;     // PEM: its key
+  const char* server_name;  // in the daemon's certificate, instead of the endpoint's host
+  const char* token_file;   // holds the token that says who we are
 } kvkeep_client_options;
 
 // Waits for the first session at most the default deadline; that there is none yet is no error.

@@ -22,12 +22,15 @@ client::PathChoice Cli::path() const {
   return client::PathChoice::kAuto;
 }
 
+client::AdminClient Cli::Admin() const { return {admin_endpoint, timeout(), security}; }
+
 absl::StatusOr<std::unique_ptr<client::Client>> Cli::Connect() const {
   KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<client::Client> connected,
                           client::Client::Connect({.endpoint = endpoint,
                                                    .client_name = "kvkeep CLI",
                                                    .default_deadline = timeout(),
-                                                   .path = path()}));
+                                                   .path = path(),
+                                                   .security = security}));
   if (!connected->connected()) {
     // The reason is in the answer to any call.
     const absl::Status reason = connected->GetServerInfo().status();
@@ -86,6 +89,25 @@ std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+namespace {
+
+// As etcdctl calls them.
+void AddSecurityOptions(CLI::App& app, client::SecurityOptions* security) {
+  app.add_option("--cacert", security->ca_file,
+                 "over TCP: PEM file of the CA of the daemon's certificate; turns TLS on")
+      ->envname("KVKEEP_CACERT");
+  app.add_option("--cert", security->cert_file, "PEM file of our certificate, for mutual TLS")
+      ->envname("KVKEEP_CERT");
+  app.add_option("--key", security->key_file, "PEM file of its key")->envname("KVKEEP_KEY");
+  app.add_option("--server-name", security->server_name,
+                 "name to find in the daemon's certificate instead of the endpoint's host")
+      ->envname("KVKEEP_SERVER_NAME");
+  app.add_option("--token-file", security->token_file, "file that holds the token to show")
+      ->envname("KVKEEP_TOKEN_FILE");
+}
+
+}  // namespace
+
 int RunCli(const std::vector<std::string>& arguments, Terminal terminal) {
   Cli cli(terminal);
   cli.endpoint = DefaultSocket("KVKEEP_ENDPOINT", "kvkeep.sock");
@@ -98,7 +120,8 @@ int RunCli(const std::vector<std::string>& arguments, Terminal terminal) {
   app.option_defaults()->always_capture_default();
   app.add_option("--endpoint", cli.endpoint,
                  "the daemon's socket: unix:///path or host:port (env KVKEEP_ENDPOINT)");
-  app.add_option("--admin", cli.admin_endpoint, "the daemon's admin socket (env KVKEEP_ADMIN)");
+  app.add_option("--admin", cli.admin_endpoint,
+                 "the daemon's admin socket, or host:port (env KVKEEP_ADMIN)");
   app.add_option("--timeout", cli.timeout_text, "how long to wait for an answer: 500ms, 5s, 2m")
       ->check([](const std::string& text) {
         return std::string(ParseDuration(text).status().message());
@@ -107,6 +130,7 @@ int RunCli(const std::vector<std::string>& arguments, Terminal terminal) {
          "--path", cli.path_text,
          "how bytes travel: grpc, local (shared memory), or auto: local where it is offered")
       ->check(CLI::IsMember({"auto", "grpc", "local"}));
+  AddSecurityOptions(app, &cli.security);
   app.add_flag("--json", cli.json, "print JSON with stable keys instead of tables");
   app.require_subcommand(1);
   app.fallthrough();  // global options may follow the verb

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "client/admin.h"
 #include "client/client.h"
 
 namespace CLI {
@@ -47,12 +48,14 @@ class Cli {
   std::string namespace_name = "cli";
   std::string timeout_text = "5s";
   std::string path_text = "auto";
+  client::SecurityOptions security;
   bool json = false;
   Terminal terminal;
   std::function<int()> run;  // set by the verb that was asked for
 
   client::Deadline timeout() const;
   client::PathChoice path() const;
+  client::AdminClient Admin() const;
   // Connected, or UNAVAILABLE: a person wants to know now.
   absl::StatusOr<std::unique_ptr<client::Client>> Connect() const;
   // The namespace of put, get, lookup and delete: model --namespace, one part, sizes vary.

@@ -6,7 +6,6 @@
 #include <iostream>
 #include <map>
 
-#include "client/admin.h"
 #include "tools/kvkeep/cli.h"
 #include "tools/kvkeep/units.h"
 
@@ -119,7 +118,7 @@ std::string StatusText(const v1::StatusResponse& status) {
 }
 
 int Status(const Cli& cli) {
-  client::AdminClient admin(cli.admin_endpoint, cli.timeout());
+  client::AdminClient admin = cli.Admin();
   auto status = admin.Status();
   if (!status.ok()) return cli.Fail(status.status());
   return cli.Print(StatusJson(*status), StatusText(*status));
@@ -136,7 +135,7 @@ int Clear(const Cli& cli, bool yes) {
     std::getline(std::cin, answer);
     if (answer != "y" && answer != "yes") return cli.FailUsage("nothing was cleared");
   }
-  client::AdminClient admin(cli.admin_endpoint, cli.timeout());
+  client::AdminClient admin = cli.Admin();
   auto cleared = admin.Clear(nullptr);
   if (!cleared.ok()) return cli.Fail(cleared.status());
   return cli.Print({{"cleared_chunks", cleared->cleared_chunks()}},
@@ -144,7 +143,7 @@ int Clear(const Cli& cli, bool yes) {
 }
 
 int Drain(const Cli& cli) {
-  client::AdminClient admin(cli.admin_endpoint, cli.timeout());
+  client::AdminClient admin = cli.Admin();
   auto drained = admin.Drain(cli.timeout());
   if (!drained.ok()) return cli.Fail(drained.status());
   const uint64_t left = drained->dirty_chunks_left();

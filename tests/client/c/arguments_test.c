@@ -1,6 +1,7 @@
 // What a caller can say wrong, and a daemon that is away. No daemon runs here.
 #define _GNU_SOURCE
 #include <poll.h>
+#include <stddef.h>
 #include <time.h>
 
 #include "tests/client/c/engine.h"
@@ -68,6 +69,18 @@ static void a_larger_struct_is_taken_when_what_is_new_is_zero(void) {
   CHECK_CODE(kvkeep_stats(out, &stats.known, &error), KVKEEP_OK, &error);
   CHECK(stats.known.size == sizeof stats && stats.known.calls == 0 && stats.new_field == 0);
   kvkeep_client_destroy(out);
+}
+
+static void a_struct_of_the_first_version_is_taken_and_what_came_since_is_not_looked_at(void) {
+  kvkeep_client_options older = {.endpoint = NOWHERE, .key_file = "beyond what it knows"};
+  kvkeep_client* out = NULL;
+  older.size = offsetof(kvkeep_client_options, ca_file);
+  CHECK_CODE(kvkeep_connect(&older, &out, &error), KVKEEP_OK, &error);
+  kvkeep_client_destroy(out);
+  older.size -= 1;
+  REFUSED(kvkeep_connect(&older, &out, &error), "options.size");
+  older.size = sizeof older;
+  REFUSED(kvkeep_connect(&older, &out, &error), "key_file");
 }
 
 static void specs_are_checked_and_named(void) {
@@ -316,6 +329,8 @@ int main(void) {
       {"options are checked and named", options_are_checked_and_named},
       {"a larger struct is taken when what is new is zero",
        a_larger_struct_is_taken_when_what_is_new_is_zero},
+      {"a struct of the first version is taken, and what came since is not looked at",
+       a_struct_of_the_first_version_is_taken_and_what_came_since_is_not_looked_at},
       {"specs are checked and named", specs_are_checked_and_named},
       {"keys of every call are checked and named", keys_of_every_call_are_checked_and_named},
       {"lookups are checked and named", lookups_are_checked_and_named},

@@ -1,0 +1,40 @@
+// Over TCP: how a client knows that the daemon is the daemon, and shows who it is itself. Unix
+// sockets need none of it: there the kernel tells.
+//
+// The files are read at every connect, so what was replaced is used from the next session on. Plain
+// values, functions without state; thread-safe.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+
+#include <string>
+
+namespace kvkeep::client {
+
+struct SecurityOptions {
+  std::string ca_file;  // PEM: one of these must have signed the daemon's certificate; turns TLS on
+  std::string cert_file;  // PEM: our certificate and those between it and its root, for mutual TLS
+  std::string key_file;   // PEM: its key
+  std::string server_name;  // in the daemon's certificate; empty: the endpoint's host
+  std::string token;
+  std::string token_file;  // holds the token; instead of `token`
+
+  bool tls() const { return !ca_file.empty(); }
+  // For this endpoint; opens no file. InvalidArgument names the field.
+  absl::Status Validate(absl::string_view endpoint) const;
+};
+
+// What the files say.
+struct SecurityMaterial {
+  std::string ca, cert, key;
+  std::string token;  // empty: none
+};
+// InvalidArgument names the field and the file: it is missing, or not what it should be.
+absl::StatusOr<SecurityMaterial> LoadSecurity(const SecurityOptions& options);
+
+// Host of "host:port" or "[v6]:port"; empty for a Unix socket.
+std::string HostOf(absl::string_view endpoint);
+
+}  // namespace kvkeep::client
