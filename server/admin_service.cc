@@ -1,5 +1,7 @@
 #include "server/admin_service.h"
 
+#include <absl/strings/escaping.h>
+#include <absl/strings/str_cat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +9,7 @@
 
 #include "server/convert.h"
 #include "server/counters.h"
+#include "tiers/base/status_macros.h"
 
 namespace kvkeep {
 namespace {
@@ -72,14 +75,54 @@ void FillStatus(const StoreSnapshot& snapshot, const ServerState& state, v1::Sta
 
 AdminService::AdminService(Deps deps) : deps_(std::move(deps)) {}
 
+absl::Status AdminService::Begin(const Context& context, Asked* asked) {
+  absl::StatusOr<std::string> who = deps_.callers->WhoAdmin(context);
+  if (who.ok()) {
+    deps_.state->counters.admin_calls.fetch_add(1, std::memory_order_relaxed);
+    asked->who = *std::move(who);
+    return absl::OkStatus();
+  }
+  deps_.state->counters.denied_admin_calls.fetch_add(1, std::memory_order_relaxed);
+  // Not by peer: that has a new port each time.
+  deps_.audit->Write({.call = asked->call,
+                      .who = context.peer(),
+                      .what = asked->what,
+                      .outcome = who.status().ToString(),
+                      .repeated_by = absl::StrCat("denied ", asked->call)});
+  return who.status();
+}
+
+void AdminService::Record(const Asked& asked, std::string outcome) {
+  deps_.audit->Write({.call = asked.call,
+                      .who = asked.who,
+                      .what = asked.what,
+                      .outcome = std::move(outcome),
+                      .repeated_by = ""});
+}
+
 grpc::ServerUnaryReactor* AdminService::Status(Context* context, const v1::StatusRequest*,
                                                v1::StatusResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  Asked asked{.call = "Status", .what = "", .who = ""};
+  const absl::Status allowed = Begin(*context, &asked);
+  if (!allowed.ok()) {
+    reactor->Finish(ToGrpc(allowed, deps_.store->incarnation()));
+    return reactor;
+  }
   FillStatus(deps_.snapshot(), *deps_.state, response);
   const StatusFacts facts = deps_.facts();
   response->set_incarnation(deps_.store->incarnation().value());
   response->set_arena(facts.arena);
   response->set_io_engine(facts.io_engine);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  // A tool is another process each time; its user is not.
+  const size_t user = asked.who.find(" uid=");
+  deps_.audit->Write(
+      {.call = asked.call,
+       .who = asked.who,
+       .what = asked.what,
+       .outcome = "OK",
+       .repeated_by = absl::StrCat(
+           "Status ", user == std::string::npos ? asked.who : asked.who.substr(user))});
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }
@@ -87,19 +130,28 @@ grpc::ServerUnaryReactor* AdminService::Status(Context* context, const v1::Statu
 grpc::ServerUnaryReactor* AdminService::Clear(Context* context, const v1::ClearRequest* request,
                                               v1::ClearResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const std::string& digest = request->namespace_digest();
+  Asked asked{
+      .call = "Clear",
+      .what = digest.empty() ? "all namespaces" : absl::BytesToHexString(digest.substr(0, 16)),
+      .who = ""};
+  absl::Status status = Begin(*context, &asked);
+  if (status.ok()) {
+    status = DoClear(digest, response);
+    Record(asked, status.ok() ? absl::StrCat("OK, chunks=", response->cleared_chunks())
+                              : status.ToString());
+  }
+  reactor->Finish(ToGrpc(status, deps_.store->incarnation()));
+  return reactor;
+}
+
+absl::Status AdminService::DoClear(const std::string& digest, v1::ClearResponse* response) {
   std::optional<NamespaceDigest> ns;
-  if (!request->namespace_digest().empty()) {
-    const absl::StatusOr<NamespaceDigest> digest =
-        ParseNamespaceDigest(request->namespace_digest());
-    if (!digest.ok()) {
-      reactor->Finish(ToGrpc(digest.status(), deps_.store->incarnation()));
-      return reactor;
-    }
-    ns = *digest;
+  if (!digest.empty()) {
+    KVKEEP_ASSIGN_OR_RETURN(ns, ParseNamespaceDigest(digest));
   }
   response->set_cleared_chunks(deps_.store->Clear(ns));
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+  return absl::OkStatus();
 }
 
 grpc::ServerUnaryReactor* AdminService::Drain(Context* context, const v1::DrainRequest* request,
@@ -110,7 +162,15 @@ grpc::ServerUnaryReactor* AdminService::Drain(Context* context, const v1::DrainR
       request->timeout_ms() == 0
           ? deps_.drain_timeout
           : std::chrono::milliseconds(std::min(request->timeout_ms(), kMaxDrainTimeoutMs));
-  deps_.drainer->Start(timeout, [reactor, response](uint64_t left) {
+  Asked asked{.call = "Drain", .what = absl::StrCat("timeout_ms=", ToMillis(timeout)), .who = ""};
+  const absl::Status allowed = Begin(*context, &asked);
+  if (!allowed.ok()) {
+    reactor->Finish(ToGrpc(allowed, deps_.store->incarnation()));
+    return reactor;
+  }
+  Record(asked, "begun");  // the daemon may end before it is over
+  deps_.drainer->Start(timeout, [this, asked = std::move(asked), reactor, response](uint64_t left) {
+    Record(asked, absl::StrCat("OK, dirty_chunks_left=", left));
     response->set_dirty_chunks_left(left);
     reactor->Finish(grpc::Status::OK);
   });

@@ -1,4 +1,5 @@
-// AdminService: the gRPC service kvkeep.v1.Admin, on the admin socket only. Thread-safe.
+// AdminService: the gRPC service kvkeep.v1.Admin, on the admin socket, and over TCP for
+// certificates that are named for it. Every call is in the audit log. Thread-safe.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -7,6 +8,8 @@
 #include <string>
 
 #include "kvkeep/v1/kvkeep.grpc.pb.h"
+#include "server/audit_log.h"
+#include "server/callers.h"
 #include "server/drainer.h"
 #include "server/server_state.h"
 #include "tiers/store/store.h"
@@ -28,6 +31,8 @@ class AdminService final : public v1::Admin::CallbackService {
     std::chrono::nanoseconds drain_timeout{0};  // when the request names none
     std::function<StoreSnapshot()> snapshot;    // the store's, and devices that it does not know
     std::function<StatusFacts()> facts;
+    Callers* callers = nullptr;  // of the doors that this is the service of
+    AuditLog* audit = nullptr;
   };
   // All must outlive the service and the calls it serves.
   explicit AdminService(Deps deps);
@@ -41,6 +46,17 @@ class AdminService final : public v1::Admin::CallbackService {
                                   v1::DrainResponse* response) override;
 
  private:
+  // One call, from who asks to what came of it.
+  struct Asked {
+    absl::string_view call;
+    std::string what;
+    std::string who;
+  };
+  // Not OK: may not; that is recorded already.
+  absl::Status Begin(const Context& context, Asked* asked);
+  void Record(const Asked& asked, std::string outcome);
+  absl::Status DoClear(const std::string& digest, v1::ClearResponse* response);
+
   const Deps deps_;
 };
 

@@ -21,6 +21,7 @@
 #include "server/local_door.h"
 #include "server/metrics.h"
 #include "server/sockets.h"
+#include "server/tcp_access.h"
 #include "server/version.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/status_macros.h"
@@ -109,11 +110,14 @@ struct Daemon::Parts {
   Parts(const DaemonOptions& daemon_options)
       : options(daemon_options),
         log(options.log_format, options.log_level),
-        state(KVKEEP_VERSION, RealClock()) {}
+        state(KVKEEP_VERSION, RealClock()),
+        audit(&log, RealClock()),
+        socket_callers(&state) {}
   ~Parts() { StopServing(); }
 
   absl::Status Open();
   absl::Status OpenDoors();
+  std::unique_ptr<AdminService> MakeAdmin(Callers* callers);
   void OnDrainBegins();
   // No call reaches the store after this. Idempotent.
   void StopServing();
@@ -121,13 +125,16 @@ struct Daemon::Parts {
   const DaemonOptions options;
   const Log log;
   ServerState state;
+  AuditLog audit;
+  SocketCallers socket_callers;
   UniqueFd state_lock;
+  std::unique_ptr<TcpAccess> tcp;  // null: no TCP
   std::unique_ptr<EngineRoom> room;
   std::unique_ptr<Drainer> drainer;
   std::unique_ptr<Ticker> ticker;
-  std::unique_ptr<KvService> kv;
-  std::unique_ptr<AdminService> admin;
-  std::unique_ptr<LocalEndpoint> local;  // null: no local path
+  std::unique_ptr<KvService> kv, tcp_kv;           // tcp_kv: null without TCP
+  std::unique_ptr<AdminService> admin, tcp_admin;  // tcp_admin: null unless asked for
+  std::unique_ptr<LocalEndpoint> local;            // null: no local path
   std::unique_ptr<Doors> doors;
   std::unique_ptr<MetricsServer> metrics;
 };
@@ -141,6 +148,9 @@ absl::Status Daemon::Parts::Open() {
     if (!tenant.local.path.empty()) KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(tenant.local.path));
   }
   KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(options.admin_socket_path));
+  if (!options.tcp_address.empty()) {
+    KVKEEP_ASSIGN_OR_RETURN(tcp, TcpAccess::Open(options, &state, &log));
+  }
   KVKEEP_ASSIGN_OR_RETURN(room, EngineRoom::Open(options, &log, &state));
   drainer = std::make_unique<Drainer>(room->store(), RealClock(), [this] { OnDrainBegins(); });
   ticker = std::make_unique<Ticker>([this] {
@@ -159,8 +169,34 @@ absl::Status Daemon::Parts::OpenDoors() {
                                                   .state = &state};
                             }));
   }
-  kv = std::make_unique<KvService>(room->store(), &state);
-  admin = std::make_unique<AdminService>(
+  kv = std::make_unique<KvService>(room->store(), &state, &socket_callers);
+  admin = MakeAdmin(&socket_callers);
+  if (tcp != nullptr) {
+    tcp_kv = std::make_unique<KvService>(room->store(), &state, tcp->callers());
+    if (!options.admin_certificate_names.empty()) tcp_admin = MakeAdmin(tcp->callers());
+  }
+  state.serving.store(v1::SERVING_STATE_SERVING);
+  KVKEEP_ASSIGN_OR_RETURN(local, OpenLocalDoor(options, room.get(), &state));
+  Doors::Options door_options{.admin_socket_path = options.admin_socket_path,
+                              .tcp_address = options.tcp_address,
+                              .max_connections = options.max_connections};
+  for (const TenantDoor& tenant : options.tenants) {
+    door_options.sockets.push_back({tenant.grpc, tenant.grants});
+  }
+  KVKEEP_ASSIGN_OR_RETURN(doors,
+                          Doors::Open(door_options, {.kv = kv.get(),
+                                                     .admin = admin.get(),
+                                                     .tcp_kv = tcp_kv.get(),
+                                                     .tcp_admin = tcp_admin.get(),
+                                                     .tls = tcp == nullptr ? nullptr : tcp->tls(),
+                                                     .state = &state,
+                                                     .log = &log}));
+  doors->SetServing(true);
+  return absl::OkStatus();
+}
+
+std::unique_ptr<AdminService> Daemon::Parts::MakeAdmin(Callers* callers) {
+  return std::make_unique<AdminService>(
       AdminService::Deps{.store = room->store(),
                          .state = &state,
                          .drainer = drainer.get(),
@@ -170,31 +206,25 @@ absl::Status Daemon::Parts::OpenDoors() {
                              [this] {
                                return StatusFacts{.arena = room->arena().describe(),
                                                   .io_engine = room->io().describe()};
-                             }});
-  state.serving.store(v1::SERVING_STATE_SERVING);
-  KVKEEP_ASSIGN_OR_RETURN(local, OpenLocalDoor(options, room.get(), &state));
-  Doors::Options door_options{.admin_socket_path = options.admin_socket_path,
-                              .tcp_address = options.tcp_address,
-                              .max_connections = options.max_connections};
-  for (const TenantDoor& tenant : options.tenants) door_options.sockets.push_back(tenant.grpc);
-  KVKEEP_ASSIGN_OR_RETURN(
-      doors, Doors::Open(door_options,
-                         {.kv = kv.get(), .admin = admin.get(), .state = &state, .log = &log}));
-  doors->SetServing(true);
-  return absl::OkStatus();
+                             },
+                         .callers = callers,
+                         .audit = &audit});
 }
 
 void Daemon::Parts::OnDrainBegins() {
   state.serving.store(v1::SERVING_STATE_DRAINING);
   doors->SetServing(false);
   kv->sessions().NotifyDraining();
+  if (tcp_kv != nullptr) tcp_kv->sessions().NotifyDraining();
   if (local != nullptr) local->NotifyDraining();
   log.Info("draining");
 }
 
 void Daemon::Parts::StopServing() {
   metrics.reset();
-  if (kv != nullptr) kv->sessions().EndAll();
+  for (KvService* service : {kv.get(), tcp_kv.get()}) {
+    if (service != nullptr) service->sessions().EndAll();
+  }
   if (drainer != nullptr) drainer->EndWaits();
   if (local != nullptr) local->Stop();
   if (doors != nullptr) doors->Close(kCloseGrace);
@@ -234,6 +264,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& optio
                    {"local_socket", options.tenants[0].local.path},
                    {"tenants", absl::StrCat(options.tenants.size())},
                    {"tcp", options.tcp_address},
+                   {"tls", options.tls.cert_file.empty() ? "off" : "1.3"},
                    {"metrics", options.metrics_address},
                    {"incarnation", absl::StrCat(parts->room->store()->incarnation().value())},
                    {"g2_bytes", absl::StrCat(snapshot.g2.capacity_bytes)},

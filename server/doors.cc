@@ -26,6 +26,7 @@ constexpr int kMaxCallsPerConnection = 1024;
 constexpr int kKeepaliveMs = 20'000;
 constexpr int kKeepaliveTimeoutMs = 10'000;
 constexpr int kMinClientPingMs = 5'000;
+constexpr int kHandshakeTimeoutMs = 10'000;  // of TLS; who has not shown who he is costs little
 // A refused client may have become an allowed one by the time it comes again.
 constexpr int kRefusedForMs = 10'000;
 constexpr std::chrono::seconds kRefusalLineEvery{10};
@@ -96,14 +97,25 @@ absl::Status Doors::StartServers() {
     builder.RegisterService(deps_.admin);
     KVKEEP_ASSIGN_OR_RETURN(admin_, Start(&builder, "gRPC"));
   }
+  {
+    grpc::ServerBuilder builder;
+    Configure(&builder);
+    builder.RegisterService(deps_.kv);
+    KVKEEP_ASSIGN_OR_RETURN(clients_, Start(&builder, "gRPC"));
+  }
+  return options_.tcp_address.empty() ? absl::OkStatus() : StartTcp();
+}
+
+absl::Status Doors::StartTcp() {
+  tcp_credentials_ = deps_.tls != nullptr ? MakeTlsServerCredentials(deps_.tls)
+                                          : grpc::InsecureServerCredentials();
   grpc::ServerBuilder builder;
   Configure(&builder);
-  if (!options_.tcp_address.empty()) {
-    builder.AddListeningPort(options_.tcp_address, grpc::InsecureServerCredentials());
-  }
-  builder.RegisterService(deps_.kv);
-  KVKEEP_ASSIGN_OR_RETURN(
-      clients_, Start(&builder, options_.tcp_address.empty() ? "gRPC" : options_.tcp_address));
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  builder.AddListeningPort(options_.tcp_address, tcp_credentials_);
+  builder.RegisterService(deps_.tcp_kv);
+  if (deps_.tcp_admin != nullptr) builder.RegisterService(deps_.tcp_admin);
+  KVKEEP_ASSIGN_OR_RETURN(tcp_, Start(&builder, options_.tcp_address));
   return absl::OkStatus();
 }
 
@@ -111,7 +123,7 @@ absl::Status Doors::StartAccepting() {
   // Admin first: whoever finds a client socket open finds the other one open too.
   std::vector<UnixSocketOptions> sockets = {
       {.path = options_.admin_socket_path, .mode = 0600, .policy = {.uids = {0, geteuid()}}}};
-  sockets.insert(sockets.end(), options_.sockets.begin(), options_.sockets.end());
+  for (const Options::Socket& client : options_.sockets) sockets.push_back(client.socket);
   Acceptor::Handlers handlers;
   handlers.connected = [this](Acceptor::Connection connection) {
     Connected(std::move(connection));
@@ -131,7 +143,8 @@ void Doors::Connected(Acceptor::Connection connection) {
   // The admin server's are listed for their number only.
   const bool is_admin = connection.socket == 0;
   const TenantId tenant(is_admin ? 0 : static_cast<uint32_t>(connection.socket - 1));
-  const ConnectedPeer peer{connection.peer, tenant};
+  const Grants grants = is_admin ? Grants{} : options_.sockets[connection.socket - 1].grants;
+  const ConnectedPeer peer{connection.peer, tenant, grants};
   const uint64_t limit = is_admin ? kMaxAdminConnections : options_.max_connections;
   if (!deps_.state->peers.Add(connection.fd.get(), connection.socket, limit, peer)) {
     const absl::Status reason = absl::ResourceExhaustedError(absl::StrCat(
@@ -149,7 +162,7 @@ void Doors::Refuse(Acceptor::Connection connection, const absl::Status& reason) 
     const bool is_admin = connection.socket == 0;
     deps_.log->Warn("connection refused",
                     {{"socket", is_admin ? options_.admin_socket_path
-                                         : options_.sockets[connection.socket - 1].path},
+                                         : options_.sockets[connection.socket - 1].socket.path},
                      {"peer", connection.peer.ToString()},
                      {"reason", std::string(reason.message())},
                      {"unsaid", absl::StrCat(refusals_unsaid_)}});
@@ -167,7 +180,8 @@ void Doors::Refuse(Acceptor::Connection connection, const absl::Status& reason) 
 Doors::~Doors() { Close(std::chrono::milliseconds(0)); }
 
 void Doors::SetServing(bool serving) {
-  for (const std::unique_ptr<grpc::Server>* server : {&clients_, &admin_}) {
+  for (const std::unique_ptr<grpc::Server>* server : {&clients_, &admin_, &tcp_}) {
+    if (*server == nullptr) continue;
     grpc::HealthCheckServiceInterface* health = (*server)->GetHealthCheckService();
     if (health != nullptr) health->SetServingStatus(kServiceName, serving);
   }
@@ -176,7 +190,7 @@ void Doors::SetServing(bool serving) {
 void Doors::Close(std::chrono::milliseconds grace) {
   acceptor_.reset();  // first: nothing may be given to a server that ends
   const auto deadline = std::chrono::system_clock::now() + grace;
-  for (std::unique_ptr<grpc::Server>* server : {&clients_, &admin_, &refusals_}) {
+  for (std::unique_ptr<grpc::Server>* server : {&clients_, &tcp_, &admin_, &refusals_}) {
     if (*server == nullptr) continue;
     (*server)->Shutdown(deadline);
     (*server)->Wait();

@@ -1,6 +1,7 @@
-// Doors: the gRPC servers of a daemon. One serves clients (a Unix socket for each tenant, loopback
-// TCP when asked for), one serves Admin on a socket of its own, mode 0600. Both have health and
-// reflection.
+// Doors: the gRPC servers of a daemon. One serves clients on a Unix socket for each tenant, one
+// serves Admin on a socket of its own, mode 0600, and one serves TCP when asked for: clients, Admin
+// where certificates are named for it, TLS or not. All have health and reflection, which over TCP
+// answer to whoever gets through the handshake.
 //
 // Connections by Unix sockets are accepted here, so that it is known who is behind them: the client
 // server's are in ServerState::peers before gRPC gets them. Those whom a socket's policy keeps out
@@ -21,6 +22,7 @@
 #include "server/kv_service.h"
 #include "server/log.h"
 #include "server/refusing_service.h"
+#include "server/tls_door.h"
 #include "server/unix_socket.h"
 
 namespace kvkeep {
@@ -28,14 +30,22 @@ namespace kvkeep {
 class Doors {
  public:
   struct Options {
-    std::vector<UnixSocketOptions> sockets;  // by TenantId
+    struct Socket {
+      UnixSocketOptions socket;
+      Grants grants;
+    };
+    std::vector<Socket> sockets;  // by TenantId
     std::string admin_socket_path;
-    std::string tcp_address;          // empty: off; its clients are the default tenant's
+    std::string tcp_address;          // empty: off
     uint64_t max_connections = 4096;  // of one socket
   };
   struct Deps {
     KvService* kv = nullptr;
     AdminService* admin = nullptr;
+    // Of the TCP address. No tcp_admin: no admin calls there. No tls: plaintext.
+    KvService* tcp_kv = nullptr;
+    AdminService* tcp_admin = nullptr;
+    std::shared_ptr<const TlsIdentity> tls;
     ServerState* state = nullptr;
     const Log* log = nullptr;
   };
@@ -53,6 +63,7 @@ class Doors {
  private:
   Doors(const Options& options, const Deps& deps) : options_(options), deps_(deps) {}
   absl::Status StartServers();
+  absl::Status StartTcp();
   absl::Status StartAccepting();
   void Connected(Acceptor::Connection connection);
   void Refuse(Acceptor::Connection connection, const absl::Status& reason);
@@ -60,7 +71,8 @@ class Doors {
   const Options options_;
   const Deps deps_;
   RefusingService refusing_;
-  std::unique_ptr<grpc::Server> admin_, clients_, refusals_;
+  std::shared_ptr<grpc::ServerCredentials> tcp_credentials_;
+  std::unique_ptr<grpc::Server> admin_, clients_, tcp_, refusals_;
   std::chrono::steady_clock::time_point next_refusal_line_;  // acceptor's thread
   uint64_t refusals_unsaid_ = 0;                             // acceptor's thread
   std::unique_ptr<Acceptor> acceptor_;

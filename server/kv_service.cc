@@ -6,7 +6,8 @@
 
 namespace kvkeep {
 
-KvService::KvService(Store* store, ServerState* state) : store_(store), state_(state) {}
+KvService::KvService(Store* store, ServerState* state, Callers* callers)
+    : store_(store), state_(state), callers_(callers) {}
 
 grpc::ServerUnaryReactor* KvService::Reply(Context* context, const absl::Status& status) {
   if (status.code() == absl::StatusCode::kInvalidArgument) {
@@ -18,7 +19,9 @@ grpc::ServerUnaryReactor* KvService::Reply(Context* context, const absl::Status&
 }
 
 template <typename Request>
-absl::StatusOr<KvService::Subject> KvService::ParseSubject(const Request& request) const {
+absl::StatusOr<KvService::Subject> KvService::ParseSubject(const Context& context,
+                                                           const Request& request) const {
+  KVKEEP_RETURN_IF_ERROR(callers_->Admit(context));
   Subject subject;
   KVKEEP_ASSIGN_OR_RETURN(subject.session, ParseSessionToken(request.session_token()));
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest ns,
@@ -32,6 +35,8 @@ absl::StatusOr<KvService::Subject> KvService::ParseSubject(const Request& reques
 grpc::ServerUnaryReactor* KvService::GetServerInfo(Context* context,
                                                    const v1::GetServerInfoRequest*,
                                                    v1::GetServerInfoResponse* response) {
+  const absl::Status admitted = callers_->Admit(*context);
+  if (!admitted.ok()) return Reply(context, admitted);
   response->set_version(state_->version);
   response->set_incarnation(store_->incarnation().value());
   *response->mutable_limits() = ToLimits(store_->options());
@@ -43,17 +48,19 @@ grpc::ServerUnaryReactor* KvService::GetServerInfo(Context* context,
 
 grpc::ServerWriteReactor<v1::SessionEvent>* KvService::OpenSession(
     Context* context, const v1::OpenSessionRequest* request) {
-  return SessionStream::Start(store_, state_, &sessions_, context, *request);
+  return SessionStream::Start(store_, state_, &sessions_, callers_->Who(*context), *request);
 }
 
 grpc::ServerUnaryReactor* KvService::OpenNamespace(Context* context,
                                                    const v1::OpenNamespaceRequest* request,
                                                    v1::OpenNamespaceResponse* response) {
-  return Reply(context, DoOpenNamespace(*request, response));
+  return Reply(context, DoOpenNamespace(*context, *request, response));
 }
 
-absl::Status KvService::DoOpenNamespace(const v1::OpenNamespaceRequest& request,
+absl::Status KvService::DoOpenNamespace(const Context& context,
+                                        const v1::OpenNamespaceRequest& request,
                                         v1::OpenNamespaceResponse* response) {
+  KVKEEP_RETURN_IF_ERROR(callers_->Admit(context));
   KVKEEP_ASSIGN_OR_RETURN(const SessionToken session, ParseSessionToken(request.session_token()));
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec spec, ParseNamespaceSpec(request));
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest ns, store_->OpenNamespace(session, spec));
@@ -63,12 +70,13 @@ absl::Status KvService::DoOpenNamespace(const v1::OpenNamespaceRequest& request,
 
 grpc::ServerUnaryReactor* KvService::Lookup(Context* context, const v1::LookupRequest* request,
                                             v1::LookupResponse* response) {
-  return Reply(context, DoLookup(*request, response));
+  return Reply(context, DoLookup(*context, *request, response));
 }
 
-absl::Status KvService::DoLookup(const v1::LookupRequest& request, v1::LookupResponse* response) {
+absl::Status KvService::DoLookup(const Context& context, const v1::LookupRequest& request,
+                                 v1::LookupResponse* response) {
   KVKEEP_ASSIGN_OR_RETURN(const LeaseMode mode, ParseLeaseMode(request.lease_mode()));
-  KVKEEP_ASSIGN_OR_RETURN(const Subject subject, ParseSubject(request));
+  KVKEEP_ASSIGN_OR_RETURN(const Subject subject, ParseSubject(context, request));
   KVKEEP_ASSIGN_OR_RETURN(
       const LookupResult result,
       store_->Lookup(subject.session, {.chunks = subject.chunks.view(),
@@ -81,7 +89,7 @@ absl::Status KvService::DoLookup(const v1::LookupRequest& request, v1::LookupRes
 
 grpc::ServerUnaryReactor* KvService::Touch(Context* context, const v1::TouchRequest* request,
                                            v1::TouchResponse* response) {
-  const absl::StatusOr<Subject> subject = ParseSubject(*request);
+  const absl::StatusOr<Subject> subject = ParseSubject(*context, *request);
   if (!subject.ok()) return Reply(context, subject.status());
   const absl::StatusOr<uint64_t> touched = store_->Touch(subject->session, subject->chunks.view());
   if (touched.ok()) response->set_touched_chunks(*touched);
@@ -90,7 +98,7 @@ grpc::ServerUnaryReactor* KvService::Touch(Context* context, const v1::TouchRequ
 
 grpc::ServerUnaryReactor* KvService::Prefetch(Context* context, const v1::PrefetchRequest* request,
                                               v1::PrefetchResponse* response) {
-  const absl::StatusOr<Subject> subject = ParseSubject(*request);
+  const absl::StatusOr<Subject> subject = ParseSubject(*context, *request);
   if (!subject.ok()) return Reply(context, subject.status());
   const absl::StatusOr<PrefetchResult> result =
       store_->Prefetch(subject->session, subject->chunks.view());
@@ -103,29 +111,31 @@ grpc::ServerUnaryReactor* KvService::Prefetch(Context* context, const v1::Prefet
 
 grpc::ServerUnaryReactor* KvService::Release(Context* context, const v1::ReleaseRequest* request,
                                              v1::ReleaseResponse*) {
-  return Reply(context, DoRelease(*request));
+  return Reply(context, DoRelease(*context, *request));
 }
 
-absl::Status KvService::DoRelease(const v1::ReleaseRequest& request) {
+absl::Status KvService::DoRelease(const Context& context, const v1::ReleaseRequest& request) {
+  KVKEEP_RETURN_IF_ERROR(callers_->Admit(context));
   KVKEEP_ASSIGN_OR_RETURN(const SessionToken session, ParseSessionToken(request.session_token()));
   return store_->Release(session, LeaseId(request.lease_id()), request.keep_keys());
 }
 
 grpc::ServerUnaryReactor* KvService::Delete(Context* context, const v1::DeleteRequest* request,
                                             v1::DeleteResponse* response) {
-  const absl::StatusOr<Subject> subject = ParseSubject(*request);
+  const absl::StatusOr<Subject> subject = ParseSubject(*context, *request);
   if (!subject.ok()) return Reply(context, subject.status());
   const absl::StatusOr<uint64_t> deleted = store_->Delete(subject->session, subject->chunks.view());
   if (deleted.ok()) response->set_deleted_chunks(*deleted);
   return Reply(context, deleted.status());
 }
 
-absl::StatusOr<GetPlan> KvService::ParseGet(const grpc::ByteBuffer& buffer) const {
+absl::StatusOr<GetPlan> KvService::ParseGet(const Context& context,
+                                            const grpc::ByteBuffer& buffer) const {
   v1::GetRequest request;
   if (!ParseByteBuffer(buffer, &request)) {
     return absl::InvalidArgumentError("GetRequest: not valid protobuf");
   }
-  KVKEEP_ASSIGN_OR_RETURN(Subject subject, ParseSubject(request));
+  KVKEEP_ASSIGN_OR_RETURN(Subject subject, ParseSubject(context, request));
   return GetPlan{.session = subject.session,
                  .chunks = std::move(subject.chunks),
                  .lease = LeaseId(request.lease_id()),
@@ -137,11 +147,11 @@ absl::StatusOr<GetPlan> KvService::ParseGet(const grpc::ByteBuffer& buffer) cons
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* KvService::Get(Context* context,
                                                            const grpc::ByteBuffer* request) {
-  return GetStream::Start(store_, state_, context, ParseGet(*request));
+  return GetStream::Start(store_, state_, context, ParseGet(*context, *request));
 }
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* KvService::Put(Context* context) {
-  return PutStream::Start(store_, state_, context);
+  return PutStream::Start(store_, state_, context, callers_->Admit(*context));
 }
 
 }  // namespace kvkeep

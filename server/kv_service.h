@@ -1,13 +1,15 @@
 // KvService: the gRPC service kvkeep.v1.KvCache over a Store.
 //
 // Small calls use generated messages and answer within the handler; Get and Put are raw, so that
-// payloads are moved without a copy of gRPC's. Handlers run on gRPC's callback threads: they
+// payloads are moved without a copy of gRPC's. Who calls is asked of Callers; that and nothing else
+// differs between doors. Handlers run on gRPC's callback threads: they
 // validate, call the store and never wait. Thread-safe.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
 
 #include "kvkeep/v1/kvkeep.grpc.pb.h"
+#include "server/callers.h"
 #include "server/convert.h"
 #include "server/get_stream.h"
 #include "server/server_state.h"
@@ -28,8 +30,8 @@ using Base = Kv::WithRawCallbackMethod_Get<Kv::WithRawCallbackMethod_Put<Small>>
 
 class KvService final : public kv_service_internal::Base {
  public:
-  // Both must outlive the service and the calls it serves.
-  KvService(Store* store, ServerState* state);
+  // All must outlive the service and the calls it serves.
+  KvService(Store* store, ServerState* state, Callers* callers);
 
   SessionStreams& sessions() { return sessions_; }
 
@@ -61,16 +63,18 @@ class KvService final : public kv_service_internal::Base {
     OwnedChunkSet chunks;
   };
   template <typename Request>
-  absl::StatusOr<Subject> ParseSubject(const Request& request) const;
-  absl::StatusOr<GetPlan> ParseGet(const grpc::ByteBuffer& buffer) const;
-  absl::Status DoOpenNamespace(const v1::OpenNamespaceRequest& request,
+  absl::StatusOr<Subject> ParseSubject(const Context& context, const Request& request) const;
+  absl::StatusOr<GetPlan> ParseGet(const Context& context, const grpc::ByteBuffer& buffer) const;
+  absl::Status DoOpenNamespace(const Context& context, const v1::OpenNamespaceRequest& request,
                                v1::OpenNamespaceResponse* response);
-  absl::Status DoLookup(const v1::LookupRequest& request, v1::LookupResponse* response);
-  absl::Status DoRelease(const v1::ReleaseRequest& request);
+  absl::Status DoLookup(const Context& context, const v1::LookupRequest& request,
+                        v1::LookupResponse* response);
+  absl::Status DoRelease(const Context& context, const v1::ReleaseRequest& request);
   grpc::ServerUnaryReactor* Reply(Context* context, const absl::Status& status);
 
   Store* const store_;
   ServerState* const state_;
+  Callers* const callers_;  // of the doors that this is the service of
   SessionStreams sessions_;
 };
 

@@ -18,7 +18,10 @@ absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalDoor(const DaemonOptions
     }
     const UnixSocketOptions& socket = options.tenants[tenant].local;
     if (socket.path.empty()) continue;
-    local.doors.push_back({.socket = socket, .tenant = TenantId(tenant), .segments = segments});
+    local.doors.push_back({.socket = socket,
+                           .tenant = TenantId(tenant),
+                           .grants = options.tenants[tenant].grants,
+                           .segments = segments});
   }
   if (local.doors.empty()) return nullptr;
   KVKEEP_ASSIGN_OR_RETURN(

@@ -74,10 +74,21 @@ std::string FormatLogLine(LogFormat format, std::chrono::system_clock::time_poin
 Log::Log(LogFormat format, spdlog::level::level_enum level)
     : format_(format),
       logger_(std::make_shared<spdlog::logger>("kvkeepd",
-                                               std::make_shared<spdlog::sinks::stderr_sink_mt>())) {
-  logger_->set_pattern("%v");  // the line is made here
+                                               std::make_shared<spdlog::sinks::stderr_sink_mt>())),
+      always_(std::make_shared<spdlog::logger>("kvkeepd", logger_->sinks()[0])) {
+  for (const std::shared_ptr<spdlog::logger>& logger : {logger_, always_}) {
+    logger->set_pattern("%v");  // the line is made here
+    logger->flush_on(spdlog::level::trace);
+  }
   logger_->set_level(level);
-  logger_->flush_on(spdlog::level::trace);
+  always_->set_level(spdlog::level::trace);
+}
+
+void Log::Always(absl::string_view message, Fields fields) const {
+  const std::string line =
+      FormatLogLine(format_, std::chrono::system_clock::now(), spdlog::level::info, message,
+                    std::span(fields.begin(), fields.size()));
+  always_->log(spdlog::level::info, spdlog::string_view_t(line.data(), line.size()));
 }
 
 void Log::Write(spdlog::level::level_enum level, absl::string_view message, Fields fields) const {

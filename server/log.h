@@ -46,12 +46,15 @@ class Log {
   void Error(absl::string_view message, Fields fields = {}) const {
     Write(spdlog::level::err, message, fields);
   }
+  // As Info, whatever the level is set to: for the audit log.
+  void Always(absl::string_view message, Fields fields = {}) const;
 
  private:
   void Write(spdlog::level::level_enum level, absl::string_view message, Fields fields) const;
 
   const LogFormat format_;
   const std::shared_ptr<spdlog::logger> logger_;
+  const std::shared_ptr<spdlog::logger> always_;  // to the same sink
 };
 
 }  // namespace kvkeep

@@ -1,8 +1,6 @@
 #include "server/options.h"
 
-#include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
-#include <arpa/inet.h>
 
 #include "tiers/base/status_macros.h"
 
@@ -90,16 +88,28 @@ UnixSocketOptions ToSocket(const std::string& path, const AccessConfig& access) 
                      .gids = {access.allowed_gids.begin(), access.allowed_gids.end()}}};
 }
 
+Grants ToGrants(GrantChoice choice) {
+  return {.read = choice != GrantChoice::kWrite, .write = choice != GrantChoice::kRead};
+}
+
+TenantDoor ToDoor(const std::string& name, const std::string& unix_path,
+                  const std::string& local_path, const AccessConfig& access) {
+  return {.name = name,
+          .grpc = ToSocket(unix_path, access),
+          .local = ToSocket(local_path, access),
+          .grants = ToGrants(access.socket_grant),
+          .credentials = {.tenant = name,
+                          .certificate_names = access.certificate_names,
+                          .token_file = access.token_file}};
+}
+
 std::vector<TenantDoor> ToTenants(const Config& config) {
   const ListenConfig& listen = config.listen;
-  std::vector<TenantDoor> doors = {{.grpc = ToSocket(listen.unix_path, listen.access),
-                                    .local = ToSocket(listen.local_path, listen.access)}};
+  std::vector<TenantDoor> doors = {ToDoor("", listen.unix_path, listen.local_path, listen.access)};
   for (const TenantConfig& tenant : config.tenants) {
     doors[0].g2_share -= tenant.g2_share;
-    doors.push_back({.name = tenant.name,
-                     .grpc = ToSocket(tenant.unix_path, tenant.access),
-                     .local = ToSocket(tenant.local_path, tenant.access),
-                     .g2_share = tenant.g2_share});
+    doors.push_back(ToDoor(tenant.name, tenant.unix_path, tenant.local_path, tenant.access));
+    doors.back().g2_share = tenant.g2_share;
   }
   const std::vector<uint64_t> segments = TenantSegments(config);
   for (size_t i = 0; i < doors.size(); ++i) doors[i].g2_segments = segments[i];
@@ -113,35 +123,17 @@ LocalLimits ToLocalLimits(const Config& config) {
           .grace = config.limits.session_grace};
 }
 
-bool IsLoopbackHost(const std::string& host) {
-  if (host == "localhost") return true;
-  in_addr v4;
-  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
-  in6_addr v6;
-  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
-}
-
 }  // namespace
 
-absl::Status CheckLoopback(absl::string_view address) {
+absl::Status CheckTcpAddress(absl::string_view address) {
   const size_t colon = address.rfind(':');
   uint32_t port = 0;
-  if (colon == absl::string_view::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
-      port == 0 || port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("listen.tcp: \"", address, "\" is not host:port with a port of 1 to 65535"));
+  if (colon != absl::string_view::npos && colon > 0 &&
+      absl::SimpleAtoi(address.substr(colon + 1), &port) && port > 0 && port <= 65535) {
+    return absl::OkStatus();
   }
-  std::string host(address.substr(0, colon));
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  if (!IsLoopbackHost(host)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("listen.tcp: \"", address,
-                     "\" is not a loopback address; this version has no TLS, so it listens on "
-                     "127.0.0.1 or [::1] only"));
-  }
-  return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("listen.tcp: \"", address, "\" is not host:port with a port of 1 to 65535"));
 }
 
 absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
@@ -163,6 +155,10 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
   options.max_connections = config.limits.connections;
   options.admin_socket_path = config.listen.admin_path;
   options.tcp_address = config.listen.tcp_address;
+  options.tls = {.cert_file = config.tls.cert_file,
+                 .key_file = config.tls.key_file,
+                 .client_ca_file = config.tls.client_ca_file};
+  options.admin_certificate_names = config.tls.admin_certificate_names;
   options.metrics_address = config.metrics.listen_address;
   options.state_dir = config.state.dir;
   options.drain_timeout = config.drain.timeout;
@@ -171,7 +167,7 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
   options.log_level = ToLevel(config.log.level);
 
   if (!options.tcp_address.empty()) {
-    KVKEEP_RETURN_IF_ERROR(In("listen", CheckLoopback(options.tcp_address)));
+    KVKEEP_RETURN_IF_ERROR(In("listen", CheckTcpAddress(options.tcp_address)));
   }
   KVKEEP_RETURN_IF_ERROR(In("g2", options.arena.Validate()));
   KVKEEP_RETURN_IF_ERROR(In("g3", options.io.Validate()));

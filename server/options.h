@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "config/config.h"
+#include "server/credentials.h"
 #include "server/local/limits.h"
 #include "server/log.h"
+#include "server/tls_identity.h"
 #include "server/unix_socket.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
@@ -29,6 +31,8 @@ struct TenantDoor {
   UnixSocketOptions local;  // SOCK_SEQPACKET; path empty: off
   double g2_share = 1;      // as configured; the default tenant's: what is left
   uint64_t g2_segments = 0;
+  Grants grants = {};  // of both sockets
+  TenantCredentials credentials = {};
 };
 
 struct DaemonOptions {
@@ -41,7 +45,9 @@ struct DaemonOptions {
   LocalLimits local;
   uint64_t max_connections = 4096;  // of one gRPC socket
   std::string admin_socket_path;
-  std::string tcp_address;      // empty: off
+  std::string tcp_address;  // empty: off
+  TlsFiles tls;             // of it; cert_file empty: plaintext
+  std::vector<std::string> admin_certificate_names;
   std::string metrics_address;  // empty: off
   std::string state_dir;
   std::chrono::milliseconds drain_timeout{0};
@@ -52,8 +58,8 @@ struct DaemonOptions {
 // Every component's options, validated. InvalidArgument names the config's key and what to do.
 absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config);
 
-// OK for host:port where host is a loopback address ("localhost", 127.0.0.0/8, [::1]): what is sent
-// is neither encrypted nor authenticated, so nothing else may be listened on.
-absl::Status CheckLoopback(absl::string_view address);
+// The TCP address must be one that clients can be told: host:port with a port of 1 to 65535. Which
+// hosts are safe is checked with the config (config/access_check.cc).
+absl::Status CheckTcpAddress(absl::string_view address);
 
 }  // namespace kvkeep

@@ -10,10 +10,11 @@
 
 namespace kvkeep {
 
-PutStream* PutStream::Start(Store* store, ServerState* state,
-                            grpc::CallbackServerContext* context) {
+PutStream* PutStream::Start(Store* store, ServerState* state, grpc::CallbackServerContext* context,
+                            const absl::Status& admitted) {
   const std::shared_ptr<PutStream> stream(new PutStream(store, state, context));
   stream->self_ = stream;
+  if (!admitted.ok()) stream->End(admitted);
   stream->Wake([](Events&) {});
   return stream.get();  // gRPC calls OnDone only after it was handed the reactor
 }

@@ -28,7 +28,9 @@ class PutStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::B
   static constexpr size_t kMaxResults = 64;
 
   // `store` and `state` must outlive the call.
-  static PutStream* Start(Store* store, ServerState* state, grpc::CallbackServerContext* context);
+  // Not OK: the call is refused with it.
+  static PutStream* Start(Store* store, ServerState* state, grpc::CallbackServerContext* context,
+                          const absl::Status& admitted);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;

@@ -26,15 +26,20 @@ struct ServerCounters {
   Counter cancelled_streams{0};  // Get and Put streams whose client left, or deadline passed
   Counter buffer_registration_failures{0};         // arena segments that io_uring did not take
   Counter connections{0}, refused_connections{0};  // by Unix sockets
+  Counter unauthenticated_calls{0};                // over TCP
+  Counter admin_calls{0}, denied_admin_calls{0};
+  Counter credential_reloads{0}, credential_reload_failures{0};
   // Gauges: now.
   Counter open_get_streams{0}, open_put_streams{0}, open_session_streams{0};
   Counter pinned_chunks{0}, pinned_bytes{0};  // by Get streams, unsent slices included
+  Counter tls_not_after_seconds{0};           // when the TLS certificate expires; 0: none
 };
 
 // At the other end of a connection by a client socket.
 struct ConnectedPeer {
   PeerCredentials credentials;
   TenantId tenant;  // the socket's
+  Grants grants;    // likewise
 };
 
 struct ServerState {

@@ -32,11 +32,11 @@ void SessionStreams::EndAll() {
 }
 
 SessionStream* SessionStream::Start(Store* store, ServerState* state, SessionStreams* streams,
-                                    grpc::CallbackServerContext* context,
+                                    absl::StatusOr<Caller> caller,
                                     const v1::OpenSessionRequest& request) {
   const std::shared_ptr<SessionStream> stream(new SessionStream(store, state));
   stream->self_ = stream;
-  stream->Open(context, request);
+  stream->Open(std::move(caller), request);
   streams->Add(stream);
   stream->Wake([](Events&) {});
   return stream.get();  // gRPC calls OnDone only after it was handed the reactor
@@ -46,20 +46,21 @@ SessionStream::SessionStream(Store* store, ServerState* state) : store_(store), 
   state_->counters.open_session_streams.fetch_add(1, std::memory_order_relaxed);
 }
 
-void SessionStream::Open(grpc::CallbackServerContext* context,
-                         const v1::OpenSessionRequest& request) {
+void SessionStream::Open(absl::StatusOr<Caller> caller, const v1::OpenSessionRequest& request) {
+  if (!caller.ok()) {
+    end_ = caller.status();
+    return;
+  }
   absl::StatusOr<std::string> name = ParseClientName(request.client_name());
   if (!name.ok()) {
     end_ = name.status();
     return;
   }
-  // The connection is asked once; from here on the session stands for who is behind it.
-  SessionInfo info{.client_name = *std::move(name), .peer = context->peer()};
-  if (const std::optional<ConnectedPeer> peer = state_->peers.Find(info.peer)) {
-    info.peer = peer->credentials.ToString();
-    info.tenant = peer->tenant;
-  }
-  const absl::StatusOr<SessionToken> token = store_->OpenSession(info);
+  // From here on the session stands for who opened it.
+  const absl::StatusOr<SessionToken> token = store_->OpenSession({.client_name = *std::move(name),
+                                                                  .peer = std::move(caller->who),
+                                                                  .tenant = caller->tenant,
+                                                                  .grants = caller->grants});
   if (!token.ok()) {
     end_ = token.status();
     return;

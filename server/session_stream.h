@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kvkeep/v1/kvkeep.pb.h"
+#include "server/credentials.h"
 #include "server/serial_loop.h"
 #include "server/server_state.h"
 #include "tiers/base/mutex.h"
@@ -42,8 +43,7 @@ class SessionStream final : public grpc::ServerWriteReactor<v1::SessionEvent>,
  public:
   // All must outlive the call.
   static SessionStream* Start(Store* store, ServerState* state, SessionStreams* streams,
-                              grpc::CallbackServerContext* context,
-                              const v1::OpenSessionRequest& request);
+                              absl::StatusOr<Caller> caller, const v1::OpenSessionRequest& request);
 
   void NotifyDraining();
   void EndBecauseStopping();
@@ -60,7 +60,7 @@ class SessionStream final : public grpc::ServerWriteReactor<v1::SessionEvent>,
   };
 
   SessionStream(Store* store, ServerState* state);
-  void Open(grpc::CallbackServerContext* context, const v1::OpenSessionRequest& request);
+  void Open(absl::StatusOr<Caller> caller, const v1::OpenSessionRequest& request);
   void Wake(absl::AnyInvocable<void(Events&)> record);
   void Step();
   void CloseSession();

@@ -171,6 +171,7 @@ void LocalEndpoint::Admit(const Listener& listener, UniqueFd socket) {
       context_, &round_, id, std::move(socket), std::move(process),
       LocalPeer::Identity{.peer = peer.ok() ? absl::StrCat("local:", peer->ToString()) : "local",
                           .tenant = listener.door.tenant,
+                          .grants = listener.door.grants,
                           .segments = listener.door.segments,
                           .refusal = std::move(refusal)},
       clock_->Now());

@@ -24,6 +24,7 @@ class LocalEndpoint {
   struct Door {
     UnixSocketOptions socket;
     TenantId tenant;
+    Grants grants;
     SegmentRange segments;
   };
   struct Options {

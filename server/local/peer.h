@@ -52,6 +52,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   struct Identity {
     std::string peer;  // for status and logs
     TenantId tenant;
+    Grants grants;
     SegmentRange segments;
     absl::Status refusal;  // not OK: what its Hello is answered with
   };

@@ -57,7 +57,8 @@ absl::Status LocalPeer::OpenSession(std::string client_name) {
   KVKEEP_ASSIGN_OR_RETURN(session_,
                           context_->store->OpenSession({.client_name = std::move(client_name),
                                                         .peer = identity_.peer,
-                                                        .tenant = identity_.tenant}));
+                                                        .tenant = identity_.tenant,
+                                                        .grants = identity_.grants}));
   leases_.emplace(context_, progress_);
   state_ = State::kOpen;
   return absl::OkStatus();

@@ -60,15 +60,14 @@ TEST_CASE("reject reasons map to the ones of the contract by name") {
   CHECK(ToRejectReason(RejectReason::kNotDurable) == v1::REJECT_REASON_NOT_DURABLE);
 }
 
-TEST_CASE("only loopback addresses may be listened on over TCP") {
-  for (const char* good : {"127.0.0.1:9000", "127.8.9.1:1", "localhost:65535", "[::1]:9000"}) {
+TEST_CASE("a TCP address has a host and a port that clients can be told") {
+  for (const char* good : {"127.0.0.1:9000", "0.0.0.0:1", "localhost:65535", "[::1]:9000"}) {
     INFO(good);
-    CHECK(CheckLoopback(good).ok());
+    CHECK(CheckTcpAddress(good).ok());
   }
-  for (const char* bad : {"0.0.0.0:9000", "10.0.0.1:9000", "[::]:9000", "node7:9000", "127.0.0.1",
-                          "127.0.0.1:0", "127.0.0.1:65536", ":9000", ""}) {
+  for (const char* bad : {"127.0.0.1", "127.0.0.1:0", "127.0.0.1:65536", ":9000", ""}) {
     INFO(bad);
-    const absl::Status status = CheckLoopback(bad);
+    const absl::Status status = CheckTcpAddress(bad);
     CHECK(status.code() == absl::StatusCode::kInvalidArgument);
     CHECK(std::string(status.message()).find("listen.tcp") != std::string::npos);
   }

@@ -1,0 +1,84 @@
+// Callers: who makes a gRPC call, asked by the services. One kind for each sort of door, so that
+// sessions, limits and calls are the same behind all of them.
+//
+// Thread-safe.
+#pragma once
+
+#include <absl/container/flat_hash_set.h>
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/credentials.h"
+#include "server/log.h"
+#include "server/server_state.h"
+#include "tiers/base/mutex.h"
+
+namespace kvkeep {
+
+class Callers {
+ public:
+  using Context = grpc::CallbackServerContext;
+  virtual ~Callers() = default;
+
+  // What a session is opened as.
+  virtual absl::StatusOr<Caller> Who(const Context& context) = 0;
+  // Asked by every other call: whether the client may still speak here at all. The session's token
+  // stands for who it is.
+  virtual absl::Status Admit(const Context& context) = 0;
+  // Who makes an admin call, for the audit log. PermissionDenied: may not.
+  virtual absl::StatusOr<std::string> WhoAdmin(const Context& context) = 0;
+};
+
+// Of Unix sockets: the acceptor let them in and noted who they are (ServerState::peers), which
+// holds for as long as they are connected. Who may connect to the admin socket may use it.
+class SocketCallers final : public Callers {
+ public:
+  explicit SocketCallers(const ServerState* state) : state_(state) {}
+
+  absl::StatusOr<Caller> Who(const Context& context) override;
+  absl::Status Admit(const Context&) override { return absl::OkStatus(); }
+  absl::StatusOr<std::string> WhoAdmin(const Context& context) override;
+
+ private:
+  const ServerState* const state_;
+};
+
+// Over TCP: certificate and token are looked at in every call, so a token that is taken back is of
+// no use from the next call on. Refusals are Unauthenticated, counted, and logged now and then.
+class TcpCallers final : public Callers {
+ public:
+  struct Options {
+    bool tls = false;       // each connection must be
+    bool loopback = false;  // tokens are taken without TLS there only
+    std::vector<std::string> admin_certificate_names;
+  };
+  // All borrowed.
+  TcpCallers(const Options& options, const Credentials* credentials, ServerState* state,
+             const Log* log);
+
+  absl::StatusOr<Caller> Who(const Context& context) override;
+  absl::Status Admit(const Context& context) override;
+  absl::StatusOr<std::string> WhoAdmin(const Context& context) override;
+
+ private:
+  absl::StatusOr<Caller> Identify(const Context& context) const;
+  absl::Status CheckTransport(const Context& context) const;
+  void Refused(const Context& context, const absl::Status& reason);
+
+  const Options options_;
+  absl::flat_hash_set<std::string> admin_names_;  // constant
+  const Credentials* const credentials_;
+  ServerState* const state_;
+  const Log* const log_;
+  Mutex mu_;
+  std::chrono::steady_clock::time_point next_line_ ABSL_GUARDED_BY(mu_);
+  uint64_t unsaid_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,50 @@
+// TcpAccess: all that decides who comes in over TCP, kept up to date: TLS, credentials, callers,
+// and a thread that looks every second whether their files changed. What it read, and what it could
+// not use, is logged and counted.
+//
+// Thread-safe once open.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <thread>
+
+#include "server/callers.h"
+#include "server/options.h"
+#include "server/tls_identity.h"
+
+namespace kvkeep {
+
+class TcpAccess {
+ public:
+  // options.tcp_address must be set; `state` and `log` are borrowed. InvalidArgument: a file is not
+  // as it must be.
+  static absl::StatusOr<std::unique_ptr<TcpAccess>> Open(const DaemonOptions& options,
+                                                         ServerState* state, const Log* log);
+  ~TcpAccess();
+  TcpAccess(const TcpAccess&) = delete;
+  TcpAccess& operator=(const TcpAccess&) = delete;
+
+  Callers* callers() { return callers_.get(); }
+  const std::shared_ptr<TlsIdentity>& tls() const { return tls_; }  // null: plaintext
+
+ private:
+  TcpAccess(ServerState* state, const Log* log) : state_(state), log_(log) {}
+  void Watch();
+  void Reload();
+  void Tell(const std::string& file, const absl::Status& status);
+  void TellIdentity(const char* message);
+
+  ServerState* const state_;
+  const Log* const log_;
+  std::shared_ptr<TlsIdentity> tls_;
+  std::unique_ptr<Credentials> credentials_;
+  std::unique_ptr<TcpCallers> callers_;
+  Mutex mu_;
+  CondVar stop_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread watcher_;
+};
+
+}  // namespace kvkeep
