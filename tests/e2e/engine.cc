@@ -47,8 +47,11 @@ std::vector<ChunkKey> KeysOf(const std::vector<TestChunk>& chunks) {
 }
 
 Engine::Engine(const std::string& endpoint, const Options& options) {
-  auto connected = client::Client::Connect(
-      {.endpoint = endpoint, .client_name = options.name, .default_deadline = options.deadline});
+  auto connected = client::Client::Connect({.endpoint = endpoint,
+                                            .client_name = options.name,
+                                            .default_deadline = options.deadline,
+                                            .path = options.path,
+                                            .security = options.security});
   if (!connected.ok()) throw std::runtime_error("Connect: " + connected.status().ToString());
   client_ = *std::move(connected);
   const auto opened = client_->OpenNamespace(options.spec);

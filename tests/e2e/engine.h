@@ -32,6 +32,8 @@ class Engine {
     std::string name = "test";
     client::NamespaceSpec spec = DefaultSpec();
     client::Deadline deadline{20'000};
+    client::PathChoice path = client::PathChoice::kAuto;
+    client::SecurityOptions security = {};
   };
   Engine(const std::string& endpoint, const Options& options);
   explicit Engine(const Site& site) : Engine(site.endpoint(), Options()) {}
