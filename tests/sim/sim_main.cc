@@ -1,65 +1,163 @@
-// kvkeep-sim: runs seeds of the simulation. Prints the seed before it can fail, so that
-// `kvkeep-sim --seed N --verbose` replays it.
-#include <sys/wait.h>
-#include <unistd.h>
+// kvkeep-sim: runs seeds of the simulation, and makes a failing one short.
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <fstream>
+#include <numeric>
+#include <set>
+#include <sstream>
 
-#include "tests/sim/simulation.h"
+#include "tests/sim/forked_runs.h"
+#include "tests/sim/script.h"
 
+namespace kvkeep {
 namespace {
 
+constexpr char kUsage[] =
+    "kvkeep-sim [--seeds N] [--first N] [--steps N] [--jobs N] [--until-failure]\n"
+    "kvkeep-sim --seed N [--steps N] [--verbose | --shrink [--out FILE]]\n"
+    "kvkeep-sim --script FILE [--verbose]\n";
+
 struct Arguments {
-  uint64_t first_seed = 1;
-  uint64_t seeds = 1;
-  uint64_t steps = 2000;
-  bool verbose = false;
+  uint64_t first = 1, seeds = 1, steps = 5000, jobs = 1;
+  std::string script, out;
+  bool verbose = false, until_failure = false, shrink = false;
 };
 
 Arguments Parse(int argc, char** argv) {
   Arguments arguments;
+  const std::map<std::string, uint64_t*> numbers = {{"--seed", &arguments.first},
+                                                    {"--first", &arguments.first},
+                                                    {"--seeds", &arguments.seeds},
+                                                    {"--steps", &arguments.steps},
+                                                    {"--jobs", &arguments.jobs}};
+  const std::map<std::string, std::string*> texts = {{"--script", &arguments.script},
+                                                     {"--out", &arguments.out}};
+  const std::map<std::string, bool*> flags = {{"--verbose", &arguments.verbose},
+                                              {"--until-failure", &arguments.until_failure},
+                                              {"--shrink", &arguments.shrink}};
   for (int i = 1; i < argc; ++i) {
-    const auto number = [&] {
-      return std::strtoull(i + 1 < argc ? argv[i + 1] : "0", nullptr, 10);
-    };
-    if (std::strcmp(argv[i], "--seed") == 0) arguments.first_seed = number();
-    if (std::strcmp(argv[i], "--seeds") == 0) arguments.seeds = number();
-    if (std::strcmp(argv[i], "--steps") == 0) arguments.steps = number();
-    if (std::strcmp(argv[i], "--verbose") == 0) arguments.verbose = true;
+    const std::string name = argv[i];
+    const char* const value = i + 1 < argc ? argv[i + 1] : "";
+    if (const auto flag = flags.find(name); flag != flags.end()) {
+      *flag->second = true;
+      continue;
+    }
+    ++i;
+    const auto number = numbers.find(name);
+    const auto text = texts.find(name);
+    if (text != texts.end() && *value != 0) {
+      *text->second = value;
+    } else if (number == numbers.end() || !absl::SimpleAtoi(value, number->second) ||
+               *number->second == 0) {
+      std::fprintf(stderr, "kvkeep-sim: %s %s\n%s", name.c_str(), value, kUsage);
+      std::exit(2);
+    }
   }
   return arguments;
 }
 
-// A process of its own, so that a failed check of one seed is reported with its number.
-bool RunSeed(uint64_t seed, const Arguments& arguments) {
-  std::fflush(stdout);
-  const pid_t child = fork();
-  if (child == 0) {
-    const kvkeep::SimulationReport report = kvkeep::RunSimulation(
-        {.seed = seed, .steps = arguments.steps, .verbose = arguments.verbose});
-    std::printf("seed %lu: %s\n", seed, report.Describe().c_str());
-    std::fflush(stdout);
-    _exit(0);
+// The lines that a verbose run printed, by step.
+std::map<uint64_t, std::string> StepsOf(const std::string& output) {
+  std::map<uint64_t, std::string> what;
+  const std::vector<std::string> lines = absl::StrSplit(output, '\n');
+  for (const std::string& line : lines) {
+    uint64_t step = 0;
+    const size_t begin = line.find_first_not_of(' ');
+    const size_t end = line.find(' ', begin);
+    if (end == std::string::npos || !absl::SimpleAtoi(line.substr(begin, end - begin), &step)) {
+      continue;
+    }
+    std::string& all = what[step];
+    absl::StrAppend(&all, all.empty() ? "" : "; ", line.substr(end + 1));
   }
-  int status = 0;
-  waitpid(child, &status, 0);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return true;
-  std::printf("seed %lu FAILED: replay with --seed %lu --steps %lu --verbose\n", seed, seed,
-              arguments.steps);
-  return false;
+  return what;
+}
+
+int ShrinkSeed(const Arguments& arguments) {
+  const RunResult first = ForkedRuns::Run({.seed = arguments.first, .steps = arguments.steps});
+  if (first.failure.empty()) {
+    std::printf("seed %lu of %lu steps does not fail\n", arguments.first, arguments.steps);
+    return 1;
+  }
+  Script script{.seed = arguments.first};
+  script.steps.resize(first.last_step + 1);
+  std::iota(script.steps.begin(), script.steps.end(), 0);
+  script = Shrink(
+      script, [](const Script& candidate) { return ForkedRuns::Run(candidate.Options()).failure; });
+  SimulationOptions told = script.Options();
+  told.verbose = true;
+  const RunResult last = ForkedRuns::Run(told);
+  const std::string text =
+      absl::StrCat("# ", last.failure, "\n", FormatScript(script, StepsOf(last.output)));
+  const std::string file = arguments.out.empty()
+                               ? absl::StrCat("kvkeep-sim-", arguments.first, ".script")
+                               : arguments.out;
+  std::ofstream(file) << text;
+  std::printf("%s# %zu steps of %lu; replay with --script %s\n", text.c_str(), script.steps.size(),
+              first.last_step + 1, file.c_str());
+  return 0;
+}
+
+// One run, here and now: what it prints is seen as it comes.
+int RunHere(const SimulationOptions& options) {
+  setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+  std::printf("seed %lu: %s\n", options.seed, RunSimulation(options).Describe().c_str());
+  return 0;
+}
+
+int RunScript(const Arguments& arguments) {
+  std::ifstream file(arguments.script);
+  std::stringstream text;
+  text << file.rdbuf();
+  const absl::StatusOr<Script> script = ParseScript(text.str());
+  if (!file || !script.ok()) {
+    std::fprintf(stderr, "kvkeep-sim: %s: %s\n", arguments.script.c_str(),
+                 script.ok() ? "cannot be read" : script.status().ToString().c_str());
+    return 2;
+  }
+  SimulationOptions options = script->Options();
+  options.verbose = arguments.verbose;
+  return RunHere(options);
+}
+
+int RunSeeds(const Arguments& arguments) {
+  SimulationReport sum;
+  std::set<uint64_t> failed;
+  uint64_t ran = 0;
+  {
+    ForkedRuns runs(static_cast<unsigned>(arguments.jobs));
+    for (uint64_t seed = arguments.first; seed < arguments.first + arguments.seeds; ++seed) {
+      if (arguments.until_failure && !failed.empty()) break;
+      runs.Start({.seed = seed, .steps = arguments.steps}, [&, seed](const RunResult& result) {
+        ++ran;
+        if (result.failure.empty()) return sum.Add(result.report);
+        failed.insert(seed);
+        std::printf(
+            "%sseed %lu FAILED at step %lu: %s\n  make it short with --seed %lu --steps %lu "
+            "--shrink\n",
+            result.output.c_str(), seed, result.last_step, result.failure.c_str(), seed,
+            arguments.steps);
+      });
+    }
+  }
+  std::printf("%lu seeds of %lu steps, %zu failed: %s\n", ran, arguments.steps, failed.size(),
+              sum.Describe().c_str());
+  return failed.empty() ? 0 : 1;
 }
 
 }  // namespace
+}  // namespace kvkeep
 
 int main(int argc, char** argv) {
-  const Arguments arguments = Parse(argc, argv);
-  if (arguments.verbose) setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);  // nothing is lost by an abort
-  uint64_t failed = 0;
-  for (uint64_t i = 0; i < arguments.seeds; ++i) {
-    failed += RunSeed(arguments.first_seed + i, arguments) ? 0 : 1;
+  const kvkeep::Arguments arguments = kvkeep::Parse(argc, argv);
+  if (!arguments.script.empty()) return kvkeep::RunScript(arguments);
+  if (arguments.shrink) return kvkeep::ShrinkSeed(arguments);
+  if (arguments.verbose) {
+    return kvkeep::RunHere({.seed = arguments.first, .steps = arguments.steps, .verbose = true});
   }
-  std::printf("%lu seeds of %lu steps: %lu failed\n", arguments.seeds, arguments.steps, failed);
-  return failed == 0 ? 0 : 1;
+  return kvkeep::RunSeeds(arguments);
 }

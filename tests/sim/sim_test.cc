@@ -1,5 +1,7 @@
 #include <catch2/catch.hpp>
 
+#include "tests/sim/random_world.h"
+#include "tests/sim/script.h"
 #include "tests/sim/simulation.h"
 
 namespace kvkeep {
@@ -13,19 +15,62 @@ TEST_CASE("a seed replays exactly") {
   CHECK(RunSimulation({.seed = 43, .steps = 600}).digest != first.digest);
 }
 
+TEST_CASE("a run of the same steps replays exactly, and without some of them it is another one") {
+  SimulationOptions options{.seed = 42, .only = {}};
+  for (uint64_t step = 0; step < 400; step += 2) options.only.push_back(step);
+  const SimulationReport first = RunSimulation(options);
+  CHECK(first.steps == 200);
+  CHECK(RunSimulation(options).digest == first.digest);
+  options.only.erase(options.only.begin() + 50, options.only.begin() + 150);
+  CHECK(RunSimulation(options).digest != first.digest);
+}
+
+TEST_CASE("whatever is left out of a world, it runs") {
+  for (const std::string& name : Removable()) {
+    INFO(name);
+    CHECK(RunSimulation({.seed = 2, .steps = 50, .without = {name}}).steps == 50);
+  }
+  CHECK(RunSimulation({.seed = 2, .steps = 50, .without = Removable()}).faults == 0);
+}
+
+TEST_CASE("a failing run is shrunk to the steps and faults that it needs") {
+  Script script{.seed = 9};
+  for (uint64_t step = 0; step < 1000; ++step) script.steps.push_back(step);
+  const auto failure = [](const Script& run) -> std::string {
+    const auto has = [](const auto& list, const auto& what) {
+      return std::find(list.begin(), list.end(), what) != list.end();
+    };
+    if (has(run.without, "delay") || !has(run.steps, 17u)) return "";
+    return has(run.steps, 611u) && has(run.steps, 999u) ? "the one" : "another one";
+  };
+  const Script shrunk = Shrink(script, failure);
+  CHECK(shrunk.seed == 9);
+  CHECK(shrunk.steps == std::vector<uint64_t>{17, 611, 999});
+  CHECK(shrunk.without.size() == Removable().size() - 1);
+}
+
+TEST_CASE("a script is read as it was written, and errors name the line") {
+  const Script script{.seed = 77, .without = {"delay"}, .steps = {3, 12}};
+  const std::string text = FormatScript(script, {{12, "put 5 bytes 3000"}});
+  CHECK(text == "seed 77\nwithout delay\nstep 3\nstep 12  put 5 bytes 3000\n");
+  const absl::StatusOr<Script> read = ParseScript("# a comment\n" + text);
+  REQUIRE(read.ok());
+  CHECK(read->seed == 77);
+  CHECK(read->without == script.without);
+  CHECK(read->steps == script.steps);
+  const auto error = [](const std::string& wrong) {
+    return std::string(ParseScript(wrong).status().message());
+  };
+  CHECK(error("seed 1\nstep x\n") == "line 2: 'x' is no number");
+  CHECK(error("seed 1\nwithout luck\n") == "line 2: 'luck' is nothing that can be left out");
+  CHECK(error("jump 1\n") == "line 1: 'jump' is not known");
+  CHECK(error("seed 1\n") == "there is no step in it");
+}
+
 TEST_CASE("the simulation reaches what it is meant to test") {
   SimulationReport sum;
-  for (uint64_t seed = 100; seed < 110; ++seed) {
-    const SimulationReport report = RunSimulation({.seed = seed, .steps = 1500});
-    sum.hits += report.hits;
-    sum.kills += report.kills;
-    sum.power_cuts += report.power_cuts;
-    sum.promotions += report.promotions;
-    sum.evictions += report.evictions;
-    sum.durable += report.durable;
-    sum.corrupt += report.corrupt;
-    sum.recovered_in_g2 += report.recovered_in_g2;
-    sum.interruptions += report.interruptions;
+  for (uint64_t seed = 100; seed < 130; ++seed) {
+    sum.Add(RunSimulation({.seed = seed, .steps = 1500}));
   }
   CHECK(sum.hits > 500);
   CHECK(sum.kills > 0);
@@ -36,6 +81,12 @@ TEST_CASE("the simulation reaches what it is meant to test") {
   CHECK(sum.corrupt > 0);
   CHECK(sum.recovered_in_g2 > 20);
   CHECK(sum.interruptions > 100);
+  CHECK(sum.faults > 100);
+  CHECK(sum.durable_read > 5);
+  CHECK(sum.revoked > 10);
+  CHECK(sum.attachments > 5);
+  CHECK(sum.vanished > 5);
+  CHECK(sum.stalls > 10);
 }
 
 }  // namespace kvkeep

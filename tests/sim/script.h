@@ -1,0 +1,38 @@
+// Script: which run of the simulation, in a file of a few lines that `kvkeep-sim --script` replays.
+//
+//   # anything
+//   seed 77
+//   without delay        any number of them: left out of the world (random_world.h)
+//   step 12              any number of them, in this order; what follows the number is a comment
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/sim/simulation.h"
+
+namespace kvkeep {
+
+struct Script {
+  uint64_t seed = 1;
+  std::vector<std::string> without;
+  std::vector<uint64_t> steps;
+
+  SimulationOptions Options() const { return {.seed = seed, .only = steps, .without = without}; }
+};
+
+// `what`: what happened in a step, for those who read it.
+std::string FormatScript(const Script& script, const std::map<uint64_t, std::string>& what);
+// InvalidArgument names the line.
+absl::StatusOr<Script> ParseScript(const std::string& text);
+
+// The shortest script that can be found quickly and fails in the same way: what is left out of the
+// world and steps, as long as the failure stays. `failure` runs a script and says what failed,
+// nothing when nothing did.
+Script Shrink(const Script& script, const std::function<std::string(const Script&)>& failure);
+
+}  // namespace kvkeep
