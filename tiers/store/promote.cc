@@ -128,10 +128,10 @@ void Core::PumpReads(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   while (!tier.read_queue.empty()) {
     if (Spent()) return PumpLater(device);
-    Count(work::kStart);
     Promotion& promotion = *promotions_.at(tier.read_queue.front());
     const uint64_t limit = options_.max_device_reads_in_flight_bytes;
     if (tier.reading_bytes > 0 && tier.reading_bytes + promotion.bytes > limit) return;
+    Count(work::kStart);  // only now: who has to wait takes nothing from the other pumps
     tier.reading_bytes += promotion.bytes;
     const ChunkSlot slot = tier.read_queue.front();
     tier.read_queue.pop_front();

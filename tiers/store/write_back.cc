@@ -80,7 +80,6 @@ void Core::PumpWrites(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   while (!tier.write_queue.empty()) {
     if (Spent()) return PumpLater(device);
-    Count(work::kStart);
     const auto first = tier.write_queue.begin();
     const DeviceTier::QueuedWrite next = first->second;
     Chunk& chunk = table_.at(next.slot);
@@ -102,6 +101,7 @@ void Core::PumpWrites(uint16_t device) {
     }
     tier.write_queue.erase(tier.write_queue.begin());
     tier.writing_bytes += bytes;
+    Count(work::kStart);  // only now: who has to wait takes nothing from the other pumps
     StartWrite(next.slot, next.parent);
   }
 }
@@ -245,6 +245,7 @@ void Core::OnWritten(ChunkSlot slot, absl::Status status) {
 }
 
 void Core::GiveUpWriteBack(ChunkSlot slot, const absl::Status& why) {
+  Count(work::kEvict);
   ++counters_.write_backs_cancelled;
   FailDurableWaiters(slot, why.ok() ? absl::NotFoundError("the chunk was deleted") : why);
   Change chunk(this, slot);

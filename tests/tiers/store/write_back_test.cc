@@ -243,6 +243,29 @@ TEST_CASE("what was acknowledged as durable survives a power cut") {
   }
 }
 
+TEST_CASE("a call ends while reads and writes wait for stuck ones, however short the holds") {
+  WorldOptions options = SmallWorld();
+  options.hold_work = 1;
+  options.store.max_device_reads_in_flight_bytes = 1;  // one at a time
+  options.store.max_device_writes_in_flight_bytes = 1;
+  StoreTester s(options);
+  for (uint64_t i = 1; i <= 3; ++i) REQUIRE(s.Put(i) == "stored");
+  s.Settle();
+  s.KillAndStart();
+  s.world.device().set_options({.stuck = 1});
+  ChunkReader first = s.Pin(1), second = s.Pin(2);
+  REQUIRE(first);
+  REQUIRE(second);
+  REQUIRE(s.Put(4) == "stored");
+  REQUIRE(s.Put(5) == "stored");
+  s.RunAll();  // of each two one is stuck, the other waits for it
+  CHECK(s.Delete({3}) == 1);
+  s.world.device().set_options({});
+  s.Settle();
+  CHECK(s.Where(5) == "23");
+  CHECK(s.WaitFor(second, 0, 1) == "ok");
+}
+
 TEST_CASE("children lie next to their parents, on the same device") {
   WorldOptions options = SmallWorld();
   options.device_blocks = {300, 400};
