@@ -17,14 +17,14 @@ namespace kvkeep {
 namespace {
 
 constexpr char kUsage[] =
-    "kvkeep-sim [--seeds N] [--first N] [--steps N] [--jobs N] [--until-failure]\n"
+    "kvkeep-sim [--seeds N] [--first N] [--steps N] [--jobs N] [--find-failure]\n"
     "kvkeep-sim --seed N [--steps N] [--verbose | --shrink [--out FILE]]\n"
     "kvkeep-sim --script FILE [--verbose]\n";
 
 struct Arguments {
   uint64_t first = 1, seeds = 1, steps = 5000, jobs = 1;
   std::string script, out;
-  bool verbose = false, until_failure = false, shrink = false;
+  bool verbose = false, find_failure = false, shrink = false;
 };
 
 Arguments Parse(int argc, char** argv) {
@@ -37,7 +37,7 @@ Arguments Parse(int argc, char** argv) {
   const std::map<std::string, std::string*> texts = {{"--script", &arguments.script},
                                                      {"--out", &arguments.out}};
   const std::map<std::string, bool*> flags = {{"--verbose", &arguments.verbose},
-                                              {"--until-failure", &arguments.until_failure},
+                                              {"--find-failure", &arguments.find_failure},
                                               {"--shrink", &arguments.shrink}};
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
@@ -131,7 +131,7 @@ int RunSeeds(const Arguments& arguments) {
   {
     ForkedRuns runs(static_cast<unsigned>(arguments.jobs));
     for (uint64_t seed = arguments.first; seed < arguments.first + arguments.seeds; ++seed) {
-      if (arguments.until_failure && !failed.empty()) break;
+      if (arguments.find_failure && !failed.empty()) break;
       runs.Start({.seed = seed, .steps = arguments.steps}, [&, seed](const RunResult& result) {
         ++ran;
         if (result.failure.empty()) return sum.Add(result.report);
@@ -146,7 +146,7 @@ int RunSeeds(const Arguments& arguments) {
   }
   std::printf("%lu seeds of %lu steps, %zu failed: %s\n", ran, arguments.steps, failed.size(),
               sum.Describe().c_str());
-  return failed.empty() ? 0 : 1;
+  return failed.empty() == !arguments.find_failure ? 0 : 1;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "tiers/store/core.h"
 
 #include "tiers/base/check.h"
+#include "tiers/store/canary.h"
 
 namespace kvkeep::store_internal {
 namespace {
@@ -157,8 +158,8 @@ ImagePlacement Core::G2Placement(Generation generation, const ExtentList& extent
 }
 
 bool Core::EvictableFromG2(const Chunk& chunk) {
-  return chunk.in_g2_policy && chunk.in_g2() && !chunk.being_read() && chunk.pins == 0 &&
-         !chunk.dirty();
+  return chunk.in_g2_policy && chunk.in_g2() && !chunk.being_read() &&
+         (chunk.pins == 0 || Planted(Canary::kReuseUnderLease)) && !chunk.dirty();
 }
 
 void Core::Settle(ChunkSlot slot, bool was_evictable) {
@@ -221,7 +222,8 @@ void Core::InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) {
 }
 
 void Core::FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) {
-  KVKEEP_CHECK(chunk.has_g2_space() && chunk.pins == 0);
+  KVKEEP_CHECK(chunk.has_g2_space());
+  KVKEEP_CHECK(chunk.pins == 0 || Planted(Canary::kReuseUnderLease));
   if (chunk.in_g2_policy) pool(chunk).policy->OnErase(slot, reason);
   chunk.in_g2_policy = false;
   if (chunk.in_g2()) --pool(chunk).chunks;

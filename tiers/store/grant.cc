@@ -6,6 +6,7 @@
 #include <absl/strings/str_cat.h>
 
 #include "tiers/base/check.h"
+#include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
@@ -107,6 +108,11 @@ void Core::BringTheRest(Section& section, TenantId tenant, Grant& grant) {
   for (size_t i = 0; i < entries.size(); ++i) {
     section.YieldIfSpent();
     Count(work::kLook);
+    if (Planted(Canary::kPromiseNotReserved) && !grant.pinned[i]) {
+      grant.entries.erase(grant.entries.begin() + static_cast<ptrdiff_t>(i));
+      grant.pinned.erase(grant.pinned.begin() + static_cast<ptrdiff_t>(i--));
+      continue;
+    }
     while (i < entries.size() && !grant.pinned[i] && !bring(i)) {
       // Gives up the last key, as a whole: what it held may be what is missing here.
       size_t last = entries.size() - 1;

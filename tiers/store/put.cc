@@ -4,6 +4,7 @@
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/test_point.h"
+#include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
@@ -76,7 +77,11 @@ bool Core::AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, co
     return true;
   }
   const ChunkSlot known = table_.Find({request.ns, request.key, request.part});
-  if (known != kNoSlot && Available(table_.at(known), request.durable)) {
+  const bool unsealed = Planted(Canary::kPresentUnsealed) &&
+                        std::any_of(puts_.begin(), puts_.end(), [blocks](const auto& put) {
+                          return put.second.blocks == blocks;
+                        });
+  if (unsealed || (known != kNoSlot && Available(table_.at(known), request.durable))) {
     ++counters_.puts_present;
     result.outcome = ReserveResult::Outcome::kPresent;
     return true;
@@ -187,6 +192,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   if (known != kNoSlot) {
     if (Available(table_.at(known), request.durable)) {  // another writer won
       own.Free(put.extents);
+      if (Planted(Canary::kDoubleFree)) own.Free(put.extents);
       ++counters_.puts_present;
       return SealOutcome::kPresent;
     }

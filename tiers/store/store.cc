@@ -7,11 +7,14 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/test_point.h"
+#include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep {
 
+using store_internal::Canary;
 using store_internal::Core;
+using store_internal::Planted;
 
 namespace {
 
@@ -109,6 +112,7 @@ Reservation& Reservation::operator=(Reservation&& other) noexcept {
 Reservation::~Reservation() { Abort(); }
 
 void Reservation::Abort() {
+  if (Planted(Canary::kVisibleBeforeSealed)) core_ = nullptr;
   if (core_ != nullptr) std::exchange(core_, nullptr)->AbortPut(id_);
 }
 
@@ -190,6 +194,10 @@ absl::StatusOr<SealOutcome> Reservation::Seal(std::span<const std::byte> metadat
                                .piece_checksums = std::move(checksums)};
   EncodeHeader({identity, core_->G2Placement(generation_, extents_)}, core_->deps().mac_key,
                core_->HeaderInArena(extents_));
+  if (Planted(Canary::kVisibleBeforeSealed)) {
+    core_ = nullptr;
+    return SealOutcome::kStored;
+  }
   return std::exchange(core_, nullptr)->Seal(id_, request_);
 }
 
@@ -251,7 +259,11 @@ absl::StatusOr<ReadResult> Store::Read(const SessionToken& session, const ChunkI
 }
 absl::StatusOr<ReserveResult> Store::Reserve(const SessionToken& session,
                                              const PutRequest& request) {
-  return core_->Reserve(session, request);
+  absl::StatusOr<ReserveResult> reserved = core_->Reserve(session, request);
+  if (Planted(Canary::kVisibleBeforeSealed) && reserved.ok() && reserved->reservation) {
+    core_->Seal(reserved->reservation.id_, request).IgnoreError();
+  }
+  return reserved;
 }
 void Store::WhenDurable(const ChunkId& id, absl::AnyInvocable<void(absl::Status) &&> done) {
   core_->WhenDurable(id, std::move(done));

@@ -7,6 +7,7 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/test_point.h"
+#include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
@@ -259,7 +260,11 @@ void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReaso
   DeviceTier& tier = *devices_[chunk.device];
   if (chunk.in_g3_policy) tier.policy->OnErase(slot, reason);
   chunk.in_g3_policy = false;
-  tier.freeing_blocks += chunk.blocks();
+  if (Planted(Canary::kReuseBeforeRemoval)) {
+    tier.allocator->Free(chunk.g3);
+    chunk.g3.clear();
+  }
+  tier.freeing_blocks += TotalBlocks(chunk.g3).value();
   tier.removes.push_back({chunk.id, std::move(chunk.g3)});
   chunk.g3.clear();
   chunk.unconfirmed = chunk.doubtful = false;  // that was about the record
