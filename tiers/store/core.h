@@ -304,6 +304,7 @@ class Core {
   static absl::Status SaveDoubtful(ChunkIndex& index, const Doubtful& doubtful);
   void SaveRecencyIfDue(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SaveRecency(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static void DropRecord(DeviceTier& tier, const IndexRecord& record);
   ChunkSlot AdoptRecord(uint16_t device, const IndexRecord& record, bool doubtful)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PumpConfirms(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -109,9 +109,7 @@ absl::Status Core::RecoverDevice(uint16_t device) {
             !sure || noted.contains(record.sequence) || record.sequence > mark.sequence);
         if (slot == kNoSlot) {
           ++counters_.recovery_dropped_chunks;
-          // Not ours to free: the extents may belong to another record, or lie
-          // outside.
-          tier.removes.push_back({record.id, {}});
+          DropRecord(tier, record);
           return true;
         }
         if (!sure) {
@@ -201,6 +199,18 @@ void Core::SaveRecency(Section& section, uint16_t device) {
           index->PutMeta(kRecencyName, value).IgnoreError();
         });
       });
+}
+
+// Its blocks go to others when the index has forgotten it, unless they lie outside or another
+// record claims them.
+void Core::DropRecord(DeviceTier& tier, const IndexRecord& record) {
+  DeviceTier::PendingRemove remove{record.id, {}};
+  const bool whole = TotalBlocks(record.extents) == record.shape.blocks();
+  if (whole && tier.allocator->Claim(record.extents).ok()) {
+    remove.extents = record.extents;
+    tier.freeing_blocks += TotalBlocks(record.extents).value();
+  }
+  tier.removes.push_back(std::move(remove));
 }
 
 ChunkSlot Core::AdoptRecord(uint16_t device, const IndexRecord& record, bool doubtful) {

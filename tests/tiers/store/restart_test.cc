@@ -154,6 +154,31 @@ TEST_CASE("a chunk that leaves G3 before its record is confirmed may stay in G2,
   for (uint64_t i = 32; i < kChunks; ++i) CHECK(s.Where(i) == "23");
 }
 
+TEST_CASE("blocks of a record that a start drops are reused only when the index has forgotten it") {
+  WorldOptions options = SmallWorld();
+  options.device_blocks = {512, 512};
+  StoreTester s(options);
+  const auto start_with = [&s](bool first) {
+    s.world.Kill();
+    s.world.SetAttached(0, first);
+    s.world.Start();
+    s.Connect();
+  };
+  REQUIRE(s.Put(1) == "stored");
+  s.Settle();
+  REQUIRE(s.world.index(0).Find(s.Id(1)).has_value());
+  start_with(false);
+  REQUIRE(s.Put(1) == "stored");
+  s.Settle();
+  s.world.HoldIndex(true);
+  start_with(true);  // both devices have it: the second one's record goes
+  for (uint64_t i = 10; i < 20; ++i) REQUIRE(s.Put(i) == "stored");
+  s.RunAll();
+  start_with(false);  // before any batch
+  s.world.HoldIndex(false);
+  CHECK(s.Get(1) == "hit");
+}
+
 TEST_CASE("who was read whole after a power cut is durable without being written again") {
   StoreTester s;
   REQUIRE(s.Put(1) == "stored");
