@@ -12,7 +12,9 @@ namespace kvkeep {
 
 std::string FormatScript(const Script& script, const std::map<uint64_t, std::string>& what) {
   std::string text = absl::StrCat("seed ", script.seed, "\n");
-  for (const std::string& name : script.without) absl::StrAppend(&text, "without ", name, "\n");
+  if (!script.without.empty()) absl::StrAppend(&text, "without");
+  for (const std::string& name : script.without) absl::StrAppend(&text, " ", name);
+  if (!script.without.empty()) absl::StrAppend(&text, "\n");
   for (const uint64_t step : script.steps) {
     const auto comment = what.find(step);
     absl::StrAppend(&text, "step ", step, comment != what.end() ? "  " + comment->second : "",
@@ -34,10 +36,12 @@ absl::StatusOr<Script> ParseScript(const std::string& text) {
     uint64_t number = 0;
     if (words[0] == "without") {
       const auto& known = Removable();
-      if (std::find(known.begin(), known.end(), words[1]) == known.end()) {
-        return wrong(absl::StrCat("'", words[1], "' is nothing that can be left out"));
+      for (size_t w = 1; w < words.size(); ++w) {
+        if (std::find(known.begin(), known.end(), words[w]) == known.end()) {
+          return wrong(absl::StrCat("'", words[w], "' is nothing that can be left out"));
+        }
+        script.without.push_back(words[w]);
       }
-      script.without.push_back(words[1]);
     } else if (!absl::SimpleAtoi(words[1], &number)) {
       return wrong(absl::StrCat("'", words[1], "' is no number"));
     } else if (words[0] == "seed") {

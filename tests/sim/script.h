@@ -2,7 +2,7 @@
 //
 //   # anything
 //   seed 77
-//   without delay        any number of them: left out of the world (random_world.h)
+//   without delay stuck  left out of the world (random_world.h)
 //   step 12              any number of them, in this order; what follows the number is a comment
 #pragma once
 

@@ -50,9 +50,9 @@ TEST_CASE("a failing run is shrunk to the steps and faults that it needs") {
 }
 
 TEST_CASE("a script is read as it was written, and errors name the line") {
-  const Script script{.seed = 77, .without = {"delay"}, .steps = {3, 12}};
+  const Script script{.seed = 77, .without = {"delay", "stuck"}, .steps = {3, 12}};
   const std::string text = FormatScript(script, {{12, "put 5 bytes 3000"}});
-  CHECK(text == "seed 77\nwithout delay\nstep 3\nstep 12  put 5 bytes 3000\n");
+  CHECK(text == "seed 77\nwithout delay stuck\nstep 3\nstep 12  put 5 bytes 3000\n");
   const absl::StatusOr<Script> read = ParseScript("# a comment\n" + text);
   REQUIRE(read.ok());
   CHECK(read->seed == 77);

@@ -88,10 +88,13 @@ void Simulator::Act(Client& client, uint64_t pick) {
       const auto hours = static_cast<int64_t>(random_.Below(20'000)) - 10'000;
       world_.clock().StepUnix(std::chrono::hours(hours));
     }
+    Log("time passes");
     world_.store().Tick();
   } else {
-    for (uint64_t i = random_.Below(30); i > 0 && world_.RunOneAtRandom(); --i) {
-    }
+    const uint64_t most = random_.Below(30);
+    uint64_t ran = 0;
+    while (ran < most && world_.RunOneAtRandom()) ++ran;
+    Log(absl::StrCat("ran ", ran));
   }
 }
 
