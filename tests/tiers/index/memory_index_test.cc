@@ -65,6 +65,23 @@ TEST_CASE("MemoryIndex: a failed write is not applied, a failed sync promises no
   CHECK(index.stats().errors == 2);
 }
 
+TEST_CASE("MemoryIndex: a sync that lies is believed until the power goes, or a true one follows") {
+  for (const bool synced : {false, true}) {
+    MemoryIndex index;
+    index.SetFaults({.sync_lies = 1});
+    Add(index, 1);
+    CHECK(index.Sync({.sequence = CommitSequence(1)}).ok());
+    CHECK(index.ReadStableMark()->sequence == CommitSequence(1));
+    index.SetFaults({});
+    if (synced) REQUIRE(index.Sync({.sequence = CommitSequence(1)}).ok());
+    bool lost = false;
+    index.PowerCut(4);
+    lost = !index.Find(NumberedRecord(1).id).has_value();
+    CHECK(lost == !synced);
+    CHECK(index.ReadStableMark()->sequence == CommitSequence(synced ? 1 : 0));
+  }
+}
+
 TEST_CASE("MemoryIndex: a scan sees a snapshot, and counts damaged records without visiting them") {
   MemoryIndex index;
   for (uint32_t n = 0; n < 5; ++n) Add(index, n);

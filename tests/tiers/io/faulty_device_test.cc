@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <optional>
+#include <set>
 
 #include "tests/fakes/manual_executor.h"
 #include "tests/fakes/memory_device.h"
@@ -118,6 +119,109 @@ TEST_CASE("a misdirected write lands whole at another place of the device") {
   int found = 0;
   for (uint64_t at = 0; at < 63; ++at) found += SameBytes(h.OnDisk(at, 2), written.span());
   CHECK(found == 1);
+}
+
+TEST_CASE("a short read brings the beginning, a misdirected one whole blocks of another place") {
+  for (const bool is_short : {true, false}) {
+    Harness h({.short_read = is_short ? 1.0 : 0.0, .misdirected_read = 1}, 3);
+    AlignedBytes read(8 * kBlockBytes);
+    for (uint64_t i = 0; i < 64; ++i) FillPattern(h.OnDisk(i, 1), i + 1);
+    CHECK(h.Run(Kind::kRead, 20, read.span()).ok());
+    CHECK_FALSE(SameBytes(read.span(), h.OnDisk(20, 8)));
+    size_t right = 0;
+    while (
+        SameBytes(read.span().subspan(right * kBlockBytes, kBlockBytes), h.OnDisk(20 + right, 1))) {
+      ++right;
+    }
+    int found = 0;
+    for (uint64_t at = 0; at <= 56; ++at) found += SameBytes(h.OnDisk(at, 8), read.span());
+    CHECK(found == (is_short ? 0 : 1));
+    CHECK(h.device_.stats().short_reads == (is_short ? 1 : 0));
+    CHECK((is_short || right == 0));
+  }
+}
+
+TEST_CASE("what is stuck goes on when told to, or when faults are lifted") {
+  for (const bool lifted : {true, false}) {
+    Harness h({.stuck = 1});
+    AlignedBytes memory(kBlockBytes);
+    int ended = 0;
+    for (int i = 0; i < 10; ++i) {
+      h.device_.Submit(
+          MakeOperation(Kind::kWrite, 0, memory.span(), [&ended](absl::Status) { ++ended; }));
+    }
+    h.executor_.RunAll();
+    CHECK(ended == 0);
+    if (lifted) h.device_.set_options({});
+    if (!lifted) CHECK(h.device_.Unstick() == 10);
+    h.executor_.RunAll();
+    CHECK(ended == 10);
+  }
+}
+
+TEST_CASE("a device that is gone is Unavailable in everything until it is back") {
+  Harness h({});
+  AlignedBytes memory(kBlockBytes);
+  h.device_.SetGone(true);
+  CHECK(absl::IsUnavailable(h.Run(Kind::kWrite, 1, memory.span())));
+  CHECK(absl::IsUnavailable(h.Run(Kind::kRead, 1, memory.span())));
+  CHECK(absl::IsUnavailable(h.device_.Sync()));
+  h.device_.SetGone(false);
+  CHECK(h.Run(Kind::kWrite, 1, memory.span()).ok());
+  CHECK(h.device_.Sync().ok());
+}
+
+TEST_CASE("a sync that fails or lies makes nothing stable") {
+  const std::vector<FaultOptions> faults = {{.sync_error = 1}, {.sync_lies = 1}, {}};
+  for (size_t i = 0; i < faults.size(); ++i) {
+    ManualExecutor executor;
+    const auto disk = std::make_shared<MemoryDisk>(kDeviceBytes, /*volatile_cache=*/true);
+    MemoryDevice below(disk, &executor);
+    FaultyDevice device(&below, &executor, 1, faults[i]);
+    AlignedBytes memory(kBlockBytes);
+    device.Submit(MakeOperation(Kind::kWrite, 0, memory.span(), [](absl::Status) {}));
+    executor.RunAll();
+    CHECK(disk->unsynced_blocks() == 1);
+    CHECK(device.Sync().ok() == (i > 0));
+    CHECK(disk->unsynced_blocks() == (i == 2 ? 0 : 1));
+  }
+}
+
+TEST_CASE("a power cut drops, keeps, tears and reorders what was not synced, and nothing else") {
+  bool kept_all = false, kept_none = false, kept_older = false, torn = false;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    MemoryDisk disk(8 * kBlockBytes, /*volatile_cache=*/true);
+    AlignedBytes versions(3 * kBlockBytes);  // ever the same byte: 1, 2, 3
+    for (size_t v = 0; v < 3; ++v) {
+      std::memset(versions.data() + v * kBlockBytes, static_cast<int>(v + 1), kBlockBytes);
+    }
+    const auto write = [&](uint64_t block, size_t version) {
+      disk.Write(block * kBlockBytes, versions.data() + (version - 1) * kBlockBytes, kBlockBytes);
+    };
+    write(0, 1);
+    write(1, 1);
+    disk.Sync();
+    write(1, 2);
+    write(1, 3);
+    disk.PowerCut(seed);
+    const auto bytes = disk.bytes();
+    CHECK(SameBytes(bytes.first(kBlockBytes), versions.span().first(kBlockBytes)));
+    std::set<int> found;
+    for (size_t at = 0; at < kBlockBytes; at += 512) {
+      const auto sector = bytes.subspan(kBlockBytes + at, 512);
+      const auto first = std::to_integer<int>(sector[0]);
+      CHECK((first >= 1 && first <= 3));
+      CHECK(std::all_of(sector.begin(), sector.end(),
+                        [&](std::byte byte) { return std::to_integer<int>(byte) == first; }));
+      found.insert(first);
+    }
+    torn |= found.size() > 1;
+    kept_all |= found == std::set<int>{3};
+    kept_none |= found == std::set<int>{1};
+    kept_older |= found.contains(2);
+    CHECK(disk.unsynced_blocks() == 0);
+  }
+  CHECK((kept_all && kept_none && kept_older && torn));
 }
 
 TEST_CASE("delayed operations overtake each other and still complete once") {
