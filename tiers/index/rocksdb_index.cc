@@ -328,6 +328,71 @@ uint64_t RocksDbIndex::disk_bytes() const {
   return bytes;
 }
 
+// What RocksDB does not know, or calls a wrong argument, when it opens files of ours is damage.
+absl::Status OpenError(const std::string& dir, const rocksdb::Status& status) {
+  const absl::Status error = FromRocks(dir, "open", status);
+  return absl::IsFailedPrecondition(error) ? absl::DataLossError(error.message()) : error;
+}
+
+absl::Status VerifyTableFiles(const std::string& dir, rocksdb::DB& db) {
+  rocksdb::ReadOptions read;
+  read.readahead_size = 2 * kMiB;
+  return FromRocks(dir, "table files", db.VerifyChecksum(read));
+}
+
+class RocksDbInspector final : public IndexInspector {
+ public:
+  RocksDbInspector(std::string dir, std::unique_ptr<rocksdb::DB> db, absl::Status log_status)
+      : dir_(dir),
+        log_status_(std::move(log_status)),
+        db_(db.get()),
+        index_(std::move(dir), RocksDbIndexOptions(), std::move(db)) {}
+
+  absl::Status CheckOwner(const Uuid& device) { return index_.ClaimFor(device, /*create=*/false); }
+  const absl::Status& log_status() const override { return log_status_; }
+  absl::Status VerifyTables() override { return VerifyTableFiles(dir_, *db_); }
+  absl::StatusOr<StableMark> ReadStableMark() override { return index_.ReadStableMark(); }
+  absl::Status Visit(absl::FunctionRef<bool(absl::string_view, absl::string_view)> visit) override;
+
+ private:
+  const std::string dir_;
+  const absl::Status log_status_;
+  rocksdb::DB* const db_;
+  RocksDbIndex index_;
+};
+
+absl::Status RocksDbInspector::Visit(
+    absl::FunctionRef<bool(absl::string_view, absl::string_view)> visit) {
+  const std::string first(1, kRecordPrefix);
+  rocksdb::ReadOptions read;
+  read.total_order_seek = true;
+  read.readahead_size = 2 * kMiB;
+  const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(read));
+  for (it->Seek(first); it->Valid() && it->key().starts_with(first); it->Next()) {
+    if (!visit(ToView(it->key()).substr(1), ToView(it->value()))) break;
+  }
+  return FromRocks(dir_, "scan", it->status());
+}
+
+absl::Status CheckThereIsOne(const std::string& dir) {
+  // RocksDB calls this an invalid argument; for us it is a lost index.
+  struct stat st;
+  if (lstat(absl::StrCat(dir, "/CURRENT").c_str(), &st) == 0) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat("index ", dir, ": CURRENT: ", std::strerror(errno), "; the index is lost"));
+}
+
+absl::StatusOr<std::unique_ptr<rocksdb::DB>> OpenToLook(const std::string& dir,
+                                                        rocksdb::WALRecoveryMode log_mode) {
+  rocksdb::Options options = DatabaseOptions({});
+  options.wal_recovery_mode = log_mode;
+  rocksdb::DB* raw = nullptr;
+  const rocksdb::Status opened = rocksdb::DB::OpenForReadOnly(options, dir, &raw);
+  std::unique_ptr<rocksdb::DB> db(raw);
+  if (!opened.ok()) return OpenError(dir, opened);
+  return db;
+}
+
 }  // namespace
 
 absl::Status RocksDbIndexOptions::Validate() const {
@@ -346,22 +411,34 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
                                                              const Uuid& device,
                                                              const RocksDbIndexOptions& options) {
   KVKEEP_RETURN_IF_ERROR(options.Validate());
-  if (!options.create) {
-    // RocksDB calls this an invalid argument; for us it is a lost index.
-    struct stat st;
-    if (lstat(absl::StrCat(dir, "/CURRENT").c_str(), &st) != 0) {
-      return absl::DataLossError(
-          absl::StrCat("index ", dir, ": CURRENT: ", std::strerror(errno), "; the index is lost"));
-    }
-  }
+  if (!options.create) KVKEEP_RETURN_IF_ERROR(CheckThereIsOne(dir));
   rocksdb::DB* raw = nullptr;
   const rocksdb::Status opened = rocksdb::DB::Open(DatabaseOptions(options), dir, &raw);
   std::unique_ptr<rocksdb::DB> db(raw);
-  if (!opened.ok()) return FromRocks(dir, "open", opened);
+  if (!opened.ok()) return OpenError(dir, opened);
+  // Else a damaged one would show in the middle of the scan, when the device counts as open.
+  if (!options.create) KVKEEP_RETURN_IF_ERROR(VerifyTableFiles(dir, *db));
 
   auto index = std::make_unique<RocksDbIndex>(dir, options, std::move(db));
   KVKEEP_RETURN_IF_ERROR(index->ClaimFor(device, options.create));
   return std::unique_ptr<ChunkIndex>(std::move(index));
+}
+
+absl::StatusOr<std::unique_ptr<IndexInspector>> InspectRocksDbIndex(const std::string& dir,
+                                                                    const Uuid& device) {
+  KVKEEP_RETURN_IF_ERROR(CheckThereIsOne(dir));
+  // First as strict as a healthy log allows; then as the daemon opens it.
+  absl::Status log_status;
+  absl::StatusOr<std::unique_ptr<rocksdb::DB>> db =
+      OpenToLook(dir, rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords);
+  if (!db.ok()) {
+    log_status = db.status();
+    db = OpenToLook(dir, rocksdb::WALRecoveryMode::kPointInTimeRecovery);
+    if (!db.ok()) return db.status();
+  }
+  auto inspector = std::make_unique<RocksDbInspector>(dir, *std::move(db), std::move(log_status));
+  KVKEEP_RETURN_IF_ERROR(inspector->CheckOwner(device));
+  return std::unique_ptr<IndexInspector>(std::move(inspector));
 }
 
 }  // namespace kvkeep

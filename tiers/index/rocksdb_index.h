@@ -47,4 +47,23 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
                                                              const Uuid& device,
                                                              const RocksDbIndexOptions& options);
 
+// An index that is only looked at: no byte in its directory changes. For `kvkeep fsck`. The caller
+// keeps others away from it (the device's lock).
+class IndexInspector {
+ public:
+  virtual ~IndexInspector() = default;
+  // DataLoss when the write-ahead log is damaged: what was logged from there on is not seen here,
+  // nor by the daemon. A log that merely ends in the middle of an entry, as after a kill or a power
+  // cut, is sound.
+  virtual const absl::Status& log_status() const = 0;
+  // Reads every table file and checks its checksums.
+  virtual absl::Status VerifyTables() = 0;
+  virtual absl::StatusOr<StableMark> ReadStableMark() = 0;
+  // Every record as it is stored, for DecodeRecord. Stops when `visit` is false.
+  virtual absl::Status Visit(
+      absl::FunctionRef<bool(absl::string_view key, absl::string_view value)> visit) = 0;
+};
+absl::StatusOr<std::unique_ptr<IndexInspector>> InspectRocksDbIndex(const std::string& dir,
+                                                                    const Uuid& device);
+
 }  // namespace kvkeep

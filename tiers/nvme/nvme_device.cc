@@ -206,7 +206,7 @@ absl::StatusOr<NvmeDevice::OpenResult> Open(const Request& request) {
   const BlockCount blocks((*io)->size_bytes() / kBlockBytes);
   absl::StatusOr<LiveMap> map =
       LiveMap::Open(directory.live_map_path(), superblock->device, blocks);
-  if (!map.ok()) return map.status();
+  if (!map.ok()) return AsBroken(map.status());
   auto live = std::make_unique<LiveIndex>(*std::move(index), *std::move(map), blocks);
   result.device =
       std::make_unique<DirectoryDevice>(superblock->device, std::move(directory),

@@ -203,7 +203,7 @@ TEST_CASE("a lost index is data loss, never an empty one") {
   CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir / "index", kDevice, {}).status()));
 }
 
-TEST_CASE("damaged files are an error at open or at the scan, never wrong records") {
+TEST_CASE("damaged files are an error when the index is opened, never wrong records") {
   for (const char* part : {".sst", "CURRENT", "MANIFEST"}) {
     ScratchDir dir;
     {
@@ -213,16 +213,7 @@ TEST_CASE("damaged files are an error at open or at the scan, never wrong record
     }
     INFO(part);
     REQUIRE(Damage(dir / "index", part) > 0);
-    const auto opened = OpenRocksDbIndex(dir / "index", kDevice, {});
-    if (!opened.ok()) {
-      CHECK(absl::IsDataLoss(opened.status()));
-      continue;
-    }
-    const auto scanned = (*opened)->Scan([](const IndexRecord& record) {
-      CHECK(record == NumberedRecord(record.id.part.value()));
-      return true;
-    });
-    CHECK(absl::IsDataLoss(scanned.status()));
+    CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir / "index", kDevice, {}).status()));
   }
 }
 
