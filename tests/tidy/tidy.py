@@ -50,6 +50,7 @@ LAYERS = {
     "tiers/index": _BASE,
     "tiers/host": _PARTS,
     "tiers/nvme": _PARTS,
+    "tiers/fsck": _BASE + ("tiers/io", "tiers/index", "tiers/nvme"),
     "tiers/store": _TIERS,
     "config": _TIERS,
     "proto": _BASE,
@@ -57,10 +58,12 @@ LAYERS = {
     "client": _BASE + ("proto",),
     "client/c": _BASE + ("client",),
     # The CLI replays and simulates traces without a daemon, hence the policies; it drops the memory
-    # that a stopped daemon left on its mount, hence the host, and the config that says where.
-    "tools": _BASE + ("client", "proto", "tiers/policy", "tiers/host", "config"),
+    # that a stopped daemon left on its mount, hence the host, and the config that says where; it
+    # checks the devices of one, hence fsck.
+    "tools": _BASE + ("client", "proto", "tiers/policy", "tiers/host", "tiers/nvme", "tiers/fsck",
+                      "config"),
     # The engine room is tested without anything above it; so it builds without gRPC.
-    "tests/tiers": _TIERS + ("tests/fakes", "tests/sim"),
+    "tests/tiers": _TIERS + ("tiers/fsck", "tests/fakes", "tests/sim"),
     "tests/fakes": _TIERS + ("proto",),
     "tests/sim": _TIERS + ("tests/fakes",),
 }
@@ -71,7 +74,7 @@ OUTSIDE_HEADERS = [
     (r"grpc(pp|)/|google/protobuf/|.*\.pb\.h$", _GRPC),
     (r"yaml-cpp/", ("config", "tests/config")),
     (r"prometheus/|civetweb\.h|CivetServer\.h", ("server", "tests/server")),
-    (r"rocksdb/", ("tiers/index", "tests/tiers/index")),
+    (r"rocksdb/", ("tiers/index", "tests/tiers/index", "tests/tiers/fsck")),
     (r"liburing", ("tiers/io", "tests/tiers/io")),
     (r"cuda|nvml|nvtx", ("server", "client", "tests/server", "tests/client")),
     (r"nlohmann/", ("tiers/policy/trace", "tiers/policy/simulate", "config", "server", "client",

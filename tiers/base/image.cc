@@ -147,13 +147,15 @@ void EncodeHeader(const ImageHeader& header, const MacKey& mac_key, HeaderPage p
   StoreAt<Mac>(at + kMacAt, ComputeMac(page, mac_key));
 }
 
+bool HasImageMagic(ConstHeaderPage page) {
+  return std::memcmp(page.data(), kMagic.data(), kMagic.size()) == 0;
+}
+
 Digest128 HeaderRoot(ConstHeaderPage page) { return LoadAt<Digest128>(page.data() + kRootAt); }
 
 absl::StatusOr<ImageHeader> DecodeHeader(ConstHeaderPage page, const MacKey& mac_key) {
   const std::byte* const at = page.data();
-  if (std::memcmp(at, kMagic.data(), kMagic.size()) != 0) {
-    return absl::DataLossError("no image header here");
-  }
+  if (!HasImageMagic(page)) return absl::DataLossError("no image header here");
   if (const uint32_t version = LoadAt<uint32_t>(at + 8); version != kImageFormatVersion) {
     return absl::FailedPreconditionError(
         absl::StrCat("image format version ", version, ", this build reads ", kImageFormatVersion));

@@ -101,6 +101,9 @@ absl::Status ValidateShape(const ImageShape& shape);
 // shape.blocks() blocks in total.
 void EncodeHeader(const ImageHeader& header, const MacKey& mac_key, HeaderPage page);
 
+// Whether a page begins as a header page does. Says nothing of what follows.
+bool HasImageMagic(ConstHeaderPage page);
+
 // The root checksum of an encoded page: names the identity in 16 bytes.
 Digest128 HeaderRoot(ConstHeaderPage page);
 

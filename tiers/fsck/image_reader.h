@@ -1,0 +1,54 @@
+// Reads images from a device and judges them. Functions for any thread, each with its own buffer.
+#pragma once
+
+#include <absl/functional/function_ref.h>
+
+#include <optional>
+#include <string>
+
+#include "tiers/base/clock.h"
+#include "tiers/fsck/offline_device.h"
+
+namespace kvkeep::fsck_internal {
+
+// Why an image is not what it should be.
+struct ImageFault {
+  FsckProblem problem = FsckProblem::kHeader;
+  BlockNumber where;
+  std::string what;
+  // Where the image should begin lies another one of ours, whole as far as its header goes.
+  bool another_is_there = false;
+};
+
+struct FoundImage {
+  ImageHeader header;
+  Digest128 root;
+};
+
+// The header page at `first`: one of ours, and (unless null) of this record.
+std::optional<ImageFault> ReadHeader(const OfflineDevice& device, const MacKey& mac_key,
+                                     BlockNumber first, const IndexRecord* record,
+                                     ReadBuffer& buffer, FoundImage* image);
+// All that follows it, against its checksums.
+std::optional<ImageFault> ReadPayload(const OfflineDevice& device, const ImageHeader& header,
+                                      ReadBuffer& buffer);
+
+// Calls `work(i, buffer)` for all i below `count`, on `threads` threads of which the caller's is
+// one; `after_each` on the caller's only.
+void InParallel(size_t count, uint32_t threads, absl::FunctionRef<void(size_t, ReadBuffer&)> work,
+                absl::FunctionRef<void()> after_each);
+
+// Tells the one who waits, but not too often.
+class ProgressTeller {
+ public:
+  ProgressTeller(const FsckOptions& options, const OfflineDevice& device)
+      : options_(options), device_(device) {}
+  void Tell(absl::string_view phase, uint64_t images);
+
+ private:
+  const FsckOptions& options_;
+  const OfflineDevice& device_;
+  MonotonicTime last_{0};
+};
+
+}  // namespace kvkeep::fsck_internal

@@ -1,0 +1,76 @@
+// IndexCheck: the records of an index against each other, the images and the live map; then what
+// lies in the space that no record names. One thread's; reads on several of its own.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <atomic>
+#include <vector>
+
+#include "tiers/base/block_set.h"
+#include "tiers/fsck/findings.h"
+#include "tiers/fsck/image_reader.h"
+#include "tiers/index/rocksdb_index.h"
+
+namespace kvkeep::fsck_internal {
+
+class IndexCheck {
+ public:
+  IndexCheck(const FsckOptions& options, const OfflineDevice& device, IndexInspector& index,
+             Findings& findings, FsckReport& report);
+
+  // The error is the index's: it could not be read to its end.
+  absl::Status Run();
+
+ private:
+  struct Overlap {
+    BlockNumber block;
+    ChunkId id;
+    CommitSequence sequence;
+  };
+  struct Unmarked {
+    ChunkId id;
+    BlockNumber first;
+  };
+
+  void TakeRecord(absl::string_view key, absl::string_view value);
+  void Claim(const IndexRecord& record);
+  void CompareWithLiveMap(const IndexRecord& record);
+  // The images of the records taken so far, in the order in which they lie.
+  void CheckBatch();
+  void CheckImage(const IndexRecord& record, ReadBuffer& buffer);
+  // A second scan, for the other side of overlaps.
+  absl::Status NameOverlaps();
+  void TellUnmarked();
+  void FindLost();
+  void FindOrphans();
+  // True when an image began there, which is then claimed.
+  bool ClaimOrphan(BlockNumber block, ConstHeaderPage page);
+  void CountSpace();
+  bool MapCovers(BlockNumber block) const;
+  // What a power cut may have done to this record.
+  bool MayBeStale(CommitSequence sequence, const ImageFault& fault) const;
+  void Add(FsckProblem problem, BlockNumber where, const ChunkId& id, std::string what,
+           std::string to_do, bool notice = false);
+
+  const FsckOptions& options_;
+  const OfflineDevice& device_;
+  const DeviceSpace space_;
+  IndexInspector& index_;
+  Findings& findings_;
+  FsckReport& report_;
+  ProgressTeller progress_;
+
+  StableMark mark_;
+  bool power_cut_ = false;  // since the mark, or perhaps so
+  BlockSet claimed_;        // named by a record, or a label
+  BlockSet begins_;         // a record's image begins there
+  std::vector<IndexRecord> batch_;
+  std::vector<Overlap> overlaps_;
+  std::vector<Unmarked> unmarked_;  // those that are told
+  uint64_t unmarked_records_ = 0;
+  uint64_t used_blocks_ = 0, orphaned_blocks_ = 0;
+  std::atomic<uint64_t> good_ = 0, bad_ = 0, stale_ = 0;
+};
+
+}  // namespace kvkeep::fsck_internal
