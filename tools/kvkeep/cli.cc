@@ -137,6 +137,7 @@ int RunCli(const std::vector<std::string>& arguments, Terminal terminal) {
   AddChunkVerbs(app, cli);
   AddAdminVerbs(app, cli);
   AddArenaVerbs(app, cli);
+  AddFsckVerb(app, cli);
   AddTraceVerbs(app, cli);
 
   try {
