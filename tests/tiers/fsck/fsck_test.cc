@@ -2,7 +2,9 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <fcntl.h>
 #include <rocksdb/db.h>
+#include <sys/file.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -10,6 +12,7 @@
 #include "tests/tiers/fsck/store_on_disk.h"
 #include "tiers/index/rocksdb_index.h"
 #include "tiers/nvme/device_names.h"
+#include "tiers/nvme/posix_file.h"
 
 namespace kvkeep {
 namespace {
@@ -86,6 +89,18 @@ TEST_CASE("a device in use is refused, and the store opens it when the check is 
   disk.Stop();
   CHECK(disk.Check().clean());
   CHECK(disk.Start());
+}
+
+TEST_CASE("the superblock's lock alone keeps a check away, as any data file's does") {
+  StoreOnDisk disk;
+  FilledDevice(disk);
+  for (const char* name : {"superblock", "data.002"}) {
+    const Fd held(open(disk.File(name).c_str(), O_RDONLY));
+    REQUIRE(flock(held.get(), LOCK_EX | LOCK_NB) == 0);
+    INFO(name);
+    CHECK(absl::IsUnavailable(Fsck(disk.fsck_options()).status()));
+  }
+  CHECK(disk.Check().clean());
 }
 
 TEST_CASE("what is no device of this store is refused") {
