@@ -1,4 +1,7 @@
 // Clear, drain, snapshot, and the walk that checks every invariant.
+#include <absl/strings/str_cat.h>
+
+#include <chrono>
 #include <numeric>
 
 #include "tiers/base/check.h"
@@ -18,6 +21,14 @@ void TierSnapshot::Add(const TierSnapshot& other) {
 }
 
 namespace store_internal {
+namespace {
+
+std::string Silence(std::chrono::nanoseconds time) {
+  return absl::StrCat("does not answer: no I/O has ended for ",
+                      std::chrono::duration_cast<std::chrono::seconds>(time).count(), " s");
+}
+
+}  // namespace
 
 uint64_t Core::Clear(const std::optional<NamespaceDigest>& ns) {
   uint64_t cleared = 0;
@@ -70,18 +81,20 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
     snapshot.g2.Add(g2);
     snapshot.tenants.push_back({.name = own->tenant(), .g2 = g2});
   }
+  const MonotonicTime now = deps_.clock->Now();
   for (const auto& tier : devices_) {
     const ExtentAllocator& space = *tier->allocator;
     NvmeDevice& nvme = *tier->deps.device;
     const uint64_t device_used =
         (space.capacity().value() - space.free_blocks().value()) * kBlockBytes;
-    snapshot.devices.push_back({.path = nvme.dir(),
-                                .state = tier->state,
-                                .message = tier->message,
-                                .capacity_bytes = nvme.capacity_bytes(),
-                                .used_bytes = device_used,
-                                .chunks = tier->chunks,
-                                .queued_writes = tier->write_queue.size()});
+    snapshot.devices.push_back(
+        {.path = nvme.dir(),
+         .state = tier->stuck ? DeviceState::kOffline : tier->state,
+         .message = tier->stuck ? Silence(now - tier->heard_at) : tier->message,
+         .capacity_bytes = nvme.capacity_bytes(),
+         .used_bytes = device_used,
+         .chunks = tier->chunks,
+         .queued_writes = tier->write_queue.size()});
     snapshot.g3.capacity_bytes += nvme.capacity_bytes();
     snapshot.g3.used_bytes += device_used;
     snapshot.g3.chunks += tier->chunks;

@@ -13,6 +13,7 @@ constexpr size_t kMaxBatchRecords = 64;  // so many are made or taken note of un
 constexpr auto kCommitRetry = std::chrono::seconds(1);
 constexpr auto kDeviceRetry = std::chrono::seconds(30);
 constexpr uint32_t kErrorsInARow = 3;  // then the device is left alone for a while
+constexpr auto kAnswerPatience = std::chrono::seconds(5);
 
 }  // namespace
 
@@ -316,11 +317,24 @@ void Core::NoteIo(DeviceTier& tier, bool write, const absl::Status& status) {
   tier.retry_at = deps_.clock->Now() + kDeviceRetry;
 }
 
+// A device that answers nothing fails nothing either: it is left alone until it answers again, so
+// that nobody waits for it.
+void Core::NoteSilence(DeviceTier& tier, MonotonicTime now) {
+  if (std::exchange(tier.heard, false) || !tier.busy()) {
+    tier.heard_at = now;
+    tier.stuck = false;
+  } else if (!tier.stuck && now - tier.heard_at >= kAnswerPatience) {
+    tier.stuck = true;
+    ++counters_.device_silences;
+  }
+}
+
 void Core::Tick() {
   Section section(this);
   const MonotonicTime now = deps_.clock->Now();
   for (uint16_t device = 0; device < devices_.size(); ++device) {
     DeviceTier& tier = *devices_[device];
+    NoteSilence(tier, now);
     const bool resting =
         tier.state == DeviceState::kReadOnly || tier.state == DeviceState::kOffline;
     if (resting && !tier.failed_sync && now >= tier.retry_at) {

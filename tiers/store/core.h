@@ -277,6 +277,7 @@ class Core {
 
   // ---- commit.cc
   struct Batch;
+  void NoteSilence(DeviceTier& tier, MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static absl::Status CommitTo(ChunkIndex& index, const Batch& batch);
   void PumpIndex(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status);

@@ -206,6 +206,7 @@ void Core::OnHeaderRead(ChunkSlot slot, AlignedPage* page, absl::Status status) 
   Section section(this);
   Promotion& promotion = *promotions_.at(slot);
   --promotion.outstanding;
+  devices_[promotion.device]->heard = true;
   if (status.ok()) status = CheckHeader(*header, table_.at(slot));
   if (status.ok()) {
     promotion.header = std::move(header);
@@ -224,6 +225,7 @@ void Core::OnPieceRead(ChunkSlot slot, size_t piece, absl::Status status) {
   Promotion& promotion = *promotions_.at(slot);
   --promotion.outstanding;
   --promotion.pieces[piece].reads_left;
+  devices_[promotion.device]->heard = true;
   if (status.ok()) {
     VerifyIfRead(slot, promotion, piece);
   } else {

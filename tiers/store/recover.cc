@@ -80,7 +80,7 @@ absl::Status Core::RecoverDevices() {
                                       {.max_chunks = static_cast<uint32_t>(options_.max_chunks)});
     tier->reserve_blocks = std::min(2 * options_.max_device_writes_in_flight_bytes / kBlockBytes,
                                     space.capacity.value() / 4);
-    tier->last_sync = tier->last_recency = deps_.clock->Now();
+    tier->last_sync = tier->last_recency = tier->heard_at = deps_.clock->Now();
     devices_.push_back(std::move(tier));
     KVKEEP_RETURN_IF_ERROR(RecoverDevice(device));
   }
@@ -275,6 +275,7 @@ void Core::OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status)
   const uint16_t device = table_.at(slot).device;
   DeviceTier& tier = *devices_[device];
   --tier.confirms;
+  tier.heard = true;
   bool detached = false;
   {
     Change chunk(this, slot);

@@ -168,9 +168,15 @@ struct DeviceTier {
   MonotonicTime retry_at{0};
   bool failed_sync = false;  // never trusted again before a restart
 
-  bool readable() const { return state != DeviceState::kOffline; }
+  // I/O that no end comes of: `heard` is set when any ends, Tick does the rest.
+  bool heard = false;
+  MonotonicTime heard_at{0};  // or when there was nothing to hear of
+  bool stuck = false;         // left alone, as if it was offline, until something ends
+
+  bool busy() const { return reading_bytes > 0 || writing_bytes > 0 || confirms > 0; }
+  bool readable() const { return state != DeviceState::kOffline && !stuck; }
   bool writable() const {
-    return (state == DeviceState::kOk || state == DeviceState::kDegraded) && !failed_sync;
+    return (state == DeviceState::kOk || state == DeviceState::kDegraded) && !failed_sync && !stuck;
   }
 };
 

@@ -216,6 +216,7 @@ void Core::OnWritten(ChunkSlot slot, absl::Status status) {
   KVKEEP_CHECK(found != write_backs_.end() && found->second->outstanding > 0);
   WriteBack& write = *found->second;
   DeviceTier& tier = *devices_[write.device];
+  tier.heard = true;
   write.failure.Update(status);
   if (--write.outstanding > 0) return;
 

@@ -1,4 +1,6 @@
 // Promotions: single flight, readiness piece by piece, damage on the device.
+#include <absl/strings/match.h>
+
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"
@@ -244,6 +246,39 @@ TEST_CASE("a device that fails again and again is left alone for a while, then t
   s.Pass(std::chrono::seconds(31));
   CHECK(s.Get(2) == "hit");
   CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);
+}
+
+TEST_CASE("a device that answers nothing is shown and left alone until it does") {
+  StoreTester s;
+  for (uint64_t i = 0; i < 3; ++i) REQUIRE(s.Put(i) == "stored");
+  s.Settle();
+  s.KillAndStart();
+  const auto wait = [&s](int ticks) {  // nothing runs meanwhile
+    for (int i = 0; i < ticks; ++i) {
+      s.world.clock().Advance(std::chrono::milliseconds(100));
+      s.store().Tick();
+    }
+  };
+  { const ChunkReader first = s.Pin(2); }
+  wait(1);
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);  // it had no time yet
+  s.Settle();
+  wait(100);
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);  // it has nothing to answer
+  ChunkReader reader = s.Pin(0);
+  wait(49);
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);
+  CHECK(s.Where(1) == "3");
+  wait(2);
+  const DeviceSnapshot shown = s.store().snapshot().devices[0];
+  CHECK(shown.state == DeviceState::kOffline);
+  CHECK(absl::StrContains(shown.message, "does not answer"));
+  CHECK(s.counters().device_silences == 1);
+  CHECK(s.Where(1).empty());
+  CHECK(s.WaitFor(reader, 0, 1) == "ok");  // it answers: the chunk that was waited for is whole
+  wait(1);
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);
+  CHECK(s.Get(1) == "hit");
 }
 
 }  // namespace kvkeep
