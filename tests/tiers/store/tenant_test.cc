@@ -154,8 +154,9 @@ TEST_CASE("a session does what it was granted and nothing else, and what it may 
   const std::vector<PartId> parts = {PartId(0)};
   const auto as = [&](Grants grants) {
     SessionToken token = s.store().OpenSession({.client_name = "t", .grants = grants}).value();
-    REQUIRE(s.store().OpenNamespace(token, {.model = "test", .tokens_per_chunk = 16}).value() ==
-            s.ns);
+    REQUIRE(s.store()
+                .OpenNamespace(token, {.model = "test", .tokens_per_chunk = 16, .parts = 4})
+                .value() == s.ns);
     return token;
   };
   const PutRequest put = {.ns = s.ns, .key = MakeKey(2), .shape = {.payload_bytes = 4096}};
