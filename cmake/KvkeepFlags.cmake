@@ -19,9 +19,14 @@ add_compile_options(-Wall -Wextra -Werror $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtua
                     -Wno-missing-field-initializers -fno-omit-frame-pointer)
 # Checks of our own invariants stay on in release (tiers/base/check.h), so NDEBUG changes nothing there.
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
-  # _FORTIFY_SOURCE is set by some distributions' compilers already: undefine first, or it warns.
-  add_compile_options(-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2 -fstack-protector-strong)
-  add_link_options(-Wl,-z,relro,-z,now)
+  # Hardened; tests/hygiene looks for what binaries show of it. _FORTIFY_SOURCE is set by some
+  # distributions' compilers already: undefine first, or it warns.
+  add_compile_options(-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -fstack-protector-strong
+                      -fstack-clash-protection -ftrivial-auto-var-init=zero)
+  if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+    add_compile_options(-fcf-protection=full)
+  endif()
+  add_link_options(-Wl,-z,relro,-z,now,-z,noexecstack)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   add_compile_options(-Wthread-safety -Werror=thread-safety)
