@@ -240,6 +240,7 @@ ChunkSlot Core::AdoptRecord(uint16_t device, const IndexRecord& record, bool dou
 void Core::PumpConfirms(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   if (tier.confirm_queue.empty() && tier.confirms == 0) tier.confirmed_boot = deps_.boot_id;
+  if (!tier.readable()) return;  // Tick comes back to it
   while (!tier.confirm_queue.empty() && tier.confirms < kMaxConfirms) {
     if (Spent()) return PumpLater(device);
     const ChunkSlot slot = tier.confirm_queue.front();
@@ -266,7 +267,9 @@ void Core::PumpConfirms(uint16_t device) {
 
 void Core::OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status) {
   ImageHeader header;
-  if (status.ok()) {
+  const bool io_ok = status.ok();
+  const bool away = absl::IsUnavailable(status);
+  if (io_ok) {
     absl::StatusOr<ImageHeader> decoded = DecodeHeader(page.span(), deps_.mac_key);
     status = decoded.status();
     if (decoded.ok()) header = *std::move(decoded);
@@ -276,16 +279,22 @@ void Core::OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status)
   DeviceTier& tier = *devices_[device];
   --tier.confirms;
   tier.heard = true;
+  if (away) {  // that says nothing about the record
+    NoteIo(tier, false, status);
+    tier.confirm_queue.push_back(slot);
+  } else if (io_ok) {
+    NoteIo(tier, false, absl::OkStatus());
+  }
   bool detached = false;
   {
     Change chunk(this, slot);
     chunk->g3_reading = false;
-    chunk->unconfirmed = false;
+    chunk->unconfirmed = away;
     detached = chunk->detached;
     if (chunk->in_g3_policy) tier.policy->Unpark(slot);
     if (status.ok()) status = CheckHeader(header, *chunk);
   }
-  if (!status.ok() && !detached) {
+  if (!status.ok() && !away && !detached) {
     ++counters_.stale_records;
     DetachChunk(slot);
   }

@@ -179,6 +179,27 @@ TEST_CASE("blocks of a record that a start drops are reused only when the index 
   CHECK(s.Get(1) == "hit");
 }
 
+TEST_CASE(
+    "a device that goes away while its records are confirmed is asked again when it is back") {
+  StoreTester s;
+  constexpr uint64_t kChunks = 60;  // more than are confirmed at once
+  for (uint64_t i = 0; i < kChunks; ++i) {
+    REQUIRE(s.Put(i) == "stored");
+    s.RunAll();
+  }
+  s.Settle();
+  s.PowerCutAndStart();
+  s.world.device().SetGone(true);
+  s.Pass(std::chrono::seconds(1));
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kOffline);
+  CHECK(s.store().snapshot().g3.chunks == kChunks);
+  s.world.device().SetGone(false);
+  s.Pass(std::chrono::seconds(31));
+  for (uint64_t i = 0; i < kChunks; ++i) CHECK(s.Where(i) == "3");
+  CHECK(s.Get(kChunks - 1) == "hit");
+  CHECK(s.counters().stale_records == 0);
+}
+
 TEST_CASE("who was read whole after a power cut is durable without being written again") {
   StoreTester s;
   REQUIRE(s.Put(1) == "stored");
