@@ -24,8 +24,8 @@ namespace kvkeep {
 namespace {
 
 // Besides superblock and data files.
-constexpr absl::string_view kOurNames[] = {kIndexName, kNewIndexName, kLostIndexName, kLiveMapName,
-                                           kNewLiveMapName};
+constexpr const char* kOurNames[] = {kIndexName, kNewIndexName, kLostIndexName, kLiveMapName,
+                                     kNewLiveMapName};
 constexpr absl::string_view kDataPrefix = "data.";
 constexpr auto kLockPatience = std::chrono::seconds(2);
 constexpr auto kLockPause = std::chrono::milliseconds(50);
@@ -97,7 +97,8 @@ absl::Status DeviceDirectory::CheckNothingForeign(bool superblock_is_missing) co
        it.increment(error)) {
     const std::string name = it->path().filename().string();
     if (name == "lost+found" || name == kSuperblockName || name == kNewSuperblockName) continue;
-    const bool ours = IsDataName(name) || absl::c_linear_search(kOurNames, name);
+    const bool ours = IsDataName(name) ||
+                      absl::c_any_of(kOurNames, [&name](const char* ours) { return name == ours; });
     if (!ours) {
       return absl::FailedPreconditionError(absl::StrCat(
           path_, ": holds '", name,
@@ -273,7 +274,7 @@ absl::StatusOr<bool> DeviceDirectory::DataFileIsLocked(size_t number) const {
 
 absl::Status DeviceDirectory::RemoveContents() {
   std::error_code error;
-  for (const absl::string_view name : kOurNames) {
+  for (const char* name : kOurNames) {
     const std::string path = absl::StrCat(path_, "/", name);
     std::filesystem::remove_all(path, error);
     if (error) return ErrnoStatus(error.value(), path, "remove");
