@@ -170,17 +170,29 @@ void Site::Spawn() {
 }
 
 milliseconds Site::Start() {
+  const std::optional<milliseconds> ready = TryStart();
+  if (!ready.has_value()) FAIL("kvkeepd ended: " << Log());
+  return *ready;
+}
+
+std::optional<milliseconds> Site::TryStart() {
   const auto begin = Clock::now();
   Spawn();
   Ending ending;
   const auto give_up = begin + kStartPatience;
   while (!SomebodyListens(socket())) {
-    if (Ended(&ending)) FAIL("kvkeepd ended with " << ending.exit_status << ": " << ending.err);
+    if (Ended(&ending)) {
+      if (ending.signal == 0) {
+        FAIL("kvkeepd ended with " << ending.exit_status << ": " << ending.err);
+      }
+      return std::nullopt;
+    }
     if (Clock::now() > give_up) FAIL("kvkeepd does not listen: " << Log());
     std::this_thread::sleep_for(kPause);  // for another process
   }
   admin_ = std::make_unique<client::AdminClient>("unix://" + admin_socket(), milliseconds(20'000));
   const absl::StatusOr<v1::StatusResponse> status = admin_->Status();
+  if (!status.ok() && EndedBySignal(SIGKILL)) return std::nullopt;
   if (!status.ok()) FAIL(status.status().ToString() << Log());
   REQUIRE(status->state() == v1::SERVING_STATE_SERVING);
   REQUIRE(status->pid() == static_cast<uint64_t>(pid_));
@@ -204,6 +216,16 @@ bool Site::Ended(Ending* ending) {
     ending->dumped_core = WCOREDUMP(status);
   }
   ending->err = Log();
+  return true;
+}
+
+bool Site::EndedBySignal(int number) {
+  Ending ending;
+  if (!Ended(&ending)) return false;
+  if (ending.signal != number) {
+    FAIL("kvkeepd ended with " << ending.exit_status << ", signal " << ending.signal << ": "
+                               << ending.err);
+  }
   return true;
 }
 

@@ -83,6 +83,8 @@ class Site {
   // Starts kvkeepd and waits until it serves. Fails the test, with the daemon's words, when it does
   // not. Answers the time from the start of the process to the first answer "serving".
   milliseconds Start();
+  // The same for one that may end by itself before it serves; none when it did.
+  std::optional<milliseconds> TryStart();
   // Starts a kvkeepd that is expected to end by itself.
   Ending StartAndAwaitEnd();
   // Runs in the process of the next start, before it becomes kvkeepd. Only system calls.
@@ -93,6 +95,8 @@ class Site {
   void Signal(int number);
   Ending AwaitEnd(milliseconds timeout = milliseconds(60'000));
   bool running() const { return pid_ > 0; }
+  // Whether that signal has ended it; any other end fails the test.
+  bool EndedBySignal(int number);
   std::string Log() const;  // standard error of the last start so far
   bool AwaitLog(const std::string& text, milliseconds timeout = milliseconds(10'000)) const;
 

@@ -126,7 +126,8 @@ _SLEEP = re.compile(r"\bsleep_(for|until)\s*\(|\babsl::SleepFor\b"
                     r"|(?<![\w.>:])(::)?(u|nano)?sleep\s*\(")
 _MAY_SLEEP = _under("server/", "client/", "tools/", "tiers/io/", "tests/e2e/", "tests/server/",
                     "tests/client/", "tests/tools/", "tests/tiers/io/", "tests/tiers/index/",
-                    "tests/tiers/host/", "tests/tiers/nvme/", "tiers/nvme/")
+                    "tests/tiers/host/", "tests/tiers/nvme/", "tiers/nvme/",
+                    "tests/crash/", "tests/sick/")
 
 # ---- the tree -----------------------------------------------------------------------------------
 
