@@ -1,0 +1,83 @@
+// ExpectedState: what a daemon must remember and must not, kept outside of it: in a file that the
+// test and its clients map. A client's process writes what it knows of its own keys, before and
+// after each call; so the log is right wherever the daemon was killed.
+//
+// A key's versions are numbered. A version's bytes follow from key and version (payload.h); it is
+// stored by a put and ends with a delete, or when the next one is put after it was lost.
+//
+// Threads and processes: fields are atomic, each with one writer (deleting and readers apart).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace kvkeep::crash {
+
+inline constexpr size_t kMaxClients = 6;
+inline constexpr size_t kMaxKeys = 256;  // of one client
+
+using Version = std::atomic<uint32_t>;  // 0: none
+
+struct KeyState {
+  Version attempted;  // the last one whose put has begun
+  Version exact;      // the one there is, while it is known
+  Version kept;       // has to survive a kill: it was seen in G3, or is durable
+  Version durable;    // has to survive a power cut: put durable, and acknowledged
+  // Not served any more, they and all before them: in this life of the daemon; in any.
+  Version dead, sure_dead;
+  std::atomic<uint32_t> readers;   // other clients that read it now
+  std::atomic<uint32_t> deleting;  // its owner is about to delete it: nobody begins to read
+};
+
+// What clients do.
+enum class Phase : uint32_t {
+  kHold,   // no call
+  kCheck,  // a daemon was started: every key is read, and judged
+  kLoad,
+  kEnd,
+};
+
+using Count = std::atomic<uint64_t>;
+
+struct ClientState {
+  std::atomic<uint32_t> turn;  // the last one that it has come to, or is done with
+  Count puts, durable_puts, gets, hits, lookups, acquires, deletes, cross_reads;
+  Count checked, survived;  // keys after a restart; of them, those that had to be there, and were
+  Count failed_calls;       // the daemon was gone
+  Count slowest_us;
+  // What must not be.
+  Count wrong, lost, hung;
+  std::array<char, 400> first_failure;
+};
+
+struct Shared {
+  std::atomic<uint32_t> turn;  // counted up with every change of the phase
+  std::atomic<Phase> phase;
+  std::atomic<bool> keeps;      // G3 evicts nothing: what is kept must be there
+  std::atomic<bool> power_cut;  // before this check
+  std::atomic<bool> disk_gone;  // now: a miss says nothing
+  std::atomic<bool> tears;      // power is cut in this run: what is not durable may be damaged
+  std::array<ClientState, kMaxClients> clients;
+  std::array<std::array<KeyState, kMaxKeys>, kMaxClients> keys;
+};
+
+// The mapping. Made by the test, opened by clients.
+class ExpectedState {
+ public:
+  // Aborts when the file cannot be had: there is no test without it.
+  static ExpectedState Make(const std::string& path) { return ExpectedState(path, true); }
+  static ExpectedState Open(const std::string& path) { return ExpectedState(path, false); }
+  ~ExpectedState();
+  ExpectedState(const ExpectedState&) = delete;
+
+  Shared* operator->() const { return shared_; }
+  Shared& operator*() const { return *shared_; }
+
+ private:
+  ExpectedState(const std::string& path, bool make);
+  Shared* shared_ = nullptr;
+};
+
+}  // namespace kvkeep::crash

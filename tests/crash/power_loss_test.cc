@@ -1,0 +1,79 @@
+// Power cuts on a real file system: an ext4 on a disk with a volatile cache (tests/sick), whose
+// unflushed sectors are dropped, cut short, reordered or torn at the cut. What was put durable and
+// acknowledged is there after the next boot; everything else is whole or absent.
+// KVKEEP_CRASH_CYCLES and KVKEEP_CRASH_SEED make it run for longer, and again.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <random>
+#include <thread>
+
+#include "tests/crash/rig.h"
+#include "tests/sick/sick_disk.h"
+
+namespace kvkeep::crash {
+namespace {
+
+constexpr uint64_t kCycles = e2e::kSanitized ? 4 : 24;
+
+// The next daemon finds another boot id: its own mount namespace has this file in its place.
+void ChangeBootId(Site& site, uint64_t boot) {
+  const std::string file = site.path("boot_id");
+  e2e::WriteFile(file, "00000000-0000-4000-8000-00000000" + std::to_string(1000 + boot) + "\n");
+  site.before_exec = [name = file] {
+    const bool done =
+        unshare(CLONE_NEWNS) == 0 &&
+        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+        mount(name.c_str(), "/proc/sys/kernel/random/boot_id", nullptr, MS_BIND, nullptr) == 0;
+    if (!done) _exit(97);
+  };
+}
+
+}  // namespace
+
+TEST_CASE("power is cut under load: what is durable is there, all else is whole or absent") {
+  const std::string why_not = sick::WhyNoSickDisk();
+  if (!why_not.empty()) {
+    WARN("skipped: " << why_not);
+    return;
+  }
+  const uint64_t seed = FromEnvironment("KVKEEP_CRASH_SEED", 1);
+  const uint64_t cycles = FromEnvironment("KVKEEP_CRASH_CYCLES", kCycles);
+  std::mt19937_64 random(seed);
+  sick::SickDisk disk("448M");
+  Rig rig({.g2 = "32MiB",
+           .devices = {{.name = disk.dir() + "/g3", .capacity = "256MiB"}},
+           .local = true},
+          {.keys = 32, .tears = true, .seed = seed});
+  uint64_t corrupt = 0, stale = 0;
+  for (uint64_t cycle = 0; cycle <= cycles; ++cycle) {
+    INFO("seed " << seed << ", cycle " << cycle);
+    ChangeBootId(rig.site, cycle);
+    REQUIRE(rig.Start());
+    corrupt += rig.site.Counter("corrupt_chunks");
+    stale += rig.site.Counter("stale_records");
+    if (cycle == cycles) break;  // the last cut was checked, too
+    std::this_thread::sleep_for(milliseconds(20 + random() % 600));  // under load
+    rig.NotePowerCut();
+    disk.CutPower(cycle % SICK_CUT_KINDS, random());
+    rig.KillAfter(milliseconds(random() % 20));  // nothing may be acknowledged as durable now
+    disk.Unmount();
+    disk.Heal();
+    disk.Mount();
+    rig.Judge();
+  }
+  rig.HoldClients();
+  rig.Judge();
+  rig.site.Kill();
+  const Figures sum = rig.Sum();
+  WARN("seed " << seed << " | power cuts " << cycles << " | lost sectors " << disk.lost_sectors()
+               << " | damaged, found out " << corrupt << " | stale records " << stale << " | "
+               << sum.ToString());
+  CHECK(disk.lost_sectors() > 0);
+  CHECK(sum.survived > 0);
+}
+
+}  // namespace kvkeep::crash

@@ -1,0 +1,198 @@
+#include "tests/crash/rig.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+namespace kvkeep::crash {
+namespace {
+
+// Longer than any call of a client may take (load.cc).
+constexpr milliseconds kClientPatience{60'000};
+
+}  // namespace
+
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+Rig::Rig(const Settings& settings, const RigOptions& options)
+    : site(settings), options_(options), state_(ExpectedState::Make(site.path("expected"))) {
+  state_->keeps = options.keeps;
+  state_->tears = options.tears;
+}
+
+Rig::~Rig() {
+  Enter(Phase::kEnd);
+  site.Kill();  // what a client waits for ends now
+  for (const int pid : clients_) {
+    kill(pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+  }
+}
+
+void Rig::StartClients() {
+  for (uint32_t client = 0; client < options_.clients; ++client) {
+    std::vector<std::string> words = {CRASH_CLIENT_PATH,
+                                      site.path("expected"),
+                                      site.endpoint(),
+                                      std::to_string(client),
+                                      std::to_string(options_.clients),
+                                      std::to_string(options_.keys),
+                                      std::to_string(options_.seed * 100 + client)};
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    const pid_t pid = fork();
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      execv(arguments[0], arguments.data());
+      _exit(98);
+    }
+    REQUIRE(pid > 0);
+    clients_.push_back(pid);
+  }
+}
+
+void Rig::Enter(Phase phase) {
+  state_->phase = phase;
+  ++state_->turn;
+}
+
+bool Rig::ClientsAreThere() const {
+  for (uint32_t client = 0; client < clients_.size(); ++client) {
+    if (state_->clients[client].turn != state_->turn) return false;
+  }
+  return true;
+}
+
+bool Rig::Start() {
+  const std::optional<milliseconds> ready = site.TryStart();
+  if (!ready.has_value()) return false;
+  ready_ms_.push_back(static_cast<double>(ready->count()));
+  if (clients_.empty()) StartClients();
+  state_->disk_gone = false;
+  Enter(Phase::kCheck);
+  const bool over = e2e::Eventually(
+      [this] { return site.EndedBySignal(SIGKILL) || ClientsAreThere(); }, kClientPatience);
+  if (!over) FAIL("a client hangs in its check: " << site.Log());
+  if (!site.running()) return false;
+  state_->power_cut = false;
+  Enter(Phase::kLoad);
+  return true;
+}
+
+void Rig::StartAndCutShort(milliseconds after) {
+  // The timer lives on over exec, and its signal ends the process as SIGKILL would.
+  site.before_exec = [after] {
+    const itimerval timer{
+        .it_interval = {},
+        .it_value = {.tv_sec = after.count() / 1000, .tv_usec = after.count() % 1000 * 1000}};
+    setitimer(ITIMER_REAL, &timer, nullptr);
+  };
+  const e2e::Ending ending = site.StartAndAwaitEnd();
+  INFO(ending.err);
+  CHECK(ending.signal == SIGALRM);
+  CheckFiles();
+}
+
+void Rig::HoldClients() {
+  Enter(Phase::kHold);
+  const bool held = e2e::Eventually([this] { return ClientsAreThere(); }, kClientPatience);
+  if (!held) FAIL("a client hangs in a call");
+}
+
+void Rig::KillAfter(milliseconds load) {
+  std::this_thread::sleep_for(load);  // under load
+  try {
+    g3_evictions_ += site.Counter("g3_evictions");
+  } catch (const std::exception& error) {  // it does not answer: it crashed, or hangs
+    const e2e::Ending ending = site.AwaitEnd();
+    FAIL(error.what() << "; signal " << ending.signal << ", status " << ending.exit_status << ": "
+                      << ending.err);
+  }
+  site.Kill();
+  HoldClients();
+  ++cycles_;
+  CheckFiles();
+}
+
+bool Rig::AwaitItsEnd(milliseconds patience) {
+  const bool ended =
+      e2e::Eventually([this] { return !site.running() || site.EndedBySignal(SIGKILL); }, patience);
+  if (!ended) site.Kill();
+  HoldClients();
+  ++cycles_;
+  CheckFiles();
+  return ended;
+}
+
+void Rig::CheckFiles() {
+  if (state_->disk_gone) return;
+  const std::string report = site.path("fsck");
+  const std::string command =
+      absl::StrCat(KVKEEP_PATH, " fsck ", site.path(site.settings.devices[0].name),
+                   " --headers-only --config ", site.config_file(), " >", report, " 2>&1");
+  const int status = std::system(command.c_str());
+  INFO(e2e::ReadFile(report));
+  CHECK(status == 0);
+  ++checks_;
+}
+
+Figures Rig::Sum() const {
+  Figures sum{.cycles = cycles_,
+              .fsck_runs = checks_,
+              .g3_evictions = g3_evictions_,
+              .ready_ms = ready_ms_};
+  for (uint32_t client = 0; client < options_.clients; ++client) {
+    const ClientState& state = state_->clients[client];
+    sum.checked += state.checked;
+    sum.survived += state.survived;
+    sum.operations += state.puts + state.durable_puts + state.gets + state.lookups +
+                      state.acquires + state.deletes;
+    sum.durable_puts += state.durable_puts;
+    sum.wrong += state.wrong;
+    sum.lost += state.lost;
+    sum.hung += state.hung;
+    sum.slowest_call_ms =
+        std::max(sum.slowest_call_ms, static_cast<double>(state.slowest_us) / 1e3);
+  }
+  std::sort(sum.ready_ms.begin(), sum.ready_ms.end());
+  return sum;
+}
+
+std::string Figures::ToString() const {
+  const auto ready = [this](double share) {
+    return ready_ms[static_cast<size_t>(share * static_cast<double>(ready_ms.size() - 1))];
+  };
+  return absl::StrFormat(
+      "cycles %d | fsck %d | operations %d | durable puts %d | keys checked %d | had to survive, "
+      "and did %d "
+      "| wrong %d | lost %d | hung %d | ready ms p50 %.0f, p99 %.0f, max %.0f | slowest call "
+      "%.0f ms",
+      cycles, fsck_runs, operations, durable_puts, checked, survived, wrong, lost, hung, ready(0.5),
+      ready(0.99), ready(1), slowest_call_ms);
+}
+
+void Rig::Judge() const {
+  for (uint32_t client = 0; client < options_.clients; ++client) {
+    const ClientState& state = state_->clients[client];
+    INFO("seed " << options_.seed << ", client " << client << ": " << state.first_failure.data());
+    REQUIRE(state.wrong == 0);
+    REQUIRE(state.lost == 0);
+    REQUIRE(state.hung == 0);
+  }
+}
+
+}  // namespace kvkeep::crash

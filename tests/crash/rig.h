@@ -1,0 +1,82 @@
+// Rig: a daemon, client processes that load it, and what must be true of it, over many kills. What
+// clients find wrong is in the expected state; Judge turns it into failures of the test.
+//
+// For the test's main thread. Clients and daemon die with the Rig, or with the test's process.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/crash/expected_state.h"
+#include "tests/e2e/daemon.h"
+
+namespace kvkeep::crash {
+
+using e2e::milliseconds;
+using e2e::Settings;
+using e2e::Site;
+
+struct RigOptions {
+  uint32_t clients = 3;
+  uint32_t keys = 40;  // of each client
+  bool keeps = true;   // G3 has room for all: what was written back must survive
+  bool tears = false;  // power is cut: what is not durable may be damaged, and is no hit
+  uint64_t seed = 1;
+};
+
+// What a run came to; printed at its end.
+struct Figures {
+  uint64_t cycles = 0, fsck_runs = 0;
+  uint64_t checked = 0, survived = 0, operations = 0, durable_puts = 0;
+  uint64_t g3_evictions = 0;
+  uint64_t wrong = 0, lost = 0, hung = 0;
+  double slowest_call_ms = 0;
+  std::vector<double> ready_ms;
+  std::string ToString() const;
+};
+
+class Rig {
+ public:
+  Rig(const Settings& settings, const RigOptions& options);
+  ~Rig();
+
+  Site site;
+
+  // Starts the daemon, has every key checked, and lets the clients go. False: it ended by itself
+  // before that was done (a kill point).
+  bool Start();
+  // Starts a daemon that is to end by itself before it serves, `after` its start.
+  void StartAndCutShort(milliseconds after);
+  void KillAfter(milliseconds load);
+  // Waits for it to kill itself; false, and killed from here, when it does not.
+  bool AwaitItsEnd(milliseconds patience);
+  // The clients stop calling. Fails when one of them does not return.
+  void HoldClients();
+  // Before the power is cut: until the next Start a miss is no loss, and after it only what was
+  // durable has to be there.
+  void NotePowerCut() { state_->power_cut = state_->disk_gone = true; }
+  // What a dead daemon has left is whole: `kvkeep fsck` finds nothing. Not while its disk is gone.
+  void CheckFiles();
+
+  Figures Sum() const;
+  // Nothing wrong, lost or hung so far.
+  void Judge() const;
+
+ private:
+  void StartClients();
+  void Enter(Phase phase);
+  // In this turn.
+  bool ClientsAreThere() const;
+
+  const RigOptions options_;
+  ExpectedState state_;
+  std::vector<int> clients_;  // processes
+  std::vector<double> ready_ms_;
+  uint64_t cycles_ = 0, checks_ = 0, g3_evictions_ = 0;
+};
+
+// An unsigned number from the environment, for runs by hand; `otherwise` when it is not set.
+uint64_t FromEnvironment(const char* name, uint64_t otherwise);
+
+}  // namespace kvkeep::crash
