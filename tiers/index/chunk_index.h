@@ -55,7 +55,8 @@ class ChunkIndex {
   virtual absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ListMeta(
       absl::string_view prefix) = 0;
 
-  virtual uint64_t disk_bytes() const = 0;  // files of the index now
+  // What the files of the index take, counted now and then by what writes. Never waits.
+  virtual uint64_t disk_bytes() const = 0;
 };
 
 }  // namespace kvkeep

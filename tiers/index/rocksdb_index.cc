@@ -138,6 +138,7 @@ class RocksDbIndex final : public ChunkIndex {
     scan_options_.total_order_seek = true;
     scan_options_.fill_cache = false;
     scan_options_.readahead_size = 2 * kMiB;
+    CountFilesIfDue();
   }
   ~RocksDbIndex() override;
 
@@ -151,7 +152,7 @@ class RocksDbIndex final : public ChunkIndex {
   absl::StatusOr<std::optional<std::string>> GetMeta(absl::string_view name) override;
   absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ListMeta(
       absl::string_view prefix) override;
-  uint64_t disk_bytes() const override;
+  uint64_t disk_bytes() const override { return disk_bytes_; }
 
  private:
   absl::Status Wrap(absl::string_view what, const rocksdb::Status& status) const {
@@ -165,6 +166,8 @@ class RocksDbIndex final : public ChunkIndex {
   }
   // False when there is none.
   absl::StatusOr<bool> Read(absl::string_view key, std::string* value);
+  // Reads the directory, so it is for the callers that may wait for the disk anyway.
+  void CountFilesIfDue();
 
   const std::string dir_;
   const Clock* const clock_;
@@ -175,10 +178,10 @@ class RocksDbIndex final : public ChunkIndex {
 
   std::atomic<bool> write_failed_ = false;
   // Handed to RocksDB since the files were last counted.
-  mutable std::atomic<uint64_t> written_bytes_ = 0;
-  mutable Mutex mu_;
-  mutable uint64_t disk_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  mutable std::optional<MonotonicTime> disk_bytes_at_ ABSL_GUARDED_BY(mu_);
+  std::atomic<uint64_t> written_bytes_ = 0;
+  std::atomic<uint64_t> disk_bytes_ = 0;
+  Mutex mu_;
+  std::optional<MonotonicTime> counted_at_ ABSL_GUARDED_BY(mu_);
 };
 
 // After a failed write RocksDB's close would touch the log's writer again, which ends the process
@@ -231,7 +234,9 @@ absl::Status RocksDbIndex::Commit(const IndexBatch& batch) {
     if (!added.ok()) return Wrap("fill batch", added);
   }
   written_bytes_ += writes.GetDataSize();
-  return WrapWrite("commit", db_->Write(commit_options_, &writes));
+  absl::Status committed = WrapWrite("commit", db_->Write(commit_options_, &writes));
+  CountFilesIfDue();
+  return committed;
 }
 
 absl::Status RocksDbIndex::Sync(const StableMark& mark) {
@@ -240,6 +245,7 @@ absl::Status RocksDbIndex::Sync(const StableMark& mark) {
   // as SyncWAL's could, which ends the process in a build with asserts.
   rocksdb::WriteBatch nothing;
   KVKEEP_RETURN_IF_ERROR(WrapWrite("sync log", db_->Write(durable_options_, &nothing)));
+  CountFilesIfDue();
   // May wait out a stall: refusing here would fail every durable put that waits for this sync.
   return WrapWrite("write stable mark",
                    db_->Put(durable_options_, kStableMarkKey, EncodeStableMark(mark)));
@@ -289,7 +295,9 @@ absl::Status RocksDbIndex::PutMeta(absl::string_view name, absl::string_view val
   }
   const std::string key = absl::StrCat(std::string(1, kMetaPrefix), name);
   written_bytes_ += key.size() + value.size();
-  return WrapWrite("write named value", db_->Put(commit_options_, key, ToSlice(value)));
+  absl::Status put = WrapWrite("write named value", db_->Put(commit_options_, key, ToSlice(value)));
+  CountFilesIfDue();
+  return put;
 }
 
 absl::StatusOr<std::optional<std::string>> RocksDbIndex::GetMeta(absl::string_view name) {
@@ -313,19 +321,16 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> RocksDbIndex::L
   return found;
 }
 
-uint64_t RocksDbIndex::disk_bytes() const {
+void RocksDbIndex::CountFilesIfDue() {
   const MonotonicTime now = clock_->Now();
   {
     MutexLock lock(&mu_);
-    const bool fresh = disk_bytes_at_.has_value() && now - *disk_bytes_at_ < kDiskBytesMaxAge;
-    if (fresh && written_bytes_ < recount_after_bytes_) return disk_bytes_;
-    disk_bytes_at_ = now;  // others use the old number while we look
+    const bool fresh = counted_at_.has_value() && now - *counted_at_ < kDiskBytesMaxAge;
+    if (fresh && written_bytes_ < recount_after_bytes_) return;
+    counted_at_ = now;  // others use the old number while we look
     written_bytes_ = 0;
   }
-  const uint64_t bytes = DirectoryBytes(dir_);
-  MutexLock lock(&mu_);
-  disk_bytes_ = bytes;
-  return bytes;
+  disk_bytes_ = DirectoryBytes(dir_);
 }
 
 // What RocksDB does not know, or calls a wrong argument, when it opens files of ours is damage.

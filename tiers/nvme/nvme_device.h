@@ -74,7 +74,8 @@ class NvmeDevice {
   // Directory bytes: data files and index, now; never above capacity_bytes.
   virtual uint64_t used_directory_bytes() const = 0;
   virtual uint64_t capacity_bytes() const = 0;
-  // True when the index has outgrown what is kept back for it: no more adds until it shrinks.
+  // True when the index has outgrown what is kept back for it: no more adds until it shrinks, which
+  // a Commit or Sync of the index finds out. Never waits.
   virtual bool index_over_budget() const = 0;
 
   // Block-addressed: operation.offset is in the device's own space (block number * kBlockBytes)

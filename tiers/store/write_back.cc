@@ -85,7 +85,9 @@ void Core::PumpWrites(uint16_t device) {
     const DeviceTier::QueuedWrite next = first->second;
     Chunk& chunk = table_.at(next.slot);
     KVKEEP_CHECK(chunk.g3_state == G3State::kQueued && chunk.g3_generation == first->first);
-    if (!tier.writable() || deps_.devices[device].device->index_over_budget()) {
+    const bool index_full = deps_.devices[device].device->index_over_budget();
+    tier.dirty_index |= index_full;  // the next sync looks again
+    if (!tier.writable() || index_full) {
       tier.write_queue.erase(first);
       GiveUpWriteBack(next.slot, absl::UnavailableError("the device takes no writes now"));
       continue;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <fstream>
 
 #include "tests/fakes/manual_clock.h"
@@ -274,9 +275,18 @@ TEST_CASE("files of the index stay small under churn, and disk_bytes follows the
   }
   CHECK((*index)->disk_bytes() > empty);  // much was written
   clock.Advance(std::chrono::seconds(2));
+  const std::string stranger = dir / "index/stranger";
+  std::ofstream(stranger).close();
+  std::filesystem::resize_file(stranger, 64 * kMiB);
+  CHECK((*index)->disk_bytes() < 64 * kMiB);  // asking looks at no file
+  REQUIRE((*index)->Sync({}).ok());
+  CHECK((*index)->disk_bytes() > 64 * kMiB);
+  std::filesystem::remove(stranger);
+  clock.Advance(std::chrono::seconds(2));
+  Commit(**index, {.adds = {NumberedRecord(500'000)}, .removes = {NumberedRecord(0).id}});
   CHECK((*index)->disk_bytes() > empty);
   CHECK((*index)->disk_bytes() < 20 * kMiB);
-  CHECK(ReadAll(**index).size() == 2000);
+  CHECK(ReadAll(**index).size() == 2001);
 }
 
 TEST_CASE("options over their limits are refused by name") {
