@@ -296,8 +296,8 @@ void FaultyDevice::Kill() {
 
 absl::Status FaultyDevice::Sync() {
   {
-    MutexLock lock(&state_->mu);
     State& state = *state_;
+    MutexLock lock(&state.mu);
     if (state.gone) {
       ++state.stats.gone;
       return absl::UnavailableError("injected: sync: the device is gone");
