@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace kvkeep {
 
@@ -33,6 +34,10 @@ class InputReader {
     const auto taken = left_.first(std::min(count, left_.size()));
     left_ = left_.subspan(taken.size());
     return taken;
+  }
+  std::vector<std::byte> Bytes(size_t count) {
+    const auto taken = std::as_bytes(Take(count));
+    return {taken.begin(), taken.end()};
   }
   std::span<const uint8_t> Rest() { return Take(left_.size()); }
   std::string Text(size_t count) {

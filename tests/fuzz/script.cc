@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "server/local/peer.h"
+#include "tests/fuzz/input.h"
 #include "tests/server/local/bodies.h"
 #include "tests/sim/world.h"
 #include "tiers/base/checksum.h"
@@ -25,32 +26,6 @@ constexpr size_t kMemfdBytes = 64 * kKiB;
 constexpr size_t kRepeatUnit = 32;  // a key
 constexpr size_t kMaxSteps = 400;
 constexpr size_t kSmallLease = 16;
-
-// The script's bytes, front to back; zeros behind the end.
-class Bytes {
- public:
-  explicit Bytes(std::span<const uint8_t> left) : left_(left) {}
-  bool done() const { return left_.empty(); }
-  uint8_t U8() {
-    if (left_.empty()) return 0;
-    const uint8_t value = left_[0];
-    left_ = left_.subspan(1);
-    return value;
-  }
-  uint16_t U16() {
-    const uint8_t low = U8();
-    return static_cast<uint16_t>(low | U8() << 8);
-  }
-  std::vector<std::byte> Take(size_t count) {
-    count = std::min(count, left_.size());
-    const auto bytes = std::as_bytes(left_.first(count));
-    left_ = left_.subspan(count);
-    return {bytes.begin(), bytes.end()};
-  }
-
- private:
-  std::span<const uint8_t> left_;
-};
 
 int LowestFreeDescriptor() {
   const int fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
@@ -86,7 +61,7 @@ class Runner final : public PeerSink {
     context_->serving_state = [] { return 2u; };
   }
 
-  ScriptResult Run(Bytes script) {
+  ScriptResult Run(InputReader script) {
     Connect(true);
     for (size_t step = 0; step < kMaxSteps && !script.done(); ++step) Step(script);
     End();
@@ -130,21 +105,21 @@ class Runner final : public PeerSink {
     Message(Kind::kOpenNamespace, NamespaceBody(), {}, 0);
   }
 
-  void Step(Bytes& script) {
+  void Step(InputReader& script) {
     switch (static_cast<ScriptOp>(script.U8() % kScriptOps)) {
       case ScriptOp::kMessage: {
         const auto kind = static_cast<Kind>(script.U8());
         std::vector<UniqueFd> descriptors = MakeDescriptors(script.U8());
         const uint16_t cut = script.U16();
         const size_t repeats = script.U8() * size_t{16};
-        std::vector<std::byte> body = script.Take(script.U16());
+        std::vector<std::byte> body = script.Bytes(script.U16());
         Repeat(body, repeats);
         Complete(kind, body);
         return Message(kind, body, std::move(descriptors), cut);
       }
       case ScriptOp::kPacket: {
         std::vector<UniqueFd> descriptors = MakeDescriptors(script.U8());
-        return Packet(script.Take(script.U16()), std::move(descriptors));
+        return Packet(script.Bytes(script.U16()), std::move(descriptors));
       }
       case ScriptOp::kRun:
         return RunTasks(script.U8());
@@ -411,7 +386,7 @@ ScriptResult RunScript(std::span<const uint8_t> script) {
   ScriptResult result;
   {
     Runner runner;
-    result = runner.Run(Bytes(script));
+    result = runner.Run(InputReader(script));
   }
   KVKEEP_CHECK(LowestFreeDescriptor() == free_before);
   return result;
