@@ -5,15 +5,10 @@
 #include <catch2/catch.hpp>
 
 #include "config/config.h"
+#include "tests/config/loaded.h"
 
 namespace kvkeep {
 namespace {
-
-std::string ErrorsOf(const std::string& text) {
-  const LoadResult result = LoadConfig(text, "kv.yaml");
-  CHECK(result.config.has_value() == result.errors.empty());
-  return absl::StrJoin(result.errors, "\n");
-}
 
 const std::string kFiles = "cert_file: /c, key_file: /k";
 

@@ -9,22 +9,10 @@
 
 #include "config/config.h"
 #include "config/suggest.h"
+#include "tests/config/loaded.h"
 
 namespace kvkeep {
 namespace {
-
-std::string ErrorsOf(absl::string_view text) {
-  const LoadResult result = LoadConfig(text, "kv.yaml");
-  CHECK(result.config.has_value() == result.errors.empty());
-  return absl::StrJoin(result.errors, "\n");
-}
-
-Config Good(absl::string_view text) {
-  const LoadResult result = LoadConfig(text, "kv.yaml");
-  INFO(absl::StrJoin(result.errors, "\n"));
-  REQUIRE(result.config.has_value());
-  return *result.config;
-}
 
 constexpr char kNoSize[] =
     "is not a size: write a whole number with KiB, MiB, GiB, TiB (or decimal KB, MB, GB, TB), like "

@@ -5,22 +5,10 @@
 #include <catch2/catch.hpp>
 
 #include "config/config.h"
+#include "tests/config/loaded.h"
 
 namespace kvkeep {
 namespace {
-
-std::string ErrorsOf(const std::string& text) {
-  const LoadResult result = LoadConfig(text, "kv.yaml");
-  CHECK(result.config.has_value() == result.errors.empty());
-  return absl::StrJoin(result.errors, "\n");
-}
-
-Config Good(const std::string& text) {
-  const LoadResult result = LoadConfig(text, "kv.yaml");
-  INFO(absl::StrJoin(result.errors, "\n"));
-  REQUIRE(result.config.has_value());
-  return *result.config;
-}
 
 // 8 segments, and tenants with these shares.
 std::string WithShares(const std::vector<std::string>& shares) {
