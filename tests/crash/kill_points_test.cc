@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <random>
 
-#include "tests/crash/arena_mount.h"
 #include "tests/crash/rig.h"
+#include "tests/e2e/arena_mounts.h"
 
 namespace kvkeep::crash {
 namespace {
@@ -62,8 +62,8 @@ uint64_t Visit(int round, std::mt19937_64& random) {
 }  // namespace
 
 TEST_CASE("killed at every named point: nothing wrong, and what had to survive is there") {
-  ArenaMount arena;
-  if (!arena.Make()) return;
+  e2e::ArenaMounts arena;
+  if (!arena.Make("size=128m,mode=0700")) return;
   const uint64_t seed = FromEnvironment("KVKEEP_CRASH_SEED", 1);
   const int rounds = static_cast<int>(FromEnvironment("KVKEEP_CRASH_ROUNDS", 3));
   std::mt19937_64 random(seed);

@@ -4,8 +4,8 @@
 #include <catch2/catch.hpp>
 #include <random>
 
-#include "tests/crash/arena_mount.h"
 #include "tests/crash/rig.h"
+#include "tests/e2e/arena_mounts.h"
 
 namespace kvkeep::crash {
 namespace {
@@ -52,8 +52,8 @@ TEST_CASE("killed at random times while G3 evicts: nothing wrong") {
 }
 
 TEST_CASE("killed at random times, with G2 on a mount: nothing wrong, nothing lost") {
-  ArenaMount arena;
-  if (!arena.Make()) return;
+  e2e::ArenaMounts arena;
+  if (!arena.Make("size=128m,mode=0700")) return;
   Run(arena.With(LocalAndGrpc("512MiB")), {});
 }
 
