@@ -76,6 +76,10 @@ class EvictionPolicy {
   // No-op when not parked.
   virtual void Unpark(ChunkSlot slot) = 0;
 
+  // After OnInsert: memory that the next ones need, for GrowingMemory::Touch by somebody who holds
+  // no lock; empty when there is none.
+  virtual std::span<std::byte> MemoryDue() { return {}; }
+
   virtual size_t size() const = 0;  // chunks in the policy, parked ones included
   // The lower, the sooner it goes, as far as is known; for saving recency chunk by chunk.
   // REQUIRES: in the policy.

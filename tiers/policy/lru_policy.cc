@@ -6,12 +6,13 @@
 
 namespace kvkeep {
 
-LruPolicy::LruPolicy(const PolicyOptions& options) : max_chunks_(options.max_chunks) {
-  nodes_.reserve(max_chunks_);  // growing later would copy everything under the owner's lock
-}
+LruPolicy::LruPolicy(const PolicyOptions& options)
+    : max_chunks_(options.max_chunks),
+      memory_(uint64_t{max_chunks_} * sizeof(Node)),
+      nodes_(reinterpret_cast<Node*>(memory_.data())) {}
 
 bool LruPolicy::Contains(ChunkSlot slot) const {
-  return slot.value() < nodes_.size() && At(slot).place != Place::kAbsent;
+  return slot.value() < slot_end_ && At(slot).place != Place::kAbsent;
 }
 
 void LruPolicy::Link(ChunkSlot slot, Place place, ChunkSlot younger) {
@@ -87,7 +88,7 @@ void LruPolicy::OnInsert(const NewChunk& chunk, MonotonicTime /*now*/) {
   KVKEEP_CHECK(chunk.slot.value() < max_chunks_);
   KVKEEP_CHECK(!Contains(chunk.slot));
   KVKEEP_CHECK(chunk.parent == kNoSlot || Contains(chunk.parent));
-  if (chunk.slot.value() >= nodes_.size()) nodes_.resize(chunk.slot.value() + 1);
+  slot_end_ = std::max(slot_end_, chunk.slot.value() + 1);
   ++size_;
   Node& node = At(chunk.slot);
   if (chunk.transient) {
@@ -157,7 +158,7 @@ int64_t LruPolicy::Recency(ChunkSlot slot) const {
 std::vector<ChunkSlot> LruPolicy::EvictionOrder() const {
   std::vector<ChunkSlot> order;
   order.reserve(size_);
-  for (uint32_t i = 0; i < nodes_.size(); ++i) {
+  for (uint32_t i = 0; i < slot_end_; ++i) {
     if (nodes_[i].place == Place::kOff) order.push_back(ChunkSlot(i));
   }
   std::sort(order.begin(), order.end(),

@@ -1,7 +1,7 @@
 // LruPolicy: the least recently used chunk goes first, with a request's chunks touched tail first.
 //
-// Two intrusive lists over one vector indexed by ChunkSlot; no hashing, and no memory taken beyond
-// growing that vector, which is reserved at construction. Victims come from `early` first:
+// Two intrusive lists over one array indexed by ChunkSlot; no hashing, and no memory taken beyond
+// that array's, which is as long as there are slots. Victims come from `early` first:
 //
 //     early: transient chunks, the newest first, then unparked ones in the order they were parked
 //     main:  everything else, from the longest untouched to the youngest
@@ -22,6 +22,7 @@
 
 #include <array>
 
+#include "tiers/base/growing_memory.h"
 #include "tiers/policy/eviction_policy.h"
 
 namespace kvkeep {
@@ -42,6 +43,9 @@ class LruPolicy final : public EvictionPolicy {
   std::optional<ChunkSlot> Victim() override;
   void Park(ChunkSlot slot) override;
   void Unpark(ChunkSlot slot) override;
+  std::span<std::byte> MemoryDue() override {
+    return memory_.Due(uint64_t{slot_end_} * sizeof(Node));
+  }
   size_t size() const override { return size_; }
   int64_t Recency(ChunkSlot slot) const override;
   std::vector<ChunkSlot> EvictionOrder() const override;
@@ -53,10 +57,11 @@ class LruPolicy final : public EvictionPolicy {
     kEarly,
     kMain,
   };
-  // 16 bytes, four to a cache line: touching a chunk touches its neighbours' nodes too.
+  // 16 bytes, four to a cache line: touching a chunk touches its neighbours' nodes too. All zeros:
+  // absent.
   struct Node {
-    ChunkSlot older = kNoSlot;
-    ChunkSlot younger = kNoSlot;
+    ChunkSlot older;
+    ChunkSlot younger;
     // In main: the number of the touch whose place this is. In early, or off: the order in early.
     int64_t number : 60 = 0;
     Place place : 3 = Place::kAbsent;
@@ -83,7 +88,9 @@ class LruPolicy final : public EvictionPolicy {
   ChunkSlot EarlyNeighbour(int64_t rank) const;
 
   const uint32_t max_chunks_;
-  std::vector<Node> nodes_;
+  GrowingMemory memory_;
+  Node* const nodes_;
+  uint32_t slot_end_ = 0;  // nodes from here on have never been used
   List early_;
   List main_;
   size_t size_ = 0;

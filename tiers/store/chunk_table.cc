@@ -10,21 +10,33 @@ namespace {
 // Growing a shard of this many takes some microseconds. Most never grow beyond twice that.
 constexpr uint64_t kChunksPerShard = 2048;
 constexpr uint32_t kFirstEntries = 16;
+// No shard ever holds so many times that: hashes are seeded, it is some hundred deviations away.
+constexpr uint64_t kFullestShard = 4;
 // How many chunks FindAll is ahead with each of its steps: as many cache lines are on their way.
 constexpr size_t kAhead = 16;
+
+// At most two thirds full.
+constexpr bool Fits(uint64_t chunks, uint64_t entries) { return 3 * chunks <= 2 * entries; }
+
+constexpr uint64_t EntriesFor(uint64_t chunks) {
+  uint64_t entries = kFirstEntries;
+  while (!Fits(chunks, entries)) entries *= 2;
+  return entries;
+}
 
 }  // namespace
 
 ChunkTable::ChunkTable(uint64_t max_chunks, uint64_t hash_seed)
     : max_chunks_(max_chunks),
       hash_{.seed = hash_seed},
+      // At least two shards, so that the shift below stays inside the word.
+      shards_(std::bit_ceil(std::max<uint64_t>(2, max_chunks / kChunksPerShard))),
+      shard_shift_(64 - std::countr_zero(shards_.size())),
+      arrays_(shards_.size(),
+              EntriesFor(std::min<uint64_t>(max_chunks, kFullestShard * kChunksPerShard))),
       memory_(max_chunks * sizeof(Chunk)),
       chunks_(reinterpret_cast<Chunk*>(memory_.data())) {
   KVKEEP_CHECK(max_chunks > 0 && max_chunks < kNoSlot.value());
-  // At least two shards, so that the shift below stays inside the word.
-  const uint64_t shards = std::bit_ceil(std::max<uint64_t>(2, max_chunks / kChunksPerShard));
-  shard_shift_ = 64 - std::countr_zero(shards);
-  shards_.resize(shards);
 }
 
 ChunkTable::~ChunkTable() { std::destroy_n(chunks_, slot_end_); }
@@ -104,12 +116,13 @@ void ChunkTable::Insert(Shard& shard, Entry entry) {
 void ChunkTable::Grow(Shard& shard) {
   const uint32_t before = shard.entries == nullptr ? 0 : shard.mask + 1;
   const uint32_t after = std::max(kFirstEntries, 2 * before);
-  const std::unique_ptr<Entry[]> old = std::move(shard.entries);
-  shard.entries = std::make_unique<Entry[]>(after);
+  Entry* const old = shard.entries;
+  shard.entries = arrays_.Take(after);
   shard.mask = after - 1;
   for (uint32_t i = 0; i < before; ++i) {
     if (!old[i].empty()) Insert(shard, old[i]);
   }
+  if (old != nullptr) arrays_.GiveBack(old, before);
 }
 
 ChunkSlot ChunkTable::Create(const ChunkId& id, const ImageShape& shape) {
@@ -129,8 +142,7 @@ ChunkSlot ChunkTable::Create(const ChunkId& id, const ImageShape& shape) {
   chunk.live = true;
   const uint64_t hash = hash_(id);
   Shard& into = this->shard(hash);
-  // At most two thirds full.
-  if (into.entries == nullptr || 3 * (into.used + 1) > 2 * (into.mask + 1)) Grow(into);
+  if (into.entries == nullptr || !Fits(into.used + 1, into.mask + 1)) Grow(into);
   Insert(into, {.tag = static_cast<uint32_t>(hash), .slot = slot.value()});
   ++into.used;
   ++size_;

@@ -7,16 +7,16 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "tiers/base/extent.h"
+#include "tiers/base/growing_memory.h"
 #include "tiers/base/image.h"
 #include "tiers/base/key.h"
 #include "tiers/index/record.h"
 #include "tiers/policy/eviction_policy.h"
-#include "tiers/store/slot_memory.h"
+#include "tiers/store/entry_arrays.h"
 #include "tiers/store/types.h"
 
 namespace kvkeep::store_internal {
@@ -105,21 +105,20 @@ class ChunkTable {
   bool full() const { return size_ >= max_chunks_; }
   // Slots ever used are below this; check `live` when walking.
   uint32_t slot_end() const { return slot_end_; }
-  // After Create: memory that the next chunks need, for SlotMemory::Touch without the lock.
-  std::span<std::byte> MemoryDue() { return memory_.Due(uint64_t{slot_end_} * sizeof(Chunk)); }
+  // After Create: memory that the next chunks need, for GrowingMemory::Touch without the lock.
+  // Asked until there is none.
+  std::span<std::byte> MemoryDue() {
+    const auto due = memory_.Due(uint64_t{slot_end_} * sizeof(Chunk));
+    return due.empty() ? arrays_.MemoryDue() : due;
+  }
   Fingerprint fingerprint(const ChunkId& id) const { return Fingerprint(hash_(id)); }
 
  private:
-  // Open addressing, linear probing. An entry tells most strangers apart without a look at their
-  // chunks; the tag also says where the entry belongs, so growing reads no chunk either.
-  struct Entry {
-    uint32_t tag = 0;  // the hash's low bits
-    uint32_t slot = kNoSlot.value();
-    bool empty() const { return slot == kNoSlot.value(); }
-  };
+  // Open addressing, linear probing.
+  using Entry = TableEntry;
   struct Shard {
-    std::unique_ptr<Entry[]> entries;
-    uint32_t mask = 0;  // entries - 1; none yet: 0
+    Entry* entries = nullptr;  // of arrays_
+    uint32_t mask = 0;         // entries - 1; none yet: 0
     uint32_t used = 0;
   };
 
@@ -130,13 +129,14 @@ class ChunkTable {
   // The first chunk whose tag is the hash's, very likely the one: kNoSlot when there is none.
   ChunkSlot Candidate(uint64_t hash) const;
   static void Insert(Shard& shard, Entry entry);
-  static void Grow(Shard& shard);
+  void Grow(Shard& shard);
 
   const uint64_t max_chunks_;
   const ChunkIdHash hash_;
-  int shard_shift_ = 63;
   std::vector<Shard> shards_;
-  SlotMemory memory_;
+  const int shard_shift_;
+  EntryArrays arrays_;
+  GrowingMemory memory_;
   Chunk* const chunks_;       // those below slot_end_ are constructed
   ChunkSlot free_ = kNoSlot;  // the first free slot; the others follow by Chunk::pins
   uint32_t slot_end_ = 0;

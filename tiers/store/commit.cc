@@ -160,6 +160,7 @@ void Core::OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add) {
                          .transient = chunk->transient},
                         deps_.clock->Now());
   chunk->in_g3_policy = true;
+  TouchLater(tier.policy->MemoryDue());
 }
 
 void Core::WhenDurable(const ChunkId& id, StatusCallback done) {

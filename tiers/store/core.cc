@@ -132,6 +132,10 @@ Core::Change::~Change() {
 
 void Core::Later(absl::AnyInvocable<void() &&> work) { outbox_.push_back(std::move(work)); }
 
+void Core::TouchLater(std::span<std::byte> memory) {
+  if (!memory.empty()) Later([memory] { GrowingMemory::Touch(memory); });
+}
+
 void Core::CallLater(StatusCallback callback, absl::Status status) {
   Later([callback = std::move(callback), status = std::move(status)]() mutable {
     std::move(callback)(std::move(status));
@@ -219,6 +223,7 @@ void Core::InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) {
                                 .transient = chunk.transient},
                                deps_.clock->Now());
   chunk.in_g2_policy = true;
+  TouchLater(pool(chunk).policy->MemoryDue());
 }
 
 void Core::FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) {

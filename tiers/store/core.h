@@ -116,6 +116,8 @@ class Core {
   bool Spent() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return work_ >= hold_work_; }
   void NoteHold(uint64_t held_ns, uint64_t worked_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Later(absl::AnyInvocable<void() &&> work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The memory is due: touched without the lock, before anybody needs it.
+  void TouchLater(std::span<std::byte> memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CallLater(StatusCallback callback, absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static bool EvictableFromG2(const Chunk& chunk);
   void Settle(ChunkSlot slot, bool was_evictable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

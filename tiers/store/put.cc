@@ -203,7 +203,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
         absl::StrCat("max_chunks: all ", options_.max_chunks, " are in use")));
   }
   const ChunkSlot slot = table_.Create(id, request.shape);
-  if (const auto due = table_.MemoryDue(); !due.empty()) Later([due] { SlotMemory::Touch(due); });
+  TouchLater(table_.MemoryDue());
   {
     Change chunk(this, slot);
     chunk->g2 = std::move(put.extents);

@@ -1,4 +1,4 @@
-#include "tiers/store/slot_memory.h"
+#include "tiers/base/growing_memory.h"
 
 #include <sys/mman.h>
 
@@ -11,9 +11,9 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-namespace kvkeep::store_internal {
+namespace kvkeep {
 
-SlotMemory::SlotMemory(uint64_t bytes) : bytes_(bytes) {
+GrowingMemory::GrowingMemory(uint64_t bytes) : bytes_(bytes) {
   // One more, to begin at a huge page's boundary.
   const size_t length = (bytes + 2 * kStepBytes - 1) / kStepBytes * kStepBytes;
   void* const memory = mmap(nullptr, length, PROT_READ | PROT_WRITE,
@@ -25,21 +25,24 @@ SlotMemory::SlotMemory(uint64_t bytes) : bytes_(bytes) {
   if (bytes_ < kStepBytes) return;  // not worth a huge page
   // Refused: small pages then.
   static_cast<void>(madvise(data_, bytes_, MADV_HUGEPAGE));
-  Touch(NextStep());
+  Touch(Due(0));
 }
 
-SlotMemory::~SlotMemory() { munmap(mapping_.data(), mapping_.size()); }
+GrowingMemory::~GrowingMemory() { munmap(mapping_.data(), mapping_.size()); }
 
-std::span<std::byte> SlotMemory::NextStep() {
+std::span<std::byte> GrowingMemory::NextStep(uint64_t used) {
+  // Who jumps ahead leaves steps out: nobody may ever use them.
+  told_ = std::max(told_, used / kStepBytes * kStepBytes);
+  if (told_ >= bytes_) return {};
   const std::span<std::byte> step(data_ + told_, std::min(kStepBytes, bytes_ - told_));
   told_ += step.size();
   return step;
 }
 
-void SlotMemory::Touch(std::span<std::byte> memory) {
+void GrowingMemory::Touch(std::span<std::byte> memory) {
   if (memory.empty()) return;
   // Refused: whoever needs a page waits for it.
   static_cast<void>(madvise(memory.data(), memory.size(), MADV_POPULATE_WRITE));
 }
 
-}  // namespace kvkeep::store_internal
+}  // namespace kvkeep
