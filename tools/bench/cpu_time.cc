@@ -3,6 +3,8 @@
 #include <absl/strings/str_cat.h>
 #include <time.h>
 
+#include <algorithm>
+
 #include "tiers/base/check.h"
 
 namespace kvkeep::bench {
@@ -27,6 +29,21 @@ absl::StatusOr<double> CpuSecondsOf(pid_t pid) {
     return absl::NotFoundError(absl::StrCat("no process ", pid));
   }
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+}
+
+double LongestStopOfBareLoop(double seconds) {
+  constexpr int kStepsBetweenLooks = 1000;  // at the wall clock
+  double longest = 0;
+  const double end = WallSeconds() + seconds;
+  double last = ThreadCpuSeconds();
+  do {
+    for (int i = 0; i < kStepsBetweenLooks; ++i) {
+      const double now = ThreadCpuSeconds();
+      longest = std::max(longest, now - last);
+      last = now;
+    }
+  } while (WallSeconds() < end);
+  return longest;
 }
 
 }  // namespace kvkeep::bench

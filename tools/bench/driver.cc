@@ -25,15 +25,17 @@ void Count(const CallResult& result, double took, Measured* measured) {
   if (result.first_piece_ns > 0) measured->first_piece.Record(result.first_piece_ns);
 }
 
-// One call after the other on this thread.
-void RunAlone(Operation& operation, double end, uint64_t max_ops, Measured* measured) {
+// One call after the other on this thread, for so many seconds of calls.
+void RunAlone(Operation& operation, double seconds, uint64_t max_ops, Measured* measured) {
   int failures_in_a_row = 0;
-  double now = WallSeconds();
-  for (uint64_t n = 0; n < max_ops && now < end && failures_in_a_row < kMaxFailuresInARow; ++n) {
-    const double began = now;
+  for (uint64_t n = 0; n < max_ops && measured->seconds < seconds; ++n) {
+    if (failures_in_a_row == kMaxFailuresInARow) return;
+    operation.Prepare();
+    const double began = WallSeconds();
     const CallResult result = operation.Run();
-    now = WallSeconds();
-    Count(result, now - began, measured);
+    const double took = WallSeconds() - began;
+    measured->seconds += took;
+    Count(result, took, measured);
     failures_in_a_row = result.status.ok() ? 0 : failures_in_a_row + 1;
   }
 }
@@ -60,6 +62,7 @@ class Slots {
 
  private:
   void Begin(Operation* operation) {
+    operation->Prepare();
     const double began = WallSeconds();
     operation->Start(
         [this, operation, began](CallResult result) { Ended(operation, began, result); });
@@ -97,14 +100,14 @@ Measured Drive(std::span<const std::unique_ptr<Operation>> operations,
   while (all.seconds < options.seconds && all.ops < max_ops) {
     Measured slice;
     const double cpu_begin = ProcessCpuSeconds();
-    const double begin = WallSeconds();
-    const double end = begin + std::min(options.slice_seconds, options.seconds - all.seconds);
+    const double seconds = std::min(options.slice_seconds, options.seconds - all.seconds);
     if (operations.size() == 1) {
-      RunAlone(*operations[0], end, max_ops - all.ops, &slice);
+      RunAlone(*operations[0], seconds, max_ops - all.ops, &slice);
     } else {
-      Slots(end, max_ops - all.ops, &slice).Run(operations);
+      const double begin = WallSeconds();
+      Slots(begin + seconds, max_ops - all.ops, &slice).Run(operations);
+      slice.seconds = WallSeconds() - begin;
     }
-    slice.seconds = WallSeconds() - begin;
     slice.client_cpu_seconds = ProcessCpuSeconds() - cpu_begin;
     if (options.verify) {
       for (const auto& operation : operations) {

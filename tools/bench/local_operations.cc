@@ -36,12 +36,15 @@ class InPlaceGet : public Operation {
  public:
   InPlaceGet(ClientContext* context, const CaseSpec& spec) : context_(*context), spec_(spec) {}
 
+  void Prepare() override {
+    next_keys_ = LoadedKeys(context_, spec_.size, NextFirst(&context_, spec_), spec_.batch);
+  }
   CallResult Run() override {
-    Choose();
+    LetGo();
     return Judge(context_.client->Acquire(context_.ns, keys_, options_));
   }
   void Start(absl::AnyInvocable<void(CallResult) &&> done) override {
-    Choose();
+    LetGo();
     context_.client->Acquire(
         context_.ns, keys_, options_,
         [this, done = std::move(done)](absl::StatusOr<client::Acquired> acquired) mutable {
@@ -68,9 +71,10 @@ class InPlaceGet : public Operation {
   }
 
  protected:
-  void Choose() {
-    held_ = client::Acquired();  // the lease of the call before goes back
-    keys_ = LoadedKeys(context_, spec_.size, NextFirst(&context_, spec_), spec_.batch);
+  // The lease of the call before goes back.
+  void LetGo() {
+    held_ = client::Acquired();
+    keys_.swap(next_keys_);
   }
   CallResult Judge(absl::StatusOr<client::Acquired> acquired) {
     if (!acquired.ok()) return {.status = acquired.status()};
@@ -95,7 +99,8 @@ class InPlaceGet : public Operation {
   ClientContext& context_;
   const CaseSpec spec_;
   const client::AcquireOptions options_{.deadline = kCallDeadline};
-  std::vector<ChunkKey> keys_;
+  std::vector<ChunkKey> keys_;  // of what is held
+  std::vector<ChunkKey> next_keys_;
   client::Acquired held_;
   uint64_t verified_ = 0;
 };
@@ -105,8 +110,8 @@ class PieceByPiece final : public InPlaceGet {
   using InPlaceGet::InPlaceGet;
 
   CallResult Run() override {
-    Choose();
     const double began = WallSeconds();
+    LetGo();
     CallResult result = Judge(context_.client->Acquire(context_.ns, keys_, options_));
     if (!result.status.ok()) return result;
     result.status = held_.WaitPieces(0, 1, kCallDeadline);

@@ -25,10 +25,13 @@ class Put final : public Operation {
  public:
   Put(ClientContext* context, const CaseSpec& spec) : context_(*context), spec_(spec) {}
 
-  CallResult Run() override { return Judge(context_.client->Put(context_.ns, Next(), options_)); }
+  void Prepare() override { chunks_ = Next(); }
+  CallResult Run() override {
+    return Judge(context_.client->Put(context_.ns, std::move(chunks_), options_));
+  }
   void Start(absl::AnyInvocable<void(CallResult) &&> done) override {
     context_.client->Put(
-        context_.ns, Next(), options_,
+        context_.ns, std::move(chunks_), options_,
         [this, done = std::move(done)](absl::StatusOr<client::PutResult> result) mutable {
           std::move(done)(Judge(result));
         });
@@ -67,19 +70,24 @@ class Put final : public Operation {
   ClientContext& context_;
   const CaseSpec spec_;
   const client::PutOptions options_{.no_g3 = spec_.no_g3, .deadline = kCallDeadline};
-  std::vector<ChunkKey> keys_;  // of the last put
+  std::vector<client::PutChunk> chunks_;  // of the next put
+  std::vector<ChunkKey> keys_;            // of the last one made up
 };
 
 class Lookup final : public Operation {
  public:
   Lookup(ClientContext* context, const CaseSpec& spec) : context_(*context), spec_(spec) {}
 
+  void Prepare() override {  // a run of keys, anywhere: its entries lie all over the table
+    const uint64_t n = context_.calls.fetch_add(1);
+    const uint64_t first =
+        tools::MixIds(context_.seed + context_.number, n) % (spec_.keys - spec_.batch + 1);
+    keys_ = LoadedKeys(context_, spec_.size, first, spec_.batch);
+  }
   CallResult Run() override {
-    Choose();
     return Judge(context_.client->Lookup(context_.ns, keys_, {.deadline = kCallDeadline}));
   }
   void Start(absl::AnyInvocable<void(CallResult) &&> done) override {
-    Choose();
     context_.client->Lookup(
         context_.ns, keys_, {.deadline = kCallDeadline},
         [this, done = std::move(done)](absl::StatusOr<client::LookupResult> result) mutable {
@@ -89,12 +97,6 @@ class Lookup final : public Operation {
   VerifyResult Verify(uint64_t) override { return {}; }  // each answer was judged as it came
 
  private:
-  void Choose() {  // a run of keys, anywhere: its entries lie all over the table
-    const uint64_t n = context_.calls.fetch_add(1);
-    const uint64_t first =
-        tools::MixIds(context_.seed + context_.number, n) % (spec_.keys - spec_.batch + 1);
-    keys_ = LoadedKeys(context_, spec_.size, first, spec_.batch);
-  }
   CallResult Judge(const absl::StatusOr<client::LookupResult>& result) const {
     if (!result.ok()) return {.status = result.status()};
     if (result->leading_keys < spec_.batch) {
@@ -118,12 +120,13 @@ class CopyingGet final : public Operation {
     }
   }
 
+  void Prepare() override {
+    keys_ = LoadedKeys(context_, spec_.size, NextFirst(&context_, spec_), spec_.batch);
+  }
   CallResult Run() override {
-    Choose();
     return Judge(context_.client->Get(context_.ns, keys_, Options()));
   }
   void Start(absl::AnyInvocable<void(CallResult) &&> done) override {
-    Choose();
     context_.client->Get(
         context_.ns, keys_, Options(),
         [this, done = std::move(done)](absl::StatusOr<client::GetResult> result) mutable {
@@ -140,9 +143,6 @@ class CopyingGet final : public Operation {
   }
 
  private:
-  void Choose() {
-    keys_ = LoadedKeys(context_, spec_.size, NextFirst(&context_, spec_), spec_.batch);
-  }
   client::GetOptions Options() const {
     client::GetOptions options;
     options.deadline = kCallDeadline;
@@ -179,9 +179,13 @@ class Mixed final : public Operation {
       parts_.push_back(MakeOperation(context, part));
     }
   }
-  CallResult Run() override { return Choose().Run(); }
+  void Prepare() override {
+    last_ = &Choose();
+    last_->Prepare();
+  }
+  CallResult Run() override { return last_->Run(); }
   void Start(absl::AnyInvocable<void(CallResult) &&> done) override {
-    Choose().Start(std::move(done));
+    last_->Start(std::move(done));
   }
   VerifyResult Verify(uint64_t budget_bytes) override {
     return last_ == nullptr ? VerifyResult{} : last_->Verify(budget_bytes);
@@ -194,8 +198,7 @@ class Mixed final : public Operation {
     const size_t part = at < spec_.get_weight                      ? 0
                         : at < spec_.get_weight + spec_.put_weight ? 1
                                                                    : 2;
-    last_ = parts_[part].get();
-    return *last_;
+    return *parts_[part];
   }
 
   ClientContext& context_;

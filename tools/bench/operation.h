@@ -1,7 +1,7 @@
 // Operation: one slot of a client that makes one call after the other, and what all slots of a
 // client share. The driver (driver.h) times the calls; an operation says what they are.
 //
-// Run and Start are never called while a call of the same operation is under way; the last call's
+// Prepare, Run and Start are never called while a call of the same operation is under way; the last call's
 // result stays until the next, so that Verify can look at it outside of the measured time.
 #pragma once
 
@@ -57,6 +57,8 @@ struct ClientContext {
 class Operation {
  public:
   virtual ~Operation() = default;
+  // Before each call: makes up what it is about, keys that an engine has at hand. Not timed.
+  virtual void Prepare() = 0;
   virtual CallResult Run() = 0;
   // `done` runs once, on a thread of the client library or within the call.
   virtual void Start(absl::AnyInvocable<void(CallResult) &&> done) = 0;

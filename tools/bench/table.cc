@@ -63,6 +63,7 @@ absl::Status TableRun::NoteLocks(LoadGenerator* generator) {
   lock_worked = status.counters.contains("lock_worked_ns_max");
   const uint64_t ns = status.counter(lock_worked ? "lock_worked_ns_max" : "lock_held_ns_max");
   longest_lock_us = std::max(longest_lock_us, static_cast<double>(ns) / 1e3);
+  lock_seconds += static_cast<double>(status.counter("lock_held_ns")) / 1e9;
   return absl::OkStatus();
 }
 

@@ -41,6 +41,7 @@ struct TableRun {
   BaselineSet baselines;
   Report report;
   double longest_lock_us = 0;  // of all daemons
+  double lock_seconds = 0;     // held in all, the same daemons
   bool lock_worked = false;    // without the time that the holder was not on a CPU
 
   void Say(const std::string& what) const {

@@ -6,6 +6,7 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/mutex.h"
+#include "tools/bench/cpu_time.h"
 
 namespace kvkeep::bench {
 namespace {
@@ -17,6 +18,7 @@ class Scripted final : public Operation {
     int fail_after = 1 << 30;  // calls that end well first
     uint64_t wrong_bytes = 0;
     bool fail_at_once = false;  // inside Start
+    std::chrono::milliseconds prepares_for{0};
   };
   explicit Scripted(Script script) : script_(script) {}
   ~Scripted() override {
@@ -24,13 +26,20 @@ class Scripted final : public Operation {
     for (std::thread& thread : threads_) thread.join();
   }
 
+  void Prepare() override {
+    KVKEEP_CHECK(!under_way_);
+    std::this_thread::sleep_for(script_.prepares_for);
+    prepared_ = true;
+  }
   CallResult Run() override {
+    KVKEEP_CHECK(prepared_.exchange(false));
     KVKEEP_CHECK(!under_way_.exchange(true));
     const CallResult result = Result();
     under_way_ = false;
     return result;
   }
   void Start(absl::AnyInvocable<void(CallResult) &&> done) override {
+    KVKEEP_CHECK(prepared_.exchange(false));
     KVKEEP_CHECK(!under_way_.exchange(true));
     const CallResult result = Result();
     const auto finish = [this, result](auto& callback) {
@@ -59,6 +68,7 @@ class Scripted final : public Operation {
 
   const Script script_;
   int calls_ = 0;
+  std::atomic<bool> prepared_{false};
   std::atomic<bool> under_way_{false};
   Mutex mu_;
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mu_);
@@ -92,6 +102,18 @@ TEST_CASE("the end comes with the time when there is no limit of calls") {
   const Measured measured = Drive(slots, {.seconds = 0.02, .slice_seconds = 0.005});
   CHECK(measured.seconds >= 0.02);
   CHECK(measured.ops > 0);
+}
+
+TEST_CASE("making up what a call is about is no part of its time") {
+  using namespace std::chrono_literals;
+  const auto slots = Slots(1, {.prepares_for = 20ms});
+  const double began = WallSeconds();
+  const Measured measured = Drive(slots, {.seconds = 10, .max_ops = 10});
+  const double wall_seconds = WallSeconds() - began;
+  CHECK(wall_seconds >= 0.2);
+  CHECK(measured.latency.count() == 10);
+  CHECK(measured.seconds <= wall_seconds - 0.2);
+  CHECK(measured.latency.mean_ns() * 10 <= (wall_seconds - 0.2) * 1e9);
 }
 
 TEST_CASE("each slice is verified with nothing in flight, wrong bytes are counted") {
