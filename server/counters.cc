@@ -166,7 +166,7 @@ constexpr StoreCounterInfo kStoreCounters[] = {
      {"store_lock_holds_total", "", false, 1, {{"at_most", "more"}}}},
     {"lock_worked_ns_max",
      &S::lock_worked_ns_max,
-     {"store_lock_worked_max_seconds", "Longest hold of the store's lock in CPU time of its thread",
+     {"store_lock_worked_max_seconds", "Longest hold of the store's lock in CPU time of its thread, of one in 13",
       true, 1e-9}},
 };
 static_assert(std::size(kStoreCounters) * sizeof(uint64_t) == sizeof(StoreCounters),

@@ -149,7 +149,8 @@ absl::Status EngineRoom::OpenStore(const StoreOptions& options) {
                  .arena = arena_.get(),
                  .copy_executor = copy_pool_.get(),
                  .mac_key = identity_.mac_key,
-                 .work_clock = ThreadCpuClock()};
+                 .work_clock = ThreadCpuClock(),
+                 .work_clock_every = 13};
   KVKEEP_ASSIGN_OR_RETURN(deps.boot_id, ReadBootId());
   for (const std::unique_ptr<NvmeDevice>& device : devices_) {
     DeviceThreads threads{.index = std::make_unique<ThreadPool>("kvkeep-index", 1),

@@ -59,19 +59,19 @@ Core::Section::~Section() { Unlock(); }
 void Core::Section::Lock() {
   core_->mu_.Lock();
   locked_at_ = core_->deps_.clock->Now();
-  const bool measured = kind_ == Kind::kServing && core_->deps_.work_clock != nullptr;
-  if (measured) worked_at_ = core_->deps_.work_clock->Now();
+  measured_ = kind_ == Kind::kServing && core_->deps_.work_clock != nullptr &&
+              core_->counters_.lock_acquisitions % core_->deps_.work_clock_every == 0;
+  if (measured_) worked_at_ = core_->deps_.work_clock->Now();
   core_->work_ = 0;
 }
 
 void Core::Section::Unlock() {
   if (kind_ == Kind::kServing) {
-    const Clock* const work_clock = core_->deps_.work_clock;
     const auto held = static_cast<uint64_t>((core_->deps_.clock->Now() - locked_at_).count());
     // Who held it for so long did not work longer: the clock, a system call, says nothing new then.
     uint64_t worked = 0;
-    if (work_clock != nullptr && held > core_->counters_.lock_worked_ns_max) {
-      worked = static_cast<uint64_t>((work_clock->Now() - worked_at_).count());
+    if (measured_ && held > core_->counters_.lock_worked_ns_max) {
+      worked = static_cast<uint64_t>((core_->deps_.work_clock->Now() - worked_at_).count());
     }
     core_->NoteHold(held, worked);
   }

@@ -50,6 +50,7 @@ class Core {
     uint32_t yields_ = 0;
     MonotonicTime locked_at_{0};
     MonotonicTime worked_at_{0};
+    bool measured_ = false;  // worked_at_ was read
   };
 
   // ---- store.h, same contracts (recover.cc, sessions.cc, lookup.cc, put.cc, promote.cc, admin.cc)

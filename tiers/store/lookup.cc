@@ -22,7 +22,7 @@ Core::Wanted::Wanted(const ChunkSet& set, const StoreOptions& options) : chunks(
   g2_parts.assign(set.keys.size(), 0);
   g3_parts.assign(set.keys.size(), 0);
   found.resize(set.keys.size() * set.parts.size());
-  chain.resize(std::min(found.size(), std::max(kMostInSlice, set.parts.size())));
+  chain.resize(std::min(found.size(), kMostInSlice + set.parts.size()));
 }
 
 ChunkId Core::Wanted::id(size_t chunk) const {
@@ -86,8 +86,9 @@ void Core::FindAll(Section& section, TenantId tenant, Wanted& wanted, bool touch
   const size_t parts = wanted.chunks.parts.size();
   const size_t policies = 1 + devices_.size();
   const size_t chunk_work = work::kFind + (touch ? work::kTouch * policies : 0);
-  const size_t chunks = std::min(hold_work_ / chunk_work, kMostInSlice);
-  const size_t slice = std::max<size_t>(1, chunks / parts);
+  // As many as one hold may do, so that each is over after one.
+  const size_t chunks = std::min<size_t>(DivideRoundUp(hold_work_, chunk_work), kMostInSlice);
+  const size_t slice = DivideRoundUp(chunks, parts);
   for (size_t end = wanted.chunks.keys.size(); end > 0;) {
     const size_t begin = end - std::min(end, slice);
     const bool continued = end < wanted.chunks.keys.size();

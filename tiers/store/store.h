@@ -51,6 +51,7 @@ struct StoreDeps {
   Uuid boot_id;
   // CPU time of the calling thread, for the longest hold of the lock; null: not measured.
   const Clock* work_clock = nullptr;
+  uint32_t work_clock_every = 1;  // one hold in so many: reading this clock is a system call
   // For tests. Runs where a call has let go of the lock between two slices of its work; and how
   // much work a slice is, 0: as tiers/store/work.h says.
   std::function<void()> between_slices;
