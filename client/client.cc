@@ -10,6 +10,7 @@ namespace {
 
 constexpr size_t kMaxUnixPathBytes = 107;  // sockaddr_un::sun_path without its end
 constexpr size_t kMaxClientNameBytes = 128;
+constexpr std::chrono::milliseconds kMostBusyPoll{1};
 
 }  // namespace
 
@@ -37,6 +38,9 @@ absl::Status ClientOptions::Validate() const {
   if (client_name.size() > kMaxClientNameBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("client_name: ", client_name.size(), " bytes; at most ", kMaxClientNameBytes));
+  }
+  if (busy_poll.count() < 0 || busy_poll > kMostBusyPoll) {
+    return absl::InvalidArgumentError("busy_poll must be between 0 and 1,000 us");
   }
   if (default_deadline.count() <= 0 || backoff_min.count() <= 0 || backoff_max < backoff_min) {
     return absl::InvalidArgumentError(

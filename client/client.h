@@ -59,6 +59,9 @@ struct ClientOptions {
   Deadline default_deadline{5'000};
   Deadline backoff_min{50};  // before the first try to reconnect; doubles, with jitter
   Deadline backoff_max{2'000};
+  // Local path: how long a thread that waits for a reply looks for it before it sleeps, while that
+  // pays (tiers/base/busy_poll.h). Longer than the daemon's way there: it may be asleep. 0: never.
+  std::chrono::microseconds busy_poll{100};
   PathChoice path = PathChoice::kAuto;
   // Of the local path. Empty: local.sock beside the endpoint's Unix socket.
   std::string local_socket;

@@ -63,7 +63,8 @@ Router::Router(ClientOptions options)
                                 .client_name = options_.client_name,
                                 .default_deadline = options_.default_deadline,
                                 .backoff_min = options_.backoff_min,
-                                .backoff_max = options_.backoff_max});
+                                .backoff_max = options_.backoff_max,
+                                .busy_poll = options_.busy_poll});
     const bool only = options_.path == PathChoice::kLocal;
     const Deadline patience =
         only ? options_.default_deadline : std::min(options_.default_deadline, kFirstLocalTry);

@@ -116,7 +116,7 @@ struct LimitsConfig {
   uint64_t staging_per_session_bytes = 1 * kGiB;
   double staging = 0.25;  // of G2's capacity, and on top of it
   std::chrono::milliseconds session_grace{10'000};
-
+  uint64_t busy_poll_us = 50;
   bool operator==(const LimitsConfig&) const = default;
 };
 

@@ -399,6 +399,9 @@ std::vector<ConfigKey> LimitAndServiceKeys() {
       Duration("limits.session_grace", In(&Config::limits, &LimitsConfig::session_grace),
                {milliseconds(100), milliseconds(3'600'000)},
                "A local client that answers no ping for this long loses its leases."),
+      Count("limits.busy_poll_us", In(&Config::limits, &LimitsConfig::busy_poll_us), {0, 1000},
+            "How long the local path's thread looks for requests before it sleeps, while they come "
+            "one right after the other. 0: never; saves a core's time, costs latency."),
 
       Address("metrics.listen", In(&Config::metrics, &MetricsConfig::listen_address),
               "HTTP address of /metrics, /healthz and /readyz."),

@@ -166,8 +166,8 @@ constexpr StoreCounterInfo kStoreCounters[] = {
      {"store_lock_holds_total", "", false, 1, {{"at_most", "more"}}}},
     {"lock_worked_ns_max",
      &S::lock_worked_ns_max,
-     {"store_lock_worked_max_seconds", "Longest hold of the store's lock in CPU time of its thread, of one in 13",
-      true, 1e-9}},
+     {"store_lock_worked_max_seconds",
+      "Longest of one in 13 holds of the store's lock, in CPU time", true, 1e-9}},
 };
 static_assert(std::size(kStoreCounters) * sizeof(uint64_t) == sizeof(StoreCounters),
               "a field of StoreCounters is missing here");

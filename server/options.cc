@@ -120,7 +120,8 @@ LocalLimits ToLocalLimits(const Config& config) {
   return {.max_connections = static_cast<uint32_t>(config.limits.sessions),
           .max_staging_bytes = config.limits.staging_per_session_bytes,
           .max_all_staging_bytes = Share(config.limits.staging, config.g2.capacity_bytes),
-          .grace = config.limits.session_grace};
+          .grace = config.limits.session_grace,
+          .busy_poll = std::chrono::microseconds(config.limits.busy_poll_us)};
 }
 
 }  // namespace

@@ -86,7 +86,8 @@ absl::Status LocalTransport::RunSession() {
     MutexLock lock(&mu_);
     epoch = ++epochs_;
   }
-  const auto session = std::make_shared<LocalSession>(std::move(greeting), epoch);
+  const auto session =
+      std::make_shared<LocalSession>(std::move(greeting), epoch, options_.busy_poll);
   arena_ = session->mappings()->shared_arena();
   {
     MutexLock lock(&mu_);

@@ -53,6 +53,7 @@ class LocalTransport final : public Transport {
     Deadline default_deadline{5'000};
     Deadline backoff_min{50};
     Deadline backoff_max{2'000};
+    std::chrono::microseconds busy_poll{100};
   };
   explicit LocalTransport(Options options);
   ~LocalTransport() override;  // REQUIRES: !forked(); a child leaves it alone

@@ -38,14 +38,15 @@ absl::Status Late() {
 
 }  // namespace
 
-LocalSession::LocalSession(Greeting greeting, uint64_t epoch)
+LocalSession::LocalSession(Greeting greeting, uint64_t epoch, BusyPoll::Duration busy_poll)
     : welcome_(greeting.welcome),
       epoch_(epoch),
       mappings_(std::move(greeting.mappings)),
       socket_(mappings_->socket()),
       events_(std::move(greeting.events)),
       wake_(UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))),
-      buffer_(local::kMaxPacketBytes) {}
+      buffer_(local::kMaxPacketBytes),
+      busy_(busy_poll) {}
 
 LocalSession::~LocalSession() = default;
 
@@ -203,6 +204,21 @@ void LocalSession::HandOver() {
 }
 
 bool LocalSession::ReadBy(Time deadline) {
+  const Time began = steady_clock::now();
+  const bool poll = busy_.ShouldPoll();
+  bool found = false;
+  if (poll) {
+    const Time end = std::min(began + busy_.limit(), deadline);
+    do {
+      found = ReadSome(MSG_DONTWAIT);
+    } while (!found && !over() && steady_clock::now() < end);
+  }
+  const bool read = found || SleepAndRead(deadline);
+  busy_.Waited(poll, found, steady_clock::now() - began);
+  return read;
+}
+
+bool LocalSession::SleepAndRead(Time deadline) {
   if (deadline - steady_clock::now() >= kBlockingReceive) return ReadSome(0);
   pollfd readable{.fd = socket_, .events = POLLIN, .revents = 0};
   const timespec limit = Until(deadline);

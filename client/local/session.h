@@ -25,6 +25,7 @@
 #include "client/local/handshake.h"
 #include "client/local/mappings.h"
 #include "proto/local/message.h"
+#include "tiers/base/busy_poll.h"
 #include "tiers/base/mutex.h"
 
 namespace kvkeep::client {
@@ -51,7 +52,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
     absl::AnyInvocable<void()> copied;
   };
 
-  LocalSession(Greeting greeting, uint64_t epoch);
+  LocalSession(Greeting greeting, uint64_t epoch, BusyPoll::Duration busy_poll);
   ~LocalSession();
 
   const local::Welcome& welcome() const { return welcome_; }
@@ -118,6 +119,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   // REQUIRES: this thread is the reader. False: nothing was there.
   bool ReadSome(int flags);
   bool ReadBy(Time deadline);
+  bool SleepAndRead(Time deadline);
   void Dispatch(local::Message message);
   void Finish(Call call, absl::StatusOr<Reply> reply);
   // A request of which nothing was sent.
@@ -147,6 +149,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   // Of the thread that reads.
   std::vector<std::byte> buffer_;
   local::MessageAssembler assembler_;
+  BusyPoll busy_;
 
   Mutex mu_;
   CondVar send_turn_;

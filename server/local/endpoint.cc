@@ -58,7 +58,8 @@ LocalEndpoint::LocalEndpoint(std::shared_ptr<LocalLoop> loop, const Options& opt
 absl::StatusOr<std::unique_ptr<LocalEndpoint>> LocalEndpoint::Start(const Options& options,
                                                                     const Deps& deps) {
   KVKEEP_RETURN_IF_ERROR(options.limits.Validate());
-  KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<LocalLoop> loop, LocalLoop::Create());
+  KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<LocalLoop> loop,
+                          LocalLoop::Create(options.limits.busy_poll));
   std::unique_ptr<LocalEndpoint> endpoint(new LocalEndpoint(std::move(loop), options, deps));
   KVKEEP_RETURN_IF_ERROR(endpoint->Listen(options.doors));
   endpoint->thread_ = std::thread([raw = endpoint.get()] { raw->Run(); });

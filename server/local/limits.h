@@ -23,6 +23,9 @@ struct LocalLimits {
   // A client that holds something and answers nothing for this long is revoked.
   std::chrono::milliseconds grace{10'000};
   std::chrono::milliseconds handshake_timeout{5'000};
+  // How long the endpoint's thread may look for requests before it sleeps, while they come as
+  // close behind each other; 0: never.
+  std::chrono::microseconds busy_poll{50};
 
   absl::Status Validate() const;
 };

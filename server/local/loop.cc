@@ -23,12 +23,12 @@ absl::Status Failed(const char* what) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<LocalLoop>> LocalLoop::Create() {
+absl::StatusOr<std::shared_ptr<LocalLoop>> LocalLoop::Create(BusyPoll::Duration busy_poll) {
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return Failed("epoll_create1");
   UniqueFd wake_up(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake_up.valid()) return Failed("eventfd");
-  std::shared_ptr<LocalLoop> loop(new LocalLoop(std::move(epoll), std::move(wake_up)));
+  std::shared_ptr<LocalLoop> loop(new LocalLoop(std::move(epoll), std::move(wake_up), busy_poll));
   KVKEEP_RETURN_IF_ERROR(loop->Watch(loop->wake_.get(), kWakeKey, EPOLLIN));
   return loop;
 }
@@ -61,9 +61,27 @@ void LocalLoop::Forget(int fd) {
   KVKEEP_CHECK(epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr) == 0);
 }
 
+int LocalLoop::Wait(std::chrono::milliseconds timeout) {
+  const auto wait = [this](int milliseconds) {
+    return epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()), milliseconds);
+  };
+  const auto began = std::chrono::steady_clock::now();
+  const auto waited = [began] { return std::chrono::steady_clock::now() - began; };
+  const bool poll = busy_.ShouldPoll();
+  int count = 0;
+  if (poll) {
+    do {
+      count = wait(0);
+    } while (count == 0 && waited() < busy_.limit());
+  }
+  const bool found = count != 0;
+  if (!found) count = wait(static_cast<int>(timeout.count()));
+  busy_.Waited(poll, found, waited());
+  return count;
+}
+
 void LocalLoop::RunOnce(std::chrono::milliseconds timeout, const OnEvent& on_event) {
-  const int count = epoll_wait(epoll_.get(), events_.data(), static_cast<int>(events_.size()),
-                               static_cast<int>(timeout.count()));
+  const int count = Wait(timeout);
   KVKEEP_CHECK(count >= 0 || errno == EINTR);
   bool woken = false;
   for (int i = 0; i < count; ++i) {

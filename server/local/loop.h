@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "tiers/base/busy_poll.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/unique_fd.h"
@@ -22,7 +23,8 @@ namespace kvkeep {
 class LocalLoop final : public Executor {
  public:
   // ResourceExhausted: no descriptor to be had.
-  static absl::StatusOr<std::shared_ptr<LocalLoop>> Create();
+  // `busy_poll`: how long the thread may look for events before it sleeps (busy_poll.h).
+  static absl::StatusOr<std::shared_ptr<LocalLoop>> Create(BusyPoll::Duration busy_poll);
 
   // One wake-up for all that is posted before the thread looks.
   void Post(Task task) override;
@@ -41,11 +43,13 @@ class LocalLoop final : public Executor {
   void Close();
 
  private:
-  LocalLoop(UniqueFd epoll, UniqueFd wake_up)
-      : epoll_(std::move(epoll)), wake_(std::move(wake_up)) {}
+  LocalLoop(UniqueFd epoll, UniqueFd wake_up, BusyPoll::Duration busy_poll)
+      : epoll_(std::move(epoll)), wake_(std::move(wake_up)), busy_(busy_poll) {}
+  int Wait(std::chrono::milliseconds timeout);
   void RunTasks();
 
   const UniqueFd epoll_, wake_;
+  BusyPoll busy_;
   std::array<epoll_event, 128> events_;
   std::vector<Task> running_;
   Mutex mu_;

@@ -49,6 +49,7 @@ const std::map<std::string, std::string>& Samples() {
       {"limits.staging_per_session", "2GiB"},
       {"limits.staging", "7%"},
       {"limits.session_grace", "1m"},
+      {"limits.busy_poll_us", "0"},
       {"g2.capacity", "3GiB"},
       {"g2.arena", "memfd"},
       {"g2.arena_dir", "/mnt/rw"},

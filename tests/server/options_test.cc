@@ -34,7 +34,7 @@ TEST_CASE("each tenant has its own sockets, peers and segments, in the order of 
   const DaemonOptions options = *ToDaemonOptions(
       Loaded("listen: {unix: /d, local: '', socket_mode: 0600, allowed_uids: [1]}\n"
              "g2: {capacity: 2GiB, segment_bytes: 256MiB}\n"
-             "limits: {connections: 5, staging: 50%, session_grace: 3s}\n"
+             "limits: {connections: 5, staging: 50%, session_grace: 3s, busy_poll_us: 7}\n"
              "tenants:\n"
              "  - {name: a, unix: /a, local: /al, socket_group: video, allowed_uids: [2],\n"
              "     allowed_gids: [3, 4], g2_share: 25%}\n"
@@ -73,6 +73,7 @@ TEST_CASE("each tenant has its own sockets, peers and segments, in the order of 
   CHECK(options.max_connections == 5);
   CHECK(options.local.max_all_staging_bytes == kGiB);
   CHECK(options.local.grace == std::chrono::seconds(3));
+  CHECK(options.local.busy_poll == std::chrono::microseconds(7));
 }
 
 }  // namespace kvkeep

@@ -1,8 +1,8 @@
 // Operation: one slot of a client that makes one call after the other, and what all slots of a
 // client share. The driver (driver.h) times the calls; an operation says what they are.
 //
-// Prepare, Run and Start are never called while a call of the same operation is under way; the last call's
-// result stays until the next, so that Verify can look at it outside of the measured time.
+// Prepare, Run and Start are never called while a call of the same operation is under way; the last
+// call's result stays until the next, so that Verify can look at it outside of the measured time.
 #pragma once
 
 #include <absl/functional/any_invocable.h>

@@ -28,7 +28,7 @@ class Scripted final : public Operation {
 
   void Prepare() override {
     KVKEEP_CHECK(!under_way_);
-    std::this_thread::sleep_for(script_.prepares_for);
+    std::this_thread::sleep_for(script_.prepares_for);  // it is what is measured
     prepared_ = true;
   }
   CallResult Run() override {
