@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "server/private_file.h"
+#include "tiers/base/private_file.h"
 #include "tiers/base/mutex.h"
 #include "tiers/store/types.h"
 

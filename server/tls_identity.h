@@ -16,7 +16,7 @@
 #include <optional>
 #include <string>
 
-#include "server/private_file.h"
+#include "tiers/base/private_file.h"
 #include "tiers/base/mutex.h"
 
 namespace kvkeep {

@@ -1,4 +1,4 @@
-#include "server/private_file.h"
+#include "tiers/base/private_file.h"
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
