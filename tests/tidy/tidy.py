@@ -41,7 +41,7 @@ MAX_COLUMNS = 100
 
 _BASE = ("tiers/base",)
 _PARTS = _BASE + ("tiers/alloc", "tiers/policy", "tiers/io", "tiers/index")
-_TIERS = _PARTS + ("tiers/host", "tiers/nvme", "tiers/store")
+_TIERS = _PARTS + ("tiers/crypt", "tiers/host", "tiers/nvme", "tiers/store")
 LAYERS = {
     "tiers/base": (),
     "tiers/alloc": _BASE,
@@ -49,8 +49,9 @@ LAYERS = {
     "tiers/io": _BASE,
     "tiers/index": _BASE,
     "tiers/host": _PARTS,
-    "tiers/nvme": _PARTS,
-    "tiers/fsck": _BASE + ("tiers/io", "tiers/index", "tiers/nvme"),
+    "tiers/crypt": _BASE,
+    "tiers/nvme": _PARTS + ("tiers/crypt",),
+    "tiers/fsck": _BASE + ("tiers/crypt", "tiers/io", "tiers/index", "tiers/nvme"),
     "tiers/store": _TIERS,
     "config": _TIERS,
     "proto": _BASE,
@@ -61,7 +62,7 @@ LAYERS = {
     # that a stopped daemon left on its mount, hence the host, and the config that says where; it
     # checks the devices of one, hence fsck.
     "tools": _BASE + ("client", "proto", "tiers/policy", "tiers/host", "tiers/nvme", "tiers/fsck",
-                      "config"),
+                      "tiers/crypt", "config"),
     # The engine room is tested without anything above it; so it builds without gRPC.
     "tests/tiers": _TIERS + ("tiers/fsck", "tests/fakes", "tests/sim"),
     "tests/fakes": _TIERS + ("proto",),

@@ -21,6 +21,8 @@ constexpr size_t kPayloadBytesAt = 68;
 constexpr size_t kTailBytesAt = 72;
 constexpr size_t kCreatedAt = 80;
 constexpr size_t kTailChecksumAt = 88;
+constexpr size_t kKeyIdAt = 96;
+constexpr size_t kNonceAt = 112;
 constexpr size_t kPiecesAt = 128;
 constexpr size_t kRootAt = kPiecesAt + kMaxPieces * sizeof(uint64_t);
 constexpr size_t kTierAt = kRootAt + 16;
@@ -31,9 +33,13 @@ constexpr size_t kGenerationAt = kIncarnationAt + 8;
 constexpr size_t kExtentsAt = kGenerationAt + 8;
 constexpr size_t kMacAt = kExtentsAt + kMaxExtents * 16;
 constexpr size_t kMacBytes = 32;
+constexpr size_t kChecksumsTagAt = kMacAt + kMacBytes;
+constexpr size_t kUnitTagsAt = kChecksumsTagAt + sizeof(CipherTag);
 // The layout documented in the header file; changing it means a new format version.
 static_assert(kRootAt == 2176 && kTierAt == 2192 && kExtentsAt == 2240 && kMacAt == 2752);
-static_assert(kMacAt + kMacBytes <= kHeaderBytes);
+static_assert(kChecksumsTagAt == 2784 && kUnitTagsAt == 2800);
+static_assert(kUnitTagsAt + kMaxCipherUnits * sizeof(CipherTag) <= kHeaderBytes);
+static_assert(kMaxPieces % kMaxCipherUnits == 0);
 
 using Mac = std::array<std::byte, kMacBytes>;
 
@@ -55,6 +61,26 @@ D LoadDigest(const std::byte* from) {
   D digest;
   std::memcpy(digest.bytes.data(), from, D::kSize);
   return digest;
+}
+
+void EncodeEncryption(const ImageEncryption& encryption, const ImageShape& shape, std::byte* at) {
+  KVKEEP_CHECK(!encryption.key_id.is_zero() && encryption.unit_tags.size() == shape.units());
+  std::memcpy(at + kKeyIdAt, encryption.key_id.bytes.data(), KeyId::kSize);
+  std::memcpy(at + kNonceAt, encryption.nonce.bytes.data(), ImageNonce::kSize);
+  StoreAt<CipherTag>(at + kChecksumsTagAt, encryption.checksums_tag);
+  std::memcpy(at + kUnitTagsAt, encryption.unit_tags.data(),
+              encryption.unit_tags.size() * sizeof(CipherTag));
+}
+
+ImageEncryption DecodeEncryption(const std::byte* at, const ImageShape& shape) {
+  ImageEncryption encryption;
+  encryption.key_id = LoadDigest<KeyId>(at + kKeyIdAt);
+  encryption.nonce = LoadDigest<ImageNonce>(at + kNonceAt);
+  encryption.checksums_tag = LoadAt<CipherTag>(at + kChecksumsTagAt);
+  encryption.unit_tags.resize(shape.units());
+  std::memcpy(encryption.unit_tags.data(), at + kUnitTagsAt,
+              encryption.unit_tags.size() * sizeof(CipherTag));
+  return encryption;
 }
 
 bool Overlap(const Extent& a, const Extent& b) {
@@ -122,7 +148,11 @@ void EncodeHeader(const ImageHeader& header, const MacKey& mac_key, HeaderPage p
   std::fill(page.begin(), page.end(), std::byte{0});
   std::byte* const at = page.data();
   std::memcpy(at, kMagic.data(), kMagic.size());
-  StoreAt<uint32_t>(at + 8, kImageFormatVersion);
+  StoreAt<uint32_t>(
+      at + 8, header.encryption.has_value() ? kEncryptedImageFormatVersion : kImageFormatVersion);
+  if (header.encryption.has_value()) {
+    EncodeEncryption(*header.encryption, identity.shape, at);
+  }
   StoreAt<uint32_t>(at + 12, static_cast<uint32_t>(identity.piece_checksums.size()));
   std::memcpy(at + kNamespaceAt, identity.id.ns.bytes.data(), NamespaceDigest::kSize);
   std::memcpy(at + kKeyAt, identity.id.key.bytes.data(), ChunkKey::kSize);
@@ -156,9 +186,11 @@ Digest128 HeaderRoot(ConstHeaderPage page) { return LoadAt<Digest128>(page.data(
 absl::StatusOr<ImageHeader> DecodeHeader(ConstHeaderPage page, const MacKey& mac_key) {
   const std::byte* const at = page.data();
   if (!HasImageMagic(page)) return absl::DataLossError("no image header here");
-  if (const uint32_t version = LoadAt<uint32_t>(at + 8); version != kImageFormatVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("image format version ", version, ", this build reads ", kImageFormatVersion));
+  const uint32_t version = LoadAt<uint32_t>(at + 8);
+  if (version != kImageFormatVersion && version != kEncryptedImageFormatVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("image format version ", version,
+                                                      ", this build reads ", kImageFormatVersion,
+                                                      " and ", kEncryptedImageFormatVersion));
   }
   if (LoadAt<Digest128>(at + kRootAt) != ComputeRoot(page)) {
     return absl::DataLossError("image header: identity does not match its root checksum");
@@ -180,6 +212,12 @@ absl::StatusOr<ImageHeader> DecodeHeader(ConstHeaderPage page, const MacKey& mac
   const uint32_t pieces = LoadAt<uint32_t>(at + 12);
   if (!ValidateShape(identity.shape).ok() || pieces != identity.shape.pieces()) {
     return absl::DataLossError("image header: impossible sizes");
+  }
+  if (version == kEncryptedImageFormatVersion) {
+    header.encryption = DecodeEncryption(at, identity.shape);
+    if (header.encryption->key_id.is_zero()) {
+      return absl::DataLossError("image header: encrypted, but without the id of a key");
+    }
   }
   identity.piece_checksums.resize(pieces);
   std::memcpy(identity.piece_checksums.data(), at + kPiecesAt, pieces * sizeof(uint64_t));

@@ -16,9 +16,15 @@
 //     76   4  zero                             2752  32  MAC: HMAC-SHA256 of bytes 2176..2752
 //     80   8  creation time, us since 1970     2784      zeros to 4096
 //     88   8  XXH3-64 of the tail
-//     96  16  encryption key id  (zero: none; reserved)
-//    112  16  encryption nonce   (zero; reserved)
+//     96  32  zero
 //    128 2048 XXH3-64 of each piece (at most 256)
+//
+// Format version 2 is an encrypted image, which lies on a device only (how: tiers/crypt):
+//     88 and 128..2176 are ciphertext        2784  16  tag of those checksums
+//     96  16  key id                         2800 1024  tag of each cipher unit (at most 64)
+//    112  16  nonce                          3824      zeros to 4096
+// and so is all that follows the header page, in units: one piece each, two of them above 64 MiB of
+// payload, three above 128, four above 192; the last one goes to the end of the last block.
 //
 // Identity (up to the root) is made once, at put, and is the same in every tier. Placement is made
 // anew for every place. The MAC key is secret (state file, mode 0600), so a header planted in a
@@ -30,6 +36,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -41,12 +48,16 @@
 namespace kvkeep {
 
 inline constexpr uint32_t kImageFormatVersion = 1;
+inline constexpr uint32_t kEncryptedImageFormatVersion = 2;
 inline constexpr size_t kHeaderBytes = kBlockBytes;
 inline constexpr size_t kTailAlignment = 64;
+inline constexpr size_t kMaxCipherUnits = 64;
 
 enum class Tier : uint8_t { kNone = 0, kG2 = 2, kG3 = 3, kG4 = 4 };
 
 using MacKey = std::array<std::byte, 32>;
+using CipherTag = std::array<std::byte, 16>;
+using ImageNonce = Digest<struct ImageNonceTag, 16>;
 using HeaderPage = std::span<std::byte, kHeaderBytes>;
 using ConstHeaderPage = std::span<const std::byte, kHeaderBytes>;
 
@@ -64,6 +75,15 @@ struct ImageShape {
   }
   BlockCount blocks() const { return BlockCount(DivideRoundUp(used_bytes(), kBlockBytes)); }
   size_t pieces() const { return PieceCount(payload_bytes); }
+  // Of an encrypted image: pieces of a unit, units, and where one begins and ends in the image.
+  size_t unit_pieces() const { return DivideRoundUp(pieces(), kMaxCipherUnits); }
+  size_t units() const { return DivideRoundUp(pieces(), unit_pieces()); }
+  uint64_t unit_begin(size_t unit) const {
+    return kHeaderBytes + unit * unit_pieces() * kPieceBytes;
+  }
+  uint64_t unit_end(size_t unit) const {
+    return unit + 1 == units() ? blocks().value() * kBlockBytes : unit_begin(unit + 1);
+  }
   bool operator==(const ImageShape&) const = default;
 };
 
@@ -85,9 +105,19 @@ struct ImagePlacement {
   bool operator==(const ImagePlacement&) const = default;
 };
 
+struct ImageEncryption {
+  KeyId key_id;  // never zero
+  ImageNonce nonce;
+  CipherTag checksums_tag{};
+  std::vector<CipherTag> unit_tags;  // shape.units() of them
+
+  bool operator==(const ImageEncryption&) const = default;
+};
+
 struct ImageHeader {
-  ImageIdentity identity;
+  ImageIdentity identity;  // of an encrypted image: its checksums are ciphertext
   ImagePlacement placement;
+  std::optional<ImageEncryption> encryption;
 };
 
 // Why these extents cannot hold an image of so many blocks; null when they can: 1 to kMaxExtents of
@@ -97,8 +127,8 @@ const char* WhyBadExtents(const ExtentList& extents, BlockCount blocks);
 // OK when the shape is one that kvkeep stores; InvalidArgument names the field and its limit.
 absl::Status ValidateShape(const ImageShape& shape);
 
-// Writes a whole header page. REQUIRES: a valid shape, its number of checksums, 1..32 extents of
-// shape.blocks() blocks in total.
+// Writes a whole header page. REQUIRES: a valid shape, its number of checksums and tags, 1..32
+// extents of shape.blocks() blocks in total.
 void EncodeHeader(const ImageHeader& header, const MacKey& mac_key, HeaderPage page);
 
 // Whether a page begins as a header page does. Says nothing of what follows.

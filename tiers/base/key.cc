@@ -38,6 +38,7 @@ absl::StatusOr<Digest<Tag, kBytes>> Digest<Tag, kBytes>::FromHex(absl::string_vi
 template struct Digest<struct ChunkKeyTag, 32>;
 template struct Digest<struct NamespaceDigestTag, 16>;
 template struct Digest<struct UuidTag, 16>;
+template struct Digest<struct KeyIdTag, 16>;
 
 std::string ChunkId::ToString() const {
   return absl::StrCat(ns.ToHex(), "/", key.ToHex(), "/", part.value());

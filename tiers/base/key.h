@@ -49,10 +49,13 @@ using ChunkKey = Digest<struct ChunkKeyTag, 32>;
 using NamespaceDigest = Digest<struct NamespaceDigestTag, 16>;
 // Names a store, a device or an arena for ever.
 using Uuid = Digest<struct UuidTag, 16>;
+// Names a key that images are encrypted with; the key itself it does not tell.
+using KeyId = Digest<struct KeyIdTag, 16>;
 
 extern template struct Digest<struct ChunkKeyTag, 32>;
 extern template struct Digest<struct NamespaceDigestTag, 16>;
 extern template struct Digest<struct UuidTag, 16>;
+extern template struct Digest<struct KeyIdTag, 16>;
 
 using PartId = StrongInt<struct PartIdTag, uint32_t>;
 

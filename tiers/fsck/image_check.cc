@@ -52,7 +52,8 @@ absl::StatusOr<ImageHeader> DecodeHeaderAt(ConstHeaderPage page, const MacKey& m
 
 absl::Status CheckAgainstRecord(const ImageHeader& header, const Digest128& root,
                                 const IndexRecord& record) {
-  const auto& [identity, placement] = header;
+  const ImageIdentity& identity = header.identity;
+  const ImagePlacement& placement = header.placement;
   const char* differs = nullptr;
   if (identity.id != record.id) {
     differs = "chunk";

@@ -38,7 +38,8 @@ std::optional<Core::RecoveredImage> Core::AdoptImage(BlockNumber block) {
   const absl::StatusOr<ImageHeader> header =
       DecodeHeader(HeaderInArena({first}), deps_.mac_key);  // also checks the MAC
   if (!header.ok()) return std::nullopt;
-  const auto& [identity, placement] = *header;
+  const ImageIdentity& identity = header->identity;
+  const ImagePlacement& placement = header->placement;
   const bool here = placement.tier == Tier::kG2 && placement.place == deps_.arena->uuid() &&
                     placement.extents[0].first == block &&
                     TotalBlocks(placement.extents) == identity.shape.blocks() &&

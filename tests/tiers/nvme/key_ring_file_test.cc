@@ -1,0 +1,141 @@
+#include "tiers/nvme/key_ring_file.h"
+
+#include <absl/strings/str_cat.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "tests/fakes/scratch_dir.h"
+#include "tests/fakes/seeded_random.h"
+#include "tiers/base/bytes.h"
+
+namespace kvkeep {
+namespace {
+
+std::string Read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+void Write(const std::string& path, const std::string& text, mode_t mode = 0600) {
+  std::ofstream(path, std::ios::binary) << text;
+  REQUIRE(chmod(path.c_str(), mode) == 0);
+}
+
+struct Files {
+  ScratchDir dir;
+  SeededRandom random{1};
+  const std::string path = dir / "keyring";
+  Secret master = Make();
+
+  Secret Make() {
+    Secret secret;
+    random.Fill(secret.writable());
+    return secret;
+  }
+  absl::StatusOr<std::unique_ptr<KeyRing>> Start(const std::vector<std::string>& tenants,
+                                                 const Secret& key) {
+    auto file = KeyRingFile::Open(path);
+    if (!file.ok()) return file.status();
+    return (*file)->UnwrapWithKeysFor(tenants, key, &random);
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(Files,
+                 "the first start makes keys, later ones find them and add what is missing") {
+  auto ring = Start({"", "a"}, master);
+  REQUIRE(ring.ok());
+  const KeyId first = (*ring)->ForTenant("a")->id;
+  struct stat st;
+  REQUIRE(stat(path.c_str(), &st) == 0);
+  CHECK((st.st_mode & 07777) == 0600);
+  const std::string text = Read(path);
+
+  ring = Start({"a"}, master);
+  REQUIRE(ring.ok());
+  CHECK(Read(path) == text);
+  CHECK((*ring)->ForTenant("a")->id == first);
+  ring = Start({"a", "b"}, master);
+  REQUIRE(ring.ok());
+  CHECK((*ring)->size() == 3);
+  CHECK((*ring)->ForTenant("a")->id == first);
+  CHECK(Read(path).substr(0, text.size()) == text);
+}
+
+TEST_CASE_METHOD(Files, "another master key is refused, and the ring stays what it was") {
+  REQUIRE(Start({"", "a"}, master).ok());
+  const std::string text = Read(path);
+  const absl::Status status = Start({"", "a", "b"}, Make()).status();
+  CHECK(absl::IsInvalidArgument(status));
+  CHECK(std::string(status.message()).find(path) != std::string::npos);
+  CHECK(Read(path) == text);
+}
+
+TEST_CASE_METHOD(Files, "a dropped key is gone, a new one is made, and its old bytes are zeros") {
+  REQUIRE(Start({"", "a"}, master).ok());
+  const int old = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  KeyId dropped;
+  {
+    auto file = KeyRingFile::Open(path);
+    REQUIRE(file.ok());
+    dropped = (*file)->entries()[1].id;
+    CHECK((*file)->entries()[1].tenant == "a");
+    REQUIRE((*file)->Replace({(*file)->entries()[0]}).ok());
+  }
+  std::string was(64 * 1024, 'x');
+  const ssize_t got = read(old, was.data(), was.size());
+  close(old);
+  REQUIRE(got > 0);
+  CHECK(was.substr(0, static_cast<size_t>(got)).find_first_not_of('\0') == std::string::npos);
+  const auto ring = Start({"", "a"}, master);
+  REQUIRE(ring.ok());
+  CHECK((*ring)->Find(dropped) == nullptr);
+  CHECK((*ring)->ForTenant("a")->id != dropped);
+}
+
+TEST_CASE_METHOD(Files, "one process at a time, and what is no ring of ours is not replaced") {
+  {
+    const auto file = KeyRingFile::Open(path);
+    REQUIRE(file.ok());
+    CHECK(absl::IsUnavailable(KeyRingFile::Open(path).status()));
+  }
+  CHECK(KeyRingFile::Open(path).ok());
+  Write(path, "something else\n");
+  CHECK(absl::IsDataLoss(Start({""}, master).status()));
+  CHECK(Read(path) == "something else\n");
+  Write(path, "kvkeep-keyring 1\n", 0644);
+  CHECK(absl::IsFailedPrecondition(Start({""}, master).status()));
+}
+
+TEST_CASE_METHOD(Files, "a master key is 32 bytes or 64 digits, and no one else's to read") {
+  const std::string file = dir / "master";
+  const auto read = [&](const std::string& text, mode_t mode = 0600) {
+    Write(file, text, mode);
+    return ReadMasterKey(file);
+  };
+  std::string raw(32, '\0');
+  for (size_t i = 0; i < raw.size(); ++i) raw[i] = static_cast<char>(i);
+  const std::string hex = "000102030405060708090a0b0c0d0e0f101112131415161718191A1B1C1D1E1F";
+  for (const std::string& text : {raw, hex, absl::StrCat(hex, "\n")}) {
+    const auto key = read(text);
+    REQUIRE(key.ok());
+    CHECK(std::string(reinterpret_cast<const char*>(key->data()), 32) == raw);
+  }
+  for (const std::string& text :
+       {std::string(), raw.substr(1), absl::StrCat(raw, "x"), hex.substr(1), absl::StrCat("g", hex.substr(1)),
+        std::string(32, '\0'), std::string(64, '0')}) {
+    const absl::Status status = read(text).status();
+    CHECK(absl::IsInvalidArgument(status));
+    if (text.size() > 8) CHECK(std::string(status.message()).find(text) == std::string::npos);
+  }
+  CHECK(absl::IsInvalidArgument(read(raw, 0644).status()));
+  unlink(file.c_str());
+  CHECK(absl::IsInvalidArgument(ReadMasterKey(file).status()));
+}
+
+}  // namespace kvkeep

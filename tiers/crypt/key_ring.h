@@ -1,0 +1,71 @@
+// KeyRing: every tenant's data key, and its form in a file, where they are wrapped by the master
+// key.
+//
+// The file is text, one key a line, so that a person can see which tenant has one and take one out:
+//
+//   kvkeep-keyring 1
+//   key <id: 32 hex digits> <wrapped: 120 hex digits> <tenant, nothing for the default one>
+//
+// wrapped = IV (12 bytes) + AES-256-GCM of the key under the master key (32) + tag (16); associated
+// data: "kvkeep keyring 1", the id, the tenant's name. IVs are random; a ring has kMaxKeys at most,
+// and a key is wrapped once, so a master key meets few of them.
+//
+// Constant once made, hence thread-safe. Keys are wiped when the ring goes, and never printed.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tiers/base/random.h"
+#include "tiers/crypt/image_cipher.h"
+
+namespace kvkeep {
+
+class KeyRing {
+ public:
+  static constexpr size_t kMaxKeys = 1024;
+  static constexpr size_t kMaxTextBytes = 512 * 1024;
+
+  // A line of the file: what anybody who may read the file can see, without the master key.
+  struct Entry {
+    std::string tenant;  // empty: the default tenant
+    KeyId id;
+    std::string wrapped;  // bytes
+
+    bool operator==(const Entry&) const = default;
+  };
+  // DataLoss names the line that is damaged; FailedPrecondition for another version.
+  static absl::StatusOr<std::vector<Entry>> ParseText(absl::string_view text);
+  static std::string FormatText(const std::vector<Entry>& entries);
+
+  // A new key, wrapped.
+  static Entry MakeEntry(std::string tenant, const Secret& master, RandomSource* random);
+
+  // PermissionDenied when no key opens: another master key. DataLoss names the tenant whose line
+  // alone does not.
+  static absl::StatusOr<std::unique_ptr<KeyRing>> Unwrap(const std::vector<Entry>& entries,
+                                                         const Secret& master);
+  // A ring that no file holds, for tests.
+  static std::unique_ptr<KeyRing> InMemory(const std::vector<std::string>& tenants,
+                                           RandomSource* random);
+
+  // Null when there is none.
+  const DataKey* ForTenant(absl::string_view tenant) const;
+  const DataKey* Find(const KeyId& id) const;
+  size_t size() const { return keys_.size(); }
+
+ private:
+  std::vector<std::unique_ptr<DataKey>> keys_;
+  absl::flat_hash_map<std::string, const DataKey*> by_tenant_;
+  absl::flat_hash_map<KeyId, const DataKey*> by_id_;
+
+  void Add(const std::string& tenant, std::unique_ptr<DataKey> key);
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,132 @@
+#include "tiers/nvme/key_ring_file.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/escaping.h>
+#include <absl/strings/str_cat.h>
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+
+#include "tiers/base/bytes.h"
+#include "tiers/base/private_file.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr size_t kMaxMasterKeyFileBytes = 256;
+
+absl::Status About(const std::string& path, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+}
+
+absl::StatusOr<Fd> OpenRing(const std::string& path, int flags) {
+  KVKEEP_ASSIGN_OR_RETURN(Fd fd, OpenAt(AT_FDCWD, path, flags | O_NONBLOCK, 0, path));
+  struct stat st;
+  if (fstat(fd.get(), &st) != 0) return ErrnoStatus(errno, path, "stat");
+  if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, ": must be a regular file of user ", geteuid(), " with mode 0600, as it was made"));
+  }
+  return fd;
+}
+
+absl::Status FlushParent(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  const std::string dir_path = parent.empty() ? "." : parent;
+  const Fd dir(open(dir_path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!dir.valid()) return ErrnoStatus(errno, dir_path, "open");
+  return FlushFile(dir.get(), dir_path);
+}
+
+}  // namespace
+
+absl::StatusOr<Secret> ReadMasterKey(const std::string& path) {
+  KVKEEP_ASSIGN_OR_RETURN(std::string text,
+                          ReadPrivateFile(path, kMaxMasterKeyFileBytes, Secrecy::kSecret));
+  std::string raw = text;
+  if (raw.size() != Secret::kBytes) {
+    absl::StripAsciiWhitespace(&raw);
+    const bool hex = raw.size() == 2 * Secret::kBytes &&
+                     std::all_of(raw.begin(), raw.end(), absl::ascii_isxdigit);
+    raw = hex ? absl::HexStringToBytes(raw) : std::string();
+  }
+  // A file that was only made long enough is not random.
+  const bool varied = !raw.empty() && raw.find_first_not_of(raw[0]) != std::string::npos;
+  absl::StatusOr<Secret> key =
+      varied ? absl::StatusOr<Secret>(Secret(AsBytes(raw).first<Secret::kBytes>()))
+             : absl::InvalidArgumentError(absl::StrCat(
+                   path,
+                   ": must hold 32 random bytes, or 64 hexadecimal digits; make it with "
+                   "'head -c 32 /dev/urandom'"));
+  OPENSSL_cleanse(text.data(), text.size());
+  OPENSSL_cleanse(raw.data(), raw.size());
+  return key;
+}
+
+absl::StatusOr<std::unique_ptr<KeyRingFile>> KeyRingFile::Open(const std::string& path) {
+  const std::string lock_path = absl::StrCat(path, ".lock");
+  KVKEEP_ASSIGN_OR_RETURN(Fd lock, OpenAt(AT_FDCWD, lock_path, O_RDWR | O_CREAT, 0600, lock_path));
+  KVKEEP_RETURN_IF_ERROR(TryLock(lock.get(), lock_path));
+  std::unique_ptr<KeyRingFile> file(new KeyRingFile(path, std::move(lock)));
+  const absl::StatusOr<Fd> fd = OpenRing(path, O_RDONLY);
+  if (absl::IsNotFound(fd.status())) return file;
+  if (!fd.ok()) return fd.status();
+  KVKEEP_ASSIGN_OR_RETURN(const std::string text,
+                          ReadWhole(fd->get(), KeyRing::kMaxTextBytes, path));
+  absl::StatusOr<std::vector<KeyRing::Entry>> entries = KeyRing::ParseText(text);
+  if (!entries.ok()) return About(path, entries.status());
+  file->entries_ = *std::move(entries);
+  return file;
+}
+
+absl::Status KeyRingFile::Replace(std::vector<KeyRing::Entry> entries) {
+  if (entries.size() > KeyRing::kMaxKeys) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        path_, ": would have ", entries.size(), " keys, the most are ", KeyRing::kMaxKeys,
+        "; drop those of tenants that are no more (kvkeep keys drop)"));
+  }
+  const std::string temporary = absl::StrCat(path_, ".new");
+  unlink(temporary.c_str());  // of a change that was cut short
+  {
+    KVKEEP_ASSIGN_OR_RETURN(
+        const Fd fd, OpenAt(AT_FDCWD, temporary, O_WRONLY | O_CREAT | O_EXCL, 0600, temporary));
+    KVKEEP_RETURN_IF_ERROR(WriteAt(fd.get(), 0, AsBytes(KeyRing::FormatText(entries)), temporary));
+    KVKEEP_RETURN_IF_ERROR(FlushFile(fd.get(), temporary));
+  }
+  const absl::StatusOr<Fd> old = OpenRing(path_, O_WRONLY);
+  if (!old.ok() && !absl::IsNotFound(old.status())) return old.status();
+  if (rename(temporary.c_str(), path_.c_str()) != 0) return ErrnoStatus(errno, path_, "rename");
+  KVKEEP_RETURN_IF_ERROR(FlushParent(path_));
+  const std::string zeros(KeyRing::FormatText(entries_).size(), '\0');
+  entries_ = std::move(entries);
+  if (!old.ok()) return absl::OkStatus();
+  KVKEEP_RETURN_IF_ERROR(WriteAt(old->get(), 0, AsBytes(zeros), path_));
+  return FlushFile(old->get(), path_);
+}
+
+absl::StatusOr<std::unique_ptr<KeyRing>> KeyRingFile::UnwrapWithKeysFor(
+    const std::vector<std::string>& tenants, const Secret& master, RandomSource* random) {
+  std::vector<KeyRing::Entry> entries = entries_;
+  // First what is there: a ring of another master key must not get keys of this one.
+  absl::Status opened = KeyRing::Unwrap(entries, master).status();
+  if (absl::IsPermissionDenied(opened)) {
+    return absl::InvalidArgumentError(absl::StrCat(path_, ": ", opened.message()));
+  }
+  if (!opened.ok()) return About(path_, opened);
+  for (const std::string& tenant : tenants) {
+    const bool there = std::any_of(entries.begin(), entries.end(),
+                                   [&](const auto& entry) { return entry.tenant == tenant; });
+    if (!there) entries.push_back(KeyRing::MakeEntry(tenant, master, random));
+  }
+  if (entries.size() != entries_.size()) KVKEEP_RETURN_IF_ERROR(Replace(entries));
+  return KeyRing::Unwrap(entries_, master);
+}
+
+}  // namespace kvkeep

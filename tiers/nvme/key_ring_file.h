@@ -1,0 +1,53 @@
+// KeyRingFile: the key ring of a store (tiers/crypt/key_ring.h) in its state directory; who opens
+// it has it alone.
+//
+// The file is 0600 and of the daemon's user, and is replaced only as a whole (write, flush,
+// rename). What it held before is overwritten with zeros where it lay, so that a key that was
+// dropped does not stay there; a drive or file system that writes elsewhere may keep it, wrapped,
+// all the same.
+//
+// The lock, on `PATH.lock`, is held until this goes: a daemon never works with keys that `kvkeep
+// keys drop` takes away. Not thread-safe.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tiers/base/random.h"
+#include "tiers/crypt/key_ring.h"
+#include "tiers/nvme/posix_file.h"
+
+namespace kvkeep {
+
+// 32 bytes as they are, or 64 hexadecimal digits and white space; a file that others cannot read
+// (tiers/base/private_file.h). InvalidArgument names the file and what is wrong, never its bytes.
+absl::StatusOr<Secret> ReadMasterKey(const std::string& path);
+
+class KeyRingFile {
+ public:
+  // Unavailable: another process has it. FailedPrecondition, DataLoss: what is there is no ring of
+  // ours. A file that is not there is an empty ring.
+  static absl::StatusOr<std::unique_ptr<KeyRingFile>> Open(const std::string& path);
+
+  const std::vector<KeyRing::Entry>& entries() const { return entries_; }
+  // The file holds these once it returns OK.
+  absl::Status Replace(std::vector<KeyRing::Entry> entries);
+
+  // The keys, made for those tenants that have none. InvalidArgument: the master key is not the one
+  // that the ring was made with. Then, and on any other error, the file is what it was.
+  absl::StatusOr<std::unique_ptr<KeyRing>> UnwrapWithKeysFor(
+      const std::vector<std::string>& tenants, const Secret& master, RandomSource* random);
+
+ private:
+  KeyRingFile(std::string path, Fd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
+
+  const std::string path_;
+  const Fd lock_;
+  std::vector<KeyRing::Entry> entries_;
+};
+
+}  // namespace kvkeep
