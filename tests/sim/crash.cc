@@ -54,6 +54,9 @@ void Simulator::CountProcess() {
   report_.promotions += counters.promotions;
   report_.evictions += counters.g2_evictions + counters.g3_evictions;
   report_.recovered_in_g2 += counters.recovered_g2_chunks;
+  report_.encrypted += counters.write_backs_encrypted;
+  report_.unauthentic += counters.unauthentic_chunks;
+  KVKEEP_CHECK(counters.keyless_chunks == 0);  // no key goes away
 }
 
 // What becomes of the memory of G2 between two processes. False: not all that was there is kept.

@@ -35,6 +35,7 @@ const Removal kRemovals[] = {
     {"devices_vanish", [](Scenario& s) { s.devices_vanish = false; }},
     {"devices_leave", [](Scenario& s) { s.devices_leave = false; }},
     {"slices", [](Scenario& s) { s.world.hold_work = 0; }},
+    {"encryption", [](Scenario& s) { s.world.encryption = WorldOptions::Encryption::kOff; }},
     {"tenants", [](Scenario& s) { s.world.store.tenants.clear(); }},
     {"namespaces", [](Scenario& s) { s.namespaces = 1; }},
     {"parts", [](Scenario& s) { s.parts = 1; }},
@@ -105,6 +106,10 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without) 
   options.store.max_device_reads_in_flight_bytes = random.Between(1, 64) * 64 * kKiB;
   // Holds so short that what is a few chunks here is cut up as thousands are in a daemon.
   options.hold_work = random.Chance(0.7) ? static_cast<uint32_t>(random.Between(1, 300)) : 0;
+  using Encryption = WorldOptions::Encryption;
+  if (random.Chance(0.4)) {
+    options.encryption = random.Chance(0.3) ? Encryption::kLater : Encryption::kOn;
+  }
   for (const std::string& name : without) {
     const auto removal = std::find_if(std::begin(kRemovals), std::end(kRemovals),
                                       [&name](const Removal& one) { return name == one.name; });

@@ -87,6 +87,7 @@ TEST_CASE("the simulation reaches what it is meant to test") {
   CHECK(sum.attachments > 5);
   CHECK(sum.vanished > 5);
   CHECK(sum.stalls > 10);
+  CHECK(sum.encrypted > 100);
 }
 
 }  // namespace kvkeep

@@ -19,6 +19,13 @@ uint64_t CountFaults(const FaultyDevice::Stats& stats) {
 World::World(const WorldOptions& options) : options_(options), random_(options.seed) {
   boot_id_ = random_.Next<Uuid>();
   random_.Fill(mac_key_);
+  if (options_.encryption != WorldOptions::Encryption::kOff) {
+    std::vector<std::string> tenants = {""};
+    for (const TenantOptions& tenant : options_.store.tenants) {
+      if (!tenant.name.empty()) tenants.push_back(tenant.name);
+    }
+    keys_ = KeyRing::InMemory(tenants, &random_);
+  }
   for (const uint64_t blocks : options_.device_blocks) {
     Machine machine;
     machine.disk = std::make_shared<MemoryDisk>(blocks * kBlockBytes, /*volatile_cache=*/true);
@@ -33,10 +40,12 @@ World::~World() {
 
 void World::Start() {
   KVKEEP_CHECK(!running());
+  const bool plain = options_.encryption == WorldOptions::Encryption::kLater && starts_++ == 0;
   StoreDeps deps{.clock = &clock_,
                  .random = &random_,
                  .copy_executor = &executor_,
                  .mac_key = mac_key_,
+                 .keys = plain ? nullptr : keys_.get(),
                  .boot_id = boot_id_,
                  .between_slices = between_slices_,
                  .hold_work = options_.hold_work};

@@ -34,6 +34,9 @@ struct WorldOptions {
   FaultOptions device_faults;
   MemoryIndex::Faults index_faults;
   StoreOptions store;
+  // Encryption of what is written; kLater: from the second process on, so that plain images and
+  // encrypted ones lie side by side.
+  enum class Encryption : uint8_t { kOff, kOn, kLater } encryption = Encryption::kOff;
   uint32_t hold_work = 0;  // as StoreDeps::hold_work
 };
 
@@ -56,6 +59,10 @@ class World {
   bool attached(size_t device) const { return machines_[device].attached; }
   // The device fails in everything, disk and index, while it is gone. REQUIRES: it is attached.
   void SetGone(size_t device, bool gone);
+  // For the next process; null: no encryption, whatever the options say.
+  void SetKeys(std::shared_ptr<KeyRing> keys) { keys_ = std::move(keys); }
+  // With the options' encryption: a key for every tenant.
+  const std::shared_ptr<KeyRing>& keys() const { return keys_; }
   // What is random from now on follows from this seed.
   void Reseed(uint64_t seed);
 
@@ -116,6 +123,8 @@ class World {
   std::vector<std::byte> old_disk_;  // the first device as it was once
   Uuid boot_id_;
   MacKey mac_key_{};
+  std::shared_ptr<KeyRing> keys_;
+  uint64_t starts_ = 0;
   std::function<void()> between_slices_;
   std::unique_ptr<MemoryArena> arena_;
   std::unique_ptr<Store> store_;

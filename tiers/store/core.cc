@@ -45,6 +45,8 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
         MakeEvictionPolicy(options_.g2_policy,
                            {.max_chunks = static_cast<uint32_t>(options_.max_chunks)})));
     first = end;
+    write_keys_.push_back(deps.keys == nullptr ? nullptr : deps.keys->ForTenant(tenant.name));
+    KVKEEP_CHECK(deps.keys == nullptr || write_keys_.back() != nullptr);  // as above
   }
 }
 

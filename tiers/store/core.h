@@ -1,8 +1,8 @@
 // Core: the one state machine behind the store's mutex. Internal; the interface is store.h.
 //
 // Its methods are spread over files by flow: core.cc (lock, chunk lifetime, G2 space), sessions.cc,
-// lookup.cc, put.cc, promote.cc, verify.cc, write_back.cc, commit.cc (index and sync), recover.cc,
-// recover_g2.cc, admin.cc.
+// lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, commit.cc (index and sync),
+// recover.cc, recover_g2.cc, admin.cc.
 //
 // How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
 // tasks, callers' callbacks) goes into the outbox with Later() and runs on the same thread right
@@ -11,6 +11,7 @@
 // may be gone.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -237,13 +238,26 @@ class Core {
   uint64_t ChecksumOfImage(const ExtentList& extents, uint64_t offset, uint64_t bytes) const;
   absl::Status VerifyPiece(const ImageIdentity& identity, const ExtentList& extents,
                            size_t piece) const;
-  void OnPieceVerified(ChunkSlot slot, size_t piece, absl::Status status);
+  void OnPiecesVerified(ChunkSlot slot, size_t first, size_t end, absl::Status status);
   void FireWaiters(Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndReading(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FinishPromotion(ChunkSlot slot, Generation generation);
   void EndIfFailed(ChunkSlot slot, Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckHeader(const ImageHeader& header, const Chunk& chunk)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- decrypt.cc
+  // Null: not in the ring, or there is no ring.
+  const DataKey* KeyOf(const ImageEncryption& encryption) const;
+  // The header's checksums become plaintext. NotFound without its key; Unauthenticated.
+  absl::StatusOr<std::unique_ptr<ImageCipher>> OpenHeader(ImageHeader* header) const;
+  absl::Status DecryptUnit(const ImageCipher& cipher, const ImageHeader& header,
+                           const ExtentList& extents, size_t unit) const;
+  // Pieces [first, end); of an encrypted image those of one unit, decrypted first.
+  absl::Status VerifyPieces(const Promotion& promotion, const ExtentList& extents, size_t first,
+                            size_t end) const;
+  static void NoteFailure(Promotion& promotion, absl::Status status);
+  void CountFailure(const Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- verify.cc
   void StartVerification(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -268,6 +282,7 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
                    const ImagePlacement& placement);
+  void SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g2, ImageHeader header);
   void OnWritten(ChunkSlot slot, absl::Status status);
   void GiveUpWriteBack(ChunkSlot slot, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Evicted EvictOneFromG3(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -335,6 +350,9 @@ class Core {
   const StoreDeps deps_;
   const Incarnation incarnation_;
   const uint64_t hold_work_;
+  std::vector<const DataKey*> write_keys_;  // by TenantId; null: what is written stays plain
+  const std::shared_ptr<std::atomic<uint64_t>> cipher_buffer_bytes_ =
+      std::make_shared<std::atomic<uint64_t>>(0);
 
   // ---- state: protected by mu_
   Mutex mu_;

@@ -15,6 +15,9 @@ struct StoreCounters {
   uint64_t g2_evictions = 0, g3_evictions = 0, unbacked_evictions = 0;
   uint64_t promotions = 0, promotions_failed = 0, promotions_shared = 0;
   uint64_t write_backs = 0, write_backs_failed = 0, write_backs_cancelled = 0;
+  uint64_t write_backs_encrypted = 0;
+  // Encrypted chunks of G3 that became misses: a tag did not match; their key is not in the ring.
+  uint64_t unauthentic_chunks = 0, keyless_chunks = 0;
   uint64_t corrupt_chunks = 0, stale_records = 0, deleted_chunks = 0;
   uint64_t index_commits = 0, index_commit_failures = 0, syncs = 0, sync_failures = 0;
   uint64_t denied_calls = 0;  // answered PERMISSION_DENIED for want of a grant

@@ -1,5 +1,6 @@
 // Reads, and promotion from G3 to G2: single flight per chunk, verified and ready piece by piece.
 //
+// An encrypted image is decrypted on the way (decrypt.cc), in units of some pieces.
 // The header is read into a page of its own together with the payload; pieces wait for it to be
 // verified against. The arena's own header is written last, when every piece is good.
 #include <absl/strings/str_cat.h>
@@ -194,11 +195,13 @@ absl::Status Core::CheckHeader(const ImageHeader& header, const Chunk& chunk) {
 
 void Core::OnHeaderRead(ChunkSlot slot, AlignedPage* page, absl::Status status) {
   std::unique_ptr<ImageHeader> header;
+  absl::StatusOr<std::unique_ptr<ImageCipher>> cipher(nullptr);  // of a plain image
   const bool io_ok = status.ok();
   if (io_ok) {
     absl::StatusOr<ImageHeader> decoded = DecodeHeader(page->span(), deps_.mac_key);
     if (decoded.ok()) {
       header = std::make_unique<ImageHeader>(*std::move(decoded));
+      if (header->encryption.has_value()) cipher = OpenHeader(header.get());
     } else {
       status = decoded.status();
     }
@@ -208,14 +211,16 @@ void Core::OnHeaderRead(ChunkSlot slot, AlignedPage* page, absl::Status status) 
   --promotion.outstanding;
   devices_[promotion.device]->heard = true;
   if (status.ok()) status = CheckHeader(*header, table_.at(slot));
+  if (status.ok()) status = cipher.status();
   if (status.ok()) {
     promotion.header = std::move(header);
+    promotion.cipher = *std::move(cipher);
     for (size_t piece = 0; piece < promotion.pieces.size(); ++piece) {
       VerifyIfRead(slot, promotion, piece);
     }
   } else {
     promotion.failed_io |= !io_ok;
-    promotion.failure.Update(status);
+    NoteFailure(promotion, std::move(status));
   }
   EndIfFailed(slot, promotion);
 }
@@ -236,17 +241,21 @@ void Core::OnPieceRead(ChunkSlot slot, size_t piece, absl::Status status) {
 }
 
 void Core::VerifyIfRead(ChunkSlot slot, Promotion& promotion, size_t piece) {
-  Promotion::Piece& state = promotion.pieces[piece];
-  if (promotion.header == nullptr || state.reads_left > 0 || state.verifying ||
-      !promotion.failure.ok()) {
-    return;
+  if (promotion.header == nullptr || !promotion.failure.ok()) return;
+  // What was encrypted together is decrypted together.
+  const ImageShape& shape = promotion.header->identity.shape;
+  const size_t together = promotion.cipher != nullptr ? shape.unit_pieces() : 1;
+  const size_t first = piece - piece % together;
+  const size_t end = std::min(first + together, promotion.pieces.size());
+  for (size_t i = first; i < end; ++i) {
+    if (promotion.pieces[i].reads_left > 0 || promotion.pieces[i].verifying) return;
   }
-  state.verifying = true;
+  for (size_t i = first; i < end; ++i) promotion.pieces[i].verifying = true;
   ++promotion.outstanding;
-  // The header lives as long as the promotion, which lives until nothing is outstanding.
-  Later([this, slot, piece, identity = &promotion.header->identity, extents = table_.at(slot).g2] {
-    deps_.copy_executor->Post([this, slot, piece, identity, extents] {
-      OnPieceVerified(slot, piece, VerifyPiece(*identity, extents, piece));
+  // Header and cipher live as long as the promotion, which lives until nothing is outstanding.
+  Later([this, slot, first, end, raw = &promotion, extents = table_.at(slot).g2] {
+    deps_.copy_executor->Post([this, slot, first, end, raw, extents] {
+      OnPiecesVerified(slot, first, end, VerifyPieces(*raw, extents, first, end));
     });
   });
 }
@@ -280,17 +289,17 @@ absl::Status Core::VerifyPiece(const ImageIdentity& identity, const ExtentList& 
   return absl::OkStatus();
 }
 
-void Core::OnPieceVerified(ChunkSlot slot, size_t piece, absl::Status status) {
+void Core::OnPiecesVerified(ChunkSlot slot, size_t first, size_t end, absl::Status status) {
   Section section(this);
   Promotion& promotion = *promotions_.at(slot);
   --promotion.outstanding;
   if (!status.ok()) {
-    promotion.failure.Update(status);
+    NoteFailure(promotion, std::move(status));
     EndIfFailed(slot, promotion);
     return;
   }
-  promotion.pieces[piece].ready = true;
-  ++promotion.pieces_ready;
+  for (size_t piece = first; piece < end; ++piece) promotion.pieces[piece].ready = true;
+  promotion.pieces_ready += end - first;
   FireWaiters(promotion);
   if (promotion.pieces_ready == promotion.pieces.size()) {
     if (promotion.in_place) return FinishVerification(slot);  // its header is where it belongs
@@ -361,8 +370,7 @@ void Core::EndIfFailed(ChunkSlot slot, Promotion& promotion) {
   FireWaiters(promotion);
   if (promotion.outstanding > 0) return;
   if (promotion.in_place) return EndFailedVerification(slot);
-  ++counters_.promotions_failed;
-  if (!promotion.failed_io) ++counters_.corrupt_chunks;
+  CountFailure(promotion);
   // Once a chunk, however many of its reads failed: one bad spot is no broken device.
   if (promotion.failed_io) NoteIo(*devices_[promotion.device], false, promotion.failure);
   const bool device_away = promotion.failure.code() == absl::StatusCode::kUnavailable;

@@ -285,7 +285,7 @@ void Core::OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status)
   } else if (io_ok) {
     NoteIo(tier, false, absl::OkStatus());
   }
-  bool detached = false;
+  bool detached = false, keyless = false;
   {
     Change chunk(this, slot);
     chunk->g3_reading = false;
@@ -294,8 +294,12 @@ void Core::OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status)
     if (chunk->in_g3_policy) tier.policy->Unpark(slot);
     if (status.ok()) status = CheckHeader(header, *chunk);
   }
+  if (status.ok() && header.encryption.has_value() && KeyOf(*header.encryption) == nullptr) {
+    keyless = true;
+    status = absl::NotFoundError("its key is not in the key ring");
+  }
   if (!status.ok() && !away && !detached) {
-    ++counters_.stale_records;
+    ++(keyless ? counters_.keyless_chunks : counters_.stale_records);
     DetachChunk(slot);
   }
   PumpConfirms(device);

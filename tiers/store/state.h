@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tiers/alloc/extent_allocator.h"
+#include "tiers/crypt/image_cipher.h"
 #include "tiers/nvme/nvme_device.h"
 #include "tiers/policy/eviction_policy.h"
 #include "tiers/store/chunk_table.h"
@@ -82,12 +83,15 @@ struct Promotion {
   uint16_t device = 0;
   AlignedPage header_page;
   std::unique_ptr<ImageHeader> header;  // once read and verified
+  std::unique_ptr<ImageCipher> cipher;  // with the header of an encrypted image
   std::vector<Piece> pieces;
   size_t pieces_ready = 0;
   uint32_t outstanding = 0;   // reads, verifications, the header write
   uint64_t bytes = 0;         // counted against the device's reads in flight
   absl::Status failure;       // the first one
   bool failed_io = false;     // it was the device, not the bytes
+  bool keyless = false;       // it was that the key is not there
+  bool unauthentic = false;   // a tag did not match
   bool header_there = false;  // in the arena; who waits for the last piece waits for that too
   std::vector<Waiter> waiters;
 };
@@ -97,6 +101,7 @@ struct WriteBack {
   uint16_t device = 0;
   bool blames_device = true;  // a failure is the device's, not the arena's
   std::optional<ChunkKey> parent;
+  const DataKey* key = nullptr;              // null: written as it is
   std::unique_ptr<AlignedPage> header_page;  // once there is a header to write
   Digest128 root;
   uint64_t created_unix_us = 0;

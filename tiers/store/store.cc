@@ -18,6 +18,18 @@ using store_internal::Planted;
 
 namespace {
 
+absl::Status CheckKeys(const StoreOptions& options, const KeyRing* keys) {
+  if (keys == nullptr) return absl::OkStatus();
+  std::vector<TenantOptions> tenants = options.tenants;
+  if (tenants.empty()) tenants.emplace_back();
+  for (const TenantOptions& tenant : tenants) {
+    if (keys->ForTenant(tenant.name) != nullptr) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tenant '", tenant.name, "' has no key to encrypt its chunks with"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTenants(const StoreOptions& options, const Arena& arena) {
   uint64_t segments = 0;
   for (const TenantOptions& tenant : options.tenants) {
@@ -211,6 +223,8 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(const StoreOptions& options
   absl::Status valid = options.Validate();
   if (!valid.ok()) return valid;
   valid = CheckTenants(options, *deps.arena);
+  if (!valid.ok()) return valid;
+  valid = CheckKeys(options, deps.keys);
   if (!valid.ok()) return valid;
   auto core = std::make_unique<Core>(options, deps);
   absl::Status recovered = core->Recover();

@@ -28,6 +28,7 @@
 #include "tiers/base/clock.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/random.h"
+#include "tiers/crypt/key_ring.h"
 #include "tiers/host/arena.h"
 #include "tiers/nvme/nvme_device.h"
 #include "tiers/store/handles.h"
@@ -46,8 +47,11 @@ struct StoreDeps {
   RandomSource* random = nullptr;
   Arena* arena = nullptr;
   std::vector<DeviceDeps> devices;    // none: G2 only
-  Executor* copy_executor = nullptr;  // verifies pieces
+  Executor* copy_executor = nullptr;  // verifies pieces, encrypts and decrypts
   MacKey mac_key{};
+  // Encryption of what is written to the devices; null: none, and images that are encrypted are
+  // misses. REQUIRES: a key for every tenant.
+  const KeyRing* keys = nullptr;
   Uuid boot_id;
   // CPU time of the calling thread, for the longest hold of the lock; null: not measured.
   const Clock* work_clock = nullptr;

@@ -188,6 +188,7 @@ struct StoreSnapshot {
   std::vector<DeviceSnapshot> devices;
   std::vector<SessionSnapshot> sessions;
   uint64_t dirty_chunks = 0;
+  uint64_t cipher_buffer_bytes = 0;  // what write-backs encrypt into
   bool draining = false;
 };
 

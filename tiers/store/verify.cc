@@ -38,7 +38,7 @@ void Core::OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header)
   --promotion.outstanding;
   const bool same = header.ok() && header->identity.id == chunk.id &&
                     header->identity.shape == chunk.shape && header->placement.tier == Tier::kG2 &&
-                    header->placement.place == deps_.arena->uuid() &&
+                    !header->encryption && header->placement.place == deps_.arena->uuid() &&
                     header->placement.extents == chunk.g2;
   if (same) {
     promotion.header = std::make_unique<ImageHeader>(*std::move(header));

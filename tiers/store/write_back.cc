@@ -9,6 +9,7 @@
 #include "tiers/base/test_point.h"
 #include "tiers/store/canary.h"
 #include "tiers/store/core.h"
+#include "tiers/store/encrypted_write.h"
 
 namespace kvkeep::store_internal {
 
@@ -161,6 +162,7 @@ void Core::StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent) {
   write->device = chunk.device;
   write->parent = parent;
   write->bytes = chunk.blocks() * kBlockBytes;
+  write->key = write_keys_[chunk.tenant.value()];
   const ImagePlacement placement{.tier = Tier::kG3,
                                  .place = deps_.devices[chunk.device].device->uuid(),
                                  .incarnation = chunk.g3_incarnation,
@@ -184,6 +186,7 @@ void Core::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
   }
   write->created_unix_us = header->identity.created_unix_us;
   header->placement = placement;
+  if (write->key != nullptr) return SubmitEncrypted(slot, write, g2, *std::move(header));
   write->header_page = std::make_unique<AlignedPage>();
   EncodeHeader(*header, deps_.mac_key, write->header_page->span());
   write->root = HeaderRoot(write->header_page->span());
@@ -211,6 +214,34 @@ void Core::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
   for (IoOperation& operation : writes) device.Submit(std::move(operation));
 }
 
+void Core::SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
+                           ImageHeader header) {
+  write->outstanding = 1;  // all of it together
+  header.encryption = ImageCipher::NewEncryption(*write->key, header.identity.shape, deps_.random);
+  ImageCipher cipher(*write->key, header.identity, *header.encryption);
+  std::make_shared<EncryptedWrite>(
+      EncryptedWrite::Job{
+          .header = std::move(header),
+          .cipher = std::move(cipher),
+          .mac_key = deps_.mac_key,
+          .source = [this, g2](uint64_t offset,
+                               uint64_t bytes) { return ImageMemory(g2, offset, bytes); },
+          .device = &deps_.devices[write->device].device->io(),
+          .executor = deps_.copy_executor,
+          .buffer_bytes = cipher_buffer_bytes_,
+          .heard =
+              [this, device = write->device] {
+                Section section(this);
+                devices_[device]->heard = true;
+              },
+          .done =
+              [this, slot, write](absl::Status status, const Digest128& root) {
+                write->root = root;
+                OnWritten(slot, std::move(status));
+              }})
+      ->Start();
+}
+
 void Core::OnWritten(ChunkSlot slot, absl::Status status) {
   std::unique_ptr<WriteBack> done;  // outlives the lock: freeing its page may take time
   Section section(this);
@@ -233,6 +264,7 @@ void Core::OnWritten(ChunkSlot slot, absl::Status status) {
     GiveUpWriteBack(slot, done->failure);
   } else {
     TestPoint("data-written");
+    if (done->key != nullptr) ++counters_.write_backs_encrypted;
     SetG3State(chunk, G3State::kCommitting);
     tier.adds.push_back({.slot = slot,
                          .record = {.id = chunk.id,

@@ -57,7 +57,10 @@ TEST_CASE("two readers of a chunk in G3 share one promotion") {
 }
 
 TEST_CASE("each piece is told ready when it is, before the last one is read") {
-  StoreTester s(PieceWorld());
+  using Encryption = WorldOptions::Encryption;
+  WorldOptions options = PieceWorld();
+  options.encryption = GENERATE(as<Encryption>(), Encryption::kOff, Encryption::kOn);
+  StoreTester s(options);
   PutIntoG3(s, 1, 2 * kMiB + 5);
   bool early = false;
   ChunkReader reader = s.Pin(1);

@@ -1,0 +1,78 @@
+// Encrypted images of G3 (tiers/crypt): which key opens one, and a promotion's bytes decrypted.
+//
+// Pieces are decrypted where they are, in the arena: nobody was told that they are ready, and the
+// arena's own header is not written yet. A status of Unauthenticated means a tag that does not
+// match: changed bytes, or another key.
+#include <absl/strings/str_cat.h>
+
+#include "tiers/base/check.h"
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+
+const DataKey* Core::KeyOf(const ImageEncryption& encryption) const {
+  return deps_.keys == nullptr ? nullptr : deps_.keys->Find(encryption.key_id);
+}
+
+absl::StatusOr<std::unique_ptr<ImageCipher>> Core::OpenHeader(ImageHeader* header) const {
+  const DataKey* key = KeyOf(*header->encryption);
+  if (key == nullptr) {
+    return absl::NotFoundError(absl::StrCat("the image is encrypted with key ",
+                                            header->encryption->key_id.ToHex(),
+                                            ", which is not in the key ring"));
+  }
+  auto cipher = std::make_unique<ImageCipher>(*key, header->identity, *header->encryption);
+  const absl::Status opened = cipher->DecryptChecksums(header);
+  if (!opened.ok()) return absl::UnauthenticatedError(opened.message());
+  return cipher;
+}
+
+absl::Status Core::DecryptUnit(const ImageCipher& cipher, const ImageHeader& header,
+                               const ExtentList& extents, size_t unit) const {
+  const ImageShape& shape = header.identity.shape;
+  AesGcm message = cipher.Unit(AesGcm::Direction::kDecrypt, unit);
+  const uint64_t end = shape.unit_end(unit);
+  for (uint64_t at = shape.unit_begin(unit); at < end;) {
+    const std::span<std::byte> run = ImageMemory(extents, at, end - at);
+    message.Append(run, run.data());
+    at += run.size();
+  }
+  if (message.Matches(header.encryption->unit_tags[unit])) return absl::OkStatus();
+  return absl::UnauthenticatedError(absl::StrCat("unit ", unit, " does not match its tag"));
+}
+
+absl::Status Core::VerifyPieces(const Promotion& promotion, const ExtentList& extents, size_t first,
+                                size_t end) const {
+  const ImageHeader& header = *promotion.header;
+  if (promotion.cipher != nullptr) {
+    absl::Status status = DecryptUnit(*promotion.cipher, header, extents,
+                                      first / header.identity.shape.unit_pieces());
+    if (!status.ok()) return status;
+  }
+  for (size_t piece = first; piece < end; ++piece) {
+    absl::Status status = VerifyPiece(header.identity, extents, piece);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+void Core::NoteFailure(Promotion& promotion, absl::Status status) {
+  if (absl::IsUnauthenticated(status)) {
+    promotion.unauthentic = true;
+    status = absl::DataLossError(status.message());
+  }
+  promotion.keyless |= absl::IsNotFound(status);
+  promotion.failure.Update(status);
+}
+
+void Core::CountFailure(const Promotion& promotion) {
+  ++counters_.promotions_failed;
+  if (promotion.unauthentic) ++counters_.unauthentic_chunks;
+  if (promotion.keyless) {
+    ++counters_.keyless_chunks;
+  } else if (!promotion.failed_io) {
+    ++counters_.corrupt_chunks;
+  }
+}
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,80 @@
+// EncryptedWrite: one image on its way from G2 to its device, encrypted on the way.
+//
+// The bytes in G2 stay what they are: readers hold leases on them. Each unit is encrypted into a
+// buffer of this write's own, by the executor, and written from there; up to kLanes units are under
+// way at once. The header page goes last, since it has the tags. So a write needs at most kLanes
+// buffers of a unit each, never more than its image, and those of all writes are counted.
+//
+// Made by std::make_shared, started once; it keeps itself until `done` has run. Thread-safe.
+#pragma once
+
+#include <absl/functional/any_invocable.h>
+#include <absl/status/status.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tiers/base/executor.h"
+#include "tiers/base/image.h"
+#include "tiers/base/mutex.h"
+#include "tiers/crypt/image_cipher.h"
+#include "tiers/io/device.h"
+#include "tiers/store/state.h"
+
+namespace kvkeep::store_internal {
+
+class EncryptedWrite : public std::enable_shared_from_this<EncryptedWrite> {
+ public:
+  static constexpr size_t kLanes = 4;
+
+  struct Job {
+    ImageHeader header;  // of plaintext, with the placement on the device and an ImageEncryption
+    ImageCipher cipher;
+    MacKey mac_key;
+    // Bytes of the image in G2, from `offset`, as far as they are contiguous, at most `bytes`.
+    std::function<std::span<const std::byte>(uint64_t offset, uint64_t bytes)> source;
+    Device* device = nullptr;
+    Executor* executor = nullptr;
+    std::shared_ptr<std::atomic<uint64_t>> buffer_bytes;  // of all writes
+    std::function<void()> heard;                          // the device ended one of the writes
+    // Once, at the end: the first failure, or OK and the root of the header that was written.
+    absl::AnyInvocable<void(absl::Status, const Digest128& root) &&> done;
+  };
+
+  explicit EncryptedWrite(Job job);
+  ~EncryptedWrite();
+
+  // On a thread of the executor.
+  void Start();
+
+ private:
+  struct Free {
+    void operator()(std::byte* bytes) const { std::free(bytes); }
+  };
+  struct Lane {
+    std::unique_ptr<std::byte[], Free> buffer;
+    uint32_t outstanding = 0;  // writes; guarded by mu_
+  };
+
+  void NextUnit(size_t lane);
+  void EncryptUnit(size_t unit, std::byte* to);
+  void WriteUnit(size_t lane, size_t unit);
+  void OnUnitWritten(size_t lane, const absl::Status& status);
+  void WriteHeader();
+
+  Job job_;
+  const size_t units_;
+  uint64_t buffer_bytes_ = 0;  // of a lane
+  AlignedPage header_page_;
+  std::vector<Lane> lanes_;
+
+  Mutex mu_;
+  size_t next_unit_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t lanes_left_ ABSL_GUARDED_BY(mu_);
+  absl::Status failure_ ABSL_GUARDED_BY(mu_);  // the first one
+};
+
+}  // namespace kvkeep::store_internal
