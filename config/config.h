@@ -93,6 +93,13 @@ struct G3PathConfig {
   bool operator==(const G3PathConfig&) const = default;
 };
 
+// Encryption at rest, of G3.
+struct EncryptionConfig {
+  std::string master_key_file;  // empty: off
+
+  bool operator==(const EncryptionConfig&) const = default;
+};
+
 enum class WritePolicyChoice { kEager };
 enum class IoChoice { kAuto, kUring, kThreads };
 
@@ -154,6 +161,7 @@ struct Config {
   std::vector<TenantConfig> tenants;
   G2Config g2;
   G3Config g3;
+  EncryptionConfig encryption;
   LimitsConfig limits;
   MetricsConfig metrics;
   LogConfig log;
@@ -185,16 +193,5 @@ LoadResult LoadConfigFile(const std::string& path);
 // A config as YAML that loads to the same config; PrintDefaultConfig with its docs as comments.
 std::string PrintConfig(const Config& config);
 std::string PrintDefaultConfig();
-
-// What a user runs without any file: small tiers under a directory of their own.
-struct UserEnvironment {
-  std::string home;            // $HOME
-  std::string xdg_state_home;  // $XDG_STATE_HOME; a relative one does not count
-
-  // Of this process; the home of the effective user when $HOME is not set.
-  static UserEnvironment OfProcess();
-};
-// FailedPrecondition when there is no home, or it is too long to hold sockets.
-absl::StatusOr<Config> EmbeddedDefaultConfig(const UserEnvironment& environment);
 
 }  // namespace kvkeep

@@ -1,4 +1,5 @@
-// The config of a daemon that was given none (config.h).
+#include "config/embedded.h"
+
 #include <absl/strings/str_cat.h>
 #include <pwd.h>
 #include <unistd.h>
@@ -6,7 +7,6 @@
 #include <array>
 #include <cstdlib>
 
-#include "config/config.h"
 #include "config/values.h"
 #include "tiers/base/status_macros.h"
 

@@ -371,6 +371,12 @@ std::vector<ConfigKey> TierKeys() {
           "g3.io", In(&Config::g3, &G3Config::io),
           {{"auto", IoChoice::kAuto}, {"uring", IoChoice::kUring}, {"threads", IoChoice::kThreads}},
           "How it is read and written; auto falls back from io_uring to threads."),
+
+      Dir("encryption.master_key_file", In(&Config::encryption, &EncryptionConfig::master_key_file),
+          Empty::kAllowed,
+          "32 random bytes, or 64 hexadecimal digits: wraps the tenants' keys in "
+          "state.dir/keyring. "
+          "Others may have no access to the file. Empty: chunks lie on NVMe as they are."),
   };
 }
 
@@ -450,6 +456,7 @@ const std::vector<ConfigSection>& ConfigSections() {
       {"tenants", "More tenants: own sockets, chunks of their own, whole segments of G2."},
       {"g2", "G2, host DRAM."},
       {"g3", "G3, local NVMe."},
+      {"encryption", "AES-256-GCM of what is written to G3 from now on, a key for each tenant."},
       {"limits", "Limits; a call above one is refused with a message that names it."},
       {"metrics", "Prometheus metrics."},
       {"log", "The log, on standard error."},

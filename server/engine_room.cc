@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <future>
@@ -51,12 +52,45 @@ absl::StatusOr<std::unique_ptr<EngineRoom>> EngineRoom::Open(const DaemonOptions
   std::unique_ptr<EngineRoom> room(new EngineRoom(log, state));
   KVKEEP_ASSIGN_OR_RETURN(room->identity_,
                           LoadOrCreateStoreIdentity(options.state_dir + "/identity", RealRandom()));
+  KVKEEP_RETURN_IF_ERROR(room->OpenKeys(options));
   room->copy_pool_ = std::make_unique<ThreadPool>("kvkeep-copy", CopyThreads(options.copy_threads));
   KVKEEP_RETURN_IF_ERROR(room->OpenIo(options.io));
   KVKEEP_RETURN_IF_ERROR(room->OpenDevices(options.devices, options.state_dir + "/devices"));
   KVKEEP_RETURN_IF_ERROR(room->OpenArena(options.arena, options.store));
   KVKEEP_RETURN_IF_ERROR(room->OpenStore(options.store));
   return room;
+}
+
+absl::Status EngineRoom::OpenKeys(const DaemonOptions& options) {
+  const std::string ring = options.state_dir + "/keyring";
+  if (options.master_key_file.empty()) {
+    if (access(ring.c_str(), F_OK) == 0) {
+      log_->Warn("encryption is off, but there is a key ring: chunks encrypted earlier are misses",
+                 {{"key_ring", ring}, {"to_do", "set encryption.master_key_file, or remove it"}});
+    }
+    return absl::OkStatus();
+  }
+  const auto about = [&options](const absl::Status& status) {
+    return absl::Status(
+        status.code(), absl::StrCat("encryption.master_key_file: ", std::string(status.message())));
+  };
+  const absl::StatusOr<Secret> master = ReadMasterKey(options.master_key_file);
+  if (!master.ok()) return about(master.status());
+  std::vector<std::string> tenants;
+  for (const TenantOptions& tenant : options.store.tenants) tenants.push_back(tenant.name);
+  if (tenants.empty()) tenants.emplace_back();
+  KVKEEP_ASSIGN_OR_RETURN(key_file_, KeyRingFile::Open(ring));
+  const size_t before = key_file_->entries().size();
+  absl::StatusOr<std::unique_ptr<KeyRing>> keys =
+      key_file_->UnwrapWithKeysFor(tenants, *master, RealRandom());
+  if (absl::IsInvalidArgument(keys.status())) return about(keys.status());
+  if (!keys.ok()) return keys.status();
+  keys_ = *std::move(keys);
+  log_->Info("what is written to G3 is encrypted",
+             {{"key_ring", ring},
+              {"keys", absl::StrCat(keys_->size())},
+              {"new_keys", absl::StrCat(keys_->size() - before)}});
+  return absl::OkStatus();
 }
 
 absl::Status EngineRoom::OpenArena(ArenaOptions options, const StoreOptions& store) {
@@ -149,6 +183,7 @@ absl::Status EngineRoom::OpenStore(const StoreOptions& options) {
                  .arena = arena_.get(),
                  .copy_executor = copy_pool_.get(),
                  .mac_key = identity_.mac_key,
+                 .keys = keys_.get(),
                  .work_clock = ThreadCpuClock(),
                  .work_clock_every = 13};
   KVKEEP_ASSIGN_OR_RETURN(deps.boot_id, ReadBootId());

@@ -17,6 +17,7 @@
 #include "server/options.h"
 #include "server/server_state.h"
 #include "tiers/base/executor.h"
+#include "tiers/nvme/key_ring_file.h"
 #include "tiers/store/store.h"
 
 namespace kvkeep {
@@ -60,6 +61,8 @@ class EngineRoom {
   absl::Status OpenArena(ArenaOptions options, const StoreOptions& store);
   // Said once: a cgroup whose limit the arena all but fills.
   void WarnOfTightMemory() const;
+  // Encryption at rest: the tenants' keys. InvalidArgument: the master key is not the right one.
+  absl::Status OpenKeys(const DaemonOptions& options);
   absl::Status OpenIo(const IoEngineOptions& options);
   void RegisterNextSegment();
   absl::Status OpenDevices(const std::vector<NvmeDeviceOptions>& devices,
@@ -77,6 +80,8 @@ class EngineRoom {
 
   // Destroyed from the last to the first: the store while devices and executors still are (it holds
   // pointers to them), devices before their engine, the arena before the pool that prefaults it.
+  std::unique_ptr<KeyRingFile> key_file_;  // nobody else changes it meanwhile; null: no encryption
+  std::unique_ptr<KeyRing> keys_;
   std::unique_ptr<ThreadPool> copy_pool_;
   std::vector<DeviceThreads> device_threads_;
   std::unique_ptr<Arena> arena_;

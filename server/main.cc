@@ -5,6 +5,7 @@
 #include <string>
 
 #include "config/config.h"
+#include "config/embedded.h"
 #include "server/daemon.h"
 #include "server/kill_point.h"
 #include "server/options.h"

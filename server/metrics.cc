@@ -149,6 +149,8 @@ std::vector<MetricFamily> ToMetricFamilies(const MetricsInput& input) {
   AddTier("g2", input.store.g2, &out);
   AddTier("g3", input.store.g3, &out);
   out.Gauge("dirty_chunks", "Chunks not yet written back", input.store.dirty_chunks);
+  out.Gauge("encryption_buffer_bytes", "Memory that write-backs encrypt into",
+            input.store.cipher_buffer_bytes);
   out.Gauge("sessions", "Sessions open now", input.store.sessions.size());
   for (const DeviceSnapshot& device : input.store.devices) AddDevice(device, &out);
   AddArena(input.arena, &out);

@@ -162,6 +162,7 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
   options.admin_certificate_names = config.tls.admin_certificate_names;
   options.metrics_address = config.metrics.listen_address;
   options.state_dir = config.state.dir;
+  options.master_key_file = config.encryption.master_key_file;
   options.drain_timeout = config.drain.timeout;
   options.log_format =
       config.log.format == LogFormatChoice::kJson ? LogFormat::kJson : LogFormat::kLogfmt;

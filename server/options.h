@@ -50,6 +50,7 @@ struct DaemonOptions {
   std::vector<std::string> admin_certificate_names;
   std::string metrics_address;  // empty: off
   std::string state_dir;
+  std::string master_key_file;  // encryption at rest; empty: off
   std::chrono::milliseconds drain_timeout{0};
   LogFormat log_format = LogFormat::kLogfmt;
   spdlog::level::level_enum log_level = spdlog::level::info;

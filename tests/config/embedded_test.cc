@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 
-#include "config/config.h"
+#include "config/embedded.h"
 
 namespace kvkeep {
 

@@ -122,7 +122,8 @@ TEST_CASE("an unknown key is told with the nearest right one, or with those that
   CHECK(ErrorsOf("g3: {paths: [{dir: /a, capcity: 1TiB}]}") ==
         "kv.yaml:1:24: unknown key 'g3.paths[0].capcity', did you mean 'g3.paths[].capacity'?");
   CHECK(ErrorsOf("frobnicate: 1") ==
-        "kv.yaml:1:1: unknown key 'frobnicate'; known here: listen, tls, tenants, g2, g3, limits, "
+        "kv.yaml:1:1: unknown key 'frobnicate'; known here: listen, tls, tenants, g2, g3, "
+        "encryption, limits, "
         "metrics, log, state, drain");
   CHECK(ErrorsOf("g3: {<<: {io: auto}}") ==
         "kv.yaml:1:6: unknown key 'g3.<<'; known here: paths, policy, write_policy, io");

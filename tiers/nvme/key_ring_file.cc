@@ -31,8 +31,9 @@ absl::StatusOr<Fd> OpenRing(const std::string& path, int flags) {
   struct stat st;
   if (fstat(fd.get(), &st) != 0) return ErrnoStatus(errno, path, "stat");
   if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, ": must be a regular file of user ", geteuid(), " with mode 0600, as it was made"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": must be a regular file with mode 0600 of this user, ", geteuid(),
+                     "; run this as the user that kvkeepd runs as"));
   }
   return fd;
 }
@@ -70,19 +71,30 @@ absl::StatusOr<Secret> ReadMasterKey(const std::string& path) {
   return key;
 }
 
+absl::StatusOr<std::vector<KeyRing::Entry>> KeyRingFile::Read(const std::string& path) {
+  KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenRing(path, O_RDONLY));
+  KVKEEP_ASSIGN_OR_RETURN(const std::string text,
+                          ReadWhole(fd.get(), KeyRing::kMaxTextBytes, path));
+  absl::StatusOr<std::vector<KeyRing::Entry>> entries = KeyRing::ParseText(text);
+  if (!entries.ok()) return About(path, entries.status());
+  return entries;
+}
+
 absl::StatusOr<std::unique_ptr<KeyRingFile>> KeyRingFile::Open(const std::string& path) {
+  // Looked at first, so that nobody but its owner leaves a lock beside it.
+  if (const absl::Status there = Read(path).status(); !there.ok() && !absl::IsNotFound(there)) {
+    return there;
+  }
   const std::string lock_path = absl::StrCat(path, ".lock");
   KVKEEP_ASSIGN_OR_RETURN(Fd lock, OpenAt(AT_FDCWD, lock_path, O_RDWR | O_CREAT, 0600, lock_path));
   KVKEEP_RETURN_IF_ERROR(TryLock(lock.get(), lock_path));
   std::unique_ptr<KeyRingFile> file(new KeyRingFile(path, std::move(lock)));
-  const absl::StatusOr<Fd> fd = OpenRing(path, O_RDONLY);
-  if (absl::IsNotFound(fd.status())) return file;
-  if (!fd.ok()) return fd.status();
-  KVKEEP_ASSIGN_OR_RETURN(const std::string text,
-                          ReadWhole(fd->get(), KeyRing::kMaxTextBytes, path));
-  absl::StatusOr<std::vector<KeyRing::Entry>> entries = KeyRing::ParseText(text);
-  if (!entries.ok()) return About(path, entries.status());
-  file->entries_ = *std::move(entries);
+  absl::StatusOr<std::vector<KeyRing::Entry>> entries = Read(path);
+  if (entries.ok()) {
+    file->entries_ = *std::move(entries);
+  } else if (!absl::IsNotFound(entries.status())) {
+    return entries.status();
+  }
   return file;
 }
 

@@ -32,6 +32,8 @@ class KeyRingFile {
   // Unavailable: another process has it. FailedPrecondition, DataLoss: what is there is no ring of
   // ours. A file that is not there is an empty ring.
   static absl::StatusOr<std::unique_ptr<KeyRingFile>> Open(const std::string& path);
+  // To look at it, also while a daemon has it. NotFound when it is not there.
+  static absl::StatusOr<std::vector<KeyRing::Entry>> Read(const std::string& path);
 
   const std::vector<KeyRing::Entry>& entries() const { return entries_; }
   // The file holds these once it returns OK.

@@ -138,6 +138,7 @@ int RunCli(const std::vector<std::string>& arguments, Terminal terminal) {
   AddAdminVerbs(app, cli);
   AddArenaVerbs(app, cli);
   AddFsckVerb(app, cli);
+  AddKeysVerbs(app, cli);
   AddTraceVerbs(app, cli);
 
   try {

@@ -71,6 +71,7 @@ void AddChunkVerbs(CLI::App& app, Cli& cli);  // ping, put, get, lookup, delete
 void AddAdminVerbs(CLI::App& app, Cli& cli);  // status, clear, drain, version
 void AddArenaVerbs(CLI::App& app, Cli& cli);  // arena status, arena drop
 void AddFsckVerb(CLI::App& app, Cli& cli);    // fsck
+void AddKeysVerbs(CLI::App& app, Cli& cli);   // keys list, keys drop
 void AddTraceVerbs(CLI::App& app, Cli& cli);  // replay, simulate
 
 // Rows of cells to aligned columns; the first row is the head.

@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "config/config.h"
+#include "config/embedded.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/fsck/fsck.h"
 #include "tools/kvkeep/cli.h"
