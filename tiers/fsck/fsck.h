@@ -25,6 +25,7 @@
 #include <functional>
 #include <string>
 
+#include "tiers/crypt/key_ring.h"
 #include "tiers/fsck/report.h"
 #include "tiers/nvme/nvme_device.h"
 
@@ -38,8 +39,10 @@ struct FsckProgress {
 
 struct FsckOptions {
   std::string dir;
-  StoreIdentity identity;      // of the store that the device belongs to: images carry its MAC
-  Uuid boot_id;                // this boot (ReadBootId): whether a power cut lies in between
+  StoreIdentity identity;  // of the store that the device belongs to: images carry its MAC
+  Uuid boot_id;            // this boot (ReadBootId): whether a power cut lies in between
+  // Of encrypted images; null: only their headers are checked, and the report counts them.
+  const KeyRing* keys = nullptr;
   bool headers_only = false;   // fast: no payloads, no search for orphans
   uint32_t threads = 4;        // 1 to 64
   size_t max_findings = 1000;  // in the report's list, at most 1,000,000; all are counted

@@ -8,16 +8,26 @@
 #include <thread>
 
 #include "tiers/base/clock.h"
+#include "tiers/fsck/encrypted_check.h"
 
 namespace kvkeep::fsck_internal {
 namespace {
 
 constexpr auto kTellEvery = std::chrono::milliseconds(200);
-constexpr size_t kPiecesNamed = 4;
+constexpr size_t kPartsNamed = 4;
 
 ImageFault Unreadable(BlockNumber where, const absl::Status& status) {
   return {
       .problem = FsckProblem::kUnreadable, .where = where, .what = std::string(status.message())};
+}
+
+// "pieces 1, 2 of 5 do not match the checksum"
+std::string Named(const std::vector<size_t>& bad, absl::string_view kind, size_t all,
+                  absl::string_view what) {
+  const std::span named = std::span(bad).first(std::min(bad.size(), kPartsNamed));
+  return absl::StrCat(kind, bad.size() == 1 ? " " : "s ", absl::StrJoin(named, ", "),
+                      named.size() < bad.size() ? ", ..." : "", " of ", all,
+                      bad.size() == 1 ? " does" : " do", " not match the ", what);
 }
 
 }  // namespace
@@ -40,10 +50,26 @@ std::optional<ImageFault> ReadHeader(const OfflineDevice& device, const MacKey& 
   return ImageFault{.where = first, .what = std::string(same.message()), .another_is_there = true};
 }
 
-std::optional<ImageFault> ReadPayload(const OfflineDevice& device, const ImageHeader& header,
-                                      ReadBuffer& buffer) {
+std::optional<ImageFault> ReadPayload(const OfflineDevice& device, const KeyRing* keys,
+                                      ReadBuffer& buffer, FoundImage* image) {
+  ImageHeader header = image->header;  // its checksums become plaintext
   const ExtentList& extents = header.placement.extents;
-  const uint64_t end = header.identity.shape.blocks().value() * kBlockBytes;
+  std::optional<ImageCipher> cipher;
+  std::optional<EncryptedCheck> encrypted;
+  if (header.encryption.has_value()) {
+    const DataKey* key = keys == nullptr ? nullptr : keys->Find(header.encryption->key_id);
+    if (key == nullptr) {
+      image->unchecked = true;
+      return std::nullopt;
+    }
+    cipher.emplace(*key, header.identity, *header.encryption);
+    if (const absl::Status opened = cipher->DecryptChecksums(&header); !opened.ok()) {
+      return ImageFault{.where = extents[0].first, .what = std::string(opened.message())};
+    }
+    encrypted.emplace(*cipher, header);
+  }
+  const ImageShape& shape = header.identity.shape;
+  const uint64_t end = shape.blocks().value() * kBlockBytes;
   PayloadCheck check(header.identity);
   for (uint64_t at = kHeaderBytes; at < end;) {
     const ByteRun run = LocateInImage(extents, at, std::min(end - at, ReadBuffer::kBytes));
@@ -51,25 +77,29 @@ std::optional<ImageFault> ReadPayload(const OfflineDevice& device, const ImageHe
     const std::span<std::byte> bytes = buffer.First(run.bytes);
     const absl::Status read = device.Read(block, bytes);
     if (!read.ok()) return Unreadable(block, read);
+    if (encrypted.has_value()) encrypted->Decrypt(bytes);
     check.Append(bytes);
     at += run.bytes;
   }
-  const std::vector<size_t>& bad = check.bad_pieces();
-  if (bad.empty() && !check.tail_is_bad()) return std::nullopt;
-  ImageFault fault{.problem = FsckProblem::kPayload};
-  uint64_t where = header.identity.shape.tail_offset();
-  if (!bad.empty()) {
-    where = kHeaderBytes + bad[0] * kPieceBytes;
-    const std::span named = std::span(bad).first(std::min(bad.size(), kPiecesNamed));
-    fault.what = absl::StrCat(bad.size() == 1 ? "piece " : "pieces ", absl::StrJoin(named, ", "),
-                              named.size() < bad.size() ? ", ..." : "", " of ",
-                              header.identity.shape.pieces(), bad.size() == 1 ? " does" : " do",
-                              " not match the checksum");
-  } else {
-    fault.what = "the metadata tail does not match its checksum";
+  const auto where = [&](uint64_t at) {
+    return BlockNumber(LocateInImage(extents, at, 1).tier_offset / kBlockBytes);
+  };
+  if (encrypted.has_value() && !encrypted->bad_units().empty()) {
+    const std::vector<size_t>& bad = encrypted->bad_units();
+    return ImageFault{.problem = FsckProblem::kPayload,
+                      .where = where(shape.unit_begin(bad[0])),
+                      .what = Named(bad, "unit", shape.units(), "tag")};
   }
-  fault.where = BlockNumber(LocateInImage(extents, where, 1).tier_offset / kBlockBytes);
-  return fault;
+  const std::vector<size_t>& bad = check.bad_pieces();
+  if (!bad.empty()) {
+    return ImageFault{.problem = FsckProblem::kPayload,
+                      .where = where(kHeaderBytes + bad[0] * kPieceBytes),
+                      .what = Named(bad, "piece", shape.pieces(), "checksum")};
+  }
+  if (!check.tail_is_bad()) return std::nullopt;
+  return ImageFault{.problem = FsckProblem::kPayload,
+                    .where = where(shape.tail_offset()),
+                    .what = "the metadata tail does not match its checksum"};
 }
 
 void InParallel(size_t count, uint32_t threads, absl::FunctionRef<void(size_t, ReadBuffer&)> work,

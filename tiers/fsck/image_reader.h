@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tiers/base/clock.h"
+#include "tiers/crypt/key_ring.h"
 #include "tiers/fsck/offline_device.h"
 
 namespace kvkeep::fsck_internal {
@@ -23,15 +24,17 @@ struct ImageFault {
 struct FoundImage {
   ImageHeader header;
   Digest128 root;
+  bool unchecked = false;  // encrypted, and its key is not there
 };
 
 // The header page at `first`: one of ours, and (unless null) of this record.
 std::optional<ImageFault> ReadHeader(const OfflineDevice& device, const MacKey& mac_key,
                                      BlockNumber first, const IndexRecord* record,
                                      ReadBuffer& buffer, FoundImage* image);
-// All that follows it, against its checksums.
-std::optional<ImageFault> ReadPayload(const OfflineDevice& device, const ImageHeader& header,
-                                      ReadBuffer& buffer);
+// All that follows it, against its checksums and tags. Of an encrypted image without its key
+// (`keys` may be null) nothing is read, and `image` is told so.
+std::optional<ImageFault> ReadPayload(const OfflineDevice& device, const KeyRing* keys,
+                                      ReadBuffer& buffer, FoundImage* image);
 
 // Calls `work(i, buffer)` for all i below `count`, on `threads` threads of which the caller's is
 // one; `after_each` on the caller's only.

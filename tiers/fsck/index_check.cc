@@ -147,7 +147,8 @@ void IndexCheck::CheckImage(const IndexRecord& record, ReadBuffer& buffer) {
   std::optional<ImageFault> fault = ReadHeader(device_, options_.identity.mac_key,
                                                record.extents[0].first, &record, buffer, &image);
   if (!fault.has_value() && !options_.headers_only) {
-    fault = ReadPayload(device_, image.header, buffer);
+    fault = ReadPayload(device_, options_.keys, buffer, &image);
+    if (image.unchecked) ++unchecked_;
   }
   if (!fault.has_value()) {
     ++good_;
@@ -273,6 +274,7 @@ void IndexCheck::CountSpace() {
   report_.good_chunks = good_;
   report_.bad_chunks = bad_;
   report_.stale_chunks = stale_;
+  report_.unchecked_chunks = unchecked_;
   report_.used_bytes = used_blocks_ * kBlockBytes;
   report_.orphaned_bytes = orphaned_blocks_ * kBlockBytes;
   report_.free_bytes =

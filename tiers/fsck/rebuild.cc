@@ -108,7 +108,7 @@ void Rebuild::ReadImage(BlockNumber first, ReadBuffer& buffer) {
   std::optional<ImageFault> fault =
       ReadHeader(device_, options_.identity.mac_key, first, nullptr, buffer, &image);
   const bool header_is_good = !fault.has_value();
-  if (header_is_good) fault = ReadPayload(device_, image.header, buffer);
+  if (header_is_good) fault = ReadPayload(device_, options_.keys, buffer, &image);
   MutexLock lock(&mu_);
   if (!fault.has_value()) {
     images_.push_back(RecordOf(image.header, image.root));

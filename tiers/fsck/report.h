@@ -51,9 +51,10 @@ struct FsckReport {
   bool complete = false;
 
   uint64_t records = 0;
-  uint64_t good_chunks = 0;   // as far as was looked: headers, or every byte
-  uint64_t bad_chunks = 0;    // the daemon serves none of them: each becomes a miss
-  uint64_t stale_chunks = 0;  // lost to a power cut, within what it may take; not bad ones
+  uint64_t good_chunks = 0;       // as far as was looked: headers, or every byte
+  uint64_t bad_chunks = 0;        // the daemon serves none of them: each becomes a miss
+  uint64_t stale_chunks = 0;      // lost to a power cut, within what it may take; not bad ones
+  uint64_t unchecked_chunks = 0;  // of the good ones: encrypted, payload not checked without a key
   uint64_t orphaned_images = 0;
 
   // Of the data files; they add up. Orphaned is what whole images take that no record names: space

@@ -10,6 +10,7 @@
 #include "config/embedded.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/fsck/fsck.h"
+#include "tiers/nvme/key_ring_file.h"
 #include "tools/kvkeep/cli.h"
 #include "tools/kvkeep/units.h"
 
@@ -35,16 +36,31 @@ int CannotCheck(const Cli& cli, const absl::Status& status) {
   return kCannotCheck;
 }
 
+absl::StatusOr<Config> FindConfig(const Asked& asked) {
+  if (asked.config.empty()) return EmbeddedDefaultConfig(UserEnvironment::OfProcess());
+  const LoadResult loaded = LoadConfigFile(asked.config);
+  if (loaded.config.has_value()) return *loaded.config;
+  return absl::InvalidArgumentError(absl::StrJoin(loaded.errors, "\n"));
+}
+
 // Where the daemon keeps the secret that its images are signed with.
 absl::StatusOr<std::string> IdentityFile(const Asked& asked) {
   if (!asked.identity.empty()) return asked.identity;
-  if (!asked.config.empty()) {
-    const LoadResult loaded = LoadConfigFile(asked.config);
-    if (loaded.config.has_value()) return loaded.config->state.dir + "/identity";
-    return absl::InvalidArgumentError(absl::StrJoin(loaded.errors, "\n"));
-  }
-  KVKEEP_ASSIGN_OR_RETURN(const Config config, EmbeddedDefaultConfig(UserEnvironment::OfProcess()));
+  KVKEEP_ASSIGN_OR_RETURN(const Config config, FindConfig(asked));
   return config.state.dir + "/identity";
+}
+
+// What its encrypted images are read with; null: it has no such thing, or its file was not named.
+absl::StatusOr<std::unique_ptr<KeyRing>> FindKeys(const Asked& asked) {
+  if (asked.config.empty()) return nullptr;
+  KVKEEP_ASSIGN_OR_RETURN(const Config config, FindConfig(asked));
+  if (config.encryption.master_key_file.empty()) return nullptr;
+  KVKEEP_ASSIGN_OR_RETURN(const Secret master, ReadMasterKey(config.encryption.master_key_file));
+  const std::string ring = config.state.dir + "/keyring";
+  KVKEEP_ASSIGN_OR_RETURN(const std::vector<KeyRing::Entry> entries, KeyRingFile::Read(ring));
+  absl::StatusOr<std::unique_ptr<KeyRing>> keys = KeyRing::Unwrap(entries, master);
+  if (keys.ok()) return keys;
+  return absl::FailedPreconditionError(absl::StrCat(ring, ": ", keys.status().message()));
 }
 
 absl::StatusOr<FsckOptions> MakeOptions(const Cli& cli, const Asked& asked) {
@@ -110,6 +126,10 @@ int PrintCheck(const Cli& cli, const FsckOptions& options, const FsckReport& rep
   absl::StrAppendFormat(&text, "%d records: %d chunks good%s, %d bad, %d stale\n", report.records,
                         report.good_chunks, options.headers_only ? " (headers only)" : "",
                         report.bad_chunks, report.stale_chunks);
+  if (report.unchecked_chunks > 0) {
+    absl::StrAppendFormat(&text, "%d of the good ones are encrypted, payload not checked\n",
+                          report.unchecked_chunks);
+  }
   absl::StrAppendFormat(&text, "%s of data: %s used, %s free", FormatBytes(report.data_bytes),
                         FormatBytes(report.used_bytes), FormatBytes(report.free_bytes));
   if (!options.headers_only) {
@@ -130,6 +150,7 @@ int PrintCheck(const Cli& cli, const FsckOptions& options, const FsckReport& rep
                     {"good_chunks", report.good_chunks},
                     {"bad_chunks", report.bad_chunks},
                     {"stale_chunks", report.stale_chunks},
+                    {"unchecked_chunks", report.unchecked_chunks},
                     {"orphaned_images", report.orphaned_images},
                     {"data_bytes", report.data_bytes},
                     {"label_bytes", report.label_bytes},
@@ -182,8 +203,11 @@ bool MayRebuild(const Cli& cli, const Asked& asked) {
 }
 
 int RunFsck(const Cli& cli, const Asked& asked) {
-  const absl::StatusOr<FsckOptions> options = MakeOptions(cli, asked);
+  absl::StatusOr<FsckOptions> options = MakeOptions(cli, asked);
   if (!options.ok()) return CannotCheck(cli, options.status());
+  const absl::StatusOr<std::unique_ptr<KeyRing>> keys = FindKeys(asked);
+  if (!keys.ok()) return CannotCheck(cli, keys.status());
+  options->keys = keys->get();
   if (asked.rebuild) {
     if (!MayRebuild(cli, asked)) return kCannotCheck;
     const absl::StatusOr<RebuildReport> report = RebuildIndex(*options);

@@ -59,6 +59,7 @@ bool StoreOnDisk::Start() {
                                                  .sync_executor = &executor_}},
                                     .copy_executor = &executor_,
                                     .mac_key = identity.mac_key,
+                                    .keys = keys.get(),
                                     .boot_id = boot_id});
   error = store.status();
   if (!store.ok()) {
@@ -141,7 +142,11 @@ std::string StoreOnDisk::Get(uint64_t name) {
 }
 
 FsckOptions StoreOnDisk::fsck_options() const {
-  return {.dir = options.dir, .identity = identity, .boot_id = boot_id, .threads = 2};
+  return {.dir = options.dir,
+          .identity = identity,
+          .boot_id = boot_id,
+          .keys = keys.get(),
+          .threads = 2};
 }
 
 FsckReport StoreOnDisk::Check(bool headers_only) {

@@ -66,6 +66,7 @@ class StoreOnDisk {
   NvmeDeviceOptions options{
       .dir = scratch / "device", .capacity_bytes = 64 * kMiB, .file_bytes = 10 * kMiB};
   StoreIdentity identity;
+  std::shared_ptr<KeyRing> keys;  // null: no encryption
   Uuid boot_id = *Uuid::FromBytes("boot");
   NamespaceDigest ns;
   absl::Status error;

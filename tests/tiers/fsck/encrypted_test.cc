@@ -1,0 +1,93 @@
+// fsck of encrypted images: with the keys every byte is checked, without them it says how many are
+// not.
+#include <absl/strings/match.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "tests/tiers/fsck/store_on_disk.h"
+#include "tiers/fsck/fsck.h"
+
+namespace kvkeep {
+namespace {
+
+std::shared_ptr<KeyRing> SomeKeys(uint64_t seed) {
+  SeededRandom random(seed);
+  return KeyRing::InMemory({""}, &random);
+}
+
+// A plain chunk and three encrypted ones; stopped.
+struct Vault : StoreOnDisk {
+  Vault() {
+    REQUIRE(Start());
+    Put(1, 100'000, 777);
+    Stop();
+    keys = SomeKeys(1);
+    REQUIRE(Start());
+    Put(2, 1);
+    Put(3, 3 * kMiB, 16 * kKiB);
+    Put(4, kMiB + 1);
+    Stop();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("with the keys encrypted images are checked to the last byte") {
+  Vault vault;
+  FsckReport report = vault.Check();
+  INFO(Text(report.findings));
+  CHECK(report.clean());
+  CHECK(report.good_chunks == 4);
+  CHECK(report.unchecked_chunks == 0);
+  const ExtentList extents = vault.Record(3).extents;
+  std::string what;
+  SECTION("in the second piece") {
+    vault.FlipInBlock(BlockNumber(extents[0].first.value() + 258), 5);
+    what = "unit 1 of 3 does not match the tag";
+  }
+  SECTION("behind the tail") {
+    vault.FlipInBlock(BlockNumber(extents.back().end() - 1), 4095);
+    what = "unit 2 of 3 does not match the tag";
+  }
+  SECTION("a unit's tag") {
+    vault.FlipInBlock(extents[0].first, 2800);
+    what = "unit 0 of 3 does not match the tag";
+  }
+  SECTION("the checksums' tag") {
+    vault.FlipInBlock(extents[0].first, 2784);
+    what = "the checksums do not match their tag";
+  }
+  report = vault.Check();
+  CHECK_FALSE(report.clean());
+  CHECK(report.bad_chunks == 1);
+  REQUIRE(report.findings.size() == 1);
+  CHECK(absl::StrContains(report.findings[0].what, what));
+  CHECK(vault.Check(/*headers_only=*/true).clean());
+}
+
+TEST_CASE("without its key an image is counted as not checked, and is no finding") {
+  Vault vault;
+  vault.FlipInBlock(BlockNumber(vault.Record(3).extents[0].first.value() + 258), 5);
+  vault.keys = GENERATE(0, 1) == 0 ? nullptr : SomeKeys(2);
+  const FsckReport report = vault.Check();
+  INFO(Text(report.findings));
+  CHECK(report.clean());
+  CHECK(report.good_chunks == 4);
+  CHECK(report.unchecked_chunks == 3);
+}
+
+TEST_CASE("an index of encrypted images is made anew, without their keys too") {
+  Vault vault;
+  const std::shared_ptr<KeyRing> keys = vault.keys;
+  if (GENERATE(false, true)) vault.keys = nullptr;
+  std::filesystem::remove_all(vault.File("index"));
+  const RebuildReport report = vault.Rebuild();
+  INFO(Text(report.findings));
+  CHECK(report.chunks == 4);
+  vault.keys = keys;
+  REQUIRE(vault.Start());
+  for (uint64_t name = 1; name <= 4; ++name) CHECK(vault.Get(name) == "hit");
+}
+
+}  // namespace kvkeep
