@@ -18,26 +18,10 @@
 #include <string>
 #include <vector>
 
+#include "config/tenants.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep {
-
-enum class GrantChoice { kReadWrite, kRead, kWrite };
-
-// Who a tenant's clients are. By Unix socket: the mode and group of its file and, checked against
-// what the kernel says of the peer, numbers; both lists empty: whoever the mode lets connect. Over
-// TCP: names in certificates, and tokens.
-struct AccessConfig {
-  uint32_t socket_mode = 0660;
-  std::string socket_group;  // name or number; empty: the daemon's
-  std::vector<uint32_t> allowed_uids;
-  std::vector<uint32_t> allowed_gids;
-  GrantChoice socket_grant = GrantChoice::kReadWrite;
-  std::vector<std::string> certificate_names;  // "NAME", "NAME read" or "NAME write"
-  std::string token_file;                      // empty: none
-
-  bool operator==(const AccessConfig&) const = default;
-};
 
 struct ListenConfig {
   std::string unix_path = "/run/kvkeep/kvkeep.sock";
@@ -56,18 +40,6 @@ struct TlsConfig {
   std::vector<std::string> admin_certificate_names;
 
   bool operator==(const TlsConfig&) const = default;
-};
-
-// A tenant beside the default one, whose sockets are ListenConfig's and whose part of G2 is what
-// the others leave.
-struct TenantConfig {
-  std::string name;
-  std::string unix_path;
-  std::string local_path;  // empty: off
-  AccessConfig access;
-  double g2_share = 0;  // of g2.capacity, rounded down to whole segments
-
-  bool operator==(const TenantConfig&) const = default;
 };
 
 enum class ArenaChoice { kAuto, kMemfd, kMount };

@@ -166,6 +166,23 @@ void CheckTenantShares(const Config& config, std::vector<Conflict>& conflicts) {
   }
 }
 
+void CheckTenantQuotas(const Config& config, std::vector<Conflict>& conflicts) {
+  uint64_t capacity = 0;
+  for (const G3PathConfig& path : config.g3.paths) capacity += path.capacity_bytes;
+  std::vector<std::string> keys;
+  uint64_t sum = 0;
+  for (size_t i = 0; i < config.tenants.size(); ++i) {
+    if (config.tenants[i].g3_quota_bytes == 0) continue;
+    keys.push_back(absl::StrCat("tenants[", i, "].g3_quota"));
+    sum += config.tenants[i].g3_quota_bytes;
+  }
+  if (sum <= capacity) return;
+  Add(conflicts, keys,
+      absl::StrCat("tenants: their g3_quota is ", FormatSize(sum),
+                   " together, and the capacity of all g3.paths ", FormatSize(capacity),
+                   "; a quota is kept free from others, so they cannot be more than there is"));
+}
+
 }  // namespace
 
 std::vector<uint64_t> TenantSegments(const Config& config) {
@@ -185,6 +202,7 @@ std::vector<Conflict> FindConflicts(const Config& config) {
   CheckSockets(config, conflicts);
   CheckTenantNames(config, conflicts);
   CheckTenantShares(config, conflicts);
+  CheckTenantQuotas(config, conflicts);
   CheckArena(config.g2, conflicts);
   CheckG3Paths(config, conflicts);
   FindAccessConflicts(config, conflicts);

@@ -324,6 +324,10 @@ std::vector<ConfigKey> TenantKeys() {
       MustSay(Fraction("tenants[].g2_share", InTenant(&TenantConfig::g2_share), kTenantShare,
                        "Its share of g2.capacity, rounded down to whole segments."),
               "say how much of g2.capacity is this tenant's, like 25%"),
+      Size("tenants[].g3_quota", InTenant(&TenantConfig::g3_quota_bytes), {0, 65536 * kTiB},
+           "Bytes of G3 that its chunks may hold, over all paths; at it, its own oldest go. Others "
+           "take nothing of it. 0: no limit; of what the quotas leave, who has more than goes with "
+           "its part of g2.capacity gives first when a path is full."),
   };
 }
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "kvkeep/v1/kvkeep.pb.h"
-#include "tiers/store/types.h"
+#include "tiers/store/snapshot.h"
 
 namespace kvkeep {
 

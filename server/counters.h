@@ -5,7 +5,7 @@
 #include <span>
 
 #include "server/server_state.h"
-#include "tiers/store/types.h"
+#include "tiers/store/snapshot.h"
 
 namespace kvkeep {
 

@@ -15,7 +15,7 @@
 #include "server/server_state.h"
 #include "tiers/host/arena.h"
 #include "tiers/io/io_engine.h"
-#include "tiers/store/types.h"
+#include "tiers/store/snapshot.h"
 
 namespace kvkeep {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tiers/store/types.h"
+#include "tiers/store/snapshot.h"
 
 namespace kvkeep {
 

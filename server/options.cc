@@ -75,6 +75,7 @@ StoreOptions ToStoreOptions(const Config& config) {
     }
     for (size_t i = 0; i < config.tenants.size(); ++i) {
       store.tenants[i + 1].name = config.tenants[i].name;
+      store.tenants[i + 1].g3_quota_bytes = config.tenants[i].g3_quota_bytes;
     }
   }
   return store;

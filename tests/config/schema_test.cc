@@ -44,6 +44,7 @@ const std::map<std::string, std::string>& Samples() {
       {"tenants[].allowed_uids", "[1]"},
       {"tenants[].allowed_gids", "[2, 3]"},
       {"tenants[].g2_share", "12.5%"},
+      {"tenants[].g3_quota", "10GiB"},
       {"g2.segment_bytes", "512MiB"},
       {"limits.connections", "9"},
       {"limits.staging_per_session", "2GiB"},

@@ -63,7 +63,7 @@ TEST_CASE("what is wrong with an entry, a list of numbers or a mode is told with
   CHECK(ErrorsOf("tenants: [{name: a, unix: /a, g2_share: 25%, uids: [1]}]") ==
         "kv.yaml:1:46: unknown key 'tenants[0].uids'; known here: name, unix, local, socket_mode, "
         "socket_group, allowed_uids, allowed_gids, socket_grant, certificate_names, token_file, "
-        "g2_share");
+        "g2_share, g3_quota");
   CHECK(ErrorsOf("listen: {allowed_uids: 1000}") ==
         "kv.yaml:1:24: listen.allowed_uids: expected a list of numbers like [1000, 1001], found a "
         "single value");
@@ -140,6 +140,28 @@ TEST_CASE("shares that leave nothing, or are no segment, are refused with what t
   CHECK(ErrorsOf("g2: {capacity: 8191MiB}\ntenants: [{name: a, unix: /a, g2_share: 40%}]") ==
         "kv.yaml:1:16: g2.capacity: 8191MiB is no multiple of g2.segment_bytes, 1GiB, and tenants "
         "have whole segments; round it, or make segments smaller");
+}
+
+TEST_CASE("quotas of G3 are sizes, none by default, and together no more than there is") {
+  const std::string paths = "g3: {paths: [{dir: /x, capacity: 6GiB}, {dir: /y, capacity: 4GiB}]}\n";
+  const auto with = [&](const std::string& first, const std::string& second) {
+    return absl::StrCat(paths, "tenants:\n  - {name: a, unix: /a, g2_share: 25%", first,
+                        "}\n  - {name: b, unix: /b, g2_share: 25%", second, "}\n");
+  };
+  CHECK(Good(with("", "")).tenants[0].g3_quota_bytes == 0);
+  const Config config = Good(with(", g3_quota: 7GiB", ", g3_quota: 3GiB"));
+  CHECK(config.tenants[0].g3_quota_bytes == 7 * kGiB);
+  CHECK(config.tenants[1].g3_quota_bytes == 3 * kGiB);
+  CHECK(ErrorsOf(with(", g3_quota: 7GiB", ", g3_quota: 4GiB")) ==
+        "kv.yaml:3:50: tenants: their g3_quota is 11GiB together, and the capacity of all g3.paths "
+        "10GiB; a quota is kept free from others, so they cannot be more than there is");
+  CHECK(ErrorsOf("g3: {paths: []}\n"
+                 "tenants: [{name: a, unix: /a, g2_share: 25%, g3_quota: 1GiB}]") ==
+        "kv.yaml:2:56: tenants: their g3_quota is 1GiB together, and the capacity of all g3.paths "
+        "0; a quota is kept free from others, so they cannot be more than there is");
+  CHECK(ErrorsOf(with(", g3_quota: half", "")) ==
+        "kv.yaml:3:50: tenants[0].g3_quota: 'half' is not a size: write a whole number with KiB, "
+        "MiB, GiB, TiB (or decimal KB, MB, GB, TB), like 64GiB");
 }
 
 }  // namespace kvkeep

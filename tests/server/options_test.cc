@@ -37,7 +37,7 @@ TEST_CASE("each tenant has its own sockets, peers and segments, in the order of 
              "limits: {connections: 5, staging: 50%, session_grace: 3s, busy_poll_us: 7}\n"
              "tenants:\n"
              "  - {name: a, unix: /a, local: /al, socket_group: video, allowed_uids: [2],\n"
-             "     allowed_gids: [3, 4], g2_share: 25%}\n"
+             "     allowed_gids: [3, 4], g2_share: 25%, g3_quota: 1GiB}\n"
              "  - {name: b, unix: /b, socket_mode: 0666, g2_share: 12.5%}\n"));
   REQUIRE(options.tenants.size() == 3);
   const TenantDoor& standard = options.tenants[0];
@@ -67,6 +67,8 @@ TEST_CASE("each tenant has its own sockets, peers and segments, in the order of 
   CHECK(options.store.tenants[0].g2_segments == 5);
   CHECK(options.store.tenants[1].name == "a");
   CHECK(options.store.tenants[1].g2_segments == 2);
+  CHECK(options.store.tenants[1].g3_quota_bytes == kGiB);
+  CHECK(options.store.tenants[2].g3_quota_bytes == 0);
   CHECK(options.store.tenants[2].name == "b");
   CHECK(options.store.tenants[2].g2_segments == 1);
   CHECK(options.arena.segment_bytes == 256 * kMiB);

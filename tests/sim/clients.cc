@@ -149,7 +149,9 @@ void Simulator::DoLookup(Client& client) {
   for (uint32_t i = 0; i < result->leased_keys; ++i) {
     for (size_t p = 0; p < parts.size(); ++p) {
       const bool there = ((result->g2_parts[i] | result->g3_parts[i]) >> p & 1) != 0;
-      if (there) held.names[(space + p) * kNames + first + i] = i;
+      const uint64_t name = (space + p) * kNames + first + i;
+      if (there) held.names[name] = i;
+      if (there && unsure_.contains(name)) held.unsure.insert(name);
     }
   }
   client.leases.push_back(std::move(held));

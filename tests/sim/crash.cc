@@ -57,6 +57,50 @@ void Simulator::CountProcess() {
   report_.encrypted += counters.write_backs_encrypted;
   report_.unauthentic += counters.unauthentic_chunks;
   KVKEEP_CHECK(counters.keyless_chunks == 0);  // no key goes away
+  for (const TenantSnapshot& tenant : world_.store().snapshot().tenants) {
+    report_.in_quota += tenant.counters.g3_quota_evictions;
+  }
+}
+
+void Simulator::DrawQuotas() {
+  quotas_.assign(std::max<size_t>(1, world_options_.store.tenants.size()), 0);
+  if (!scenario_.quotas) return;
+  uint64_t blocks = 0;
+  for (const uint64_t device : world_options_.device_blocks) blocks += device;
+  for (size_t tenant = 0; tenant < quotas_.size(); ++tenant) {
+    quotas_[tenant] = random_.Chance(0.7) ? random_.Between(10, blocks) : 0;
+    world_.SetQuota(tenant, quotas_[tenant] * kBlockBytes);
+  }
+}
+
+void Simulator::CheckQuotas() {
+  const StoreSnapshot now = world_.store().snapshot();
+  for (size_t tenant = 0; tenant < quotas_.size(); ++tenant) {
+    const TenantSnapshot& seen = now.tenants[tenant];
+    const uint64_t quota = quotas_[tenant] * kBlockBytes;
+    if (quota == 0) continue;
+    KVKEEP_CHECK(seen.g3_used_bytes <= quota);
+    // Else the quotas of all are more than there is.
+    if (seen.g3_share_bytes == quota) KVKEEP_CHECK(seen.counters.g3_pushed_out == 0);
+  }
+}
+
+void Simulator::CheckRecordsInQuota() {
+  std::map<NamespaceDigest, size_t> tenants;
+  for (const Space& one : spaces_) tenants[one.ns] = one.tenant.value();
+  std::vector<uint64_t> blocks(quotas_.size());
+  for (size_t device = 0; device < world_options_.device_blocks.size(); ++device) {
+    if (!world_.attached(device)) continue;
+    KVKEEP_CHECK(world_.index(device)
+                     .Scan([&](const IndexRecord& record) {
+                       blocks[tenants.at(record.id.ns)] += record.shape.blocks().value();
+                       return true;
+                     })
+                     .ok());
+  }
+  for (size_t tenant = 0; tenant < quotas_.size(); ++tenant) {
+    KVKEEP_CHECK(quotas_[tenant] == 0 || blocks[tenant] <= quotas_[tenant]);
+  }
 }
 
 // What becomes of the memory of G2 between two processes. False: not all that was there is kept.
@@ -136,9 +180,17 @@ void Simulator::DoCrash(bool power) {
   AttachDevices(&must_be_there);
   // Which of two records is taken is not said.
   std::erase_if(must_be_there, [this](uint64_t name) { return RecordsOf(name).size() > 1; });
+  if (random_.Chance(0.3)) DrawQuotas();
   world_.Start();
   ConnectAll();
   world_.store().CheckInvariants();
+  CheckQuotas();
+  // Its quota is smaller than it was, a device is back, or removals were undone: which of its
+  // chunks went at once is not said.
+  const StoreSnapshot start = world_.store().snapshot();
+  std::erase_if(must_be_there, [&](uint64_t name) {
+    return start.tenants[space(name).tenant.value()].counters.g3_quota_evictions > 0;
+  });
   // A small table may have no room for them all: removed records that come back take theirs.
   const bool room = world_options_.store.max_chunks > 2 * kNames * spaces_.size();
   if (kept && room) CheckSurvivors(in_g2, &LookupResult::g2_parts);

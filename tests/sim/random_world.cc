@@ -36,7 +36,12 @@ const Removal kRemovals[] = {
     {"devices_leave", [](Scenario& s) { s.devices_leave = false; }},
     {"slices", [](Scenario& s) { s.world.hold_work = 0; }},
     {"encryption", [](Scenario& s) { s.world.encryption = WorldOptions::Encryption::kOff; }},
-    {"tenants", [](Scenario& s) { s.world.store.tenants.clear(); }},
+    {"tenants",
+     [](Scenario& s) {
+       s.world.store.tenants.clear();
+       s.quotas = false;
+     }},
+    {"quotas", [](Scenario& s) { s.quotas = false; }},
     {"namespaces", [](Scenario& s) { s.namespaces = 1; }},
     {"parts", [](Scenario& s) { s.parts = 1; }},
 };
@@ -110,6 +115,7 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without) 
   if (random.Chance(0.4)) {
     options.encryption = random.Chance(0.3) ? Encryption::kLater : Encryption::kOn;
   }
+  scenario.quotas = !options.store.tenants.empty() && devices > 0 && random.Chance(0.7);
   for (const std::string& name : without) {
     const auto removal = std::find_if(std::begin(kRemovals), std::end(kRemovals),
                                       [&name](const Removal& one) { return name == one.name; });

@@ -18,6 +18,7 @@ struct Scenario {
   bool devices_vanish = false;  // under a running process; back after a restart, or a later one
   bool devices_leave = false;   // from one process to the next
   bool index_stalls = false;    // commits end only much later
+  bool quotas = false;          // of G3, other ones from process to process
 };
 
 // Small tiers, so that everything is short of space. Half of the seeds are free of faults.

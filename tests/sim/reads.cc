@@ -12,7 +12,7 @@ void Simulator::DoRead(Client& client) {
   uint64_t name = RandomName(client);
   ++report_.operations;
   LeaseId lease(0);
-  bool promised = false;
+  bool promised = false, doubted = false;
   if (!client.leases.empty() && random_.Chance(0.5)) {
     const HeldLease& held = client.leases[random_.Below(client.leases.size())];
     lease = held.id;
@@ -21,6 +21,7 @@ void Simulator::DoRead(Client& client) {
                  ->first;
     }
     promised = held.names.contains(name);
+    doubted = held.unsure.contains(name);
   }
   // Under a lease the bytes stay readable although deleted since.
   const uint64_t oldest = lease.value() != 0 ? 0 : names_[name].deleted_up_to;
@@ -31,7 +32,8 @@ void Simulator::DoRead(Client& client) {
   Log(absl::StrCat("read ", name, " outcome ", static_cast<int>(read->outcome)));
   // What a lease holds is never busy, and a miss only when its promotion failed.
   KVKEEP_CHECK(!promised || read->outcome != ReadOutcome::kBusy);
-  KVKEEP_CHECK(!promised || !MustNotFail(name) || read->outcome == ReadOutcome::kHit);
+  const bool must = promised && !doubted && MustNotFail(name);
+  KVKEEP_CHECK(!must || read->outcome == ReadOutcome::kHit);
   StartRead(client, name, *std::move(read), oldest, /*must=*/false);
 }
 

@@ -88,6 +88,7 @@ TEST_CASE("the simulation reaches what it is meant to test") {
   CHECK(sum.vanished > 5);
   CHECK(sum.stalls > 10);
   CHECK(sum.encrypted > 100);
+  CHECK(sum.in_quota > 20);
 }
 
 }  // namespace kvkeep

@@ -148,6 +148,8 @@ void Simulator::FinishAll() {
   world_.Settle();
   KVKEEP_CHECK(callbacks_due_ == 0);
   world_.store().CheckInvariants();
+  CheckQuotas();
+  CheckRecordsInQuota();
   world_.store().Clear(std::nullopt);
   world_.Settle();
   const StoreSnapshot end = world_.store().snapshot();
@@ -169,6 +171,7 @@ SimulationReport Simulator::Run() {
   world_.SetBetweenSlices([this] { Interrupt(); });
   const size_t tenants = std::max<size_t>(1, world_options_.store.tenants.size());
   spaces_.resize(tenants * scenario_.namespaces * scenario_.parts);
+  DrawQuotas();
   world_.Start();
   ConnectAll();
   const uint64_t steps = options_.only.empty() ? options_.steps : options_.only.size();
@@ -177,7 +180,10 @@ SimulationReport Simulator::Run() {
     if (options_.progress != nullptr) *options_.progress = step_;
     DrawFrom(step_);
     Step();
-    if (step_ % 64 == 0) world_.store().CheckInvariants();
+    if (step_ % 64 == 0) {
+      world_.store().CheckInvariants();
+      CheckQuotas();
+    }
   }
   FinishAll();
   return report_;
@@ -208,6 +214,7 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(stalls, other.stalls);
   add(encrypted, other.encrypted);
   add(unauthentic, other.unauthentic);
+  add(in_quota, other.in_quota);
   digest ^= other.digest;
 }
 
@@ -217,8 +224,8 @@ std::string SimulationReport::Describe() const {
       hits, " verified ", verified_bytes, " kills ", kills, " cuts ", power_cuts, " failed reads ",
       corrupt, " promotions ", promotions, " evictions ", evictions, " durable ", durable,
       " read after a cut ", durable_read, " interrupted ", interruptions, " revoked ", revoked,
-      " attached or not ", attachments, " vanished ", vanished, " stalls ", stalls, " encrypted ",
-      encrypted, " unauthentic ", unauthentic, " digest ", absl::Hex(digest, absl::kZeroPad16));
+      " attached or not ", attachments, " vanished ", vanished, " stalls ", stalls,
+      " gone for a quota ", in_quota, " encrypted ", encrypted, " unauthentic ", unauthentic, " digest ", absl::Hex(digest, absl::kZeroPad16));
 }
 
 SimulationReport RunSimulation(const SimulationOptions& options) {

@@ -80,6 +80,7 @@ class Simulator {
     LeaseId id;
     uint32_t keys = 0;
     std::map<uint64_t, uint32_t> names;  // promised ones, with their index in the lookup
+    std::set<uint64_t> unsure;           // of these, as of the lookup: put anew since or not
   };
   struct Client {
     TenantId tenant;
@@ -133,6 +134,11 @@ class Simulator {
   void DoCrash(bool power);
   void CountProcess();
   bool KeepArena(bool power);
+  void DrawQuotas();
+  // No tenant holds more than its quota, nor gave anything for another within it.
+  void CheckQuotas();
+  // Nor do the records of the attached devices: all work has ended.
+  void CheckRecordsInQuota();
   // Its records in the indexes of attached devices.
   std::vector<Promise> RecordsOf(uint64_t name);
   // The names of the records of a device.
@@ -171,6 +177,7 @@ class Simulator {
   std::map<uint64_t, Name> names_;
   std::vector<Client> clients_;
   std::vector<Stalled> stalled_;
+  std::vector<uint64_t> quotas_;  // of this process, in blocks, by tenant; 0: none
   // Acknowledged as durable and not deleted since, with the record that was acknowledged: one that
   // was evicted from G3 and written back later from G2 has another, which promises nothing.
   std::map<uint64_t, Promise> durable_;

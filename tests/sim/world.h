@@ -57,6 +57,14 @@ class World {
   // REQUIRES: no process runs. Whether the device is there for the next one.
   void SetAttached(size_t device, bool attached) { machines_[device].attached = attached; }
   bool attached(size_t device) const { return machines_[device].attached; }
+  // REQUIRES: no process runs. As TenantOptions::g3_quota_bytes, from the next start on.
+  void SetQuota(size_t tenant, uint64_t bytes) {
+    options_.store.tenants[tenant].g3_quota_bytes = bytes;
+  }
+  // REQUIRES: no process runs. From the next start on it is another tenant.
+  void RenameTenant(size_t tenant, const std::string& name) {
+    options_.store.tenants[tenant].name = name;
+  }
   // The device fails in everything, disk and index, while it is gone. REQUIRES: it is attached.
   void SetGone(size_t device, bool gone);
   // For the next process; null: no encryption, whatever the options say.
@@ -111,7 +119,7 @@ class World {
   // gone, in what a kill leaves as in what a power cut leaves.
   void CheckIndexes();
 
-  const WorldOptions options_;
+  WorldOptions options_;
   SeededRandom random_;
   ManualClock clock_;
   ManualExecutor executor_;        // of the process: dropped by a kill

@@ -85,12 +85,17 @@ class EvictionPolicy {
   // REQUIRES: in the policy.
   virtual int64_t Recency(ChunkSlot slot) const = 0;
   // Slots from the first to go to the last: parked ones first, but those touched since at their
-  // touched place. For tests; it alone takes time that grows with size().
+  // touched place. For tests; it alone takes time that grows with size(). REQUIRES: its memory is
+  // shared with none.
   virtual std::vector<ChunkSlot> EvictionOrder() const = 0;
 };
 
 struct PolicyOptions {
   uint32_t max_chunks = 0;  // slots are below this
+  // One of the same name and max_chunks: both keep what they note of slots in the same memory,
+  // which may outlive it. For policies that never have the same slot at once; as chunks of one tier
+  // do that are divided among several.
+  EvictionPolicy* shares_memory_with = nullptr;
 };
 
 // Known names: "lru". Null for another name.

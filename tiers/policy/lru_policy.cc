@@ -8,8 +8,10 @@ namespace kvkeep {
 
 LruPolicy::LruPolicy(const PolicyOptions& options)
     : max_chunks_(options.max_chunks),
-      memory_(uint64_t{max_chunks_} * sizeof(Node)),
-      nodes_(reinterpret_cast<Node*>(memory_.data())) {}
+      memory_(options.shares_memory_with != nullptr
+                  ? static_cast<LruPolicy*>(options.shares_memory_with)->memory_
+                  : std::make_shared<GrowingMemory>(uint64_t{max_chunks_} * sizeof(Node))),
+      nodes_(reinterpret_cast<Node*>(memory_->data())) {}
 
 bool LruPolicy::Contains(ChunkSlot slot) const {
   return slot.value() < slot_end_ && At(slot).place != Place::kAbsent;

@@ -1,7 +1,8 @@
 // LruPolicy: the least recently used chunk goes first, with a request's chunks touched tail first.
 //
-// Two intrusive lists over one array indexed by ChunkSlot; no hashing, and no memory taken beyond
-// that array's, which is as long as there are slots. Victims come from `early` first:
+// Two intrusive lists over one array indexed by ChunkSlot, which several may share; no hashing, and
+// no memory taken beyond that array's, which is as long as there are slots. Victims come from
+// `early` first:
 //
 //     early: transient chunks, the newest first, then unparked ones in the order they were parked
 //     main:  everything else, from the longest untouched to the youngest
@@ -44,7 +45,7 @@ class LruPolicy final : public EvictionPolicy {
   void Park(ChunkSlot slot) override;
   void Unpark(ChunkSlot slot) override;
   std::span<std::byte> MemoryDue() override {
-    return memory_.Due(uint64_t{slot_end_} * sizeof(Node));
+    return memory_->Due(uint64_t{slot_end_} * sizeof(Node));
   }
   size_t size() const override { return size_; }
   int64_t Recency(ChunkSlot slot) const override;
@@ -75,6 +76,7 @@ class LruPolicy final : public EvictionPolicy {
 
   Node& At(ChunkSlot slot) { return nodes_[slot.value()]; }
   const Node& At(ChunkSlot slot) const { return nodes_[slot.value()]; }
+  // In this one, or one that shares its memory.
   bool Contains(ChunkSlot slot) const;
   List& ListOf(Place place) { return place == Place::kEarly ? early_ : main_; }
   // Puts an unlinked chunk just behind `younger`, which is in that list; kNoSlot: at its young end.
@@ -88,9 +90,9 @@ class LruPolicy final : public EvictionPolicy {
   ChunkSlot EarlyNeighbour(int64_t rank) const;
 
   const uint32_t max_chunks_;
-  GrowingMemory memory_;
+  const std::shared_ptr<GrowingMemory> memory_;
   Node* const nodes_;
-  uint32_t slot_end_ = 0;  // nodes from here on have never been used
+  uint32_t slot_end_ = 0;  // from here on there was never a node of this policy
   List early_;
   List main_;
   size_t size_ = 0;

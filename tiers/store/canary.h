@@ -12,12 +12,14 @@ namespace kvkeep::store_internal {
 enum class Canary {
   kVisibleBeforeSealed = 1,  // store.cc: a put is found from its reservation on
   kReuseUnderLease = 2,      // core.cc: G2 evicts what is pinned
-  kReuseBeforeRemoval = 3,   // write_back.cc: extents of G3 free before the batch that removes them
+  kReuseBeforeRemoval = 3,   // g3_space.cc: extents of G3 free before the batch that removes them
   kLostWakeUp = 4,           // promote.cc: a promotion that ends starts no other one
   kDoubleFree = 5,           // put.cc: the loser of two puts gives its space back twice
   kChecksumSkipped = 6,      // promote.cc: no piece is compared with its checksum
   kPromiseNotReserved = 7,   // grant.cc: what a lease promises gets no space in G2
   kPresentUnsealed = 8,      // put.cc: PRESENT while a put of that size is under way
+  kQuotaForgotten = 9,       // g3_space.cc: a tenant may hold one chunk more than its quota
+  kTakesFromAnybody = 10,    // g3_space.cc: the first tenant gives, whatever its share
 };
 
 constexpr bool Planted(Canary canary) { return static_cast<int>(canary) == KVKEEP_CANARY; }

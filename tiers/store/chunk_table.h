@@ -55,7 +55,7 @@ struct alignas(64) Chunk {
   bool doubtful : 1 = false;     // a power cut may have taken data of its G3 copy
 
   ImageShape shape;
-  TenantId tenant;  // whose pool the G2 copy lies in, while there is one
+  TenantId tenant;  // whose it is, and in whose pool the G2 copy lies
   ExtentList g2;
   ExtentList g3;
   Incarnation g3_incarnation;

@@ -153,14 +153,14 @@ void Core::OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add) {
   const ChunkSlot parent = FindParent(*chunk, add.parent);
   const bool parent_here = parent != kNoSlot && table_.at(parent).in_g3_policy &&
                            table_.at(parent).device == chunk->device;
-  tier.policy->OnInsert({.slot = add.slot,
-                         .fingerprint = table_.fingerprint(chunk->id),
-                         .parent = parent_here ? parent : kNoSlot,
-                         .blocks = static_cast<uint32_t>(chunk->blocks()),
-                         .transient = chunk->transient},
-                        deps_.clock->Now());
+  g3_policy(*chunk).OnInsert({.slot = add.slot,
+                              .fingerprint = table_.fingerprint(chunk->id),
+                              .parent = parent_here ? parent : kNoSlot,
+                              .blocks = static_cast<uint32_t>(chunk->blocks()),
+                              .transient = chunk->transient},
+                             deps_.clock->Now());
   chunk->in_g3_policy = true;
-  TouchLater(tier.policy->MemoryDue());
+  TouchLater(g3_policy(*chunk).MemoryDue());
 }
 
 void Core::WhenDurable(const ChunkId& id, StatusCallback done) {

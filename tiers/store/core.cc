@@ -1,6 +1,8 @@
 // The lock, the life of a chunk, and space in G2.
 #include "tiers/store/core.h"
 
+#include <cstring>
+
 #include "tiers/base/check.h"
 #include "tiers/store/canary.h"
 
@@ -16,6 +18,18 @@ StoreOptions Resolve(StoreOptions options, const Arena& arena) {
   return options;
 }
 
+// Shares of the chunk table and, within the quotas, of G3: as those of G2.
+std::vector<Shares::Claim> Claims(const StoreOptions& options, bool quotas) {
+  std::vector<Shares::Claim> claims;
+  for (const TenantOptions& tenant : options.tenants) {
+    // Less than a block is none, which is not the same as no quota.
+    const uint64_t blocks = std::max<uint64_t>(1, tenant.g3_quota_bytes / kBlockBytes);
+    claims.push_back({.quota = quotas && tenant.g3_quota_bytes > 0 ? blocks : 0,
+                      .weight = static_cast<double>(tenant.g2_segments)});
+  }
+  return claims;
+}
+
 }  // namespace
 
 Core::Core(const StoreOptions& options, const StoreDeps& deps)
@@ -24,14 +38,20 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       incarnation_(deps.random->NextU64()),
       hold_work_(deps.hold_work == 0 ? work::kHold : deps.hold_work),
       table_(options.max_chunks, deps.random->NextU64()),
+      slot_shares_(Claims(options_, false)),
+      g3_shares_(Claims(options_, true)),
+      tenant_counters_(options_.tenants.size() + 1),
       marks_(deps.arena->live_marks()) {
   const uint64_t per_segment = deps_.arena->segment_blocks().value();
   const uint64_t all = deps_.arena->capacity_blocks().value();
   uint64_t first = 0;
   MutexLock lock(&mu_);
+  slot_shares_.SetCapacity(options_.max_chunks);
   for (const TenantOptions& tenant : options_.tenants) {
     const uint64_t end = std::min(first + tenant.g2_segments * per_segment, all);
     KVKEEP_CHECK(end > first);  // Store::Create has looked
+    const auto number = static_cast<uint32_t>(pools_.size());
+    KVKEEP_CHECK(tags_.emplace(TenantOptions::Tag(tenant.name), TenantId(number)).second);
     // Rounded up: a share of a limit that allows a chunk must allow one.
     const auto share = [&](uint64_t bytes) {
       const double part = static_cast<double>(end - first) / static_cast<double>(all);
@@ -42,8 +62,10 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
         G2Pool::Limits{.leased_blocks = share(options_.max_leased_bytes),
                        .reserved_blocks = share(options_.max_reserved_bytes),
                        .dirty_blocks = share(options_.dirty_budget_bytes)},
-        MakeEvictionPolicy(options_.g2_policy,
-                           {.max_chunks = static_cast<uint32_t>(options_.max_chunks)})));
+        MakeEvictionPolicy(
+            options_.g2_policy,
+            {.max_chunks = static_cast<uint32_t>(options_.max_chunks),
+             .shares_memory_with = pools_.empty() ? nullptr : pools_.front()->policy.get()})));
     first = end;
     write_keys_.push_back(deps.keys == nullptr ? nullptr : deps.keys->ForTenant(tenant.name));
     KVKEEP_CHECK(deps.keys == nullptr || write_keys_.back() != nullptr);  // as above
@@ -190,8 +212,25 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
   if (!chunk.has_g2_space() && chunk.g3_state == G3State::kAbsent) {
     KVKEEP_CHECK(chunk.pins == 0 && !chunk.in_g2_policy && !chunk.in_g3_policy);
     FailDurableWaiters(slot, absl::NotFoundError("the chunk was evicted or deleted"));
+    slot_shares_.Give(chunk.tenant, 1);
     table_.Destroy(slot);
   }
+}
+
+TenantId Core::OwnerOf(const NamespaceDigest& ns) const {
+  uint32_t tag;
+  std::memcpy(&tag, ns.bytes.data(), sizeof(tag));
+  const auto owner = tags_.find(tag);
+  return owner != tags_.end() ? owner->second
+                              : TenantId(static_cast<uint32_t>(options_.tenants.size()));
+}
+
+ChunkSlot Core::CreateChunk(const ChunkId& id, const ImageShape& shape) {
+  const ChunkSlot slot = table_.Create(id, shape);
+  if (slot == kNoSlot) return slot;
+  table_.at(slot).tenant = OwnerOf(id.ns);
+  slot_shares_.Take(table_.at(slot).tenant, 1);
+  return slot;
 }
 
 void Core::Pin(ChunkSlot slot) {
@@ -250,6 +289,7 @@ Core::Evicted Core::EvictOneFromG2(G2Pool& pool) {
     }
     Change chunk(this, *victim);
     ++counters_.g2_evictions;
+    ++tenant_counters_[chunk->tenant.value()].g2_evictions;
     if (chunk->g3_state == G3State::kAbsent) ++counters_.unbacked_evictions;
     FreeG2Copy(*chunk, *victim, EvictionPolicy::EraseReason::kEvicted);
     Count(work::kEvict);
@@ -311,7 +351,7 @@ void Core::DetachChunk(ChunkSlot slot) {
   }
   chunk->in_g2_policy = false;
   if (chunk->in_g3_policy) {
-    devices_[chunk->device]->policy->OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
+    g3_policy(*chunk).OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
   }
   chunk->in_g3_policy = false;
   // What is being written already ends by itself.

@@ -1,8 +1,8 @@
 // Core: the one state machine behind the store's mutex. Internal; the interface is store.h.
 //
 // Its methods are spread over files by flow: core.cc (lock, chunk lifetime, G2 space), sessions.cc,
-// lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, commit.cc (index and sync),
-// recover.cc, recover_g2.cc, admin.cc.
+// lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, g3_space.cc, commit.cc (index
+// and sync), recover.cc, recover_g2.cc, admin.cc.
 //
 // How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
 // tasks, callers' callbacks) goes into the outbox with Later() and runs on the same thread right
@@ -17,6 +17,7 @@
 
 #include "tiers/base/mutex.h"
 #include "tiers/store/live_marks.h"
+#include "tiers/store/shares.h"
 #include "tiers/store/state.h"
 #include "tiers/store/work.h"
 
@@ -132,6 +133,11 @@ class Core {
     return *pools_[tenant.value()];
   }
   G2Pool& pool(const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return pool(chunk.tenant); }
+  // Whose namespace it is; Shares::nobody when no tenant's.
+  TenantId OwnerOf(const NamespaceDigest& ns) const;
+  // As ChunkTable::Create; the chunk is its namespace's owner's.
+  ChunkSlot CreateChunk(const ChunkId& id, const ImageShape& shape)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Space in the tenant's pool, made by eviction where need be. May yield.
   std::optional<ExtentList> AllocateG2(Section& section, TenantId tenant, uint64_t blocks,
                                        ChunkSlot parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -210,14 +216,16 @@ class Core {
   void File(Session& session, Grant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- put.cc
-  bool MakeRoomInTable(Section& section, G2Pool& pool) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Forgets one chunk of the tenant's: of G3 while `of_g3`, else of G2.
+  Evicted ForgetOne(TenantId tenant, bool of_g3) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MakeRoomInTable(Section& section, TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<const NamespaceSpec*> FindNamespaceFor(const Session& session,
                                                         const PutRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Reject(ReserveResult& result, RejectReason reason, std::string message)
+  void Reject(ReserveResult& result, TenantId tenant, RejectReason reason, std::string message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Present, or refused: no space is to be looked for.
-  bool AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, const G2Pool& own,
+  bool AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, TenantId tenant,
                       ReserveResult& result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A put of it has nothing to add.
   bool Available(const Chunk& chunk, bool durable) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -272,11 +280,8 @@ class Core {
   // ---- write_back.cc
   void QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool forced)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::optional<uint16_t> ChooseDevice(ChunkSlot parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PumpWrites(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   ChunkSlot FindParent(const Chunk& chunk, const std::optional<ChunkKey>& parent) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -285,13 +290,33 @@ class Core {
   void SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g2, ImageHeader header);
   void OnWritten(ChunkSlot slot, absl::Status status);
   void GiveUpWriteBack(ChunkSlot slot, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Evicted EvictOneFromG3(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetG3State(Chunk& chunk, G3State state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- g3_space.cc
+  // Whether there is space for the chunk, or somebody would give it some.
+  bool HasG3Room(DeviceTier& tier, const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::optional<uint16_t> ChooseDevice(const Chunk& chunk, ChunkSlot parent)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  EvictionPolicy& g3_policy(const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return devices_[chunk.device]->policy(chunk.tenant);
+  }
+  Evicted EvictOneFromG3(DeviceTier& tier, TenantId from) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // One of whoever has to give so that the tenant gets so many blocks.
+  Evicted EvictOneFor(DeviceTier& tier, TenantId tenant, uint64_t blocks)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The tenant gives its own, on this device first, until it may hold so many blocks more. kNone:
+  // it may not, whatever it gives now. kLater: this hold has done its share.
+  enum class Room : uint8_t { kMade, kNone, kLater };
+  Room MakeRoomInQuota(DeviceTier& tier, TenantId tenant, uint64_t blocks)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // False: not yet, this hold has done its share.
-  bool EnsureReserve(DeviceTier& tier, uint64_t blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool EnsureReserve(DeviceTier& tier, const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // REQUIRES: stored; inside a Change of this chunk.
   void RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SetG3State(Chunk& chunk, G3State state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TrimToQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- commit.cc
   struct Batch;
@@ -317,6 +342,7 @@ class Core {
 
   // ---- recover.cc
   absl::Status RecoverDevices() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void MakeG3Policies(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RecoverDevice(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteDoubtful(DeviceTier& tier, const Doubtful& noted, CommitSequence after)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -331,6 +357,7 @@ class Core {
 
   // ---- admin.cc
   void CheckMarks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CheckShares() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- recover_g2.cc
   struct RecoveredImage {
@@ -353,6 +380,7 @@ class Core {
   std::vector<const DataKey*> write_keys_;  // by TenantId; null: what is written stays plain
   const std::shared_ptr<std::atomic<uint64_t>> cipher_buffer_bytes_ =
       std::make_shared<std::atomic<uint64_t>>(0);
+  absl::btree_map<uint32_t, TenantId> tags_;  // tenants by the tag in their namespaces
 
   // ---- state: protected by mu_
   Mutex mu_;
@@ -361,7 +389,10 @@ class Core {
   // milliseconds, under the lock.
   std::deque<absl::AnyInvocable<void() &&>> outbox_ ABSL_GUARDED_BY(mu_);
   ChunkTable table_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::unique_ptr<G2Pool>> pools_ ABSL_GUARDED_BY(mu_);  // by TenantId
+  std::vector<std::unique_ptr<G2Pool>> pools_ ABSL_GUARDED_BY(mu_);   // by TenantId
+  Shares slot_shares_ ABSL_GUARDED_BY(mu_);                           // of the table
+  Shares g3_shares_ ABSL_GUARDED_BY(mu_);                             // of all devices, in blocks
+  std::vector<TenantCounters> tenant_counters_ ABSL_GUARDED_BY(mu_);  // as Shares: nobody is last
   LiveMarks marks_ ABSL_GUARDED_BY(mu_);
   std::vector<ChunkSlot> unverified_ ABSL_GUARDED_BY(mu_);  // for the sweep, from the back; or gone
   ChunkSlot sweeping_ ABSL_GUARDED_BY(mu_) = kNoSlot;

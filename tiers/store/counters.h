@@ -35,4 +35,14 @@ struct StoreCounters {
   uint64_t lock_worked_ns_max = 0;
 };
 
+// What one tenant's chunks met with.
+struct TenantCounters {
+  uint64_t puts_rejected = 0;
+  uint64_t g2_evictions = 0, g3_evictions = 0;
+  uint64_t g3_quota_evictions = 0;  // of those in G3: its own quota was full
+  uint64_t g3_pushed_out = 0;       // of those: it had more than its share, another needed room
+  uint64_t g3_quota_refusals = 0;   // chunks that stayed out of G3 for the quota
+  uint64_t forgotten = 0;           // the table was full, and it had more than its share
+};
+
 }  // namespace kvkeep

@@ -76,7 +76,7 @@ void Core::TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> f
   tell(*pool(tenant).policy, [](const Chunk& chunk) { return chunk.in_g2_policy; });
   // A hit in G2 refreshes G3's recency too.
   for (size_t d = 0; d < devices_.size(); ++d) {
-    tell(*devices_[d]->policy,
+    tell(devices_[d]->policy(tenant),
          [d](const Chunk& chunk) { return chunk.in_g3_policy && chunk.device == d; });
   }
 }
@@ -120,7 +120,7 @@ bool Core::EnsureInG2(Section& section, TenantId tenant, ChunkSlot slot, ChunkSl
   }
   {
     Change change(this, slot);
-    change->tenant = tenant;
+    KVKEEP_CHECK(change->tenant == tenant);  // in whose pool the space is
     change->g2 = *std::move(extents);
     change->g2_state = G2State::kReading;
     change->transient = transient;

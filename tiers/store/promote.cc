@@ -339,7 +339,7 @@ void Core::EndReading(ChunkSlot slot) {
   Chunk& chunk = table_.at(slot);
   DeviceTier& tier = *devices_[chunk.device];
   chunk.g3_reading = false;
-  if (chunk.in_g3_policy) tier.policy->Unpark(slot);
+  if (chunk.in_g3_policy) g3_policy(chunk).Unpark(slot);
   const auto promotion = promotions_.find(slot);
   tier.reading_bytes -= promotion->second->bytes;
   promotions_.erase(promotion);

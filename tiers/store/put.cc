@@ -28,21 +28,37 @@ bool Core::Available(const Chunk& chunk, bool durable) const {
   return chunk.in_g2() || chunk.g2_state == G2State::kReading || InG3(chunk);
 }
 
-// Forgets whole chunks, the least valuable of G3 first, until a slot is free.
-bool Core::MakeRoomInTable(Section& section, G2Pool& pool) {
+Core::Evicted Core::ForgetOne(TenantId tenant, bool of_g3) {
+  for (const auto& tier : devices_) {
+    if (!of_g3) break;
+    const Evicted evicted = EvictOneFromG3(*tier, tenant);
+    if (evicted != Evicted::kNone) return evicted;
+  }
+  if (tenant == slot_shares_.nobody()) return Evicted::kNone;
+  return EvictOneFromG2(pool(tenant));
+}
+
+// Forgets whole chunks, the least valuable of G3 first, until a slot is free: of who has the most
+// above its share of the table.
+bool Core::MakeRoomInTable(Section& section, TenantId tenant) {
   constexpr int kMostVictims = 64;  // G3 victims that stay because G2 holds them too
-  bool left = true;
-  for (int victims = 0; table_.full() && left && victims < kMostVictims;) {
-    left = false;
-    for (const auto& tier : devices_) {
-      const Evicted evicted = EvictOneFromG3(*tier);
-      victims += evicted == Evicted::kOne;
-      left = evicted != Evicted::kNone;
-      if (left) break;
+  int victims = 0;
+  const auto can_give = [&](TenantId t) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto gives = [t](const auto& tier) { return tier->CanGive(t); };
+    if (victims < kMostVictims && std::any_of(devices_.begin(), devices_.end(), gives)) return true;
+    return t != slot_shares_.nobody() && pool(t).policy->Victim().has_value();
+  };
+  while (table_.full()) {
+    // Whoever turns out to have nothing that can go is not asked again.
+    const std::optional<TenantId> from = slot_shares_.WhoGives(tenant, 1, can_give);
+    if (!from.has_value()) break;
+    const bool of_g3 = victims < kMostVictims;
+    if (ForgetOne(*from, of_g3) == Evicted::kOne) {
+      victims += of_g3;
+      tenant_counters_[from->value()].forgotten += *from != tenant;
     }
     section.YieldIfSpent();
   }
-  while (table_.full() && EvictOneFromG2(pool) != Evicted::kNone) section.YieldIfSpent();
   return !table_.full();
 }
 
@@ -59,21 +75,24 @@ absl::StatusOr<const NamespaceSpec*> Core::FindNamespaceFor(const Session& sessi
   return &ns->second;
 }
 
-void Core::Reject(ReserveResult& result, RejectReason reason, std::string message) {
+void Core::Reject(ReserveResult& result, TenantId tenant, RejectReason reason,
+                  std::string message) {
   ++counters_.puts_rejected;
+  ++tenant_counters_[tenant.value()].puts_rejected;
   result.reason = reason;
   result.message = std::move(message);
 }
 
-bool Core::AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, const G2Pool& own,
+bool Core::AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, TenantId tenant,
                           ReserveResult& result) {
+  const G2Pool& own = pool(tenant);
   const uint64_t blocks = request.shape.blocks().value();
   if (absl::Status size = CheckSize(request.shape, ns); !size.ok()) {
-    Reject(result, RejectReason::kWrongSize, std::string(size.message()));
+    Reject(result, tenant, RejectReason::kWrongSize, std::string(size.message()));
     return true;
   }
   if (draining_) {
-    Reject(result, RejectReason::kDraining, "the daemon is draining");
+    Reject(result, tenant, RejectReason::kDraining, "the daemon is draining");
     return true;
   }
   const ChunkSlot known = table_.Find({request.ns, request.key, request.part});
@@ -87,7 +106,7 @@ bool Core::AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, co
     return true;
   }
   if (own.reserved_blocks + blocks > own.limits.reserved_blocks) {
-    Reject(result, RejectReason::kLimit,
+    Reject(result, tenant, RejectReason::kLimit,
            absl::StrCat("puts in progress hold ", own.reserved_blocks * kBlockBytes,
                         " bytes, allowed are at most ", own.limits.reserved_blocks * kBlockBytes));
     return true;
@@ -103,7 +122,7 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec* ns, FindNamespaceFor(*session, request));
   const TenantId tenant = session->info->tenant;
   G2Pool& own = pool(tenant);
-  if (AnsweredAtOnce(request, *ns, own, result)) return result;
+  if (AnsweredAtOnce(request, *ns, tenant, result)) return result;
   const uint64_t blocks = request.shape.blocks().value();
   ChunkSlot parent = kNoSlot;
   if (request.parent.has_value()) {
@@ -111,7 +130,7 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   }
   std::optional<ExtentList> extents = AllocateG2(section, tenant, blocks, parent);
   if (!extents.has_value()) {
-    Reject(result, RejectReason::kNoSpace,
+    Reject(result, tenant, RejectReason::kNoSpace,
            absl::StrCat("no ", blocks * kBlockBytes, " bytes of G2 can be freed now: of ",
                         own.capacity().value() * kBlockBytes,
                         " all else is leased, in flight or dirty"));
@@ -120,7 +139,7 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   if (section.yields() > 0) {  // much may have come in between
     const absl::StatusOr<Session*> again = FindSession(token);
     const bool answered =
-        !again.ok() || AnsweredAtOnce(request, (*again)->namespaces.at(request.ns), own, result);
+        !again.ok() || AnsweredAtOnce(request, (*again)->namespaces.at(request.ns), tenant, result);
     if (answered) own.Free(*extents);
     if (!again.ok()) return again.status();
     if (answered) return result;
@@ -177,7 +196,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   ChunkSlot known = table_.Find(id);
   const bool present = known != kNoSlot && Available(table_.at(known), request.durable);
   if (table_.full() && !present && sessions_.contains(puts_.at(reservation).session)) {
-    MakeRoomInTable(section, own);  // in slices, so all is looked up again
+    MakeRoomInTable(section, puts_.at(reservation).tenant);  // in slices, so all is looked up again
   }
   PendingPut put = EndPut(reservation);
   const auto give_up = [&](absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -202,7 +221,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
     return give_up(absl::ResourceExhaustedError(
         absl::StrCat("max_chunks: all ", options_.max_chunks, " are in use")));
   }
-  const ChunkSlot slot = table_.Create(id, request.shape);
+  const ChunkSlot slot = CreateChunk(id, request.shape);
   TouchLater(table_.MemoryDue());
   {
     Change chunk(this, slot);
@@ -210,7 +229,6 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
     chunk->g2_state = G2State::kResident;
     marks_.Set(chunk->g2, incarnation_, put.generation);
     chunk->transient = request.transient;
-    chunk->tenant = put.tenant;
     ++own.chunks;
     InsertIntoG2Policy(slot, FindParent(*chunk, request.parent));
   }

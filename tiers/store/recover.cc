@@ -76,15 +76,30 @@ absl::Status Core::RecoverDevices() {
     KVKEEP_RETURN_IF_ERROR(space.Validate());
     tier->allocator = std::make_unique<ExtentAllocator>(space);
     KVKEEP_RETURN_IF_ERROR(tier->allocator->Claim(nvme.ReservedExtents()));
-    tier->policy = MakeEvictionPolicy(options_.g3_policy,
-                                      {.max_chunks = static_cast<uint32_t>(options_.max_chunks)});
+    MakeG3Policies(*tier);
     tier->reserve_blocks = std::min(2 * options_.max_device_writes_in_flight_bytes / kBlockBytes,
                                     space.capacity.value() / 4);
     tier->last_sync = tier->last_recency = tier->heard_at = deps_.clock->Now();
     devices_.push_back(std::move(tier));
     KVKEEP_RETURN_IF_ERROR(RecoverDevice(device));
   }
+  TrimToQuotas();
+  for (uint16_t device = 0; device < devices_.size(); ++device) {
+    PumpIndex(device);
+    PumpConfirms(device);
+  }
   return absl::OkStatus();
+}
+
+// One a tenant. A chunk is on one device and of one tenant: they note slots in the same memory.
+void Core::MakeG3Policies(DeviceTier& tier) {
+  for (size_t i = 0; i < tenant_counters_.size(); ++i) {
+    const DeviceTier& first = devices_.empty() ? tier : *devices_.front();
+    tier.policies.push_back(MakeEvictionPolicy(
+        options_.g3_policy,
+        {.max_chunks = static_cast<uint32_t>(options_.max_chunks),
+         .shares_memory_with = first.policies.empty() ? nullptr : first.policies[0].get()}));
+  }
 }
 
 absl::Status Core::RecoverDevice(uint16_t device) {
@@ -132,14 +147,12 @@ absl::Status Core::RecoverDevice(uint16_t device) {
   std::sort(by_age.begin(), by_age.end());
   for (const auto& [age, slot] : by_age) {
     Chunk& chunk = table_.at(slot);
-    tier.policy->OnInsert({.slot = slot,
-                           .fingerprint = table_.fingerprint(chunk.id),
-                           .blocks = static_cast<uint32_t>(chunk.blocks())},
-                          deps_.clock->Now());
+    g3_policy(chunk).OnInsert({.slot = slot,
+                               .fingerprint = table_.fingerprint(chunk.id),
+                               .blocks = static_cast<uint32_t>(chunk.blocks())},
+                              deps_.clock->Now());
     chunk.in_g3_policy = true;
   }
-  PumpIndex(device);
-  PumpConfirms(device);
   return absl::OkStatus();
 }
 
@@ -175,7 +188,7 @@ void Core::SaveRecencyIfDue(Section& section, uint16_t device) {
 void Core::SaveRecency(Section& section, uint16_t device) {
   DeviceTier& tier = *devices_[device];
   tier.last_recency = deps_.clock->Now();
-  if (tier.policy->size() * sizeof(uint64_t) >= kMaxRecencyBytes) return;
+  if (tier.chunks * sizeof(uint64_t) >= kMaxRecencyBytes) return;
   std::deque<std::pair<int64_t, uint64_t>> order;  // a deque: growing moves nothing
   for (uint32_t i = 0; i < table_.slot_end(); ++i) {
     section.YieldIfSpent();
@@ -183,7 +196,8 @@ void Core::SaveRecency(Section& section, uint16_t device) {
     const Chunk& chunk = table_.at(ChunkSlot(i));
     if (!chunk.in_g3_policy || chunk.device != device) continue;
     Count(work::kFind);
-    order.emplace_back(tier.policy->Recency(ChunkSlot(i)), chunk.g3_sequence.value());
+    // Only those of one tenant compare, which is all that the next start wants.
+    order.emplace_back(g3_policy(chunk).Recency(ChunkSlot(i)), chunk.g3_sequence.value());
   }
   ChunkIndex* index = &deps_.devices[device].device->index();
   Later(
@@ -222,9 +236,10 @@ ChunkSlot Core::AdoptRecord(uint16_t device, const IndexRecord& record, bool dou
   if (known != kNoSlot && (doubtful || !table_.at(known).doubtful)) return kNoSlot;
   if (!tier.allocator->Claim(record.extents).ok()) return kNoSlot;
   if (known != kNoSlot) DetachChunk(known);
-  const ChunkSlot slot = table_.Create(record.id, record.shape);
+  const ChunkSlot slot = CreateChunk(record.id, record.shape);
   Change chunk(this, slot);
   chunk->g3 = record.extents;
+  g3_shares_.Take(chunk->tenant, chunk->blocks());
   chunk->device = device;
   chunk->g3_incarnation = record.incarnation;
   chunk->g3_generation = record.generation;
@@ -291,7 +306,7 @@ void Core::OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status)
     chunk->g3_reading = false;
     chunk->unconfirmed = away;
     detached = chunk->detached;
-    if (chunk->in_g3_policy) tier.policy->Unpark(slot);
+    if (chunk->in_g3_policy) g3_policy(*chunk).Unpark(slot);
     if (status.ok()) status = CheckHeader(header, *chunk);
   }
   if (status.ok() && header.encryption.has_value() && KeyOf(*header.encryption) == nullptr) {

@@ -48,6 +48,8 @@ std::optional<Core::RecoveredImage> Core::AdoptImage(BlockNumber block) {
   const auto owner = std::find_if(pools_.begin(), pools_.end(),
                                   [block](const auto& pool) { return pool->Owns(block); });
   if (owner == pools_.end()) return std::nullopt;  // of no tenant any more
+  const TenantId tenant(static_cast<uint32_t>(owner - pools_.begin()));
+  if (OwnerOf(identity.id.ns) != tenant) return std::nullopt;
 
   ChunkSlot slot = table_.Find(identity.id);
   if (slot != kNoSlot && table_.at(slot).has_g2_space()) return std::nullopt;
@@ -62,11 +64,10 @@ std::optional<Core::RecoveredImage> Core::AdoptImage(BlockNumber block) {
     (*owner)->Free(placement.extents);
     return std::nullopt;
   }
-  if (slot == kNoSlot) slot = table_.Create(identity.id, identity.shape);
+  if (slot == kNoSlot) slot = CreateChunk(identity.id, identity.shape);
   Change chunk(this, slot);
   chunk->g2 = placement.extents;
   chunk->g2_state = G2State::kUnverified;
-  chunk->tenant = TenantId(static_cast<uint32_t>(owner - pools_.begin()));
   ++(*owner)->chunks;
   return RecoveredImage{slot, placement.generation};
 }

@@ -38,8 +38,17 @@ absl::Status NamespaceSpec::Validate() const {
   return absl::OkStatus();
 }
 
+uint32_t TenantOptions::Tag(const std::string& name) {
+  const std::string flat = "kvkeep tenant " + name;
+  unsigned char sha[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(flat.data()), flat.size(), sha);
+  uint32_t tag;
+  std::memcpy(&tag, sha, sizeof(tag));
+  return tag;
+}
+
 NamespaceDigest NamespaceSpec::Digest(const std::string& tenant) const {
-  std::string flat = "kvkeep namespace 1";
+  std::string flat = "kvkeep namespace 2";
   const auto add_number = [&flat](uint64_t value) {
     flat.append(reinterpret_cast<const char*>(&value), sizeof(value));
   };
@@ -57,7 +66,9 @@ NamespaceDigest NamespaceSpec::Digest(const std::string& tenant) const {
   unsigned char sha[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(flat.data()), flat.size(), sha);
   NamespaceDigest digest;
-  std::memcpy(digest.bytes.data(), sha, digest.bytes.size());
+  const uint32_t tag = TenantOptions::Tag(tenant);
+  std::memcpy(digest.bytes.data(), &tag, sizeof(tag));
+  std::memcpy(digest.bytes.data() + sizeof(tag), sha, digest.bytes.size() - sizeof(tag));
   return digest;
 }
 

@@ -135,9 +135,9 @@ struct DeviceTier {
 
   StoreDeps::DeviceDeps deps;
   std::unique_ptr<ExtentAllocator> allocator;
-  std::unique_ptr<EvictionPolicy> policy;
-  uint64_t chunks = 0;          // stored
-  uint64_t reserve_blocks = 0;  // kept free for writes
+  std::vector<std::unique_ptr<EvictionPolicy>> policies;  // by tenant, nobody last
+  uint64_t chunks = 0;                                    // stored
+  uint64_t reserve_blocks = 0;                            // kept free for writes
 
   std::deque<ChunkSlot> read_queue;     // promotions that wait for their turn
   std::deque<ChunkSlot> confirm_queue;  // recovered after a power cut: header to be read first
@@ -178,6 +178,8 @@ struct DeviceTier {
   MonotonicTime heard_at{0};  // or when there was nothing to hear of
   bool stuck = false;         // left alone, as if it was offline, until something ends
 
+  EvictionPolicy& policy(TenantId tenant) const { return *policies[tenant.value()]; }
+  bool CanGive(TenantId tenant) const { return policy(tenant).Victim().has_value(); }
   bool busy() const { return reading_bytes > 0 || writing_bytes > 0 || confirms > 0; }
   bool readable() const { return state != DeviceState::kOffline && !stuck; }
   bool writable() const {

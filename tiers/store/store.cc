@@ -1,5 +1,6 @@
 #include "tiers/store/store.h"
 
+#include <absl/container/btree_map.h>
 #include <absl/strings/str_cat.h>
 
 #include <cstring>
@@ -32,12 +33,19 @@ absl::Status CheckKeys(const StoreOptions& options, const KeyRing* keys) {
 
 absl::Status CheckTenants(const StoreOptions& options, const Arena& arena) {
   uint64_t segments = 0;
+  absl::btree_map<uint32_t, std::string> tags;
   for (const TenantOptions& tenant : options.tenants) {
     if (tenant.g2_segments == 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("tenant '", tenant.name, "' has no segment of G2; it needs at least one"));
     }
     segments += std::min<uint64_t>(tenant.g2_segments, arena.segment_count() + 1);
+    const auto [other, is_new] = tags.try_emplace(TenantOptions::Tag(tenant.name), tenant.name);
+    if (!is_new) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tenants '", other->second, "' and '", tenant.name,
+          "' have the same name, or one with the same tag; give one of them another name"));
+    }
   }
   if (segments <= arena.segment_count()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the tenants' segments of G2 are more than the ",

@@ -32,6 +32,7 @@
 #include "tiers/host/arena.h"
 #include "tiers/nvme/nvme_device.h"
 #include "tiers/store/handles.h"
+#include "tiers/store/snapshot.h"
 #include "tiers/store/types.h"
 
 namespace kvkeep {

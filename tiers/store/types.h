@@ -13,7 +13,6 @@
 
 #include "tiers/base/image.h"
 #include "tiers/base/key.h"
-#include "tiers/store/counters.h"
 
 namespace kvkeep {
 
@@ -28,6 +27,12 @@ inline constexpr size_t kMaxPartsPerCall = 64;
 struct TenantOptions {
   std::string name;  // empty: the default tenant, whose digests are those of a node without tenants
   uint64_t g2_segments = 0;
+  // What its chunks may hold of G3, on all devices together. 0: no limit, but others' quotas are
+  // theirs: of what they leave each has a share in proportion to its part of G2.
+  uint64_t g3_quota_bytes = 0;
+
+  // What the digests of all of its namespaces begin with, so that they tell whose they are.
+  static uint32_t Tag(const std::string& name);
 };
 
 struct StoreOptions {
@@ -62,8 +67,8 @@ struct NamespaceSpec {
   std::string hash_seed;
 
   absl::Status Validate() const;  // names the field and its limit
-  // First 16 bytes of SHA-256 over all fields, length-prefixed, and the tenant's name if it has
-  // one.
+  // The tenant's tag, then the first 12 bytes of SHA-256 over all fields, length-prefixed, and the
+  // tenant's name if it has one.
   NamespaceDigest Digest(const std::string& tenant) const;
 };
 
@@ -151,45 +156,5 @@ struct PutRequest {
 };
 
 enum class ReadOutcome : uint8_t { kHit, kMiss, kBusy };
-
-enum class DeviceState : uint8_t { kOk, kDegraded, kReadOnly, kOffline };
-
-struct TierSnapshot {
-  uint64_t capacity_bytes = 0, used_bytes = 0, chunks = 0;
-  uint64_t leased_bytes = 0, reserved_bytes = 0, dirty_bytes = 0;
-  uint64_t allocations = 0, extents_allocated = 0;
-
-  void Add(const TierSnapshot& other);
-};
-
-struct DeviceSnapshot {
-  std::string path;
-  DeviceState state = DeviceState::kOk;
-  std::string message;
-  uint64_t capacity_bytes = 0, used_bytes = 0, directory_bytes = 0, chunks = 0;
-  uint64_t queued_writes = 0;  // entries of the write-back queue
-};
-
-struct SessionSnapshot {
-  SessionInfo info;
-  uint64_t leases = 0, leased_bytes = 0, reserved_bytes = 0;
-  std::chrono::nanoseconds age{0};
-};
-
-struct TenantSnapshot {
-  std::string name;
-  TierSnapshot g2;
-};
-
-struct StoreSnapshot {
-  StoreCounters counters;
-  TierSnapshot g2, g3;
-  std::vector<TenantSnapshot> tenants;  // by TenantId
-  std::vector<DeviceSnapshot> devices;
-  std::vector<SessionSnapshot> sessions;
-  uint64_t dirty_chunks = 0;
-  uint64_t cipher_buffer_bytes = 0;  // what write-backs encrypt into
-  bool draining = false;
-};
 
 }  // namespace kvkeep

@@ -98,18 +98,17 @@ void Core::EndFailedVerification(ChunkSlot slot) {
 void Core::LeaveToReaders(ChunkSlot slot) {
   Chunk& old = table_.at(slot);
   if (old.g3_reading || old.unconfirmed || table_.full()) return DetachChunk(slot);
-  DeviceTier& tier = *devices_[old.device];
   Chunk copy = old;
   {
     Change change(this, slot);
-    if (old.in_g3_policy) tier.policy->OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
+    if (old.in_g3_policy) g3_policy(old).OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
     old.in_g3_policy = false;
     old.g3.clear();
     old.doubtful = false;
     SetG3State(old, G3State::kAbsent);
   }
   DetachChunk(slot);
-  const ChunkSlot fresh = table_.Create(copy.id, copy.shape);
+  const ChunkSlot fresh = CreateChunk(copy.id, copy.shape);
   Change change(this, fresh);
   change->g3 = std::move(copy.g3);
   change->g3_incarnation = copy.g3_incarnation;
@@ -118,10 +117,10 @@ void Core::LeaveToReaders(ChunkSlot slot) {
   change->device = copy.device;
   change->doubtful = copy.doubtful;
   SetG3State(*change, G3State::kStored);
-  tier.policy->OnInsert({.slot = fresh,
-                         .fingerprint = table_.fingerprint(copy.id),
-                         .blocks = static_cast<uint32_t>(copy.blocks())},
-                        deps_.clock->Now());
+  g3_policy(*change).OnInsert({.slot = fresh,
+                               .fingerprint = table_.fingerprint(copy.id),
+                               .blocks = static_cast<uint32_t>(copy.blocks())},
+                              deps_.clock->Now());
   change->in_g3_policy = true;
 }
 

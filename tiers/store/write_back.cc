@@ -1,13 +1,11 @@
-// Write-back from G2 to G3, and space in G3.
+// Write-back from G2 to G3.
 //
-// A write-back goes queued -> writing -> committing -> stored; until stored the G2 copy stays.
-// Space comes from removals whose index batch was committed: extents are never reused before that,
-// nor before their last reader is done.
+// A write-back goes queued -> writing -> committing -> stored; until stored the G2 copy stays. Its
+// space comes from g3_space.cc.
 #include <absl/strings/str_cat.h>
 
 #include "tiers/base/check.h"
 #include "tiers/base/test_point.h"
-#include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 #include "tiers/store/encrypted_write.h"
 
@@ -31,37 +29,13 @@ ChunkSlot Core::FindParent(const Chunk& chunk, const std::optional<ChunkKey>& pa
   return table_.Find({chunk.id.ns, *parent, chunk.id.part});
 }
 
-// Children next to their parents, so that recalling a prefix is one long read; else where the most
-// space is. Nothing when no device takes writes.
-std::optional<uint16_t> Core::ChooseDevice(ChunkSlot parent) {
-  if (parent != kNoSlot && table_.at(parent).g3_state != G3State::kAbsent) {
-    const uint16_t device = table_.at(parent).device;
-    if (devices_[device]->writable()) return device;
-  }
-  std::optional<uint16_t> best;
-  uint64_t best_free = 0;
-  for (uint16_t d = 0; d < devices_.size(); ++d) {
-    const DeviceTier& tier = *devices_[d];
-    if (!tier.writable()) continue;
-    const uint64_t free = tier.allocator->free_blocks().value() + tier.freeing_blocks;
-    // A device with a long queue counts as if that space were gone already.
-    const uint64_t queued = tier.write_queue.size() * 256;
-    const uint64_t score = free > queued ? free - queued + 1 : 1;
-    if (!best.has_value() || score > best_free) {
-      best = d;
-      best_free = score;
-    }
-  }
-  return best;
-}
-
 void Core::QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool forced) {
   if (devices_.empty()) return;
   Chunk& chunk = table_.at(slot);
   KVKEEP_CHECK(chunk.g3_state == G3State::kAbsent && chunk.g2_state == G2State::kResident);
   // Over the budget the newcomer stays unbacked: the queue holds the heads of its prefix.
   const bool over = !pool(chunk).MayBeDirty(chunk.blocks());
-  const std::optional<uint16_t> device = ChooseDevice(FindParent(chunk, parent));
+  const std::optional<uint16_t> device = ChooseDevice(chunk, FindParent(chunk, parent));
   if (!device.has_value() || (over && !forced)) {
     ++counters_.write_backs_cancelled;
     return;
@@ -96,7 +70,15 @@ void Core::PumpWrites(uint16_t device) {
     const uint64_t bytes = chunk.blocks() * kBlockBytes;
     const uint64_t limit = options_.max_device_writes_in_flight_bytes;
     if (tier.writing_bytes > 0 && tier.writing_bytes + bytes > limit) return;
-    if (!EnsureReserve(tier, chunk.blocks())) return PumpLater(device);
+    const Room in_quota = MakeRoomInQuota(tier, chunk.tenant, chunk.blocks());
+    if (in_quota == Room::kLater) return PumpLater(device);
+    if (in_quota == Room::kNone) {
+      ++tenant_counters_[chunk.tenant.value()].g3_quota_refusals;
+      tier.write_queue.erase(first);
+      GiveUpWriteBack(next.slot, absl::ResourceExhaustedError("over the tenant's g3_quota"));
+      continue;
+    }
+    if (!EnsureReserve(tier, chunk)) return PumpLater(device);
     if (!AllocateG3(tier, chunk, FindParent(chunk, next.parent))) {
       if (tier.freeing_blocks > 0) return;  // comes back when the removals are committed
       tier.write_queue.erase(tier.write_queue.begin());
@@ -108,51 +90,6 @@ void Core::PumpWrites(uint16_t device) {
     Count(work::kStart);  // only now: who has to wait takes nothing from the other pumps
     StartWrite(next.slot, next.parent);
   }
-}
-
-Core::Evicted Core::EvictOneFromG3(DeviceTier& tier) {
-  while (const std::optional<ChunkSlot> victim = tier.policy->Victim()) {
-    if (table_.at(*victim).g3_reading) {
-      tier.policy->Park(*victim);
-      Count(work::kPark);
-      if (Spent()) return Evicted::kSpent;
-      continue;
-    }
-    Change chunk(this, *victim);
-    ++counters_.g3_evictions;
-    RemoveFromG3(*chunk, *victim, EvictionPolicy::EraseReason::kEvicted);
-    Count(work::kEvict);
-    return Evicted::kOne;
-  }
-  return Evicted::kNone;
-}
-
-bool Core::EnsureReserve(DeviceTier& tier, uint64_t blocks) {
-  if (blocks > tier.allocator->capacity().value()) return true;  // is about to be refused
-  const uint64_t wanted = blocks + tier.reserve_blocks;
-  while (tier.allocator->free_blocks().value() + tier.freeing_blocks < wanted) {
-    if (EvictOneFromG3(tier) == Evicted::kNone) return true;
-    if (Spent()) return false;
-  }
-  return true;
-}
-
-bool Core::AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) {
-  const uint64_t blocks = chunk.blocks();
-  if (blocks > tier.allocator->capacity().value()) return false;
-  std::optional<BlockNumber> near;
-  if (parent != kNoSlot && !table_.at(parent).g3.empty() &&
-      table_.at(parent).device == chunk.device) {
-    near = BlockNumber(table_.at(parent).g3.back().end());
-  }
-  std::optional<ExtentList> extents = tier.allocator->Allocate(BlockCount(blocks), near);
-  if (!extents.has_value()) {
-    // Too scattered even for many extents: make more room, for the next attempt.
-    if (tier.freeing_blocks < blocks) EvictOneFromG3(tier);
-    return false;
-  }
-  chunk.g3 = *std::move(extents);
-  return true;
 }
 
 void Core::StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent) {
@@ -285,27 +222,12 @@ void Core::GiveUpWriteBack(ChunkSlot slot, const absl::Status& why) {
   ++counters_.write_backs_cancelled;
   FailDurableWaiters(slot, why.ok() ? absl::NotFoundError("the chunk was deleted") : why);
   Change chunk(this, slot);
-  if (!chunk->g3.empty()) devices_[chunk->device]->allocator->Free(chunk->g3);
+  if (!chunk->g3.empty()) {
+    devices_[chunk->device]->allocator->Free(chunk->g3);
+    g3_shares_.Give(chunk->tenant, chunk->blocks());
+  }
   chunk->g3.clear();
   SetG3State(*chunk, G3State::kAbsent);
-}
-
-void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) {
-  KVKEEP_CHECK(chunk.g3_state == G3State::kStored && !chunk.g3_reading);
-  DeviceTier& tier = *devices_[chunk.device];
-  if (chunk.in_g3_policy) tier.policy->OnErase(slot, reason);
-  chunk.in_g3_policy = false;
-  if (Planted(Canary::kReuseBeforeRemoval)) {
-    tier.allocator->Free(chunk.g3);
-    chunk.g3.clear();
-  }
-  tier.freeing_blocks += TotalBlocks(chunk.g3).value();
-  tier.removes.push_back({chunk.id, std::move(chunk.g3)});
-  chunk.g3.clear();
-  chunk.unconfirmed = chunk.doubtful = false;  // that was about the record
-  SetG3State(chunk, G3State::kAbsent);
-  --tier.chunks;
-  if (!tier.committing) PumpLater(chunk.device);  // many may go in one hold: one batch for them
 }
 
 }  // namespace kvkeep::store_internal

@@ -1,0 +1,165 @@
+// Space in G3: on which device, within the tenant's quota, and who gives some up (shares.h).
+//
+// Extents are never reused before the index batch that removes their record is committed, nor
+// before their last reader is done. A tenant's quota and share are of what its chunks hold on all
+// devices together: what is on its way out counts no more.
+#include "tiers/base/check.h"
+#include "tiers/store/canary.h"
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+
+bool Core::HasG3Room(DeviceTier& tier, const Chunk& chunk) {
+  if (tier.allocator->free_blocks().value() + tier.freeing_blocks >= chunk.blocks()) return true;
+  return g3_shares_
+      .WhoGives(chunk.tenant, chunk.blocks(), [&tier](TenantId t) { return tier.CanGive(t); })
+      .has_value();
+}
+
+// Children next to their parents, so that recalling a prefix is one long read; else where the most
+// space is, of the devices where the tenant can have some. Nothing when no device takes writes.
+std::optional<uint16_t> Core::ChooseDevice(const Chunk& chunk, ChunkSlot parent) {
+  if (parent != kNoSlot && table_.at(parent).g3_state != G3State::kAbsent) {
+    const uint16_t device = table_.at(parent).device;
+    if (devices_[device]->writable() && HasG3Room(*devices_[device], chunk)) return device;
+  }
+  std::optional<uint16_t> best;
+  uint64_t best_free = 0;
+  for (uint16_t d = 0; d < devices_.size(); ++d) {
+    DeviceTier& tier = *devices_[d];
+    if (!tier.writable()) continue;
+    const uint64_t free = tier.allocator->free_blocks().value() + tier.freeing_blocks;
+    // A device with a long queue counts as if that space were gone already.
+    const uint64_t queued = tier.write_queue.size() * 256;
+    const uint64_t score = !HasG3Room(tier, chunk) ? 0 : free > queued ? free - queued + 1 : 1;
+    if (!best.has_value() || score > best_free) {
+      best = d;
+      best_free = score;
+    }
+  }
+  return best;
+}
+
+Core::Evicted Core::EvictOneFromG3(DeviceTier& tier, TenantId from) {
+  EvictionPolicy& policy = tier.policy(from);
+  while (const std::optional<ChunkSlot> victim = policy.Victim()) {
+    if (table_.at(*victim).g3_reading) {
+      policy.Park(*victim);
+      Count(work::kPark);
+      if (Spent()) return Evicted::kSpent;
+      continue;
+    }
+    Change chunk(this, *victim);
+    ++counters_.g3_evictions;
+    ++tenant_counters_[from.value()].g3_evictions;
+    RemoveFromG3(*chunk, *victim, EvictionPolicy::EraseReason::kEvicted);
+    Count(work::kEvict);
+    return Evicted::kOne;
+  }
+  return Evicted::kNone;
+}
+
+Core::Room Core::MakeRoomInQuota(DeviceTier& tier, TenantId tenant, uint64_t blocks) {
+  const uint64_t quota = g3_shares_.quota(tenant);
+  if (quota > 0 && blocks > quota) return Room::kNone;
+  while (!g3_shares_.FitsQuota(tenant, Planted(Canary::kQuotaForgotten) ? 0 : blocks)) {
+    if (Spent()) return Room::kLater;
+    Evicted evicted = EvictOneFromG3(tier, tenant);
+    for (size_t d = 0; evicted == Evicted::kNone && d < devices_.size(); ++d) {
+      evicted = EvictOneFromG3(*devices_[d], tenant);
+    }
+    if (evicted == Evicted::kNone) return Room::kNone;
+    if (evicted == Evicted::kOne) ++tenant_counters_[tenant.value()].g3_quota_evictions;
+  }
+  return Room::kMade;
+}
+
+Core::Evicted Core::EvictOneFor(DeviceTier& tier, TenantId tenant, uint64_t blocks) {
+  Count(static_cast<uint32_t>(work::kLook * tenant_counters_.size()));
+  if (Planted(Canary::kTakesFromAnybody) && tier.CanGive(TenantId(0))) {
+    if (tenant.value() > 0) ++tenant_counters_[0].g3_pushed_out;
+    return EvictOneFromG3(tier, TenantId(0));
+  }
+  // Whoever turns out to have nothing that can go is not asked again.
+  while (const std::optional<TenantId> from =
+             g3_shares_.WhoGives(tenant, blocks, [&tier](TenantId t) { return tier.CanGive(t); })) {
+    const Evicted evicted = EvictOneFromG3(tier, *from);
+    if (evicted == Evicted::kNone) continue;
+    if (evicted == Evicted::kOne && *from != tenant) {
+      ++tenant_counters_[from->value()].g3_pushed_out;
+    }
+    return evicted;
+  }
+  return Evicted::kNone;
+}
+
+bool Core::EnsureReserve(DeviceTier& tier, const Chunk& chunk) {
+  const uint64_t blocks = chunk.blocks();
+  if (blocks > tier.allocator->capacity().value()) return true;  // is about to be refused
+  const uint64_t wanted = blocks + tier.reserve_blocks;
+  while (tier.allocator->free_blocks().value() + tier.freeing_blocks < wanted) {
+    if (EvictOneFor(tier, chunk.tenant, blocks) == Evicted::kNone) return true;
+    if (Spent()) return false;
+  }
+  return true;
+}
+
+bool Core::AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) {
+  const uint64_t blocks = chunk.blocks();
+  if (blocks > tier.allocator->capacity().value()) return false;
+  std::optional<BlockNumber> near;
+  if (parent != kNoSlot && !table_.at(parent).g3.empty() &&
+      table_.at(parent).device == chunk.device) {
+    near = BlockNumber(table_.at(parent).g3.back().end());
+  }
+  std::optional<ExtentList> extents = tier.allocator->Allocate(BlockCount(blocks), near);
+  if (!extents.has_value()) {
+    // Too scattered even for many extents: make more room, for the next attempt.
+    if (tier.freeing_blocks < blocks) EvictOneFor(tier, chunk.tenant, blocks);
+    return false;
+  }
+  chunk.g3 = *std::move(extents);
+  g3_shares_.Take(chunk.tenant, blocks);
+  return true;
+}
+
+void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) {
+  KVKEEP_CHECK(chunk.g3_state == G3State::kStored && !chunk.g3_reading);
+  DeviceTier& tier = *devices_[chunk.device];
+  if (chunk.in_g3_policy) tier.policy(chunk.tenant).OnErase(slot, reason);
+  chunk.in_g3_policy = false;
+  if (Planted(Canary::kReuseBeforeRemoval)) {
+    tier.allocator->Free(chunk.g3);
+    chunk.g3.clear();
+  }
+  g3_shares_.Give(chunk.tenant, chunk.blocks());
+  tier.freeing_blocks += TotalBlocks(chunk.g3).value();
+  tier.removes.push_back({chunk.id, std::move(chunk.g3)});
+  chunk.g3.clear();
+  chunk.unconfirmed = chunk.doubtful = false;  // that was about the record
+  SetG3State(chunk, G3State::kAbsent);
+  --tier.chunks;
+  if (!tier.committing) PumpLater(chunk.device);  // many may go in one hold: one batch for them
+}
+
+// After a start: the quotas may be smaller than they were, or devices are back.
+void Core::TrimToQuotas() {
+  uint64_t capacity = 0;
+  for (const auto& tier : devices_) {
+    const uint64_t space = tier->allocator->capacity().value();
+    const uint64_t labels = TotalBlocks(tier->deps.device->ReservedExtents()).value();
+    capacity += space - std::min(space, labels + tier->reserve_blocks);
+  }
+  g3_shares_.SetCapacity(capacity);
+  for (const auto& tier : devices_) {
+    for (TenantId tenant(0); tenant != g3_shares_.nobody(); ++tenant) {
+      Evicted evicted = Evicted::kOne;
+      while (evicted != Evicted::kNone && !g3_shares_.FitsQuota(tenant, 0)) {
+        evicted = EvictOneFromG3(*tier, tenant);
+        tenant_counters_[tenant.value()].g3_quota_evictions += evicted == Evicted::kOne;
+      }
+    }
+  }
+}
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,65 @@
+// Shares: what each tenant holds of something that all of them take from - blocks of G3, slots of
+// the chunk table -, how much it may hold, and who gives first when there is no more of it.
+//
+// A tenant may have a quota: it never holds more. Its share is what it can count on: its quota, or,
+// without one, a part of what the quotas leave, by weight. Shares together are at most the
+// capacity. So who holds no more than its share never has to give for another, and when something
+// is full and somebody may still have more, there is somebody who holds more than its share.
+//
+// Beside the tenants there is "nobody", whose number is that of tenants: holder of what no tenant
+// of this configuration can name. It gives before all others.
+//
+// A plain part of the core's state: the core's lock protects it. O(tenants) a question.
+#pragma once
+
+#include <absl/functional/function_ref.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tiers/store/types.h"
+
+namespace kvkeep::store_internal {
+
+class Shares {
+ public:
+  struct Claim {
+    uint64_t quota = 0;  // 0: none
+    double weight = 1;
+  };
+
+  // By TenantId. Shares are of no capacity yet.
+  explicit Shares(const std::vector<Claim>& claims);
+
+  // What there is to share. Quotas that are more than that together count in proportion.
+  void SetCapacity(uint64_t capacity);
+
+  void Take(TenantId tenant, uint64_t amount) { of(tenant).held += amount; }
+  void Give(TenantId tenant, uint64_t amount);
+
+  TenantId nobody() const { return TenantId(static_cast<uint32_t>(tenants_.size() - 1)); }
+  uint64_t held(TenantId tenant) const { return of(tenant).held; }
+  uint64_t quota(TenantId tenant) const { return of(tenant).quota; }  // 0: none
+  uint64_t share(TenantId tenant) const { return of(tenant).share; }
+  // Whether it may hold so much more.
+  bool FitsQuota(TenantId tenant, uint64_t more) const;
+  // Whose is to go so that `taker` can have `more`: who is most above its share, the taker as if it
+  // had that already; the taker itself when there is no such one. Only of those with something
+  // that `can_give`; none: nothing is to go for it.
+  std::optional<TenantId> WhoGives(TenantId taker, uint64_t more,
+                                   absl::FunctionRef<bool(TenantId)> can_give) const;
+
+ private:
+  struct Tenant {
+    uint64_t quota = 0;
+    double weight = 0;
+    uint64_t share = 0, held = 0;
+  };
+  Tenant& of(TenantId tenant) { return tenants_[tenant.value()]; }
+  const Tenant& of(TenantId tenant) const { return tenants_[tenant.value()]; }
+
+  std::vector<Tenant> tenants_;  // the last one is nobody
+};
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,60 @@
+// What the store tells of itself: tiers, tenants, devices, sessions and counters at one moment.
+// Plain values.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tiers/store/counters.h"
+#include "tiers/store/types.h"
+
+namespace kvkeep {
+
+enum class DeviceState : uint8_t { kOk, kDegraded, kReadOnly, kOffline };
+
+struct TierSnapshot {
+  uint64_t capacity_bytes = 0, used_bytes = 0, chunks = 0;
+  uint64_t leased_bytes = 0, reserved_bytes = 0, dirty_bytes = 0;
+  uint64_t allocations = 0, extents_allocated = 0;
+
+  void Add(const TierSnapshot& other);
+};
+
+struct DeviceSnapshot {
+  std::string path;
+  DeviceState state = DeviceState::kOk;
+  std::string message;
+  uint64_t capacity_bytes = 0, used_bytes = 0, directory_bytes = 0, chunks = 0;
+  uint64_t queued_writes = 0;  // entries of the write-back queue
+};
+
+struct SessionSnapshot {
+  SessionInfo info;
+  uint64_t leases = 0, leased_bytes = 0, reserved_bytes = 0;
+  std::chrono::nanoseconds age{0};
+};
+
+struct TenantSnapshot {
+  std::string name;
+  TierSnapshot g2;
+  uint64_t g3_used_bytes = 0;
+  uint64_t g3_quota_bytes = 0;  // 0: none
+  uint64_t g3_share_bytes = 0;  // what nobody takes from it
+  uint64_t chunks = 0;          // in any tier
+  TenantCounters counters;
+};
+
+struct StoreSnapshot {
+  StoreCounters counters;
+  TierSnapshot g2, g3;
+  std::vector<TenantSnapshot> tenants;  // by TenantId
+  std::vector<DeviceSnapshot> devices;
+  std::vector<SessionSnapshot> sessions;
+  uint64_t dirty_chunks = 0;
+  uint64_t cipher_buffer_bytes = 0;  // what write-backs encrypt into
+  bool draining = false;
+};
+
+}  // namespace kvkeep
