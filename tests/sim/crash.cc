@@ -73,6 +73,7 @@ void Simulator::DrawQuotas() {
   }
 }
 
+// No tenant holds more than its quota, nor gave anything for another within it.
 void Simulator::CheckQuotas() {
   const StoreSnapshot now = world_.store().snapshot();
   for (size_t tenant = 0; tenant < quotas_.size(); ++tenant) {
@@ -85,6 +86,7 @@ void Simulator::CheckQuotas() {
   }
 }
 
+// Nor do the records of the attached devices, when all work has ended.
 void Simulator::CheckRecordsInQuota() {
   std::map<NamespaceDigest, size_t> tenants;
   for (const Space& one : spaces_) tenants[one.ns] = one.tenant.value();

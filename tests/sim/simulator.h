@@ -135,9 +135,7 @@ class Simulator {
   void CountProcess();
   bool KeepArena(bool power);
   void DrawQuotas();
-  // No tenant holds more than its quota, nor gave anything for another within it.
   void CheckQuotas();
-  // Nor do the records of the attached devices: all work has ended.
   void CheckRecordsInQuota();
   // Its records in the indexes of attached devices.
   std::vector<Promise> RecordsOf(uint64_t name);

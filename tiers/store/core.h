@@ -405,6 +405,7 @@ class Core {
   absl::btree_map<ChunkSlot, std::unique_ptr<WriteBack>> write_backs_ ABSL_GUARDED_BY(mu_);
   absl::btree_map<ChunkSlot, std::deque<StatusCallback>> durable_waiters_ ABSL_GUARDED_BY(mu_);
   uint64_t dirty_chunks_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t moves_ ABSL_GUARDED_BY(mu_) = 0;  // of a chunk to another slot
   uint64_t next_lease_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t next_put_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t next_generation_ ABSL_GUARDED_BY(mu_) = 1;

@@ -109,6 +109,7 @@ void Core::LeaveToReaders(ChunkSlot slot) {
   }
   DetachChunk(slot);
   const ChunkSlot fresh = CreateChunk(copy.id, copy.shape);
+  ++moves_;
   Change change(this, fresh);
   change->g3 = std::move(copy.g3);
   change->g3_incarnation = copy.g3_incarnation;

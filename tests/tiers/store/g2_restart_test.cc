@@ -214,6 +214,35 @@ TEST_CASE("a damaged copy in memory goes, the one in G3 stays and serves the nex
   CHECK(s.Get(1) == "hit");
 }
 
+TEST_CASE("a clear takes a chunk that moves to a slot behind it meanwhile") {
+  WorldOptions options = WarmWorld();
+  options.hold_work = 1;  // slot by slot
+  StoreTester s(options);
+  for (uint64_t name = 1; name <= 9; ++name) REQUIRE(s.Put(name) == "stored");
+  s.Settle();
+  // The clear comes to the second slot, and the damaged copy's check ends.
+  bool clearing = false;
+  s.world.SetBetweenSlices([&] {
+    if (std::exchange(clearing, false)) s.RunAll();
+  });
+  s.world.Kill();
+  for (const uint64_t block : MarkedBlocks(s)) Flip(BlocksAt(s, block + 1)[0]);
+  s.world.Start();
+  s.Connect();
+  REQUIRE(s.Delete({1}) == 1);  // records come in the order of keys: the first slot is free
+  s.RunAll();
+  ChunkReader reader = s.Pin(9);
+  REQUIRE(reader);
+  clearing = true;
+  CHECK(s.store().Clear(std::nullopt) == 8);
+  REQUIRE_FALSE(clearing);
+  s.RunAll();
+  CHECK(s.Get(9) == "miss");
+  reader = ChunkReader();
+  s.Settle();
+  CHECK(s.store().snapshot().g3.chunks == 0);
+}
+
 TEST_CASE("header pages that a client copies into its payloads are never taken for images") {
   StoreTester s(WarmWorld(false));
   REQUIRE(s.Put(1) == "stored");
