@@ -219,13 +219,14 @@ void SimulationReport::Add(const SimulationReport& other) {
 }
 
 std::string SimulationReport::Describe() const {
-  return absl::StrCat(
-      "operations ", operations, " faults ", faults, " puts ", puts, " reads ", reads, " hits ",
-      hits, " verified ", verified_bytes, " kills ", kills, " cuts ", power_cuts, " failed reads ",
-      corrupt, " promotions ", promotions, " evictions ", evictions, " durable ", durable,
-      " read after a cut ", durable_read, " interrupted ", interruptions, " revoked ", revoked,
-      " attached or not ", attachments, " vanished ", vanished, " stalls ", stalls,
-      " gone for a quota ", in_quota, " encrypted ", encrypted, " unauthentic ", unauthentic, " digest ", absl::Hex(digest, absl::kZeroPad16));
+  return absl::StrCat("operations ", operations, " faults ", faults, " puts ", puts, " reads ",
+                      reads, " hits ", hits, " verified ", verified_bytes, " kills ", kills,
+                      " cuts ", power_cuts, " failed reads ", corrupt, " promotions ", promotions,
+                      " evictions ", evictions, " durable ", durable, " read after a cut ",
+                      durable_read, " interrupted ", interruptions, " revoked ", revoked,
+                      " attached or not ", attachments, " vanished ", vanished, " stalls ", stalls,
+                      " gone for a quota ", in_quota, " encrypted ", encrypted, " unauthentic ",
+                      unauthentic, " digest ", absl::Hex(digest, absl::kZeroPad16));
 }
 
 SimulationReport RunSimulation(const SimulationOptions& options) {

@@ -1,8 +1,8 @@
 // Core: the one state machine behind the store's mutex. Internal; the interface is store.h.
 //
 // Its methods are spread over files by flow: core.cc (lock, chunk lifetime, G2 space), sessions.cc,
-// lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, g3_space.cc, commit.cc (index
-// and sync), recover.cc, recover_g2.cc, admin.cc.
+// lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, g3_space.cc, commit.cc
+// (index and sync), recover.cc, recover_g2.cc, admin.cc.
 //
 // How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
 // tasks, callers' callbacks) goes into the outbox with Later() and runs on the same thread right
