@@ -80,6 +80,7 @@ struct G3Config {
   std::string policy = "lru";
   WritePolicyChoice write_policy = WritePolicyChoice::kEager;
   IoChoice io = IoChoice::kAuto;
+  uint64_t scrub_bytes_per_second = 0;
 
   bool operator==(const G3Config&) const = default;
 };

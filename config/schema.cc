@@ -375,6 +375,9 @@ std::vector<ConfigKey> TierKeys() {
           "g3.io", In(&Config::g3, &G3Config::io),
           {{"auto", IoChoice::kAuto}, {"uring", IoChoice::kUring}, {"threads", IoChoice::kThreads}},
           "How it is read and written; auto falls back from io_uring to threads."),
+      Size("g3.scrub_bytes_per_second", In(&Config::g3, &G3Config::scrub_bytes_per_second),
+           {0, 64 * kGiB},
+           "How much of NVMe is read in the background to find what has rotted; 0: nothing."),
 
       Dir("encryption.master_key_file", In(&Config::encryption, &EncryptionConfig::master_key_file),
           Empty::kAllowed,

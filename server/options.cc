@@ -62,6 +62,7 @@ StoreOptions ToStoreOptions(const Config& config) {
   StoreOptions store;
   store.g2_policy = config.g2.policy;
   store.g3_policy = config.g3.policy;
+  store.scrub_bytes_per_second = config.g3.scrub_bytes_per_second;
   store.dirty_budget_bytes = Share(config.g2.dirty_budget, arena);
   store.max_chunks = config.limits.max_chunks;
   store.max_keys_per_call = static_cast<uint32_t>(config.limits.keys_per_call);

@@ -64,6 +64,7 @@ const std::map<std::string, std::string>& Samples() {
       {"g3.policy", "lru"},
       {"g3.write_policy", "eager"},  // the only one
       {"g3.io", "threads"},
+      {"g3.scrub_bytes_per_second", "8MiB"},
       {"limits.max_chunks", "12345"},
       {"limits.keys_per_call", "64k"},
       {"limits.sessions", "7"},

@@ -351,6 +351,7 @@ void Core::Tick() {
     if (!tier.sync_waiters.empty() || (tier.dirty_index && due)) StartSync(device);
   }
   StartSweep();
+  StartScrub(section, now);
 }
 
 void Core::SyncAll(StatusCallback done) {

@@ -2,7 +2,7 @@
 //
 // Its methods are spread over files by flow: core.cc (lock, chunk lifetime, G2 space), sessions.cc,
 // lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, g3_space.cc, commit.cc
-// (index and sync), recover.cc, recover_g2.cc, admin.cc.
+// (index and sync), recover.cc, recover_g2.cc, scrub.cc, admin.cc.
 //
 // How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
 // tasks, callers' callbacks) goes into the outbox with Later() and runs on the same thread right
@@ -277,6 +277,12 @@ class Core {
   void SweepNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SweepOn(ChunkSlot ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // ---- scrub.cc
+  void StartScrub(Section& section, MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ScrubNext(Section& section) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ScrubChunk(Section& section, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnScrubbed(ChunkSlot slot, const ChunkId& id, bool transient, const absl::Status& status);
+
   // ---- write_back.cc
   void QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool forced)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -397,6 +403,12 @@ class Core {
   std::vector<ChunkSlot> unverified_ ABSL_GUARDED_BY(mu_);  // for the sweep, from the back; or gone
   ChunkSlot sweeping_ ABSL_GUARDED_BY(mu_) = kNoSlot;
   uint64_t sweep_budget_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // until the next tick
+  struct {
+    ChunkSlot next{0};        // to look at
+    bool reading = false;     // one at a time
+    double budget_bytes = 0;  // below zero after a large one
+    MonotonicTime paid_until{0};
+  } scrub_ ABSL_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<DeviceTier>> devices_ ABSL_GUARDED_BY(mu_);
   // Trees: a hash map that grows moves all of its entries under the lock.
   absl::btree_map<SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);

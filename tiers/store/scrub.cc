@@ -1,0 +1,77 @@
+// Scrub: chunks that only G3 holds are read and checked in turn, so many bytes a second, so that
+// what has rotted there is found before somebody wants it.
+//
+// One at a time, as a promotion of a transient chunk that nobody waits for: what a promotion checks
+// is checked, its damage is dealt with as there, and its space in G2 is given back at once. It may
+// cost G2 the least wanted of its chunks, one chunk's worth of space. What is in G2 as well is left
+// for a later round, as is what cannot be read now.
+#include <algorithm>
+
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+
+void Core::StartScrub(Section& section, MonotonicTime now) {
+  if (options_.scrub_bytes_per_second == 0) return;
+  const auto rate = static_cast<double>(options_.scrub_bytes_per_second);
+  const double seconds = std::chrono::duration<double>(now - scrub_.paid_until).count();
+  scrub_.paid_until = now;
+  // What was not used is not saved up beyond a second's; what was too much is paid off first.
+  scrub_.budget_bytes = std::min(scrub_.budget_bytes + seconds * rate, rate);
+  ScrubNext(section);
+}
+
+void Core::ScrubNext(Section& section) {
+  while (!scrub_.reading && scrub_.budget_bytes > 0 && !draining_) {
+    if (Spent()) return;  // the next Tick goes on
+    if (scrub_.next.value() >= table_.slot_end()) {
+      ++counters_.scrub_rounds;
+      scrub_.next = ChunkSlot(0);
+      return;  // a round ends a Tick's scrub: an empty table is no work
+    }
+    Count(work::kLook);
+    const ChunkSlot slot = scrub_.next;
+    scrub_.next = ChunkSlot(slot.value() + 1);
+    const Chunk& chunk = table_.at(slot);
+    if (!chunk.live || chunk.detached || chunk.has_g2_space() || !InG3(chunk)) continue;
+    ScrubChunk(section, slot);
+  }
+}
+
+void Core::ScrubChunk(Section& section, ChunkSlot slot) {
+  const ChunkId id = table_.at(slot).id;
+  const bool transient = table_.at(slot).transient;
+  scrub_.reading = true;  // also while the next line lets go of the lock
+  const bool coming = EnsureInG2(section, table_.at(slot).tenant, slot, kNoSlot, true);
+  const auto promotion = promotions_.find(slot);
+  // No space; or gone, or somebody wanted it in the meantime.
+  if (!coming || !StillIs(slot, id) || promotion == promotions_.end()) {
+    scrub_.reading = false;
+    return;
+  }
+  scrub_.budget_bytes -= static_cast<double>(table_.at(slot).blocks() * kBlockBytes);
+  // Not pinned: where the device goes away, the chunk stays what it was.
+  promotion->second->waiters.push_back({0, promotion->second->pieces.size(),
+                                        [this, slot, id, transient](const absl::Status& status) {
+                                          OnScrubbed(slot, id, transient, status);
+                                        }});
+}
+
+void Core::OnScrubbed(ChunkSlot slot, const ChunkId& id, bool transient,
+                      const absl::Status& status) {
+  Section section(this);
+  scrub_.reading = false;
+  ++counters_.scrubbed_chunks;
+  if (absl::IsDataLoss(status)) ++counters_.scrub_damaged_chunks;
+  if (StillIs(slot, id)) {
+    Change chunk(this, slot);
+    chunk->transient = transient;
+    if (status.ok()) counters_.scrubbed_bytes += chunk->shape.payload_bytes;
+    if (EvictableFromG2(*chunk)) {
+      FreeG2Copy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
+    }
+  }
+  ScrubNext(section);
+}
+
+}  // namespace kvkeep::store_internal
