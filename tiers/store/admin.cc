@@ -72,7 +72,7 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
   snapshot.counters = counters_;
   snapshot.draining = draining_;
   snapshot.dirty_chunks = dirty_chunks_;
-  snapshot.cipher_buffer_bytes = cipher_buffer_bytes_->load();
+  snapshot.cipher_buffer_bytes = cipher_buffers_->bytes_out();
   for (const auto& own : pools_) {
     const ExtentAllocator::Stats& space = own->stats();
     const TierSnapshot g2 = {.capacity_bytes = own->capacity().value() * kBlockBytes,

@@ -11,11 +11,11 @@
 // may be gone.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <vector>
 
 #include "tiers/base/mutex.h"
+#include "tiers/store/cipher_buffers.h"
 #include "tiers/store/live_marks.h"
 #include "tiers/store/shares.h"
 #include "tiers/store/state.h"
@@ -384,8 +384,7 @@ class Core {
   const Incarnation incarnation_;
   const uint64_t hold_work_;
   std::vector<const DataKey*> write_keys_;  // by TenantId; null: what is written stays plain
-  const std::shared_ptr<std::atomic<uint64_t>> cipher_buffer_bytes_ =
-      std::make_shared<std::atomic<uint64_t>>(0);
+  const std::shared_ptr<CipherBuffers> cipher_buffers_ = std::make_shared<CipherBuffers>();
   absl::btree_map<uint32_t, TenantId> tags_;  // tenants by the tag in their namespaces
 
   // ---- state: protected by mu_

@@ -1,30 +1,23 @@
 #include "tiers/store/encrypted_write.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
-
-#include "tiers/base/check.h"
 
 namespace kvkeep::store_internal {
 
 EncryptedWrite::EncryptedWrite(Job job)
     : job_(std::move(job)),
       units_(job_.header.identity.shape.units()),
-      lanes_(std::min(units_, kLanes)),
-      lanes_left_(lanes_.size()) {
+      lanes_left_(std::min(units_, kLanes)) {
   const ImageShape& shape = job_.header.identity.shape;
+  uint64_t longest = 0;
   for (size_t unit : {size_t{0}, units_ - 1}) {  // the last one may be the longest: the tail
-    buffer_bytes_ = std::max(buffer_bytes_, shape.unit_end(unit) - shape.unit_begin(unit));
+    longest = std::max(longest, shape.unit_end(unit) - shape.unit_begin(unit));
   }
-  for (Lane& lane : lanes_) {
-    lane.buffer.reset(static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, buffer_bytes_)));
-    KVKEEP_CHECK(lane.buffer != nullptr);
+  for (size_t lane = 0; lane < std::min(units_, kLanes); ++lane) {
+    lanes_.push_back({.buffer = job_.buffers->Take(longest)});
   }
-  job_.buffer_bytes->fetch_add(lanes_.size() * buffer_bytes_);
 }
-
-EncryptedWrite::~EncryptedWrite() { job_.buffer_bytes->fetch_sub(lanes_.size() * buffer_bytes_); }
 
 void EncryptedWrite::Start() {
   for (size_t lane = 1; lane < lanes_.size(); ++lane) {
@@ -46,7 +39,7 @@ void EncryptedWrite::NextUnit(size_t lane) {
     }
   }
   if (unit == units_) return WriteHeader();
-  EncryptUnit(unit, lanes_[lane].buffer.get());
+  EncryptUnit(unit, lanes_[lane].buffer.data());
   WriteUnit(lane, unit);
 }
 
@@ -66,7 +59,7 @@ void EncryptedWrite::EncryptUnit(size_t unit, std::byte* to) {
 void EncryptedWrite::WriteUnit(size_t lane, size_t unit) {
   const ImageShape& shape = job_.header.identity.shape;
   const uint64_t end = shape.unit_end(unit);
-  std::byte* data = lanes_[lane].buffer.get();
+  std::byte* data = lanes_[lane].buffer.data();
   std::vector<IoOperation> writes;
   for (uint64_t at = shape.unit_begin(unit); at < end;) {
     const uint64_t wanted = std::min<uint64_t>(end - at, kPieceBytes);

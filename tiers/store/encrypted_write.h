@@ -11,7 +11,6 @@
 #include <absl/functional/any_invocable.h>
 #include <absl/status/status.h>
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <span>
@@ -22,6 +21,7 @@
 #include "tiers/base/mutex.h"
 #include "tiers/crypt/image_cipher.h"
 #include "tiers/io/device.h"
+#include "tiers/store/cipher_buffers.h"
 #include "tiers/store/state.h"
 
 namespace kvkeep::store_internal {
@@ -38,24 +38,20 @@ class EncryptedWrite : public std::enable_shared_from_this<EncryptedWrite> {
     std::function<std::span<const std::byte>(uint64_t offset, uint64_t bytes)> source;
     Device* device = nullptr;
     Executor* executor = nullptr;
-    std::shared_ptr<std::atomic<uint64_t>> buffer_bytes;  // of all writes
-    std::function<void()> heard;                          // the device ended one of the writes
+    std::shared_ptr<CipherBuffers> buffers;
+    std::function<void()> heard;  // the device ended one of the writes
     // Once, at the end: the first failure, or OK and the root of the header that was written.
     absl::AnyInvocable<void(absl::Status, const Digest128& root) &&> done;
   };
 
   explicit EncryptedWrite(Job job);
-  ~EncryptedWrite();
 
   // On a thread of the executor.
   void Start();
 
  private:
-  struct Free {
-    void operator()(std::byte* bytes) const { std::free(bytes); }
-  };
   struct Lane {
-    std::unique_ptr<std::byte[], Free> buffer;
+    CipherBuffers::Buffer buffer;
     uint32_t outstanding = 0;  // writes; guarded by mu_
   };
 
@@ -67,7 +63,6 @@ class EncryptedWrite : public std::enable_shared_from_this<EncryptedWrite> {
 
   Job job_;
   const size_t units_;
-  uint64_t buffer_bytes_ = 0;  // of a lane
   AlignedPage header_page_;
   std::vector<Lane> lanes_;
 

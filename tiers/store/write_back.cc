@@ -165,7 +165,7 @@ void Core::SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g
                                uint64_t bytes) { return ImageMemory(g2, offset, bytes); },
           .device = &deps_.devices[write->device].device->io(),
           .executor = deps_.copy_executor,
-          .buffer_bytes = cipher_buffer_bytes_,
+          .buffers = cipher_buffers_,
           .heard =
               [this, device = write->device] {
                 Section section(this);

@@ -1,0 +1,58 @@
+// CipherBuffers: memory that write-backs encrypt into. Counted; those of a whole unit are kept for
+// the next write, as pages that come new from the kernel cost more than the encryption does.
+//
+// At most kMaxKept are kept, 17 MiB. How many are out is bounded by the writes in flight
+// (encrypted_write.h). Thread-safe; a Buffer keeps the pool.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "tiers/base/mutex.h"
+#include "tiers/base/units.h"
+
+namespace kvkeep::store_internal {
+
+class CipherBuffers : public std::enable_shared_from_this<CipherBuffers> {
+ public:
+  static constexpr size_t kMaxKept = 16;
+  // Holds a unit of one piece, with the longest metadata tail behind it.
+  static constexpr size_t kUnitBytes = kPieceBytes + 32 * kKiB;
+
+  class Buffer {
+   public:
+    Buffer() = default;
+    Buffer(Buffer&&) = default;
+    ~Buffer();
+    std::byte* data() const { return memory_.get(); }
+
+   private:
+    friend class CipherBuffers;
+    struct Free {
+      void operator()(std::byte* bytes) const { std::free(bytes); }
+    };
+    using Memory = std::unique_ptr<std::byte[], Free>;
+
+    std::shared_ptr<CipherBuffers> pool_;
+    Memory memory_;
+    size_t bytes_ = 0;
+  };
+
+  // For direct I/O: aligned to blocks. REQUIRES: whole blocks.
+  Buffer Take(size_t bytes);
+  uint64_t bytes_out() const;
+
+ private:
+  // Less, and a whole buffer would be a waste.
+  static bool Keeps(size_t bytes) { return bytes > kUnitBytes / 2 && bytes <= kUnitBytes; }
+  void Give(Buffer& buffer);
+
+  mutable Mutex mu_;
+  std::vector<Buffer::Memory> kept_ ABSL_GUARDED_BY(mu_);  // of kUnitBytes each
+  uint64_t bytes_out_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace kvkeep::store_internal
