@@ -66,6 +66,8 @@ struct ClientOptions {
   // Of the local path. Empty: local.sock beside the endpoint's Unix socket.
   std::string local_socket;
   SecurityOptions security;  // of a "host:port" endpoint
+  // Of one, too: a daemon that answers nothing for this long is away, and its session over.
+  Deadline peer_timeout{30'000};
   absl::Status Validate() const;
 };
 

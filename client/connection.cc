@@ -24,9 +24,6 @@ namespace {
 // The largest message is a Get frame: 4 MiB of payload, a metadata tail and a few small fields.
 constexpr int kMaxReceiveBytes = 5 * kMiB;
 constexpr int kHttp2FrameBytes = 4 * kMiB;
-// With keepalive gRPC sets the timeout, for what was sent and not confirmed, to the second one.
-constexpr int kTcpKeepaliveMs = 20'000;
-constexpr int kTcpUserTimeoutMs = 10'000;
 
 grpc::ChannelArguments Arguments() {
   grpc::ChannelArguments args;
@@ -61,14 +58,19 @@ absl::StatusOr<TcpSecurity> SecurityOf(const SecurityOptions& options,
   return security;
 }
 
-absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(const std::string& endpoint,
-                                                             const SecurityOptions& security) {
+absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(
+    const std::string& endpoint, const SecurityOptions& security,
+    std::chrono::milliseconds peer_timeout) {
   KeepGrpcLoaded();
   grpc::ChannelArguments args = Arguments();
   absl::string_view path = endpoint;
   if (!absl::ConsumePrefix(&path, "unix:")) {
-    args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kTcpKeepaliveMs);
-    args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kTcpUserTimeoutMs);
+    // gRPC sets the timeout for what was sent and not confirmed to the second one, too.
+    const auto timeout = static_cast<int>(peer_timeout.count());
+    args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, timeout - timeout / 3);
+    args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, timeout / 3);
+    // By default gRPC stops asking after two pings without data in between.
+    args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     KVKEEP_ASSIGN_OR_RETURN(TcpSecurity tcp, SecurityOf(security, &args));
     return std::unique_ptr<Connection>(
         new Connection(grpc::CreateCustomChannel(endpoint, tcp.credentials, args), -1,

@@ -3,7 +3,7 @@
 // gRPC ends no call before the socket has taken what the call is writing, whatever its deadline: a
 // put to a daemon that is stopped would wait for it for ever, and so would the memory it refers to.
 // Over a Unix socket the descriptor is ours, and Break makes every call on it end. Over TCP the
-// kernel does that after kTcpUserTimeoutMs.
+// kernel does that after a third of ClientOptions::peer_timeout.
 //
 // Thread-safe. Calls keep the channel; whoever holds a Connection can break it.
 #pragma once
@@ -13,6 +13,7 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,7 +27,8 @@ class Connection {
   // `endpoint` as in ClientOptions; `security` is for TCP. UNAVAILABLE: plainly nobody listens
   // there; INVALID_ARGUMENT: a file of `security` cannot be used.
   static absl::StatusOr<std::unique_ptr<Connection>> Open(const std::string& endpoint,
-                                                          const SecurityOptions& security);
+                                                          const SecurityOptions& security,
+                                                          std::chrono::milliseconds peer_timeout);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;

@@ -119,8 +119,9 @@ void Core::Run() {
 }
 
 absl::Status Core::RunSession() {
-  KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<Connection> connection,
-                          Connection::Open(options_.endpoint, options_.security));
+  KVKEEP_ASSIGN_OR_RETURN(
+      std::unique_ptr<Connection> connection,
+      Connection::Open(options_.endpoint, options_.security, options_.peer_timeout));
   // The last user of a session may be a callback, on a thread of gRPC. Destroying the last channel
   // of the process there makes gRPC 1.51 wait for that very thread and crash: do it elsewhere.
   const std::shared_ptr<Session> session(

@@ -92,7 +92,11 @@ struct LimitsConfig {
   uint64_t leases_per_session = 4096;
   double leased_bytes = 0.5;     // of G2's capacity
   double reserved_bytes = 0.25;  // of G2's capacity
-  uint64_t connections = 4096;   // of one socket
+  uint64_t connections = 4096;   // of one socket, or by TCP
+  uint64_t receive_memory_bytes = 512 * kMiB;
+  double pinned_bytes = 0.5;  // of G2's capacity
+  std::chrono::milliseconds stall_timeout{30'000};
+  std::chrono::milliseconds peer_timeout{30'000};
   uint64_t staging_per_session_bytes = 1 * kGiB;
   double staging = 0.25;  // of G2's capacity, and on top of it
   std::chrono::milliseconds session_grace{10'000};

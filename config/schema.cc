@@ -403,7 +403,21 @@ std::vector<ConfigKey> LimitAndServiceKeys() {
       Fraction("limits.reserved_bytes", In(&Config::limits, &LimitsConfig::reserved_bytes), kShare,
                "Share of g2.capacity that may be reserved by puts not sealed yet."),
       Count("limits.connections", In(&Config::limits, &LimitsConfig::connections), {1, 65536},
-            "gRPC connections of one Unix socket at once."),
+            "gRPC connections of one Unix socket, or by listen.tcp, at once."),
+      Size("limits.receive_memory", In(&Config::limits, &LimitsConfig::receive_memory_bytes),
+           {64 * kMiB, kTiB},
+           "Memory for gRPC's messages on their way in; over it calls are cut off, any of them."),
+      Fraction("limits.pinned_bytes", In(&Config::limits, &LimitsConfig::pinned_bytes), kShare,
+               "Share of g2.capacity that gets by gRPC may hold while they are sent, half of it "
+               "one session; more of them wait."),
+      Duration("limits.stall_timeout", In(&Config::limits, &LimitsConfig::stall_timeout),
+               {milliseconds(100), milliseconds(3'600'000)},
+               "A get whose client does not take a frame, or a put whose client sends none, for "
+               "this long is ended."),
+      Duration("limits.peer_timeout", In(&Config::limits, &LimitsConfig::peer_timeout),
+               {milliseconds(300), milliseconds(3'600'000)},
+               "A gRPC connection from which no answer comes for this long is closed, and what "
+               "its sessions hold is given back."),
       Size("limits.staging_per_session",
            In(&Config::limits, &LimitsConfig::staging_per_session_bytes), {2 * kMiB, 64 * kGiB},
            "Staging memory of one local session, from which its puts are read."),

@@ -8,11 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <utility>
 
+#include "server/descriptor_reserve.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -29,7 +31,8 @@ bool ConnectionIsGone(int error) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Open(std::vector<UnixSocketOptions> sockets,
-                                                         Handlers handlers) {
+                                                         Handlers handlers,
+                                                         std::vector<UniqueFd> tcp) {
   std::unique_ptr<Acceptor> acceptor(new Acceptor(std::move(handlers)));
   acceptor->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!acceptor->stop_.valid()) {
@@ -38,6 +41,7 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Open(std::vector<UnixSocketO
   for (UnixSocketOptions& options : sockets) {
     KVKEEP_RETURN_IF_ERROR(acceptor->Listen(std::move(options)));
   }
+  acceptor->tcp_ = std::move(tcp);
   acceptor->thread_ = std::thread([raw = acceptor.get()] { raw->Run(); });
   return acceptor;
 }
@@ -73,39 +77,52 @@ void Acceptor::Run() {
   pthread_setname_np(pthread_self(), "kvkeep-accept");
   std::vector<pollfd> polled = {{stop_.get(), POLLIN, 0}};
   for (const Listening& socket : sockets_) polled.push_back({socket.fd.get(), POLLIN, 0});
+  for (const UniqueFd& socket : tcp_) polled.push_back({socket.get(), POLLIN, 0});
   while (true) {
     if (poll(polled.data(), polled.size(), -1) < 0) continue;  // EINTR
     if (polled[0].revents != 0) return;
     bool ok = true;
     for (size_t i = 1; i < polled.size(); ++i) {
-      if (polled[i].revents != 0) ok &= AcceptFrom(i - 1);
+      if (polled[i].revents != 0) ok &= AcceptFrom(polled[i].fd, std::min(i - 1, sockets_.size()));
     }
     if (!ok) poll(polled.data(), 1, kPauseMs);
   }
 }
 
-bool Acceptor::AcceptFrom(size_t socket) {
-  const Listening& from = sockets_[socket];
+bool Acceptor::AcceptFrom(int listening, size_t socket) {
+  const std::string name = socket < sockets_.size() ? sockets_[socket].options.path : "TCP";
   for (int i = 0; i < kAtOnce; ++i) {
-    UniqueFd fd(accept4(from.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    UniqueFd fd(accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd.valid()) {
       if (errno == EAGAIN) return true;
       if (ConnectionIsGone(errno)) continue;
-      handlers_.failed(absl::UnavailableError(
-          absl::StrCat(from.options.path, ": cannot accept: ", std::strerror(errno))));
+      handlers_.failed(
+          absl::UnavailableError(absl::StrCat(name, ": cannot accept: ", std::strerror(errno))));
       return false;
     }
-    Connection connection{.socket = socket, .fd = std::move(fd)};
+    // This one is closed, the others wait: one in each pause, whatever they do.
+    if (InDescriptorReserve(fd.get())) {
+      handlers_.failed(absl::ResourceExhaustedError(absl::StrCat(
+          name, ": descriptors: all but the daemon's reserve are in use; raise RLIMIT_NOFILE")));
+      return false;
+    }
+    HandOn(socket, std::move(fd));
+  }
+  return true;
+}
+
+void Acceptor::HandOn(size_t socket, UniqueFd fd) {
+  Connection connection{.socket = socket, .fd = std::move(fd)};
+  if (socket < sockets_.size()) {
     const absl::StatusOr<PeerCredentials> peer = PeerOf(connection.fd.get());
     if (peer.ok()) {
       connection.peer = *peer;
-      connection.allowed = from.options.policy.Check(*peer);
+      connection.allowed = sockets_[socket].options.policy.Check(*peer);
     } else {
       connection.allowed = peer.status();
     }
-    handlers_.connected(std::move(connection));
   }
-  return true;
+  handlers_.connected(std::move(connection));
 }
 
 }  // namespace kvkeep

@@ -1,8 +1,9 @@
-// Acceptor: one thread that listens on Unix sockets and learns who connects.
+// Acceptor: one thread that listens on Unix sockets, learns who connects, and on TCP sockets.
 //
 // Every connection is handed on with its peer and with what the socket's policy says of it; what
 // becomes of it, refused or not, is the handler's business. The socket files go when the acceptor
-// does. When the process has no descriptor left, connections wait in the sockets' queues.
+// does. When the process has no descriptor left but those of its reserve, connections wait in the
+// sockets' queues.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -24,20 +25,22 @@ namespace kvkeep {
 class Acceptor {
  public:
   struct Connection {
-    size_t socket = 0;  // index of the socket it came in by
-    UniqueFd fd;        // non-blocking, close-on-exec
-    PeerCredentials peer;
+    size_t socket = 0;     // index of the Unix socket it came in by; their number: TCP
+    UniqueFd fd;           // non-blocking, close-on-exec
+    PeerCredentials peer;  // by Unix sockets
     absl::Status allowed;  // the policy's word; Unavailable: the kernel does not tell who it is
   };
   // Both run on the acceptor's thread.
   struct Handlers {
     absl::AnyInvocable<void(Connection)> connected;
-    absl::AnyInvocable<void(absl::Status)> failed;  // accept(2) did: tried again in a while
+    // accept(2) did, or there are too few descriptors: tried again in a while.
+    absl::AnyInvocable<void(absl::Status)> failed;
   };
 
-  // Listens on all of them. Errors as ListenOnUnixSocket.
+  // Listens on all of them; `tcp` do already. Errors as ListenOnUnixSocket.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Open(std::vector<UnixSocketOptions> sockets,
-                                                        Handlers handlers);
+                                                        Handlers handlers,
+                                                        std::vector<UniqueFd> tcp = {});
   ~Acceptor();  // no handler runs any more when it returns
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
@@ -53,11 +56,13 @@ class Acceptor {
   explicit Acceptor(Handlers handlers) : handlers_(std::move(handlers)) {}
   absl::Status Listen(UnixSocketOptions options);
   void Run();
-  // All that wait there; false: accept failed for want of something.
-  bool AcceptFrom(size_t socket);
+  // Some of those that wait there; false: there is not enough of something to go on.
+  bool AcceptFrom(int listening, size_t socket);
+  void HandOn(size_t socket, UniqueFd fd);
 
   Handlers handlers_;
   std::vector<Listening> sockets_;
+  std::vector<UniqueFd> tcp_;
   UniqueFd stop_;  // eventfd
   std::thread thread_;
 };

@@ -6,8 +6,9 @@
 // keeps what it found when it was opened.
 //
 // Nobody says when gRPC closes a descriptor. Entries of closed ones stay until N comes again, or
-// until a limit is reached and they are looked for: the table has at most as many entries as the
-// process may have descriptors. Find is thread-safe; Add is for one thread.
+// until a limit is reached and they are looked for, which takes a few percent of the time at most:
+// the table has at most as many entries as the process may have descriptors. Find is thread-safe;
+// Add is for one thread.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -16,6 +17,7 @@
 #include <absl/strings/strip.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <cstddef>
 #include <optional>
 #include <utility>
@@ -35,7 +37,7 @@ class ConnectionTable {
     if (fstat(fd, &info) != 0) return false;
     Entry entry{group, info.st_dev, info.st_ino, std::move(value)};
     Drop(fd);  // its number is used again: that one is closed
-    if (Count(group) >= limit) DropClosed();
+    if (Count(group) >= limit) Sweep();
     if (Count(group) >= limit) return false;
     MutexLock lock(&mu_);
     entries_.insert_or_assign(fd, std::move(entry));
@@ -75,6 +77,15 @@ class ConnectionTable {
     entries_.erase(found);
   }
 
+  // Whoever connects in a loop while all are open must not keep us busy with looking.
+  void Sweep() {
+    const auto began = std::chrono::steady_clock::now();
+    if (began < next_sweep_) return;
+    DropClosed();
+    const auto took = std::chrono::steady_clock::now() - began;
+    if (took > std::chrono::microseconds(100)) next_sweep_ = began + kSweepShare * took;
+  }
+
   void DropClosed() {
     struct Seen {
       int fd;
@@ -93,6 +104,9 @@ class ConnectionTable {
     for (const Seen& closed : all) Drop(closed.fd);
   }
 
+  static constexpr int kSweepShare = 25;  // of the time, one part
+
+  std::chrono::steady_clock::time_point next_sweep_;  // Add's thread
   mutable Mutex mu_;
   absl::flat_hash_map<int, Entry> entries_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<size_t, size_t> counts_ ABSL_GUARDED_BY(mu_);  // entries, by group

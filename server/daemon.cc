@@ -110,7 +110,8 @@ struct Daemon::Parts {
   Parts(const DaemonOptions& daemon_options)
       : options(daemon_options),
         log(options.log_format, options.log_level),
-        state(KVKEEP_VERSION, RealClock()),
+        state(KVKEEP_VERSION, RealClock(),
+              {.pinned = options.pinned, .stall_timeout = options.stall_timeout}),
         audit(&log, RealClock()),
         socket_callers(&state) {}
   ~Parts() { StopServing(); }
@@ -156,6 +157,8 @@ absl::Status Daemon::Parts::Open() {
   ticker = std::make_unique<Ticker>([this] {
     room->Tick();
     drainer->Poll();
+    state.stalls.Tick();
+    state.pins.Poke();
   });
   return OpenDoors();
 }
@@ -179,7 +182,9 @@ absl::Status Daemon::Parts::OpenDoors() {
   KVKEEP_ASSIGN_OR_RETURN(local, OpenLocalDoor(options, room.get(), &state));
   Doors::Options door_options{.admin_socket_path = options.admin_socket_path,
                               .tcp_address = options.tcp_address,
-                              .max_connections = options.max_connections};
+                              .max_connections = options.max_connections,
+                              .receive_memory_bytes = options.receive_memory_bytes,
+                              .peer_timeout = options.peer_timeout};
   for (const TenantDoor& tenant : options.tenants) {
     door_options.sockets.push_back({tenant.grpc, tenant.grants});
   }

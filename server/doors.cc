@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "server/tcp_socket.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -22,14 +23,10 @@ constexpr int kMaxReceiveBytes = 5 * kMiB + 64 * kKiB;
 constexpr int kHttp2FrameBytes =
     4 * kMiB;  // moves MB payloads 5-10 % faster than the default 16 KiB
 constexpr int kMaxCallsPerConnection = 1024;
-// A client that is stopped, or a cable that is cut, is noticed after these two together.
-constexpr int kKeepaliveMs = 20'000;
-constexpr int kKeepaliveTimeoutMs = 10'000;
-constexpr int kMinClientPingMs = 5'000;
 constexpr int kHandshakeTimeoutMs = 10'000;  // of TLS; who has not shown who he is costs little
 // A refused client may have become an allowed one by the time it comes again.
 constexpr int kRefusedForMs = 10'000;
-constexpr std::chrono::seconds kRefusalLineEvery{10};
+constexpr std::chrono::seconds kLineEvery{10};
 constexpr uint64_t kMaxAdminConnections = 64;
 
 // gRPC reports what our one line on a failed start says already. GRPC_VERBOSITY brings its log
@@ -43,18 +40,6 @@ void QuietGrpcLog() {
 void KeepGrpcLibrary() {
   static const bool kept = (grpc_init(), true);
   (void)kept;
-}
-
-void Configure(grpc::ServerBuilder* builder) {
-  builder->SetMaxReceiveMessageSize(kMaxReceiveBytes);
-  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
-  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                              kMinClientPingMs);
-  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port in use is an error
 }
 
 absl::StatusOr<std::unique_ptr<grpc::Server>> Start(grpc::ServerBuilder* builder,
@@ -79,7 +64,25 @@ absl::StatusOr<std::unique_ptr<Doors>> Doors::Open(const Options& options, const
   return doors;
 }
 
+void Doors::Configure(grpc::ServerBuilder* builder) {
+  const auto timeout = static_cast<int>(options_.peer_timeout.count());
+  builder->SetResourceQuota(receive_memory_);
+  builder->SetMaxReceiveMessageSize(kMaxReceiveBytes);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection);
+  // A client that is stopped, silent, or whose machine is gone, is noticed after both together.
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, timeout - timeout / 3);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, timeout / 3);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // By default gRPC stops asking after two pings without data in between: a session that is idle
+  // would be kept for ever.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // Clients ask as well, and not more often than this.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, timeout / 6);
+}
+
 absl::Status Doors::StartServers() {
+  receive_memory_.Resize(options_.receive_memory_bytes);
   {
     grpc::EnableDefaultHealthCheckService(false);  // who is refused is refused that too
     grpc::ServerBuilder builder;
@@ -109,10 +112,12 @@ absl::Status Doors::StartServers() {
 absl::Status Doors::StartTcp() {
   tcp_credentials_ = deps_.tls != nullptr ? MakeTlsServerCredentials(deps_.tls)
                                           : grpc::InsecureServerCredentials();
+  KVKEEP_ASSIGN_OR_RETURN(tcp_sockets_, ListenOnTcp(options_.tcp_address, options_.peer_timeout));
   grpc::ServerBuilder builder;
   Configure(&builder);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
-  builder.AddListeningPort(options_.tcp_address, tcp_credentials_);
+  using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  tcp_in_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, tcp_credentials_);
   builder.RegisterService(deps_.tcp_kv);
   if (deps_.tcp_admin != nullptr) builder.RegisterService(deps_.tcp_admin);
   KVKEEP_ASSIGN_OR_RETURN(tcp_, Start(&builder, options_.tcp_address));
@@ -129,9 +134,18 @@ absl::Status Doors::StartAccepting() {
     Connected(std::move(connection));
   };
   handlers.failed = [this](const absl::Status& status) {
-    deps_.log->Warn("clients wait", {{"reason", std::string(status.message())}});
+    deps_.state->counters.accept_pauses.fetch_add(1, std::memory_order_relaxed);
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_failure_line_) {
+      ++failures_unsaid_;
+      return;
+    }
+    next_failure_line_ = now + kLineEvery;
+    deps_.log->Warn("clients wait", {{"reason", std::string(status.message())},
+                                     {"unsaid", absl::StrCat(std::exchange(failures_unsaid_, 0))}});
   };
-  KVKEEP_ASSIGN_OR_RETURN(acceptor_, Acceptor::Open(std::move(sockets), std::move(handlers)));
+  KVKEEP_ASSIGN_OR_RETURN(
+      acceptor_, Acceptor::Open(std::move(sockets), std::move(handlers), std::move(tcp_sockets_)));
   return absl::OkStatus();
 }
 
@@ -140,11 +154,13 @@ void Doors::Connected(Acceptor::Connection connection) {
     const absl::Status reason = connection.allowed;
     return Refuse(std::move(connection), reason);
   }
-  // The admin server's are listed for their number only.
+  // The admin server's, and those by TCP, are listed for their number only.
   const bool is_admin = connection.socket == 0;
-  const TenantId tenant(is_admin ? 0 : static_cast<uint32_t>(connection.socket - 1));
-  const Grants grants = is_admin ? Grants{} : options_.sockets[connection.socket - 1].grants;
-  const ConnectedPeer peer{connection.peer, tenant, grants};
+  ConnectedPeer peer{.credentials = connection.peer, .tenant = TenantId(0), .grants = {}};
+  if (!is_admin && !by_tcp(connection)) {
+    peer.tenant = TenantId(static_cast<uint32_t>(connection.socket - 1));
+    peer.grants = options_.sockets[connection.socket - 1].grants;
+  }
   const uint64_t limit = is_admin ? kMaxAdminConnections : options_.max_connections;
   if (!deps_.state->peers.Add(connection.fd.get(), connection.socket, limit, peer)) {
     const absl::Status reason = absl::ResourceExhaustedError(absl::StrCat(
@@ -152,21 +168,35 @@ void Doors::Connected(Acceptor::Connection connection) {
     return Refuse(std::move(connection), reason);
   }
   deps_.state->counters.connections.fetch_add(1, std::memory_order_relaxed);
-  grpc::AddInsecureChannelFromFd((is_admin ? admin_ : clients_).get(), connection.fd.Release());
+  GiveToGrpc(std::move(connection));
+}
+
+void Doors::GiveToGrpc(Acceptor::Connection connection) {
+  if (!by_tcp(connection)) {
+    grpc::Server* const server = connection.socket == 0 ? admin_.get() : clients_.get();
+    grpc::AddInsecureChannelFromFd(server, connection.fd.Release());
+    return;
+  }
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+  parameters.fd = connection.fd.Release();
+  tcp_in_->HandleNewConnection(&parameters);
+}
+
+std::string Doors::NameOf(const Acceptor::Connection& connection) const {
+  if (connection.socket == 0) return options_.admin_socket_path;
+  return by_tcp(connection) ? options_.tcp_address
+                            : options_.sockets[connection.socket - 1].socket.path;
 }
 
 void Doors::Refuse(Acceptor::Connection connection, const absl::Status& reason) {
   deps_.state->counters.refused_connections.fetch_add(1, std::memory_order_relaxed);
   const auto now = std::chrono::steady_clock::now();
   if (now >= next_refusal_line_) {
-    const bool is_admin = connection.socket == 0;
-    deps_.log->Warn("connection refused",
-                    {{"socket", is_admin ? options_.admin_socket_path
-                                         : options_.sockets[connection.socket - 1].socket.path},
-                     {"peer", connection.peer.ToString()},
-                     {"reason", std::string(reason.message())},
-                     {"unsaid", absl::StrCat(refusals_unsaid_)}});
-    next_refusal_line_ = now + kRefusalLineEvery;
+    deps_.log->Warn("connection refused", {{"socket", NameOf(connection)},
+                                           {"peer", connection.peer.ToString()},
+                                           {"reason", std::string(reason.message())},
+                                           {"unsaid", absl::StrCat(refusals_unsaid_)}});
+    next_refusal_line_ = now + kLineEvery;
     refusals_unsaid_ = 0;
   } else {
     ++refusals_unsaid_;

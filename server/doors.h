@@ -3,14 +3,20 @@
 // where certificates are named for it, TLS or not. All have health and reflection, which over TCP
 // answer to whoever gets through the handshake.
 //
-// Connections by Unix sockets are accepted here, so that it is known who is behind them: the client
+// Connections are accepted here. By Unix sockets it is known who is behind them: the client
 // server's are in ServerState::peers before gRPC gets them. Those whom a socket's policy keeps out
 // get the reason as an answer to every call (RefusingService).
+//
+// What peers can cost, whoever they are: so many connections of a door; memory for messages that
+// are on their way in (calls are cut off over it); silence, half a preface or a lost machine for
+// peer_timeout.
 #pragma once
 
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 
 #include <chrono>
 #include <memory>
@@ -24,6 +30,7 @@
 #include "server/refusing_service.h"
 #include "server/tls_door.h"
 #include "server/unix_socket.h"
+#include "tiers/base/units.h"
 
 namespace kvkeep {
 
@@ -37,7 +44,9 @@ class Doors {
     std::vector<Socket> sockets;  // by TenantId
     std::string admin_socket_path;
     std::string tcp_address;          // empty: off
-    uint64_t max_connections = 4096;  // of one socket
+    uint64_t max_connections = 4096;  // of one socket, and by TCP
+    uint64_t receive_memory_bytes = 512 * kMiB;
+    std::chrono::milliseconds peer_timeout{30'000};
   };
   struct Deps {
     KvService* kv = nullptr;
@@ -65,16 +74,27 @@ class Doors {
   absl::Status StartServers();
   absl::Status StartTcp();
   absl::Status StartAccepting();
+  void Configure(grpc::ServerBuilder* builder);
+  void GiveToGrpc(Acceptor::Connection connection);
+  // The socket a connection came in by, for people.
+  std::string NameOf(const Acceptor::Connection& connection) const;
+  bool by_tcp(const Acceptor::Connection& connection) const {
+    return connection.socket > options_.sockets.size();
+  }
   void Connected(Acceptor::Connection connection);
   void Refuse(Acceptor::Connection connection, const absl::Status& reason);
 
   const Options options_;
   const Deps deps_;
+  grpc::ResourceQuota receive_memory_{"kvkeep"};
   RefusingService refusing_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> tcp_in_;
+  std::vector<UniqueFd> tcp_sockets_;  // until they are the acceptor's
   std::shared_ptr<grpc::ServerCredentials> tcp_credentials_;
   std::unique_ptr<grpc::Server> admin_, clients_, tcp_, refusals_;
-  std::chrono::steady_clock::time_point next_refusal_line_;  // acceptor's thread
-  uint64_t refusals_unsaid_ = 0;                             // acceptor's thread
+  // Of the acceptor's thread.
+  std::chrono::steady_clock::time_point next_refusal_line_, next_failure_line_;
+  uint64_t refusals_unsaid_ = 0, failures_unsaid_ = 0;
   std::unique_ptr<Acceptor> acceptor_;
 };
 

@@ -13,11 +13,14 @@ namespace kvkeep {
 // A pinned chunk, shared by the stream, by questions to the store that are not answered yet and by
 // slices that gRPC has not sent yet. The last one unpins, on whatever thread.
 struct GetStream::Pin {
-  Pin(ChunkReader chunk_reader, ServerCounters* counters)
-      : chunks(&counters->pinned_chunks),
-        bytes(&counters->pinned_bytes, chunk_reader.shape().payload_bytes),
+  Pin(ChunkReader chunk_reader, const SessionToken& session, ServerState* state)
+      : share(state->pins.Take(session, chunk_reader.shape().payload_bytes)),
+        chunks(&state->counters.pinned_chunks),
+        bytes(&state->counters.pinned_bytes, chunk_reader.shape().payload_bytes),
         reader(std::move(chunk_reader)) {}
-  GaugeHold chunks, bytes;  // let go of after the reader: zero means that nothing is pinned
+  // Let go of after the reader: zero means that nothing is pinned.
+  PinBudget::Hold share;
+  GaugeHold chunks, bytes;
   ChunkReader reader;
 };
 
@@ -41,6 +44,10 @@ GetStream* GetStream::Start(Store* store, ServerState* state, grpc::CallbackServ
                             absl::StatusOr<GetPlan> plan) {
   const std::shared_ptr<GetStream> stream(new GetStream(store, state, context));
   stream->self_ = stream;
+  stream->stall_ = state->stalls.Add([weak = std::weak_ptr<GetStream>(stream)] {
+    const std::shared_ptr<GetStream> self = weak.lock();
+    if (self != nullptr) self->Wake([](Events& events) { events.stalled = true; });
+  });
   if (plan.ok()) {
     stream->plan_ = *std::move(plan);
   } else {
@@ -67,6 +74,7 @@ void GetStream::OnCancel() {
 void GetStream::OnDone() {
   state_->counters.open_get_streams.fetch_sub(1, std::memory_order_release);
   const std::shared_ptr<GetStream> last = std::move(self_);
+  state_->pins.Poke();
 }
 
 void GetStream::Wake(absl::AnyInvocable<void(Events&)> record) {
@@ -76,6 +84,7 @@ void GetStream::Wake(absl::AnyInvocable<void(Events&)> record) {
     record(events_);
   }
   loop_.Run([this] { Step(); });
+  state_->pins.Poke();  // of what was unpinned meanwhile, and here nothing is held
 }
 
 void GetStream::Step() {
@@ -98,7 +107,7 @@ void GetStream::Step() {
     }
     FillWindow();
     if (window_.empty()) {
-      if (!writing_) FinishWith(error_);
+      if (!writing_ && !awaits_room_) FinishWith(error_);
       return;
     }
     Chunk& chunk = window_.front();
@@ -131,7 +140,13 @@ void GetStream::Step() {
 }
 
 void GetStream::Apply(Events events) {
+  if (events.may_pin) awaits_room_ = false;
+  if (events.stalled && !events.write_done && writing_ && !cancelled_ && !finished_) {
+    state_->counters.stalled_streams.fetch_add(1, std::memory_order_relaxed);
+    context_->TryCancel();  // OnWriteDone and OnCancel come
+  }
   if (events.write_done) {
+    stall_->Stop();
     writing_ = false;
     frame_.Clear();
     if (!events.write_ok) events.cancelled = true;
@@ -147,8 +162,23 @@ void GetStream::Apply(Events events) {
   }
 }
 
+bool GetStream::MayPinNext() {
+  if (!window_.empty()) return state_->pins.HasRoom(plan_.session);
+  if (awaits_room_) return false;
+  const bool may = state_->pins.HasRoomOr(plan_.session, [weak = weak_from_this()] {
+    const std::shared_ptr<GetStream> self = weak.lock();
+    if (self != nullptr) self->Wake([](Events& events) { events.may_pin = true; });
+    return self != nullptr;
+  });
+  if (may) return true;
+  awaits_room_ = true;
+  state_->counters.pin_waits.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
 void GetStream::FillWindow() {
-  while (window_.size() < kWindowChunks && next_index_ < plan_.chunks.chunks() && error_.ok()) {
+  while (window_.size() < kWindowChunks && next_index_ < plan_.chunks.chunks() && error_.ok() &&
+         MayPinNext()) {
     absl::StatusOr<Chunk> chunk = Pinned(next_index_);
     if (!chunk.ok()) {
       error_ = chunk.status();
@@ -169,7 +199,7 @@ absl::StatusOr<GetStream::Chunk> GetStream::Pinned(size_t index) {
   Chunk chunk{.index = index, .outcome = read.outcome};
   if (read.outcome != ReadOutcome::kHit) return chunk;
   KVKEEP_CHECK(static_cast<bool>(read.reader));
-  chunk.pin = std::make_shared<Pin>(std::move(read.reader), &state_->counters);
+  chunk.pin = std::make_shared<Pin>(std::move(read.reader), plan_.session, state_);
   const size_t pieces = chunk.pin->reader.shape().pieces();
   chunk.next_piece = std::min<size_t>(plan_.first_piece, pieces);
   const size_t left = pieces - chunk.next_piece;
@@ -255,6 +285,7 @@ void GetStream::Send(const GetFrameHeader& header, std::vector<grpc::Slice> payl
   frame_ = grpc::ByteBuffer(payload.data(), payload.size());
   state_->counters.get_frames.fetch_add(1, std::memory_order_relaxed);
   writing_ = true;
+  stall_->Start();
   StartWrite(&frame_);
 }
 

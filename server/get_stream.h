@@ -6,9 +6,10 @@
 // slice holds a reference to the pin. The next chunk is pinned (its promotion started) while one is
 // being sent. What bounds pinned memory: a stream pins at most kWindowChunks that have frames to
 // send, and one frame is handed to gRPC at a time; a chunk leaves the window when gRPC took its
-// last frame, and then only the transport's one write in progress can still hold slices of it. A
-// client that stops reading is stopped by flow control; its deadline or the connection's keepalive
-// ends it.
+// last frame, and then only the transport's one write in progress can still hold slices of it. The
+// streams of a session, and all streams, pin so many bytes (PinBudget): others wait, and the window
+// is one chunk while there is no room for a second. A client that stops reading is stopped by flow
+// control; a frame that it does not take within limits.stall_timeout ends the call.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -65,7 +66,8 @@ class GetStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   };
   struct Events {
     bool write_done = false, write_ok = false;
-    bool cancelled = false;
+    bool cancelled = false, stalled = false;
+    bool may_pin = false;               // there is room now
     std::optional<absl::Status> ready;  // the store's answer about the next frame's pieces
   };
 
@@ -73,6 +75,8 @@ class GetStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void Wake(absl::AnyInvocable<void(Events&)> record);
   void Step();
   void Apply(Events events);
+  // False: there is no room to pin the next chunk; we are woken when there is.
+  bool MayPinNext();
   void FillWindow();
   absl::StatusOr<Chunk> Pinned(size_t index);
   void AskReady(const Chunk& chunk);
@@ -100,7 +104,9 @@ class GetStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   std::deque<Chunk> window_;
   grpc::ByteBuffer frame_;
   bool writing_ = false, asked_ = false, cancelled_ = false, finished_ = false;
-  std::optional<absl::Status> ready_;  // of the front chunk's next frame
+  bool awaits_room_ = false;
+  std::shared_ptr<StallWatch::StallClock> stall_;  // runs while gRPC has a frame
+  std::optional<absl::Status> ready_;              // of the front chunk's next frame
 };
 
 }  // namespace kvkeep

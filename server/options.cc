@@ -156,6 +156,11 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
   options.tenants = ToTenants(config);
   options.local = ToLocalLimits(config);
   options.max_connections = config.limits.connections;
+  options.receive_memory_bytes = config.limits.receive_memory_bytes;
+  options.pinned.all_bytes = Share(config.limits.pinned_bytes, config.g2.capacity_bytes);
+  options.pinned.session_bytes = options.pinned.all_bytes / 2;
+  options.stall_timeout = config.limits.stall_timeout;
+  options.peer_timeout = config.limits.peer_timeout;
   options.admin_socket_path = config.listen.admin_path;
   options.tcp_address = config.listen.tcp_address;
   options.tls = {.cert_file = config.tls.cert_file,

@@ -14,6 +14,7 @@
 #include "server/credentials.h"
 #include "server/local/limits.h"
 #include "server/log.h"
+#include "server/pin_budget.h"
 #include "server/tls_identity.h"
 #include "server/unix_socket.h"
 #include "tiers/base/units.h"
@@ -43,7 +44,11 @@ struct DaemonOptions {
   int copy_threads = 0;                              // 0: as many as cores, at most 4
   std::vector<TenantDoor> tenants = {TenantDoor{}};  // by TenantId; 0 is the default one
   LocalLimits local;
-  uint64_t max_connections = 4096;  // of one gRPC socket
+  uint64_t max_connections = 4096;  // of one gRPC socket, and by TCP
+  uint64_t receive_memory_bytes = 512 * kMiB;
+  PinBudget::Limits pinned;
+  std::chrono::milliseconds stall_timeout{30'000};
+  std::chrono::milliseconds peer_timeout{30'000};
   std::string admin_socket_path;
   std::string tcp_address;  // empty: off
   TlsFiles tls;             // of it; cert_file empty: plaintext

@@ -1,5 +1,6 @@
 #include "server/put_stream.h"
 
+#include <absl/strings/str_cat.h>
 #include <grpcpp/server_context.h>
 
 #include <utility>
@@ -14,6 +15,10 @@ PutStream* PutStream::Start(Store* store, ServerState* state, grpc::CallbackServ
                             const absl::Status& admitted) {
   const std::shared_ptr<PutStream> stream(new PutStream(store, state, context));
   stream->self_ = stream;
+  stream->stall_ = state->stalls.Add([weak = std::weak_ptr<PutStream>(stream)] {
+    const std::shared_ptr<PutStream> self = weak.lock();
+    if (self != nullptr) self->Wake([](Events& events) { events.stalled = true; });
+  });
   if (!admitted.ok()) stream->End(admitted);
   stream->Wake([](Events&) {});
   return stream.get();  // gRPC calls OnDone only after it was handed the reactor
@@ -49,7 +54,20 @@ void PutStream::Wake(absl::AnyInvocable<void(Events&)> record) {
     MutexLock lock(&mu_);
     record(events_);
   }
-  loop_.Run([this] { Step(); });
+  loop_.Run([this] {
+    Step();
+    WatchClient();
+  });
+}
+
+// Each step is a start of its own: something came, or was taken.
+void PutStream::WatchClient() {
+  const bool client_is_due = writing_ || (reading_ && results_.empty());
+  if (client_is_due && !finished_) {
+    stall_->Start();
+  } else {
+    stall_->Stop();
+  }
 }
 
 void PutStream::Step() {
@@ -106,6 +124,13 @@ void PutStream::Apply(Events events) {
       slot.ready = true;
       break;
     }
+  }
+  if (events.stalled && !events.read_done && !events.write_done && !end_.has_value()) {
+    state_->counters.stalled_streams.fetch_add(1, std::memory_order_relaxed);
+    if (writing_) context_->TryCancel();  // nothing can be said before it is taken
+    End(absl::DeadlineExceededError(
+        absl::StrCat("limits.stall_timeout: the client sent or took nothing for ",
+                     state_->stalls.limit().count(), " ms; a chunk in progress was not stored")));
   }
   if (events.cancelled && !cancelled_ && !finished_) {
     cancelled_ = true;

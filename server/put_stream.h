@@ -2,7 +2,9 @@
 //
 // Bounds: two frames read and not yet taken (each at most the receive limit of the server), 64
 // results that wait for their turn, for stable storage or for the client; over these the stream is
-// not read, so flow control holds the client. Lives until gRPC has let go of it (OnDone) and the
+// not read, so flow control holds the client. A client that sends nothing, or does not take its
+// results, for limits.stall_timeout is told so and the call ended; what it waits for itself,
+// results that are not ready, is no such time. Lives until gRPC has let go of it (OnDone) and the
 // store of its durable chunks has answered.
 #pragma once
 
@@ -42,7 +44,7 @@ class PutStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::B
   struct Events {
     bool read_done = false, read_ok = false;
     bool write_done = false, write_ok = false;
-    bool cancelled = false;
+    bool cancelled = false, stalled = false;
     std::vector<v1::PutResult> durable;  // answered by the store
   };
   struct Slot {
@@ -58,6 +60,7 @@ class PutStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::B
   void TakeFrame();
   void End(const absl::Status& status);
   void FinishWhenIdle();
+  void WatchClient();
 
   Store* const store_;
   ServerState* const state_;
@@ -75,6 +78,7 @@ class PutStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::B
   bool reading_ = false, writing_ = false;
   bool client_done_ = false, cancelled_ = false, finished_ = false;
   std::optional<absl::Status> end_;  // how the call will end
+  std::shared_ptr<StallWatch::StallClock> stall_;
 };
 
 }  // namespace kvkeep

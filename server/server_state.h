@@ -12,6 +12,8 @@
 #include "server/connection_table.h"
 #include "server/gauge.h"
 #include "server/local/counters.h"
+#include "server/pin_budget.h"
+#include "server/stall_watch.h"
 #include "server/unix_socket.h"
 #include "tiers/base/clock.h"
 #include "tiers/store/types.h"
@@ -24,8 +26,11 @@ struct ServerCounters {
   Counter put_streams{0}, put_frames{0}, put_bytes{0}, put_discarded_bytes{0};
   Counter invalid_requests{0};   // calls answered INVALID_ARGUMENT
   Counter cancelled_streams{0};  // Get and Put streams whose client left, or deadline passed
-  Counter buffer_registration_failures{0};         // arena segments that io_uring did not take
-  Counter connections{0}, refused_connections{0};  // by Unix sockets
+  Counter buffer_registration_failures{0};  // arena segments that io_uring did not take
+  Counter stalled_streams{0};               // of those: ended because the client kept them waiting
+  Counter pin_waits{0};                     // gets that waited for others to be sent
+  Counter connections{0}, refused_connections{0};  // of gRPC
+  Counter accept_pauses{0};                        // for want of descriptors
   Counter unauthenticated_calls{0};                // over TCP
   Counter admin_calls{0}, denied_admin_calls{0};
   Counter credential_reloads{0}, credential_reload_failures{0};
@@ -42,9 +47,19 @@ struct ConnectedPeer {
   Grants grants;    // likewise
 };
 
+struct StreamLimits {
+  PinBudget::Limits pinned;
+  std::chrono::milliseconds stall_timeout{30'000};
+};
+
 struct ServerState {
-  explicit ServerState(std::string daemon_version, const Clock* daemon_clock)
-      : version(std::move(daemon_version)), clock(daemon_clock), started(daemon_clock->Now()) {}
+  explicit ServerState(std::string daemon_version, const Clock* daemon_clock,
+                       const StreamLimits& limits = {})
+      : version(std::move(daemon_version)),
+        clock(daemon_clock),
+        started(daemon_clock->Now()),
+        pins(limits.pinned),
+        stalls(daemon_clock, limits.stall_timeout) {}
 
   const std::string version;
   const Clock* const clock;
@@ -54,6 +69,8 @@ struct ServerState {
   LocalCounters local;
   std::atomic<bool> local_path{false};  // there is a door to it
   ConnectionTable<ConnectedPeer> peers;
+  PinBudget pins;
+  StallWatch stalls;
 };
 
 }  // namespace kvkeep

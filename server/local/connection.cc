@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "server/descriptor_reserve.h"
 #include "tiers/base/check.h"
 
 namespace kvkeep {
@@ -161,6 +162,10 @@ absl::StatusOr<UniqueFd> LocalConnection::OpenEvents() {
   }
   events_ = UniqueFd(pair[0]);
   UniqueFd client(pair[1]);
+  if (InDescriptorReserve(client.get())) {
+    return absl::ResourceExhaustedError(
+        "descriptors: all but the daemon's reserve are in use; raise RLIMIT_NOFILE");
+  }
   absl::Status watched = round_->loop->Watch(events_.get(), Key(kEvents), EPOLLIN);
   if (!watched.ok()) return watched;
   return client;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "server/descriptor_reserve.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 
@@ -135,12 +136,13 @@ void LocalEndpoint::SettleTouched() {
 void LocalEndpoint::Accept(const Listener& listener) {
   for (int i = 0; i < kAcceptsPerEvent; ++i) {
     UniqueFd socket(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (socket.valid() && InDescriptorReserve(socket.get())) return PauseAccepting();
     if (socket.valid()) {
       Admit(listener, std::move(socket));
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;
-    // The connection stays in the queue, so the socket stays readable: try again at the next tick.
+    // A connection stays in the queue, so the socket stays readable: try again at the next tick.
     if (errno != EAGAIN && errno != EWOULDBLOCK) PauseAccepting();
     return;
   }

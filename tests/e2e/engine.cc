@@ -51,7 +51,8 @@ Engine::Engine(const std::string& endpoint, const Options& options) {
                                             .client_name = options.name,
                                             .default_deadline = options.deadline,
                                             .path = options.path,
-                                            .security = options.security});
+                                            .security = options.security,
+                                            .peer_timeout = options.peer_timeout});
   if (!connected.ok()) throw std::runtime_error("Connect: " + connected.status().ToString());
   client_ = *std::move(connected);
   const auto opened = client_->OpenNamespace(options.spec);

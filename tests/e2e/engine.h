@@ -34,6 +34,7 @@ class Engine {
     client::Deadline deadline{20'000};
     client::PathChoice path = client::PathChoice::kAuto;
     client::SecurityOptions security = {};
+    client::Deadline peer_timeout{30'000};
   };
   Engine(const std::string& endpoint, const Options& options);
   explicit Engine(const Site& site) : Engine(site.endpoint(), Options()) {}

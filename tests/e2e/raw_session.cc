@@ -18,11 +18,18 @@ void Expect(bool happened, const char* what) {
   if (!happened) throw std::runtime_error(std::string("RawSession: ") + what);
 }
 
+// A connection of its own, that takes the largest frames.
+std::shared_ptr<grpc::Channel> OwnChannel(const std::string& endpoint) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetMaxReceiveMessageSize(8 << 20);
+  return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
+}
+
 }  // namespace
 
 RawSession::RawSession(const std::string& endpoint, const std::string& name)
-    : channel_(grpc::CreateChannel(endpoint, grpc::InsecureChannelCredentials())),
-      stub_(v1::KvCache::NewStub(channel_)) {
+    : channel_(OwnChannel(endpoint)), stub_(v1::KvCache::NewStub(channel_)) {
   v1::OpenSessionRequest open;
   open.set_client_name(name);
   session_ = stub_->OpenSession(&session_context_, open);
@@ -47,8 +54,39 @@ RawSession::~RawSession() {
     put.context.TryCancel();
     put.stream->Finish();
   }
+  for (OpenGet& get : gets_) {
+    get.context.TryCancel();
+    get.stream->Finish();
+  }
   session_context_.TryCancel();
   session_->Finish();
+}
+
+void RawSession::GetUnread(const std::vector<TestChunk>& chunks) {
+  v1::GetRequest request;
+  request.set_session_token(token_);
+  request.set_namespace_digest(digest_);
+  for (const TestChunk& chunk : chunks) {
+    request.mutable_keys()->append(std::string(Key(chunk.number).view()));
+  }
+  OpenGet& get = gets_.emplace_back();
+  get.stream = stub_->Get(&get.context, request);
+}
+
+std::optional<uint64_t> RawSession::ReadFrame() {
+  v1::GetFrame frame;
+  if (!gets_.front().stream->Read(&frame)) return std::nullopt;
+  return frame.payload().size();
+}
+
+grpc::Status RawSession::AwaitPutEnd() {
+  OpenPut& put = puts_.front();
+  v1::PutResult result;
+  while (put.stream->Read(&result)) {
+  }
+  const grpc::Status status = put.stream->Finish();
+  puts_.pop_front();
+  return status;
 }
 
 uint64_t RawSession::Lease(const TestChunk& chunk) {

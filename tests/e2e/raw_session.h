@@ -9,6 +9,7 @@
 
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "kvkeep/v1/kvkeep.grpc.pb.h"
@@ -26,6 +27,12 @@ class RawSession {
   uint64_t Lease(const TestChunk& chunk);
   // Starts a put of the chunk and sends the first half of its payload; then nothing more.
   void PutHalf(const TestChunk& chunk);
+  // Starts a get of the chunks and reads none of it.
+  void GetUnread(const std::vector<TestChunk>& chunks);
+  // Reads the next frame of the first such get; the bytes of its payload, none at its end.
+  std::optional<uint64_t> ReadFrame();
+  // How the first put of PutHalf ended, once it has.
+  grpc::Status AwaitPutEnd();
   // The daemon's answer to a put of that many zeros, without any check of our own.
   v1::PutResult PutZeros(uint64_t number, uint64_t bytes);
 
@@ -35,6 +42,10 @@ class RawSession {
     grpc::ClientContext context;
     std::unique_ptr<PutStream> stream;
   };
+  struct OpenGet {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1::GetFrame>> stream;
+  };
   v1::PutFrame FirstFrame(uint64_t number, uint64_t bytes) const;
 
   const std::shared_ptr<grpc::Channel> channel_;
@@ -43,6 +54,7 @@ class RawSession {
   std::unique_ptr<grpc::ClientReader<v1::SessionEvent>> session_;
   std::string token_, digest_;
   std::list<OpenPut> puts_;
+  std::list<OpenGet> gets_;
 };
 
 // One call with hand-made bytes, for services whose messages are not generated here (health,

@@ -1,0 +1,101 @@
+// Crowd: thousands of connections to one door of a daemon, held by one thread of this process, none
+// of them as polite as a library: silent ones, half a preface, calls whose message never ends.
+//
+// It speaks just enough of HTTP/2 to be taken for a client: acknowledges settings and pings, and
+// sends no more than flow control allows. Its descriptors are this process's: RaiseDescriptorLimit.
+#pragma once
+
+#include <absl/strings/string_view.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+
+#include "tests/e2e/daemon.h"
+#include "tiers/base/unique_fd.h"
+
+namespace kvkeep::e2e {
+
+// The soft limit up to the hard one; says so when that is below `wanted`. Answers what there is.
+size_t RaiseDescriptorLimit(size_t wanted);
+
+class Crowd {
+ public:
+  enum class Manner {
+    kSilent,       // connects and says nothing
+    kHalfPreface,  // stops in the middle of HTTP/2's first words
+    kIdle,         // a client without calls
+    kHalfMessage,  // calls whose one message is sent but for its last byte
+    kHello,        // of the local path: a session without requests
+  };
+  struct Options {
+    std::string address;  // a path, or 127.0.0.1:port
+    int type = SOCK_STREAM;
+    size_t members = 0;
+    Manner manner = Manner::kSilent;
+    bool churn = false;  // leaves and comes again, all the time
+    // Of kHalfMessage.
+    uint32_t calls = 1;  // of one connection
+    uint32_t message_bytes = 0;
+    std::string method = "/kvkeep.v1.KvCache/Lookup";
+  };
+  explicit Crowd(Options options);
+  ~Crowd();  // all leave
+  Crowd(const Crowd&) = delete;
+
+  size_t open() const { return open_; }             // connections now
+  uint64_t connects() const { return connects_; }   // so far
+  uint64_t closed() const { return closed_; }       // by the daemon, so far
+  uint64_t sent_bytes() const { return sent_; }     // of messages that have not ended
+  uint64_t reset_calls() const { return resets_; }  // by the daemon, of kHalfMessage
+  // Connections that are closed are not made anew from now on.
+  void StopComing() { coming_ = false; }
+
+ private:
+  struct Call {
+    int64_t window = 0;
+    uint32_t left = 0;
+  };
+  struct Member {
+    UniqueFd fd;
+    std::string in, out;
+    int64_t window = 65535;          // of the connection
+    int64_t initial_window = 65535;  // of a call
+    std::unordered_map<uint32_t, Call> calls;
+    bool greeted = false, waits_to_send = false, connecting = false;
+  };
+
+  void Run();
+  bool Join();  // one more; false: not now
+  void Leave(int fd);
+  void Say(Member* member);  // what it says first
+  void StartCalls(Member* member);
+  void Hear(Member* member, uint32_t events);
+  void TakeFrames(Member* member);
+  void TakeFrame(Member* member, uint8_t type, uint8_t flags, uint32_t stream,
+                 absl::string_view body);
+  void SendMessages(Member* member);
+  bool Flush(Member* member);
+
+  const Options options_;
+  UniqueFd epoll_;
+  std::unordered_map<int, Member> members_;
+  size_t connecting_ = 0;
+  std::atomic<bool> stop_{false}, coming_{true};
+  std::atomic<size_t> open_{0};
+  std::atomic<uint64_t> connects_{0}, closed_{0}, sent_{0}, resets_{0};
+  std::thread thread_;
+};
+
+// Of another process, from /proc.
+struct ProcessUsage {
+  uint64_t private_bytes = 0;  // RssAnon
+  double cpu_seconds = 0;
+  size_t threads = 0;
+};
+ProcessUsage UsageOf(uint64_t pid);
+
+}  // namespace kvkeep::e2e

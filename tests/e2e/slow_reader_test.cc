@@ -1,0 +1,130 @@
+// Clients that ask for much and take nothing, or begin and do not go on: what they can hold is
+// bounded, ends by itself, and is theirs.
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <thread>
+
+#include "tests/e2e/engine.h"
+#include "tests/e2e/raw_session.h"
+
+namespace kvkeep::e2e {
+namespace {
+
+using client::GetStatus;
+using std::chrono::steady_clock;
+
+constexpr uint64_t kChunkBytes = 4 << 20;
+constexpr int kChunks = 12;
+
+Settings StallSettings(const std::string& stall) {
+  Settings settings;
+  settings.g2 = "128MiB";
+  settings.limits = absl::StrCat("  pinned_bytes: 25%\n  stall_timeout: ", stall, "\n");
+  return settings;
+}
+
+}  // namespace
+
+TEST_CASE("gets that nobody reads hold limits.pinned_bytes at most, and end after the timeout") {
+  constexpr uint64_t kSessionBytes = (128 << 20) / 8;  // half of a quarter
+  constexpr size_t kGets = 48;
+  Site site(StallSettings("700ms"));
+  site.Start();
+  Engine engine(site, {.name = "bystander", .path = client::PathChoice::kGrpc});
+  const std::vector<TestChunk> chunks = Chunks(1, kChunks, kChunkBytes);
+  REQUIRE(engine.PutAll(chunks));
+  REQUIRE(site.AwaitClean());
+  // Else the bystander's puts would drive out what the others ask for.
+  const auto found = engine.client().Lookup(engine.ns(), KeysOf(chunks),
+                                            {.lease = client::LeaseMode::kLeadingRun});
+  REQUIRE(found.ok());
+  REQUIRE(found->leased_keys == kChunks);
+
+  RawSession reader(site.endpoint(), "does not read");
+  for (size_t i = 0; i < kGets; ++i) {
+    std::vector<TestChunk> mine = chunks;
+    std::rotate(mine.begin(), mine.begin() + static_cast<int64_t>(i % kChunks), mine.end());
+    reader.GetUnread(mine);
+  }
+  REQUIRE(Eventually([&] { return site.Counter("open_get_streams") >= kGets; }));
+  REQUIRE(Eventually([&] { return site.Counter("pinned_bytes") >= kSessionBytes; }));
+  uint64_t most = 0, hits = 0, number = 1000;
+  // Until the last one is cut: by turns, as each gets room when one before it went.
+  const auto give_up = steady_clock::now() + milliseconds(60'000);
+  while (site.Counter("open_get_streams") > 0 && steady_clock::now() < give_up) {
+    most = std::max(most, site.Counter("pinned_bytes"));
+    hits += engine.Get(chunks[hits % kChunks]) != GetStatus::kUnfinished;
+    // There is room for others' puts: nothing that could go is kept.
+    REQUIRE(engine.PutAll({{++number, kChunkBytes}}));
+  }
+  WARN("at most " << (most >> 20) << " MiB pinned, " << site.Counter("stalled_streams")
+                  << " gets cut, " << hits << " gets of a bystander meanwhile");
+  CHECK(most <= kSessionBytes + 2 * kChunkBytes);  // one more of the session, one of the bystander
+  CHECK(site.Counter("open_get_streams") == 0);
+  CHECK(site.Counter("stalled_streams") == kGets);
+  CHECK(site.Counter("pin_waits") > 0);
+  CHECK(Eventually([&] { return site.Counter("pinned_bytes") == 0; }));
+  CHECK(engine.wrong_bytes == 0);
+}
+
+TEST_CASE("a client that takes its time, frame by frame, gets all of it") {
+  Site site(StallSettings("1s"));
+  site.Start();
+  Engine engine(site);
+  const std::vector<TestChunk> chunks = Chunks(1, 6, kChunkBytes);
+  REQUIRE(engine.PutAll(chunks));
+  RawSession reader(site.endpoint());
+  reader.GetUnread(chunks);
+  uint64_t bytes = 0;
+  while (const std::optional<uint64_t> frame = reader.ReadFrame()) {
+    bytes += *frame;
+    std::this_thread::sleep_for(milliseconds(400));  // it is slow
+  }
+  CHECK(bytes == chunks.size() * kChunkBytes);
+  CHECK(site.Counter("stalled_streams") == 0);
+}
+
+TEST_CASE("gets of one session that wait for each other all end well when they are read") {
+  Site site(StallSettings("20s"));
+  site.Start();
+  Engine engine(site, {.path = client::PathChoice::kGrpc});
+  const std::vector<TestChunk> chunks = Chunks(1, kChunks, kChunkBytes);
+  REQUIRE(engine.PutAll(chunks));
+  std::vector<std::unique_ptr<RawSession>> readers;
+  std::vector<uint64_t> bytes(6, 0);
+  std::vector<std::thread> threads;
+  RawSession many(site.endpoint());
+  for (int i = 0; i < 20; ++i) many.GetUnread(chunks);  // and holds what the session may
+  REQUIRE(Eventually([&] { return site.Counter("pin_waits") > 0; }));
+  for (uint64_t& sum : bytes) {
+    threads.emplace_back([&site, &chunks, &sum] {
+      RawSession reader(site.endpoint());
+      reader.GetUnread(chunks);
+      while (const std::optional<uint64_t> frame = reader.ReadFrame()) sum += *frame;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const uint64_t sum : bytes) CHECK(sum == kChunks * kChunkBytes);
+}
+
+TEST_CASE("a put whose client says no more is ended, and its space is others'") {
+  Site site(StallSettings("500ms"));
+  site.Start();
+  RawSession half(site.endpoint());
+  half.PutHalf({1, 8 << 20});
+  REQUIRE(Eventually([&] { return site.Status().g2().reserved_bytes() > 0; }));
+  const auto began = steady_clock::now();
+  REQUIRE(Eventually([&] { return site.Status().g2().reserved_bytes() == 0; }));
+  CHECK((kSanitized || steady_clock::now() - began < milliseconds(3'000)));
+  const grpc::Status status = half.AwaitPutEnd();
+  INFO(status.error_message());
+  CHECK(status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
+  CHECK(absl::StrContains(status.error_message(), "limits.stall_timeout"));
+  CHECK(site.Counter("stalled_streams") == 1);
+  CHECK(site.Counter("sessions_closed") == 0);  // the session is as good as ever
+}
+
+}  // namespace kvkeep::e2e

@@ -1,0 +1,139 @@
+#include "server/pin_budget.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <thread>
+#include <vector>
+
+#include "server/stall_watch.h"
+#include "tests/fakes/manual_clock.h"
+
+namespace kvkeep {
+namespace {
+
+using std::chrono::milliseconds;
+
+SessionToken Session(uint8_t number) {
+  SessionToken token;
+  token.bytes[0] = number;
+  return token;
+}
+const SessionToken kA = Session(1), kB = Session(2), kC = Session(3);
+
+PinBudget::Wake Never() {
+  return [] {
+    FAIL("woken");
+    return true;
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a session pins up to its limit and one chunk; others are not its business") {
+  PinBudget budget({.session_bytes = 10, .all_bytes = 100});
+  PinBudget::Hold first = budget.Take(kA, 9);
+  CHECK(budget.HasRoom(kA));
+  PinBudget::Hold second = budget.Take(kA, 50);  // as large as chunks are
+  CHECK_FALSE(budget.HasRoom(kA));
+  CHECK(budget.HasRoom(kB));
+  CHECK(budget.HasRoomOr(kB, Never()));
+  budget.Poke();
+}
+
+TEST_CASE("over the limit of all a session that holds nothing waits as well") {
+  PinBudget budget({.session_bytes = 50, .all_bytes = 60});
+  auto first = std::make_unique<PinBudget::Hold>(budget.Take(kA, 49));
+  const PinBudget::Hold second = budget.Take(kB, 11);
+  int woken = 0;
+  CHECK_FALSE(budget.HasRoomOr(kC, [&] { return ++woken > 0; }));
+  budget.Poke();
+  CHECK(woken == 0);
+  first.reset();
+  CHECK(woken == 0);  // not from within a pin's end
+  budget.Poke();
+  CHECK(woken == 1);
+  budget.Poke();
+  CHECK(woken == 1);
+  CHECK(budget.HasRoom(kC));
+}
+
+TEST_CASE("who waits is woken in turn, sessions by turns, and one that is gone is passed over") {
+  PinBudget budget({.session_bytes = 10, .all_bytes = 20});
+  std::vector<PinBudget::Hold> holds;
+  holds.push_back(budget.Take(kA, 10));
+  holds.push_back(budget.Take(kB, 10));
+  std::vector<int> woken;
+  const auto wait = [&](const SessionToken& session, int number, bool there = true) {
+    CHECK_FALSE(budget.HasRoomOr(session, [&woken, &holds, &budget, session, number, there] {
+      if (!there) return false;
+      woken.push_back(number);
+      holds.push_back(budget.Take(session, 10));
+      budget.Poke();  // as a stream does; wakes nobody inside
+      return true;
+    }));
+  };
+  wait(kA, 1, false);
+  wait(kA, 2);
+  wait(kA, 3);
+  wait(kB, 4);
+  holds.clear();
+  budget.Poke();
+  CHECK(woken == std::vector<int>{4, 2});  // the turn of the one that is gone is over
+  holds.clear();
+  budget.Poke();
+  CHECK(woken == std::vector<int>{4, 2, 3});
+}
+
+TEST_CASE("on many threads nobody waits for ever, and nothing is left in the end") {
+  PinBudget budget({.session_bytes = 3, .all_bytes = 5});
+  constexpr int kThreads = 4, kRounds = 2000;
+  std::atomic<int> done{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      const SessionToken session = Session(static_cast<uint8_t>(1 + t / 2));
+      for (int i = 0; i < kRounds; ++i) {
+        auto go = std::make_shared<std::atomic<bool>>(false);
+        while (!budget.HasRoomOr(session, [go] { return (*go = true); })) {
+          while (!go->exchange(false)) budget.Poke();
+        }
+        { const PinBudget::Hold hold = budget.Take(session, 2); }
+        budget.Poke();
+      }
+      ++done;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(done == kThreads);
+  CHECK(budget.HasRoomOr(kA, Never()));
+}
+
+TEST_CASE(
+    "a clock that ran for the limit is told, once; one that was stopped or started anew not") {
+  ManualClock time;
+  StallWatch watch(&time, milliseconds(100));
+  int stalls[3] = {};
+  auto slow = watch.Add([&] { ++stalls[0]; });
+  auto stopped = watch.Add([&] { ++stalls[1]; });
+  auto anew = watch.Add([&] { ++stalls[2]; });
+  for (const auto& clock : {slow, stopped, anew}) clock->Start();
+  time.Advance(milliseconds(99));
+  watch.Tick();
+  CHECK(stalls[0] == 0);
+  stopped->Stop();
+  anew->Start();
+  time.Advance(milliseconds(1));
+  watch.Tick();
+  watch.Tick();
+  CHECK(stalls[0] == 1);
+  CHECK(stalls[1] == 0);
+  CHECK(stalls[2] == 0);
+  slow->Start();
+  anew.reset();  // its stream ended
+  time.Advance(milliseconds(200));
+  watch.Tick();
+  CHECK(stalls[0] == 2);
+  CHECK(stalls[2] == 0);
+}
+
+}  // namespace kvkeep
