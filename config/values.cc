@@ -286,6 +286,7 @@ absl::Status CheckPath(absl::string_view text) {
 absl::Status CheckTenantName(absl::string_view text) {
   const bool letters_ok =
       text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == absl::string_view::npos;
+  if (text == "default") return Wrong(text, "is what the default tenant is called");
   if (letters_ok && !text.empty() && text.size() <= 32) return absl::OkStatus();
   return Wrong(text, "is not a tenant's name: write 1 to 32 of a-z, 0-9 and -");
 }

@@ -40,6 +40,25 @@ void FillDevice(const DeviceSnapshot& device, v1::DeviceStatus* out) {
   out->set_chunks(device.chunks);
 }
 
+void FillTenant(const TenantSnapshot& tenant, uint64_t sessions, v1::TenantStatus* out) {
+  out->set_name(ShownTenant(tenant.name));
+  out->set_g2_capacity_bytes(tenant.g2.capacity_bytes);
+  out->set_g2_used_bytes(tenant.g2.used_bytes);
+  out->set_g2_leased_bytes(tenant.g2.leased_bytes);
+  out->set_g3_used_bytes(tenant.g3_used_bytes);
+  out->set_g3_quota_bytes(tenant.g3_quota_bytes);
+  out->set_g3_share_bytes(tenant.g3_share_bytes);
+  out->set_chunks(tenant.chunks);
+  out->set_sessions(sessions);
+  out->set_rejected_puts(tenant.counters.puts_rejected);
+  out->set_g2_evictions(tenant.counters.g2_evictions);
+  out->set_g3_evictions(tenant.counters.g3_evictions);
+  out->set_g3_quota_evictions(tenant.counters.g3_quota_evictions);
+  out->set_g3_pushed_out(tenant.counters.g3_pushed_out);
+  out->set_g3_quota_refusals(tenant.counters.g3_quota_refusals);
+  out->set_forgotten_chunks(tenant.counters.forgotten);
+}
+
 void FillSession(const SessionSnapshot& session, v1::SessionStatus* out) {
   out->set_client_name(session.info.client_name);
   out->set_peer(session.info.peer);
@@ -58,8 +77,14 @@ void FillStatus(const StoreSnapshot& snapshot, const ServerState& state, v1::Sta
   FillTier(snapshot.g2, snapshot.counters.read_g2_hits, out->mutable_g2());
   FillTier(snapshot.g3, snapshot.counters.read_g3_hits, out->mutable_g3());
   for (const DeviceSnapshot& device : snapshot.devices) FillDevice(device, out->add_devices());
-  for (const SessionSnapshot& session : snapshot.sessions)
+  std::vector<uint64_t> sessions(snapshot.tenants.size());
+  for (const SessionSnapshot& session : snapshot.sessions) {
     FillSession(session, out->add_sessions());
+    if (session.info.tenant.value() < sessions.size()) ++sessions[session.info.tenant.value()];
+  }
+  for (size_t i = 0; i < sessions.size(); ++i) {
+    FillTenant(snapshot.tenants[i], sessions[i], out->add_tenants());
+  }
   auto& counters = *out->mutable_counters();
   for (const StoreCounterInfo& info : StoreCounterTable()) {
     counters[info.name] = snapshot.counters.*info.member;

@@ -190,6 +190,8 @@ v1::RejectReason ToRejectReason(RejectReason reason) {
   return v1::REJECT_REASON_UNSPECIFIED;
 }
 
+std::string ShownTenant(const std::string& name) { return name.empty() ? "default" : name; }
+
 const char* DeviceStateName(DeviceState state) {
   switch (state) {
     case DeviceState::kOk:

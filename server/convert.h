@@ -53,6 +53,8 @@ v1::Limits ToLimits(const StoreOptions& options);
 std::string ToBitmap(const std::vector<uint64_t>& rows, size_t parts);
 void ToResponse(const LookupResult& result, size_t parts, v1::LookupResponse* response);
 v1::RejectReason ToRejectReason(RejectReason reason);
+// "default" for the tenant that has no name.
+std::string ShownTenant(const std::string& name);
 const char* DeviceStateName(DeviceState state);  // "ok", "degraded", "read-only", "offline"
 uint64_t ToMillis(std::chrono::nanoseconds time);
 

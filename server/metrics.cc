@@ -66,6 +66,41 @@ void AddTier(const char* tier, const TierSnapshot& snapshot, Families* out) {
                snapshot.extents_allocated, labels);
 }
 
+// As many series as the configuration has tenants.
+void AddTenant(const TenantSnapshot& tenant, Families* out) {
+  const std::string name = ShownTenant(tenant.name);
+  const auto with = [&name](Labels labels) {
+    labels.insert(labels.begin(), {"tenant", name});
+    return labels;
+  };
+  const Labels g2 = with({{"tier", "g2"}}), g3 = with({{"tier", "g3"}});
+  out->Gauge("quota_used_bytes", "Bytes of a tier that a tenant holds", tenant.g2.used_bytes, g2);
+  out->Gauge("quota_used_bytes", "", tenant.g3_used_bytes, g3);
+  out->Gauge("quota_limit_bytes", "Bytes of a tier that a tenant may hold; 0: no quota",
+             tenant.g2.capacity_bytes, g2);
+  out->Gauge("quota_limit_bytes", "", tenant.g3_quota_bytes, g3);
+  out->Gauge("quota_share_bytes", "Bytes of G3 up to which no other tenant takes any",
+             tenant.g3_share_bytes, g3);
+  out->Gauge("tenant_chunks", "Chunks of a tenant, in any tier", tenant.chunks, with({}));
+  const TenantCounters& counters = tenant.counters;
+  out->Counter("quota_rejections_total", "What a tenant's limits kept out", counters.puts_rejected,
+               with({{"what", "put"}}));
+  out->Counter("quota_rejections_total", "", counters.g3_quota_refusals,
+               with({{"what", "write_back"}}));
+  const char* const evictions = "tenant_evicted_chunks_total";
+  out->Counter(evictions, "Chunks of a tenant that were evicted, and for what",
+               counters.g2_evictions, with({{"tier", "g2"}, {"reason", "own"}}));
+  out->Counter(evictions, "", counters.g3_quota_evictions,
+               with({{"tier", "g3"}, {"reason", "quota"}}));
+  out->Counter(evictions, "", counters.g3_pushed_out,
+               with({{"tier", "g3"}, {"reason", "other_tenant"}}));
+  out->Counter(evictions, "",
+               counters.g3_evictions - counters.g3_quota_evictions - counters.g3_pushed_out,
+               with({{"tier", "g3"}, {"reason", "own"}}));
+  out->Counter(evictions, "", counters.forgotten,
+               with({{"tier", "any"}, {"reason", "table_full"}}));
+}
+
 void AddDevice(const DeviceSnapshot& device, Families* out) {
   const Labels labels = {{"path", device.path}};
   out->Gauge("device_capacity_bytes", "Size of a device, as configured", device.capacity_bytes,
@@ -153,6 +188,7 @@ std::vector<MetricFamily> ToMetricFamilies(const MetricsInput& input) {
             input.store.cipher_buffer_bytes);
   out.Gauge("sessions", "Sessions open now", input.store.sessions.size());
   for (const DeviceSnapshot& device : input.store.devices) AddDevice(device, &out);
+  for (const TenantSnapshot& tenant : input.store.tenants) AddTenant(tenant, &out);
   AddArena(input.arena, &out);
   AddIo(input.io, &out);
   return out.Take();

@@ -52,6 +52,8 @@ TEST_CASE("what is wrong with an entry, a list of numbers or a mode is told with
   CHECK(ErrorsOf("tenants: {name: a}") ==
         "kv.yaml:1:10: tenants: expected a list like [{name: a, unix: /run/kvkeep/a.sock, "
         "g2_share: 25%}], found a map");
+  CHECK(ErrorsOf("tenants: [{name: default, unix: /a, g2_share: 25%}]") ==
+        "kv.yaml:1:18: tenants[0].name: 'default' is what the default tenant is called");
   CHECK(ErrorsOf("tenants: [a]") ==
         "kv.yaml:1:11: tenants[0]: expected {name: ..., unix: ..., g2_share: ...}, found a single "
         "value");

@@ -1,6 +1,7 @@
 #include "server/metrics.h"
 
 #include <catch2/catch.hpp>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -64,6 +65,48 @@ TEST_CASE("status and metrics show the same numbers, each counter under its own 
   const StoreCounters& counters = input.store.counters;
   CHECK(sum == counters.puts_stored + counters.puts_present + counters.puts_rejected +
                    counters.puts_aborted);
+}
+
+TEST_CASE("every tenant has its series, with what its evictions were for counted once") {
+  const ManualClock clock;
+  const ServerState state("1", &clock);
+  MetricsInput input{.state = &state};
+  input.store.tenants = {
+      {.name = ""},
+      {.name = "a",
+       .g3_used_bytes = 70,
+       .g3_quota_bytes = 100,
+       .chunks = 5,
+       .counters = {
+           .puts_rejected = 3, .g3_evictions = 12, .g3_quota_evictions = 7, .g3_pushed_out = 4}}};
+  input.store.sessions = {{.info = {.tenant = TenantId(1)}}};
+  std::map<std::string, double> seen;
+  for (const prometheus::MetricFamily& family : ToMetricFamilies(input)) {
+    CHECK_FALSE(family.help.empty());
+    for (const prometheus::ClientMetric& metric : family.metric) {
+      if (metric.label.empty() || metric.label[0].name != "tenant") continue;
+      std::string id = family.name;
+      for (const auto& label : metric.label) id += "," + label.value;
+      const bool gauge = family.type == prometheus::MetricType::Gauge;
+      CHECK(seen.emplace(id, gauge ? metric.gauge.value : metric.counter.value).second);
+    }
+  }
+  CHECK(seen.at("kvkeep_quota_used_bytes,a,g3") == 70);
+  CHECK(seen.at("kvkeep_quota_limit_bytes,a,g3") == 100);
+  CHECK(seen.at("kvkeep_quota_limit_bytes,default,g3") == 0);
+  CHECK(seen.at("kvkeep_quota_rejections_total,a,put") == 3);
+  CHECK(seen.at("kvkeep_tenant_chunks,a") == 5);
+  CHECK(seen.at("kvkeep_tenant_evicted_chunks_total,a,g3,quota") == 7);
+  CHECK(seen.at("kvkeep_tenant_evicted_chunks_total,a,g3,other_tenant") == 4);
+  CHECK(seen.at("kvkeep_tenant_evicted_chunks_total,a,g3,own") == 1);
+  v1::StatusResponse status;
+  FillStatus(input.store, state, &status);
+  REQUIRE(status.tenants_size() == 2);
+  CHECK(status.tenants(0).name() == "default");
+  CHECK(status.tenants(0).sessions() == 0);
+  CHECK(status.tenants(1).sessions() == 1);
+  CHECK(status.tenants(1).g3_evictions() == 12);
+  CHECK(status.tenants(1).rejected_puts() == 3);
 }
 
 TEST_CASE("a log line is one line of logfmt or one JSON object, whatever a value holds") {

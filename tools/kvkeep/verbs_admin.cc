@@ -56,6 +56,25 @@ Json StatusJson(const v1::StatusResponse& status) {
                         {"reserved_bytes", session.reserved_bytes()},
                         {"age_ms", session.age_ms()}});
   }
+  Json tenants = Json::array();
+  for (const auto& tenant : status.tenants()) {
+    tenants.push_back({{"name", tenant.name()},
+                       {"g2_capacity_bytes", tenant.g2_capacity_bytes()},
+                       {"g2_used_bytes", tenant.g2_used_bytes()},
+                       {"g2_leased_bytes", tenant.g2_leased_bytes()},
+                       {"g3_used_bytes", tenant.g3_used_bytes()},
+                       {"g3_quota_bytes", tenant.g3_quota_bytes()},
+                       {"g3_share_bytes", tenant.g3_share_bytes()},
+                       {"chunks", tenant.chunks()},
+                       {"sessions", tenant.sessions()},
+                       {"rejected_puts", tenant.rejected_puts()},
+                       {"g2_evictions", tenant.g2_evictions()},
+                       {"g3_evictions", tenant.g3_evictions()},
+                       {"g3_quota_evictions", tenant.g3_quota_evictions()},
+                       {"g3_pushed_out", tenant.g3_pushed_out()},
+                       {"g3_quota_refusals", tenant.g3_quota_refusals()},
+                       {"forgotten_chunks", tenant.forgotten_chunks()}});
+  }
   Json counters = Json::object();
   const std::map<std::string, uint64_t> sorted(status.counters().begin(), status.counters().end());
   for (const auto& [name, value] : sorted) counters[name] = value;
@@ -70,6 +89,7 @@ Json StatusJson(const v1::StatusResponse& status) {
           {"g3", TierJson(status.g3())},
           {"devices", devices},
           {"sessions", sessions},
+          {"tenants", tenants},
           {"counters", counters}};
 }
 
@@ -102,6 +122,20 @@ std::string StatusText(const v1::StatusResponse& status) {
       rows.push_back({device.path(), device.state(), FormatBytes(device.used_bytes()),
                       FormatBytes(device.directory_bytes()), FormatBytes(device.capacity_bytes()),
                       absl::StrCat(device.chunks()), device.message()});
+    }
+    absl::StrAppend(&text, "\n", FormatTable(rows));
+  }
+  if (status.tenants_size() > 1) {
+    std::vector<std::vector<std::string>> rows = {{"TENANT", "G2", "OF", "G3", "QUOTA", "SHARE",
+                                                   "CHUNKS", "SESSIONS", "EVICTED", "REJECTED"}};
+    for (const auto& tenant : status.tenants()) {
+      rows.push_back({tenant.name(), FormatBytes(tenant.g2_used_bytes()),
+                      FormatBytes(tenant.g2_capacity_bytes()), FormatBytes(tenant.g3_used_bytes()),
+                      tenant.g3_quota_bytes() == 0 ? "-" : FormatBytes(tenant.g3_quota_bytes()),
+                      FormatBytes(tenant.g3_share_bytes()), absl::StrCat(tenant.chunks()),
+                      absl::StrCat(tenant.sessions()),
+                      absl::StrCat(tenant.g2_evictions() + tenant.g3_evictions()),
+                      absl::StrCat(tenant.rejected_puts())});
     }
     absl::StrAppend(&text, "\n", FormatTable(rows));
   }

@@ -309,4 +309,30 @@ TEST_CASE("a run released head first keeps its order while victims are taken fro
   CHECK(policy.EvictionOrder() == left);
 }
 
+TEST_CASE("policies that share memory have orders, and victims, of their own") {
+  const auto first = MakeEvictionPolicy("lru", {.max_chunks = 16});
+  const auto second =
+      MakeEvictionPolicy("lru", {.max_chunks = 16, .shares_memory_with = first.get()});
+  const auto insert = [](EvictionPolicy& policy, std::initializer_list<uint32_t> slots) {
+    for (const uint32_t slot : slots) {
+      policy.OnInsert({.slot = ChunkSlot(slot), .blocks = 1}, MonotonicTime(0));
+    }
+  };
+  insert(*first, {0, 2, 4});
+  insert(*second, {1, 3, 15});
+  CHECK(first->Victim() == ChunkSlot(0));
+  CHECK(second->Victim() == ChunkSlot(1));
+  second->Park(ChunkSlot(1));
+  second->OnErase(ChunkSlot(3), EvictionPolicy::EraseReason::kEvicted);
+  CHECK(first->Victim() == ChunkSlot(0));
+  CHECK(second->Victim() == ChunkSlot(15));
+  insert(*first, {3});  // a slot that was the other's
+  first->OnErase(ChunkSlot(0), EvictionPolicy::EraseReason::kEvicted);
+  first->OnErase(ChunkSlot(2), EvictionPolicy::EraseReason::kEvicted);
+  first->OnErase(ChunkSlot(4), EvictionPolicy::EraseReason::kEvicted);
+  CHECK(first->Victim() == ChunkSlot(3));
+  CHECK(first->size() == 1);
+  CHECK(second->size() == 2);
+}
+
 }  // namespace kvkeep
