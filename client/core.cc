@@ -314,8 +314,7 @@ absl::StatusOr<SessionPtr> Core::CurrentSession() {
   if (stopping_) return absl::CancelledError("the kvkeep client is being destroyed");
   if (session_ == nullptr) {
     counters.failed_fast.fetch_add(1, std::memory_order_relaxed);
-    return absl::UnavailableError(absl::StrCat("kvkeep daemon at ", options_.endpoint,
-                                               " is away: ", away_reason_.ToString()));
+    return AwayError(options_.endpoint, away_reason_);
   }
   return session_;
 }

@@ -6,6 +6,8 @@
 
 #include <absl/functional/function_ref.h>
 #include <absl/status/statusor.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/string_view.h>
 
 #include <memory>
 #include <vector>
@@ -23,6 +25,17 @@ class NamespaceBinding {
   virtual ~NamespaceBinding() = default;
   virtual NamespaceDigest digest() const = 0;  // zero while it was not declared yet
 };
+
+// What calls end with while there is no session at `where`, for `why`: UNAVAILABLE, but for a
+// client that the daemon refuses, which is told so.
+inline absl::Status AwayError(absl::string_view where, const absl::Status& why) {
+  if (absl::IsPermissionDenied(why)) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("kvkeep daemon at ", where, ": ", why.message()));
+  }
+  return absl::UnavailableError(
+      absl::StrCat("kvkeep daemon at ", where, " is away: ", why.ToString()));
+}
 
 class Transport {
  public:

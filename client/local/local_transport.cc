@@ -250,8 +250,7 @@ absl::StatusOr<LocalSessionPtr> LocalTransport::CurrentSession() {
   if (stopping_) return BeingDestroyed();
   if (session_ == nullptr || session_->over()) {
     counters_->failed_fast.fetch_add(1, std::memory_order_relaxed);
-    return absl::UnavailableError(
-        absl::StrCat("kvkeep daemon at ", options_.socket, " is away: ", away_reason_.ToString()));
+    return AwayError(options_.socket, away_reason_);
   }
   return session_;
 }

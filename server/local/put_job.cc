@@ -58,6 +58,7 @@ absl::StatusOr<bool> PutJob::ReserveChunk(const SessionToken& session, size_t in
       .transient = (wire.flags & local::kPutTransient) != 0,
       .no_g3 = (wire.flags & local::kPutNoG3) != 0,
       .durable = (wire.flags & local::kPutDurable) != 0,
+      .asks_again = may_wait,
   };
   if ((wire.flags & local::kPutHasParent) != 0) request.parent = {.bytes = wire.parent_key};
   KVKEEP_ASSIGN_OR_RETURN(ReserveResult reserved, context_->store->Reserve(session, request));

@@ -106,6 +106,10 @@ bool Core::AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, Te
     return true;
   }
   if (own.reserved_blocks + blocks > own.limits.reserved_blocks) {
+    if (request.asks_again) {
+      result.reason = RejectReason::kLimit;
+      return true;
+    }
     Reject(result, tenant, RejectReason::kLimit,
            absl::StrCat("puts in progress hold ", own.reserved_blocks * kBlockBytes,
                         " bytes, allowed are at most ", own.limits.reserved_blocks * kBlockBytes));

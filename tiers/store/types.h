@@ -154,6 +154,8 @@ struct PutRequest {
   bool transient = false;
   bool no_g3 = false;
   bool durable = false;
+  // Over the limit of reserved bytes the caller asks again: that is no rejection to be counted.
+  bool asks_again = false;
 };
 
 enum class ReadOutcome : uint8_t { kHit, kMiss, kBusy };

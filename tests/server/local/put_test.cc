@@ -110,10 +110,12 @@ TEST_CASE("puts over the limit of reserved bytes go chunk after chunk, and in th
   CHECK(t.store().snapshot().g2.reserved_bytes == 0);
   CHECK(t.counters.puts_copying == 0);
   for (uint64_t name : {1, 4, 5}) CHECK(t.Payload(t.Get({name}).places.at(0)) == payload);
+  CHECK(t.store().snapshot().counters.puts_rejected == 0);  // to wait is no rejection
   // One that fits never, and does not keep the next from its turn.
   CHECK(absl::StartsWith(ReadAnswers(t.Ask(Kind::kPut, t.PutBody({{.name = 7, .bytes = 3 * kMiB},
                                                                   {.name = 8, .bytes = 100}}))),
                          "rejected"));
+  CHECK(t.store().snapshot().counters.puts_rejected == 1);
 }
 
 TEST_CASE("puts that wait for space end with their session") {
