@@ -126,7 +126,8 @@ TEST_CASE("an unknown key is told with the nearest right one, or with those that
         "encryption, limits, "
         "metrics, log, state, drain");
   CHECK(ErrorsOf("g3: {<<: {io: auto}}") ==
-        "kv.yaml:1:6: unknown key 'g3.<<'; known here: paths, policy, write_policy, io");
+        "kv.yaml:1:6: unknown key 'g3.<<'; known here: paths, policy, write_policy, io, "
+        "scrub_bytes_per_second");
 }
 
 TEST_CASE("edit distance counts insertions, deletions, replacements and swaps") {
