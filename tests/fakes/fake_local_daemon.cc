@@ -429,15 +429,18 @@ void FakeLocalDaemon::HandlePut(Connection& connection, const local::Message& me
     }
   }
   reply.AppendText(messages);
-  if (script.say_copied) {
-    Reply(connection, local::MessageWriter(static_cast<uint16_t>(Kind::kPutCopied), message.id));
+  const bool say_copied = script.say_copied;
+  if (script.hold != static_cast<uint16_t>(Kind::kPut) && !say_copied) {
+    return Reply(connection, std::move(reply));
   }
-  if (script.hold == static_cast<uint16_t>(Kind::kPut) || script.say_copied) {
+  {
     MutexLock lock(&connection.mu);
     connection.held.emplace_back(std::move(reply), UniqueFd());
-    return;
   }
-  Reply(connection, std::move(reply));
+  // Only now: who hears it may call Let().
+  if (say_copied) {
+    Reply(connection, local::MessageWriter(static_cast<uint16_t>(Kind::kPutCopied), message.id));
+  }
 }
 
 void FakeLocalDaemon::Let() {
