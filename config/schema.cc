@@ -395,7 +395,7 @@ std::vector<ConfigKey> LimitAndServiceKeys() {
       Count("limits.keys_per_call", In(&Config::limits, &LimitsConfig::keys_per_call), {1, 65536},
             "Keys in one call."),
       Count("limits.sessions", In(&Config::limits, &LimitsConfig::sessions), {1, 65536},
-            "Sessions at once."),
+            "Sessions at once; of these each tenant has its part, as of g2.capacity."),
       Count("limits.leases_per_session", In(&Config::limits, &LimitsConfig::leases_per_session),
             {1, 1'000'000}, "Leases of one session at once."),
       Fraction("limits.leased_bytes", In(&Config::limits, &LimitsConfig::leased_bytes), kShare,

@@ -106,7 +106,7 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without) 
                              {.name = "other", .g2_segments = segments - first}};
   }
   options.store.max_chunks = random.Chance(0.2) ? 24 : 4096;
-  options.store.max_sessions = 8;
+  options.store.max_sessions = 64;  // also for who has the least part of them
   options.store.max_leases_per_session = 16;
   options.store.max_device_writes_in_flight_bytes = random.Between(1, 64) * 64 * kKiB;
   options.store.max_device_reads_in_flight_bytes = random.Between(1, 64) * 64 * kKiB;

@@ -38,6 +38,7 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       incarnation_(deps.random->NextU64()),
       hold_work_(deps.hold_work == 0 ? work::kHold : deps.hold_work),
       table_(options.max_chunks, deps.random->NextU64()),
+      session_shares_(Claims(options_, false)),
       slot_shares_(Claims(options_, false)),
       g3_shares_(Claims(options_, true)),
       tenant_counters_(options_.tenants.size() + 1),
@@ -46,6 +47,7 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
   const uint64_t all = deps_.arena->capacity_blocks().value();
   uint64_t first = 0;
   MutexLock lock(&mu_);
+  session_shares_.SetCapacity(options_.max_sessions);
   slot_shares_.SetCapacity(options_.max_chunks);
   for (const TenantOptions& tenant : options_.tenants) {
     const uint64_t end = std::min(first + tenant.g2_segments * per_segment, all);

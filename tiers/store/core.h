@@ -394,7 +394,8 @@ class Core {
   // milliseconds, under the lock.
   std::deque<absl::AnyInvocable<void() &&>> outbox_ ABSL_GUARDED_BY(mu_);
   ChunkTable table_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::unique_ptr<G2Pool>> pools_ ABSL_GUARDED_BY(mu_);   // by TenantId
+  std::vector<std::unique_ptr<G2Pool>> pools_ ABSL_GUARDED_BY(mu_);  // by TenantId
+  Shares session_shares_ ABSL_GUARDED_BY(mu_);
   Shares slot_shares_ ABSL_GUARDED_BY(mu_);                           // of the table
   Shares g3_shares_ ABSL_GUARDED_BY(mu_);                             // of all devices, in blocks
   std::vector<TenantCounters> tenant_counters_ ABSL_GUARDED_BY(mu_);  // as Shares: nobody is last

@@ -86,6 +86,13 @@ absl::StatusOr<SessionToken> Core::OpenSession(const SessionInfo& info) {
     return absl::ResourceExhaustedError(
         absl::StrCat("sessions: all ", options_.max_sessions, " are open"));
   }
+  // Each tenant has its part of them, at least one: nobody is locked out by another.
+  const uint64_t own = std::max<uint64_t>(1, session_shares_.share(info.tenant));
+  if (session_shares_.held(info.tenant) >= own) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "sessions: all ", own, " of this tenant's part of ", options_.max_sessions, " are open"));
+  }
+  session_shares_.Take(info.tenant, 1);
   auto session = std::make_unique<Session>();
   session->info = std::make_shared<SessionInfo>(info);
   session->opened = deps_.clock->Now();
@@ -103,6 +110,7 @@ void Core::CloseSession(const SessionToken& token, bool revoked) {
   // their writers may be copying right now.
   ended = std::move(found->second);
   sessions_.erase(found);
+  session_shares_.Give(ended->info->tenant, 1);
   ++counters_.sessions_closed;
   counters_.sessions_revoked += revoked;
   counters_.leases_revoked += revoked ? ended->leases.size() : 0;

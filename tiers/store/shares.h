@@ -1,5 +1,5 @@
 // Shares: what each tenant holds of something that all of them take from - blocks of G3, slots of
-// the chunk table -, how much it may hold, and who gives first when there is no more of it.
+// the chunk table, sessions -, how much it may hold, and who gives first when there is none left.
 //
 // A tenant may have a quota: it never holds more. Its share is what it can count on: its quota, or,
 // without one, a part of what the quotas leave, by weight. Shares together are at most the

@@ -116,6 +116,29 @@ TEST_CASE("a tenant that leases and reserves all it may leaves the other's share
   s.store().CheckInvariants();
 }
 
+TEST_CASE("a tenant that opens all the sessions it may leaves the others theirs") {
+  WorldOptions options = TwoTenants();
+  options.g2_blocks = 4 * 64;
+  options.store.tenants[0].g2_segments = 3;
+  options.store.max_sessions = 8;
+  StoreTester s(options);  // has one
+  const auto open = [&](uint32_t tenant) {
+    return s.store().OpenSession({.client_name = "t", .tenant = TenantId(tenant)});
+  };
+  std::vector<SessionToken> red;
+  for (int i = 0; i < 5; ++i) red.push_back(open(0).value());
+  CHECK(open(0).status() ==
+        absl::ResourceExhaustedError("sessions: all 6 of this tenant's part of 8 are open"));
+  const SessionToken blue = open(1).value();
+  CHECK(open(1).ok());
+  CHECK(absl::IsResourceExhausted(open(1).status()));
+  s.store().CloseSession(red.back());
+  CHECK(absl::IsResourceExhausted(open(1).status()));  // that one was red's
+  CHECK(open(0).ok());
+  s.store().RevokeSession(blue);
+  CHECK(open(1).ok());
+}
+
 TEST_CASE("a chunk of G3 comes back into the memory of the tenant that asks for it") {
   StoreTester s(TwoTenants());
   Tenant blue(&s, 1);
