@@ -70,7 +70,7 @@ absl::Status EngineRoom::OpenKeys(const DaemonOptions& options) {
     }
     return absl::OkStatus();
   }
-  const auto about = [&options](const absl::Status& status) {
+  const auto about = [](const absl::Status& status) {
     return absl::Status(
         status.code(), absl::StrCat("encryption.master_key_file: ", std::string(status.message())));
   };

@@ -1,9 +1,9 @@
 #include "tiers/store/entry_arrays.h"
 
 #include <bit>
-#include <cstring>
 #include <memory>
 
+#include "tiers/base/bytes.h"
 #include "tiers/base/check.h"
 
 namespace kvkeep::store_internal {
@@ -19,7 +19,7 @@ TableEntry* EntryArrays::Take(uint32_t entries) {
   TableEntry*& free = free_[std::countr_zero(entries)];
   TableEntry* array = free;
   if (array != nullptr) {
-    std::memcpy(&free, array, sizeof(free));
+    free = LoadAt<TableEntry*>(reinterpret_cast<const std::byte*>(array));
   } else {
     KVKEEP_CHECK(used_bytes_ + entries * sizeof(TableEntry) <= memory_.bytes());
     array = reinterpret_cast<TableEntry*>(memory_.data() + used_bytes_);
@@ -31,7 +31,7 @@ TableEntry* EntryArrays::Take(uint32_t entries) {
 
 void EntryArrays::GiveBack(TableEntry* array, uint32_t entries) {
   TableEntry*& free = free_[std::countr_zero(entries)];
-  std::memcpy(static_cast<void*>(array), &free, sizeof(free));
+  StoreAt(reinterpret_cast<std::byte*>(array), free);
   free = array;
 }
 
