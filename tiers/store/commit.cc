@@ -150,17 +150,7 @@ void Core::OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add) {
   SetG3State(*chunk, G3State::kStored);
   chunk->g3_sequence = add.record.sequence;
   if (chunk->detached) return;  // deleted meanwhile: removed again when this change settles
-  const ChunkSlot parent = FindParent(*chunk, add.parent);
-  const bool parent_here = parent != kNoSlot && table_.at(parent).in_g3_policy &&
-                           table_.at(parent).device == chunk->device;
-  g3_policy(*chunk).OnInsert({.slot = add.slot,
-                              .fingerprint = table_.fingerprint(chunk->id),
-                              .parent = parent_here ? parent : kNoSlot,
-                              .blocks = static_cast<uint32_t>(chunk->blocks()),
-                              .transient = chunk->transient},
-                             deps_.clock->Now());
-  chunk->in_g3_policy = true;
-  TouchLater(g3_policy(*chunk).MemoryDue());
+  InsertIntoG3Policy(add.slot, FindParent(*chunk, add.parent));
 }
 
 void Core::WhenDurable(const ChunkId& id, StatusCallback done) {

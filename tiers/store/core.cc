@@ -269,6 +269,21 @@ void Core::InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) {
   TouchLater(pool(chunk).policy->MemoryDue());
 }
 
+void Core::InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent) {
+  Chunk& chunk = table_.at(slot);
+  KVKEEP_CHECK(!chunk.in_g3_policy);
+  const bool parent_here = parent != kNoSlot && table_.at(parent).in_g3_policy &&
+                           table_.at(parent).device == chunk.device;
+  g3_policy(chunk).OnInsert({.slot = slot,
+                             .fingerprint = table_.fingerprint(chunk.id),
+                             .parent = parent_here ? parent : kNoSlot,
+                             .blocks = static_cast<uint32_t>(chunk.blocks()),
+                             .transient = chunk.transient},
+                            deps_.clock->Now());
+  chunk.in_g3_policy = true;
+  TouchLater(g3_policy(chunk).MemoryDue());
+}
+
 void Core::FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) {
   KVKEEP_CHECK(chunk.has_g2_space());
   KVKEEP_CHECK(chunk.pins == 0 || Planted(Canary::kReuseUnderLease));

@@ -127,6 +127,7 @@ class Core {
   void Pin(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void UnpinLocked(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   G2Pool& pool(TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

@@ -145,14 +145,7 @@ absl::Status Core::RecoverDevice(uint16_t device) {
     age = saved != ranks.end() ? saved->second : ranks.size() + age;
   }
   std::sort(by_age.begin(), by_age.end());
-  for (const auto& [age, slot] : by_age) {
-    Chunk& chunk = table_.at(slot);
-    g3_policy(chunk).OnInsert({.slot = slot,
-                               .fingerprint = table_.fingerprint(chunk.id),
-                               .blocks = static_cast<uint32_t>(chunk.blocks())},
-                              deps_.clock->Now());
-    chunk.in_g3_policy = true;
-  }
+  for (const auto& [age, slot] : by_age) InsertIntoG3Policy(slot, kNoSlot);
   return absl::OkStatus();
 }
 

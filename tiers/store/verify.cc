@@ -118,11 +118,7 @@ void Core::LeaveToReaders(ChunkSlot slot) {
   change->device = copy.device;
   change->doubtful = copy.doubtful;
   SetG3State(*change, G3State::kStored);
-  g3_policy(*change).OnInsert({.slot = fresh,
-                               .fingerprint = table_.fingerprint(copy.id),
-                               .blocks = static_cast<uint32_t>(copy.blocks())},
-                              deps_.clock->Now());
-  change->in_g3_policy = true;
+  InsertIntoG3Policy(fresh, kNoSlot);
 }
 
 void Core::StartSweep() {
