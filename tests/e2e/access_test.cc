@@ -13,6 +13,7 @@
 #include <cstdio>
 
 #include "tests/e2e/engine.h"
+#include "tests/e2e/shell.h"
 #include "tests/fakes/pki.h"
 
 namespace kvkeep::e2e {
@@ -34,24 +35,6 @@ void WriteSecret(const std::string& path, const std::string& text) {
   WriteFile(path + ".new", text);
   REQUIRE(chmod((path + ".new").c_str(), 0600) == 0);
   REQUIRE(rename((path + ".new").c_str(), path.c_str()) == 0);
-}
-
-struct Outcome {
-  int status = -1;
-  std::string output;
-};
-
-// Of a shell command, both streams together.
-Outcome Run(const std::string& command) {
-  Outcome outcome;
-  std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::array<char, 4096> buffer;
-  while (const size_t got = fread(buffer.data(), 1, buffer.size(), pipe)) {
-    outcome.output.append(buffer.data(), got);
-  }
-  outcome.status = WEXITSTATUS(pclose(pipe));
-  return outcome;
 }
 
 // A daemon with the tenants a and b on a TCP port, and a CA for both sides.
@@ -101,8 +84,8 @@ struct Secured {
   // The serial number of the certificate that a new connection gets.
   std::string Serial() const {
     const Outcome shown =
-        Run(absl::StrCat("openssl s_client -connect ", endpoint(), " -CAfile ", ca.cert_file(),
-                         " </dev/null | openssl x509 -noout -serial"));
+        RunShell(absl::StrCat("openssl s_client -connect ", endpoint(), " -CAfile ", ca.cert_file(),
+                              " </dev/null | openssl x509 -noout -serial"));
     for (const absl::string_view line : absl::StrSplit(shown.output, '\n')) {
       if (absl::StartsWith(line, "serial=")) return std::string(line);
     }
@@ -129,11 +112,11 @@ TEST_CASE("only TLS 1.3 with a certificate of the right CA comes in; the others 
       "openssl s_client -connect ", secured.endpoint(), " -CAfile ", secured.ca.cert_file(),
       " -cert ", secured.site.path("engine.a.example.pem"), " -key ",
       secured.site.path("engine.a.example.key"), " -alpn h2 -verify_return_error </dev/null");
-  const Outcome tls13 = Run(probe + " -tls1_3");
+  const Outcome tls13 = RunShell(probe + " -tls1_3");
   INFO(tls13.output);
   CHECK(absl::StrContains(tls13.output, "New, TLSv1.3"));
   CHECK(absl::StrContains(tls13.output, "Verify return code: 0 (ok)"));
-  const Outcome tls12 = Run(probe + " -tls1_2");
+  const Outcome tls12 = RunShell(probe + " -tls1_2");
   INFO(tls12.output);
   CHECK(tls12.status != 0);
   CHECK_FALSE(absl::StrContains(tls12.output, "BEGIN CERTIFICATE"));
@@ -384,24 +367,24 @@ TEST_CASE("the command line tool speaks TLS, by flags or environment") {
   secured.site.Start();
   const SecurityOptions security = secured.As("engine.a.example");
   const std::string tool = absl::StrCat(KVKEEP_PATH, " --endpoint ", secured.endpoint(), " ping");
-  const Outcome flags = Run(absl::StrCat(tool, " --cacert ", security.ca_file, " --cert ",
-                                         security.cert_file, " --key ", security.key_file));
+  const Outcome flags = RunShell(absl::StrCat(tool, " --cacert ", security.ca_file, " --cert ",
+                                              security.cert_file, " --key ", security.key_file));
   INFO(flags.output);
   CHECK(flags.status == 0);
   const Outcome environment =
-      Run(absl::StrCat("KVKEEP_CACERT=", security.ca_file, " KVKEEP_CERT=", security.cert_file,
-                       " KVKEEP_KEY=", security.key_file, " ", tool));
+      RunShell(absl::StrCat("KVKEEP_CACERT=", security.ca_file, " KVKEEP_CERT=", security.cert_file,
+                            " KVKEEP_KEY=", security.key_file, " ", tool));
   INFO(environment.output);
   CHECK(environment.status == 0);
-  const Outcome none = Run(absl::StrCat(tool, " --cacert ", security.ca_file));
+  const Outcome none = RunShell(absl::StrCat(tool, " --cacert ", security.ca_file));
   CHECK(none.status == 4);
   CHECK(absl::StrContains(none.output, "set cert_file and key_file"));
-  const Outcome wrong = Run(absl::StrCat(tool, " --cacert ", security.key_file));
+  const Outcome wrong = RunShell(absl::StrCat(tool, " --cacert ", security.key_file));
   CHECK(absl::StrContains(wrong.output, "ca_file: "));
   WriteFile(secured.site.path("token"), kTokenB);
-  const Outcome token =
-      Run(absl::StrCat(tool, " --cacert ", security.ca_file, " --cert ", security.cert_file,
-                       " --key ", security.key_file, " --token-file ", secured.site.path("token")));
+  const Outcome token = RunShell(absl::StrCat(tool, " --cacert ", security.ca_file, " --cert ",
+                                              security.cert_file, " --key ", security.key_file,
+                                              " --token-file ", secured.site.path("token")));
   CHECK(absl::StrContains(token.output, "one tenant's, the token another's"));
 }
 

@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "tests/e2e/engine.h"
+#include "tests/e2e/shell.h"
 
 namespace kvkeep::e2e {
 namespace {
@@ -22,22 +23,8 @@ namespace fs = std::filesystem;
 
 constexpr char kTailMark[] = "token ids of a private prompt, told to nobody";
 
-struct Outcome {
-  int status = -1;
-  std::string output;
-};
-
-// Of the CLI, both streams together.
 Outcome Kvkeep(const std::string& arguments) {
-  Outcome outcome;
-  std::FILE* pipe = popen(absl::StrCat(KVKEEP_PATH, " ", arguments, " 2>&1").c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::array<char, 4096> buffer;
-  while (const size_t got = fread(buffer.data(), 1, buffer.size(), pipe)) {
-    outcome.output.append(buffer.data(), got);
-  }
-  outcome.status = WEXITSTATUS(pclose(pipe));
-  return outcome;
+  return RunShell(absl::StrCat(KVKEEP_PATH, " ", arguments));
 }
 
 std::string Hex(char digit) { return std::string(32, digit) + std::string(32, '7') + "\n"; }
