@@ -191,8 +191,12 @@ TEST_CASE(
   shared.site.Start();
   CHECK(shared.Status("noisy").g3_used_bytes() == 32 << 20);
   Engine noisy = shared.Connect("noisy");
-  CHECK(noisy.Find(Chunks(1, 272, kChunkBytes)).g3 == 0);
-  CHECK(noisy.Hits(Chunks(273, 128, kChunkBytes)) == 128);
+  // The order is that in which the writes ended, and some are under way side by side: those on the
+  // border may have changed places. All that is left is 128 chunks, and they are read.
+  constexpr uint64_t kSideBySide = 64;
+  CHECK(noisy.Find(Chunks(1, 272 - kSideBySide, kChunkBytes)).g3 == 0);
+  CHECK(noisy.Find(Chunks(1, 400, kChunkBytes)).g3 == 128);
+  CHECK(noisy.Hits(Chunks(273 + kSideBySide, 128 - kSideBySide, kChunkBytes)) == 128 - kSideBySide);
 }
 
 }  // namespace kvkeep::e2e

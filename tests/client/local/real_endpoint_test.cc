@@ -166,9 +166,10 @@ TEST_CASE("the daemon's endpoint: memory of a put cut off is in use until it can
   auto buffer = f.transport->AllocateStaging(4 * kMiB);
   REQUIRE(buffer.ok());
   const bool daemon_stops = GENERATE(false, true);
-  std::atomic<bool> copy{false};
+  // Theirs too: they may still look at it after they were told.
+  const auto copy = std::make_shared<std::atomic<bool>>(false);
   for (int thread = 0; thread < 2; ++thread) {
-    f.copy_pool->Post([&] { copy.wait(false); });
+    f.copy_pool->Post([copy] { copy->wait(false); });
   }
   std::atomic<bool> done{false};
   f.transport->Put(f.ns, f.spec, {{.key = Key("a"), .runs = {buffer->memory()}}}, {},
@@ -178,8 +179,8 @@ TEST_CASE("the daemon's endpoint: memory of a put cut off is in use until it can
   while (!done || buffer->in_use()) std::this_thread::yield();
   // Already: the copies have not even begun, and nothing of them may be stored.
   CHECK(f.store->snapshot().sessions.empty());
-  copy = true;
-  copy.notify_all();
+  *copy = true;
+  copy->notify_all();
   leaves.join();
   REQUIRE(Eventually([&] { return f.counters.puts_copying == 0; }));
   CHECK(f.store->snapshot().g2.chunks == 0);
