@@ -34,10 +34,15 @@ endif()
 if(KVKEEP_SANITIZE)
   add_compile_options(-fsanitize=${KVKEEP_SANITIZE} -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${KVKEEP_SANITIZE})
+  add_compile_definitions(KVKEEP_SANITIZED)  # for tests: times and memory say nothing there
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    add_link_options(-fsanitize-link-c++-runtime)  # of programs in C, for libraries in C++
+    link_libraries(stdc++)
+  endif()
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 warns falsely about moved absl::InlinedVector and, under sanitizers, about std::function.
-  # clang's own analysis runs in the clang preset.
+  # clang's own analysis runs in the asan preset.
   add_compile_options(-Wno-uninitialized -Wno-maybe-uninitialized)
   if(KVKEEP_SANITIZE)  # and about sizes that its own checks made it think of
     add_compile_options(-Wno-stringop-overflow -Wno-array-bounds)

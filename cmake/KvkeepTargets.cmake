@@ -34,11 +34,23 @@ function(kvkeep_test NAME)
   add_executable(${NAME} ${ARG_SRCS})
   target_include_directories(${NAME} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${NAME} PRIVATE kvkeep_catch_main ${ARG_DEPS})
+  target_compile_options(${NAME} PRIVATE ${KVKEEP_TEST_OPTIMISATION})
   kvkeep_use_pch(${NAME} _test)
   add_test(NAME ${NAME} COMMAND ${NAME} ${ARG_ARGS} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
   if(ARG_LABELS)
     set_tests_properties(${NAME} PROPERTIES LABELS "${ARG_LABELS}")
+  endif()
+endfunction()
+
+# Test cases are compiled more often than they are run: not optimised as far as what they test.
+set(KVKEEP_TEST_OPTIMISATION $<$<CONFIG:Release>:-O1>)
+
+# kvkeep_run_alone(TEST ...): tests that judge times, or use all there is. Sanitized builds judge
+# none: there they run beside each other.
+function(kvkeep_run_alone)
+  if(NOT KVKEEP_SANITIZE)
+    set_tests_properties(${ARGN} PROPERTIES RUN_SERIAL ON)
   endif()
 endfunction()
 

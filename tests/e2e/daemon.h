@@ -19,7 +19,7 @@ namespace kvkeep::e2e {
 
 using std::chrono::milliseconds;
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(KVKEEP_SANITIZED)
 inline constexpr bool kSanitized = true;  // everything is several times slower: times mean nothing
 #else
 inline constexpr bool kSanitized = false;

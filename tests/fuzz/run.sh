@@ -28,18 +28,20 @@ done
 share=$((seconds / ${#targets[@]}))
 [[ $share -gt 0 ]] || share=1
 
-cmake --preset fuzz >/dev/null
-cmake --build --preset fuzz
+cmake --preset asan >/dev/null
+wanted=()
+for target in "${targets[@]}"; do wanted+=("${target}_fuzz" "${target}_seeds"); done
+cmake --build --preset asan --target "${wanted[@]}"
 # A small quarantine: stores are made for every input, and fresh pages are most of their cost.
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_stack_use_after_return=1:quarantine_size_mb=8}"
 report=()
 for target in "${targets[@]}"; do
   corpus=build/fuzz/corpus/$target seeds=build/fuzz/seeds/$target log=build/fuzz/$target.log
   mkdir -p "$corpus" "$seeds"
-  "build/fuzz/bin/${target}_seeds" "$seeds"
+  "build/asan/bin/${target}_seeds" "$seeds"
   echo "=== $target, $share s"
   # max_len: a header page with its selector, and scripts with some KB of payload.
-  if ! "build/fuzz/bin/${target}_fuzz" -max_total_time="$share" -max_len=8192 -timeout=20 \
+  if ! "build/asan/bin/${target}_fuzz" -max_total_time="$share" -max_len=8192 -timeout=20 \
     -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="build/fuzz/$target-" "$@" \
     "$corpus" "$seeds" >"$log" 2>&1; then
     tail -n 60 "$log"

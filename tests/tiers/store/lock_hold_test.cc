@@ -26,7 +26,7 @@
 namespace kvkeep {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(KVKEEP_SANITIZED)
 constexpr double kUsualLimitMicros = 20'000;  // their own work is counted too
 constexpr uint64_t kManyChunks = 100'000;
 #else
