@@ -34,8 +34,8 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Open(std::vector<UnixSocketO
                                                          Handlers handlers,
                                                          std::vector<UniqueFd> tcp) {
   std::unique_ptr<Acceptor> acceptor(new Acceptor(std::move(handlers)));
-  acceptor->stop_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!acceptor->stop_.valid()) {
+  acceptor->wake_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!acceptor->wake_.valid()) {
     return absl::UnavailableError(absl::StrCat("cannot make an eventfd: ", std::strerror(errno)));
   }
   for (UnixSocketOptions& options : sockets) {
@@ -59,8 +59,11 @@ absl::Status Acceptor::Listen(UnixSocketOptions options) {
 
 Acceptor::~Acceptor() {
   if (thread_.joinable()) {
-    const uint64_t one = 1;
-    (void)!write(stop_.get(), &one, sizeof(one));  // an eventfd's counter has room
+    {
+      MutexLock lock(&mu_);
+      stopping_ = true;
+    }
+    Wake();
     thread_.join();
   }
   for (const Listening& socket : sockets_) {
@@ -73,14 +76,40 @@ Acceptor::~Acceptor() {
   }
 }
 
+void Acceptor::Post(Task task) {
+  {
+    MutexLock lock(&mu_);
+    tasks_.push_back(std::move(task));
+  }
+  Wake();
+}
+
+void Acceptor::Wake() {
+  const uint64_t one = 1;
+  (void)!write(wake_.get(), &one, sizeof(one));  // an eventfd's counter has room
+}
+
+bool Acceptor::RunTasks() {
+  uint64_t wakes = 0;
+  (void)!read(wake_.get(), &wakes, sizeof(wakes));  // non-blocking
+  std::vector<Task> tasks;
+  {
+    MutexLock lock(&mu_);
+    if (stopping_) return false;
+    tasks.swap(tasks_);
+  }
+  for (Task& task : tasks) std::move(task)();
+  return true;
+}
+
 void Acceptor::Run() {
   pthread_setname_np(pthread_self(), "kvkeep-accept");
-  std::vector<pollfd> polled = {{stop_.get(), POLLIN, 0}};
+  std::vector<pollfd> polled = {{wake_.get(), POLLIN, 0}};
   for (const Listening& socket : sockets_) polled.push_back({socket.fd.get(), POLLIN, 0});
   for (const UniqueFd& socket : tcp_) polled.push_back({socket.get(), POLLIN, 0});
   while (true) {
     if (poll(polled.data(), polled.size(), -1) < 0) continue;  // EINTR
-    if (polled[0].revents != 0) return;
+    if (polled[0].revents != 0 && !RunTasks()) return;
     bool ok = true;
     for (size_t i = 1; i < polled.size(); ++i) {
       if (polled[i].revents != 0) ok &= AcceptFrom(polled[i].fd, std::min(i - 1, sockets_.size()));

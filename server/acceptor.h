@@ -2,8 +2,8 @@
 //
 // Every connection is handed on with its peer and with what the socket's policy says of it; what
 // becomes of it, refused or not, is the handler's business. The socket files go when the acceptor
-// does. When the process has no descriptor left but those of its reserve, connections wait in the
-// sockets' queues.
+// does. As an Executor it runs tasks on its thread. When the process has no descriptor left but
+// those of its reserve, connections wait in the sockets' queues.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -18,11 +18,13 @@
 #include <vector>
 
 #include "server/unix_socket.h"
+#include "tiers/base/executor.h"
+#include "tiers/base/mutex.h"
 #include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 
-class Acceptor {
+class Acceptor final : public Executor {
  public:
   struct Connection {
     size_t socket = 0;     // index of the Unix socket it came in by; their number: TCP
@@ -41,9 +43,11 @@ class Acceptor {
   static absl::StatusOr<std::unique_ptr<Acceptor>> Open(std::vector<UnixSocketOptions> sockets,
                                                         Handlers handlers,
                                                         std::vector<UniqueFd> tcp = {});
-  ~Acceptor();  // no handler runs any more when it returns
+  ~Acceptor() override;  // no handler runs any more when it returns
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
+
+  void Post(Task task) override;
 
  private:
   struct Listening {
@@ -56,6 +60,9 @@ class Acceptor {
   explicit Acceptor(Handlers handlers) : handlers_(std::move(handlers)) {}
   absl::Status Listen(UnixSocketOptions options);
   void Run();
+  // False: it is to end.
+  bool RunTasks();
+  void Wake();
   // Some of those that wait there; false: there is not enough of something to go on.
   bool AcceptFrom(int listening, size_t socket);
   void HandOn(size_t socket, UniqueFd fd);
@@ -63,7 +70,10 @@ class Acceptor {
   Handlers handlers_;
   std::vector<Listening> sockets_;
   std::vector<UniqueFd> tcp_;
-  UniqueFd stop_;  // eventfd
+  UniqueFd wake_;  // eventfd
+  Mutex mu_;
+  std::vector<Task> tasks_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };
 

@@ -21,6 +21,8 @@
 #include "server/local_door.h"
 #include "server/metrics.h"
 #include "server/sockets.h"
+#include "server/supervision/service_manager.h"
+#include "server/supervision/start_reporter.h"
 #include "server/tcp_access.h"
 #include "server/version.h"
 #include "tiers/base/mutex.h"
@@ -34,6 +36,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kTick{100};
 constexpr milliseconds kCloseGrace{2'000};  // for calls under way, once everything is drained
 constexpr std::chrono::seconds kQuietTimeout{20};
+// How often threads are asked for a sign of life: they wake up for it.
+constexpr std::chrono::seconds kProbePeriod{2};
 
 sigset_t StopSignals() {
   sigset_t signals;
@@ -113,11 +117,15 @@ struct Daemon::Parts {
         state(KVKEEP_VERSION, RealClock(),
               {.pinned = options.pinned, .stall_timeout = options.stall_timeout}),
         audit(&log, RealClock()),
-        socket_callers(&state) {}
+        socket_callers(&state),
+        manager(RealClock()) {}
   ~Parts() { StopServing(); }
 
   absl::Status Open();
   absl::Status OpenDoors();
+  void Tick();
+  // The manager hears nothing any more when one of the threads is stuck: it ends the process.
+  void SignOfLife();
   std::unique_ptr<AdminService> MakeAdmin(Callers* callers);
   void OnDrainBegins();
   // No call reaches the store after this. Idempotent.
@@ -128,6 +136,9 @@ struct Daemon::Parts {
   ServerState state;
   AuditLog audit;
   SocketCallers socket_callers;
+  ServiceManager manager;
+  MonotonicTime next_probe{0};      // of the ticker
+  bool told_of_stuck_loop = false;  // likewise
   UniqueFd state_lock;
   std::unique_ptr<TcpAccess> tcp;  // null: no TCP
   std::unique_ptr<EngineRoom> room;
@@ -154,13 +165,40 @@ absl::Status Daemon::Parts::Open() {
   }
   KVKEEP_ASSIGN_OR_RETURN(room, EngineRoom::Open(options, &log, &state));
   drainer = std::make_unique<Drainer>(room->store(), RealClock(), [this] { OnDrainBegins(); });
-  ticker = std::make_unique<Ticker>([this] {
-    room->Tick();
-    drainer->Poll();
-    state.stalls.Tick();
-    state.pins.Poke();
-  });
-  return OpenDoors();
+  state.start.step = "opening sockets";
+  KVKEEP_RETURN_IF_ERROR(OpenDoors());
+  state.loops.Watch("accept", doors->acceptor());
+  state.loops.Watch("copy", room->copy_executor());
+  if (local != nullptr) state.loops.Watch("local", local->loop());
+  if (room->io().loop() != nullptr) state.loops.Watch("io", room->io().loop());
+  ticker = std::make_unique<Ticker>([this] { Tick(); });
+  return absl::OkStatus();
+}
+
+void Daemon::Parts::Tick() {
+  room->Tick();
+  drainer->Poll();
+  state.stalls.Tick();
+  state.pins.Poke();
+  SignOfLife();
+}
+
+void Daemon::Parts::SignOfLife() {
+  if (const MonotonicTime now = RealClock()->Now(); now >= next_probe) {
+    state.loops.Poll();
+    next_probe = now + kProbePeriod;
+  }
+  if (!manager.watchdog().has_value()) return;
+  for (const LoopWatch::Lag& loop : state.loops.lags()) {
+    if (loop.lag < *manager.watchdog() / 2) continue;
+    if (!std::exchange(told_of_stuck_loop, true)) {
+      log.Error("a thread does not get on: the service manager is told no longer",
+                {{"thread", loop.loop}});
+    }
+    return;
+  }
+  told_of_stuck_loop = false;
+  manager.Alive();
 }
 
 absl::Status Daemon::Parts::OpenDoors() {
@@ -227,6 +265,7 @@ void Daemon::Parts::OnDrainBegins() {
 
 void Daemon::Parts::StopServing() {
   metrics.reset();
+  state.loops.ForgetAll();
   for (KvService* service : {kv.get(), tcp_kv.get()}) {
     if (service != nullptr) service->sessions().EndAll();
   }
@@ -256,8 +295,10 @@ Daemon::~Daemon() = default;
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& options,
                                                       const std::string& config_source) {
   auto parts = std::make_unique<Parts>(options);
-  const absl::Status opened = parts->Open();
-  if (!opened.ok()) return opened;
+  {
+    const StartReporter reporter(&parts->manager, &parts->state.start);
+    KVKEEP_RETURN_IF_ERROR(parts->Open());
+  }
   const StoreSnapshot snapshot = parts->room->snapshot();
   if (MayBeDumped()) {
     parts->log.Warn("this process may be dumped and traced: KVKEEPD_DUMPABLE is set");
@@ -282,6 +323,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& optio
                    {"recovered_g2_chunks", absl::StrCat(snapshot.counters.recovered_g2_chunks)},
                    {"arena", parts->room->arena().describe()},
                    {"io", parts->room->io().describe()}});
+  parts->manager.Ready(absl::StrCat("serving; recovered ", snapshot.counters.recovered_chunks,
+                                    " chunks of G3 and ", snapshot.counters.recovered_g2_chunks,
+                                    " of G2"));
   return std::unique_ptr<Daemon>(new Daemon(std::move(parts)));
 }
 
@@ -294,6 +338,8 @@ int Daemon::RunUntilSignal() {
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 
   parts_->log.Info("stopping", {{"signal", number == SIGINT ? "SIGINT" : "SIGTERM"}});
+  parts_->manager.Stopping("draining", std::chrono::ceil<std::chrono::seconds>(
+                                           parts_->options.drain_timeout + 2 * kQuietTimeout));
   auto drained = std::make_shared<std::promise<uint64_t>>();
   parts_->drainer->Start(parts_->options.drain_timeout,
                          [drained](uint64_t left) { drained->set_value(left); });

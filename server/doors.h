@@ -68,6 +68,8 @@ class Doors {
   // Takes no new calls, lets those under way end until `grace` passed, then cancels them. Returns
   // when none is left.
   void Close(std::chrono::milliseconds grace);
+  // Runs tasks on the thread that accepts connections. Until Close.
+  Executor* acceptor() { return acceptor_.get(); }
 
  private:
   Doors(const Options& options, const Deps& deps) : options_(options), deps_(deps) {}

@@ -55,8 +55,11 @@ absl::StatusOr<std::unique_ptr<EngineRoom>> EngineRoom::Open(const DaemonOptions
   KVKEEP_RETURN_IF_ERROR(room->OpenKeys(options));
   room->copy_pool_ = std::make_unique<ThreadPool>("kvkeep-copy", CopyThreads(options.copy_threads));
   KVKEEP_RETURN_IF_ERROR(room->OpenIo(options.io));
+  state->start.step = "opening devices";
   KVKEEP_RETURN_IF_ERROR(room->OpenDevices(options.devices, options.state_dir + "/devices"));
+  state->start.step = "taking memory for G2";
   KVKEEP_RETURN_IF_ERROR(room->OpenArena(options.arena, options.store));
+  state->start.step = "recovering";
   KVKEEP_RETURN_IF_ERROR(room->OpenStore(options.store));
   return room;
 }
@@ -184,6 +187,7 @@ absl::Status EngineRoom::OpenStore(const StoreOptions& options) {
                  .copy_executor = copy_pool_.get(),
                  .mac_key = identity_.mac_key,
                  .keys = keys_.get(),
+                 .recovered_records = &state_->start.recovered_records,
                  .work_clock = ThreadCpuClock(),
                  .work_clock_every = 13};
   KVKEEP_ASSIGN_OR_RETURN(deps.boot_id, ReadBootId());

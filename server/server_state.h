@@ -14,6 +14,8 @@
 #include "server/local/counters.h"
 #include "server/pin_budget.h"
 #include "server/stall_watch.h"
+#include "server/supervision/loop_watch.h"
+#include "server/supervision/start_progress.h"
 #include "server/unix_socket.h"
 #include "tiers/base/clock.h"
 #include "tiers/store/types.h"
@@ -59,7 +61,8 @@ struct ServerState {
         clock(daemon_clock),
         started(daemon_clock->Now()),
         pins(limits.pinned),
-        stalls(daemon_clock, limits.stall_timeout) {}
+        stalls(daemon_clock, limits.stall_timeout),
+        loops(daemon_clock) {}
 
   const std::string version;
   const Clock* const clock;
@@ -71,6 +74,8 @@ struct ServerState {
   ConnectionTable<ConnectedPeer> peers;
   PinBudget pins;
   StallWatch stalls;
+  StartProgress start;
+  LoopWatch loops;
 };
 
 }  // namespace kvkeep

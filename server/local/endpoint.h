@@ -49,6 +49,8 @@ class LocalEndpoint {
 
   // Tells every session. Thread-safe.
   void NotifyDraining();
+  // Runs tasks on the one thread; destroys them once that has stopped.
+  Executor* loop() { return loop_.get(); }
   // Closes every connection and joins the thread. Copies under way end later. Idempotent.
   void Stop();
 

@@ -19,6 +19,7 @@
 #include <span>
 #include <string>
 
+#include "tiers/base/executor.h"
 #include "tiers/io/device.h"
 
 namespace kvkeep {
@@ -72,6 +73,9 @@ class IoEngine {
   // mapped as long as the engine lives. At most kMaxRegisteredBuffers.
   virtual absl::Status RegisterBuffer(std::span<std::byte> memory) = 0;
   virtual absl::StatusOr<std::unique_ptr<Device>> Open(const DeviceOptions& options) = 0;
+  // Runs tasks on the engine's one thread, between operations. Null: it has several, which wait for
+  // disks.
+  virtual Executor* loop() { return nullptr; }
   virtual Stats stats() const = 0;
   // One line for the log: which engine, which features, what fell back and why.
   virtual std::string describe() const = 0;

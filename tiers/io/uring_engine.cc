@@ -27,7 +27,7 @@ constexpr std::chrono::milliseconds kRetryPause{1};
 // The ring's thread turns: take what was handed over, issue, enter the kernel, judge what
 // completed, run callbacks. Callbacks run last, from a list: one that submits only adds to the
 // inbox.
-class UringEngine final : public IoEngine, private OperationSink {
+class UringEngine final : public IoEngine, private OperationSink, private Executor {
  public:
   explicit UringEngine(const IoEngineOptions& options) : ring_entries_(options.ring_entries) {}
   ~UringEngine() override;
@@ -39,6 +39,7 @@ class UringEngine final : public IoEngine, private OperationSink {
   absl::StatusOr<std::unique_ptr<Device>> Open(const DeviceOptions& options) override {
     return OpenEngineDevice(options, this, &counters_, &notes_);
   }
+  Executor* loop() override { return this; }
   Stats stats() const override { return counters_.Snapshot(); }
   std::string describe() const override;
 
@@ -60,6 +61,7 @@ class UringEngine final : public IoEngine, private OperationSink {
   }
 
   void Accept(SubmittedOperation submitted) override;
+  void Post(Task task) override;
 
   // On the ring's thread.
   void Run();
@@ -88,6 +90,7 @@ class UringEngine final : public IoEngine, private OperationSink {
   std::string features_ ABSL_GUARDED_BY(mu_);
   std::vector<SubmittedOperation> inbox_ ABSL_GUARDED_BY(mu_);
   std::vector<Registration*> registrations_ ABSL_GUARDED_BY(mu_);
+  std::vector<Task> tasks_ ABSL_GUARDED_BY(mu_);
   uint32_t registered_ ABSL_GUARDED_BY(mu_) = 0;
   bool waiting_ ABSL_GUARDED_BY(mu_) = false;  // the thread may be in the kernel: wake it
   bool stop_asked_ ABSL_GUARDED_BY(mu_) = false;
@@ -159,6 +162,13 @@ void UringEngine::Accept(SubmittedOperation submitted) {
   if (std::exchange(waiting_, false)) ring_->Wake();
 }
 
+void UringEngine::Post(Task task) {
+  MutexLock lock(&mu_);
+  KVKEEP_CHECK(!ended_);
+  tasks_.push_back(std::move(task));
+  if (std::exchange(waiting_, false)) ring_->Wake();
+}
+
 absl::Status UringEngine::RegisterBuffer(std::span<std::byte> memory) {
   Registration registration{.memory = memory};
   if (std::this_thread::get_id() == thread_.get_id()) {  // in a callback
@@ -195,9 +205,11 @@ bool UringEngine::Turn() {
 
 void UringEngine::TakeInbox() {
   std::vector<Registration*> registrations;
+  std::vector<Task> tasks;
   {
     MutexLock lock(&mu_);
     waiting_ = false;
+    tasks.swap(tasks_);
     stopping_ = stop_asked_;
     taken_.swap(inbox_);
     registrations.swap(registrations_);
@@ -210,6 +222,7 @@ void UringEngine::TakeInbox() {
     registration->done = true;
     changed_.NotifyAll();
   }
+  for (Task& task : tasks) std::move(task)();
 }
 
 void UringEngine::Register(Registration* registration) {
@@ -290,7 +303,7 @@ void UringEngine::IssueSlot(uint32_t slot) {
 // eventfd until an Enter has seen it.
 bool UringEngine::MayWait() {
   MutexLock lock(&mu_);
-  waiting_ = inbox_.empty() && registrations_.empty() && stop_asked_ == stopping_;
+  waiting_ = inbox_.empty() && registrations_.empty() && tasks_.empty() && stop_asked_ == stopping_;
   return waiting_;
 }
 

@@ -118,6 +118,7 @@ absl::Status Core::RecoverDevice(uint16_t device) {
   KVKEEP_ASSIGN_OR_RETURN(
       const ChunkIndex::ScanResult scanned, index.Scan([&](const IndexRecord& record) {
         mu_.AssertHeld();
+        if (deps_.recovered_records != nullptr) ++*deps_.recovered_records;
         tier.assigned = std::max(tier.assigned, record.sequence);
         const ChunkSlot slot = AdoptRecord(
             device, record,

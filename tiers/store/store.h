@@ -54,6 +54,8 @@ struct StoreDeps {
   // misses. REQUIRES: a key for every tenant.
   const KeyRing* keys = nullptr;
   Uuid boot_id;
+  // Counts what the recovery finds as it goes on; null: nobody looks.
+  std::atomic<uint64_t>* recovered_records = nullptr;
   // CPU time of the calling thread, for the longest hold of the lock; null: not measured.
   const Clock* work_clock = nullptr;
   uint32_t work_clock_every = 1;  // one hold in so many: reading this clock is a system call

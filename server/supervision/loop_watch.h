@@ -1,0 +1,57 @@
+// LoopWatch: whether the daemon's threads still run what they are given.
+//
+// Each loop has one probe under way at most: a task that notes that it ran. A loop that is busy is
+// late by as much as a task waits there; one that is stuck gets later and later. Waiting for a disk
+// is nobody's fault, so threads that do are not watched.
+//
+// Thread-safe. A probe may run, or be destroyed unrun, after this is gone.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tiers/base/clock.h"
+#include "tiers/base/executor.h"
+#include "tiers/base/mutex.h"
+
+namespace kvkeep {
+
+class LoopWatch {
+ public:
+  struct Lag {
+    std::string loop;
+    MonotonicTime lag;  // of the probe under way, or of the last one: whichever is more
+  };
+
+  // Borrowed; must outlive this.
+  explicit LoopWatch(const Clock* clock) : clock_(clock) {}
+
+  // `loop` is borrowed until ForgetAll has returned.
+  void Watch(std::string name, Executor* loop);
+  void ForgetAll();
+
+  // Sends a probe to each loop that has answered the last one. To be called now and then.
+  void Poll();
+  std::vector<Lag> lags() const;
+
+ private:
+  // Shared with the probe.
+  struct Probe {
+    Mutex mu;
+    bool under_way ABSL_GUARDED_BY(mu) = false;
+    MonotonicTime sent ABSL_GUARDED_BY(mu){0};
+    MonotonicTime took ABSL_GUARDED_BY(mu){0};
+  };
+  struct Loop {
+    std::string name;
+    Executor* executor = nullptr;
+    std::shared_ptr<Probe> probe;
+  };
+
+  const Clock* const clock_;
+  mutable Mutex mu_;
+  std::vector<Loop> loops_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kvkeep

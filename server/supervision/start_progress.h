@@ -1,0 +1,15 @@
+// StartProgress: what a daemon's start has done so far. Written by whoever starts, read by
+// StartReporter. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace kvkeep {
+
+struct StartProgress {
+  std::atomic<const char*> step{"starting"};  // a literal
+  std::atomic<uint64_t> recovered_records{0};
+};
+
+}  // namespace kvkeep

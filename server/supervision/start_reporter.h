@@ -1,0 +1,43 @@
+// StartReporter: while a daemon starts, tells the service manager how far it is, and that it needs
+// more time for as long as it gets on. A start that hangs is not spoken for: the manager's own
+// limit ends it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+#include "server/supervision/service_manager.h"
+#include "server/supervision/start_progress.h"
+#include "tiers/base/mutex.h"
+
+namespace kvkeep {
+
+class StartReporter {
+ public:
+  // Reports at once, then once a `period` from a thread of its own, until destroyed. Borrows both.
+  StartReporter(const ServiceManager* manager, const StartProgress* progress,
+                std::chrono::milliseconds period = std::chrono::milliseconds(1000));
+  ~StartReporter();
+  StartReporter(const StartReporter&) = delete;
+  StartReporter& operator=(const StartReporter&) = delete;
+
+  // What the manager allows from a report on.
+  static constexpr std::chrono::seconds kMoreTime{60};
+
+ private:
+  void Run();
+  void Report();
+
+  const ServiceManager* const manager_;
+  const StartProgress* const progress_;
+  const std::chrono::milliseconds period_;
+  const char* last_step_ = nullptr;
+  uint64_t last_records_ = 0;
+  Mutex mu_;
+  CondVar stop_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,42 @@
+// ManagerSocket: the end of NOTIFY_SOCKET that a service manager listens at.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "tests/fakes/scratch_dir.h"
+#include "tiers/base/unique_fd.h"
+
+namespace kvkeep {
+
+class ManagerSocket {
+ public:
+  // Fields of one message, by name.
+  using Message = std::map<std::string, std::string>;
+
+  ManagerSocket();
+  const std::string& path() const { return path_; }
+  // The next one; none: none came in time.
+  std::optional<Message> Next(std::chrono::milliseconds patience = std::chrono::seconds(10));
+
+ private:
+  ScratchDir dir_;
+  const std::string path_;
+  UniqueFd fd_;
+};
+
+// Sets an environment variable until it goes.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const std::string& value);
+  ~ScopedVariable();
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+
+ private:
+  const char* const name_;
+};
+
+}  // namespace kvkeep
