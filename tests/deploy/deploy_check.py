@@ -21,6 +21,8 @@ import time
 import unittest
 
 ROOT = BIN = None
+SANITIZED = False
+SERVICE = "kvkeepd.service"
 UNITS = ("var-lib-kvkeep-arena-rw.mount", "var-lib-kvkeep-arena-ro.mount")
 IN_NAMESPACE = "--in-namespace"
 
@@ -81,12 +83,13 @@ class Units(unittest.TestCase):
         folder.mkdir(exist_ok=True)
         for name in UNITS:
             shutil.copy(systemd() / name, folder)
-        (folder / "kvkeep.service").write_text("[Service]\nExecStart=/bin/true\n")
+        service = (systemd() / SERVICE).read_text()
+        (folder / SERVICE).write_text(service.replace("/usr/bin/", f"{BIN}/"))
         if drop_in is not None:
             target = folder / drop_in.parent.name
             target.mkdir()
             shutil.copy(drop_in, target / drop_in.name.replace(".example", ""))
-        names = [folder / name for name in UNITS + ("kvkeep.service",)]
+        names = [folder / name for name in UNITS + (SERVICE,)]
         done = run("systemd-analyze", "verify", "--man=no", *names)
         # Other units of this machine are not ours to judge.
         ours = [line for line in done.stderr.splitlines() if "kvkeep" in line or "arena" in line]
@@ -107,6 +110,120 @@ class Units(unittest.TestCase):
         self.assertIn("mode=0700", writable["Options"])
         for word in ("bind", "ro"):
             self.assertIn(word, readonly["Options"].split(","))
+
+
+class Service(unittest.TestCase):
+    def setUp(self):
+        self.text = (systemd() / SERVICE).read_text()
+
+    def values(self, name):
+        return re.findall(rf"^{name}=(.*)$", self.text, re.MULTILINE)
+
+    def test_it_is_exposed_to_no_more_than_it_must_be(self):
+        if shutil.which("systemd-analyze") is None:
+            self.skipTest("no systemd-analyze here")
+        done = run("systemd-analyze", "security", "--offline=true", "--threshold=20",
+                   systemd() / SERVICE)
+        self.assertEqual(done.returncode, 0, done.stdout[-400:] + done.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            open_one = pathlib.Path(folder) / SERVICE
+            open_one.write_text(self.text.replace("NoNewPrivileges=yes", "").replace(
+                "CapabilityBoundingSet=\n", ""))
+            done = run("systemd-analyze", "security", "--offline=true", "--threshold=20", open_one)
+            self.assertNotEqual(done.returncode, 0, "the check above cannot fail")
+
+    def test_its_command_lines_are_the_daemons(self):
+        (check,), (start,) = self.values("ExecStartPre"), self.values("ExecStart")
+        config = "/etc/kvkeep/kvkeep.yaml"
+        self.assertEqual(check.split(), ["/usr/bin/kvkeepd", "--check-config", config])
+        self.assertEqual(start.split(), ["/usr/bin/kvkeepd", "--config", config])
+        default = run(BIN / "kvkeepd", "--print-default-config").stdout
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(default)
+            file.flush()
+            done = run(BIN / "kvkeepd", "--check-config", file.name)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.values("RestartPreventExitStatus"), ["78"])
+        # What the default configuration names, the unit makes.
+        for key, value in (("RuntimeDirectory", "/run/"), ("StateDirectory", "/var/lib/")):
+            self.assertIn(value + self.values(key)[0], default)
+
+    def test_the_filter_lets_through_what_the_daemon_asks_the_kernel_for(self):
+        if SANITIZED:
+            self.skipTest("sanitizers make system calls of their own, and do not run under strace")
+        for tool in ("strace", "systemd-analyze"):
+            if shutil.which(tool) is None:
+                self.skipTest(f"no {tool} here")
+        allowed = set()
+        for words in self.values("SystemCallFilter"):
+            calls = system_calls(words.lstrip("~"))
+            allowed = allowed - calls if words.startswith("~") else allowed | calls
+        self.assertIn("io_uring_enter", allowed)
+        self.assertNotIn("mount", allowed)
+        with tempfile.TemporaryDirectory() as folder:
+            asked = traced(pathlib.Path(folder))
+        self.assertIn("accept4", asked)
+        self.assertEqual(asked - allowed, set())
+
+    def test_user_group_and_directories_are_made_in_a_fresh_root(self):
+        for tool in ("systemd-sysusers", "systemd-tmpfiles"):
+            if shutil.which(tool) is None:
+                self.skipTest(f"no {tool} here")
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for part in ("sysusers", "tmpfiles"):
+                target = root / "usr" / "lib" / f"{part}.d"
+                target.mkdir(parents=True)
+                shutil.copy(ROOT / "deploy" / f"{part}.d" / "kvkeep.conf", target)
+            (root / "etc").mkdir()
+            done = run("systemd-sysusers", f"--root={root}", "kvkeep.conf")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex((root / "etc/passwd").read_text(), r"(?m)^kvkeep:.*:/var/lib/kvkeep:")
+            self.assertRegex((root / "etc/group").read_text(), r"(?m)^kvkeep-clients:x:\d+:kvkeep$")
+            done = run("systemd-tmpfiles", "--create", f"--root={root}", "kvkeep.conf")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual((root / "var/lib/kvkeep").stat().st_mode & 0o777, 0o700)
+            self.assertEqual((root / "etc/kvkeep").stat().st_mode & 0o777, 0o750)
+
+
+def system_calls(words):
+    """What a SystemCallFilter= stands for: names, and sets of them in sets."""
+    names = set()
+    for word in words.split():
+        if not word.startswith("@"):
+            names.add(word)
+            continue
+        for line in run("systemd-analyze", "syscall-filter", word).stdout.splitlines()[1:]:
+            if line.strip() and not line.strip().startswith("#"):
+                names |= system_calls(line.strip())
+    return names
+
+
+def traced(folder):
+    """The system calls of a daemon that starts, serves both doors and stops."""
+    config, calls = folder / "kv.yaml", folder / "calls"
+    config.write_text(TRACED_CONFIG.format(folder))
+    with open(folder / "log", "w", encoding="utf-8") as log:
+        daemon = subprocess.Popen(["strace", "-f", "-qq", "-o", calls, BIN / "kvkeepd", "--config",
+                                   config], stderr=log)
+    endpoint = f"unix://{folder}/kv.sock"
+    deadline = time.monotonic() + 60
+    while run(BIN / "kvkeep", "--endpoint", endpoint, "ping").returncode != 0:
+        assert daemon.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
+        time.sleep(0.1)  # for the daemon's start
+    payload = folder / "payload"
+    payload.write_bytes(os.urandom(300_000))
+    for path in ("grpc", "local"):
+        for words in (["put", "--durable", path, payload],
+                      ["get", path, "--output", folder / "back"]):
+            done = run(BIN / "kvkeep", "--endpoint", endpoint, "--path", path, *words)
+            assert done.returncode == 0, (words, done.stdout, done.stderr)
+        assert (folder / "back").read_bytes() == payload.read_bytes()
+    pid = int(run("pgrep", "-P", str(daemon.pid), "kvkeepd").stdout.split()[0])
+    os.kill(pid, signal.SIGTERM)
+    assert daemon.wait(60) == 0, (folder / "log").read_text()
+    # "123 name(...", "123 <... name resumed>"; what is left unfinished is named where it began.
+    return set(re.findall(r"^\d+ +([a-z_0-9]+)\(", calls.read_text(), re.MULTILINE))
 
 
 class Kubernetes(unittest.TestCase):
@@ -159,6 +276,14 @@ class Daemon(unittest.TestCase):
 
 # ---- within a mount namespace of its own ---------------------------------------------------------
 
+TRACED_CONFIG = """
+listen: {{unix: {0}/kv.sock, local: {0}/local.sock, admin: {0}/admin.sock}}
+g2: {{capacity: 64MiB, segment_bytes: 16MiB}}
+g3: {{paths: [{{dir: {0}/nvme0, capacity: 256MiB}}]}}
+metrics: {{listen: ""}}
+state: {{dir: {0}/state}}
+"""
+
 CONFIG = """
 listen: {{unix: {0}/kv.sock, local: {0}/local.sock, admin: {0}/admin.sock}}
 g2: {{capacity: 64MiB, segment_bytes: 16MiB, arena: mount, arena_dir: {0}/rw,
@@ -184,8 +309,8 @@ def mount_as_the_units_do(folder):
 
 
 def start(folder):
-    log = open(folder / "log", "w", encoding="utf-8")
-    daemon = subprocess.Popen([BIN / "kvkeepd", "--config", folder / "kv.yaml"], stderr=log)
+    with open(folder / "log", "w", encoding="utf-8") as log:
+        daemon = subprocess.Popen([BIN / "kvkeepd", "--config", folder / "kv.yaml"], stderr=log)
     deadline = time.monotonic() + 30
     while run(BIN / "kvkeep", "--endpoint", f"unix://{folder}/kv.sock", "ping").returncode != 0:
         assert daemon.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
@@ -228,12 +353,14 @@ def in_namespace(folder):
 
 
 def main():
-    global ROOT, BIN
+    global ROOT, BIN, SANITIZED
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=pathlib.Path, required=True)
     parser.add_argument("--bin", type=pathlib.Path, required=True)
     parser.add_argument(IN_NAMESPACE, type=pathlib.Path, help="for this script's own use")
+    parser.add_argument("--sanitized", action="store_true", help="the binaries are")
     arguments = parser.parse_args()
+    SANITIZED = arguments.sanitized
     ROOT, BIN = arguments.root.resolve(), arguments.bin.resolve()
     if arguments.in_namespace is not None:
         return in_namespace(arguments.in_namespace)
