@@ -21,6 +21,7 @@
 #include "server/local_door.h"
 #include "server/metrics.h"
 #include "server/sockets.h"
+#include "server/supervision/http_pages.h"
 #include "server/supervision/service_manager.h"
 #include "server/supervision/start_reporter.h"
 #include "server/tcp_access.h"
@@ -36,6 +37,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kTick{100};
 constexpr milliseconds kCloseGrace{2'000};  // for calls under way, once everything is drained
 constexpr std::chrono::seconds kQuietTimeout{20};
+constexpr std::chrono::seconds kStuck{30};  // a thread that runs nothing for so long
 // How often threads are asked for a sign of life: they wake up for it.
 constexpr std::chrono::seconds kProbePeriod{2};
 
@@ -99,6 +101,23 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &files);
 }
 
+// Alive: /healthz. A supervisor that looks there ends what is stuck, as the watchdog does.
+HttpPages::Page HealthPage(const std::vector<LoopWatch::Lag>& loops) {
+  HttpPages::Page page{.body = "ok\n"};
+  for (const LoopWatch::Lag& loop : loops) {
+    if (loop.lag < kStuck) continue;
+    if (std::exchange(page.status, 503) == 200) page.body.clear();
+    absl::StrAppend(&page.body, "thread ", loop.loop, " does not get on\n");
+  }
+  return page;
+}
+
+HttpPages::Page ReadyPage(v1::ServingState state) {
+  if (state == v1::SERVING_STATE_SERVING) return {.body = "ok\n"};
+  return {.status = 503,
+          .body = state == v1::SERVING_STATE_DRAINING ? "draining\n" : "recovering\n"};
+}
+
 // No core files, and nobody but root may look into the memory: it holds KV bytes, session tokens
 // and the MAC key. For debugging KVKEEPD_DUMPABLE=1 leaves it open; the arena is in no core file
 // even so.
@@ -122,6 +141,7 @@ struct Daemon::Parts {
   ~Parts() { StopServing(); }
 
   absl::Status Open();
+  absl::Status OpenPages();
   absl::Status OpenDoors();
   void Tick();
   // The manager hears nothing any more when one of the threads is stuck: it ends the process.
@@ -148,7 +168,7 @@ struct Daemon::Parts {
   std::unique_ptr<AdminService> admin, tcp_admin;  // tcp_admin: null unless asked for
   std::unique_ptr<LocalEndpoint> local;            // null: no local path
   std::unique_ptr<Doors> doors;
-  std::unique_ptr<MetricsServer> metrics;
+  std::unique_ptr<HttpPages> pages;
 };
 
 absl::Status Daemon::Parts::Open() {
@@ -166,6 +186,7 @@ absl::Status Daemon::Parts::Open() {
   KVKEEP_ASSIGN_OR_RETURN(room, EngineRoom::Open(options, &log, &state));
   drainer = std::make_unique<Drainer>(room->store(), RealClock(), [this] { OnDrainBegins(); });
   state.start.step = "opening sockets";
+  KVKEEP_RETURN_IF_ERROR(OpenPages());
   KVKEEP_RETURN_IF_ERROR(OpenDoors());
   state.loops.Watch("accept", doors->acceptor());
   state.loops.Watch("copy", room->copy_executor());
@@ -201,15 +222,29 @@ void Daemon::Parts::SignOfLife() {
   manager.Alive();
 }
 
-absl::Status Daemon::Parts::OpenDoors() {
-  if (!options.metrics_address.empty()) {
-    KVKEEP_ASSIGN_OR_RETURN(metrics, StartMetricsServer(options.metrics_address, [this] {
-                              return MetricsInput{.store = room->snapshot(),
-                                                  .arena = room->arena().stats(),
-                                                  .io = room->io().stats(),
-                                                  .state = &state};
-                            }));
+absl::Status Daemon::Parts::OpenPages() {
+  if (options.metrics_address.empty()) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<HttpPages>> served =
+      ServeHttpPages(options.metrics_address,
+                     {{"/metrics",
+                       [this] {
+                         return HttpPages::Page{.body = MetricsText({.store = room->snapshot(),
+                                                                     .arena = room->arena().stats(),
+                                                                     .io = room->io().stats(),
+                                                                     .state = &state}),
+                                                .content_type = kMetricsContentType};
+                       }},
+                      {"/healthz", [this] { return HealthPage(state.loops.lags()); }},
+                      {"/readyz", [this] { return ReadyPage(state.serving.load()); }}});
+  if (!served.ok()) {
+    return absl::UnavailableError(absl::StrCat("metrics.listen: ", served.status().message(),
+                                               "; choose another or \"\" for none"));
   }
+  pages = *std::move(served);
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::Parts::OpenDoors() {
   kv = std::make_unique<KvService>(room->store(), &state, &socket_callers);
   admin = MakeAdmin(&socket_callers);
   if (tcp != nullptr) {
@@ -264,7 +299,7 @@ void Daemon::Parts::OnDrainBegins() {
 }
 
 void Daemon::Parts::StopServing() {
-  metrics.reset();
+  pages.reset();
   state.loops.ForgetAll();
   for (KvService* service : {kv.get(), tcp_kv.get()}) {
     if (service != nullptr) service->sessions().EndAll();

@@ -1,9 +1,6 @@
 #include "server/metrics.h"
 
-#include <prometheus/collectable.h>
-#include <prometheus/exposer.h>
-
-#include <exception>
+#include <prometheus/text_serializer.h>
 
 #include "server/convert.h"
 #include "server/counters.h"
@@ -140,28 +137,6 @@ void AddIo(const IoEngine::Stats& stats, Families* out) {
   out->Gauge("io_queued_operations", "Operations waiting in the engine now", stats.queued);
 }
 
-class Collector final : public prometheus::Collectable {
- public:
-  explicit Collector(std::function<MetricsInput()> gather) : gather_(std::move(gather)) {}
-  std::vector<MetricFamily> Collect() const override { return ToMetricFamilies(gather_()); }
-
- private:
-  const std::function<MetricsInput()> gather_;
-};
-
-class HttpMetricsServer final : public MetricsServer {
- public:
-  // Throws what civetweb throws when the address cannot be had.
-  HttpMetricsServer(const std::string& address, std::function<MetricsInput()> gather)
-      : collector_(std::make_shared<Collector>(std::move(gather))), exposer_(address, 1) {
-    exposer_.RegisterCollectable(collector_);
-  }
-
- private:
-  const std::shared_ptr<Collector> collector_;
-  prometheus::Exposer exposer_;
-};
-
 }  // namespace
 
 std::vector<MetricFamily> ToMetricFamilies(const MetricsInput& input) {
@@ -170,6 +145,10 @@ std::vector<MetricFamily> ToMetricFamilies(const MetricsInput& input) {
   out.Gauge("build_info", "1; the version is in the label", 1, {{"version", state.version}});
   const auto uptime = std::chrono::duration<double>(state.clock->Now() - state.started);
   out.Gauge("uptime_seconds", "Time since the start", uptime.count());
+  for (const LoopWatch::Lag& loop : state.loops.lags()) {
+    out.Gauge("event_loop_lag_seconds", "How long a task waits for a thread, as of the last probe",
+              std::chrono::duration<double>(loop.lag).count(), {{"loop", loop.loop}});
+  }
   out.Gauge("serving_info", "1 while puts and new sessions are taken",
             state.serving.load() == v1::SERVING_STATE_SERVING);
   for (const StoreCounterInfo& info : StoreCounterTable()) {
@@ -194,15 +173,8 @@ std::vector<MetricFamily> ToMetricFamilies(const MetricsInput& input) {
   return out.Take();
 }
 
-absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetricsServer(
-    const std::string& address, std::function<MetricsInput()> gather) {
-  try {
-    return std::make_unique<HttpMetricsServer>(address, std::move(gather));
-  } catch (const std::exception&) {  // the library has no other way to say it
-    return absl::UnavailableError(absl::StrCat(
-        "metrics.listen: cannot listen on ", address,
-        ": in use or not an address of this machine; choose another or \"\" for none"));
-  }
+std::string MetricsText(const MetricsInput& input) {
+  return prometheus::TextSerializer().Serialize(ToMetricFamilies(input));
 }
 
 }  // namespace kvkeep

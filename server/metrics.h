@@ -1,14 +1,10 @@
-// Prometheus metrics: made from a snapshot when scraped, served over HTTP at /metrics.
+// Prometheus metrics: made from a snapshot when scraped.
 //
 // Names are kvkeep_<thing>_<unit>[_total]. Every series is there from the first scrape, at zero.
 #pragma once
 
-#include <absl/functional/any_invocable.h>
-#include <absl/status/statusor.h>
 #include <prometheus/metric_family.h>
 
-#include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,13 +25,8 @@ struct MetricsInput {
 
 std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input);
 
-class MetricsServer {
- public:
-  virtual ~MetricsServer() = default;
-};
-// Listens on `address` (host:port). `gather` is called on the server's thread at every scrape,
-// never after the destructor. Unavailable when the address cannot be listened on.
-absl::StatusOr<std::unique_ptr<MetricsServer>> StartMetricsServer(
-    const std::string& address, std::function<MetricsInput()> gather);
+// The text format 0.0.4.
+std::string MetricsText(const MetricsInput& input);
+inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
 }  // namespace kvkeep
