@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""deploy/prometheus, deploy/grafana and RUNBOOK.md held to a real daemon and a real Prometheus.
+
+    prometheus_check.py --root SOURCES --bin FOLDER_OF_BINARIES      exit 1 when anything is wrong
+
+Skipped aloud where Prometheus or PyYAML is not installed.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.parse
+import urllib.request
+
+ROOT = BIN = None
+
+DAEMON = """
+listen: {{unix: {0}/kv.sock, local: {0}/local.sock, admin: {0}/admin.sock}}
+g2: {{capacity: 64MiB, segment_bytes: 16MiB}}
+g3: {{paths: [{{dir: {0}/nvme0, capacity: 256MiB}}]}}
+metrics: {{listen: "127.0.0.1:{1}"}}
+state: {{dir: {0}/state}}
+"""
+SCRAPER = """
+global: {{scrape_interval: 500ms, evaluation_interval: 500ms}}
+rule_files: [{rules}]
+scrape_configs:
+  - job_name: kvkeep
+    static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
+"""
+SCRAPERS_OWN = {"up"}
+
+
+def run(*command, **options):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          check=False, **options)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def fetch(url):
+    with urllib.request.urlopen(url, timeout=10) as reply:
+        return reply.read().decode()
+
+
+def eventually(what, condition, patience=60):
+    deadline = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not in time: {what}")
+        time.sleep(0.1)  # for another process
+
+
+def rules():
+    return ROOT / "deploy" / "prometheus" / "kvkeep-alerts.yaml"
+
+
+def dashboard():
+    return json.loads((ROOT / "deploy" / "grafana" / "kvkeep.json").read_text())
+
+
+def expressions():
+    """Of every panel, with Grafana's variables as a Prometheus query has them."""
+    for panel in dashboard()["panels"]:
+        for target in panel.get("targets", []):
+            text = target["expr"].replace("$__rate_interval", "5s")
+            yield panel["title"], re.sub(r'"\$\w+"', '".*"', text)
+
+
+def names(expression):
+    """Of the series it asks for; not what stands in quotes."""
+    return set(re.findall(r"\b(?:kvkeep[_:][a-z0-9_:]*|up)\b", re.sub(r'"[^"]*"', "", expression)))
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        if shutil.which("promtool") is None:
+            self.skipTest("no promtool here")
+
+    def test_the_rules_are_good_and_fire_when_they_should(self):
+        folder = rules().parent
+        for words in (["check", "rules", rules().name],
+                      ["test", "rules", "kvkeep-alerts.test.yaml"]):
+            done = run("promtool", *words, cwd=folder)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_every_alert_is_tested_and_has_its_section_in_the_runbook(self):
+        alerts = re.findall(r"^ +- alert: (\w+)$", rules().read_text(), re.MULTILINE)
+        self.assertGreater(len(alerts), 10)
+        tests = (rules().parent / "kvkeep-alerts.test.yaml").read_text()
+        runbook = (ROOT / "deploy" / "RUNBOOK.md").read_text()
+        sections = re.findall(r"^## (\w+)$", runbook, re.MULTILINE)
+        self.assertEqual(alerts, sections)
+        for alert in alerts:
+            self.assertIn(f'alertname="{alert}"', tests)
+            self.assertIn(f"RUNBOOK.md#{alert.lower()}\n", rules().read_text())
+
+
+class Live(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        for tool in ("prometheus", "promtool"):
+            if shutil.which(tool) is None:
+                raise unittest.SkipTest(f"no {tool} here")
+        cls.holder = tempfile.TemporaryDirectory()
+        folder = pathlib.Path(cls.holder.name)
+        cls.processes = []
+        cls.addClassCleanup(cls.tear_down)
+        port, cls.port = free_port(), free_port()
+        (folder / "kv.yaml").write_text(DAEMON.format(folder, port))
+        (folder / "prometheus.yaml").write_text(SCRAPER.format(rules=rules(), port=port))
+        cls.metrics_url = f"http://127.0.0.1:{port}/metrics"
+        endpoint = f"unix://{folder}/kv.sock"
+        cls.start(folder / "daemon.log", BIN / "kvkeepd", "--config", folder / "kv.yaml")
+        eventually("the daemon serves",
+                   lambda: run(BIN / "kvkeep", "--endpoint", endpoint, "ping").returncode == 0)
+        cls.first_scrape = fetch(cls.metrics_url)
+        cls.start(folder / "prometheus.log", "prometheus",
+                  f"--config.file={folder}/prometheus.yaml", f"--storage.tsdb.path={folder}/tsdb",
+                  f"--web.listen-address=127.0.0.1:{cls.port}",
+                  "--web.console.templates=", "--web.console.libraries=")
+        cls.use(folder, endpoint)
+        eventually("Prometheus has scraped often enough for rates",
+                   lambda: float(cls.ask("count_over_time(up[10s])")[0]["value"][1]) >= 8)
+
+    @classmethod
+    def start(cls, log, *command):
+        with open(log, "w", encoding="utf-8") as out:
+            cls.processes.append(subprocess.Popen([str(word) for word in command], stdout=out,
+                                                  stderr=out))
+
+    @classmethod
+    def tear_down(cls):
+        for process in cls.processes:
+            process.send_signal(signal.SIGTERM)
+        for process in cls.processes:
+            process.wait(60)
+        cls.holder.cleanup()
+
+    @staticmethod
+    def use(folder, endpoint):
+        payload = folder / "payload"
+        payload.write_bytes(os.urandom(200_000))
+        for path in ("grpc", "local"):
+            for words in (["put", path, payload], ["lookup", path, "absent"],
+                          ["get", path, "--output", folder / "back"]):
+                run(BIN / "kvkeep", "--endpoint", endpoint, "--path", path, *words)
+
+    @classmethod
+    def ask(cls, query):
+        """The instant vector; none where Prometheus does not answer yet."""
+        words = urllib.parse.urlencode({"query": query})
+        try:
+            reply = json.loads(fetch(f"http://127.0.0.1:{cls.port}/api/v1/query?{words}"))
+        except OSError:
+            return [{"value": [0, "0"]}]
+        assert reply["status"] == "success", reply
+        return reply["data"]["result"] or [{"value": [0, "0"]}]
+
+    def test_the_format_and_the_names_are_what_promtool_wants(self):
+        done = run("promtool", "check", "metrics", input=fetch(self.metrics_url))
+        self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
+
+    def test_every_series_is_there_from_the_first_scrape(self):
+        def series(text):
+            return {line.rsplit(" ", 1)[0] for line in text.splitlines()
+                    if line[:1] not in ("#", "")}
+        self.assertEqual(series(fetch(self.metrics_url)) - series(self.first_scrape), set())
+
+    def test_it_is_up_and_all_rules_are_well(self):
+        self.assertEqual(self.ask('up{job="kvkeep"}')[0]["value"][1], "1")
+        reply = json.loads(fetch(f"http://127.0.0.1:{self.port}/api/v1/rules"))
+        found = [rule for group in reply["data"]["groups"] for rule in group["rules"]]
+        self.assertGreater(len(found), 10)
+        eventually("all rules were evaluated", lambda: all(
+            rule["health"] == "ok" for group in json.loads(fetch(
+                f"http://127.0.0.1:{self.port}/api/v1/rules"))["data"]["groups"]
+            for rule in group["rules"]))
+        firing = self.ask('ALERTS{alertstate="firing"}')
+        self.assertNotIn("metric", firing[0], firing)
+
+    def test_what_alerts_and_panels_ask_for_is_there(self):
+        scraped = set(re.findall(r"^# TYPE (\w+) ", fetch(self.metrics_url), re.MULTILINE))
+        recorded = set(re.findall(r"record: (\S+)", rules().read_text()))
+        exprs = re.findall(r"expr: *(?:\|\n)?((?:.|\n)*?)\n +(?:for|labels):", rules().read_text())
+        self.assertGreater(len(exprs), 10)
+        asked = [("an alert", expr) for expr in exprs] + list(expressions())
+        for where, expr in asked:
+            with self.subTest(where=where, expr=expr):
+                self.assertNotEqual(names(expr), set())
+                self.assertEqual(names(expr) - scraped - recorded - SCRAPERS_OWN, set())
+
+    def test_every_panel_shows_something(self):
+        for title, expr in expressions():
+            with self.subTest(panel=title, expr=expr):
+                answer = self.ask(expr)
+                self.assertIn("metric", answer[0], "no series")
+        panels = dashboard()["panels"]
+        self.assertEqual(len({panel["id"] for panel in panels}), len(panels))
+        for panel in panels:
+            if panel["type"] != "row":
+                self.assertTrue(panel["fieldConfig"]["defaults"]["unit"], panel["title"])
+
+
+def main():
+    global ROOT, BIN
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=pathlib.Path, required=True)
+    parser.add_argument("--bin", type=pathlib.Path, required=True)
+    arguments = parser.parse_args()
+    ROOT, BIN = arguments.root.resolve(), arguments.bin.resolve()
+    return unittest.main(argv=[sys.argv[0], "-v"])
+
+
+if __name__ == "__main__":
+    main()
