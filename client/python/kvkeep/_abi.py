@@ -1,0 +1,178 @@
+"""kvkeep.h in ctypes: its structs, its functions, and where the library is found.
+
+Nothing here decides anything. The structs are those of client/c/kvkeep.h, field for field;
+tests/client/python compares their sizes and offsets with the header's, as a C compiler sees them.
+ctypes lets go of the GIL for the time of every call.
+"""
+
+import ctypes
+import os
+import pathlib
+from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_uint8, c_uint32, c_uint64, c_void_p
+
+ABI_VERSION = 1
+KEY_BYTES = 32
+MAX_METADATA_BYTES = 16384
+
+
+def _struct(name, *fields):
+    return type(name, (ctypes.Structure,), {"_fields_": fields})
+
+
+def _sized(name, *fields):
+    return _struct(name, ("size", c_uint32), *fields)
+
+
+Error = _struct("Error", ("code", c_int32), ("message", c_char * 252))
+Key = _struct("Key", ("bytes", c_uint8 * KEY_BYTES))
+Buffer = _struct("Buffer", ("data", c_void_p), ("bytes", c_uint64))
+Keys = _struct("Keys", ("ns", c_void_p), ("keys", POINTER(Key)), ("key_count", c_uint32),
+               ("part_count", c_uint32), ("parts", POINTER(c_uint32)))
+ClientOptions = _sized(
+    "ClientOptions", ("default_deadline_ms", c_uint32), ("endpoint", c_char_p),
+    ("client_name", c_char_p), ("backoff_min_ms", c_uint32), ("backoff_max_ms", c_uint32),
+    ("local_socket", c_char_p), ("path", c_uint32), ("reserved", c_uint32), ("ca_file", c_char_p),
+    ("cert_file", c_char_p), ("key_file", c_char_p), ("server_name", c_char_p),
+    ("token_file", c_char_p))
+PathInfo = _sized("PathInfo", ("path", c_uint32), ("why", c_char * 256))
+ClientStats = _sized(
+    "ClientStats", ("reserved", c_uint32), ("sessions_opened", c_uint64), ("calls", c_uint64),
+    ("failed_fast", c_uint64), ("corrupt_chunks", c_uint64), ("bytes_received", c_uint64),
+    ("bytes_sent", c_uint64))
+NamespaceSpec = _sized(
+    "NamespaceSpec", ("tokens_per_chunk", c_uint32), ("model", c_char_p), ("dtype", c_char_p),
+    ("layout", c_char_p), ("hash_algorithm", c_char_p), ("hash_seed", c_char_p),
+    ("bytes_per_part", c_uint64), ("parts", c_uint32), ("reserved", c_uint32))
+Completion = _struct("Completion", ("user_data", c_void_p), ("op", c_uint32),
+                     ("reserved", c_uint32), ("error", Error))
+LookupRequest = _sized(
+    "LookupRequest", ("deadline_ms", c_uint32), ("keys", Keys), ("lease_mode", c_uint32),
+    ("transient", c_uint32), ("presence", POINTER(c_uint8)), ("presence_bytes", c_uint64))
+LookupReply = _sized(
+    "LookupReply", ("leading_keys", c_uint32), ("leased_keys", c_uint32), ("reserved", c_uint32),
+    ("leased_bytes", c_uint64), ("lease", c_void_p))
+GetOutcome = _struct("GetOutcome", ("status", c_uint32), ("metadata_bytes", c_uint32),
+                     ("payload_bytes", c_uint64), ("bytes", c_uint64))
+GetRequest = _sized(
+    "GetRequest", ("deadline_ms", c_uint32), ("keys", Keys), ("lease", c_void_p),
+    ("first_key", c_uint32), ("flags", c_uint32), ("first_piece", c_uint32), ("pieces", c_uint32),
+    ("destinations", POINTER(Buffer)), ("outcomes", POINTER(GetOutcome)),
+    ("metadata", POINTER(Buffer)), ("chunk_count", c_uint64))
+PutChunk = _struct(
+    "PutChunk", ("key", Key), ("parent_key", Key), ("part", c_uint32), ("has_parent", c_uint32),
+    ("runs", POINTER(Buffer)), ("run_count", c_uint64), ("metadata", c_void_p),
+    ("metadata_bytes", c_uint64))
+PutRequest = _sized(
+    "PutRequest", ("deadline_ms", c_uint32), ("ns", c_void_p), ("chunks", POINTER(PutChunk)),
+    ("chunk_count", c_uint32), ("flags", c_uint32), ("outcomes", POINTER(c_uint32)))
+KeysRequest = _sized("KeysRequest", ("deadline_ms", c_uint32), ("keys", Keys))
+CountReply = _sized("CountReply", ("reserved", c_uint32), ("chunks", c_uint64))
+PrefetchReply = _sized("PrefetchReply", ("reserved", c_uint32), ("started_chunks", c_uint64),
+                       ("ready_chunks", c_uint64))
+AcquireRequest = _sized("AcquireRequest", ("deadline_ms", c_uint32), ("keys", Keys),
+                        ("flags", c_uint32), ("reserved", c_uint32))
+AcquireReply = _sized(
+    "AcquireReply", ("leading_keys", c_uint32), ("leased_keys", c_uint32),
+    ("chunk_count", c_uint32), ("acquired", c_void_p))
+ChunkView = _struct(
+    "ChunkView", ("chunk", c_uint32), ("run_count", c_uint32), ("payload_bytes", c_uint64),
+    ("runs", POINTER(Buffer)), ("metadata", POINTER(Buffer)), ("metadata_run_count", c_uint32),
+    ("reserved", c_uint32))
+CopyRequest = _sized(
+    "CopyRequest", ("index", c_uint32), ("offset", c_uint64), ("to", POINTER(Buffer)),
+    ("to_count", c_uint32), ("timeout_ms", c_uint32))
+ServerInfo = _sized(
+    "ServerInfo", ("reserved", c_uint32), ("incarnation", c_uint64),
+    ("max_keys_per_call", c_uint64), ("max_parts_per_call", c_uint64),
+    ("max_payload_bytes", c_uint64), ("max_metadata_bytes", c_uint64),
+    ("max_leases_per_session", c_uint64), ("max_leased_bytes", c_uint64),
+    ("max_sessions", c_uint64), ("version", c_char * 64), ("state", c_char * 32),
+    ("features", c_char * 256))
+
+_H = c_void_p  # a handle
+_ERROR = POINTER(Error)
+_OUT = POINTER(c_void_p)
+# Name: what it returns, what it takes. Calls with a request have an asynchronous form beside them.
+_FUNCTIONS = {
+    "abi_version": (c_uint32, []),
+    "version": (c_char_p, []),
+    "code_name": (c_char_p, [c_int]),
+    "connect": (c_int, [POINTER(ClientOptions), _OUT, _ERROR]),
+    "client_destroy": (None, [_H]),
+    "connected": (c_int, [_H]),
+    "wait_connected": (c_int, [_H, c_uint32]),
+    "client_path": (c_int, [_H, POINTER(PathInfo), _ERROR]),
+    "stats": (c_int, [_H, POINTER(ClientStats), _ERROR]),
+    "namespace_open": (c_int, [_H, POINTER(NamespaceSpec), c_uint32, _OUT, _ERROR]),
+    "namespace_close": (None, [_H]),
+    "namespace_digest": (None, [_H, POINTER(c_uint8)]),
+    "queue_create": (c_int, [c_uint32, _OUT, _ERROR]),
+    "queue_destroy": (c_int, [_H, _ERROR]),
+    "queue_fd": (c_int, [_H]),
+    "queue_poll": (c_uint32, [_H, POINTER(Completion), c_uint32]),
+    "lease_alive": (c_int, [_H]),
+    "lease_shrink": (None, [_H, c_uint32]),
+    "lease_release": (None, [_H]),
+    "acquired_release": (None, [_H]),
+    "acquired_chunks": (POINTER(ChunkView), [_H]),
+    "acquired_ready": (c_uint32, [_H, c_uint32]),
+    "acquired_wait": (c_int, [_H, c_uint32, c_uint32, c_uint32, _ERROR]),
+    "acquired_valid": (c_int, [_H]),
+    "acquired_copy": (c_int, [_H, POINTER(CopyRequest), _ERROR]),
+    "staging_allocate": (c_int, [_H, c_uint64, POINTER(Buffer), _OUT, _ERROR]),
+    "staging_in_use": (c_int, [_H]),
+    "staging_free": (None, [_H]),
+    "memory_register": (c_int, [_H, c_int, c_void_p, c_uint64, _OUT, _ERROR]),
+    "memory_in_use": (c_int, [_H]),
+    "memory_unregister": (None, [_H]),
+    "get_server_info": (c_int, [_H, c_uint32, POINTER(ServerInfo), _ERROR]),
+}
+_CALLS = {
+    "lookup": [POINTER(LookupRequest), POINTER(LookupReply)],
+    "get": [POINTER(GetRequest)],
+    "put": [POINTER(PutRequest)],
+    "touch": [POINTER(KeysRequest), POINTER(CountReply)],
+    "prefetch": [POINTER(KeysRequest), POINTER(PrefetchReply)],
+    "delete": [POINTER(KeysRequest), POINTER(CountReply)],
+    "acquire": [POINTER(AcquireRequest), POINTER(AcquireReply)],
+}
+
+
+def _paths():
+    """Where the library may be, best first: said so, in the wheel, of the system."""
+    said = os.environ.get("KVKEEP_CLIENT_LIBRARY")
+    if said:
+        return [said]
+    name = f"libkvkeep-client.so.{ABI_VERSION}"
+    return [str(pathlib.Path(__file__).with_name("lib") / name), name]
+
+
+def load():
+    """The library, its functions declared. OSError: there is none, or it is of another ABI."""
+    tried = []
+    for path in _paths():
+        try:
+            library = ctypes.CDLL(path)
+            break
+        except OSError as error:
+            tried.append(str(error))
+    else:
+        raise OSError("libkvkeep-client.so cannot be loaded; name it with KVKEEP_CLIENT_LIBRARY: "
+                      + "; ".join(tried))
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(library, "kvkeep_" + name)
+        function.restype, function.argtypes = result, arguments
+    for name, arguments in _CALLS.items():
+        function = getattr(library, "kvkeep_" + name)
+        function.restype, function.argtypes = c_int, [_H, *arguments, _ERROR]
+        function = getattr(library, f"kvkeep_{name}_async")
+        function.restype, function.argtypes = c_int, [_H, *arguments, _H, c_void_p, _ERROR]
+    if library.kvkeep_abi_version() != ABI_VERSION:
+        raise OSError(
+            f"{path}: ABI {library.kvkeep_abi_version()}, this package is for {ABI_VERSION}")
+    return library
+
+
+def make(kind, **values):
+    """A struct that begins with its own size."""
+    return kind(size=ctypes.sizeof(kind), **values)

@@ -1,0 +1,241 @@
+"""Calls: a request, the memory it names, and what its end means. Blocking and asyncio run the same.
+
+A call is made, run once, and finished with the code it ended with. What it keeps (keys, buffers,
+the reply) lives as long as the call object does: who runs it holds it until it is over.
+"""
+
+import ctypes
+import enum
+from typing import NamedTuple, Optional
+
+from kvkeep import _abi, errors, keys as key_arrays, memory
+from kvkeep.lease import Acquired, Lease
+
+_LEASE_MODES = {None: 0, False: 0, "leading": 1, True: 1, "all": 2}
+
+
+class GetStatus(enum.IntEnum):
+    """What became of a chunk that was asked for. All but HIT are misses."""
+
+    UNFINISHED = 0
+    HIT = 1
+    MISS = 2
+    CORRUPT = 3
+    BUSY = 4
+    TOO_SMALL = 5
+
+
+class PutStatus(enum.IntEnum):
+    """What became of a chunk that was put. PRESENT is as good as STORED."""
+
+    UNFINISHED = 0
+    STORED = 1
+    PRESENT = 2
+    REJECTED = 3
+
+
+class Result:
+    """`error`: why the call broke off, or None. Then what it does not say is a miss."""
+
+    def __init__(self, error=None):
+        self.error: Optional[errors.KvkeepError] = error
+
+    def raise_for_error(self):
+        if self.error is not None:
+            raise self.error
+        return self
+
+
+class Found(Result):
+    """A lookup's answer.
+
+    leading_keys: keys from the head of the prefix whose parts are all there.
+    leased_keys: of those, how many the lease covers; fewer when the promise did not fit.
+    presence: a byte for each chunk (key * parts + part): IN_G2 | IN_G3, 0 is a miss.
+    lease: to be released (it is a context manager), or None.
+    """
+
+    IN_G2, IN_G3 = 1, 2
+
+    def __init__(self, error, reply, presence, lease):
+        super().__init__(error)
+        self.leading_keys = reply.leading_keys
+        self.leased_keys = reply.leased_keys
+        self.leased_bytes = reply.leased_bytes
+        self.presence = presence
+        self.lease: Optional[Lease] = lease
+
+
+class Got(Result):
+    """A get's answer: of each chunk `statuses`, `nbytes` delivered, `metadata` if asked for."""
+
+    def __init__(self, error, outcomes, metadata):
+        super().__init__(error)
+        self.statuses = [GetStatus(outcome.status) for outcome in outcomes]
+        self.nbytes = [outcome.bytes for outcome in outcomes]
+        self.payload_bytes = [outcome.payload_bytes for outcome in outcomes]
+        self.metadata = metadata
+
+    @property
+    def hits(self):
+        return self.statuses.count(GetStatus.HIT)
+
+
+class Stored(Result):
+    """A put's answer: `statuses` of each chunk; `why` the first rejected one was."""
+
+    def __init__(self, error, outcomes, why):
+        super().__init__(error)
+        self.statuses = [PutStatus(outcome) for outcome in outcomes]
+        self.why = why
+
+    @property
+    def stored(self):
+        return sum(status in (PutStatus.STORED, PutStatus.PRESENT) for status in self.statuses)
+
+
+class Counted(Result):
+    """How many chunks were touched or deleted."""
+
+    def __init__(self, error, reply):
+        super().__init__(error)
+        self.chunks = reply.chunks
+
+
+class Prefetched(Result):
+    """How many chunks are being read from NVMe now, and how many were in DRAM already."""
+
+    def __init__(self, error, reply):
+        super().__init__(error)
+        self.started_chunks, self.ready_chunks = reply.started_chunks, reply.ready_chunks
+
+
+class Chunk(NamedTuple):
+    """One chunk to put: `payload` is a buffer, or a list of buffers that make one payload."""
+
+    key: bytes
+    payload: object
+    part: int = 0
+    parent: Optional[bytes] = None  # the key before this one in its prefix
+    metadata: bytes = b""
+
+
+class Call:
+    """`structs` are the arguments of the C function between the client and the error."""
+
+    def __init__(self, name, structs, kept, finish):
+        self.name = name
+        self.structs = structs
+        self.kept = kept
+        self._finish = finish
+
+    def finish(self, error, message):
+        """The result; raises `error` when it is a mistake of the caller's."""
+        if error is not None and not errors.is_miss(error):
+            raise error
+        return self._finish(error, message)
+
+
+def milliseconds(timeout):
+    """0, the client's default, for None."""
+    return 0 if timeout is None else max(1, int(timeout * 1000))
+
+
+def _keys_struct(ns, keys, parts):
+    packed = key_arrays.pack(keys)
+    numbers = None if parts is None else (ctypes.c_uint32 * len(parts))(*parts)
+    count = len(keys) * (ns.parts if parts is None else len(parts))
+    struct = _abi.Keys(ns.handle, packed, len(keys), 0 if parts is None else len(parts), numbers)
+    return struct, count, (packed, numbers, ns)
+
+
+def lookup(ns, keys, parts, lease, transient, timeout):
+    struct, count, kept = _keys_struct(ns, keys, parts)
+    presence, reply = (ctypes.c_uint8 * max(count, 1))(), _abi.make(_abi.LookupReply)
+    request = _abi.make(
+        _abi.LookupRequest, deadline_ms=milliseconds(timeout), keys=struct,
+        lease_mode=_LEASE_MODES[lease], transient=int(transient), presence=presence,
+        presence_bytes=len(presence))
+
+    def finish(error, _):
+        held = Lease(ns.client, reply.lease) if reply.lease else None
+        return Found(error, reply, bytes(presence)[:count], held)
+
+    return Call("lookup", [request, reply], kept, finish)
+
+
+def get(ns, keys, into, parts, lease, first_key, first_piece, pieces, transient, verify, metadata,
+        timeout):
+    struct, count, kept = _keys_struct(ns, keys, parts)
+    if len(into) != count:
+        raise ValueError(f"{count} chunks are asked for (keys x parts), into {len(into)} buffers")
+    destinations, located = memory.runs(list(into), writable=True)
+    outcomes = (_abi.GetOutcome * count)()
+    texts = rooms = None
+    if metadata:
+        texts = [ctypes.create_string_buffer(_abi.MAX_METADATA_BYTES) for _ in range(count)]
+        rooms = (_abi.Buffer * count)(*((ctypes.addressof(text), len(text)) for text in texts))
+    request = _abi.make(
+        _abi.GetRequest, deadline_ms=milliseconds(timeout), keys=struct,
+        lease=lease.handle if lease is not None else None, first_key=first_key,
+        flags=(1 if transient else 0) | (0 if verify else 2), first_piece=first_piece,
+        pieces=pieces, destinations=destinations, outcomes=outcomes, metadata=rooms,
+        chunk_count=count)
+
+    def finish(error, _):
+        said = None
+        if texts is not None:
+            said = [text.raw[:outcome.metadata_bytes] if outcome.status == GetStatus.HIT else b""
+                    for text, outcome in zip(texts, outcomes)]
+        return Got(error, outcomes, said)
+
+    return Call("get", [request], (kept, located, lease, texts, rooms), finish)
+
+
+def put(ns, chunks, durable, transient, no_g3, checksum, timeout):
+    chunks = [chunk if isinstance(chunk, Chunk) else Chunk(*chunk) for chunk in chunks]
+    structs, kept = (_abi.PutChunk * len(chunks))(), [ns]
+    own = key_arrays.pack([chunk.key for chunk in chunks])
+    for at, chunk, key in zip(structs, chunks, own):
+        at.key = key
+        if chunk.parent is not None:
+            at.parent_key, at.has_parent = key_arrays.pack([chunk.parent])[0], 1
+        at.part = chunk.part
+        array, located = memory.runs(chunk.payload)
+        at.runs, at.run_count = array, len(array)
+        if chunk.metadata:
+            address, at.metadata_bytes, locked = memory.locate(chunk.metadata)
+            at.metadata = address
+            located.append(locked)
+        kept.append((array, located))
+    outcomes = (ctypes.c_uint32 * len(chunks))()
+    flags = sum(bit for bit, on in ((1, durable), (2, transient), (4, no_g3), (8, checksum)) if on)
+    request = _abi.make(_abi.PutRequest, deadline_ms=milliseconds(timeout), ns=ns.handle,
+                        chunks=structs, chunk_count=len(chunks), flags=flags, outcomes=outcomes)
+    return Call("put", [request], (structs, kept),
+                lambda error, message: Stored(error, outcomes, message))
+
+
+def _of_keys(name, reply, result):
+    def make(ns, keys, parts, timeout):
+        struct, _, kept = _keys_struct(ns, keys, parts)
+        request = _abi.make(_abi.KeysRequest, deadline_ms=milliseconds(timeout), keys=struct)
+        answer = _abi.make(reply)
+        return Call(name, [request, answer], kept, lambda error, _: result(error, answer))
+
+    return make
+
+
+touch = _of_keys("touch", _abi.CountReply, Counted)
+delete = _of_keys("delete", _abi.CountReply, Counted)
+prefetch = _of_keys("prefetch", _abi.PrefetchReply, Prefetched)
+
+
+def acquire(ns, keys, parts, all_present, transient, timeout):
+    struct, _, kept = _keys_struct(ns, keys, parts)
+    flags = (1 if all_present else 0) | (2 if transient else 0)
+    request = _abi.make(_abi.AcquireRequest, deadline_ms=milliseconds(timeout), keys=struct,
+                        flags=flags)
+    reply = _abi.make(_abi.AcquireReply)
+    return Call("acquire", [request, reply], kept,
+                lambda error, _: Acquired(error, ns.client, reply))

@@ -1,0 +1,217 @@
+"""Client and Namespace: the blocking form. kvkeep.aio has the same for asyncio.
+
+    client = kvkeep.Client()                                  # the node's daemon
+    ns = client.namespace("my-model", tokens_per_chunk=256)
+    ns.put([(key, tensor), ...])
+    with ns.lookup(keys, lease=True).lease as lease: ...
+
+Guarantees, those of client/client.h: never wrong bytes, never a hang (every call ends by its
+timeout), and while the daemon is known to be away calls end at once with misses. A daemon that
+comes back is found again; nothing is to be done for that. Thread-safe; calls let go of the GIL. A
+child of fork must make its own client.
+"""
+
+import ctypes
+import os
+from typing import NamedTuple
+
+from kvkeep import _abi, calls, errors
+
+_PATHS = {"auto": 0, "grpc": 1, "local": 2}
+
+
+def default_endpoint():
+    return os.environ.get("KVKEEP_ENDPOINT", "unix:///run/kvkeep/kvkeep.sock")
+
+
+def _text(value):
+    return None if value is None else os.fspath(value).encode()
+
+
+class Path(NamedTuple):
+    """How calls travel now, and why."""
+
+    name: str
+    why: str
+
+
+class Stats(NamedTuple):
+    """Of this client since it was made."""
+
+    sessions_opened: int
+    calls: int
+    failed_fast: int
+    corrupt_chunks: int
+    bytes_received: int
+    bytes_sent: int
+
+
+class Client:
+    """A connection to one daemon, made again whenever it breaks.
+
+    endpoint: "unix:///path" or "host:port"; without one $KVKEEP_ENDPOINT, else the package's socket.
+    timeout: of calls that set none, in seconds.
+    path: "auto" (local where the daemon offers it, else gRPC), "local" or "grpc".
+    TLS and tokens, over TCP: ca_file turns TLS on; files are read at every connect.
+    """
+
+    def __init__(self, endpoint=None, *, name=None, timeout=5.0, path="auto", local_socket=None,
+                 ca_file=None, cert_file=None, key_file=None, server_name=None, token_file=None):
+        self._pid, self.handle = os.getpid(), None
+        if path not in _PATHS:
+            raise ValueError(f"path is one of {', '.join(_PATHS)}, not {path!r}")
+        self.library = _abi.load()
+        options = _abi.make(
+            _abi.ClientOptions, default_deadline_ms=calls.milliseconds(timeout),
+            endpoint=_text(endpoint or default_endpoint()), client_name=_text(name),
+            local_socket=_text(local_socket), path=_PATHS[path], ca_file=_text(ca_file),
+            cert_file=_text(cert_file), key_file=_text(key_file), server_name=_text(server_name),
+            token_file=_text(token_file))
+        handle = ctypes.c_void_p()
+        self._must(self.library.kvkeep_connect, ctypes.byref(options), ctypes.byref(handle))
+        self.handle = handle.value
+
+    def close(self):
+        """Ends what is in flight and gives all leases back. Idempotent."""
+        handle, self.handle = self.handle, None
+        if handle is not None and self.is_ours():
+            self.library.kvkeep_client_destroy(handle)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        self.close()
+
+    def is_ours(self):
+        """False in a child of fork, which must leave handles alone."""
+        return os.getpid() == self._pid
+
+    @property
+    def connected(self):
+        """Only a hint: the next call may still find the daemon away."""
+        return bool(self.library.kvkeep_connected(self.usable()))
+
+    def wait_connected(self, timeout=5.0):
+        return bool(self.library.kvkeep_wait_connected(self.usable(), int(timeout * 1000)))
+
+    @property
+    def path(self):
+        info = _abi.make(_abi.PathInfo)
+        self._must(self.library.kvkeep_client_path, self.usable(), ctypes.byref(info))
+        return Path("local" if info.path == _PATHS["local"] else "grpc", info.why.decode())
+
+    def stats(self):
+        found = _abi.make(_abi.ClientStats)
+        self._must(self.library.kvkeep_stats, self.usable(), ctypes.byref(found))
+        return Stats(*(getattr(found, name) for name in Stats._fields))
+
+    def server_info(self, timeout=None):
+        """The daemon's limits, version and state, by name."""
+        info = _abi.make(_abi.ServerInfo)
+        self._must(self.library.kvkeep_get_server_info, self.usable(),
+                   calls.milliseconds(timeout), ctypes.byref(info))
+        values = {name: getattr(info, name) for name, _ in info._fields_[2:]}
+        return {name: value.decode() if isinstance(value, bytes) else value
+                for name, value in values.items()}
+
+    def namespace(self, model, *, tokens_per_chunk, dtype="", layout="", hash_algorithm="",
+                  hash_seed="", bytes_per_part=0, parts=1, timeout=None):
+        """What bytes under a key mean; all of it tells namespaces apart. With the daemon away too.
+
+        bytes_per_part: every put must have this size; 0: sizes vary.
+        parts: ranks, KV groups or pipeline stages that are kept under one key.
+        """
+        return Namespace(self, _abi.make(
+            _abi.NamespaceSpec, model=_text(model), tokens_per_chunk=tokens_per_chunk,
+            dtype=_text(dtype), layout=_text(layout), hash_algorithm=_text(hash_algorithm),
+            hash_seed=_text(hash_seed), bytes_per_part=bytes_per_part, parts=parts), timeout)
+
+    def run(self, call):
+        """Runs a call of kvkeep.calls and waits for it."""
+        error = _abi.Error()
+        function = getattr(self.library, "kvkeep_" + call.name)
+        code = function(self.usable(), *map(ctypes.byref, call.structs), ctypes.byref(error))
+        return call.finish(self.exception(error) if code != 0 else None,
+                           error.message.decode(errors="replace"))
+
+    def exception(self, error):
+        """What an error of the C ABI is in Python."""
+        name = self.library.kvkeep_code_name(error.code).decode()
+        return errors.make(name, error.message.decode(errors="replace"))
+
+    def usable(self):
+        """The handle, to call functions of the C ABI with."""
+        if self.handle is None:
+            raise ValueError("this client is closed")
+        if not self.is_ours():
+            raise RuntimeError("this client is of the process before the fork: make another")
+        return self.handle
+
+    def _must(self, function, *arguments):
+        error = _abi.Error()
+        if function(*arguments, ctypes.byref(error)) != 0:
+            raise self.exception(error)
+
+
+class Namespace:
+    """Chunks of one meaning. Keys are bytes, head of the prompt first; "per chunk" is in the order
+    keys x parts. `parts=None` is all of the namespace's."""
+
+    def __init__(self, client, spec, timeout):
+        self.handle, self.client, self.parts = None, client, max(spec.parts, 1)
+        handle, error = ctypes.c_void_p(), _abi.Error()
+        code = client.library.kvkeep_namespace_open(
+            client.usable(), ctypes.byref(spec), calls.milliseconds(timeout), ctypes.byref(handle),
+            ctypes.byref(error))
+        if code != 0:
+            raise client.exception(error)
+        self.handle = handle.value
+
+    def __del__(self):
+        if self.handle is not None and self.client.is_ours():
+            self.client.library.kvkeep_namespace_close(self.handle)
+
+    @property
+    def digest(self):
+        """16 bytes, as the daemon computed them; zero while it has not been reached yet."""
+        digest = (ctypes.c_uint8 * 16)()
+        self.client.library.kvkeep_namespace_digest(self.handle, digest)
+        return bytes(digest)
+
+    def lookup(self, keys, *, parts=None, lease=None, transient=False, timeout=None):
+        """A `Found`. lease: None, "leading" (or True: the leading keys) or "all" that is there."""
+        return self.client.run(calls.lookup(self, keys, parts, lease, transient, timeout))
+
+    def get(self, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, pieces=0,
+            transient=False, verify=True, metadata=False, timeout=None):
+        """Copies chunks into buffers, one a chunk: a `Got`. With a lease, keys must be the lease's
+        from first_key on. Buffers of chunks that are no HIT may hold anything."""
+        return self.client.run(calls.get(self, keys, into, parts, lease, first_key, first_piece,
+                                         pieces, transient, verify, metadata, timeout))
+
+    def put(self, chunks, *, durable=False, transient=False, no_g3=False, checksum=False,
+            timeout=None):
+        """Stores `Chunk`s, or (key, payload) pairs: a `Stored`. durable: answered after they are on
+        stable storage."""
+        return self.client.run(calls.put(self, chunks, durable, transient, no_g3, checksum,
+                                         timeout))
+
+    def touch(self, keys, *, parts=None, timeout=None):
+        """They are still of use elsewhere: a `Counted`."""
+        return self.client.run(calls.touch(self, keys, parts, timeout))
+
+    def prefetch(self, keys, *, parts=None, timeout=None):
+        """Starts reading from NVMe what is not in DRAM: a `Prefetched`."""
+        return self.client.run(calls.prefetch(self, keys, parts, timeout))
+
+    def delete(self, keys, *, parts=None, timeout=None):
+        """Takes them out of all tiers: a `Counted`."""
+        return self.client.run(calls.delete(self, keys, parts, timeout))
+
+    def acquire(self, keys, *, parts=None, all_present=False, transient=False, timeout=None):
+        """Leases chunks and shows them in place: an `Acquired`. On the local path only."""
+        return self.client.run(calls.acquire(self, keys, parts, all_present, transient, timeout))

@@ -1,0 +1,140 @@
+"""Leases: the daemon's promise that chunks stay readable; and chunks read in place.
+
+Both are context managers. One that is forgotten is given back when it is collected, and at the
+latest when the client goes. One is used by one thread at a time.
+"""
+
+import ctypes
+
+from kvkeep import _abi, errors, memory
+
+
+class _Handle:
+    """A handle of the C ABI, ended once, by the process that has it from the daemon."""
+
+    def __init__(self, client, handle, end):
+        self._client = client  # keeps the library's client until we are gone
+        self.handle = handle
+        self._end = end
+
+    def release(self):
+        handle, self.handle = self.handle, None
+        if handle is not None and self._client.is_ours():
+            self._end(handle)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.release()
+
+    def __del__(self):
+        self.release()
+
+
+class Lease(_Handle):
+    """On the keys of a lookup."""
+
+    def __init__(self, client, handle):
+        super().__init__(client, handle, client.library.kvkeep_lease_release)
+
+    @property
+    def alive(self):
+        """False: released, or its session is over; what it covered may be gone."""
+        return self.handle is not None and bool(
+            self._client.library.kvkeep_lease_alive(self.handle))
+
+    def shrink(self, keep_keys):
+        """Keeps the chunks of the first keys and gives the others back."""
+        self._client.library.kvkeep_lease_shrink(self.handle, keep_keys)
+
+
+def _show(buffer):
+    """The memory itself, read-only: nothing is copied."""
+    array = (ctypes.c_ubyte * buffer.bytes).from_address(buffer.data or 0)
+    return memoryview(array).cast("B").toreadonly()
+
+
+class AcquiredChunk:
+    """One chunk in the daemon's memory. `index` is its number within what was acquired."""
+
+    def __init__(self, owner, index, view):
+        self._owner, self.index = owner, index
+        self.chunk = view.chunk  # key * parts + part, within the request
+        self.nbytes = view.payload_bytes
+        self.runs = tuple(_show(view.runs[i]) for i in range(view.run_count))
+        self._metadata = [(view.metadata[i].data, view.metadata[i].bytes)
+                          for i in range(view.metadata_run_count)]
+
+    @property
+    def view(self):
+        """The payload in one piece; nearly always there. ValueError: it lies in several `runs`."""
+        if len(self.runs) != 1:
+            raise ValueError(f"this chunk lies in {len(self.runs)} runs: use runs, or copy_into")
+        return self.runs[0]
+
+    @property
+    def metadata(self):
+        """A copy; to be read once the whole chunk is there."""
+        return b"".join(ctypes.string_at(data, nbytes) for data, nbytes in self._metadata)
+
+    @property
+    def ready_pieces(self):
+        """How many pieces of 1 MiB can be read now, from the first. Asks nobody."""
+        return self._owner.library.kvkeep_acquired_ready(self._owner.handle, self.index)
+
+    def wait(self, pieces=None, timeout=5.0):
+        """Until that many pieces, or all, are there. DATA_LOSS: it turned out damaged, a miss."""
+        self._owner.must("wait", self.index, 0xFFFFFFFF if pieces is None else pieces,
+                         int(timeout * 1000))
+
+    def copy_into(self, buffers, offset=0, timeout=5.0):
+        """Copies the payload from `offset` on, each piece as soon as it is there. What was copied
+        is good: there is no need to ask `valid`. An exception: the buffers may hold anything."""
+        array, kept = memory.runs(buffers, writable=True)
+        request = _abi.make(_abi.CopyRequest, index=self.index, offset=offset, to=array,
+                            to_count=len(array), timeout_ms=int(timeout * 1000))
+        self._owner.must("copy", ctypes.byref(request))
+        del kept
+
+    def _forget(self):
+        for run in self.runs:
+            run.release()
+
+
+class Acquired(_Handle):
+    """Chunks that are leased and can be read in place, as a lookup's answer.
+
+    Views end with the release: reading one later is a ValueError, and an array made of one (numpy's
+    frombuffer, torch's) makes the release a BufferError: drop it first.
+    """
+
+    def __init__(self, error, client, reply):
+        self.library = client.library
+        self.error = error
+        self.leading_keys, self.leased_keys = reply.leading_keys, reply.leased_keys
+        self.chunks = []
+        super().__init__(client, reply.acquired, self.library.kvkeep_acquired_release)
+        if reply.acquired:
+            views = self.library.kvkeep_acquired_chunks(reply.acquired)
+            self.chunks = [AcquiredChunk(self, i, views[i]) for i in range(reply.chunk_count)]
+
+    @property
+    def valid(self):
+        """Whether what was read up to now is good: ask after reading, before use. False once the
+        daemon revoked the lease (this process was stopped for long) or is gone."""
+        return self.handle is not None and bool(self.library.kvkeep_acquired_valid(self.handle))
+
+    def release(self):
+        for chunk in self.chunks:
+            chunk._forget()  # pylint: disable=protected-access
+        super().release()
+
+    def must(self, function, *arguments):
+        """Calls kvkeep_acquired_`function`; raises what is not OK."""
+        if self.handle is None:
+            raise errors.make("FAILED_PRECONDITION", "this was released already")
+        error = _abi.Error()
+        call = getattr(self.library, "kvkeep_acquired_" + function)
+        if call(self.handle, *arguments, ctypes.byref(error)) != 0:
+            raise self._client.exception(error)

@@ -1,0 +1,77 @@
+"""Memory as a call takes it: addresses and lengths, of whatever holds bytes.
+
+Anything with the buffer protocol (bytes, bytearray, memoryview, numpy arrays, mmap), anything with
+`data_ptr()` and `nbytes` (torch tensors), or a `Pointer`. Contiguous; nothing is copied. What a
+call was given is kept alive, and its buffer locked, until the call is over.
+"""
+
+import ctypes
+from typing import NamedTuple
+
+from kvkeep import _abi
+
+
+class Pointer(NamedTuple):
+    """`nbytes` at `address`; whoever says so keeps them there until the call is over."""
+
+    address: int
+    nbytes: int
+
+
+class _PyBuffer(ctypes.Structure):
+    """Py_buffer of CPython's stable ABI."""
+
+    _fields_ = [("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t),
+                ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int),
+                ("ndim", ctypes.c_int), ("format", ctypes.c_char_p), ("shape", ctypes.c_void_p),
+                ("strides", ctypes.c_void_p), ("suboffsets", ctypes.c_void_p),
+                ("internal", ctypes.c_void_p)]
+
+
+_PYBUF_SIMPLE, _PYBUF_WRITABLE = 0, 1
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes = [ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int]
+_get_buffer.restype = ctypes.c_int
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes = [ctypes.POINTER(_PyBuffer)]
+_release_buffer.restype = None
+
+
+class _Locked:
+    """A buffer that its owner may neither free nor resize for as long as this lives."""
+
+    def __init__(self, owner, writable):
+        self._held = None
+        view = _PyBuffer()
+        _get_buffer(owner, ctypes.byref(view), _PYBUF_WRITABLE if writable else _PYBUF_SIMPLE)
+        self._held = view  # only now: a failed one raised and holds nothing
+        self.address, self.nbytes = view.buf or 0, view.len
+
+    def __del__(self):
+        if self._held is not None:
+            _release_buffer(ctypes.byref(self._held))
+            self._held = None
+
+
+def locate(owner, writable=False):
+    """(address, nbytes, what to keep until the call is over)."""
+    if isinstance(owner, Pointer):
+        return owner.address, owner.nbytes, owner
+    data_ptr = getattr(owner, "data_ptr", None)
+    if data_ptr is not None:
+        if not owner.is_contiguous():
+            raise ValueError("a tensor must be contiguous")
+        if getattr(owner, "device", None) is not None and owner.device.type != "cpu":
+            raise ValueError(f"a tensor must be in host memory, not on {owner.device}")
+        return data_ptr(), owner.nbytes, owner
+    locked = _Locked(owner, writable)
+    return locked.address, locked.nbytes, locked
+
+
+def runs(owners, writable=False):
+    """One owner, or a list of them that make one payload: (array of Buffer, what to keep)."""
+    if not isinstance(owners, (list, tuple)) or isinstance(owners, Pointer):
+        owners = [owners]
+    located = [locate(owner, writable) for owner in owners]
+    array = (_abi.Buffer * len(located))(*((address, nbytes) for address, nbytes, _ in located))
+    return array, located
