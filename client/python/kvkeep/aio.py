@@ -22,6 +22,7 @@ class Calls:
         self._client, self._library = client, client.library
         self._loop = asyncio.get_running_loop()
         self._pending = {}  # number: (call, future)
+        self._over = asyncio.Event()  # a call is, whoever still waits for it
         self._last = 0
         self._out = (_abi.Completion * _AT_ONCE)()
         queue = ctypes.c_void_p()
@@ -43,7 +44,8 @@ class Calls:
         if self._queue is None:
             return
         while self._pending:
-            await asyncio.wait([future for _, future in self._pending.values()])
+            self._over.clear()
+            await self._over.wait()
         self._loop.remove_reader(self._fd)
         queue, self._queue = self._queue, None
         error = _abi.Error()
@@ -94,6 +96,7 @@ class Calls:
 
     def _settle(self, number, error):
         call, future = self._pending.pop(number)
+        self._over.set()
         try:
             result = call.finish(self._client.exception(error) if error.code != 0 else None,
                                  error.message.decode(errors="replace"))
