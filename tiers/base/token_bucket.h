@@ -1,0 +1,92 @@
+// TokenBucket: a rate, kept by debt. So many tokens come in a second, saved up for a second at most
+// unless said otherwise. Who asks may go on while there is a token, and takes afterwards what it
+// used: one use may be larger than all that can be saved, and the next one waits until it is paid
+// off. So in any time no more is taken than what came in it, what was saved, and one use.
+//
+// A plain value: time comes from the caller. Integers only: nothing is lost or made by rounding,
+// however often it is asked. Thread-compatible.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "tiers/base/check.h"
+#include "tiers/base/clock.h"
+
+namespace kvkeep {
+
+class TokenBucket {
+ public:
+  static constexpr uint64_t kMaxPerSecond = uint64_t{1} << 50;
+
+  // 0: no limit. Full at the first question.
+  explicit TokenBucket(uint64_t per_second = 0,
+                       std::chrono::milliseconds burst = std::chrono::seconds(1))
+      : per_second_(static_cast<int64_t>(per_second)),
+        most_(std::max<int64_t>(1, Times(per_second_, burst.count(), 1000))),
+        level_(most_) {
+    KVKEEP_CHECK(per_second <= kMaxPerSecond && burst.count() >= 0);
+  }
+
+  bool limited() const { return per_second_ > 0; }
+  uint64_t per_second() const { return static_cast<uint64_t>(per_second_); }
+
+  // Nothing: there is a token. Else when there will be one, rounded up.
+  std::optional<std::chrono::milliseconds> Wait(MonotonicTime now) {
+    if (!limited()) return std::nullopt;
+    Fill(now);
+    if (level_ > 0) return std::nullopt;
+    const int64_t missing = 1 - level_;
+    // Less the part of a token that is there; may be below zero.
+    const int64_t rest = (missing % per_second_) * 1000 - fraction_ / 1'000'000;
+    const int64_t ms = missing / per_second_ * 1000 + (rest + per_second_ - 1) / per_second_;
+    return std::chrono::milliseconds(std::max<int64_t>(1, ms));
+  }
+
+  void Take(uint64_t tokens) {
+    if (limited())
+      level_ -= std::min(static_cast<int64_t>(std::min(tokens, uint64_t{kMost})), level_ + kMost);
+  }
+
+ private:
+  static constexpr int64_t kSecond = 1'000'000'000;
+  static constexpr int64_t kMost = int64_t{1} << 52;  // that can be saved, and that can be owed
+
+  // a * b / unit, at most kMost, for b below 2^52.
+  static int64_t Times(int64_t a, int64_t b, int64_t unit) {
+    const int64_t whole = b / unit;
+    if (whole > 0 && a > kMost / whole) return kMost;
+    // In two steps, so that no product is too large: b % unit < 10^9, a < 2^50.
+    const int64_t part = b % unit;
+    return std::min(kMost, a * whole + a / unit * part + a % unit * part / unit);
+  }
+
+  void Fill(MonotonicTime now) {
+    if (!filled_at_.has_value()) filled_at_ = now;
+    const int64_t passed = (now - *filled_at_).count();
+    if (passed <= 0) return;
+    filled_at_ = now;
+    const int64_t seconds = passed / kSecond, rest = passed % kSecond;
+    // The part of a token that has come stays, in billionths.
+    fraction_ += per_second_ % kSecond * rest;
+    const int64_t came = per_second_ / kSecond * rest + fraction_ / kSecond;
+    fraction_ %= kSecond;
+    const int64_t room = most_ - level_;
+    if (seconds > 0 && per_second_ > room / seconds) {
+      level_ = most_;
+    } else {
+      level_ += std::min(room, per_second_ * seconds + came);
+    }
+    if (level_ == most_) fraction_ = 0;
+  }
+
+  int64_t per_second_;
+  int64_t most_;
+  int64_t level_;  // below zero: owed
+  int64_t fraction_ = 0;
+  std::optional<MonotonicTime> filled_at_;
+};
+
+}  // namespace kvkeep
