@@ -57,6 +57,10 @@ void FillTenant(const TenantSnapshot& tenant, uint64_t sessions, v1::TenantStatu
   out->set_g3_pushed_out(tenant.counters.g3_pushed_out);
   out->set_g3_quota_refusals(tenant.counters.g3_quota_refusals);
   out->set_forgotten_chunks(tenant.counters.forgotten);
+  out->set_keys_per_second(tenant.keys_per_second);
+  out->set_bytes_per_second(tenant.bytes_per_second);
+  out->set_key_rate_refusals(tenant.counters.key_rate_refusals);
+  out->set_byte_rate_refusals(tenant.counters.byte_rate_refusals);
 }
 
 void FillSession(const SessionSnapshot& session, v1::SessionStatus* out) {

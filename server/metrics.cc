@@ -84,6 +84,10 @@ void AddTenant(const TenantSnapshot& tenant, Families* out) {
                with({{"what", "put"}}));
   out->Counter("quota_rejections_total", "", counters.g3_quota_refusals,
                with({{"what", "write_back"}}));
+  out->Counter("quota_rejections_total", "", counters.key_rate_refusals,
+               with({{"what", "keys_per_second"}}));
+  out->Counter("quota_rejections_total", "", counters.byte_rate_refusals,
+               with({{"what", "bytes_per_second"}}));
   const char* const evictions = "tenant_evicted_chunks_total";
   out->Counter(evictions, "Chunks of a tenant that were evicted, and for what",
                counters.g2_evictions, with({{"tier", "g2"}, {"reason", "own"}}));

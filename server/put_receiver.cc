@@ -162,6 +162,8 @@ absl::Status PutReceiver::Reserve(const v1::PutChunkHeader& header, Chunk* chunk
       chunk->result.set_status(v1::PUT_STATUS_PRESENT);
       break;
     case ReserveResult::Outcome::kRejected:
+      // Ends the stream: else all that still comes would be read to be thrown away.
+      if (reserved.over_rate) return absl::ResourceExhaustedError(reserved.message);
       chunk->Reject(reserved.reason, std::move(reserved.message));
       break;
   }

@@ -32,7 +32,8 @@ class PutReceiver {
   ~PutReceiver();
 
   // Takes one frame; answers with the chunk that it finished, if any. An error ends the stream: the
-  // client broke the protocol (InvalidArgument), or its session is gone (FailedPrecondition).
+  // client broke the protocol (InvalidArgument), its session is gone (FailedPrecondition), or its
+  // tenant is over a rate (ResourceExhausted).
   absl::StatusOr<std::optional<FinishedChunk>> OnFrame(std::span<const WireRun> frame);
   // The client sent its last frame. InvalidArgument when a chunk is unfinished; it is aborted.
   absl::Status OnEnd();

@@ -71,7 +71,7 @@ absl::StatusOr<bool> PutJob::ReserveChunk(const SessionToken& session, size_t in
       chunk.answer = Answer::kPresent;
       break;
     case ReserveResult::Outcome::kRejected:
-      if (may_wait && reserved.reason == RejectReason::kLimit) return false;
+      if (reserved.ask_again) return false;
       Reject(chunk, reserved.reason, std::move(reserved.message));
       break;
   }

@@ -71,14 +71,17 @@ TEST_CASE("every tenant has its series, with what its evictions were for counted
   const ManualClock clock;
   const ServerState state("1", &clock);
   MetricsInput input{.state = &state};
-  input.store.tenants = {
-      {.name = ""},
-      {.name = "a",
-       .g3_used_bytes = 70,
-       .g3_quota_bytes = 100,
-       .chunks = 5,
-       .counters = {
-           .puts_rejected = 3, .g3_evictions = 12, .g3_quota_evictions = 7, .g3_pushed_out = 4}}};
+  input.store.tenants = {{.name = ""},
+                         {.name = "a",
+                          .g3_used_bytes = 70,
+                          .g3_quota_bytes = 100,
+                          .chunks = 5,
+                          .counters = {.puts_rejected = 3,
+                                       .g3_evictions = 12,
+                                       .g3_quota_evictions = 7,
+                                       .g3_pushed_out = 4,
+                                       .key_rate_refusals = 8,
+                                       .byte_rate_refusals = 9}}};
   input.store.sessions = {{.info = {.tenant = TenantId(1)}}};
   std::map<std::string, double> seen;
   for (const prometheus::MetricFamily& family : ToMetricFamilies(input)) {
@@ -95,6 +98,8 @@ TEST_CASE("every tenant has its series, with what its evictions were for counted
   CHECK(seen.at("kvkeep_quota_limit_bytes,a,g3") == 100);
   CHECK(seen.at("kvkeep_quota_limit_bytes,default,g3") == 0);
   CHECK(seen.at("kvkeep_quota_rejections_total,a,put") == 3);
+  CHECK(seen.at("kvkeep_quota_rejections_total,a,keys_per_second") == 8);
+  CHECK(seen.at("kvkeep_quota_rejections_total,a,bytes_per_second") == 9);
   CHECK(seen.at("kvkeep_tenant_chunks,a") == 5);
   CHECK(seen.at("kvkeep_tenant_evicted_chunks_total,a,g3,quota") == 7);
   CHECK(seen.at("kvkeep_tenant_evicted_chunks_total,a,g3,other_tenant") == 4);
@@ -107,6 +112,8 @@ TEST_CASE("every tenant has its series, with what its evictions were for counted
   CHECK(status.tenants(1).sessions() == 1);
   CHECK(status.tenants(1).g3_evictions() == 12);
   CHECK(status.tenants(1).rejected_puts() == 3);
+  CHECK(status.tenants(1).key_rate_refusals() == 8);
+  CHECK(status.tenants(1).byte_rate_refusals() == 9);
 }
 
 TEST_CASE("a log line is one line of logfmt or one JSON object, whatever a value holds") {

@@ -91,6 +91,8 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
                                 .g3_quota_bytes = g3_shares_.quota(tenant) * kBlockBytes,
                                 .g3_share_bytes = g3_shares_.share(tenant) * kBlockBytes,
                                 .chunks = slot_shares_.held(tenant),
+                                .keys_per_second = rates_[tenant.value()].keys_per_second(),
+                                .bytes_per_second = rates_[tenant.value()].bytes_per_second(),
                                 .counters = tenant_counters_[tenant.value()]});
   }
   const MonotonicTime now = deps_.clock->Now();

@@ -59,9 +59,12 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       const double part = static_cast<double>(end - first) / static_cast<double>(all);
       return static_cast<uint64_t>(static_cast<double>(bytes / kBlockBytes) * part + 0.5);
     };
+    const uint64_t leased = tenant.max_leased_bytes / kBlockBytes;
+    rates_.emplace_back(tenant.keys_per_second, tenant.bytes_per_second);
     pools_.push_back(std::make_unique<G2Pool>(
         tenant.name, BlockNumber(first), BlockCount(end - first), BlockCount(per_segment),
-        G2Pool::Limits{.leased_blocks = share(options_.max_leased_bytes),
+        G2Pool::Limits{.leased_blocks =
+                           tenant.max_leased_bytes > 0 ? leased : share(options_.max_leased_bytes),
                        .reserved_blocks = share(options_.max_reserved_bytes),
                        .dirty_blocks = share(options_.dirty_budget_bytes)},
         MakeEvictionPolicy(

@@ -17,6 +17,7 @@
 #include "tiers/base/mutex.h"
 #include "tiers/store/cipher_buffers.h"
 #include "tiers/store/live_marks.h"
+#include "tiers/store/rates.h"
 #include "tiers/store/shares.h"
 #include "tiers/store/state.h"
 #include "tiers/store/work.h"
@@ -152,14 +153,18 @@ class Core {
   // ---- sessions.cc
   absl::StatusOr<Session*> FindSession(const SessionToken& token)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Rates::Ask of a tenant.
+  absl::Status AskRates(TenantId tenant, bool keys, bool bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckChunkSet(const Session& session, const ChunkSet& chunks) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // PermissionDenied, and counted, when the session has no such grant.
   absl::Status CheckGrant(const Session& session, bool Grants::*grant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The session, when it has the grant and the chunks are such that it may ask for them.
+  // The session, when it has the grant, the chunks are such that it may ask for them, and its
+  // tenant is within its rates; to it they are charged.
   absl::StatusOr<Session*> FindSessionFor(const SessionToken& token, const ChunkSet& chunks,
-                                          bool Grants::*grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+                                          bool Grants::*grant, bool moves_bytes = false)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void UnpinAll(Section& section, const std::vector<Lease::Entry>& entries)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -197,7 +202,8 @@ class Core {
     std::vector<Lease::Entry> entries;
     std::vector<bool> pinned;  // by entry
     uint32_t keys = 0;
-    uint64_t bytes = 0;
+    uint64_t bytes = 0;          // of images
+    uint64_t payload_bytes = 0;  // of what is pinned
     bool shortened = false;
   };
   absl::Status CheckLeases(const Session& session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -399,6 +405,7 @@ class Core {
   Shares session_shares_ ABSL_GUARDED_BY(mu_);
   Shares slot_shares_ ABSL_GUARDED_BY(mu_);                           // of the table
   Shares g3_shares_ ABSL_GUARDED_BY(mu_);                             // of all devices, in blocks
+  std::vector<Rates> rates_ ABSL_GUARDED_BY(mu_);                     // by TenantId
   std::vector<TenantCounters> tenant_counters_ ABSL_GUARDED_BY(mu_);  // as Shares: nobody is last
   LiveMarks marks_ ABSL_GUARDED_BY(mu_);
   std::vector<ChunkSlot> unverified_ ABSL_GUARDED_BY(mu_);  // for the sweep, from the back; or gone

@@ -44,6 +44,8 @@ struct TenantCounters {
   uint64_t g3_pushed_out = 0;       // of those: it had more than its share, another needed room
   uint64_t g3_quota_refusals = 0;   // chunks that stayed out of G3 for the quota
   uint64_t forgotten = 0;           // the table was full, and it had more than its share
+  uint64_t key_rate_refusals = 0;   // calls, and chunks of puts, over its keys_per_second
+  uint64_t byte_rate_refusals = 0;  // likewise, over its bytes_per_second
 };
 
 }  // namespace kvkeep

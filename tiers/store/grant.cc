@@ -39,6 +39,7 @@ bool Core::PinForLease(Grant& grant, size_t i) {
   Pin(grant.entries[i].slot);
   grant.pinned[i] = true;
   grant.bytes += chunk.blocks() * kBlockBytes;
+  grant.payload_bytes += chunk.shape.payload_bytes;
   return true;
 }
 
@@ -49,6 +50,7 @@ void Core::Shorten(Section& section, Grant& grant, size_t end) {
   while (!entries.empty() && entries.back().key_index >= first_lost) {
     if (grant.pinned.back()) {
       grant.bytes -= table_.at(entries.back().slot).blocks() * kBlockBytes;
+      grant.payload_bytes -= table_.at(entries.back().slot).shape.payload_bytes;
       UnpinLocked(entries.back().slot);
     }
     entries.pop_back();
@@ -209,7 +211,12 @@ void Core::File(Session& session, Grant& grant) {
   session.leases.emplace(result.lease.value(), Lease{.entries = std::move(grant.entries),
                                                      .client_request_id = request_id,
                                                      .keys = grant.keys,
-                                                     .bytes = grant.bytes});
+                                                     .bytes = grant.bytes,
+                                                     .paid = grant.request.want_places});
+  // Who is told the places reads there and asks nobody any more.
+  if (grant.request.want_places) {
+    rates_[session.info->tenant.value()].TakeBytes(grant.payload_bytes);
+  }
   ++counters_.leases_granted;
 }
 

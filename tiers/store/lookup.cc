@@ -138,7 +138,9 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   TenantId tenant;
   bool repeated = false;
   {
-    absl::StatusOr<Session*> session = FindSessionFor(token, request.chunks, &Grants::read);
+    const bool moves_bytes = request.lease_mode != LeaseMode::kNone && request.want_places;
+    absl::StatusOr<Session*> session =
+        FindSessionFor(token, request.chunks, &Grants::read, moves_bytes);
     if (!session.ok()) return session.status();
     tenant = (*session)->info->tenant;
     // Never filed under 0.

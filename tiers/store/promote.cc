@@ -25,11 +25,21 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
     return absl::FailedPreconditionError("namespace_digest is not of a namespace of this session");
   }
   const TenantId tenant = (*session)->info->tenant;
-  ChunkSlot slot = table_.Find(id);
+  bool paid = false;
   if (lease.value() != 0) {
-    if (!(*session)->leases.contains(lease.value())) {
+    const auto held = (*session)->leases.find(lease.value());
+    if (held == (*session)->leases.end()) {
       return absl::FailedPreconditionError("lease_id is not of a lease of this session");
     }
+    paid = held->second.paid;
+  }
+  if (!paid) {
+    absl::Status in_time = AskRates(tenant, lease.value() == 0, true);
+    if (!in_time.ok()) return in_time;
+    if (lease.value() == 0) rates_[tenant.value()].TakeKeys(1);
+  }
+  ChunkSlot slot = table_.Find(id);
+  if (lease.value() != 0) {
     // Leased chunks have their space in G2, so the one found is another, put after a delete; or
     // there is none any more. Rare, so a walk will do.
     if (slot == kNoSlot || !table_.at(slot).has_g2_space()) {
@@ -56,6 +66,7 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
   }
   ++(result.from_g3 ? counters_.read_g3_hits : counters_.read_g2_hits);
   Pin(slot);
+  if (!paid) rates_[tenant.value()].TakeBytes(table_.at(slot).shape.payload_bytes);
   result.outcome = ReadOutcome::kHit;
   result.reader.core_ = this;
   result.reader.slot_ = slot.value();

@@ -108,6 +108,7 @@ bool Core::AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, Te
   if (own.reserved_blocks + blocks > own.limits.reserved_blocks) {
     if (request.asks_again) {
       result.reason = RejectReason::kLimit;
+      result.ask_again = true;
       return true;
     }
     Reject(result, tenant, RejectReason::kLimit,
@@ -126,7 +127,14 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec* ns, FindNamespaceFor(*session, request));
   const TenantId tenant = session->info->tenant;
   G2Pool& own = pool(tenant);
-  if (AnsweredAtOnce(request, *ns, tenant, result)) return result;
+  if (absl::Status in_time = AskRates(tenant, true, true); !in_time.ok()) {
+    Reject(result, tenant, RejectReason::kLimit, std::string(in_time.message()));
+    result.over_rate = true;
+    return result;
+  }
+  const bool answered_at_once = AnsweredAtOnce(request, *ns, tenant, result);
+  if (!result.ask_again) rates_[tenant.value()].TakeKeys(1);
+  if (answered_at_once) return result;
   const uint64_t blocks = request.shape.blocks().value();
   ChunkSlot parent = kNoSlot;
   if (request.parent.has_value()) {
@@ -158,6 +166,7 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   result.outcome = ReserveResult::Outcome::kReserved;
   BeginPut(put, request, &result.reservation);
   session->reserved_blocks += blocks;
+  rates_[tenant.value()].TakeBytes(request.shape.payload_bytes);
   return result;
 }
 

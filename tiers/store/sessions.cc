@@ -136,6 +136,12 @@ absl::StatusOr<Session*> Core::FindSession(const SessionToken& token) {
   return found->second.get();
 }
 
+absl::Status Core::AskRates(TenantId tenant, bool keys, bool bytes) {
+  Rates& rates = rates_[tenant.value()];
+  if (!rates.limited()) return absl::OkStatus();
+  return rates.Ask(keys, bytes, deps_.clock->Now(), tenant_counters_[tenant.value()]);
+}
+
 absl::StatusOr<TenantId> Core::TenantOf(const SessionToken& token) {
   Section section(this);
   KVKEEP_ASSIGN_OR_RETURN(const Session* session, FindSession(token));
@@ -214,13 +220,17 @@ absl::Status Core::CheckGrant(const Session& session, bool Grants::*grant) {
 }
 
 absl::StatusOr<Session*> Core::FindSessionFor(const SessionToken& token, const ChunkSet& chunks,
-                                              bool Grants::*grant) {
+                                              bool Grants::*grant, bool moves_bytes) {
   absl::StatusOr<Session*> session = FindSession(token);
   if (!session.ok()) return session;
   absl::Status granted = CheckGrant(**session, grant);
   if (!granted.ok()) return granted;
   absl::Status valid = CheckChunkSet(**session, chunks);
   if (!valid.ok()) return valid;
+  const TenantId tenant = (*session)->info->tenant;
+  absl::Status in_time = AskRates(tenant, true, moves_bytes);
+  if (!in_time.ok()) return in_time;
+  rates_[tenant.value()].TakeKeys(chunks.keys.size() * chunks.parts.size());
   return session;
 }
 

@@ -40,9 +40,10 @@ struct TenantSnapshot {
   std::string name;
   TierSnapshot g2;
   uint64_t g3_used_bytes = 0;
-  uint64_t g3_quota_bytes = 0;  // 0: none
-  uint64_t g3_share_bytes = 0;  // what nobody takes from it
-  uint64_t chunks = 0;          // in any tier
+  uint64_t g3_quota_bytes = 0;                         // 0: none
+  uint64_t g3_share_bytes = 0;                         // what nobody takes from it
+  uint64_t chunks = 0;                                 // in any tier
+  uint64_t keys_per_second = 0, bytes_per_second = 0;  // 0: no limit
   TenantCounters counters;
 };
 

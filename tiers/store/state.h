@@ -45,6 +45,7 @@ struct Lease {
   uint64_t client_request_id = 0;
   uint32_t keys = 0;  // leading keys covered
   uint64_t bytes = 0;
+  bool paid = false;  // its bytes were charged when it was granted: reads of it are free
 };
 
 struct Session {

@@ -72,7 +72,9 @@ class Core;
 struct ReserveResult {
   enum class Outcome : uint8_t { kReserved, kPresent, kRejected } outcome = Outcome::kRejected;
   RejectReason reason = RejectReason::kNone;
-  std::string message;  // names the limit and its value
+  std::string message;     // names the limit and its value
+  bool over_rate = false;  // that limit is one of a second: other chunks will be refused, too
+  bool ask_again = false;  // PutRequest::asks_again: not rejected, over the limit of reserved bytes
   Reservation reservation;
 };
 
@@ -95,7 +97,8 @@ class Store {
 
   // Sessions. ResourceExhausted over max_sessions. Every call below that names a session answers
   // FailedPrecondition when it is not open, and PermissionDenied when its grants do not
-  // have it.
+  // have it. Lookup, Touch, Prefetch, Delete and Read answer ResourceExhausted, Reserve rejects,
+  // when the session's tenant is over one of its rates (TenantOptions).
   absl::StatusOr<SessionToken> OpenSession(const SessionInfo& info);
   void CloseSession(const SessionToken& session);  // no-op when unknown
   // CloseSession for a client that stopped responding: counted, with its leases.

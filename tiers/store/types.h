@@ -30,6 +30,11 @@ struct TenantOptions {
   // What its chunks may hold of G3, on all devices together. 0: no limit, but others' quotas are
   // theirs: of what they leave each has a share in proportion to its part of G2.
   uint64_t g3_quota_bytes = 0;
+  // What its sessions together may ask for; 0: no limit. See Store.
+  uint64_t keys_per_second = 0;
+  uint64_t bytes_per_second = 0;
+  // Of its leases; 0: its share of StoreOptions::max_leased_bytes.
+  uint64_t max_leased_bytes = 0;
 
   // What the digests of all of its namespaces begin with, so that they tell whose they are.
   static uint32_t Tag(const std::string& name);

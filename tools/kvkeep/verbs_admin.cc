@@ -73,7 +73,11 @@ Json StatusJson(const v1::StatusResponse& status) {
                        {"g3_quota_evictions", tenant.g3_quota_evictions()},
                        {"g3_pushed_out", tenant.g3_pushed_out()},
                        {"g3_quota_refusals", tenant.g3_quota_refusals()},
-                       {"forgotten_chunks", tenant.forgotten_chunks()}});
+                       {"forgotten_chunks", tenant.forgotten_chunks()},
+                       {"keys_per_second", tenant.keys_per_second()},
+                       {"bytes_per_second", tenant.bytes_per_second()},
+                       {"key_rate_refusals", tenant.key_rate_refusals()},
+                       {"byte_rate_refusals", tenant.byte_rate_refusals()}});
   }
   Json counters = Json::object();
   const std::map<std::string, uint64_t> sorted(status.counters().begin(), status.counters().end());
@@ -127,7 +131,8 @@ std::string StatusText(const v1::StatusResponse& status) {
   }
   if (status.tenants_size() > 1) {
     std::vector<std::vector<std::string>> rows = {{"TENANT", "G2", "OF", "G3", "QUOTA", "SHARE",
-                                                   "CHUNKS", "SESSIONS", "EVICTED", "REJECTED"}};
+                                                   "CHUNKS", "SESSIONS", "EVICTED", "REJECTED",
+                                                   "OVER RATE"}};
     for (const auto& tenant : status.tenants()) {
       rows.push_back({tenant.name(), FormatBytes(tenant.g2_used_bytes()),
                       FormatBytes(tenant.g2_capacity_bytes()), FormatBytes(tenant.g3_used_bytes()),
@@ -135,7 +140,8 @@ std::string StatusText(const v1::StatusResponse& status) {
                       FormatBytes(tenant.g3_share_bytes()), absl::StrCat(tenant.chunks()),
                       absl::StrCat(tenant.sessions()),
                       absl::StrCat(tenant.g2_evictions() + tenant.g3_evictions()),
-                      absl::StrCat(tenant.rejected_puts())});
+                      absl::StrCat(tenant.rejected_puts()),
+                      absl::StrCat(tenant.key_rate_refusals() + tenant.byte_rate_refusals())});
     }
     absl::StrAppend(&text, "\n", FormatTable(rows));
   }
