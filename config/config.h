@@ -29,7 +29,8 @@ struct ListenConfig {
   std::string admin_path = "/run/kvkeep/admin.sock";
   std::string tcp_address;  // host:port; empty: off
   bool tcp_insecure_plaintext = false;
-  AccessConfig access;  // of the default tenant
+  AccessConfig access;        // of the default tenant
+  TenantLimitsConfig limits;  // likewise
 
   bool operator==(const ListenConfig&) const = default;
 };
@@ -90,9 +91,10 @@ struct LimitsConfig {
   uint64_t keys_per_call = 65536;
   uint64_t sessions = 1024;
   uint64_t leases_per_session = 4096;
-  double leased_bytes = 0.5;     // of G2's capacity
-  double reserved_bytes = 0.25;  // of G2's capacity
-  uint64_t connections = 4096;   // of one socket, or by TCP
+  double leased_bytes = 0.5;             // of G2's capacity
+  double reserved_bytes = 0.25;          // of G2's capacity
+  uint64_t connections = 4096;           // of one socket, or by TCP
+  uint64_t connections_per_address = 0;  // by TCP; 0: a quarter of them, unless on loopback
   uint64_t receive_memory_bytes = 512 * kMiB;
   double pinned_bytes = 0.5;  // of G2's capacity
   std::chrono::milliseconds stall_timeout{30'000};

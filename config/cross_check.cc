@@ -183,6 +183,30 @@ void CheckTenantQuotas(const Config& config, std::vector<Conflict>& conflicts) {
                    "; a quota is kept free from others, so they cannot be more than there is"));
 }
 
+// Limits of one tenant that promise more than there is.
+void CheckTenantLimits(const Config& config, std::vector<Conflict>& conflicts) {
+  const std::vector<uint64_t> segments = TenantSegments(config);
+  const auto staging =
+      static_cast<uint64_t>(config.limits.staging * static_cast<double>(config.g2.capacity_bytes));
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const std::string tenant = i == 0 ? "listen" : absl::StrCat("tenants[", i - 1, "]");
+    const TenantLimitsConfig& limits = i == 0 ? config.listen.limits : config.tenants[i - 1].limits;
+    const uint64_t own = std::min(segments[i] * config.g2.segment_bytes, config.g2.capacity_bytes);
+    if (limits.leased_bytes > own) {
+      const std::string key = absl::StrCat(tenant, ".leased_bytes");
+      Add(conflicts, {key, "g2.capacity", "tenants"},
+          absl::StrCat(key, ": ", FormatSize(limits.leased_bytes),
+                       " is more than this tenant's part of g2.capacity, ", FormatSize(own)));
+    }
+    if (limits.staging_bytes > staging) {
+      const std::string key = absl::StrCat(tenant, ".staging");
+      Add(conflicts, {key, "limits.staging", "g2.capacity"},
+          absl::StrCat(key, ": ", FormatSize(limits.staging_bytes),
+                       " is more than limits.staging allows to all, ", FormatSize(staging)));
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<uint64_t> TenantSegments(const Config& config) {
@@ -203,6 +227,7 @@ std::vector<Conflict> FindConflicts(const Config& config) {
   CheckTenantNames(config, conflicts);
   CheckTenantShares(config, conflicts);
   CheckTenantQuotas(config, conflicts);
+  CheckTenantLimits(config, conflicts);
   CheckArena(config.g2, conflicts);
   CheckG3Paths(config, conflicts);
   FindAccessConflicts(config, conflicts);

@@ -1,241 +1,37 @@
 #include "config/schema.h"
 
-#include <absl/strings/str_cat.h>
-#include <absl/strings/str_join.h>
-#include <absl/strings/str_replace.h>
-
 #include <utility>
 
-#include "config/values.h"
-#include "tiers/base/check.h"
-#include "tiers/base/status_macros.h"
+#include "config/key_kinds.h"
 
 namespace kvkeep {
 namespace {
 
-// Where a value lives in a Config.
-template <typename T>
-using Place = std::function<T&(Config& config, size_t entry)>;
-
-template <typename Section, typename T>
-Place<T> In(Section Config::*section, T Section::*field) {
-  return [=](Config& config, size_t) -> T& { return config.*section.*field; };
-}
-template <typename Section, typename T>
-Place<T> InAccess(Section Config::*section, T AccessConfig::*field) {
-  return [=](Config& config, size_t) -> T& { return (config.*section).access.*field; };
-}
-template <typename T>
-Place<T> InTenant(T TenantConfig::*field) {
-  return [=](Config& config, size_t entry) -> T& {
-    KVKEEP_CHECK(entry < config.tenants.size());
-    return config.tenants[entry].*field;
-  };
-}
-template <typename T>
-Place<T> InTenantAccess(T AccessConfig::*field) {
-  return [=](Config& config, size_t entry) -> T& {
-    KVKEEP_CHECK(entry < config.tenants.size());
-    return config.tenants[entry].access.*field;
-  };
-}
-template <typename T>
-Place<T> InG3Path(T G3PathConfig::*field) {
-  return [=](Config& config, size_t entry) -> T& {
-    KVKEEP_CHECK(entry < config.g3.paths.size());
-    return config.g3.paths[entry].*field;
-  };
-}
-
-template <typename T>
-struct Range {
-  T low, high;
-};
-
-// Keys whose values have an order: parsed, checked against a range, formatted.
-template <typename T>
-ConfigKey Ranged(std::string path, Place<T> place, Range<T> range, const char* wanted,
-                 absl::StatusOr<T> (*parse)(absl::string_view), std::string (*format)(T),
-                 std::string doc) {
-  const std::string limits = absl::StrCat(format(range.low), " to ", format(range.high));
-  ConfigKey key{std::move(path), std::move(doc), limits, wanted, {}, {}};
-  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
-    KVKEEP_ASSIGN_OR_RETURN(const T value, parse(text));
-    if (value < range.low || value > range.high) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(QuoteForMessage(text), " is out of range: ", limits));
-    }
-    place(config, entry) = value;
-    return absl::OkStatus();
-  };
-  key.get = [=](Config& config, size_t entry) { return format(place(config, entry)); };
-  return key;
-}
-
-ConfigKey Size(std::string path, Place<uint64_t> place, Range<uint64_t> range, std::string doc) {
-  return Ranged<uint64_t>(std::move(path), std::move(place), range, "a size", ParseSize, FormatSize,
-                          std::move(doc));
-}
-ConfigKey Count(std::string path, Place<uint64_t> place, Range<uint64_t> range, std::string doc) {
-  return Ranged<uint64_t>(std::move(path), std::move(place), range, "a count", ParseCount,
-                          FormatCount, std::move(doc));
-}
-ConfigKey Fraction(std::string path, Place<double> place, Range<double> range, std::string doc) {
-  return Ranged<double>(std::move(path), std::move(place), range, "a percentage", ParseFraction,
-                        FormatFraction, std::move(doc));
-}
-ConfigKey Duration(std::string path, Place<std::chrono::milliseconds> place,
-                   Range<std::chrono::milliseconds> range, std::string doc) {
-  return Ranged<std::chrono::milliseconds>(std::move(path), std::move(place), range, "a time",
-                                           ParseDuration, FormatDuration, std::move(doc));
-}
-
-// A size that must be a whole number of `unit`s.
-ConfigKey SizeInUnits(std::string path, Place<uint64_t> place, Range<uint64_t> range, uint64_t unit,
-                      std::string doc) {
-  ConfigKey key = Size(std::move(path), place, range, std::move(doc));
-  const std::string limits = absl::StrCat(key.limits, ", a multiple of ", FormatSize(unit));
-  key.limits = limits;
-  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
-    KVKEEP_ASSIGN_OR_RETURN(const uint64_t value, ParseSize(text));
-    if (value < range.low || value > range.high || value % unit != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(QuoteForMessage(text), " is out of range: ", limits));
-    }
-    place(config, entry) = value;
-    return absl::OkStatus();
-  };
-  return key;
-}
-
-// Permission bits of a socket's file.
-ConfigKey Mode(std::string path, Place<uint32_t> place, std::string doc) {
-  return Ranged<uint32_t>(std::move(path), std::move(place), {0, 0777}, "an octal mode", ParseMode,
-                          FormatMode, std::move(doc));
-}
-
-ConfigKey Numbers(std::string path, Place<std::vector<uint32_t>> place, std::string doc) {
-  ConfigKey key{std::move(path),
-                std::move(doc),
-                absl::StrCat("at most ", kMaxNumbers, " numbers"),
-                "a list of numbers like [1000, 1001]",
-                {},
-                {}};
-  key.shape = ConfigShape::kList;
-  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
-    KVKEEP_ASSIGN_OR_RETURN(place(config, entry), ParseNumbers(text));
-    return absl::OkStatus();
-  };
-  key.get = [=](Config& config, size_t entry) { return FormatNumbers(place(config, entry)); };
-  return key;
-}
-
-// Names in certificates; each may end with its grant where `grants` is true.
-ConfigKey Names(std::string path, Place<std::vector<std::string>> place, bool grants,
-                std::string doc) {
-  ConfigKey key{
-      std::move(path),
-      std::move(doc),
-      absl::StrCat("at most ", kMaxNames, grants ? " names, each with its grant" : " names"),
-      grants ? "a list like [engine.example, \"auditor.example read\"]"
-             : "a list like [operator.example]",
-      {},
-      {}};
-  key.shape = ConfigShape::kList;
-  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
-    KVKEEP_ASSIGN_OR_RETURN(place(config, entry), ParseNames(text, grants));
-    return absl::OkStatus();
-  };
-  key.get = [=](Config& config, size_t entry) { return FormatNames(place(config, entry)); };
-  return key;
-}
-
-ConfigKey Bool(std::string path, Place<bool> place, std::string doc) {
-  ConfigKey key{std::move(path), std::move(doc), "true or false", "true or false", {}, {}};
-  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
-    KVKEEP_ASSIGN_OR_RETURN(place(config, entry), ParseBool(text));
-    return absl::OkStatus();
-  };
-  key.get = [=](Config& config, size_t entry) { return place(config, entry) ? "true" : "false"; };
-  return key;
-}
-
-// One of `choices`, each a word and the value it stands for.
-template <typename T>
-ConfigKey Choice(std::string path, Place<T> place, std::vector<std::pair<std::string, T>> choices,
-                 std::string doc) {
-  const std::string limits = absl::StrCat(
-      "one of ", absl::StrJoin(choices, ", ", [](std::string* out, const auto& choice) {
-        out->append(choice.first);
-      }));
-  ConfigKey key{std::move(path), std::move(doc), limits, limits, {}, {}};
-  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
-    for (const auto& [word, value] : choices) {
-      if (text != word) continue;
-      place(config, entry) = value;
-      return absl::OkStatus();
-    }
-    return absl::InvalidArgumentError(absl::StrCat(QuoteForMessage(text), " is not ", limits));
-  };
-  key.get = [=](Config& config, size_t entry) -> std::string {
-    for (const auto& [word, value] : choices) {
-      if (place(config, entry) == value) return word;
-    }
-    KVKEEP_CHECK(false);  // an enumerator that the table does not know
-    return "";
-  };
-  return key;
-}
-
-// As YAML: quoted where a plain word would be read as something else. No checked text has control
-// characters, so these two escapes are enough.
-std::string YamlString(const std::string& text) {
-  constexpr char kPlain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._:-";
-  const bool plain = !text.empty() && text.back() != ':' && text.front() != '-' &&
-                     text.front() != ':' && text.find_first_not_of(kPlain) == std::string::npos;
-  if (plain) return text;
-  return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
-}
-
-enum class Empty { kRefused, kAllowed };
-
-ConfigKey Text(std::string path, Place<std::string> place, const char* wanted, const char* limits,
-               absl::Status (*check)(absl::string_view), Empty empty, std::string doc) {
-  ConfigKey key{std::move(path), std::move(doc), limits, wanted, {}, {}};
-  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
-    if (!text.empty() || empty == Empty::kRefused) KVKEEP_RETURN_IF_ERROR(check(text));
-    place(config, entry) = std::string(text);
-    return absl::OkStatus();
-  };
-  key.get = [=](Config& config, size_t entry) { return YamlString(place(config, entry)); };
-  return key;
-}
-
-ConfigKey Dir(std::string path, Place<std::string> place, Empty empty, std::string doc) {
-  return Text(std::move(path), std::move(place), "an absolute path",
-              empty == Empty::kAllowed ? "absolute path, \"\" for none" : "absolute path",
-              CheckPath, empty, std::move(doc));
-}
-ConfigKey Socket(std::string path, Place<std::string> place, Empty empty, std::string doc) {
-  return Text(std::move(path), std::move(place), "an absolute path",
-              empty == Empty::kAllowed ? "absolute path, at most 107 bytes, \"\" for off"
-                                       : "absolute path, at most 107 bytes",
-              CheckSocketPath, empty, std::move(doc));
-}
-ConfigKey Group(std::string path, Place<std::string> place, std::string doc) {
-  return Text(std::move(path), std::move(place), "a group",
-              "name or number, \"\" for the daemon's own", CheckGroupName, Empty::kAllowed,
-              std::move(doc));
-}
-ConfigKey Address(std::string path, Place<std::string> place, std::string doc) {
-  return Text(std::move(path), std::move(place), "an address", "host:port, \"\" for off",
-              CheckAddress, Empty::kAllowed, std::move(doc));
-}
-
-ConfigKey MustSay(ConfigKey key, std::string when_missing) {
-  key.when_missing = std::move(when_missing);
-  return key;
-}
+using config_internal::Address;
+using config_internal::Bool;
+using config_internal::Choice;
+using config_internal::Count;
+using config_internal::Dir;
+using config_internal::Duration;
+using config_internal::Empty;
+using config_internal::Fraction;
+using config_internal::Group;
+using config_internal::In;
+using config_internal::InAccess;
+using config_internal::InG3Path;
+using config_internal::InLimits;
+using config_internal::InTenant;
+using config_internal::InTenantAccess;
+using config_internal::InTenantLimits;
+using config_internal::Mode;
+using config_internal::MustSay;
+using config_internal::Names;
+using config_internal::Numbers;
+using config_internal::Range;
+using config_internal::Size;
+using config_internal::SizeInUnits;
+using config_internal::Socket;
+using config_internal::Text;
 
 std::vector<std::pair<std::string, std::string>> PolicyNames() { return {{"lru", "lru"}}; }
 
@@ -248,6 +44,9 @@ std::vector<std::pair<std::string, GrantChoice>> GrantNames() {
 constexpr Range<double> kShare = {0.01, 1.0};
 
 constexpr Range<double> kTenantShare = {0.001, 0.99};
+
+constexpr Range<uint64_t> kKeyRates = {0, 1'000'000'000'000}, kByteRates = {0, 16 * kTiB};
+constexpr Range<uint64_t> kTenantBytes = {0, 16 * kTiB}, kTenantConnections = {0, 65536};
 
 std::vector<ConfigKey> ListenKeys() {
   return {
@@ -284,7 +83,11 @@ std::vector<ConfigKey> ListenKeys() {
            In(&Config::listen, &ListenConfig::tcp_insecure_plaintext),
            "true: listen.tcp may be any address without tls. Whoever reaches it reads, changes and "
            "deletes what the default tenant has, and sees all that is sent."),
+  };
+}
 
+std::vector<ConfigKey> TlsKeys() {
+  return {
       Dir("tls.cert_file", In(&Config::tls, &TlsConfig::cert_file), Empty::kAllowed,
           "The daemon's certificate and those between it and its root, PEM."),
       Dir("tls.key_file", In(&Config::tls, &TlsConfig::key_file), Empty::kAllowed,
@@ -293,6 +96,43 @@ std::vector<ConfigKey> ListenKeys() {
           "Mutual TLS: certificates, PEM, one of which must have signed a client's."),
       Names("tls.admin_certificate_names", In(&Config::tls, &TlsConfig::admin_certificate_names),
             false, "Names in client certificates that may make admin calls over TCP; [] for none."),
+  };
+}
+
+// What the clients of the default tenant may use.
+std::vector<ConfigKey> DefaultTenantLimitKeys() {
+  using Limits = TenantLimitsConfig;
+  return {
+      Count("listen.keys_per_second", InLimits(&Config::listen, &Limits::keys_per_second),
+            kKeyRates,
+            "Chunks that the default tenant's clients together may look up, put or get in a "
+            "second; over it calls are refused until it is paid off. 0: no limit."),
+      Size("listen.bytes_per_second", InLimits(&Config::listen, &Limits::bytes_per_second),
+           kByteRates, "Payload that they may put and get in a second, likewise. 0: no limit."),
+      Size("listen.leased_bytes", InLimits(&Config::listen, &Limits::leased_bytes), kTenantBytes,
+           "Bytes that their leases may hold; 0: of limits.leased_bytes, as of g2.capacity."),
+      Size("listen.staging", InLimits(&Config::listen, &Limits::staging_bytes), kTenantBytes,
+           "Staging memory of their local sessions; 0: of limits.staging, as of g2.capacity."),
+      Count("listen.connections", InLimits(&Config::listen, &Limits::connections),
+            kTenantConnections,
+            "Connections of each of these two sockets at once; 0: limits.connections of the first, "
+            "and of the second a part of limits.sessions, as of g2.capacity."),
+  };
+}
+
+std::vector<ConfigKey> TenantLimitKeys() {
+  using Limits = TenantLimitsConfig;
+  return {
+      Count("tenants[].keys_per_second", InTenantLimits(&Limits::keys_per_second), kKeyRates,
+            "As listen.keys_per_second."),
+      Size("tenants[].bytes_per_second", InTenantLimits(&Limits::bytes_per_second), kByteRates,
+           "As listen.bytes_per_second."),
+      Size("tenants[].leased_bytes", InTenantLimits(&Limits::leased_bytes), kTenantBytes,
+           "As listen.leased_bytes."),
+      Size("tenants[].staging", InTenantLimits(&Limits::staging_bytes), kTenantBytes,
+           "As listen.staging."),
+      Count("tenants[].connections", InTenantLimits(&Limits::connections), kTenantConnections,
+            "As listen.connections."),
   };
 }
 
@@ -404,6 +244,10 @@ std::vector<ConfigKey> LimitAndServiceKeys() {
                "Share of g2.capacity that may be reserved by puts not sealed yet."),
       Count("limits.connections", In(&Config::limits, &LimitsConfig::connections), {1, 65536},
             "gRPC connections of one Unix socket, or by listen.tcp, at once."),
+      Count("limits.connections_per_address",
+            In(&Config::limits, &LimitsConfig::connections_per_address), {0, 65536},
+            "Of those by listen.tcp, from one address (IPv6: one /64). 0: a quarter of "
+            "limits.connections, or all where listen.tcp is a loopback address."),
       Size("limits.receive_memory", In(&Config::limits, &LimitsConfig::receive_memory_bytes),
            {64 * kMiB, kTiB},
            "Memory for gRPC's messages on their way in; over it calls are cut off, any of them."),
@@ -490,7 +334,8 @@ const std::vector<ConfigSection>& ConfigSections() {
 const std::vector<ConfigKey>& ConfigKeys() {
   static const std::vector<ConfigKey> keys = [] {
     std::vector<ConfigKey> all;
-    for (const auto& part : {ListenKeys(), TenantKeys(), TierKeys(), LimitAndServiceKeys()}) {
+    for (const auto& part : {ListenKeys(), DefaultTenantLimitKeys(), TlsKeys(), TenantKeys(),
+                             TenantLimitKeys(), TierKeys(), LimitAndServiceKeys()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -25,6 +25,17 @@ struct AccessConfig {
   bool operator==(const AccessConfig&) const = default;
 };
 
+// What a tenant's clients may use together, whichever way they come. 0: no limit of its own.
+struct TenantLimitsConfig {
+  uint64_t keys_per_second = 0;
+  uint64_t bytes_per_second = 0;
+  uint64_t leased_bytes = 0;   // 0: its part of limits.leased_bytes
+  uint64_t staging_bytes = 0;  // 0: its part of limits.staging
+  uint64_t connections = 0;    // of each of its sockets; 0: limits.connections, limits.sessions
+
+  bool operator==(const TenantLimitsConfig&) const = default;
+};
+
 // A tenant beside the default one, whose sockets are ListenConfig's and whose part of G2 is what
 // the others leave.
 struct TenantConfig {
@@ -32,6 +43,7 @@ struct TenantConfig {
   std::string unix_path;
   std::string local_path;  // empty: off
   AccessConfig access;
+  TenantLimitsConfig limits;
   double g2_share = 0;          // of g2.capacity, rounded down to whole segments
   uint64_t g3_quota_bytes = 0;  // 0: none
 

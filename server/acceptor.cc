@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "server/descriptor_reserve.h"
+#include "server/tcp_socket.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -121,7 +122,10 @@ void Acceptor::Run() {
 bool Acceptor::AcceptFrom(int listening, size_t socket) {
   const std::string name = socket < sockets_.size() ? sockets_[socket].options.path : "TCP";
   for (int i = 0; i < kAtOnce; ++i) {
-    UniqueFd fd(accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    sockaddr_storage peer{};
+    socklen_t bytes = sizeof(peer);
+    UniqueFd fd(accept4(listening, reinterpret_cast<sockaddr*>(&peer), &bytes,
+                        SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd.valid()) {
       if (errno == EAGAIN) return true;
       if (ConnectionIsGone(errno)) continue;
@@ -135,13 +139,13 @@ bool Acceptor::AcceptFrom(int listening, size_t socket) {
           name, ": descriptors: all but the daemon's reserve are in use; raise RLIMIT_NOFILE")));
       return false;
     }
-    HandOn(socket, std::move(fd));
+    HandOn(socket, std::move(fd), TcpPeerAddress(peer));
   }
   return true;
 }
 
-void Acceptor::HandOn(size_t socket, UniqueFd fd) {
-  Connection connection{.socket = socket, .fd = std::move(fd)};
+void Acceptor::HandOn(size_t socket, UniqueFd fd, std::string address) {
+  Connection connection{.socket = socket, .fd = std::move(fd), .address = std::move(address)};
   if (socket < sockets_.size()) {
     const absl::StatusOr<PeerCredentials> peer = PeerOf(connection.fd.get());
     if (peer.ok()) {

@@ -30,6 +30,7 @@ class Acceptor final : public Executor {
     size_t socket = 0;     // index of the Unix socket it came in by; their number: TCP
     UniqueFd fd;           // non-blocking, close-on-exec
     PeerCredentials peer;  // by Unix sockets
+    std::string address;   // by TCP: the peer's, without its port; of IPv6 the first 64 bits
     absl::Status allowed;  // the policy's word; Unavailable: the kernel does not tell who it is
   };
   // Both run on the acceptor's thread.
@@ -65,7 +66,7 @@ class Acceptor final : public Executor {
   void Wake();
   // Some of those that wait there; false: there is not enough of something to go on.
   bool AcceptFrom(int listening, size_t socket);
-  void HandOn(size_t socket, UniqueFd fd);
+  void HandOn(size_t socket, UniqueFd fd, std::string address);
 
   Handlers handlers_;
   std::vector<Listening> sockets_;

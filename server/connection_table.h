@@ -17,9 +17,11 @@
 #include <absl/strings/strip.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -30,19 +32,31 @@ namespace kvkeep {
 template <typename T>
 class ConnectionTable {
  public:
-  // `fd`: open, an accepted connection. False, and nothing added: `limit` connections with this
-  // `group` are open.
-  bool Add(int fd, size_t group, size_t limit, T value) {
+  // So many connections may be open of what has this name: a socket, an address.
+  struct Group {
+    std::string name;
+    size_t limit = 0;
+  };
+
+  // `fd`: open, an accepted connection. False, and nothing added: one of its groups is full.
+  bool Add(int fd, const std::vector<Group>& groups, T value) {
     struct stat info {};
     if (fstat(fd, &info) != 0) return false;
-    Entry entry{group, info.st_dev, info.st_ino, std::move(value)};
+    Entry entry{{}, info.st_dev, info.st_ino, std::move(value)};
+    for (const Group& group : groups) entry.groups.push_back(group.name);
     Drop(fd);  // its number is used again: that one is closed
-    if (Count(group) >= limit) Sweep();
-    if (Count(group) >= limit) return false;
+    if (Full(groups)) Sweep();
+    if (Full(groups)) return false;
     MutexLock lock(&mu_);
+    for (const std::string& group : entry.groups) ++counts_[group];
     entries_.insert_or_assign(fd, std::move(entry));
-    ++counts_[group];
     return true;
+  }
+  // Whether `fd`, were it added now, would be one too many of this group.
+  bool Full(const Group& group) const {
+    MutexLock lock(&mu_);
+    const auto found = counts_.find(group.name);
+    return found != counts_.end() && found->second >= group.limit;
   }
 
   // `peer`: as gRPC says it inside a call. None: not a connection that was added here.
@@ -57,23 +71,25 @@ class ConnectionTable {
 
  private:
   struct Entry {
-    size_t group = 0;
+    std::vector<std::string> groups;
     dev_t device = 0;  // of the socket: another one with the same number differs
     ino_t inode = 0;
     T value;
   };
 
-  size_t Count(size_t group) const {
-    MutexLock lock(&mu_);
-    const auto found = counts_.find(group);
-    return found == counts_.end() ? 0 : found->second;
+  bool Full(const std::vector<Group>& groups) const {
+    return std::any_of(groups.begin(), groups.end(),
+                       [this](const Group& group) { return Full(group); });
   }
 
   void Drop(int fd) {
     MutexLock lock(&mu_);
     const auto found = entries_.find(fd);
     if (found == entries_.end()) return;
-    --counts_[found->second.group];
+    for (const std::string& group : found->second.groups) {
+      const auto count = counts_.find(group);
+      if (--count->second == 0) counts_.erase(count);
+    }
     entries_.erase(found);
   }
 
@@ -109,7 +125,7 @@ class ConnectionTable {
   std::chrono::steady_clock::time_point next_sweep_;  // Add's thread
   mutable Mutex mu_;
   absl::flat_hash_map<int, Entry> entries_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<size_t, size_t> counts_ ABSL_GUARDED_BY(mu_);  // entries, by group
+  absl::flat_hash_map<std::string, size_t> counts_ ABSL_GUARDED_BY(mu_);  // entries, by group
 };
 
 }  // namespace kvkeep

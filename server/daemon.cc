@@ -256,10 +256,11 @@ absl::Status Daemon::Parts::OpenDoors() {
   Doors::Options door_options{.admin_socket_path = options.admin_socket_path,
                               .tcp_address = options.tcp_address,
                               .max_connections = options.max_connections,
+                              .max_address_connections = options.max_address_connections,
                               .receive_memory_bytes = options.receive_memory_bytes,
                               .peer_timeout = options.peer_timeout};
   for (const TenantDoor& tenant : options.tenants) {
-    door_options.sockets.push_back({tenant.grpc, tenant.grants});
+    door_options.sockets.push_back({tenant.grpc, tenant.grants, tenant.connections});
   }
   KVKEEP_ASSIGN_OR_RETURN(doors,
                           Doors::Open(door_options, {.kv = kv.get(),

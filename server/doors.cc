@@ -161,14 +161,32 @@ void Doors::Connected(Acceptor::Connection connection) {
     peer.tenant = TenantId(static_cast<uint32_t>(connection.socket - 1));
     peer.grants = options_.sockets[connection.socket - 1].grants;
   }
-  const uint64_t limit = is_admin ? kMaxAdminConnections : options_.max_connections;
-  if (!deps_.state->peers.Add(connection.fd.get(), connection.socket, limit, peer)) {
-    const absl::Status reason = absl::ResourceExhaustedError(absl::StrCat(
-        "limits.connections: ", limit, " connections of this socket are open; close some"));
+  const std::vector<Table::Group> groups = GroupsOf(connection);
+  Table& peers = deps_.state->peers;
+  if (!peers.Add(connection.fd.get(), groups, peer)) {
+    const Table::Group& full = peers.Full(groups.back()) ? groups.back() : groups.front();
+    const absl::Status reason = absl::ResourceExhaustedError(
+        absl::StrCat("connections: ", full.limit, " of ", full.name, " are open; close some"));
     return Refuse(std::move(connection), reason);
   }
   deps_.state->counters.connections.fetch_add(1, std::memory_order_relaxed);
   GiveToGrpc(std::move(connection));
+}
+
+std::vector<Doors::Table::Group> Doors::GroupsOf(const Acceptor::Connection& connection) const {
+  uint64_t limit = options_.max_connections;
+  const bool tcp = by_tcp(connection);
+  if (connection.socket == 0) {
+    limit = kMaxAdminConnections;
+  } else if (!tcp && options_.sockets[connection.socket - 1].max_connections > 0) {
+    limit = options_.sockets[connection.socket - 1].max_connections;
+  }
+  std::vector<Table::Group> groups = {{NameOf(connection), limit}};
+  if (tcp && options_.max_address_connections > 0) {
+    groups.push_back(
+        {absl::StrCat("address ", connection.address), options_.max_address_connections});
+  }
+  return groups;
 }
 
 void Doors::GiveToGrpc(Acceptor::Connection connection) {
@@ -192,10 +210,11 @@ void Doors::Refuse(Acceptor::Connection connection, const absl::Status& reason) 
   deps_.state->counters.refused_connections.fetch_add(1, std::memory_order_relaxed);
   const auto now = std::chrono::steady_clock::now();
   if (now >= next_refusal_line_) {
-    deps_.log->Warn("connection refused", {{"socket", NameOf(connection)},
-                                           {"peer", connection.peer.ToString()},
-                                           {"reason", std::string(reason.message())},
-                                           {"unsaid", absl::StrCat(refusals_unsaid_)}});
+    deps_.log->Warn("connection refused",
+                    {{"socket", NameOf(connection)},
+                     {"peer", by_tcp(connection) ? connection.address : connection.peer.ToString()},
+                     {"reason", std::string(reason.message())},
+                     {"unsaid", absl::StrCat(refusals_unsaid_)}});
     next_refusal_line_ = now + kLineEvery;
     refusals_unsaid_ = 0;
   } else {

@@ -40,11 +40,13 @@ class Doors {
     struct Socket {
       UnixSocketOptions socket;
       Grants grants;
+      uint64_t max_connections = 0;  // 0: as below
     };
     std::vector<Socket> sockets;  // by TenantId
     std::string admin_socket_path;
-    std::string tcp_address;          // empty: off
-    uint64_t max_connections = 4096;  // of one socket, and by TCP
+    std::string tcp_address;               // empty: off
+    uint64_t max_connections = 4096;       // of one socket, and by TCP
+    uint64_t max_address_connections = 0;  // by TCP, from one address; 0: as all
     uint64_t receive_memory_bytes = 512 * kMiB;
     std::chrono::milliseconds peer_timeout{30'000};
   };
@@ -84,6 +86,9 @@ class Doors {
     return connection.socket > options_.sockets.size();
   }
   void Connected(Acceptor::Connection connection);
+  using Table = ConnectionTable<ConnectedPeer>;
+  // What a connection counts as.
+  std::vector<Table::Group> GroupsOf(const Acceptor::Connection& connection) const;
   void Refuse(Acceptor::Connection connection, const absl::Status& reason);
 
   const Options options_;

@@ -21,7 +21,9 @@ absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalDoor(const DaemonOptions
     local.doors.push_back({.socket = socket,
                            .tenant = TenantId(tenant),
                            .grants = options.tenants[tenant].grants,
-                           .segments = segments});
+                           .segments = segments,
+                           .max_connections = options.tenants[tenant].local_connections,
+                           .max_staging_bytes = options.tenants[tenant].staging_bytes});
   }
   if (local.doors.empty()) return nullptr;
   KVKEEP_ASSIGN_OR_RETURN(

@@ -2,6 +2,10 @@
 
 #include <absl/strings/numbers.h>
 
+#include <algorithm>
+#include <numeric>
+
+#include "config/values.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -57,6 +61,27 @@ uint64_t Share(double share, uint64_t of) {
   return static_cast<uint64_t>(share * static_cast<double>(of));
 }
 
+const TenantLimitsConfig& LimitsOf(const Config& config, size_t tenant) {
+  return tenant == 0 ? config.listen.limits : config.tenants[tenant - 1].limits;
+}
+
+std::vector<TenantOptions> ToTenantOptions(const Config& config) {
+  std::vector<TenantOptions> tenants;
+  if (config.tenants.empty() && config.listen.limits == TenantLimitsConfig{}) return tenants;
+  const std::vector<uint64_t> segments = TenantSegments(config);
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const TenantLimitsConfig& limits = LimitsOf(config, i);
+    tenants.push_back({.g2_segments = segments[i],
+                       .keys_per_second = limits.keys_per_second,
+                       .bytes_per_second = limits.bytes_per_second,
+                       .max_leased_bytes = limits.leased_bytes});
+    if (i == 0) continue;
+    tenants[i].name = config.tenants[i - 1].name;
+    tenants[i].g3_quota_bytes = config.tenants[i - 1].g3_quota_bytes;
+  }
+  return tenants;
+}
+
 StoreOptions ToStoreOptions(const Config& config) {
   const uint64_t arena = config.g2.capacity_bytes;
   StoreOptions store;
@@ -70,15 +95,7 @@ StoreOptions ToStoreOptions(const Config& config) {
   store.max_leases_per_session = static_cast<uint32_t>(config.limits.leases_per_session);
   store.max_leased_bytes = Share(config.limits.leased_bytes, arena);
   store.max_reserved_bytes = Share(config.limits.reserved_bytes, arena);
-  if (!config.tenants.empty()) {
-    for (const uint64_t segments : TenantSegments(config)) {
-      store.tenants.push_back({.g2_segments = segments});
-    }
-    for (size_t i = 0; i < config.tenants.size(); ++i) {
-      store.tenants[i + 1].name = config.tenants[i].name;
-      store.tenants[i + 1].g3_quota_bytes = config.tenants[i].g3_quota_bytes;
-    }
-  }
+  store.tenants = ToTenantOptions(config);
   return store;
 }
 
@@ -114,7 +131,20 @@ std::vector<TenantDoor> ToTenants(const Config& config) {
     doors.back().g2_share = tenant.g2_share;
   }
   const std::vector<uint64_t> segments = TenantSegments(config);
-  for (size_t i = 0; i < doors.size(); ++i) doors[i].g2_segments = segments[i];
+  const uint64_t all = std::accumulate(segments.begin(), segments.end(), uint64_t{0});
+  for (size_t i = 0; i < doors.size(); ++i) {
+    // What has no limit of its own is shared out as G2 is: nobody's is another's to take.
+    const double part = static_cast<double>(segments[i]) / static_cast<double>(all);
+    const TenantLimitsConfig& limits = LimitsOf(config, i);
+    doors[i].g2_segments = segments[i];
+    doors[i].connections = limits.connections;
+    doors[i].local_connections = static_cast<uint32_t>(
+        limits.connections > 0 ? limits.connections
+                               : std::max<uint64_t>(1, Share(part, config.limits.sessions)));
+    doors[i].staging_bytes = limits.staging_bytes > 0
+                                 ? limits.staging_bytes
+                                 : Share(part * config.limits.staging, config.g2.capacity_bytes);
+  }
   return doors;
 }
 
@@ -156,6 +186,10 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
   options.tenants = ToTenants(config);
   options.local = ToLocalLimits(config);
   options.max_connections = config.limits.connections;
+  options.max_address_connections = config.limits.connections_per_address;
+  if (options.max_address_connections == 0 && !IsLoopbackAddress(config.listen.tcp_address)) {
+    options.max_address_connections = std::max<uint64_t>(1, config.limits.connections / 4);
+  }
   options.receive_memory_bytes = config.limits.receive_memory_bytes;
   options.pinned.all_bytes = Share(config.limits.pinned_bytes, config.g2.capacity_bytes);
   options.pinned.session_bytes = options.pinned.all_bytes / 2;

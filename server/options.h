@@ -32,7 +32,10 @@ struct TenantDoor {
   UnixSocketOptions local;  // SOCK_SEQPACKET; path empty: off
   double g2_share = 1;      // as configured; the default tenant's: what is left
   uint64_t g2_segments = 0;
-  Grants grants = {};  // of both sockets
+  Grants grants = {};              // of both sockets
+  uint64_t connections = 0;        // of grpc; 0: DaemonOptions::max_connections
+  uint32_t local_connections = 0;  // of local; 0: all that LocalLimits allows
+  uint64_t staging_bytes = 0;      // by local; likewise
   TenantCredentials credentials = {};
 };
 
@@ -44,7 +47,8 @@ struct DaemonOptions {
   int copy_threads = 0;                              // 0: as many as cores, at most 4
   std::vector<TenantDoor> tenants = {TenantDoor{}};  // by TenantId; 0 is the default one
   LocalLimits local;
-  uint64_t max_connections = 4096;  // of one gRPC socket, and by TCP
+  uint64_t max_connections = 4096;       // of one gRPC socket, and by TCP
+  uint64_t max_address_connections = 0;  // by TCP, from one address; 0: as all
   uint64_t receive_memory_bytes = 512 * kMiB;
   PinBudget::Limits pinned;
   std::chrono::milliseconds stall_timeout{30'000};

@@ -18,7 +18,7 @@ class Refusal final : public grpc::ServerGenericBidiReactor {
 }  // namespace
 
 bool RefusingService::Add(int fd, const absl::Status& reason) {
-  return reasons_.Add(fd, 0, kMaxRefused, reason);
+  return reasons_.Add(fd, {{"", kMaxRefused}}, reason);
 }
 
 grpc::ServerGenericBidiReactor* RefusingService::CreateReactor(

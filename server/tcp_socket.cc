@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -73,6 +74,22 @@ absl::StatusOr<std::vector<UniqueFd>> ListenOnTcp(absl::string_view address,
   }
   if (sockets.empty()) return Failed(address, "this machine has no such address");
   return sockets;
+}
+
+std::string TcpPeerAddress(const sockaddr_storage& peer) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (peer.ss_family == AF_INET) {
+    sockaddr_in v4;
+    std::memcpy(&v4, &peer, sizeof(v4));
+    inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
+    return text;
+  }
+  if (peer.ss_family != AF_INET6) return "";
+  sockaddr_in6 v6;
+  std::memcpy(&v6, &peer, sizeof(v6));
+  std::memset(v6.sin6_addr.s6_addr + 8, 0, 8);
+  inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
+  return absl::StrCat(text, "/64");
 }
 
 }  // namespace kvkeep

@@ -4,8 +4,10 @@
 
 #include <absl/status/statusor.h>
 #include <absl/strings/string_view.h>
+#include <sys/socket.h>
 
 #include <chrono>
+#include <string>
 #include <vector>
 
 #include "tiers/base/unique_fd.h"
@@ -17,5 +19,9 @@ namespace kvkeep {
 // Unavailable: one of them cannot be had.
 absl::StatusOr<std::vector<UniqueFd>> ListenOnTcp(absl::string_view address,
                                                   std::chrono::milliseconds peer_timeout);
+
+// Whose connection it is, as far as limits go: an IPv4 address, or the first 64 bits of an IPv6
+// one, which is what one site has. Empty: not by TCP.
+std::string TcpPeerAddress(const sockaddr_storage& peer);
 
 }  // namespace kvkeep

@@ -30,6 +30,7 @@ struct StagingWish {
   uint64_t chunk_bytes = 0;  // of the session's largest namespace; 0: sizes vary
   uint64_t most_bytes = 0;   // of one session
   bool named = false;
+  std::shared_ptr<StagingAccount> account = nullptr;  // null: none but that of all sessions
 };
 
 // A memfd made here for one session; the client maps it read-write, the daemon read-only. It cannot
@@ -38,8 +39,8 @@ struct StagingWish {
 class StagingMemory final : public ClientMemory {
  public:
   // Makes the pages present on the copy executor, slice by slice; `done` is called there, with the
-  // memory, or ResourceExhausted (the limit of all sessions, no memory or descriptor). The error
-  // may come at once. Thread-safe.
+  // memory, or ResourceExhausted (the limit of all sessions or of its tenant's, no memory or
+  // descriptor). The error may come at once. Thread-safe.
   using Done = absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<StagingMemory>>) &&>;
   static void Make(std::shared_ptr<const LocalContext> context, const StagingWish& wish, Done done);
   // Gives `last` up and calls `freed` on the copy executor when its pages are. REQUIRES: not
@@ -55,15 +56,21 @@ class StagingMemory final : public ClientMemory {
   absl::StatusOr<UniqueFd> Duplicate() const;
 
  private:
-  StagingMemory(std::shared_ptr<const LocalContext> context, uint64_t bytes);
+  StagingMemory(std::shared_ptr<const LocalContext> context,
+                std::shared_ptr<StagingAccount> account, uint64_t bytes);
   static absl::StatusOr<std::unique_ptr<StagingMemory>> Create(
-      std::shared_ptr<const LocalContext> context, uint64_t bytes);
+      std::shared_ptr<const LocalContext> context, std::shared_ptr<StagingAccount> account,
+      uint64_t bytes);
+  // Over a limit of several sessions.
+  absl::Status CheckLimits() const;
   static void Populate(std::shared_ptr<StagingMemory> memory, uint64_t from, Done done);
   static void Free(std::unique_ptr<StagingMemory> memory, uint64_t from);
 
   const std::shared_ptr<const LocalContext> context_;
+  const std::shared_ptr<StagingAccount> account_;
   const uint64_t bytes_;
-  const uint64_t bytes_of_all_;  // with this one, when it was made
+  const uint64_t bytes_of_all_;     // with this one, when it was made
+  const uint64_t bytes_of_tenant_;  // likewise
   UniqueFd fd_;
   std::byte* mapped_ = nullptr;
   absl::AnyInvocable<void() &&> freed_;

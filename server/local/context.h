@@ -4,6 +4,7 @@
 // (a copy, a wait for stable storage) keeps it alive.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,6 +30,13 @@ struct LocalContext {
   LocalLimits limits;
   std::string version;
   std::function<uint32_t()> serving_state;  // of kvkeep.v1.ServingState
+};
+
+// What the sessions of one tenant have of staging memory, and may have. Thread-safe.
+struct StagingAccount {
+  explicit StagingAccount(uint64_t most) : max_bytes(most) {}
+  const uint64_t max_bytes;
+  std::atomic<uint64_t> bytes{0};
 };
 
 // A tenant's part of the arena: segments [first, first + count).

@@ -73,7 +73,14 @@ LocalEndpoint::~LocalEndpoint() { Stop(); }
 absl::Status LocalEndpoint::Listen(const std::vector<Door>& doors) {
   for (const Door& door : doors) {
     KVKEEP_ASSIGN_OR_RETURN(UniqueFd socket, ListenOnUnixSocket(door.socket, SOCK_SEQPACKET));
-    listeners_.push_back({.door = door, .socket = std::move(socket)});
+    const uint64_t all_staging = context_->limits.max_all_staging_bytes;
+    listeners_.push_back({.door = door,
+                          .socket = std::move(socket),
+                          .staging = std::make_shared<StagingAccount>(
+                              door.max_staging_bytes == 0 ? all_staging : door.max_staging_bytes)});
+    if (door.max_connections == 0) {
+      listeners_.back().door.max_connections = context_->limits.max_connections;
+    }
     KVKEEP_RETURN_IF_ERROR(
         loop_->Watch(listeners_.back().socket.get(), listeners_.size(), EPOLLIN));
   }
@@ -83,7 +90,7 @@ absl::Status LocalEndpoint::Listen(const std::vector<Door>& doors) {
 
 void LocalEndpoint::NotifyDraining() {
   loop_->Post([this] {
-    for (const auto& [id, connection] : connections_) connection->NotifyDraining();
+    for (const auto& [id, open] : connections_) open.connection->NotifyDraining();
   });
 }
 
@@ -116,26 +123,29 @@ void LocalEndpoint::Run() {
 
 void LocalEndpoint::OnEvent(uint64_t key, uint32_t events) {
   if (key <= listeners_.size()) {
-    Accept(listeners_[key - 1]);
+    Accept(key - 1);
     return;
   }
   const auto found = connections_.find(key / LocalConnection::kChannels);
   if (found == connections_.end()) return;
   const auto channel = static_cast<LocalConnection::Channel>(key % LocalConnection::kChannels);
-  found->second->OnEvent(channel, events, buffer_, clock_->Now());
+  found->second.connection->OnEvent(channel, events, buffer_, clock_->Now());
 }
 
 void LocalEndpoint::SettleTouched() {
   for (size_t i = 0; i < round_.touched.size(); ++i) {
     const auto found = connections_.find(round_.touched[i]);
-    if (found != connections_.end() && !found->second->Settle()) connections_.erase(found);
+    if (found == connections_.end() || found->second.connection->Settle()) continue;
+    --listeners_[found->second.listener].open;
+    connections_.erase(found);
   }
   round_.touched.clear();
 }
 
-void LocalEndpoint::Accept(const Listener& listener) {
+void LocalEndpoint::Accept(size_t listener) {
+  const int from = listeners_[listener].socket.get();
   for (int i = 0; i < kAcceptsPerEvent; ++i) {
-    UniqueFd socket(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    UniqueFd socket(accept4(from, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (socket.valid() && InDescriptorReserve(socket.get())) return PauseAccepting();
     if (socket.valid()) {
       Admit(listener, std::move(socket));
@@ -156,18 +166,19 @@ void LocalEndpoint::PauseAccepting() {
   }
 }
 
-void LocalEndpoint::Admit(const Listener& listener, UniqueFd socket) {
+void LocalEndpoint::Admit(size_t number, UniqueFd socket) {
+  Listener& listener = listeners_[number];
   LocalCounters& counters = *context_->counters;
   counters.connections.fetch_add(1, std::memory_order_relaxed);
-  const size_t limit = context_->limits.max_connections;
+  const size_t limit = listener.door.max_connections;
   const absl::StatusOr<PeerCredentials> peer = PeerOf(socket.get());
   absl::Status refusal = peer.ok() ? listener.door.socket.policy.Check(*peer) : peer.status();
-  if (refusal.ok() && connections_.size() >= limit) {
+  if (refusal.ok() && listener.open >= limit) {
     refusal = absl::ResourceExhaustedError(
-        absl::StrCat("connections: all ", limit, " of the local path are open"));
+        absl::StrCat("connections: all ", limit, " of this socket of the local path are open"));
   }
   if (!refusal.ok()) counters.refused_connections.fetch_add(1, std::memory_order_relaxed);
-  if (connections_.size() >= limit + kMostRefused) return;
+  if (listener.open >= limit + kMostRefused) return;
   UniqueFd process = peer.ok() ? WatchProcess(peer->pid) : UniqueFd();
   const uint64_t id = next_id_++;
   auto connection = std::make_unique<LocalConnection>(
@@ -176,9 +187,12 @@ void LocalEndpoint::Admit(const Listener& listener, UniqueFd socket) {
                           .tenant = listener.door.tenant,
                           .grants = listener.door.grants,
                           .segments = listener.door.segments,
+                          .staging = listener.staging,
                           .refusal = std::move(refusal)},
       clock_->Now());
-  if (connection->Start().ok()) connections_.emplace(id, std::move(connection));
+  if (!connection->Start().ok()) return;
+  connections_.emplace(id, Connected{.listener = number, .connection = std::move(connection)});
+  ++listener.open;
 }
 
 void LocalEndpoint::Tick() {
@@ -188,7 +202,7 @@ void LocalEndpoint::Tick() {
     }
   }
   const MonotonicTime now = clock_->Now();
-  for (const auto& [id, connection] : connections_) connection->OnTick(now);
+  for (const auto& [id, open] : connections_) open.connection->OnTick(now);
 }
 
 }  // namespace kvkeep

@@ -26,6 +26,9 @@ class LocalEndpoint {
     TenantId tenant;
     Grants grants;
     SegmentRange segments;
+    // Of this door, and so of its tenant; 0: as LocalLimits allows to all.
+    uint32_t max_connections = 0;
+    uint64_t max_staging_bytes = 0;
   };
   struct Options {
     std::vector<Door> doors;
@@ -58,14 +61,20 @@ class LocalEndpoint {
   struct Listener {
     Door door;
     UniqueFd socket;
+    std::shared_ptr<StagingAccount> staging;
+    size_t open = 0;  // connections by it, those included that only wait to be told why not
+  };
+  struct Connected {
+    size_t listener = 0;
+    std::unique_ptr<LocalConnection> connection;
   };
 
   LocalEndpoint(std::shared_ptr<LocalLoop> loop, const Options& options, const Deps& deps);
   absl::Status Listen(const std::vector<Door>& doors);
   void Run();
   void OnEvent(uint64_t key, uint32_t events);
-  void Accept(const Listener& listener);
-  void Admit(const Listener& listener, UniqueFd socket);
+  void Accept(size_t listener);
+  void Admit(size_t number, UniqueFd socket);
   void PauseAccepting();
   void Tick();
   void SettleTouched();
@@ -80,7 +89,7 @@ class LocalEndpoint {
   MonotonicTime next_tick_{0};
   uint64_t next_id_ = 0;
   LocalConnection::Round round_;
-  absl::flat_hash_map<uint64_t, std::unique_ptr<LocalConnection>> connections_;
+  absl::flat_hash_map<uint64_t, Connected> connections_;
   std::thread thread_;
 };
 

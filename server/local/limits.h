@@ -11,7 +11,7 @@
 namespace kvkeep {
 
 struct LocalLimits {
-  uint32_t max_connections = 1024;             // all sockets together
+  uint32_t max_connections = 1024;             // of one socket
   uint32_t max_puts_in_flight = 64;            // of one session; more are read when one is done
   uint32_t max_put_chunks = 4096;              // of one put
   uint32_t max_put_runs = 65536;               // of one put

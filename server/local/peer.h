@@ -54,7 +54,8 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
     TenantId tenant;
     Grants grants;
     SegmentRange segments;
-    absl::Status refusal;  // not OK: what its Hello is answered with
+    std::shared_ptr<StagingAccount> staging;  // of its tenant; null: no limit of its own
+    absl::Status refusal;                     // not OK: what its Hello is answered with
   };
   // `sink` until End.
   LocalPeer(std::shared_ptr<const LocalContext> context, Identity identity, PeerSink* sink);
@@ -92,6 +93,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   absl::Status OpenSession(std::string client_name);
   absl::Status SendWelcome(uint64_t id);
   absl::Status SendSegments();
+  uint64_t MostStaging() const;  // of one session
   absl::Status OpenNamespace(const local::Message& message);
   absl::Status ServerInfo(const local::Message& message);
 

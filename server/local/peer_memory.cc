@@ -28,11 +28,12 @@ StagingWish LocalPeer::WishFor(uint64_t asked) const {
   const LocalLimits& limits = context_->limits;
   uint64_t chunk = 0;
   for (const auto& [digest, ns] : namespaces_) chunk = std::max(chunk, ns.bytes_per_part);
-  StagingWish wish{.bytes = asked, .chunk_bytes = chunk, .named = asked != 0};
+  StagingWish wish{
+      .bytes = asked, .chunk_bytes = chunk, .named = asked != 0, .account = identity_.staging};
   if (!wish.named) {
     wish.bytes = chunk == 0 ? limits.default_staging_bytes : chunk * kDefaultStagingChunks;
   }
-  wish.most_bytes = limits.max_staging_bytes;
+  wish.most_bytes = MostStaging();
   return wish;
 }
 

@@ -64,6 +64,11 @@ absl::Status LocalPeer::OpenSession(std::string client_name) {
   return absl::OkStatus();
 }
 
+uint64_t LocalPeer::MostStaging() const {
+  const uint64_t own = identity_.staging == nullptr ? UINT64_MAX : identity_.staging->max_bytes;
+  return std::min(context_->limits.max_staging_bytes, own);
+}
+
 absl::Status LocalPeer::SendWelcome(uint64_t id) {
   std::vector<UniqueFd> descriptors;
   KVKEEP_ASSIGN_OR_RETURN(UniqueFd words, progress_->OpenForClient());
@@ -87,7 +92,7 @@ absl::Status LocalPeer::SendWelcome(uint64_t id) {
       .max_keys_per_call = store.max_keys_per_call,
       .max_leases_per_session = store.max_leases_per_session,
       .max_leased_bytes = store.max_leased_bytes,
-      .max_staging_bytes = limits.max_staging_bytes,
+      .max_staging_bytes = MostStaging(),
       .max_sessions = store.max_sessions,
       .max_put_chunks = limits.max_put_chunks,
       .max_registrations = limits.max_registrations,

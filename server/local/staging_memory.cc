@@ -41,27 +41,49 @@ uint64_t Fit(const StagingWish& wish, uint64_t room) {
   return RoundUp(std::clamp<uint64_t>(bytes, 1, most), kBlockBytes);
 }
 
+// Whole pages that are left.
+uint64_t RoomIn(uint64_t limit, uint64_t used) {
+  limit = limit / kBlockBytes * kBlockBytes;
+  return limit - std::min(limit, used);
+}
+
 }  // namespace
 
-StagingMemory::StagingMemory(std::shared_ptr<const LocalContext> context, uint64_t bytes)
+StagingMemory::StagingMemory(std::shared_ptr<const LocalContext> context,
+                             std::shared_ptr<StagingAccount> account, uint64_t bytes)
     : context_(std::move(context)),
+      account_(std::move(account)),
       bytes_(bytes),
-      bytes_of_all_(context_->counters->staging_bytes.fetch_add(bytes_) + bytes_) {}
+      bytes_of_all_(context_->counters->staging_bytes.fetch_add(bytes_) + bytes_),
+      bytes_of_tenant_(account_ == nullptr ? 0 : account_->bytes.fetch_add(bytes_) + bytes_) {}
 
 StagingMemory::~StagingMemory() {
   if (mapped_ != nullptr) KVKEEP_CHECK(munmap(mapped_, bytes_) == 0);
+  if (account_ != nullptr) account_->bytes.fetch_sub(bytes_, std::memory_order_release);
   context_->counters->staging_bytes.fetch_sub(bytes_, std::memory_order_release);
 }
 
+absl::Status StagingMemory::CheckLimits() const {
+  const auto check = [this](const char* whose, uint64_t with_this, uint64_t limit,
+                            const char* name) -> absl::Status {
+    if (with_this <= limit) return absl::OkStatus();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("staging memory: ", bytes_, " bytes more, ", whose, " had ",
+                     with_this - bytes_, ", allowed are at most ", limit, " (", name, ")"));
+  };
+  absl::Status all = check("all sessions", bytes_of_all_, context_->limits.max_all_staging_bytes,
+                           "limits.staging");
+  if (!all.ok() || account_ == nullptr) return all;
+  return check("sessions of this tenant", bytes_of_tenant_, account_->max_bytes,
+               "its staging, or part of limits.staging");
+}
+
 absl::StatusOr<std::unique_ptr<StagingMemory>> StagingMemory::Create(
-    std::shared_ptr<const LocalContext> context, uint64_t bytes) {
-  std::unique_ptr<StagingMemory> memory(new StagingMemory(std::move(context), bytes));
-  const uint64_t limit = memory->context_->limits.max_all_staging_bytes;
-  if (memory->bytes_of_all_ > limit) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "staging memory: ", bytes, " bytes more, all sessions had ", memory->bytes_of_all_ - bytes,
-        ", allowed are at most ", limit, " (limits.staging)"));
-  }
+    std::shared_ptr<const LocalContext> context, std::shared_ptr<StagingAccount> account,
+    uint64_t bytes) {
+  std::unique_ptr<StagingMemory> memory(
+      new StagingMemory(std::move(context), std::move(account), bytes));
+  if (absl::Status within = memory->CheckLimits(); !within.ok()) return within;
   memory->fd_ = UniqueFd(memfd_create("kvkeep-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory->fd_.valid()) return Failed("memfd_create", bytes);
   const int file = memory->fd_.get();
@@ -81,10 +103,13 @@ absl::StatusOr<std::unique_ptr<StagingMemory>> StagingMemory::Create(
 
 void StagingMemory::Make(std::shared_ptr<const LocalContext> context, const StagingWish& wish,
                          Done done) {
-  const uint64_t limit = context->limits.max_all_staging_bytes / kBlockBytes * kBlockBytes;
-  const uint64_t used = context->counters->staging_bytes.load(std::memory_order_acquire);
-  const uint64_t bytes = Fit(wish, limit - std::min(limit, used));
-  absl::StatusOr<std::unique_ptr<StagingMemory>> made = Create(std::move(context), bytes);
+  uint64_t room = RoomIn(context->limits.max_all_staging_bytes,
+                         context->counters->staging_bytes.load(std::memory_order_acquire));
+  if (const StagingAccount* own = wish.account.get(); own != nullptr) {
+    room = std::min(room, RoomIn(own->max_bytes, own->bytes.load(std::memory_order_acquire)));
+  }
+  absl::StatusOr<std::unique_ptr<StagingMemory>> made =
+      Create(std::move(context), wish.account, Fit(wish, room));
   if (!made.ok()) {
     std::move(done)(made.status());
     return;

@@ -14,25 +14,14 @@
 namespace kvkeep {
 namespace {
 
-// A value other than the default for every key there is.
-const std::map<std::string, std::string>& Samples() {
+// Of tenants, the default one too.
+const std::map<std::string, std::string>& TenantSamples() {
   static const std::map<std::string, std::string> samples = {
-      {"listen.unix", "/tmp/x.sock"},
-      {"listen.admin", "/tmp/y.sock"},
-      {"listen.tcp", "\"[::1]:50051\""},
-      {"listen.local", "/tmp/z.sock"},
-      {"listen.socket_mode", "0600"},
-      {"listen.socket_group", "video"},
-      {"listen.allowed_uids", "[0, 4294967295]"},
-      {"listen.allowed_gids", "[7]"},
-      {"listen.socket_grant", "read"},
-      {"listen.certificate_names", "[any, spiffe://x/y read]"},
-      {"listen.token_file", "/etc/tokens"},
-      {"listen.tcp_insecure_plaintext", "true"},
-      {"tls.cert_file", "/etc/cert.pem"},
-      {"tls.key_file", "/etc/key.pem"},
-      {"tls.client_ca_file", "/etc/ca.pem"},
-      {"tls.admin_certificate_names", "[operator.example]"},
+      {"listen.keys_per_second", "100k"},
+      {"listen.bytes_per_second", "3GiB"},
+      {"listen.leased_bytes", "1GiB"},
+      {"listen.staging", "100MiB"},
+      {"listen.connections", "12"},
       {"tenants[].socket_grant", "read"},
       {"tenants[].certificate_names", "[a.example write]"},
       {"tenants[].token_file", "/etc/tokens-a"},
@@ -45,43 +34,76 @@ const std::map<std::string, std::string>& Samples() {
       {"tenants[].allowed_gids", "[2, 3]"},
       {"tenants[].g2_share", "12.5%"},
       {"tenants[].g3_quota", "10GiB"},
-      {"g2.segment_bytes", "512MiB"},
-      {"limits.connections", "9"},
-      {"limits.receive_memory", "100MiB"},
-      {"limits.pinned_bytes", "20%"},
-      {"limits.stall_timeout", "2s"},
-      {"limits.peer_timeout", "5s"},
-      {"limits.staging_per_session", "2GiB"},
-      {"limits.staging", "7%"},
-      {"limits.session_grace", "1m"},
-      {"limits.busy_poll_us", "0"},
-      {"g2.capacity", "3GiB"},
-      {"g2.arena", "memfd"},
-      {"g2.arena_dir", "/mnt/rw"},
-      {"g2.arena_readonly_dir", "/mnt/ro"},
-      {"g2.policy", "lru"},  // the only one
-      {"g2.dirty_budget", "12.5%"},
-      {"g2.copy_threads", "3"},
-      {"g3.paths[].dir", "\"/mnt/a: b\\\\c\""},
-      {"g3.paths[].capacity", "2TiB"},
-      {"g3.paths[].required", "true"},
-      {"g3.policy", "lru"},
-      {"g3.write_policy", "eager"},  // the only one
-      {"g3.io", "threads"},
-      {"g3.scrub_bytes_per_second", "8MiB"},
-      {"limits.max_chunks", "12345"},
-      {"limits.keys_per_call", "64k"},
-      {"limits.sessions", "7"},
-      {"limits.leases_per_session", "9k"},
-      {"limits.leased_bytes", "33%"},
-      {"limits.reserved_bytes", "5%"},
-      {"metrics.listen", "\"\""},
-      {"log.level", "debug"},
-      {"log.format", "json"},
-      {"encryption.master_key_file", "/etc/master.key"},
-      {"state.dir", "/var/lib/other"},
-      {"drain.timeout", "250ms"},
+      {"tenants[].keys_per_second", "1k"},
+      {"tenants[].bytes_per_second", "1GiB"},
+      {"tenants[].leased_bytes", "2GiB"},
+      {"tenants[].staging", "64MiB"},
+      {"tenants[].connections", "3"},
   };
+  return samples;
+}
+
+// A value other than the default for every key there is.
+const std::map<std::string, std::string>& Samples() {
+  static const std::map<std::string, std::string> samples = [] {
+    std::map<std::string, std::string> all = {
+        {"listen.unix", "/tmp/x.sock"},
+        {"listen.admin", "/tmp/y.sock"},
+        {"listen.tcp", "\"[::1]:50051\""},
+        {"listen.local", "/tmp/z.sock"},
+        {"listen.socket_mode", "0600"},
+        {"listen.socket_group", "video"},
+        {"listen.allowed_uids", "[0, 4294967295]"},
+        {"listen.allowed_gids", "[7]"},
+        {"listen.socket_grant", "read"},
+        {"listen.certificate_names", "[any, spiffe://x/y read]"},
+        {"listen.token_file", "/etc/tokens"},
+        {"listen.tcp_insecure_plaintext", "true"},
+        {"tls.cert_file", "/etc/cert.pem"},
+        {"tls.key_file", "/etc/key.pem"},
+        {"tls.client_ca_file", "/etc/ca.pem"},
+        {"tls.admin_certificate_names", "[operator.example]"},
+        {"g2.segment_bytes", "512MiB"},
+        {"limits.connections", "9"},
+        {"limits.connections_per_address", "5"},
+        {"limits.receive_memory", "100MiB"},
+        {"limits.pinned_bytes", "20%"},
+        {"limits.stall_timeout", "2s"},
+        {"limits.peer_timeout", "5s"},
+        {"limits.staging_per_session", "2GiB"},
+        {"limits.staging", "7%"},
+        {"limits.session_grace", "1m"},
+        {"limits.busy_poll_us", "0"},
+        {"g2.capacity", "3GiB"},
+        {"g2.arena", "memfd"},
+        {"g2.arena_dir", "/mnt/rw"},
+        {"g2.arena_readonly_dir", "/mnt/ro"},
+        {"g2.policy", "lru"},  // the only one
+        {"g2.dirty_budget", "12.5%"},
+        {"g2.copy_threads", "3"},
+        {"g3.paths[].dir", "\"/mnt/a: b\\\\c\""},
+        {"g3.paths[].capacity", "2TiB"},
+        {"g3.paths[].required", "true"},
+        {"g3.policy", "lru"},
+        {"g3.write_policy", "eager"},  // the only one
+        {"g3.io", "threads"},
+        {"g3.scrub_bytes_per_second", "8MiB"},
+        {"limits.max_chunks", "12345"},
+        {"limits.keys_per_call", "64k"},
+        {"limits.sessions", "7"},
+        {"limits.leases_per_session", "9k"},
+        {"limits.leased_bytes", "33%"},
+        {"limits.reserved_bytes", "5%"},
+        {"metrics.listen", "\"\""},
+        {"log.level", "debug"},
+        {"log.format", "json"},
+        {"encryption.master_key_file", "/etc/master.key"},
+        {"state.dir", "/var/lib/other"},
+        {"drain.timeout", "250ms"},
+    };
+    all.insert(TenantSamples().begin(), TenantSamples().end());
+    return all;
+  }();
   return samples;
 }
 

@@ -65,7 +65,8 @@ TEST_CASE("what is wrong with an entry, a list of numbers or a mode is told with
   CHECK(ErrorsOf("tenants: [{name: a, unix: /a, g2_share: 25%, uids: [1]}]") ==
         "kv.yaml:1:46: unknown key 'tenants[0].uids'; known here: name, unix, local, socket_mode, "
         "socket_group, allowed_uids, allowed_gids, socket_grant, certificate_names, token_file, "
-        "g2_share, g3_quota");
+        "g2_share, g3_quota, keys_per_second, bytes_per_second, leased_bytes, staging, "
+        "connections");
   CHECK(ErrorsOf("listen: {allowed_uids: 1000}") ==
         "kv.yaml:1:24: listen.allowed_uids: expected a list of numbers like [1000, 1001], found a "
         "single value");
@@ -164,6 +165,26 @@ TEST_CASE("quotas of G3 are sizes, none by default, and together no more than th
   CHECK(ErrorsOf(with(", g3_quota: half", "")) ==
         "kv.yaml:3:50: tenants[0].g3_quota: 'half' is not a size: write a whole number with KiB, "
         "MiB, GiB, TiB (or decimal KB, MB, GB, TB), like 64GiB");
+}
+
+TEST_CASE("limits of a tenant are read, and what promises more than there is is told") {
+  const Config config = Good(
+      "listen: {keys_per_second: 50k, bytes_per_second: 2GiB, connections: 9}\n"
+      "g2: {capacity: 8GiB}\n"
+      "tenants: [{name: a, unix: /run/a, g2_share: 25%, keys_per_second: 7, leased_bytes: 2GiB, "
+      "staging: 2GiB}]\n");
+  CHECK(config.listen.limits == TenantLimitsConfig{.keys_per_second = 50'000,
+                                                   .bytes_per_second = 2 * kGiB,
+                                                   .connections = 9});
+  CHECK(config.tenants[0].limits == TenantLimitsConfig{.keys_per_second = 7,
+                                                       .leased_bytes = 2 * kGiB,
+                                                       .staging_bytes = 2 * kGiB});
+  CHECK(ErrorsOf("g2: {capacity: 8GiB}\n"
+                 "tenants: [{name: a, unix: /run/a, g2_share: 25%, leased_bytes: 3GiB}]\n") ==
+        "kv.yaml:2:64: tenants[0].leased_bytes: 3GiB is more than this tenant's part of "
+        "g2.capacity, 2GiB");
+  CHECK(ErrorsOf("g2: {capacity: 8GiB}\nlisten: {staging: 3GiB}\n") ==
+        "kv.yaml:2:19: listen.staging: 3GiB is more than limits.staging allows to all, 2GiB");
 }
 
 }  // namespace kvkeep

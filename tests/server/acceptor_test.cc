@@ -241,7 +241,7 @@ TEST_CASE("a table tells of the connection that has the number now, and counts o
   UniqueFd one = accept();
   const std::string one_name = name(one);
   CHECK_FALSE(table.Find(one_name).has_value());
-  REQUIRE(table.Add(one.get(), 0, 2, "one"));
+  REQUIRE(table.Add(one.get(), {{"a", 2}}, "one"));
   CHECK(table.Find(one_name) == "one");
   for (const char* other : {"", "fd:", "fd:x", "ipv4:127.0.0.1:1", "unix:", "fd:-1"}) {
     CHECK_FALSE(table.Find(other).has_value());
@@ -252,25 +252,51 @@ TEST_CASE("a table tells of the connection that has the number now, and counts o
   REQUIRE(dup2(again.get(), std::stoi(one_name.substr(3))) >= 0);
   UniqueFd same_number(std::stoi(one_name.substr(3)));
   if (again.get() == same_number.get()) again.Release();
-  REQUIRE(table.Add(same_number.get(), 0, 2, "two"));
+  REQUIRE(table.Add(same_number.get(), {{"a", 2}}, "two"));
   CHECK(table.Find(one_name) == "two");
 
   const UniqueFd third = accept();
-  CHECK(table.Add(third.get(), 0, 2, "three"));
+  CHECK(table.Add(third.get(), {{"a", 2}}, "three"));
   const UniqueFd fourth = accept();
-  CHECK_FALSE(table.Add(fourth.get(), 0, 2, "four"));
+  CHECK_FALSE(table.Add(fourth.get(), {{"a", 2}}, "four"));
   CHECK_FALSE(table.Find(name(fourth)).has_value());
-  CHECK(table.Add(fourth.get(), 1, 1, "of another group"));
+  CHECK(table.Add(fourth.get(), {{"b", 1}}, "of another group"));
   same_number.Reset();
   const UniqueFd fifth = accept();  // may have that number
-  CHECK(table.Add(fifth.get(), 0, 2, "five"));
+  CHECK(table.Add(fifth.get(), {{"a", 2}}, "five"));
   CHECK(table.Find(name(third)) == "three");
   // A number that is another file's now is no open connection.
   const UniqueFd sixth = accept();
-  CHECK_FALSE(table.Add(sixth.get(), 0, 2, "six"));
+  CHECK_FALSE(table.Add(sixth.get(), {{"a", 2}}, "six"));
   const UniqueFd file(open("/dev/null", O_RDONLY | O_CLOEXEC));
   REQUIRE(dup2(file.get(), third.get()) >= 0);
-  CHECK(table.Add(sixth.get(), 0, 2, "six"));
+  CHECK(table.Add(sixth.get(), {{"a", 2}}, "six"));
+}
+
+TEST_CASE("a connection counts in each of its groups, and one that is full keeps it out of all") {
+  const ScratchDir dir;
+  Arrivals arrivals;
+  const auto acceptor = OpenAcceptor({{.path = dir / "a"}}, &arrivals);
+  const auto accept = [&] {
+    const UniqueFd client = ConnectTo(dir / "a");
+    return arrivals.Next().fd;
+  };
+  ConnectionTable<int> table;
+  UniqueFd one = accept();
+  const UniqueFd two = accept(), three = accept(), four = accept();
+  const auto add = [&](const UniqueFd& fd, const char* address) {
+    return table.Add(fd.get(), {{"door", 3}, {address, 1}}, 0);
+  };
+  CHECK(add(one, "x"));
+  CHECK_FALSE(add(two, "x"));
+  CHECK(table.Full({"x", 1}));
+  CHECK_FALSE(table.Full({"door", 3}));
+  CHECK(add(two, "y"));
+  CHECK(add(three, "z"));  // the refused one took no place of the door
+  CHECK_FALSE(add(four, "w"));
+  CHECK_FALSE(table.Full({"w", 1}));
+  one.Reset();
+  CHECK(add(four, "x"));
 }
 
 }  // namespace kvkeep

@@ -1,5 +1,6 @@
 // Who comes in by the gRPC sockets of a whole daemon, and as whom.
 #include <absl/strings/str_cat.h>
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <grpcpp/create_channel_posix.h>
 #include <netinet/in.h>
@@ -219,6 +220,43 @@ TEST_CASE("a socket has a limit of connections; those that were closed do not co
   CHECK(daemon.Status().counters().at("refused_connections") == 1);
   open.resize(4);
   CHECK(daemon.Eventually([&](const auto&) { return ServerInfo(daemon.Channel()).ok(); }));
+}
+
+TEST_CASE("a tenant's socket has a limit of its own, and one address over TCP has one") {
+  TestDaemon daemon;
+  daemon.Stop();
+  daemon.options().max_connections = 8;
+  daemon.options().max_address_connections = 3;
+  daemon.options().tenants[0].connections = 2;
+  const int port = FreePort();
+  daemon.options().tcp_address = absl::StrCat("127.0.0.1:", port);
+  daemon.Start();
+  std::vector<UniqueFd> open;
+  for (int i = 0; i < 2; ++i) open.push_back(ConnectTo(daemon.options().tenants[0].grpc.path));
+  CHECK(IsClosed(ConnectTo(daemon.options().tenants[0].grpc.path)));
+  // From two of this machine's addresses: 127.0.0.0/8 is its own.
+  const auto connect_from = [port](const char* address) {
+    UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in from{};
+    from.sin_family = AF_INET;
+    REQUIRE(inet_pton(AF_INET, address, &from.sin_addr) == 1);
+    REQUIRE(bind(fd.get(), reinterpret_cast<sockaddr*>(&from), sizeof(from)) == 0);
+    sockaddr_in to = from;
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    to.sin_port = htons(static_cast<uint16_t>(port));
+    REQUIRE(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0);
+    return fd;
+  };
+  for (int i = 0; i < 3; ++i) open.push_back(connect_from("127.0.0.2"));
+  CHECK(IsClosed(connect_from("127.0.0.2")));
+  CHECK(daemon.Status().counters().at("refused_connections") == 2);
+  CHECK(ServerInfo(Over(connect_from("127.0.0.3"))).ok());
+  open.clear();
+  CHECK(daemon.Eventually([&](const auto&) {
+    const UniqueFd again = connect_from("127.0.0.2");
+    pollfd closed{again.get(), POLLIN | POLLRDHUP, 0};
+    return poll(&closed, 1, 0) == 0;
+  }));
 }
 
 TEST_CASE("two thousand connects, with and without calls, leave no descriptor behind") {

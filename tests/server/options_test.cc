@@ -78,4 +78,41 @@ TEST_CASE("each tenant has its own sockets, peers and segments, in the order of 
   CHECK(options.local.busy_poll == std::chrono::microseconds(7));
 }
 
+TEST_CASE("what a tenant has no limit of is shared out as G2 is, and rates reach the store") {
+  const DaemonOptions options = *ToDaemonOptions(
+      Loaded("listen: {keys_per_second: 5k, tcp: '10.0.0.1:70', tcp_insecure_plaintext: true}\n"
+             "g2: {capacity: 8GiB}\n"
+             "limits: {sessions: 100, staging: 50%, connections: 40}\n"
+             "tenants:\n"
+             "  - {name: a, unix: /a, g2_share: 25%, bytes_per_second: 1GiB, leased_bytes: 1GiB}\n"
+             "  - {name: b, unix: /b, g2_share: 12.5%, staging: 1GiB, connections: 7}\n"));
+  const auto& doors = options.tenants;
+  REQUIRE(doors.size() == 3);
+  CHECK(doors[0].local_connections == 62);
+  CHECK(doors[1].local_connections == 25);
+  CHECK(doors[2].local_connections == 7);
+  CHECK(doors[1].connections == 0);
+  CHECK(doors[2].connections == 7);
+  CHECK(doors[0].staging_bytes == 4 * kGiB / 8 * 5);
+  CHECK(doors[1].staging_bytes == kGiB);
+  CHECK(doors[2].staging_bytes == kGiB);
+  const auto& tenants = options.store.tenants;
+  CHECK(tenants[0].keys_per_second == 5'000);
+  CHECK(tenants[1].bytes_per_second == kGiB);
+  CHECK(tenants[1].max_leased_bytes == kGiB);
+  CHECK(tenants[2].keys_per_second == 0);
+  CHECK(options.max_address_connections == 10);
+  // On loopback everybody has the same address.
+  CHECK(ToDaemonOptions(Loaded("listen: {tcp: '127.0.0.1:70'}"))->max_address_connections == 0);
+  CHECK(ToDaemonOptions(Loaded("listen: {tcp: '127.0.0.1:70'}\n"
+                               "limits: {connections_per_address: 3}"))
+            ->max_address_connections == 3);
+  // The default tenant alone.
+  const DaemonOptions alone =
+      *ToDaemonOptions(Loaded("listen: {bytes_per_second: 1MiB}\ng2: {capacity: 3GiB}"));
+  REQUIRE(alone.store.tenants.size() == 1);
+  CHECK(alone.store.tenants[0].bytes_per_second == kMiB);
+  CHECK(alone.store.tenants[0].g2_segments == 3);
+}
+
 }  // namespace kvkeep

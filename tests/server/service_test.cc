@@ -1,4 +1,5 @@
 #include <catch2/catch.hpp>
+#include <numeric>
 
 #include "tests/server/service_harness.h"
 #include "tiers/base/bytes.h"
@@ -402,6 +403,57 @@ TEST_CASE(
   const v1::PutResult durable = client.PutChunk(
       2, "not to be made durable", [](v1::PutChunkHeader* header) { header->set_durable(true); });
   CHECK(durable.reason() == v1::REJECT_REASON_NOT_DURABLE);
+}
+
+TEST_CASE("over its rate a tenant is told when to come back, and what was put before is kept") {
+  TestDaemon daemon;
+  daemon.Stop();
+  // Paid off in minutes: the test does not depend on how fast it runs.
+  daemon.options().store.tenants = {
+      {.g2_segments = 1, .keys_per_second = 1'000, .bytes_per_second = 100'000}};
+  daemon.options().arena.segment_bytes = 64 * kMiB;
+  daemon.Start();
+  const TestClient client(daemon);
+  const std::string payload = TestBytes(1, 10 << 20);
+  std::vector<v1::PutFrame> frames;
+  for (int key = 1; key <= 2; ++key) {
+    frames.push_back(client.FirstFrame(key, payload.size()));
+    if (key > 1) frames.back().clear_stream();
+    for (size_t at = 0; at < payload.size(); at += 4 << 20) {
+      frames.emplace_back().set_payload(payload.substr(at, 4 << 20));
+    }
+  }
+  const auto over = [](const grpc::Status& status, const char* limit) {
+    INFO(status.error_message());
+    CHECK(status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+    CHECK(status.error_message().find(limit) == 0);
+    CHECK(status.error_message().find("come back in ") != std::string::npos);
+  };
+  // The first chunk overdraws; the second ends the stream before its payload is taken.
+  const auto [results, put] = client.Put(frames);
+  over(put, "bytes_per_second: ");
+  REQUIRE(results.size() == 1);
+  CHECK(results[0].status() == v1::PUT_STATUS_STORED);
+  CHECK(daemon.Status().counters().at("put_received_bytes") == payload.size());
+  CHECK(daemon.Status().counters().at("put_discarded_bytes") == 0);
+  const auto [gets, got] = client.Get(client.About<v1::GetRequest>({1}));
+  over(got, "bytes_per_second: ");
+  CHECK(gets.empty());
+
+  std::vector<int> keys(60'000);
+  std::iota(keys.begin(), keys.end(), 1);
+  v1::LookupResponse found;
+  grpc::ClientContext context;
+  const auto many = client.About<v1::LookupRequest>(keys);
+  REQUIRE(client.stub->Lookup(&context, many, &found).ok());
+  CHECK(found.leading_keys() == 1);
+  grpc::ClientContext again;
+  over(client.stub->Lookup(&again, client.About<v1::LookupRequest>({1}), &found),
+       "keys_per_second: ");
+  const v1::StatusResponse status = daemon.Status();
+  CHECK(status.tenants(0).byte_rate_refusals() == 2);
+  CHECK(status.tenants(0).key_rate_refusals() == 1);
+  CHECK(status.tenants(0).keys_per_second() == 1'000);
 }
 
 }  // namespace kvkeep

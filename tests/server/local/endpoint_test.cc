@@ -87,6 +87,29 @@ TEST_CASE("connections over the limit are refused with the reason, one that ends
   fourth.Open();
 }
 
+TEST_CASE("a socket's connections are its own: one that is full locks nobody out of another") {
+  std::string other;
+  EndpointTester t([&](LocalEndpoint::Options* options) {
+    options->doors[0].max_connections = 2;
+    other = options->doors[0].socket.path + "2";
+    options->doors.push_back(options->doors[0]);
+    options->doors[1].socket.path = other;
+    options->doors[1].max_connections = 3;
+    options->limits.max_connections = 1;  // a door that says how many has so many
+  });
+  t.Start();
+  // One refused client after the other, all of which wait to be told why.
+  std::vector<std::unique_ptr<SocketClient>> crowd;
+  for (int i = 0; i < 80; ++i) crowd.push_back(std::make_unique<SocketClient>(t.path()));
+  crowd[1]->Open();
+  CHECK(absl::IsResourceExhausted(crowd[2]->Ask(Kind::kHello, HelloBody()).status));
+  SocketClient first(other), second(other), third(other), fourth(other);
+  first.Open();
+  second.Open();
+  third.Open();
+  CHECK(absl::IsResourceExhausted(fourth.Ask(Kind::kHello, HelloBody()).status));
+}
+
 TEST_CASE("a thousand connections come and go and leave no descriptor") {
   EndpointTester t;
   t.Start();

@@ -137,6 +137,53 @@ TEST_CASE("staging memory of all sessions together has a limit, and comes back w
   CHECK(ask(4 * kMiB).ok());
 }
 
+TEST_CASE("sessions of a tenant have no more staging memory than their tenant, others theirs") {
+  PeerTester t(PeerWorld(), [](LocalLimits* limits) { limits->max_all_staging_bytes = 8 * kMiB; });
+  const auto greedy = std::make_shared<StagingAccount>(3 * kMiB);
+  const auto modest = std::make_shared<StagingAccount>(5 * kMiB);
+  struct Session {
+    FakeSink sink;
+    std::shared_ptr<LocalPeer> peer;
+  };
+  std::vector<std::unique_ptr<Session>> sessions;
+  const auto open = [&](const std::shared_ptr<StagingAccount>& account) {
+    auto session = std::make_unique<Session>();
+    LocalPeer::Identity identity{.peer = "x"};
+    identity.staging = account;
+    session->peer = std::make_shared<LocalPeer>(t.context, std::move(identity), &session->sink);
+    const auto hello = HelloBody();
+    session->peer->OnMessage({.kind = static_cast<uint16_t>(Kind::kHello), .id = 1, .body = hello});
+    sessions.push_back(std::move(session));
+    return sessions.back().get();
+  };
+  // Bytes given; 0: refused.
+  const auto ask = [&](Session* session, uint64_t bytes) -> uint64_t {
+    t.peer = session->peer;
+    const local::StagingRequest body{.bytes = bytes};
+    t.Tell(Kind::kStaging, std::as_bytes(std::span(&body, 1)));
+    t.RunAll();
+    const SentMessage& reply = session->sink.sent.back();
+    return reply.status.ok() ? reply.As<local::StagingReply>().bytes : 0;
+  };
+  Session* const one = open(greedy);
+  CHECK(one->sink.sent.front().As<local::Welcome>().max_staging_bytes == 3 * kMiB);
+  CHECK(ask(one, 8 * kMiB) == 3 * kMiB);
+  Session* const two = open(greedy);
+  CHECK(ask(two, kMiB) == 0);
+  CHECK(absl::StrContains(std::string(two->sink.sent.back().status.message()),
+                          "sessions of this tenant had 3145728, allowed are at most 3145728"));
+  CHECK(ask(open(modest), 8 * kMiB) == 5 * kMiB);
+  one->peer->End();
+  one->peer.reset();
+  t.peer.reset();
+  t.RunAll();
+  CHECK(greedy->bytes == 0);
+  CHECK(ask(two, 2 * kMiB) == 2 * kMiB);
+  for (const auto& session : sessions) {
+    if (session->peer != nullptr) session->peer->End();
+  }
+}
+
 TEST_CASE("pages of staging memory are freed when the session ends, though a client maps them") {
   PeerTester t;
   t.Open();

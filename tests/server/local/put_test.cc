@@ -350,4 +350,24 @@ TEST_CASE("a large chunk is copied in tasks of a piece, a few at a time") {
   CHECK(t.Get({2, 3, 149}).places.size() == 3);
 }
 
+TEST_CASE("chunks over the tenant's rate are rejected one by one, and no put waits for it") {
+  WorldOptions options = PeerWorld();
+  options.store.tenants = {{.g2_segments = 2, .bytes_per_second = 3 * 8192}};
+  PeerTester t(options);
+  t.Open();
+  t.Stage(8192);
+  std::vector<TestChunk> chunks;
+  for (uint64_t name = 1; name <= 5; ++name) chunks.push_back({.name = name, .bytes = 8192});
+  const SentMessage reply = t.Ask(Kind::kPut, t.PutBody(chunks));
+  const std::string answers = ReadAnswers(reply);
+  CHECK(absl::StartsWith(answers, "stored, stored, stored, rejected 2: bytes_per_second: "));
+  CHECK(absl::StrContains(answers, "ms, rejected 2: bytes_per_second: "));
+  CHECK(t.store().snapshot().tenants[0].counters.byte_rate_refusals == 2);
+  // Its lookups go on, what moves bytes is refused as a whole.
+  CHECK(t.Ask(Kind::kLookup, t.KeysBody({1}, LeaseMode::kNone)).status.ok());
+  const absl::Status over = t.Ask(Kind::kGet, t.KeysBody({1}, LeaseMode::kLeadingRun)).status;
+  CHECK(absl::IsResourceExhausted(over));
+  CHECK(absl::StartsWith(std::string(over.message()), "bytes_per_second: "));
+}
+
 }  // namespace kvkeep
