@@ -159,6 +159,21 @@ void Core::CheckShares() {
     if (!chunk.g3.empty()) blocks[tenant] += chunk.blocks();
     if (chunk.in_g3_policy) ++in_policy[chunk.device][tenant];
   }
+  std::vector<uint64_t> lent(pools_.size()), borrowed(pools_.size());
+  for (const auto& [token, session] : sessions_) {
+    const TenantId holder = session->info->tenant;
+    for (const auto& [id, lease] : session->leases) {
+      for (const Lease::Entry& entry : lease.entries) {
+        const Chunk& chunk = table_.at(entry.slot);
+        if (chunk.tenant == holder) continue;
+        lent[chunk.tenant.value()] += chunk.blocks();
+        borrowed[holder.value()] += chunk.blocks();
+      }
+    }
+  }
+  for (size_t t = 0; t < pools_.size(); ++t) {  // more: read, or about to be leased
+    KVKEEP_CHECK(pools_[t]->lent_blocks >= lent[t] && pools_[t]->borrowed_blocks >= borrowed[t]);
+  }
   for (TenantId tenant(0); tenant.value() < chunks.size(); ++tenant) {
     KVKEEP_CHECK(slot_shares_.held(tenant) == chunks[tenant.value()]);
     KVKEEP_CHECK(g3_shares_.held(tenant) == blocks[tenant.value()]);

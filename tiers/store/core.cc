@@ -1,6 +1,9 @@
 // The lock, the life of a chunk, and space in G2.
 #include "tiers/store/core.h"
 
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
 #include <cstring>
 
 #include "tiers/base/check.h"
@@ -230,6 +233,19 @@ TenantId Core::OwnerOf(const NamespaceDigest& ns) const {
                               : TenantId(static_cast<uint32_t>(options_.tenants.size()));
 }
 
+absl::StatusOr<TenantId> Core::FindOwner(TenantId own, const std::string& name) const {
+  if (name.empty()) return own;
+  for (uint32_t i = 0; i < options_.tenants.size(); ++i) {
+    const TenantOptions& tenant = options_.tenants[i];
+    if (name != tenant.shown_name()) continue;
+    const bool reads =
+        std::find(tenant.readers.begin(), tenant.readers.end(), own) != tenant.readers.end();
+    if (i == own.value() || reads) return TenantId(i);
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat("tenant: there is no '", name, "' that lets this session's tenant read"));
+}
+
 ChunkSlot Core::CreateChunk(const ChunkId& id, const ImageShape& shape) {
   const ChunkSlot slot = table_.Create(id, shape);
   if (slot == kNoSlot) return slot;
@@ -253,8 +269,9 @@ void Core::UnpinLocked(ChunkSlot slot) {
   if (--chunk->pins == 0) pool(*chunk).pinned_blocks -= chunk->blocks();
 }
 
-void Core::Unpin(ChunkSlot slot) {
+void Core::Unpin(ChunkSlot slot, bool lent) {
   Section section(this);
+  if (lent) pool(table_.at(slot)).lent_blocks -= table_.at(slot).blocks();
   UnpinLocked(slot);
 }
 

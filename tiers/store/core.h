@@ -77,7 +77,7 @@ class Core {
   void WhenDurable(const ChunkId& id, StatusCallback done);
   void WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallback ready);
   std::vector<uint64_t> PieceChecksums(ChunkSlot slot, const ExtentList& extents);
-  void Unpin(ChunkSlot slot);
+  void Unpin(ChunkSlot slot, bool lent);
   uint64_t Clear(const std::optional<NamespaceDigest>& ns);
   void BeginDrain();
   void SyncAll(StatusCallback done);
@@ -135,6 +135,8 @@ class Core {
     return *pools_[tenant.value()];
   }
   G2Pool& pool(const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return pool(chunk.tenant); }
+  // The tenant by that name, or `own` for none; PermissionDenied when `own` may not read it.
+  absl::StatusOr<TenantId> FindOwner(TenantId own, const std::string& name) const;
   // Whose namespace it is; Shares::nobody when no tenant's.
   TenantId OwnerOf(const NamespaceDigest& ns) const;
   // As ChunkTable::Create; the chunk is its namespace's owner's.
@@ -160,12 +162,17 @@ class Core {
   // PermissionDenied, and counted, when the session has no such grant.
   absl::Status CheckGrant(const Session& session, bool Grants::*grant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // PermissionDenied in a namespace that is another tenant's.
+  absl::Status CheckOwn(const Session& session, const NamespaceDigest& ns)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The session, when it has the grant, the chunks are such that it may ask for them, and its
   // tenant is within its rates; to it they are charged.
   absl::StatusOr<Session*> FindSessionFor(const SessionToken& token, const ChunkSet& chunks,
                                           bool Grants::*grant, bool moves_bytes = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void UnpinAll(Section& section, const std::vector<Lease::Entry>& entries)
+  // Of one tenant's sessions, whosever the chunk is.
+  void UnpinLeased(TenantId holder, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void UnpinAll(Section& section, TenantId holder, const std::vector<Lease::Entry>& entries)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- lookup.cc
@@ -198,6 +205,7 @@ class Core {
     void Reserve();
     const LookupRequest& request;
     Wanted& wanted;
+    TenantId holder;  // the session's; the chunks may be another's
     LookupResult result;
     std::vector<Lease::Entry> entries;
     std::vector<bool> pinned;  // by entry
@@ -207,6 +215,7 @@ class Core {
     bool shortened = false;
   };
   absl::Status CheckLeases(const Session& session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MayLease(TenantId holder, const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool PinForLease(Grant& grant, size_t i) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Gives up the keys from that of entry `end` on.
   void Shorten(Section& section, Grant& grant, size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -241,6 +250,9 @@ class Core {
   PendingPut EndPut(uint64_t reservation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- promote.cc
+  // Whether the lease, if it is one of the session's, was paid for when it was granted.
+  static absl::StatusOr<bool> IsPaid(const Session& session, LeaseId lease);
+  absl::Status ChargeRead(TenantId tenant, bool leased) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   ChunkSlot FindInLease(Section& section, const SessionToken& token, LeaseId lease,
                         const ChunkId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartPromotion(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

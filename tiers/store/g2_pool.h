@@ -39,8 +39,12 @@ class G2Pool {
   BlockCount capacity() const { return allocator_.capacity(); }
   uint64_t free_blocks() const { return allocator_.free_blocks().value(); }
   uint64_t used_blocks() const { return capacity().value() - free_blocks(); }
-  // Whether leases may hold so many blocks more.
-  bool MayLease(uint64_t blocks) const { return pinned_blocks + blocks <= limits.leased_blocks; }
+  // Whether leases of this tenant may hold so many blocks more.
+  bool MayLease(uint64_t blocks) const {
+    return pinned_blocks + borrowed_blocks + blocks <= limits.leased_blocks;
+  }
+  // Whether other tenants may hold so many blocks more of it: half is never lent.
+  bool MayLend(uint64_t blocks) const { return lent_blocks + blocks <= limits.leased_blocks / 2; }
   // Whether so many blocks more may wait for their write-back. One chunk always may: one larger
   // than the budget would never reach G3.
   bool MayBeDirty(uint64_t blocks) const {
@@ -54,6 +58,8 @@ class G2Pool {
   uint64_t chunks = 0;            // resident
   uint64_t evictable_blocks = 0;  // of chunks that could go now
   uint64_t pinned_blocks = 0;     // of chunks with pins, each once
+  uint64_t lent_blocks = 0;       // leased and read by other tenants, each time counted
+  uint64_t borrowed_blocks = 0;   // leased by this one of others' pools
   uint64_t reserved_blocks = 0;   // puts in progress
   uint64_t dirty_blocks = 0;
   // Free, but kept for allocations that make room in slices: nobody else takes them.

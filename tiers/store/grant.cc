@@ -11,15 +11,6 @@
 
 namespace kvkeep::store_internal {
 
-namespace {
-
-// What is pinned already takes no more of the limit.
-bool MayLease(const G2Pool& pool, const Chunk& chunk) {
-  return pool.MayLease(chunk.pins == 0 ? chunk.blocks() : 0);
-}
-
-}  // namespace
-
 void Core::Grant::Reserve() {
   entries.reserve(wanted.found.size());
   pinned.reserve(wanted.found.size());
@@ -32,11 +23,23 @@ absl::Status Core::CheckLeases(const Session& session) const {
       "leases: this session holds ", options_.max_leases_per_session, ", the most allowed"));
 }
 
-// Pins unless that would be over the tenant's limit.
+bool Core::MayLease(TenantId holder, const Chunk& chunk) {
+  const G2Pool& owner = pool(chunk);
+  // What is pinned already takes no more of the limit.
+  if (!owner.MayLease(chunk.pins == 0 ? chunk.blocks() : 0)) return false;
+  if (chunk.tenant == holder) return true;
+  return owner.MayLend(chunk.blocks()) && pool(holder).MayLease(chunk.blocks());
+}
+
+// Pins unless that would be over a limit of the chunk's tenant or of the session's.
 bool Core::PinForLease(Grant& grant, size_t i) {
   const Chunk& chunk = table_.at(grant.entries[i].slot);
-  if (!MayLease(pool(chunk), chunk)) return false;
+  if (!MayLease(grant.holder, chunk)) return false;
   Pin(grant.entries[i].slot);
+  if (chunk.tenant != grant.holder) {
+    pool(chunk).lent_blocks += chunk.blocks();
+    pool(grant.holder).borrowed_blocks += chunk.blocks();
+  }
   grant.pinned[i] = true;
   grant.bytes += chunk.blocks() * kBlockBytes;
   grant.payload_bytes += chunk.shape.payload_bytes;
@@ -51,7 +54,7 @@ void Core::Shorten(Section& section, Grant& grant, size_t end) {
     if (grant.pinned.back()) {
       grant.bytes -= table_.at(entries.back().slot).blocks() * kBlockBytes;
       grant.payload_bytes -= table_.at(entries.back().slot).shape.payload_bytes;
-      UnpinLocked(entries.back().slot);
+      UnpinLeased(grant.holder, entries.back().slot);
     }
     entries.pop_back();
     grant.pinned.pop_back();
@@ -103,7 +106,7 @@ void Core::BringTheRest(Section& section, TenantId tenant, Grant& grant) {
     const ChunkSlot parent = i >= parts ? entries[i - parts].slot : kNoSlot;
     const ChunkId id = grant.wanted.id(entries[i].chunk);
     if (!StillIs(slot, id)) return false;
-    return MayLease(pool(tenant), table_.at(slot)) &&
+    return MayLease(grant.holder, table_.at(slot)) &&
            EnsureInG2(section, tenant, slot, parent, grant.request.transient) &&
            PinForLease(grant, i);
   };

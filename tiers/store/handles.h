@@ -52,6 +52,7 @@ class ChunkReader {
   friend class Store;
   store_internal::Core* core_ = nullptr;
   uint32_t slot_ = 0;
+  bool lent_ = false;  // to another tenant than the chunk's
   ImageShape shape_;
   ExtentList extents_;
 };

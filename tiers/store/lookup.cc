@@ -135,14 +135,14 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   Grant grant{.request = request, .wanted = wanted};
   if (request.lease_mode != LeaseMode::kNone) grant.Reserve();
   Section section(this);
-  TenantId tenant;
+  const TenantId tenant = OwnerOf(request.chunks.ns);
   bool repeated = false;
   {
     const bool moves_bytes = request.lease_mode != LeaseMode::kNone && request.want_places;
     absl::StatusOr<Session*> session =
         FindSessionFor(token, request.chunks, &Grants::read, moves_bytes);
     if (!session.ok()) return session.status();
-    tenant = (*session)->info->tenant;
+    grant.holder = (*session)->info->tenant;
     // Never filed under 0.
     repeated = (*session)->leases_by_request.contains(request.client_request_id);
     absl::Status allowed = CheckLeases(**session);
@@ -169,7 +169,7 @@ absl::StatusOr<uint64_t> Core::Touch(const SessionToken& token, const ChunkSet& 
     Section section(this);
     const absl::StatusOr<Session*> session = FindSessionFor(token, chunks, &Grants::read);
     if (!session.ok()) return session.status();
-    FindAll(section, (*session)->info->tenant, wanted, true);
+    FindAll(section, OwnerOf(chunks.ns), wanted, true);
   }
   return static_cast<uint64_t>(
       std::count_if(wanted.found.begin(), wanted.found.end(),
@@ -182,7 +182,7 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
   Section section(this);
   const absl::StatusOr<Session*> session = FindSessionFor(token, chunks, &Grants::read);
   if (!session.ok()) return session.status();
-  const TenantId tenant = (*session)->info->tenant;
+  const TenantId tenant = OwnerOf(chunks.ns);
   FindAll(section, tenant, wanted, true);
   for (size_t i = 0; i < wanted.found.size(); ++i) {
     section.YieldIfSpent();

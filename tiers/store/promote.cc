@@ -13,6 +13,19 @@
 
 namespace kvkeep::store_internal {
 
+absl::StatusOr<bool> Core::IsPaid(const Session& session, LeaseId lease) {
+  if (lease.value() == 0) return false;
+  const auto held = session.leases.find(lease.value());
+  if (held != session.leases.end()) return held->second.paid;
+  return absl::FailedPreconditionError("lease_id is not of a lease of this session");
+}
+
+absl::Status Core::ChargeRead(TenantId tenant, bool leased) {
+  absl::Status in_time = AskRates(tenant, !leased, true);
+  if (in_time.ok() && !leased) rates_[tenant.value()].TakeKeys(1);
+  return in_time;
+}
+
 absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& id, LeaseId lease,
                                       bool transient) {
   ReadResult result;
@@ -25,19 +38,8 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
     return absl::FailedPreconditionError("namespace_digest is not of a namespace of this session");
   }
   const TenantId tenant = (*session)->info->tenant;
-  bool paid = false;
-  if (lease.value() != 0) {
-    const auto held = (*session)->leases.find(lease.value());
-    if (held == (*session)->leases.end()) {
-      return absl::FailedPreconditionError("lease_id is not of a lease of this session");
-    }
-    paid = held->second.paid;
-  }
-  if (!paid) {
-    absl::Status in_time = AskRates(tenant, lease.value() == 0, true);
-    if (!in_time.ok()) return in_time;
-    if (lease.value() == 0) rates_[tenant.value()].TakeKeys(1);
-  }
+  const absl::StatusOr<bool> paid = IsPaid(**session, lease);
+  if (!paid.ok()) return paid.status();
   ChunkSlot slot = table_.Find(id);
   if (lease.value() != 0) {
     // Leased chunks have their space in G2, so the one found is another, put after a delete; or
@@ -47,14 +49,26 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
       slot = leased != kNoSlot ? leased : table_.Find(id);
     }
   }
+  // What nobody has pinned is not what the lease holds, whatever lease is named.
+  const bool leased = lease.value() != 0 && slot != kNoSlot && table_.at(slot).pins > 0;
+  const bool costs_bytes = !leased || !*paid;
+  absl::Status in_time = costs_bytes ? ChargeRead(tenant, leased) : absl::OkStatus();
+  if (!in_time.ok()) return in_time;
   if (slot == kNoSlot || !(table_.at(slot).has_g2_space() || InG3(table_.at(slot)))) {
     ++counters_.read_misses;
     return result;
   }
   result.from_g3 = !table_.at(slot).in_g2();
   if (table_.at(slot).g2_state == G2State::kReading) ++counters_.promotions_shared;
+  const TenantId owner = OwnerOf(id.ns);
+  const bool lent = owner != tenant && !leased;  // leased, it was counted when it was
+  if (lent && !pool(owner).MayLend(table_.at(slot).blocks())) {
+    ++counters_.read_busy;
+    result.outcome = ReadOutcome::kBusy;
+    return result;
+  }
   const uint32_t yields = section.yields();
-  if (!EnsureInG2(section, tenant, slot, kNoSlot, transient)) {
+  if (!EnsureInG2(section, owner, slot, kNoSlot, transient)) {
     const bool gone = section.yields() != yields && !StillIs(slot, id);
     if (gone || table_.at(slot).g2_state == G2State::kFailed) {
       ++counters_.read_misses;
@@ -66,10 +80,12 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
   }
   ++(result.from_g3 ? counters_.read_g3_hits : counters_.read_g2_hits);
   Pin(slot);
-  if (!paid) rates_[tenant.value()].TakeBytes(table_.at(slot).shape.payload_bytes);
+  if (lent) pool(owner).lent_blocks += table_.at(slot).blocks();
+  if (costs_bytes) rates_[tenant.value()].TakeBytes(table_.at(slot).shape.payload_bytes);
   result.outcome = ReadOutcome::kHit;
   result.reader.core_ = this;
   result.reader.slot_ = slot.value();
+  result.reader.lent_ = lent;
   result.reader.shape_ = table_.at(slot).shape;
   result.reader.extents_ = table_.at(slot).g2;
   return result;

@@ -125,6 +125,7 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   KVKEEP_ASSIGN_OR_RETURN(Session * session, FindSession(token));
   KVKEEP_RETURN_IF_ERROR(CheckGrant(*session, &Grants::write));
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec* ns, FindNamespaceFor(*session, request));
+  KVKEEP_RETURN_IF_ERROR(CheckOwn(*session, request.ns));
   const TenantId tenant = session->info->tenant;
   G2Pool& own = pool(tenant);
   if (absl::Status in_time = AskRates(tenant, true, true); !in_time.ok()) {

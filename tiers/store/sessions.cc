@@ -24,7 +24,7 @@ absl::Status NamespaceSpec::Validate() const {
   for (const absl::Status& status :
        {CheckText("model", model, 256), CheckText("dtype", dtype, 64),
         CheckText("layout", layout, 256), CheckText("hash_algorithm", hash_algorithm, 64),
-        CheckText("hash_seed", hash_seed, 64)}) {
+        CheckText("hash_seed", hash_seed, 64), CheckText("tenant", tenant, 32)}) {
     if (!status.ok()) return status;
   }
   if (tokens_per_chunk == 0) return absl::InvalidArgumentError("tokens_per_chunk is 0, at least 1");
@@ -116,14 +116,23 @@ void Core::CloseSession(const SessionToken& token, bool revoked) {
   counters_.leases_revoked += revoked ? ended->leases.size() : 0;
   for (const auto& [id, lease] : ended->leases) {
     Count(work::kLook);
-    UnpinAll(section, lease.entries);
+    UnpinAll(section, ended->info->tenant, lease.entries);
   }
 }
 
-void Core::UnpinAll(Section& section, const std::vector<Lease::Entry>& entries) {
+void Core::UnpinLeased(TenantId holder, ChunkSlot slot) {
+  const Chunk& chunk = table_.at(slot);
+  if (chunk.tenant != holder) {
+    pool(chunk).lent_blocks -= chunk.blocks();
+    pool(holder).borrowed_blocks -= chunk.blocks();
+  }
+  UnpinLocked(slot);
+}
+
+void Core::UnpinAll(Section& section, TenantId holder, const std::vector<Lease::Entry>& entries) {
   for (const Lease::Entry& entry : entries) {
     section.YieldIfSpent();
-    UnpinLocked(entry.slot);
+    UnpinLeased(holder, entry.slot);
   }
 }
 
@@ -154,7 +163,13 @@ absl::StatusOr<NamespaceDigest> Core::OpenNamespace(const SessionToken& token,
   if (!valid.ok()) return valid;
   constexpr size_t kMaxNamespaces = 256;
   KVKEEP_ASSIGN_OR_RETURN(const TenantId tenant, TenantOf(token));
-  const NamespaceDigest digest = spec.Digest(options_.tenants[tenant.value()].name);
+  absl::StatusOr<TenantId> owner = FindOwner(tenant, spec.tenant);
+  if (!owner.ok()) {
+    Section section(this);
+    ++counters_.denied_calls;
+    return owner.status();
+  }
+  const NamespaceDigest digest = spec.Digest(options_.tenants[owner->value()].name);
   Section section(this);
   absl::StatusOr<Session*> session = FindSession(token);
   if (!session.ok()) return session.status();
@@ -219,6 +234,15 @@ absl::Status Core::CheckGrant(const Session& session, bool Grants::*grant) {
                                          : "this session may not write: its grant is read");
 }
 
+absl::Status Core::CheckOwn(const Session& session, const NamespaceDigest& ns) {
+  const TenantId owner = OwnerOf(ns);
+  if (owner == session.info->tenant) return absl::OkStatus();
+  ++counters_.denied_calls;
+  return absl::PermissionDeniedError(
+      absl::StrCat("this namespace is tenant '", options_.tenants[owner.value()].shown_name(),
+                   "'s, who lets this session's tenant read there, not write"));
+}
+
 absl::StatusOr<Session*> Core::FindSessionFor(const SessionToken& token, const ChunkSet& chunks,
                                               bool Grants::*grant, bool moves_bytes) {
   absl::StatusOr<Session*> session = FindSession(token);
@@ -226,6 +250,7 @@ absl::StatusOr<Session*> Core::FindSessionFor(const SessionToken& token, const C
   absl::Status granted = CheckGrant(**session, grant);
   if (!granted.ok()) return granted;
   absl::Status valid = CheckChunkSet(**session, chunks);
+  if (valid.ok() && grant == &Grants::write) valid = CheckOwn(**session, chunks.ns);
   if (!valid.ok()) return valid;
   const TenantId tenant = (*session)->info->tenant;
   absl::Status in_time = AskRates(tenant, true, moves_bytes);
@@ -255,7 +280,7 @@ absl::Status Core::Release(const SessionToken& token, LeaseId lease_id, uint32_t
       if (ended.client_request_id != 0) {
         (*session)->leases_by_request.erase(ended.client_request_id);
       }
-      UnpinAll(section, ended.entries);
+      UnpinAll(section, (*session)->info->tenant, ended.entries);
       return absl::OkStatus();
     }
     while (!Spent() && lease.entries.back().key_index >= keep_keys) {
@@ -264,7 +289,7 @@ absl::Status Core::Release(const SessionToken& token, LeaseId lease_id, uint32_t
       lease.bytes -= bytes;
       (*session)->leased_bytes -= bytes;
       lease.entries.pop_back();
-      UnpinLocked(slot);
+      UnpinLeased((*session)->info->tenant, slot);
     }
     if (lease.entries.back().key_index < keep_keys) return absl::OkStatus();
     section.Yield();

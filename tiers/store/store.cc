@@ -35,6 +35,12 @@ absl::Status CheckTenants(const StoreOptions& options, const Arena& arena) {
   uint64_t segments = 0;
   absl::btree_map<uint32_t, std::string> tags;
   for (const TenantOptions& tenant : options.tenants) {
+    for (const TenantId reader : tenant.readers) {
+      if (reader.value() < options.tenants.size()) continue;
+      return absl::InvalidArgumentError(absl::StrCat("tenant '", tenant.name, "' has reader ",
+                                                     reader.value(), ", there are ",
+                                                     options.tenants.size(), " tenants"));
+    }
     if (tenant.g2_segments == 0) {
       return absl::InvalidArgumentError(
           absl::StrCat("tenant '", tenant.name, "' has no segment of G2; it needs at least one"));
@@ -77,16 +83,17 @@ absl::Status StoreOptions::Validate() const {
 ChunkReader::ChunkReader(ChunkReader&& other) noexcept { *this = std::move(other); }
 
 ChunkReader& ChunkReader::operator=(ChunkReader&& other) noexcept {
-  if (core_ != nullptr) core_->Unpin(ChunkSlot(slot_));
+  if (core_ != nullptr) core_->Unpin(ChunkSlot(slot_), lent_);
   core_ = std::exchange(other.core_, nullptr);
   slot_ = other.slot_;
+  lent_ = other.lent_;
   shape_ = other.shape_;
   extents_ = std::move(other.extents_);
   return *this;
 }
 
 ChunkReader::~ChunkReader() {
-  if (core_ != nullptr) core_->Unpin(ChunkSlot(slot_));
+  if (core_ != nullptr) core_->Unpin(ChunkSlot(slot_), lent_);
 }
 
 void ChunkReader::WhenReady(size_t first, size_t count,

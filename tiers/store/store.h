@@ -103,6 +103,10 @@ class Store {
   void CloseSession(const SessionToken& session);  // no-op when unknown
   // CloseSession for a client that stopped responding: counted, with its leases.
   void RevokeSession(const SessionToken& session);
+  // Of another tenant, where that one has this session's among its readers: what reads is allowed
+  // there, what writes is PermissionDenied. Rates and leases are charged to the session's own
+  // tenant; leases and reads of others hold at most half of what an owner's own leases may.
+  // PermissionDenied, the same for "not a reader" and "there is no such tenant".
   absl::StatusOr<NamespaceDigest> OpenNamespace(const SessionToken& session,
                                                 const NamespaceSpec& spec);
   // The declaration of a namespace that this session opened.

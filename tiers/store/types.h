@@ -22,6 +22,10 @@ using LeaseId = StrongInt<struct LeaseIdTag, uint64_t>;   // 0: none
 // Parts that one call may ask for; a row of the presence bitmap fits one word.
 inline constexpr size_t kMaxPartsPerCall = 64;
 
+// Whose namespaces and G2 segments a session uses: index into StoreOptions::tenants. Comes from the
+// socket or certificate, never from what a client says.
+using TenantId = StrongInt<struct TenantIdTag, uint32_t>;
+
 // A share of G2: whole segments of the arena, which nobody else uses. Goes into the digest of the
 // tenant's namespaces, so that no other tenant can name its chunks.
 struct TenantOptions {
@@ -35,6 +39,12 @@ struct TenantOptions {
   uint64_t bytes_per_second = 0;
   // Of its leases; 0: its share of StoreOptions::max_leased_bytes.
   uint64_t max_leased_bytes = 0;
+  // Other tenants whose sessions may read its chunks, and no more than read: they name it in
+  // NamespaceSpec::tenant.
+  std::vector<TenantId> readers = {};
+
+  // "default" for the one that has none.
+  std::string shown_name() const { return name.empty() ? "default" : name; }
 
   // What the digests of all of its namespaces begin with, so that they tell whose they are.
   static uint32_t Tag(const std::string& name);
@@ -61,7 +71,7 @@ struct StoreOptions {
   absl::Status Validate() const;
 };
 
-// What the bytes under a key mean. The digest covers every field.
+// What the bytes under a key mean. The digest covers every field, and the tenant's name.
 struct NamespaceSpec {
   std::string model;
   std::string dtype;
@@ -71,16 +81,14 @@ struct NamespaceSpec {
   uint32_t parts = 1;
   std::string hash_algorithm;
   std::string hash_seed;
+  // Whose it is: a tenant's name, "default" for the one that has none. Empty: the session's own.
+  std::string tenant = {};
 
   absl::Status Validate() const;  // names the field and its limit
   // The tenant's tag, then the first 12 bytes of SHA-256 over all fields, length-prefixed, and the
   // tenant's name if it has one.
   NamespaceDigest Digest(const std::string& tenant) const;
 };
-
-// Whose namespaces and G2 segments a session uses: index into StoreOptions::tenants. Comes from the
-// socket or certificate, never from what a client says.
-using TenantId = StrongInt<struct TenantIdTag, uint32_t>;
 
 // What a session may do with its tenant's chunks. Reading is everything that tells of them: lookup,
 // touch, prefetch, get. Writing is put and delete.

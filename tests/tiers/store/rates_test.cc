@@ -195,6 +195,7 @@ TEST_CASE("a read under a lease is not refused for keys: its lookup has paid for
   REQUIRE(leased.leased_keys == 1);
   CHECK(blue.Read(1) != "ok");
   CHECK(blue.Read(1, leased.lease) == "ok");
+  CHECK(blue.Read(2, leased.lease) == blue.Read(1));  // that lease has not paid for this one
 }
 
 TEST_CASE("a tenant's leases hold no more than it may, others' as much as theirs") {
