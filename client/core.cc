@@ -228,6 +228,7 @@ absl::Status Core::Declare(const SessionPtr& session, GrpcNamespace* ns, Deadlin
   request.set_parts(ns->spec.parts);
   request.set_hash_algorithm(ns->spec.hash_algorithm);
   request.set_hash_seed(ns->spec.hash_seed);
+  request.set_tenant(ns->spec.tenant);
   NamespaceDigest digest;
   absl::Status status = Await<absl::Status>([&](auto done) {
     using Call = UnaryCall<v1::OpenNamespaceRequest, v1::OpenNamespaceResponse>;

@@ -40,7 +40,7 @@ struct PathInfo {
   std::string why;          // for people: "local: SOCKET", "grpc: no local socket at ..."
 };
 
-// What the bytes under a key mean. All of it goes into the namespace's digest.
+// What the bytes under a key mean, and whose they are. All of it goes into the namespace's digest.
 struct NamespaceSpec {
   std::string model;  // required
   std::string dtype;
@@ -50,6 +50,9 @@ struct NamespaceSpec {
   uint32_t parts = 1;
   std::string hash_algorithm;
   std::string hash_seed;
+  // Another tenant's name, "default" for the one that has none, if that one lets ours read: puts
+  // and deletes there are PERMISSION_DENIED. Empty: our own.
+  std::string tenant = {};
 
   bool operator==(const NamespaceSpec&) const = default;
 };

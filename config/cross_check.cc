@@ -183,6 +183,26 @@ void CheckTenantQuotas(const Config& config, std::vector<Conflict>& conflicts) {
                    "; a quota is kept free from others, so they cannot be more than there is"));
 }
 
+void CheckReaders(const Config& config, std::vector<Conflict>& conflicts) {
+  std::vector<std::string> names = {"default"};
+  for (const TenantConfig& tenant : config.tenants) names.push_back(tenant.name);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const std::string key =
+        i == 0 ? "listen.readers" : absl::StrCat("tenants[", i - 1, "].readers");
+    const AccessConfig& access = i == 0 ? config.listen.access : config.tenants[i - 1].access;
+    for (const std::string& reader : access.readers) {
+      if (reader == names[i]) {
+        Add(conflicts, {key},
+            absl::StrCat(key, ": ", QuoteForMessage(reader),
+                         " is this tenant itself, whose clients read by their own grants"));
+      } else if (std::find(names.begin(), names.end(), reader) == names.end()) {
+        Add(conflicts, {key, "tenants"},
+            absl::StrCat(key, ": ", QuoteForMessage(reader), " is no tenant's name"));
+      }
+    }
+  }
+}
+
 // Limits of one tenant that promise more than there is.
 void CheckTenantLimits(const Config& config, std::vector<Conflict>& conflicts) {
   const std::vector<uint64_t> segments = TenantSegments(config);
@@ -228,6 +248,7 @@ std::vector<Conflict> FindConflicts(const Config& config) {
   CheckTenantShares(config, conflicts);
   CheckTenantQuotas(config, conflicts);
   CheckTenantLimits(config, conflicts);
+  CheckReaders(config, conflicts);
   CheckArena(config.g2, conflicts);
   CheckG3Paths(config, conflicts);
   FindAccessConflicts(config, conflicts);

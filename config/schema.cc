@@ -74,6 +74,9 @@ std::vector<ConfigKey> ListenKeys() {
           Empty::kAllowed,
           "Tokens that are the default tenant's: a line each, the token's SHA-256 in hex, then "
           "read or write if it grants no more. Read again when it changes."),
+      Names("listen.readers", InAccess(&Config::listen, &AccessConfig::readers), false,
+            "Tenants whose clients may read, and no more than read, the default tenant's chunks by "
+            "naming it; by the local path they map all of its G2. [] for none."),
       Socket("listen.admin", In(&Config::listen, &ListenConfig::admin_path), Empty::kRefused,
              "Unix socket of the admin calls, mode 0600: for the daemon's user and root."),
       Address("listen.tcp", In(&Config::listen, &ListenConfig::tcp_address),
@@ -161,6 +164,8 @@ std::vector<ConfigKey> TenantKeys() {
             "As listen.certificate_names."),
       Dir("tenants[].token_file", InTenantAccess(&AccessConfig::token_file), Empty::kAllowed,
           "As listen.token_file."),
+      Names("tenants[].readers", InTenantAccess(&AccessConfig::readers), false,
+            "As listen.readers; default is the default tenant."),
       MustSay(Fraction("tenants[].g2_share", InTenant(&TenantConfig::g2_share), kTenantShare,
                        "Its share of g2.capacity, rounded down to whole segments."),
               "say how much of g2.capacity is this tenant's, like 25%"),

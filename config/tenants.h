@@ -21,6 +21,7 @@ struct AccessConfig {
   GrantChoice socket_grant = GrantChoice::kReadWrite;
   std::vector<std::string> certificate_names;  // "NAME", "NAME read" or "NAME write"
   std::string token_file;                      // empty: none
+  std::vector<std::string> readers;            // names of other tenants that may read its chunks
 
   bool operator==(const AccessConfig&) const = default;
 };

@@ -117,6 +117,7 @@ absl::StatusOr<NamespaceSpec> ParseNamespaceSpec(const v1::OpenNamespaceRequest&
       .parts = request.parts(),
       .hash_algorithm = request.hash_algorithm(),
       .hash_seed = request.hash_seed(),
+      .tenant = request.tenant(),
   };
   KVKEEP_RETURN_IF_ERROR(spec.Validate());
   return spec;

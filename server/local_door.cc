@@ -1,27 +1,45 @@
 #include "server/local_door.h"
 
+#include <algorithm>
+
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
+namespace {
+
+// Segments of those who let `reader` read their chunks. It maps all that they have in G2.
+std::vector<SegmentRange> SharedWith(TenantId reader, const std::vector<TenantOptions>& owners,
+                                     const std::vector<SegmentRange>& segments) {
+  std::vector<SegmentRange> shared;
+  for (size_t i = 0; i < owners.size(); ++i) {
+    const std::vector<TenantId>& readers = owners[i].readers;
+    const bool reads = std::find(readers.begin(), readers.end(), reader) != readers.end();
+    if (reads && i != reader.value()) shared.push_back(segments[i]);
+  }
+  return shared;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalDoor(const DaemonOptions& options,
                                                              EngineRoom* room, ServerState* state) {
   LocalEndpoint::Options local{.limits = options.local, .version = state->version};
   const std::vector<TenantOptions>& owners = options.store.tenants;
+  std::vector<SegmentRange> segments(options.tenants.size());  // the whole arena, if it is one
   uint64_t first_segment = 0;
+  for (size_t tenant = 0; tenant < owners.size(); ++tenant) {
+    segments[tenant] = {.first = static_cast<uint32_t>(first_segment),
+                        .count = static_cast<uint32_t>(owners[tenant].g2_segments)};
+    first_segment += owners[tenant].g2_segments;
+  }
   for (uint32_t tenant = 0; tenant < options.tenants.size(); ++tenant) {
-    SegmentRange segments;  // the whole arena
-    if (!owners.empty()) {
-      segments = {.first = static_cast<uint32_t>(first_segment),
-                  .count = static_cast<uint32_t>(owners[tenant].g2_segments)};
-      first_segment += owners[tenant].g2_segments;
-    }
     const UnixSocketOptions& socket = options.tenants[tenant].local;
     if (socket.path.empty()) continue;
     local.doors.push_back({.socket = socket,
                            .tenant = TenantId(tenant),
                            .grants = options.tenants[tenant].grants,
-                           .segments = segments,
+                           .segments = segments[tenant],
+                           .shared = SharedWith(TenantId(tenant), owners, segments),
                            .max_connections = options.tenants[tenant].local_connections,
                            .max_staging_bytes = options.tenants[tenant].staging_bytes});
   }

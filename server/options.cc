@@ -65,6 +65,23 @@ const TenantLimitsConfig& LimitsOf(const Config& config, size_t tenant) {
   return tenant == 0 ? config.listen.limits : config.tenants[tenant - 1].limits;
 }
 
+const AccessConfig& AccessOf(const Config& config, size_t tenant) {
+  return tenant == 0 ? config.listen.access : config.tenants[tenant - 1].access;
+}
+
+// The numbers of tenants with these names, which the config has checked.
+std::vector<TenantId> ToReaders(const std::vector<std::string>& names, const Config& config) {
+  std::vector<TenantId> readers;
+  for (const std::string& name : names) {
+    uint32_t number = 0;  // of "default"
+    for (uint32_t i = 0; i < config.tenants.size(); ++i) {
+      if (config.tenants[i].name == name) number = i + 1;
+    }
+    readers.emplace_back(number);
+  }
+  return readers;
+}
+
 std::vector<TenantOptions> ToTenantOptions(const Config& config) {
   std::vector<TenantOptions> tenants;
   if (config.tenants.empty() && config.listen.limits == TenantLimitsConfig{}) return tenants;
@@ -74,7 +91,8 @@ std::vector<TenantOptions> ToTenantOptions(const Config& config) {
     tenants.push_back({.g2_segments = segments[i],
                        .keys_per_second = limits.keys_per_second,
                        .bytes_per_second = limits.bytes_per_second,
-                       .max_leased_bytes = limits.leased_bytes});
+                       .max_leased_bytes = limits.leased_bytes,
+                       .readers = ToReaders(AccessOf(config, i).readers, config)});
     if (i == 0) continue;
     tenants[i].name = config.tenants[i - 1].name;
     tenants[i].g3_quota_bytes = config.tenants[i - 1].g3_quota_bytes;

@@ -50,7 +50,7 @@ int OpenNamespace(kvkeep_client* client, const kvkeep_namespace_spec* given, uin
   if (out == nullptr) return Report(IsNull("out"), error);
   *out = nullptr;
   if (client == nullptr) return Report(IsNull("client"), error);
-  const auto read = CopyIn("spec", given);
+  const auto read = CopyIn("spec", given, offsetof(kvkeep_namespace_spec, tenant));
   if (!read.ok()) return Report(read.status(), error);
   const NamespaceSpec spec = {
       .model = TextOf(read->model),
@@ -61,6 +61,7 @@ int OpenNamespace(kvkeep_client* client, const kvkeep_namespace_spec* given, uin
       .parts = read->parts == 0 ? 1 : read->parts,
       .hash_algorithm = TextOf(read->hash_algorithm),
       .hash_seed = TextOf(read->hash_seed),
+      .tenant = TextOf(read->tenant),
   };
   auto ns = std::make_unique<kvkeep_namespace>();
   auto opened = client->impl->OpenNamespace(spec, Deadline(deadline_ms));

@@ -193,8 +193,8 @@ int kvkeep_stats(const kvkeep_client* client, kvkeep_client_stats* stats, kvkeep
 
 // ---------------------------------------------------------------- namespaces
 
-// What the bytes under a key mean. All of it goes into the namespace's digest. NULL texts are
-// empty.
+// What the bytes under a key mean, and whose they are. All of it goes into the namespace's digest.
+// NULL texts are empty.
 typedef struct kvkeep_namespace_spec {
   uint32_t size;
   uint32_t tokens_per_chunk;  // required
@@ -206,6 +206,9 @@ typedef struct kvkeep_namespace_spec {
   uint64_t bytes_per_part;  // every put must have exactly this size; 0: sizes vary
   uint32_t parts;           // 0: 1
   uint32_t reserved;
+  // Since version 2 of this struct. Another tenant's name, "default" for the one that has none, if
+  // that one lets ours read: puts and deletes there are PERMISSION_DENIED. NULL: our own.
+  const char* tenant;
 } kvkeep_namespace_spec;
 
 // Declares a namespace, now and after every reconnect; with the daemon away it succeeds too.

@@ -96,11 +96,13 @@ absl::Status SendHello(int socket, const std::string& name) {
 }
 
 absl::Status CheckWelcome(const local::Welcome& welcome) {
-  if (welcome.version != local::kVersion) {
+  if (welcome.version < local::kFirstVersion || welcome.version > local::kVersion) {
     return absl::UnimplementedError(absl::StrCat("local: the daemon wants version ",
-                                                 welcome.version, ", we know ", local::kVersion));
+                                                 welcome.version, ", we know ",
+                                                 local::kFirstVersion, " to ", local::kVersion));
   }
   if (welcome.segments == 0 || welcome.segments > kMaxSegments ||
+      welcome.shared_segments > kMaxSegments ||
       welcome.first_segment > UINT32_MAX - welcome.segments || welcome.segment_bytes == 0 ||
       welcome.segment_bytes % kBlockBytes != 0 || welcome.progress_words == 0 ||
       welcome.progress_words > kMaxWords) {
@@ -151,6 +153,36 @@ absl::Status AddSegments(local::Message& message, const local::Welcome& welcome,
   return absl::OkStatus();
 }
 
+// Of other tenants: runs of numbers that are neither ours nor there already.
+absl::Status AddShared(local::Message& message, const local::Welcome& welcome,
+                       const ArenaMap* known, ArenaMap* arena) {
+  local::BodyReader reader(message.body);
+  local::Segments said;
+  if (message.kind != static_cast<uint16_t>(Kind::kSegments) || message.id != 0 ||
+      !reader.Read(&said) || !reader.done() || said.count != message.descriptors.size() ||
+      said.count == 0 || said.first_segment > UINT32_MAX - said.count ||
+      said.count > welcome.shared_segments - arena->shared.size()) {
+    return absl::InternalError("local: the daemon's Segments are not those of its Welcome");
+  }
+  uint32_t number = said.first_segment;
+  for (const UniqueFd& fd : message.descriptors) {
+    if (!arena->Segment(number).empty()) {
+      return absl::InternalError(absl::StrCat("local: segment ", number, " came twice"));
+    }
+    std::shared_ptr<const MappedFile> mapped;
+    if (known != nullptr && known->uuid == arena->uuid) {
+      const auto found = known->shared.find(number);
+      if (found != known->shared.end() && found->second->IsFile(fd)) mapped = found->second;
+    }
+    if (mapped == nullptr) {
+      KVKEEP_ASSIGN_OR_RETURN(mapped,
+                              MappedFile::Map(fd, false, kBlockBytes, welcome.segment_bytes));
+    }
+    arena->shared.emplace(number++, std::move(mapped));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Greeting> Greet(const GreetingOptions& options) {
@@ -176,6 +208,10 @@ absl::StatusOr<Greeting> Greet(const GreetingOptions& options) {
   while (arena->segments.size() < welcome.segments) {
     KVKEEP_ASSIGN_OR_RETURN(local::Message message, receiver.Next());
     KVKEEP_RETURN_IF_ERROR(AddSegments(message, welcome, options.known_arena.get(), arena.get()));
+  }
+  while (arena->shared.size() < welcome.shared_segments) {
+    KVKEEP_ASSIGN_OR_RETURN(local::Message message, receiver.Next());
+    KVKEEP_RETURN_IF_ERROR(AddShared(message, welcome, options.known_arena.get(), arena.get()));
   }
   TestPoint("segments-mapped");
   greeting.mappings =

@@ -150,11 +150,15 @@ absl::Status LocalTransport::Declare(const LocalSessionPtr& session, LocalNamesp
   const NamespaceSpec& spec = ns->spec;
   const uint64_t id = session->NextId();
   local::MessageWriter writer(static_cast<uint16_t>(Kind::kOpenNamespace), id);
-  const std::string* const texts[] = {&spec.model, &spec.dtype, &spec.layout, &spec.hash_algorithm,
-                                      &spec.hash_seed};
+  const std::string* const texts[] = {&spec.model,          &spec.dtype,     &spec.layout,
+                                      &spec.hash_algorithm, &spec.hash_seed, &spec.tenant};
   absl::Status status;
   for (const std::string* text : texts) {
     if (text->size() > UINT16_MAX) status = absl::InvalidArgumentError("namespace: text too long");
+  }
+  if (!spec.tenant.empty() && session->welcome().version < 2) {
+    status = absl::PermissionDeniedError(
+        "namespace: this daemon is too old for namespaces of other tenants by the local path");
   }
   NamespaceDigest digest;
   if (status.ok()) {
@@ -166,7 +170,8 @@ absl::Status LocalTransport::Declare(const LocalSessionPtr& session, LocalNamesp
         .dtype_bytes = static_cast<uint16_t>(spec.dtype.size()),
         .layout_bytes = static_cast<uint16_t>(spec.layout.size()),
         .hash_algorithm_bytes = static_cast<uint16_t>(spec.hash_algorithm.size()),
-        .hash_seed_bytes = static_cast<uint16_t>(spec.hash_seed.size())});
+        .hash_seed_bytes = static_cast<uint16_t>(spec.hash_seed.size()),
+        .tenant_bytes = static_cast<uint16_t>(spec.tenant.size())});
     for (const std::string* text : texts) writer.AppendText(*text);
     const auto reply = Ask<local::NamespaceReply>(session, Kind::kOpenNamespace, id, writer,
                                                   deadline, ReadStruct<local::NamespaceReply>);

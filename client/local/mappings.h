@@ -6,6 +6,7 @@
 // Mappings are absent from children of fork() and from core dumps. Thread-safe.
 #pragma once
 
+#include <absl/container/flat_hash_map.h>
 #include <absl/status/statusor.h>
 
 #include <atomic>
@@ -45,17 +46,21 @@ class MappedFile {
   const ForkMark mark_;
 };
 
-// The arena's segments of one tenant.
+// The arena's segments of one tenant, and of those that let it read.
 struct ArenaMap {
   Uuid uuid;
   uint32_t first_segment = 0;
   uint64_t segment_bytes = 0;
   std::vector<std::shared_ptr<const MappedFile>> segments;
+  absl::flat_hash_map<uint32_t, std::shared_ptr<const MappedFile>> shared;  // by number
 
   // The bytes of a segment, as numbered in the arena; empty: not one of ours.
   std::span<const std::byte> Segment(uint32_t number) const {
-    if (number < first_segment || number - first_segment >= segments.size()) return {};
-    return segments[number - first_segment]->memory();
+    if (number >= first_segment && number - first_segment < segments.size()) {
+      return segments[number - first_segment]->memory();
+    }
+    const auto found = shared.find(number);
+    return found == shared.end() ? std::span<const std::byte>() : found->second->memory();
   }
 };
 

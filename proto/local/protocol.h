@@ -1,5 +1,5 @@
-// The local protocol, version 1: how engine workers on the daemon's host talk to it over a Unix
-// socket of type SEQPACKET and shared memory. Plain structs, little-endian, no padding.
+// The local protocol, versions 1 and 2: how engine workers on the daemon's host talk to it over a
+// Unix socket of type SEQPACKET and shared memory. Plain structs, little-endian, no padding.
 //
 // Messages. One message is a MessageHeader and its body, cut into packets of kMaxPacketBytes (the
 // last one shorter); messages of one direction never interleave. A request gets exactly one reply
@@ -26,6 +26,10 @@
 // daemon's end closed: only then may it change. A client that gives a connection up shuts its own
 // writing side, not the reading one, so that it can see that.
 //
+// Version 2 is version 1 and namespaces of other tenants: OpenNamespace::tenant_bytes,
+// Welcome::shared_segments and the Segments after the tenant's own. In version 1 these fields are
+// reserved: sent as zero, not looked at.
+//
 // Everything is checked by the reader; what lies in memory that the other side can write is read
 // once. Structs are copied in and out with memcpy: a body has no alignment.
 #pragma once
@@ -40,7 +44,8 @@
 namespace kvkeep::local {
 
 inline constexpr uint32_t kMagic = 0x4c4b564b;  // "KVKL"
-inline constexpr uint16_t kVersion = 1;         // the one this header describes
+inline constexpr uint16_t kVersion = 2;         // the newest that this header describes
+inline constexpr uint16_t kFirstVersion = 1;    // the oldest
 inline constexpr size_t kMaxPacketBytes = 64 * kKiB;
 inline constexpr size_t kMaxMessageBytes = 8 * kMiB;     // header included
 inline constexpr size_t kMaxDescriptorsPerPacket = 253;  // SCM_MAX_FD
@@ -87,14 +92,16 @@ struct ReplyHead {
 
 struct Hello {
   uint32_t magic = kMagic;
-  uint16_t min_version = kVersion;  // the daemon takes the highest that both know
+  uint16_t min_version = kFirstVersion;  // the daemon takes the highest that both know
   uint16_t max_version = kVersion;
   uint32_t name_bytes = 0;  // client_name follows
   uint32_t reserved = 0;
 };
 
 // How the mapping of segments is laid out: segment n of the arena has `segment_bytes`, the last
-// one may be shorter. A tenant has the segments [first_segment, first_segment + segments).
+// one may be shorter. A tenant has the segments [first_segment, first_segment + segments). After
+// these come the segments of the tenants that let this one read: runs of ascending numbers, none
+// twice, `shared_segments` together. They are of use with namespaces of those tenants.
 struct Welcome {
   uint32_t version = kVersion;
   uint32_t first_segment = 0;
@@ -111,8 +118,8 @@ struct Welcome {
   uint64_t max_sessions = 0;
   uint32_t max_put_chunks = 0;  // of one put
   uint32_t max_registrations = 0;
-  uint32_t grace_ms = 0;  // a client that answers no ping for this long is revoked
-  uint32_t reserved = 0;
+  uint32_t grace_ms = 0;         // a client that answers no ping for this long is revoked
+  uint32_t shared_segments = 0;  // version 2
 };
 
 struct Segments {
@@ -130,8 +137,8 @@ struct OpenNamespace {
   uint16_t layout_bytes = 0;
   uint16_t hash_algorithm_bytes = 0;
   uint16_t hash_seed_bytes = 0;
-  uint16_t reserved = 0;
-  uint32_t reserved2 = 0;
+  uint16_t tenant_bytes = 0;  // version 2: another tenant's name, as in kvkeep.v1
+  uint32_t reserved = 0;
 };
 struct NamespaceReply {
   std::array<uint8_t, 16> digest{};

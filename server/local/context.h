@@ -43,6 +43,11 @@ struct StagingAccount {
 struct SegmentRange {
   uint32_t first = 0;
   uint32_t count = UINT32_MAX;  // cut at the arena's end
+
+  SegmentRange CutAt(uint32_t end) const {
+    const uint32_t from = first < end ? first : end;
+    return {.first = from, .count = count < end - from ? count : end - from};
+  }
 };
 
 }  // namespace kvkeep

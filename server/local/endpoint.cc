@@ -187,6 +187,7 @@ void LocalEndpoint::Admit(size_t number, UniqueFd socket) {
                           .tenant = listener.door.tenant,
                           .grants = listener.door.grants,
                           .segments = listener.door.segments,
+                          .shared = listener.door.shared,
                           .staging = listener.staging,
                           .refusal = std::move(refusal)},
       clock_->Now());

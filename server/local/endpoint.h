@@ -26,6 +26,7 @@ class LocalEndpoint {
     TenantId tenant;
     Grants grants;
     SegmentRange segments;
+    std::vector<SegmentRange> shared = {};  // of tenants that this one may read, each once
     // Of this door, and so of its tenant; 0: as LocalLimits allows to all.
     uint32_t max_connections = 0;
     uint64_t max_staging_bytes = 0;

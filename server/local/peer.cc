@@ -91,7 +91,7 @@ void LocalPeer::Dispatch(local::Message& message) {
     default:
       return ReplyError(message.kind, message.id,
                         absl::UnimplementedError(absl::StrCat(
-                            "kind ", message.kind, " is no request of version ", local::kVersion)));
+                            "kind ", message.kind, " is no request of version ", version_)));
   }
 }
 

@@ -54,6 +54,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
     TenantId tenant;
     Grants grants;
     SegmentRange segments;
+    std::vector<SegmentRange> shared = {};    // of tenants whose chunks it may read
     std::shared_ptr<StagingAccount> staging;  // of its tenant; null: no limit of its own
     absl::Status refusal;                     // not OK: what its Hello is answered with
   };
@@ -92,7 +93,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   absl::Status DoHello(const local::Message& message);
   absl::Status OpenSession(std::string client_name);
   absl::Status SendWelcome(uint64_t id);
-  absl::Status SendSegments();
+  absl::Status SendSegments(const SegmentRange& range);
   uint64_t MostStaging() const;  // of one session
   absl::Status OpenNamespace(const local::Message& message);
   absl::Status ServerInfo(const local::Message& message);
@@ -123,6 +124,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   PeerSink* sink_;
   State state_ = State::kNew;
 
+  uint16_t version_ = 0;  // once Hello was taken
   SessionToken session_;
   std::shared_ptr<ProgressMemory> progress_;
   std::optional<SessionLeases> leases_;

@@ -34,11 +34,12 @@ absl::Status LocalPeer::DoHello(const local::Message& message) {
   if (!message.descriptors.empty()) {
     return absl::InvalidArgumentError("Hello: it comes without descriptors");
   }
-  if (hello.min_version > local::kVersion || hello.max_version < local::kVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("Hello: the client speaks versions ", hello.min_version, " to ",
-                     hello.max_version, " of the local protocol, this daemon ", local::kVersion));
+  if (hello.min_version > local::kVersion || hello.max_version < local::kFirstVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "Hello: the client speaks versions ", hello.min_version, " to ", hello.max_version,
+        " of the local protocol, this daemon ", local::kFirstVersion, " to ", local::kVersion));
   }
+  version_ = std::min(hello.max_version, local::kVersion);
   if (hello.name_bytes > local::kMaxClientNameBytes || hello.name_bytes != reader.rest().size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("client_name: name_bytes is ", hello.name_bytes, ", ", reader.rest().size(),
@@ -48,7 +49,11 @@ absl::Status LocalPeer::DoHello(const local::Message& message) {
   KVKEEP_RETURN_IF_ERROR(
       OpenSession(std::string(reinterpret_cast<const char*>(name.data()), name.size())));
   absl::Status welcomed = SendWelcome(message.id);
-  if (welcomed.ok()) welcomed = SendSegments();
+  if (welcomed.ok()) welcomed = SendSegments(identity_.segments);
+  if (version_ < 2) return welcomed;
+  for (const SegmentRange& range : identity_.shared) {
+    if (welcomed.ok()) welcomed = SendSegments(range);
+  }
   return welcomed;
 }
 
@@ -80,14 +85,17 @@ absl::Status LocalPeer::SendWelcome(uint64_t id) {
   const LocalLimits& limits = context_->limits;
   const Arena& arena = *context_->arena;
   const auto all = static_cast<uint32_t>(arena.segment_count());
-  const uint32_t first = std::min(identity_.segments.first, all);
+  const SegmentRange own = identity_.segments.CutAt(all);
+  uint32_t shared = 0;
+  for (const SegmentRange& range : identity_.shared) shared += range.CutAt(all).count;
   local::Welcome welcome{
-      .first_segment = first,
+      .version = version_,
+      .first_segment = own.first,
       .incarnation = context_->store->incarnation().value(),
       .session_token = session_.bytes,
       .arena_uuid = arena.uuid().bytes,
       .segment_bytes = arena.segment_blocks().value() * kBlockBytes,
-      .segments = std::min(identity_.segments.count, all - first),
+      .segments = own.count,
       .progress_words = local::kProgressWords,
       .max_keys_per_call = store.max_keys_per_call,
       .max_leases_per_session = store.max_leases_per_session,
@@ -97,6 +105,7 @@ absl::Status LocalPeer::SendWelcome(uint64_t id) {
       .max_put_chunks = limits.max_put_chunks,
       .max_registrations = limits.max_registrations,
       .grace_ms = static_cast<uint32_t>(limits.grace.count()),
+      .shared_segments = version_ < 2 ? 0 : shared,
   };
   StartReply(Kind::kHello, id);
   reply_.Append(welcome);
@@ -104,10 +113,10 @@ absl::Status LocalPeer::SendWelcome(uint64_t id) {
   return absl::OkStatus();
 }
 
-absl::Status LocalPeer::SendSegments() {
-  const auto all = static_cast<uint32_t>(context_->arena->segment_count());
-  uint32_t next = std::min(identity_.segments.first, all);
-  const uint32_t end = next + std::min(identity_.segments.count, all - next);
+absl::Status LocalPeer::SendSegments(const SegmentRange& range) {
+  const SegmentRange there = range.CutAt(static_cast<uint32_t>(context_->arena->segment_count()));
+  uint32_t next = there.first;
+  const uint32_t end = there.first + there.count;
   while (next < end && state_ == State::kOpen) {
     const auto count = std::min<uint32_t>(end - next, local::kMaxDescriptorsPerPacket);
     std::vector<UniqueFd> descriptors;
@@ -127,15 +136,14 @@ absl::Status LocalPeer::OpenNamespace(const local::Message& message) {
   local::BodyReader reader(message.body);
   local::OpenNamespace wire;
   if (!reader.Read(&wire)) return absl::InvalidArgumentError("OpenNamespace: too short");
+  if (version_ < 2) wire.tenant_bytes = 0;
   NamespaceSpec spec{.tokens_per_chunk = wire.tokens_per_chunk,
                      .bytes_per_part = wire.bytes_per_part,
                      .parts = wire.parts};
   const std::pair<uint16_t, std::string*> texts[] = {
-      {wire.model_bytes, &spec.model},
-      {wire.dtype_bytes, &spec.dtype},
-      {wire.layout_bytes, &spec.layout},
-      {wire.hash_algorithm_bytes, &spec.hash_algorithm},
-      {wire.hash_seed_bytes, &spec.hash_seed}};
+      {wire.model_bytes, &spec.model},         {wire.dtype_bytes, &spec.dtype},
+      {wire.layout_bytes, &spec.layout},       {wire.hash_algorithm_bytes, &spec.hash_algorithm},
+      {wire.hash_seed_bytes, &spec.hash_seed}, {wire.tenant_bytes, &spec.tenant}};
   for (const auto& [bytes, text] : texts) {
     std::span<const std::byte> raw;
     if (!reader.ReadBytes(bytes, &raw)) {

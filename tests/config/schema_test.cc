@@ -39,6 +39,8 @@ const std::map<std::string, std::string>& TenantSamples() {
       {"tenants[].leased_bytes", "2GiB"},
       {"tenants[].staging", "64MiB"},
       {"tenants[].connections", "3"},
+      {"tenants[].readers", "[default]"},
+      {"listen.readers", "[t]"},
   };
   return samples;
 }
@@ -155,6 +157,9 @@ std::string FileWith(const ConfigKey& key, const std::string& value) {
   std::string text = absl::StrCat(key.section(), ":\n  ", line, "\n");
   if (key.path == "g2.arena_dir") absl::StrAppend(&text, "  arena_readonly_dir: /mnt/other\n");
   if (key.path == "g2.arena_readonly_dir") absl::StrAppend(&text, "  arena_dir: /mnt/other\n");
+  if (key.path == "listen.readers") {
+    absl::StrAppend(&text, "tenants: [{name: t, unix: /run/t.sock, g2_share: 50%}]\n");
+  }
   return text + CompanionLines(key.path, std::string(key.section())) +
          CompanionSections(key.path, key.section());
 }

@@ -65,7 +65,7 @@ TEST_CASE("what is wrong with an entry, a list of numbers or a mode is told with
   CHECK(ErrorsOf("tenants: [{name: a, unix: /a, g2_share: 25%, uids: [1]}]") ==
         "kv.yaml:1:46: unknown key 'tenants[0].uids'; known here: name, unix, local, socket_mode, "
         "socket_group, allowed_uids, allowed_gids, socket_grant, certificate_names, token_file, "
-        "g2_share, g3_quota, keys_per_second, bytes_per_second, leased_bytes, staging, "
+        "readers, g2_share, g3_quota, keys_per_second, bytes_per_second, leased_bytes, staging, "
         "connections");
   CHECK(ErrorsOf("listen: {allowed_uids: 1000}") ==
         "kv.yaml:1:24: listen.allowed_uids: expected a list of numbers like [1000, 1001], found a "
@@ -185,6 +185,26 @@ TEST_CASE("limits of a tenant are read, and what promises more than there is is 
         "g2.capacity, 2GiB");
   CHECK(ErrorsOf("g2: {capacity: 8GiB}\nlisten: {staging: 3GiB}\n") ==
         "kv.yaml:2:19: listen.staging: 3GiB is more than limits.staging allows to all, 2GiB");
+}
+
+TEST_CASE("readers are names of other tenants") {
+  const Config config = Good(
+      "listen: {readers: [a]}\n"
+      "g2: {capacity: 8GiB}\n"
+      "tenants: [{name: a, unix: /run/a, g2_share: 25%, readers: [default, b]},\n"
+      "  {name: b, unix: /run/b, g2_share: 25%}]\n");
+  CHECK(config.listen.access.readers == std::vector<std::string>{"a"});
+  CHECK(config.tenants[0].access.readers == std::vector<std::string>{"default", "b"});
+  CHECK(config.tenants[1].access.readers.empty());
+  CHECK(ErrorsOf("listen: {readers: [b]}\n") ==
+        "kv.yaml:1:19: listen.readers: 'b' is no tenant's name");
+  CHECK(ErrorsOf("listen: {readers: [default]}\n") ==
+        "kv.yaml:1:19: listen.readers: 'default' is this tenant itself, whose clients read by "
+        "their own grants");
+  CHECK(ErrorsOf("g2: {capacity: 8GiB}\n"
+                 "tenants: [{name: a, unix: /run/a, g2_share: 25%, readers: [default, a]}]\n") ==
+        "kv.yaml:2:59: tenants[0].readers: 'a' is this tenant itself, whose clients read by their "
+        "own grants");
 }
 
 }  // namespace kvkeep

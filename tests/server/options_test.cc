@@ -107,6 +107,15 @@ TEST_CASE("what a tenant has no limit of is shared out as G2 is, and rates reach
   CHECK(ToDaemonOptions(Loaded("listen: {tcp: '127.0.0.1:70'}\n"
                                "limits: {connections_per_address: 3}"))
             ->max_address_connections == 3);
+  const DaemonOptions shared =
+      *ToDaemonOptions(Loaded("listen: {readers: [b]}\n"
+                              "g2: {capacity: 8GiB}\n"
+                              "tenants:\n"
+                              "  - {name: a, unix: /a, g2_share: 25%, readers: [b, default]}\n"
+                              "  - {name: b, unix: /b, g2_share: 25%}\n"));
+  CHECK(shared.store.tenants[0].readers == std::vector<TenantId>{TenantId(2)});
+  CHECK(shared.store.tenants[1].readers == std::vector<TenantId>{TenantId(2), TenantId(0)});
+  CHECK(shared.store.tenants[2].readers.empty());
   // The default tenant alone.
   const DaemonOptions alone =
       *ToDaemonOptions(Loaded("listen: {bytes_per_second: 1MiB}\ng2: {capacity: 3GiB}"));

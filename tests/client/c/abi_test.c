@@ -58,7 +58,7 @@ static void structs_of_clients_and_namespaces_keep_their_layout(void) {
   SIZE(kvkeep_client_stats, 56);
   AT(kvkeep_client_stats, sessions_opened, 8);
   AT(kvkeep_client_stats, bytes_sent, 48);
-  SIZE(kvkeep_namespace_spec, 64);
+  SIZE(kvkeep_namespace_spec, 72);
   AT(kvkeep_namespace_spec, tokens_per_chunk, 4);
   AT(kvkeep_namespace_spec, model, 8);
   AT(kvkeep_namespace_spec, dtype, 16);
@@ -67,6 +67,7 @@ static void structs_of_clients_and_namespaces_keep_their_layout(void) {
   AT(kvkeep_namespace_spec, hash_seed, 40);
   AT(kvkeep_namespace_spec, bytes_per_part, 48);
   AT(kvkeep_namespace_spec, parts, 56);
+  AT(kvkeep_namespace_spec, tenant, 64);
 }
 
 static void requests_and_replies_keep_their_layout(void) {

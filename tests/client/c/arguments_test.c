@@ -81,6 +81,14 @@ static void a_struct_of_the_first_version_is_taken_and_what_came_since_is_not_lo
   REFUSED(kvkeep_connect(&older, &out, &error), "options.size");
   older.size = sizeof older;
   REFUSED(kvkeep_connect(&older, &out, &error), "key_file");
+  // With the daemon away what is well-formed is taken.
+  kvkeep_namespace* ns = NULL;
+  kvkeep_namespace_spec spec = {.model = "old", .tokens_per_chunk = 1, .tenant = (const char*)1};
+  spec.size = offsetof(kvkeep_namespace_spec, tenant);
+  CHECK_CODE(kvkeep_namespace_open(client, &spec, 0, &ns, &error), KVKEEP_OK, &error);
+  kvkeep_namespace_close(ns);
+  spec.size -= 1;
+  REFUSED(kvkeep_namespace_open(client, &spec, 0, &ns, &error), "spec.size");
 }
 
 static void specs_are_checked_and_named(void) {

@@ -127,15 +127,18 @@ TEST_CASE("a handshake that makes no sense is no session, and the next one is") 
   const size_t welcome = kBody;
   const Lie lies[] = {
       {"cut", [](Message* m) { m->pop_back(); }},
-      {"version", [=](Message* m) { Change<uint32_t>(m, welcome, 2); }},
+      {"version", [=](Message* m) { Change<uint32_t>(m, welcome, 3); }},
+      {"version 0", [=](Message* m) { Change<uint32_t>(m, welcome, 0); }},
       {"first_segment", [=](Message* m) { Change<uint32_t>(m, welcome + 4, UINT32_MAX); }},
       {"segment_bytes", [=](Message* m) { Change<uint64_t>(m, welcome + 48, 4096); }},
       {"segment_bytes odd", [=](Message* m) { Change<uint64_t>(m, welcome + 48, 4097); }},
       {"segments 0", [=](Message* m) { Change<uint32_t>(m, welcome + 56, 0); }},
+      {"shared_segments", [=](Message* m) { Change<uint32_t>(m, welcome + 116, UINT32_MAX); }},
       {"progress_words", [=](Message* m) { Change<uint32_t>(m, welcome + 60, 4097); }},
   };
   static_assert(offsetof(local::Welcome, segment_bytes) == 48 &&
-                offsetof(local::Welcome, segments) == 56);
+                offsetof(local::Welcome, segments) == 56 &&
+                offsetof(local::Welcome, shared_segments) == 116);
   for (const Lie& lie : lies) {
     INFO(lie.what);
     daemon.SetTamper([&](Kind kind, Message* message) {

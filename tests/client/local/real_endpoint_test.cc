@@ -70,6 +70,46 @@ struct RealFixture : RealEndpoint, Blocking {
 
 }  // namespace
 
+TEST_CASE("the daemon's endpoint: a reader gets the owner's chunks in place, and its own too") {
+  std::string readers;
+  RealEndpoint e([&](RealEndpoint* e) {
+    e->store_options.tenants = {{.name = "", .g2_segments = 1},
+                                {.name = "owner", .g2_segments = 2, .readers = {TenantId(2)}},
+                                {.name = "reader", .g2_segments = 1}};
+    LocalEndpoint::Door& door = e->options.doors[0];
+    door.tenant = TenantId(1);
+    door.segments = {.first = 1, .count = 2};
+    e->options.doors.push_back(door);
+    LocalEndpoint::Door& other = e->options.doors[1];
+    readers = other.socket.path + "2";
+    other.socket.path = readers;
+    other.tenant = TenantId(2);
+    other.segments = {.first = 3, .count = 1};
+    other.shared = {{.first = 1, .count = 2}};
+  });
+  Blocking owner(e.path()), reader(readers);
+  const auto payload = Bytes(3'000'000, 1), mine = Bytes(500'000, 2);
+  const ChunkKey key = Key("k");
+  REQUIRE(owner.PutOne(key, payload) == PutStatus::kStored);
+  REQUIRE(reader.PutOne(key, mine) == PutStatus::kStored);
+  NamespaceSpec spec = reader.spec;
+  spec.tenant = "owner";
+  const auto own = reader.ns;
+  const auto opened = reader.transport->OpenNamespace(spec, Deadline(0));
+  REQUIRE(opened.ok());
+  reader.ns = *opened;
+  CHECK(reader.GetOne(key) == GetStatus::kHit);
+  CHECK(reader.back == payload);
+  CHECK(reader.PutOne(Key("l"), mine) == PutStatus::kUnfinished);
+  CHECK(absl::IsPermissionDenied(reader.last));
+  CHECK(absl::IsPermissionDenied(reader.Delete({&key, 1}).status()));
+  reader.ns = own;
+  CHECK(reader.GetOne(key) == GetStatus::kHit);
+  CHECK(reader.back == mine);
+  spec.tenant = "reader";
+  CHECK(absl::IsPermissionDenied(owner.transport->OpenNamespace(spec, Deadline(0)).status()));
+}
+
 TEST_CASE("the daemon's endpoint: what was put is found, read in place, got, and deleted") {
   RealFixture f;
   std::vector<ChunkKey> keys;

@@ -1,4 +1,5 @@
 #include <absl/strings/match.h>
+#include <fcntl.h>
 
 #include <catch2/catch.hpp>
 
@@ -29,7 +30,8 @@ TEST_CASE("Hello is answered with the limits, two descriptors, and then all segm
   REQUIRE(welcome.status.ok());
   CHECK(welcome.descriptors.size() == 2);
   const auto body = welcome.As<local::Welcome>();
-  CHECK(body.version == 1);
+  CHECK(body.version == 2);
+  CHECK(body.shared_segments == 0);
   CHECK(body.first_segment == 0);
   CHECK(body.segments == 512);
   CHECK(body.segment_bytes == 8 * kBlockBytes);
@@ -84,8 +86,8 @@ TEST_CASE("a Hello that is wrong is answered with the reason, then the connectio
     reason = "not of the local protocol";
   }
   SECTION("only newer versions") {
-    body = HelloWith([](local::Hello* hello) { hello->min_version = 2, hello->max_version = 3; });
-    reason = "versions 2 to 3";
+    body = HelloWith([](local::Hello* hello) { hello->min_version = 3, hello->max_version = 4; });
+    reason = "versions 3 to 4";
   }
   SECTION("only older versions") {
     body = HelloWith([](local::Hello* hello) { hello->min_version = 0, hello->max_version = 0; });
@@ -114,7 +116,75 @@ TEST_CASE("the highest version that both know is spoken") {
   PeerTester t;
   t.Connect();
   const auto body = HelloWith([](local::Hello* hello) { hello->max_version = 9; });
-  CHECK(t.Ask(Kind::kHello, body).As<local::Welcome>().version == 1);
+  CHECK(t.Ask(Kind::kHello, body).As<local::Welcome>().version == 2);
+  t.Connect();
+  const auto old = HelloWith([](local::Hello* hello) { hello->max_version = 1; });
+  CHECK(t.Ask(Kind::kHello, old).As<local::Welcome>().version == 1);
+}
+
+TEST_CASE("a reader gets the owners' segments after its own; a client of version 1 its own only") {
+  WorldOptions options = PeerWorld();
+  options.g2_segment_blocks = 512;  // 8 segments
+  options.store.tenants = {{.name = "", .g2_segments = 2},
+                           {.name = "a", .g2_segments = 3, .readers = {TenantId(0)}},
+                           {.name = "b", .g2_segments = 1},
+                           {.name = "c", .g2_segments = 2, .readers = {TenantId(0)}}};
+  PeerTester t(options);
+  const auto connect = [&](uint16_t version) {
+    LocalPeer::Identity identity{.peer = "test", .segments = {.first = 0, .count = 2}};
+    identity.shared = {{.first = 2, .count = 3}, {.first = 6, .count = 2}};
+    t.Connect(std::move(identity));
+    return t.Ask(Kind::kHello,
+                 HelloWith([=](local::Hello* hello) { hello->max_version = version; }));
+  };
+  const auto segments = [&t] {
+    std::vector<uint32_t> numbers;
+    for (const SentMessage& message : t.sink.sent) {
+      const auto said = message.As<local::Segments>();
+      CHECK(said.count == message.descriptors.size());
+      for (uint32_t i = 0; i < said.count; ++i) numbers.push_back(said.first_segment + i);
+    }
+    return numbers;
+  };
+  const auto welcome = connect(2).As<local::Welcome>();
+  CHECK(welcome.segments == 2);
+  CHECK(welcome.shared_segments == 5);
+  CHECK(segments() == std::vector<uint32_t>{0, 1, 2, 3, 4, 6, 7});
+  for (const SentMessage& message : t.sink.sent) {
+    for (const UniqueFd& fd : message.descriptors) {
+      CHECK((fcntl(fd.get(), F_GETFL) & O_ACCMODE) == O_RDONLY);
+    }
+  }
+  // Whose namespaces it may open, the store says.
+  const auto open = [&](const std::string& tenant) {
+    local::MessageWriter body(0, 0);
+    body.Append(local::OpenNamespace{.tokens_per_chunk = 1,
+                                     .parts = 1,
+                                     .model_bytes = 1,
+                                     .tenant_bytes = static_cast<uint16_t>(tenant.size())});
+    body.AppendText("m" + tenant);
+    return t.Ask(Kind::kOpenNamespace, body.Finish().subspan(sizeof(local::MessageHeader)));
+  };
+  const auto digest = [&](const std::string& tenant) {
+    return open(tenant).As<local::NamespaceReply>().digest;
+  };
+  NamespaceSpec spec{.model = "m", .tokens_per_chunk = 1};
+  CHECK(digest("c") == spec.Digest("c").bytes);
+  CHECK(digest("") == spec.Digest("").bytes);
+  CHECK(absl::IsPermissionDenied(open("b").status));
+  CHECK(absl::IsPermissionDenied(open("nobody").status));
+
+  const auto old = connect(1).As<local::Welcome>();
+  CHECK(old.shared_segments == 0);
+  CHECK(segments() == std::vector<uint32_t>{0, 1});
+  // What was reserved then is not looked at.
+  local::MessageWriter body(0, 0);
+  body.Append(local::OpenNamespace{
+      .tokens_per_chunk = 1, .parts = 1, .model_bytes = 1, .tenant_bytes = 77});
+  body.AppendText("m");
+  CHECK(t.Ask(Kind::kOpenNamespace, body.Finish().subspan(sizeof(local::MessageHeader)))
+            .As<local::NamespaceReply>()
+            .digest == spec.Digest("").bytes);
 }
 
 TEST_CASE("a refused peer is told why when it says Hello, and has no session") {

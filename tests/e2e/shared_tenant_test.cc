@@ -1,0 +1,136 @@
+// A tenant that lets another read its chunks: by both doors, read and no more, and nothing for who
+// was not let in.
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+
+#include <catch2/catch.hpp>
+
+#include "tests/e2e/engine.h"
+
+namespace kvkeep::e2e {
+namespace {
+
+using client::GetStatus;
+using client::Path;
+using client::PathChoice;
+using client::PutStatus;
+
+constexpr size_t kChunkBytes = 700'000;
+
+// "owner" lets "reader" read; "other" is let in nowhere.
+struct Shared {
+  Shared() : site({.segment_bytes = "16MiB"}) {
+    site.settings.extra = absl::StrCat("tenants:\n", Tenant("owner", ", readers: [reader]"),
+                                       Tenant("reader", ""), Tenant("other", ""));
+    site.Start();
+  }
+  std::string Tenant(const std::string& name, const std::string& more) const {
+    return absl::StrCat("  - {name: ", name, ", unix: ", site.path(name + "/kvkeep.sock"),
+                        ", local: ", site.path(name + "/local.sock"), ", g2_share: 25%", more,
+                        "}\n");
+  }
+  // A client of `tenant`, in its own namespace or that of another.
+  Engine Connect(const std::string& tenant, PathChoice path, const std::string& of = "") const {
+    client::NamespaceSpec spec = Engine::DefaultSpec();
+    spec.tenant = of;
+    return Engine("unix://" + site.path(tenant + "/kvkeep.sock"),
+                  {.name = tenant, .spec = spec, .path = path});
+  }
+  // Why it does not open; "" when it does.
+  std::string WhyNot(const std::string& tenant, PathChoice path, const std::string& of) const {
+    Engine own = Connect(tenant, path);
+    client::NamespaceSpec spec = Engine::DefaultSpec();
+    spec.tenant = of;
+    const auto opened = own.client().OpenNamespace(spec);
+    return opened.ok() ? "" : opened.status().ToString();
+  }
+  Site site;
+};
+
+}  // namespace
+
+TEST_CASE("a reader gets what the owner put, by both doors, and can change none of it") {
+  Shared shared;
+  Engine owner = shared.Connect("owner", PathChoice::kLocal);
+  const auto chunks = Chunks(1, 10, kChunkBytes), more = Chunks(11, 4, kChunkBytes);
+  REQUIRE(owner.PutAll(chunks));
+  for (const PathChoice path : {PathChoice::kLocal, PathChoice::kGrpc}) {
+    INFO((path == PathChoice::kLocal ? "by the local path" : "by gRPC"));
+    Engine reader = shared.Connect("reader", path, "owner");
+    REQUIRE(reader.client().path().path ==
+            (path == PathChoice::kLocal ? Path::kLocal : Path::kGrpc));
+    CHECK(reader.Find(chunks).any == chunks.size());
+    CHECK(reader.Hits(chunks) == chunks.size());
+    CHECK(reader.Find(more).any == 0);
+    const client::PutOutcome put = reader.Put(more[0]);
+    CHECK(put.status == PutStatus::kUnfinished);
+    INFO(reader.error);
+    CHECK(absl::IsPermissionDenied(reader.error));
+    CHECK(absl::StrContains(std::string(reader.error.message()), "tenant 'owner'"));
+    const std::vector<ChunkKey> keys = KeysOf(chunks);
+    CHECK(absl::IsPermissionDenied(reader.client().Delete(reader.ns(), keys).status()));
+    CHECK(reader.wrong_bytes == 0);
+    // Its own namespace of the same words is another one, and its own.
+    Engine own = shared.Connect("reader", path);
+    CHECK(own.Find(chunks).any == 0);
+  }
+  // What the owner puts and deletes from now on, a reader that is there sees.
+  Engine reader = shared.Connect("reader", PathChoice::kLocal, "owner");
+  REQUIRE(owner.PutAll(more));
+  CHECK(reader.Hits(more) == more.size());
+  REQUIRE(owner.client().Delete(owner.ns(), KeysOf(more)).ok());
+  CHECK(reader.Find(more).any == 0);
+  CHECK(owner.Hits(chunks) == chunks.size());
+  CHECK(shared.site.Counter("denied_calls") == 4);
+}
+
+TEST_CASE("who is not a reader cannot tell a tenant that is there from one that is not") {
+  Shared shared;
+  Engine owner = shared.Connect("owner", PathChoice::kLocal);
+  REQUIRE(owner.PutAll(Chunks(1, 2, kChunkBytes)));
+  for (const PathChoice path : {PathChoice::kLocal, PathChoice::kGrpc}) {
+    INFO((path == PathChoice::kLocal ? "by the local path" : "by gRPC"));
+    std::string there = shared.WhyNot("other", path, "owner");
+    CHECK(absl::StartsWith(there, "PERMISSION_DENIED"));
+    const std::string nowhere = shared.WhyNot("other", path, "nowhr");
+    there.replace(there.find("owner"), 5, "nowhr");
+    CHECK(there == nowhere);
+    CHECK(absl::StartsWith(shared.WhyNot("owner", path, "reader"), "PERMISSION_DENIED"));
+    CHECK(shared.WhyNot("reader", path, "owner").empty());
+    CHECK(shared.WhyNot("owner", path, "owner").empty());
+  }
+}
+
+TEST_CASE("chunks of NVMe, leases and a reader's end: the owner keeps what is the owner's") {
+  Shared shared;
+  const auto chunks = Chunks(1, 40, kChunkBytes);  // 28 MB, G2 has 16 MiB of it
+  Engine owner = shared.Connect("owner", PathChoice::kLocal);
+  for (size_t i = 0; i < chunks.size(); i += 10) {
+    const auto first = chunks.begin() + static_cast<ptrdiff_t>(i);
+    REQUIRE(owner.PutAll({first, first + 10}));
+    REQUIRE(shared.site.AwaitClean());
+  }
+  {
+    Engine reader = shared.Connect("reader", PathChoice::kLocal, "owner");
+    CHECK(reader.Hits(chunks) == chunks.size());
+    const std::vector<ChunkKey> keys = KeysOf(chunks);
+    auto found =
+        reader.client().Lookup(reader.ns(), keys, {.lease = client::LeaseMode::kLeadingRun});
+    REQUIRE(found.ok());
+    CHECK(found->lease.alive());
+    CHECK(found->leased_keys < chunks.size());  // at most a quarter of what it has in G2
+    CHECK(reader.Get(chunks[0], &found->lease) == GetStatus::kHit);
+    CHECK(owner.Hits(chunks) == chunks.size());
+  }
+  CHECK(Eventually([&] {
+    const v1::StatusResponse status = shared.site.Status();
+    for (const auto& tenant : status.tenants()) {
+      if (tenant.g2_leased_bytes() > 0) return false;
+    }
+    return true;
+  }));
+  CHECK(owner.Hits(chunks) == chunks.size());
+  CHECK(owner.wrong_bytes == 0);
+}
+
+}  // namespace kvkeep::e2e
