@@ -63,6 +63,7 @@ struct FaultyDevice::State : std::enable_shared_from_this<State> {
   SeededRandom random ABSL_GUARDED_BY(mu);
   FaultOptions options ABSL_GUARDED_BY(mu);
   Stats stats ABSL_GUARDED_BY(mu);
+  std::function<void(uint64_t)> drop ABSL_GUARDED_BY(mu);
   bool killed ABSL_GUARDED_BY(mu) = false;
   bool gone ABSL_GUARDED_BY(mu) = false;
   uint64_t next_id ABSL_GUARDED_BY(mu) = 0;
@@ -304,6 +305,10 @@ absl::Status FaultyDevice::Sync() {
     }
     if (state.random.Chance(state.options.sync_error)) {
       ++state.stats.failed_syncs;
+      if (state.drop != nullptr && state.random.Chance(state.options.sync_drops)) {
+        ++state.stats.dropping_syncs;
+        state.drop(state.random.NextU64());
+      }
       return absl::DataLossError("injected: sync failed");
     }
     if (state.random.Chance(state.options.sync_lies)) {
@@ -340,6 +345,11 @@ size_t FaultyDevice::Unstick() {
 void FaultyDevice::SetGone(bool gone) {
   MutexLock lock(&state_->mu);
   state_->gone = gone;
+}
+
+void FaultyDevice::OnDroppingSync(std::function<void(uint64_t)> drop) {
+  MutexLock lock(&state_->mu);
+  state_->drop = std::move(drop);
 }
 
 void FaultyDevice::Reseed(uint64_t seed) {

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -41,6 +42,7 @@ struct FaultOptions {
   uint32_t max_delay_turns = 16;
   double stuck = 0;       // goes below, or is told, only after Unstick()
   double sync_error = 0;  // DataLoss, nothing made stable; of each Sync
+  double sync_drops = 0;  // of those: what was to be made stable is lost, and later ones succeed
   double sync_lies = 0;   // OK, nothing made stable; of each Sync
 };
 
@@ -50,6 +52,7 @@ class FaultyDevice final : public Device {
     uint64_t read_errors = 0, corrupt_reads = 0, short_reads = 0, misdirected_reads = 0;
     uint64_t write_errors = 0, corrupt_writes = 0, torn_writes = 0, misdirected_writes = 0;
     uint64_t delayed = 0, stuck = 0, failed_syncs = 0, lying_syncs = 0, gone = 0;
+    uint64_t dropping_syncs = 0;                                         // of the failed ones
     uint64_t dropped_callbacks = 0;                                      // by Kill and after it
     uint64_t killed_whole = 0, killed_partly = 0, killed_unwritten = 0;  // writes Kill decided on
   };
@@ -74,6 +77,8 @@ class FaultyDevice final : public Device {
   size_t Unstick();
   // Submits and Syncs fail, Unavailable, while it is gone; what is under way ends as it would.
   void SetGone(bool gone);
+  // What a Sync that drops its data does to the disk, with a seed. Before the first one.
+  void OnDroppingSync(std::function<void(uint64_t)> drop);
   // As if made with this seed.
   void Reseed(uint64_t seed);
   Stats stats() const;

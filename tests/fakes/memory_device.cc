@@ -16,6 +16,7 @@ void MemoryDisk::Write(uint64_t offset, const std::byte* data, size_t bytes) {
     constexpr size_t kMostVersions = 4;  // of a block: later ones count as written at once
     MutexLock lock(&mu_);
     for (size_t at = 0; at < bytes; at += kBlockBytes) {
+      forgotten_.erase((offset + at) / kBlockBytes);
       std::vector<Block>& versions = unsynced_[(offset + at) / kBlockBytes];
       if (versions.size() == kMostVersions) continue;
       std::memcpy(versions.emplace_back().data(), place + at, kBlockBytes);
@@ -30,11 +31,24 @@ void MemoryDisk::Sync() {
 }
 
 void MemoryDisk::PowerCut(uint64_t seed) {
+  MutexLock lock(&mu_);
+  LoseUnsynced(seed);
+  forgotten_.clear();  // of this one everybody knows
+}
+
+void MemoryDisk::Forget(uint64_t seed, bool silently) {
+  MutexLock lock(&mu_);
+  for (const auto& [block, versions] : unsynced_) {
+    if (silently) forgotten_.insert(block);
+  }
+  LoseUnsynced(seed);
+}
+
+void MemoryDisk::LoseUnsynced(uint64_t seed) {
   SeededRandom random(seed);
   const size_t sector = size_t{512} << random.Below(4);
   constexpr double kKept[] = {0, 0.5, 0.9, 1};  // most devices lose little
   const double kept = kKept[random.Below(4)];
-  MutexLock lock(&mu_);
   for (const auto& [block, versions] : unsynced_) {
     for (size_t at = 0; at < kBlockBytes; at += sector) {
       if (random.Chance(kept)) continue;
@@ -43,6 +57,16 @@ void MemoryDisk::PowerCut(uint64_t seed) {
     }
   }
   unsynced_.clear();
+}
+
+bool MemoryDisk::Forgot(uint64_t block) const {
+  MutexLock lock(&mu_);
+  return forgotten_.contains(block);
+}
+
+bool MemoryDisk::IsUnsynced(uint64_t block) const {
+  MutexLock lock(&mu_);
+  return unsynced_.contains(block);
 }
 
 size_t MemoryDisk::unsynced_blocks() const {

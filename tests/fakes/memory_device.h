@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -40,16 +41,25 @@ class MemoryDisk {
   // chosen once) holds what some write since then left there, or what it held before: dropped,
   // torn and reordered. Nothing happens without a volatile cache.
   void PowerCut(uint64_t seed);
+  // The same happens to the drive alone. When `silently`, Forgot() tells of which blocks until they
+  // are written again, or the machine has a power cut: a later Sync succeeds and saves nothing of
+  // them, and nobody could know.
+  void Forget(uint64_t seed, bool silently);
+  bool Forgot(uint64_t block) const;
+  bool IsUnsynced(uint64_t block) const;
   size_t unsynced_blocks() const;
 
  private:
   using Block = std::array<std::byte, kBlockBytes>;
+
+  void LoseUnsynced(uint64_t seed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   AlignedBytes bytes_;
   const bool volatile_cache_;
   mutable Mutex mu_;
   // What blocks held before each write since the last Sync, the stable content first.
   std::map<uint64_t, std::vector<Block>> unsynced_ ABSL_GUARDED_BY(mu_);
+  std::set<uint64_t> forgotten_ ABSL_GUARDED_BY(mu_);
 };
 
 class MemoryDevice final : public Device {

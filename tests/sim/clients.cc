@@ -244,6 +244,12 @@ void Simulator::AwaitDurable(uint64_t name) {
     ++report_.durable;
     const std::vector<Promise> records = RecordsOf(name);
     if (records.size() != 1) return;
+    const ExtentList extents = world_.index(records[0].device).Find(Id(name))->extents;
+    if (world_.Forgot(records[0].device, extents)) {
+      // Its drive lost it between the write and the sync, and told nobody: as one that lies.
+      ++report_.forgotten;
+      return;
+    }
     durable_[name] = records[0];
     unsure_.erase(name);
   });

@@ -141,6 +141,19 @@ void Simulator::AttachDevices(std::set<uint64_t>* must_be_there) {
   }
 }
 
+// Its unsynced sectors go; of what was acknowledged as durable none may be among them.
+void Simulator::DriveLosesPower(size_t device) {
+  Log(absl::StrCat("drive ", device, " loses power"));
+  ++report_.drive_cuts;
+  for (const auto& [name, promise] : durable_) {
+    const std::optional<IndexRecord> record = world_.index(promise.device).Find(Id(name));
+    const bool current = record.has_value() && record->sequence == promise.sequence;
+    if (!honest_ || promise.device != device || !current) continue;
+    KVKEEP_CHECK(!world_.IsUnsynced(device, record->extents));
+  }
+  world_.DriveLosesPower(device);
+}
+
 void Simulator::DoCrash(bool power) {
   CountProcess();
   Log(power ? "power cut" : "kill");
@@ -167,6 +180,12 @@ void Simulator::DoCrash(bool power) {
   stalled_.clear();
   world_.HoldIndex(false);
   power ? world_.PowerCut() : world_.Kill();
+  bool drive_cut = false;
+  for (size_t device = 0; device < world_options_.device_blocks.size() && !power; ++device) {
+    if (!scenario_.drives_lose_power || random_.Chance(0.5)) continue;
+    DriveLosesPower(device);
+    drive_cut = true;
+  }
   // A delete that had not reached an index is undone by the crash; in G2 none is.
   const bool has_index = !world_options_.device_blocks.empty();
   for (auto& [name, state] : names_) state.deleted_up_to = has_index ? 0 : state.deleted_up_to;
@@ -200,10 +219,10 @@ void Simulator::DoCrash(bool power) {
     world_.RunToEnd();  // headers of unsure records are read first
     CheckSurvivors(must_be_there, &LookupResult::g3_parts);
   }
-  if (power && honest_ && room && random_.Chance(0.5)) ReadDurable(must_be_there);
+  if ((power || drive_cut) && honest_ && room && random_.Chance(0.5)) ReadDurable(must_be_there);
 }
 
-// After a power cut: what was acknowledged as durable is not only known, but whole.
+// After a loss of power: what was acknowledged as durable is not only known, but whole.
 void Simulator::ReadDurable(const std::set<uint64_t>& must_be_there) {
   world_.RunToEnd();
   for (const uint64_t name : must_be_there) {

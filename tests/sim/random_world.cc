@@ -22,6 +22,7 @@ const Removal kRemovals[] = {
     {"torn_write", [](Scenario& s) { s.world.device_faults.torn_write = 0; }},
     {"misdirected_write", [](Scenario& s) { s.world.device_faults.misdirected_write = 0; }},
     {"sync_error", [](Scenario& s) { s.world.device_faults.sync_error = 0; }},
+    {"sync_drops", [](Scenario& s) { s.world.device_faults.sync_drops = 0; }},
     {"sync_lies", [](Scenario& s) { s.world.device_faults.sync_lies = 0; }},
     {"delay", [](Scenario& s) { s.world.device_faults.delay = 0; }},
     {"stuck", [](Scenario& s) { s.world.device_faults.stuck = 0; }},
@@ -33,6 +34,7 @@ const Removal kRemovals[] = {
     {"medium_rots", [](Scenario& s) { s.medium_rots = false; }},
     {"memory_rots", [](Scenario& s) { s.memory_rots = false; }},
     {"devices_vanish", [](Scenario& s) { s.devices_vanish = false; }},
+    {"drive_power", [](Scenario& s) { s.drives_lose_power = false; }},
     {"devices_leave", [](Scenario& s) { s.devices_leave = false; }},
     {"slices", [](Scenario& s) { s.world.hold_work = 0; }},
     {"scrub", [](Scenario& s) { s.world.store.scrub_bytes_per_second = 0; }},
@@ -74,6 +76,8 @@ void AddFaults(SeededRandom& random, Scenario& scenario) {
   scenario.medium_rots = !honest && random.Chance(0.5);
   scenario.memory_rots = !honest && random.Chance(0.5);
   scenario.devices_vanish = random.Chance(0.3);
+  device.sync_drops = random.Chance(0.7) ? 0.7 : 0;
+  scenario.drives_lose_power = random.Chance(0.3);
 }
 
 }  // namespace
@@ -139,7 +143,7 @@ const std::vector<std::string>& Removable() {
 bool FreeOfFaults(const Scenario& scenario) {
   const FaultOptions& device = scenario.world.device_faults;
   const MemoryIndex::Faults& index = scenario.world.index_faults;
-  return Honest(scenario) && !scenario.devices_vanish &&
+  return Honest(scenario) && !scenario.devices_vanish && !scenario.drives_lose_power &&
          device.write_error + device.torn_write + device.sync_error + index.commit_refused +
                  index.commit_error + index.sync_error ==
              0;

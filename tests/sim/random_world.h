@@ -11,14 +11,15 @@ namespace kvkeep {
 // A world, and what happens in it besides the calls of clients.
 struct Scenario {
   WorldOptions world;
-  uint32_t namespaces = 1;      // of each tenant
-  uint32_t parts = 1;           // of each namespace
-  bool medium_rots = false;     // bits flip on the disk, blocks get the bytes of others
-  bool memory_rots = false;     // so do bits of a G2 that outlives its process
-  bool devices_vanish = false;  // under a running process; back after a restart, or a later one
-  bool devices_leave = false;   // from one process to the next
-  bool index_stalls = false;    // commits end only much later
-  bool quotas = false;          // of G3, other ones from process to process
+  uint32_t namespaces = 1;         // of each tenant
+  uint32_t parts = 1;              // of each namespace
+  bool medium_rots = false;        // bits flip on the disk, blocks get the bytes of others
+  bool memory_rots = false;        // so do bits of a G2 that outlives its process
+  bool devices_vanish = false;     // under a running process; back after a restart, or a later one
+  bool drives_lose_power = false;  // alone, under a process or between two
+  bool devices_leave = false;      // from one process to the next
+  bool index_stalls = false;       // commits end only much later
+  bool quotas = false;             // of G3, other ones from process to process
 };
 
 // Small tiers, so that everything is short of space. Half of the seeds are free of faults.

@@ -89,6 +89,8 @@ TEST_CASE("the simulation reaches what it is meant to test") {
   CHECK(sum.stalls > 10);
   CHECK(sum.encrypted > 100);
   CHECK(sum.in_quota > 20);
+  CHECK(sum.drive_cuts > 5);
+  CHECK(sum.dropping_syncs > 0);
 }
 
 }  // namespace kvkeep

@@ -103,7 +103,7 @@ void Simulator::DoTrouble() {
   const size_t devices = world_options_.device_blocks.size();
   if (devices == 0) return;
   const size_t device = random_.Below(devices);
-  const uint64_t kind = random_.Below(4);
+  const uint64_t kind = random_.Below(5);
   if (kind == 0 && scenario_.medium_rots) {
     Log(absl::StrCat("damage ", world_.DamageDisk()));
   } else if (kind == 1 && scenario_.devices_vanish && world_.attached(device)) {
@@ -118,6 +118,8 @@ void Simulator::DoTrouble() {
     report_.stalls += hold;
   } else if (kind == 3 && world_.attached(device)) {
     Log(absl::StrCat("unstuck: ", world_.device(device).Unstick()));
+  } else if (kind == 4 && scenario_.drives_lose_power && world_.attached(device)) {
+    DriveLosesPower(device);
   }
 }
 
@@ -160,6 +162,7 @@ void Simulator::FinishAll() {
   KVKEEP_CHECK(end.g3.chunks == 0 && end.sessions.empty());
   CountProcess();
   report_.faults = world_.faults();
+  report_.dropping_syncs = world_.dropping_syncs();
 }
 
 void Simulator::DrawFrom(uint64_t step) {
@@ -215,18 +218,22 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(encrypted, other.encrypted);
   add(unauthentic, other.unauthentic);
   add(in_quota, other.in_quota);
+  add(drive_cuts, other.drive_cuts);
+  add(dropping_syncs, other.dropping_syncs);
+  add(forgotten, other.forgotten);
   digest ^= other.digest;
 }
 
 std::string SimulationReport::Describe() const {
-  return absl::StrCat("operations ", operations, " faults ", faults, " puts ", puts, " reads ",
-                      reads, " hits ", hits, " verified ", verified_bytes, " kills ", kills,
-                      " cuts ", power_cuts, " failed reads ", corrupt, " promotions ", promotions,
-                      " evictions ", evictions, " durable ", durable, " read after a cut ",
-                      durable_read, " interrupted ", interruptions, " revoked ", revoked,
-                      " attached or not ", attachments, " vanished ", vanished, " stalls ", stalls,
-                      " gone for a quota ", in_quota, " encrypted ", encrypted, " unauthentic ",
-                      unauthentic, " digest ", absl::Hex(digest, absl::kZeroPad16));
+  return absl::StrCat(
+      "operations ", operations, " faults ", faults, " puts ", puts, " reads ", reads, " hits ",
+      hits, " verified ", verified_bytes, " kills ", kills, " cuts ", power_cuts, " failed reads ",
+      corrupt, " promotions ", promotions, " evictions ", evictions, " durable ", durable,
+      " read after a cut ", durable_read, " interrupted ", interruptions, " revoked ", revoked,
+      " attached or not ", attachments, " vanished ", vanished, " stalls ", stalls,
+      " drives without power ", drive_cuts, " told durable after it ", forgotten,
+      " dropping syncs ", dropping_syncs, " gone for a quota ", in_quota, " encrypted ", encrypted,
+      " unauthentic ", unauthentic, " digest ", absl::Hex(digest, absl::kZeroPad16));
 }
 
 SimulationReport RunSimulation(const SimulationOptions& options) {

@@ -129,6 +129,7 @@ class Simulator {
   void DoDelete(Client& client);
   void DoDropReader(Client& client);
   void DoTrouble();
+  void DriveLosesPower(size_t device);
   void AwaitDurable(uint64_t name);
   void AttachDevices(std::set<uint64_t>* must_be_there);
   void DoCrash(bool power);

@@ -55,6 +55,8 @@ void World::Start() {
     machine.memory = std::make_unique<MemoryDevice>(machine.disk, &disk_executor_);
     machine.faulty = std::make_unique<FaultyDevice>(machine.memory.get(), &executor_,
                                                     random_.NextU64(), options_.device_faults);
+    machine.faulty->OnDroppingSync(
+        [disk = machine.disk](uint64_t seed) { disk->Forget(seed, /*silently=*/false); });
     machine.nvme = std::make_unique<MemoryNvmeDevice>(machine.faulty.get(), machine.index.get(),
                                                       static_cast<uint8_t>(d + 1));
     machine.index->SetFaults(options_.index_faults);
@@ -78,6 +80,7 @@ void World::StopProcess() {
     if (machine.faulty == nullptr) continue;
     machine.faulty->Kill();
     faults_ += CountFaults(machine.faulty->stats());
+    dropping_syncs_ += machine.faulty->stats().dropping_syncs;
   }
   executor_.Drop();
   index_executor_.Drop();
@@ -119,6 +122,43 @@ void World::PowerCut() {
   }
   CheckIndexes();
   boot_id_ = random_.Next<Uuid>();
+}
+
+void World::DriveLosesPower(size_t device) {
+  ++faults_;
+  machines_[device].disk->Forget(random_.NextU64(), /*silently=*/running());
+}
+
+namespace {
+
+template <typename Judge>
+bool AnyBlock(const ExtentList& extents, Judge judge) {
+  for (const Extent& extent : extents) {
+    for (uint64_t block = extent.first.value(); block < extent.end(); ++block) {
+      if (judge(block)) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool World::Forgot(size_t device, const ExtentList& extents) const {
+  const MemoryDisk& disk = *machines_[device].disk;
+  return AnyBlock(extents, [&disk](uint64_t block) { return disk.Forgot(block); });
+}
+
+bool World::IsUnsynced(size_t device, const ExtentList& extents) const {
+  const MemoryDisk& disk = *machines_[device].disk;
+  return AnyBlock(extents, [&disk](uint64_t block) { return disk.IsUnsynced(block); });
+}
+
+uint64_t World::dropping_syncs() const {
+  uint64_t syncs = dropping_syncs_;
+  for (const Machine& machine : machines_) {
+    if (machine.faulty != nullptr) syncs += machine.faulty->stats().dropping_syncs;
+  }
+  return syncs;
 }
 
 void World::SetGone(size_t device, bool gone) {
@@ -213,14 +253,14 @@ bool World::RunOneAtRandom() {
   return true;
 }
 
-void World::Settle() {
+void World::Settle(std::chrono::milliseconds turn) {
   for (int i = 0; i < 1000; ++i) {
     RunAll();
-    clock_.Advance(std::chrono::milliseconds(100));
+    clock_.Advance(turn);
     store_->Tick();
     RunAll();
     const StoreSnapshot snapshot = store_->snapshot();
-    if (snapshot.dirty_chunks == 0 && i >= 20) return;
+    if (snapshot.dirty_chunks == 0 && i * turn >= std::chrono::seconds(2)) return;
   }
   KVKEEP_CHECK(false);  // something never ends
 }

@@ -67,6 +67,15 @@ class World {
   }
   // The device fails in everything, disk and index, while it is gone. REQUIRES: it is attached.
   void SetGone(size_t device, bool gone);
+  // The device loses its power alone, running or between two processes: what was not synced is as
+  // after a power cut, and nobody is told. What the daemon may know of it is why it ended: between
+  // two processes Forgot() is not told either.
+  void DriveLosesPower(size_t device);
+  // Blocks of this image were lost so under a process that was not told, and not written again.
+  bool Forgot(size_t device, const ExtentList& extents) const;
+  // Blocks of it were written and not synced since.
+  bool IsUnsynced(size_t device, const ExtentList& extents) const;
+  uint64_t dropping_syncs() const;
   // For the next process; null: no encryption, whatever the options say.
   void SetKeys(std::shared_ptr<KeyRing> keys) { keys_ = std::move(keys); }
   // With the options' encryption: a key for every tenant.
@@ -102,8 +111,9 @@ class World {
   uint64_t faults() const;
   // Runs one queued task, any; false when nothing is queued.
   bool RunOneAtRandom();
-  // Advances time by a tenth of a second, ticks, runs all: until nothing is dirty or in flight.
-  void Settle();
+  // Advances time by `turn`, ticks, runs all: two seconds at least, and until nothing is dirty or
+  // in flight.
+  void Settle(std::chrono::milliseconds turn = std::chrono::milliseconds(100));
 
  private:
   struct Machine {
@@ -128,6 +138,7 @@ class World {
   ManualExecutor disk_executor_;  // of the disks: goes on after a kill
   std::vector<Machine> machines_;
   uint64_t faults_ = 0;              // of the processes before this one
+  uint64_t dropping_syncs_ = 0;      // of these too
   std::vector<std::byte> old_disk_;  // the first device as it was once
   Uuid boot_id_;
   MacKey mac_key_{};
