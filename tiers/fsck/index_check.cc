@@ -35,6 +35,8 @@ IndexCheck::IndexCheck(const FsckOptions& options, const OfflineDevice& device,
 absl::Status IndexCheck::Run() {
   KVKEEP_ASSIGN_OR_RETURN(mark_, index_.ReadStableMark());
   power_cut_ = mark_.boot_id != options_.boot_id;
+  KVKEEP_ASSIGN_OR_RETURN(const auto noted, index_.GetMeta(kDoubtfulName));
+  noted_ = DecodeDoubtful(noted);
   for (uint64_t label = 0; label < space_.blocks.value(); label += space_.file_blocks.value()) {
     claimed_.Insert(BlockNumber(label));
     report_.label_bytes += kBlockBytes;
@@ -136,10 +138,16 @@ void IndexCheck::CheckBatch() {
   batch_.clear();
 }
 
+bool IndexCheck::IsDoubtful(CommitSequence sequence) const {
+  return power_cut_ || sequence > mark_.sequence || noted_.contains(sequence);
+}
+
 bool IndexCheck::MayBeStale(CommitSequence sequence, const ImageFault& fault) const {
-  if (!power_cut_ || fault.problem == FsckProblem::kUnreadable) return false;
-  // Its data may never have arrived; or its removal was lost, and its blocks are another's now.
-  return sequence > mark_.sequence || fault.another_is_there;
+  if (fault.problem == FsckProblem::kUnreadable) return false;
+  // Its data may never have arrived, also when the drive alone lost its power; or its removal was
+  // lost with the machine's, and its blocks are another's now.
+  return sequence > mark_.sequence || noted_.contains(sequence) ||
+         (power_cut_ && fault.another_is_there);
 }
 
 void IndexCheck::CheckImage(const IndexRecord& record, ReadBuffer& buffer) {
@@ -152,11 +160,12 @@ void IndexCheck::CheckImage(const IndexRecord& record, ReadBuffer& buffer) {
   }
   if (!fault.has_value()) {
     ++good_;
+    if (IsDoubtful(record.sequence)) ++doubtful_;
     return;
   }
   const bool stale = MayBeStale(record.sequence, *fault);
   ++(stale ? stale_ : bad_);
-  if (stale) absl::StrAppend(&fault->what, " (lost to a power cut)");
+  if (stale) absl::StrAppend(&fault->what, " (lost with the power)");
   Add(fault->problem, fault->where, record.id, std::move(fault->what),
       stale                                        ? kAtStart
       : fault->problem == FsckProblem::kUnreadable ? "look at the drive"
@@ -274,6 +283,7 @@ void IndexCheck::CountSpace() {
   report_.good_chunks = good_;
   report_.bad_chunks = bad_;
   report_.stale_chunks = stale_;
+  report_.doubtful_chunks = doubtful_;
   report_.unchecked_chunks = unchecked_;
   report_.used_bytes = used_blocks_ * kBlockBytes;
   report_.orphaned_bytes = orphaned_blocks_ * kBlockBytes;

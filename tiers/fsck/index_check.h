@@ -10,6 +10,7 @@
 #include "tiers/base/block_set.h"
 #include "tiers/fsck/findings.h"
 #include "tiers/fsck/image_reader.h"
+#include "tiers/index/doubtful.h"
 #include "tiers/index/rocksdb_index.h"
 
 namespace kvkeep::fsck_internal {
@@ -48,7 +49,9 @@ class IndexCheck {
   bool ClaimOrphan(BlockNumber block, ConstHeaderPage page);
   void CountSpace();
   bool MapCovers(BlockNumber block) const;
-  // What a power cut may have done to this record.
+  // Whether the daemon's next start would have doubts about a record, whole as it may be.
+  bool IsDoubtful(CommitSequence sequence) const;
+  // What a loss of power may have done to this record.
   bool MayBeStale(CommitSequence sequence, const ImageFault& fault) const;
   void Add(FsckProblem problem, BlockNumber where, const ChunkId& id, std::string what,
            std::string to_do, bool notice = false);
@@ -62,6 +65,7 @@ class IndexCheck {
   ProgressTeller progress_;
 
   StableMark mark_;
+  Doubtful noted_;          // by an earlier start
   bool power_cut_ = false;  // since the mark, or perhaps so
   BlockSet claimed_;        // named by a record, or a label
   BlockSet begins_;         // a record's image begins there
@@ -70,7 +74,7 @@ class IndexCheck {
   std::vector<Unmarked> unmarked_;  // those that are told
   uint64_t unmarked_records_ = 0;
   uint64_t used_blocks_ = 0, orphaned_blocks_ = 0;
-  std::atomic<uint64_t> good_ = 0, bad_ = 0, stale_ = 0, unchecked_ = 0;
+  std::atomic<uint64_t> good_ = 0, bad_ = 0, stale_ = 0, unchecked_ = 0, doubtful_ = 0;
 };
 
 }  // namespace kvkeep::fsck_internal

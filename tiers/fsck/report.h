@@ -51,9 +51,11 @@ struct FsckReport {
   bool complete = false;
 
   uint64_t records = 0;
-  uint64_t good_chunks = 0;       // as far as was looked: headers, or every byte
-  uint64_t bad_chunks = 0;        // the daemon serves none of them: each becomes a miss
-  uint64_t stale_chunks = 0;      // lost to a power cut, within what it may take; not bad ones
+  uint64_t good_chunks = 0;   // as far as was looked: headers, or every byte
+  uint64_t bad_chunks = 0;    // the daemon serves none of them: each becomes a miss
+  uint64_t stale_chunks = 0;  // lost with the power, within what that may take; not bad ones
+  // Of the good ones: nothing says that their bytes were synced, so a durable put writes them anew.
+  uint64_t doubtful_chunks = 0;
   uint64_t unchecked_chunks = 0;  // of the good ones: encrypted, payload not checked without a key
   uint64_t orphaned_images = 0;
 

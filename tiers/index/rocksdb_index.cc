@@ -357,6 +357,9 @@ class RocksDbInspector final : public IndexInspector {
   const absl::Status& log_status() const override { return log_status_; }
   absl::Status VerifyTables() override { return VerifyTableFiles(dir_, *db_); }
   absl::StatusOr<StableMark> ReadStableMark() override { return index_.ReadStableMark(); }
+  absl::StatusOr<std::optional<std::string>> GetMeta(absl::string_view name) override {
+    return index_.GetMeta(name);
+  }
   absl::Status Visit(absl::FunctionRef<bool(absl::string_view, absl::string_view)> visit) override;
 
  private:

@@ -59,6 +59,7 @@ class IndexInspector {
   // Reads every table file and checks its checksums.
   virtual absl::Status VerifyTables() = 0;
   virtual absl::StatusOr<StableMark> ReadStableMark() = 0;
+  virtual absl::StatusOr<std::optional<std::string>> GetMeta(absl::string_view name) = 0;
   // Every record as it is stored, for DecodeRecord. Stops when `visit` is false.
   virtual absl::Status Visit(
       absl::FunctionRef<bool(absl::string_view key, absl::string_view value)> visit) = 0;

@@ -21,21 +21,10 @@ constexpr char kRecencyVersion = 1;
 constexpr size_t kMaxRecencyBytes = 64 * kMiB;  // of one meta value
 constexpr auto kRecencyInterval = std::chrono::seconds(60);
 
-// Meta value "doubtful", version 1: u8 version, then the sequences `after` and `to` (u64,
-// little-endian).
-constexpr char kDoubtfulName[] = "doubtful";
-constexpr char kDoubtfulVersion = 1;
-
 // All of them when it cannot be read.
 Doubtful ReadDoubtful(ChunkIndex& index) {
-  constexpr Doubtful kAll{CommitSequence(0), CommitSequence(UINT64_MAX)};
   const absl::StatusOr<std::optional<std::string>> saved = index.GetMeta(kDoubtfulName);
-  if (!saved.ok()) return kAll;
-  if (!saved->has_value()) return Doubtful{};
-  const std::string& value = **saved;
-  if (value.size() != 17 || value[0] != kDoubtfulVersion) return kAll;
-  const auto* at = reinterpret_cast<const std::byte*>(value.data() + 1);
-  return Doubtful{CommitSequence(LoadAt<uint64_t>(at)), CommitSequence(LoadAt<uint64_t>(at + 8))};
+  return saved.ok() ? DecodeDoubtful(*saved) : kAllDoubtful;
 }
 
 using RecencyRanks = absl::flat_hash_map<CommitSequence, uint64_t>;
@@ -163,12 +152,7 @@ void Core::NoteDoubtful(DeviceTier& tier, const Doubtful& noted, CommitSequence 
 }
 
 absl::Status Core::SaveDoubtful(ChunkIndex& index, const Doubtful& doubtful) {
-  std::string value(1, kDoubtfulVersion);
-  for (const CommitSequence sequence : {doubtful.after, doubtful.to}) {
-    const uint64_t number = sequence.value();
-    value.append(reinterpret_cast<const char*>(&number), sizeof(number));
-  }
-  return index.PutMeta(kDoubtfulName, value);
+  return index.PutMeta(kDoubtfulName, EncodeDoubtful(doubtful));
 }
 
 void Core::SaveRecencyIfDue(Section& section, uint16_t device) {

@@ -14,6 +14,7 @@
 
 #include "tiers/alloc/extent_allocator.h"
 #include "tiers/crypt/image_cipher.h"
+#include "tiers/index/doubtful.h"
 #include "tiers/nvme/nvme_device.h"
 #include "tiers/policy/eviction_policy.h"
 #include "tiers/store/chunk_table.h"
@@ -109,13 +110,6 @@ struct WriteBack {
   uint32_t outstanding = 0;
   uint64_t bytes = 0;
   absl::Status failure;
-};
-
-// Records whose data may not have reached stable storage before a process or the machine ended, by
-// sequence: those in (after, to].
-struct Doubtful {
-  CommitSequence after, to;
-  bool contains(CommitSequence sequence) const { return after < sequence && sequence <= to; }
 };
 
 // One path of G3.

@@ -126,6 +126,12 @@ int PrintCheck(const Cli& cli, const FsckOptions& options, const FsckReport& rep
   absl::StrAppendFormat(&text, "%d records: %d chunks good%s, %d bad, %d stale\n", report.records,
                         report.good_chunks, options.headers_only ? " (headers only)" : "",
                         report.bad_chunks, report.stale_chunks);
+  if (report.doubtful_chunks > 0) {
+    absl::StrAppendFormat(&text,
+                          "%d of the good ones are doubtful: not known to be synced, a durable put "
+                          "writes them anew\n",
+                          report.doubtful_chunks);
+  }
   if (report.unchecked_chunks > 0) {
     absl::StrAppendFormat(&text, "%d of the good ones are encrypted, payload not checked\n",
                           report.unchecked_chunks);
@@ -150,6 +156,7 @@ int PrintCheck(const Cli& cli, const FsckOptions& options, const FsckReport& rep
                     {"good_chunks", report.good_chunks},
                     {"bad_chunks", report.bad_chunks},
                     {"stale_chunks", report.stale_chunks},
+                    {"doubtful_chunks", report.doubtful_chunks},
                     {"unchecked_chunks", report.unchecked_chunks},
                     {"orphaned_images", report.orphaned_images},
                     {"data_bytes", report.data_bytes},
