@@ -54,7 +54,8 @@ struct FsckOptions {
 
 absl::StatusOr<FsckReport> Fsck(const FsckOptions& options);
 
-// DataLoss when superblock or data files are not whole: an index would not help.
+// DataLoss when superblock or data files are not whole: an index would not help. And when the live
+// map cannot be read, since then nothing would be in it.
 absl::StatusOr<RebuildReport> RebuildIndex(const FsckOptions& options);
 
 }  // namespace kvkeep

@@ -171,6 +171,7 @@ absl::Status OfflineDevice::ReadLiveMapFile(Findings* findings) {
   absl::StatusOr<LiveMapContents> contents =
       ReadLiveMap(fd->get(), path, superblock_.device, space().blocks);
   if (!contents.ok()) {
+    live_map_error_ = contents.status();
     finding.what = std::string(contents.status().message());
     findings->Add(std::move(finding));
     return absl::OkStatus();

@@ -61,6 +61,8 @@ class OfflineDevice {
   bool files_are_whole() const { return files_are_whole_; }
   // None: the file is missing.
   const std::optional<LiveMapContents>& live_map() const { return live_map_; }
+  // It is there, and the drive would not read it.
+  const absl::Status& live_map_error() const { return live_map_error_; }
 
   // Whole blocks inside one data file. DataLoss with the drive's reason.
   absl::Status Read(BlockNumber first, std::span<std::byte> out) const;
@@ -85,6 +87,7 @@ class OfflineDevice {
   std::vector<std::optional<DeviceFile>> files_;
   bool files_are_whole_ = true;
   std::optional<LiveMapContents> live_map_;
+  absl::Status live_map_error_;
   mutable std::atomic<uint64_t> read_bytes_ = 0;
 };
 

@@ -259,6 +259,8 @@ absl::StatusOr<RebuildReport> RebuildIndex(const FsckOptions& options) {
                      ": superblock or data files are not whole, an index would not help; kvkeep "
                      "fsck says what is wrong"));
   }
+  // Without it the new index would be empty, and so would the new map.
+  KVKEEP_RETURN_IF_ERROR(device->live_map_error());
   Rebuild rebuild(options, *device, findings, report);
   KVKEEP_RETURN_IF_ERROR(rebuild.Run());
   findings.MoveTo(&report);

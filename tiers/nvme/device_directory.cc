@@ -273,6 +273,10 @@ absl::StatusOr<bool> DeviceDirectory::DataFileIsLocked(size_t number) const {
 }
 
 absl::Status DeviceDirectory::RemoveContents() {
+  // First: it vouches for the rest, perhaps already, when the last step of a format failed.
+  if (ftruncate(superblock_.get(), 0) != 0) {
+    return ErrnoStatus(errno, superblock_path(), "truncate");
+  }
   std::error_code error;
   for (const char* name : kOurNames) {
     const std::string path = absl::StrCat(path_, "/", name);

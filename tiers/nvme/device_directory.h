@@ -55,7 +55,7 @@ class DeviceDirectory {
   absl::Status CheckContents(const Uuid& device, const DeviceGeometry& geometry);
   // True when `number` is locked by some file description, ours or another's.
   absl::StatusOr<bool> DataFileIsLocked(size_t number) const;
-  // Removes data files, live map, index and half-written superblocks.
+  // Removes data files, live map, index and half-written superblocks; empties the superblock.
   absl::Status RemoveContents();
 
  private:

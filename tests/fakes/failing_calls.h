@@ -1,0 +1,53 @@
+// FailingCalls: system calls that fail when a test says so, so that the arm of every errno is
+// taken.
+//
+// A program that links kvkeep_fakes_failing_calls has its file and memory calls (open, fstat,
+// pread, fsync, mmap, ... and liburing's) go through here; without a FailingCalls they are what
+// they were. While one exists, calls of the whole program count, but for those of RocksDB, which
+// ends the process on some failures, and writes to standard output.
+//
+//   FailEachCall({EIO, ENOSPC}, [&](const CallFault& fault) {
+//     const FailingCalls calls(fault);
+//     CHECK(Open().ok() == calls.failed().empty());
+//     return calls.failed();
+//   });
+//
+// One at a time. Thread-safe: calls of other threads count as well.
+#pragma once
+
+#include <absl/functional/function_ref.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kvkeep {
+
+// What a read or write does instead of failing: it moves nothing, as at the end of a file.
+inline constexpr int kMovesNothing = -1;
+
+struct CallFault {
+  uint64_t number = UINT64_MAX;  // of the calls, or of those of that name
+  std::string only = {};         // a call's name; empty: any
+  int error = 0;                 // errno
+  bool and_later = false;        // so do all later ones, of any name or of that one
+};
+
+class FailingCalls {
+ public:
+  explicit FailingCalls(const CallFault& fault);
+  ~FailingCalls();
+  FailingCalls(const FailingCalls&) = delete;
+  FailingCalls& operator=(const FailingCalls&) = delete;
+
+  // The name of the first call that failed; empty: none did.
+  std::string failed() const;
+};
+
+// Runs `attempt` once without a fault, to see what it calls; then for each of these calls and each
+// error, but for no more than the first 12 calls of a name. It returns what failed. Returns how
+// many attempts had one that failed.
+uint64_t FailEachCall(const std::vector<int>& errors,
+                      absl::FunctionRef<std::string(const CallFault&)> attempt);
+
+}  // namespace kvkeep

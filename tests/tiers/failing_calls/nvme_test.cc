@@ -1,0 +1,169 @@
+// A device, whichever call fails.
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "tests/fakes/failing_calls.h"
+#include "tests/fakes/manual_executor.h"
+#include "tests/fakes/posix_io_engine.h"
+#include "tests/fakes/scratch_dir.h"
+#include "tests/fakes/seeded_random.h"
+#include "tests/tiers/failing_calls/descriptors.h"
+#include "tests/tiers/index/records.h"
+#include "tiers/nvme/nvme_device.h"
+
+namespace kvkeep {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Place {
+  ScratchDir scratch;
+  ManualExecutor executor;
+  PosixIoEngine engine{&executor};
+  SeededRandom random{42};
+  Uuid store = *Uuid::FromBytes("store");
+  NvmeDeviceOptions options{
+      .dir = scratch / "device", .capacity_bytes = 64 * kMiB, .file_bytes = 20 * kMiB};
+
+  NvmeDevice::OpenResult Open() {
+    return OpenNvmeDevice(options, store, MacKey{}, &engine, &random);
+  }
+  std::unique_ptr<NvmeDevice> MustOpen() {
+    NvmeDevice::OpenResult result = Open();
+    INFO(result.error.status.ToString());
+    REQUIRE(result.device != nullptr);
+    return std::move(result.device);
+  }
+  // With one call failing. Returns which.
+  std::string OpenBadly(const CallFault& fault) {
+    const size_t before = OpenDescriptors();
+    std::string failed;
+    {
+      const FailingCalls calls(fault);
+      const NvmeDevice::OpenResult result = Open();
+      failed = calls.failed();
+      INFO(failed << ": " << result.error.status.ToString());
+      if (failed.empty()) REQUIRE(result.device != nullptr);
+      if (result.device == nullptr) CHECK(IsOneLine(result.error.status));
+    }
+    INFO(failed);
+    CHECK(OpenDescriptors() == before);
+    return failed;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a device whose format failed at any call is formatted by the next start") {
+  const auto attempt = [](const CallFault& fault) {
+    Place place;
+    const std::string failed = place.OpenBadly(fault);
+    INFO("after a failed " << failed);
+    CHECK(ReadAll(place.MustOpen()->index()).empty());
+    return failed;
+  };
+  CHECK(FailEachCall({EIO}, attempt) > 30);
+  // File systems without fallocate, and full ones.
+  for (const int error : {EOPNOTSUPP, ENOSPC})
+    attempt({.number = 0, .only = "fallocate", .error = error});
+  attempt({.number = 0, .only = "mkdir", .error = EACCES});
+}
+
+TEST_CASE("a device is as it was after a start that failed at any call") {
+  Place place;
+  RecordMap wanted;
+  {
+    const auto device = place.MustOpen();
+    IndexBatch batch{.adds = {NumberedRecord(7)}};
+    wanted.emplace(batch.adds[0].id, batch.adds[0]);
+    REQUIRE(device->index().Commit(batch).ok());
+  }
+  const auto attempt = [&](const CallFault& fault) {
+    const std::string failed = place.OpenBadly(fault);
+    INFO("after a failed " << failed);
+    CHECK(ReadAll(place.MustOpen()->index()) == wanted);
+    return failed;
+  };
+  CHECK(FailEachCall({EIO}, attempt) > 30);
+  attempt({.number = 0, .only = "openat", .error = ELOOP});
+  attempt({.number = 1, .only = "pread", .error = kMovesNothing});
+  attempt({.number = 1, .only = "pread", .error = EINTR});
+  attempt({.number = 0, .only = "flock", .error = EINTR});
+}
+
+TEST_CASE(
+    "a device whose growth failed at any call has its old size, and grows at the next start") {
+  const auto attempt = [](const CallFault& fault) {
+    Place place;
+    place.MustOpen();
+    place.options.capacity_bytes = 96 * kMiB;
+    const std::string failed = place.OpenBadly(fault);
+    INFO("after a failed " << failed);
+    CHECK(place.MustOpen()->capacity_bytes() == 96 * kMiB);
+    return failed;
+  };
+  CHECK(FailEachCall({EIO}, attempt) > 30);
+  attempt({.number = 0, .only = "fallocate", .error = ENOSPC, .and_later = true});
+}
+
+TEST_CASE("what a growth that was cut short left is cut off, unless the file system refuses") {
+  const auto attempt = [](const CallFault& fault) {
+    Place place;
+    place.MustOpen();
+    const std::string last = place.options.dir + "/data.001",
+                      more = place.options.dir + "/data.002";
+    const auto bytes = fs::file_size(last);
+    const bool has_more = fs::exists(more);
+    const std::string extra = has_more ? place.options.dir + "/data.003" : more;
+    fs::resize_file(last, bytes + kMiB);
+    fs::copy_file(last, extra);
+    const std::string failed = place.OpenBadly(fault);
+    INFO("after a failed " << failed);
+    place.MustOpen();
+    CHECK(fs::file_size(last) == bytes);
+    CHECK_FALSE(fs::exists(extra));
+    return failed;
+  };
+  for (const char* call : {"ftruncate", "unlinkat", "fstat"}) {
+    for (uint64_t number = 0; !attempt({.number = number, .only = call, .error = EIO}).empty();) {
+      ++number;
+    }
+  }
+}
+
+TEST_CASE("a live map that cannot be read or written costs a batch at most") {
+  Place place;
+  const auto device = place.MustOpen();
+  ChunkIndex& index = device->index();
+  REQUIRE(ReadAll(index).empty());
+  RecordMap wanted;
+  uint32_t next = 1;
+  FailEachCall({EIO, EINTR, kMovesNothing}, [&](const CallFault& fault) {
+    IndexBatch batch{.adds = {NumberedRecord(next++)}};
+    if (!wanted.empty()) {
+      batch.removes = {wanted.begin()->first};
+      batch.freed = {wanted.begin()->second.extents[0].first};
+    }
+    std::string failed;
+    absl::Status committed, synced;
+    {
+      const FailingCalls calls(fault);
+      committed = index.Commit(batch);
+      synced = index.Sync({.boot_id = *Uuid::FromBytes("boot"), .sequence = CommitSequence(next)});
+      failed = calls.failed();
+    }
+    INFO(failed << ": " << committed.ToString() << ", " << synced.ToString());
+    if (failed.empty()) CHECK((committed.ok() && synced.ok()));
+    if (committed.ok()) {
+      if (!batch.removes.empty()) wanted.erase(batch.removes[0]);
+      wanted.emplace(batch.adds[0].id, batch.adds[0]);
+    }
+    CHECK(ReadAll(index) == wanted);
+    return failed;
+  });
+  CHECK(wanted.size() == 1);
+}
+
+}  // namespace kvkeep

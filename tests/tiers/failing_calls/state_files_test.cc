@@ -1,0 +1,146 @@
+// The small files that a store keeps beside its devices, whichever call fails.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "tests/fakes/failing_calls.h"
+#include "tests/fakes/scratch_dir.h"
+#include "tests/fakes/seeded_random.h"
+#include "tests/tiers/failing_calls/descriptors.h"
+#include "tiers/base/own_directory.h"
+#include "tiers/base/private_file.h"
+#include "tiers/base/unique_fd.h"
+#include "tiers/nvme/key_ring_file.h"
+#include "tiers/nvme/nvme_device.h"
+
+namespace kvkeep {
+namespace {
+
+Secret MasterKey() {
+  SeededRandom random(3);
+  Secret secret;
+  random.Fill(secret.writable());
+  return secret;
+}
+
+}  // namespace
+
+TEST_CASE("a state file that could not be made is made by the next start, and only once") {
+  FailEachCall({EIO, EEXIST, EINTR}, [](const CallFault& fault) {
+    const ScratchDir scratch;
+    SeededRandom random(1);
+    const size_t before = OpenDescriptors();
+    absl::StatusOr<StoreIdentity> first;
+    std::string failed;
+    {
+      const FailingCalls calls(fault);
+      first = LoadOrCreateStoreIdentity(scratch / "state", &random);
+      failed = calls.failed();
+    }
+    INFO(failed << ": " << first.status().ToString());
+    CHECK(OpenDescriptors() == before);
+    if (failed.empty()) CHECK(first.ok());
+    const auto next = LoadOrCreateStoreIdentity(scratch / "state", &random);
+    REQUIRE(next.ok());
+    // Who was told an identity keeps it.
+    if (first.ok()) CHECK(next->store_uuid == first->store_uuid);
+    return failed;
+  });
+}
+
+TEST_CASE("a state file that cannot be read is no reason to make another") {
+  const ScratchDir scratch;
+  SeededRandom random(1);
+  const StoreIdentity made = LoadOrCreateStoreIdentity(scratch / "state", &random).value();
+  FailEachCall({EIO, EACCES}, [&](const CallFault& fault) {
+    absl::StatusOr<StoreIdentity> again;
+    std::string failed;
+    {
+      const FailingCalls calls(fault);
+      again = LoadOrCreateStoreIdentity(scratch / "state", &random);
+      failed = calls.failed();
+    }
+    INFO(failed << ": " << again.status().ToString());
+    CHECK(again.ok() == failed.empty());
+    CHECK(LoadStoreIdentity(scratch / "state")->store_uuid == made.store_uuid);
+    return failed;
+  });
+}
+
+TEST_CASE("a boot id that cannot be read is an error") {
+  FailEachCall({EIO, kMovesNothing}, [](const CallFault& fault) {
+    const FailingCalls calls(fault);
+    const auto boot_id = ReadBootId();
+    // The read after the last byte moves nothing as it is.
+    if (fault.error != kMovesNothing) CHECK(boot_id.ok() == calls.failed().empty());
+    return calls.failed();
+  });
+}
+
+TEST_CASE("a key ring that could not be replaced is the old one or the new one, whole") {
+  const auto attempt = [](const CallFault& fault) {
+    const ScratchDir scratch;
+    SeededRandom random(2);
+    const std::string path = scratch / "keyring";
+    const size_t before = OpenDescriptors();
+    size_t entries = 0;
+    {
+      auto file = KeyRingFile::Open(path);
+      REQUIRE(file.ok());
+      REQUIRE((*file)->UnwrapWithKeysFor({"a"}, MasterKey(), &random).ok());
+    }
+    std::string failed;
+    absl::Status status;
+    {
+      const FailingCalls calls(fault);
+      auto file = KeyRingFile::Open(path);
+      status = file.status();
+      if (file.ok()) {
+        status = (*file)->UnwrapWithKeysFor({"a", "b"}, MasterKey(), &random).status();
+        entries = (*file)->entries().size();
+      }
+      failed = calls.failed();
+    }
+    INFO(failed << ": " << status.ToString());
+    // What a change that was cut short left need not be there.
+    CHECK(status.ok() == (failed.empty() || failed == "unlink"));
+    CHECK(OpenDescriptors() == before);
+    const auto left = KeyRingFile::Read(path);
+    REQUIRE(left.ok());
+    CHECK((left->size() == 1 || left->size() == 2));
+    // What the daemon works with is what a later start finds.
+    if (status.ok()) CHECK(entries == left->size());
+    auto file = KeyRingFile::Open(path);
+    REQUIRE(file.ok());
+    CHECK((*file)->UnwrapWithKeysFor({"a", "b"}, MasterKey(), &random).ok());
+    return failed;
+  };
+  CHECK(FailEachCall({EIO}, attempt) > 10);
+}
+
+TEST_CASE("a secret that cannot be read is refused, and so is a directory that cannot be judged") {
+  const ScratchDir scratch;
+  const std::string path = scratch / "master";
+  std::ofstream(path) << "0123456789abcdef0123456789abcdef";
+  REQUIRE(chmod(path.c_str(), 0600) == 0);
+  const UniqueFd directory(open(scratch.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  FailEachCall({EIO, EACCES}, [&](const CallFault& fault) {
+    const FailingCalls calls(fault);
+    const bool read = ReadMasterKey(path).ok();
+    CHECK(read == calls.failed().empty());
+    return calls.failed();
+  });
+  REQUIRE(chmod(scratch.path().c_str(), 0750) == 0);
+  for (const char* call : {"fstat", "fchmod"}) {
+    const FailingCalls calls({.number = 0, .only = call, .error = EIO});
+    const absl::Status kept_out = KeepOthersOut(directory.get(), scratch.path());
+    CHECK_FALSE(kept_out.ok());
+    CHECK(IsOneLine(kept_out));
+  }
+  const FailingCalls calls({.number = 0, .only = "fstat", .error = EIO});
+  CHECK_FALSE(CheckOwnDirectory(directory.get(), scratch.path()).ok());
+}
+
+}  // namespace kvkeep
