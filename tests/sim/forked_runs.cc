@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "tests/fakes/coverage.h"
 #include "tiers/base/check.h"
 
 namespace kvkeep {
@@ -64,6 +65,7 @@ void ForkedRuns::Start(const SimulationOptions& options, Done done) {
     told.progress = &child.shared->step;
     child.shared->report = RunSimulation(told);
     std::fflush(stdout);
+    WriteCoverage();
     _exit(0);
   }
   children_.emplace(pid, std::move(child));

@@ -331,6 +331,24 @@ TEST_CASE("after a loss of power what was young is stale, and what was safe is d
   CHECK_FALSE(report.clean());
 }
 
+TEST_CASE("options out of their limits, and a directory that is no device, are refused by name") {
+  StoreOnDisk disk;
+  FilledDevice(disk);
+  const auto refused = [&disk](void (*change)(FsckOptions&), const std::string& part) {
+    FsckOptions options = disk.fsck_options();
+    change(options);
+    for (const absl::Status& status : {Fsck(options).status(), RebuildIndex(options).status()}) {
+      INFO(status.ToString());
+      CHECK_FALSE(status.ok());
+      CHECK(absl::StrContains(status.message(), part));
+    }
+  };
+  refused([](FsckOptions& o) { o.dir.clear(); }, "dir of the device");
+  refused([](FsckOptions& o) { o.threads = 65; }, "threads is 65");
+  refused([](FsckOptions& o) { o.max_findings = 0; }, "max_findings is 0");
+  refused([](FsckOptions& o) { o.dir = "/"; }, "no kvkeep device");
+}
+
 TEST_CASE("what a loss of power left in doubt is told apart for good, as the daemon does") {
   StoreOnDisk disk;
   REQUIRE(disk.Start());

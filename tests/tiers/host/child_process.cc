@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/fakes/coverage.h"
 #include "tiers/base/check.h"
 
 namespace kvkeep {
@@ -69,6 +70,7 @@ std::string RunInChild(const std::function<void(Findings&)>& body) {
     body(findings);
     const std::string report = findings.ToString();
     const bool written = write(ends[1], report.data(), report.size()) >= 0;
+    WriteCoverage();
     _exit(written ? 0 : 1);
   }
   close(ends[1]);

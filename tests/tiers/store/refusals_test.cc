@@ -1,0 +1,131 @@
+// What the store refuses before it does anything: options, and calls of sessions that are wrong or
+// gone. Each error names the field, and the limit where there is one.
+#include <catch2/catch.hpp>
+
+#include "tests/tiers/store/store_tester.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr absl::StatusCode kPrecondition = absl::StatusCode::kFailedPrecondition;
+
+void CheckError(const absl::Status& status, absl::StatusCode code, const std::string& part) {
+  INFO(status.ToString());
+  CHECK(status.code() == code);
+  CHECK(std::string(status.message()).find(part) != std::string::npos);
+}
+
+NamespaceSpec GoodSpec() { return {.model = "m", .tokens_per_chunk = 16, .parts = 1}; }
+
+}  // namespace
+
+TEST_CASE("options out of their limits make no store, and the error names the one") {
+  const auto refused = [](void (*change)(StoreOptions&), const std::string& part,
+                          const KeyRing* keys = nullptr) {
+    ManualClock clock;
+    ManualExecutor executor;
+    SeededRandom random(1);
+    MemoryArena arena(BlockCount(64), BlockCount(64));
+    StoreOptions options;
+    options.max_chunks = 64;
+    change(options);
+    const auto store = Store::Create(options, {.clock = &clock,
+                                               .random = &random,
+                                               .arena = &arena,
+                                               .copy_executor = &executor,
+                                               .keys = keys});
+    CheckError(store.status(), kInvalid, part);
+  };
+  refused([](StoreOptions& o) { o.g2_policy = "luck"; }, "policy 'luck'");
+  refused([](StoreOptions& o) { o.max_chunks = 0; }, "max_chunks is 0");
+  refused([](StoreOptions& o) { o.max_sessions = 0; }, "max_sessions");
+  refused([](StoreOptions& o) { o.tenants = {{.name = "a"}}; }, "tenant 'a' has no segment");
+  refused(
+      [](StoreOptions& o) {
+        o.tenants = {{.name = "a", .g2_segments = 1}, {.name = "b", .g2_segments = 1}};
+      },
+      "more than the 1");
+  refused(
+      [](StoreOptions& o) {
+        o.tenants = {{.name = "a", .g2_segments = 1}, {.name = "a", .g2_segments = 1}};
+      },
+      "the same name");
+  SeededRandom random(2);
+  const auto keys = KeyRing::InMemory({"other"}, &random);
+  refused([](StoreOptions&) {}, "has no key", keys.get());
+}
+
+TEST_CASE("a namespace out of its limits is refused, and the error names the field") {
+  StoreTester t;
+  const auto refused = [&t](void (*change)(NamespaceSpec&), const std::string& part) {
+    NamespaceSpec spec = GoodSpec();
+    change(spec);
+    CheckError(t.store().OpenNamespace(t.session, spec).status(), kInvalid, part);
+  };
+  refused([](NamespaceSpec& s) { s.model.clear(); }, "model is empty");
+  refused([](NamespaceSpec& s) { s.model.assign(257, 'm'); }, "model is 257 bytes");
+  refused([](NamespaceSpec& s) { s.hash_seed.assign(65, 's'); }, "hash_seed is 65 bytes");
+  refused([](NamespaceSpec& s) { s.tokens_per_chunk = 0; }, "tokens_per_chunk is 0");
+  refused([](NamespaceSpec& s) { s.parts = 65'537; }, "parts is 65537");
+  refused([](NamespaceSpec& s) { s.bytes_per_part = kMaxPayloadBytes + 1; }, "bytes_per_part is");
+}
+
+TEST_CASE("a session has 256 namespaces at most, and those that it has it may open again") {
+  StoreTester t;
+  NamespaceSpec spec = GoodSpec();
+  absl::Status last;
+  int opened = 0;
+  for (; last.ok() && opened < 300; ++opened) {
+    spec.model = "m" + std::to_string(opened);
+    last = t.store().OpenNamespace(t.session, spec).status();
+  }
+  CHECK(opened == 256);  // StoreTester has one open, and the last attempt failed
+  CheckError(last, absl::StatusCode::kResourceExhausted, "256");
+  spec.model = "m0";
+  CHECK(t.store().OpenNamespace(t.session, spec).ok());
+}
+
+TEST_CASE("a session that is gone is refused by every call") {
+  StoreTester t;
+  const std::vector<ChunkKey> keys = {MakeKey(1)};
+  const std::vector<PartId> parts = {PartId(0)};
+  const ChunkSet chunks{t.ns, keys, parts};
+  const SessionToken gone = t.session;
+  t.store().CloseSession(gone);
+  Store& store = t.store();
+  for (const absl::Status& status :
+       {store.OpenNamespace(gone, GoodSpec()).status(), store.FindNamespace(gone, t.ns).status(),
+        store.Lookup(gone, {.chunks = chunks}).status(), store.Touch(gone, chunks).status(),
+        store.Prefetch(gone, chunks).status(), store.Delete(gone, chunks).status(),
+        store.Read(gone, t.Id(1), LeaseId(0), false).status(),
+        store.Reserve(gone, {.ns = t.ns, .key = keys[0], .shape = {.payload_bytes = 1}}).status(),
+        store.Release(gone, LeaseId(1), 0)}) {
+    CheckError(status, kPrecondition, "session");
+  }
+}
+
+TEST_CASE(
+    "a call in a namespace that the session has not opened, or of too many chunks, is refused") {
+  StoreTester t;
+  Store& store = t.store();
+  const NamespaceDigest other{};
+  const std::vector<ChunkKey> keys = {MakeKey(1)};
+  std::vector<PartId> parts = {PartId(0)};
+  const ChunkSet chunks{other, keys, parts};
+  for (const absl::Status& status :
+       {store.FindNamespace(t.session, other).status(),
+        store.Lookup(t.session, {.chunks = chunks}).status(),
+        store.Read(t.session, {other, keys[0], PartId(0)}, LeaseId(0), false).status(),
+        store.Reserve(t.session, {.ns = other, .key = keys[0], .shape = {.payload_bytes = 1}})
+            .status()}) {
+    CheckError(status, kPrecondition, "namespace_digest");
+  }
+  const ChunkSet none{t.ns, {}, parts};
+  CheckError(store.Touch(t.session, none).status(), kInvalid, "keys or parts is empty");
+  std::vector<PartId> many(70'000, PartId(0));
+  const ChunkSet too_many{t.ns, keys, many};
+  CheckError(store.Touch(t.session, too_many).status(), kInvalid, "parts names 70000");
+}
+
+}  // namespace kvkeep
