@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
 
 namespace kvkeep {
 
@@ -127,13 +128,23 @@ absl::Status MemoryIndex::Sync(const StableMark& mark) {
   return absl::OkStatus();
 }
 
+absl::Status MemoryIndex::ReadFault() {
+  MutexLock lock(&mu_);
+  // Without a chance nothing is drawn, so that seeds stay what they are.
+  if (faults_.read_error == 0 || !random_.Chance(faults_.read_error)) return absl::OkStatus();
+  ++stats_.errors;
+  return absl::DataLossError("memory index: read failed, as the test asked");
+}
+
 absl::StatusOr<StableMark> MemoryIndex::ReadStableMark() {
+  KVKEEP_RETURN_IF_ERROR(ReadFault());
   MutexLock lock(&mu_);
   return now_.mark;
 }
 
 absl::StatusOr<ChunkIndex::ScanResult> MemoryIndex::Scan(
     absl::FunctionRef<bool(const IndexRecord&)> visit) {
+  KVKEEP_RETURN_IF_ERROR(ReadFault());
   std::map<std::string, std::string> snapshot;
   {
     MutexLock lock(&mu_);
@@ -159,6 +170,7 @@ absl::Status MemoryIndex::PutMeta(absl::string_view name, absl::string_view valu
 }
 
 absl::StatusOr<std::optional<std::string>> MemoryIndex::GetMeta(absl::string_view name) {
+  KVKEEP_RETURN_IF_ERROR(ReadFault());
   MutexLock lock(&mu_);
   const auto found = now_.meta.find(std::string(name));
   if (found == now_.meta.end()) return std::nullopt;

@@ -24,6 +24,7 @@ class MemoryIndex final : public ChunkIndex {
     double commit_error = 0;    // DataLoss; PutMeta too
     double sync_error = 0;      // DataLoss; nothing became durable for certain
     double sync_lies = 0;       // OK; nothing became durable
+    double read_error = 0;      // DataLoss; of ReadStableMark, Scan, GetMeta
   };
   struct Stats {
     uint64_t commits = 0, refused = 0, errors = 0, syncs = 0, lies = 0;
@@ -68,6 +69,7 @@ class MemoryIndex final : public ChunkIndex {
     std::vector<std::pair<std::string, std::string>> meta;
     std::optional<StableMark> mark;  // of a sync that lied
   };
+  absl::Status ReadFault();
   static void Apply(const Write& write, State* state);
   absl::Status Append(Write write);
 

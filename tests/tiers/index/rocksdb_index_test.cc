@@ -10,6 +10,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "tests/fakes/manual_clock.h"
 #include "tests/fakes/scratch_dir.h"
@@ -319,6 +320,57 @@ TEST_CASE(
   REQUIRE(WIFEXITED(how));
   CHECK(WEXITSTATUS(how) == 0);
   CHECK(ReadAll(*Open(dir / "index")).size() == 10);
+}
+
+namespace {
+
+// Behind the index's back; no value: deleted.
+void Plant(const std::string& dir, const std::string& key, std::optional<std::string> value) {
+  rocksdb::DB* raw = nullptr;
+  REQUIRE(rocksdb::DB::Open(rocksdb::Options(), dir, &raw).ok());
+  const std::unique_ptr<rocksdb::DB> db(raw);
+  REQUIRE((value.has_value() ? db->Put({}, key, *value) : db->Delete({}, key)).ok());
+}
+
+}  // namespace
+
+TEST_CASE("an index that is not this device's, or of another version, is refused by name") {
+  const ScratchDir scratch;
+  const std::string dir = scratch / "index";
+  Open(dir, /*create=*/true);
+  const std::string good = std::string(1, 1) + std::string(kDevice.view());
+  const auto refused = [&dir](absl::StatusCode code, const std::string& part) {
+    for (const absl::Status& status : {OpenRocksDbIndex(dir, kDevice, {}).status(),
+                                       InspectRocksDbIndex(dir, kDevice).status()}) {
+      INFO(status.ToString());
+      CHECK(status.code() == code);
+      CHECK(absl::StrContains(status.message(), part));
+    }
+  };
+  Plant(dir, "!identity", std::string(1, 2) + good.substr(1));
+  refused(absl::StatusCode::kFailedPrecondition, "format version 2");
+  Plant(dir, "!identity", good.substr(0, 16));
+  refused(absl::StatusCode::kDataLoss, "identity is damaged");
+  Plant(dir, "!identity", std::string(1, 1) + std::string(16, 'x'));
+  refused(absl::StatusCode::kFailedPrecondition, "belongs to device");
+  Plant(dir, "!identity", std::nullopt);
+  refused(absl::StatusCode::kDataLoss, "has no identity");
+  Plant(dir, "!identity", good);
+  CHECK(ReadAll(*Open(dir)).empty());
+}
+
+TEST_CASE("a stable mark that does not decode is an error, and so are options out of limits") {
+  const ScratchDir scratch;
+  const std::string dir = scratch / "index";
+  Open(dir, /*create=*/true);
+  Plant(dir, "#stable", std::string("short"));
+  const absl::Status mark = Open(dir)->ReadStableMark().status();
+  INFO(mark.ToString());
+  CHECK(absl::IsDataLoss(mark));
+  CHECK(absl::StrContains(mark.message(), dir));
+  CHECK(
+      absl::IsInvalidArgument(OpenRocksDbIndex(dir, kDevice, {.write_buffer_bytes = 1}).status()));
+  CHECK(absl::IsInvalidArgument(OpenRocksDbIndex(dir, kDevice, {.max_open_files = 1}).status()));
 }
 
 }  // namespace kvkeep

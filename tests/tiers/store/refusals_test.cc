@@ -56,6 +56,37 @@ TEST_CASE("options out of their limits make no store, and the error names the on
   refused([](StoreOptions&) {}, "has no key", keys.get());
 }
 
+TEST_CASE(
+    "a device whose index cannot be read makes no store, and nothing of it comes back later") {
+  ManualClock clock;
+  ManualExecutor executor;
+  SeededRandom random(1);
+  MemoryArena arena(BlockCount(64), BlockCount(64));
+  MemoryIndex index;
+  MemoryDevice disk(64 * kBlockBytes, &executor);
+  MemoryNvmeDevice device(&disk, &index, 1);
+  const auto create = [&] {
+    StoreOptions options;
+    options.max_chunks = 64;
+    StoreDeps deps{.clock = &clock, .random = &random, .arena = &arena, .copy_executor = &executor};
+    deps.devices.push_back(
+        {.device = &device, .index_executor = &executor, .sync_executor = &executor});
+    return Store::Create(options, deps).status();
+  };
+  bool refused = false, made = false;
+  // Of the few reads of a start each fails once.
+  for (uint64_t seed = 1; seed < 200; ++seed) {
+    index.Reseed(seed);
+    index.SetFaults({.read_error = 0.3});
+    const absl::Status status = create();
+    executor.RunAll();
+    (status.ok() ? made : refused) = true;
+    if (!status.ok()) CheckError(status, absl::StatusCode::kDataLoss, "read failed");
+  }
+  CHECK(refused);
+  CHECK(made);
+}
+
 TEST_CASE("a namespace out of its limits is refused, and the error names the field") {
   StoreTester t;
   const auto refused = [&t](void (*change)(NamespaceSpec&), const std::string& part) {
