@@ -132,7 +132,7 @@ class Counts:
 
 
 def read_unreachable(path):
-    """{(file, text of the line): reason}; an entry is a line `file: text`, the reason is indented."""
+    """{(file, text of the line): reason}; a line `file: text`, then the reason, indented."""
     entries, key = {}, None
     for line in path.read_text().split("\n"):
         if not line.strip() or line.startswith("#"):

@@ -30,6 +30,7 @@ constexpr uint8_t kCalls = 7;
 constexpr size_t kMaxSteps = 300;
 constexpr uint64_t kSmallLease = 16;
 constexpr uint32_t kMaxKeys = 64;
+constexpr auto kTurn = std::chrono::seconds(1);  // all that is due then is due at once
 
 WorldOptions SmallWorld() {
   WorldOptions options;
@@ -37,6 +38,9 @@ WorldOptions SmallWorld() {
   options.g2_segment_blocks = 32;
   options.device_blocks = {128};
   options.store.max_keys_per_call = kMaxKeys;
+  // A table is made for each input, so it is not one for millions of chunks.
+  options.store.max_chunks = 64;
+  options.store.max_sessions = 4;
   return options;
 }
 
@@ -79,7 +83,7 @@ class Runner {
         }
         return;
       case Op::kTime:
-        return world_.Settle();
+        return world_.Settle(kTurn);
       case Op::kSession:
         CloseSession();
         return OpenSession();
@@ -265,7 +269,7 @@ class Runner {
 
   void End() {
     CloseSession();
-    world_.Settle();
+    world_.Settle(kTurn);
     world_.RunAll();
     DropAnswered();
     KVKEEP_CHECK(gets_.empty());

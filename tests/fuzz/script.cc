@@ -33,11 +33,14 @@ int LowestFreeDescriptor() {
   return fd;
 }
 
+constexpr auto kTurn = std::chrono::seconds(1);  // all that is due then is due at once
+
 WorldOptions SmallWorld() {
   WorldOptions options;
   options.g2_blocks = 64;
   options.g2_segment_blocks = 32;
   options.device_blocks = {128};
+  options.store.max_chunks = 64;  // the table is made for each input
   return options;
 }
 
@@ -127,7 +130,7 @@ class Runner final : public PeerSink {
         return Meddle(script.U8());
       case ScriptOp::kTime:
         script.U8();
-        world_.Settle();
+        world_.Settle(kTurn);
         loop_->RunAll();
         return;
       case ScriptOp::kConnect:
@@ -348,7 +351,7 @@ class Runner final : public PeerSink {
 
   void End() {
     RunAll();
-    world_.Settle();
+    world_.Settle(kTurn);
     RunAll();
     if (!closed_) KVKEEP_CHECK(replies_ == requests_);
     world_.store().CheckInvariants();
