@@ -132,6 +132,9 @@ TEST_CASE("a secret that cannot be read is refused, and so is a directory that c
     CHECK(read == calls.failed().empty());
     return calls.failed();
   });
+  CHECK(ReadPrivateFile(path, 32, Secrecy::kSecret).ok());
+  CHECK_FALSE(ReadPrivateFile(path, 31, Secrecy::kSecret).ok());
+  CHECK_FALSE(ReadPrivateFile(scratch.path(), 32, Secrecy::kPublic).ok());  // no file
   REQUIRE(chmod(scratch.path().c_str(), 0750) == 0);
   for (const char* call : {"fstat", "fchmod"}) {
     const FailingCalls calls({.number = 0, .only = call, .error = EIO});
