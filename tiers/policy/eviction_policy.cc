@@ -1,6 +1,9 @@
 #include "tiers/policy/eviction_policy.h"
 
+#include "tiers/policy/arc_policy.h"
+#include "tiers/policy/lfu_policy.h"
 #include "tiers/policy/lru_policy.h"
+#include "tiers/policy/s3fifo_policy.h"
 
 namespace kvkeep {
 namespace {
@@ -18,6 +21,9 @@ struct KnownPolicy {
 };
 constexpr KnownPolicy kKnownPolicies[] = {
     {"lru", &Make<LruPolicy>},
+    {"arc", &Make<ArcPolicy>},
+    {"lfu", &Make<LfuPolicy>},
+    {"s3fifo", &Make<S3FifoPolicy>},
 };
 
 }  // namespace

@@ -98,7 +98,7 @@ struct PolicyOptions {
   EvictionPolicy* shares_memory_with = nullptr;
 };
 
-// Known names: "lru". Null for another name.
+// Known names: those of EvictionPolicyNames. Null for another name.
 std::unique_ptr<EvictionPolicy> MakeEvictionPolicy(absl::string_view name,
                                                    const PolicyOptions& options);
 // For messages: every name that MakeEvictionPolicy knows.

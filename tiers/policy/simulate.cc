@@ -12,9 +12,12 @@
 
 #include "tiers/base/check.h"
 #include "tiers/policy/eviction_policy.h"
+#include "tiers/policy/min_policy.h"
 
 namespace kvkeep {
 namespace {
+
+constexpr char kMin[] = "min";
 
 class SimulatedTier {
  public:
@@ -89,7 +92,21 @@ class SimulatedTier {
   std::vector<EvictionPolicy::ChainLink> chain_;  // of the request being served
 };
 
+std::unique_ptr<EvictionPolicy> MakePolicy(std::span<const TraceRequest> requests,
+                                           absl::string_view name, uint32_t capacity) {
+  // One slot more than the capacity: a newcomer is in before the victim is out.
+  const PolicyOptions options{.max_chunks = capacity + 1};
+  if (name == kMin) return std::make_unique<MinPolicy>(requests, options);
+  return MakeEvictionPolicy(name, options);
+}
+
 }  // namespace
+
+std::vector<std::string> SimulatedPolicyNames() {
+  std::vector<std::string> names = EvictionPolicyNames();
+  names.emplace_back(kMin);
+  return names;
+}
 
 absl::StatusOr<TraceResult> SimulateTrace(std::span<const TraceRequest> requests,
                                           absl::string_view policy, uint64_t capacity_chunks) {
@@ -98,11 +115,10 @@ absl::StatusOr<TraceResult> SimulateTrace(std::span<const TraceRequest> requests
         absl::StrCat("capacity_chunks: ", capacity_chunks, ", must be 1 to ", kMaxSimulatedChunks));
   }
   const auto capacity = static_cast<uint32_t>(capacity_chunks);
-  // One slot more than the capacity: a newcomer is in before the victim is out.
-  std::unique_ptr<EvictionPolicy> made = MakeEvictionPolicy(policy, {.max_chunks = capacity + 1});
+  std::unique_ptr<EvictionPolicy> made = MakePolicy(requests, policy, capacity);
   if (made == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("policy: no \"", policy, "\", known are ",
-                                                   absl::StrJoin(EvictionPolicyNames(), ", ")));
+                                                   absl::StrJoin(SimulatedPolicyNames(), ", ")));
   }
   SimulatedTier tier(std::move(made), capacity);
   TraceResult result;

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "tiers/policy/trace.h"
 
@@ -24,9 +26,12 @@ struct TraceResult {
 // Each request counts its leading run, tells the policy its whole chain, then inserts what is
 // absent, head first, until a newcomer is itself the victim: deeper chunks would be of no use.
 // So a request longer than the tier keeps its head. InvalidArgument: `policy` is not in
-// EvictionPolicyNames(), or `capacity_chunks` is not 1 to kMaxSimulatedChunks.
+// SimulatedPolicyNames(), or `capacity_chunks` is not 1 to kMaxSimulatedChunks.
 inline constexpr uint32_t kMaxSimulatedChunks = uint32_t{1} << 28;
 absl::StatusOr<TraceResult> SimulateTrace(std::span<const TraceRequest> requests,
                                           absl::string_view policy, uint64_t capacity_chunks);
+
+// Those of EvictionPolicyNames(), and "min": Belady's, which no daemon can have (min_policy.h).
+std::vector<std::string> SimulatedPolicyNames();
 
 }  // namespace kvkeep

@@ -3,77 +3,12 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "tests/tiers/policy/policy_tester.h"
+
 namespace kvkeep {
 namespace {
 
-// The mini language: chunks are letters, times do not matter to LRU, and an order is read from the
-// first to go to the last.
-class Lru {
- public:
-  Lru() : policy_({.max_chunks = 128}) {}  // as many as there are letters
-
-  // A request for a chain, head first; '.' is a chunk that is not in the tier.
-  void Request(const std::string& chain) {
-    std::vector<EvictionPolicy::ChainLink> links;
-    for (const char c : chain) links.push_back({.slot = c == '.' ? kNoSlot : Slot(c)});
-    policy_.OnRequest(links, MonotonicTime(0));
-  }
-  // "bcd" behind 'a': b is a's child, c is b's, d is c's. Behind '-': b has no parent here.
-  void Insert(const std::string& chain, char parent = '-', bool transient = false) {
-    for (const char c : chain) {
-      policy_.OnInsert({.slot = Slot(c),
-                        .parent = parent == '-' ? kNoSlot : Slot(parent),
-                        .blocks = 1,
-                        .transient = transient},
-                       MonotonicTime(0));
-      parent = c;
-    }
-  }
-  void InsertTransient(const std::string& chain) { Insert(chain, '-', true); }
-  // A new request for a chain of which nothing is here yet.
-  void Put(const std::string& chain) {
-    Request(std::string(chain.size(), '.'));
-    Insert(chain);
-  }
-  void Pass(uint64_t requests) {
-    for (uint64_t i = 0; i < requests; ++i) Request("..");
-  }
-  void Erase(const std::string& chunks) {
-    for (const char c : chunks) policy_.OnErase(Slot(c), EvictionPolicy::EraseReason::kRemoved);
-  }
-  void Park(const std::string& chunks) {
-    for (const char c : chunks) policy_.Park(Slot(c));
-  }
-  void Unpark(const std::string& chunks) {
-    for (const char c : chunks) policy_.Unpark(Slot(c));
-  }
-  // '-' when there is none.
-  char Victim() {
-    const std::optional<ChunkSlot> slot = policy_.Victim();
-    return slot.has_value() ? Letter(*slot) : '-';
-  }
-  // Every victim in turn, parked as the store parks those that cannot go now.
-  std::string ParkAll() {
-    std::string parked;
-    for (char victim = Victim(); victim != '-'; victim = Victim()) {
-      Park(std::string(1, victim));
-      parked += victim;
-    }
-    return parked;
-  }
-  std::string Order() const {
-    std::string order;
-    for (const ChunkSlot slot : policy_.EvictionOrder()) order += Letter(slot);
-    return order;
-  }
-  size_t size() const { return policy_.size(); }
-
- private:
-  static ChunkSlot Slot(char c) { return ChunkSlot(static_cast<uint32_t>(c)); }
-  static char Letter(ChunkSlot slot) { return static_cast<char>(slot.value()); }
-
-  LruPolicy policy_;
-};
+PolicyTester Lru() { return PolicyTester("lru"); }
 
 }  // namespace
 
@@ -91,7 +26,7 @@ TEST_CASE("a policy is made by its name, and another name makes none") {
 }
 
 TEST_CASE("an empty policy has no victim") {
-  Lru lru;
+  PolicyTester lru = Lru();
   CHECK(lru.Victim() == '-');
   CHECK(lru.Order() == "");
   lru.Request("");
@@ -100,7 +35,7 @@ TEST_CASE("an empty policy has no victim") {
 }
 
 TEST_CASE("a chain is inserted head first, and yet its head is the youngest") {
-  Lru lru;
+  PolicyTester lru = Lru();
   lru.Put("abcd");
   CHECK(lru.Order() == "dcba");
   lru.Put("xyz");
@@ -110,7 +45,7 @@ TEST_CASE("a chain is inserted head first, and yet its head is the youngest") {
 }
 
 TEST_CASE("a request touches what is present, tail first") {
-  Lru lru;
+  PolicyTester lru = Lru();
   lru.Put("abcd");
   lru.Put("xyz");
   lru.Request("ab..");
@@ -122,7 +57,7 @@ TEST_CASE("a request touches what is present, tail first") {
 }
 
 TEST_CASE("a child goes just behind its parent, between it and the older ones") {
-  Lru lru;
+  PolicyTester lru = Lru();
   lru.Put("ab");
   lru.Put("xy");
   lru.Request("ab...");
@@ -135,7 +70,7 @@ TEST_CASE("a child goes just behind its parent, between it and the older ones") 
 }
 
 TEST_CASE("the parts of a key stay together in the order of the chain") {
-  Lru lru;
+  PolicyTester lru = Lru();
   lru.Put("aAbBcC");  // keys a, b, c with two parts each
   lru.Put("x");
   CHECK(lru.Order() == "CcBbAax");
@@ -144,7 +79,7 @@ TEST_CASE("the parts of a key stay together in the order of the chain") {
 }
 
 TEST_CASE("a parent counts as touched lately for 64 requests, its own included") {
-  Lru lru;
+  PolicyTester lru = Lru();
   lru.Put("a");
   lru.Pass(LruPolicy::kLatelyRequests - 2);
   lru.Put("x");
@@ -156,7 +91,7 @@ TEST_CASE("a parent counts as touched lately for 64 requests, its own included")
 }
 
 TEST_CASE("a chunk placed behind its parent has the parent's age, so the chain cannot sink") {
-  Lru lru;
+  PolicyTester lru = Lru();
   lru.Put("a");
   lru.Put("x");
   lru.Pass(LruPolicy::kLatelyRequests - 2);
@@ -168,7 +103,7 @@ TEST_CASE("a chunk placed behind its parent has the parent's age, so the chain c
 }
 
 TEST_CASE("transient chunks go first, the newest of them foremost, until they are touched") {
-  Lru lru;
+  PolicyTester lru = Lru();
   lru.Put("ab");
   lru.InsertTransient("xy");
   CHECK(lru.Order() == "yxba");
@@ -181,7 +116,7 @@ TEST_CASE("transient chunks go first, the newest of them foremost, until they ar
 }
 
 TEST_CASE("an erased chunk leaves no trace, and its slot starts anew") {
-  Lru lru;
+  PolicyTester lru = Lru();
   lru.Put("abc");
   lru.Erase("b");
   CHECK(lru.Order() == "ca");
@@ -197,7 +132,7 @@ TEST_CASE("an erased chunk leaves no trace, and its slot starts anew") {
 }
 
 TEST_CASE("a parked chunk is no victim, and is the next one again when it is unparked") {
-  Lru lru;
+  PolicyTester lru = Lru();
   lru.Put("abc");
   lru.Park("c");
   CHECK(lru.Victim() == 'b');
@@ -215,7 +150,7 @@ TEST_CASE("a parked chunk is no victim, and is the next one again when it is unp
 TEST_CASE("unparked chunks keep the order they had, whatever order they are released in") {
   for (const std::string released : {"abcdef", "fedcba", "cfaebd"}) {
     CAPTURE(released);
-    Lru lru;
+    PolicyTester lru = Lru();
     lru.Put("abcdef");
     REQUIRE(lru.ParkAll() == "fedcba");
     lru.Put("x");
@@ -228,7 +163,7 @@ TEST_CASE("unparked chunks keep the order they had, whatever order they are rele
 }
 
 TEST_CASE("a touch while parked decides where the chunk goes afterwards") {
-  Lru lru;
+  PolicyTester lru = Lru();
   lru.Put("abc");
   lru.Park("c");
   lru.Put("x");
@@ -240,7 +175,7 @@ TEST_CASE("a touch while parked decides where the chunk goes afterwards") {
 }
 
 TEST_CASE("a chunk touched while parked is passed over when its turn comes, until it is unparked") {
-  Lru lru;
+  PolicyTester lru = Lru();
   lru.Put("ab");
   lru.Park("b");
   lru.Request("ab");
@@ -255,7 +190,7 @@ TEST_CASE("a chunk touched while parked is passed over when its turn comes, unti
 }
 
 TEST_CASE("a child of a parked parent is placed behind it when the parent was touched meanwhile") {
-  Lru lru;
+  PolicyTester lru = Lru();
   lru.Put("a");
   lru.Park("a");
   lru.Insert("b", 'a');  // a has no place now
@@ -266,7 +201,7 @@ TEST_CASE("a child of a parked parent is placed behind it when the parent was to
 }
 
 TEST_CASE("transient chunks stay in front of unparked ones when they are parked themselves") {
-  Lru lru;
+  PolicyTester lru = Lru();
   lru.Put("abc");
   lru.InsertTransient("xy");
   CHECK(lru.ParkAll() == "yxcba");

@@ -1,5 +1,6 @@
 #include "tiers/policy/simulate.h"
 
+#include <array>
 #include <catch2/catch.hpp>
 
 #include "tiers/policy/trace.h"
@@ -14,12 +15,6 @@ uint64_t Hits(const std::vector<TraceRequest>& requests, uint64_t capacity) {
   const auto result = SimulateTrace(requests, "lru", capacity);
   REQUIRE(result.ok());
   return result->leading_hit_chunks;
-}
-
-double HitPercent(const std::vector<TraceRequest>& trace, uint64_t capacity) {
-  const auto result = SimulateTrace(trace, "lru", capacity);
-  REQUIRE(result.ok());
-  return 100 * result->hit_ratio;
 }
 
 }  // namespace
@@ -67,25 +62,58 @@ TEST_CASE("an unknown policy and a capacity out of range are refused by name") {
   CHECK_THAT(message("mru", 1), Catch::StartsWith("policy: no \"mru\", known are "));
 }
 
-TEST_CASE("LRU on the conversation trace has the hit ratios of an independent simulator") {
-  const auto trace = ReadTrace("tests/traces/conversation_trace.jsonl");
-  REQUIRE(trace.ok());
-  REQUIRE(trace->size() == 12'031);
-  CHECK(HitPercent(*trace, 1'828) == Approx(5.2).margin(0.2).epsilon(0));
-  CHECK(HitPercent(*trace, 9'140) == Approx(19.6).margin(0.2).epsilon(0));
-  CHECK(HitPercent(*trace, 18'279) == Approx(27.9).margin(0.2).epsilon(0));
+TEST_CASE("MIN knows the trace: it keeps what is asked for soonest, and not what never is") {
+  const std::vector trace = {Chain({1}), Chain({2}), Chain({3}), Chain({2}), Chain({1})};
+  const auto result = SimulateTrace(trace, "min", 1);
+  REQUIRE(result.ok());
+  CHECK(result->leading_hit_chunks == 1);  // 2 pushes 1 out, 3 passes by
+  CHECK(SimulateTrace(trace, "min", 2)->leading_hit_chunks == 2);
+  // Of one later request the head is kept.
+  CHECK(SimulateTrace(std::vector{Chain({1, 2, 3}), Chain({1, 2, 3})}, "min", 2)
+            ->leading_hit_chunks == 2);
 }
 
-TEST_CASE("LRU on the synthetic trace has the hit ratios of an independent simulator") {
-  const auto trace = ReadTrace("tests/traces/synthetic_trace.jsonl");
+namespace {
+
+// Prefix hit ratio in %, at 1, 5, 10, 25, 50 % of the distinct chunks, as other simulators found it
+// (tests/traces/README.md).
+struct Anchor {
+  const char* policy;
+  std::array<double, 5> percent;
+};
+
+void CheckAnchors(const std::string& path, size_t requests, uint64_t distinct,
+                  const std::vector<Anchor>& anchors) {
+  const auto trace = ReadTrace(path);
   REQUIRE(trace.ok());
-  REQUIRE(trace->size() == 3'993);
-  constexpr uint64_t kDistinct = 43'924;
-  CHECK(HitPercent(*trace, kDistinct / 100) == Approx(3.8).margin(0.3).epsilon(0));
-  CHECK(HitPercent(*trace, kDistinct / 20) == Approx(15.7).margin(0.3).epsilon(0));
-  CHECK(HitPercent(*trace, kDistinct / 10) == Approx(26.2).margin(0.3).epsilon(0));
-  CHECK(HitPercent(*trace, kDistinct / 4) == Approx(44.4).margin(0.3).epsilon(0));
-  CHECK(HitPercent(*trace, kDistinct / 2) == Approx(58.9).margin(0.3).epsilon(0));
+  REQUIRE(trace->size() == requests);
+  constexpr std::array kShares = {1, 5, 10, 25, 50};
+  for (const Anchor& anchor : anchors) {
+    for (size_t i = 0; i < kShares.size(); ++i) {
+      CAPTURE(anchor.policy, kShares[i]);
+      const auto result = SimulateTrace(*trace, anchor.policy, (distinct * kShares[i] + 50) / 100);
+      REQUIRE(result.ok());
+      CHECK(100 * result->hit_ratio == Approx(anchor.percent[i]).margin(0.3).epsilon(0));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("policies on the conversation trace have the hit ratios of independent simulators") {
+  CheckAnchors("tests/traces/conversation_trace.jsonl", 12'031, 182'790,
+               {{"lru", {5.2, 19.6, 27.9, 35.3, 36.3}},
+                {"arc", {6.5, 21.2, 28.4, 33.6, 36.3}},
+                {"lfu", {5.5, 20.7, 28.8, 35.4, 36.3}},
+                {"min", {24.6, 36.6, 36.6, 36.6, 36.6}}});
+}
+
+TEST_CASE("policies on the synthetic trace have the hit ratios of independent simulators") {
+  CheckAnchors("tests/traces/synthetic_trace.jsonl", 3'993, 43'924,
+               {{"lru", {3.8, 15.7, 26.2, 44.4, 58.9}},
+                {"arc", {4.2, 16.2, 26.5, 45.9, 60.3}},
+                {"lfu", {3.7, 15.9, 25.1, 45.5, 59.7}},
+                {"min", {18.5, 39.6, 50.6, 62.6, 64.0}}});
 }
 
 }  // namespace kvkeep

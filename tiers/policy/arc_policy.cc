@@ -1,0 +1,69 @@
+#include "tiers/policy/arc_policy.h"
+
+#include <algorithm>
+
+namespace kvkeep {
+
+ArcPolicy::ArcPolicy(const PolicyOptions& options)
+    : ListPolicy(options, 2),
+      ghosts_(options.shares_memory_with == nullptr
+                  ? Ghosts(options.max_chunks)
+                  : Ghosts::Sharing(static_cast<ArcPolicy*>(options.shares_memory_with)->ghosts_)) {
+}
+
+std::span<std::byte> ArcPolicy::MemoryDue() {
+  const auto due = ListPolicy::MemoryDue();
+  return due.empty() ? ghosts_.MemoryDue() : due;
+}
+
+int ArcPolicy::ListOfTouched(Node& node, int /*from*/) {
+  --chunks_[node.value];
+  ++chunks_[kAgain];
+  node.value = kAgain;
+  return kAgain;
+}
+
+int ArcPolicy::ListOfNew(Node& node) {
+  const uint32_t once = std::max(1u, ghosts_.size(kOnce));
+  const uint32_t again = std::max(1u, ghosts_.size(kAgain));
+  const std::optional<int> ghost = ghosts_.Take(node.fingerprint);
+  if (ghost == kOnce) {
+    target_ = std::min<uint32_t>(target_ + std::max(1u, again / once), size());
+  } else if (ghost == kAgain) {
+    target_ -= std::min(target_, std::max(1u, once / again));
+  }
+  node.value = ghost.has_value() ? kAgain : kOnce;
+  ++chunks_[node.value];
+  return static_cast<int>(node.value);
+}
+
+void ArcPolicy::Erased(const Node& node, int /*from*/, EraseReason reason) {
+  --chunks_[node.value];
+  if (reason == EraseReason::kEvicted) ghosts_.Add(static_cast<int>(node.value), node.fingerprint);
+  TrimGhosts();
+}
+
+// Chunks and ghosts of the first list are at most as many as all chunks, and those of both at most
+// twice as many. More than one more than that come of chunks that were removed: little by little.
+void ArcPolicy::TrimGhosts() {
+  for (int i = 0; i < 2; ++i) {
+    const uint64_t once = ghosts_.size(kOnce), again = ghosts_.size(kAgain);
+    if (once > 0 && chunks_[kOnce] + once > size()) {
+      ghosts_.DropOldest(kOnce);
+    } else if (once + again > size()) {
+      ghosts_.DropOldest(again > 0 ? kAgain : kOnce);
+    }
+  }
+}
+
+int ArcPolicy::NextList() const {
+  // The paper decides before the newcomer is in, which here is among the chunks already.
+  const int list = chunks_[kOnce] > target_ + 1 ? kOnce : kAgain;
+  return Oldest(list) != kNoSlot ? list : kAgain - list;
+}
+
+ChunkSlot ArcPolicy::Next() { return Oldest(NextList()); }
+
+std::vector<int> ArcPolicy::ListOrder() const { return {NextList(), kAgain - NextList()}; }
+
+}  // namespace kvkeep

@@ -1,0 +1,36 @@
+#include "tiers/policy/lfu_policy.h"
+
+#include <algorithm>
+
+namespace kvkeep {
+
+int LfuPolicy::ListOfTouched(Node& node, int /*from*/) {
+  node.value = std::min<uint32_t>(node.value + 1, kMostValue);
+  return ListAt(node.value);
+}
+
+int LfuPolicy::ListOfNew(Node& node) {
+  node.value = 1;
+  return ListAt(1);
+}
+
+void LfuPolicy::Erased(const Node& /*node*/, int from, EraseReason reason) {
+  if (reason != EraseReason::kEvicted || from < 0) return;
+  while (ListAt(0) != from) ++age_;
+}
+
+ChunkSlot LfuPolicy::Next() {
+  for (uint64_t above = 0; above < kMostLists; ++above) {
+    const ChunkSlot oldest = Oldest(ListAt(above));
+    if (oldest != kNoSlot) return oldest;
+  }
+  return kNoSlot;
+}
+
+std::vector<int> LfuPolicy::ListOrder() const {
+  std::vector<int> order;
+  for (uint64_t above = 0; above < kMostLists; ++above) order.push_back(ListAt(above));
+  return order;
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,35 @@
+// LfuPolicy: least frequently used, aged, after M. Arlitt et al., "Evaluating Content Management
+// Techniques for Web Proxy Caches" (LFU-DA), 1999.
+//
+// A chunk's priority is the number of requests for it since it came, plus the age of the policy at
+// its last one; the age is the priority of the last victim. So what was asked for often long ago
+// goes in the end. The lowest priority goes first; of one priority the least recently used.
+//
+// The number counts to kMostValue: then all priorities lie so near the age that there is one list
+// for each of them, in a ring. No ghosts: what comes back begins anew.
+#pragma once
+
+#include "tiers/policy/list_policy.h"
+
+namespace kvkeep {
+
+class LfuPolicy final : public ListPolicy {
+ public:
+  explicit LfuPolicy(const PolicyOptions& options) : ListPolicy(options, kMostLists) {}
+
+  absl::string_view name() const override { return "lfu"; }
+
+ private:
+  // Node::value is the number of requests.
+  int ListOfTouched(Node& node, int from) override;
+  int ListOfNew(Node& node) override;
+  void Erased(const Node& node, int from, EraseReason reason) override;
+  ChunkSlot Next() override;
+  std::vector<int> ListOrder() const override;
+  // Of a priority that is so much above the age.
+  int ListAt(uint64_t above) const { return static_cast<int>((age_ + above) % kMostLists); }
+
+  uint64_t age_ = 0;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,182 @@
+#include "tiers/policy/list_policy.h"
+
+#include <algorithm>
+
+#include "tiers/base/check.h"
+
+namespace kvkeep {
+
+ListPolicy::ListPolicy(const PolicyOptions& options, int lists)
+    : max_chunks_(options.max_chunks),
+      memory_(options.shares_memory_with != nullptr
+                  ? static_cast<ListPolicy*>(options.shares_memory_with)->memory_
+                  : std::make_shared<GrowingMemory>(uint64_t{max_chunks_} * sizeof(Node))),
+      nodes_(reinterpret_cast<Node*>(memory_->data())),
+      lists_(kFirst + lists) {
+  static_assert(sizeof(Node) == 24);
+  KVKEEP_CHECK(lists >= 1 && lists <= kMostLists);
+}
+
+bool ListPolicy::Contains(ChunkSlot slot) const {
+  return slot.value() < slot_end_ && At(slot).place != kAbsent;
+}
+
+void ListPolicy::Link(ChunkSlot slot, uint32_t place, ChunkSlot younger) {
+  List& list = lists_[place];
+  Node& node = At(slot);
+  node.place = place;
+  node.younger = younger;
+  node.older = younger == kNoSlot ? list.youngest : At(younger).older;
+  (node.younger == kNoSlot ? list.youngest : At(node.younger).older) = slot;
+  (node.older == kNoSlot ? list.oldest : At(node.older).younger) = slot;
+}
+
+void ListPolicy::Unlink(ChunkSlot slot) {
+  Node& node = At(slot);
+  if (node.place == kOff) return;
+  List& list = lists_[node.place];
+  if (last_unparked_ == slot) {
+    last_unparked_ = node.younger != kNoSlot ? node.younger : node.older;
+  }
+  (node.younger == kNoSlot ? list.youngest : At(node.younger).older) = node.older;
+  (node.older == kNoSlot ? list.oldest : At(node.older).younger) = node.younger;
+  node.older = node.younger = kNoSlot;
+  node.place = kOff;
+}
+
+void ListPolicy::TakeOff(ChunkSlot slot) {
+  Node& node = At(slot);
+  // What was in early already keeps its rank: it goes back to where it was.
+  if (node.place >= kFirst) node.number = ++last_parked_rank_;
+  Unlink(slot);
+}
+
+void ListPolicy::Move(ChunkSlot slot, int list) {
+  Unlink(slot);
+  Link(slot, static_cast<uint32_t>(kFirst + list), kNoSlot);
+  At(slot).number = ++moves_;
+}
+
+void ListPolicy::Touch(ChunkSlot slot) {
+  KVKEEP_CHECK(Contains(slot));
+  Node& node = At(slot);
+  const int list = ListOfTouched(node, ListOf(node));
+  if (list >= 0) Move(slot, list);
+}
+
+bool ListPolicy::PlacedLately(ChunkSlot slot, uint32_t place) const {
+  // The oldest that the ring knows; zero until it is full, and every move is later than that.
+  return At(slot).place == place && At(slot).number > before_request_[requests_ % kLatelyRequests];
+}
+
+void ListPolicy::OnRequest(std::span<const ChainLink> chain, MonotonicTime now) {
+  before_request_[requests_++ % kLatelyRequests] = moves_;
+  OnRequestContinued(chain, now);
+}
+
+void ListPolicy::OnRequestContinued(std::span<const ChainLink> chain, MonotonicTime /*now*/) {
+  constexpr size_t kAhead = 16;
+  for (size_t i = chain.size(); i-- > 0;) {
+    if (i >= kAhead && chain[i - kAhead].slot != kNoSlot) {
+      __builtin_prefetch(&At(chain[i - kAhead].slot));
+    }
+    if (chain[i].slot != kNoSlot) Touch(chain[i].slot);
+  }
+}
+
+void ListPolicy::OnInsert(const NewChunk& chunk, MonotonicTime /*now*/) {
+  KVKEEP_CHECK(chunk.slot.value() < max_chunks_);
+  KVKEEP_CHECK(!Contains(chunk.slot));
+  KVKEEP_CHECK(chunk.parent == kNoSlot || Contains(chunk.parent));
+  slot_end_ = std::max(slot_end_, chunk.slot.value() + 1);
+  ++size_;
+  Node& node = At(chunk.slot);
+  node.fingerprint = chunk.fingerprint;
+  const auto place = static_cast<uint32_t>(kFirst + ListOfNew(node));
+  if (chunk.transient) {
+    node.number = --last_transient_rank_;
+    Link(chunk.slot, kEarly, lists_[kEarly].oldest);
+  } else if (chunk.parent != kNoSlot && PlacedLately(chunk.parent, place)) {
+    node.number = At(chunk.parent).number;
+    Link(chunk.slot, place, chunk.parent);
+  } else {
+    node.number = ++moves_;
+    Link(chunk.slot, place, kNoSlot);
+  }
+}
+
+void ListPolicy::OnErase(ChunkSlot slot, EraseReason reason) {
+  KVKEEP_CHECK(Contains(slot));
+  const Node node = At(slot);
+  Unlink(slot);
+  At(slot) = Node();
+  --size_;
+  Erased(node, ListOf(node), reason);
+}
+
+std::optional<ChunkSlot> ListPolicy::Victim() {
+  if (lists_[kEarly].oldest != kNoSlot) return lists_[kEarly].oldest;
+  for (int steps = 0;; ++steps) {
+    const ChunkSlot next = Next();
+    if (next == kNoSlot) return std::nullopt;
+    if (!At(next).parked || steps == kVictimSteps) return next;
+    TakeOff(next);
+  }
+}
+
+void ListPolicy::Park(ChunkSlot slot) {
+  KVKEEP_CHECK(Contains(slot));
+  KVKEEP_CHECK(!At(slot).parked || At(slot).place >= kFirst);
+  TakeOff(slot);
+  At(slot).parked = 1;
+}
+
+void ListPolicy::Unpark(ChunkSlot slot) {
+  if (!Contains(slot) || !At(slot).parked) return;
+  Node& node = At(slot);
+  node.parked = 0;
+  if (node.place >= kFirst) return;  // touched meanwhile: it is where it belongs
+  Link(slot, kEarly, EarlyNeighbour(node.number));
+  last_unparked_ = slot;
+}
+
+ChunkSlot ListPolicy::EarlyNeighbour(int64_t rank) const {
+  ChunkSlot at = last_unparked_ != kNoSlot ? last_unparked_ : lists_[kEarly].youngest;
+  int steps = 0;
+  while (at != kNoSlot && At(at).number < rank && steps++ < kUnparkSteps) at = At(at).younger;
+  while (at != kNoSlot && steps++ < kUnparkSteps) {
+    const ChunkSlot older = At(at).older;
+    if (older == kNoSlot || At(older).number < rank) break;
+    at = older;
+  }
+  return at;
+}
+
+int64_t ListPolicy::Recency(ChunkSlot slot) const {
+  KVKEEP_CHECK(Contains(slot));
+  const Node& node = At(slot);
+  // Numbers of the two kinds are not comparable: what is off or early goes before all the others.
+  constexpr int64_t kFarBelow = int64_t{1} << 60;
+  return node.place >= kFirst ? node.number : node.number - kFarBelow;
+}
+
+std::vector<ChunkSlot> ListPolicy::EvictionOrder() const {
+  std::vector<ChunkSlot> order;
+  order.reserve(size_);
+  for (uint32_t i = 0; i < slot_end_; ++i) {
+    if (nodes_[i].place == kOff) order.push_back(ChunkSlot(i));
+  }
+  std::sort(order.begin(), order.end(),
+            [this](ChunkSlot a, ChunkSlot b) { return At(a).number < At(b).number; });
+  std::vector<uint32_t> places = {kEarly};
+  for (const int list : ListOrder()) places.push_back(static_cast<uint32_t>(kFirst + list));
+  for (const uint32_t place : places) {
+    for (ChunkSlot slot = lists_[place].oldest; slot != kNoSlot; slot = At(slot).younger) {
+      order.push_back(slot);
+    }
+  }
+  KVKEEP_CHECK(order.size() == size_);
+  return order;
+}
+
+}  // namespace kvkeep
