@@ -23,7 +23,7 @@ int ArcPolicy::ListOfTouched(Node& node, int /*from*/) {
   return kAgain;
 }
 
-int ArcPolicy::ListOfNew(Node& node) {
+int ArcPolicy::ListOfNew(Node& node, const NewChunk& /*chunk*/, MonotonicTime /*now*/) {
   const uint32_t once = std::max(1u, ghosts_.size(kOnce));
   const uint32_t again = std::max(1u, ghosts_.size(kAgain));
   const std::optional<int> ghost = ghosts_.Take(node.fingerprint);
@@ -37,7 +37,7 @@ int ArcPolicy::ListOfNew(Node& node) {
   return static_cast<int>(node.value);
 }
 
-void ArcPolicy::Erased(const Node& node, int /*from*/, EraseReason reason) {
+void ArcPolicy::Erased(ChunkSlot /*slot*/, const Node& node, int /*from*/, EraseReason reason) {
   --chunks_[node.value];
   if (reason == EraseReason::kEvicted) ghosts_.Add(static_cast<int>(node.value), node.fingerprint);
   TrimGhosts();

@@ -28,8 +28,8 @@ class ArcPolicy final : public ListPolicy {
   static constexpr int kOnce = 0, kAgain = 1;  // Node::value: which it is of; lists; ghosts
 
   int ListOfTouched(Node& node, int from) override;
-  int ListOfNew(Node& node) override;
-  void Erased(const Node& node, int from, EraseReason reason) override;
+  int ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime now) override;
+  void Erased(ChunkSlot slot, const Node& node, int from, EraseReason reason) override;
   ChunkSlot Next() override;
   std::vector<int> ListOrder() const override;
   int NextList() const;

@@ -80,6 +80,11 @@ class EvictionPolicy {
   // no lock; empty when there is none.
   virtual std::span<std::byte> MemoryDue() { return {}; }
 
+  // What it has learned, for LoadLearned of another process; empty: nothing that is worth keeping.
+  // What another version or policy saved is ignored.
+  virtual std::string SaveLearned() const { return {}; }
+  virtual void LoadLearned(absl::string_view /*saved*/) {}
+
   virtual size_t size() const = 0;  // chunks in the policy, parked ones included
   // The lower, the sooner it goes, as far as is known; for saving recency chunk by chunk.
   // REQUIRES: in the policy.

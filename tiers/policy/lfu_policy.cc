@@ -9,12 +9,12 @@ int LfuPolicy::ListOfTouched(Node& node, int /*from*/) {
   return ListAt(node.value);
 }
 
-int LfuPolicy::ListOfNew(Node& node) {
+int LfuPolicy::ListOfNew(Node& node, const NewChunk& /*chunk*/, MonotonicTime /*now*/) {
   node.value = 1;
   return ListAt(1);
 }
 
-void LfuPolicy::Erased(const Node& /*node*/, int from, EraseReason reason) {
+void LfuPolicy::Erased(ChunkSlot /*slot*/, const Node& /*node*/, int from, EraseReason reason) {
   if (reason != EraseReason::kEvicted || from < 0) return;
   while (ListAt(0) != from) ++age_;
 }

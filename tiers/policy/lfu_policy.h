@@ -22,8 +22,8 @@ class LfuPolicy final : public ListPolicy {
  private:
   // Node::value is the number of requests.
   int ListOfTouched(Node& node, int from) override;
-  int ListOfNew(Node& node) override;
-  void Erased(const Node& node, int from, EraseReason reason) override;
+  int ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime now) override;
+  void Erased(ChunkSlot slot, const Node& node, int from, EraseReason reason) override;
   ChunkSlot Next() override;
   std::vector<int> ListOrder() const override;
   // Of a priority that is so much above the age.

@@ -74,7 +74,8 @@ void ListPolicy::OnRequest(std::span<const ChainLink> chain, MonotonicTime now) 
   OnRequestContinued(chain, now);
 }
 
-void ListPolicy::OnRequestContinued(std::span<const ChainLink> chain, MonotonicTime /*now*/) {
+void ListPolicy::OnRequestContinued(std::span<const ChainLink> chain, MonotonicTime now) {
+  Told(chain, now);
   constexpr size_t kAhead = 16;
   for (size_t i = chain.size(); i-- > 0;) {
     if (i >= kAhead && chain[i - kAhead].slot != kNoSlot) {
@@ -84,7 +85,7 @@ void ListPolicy::OnRequestContinued(std::span<const ChainLink> chain, MonotonicT
   }
 }
 
-void ListPolicy::OnInsert(const NewChunk& chunk, MonotonicTime /*now*/) {
+void ListPolicy::OnInsert(const NewChunk& chunk, MonotonicTime now) {
   KVKEEP_CHECK(chunk.slot.value() < max_chunks_);
   KVKEEP_CHECK(!Contains(chunk.slot));
   KVKEEP_CHECK(chunk.parent == kNoSlot || Contains(chunk.parent));
@@ -92,7 +93,7 @@ void ListPolicy::OnInsert(const NewChunk& chunk, MonotonicTime /*now*/) {
   ++size_;
   Node& node = At(chunk.slot);
   node.fingerprint = chunk.fingerprint;
-  const auto place = static_cast<uint32_t>(kFirst + ListOfNew(node));
+  const auto place = static_cast<uint32_t>(kFirst + ListOfNew(node, chunk, now));
   if (chunk.transient) {
     node.number = --last_transient_rank_;
     Link(chunk.slot, kEarly, lists_[kEarly].oldest);
@@ -111,7 +112,7 @@ void ListPolicy::OnErase(ChunkSlot slot, EraseReason reason) {
   Unlink(slot);
   At(slot) = Node();
   --size_;
-  Erased(node, ListOf(node), reason);
+  Erased(slot, node, ListOf(node), reason);
 }
 
 std::optional<ChunkSlot> ListPolicy::Victim() {

@@ -61,15 +61,21 @@ class ListPolicy : public EvictionPolicy {
   // Where the chunk goes that was touched: it is in list `from`, or in none, -1. The same one: to
   // its young end; -1: it stays where it is. Node::value is the policy's to change.
   virtual int ListOfTouched(Node& node, int from) = 0;
-  virtual int ListOfNew(Node& node) = 0;
+  virtual int ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime now) = 0;
   // It is out already, of list `from`, or of none, -1; size() is that without it.
-  virtual void Erased(const Node& node, int from, EraseReason reason) = 0;
+  virtual void Erased(ChunkSlot slot, const Node& node, int from, EraseReason reason) = 0;
+  // A request, or more of it, before its chunks are touched.
+  virtual void Told(std::span<const ChainLink> /*chain*/, MonotonicTime /*now*/) {}
   // The next to go of the lists; kNoSlot when all of them are empty.
   virtual ChunkSlot Next() = 0;
   // The order in which lists are emptied if nothing else happens; for EvictionOrder.
   virtual std::vector<int> ListOrder() const = 0;
 
   Node& At(ChunkSlot slot) { return nodes_[slot.value()]; }
+  // -1: in none of the policy's.
+  static int ListOf(const Node& node) {
+    return node.place >= kFirst ? static_cast<int>(node.place - kFirst) : -1;
+  }
   ChunkSlot Oldest(int list) const { return lists_[kFirst + list].oldest; }
   // To the young end of the list.
   void Move(ChunkSlot slot, int list);
@@ -82,9 +88,6 @@ class ListPolicy : public EvictionPolicy {
   };
 
   const Node& At(ChunkSlot slot) const { return nodes_[slot.value()]; }
-  static int ListOf(const Node& node) {
-    return node.place >= kFirst ? static_cast<int>(node.place - kFirst) : -1;
-  }
   bool Contains(ChunkSlot slot) const;
   // Puts an unlinked chunk just behind `younger`, which is in that list; kNoSlot: at its young end.
   void Link(ChunkSlot slot, uint32_t place, ChunkSlot younger);

@@ -26,14 +26,14 @@ int S3FifoPolicy::ListOfTouched(Node& node, int from) {
   return kMain;
 }
 
-int S3FifoPolicy::ListOfNew(Node& node) {
+int S3FifoPolicy::ListOfNew(Node& node, const NewChunk& /*chunk*/, MonotonicTime /*now*/) {
   const bool back = ghosts_.Take(node.fingerprint).has_value();
   node.value = back ? kOfMain : 0;
   small_ += !back;
   return back ? kMain : kSmall;
 }
 
-void S3FifoPolicy::Erased(const Node& node, int /*from*/, EraseReason reason) {
+void S3FifoPolicy::Erased(ChunkSlot /*slot*/, const Node& node, int /*from*/, EraseReason reason) {
   const bool of_small = (node.value & kOfMain) == 0;
   small_ -= of_small;
   if (reason == EraseReason::kEvicted && of_small) ghosts_.Add(kSmall, node.fingerprint);

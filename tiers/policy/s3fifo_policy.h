@@ -28,8 +28,8 @@ class S3FifoPolicy final : public ListPolicy {
   static constexpr uint32_t kHits = 3, kOfMain = 4;
 
   int ListOfTouched(Node& node, int from) override;
-  int ListOfNew(Node& node) override;
-  void Erased(const Node& node, int from, EraseReason reason) override;
+  int ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime now) override;
+  void Erased(ChunkSlot slot, const Node& node, int from, EraseReason reason) override;
   ChunkSlot Next() override;
   std::vector<int> ListOrder() const override { return {kSmall, kMain}; }
 

@@ -37,11 +37,15 @@ class PolicyTester {
     }
   }
   void InsertTransient(const std::string& chain) { Insert(chain, '-', true); }
-  // A request for a chain of which nothing is here, and then it is.
-  void Put(const std::string& chain) {
+  // A request for a chain of which nothing is here.
+  void Ask(const std::string& chain) {
     std::vector<EvictionPolicy::ChainLink> links;
     for (const char c : chain) links.push_back({.fingerprint = Print(c)});
     policy_->OnRequest(links, now_);
+  }
+  // The same, and then all of it is.
+  void Put(const std::string& chain) {
+    Ask(chain);
     Insert(chain);
   }
   void Pass(uint64_t requests) {

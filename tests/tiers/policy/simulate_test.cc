@@ -1,5 +1,6 @@
 #include "tiers/policy/simulate.h"
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 
@@ -99,6 +100,35 @@ void CheckAnchors(const std::string& path, size_t requests, uint64_t distinct,
 }
 
 }  // namespace
+
+namespace {
+
+double Percent(const std::vector<TraceRequest>& trace, absl::string_view policy, uint64_t chunks) {
+  return 100 * SimulateTrace(trace, policy, chunks)->hit_ratio;
+}
+
+}  // namespace
+
+TEST_CASE("reuse has the hit ratios on the conversation trace that it is there for") {
+  const auto trace = ReadTrace("tests/traces/conversation_trace.jsonl");
+  REQUIRE(trace.ok());
+  CHECK(Percent(*trace, "reuse", 1'828) >= 9.6);
+  CHECK(Percent(*trace, "reuse", 9'140) >= 22.6);
+  CHECK(Percent(*trace, "reuse", 18'279) >= 29.4);
+  CHECK(Percent(*trace, "reuse", 45'698) >= 35.2);
+}
+
+TEST_CASE("reuse is never much below the better of lru and arc") {
+  for (const std::string name : {"conversation", "synthetic"}) {
+    const auto trace = ReadTrace("tests/traces/" + name + "_trace.jsonl");
+    REQUIRE(trace.ok());
+    for (const uint64_t chunks : {439u, 1'828u, 2'196u, 4'392u, 10'981u, 21'962u, 91'395u}) {
+      CAPTURE(name, chunks);
+      const double other = std::max(Percent(*trace, "lru", chunks), Percent(*trace, "arc", chunks));
+      CHECK(Percent(*trace, "reuse", chunks) >= other - 0.5);
+    }
+  }
+}
 
 TEST_CASE("policies on the conversation trace have the hit ratios of independent simulators") {
   CheckAnchors("tests/traces/conversation_trace.jsonl", 12'031, 182'790,

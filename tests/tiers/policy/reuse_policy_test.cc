@@ -1,0 +1,170 @@
+#include "tiers/policy/reuse_policy.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <map>
+#include <set>
+
+#include "tests/fakes/seeded_random.h"
+#include "tests/tiers/policy/policy_tester.h"
+
+namespace kvkeep {
+namespace {
+
+using Key = ShadowTier::Key;
+
+std::vector<Key> Keys(std::initializer_list<uint64_t> ids) {
+  std::vector<Key> keys;
+  for (const uint64_t id : ids) keys.push_back(FingerprintTable::KeyOf(Fingerprint(id), 1));
+  return keys;
+}
+
+// So many sessions; each asks for its chain again `gap` later, longer by one, some times, and
+// between them passes what is asked for once. Returns the hits at the heads of the sessions.
+uint64_t PlaySessions(ShadowTier& tier, int rounds) {
+  constexpr uint64_t kSessions = 20;
+  uint64_t hits = 0, once = 1'000'000;
+  MonotonicTime now(0);
+  for (int round = 0; round < rounds; ++round) {
+    for (uint64_t s = 0; s < kSessions; ++s) {
+      now += std::chrono::seconds(3);
+      std::vector<Key> chain;
+      for (uint64_t i = 0; i < 4 + static_cast<uint64_t>(round % 10); ++i) {
+        const uint64_t session = s + kSessions * static_cast<uint64_t>(round / 10);
+        chain.push_back(FingerprintTable::KeyOf(Fingerprint(session * 1000 + i), 1));
+      }
+      hits += tier.Request(chain, now);
+      for (Key& key : chain) key = FingerprintTable::KeyOf(Fingerprint(++once), 1);
+      tier.Request(chain, now);
+      tier.TakeGone();
+    }
+  }
+  return hits;
+}
+
+}  // namespace
+
+TEST_CASE("a shadow tier brings what a request asks for, and tells what it held") {
+  for (const bool arc : {false, true}) {
+    CAPTURE(arc);
+    ShadowHazard hazard(100, nullptr);
+    ShadowArc shadow_arc(100, nullptr);
+    ShadowTier& tier = arc ? static_cast<ShadowTier&>(shadow_arc) : hazard;
+    tier.SetCapacity(4);
+    CHECK(tier.Request(Keys({1, 2, 3}), MonotonicTime(0)) == 0);
+    CHECK(tier.Request(Keys({1, 2, 9}), MonotonicTime(1)) == 2);
+    CHECK(tier.Request(Keys({8, 2, 3}), MonotonicTime(2)) == 0);
+    CHECK(tier.TakeGone().size() == 1);
+    CHECK(tier.Holds(Keys({2})[0]));
+    tier.Drop(Keys({2})[0], false);
+    CHECK_FALSE(tier.Holds(Keys({2})[0]));
+    tier.Request(Keys({2, 2, 1, 1}), MonotonicTime(3));  // odd, but harmless
+    CHECK(tier.Holds(Keys({2})[0]));
+    CHECK(tier.Request(Keys({2, 2}), MonotonicTime(3)) == 2);
+  }
+}
+
+TEST_CASE("a shadow tier never holds more than its capacity, and a smaller one is reached") {
+  for (const bool arc : {false, true}) {
+    CAPTURE(arc);
+    ShadowHazard hazard(1000, nullptr);
+    ShadowArc shadow_arc(1000, nullptr);
+    ShadowTier& tier = arc ? static_cast<ShadowTier&>(shadow_arc) : hazard;
+    SeededRandom random(5);
+    std::set<uint64_t> held;  // by what it told
+    tier.SetCapacity(200);
+    MonotonicTime now(0);
+    for (int step = 0; step < 5'000; ++step) {
+      if (step == 2'500) tier.SetCapacity(50);
+      now += std::chrono::milliseconds(random.Below(60'000));
+      std::vector<Key> chain;
+      const uint64_t first = random.Below(60) * 100;
+      for (uint64_t i = random.Below(20); i > 0; --i) {
+        chain.push_back(FingerprintTable::KeyOf(Fingerprint(first + chain.size()), 1));
+      }
+      tier.Request(chain, now);
+      for (const Key key : chain) {
+        if (tier.Holds(key)) held.insert(key.bits);
+      }
+      for (const Key key : tier.TakeGone()) {
+        if (!tier.Holds(key)) held.erase(key.bits);  // else it came again
+      }
+      const size_t most = step < 2'500 ? 200 : step < 3'500 ? 1000 : 50;
+      REQUIRE(held.size() <= most);
+      const auto victim = tier.Victim();
+      REQUIRE(victim.has_value() == !held.empty());
+      REQUIRE((!victim.has_value() || held.contains(victim->bits)));
+      if (victim.has_value() && random.Chance(0.1)) {
+        tier.Drop(*victim, random.Chance(0.5));
+        held.erase(victim->bits);
+      }
+    }
+  }
+}
+
+TEST_CASE("the hazard shadow learns to let through what is asked for once") {
+  constexpr uint32_t kCapacity = 150;  // all sessions at their longest are 260
+  ShadowHazard hazard(kCapacity, nullptr);
+  ShadowArc arc(kCapacity, nullptr);
+  hazard.SetCapacity(kCapacity);
+  arc.SetCapacity(kCapacity);
+  const uint64_t of_hazard = PlaySessions(hazard, 100);
+  const uint64_t of_arc = PlaySessions(arc, 100);
+  CHECK(of_hazard > of_arc + of_arc / 5);
+}
+
+TEST_CASE("reuse gives up a newcomer that its leader would not have let in") {
+  PolicyTester tester("reuse");
+  tester.Put("abcd");
+  tester.Request("abcd");
+  CHECK(tester.Evict(1) == "d");
+  // Three fit: a chain of five keeps its head at most, and what is behind that goes at once.
+  tester.Ask("vwxyz");
+  char parent = '-';
+  for (const char c : std::string("vwx")) {
+    tester.Insert(std::string(1, c), parent);
+    parent = c;
+    if (tester.Evict(1) == std::string(1, c)) return;
+  }
+  tester.Insert("y", 'x');
+  CHECK(tester.Evict(1) == "y");
+}
+
+TEST_CASE("what reuse has learned goes to another one; nothing else does") {
+  ReusePolicy learned({.max_chunks = 100}), other({.max_chunks = 100});
+  std::vector<EvictionPolicy::ChainLink> chain;
+  for (uint64_t i = 0; i < 5; ++i) chain.push_back({.fingerprint = Fingerprint(i)});
+  for (int i = 0; i < 50; ++i) learned.OnRequest(chain, std::chrono::seconds(30 * i));
+  const std::string saved = learned.SaveLearned();
+  CHECK(saved != other.SaveLearned());
+  other.LoadLearned("from elsewhere");
+  other.LoadLearned(saved);
+  CHECK(other.SaveLearned() == saved);
+  CHECK(other.size() == 0);
+}
+
+TEST_CASE("two chunks of one fingerprint, and many puts without a request, do reuse no harm") {
+  ReusePolicy policy({.max_chunks = 200});
+  SeededRandom random(11);
+  std::map<uint32_t, uint64_t> in;
+  for (int step = 0; step < 20'000; ++step) {
+    const auto slot = static_cast<uint32_t>(random.Below(200));
+    const uint64_t print = random.Below(40);
+    if (!in.contains(slot)) {
+      policy.OnInsert({.slot = ChunkSlot(slot), .fingerprint = Fingerprint(print)},
+                      std::chrono::seconds(step));
+      in[slot] = print;
+    } else if (random.Chance(0.2)) {
+      policy.OnErase(ChunkSlot(slot), EvictionPolicy::EraseReason::kRemoved);
+      in.erase(slot);
+    }
+    if (in.size() > 100) {
+      const auto victim = policy.Victim();
+      REQUIRE(victim.has_value());
+      REQUIRE(in.erase(victim->value()) == 1);
+      policy.OnErase(*victim, EvictionPolicy::EraseReason::kEvicted);
+    }
+  }
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,73 @@
+// FingerprintTable: fingerprints to small dense numbers, for what policies know of chunks that need
+// not be there.
+//
+// Every call is O(1), growing included: a bucket is added, and one split, with each number that is
+// given for the first time (Litwin's linear hashing), so nothing is ever moved at once. 16 bytes a
+// number. Several owners may share one: each sees its own only. Two chunks of one fingerprint are
+// one. Not thread-safe.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <span>
+
+#include "tiers/base/growing_memory.h"
+#include "tiers/policy/eviction_policy.h"
+
+namespace kvkeep {
+
+class FingerprintTable {
+ public:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  // A fingerprint of one owner, mixed.
+  struct Key {
+    uint64_t bits = 0;
+  };
+
+  explicit FingerprintTable(uint32_t most);
+
+  uint32_t NewOwner() { return ++owners_; }
+  static Key KeyOf(Fingerprint fingerprint, uint32_t owner);
+
+  // Its number, below used(); kNone: not there.
+  uint32_t Find(Key key) const { return *const_cast<FingerprintTable*>(this)->LinkTo(key.bits); }
+  Key KeyOf(uint32_t number) const { return {nodes_[number].key()}; }
+  // Brings what Find will look at near.
+  void Prefetch(std::span<const Key> keys) const;
+  // A number for it; kNone: full. REQUIRES: not there.
+  uint32_t Insert(Key key);
+  // The number may be another's next.
+  void Erase(uint32_t number);
+  // How many more there can be.
+  uint32_t room() const { return most_ - size_; }
+  // Numbers ever given are below this.
+  uint32_t used() const { return used_; }
+  // As EvictionPolicy::MemoryDue.
+  std::span<std::byte> MemoryDue();
+
+ private:
+  struct Node {
+    uint32_t low, high;  // the key
+    uint32_t next;       // in its bucket, or of the free ones
+    uint64_t key() const { return uint64_t{high} << 32 | low; }
+  };
+  uint32_t BucketOf(uint64_t key) const {
+    const uint64_t round = std::bit_ceil(uint64_t{used_});
+    const uint64_t bucket = key & (round - 1);
+    return static_cast<uint32_t>(bucket < used_ ? bucket : bucket - round / 2);
+  }
+  // The link that leads to the key's node, or the one that ends its bucket.
+  uint32_t* LinkTo(uint64_t key);
+  void AddBucket();
+
+  const uint32_t most_;
+  GrowingMemory node_memory_, bucket_memory_;
+  Node* const nodes_;
+  uint32_t* const buckets_;  // first nodes; as many as numbers were ever given
+  uint32_t used_ = 0, size_ = 0;
+  uint32_t free_ = kNone;
+  uint32_t owners_ = 0;
+  uint32_t nothing_ = kNone;
+};
+
+}  // namespace kvkeep

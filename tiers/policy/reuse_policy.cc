@@ -1,0 +1,129 @@
+#include "tiers/policy/reuse_policy.h"
+
+#include <algorithm>
+
+namespace kvkeep {
+namespace {
+
+// "Lately", in chunks asked for, and how far ahead of that ARC has to be to lead.
+constexpr double kLeastHorizon = 20'000;
+constexpr double kHorizonPerChunk = 20;
+constexpr double kLeadToChange = 0.002;
+
+ReusePolicy* Shared(const PolicyOptions& options) {
+  return static_cast<ReusePolicy*>(options.shares_memory_with);
+}
+
+}  // namespace
+
+ReusePolicy::ReusePolicy(const PolicyOptions& options)
+    : ListPolicy(options, 2),
+      memory_(Shared(options) == nullptr ? std::make_shared<Memory>(options.max_chunks)
+                                         : Shared(options)->memory_),
+      owner_(memory_->table.NewOwner()),
+      hazard_(options.max_chunks, Shared(options) == nullptr ? nullptr : &Shared(options)->hazard_),
+      arc_(options.max_chunks, Shared(options) == nullptr ? nullptr : &Shared(options)->arc_) {}
+
+ChunkSlot ReusePolicy::Find(Key key) const {
+  const uint32_t number = memory_->table.Find(key);
+  return number == kNone ? kNoSlot : memory_->slots[number];
+}
+
+void ReusePolicy::Follow() {
+  (arc_leads_ ? static_cast<ShadowTier&>(hazard_) : arc_).TakeGone();
+  for (const Key key : leader().TakeGone()) {
+    const ChunkSlot slot = Find(key);
+    if (slot != kNoSlot && ListOf(At(slot)) == kHeld) Move(slot, kOrphans);
+  }
+}
+
+void ReusePolicy::ChooseLeader(double chunks, double arc_is_ahead) {
+  const double horizon = std::max(kLeastHorizon, kHorizonPerChunk * capacity_);
+  arc_lead_ = arc_lead_ * std::max(0.0, 1 - chunks / horizon) + arc_is_ahead;
+  const bool arc_leads = arc_leads_ ? arc_lead_ > 0 : arc_lead_ > kLeadToChange * horizon;
+  if (arc_leads == arc_leads_) return;
+  arc_leads_ = arc_leads;
+  to_sweep_ = size();
+}
+
+void ReusePolicy::Sweep(size_t chunks) {
+  for (; chunks > 0 && to_sweep_ > 0; --chunks, --to_sweep_) {
+    const ChunkSlot slot = Oldest(kHeld);
+    if (slot == kNoSlot)
+      to_sweep_ = 1;
+    else
+      Move(slot, LeaderHolds(At(slot)) ? kHeld : kOrphans);
+  }
+}
+
+void ReusePolicy::Told(std::span<const ChainLink> chain, MonotonicTime now) {
+  keys_.clear();
+  for (const ChainLink& link : chain) keys_.push_back(KeyOf(link.fingerprint));
+  const double of_hazard = hazard_.Request(keys_, now);
+  const double of_arc = arc_.Request(keys_, now);
+  Follow();
+  ChooseLeader(static_cast<double>(chain.size()), of_arc - of_hazard);
+  Sweep(2 * chain.size());
+}
+
+int ReusePolicy::ListOfTouched(Node& node, int /*from*/) {
+  return LeaderHolds(node) ? kHeld : kOrphans;
+}
+
+int ReusePolicy::ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime now) {
+  const Key key = KeyOf(chunk.fingerprint);
+  uint32_t number = memory_->table.Find(key);
+  if (number == kNone) number = memory_->table.Insert(key);
+  if (number != kNone) memory_->slots[number] = chunk.slot;
+  if (!hazard_.Knows(key)) {
+    std::optional<Key> parent;
+    if (chunk.parent != kNoSlot) parent = KeyOf(At(chunk.parent).fingerprint);
+    hazard_.Bring(key, parent, now);
+    arc_.Bring(key, parent, now);
+    Follow();
+  }
+  return LeaderHolds(node) ? kHeld : kOrphans;
+}
+
+void ReusePolicy::Erased(ChunkSlot slot, const Node& node, int /*from*/, EraseReason reason) {
+  const Key key = KeyOf(node.fingerprint);
+  const uint32_t number = memory_->table.Find(key);
+  // Else it is another chunk's that has the same fingerprint.
+  if (number != kNone && memory_->slots[number] == slot) memory_->table.Erase(number);
+  if (reason == EraseReason::kRemoved) {
+    hazard_.Drop(key, false);
+    arc_.Drop(key, false);
+    return;
+  }
+  capacity_ = static_cast<uint32_t>(size());
+  hazard_.SetCapacity(capacity_);
+  arc_.SetCapacity(capacity_);
+  leader().Drop(key, true);
+}
+
+ChunkSlot ReusePolicy::Next() {
+  for (int steps = 0; steps < kVictimSteps; ++steps) {
+    const ChunkSlot orphan = Oldest(kOrphans);
+    if (orphan != kNoSlot) {
+      if (!LeaderHolds(At(orphan))) return orphan;
+      Move(orphan, kHeld);  // since the leader changed
+      continue;
+    }
+    const std::optional<Key> victim = leader().Victim();
+    if (!victim.has_value()) break;
+    const ChunkSlot slot = Find(*victim);
+    if (slot != kNoSlot && ListOf(At(slot)) == kHeld) return slot;
+    leader().Drop(*victim, true);  // not here, or aside
+  }
+  const ChunkSlot orphan = Oldest(kOrphans);
+  return orphan != kNoSlot ? orphan : Oldest(kHeld);
+}
+
+std::span<std::byte> ReusePolicy::MemoryDue() {
+  auto due = ListPolicy::MemoryDue();
+  if (due.empty()) due = memory_->table.MemoryDue();
+  if (due.empty()) due = hazard_.MemoryDue();
+  return due.empty() ? arc_.MemoryDue() : due;
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,79 @@
+// ReusePolicy: keeps what is worth the most hits for the time that it has to stay, as far as it has
+// learned when chunks come back; never much worse than ARC, which it follows where that does
+// better.
+//
+// Two shadow tiers of the same size, one under HazardModel, one under ARC, play every request. The
+// leader is the one that would have had the more chunks at the heads of chains lately. A chunk that
+// the leader does not hold is the first to go: those that it has given up, and newcomers that it
+// would never have let in (bypass). Parking is of the chunks that are really here (ListPolicy).
+//
+// The shadows' capacity is the number of chunks here when one was evicted. Both play what requests
+// ask for at once; who is put without ever having been asked for comes in as it is inserted.
+//
+// At most some 290 bytes a chunk, all told, and 1 us a chunk of a request. A request told in parts
+// counts as that many requests.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tiers/policy/list_policy.h"
+#include "tiers/policy/shadow_arc.h"
+#include "tiers/policy/shadow_hazard.h"
+
+namespace kvkeep {
+
+class ReusePolicy final : public ListPolicy {
+ public:
+  explicit ReusePolicy(const PolicyOptions& options);
+
+  absl::string_view name() const override { return "reuse"; }
+  std::span<std::byte> MemoryDue() override;
+  std::string SaveLearned() const override { return hazard_.SaveModel(); }
+  void LoadLearned(absl::string_view saved) override { hazard_.LoadModel(saved); }
+  // For tests.
+  bool follows_arc() const { return arc_leads_; }
+
+ private:
+  static constexpr int kOrphans = 0, kHeld = 1;  // lists: what the leader holds not, and does
+  static constexpr uint32_t kNone = FingerprintTable::kNone;
+  using Key = FingerprintTable::Key;
+  struct Memory {
+    explicit Memory(uint32_t most)
+        : table(most),
+          slot_memory(uint64_t{most} * sizeof(ChunkSlot)),
+          slots(reinterpret_cast<ChunkSlot*>(slot_memory.data())) {}
+    FingerprintTable table;  // of the chunks that are here
+    GrowingMemory slot_memory;
+    ChunkSlot* const slots;  // by the table's number
+  };
+
+  int ListOfTouched(Node& node, int from) override;
+  int ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime now) override;
+  void Erased(ChunkSlot slot, const Node& node, int from, EraseReason reason) override;
+  void Told(std::span<const ChainLink> chain, MonotonicTime now) override;
+  ChunkSlot Next() override;
+  std::vector<int> ListOrder() const override { return {kOrphans, kHeld}; }
+
+  Key KeyOf(Fingerprint fingerprint) const { return FingerprintTable::KeyOf(fingerprint, owner_); }
+  ShadowTier& leader() { return arc_leads_ ? static_cast<ShadowTier&>(arc_) : hazard_; }
+  bool LeaderHolds(const Node& node) { return leader().Holds(KeyOf(node.fingerprint)); }
+  ChunkSlot Find(Key key) const;
+  // What made room in the leader's shadow is an orphan now.
+  void Follow();
+  void ChooseLeader(double chunks, double arc_is_ahead);
+  // After a change of the leader: some more chunks go where they belong now.
+  void Sweep(size_t chunks);
+
+  const std::shared_ptr<Memory> memory_;
+  const uint32_t owner_;
+  ShadowHazard hazard_;
+  ShadowArc arc_;
+  std::vector<Key> keys_;  // of the request being told
+  uint32_t capacity_ = 0;  // 0: nothing was ever evicted
+  double arc_lead_ = 0;    // hits that ARC had more lately
+  bool arc_leads_ = false;
+  size_t to_sweep_ = 0;
+};
+
+}  // namespace kvkeep

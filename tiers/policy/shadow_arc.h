@@ -1,0 +1,35 @@
+// ShadowArc: a shadow tier under ArcPolicy.
+#pragma once
+
+#include <memory>
+
+#include "tiers/policy/arc_policy.h"
+#include "tiers/policy/shadow_tier.h"
+
+namespace kvkeep {
+
+class ShadowArc final : public ShadowTier {
+ public:
+  // `shares_memory_with` as PolicyOptions has it.
+  ShadowArc(uint32_t max_chunks, ShadowArc* shares_memory_with);
+
+  uint32_t Request(std::span<const Key> chain, MonotonicTime now) override;
+  void Bring(Key chunk, std::optional<Key> parent, MonotonicTime now) override;
+  bool Holds(Key chunk) const override { return table_->Find(chunk) != kNone; }
+  bool Knows(Key chunk) const override { return Holds(chunk); }
+  std::optional<Key> Victim() override;
+  void Drop(Key chunk, bool evicted) override;
+  std::span<std::byte> MemoryDue();
+
+ private:
+  static constexpr uint32_t kNone = FingerprintTable::kNone;
+  ChunkSlot Find(Key chunk) const;
+  // Its slot; kNoSlot when it could not stay.
+  ChunkSlot Insert(Key chunk, ChunkSlot parent, MonotonicTime now);
+
+  const std::shared_ptr<FingerprintTable> table_;  // its numbers are the policy's slots
+  ArcPolicy policy_;
+  std::vector<EvictionPolicy::ChainLink> links_;  // of the request being told
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,369 @@
+#include "tiers/policy/shadow_hazard.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "tiers/base/check.h"
+
+namespace kvkeep {
+namespace {
+
+using std::chrono::duration;
+
+constexpr auto kAdvanceEvery = std::chrono::milliseconds(250);
+
+}  // namespace
+
+ShadowHazard::Memory::Memory(uint64_t most)
+    : table(static_cast<uint32_t>(most)),
+      record_memory(most * sizeof(Record)),
+      group_memory(most * sizeof(Group)),
+      records(reinterpret_cast<Record*>(record_memory.data())),
+      groups(reinterpret_cast<Group*>(group_memory.data())) {
+  static_assert(sizeof(Record) == 16);
+}
+
+ShadowHazard::ShadowHazard(uint32_t max_chunks, ShadowHazard* shares_memory_with)
+    : memory_(shares_memory_with != nullptr
+                  ? shares_memory_with->memory_
+                  : std::make_shared<Memory>(std::min<uint64_t>(
+                        uint64_t{max_chunks} * (kGhosts + 1), UINT32_MAX - 1))) {}
+
+// ---- groups in cells
+
+void ShadowHazard::LinkGroup(List& list, uint32_t at, Links Group::*links, uint32_t younger) {
+  const uint32_t older = younger == kNone ? list.youngest : (GroupAt(younger).*links).older;
+  GroupAt(at).*links = {.older = older, .younger = younger};
+  (older == kNone ? list.oldest : (GroupAt(older).*links).younger) = at;
+  (younger == kNone ? list.youngest : (GroupAt(younger).*links).older) = at;
+}
+
+void ShadowHazard::UnlinkGroup(List& list, uint32_t at, Links Group::*links) {
+  const Links& own = GroupAt(at).*links;
+  (own.younger == kNone ? list.youngest : (GroupAt(own.younger).*links).older) = own.older;
+  (own.older == kNone ? list.oldest : (GroupAt(own.older).*links).younger) = own.younger;
+}
+
+void ShadowHazard::MarkHeld(int cell) {
+  const auto rank = static_cast<uint32_t>(model_.RankOf(cell));
+  const uint64_t bit = uint64_t{1} << (rank % 64);
+  if (held_cells_[cell].oldest == kNone) {
+    held_ranks_[rank / 64] &= ~bit;
+  } else {
+    held_ranks_[rank / 64] |= bit;
+  }
+}
+
+void ShadowHazard::PlaceGroup(uint32_t at) {
+  const Group& group = GroupAt(at);
+  const int cell = CellOf(group);
+  LinkGroup(cells_[cell], at, &Group::in_cell);
+  model_.AddLive(cell, group.weight * group.records);
+  if (group.held == 0) return;
+  LinkGroup(held_cells_[cell], at, &Group::in_held);
+  MarkHeld(cell);
+}
+
+void ShadowHazard::DisplaceGroup(uint32_t at) {
+  const Group& group = GroupAt(at);
+  const int cell = CellOf(group);
+  UnlinkGroup(cells_[cell], at, &Group::in_cell);
+  model_.AddLive(cell, -double{group.weight} * group.records);
+  if (group.held == 0) return;
+  UnlinkGroup(held_cells_[cell], at, &Group::in_held);
+  MarkHeld(cell);
+}
+
+uint32_t ShadowHazard::NewGroup(const HazardModel::Features& features, uint32_t chain,
+                                MonotonicTime now) {
+  uint32_t at = memory_->free_group;
+  if (at != kNone) {
+    memory_->free_group = GroupAt(at).in_cell.older;
+  } else {
+    at = memory_->groups_used++;  // there are no more groups than records
+  }
+  GroupAt(at) = {.time = now,
+                 .features = features,
+                 .weight = 1.0f / static_cast<float>(chain),
+                 .level = static_cast<uint16_t>(model_.LevelOf(features)),
+                 .bucket = 0,
+                 .records = 0,
+                 .held = 0,
+                 .deepest = kNone,
+                 .shallowest = kNone,
+                 .in_cell = {},
+                 .in_held = {}};
+  PlaceGroup(at);
+  return at;
+}
+
+// Every group that is too old for its bucket goes into the next one; the oldest are in front.
+void ShadowHazard::Advance(MonotonicTime now) {
+  if (now - advanced_ < kAdvanceEvery) return;
+  int moves = 0;
+  for (int bucket = 0; bucket + 1 < HazardModel::kBuckets; ++bucket) {
+    const auto end =
+        std::chrono::duration_cast<MonotonicTime>(duration<double>(HazardModel::EndOf(bucket)));
+    for (int level = 0; level < HazardModel::kLevels; ++level) {
+      const int cell = HazardModel::Cell(level, bucket);
+      while (cells_[cell].oldest != kNone && now - GroupAt(cells_[cell].oldest).time >= end) {
+        if (++moves > kMovesPerRequest) return;  // the next request goes on
+        const uint32_t at = cells_[cell].oldest;
+        Group& group = GroupAt(at);
+        DisplaceGroup(at);
+        model_.Outlived(group.features, cell, group.weight * group.records);
+        ++group.bucket;
+        PlaceGroup(at);
+      }
+    }
+  }
+  advanced_ = now;
+}
+
+// ---- records in groups
+
+uint32_t ShadowHazard::NewRecord(Key chunk) {
+  const uint32_t at = memory_->table.Insert(chunk);
+  if (at == kNone) return at;
+  At(at) = {
+      .group = kNone, .older = kNone, .younger = kNone, .behind = 0, .hits = 0, .held = false};
+  LinkGhost(at);
+  return at;
+}
+
+void ShadowHazard::LinkGhost(uint32_t at) {
+  Record& record = At(at);
+  record.older = ghosts_.youngest;
+  record.younger = kNone;
+  (ghosts_.youngest == kNone ? ghosts_.oldest : At(ghosts_.youngest).younger) = at;
+  ghosts_.youngest = at;
+  ++ghost_count_;
+}
+
+void ShadowHazard::UnlinkGhost(uint32_t at) {
+  const Record& record = At(at);
+  (record.younger == kNone ? ghosts_.youngest : At(record.younger).older) = record.older;
+  (record.older == kNone ? ghosts_.oldest : At(record.older).younger) = record.younger;
+  --ghost_count_;
+}
+
+void ShadowHazard::Join(uint32_t at, uint32_t to) {
+  At(at).group = to;
+  Group& group = GroupAt(to);
+  ++group.records;
+  model_.AddLive(CellOf(group), group.weight);
+}
+
+void ShadowHazard::Leave(uint32_t at) {
+  const uint32_t from = At(at).group;
+  Group& group = GroupAt(from);
+  At(at).group = kNone;
+  model_.AddLive(CellOf(group), -group.weight);
+  if (--group.records > 0) return;
+  DisplaceGroup(from);
+  group.in_cell.older = memory_->free_group;
+  memory_->free_group = from;
+}
+
+void ShadowHazard::Hold(uint32_t at, bool deepest) {
+  Record& record = At(at);
+  Group& group = GroupAt(record.group);
+  record.held = true;
+  record.older = deepest ? kNone : group.shallowest;
+  record.younger = deepest ? group.deepest : kNone;
+  (record.younger == kNone ? group.shallowest : At(record.younger).older) = at;
+  (record.older == kNone ? group.deepest : At(record.older).younger) = at;
+  ++held_count_;
+  if (++group.held > 1) return;
+  List& list = held_cells_[CellOf(group)];
+  uint32_t behind = kNone;
+  for (int steps = 0; deepest && steps < kMostGroupsOfRequest; ++steps) {
+    const uint32_t next = behind == kNone ? list.youngest : GroupAt(behind).in_held.older;
+    if (next == kNone || GroupAt(next).time != group.time) break;
+    behind = next;  // of the same request, and so shallower
+  }
+  LinkGroup(list, record.group, &Group::in_held, behind);
+  MarkHeld(CellOf(group));
+}
+
+void ShadowHazard::Release(uint32_t at) {
+  Record& record = At(at);
+  Group& group = GroupAt(record.group);
+  (record.younger == kNone ? group.shallowest : At(record.younger).older) = record.older;
+  (record.older == kNone ? group.deepest : At(record.older).younger) = record.younger;
+  record.held = false;
+  --held_count_;
+  if (--group.held > 0) return;
+  UnlinkGroup(held_cells_[CellOf(group)], record.group, &Group::in_held);
+  MarkHeld(CellOf(group));
+}
+
+void ShadowHazard::ForgetOldestGhost() {
+  const uint32_t oldest = ghosts_.oldest;
+  UnlinkGhost(oldest);
+  Leave(oldest);
+  memory_->table.Erase(oldest);
+}
+
+void ShadowHazard::TrimGhosts() {
+  for (int i = 0; i < 2 && ghost_count_ > uint64_t{kGhosts} * held_count_; ++i) {
+    ForgetOldestGhost();
+  }
+}
+
+// ---- what is told
+
+void ShadowHazard::RankAnew() {
+  held_ranks_.fill(0);
+  for (int cell = 0; cell < HazardModel::kCells; ++cell) MarkHeld(cell);
+}
+
+void ShadowHazard::RegroupOne(uint32_t at, const HazardModel::Features& features, uint32_t length,
+                              MonotonicTime now) {
+  const bool held = At(at).held;
+  held ? Release(at) : UnlinkGhost(at);
+  if (At(at).group != kNone) Leave(at);
+  auto group = std::find_if(request_groups_.begin(), request_groups_.end(),
+                            [&](const auto& known) { return known.first == features; });
+  if (group == request_groups_.end()) {
+    request_groups_.emplace_back(features, NewGroup(features, length, now));
+    group = request_groups_.end() - 1;
+  }
+  Join(at, group->second);
+  held ? Hold(at, false) : LinkGhost(at);
+}
+
+// Tail first, so that in each group the deepest come first.
+void ShadowHazard::Regroup(std::span<const uint32_t> records, MonotonicTime now) {
+  const auto length = static_cast<uint32_t>(records.size());
+  HazardModel::Chain chain{.length = length};
+  while (chain.known < length && At(records[chain.known]).group != kNone) ++chain.known;
+  if (chain.known > 0) {
+    const uint32_t behind = At(records[chain.known - 1]).behind;
+    chain.continues = chain.known >= behind && (chain.known >= 2 || behind <= 2);
+  }
+  request_groups_.clear();
+  constexpr uint32_t kAhead = 8;
+  for (uint32_t i = length; i-- > 0;) {
+    if (i >= kAhead && At(records[i - kAhead]).group != kNone) {
+      __builtin_prefetch(&GroupAt(At(records[i - kAhead]).group));
+    }
+    Record& record = At(records[i]);
+    const auto is_own = [&](const auto& known) { return known.second == record.group; };
+    if (std::any_of(request_groups_.begin(), request_groups_.end(), is_own)) continue;  // twice
+    if (record.group != kNone) {
+      const Group& group = GroupAt(record.group);
+      model_.Touched(group.features, CellOf(group), group.weight);
+      if (record.hits < UINT8_MAX) ++record.hits;
+    }
+    record.behind = static_cast<uint16_t>(std::min<uint32_t>(length - 1 - i, UINT16_MAX));
+    const auto features = HazardModel::Describe(chain, record.behind, record.hits);
+    RegroupOne(records[i], features, length, now);
+  }
+}
+
+bool ShadowHazard::Admit(uint32_t at) {
+  UnlinkGhost(at);
+  Hold(at, true);
+  // One more than it brings: so a capacity that has shrunk is reached in the end.
+  for (int i = 0; i < 2 && held_count_ > capacity_; ++i) {
+    const uint32_t worst = Worst();
+    Evict(worst);
+    if (worst == at) return false;
+    gone_.push_back(memory_->table.KeyOf(worst));
+  }
+  return true;
+}
+
+uint32_t ShadowHazard::Request(std::span<const Key> chain, MonotonicTime now) {
+  memory_->table.Prefetch(chain);
+  Advance(now);
+  // Now, not while some of its records belong to no group.
+  while (memory_->table.room() < chain.size() && ghost_count_ > 0) ForgetOldestGhost();
+  records_.clear();
+  uint32_t leading = 0;
+  for (const Key& chunk : chain) {
+    uint32_t at = memory_->table.Find(chunk);
+    if (at != kNone && At(at).held && leading == records_.size()) ++leading;
+    if (at == kNone) at = NewRecord(chunk);
+    if (at == kNone) break;  // full
+    records_.push_back(at);
+  }
+  for (const uint32_t at : records_) __builtin_prefetch(&At(at));
+  touches_ += static_cast<uint32_t>(records_.size());
+  Regroup(records_, now);
+  for (const uint32_t at : records_) {
+    if (!At(at).held && !Admit(at)) break;
+  }
+  for (size_t i = 0; i < chain.size(); ++i) TrimGhosts();
+  if (touches_ >= std::max(kTouchesPerEstimate, capacity_ == UINT32_MAX ? 0 : capacity_ / 8)) {
+    touches_ = 0;
+    model_.Estimate();
+    RankAnew();
+  }
+  return leading;
+}
+
+void ShadowHazard::Bring(Key chunk, std::optional<Key> parent, MonotonicTime now) {
+  if (Knows(chunk)) return;
+  const uint32_t at = NewRecord(chunk);
+  if (at == kNone) return;
+  const uint32_t before = parent.has_value() ? memory_->table.Find(*parent) : kNone;
+  if (before != kNone && At(before).group != kNone) {
+    Join(at, At(before).group);
+  } else {
+    Join(at, NewGroup(HazardModel::Describe({.length = 1}, 0, 0), 1, now));
+  }
+  Admit(at);
+  TrimGhosts();
+}
+
+bool ShadowHazard::Holds(Key chunk) const {
+  const uint32_t at = memory_->table.Find(chunk);
+  return at != kNone && memory_->records[at].held;
+}
+
+uint32_t ShadowHazard::Worst() const {
+  for (size_t word = 0; word < held_ranks_.size(); ++word) {
+    if (held_ranks_[word] == 0) continue;
+    const auto rank = static_cast<int>(word * 64 + std::countr_zero(held_ranks_[word]));
+    return memory_->groups[held_cells_[model_.CellOf(rank)].oldest].deepest;
+  }
+  return kNone;
+}
+
+std::optional<ShadowTier::Key> ShadowHazard::Victim() {
+  const uint32_t worst = Worst();
+  if (worst == kNone) return std::nullopt;
+  return memory_->table.KeyOf(worst);
+}
+
+void ShadowHazard::Evict(uint32_t at) {
+  Release(at);
+  LinkGhost(at);
+}
+
+void ShadowHazard::Drop(Key chunk, bool evicted) {
+  const uint32_t at = memory_->table.Find(chunk);
+  if (at == kNone) return;
+  if (At(at).held) Evict(at);
+  if (evicted) return TrimGhosts();
+  UnlinkGhost(at);
+  Leave(at);
+  memory_->table.Erase(at);
+}
+
+bool ShadowHazard::LoadModel(absl::string_view saved) {
+  const bool loaded = model_.Load(saved);
+  if (loaded) RankAnew();
+  return loaded;
+}
+
+std::span<std::byte> ShadowHazard::MemoryDue() {
+  const uint64_t used = memory_->table.used();
+  auto due = memory_->record_memory.Due(used * sizeof(Record));
+  if (due.empty()) due = memory_->group_memory.Due(memory_->groups_used * sizeof(Group));
+  return due.empty() ? memory_->table.MemoryDue() : due;
+}
+
+}  // namespace kvkeep

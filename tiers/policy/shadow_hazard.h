@@ -1,0 +1,127 @@
+// ShadowHazard: a shadow tier that gives up what HazardModel thinks is worth the least.
+//
+// Records are of chunks that it holds, and of those it held or heard of lately (ghosts, up to
+// kGhosts times as many): what comes back teaches the model also when it is gone. A group is the
+// chunks that one request touched last and that have equal features: they have one age and so one
+// worth. Groups lie in the model's cells, in the order of time, and move from bucket to bucket as
+// time goes by. The victim is the deepest chunk of the oldest group of the cell with the least
+// rank.
+//
+// 32 bytes a record, 60 a group; conversation traces have a group for 7 records.
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include "tiers/base/growing_memory.h"
+#include "tiers/policy/hazard_model.h"
+#include "tiers/policy/shadow_tier.h"
+
+namespace kvkeep {
+
+class ShadowHazard final : public ShadowTier {
+ public:
+  static constexpr uint32_t kGhosts = 3;
+  static constexpr uint32_t kTouchesPerEstimate = 1024;  // or an eighth of the capacity
+  static constexpr int kMovesPerRequest = 256;
+  static constexpr int kMostGroupsOfRequest = 24;  // by their features
+
+  // `shares_memory_with` as PolicyOptions has it.
+  ShadowHazard(uint32_t max_chunks, ShadowHazard* shares_memory_with);
+
+  uint32_t Request(std::span<const Key> chain, MonotonicTime now) override;
+  void Bring(Key chunk, std::optional<Key> parent, MonotonicTime now) override;
+  bool Holds(Key chunk) const override;
+  bool Knows(Key chunk) const override { return memory_->table.Find(chunk) != kNone; }
+  std::optional<Key> Victim() override;
+  void Drop(Key chunk, bool evicted) override;
+  std::span<std::byte> MemoryDue();
+
+  std::string SaveModel() const { return model_.Save(); }
+  bool LoadModel(absl::string_view saved);
+
+ private:
+  static constexpr uint32_t kNone = FingerprintTable::kNone;
+  struct Record {
+    uint32_t group;
+    uint32_t older, younger;  // held: deeper and shallower, in its group. Else of the ghosts
+    uint16_t behind;          // chunks behind it in the chain that touched it last
+    uint8_t hits;
+    bool held;
+  };
+  struct Links {
+    uint32_t older, younger;
+  };
+  struct Group {
+    MonotonicTime time;
+    HazardModel::Features features;
+    float weight;  // of each of its records
+    uint16_t level, bucket;
+    uint32_t records, held;
+    uint32_t deepest, shallowest;  // of those held
+    Links in_cell, in_held;        // among all groups of its cell, among those that hold some
+  };
+  struct List {
+    uint32_t oldest = kNone, youngest = kNone;
+  };
+  struct Memory {
+    explicit Memory(uint64_t most);
+    FingerprintTable table;
+    GrowingMemory record_memory, group_memory;
+    Record* const records;  // by the table's number
+    Group* const groups;
+    uint32_t groups_used = 0;
+    uint32_t free_group = kNone;  // the others follow by in_cell.older
+  };
+
+  Record& At(uint32_t record) { return memory_->records[record]; }
+  Group& GroupAt(uint32_t group) { return memory_->groups[group]; }
+  static int CellOf(const Group& group) { return HazardModel::Cell(group.level, group.bucket); }
+
+  // Just behind `younger`, or as the youngest; `links` is in_cell or in_held.
+  void LinkGroup(List& list, uint32_t group, Links Group::*links, uint32_t younger = kNone);
+  void UnlinkGroup(List& list, uint32_t group, Links Group::*links);
+  uint32_t NewGroup(const HazardModel::Features& features, uint32_t chain, MonotonicTime now);
+  void PlaceGroup(uint32_t group);
+  void DisplaceGroup(uint32_t group);
+  void MarkHeld(int cell);
+
+  uint32_t NewRecord(Key chunk);
+  void Join(uint32_t record, uint32_t group);
+  // Also frees a group that is empty then.
+  void Leave(uint32_t record);
+  // Of those that its group holds, it is the deepest, or (else) the shallowest from now on.
+  void Hold(uint32_t record, bool deepest);
+  void Release(uint32_t record);
+  // A held one becomes a ghost.
+  void Evict(uint32_t record);
+  void LinkGhost(uint32_t record);
+  void UnlinkGhost(uint32_t record);
+  void ForgetOldestGhost();
+  void TrimGhosts();
+  // Whether it stayed.
+  bool Admit(uint32_t record);
+
+  void Advance(MonotonicTime now);
+  void Regroup(std::span<const uint32_t> records, MonotonicTime now);
+  void RegroupOne(uint32_t record, const HazardModel::Features& features, uint32_t length,
+                  MonotonicTime now);
+  // The record that goes next; kNone: nothing is held.
+  uint32_t Worst() const;
+  void RankAnew();
+
+  const std::shared_ptr<Memory> memory_;
+  HazardModel model_;
+  std::array<List, HazardModel::kCells> cells_;       // all groups
+  std::array<List, HazardModel::kCells> held_cells_;  // those that hold something
+  // By rank: whether the cell holds something.
+  std::array<uint64_t, (HazardModel::kCells + 63) / 64> held_ranks_{};
+  List ghosts_;
+  uint32_t ghost_count_ = 0, held_count_ = 0;
+  uint32_t touches_ = 0;  // since the last estimate
+  MonotonicTime advanced_{0};
+  std::vector<uint32_t> records_;                                           // of the request
+  std::vector<std::pair<HazardModel::Features, uint32_t>> request_groups_;  // likewise
+};
+
+}  // namespace kvkeep
