@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "config/key_kinds.h"
+#include "tiers/policy/eviction_policy.h"
 
 namespace kvkeep {
 namespace {
@@ -33,7 +34,11 @@ using config_internal::SizeInUnits;
 using config_internal::Socket;
 using config_internal::Text;
 
-std::vector<std::pair<std::string, std::string>> PolicyNames() { return {{"lru", "lru"}}; }
+std::vector<std::pair<std::string, std::string>> PolicyNames() {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const std::string& name : EvictionPolicyNames()) names.emplace_back(name, name);
+  return names;
+}
 
 std::vector<std::pair<std::string, GrantChoice>> GrantNames() {
   return {{"read_write", GrantChoice::kReadWrite},
@@ -195,8 +200,11 @@ std::vector<ConfigKey> TierKeys() {
           "g2.capacity."),
       Dir("g2.arena_readonly_dir", In(&Config::g2, &G2Config::arena_readonly_dir), Empty::kAllowed,
           "For mount: a read-only bind mount of arena_dir, where clients' descriptors come from."),
-      Choice<std::string>("g2.policy", In(&Config::g2, &G2Config::policy), PolicyNames(),
-                          "Which chunk is evicted from memory next."),
+      Choice<std::string>(
+          "g2.policy", In(&Config::g2, &G2Config::policy), PolicyNames(),
+          "Which chunk is evicted from memory next: least recently used (lru), adaptive (arc), "
+          "least "
+          "frequently used (lfu), two queues (s3fifo), or what is worth the fewest hits (reuse)."),
       Fraction("g2.dirty_budget", In(&Config::g2, &G2Config::dirty_budget), kShare,
                "Share of g2.capacity that may wait for its write to G3."),
       Count("g2.copy_threads", In(&Config::g2, &G2Config::copy_threads), {0, 64},
@@ -212,7 +220,7 @@ std::vector<ConfigKey> TierKeys() {
       Bool("g3.paths[].required", InG3Path(&G3PathConfig::required),
            "Refuse to start when this path is broken, instead of starting without it."),
       Choice<std::string>("g3.policy", In(&Config::g3, &G3Config::policy), PolicyNames(),
-                          "Which chunk is evicted from NVMe next."),
+                          "Which chunk is evicted from NVMe next; see g2.policy."),
       Choice<WritePolicyChoice>("g3.write_policy", In(&Config::g3, &G3Config::write_policy),
                                 {{"eager", WritePolicyChoice::kEager}},
                                 "When a chunk is written to NVMe."),

@@ -82,11 +82,13 @@ void AddFaults(SeededRandom& random, Scenario& scenario) {
 
 }  // namespace
 
-Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without) {
+Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
+                        const std::string& policy) {
   SeededRandom random(seed);
   Scenario scenario;
   WorldOptions& options = scenario.world;
   options.seed = seed;
+  options.store.g2_policy = options.store.g3_policy = policy;
   options.g2_blocks = random.Between(60, random.Chance(0.5) ? 200 : 900);
   options.g2_segment_blocks = random.Chance(0.5) ? 64 : 512;
   options.device_blocks.clear();

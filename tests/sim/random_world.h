@@ -25,7 +25,9 @@ struct Scenario {
 // Small tiers, so that everything is short of space. Half of the seeds are free of faults.
 // `without` names what is left out all the same (Removable), so that a failure can be narrowed
 // down.
-Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without = {});
+// `policy` of eviction is that of both tiers.
+Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without = {},
+                        const std::string& policy = "lru");
 const std::vector<std::string>& Removable();
 // What is slow, stuck or not attached is no fault: such a world is held to more.
 bool FreeOfFaults(const Scenario& scenario);

@@ -12,6 +12,7 @@
 
 #include "tests/sim/forked_runs.h"
 #include "tests/sim/script.h"
+#include "tiers/policy/eviction_policy.h"
 
 namespace kvkeep {
 namespace {
@@ -19,11 +20,12 @@ namespace {
 constexpr char kUsage[] =
     "kvkeep-sim [--seeds N] [--first N] [--steps N] [--jobs N] [--find-failure]\n"
     "kvkeep-sim --seed N [--steps N] [--verbose | --shrink [--out FILE]]\n"
-    "kvkeep-sim --script FILE [--verbose]\n";
+    "kvkeep-sim --script FILE [--verbose]\n"
+    "all: [--policy NAME] of eviction, lru if not said\n";
 
 struct Arguments {
   uint64_t first = 1, seeds = 1, steps = 5000, jobs = 1;
-  std::string script, out;
+  std::string script, out, policy = "lru";
   bool verbose = false, find_failure = false, shrink = false;
 };
 
@@ -34,8 +36,8 @@ Arguments Parse(int argc, char** argv) {
                                                     {"--seeds", &arguments.seeds},
                                                     {"--steps", &arguments.steps},
                                                     {"--jobs", &arguments.jobs}};
-  const std::map<std::string, std::string*> texts = {{"--script", &arguments.script},
-                                                     {"--out", &arguments.out}};
+  const std::map<std::string, std::string*> texts = {
+      {"--script", &arguments.script}, {"--out", &arguments.out}, {"--policy", &arguments.policy}};
   const std::map<std::string, bool*> flags = {{"--verbose", &arguments.verbose},
                                               {"--find-failure", &arguments.find_failure},
                                               {"--shrink", &arguments.shrink}};
@@ -78,7 +80,8 @@ std::map<uint64_t, std::string> StepsOf(const std::string& output) {
 }
 
 int ShrinkSeed(const Arguments& arguments) {
-  const RunResult first = ForkedRuns::Run({.seed = arguments.first, .steps = arguments.steps});
+  const RunResult first = ForkedRuns::Run(
+      {.seed = arguments.first, .steps = arguments.steps, .policy = arguments.policy});
   if (first.failure.empty()) {
     std::printf("seed %lu of %lu steps does not fail\n", arguments.first, arguments.steps);
     return 1;
@@ -86,9 +89,15 @@ int ShrinkSeed(const Arguments& arguments) {
   Script script{.seed = arguments.first};
   script.steps.resize(first.last_step + 1);
   std::iota(script.steps.begin(), script.steps.end(), 0);
-  script = Shrink(
-      script, [](const Script& candidate) { return ForkedRuns::Run(candidate.Options()).failure; });
-  SimulationOptions told = script.Options();
+  const auto options = [&arguments](const Script& of) {
+    SimulationOptions made = of.Options();
+    made.policy = arguments.policy;
+    return made;
+  };
+  script = Shrink(script, [&options](const Script& candidate) {
+    return ForkedRuns::Run(options(candidate)).failure;
+  });
+  SimulationOptions told = options(script);
   told.verbose = true;
   const RunResult last = ForkedRuns::Run(told);
   const std::string text =
@@ -121,6 +130,7 @@ int RunScript(const Arguments& arguments) {
   }
   SimulationOptions options = script->Options();
   options.verbose = arguments.verbose;
+  options.policy = arguments.policy;
   return RunHere(options);
 }
 
@@ -132,7 +142,9 @@ int RunSeeds(const Arguments& arguments) {
     ForkedRuns runs(static_cast<unsigned>(arguments.jobs));
     for (uint64_t seed = arguments.first; seed < arguments.first + arguments.seeds; ++seed) {
       if (arguments.find_failure && !failed.empty()) break;
-      runs.Start({.seed = seed, .steps = arguments.steps}, [&, seed](const RunResult& result) {
+      const SimulationOptions options{
+          .seed = seed, .steps = arguments.steps, .policy = arguments.policy};
+      runs.Start(options, [&, seed](const RunResult& result) {
         ++ran;
         if (result.failure.empty()) return sum.Add(result.report);
         failed.insert(seed);
@@ -154,10 +166,17 @@ int RunSeeds(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   const kvkeep::Arguments arguments = kvkeep::Parse(argc, argv);
+  if (kvkeep::MakeEvictionPolicy(arguments.policy, {.max_chunks = 1}) == nullptr) {
+    std::fprintf(stderr, "kvkeep-sim: --policy %s: not known\n", arguments.policy.c_str());
+    return 2;
+  }
   if (!arguments.script.empty()) return kvkeep::RunScript(arguments);
   if (arguments.shrink) return kvkeep::ShrinkSeed(arguments);
   if (arguments.verbose) {
-    return kvkeep::RunHere({.seed = arguments.first, .steps = arguments.steps, .verbose = true});
+    return kvkeep::RunHere({.seed = arguments.first,
+                            .steps = arguments.steps,
+                            .verbose = true,
+                            .policy = arguments.policy});
   }
   return kvkeep::RunSeeds(arguments);
 }

@@ -18,6 +18,7 @@ struct SimulationOptions {
   bool verbose = false;              // prints each step
   std::vector<uint64_t> only;        // these steps, not 0 to `steps`
   std::vector<std::string> without;  // left out of the world, see random_world.h
+  std::string policy = "lru";        // of eviction, of both tiers
   uint64_t* progress = nullptr;      // is told the number of each step before it begins
 };
 

@@ -26,7 +26,7 @@ class Simulator {
  public:
   explicit Simulator(const SimulationOptions& options)
       : options_(options),
-        scenario_(RandomScenario(options.seed, options.without)),
+        scenario_(RandomScenario(options.seed, options.without, options.policy)),
         world_options_(scenario_.world),
         faultless_(FreeOfFaults(scenario_)),
         honest_(Honest(scenario_)),

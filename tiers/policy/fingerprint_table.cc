@@ -7,7 +7,7 @@ namespace kvkeep {
 FingerprintTable::FingerprintTable(uint32_t most)
     : most_(most),
       node_memory_(uint64_t{most} * sizeof(Node)),
-      bucket_memory_(uint64_t{most} * sizeof(uint32_t)),
+      bucket_memory_(uint64_t{most} * kBucketsPerNumber * sizeof(uint32_t)),
       nodes_(reinterpret_cast<Node*>(node_memory_.data())),
       buckets_(reinterpret_cast<uint32_t*>(bucket_memory_.data())) {
   static_assert(sizeof(Node) == 12);
@@ -38,11 +38,10 @@ void FingerprintTable::Prefetch(std::span<const Key> keys) const {
 }
 
 // The newest bucket gets what is its of the one that stood for it.
-void FingerprintTable::AddBucket() {
-  const uint32_t added = used_++;
+void FingerprintTable::AddBucket(uint64_t added) {
   buckets_[added] = kNone;
   if (added == 0) return;
-  const uint64_t round = std::bit_ceil(uint64_t{used_});
+  const uint64_t round = std::bit_ceil(added + 1);
   uint32_t* link = &buckets_[added - round / 2];
   while (*link != kNone) {
     Node& node = nodes_[*link];
@@ -63,8 +62,8 @@ uint32_t FingerprintTable::Insert(Key key) {
     free_ = nodes_[number].next;
   } else {
     if (used_ == most_) return kNone;
-    AddBucket();
-    number = used_ - 1;
+    number = used_++;
+    for (uint64_t i = 0; i < kBucketsPerNumber; ++i) AddBucket(kBucketsPerNumber * number + i);
   }
   ++size_;
   uint32_t& bucket = buckets_[BucketOf(key.bits)];
@@ -86,7 +85,8 @@ void FingerprintTable::Erase(uint32_t number) {
 
 std::span<std::byte> FingerprintTable::MemoryDue() {
   const auto due = node_memory_.Due(uint64_t{used_} * sizeof(Node));
-  return due.empty() ? bucket_memory_.Due(uint64_t{used_} * sizeof(uint32_t)) : due;
+  return due.empty() ? bucket_memory_.Due(uint64_t{used_} * kBucketsPerNumber * sizeof(uint32_t))
+                     : due;
 }
 
 }  // namespace kvkeep

@@ -1,9 +1,9 @@
 // FingerprintTable: fingerprints to small dense numbers, for what policies know of chunks that need
 // not be there.
 //
-// Every call is O(1), growing included: a bucket is added, and one split, with each number that is
-// given for the first time (Litwin's linear hashing), so nothing is ever moved at once. 16 bytes a
-// number. Several owners may share one: each sees its own only. Two chunks of one fingerprint are
+// Every call is O(1), growing included: buckets are added, and as many split, with each number that
+// is given for the first time (Litwin's linear hashing), so nothing is ever moved at once. 20 bytes
+// a number. Several owners may share one: each sees its own only. Two chunks of one fingerprint are
 // one. Not thread-safe.
 #pragma once
 
@@ -46,24 +46,27 @@ class FingerprintTable {
   std::span<std::byte> MemoryDue();
 
  private:
+  // So most buckets have one node at most: another one is another wait for memory.
+  static constexpr uint64_t kBucketsPerNumber = 2;
   struct Node {
     uint32_t low, high;  // the key
     uint32_t next;       // in its bucket, or of the free ones
     uint64_t key() const { return uint64_t{high} << 32 | low; }
   };
-  uint32_t BucketOf(uint64_t key) const {
-    const uint64_t round = std::bit_ceil(uint64_t{used_});
+  uint64_t BucketOf(uint64_t key) const {
+    const uint64_t end = kBucketsPerNumber * used_;
+    const uint64_t round = std::bit_ceil(end);
     const uint64_t bucket = key & (round - 1);
-    return static_cast<uint32_t>(bucket < used_ ? bucket : bucket - round / 2);
+    return bucket < end ? bucket : bucket - round / 2;
   }
   // The link that leads to the key's node, or the one that ends its bucket.
   uint32_t* LinkTo(uint64_t key);
-  void AddBucket();
+  void AddBucket(uint64_t added);
 
   const uint32_t most_;
   GrowingMemory node_memory_, bucket_memory_;
   Node* const nodes_;
-  uint32_t* const buckets_;  // first nodes; as many as numbers were ever given
+  uint32_t* const buckets_;  // first nodes
   uint32_t used_ = 0, size_ = 0;
   uint32_t free_ = kNone;
   uint32_t owners_ = 0;

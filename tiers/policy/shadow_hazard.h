@@ -7,7 +7,7 @@
 // time goes by. The victim is the deepest chunk of the oldest group of the cell with the least
 // rank.
 //
-// 32 bytes a record, 60 a group; conversation traces have a group for 7 records.
+// 36 bytes a record, 60 a group; conversation traces have a group for 7 records.
 #pragma once
 
 #include <array>

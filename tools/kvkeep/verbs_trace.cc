@@ -1,6 +1,7 @@
 // The verbs about traces: replay, through a daemon, and simulate, without one.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -168,7 +169,8 @@ void AddTraceVerbs(CLI::App& app, Cli& cli) {
   CLI::App* verb =
       app.add_subcommand("simulate", "hit ratio of an eviction policy on a trace; needs no daemon");
   verb->add_option("TRACE", arguments->trace, "JSON lines with hash_ids")->required();
-  verb->add_option("--policy", arguments->policy, "name of the policy");
+  verb->add_option("--policy", arguments->policy,
+                   absl::StrCat("one of ", absl::StrJoin(SimulatedPolicyNames(), ", ")));
   verb->add_option("--chunks", arguments->chunks, "capacities to simulate, with commas")
       ->delimiter(',')
       ->required();
