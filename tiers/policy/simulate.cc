@@ -1,96 +1,35 @@
 #include "tiers/policy/simulate.h"
 
-#include <absl/container/flat_hash_map.h>
 #include <absl/status/status.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
-#include <vector>
 
-#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
 #include "tiers/policy/eviction_policy.h"
 #include "tiers/policy/min_policy.h"
+#include "tiers/policy/simulated_tier.h"
 
 namespace kvkeep {
 namespace {
 
 constexpr char kMin[] = "min";
 
-class SimulatedTier {
- public:
-  SimulatedTier(std::unique_ptr<EvictionPolicy> policy, uint32_t capacity)
-      : policy_(std::move(policy)), capacity_(capacity) {}
+absl::Status Unknown(absl::string_view option, absl::string_view name,
+                     const std::vector<std::string>& known) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, ": no \"", name, "\", known are ", absl::StrJoin(known, ", ")));
+}
 
-  // The chunks of the chain's leading run that were there when the request came.
-  uint64_t Serve(const TraceRequest& request) {
-    chain_.clear();
-    uint64_t leading = 0;
-    for (const uint64_t id : request.hash_ids) {
-      const ChunkSlot slot = Find(id);
-      if (slot != kNoSlot && leading == chain_.size()) ++leading;
-      chain_.push_back({.slot = slot, .fingerprint = Fingerprint(id)});
-    }
-    policy_->OnRequest(chain_, request.timestamp);
-    InsertAbsent(request);
-    KVKEEP_CHECK(slots_.size() <= capacity_ && policy_->size() == slots_.size());
-    return leading;
-  }
-
- private:
-  ChunkSlot Find(uint64_t id) const {
-    const auto found = slots_.find(id);
-    return found == slots_.end() ? kNoSlot : found->second;
-  }
-
-  void InsertAbsent(const TraceRequest& request) {
-    ChunkSlot parent = kNoSlot;
-    for (const uint64_t id : request.hash_ids) {
-      // Looked up anew: an insert for the chain's head may have evicted something of its tail.
-      ChunkSlot slot = Find(id);
-      if (slot == kNoSlot) {
-        slot = Insert(id, parent, request.timestamp);
-        if (slot == kNoSlot) return;
-      }
-      parent = slot;
-    }
-  }
-
-  // Its slot, or kNoSlot when the newcomer itself had to go.
-  ChunkSlot Insert(uint64_t id, ChunkSlot parent, MonotonicTime now) {
-    const ChunkSlot slot = TakeSlot(id);
-    slots_.emplace(id, slot);
-    policy_->OnInsert({.slot = slot, .fingerprint = Fingerprint(id), .parent = parent, .blocks = 1},
-                      now);
-    if (slots_.size() <= capacity_) return slot;
-    const std::optional<ChunkSlot> victim = policy_->Victim();
-    KVKEEP_CHECK(victim.has_value());  // nothing is ever parked here
-    policy_->OnErase(*victim, EvictionPolicy::EraseReason::kEvicted);
-    KVKEEP_CHECK(slots_.erase(ids_[victim->value()]) == 1);
-    free_slots_.push_back(*victim);
-    return *victim == slot ? kNoSlot : slot;
-  }
-
-  ChunkSlot TakeSlot(uint64_t id) {
-    if (free_slots_.empty()) {
-      ids_.push_back(id);
-      return ChunkSlot(static_cast<uint32_t>(ids_.size() - 1));
-    }
-    const ChunkSlot slot = free_slots_.back();
-    free_slots_.pop_back();
-    ids_[slot.value()] = id;
-    return slot;
-  }
-
-  const std::unique_ptr<EvictionPolicy> policy_;
-  const uint32_t capacity_;
-  absl::flat_hash_map<uint64_t, ChunkSlot> slots_;  // by id: the chunks in the tier
-  std::vector<uint64_t> ids_;                       // by slot
-  std::vector<ChunkSlot> free_slots_;
-  std::vector<EvictionPolicy::ChainLink> chain_;  // of the request being served
-};
+absl::Status CheckCapacity(absl::string_view option, uint64_t chunks) {
+  if (chunks > 0 && chunks <= kMaxSimulatedChunks) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(option, ": ", chunks, ", must be 1 to ", kMaxSimulatedChunks));
+}
 
 std::unique_ptr<EvictionPolicy> MakePolicy(std::span<const TraceRequest> requests,
                                            absl::string_view name, uint32_t capacity) {
@@ -98,6 +37,99 @@ std::unique_ptr<EvictionPolicy> MakePolicy(std::span<const TraceRequest> request
   const PolicyOptions options{.max_chunks = capacity + 1};
   if (name == kMin) return std::make_unique<MinPolicy>(requests, options);
   return MakeEvictionPolicy(name, options);
+}
+
+// Inserts what is absent, head first, until a newcomer is itself the victim. `gone` is told of
+// every chunk that goes.
+template <typename Gone>
+void InsertAbsent(SimulatedTier& tier, const TraceRequest& request, Gone gone) {
+  std::optional<uint64_t> parent;
+  for (const uint64_t id : request.hash_ids) {
+    // Looked up anew: an insert for the chain's head may have evicted something of its tail.
+    if (!tier.Contains(id)) {
+      const std::optional<uint64_t> victim = tier.Insert(id, parent, request.timestamp);
+      if (victim.has_value()) gone(*victim);
+      if (victim == id) return;
+    }
+    parent = id;
+  }
+}
+
+void Count(const TraceRequest& request, uint64_t leading, TraceResult& result) {
+  ++result.requests;
+  result.chunk_refs += request.hash_ids.size();
+  result.leading_hit_chunks += leading;
+  if (result.chunk_refs == 0) return;
+  result.hit_ratio =
+      static_cast<double>(result.leading_hit_chunks) / static_cast<double>(result.chunk_refs);
+}
+
+// G2 over G3.
+class SimulatedTiers {
+ public:
+  SimulatedTiers(const TiersOptions& options, SimulatedTier g2, SimulatedTier g3,
+                 std::unique_ptr<AdmissionPolicy> admission)
+      : chunk_bytes_(options.chunk_bytes),
+        eager_(options.write_policy == "eager"),
+        g2_(std::move(g2)),
+        g3_(std::move(g3)),
+        admission_(std::move(admission)) {}
+
+  void Serve(const TraceRequest& request) {
+    const std::vector<uint64_t>& ids = request.hash_ids;
+    uint64_t leading = 0, in_g2 = 0;
+    while (leading < ids.size() && (g2_.Contains(ids[leading]) || g3_.Contains(ids[leading]))) {
+      in_g2 += g2_.Contains(ids[leading++]);
+    }
+    Count(request, leading, result_.trace);
+    result_.g2_hit_chunks += in_g2;
+    g2_.Tell(ids, request.timestamp);
+    g3_.Tell(ids, request.timestamp);
+    InsertAbsent(g2_, request, [&](uint64_t gone) {
+      if (!eager_) Offer(gone, std::nullopt, request.timestamp);
+    });
+    if (!eager_) return;
+    std::optional<uint64_t> parent;
+    for (const uint64_t id : ids) {
+      if (g2_.Contains(id)) Offer(id, parent, request.timestamp);
+      parent = id;
+    }
+  }
+  const TiersResult& result() const { return result_; }
+
+ private:
+  void Offer(uint64_t id, std::optional<uint64_t> parent, MonotonicTime now) {
+    if (g3_.Contains(id) || !admission_->Admit(Fingerprint(id), chunk_bytes_, now)) return;
+    result_.g3_written_bytes += chunk_bytes_;  // also if it is itself the victim: it was written
+    g3_.Insert(id, parent, now);
+  }
+
+  const uint64_t chunk_bytes_;
+  const bool eager_;
+  SimulatedTier g2_, g3_;
+  const std::unique_ptr<AdmissionPolicy> admission_;
+  TiersResult result_;
+};
+
+absl::Status Check(const TiersOptions& options) {
+  KVKEEP_RETURN_IF_ERROR(CheckCapacity("g2_chunks", options.g2_chunks));
+  KVKEEP_RETURN_IF_ERROR(CheckCapacity("g3_chunks", options.g3_chunks));
+  const std::vector<std::string> policies = EvictionPolicyNames();
+  const std::vector<std::string> admissions = AdmissionPolicyNames();
+  const std::vector<std::string> writes = {"eager", "on_evict"};
+  const auto check = [](absl::string_view option, const std::string& name,
+                        const std::vector<std::string>& known) {
+    const bool is = std::find(known.begin(), known.end(), name) != known.end();
+    return is ? absl::OkStatus() : Unknown(option, name, known);
+  };
+  KVKEEP_RETURN_IF_ERROR(check("g2_policy", options.g2_policy, policies));
+  KVKEEP_RETURN_IF_ERROR(check("g3_policy", options.g3_policy, policies));
+  KVKEEP_RETURN_IF_ERROR(check("admission", options.admission, admissions));
+  KVKEEP_RETURN_IF_ERROR(check("write_policy", options.write_policy, writes));
+  if (options.admission == "write_budget" && !(options.admission_options.bytes_per_second > 0)) {
+    return absl::InvalidArgumentError("bytes_per_second: write_budget needs more than 0");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -110,28 +142,34 @@ std::vector<std::string> SimulatedPolicyNames() {
 
 absl::StatusOr<TraceResult> SimulateTrace(std::span<const TraceRequest> requests,
                                           absl::string_view policy, uint64_t capacity_chunks) {
-  if (capacity_chunks == 0 || capacity_chunks > kMaxSimulatedChunks) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("capacity_chunks: ", capacity_chunks, ", must be 1 to ", kMaxSimulatedChunks));
-  }
+  KVKEEP_RETURN_IF_ERROR(CheckCapacity("capacity_chunks", capacity_chunks));
   const auto capacity = static_cast<uint32_t>(capacity_chunks);
   std::unique_ptr<EvictionPolicy> made = MakePolicy(requests, policy, capacity);
-  if (made == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("policy: no \"", policy, "\", known are ",
-                                                   absl::StrJoin(SimulatedPolicyNames(), ", ")));
-  }
+  if (made == nullptr) return Unknown("policy", policy, SimulatedPolicyNames());
   SimulatedTier tier(std::move(made), capacity);
   TraceResult result;
   for (const TraceRequest& request : requests) {
-    ++result.requests;
-    result.chunk_refs += request.hash_ids.size();
-    result.leading_hit_chunks += tier.Serve(request);
-  }
-  if (result.chunk_refs > 0) {
-    result.hit_ratio =
-        static_cast<double>(result.leading_hit_chunks) / static_cast<double>(result.chunk_refs);
+    uint64_t leading = 0;
+    while (leading < request.hash_ids.size() && tier.Contains(request.hash_ids[leading])) ++leading;
+    Count(request, leading, result);
+    tier.Tell(request.hash_ids, request.timestamp);
+    InsertAbsent(tier, request, [](uint64_t) {});
   }
   return result;
+}
+
+absl::StatusOr<TiersResult> SimulateTiers(std::span<const TraceRequest> requests,
+                                          const TiersOptions& options) {
+  KVKEEP_RETURN_IF_ERROR(Check(options));
+  const auto tier = [&requests](const std::string& policy, uint64_t chunks) {
+    const auto capacity = static_cast<uint32_t>(chunks);
+    return SimulatedTier(MakePolicy(requests, policy, capacity), capacity);
+  };
+  SimulatedTiers tiers(options, tier(options.g2_policy, options.g2_chunks),
+                       tier(options.g3_policy, options.g3_chunks),
+                       MakeAdmissionPolicy(options.admission, options.admission_options));
+  for (const TraceRequest& request : requests) tiers.Serve(request);
+  return tiers.result();
 }
 
 }  // namespace kvkeep

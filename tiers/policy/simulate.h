@@ -1,7 +1,7 @@
-// SimulateTrace: the prefix hit ratio that an eviction policy would have had on a trace.
+// What eviction, admission and write policies would have done on a trace.
 //
-// It runs the very policy classes that the store runs, over a tier that is nothing but a number of
-// chunks of equal size, never leased. Deterministic; free function, thread-safe.
+// The very policy classes that the store runs, over tiers that are nothing but numbers of chunks of
+// equal size, never leased. Deterministic; free functions, thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tiers/policy/admission_policy.h"
 #include "tiers/policy/trace.h"
 
 namespace kvkeep {
@@ -33,5 +34,26 @@ absl::StatusOr<TraceResult> SimulateTrace(std::span<const TraceRequest> requests
 
 // Those of EvictionPolicyNames(), and "min": Belady's, which no daemon can have (min_policy.h).
 std::vector<std::string> SimulatedPolicyNames();
+
+struct TiersOptions {
+  std::string g2_policy = "lru", g3_policy = "lru";  // of EvictionPolicyNames()
+  uint64_t g2_chunks = 0, g3_chunks = 0;             // 1 to kMaxSimulatedChunks
+  std::string admission = "all";                     // of AdmissionPolicyNames()
+  AdmissionOptions admission_options;
+  // When a chunk is offered to G3: eager, as it comes and at each use; on_evict, as it leaves G2.
+  std::string write_policy = "eager";
+  uint64_t chunk_bytes = 1;
+};
+
+struct TiersResult {
+  TraceResult trace;           // a hit is one in either tier
+  uint64_t g2_hit_chunks = 0;  // of the leading ones; the others came from G3
+  uint64_t g3_written_bytes = 0;
+};
+
+// Two tiers: what a request finds in G3 alone is brought into G2, what is in neither comes into G2,
+// and what is not in G3 is offered to it. InvalidArgument names the option.
+absl::StatusOr<TiersResult> SimulateTiers(std::span<const TraceRequest> requests,
+                                          const TiersOptions& options);
 
 }  // namespace kvkeep

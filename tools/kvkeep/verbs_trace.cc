@@ -118,11 +118,51 @@ struct SimulateArguments {
   std::string trace;
   std::string policy = "lru";
   std::vector<uint64_t> chunks;
+  TiersOptions tiers;  // with --g3-chunks
+  std::string chunk_bytes = "2MiB";
+  uint64_t tokens_per_chunk = 512;
+  double prefill_tokens_per_second = 10'000;
+  double terabytes_written = 0, years = 5;
 };
+
+// With a second tier; one row, or object, for each size of the first.
+int RunTiers(const Cli& cli, const SimulateArguments& arguments,
+             std::span<const TraceRequest> trace) {
+  TiersOptions options = arguments.tiers;
+  options.g2_policy = arguments.policy;
+  options.chunk_bytes = ParseChunkSizes(arguments.chunk_bytes)->front();
+  if (arguments.terabytes_written > 0) {
+    options.admission_options.bytes_per_second =
+        EnduranceBytesPerSecond(arguments.terabytes_written, arguments.years);
+  }
+  Json list = Json::array();
+  std::vector<std::vector<std::string>> rows = {
+      {"G2 CHUNKS", "HIT RATIO", "FROM G2", "G3 WRITTEN GB", "PREFILL SAVED S"}};
+  for (const uint64_t chunks : arguments.chunks) {
+    options.g2_chunks = chunks;
+    const auto result = SimulateTiers(trace, options);
+    if (!result.ok()) return cli.FailUsage(std::string(result.status().message()));
+    const auto tokens =
+        static_cast<double>(result->trace.leading_hit_chunks * arguments.tokens_per_chunk);
+    const double saved = tokens / arguments.prefill_tokens_per_second;
+    list.push_back(Json::object({{"chunks", chunks},
+                                 {"hit_ratio", result->trace.hit_ratio},
+                                 {"g2_hit_chunks", result->g2_hit_chunks},
+                                 {"hit_chunks", result->trace.leading_hit_chunks},
+                                 {"g3_written_bytes", result->g3_written_bytes},
+                                 {"prefill_seconds_saved", saved}}));
+    rows.push_back({absl::StrCat(chunks), absl::StrFormat("%.4f", result->trace.hit_ratio),
+                    absl::StrCat(result->g2_hit_chunks),
+                    absl::StrFormat("%.1f", static_cast<double>(result->g3_written_bytes) / 1e9),
+                    absl::StrFormat("%.0f", saved)});
+  }
+  return cli.Print(list, FormatTable(rows));
+}
 
 int RunSimulate(const Cli& cli, const SimulateArguments& arguments) {
   auto trace = ReadTrace(arguments.trace);
   if (!trace.ok()) return FailTrace(cli, trace.status());
+  if (arguments.tiers.g3_chunks > 0) return RunTiers(cli, arguments, *trace);
   Json list = Json::array();
   std::vector<std::vector<std::string>> rows = {{"CHUNKS", "HIT RATIO"}};
   for (uint64_t chunks : arguments.chunks) {
@@ -161,6 +201,28 @@ void AddReplay(CLI::App& app, Cli& cli) {
       [&cli, arguments] { cli.run = [&cli, arguments] { return RunReplay(cli, *arguments); }; });
 }
 
+// What a second tier needs.
+void AddTiersOptions(CLI::App* verb, SimulateArguments& arguments) {
+  TiersOptions& tiers = arguments.tiers;
+  verb->add_option("--g3-chunks", tiers.g3_chunks, "capacity of a second tier, below --chunks");
+  verb->add_option("--g3-policy", tiers.g3_policy, "its policy, as --policy, but for min");
+  verb->add_option(
+      "--admission", tiers.admission,
+      absl::StrCat("what is written there: one of ", absl::StrJoin(AdmissionPolicyNames(), ", ")));
+  verb->add_option("--write-policy", tiers.write_policy, "when: eager or on_evict");
+  verb->add_option("--chunk-bytes", arguments.chunk_bytes, "bytes written for a chunk")
+      ->check([](const std::string& text) {
+        return std::string(ParseChunkSizes(text).status().message());
+      });
+  verb->add_option("--tbw", arguments.terabytes_written,
+                   "for write_budget: terabytes that the drive is rated to take");
+  verb->add_option("--years", arguments.years, "and how long it is to last")
+      ->check(CLI::Range(0.01, 100.0));
+  verb->add_option("--tokens-per-chunk", arguments.tokens_per_chunk, "for the prefill saved");
+  verb->add_option("--prefill-rate", arguments.prefill_tokens_per_second, "tokens a second")
+      ->check(CLI::Range(1.0, 1e9));
+}
+
 }  // namespace
 
 void AddTraceVerbs(CLI::App& app, Cli& cli) {
@@ -174,6 +236,7 @@ void AddTraceVerbs(CLI::App& app, Cli& cli) {
   verb->add_option("--chunks", arguments->chunks, "capacities to simulate, with commas")
       ->delimiter(',')
       ->required();
+  AddTiersOptions(verb, *arguments);
   verb->callback(
       [&cli, arguments] { cli.run = [&cli, arguments] { return RunSimulate(cli, *arguments); }; });
 }

@@ -63,6 +63,72 @@ TEST_CASE("an unknown policy and a capacity out of range are refused by name") {
   CHECK_THAT(message("mru", 1), Catch::StartsWith("policy: no \"mru\", known are "));
 }
 
+namespace {
+
+TiersResult Tiers(const std::vector<TraceRequest>& trace, TiersOptions options) {
+  options.chunk_bytes = 10;
+  const auto result = SimulateTiers(trace, options);
+  REQUIRE(result.ok());
+  return *result;
+}
+
+}  // namespace
+
+TEST_CASE("what G2 has lost is found in G3, brought back, and written once") {
+  const std::vector trace = {Chain({1, 2}), Chain({3, 4}), Chain({1, 2}), Chain({1, 2})};
+  const TiersResult result = Tiers(trace, {.g2_chunks = 2, .g3_chunks = 10});
+  CHECK(result.trace.leading_hit_chunks == 4);
+  CHECK(result.g2_hit_chunks == 2);
+  CHECK(result.g3_written_bytes == 40);
+}
+
+TEST_CASE("written as it leaves G2, a chunk that stays there is never written") {
+  const std::vector trace = {Chain({1, 2}), Chain({3, 4}), Chain({1, 2}), Chain({1, 2})};
+  const TiersResult wide =
+      Tiers(trace, {.g2_chunks = 4, .g3_chunks = 10, .write_policy = "on_evict"});
+  CHECK(wide.g3_written_bytes == 0);
+  CHECK(wide.trace.leading_hit_chunks == 4);
+  const TiersResult narrow =
+      Tiers(trace, {.g2_chunks = 2, .g3_chunks = 10, .write_policy = "on_evict"});
+  CHECK(narrow.g3_written_bytes == 40);
+  CHECK(narrow.trace.leading_hit_chunks == 4);
+}
+
+TEST_CASE("with second_use only what comes again is written, and can be lost before") {
+  const std::vector trace = {Chain({1, 2}), Chain({1, 3}), Chain({4, 5}), Chain({1, 2})};
+  const TiersResult result =
+      Tiers(trace, {.g2_chunks = 3, .g3_chunks = 10, .admission = "second_use"});
+  CHECK(result.trace.leading_hit_chunks == 2);  // 1, twice
+  CHECK(result.g3_written_bytes == 20);         // 1; and 2, at the end
+}
+
+TEST_CASE("a budget of writes holds over a whole trace") {
+  std::vector<TraceRequest> trace;
+  for (uint64_t i = 0; i < 4'000; ++i) {
+    trace.push_back(Chain({i}));
+    trace.back().timestamp = std::chrono::seconds(10 * i);
+  }
+  const TiersResult result = Tiers(trace, {.g2_chunks = 10,
+                                           .g3_chunks = 100,
+                                           .admission = "write_budget",
+                                           .admission_options = {.bytes_per_second = 0.5}});
+  const double allowed = 0.5 * (3600 + 10 * 4'000);
+  CHECK(static_cast<double>(result.g3_written_bytes) == Approx(allowed).epsilon(0.01));
+}
+
+TEST_CASE("an option of two tiers that makes no sense is refused by name") {
+  const auto message = [](TiersOptions options) {
+    if (options.g2_chunks == 0) options.g2_chunks = 1;
+    return std::string(SimulateTiers({}, options).status().message());
+  };
+  CHECK_THAT(message({}), Catch::StartsWith("g3_chunks: 0"));
+  CHECK_THAT(message({.g3_policy = "min", .g3_chunks = 1}), Catch::StartsWith("g3_policy: no \"m"));
+  CHECK_THAT(message({.g3_chunks = 1, .admission = "x"}), Catch::StartsWith("admission: no \"x"));
+  CHECK_THAT(message({.g3_chunks = 1, .write_policy = "x"}), Catch::StartsWith("write_policy:"));
+  CHECK_THAT(message({.g3_chunks = 1, .admission = "write_budget"}),
+             Catch::StartsWith("bytes_per_second:"));
+}
+
 TEST_CASE("MIN knows the trace: it keeps what is asked for soonest, and not what never is") {
   const std::vector trace = {Chain({1}), Chain({2}), Chain({3}), Chain({2}), Chain({1})};
   const auto result = SimulateTrace(trace, "min", 1);
