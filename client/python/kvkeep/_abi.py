@@ -42,7 +42,8 @@ ClientStats = _sized(
 NamespaceSpec = _sized(
     "NamespaceSpec", ("tokens_per_chunk", c_uint32), ("model", c_char_p), ("dtype", c_char_p),
     ("layout", c_char_p), ("hash_algorithm", c_char_p), ("hash_seed", c_char_p),
-    ("bytes_per_part", c_uint64), ("parts", c_uint32), ("reserved", c_uint32))
+    ("bytes_per_part", c_uint64), ("parts", c_uint32), ("reserved", c_uint32),
+    ("tenant", c_char_p))
 Completion = _struct("Completion", ("user_data", c_void_p), ("op", c_uint32),
                      ("reserved", c_uint32), ("error", Error))
 LookupRequest = _sized(

@@ -79,6 +79,9 @@ class Calls:
     def run(self, call):
         """Starts a call of kvkeep.calls; a future of its result."""
         future = self._loop.create_future()
+        if call.empty:
+            future.set_result(call.finish(None, ""))
+            return future
         self._last += 1
         number, error = self._last, _abi.Error()
         self._pending[number] = (call, future)

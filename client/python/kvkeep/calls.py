@@ -121,10 +121,12 @@ class Chunk(NamedTuple):
 
 
 class Call:
-    """`structs` are the arguments of the C function between the client and the error."""
+    """`structs` are the arguments of the C function between the client and the error. One that is
+    about no chunk at all is `empty`: it is finished without being run."""
 
-    def __init__(self, name, structs, kept, finish):
+    def __init__(self, name, structs, kept, finish, empty=False):
         self.name = name
+        self.empty = empty
         self.structs = structs
         self.kept = kept
         self._finish = finish
@@ -161,7 +163,7 @@ def lookup(ns, keys, parts, lease, transient, timeout):
         held = Lease(ns.client, reply.lease) if reply.lease else None
         return Found(error, reply, bytes(presence)[:count], held)
 
-    return Call("lookup", [request, reply], kept, finish)
+    return Call("lookup", [request, reply], kept, finish, empty=count == 0)
 
 
 def get(ns, keys, into, parts, lease, first_key, first_piece, pieces, transient, verify, metadata,
@@ -189,7 +191,7 @@ def get(ns, keys, into, parts, lease, first_key, first_piece, pieces, transient,
                     for text, outcome in zip(texts, outcomes)]
         return Got(error, outcomes, said)
 
-    return Call("get", [request], (kept, located, lease, texts, rooms), finish)
+    return Call("get", [request], (kept, located, lease, texts, rooms), finish, empty=count == 0)
 
 
 def put(ns, chunks, durable, transient, no_g3, checksum, timeout):
@@ -213,15 +215,16 @@ def put(ns, chunks, durable, transient, no_g3, checksum, timeout):
     request = _abi.make(_abi.PutRequest, deadline_ms=milliseconds(timeout), ns=ns.handle,
                         chunks=structs, chunk_count=len(chunks), flags=flags, outcomes=outcomes)
     return Call("put", [request], (structs, kept),
-                lambda error, message: Stored(error, outcomes, message))
+                lambda error, message: Stored(error, outcomes, message), empty=not chunks)
 
 
 def _of_keys(name, reply, result):
     def make(ns, keys, parts, timeout):
-        struct, _, kept = _keys_struct(ns, keys, parts)
+        struct, count, kept = _keys_struct(ns, keys, parts)
         request = _abi.make(_abi.KeysRequest, deadline_ms=milliseconds(timeout), keys=struct)
         answer = _abi.make(reply)
-        return Call(name, [request, answer], kept, lambda error, _: result(error, answer))
+        return Call(name, [request, answer], kept, lambda error, _: result(error, answer),
+                    empty=count == 0)
 
     return make
 
@@ -232,10 +235,10 @@ prefetch = _of_keys("prefetch", _abi.PrefetchReply, Prefetched)
 
 
 def acquire(ns, keys, parts, all_present, transient, timeout):
-    struct, _, kept = _keys_struct(ns, keys, parts)
+    struct, count, kept = _keys_struct(ns, keys, parts)
     flags = (1 if all_present else 0) | (2 if transient else 0)
     request = _abi.make(_abi.AcquireRequest, deadline_ms=milliseconds(timeout), keys=struct,
                         flags=flags)
     reply = _abi.make(_abi.AcquireReply)
     return Call("acquire", [request, reply], kept,
-                lambda error, _: Acquired(error, ns.client, reply))
+                lambda error, _: Acquired(error, ns.client, reply), empty=count == 0)

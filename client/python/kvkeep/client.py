@@ -119,19 +119,23 @@ class Client:
                 for name, value in values.items()}
 
     def namespace(self, model, *, tokens_per_chunk, dtype="", layout="", hash_algorithm="",
-                  hash_seed="", bytes_per_part=0, parts=1, timeout=None):
+                  hash_seed="", bytes_per_part=0, parts=1, tenant=None, timeout=None):
         """What bytes under a key mean; all of it tells namespaces apart. With the daemon away too.
 
         bytes_per_part: every put must have this size; 0: sizes vary.
         parts: ranks, KV groups or pipeline stages that are kept under one key.
+        tenant: another one's name, if it lets ours read; nothing can be put or deleted there.
         """
         return Namespace(self, _abi.make(
             _abi.NamespaceSpec, model=_text(model), tokens_per_chunk=tokens_per_chunk,
             dtype=_text(dtype), layout=_text(layout), hash_algorithm=_text(hash_algorithm),
-            hash_seed=_text(hash_seed), bytes_per_part=bytes_per_part, parts=parts), timeout)
+            hash_seed=_text(hash_seed), bytes_per_part=bytes_per_part, parts=parts,
+            tenant=_text(tenant)), timeout)
 
     def run(self, call):
         """Runs a call of kvkeep.calls and waits for it."""
+        if call.empty:
+            return call.finish(None, "")
         error = _abi.Error()
         function = getattr(self.library, "kvkeep_" + call.name)
         code = function(self.usable(), *map(ctypes.byref, call.structs), ctypes.byref(error))

@@ -129,6 +129,20 @@ class Calls(WithDaemon):
             self.assertEqual(into, [bytearray(payload) for payload in plain])
             del kept
 
+    def test_a_call_about_nothing_is_answered_with_nothing(self):
+        ns = self.connect("local").namespace("model", tokens_per_chunk=256)
+        self.assertEqual((ns.lookup([]).leading_keys, ns.lookup([]).presence), (0, b""))
+        self.assertEqual((ns.put([]).statuses, ns.get([], []).statuses), ([], []))
+        self.assertEqual((ns.touch([]).chunks, ns.delete([]).chunks), (0, 0))
+        with ns.acquire([]) as acquired:
+            self.assertEqual(acquired.chunks, [])
+
+        async def go():
+            async with kvkeep.aio.Calls(ns.client) as calls:
+                return await calls.put(ns, [])
+
+        self.assertEqual(asyncio.run(go()).stored, 0)
+
     def test_a_buffer_may_not_be_resized_while_a_call_has_it(self):
         memory = bytearray(100)
         _, located = kvkeep.memory.runs(memory, writable=True)

@@ -1,0 +1,122 @@
+"""Hugging Face transformers: a prompt's DynamicCache, kept and restored by chunks of its tokens.
+
+    keeper = CacheKeeper(kvkeep.Client(), model)
+    cache, tokens = keeper.restore(ids)             # what is known of this prompt, maybe nothing
+    out = model(ids[:, tokens:], past_key_values=cache, use_cache=True)
+    keeper.save(ids, out.past_key_values)
+
+A key is a SHA-256 chain over the tokens, so it covers the whole prefix; the namespace names the
+model, its configuration and the cache's layout. Weights are not looked at: give each set of them
+its own `name`. One sequence at a time; plain full-attention layers only. A restored cache has the
+very bits that were saved. Not thread-safe.
+"""
+
+import hashlib
+import json
+
+import torch
+from transformers import DynamicCache
+
+# (layer, key or value, head, token, head dimension), each chunk of tokens by itself.
+LAYOUT = "layer,kv,head,token,dim"
+
+
+class CacheKeeper:
+    """Keeps caches of one model in the node's daemon.
+
+    model: a transformers model, or its configuration. name: what tells its weights from others';
+    the configuration's name or path unless given. Partial chunks at the end are not kept.
+    """
+
+    def __init__(self, client, model, *, name=None, tokens_per_chunk=256, dtype=None):
+        self._config = getattr(model, "config", model)
+        self._tokens_per_chunk = tokens_per_chunk
+        self._dtype = dtype or getattr(model, "dtype", None) or self._config.dtype
+        text = json.dumps(self._config.to_diff_dict(), sort_keys=True, default=str)
+        self._ns = client.namespace(
+            name or self._config.name_or_path or self._config.model_type,
+            tokens_per_chunk=tokens_per_chunk, dtype=str(self._dtype).removeprefix("torch."),
+            layout=f"{LAYOUT} config={hashlib.sha256(text.encode()).hexdigest()[:32]}",
+            hash_algorithm="sha256 chain of int64 tokens")
+        self._local = lambda: client.path.name == "local"
+
+    def keys(self, ids):
+        """One for each whole chunk of tokens, head of the prompt first."""
+        tokens, digest, keys = self._flat(ids), b"", []
+        for at in range(0, len(tokens) - self._tokens_per_chunk + 1, self._tokens_per_chunk):
+            chunk = tokens[at:at + self._tokens_per_chunk]
+            digest = hashlib.sha256(digest + chunk.numpy().tobytes()).digest()
+            keys.append(digest)
+        return keys
+
+    def save(self, ids, cache):
+        """Keeps what the cache has of `ids`, as far as it is not kept already: a `Stored`."""
+        layers = self._layers(cache)
+        known = min(cache.get_seq_length(), len(self._flat(ids)))
+        keys = self.keys(self._flat(ids)[:known])
+        have = self._ns.lookup(keys).leading_keys if keys else 0
+        chunks = [(key, self._runs(layers, number)) for number, key in enumerate(keys)]
+        return self._ns.put(chunks[have:], timeout=60)
+
+    def restore(self, ids):
+        """(cache, tokens): the longest prefix of `ids` that is kept, short of the last token, whose
+        logits the model is to compute. With nothing kept, or no daemon, an empty cache and 0."""
+        keys = self.keys(self._flat(ids)[:-1])
+        count = self._ns.lookup(keys).leading_keys if keys else 0
+        if count == 0:
+            return DynamicCache(config=self._config), 0
+        layers = self._empty(count)
+        count = (self._read_in_place if self._local() else self._copy)(keys[:count], layers)
+        tokens, cache = count * self._tokens_per_chunk, DynamicCache(config=self._config)
+        for number, (key, value) in enumerate(layers if count else ()):
+            cache.update(key[None, :, :tokens], value[None, :, :tokens], number)
+        return cache, tokens
+
+    def _flat(self, ids):
+        tokens = torch.as_tensor(ids, device="cpu")
+        if tokens.dim() == 2 and tokens.shape[0] != 1:
+            raise ValueError(f"one sequence at a time, not {tokens.shape[0]}")
+        return tokens.reshape(-1).to(torch.int64)
+
+    def _layers(self, cache):
+        for number, layer in enumerate(cache.layers):
+            if layer.is_sliding or layer.keys.shape[0] != 1:
+                raise ValueError(f"layer {number} is no plain full-attention layer of one sequence")
+        return [(layer.keys[0].cpu(), layer.values[0].cpu()) for layer in cache.layers]
+
+    def _empty(self, chunks):
+        text = self._config.get_text_config()
+        heads = text.num_key_value_heads
+        dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        shape = (heads, chunks * self._tokens_per_chunk, dim)
+        return [(torch.empty(shape, dtype=self._dtype), torch.empty(shape, dtype=self._dtype))
+                for _ in range(text.num_hidden_layers)]
+
+    def _runs(self, layers, number):
+        """Where a chunk's bytes are, in LAYOUT's order: a run for each head."""
+        at = slice(number * self._tokens_per_chunk, (number + 1) * self._tokens_per_chunk)
+        return [head[at] for layer in layers for tensor in layer for head in tensor]
+
+    def _read_in_place(self, keys, layers):
+        """From the daemon's memory to where it belongs, one copy, each piece as it arrives."""
+        with self._ns.acquire(keys, timeout=60) as acquired:
+            for chunk in acquired.chunks:
+                try:
+                    chunk.copy_into(self._runs(layers, chunk.index), timeout=60)
+                except Exception:  # damaged, or the daemon is gone: what came before is good
+                    return chunk.index
+            return len(acquired.chunks)
+
+    def _copy(self, keys, layers):
+        nbytes = sum(run.nbytes for run in self._runs(layers, 0))
+        into = [torch.empty(nbytes, dtype=torch.uint8) for _ in keys]
+        got = self._ns.get(keys, into, timeout=60)
+        for number, (status, memory) in enumerate(zip(got.statuses, into)):
+            if status.name != "HIT":
+                return number
+            at = 0
+            for run in self._runs(layers, number):
+                piece = memory[at:at + run.nbytes].view(self._dtype).view(run.shape)
+                run.copy_(piece)
+                at += run.nbytes
+        return len(keys)
