@@ -60,7 +60,8 @@ class EvictionPolicy {
   // told from its tail to its head, and what else happens comes in between.
   virtual void OnRequestContinued(std::span<const ChainLink> chain, MonotonicTime now) = 0;
   // `chunk.slot` entered the tier. A chunk whose parent was touched lately is placed just behind it
-  // (older), else it is the youngest: new data is never the first to go, unless transient.
+  // (older), else it is the youngest: new data is not the first to go, unless transient, or the
+  // policy expects fewer hits of it than of all others ("reuse").
   // REQUIRES: the slot is not in the policy.
   virtual void OnInsert(const NewChunk& chunk, MonotonicTime now) = 0;
   // REQUIRES: the slot is in the policy (parked or not).

@@ -39,5 +39,6 @@ with torch.no_grad():
     logits = model(prompt[:, 4096:], past_key_values=cache, use_cache=True).logits
 digest = hashlib.sha256(logits.view(torch.uint8).numpy().tobytes()).hexdigest()
 print(json.dumps({"path": client.path.name, "restored_tokens": tokens, "stored_chunks": stored,
-                  "restore_s": round(restored - start, 4), "prefill_s": round(prefilled - restored, 4),
+                  "restore_s": round(restored - start, 4),
+                  "prefill_s": round(prefilled - restored, 4),
                   "save_s": round(saved - prefilled, 4), "logits": digest}))
