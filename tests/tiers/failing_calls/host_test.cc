@@ -93,13 +93,15 @@ TEST_CASE("what an arena left is told and dropped, or the reason why not, whiche
     CreateArena(options, nullptr).status().IgnoreError();
     FailEachCall({EIO, ENOENT}, [&](const CallFault& fault) {
       const FailingCalls calls(fault);
-      expect(LookAtArena(room.writable).status(), calls.failed());
+      const absl::Status status = LookAtArena(room.writable).status();
+      expect(status, calls.failed());
       return calls.failed();
     });
     FailEachCall({EIO, ENOENT}, [&](const CallFault& fault) {
       CreateArena(options, nullptr).status().IgnoreError();
       const FailingCalls calls(fault);
-      expect(DropArena(room.writable).status(), calls.failed());
+      const absl::Status status = DropArena(room.writable).status();
+      expect(status, calls.failed());
       return calls.failed();
     });
     findings.Expect(DropArena(room.writable).ok() && LookAtArena(room.writable)->held_bytes == 0,
