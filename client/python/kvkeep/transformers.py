@@ -15,6 +15,7 @@ import hashlib
 import json
 
 import torch
+from kvkeep.errors import KvkeepError
 from transformers import DynamicCache
 
 # (layer, key or value, head, token, head dimension), each chunk of tokens by itself.
@@ -98,14 +99,20 @@ class CacheKeeper:
         return [head[at] for layer in layers for tensor in layer for head in tensor]
 
     def _read_in_place(self, keys, layers):
-        """From the daemon's memory to where it belongs, one copy, each piece as it arrives."""
-        with self._ns.acquire(keys, timeout=60) as acquired:
-            for chunk in acquired.chunks:
-                try:
-                    chunk.copy_into(self._runs(layers, chunk.index), timeout=60)
-                except Exception:  # damaged, or the daemon is gone: what came before is good
-                    return chunk.index
-            return len(acquired.chunks)
+        """From the daemon's memory to where it belongs, one copy, each piece as it arrives. As many
+        leases after each other as it takes: one may be too small for all."""
+        done = 0
+        while done < len(keys):
+            with self._ns.acquire(keys[done:], timeout=60) as acquired:
+                for chunk in acquired.chunks:
+                    try:
+                        chunk.copy_into(self._runs(layers, done), timeout=60)
+                    except KvkeepError:  # damaged, or the daemon is gone: what came before is good
+                        return done
+                    done += 1
+                if not acquired.chunks:
+                    return done
+        return done
 
     def _copy(self, keys, layers):
         nbytes = sum(run.nbytes for run in self._runs(layers, 0))

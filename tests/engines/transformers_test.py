@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""client/python/examples/transformers_demo.py with real transformers, a real daemon, and a SIGKILL.
+
+    python3 -m venv VENV && VENV/bin/pip install torch transformers numpy
+    transformers_test.py --root SOURCES --build build/release --python VENV/bin/python
+
+The logits of a restored prompt are bit for bit those of the computed one: from G2 by the local
+path, from G3 after the daemon was killed, and over gRPC. Prints the times, and how many times
+faster than the prefill each was.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+TOKENS = 4096
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("root", "build", "python"):
+        parser.add_argument("--" + name, type=pathlib.Path, required=True)
+    asked = parser.parse_args()
+    root, build = asked.root.resolve(), asked.build.resolve()
+    sys.path.insert(0, str(root / "tests" / "client" / "c"))
+    from daemon import Daemon  # pylint: disable=import-outside-toplevel
+
+    example = (root / "client" / "python" / "examples" / "transformers_demo.py").read_text()
+    by_grpc = example.replace("kvkeep.Client()", 'kvkeep.Client(path="grpc")')
+    assert by_grpc != example
+
+    def run(program):
+        environment = dict(os.environ, KVKEEP_ENDPOINT=daemon.endpoint,
+                           KVKEEP_CLIENT_LIBRARY=str(build / "lib" / "libkvkeep-client.so.1"),
+                           PYTHONPATH=str(root / "client" / "python"))
+        done = subprocess.run([asked.python, "-c", program], env=environment, check=True,
+                              capture_output=True, text=True)
+        said = json.loads(done.stdout.splitlines()[-1])
+        print(json.dumps(said))
+        return said
+
+    with Daemon(build / "bin" / "kvkeepd") as daemon:
+        cold = run(example)
+        warm = run(example)
+        daemon.kill()
+        daemon.start()
+        killed = run(example)
+        grpc = run(by_grpc)
+    assert (cold["restored_tokens"], cold["stored_chunks"]) == (0, TOKENS // 256), cold
+    for said, path in ((warm, "local"), (killed, "local"), (grpc, "grpc")):
+        assert (said["path"], said["restored_tokens"]) == (path, TOKENS), said
+        assert said["logits"] == cold["logits"], "other logits than computed"
+    for name, said in (("G2, in place", warm), ("after a SIGKILL", killed), ("gRPC", grpc)):
+        print(f"{name}: {cold['prefill_s'] / said['restore_s']:.0f} times faster than the prefill")
+
+
+if __name__ == "__main__":
+    main()
