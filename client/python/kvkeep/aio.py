@@ -8,30 +8,20 @@ it was given stays untouched by us until then.
 """
 
 import asyncio
-import ctypes
 
-from kvkeep import _abi, calls as calls_module
-
-_AT_ONCE = 64  # completions taken in one go
+from kvkeep import calls as calls_module
+from kvkeep.completions import Completions
 
 
 class Calls:
     """Calls of one client under one event loop, which it is made and used in."""
 
     def __init__(self, client, capacity=1024):
-        self._client, self._library = client, client.library
         self._loop = asyncio.get_running_loop()
-        self._pending = {}  # number: (call, future)
         self._over = asyncio.Event()  # a call is, whoever still waits for it
-        self._last = 0
-        self._out = (_abi.Completion * _AT_ONCE)()
-        queue = ctypes.c_void_p()
-        error = _abi.Error()
-        if self._library.kvkeep_queue_create(capacity, ctypes.byref(queue), ctypes.byref(error)):
-            raise client.exception(error)
-        self._queue = queue.value
-        self._fd = self._library.kvkeep_queue_fd(self._queue)
-        self._loop.add_reader(self._fd, self._drain)
+        self._completions = Completions(client, capacity)
+        self._closed = False
+        self._loop.add_reader(self._completions.fd, self._completions.poll)
 
     async def __aenter__(self):
         return self
@@ -41,16 +31,14 @@ class Calls:
 
     async def close(self):
         """Waits for the calls under way, each of which has its own timeout. Idempotent."""
-        if self._queue is None:
+        if self._closed:
             return
-        while self._pending:
+        self._closed = True
+        while self._completions.pending:
             self._over.clear()
             await self._over.wait()
-        self._loop.remove_reader(self._fd)
-        queue, self._queue = self._queue, None
-        error = _abi.Error()
-        if self._library.kvkeep_queue_destroy(queue, ctypes.byref(error)):
-            raise self._client.exception(error)
+        self._loop.remove_reader(self._completions.fd)
+        self._completions.close()
 
     def lookup(self, ns, keys, *, parts=None, lease=None, transient=False, timeout=None):
         return self.run(calls_module.lookup(ns, keys, parts, lease, transient, timeout))
@@ -79,34 +67,15 @@ class Calls:
     def run(self, call):
         """Starts a call of kvkeep.calls; a future of its result."""
         future = self._loop.create_future()
-        if call.empty:
-            future.set_result(call.finish(None, ""))
-            return future
-        self._last += 1
-        number, error = self._last, _abi.Error()
-        self._pending[number] = (call, future)
-        function = getattr(self._library, f"kvkeep_{call.name}_async")
-        code = function(self._client.usable(), *map(ctypes.byref, call.structs), self._queue,
-                        number, ctypes.byref(error))
-        if code != 0:  # refused: no completion comes
-            self._settle(number, error)
-        return future
 
-    def _drain(self):
-        while count := self._library.kvkeep_queue_poll(self._queue, self._out, _AT_ONCE):
-            for completion in self._out[:count]:
-                self._settle(completion.user_data, completion.error)
-
-    def _settle(self, number, error):
-        call, future = self._pending.pop(number)
-        self._over.set()
-        try:
-            result = call.finish(self._client.exception(error) if error.code != 0 else None,
-                                 error.message.decode(errors="replace"))
-        except Exception as mistake:  # pylint: disable=broad-except  # the caller's, or ours
-            if not future.cancelled():
+        def ended(result, mistake):
+            self._over.set()
+            if future.cancelled():
+                return  # nobody has the result: leases in it are given back as it is collected
+            if mistake is not None:
                 future.set_exception(mistake)
-            return
-        if not future.cancelled():
-            future.set_result(result)
-        # Else nobody has it: leases in it are given back as it is collected.
+            else:
+                future.set_result(result)
+
+        self._completions.start(call, ended)
+        return future

@@ -1,0 +1,83 @@
+"""Calls that are started and looked for later: what asyncio and engines' own loops are built on.
+
+Ends of calls come out of one queue of the C ABI, whose `fd` is readable while there are some. Not
+thread-safe: one thread, or a lock, around start and poll.
+"""
+
+import ctypes
+import select
+import time
+
+from kvkeep import _abi
+
+_AT_ONCE = 64  # completions taken in one go
+
+
+class Completions:
+    """Calls of one client. capacity: how many at once; more are refused, as RESOURCE_EXHAUSTED."""
+
+    def __init__(self, client, capacity=1024):
+        self._client, self._library = client, client.library
+        self._started = {}  # number: (call, ended)
+        self._last = 0
+        self._out = (_abi.Completion * _AT_ONCE)()
+        queue, error = ctypes.c_void_p(), _abi.Error()
+        if self._library.kvkeep_queue_create(capacity, ctypes.byref(queue), ctypes.byref(error)):
+            raise client.exception(error)
+        self._queue = queue.value
+        self.fd = self._library.kvkeep_queue_fd(self._queue)
+
+    @property
+    def pending(self):
+        """Calls that were started and whose end was not told yet."""
+        return len(self._started)
+
+    def start(self, call, ended):
+        """Runs a call of kvkeep.calls. `ended(result, exception)`, one of which is None, is called
+        by poll, or by this when the call was refused. What the call was given stays alive till
+        then."""
+        if call.empty:
+            ended(call.finish(None, ""), None)
+            return
+        self._last += 1
+        number, error = self._last, _abi.Error()
+        self._started[number] = (call, ended)
+        function = getattr(self._library, f"kvkeep_{call.name}_async")
+        code = function(self._client.usable(), *map(ctypes.byref, call.structs), self._queue,
+                        number, ctypes.byref(error))
+        if code != 0:
+            self._end(number, error)
+
+    def poll(self):
+        """Tells of every call that has ended by now. Does not wait."""
+        while count := self._library.kvkeep_queue_poll(self._queue, self._out, _AT_ONCE):
+            for completion in self._out[:count]:
+                self._end(completion.user_data, completion.error)
+
+    def wait(self, timeout):
+        """Polls until nothing is pending any more; False: the time was over first."""
+        deadline = time.monotonic() + timeout
+        while self._started:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            select.select([self.fd], [], [], left)
+            self.poll()
+        return True
+
+    def close(self):
+        """REQUIRES: nothing is pending. Idempotent."""
+        queue, self._queue = self._queue, None
+        error = _abi.Error()
+        if queue is not None and self._library.kvkeep_queue_destroy(queue, ctypes.byref(error)):
+            raise self._client.exception(error)
+
+    def _end(self, number, error):
+        call, ended = self._started.pop(number)
+        try:
+            result = call.finish(self._client.exception(error) if error.code != 0 else None,
+                                 error.message.decode(errors="replace"))
+        except Exception as mistake:  # pylint: disable=broad-except  # the caller's, or ours
+            ended(None, mistake)
+        else:
+            ended(result, None)

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""kvkeep.vllm under vLLM's own offloading manager, with a real daemon; no GPU, no model.
+
+    uv pip install vllm==0.33.0 --override tests/engines/vllm_override.txt
+    vllm_tier_test.py --root SOURCES --build build/release       (with that environment's Python)
+
+What one engine stored is found by another; a daemon that is killed between lookup and load, or hangs,
+is a miss and nothing waits for it; it is found again when it is back.
+"""
+
+import argparse
+import os
+import pathlib
+import sys
+import time
+import unittest
+import uuid
+
+ROW = 64 * 1024
+parser = argparse.ArgumentParser(description=__doc__,
+                                 formatter_class=argparse.RawDescriptionHelpFormatter)
+for name in ("root", "build"):
+    parser.add_argument("--" + name, type=pathlib.Path, required=True)
+ASKED = parser.parse_args()
+ROOT, BUILD = ASKED.root.resolve(), ASKED.build.resolve()
+os.environ.update(KVKEEP_CLIENT_LIBRARY=str(BUILD / "lib" / "libkvkeep-client.so.1"),
+                  VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1")
+sys.path[:0] = [str(ROOT / "client" / "python"), str(ROOT / "tests" / "client" / "c")]
+
+from daemon import Daemon  # noqa: E402
+from vllm.v1.kv_offload.base import (LookupResult, ReqContext, ScheduleEndContext,  # noqa: E402
+                                     make_offload_key)
+from vllm.v1.kv_offload.config import (OffloadingCacheConfig, OffloadingConfig,  # noqa: E402
+                                       OffloadingGroupConfig, OffloadingModelConfig,
+                                       OffloadingParallelConfig)
+from vllm.v1.kv_offload.factory import OffloadingSpecFactory  # noqa: E402
+
+
+def config(endpoint, **tier):
+    return OffloadingConfig(
+        groups=(OffloadingGroupConfig(tokens_per_block=16, layer_names=("l0", "l1"), group_id=0),),
+        worker_kv_bytes_per_block=ROW // 16, enable_kv_cache_events=False,
+        engine_id=uuid.uuid4().hex,
+        extra_config={"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": 8 * ROW,
+                      "secondary_tiers": [{"type": "KvkeepTier", "module_path": "kvkeep.vllm",
+                                           "endpoint": endpoint, **tier}]},
+        model=OffloadingModelConfig(name="tiny", dtype="bfloat16"),
+        cache=OffloadingCacheConfig(tokens_per_hash=16, blocks_per_chunk=16),
+        parallel=OffloadingParallelConfig(
+            rank=0, world_size=1, tp_size=1, pp_size=1, pcp_size=1, dcp_size=1,
+            data_parallel_index=0, data_parallel_size=1, data_parallel_rank_local=None,
+            is_parallelism_agnostic=False))
+
+
+class Engine:
+    """vLLM's scheduler side of offloading, with eight chunks of CPU memory of its own."""
+
+    def __init__(self, endpoint, **tier):
+        self.manager = OffloadingSpecFactory.create_spec(config(endpoint, **tier)).get_manager()
+        self.tier = self.manager.secondary_tiers[0]
+        self.longest_step = 0.0
+
+    def row(self, slot):
+        view = self.manager.primary_tier.get_kv_memoryview().cast("B")
+        return view[int(slot) * ROW:(int(slot) + 1) * ROW]
+
+    def step(self):
+        begin = time.monotonic()
+        with self.manager.lock:
+            self.manager.on_schedule_end(ScheduleEndContext((), ()))
+        self.longest_step = max(self.longest_step, time.monotonic() - begin)
+
+    def store(self, keys):
+        """As a request that computed them; what it wrote is each key's first byte."""
+        request = ReqContext(uuid.uuid4().hex)
+        self.manager.on_new_request(request)
+        for at in range(0, len(keys), 4):
+            with self.manager.lock:
+                out = self.manager.prepare_store(keys[at:at + 4], request)
+                for key, slot in zip(out.keys_to_store, out.store_spec.chunk_ids):
+                    self.row(slot)[:] = key[:1] * ROW
+                self.manager.complete_store(out.keys_to_store, request)
+            self.tier.drain_jobs()
+            self.step()
+        self.manager.on_request_finished(request)
+
+    def ask(self, keys, request, patience=20.0, at_hit=None):
+        """Lookups of a waiting request, step by step, until each is decided."""
+        deadline = time.monotonic() + patience
+        while True:
+            begin = time.monotonic()
+            with self.manager.lock:
+                results = [self.manager.lookup(key, request) for key in keys]
+            self.longest_step = max(self.longest_step, time.monotonic() - begin)
+            if at_hit is not None and self.tier.lookup(keys[0], request) is LookupResult.HIT:
+                at_hit()
+                at_hit = None
+            self.step()
+            if all(one in (LookupResult.HIT, LookupResult.MISS) for one in results):
+                return results
+            if time.monotonic() > deadline:
+                raise AssertionError(f"undecided: {results}")
+            time.sleep(0.002)  # the model would run meanwhile
+
+    def load(self, keys, request):
+        """The bytes that the GPU would get."""
+        with self.manager.lock:
+            spec = self.manager.prepare_load(keys, request)
+            rows = [bytes(self.row(slot)) for slot in spec.chunk_ids]
+            self.manager.complete_load(keys, request)
+        return rows
+
+
+class VllmTier(unittest.TestCase):
+    def setUp(self):
+        self.daemon = Daemon(BUILD / "bin" / "kvkeepd")
+        self.daemon.start()
+        self.addCleanup(self.daemon.__exit__)
+
+    def engine(self, **tier):
+        engine = Engine(self.daemon.endpoint, **tier)
+        self.addCleanup(engine.manager.shutdown)
+        return engine
+
+    def request(self, engine):
+        request = ReqContext(uuid.uuid4().hex)
+        engine.manager.on_new_request(request)
+        return request
+
+    keys = [make_offload_key(bytes([i + 1]) * 32, 0) for i in range(20)]
+
+    def check_hits(self, engine, keys):
+        request = self.request(engine)
+        self.assertEqual(engine.ask(keys, request), [LookupResult.HIT] * len(keys))
+        for key, row in zip(keys, engine.load(keys, request)):
+            self.assertTrue(row == key[:1] * ROW, "wrong bytes")
+        engine.manager.on_request_finished(request)
+
+    def test_what_one_engine_stored_is_found_by_another(self):
+        for path in ("local", "grpc"):
+            with self.subTest(path=path):
+                first = self.engine(path=path)
+                first.store(self.keys)
+                second = self.engine(path=path)
+                for at in range(0, 20, 4):
+                    self.check_hits(second, self.keys[at:at + 4])
+                absent = [make_offload_key(b"z" * 32, 0)]
+                request = self.request(second)
+                self.assertEqual(second.ask(absent, request), [LookupResult.MISS])
+                second.manager.on_request_finished(request)
+
+    def test_a_short_digest_and_another_group_are_other_chunks(self):
+        engine = self.engine()
+        engine.store([make_offload_key(b"\x21" * 16, 0)])  # as of xxhash
+        other = self.engine()
+        self.check_hits(other, [make_offload_key(b"\x21" * 16, 0)])
+
+    def test_a_daemon_that_dies_between_lookup_and_load_is_a_miss(self):
+        self.engine().store(self.keys[:4])
+        engine = self.engine()
+        request = self.request(engine)
+        results = engine.ask(self.keys[:4], request, at_hit=self.daemon.kill)
+        # Loads of some may have been over before.
+        hits = [key for key, one in zip(self.keys, results) if one is LookupResult.HIT]
+        for key, row in zip(hits, engine.load(hits, request) if hits else []):
+            self.assertTrue(row == key[:1] * ROW, "wrong bytes")
+        engine.manager.on_request_finished(request)
+        request = self.request(engine)
+        self.assertEqual(engine.ask([self.keys[19]], request), [LookupResult.MISS])
+        engine.manager.on_request_finished(request)
+        self.daemon.start()
+        self.assertTrue(engine.tier._client.wait_connected(30))
+        engine.store(self.keys[8:12])
+        self.check_hits(self.engine(), self.keys[8:12])
+
+    def test_a_daemon_that_hangs_keeps_no_step_waiting(self):
+        self.engine().store(self.keys[:4])
+        engine = self.engine(lookup_timeout_s=0.5, timeout_s=2.0)
+        self.check_hits(engine, self.keys[:4])
+        engine.longest_step = 0.0
+        os.kill(self.daemon.process.pid, 19)
+        os.waitpid(self.daemon.process.pid, os.WUNTRACED)
+        request = self.request(engine)
+        self.assertEqual(engine.ask([self.keys[10]], request), [LookupResult.MISS])
+        engine.manager.on_request_finished(request)
+        os.kill(self.daemon.process.pid, 18)
+        print(f"longest step beside a daemon that hangs: {engine.longest_step * 1000:.2f} ms")
+        self.assertLess(engine.longest_step, 0.4)  # the lookup itself takes half a second
+
+    def test_what_a_request_found_is_held_until_it_is_over(self):
+        self.engine().store(self.keys[:4])
+        engine = self.engine()
+        request = self.request(engine)
+        engine.ask(self.keys[:4], request)
+        self.assertEqual(len(engine.tier._leases[request.req_id]), 1)
+        lease = engine.tier._leases[request.req_id][0]
+        self.assertTrue(lease.alive)
+        engine.manager.on_request_finished(request)
+        self.assertFalse(lease.alive)
+        self.assertEqual(engine.tier._leases, {})
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-v"])
