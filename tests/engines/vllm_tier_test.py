@@ -4,8 +4,8 @@
     uv pip install vllm==0.33.0 --override tests/engines/vllm_override.txt
     vllm_tier_test.py --root SOURCES --build build/release       (with that environment's Python)
 
-What one engine stored is found by another; a daemon that is killed between lookup and load, or hangs,
-is a miss and nothing waits for it; it is found again when it is back.
+What one engine stored is found by another; a daemon that is killed between lookup and load, or
+hangs, is a miss and nothing waits for it; it is found again when it is back.
 """
 
 import argparse
