@@ -1,0 +1,142 @@
+"""What the PyPI wheel of vLLM 0.33 lacks to run on a CPU, in plain torch. For tests only.
+
+The wheel is built for CUDA; `VLLM_TARGET_DEVICE=cpu` makes it take the CPU platform, whose seven
+kernels are not in it. And its offloading worker copies by CUDA streams: HostSpec's copies on the
+host. Import this before an engine is made.
+"""
+
+import torch
+from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
+from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
+from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
+
+_library = torch.library.Library("_C", "FRAGMENT")
+
+
+def _kernel(schema):
+    def define(function):
+        _library.define(schema)
+        _library.impl(schema.partition("(")[0], function, "CompositeExplicitAutograd")
+        return function
+    return define
+
+
+@_kernel("init_cpu_memory_env(int[] nodes) -> ()")
+def _init_memory(nodes):
+    del nodes
+
+
+@_kernel("get_scheduler_metadata(int num_reqs, int num_heads, int num_kv_heads, int head_dim, "
+         "Tensor seq_lens, ScalarType dtype, Tensor query_start_loc, bool causal, int window, "
+         "str isa, bool split, Tensor? dynamic_causal, str kv_cache_dtype) -> Tensor")
+def _metadata(*_):
+    return torch.zeros(1)
+
+
+@_kernel("greedy_argmax(Tensor logits) -> Tensor")
+def _greedy(logits):
+    return logits.argmax(-1)
+
+
+@_kernel("fused_gumbel_argmax(Tensor logits, Tensor seeds) -> Tensor")
+def _sampled(logits, seeds):
+    del seeds
+    return (logits.softmax(-1) / torch.empty_like(logits).exponential_()).argmax(-1)
+
+
+@_kernel("compute_slot_mapping_kernel_impl(Tensor query_start_loc, Tensor positions, "
+         "Tensor block_table, Tensor(a!) slot_mapping, int block_size) -> ()")
+def _slot_mapping(starts, positions, block_table, slots, block_size):
+    for request, (begin, end) in enumerate(zip(starts.tolist(), starts.tolist()[1:])):
+        where = positions[begin:end]
+        blocks = block_table[request][where // block_size].long()
+        slots[begin:end] = blocks * block_size + where % block_size
+
+
+# A cache is (blocks, heads, tokens of a block, dim).
+@_kernel("cpu_attn_reshape_and_cache(Tensor key, Tensor value, Tensor(a!) key_cache, "
+         "Tensor(b!) value_cache, Tensor slot_mapping, str isa, float k_scale, float v_scale, "
+         "str kv_cache_dtype) -> ()")
+def _write(key, value, key_cache, value_cache, slot_mapping, *_):
+    slots, block = slot_mapping[:key.shape[0]], key_cache.shape[2]
+    live = slots >= 0
+    at = (slots[live] // block, slice(None), slots[live] % block)
+    key_cache[at] = key[live]
+    value_cache[at] = value[live]
+
+
+@_kernel("cpu_attention_with_kv_cache(Tensor query, Tensor key_cache, Tensor value_cache, "
+         "Tensor(a!) output, Tensor query_start_loc, Tensor seq_lens, float scale, bool causal, "
+         "Tensor? alibi, int window, Tensor block_table, float softcap, Tensor metadata, "
+         "Tensor? s_aux, Tensor? dynamic_causal, float k_scale, float v_scale, "
+         "str kv_cache_dtype) -> ()")
+def _attention(query, key_cache, value_cache, output, starts, lengths, scale, causal, alibi, window,
+               block_table, *_):
+    del alibi, window
+    output, block = output.view(query.shape), key_cache.shape[2]
+    for request, length in enumerate(lengths.tolist()):
+        begin, end = int(starts[request]), int(starts[request + 1])
+        if begin == end:
+            continue
+        blocks = block_table[request][:-(-length // block)].long()
+
+        def gathered(cache, blocks=blocks, length=length):
+            return cache[blocks].transpose(0, 1).flatten(1, 2)[None, :, :length]
+
+        mask = None
+        if causal:
+            mask = torch.ones(end - begin, length, dtype=torch.bool).tril(length - (end - begin))
+        answer = torch.nn.functional.scaled_dot_product_attention(
+            query[begin:end].transpose(0, 1)[None], gathered(key_cache), gathered(value_cache),
+            mask, scale=scale, enable_gqa=True)
+        output[begin:end] = answer[0].transpose(0, 1)
+
+
+class HostWorker(OffloadingWorker):
+    """One rank's part of a chunk's row: for each block of the chunk, for each tensor, its page."""
+
+    def __init__(self, tensors, blocks_per_chunk, region):
+        self._pages = [one.tensor for one in tensors]
+        self._blocks_per_chunk, self._finished = blocks_per_chunk, []
+        nbytes = sum(page.shape[1] for page in self._pages)
+        begin = region.rank * region.cpu_page_size
+        rows = region._base.view(region.num_chunks, -1)[:, begin:begin + nbytes * blocks_per_chunk]
+        self._rows = rows.unflatten(1, (blocks_per_chunk, nbytes))
+
+    def _copy(self, job_id, on_gpu, chunk_ids, load):
+        first = on_gpu.block_indices[0] % self._blocks_per_chunk
+        for number, block in enumerate(on_gpu.block_ids, start=first):
+            chunk, within = divmod(number, self._blocks_per_chunk)
+            row, at = self._rows[int(chunk_ids[chunk]), within], 0
+            for page in self._pages:
+                part = row[at:at + page.shape[1]]
+                at += page.shape[1]
+                if load:
+                    page[int(block)].copy_(part)
+                else:
+                    part.copy_(page[int(block)])
+        self._finished.append(TransferResult(job_id, True, 1, 1e-6))
+        return True
+
+    def submit_store(self, job_id, src_spec, dst_spec):
+        return self._copy(job_id, src_spec, dst_spec.chunk_ids, load=False)
+
+    def submit_load(self, job_id, src_spec, dst_spec, expedited=False):
+        return self._copy(job_id, dst_spec, src_spec.chunk_ids, load=True)
+
+    def get_finished(self):
+        finished, self._finished = self._finished, []
+        return finished
+
+    def wait(self, job_ids):
+        pass
+
+
+class HostSpec(TieringOffloadingSpec):
+    def get_worker(self, kv_caches):
+        if not self._worker:
+            self._worker = HostWorker(kv_caches.tensors, self.blocks_per_chunk, SharedOffloadRegion(
+                engine_id=self._engine_id, num_chunks=self.num_chunks,
+                rank=self.config.parallel.rank, kv_bytes_per_chunk=self.kv_bytes_per_chunk,
+                cpu_page_size=self.cpu_page_size_per_worker))
+        return self._worker
