@@ -40,29 +40,28 @@ class Calls:
         self._loop.remove_reader(self._completions.fd)
         self._completions.close()
 
-    def lookup(self, ns, keys, *, parts=None, lease=None, transient=False, timeout=None):
-        return self.run(calls_module.lookup(ns, keys, parts, lease, transient, timeout))
+    # Options are those of the blocking form, kvkeep.Namespace.
 
-    def get(self, ns, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, pieces=0,
-            transient=False, verify=True, metadata=False, timeout=None):
-        return self.run(calls_module.get(ns, keys, into, parts, lease, first_key, first_piece,
-                                         pieces, transient, verify, metadata, timeout))
+    def lookup(self, ns, keys, **options):
+        return self.run(calls_module.lookup(ns, keys, **options))
 
-    def put(self, ns, chunks, *, durable=False, transient=False, no_g3=False, checksum=False,
-            timeout=None):
-        return self.run(calls_module.put(ns, chunks, durable, transient, no_g3, checksum, timeout))
+    def get(self, ns, keys, into, **options):
+        return self.run(calls_module.get(ns, keys, into, **options))
 
-    def touch(self, ns, keys, *, parts=None, timeout=None):
-        return self.run(calls_module.touch(ns, keys, parts, timeout))
+    def put(self, ns, chunks, **options):
+        return self.run(calls_module.put(ns, chunks, **options))
 
-    def prefetch(self, ns, keys, *, parts=None, timeout=None):
-        return self.run(calls_module.prefetch(ns, keys, parts, timeout))
+    def touch(self, ns, keys, **options):
+        return self.run(calls_module.touch(ns, keys, **options))
 
-    def delete(self, ns, keys, *, parts=None, timeout=None):
-        return self.run(calls_module.delete(ns, keys, parts, timeout))
+    def prefetch(self, ns, keys, **options):
+        return self.run(calls_module.prefetch(ns, keys, **options))
 
-    def acquire(self, ns, keys, *, parts=None, all_present=False, transient=False, timeout=None):
-        return self.run(calls_module.acquire(ns, keys, parts, all_present, transient, timeout))
+    def delete(self, ns, keys, **options):
+        return self.run(calls_module.delete(ns, keys, **options))
+
+    def acquire(self, ns, keys, **options):
+        return self.run(calls_module.acquire(ns, keys, **options))
 
     def run(self, call):
         """Starts a call of kvkeep.calls; a future of its result."""

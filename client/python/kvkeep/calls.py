@@ -151,7 +151,7 @@ def _keys_struct(ns, keys, parts):
     return struct, count, (packed, numbers, ns)
 
 
-def lookup(ns, keys, parts, lease, transient, timeout):
+def lookup(ns, keys, *, parts=None, lease=None, transient=False, timeout=None):
     struct, count, kept = _keys_struct(ns, keys, parts)
     presence, reply = (ctypes.c_uint8 * max(count, 1))(), _abi.make(_abi.LookupReply)
     request = _abi.make(
@@ -166,8 +166,8 @@ def lookup(ns, keys, parts, lease, transient, timeout):
     return Call("lookup", [request, reply], kept, finish, empty=count == 0)
 
 
-def get(ns, keys, into, parts, lease, first_key, first_piece, pieces, transient, verify, metadata,
-        timeout):
+def get(ns, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, pieces=0,
+        transient=False, verify=True, metadata=False, timeout=None):
     struct, count, kept = _keys_struct(ns, keys, parts)
     if len(into) != count:
         raise ValueError(f"{count} chunks are asked for (keys x parts), into {len(into)} buffers")
@@ -194,7 +194,8 @@ def get(ns, keys, into, parts, lease, first_key, first_piece, pieces, transient,
     return Call("get", [request], (kept, located, lease, texts, rooms), finish, empty=count == 0)
 
 
-def put(ns, chunks, durable, transient, no_g3, checksum, timeout):
+def put(ns, chunks, *, durable=False, transient=False, no_g3=False, checksum=False,
+        timeout=None):
     chunks = [chunk if isinstance(chunk, Chunk) else Chunk(*chunk) for chunk in chunks]
     structs, kept = (_abi.PutChunk * len(chunks))(), [ns]
     own = key_arrays.pack([chunk.key for chunk in chunks])
@@ -219,7 +220,7 @@ def put(ns, chunks, durable, transient, no_g3, checksum, timeout):
 
 
 def _of_keys(name, reply, result):
-    def make(ns, keys, parts, timeout):
+    def make(ns, keys, *, parts=None, timeout=None):
         struct, count, kept = _keys_struct(ns, keys, parts)
         request = _abi.make(_abi.KeysRequest, deadline_ms=milliseconds(timeout), keys=struct)
         answer = _abi.make(reply)
@@ -234,7 +235,7 @@ delete = _of_keys("delete", _abi.CountReply, Counted)
 prefetch = _of_keys("prefetch", _abi.PrefetchReply, Prefetched)
 
 
-def acquire(ns, keys, parts, all_present, transient, timeout):
+def acquire(ns, keys, *, parts=None, all_present=False, transient=False, timeout=None):
     struct, count, kept = _keys_struct(ns, keys, parts)
     flags = (1 if all_present else 0) | (2 if transient else 0)
     request = _abi.make(_abi.AcquireRequest, deadline_ms=milliseconds(timeout), keys=struct,

@@ -188,34 +188,40 @@ class Namespace:
 
     def lookup(self, keys, *, parts=None, lease=None, transient=False, timeout=None):
         """A `Found`. lease: None, "leading" (or True: the leading keys) or "all" that is there."""
-        return self.client.run(calls.lookup(self, keys, parts, lease, transient, timeout))
+        return self.client.run(calls.lookup(
+            self, keys, parts=parts, lease=lease, transient=transient, timeout=timeout))
 
     def get(self, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, pieces=0,
             transient=False, verify=True, metadata=False, timeout=None):
         """Copies chunks into buffers, one a chunk: a `Got`. With a lease, keys must be the lease's
         from first_key on. Buffers of chunks that are no HIT may hold anything."""
-        return self.client.run(calls.get(self, keys, into, parts, lease, first_key, first_piece,
-                                         pieces, transient, verify, metadata, timeout))
+        return self.client.run(calls.get(
+            self, keys, into, parts=parts, lease=lease, first_key=first_key,
+            first_piece=first_piece, pieces=pieces, transient=transient, verify=verify,
+            metadata=metadata, timeout=timeout))
 
     def put(self, chunks, *, durable=False, transient=False, no_g3=False, checksum=False,
             timeout=None):
         """Stores `Chunk`s, or (key, payload) pairs: a `Stored`. durable: answered after they are on
         stable storage."""
-        return self.client.run(calls.put(self, chunks, durable, transient, no_g3, checksum,
-                                         timeout))
+        return self.client.run(calls.put(
+            self, chunks, durable=durable, transient=transient, no_g3=no_g3, checksum=checksum,
+            timeout=timeout))
 
     def touch(self, keys, *, parts=None, timeout=None):
         """They are still of use elsewhere: a `Counted`."""
-        return self.client.run(calls.touch(self, keys, parts, timeout))
+        return self.client.run(calls.touch(self, keys, parts=parts, timeout=timeout))
 
     def prefetch(self, keys, *, parts=None, timeout=None):
         """Starts reading from NVMe what is not in DRAM: a `Prefetched`."""
-        return self.client.run(calls.prefetch(self, keys, parts, timeout))
+        return self.client.run(calls.prefetch(self, keys, parts=parts, timeout=timeout))
 
     def delete(self, keys, *, parts=None, timeout=None):
         """Takes them out of all tiers: a `Counted`."""
-        return self.client.run(calls.delete(self, keys, parts, timeout))
+        return self.client.run(calls.delete(self, keys, parts=parts, timeout=timeout))
 
     def acquire(self, keys, *, parts=None, all_present=False, transient=False, timeout=None):
         """Leases chunks and shows them in place: an `Acquired`. On the local path only."""
-        return self.client.run(calls.acquire(self, keys, parts, all_present, transient, timeout))
+        return self.client.run(calls.acquire(
+            self, keys, parts=parts, all_present=all_present, transient=transient,
+            timeout=timeout))

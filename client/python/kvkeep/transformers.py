@@ -56,8 +56,8 @@ class CacheKeeper:
         known = min(cache.get_seq_length(), len(self._flat(ids)))
         keys = self.keys(self._flat(ids)[:known])
         have = self._ns.lookup(keys).leading_keys if keys else 0
-        chunks = [(key, self._runs(layers, number)) for number, key in enumerate(keys)]
-        return self._ns.put(chunks[have:], timeout=60)
+        chunks = [(keys[number], self._runs(layers, number)) for number in range(have, len(keys))]
+        return self._ns.put(chunks, timeout=60)
 
     def restore(self, ids):
         """(cache, tokens): the longest prefix of `ids` that is kept, short of the last token, whose

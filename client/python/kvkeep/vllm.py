@@ -98,11 +98,10 @@ class KvkeepTier(SecondaryTierManager):
     def find(self, keys, request):
         """Whether each key is there; what is there is leased for the request. On vLLM's thread."""
         present = {}
-        for group, hashes in self._by_group(keys).items():
-            found = self._namespace(group).lookup(hashes, lease="all",
+        for group, of_group in self._by_group(keys).items():
+            found = self._namespace(group).lookup(self._hashes(of_group), lease="all",
                                                   timeout=self._lookup_timeout_s)
-            present.update(((group, digest), there != 0)
-                           for digest, there in zip(hashes, found.presence))
+            present.update((key, there != 0) for key, there in zip(of_group, found.presence))
             if found.lease is None:
                 continue
             with self._lock:
@@ -111,7 +110,7 @@ class KvkeepTier(SecondaryTierManager):
                     leases.append(found.lease)
             if leases is None:  # the request is over
                 found.lease.release()
-        return [present[get_offload_group_idx(key), get_offload_block_hash(key)] for key in keys]
+        return [present[key] for key in keys]
 
     # ---- loads and stores
 
@@ -143,44 +142,41 @@ class KvkeepTier(SecondaryTierManager):
 
     def _submit(self, job, make_call):
         """One call for each group of the job; a result when the last of them has ended."""
-        keys = list(job.keys)
-        slots = {key: self._row(slot) for key, slot in zip(keys, job.chunk_ids)}
-        groups = self._by_group(keys)
+        rows = {key: self._row(slot) for key, slot in zip(job.keys, job.chunk_ids)}
+        groups = self._by_group(rows)
         good, left = set(), [len(groups)]
 
-        def ended(group, hashes, which, result, mistake):
+        def ended(keys, which, result, mistake):
             if mistake is not None:
                 logger.warning("kvkeep tier: job %s: %s", job.job_id, mistake)
             else:
-                good.update((group, digest) for digest, one in zip(hashes, which(result)) if one)
+                good.update(key for key, one in zip(keys, which(result)) if one)
             left[0] -= 1
             if left[0] == 0:
-                self._finish(job, keys, good)
+                self._finish(job, good)
 
-        for group, hashes in groups.items():
-            rows = [slots[self._key(group, digest)] for digest in hashes]
-            call, which = make_call(self._namespace(group), hashes, rows)
-            self._completions.start(call, functools.partial(ended, group, hashes, which))
+        for group, keys in groups.items():
+            call, which = make_call(self._namespace(group), self._hashes(keys),
+                                    [rows[key] for key in keys])
+            self._completions.start(call, functools.partial(ended, keys, which))
 
     def _load(self, ns, hashes, rows):
-        call = calls.get(ns, hashes, rows, None, None, 0, 0, 0, False, True, False,
-                         self._timeout_s)
+        call = calls.get(ns, hashes, rows, timeout=self._timeout_s)
         return call, lambda got: [status == calls.GetStatus.HIT for status in got.statuses]
 
     def _store(self, ns, hashes, rows):
-        call = calls.put(ns, list(zip(hashes, rows)), False, False, False, False, self._timeout_s)
+        call = calls.put(ns, zip(hashes, rows), timeout=self._timeout_s)
         as_good = (calls.PutStatus.STORED, calls.PutStatus.PRESENT)
         return call, lambda stored: [status in as_good for status in stored.statuses]
 
-    def _finish(self, job, keys, good):
-        done = [key for key in keys
-                if (get_offload_group_idx(key), get_offload_block_hash(key)) in good]
-        if job.is_promotion and len(done) < len(keys):
-            self._lookups.mark_miss(set(keys) - set(done))
+    def _finish(self, job, good):
+        failed = [key for key in job.keys if key not in good]
+        partly = job.is_promotion and bool(failed)
+        if partly:
+            self._lookups.mark_miss(failed)
         self._finished.append(JobResult(
-            job.job_id, len(done) == len(keys),
-            successful_keys=tuple(done) if job.is_promotion and len(done) < len(keys) else None,
-            transfer_bytes=len(done) * self.block_size_bytes))
+            job.job_id, not failed, successful_keys=tuple(good) if partly else None,
+            transfer_bytes=len(good) * self.block_size_bytes))
 
     def _row(self, slot):
         at = int(slot) * self.block_size_bytes
@@ -190,14 +186,14 @@ class KvkeepTier(SecondaryTierManager):
     # ---- keys and namespaces
 
     @staticmethod
-    def _key(group, digest):
-        return digest + group.to_bytes(4, "big")
+    def _hashes(keys):
+        return [get_offload_block_hash(key) for key in keys]
 
     @staticmethod
     def _by_group(keys):
         groups = {}
         for key in keys:
-            groups.setdefault(get_offload_group_idx(key), []).append(get_offload_block_hash(key))
+            groups.setdefault(get_offload_group_idx(key), []).append(key)
         return groups
 
     def _open_namespace(self, group):
