@@ -267,6 +267,14 @@ v1::StatusResponse Site::Status() const {
   return *status;
 }
 
+v1::TenantStatus Site::TenantStatus(const std::string& tenant) const {
+  const v1::StatusResponse status = Status();
+  for (const auto& one : status.tenants()) {
+    if (one.name() == tenant) return one;
+  }
+  return {};
+}
+
 uint64_t Site::Counter(const std::string& name) const {
   const v1::StatusResponse status = Status();
   const auto found = status.counters().find(name);

@@ -101,6 +101,8 @@ class Site {
   bool AwaitLog(const std::string& text, milliseconds timeout = milliseconds(10'000)) const;
 
   v1::StatusResponse Status() const;
+  // Of one tenant, by the name that status shows; empty when there is none of that name.
+  v1::TenantStatus TenantStatus(const std::string& tenant) const;
   uint64_t Counter(const std::string& name) const;
   client::AdminClient* admin() const { return admin_.get(); }
   // Waits until nothing is dirty. False: something still was after a long time.

@@ -36,13 +36,6 @@ struct Shared {
   Engine Connect(const std::string& tenant) const {
     return Engine("unix://" + site.path(tenant + ".sock"), {.name = tenant});
   }
-  v1::TenantStatus Status(const std::string& tenant) const {
-    const v1::StatusResponse status = site.Status();
-    for (const auto& one : status.tenants()) {
-      if (one.name() == tenant) return one;
-    }
-    return {};
-  }
   Site site;
 };
 
@@ -143,7 +136,7 @@ TEST_CASE("a tenant that writes ten times its quota costs the others no chunk") 
     flooded = true;
     for (uint64_t first = 0; first < 10 * kQuota / (256 << 10); first += 64) {
       flooded &= noisy.PutAll(Chunks(10'000 + first, 64, kChunkBytes));
-      most = std::max<uint64_t>(most, shared.Status("noisy").g3_used_bytes());
+      most = std::max<uint64_t>(most, shared.site.TenantStatus("noisy").g3_used_bytes());
     }
     flooding = false;
   });
@@ -167,9 +160,9 @@ TEST_CASE("a tenant that writes ten times its quota costs the others no chunk") 
   }
   CHECK(standard.Find(mine).any == mine.size());
   for (const char* tenant : {"a", "b", "default"}) {
-    CheckUntouched(shared.Status(tenant), mine.size() * (256 << 10));
+    CheckUntouched(shared.site.TenantStatus(tenant), mine.size() * (256 << 10));
   }
-  const v1::TenantStatus flooder = shared.Status("noisy");
+  const v1::TenantStatus flooder = shared.site.TenantStatus("noisy");
   CHECK(flooder.g3_quota_evictions() > 0);
   most = std::max<uint64_t>(most, flooder.g3_used_bytes());
   CHECK(most <= kQuota);
@@ -184,12 +177,12 @@ TEST_CASE(
     Engine noisy = shared.Connect("noisy");
     REQUIRE(PutToG3(shared, noisy, Chunks(1, 400, kChunkBytes)));
   }
-  CHECK(shared.Status("noisy").g3_used_bytes() == kQuota);
+  CHECK(shared.site.TenantStatus("noisy").g3_used_bytes() == kQuota);
   std::string& extra = shared.site.settings.extra;
   extra.replace(extra.find("96MiB"), 5, "32MiB");
   REQUIRE(shared.site.Stop().exit_status == 0);
   shared.site.Start();
-  CHECK(shared.Status("noisy").g3_used_bytes() == 32 << 20);
+  CHECK(shared.site.TenantStatus("noisy").g3_used_bytes() == 32 << 20);
   Engine noisy = shared.Connect("noisy");
   // The order is that in which the writes ended, and some are under way side by side: those on the
   // border may have changed places. All that is left is 128 chunks, and they are read.

@@ -39,13 +39,6 @@ struct Shared {
   Engine Connect(const std::string& tenant, PathChoice path) const {
     return Engine("unix://" + site.path(tenant + "/kvkeep.sock"), {.name = tenant, .path = path});
   }
-  v1::TenantStatus Status(const std::string& tenant) const {
-    const v1::StatusResponse status = site.Status();
-    for (const auto& one : status.tenants()) {
-      if (one.name() == tenant) return one;
-    }
-    return {};
-  }
   Site site;
 };
 
@@ -124,7 +117,7 @@ TEST_CASE("a tenant that storms over both doors is held to its rates, and others
     for (const PathChoice by : {PathChoice::kLocal, PathChoice::kLocal, PathChoice::kGrpc}) {
       stormy.push_back(shared.Connect("stormy", by));
     }
-    const v1::TenantStatus before = shared.Status("stormy");
+    const v1::TenantStatus before = shared.site.TenantStatus("stormy");
     const uint64_t copied_before =
         shared.site.Counter("put_received_bytes") + shared.site.Counter("local_put_bytes");
     std::atomic<bool> on{true};
@@ -158,11 +151,11 @@ TEST_CASE("a tenant that storms over both doors is held to its rates, and others
     // The rate, what was saved, and one call of each client that overdrew.
     const double most = static_cast<double>(kBytesPerSecond) * (seconds + 1) + 4 * kChunkBytes;
     CHECK(static_cast<double>(copied) <= most);
-    const v1::TenantStatus after = shared.Status("stormy");
+    const v1::TenantStatus after = shared.site.TenantStatus("stormy");
     CHECK(after.key_rate_refusals() > before.key_rate_refusals());
-    CHECK(shared.Status("calm").key_rate_refusals() == 0);
-    CHECK(shared.Status("calm").byte_rate_refusals() == 0);
-    CHECK(shared.Status("calm").rejected_puts() == 0);
+    CHECK(shared.site.TenantStatus("calm").key_rate_refusals() == 0);
+    CHECK(shared.site.TenantStatus("calm").byte_rate_refusals() == 0);
+    CHECK(shared.site.TenantStatus("calm").rejected_puts() == 0);
     // Three more processors are asked for than there may be: slower, but by a bound.
     if (kSanitized) continue;
     CHECK(during.At(0.5) < 20 * quiet.At(0.5) + 5'000);
