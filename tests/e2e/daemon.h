@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "client/admin.h"
+#include "tests/fakes/free_port.h"
 #include "tests/fakes/scratch_dir.h"
 
 namespace kvkeep::e2e {
@@ -127,8 +128,6 @@ bool Eventually(const std::function<bool()>& condition,
 uint64_t DiskBytes(const std::string& dir);
 std::string ReadFile(const std::string& path);
 void WriteFile(const std::string& path, const std::string& text);
-// A port of 127.0.0.1 that was free just now.
-int FreePort();
 // The whole reply of a server at 127.0.0.1, header included.
 std::string HttpGet(int port, const std::string& path);
 

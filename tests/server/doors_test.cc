@@ -9,6 +9,7 @@
 
 #include <filesystem>
 
+#include "tests/fakes/free_port.h"
 #include "tests/server/other_user.h"
 #include "tests/server/service_harness.h"
 
@@ -21,18 +22,6 @@ size_t OpenDescriptors() {
     ++count;
   }
   return count;
-}
-
-// Nobody's at this moment.
-int FreePort() {
-  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  REQUIRE(bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
-  REQUIRE(getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
-  return ntohs(address.sin_port);
 }
 
 // A channel over a connection made already; calls before its end only.

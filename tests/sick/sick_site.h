@@ -74,7 +74,7 @@ class SickSite {
     return {.g2 = "24MiB",
             .devices = {{.name = disk.dir() + "/g3", .capacity = capacity}},
             .drain_timeout = "3s",
-            .metrics = "127.0.0.1:" + std::to_string(e2e::FreePort()),
+            .metrics = "127.0.0.1:" + std::to_string(FreePort()),
             .local = true};
   }
 };

@@ -10,29 +10,11 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 
+#include "tests/fakes/free_port.h"
 #include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 namespace {
-
-// Bound to a free port of 127.0.0.1, not listening.
-UniqueFd BoundSocket(int* port) {
-  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  REQUIRE(bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
-  REQUIRE(getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  *port = ntohs(address.sin_port);
-  return fd;
-}
-
-int FreePort() {
-  int port = 0;
-  BoundSocket(&port);
-  return port;
-}
 
 std::string Ask(int port, const std::string& method, const std::string& path) {
   const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -94,7 +76,7 @@ TEST_CASE("nothing else is there to be asked for, nor may anything be changed") 
 
 TEST_CASE("an address that cannot be had is an error") {
   int port = 0;
-  const UniqueFd taken = BoundSocket(&port);
+  const UniqueFd taken = BindFreePort(&port);
   REQUIRE(listen(taken.get(), 1) == 0);
   for (const std::string& address :
        {absl::StrCat("127.0.0.1:", port), std::string("192.0.2.1:1")}) {
