@@ -9,6 +9,9 @@ function(kvkeep_library NAME)
     target_include_directories(${NAME} PUBLIC ${CMAKE_SOURCE_DIR})
     target_link_libraries(${NAME} PUBLIC ${ARG_DEPS})
     kvkeep_use_pch(${NAME})
+    if(KVKEEP_TSAN) # only what a test there is made of
+      set_target_properties(${NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
+    endif()
   else()
     add_library(${NAME} INTERFACE)
     target_include_directories(${NAME} INTERFACE ${CMAKE_SOURCE_DIR})
@@ -25,26 +28,37 @@ function(kvkeep_binary NAME)
   kvkeep_use_pch(${NAME})
 endfunction()
 
-# kvkeep_test(NAME SRCS x_test.cc ... DEPS ... [LABELS ...] [TIMEOUT s]): one Catch2 binary, one ctest entry.
+# kvkeep_test(NAME [ONE_THREAD] SRCS x_test.cc ... DEPS ... [LABELS ...] [TIMEOUT s]
+#             [PROCESSORS n]): one Catch2 binary, one ctest entry.
+# It is taken for one that mostly waits (tools/test); one that computes all the time says PROCESSORS 2.
+# ONE_THREAD: nothing in it runs on a second thread, so the thread sanitizer has nothing to see there,
+# and its preset leaves the test out.
 function(kvkeep_test NAME)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_THREAD" "TIMEOUT;PROCESSORS" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
+  if(ARG_ONE_THREAD AND KVKEEP_TSAN)
+    return()
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
   add_executable(${NAME} ${ARG_SRCS})
   target_include_directories(${NAME} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${NAME} PRIVATE kvkeep_catch_main ${ARG_DEPS})
-  target_compile_options(${NAME} PRIVATE ${KVKEEP_TEST_OPTIMISATION})
+  target_compile_options(${NAME} PRIVATE ${KVKEEP_LIGHT_OPTIMISATION})
   kvkeep_use_pch(${NAME} _test)
   add_test(NAME ${NAME} COMMAND ${NAME} ${ARG_ARGS} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  if(ARG_PROCESSORS)
+    set_tests_properties(${NAME} PROPERTIES PROCESSORS ${ARG_PROCESSORS})
+  endif()
   if(ARG_LABELS)
     set_tests_properties(${NAME} PROPERTIES LABELS "${ARG_LABELS}")
   endif()
 endfunction()
 
-# Test cases are compiled more often than they are run: not optimised as far as what they test.
-set(KVKEEP_TEST_OPTIMISATION $<$<CONFIG:Release>:-O1>)
+# Test cases and the verbs of the CLI are compiled more often than they are run: not optimised as far
+# as what they test and call.
+set(KVKEEP_LIGHT_OPTIMISATION $<$<CONFIG:Release>:-O1>)
 
 # kvkeep_run_alone(TEST ...): tests that judge times, or use all there is. Sanitized builds judge
 # none: there they run beside each other.

@@ -13,7 +13,7 @@
 namespace kvkeep::crash {
 namespace {
 
-constexpr milliseconds kPatience{30'000};
+constexpr milliseconds kPatience{90'000};
 
 struct Point {
   const char* name;

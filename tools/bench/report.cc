@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "tools/bench/baselines.h"
-#include "tools/kvkeep/cli.h"
+#include "tools/kvkeep/text_table.h"
 
 namespace kvkeep::bench {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tools/kvkeep/cli.h"
+#include "tools/kvkeep/text_table.h"
 
 namespace kvkeep::bench {
 namespace {

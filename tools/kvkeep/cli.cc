@@ -72,23 +72,6 @@ int Cli::Print(const Json& value, const std::string& text, int code) const {
   return code;
 }
 
-std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<size_t> widths;
-  for (const auto& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string text;
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      absl::StrAppend(&text, row[i]);
-      if (i + 1 < row.size()) text.append(widths[i] - row[i].size() + 2, ' ');
-    }
-    text.push_back('\n');
-  }
-  return text;
-}
-
 namespace {
 
 // As etcdctl calls them.

@@ -74,7 +74,4 @@ void AddFsckVerb(CLI::App& app, Cli& cli);    // fsck
 void AddKeysVerbs(CLI::App& app, Cli& cli);   // keys list, keys drop
 void AddTraceVerbs(CLI::App& app, Cli& cli);  // replay, simulate
 
-// Rows of cells to aligned columns; the first row is the head.
-std::string FormatTable(const std::vector<std::vector<std::string>>& rows);
-
 }  // namespace kvkeep::tools

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "tools/kvkeep/cli.h"
+#include "tools/kvkeep/text_table.h"
 #include "tools/kvkeep/units.h"
 
 namespace kvkeep::tools {

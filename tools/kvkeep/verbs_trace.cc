@@ -10,6 +10,7 @@
 #include "tiers/policy/trace.h"
 #include "tools/kvkeep/cli.h"
 #include "tools/kvkeep/replay.h"
+#include "tools/kvkeep/text_table.h"
 #include "tools/kvkeep/units.h"
 
 namespace kvkeep::tools {

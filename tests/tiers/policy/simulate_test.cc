@@ -175,7 +175,7 @@ double Percent(const std::vector<TraceRequest>& trace, absl::string_view policy,
 
 }  // namespace
 
-TEST_CASE("reuse has the hit ratios on the conversation trace that it is there for") {
+TEST_CASE("reuse has the hit ratios on the conversation trace that it is there for", "[figures]") {
   const auto trace = ReadTrace("tests/traces/conversation_trace.jsonl");
   REQUIRE(trace.ok());
   CHECK(Percent(*trace, "reuse", 1'828) >= 9.6);
@@ -184,7 +184,7 @@ TEST_CASE("reuse has the hit ratios on the conversation trace that it is there f
   CHECK(Percent(*trace, "reuse", 45'698) >= 35.2);
 }
 
-TEST_CASE("reuse is never much below the better of lru and arc") {
+TEST_CASE("reuse is never much below the better of lru and arc", "[figures]") {
   for (const std::string name : {"conversation", "synthetic"}) {
     const auto trace = ReadTrace("tests/traces/" + name + "_trace.jsonl");
     REQUIRE(trace.ok());
@@ -196,7 +196,8 @@ TEST_CASE("reuse is never much below the better of lru and arc") {
   }
 }
 
-TEST_CASE("policies on the conversation trace have the hit ratios of independent simulators") {
+TEST_CASE("policies on the conversation trace have the hit ratios of independent simulators",
+          "[figures]") {
   CheckAnchors("tests/traces/conversation_trace.jsonl", 12'031, 182'790,
                {{"lru", {5.2, 19.6, 27.9, 35.3, 36.3}},
                 {"arc", {6.5, 21.2, 28.4, 33.6, 36.3}},
