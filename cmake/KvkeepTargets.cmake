@@ -57,8 +57,14 @@ function(kvkeep_test NAME)
 endfunction()
 
 # Test cases and the verbs of the CLI are compiled more often than they are run: not optimised as far
-# as what they test and call.
+# as what they test and call, and what only fuzz targets need is not in them.
 set(KVKEEP_LIGHT_OPTIMISATION $<$<CONFIG:Release>:-O1>)
+if(KVKEEP_SANITIZE)
+  set(KVKEEP_LIGHT_OPTIMISATION -O0)
+  if(KVKEEP_SANITIZE MATCHES fuzzer-no-link)
+    list(APPEND KVKEEP_LIGHT_OPTIMISATION -fno-sanitize=fuzzer-no-link)
+  endif()
+endif()
 
 # kvkeep_run_alone(TEST ...): tests that judge times, or use all there is. Sanitized builds judge
 # none: there they run beside each other.
