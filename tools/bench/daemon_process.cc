@@ -4,6 +4,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -65,6 +66,20 @@ absl::StatusOr<pid_t> Exec(const std::string& binary, const char* option, const 
   return pid;
 }
 
+// One that was free just now.
+absl::StatusOr<std::string> FreeLoopbackPort() {
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    return absl::ErrnoToStatus(errno, "a port of the loopback");
+  }
+  return absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+}
+
 absl::StatusOr<std::string> PrintedConfig(const std::string& binary, const std::string& dir) {
   const std::string path = dir + "/defaults.yaml";
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
@@ -112,6 +127,9 @@ absl::StatusOr<std::unique_ptr<DaemonProcess>> DaemonProcess::Start(const Daemon
   if (mkdtemp(dir.data()) == nullptr) return absl::ErrnoToStatus(errno, dir);
   std::unique_ptr<DaemonProcess> daemon(new DaemonProcess(dir));
   KVKEEP_ASSIGN_OR_RETURN(const std::string known, PrintedConfig(options.binary, dir));
+  if (options.tcp) {
+    KVKEEP_ASSIGN_OR_RETURN(daemon->tcp_endpoint_, FreeLoopbackPort());
+  }
   KVKEEP_RETURN_IF_ERROR(daemon->WriteConfig(options, known));
   KVKEEP_RETURN_IF_ERROR(daemon->Spawn(options.binary));
   KVKEEP_RETURN_IF_ERROR(daemon->AwaitServing());
@@ -129,10 +147,11 @@ absl::Status DaemonProcess::WriteConfig(const DaemonOptions& options,
   if (!copy_threads.empty() && !KnowsKey(known_keys, "g2.copy_threads")) {
     return absl::UnimplementedError("this kvkeepd has no setting for its copy threads");
   }
-  std::string yaml = absl::StrCat(
-      "listen:\n  unix: ", dir_, "/kvkeep.sock\n  admin: ", dir_, "/admin.sock\n  tcp: \"\"\n",
-      if_known("listen.local", local_socket()), "g2:\n  capacity: ", options.g2_bytes,
-      "\n  dirty_budget: 100%\n", if_known("g2.copy_threads", copy_threads));
+  std::string yaml =
+      absl::StrCat("listen:\n  unix: ", dir_, "/kvkeep.sock\n  admin: ", dir_,
+                   "/admin.sock\n  tcp: \"", tcp_endpoint_, "\"\n",
+                   if_known("listen.local", local_socket()), "g2:\n  capacity: ", options.g2_bytes,
+                   "\n  dirty_budget: 100%\n", if_known("g2.copy_threads", copy_threads));
   if (options.arena_dir.empty()) {
     absl::StrAppend(&yaml, "  arena: memfd\n");
   } else {

@@ -14,6 +14,7 @@ namespace kvkeep::bench {
 struct DaemonOptions {
   std::string binary;       // kvkeepd
   std::string scratch_dir;  // the fresh directory is made in it; empty: $TMPDIR or the usual one
+  bool tcp = false;         // listens on a free port of the loopback too
   uint64_t g2_bytes = 0;
   uint64_t g3_bytes = 0;                      // 0: none
   std::string arena_dir, arena_readonly_dir;  // the mounts; empty: memfd
@@ -32,6 +33,7 @@ class DaemonProcess {
 
   std::string endpoint() const { return "unix://" + dir_ + "/kvkeep.sock"; }
   std::string admin_endpoint() const { return "unix://" + dir_ + "/admin.sock"; }
+  std::string tcp_endpoint() const { return tcp_endpoint_; }  // empty: not asked for
   std::string local_socket() const { return dir_ + "/local.sock"; }
   int pid() const { return pid_; }
   double ready_at() const { return ready_at_; }  // WallSeconds() when it was seen to serve
@@ -44,6 +46,7 @@ class DaemonProcess {
   std::string LastWords() const;
 
   const std::string dir_;
+  std::string tcp_endpoint_;
   int pid_ = 0;
   double ready_at_ = 0;
 };

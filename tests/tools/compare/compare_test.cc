@@ -1,0 +1,185 @@
+// The comparison itself: that it compares what it says, sees a wrong byte, and prints who was
+// there. What the figures are is nobody's business here.
+#include <absl/container/flat_hash_map.h>
+#include <absl/strings/str_cat.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
+
+#include "tools/compare/compare_cli.h"
+#include "tools/compare/ring_of_keys.h"
+#include "tools/compare/slice.h"
+
+namespace kvkeep::compare {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kRegion = 4 << 20;
+constexpr uint64_t kSize = 100'000;
+
+ChunkKey Key(uint8_t number) {
+  ChunkKey key;
+  key.bytes[0] = number;
+  return key;
+}
+
+// Keeps chunks in a map; spoils one byte of one get when told to.
+class Spoiling final : public Contestant {
+ public:
+  absl::Status Put(const ChunkKey& key, std::span<const std::byte> payload) override {
+    chunks_[key].assign(payload.begin(), payload.end());
+    return absl::OkStatus();
+  }
+  absl::Status Get(const ChunkKey& key, std::span<std::byte> out) override {
+    const auto found = chunks_.find(key);
+    if (found == chunks_.end()) return absl::NotFoundError("none");
+    std::copy(found->second.begin(), found->second.end(), out.begin());
+    if (++gets_ == spoil_get) out[spoil_at] ^= std::byte{1};
+    return absl::OkStatus();
+  }
+  absl::StatusOr<uint64_t> Lookup(absl::Span<const ChunkKey> keys) override {
+    return keys.size() - lookup_misses;
+  }
+  absl::Status Clear() override {
+    chunks_.clear();
+    return absl::OkStatus();
+  }
+
+  uint64_t spoil_get = 0, spoil_at = 0, lookup_misses = 0;
+
+ private:
+  absl::flat_hash_map<ChunkKey, std::vector<std::byte>> chunks_;
+  uint64_t gets_ = 0;
+};
+
+struct Scene {
+  Scene() {
+    auto contestant = std::make_unique<Spoiling>();
+    spoiling = contestant.get();
+    slices = Slices::Create(std::move(contestant), kRegion).value();
+    REQUIRE(slices->Load(kSize, 60).ok());
+  }
+  bench::Measured Run(Operation operation) {
+    const absl::StatusOr<bench::Measured> measured = slices->Run(operation, 16, 0.02);
+    INFO(measured.status());
+    REQUIRE(measured.ok());
+    return *measured;
+  }
+  Spoiling* spoiling;
+  std::unique_ptr<Slices> slices;
+};
+
+struct Run {
+  int code;
+  std::string out, err;
+};
+Run Compare(const std::vector<std::string>& arguments) {
+  std::ostringstream out, err;
+  const int code = RunCompare(arguments, out, err);
+  return {code, out.str(), err.str()};
+}
+
+}  // namespace
+
+TEST_CASE("every byte of every get is compared") {
+  Scene scene;
+  const bench::Measured clean = scene.Run(Operation::kGet);
+  CHECK(clean.ops > 60);
+  CHECK(clean.wrong_bytes == 0);
+  CHECK(clean.verified_bytes == clean.ops * kSize);
+  CHECK(clean.bytes == clean.verified_bytes);
+  for (const uint64_t at : {uint64_t{0}, kSize / 2, kSize - 1}) {
+    Scene spoilt;
+    spoilt.spoiling->spoil_get = 7;
+    spoilt.spoiling->spoil_at = at;
+    CHECK(spoilt.Run(Operation::kGet).wrong_bytes == 1);
+  }
+}
+
+TEST_CASE("puts are read back, and lookups must find all of what was loaded") {
+  Scene scene;
+  const bench::Measured puts = scene.Run(Operation::kPut);
+  CHECK(puts.verified_bytes >= kSize);
+  CHECK(puts.wrong_bytes == 0);
+  scene.spoiling->spoil_get = 1 + puts.verified_bytes / kSize;
+  CHECK(scene.Run(Operation::kPut).wrong_bytes == 1);
+  CHECK(scene.Run(Operation::kLookup).chunks >= 16);
+  scene.spoiling->lookup_misses = 1;
+  CHECK(absl::IsDataLoss(scene.slices->Run(Operation::kLookup, 16, 0.02).status()));
+}
+
+TEST_CASE("a ring of keys gives the oldest's slot to the newest") {
+  RingOfKeys ring;
+  ring.Resize(2);
+  CHECK(ring.Take(Key(1)).number == 0);
+  CHECK(ring.Take(Key(2)).number == 1);
+  const RingOfKeys::Slot slot = ring.Take(Key(3));
+  CHECK(slot.number == 0);
+  CHECK(slot.evicted == Key(1));
+  CHECK_FALSE(ring.Find(Key(1)).has_value());
+  CHECK(ring.Find(Key(2)) == uint64_t{1});
+  ring.Resize(2);
+  CHECK(ring.Find(Key(3)) == uint64_t{0});
+  ring.Resize(3);
+  CHECK_FALSE(ring.Find(Key(3)).has_value());
+}
+
+TEST_CASE("a whole comparison: who is there, ratios to the first, a picture") {
+  char directory[] = "/tmp/compare-test-XXXXXX";
+  REQUIRE(mkdtemp(directory) != nullptr);
+  const std::string json_path = absl::StrCat(directory, "/out.json");
+  const Run run =
+      Compare({"--daemon", KVKEEPD_PATH, "--scratch", directory, "--json", json_path, "--only",
+               "memcpy,kvkeep local,kvkeep staging,kvkeep gRPC,kvkeep TCP,gRPC stream,"
+               "Redis,files",
+               "--capacity-mib", "96", "--region-mib", "32", "--sizes", "1MiB,300000", "--rounds",
+               "2", "--seconds", "0.02", "--no-nvme"});
+  INFO(run.err << run.out);
+  REQUIRE(run.code == 0);
+  CHECK_THAT(run.out, Catch::Contains("wrong bytes: 0"));
+  std::ifstream file(json_path);
+  const nlohmann::json json = nlohmann::json::parse(file);
+  REQUIRE(json["disciplines"].size() == 5);  // get and put of two sizes, lookup
+  for (const char* name : {"memcpy", "kvkeep local", "kvkeep staging", "kvkeep gRPC", "kvkeep TCP",
+                           "gRPC stream", "files"}) {
+    INFO(name);
+    for (const nlohmann::json& discipline : json["disciplines"]) {
+      const nlohmann::json& result = discipline["results"][name];
+      CHECK(result["rounds"] == 2);
+      CHECK(result["calls"] > 0);
+      CHECK(result["p50_us"]["median"] > 0);
+      if (discipline["operation"] == "lookup") continue;
+      CHECK(result["gb_per_second"]["median"] > 0);
+      if (name == std::string("memcpy")) CHECK(result["ratio"]["median"] == 1.0);
+      if (name != std::string("gRPC stream")) CHECK(result["verified_bytes"] > 0);
+    }
+  }
+  const std::string svg = absl::StrCat(directory, "/out.svg");
+  REQUIRE(std::system(absl::StrCat("python3 -B ", CHART_PATH, " ", json_path, " ", svg).c_str()) ==
+          0);
+  std::ifstream picture(svg);
+  const std::string text((std::istreambuf_iterator<char>(picture)), {});
+  CHECK_THAT(text, Catch::Contains("kvkeep staging, 1 MiB"));
+  // Nothing else is left.
+  fs::remove(json_path);
+  fs::remove(svg);
+  CHECK(fs::is_empty(directory));
+  fs::remove_all(directory);
+}
+
+TEST_CASE("what cannot be compared is refused by name") {
+  CHECK(Compare({}).code == 2);
+  CHECK(Compare({"--daemon", KVKEEPD_PATH, "--only", "somebody"}).code == 2);
+  const Run sizes = Compare({"--daemon", KVKEEPD_PATH, "--sizes", "0"});
+  CHECK(sizes.code == 2);
+  CHECK_THAT(sizes.err, Catch::Contains("--sizes"));
+  CHECK(Compare({"--daemon", KVKEEPD_PATH, "--sizes", "64MiB", "--region-mib", "32"}).code == 2);
+}
+
+}  // namespace kvkeep::compare

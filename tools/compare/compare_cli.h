@@ -1,0 +1,15 @@
+// kvkeep-compare as a function: arguments to exit code, for main and for tests.
+//
+// Exit codes: 0 done, 1 failed, or wrong bytes came from anybody, 2 wrong usage.
+#pragma once
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace kvkeep::compare {
+
+// Tables go to `out`, progress and errors to `err`.
+int RunCompare(const std::vector<std::string>& arguments, std::ostream& out, std::ostream& err);
+
+}  // namespace kvkeep::compare

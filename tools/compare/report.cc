@@ -1,0 +1,174 @@
+#include "tools/compare/report.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include "tools/bench/statistics.h"
+#include "tools/kvkeep/text_table.h"
+#include "tools/kvkeep/units.h"
+
+namespace kvkeep::compare {
+namespace {
+
+using bench::Json;
+using bench::Measured;
+using bench::Summarize;
+using bench::Summary;
+
+using Row = std::vector<std::string>;
+
+std::vector<double> GbPerSecond(const std::vector<Measured>& rounds) {
+  std::vector<double> values;
+  for (const Measured& round : rounds) values.push_back(round.gb_per_second());
+  return values;
+}
+
+std::vector<double> LatencyUs(const std::vector<Measured>& rounds, double quantile) {
+  std::vector<double> values;
+  for (const Measured& round : rounds) {
+    values.push_back(static_cast<double>(round.latency.Quantile(quantile)) / 1e3);
+  }
+  return values;
+}
+
+const std::vector<Measured>* ResultsOf(const Discipline& discipline, const std::string& name) {
+  const auto found = discipline.results.find(name);
+  return found == discipline.results.end() ? nullptr : &found->second;
+}
+
+// Contestants down, sizes across: GB/s, and beside it the share of the first contestant's.
+std::string BandwidthTable(const Comparison& comparison, Operation operation) {
+  Row head = {std::string(OperationName(operation))};
+  std::vector<const Discipline*> columns;
+  for (const Discipline& discipline : comparison.disciplines) {
+    if (discipline.operation != operation) continue;
+    columns.push_back(&discipline);
+    head.push_back(tools::FormatBytes(discipline.size));
+    head.push_back(absl::StrCat("x ", comparison.names.front()));
+    head.emplace_back("spread");
+    head.emplace_back("p99 us");
+  }
+  if (columns.empty()) return "";
+  std::vector<Row> rows = {head};
+  for (const std::string& name : comparison.names) {
+    Row row = {name};
+    for (const Discipline* column : columns) {
+      const std::vector<Measured>* const rounds = ResultsOf(*column, name);
+      const std::vector<Measured>* const base = ResultsOf(*column, comparison.names.front());
+      if (rounds == nullptr || base == nullptr) continue;
+      const std::vector<double> values = GbPerSecond(*rounds);
+      const Summary summary = Summarize(values);
+      row.push_back(absl::StrFormat("%.2f", summary.median));
+      row.push_back(
+          absl::StrFormat("%.2f", Summarize(bench::Ratios(values, GbPerSecond(*base))).median));
+      row.push_back(absl::StrFormat("%.0f%%", summary.spread() * 100));
+      row.push_back(absl::StrFormat("%.0f", Summarize(LatencyUs(*rounds, 0.99)).median));
+    }
+    rows.push_back(std::move(row));
+  }
+  return absl::StrCat(tools::FormatTable(rows), "\n");
+}
+
+std::string LookupTable(const Comparison& comparison) {
+  std::string text;
+  for (const Discipline& discipline : comparison.disciplines) {
+    if (discipline.operation != Operation::kLookup) continue;
+    std::vector<Row> rows = {
+        {absl::StrCat("lookup of ", discipline.batch, " keys"), "p50 us", "spread", "p99 us"}};
+    for (const std::string& name : comparison.names) {
+      const std::vector<Measured>* const rounds = ResultsOf(discipline, name);
+      if (rounds == nullptr) continue;
+      const Summary p50 = Summarize(LatencyUs(*rounds, 0.5));
+      rows.push_back({name, absl::StrFormat("%.1f", p50.median),
+                      absl::StrFormat("%.0f%%", p50.spread() * 100),
+                      absl::StrFormat("%.1f", Summarize(LatencyUs(*rounds, 0.99)).median)});
+    }
+    absl::StrAppend(&text, tools::FormatTable(rows), "\n");
+  }
+  return text;
+}
+
+std::string NvmeTable(const Comparison& comparison) {
+  if (comparison.nvme.empty()) return "";
+  std::vector<Row> rows = {{"NVMe", "GB/s", "fio GB/s", "x fio", "spread"}};
+  for (const NvmeResult& result : comparison.nvme) {
+    const auto add = [&](const char* what, const std::vector<Measured>& rounds,
+                         const std::vector<double>& fio) {
+      const std::vector<double> values = GbPerSecond(rounds);
+      const Summary summary = Summarize(values);
+      rows.push_back({absl::StrCat(what, " ", tools::FormatBytes(result.size)),
+                      absl::StrFormat("%.2f", summary.median),
+                      absl::StrFormat("%.2f", Summarize(fio).median),
+                      absl::StrFormat("%.2f", Summarize(bench::Ratios(values, fio)).median),
+                      absl::StrFormat("%.0f%%", summary.spread() * 100)});
+    };
+    add("read", result.reads, result.fio_reads);
+    add("write-back", result.writes, result.fio_writes);
+  }
+  return absl::StrCat(tools::FormatTable(rows), "\n");
+}
+
+Json ToJson(const Summary& summary) {
+  return {{"median", summary.median}, {"min", summary.min}, {"max", summary.max}};
+}
+
+Json ToJson(const std::vector<Measured>& rounds, const std::vector<double>& baseline) {
+  const std::vector<double> values = GbPerSecond(rounds);
+  Measured all;
+  for (const Measured& round : rounds) all.Add(round, /*side_by_side=*/false);
+  return {{"gb_per_second", ToJson(Summarize(values))},
+          {"ratio", ToJson(Summarize(bench::Ratios(values, baseline)))},
+          {"p50_us", ToJson(Summarize(LatencyUs(rounds, 0.5)))},
+          {"p99_us", ToJson(Summarize(LatencyUs(rounds, 0.99)))},
+          {"rounds", rounds.size()},
+          {"calls", all.ops},
+          {"verified_bytes", all.verified_bytes},
+          {"wrong_bytes", all.wrong_bytes}};
+}
+
+}  // namespace
+
+std::string ToText(const Comparison& comparison) {
+  return absl::StrCat(BandwidthTable(comparison, Operation::kGet),
+                      BandwidthTable(comparison, Operation::kPut), LookupTable(comparison),
+                      NvmeTable(comparison), "wrong bytes: ", WrongBytes(comparison), "\n");
+}
+
+Json ToJson(const Comparison& comparison) {
+  Json json = {{"about", comparison.about}, {"names", comparison.names}};
+  for (const Discipline& discipline : comparison.disciplines) {
+    Json results = Json::object();
+    const std::vector<Measured>* const base = ResultsOf(discipline, comparison.names.front());
+    for (const auto& [name, rounds] : discipline.results) {
+      results[name] = ToJson(rounds, base == nullptr ? std::vector<double>() : GbPerSecond(*base));
+    }
+    json["disciplines"].push_back({{"operation", std::string(OperationName(discipline.operation))},
+                                   {"size", discipline.size},
+                                   {"batch", discipline.batch},
+                                   {"results", results}});
+  }
+  for (const NvmeResult& result : comparison.nvme) {
+    json["nvme"].push_back({{"size", result.size},
+                            {"read", ToJson(result.reads, result.fio_reads)},
+                            {"fio_read", ToJson(Summarize(result.fio_reads))},
+                            {"write_back", ToJson(result.writes, result.fio_writes)},
+                            {"fio_write", ToJson(Summarize(result.fio_writes))}});
+  }
+  return json;
+}
+
+uint64_t WrongBytes(const Comparison& comparison) {
+  uint64_t wrong = 0;
+  for (const Discipline& discipline : comparison.disciplines) {
+    for (const auto& [name, rounds] : discipline.results) {
+      for (const Measured& round : rounds) wrong += round.wrong_bytes;
+    }
+  }
+  for (const NvmeResult& result : comparison.nvme) {
+    for (const Measured& round : result.reads) wrong += round.wrong_bytes;
+    for (const Measured& round : result.writes) wrong += round.wrong_bytes;
+  }
+  return wrong;
+}
+
+}  // namespace kvkeep::compare
