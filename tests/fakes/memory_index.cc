@@ -61,7 +61,7 @@ size_t MemoryIndex::unsynced_writes() const {
   return log_.size();
 }
 
-MemoryIndex::Stats MemoryIndex::stats() const {
+MemoryIndex::Stats MemoryIndex::counted() const {
   MutexLock lock(&mu_);
   return stats_;
 }

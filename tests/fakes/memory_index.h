@@ -44,7 +44,7 @@ class MemoryIndex final : public ChunkIndex {
   size_t unsynced_writes() const;
   std::optional<IndexRecord> Find(const ChunkId& id) const;  // as Scan would visit it
   void Reseed(uint64_t seed);                                // as if made with it
-  Stats stats() const;
+  Stats counted() const;
 
   absl::Status Commit(const IndexBatch& batch) override;
   absl::Status Sync(const StableMark& mark) override;

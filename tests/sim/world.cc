@@ -179,7 +179,7 @@ void World::Reseed(uint64_t seed) {
 uint64_t World::faults() const {
   uint64_t faults = faults_;
   for (const Machine& machine : machines_) {
-    const MemoryIndex::Stats index = machine.index->stats();
+    const MemoryIndex::Stats index = machine.index->counted();
     faults += index.refused + index.errors + index.lies;
     if (machine.faulty != nullptr) faults += CountFaults(machine.faulty->stats());
   }

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "tiers/index/index_stats.h"
 #include "tiers/index/record.h"
 
 namespace kvkeep {
@@ -57,6 +58,8 @@ class ChunkIndex {
 
   // What the files of the index take, counted now and then by what writes. Never waits.
   virtual uint64_t disk_bytes() const = 0;
+  // Of the database, if it is one. Never waits for a disk.
+  virtual IndexStats stats() const { return {}; }
 };
 
 }  // namespace kvkeep

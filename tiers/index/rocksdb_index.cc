@@ -17,6 +17,7 @@
 #include "tiers/base/bytes.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/index/rocksdb_stats.h"
 
 namespace kvkeep {
 namespace {
@@ -153,6 +154,7 @@ class RocksDbIndex final : public ChunkIndex {
   absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ListMeta(
       absl::string_view prefix) override;
   uint64_t disk_bytes() const override { return disk_bytes_; }
+  IndexStats stats() const override { return ReadRocksDbStats(*db_); }
 
  private:
   absl::Status Wrap(absl::string_view what, const rocksdb::Status& status) const {

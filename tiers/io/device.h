@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tiers/base/clock.h"
 #include "tiers/base/strong_int.h"
 
 namespace kvkeep {
@@ -30,6 +31,7 @@ struct IoOperation {
   std::byte* data = nullptr;  // read into, or written from
   size_t bytes = 0;
   Done done;
+  MonotonicTime submitted_at{0};  // for the device: set where it notes times
 };
 
 class Device {

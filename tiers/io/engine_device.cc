@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tiers/base/check.h"
+#include "tiers/base/clock.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/io/operation_check.h"
 
@@ -14,6 +15,18 @@ namespace {
 
 // Waiting for operations inside a callback waits for the thread that should complete them.
 thread_local bool in_callback = false;
+
+// How long ago that was, for a histogram.
+uint64_t Since(MonotonicTime time) {
+  const MonotonicTime now = RealClock()->Now();
+  return now > time ? static_cast<uint64_t>((now - time).count()) : 0;
+}
+
+void NoteTime(DeviceTimes* times, const IoOperation& operation) {
+  if (times == nullptr) return;
+  const bool read = operation.kind == IoOperation::Kind::kRead;
+  (read ? times->read : times->write).Record(Since(operation.submitted_at));
+}
 
 class EngineDevice final : public Device {
  public:
@@ -31,6 +44,7 @@ class EngineDevice final : public Device {
     if (!check.ok()) {
       check = absl::Status(check.code(), absl::StrCat(state_->file.path(), ": ", check.message()));
     }
+    if (state_->times != nullptr) operation.submitted_at = RealClock()->Now();
     state_->outstanding.Add();
     ++counters_->queued;
     sink_->Accept({state_, std::move(operation), std::move(check)});
@@ -38,7 +52,11 @@ class EngineDevice final : public Device {
 
   absl::Status Sync() override {
     KVKEEP_CHECK(!in_callback);
-    return state_->file.read_only() ? absl::OkStatus() : state_->file.Sync();
+    if (state_->file.read_only()) return absl::OkStatus();
+    const MonotonicTime began = RealClock()->Now();
+    absl::Status status = state_->file.Sync();
+    if (state_->times != nullptr) state_->times->sync.Record(Since(began));
+    return status;
   }
 
   uint64_t size_bytes() const override { return state_->file.size_bytes(); }
@@ -53,6 +71,7 @@ class EngineDevice final : public Device {
 
 CompletedOperation CompletedOperation::Of(std::shared_ptr<OpenDevice> device, IoRequest& request) {
   KVKEEP_CHECK(request.fragments_out == 0);
+  NoteTime(device->times, request.operation);
   return {std::move(device), std::move(request.operation.done), std::move(request.status)};
 }
 
@@ -61,6 +80,7 @@ CompletedOperation CompletedOperation::Refused(SubmittedOperation submitted, abs
   KVKEEP_CHECK(!status.ok());
   --counters->queued;
   ++counters->errors;
+  NoteTime(submitted.device->times, submitted.operation);
   return {std::move(submitted.device), std::move(submitted.operation.done), std::move(status)};
 }
 

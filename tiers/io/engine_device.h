@@ -17,6 +17,7 @@
 #include "tiers/io/device.h"
 #include "tiers/io/device_file.h"
 #include "tiers/io/device_queue.h"
+#include "tiers/io/device_times.h"
 #include "tiers/io/io_counters.h"
 #include "tiers/io/io_engine.h"
 #include "tiers/io/outstanding.h"
@@ -26,11 +27,13 @@ namespace kvkeep {
 struct OpenDevice {
   OpenDevice(DeviceFile opened, const DeviceOptions& options, IoCounters* counters)
       : file(std::move(opened)),
+        times(options.times),
         queue(file.path(), options.depth, options.max_io_bytes, counters) {}
 
   const DeviceFile file;
-  DeviceQueue queue;        // guarded by the engine
-  Outstanding outstanding;  // submitted, callback not yet returned
+  DeviceTimes* const times;  // or null
+  DeviceQueue queue;         // guarded by the engine
+  Outstanding outstanding;   // submitted, callback not yet returned
 };
 
 // An operation on its way from Submit to the engine.

@@ -21,6 +21,7 @@
 
 #include "tiers/base/executor.h"
 #include "tiers/io/device.h"
+#include "tiers/io/device_times.h"
 
 namespace kvkeep {
 
@@ -43,6 +44,9 @@ struct DeviceOptions {
   // Takes flock(LOCK_EX | LOCK_NB) on the very file description that I/O goes through, so that I/O
   // of a dead process that is still in flight holds the lock. Unavailable when another has it.
   bool lock = false;
+  // Where its operations' times are noted, with those of other files perhaps; must outlive the
+  // device. Null: nowhere.
+  DeviceTimes* times = nullptr;
 
   absl::Status Validate() const;
 };

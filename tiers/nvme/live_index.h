@@ -43,6 +43,7 @@ class LiveIndex final : public ChunkIndex {
     return index_->ListMeta(prefix);
   }
   uint64_t disk_bytes() const override { return index_->disk_bytes(); }
+  IndexStats stats() const override { return index_->stats(); }
 
  private:
   // Writes to the map what is still to be written.

@@ -21,10 +21,12 @@ namespace {
 class DirectoryDevice final : public NvmeDevice {
  public:
   DirectoryDevice(const Uuid& uuid, DeviceDirectory directory, DeviceGeometry geometry,
-                  std::unique_ptr<Device> io, std::unique_ptr<ChunkIndex> index)
+                  std::unique_ptr<DeviceTimes> times, std::unique_ptr<Device> io,
+                  std::unique_ptr<ChunkIndex> index)
       : uuid_(uuid),
         directory_(std::move(directory)),
         geometry_(std::move(geometry)),
+        times_(std::move(times)),
         io_(std::move(io)),
         index_(std::move(index)) {}
 
@@ -46,12 +48,14 @@ class DirectoryDevice final : public NvmeDevice {
   }
   Device& io() override { return *io_; }
   ChunkIndex& index() override { return *index_; }
+  const DeviceTimes* times() const override { return times_.get(); }
 
  private:
   // In this order, so that the lock on the superblock goes last.
   const Uuid uuid_;
   const DeviceDirectory directory_;
   const DeviceGeometry geometry_;
+  const std::unique_ptr<DeviceTimes> times_;
   const std::unique_ptr<Device> io_;
   const std::unique_ptr<ChunkIndex> index_;
 };
@@ -149,11 +153,14 @@ absl::Status Grow(const Request& request, DeviceDirectory& directory, Superblock
 
 absl::StatusOr<std::unique_ptr<Device>> OpenDataFiles(const Request& request,
                                                       const DeviceDirectory& directory,
-                                                      const DeviceGeometry& geometry) {
+                                                      const DeviceGeometry& geometry,
+                                                      DeviceTimes* times) {
   std::vector<std::unique_ptr<Device>> files;
   for (size_t i = 0; i < geometry.files.size(); ++i) {
-    const DeviceOptions options = {
-        .path = directory.data_path(i), .depth = request.options.depth, .lock = true};
+    const DeviceOptions options = {.path = directory.data_path(i),
+                                   .depth = request.options.depth,
+                                   .lock = true,
+                                   .times = times};
     KVKEEP_RETURN_IF_ERROR(RetryWhileLocked([&]() -> absl::Status {
       KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<Device> file, request.engine->Open(options));
       files.push_back(std::move(file));
@@ -193,7 +200,9 @@ absl::StatusOr<NvmeDevice::OpenResult> Open(const Request& request) {
   }
   DeviceGeometry geometry = MakeGeometry(superblock->capacity_bytes, superblock->file_bytes);
 
-  absl::StatusOr<std::unique_ptr<Device>> io = OpenDataFiles(request, directory, geometry);
+  auto times = std::make_unique<DeviceTimes>();
+  absl::StatusOr<std::unique_ptr<Device>> io =
+      OpenDataFiles(request, directory, geometry, times.get());
   if (!io.ok()) return AsBroken(io.status());
   absl::StatusOr<std::unique_ptr<ChunkIndex>> index = OpenRocksDbIndex(
       directory.index_path(), superblock->device, IndexOptions(geometry, /*create=*/false));
@@ -208,9 +217,9 @@ absl::StatusOr<NvmeDevice::OpenResult> Open(const Request& request) {
       LiveMap::Open(directory.live_map_path(), superblock->device, blocks);
   if (!map.ok()) return AsBroken(map.status());
   auto live = std::make_unique<LiveIndex>(*std::move(index), *std::move(map), blocks);
-  result.device =
-      std::make_unique<DirectoryDevice>(superblock->device, std::move(directory),
-                                        std::move(geometry), *std::move(io), std::move(live));
+  result.device = std::make_unique<DirectoryDevice>(superblock->device, std::move(directory),
+                                                    std::move(geometry), std::move(times),
+                                                    *std::move(io), std::move(live));
   return result;
 }
 

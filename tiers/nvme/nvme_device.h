@@ -82,6 +82,8 @@ class NvmeDevice {
   // and must lie inside one extent, hence inside one file.
   virtual Device& io() = 0;
   virtual ChunkIndex& index() = 0;
+  // Of its operations; null: not noted.
+  virtual const DeviceTimes* times() const { return nullptr; }
 };
 
 // Opens the device, or formats an empty directory (created when its parent exists). A larger

@@ -40,7 +40,7 @@ TEST_CASE("MemoryIndex: a power cut leaves what was synced and a beginning of th
     lost_none |= meta;
     lost_all |= found.size() == 3;
     CHECK(index.ReadStableMark()->sequence == CommitSequence(2));
-    CHECK(index.stats().lost_writes == 4 - (found.size() - 3) - meta);
+    CHECK(index.counted().lost_writes == 4 - (found.size() - 3) - meta);
     CHECK(index.unsynced_writes() == 0);
   }
   CHECK(lost_none);
@@ -61,8 +61,8 @@ TEST_CASE("MemoryIndex: a failed write is not applied, a failed sync promises no
   CHECK(index.unsynced_writes() == 1);
   index.Kill();
   CHECK(index.Sync({.sequence = CommitSequence(1)}).ok());
-  CHECK(index.stats().refused == 1);
-  CHECK(index.stats().errors == 2);
+  CHECK(index.counted().refused == 1);
+  CHECK(index.counted().errors == 2);
 }
 
 TEST_CASE("MemoryIndex: a sync that lies is believed until the power goes, or a true one follows") {

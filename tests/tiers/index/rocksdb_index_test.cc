@@ -290,6 +290,40 @@ TEST_CASE("files of the index stay small under churn, and disk_bytes follows the
   CHECK(ReadAll(**index).size() == 2001);
 }
 
+TEST_CASE("an index tells how much it holds, and where") {
+  ScratchDir dir;
+  const auto index = Open(dir / "index", /*create=*/true);
+  Add(*index, 0, 100);
+  const IndexStats little = index->stats();
+  CHECK(little.memtable_bytes > 0);
+  CHECK(little.table_bytes == 0);
+  CHECK_FALSE(little.takes_no_writes);
+  CHECK(little.background_errors == 0);
+  uint32_t next = 100;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (index->stats().table_bytes == 0) {  // until the first is written
+    REQUIRE(std::chrono::steady_clock::now() < deadline);
+    Add(*index, next, next + 100);
+    next += 100;
+  }
+}
+
+TEST_CASE("an index that gets more than it can write says that it stalled") {
+  ScratchDir dir;
+  const auto index =
+      OpenRocksDbIndex(dir / "index", kDevice, {.create = true, .write_buffer_bytes = 64 * kKiB});
+  REQUIRE(index.ok());
+  CHECK((*index)->stats().slowed_writes + (*index)->stats().stopped_writes == 0);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  uint32_t next = 0;
+  while ((*index)->stats().slowed_writes + (*index)->stats().stopped_writes == 0) {
+    REQUIRE(std::chrono::steady_clock::now() < deadline);
+    IndexBatch batch;
+    for (uint32_t n = 0; n < 1000; ++n) batch.adds.push_back(NumberedRecord(next++));
+    (*index)->Commit(batch).IgnoreError();
+  }
+}
+
 TEST_CASE("options over their limits are refused by name") {
   CHECK(absl::StrContains(RocksDbIndexOptions{.write_buffer_bytes = 1}.Validate().message(),
                           "write_buffer_bytes"));

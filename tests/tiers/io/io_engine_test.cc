@@ -109,6 +109,42 @@ TEST_CASE("a locked device has one owner at a time, whichever engine it is opene
   CHECK(taken);
 }
 
+TEST_CASE("each operation's time is noted, failed ones included, with the device's others") {
+  const IoMode mode = EVERY_ENGINE();
+  const TempFile first(8 * kBlockBytes), second(8 * kBlockBytes);
+  const auto engine = MakeEngine(mode);
+  DeviceTimes times;
+  const MonotonicTime began = RealClock()->Now();
+  {
+    const auto device = OpenOn(*engine, {.path = first.path(), .times = &times});
+    const auto other = OpenOn(*engine, {.path = second.path(), .times = &times});
+    AlignedBytes memory(kBlockBytes);
+    Completions done;
+    for (Device* const on : {device.get(), other.get()}) {
+      on->Submit({.kind = Kind::kWrite,
+                  .data = memory.data(),
+                  .bytes = kBlockBytes,
+                  .done = done.Expect()});
+    }
+    device->Submit({.data = memory.data(), .bytes = kBlockBytes, .done = done.Expect()});
+    device->Submit({.offset = DeviceOffset(8 * kBlockBytes),  // behind the end
+                    .data = memory.data(),
+                    .bytes = kBlockBytes,
+                    .done = done.Expect()});
+    done.Wait(4);
+    CHECK(device->Sync().ok());
+  }
+  const auto passed = static_cast<uint64_t>((RealClock()->Now() - began).count());
+  const DeviceTimesCounts counts = DeviceTimesCounts::Of(times);
+  CHECK(counts.write.count() == 2);
+  CHECK(counts.read.count() == 2);
+  CHECK(counts.sync.count() == 1);
+  for (const HistogramCounts* one : {&counts.read, &counts.write, &counts.sync}) {
+    CHECK(one->sum > 0);
+    CHECK(one->sum <= one->count() * passed);
+  }
+}
+
 TEST_CASE("never more than depth are in the kernel, and all complete") {
   auto engine = MakeEngine(EVERY_ENGINE(), /*threads=*/8, /*ring=*/8);
   TempFile file(8 * kMiB);
