@@ -70,6 +70,10 @@ StoreSnapshot Core::Snapshot() {
 
 void Core::SnapshotTiers(StoreSnapshot& snapshot) {
   snapshot.counters = counters_;
+  snapshot.lock_hold = lock_hold_.counts();
+  snapshot.write_back_age = write_back_age_.counts();
+  snapshot.life = life_.snapshot();
+  snapshot.namespaces = meters_.snapshot();
   snapshot.draining = draining_;
   snapshot.dirty_chunks = dirty_chunks_;
   snapshot.cipher_buffer_bytes = cipher_buffers_->bytes_out();

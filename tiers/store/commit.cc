@@ -137,6 +137,9 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
 void Core::OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add) {
   ++counters_.write_backs;
   counters_.written_back_bytes += add.record.shape.payload_bytes;
+  const uint64_t now_us = deps_.clock->UnixMicros();
+  const uint64_t sealed_us = std::min(add.record.created_unix_us, now_us);  // that clock may be set
+  write_back_age_.RecordAlone((now_us - sealed_us) * 1000);
   ++tier.chunks;
   if (const auto waiters = durable_waiters_.find(add.slot); waiters != durable_waiters_.end()) {
     // However many they are, one waiter.

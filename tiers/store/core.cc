@@ -45,7 +45,9 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       slot_shares_(Claims(options_, false)),
       g3_shares_(Claims(options_, true)),
       tenant_counters_(options_.tenants.size() + 1),
-      marks_(deps.arena->live_marks()) {
+      marks_(deps.arena->live_marks()),
+      life_(options_.life_sample_one_in),
+      meters_(options_.tenants.size()) {
   const uint64_t per_segment = deps_.arena->segment_blocks().value();
   const uint64_t all = deps_.arena->capacity_blocks().value();
   uint64_t first = 0;
@@ -133,20 +135,11 @@ uint64_t Core::TakeLongestHoldNs() {
 }
 
 void Core::NoteHold(uint64_t held_ns, uint64_t worked_ns) {
-  using Counter = uint64_t StoreCounters::*;
-  constexpr std::pair<uint64_t, Counter> kSteps[] = {
-      {10'000, &StoreCounters::lock_holds_10us},      {20'000, &StoreCounters::lock_holds_20us},
-      {50'000, &StoreCounters::lock_holds_50us},      {100'000, &StoreCounters::lock_holds_100us},
-      {200'000, &StoreCounters::lock_holds_200us},    {500'000, &StoreCounters::lock_holds_500us},
-      {1'000'000, &StoreCounters::lock_holds_1ms},    {10'000'000, &StoreCounters::lock_holds_10ms},
-      {UINT64_MAX, &StoreCounters::lock_holds_longer}};
   ++counters_.lock_acquisitions;
   counters_.lock_held_ns += held_ns;
   counters_.lock_held_ns_max = std::max(counters_.lock_held_ns_max, held_ns);
   counters_.lock_worked_ns_max = std::max(counters_.lock_worked_ns_max, worked_ns);
-  const auto step = std::find_if(std::begin(kSteps), std::end(kSteps),
-                                 [held_ns](const auto& at) { return held_ns <= at.first; });
-  ++(counters_.*(step->second));
+  lock_hold_.RecordAlone(held_ns);
 }
 
 Core::Change::Change(Core* core, ChunkSlot slot)
@@ -279,12 +272,15 @@ void Core::InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) {
   Chunk& chunk = table_.at(slot);
   KVKEEP_CHECK(!chunk.in_g2_policy);
   const bool parent_here = parent != kNoSlot && table_.at(parent).in_g2_policy;
+  const Fingerprint fingerprint = table_.fingerprint(chunk.id);
+  const MonotonicTime now = deps_.clock->Now();
   pool(chunk).policy->OnInsert({.slot = slot,
-                                .fingerprint = table_.fingerprint(chunk.id),
+                                .fingerprint = fingerprint,
                                 .parent = parent_here ? parent : kNoSlot,
                                 .blocks = static_cast<uint32_t>(chunk.blocks()),
                                 .transient = chunk.transient},
-                               deps_.clock->Now());
+                               now);
+  life_.OnStored(fingerprint, LifeSamples::kG2, now);
   chunk.in_g2_policy = true;
   TouchLater(pool(chunk).policy->MemoryDue());
 }
@@ -294,20 +290,35 @@ void Core::InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent) {
   KVKEEP_CHECK(!chunk.in_g3_policy);
   const bool parent_here = parent != kNoSlot && table_.at(parent).in_g3_policy &&
                            table_.at(parent).device == chunk.device;
+  const Fingerprint fingerprint = table_.fingerprint(chunk.id);
+  const MonotonicTime now = deps_.clock->Now();
   g3_policy(chunk).OnInsert({.slot = slot,
-                             .fingerprint = table_.fingerprint(chunk.id),
+                             .fingerprint = fingerprint,
                              .parent = parent_here ? parent : kNoSlot,
                              .blocks = static_cast<uint32_t>(chunk.blocks()),
                              .transient = chunk.transient},
-                            deps_.clock->Now());
+                            now);
+  life_.OnStored(fingerprint, LifeSamples::kG3, now);
   chunk.in_g3_policy = true;
   TouchLater(g3_policy(chunk).MemoryDue());
+}
+
+void Core::NoteGone(const Chunk& chunk, LifeSamples::Where where,
+                    EvictionPolicy::EraseReason reason) {
+  const Fingerprint fingerprint = table_.fingerprint(chunk.id);
+  if (!life_.Sampled(fingerprint)) return;
+  if (reason == EvictionPolicy::EraseReason::kEvicted) {
+    life_.OnEvicted(fingerprint, where, deps_.clock->Now());
+  } else {
+    life_.OnRemoved(fingerprint, where);
+  }
 }
 
 void Core::FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) {
   KVKEEP_CHECK(chunk.has_g2_space());
   KVKEEP_CHECK(chunk.pins == 0 || Planted(Canary::kReuseUnderLease));
   if (chunk.in_g2_policy) pool(chunk).policy->OnErase(slot, reason);
+  NoteGone(chunk, LifeSamples::kG2, reason);
   chunk.in_g2_policy = false;
   if (chunk.in_g2()) --pool(chunk).chunks;
   marks_.Clear(chunk.g2[0].first);  // before anybody else gets the blocks

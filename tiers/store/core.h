@@ -16,7 +16,9 @@
 
 #include "tiers/base/mutex.h"
 #include "tiers/store/cipher_buffers.h"
+#include "tiers/store/life_samples.h"
 #include "tiers/store/live_marks.h"
+#include "tiers/store/namespace_meters.h"
 #include "tiers/store/rates.h"
 #include "tiers/store/shares.h"
 #include "tiers/store/state.h"
@@ -129,6 +131,8 @@ class Core {
   void UnpinLocked(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteGone(const Chunk& chunk, LifeSamples::Where where, EvictionPolicy::EraseReason reason)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   G2Pool& pool(TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -200,6 +204,14 @@ class Core {
                   bool transient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- grant.cc
+  // What one answer hands to a reader, by where it lay before.
+  struct Served {
+    uint64_t g2_chunks = 0, g3_chunks = 0, g2_bytes = 0, g3_bytes = 0;
+    void Add(bool from_g3, uint64_t bytes) {
+      ++(from_g3 ? g3_chunks : g2_chunks);
+      (from_g3 ? g3_bytes : g2_bytes) += bytes;
+    }
+  };
   // A lease in the making: its pins are not the session's yet.
   struct Grant {
     void Reserve();
@@ -212,8 +224,11 @@ class Core {
     uint32_t keys = 0;
     uint64_t bytes = 0;          // of images
     uint64_t payload_bytes = 0;  // of what is pinned
+    Served served;               // with its places
     bool shortened = false;
   };
+  void CountServed(const Session& session, const NamespaceDigest& ns, const Served& served)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckLeases(const Session& session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayLease(TenantId holder, const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool PinForLease(Grant& grant, size_t i) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -253,6 +268,9 @@ class Core {
   // Whether the lease, if it is one of the session's, was paid for when it was granted.
   static absl::StatusOr<bool> IsPaid(const Session& session, LeaseId lease);
   absl::Status ChargeRead(TenantId tenant, bool leased) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteWanted(const ChunkId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CountRead(const SessionToken& token, const Chunk& chunk, bool from_g3)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   ChunkSlot FindInLease(Section& section, const SessionToken& token, LeaseId lease,
                         const ChunkId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartPromotion(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -443,6 +461,10 @@ class Core {
   uint64_t next_generation_ ABSL_GUARDED_BY(mu_) = 1;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   StoreCounters counters_ ABSL_GUARDED_BY(mu_);
+  Histogram lock_hold_ ABSL_GUARDED_BY(mu_);
+  Histogram write_back_age_ ABSL_GUARDED_BY(mu_){kAgeBounds};
+  LifeSamples life_ ABSL_GUARDED_BY(mu_);
+  NamespaceMeters meters_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace kvkeep::store_internal

@@ -10,6 +10,9 @@ namespace kvkeep {
 struct StoreCounters {
   uint64_t lookups = 0, lookup_keys = 0, lookup_leading_keys = 0;
   uint64_t read_g2_hits = 0, read_g3_hits = 0, read_misses = 0, read_busy = 0;
+  // Handed to readers, by where they lay when they were asked for: read, or leased with the places.
+  uint64_t served_g2_chunks = 0, served_g3_chunks = 0;
+  uint64_t served_g2_bytes = 0, served_g3_bytes = 0;  // of payload
   uint64_t puts_stored = 0, puts_present = 0, puts_rejected = 0, puts_aborted = 0;
   uint64_t put_bytes = 0, promoted_bytes = 0, written_back_bytes = 0;
   uint64_t g2_evictions = 0, g3_evictions = 0, unbacked_evictions = 0;
@@ -28,10 +31,6 @@ struct StoreCounters {
   uint64_t recovered_chunks = 0, recovery_dropped_chunks = 0;  // from devices
   uint64_t recovered_g2_chunks = 0, recovery_dropped_g2_chunks = 0;
   uint64_t lock_acquisitions = 0, lock_held_ns = 0, lock_held_ns_max = 0;
-  // Holds by how long they were: up to 10 us, above that up to 20 us, and so on.
-  uint64_t lock_holds_10us = 0, lock_holds_20us = 0, lock_holds_50us = 0, lock_holds_100us = 0;
-  uint64_t lock_holds_200us = 0, lock_holds_500us = 0, lock_holds_1ms = 0, lock_holds_10ms = 0;
-  uint64_t lock_holds_longer = 0;
   // The longest hold in CPU time of its thread: a holder that waits for a CPU does no work.
   uint64_t lock_worked_ns_max = 0;
 };

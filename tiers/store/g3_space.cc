@@ -127,6 +127,7 @@ void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReaso
   KVKEEP_CHECK(chunk.g3_state == G3State::kStored && !chunk.g3_reading);
   DeviceTier& tier = *devices_[chunk.device];
   if (chunk.in_g3_policy) tier.policy(chunk.tenant).OnErase(slot, reason);
+  NoteGone(chunk, LifeSamples::kG3, reason);
   chunk.in_g3_policy = false;
   if (Planted(Canary::kReuseBeforeRemoval)) {
     tier.allocator->Free(chunk.g3);

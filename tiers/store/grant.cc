@@ -184,7 +184,11 @@ absl::Status Core::GrantLease(Section& section, const SessionToken& token, Tenan
   if (grant.entries.empty()) return absl::OkStatus();
   if (grant.request.want_places) {
     for (size_t next = 0; next < grant.entries.size();) {
+      const size_t first = grant.result.places.size();
       AddPlaces(section, grant.entries, &next, grant.result);
+      for (const ChunkPlace& place : std::span(grant.result.places).subspan(first)) {
+        grant.served.Add(!place.readable, place.shape.payload_bytes);
+      }
     }
   }
 
@@ -200,6 +204,14 @@ absl::Status Core::GrantLease(Section& section, const SessionToken& token, Tenan
   if (!allowed.ok()) return give_back(allowed);
   File(**session, grant);
   return absl::OkStatus();
+}
+
+void Core::CountServed(const Session& session, const NamespaceDigest& ns, const Served& served) {
+  counters_.served_g2_chunks += served.g2_chunks;
+  counters_.served_g3_chunks += served.g3_chunks;
+  counters_.served_g2_bytes += served.g2_bytes;
+  counters_.served_g3_bytes += served.g3_bytes;
+  meters_.Served(ns, session.namespaces.at(ns), served.g2_chunks + served.g3_chunks);
 }
 
 // The lease is from now on the session's.
@@ -219,6 +231,7 @@ void Core::File(Session& session, Grant& grant) {
   // Who is told the places reads there and asks nobody any more.
   if (grant.request.want_places) {
     rates_[session.info->tenant.value()].TakeBytes(grant.payload_bytes);
+    CountServed(session, grant.wanted.chunks.ns, grant.served);
   }
   ++counters_.leases_granted;
 }

@@ -63,6 +63,7 @@ void Core::FindSlice(Wanted& wanted, size_t begin, size_t end) {
 void Core::TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> found,
                         bool continued) {
   const MonotonicTime now = deps_.clock->Now();
+  Count(static_cast<uint32_t>(work::kSample * life_.OnWanted(found, now)));
   const std::span<Link> chain = std::span(wanted.chain).first(found.size());
   std::copy(found.begin(), found.end(), chain.begin());
   const auto tell = [&](EvictionPolicy& policy, auto in_policy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {

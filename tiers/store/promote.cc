@@ -54,6 +54,7 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
   const bool costs_bytes = !leased || !*paid;
   absl::Status in_time = costs_bytes ? ChargeRead(tenant, leased) : absl::OkStatus();
   if (!in_time.ok()) return in_time;
+  if (!leased) NoteWanted(id);  // what a lease holds was asked for when it was granted
   if (slot == kNoSlot || !(table_.at(slot).has_g2_space() || InG3(table_.at(slot)))) {
     ++counters_.read_misses;
     return result;
@@ -80,6 +81,7 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
   }
   ++(result.from_g3 ? counters_.read_g3_hits : counters_.read_g2_hits);
   Pin(slot);
+  if (costs_bytes) CountRead(token, table_.at(slot), result.from_g3);
   if (lent) pool(owner).lent_blocks += table_.at(slot).blocks();
   if (costs_bytes) rates_[tenant.value()].TakeBytes(table_.at(slot).shape.payload_bytes);
   result.outcome = ReadOutcome::kHit;
@@ -89,6 +91,20 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
   result.reader.shape_ = table_.at(slot).shape;
   result.reader.extents_ = table_.at(slot).g2;
   return result;
+}
+
+void Core::NoteWanted(const ChunkId& id) {
+  const EvictionPolicy::ChainLink asked{.fingerprint = table_.fingerprint(id)};
+  if (!life_.Sampled(asked.fingerprint)) return;
+  life_.OnWanted(std::span(&asked, 1), deps_.clock->Now());
+}
+
+void Core::CountRead(const SessionToken& token, const Chunk& chunk, bool from_g3) {
+  const auto session = sessions_.find(token);
+  if (session == sessions_.end()) return;  // closed while the lock was let go of
+  Served served;
+  served.Add(from_g3, chunk.shape.payload_bytes);
+  CountServed(*session->second, chunk.id.ns, served);
 }
 
 ChunkSlot Core::FindInLease(Section& section, const SessionToken& token, LeaseId lease,

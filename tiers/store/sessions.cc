@@ -179,6 +179,7 @@ absl::StatusOr<NamespaceDigest> Core::OpenNamespace(const SessionToken& token,
         absl::StrCat("namespaces: this session has ", kMaxNamespaces, " open, the most allowed"));
   }
   namespaces.emplace(digest, spec);
+  meters_.Open(digest, *owner, options_.tenants[owner->value()].shown_name(), spec);
   return digest;
 }
 

@@ -2,11 +2,16 @@
 // Plain values.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "tiers/base/histogram.h"
+#include "tiers/index/index_stats.h"
+#include "tiers/io/device_times.h"
 #include "tiers/store/counters.h"
 #include "tiers/store/types.h"
 
@@ -28,6 +33,8 @@ struct DeviceSnapshot {
   std::string message;
   uint64_t capacity_bytes = 0, used_bytes = 0, directory_bytes = 0, chunks = 0;
   uint64_t queued_writes = 0;  // entries of the write-back queue
+  DeviceTimesCounts times;
+  IndexStats index;
 };
 
 struct SessionSnapshot {
@@ -47,6 +54,28 @@ struct TenantSnapshot {
   TenantCounters counters;
 };
 
+// Of a namespace that somebody opened since the start; of all that have no number of their own the
+// last one, "other".
+struct NamespaceName {
+  std::string tenant, model, digest;  // to be shown: printable ASCII
+};
+struct NamespaceSnapshot {
+  std::shared_ptr<const NamespaceName> name;
+  double tokens_served = 0;  // of chunks that were handed to readers
+};
+
+// How chunks live, by tier, G2 first: a sample of them, one in so many (life_samples.h).
+struct LifeSnapshot {
+  using Counts = std::array<HistogramCounts, 2>;
+  static constexpr HistogramCounts kNone{.bounds = &kAgeBounds};
+
+  uint64_t one_in = 1;
+  uint64_t sampled_chunks = 0;           // in a tier now
+  Counts lifetime = {kNone, kNone};      // in the tier, of those that were evicted
+  Counts idle = {kNone, kNone};          // since somebody asked for them, likewise
+  Counts wanted_again = {kNone, kNone};  // from the eviction until somebody asked again
+};
+
 struct StoreSnapshot {
   StoreCounters counters;
   TierSnapshot g2, g3;
@@ -56,6 +85,10 @@ struct StoreSnapshot {
   uint64_t dirty_chunks = 0;
   uint64_t cipher_buffer_bytes = 0;  // what write-backs encrypt into
   bool draining = false;
+  std::vector<NamespaceSnapshot> namespaces;
+  LifeSnapshot life;
+  HistogramCounts lock_hold{.bounds = &kDurationBounds};
+  HistogramCounts write_back_age{.bounds = &kAgeBounds};  // from the seal until it is in G3
 };
 
 }  // namespace kvkeep

@@ -3,6 +3,7 @@
 #include <absl/container/btree_map.h>
 #include <absl/strings/str_cat.h>
 
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -70,6 +71,10 @@ absl::Status StoreOptions::Validate() const {
   if (max_chunks == 0 || max_chunks >= kNoSlot.value()) {
     return absl::InvalidArgumentError(
         absl::StrCat("max_chunks is ", max_chunks, ", allowed are 1 to ", kNoSlot.value() - 1));
+  }
+  if (!std::has_single_bit(life_sample_one_in)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("life_sample_one_in is ", life_sample_one_in, ", it must be a power of two"));
   }
   if (max_keys_per_call == 0 || max_sessions == 0 || max_leases_per_session == 0) {
     return absl::InvalidArgumentError(
@@ -307,7 +312,11 @@ StoreSnapshot Store::snapshot() const {
   StoreSnapshot snapshot = core_->Snapshot();
   // Asked outside the lock: it may look at files.
   for (size_t i = 0; i < snapshot.devices.size(); ++i) {
-    snapshot.devices[i].directory_bytes = core_->deps().devices[i].device->used_directory_bytes();
+    NvmeDevice& nvme = *core_->deps().devices[i].device;
+    DeviceSnapshot& device = snapshot.devices[i];
+    device.directory_bytes = nvme.used_directory_bytes();
+    if (nvme.times() != nullptr) device.times = DeviceTimesCounts::Of(*nvme.times());
+    device.index = nvme.index().stats();
   }
   return snapshot;
 }

@@ -64,6 +64,7 @@ struct StoreOptions {
   uint64_t max_device_writes_in_flight_bytes = 32 * kMiB;  // each device
   uint64_t scrub_bytes_per_second = 0;                     // read of all of G3; 0: never
   std::chrono::nanoseconds sync_interval = std::chrono::seconds(1);
+  uint32_t life_sample_one_in = 64;  // chunks whose life is followed; a power of two
   // Indexed by TenantId, in the order of their segments. Empty: one tenant with the whole arena.
   // Limits in bytes above are of all tenants together; each has its share by capacity.
   std::vector<TenantOptions> tenants;
