@@ -3,6 +3,12 @@
 #include <absl/time/time.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "tiers/base/clock.h"
+
 namespace kvkeep {
 namespace {
 
@@ -71,10 +77,11 @@ std::string FormatLogLine(LogFormat format, std::chrono::system_clock::time_poin
   return line;
 }
 
-Log::Log(LogFormat format, spdlog::level::level_enum level)
+Log::Log(LogFormat format, spdlog::level::level_enum level, spdlog::sink_ptr sink)
     : format_(format),
-      logger_(std::make_shared<spdlog::logger>("kvkeepd",
-                                               std::make_shared<spdlog::sinks::stderr_sink_mt>())),
+      logger_(std::make_shared<spdlog::logger>(
+          "kvkeepd",
+          sink != nullptr ? std::move(sink) : std::make_shared<spdlog::sinks::stderr_sink_mt>())),
       always_(std::make_shared<spdlog::logger>("kvkeepd", logger_->sinks()[0])) {
   for (const std::shared_ptr<spdlog::logger>& logger : {logger_, always_}) {
     logger->set_pattern("%v");  // the line is made here
@@ -85,17 +92,33 @@ Log::Log(LogFormat format, spdlog::level::level_enum level)
 }
 
 void Log::Always(absl::string_view message, Fields fields) const {
-  const std::string line =
-      FormatLogLine(format_, std::chrono::system_clock::now(), spdlog::level::info, message,
-                    std::span(fields.begin(), fields.size()));
-  always_->log(spdlog::level::info, spdlog::string_view_t(line.data(), line.size()));
+  WriteLine(*always_, spdlog::level::info, message, std::span(fields.begin(), fields.size()));
+}
+
+void Log::TellUnsaid() const {
+  for (const LogLimit::Unsaid& unsaid : limit_.TakeUnsaid(RealClock()->Now())) {
+    const LogField fields[] = {{"lines", unsaid.site}, {"suppressed", absl::StrCat(unsaid.lines)}};
+    WriteLine(*logger_, spdlog::level::warn, "lines were not written", fields);
+  }
 }
 
 void Log::Write(spdlog::level::level_enum level, absl::string_view message, Fields fields) const {
   if (!logger_->should_log(level)) return;
-  const std::string line = FormatLogLine(format_, std::chrono::system_clock::now(), level, message,
-                                         std::span(fields.begin(), fields.size()));
-  logger_->log(level, spdlog::string_view_t(line.data(), line.size()));
+  const std::optional<uint64_t> unsaid = limit_.Ask(message, RealClock()->Now());
+  if (!unsaid.has_value()) return;
+  if (*unsaid == 0) {
+    return WriteLine(*logger_, level, message, std::span(fields.begin(), fields.size()));
+  }
+  std::vector<LogField> more(fields);
+  more.push_back({"suppressed", absl::StrCat(*unsaid)});
+  WriteLine(*logger_, level, message, more);
+}
+
+void Log::WriteLine(spdlog::logger& to, spdlog::level::level_enum level, absl::string_view message,
+                    std::span<const LogField> fields) const {
+  const std::string line =
+      FormatLogLine(format_, std::chrono::system_clock::now(), level, message, fields);
+  to.log(level, spdlog::string_view_t(line.data(), line.size()));
 }
 
 }  // namespace kvkeep

@@ -2,12 +2,10 @@
 
 #include <catch2/catch.hpp>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "server/admin_service.h"
 #include "server/counters.h"
-#include "server/log.h"
 #include "tests/fakes/manual_clock.h"
 
 namespace kvkeep {
@@ -114,23 +112,6 @@ TEST_CASE("every tenant has its series, with what its evictions were for counted
   CHECK(status.tenants(1).rejected_puts() == 3);
   CHECK(status.tenants(1).key_rate_refusals() == 8);
   CHECK(status.tenants(1).byte_rate_refusals() == 9);
-}
-
-TEST_CASE("a log line is one line of logfmt or one JSON object, whatever a value holds") {
-  const auto time = std::chrono::system_clock::from_time_t(0) + std::chrono::milliseconds(5);
-  const std::string nasty = "a \"b\"\n\\c=\x01";
-  const std::vector<LogField> fields = {{"plain", "x/y"}, {"nasty", nasty}, {"empty", ""}};
-  const std::string logfmt =
-      FormatLogLine(LogFormat::kLogfmt, time, spdlog::level::warn, "it happened", fields);
-  CHECK(logfmt ==
-        "time=1970-01-01T00:00:00.005Z level=warn msg=\"it happened\" plain=x/y "
-        "nasty=\"a \\\"b\\\"\\n\\\\c=\\u0001\" empty=\"\"");
-  const std::string line =
-      FormatLogLine(LogFormat::kJson, time, spdlog::level::err, "it happened", fields);
-  const nlohmann::json json = nlohmann::json::parse(line);
-  CHECK(json["level"] == "error");
-  CHECK(json["nasty"] == nasty);
-  CHECK(line.find('\n') == std::string::npos);
 }
 
 }  // namespace kvkeep
