@@ -118,6 +118,7 @@ enum class LogFormatChoice { kLogfmt, kJson };
 struct LogConfig {
   LogLevelChoice level = LogLevelChoice::kInfo;
   LogFormatChoice format = LogFormatChoice::kLogfmt;
+  std::chrono::milliseconds slow_operation{1'000};  // 0: off
 
   bool operator==(const LogConfig&) const = default;
 };

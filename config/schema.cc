@@ -240,7 +240,7 @@ std::vector<ConfigKey> TierKeys() {
   };
 }
 
-std::vector<ConfigKey> LimitAndServiceKeys() {
+std::vector<ConfigKey> LimitKeys() {
   using std::chrono::milliseconds;
   return {
       Count("limits.max_chunks", In(&Config::limits, &LimitsConfig::max_chunks),
@@ -286,7 +286,12 @@ std::vector<ConfigKey> LimitAndServiceKeys() {
       Count("limits.busy_poll_us", In(&Config::limits, &LimitsConfig::busy_poll_us), {0, 1000},
             "How long the local path's thread looks for requests before it sleeps, while they come "
             "one right after the other. 0: never; saves a core's time, costs latency."),
+  };
+}
 
+std::vector<ConfigKey> ServiceKeys() {
+  using std::chrono::milliseconds;
+  return {
       Address("metrics.listen", In(&Config::metrics, &MetricsConfig::listen_address),
               "HTTP address of /metrics, /healthz and /readyz."),
 
@@ -301,6 +306,10 @@ std::vector<ConfigKey> LimitAndServiceKeys() {
           "log.format", In(&Config::log, &LogConfig::format),
           {{"logfmt", LogFormatChoice::kLogfmt}, {"json", LogFormatChoice::kJson}},
           "How a line looks."),
+      Duration("log.slow_operation", In(&Config::log, &LogConfig::slow_operation),
+               {milliseconds(0), milliseconds(3'600'000)},
+               "A request that takes this long is logged, with who asked and for how many keys. 0: "
+               "none is."),
 
       Dir("state.dir", In(&Config::state, &StateConfig::dir), Empty::kRefused,
           "The daemon's own small files: identity, secret."),
@@ -348,7 +357,7 @@ const std::vector<ConfigKey>& ConfigKeys() {
   static const std::vector<ConfigKey> keys = [] {
     std::vector<ConfigKey> all;
     for (const auto& part : {ListenKeys(), DefaultTenantLimitKeys(), TlsKeys(), TenantKeys(),
-                             TenantLimitKeys(), TierKeys(), LimitAndServiceKeys()}) {
+                             TenantLimitKeys(), TierKeys(), LimitKeys(), ServiceKeys()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

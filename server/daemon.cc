@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@
 #include "server/kv_service.h"
 #include "server/local_door.h"
 #include "server/metrics.h"
+#include "server/process_stats.h"
 #include "server/sockets.h"
 #include "server/supervision/http_pages.h"
 #include "server/supervision/service_manager.h"
@@ -28,6 +30,7 @@
 #include "server/version.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/host/kernel_facts.h"
 
 namespace kvkeep {
 namespace {
@@ -92,6 +95,26 @@ void LogStopped(EngineRoom& room, const Log& log) {
       {{"held_bytes", absl::StrCat(arena.capacity_bytes)}, {"to_free_it", "kvkeep arena drop"}});
 }
 
+void LogSlow(const SlowRequest& slow, const Log& log) {
+  const auto took = std::chrono::duration_cast<milliseconds>(slow.took);
+  log.Warn("slow operation", {{"operation", kOperationNames[static_cast<size_t>(slow.operation)]},
+                              {"door", kDoorNames[static_cast<size_t>(slow.door)]},
+                              {"took_ms", absl::StrCat(took.count())},
+                              {"peer", slow.requester.peer},
+                              {"keys", absl::StrCat(slow.requester.keys)}});
+}
+
+std::string Kernel() {
+  utsname kernel{};
+  return uname(&kernel) == 0 ? absl::StrCat(kernel.sysname, " ", kernel.release) : "unknown";
+}
+
+std::string LockedMemoryLimit() {
+  rlimit locked{};
+  if (getrlimit(RLIMIT_MEMLOCK, &locked) != 0) return "unknown";
+  return locked.rlim_cur == RLIM_INFINITY ? "unlimited" : absl::StrCat(locked.rlim_cur);
+}
+
 // A session of the local path takes five descriptors; the usual soft limit is 1024 in all.
 void RaiseDescriptorLimit() {
   constexpr rlim_t kEnough = 65536;
@@ -137,13 +160,18 @@ struct Daemon::Parts {
               {.pinned = options.pinned, .stall_timeout = options.stall_timeout}),
         audit(&log, RealClock()),
         socket_callers(&state),
-        manager(RealClock()) {}
+        manager(RealClock()) {
+    state.config.NoteTaken(options.config_hash, RealClock()->UnixMicros() / 1'000'000);
+    state.times.SetSlow(options.slow_operation);
+    state.times.OnSlow([this](const SlowRequest& slow) { LogSlow(slow, log); });
+  }
   ~Parts() { StopServing(); }
 
   absl::Status Open();
   absl::Status OpenPages();
   absl::Status OpenDoors();
   void Tick();
+  void LogServing(const std::string& config_source, const StoreSnapshot& snapshot) const;
   // The manager hears nothing any more when one of the threads is stuck: it ends the process.
   void SignOfLife();
   std::unique_ptr<AdminService> MakeAdmin(Callers* callers);
@@ -152,7 +180,7 @@ struct Daemon::Parts {
   void StopServing();
 
   const DaemonOptions options;
-  const Log log;
+  Log log;
   ServerState state;
   AuditLog audit;
   SocketCallers socket_callers;
@@ -201,6 +229,7 @@ void Daemon::Parts::Tick() {
   drainer->Poll();
   state.stalls.Tick();
   state.pins.Poke();
+  log.TellUnsaid();
   SignOfLife();
 }
 
@@ -222,6 +251,36 @@ void Daemon::Parts::SignOfLife() {
   manager.Alive();
 }
 
+// The first thing that is asked when something is reported.
+void Daemon::Parts::LogServing(const std::string& config_source,
+                               const StoreSnapshot& snapshot) const {
+  log.Info("serving",
+           {{"version", KVKEEP_VERSION},
+            {"config", config_source},
+            {"config_hash", options.config_hash},
+            {"socket", options.tenants[0].grpc.path},
+            {"local_socket", options.tenants[0].local.path},
+            {"tenants", absl::StrCat(options.tenants.size())},
+            {"tcp", options.tcp_address},
+            {"tls", options.tls.cert_file.empty() ? "off" : "1.3"},
+            {"metrics", options.metrics_address},
+            {"incarnation", absl::StrCat(room->store()->incarnation().value())},
+            {"g2_bytes", absl::StrCat(snapshot.g2.capacity_bytes)},
+            {"g3_bytes", absl::StrCat(snapshot.g3.capacity_bytes)},
+            {"devices", absl::StrJoin(snapshot.devices, ",",
+                                      [](std::string* out, const DeviceSnapshot& device) {
+                                        absl::StrAppend(out, device.path);
+                                      })},
+            {"recovery_ms", absl::StrCat(state.start.recovery_ns.load() / 1'000'000)},
+            {"recovered_chunks", absl::StrCat(snapshot.counters.recovered_chunks)},
+            {"recovered_g2_chunks", absl::StrCat(snapshot.counters.recovered_g2_chunks)},
+            {"arena", room->arena().describe()},
+            {"io", room->io().describe()},
+            {"kernel", Kernel()},
+            {"shmem_huge_pages", ShmemEnabled()},
+            {"memlock_bytes", LockedMemoryLimit()}});
+}
+
 absl::Status Daemon::Parts::OpenPages() {
   if (options.metrics_address.empty()) return absl::OkStatus();
   absl::StatusOr<std::unique_ptr<HttpPages>> served =
@@ -231,6 +290,7 @@ absl::Status Daemon::Parts::OpenPages() {
                          return HttpPages::Page{.body = MetricsText({.store = room->snapshot(),
                                                                      .arena = room->arena().stats(),
                                                                      .io = room->io().stats(),
+                                                                     .process = ReadProcessStats(),
                                                                      .state = &state}),
                                                 .content_type = kMetricsContentType};
                        }},
@@ -339,26 +399,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& optio
   if (MayBeDumped()) {
     parts->log.Warn("this process may be dumped and traced: KVKEEPD_DUMPABLE is set");
   }
-  parts->log.Info("serving",
-                  {{"version", KVKEEP_VERSION},
-                   {"config", config_source},
-                   {"socket", options.tenants[0].grpc.path},
-                   {"local_socket", options.tenants[0].local.path},
-                   {"tenants", absl::StrCat(options.tenants.size())},
-                   {"tcp", options.tcp_address},
-                   {"tls", options.tls.cert_file.empty() ? "off" : "1.3"},
-                   {"metrics", options.metrics_address},
-                   {"incarnation", absl::StrCat(parts->room->store()->incarnation().value())},
-                   {"g2_bytes", absl::StrCat(snapshot.g2.capacity_bytes)},
-                   {"g3_bytes", absl::StrCat(snapshot.g3.capacity_bytes)},
-                   {"devices", absl::StrJoin(snapshot.devices, ",",
-                                             [](std::string* out, const DeviceSnapshot& device) {
-                                               absl::StrAppend(out, device.path);
-                                             })},
-                   {"recovered_chunks", absl::StrCat(snapshot.counters.recovered_chunks)},
-                   {"recovered_g2_chunks", absl::StrCat(snapshot.counters.recovered_g2_chunks)},
-                   {"arena", parts->room->arena().describe()},
-                   {"io", parts->room->io().describe()}});
+  parts->LogServing(config_source, snapshot);
   parts->manager.Ready(absl::StrCat("serving; recovered ", snapshot.counters.recovered_chunks,
                                     " chunks of G3 and ", snapshot.counters.recovered_g2_chunks,
                                     " of G2"));

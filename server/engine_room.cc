@@ -199,7 +199,9 @@ absl::Status EngineRoom::OpenStore(const StoreOptions& options) {
                             .sync_executor = threads.sync.get()});
     device_threads_.push_back(std::move(threads));
   }
+  const MonotonicTime began = RealClock()->Now();
   KVKEEP_ASSIGN_OR_RETURN(store_, Store::Create(options, deps));
+  state_->start.recovery_ns = static_cast<uint64_t>((RealClock()->Now() - began).count());
   return absl::OkStatus();
 }
 

@@ -58,7 +58,7 @@ GetStream* GetStream::Start(Store* store, ServerState* state, grpc::CallbackServ
 }
 
 GetStream::GetStream(Store* store, ServerState* state, grpc::CallbackServerContext* context)
-    : store_(store), state_(state), context_(context) {
+    : store_(store), state_(state), began_(state->times.Now()), context_(context) {
   state_->counters.get_streams.fetch_add(1, std::memory_order_relaxed);
   state_->counters.open_get_streams.fetch_add(1, std::memory_order_relaxed);
 }
@@ -300,6 +300,9 @@ void GetStream::FinishWith(const absl::Status& status) {
   if (status.code() == absl::StatusCode::kInvalidArgument) {
     state_->counters.invalid_requests.fetch_add(1, std::memory_order_relaxed);
   }
+  state_->times.Note(Door::kGrpc, Operation::kGet, began_, [this] {
+    return Requester{.peer = context_->peer(), .keys = plan_.chunks.keys.size()};
+  });
   Finish(ToGrpc(status, store_->incarnation()));
 }
 

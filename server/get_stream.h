@@ -97,6 +97,7 @@ class GetStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   Events events_ ABSL_GUARDED_BY(mu_);
 
   // Below: touched by the step only.
+  const MonotonicTime began_;
   grpc::CallbackServerContext* const context_;  // valid until Finish was called
   GetPlan plan_;
   absl::Status error_;  // ends the call after the window's chunks

@@ -9,7 +9,10 @@ namespace kvkeep {
 KvService::KvService(Store* store, ServerState* state, Callers* callers)
     : store_(store), state_(state), callers_(callers) {}
 
-grpc::ServerUnaryReactor* KvService::Reply(Context* context, const absl::Status& status) {
+grpc::ServerUnaryReactor* KvService::Reply(Context* context, const Begun& begun,
+                                           const absl::Status& status) {
+  state_->times.Note(Door::kGrpc, begun.operation, begun.at,
+                     [&] { return Requester{.peer = context->peer(), .keys = begun.keys}; });
   if (status.code() == absl::StatusCode::kInvalidArgument) {
     state_->counters.invalid_requests.fetch_add(1, std::memory_order_relaxed);
   }
@@ -35,15 +38,16 @@ absl::StatusOr<KvService::Subject> KvService::ParseSubject(const Context& contex
 grpc::ServerUnaryReactor* KvService::GetServerInfo(Context* context,
                                                    const v1::GetServerInfoRequest*,
                                                    v1::GetServerInfoResponse* response) {
+  const Begun begun = Begin(Operation::kSession);
   const absl::Status admitted = callers_->Admit(*context);
-  if (!admitted.ok()) return Reply(context, admitted);
+  if (!admitted.ok()) return Reply(context, begun, admitted);
   response->set_version(state_->version);
   response->set_incarnation(store_->incarnation().value());
   *response->mutable_limits() = ToLimits(store_->options());
   response->add_features("grpc");
   if (state_->local_path.load(std::memory_order_acquire)) response->add_features("shm");
   response->set_state(state_->serving.load(std::memory_order_acquire));
-  return Reply(context, absl::OkStatus());
+  return Reply(context, begun, absl::OkStatus());
 }
 
 grpc::ServerWriteReactor<v1::SessionEvent>* KvService::OpenSession(
@@ -54,7 +58,8 @@ grpc::ServerWriteReactor<v1::SessionEvent>* KvService::OpenSession(
 grpc::ServerUnaryReactor* KvService::OpenNamespace(Context* context,
                                                    const v1::OpenNamespaceRequest* request,
                                                    v1::OpenNamespaceResponse* response) {
-  return Reply(context, DoOpenNamespace(*context, *request, response));
+  const Begun begun = Begin(Operation::kSession);
+  return Reply(context, begun, DoOpenNamespace(*context, *request, response));
 }
 
 absl::Status KvService::DoOpenNamespace(const Context& context,
@@ -70,7 +75,8 @@ absl::Status KvService::DoOpenNamespace(const Context& context,
 
 grpc::ServerUnaryReactor* KvService::Lookup(Context* context, const v1::LookupRequest* request,
                                             v1::LookupResponse* response) {
-  return Reply(context, DoLookup(*context, *request, response));
+  const Begun begun = Begin(Operation::kLookup, request->keys().size() / ChunkKey::kSize);
+  return Reply(context, begun, DoLookup(*context, *request, response));
 }
 
 absl::Status KvService::DoLookup(const Context& context, const v1::LookupRequest& request,
@@ -89,29 +95,32 @@ absl::Status KvService::DoLookup(const Context& context, const v1::LookupRequest
 
 grpc::ServerUnaryReactor* KvService::Touch(Context* context, const v1::TouchRequest* request,
                                            v1::TouchResponse* response) {
+  const Begun begun = Begin(Operation::kTouch, request->keys().size() / ChunkKey::kSize);
   const absl::StatusOr<Subject> subject = ParseSubject(*context, *request);
-  if (!subject.ok()) return Reply(context, subject.status());
+  if (!subject.ok()) return Reply(context, begun, subject.status());
   const absl::StatusOr<uint64_t> touched = store_->Touch(subject->session, subject->chunks.view());
   if (touched.ok()) response->set_touched_chunks(*touched);
-  return Reply(context, touched.status());
+  return Reply(context, begun, touched.status());
 }
 
 grpc::ServerUnaryReactor* KvService::Prefetch(Context* context, const v1::PrefetchRequest* request,
                                               v1::PrefetchResponse* response) {
+  const Begun begun = Begin(Operation::kPrefetch, request->keys().size() / ChunkKey::kSize);
   const absl::StatusOr<Subject> subject = ParseSubject(*context, *request);
-  if (!subject.ok()) return Reply(context, subject.status());
+  if (!subject.ok()) return Reply(context, begun, subject.status());
   const absl::StatusOr<PrefetchResult> result =
       store_->Prefetch(subject->session, subject->chunks.view());
   if (result.ok()) {
     response->set_started_chunks(result->started_chunks);
     response->set_ready_chunks(result->ready_chunks);
   }
-  return Reply(context, result.status());
+  return Reply(context, begun, result.status());
 }
 
 grpc::ServerUnaryReactor* KvService::Release(Context* context, const v1::ReleaseRequest* request,
                                              v1::ReleaseResponse*) {
-  return Reply(context, DoRelease(*context, *request));
+  const Begun begun = Begin(Operation::kRelease);
+  return Reply(context, begun, DoRelease(*context, *request));
 }
 
 absl::Status KvService::DoRelease(const Context& context, const v1::ReleaseRequest& request) {
@@ -122,11 +131,12 @@ absl::Status KvService::DoRelease(const Context& context, const v1::ReleaseReque
 
 grpc::ServerUnaryReactor* KvService::Delete(Context* context, const v1::DeleteRequest* request,
                                             v1::DeleteResponse* response) {
+  const Begun begun = Begin(Operation::kDelete, request->keys().size() / ChunkKey::kSize);
   const absl::StatusOr<Subject> subject = ParseSubject(*context, *request);
-  if (!subject.ok()) return Reply(context, subject.status());
+  if (!subject.ok()) return Reply(context, begun, subject.status());
   const absl::StatusOr<uint64_t> deleted = store_->Delete(subject->session, subject->chunks.view());
   if (deleted.ok()) response->set_deleted_chunks(*deleted);
-  return Reply(context, deleted.status());
+  return Reply(context, begun, deleted.status());
 }
 
 absl::StatusOr<GetPlan> KvService::ParseGet(const Context& context,

@@ -70,7 +70,16 @@ class KvService final : public kv_service_internal::Base {
   absl::Status DoLookup(const Context& context, const v1::LookupRequest& request,
                         v1::LookupResponse* response);
   absl::Status DoRelease(const Context& context, const v1::ReleaseRequest& request);
-  grpc::ServerUnaryReactor* Reply(Context* context, const absl::Status& status);
+  // A small call that goes on.
+  struct Begun {
+    Operation operation;
+    MonotonicTime at;
+    size_t keys;  // that it is about
+  };
+  Begun Begin(Operation operation, size_t keys = 0) const {
+    return {operation, state_->times.Now(), keys};
+  }
+  grpc::ServerUnaryReactor* Reply(Context* context, const Begun& begun, const absl::Status& status);
 
   Store* const store_;
   ServerState* const state_;

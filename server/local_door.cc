@@ -50,6 +50,7 @@ absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalDoor(const DaemonOptions
                                    .arena = &room->arena(),
                                    .copy_executor = room->copy_executor(),
                                    .counters = &state->local,
+                                   .times = &state->times,
                                    .clock = RealClock(),
                                    .serving_state = [state] {
                                      return static_cast<uint32_t>(state->serving.load());

@@ -4,50 +4,15 @@
 
 #include "server/convert.h"
 #include "server/counters.h"
+#include "server/metric_families.h"
 
 namespace kvkeep {
 namespace {
 
-using prometheus::ClientMetric;
-using prometheus::MetricFamily;
-using prometheus::MetricType;
-using Labels = std::vector<ClientMetric::Label>;
+using Families = MetricFamilies;
+using Labels = MetricFamilies::Labels;
 
-class Families {
- public:
-  void Add(const MetricInfo& info, uint64_t value) {
-    Labels labels;
-    for (const MetricLabel& label : info.labels) {
-      if (label.name != nullptr) labels.push_back({label.name, label.value});
-    }
-    Add(info.family, info.help, info.gauge, static_cast<double>(value) * info.scale,
-        std::move(labels));
-  }
-  void Gauge(const char* name, const char* help, double value, Labels labels = {}) {
-    Add(name, help, true, value, std::move(labels));
-  }
-  void Counter(const char* name, const char* help, double value, Labels labels = {}) {
-    Add(name, help, false, value, std::move(labels));
-  }
-  std::vector<MetricFamily> Take() { return std::move(families_); }
-
- private:
-  void Add(const char* name, const char* help, bool gauge, double value, Labels labels) {
-    MetricFamily& family = FamilyOf(absl::StrCat("kvkeep_", name), help, gauge);
-    ClientMetric& metric = family.metric.emplace_back();
-    metric.label = std::move(labels);
-    (gauge ? metric.gauge.value : metric.counter.value) = value;
-  }
-  MetricFamily& FamilyOf(const std::string& name, const char* help, bool gauge) {
-    for (MetricFamily& family : families_) {
-      if (family.name == name) return family;
-    }
-    return families_.emplace_back(
-        MetricFamily{name, help, gauge ? MetricType::Gauge : MetricType::Counter, {}});
-  }
-
-  std::vector<MetricFamily> families_;
-};
+constexpr const char* kTierNames[] = {"g2", "g3"};
 
 void AddTier(const char* tier, const TierSnapshot& snapshot, Families* out) {
   const Labels labels = {{"tier", tier}};
@@ -117,6 +82,98 @@ void AddDevice(const DeviceSnapshot& device, Families* out) {
   }
 }
 
+void AddDeviceTimes(const DeviceSnapshot& device, Families* out) {
+  const auto add = [&](const char* operation, const HistogramCounts& counts) {
+    out->Histogram("device_operation_duration_seconds",
+                   "Operations of a device, from when they are handed to it until they are done",
+                   counts, {{"path", device.path}, {"operation", operation}});
+  };
+  add("read", device.times.read);
+  add("write", device.times.write);
+  add("sync", device.times.sync);
+}
+
+void AddIndex(const DeviceSnapshot& device, Families* out) {
+  const Labels labels = {{"path", device.path}};
+  const IndexStats& index = device.index;
+  out->Gauge("rocksdb_table_bytes", "Live table files of a device's index", index.table_bytes,
+             labels);
+  out->Gauge("rocksdb_memtable_bytes", "What of the index is not in a table file yet",
+             index.memtable_bytes, labels);
+  out->Gauge("rocksdb_pending_compaction_bytes", "What of the index is to be rewritten, estimated",
+             index.pending_compaction_bytes, labels);
+  out->Gauge("rocksdb_running_compactions", "Compactions of the index under way", index.compactions,
+             labels);
+  out->Gauge("rocksdb_running_flushes", "Flushes of the index under way", index.flushes, labels);
+  out->Gauge("rocksdb_writes_stopped_info", "1 while the index takes no writes",
+             index.takes_no_writes, labels);
+  out->Counter("rocksdb_background_errors_total", "Flushes and compactions that failed",
+               index.background_errors, labels);
+  out->Counter("rocksdb_stalls_total", "Times the index began to slow down or to stop writes",
+               index.slowed_writes, {{"path", device.path}, {"kind", "slowdown"}});
+  out->Counter("rocksdb_stalls_total", "", index.stopped_writes,
+               {{"path", device.path}, {"kind", "stop"}});
+}
+
+void AddRequests(const RequestTimes& times, Families* out) {
+  for (size_t door = 0; door < kDoors; ++door) {
+    for (size_t operation = 0; operation < kOperations; ++operation) {
+      out->Histogram("request_duration_seconds", "Requests, from their arrival to the answer",
+                     times.counts(static_cast<Door>(door), static_cast<Operation>(operation)),
+                     {{"door", kDoorNames[door]}, {"operation", kOperationNames[operation]}});
+    }
+  }
+}
+
+void AddLife(const LifeSnapshot& life, Families* out) {
+  const auto add = [out](const char* name, const char* help, const LifeSnapshot::Counts& counts) {
+    for (size_t tier = 0; tier < counts.size(); ++tier) {
+      out->Histogram(name, help, counts[tier], {{"tier", kTierNames[tier]}});
+    }
+  };
+  add("chunk_lifetime_seconds", "How long evicted chunks had been in the tier; of a sample",
+      life.lifetime);
+  add("chunk_idle_before_evict_seconds",
+      "How long nobody had asked for a chunk when it was evicted; of a sample", life.idle);
+  add("chunk_wanted_again_seconds",
+      "How long after its eviction from the tier a chunk was asked for again; of a sample",
+      life.wanted_again);
+  out->Gauge("chunk_sample_ratio", "Part of the chunks that these three are about",
+             1.0 / static_cast<double>(life.one_in));
+}
+
+// As many series as NamespaceMeters allows.
+void AddNamespaces(const std::vector<NamespaceSnapshot>& namespaces, Families* out) {
+  const auto add = [out](const NamespaceName& name, double tokens) {
+    out->Counter("tokens_saved_total", "Tokens whose chunks were handed to readers", tokens,
+                 {{"tenant", name.tenant}, {"model", name.model}, {"namespace", name.digest}});
+  };
+  for (const NamespaceSnapshot& one : namespaces) add(*one.name, one.tokens_served);
+}
+
+void AddProcess(const ProcessStats& process, Families* out) {
+  out->Counter("process_cpu_seconds_total", "User and system CPU time", process.cpu_seconds);
+  out->Gauge("process_resident_memory_bytes", "Resident memory, G2 included",
+             process.resident_bytes);
+  out->Gauge("process_virtual_memory_bytes", "Address space", process.virtual_bytes);
+  out->Gauge("process_open_fds", "Open descriptors", process.open_fds);
+  out->Gauge("process_max_fds", "Limit of open descriptors", process.max_fds);
+  out->Gauge("process_threads", "Threads", process.threads);
+  out->Gauge("process_start_time_seconds", "Unix time of the start", process.start_unix_seconds);
+}
+
+void AddConfig(const ServerState& state, Families* out) {
+  out->Gauge("recovery_duration_seconds", "How long this start took to find what the tiers hold",
+             static_cast<double>(state.start.recovery_ns.load()) / 1e9);
+  out->Gauge("config_hash_info", "1; what the configuration in effect is, as a hash", 1,
+             {{"hash", state.config.hash()}});
+  out->Gauge("config_last_reload_successful", "Whether the last try to read the config was taken",
+             state.config.last_reload_ok.load());
+  out->Gauge("config_last_reload_success_timestamp_seconds",
+             "Unix time when a config was last taken, at the start or later",
+             state.config.last_success_unix_seconds.load());
+}
+
 void AddArena(const Arena::Stats& stats, Families* out) {
   out->Gauge("arena_prefaulted_bytes", "Arena bytes whose pages are there", stats.prefaulted_bytes);
   out->Gauge("arena_huge_page_bytes", "Arena bytes backed by huge pages", stats.huge_page_bytes);
@@ -143,7 +200,7 @@ void AddIo(const IoEngine::Stats& stats, Families* out) {
 
 }  // namespace
 
-std::vector<MetricFamily> ToMetricFamilies(const MetricsInput& input) {
+std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input) {
   Families out;
   const ServerState& state = *input.state;
   out.Gauge("build_info", "1; the version is in the label", 1, {{"version", state.version}});
@@ -166,11 +223,24 @@ std::vector<MetricFamily> ToMetricFamilies(const MetricsInput& input) {
   }
   AddTier("g2", input.store.g2, &out);
   AddTier("g3", input.store.g3, &out);
+  AddRequests(state.times, &out);
+  out.Histogram("store_lock_hold_duration_seconds", "Holds of the store's lock",
+                input.store.lock_hold);
+  out.Histogram("write_back_age_seconds", "From the seal of a chunk until it was written to G3",
+                input.store.write_back_age);
+  AddLife(input.store.life, &out);
+  AddNamespaces(input.store.namespaces, &out);
+  AddConfig(state, &out);
+  AddProcess(input.process, &out);
   out.Gauge("dirty_chunks", "Chunks not yet written back", input.store.dirty_chunks);
   out.Gauge("encryption_buffer_bytes", "Memory that write-backs encrypt into",
             input.store.cipher_buffer_bytes);
   out.Gauge("sessions", "Sessions open now", input.store.sessions.size());
-  for (const DeviceSnapshot& device : input.store.devices) AddDevice(device, &out);
+  for (const DeviceSnapshot& device : input.store.devices) {
+    AddDevice(device, &out);
+    AddDeviceTimes(device, &out);
+    AddIndex(device, &out);
+  }
   for (const TenantSnapshot& tenant : input.store.tenants) AddTenant(tenant, &out);
   AddArena(input.arena, &out);
   AddIo(input.io, &out);

@@ -1,6 +1,7 @@
 // Prometheus metrics: made from a snapshot when scraped.
 //
-// Names are kvkeep_<thing>_<unit>[_total]. Every series is there from the first scrape, at zero.
+// Names are kvkeep_<thing>_<unit>[_total]. Every series is there from the first scrape, at zero;
+// those of a namespace from when it is first opened.
 #pragma once
 
 #include <prometheus/metric_family.h>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "server/process_stats.h"
 #include "server/server_state.h"
 #include "tiers/host/arena.h"
 #include "tiers/io/io_engine.h"
@@ -20,6 +22,7 @@ struct MetricsInput {
   StoreSnapshot store;
   Arena::Stats arena;
   IoEngine::Stats io;
+  ProcessStats process;
   const ServerState* state = nullptr;
 };
 

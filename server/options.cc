@@ -1,11 +1,13 @@
 #include "server/options.h"
 
 #include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
 
 #include <algorithm>
 #include <numeric>
 
 #include "config/values.h"
+#include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -226,6 +228,10 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
   options.log_format =
       config.log.format == LogFormatChoice::kJson ? LogFormat::kJson : LogFormat::kLogfmt;
   options.log_level = ToLevel(config.log.level);
+  options.slow_operation = config.log.slow_operation;
+  const std::string effective = PrintConfig(config);
+  options.config_hash =
+      absl::StrCat(absl::Hex(Xxh3(std::as_bytes(std::span(effective))), absl::kZeroPad16));
 
   if (!options.tcp_address.empty()) {
     KVKEEP_RETURN_IF_ERROR(In("listen", CheckTcpAddress(options.tcp_address)));

@@ -63,6 +63,8 @@ struct DaemonOptions {
   std::chrono::milliseconds drain_timeout{0};
   LogFormat log_format = LogFormat::kLogfmt;
   spdlog::level::level_enum log_level = spdlog::level::info;
+  std::chrono::milliseconds slow_operation{1'000};  // 0: none is slow
+  std::string config_hash;                          // of all values in effect
 };
 
 // Every component's options, validated. InvalidArgument names the config's key and what to do.

@@ -25,7 +25,7 @@ PutStream* PutStream::Start(Store* store, ServerState* state, grpc::CallbackServ
 }
 
 PutStream::PutStream(Store* store, ServerState* state, grpc::CallbackServerContext* context)
-    : store_(store), state_(state), context_(context) {
+    : store_(store), state_(state), began_(state->times.Now()), context_(context) {
   receiver_.emplace(store, &state->counters);
   state_->counters.put_streams.fetch_add(1, std::memory_order_relaxed);
   state_->counters.open_put_streams.fetch_add(1, std::memory_order_relaxed);
@@ -187,6 +187,8 @@ void PutStream::FinishWhenIdle() {
   if (writing_ || finished_) return;
   finished_ = true;
   results_.clear();
+  state_->times.Note(Door::kGrpc, Operation::kPut, began_,
+                     [this] { return Requester{.peer = context_->peer()}; });
   Finish(ToGrpc(*end_, store_->incarnation()));
 }
 

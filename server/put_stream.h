@@ -70,6 +70,7 @@ class PutStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::B
   Events events_ ABSL_GUARDED_BY(mu_);
 
   // Below: touched by the step only.
+  const MonotonicTime began_;
   grpc::CallbackServerContext* const context_;  // valid until Finish was called
   std::optional<PutReceiver> receiver_;         // empty once the stream failed or was cancelled
   grpc::ByteBuffer incoming_, outgoing_;

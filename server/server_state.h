@@ -13,11 +13,13 @@
 #include "server/gauge.h"
 #include "server/local/counters.h"
 #include "server/pin_budget.h"
+#include "server/request_times.h"
 #include "server/stall_watch.h"
 #include "server/supervision/loop_watch.h"
 #include "server/supervision/start_progress.h"
 #include "server/unix_socket.h"
 #include "tiers/base/clock.h"
+#include "tiers/base/mutex.h"
 #include "tiers/store/types.h"
 
 namespace kvkeep {
@@ -54,6 +56,29 @@ struct StreamLimits {
   std::chrono::milliseconds stall_timeout{30'000};
 };
 
+// Which configuration is in effect. Set by the start, and by each reload.
+class ConfigState {
+ public:
+  std::string hash() const {
+    MutexLock lock(&mu_);
+    return hash_;
+  }
+  void NoteTaken(std::string hash, uint64_t unix_seconds) {
+    MutexLock lock(&mu_);
+    hash_ = std::move(hash);
+    last_success_unix_seconds = unix_seconds;
+    last_reload_ok = true;
+  }
+  void NoteRefused() { last_reload_ok = false; }
+
+  std::atomic<bool> last_reload_ok{true};
+  std::atomic<uint64_t> last_success_unix_seconds{0};
+
+ private:
+  mutable Mutex mu_;
+  std::string hash_ ABSL_GUARDED_BY(mu_);
+};
+
 struct ServerState {
   explicit ServerState(std::string daemon_version, const Clock* daemon_clock,
                        const StreamLimits& limits = {})
@@ -62,7 +87,8 @@ struct ServerState {
         started(daemon_clock->Now()),
         pins(limits.pinned),
         stalls(daemon_clock, limits.stall_timeout),
-        loops(daemon_clock) {}
+        loops(daemon_clock),
+        times(daemon_clock) {}
 
   const std::string version;
   const Clock* const clock;
@@ -76,6 +102,8 @@ struct ServerState {
   StallWatch stalls;
   StartProgress start;
   LoopWatch loops;
+  RequestTimes times;
+  ConfigState config;
 };
 
 }  // namespace kvkeep

@@ -12,6 +12,7 @@
 
 #include "server/local/counters.h"
 #include "server/local/limits.h"
+#include "server/request_times.h"
 #include "tiers/base/executor.h"
 #include "tiers/store/store.h"
 
@@ -26,6 +27,7 @@ struct LocalContext {
   // Runs tasks on the thread that owns the connections.
   std::shared_ptr<Executor> loop;
   LocalCounters* counters = nullptr;
+  RequestTimes* times = nullptr;         // null: not noted
   std::shared_ptr<PeerScratch> scratch;  // of the loop's thread
   LocalLimits limits;
   std::string version;

@@ -33,6 +33,7 @@ std::shared_ptr<const LocalContext> MakeContext(std::shared_ptr<LocalLoop> loop,
   context->copy_executor = deps.copy_executor;
   context->loop = std::move(loop);
   context->counters = deps.counters;
+  context->times = deps.times;
   context->scratch = std::make_shared<PeerScratch>();
   context->limits = options.limits;
   if (context->limits.max_all_staging_bytes == 0) {

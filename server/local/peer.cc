@@ -58,41 +58,51 @@ absl::Status LocalPeer::CheckMayAsk(const local::Message& message) const {
 
 void LocalPeer::Dispatch(local::Message& message) {
   LocalCounters& counters = *context_->counters;
-  const auto run = [&](LocalCounters::Counter& counter, auto method) {
+  const auto run = [&](LocalCounters::Counter& counter, Operation operation, auto method) {
     counter.fetch_add(1, std::memory_order_relaxed);
+    if (context_->times != nullptr) request_began_ = context_->times->Now();
     const absl::Status status = (this->*method)(message);
     if (!status.ok()) ReplyError(message.kind, message.id, status);
+    if (operation == Operation::kPut && status.ok()) return;  // answered later
+    const bool of_keys = operation != Operation::kPut && operation != Operation::kSession;
+    NoteTime(operation, request_began_, of_keys ? call_.chunks().keys.size() : 0);
   };
   switch (static_cast<Kind>(message.kind)) {
     case Kind::kOpenNamespace:
-      return run(counters.session_requests, &LocalPeer::OpenNamespace);
+      return run(counters.session_requests, Operation::kSession, &LocalPeer::OpenNamespace);
     case Kind::kServerInfo:
-      return run(counters.session_requests, &LocalPeer::ServerInfo);
+      return run(counters.session_requests, Operation::kSession, &LocalPeer::ServerInfo);
     case Kind::kStaging:
-      return run(counters.session_requests, &LocalPeer::Staging);
+      return run(counters.session_requests, Operation::kSession, &LocalPeer::Staging);
     case Kind::kRegisterMemory:
-      return run(counters.session_requests, &LocalPeer::Register);
+      return run(counters.session_requests, Operation::kSession, &LocalPeer::Register);
     case Kind::kUnregisterMemory:
-      return run(counters.session_requests, &LocalPeer::Unregister);
+      return run(counters.session_requests, Operation::kSession, &LocalPeer::Unregister);
     case Kind::kLookup:
-      return run(counters.lookups, &LocalPeer::Keys);
+      return run(counters.lookups, Operation::kLookup, &LocalPeer::Keys);
     case Kind::kGet:
-      return run(counters.gets, &LocalPeer::Keys);
+      return run(counters.gets, Operation::kGet, &LocalPeer::Keys);
     case Kind::kPut:
-      return run(counters.puts, &LocalPeer::Put);
+      return run(counters.puts, Operation::kPut, &LocalPeer::Put);
     case Kind::kTouch:
-      return run(counters.touches, &LocalPeer::Keys);
+      return run(counters.touches, Operation::kTouch, &LocalPeer::Keys);
     case Kind::kPrefetch:
-      return run(counters.prefetches, &LocalPeer::Keys);
+      return run(counters.prefetches, Operation::kPrefetch, &LocalPeer::Keys);
     case Kind::kRelease:
-      return run(counters.releases, &LocalPeer::Keys);
+      return run(counters.releases, Operation::kRelease, &LocalPeer::Keys);
     case Kind::kDelete:
-      return run(counters.deletes, &LocalPeer::Keys);
+      return run(counters.deletes, Operation::kDelete, &LocalPeer::Keys);
     default:
       return ReplyError(message.kind, message.id,
                         absl::UnimplementedError(absl::StrCat(
                             "kind ", message.kind, " is no request of version ", version_)));
   }
+}
+
+void LocalPeer::NoteTime(Operation operation, MonotonicTime began, size_t keys) {
+  if (context_->times == nullptr) return;
+  context_->times->Note(Door::kLocal, operation, began,
+                        [&] { return Requester{.peer = identity_.peer, .keys = keys}; });
 }
 
 void LocalPeer::ReplyError(uint16_t kind, uint64_t id, const absl::Status& status) {

@@ -81,6 +81,8 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   // ---- peer.cc
   void Dispatch(local::Message& message);
   absl::Status CheckMayAsk(const local::Message& message) const;
+  // A request that came at `began` has been answered.
+  void NoteTime(Operation operation, MonotonicTime began, size_t keys = 0);
   void ReplyError(uint16_t kind, uint64_t id, const absl::Status& status);
   void StartReply(local::Kind kind, uint64_t id);
   void SendReply(std::vector<UniqueFd> descriptors = {});
@@ -134,9 +136,11 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
     uint64_t bytes_per_part = 0;
   };
   absl::flat_hash_map<NamespaceDigest, Namespace> namespaces_;
+  MonotonicTime request_began_{0};  // of the one that is being served
   uint64_t next_job_ = 1;
   struct Job {
     uint64_t id = 0;  // of the message
+    MonotonicTime began{0};
     bool copying = false;
     std::shared_ptr<PutJob> put;
   };

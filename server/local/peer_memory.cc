@@ -105,6 +105,7 @@ absl::Status LocalPeer::Put(const local::Message& message) {
   const uint64_t number = next_job_++;
   jobs_[number] = {
       .id = message.id,
+      .began = request_began_,
       .put = std::make_shared<PutJob>(context_, std::move(plan), PutCallbacks(number, message.id))};
   waiting_.push_back(number);
   AdvancePuts();
@@ -137,9 +138,11 @@ void LocalPeer::AdvancePuts() {
     if (job.copying) return;
     if (absl::Status status = job.put->Reserve(session_, copying_ > 0); !status.ok()) {
       const uint64_t id = job.id;
+      const MonotonicTime began = job.began;
       waiting_.pop_front();
       jobs_.erase(number);
       ReplyError(static_cast<uint16_t>(Kind::kPut), id, status);
+      NoteTime(Operation::kPut, began);
       continue;
     }
     if (!job.put->reserved()) return;  // other puts of this session are copied, and hold the space
@@ -171,6 +174,7 @@ void LocalPeer::OnPutDone(uint64_t number, const PutJob& put) {
     put.AppendAnswers(&reply_);
     SendReply();
   }
+  NoteTime(Operation::kPut, job.began);
   AdvancePuts();
 }
 

@@ -10,6 +10,7 @@ namespace kvkeep {
 struct StartProgress {
   std::atomic<const char*> step{"starting"};  // a literal
   std::atomic<uint64_t> recovered_records{0};
+  std::atomic<uint64_t> recovery_ns{0};  // how long it took; 0: not over
 };
 
 }  // namespace kvkeep

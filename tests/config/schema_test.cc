@@ -99,6 +99,7 @@ const std::map<std::string, std::string>& Samples() {
         {"metrics.listen", "\"\""},
         {"log.level", "debug"},
         {"log.format", "json"},
+        {"log.slow_operation", "250ms"},
         {"encryption.master_key_file", "/etc/master.key"},
         {"state.dir", "/var/lib/other"},
         {"drain.timeout", "250ms"},

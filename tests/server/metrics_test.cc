@@ -24,7 +24,8 @@ TEST_CASE("metric names have our prefix and end in total exactly when they only 
   std::set<std::string> names, series;
   for (const prometheus::MetricFamily& family : ToMetricFamilies({.state = &state})) {
     INFO(family.name);
-    CHECK(family.name.rfind("kvkeep_", 0) == 0);
+    const bool of_process = family.name.rfind("process_", 0) == 0;
+    CHECK((of_process || family.name.rfind("kvkeep_", 0) == 0));
     CHECK(names.insert(family.name).second);  // one family, one block of the output
     CHECK_FALSE(family.help.empty());
     CHECK(EndsWith(family.name, "_total") == (family.type == prometheus::MetricType::Counter));
@@ -35,11 +36,18 @@ TEST_CASE("metric names have our prefix and end in total exactly when they only 
       INFO(id);
       CHECK(series.insert(id).second);
       if (family.type == prometheus::MetricType::Counter) CHECK(metric.counter.value == 0);
+      if (family.type != prometheus::MetricType::Histogram) continue;
+      CHECK(metric.histogram.sample_count == 0);
+      CHECK(metric.histogram.bucket.size() >= 10);  // there, at zero
     }
   }
   CHECK(names.contains("kvkeep_read_chunks_total"));
   CHECK(series.contains("kvkeep_read_chunks_total,result=hit,tier=g3"));
   CHECK(series.contains("kvkeep_build_info,version=1.2.3"));
+  CHECK(series.contains("kvkeep_request_duration_seconds,door=local,operation=get"));
+  CHECK(series.contains("kvkeep_chunk_wanted_again_seconds,tier=g3"));
+  CHECK(names.contains("process_cpu_seconds_total"));
+  CHECK(series.size() < 600);  // without tenants, devices and namespaces
 }
 
 TEST_CASE("status and metrics show the same numbers, each counter under its own name") {
@@ -112,6 +120,58 @@ TEST_CASE("every tenant has its series, with what its evictions were for counted
   CHECK(status.tenants(1).rejected_puts() == 3);
   CHECK(status.tenants(1).key_rate_refusals() == 8);
   CHECK(status.tenants(1).byte_rate_refusals() == 9);
+}
+
+TEST_CASE("a histogram is shown in seconds, each bucket with all that are below it") {
+  const ManualClock clock;
+  ServerState state("1", &clock);
+  state.times.Note(Door::kLocal, Operation::kGet, MonotonicTime(0), [] { return Requester{}; });
+  MetricsInput input{.state = &state};
+  input.store.lock_hold.counts[0] = 5;                       // up to 100 ns
+  input.store.lock_hold.counts[3] = 2;                       // up to 1 us
+  input.store.lock_hold.counts[kDurationBounds.size()] = 1;  // above all
+  input.store.lock_hold.sum = 2'500'000'000;
+  const std::string text = MetricsText(input);
+  const std::string name = "kvkeep_store_lock_hold_duration_seconds";
+  for (const std::string& line :
+       std::vector<std::string>{"# TYPE " + name + " histogram", name + "_bucket{le=\"1e-07\"} 5",
+                                name + "_bucket{le=\"5e-07\"} 5", name + "_bucket{le=\"1e-06\"} 7",
+                                name + "_bucket{le=\"60\"} 7", name + "_bucket{le=\"+Inf\"} 8",
+                                name + "_sum 2.5", name + "_count 8"}) {
+    INFO(line);
+    CHECK(text.find("\n" + line + "\n") != std::string::npos);
+  }
+  const std::string get =
+      "kvkeep_request_duration_seconds_count{door=\"local\",operation=\"get\"} 1";
+  CHECK(text.find("\n" + get + "\n") != std::string::npos);
+}
+
+TEST_CASE("what a namespace saved, a device took and an index holds has series of its own") {
+  const ManualClock clock;
+  ServerState state("1", &clock);
+  state.config.NoteTaken("abc", 77);
+  state.config.NoteRefused();
+  MetricsInput input{.state = &state};
+  input.store.namespaces = {
+      {.name = std::make_shared<NamespaceName>(NamespaceName{"a", "m", "00ff"}),
+       .tokens_served = 12.5}};
+  input.store.devices = {{.path = "/d", .index = {.table_bytes = 9, .stopped_writes = 3}}};
+  input.store.devices[0].times.sync.counts[0] = 4;
+  input.process = {.cpu_seconds = 1.5, .resident_bytes = 4096, .open_fds = 7};
+  const std::string text = MetricsText(input);
+  for (const std::string& line : std::vector<std::string>{
+           "kvkeep_tokens_saved_total{tenant=\"a\",model=\"m\",namespace=\"00ff\"} 12.5",
+           "kvkeep_device_operation_duration_seconds_count{path=\"/d\",operation=\"sync\"} 4",
+           "kvkeep_device_operation_duration_seconds_count{path=\"/d\",operation=\"read\"} 0",
+           "kvkeep_rocksdb_table_bytes{path=\"/d\"} 9",
+           "kvkeep_rocksdb_stalls_total{path=\"/d\",kind=\"stop\"} 3",
+           "kvkeep_config_hash_info{hash=\"abc\"} 1", "kvkeep_config_last_reload_successful 0",
+           "kvkeep_config_last_reload_success_timestamp_seconds 77",
+           "process_cpu_seconds_total 1.5", "process_resident_memory_bytes 4096",
+           "process_open_fds 7"}) {
+    INFO(line);
+    CHECK(text.find("\n" + line + "\n") != std::string::npos);
+  }
 }
 
 }  // namespace kvkeep

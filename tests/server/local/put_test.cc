@@ -1,8 +1,10 @@
 #include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
 
 #include <catch2/catch.hpp>
 
 #include "proto/local/message.h"
+#include "tests/fakes/manual_clock.h"
 #include "tests/server/local/peer_tester.h"
 #include "tiers/base/checksum.h"
 
@@ -368,6 +370,45 @@ TEST_CASE("chunks over the tenant's rate are rejected one by one, and no put wai
   const absl::Status over = t.Ask(Kind::kGet, t.KeysBody({1}, LeaseMode::kLeadingRun)).status;
   CHECK(absl::IsResourceExhausted(over));
   CHECK(absl::StartsWith(std::string(over.message()), "bytes_per_second: "));
+}
+
+TEST_CASE("a request is timed until its answer, a put until its last chunk is there") {
+  ManualClock clock;
+  RequestTimes times(&clock);
+  std::vector<std::string> slow;
+  times.OnSlow([&slow](const SlowRequest& one) {
+    slow.push_back(absl::StrCat(kOperationNames[static_cast<size_t>(one.operation)], " ",
+                                one.requester.peer, " ", one.requester.keys));
+  });
+  times.SetSlow(std::chrono::milliseconds(1));
+  const auto count = [&times](Operation operation) {
+    return times.counts(Door::kLocal, operation).count();
+  };
+  PeerTester t;
+  t.context->times = &times;
+  t.Open();
+  const auto payload = MakePayload(1, 1, 5000);
+  auto staging = t.Stage(kMiB);
+  std::copy(payload.begin(), payload.end(), staging.begin());
+  const uint64_t sessions = count(Operation::kSession);
+  CHECK(sessions >= 2);  // namespace, staging
+  const uint64_t put = t.Tell(Kind::kPut, t.PutBody({{.name = 1, .bytes = 5000}}));
+  CHECK(count(Operation::kPut) == 0);  // under way
+  clock.Advance(std::chrono::milliseconds(7));
+  t.RunAll();
+  CHECK(ReadAnswers(t.TakeReply(put)) == "stored");
+  CHECK(count(Operation::kPut) == 1);
+  CHECK(times.counts(Door::kLocal, Operation::kPut).sum == 7'000'000);
+  CHECK(slow == std::vector<std::string>{"put test 0"});
+  t.Get({1, 2});
+  CHECK(count(Operation::kGet) == 1);
+  // What is refused was asked as well.
+  CHECK_FALSE(t.Ask(Kind::kPut, {}).status.ok());
+  CHECK(count(Operation::kPut) == 2);
+  CHECK_FALSE(t.Ask(Kind::kLookup, {}).status.ok());
+  CHECK(count(Operation::kLookup) == 1);
+  CHECK(count(Operation::kSession) == sessions);
+  CHECK(times.counts(Door::kGrpc, Operation::kGet).count() == 0);
 }
 
 }  // namespace kvkeep
