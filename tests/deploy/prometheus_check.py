@@ -218,6 +218,16 @@ class Live(unittest.TestCase):
         self.assertGreater(self.value("kvkeep_store_lock_hold_duration_seconds_count"), 10)
         self.assertEqual(self.value('kvkeep_served_bytes_total{tier="g2"}'), 2 * 200_000)
 
+    def test_the_start_line_says_what_a_report_needs(self):
+        log = (pathlib.Path(self.holder.name) / "daemon.log").read_text()
+        line = re.search(r"^.* msg=serving .*$", log, re.MULTILINE).group(0)
+        shown = re.search(r" config_hash=([0-9a-f]{16}) ", line).group(1)
+        self.assertEqual(self.value(f'kvkeep_config_hash_info{{hash="{shown}"}}'), 1)
+        for field in ("version", "g2_bytes", "g3_bytes", "recovered_chunks", "recovery_ms",
+                      "arena", "io", "memlock_bytes"):
+            self.assertRegex(line, rf' {field}=("[^"]+"|\S+)')
+        self.assertIn(f'kernel="Linux {os.uname().release}"', line)
+
     def test_the_process_is_told_of_as_the_kernel_does(self):
         self.assertGreater(self.value("process_cpu_seconds_total"), 0)
         self.assertGreater(self.value("process_resident_memory_bytes"), 1 << 20)
