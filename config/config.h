@@ -14,6 +14,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -156,6 +157,10 @@ struct Config {
 struct LoadResult {
   std::optional<Config> config;     // set exactly when there are no errors
   std::vector<std::string> errors;  // at most kMaxConfigErrors, then how many more there are
+  // Where values were said, by the keys' paths with their entries' numbers ("g3.paths[0].dir"):
+  // "FILE:7", "environment KVKEEP_G2_CAPACITY", "flag --g2.capacity". Not there: nowhere.
+  std::map<std::string, std::string> origins;
+  std::vector<std::string> warnings;
 };
 inline constexpr size_t kMaxConfigErrors = 100;
 inline constexpr size_t kMaxConfigBytes = 256 * kKiB;

@@ -23,6 +23,7 @@
 #include "config/config.h"
 #include "config/cross_check.h"
 #include "config/schema.h"
+#include "config/sources.h"
 #include "config/suggest.h"
 #include "config/values.h"
 
@@ -33,11 +34,14 @@ namespace {
 struct Position {
   int line = 0;
   int column = 0;
+  size_t setting = 0;  // above the file: which one, from 1
 };
 
-Position PositionOf(const YAML::Mark& mark) {
-  if (mark.is_null()) return {};
-  return {mark.line + 1, mark.column + 1};
+bool Before(const Position& a, const Position& b) {
+  const auto rank = [](const Position& p) {  // what has no place is last
+    return std::tuple(p.line == 0 && p.setting == 0, p.setting, p.line, p.column);
+  };
+  return rank(a) < rank(b);
 }
 
 struct Error {
@@ -84,9 +88,13 @@ class DocumentStarts final : public YAML::EventHandler {
 
 class Loader {
  public:
-  explicit Loader(absl::string_view filename) : filename_(filename) {}
+  explicit Loader(absl::string_view filename, Config base = {})
+      : filename_(filename), config_(std::move(base)) {}
 
-  LoadResult Load(absl::string_view text);
+  void Read(absl::string_view text);
+  // Above what was read.
+  void Set(const ConfigSetting& setting);
+  LoadResult Finish();
 
  private:
   // What is known of a key while its value is read. `shown` has list indices, `schema` has "[]".
@@ -98,6 +106,11 @@ class Loader {
                                        const YAML::Node& key, const YAML::Node& value)>;
 
   void Parse(const std::string& text);
+  // Runs what throws YAML's exceptions, which leave nothing here.
+  void Guarded(const char* what, absl::FunctionRef<void()> read);
+  Position PositionOf(const YAML::Mark& mark) const;
+  std::string Where(const Position& at) const;
+  void ForgetList(const ConfigList& list);
   void ReadRoot(const YAML::Node& root);
   void ReadSection(const Place& section, const YAML::Node& node);
   void ReadList(const ConfigList& list, const YAML::Node& node);
@@ -109,7 +122,6 @@ class Loader {
   void ReportDirectives(const std::string& text);
   void ReportTabs(const std::string& text);
   void ReportConflicts();
-  LoadResult Finish();
 
   void Fail(Position position, std::string message) {
     errors_.push_back({position, std::move(message)});
@@ -117,31 +129,72 @@ class Loader {
 
   const std::string filename_;
   Config config_;
+  std::vector<std::string> settings_;  // their origins
+  size_t setting_ = 0;                 // that is read now; 0: the file
   std::vector<Error> errors_;
   absl::flat_hash_map<std::string, Position> positions_;  // of the values given, by shown path
   absl::flat_hash_set<std::string> failed_;               // shown paths whose value is no good
 };
 
-LoadResult Loader::Load(absl::string_view text) {
-  if (text.size() > kMaxConfigBytes) {
-    Fail({}, absl::StrFormat("has more than %d bytes, the most a configuration may have",
-                             kMaxConfigBytes));
-    return Finish();
-  }
-  // yaml-cpp throws; nothing it throws leaves this function.
-  const std::string copy(text);
+Position Loader::PositionOf(const YAML::Mark& mark) const {
+  if (setting_ > 0) return {0, 0, setting_};
+  if (mark.is_null()) return {};
+  return {mark.line + 1, mark.column + 1};
+}
+
+void Loader::Guarded(const char* what, absl::FunctionRef<void()> read) {
   try {
-    Parse(copy);
+    read();
   } catch (const YAML::DeepRecursion& e) {
-    Fail(PositionOf(e.mark), "not valid YAML: nested too deep");
+    Fail(PositionOf(e.mark), absl::StrCat(what, "not valid YAML: nested too deep"));
   } catch (const YAML::Exception& e) {
-    Fail(PositionOf(e.mark), absl::StrCat("not valid YAML: ", absl::Utf8SafeCHexEscape(e.msg)));
-    ReportTabs(copy);
+    Fail(PositionOf(e.mark),
+         absl::StrCat(what, "not valid YAML: ", absl::Utf8SafeCHexEscape(e.msg)));
   } catch (const std::exception& e) {
-    Fail({}, absl::StrCat("cannot be read as YAML: ", e.what()));
+    Fail(PositionOf({}), absl::StrCat(what, "cannot be read as YAML: ", e.what()));
   }
-  ReportConflicts();
-  return Finish();
+}
+
+void Loader::Read(absl::string_view text) {
+  if (text.size() > kMaxConfigBytes) {
+    return Fail({}, absl::StrFormat("has more than %d bytes, the most a configuration may have",
+                                    kMaxConfigBytes));
+  }
+  const std::string copy(text);
+  bool whole = false;
+  Guarded("", [&] {
+    Parse(copy);
+    whole = true;
+  });
+  if (!whole) ReportTabs(copy);
+}
+
+void Loader::Set(const ConfigSetting& setting) {
+  settings_.push_back(setting.origin);
+  setting_ = settings_.size();
+  if (const ConfigList* list = FindConfigList(setting.path); list != nullptr) {
+    ForgetList(*list);
+    Guarded("", [&] { ReadList(*list, YAML::Load(setting.value)); });
+    return;
+  }
+  for (const ConfigKey& key : ConfigKeys()) {
+    if (key.path != setting.path || !key.list().empty()) continue;
+    positions_[key.path] = PositionOf({});
+    failed_.erase(key.path);
+    const absl::Status status = key.set(setting.value, config_, 0);
+    if (status.ok()) return;
+    failed_.insert(key.path);
+    return Fail(PositionOf({}), absl::StrCat(key.path, ": ", status.message()));
+  }
+  Fail(PositionOf({}), absl::StrCat("no key is called ", QuoteForMessage(setting.path)));
+}
+
+// What was said of its entries is of others.
+void Loader::ForgetList(const ConfigList& list) {
+  const std::string prefix = absl::StrCat(list.path, "[");
+  const auto is_its = [&](const std::string& path) { return absl::StartsWith(path, prefix); };
+  absl::erase_if(positions_, [&](const auto& item) { return is_its(item.first); });
+  absl::erase_if(failed_, is_its);
 }
 
 void Loader::Parse(const std::string& text) {
@@ -348,47 +401,78 @@ void Loader::ReportConflicts() {
   }
 }
 
+std::string Loader::Where(const Position& at) const {
+  if (at.setting > 0) return settings_[at.setting - 1];
+  return at.line == 0 ? filename_ : absl::StrCat(filename_, ":", at.line);
+}
+
 LoadResult Loader::Finish() {
+  setting_ = 0;
+  ReportConflicts();
   LoadResult result;
   if (errors_.empty()) {
     result.config = std::move(config_);
+    for (const auto& [path, position] : positions_) result.origins[path] = Where(position);
     return result;
   }
-  // In the order of the file, what has no place last.
-  std::stable_sort(errors_.begin(), errors_.end(), [](const Error& a, const Error& b) {
-    return std::tuple(a.position.line == 0, a.position.line, a.position.column) <
-           std::tuple(b.position.line == 0, b.position.line, b.position.column);
-  });
+  // In the order of the file.
+  std::stable_sort(errors_.begin(), errors_.end(),
+                   [](const Error& a, const Error& b) { return Before(a.position, b.position); });
   for (const Error& error : errors_) {
     if (result.errors.size() == kMaxConfigErrors) {
       result.errors.push_back(
           absl::StrCat(filename_, ": and ", errors_.size() - kMaxConfigErrors, " more errors"));
       break;
     }
-    const Position& at = error.position;
-    const std::string where = at.line == 0 ? "" : absl::StrCat(":", at.line, ":", at.column);
-    result.errors.push_back(absl::StrCat(filename_, where, ": ", error.message));
+    const std::string column =
+        error.position.line == 0 ? "" : absl::StrCat(":", error.position.column);
+    result.errors.push_back(absl::StrCat(Where(error.position), column, ": ", error.message));
   }
   return result;
+}
+
+// A file's text. One byte more than allowed is read, so that a longer file is seen to be one.
+std::optional<std::string> ReadText(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxConfigBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.is_open() || file.bad()) return std::nullopt;
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+LoadResult Unreadable(const std::string& path) {
+  return {
+      .errors = {absl::StrCat(path, ": cannot be read; give the path of a readable YAML file")}};
 }
 
 }  // namespace
 
 LoadResult LoadConfig(absl::string_view text, absl::string_view filename) {
-  return Loader(filename).Load(text);
+  Loader loader(filename);
+  loader.Read(text);
+  return loader.Finish();
 }
 
-LoadResult LoadConfigFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  // One byte more than allowed, so that a longer file is seen to be one.
-  std::string text(kMaxConfigBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) {
-    return {std::nullopt,
-            {absl::StrCat(path, ": cannot be read; give the path of a readable YAML file")}};
+LoadResult LoadConfigFile(const std::string& path) { return LoadConfigSources({.file = path}); }
+
+LoadResult LoadConfigSources(const ConfigSources& sources) {
+  Config base;
+  std::optional<std::string> text;
+  if (sources.file.empty()) {
+    const absl::StatusOr<Config> embedded = EmbeddedDefaultConfig(sources.user);
+    if (!embedded.ok()) return {.errors = {std::string(embedded.status().message())}};
+    base = *embedded;
+  } else {
+    text = ReadText(sources.file);
+    if (!text.has_value()) return Unreadable(sources.file);
   }
-  text.resize(static_cast<size_t>(file.gcount()));
-  return LoadConfig(text, path);
+  Loader loader(sources.file.empty() ? "built-in default" : sources.file, std::move(base));
+  if (text.has_value()) loader.Read(*text);
+  for (const ConfigSetting& setting : sources.settings) loader.Set(setting);
+  LoadResult result = loader.Finish();
+  result.warnings = sources.warnings;
+  return result;
 }
 
 }  // namespace kvkeep

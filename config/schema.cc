@@ -1,5 +1,7 @@
 #include "config/schema.h"
 
+#include <absl/strings/str_replace.h>
+
 #include <utility>
 
 #include "config/key_kinds.h"
@@ -334,6 +336,10 @@ absl::string_view ConfigKey::list() const {
 
 absl::string_view ConfigKey::name() const {
   return absl::string_view(path).substr(path.rfind('.') + 1);
+}
+
+std::string ConfigKey::shown_path(size_t entry) const {
+  return absl::StrReplaceAll(path, {{"[]", absl::StrCat("[", entry, "]")}});
 }
 
 const std::vector<ConfigSection>& ConfigSections() {

@@ -31,9 +31,10 @@ struct ConfigKey {
   ConfigShape shape = ConfigShape::kScalar;
   std::string when_missing = "";  // of a list entry's key that must be said: what to do
 
-  absl::string_view section() const;  // "g2", "g3", "tenants"
-  absl::string_view list() const;     // "g3.paths" for a key of its entries, else empty
-  absl::string_view name() const;     // last part: "capacity", "dir"
+  absl::string_view section() const;           // "g2", "g3", "tenants"
+  absl::string_view list() const;              // "g3.paths" for a key of its entries, else empty
+  absl::string_view name() const;              // last part: "capacity", "dir"
+  std::string shown_path(size_t entry) const;  // "g3.paths[1].dir"
 };
 
 // A list of maps. Its path is that of a section ("tenants") or lies in one ("g3.paths"); its

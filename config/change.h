@@ -1,0 +1,36 @@
+// What a change of the config takes: for every key of the schema, whether a running daemon takes a
+// new value over. And the difference of two configs, key by key.
+#pragma once
+
+#include <absl/strings/string_view.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+
+namespace kvkeep {
+
+enum class ConfigChange {
+  kLive,     // a reload takes it over
+  kRestart,  // a reload that finds another value is refused
+};
+
+// By the key's path in the schema ("tenants[].g3_quota"); none: nobody has said so yet.
+std::optional<ConfigChange> ChangeOf(absl::string_view path);
+
+// Every path that has been classified, in no order: as many as the schema has keys.
+std::vector<std::string> ClassifiedPaths();
+
+struct ConfigDifference {
+  std::string key;  // "tenants[0].g3_quota"; of a list with more or fewer entries: its path
+  std::string before, after;
+  ConfigChange change = ConfigChange::kRestart;
+};
+
+// In the order of the schema. Entries of lists are compared by their place: a list with entries
+// more or less is one difference.
+std::vector<ConfigDifference> DiffConfigs(const Config& before, const Config& after);
+
+}  // namespace kvkeep
