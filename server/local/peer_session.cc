@@ -81,7 +81,7 @@ absl::Status LocalPeer::SendWelcome(uint64_t id) {
   KVKEEP_ASSIGN_OR_RETURN(UniqueFd events, sink_->OpenEvents());
   descriptors.push_back(std::move(events));
 
-  const StoreOptions& store = context_->store->options();
+  const StoreOptions store = context_->store->options();
   const LocalLimits& limits = context_->limits;
   const Arena& arena = *context_->arena;
   const auto all = static_cast<uint32_t>(arena.segment_count());

@@ -343,6 +343,7 @@ void Core::Tick() {
     const bool due = now - tier.last_sync >= options_.sync_interval;
     if (!tier.sync_waiters.empty() || (tier.dirty_index && due)) StartSync(device);
   }
+  TrimToNewQuotas(section);
   StartSweep();
   StartScrub(section, now);
 }

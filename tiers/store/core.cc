@@ -10,40 +10,17 @@
 #include "tiers/store/canary.h"
 
 namespace kvkeep::store_internal {
-namespace {
-
-StoreOptions Resolve(StoreOptions options, const Arena& arena) {
-  const uint64_t capacity = arena.capacity_bytes();
-  if (options.tenants.empty()) options.tenants = {{.g2_segments = arena.segment_count()}};
-  if (options.dirty_budget_bytes == 0) options.dirty_budget_bytes = capacity / 4;
-  if (options.max_leased_bytes == 0) options.max_leased_bytes = capacity / 2;
-  if (options.max_reserved_bytes == 0) options.max_reserved_bytes = capacity / 4;
-  return options;
-}
-
-// Shares of the chunk table and, within the quotas, of G3: as those of G2.
-std::vector<Shares::Claim> Claims(const StoreOptions& options, bool quotas) {
-  std::vector<Shares::Claim> claims;
-  for (const TenantOptions& tenant : options.tenants) {
-    // Less than a block is none, which is not the same as no quota.
-    const uint64_t blocks = std::max<uint64_t>(1, tenant.g3_quota_bytes / kBlockBytes);
-    claims.push_back({.quota = quotas && tenant.g3_quota_bytes > 0 ? blocks : 0,
-                      .weight = static_cast<double>(tenant.g2_segments)});
-  }
-  return claims;
-}
-
-}  // namespace
 
 Core::Core(const StoreOptions& options, const StoreDeps& deps)
-    : options_(Resolve(options, *deps.arena)),
+    : options_(ResolveLimits(options, *deps.arena)),
       deps_(deps),
       incarnation_(deps.random->NextU64()),
       hold_work_(deps.hold_work == 0 ? work::kHold : deps.hold_work),
+      limits_(options_),
       table_(options.max_chunks, deps.random->NextU64()),
-      session_shares_(Claims(options_, false)),
-      slot_shares_(Claims(options_, false)),
-      g3_shares_(Claims(options_, true)),
+      session_shares_(ClaimsOf(options_, false)),
+      slot_shares_(ClaimsOf(options_, false)),
+      g3_shares_(ClaimsOf(options_, true)),
       tenant_counters_(options_.tenants.size() + 1),
       marks_(deps.arena->live_marks()),
       life_(options_.life_sample_one_in),
@@ -59,23 +36,15 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
     KVKEEP_CHECK(end > first);  // Store::Create has looked
     const auto number = static_cast<uint32_t>(pools_.size());
     KVKEEP_CHECK(tags_.emplace(TenantOptions::Tag(tenant.name), TenantId(number)).second);
-    // Rounded up: a share of a limit that allows a chunk must allow one.
-    const auto share = [&](uint64_t bytes) {
-      const double part = static_cast<double>(end - first) / static_cast<double>(all);
-      return static_cast<uint64_t>(static_cast<double>(bytes / kBlockBytes) * part + 0.5);
-    };
-    const uint64_t leased = tenant.max_leased_bytes / kBlockBytes;
     rates_.emplace_back(tenant.keys_per_second, tenant.bytes_per_second);
     pools_.push_back(std::make_unique<G2Pool>(
         tenant.name, BlockNumber(first), BlockCount(end - first), BlockCount(per_segment),
-        G2Pool::Limits{.leased_blocks =
-                           tenant.max_leased_bytes > 0 ? leased : share(options_.max_leased_bytes),
-                       .reserved_blocks = share(options_.max_reserved_bytes),
-                       .dirty_blocks = share(options_.dirty_budget_bytes)},
+        G2Pool::Limits{},
         MakeEvictionPolicy(
             options_.g2_policy,
             {.max_chunks = static_cast<uint32_t>(options_.max_chunks),
              .shares_memory_with = pools_.empty() ? nullptr : pools_.front()->policy.get()})));
+    pools_.back()->limits = PoolLimits(options_, number);
     first = end;
     write_keys_.push_back(deps.keys == nullptr ? nullptr : deps.keys->ForTenant(tenant.name));
     KVKEEP_CHECK(deps.keys == nullptr || write_keys_.back() != nullptr);  // as above

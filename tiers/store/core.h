@@ -2,7 +2,8 @@
 //
 // Its methods are spread over files by flow: core.cc (lock, chunk lifetime, G2 space), sessions.cc,
 // lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, g3_space.cc, commit.cc
-// (index and sync), recover.cc, recover_g2.cc, scrub.cc, admin.cc.
+// (index and sync), recover.cc, recover_g2.cc, scrub.cc, set_limits.cc, operate.cc,
+// admin.cc.
 //
 // How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
 // tasks, callers' callbacks) goes into the outbox with Later() and runs on the same thread right
@@ -81,6 +82,9 @@ class Core {
   std::vector<uint64_t> PieceChecksums(ChunkSlot slot, const ExtentList& extents);
   void Unpin(ChunkSlot slot, bool lent);
   uint64_t Clear(const std::optional<NamespaceDigest>& ns);
+  std::vector<NamespaceUse> Namespaces();
+  absl::StatusOr<EvictResult> EvictSome(const EvictRequest& request);
+  void ScrubRound(uint64_t bytes_per_second);
   void BeginDrain();
   void SyncAll(StatusCallback done);
   void Tick();
@@ -88,7 +92,8 @@ class Core {
   uint64_t TakeLongestHoldNs();
   void CheckInvariants();
 
-  const StoreOptions& options() const { return options_; }
+  StoreOptions options();
+  void SetLimits(const StoreOptions& options);
   Incarnation incarnation() const { return incarnation_; }
   // Contiguous memory of an image in G2, from `offset`, at most `bytes`.
   std::span<std::byte> ImageMemory(const ExtentList& extents, uint64_t offset,
@@ -360,6 +365,7 @@ class Core {
   void RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TrimToQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ShareG3() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- commit.cc
   struct Batch;
@@ -398,6 +404,19 @@ class Core {
   void PumpConfirms(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status);
 
+  // ---- set_limits.cc
+  static StoreOptions ResolveLimits(StoreOptions options, const Arena& arena);
+  // Shares of sessions, the chunk table and, within the quotas, G3: as those of G2.
+  static std::vector<Shares::Claim> ClaimsOf(const StoreOptions& options, bool quotas);
+  G2Pool::Limits PoolLimits(const StoreOptions& options, size_t tenant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TrimToNewQuotas(Section& section) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- operate.cc
+  // False: the tenant has nothing there that can go.
+  bool EvictOneOf(Section& section, TenantId tenant, bool of_g3, EvictResult& result)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   // ---- admin.cc
   void CheckMarks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckShares() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -416,7 +435,7 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- state: constant after construction
-  StoreOptions options_;
+  const StoreOptions options_;  // as it was started; what may change is in limits_
   const StoreDeps deps_;
   const Incarnation incarnation_;
   const uint64_t hold_work_;
@@ -426,6 +445,8 @@ class Core {
 
   // ---- state: protected by mu_
   Mutex mu_;
+  StoreOptions limits_ ABSL_GUARDED_BY(mu_);      // those of now
+  bool over_quota_ ABSL_GUARDED_BY(mu_) = false;  // somebody may hold more than a new quota
   uint64_t work_ ABSL_GUARDED_BY(mu_) = 0;
   // A deque: it asks malloc for small blocks only. A large one may have malloc tidy up first, for
   // milliseconds, under the lock.
@@ -444,6 +465,7 @@ class Core {
   struct {
     ChunkSlot next{0};        // to look at
     bool reading = false;     // one at a time
+    uint64_t round_rate = 0;  // asked for until the table's end; 0: nobody did
     double budget_bytes = 0;  // below zero after a large one
     MonotonicTime paid_until{0};
   } scrub_ ABSL_GUARDED_BY(mu_);

@@ -53,7 +53,7 @@ class G2Pool {
   const ExtentAllocator::Stats& stats() const { return allocator_.stats(); }
   void CheckInvariants() const { allocator_.CheckInvariants(); }
 
-  const Limits limits;
+  Limits limits;
   const std::unique_ptr<EvictionPolicy> policy;
   uint64_t chunks = 0;            // resident
   uint64_t evictable_blocks = 0;  // of chunks that could go now

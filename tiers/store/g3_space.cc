@@ -143,8 +143,7 @@ void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReaso
   if (!tier.committing) PumpLater(chunk.device);  // many may go in one hold: one batch for them
 }
 
-// After a start: the quotas may be smaller than they were, or devices are back.
-void Core::TrimToQuotas() {
+void Core::ShareG3() {
   uint64_t capacity = 0;
   for (const auto& tier : devices_) {
     const uint64_t space = tier->allocator->capacity().value();
@@ -152,6 +151,11 @@ void Core::TrimToQuotas() {
     capacity += space - std::min(space, labels + tier->reserve_blocks);
   }
   g3_shares_.SetCapacity(capacity);
+}
+
+// After a start: the quotas may be smaller than they were, or devices are back.
+void Core::TrimToQuotas() {
+  ShareG3();
   for (const auto& tier : devices_) {
     for (TenantId tenant(0); tenant != g3_shares_.nobody(); ++tenant) {
       Evicted evicted = Evicted::kOne;

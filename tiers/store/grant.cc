@@ -18,9 +18,9 @@ void Core::Grant::Reserve() {
 }
 
 absl::Status Core::CheckLeases(const Session& session) const {
-  if (session.leases.size() < options_.max_leases_per_session) return absl::OkStatus();
+  if (session.leases.size() < limits_.max_leases_per_session) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "leases: this session holds ", options_.max_leases_per_session, ", the most allowed"));
+      "leases: this session holds ", limits_.max_leases_per_session, ", the most allowed"));
 }
 
 bool Core::MayLease(TenantId holder, const Chunk& chunk) {

@@ -12,8 +12,9 @@
 namespace kvkeep::store_internal {
 
 void Core::StartScrub(Section& section, MonotonicTime now) {
-  if (options_.scrub_bytes_per_second == 0) return;
-  const auto rate = static_cast<double>(options_.scrub_bytes_per_second);
+  const uint64_t asked = std::max(limits_.scrub_bytes_per_second, scrub_.round_rate);
+  if (asked == 0) return;
+  const auto rate = static_cast<double>(asked);
   const double seconds = std::chrono::duration<double>(now - scrub_.paid_until).count();
   scrub_.paid_until = now;
   // What was not used is not saved up beyond a second's; what was too much is paid off first.
@@ -26,6 +27,7 @@ void Core::ScrubNext(Section& section) {
     if (Spent()) return;  // the next Tick goes on
     if (scrub_.next.value() >= table_.slot_end()) {
       ++counters_.scrub_rounds;
+      scrub_.round_rate = 0;
       scrub_.next = ChunkSlot(0);
       return;  // a round ends a Tick's scrub: an empty table is no work
     }

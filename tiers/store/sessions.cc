@@ -82,15 +82,15 @@ absl::StatusOr<SessionToken> Core::OpenSession(const SessionInfo& info) {
   const SessionToken token = deps_.random->Next<SessionToken>();
   Section section(this);
   if (draining_) return absl::UnavailableError("the daemon is draining");
-  if (sessions_.size() >= options_.max_sessions) {
+  if (sessions_.size() >= limits_.max_sessions) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("sessions: all ", options_.max_sessions, " are open"));
+        absl::StrCat("sessions: all ", limits_.max_sessions, " are open"));
   }
   // Each tenant has its part of them, at least one: nobody is locked out by another.
   const uint64_t own = std::max<uint64_t>(1, session_shares_.share(info.tenant));
   if (session_shares_.held(info.tenant) >= own) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "sessions: all ", own, " of this tenant's part of ", options_.max_sessions, " are open"));
+        "sessions: all ", own, " of this tenant's part of ", limits_.max_sessions, " are open"));
   }
   session_shares_.Take(info.tenant, 1);
   auto session = std::make_unique<Session>();

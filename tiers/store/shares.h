@@ -1,7 +1,7 @@
 // Shares: what each tenant holds of something that all of them take from - blocks of G3, slots of
 // the chunk table, sessions -, how much it may hold, and who gives first when there is none left.
 //
-// A tenant may have a quota: it never holds more. Its share is what it can count on: its quota, or,
+// A tenant may have a quota: it never takes more. Its share is what it can count on: its quota, or,
 // without one, a part of what the quotas leave, by weight. Shares together are at most the
 // capacity. So who holds no more than its share never has to give for another, and when something
 // is full and somebody may still have more, there is somebody who holds more than its share.
@@ -34,6 +34,9 @@ class Shares {
 
   // What there is to share. Quotas that are more than that together count in proportion.
   void SetCapacity(uint64_t capacity);
+
+  // 0: none. Before the next SetCapacity.
+  void SetQuota(TenantId tenant, uint64_t quota) { of(tenant).quota = quota; }
 
   void Take(TenantId tenant, uint64_t amount) { of(tenant).held += amount; }
   void Give(TenantId tenant, uint64_t amount);

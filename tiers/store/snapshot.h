@@ -76,12 +76,19 @@ struct LifeSnapshot {
   Counts wanted_again = {kNone, kNone};  // from the eviction until somebody asked again
 };
 
+// The scrub of G3: how far its round is. What G2 holds as well is passed by.
+struct ScrubSnapshot {
+  bool asked_for = false;  // by Store::ScrubRound; else it goes on round after round, if at all
+  uint64_t looked_at = 0, of = 0;  // places of the chunk table
+};
+
 struct StoreSnapshot {
   StoreCounters counters;
   TierSnapshot g2, g3;
   std::vector<TenantSnapshot> tenants;  // by TenantId
   std::vector<DeviceSnapshot> devices;
   std::vector<SessionSnapshot> sessions;
+  ScrubSnapshot scrub;
   uint64_t dirty_chunks = 0;
   uint64_t cipher_buffer_bytes = 0;  // what write-backs encrypt into
   bool draining = false;

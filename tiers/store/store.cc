@@ -253,7 +253,8 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(const StoreOptions& options
 }
 
 Incarnation Store::incarnation() const { return core_->incarnation(); }
-const StoreOptions& Store::options() const { return core_->options(); }
+StoreOptions Store::options() const { return core_->options(); }
+void Store::SetLimits(const StoreOptions& options) { core_->SetLimits(options); }
 
 absl::StatusOr<SessionToken> Store::OpenSession(const SessionInfo& info) {
   return core_->OpenSession(info);
@@ -303,6 +304,11 @@ void Store::WhenDurable(const ChunkId& id, absl::AnyInvocable<void(absl::Status)
   core_->WhenDurable(id, std::move(done));
 }
 uint64_t Store::Clear(const std::optional<NamespaceDigest>& ns) { return core_->Clear(ns); }
+std::vector<NamespaceUse> Store::Namespaces() { return core_->Namespaces(); }
+absl::StatusOr<EvictResult> Store::Evict(const EvictRequest& request) {
+  return core_->EvictSome(request);
+}
+void Store::ScrubRound(uint64_t bytes_per_second) { core_->ScrubRound(bytes_per_second); }
 void Store::BeginDrain() { core_->BeginDrain(); }
 void Store::SyncAll(absl::AnyInvocable<void(absl::Status) &&> done) {
   core_->SyncAll(std::move(done));

@@ -93,7 +93,12 @@ class Store {
   ~Store();
 
   Incarnation incarnation() const;
-  const StoreOptions& options() const;  // zeros replaced by what they mean
+  StoreOptions options() const;  // as they are now; zeros replaced by what they mean
+  // Takes over what may change while a store runs: the limits of sessions, leases, reserved and
+  // dirty bytes, the scrub's rate, and of each tenant its rates, its leases' bytes and its quota of
+  // G3. Who holds more than a new limit keeps it, and gets no more; over a quota the tenant's
+  // oldest go, now. All else stays as it is. REQUIRES: valid options with the tenants of before.
+  void SetLimits(const StoreOptions& options);
 
   // Sessions. ResourceExhausted over max_sessions. Every call below that names a session answers
   // FailedPrecondition when it is not open, and PermissionDenied when its grants do not
@@ -132,6 +137,14 @@ class Store {
 
   // Admin. Clear without a namespace forgets everything; returns how many chunks.
   uint64_t Clear(const std::optional<NamespaceDigest>& ns);
+  // Walks all chunks, in slices.
+  std::vector<NamespaceUse> Namespaces();
+  // Those that the policy would give up next, as far as they can go now; NotFound: no such tenant.
+  // What goes from G2 and was not written back is gone.
+  absl::StatusOr<EvictResult> Evict(const EvictRequest& request);
+  // One round of the scrub from the first chunk on, at this rate where it is more than the
+  // configured one; 0 ends it. snapshot().scrub tells how far it is.
+  void ScrubRound(uint64_t bytes_per_second);
   // From now on puts and new sessions are refused and dirty chunks are written back without regard
   // to budgets. snapshot().dirty_chunks tells how far it is.
   void BeginDrain();

@@ -149,6 +149,24 @@ struct PrefetchResult {
   uint64_t ready_chunks = 0;
 };
 
+// What one namespace has.
+struct NamespaceUse {
+  NamespaceDigest digest;  // all zero: of those that were too many to be told apart
+  std::string tenant;      // empty: of none that is configured
+  std::string model;       // as a session that has it open says it; empty: none has
+  uint64_t sessions = 0;   // that have it open
+  uint64_t chunks = 0, g2_bytes = 0, g3_bytes = 0;
+};
+
+struct EvictRequest {
+  bool of_g3 = false;  // else of G2
+  std::string tenant;  // as status shows it; empty: of all of them in turn
+  uint64_t bytes = 0;  // at least so many, if there are
+};
+struct EvictResult {
+  uint64_t chunks = 0, bytes = 0;
+};
+
 enum class RejectReason : uint8_t {
   kNone,
   kNoSpace,  // all of G2 is leased, in flight or reserved

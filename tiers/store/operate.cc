@@ -1,0 +1,97 @@
+// What an operator asks of a store that serves: whose chunks there are, room made now, a round of
+// the scrub now.
+#include <algorithm>
+
+#include "tiers/base/check.h"
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+namespace {
+
+constexpr size_t kMaxNamespaces = 4096;  // told apart; more count as one, without a digest
+
+}  // namespace
+
+std::vector<NamespaceUse> Core::Namespaces() {
+  absl::btree_map<NamespaceDigest, NamespaceUse> found;
+  {
+    Section section(this);
+    for (uint32_t i = 0; i < table_.slot_end(); ++i) {
+      section.YieldIfSpent();
+      Count(work::kFind);
+      const Chunk& chunk = table_.at(ChunkSlot(i));
+      if (!chunk.live || chunk.detached) continue;
+      const bool room = found.size() < kMaxNamespaces || found.contains(chunk.id.ns);
+      NamespaceUse& use = found[room ? chunk.id.ns : NamespaceDigest()];
+      const TenantId owner = OwnerOf(chunk.id.ns);
+      if (owner != g3_shares_.nobody()) use.tenant = options_.tenants[owner.value()].shown_name();
+      const uint64_t bytes = chunk.blocks() * kBlockBytes;
+      ++use.chunks;
+      if (chunk.in_g2()) use.g2_bytes += bytes;
+      if (InG3(chunk)) use.g3_bytes += bytes;
+    }
+    for (auto at = sessions_.begin(); at != sessions_.end();) {
+      Count(work::kSession);
+      for (const auto& [digest, spec] : at->second->namespaces) {
+        const auto use = found.find(digest);
+        if (use == found.end()) continue;
+        ++use->second.sessions;
+        use->second.model = spec.model;
+      }
+      const SessionToken token = at->first;
+      at = section.YieldIfSpent() ? sessions_.upper_bound(token) : std::next(at);
+    }
+  }
+  std::vector<NamespaceUse> uses;
+  for (auto& [digest, use] : found) {
+    uses.push_back(std::move(use));
+    uses.back().digest = digest;
+  }
+  return uses;
+}
+
+absl::StatusOr<EvictResult> Core::EvictSome(const EvictRequest& request) {
+  Section section(this);
+  std::vector<uint32_t> tenants;
+  for (uint32_t t = 0; t < pools_.size(); ++t) {
+    if (request.tenant.empty() || options_.tenants[t].shown_name() == request.tenant) {
+      tenants.push_back(t);
+    }
+  }
+  if (tenants.empty()) return absl::NotFoundError("there is no tenant of that name");
+  EvictResult result;
+  // Of each in turn, so that all give alike.
+  while (!tenants.empty() && result.bytes < request.bytes) {
+    std::erase_if(tenants, [&](uint32_t t) {
+      return result.bytes < request.bytes &&
+             !EvictOneOf(section, TenantId(t), request.of_g3, result);
+    });
+  }
+  return result;
+}
+
+bool Core::EvictOneOf(Section& section, TenantId tenant, bool of_g3, EvictResult& result) {
+  const size_t places = of_g3 ? devices_.size() : 1;
+  for (size_t place = 0; place < places; ++place) {
+    Evicted evicted = Evicted::kSpent;
+    while (evicted == Evicted::kSpent) {
+      section.YieldIfSpent();
+      const uint64_t held = of_g3 ? g3_shares_.held(tenant) : pool(tenant).used_blocks();
+      evicted = of_g3 ? EvictOneFromG3(*devices_[place], tenant) : EvictOneFromG2(pool(tenant));
+      const uint64_t left = of_g3 ? g3_shares_.held(tenant) : pool(tenant).used_blocks();
+      if (evicted != Evicted::kOne) continue;
+      ++result.chunks;
+      result.bytes += (held - left) * kBlockBytes;
+    }
+    if (evicted == Evicted::kOne) return true;
+  }
+  return false;
+}
+
+void Core::ScrubRound(uint64_t bytes_per_second) {
+  Section section(this);
+  scrub_.round_rate = bytes_per_second;
+  if (bytes_per_second > 0) scrub_.next = ChunkSlot(0);
+}
+
+}  // namespace kvkeep::store_internal
