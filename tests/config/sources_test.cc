@@ -156,14 +156,14 @@ TEST_CASE("a variable that was meant for a key, but is none's, is warned of") {
 }
 
 TEST_CASE("without a file the embedded default is what variables and flags change") {
-  ConfigSources sources{.user = {.home = "/home/u"}};
-  CHECK(ValueOf(sources, "state.dir").value == "/home/u/.local/state/kvkeep");
+  ConfigSources sources{.user = {.home = "/var/u"}};
+  CHECK(ValueOf(sources, "state.dir").value == "/var/u/.local/state/kvkeep");
   CHECK(ValueOf(sources, "state.dir").origin == "built-in default");
   CHECK(ValueOf(sources, "g3.paths[0].capacity").origin == "built-in default");
   CHECK(ValueOf(sources, "g3.paths[0].required").origin == "default");
   sources.AddFlag("g2.capacity", "2GiB");
   CHECK(Loaded(sources).g2.capacity_bytes == 2 * kGiB);
-  CHECK(Loaded(sources).state.dir == "/home/u/.local/state/kvkeep");
+  CHECK(Loaded(sources).state.dir == "/var/u/.local/state/kvkeep");
   CHECK(LoadConfigSources({.user = {}}).errors.size() == 1);
   CHECK(LoadConfigSources({.file = "/nonexistent"}).errors.size() == 1);
 }
