@@ -40,12 +40,19 @@ std::unique_ptr<grpc::ClientContext> AdminClient::NewContext(Deadline deadline) 
   return context;
 }
 
-absl::StatusOr<v1::StatusResponse> AdminClient::Status() {
+template <typename Request, typename Response>
+absl::StatusOr<Response> AdminClient::Call(
+    grpc::Status (v1::Admin::Stub::*call)(grpc::ClientContext*, const Request&, Response*),
+    const Request& request) {
   if (!unusable_.ok()) return unusable_;
-  v1::StatusResponse response;
-  const grpc::Status status = stub_->Status(NewContext(deadline_).get(), {}, &response);
+  Response response;
+  const grpc::Status status = (stub_.get()->*call)(NewContext(deadline_).get(), request, &response);
   if (!status.ok()) return ErrorOf(status);
   return response;
+}
+
+absl::StatusOr<v1::StatusResponse> AdminClient::Status() {
+  return Call<v1::StatusRequest, v1::StatusResponse>(&v1::Admin::Stub::Status, {});
 }
 
 absl::StatusOr<v1::ClearResponse> AdminClient::Clear(const NamespaceDigest* ns) {
@@ -68,6 +75,28 @@ absl::StatusOr<v1::DrainResponse> AdminClient::Drain(Deadline timeout) {
   const grpc::Status status = stub_->Drain(NewContext(deadline).get(), request, &response);
   if (!status.ok()) return ErrorOf(status);
   return response;
+}
+
+absl::StatusOr<v1::ReloadConfigResponse> AdminClient::ReloadConfig() {
+  return Call<v1::ReloadConfigRequest, v1::ReloadConfigResponse>(&v1::Admin::Stub::ReloadConfig,
+                                                                 {});
+}
+
+absl::StatusOr<v1::ShowConfigResponse> AdminClient::ShowConfig() {
+  return Call<v1::ShowConfigRequest, v1::ShowConfigResponse>(&v1::Admin::Stub::ShowConfig, {});
+}
+
+absl::StatusOr<v1::ListNamespacesResponse> AdminClient::ListNamespaces() {
+  return Call<v1::ListNamespacesRequest, v1::ListNamespacesResponse>(
+      &v1::Admin::Stub::ListNamespaces, {});
+}
+
+absl::StatusOr<v1::EvictResponse> AdminClient::Evict(const v1::EvictRequest& request) {
+  return Call(&v1::Admin::Stub::Evict, request);
+}
+
+absl::StatusOr<v1::VerifyResponse> AdminClient::Verify(const v1::VerifyRequest& request) {
+  return Call(&v1::Admin::Stub::Verify, request);
 }
 
 }  // namespace kvkeep::client

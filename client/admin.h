@@ -27,8 +27,18 @@ class AdminClient {
   // Waits for dirty chunks at most `timeout` (zero: as the daemon is configured), which replaces
   // the usual deadline when it is longer.
   absl::StatusOr<v1::DrainResponse> Drain(Deadline timeout);
+  absl::StatusOr<v1::ReloadConfigResponse> ReloadConfig();
+  absl::StatusOr<v1::ShowConfigResponse> ShowConfig();
+  absl::StatusOr<v1::ListNamespacesResponse> ListNamespaces();
+  absl::StatusOr<v1::EvictResponse> Evict(const v1::EvictRequest& request);
+  absl::StatusOr<v1::VerifyResponse> Verify(const v1::VerifyRequest& request);
 
  private:
+  // One call, with the usual deadline.
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Call(grpc::Status (v1::Admin::Stub::*call)(grpc::ClientContext*,
+                                                                      const Request&, Response*),
+                                const Request& request);
   std::unique_ptr<grpc::ClientContext> NewContext(Deadline deadline) const;
   // As absl::Status, with what TLS has to do with it.
   absl::Status ErrorOf(const grpc::Status& status) const;

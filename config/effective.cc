@@ -81,9 +81,9 @@ std::vector<EffectiveValue> EffectiveValues(const LoadResult& loaded) {
   return values;
 }
 
-uint64_t ConfigHash(const Config& config) {
+std::string ConfigHash(const Config& config) {
   const std::string text = PrintConfig(config);
-  return Xxh3(std::as_bytes(std::span(text.data(), text.size())));
+  return absl::StrCat(absl::Hex(Xxh3(std::as_bytes(std::span(text))), absl::kZeroPad16));
 }
 
 std::string PrintConfigReference() {

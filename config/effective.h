@@ -20,8 +20,9 @@ struct EffectiveValue {
 // Every key of every section and list entry. REQUIRES: loaded.config.
 std::vector<EffectiveValue> EffectiveValues(const LoadResult& loaded);
 
-// The same for two configs that say the same, wherever they say it; shown as 16 hexadecimal digits.
-uint64_t ConfigHash(const Config& config);
+// The same for two configs that say the same, wherever they say it; 16 hexadecimal
+// digits.
+std::string ConfigHash(const Config& config);
 
 // Every key as Markdown: config/REFERENCE.md.
 std::string PrintConfigReference();

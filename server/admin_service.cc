@@ -2,11 +2,13 @@
 
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "config/effective.h"
 #include "server/convert.h"
 #include "server/counters.h"
 #include "tiers/base/status_macros.h"
@@ -72,6 +74,26 @@ void FillSession(const SessionSnapshot& session, v1::SessionStatus* out) {
   out->set_age_ms(ToMillis(session.age));
 }
 
+void FillChanges(const ConfigKeeper::Changes& changes, v1::ReloadConfigResponse* out) {
+  for (const ConfigDifference& change : changes) {
+    v1::ConfigChange* to = out->add_changes();
+    to->set_key(change.key);
+    to->set_before(change.before);
+    to->set_after(change.after);
+  }
+}
+
+void FillConfig(const LoadResult& config, v1::ShowConfigResponse* out) {
+  for (const EffectiveValue& value : EffectiveValues(config)) {
+    v1::ConfigValue* to = out->add_values();
+    to->set_key(value.key);
+    to->set_value(value.value);
+    to->set_origin(value.origin);
+    to->set_default_value(value.default_value);
+    to->set_live(value.live);
+  }
+}
+
 }  // namespace
 
 void FillStatus(const StoreSnapshot& snapshot, const ServerState& state, v1::StatusResponse* out) {
@@ -99,6 +121,9 @@ void FillStatus(const StoreSnapshot& snapshot, const ServerState& state, v1::Sta
   for (const LocalCounterInfo& info : LocalCounterTable()) {
     counters[info.name] = (state.local.*info.member).load(std::memory_order_relaxed);
   }
+  out->mutable_scrub()->set_asked_for(snapshot.scrub.asked_for);
+  out->mutable_scrub()->set_looked_at(snapshot.scrub.looked_at);
+  out->mutable_scrub()->set_of(snapshot.scrub.of);
   out->set_pid(static_cast<uint64_t>(getpid()));
 }
 
@@ -129,6 +154,18 @@ void AdminService::Record(const Asked& asked, std::string outcome) {
                       .repeated_by = ""});
 }
 
+void AdminService::RecordLook(const Asked& asked) {
+  // A tool is another process each time; its user is not.
+  const size_t user = asked.who.find(" uid=");
+  deps_.audit->Write(
+      {.call = asked.call,
+       .who = asked.who,
+       .what = asked.what,
+       .outcome = "OK",
+       .repeated_by = absl::StrCat(
+           asked.call, " ", user == std::string::npos ? asked.who : asked.who.substr(user))});
+}
+
 grpc::ServerUnaryReactor* AdminService::Status(Context* context, const v1::StatusRequest*,
                                                v1::StatusResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
@@ -143,15 +180,7 @@ grpc::ServerUnaryReactor* AdminService::Status(Context* context, const v1::Statu
   response->set_incarnation(deps_.store->incarnation().value());
   response->set_arena(facts.arena);
   response->set_io_engine(facts.io_engine);
-  // A tool is another process each time; its user is not.
-  const size_t user = asked.who.find(" uid=");
-  deps_.audit->Write(
-      {.call = asked.call,
-       .who = asked.who,
-       .what = asked.what,
-       .outcome = "OK",
-       .repeated_by = absl::StrCat(
-           "Status ", user == std::string::npos ? asked.who : asked.who.substr(user))});
+  RecordLook(asked);
   reactor->Finish(grpc::Status::OK);
   return reactor;
 }
@@ -189,7 +218,7 @@ grpc::ServerUnaryReactor* AdminService::Drain(Context* context, const v1::DrainR
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const std::chrono::nanoseconds timeout =
       request->timeout_ms() == 0
-          ? deps_.drain_timeout
+          ? deps_.drain_timeout()
           : std::chrono::milliseconds(std::min(request->timeout_ms(), kMaxDrainTimeoutMs));
   Asked asked{.call = "Drain", .what = absl::StrCat("timeout_ms=", ToMillis(timeout)), .who = ""};
   const absl::Status allowed = Begin(*context, &asked);
@@ -203,6 +232,107 @@ grpc::ServerUnaryReactor* AdminService::Drain(Context* context, const v1::DrainR
     response->set_dirty_chunks_left(left);
     reactor->Finish(grpc::Status::OK);
   });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::ReloadConfig(Context* context,
+                                                     const v1::ReloadConfigRequest*,
+                                                     v1::ReloadConfigResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  Asked asked{.call = "ReloadConfig", .what = deps_.config_file, .who = ""};
+  const absl::Status allowed = Begin(*context, &asked);
+  if (!allowed.ok()) {
+    reactor->Finish(ToGrpc(allowed, deps_.store->incarnation()));
+    return reactor;
+  }
+  deps_.reload([this, asked = std::move(asked), reactor,
+                response](const absl::StatusOr<ConfigKeeper::Changes>& reloaded) {
+    Record(asked, reloaded.ok() ? absl::StrCat("OK, changes=", reloaded->size())
+                                : reloaded.status().ToString());
+    if (reloaded.ok()) FillChanges(*reloaded, response);
+    response->set_hash(deps_.state->config.hash());
+    reactor->Finish(ToGrpc(reloaded.status(), deps_.store->incarnation()));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::ShowConfig(Context* context, const v1::ShowConfigRequest*,
+                                                   v1::ShowConfigResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  Asked asked{.call = "ShowConfig", .what = "", .who = ""};
+  absl::Status status = Begin(*context, &asked);
+  if (status.ok()) {
+    const std::optional<LoadResult> now = deps_.config();
+    if (now.has_value()) {
+      FillConfig(*now, response);
+      response->set_file(deps_.config_file);
+      response->set_hash(deps_.state->config.hash());
+    } else {
+      status = absl::FailedPreconditionError("this daemon was started without a config");
+    }
+    RecordLook(asked);
+  }
+  reactor->Finish(ToGrpc(status, deps_.store->incarnation()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::ListNamespaces(Context* context,
+                                                       const v1::ListNamespacesRequest*,
+                                                       v1::ListNamespacesResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  Asked asked{.call = "ListNamespaces", .what = "", .who = ""};
+  const absl::Status status = Begin(*context, &asked);
+  if (status.ok()) {
+    for (const NamespaceUse& use : deps_.store->Namespaces()) {
+      v1::NamespaceStatus* to = response->add_namespaces();
+      if (use.digest != NamespaceDigest()) to->set_digest(std::string(use.digest.view()));
+      to->set_tenant(use.tenant);
+      to->set_model(use.model);
+      to->set_sessions(use.sessions);
+      to->set_chunks(use.chunks);
+      to->set_g2_bytes(use.g2_bytes);
+      to->set_g3_bytes(use.g3_bytes);
+    }
+    RecordLook(asked);
+  }
+  reactor->Finish(ToGrpc(status, deps_.store->incarnation()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::Evict(Context* context, const v1::EvictRequest* request,
+                                              v1::EvictResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  Asked asked{.call = "Evict",
+              .what = absl::StrCat(request->bytes(), " bytes of ", request->g3() ? "g3" : "g2",
+                                   ", tenant=", request->tenant()),
+              .who = ""};
+  absl::Status status = Begin(*context, &asked);
+  if (status.ok()) {
+    const absl::StatusOr<EvictResult> evicted = deps_.store->Evict(
+        {.of_g3 = request->g3(), .tenant = request->tenant(), .bytes = request->bytes()});
+    status = evicted.status();
+    if (evicted.ok()) {
+      response->set_chunks(evicted->chunks);
+      response->set_bytes(evicted->bytes);
+    }
+    Record(asked, status.ok() ? absl::StrCat("OK, chunks=", evicted->chunks) : status.ToString());
+  }
+  reactor->Finish(ToGrpc(status, deps_.store->incarnation()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::Verify(Context* context, const v1::VerifyRequest* request,
+                                               v1::VerifyResponse*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  Asked asked{.call = "Verify",
+              .what = absl::StrCat("bytes_per_second=", request->bytes_per_second()),
+              .who = ""};
+  const absl::Status status = Begin(*context, &asked);
+  if (status.ok()) {
+    deps_.store->ScrubRound(request->bytes_per_second());
+    Record(asked, "OK");
+  }
+  reactor->Finish(ToGrpc(status, deps_.store->incarnation()));
   return reactor;
 }
 

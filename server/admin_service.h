@@ -5,11 +5,13 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "kvkeep/v1/kvkeep.grpc.pb.h"
 #include "server/audit_log.h"
 #include "server/callers.h"
+#include "server/config_keeper.h"
 #include "server/drainer.h"
 #include "server/server_state.h"
 #include "tiers/store/store.h"
@@ -28,11 +30,15 @@ class AdminService final : public v1::Admin::CallbackService {
     Store* store = nullptr;
     ServerState* state = nullptr;
     Drainer* drainer = nullptr;
-    std::chrono::nanoseconds drain_timeout{0};  // when the request names none
-    std::function<StoreSnapshot()> snapshot;    // the store's, and devices that it does not know
+    std::function<std::chrono::nanoseconds()> drain_timeout;  // when the request names none
+    std::function<StoreSnapshot()> snapshot;  // the store's, and devices that it does not know
     std::function<StatusFacts()> facts;
     Callers* callers = nullptr;  // of the doors that this is the service of
     AuditLog* audit = nullptr;
+    // ConfigKeeper's.
+    std::string config_file;
+    std::function<std::optional<LoadResult>()> config;
+    std::function<void(ConfigKeeper::Done)> reload;
   };
   // All must outlive the service and the calls it serves.
   explicit AdminService(Deps deps);
@@ -44,6 +50,16 @@ class AdminService final : public v1::Admin::CallbackService {
                                   v1::ClearResponse* response) override;
   grpc::ServerUnaryReactor* Drain(Context* context, const v1::DrainRequest* request,
                                   v1::DrainResponse* response) override;
+  grpc::ServerUnaryReactor* ReloadConfig(Context* context, const v1::ReloadConfigRequest* request,
+                                         v1::ReloadConfigResponse* response) override;
+  grpc::ServerUnaryReactor* ShowConfig(Context* context, const v1::ShowConfigRequest* request,
+                                       v1::ShowConfigResponse* response) override;
+  grpc::ServerUnaryReactor* ListNamespaces(Context* context, const v1::ListNamespacesRequest*,
+                                           v1::ListNamespacesResponse* response) override;
+  grpc::ServerUnaryReactor* Evict(Context* context, const v1::EvictRequest* request,
+                                  v1::EvictResponse* response) override;
+  grpc::ServerUnaryReactor* Verify(Context* context, const v1::VerifyRequest* request,
+                                   v1::VerifyResponse* response) override;
 
  private:
   // One call, from who asks to what came of it.
@@ -55,6 +71,8 @@ class AdminService final : public v1::Admin::CallbackService {
   // Not OK: may not; that is recorded already.
   absl::Status Begin(const Context& context, Asked* asked);
   void Record(const Asked& asked, std::string outcome);
+  // Of a call that only looks: one of many.
+  void RecordLook(const Asked& asked);
   absl::Status DoClear(const std::string& digest, v1::ClearResponse* response);
 
   const Deps deps_;

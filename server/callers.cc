@@ -58,9 +58,9 @@ absl::StatusOr<std::string> SocketCallers::WhoAdmin(const Context& context) {
   return caller.who;
 }
 
-TcpCallers::TcpCallers(const Options& options, const Credentials* credentials, ServerState* state,
-                       const Log* log)
-    : options_(options), credentials_(credentials), state_(state), log_(log) {
+TcpCallers::TcpCallers(const Options& options, std::shared_ptr<const Credentials> credentials,
+                       ServerState* state, const Log* log)
+    : options_(options), state_(state), log_(log), credentials_(std::move(credentials)) {
   for (const std::string& name : options.admin_certificate_names) {
     admin_names_.insert(Comparable(name));
   }
@@ -88,7 +88,17 @@ absl::StatusOr<Caller> TcpCallers::Identify(const Context& context) const {
     presented.dns_names = Values(*auth, GRPC_PEER_DNS_PROPERTY_NAME);
     presented.uri_names = Values(*auth, GRPC_PEER_URI_PROPERTY_NAME);
   }
-  return credentials_->Identify(presented);
+  std::shared_ptr<const Credentials> credentials;
+  {
+    MutexLock lock(&mu_);
+    credentials = credentials_;
+  }
+  return credentials->Identify(presented);
+}
+
+void TcpCallers::SetCredentials(std::shared_ptr<const Credentials> credentials) {
+  MutexLock lock(&mu_);
+  credentials_ = std::move(credentials);
 }
 
 absl::StatusOr<Caller> TcpCallers::Who(const Context& context) {

@@ -58,9 +58,11 @@ class TcpCallers final : public Callers {
     bool loopback = false;  // tokens are taken without TLS there only
     std::vector<std::string> admin_certificate_names;
   };
-  // All borrowed.
-  TcpCallers(const Options& options, const Credentials* credentials, ServerState* state,
-             const Log* log);
+  // Borrows the last two.
+  TcpCallers(const Options& options, std::shared_ptr<const Credentials> credentials,
+             ServerState* state, const Log* log);
+  // Of all calls from now on.
+  void SetCredentials(std::shared_ptr<const Credentials> credentials);
 
   absl::StatusOr<Caller> Who(const Context& context) override;
   absl::Status Admit(const Context& context) override;
@@ -73,10 +75,10 @@ class TcpCallers final : public Callers {
 
   const Options options_;
   absl::flat_hash_set<std::string> admin_names_;  // constant
-  const Credentials* const credentials_;
   ServerState* const state_;
   const Log* const log_;
-  Mutex mu_;
+  mutable Mutex mu_;
+  std::shared_ptr<const Credentials> credentials_ ABSL_GUARDED_BY(mu_);
   std::chrono::steady_clock::time_point next_line_ ABSL_GUARDED_BY(mu_);
   uint64_t unsaid_ ABSL_GUARDED_BY(mu_) = 0;
 };

@@ -1,5 +1,6 @@
 #include "server/daemon.h"
 
+#include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -9,8 +10,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <future>
+#include <initializer_list>
 #include <thread>
 #include <utility>
 
@@ -44,12 +47,27 @@ constexpr std::chrono::seconds kStuck{30};  // a thread that runs nothing for so
 // How often threads are asked for a sign of life: they wake up for it.
 constexpr std::chrono::seconds kProbePeriod{2};
 
-sigset_t StopSignals() {
+sigset_t SetOf(std::initializer_list<int> numbers) {
   sigset_t signals;
   sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
+  for (const int number : numbers) sigaddset(&signals, number);
   return signals;
+}
+
+sigset_t StopSignals() { return SetOf({SIGTERM, SIGINT}); }
+sigset_t AwaitedSignals() { return SetOf({SIGTERM, SIGINT, SIGHUP}); }
+
+Doors::Options ToDoorOptions(const DaemonOptions& options) {
+  Doors::Options doors{.admin_socket_path = options.admin_socket_path,
+                       .tcp_address = options.tcp_address,
+                       .max_connections = options.max_connections,
+                       .max_address_connections = options.max_address_connections,
+                       .receive_memory_bytes = options.receive_memory_bytes,
+                       .peer_timeout = options.peer_timeout};
+  for (const TenantDoor& tenant : options.tenants) {
+    doors.sockets.push_back({tenant.grpc, tenant.grants, tenant.connections});
+  }
+  return doors;
 }
 
 // Calls `tick` every 100 ms on a thread of its own, until destroyed.
@@ -153,15 +171,16 @@ bool MayBeDumped() {
 
 // Members are built from the first to the last and destroyed the other way round.
 struct Daemon::Parts {
-  Parts(const DaemonOptions& daemon_options)
+  Parts(const DaemonOptions& daemon_options, std::optional<StartedConfig> started)
       : options(daemon_options),
         log(options.log_format, options.log_level),
         state(KVKEEP_VERSION, RealClock(),
               {.pinned = options.pinned, .stall_timeout = options.stall_timeout}),
+        config(std::move(started), &state, &log),
+        drain_timeout(options.drain_timeout),
         audit(&log, RealClock()),
         socket_callers(&state),
         manager(RealClock()) {
-    state.config.NoteTaken(options.config_hash, RealClock()->UnixMicros() / 1'000'000);
     state.times.SetSlow(options.slow_operation);
     state.times.OnSlow([this](const SlowRequest& slow) { LogSlow(slow, log); });
   }
@@ -176,12 +195,17 @@ struct Daemon::Parts {
   void SignOfLife();
   std::unique_ptr<AdminService> MakeAdmin(Callers* callers);
   void OnDrainBegins();
+  // What may change while the daemon runs: all of it, or nothing.
+  absl::Status TakeOver(const DaemonOptions& now);
+  void Reload();
   // No call reaches the store after this. Idempotent.
   void StopServing();
 
-  const DaemonOptions options;
+  const DaemonOptions options;  // as it was started; TakeOver changes what they became
   Log log;
   ServerState state;
+  ConfigKeeper config;
+  std::atomic<std::chrono::nanoseconds> drain_timeout;
   AuditLog audit;
   SocketCallers socket_callers;
   ServiceManager manager;
@@ -257,7 +281,7 @@ void Daemon::Parts::LogServing(const std::string& config_source,
   log.Info("serving",
            {{"version", KVKEEP_VERSION},
             {"config", config_source},
-            {"config_hash", options.config_hash},
+            {"config_hash", state.config.hash()},
             {"socket", options.tenants[0].grpc.path},
             {"local_socket", options.tenants[0].local.path},
             {"tenants", absl::StrCat(options.tenants.size())},
@@ -313,41 +337,64 @@ absl::Status Daemon::Parts::OpenDoors() {
   }
   state.serving.store(v1::SERVING_STATE_SERVING);
   KVKEEP_ASSIGN_OR_RETURN(local, OpenLocalDoor(options, room.get(), &state));
-  Doors::Options door_options{.admin_socket_path = options.admin_socket_path,
-                              .tcp_address = options.tcp_address,
-                              .max_connections = options.max_connections,
-                              .max_address_connections = options.max_address_connections,
-                              .receive_memory_bytes = options.receive_memory_bytes,
-                              .peer_timeout = options.peer_timeout};
-  for (const TenantDoor& tenant : options.tenants) {
-    door_options.sockets.push_back({tenant.grpc, tenant.grants, tenant.connections});
-  }
-  KVKEEP_ASSIGN_OR_RETURN(doors,
-                          Doors::Open(door_options, {.kv = kv.get(),
-                                                     .admin = admin.get(),
-                                                     .tcp_kv = tcp_kv.get(),
-                                                     .tcp_admin = tcp_admin.get(),
-                                                     .tls = tcp == nullptr ? nullptr : tcp->tls(),
-                                                     .state = &state,
-                                                     .log = &log}));
+  KVKEEP_ASSIGN_OR_RETURN(
+      doors, Doors::Open(ToDoorOptions(options), {.kv = kv.get(),
+                                                  .admin = admin.get(),
+                                                  .tcp_kv = tcp_kv.get(),
+                                                  .tcp_admin = tcp_admin.get(),
+                                                  .tls = tcp == nullptr ? nullptr : tcp->tls(),
+                                                  .state = &state,
+                                                  .log = &log}));
   doors->SetServing(true);
   return absl::OkStatus();
 }
 
 std::unique_ptr<AdminService> Daemon::Parts::MakeAdmin(Callers* callers) {
-  return std::make_unique<AdminService>(
-      AdminService::Deps{.store = room->store(),
-                         .state = &state,
-                         .drainer = drainer.get(),
-                         .drain_timeout = options.drain_timeout,
-                         .snapshot = [this] { return room->snapshot(); },
-                         .facts =
-                             [this] {
-                               return StatusFacts{.arena = room->arena().describe(),
-                                                  .io_engine = room->io().describe()};
-                             },
-                         .callers = callers,
-                         .audit = &audit});
+  return std::make_unique<AdminService>(AdminService::Deps{
+      .store = room->store(),
+      .state = &state,
+      .drainer = drainer.get(),
+      .drain_timeout = [this] { return drain_timeout.load(); },
+      .snapshot = [this] { return room->snapshot(); },
+      .facts =
+          [this] {
+            return StatusFacts{.arena = room->arena().describe(),
+                               .io_engine = room->io().describe()};
+          },
+      .callers = callers,
+      .audit = &audit,
+      .config_file = config.file(),
+      .config = [this] { return config.current(); },
+      .reload = [this](ConfigKeeper::Done done) { config.Ask(std::move(done)); }});
+}
+
+absl::Status Daemon::Parts::TakeOver(const DaemonOptions& now) {
+  std::shared_ptr<Credentials> credentials;
+  if (tcp != nullptr) {
+    KVKEEP_ASSIGN_OR_RETURN(credentials, TcpAccess::LoadCredentials(now));
+  }
+  // From here on nothing fails.
+  log.SetLogLevel(now.log_level);
+  state.times.SetSlow(now.slow_operation);
+  drain_timeout.store(now.drain_timeout);
+  room->store()->SetLimits(now.store);
+  state.pins.SetLimits(now.pinned);
+  state.stalls.SetLimit(now.stall_timeout);
+  doors->SetLimits(ToDoorOptions(now));
+  for (uint32_t t = 0; local != nullptr && t < now.tenants.size(); ++t) {
+    local->SetMaxConnections(TenantId(t), now.tenants[t].local_connections);
+  }
+  if (tcp != nullptr) tcp->SetCredentials(std::move(credentials));
+  return absl::OkStatus();
+}
+
+void Daemon::Parts::Reload() {
+  manager.Reloading();
+  const absl::StatusOr<ConfigKeeper::Changes> reloaded = config.Reload();
+  manager.Ready(reloaded.ok()
+                    ? absl::StrCat("serving; config reloaded, ", reloaded->size(), " changes")
+                    : absl::StrCat("serving; config not reloaded: ",
+                                   std::string(reloaded.status().message())));
 }
 
 void Daemon::Parts::OnDrainBegins() {
@@ -360,6 +407,7 @@ void Daemon::Parts::OnDrainBegins() {
 }
 
 void Daemon::Parts::StopServing() {
+  config.EndWaits();
   pages.reset();
   state.loops.ForgetAll();
   for (KvService* service : {kv.get(), tcp_kv.get()}) {
@@ -377,7 +425,7 @@ void Daemon::Parts::StopServing() {
 }
 
 void Daemon::PrepareProcess() {
-  const sigset_t signals = StopSignals();
+  const sigset_t signals = AwaitedSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   umask(0077);
@@ -389,8 +437,9 @@ Daemon::Daemon(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Daemon::~Daemon() = default;
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& options,
-                                                      const std::string& config_source) {
-  auto parts = std::make_unique<Parts>(options);
+                                                      const std::string& config_source,
+                                                      std::optional<StartedConfig> config) {
+  auto parts = std::make_unique<Parts>(options, std::move(config));
   {
     const StartReporter reporter(&parts->manager, &parts->state.start);
     KVKEEP_RETURN_IF_ERROR(parts->Open());
@@ -406,23 +455,31 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& optio
   return std::unique_ptr<Daemon>(new Daemon(std::move(parts)));
 }
 
+int Daemon::AwaitStopSignal() {
+  parts_->config.OnReload([this](const DaemonOptions& now) { return parts_->TakeOver(now); });
+  const sigset_t awaited = AwaitedSignals();
+  int number = 0;
+  while (sigwait(&awaited, &number) != 0 || number == SIGHUP) parts_->Reload();
+  parts_->config.EndWaits();
+  return number;
+}
+
 int Daemon::RunUntilSignal() {
   const sigset_t signals = StopSignals();
-  int number = 0;
-  sigwait(&signals, &number);
+  const int number = AwaitStopSignal();
+  const std::chrono::nanoseconds drain_timeout = parts_->drain_timeout.load();
   // From here on a second one ends the process, whatever is going on.
   for (const int stop : {SIGTERM, SIGINT}) signal(stop, [](int) { _exit(kExitFailure); });
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 
   parts_->log.Info("stopping", {{"signal", number == SIGINT ? "SIGINT" : "SIGTERM"}});
-  parts_->manager.Stopping("draining", std::chrono::ceil<std::chrono::seconds>(
-                                           parts_->options.drain_timeout + 2 * kQuietTimeout));
+  parts_->manager.Stopping(
+      "draining", std::chrono::ceil<std::chrono::seconds>(drain_timeout + 2 * kQuietTimeout));
   auto drained = std::make_shared<std::promise<uint64_t>>();
-  parts_->drainer->Start(parts_->options.drain_timeout,
-                         [drained](uint64_t left) { drained->set_value(left); });
+  parts_->drainer->Start(drain_timeout, [drained](uint64_t left) { drained->set_value(left); });
   std::future<uint64_t> left = drained->get_future();
   // A device that never answers its sync must not keep the process for ever.
-  if (left.wait_for(parts_->options.drain_timeout + kQuietTimeout) == std::future_status::timeout) {
+  if (left.wait_for(drain_timeout + kQuietTimeout) == std::future_status::timeout) {
     parts_->log.Error("drain did not end: a device does not answer");
     _exit(kExitFailure);
   }

@@ -8,8 +8,10 @@
 #include <absl/status/statusor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "server/config_keeper.h"
 #include "server/options.h"
 
 namespace kvkeep {
@@ -20,23 +22,26 @@ inline constexpr int kExitConfig = 78;  // EX_CONFIG: starting again changes not
 
 class Daemon {
  public:
-  // Blocks SIGTERM and SIGINT in this thread, hence in all that are made later. Call before any
-  // thread. Keeps the process out of core dumps and debuggers (KVKEEPD_DUMPABLE=1 does not).
+  // Blocks SIGTERM, SIGINT and SIGHUP in this thread, hence in all that are made later. Call before
+  // any thread. Keeps the process out of core dumps and debuggers (KVKEEPD_DUMPABLE=1 does not).
   static void PrepareProcess();
 
-  // `config_source` is for the log. InvalidArgument: the configuration is wrong (kExitConfig). Any
-  // other error: kExitFailure. The message is one line: what, where, what to do.
+  // `config_source` is for the log; `config` is what `options` were made of, read again by a
+  // reload; none: there is none to read. InvalidArgument: the configuration is wrong (kExitConfig).
+  // Any other error: kExitFailure. The message is one line: what, where, what to do.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const DaemonOptions& options,
-                                                       const std::string& config_source);
+                                                       const std::string& config_source,
+                                                       std::optional<StartedConfig> config = {});
   ~Daemon();
 
-  // Serves until SIGTERM or SIGINT, then drains: puts end, dirty chunks are written back within the
-  // drain timeout, devices are synced, calls end. A second signal ends the process at once. Returns
-  // the exit status.
+  // Serves, and reloads its config at each SIGHUP, until SIGTERM or SIGINT, then drains: puts end,
+  // dirty chunks are written back within the drain timeout, devices are synced, calls end. A second
+  // signal ends the process at once. Returns the exit status.
   int RunUntilSignal();
 
  private:
   struct Parts;
+  int AwaitStopSignal();
   explicit Daemon(std::unique_ptr<Parts> parts);
   std::unique_ptr<Parts> parts_;
 };

@@ -174,17 +174,17 @@ void Doors::Connected(Acceptor::Connection connection) {
 }
 
 std::vector<Doors::Table::Group> Doors::GroupsOf(const Acceptor::Connection& connection) const {
-  uint64_t limit = options_.max_connections;
+  uint64_t limit = limits_.max_connections;
   const bool tcp = by_tcp(connection);
   if (connection.socket == 0) {
     limit = kMaxAdminConnections;
-  } else if (!tcp && options_.sockets[connection.socket - 1].max_connections > 0) {
-    limit = options_.sockets[connection.socket - 1].max_connections;
+  } else if (!tcp && limits_.sockets[connection.socket - 1].max_connections > 0) {
+    limit = limits_.sockets[connection.socket - 1].max_connections;
   }
   std::vector<Table::Group> groups = {{NameOf(connection), limit}};
-  if (tcp && options_.max_address_connections > 0) {
+  if (tcp && limits_.max_address_connections > 0) {
     groups.push_back(
-        {absl::StrCat("address ", connection.address), options_.max_address_connections});
+        {absl::StrCat("address ", connection.address), limits_.max_address_connections});
   }
   return groups;
 }
@@ -234,6 +234,11 @@ void Doors::SetServing(bool serving) {
     grpc::HealthCheckServiceInterface* health = (*server)->GetHealthCheckService();
     if (health != nullptr) health->SetServingStatus(kServiceName, serving);
   }
+}
+
+void Doors::SetLimits(const Options& options) {
+  receive_memory_.Resize(options.receive_memory_bytes);
+  acceptor_->Post([this, options] { limits_ = options; });
 }
 
 void Doors::Close(std::chrono::milliseconds grace) {

@@ -67,6 +67,8 @@ class Doors {
   // What the health service says of kvkeep.v1.KvCache; "" is SERVING for as long as the process
   // lives.
   void SetServing(bool serving);
+  // Of connections from now on, and of all memory. Who is connected stays so.
+  void SetLimits(const Options& options);
   // Takes no new calls, lets those under way end until `grace` passed, then cancels them. Returns
   // when none is left.
   void Close(std::chrono::milliseconds grace);
@@ -74,7 +76,8 @@ class Doors {
   Executor* acceptor() { return acceptor_.get(); }
 
  private:
-  Doors(const Options& options, const Deps& deps) : options_(options), deps_(deps) {}
+  Doors(const Options& options, const Deps& deps)
+      : options_(options), deps_(deps), limits_(options) {}
   absl::Status StartServers();
   absl::Status StartTcp();
   absl::Status StartAccepting();
@@ -91,7 +94,7 @@ class Doors {
   std::vector<Table::Group> GroupsOf(const Acceptor::Connection& connection) const;
   void Refuse(Acceptor::Connection connection, const absl::Status& reason);
 
-  const Options options_;
+  const Options options_;  // as they were opened with; what may change is in limits_
   const Deps deps_;
   grpc::ResourceQuota receive_memory_{"kvkeep"};
   RefusingService refusing_;
@@ -100,6 +103,7 @@ class Doors {
   std::shared_ptr<grpc::ServerCredentials> tcp_credentials_;
   std::unique_ptr<grpc::Server> admin_, clients_, tcp_, refusals_;
   // Of the acceptor's thread.
+  Options limits_;
   std::chrono::steady_clock::time_point next_refusal_line_, next_failure_line_;
   uint64_t refusals_unsaid_ = 0, failures_unsaid_ = 0;
   std::unique_ptr<Acceptor> acceptor_;

@@ -51,6 +51,7 @@ class Log {
   void Error(absl::string_view message, Fields fields = {}) const {
     Write(spdlog::level::err, message, fields);
   }
+
   // As Info, whatever the level is set to: for the audit log.
   void Always(absl::string_view message, Fields fields = {}) const;
   // From now on events below it are not written.

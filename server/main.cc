@@ -1,11 +1,16 @@
 // kvkeepd: the daemon's command line. All that it does is in daemon.h.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "config/config.h"
-#include "config/embedded.h"
+#include "config/effective.h"
+#include "config/sources.h"
 #include "server/daemon.h"
 #include "server/kill_point.h"
 #include "server/options.h"
@@ -24,15 +29,12 @@ int FailWith(const absl::Status& status) {
   return Fail(config ? kExitConfig : kExitFailure, std::string(status.message()));
 }
 
-// The config file's options, or those a user gets without one.
-absl::StatusOr<DaemonOptions> LoadOptions(const std::string& file) {
-  if (file.empty()) {
-    const absl::StatusOr<Config> config = EmbeddedDefaultConfig(UserEnvironment::OfProcess());
-    if (!config.ok()) return absl::InvalidArgumentError(config.status().message());
-    return ToDaemonOptions(*config);
-  }
-  const LoadResult loaded = LoadConfigFile(file);
-  if (loaded.config.has_value()) return ToDaemonOptions(*loaded.config);
+void Say(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) std::fprintf(stderr, "kvkeepd: %s\n", line.c_str());
+}
+
+// One line for a start that fails.
+absl::Status FirstError(const LoadResult& loaded, const std::string& file) {
   std::string line = loaded.errors.front();
   if (loaded.errors.size() > 1) {
     absl::StrAppend(&line, " (", loaded.errors.size(), " errors: see kvkeepd --check-config ", file,
@@ -41,25 +43,44 @@ absl::StatusOr<DaemonOptions> LoadOptions(const std::string& file) {
   return absl::InvalidArgumentError(line);
 }
 
-int CheckConfig(const std::string& file) {
-  const LoadResult loaded = LoadConfigFile(file);
+int CheckConfig(const ConfigSources& sources) {
+  const LoadResult loaded = LoadConfigSources(sources);
+  Say(loaded.warnings);
   for (const std::string& error : loaded.errors) std::fprintf(stderr, "%s\n", error.c_str());
   if (!loaded.config.has_value()) return kExitConfig;
   const absl::StatusOr<DaemonOptions> options = ToDaemonOptions(*loaded.config);
   return options.ok() ? 0 : FailWith(options.status());
 }
 
-int Run(const std::string& file) {
+int Run(ConfigSources sources) {
   Daemon::PrepareProcess();
   if (!ArmKillPoint(std::getenv("KVKEEP_KILL_AT"))) {
     return Fail(kExitConfig, "KVKEEP_KILL_AT (for tests) is not of the form name:count");
   }
-  const absl::StatusOr<DaemonOptions> options = LoadOptions(file);
+  LoadResult loaded = LoadConfigSources(sources);
+  Say(loaded.warnings);
+  if (!loaded.config.has_value()) return FailWith(FirstError(loaded, sources.file));
+  const absl::StatusOr<DaemonOptions> options = ToDaemonOptions(*loaded.config);
   if (!options.ok()) return FailWith(options.status());
+  const std::string source = sources.file.empty() ? "built-in default" : sources.file;
   const absl::StatusOr<std::unique_ptr<Daemon>> daemon =
-      Daemon::Start(*options, file.empty() ? "built-in default" : file);
+      Daemon::Start(*options, source, StartedConfig{std::move(sources), std::move(loaded)});
   if (!daemon.ok()) return FailWith(daemon.status());
   return (*daemon)->RunUntilSignal();
+}
+
+// A flag for every path that can be set, in --help as one line.
+void AddConfigFlags(CLI::App* app, ConfigSources* sources) {
+  for (const std::string& path : SettablePaths()) {
+    app->add_option_function<std::string>(
+           "--" + path,
+           [sources, path](const std::string& value) { sources->AddFlag(path, value); })
+        ->group("");
+  }
+  app->footer(
+      "Every key of the config is a flag, too: --g2.capacity 64GiB; and a variable of the\n"
+      "environment: KVKEEP_G2_CAPACITY=64GiB. Flags stand above variables, and those above the\n"
+      "file. All keys: --print-config-reference.");
 }
 
 }  // namespace
@@ -69,18 +90,27 @@ int main(int argc, char** argv) {
   CLI::App app(
       "kvkeepd: keeps the KV cache of LLM inference engines of this node in DRAM and NVMe");
   std::string config, check;
-  bool print_default = false;
+  bool print_default = false, print_reference = false;
   app.add_option("--config", config,
                  "YAML file; without it, small tiers under the user's own state directory");
   app.add_option("--check-config", check,
                  "Check a config file, print every error and exit (0 or 78)");
   app.add_flag("--print-default-config", print_default,
                "Print the default config with its documentation");
+  app.add_flag("--print-config-reference", print_reference,
+               "Print every key of the config as Markdown");
   app.set_version_flag("--version", "kvkeepd " KVKEEP_VERSION);
+  kvkeep::ConfigSources sources;
+  sources.user = kvkeep::UserEnvironment::OfProcess();
+  sources.AddEnvironment(environ);
+  kvkeep::AddConfigFlags(&app, &sources);
   CLI11_PARSE(app, argc, argv);
-  if (print_default) {
-    std::fputs(kvkeep::PrintDefaultConfig().c_str(), stdout);
+  if (print_default || print_reference) {
+    const std::string text =
+        print_default ? kvkeep::PrintDefaultConfig() : kvkeep::PrintConfigReference();
+    std::fputs(text.c_str(), stdout);
     return 0;
   }
-  return check.empty() ? kvkeep::Run(config) : kvkeep::CheckConfig(check);
+  sources.file = check.empty() ? config : check;
+  return check.empty() ? kvkeep::Run(std::move(sources)) : kvkeep::CheckConfig(sources);
 }

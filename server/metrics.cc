@@ -1,5 +1,6 @@
 #include "server/metrics.h"
 
+#include <absl/strings/str_format.h>
 #include <prometheus/text_serializer.h>
 
 #include "server/convert.h"

@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "config/values.h"
-#include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -229,9 +228,6 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
       config.log.format == LogFormatChoice::kJson ? LogFormat::kJson : LogFormat::kLogfmt;
   options.log_level = ToLevel(config.log.level);
   options.slow_operation = config.log.slow_operation;
-  const std::string effective = PrintConfig(config);
-  options.config_hash =
-      absl::StrCat(absl::Hex(Xxh3(std::as_bytes(std::span(effective))), absl::kZeroPad16));
 
   if (!options.tcp_address.empty()) {
     KVKEEP_RETURN_IF_ERROR(In("listen", CheckTcpAddress(options.tcp_address)));

@@ -64,7 +64,6 @@ struct DaemonOptions {
   LogFormat log_format = LogFormat::kLogfmt;
   spdlog::level::level_enum log_level = spdlog::level::info;
   std::chrono::milliseconds slow_operation{1'000};  // 0: none is slow
-  std::string config_hash;                          // of all values in effect
 };
 
 // Every component's options, validated. InvalidArgument names the config's key and what to do.

@@ -60,6 +60,11 @@ class PinBudget {
   // woken and has no use for it pokes.
   bool HasRoomOr(const SessionToken& session, Wake wake);
   Hold Take(const SessionToken& session, uint64_t bytes);
+  // Who holds more than a new limit keeps it.
+  void SetLimits(const Limits& limits) {
+    MutexLock lock(&mu_);
+    limits_ = limits;
+  }
   // Wakes who may go on. Not with a lock held that a wake takes.
   void Poke();
 
@@ -75,9 +80,9 @@ class PinBudget {
   // The next to be woken; empty: none.
   Wake Next();
 
-  const Limits limits_;
   std::atomic<uint64_t> waiting_{0};
   Mutex mu_;
+  Limits limits_ ABSL_GUARDED_BY(mu_);
   uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
   // Those that hold or wait.
   absl::flat_hash_map<SessionToken, Session> sessions_ ABSL_GUARDED_BY(mu_);

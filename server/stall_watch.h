@@ -41,6 +41,9 @@ class StallWatch {
   // `clock` must outlive the watch and its clocks.
   StallWatch(const Clock* clock, std::chrono::milliseconds limit) : limit_(limit), clock_(clock) {}
 
+  // Also of clocks that run already.
+  void SetLimit(std::chrono::milliseconds limit) { limit_ = limit; }
+
   // `on_stall` runs in Tick, while the clock that is returned lives.
   std::shared_ptr<StallClock> Add(absl::AnyInvocable<void()> on_stall) {
     auto added = std::make_shared<StallClock>(clock_, std::move(on_stall));
@@ -58,7 +61,7 @@ class StallWatch {
         std::shared_ptr<StallClock> clock = weak.lock();
         if (clock == nullptr) return true;
         auto since = clock->since_.load(std::memory_order_relaxed);
-        if (since == StallClock::kStopped || now - MonotonicTime(since) < limit_) return false;
+        if (since == StallClock::kStopped || now - MonotonicTime(since) < limit()) return false;
         // It may have been started anew meanwhile: then it is not stalled.
         if (!clock->since_.compare_exchange_strong(since, StallClock::kStopped)) return false;
         stalled.push_back(std::move(clock));
@@ -68,10 +71,10 @@ class StallWatch {
     for (const auto& clock : stalled) clock->on_stall_();
   }
 
-  std::chrono::milliseconds limit() const { return limit_; }
+  std::chrono::milliseconds limit() const { return limit_.load(); }
 
  private:
-  const std::chrono::milliseconds limit_;
+  std::atomic<std::chrono::milliseconds> limit_;
   const Clock* const clock_;
   Mutex mu_;
   std::vector<std::weak_ptr<StallClock>> clocks_ ABSL_GUARDED_BY(mu_);

@@ -23,9 +23,7 @@ absl::StatusOr<std::unique_ptr<TcpAccess>> TcpAccess::Open(const DaemonOptions& 
     KVKEEP_ASSIGN_OR_RETURN(access->tls_, TlsIdentity::Load(options.tls));
     access->TellIdentity("TLS is on");
   }
-  std::vector<TenantCredentials> credentials;
-  for (const TenantDoor& tenant : options.tenants) credentials.push_back(tenant.credentials);
-  KVKEEP_ASSIGN_OR_RETURN(access->credentials_, Credentials::Load(credentials));
+  KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<Credentials> credentials, LoadCredentials(options));
   const bool loopback = IsLoopbackAddress(options.tcp_address);
   if (!tls && !loopback) {
     log->Warn("TCP without TLS: whoever reaches the port may read, change and delete everything",
@@ -35,9 +33,24 @@ absl::StatusOr<std::unique_ptr<TcpAccess>> TcpAccess::Open(const DaemonOptions& 
       TcpCallers::Options{.tls = tls,
                           .loopback = loopback,
                           .admin_certificate_names = options.admin_certificate_names},
-      access->credentials_.get(), state, log);
+      credentials, state, log);
+  access->SetCredentials(std::move(credentials));
   access->watcher_ = std::thread([raw = access.get()] { raw->Watch(); });
   return access;
+}
+
+absl::StatusOr<std::shared_ptr<Credentials>> TcpAccess::LoadCredentials(
+    const DaemonOptions& options) {
+  std::vector<TenantCredentials> tenants;
+  for (const TenantDoor& tenant : options.tenants) tenants.push_back(tenant.credentials);
+  KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<Credentials> loaded, Credentials::Load(tenants));
+  return std::shared_ptr<Credentials>(std::move(loaded));
+}
+
+void TcpAccess::SetCredentials(std::shared_ptr<Credentials> credentials) {
+  callers_->SetCredentials(credentials);
+  MutexLock lock(&mu_);
+  credentials_ = std::move(credentials);
 }
 
 TcpAccess::~TcpAccess() {
@@ -62,7 +75,12 @@ void TcpAccess::Watch() {
 }
 
 void TcpAccess::Reload() {
-  for (const Credentials::News& news : credentials_->Reload()) Tell(news.file, news.status);
+  std::shared_ptr<Credentials> credentials;
+  {
+    MutexLock lock(&mu_);
+    credentials = credentials_;
+  }
+  for (const Credentials::News& news : credentials->Reload()) Tell(news.file, news.status);
   if (tls_ == nullptr) return;
   const std::optional<absl::Status> changed = tls_->Reload();
   if (!changed.has_value()) return;

@@ -26,6 +26,10 @@ class TcpAccess {
   TcpAccess(const TcpAccess&) = delete;
   TcpAccess& operator=(const TcpAccess&) = delete;
 
+  // A reload, in two steps: the first may fail, and changes nothing.
+  static absl::StatusOr<std::shared_ptr<Credentials>> LoadCredentials(const DaemonOptions& options);
+  void SetCredentials(std::shared_ptr<Credentials> credentials);
+
   Callers* callers() { return callers_.get(); }
   const std::shared_ptr<TlsIdentity>& tls() const { return tls_; }  // null: plaintext
 
@@ -39,10 +43,10 @@ class TcpAccess {
   ServerState* const state_;
   const Log* const log_;
   std::shared_ptr<TlsIdentity> tls_;
-  std::unique_ptr<Credentials> credentials_;
   std::unique_ptr<TcpCallers> callers_;
   Mutex mu_;
   CondVar stop_;
+  std::shared_ptr<Credentials> credentials_ ABSL_GUARDED_BY(mu_);  // the watcher reloads it
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread watcher_;
 };

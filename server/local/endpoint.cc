@@ -95,6 +95,14 @@ void LocalEndpoint::NotifyDraining() {
   });
 }
 
+void LocalEndpoint::SetMaxConnections(TenantId tenant, uint32_t connections) {
+  loop_->Post([this, tenant, connections] {
+    for (Listener& listener : listeners_) {
+      if (listener.door.tenant == tenant) listener.door.max_connections = connections;
+    }
+  });
+}
+
 void LocalEndpoint::Stop() {
   if (!thread_.joinable()) return;
   loop_->Post([this] { stopping_ = true; });

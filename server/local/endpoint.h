@@ -54,6 +54,8 @@ class LocalEndpoint {
 
   // Tells every session. Thread-safe.
   void NotifyDraining();
+  // Of connections by a tenant's door from now on.
+  void SetMaxConnections(TenantId tenant, uint32_t connections);
   // Runs tasks on the one thread; destroys them once that has stopped.
   Executor* loop() { return loop_.get(); }
   // Closes every connection and joins the thread. Copies under way end later. Idempotent.

@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
 #include <systemd/sd-daemon.h>
+#include <time.h>
 
 #include <string>
 
@@ -37,6 +38,15 @@ void ServiceManager::TakesLonger(absl::string_view status, std::chrono::seconds 
 
 void ServiceManager::Ready(absl::string_view status) const {
   Tell(absl::StrCat("READY=1\n", StatusLine(status)));
+}
+
+void ServiceManager::Reloading() const {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);  // the manager compares it with its own
+  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(
+      std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec));
+  Tell(absl::StrCat("RELOADING=1\nMONOTONIC_USEC=", us.count(), "\n",
+                    StatusLine("reading the config")));
 }
 
 void ServiceManager::Stopping(absl::string_view status, std::chrono::seconds from_now) const {

@@ -25,6 +25,8 @@ class ServiceManager {
   // The start goes on and takes up to so long from now, whatever the unit's limit.
   void TakesLonger(absl::string_view status, std::chrono::seconds from_now) const;
   void Ready(absl::string_view status) const;
+  // A reload begins; Ready ends it.
+  void Reloading() const;
   // The stop takes up to so long.
   void Stopping(absl::string_view status, std::chrono::seconds from_now) const;
 

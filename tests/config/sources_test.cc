@@ -171,7 +171,7 @@ TEST_CASE("without a file the embedded default is what variables and flags chang
 TEST_CASE("the hash is of what a config says, not of where") {
   const Files files;
   ConfigSources in_file = files.With("log: {level: debug}\n");
-  const uint64_t hash = ConfigHash(Loaded(in_file));
+  const std::string hash = ConfigHash(Loaded(in_file));
   ConfigSources by_flag = files.With("# nothing\n");
   CHECK(ConfigHash(Loaded(by_flag)) != hash);
   by_flag.AddFlag("log.level", "debug");

@@ -379,6 +379,23 @@ grpc::Status FakeAdminService::Status(grpc::ServerContext*, const v1::StatusRequ
                                       v1::StatusResponse* response) {
   response->set_version("fake");
   response->set_state(v1::SERVING_STATE_SERVING);
+  // Each time a second later, with a hundred keys more, of which forty were there.
+  const uint64_t asked = ++statuses;
+  response->set_uptime_ms(1000 * asked);
+  auto& counters = *response->mutable_counters();
+  counters["lookups"] = 10 * asked;
+  counters["lookup_keys"] = 100 * asked;
+  counters["lookup_leading_keys"] = 40 * asked;
+  counters["put_bytes"] = asked << 20;
+  counters["scrubbed_chunks"] = scrubbed_;
+  counters["scrub_damaged_chunks"] = scrub_damaged_;
+  auto* session = response->add_sessions();
+  session->set_client_name("engine");
+  session->set_peer("pid=7 uid=0 gid=0");
+  session->set_leases(asked % 2);
+  auto* tenant = response->add_tenants();
+  tenant->set_name("default");
+  tenant->set_g3_quota_bytes(7);
   response->mutable_g2()->set_capacity_bytes(g2_capacity);
   response->mutable_g2()->set_used_bytes(g2_used);
   response->mutable_g2()->set_chunks(kv_->chunks());
@@ -400,6 +417,63 @@ grpc::Status FakeAdminService::Clear(grpc::ServerContext*, const v1::ClearReques
 grpc::Status FakeAdminService::Drain(grpc::ServerContext*, const v1::DrainRequest*,
                                      v1::DrainResponse* response) {
   response->set_dirty_chunks_left(0);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeAdminService::ReloadConfig(grpc::ServerContext*, const v1::ReloadConfigRequest*,
+                                            v1::ReloadConfigResponse* response) {
+  if (refuse_reload) {
+    return {grpc::StatusCode::FAILED_PRECONDITION, "needs a restart: g2.capacity: 1GiB -> 2GiB"};
+  }
+  v1::ConfigChange* change = response->add_changes();
+  change->set_key("log.level");
+  change->set_before("info");
+  change->set_after("debug");
+  response->set_hash("00ff");
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeAdminService::ShowConfig(grpc::ServerContext*, const v1::ShowConfigRequest*,
+                                          v1::ShowConfigResponse* response) {
+  for (const char* origin : {"default", "/kv.yaml:3"}) {
+    v1::ConfigValue* value = response->add_values();
+    value->set_key(std::string("key.") + origin);
+    value->set_value("7");
+    value->set_origin(origin);
+    value->set_default_value("7");
+    value->set_live(true);
+  }
+  response->set_hash("00ff");
+  response->set_file("/kv.yaml");
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeAdminService::ListNamespaces(grpc::ServerContext*,
+                                              const v1::ListNamespacesRequest*,
+                                              v1::ListNamespacesResponse* response) {
+  v1::NamespaceStatus* ns = response->add_namespaces();
+  ns->set_digest(std::string(16, '\x0f'));
+  ns->set_tenant("default");
+  ns->set_model("llama");
+  ns->set_chunks(kv_->chunks());
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeAdminService::Evict(grpc::ServerContext*, const v1::EvictRequest* request,
+                                     v1::EvictResponse* response) {
+  if (!request->tenant().empty() && request->tenant() != "default") {
+    return {grpc::StatusCode::NOT_FOUND, "there is no tenant of that name"};
+  }
+  response->set_chunks(1);
+  response->set_bytes(request->bytes());
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeAdminService::Verify(grpc::ServerContext*, const v1::VerifyRequest* request,
+                                      v1::VerifyResponse*) {
+  verify_rate = request->bytes_per_second();
+  scrubbed_ += 5;
+  scrub_damaged_ += damaged;
   return grpc::Status::OK;
 }
 

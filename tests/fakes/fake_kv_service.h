@@ -124,9 +124,27 @@ class FakeAdminService final : public v1::Admin::Service {
                      v1::ClearResponse* response) override;
   grpc::Status Drain(grpc::ServerContext*, const v1::DrainRequest*,
                      v1::DrainResponse* response) override;
+  // One change; where `refuse_reload`, FAILED_PRECONDITION.
+  grpc::Status ReloadConfig(grpc::ServerContext*, const v1::ReloadConfigRequest*,
+                            v1::ReloadConfigResponse* response) override;
+  grpc::Status ShowConfig(grpc::ServerContext*, const v1::ShowConfigRequest*,
+                          v1::ShowConfigResponse* response) override;
+  grpc::Status ListNamespaces(grpc::ServerContext*, const v1::ListNamespacesRequest*,
+                              v1::ListNamespacesResponse* response) override;
+  // As asked, in one chunk.
+  grpc::Status Evict(grpc::ServerContext*, const v1::EvictRequest* request,
+                     v1::EvictResponse* response) override;
+  // Done at once; finds `damaged` chunks.
+  grpc::Status Verify(grpc::ServerContext*, const v1::VerifyRequest* request,
+                      v1::VerifyResponse*) override;
+
+  std::atomic<bool> refuse_reload{false};
+  std::atomic<uint64_t> damaged{0}, verify_rate{0};
+  std::atomic<uint64_t> statuses{0};  // asked for
 
  private:
   FakeKvService* const kv_;
+  std::atomic<uint64_t> scrubbed_{0}, scrub_damaged_{0};
 };
 
 // Serves both on sockets in a new directory under /tmp, which it removes at the end.

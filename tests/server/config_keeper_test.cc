@@ -1,0 +1,164 @@
+// The reload of a config: what is asked to take over, and what is refused before.
+#include "server/config_keeper.h"
+
+#include <absl/strings/match.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+#include <fstream>
+
+#include "config/effective.h"
+#include "tests/fakes/scratch_dir.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr char kStart[] = "g2: {capacity: 2GiB, policy: lru}\nlog: {level: info}\n";
+
+// A keeper over a file, and what it had taken over.
+class Kept {
+ public:
+  Kept() : keeper_(Start(), &state_, &log_) {
+    keeper_.OnReload([this](const DaemonOptions& now) {
+      if (refusal.ok()) taken.push_back(now);
+      return refusal;
+    });
+  }
+  void Write(const std::string& text) const { std::ofstream(file()) << text; }
+  std::string file() const { return dir_ / "kv.yaml"; }
+  // "ok", or why not.
+  std::string Reload() {
+    const auto reloaded = keeper_.Reload();
+    if (reloaded.ok()) changes = *reloaded;
+    return reloaded.ok() ? "ok" : std::string(reloaded.status().message());
+  }
+  bool successful() const { return state_.config.last_reload_ok.load(); }
+  std::string hash() const { return state_.config.hash(); }
+  std::string level() {
+    for (const EffectiveValue& value : EffectiveValues(*keeper_.current())) {
+      if (value.key == "log.level") return value.value;
+    }
+    return "";
+  }
+  ConfigKeeper& keeper() { return keeper_; }
+
+  absl::Status refusal;  // of whoever takes over
+  std::vector<DaemonOptions> taken;
+  ConfigKeeper::Changes changes;
+
+ private:
+  StartedConfig Start() const {
+    Write(kStart);
+    ConfigSources sources{.file = file()};
+    LoadResult loaded = LoadConfigSources(sources);
+    return {std::move(sources), std::move(loaded)};
+  }
+
+  const ScratchDir dir_;
+  const Log log_{LogFormat::kLogfmt, spdlog::level::off};
+  ServerState state_{"test", RealClock()};
+  ConfigKeeper keeper_;
+};
+
+}  // namespace
+
+TEST_CASE("what may change is taken over, and told with its values") {
+  Kept kept;
+  CHECK(kept.successful());
+  const std::string before = kept.hash();
+  kept.Write("g2: {capacity: 2GiB, policy: lru}\nlog: {level: debug}\nlimits: {sessions: 7}\n");
+  REQUIRE(kept.Reload() == "ok");
+  REQUIRE(kept.taken.size() == 1);
+  CHECK(kept.taken[0].log_level == spdlog::level::debug);
+  CHECK(kept.taken[0].store.max_sessions == 7);
+  CHECK(DescribeChanges(kept.changes) == "limits.sessions: 1024 -> 7, log.level: info -> debug");
+  CHECK(kept.level() == "debug");
+  CHECK(kept.hash() != before);
+  CHECK(kept.Reload() == "ok");
+  CHECK(kept.changes.empty());
+}
+
+TEST_CASE("one key that needs a restart keeps everything as it was, and each such key is named") {
+  Kept kept;
+  const std::string before = kept.hash();
+  kept.Write("g2: {capacity: 4GiB, policy: arc}\nlog: {level: debug}\n");
+  CHECK(kept.Reload() ==
+        "needs a restart, so nothing was changed: g2.capacity: 2GiB -> 4GiB, g2.policy: lru -> "
+        "arc");
+  CHECK(kept.taken.empty());
+  CHECK(kept.level() == "info");
+  CHECK(kept.hash() == before);
+  CHECK_FALSE(kept.successful());
+  kept.Write(kStart);
+  CHECK(kept.Reload() == "ok");
+  CHECK(kept.successful());
+}
+
+TEST_CASE("a file that is wrong or gone changes nothing, and all its errors are told") {
+  Kept kept;
+  kept.Write("log: {level: loud}\nlimits: {sesions: 3}\n");
+  const std::string errors = kept.Reload();
+  CHECK(absl::StrContains(errors, "kv.yaml:1:14: log.level: 'loud' is not one of"));
+  CHECK(absl::StrContains(errors, "\n"));
+  CHECK(absl::StrContains(errors, "kv.yaml:2:10: unknown key 'limits.sesions'"));
+  // Right by itself, and not what a component takes.
+  kept.Write("listen: {tcp: '127.0.0.1:0'}\n");
+  CHECK(absl::StrContains(kept.Reload(), "listen.tcp"));
+  unlink(kept.file().c_str());
+  CHECK(absl::StrContains(kept.Reload(), "cannot be read"));
+  CHECK(kept.taken.empty());
+  CHECK(kept.level() == "info");
+  CHECK_FALSE(kept.successful());
+}
+
+TEST_CASE("what the daemon cannot take over is not what it runs by") {
+  Kept kept;
+  kept.refusal = absl::InvalidArgumentError("the token file is not one");
+  kept.Write("g2: {capacity: 2GiB}\nlog: {level: debug}\n");
+  CHECK(kept.Reload() == "the token file is not one");
+  CHECK(kept.level() == "info");
+  CHECK_FALSE(kept.successful());
+}
+
+TEST_CASE("who asks wakes the main thread by its signal and is answered once") {
+  sigset_t hangup;
+  sigemptyset(&hangup);
+  sigaddset(&hangup, SIGHUP);
+  pthread_sigmask(SIG_BLOCK, &hangup, nullptr);
+  Kept kept;
+  std::vector<std::string> answers;
+  const auto ask = [&] {
+    kept.keeper().Ask([&](const absl::StatusOr<ConfigKeeper::Changes>& reloaded) {
+      answers.push_back(reloaded.ok() ? "ok" : std::string(reloaded.status().message()));
+    });
+  };
+  ask();
+  ask();
+  CHECK(answers.empty());
+  int number = 0;
+  REQUIRE(sigwait(&hangup, &number) == 0);
+  CHECK(kept.Reload() == "ok");
+  CHECK(answers == std::vector<std::string>{"ok", "ok"});
+
+  ask();
+  REQUIRE(sigwait(&hangup, &number) == 0);
+  kept.keeper().EndWaits();
+  ask();
+  REQUIRE(answers.size() == 4);
+  CHECK(answers[2] == "the daemon stops");
+}
+
+TEST_CASE("a daemon that was started without a config has none to read again") {
+  const Log log{LogFormat::kLogfmt, spdlog::level::off};
+  ServerState state{"test", RealClock()};
+  ConfigKeeper keeper({}, &state, &log);
+  keeper.OnReload([](const DaemonOptions&) { return absl::OkStatus(); });
+  CHECK(absl::IsFailedPrecondition(keeper.Reload().status()));
+  bool answered = false;
+  keeper.Ask([&](const auto& reloaded) { answered = !reloaded.ok(); });
+  CHECK(answered);
+  CHECK_FALSE(keeper.current().has_value());
+}
+
+}  // namespace kvkeep
