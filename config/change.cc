@@ -36,6 +36,7 @@ constexpr const char* kLive[] = {
     "limits.pinned_bytes",
     "limits.stall_timeout",
     "log.level",
+    "log.slow_operation",
     "drain.timeout",
 };
 

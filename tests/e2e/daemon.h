@@ -91,6 +91,9 @@ class Site {
   // Runs in the process of the next start, before it becomes kvkeepd. Only system calls.
   std::function<void()> before_exec;
 
+  // The file that the next start reads, as `settings` say; Start writes it, too.
+  void WriteConfig() const;
+
   void Kill();    // SIGKILL, and waits
   Ending Stop();  // SIGTERM, and waits
   void Signal(int number);
@@ -110,7 +113,6 @@ class Site {
   bool AwaitClean() const;
 
  private:
-  void WriteConfig() const;
   void Spawn();
   // Reaps the process if it has ended.
   bool Ended(Ending* ending);

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "tools/bench/baselines.h"
-#include "tools/kvkeep/text_table.h"
+#include "tools/kvkeep/print.h"
 
 namespace kvkeep::bench {
 namespace {

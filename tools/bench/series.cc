@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tools/kvkeep/text_table.h"
+#include "tools/kvkeep/print.h"
 
 namespace kvkeep::bench {
 namespace {

@@ -4,7 +4,7 @@
 #include <absl/strings/str_format.h>
 
 #include "tools/bench/statistics.h"
-#include "tools/kvkeep/text_table.h"
+#include "tools/kvkeep/print.h"
 #include "tools/kvkeep/units.h"
 
 namespace kvkeep::compare {

@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <CLI/CLI.hpp>
+#include <iostream>
 
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
@@ -62,6 +63,20 @@ int Cli::FailUsage(const std::string& message) const {
   return kUsage;
 }
 
+bool Cli::Agreed(const std::string& what) const {
+  if (!terminal.can_ask) {
+    terminal.err << "kvkeep: this would " << what << ": say --yes\n";
+    return false;
+  }
+  terminal.err << "This will " << what << ". Go on? [y/N] ";
+  terminal.err.flush();
+  std::string answer;
+  std::getline(std::cin, answer);
+  if (answer == "y" || answer == "yes") return true;
+  terminal.err << "kvkeep: nothing was done\n";
+  return false;
+}
+
 int Cli::Print(const Json& value, const std::string& text, int code) const {
   if (json) {
     terminal.out << value.dump(2) << "\n";
@@ -119,10 +134,14 @@ int RunCli(const std::vector<std::string>& arguments, Terminal terminal) {
   app.fallthrough();  // global options may follow the verb
   AddChunkVerbs(app, cli);
   AddAdminVerbs(app, cli);
+  AddInspectVerbs(app, cli);
+  AddWatchVerbs(app, cli);
+  AddConfigVerbs(app, cli);
   AddArenaVerbs(app, cli);
   AddFsckVerb(app, cli);
   AddKeysVerbs(app, cli);
   AddTraceVerbs(app, cli);
+  AddSelfVerbs(app, cli);
 
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));

@@ -8,13 +8,13 @@
 
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "client/admin.h"
 #include "client/client.h"
+#include "tools/kvkeep/print.h"
 
 namespace CLI {
 class App;
@@ -29,14 +29,15 @@ struct Terminal {
   std::ostream& err;
   bool progress = false;  // err is a terminal
   bool can_ask = false;   // stdin is a terminal
+  bool live = false;      // out is one, on which a view may be drawn again and again
+  bool color = false;     // and in colours: NO_COLOR is not set
+  size_t columns = 100;   // of out
 };
 
 int RunCli(const std::vector<std::string>& arguments, Terminal terminal);
 
 // ---- for the verbs
 // -------------------------------------------------------------------------------
-
-using Json = nlohmann::ordered_json;
 
 // The global options and what all verbs need. Outlives the run of a verb.
 class Cli {
@@ -63,15 +64,23 @@ class Cli {
   // Says what went wrong and returns the exit code for it.
   int Fail(const absl::Status& status) const;
   int FailUsage(const std::string& message) const;
+  // Asks whether to do what cannot be undone ("forget all chunks"); where nobody can be asked, says
+  // that --yes is wanted. False: it is not to be done, which has been said: kUsage.
+  bool Agreed(const std::string& what) const;
   // Prints `value` with --json, else `text`; returns `code`.
   int Print(const Json& value, const std::string& text, int code = kOk) const;
 };
 
-void AddChunkVerbs(CLI::App& app, Cli& cli);  // ping, put, get, lookup, delete
-void AddAdminVerbs(CLI::App& app, Cli& cli);  // status, clear, drain, version
-void AddArenaVerbs(CLI::App& app, Cli& cli);  // arena status, arena drop
-void AddFsckVerb(CLI::App& app, Cli& cli);    // fsck
-void AddKeysVerbs(CLI::App& app, Cli& cli);   // keys list, keys drop
-void AddTraceVerbs(CLI::App& app, Cli& cli);  // replay, simulate
+void AddChunkVerbs(CLI::App& app, Cli& cli);   // ping, put, get, lookup, delete
+void AddAdminVerbs(CLI::App& app, Cli& cli);   // status, clear, drain, version
+void AddConfigVerbs(CLI::App& app, Cli& cli);  // config show, config reload
+void AddArenaVerbs(CLI::App& app, Cli& cli);   // arena status, arena drop
+void AddFsckVerb(CLI::App& app, Cli& cli);     // fsck
+void AddKeysVerbs(CLI::App& app, Cli& cli);    // keys list, keys drop
+void AddTraceVerbs(CLI::App& app, Cli& cli);   // replay, simulate
+// sessions, leases, namespaces, quota, evict, verify
+void AddInspectVerbs(CLI::App& app, Cli& cli);
+void AddWatchVerbs(CLI::App& app, Cli& cli);  // top, stat
+void AddSelfVerbs(CLI::App& app, Cli& cli);   // doctor, completion, man
 
 }  // namespace kvkeep::tools

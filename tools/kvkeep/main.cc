@@ -1,10 +1,24 @@
 // kvkeep, the command line tool. Everything is in cli.h.
 #include <unistd.h>
 
+#include <cstdlib>
 #include <iostream>
+#include <string>
 
 #include "client/payload_malloc.h"
 #include "tools/kvkeep/cli.h"
+
+namespace {
+
+// https://no-color.org
+bool MayColor() {
+  const char* const no_color = std::getenv("NO_COLOR");
+  const char* const terminal = std::getenv("TERM");
+  const bool forbidden = no_color != nullptr && *no_color != '\0';
+  return !forbidden && terminal != nullptr && std::string(terminal) != "dumb";
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   kvkeep::client::TuneMallocForPayloads();
@@ -12,5 +26,7 @@ int main(int argc, char** argv) {
   return kvkeep::tools::RunCli(arguments, {.out = std::cout,
                                            .err = std::cerr,
                                            .progress = isatty(STDERR_FILENO) == 1,
-                                           .can_ask = isatty(STDIN_FILENO) == 1});
+                                           .can_ask = isatty(STDIN_FILENO) == 1,
+                                           .live = isatty(STDOUT_FILENO) == 1,
+                                           .color = isatty(STDOUT_FILENO) == 1 && MayColor()});
 }

@@ -4,7 +4,6 @@
 #include <absl/strings/str_join.h>
 
 #include <CLI/CLI.hpp>
-#include <iostream>
 
 #include "client/admin.h"
 #include "config/config.h"
@@ -113,15 +112,9 @@ int Status(const Cli& cli, const Where& where) {
 int Drop(const Cli& cli, const Where& where, bool yes) {
   const absl::StatusOr<std::string> dir = FindDir(where);
   if (!dir.ok()) return Fail(cli, dir.status());
-  if (!yes && !cli.terminal.can_ask) {
-    return cli.FailUsage("drop forgets what G2 held: say --yes");
-  }
-  if (!yes) {
-    cli.terminal.err << "Forget what G2 held in " << *dir << " and give the memory back? [y/N] ";
-    cli.terminal.err.flush();
-    std::string answer;
-    std::getline(std::cin, answer);
-    if (answer != "y" && answer != "yes") return cli.FailUsage("nothing was dropped");
+  if (!yes &&
+      !cli.Agreed(absl::StrCat("forget what G2 held in ", *dir, " and give the memory back"))) {
+    return kUsage;
   }
   const absl::StatusOr<DroppedArena> dropped = DropArena(*dir);
   if (!dropped.ok()) return Fail(cli, dropped.status());

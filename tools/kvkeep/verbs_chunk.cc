@@ -9,7 +9,6 @@
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
 #include "tools/kvkeep/cli.h"
-#include "tools/kvkeep/text_table.h"
 #include "tools/kvkeep/units.h"
 
 namespace kvkeep::tools {

@@ -11,7 +11,6 @@
 #include "tiers/base/status_macros.h"
 #include "tiers/nvme/key_ring_file.h"
 #include "tools/kvkeep/cli.h"
-#include "tools/kvkeep/text_table.h"
 
 namespace kvkeep::tools {
 namespace {

@@ -10,7 +10,6 @@
 #include "tiers/policy/trace.h"
 #include "tools/kvkeep/cli.h"
 #include "tools/kvkeep/replay.h"
-#include "tools/kvkeep/text_table.h"
 #include "tools/kvkeep/units.h"
 
 namespace kvkeep::tools {

@@ -1,0 +1,206 @@
+// A config that changes while the daemon serves.
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <signal.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <thread>
+
+#include "tests/e2e/engine.h"
+#include "tests/e2e/shell.h"
+#include "tests/fakes/manager_socket.h"
+
+namespace kvkeep::e2e {
+namespace {
+
+// The default tenant and "a", which has what `limits` says.
+std::string Tenants(const Site& site, const std::string& limits) {
+  return absl::StrCat("tenants:\n  - {name: a, unix: ", site.path("a.sock"), ", g2_share: 25%",
+                      limits, "}\n");
+}
+
+Settings WithTenants() { return {.segment_bytes = "16MiB", .devices = {{.capacity = "256MiB"}}}; }
+
+std::string Value(const Site& site, const std::string& key) {
+  const auto config = site.admin()->ShowConfig();
+  REQUIRE(config.ok());
+  for (const v1::ConfigValue& value : config->values()) {
+    if (value.key() == key) return value.value();
+  }
+  return "none";
+}
+
+std::string Reload(const Site& site) {
+  const auto reloaded = site.admin()->ReloadConfig();
+  return reloaded.ok() ? "ok" : std::string(reloaded.status().message());
+}
+
+// Puts and gets until it goes; counts what was wrong.
+class Load {
+ public:
+  explicit Load(const Site& site)
+      : thread_([this, &site] {
+          Engine engine(site);
+          for (uint64_t round = 0; !stop_; ++round) {
+            const auto chunks = Chunks(1 + round % 4 * 8, 8, 64 << 10);
+            failed_ += !engine.PutAll(chunks);
+            for (const TestChunk& chunk : chunks) {
+              failed_ += engine.Get(chunk) == client::GetStatus::kUnfinished;
+            }
+            failed_ += engine.wrong_bytes;
+            ++rounds_;
+          }
+        }) {}
+  ~Load() { Stop(); }
+  uint64_t Stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+    return failed_;
+  }
+  uint64_t rounds() const { return rounds_; }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::atomic<uint64_t> failed_{0}, rounds_{0};
+  std::thread thread_;
+};
+
+}  // namespace
+
+TEST_CASE("SIGHUP takes a quota, a rate and the log level over, under load") {
+  Site site(WithTenants());
+  site.settings.extra = Tenants(site, "");
+  site.Start();
+  {
+    Engine engine("unix://" + site.path("a.sock"), {.name = "a"});
+    REQUIRE(engine.PutAll(Chunks(1000, 64, (256 << 10) - 4096)));
+    REQUIRE(site.AwaitClean());
+  }
+  REQUIRE(site.TenantStatus("a").g3_used_bytes() == 16 << 20);
+  Load load(site);
+  REQUIRE(Eventually([&] { return load.rounds() > 2; }));
+  CHECK(Value(site, "log.level") == "info");
+
+  site.settings.extra =
+      Tenants(site, ", g3_quota: 4MiB, keys_per_second: 5") + "log: {level: error}\n";
+  site.WriteConfig();
+  site.Signal(SIGHUP);
+  REQUIRE(site.AwaitLog("config reloaded"));
+  CHECK(site.AwaitLog("log.level: info -> error"));
+  REQUIRE(Eventually([&] { return site.TenantStatus("a").g3_used_bytes() <= 4 << 20; }));
+  CHECK(site.TenantStatus("a").g3_quota_bytes() == 4 << 20);
+  CHECK(site.TenantStatus("a").g3_used_bytes() == 4 << 20);
+  CHECK(site.TenantStatus("a").keys_per_second() == 5);
+  Engine engine("unix://" + site.path("a.sock"), {.name = "a"});
+  engine.Find(Chunks(1000, 64, 1));
+  engine.Find(Chunks(1000, 64, 1));
+  CHECK(Eventually([&] { return site.TenantStatus("a").key_rate_refusals() > 0; }));
+  CHECK(Value(site, "log.level") == "error");
+  CHECK(Value(site, "tenants[0].g3_quota") == "4MiB");
+
+  // And back, by an admin call.
+  const uint64_t rounds = load.rounds();
+  site.settings.extra = Tenants(site, "");
+  site.WriteConfig();
+  CHECK(Reload(site) == "ok");
+  CHECK(site.TenantStatus("a").keys_per_second() == 0);
+  CHECK(absl::StrContains(site.Log(), "call=ReloadConfig"));
+  REQUIRE(Eventually([&] { return load.rounds() > rounds; }));
+  CHECK(load.Stop() == 0);
+  CHECK(site.Stop().exit_status == 0);
+}
+
+TEST_CASE("a config that is wrong, or needs a restart, changes nothing of what runs") {
+  Site site(WithTenants());
+  const int port = FreePort();
+  site.settings.metrics = absl::StrCat("127.0.0.1:", port);
+  site.settings.extra = Tenants(site, ", keys_per_second: 100");
+  site.Start();
+  const auto metric = [&](const std::string& line) {
+    return absl::StrContains(HttpGet(port, "/metrics"), line);
+  };
+  CHECK(metric("kvkeep_config_last_reload_successful 1"));
+  const std::string hash = site.admin()->ShowConfig()->hash();
+  CHECK(metric(absl::StrCat("kvkeep_config_hash_info{hash=\"", hash, "\"} 1")));
+
+  const std::string good = ReadFile(site.config_file());
+  WriteFile(site.config_file(), good + "log: {level: loud}\n");
+  site.Signal(SIGHUP);
+  REQUIRE(site.AwaitLog("config not reloaded; the one of before stays"));
+  CHECK(site.AwaitLog("log.level: 'loud' is not one of"));
+  CHECK(metric("kvkeep_config_last_reload_successful 0"));
+  CHECK(Value(site, "log.level") == "info");
+
+  // The level alone could change: with the rest it may not.
+  site.settings.g2 = "128MiB";
+  site.settings.extra = Tenants(site, ", keys_per_second: 7") + "log: {level: debug}\n";
+  site.WriteConfig();
+  const std::string refused = Reload(site);
+  CHECK(absl::StrContains(refused, "needs a restart, so nothing was changed: "));
+  CHECK(absl::StrContains(refused, "g2.capacity: 64MiB -> 128MiB"));
+  CHECK_FALSE(absl::StrContains(refused, "log.level"));
+  CHECK(Value(site, "log.level") == "info");
+  CHECK(site.TenantStatus("a").keys_per_second() == 100);
+  CHECK(site.admin()->ShowConfig()->hash() == hash);
+
+  WriteFile(site.config_file(), good);
+  CHECK(Reload(site) == "ok");
+  CHECK(metric("kvkeep_config_last_reload_successful 1"));
+
+  // By the tool: what changed, and the exit code of a refusal.
+  const std::string tool = absl::StrCat(KVKEEP_PATH, " --admin unix://", site.admin_socket());
+  const Outcome same = RunShell(tool + " config reload");
+  CHECK(same.status == 0);
+  CHECK(same.output == "nothing changed\n");
+  site.WriteConfig();
+  CHECK(RunShell(tool + " config reload").status == 1);
+  const Outcome shown = RunShell(tool + " config show --effective");
+  CHECK(shown.status == 0);
+  CHECK(absl::StrContains(shown.output, absl::StrCat(site.config_file(), ":")));
+  CHECK(absl::StrContains(shown.output, "limits.stall_timeout"));
+}
+
+TEST_CASE("variables stand above the file, after a reload too") {
+  const ScopedVariable level("KVKEEP_LOG_LEVEL", "warn");
+  Site site;
+  site.settings.extra = "log: {level: debug}\n";
+  site.Start();
+  CHECK(Value(site, "log.level") == "warn");
+  CHECK(Reload(site) == "ok");
+  CHECK(Value(site, "log.level") == "warn");
+  CHECK_FALSE(absl::StrContains(site.Log(), "msg=serving"));
+}
+
+TEST_CASE("the service manager is told that a reload begins and ends, whatever comes of it") {
+  ManagerSocket socket;
+  const ScopedVariable notify("NOTIFY_SOCKET", socket.path());
+  Site site;
+  site.Start();
+  const auto next_with = [&](const std::string& field) {
+    std::optional<ManagerSocket::Message> message;
+    while ((message = socket.Next(milliseconds(20'000))).has_value() && !message->contains(field)) {
+    }
+    return message;
+  };
+  REQUIRE(next_with("READY").has_value());
+  for (const bool good : {true, false}) {
+    if (!good) WriteFile(site.config_file(), "g2: {capacity: huge}\n");
+    timespec before{};
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    site.Signal(SIGHUP);
+    auto message = next_with("RELOADING");
+    REQUIRE(message.has_value());
+    const uint64_t us = static_cast<uint64_t>(before.tv_sec) * 1'000'000 +
+                        static_cast<uint64_t>(before.tv_nsec) / 1000;
+    CHECK(std::stoull(message->at("MONOTONIC_USEC")) >= us);
+    CHECK(std::stoull(message->at("MONOTONIC_USEC")) < us + 60'000'000);
+    message = next_with("READY");
+    REQUIRE(message.has_value());
+    CHECK(absl::StartsWith(message->at("STATUS"),
+                           good ? "serving; config reloaded" : "serving; config not reloaded: "));
+  }
+}
+
+}  // namespace kvkeep::e2e

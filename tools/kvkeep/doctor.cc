@@ -1,0 +1,262 @@
+#include "tools/kvkeep/doctor.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/io_uring.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/timex.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "tiers/base/units.h"
+#include "tools/kvkeep/units.h"
+
+namespace kvkeep::tools {
+namespace {
+
+using State = Finding::State;
+
+constexpr int64_t kFirstSaneSecond = 1'704'067'200;  // 2024: before this code was written
+constexpr uint64_t kBesideArenaBytes = 256 * kMiB;   // what the daemon takes beside G2
+constexpr long kTmpfs = 0x01021994;                  // TMPFS_MAGIC
+
+// Nothing: there is no such file.
+std::optional<std::string> ReadLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  if (!std::getline(file, line)) return std::nullopt;
+  return std::string(absl::StripAsciiWhitespace(line));
+}
+
+// Of a choice like "always [madvise] never".
+std::string Chosen(const std::string& choices) {
+  const size_t open = choices.find('['), close = choices.find(']');
+  if (open == std::string::npos || close == std::string::npos || close < open) return choices;
+  return choices.substr(open + 1, close - open - 1);
+}
+
+std::optional<uint64_t> FieldOfMeminfo(const Machine& machine, absl::string_view field) {
+  std::ifstream file(machine.root + "/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    uint64_t value = 0;
+    if (words.size() < 2 || words[0] != absl::StrCat(field, ":")) continue;
+    if (absl::SimpleAtoi(words[1], &value)) return value * kKiB;
+  }
+  return std::nullopt;
+}
+
+Finding HugePages(const Config& config, const Machine& machine) {
+  Finding finding{.subject = "huge pages"};
+  if (config.g2.arena == ArenaChoice::kMount) {
+    finding.found = "those of the mount " + config.g2.arena_dir;
+    return finding;
+  }
+  const std::string path = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+  const std::string mode = Chosen(ReadLine(machine.root + path).value_or("not there"));
+  finding.found = absl::StrCat("for shared memory: ", mode);
+  if (mode == "advise" || mode == "always" || mode == "within_size" || mode == "force") {
+    return finding;
+  }
+  finding.state = State::kWarn;
+  finding.to_do = absl::StrCat("G2 will be on 4 KiB pages: echo advise > ", path,
+                               ", or give it a mount with huge pages (deploy/README.md)");
+  return finding;
+}
+
+Finding LockedMemory(const Config& config, const Machine& machine) {
+  Finding finding{.subject = "locked memory"};
+  const bool unlimited = machine.locked_limit == UINT64_MAX;
+  finding.found =
+      unlimited ? "unlimited" : absl::StrCat("at most ", FormatBytes(machine.locked_limit));
+  if (unlimited || machine.locked_limit >= config.g2.capacity_bytes) return finding;
+  finding.state = State::kWarn;
+  finding.to_do = absl::StrCat(
+      "I/O on G2's ", FormatBytes(config.g2.capacity_bytes),
+      " will not be registered and costs more CPU: LimitMEMLOCK=infinity, or ulimit -l unlimited");
+  return finding;
+}
+
+Finding Memory(const Config& config, const Machine& machine) {
+  Finding finding{.subject = "memory"};
+  const std::optional<uint64_t> available = FieldOfMeminfo(machine, "MemAvailable");
+  if (!available.has_value()) {
+    finding.state = State::kWarn;
+    finding.found = "/proc/meminfo does not say";
+    finding.to_do = "mount /proc";
+    return finding;
+  }
+  const uint64_t wanted = config.g2.capacity_bytes + kBesideArenaBytes;
+  finding.found = absl::StrCat(FormatBytes(*available), " available, G2 takes ",
+                               FormatBytes(config.g2.capacity_bytes));
+  if (*available >= wanted) return finding;
+  finding.state = State::kFail;
+  finding.to_do = "lower g2.capacity, or free memory; not so where a running daemon has it already";
+  return finding;
+}
+
+Finding IoUring(const Machine& machine) {
+  Finding finding{.subject = "io_uring", .found = "can be used"};
+  if (machine.io_uring) return finding;
+  const std::string disabled =
+      ReadLine(machine.root + "/proc/sys/kernel/io_uring_disabled").value_or("0");
+  finding.state = State::kWarn;
+  finding.found = "cannot be used";
+  finding.to_do = disabled != "0"
+                      ? "threads will do the I/O, at more CPU: sysctl kernel.io_uring_disabled=0"
+                      : "threads will do the I/O, at more CPU: a newer kernel, or a seccomp "
+                        "profile that allows it";
+  return finding;
+}
+
+Finding Numa(const Machine& machine) {
+  Finding finding{.subject = "NUMA"};
+  const std::string nodes =
+      ReadLine(machine.root + "/sys/devices/system/node/online").value_or("0");
+  finding.found = absl::StrCat("nodes ", nodes);
+  if (nodes == "0") return finding;
+  finding.state = State::kWarn;
+  finding.to_do =
+      "memory of another node is slower: bind the daemon to that of the GPUs and drives it serves "
+      "(numactl, or NUMAPolicy= and NUMAMask= in its unit)";
+  return finding;
+}
+
+Finding Clock(const Machine& machine) {
+  Finding finding{.subject = "clock"};
+  const std::string source =
+      ReadLine(machine.root + "/sys/devices/system/clocksource/clocksource0/current_clocksource")
+          .value_or("unknown");
+  finding.found = absl::StrCat(source, machine.clock_is_kept ? ", synchronised" : ", on its own");
+  if (machine.now_seconds < kFirstSaneSecond) {
+    finding.state = State::kFail;
+    finding.to_do = "it is before 2024: set it, as certificates and logs go by it";
+  } else if (source == "hpet" || source == "acpi_pm") {
+    finding.state = State::kWarn;
+    finding.to_do = "reading it is slow, thousands of times a second: clocksource=tsc at boot";
+  } else if (!machine.clock_is_kept) {
+    finding.state = State::kWarn;
+    finding.to_do = "certificates and logs go by it: systemd-timesyncd or chrony";
+  }
+  return finding;
+}
+
+// Where the directory is, or will be made.
+std::string ExistingParent(const std::string& dir) {
+  std::filesystem::path path(dir);
+  std::error_code ignored;
+  while (!std::filesystem::exists(path, ignored) && path.has_parent_path() &&
+         path != path.parent_path()) {
+    path = path.parent_path();
+  }
+  return path.string();
+}
+
+Finding Space(const G3PathConfig& path) {
+  Finding finding{.subject = absl::StrCat("space of ", path.dir)};
+  const std::string parent = ExistingParent(path.dir);
+  struct statvfs space {};
+  if (statvfs(parent.c_str(), &space) != 0) {
+    finding.state = State::kFail;
+    finding.found = absl::StrCat(parent, ": ", std::strerror(errno));
+    finding.to_do = "mount it, or make the directory for the daemon's user";
+    return finding;
+  }
+  const uint64_t block = space.f_frsize;
+  const uint64_t all = space.f_blocks * block, free = space.f_bavail * block;
+  finding.found = absl::StrCat(FormatBytes(free), " free of ", FormatBytes(all), ", wanted ",
+                               FormatBytes(path.capacity_bytes));
+  if (all < path.capacity_bytes) {
+    finding.state = State::kFail;
+    finding.to_do = "the file system is smaller than the path's capacity: lower it";
+  } else if (free < path.capacity_bytes && !std::filesystem::exists(path.dir + "/super")) {
+    finding.state = State::kWarn;
+    finding.to_do = "what else lies there takes of it: a file system of its own, or less capacity";
+  }
+  return finding;
+}
+
+Finding DirectIo(const G3PathConfig& path) {
+  Finding finding{.subject = absl::StrCat("O_DIRECT on ", path.dir)};
+  const std::string parent = ExistingParent(path.dir);
+  struct statfs system {};
+  if (statfs(parent.c_str(), &system) == 0 && system.f_type == kTmpfs) {
+    finding.state = State::kFail;
+    finding.found = "a tmpfs: memory, no drive";
+    finding.to_do = "mount XFS or ext4 there";
+    return finding;
+  }
+  const int fd = open(parent.c_str(), O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
+  if (fd >= 0) {
+    close(fd);
+    finding.found = "can be had";
+    return finding;
+  }
+  const int why = errno;
+  finding.found = absl::StrCat(parent, ": ", std::strerror(why));
+  if (why == EACCES || why == EPERM || why == EROFS || why == ENOENT) {
+    finding.state = why == EROFS ? State::kFail : State::kWarn;
+    finding.to_do = "run this as the daemon's user, who must be able to write there";
+    return finding;
+  }
+  finding.state = State::kWarn;
+  finding.to_do = "what is read and written goes through the page cache: XFS or ext4 on a drive";
+  return finding;
+}
+
+bool CanSetUpRing() {
+  io_uring_params parameters{};
+  const long fd = syscall(SYS_io_uring_setup, 4, &parameters);
+  if (fd < 0) return false;
+  close(static_cast<int>(fd));
+  return true;
+}
+
+}  // namespace
+
+const char* StateWord(Finding::State state) {
+  return state == State::kOk ? "ok" : state == State::kWarn ? "warn" : "fail";
+}
+
+Machine Machine::This() {
+  Machine machine;
+  rlimit locked{};
+  getrlimit(RLIMIT_MEMLOCK, &locked);
+  machine.locked_limit = locked.rlim_cur == RLIM_INFINITY ? UINT64_MAX : locked.rlim_cur;
+  machine.io_uring = CanSetUpRing();
+  timex clock{};  // asks only
+  const int kept = adjtimex(&clock);
+  machine.clock_is_kept = kept >= 0 && (clock.status & STA_UNSYNC) == 0;
+  machine.now_seconds = std::time(nullptr);
+  return machine;
+}
+
+std::vector<Finding> Examine(const Config& config, const Machine& machine) {
+  std::vector<Finding> findings = {Memory(config, machine),
+                                   HugePages(config, machine),
+                                   LockedMemory(config, machine),
+                                   IoUring(machine),
+                                   Numa(machine),
+                                   Clock(machine)};
+  for (const G3PathConfig& path : config.g3.paths) {
+    findings.push_back(Space(path));
+    findings.push_back(DirectIo(path));
+  }
+  return findings;
+}
+
+}  // namespace kvkeep::tools

@@ -1,0 +1,199 @@
+#include "tools/kvkeep/flow.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_split.h>
+
+#include <algorithm>
+
+#include "tools/kvkeep/units.h"
+
+namespace kvkeep::tools {
+namespace {
+
+constexpr size_t kCellColumns = 9;
+
+double CounterOf(const v1::StatusResponse& status, const char* name) {
+  const auto found = status.counters().find(name);
+  return found == status.counters().end() ? 0 : static_cast<double>(found->second);
+}
+
+double Share(uint64_t used, uint64_t capacity) {
+  return capacity == 0 ? 0 : static_cast<double>(used) / static_cast<double>(capacity);
+}
+
+std::string PerSecond(double bytes) {
+  return absl::StrCat(FormatBytes(static_cast<uint64_t>(bytes)), "/s");
+}
+
+std::string Count(double count) {
+  return count < 100'000 ? absl::StrFormat("%.0f", count) : absl::StrFormat("%.0fk", count / 1000);
+}
+
+// Without spaces, so that rows are what awk reads.
+std::string Bytes(double bytes) {
+  std::string text = FormatBytes(static_cast<uint64_t>(bytes));
+  text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
+  return text;
+}
+
+Color ColorOf(double share) {
+  return share < 0.8 ? Color::kGreen : share < 0.97 ? Color::kYellow : Color::kRed;
+}
+
+std::string TierLine(const char* name, const v1::TierStatus& tier, const std::string& moves,
+                     bool color) {
+  constexpr size_t kBar = 32;
+  const double share = Share(tier.used_bytes(), tier.capacity_bytes());
+  return absl::StrFormat("%s %s %6s  %s of %s, %d chunks  %s\n", name,
+                         InColor(FormatBar(share, kBar), ColorOf(share), color),
+                         FormatShare(share, 1), FormatBytes(tier.used_bytes()),
+                         FormatBytes(tier.capacity_bytes()), tier.chunks(), moves);
+}
+
+std::string Devices(const v1::StatusResponse& now, bool color) {
+  std::string text;
+  for (const v1::DeviceStatus& device : now.devices()) {
+    const bool ok = device.state() == "ok";
+    const double share = Share(device.used_bytes(), device.capacity_bytes());
+    absl::StrAppend(&text, "  ", FormatBar(share, 12), " ", device.path(), " ",
+                    InColor(device.state(), ok ? Color::kGreen : Color::kRed, color),
+                    device.message().empty() ? "" : absl::StrCat(": ", device.message()), "\n");
+  }
+  return text;
+}
+
+// Those that hold most first.
+std::string Sessions(const v1::StatusResponse& now) {
+  constexpr int kShown = 10;
+  std::vector<v1::SessionStatus> sessions(now.sessions().begin(), now.sessions().end());
+  std::stable_sort(sessions.begin(), sessions.end(),
+                   [](const v1::SessionStatus& a, const v1::SessionStatus& b) {
+                     return a.leased_bytes() > b.leased_bytes();
+                   });
+  std::vector<std::vector<std::string>> rows = {{"SESSION", "PEER", "LEASES", "LEASED", "AGE"}};
+  for (const v1::SessionStatus& session : sessions) {
+    if (rows.size() > kShown) break;
+    rows.push_back({session.client_name(), session.peer(), absl::StrCat(session.leases()),
+                    FormatBytes(session.leased_bytes()),
+                    absl::StrCat(session.age_ms() / 1000, " s")});
+  }
+  std::string text = absl::StrCat(sessions.size(), " sessions\n");
+  if (!sessions.empty()) absl::StrAppend(&text, FormatTable(rows));
+  return text;
+}
+
+// Cut without looking at what stands in it: only for lines without colours.
+std::string CutLines(const std::string& text, size_t columns) {
+  std::string cut;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    absl::StrAppend(&cut, absl::StrContains(line, "\033") ? line : line.substr(0, columns), "\n");
+  }
+  cut.pop_back();
+  return cut;
+}
+
+}  // namespace
+
+Flow FlowBetween(const v1::StatusResponse& before, const v1::StatusResponse& after) {
+  Flow flow;
+  if (before.incarnation() != after.incarnation() || after.uptime_ms() <= before.uptime_ms()) {
+    return flow;
+  }
+  flow.seconds = static_cast<double>(after.uptime_ms() - before.uptime_ms()) / 1000;
+  const auto rate = [&](const char* name) {
+    return std::max(0.0, CounterOf(after, name) - CounterOf(before, name)) / flow.seconds;
+  };
+  flow.keys = rate("lookup_keys");
+  flow.found_keys = rate("lookup_leading_keys");
+  flow.lookups = rate("lookups");
+  flow.put_chunks = rate("puts_stored");
+  flow.read_chunks = rate("read_g2_hits") + rate("read_g3_hits");
+  flow.put_bytes = rate("put_bytes");
+  flow.sent_bytes = rate("get_bytes");
+  flow.from_g3_bytes = rate("promoted_bytes");
+  flow.to_g3_bytes = rate("written_back_bytes");
+  flow.g2_evictions = rate("g2_evictions");
+  flow.g3_evictions = rate("g3_evictions");
+  return flow;
+}
+
+std::vector<std::string> FlowHead() {
+  return {"hit",     "lookup/s", "key/s",   "put/s", "put-B/s", "read/s", "sent-B/s",
+          "g3-in/s", "g3-out/s", "evict/s", "g2",    "g3",      "dirty",  "sessions"};
+}
+
+std::vector<std::string> FlowRow(const Flow& flow, const v1::StatusResponse& now) {
+  return {FormatShare(flow.found_keys, flow.keys),
+          Count(flow.lookups),
+          Count(flow.keys),
+          Count(flow.put_chunks),
+          Bytes(flow.put_bytes),
+          Count(flow.read_chunks),
+          Bytes(flow.sent_bytes),
+          Bytes(flow.to_g3_bytes),
+          Bytes(flow.from_g3_bytes),
+          Count(flow.g2_evictions + flow.g3_evictions),
+          FormatShare(Share(now.g2().used_bytes(), now.g2().capacity_bytes()), 1),
+          FormatShare(Share(now.g3().used_bytes(), now.g3().capacity_bytes()), 1),
+          Bytes(static_cast<double>(now.g2().dirty_bytes())),
+          absl::StrCat(now.sessions_size())};
+}
+
+std::string FlowLine(const std::vector<std::string>& cells) {
+  std::string line;
+  for (const std::string& cell : cells) {
+    const size_t pad = cell.size() < kCellColumns ? kCellColumns - cell.size() : 0;
+    absl::StrAppend(&line, line.empty() ? "" : " ", std::string(pad, ' '), cell);
+  }
+  return line + "\n";
+}
+
+Json FlowJson(const Flow& flow, const v1::StatusResponse& now) {
+  Json hit_ratio = nullptr;  // of no keys
+  if (flow.keys > 0) hit_ratio = flow.found_keys / flow.keys;
+  return {{"seconds", flow.seconds},
+          {"hit_ratio", hit_ratio},
+          {"lookups_per_second", flow.lookups},
+          {"lookup_keys_per_second", flow.keys},
+          {"put_chunks_per_second", flow.put_chunks},
+          {"put_bytes_per_second", flow.put_bytes},
+          {"read_chunks_per_second", flow.read_chunks},
+          {"sent_bytes_per_second", flow.sent_bytes},
+          {"written_back_bytes_per_second", flow.to_g3_bytes},
+          {"promoted_bytes_per_second", flow.from_g3_bytes},
+          {"g2_evictions_per_second", flow.g2_evictions},
+          {"g3_evictions_per_second", flow.g3_evictions},
+          {"g2_used_bytes", now.g2().used_bytes()},
+          {"g2_capacity_bytes", now.g2().capacity_bytes()},
+          {"g3_used_bytes", now.g3().used_bytes()},
+          {"g3_capacity_bytes", now.g3().capacity_bytes()},
+          {"dirty_bytes", now.g2().dirty_bytes()},
+          {"sessions", now.sessions_size()}};
+}
+
+std::string TopScreen(const Flow& flow, const v1::StatusResponse& now, size_t columns, bool color) {
+  std::string text =
+      absl::StrFormat("%s  pid %d, up %d s, over %.1f s\n\n",
+                      InColor(absl::StrCat("kvkeepd ", now.version()), Color::kBold, color),
+                      now.pid(), now.uptime_ms() / 1000, flow.seconds);
+  absl::StrAppend(&text, "hit ratio ", FormatShare(flow.found_keys, flow.keys), " of ",
+                  Count(flow.keys), " keys/s in ", Count(flow.lookups), " lookups/s\n", "put ",
+                  Count(flow.put_chunks), " chunks/s, ", PerSecond(flow.put_bytes), "   read ",
+                  Count(flow.read_chunks), " chunks/s, sent ", PerSecond(flow.sent_bytes), "\n\n");
+  absl::StrAppend(&text,
+                  TierLine("G2", now.g2(),
+                           absl::StrCat(Count(flow.g2_evictions), " evicted/s, ",
+                                        FormatBytes(now.g2().dirty_bytes()), " dirty"),
+                           color),
+                  TierLine("G3", now.g3(),
+                           absl::StrCat("in ", PerSecond(flow.to_g3_bytes), ", out ",
+                                        PerSecond(flow.from_g3_bytes), ", ",
+                                        Count(flow.g3_evictions), " evicted/s"),
+                           color),
+                  Devices(now, color), "\n", Sessions(now));
+  return CutLines(text, columns);
+}
+
+}  // namespace kvkeep::tools

@@ -1,0 +1,34 @@
+// Flow: what a daemon did between two of its statuses, a second. Pure.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "kvkeep/v1/kvkeep.pb.h"
+#include "tools/kvkeep/print.h"
+
+namespace kvkeep::tools {
+
+struct Flow {
+  double seconds = 0;
+  double keys = 0, found_keys = 0;  // that lookups asked for, and that led them
+  double lookups = 0, put_chunks = 0, read_chunks = 0;
+  double put_bytes = 0, sent_bytes = 0;  // payload taken; sent by gRPC
+  double from_g3_bytes = 0, to_g3_bytes = 0;
+  double g2_evictions = 0, g3_evictions = 0;
+};
+
+// All zero where the daemon was started anew between the two, or no time has passed.
+Flow FlowBetween(const v1::StatusResponse& before, const v1::StatusResponse& after);
+
+// One line of `stat`, and the head above it: as wide as each other.
+std::vector<std::string> FlowHead();
+std::vector<std::string> FlowRow(const Flow& flow, const v1::StatusResponse& now);
+std::string FlowLine(const std::vector<std::string>& cells);
+Json FlowJson(const Flow& flow, const v1::StatusResponse& now);
+
+// The screen of `top`, each line at most `columns`.
+std::string TopScreen(const Flow& flow, const v1::StatusResponse& now, size_t columns, bool color);
+
+}  // namespace kvkeep::tools

@@ -1,0 +1,182 @@
+#include "tools/kvkeep/status_view.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+
+#include <map>
+
+#include "tools/kvkeep/units.h"
+
+namespace kvkeep::tools {
+namespace {
+
+std::string StateName(v1::ServingState state) {
+  switch (state) {
+    case v1::SERVING_STATE_RECOVERING:
+      return "recovering";
+    case v1::SERVING_STATE_SERVING:
+      return "serving";
+    case v1::SERVING_STATE_DRAINING:
+      return "draining";
+    default:
+      return "unknown";
+  }
+}
+
+Json TierJson(const v1::TierStatus& tier) {
+  return {{"capacity_bytes", tier.capacity_bytes()},
+          {"used_bytes", tier.used_bytes()},
+          {"chunks", tier.chunks()},
+          {"leased_bytes", tier.leased_bytes()},
+          {"reserved_bytes", tier.reserved_bytes()},
+          {"dirty_bytes", tier.dirty_bytes()},
+          {"hits", tier.hits()},
+          {"mean_extents_per_chunk", tier.mean_extents_per_chunk()}};
+}
+
+Json DevicesJson(const v1::StatusResponse& status) {
+  Json devices = Json::array();
+  for (const auto& device : status.devices()) {
+    devices.push_back({{"path", device.path()},
+                       {"state", device.state()},
+                       {"message", device.message()},
+                       {"capacity_bytes", device.capacity_bytes()},
+                       {"used_bytes", device.used_bytes()},
+                       {"directory_bytes", device.directory_bytes()},
+                       {"chunks", device.chunks()}});
+  }
+  return devices;
+}
+
+std::vector<std::string> TierRow(const char* name, const v1::TierStatus& tier) {
+  return {name,
+          FormatBytes(tier.used_bytes()),
+          FormatBytes(tier.capacity_bytes()),
+          absl::StrCat(tier.chunks()),
+          FormatBytes(tier.leased_bytes()),
+          FormatBytes(tier.dirty_bytes()),
+          absl::StrCat(tier.hits()),
+          absl::StrFormat("%.2f", tier.mean_extents_per_chunk())};
+}
+
+}  // namespace
+
+Json SessionsJson(const v1::StatusResponse& status) {
+  Json sessions = Json::array();
+  for (const auto& session : status.sessions()) {
+    sessions.push_back({{"client_name", session.client_name()},
+                        {"peer", session.peer()},
+                        {"leases", session.leases()},
+                        {"leased_bytes", session.leased_bytes()},
+                        {"reserved_bytes", session.reserved_bytes()},
+                        {"age_ms", session.age_ms()}});
+  }
+  return sessions;
+}
+
+Json TenantsJson(const v1::StatusResponse& status) {
+  Json tenants = Json::array();
+  for (const auto& tenant : status.tenants()) {
+    tenants.push_back({{"name", tenant.name()},
+                       {"g2_capacity_bytes", tenant.g2_capacity_bytes()},
+                       {"g2_used_bytes", tenant.g2_used_bytes()},
+                       {"g2_leased_bytes", tenant.g2_leased_bytes()},
+                       {"g3_used_bytes", tenant.g3_used_bytes()},
+                       {"g3_quota_bytes", tenant.g3_quota_bytes()},
+                       {"g3_share_bytes", tenant.g3_share_bytes()},
+                       {"chunks", tenant.chunks()},
+                       {"sessions", tenant.sessions()},
+                       {"rejected_puts", tenant.rejected_puts()},
+                       {"g2_evictions", tenant.g2_evictions()},
+                       {"g3_evictions", tenant.g3_evictions()},
+                       {"g3_quota_evictions", tenant.g3_quota_evictions()},
+                       {"g3_pushed_out", tenant.g3_pushed_out()},
+                       {"g3_quota_refusals", tenant.g3_quota_refusals()},
+                       {"forgotten_chunks", tenant.forgotten_chunks()},
+                       {"keys_per_second", tenant.keys_per_second()},
+                       {"bytes_per_second", tenant.bytes_per_second()},
+                       {"key_rate_refusals", tenant.key_rate_refusals()},
+                       {"byte_rate_refusals", tenant.byte_rate_refusals()}});
+  }
+  return tenants;
+}
+
+Json StatusJson(const v1::StatusResponse& status) {
+  Json counters = Json::object();
+  const std::map<std::string, uint64_t> sorted(status.counters().begin(), status.counters().end());
+  for (const auto& [name, value] : sorted) counters[name] = value;
+  return {{"version", status.version()},
+          {"incarnation", absl::StrFormat("%016x", status.incarnation())},
+          {"state", StateName(status.state())},
+          {"pid", status.pid()},
+          {"uptime_ms", status.uptime_ms()},
+          {"arena", status.arena()},
+          {"io_engine", status.io_engine()},
+          {"g2", TierJson(status.g2())},
+          {"g3", TierJson(status.g3())},
+          {"devices", DevicesJson(status)},
+          {"sessions", SessionsJson(status)},
+          {"tenants", TenantsJson(status)},
+          {"scrub",
+           {{"asked_for", status.scrub().asked_for()},
+            {"looked_at", status.scrub().looked_at()},
+            {"of", status.scrub().of()}}},
+          {"counters", counters}};
+}
+
+std::string DevicesTable(const v1::StatusResponse& status) {
+  std::vector<std::vector<std::string>> rows = {
+      {"DEVICE", "STATE", "USED", "DIRECTORY", "CAPACITY", "CHUNKS", "MESSAGE"}};
+  for (const auto& device : status.devices()) {
+    rows.push_back({device.path(), device.state(), FormatBytes(device.used_bytes()),
+                    FormatBytes(device.directory_bytes()), FormatBytes(device.capacity_bytes()),
+                    absl::StrCat(device.chunks()), device.message()});
+  }
+  return FormatTable(rows);
+}
+
+std::string TenantsTable(const v1::StatusResponse& status) {
+  std::vector<std::vector<std::string>> rows = {{"TENANT", "G2", "OF", "G3", "QUOTA", "SHARE",
+                                                 "CHUNKS", "SESSIONS", "EVICTED", "REJECTED",
+                                                 "OVER RATE"}};
+  for (const auto& tenant : status.tenants()) {
+    rows.push_back({tenant.name(), FormatBytes(tenant.g2_used_bytes()),
+                    FormatBytes(tenant.g2_capacity_bytes()), FormatBytes(tenant.g3_used_bytes()),
+                    tenant.g3_quota_bytes() == 0 ? "-" : FormatBytes(tenant.g3_quota_bytes()),
+                    FormatBytes(tenant.g3_share_bytes()), absl::StrCat(tenant.chunks()),
+                    absl::StrCat(tenant.sessions()),
+                    absl::StrCat(tenant.g2_evictions() + tenant.g3_evictions()),
+                    absl::StrCat(tenant.rejected_puts()),
+                    absl::StrCat(tenant.key_rate_refusals() + tenant.byte_rate_refusals())});
+  }
+  return FormatTable(rows);
+}
+
+std::string SessionsTable(const v1::StatusResponse& status) {
+  std::vector<std::vector<std::string>> rows = {{"SESSION", "PEER", "LEASES", "LEASED", "AGE"}};
+  for (const auto& session : status.sessions()) {
+    rows.push_back({session.client_name(), session.peer(), absl::StrCat(session.leases()),
+                    FormatBytes(session.leased_bytes()),
+                    absl::StrCat(session.age_ms() / 1000, " s")});
+  }
+  return FormatTable(rows);
+}
+
+std::string StatusText(const v1::StatusResponse& status) {
+  std::string text =
+      absl::StrFormat("kvkeepd %s, pid %d, %s, up %d s\n", status.version(), status.pid(),
+                      StateName(status.state()), status.uptime_ms() / 1000);
+  if (!status.arena().empty()) absl::StrAppend(&text, "arena: ", status.arena(), "\n");
+  if (!status.io_engine().empty()) absl::StrAppend(&text, "I/O: ", status.io_engine(), "\n");
+  absl::StrAppend(
+      &text, "\n",
+      FormatTable({{"TIER", "USED", "CAPACITY", "CHUNKS", "LEASED", "DIRTY", "HITS", "EXTENTS"},
+                   TierRow("G2", status.g2()),
+                   TierRow("G3", status.g3())}));
+  if (status.devices_size() > 0) absl::StrAppend(&text, "\n", DevicesTable(status));
+  if (status.tenants_size() > 1) absl::StrAppend(&text, "\n", TenantsTable(status));
+  if (status.sessions_size() > 0) absl::StrAppend(&text, "\n", SessionsTable(status));
+  return text;
+}
+
+}  // namespace kvkeep::tools

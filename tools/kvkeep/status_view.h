@@ -1,0 +1,22 @@
+// A daemon's status as tools show it: JSON with stable keys, tables for people.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "kvkeep/v1/kvkeep.pb.h"
+#include "tools/kvkeep/print.h"
+
+namespace kvkeep::tools {
+
+Json StatusJson(const v1::StatusResponse& status);
+std::string StatusText(const v1::StatusResponse& status);
+
+// Of these, the parts.
+Json SessionsJson(const v1::StatusResponse& status);
+Json TenantsJson(const v1::StatusResponse& status);
+std::string SessionsTable(const v1::StatusResponse& status);
+std::string TenantsTable(const v1::StatusResponse& status);
+std::string DevicesTable(const v1::StatusResponse& status);
+
+}  // namespace kvkeep::tools

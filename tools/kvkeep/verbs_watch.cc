@@ -1,0 +1,75 @@
+// The verbs that look again and again: top, stat.
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <thread>
+
+#include "tools/kvkeep/cli.h"
+#include "tools/kvkeep/flow.h"
+#include "tools/kvkeep/units.h"
+
+namespace kvkeep::tools {
+namespace {
+
+struct Watching {
+  std::string interval = "2s";
+  uint64_t count = 0;  // rows; 0: until it is interrupted
+};
+
+constexpr char kHomeAndClear[] = "\033[H\033[J";
+constexpr uint64_t kRowsBetweenHeads = 20;
+
+// One more look at the daemon, `interval` after the last.
+int Watch(const Cli& cli, const Watching& watching, bool screen) {
+  client::AdminClient admin = cli.Admin();
+  auto before = admin.Status();
+  if (!before.ok()) return cli.Fail(before.status());
+  const std::chrono::milliseconds interval = *ParseDuration(watching.interval);
+  for (uint64_t row = 0; watching.count == 0 || row < watching.count; ++row) {
+    std::this_thread::sleep_for(interval);  // for time to pass: what is shown is rates
+    auto now = admin.Status();
+    if (!now.ok()) return cli.Fail(now.status());
+    const Flow flow = FlowBetween(*before, *now);
+    std::ostream& out = cli.terminal.out;
+    if (cli.json) {
+      out << FlowJson(flow, *now).dump() << "\n";  // an object a line
+    } else if (screen) {
+      out << kHomeAndClear << TopScreen(flow, *now, cli.terminal.columns, cli.terminal.color);
+    } else {
+      if (row % kRowsBetweenHeads == 0) out << FlowLine(FlowHead());
+      out << FlowLine(FlowRow(flow, *now));
+    }
+    out.flush();
+    if (!out) return kOk;  // who reads has enough
+    before = std::move(now);
+  }
+  return kOk;
+}
+
+std::string BadDuration(const std::string& text) {
+  return std::string(ParseDuration(text).status().message());
+}
+
+}  // namespace
+
+void AddWatchVerbs(CLI::App& app, Cli& cli) {
+  auto watching = std::make_shared<Watching>();
+  CLI::App* top = app.add_subcommand(
+      "top",
+      "the daemon at work, drawn again and again: hit ratio, bytes, how full the tiers are, "
+      "devices, sessions; rows as of stat where there is no terminal (admin socket)");
+  top->add_option("--interval", watching->interval, "between two looks")->check(BadDuration);
+  top->add_option("--count", watching->count, "looks; 0: until it is interrupted");
+  top->callback([&cli, watching] {
+    cli.run = [&cli, watching] { return Watch(cli, *watching, cli.terminal.live && !cli.json); };
+  });
+  CLI::App* stat = app.add_subcommand(
+      "stat",
+      "a row of numbers each so often, like vmstat; with --json an object a line (admin "
+      "socket)");
+  stat->add_option("INTERVAL", watching->interval, "1, 500ms, 5s")->check(BadDuration);
+  stat->add_option("COUNT", watching->count, "rows; 0: until it is interrupted");
+  stat->callback(
+      [&cli, watching] { cli.run = [&cli, watching] { return Watch(cli, *watching, false); }; });
+}
+
+}  // namespace kvkeep::tools
