@@ -62,7 +62,7 @@ absl::StatusOr<EvictResult> Core::EvictSome(const EvictRequest& request) {
   EvictResult result;
   // Of each in turn, so that all give alike.
   while (!tenants.empty() && result.bytes < request.bytes) {
-    std::erase_if(tenants, [&](uint32_t t) {
+    std::erase_if(tenants, [&](uint32_t t) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return result.bytes < request.bytes &&
              !EvictOneOf(section, TenantId(t), request.of_g3, result);
     });
