@@ -15,6 +15,7 @@
 #include <filesystem>
 
 #include "tiers/base/bytes.h"
+#include "tiers/base/check.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/index/rocksdb_stats.h"
@@ -119,10 +120,11 @@ absl::Status CheckIdentity(const std::string& dir, absl::string_view identity, c
   if (identity.size() != kIdentityBytes) {
     return absl::DataLossError(absl::StrCat("index ", dir, ": identity is damaged"));
   }
-  KVKEEP_ASSIGN_OR_RETURN(const Uuid owner, Uuid::FromBytes(identity.substr(1)));
-  if (owner == device) return absl::OkStatus();
+  const absl::StatusOr<Uuid> owner = Uuid::FromBytes(identity.substr(1));
+  KVKEEP_CHECK(owner.ok());  // of that size any bytes are
+  if (*owner == device) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("index ", dir, ": belongs to device ", owner.ToHex(), ", not to ",
+      absl::StrCat("index ", dir, ": belongs to device ", owner->ToHex(), ", not to ",
                    device.ToHex(), "; put the right index directory back, or empty the device"));
 }
 

@@ -219,6 +219,74 @@ TEST_CASE("damaged files are an error when the index is opened, never wrong reco
   }
 }
 
+namespace {
+
+// Flips a bit of every data block in the first half of each table: what describes a table lies at
+// its end.
+void DamageDataBlocks(const std::string& dir) {
+  int tables = 0;
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    if (entry.path().extension() != ".sst") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    const auto end = static_cast<std::streamoff>(fs::file_size(entry) / 2);
+    for (std::streamoff at = 16; at < end; at += 2048) {
+      file.seekg(at);
+      const char byte = static_cast<char>(file.get() ^ 0x40);
+      file.seekp(at);
+      file.put(byte);
+    }
+    ++tables;
+  }
+  REQUIRE(tables > 0);
+}
+
+}  // namespace
+
+TEST_CASE("tables that rot under an open index are an error of every call that reads them") {
+  const ScratchDir scratch;
+  const std::string dir = scratch / "index";
+  {
+    const auto index = Open(dir, /*create=*/true);
+    Add(*index, 0, 3000);
+    REQUIRE(index->PutMeta("name", "value").ok());
+    REQUIRE(index->Sync({kBoot, CommitSequence(3000)}).ok());
+  }
+  {
+    const auto index = Open(dir);  // replays the log into a table, which is not merged with another
+    REQUIRE(ReadAll(*index).size() == 3000);
+    DamageDataBlocks(dir);
+    CHECK(absl::IsDataLoss(index->ReadStableMark().status()));
+    CHECK(absl::IsDataLoss(index->GetMeta("name").status()));
+    CHECK(absl::IsDataLoss(index->ListMeta("n").status()));
+    const auto scanned = index->Scan([](const IndexRecord&) { return true; });
+    CHECK(absl::IsDataLoss(scanned.status()));
+  }
+  // Who makes one where one lies reads whose it is.
+  const auto again = OpenRocksDbIndex(dir, kDevice, {.create = true, .write_buffer_bytes = kMiB});
+  INFO(again.status().ToString());
+  CHECK(absl::IsDataLoss(again.status()));
+}
+
+TEST_CASE("an index that would have to wait for its disk refuses a batch at once, for a while") {
+  const ScratchDir scratch;
+  const auto index = OpenRocksDbIndex(scratch / "index", kDevice,
+                                      {.create = true, .write_buffer_bytes = 64 * kKiB});
+  REQUIRE(index.ok());
+  // Each is several buffers large.
+  uint32_t committed = 0;
+  absl::Status last;
+  for (int batch = 0; batch < 1000 && last.ok(); ++batch) {
+    IndexBatch adds;
+    for (uint32_t n = 0; n < 2000; ++n) adds.adds.push_back(NumberedRecord(committed + n));
+    last = (*index)->Commit(adds);
+    if (last.ok()) committed += 2000;
+  }
+  INFO(last.ToString());
+  CHECK(absl::IsUnavailable(last));
+  Add(**index, committed, committed + 1);
+  CHECK(ReadAll(**index).size() == committed + 1);
+}
+
 TEST_CASE("a torn write-ahead log gives back a beginning of what was committed") {
   ScratchDir dir;
   {
