@@ -65,16 +65,17 @@ absl::StatusOr<TraceRequest> ParseRequest(const std::string& line) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<TraceRequest>> ParseTrace(std::istream& in, const std::string& name) {
+absl::StatusOr<std::vector<TraceRequest>> ParseTrace(std::istream& in, const std::string& name,
+                                                     size_t max_requests) {
   std::vector<TraceRequest> requests;
   std::string line;
   for (size_t number = 1; std::getline(in, line); ++number) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     absl::StatusOr<TraceRequest> request = ParseRequest(line);
     absl::Status status = request.status();
-    if (status.ok() && requests.size() >= kMaxTraceRequests) {
+    if (status.ok() && requests.size() >= max_requests) {
       status = absl::ResourceExhaustedError(
-          absl::StrCat("more than ", kMaxTraceRequests, " requests; replay a part of the trace"));
+          absl::StrCat("more than ", max_requests, " requests; replay a part of the trace"));
     }
     if (status.ok() && !requests.empty() && request->timestamp < requests.back().timestamp) {
       status = absl::InvalidArgumentError(absl::StrCat(

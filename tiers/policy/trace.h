@@ -32,7 +32,8 @@ inline constexpr size_t kMaxTraceChain = 1 << 20;  // hash_ids of one request
 // PermissionDenied (the file cannot be opened), Unavailable (a read failed), InvalidArgument or
 // ResourceExhausted (a line is wrong, or over a limit; "PATH:LINE: what").
 absl::StatusOr<std::vector<TraceRequest>> ReadTrace(const std::string& path);
-// `name` stands for the path in messages.
-absl::StatusOr<std::vector<TraceRequest>> ParseTrace(std::istream& in, const std::string& name);
+// `name` stands for the path in messages; the limit is another one in tests only.
+absl::StatusOr<std::vector<TraceRequest>> ParseTrace(std::istream& in, const std::string& name,
+                                                     size_t max_requests = kMaxTraceRequests);
 
 }  // namespace kvkeep

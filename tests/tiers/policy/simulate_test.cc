@@ -121,7 +121,10 @@ TEST_CASE("an option of two tiers that makes no sense is refused by name") {
     if (options.g2_chunks == 0) options.g2_chunks = 1;
     return std::string(SimulateTiers({}, options).status().message());
   };
+  CHECK_THAT(std::string(SimulateTiers({}, {.g3_chunks = 1}).status().message()),
+             Catch::StartsWith("g2_chunks: 0"));
   CHECK_THAT(message({}), Catch::StartsWith("g3_chunks: 0"));
+  CHECK_THAT(message({.g2_policy = "x", .g3_chunks = 1}), Catch::StartsWith("g2_policy: no \"x"));
   CHECK_THAT(message({.g3_policy = "min", .g3_chunks = 1}), Catch::StartsWith("g3_policy: no \"m"));
   CHECK_THAT(message({.g3_chunks = 1, .admission = "x"}), Catch::StartsWith("admission: no \"x"));
   CHECK_THAT(message({.g3_chunks = 1, .write_policy = "x"}), Catch::StartsWith("write_policy:"));

@@ -61,6 +61,13 @@ TEST_CASE("an error names the line and the field") {
   CHECK(Refusal(kGood + "{\"timestamp\": 6") == "t.jsonl:2: not a JSON object");
 }
 
+TEST_CASE("a trace of too many requests is refused at the first that is too many") {
+  std::istringstream two(kGood + kGood), three(kGood + kGood + kGood);
+  CHECK(ParseTrace(two, "t.jsonl", 2)->size() == 2);
+  CHECK(ParseTrace(three, "t.jsonl", 2).status().message() ==
+        "t.jsonl:3: more than 2 requests; replay a part of the trace");
+}
+
 TEST_CASE("a chain over the limit is refused") {
   std::string ids = "1";
   for (size_t i = 0; i < kMaxTraceChain; ++i) ids += ",1";
