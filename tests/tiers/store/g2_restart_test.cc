@@ -566,4 +566,26 @@ TEST_CASE("every tenant finds its own chunks again, in its own segments") {
   CHECK(snapshot.counters.recovery_dropped_g2_chunks == 5);
 }
 
+TEST_CASE("an image over whose blocks an older one is found again is left out") {
+  StoreTester s(WarmWorld(false));
+  REQUIRE(s.Put(1, 3 * kBlockBytes) == "stored");  // with its header four blocks
+  const uint64_t old = OnlyBlock(s);
+  const SavedArena saved(s.world.arena());
+  REQUIRE(s.Delete({1}) == 1);
+  REQUIRE(s.Put(2) == "stored");
+  REQUIRE(s.Put(3) == "stored");
+  REQUIRE(MarkedBlocks(s) == std::vector<uint64_t>{old, old + 2});
+  REQUIRE(s.Delete({2}) == 1);
+  s.world.Kill();
+  std::copy_n(saved.bytes.begin() + static_cast<ptrdiff_t>(old * kBlockBytes), kBlockBytes,
+              BlocksAt(s, old).begin());
+  s.world.arena().live_marks()[old] = saved.marks[old];
+  s.world.Start();
+  s.Connect();
+  s.store().CheckInvariants();
+  CHECK(s.counters().recovery_dropped_g2_chunks == 1);
+  CHECK(s.Get(3) == "miss");
+  CHECK(s.Get(1) != "wrong");
+}
+
 }  // namespace kvkeep

@@ -51,6 +51,11 @@ TEST_CASE("options out of their limits make no store, and the error names the on
         o.tenants = {{.name = "a", .g2_segments = 1}, {.name = "a", .g2_segments = 1}};
       },
       "the same name");
+  refused(
+      [](StoreOptions& o) {
+        o.tenants = {{.name = "a", .g2_segments = 1, .readers = {TenantId(1)}}};
+      },
+      "tenant 'a' has reader 1");
   SeededRandom random(2);
   const auto keys = KeyRing::InMemory({"other"}, &random);
   refused([](StoreOptions&) {}, "has no key", keys.get());
@@ -157,6 +162,97 @@ TEST_CASE(
   std::vector<PartId> many(70'000, PartId(0));
   const ChunkSet too_many{t.ns, keys, many};
   CheckError(store.Touch(t.session, too_many).status(), kInvalid, "parts names 70000");
+}
+
+namespace {
+
+// Calls that are cut into slices of a chunk each, in a G2 that is full.
+WorldOptions Sliced() {
+  WorldOptions options = SmallWorld();
+  options.hold_work = 1;
+  options.store.max_leases_per_session = 4;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("a lookup whose session is closed between two slices gives all back and is refused") {
+  bool refused = false;
+  for (int at = 1; at < 60; ++at) {
+    StoreTester t(Sliced());
+    SessionToken session;
+    int slices = 0;
+    t.world.SetBetweenSlices([&] {
+      if (++slices == at) t.store().CloseSession(session);
+    });
+    t.KillAndStart();
+    for (uint64_t i = 0; i < 8; ++i) REQUIRE(t.Put(i) == "stored");
+    t.Settle();
+    slices = 0;
+    session = t.session;
+    std::vector<ChunkKey> keys;
+    for (uint64_t i = 0; i < 8; ++i) keys.push_back(MakeKey(i));
+    const std::vector<PartId> parts = {PartId(0)};
+    const absl::Status status = t.store()
+                                    .Lookup(session, {.chunks = {t.ns, keys, parts},
+                                                      .lease_mode = LeaseMode::kLeadingRun,
+                                                      .client_request_id = 5,
+                                                      .want_places = true})
+                                    .status();
+    if (!status.ok()) {
+      CheckError(status, kPrecondition, "session");
+      refused = true;
+    }
+    t.store().CheckInvariants();
+    t.store().CloseSession(session);
+    CHECK(t.store().snapshot().g2.leased_bytes == 0);
+  }
+  CHECK(refused);
+}
+
+TEST_CASE("a lookup that finds the session's leases used up at its end gives all back") {
+  StoreTester t(Sliced());
+  bool busy = false;
+  t.world.SetBetweenSlices([&] {
+    if (busy) return;
+    busy = true;
+    for (int i = 0; i < 4; ++i) t.Lookup({0});
+  });
+  busy = true;
+  t.KillAndStart();
+  for (uint64_t i = 0; i < 8; ++i) REQUIRE(t.Put(i) == "stored");
+  t.Settle();
+  busy = false;
+  std::vector<ChunkKey> keys;
+  for (uint64_t i = 0; i < 8; ++i) keys.push_back(MakeKey(i));
+  const std::vector<PartId> parts = {PartId(0)};
+  const absl::Status status =
+      t.store()
+          .Lookup(t.session, {.chunks = {t.ns, keys, parts}, .lease_mode = LeaseMode::kLeadingRun})
+          .status();
+  CheckError(status, absl::StatusCode::kResourceExhausted, "leases: this session holds 4");
+  t.store().CheckInvariants();
+  t.store().CloseSession(t.session);
+  CHECK(t.store().snapshot().g2.leased_bytes == 0);
+}
+
+TEST_CASE("a put whose session is closed while it makes room is refused, and keeps no space") {
+  StoreTester t(Sliced());
+  SessionToken session;
+  bool close = false;
+  t.world.SetBetweenSlices([&] {
+    if (std::exchange(close, false)) t.store().CloseSession(session);
+  });
+  t.KillAndStart();
+  t.FloodG2();
+  session = t.session;
+  close = true;
+  const absl::StatusOr<ReserveResult> put = t.store().Reserve(
+      session, {.ns = t.ns, .key = MakeKey(1), .shape = {.payload_bytes = 20 * kBlockBytes}});
+  CheckError(put.status(), kPrecondition, "session");
+  CHECK_FALSE(close);
+  CHECK(t.store().snapshot().g2.reserved_bytes == 0);
+  t.store().CheckInvariants();
 }
 
 }  // namespace kvkeep
