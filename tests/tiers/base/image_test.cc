@@ -1,9 +1,13 @@
 #include "tiers/base/image.h"
 
+#include <openssl/hmac.h>
+
 #include <catch2/catch.hpp>
 #include <limits>
 
 #include "tests/fakes/seeded_random.h"
+#include "tiers/base/bytes.h"
+#include "tiers/base/checksum.h"
 
 namespace kvkeep {
 namespace {
@@ -156,6 +160,26 @@ TEST_CASE("sizes outside the limits are refused with the limit named") {
   CHECK_THAT(std::string(ValidateShape({0, 0}).message()), Catch::Contains("1 to 268435456"));
   CHECK_THAT(std::string(ValidateShape({257u << 20, 0}).message()), Catch::Contains("268435456"));
   CHECK_THAT(std::string(ValidateShape({1, 16385}).message()), Catch::Contains("16384"));
+}
+
+TEST_CASE_METHOD(ImageFixture,
+                 "an encrypted image that names no key is refused, with a right MAC") {
+  ImageHeader header = Header(4096);
+  ImageEncryption& encryption = header.encryption.emplace();
+  encryption.key_id = random.Next<KeyId>();
+  encryption.unit_tags.resize(header.identity.shape.units());
+  auto page = Encode(header, mac_key);
+  // The key's id becomes zeros; root and MAC, where image.cc has them, are made anew.
+  constexpr size_t kKeyIdAt = 96, kRootAt = 2176, kMacAt = 2752;
+  std::fill_n(page.begin() + kKeyIdAt, KeyId::kSize, std::byte{0});
+  StoreAt<Digest128>(page.data() + kRootAt, Xxh3_128(std::span(page).first(kRootAt)));
+  unsigned int size = 0;
+  REQUIRE(HMAC(EVP_sha256(), mac_key.data(), static_cast<int>(mac_key.size()),
+               reinterpret_cast<const unsigned char*>(page.data() + kRootAt), kMacAt - kRootAt,
+               reinterpret_cast<unsigned char*>(page.data() + kMacAt), &size) != nullptr);
+  const absl::Status status = DecodeHeader(page, mac_key).status();
+  CHECK(absl::IsDataLoss(status));
+  CHECK_THAT(std::string(status.message()), Catch::Contains("without the id of a key"));
 }
 
 }  // namespace kvkeep

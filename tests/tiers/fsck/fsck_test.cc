@@ -8,8 +8,11 @@
 
 #include <catch2/catch.hpp>
 #include <filesystem>
+#include <fstream>
 
 #include "tests/tiers/fsck/store_on_disk.h"
+#include "tiers/base/bytes.h"
+#include "tiers/base/checksum.h"
 #include "tiers/index/rocksdb_index.h"
 #include "tiers/nvme/device_names.h"
 #include "tiers/nvme/posix_file.h"
@@ -481,6 +484,71 @@ TEST_CASE("the list of findings is bounded, their number is told") {
   CHECK(report.findings.size() == 2);
   CHECK(report.problems == 5);
   CHECK(report.bad_chunks == 5);
+}
+
+namespace {
+
+void PlantInIndex(const StoreOnDisk& disk, const std::string& key, const std::string& value) {
+  rocksdb::DB* raw = nullptr;
+  REQUIRE(rocksdb::DB::Open(rocksdb::Options(), disk.File("index"), &raw).ok());
+  const std::unique_ptr<rocksdb::DB> db(raw);
+  REQUIRE(db->Put({}, key, value).ok());
+}
+
+}  // namespace
+
+TEST_CASE("a stable mark that says nothing ends the check with a finding") {
+  StoreOnDisk disk;
+  FilledDevice(disk);
+  PlantInIndex(disk, "#stable", "short");
+  const FsckReport report = disk.Check();
+  CHECK_FALSE(report.complete);
+  CHECK(absl::StrContains(OnlyFinding(report).what, "stable mark is damaged"));
+}
+
+TEST_CASE("the index of another device is not checked as if it was this one's") {
+  StoreOnDisk disk;
+  FilledDevice(disk);
+  PlantInIndex(disk, "!identity", absl::StrCat("\x01", std::string(16, 'x')));
+  const absl::Status status = Fsck(disk.fsck_options()).status();
+  INFO(status.ToString());
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK(absl::StrContains(status.message(), "belongs to device"));
+}
+
+TEST_CASE("records that cannot be read to their end end the check with a finding") {
+  StoreOnDisk disk;
+  REQUIRE(disk.Start());
+  for (uint64_t name = 0; name < 80; ++name) disk.Put(name, 1);  // some blocks of a table
+  disk.Stop();
+  REQUIRE(disk.Start());  // from the log into a table
+  disk.Stop();
+  for (const auto& entry : fs::directory_iterator(disk.File("index"))) {
+    if (entry.path().extension() != ".sst") continue;
+    disk.FlipBit("index/" + entry.path().filename().string(), fs::file_size(entry) / 2);
+  }
+  const FsckReport report = disk.Check();
+  INFO(Text(report.findings));
+  CHECK_FALSE(report.complete);
+  CHECK(CountOf(report.findings, FsckProblem::kIndex) > 0);
+}
+
+TEST_CASE("a superblock of another format version is refused by name") {
+  StoreOnDisk disk;
+  FilledDevice(disk);
+  std::fstream file(disk.File("superblock"), std::ios::in | std::ios::out | std::ios::binary);
+  std::string block(kBlockBytes, ' ');
+  file.read(block.data(), kBlockBytes);
+  block[8] = 99;
+  const uint64_t sum = Xxh3(AsBytes(block).first(kBlockBytes - sizeof(uint64_t)));
+  StoreAt<uint64_t>(reinterpret_cast<std::byte*>(block.data()) + kBlockBytes - sizeof(sum), sum);
+  file.seekp(0);
+  file.write(block.data(), kBlockBytes);
+  file.flush();
+  const absl::Status status = Fsck(disk.fsck_options()).status();
+  INFO(status.ToString());
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK(absl::StrContains(status.message(), "format version 99"));
 }
 
 }  // namespace kvkeep

@@ -2,6 +2,8 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -133,6 +135,19 @@ TEST_CASE("an arena's files are known by their names, the lock is none of them")
                            "Segment.000", "", ".", "..", "segment.000.bak"}) {
     CHECK_FALSE(IsArenaFile(name));
   }
+}
+
+TEST_CASE("an arena's id is read as it was written, and with a field that is wrong not at all") {
+  const ArenaId id{.uuid = *Uuid::FromBytes("arena"), .geometry = {kGiB, kMiB}, .owners = 7};
+  const std::string text = id.ToString();
+  REQUIRE(ArenaId::Parse(text).has_value());
+  CHECK(ArenaId::Parse(text)->ToString() == text);
+  for (size_t field = 0; field < 5; ++field) {
+    std::vector<std::string> fields = absl::StrSplit(text, ':');
+    fields[field] = field == 1 ? std::string(32, 'g') : "x";
+    CHECK_FALSE(ArenaId::Parse(absl::StrJoin(fields, ":")).has_value());
+  }
+  CHECK_FALSE(ArenaId::Parse(text + ":1").has_value());
 }
 
 }  // namespace kvkeep

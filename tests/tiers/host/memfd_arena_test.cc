@@ -4,10 +4,12 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <fstream>
 
 #include "tests/tiers/host/child_process.h"
@@ -261,6 +263,26 @@ TEST_CASE("the mount backing says what is missing; auto takes memfd then and rep
   CHECK(message() == "readonly_dir is not set");
   options.backing = ArenaBacking::kAuto;
   CHECK(absl::StrContains((*CreateArena(options, nullptr))->describe(), "readonly_dir is not set"));
+}
+
+TEST_CASE("an arena larger than a limit on this process's memory is refused with the limit") {
+  const std::string report = RunInMountNamespace([](const MountRoom&, Findings& findings) {
+    if (!findings.Expect(mount("kvkeep", "/sys/fs/cgroup", "tmpfs", 0, "") == 0, "mount")) return;
+    // Of either version, for whatever group this is in.
+    std::filesystem::create_directory("/sys/fs/cgroup/memory");
+    std::ofstream("/sys/fs/cgroup/memory.max") << 3 * kMiB << "\n";
+    std::ofstream("/sys/fs/cgroup/memory/memory.limit_in_bytes") << 3 * kMiB << "\n";
+    findings.Expect(CreateArena(MemfdOptions(2 * kMiB), nullptr).ok(), "2 MiB are refused");
+    const absl::Status status = CreateArena(MemfdOptions(4 * kMiB), nullptr).status();
+    findings.Expect(
+        absl::IsResourceExhausted(status) && absl::StrContains(status.message(), "allows 3 MiB"),
+        "of 4 MiB: " + status.ToString());
+  });
+  if (report == kNotPermitted) {
+    WARN("skipped: " << kNotPermitted);
+    return;
+  }
+  CHECK(report == "");
 }
 
 }  // namespace kvkeep

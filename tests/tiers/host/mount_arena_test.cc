@@ -382,6 +382,22 @@ TEST_CASE("tmpfs with huge=always backs the arena with huge pages") {
   });
 }
 
+TEST_CASE(
+    "a mount whose pages are larger than the arena or a segment is refused with what to say") {
+  const std::string report = RunInMountNamespace([](const MountRoom& room, Findings& findings) {
+    if (!room.MountHugetlbfs("pagesize=1G,mode=0700")) return;  // not every processor has them
+    const absl::Status status = CreateArena(MountOptions(room, 4 * kMiB), nullptr).status();
+    findings.Expect(absl::IsInvalidArgument(status) &&
+                        absl::StrContains(status.message(), "has pages of 1048576 KiB"),
+                    status.ToString());
+  });
+  if (report == kNotPermitted) {
+    WARN("skipped: " << kNotPermitted);
+    return;
+  }
+  CHECK(report == "");
+}
+
 TEST_CASE("hugetlbfs backs the arena where the machine has huge pages set apart") {
   const std::string no_pages = "no free huge pages";
   const std::string report = RunInMountNamespace([&](const MountRoom& room, Findings& findings) {

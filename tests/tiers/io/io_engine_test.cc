@@ -87,6 +87,37 @@ TEST_CASE("a path that cannot be a device is refused with what to do") {
         absl::StatusCode::kFailedPrecondition);
   CHECK(engine->Open({.path = "/tmp", .read_only = true}).status().code() ==
         absl::StatusCode::kFailedPrecondition);
+  CHECK(engine->Open({.path = small.path(), .depth = 0}).status().code() ==
+        absl::StatusCode::kInvalidArgument);
+}
+
+TEST_CASE("an engine that goes before its device ends what waits, and what is asked for then") {
+  auto engine = MakeEngine(EVERY_ENGINE(), /*threads=*/1, /*ring=*/8);
+  TempFile file(8 * kMiB);
+  auto device = OpenOn(*engine, {.path = file.path(), .depth = 1});
+  AlignedBytes memory(kMiB);
+  constexpr int kOperations = 40;
+  std::atomic<int> done = 0, unavailable = 0, refused = 0;
+  const auto write = [&](auto then) {
+    device->Submit({.kind = Kind::kWrite,
+                    .offset = DeviceOffset(0),
+                    .data = memory.data(),
+                    .bytes = kMiB,
+                    .done = std::move(then)});
+  };
+  for (int i = 0; i < kOperations; ++i) {
+    write([&](const absl::Status& status) {
+      ++done;
+      if (status.ok()) return;
+      unavailable += absl::IsUnavailable(status);
+      // By a callback: the engine is still there.
+      write([&](const absl::Status& late) { refused += absl::IsUnavailable(late); });
+    });
+  }
+  engine = nullptr;
+  CHECK(done == kOperations);
+  CHECK(unavailable > 0);
+  CHECK(refused == unavailable);
 }
 
 TEST_CASE("a locked device has one owner at a time, whichever engine it is opened on") {

@@ -138,4 +138,31 @@ TEST_CASE_METHOD(Files, "a master key is 32 bytes or 64 digits, and no one else'
   CHECK(absl::IsInvalidArgument(ReadMasterKey(file).status()));
 }
 
+TEST_CASE_METHOD(Files, "a ring with one damaged key is refused with its path and tenant") {
+  REQUIRE(Start({"", "a"}, master).ok());
+  const std::string text = Read(path);
+  std::string damaged = text;
+  char& digit = damaged[damaged.size() - 4];  // of the last key, that of "a"
+  digit = digit == '0' ? '1' : '0';
+  Write(path, damaged);
+  const absl::Status status = Start({"", "a"}, master).status();
+  INFO(status.ToString());
+  CHECK(absl::IsDataLoss(status));
+  CHECK(std::string(status.message()).find(path + ": the key of tenant 'a'") == 0);
+  CHECK(Read(path) == damaged);
+}
+
+TEST_CASE_METHOD(Files, "a ring is never given more keys than it may have") {
+  std::vector<std::string> tenants;
+  for (size_t i = 0; i < KeyRing::kMaxKeys; ++i) tenants.push_back(std::to_string(i));
+  REQUIRE(Start(tenants, master).ok());
+  const std::string text = Read(path);
+  tenants.push_back("one more");
+  const absl::Status status = Start(tenants, master).status();
+  INFO(status.ToString());
+  CHECK(absl::IsResourceExhausted(status));
+  CHECK(std::string(status.message()).find("1025 keys, the most are 1024") != std::string::npos);
+  CHECK(Read(path) == text);
+}
+
 }  // namespace kvkeep

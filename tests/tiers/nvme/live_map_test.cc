@@ -1,6 +1,7 @@
 #include "tiers/nvme/live_map.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -189,6 +190,26 @@ TEST_CASE("a map that cannot be written fails the next batch before the index he
   std::filesystem::resize_file(live.path, LiveMapBytes(kBlocks));
   CHECK(live.index->Commit({.adds = {NumberedRecord(7)}}).ok());
   CHECK(Images(live.path) == std::set<uint64_t>{12, 14});  // what was late is there too
+}
+
+TEST_CASE("a map that could not be put right after the first scan fails batches until it could") {
+  Live live;
+  REQUIRE(live.spy->memory.Commit({.adds = {NumberedRecord(5)}}).ok());
+  std::filesystem::resize_file(live.path, 0);  // read errors, as above
+  REQUIRE(live.index->Scan([](const IndexRecord&) { return true; })->records == 1);
+  CHECK_FALSE(live.index->Commit({.adds = {NumberedRecord(6)}}).ok());
+  CHECK(live.spy->commits == 0);
+  std::filesystem::resize_file(live.path, LiveMapBytes(kBlocks));
+  CHECK(live.index->Commit({.adds = {NumberedRecord(6)}}).ok());
+  CHECK(Images(live.path) == std::set<uint64_t>{10, 12});
+}
+
+TEST_CASE("a map that is no file is refused") {
+  const ScratchDir scratch;
+  REQUIRE(mkfifo((scratch / "map").c_str(), 0600) == 0);
+  const absl::Status opened = LiveMap::Open(scratch / "map", kDevice, kBlocks).status();
+  INFO(opened.ToString());
+  CHECK(absl::IsFailedPrecondition(opened));
 }
 
 }  // namespace kvkeep

@@ -298,6 +298,30 @@ TEST_CASE("only an empty directory is formatted, and nothing in another one is t
   world.MustOpen();
 }
 
+TEST_CASE("files of a device that are none, or empty") {
+  World world;
+  SECTION("a known device whose superblock is empty") {
+    world.MustOpen();
+    fs::resize_file(world.File("superblock"), 0);
+    world.options.may_format = false;
+    world.MustFail(OpenFailure::kBroken, "the superblock is empty");
+    CHECK(fs::exists(world.File("data.000")));
+  }
+  SECTION("an empty superblock beside what is not ours") {
+    fs::create_directory(world.options.dir);
+    std::ofstream(world.File("superblock")).flush();
+    std::ofstream(world.File("photos.tar")) << "x";
+    world.MustFail(OpenFailure::kMisconfigured, "photos.tar");
+    CHECK(fs::exists(world.File("photos.tar")));
+  }
+  SECTION("a data file that is none") {
+    world.MustOpen();
+    fs::remove(world.File("data.001"));
+    REQUIRE(mkfifo(world.File("data.001").c_str(), 0600) == 0);
+    world.MustFail(OpenFailure::kMisconfigured, "not a regular file");
+  }
+}
+
 TEST_CASE("places that cannot hold a device") {
   World world;
   SECTION("the parent does not exist: not mounted") {
@@ -446,6 +470,30 @@ TEST_CASE("options over their limits are refused by name") {
   world.options.file_bytes = 10 * kMiB;
   world.options.depth = 0;
   world.MustFail(OpenFailure::kMisconfigured, "depth");
+  world.options.depth = 1;
+  world.options.file_bytes = kMiB;
+  world.options.capacity_bytes = 1002 * kMiB;
+  world.MustFail(OpenFailure::kMisconfigured, "more than 1000 data files");
+  world.options.dir.clear();
+  world.MustFail(OpenFailure::kMisconfigured, "dir of a device is empty");
+}
+
+TEST_CASE("a growth to what the device or its file system cannot have leaves it as it is") {
+  World world;
+  world.options.file_bytes = kMiB;
+  world.MustOpen();
+  world.options.file_bytes = kTiB;  // a device keeps the size that its files were made with
+  world.options.capacity_bytes = 1002 * kMiB;
+  world.MustFail(OpenFailure::kMisconfigured, "more than 1000 data files");
+  World wide;
+  wide.options.file_bytes = kTiB;
+  wide.MustOpen();
+  wide.options.capacity_bytes = 900 * kTiB;
+  wide.MustFail(OpenFailure::kMisconfigured, "the file system has");
+  for (World* each : {&world, &wide}) {
+    each->options.capacity_bytes = 64 * kMiB;
+    CHECK(each->MustOpen()->capacity_bytes() == 64 * kMiB);
+  }
 }
 
 }  // namespace kvkeep

@@ -6,6 +6,8 @@
 
 #include "tests/fakes/scratch_dir.h"
 #include "tests/fakes/seeded_random.h"
+#include "tiers/base/bytes.h"
+#include "tiers/base/checksum.h"
 #include "tiers/nvme/nvme_device.h"
 
 namespace kvkeep {
@@ -79,6 +81,22 @@ TEST_CASE("the boot id is the same twice") {
   REQUIRE(ReadBootId().ok());
   CHECK_FALSE(ReadBootId()->is_zero());
   CHECK(*ReadBootId() == *ReadBootId());
+}
+
+TEST_CASE("a state file of another format version is refused by name") {
+  const ScratchDir dir;
+  SeededRandom random(1);
+  REQUIRE(LoadOrCreateStoreIdentity(dir / "state", &random).ok());
+  std::string state(72, ' ');
+  std::ifstream(dir / "state", std::ios::binary).read(state.data(), 72);
+  state[8] = 2;
+  std::byte* const at = reinterpret_cast<std::byte*>(state.data());
+  StoreAt<uint64_t>(at + 64, Xxh3(AsBytes(state).first(64)));
+  std::ofstream(dir / "state", std::ios::binary) << state;
+  const absl::Status status = LoadOrCreateStoreIdentity(dir / "state", &random).status();
+  INFO(status.ToString());
+  CHECK(absl::IsFailedPrecondition(status));
+  CHECK(status.message().find("format version 2") != absl::string_view::npos);
 }
 
 }  // namespace kvkeep
