@@ -202,6 +202,14 @@ ssize_t pwrite(int fd, const void* data, size_t bytes, off_t offset) {
   return syscall(SYS_pwrite64, fd, data, bytes, offset);
 }
 // What hardened builds call instead.
+int __open_2(const char* path, int flags) {
+  KVKEEP_FAIL("open", -1);
+  return static_cast<int>(syscall(SYS_openat, AT_FDCWD, path, flags, 0));
+}
+int __openat_2(int dir, const char* path, int flags) {
+  KVKEEP_FAIL("openat", -1);
+  return static_cast<int>(syscall(SYS_openat, dir, path, flags, 0));
+}
 ssize_t __read_chk(int fd, void* data, size_t bytes, size_t) {
   KVKEEP_FAIL_MOVING("read");
   return syscall(SYS_read, fd, data, bytes);

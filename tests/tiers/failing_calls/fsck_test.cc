@@ -1,4 +1,6 @@
 // Check and rebuild of a device, whichever call fails.
+#include <sys/resource.h>
+
 #include <catch2/catch.hpp>
 
 #include "tests/fakes/failing_calls.h"
@@ -83,9 +85,37 @@ TEST_CASE("a rebuild that failed at any call is done by the next one, and no chu
     CHECK(store.Check().clean());
     return failed;
   };
+  REQUIRE(RebuildIndex(options).ok());  // so that each attempt finds an index that was lost before
   CHECK(FailEachCall({EIO}, attempt) > 20);
   REQUIRE(store.Start());
   for (uint64_t name = 0; name < kChunks; ++name) CHECK(store.Get(name) == "hit");
+}
+
+TEST_CASE("a rebuild that runs out of descriptors anywhere is done by the next one") {
+  StoreOnDisk store;
+  PutSome(store);
+  FsckOptions options = store.fsck_options();
+  options.threads = 1;
+  REQUIRE(RebuildIndex(options).ok());
+  rlimit before;
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  int failed = 0;
+  bool in_index = false;
+  for (rlim_t more = 0; more < 40; ++more) {
+    const rlimit few{.rlim_cur = OpenDescriptors() + more, .rlim_max = before.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    const absl::StatusOr<RebuildReport> report = RebuildIndex(options);
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    INFO(more << ": " << report.status().ToString());
+    if (report.ok()) continue;
+    ++failed;
+    CHECK(IsOneLine(report.status()));
+    in_index |= report.status().message().find("index.new: open") != absl::string_view::npos;
+  }
+  CHECK(failed > 5);
+  CHECK(in_index);
+  CHECK(RebuildIndex(options)->chunks == kChunks);
+  CHECK(store.Check().clean());
 }
 
 }  // namespace kvkeep

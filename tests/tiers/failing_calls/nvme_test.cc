@@ -1,4 +1,5 @@
 // A device, whichever call fails.
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include <catch2/catch.hpp>
@@ -10,6 +11,7 @@
 #include "tests/fakes/scratch_dir.h"
 #include "tests/fakes/seeded_random.h"
 #include "tests/tiers/failing_calls/descriptors.h"
+#include "tests/tiers/host/child_process.h"
 #include "tests/tiers/index/records.h"
 #include "tiers/nvme/nvme_device.h"
 
@@ -69,6 +71,7 @@ TEST_CASE("a device whose format failed at any call is formatted by the next sta
   for (const int error : {EOPNOTSUPP, ENOSPC})
     attempt({.number = 0, .only = "fallocate", .error = error});
   attempt({.number = 0, .only = "mkdir", .error = EACCES});
+  attempt({.number = 0, .only = "pwrite", .error = ENOSPC});
 }
 
 TEST_CASE("a device is as it was after a start that failed at any call") {
@@ -164,6 +167,83 @@ TEST_CASE("a live map that cannot be read or written costs a batch at most") {
     return failed;
   });
   CHECK(wanted.size() == 1);
+  const FailingCalls calls({.number = 0, .only = "fsync", .error = EIO});
+  CHECK_FALSE(index.Sync({.boot_id = *Uuid::FromBytes("boot"), .sequence = {}}).ok());
+  CHECK(calls.failed() == "fsync");
+}
+
+TEST_CASE("a live map that cannot be put right at the start costs batches, and no record") {
+  Place place;
+  RecordMap wanted;
+  {
+    const auto device = place.MustOpen();
+    const IndexBatch batch{.adds = {NumberedRecord(7)}};
+    REQUIRE(device->index().Commit(batch).ok());
+    wanted.emplace(batch.adds[0].id, batch.adds[0]);
+  }
+  fs::resize_file(place.options.dir + "/live", 0);
+  const auto device = place.MustOpen();
+  const IndexBatch batch{.adds = {NumberedRecord(8)}};
+  {
+    const FailingCalls calls({.number = 0, .only = "pwrite", .error = EIO, .and_later = true});
+    CHECK(ReadAll(device->index()) == wanted);
+    CHECK_FALSE(device->index().Commit(batch).ok());
+  }
+  CHECK(device->index().Commit(batch).ok());
+  wanted.emplace(batch.adds[0].id, batch.adds[0]);
+  CHECK(ReadAll(device->index()) == wanted);
+}
+
+TEST_CASE("a directory that others may look into, and that cannot be closed to them, is refused") {
+  Place place;
+  const auto refused = [&place](bool formatted) {
+    REQUIRE(chmod(place.options.dir.c_str(), 0755) == 0);
+    const FailingCalls calls({.number = 0, .only = "fchmod", .error = EPERM});
+    const NvmeDevice::OpenResult result = place.Open();
+    INFO(formatted << " " << result.error.status.ToString());
+    CHECK(result.device == nullptr);
+    CHECK(result.error.failure == OpenFailure::kMisconfigured);
+  };
+  fs::create_directory(place.options.dir);
+  refused(false);
+  place.MustOpen();
+  refused(true);
+}
+
+TEST_CASE("a device whose index cannot be made is formatted by the next start") {
+  const std::string report = RunInMountNamespace([](const MountRoom& room, Findings& findings) {
+    // Superblock, lock and data files get the last inodes there are.
+    if (!findings.Expect(room.MountTmpfs("size=200m,nr_inodes=9,mode=0700"), "mount")) return;
+    Place place;
+    place.options.dir = room.writable + "/device";
+    const NvmeDevice::OpenResult result = place.Open();
+    findings.Expect(result.device == nullptr && IsOneLine(result.error.status) &&
+                        result.error.status.message().find("index") != absl::string_view::npos,
+                    "the index was made: " + result.error.status.ToString());
+    findings.Expect(
+        mount(nullptr, room.writable.c_str(), nullptr, MS_REMOUNT, "size=200m,nr_inodes=99") == 0,
+        "remount");
+    const NvmeDevice::OpenResult again = place.Open();
+    findings.Expect(again.device != nullptr, again.error.status.ToString());
+  });
+  if (report == kNotPermitted) {
+    WARN("skipped: " << kNotPermitted);
+    return;
+  }
+  CHECK(report == "");
+}
+
+TEST_CASE("a start that fails at any open, look or lock is told in one line") {
+  Place place;
+  place.MustOpen();
+  for (const char* call : {"open", "openat", "flock", "fstat"}) {
+    uint64_t number = 0;
+    for (std::string failed = call; failed == call; ++number) {
+      failed = place.OpenBadly({.number = number, .only = call, .error = EIO});
+    }
+    CHECK(number > 1);
+  }
+  place.MustOpen();
 }
 
 }  // namespace kvkeep

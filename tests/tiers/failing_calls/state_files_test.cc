@@ -1,6 +1,7 @@
 // The small files that a store keeps beside its devices, whichever call fails.
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <fstream>
@@ -144,6 +145,20 @@ TEST_CASE("a secret that cannot be read is refused, and so is a directory that c
   }
   const FailingCalls calls({.number = 0, .only = "fstat", .error = EIO});
   CHECK_FALSE(CheckOwnDirectory(directory.get(), scratch.path()).ok());
+}
+
+TEST_CASE("a secret of another user is refused") {
+  const ScratchDir scratch;
+  const std::string path = scratch / "master";
+  std::ofstream(path) << "0123456789abcdef0123456789abcdef";
+  REQUIRE(chmod(path.c_str(), 0600) == 0);
+  if (chown(path.c_str(), 64123, 64123) != 0) {
+    WARN("skipped: needs root");
+    return;
+  }
+  const absl::Status status = ReadPrivateFile(path, 32, Secrecy::kSecret).status();
+  INFO(status.ToString());
+  CHECK(status.message().find("belongs to uid 64123") != absl::string_view::npos);
 }
 
 }  // namespace kvkeep
