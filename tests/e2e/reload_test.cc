@@ -173,6 +173,44 @@ TEST_CASE("variables stand above the file, after a reload too") {
   CHECK_FALSE(absl::StrContains(site.Log(), "msg=serving"));
 }
 
+TEST_CASE("another token file is taken over, and the one of before lets nobody in any more") {
+  Site site;
+  const auto write_private = [&](const std::string& name, const std::string& text) {
+    WriteFile(site.path(name), text);
+    std::filesystem::permissions(
+        site.path(name), std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  };
+  for (const char* name : {"old", "new"}) {
+    const std::string token = absl::StrCat("a-token-that-is-long-enough-", name);
+    write_private(name, token);
+    const Outcome hashed = RunShell(absl::StrCat("printf %s '", token, "' | sha256sum"));
+    write_private(absl::StrCat(name, "-hashes"), hashed.output.substr(0, 64) + "\n");
+  }
+  const int port = FreePort();
+  site.settings.tcp = absl::StrCat("127.0.0.1:", port);
+  site.settings.access = absl::StrCat("  token_file: ", site.path("old-hashes"), "\n");
+  site.Start();
+  const auto may_come_in = [&](const char* name) {
+    Engine engine(site.settings.tcp,
+                  {.deadline = milliseconds(2'000), .security = {.token_file = site.path(name)}});
+    return engine.client().connected();
+  };
+  CHECK(may_come_in("old"));
+  CHECK_FALSE(may_come_in("new"));
+  // One that cannot be read refuses the rest as well.
+  site.settings.access = absl::StrCat("  token_file: ", site.path("none"), "\n");
+  site.settings.extra = "log: {level: debug}\n";
+  site.WriteConfig();
+  CHECK(absl::StrContains(Reload(site), "none"));
+  CHECK(Value(site, "log.level") == "info");
+  CHECK(may_come_in("old"));
+  site.settings.access = absl::StrCat("  token_file: ", site.path("new-hashes"), "\n");
+  site.WriteConfig();
+  CHECK(Reload(site) == "ok");
+  CHECK(may_come_in("new"));
+  CHECK_FALSE(may_come_in("old"));
+}
+
 TEST_CASE("the service manager is told that a reload begins and ends, whatever comes of it") {
   ManagerSocket socket;
   const ScopedVariable notify("NOTIFY_SOCKET", socket.path());
