@@ -81,6 +81,10 @@ struct G3Config {
   std::vector<G3PathConfig> paths = {G3PathConfig{}};  // empty: no G3
   std::string policy = "lru";
   WritePolicyChoice write_policy = WritePolicyChoice::kEager;
+  std::string admission = "all";
+  uint64_t write_budget_bytes_per_second = 0;  // 0: only what the endurance allows
+  uint64_t endurance_tbw = 0;                  // of all paths together; 0: not said
+  uint64_t endurance_years = 5;
   IoChoice io = IoChoice::kAuto;
   uint64_t scrub_bytes_per_second = 0;
 

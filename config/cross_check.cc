@@ -73,6 +73,13 @@ void CheckG3Paths(const Config& config, std::vector<Conflict>& conflicts) {
   }
 }
 
+void CheckAdmission(const G3Config& g3, std::vector<Conflict>& conflicts) {
+  if (g3.admission != "write_budget") return;
+  if (g3.write_budget_bytes_per_second > 0 || g3.endurance_tbw > 0) return;
+  Add(conflicts, {"g3.admission", "g3.write_budget_bytes_per_second", "g3.endurance_tbw"},
+      "g3.admission: write_budget needs g3.write_budget_bytes_per_second, or g3.endurance_tbw");
+}
+
 void CheckArena(const G2Config& g2, std::vector<Conflict>& conflicts) {
   const bool has_dir = !g2.arena_dir.empty();
   const bool has_readonly = !g2.arena_readonly_dir.empty();
@@ -251,6 +258,7 @@ std::vector<Conflict> FindConflicts(const Config& config) {
   CheckReaders(config, conflicts);
   CheckArena(config.g2, conflicts);
   CheckG3Paths(config, conflicts);
+  CheckAdmission(config.g3, conflicts);
   FindAccessConflicts(config, conflicts);
   // Port 0 is any free one, so two of them are two ports.
   if (!config.listen.tcp_address.empty() &&

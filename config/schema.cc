@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "config/key_kinds.h"
+#include "tiers/policy/admission_policy.h"
 #include "tiers/policy/eviction_policy.h"
 
 namespace kvkeep {
@@ -39,6 +40,12 @@ using config_internal::Text;
 std::vector<std::pair<std::string, std::string>> PolicyNames() {
   std::vector<std::pair<std::string, std::string>> names;
   for (const std::string& name : EvictionPolicyNames()) names.emplace_back(name, name);
+  return names;
+}
+
+std::vector<std::pair<std::string, std::string>> AdmissionNames() {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const std::string& name : AdmissionPolicyNames()) names.emplace_back(name, name);
   return names;
 }
 
@@ -226,6 +233,21 @@ std::vector<ConfigKey> TierKeys() {
       Choice<WritePolicyChoice>("g3.write_policy", In(&Config::g3, &G3Config::write_policy),
                                 {{"eager", WritePolicyChoice::kEager}},
                                 "When a chunk is written to NVMe."),
+      Choice<std::string>(
+          "g3.admission", In(&Config::g3, &G3Config::admission), AdmissionNames(),
+          "Which chunk is worth a write to NVMe: each (all), one that is used again (second_use), "
+          "or "
+          "each within a budget of bytes (write_budget). Durable puts are always written."),
+      Size("g3.write_budget_bytes_per_second",
+           In(&Config::g3, &G3Config::write_budget_bytes_per_second), {0, 64 * kGiB},
+           "For write_budget: bytes written a second on all paths together, saved up for an hour; "
+           "each tenant has its part, as of g2.capacity. 0: what the endurance allows."),
+      Count(
+          "g3.endurance_tbw", In(&Config::g3, &G3Config::endurance_tbw), {0, 100'000'000},
+          "For write_budget: terabytes (10^12) that the drives of all paths together are rated to "
+          "take; with a rate as well the lower of both holds. 0: not said."),
+      Count("g3.endurance_years", In(&Config::g3, &G3Config::endurance_years), {1, 100},
+            "And how many years they are to last so."),
       Choice<IoChoice>(
           "g3.io", In(&Config::g3, &G3Config::io),
           {{"auto", IoChoice::kAuto}, {"uring", IoChoice::kUring}, {"threads", IoChoice::kThreads}},

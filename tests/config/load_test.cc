@@ -126,9 +126,10 @@ TEST_CASE("an unknown key is told with the nearest right one, or with those that
         "kv.yaml:1:1: unknown key 'frobnicate'; known here: listen, tls, tenants, g2, g3, "
         "encryption, limits, "
         "metrics, log, state, drain");
-  CHECK(ErrorsOf("g3: {<<: {io: auto}}") ==
-        "kv.yaml:1:6: unknown key 'g3.<<'; known here: paths, policy, write_policy, io, "
-        "scrub_bytes_per_second");
+  CHECK(
+      ErrorsOf("g3: {<<: {io: auto}}") ==
+      "kv.yaml:1:6: unknown key 'g3.<<'; known here: paths, policy, write_policy, admission, "
+      "write_budget_bytes_per_second, endurance_tbw, endurance_years, io, scrub_bytes_per_second");
 }
 
 TEST_CASE("edit distance counts insertions, deletions, replacements and swaps") {

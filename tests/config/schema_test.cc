@@ -88,6 +88,10 @@ const std::map<std::string, std::string>& Samples() {
         {"g3.paths[].required", "true"},
         {"g3.policy", "reuse"},
         {"g3.write_policy", "eager"},  // the only one
+        {"g3.admission", "second_use"},
+        {"g3.write_budget_bytes_per_second", "40MiB"},
+        {"g3.endurance_tbw", "3650"},
+        {"g3.endurance_years", "3"},
         {"g3.io", "threads"},
         {"g3.scrub_bytes_per_second", "8MiB"},
         {"limits.max_chunks", "12345"},

@@ -38,6 +38,7 @@ const Removal kRemovals[] = {
     {"devices_leave", [](Scenario& s) { s.devices_leave = false; }},
     {"slices", [](Scenario& s) { s.world.hold_work = 0; }},
     {"scrub", [](Scenario& s) { s.world.store.scrub_bytes_per_second = 0; }},
+    {"admission", [](Scenario& s) { s.world.store.g3_admission = "all"; }},
     {"encryption", [](Scenario& s) { s.world.encryption = WorldOptions::Encryption::kOff; }},
     {"tenants",
      [](Scenario& s) {
@@ -124,6 +125,10 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
     options.encryption = random.Chance(0.3) ? Encryption::kLater : Encryption::kOn;
   }
   scenario.quotas = !options.store.tenants.empty() && devices > 0 && random.Chance(0.7);
+  if (random.Chance(0.3)) {
+    options.store.g3_admission = random.Chance(0.5) ? "second_use" : "write_budget";
+    options.store.g3_write_bytes_per_second = random.Between(1, 1000);
+  }
   for (const std::string& name : without) {
     const auto removal = std::find_if(std::begin(kRemovals), std::end(kRemovals),
                                       [&name](const Removal& one) { return name == one.name; });

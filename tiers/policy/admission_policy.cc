@@ -27,6 +27,7 @@ class AdmitSecondUse final : public AdmissionPolicy {
     if (offered_.size(0) > most_) offered_.DropOldest(0);
     return false;
   }
+  std::span<std::byte> MemoryDue() override { return offered_.MemoryDue(); }
 
  private:
   const uint32_t most_;
@@ -42,16 +43,25 @@ class AdmitInBudget final : public AdmissionPolicy {
   }
   absl::string_view name() const override { return "write_budget"; }
   bool Admit(Fingerprint /*chunk*/, uint64_t bytes, MonotonicTime now) override {
-    const double seconds = std::chrono::duration<double>(now - last_).count();
-    saved_ = std::min(per_second_ * kSavedSeconds, saved_ + seconds * per_second_);
-    last_ = now;
+    Save(now);
     if (saved_ <= 0) return false;
     saved_ -= static_cast<double>(bytes);
     return true;
   }
+  void OnWritten(uint64_t bytes, MonotonicTime now) override {
+    Save(now);
+    saved_ -= static_cast<double>(bytes);
+  }
 
  private:
   static constexpr double kSavedSeconds = 3600;
+
+  void Save(MonotonicTime now) {
+    const double seconds = std::chrono::duration<double>(now - last_).count();
+    saved_ = std::min(per_second_ * kSavedSeconds, saved_ + seconds * per_second_);
+    last_ = now;
+  }
+
   const double per_second_;
   double saved_;           // below 0: owed
   MonotonicTime last_{0};  // before that, it is full anyway

@@ -10,7 +10,9 @@
 
 #include <absl/strings/string_view.h>
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +27,10 @@ class AdmissionPolicy {
   // A chunk that is not in G3 came, or was used: whether it is to be written now. Yes: so it will
   // be, of that many bytes. No: it may be offered again at its next use.
   virtual bool Admit(Fingerprint chunk, uint64_t bytes, MonotonicTime now) = 0;
+  // A chunk of that many bytes is written without being asked about: it has to be.
+  virtual void OnWritten(uint64_t /*bytes*/, MonotonicTime /*now*/) {}
+  // As EvictionPolicy::MemoryDue.
+  virtual std::span<std::byte> MemoryDue() { return {}; }
 };
 
 struct AdmissionOptions {

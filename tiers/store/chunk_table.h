@@ -53,6 +53,7 @@ struct alignas(64) Chunk {
   bool in_g3_policy : 1 = false;
   bool unconfirmed : 1 = false;  // recovered after a power cut; its header was not read yet
   bool doubtful : 1 = false;     // a power cut may have taken data of its G3 copy
+  bool unadmitted : 1 = false;   // G3's admission did not want it: offered again at its next use
 
   ImageShape shape;
   TenantId tenant;  // whose it is, and in whose pool the G2 copy lies

@@ -2,7 +2,7 @@
 //
 // Its methods are spread over files by flow: core.cc (lock, chunk lifetime, G2 space), sessions.cc,
 // lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, g3_space.cc, commit.cc
-// (index and sync), recover.cc, recover_g2.cc, scrub.cc, set_limits.cc, operate.cc,
+// (index and sync), recover.cc, recover_g2.cc, learned.cc, scrub.cc, set_limits.cc, operate.cc,
 // admin.cc.
 //
 // How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tiers/base/mutex.h"
+#include "tiers/policy/admission_policy.h"
 #include "tiers/store/cipher_buffers.h"
 #include "tiers/store/life_samples.h"
 #include "tiers/store/live_marks.h"
@@ -197,12 +198,15 @@ class Core {
     std::vector<Link> chain;  // for a slice, as one of the policies is to see it
     std::vector<uint64_t> g2_parts, g3_parts;
     uint32_t leading_keys = 0;
+    bool unadmitted = false;  // some of them is
   };
   void FindSlice(Wanted& wanted, size_t begin, size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> found, bool continued)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FindAll(Section& section, TenantId tenant, Wanted& wanted, bool touch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // To G3, what its admission did not want so far. May yield.
+  void OfferAgain(Section& section, const Wanted& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Brings the chunk's bytes into G2, or on the way there. False when there is no space. May yield:
   // then the chunk may be gone, with the answer false. The parent is none, or pinned by the caller.
   bool EnsureInG2(Section& section, TenantId tenant, ChunkSlot slot, ChunkSlot parent,
@@ -326,8 +330,13 @@ class Core {
   void OnScrubbed(ChunkSlot slot, const ChunkId& id, bool transient, const absl::Status& status);
 
   // ---- write_back.cc
+  // Forced: whatever the dirty budget and the admission say.
   void QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool forced)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // That, but for the pump of the device, which it returns; nothing when the chunk stays unbacked.
+  std::optional<uint16_t> EnqueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent,
+                                           bool forced) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Admit(Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PumpWrites(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   ChunkSlot FindParent(const Chunk& chunk, const std::optional<ChunkKey>& parent) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -398,6 +407,12 @@ class Core {
   static absl::Status SaveDoubtful(ChunkIndex& index, const Doubtful& doubtful);
   void SaveRecencyIfDue(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SaveRecency(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- learned.cc
+  // REQUIRES: nothing is in the policies yet.
+  void LoadLearned(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SaveLearned(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   static void DropRecord(DeviceTier& tier, const IndexRecord& record);
   ChunkSlot AdoptRecord(uint16_t device, const IndexRecord& record, bool doubtful)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -458,6 +473,7 @@ class Core {
   Shares g3_shares_ ABSL_GUARDED_BY(mu_);                             // of all devices, in blocks
   std::vector<Rates> rates_ ABSL_GUARDED_BY(mu_);                     // by TenantId
   std::vector<TenantCounters> tenant_counters_ ABSL_GUARDED_BY(mu_);  // as Shares: nobody is last
+  std::vector<std::unique_ptr<AdmissionPolicy>> admissions_ ABSL_GUARDED_BY(mu_);  // by TenantId
   LiveMarks marks_ ABSL_GUARDED_BY(mu_);
   std::vector<ChunkSlot> unverified_ ABSL_GUARDED_BY(mu_);  // for the sweep, from the back; or gone
   ChunkSlot sweeping_ ABSL_GUARDED_BY(mu_) = kNoSlot;

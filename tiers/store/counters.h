@@ -19,6 +19,9 @@ struct StoreCounters {
   uint64_t promotions = 0, promotions_failed = 0, promotions_shared = 0;
   uint64_t write_backs = 0, write_backs_failed = 0, write_backs_cancelled = 0;
   uint64_t write_backs_encrypted = 0;
+  // Times that a chunk was offered to G3 and its admission said no, and the bytes of their images.
+  uint64_t second_use_refusals = 0, second_use_refused_bytes = 0;
+  uint64_t write_budget_refusals = 0, write_budget_refused_bytes = 0;
   // Encrypted chunks of G3 that became misses: a tag did not match; their key is not in the ring.
   uint64_t unauthentic_chunks = 0, keyless_chunks = 0;
   uint64_t corrupt_chunks = 0, stale_records = 0, deleted_chunks = 0;

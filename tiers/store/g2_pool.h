@@ -64,6 +64,7 @@ class G2Pool {
   uint64_t dirty_blocks = 0;
   // Free, but kept for allocations that make room in slices: nobody else takes them.
   uint64_t gathered_blocks = 0;
+  bool has_learned = false;  // its policy: what an earlier process's had learned
 
  private:
   ExtentList Relative(ExtentList extents) const;

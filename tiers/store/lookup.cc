@@ -51,6 +51,7 @@ void Core::FindSlice(Wanted& wanted, size_t begin, size_t end) {
       if (found[i].slot == kNoSlot) continue;
       const Chunk& chunk = table_.at(found[i].slot);
       if (chunk.in_g2()) wanted.g2_parts[k] |= uint64_t{1} << p;
+      wanted.unadmitted |= chunk.unadmitted;
       if (InG3(chunk)) wanted.g3_parts[k] |= uint64_t{1} << p;
     }
     const bool whole = ((wanted.g2_parts[k] | wanted.g3_parts[k]) & all) == all;
@@ -98,6 +99,27 @@ void Core::FindAll(Section& section, TenantId tenant, Wanted& wanted, bool touch
     const auto found = std::span<const Link>(wanted.found).subspan(begin * parts);
     if (touch) TellPolicies(tenant, wanted, found.first((end - begin) * parts), continued);
     end = begin;
+  }
+  if (touch && wanted.unadmitted && !draining_) OfferAgain(section, wanted);
+}
+
+// Head first, as they came. No device is pumped here: it would evict, and callers have found chunks
+// that are theirs until the next yield.
+void Core::OfferAgain(Section& section, const Wanted& wanted) {
+  const ChunkSet& chunks = wanted.chunks;
+  const size_t parts = chunks.parts.size();
+  for (size_t i = 0; i < wanted.found.size(); ++i) {
+    section.YieldIfSpent();
+    Count(work::kFind);
+    const ChunkSlot slot = wanted.found[i].slot;
+    if (slot == kNoSlot || !StillIs(slot, wanted.id(i))) continue;
+    const Chunk& chunk = table_.at(slot);
+    if (!chunk.unadmitted || !ReadableNow(chunk) || chunk.g3_state != G3State::kAbsent) continue;
+    std::optional<ChunkKey> parent;
+    if (i >= parts) parent = chunks.keys[i / parts - 1];
+    Count(work::kRecord);
+    const std::optional<uint16_t> device = EnqueueWriteBack(slot, parent, false);
+    if (device.has_value()) PumpLater(*device);
   }
 }
 

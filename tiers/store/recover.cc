@@ -70,6 +70,7 @@ absl::Status Core::RecoverDevices() {
                                     space.capacity.value() / 4);
     tier->last_sync = tier->last_recency = tier->heard_at = deps_.clock->Now();
     devices_.push_back(std::move(tier));
+    LoadLearned(device);
     KVKEEP_RETURN_IF_ERROR(RecoverDevice(device));
   }
   TrimToQuotas();
@@ -166,6 +167,7 @@ void Core::SaveRecencyIfDue(Section& section, uint16_t device) {
 void Core::SaveRecency(Section& section, uint16_t device) {
   DeviceTier& tier = *devices_[device];
   tier.last_recency = deps_.clock->Now();
+  SaveLearned(device);
   if (tier.chunks * sizeof(uint64_t) >= kMaxRecencyBytes) return;
   std::deque<std::pair<int64_t, uint64_t>> order;  // a deque: growing moves nothing
   for (uint32_t i = 0; i < table_.slot_end(); ++i) {

@@ -68,6 +68,14 @@ absl::Status StoreOptions::Validate() const {
       return absl::InvalidArgumentError(absl::StrCat("policy '", *name, "' is not known"));
     }
   }
+  const auto admissions = AdmissionPolicyNames();
+  if (std::find(admissions.begin(), admissions.end(), g3_admission) == admissions.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("g3_admission '", g3_admission, "' is not known"));
+  }
+  if (g3_admission == "write_budget" && g3_write_bytes_per_second == 0) {
+    return absl::InvalidArgumentError("g3_write_bytes_per_second is 0: write_budget needs a rate");
+  }
   if (max_chunks == 0 || max_chunks >= kNoSlot.value()) {
     return absl::InvalidArgumentError(
         absl::StrCat("max_chunks is ", max_chunks, ", allowed are 1 to ", kNoSlot.value() - 1));

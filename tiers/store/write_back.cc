@@ -29,8 +29,28 @@ ChunkSlot Core::FindParent(const Chunk& chunk, const std::optional<ChunkKey>& pa
   return table_.Find({chunk.id.ns, *parent, chunk.id.part});
 }
 
+// Whether the chunk is worth its write. No: it is asked about again when it is used.
+bool Core::Admit(Chunk& chunk) {
+  AdmissionPolicy& admission = *admissions_[chunk.tenant.value()];
+  const uint64_t bytes = chunk.blocks() * kBlockBytes;
+  const bool admitted = admission.Admit(table_.fingerprint(chunk.id), bytes, deps_.clock->Now());
+  TouchLater(admission.MemoryDue());
+  chunk.unadmitted = !admitted;
+  if (admitted) return true;
+  const bool budget = options_.g3_admission == "write_budget";
+  ++(budget ? counters_.write_budget_refusals : counters_.second_use_refusals);
+  (budget ? counters_.write_budget_refused_bytes : counters_.second_use_refused_bytes) += bytes;
+  return false;
+}
+
 void Core::QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool forced) {
-  if (devices_.empty()) return;
+  const std::optional<uint16_t> device = EnqueueWriteBack(slot, parent, forced);
+  if (device.has_value()) PumpWrites(*device);
+}
+
+std::optional<uint16_t> Core::EnqueueWriteBack(ChunkSlot slot,
+                                               const std::optional<ChunkKey>& parent, bool forced) {
+  if (devices_.empty()) return std::nullopt;
   Chunk& chunk = table_.at(slot);
   KVKEEP_CHECK(chunk.g3_state == G3State::kAbsent && chunk.g2_state == G2State::kResident);
   // Over the budget the newcomer stays unbacked: the queue holds the heads of its prefix.
@@ -38,10 +58,15 @@ void Core::QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent,
   const std::optional<uint16_t> device = ChooseDevice(chunk, FindParent(chunk, parent));
   if (!device.has_value() || (over && !forced)) {
     ++counters_.write_backs_cancelled;
-    return;
+    return std::nullopt;
+  }
+  if (!forced && !Admit(chunk)) return std::nullopt;
+  if (forced) {
+    admissions_[chunk.tenant.value()]->OnWritten(chunk.blocks() * kBlockBytes, deps_.clock->Now());
   }
   {
     Change change(this, slot);
+    change->unadmitted = false;
     SetG3State(*change, G3State::kQueued);
     change->device = *device;
     change->g3_incarnation = incarnation_;
@@ -49,7 +74,7 @@ void Core::QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent,
   }
   devices_[*device]->write_queue.emplace(chunk.g3_generation,
                                          DeviceTier::QueuedWrite{slot, parent});
-  PumpWrites(*device);
+  return device;
 }
 
 void Core::PumpWrites(uint16_t device) {

@@ -47,6 +47,13 @@ TEST_CASE("write_budget saves an hour up, lets one chunk make a debt, and has it
   CHECK(admit(1, kNow + std::chrono::hours(24) + std::chrono::seconds(1'401)));
 }
 
+TEST_CASE("what had to be written is charged to the budget") {
+  const auto policy = MakeAdmissionPolicy("write_budget", {.bytes_per_second = 2});
+  policy->OnWritten(8'000, kNow);
+  CHECK_FALSE(policy->Admit(Fingerprint(1), 1, kNow + std::chrono::seconds(400)));
+  CHECK(policy->Admit(Fingerprint(1), 1, kNow + std::chrono::seconds(401)));
+}
+
 TEST_CASE("a drive's endurance is a rate") {
   // 3,650 TB in ten years: about one a day.
   CHECK(EnduranceBytesPerSecond(3'652.5, 10) == Approx(1e12 / 86'400));
