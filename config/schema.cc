@@ -240,12 +240,9 @@ std::vector<ConfigKey> TierKeys() {
           "each within a budget of bytes (write_budget). Durable puts are always written."),
       Size("g3.write_budget_bytes_per_second",
            In(&Config::g3, &G3Config::write_budget_bytes_per_second), {0, 64 * kGiB},
-           "For write_budget: bytes written a second on all paths together, saved up for an hour; "
-           "each tenant has its part, as of g2.capacity. 0: what the endurance allows."),
-      Count(
-          "g3.endurance_tbw", In(&Config::g3, &G3Config::endurance_tbw), {0, 100'000'000},
-          "For write_budget: terabytes (10^12) that the drives of all paths together are rated to "
-          "take; with a rate as well the lower of both holds. 0: not said."),
+           "For write_budget: written a second on all paths, in parts as of g2.capacity; or 0."),
+      Count("g3.endurance_tbw", In(&Config::g3, &G3Config::endurance_tbw), {0, 100'000'000},
+            "For write_budget: terabytes that all drives together are rated to take; or 0."),
       Count("g3.endurance_years", In(&Config::g3, &G3Config::endurance_years), {1, 100},
             "And how many years they are to last so."),
       Choice<IoChoice>(
