@@ -1,5 +1,6 @@
 #include "tests/crash/rig.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <signal.h>
@@ -19,6 +20,7 @@ namespace {
 
 // Longer than any call of a client may take (load.cc).
 constexpr milliseconds kClientPatience{60'000};
+constexpr milliseconds kDiskPatience{60'000};
 
 }  // namespace
 
@@ -144,7 +146,15 @@ void Rig::CheckFiles() {
   const std::string command =
       absl::StrCat(KVKEEP_PATH, " fsck ", site.path(site.settings.devices[0].name),
                    " --headers-only --config ", site.config_file(), " >", report, " 2>&1");
-  const int status = std::system(command.c_str());
+  // What the dead daemon had in the kernel may take a slow disk a while; fsck says so, and waits
+  // for some of it.
+  int status = 0;
+  e2e::Eventually(
+      [&] {
+        status = std::system(command.c_str());
+        return !absl::StrContains(e2e::ReadFile(report), "locked by another process");
+      },
+      kDiskPatience);
   INFO(e2e::ReadFile(report));
   CHECK(status == 0);
   ++checks_;
