@@ -41,8 +41,10 @@ TEST_CASE("what shares memory, sockets or formats with others needs a restart") 
     INFO(path);
     CHECK(ChangeOf(path) == ConfigChange::kRestart);
   }
-  for (const char* path : {"log.level", "tenants[].g3_quota", "listen.keys_per_second",
-                           "limits.sessions", "g3.scrub_bytes_per_second", "drain.timeout"}) {
+  for (const char* path :
+       {"log.level", "tenants[].g3_quota", "listen.keys_per_second", "limits.sessions",
+        "g3.scrub_bytes_per_second", "g3.write_budget_bytes_per_second", "g3.endurance_tbw",
+        "drain.timeout"}) {
     INFO(path);
     CHECK(ChangeOf(path) == ConfigChange::kLive);
   }

@@ -52,6 +52,11 @@ class AdmitInBudget final : public AdmissionPolicy {
     Save(now);
     saved_ -= static_cast<double>(bytes);
   }
+  // What is saved beyond an hour of the new rate goes at the next question.
+  void SetBytesPerSecond(double rate) override {
+    KVKEEP_CHECK(rate > 0);
+    per_second_ = rate;
+  }
 
  private:
   static constexpr double kSavedSeconds = 3600;
@@ -62,7 +67,7 @@ class AdmitInBudget final : public AdmissionPolicy {
     last_ = now;
   }
 
-  const double per_second_;
+  double per_second_;
   double saved_;           // below 0: owed
   MonotonicTime last_{0};  // before that, it is full anyway
 };

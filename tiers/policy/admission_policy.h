@@ -29,6 +29,8 @@ class AdmissionPolicy {
   virtual bool Admit(Fingerprint chunk, uint64_t bytes, MonotonicTime now) = 0;
   // A chunk of that many bytes is written without being asked about: it has to be.
   virtual void OnWritten(uint64_t /*bytes*/, MonotonicTime /*now*/) {}
+  // AdmissionOptions::bytes_per_second from now on; nothing for a policy that has no use for it.
+  virtual void SetBytesPerSecond(double /*rate*/) {}
   // As EvictionPolicy::MemoryDue.
   virtual std::span<std::byte> MemoryDue() { return {}; }
 };

@@ -45,11 +45,10 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
             {.max_chunks = static_cast<uint32_t>(options_.max_chunks),
              .shares_memory_with = pools_.empty() ? nullptr : pools_.front()->policy.get()})));
     pools_.back()->limits = PoolLimits(options_, number);
-    const double part = static_cast<double>(end - first) / static_cast<double>(all);
     AdmissionOptions admission;
-    admission.bytes_per_second = part * static_cast<double>(options_.g3_write_bytes_per_second);
+    admission.bytes_per_second = WriteRate(options_, number);
     admission.remembered_chunks =
-        static_cast<uint32_t>(part * static_cast<double>(admission.remembered_chunks));
+        static_cast<uint32_t>(PartOf(number) * static_cast<double>(admission.remembered_chunks));
     admissions_.push_back(MakeAdmissionPolicy(options_.g3_admission, admission));
     first = end;
     write_keys_.push_back(deps.keys == nullptr ? nullptr : deps.keys->ForTenant(tenant.name));

@@ -373,6 +373,8 @@ class Core {
   // REQUIRES: stored; inside a Change of this chunk.
   void RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // One chunk of a tenant that holds more than its quota. False: it does not, or nothing can go.
+  bool EvictOverQuota(DeviceTier& tier, TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TrimToQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ShareG3() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -423,6 +425,10 @@ class Core {
   static StoreOptions ResolveLimits(StoreOptions options, const Arena& arena);
   // Shares of sessions, the chunk table and, within the quotas, G3: as those of G2.
   static std::vector<Shares::Claim> ClaimsOf(const StoreOptions& options, bool quotas);
+  // Of all memory, what is the tenant's; and of what may be written to G3 in a second.
+  double PartOf(size_t tenant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  double WriteRate(const StoreOptions& options, size_t tenant) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   G2Pool::Limits PoolLimits(const StoreOptions& options, size_t tenant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TrimToNewQuotas(Section& section) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -153,15 +153,19 @@ void Core::ShareG3() {
   g3_shares_.SetCapacity(capacity);
 }
 
+bool Core::EvictOverQuota(DeviceTier& tier, TenantId tenant) {
+  if (g3_shares_.FitsQuota(tenant, 0)) return false;
+  const Evicted evicted = EvictOneFromG3(tier, tenant);
+  tenant_counters_[tenant.value()].g3_quota_evictions += evicted == Evicted::kOne;
+  return evicted != Evicted::kNone;
+}
+
 // After a start: the quotas may be smaller than they were, or devices are back.
 void Core::TrimToQuotas() {
   ShareG3();
   for (const auto& tier : devices_) {
     for (TenantId tenant(0); tenant != g3_shares_.nobody(); ++tenant) {
-      Evicted evicted = Evicted::kOne;
-      while (evicted != Evicted::kNone && !g3_shares_.FitsQuota(tenant, 0)) {
-        evicted = EvictOneFromG3(*tier, tenant);
-        tenant_counters_[tenant.value()].g3_quota_evictions += evicted == Evicted::kOne;
+      while (EvictOverQuota(*tier, tenant)) {
       }
     }
   }

@@ -27,9 +27,17 @@ std::vector<Shares::Claim> Core::ClaimsOf(const StoreOptions& options, bool quot
   return claims;
 }
 
+double Core::PartOf(size_t tenant) const {
+  return static_cast<double>(pools_[tenant]->capacity().value()) /
+         static_cast<double>(deps_.arena->capacity_blocks().value());
+}
+
+double Core::WriteRate(const StoreOptions& options, size_t tenant) const {
+  return PartOf(tenant) * static_cast<double>(options.g3_write_bytes_per_second);
+}
+
 G2Pool::Limits Core::PoolLimits(const StoreOptions& options, size_t tenant) {
-  const double part = static_cast<double>(pools_[tenant]->capacity().value()) /
-                      static_cast<double>(deps_.arena->capacity_blocks().value());
+  const double part = PartOf(tenant);
   // Rounded up: a share of a limit that allows a chunk must allow one.
   const auto share = [&](uint64_t bytes) {
     return static_cast<uint64_t>(static_cast<double>(bytes / kBlockBytes) * part + 0.5);
@@ -55,6 +63,7 @@ void Core::SetLimits(const StoreOptions& options) {
   limits_.max_reserved_bytes = now.max_reserved_bytes;
   limits_.dirty_budget_bytes = now.dirty_budget_bytes;
   limits_.scrub_bytes_per_second = now.scrub_bytes_per_second;
+  limits_.g3_write_bytes_per_second = now.g3_write_bytes_per_second;
   session_shares_.SetCapacity(limits_.max_sessions);
   for (uint32_t t = 0; t < pools_.size(); ++t) {
     const TenantOptions& to = now.tenants[t];
@@ -69,6 +78,9 @@ void Core::SetLimits(const StoreOptions& options) {
     own.max_leased_bytes = to.max_leased_bytes;
     own.g3_quota_bytes = to.g3_quota_bytes;
     pools_[t]->limits = PoolLimits(limits_, t);
+    if (limits_.g3_write_bytes_per_second > 0) {
+      admissions_[t]->SetBytesPerSecond(WriteRate(limits_, t));
+    }
   }
   const std::vector<Shares::Claim> claims = ClaimsOf(limits_, true);
   for (uint32_t t = 0; t < claims.size(); ++t) g3_shares_.SetQuota(TenantId(t), claims[t].quota);
@@ -83,12 +95,7 @@ void Core::TrimToNewQuotas(Section& section) {
   over_quota_ = false;
   for (const auto& tier : devices_) {
     for (TenantId tenant(0); tenant != g3_shares_.nobody(); ++tenant) {
-      Evicted evicted = Evicted::kOne;
-      while (evicted != Evicted::kNone && !g3_shares_.FitsQuota(tenant, 0)) {
-        evicted = EvictOneFromG3(*tier, tenant);
-        tenant_counters_[tenant.value()].g3_quota_evictions += evicted == Evicted::kOne;
-        section.YieldIfSpent();
-      }
+      while (EvictOverQuota(*tier, tenant)) section.YieldIfSpent();
     }
   }
   for (TenantId tenant(0); tenant != g3_shares_.nobody(); ++tenant) {

@@ -95,9 +95,10 @@ class Store {
   Incarnation incarnation() const;
   StoreOptions options() const;  // as they are now; zeros replaced by what they mean
   // Takes over what may change while a store runs: the limits of sessions, leases, reserved and
-  // dirty bytes, the scrub's rate, and of each tenant its rates, its leases' bytes and its quota of
-  // G3. Who holds more than a new limit keeps it, and gets no more; over a quota the tenant's
-  // oldest go, now. All else stays as it is. REQUIRES: valid options with the tenants of before.
+  // dirty bytes, the rates of the scrub and of admitted writes, and of each tenant its rates, its
+  // leases' bytes and its quota of G3. Who holds more than a new limit keeps it, and gets no more;
+  // over a quota the tenant's oldest go, now. All else stays as it is. REQUIRES: valid options with
+  // the tenants of before.
   void SetLimits(const StoreOptions& options);
 
   // Sessions. ResourceExhausted over max_sessions. Every call below that names a session answers

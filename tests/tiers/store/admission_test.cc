@@ -91,6 +91,19 @@ TEST_CASE(
   CHECK(InG3(s, 9) == "01234567");
 }
 
+TEST_CASE("another budget of writes holds from then on") {
+  StoreTester s(With("write_budget", 10));
+  for (uint64_t name = 0; name < 9; ++name) REQUIRE(s.Put(name) == "stored");
+  REQUIRE(InG3(s, 9) == "01234");
+  StoreOptions now = s.store().options();
+  now.g3_write_bytes_per_second = 1000;
+  s.store().SetLimits(now);
+  s.world.clock().Advance(seconds(60));
+  s.Lookup({5, 6, 7, 8}, LeaseMode::kNone);
+  CHECK(InG3(s, 9) == "012345678");
+  CHECK(s.store().options().g3_write_bytes_per_second == 1000);
+}
+
 TEST_CASE("a tenant that writes all the time takes its own part of the budget and no more") {
   WorldOptions options = With("write_budget", 40);
   options.g2_segment_blocks = 16;
