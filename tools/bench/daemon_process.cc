@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -25,6 +24,7 @@
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tools/bench/cpu_time.h"
+#include "tools/bench/server_program.h"
 
 namespace kvkeep::bench {
 namespace {
@@ -49,23 +49,6 @@ std::string ReadWhole(const std::string& path) {
   return text.str();
 }
 
-// Forks and runs `binary`, its output going to `fd`.
-absl::StatusOr<pid_t> Exec(const std::string& binary, const char* option, const char* value,
-                           int fd) {
-  const pid_t starter = getpid();
-  const pid_t pid = fork();
-  if (pid < 0) return absl::ErrnoToStatus(errno, "fork");
-  if (pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != starter) _exit(99);
-    dup2(fd, STDOUT_FILENO);
-    dup2(fd, STDERR_FILENO);
-    execl(binary.c_str(), "kvkeepd", option, value, static_cast<char*>(nullptr));
-    _exit(98);
-  }
-  return pid;
-}
-
 // One that was free just now.
 absl::StatusOr<std::string> FreeLoopbackPort() {
   const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -85,7 +68,7 @@ absl::StatusOr<std::string> PrintedConfig(const std::string& binary, const std::
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!fd.valid()) return absl::ErrnoToStatus(errno, path);
   KVKEEP_ASSIGN_OR_RETURN(const pid_t pid,
-                          Exec(binary, "--print-default-config", nullptr, fd.get()));
+                          StartProgram({binary, "--print-default-config"}, fd.get()));
   int status = 0;
   waitpid(pid, &status, 0);
   if (status != 0) {
@@ -177,7 +160,7 @@ absl::Status DaemonProcess::Spawn(const std::string& binary) {
   const std::string log = dir_ + "/log", config = dir_ + "/kvkeep.yaml";
   const UniqueFd fd(open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!fd.valid()) return absl::ErrnoToStatus(errno, log);
-  KVKEEP_ASSIGN_OR_RETURN(pid_, Exec(binary, "--config", config.c_str(), fd.get()));
+  KVKEEP_ASSIGN_OR_RETURN(pid_, StartProgram({binary, "--config", config}, fd.get()));
   return absl::OkStatus();
 }
 

@@ -123,9 +123,7 @@ class CopyingGet final : public Operation {
   void Prepare() override {
     keys_ = LoadedKeys(context_, spec_.size, NextFirst(&context_, spec_), spec_.batch);
   }
-  CallResult Run() override {
-    return Judge(context_.client->Get(context_.ns, keys_, Options()));
-  }
+  CallResult Run() override { return Judge(context_.client->Get(context_.ns, keys_, Options())); }
   void Start(absl::AnyInvocable<void(CallResult) &&> done) override {
     context_.client->Get(
         context_.ns, keys_, Options(),

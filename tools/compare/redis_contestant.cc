@@ -1,7 +1,7 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <fcntl.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -17,6 +17,7 @@
 
 #include "tiers/base/status_macros.h"
 #include "tiers/base/unique_fd.h"
+#include "tools/bench/server_program.h"
 #include "tools/compare/contestant.h"
 
 namespace kvkeep::compare {
@@ -25,19 +26,11 @@ namespace {
 constexpr int kStartTries = 500;
 
 absl::StatusOr<pid_t> StartServer(const std::string& socket, uint64_t capacity_bytes) {
-  const std::string limit = absl::StrCat(capacity_bytes);
-  const pid_t starter = getpid();
-  const pid_t pid = fork();
-  if (pid < 0) return absl::ErrnoToStatus(errno, "fork");
-  if (pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != starter) _exit(99);
-    execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", socket.c_str(), "--save",
-           "", "--appendonly", "no", "--maxmemory", limit.c_str(), "--maxmemory-policy",
-           "allkeys-lru", "--logfile", "/dev/null", static_cast<char*>(nullptr));
-    _exit(98);
-  }
-  return pid;
+  const UniqueFd nowhere(open("/dev/null", O_WRONLY | O_CLOEXEC));
+  return bench::StartProgram(
+      {"redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no",
+       "--maxmemory", absl::StrCat(capacity_bytes), "--maxmemory-policy", "allkeys-lru"},
+      nowhere.get());
 }
 
 absl::StatusOr<UniqueFd> ConnectTo(const std::string& path, pid_t server) {

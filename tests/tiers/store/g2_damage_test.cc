@@ -1,44 +1,19 @@
 // Images in G2 whose memory goes bad while a daemon runs.
 #include <catch2/catch.hpp>
 
-#include "tests/tiers/store/store_tester.h"
+#include "tests/tiers/store/warm_world.h"
 
 namespace kvkeep {
-namespace {
-
-WorldOptions WarmWorld() {
-  WorldOptions options = SmallWorld();
-  options.arena_outlives = true;
-  return options;
-}
-
-// Where images begin, in the order of blocks.
-std::vector<uint64_t> MarkedBlocks(StoreTester& s) {
-  std::vector<uint64_t> blocks;
-  const auto marks = s.world.arena().live_marks();
-  for (uint64_t i = 0; i < marks.size(); ++i) {
-    if (marks[i] != 0) blocks.push_back(i);
-  }
-  return blocks;
-}
-
-std::span<std::byte> BlockAt(StoreTester& s, uint64_t block) {
-  return s.world.arena().Memory({BlockNumber(block), BlockCount(1)});
-}
-
-}  // namespace
 
 TEST_CASE("an image whose header became another chunk's after the start is a miss") {
-  WorldOptions options = WarmWorld();
-  options.device_blocks.clear();
-  StoreTester s(options);
+  StoreTester s(WarmWorld(/*with_device=*/false));
   REQUIRE(s.Put(1) == "stored");
   const uint64_t first = MarkedBlocks(s).at(0);
   REQUIRE(s.Put(2) == "stored");
   const uint64_t second = MarkedBlocks(s)[first == MarkedBlocks(s)[0] ? 1 : 0];
   s.KillAndStart();
-  const auto from = BlockAt(s, second);
-  std::copy(from.begin(), from.end(), BlockAt(s, first).begin());
+  const auto from = BlocksAt(s, second);
+  std::copy(from.begin(), from.end(), BlocksAt(s, first).begin());
   CHECK(s.Get(1) == "damaged");
   CHECK(s.Get(1) == "miss");
   CHECK(s.Get(2) == "hit");
@@ -50,7 +25,7 @@ TEST_CASE("a header that goes bad in memory is no write to G3 and no checksums f
   REQUIRE(s.Put(1) == "stored");
   ChunkReader reader = s.Pin(1);
   REQUIRE(reader.PieceChecksums().size() == 1);
-  BlockAt(s, MarkedBlocks(s).at(0))[100] ^= std::byte{4};
+  BlocksAt(s, MarkedBlocks(s).at(0))[100] ^= std::byte{4};
   CHECK(reader.PieceChecksums().empty());
   s.Settle();
   CHECK(s.Where(1) == "2");

@@ -2,31 +2,10 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
-#include "tests/tiers/store/store_tester.h"
+#include "tests/tiers/store/warm_world.h"
 
 namespace kvkeep {
 namespace {
-
-WorldOptions WarmWorld(bool with_device = true) {
-  WorldOptions options = SmallWorld();
-  options.arena_outlives = true;
-  if (!with_device) options.device_blocks.clear();
-  return options;
-}
-
-// Where images begin, in the order of blocks.
-std::vector<uint64_t> MarkedBlocks(StoreTester& s) {
-  std::vector<uint64_t> blocks;
-  const auto marks = s.world.arena().live_marks();
-  for (uint64_t i = 0; i < marks.size(); ++i) {
-    if (marks[i] != 0) blocks.push_back(i);
-  }
-  return blocks;
-}
-
-std::span<std::byte> BlocksAt(StoreTester& s, uint64_t first, uint64_t count = 1) {
-  return s.world.arena().Memory({BlockNumber(first), BlockCount(count)});
-}
 
 // The only image there is.
 uint64_t OnlyBlock(StoreTester& s) {

@@ -1,0 +1,16 @@
+// Servers that a measurement starts for itself. Free functions; one thread.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace kvkeep::bench {
+
+// Forks and runs `arguments`, the program first, found as a shell would. What it prints goes to
+// `output`, a descriptor. It dies with this process, however that ends.
+absl::StatusOr<pid_t> StartProgram(const std::vector<std::string>& arguments, int output);
+
+}  // namespace kvkeep::bench
