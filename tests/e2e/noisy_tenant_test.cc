@@ -149,8 +149,10 @@ TEST_CASE("a tenant that writes ten times its quota costs the others no chunk") 
     INFO("reader " << i);
     Tell("quiet", quiet[i]);
     Tell("during the flood", during[i]);
-    CHECK(quiet[i].hits == quiet[i].gets);
-    CHECK(during[i].hits == during[i].gets);
+    CHECK(quiet[i].misses + during[i].misses == 0);
+    // There, but no room to read it into at once: only where everything takes several times longer.
+    CHECK((kSanitized || quiet[i].hits == quiet[i].gets));
+    CHECK((kSanitized || during[i].hits == during[i].gets));
     CHECK(during[i].whole_lookups == during[i].lookups);
     CHECK(readers[i].wrong_bytes == 0);
     // One disk and few cores for all: slower, but by a bound. A lookup waits for no disk.

@@ -70,9 +70,10 @@ TEST_CASE("10,000 chunks in 8 segments are served again in under 1 s, after kill
   }
 
   site.Kill();
-  const TestChunk bad = chunks[4321];
+  constexpr ptrdiff_t kBad = 321;
+  const TestChunk bad = chunks[kBad];
   FlipByteOf(bad, mounts.writable(), kSegments);
-  chunks.erase(chunks.begin() + 4321);
+  chunks.erase(chunks.begin() + kBad);
   site.Start();
   {
     Engine engine(site);

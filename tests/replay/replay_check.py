@@ -54,6 +54,14 @@ class Daemon:
             time.sleep(0.1)
         sys.exit("kvkeepd does not serve:\n" + (self.directory / "kvkeepd.log").read_text())
 
+    def await_session(self):
+        """Until a client is there: a slow machine takes a while to start one."""
+        for _ in range(600):
+            if self.json("status")["sessions"]:
+                return
+            time.sleep(0.1)
+        sys.exit("nobody came")
+
     def stop(self, sig):
         self.process.send_signal(sig)
         return self.process.wait(timeout=120)
@@ -104,6 +112,7 @@ def turnover(daemon, quick):
                            "--check-capacity", "--tolerate-restart"),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if kills < 2:
+            daemon.await_session()
             time.sleep(2)
             daemon.stop(signal.SIGKILL)
             daemon.start()
