@@ -6,6 +6,7 @@
 #pragma once
 
 #include <future>
+#include <latch>
 #include <memory>
 #include <string>
 #include <vector>
@@ -99,15 +100,21 @@ class ThreadedStore {
     session_ = store_->OpenSession({.client_name = "threaded"}).value();
     ns_ = store_->OpenNamespace(session_, {.model = "m", .tokens_per_chunk = 16}).value();
   }
+  // All threads of a pool at one place: none is in a task any more, nor on its way out of Post to
+  // another pool.
+  static void AwaitIdle(ThreadPool& pool, int threads) {
+    const auto all = std::make_shared<std::latch>(threads + 1);
+    for (int i = 0; i < threads; ++i) pool.Post([all] { all->arrive_and_wait(); });
+    all->arrive_and_wait();
+  }
+
   // Work hops from pool to pool; what is left of it then has few hops to go.
   void Stop() {
     AwaitDurable();
     for (int i = 0; i < 8; ++i) {
-      for (ThreadPool* pool : {copy_.get(), io_.get(), index_thread_.get()}) {
-        std::promise<void> passed;
-        pool->Post([&passed] { passed.set_value(); });
-        passed.get_future().wait();
-      }
+      AwaitIdle(*copy_, options_.threads);
+      AwaitIdle(*io_, options_.threads);
+      AwaitIdle(*index_thread_, 1);
     }
     copy_.reset();
     io_.reset();

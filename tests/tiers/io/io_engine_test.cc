@@ -149,7 +149,7 @@ TEST_CASE("each operation's time is noted, failed ones included, with the device
   {
     const auto device = OpenOn(*engine, {.path = first.path(), .times = &times});
     const auto other = OpenOn(*engine, {.path = second.path(), .times = &times});
-    AlignedBytes memory(kBlockBytes);
+    AlignedBytes memory(kBlockBytes), read(kBlockBytes), behind(kBlockBytes);
     Completions done;
     for (Device* const on : {device.get(), other.get()}) {
       on->Submit({.kind = Kind::kWrite,
@@ -157,9 +157,9 @@ TEST_CASE("each operation's time is noted, failed ones included, with the device
                   .bytes = kBlockBytes,
                   .done = done.Expect()});
     }
-    device->Submit({.data = memory.data(), .bytes = kBlockBytes, .done = done.Expect()});
+    device->Submit({.data = read.data(), .bytes = kBlockBytes, .done = done.Expect()});
     device->Submit({.offset = DeviceOffset(8 * kBlockBytes),  // behind the end
-                    .data = memory.data(),
+                    .data = behind.data(),
                     .bytes = kBlockBytes,
                     .done = done.Expect()});
     done.Wait(4);
