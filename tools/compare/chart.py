@@ -83,7 +83,7 @@ def draw(data):
                            {"fio": n["fio_read"], "kvkeep": n["read"]["gb_per_second"]}))
             groups.append((f"write {size}",
                            {"fio": n["fio_write"], "kvkeep": n["write_back"]["gb_per_second"]}))
-        panels.append(("NVMe, GB/s", groups, pair, paint))
+        panels.append(("NVMe, GB/s: fio (grey), kvkeep (blue)", groups, pair, paint))
     height = TOP + len(panels) * (PANEL + 24)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
            'font-family="system-ui, sans-serif" font-size="12">',
