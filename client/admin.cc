@@ -43,60 +43,50 @@ std::unique_ptr<grpc::ClientContext> AdminClient::NewContext(Deadline deadline) 
 template <typename Request, typename Response>
 absl::StatusOr<Response> AdminClient::Call(
     grpc::Status (v1::Admin::Stub::*call)(grpc::ClientContext*, const Request&, Response*),
-    const Request& request) {
+    const Request& request, Deadline deadline) {
   if (!unusable_.ok()) return unusable_;
   Response response;
-  const grpc::Status status = (stub_.get()->*call)(NewContext(deadline_).get(), request, &response);
+  const grpc::Status status = (stub_.get()->*call)(NewContext(deadline).get(), request, &response);
   if (!status.ok()) return ErrorOf(status);
   return response;
 }
 
 absl::StatusOr<v1::StatusResponse> AdminClient::Status() {
-  return Call<v1::StatusRequest, v1::StatusResponse>(&v1::Admin::Stub::Status, {});
+  return Call(&v1::Admin::Stub::Status, v1::StatusRequest(), deadline_);
 }
 
 absl::StatusOr<v1::ClearResponse> AdminClient::Clear(const NamespaceDigest* ns) {
-  if (!unusable_.ok()) return unusable_;
   v1::ClearRequest request;
   if (ns != nullptr) request.set_namespace_digest(std::string(ns->view()));
-  v1::ClearResponse response;
-  const grpc::Status status = stub_->Clear(NewContext(deadline_).get(), request, &response);
-  if (!status.ok()) return ErrorOf(status);
-  return response;
+  return Call(&v1::Admin::Stub::Clear, request, deadline_);
 }
 
 absl::StatusOr<v1::DrainResponse> AdminClient::Drain(Deadline timeout) {
-  if (!unusable_.ok()) return unusable_;
   v1::DrainRequest request;
   request.set_timeout_ms(static_cast<uint64_t>(timeout.count()));
-  v1::DrainResponse response;
   // One second more than the daemon takes: it should be the one to say that time was up.
-  const Deadline deadline = std::max(deadline_, timeout + std::chrono::seconds(1));
-  const grpc::Status status = stub_->Drain(NewContext(deadline).get(), request, &response);
-  if (!status.ok()) return ErrorOf(status);
-  return response;
+  return Call(&v1::Admin::Stub::Drain, request,
+              std::max(deadline_, timeout + std::chrono::seconds(1)));
 }
 
 absl::StatusOr<v1::ReloadConfigResponse> AdminClient::ReloadConfig() {
-  return Call<v1::ReloadConfigRequest, v1::ReloadConfigResponse>(&v1::Admin::Stub::ReloadConfig,
-                                                                 {});
+  return Call(&v1::Admin::Stub::ReloadConfig, v1::ReloadConfigRequest(), deadline_);
 }
 
 absl::StatusOr<v1::ShowConfigResponse> AdminClient::ShowConfig() {
-  return Call<v1::ShowConfigRequest, v1::ShowConfigResponse>(&v1::Admin::Stub::ShowConfig, {});
+  return Call(&v1::Admin::Stub::ShowConfig, v1::ShowConfigRequest(), deadline_);
 }
 
 absl::StatusOr<v1::ListNamespacesResponse> AdminClient::ListNamespaces() {
-  return Call<v1::ListNamespacesRequest, v1::ListNamespacesResponse>(
-      &v1::Admin::Stub::ListNamespaces, {});
+  return Call(&v1::Admin::Stub::ListNamespaces, v1::ListNamespacesRequest(), deadline_);
 }
 
 absl::StatusOr<v1::EvictResponse> AdminClient::Evict(const v1::EvictRequest& request) {
-  return Call(&v1::Admin::Stub::Evict, request);
+  return Call(&v1::Admin::Stub::Evict, request, deadline_);
 }
 
 absl::StatusOr<v1::VerifyResponse> AdminClient::Verify(const v1::VerifyRequest& request) {
-  return Call(&v1::Admin::Stub::Verify, request);
+  return Call(&v1::Admin::Stub::Verify, request, deadline_);
 }
 
 }  // namespace kvkeep::client

@@ -34,11 +34,11 @@ class AdminClient {
   absl::StatusOr<v1::VerifyResponse> Verify(const v1::VerifyRequest& request);
 
  private:
-  // One call, with the usual deadline.
+  // One call, by `deadline`.
   template <typename Request, typename Response>
   absl::StatusOr<Response> Call(grpc::Status (v1::Admin::Stub::*call)(grpc::ClientContext*,
                                                                       const Request&, Response*),
-                                const Request& request);
+                                const Request& request, Deadline deadline);
   std::unique_ptr<grpc::ClientContext> NewContext(Deadline deadline) const;
   // As absl::Status, with what TLS has to do with it.
   absl::Status ErrorOf(const grpc::Status& status) const;

@@ -90,6 +90,12 @@ add_library(kvkeep_pch_deps INTERFACE)
 target_link_libraries(kvkeep_pch_deps INTERFACE Threads::Threads absl::status absl::statusor
                       absl::strings absl::synchronization absl::any_invocable
                       absl::flat_hash_map absl::inlined_vector absl::span absl::str_format)
-add_library(kvkeep_pch STATIC ${CMAKE_SOURCE_DIR}/cmake/pch.cc)
-target_link_libraries(kvkeep_pch PUBLIC kvkeep_pch_deps)
-target_precompile_headers(kvkeep_pch PRIVATE ${CMAKE_SOURCE_DIR}/cmake/pch.h)
+
+# kvkeep_add_pch(NAME HEADER DEPS...): a precompiled header, cmake/HEADER, for kvkeep_use_pch.
+function(kvkeep_add_pch NAME HEADER)
+  add_library(${NAME} STATIC ${CMAKE_SOURCE_DIR}/cmake/pch.cc)
+  target_include_directories(${NAME} PRIVATE ${CMAKE_SOURCE_DIR})
+  target_link_libraries(${NAME} PUBLIC kvkeep_pch_deps ${ARGN})
+  target_precompile_headers(${NAME} PRIVATE ${CMAKE_SOURCE_DIR}/cmake/${HEADER})
+endfunction()
+kvkeep_add_pch(kvkeep_pch pch.h)

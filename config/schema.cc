@@ -37,16 +37,11 @@ using config_internal::SizeInUnits;
 using config_internal::Socket;
 using config_internal::Text;
 
-std::vector<std::pair<std::string, std::string>> PolicyNames() {
-  std::vector<std::pair<std::string, std::string>> names;
-  for (const std::string& name : EvictionPolicyNames()) names.emplace_back(name, name);
-  return names;
-}
-
-std::vector<std::pair<std::string, std::string>> AdmissionNames() {
-  std::vector<std::pair<std::string, std::string>> names;
-  for (const std::string& name : AdmissionPolicyNames()) names.emplace_back(name, name);
-  return names;
+// Choices that are kept as the names they are said by.
+std::vector<std::pair<std::string, std::string>> AsSaid(const std::vector<std::string>& names) {
+  std::vector<std::pair<std::string, std::string>> choices;
+  for (const std::string& name : names) choices.emplace_back(name, name);
+  return choices;
 }
 
 std::vector<std::pair<std::string, GrantChoice>> GrantNames() {
@@ -210,10 +205,10 @@ std::vector<ConfigKey> TierKeys() {
       Dir("g2.arena_readonly_dir", In(&Config::g2, &G2Config::arena_readonly_dir), Empty::kAllowed,
           "For mount: a read-only bind mount of arena_dir, where clients' descriptors come from."),
       Choice<std::string>(
-          "g2.policy", In(&Config::g2, &G2Config::policy), PolicyNames(),
+          "g2.policy", In(&Config::g2, &G2Config::policy), AsSaid(EvictionPolicyNames()),
           "Which chunk is evicted from memory next: least recently used (lru), adaptive (arc), "
-          "least "
-          "frequently used (lfu), two queues (s3fifo), or what is worth the fewest hits (reuse)."),
+          "least frequently used (lfu), two queues (s3fifo), or what is worth the fewest hits "
+          "(reuse)."),
       Fraction("g2.dirty_budget", In(&Config::g2, &G2Config::dirty_budget), kShare,
                "Share of g2.capacity that may wait for its write to G3."),
       Count("g2.copy_threads", In(&Config::g2, &G2Config::copy_threads), {0, 64},
@@ -228,16 +223,16 @@ std::vector<ConfigKey> TierKeys() {
            "Bytes that the directory may hold, index included."),
       Bool("g3.paths[].required", InG3Path(&G3PathConfig::required),
            "Refuse to start when this path is broken, instead of starting without it."),
-      Choice<std::string>("g3.policy", In(&Config::g3, &G3Config::policy), PolicyNames(),
+      Choice<std::string>("g3.policy", In(&Config::g3, &G3Config::policy),
+                          AsSaid(EvictionPolicyNames()),
                           "Which chunk is evicted from NVMe next; see g2.policy."),
       Choice<WritePolicyChoice>("g3.write_policy", In(&Config::g3, &G3Config::write_policy),
                                 {{"eager", WritePolicyChoice::kEager}},
                                 "When a chunk is written to NVMe."),
       Choice<std::string>(
-          "g3.admission", In(&Config::g3, &G3Config::admission), AdmissionNames(),
+          "g3.admission", In(&Config::g3, &G3Config::admission), AsSaid(AdmissionPolicyNames()),
           "Which chunk is worth a write to NVMe: each (all), one that is used again (second_use), "
-          "or "
-          "each within a budget of bytes (write_budget). Durable puts are always written."),
+          "or each within a budget of bytes (write_budget). Durable puts are always written."),
       Size("g3.write_budget_bytes_per_second",
            In(&Config::g3, &G3Config::write_budget_bytes_per_second), {0, 64 * kGiB},
            "For write_budget: written a second on all paths, in parts as of g2.capacity; or 0."),

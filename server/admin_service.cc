@@ -2,7 +2,6 @@
 
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_format.h>
 #include <unistd.h>
 
 #include <algorithm>

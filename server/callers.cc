@@ -58,7 +58,7 @@ absl::StatusOr<std::string> SocketCallers::WhoAdmin(const Context& context) {
   return caller.who;
 }
 
-TcpCallers::TcpCallers(const Options& options, std::shared_ptr<const Credentials> credentials,
+TcpCallers::TcpCallers(const Options& options, std::shared_ptr<Credentials> credentials,
                        ServerState* state, const Log* log)
     : options_(options), state_(state), log_(log), credentials_(std::move(credentials)) {
   for (const std::string& name : options.admin_certificate_names) {
@@ -88,15 +88,15 @@ absl::StatusOr<Caller> TcpCallers::Identify(const Context& context) const {
     presented.dns_names = Values(*auth, GRPC_PEER_DNS_PROPERTY_NAME);
     presented.uri_names = Values(*auth, GRPC_PEER_URI_PROPERTY_NAME);
   }
-  std::shared_ptr<const Credentials> credentials;
-  {
-    MutexLock lock(&mu_);
-    credentials = credentials_;
-  }
-  return credentials->Identify(presented);
+  return credentials()->Identify(presented);
 }
 
-void TcpCallers::SetCredentials(std::shared_ptr<const Credentials> credentials) {
+std::shared_ptr<Credentials> TcpCallers::credentials() const {
+  MutexLock lock(&mu_);
+  return credentials_;
+}
+
+void TcpCallers::SetCredentials(std::shared_ptr<Credentials> credentials) {
   MutexLock lock(&mu_);
   credentials_ = std::move(credentials);
 }

@@ -59,10 +59,11 @@ class TcpCallers final : public Callers {
     std::vector<std::string> admin_certificate_names;
   };
   // Borrows the last two.
-  TcpCallers(const Options& options, std::shared_ptr<const Credentials> credentials,
-             ServerState* state, const Log* log);
-  // Of all calls from now on.
-  void SetCredentials(std::shared_ptr<const Credentials> credentials);
+  TcpCallers(const Options& options, std::shared_ptr<Credentials> credentials, ServerState* state,
+             const Log* log);
+  // Those that calls are judged by now; of all calls from now on.
+  std::shared_ptr<Credentials> credentials() const;
+  void SetCredentials(std::shared_ptr<Credentials> credentials);
 
   absl::StatusOr<Caller> Who(const Context& context) override;
   absl::Status Admit(const Context& context) override;
@@ -78,7 +79,7 @@ class TcpCallers final : public Callers {
   ServerState* const state_;
   const Log* const log_;
   mutable Mutex mu_;
-  std::shared_ptr<const Credentials> credentials_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<Credentials> credentials_ ABSL_GUARDED_BY(mu_);
   std::chrono::steady_clock::time_point next_line_ ABSL_GUARDED_BY(mu_);
   uint64_t unsaid_ ABSL_GUARDED_BY(mu_) = 0;
 };

@@ -1,12 +1,10 @@
 #include "server/config_keeper.h"
 
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 #include <signal.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <utility>
 
 #include "config/effective.h"
@@ -19,10 +17,7 @@ absl::Status Unreloadable() {
   return absl::FailedPreconditionError("this daemon was started without a config to read again");
 }
 
-uint64_t UnixSeconds() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(now).count());
-}
+uint64_t UnixSeconds(const ServerState& state) { return state.clock->UnixMicros() / 1'000'000; }
 
 absl::Status RefuseIfRestart(const std::vector<ConfigDifference>& differences) {
   std::vector<ConfigDifference> refused;
@@ -46,7 +41,7 @@ ConfigKeeper::ConfigKeeper(std::optional<StartedConfig> started, ServerState* st
     : state_(state), log_(log), sources_(started.has_value() ? started->sources : ConfigSources{}) {
   MutexLock lock(&mu_);
   state_->config.NoteTaken(started.has_value() ? ConfigHash(*started->loaded.config) : "",
-                           UnixSeconds());
+                           UnixSeconds(*state_));
   if (!started.has_value()) return;
   current_ = std::move(started->loaded);
 }
@@ -80,7 +75,7 @@ absl::StatusOr<ConfigKeeper::Changes> ConfigKeeper::TryReload() {
   const Changes changes = DiffConfigs(*before->config, *loaded.config);
   KVKEEP_RETURN_IF_ERROR(RefuseIfRestart(changes));
   KVKEEP_RETURN_IF_ERROR(take_over_(options));
-  state_->config.NoteTaken(ConfigHash(*loaded.config), UnixSeconds());
+  state_->config.NoteTaken(ConfigHash(*loaded.config), UnixSeconds(*state_));
   MutexLock lock(&mu_);
   current_ = std::move(loaded);  // also where nothing changed: the lines may have
   return changes;

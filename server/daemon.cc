@@ -1,6 +1,5 @@
 #include "server/daemon.h"
 
-#include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 #include <signal.h>
 #include <sys/prctl.h>

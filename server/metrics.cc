@@ -1,6 +1,5 @@
 #include "server/metrics.h"
 
-#include <absl/strings/str_format.h>
 #include <prometheus/text_serializer.h>
 
 #include "server/convert.h"

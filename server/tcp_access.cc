@@ -33,8 +33,7 @@ absl::StatusOr<std::unique_ptr<TcpAccess>> TcpAccess::Open(const DaemonOptions& 
       TcpCallers::Options{.tls = tls,
                           .loopback = loopback,
                           .admin_certificate_names = options.admin_certificate_names},
-      credentials, state, log);
-  access->SetCredentials(std::move(credentials));
+      std::move(credentials), state, log);
   access->watcher_ = std::thread([raw = access.get()] { raw->Watch(); });
   return access;
 }
@@ -48,9 +47,7 @@ absl::StatusOr<std::shared_ptr<Credentials>> TcpAccess::LoadCredentials(
 }
 
 void TcpAccess::SetCredentials(std::shared_ptr<Credentials> credentials) {
-  callers_->SetCredentials(credentials);
-  MutexLock lock(&mu_);
-  credentials_ = std::move(credentials);
+  callers_->SetCredentials(std::move(credentials));
 }
 
 TcpAccess::~TcpAccess() {
@@ -75,12 +72,9 @@ void TcpAccess::Watch() {
 }
 
 void TcpAccess::Reload() {
-  std::shared_ptr<Credentials> credentials;
-  {
-    MutexLock lock(&mu_);
-    credentials = credentials_;
+  for (const Credentials::News& news : callers_->credentials()->Reload()) {
+    Tell(news.file, news.status);
   }
-  for (const Credentials::News& news : credentials->Reload()) Tell(news.file, news.status);
   if (tls_ == nullptr) return;
   const std::optional<absl::Status> changed = tls_->Reload();
   if (!changed.has_value()) return;

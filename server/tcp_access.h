@@ -46,7 +46,6 @@ class TcpAccess {
   std::unique_ptr<TcpCallers> callers_;
   Mutex mu_;
   CondVar stop_;
-  std::shared_ptr<Credentials> credentials_ ABSL_GUARDED_BY(mu_);  // the watcher reloads it
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread watcher_;
 };

@@ -12,7 +12,6 @@
 #include <cinttypes>
 #include <cstdio>
 #include <fstream>
-#include <optional>
 
 #include "tiers/base/units.h"
 
@@ -33,14 +32,6 @@ std::optional<uint64_t> KibLine(absl::string_view line, absl::string_view name) 
   uint64_t kib = 0;
   if (words.size() < 2 || !absl::SimpleAtoi(words[1], &kib)) return std::nullopt;
   return kib;
-}
-
-std::optional<uint64_t> MemAvailable() {
-  std::ifstream file("/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    if (const auto kib = KibLine(line, "MemAvailable")) return *kib * kKiB;
-  }
-  return std::nullopt;
 }
 
 // Takes into `least` the limits of `group` and of those around it, up to the root we can see.
@@ -75,6 +66,14 @@ MemoryLimit LeastMemoryLimit() {
   return least;
 }
 
+std::optional<uint64_t> MemAvailable(const std::string& root) {
+  std::ifstream file(root + "/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (const auto kib = KibLine(line, "MemAvailable")) return *kib * kKiB;
+  }
+  return std::nullopt;
+}
+
 absl::Status CheckMemoryFor(uint64_t bytes) {
   const std::optional<uint64_t> available = MemAvailable();
   if (available && bytes > *available) {
@@ -92,8 +91,8 @@ absl::Status CheckMemoryFor(uint64_t bytes) {
   return absl::OkStatus();
 }
 
-std::string ShmemEnabled() {
-  const auto line = FirstLine("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+std::string ShmemEnabled(const std::string& root) {
+  const auto line = FirstLine(root + "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
   if (!line) return "unknown";
   const size_t open = line->find('[');
   const size_t close = line->find(']');

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,8 +27,11 @@ MemoryLimit LeastMemoryLimit();
 // available (MemAvailable) or LeastMemoryLimit.
 absl::Status CheckMemoryFor(uint64_t bytes);
 
+// MemAvailable of /proc/meminfo; `root` stands before the path, here and below, for tests.
+std::optional<uint64_t> MemAvailable(const std::string& root = "");
+
 // The chosen word of shmem_enabled: "never", "advise", "always", ...; "unknown".
-std::string ShmemEnabled();
+std::string ShmemEnabled(const std::string& root = "");
 
 // The huge= option of the tmpfs mounted as `device`: "always", ...; "never" when it has none.
 std::string TmpfsHugeOption(dev_t device);

@@ -142,7 +142,7 @@ absl::StatusOr<std::vector<Discipline>> Contest::Run(const std::vector<Operation
                                       {"seconds", options_.seconds}},
                                      kPatience);
         if (!answer.ok()) return answer.status();
-        discipline.results[name].push_back(bench::FromWire(*answer));
+        discipline.results[name].rounds.push_back(bench::FromWire(*answer));
       }
     }
     disciplines.push_back(std::move(discipline));

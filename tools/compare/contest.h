@@ -13,7 +13,7 @@
 
 #include "tools/bench/child_process.h"
 #include "tools/bench/daemon_process.h"
-#include "tools/bench/measured.h"
+#include "tools/bench/series.h"
 #include "tools/compare/contestant.h"
 
 namespace kvkeep::compare {
@@ -33,7 +33,7 @@ struct Discipline {
   Operation operation = Operation::kGet;
   uint64_t size = 0;   // of a chunk
   uint64_t batch = 1;  // keys of a call
-  std::map<std::string, std::vector<bench::Measured>> results;
+  std::map<std::string, bench::Series> results;
 };
 
 class Contest {

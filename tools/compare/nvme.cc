@@ -109,14 +109,13 @@ absl::StatusOr<NvmeResult> RunSize(const NvmeOptions& options, uint64_t size) {
   for (; chunks * size < options.data_bytes; chunks += at_once) {
     KVKEEP_RETURN_IF_ERROR(drive->WriteBack(size, at_once).status());
   }
-  KVKEEP_ASSIGN_OR_RETURN(bench::Series reads, drive->PrepareGets(size, chunks));
+  KVKEEP_ASSIGN_OR_RETURN(result.reads, drive->PrepareGets(size, chunks));
   for (int round = 0; round < options.rounds; ++round) {
-    KVKEEP_RETURN_IF_ERROR(drive->Run(options.seconds, &reads));
+    KVKEEP_RETURN_IF_ERROR(drive->Run(options.seconds, &result.reads));
     KVKEEP_ASSIGN_OR_RETURN(result.fio_reads.emplace_back(), RunFio(options, "read", for_seconds));
   }
-  result.reads = std::move(reads.rounds);
   for (int round = 0; round < options.rounds; ++round) {
-    KVKEEP_ASSIGN_OR_RETURN(result.writes.emplace_back(), drive->WriteBack(size, at_once));
+    KVKEEP_ASSIGN_OR_RETURN(result.writes.rounds.emplace_back(), drive->WriteBack(size, at_once));
     KVKEEP_ASSIGN_OR_RETURN(result.fio_writes.emplace_back(),
                             RunFio(options, "write", for_seconds));
   }

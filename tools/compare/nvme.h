@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tools/bench/measured.h"
+#include "tools/bench/series.h"
 
 namespace kvkeep::compare {
 
@@ -26,7 +26,7 @@ struct NvmeOptions {
 
 struct NvmeResult {
   uint64_t size = 0;  // of a chunk
-  std::vector<bench::Measured> reads, writes;
+  bench::Series reads, writes;
   std::vector<double> fio_reads, fio_writes;  // GB/s
 };
 

@@ -12,26 +12,13 @@ namespace {
 
 using bench::Json;
 using bench::Measured;
+using bench::Series;
 using bench::Summarize;
 using bench::Summary;
 
 using Row = std::vector<std::string>;
 
-std::vector<double> GbPerSecond(const std::vector<Measured>& rounds) {
-  std::vector<double> values;
-  for (const Measured& round : rounds) values.push_back(round.gb_per_second());
-  return values;
-}
-
-std::vector<double> LatencyUs(const std::vector<Measured>& rounds, double quantile) {
-  std::vector<double> values;
-  for (const Measured& round : rounds) {
-    values.push_back(static_cast<double>(round.latency.Quantile(quantile)) / 1e3);
-  }
-  return values;
-}
-
-const std::vector<Measured>* ResultsOf(const Discipline& discipline, const std::string& name) {
+const Series* ResultsOf(const Discipline& discipline, const std::string& name) {
   const auto found = discipline.results.find(name);
   return found == discipline.results.end() ? nullptr : &found->second;
 }
@@ -53,16 +40,16 @@ std::string BandwidthTable(const Comparison& comparison, Operation operation) {
   for (const std::string& name : comparison.names) {
     Row row = {name};
     for (const Discipline* column : columns) {
-      const std::vector<Measured>* const rounds = ResultsOf(*column, name);
-      const std::vector<Measured>* const base = ResultsOf(*column, comparison.names.front());
-      if (rounds == nullptr || base == nullptr) continue;
-      const std::vector<double> values = GbPerSecond(*rounds);
+      const Series* const series = ResultsOf(*column, name);
+      const Series* const base = ResultsOf(*column, comparison.names.front());
+      if (series == nullptr || base == nullptr) continue;
+      const std::vector<double> values = series->GbPerSecond();
       const Summary summary = Summarize(values);
       row.push_back(absl::StrFormat("%.2f", summary.median));
       row.push_back(
-          absl::StrFormat("%.2f", Summarize(bench::Ratios(values, GbPerSecond(*base))).median));
+          absl::StrFormat("%.2f", Summarize(bench::Ratios(values, base->GbPerSecond())).median));
       row.push_back(absl::StrFormat("%.0f%%", summary.spread() * 100));
-      row.push_back(absl::StrFormat("%.0f", Summarize(LatencyUs(*rounds, 0.99)).median));
+      row.push_back(absl::StrFormat("%.0f", Summarize(series->LatencyUs(0.99)).median));
     }
     rows.push_back(std::move(row));
   }
@@ -76,12 +63,12 @@ std::string LookupTable(const Comparison& comparison) {
     std::vector<Row> rows = {
         {absl::StrCat("lookup of ", discipline.batch, " keys"), "p50 us", "spread", "p99 us"}};
     for (const std::string& name : comparison.names) {
-      const std::vector<Measured>* const rounds = ResultsOf(discipline, name);
-      if (rounds == nullptr) continue;
-      const Summary p50 = Summarize(LatencyUs(*rounds, 0.5));
+      const Series* const series = ResultsOf(discipline, name);
+      if (series == nullptr) continue;
+      const Summary p50 = Summarize(series->LatencyUs(0.5));
       rows.push_back({name, absl::StrFormat("%.1f", p50.median),
                       absl::StrFormat("%.0f%%", p50.spread() * 100),
-                      absl::StrFormat("%.1f", Summarize(LatencyUs(*rounds, 0.99)).median)});
+                      absl::StrFormat("%.1f", Summarize(series->LatencyUs(0.99)).median)});
     }
     absl::StrAppend(&text, tools::FormatTable(rows), "\n");
   }
@@ -92,9 +79,8 @@ std::string NvmeTable(const Comparison& comparison) {
   if (comparison.nvme.empty()) return "";
   std::vector<Row> rows = {{"NVMe", "GB/s", "fio GB/s", "x fio", "spread"}};
   for (const NvmeResult& result : comparison.nvme) {
-    const auto add = [&](const char* what, const std::vector<Measured>& rounds,
-                         const std::vector<double>& fio) {
-      const std::vector<double> values = GbPerSecond(rounds);
+    const auto add = [&](const char* what, const Series& series, const std::vector<double>& fio) {
+      const std::vector<double> values = series.GbPerSecond();
       const Summary summary = Summarize(values);
       rows.push_back({absl::StrCat(what, " ", tools::FormatBytes(result.size)),
                       absl::StrFormat("%.2f", summary.median),
@@ -112,15 +98,14 @@ Json ToJson(const Summary& summary) {
   return {{"median", summary.median}, {"min", summary.min}, {"max", summary.max}};
 }
 
-Json ToJson(const std::vector<Measured>& rounds, const std::vector<double>& baseline) {
-  const std::vector<double> values = GbPerSecond(rounds);
-  Measured all;
-  for (const Measured& round : rounds) all.Add(round, /*side_by_side=*/false);
+Json ToJson(const Series& series, const std::vector<double>& baseline) {
+  const std::vector<double> values = series.GbPerSecond();
+  const Measured all = series.total();
   return {{"gb_per_second", ToJson(Summarize(values))},
           {"ratio", ToJson(Summarize(bench::Ratios(values, baseline)))},
-          {"p50_us", ToJson(Summarize(LatencyUs(rounds, 0.5)))},
-          {"p99_us", ToJson(Summarize(LatencyUs(rounds, 0.99)))},
-          {"rounds", rounds.size()},
+          {"p50_us", ToJson(Summarize(series.LatencyUs(0.5)))},
+          {"p99_us", ToJson(Summarize(series.LatencyUs(0.99)))},
+          {"rounds", series.rounds.size()},
           {"calls", all.ops},
           {"verified_bytes", all.verified_bytes},
           {"wrong_bytes", all.wrong_bytes}};
@@ -138,9 +123,9 @@ Json ToJson(const Comparison& comparison) {
   Json json = {{"about", comparison.about}, {"names", comparison.names}};
   for (const Discipline& discipline : comparison.disciplines) {
     Json results = Json::object();
-    const std::vector<Measured>* const base = ResultsOf(discipline, comparison.names.front());
-    for (const auto& [name, rounds] : discipline.results) {
-      results[name] = ToJson(rounds, base == nullptr ? std::vector<double>() : GbPerSecond(*base));
+    const Series* const base = ResultsOf(discipline, comparison.names.front());
+    for (const auto& [name, series] : discipline.results) {
+      results[name] = ToJson(series, base == nullptr ? std::vector<double>() : base->GbPerSecond());
     }
     json["disciplines"].push_back({{"operation", std::string(OperationName(discipline.operation))},
                                    {"size", discipline.size},
@@ -160,13 +145,10 @@ Json ToJson(const Comparison& comparison) {
 uint64_t WrongBytes(const Comparison& comparison) {
   uint64_t wrong = 0;
   for (const Discipline& discipline : comparison.disciplines) {
-    for (const auto& [name, rounds] : discipline.results) {
-      for (const Measured& round : rounds) wrong += round.wrong_bytes;
-    }
+    for (const auto& [name, series] : discipline.results) wrong += series.total().wrong_bytes;
   }
   for (const NvmeResult& result : comparison.nvme) {
-    for (const Measured& round : result.reads) wrong += round.wrong_bytes;
-    for (const Measured& round : result.writes) wrong += round.wrong_bytes;
+    wrong += result.reads.total().wrong_bytes + result.writes.total().wrong_bytes;
   }
   return wrong;
 }

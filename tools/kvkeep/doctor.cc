@@ -1,13 +1,11 @@
 #include "tools/kvkeep/doctor.h"
 
 #include <absl/strings/ascii.h>
-#include <absl/strings/match.h>
-#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_split.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/io_uring.h>
+#include <linux/magic.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -23,6 +21,7 @@
 #include <sstream>
 
 #include "tiers/base/units.h"
+#include "tiers/host/kernel_facts.h"
 #include "tools/kvkeep/units.h"
 
 namespace kvkeep::tools {
@@ -32,7 +31,6 @@ using State = Finding::State;
 
 constexpr int64_t kFirstSaneSecond = 1'704'067'200;  // 2024: before this code was written
 constexpr uint64_t kBesideArenaBytes = 256 * kMiB;   // what the daemon takes beside G2
-constexpr long kTmpfs = 0x01021994;                  // TMPFS_MAGIC
 
 // Nothing: there is no such file.
 std::optional<std::string> ReadLine(const std::string& path) {
@@ -42,24 +40,6 @@ std::optional<std::string> ReadLine(const std::string& path) {
   return std::string(absl::StripAsciiWhitespace(line));
 }
 
-// Of a choice like "always [madvise] never".
-std::string Chosen(const std::string& choices) {
-  const size_t open = choices.find('['), close = choices.find(']');
-  if (open == std::string::npos || close == std::string::npos || close < open) return choices;
-  return choices.substr(open + 1, close - open - 1);
-}
-
-std::optional<uint64_t> FieldOfMeminfo(const Machine& machine, absl::string_view field) {
-  std::ifstream file(machine.root + "/proc/meminfo");
-  for (std::string line; std::getline(file, line);) {
-    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
-    uint64_t value = 0;
-    if (words.size() < 2 || words[0] != absl::StrCat(field, ":")) continue;
-    if (absl::SimpleAtoi(words[1], &value)) return value * kKiB;
-  }
-  return std::nullopt;
-}
-
 Finding HugePages(const Config& config, const Machine& machine) {
   Finding finding{.subject = "huge pages"};
   if (config.g2.arena == ArenaChoice::kMount) {
@@ -67,7 +47,7 @@ Finding HugePages(const Config& config, const Machine& machine) {
     return finding;
   }
   const std::string path = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
-  const std::string mode = Chosen(ReadLine(machine.root + path).value_or("not there"));
+  const std::string mode = ShmemEnabled(machine.root);
   finding.found = absl::StrCat("for shared memory: ", mode);
   if (mode == "advise" || mode == "always" || mode == "within_size" || mode == "force") {
     return finding;
@@ -93,7 +73,7 @@ Finding LockedMemory(const Config& config, const Machine& machine) {
 
 Finding Memory(const Config& config, const Machine& machine) {
   Finding finding{.subject = "memory"};
-  const std::optional<uint64_t> available = FieldOfMeminfo(machine, "MemAvailable");
+  const std::optional<uint64_t> available = MemAvailable(machine.root);
   if (!available.has_value()) {
     finding.state = State::kWarn;
     finding.found = "/proc/meminfo does not say";
@@ -194,7 +174,7 @@ Finding DirectIo(const G3PathConfig& path) {
   Finding finding{.subject = absl::StrCat("O_DIRECT on ", path.dir)};
   const std::string parent = ExistingParent(path.dir);
   struct statfs system {};
-  if (statfs(parent.c_str(), &system) == 0 && system.f_type == kTmpfs) {
+  if (statfs(parent.c_str(), &system) == 0 && system.f_type == TMPFS_MAGIC) {
     finding.state = State::kFail;
     finding.found = "a tmpfs: memory, no drive";
     finding.to_do = "mount XFS or ext4 there";

@@ -7,17 +7,13 @@
 
 #include <algorithm>
 
+#include "tools/kvkeep/status_view.h"
 #include "tools/kvkeep/units.h"
 
 namespace kvkeep::tools {
 namespace {
 
 constexpr size_t kCellColumns = 9;
-
-double CounterOf(const v1::StatusResponse& status, const char* name) {
-  const auto found = status.counters().find(name);
-  return found == status.counters().end() ? 0 : static_cast<double>(found->second);
-}
 
 double Share(uint64_t used, uint64_t capacity) {
   return capacity == 0 ? 0 : static_cast<double>(used) / static_cast<double>(capacity);
@@ -66,22 +62,16 @@ std::string Devices(const v1::StatusResponse& now, bool color) {
 
 // Those that hold most first.
 std::string Sessions(const v1::StatusResponse& now) {
-  constexpr int kShown = 10;
-  std::vector<v1::SessionStatus> sessions(now.sessions().begin(), now.sessions().end());
+  constexpr size_t kShown = 10;
+  std::vector<v1::SessionStatus> sessions = SessionsOf(now);
   std::stable_sort(sessions.begin(), sessions.end(),
                    [](const v1::SessionStatus& a, const v1::SessionStatus& b) {
                      return a.leased_bytes() > b.leased_bytes();
                    });
-  std::vector<std::vector<std::string>> rows = {{"SESSION", "PEER", "LEASES", "LEASED", "AGE"}};
-  for (const v1::SessionStatus& session : sessions) {
-    if (rows.size() > kShown) break;
-    rows.push_back({session.client_name(), session.peer(), absl::StrCat(session.leases()),
-                    FormatBytes(session.leased_bytes()),
-                    absl::StrCat(session.age_ms() / 1000, " s")});
-  }
-  std::string text = absl::StrCat(sessions.size(), " sessions\n");
-  if (!sessions.empty()) absl::StrAppend(&text, FormatTable(rows));
-  return text;
+  const std::string count = absl::StrCat(sessions.size(), " sessions\n");
+  if (sessions.empty()) return count;
+  if (sessions.size() > kShown) sessions.resize(kShown);
+  return absl::StrCat(count, SessionsTable(sessions));
 }
 
 // Cut without looking at what stands in it: only for lines without colours.
@@ -103,7 +93,8 @@ Flow FlowBetween(const v1::StatusResponse& before, const v1::StatusResponse& aft
   }
   flow.seconds = static_cast<double>(after.uptime_ms() - before.uptime_ms()) / 1000;
   const auto rate = [&](const char* name) {
-    return std::max(0.0, CounterOf(after, name) - CounterOf(before, name)) / flow.seconds;
+    const uint64_t then = CounterOf(before, name);
+    return static_cast<double>(std::max(then, CounterOf(after, name)) - then) / flow.seconds;
   };
   flow.keys = rate("lookup_keys");
   flow.found_keys = rate("lookup_leading_keys");

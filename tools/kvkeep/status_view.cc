@@ -152,14 +152,23 @@ std::string TenantsTable(const v1::StatusResponse& status) {
   return FormatTable(rows);
 }
 
-std::string SessionsTable(const v1::StatusResponse& status) {
+std::string SessionsTable(const std::vector<v1::SessionStatus>& sessions) {
   std::vector<std::vector<std::string>> rows = {{"SESSION", "PEER", "LEASES", "LEASED", "AGE"}};
-  for (const auto& session : status.sessions()) {
+  for (const v1::SessionStatus& session : sessions) {
     rows.push_back({session.client_name(), session.peer(), absl::StrCat(session.leases()),
                     FormatBytes(session.leased_bytes()),
                     absl::StrCat(session.age_ms() / 1000, " s")});
   }
   return FormatTable(rows);
+}
+
+std::vector<v1::SessionStatus> SessionsOf(const v1::StatusResponse& status) {
+  return {status.sessions().begin(), status.sessions().end()};
+}
+
+uint64_t CounterOf(const v1::StatusResponse& status, const char* name) {
+  const auto found = status.counters().find(name);
+  return found == status.counters().end() ? 0 : found->second;
 }
 
 std::string StatusText(const v1::StatusResponse& status) {
@@ -175,7 +184,7 @@ std::string StatusText(const v1::StatusResponse& status) {
                    TierRow("G3", status.g3())}));
   if (status.devices_size() > 0) absl::StrAppend(&text, "\n", DevicesTable(status));
   if (status.tenants_size() > 1) absl::StrAppend(&text, "\n", TenantsTable(status));
-  if (status.sessions_size() > 0) absl::StrAppend(&text, "\n", SessionsTable(status));
+  if (status.sessions_size() > 0) absl::StrAppend(&text, "\n", SessionsTable(SessionsOf(status)));
   return text;
 }
 

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "kvkeep/v1/kvkeep.pb.h"
 #include "tools/kvkeep/print.h"
@@ -15,8 +16,11 @@ std::string StatusText(const v1::StatusResponse& status);
 // Of these, the parts.
 Json SessionsJson(const v1::StatusResponse& status);
 Json TenantsJson(const v1::StatusResponse& status);
-std::string SessionsTable(const v1::StatusResponse& status);
 std::string TenantsTable(const v1::StatusResponse& status);
 std::string DevicesTable(const v1::StatusResponse& status);
+std::string SessionsTable(const std::vector<v1::SessionStatus>& sessions);
+std::vector<v1::SessionStatus> SessionsOf(const v1::StatusResponse& status);
+// 0 where an older daemon has no such counter.
+uint64_t CounterOf(const v1::StatusResponse& status, const char* name);
 
 }  // namespace kvkeep::tools

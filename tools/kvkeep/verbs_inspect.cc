@@ -27,7 +27,7 @@ int Sessions(const Cli& cli, bool with_leases) {
   }
   return cli.Print(
       {{"sessions", SessionsJson(*status)}, {"leased_bytes", status->g2().leased_bytes()}},
-      SessionsTable(*status));
+      SessionsTable(SessionsOf(*status)));
 }
 
 int Quota(const Cli& cli) {
@@ -87,11 +87,6 @@ struct Verifying {
   std::string rate = "256MiB";
   bool stop = false, no_wait = false;
 };
-
-uint64_t CounterOf(const v1::StatusResponse& status, const char* name) {
-  const auto found = status.counters().find(name);
-  return found == status.counters().end() ? 0 : found->second;
-}
 
 int ToldVerified(const Cli& cli, const v1::StatusResponse& before, const v1::StatusResponse& now) {
   const auto grown = [&](const char* name) {
