@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "client/core.h"
+#include "tiers/base/send_buffer.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
 
@@ -85,6 +86,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(
 
   const int socket_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket_fd < 0) return Failed(path, "cannot make a socket");
+  WidenSendBuffer(socket_fd);
   // Either at once or not at all, on a Unix socket.
   if (connect(socket_fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     const absl::Status failed = Failed(path, "connect");

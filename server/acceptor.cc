@@ -16,6 +16,7 @@
 
 #include "server/descriptor_reserve.h"
 #include "server/tcp_socket.h"
+#include "tiers/base/send_buffer.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -147,6 +148,7 @@ bool Acceptor::AcceptFrom(int listening, size_t socket) {
 void Acceptor::HandOn(size_t socket, UniqueFd fd, std::string address) {
   Connection connection{.socket = socket, .fd = std::move(fd), .address = std::move(address)};
   if (socket < sockets_.size()) {
+    WidenSendBuffer(connection.fd.get());  // those of TCP the kernel fits itself
     const absl::StatusOr<PeerCredentials> peer = PeerOf(connection.fd.get());
     if (peer.ok()) {
       connection.peer = *peer;

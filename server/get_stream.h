@@ -1,6 +1,6 @@
-// GetStream: one Get call. Sends the chunks of keys x parts in order, in frames of up to 4 whole
+// GetStream: one Get call. Sends the chunks of keys x parts in order, in frames of up to 2 whole
 // pieces, each as soon as its pieces are in place: a chunk that comes from NVMe streams piece by
-// piece.
+// piece, and the client copies and verifies one frame while the next is coming.
 //
 // No byte is copied here: a frame's payload is slices over the pinned chunk in the arena, and every
 // slice holds a reference to the pin. The next chunk is pinned (its promotion started) while one is
@@ -43,7 +43,7 @@ class GetStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                         public std::enable_shared_from_this<GetStream> {
  public:
   static constexpr size_t kWindowChunks = 2;
-  static constexpr size_t kFramePieces = kMaxFramePayloadBytes / kPieceBytes;
+  static constexpr size_t kFramePieces = 2;  // more: less is done at the same time
 
   // `plan` or the error that the call ends with. `store` and `state` must outlive the call.
   static GetStream* Start(Store* store, ServerState* state, grpc::CallbackServerContext* context,

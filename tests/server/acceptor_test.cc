@@ -8,11 +8,13 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 
 #include "server/connection_table.h"
 #include "tests/fakes/scratch_dir.h"
 #include "tests/server/other_user.h"
 #include "tiers/base/mutex.h"
+#include "tiers/base/send_buffer.h"
 
 namespace kvkeep {
 namespace {
@@ -116,6 +118,21 @@ TEST_CASE("a connection comes with its socket and its peer, non-blocking and clo
     CHECK(poll(&readable, 1, 10'000) == 1);
     CHECK(read(connection.fd.get(), &byte, 1) == 1);
   }
+}
+
+TEST_CASE("a connection takes a mebibyte at once, as far as the kernel allows") {
+  int allowed = 0;
+  std::ifstream("/proc/sys/net/core/wmem_max") >> allowed;
+  REQUIRE(allowed > 0);
+  const ScratchDir dir;
+  Arrivals arrivals;
+  const auto acceptor = OpenAcceptor({{.path = dir / "a"}}, &arrivals);
+  const UniqueFd client = ConnectTo(dir / "a");
+  const Acceptor::Connection connection = arrivals.Next();
+  int bytes = 0;
+  socklen_t size = sizeof(bytes);
+  REQUIRE(getsockopt(connection.fd.get(), SOL_SOCKET, SO_SNDBUF, &bytes, &size) == 0);
+  CHECK(bytes == 2 * std::min(allowed, kSendBufferBytes));  // the kernel doubles it: socket(7)
 }
 
 TEST_CASE("a socket's file has the mode and the group that were asked for, whatever the umask") {

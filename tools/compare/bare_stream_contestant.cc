@@ -1,4 +1,5 @@
 #include <absl/strings/str_cat.h>
+#include <absl/synchronization/mutex.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -111,6 +112,7 @@ class PumpService final : public grpc::CallbackGenericService {
 
 [[noreturn]] void Serve(const std::string& endpoint, uint64_t bytes) {
   client::TuneMallocForPayloads();
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);  // as in kvkeepd
   PumpService service(bytes);
   grpc::ServerBuilder builder;
   builder.AddListeningPort(endpoint, grpc::InsecureServerCredentials());
