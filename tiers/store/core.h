@@ -345,7 +345,7 @@ class Core {
   void SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
                    const ImagePlacement& placement);
   void SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g2, ImageHeader header);
-  void OnWritten(ChunkSlot slot, absl::Status status);
+  void OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status);
   void GiveUpWriteBack(ChunkSlot slot, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetG3State(Chunk& chunk, G3State state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -65,7 +65,7 @@ struct StoreOptions {
   uint64_t max_leased_bytes = 0;    // all sessions; 0: half of the arena
   uint64_t max_reserved_bytes = 0;  // puts in progress, all sessions; 0: a quarter of the arena
   uint64_t max_device_reads_in_flight_bytes = 64 * kMiB;   // each device
-  uint64_t max_device_writes_in_flight_bytes = 32 * kMiB;  // each device
+  uint64_t max_device_writes_in_flight_bytes = 64 * kMiB;  // each device
   uint64_t scrub_bytes_per_second = 0;                     // read of all of G3; 0: never
   std::chrono::nanoseconds sync_interval = std::chrono::seconds(1);
   uint32_t life_sample_one_in = 64;  // chunks whose life is followed; a power of two

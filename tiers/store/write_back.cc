@@ -143,7 +143,7 @@ void Core::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
   if (!header.ok()) {  // DRAM went bad: better unbacked than a wrong image
     write->outstanding = 1;
     write->blames_device = false;
-    OnWritten(slot, header.status());
+    OnWritten(slot, write->bytes, header.status());
     return;
   }
   write->created_unix_us = header->identity.created_unix_us;
@@ -155,12 +155,13 @@ void Core::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
 
   std::vector<IoOperation> writes;
   const auto add = [&](uint64_t offset, std::byte* data, size_t bytes) {
-    writes.push_back(
-        {.kind = IoOperation::Kind::kWrite,
-         .offset = DeviceOffset(offset),
-         .data = data,
-         .bytes = bytes,
-         .done = [this, slot](absl::Status status) { OnWritten(slot, std::move(status)); }});
+    writes.push_back({.kind = IoOperation::Kind::kWrite,
+                      .offset = DeviceOffset(offset),
+                      .data = data,
+                      .bytes = bytes,
+                      .done = [this, slot, bytes](absl::Status status) {
+                        OnWritten(slot, bytes, std::move(status));
+                      }});
   };
   add(placement.extents[0].first.value() * kBlockBytes, write->header_page->bytes, kHeaderBytes);
   const uint64_t end = header->identity.shape.blocks().value() * kBlockBytes;
@@ -199,12 +200,12 @@ void Core::SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g
           .done =
               [this, slot, write](absl::Status status, const Digest128& root) {
                 write->root = root;
-                OnWritten(slot, std::move(status));
+                OnWritten(slot, write->bytes, std::move(status));
               }})
       ->Start();
 }
 
-void Core::OnWritten(ChunkSlot slot, absl::Status status) {
+void Core::OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status) {
   std::unique_ptr<WriteBack> done;  // outlives the lock: freeing its page may take time
   Section section(this);
   const auto found = write_backs_.find(slot);
@@ -212,14 +213,15 @@ void Core::OnWritten(ChunkSlot slot, absl::Status status) {
   WriteBack& write = *found->second;
   DeviceTier& tier = *devices_[write.device];
   tier.heard = true;
+  tier.writing_bytes -= bytes;
   write.failure.Update(status);
-  if (--write.outstanding > 0) return;
+  // The next chunk's first pieces follow this one's last: the device is never without work.
+  if (--write.outstanding > 0) return PumpWrites(write.device);
 
   done = std::move(found->second);
   write_backs_.erase(found);
   // Once a chunk, however many of its writes failed.
   if (done->blames_device) NoteIo(tier, true, done->failure);
-  tier.writing_bytes -= done->bytes;
   Chunk& chunk = table_.at(slot);
   if (!done->failure.ok() || chunk.detached) {
     if (!done->failure.ok()) ++counters_.write_backs_failed;

@@ -9,7 +9,7 @@ namespace kvkeep::bench {
 namespace {
 
 constexpr std::chrono::milliseconds kPatience{60'000};
-constexpr std::chrono::milliseconds kPause{20};
+constexpr std::chrono::milliseconds kPause{2};
 
 absl::StatusOr<Json> Answer(client::AdminClient& admin, const std::string& what) {
   if (what == "clear") {

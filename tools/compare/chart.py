@@ -81,8 +81,9 @@ def draw(data):
             size = size_text(n["size"])
             groups.append((f"read {size}",
                            {"fio": n["fio_read"], "kvkeep": n["read"]["gb_per_second"]}))
-            groups.append((f"write {size}",
-                           {"fio": n["fio_write"], "kvkeep": n["write_back"]["gb_per_second"]}))
+            for what in ("first_fill", "overwrite"):
+                groups.append((f"{what.replace('_', ' ')} {size}",
+                               {"fio": n[f"fio_{what}"], "kvkeep": n[what]["gb_per_second"]}))
         panels.append(("NVMe, GB/s: fio (grey), kvkeep (blue)", groups, pair, paint))
     height = TOP + len(panels) * (PANEL + 24)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '

@@ -21,13 +21,12 @@ using bench::Measured;
 constexpr uint32_t kClients = 4;  // each reads one chunk after the other
 constexpr std::chrono::milliseconds kDrainPatience{300'000};
 
-// GB/s that fio reads or writes; `until`: an option that says for how long.
-absl::StatusOr<double> RunFio(const NvmeOptions& options, const std::string& direction,
-                              const std::string& until) {
+// GB/s that fio reads or writes; `what`: file, size, and for how long.
+absl::StatusOr<double> RunFio(const std::string& direction, const std::string& what) {
   const std::string command =
-      absl::StrCat("fio --name=compare --filename=", options.directory,
-                   "/fio.data --size=", options.data_bytes, " --bs=1M --rw=", direction, " ", until,
-                   " --direct=1 --ioengine=io_uring --iodepth=16 --output-format=json 2>/dev/null");
+      absl::StrCat("fio --name=compare --bs=1M --rw=", direction, " ", what,
+                   " --direct=1 --ioengine=io_uring --fixedbufs=1 --iodepth=16 "
+                   "--output-format=json 2>/dev/null");
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   if (pipe == nullptr) return absl::ErrnoToStatus(errno, "fio");
   std::string text;
@@ -46,6 +45,11 @@ absl::StatusOr<double> RunFio(const NvmeOptions& options, const std::string& dir
   return bytes_per_second / 1e9;
 }
 
+// Room for what is read, and for the rounds of first fills.
+uint64_t G3Bytes(const NvmeOptions& options) {
+  return options.data_bytes + (options.rounds + 2) * options.g2_bytes / 2;
+}
+
 class Drive {
  public:
   static absl::StatusOr<std::unique_ptr<Drive>> Start(const NvmeOptions& options) {
@@ -54,7 +58,8 @@ class Drive {
                             bench::DaemonProcess::Start({.binary = options.daemon_binary,
                                                          .scratch_dir = options.directory,
                                                          .g2_bytes = options.g2_bytes,
-                                                         .g3_bytes = 3 * options.data_bytes}));
+                                                         .g3_bytes = G3Bytes(options)}));
+    drive->bytes_left_ = static_cast<int64_t>(G3Bytes(options));
     KVKEEP_ASSIGN_OR_RETURN(
         drive->load_, bench::LoadGenerator::Start({.endpoint = drive->daemon_->endpoint(),
                                                    .local_socket = drive->daemon_->local_socket(),
@@ -69,12 +74,15 @@ class Drive {
     KVKEEP_RETURN_IF_ERROR(load_->Load(next_, chunks, size, /*no_g3=*/false));
     KVKEEP_RETURN_IF_ERROR(load_->probe()->AwaitClean(kDrainPatience));
     next_ += chunks;
+    bytes_left_ -= static_cast<int64_t>(chunks * size);
     Measured measured;
     measured.seconds = bench::WallSeconds() - begin;
     measured.ops = measured.chunks = chunks;
     measured.bytes = chunks * size;
     return measured;
   }
+  // Of G3, that nothing was written to.
+  uint64_t bytes_left() const { return bytes_left_ > 0 ? bytes_left_ : 0; }
   // Gets of the first `chunks` that were put.
   absl::StatusOr<bench::Series> PrepareGets(uint64_t size, uint64_t chunks) {
     return load_->Prepare("", {.verb = bench::Verb::kPieces,
@@ -97,11 +105,32 @@ class Drive {
   std::unique_ptr<bench::DaemonProcess> daemon_;
   std::unique_ptr<bench::LoadGenerator> load_;
   uint64_t next_ = 0;  // chunk
+  int64_t bytes_left_ = 0;
 };
 
-absl::StatusOr<NvmeResult> RunSize(const NvmeOptions& options, uint64_t size) {
-  NvmeResult result{.size = size, .reads = {}, .writes = {}, .fio_reads = {}, .fio_writes = {}};
-  const std::string for_seconds = absl::StrCat("--time_based --runtime=", options.seconds);
+// What fio is given to do, in the state in which kvkeep's data file is at that time.
+class Fio {
+ public:
+  explicit Fio(const NvmeOptions& options)
+      : file_(absl::StrCat("--filename=", options.directory,
+                           "/fio.data --size=", options.data_bytes)),
+        fresh_(absl::StrCat("--fallocate=native --unlink=1 --filename=", options.directory,
+                            "/fio.fresh --size=", options.g2_bytes / 2)),
+        for_seconds_(absl::StrCat("--time_based --runtime=", options.seconds)) {}
+
+  absl::Status MakeFile() const { return RunFio("write", file_).status(); }
+  absl::StatusOr<double> Read() const { return RunFio("read", file_ + " " + for_seconds_); }
+  // Into space that the file system has set apart and nobody has written to.
+  absl::StatusOr<double> FillFirst() const { return RunFio("write", fresh_); }
+  absl::StatusOr<double> Overwrite() const { return RunFio("write", file_ + " " + for_seconds_); }
+
+ private:
+  const std::string file_, fresh_, for_seconds_;
+};
+
+absl::StatusOr<NvmeResult> RunSize(const NvmeOptions& options, const Fio& fio, uint64_t size) {
+  NvmeResult result;
+  result.size = size;
   KVKEEP_ASSIGN_OR_RETURN(const std::unique_ptr<Drive> drive, Drive::Start(options));
   // As much at once as G2 takes while nothing of it is written yet.
   const uint64_t at_once = options.g2_bytes / 2 / size;
@@ -112,12 +141,22 @@ absl::StatusOr<NvmeResult> RunSize(const NvmeOptions& options, uint64_t size) {
   KVKEEP_ASSIGN_OR_RETURN(result.reads, drive->PrepareGets(size, chunks));
   for (int round = 0; round < options.rounds; ++round) {
     KVKEEP_RETURN_IF_ERROR(drive->Run(options.seconds, &result.reads));
-    KVKEEP_ASSIGN_OR_RETURN(result.fio_reads.emplace_back(), RunFio(options, "read", for_seconds));
+    KVKEEP_ASSIGN_OR_RETURN(result.fio_reads.emplace_back(), fio.Read());
+  }
+  const uint64_t burst_bytes = at_once * size;
+  for (int round = 0; round < options.rounds && drive->bytes_left() > burst_bytes; ++round) {
+    KVKEEP_ASSIGN_OR_RETURN(result.first_fills.rounds.emplace_back(),
+                            drive->WriteBack(size, at_once));
+    KVKEEP_ASSIGN_OR_RETURN(result.fio_first_fills.emplace_back(), fio.FillFirst());
+  }
+  // Until each byte was written once, and what is new takes the place of what is old.
+  while (drive->bytes_left() > 0) {
+    KVKEEP_RETURN_IF_ERROR(drive->WriteBack(size, at_once).status());
   }
   for (int round = 0; round < options.rounds; ++round) {
-    KVKEEP_ASSIGN_OR_RETURN(result.writes.rounds.emplace_back(), drive->WriteBack(size, at_once));
-    KVKEEP_ASSIGN_OR_RETURN(result.fio_writes.emplace_back(),
-                            RunFio(options, "write", for_seconds));
+    KVKEEP_ASSIGN_OR_RETURN(result.overwrites.rounds.emplace_back(),
+                            drive->WriteBack(size, at_once));
+    KVKEEP_ASSIGN_OR_RETURN(result.fio_overwrites.emplace_back(), fio.Overwrite());
   }
   return result;
 }
@@ -126,10 +165,11 @@ absl::StatusOr<NvmeResult> RunSize(const NvmeOptions& options, uint64_t size) {
 
 absl::StatusOr<std::vector<NvmeResult>> CompareWithFio(const NvmeOptions& options,
                                                        const std::vector<uint64_t>& sizes) {
-  KVKEEP_RETURN_IF_ERROR(RunFio(options, "write", "").status());  // its file, once over
+  const Fio fio(options);
+  KVKEEP_RETURN_IF_ERROR(fio.MakeFile());
   std::vector<NvmeResult> results;
   for (const uint64_t size : sizes) {
-    KVKEEP_ASSIGN_OR_RETURN(NvmeResult result, RunSize(options, size));
+    KVKEEP_ASSIGN_OR_RETURN(NvmeResult result, RunSize(options, fio, size));
     results.push_back(std::move(result));
   }
   return results;

@@ -1,6 +1,6 @@
 // NVMe beside fio: how fast kvkeep reads chunks that are on NVMe only (found, read, verified,
 // promoted, delivered) and how fast it takes new ones when each must be written back, against fio
-// on a file of the same directory with the same size of request: io_uring, O_DIRECT, depth 16.
+// on a file of the same directory: io_uring, O_DIRECT, registered buffers, 1 MiB, depth 16.
 //
 // Rounds of kvkeep and fio take turns. One thread; forks, so this process must not have touched
 // gRPC.
@@ -26,8 +26,10 @@ struct NvmeOptions {
 
 struct NvmeResult {
   uint64_t size = 0;  // of a chunk
-  bench::Series reads, writes;
-  std::vector<double> fio_reads, fio_writes;  // GB/s
+  // Writes: until all of a burst is on NVMe. First fills go to space that was never written to;
+  // overwrites take the place of what is evicted for them.
+  bench::Series reads, first_fills, overwrites;
+  std::vector<double> fio_reads, fio_first_fills, fio_overwrites;  // GB/s, in the same file state
 };
 
 // Unavailable: there is no fio.

@@ -89,7 +89,8 @@ std::string NvmeTable(const Comparison& comparison) {
                       absl::StrFormat("%.0f%%", summary.spread() * 100)});
     };
     add("read", result.reads, result.fio_reads);
-    add("write-back", result.writes, result.fio_writes);
+    add("first fill", result.first_fills, result.fio_first_fills);
+    add("overwrite", result.overwrites, result.fio_overwrites);
   }
   return absl::StrCat(tools::FormatTable(rows), "\n");
 }
@@ -136,8 +137,10 @@ Json ToJson(const Comparison& comparison) {
     json["nvme"].push_back({{"size", result.size},
                             {"read", ToJson(result.reads, result.fio_reads)},
                             {"fio_read", ToJson(Summarize(result.fio_reads))},
-                            {"write_back", ToJson(result.writes, result.fio_writes)},
-                            {"fio_write", ToJson(Summarize(result.fio_writes))}});
+                            {"first_fill", ToJson(result.first_fills, result.fio_first_fills)},
+                            {"fio_first_fill", ToJson(Summarize(result.fio_first_fills))},
+                            {"overwrite", ToJson(result.overwrites, result.fio_overwrites)},
+                            {"fio_overwrite", ToJson(Summarize(result.fio_overwrites))}});
   }
   return json;
 }
@@ -148,7 +151,7 @@ uint64_t WrongBytes(const Comparison& comparison) {
     for (const auto& [name, series] : discipline.results) wrong += series.total().wrong_bytes;
   }
   for (const NvmeResult& result : comparison.nvme) {
-    wrong += result.reads.total().wrong_bytes + result.writes.total().wrong_bytes;
+    wrong += result.reads.total().wrong_bytes;
   }
   return wrong;
 }
