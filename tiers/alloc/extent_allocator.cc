@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tiers/base/check.h"
 #include "tiers/base/units.h"
@@ -39,9 +40,18 @@ struct ExtentAllocator::Rep {
     for (uint64_t first = 0; first < capacity;) {
       const uint64_t end = first + std::min(step, capacity - first);
       by_end.emplace_hint(by_end.end(), end, first);
-      by_size.insert({end - first, first});
       first = end;
     }
+  }
+
+  void SortBySize() {
+    if (sorted_by_size) return;
+    sorted_by_size = true;
+    std::vector<std::pair<uint64_t, uint64_t>> runs;
+    runs.reserve(by_end.size());
+    for (const auto& [end, first] : by_end) runs.emplace_back(end - first, first);
+    std::sort(runs.begin(), runs.end());
+    for (const auto& run : runs) by_size.insert(by_size.end(), run);
   }
 
   bool IsBarrier(uint64_t block) const { return barrier != 0 && block % barrier == 0; }
@@ -180,16 +190,18 @@ struct ExtentAllocator::Rep {
     }
     const uint64_t run_first = run->second;
     const uint64_t run_end = run->first;
-    by_size.erase({run_end - run_first, run_first});
-    if (run_end == end) {
-      by_end.erase(run);
-    } else {
-      run->second = end;
-      by_size.insert({run_end - end, end});
+    if (sorted_by_size) {
+      by_size.erase({run_end - run_first, run_first});
+      if (run_end > end) by_size.insert({run_end - end, end});
+      if (run_first < first) by_size.insert({first - run_first, run_first});
     }
-    if (run_first < first) {
-      by_end.insert({first, run_first});
-      by_size.insert({first - run_first, run_first});
+    if (run_end > end) {
+      run->second = end;
+      if (run_first < first) by_end.insert(run, {first, run_first});
+    } else if (run_first < first) {
+      by_end.insert(by_end.erase(run), {first, run_first});
+    } else {
+      by_end.erase(run);
     }
     free_blocks -= count;
     return absl::OkStatus();
@@ -202,6 +214,7 @@ struct ExtentAllocator::Rep {
   // changes a value and not a key. By (size, first): the best fit, the lowest of equals.
   RunsByEnd by_end;
   RunsBySize by_size;
+  bool sorted_by_size = false;  // false: by_size is empty, as only claims came so far
   Stats stats;
 };
 
@@ -231,6 +244,7 @@ std::optional<ExtentList> ExtentAllocator::Allocate(BlockCount blocks,
                                                     std::optional<BlockNumber> near) {
   const uint64_t count = blocks.value();
   KVKEEP_CHECK(count > 0);
+  rep_->SortBySize();
   ExtentList extents;
   if (count <= rep_->free_blocks) {
     std::optional<Extent> run;
@@ -257,6 +271,7 @@ std::optional<ExtentList> ExtentAllocator::Allocate(BlockCount blocks,
 }
 
 void ExtentAllocator::Free(const ExtentList& extents) {
+  rep_->SortBySize();
   for (const Extent& extent : extents) rep_->Release(extent.first.value(), extent.count.value());
 }
 
@@ -264,6 +279,7 @@ absl::Status ExtentAllocator::Claim(const ExtentList& extents) {
   for (size_t i = 0; i < extents.size(); ++i) {
     absl::Status status = rep_->ClaimOne(extents[i]);
     if (status.ok()) continue;
+    if (i > 0) rep_->SortBySize();
     // Free runs are always fully merged, so giving back what was taken restores the very state.
     for (size_t taken = 0; taken < i; ++taken) {
       rep_->Release(extents[taken].first.value(), extents[taken].count.value());
@@ -273,15 +289,19 @@ absl::Status ExtentAllocator::Claim(const ExtentList& extents) {
   return absl::OkStatus();
 }
 
+void ExtentAllocator::EndRecovery() { rep_->SortBySize(); }
+
 BlockCount ExtentAllocator::capacity() const { return BlockCount(rep_->capacity); }
 BlockCount ExtentAllocator::free_blocks() const { return BlockCount(rep_->free_blocks); }
 BlockCount ExtentAllocator::largest_free_run() const {
+  rep_->SortBySize();
   return BlockCount(rep_->by_size.empty() ? 0 : rep_->by_size.rbegin()->first);
 }
 size_t ExtentAllocator::free_runs() const { return rep_->by_end.size(); }
 const ExtentAllocator::Stats& ExtentAllocator::stats() const { return rep_->stats; }
 
 void ExtentAllocator::CheckInvariants() const {
+  rep_->SortBySize();
   uint64_t sum = 0;
   std::optional<uint64_t> previous_end;
   KVKEEP_CHECK(rep_->by_size.size() == rep_->by_end.size());

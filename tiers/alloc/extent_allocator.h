@@ -55,6 +55,9 @@ class ExtentAllocator {
   // across a barrier, AlreadyExists when a block is taken (by this very list, too),
   // InvalidArgument when an extent is empty.
   absl::Status Claim(const ExtentList& extents);
+  // Recovery is over. Claims before any other call leave out half of the books, which are made up
+  // for here, or by the first other call: with millions of free runs that takes a second.
+  void EndRecovery();
 
   BlockCount capacity() const;
   BlockCount free_blocks() const;

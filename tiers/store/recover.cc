@@ -72,6 +72,7 @@ absl::Status Core::RecoverDevices() {
     devices_.push_back(std::move(tier));
     LoadLearned(device);
     KVKEEP_RETURN_IF_ERROR(RecoverDevice(device));
+    devices_[device]->allocator->EndRecovery();
   }
   TrimToQuotas();
   for (uint16_t device = 0; device < devices_.size(); ++device) {

@@ -18,6 +18,7 @@
 #include "tests/fakes/manual_executor.h"
 #include "tests/fakes/memory_index.h"
 #include "tests/fakes/memory_nvme_device.h"
+#include "tests/fakes/null_device.h"
 #include "tests/fakes/seeded_random.h"
 #include "tests/sim/payload.h"
 #include "tiers/base/check.h"
@@ -35,18 +36,6 @@ constexpr uint64_t kManyChunks = 1'000'000;
 #endif
 constexpr int kAttempts = 3;
 constexpr uint64_t kMostKeys = 65536;
-
-// Takes all writes and keeps nothing; reads bring what was there.
-class NullDevice final : public Device {
- public:
-  explicit NullDevice(uint64_t bytes) : bytes_(bytes) {}
-  void Submit(IoOperation operation) override { std::move(operation.done)(absl::OkStatus()); }
-  absl::Status Sync() override { return absl::OkStatus(); }
-  uint64_t size_bytes() const override { return bytes_; }
-
- private:
-  const uint64_t bytes_;
-};
 
 struct Setup {
   uint64_t arena_blocks = 0;

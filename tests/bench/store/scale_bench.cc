@@ -1,0 +1,266 @@
+// kvkeep-scale-bench: what a chunk costs, from ten thousand of them to ten million.
+//
+// For each count: an index of so many records (the real RocksDB, in a directory), the page cache
+// dropped where that is allowed, then a start of the store on it. Said are the seconds until it
+// could serve, memory by entry (resident after the start, and at its most), then CPU times of
+// lookups of 512 keys and of puts that are written back, and the longest that anybody held the
+// store's lock, in CPU time of the holder. Images are nowhere: the device takes writes and keeps
+// nothing. Each count has a process of its own.
+//
+// --json: an array, as tests/bench/store/scale_chart.py wants it.
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/fakes/aliased_arena.h"
+#include "tests/fakes/manual_executor.h"
+#include "tests/fakes/memory_nvme_device.h"
+#include "tests/fakes/null_device.h"
+#include "tests/fakes/seeded_random.h"
+#include "tiers/base/check.h"
+#include "tiers/index/rocksdb_index.h"
+#include "tiers/store/store.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr uint64_t kBlocksPerChunk = 2;  // header and payload
+constexpr uint64_t kArenaBlocks = 64 * 1024;
+constexpr size_t kLookupKeys = 512;
+constexpr size_t kPuts = 20'000;
+constexpr size_t kRounds = 1000;
+constexpr size_t kBatch = 256;
+
+double SecondsOf(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+}
+
+ChunkKey KeyOf(uint64_t number) {
+  ChunkKey key;
+  SeededRandom(number * 0x9e3779b97f4a7c15 + 7).Fill(std::as_writable_bytes(std::span(key.bytes)));
+  return key;
+}
+
+// "VmRSS" and the like of this process.
+uint64_t BytesOf(const std::string& field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind(field + ":", 0) == 0) {
+      return std::strtoull(line.c_str() + field.size() + 1, nullptr, 10) * kKiB;
+    }
+  }
+  return 0;
+}
+
+struct Times {
+  double p50_us = 0, p99_us = 0;
+};
+
+// Of `rounds` calls, CPU time of this thread.
+template <typename Run>
+Times Measure(size_t rounds, Run run) {
+  std::vector<double> took;
+  for (size_t i = 0; i < rounds; ++i) {
+    const double before = SecondsOf(CLOCK_THREAD_CPUTIME_ID);
+    run(i);
+    took.push_back((SecondsOf(CLOCK_THREAD_CPUTIME_ID) - before) * 1e6);
+  }
+  std::sort(took.begin(), took.end());
+  return {took[rounds / 2], took[rounds * 99 / 100]};
+}
+
+// A store over an index in a directory.
+class Node {
+ public:
+  Node(const std::string& dir, uint64_t chunks, bool create)
+      : arena_(BlockCount(kArenaBlocks)),
+        device_((chunks * kBlocksPerChunk + 256 * 1024) * kBlockBytes) {
+    Uuid uuid;
+    uuid.bytes[0] = 1;
+    index_ = OpenRocksDbIndex(dir, uuid, {.create = create}).value();
+    nvme_ = std::make_unique<MemoryNvmeDevice>(&device_, index_.get(), 1);
+    StoreDeps deps{.clock = RealClock(),
+                   .random = &random_,
+                   .arena = &arena_,
+                   .copy_executor = &executor_,
+                   .work_clock = ThreadCpuClock()};
+    deps.devices.push_back({.device = nvme_.get(),
+                            .index_executor = &index_executor_,
+                            .sync_executor = &index_executor_});
+    store_ = Store::Create({.max_chunks = chunks + chunks / 4 + 100'000}, deps).value();
+    session_ = store_->OpenSession({.client_name = "bench"}).value();
+    ns_ = store_->OpenNamespace(session_, {.model = "bench", .tokens_per_chunk = 16}).value();
+  }
+  ~Node() { Settle(); }
+
+  void Put(uint64_t number) {
+    const std::byte payload[1] = {};
+    PutRequest put{.ns = ns_, .key = KeyOf(number), .shape = {.payload_bytes = 1}};
+    if (number % kLookupKeys != 0) put.parent = KeyOf(number - 1);
+    Reservation reservation = std::move(store_->Reserve(session_, put)->reservation);
+    KVKEEP_CHECK(static_cast<bool>(reservation));
+    reservation.Append(payload);
+    KVKEEP_CHECK(reservation.Seal({}).ok());
+    executor_.RunAll();
+  }
+  // Those that are in NVMe.
+  uint64_t Lookup(const std::vector<ChunkKey>& keys) {
+    const std::vector<PartId> parts = {PartId(0)};
+    return store_->Lookup(session_, {.chunks = {ns_, keys, parts}})->leading_keys;
+  }
+  void Settle() {
+    do {
+      executor_.RunAll();
+      index_executor_.RunAll();
+    } while (!executor_.idle() || !index_executor_.idle());
+  }
+  Store& store() { return *store_; }
+  ChunkIndex& index() { return *index_; }
+  const NamespaceDigest& ns() const { return ns_; }
+
+ private:
+  AliasedArena arena_;
+  NullDevice device_;
+  SeededRandom random_{1};
+  ManualExecutor executor_, index_executor_;
+  std::unique_ptr<ChunkIndex> index_;
+  std::unique_ptr<MemoryNvmeDevice> nvme_;
+  std::unique_ptr<Store> store_;
+  SessionToken session_;
+  NamespaceDigest ns_;
+};
+
+void MakeIndex(const std::string& dir, uint64_t chunks) {
+  Node node(dir, chunks, /*create=*/true);
+  for (uint64_t i = 0; i < chunks;) {
+    IndexBatch batch;
+    for (; i < chunks && batch.adds.size() < kBatch; ++i) {
+      batch.adds.push_back(
+          {.id = {node.ns(), KeyOf(i), PartId(0)},
+           .shape = {.payload_bytes = 1},
+           .incarnation = Incarnation(1),
+           .generation = Generation(i + 1),
+           .sequence = CommitSequence(i + 1),
+           .extents = {{BlockNumber(1 + i * kBlocksPerChunk), BlockCount(kBlocksPerChunk)}}});
+    }
+    absl::Status committed = node.index().Commit(batch);
+    while (absl::IsUnavailable(committed)) {  // it compacts
+      usleep(10'000);
+      committed = node.index().Commit(batch);
+    }
+    KVKEEP_CHECK(committed.ok());
+  }
+  KVKEEP_CHECK(node.index().Sync({.boot_id = {}, .sequence = CommitSequence(chunks)}).ok());
+}
+
+// False: not allowed here.
+bool DropPageCache() {
+  sync();
+  std::ofstream drop("/proc/sys/vm/drop_caches");
+  drop << "3" << std::flush;
+  return drop.good();
+}
+
+void Report(const std::string& dir, uint64_t chunks, bool json) {
+  const bool cold = DropPageCache();
+  const uint64_t before = BytesOf("VmRSS");
+  const double begin = SecondsOf(CLOCK_MONOTONIC);
+  Node node(dir, chunks, /*create=*/false);
+  const double ready_s = SecondsOf(CLOCK_MONOTONIC) - begin;
+  KVKEEP_CHECK(node.store().snapshot().g3.chunks == chunks);
+  const double resident = static_cast<double>(BytesOf("VmRSS") - before);
+  const double most = static_cast<double>(BytesOf("VmHWM") - before);
+  SeededRandom random(chunks);
+  std::vector<std::vector<ChunkKey>> asked(kRounds);
+  for (auto& keys : asked) {
+    const uint64_t first = random.Below(std::max<uint64_t>(1, chunks - kLookupKeys));
+    for (size_t k = 0; k < kLookupKeys; ++k) keys.push_back(KeyOf((first + k) % chunks));
+  }
+  uint64_t found = 0;
+  const Times lookup = Measure(kRounds, [&](size_t i) { found += node.Lookup(asked[i]); });
+  KVKEEP_CHECK(found == kRounds * kLookupKeys);
+  const Times put = Measure(kPuts, [&](size_t i) {
+    node.Put(chunks + i);
+    if (i % 64 == 0) node.Settle();
+  });
+  node.Settle();
+  const double lock_us =
+      static_cast<double>(node.store().snapshot().counters.lock_worked_ns_max) / 1e3;
+  const double entries = static_cast<double>(chunks);
+  if (json) {
+    std::printf(
+        "{\"chunks\": %lu, \"cold\": %s, \"ready_seconds\": %.3f, \"bytes_per_entry\": %.1f, "
+        "\"bytes_per_entry_most\": %.1f, \"lookup_p50_us\": %.2f, \"lookup_p99_us\": %.2f, "
+        "\"put_p50_us\": %.2f, \"put_p99_us\": %.2f, \"lock_us_max\": %.1f}",
+        chunks, cold ? "true" : "false", ready_s, resident / entries, most / entries, lookup.p50_us,
+        lookup.p99_us, put.p50_us, put.p99_us, lock_us);
+  } else {
+    std::printf(
+        "%9lu chunks  ready %6.2f s (%s)  %4.0f bytes an entry, %4.0f at most  lookup of %zu: p50 "
+        "%5.1f p99 %6.1f us  put: p50 %4.1f p99 %5.1f us  lock at most %.0f us\n",
+        chunks, ready_s, cold ? "cold" : "warm", resident / entries, most / entries, kLookupKeys,
+        lookup.p50_us, lookup.p99_us, put.p50_us, put.p99_us, lock_us);
+  }
+  std::fflush(stdout);
+}
+
+// In a process of its own, so that memory is that of this step alone.
+template <typename Run>
+void InChild(Run run) {
+  const pid_t child = fork();
+  KVKEEP_CHECK(child >= 0);
+  if (child == 0) {
+    run();
+    std::_Exit(0);
+  }
+  int status = 0;
+  KVKEEP_CHECK(waitpid(child, &status, 0) == child);
+  KVKEEP_CHECK(status == 0);
+}
+
+}  // namespace
+}  // namespace kvkeep
+
+int main(int argc, char** argv) {
+  std::vector<uint64_t> counts;
+  std::string scratch = "/var/tmp";
+  bool json = false;
+  for (int i = 1; i < argc; ++i) {
+    const bool more = i + 1 < argc;
+    if (std::strcmp(argv[i], "--json") == 0) {
+      json = true;
+    } else if (more && std::strcmp(argv[i], "--chunks") == 0) {
+      counts.push_back(std::strtoull(argv[++i], nullptr, 10));
+    } else if (more && std::strcmp(argv[i], "--scratch") == 0) {
+      scratch = argv[++i];
+    } else {
+      std::fprintf(stderr, "kvkeep-scale-bench [--chunks N]... [--scratch DIR] [--json]\n");
+      return 2;
+    }
+  }
+  if (counts.empty()) counts = {10'000, 100'000, 1'000'000, 10'000'000};
+  const std::filesystem::path dir =
+      std::filesystem::path(scratch) / ("kvkeep-scale-" + std::to_string(getpid()));
+  if (json) std::printf("[");
+  for (const uint64_t chunks : counts) {
+    const std::string index = dir / std::to_string(chunks);
+    std::filesystem::create_directories(index);
+    kvkeep::InChild([&] { kvkeep::MakeIndex(index, chunks); });
+    if (json && chunks != counts.front()) std::printf(",\n ");
+    std::fflush(stdout);
+    kvkeep::InChild([&] { kvkeep::Report(index, chunks, json); });
+    std::filesystem::remove_all(index);
+  }
+  if (json) std::printf("]\n");
+  std::filesystem::remove_all(dir);
+}
