@@ -226,42 +226,6 @@ def traced(folder):
     return set(re.findall(r"^\d+ +([a-z_0-9]+)\(", calls.read_text(), re.MULTILINE))
 
 
-class Kubernetes(unittest.TestCase):
-    def setUp(self):
-        try:
-            import yaml
-        except ImportError:
-            self.skipTest("no PyYAML here")
-        text = (ROOT / "deploy" / "kubernetes" / "kvkeep-arena.yaml").read_text()
-        self.config, self.daemon_set = list(yaml.safe_load_all(text))
-        self.kvkeep = yaml.safe_load(self.config["data"]["kvkeep.yaml"])
-        self.pod = self.daemon_set["spec"]["template"]["spec"]
-
-    def test_the_daemons_file_is_a_good_one(self):
-        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-            file.write(self.config["data"]["kvkeep.yaml"])
-            file.flush()
-            done = run(BIN / "kvkeepd", "--check-config", file.name)
-        self.assertEqual(done.returncode, 0, done.stderr)
-
-    def test_the_arena_is_mounted_twice_once_read_only(self):
-        mounts = {mount["mountPath"]: mount for mount in self.pod["containers"][0]["volumeMounts"]}
-        writable = mounts[self.kvkeep["g2"]["arena_dir"]]
-        readonly = mounts[self.kvkeep["g2"]["arena_readonly_dir"]]
-        self.assertEqual(writable["name"], readonly["name"])
-        self.assertTrue(readonly.get("readOnly"))
-        self.assertFalse(writable.get("readOnly", False))
-        volumes = {volume["name"]: volume for volume in self.pod["volumes"]}
-        used = {mount["name"] for container in self.pod["containers"] + self.pod["initContainers"]
-                for mount in container["volumeMounts"]}
-        self.assertEqual(used, set(volumes))
-        self.assertEqual(volumes[writable["name"]]["hostPath"]["path"],
-                         unit(systemd() / UNITS[0])["Mount"]["Where"])
-        script = self.pod["initContainers"][0]["command"][-1]
-        size = re.search(r"size=(\d+G)", script).group(1)
-        self.assertGreater(gib(size), gib(self.kvkeep["g2"]["capacity"]) * 1.002)
-
-
 class Daemon(unittest.TestCase):
     def test_a_daemon_on_such_mounts_keeps_g2_until_it_is_dropped(self):
         if run("unshare", "--mount", "true").returncode != 0:

@@ -141,7 +141,8 @@ class Root:
         return self.path / path.lstrip("/")
 
     def ids(self, kind, name):
-        line = re.search(rf"^{name}:[^:]*:(\d+)", self.file(f"/etc/{kind}").read_text(), re.MULTILINE)
+        lines = self.file(f"/etc/{kind}").read_text()
+        line = re.search(rf"^{name}:[^:]*:(\d+)", lines, re.MULTILINE)
         return int(line.group(1))
 
     def enter(self, uid=0, gid=0, groups=()):
@@ -205,7 +206,7 @@ class Service:
         mask = int(self.value("UMask"), 8)
 
         def entered():
-            # As far as root may here: some containers' may not. Without it I/O is slower, that is all.
+            # As far as root may here: some containers' may not. Without it I/O is slower.
             with contextlib.suppress(ValueError):
                 resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY,) * 2)
             os.umask(mask)
@@ -300,13 +301,15 @@ class Life:
         root = self.root
         asked = root.asked_of_systemd()
         assert asked == ["daemon-reload", "start kvkeepd.service"], asked
-        wants = "/etc/systemd/system/multi-user.target.wants"
-        assert os.listdir(root.file(wants)) == ["kvkeepd.service"], "the arena's mounts are a choice"
+        wants = root.file("/etc/systemd/system/multi-user.target.wants")
+        ours = [name for name in os.listdir(wants) if "kvkeep" in name]
+        assert ours == ["kvkeepd.service"], "the mounts are a choice"
         uid, gid = root.ids("passwd", "kvkeep"), root.ids("group", "kvkeep")
         for path, mode, owner in (("/etc/kvkeep", 0o750, 0), ("/var/lib/kvkeep", 0o700, uid),
                                   ("/var/cache/kvkeep", 0o700, uid)):
-            status = os.stat(root.file(path))
-            assert (status.st_mode & 0o7777, status.st_uid, status.st_gid) == (mode, owner, gid), path
+            there = os.stat(root.file(path))
+            found = (there.st_mode & 0o7777, there.st_uid, there.st_gid)
+            assert found == (mode, owner, gid), (path, found)
         assert root.run("dpkg", "--verify", "kvkeep", "libkvkeep-client1") == ""
         # As it is shipped: the daemon of any node would start with it.
         root.run("kvkeepd", "--check-config", "/etc/kvkeep/kvkeep.yaml")
@@ -385,7 +388,7 @@ class Life:
 
     def live(self):
         root = self.root
-        systemctl = root.file("/usr/bin/systemctl")  # no other folder is in the path of dpkg's scripts
+        systemctl = root.file("/usr/bin/systemctl")  # /usr/local is not in apt's path for dpkg
         if systemctl.exists():
             systemctl.rename(root.file("/usr/bin/systemctl.real"))
         systemctl.write_text(SYSTEMCTL)

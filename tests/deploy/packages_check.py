@@ -88,7 +88,8 @@ class Packages(unittest.TestCase):
         self.assertIn("librocksdb", field("kvkeep", "Depends"))
         self.assertNotIn("librocksdb", field("libkvkeep-client1", "Depends"))
         version = field("libkvkeep-client1", "Version")
-        self.assertEqual(field("libkvkeep-client-dev", "Depends"), f"libkvkeep-client1 (= {version})")
+        self.assertEqual(field("libkvkeep-client-dev", "Depends"),
+                         f"libkvkeep-client1 (= {version})")
         changelog = (ROOT / "deploy" / "debian" / "changelog").read_text()
         self.assertIn(f"({version})", changelog.splitlines()[0])
         with tempfile.TemporaryDirectory() as folder:
@@ -144,7 +145,8 @@ def main():
     arguments = parser.parse_args()
     ROOT, BUILD, KIND = arguments.root.resolve(), arguments.build.resolve(), arguments.clean_root
     if arguments.in_namespace is not None:
-        return installed_root.live(arguments.in_namespace, arguments.lower, arguments.packages, ROOT)
+        return installed_root.live(arguments.in_namespace, arguments.lower, arguments.packages,
+                                   ROOT)
     return unittest.main(argv=[sys.argv[0], "-v"])
 
 
