@@ -241,7 +241,7 @@ class Daemon(unittest.TestCase):
 # ---- within a mount namespace of its own ---------------------------------------------------------
 
 TRACED_CONFIG = """
-listen: {{unix: {0}/kv.sock, local: {0}/local.sock, admin: {0}/admin.sock}}
+listen: {{unix: {0}/kv.sock, local: {0}/local.sock, admin: {0}/admin.sock, socket_group: "0"}}
 g2: {{capacity: 64MiB, segment_bytes: 16MiB}}
 g3: {{paths: [{{dir: {0}/nvme0, capacity: 256MiB}}]}}
 metrics: {{listen: ""}}

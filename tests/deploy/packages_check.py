@@ -5,8 +5,8 @@
 
 The root (clean_root.py) is of this machine's own packages, so nothing is fetched; with `mirror` it
 is mmdebstrap's, from the mirror that apt has configured. Everything in it happens in namespaces of
-its own (mounts, processes, network), as root; where those are not permitted it is skipped aloud.
-The tests of that life are steps: each goes on where the one before ended.
+its own (mounts, processes, network), as root; where those are not permitted, or systemd does not
+boot in them, that is skipped aloud.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import sys
 import tempfile
 import unittest
 
+import booted_root
 import clean_root
 import installed_root
 
@@ -112,8 +113,7 @@ class Packages(unittest.TestCase):
 
 
 class Life(unittest.TestCase):
-    def test_installed_used_upgraded_and_purged_in_a_clean_root(self):
-        need("unshare", "prometheus", "gcc")
+    def live(self, how):
         unshare = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child"]
         if os.geteuid() != 0 or run(*unshare, "true").returncode != 0:
             self.skipTest("namespaces of root are not permitted here")
@@ -124,13 +124,21 @@ class Life(unittest.TestCase):
         except LookupError as missing:
             self.skipTest(str(missing))
         with tempfile.TemporaryDirectory() as folder:
-            command = [*unshare, sys.executable, "-B", __file__, IN_NAMESPACE, folder, "--lower",
-                       lower, "--packages", PACKAGES, "--root", ROOT, "--build", BUILD]
+            command = [*unshare, sys.executable, "-B", __file__, IN_NAMESPACE, folder, "--how", how,
+                       "--lower", lower, "--packages", PACKAGES, "--root", ROOT, "--build", BUILD]
             done = run(*command, timeout=400)
-            if done.returncode == 77:
-                self.skipTest(done.stderr.strip())
-            print(done.stderr, file=sys.stderr, end="")
-            self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-8000:])
+        if done.returncode == 77:
+            self.skipTest(done.stderr.strip())
+        print(done.stderr, file=sys.stderr, end="")
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-8000:])
+
+    def test_installed_used_upgraded_and_purged_in_a_clean_root(self):
+        need("unshare", "prometheus", "gcc")
+        self.live("installed")
+
+    def test_under_a_real_systemd_the_units_do_what_they_say(self):
+        need("unshare", "systemd-nspawn")
+        self.live("booted")
 
 
 def main():
@@ -141,12 +149,15 @@ def main():
     parser.add_argument("--clean-root", choices=["machine", "mirror"], default="machine")
     parser.add_argument(IN_NAMESPACE, type=pathlib.Path, help="for this script's own use")
     parser.add_argument("--lower", type=pathlib.Path, help="likewise")
+    parser.add_argument("--how", choices=["installed", "booted"], help="likewise")
     parser.add_argument("--packages", type=pathlib.Path, help="likewise")
     arguments = parser.parse_args()
     ROOT, BUILD, KIND = arguments.root.resolve(), arguments.build.resolve(), arguments.clean_root
     if arguments.in_namespace is not None:
-        return installed_root.live(arguments.in_namespace, arguments.lower, arguments.packages,
-                                   ROOT)
+        where = (arguments.in_namespace, arguments.lower, arguments.packages)
+        if arguments.how == "booted":
+            return booted_root.boot(*where)
+        return installed_root.live(*where, ROOT)
     return unittest.main(argv=[sys.argv[0], "-v"])
 
 
