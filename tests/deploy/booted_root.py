@@ -18,11 +18,11 @@ SIZE = """[Mount]
 Options=huge=always,mode=0700,uid=kvkeep,gid=kvkeep,size=160M,nosuid,nodev,noexec
 """
 PROBE_UNIT = """[Service]
-ExecStart=/root/probe
+ExecStart=/probe/run
 """
 # One line an answer: "name: what was said". A step that hangs ends with the root's time limit.
 PROBE = r"""#!/bin/bash
-exec 2>&1 >/root/answers
+exec 2>&1 >/probe/answers
 say() { echo "$1: $(eval "$2" 2>&1 | tr '\n' ' ')"; }
 until_active() {
   for _ in $(seq 300); do
@@ -32,26 +32,26 @@ until_active() {
   systemctl status --no-pager kvkeepd
 }
 service='systemctl show --value -p ActiveState,StatusText,NRestarts kvkeepd'
-until_active >/root/started
+until_active >/probe/started
 say started "$service"
 say put 'kvkeep put --durable kept /usr/bin/kvkeep | cut -d" " -f1'
 systemctl kill -s KILL kvkeepd
 sleep 1.5 # RestartSec, and its being noticed
-until_active >/root/restarted
+until_active >/probe/restarted
 say killed "$service"
-kvkeep get kept --output /root/back
-say bytes 'cmp /root/back /usr/bin/kvkeep && echo same'
+kvkeep get kept --output /probe/back
+say bytes 'cmp /probe/back /usr/bin/kvkeep && echo same'
 say reload 'systemctl reload kvkeepd && echo done'
-apt-get --yes install /root/new.deb >/root/apt 2>&1
-until_active >/root/upgraded
+apt-get --yes install /probe/new.deb >/probe/apt 2>&1
+until_active >/probe/upgraded
 say upgraded "$service"
-kvkeep lookup kept >/root/lookup
-say places "grep -oE '(yes|no) +(yes|no)$' /root/lookup"
-apt-get --yes purge kvkeep >>/root/apt 2>&1
+kvkeep lookup kept >/probe/lookup
+say places "grep -oE '(yes|no) +(yes|no)$' /probe/lookup"
+apt-get --yes purge kvkeep >>/probe/apt 2>&1
 say purged 'systemctl is-active kvkeepd var-lib-kvkeep-arena-{rw,ro}.mount'
 say mounts 'grep -c /var/lib/kvkeep /proc/mounts'
 say left 'ls -d /var/lib/kvkeep /var/cache/kvkeep /etc/kvkeep /run/kvkeep; getent passwd kvkeep'
-journalctl -u kvkeepd --no-pager -o cat >/root/journal
+journalctl -u kvkeepd --no-pager -o cat >/probe/journal
 systemctl --force poweroff
 """
 
@@ -72,7 +72,8 @@ def lay_out(folder, lower, packages):
     installed_root.mount("proc", root.file("/proc"), "proc")
     life.install(sorted(packages.glob("kvkeep_*.deb")))
     installed_root.run("umount", root.file("/proc"))
-    root.file("/root/new.deb").write_bytes(life.another_version("0.2.0-1").read_bytes())
+    root.file("/probe").mkdir()
+    root.file("/probe/new.deb").write_bytes(life.another_version("0.2.0-1").read_bytes())
     return root
 
 
@@ -85,8 +86,8 @@ def configure(root):
     (units / "var-lib-kvkeep-arena-rw.mount.d").mkdir()
     (units / "var-lib-kvkeep-arena-rw.mount.d/size.conf").write_text(SIZE)
     (units / "probe.service").write_text(PROBE_UNIT)
-    root.file("/root/probe").write_text(PROBE)
-    root.file("/root/probe").chmod(0o755)
+    root.file("/probe/run").write_text(PROBE)
+    root.file("/probe/run").chmod(0o755)
     wants = units / "multi-user.target.wants"
     wants.mkdir(exist_ok=True)
     (wants / "probe.service").symlink_to("../probe.service")
@@ -100,12 +101,12 @@ def boot(folder, lower, packages):
          "--link-journal=no", "--console=pipe", f"--directory={root.path}",
          f"--machine=kvkeep-{os.getpid()}"],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False)
-    answers = root.file("/root/answers")
+    answers = root.file("/probe/answers")
     if not answers.exists():
         print(f"systemd does not boot here: {done.stderr[-500:]}", file=sys.stderr)
         return 77
     said = dict(re.findall(r"^(\w+): (.*?) *$", answers.read_text(), re.MULTILINE))
-    journal = root.file("/root/journal")
+    journal = root.file("/probe/journal")
     told = journal.read_text() if journal.exists() else "no journal"
     for name, expected in (
             ("started", "0 active serving; recovered 0 chunks of G3 and 0 of G2"),
