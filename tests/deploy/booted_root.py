@@ -94,6 +94,8 @@ def configure(root):
 
 
 def boot(folder, lower, packages):
+    if shutil.which("systemd-nspawn") is None:
+        return 77
     root = lay_out(folder, lower, packages)
     configure(root)
     done = subprocess.run(
