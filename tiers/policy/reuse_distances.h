@@ -1,0 +1,91 @@
+// ReuseDistances: how far back the chunks lie that are asked for, of a sample of bounded size; so
+// that one pass, or a running daemon, tells the hit ratio of an LRU of every size at once.
+//
+// Spatial sampling by hash (SHARDS, Waldspurger et al., FAST '15): a chunk is in the sample when
+// its hash is below a threshold, always or never; distances among those are scaled up by the share
+// that is sampled. When there are more than `most_keys`, the highest hash leaves and is the
+// threshold from then on. What counts is weighted by the share at that time.
+//
+// As the LRU of eviction_policy.h counts: a request's chunks are measured before any of them moves,
+// then its head ends as the youngest. So the head of a chain is never further than its tail, and
+// who is near enough are a leading run. Chunks that are asked for and never stored take no space.
+//
+// A pure state machine; not thread-safe. A chunk outside of the sample costs a hash; one within
+// some 200 ns, and every `most_keys` of these a pass over all. 80 bytes or so a key.
+#pragma once
+
+#include <absl/container/btree_map.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tiers/policy/eviction_policy.h"
+#include "tiers/policy/reuse_curve.h"
+
+namespace kvkeep {
+
+class ReuseDistances {
+ public:
+  struct Options {
+    uint32_t most_keys = 8192;  // at least 1
+    // What is further away than that is forgotten, and cold when it comes again: for one that runs
+    // for ever, so that the sample is of what matters.
+    uint64_t farthest_bytes = UINT64_MAX;
+  };
+  explicit ReuseDistances(const Options& options);
+
+  static uint64_t HashOf(Fingerprint chunk);
+  // Hashes up to this one are in the sample. Never rises, but for Clear.
+  uint64_t highest() const { return highest_; }
+  bool Sampled(Fingerprint chunk) const { return HashOf(chunk) <= highest_; }
+
+  // A request that wants these chunks, head first; the slots don't matter.
+  void OnRequest(std::span<const EvictionPolicy::ChainLink> chain);
+  // As above, by who has looked himself: which are sampled as of now or some time before, head
+  // first, out of `wanted`.
+  void OnRequest(std::span<const uint64_t> sampled_hashes, uint64_t wanted);
+  // The chunk came; nothing when it was there before.
+  void OnStored(Fingerprint chunk, uint64_t bytes);
+  // It is gone for another reason than its age, and would be from a tier of any size.
+  void OnRemoved(Fingerprint chunk);
+  // As at the beginning.
+  void Clear();
+
+  const ReuseCurve& curve() const { return curve_; }
+  size_t size() const { return numbers_.size(); }
+  double share() const;  // of all chunks, in the sample
+
+ private:
+  struct Key {
+    uint64_t hash = 0, bytes = 0;  // 0 bytes: asked for, not stored
+    uint32_t place = 0;
+  };
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  void Measure(uint64_t hash);
+  void MoveToTop(uint64_t hash);
+  uint32_t NewKey(uint64_t hash);
+  void Erase(uint32_t number);
+  void Weigh(const Key& key, bool in);
+  uint64_t BytesUpTo(uint32_t place) const;
+  uint32_t TakePlace();
+  void Compact();
+  void ForgetFarthest();
+
+  const Options options_;
+  uint64_t highest_ = UINT64_MAX;
+  absl::btree_map<uint64_t, uint32_t> numbers_;  // by hash: the number of the key
+  std::vector<Key> keys_;                        // by number
+  std::vector<uint32_t> free_;                   // numbers
+  // Places in the order of use, the youngest last. Twice as many as keys: moving leaves holes.
+  std::vector<uint32_t> at_place_;  // numbers, or kNone
+  std::vector<uint64_t> sums_;      // bytes by place, as a Fenwick tree; from 1
+  uint32_t next_place_ = 0;
+  uint32_t oldest_place_ = 0;    // none below
+  uint64_t bytes_ = 0;           // of all keys
+  std::vector<uint64_t> asked_;  // of one request; kept for its memory
+  ReuseCurve curve_;
+};
+
+}  // namespace kvkeep
