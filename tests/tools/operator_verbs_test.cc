@@ -2,36 +2,12 @@
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>
-#include <set>
 
 #include "tests/tools/cli_run.h"
+#include "tests/tools/json_keys.h"
 #include "tools/kvkeep/flow.h"
 
 namespace kvkeep::tools {
-namespace {
-
-// The JSON's keys, "a.b" for those of maps and "a[].b" for those of the entries of lists.
-void AddKeys(const nlohmann::json& value, const std::string& path, std::set<std::string>& keys) {
-  if (value.is_object()) {
-    for (const auto& [key, below] : value.items()) {
-      const std::string name = path.empty() ? key : path + "." + key;
-      keys.insert(name);
-      AddKeys(below, name, keys);
-    }
-  } else if (value.is_array() && !value.empty()) {
-    AddKeys(value[0], path + "[]", keys);
-  }
-}
-
-std::set<std::string> KeysOf(const CliResult& result) {
-  INFO(result.err);
-  REQUIRE((result.code == kOk || result.code == kFailed));
-  std::set<std::string> keys;
-  AddKeys(result.json(), "", keys);
-  return keys;
-}
-
-}  // namespace
 
 TEST_CASE("the JSON of each operator's verb has these keys, which scripts rely on") {
   fakes::FakeDaemon daemon;

@@ -141,6 +141,7 @@ int RunCli(const std::vector<std::string>& arguments, Terminal terminal) {
   AddFsckVerb(app, cli);
   AddKeysVerbs(app, cli);
   AddTraceVerbs(app, cli);
+  AddPlanVerb(app, cli);
   AddSelfVerbs(app, cli);
 
   try {

@@ -78,6 +78,7 @@ void AddArenaVerbs(CLI::App& app, Cli& cli);   // arena status, arena drop
 void AddFsckVerb(CLI::App& app, Cli& cli);     // fsck
 void AddKeysVerbs(CLI::App& app, Cli& cli);    // keys list, keys drop
 void AddTraceVerbs(CLI::App& app, Cli& cli);   // replay, simulate
+void AddPlanVerb(CLI::App& app, Cli& cli);     // plan
 // sessions, leases, namespaces, quota, evict, verify
 void AddInspectVerbs(CLI::App& app, Cli& cli);
 void AddWatchVerbs(CLI::App& app, Cli& cli);  // top, stat

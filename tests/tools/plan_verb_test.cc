@@ -1,0 +1,174 @@
+// The verb plan, on traces: what it prints, in words, in JSON and as a picture.
+#include <absl/strings/match.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "tests/tools/cli_run.h"
+#include "tests/tools/json_keys.h"
+
+namespace kvkeep::tools {
+namespace {
+
+// Two requests an hour apart, 1024 and 1536 tokens: of the second, two chunks of three are known.
+class SmallTrace {
+ public:
+  SmallTrace() {
+    std::ofstream(path())
+        << R"({"timestamp": 0, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2]})"
+           "\n"
+        << R"({"timestamp": 3600000, "input_length": 1536, "output_length": 1, )"
+           R"("hash_ids": [1, 2, 3]})"
+           "\n";
+  }
+  std::string path() const { return dir_.path("trace"); }
+  std::string file(const std::string& name) const { return dir_.path(name); }
+  CliResult Plan(std::vector<std::string> more) const {
+    more.insert(more.begin(), {"plan", path(), "--kv-bytes-per-token", "2048", "--json"});
+    return Run(more);
+  }
+
+ private:
+  TemporaryDirectory dir_;
+};
+
+}  // namespace
+
+TEST_CASE("the JSON of plan has these keys, which scripts rely on") {
+  const SmallTrace trace;
+  using Keys = std::set<std::string>;
+  CHECK(KeysOf(trace.Plan({"--g2", "4MiB"})) == Keys{"source",
+                                                     "method",
+                                                     "policies",
+                                                     "workload",
+                                                     "workload.seconds",
+                                                     "workload.days_counted_as",
+                                                     "workload.requests",
+                                                     "workload.wanted_chunks",
+                                                     "workload.chunk_bytes",
+                                                     "workload.tokens_per_chunk",
+                                                     "workload.highest_hit_ratio",
+                                                     "model",
+                                                     "model.name",
+                                                     "model.source",
+                                                     "model.kv_bytes_per_token",
+                                                     "model.prefill_tokens_per_second",
+                                                     "model.gpus",
+                                                     "model.gpu",
+                                                     "model.gpu_source",
+                                                     "fetch",
+                                                     "fetch[].tier",
+                                                     "fetch[].bytes_per_second",
+                                                     "fetch[].seconds_per_1000_tokens",
+                                                     "fetch[].break_even_bytes_per_second",
+                                                     "fetch[].times_faster",
+                                                     "fetch[].least_tokens",
+                                                     "now",
+                                                     "sizes",
+                                                     "sizes[].g2_bytes",
+                                                     "sizes[].g3_bytes",
+                                                     "sizes[].hit_ratio",
+                                                     "sizes[].g2_hit_ratio",
+                                                     "sizes[].written_bytes_per_day",
+                                                     "sizes[].drive_years",
+                                                     "sizes[].tokens_saved_per_day",
+                                                     "sizes[].requests_saved_per_day",
+                                                     "sizes[].gpu_hours_saved_per_day",
+                                                     "sizes[].joules_saved_per_day",
+                                                     "sizes[].dollars_saved_per_day",
+                                                     "sizes[].tier_dollars_per_day",
+                                                     "curve",
+                                                     "curve[].bytes",
+                                                     "curve[].hit_ratio"});
+}
+
+TEST_CASE("a plan of a trace is what its requests come to in a day") {
+  const SmallTrace trace;  // chunks of 512 tokens: 1 MiB
+  const auto json = trace
+                        .Plan({"--g2", "1MiB,4MiB", "--g3", "0,8MiB", "--prefill-rate", "1000",
+                               "--gpu-price", "2", "--tbw", "100"})
+                        .json();
+  REQUIRE(json["sizes"].size() == 4);
+  CHECK(json["method"] == "simulate");
+  CHECK(json["workload"]["highest_hit_ratio"] == Approx(0.4));
+  const auto& small = json["sizes"][0];
+  CHECK(small["g2_bytes"] == 1 << 20);
+  CHECK(small["g3_bytes"] == 0);
+  CHECK(small["hit_ratio"] == Approx(0.2));
+  CHECK(small["written_bytes_per_day"].is_null());
+  const auto& both = json["sizes"][2];
+  CHECK(both["g2_hit_ratio"] == Approx(0.2));
+  // The tail of a request longer than G2 has no place in G2, and is not offered to G3.
+  CHECK(both["hit_ratio"] == Approx(0.2));
+  const auto& large = json["sizes"][3];
+  CHECK(large["hit_ratio"] == Approx(0.4));
+  CHECK(large["written_bytes_per_day"] == Approx(24.0 * (3 << 20)));
+  CHECK(large["tokens_saved_per_day"] == Approx(24.0 * 1024));
+  CHECK(large["gpu_hours_saved_per_day"] == Approx(24 * 1.024 / 3600));
+  CHECK(large["dollars_saved_per_day"] == Approx(24 * 1.024 / 3600 * 2));
+  CHECK(large["joules_saved_per_day"] == Approx(24 * 1.024 * 700));
+  CHECK(large["tier_dollars_per_day"].is_null());
+  const auto twice =
+      trace.Plan({"--g2", "4MiB", "--g3", "8MiB", "--requests-per-day", "96"}).json();
+  CHECK(twice["sizes"][0]["written_bytes_per_day"] == Approx(48.0 * (3 << 20)));
+}
+
+TEST_CASE("by samples it says the same of lru, and nothing of other policies") {
+  const SmallTrace trace;
+  const auto json = trace.Plan({"--g2", "4MiB", "--g3", "8MiB", "--method", "sample"}).json();
+  CHECK(json["method"] == "sample");
+  CHECK(json["sizes"][0]["hit_ratio"] == Approx(0.4));
+  CHECK(json["sizes"][0]["written_bytes_per_day"] == Approx(24.0 * (3 << 20)));
+  CHECK(trace.Plan({"--method", "sample", "--g2-policy", "arc"}).code == kUsage);
+  CHECK(trace.Plan({"--method", "sample", "--admission", "second_use"}).code == kUsage);
+  CHECK(trace.Plan({"--g2-policy", "arc"}).json()["method"] == "simulate");
+}
+
+TEST_CASE("what a drive may take in a day bounds what a plan with write_budget writes") {
+  const SmallTrace trace;
+  // 0.000001 TB in 1 year: 2.7 KB a day, and one chunk may overdraw it.
+  const auto json = trace
+                        .Plan({"--g2", "4MiB", "--g3", "8MiB", "--admission", "write_budget",
+                               "--tbw", "0.000001", "--years", "1"})
+                        .json();
+  CHECK(json["sizes"][0]["written_bytes_per_day"] == Approx(24.0 * (1 << 20)));
+  CHECK(trace.Plan({"--admission", "write_budget"}).code == kUsage);  // no --tbw
+}
+
+TEST_CASE("without a model, with one that is unknown, or a trace that is not there, plan fails") {
+  const SmallTrace trace;
+  const CliResult none = Run({"plan", trace.path()});
+  CHECK(none.code == kUsage);
+  CHECK(absl::StrContains(none.err, "--model or --kv-bytes-per-token is wanted"));
+  CHECK(Run({"plan", trace.path(), "--model", "x"}).code == kUsage);
+  CHECK(trace.Plan({"--gpu", "x"}).code == kUsage);
+  CHECK(trace.Plan({"--g2", "0"}).code == kUsage);
+  CHECK(trace.Plan({"--g2-policy", "x"}).code == kUsage);
+  CHECK(Run({"plan", trace.path(), "--model", "qwen3-8b", "--gpu", "a100", "--precision", "fp8"})
+            .code == kUsage);
+  CHECK(Run({"plan", trace.file("none"), "--model", "qwen3-8b"}).code == kFailed);
+  CHECK(Run({"plan"}).code == kUsage);
+  CHECK(trace.Plan({"--svg", trace.file("no/such/folder")}).code == kFailed);
+}
+
+TEST_CASE("in words plan leaves out what it does not know, and says whether fetching is worth it") {
+  const SmallTrace trace;
+  const CliResult bare = Run({"plan", trace.path(), "--kv-bytes-per-token", "2048"});
+  CHECK(bare.code == kOk);
+  CHECK(absl::StrContains(bare.out, "  FROM G2  WRITTEN GB/DAY\n"));
+  CHECK_FALSE(absl::StrContains(bare.out, "WORTH IT"));
+  const CliResult full = Run({"plan", trace.path(), "--model", "llama-3.1-8b", "--g3-gb-s", "1",
+                              "--svg", trace.file("plan.svg")});
+  CHECK(absl::StrContains(full.out, "GPU H/DAY"));
+  CHECK(absl::StrContains(full.out, "6.2 times faster, from "));  // 25 GB/s by 4.04
+  CHECK(absl::StrContains(full.out, "no: 0.25 times as fast"));
+  std::stringstream svg;
+  svg << std::ifstream(trace.file("plan.svg")).rdbuf();
+  CHECK(absl::StrContains(svg.str(), "Prefix hit ratio, %"));
+  CHECK(absl::StrContains(svg.str(), "Written to NVMe, GB a day"));
+  CHECK(absl::EndsWith(svg.str(), "</svg>\n"));
+}
+
+}  // namespace kvkeep::tools

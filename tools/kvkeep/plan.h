@@ -1,0 +1,93 @@
+// `kvkeep plan`: what G2 and G3 of several sizes would do for a workload, and what that is worth.
+//
+// A hit is a chunk in the leading run of its request, as the daemon's `lookup_leading_keys` counts.
+// Two ways to tell (README.md says how exact they are): the simulator of tiers/policy runs the
+// policies themselves, one pair of sizes at a time; a curve of reuse distances tells all sizes at
+// once, of LRU and a G3 that takes every chunk as it comes. Pure functions.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tiers/policy/reuse_curve.h"
+#include "tiers/policy/simulate.h"
+#include "tiers/policy/trace.h"
+#include "tools/kvkeep/plan_cost.h"
+
+namespace kvkeep::tools {
+
+struct PlanSize {
+  uint64_t g2_bytes = 0;
+  uint64_t g3_bytes = 0;  // 0: no G3
+};
+// A power of two close to it, at least 1 MiB.
+uint64_t RoundPlanSize(double bytes);
+// Each with each, the smallest G3 first. Where a list is empty: from a quarter of `g2_about` to
+// four times as much; none, and from half of `g3_about` to four times as much.
+std::vector<PlanSize> PlanSizes(std::vector<uint64_t> g2, std::vector<uint64_t> g3,
+                                uint64_t g2_about, uint64_t g3_about);
+
+// What is asked for in the time that was looked at.
+struct PlanWorkload {
+  double seconds = 0;
+  double requests = 0;
+  double wanted_chunks = 0;
+  double chunk_bytes = 0;
+  double tokens_per_chunk = 0;
+  // Counted on instead of as many as there were in `seconds`; 0: as many.
+  double requests_per_day = 0;
+
+  // What was looked at is so many days' work; 0: not known.
+  double days() const;
+};
+
+struct PlanPrediction {
+  PlanSize size;
+  double hit_ratio = 0;      // in either tier
+  double g2_hit_ratio = 0;   // of that, in G2
+  double written_bytes = 0;  // to G3
+};
+PlanPrediction PredictByCurve(const ReuseCurve& curve, double chunk_bytes, const PlanSize& size);
+// `options` but for its sizes, of which none needs to be more than `distinct_chunks`.
+absl::StatusOr<PlanPrediction> PredictBySimulation(std::span<const TraceRequest> trace,
+                                                   uint64_t distinct_chunks,
+                                                   const TiersOptions& options,
+                                                   const PlanSize& size);
+
+struct PlanAssumptions {
+  PlanDeployment deployment;
+  double g2_bytes_per_second = 25e9, g3_bytes_per_second = 6e9;
+  double seconds_per_fetch = 0.0005;
+  double terabytes_written = 0;  // that the drives are rated for; 0: not known
+  double write_amplification = 1;
+  PlanPrices prices;
+
+  FetchVerdict g2_fetch() const {
+    return JudgeFetch(deployment, g2_bytes_per_second, seconds_per_fetch);
+  }
+  FetchVerdict g3_fetch() const {
+    return JudgeFetch(deployment, g3_bytes_per_second, seconds_per_fetch);
+  }
+};
+
+// A day of it; without what is not known.
+struct PlanRow {
+  PlanPrediction prediction;
+  std::optional<double> written_bytes_per_day;
+  std::optional<double> drive_years;
+  // Prefill that is not done: hits in a tier that is slower than recomputing save nothing.
+  std::optional<double> tokens_saved_per_day;
+  std::optional<double> requests_saved_per_day;  // as many whole prompts
+  std::optional<double> gpu_hours_saved_per_day;
+  std::optional<double> joules_saved_per_day, dollars_saved_per_day;
+  std::optional<double> tier_dollars_per_day;
+};
+PlanRow RowOf(const PlanWorkload& workload, const PlanAssumptions& assumptions,
+              const PlanPrediction& prediction);
+
+}  // namespace kvkeep::tools

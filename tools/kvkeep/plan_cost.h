@@ -1,0 +1,63 @@
+// What a hit is worth, and what tiers cost: the arithmetic of `plan`. Pure functions.
+//
+// A terabyte is 1e12 bytes, as drives are sold; GiB are GiB. A day has 86,400 s, a year 365.25
+// days.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace kvkeep::tools {
+
+inline constexpr double kSecondsPerDay = 86'400, kDaysPerYear = 365.25;
+
+// Of one deployment of a model, all its GPUs together.
+struct PlanDeployment {
+  double kv_bytes_per_token = 0;
+  double prefill_tokens_per_second = 0;  // 0: not known
+  double gpus = 1;
+};
+
+// Prefill as if it were its linear layers alone: two operations a parameter and token.
+double PrefillTokensPerSecond(double active_parameters, double gpus, double tflops, double mfu);
+
+// Getting KV out of a tier against computing it anew.
+struct FetchVerdict {
+  double bytes_per_second = 0;
+  double break_even_bytes_per_second = 0;  // recomputing is as fast as a fetch at this rate
+  double seconds_per_token = 0;            // of the fetch
+  double times_faster = 0;                 // than recomputing, of a long run
+  bool pays() const { return times_faster > 1; }
+  // A run of so many tokens is got as fast as it is computed, with what every fetch costs beside
+  // its bytes; none: a fetch never is as fast.
+  std::optional<double> least_tokens;
+};
+FetchVerdict JudgeFetch(const PlanDeployment& deployment, double bytes_per_second,
+                        double seconds_per_fetch);
+
+// How long drives rated for so many terabytes last; none: nothing is written.
+std::optional<double> DriveYears(double terabytes_written, double write_amplification,
+                                 double bytes_per_day);
+
+// 0 or less: not known, and what depends on it is not told.
+struct PlanPrices {
+  double gpu_dollars_per_hour = 0;
+  double gpu_watts = 0;    // at prefill
+  double cache_watts = 0;  // what the tiers draw, all the time; 0 is fine
+  double dram_dollars_per_gib = 0, nvme_dollars_per_terabyte = 0;
+  double years = 5;  // that both are paid off in, or while the drives last
+};
+
+struct PlanSavings {
+  double gpu_hours_per_day = 0;
+  std::optional<double> joules_per_day, dollars_per_day;
+};
+// Prefill of so many tokens a day that is not done. REQUIRES: the rate of prefill is known.
+PlanSavings SavingsOf(const PlanDeployment& deployment, const PlanPrices& prices,
+                      double tokens_per_day);
+
+// What the tiers cost a day; none: a price is not known of a tier that is there.
+std::optional<double> TierDollarsPerDay(const PlanPrices& prices, uint64_t g2_bytes,
+                                        uint64_t g3_bytes, std::optional<double> drive_years);
+
+}  // namespace kvkeep::tools

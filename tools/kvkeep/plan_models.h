@@ -1,0 +1,43 @@
+// The models and GPUs that `plan` knows by name: models.json, which says where each number is from,
+// as it was when this binary was built. Free functions, thread-safe.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+
+#include <string>
+#include <vector>
+
+namespace kvkeep::tools {
+
+struct PlanModel {
+  std::string name, source;
+  double kv_bytes_per_token = 0;
+  double active_parameters = 0;
+  double gpus = 1;   // of one deployment, at least so many
+  double mfu = 0.5;  // share of the peak that prefill gets
+};
+
+struct PlanGpu {
+  std::string name, source;
+  double bf16_tflops = 0, fp8_tflops = 0;  // dense; 0: cannot
+  double watts = 0;
+};
+
+struct PlanModels {
+  std::vector<PlanModel> models;
+  std::vector<PlanGpu> gpus;
+};
+
+// Of such a file; InvalidArgument says what is wrong with it.
+absl::StatusOr<PlanModels> ParsePlanModels(absl::string_view json);
+const PlanModels& KnownPlanModels();
+
+// InvalidArgument names those that are known.
+absl::StatusOr<PlanModel> FindPlanModel(absl::string_view name);
+absl::StatusOr<PlanGpu> FindPlanGpu(absl::string_view name);
+
+// models.json's text.
+absl::string_view PlanModelsJson();
+
+}  // namespace kvkeep::tools

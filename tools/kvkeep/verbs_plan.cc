@@ -1,0 +1,261 @@
+// The verb plan: what tiers of several sizes would do and be worth, from a trace.
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+
+#include "tiers/base/status_macros.h"
+#include "tiers/policy/admission_policy.h"
+#include "tiers/policy/eviction_policy.h"
+#include "tiers/policy/trace.h"
+#include "tiers/policy/trace_curve.h"
+#include "tools/kvkeep/cli.h"
+#include "tools/kvkeep/plan.h"
+#include "tools/kvkeep/plan_models.h"
+#include "tools/kvkeep/plan_view.h"
+#include "tools/kvkeep/units.h"
+
+namespace kvkeep::tools {
+namespace {
+
+constexpr uint32_t kSampledKeys = 65'536;
+// References times sizes: beyond that (about a minute) the sampled curve has to do.
+constexpr double kMostSimulated = 1.5e8;
+
+struct PlanArguments {
+  std::string trace;
+  std::vector<std::string> g2, g3;
+  std::string method = "auto";
+  TiersOptions tiers;
+  std::string model, gpu = "h100", precision = "bf16", svg;
+  double gpus = 0, mfu = 0, prefill_rate = 0, kv_bytes_per_token = 0;
+  double tokens_per_chunk = 512, requests_per_day = 0;
+  double g2_gigabytes = 25, g3_gigabytes = 6, fetch_microseconds = 500;
+  PlanAssumptions assumptions;
+};
+
+std::vector<uint64_t> SizesOf(const std::vector<std::string>& texts) {
+  std::vector<uint64_t> sizes;
+  for (const std::string& text : texts) sizes.push_back(*ParseSize(text));  // checked by CLI11
+  return sizes;
+}
+
+// What the model and the GPU say, and what is said instead.
+absl::Status Assume(const PlanArguments& asked, Plan& plan) {
+  PlanAssumptions& assumptions = plan.assumptions;
+  assumptions = asked.assumptions;
+  assumptions.g2_bytes_per_second = asked.g2_gigabytes * 1e9;
+  assumptions.g3_bytes_per_second = asked.g3_gigabytes * 1e9;
+  assumptions.seconds_per_fetch = asked.fetch_microseconds * 1e-6;
+  PlanDeployment& deployment = assumptions.deployment;
+  KVKEEP_ASSIGN_OR_RETURN(const PlanGpu gpu, FindPlanGpu(asked.gpu));
+  plan.gpu = gpu.name;
+  plan.gpu_from = gpu.source;
+  if (assumptions.prices.gpu_watts <= 0) assumptions.prices.gpu_watts = gpu.watts;
+  if (!asked.model.empty()) {
+    KVKEEP_ASSIGN_OR_RETURN(const PlanModel model, FindPlanModel(asked.model));
+    plan.model = model.name;
+    plan.model_from = model.source;
+    deployment = {.kv_bytes_per_token = model.kv_bytes_per_token, .gpus = model.gpus};
+    if (asked.gpus > 0) deployment.gpus = asked.gpus;
+    const double tflops = asked.precision == "fp8" ? gpu.fp8_tflops : gpu.bf16_tflops;
+    if (tflops <= 0) {
+      return absl::InvalidArgumentError(absl::StrCat("--precision: ", gpu.name, " has no fp8"));
+    }
+    deployment.prefill_tokens_per_second = PrefillTokensPerSecond(
+        model.active_parameters, deployment.gpus, tflops, asked.mfu > 0 ? asked.mfu : model.mfu);
+  }
+  if (asked.gpus > 0) deployment.gpus = asked.gpus;
+  if (asked.kv_bytes_per_token > 0) deployment.kv_bytes_per_token = asked.kv_bytes_per_token;
+  if (asked.prefill_rate > 0) deployment.prefill_tokens_per_second = asked.prefill_rate;
+  if (deployment.kv_bytes_per_token > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--model or --kv-bytes-per-token is wanted; models known by name are ",
+      absl::StrJoin(KnownPlanModels().models, ", ",
+                    [](std::string* out, const PlanModel& model) { out->append(model.name); })));
+}
+
+TiersOptions SimulatedTiersOf(const PlanArguments& asked, const Plan& plan) {
+  TiersOptions tiers = asked.tiers;
+  tiers.chunk_bytes = static_cast<uint64_t>(plan.workload.chunk_bytes);
+  if (asked.assumptions.terabytes_written > 0 && plan.workload.seconds > 0) {
+    // A second of the trace is more or less than one of the daemon's.
+    const double faster = plan.workload.days() * kSecondsPerDay / plan.workload.seconds;
+    tiers.admission_options.bytes_per_second =
+        faster * EnduranceBytesPerSecond(
+                     asked.assumptions.terabytes_written / asked.assumptions.write_amplification,
+                     asked.assumptions.prices.years);
+  }
+  return tiers;
+}
+
+bool CurveKnows(const TiersOptions& tiers) {
+  return tiers.g2_policy == "lru" && tiers.g3_policy == "lru" && tiers.admission == "all";
+}
+
+absl::Status PredictAll(const Cli& cli, const PlanArguments& asked,
+                        std::span<const TraceRequest> trace, uint64_t distinct,
+                        const std::vector<PlanSize>& sizes, Plan& plan) {
+  const TiersOptions tiers = SimulatedTiersOf(asked, plan);
+  const double work = plan.workload.wanted_chunks * static_cast<double>(sizes.size());
+  const bool curve = asked.method == "sample" ||
+                     (asked.method == "auto" && CurveKnows(tiers) && work > kMostSimulated);
+  if (curve && !CurveKnows(tiers)) {
+    return absl::InvalidArgumentError(
+        "--method sample knows lru and admission all only: say --method simulate");
+  }
+  plan.method = curve ? "sample" : "simulate";
+  plan.policies = absl::StrCat("G2 ", tiers.g2_policy, ", G3 ", tiers.g3_policy, ", admission ",
+                               tiers.admission);
+  for (const PlanSize& size : sizes) {
+    if (cli.terminal.progress) {
+      cli.terminal.err << "\rplan: " << plan.rows.size() << " of " << sizes.size() << std::flush;
+    }
+    absl::StatusOr<PlanPrediction> predicted =
+        curve ? PredictByCurve(plan.curve, plan.workload.chunk_bytes, size)
+              : PredictBySimulation(trace, distinct, tiers, size);
+    if (cli.terminal.progress) cli.terminal.err << "\r\033[K" << std::flush;
+    if (!predicted.ok()) return predicted.status();
+    plan.rows.push_back(RowOf(plan.workload, plan.assumptions, *predicted));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PlanOfTrace(const Cli& cli, const PlanArguments& asked,
+                         std::span<const TraceRequest> trace, Plan& plan) {
+  KVKEEP_RETURN_IF_ERROR(Assume(asked, plan));
+  const TraceFacts facts = FactsOf(trace);
+  const double chunk_bytes = std::clamp(
+      plan.assumptions.deployment.kv_bytes_per_token * asked.tokens_per_chunk, 1.0, 1e15);
+  plan.source = asked.trace;
+  plan.workload = {.seconds = facts.seconds,
+                   .requests = static_cast<double>(facts.requests),
+                   .wanted_chunks = static_cast<double>(facts.chunk_refs),
+                   .chunk_bytes = chunk_bytes,
+                   .tokens_per_chunk = asked.tokens_per_chunk,
+                   .requests_per_day = asked.requests_per_day};
+  plan.curve = CurveOf(trace, static_cast<uint64_t>(chunk_bytes), kSampledKeys);
+  const double all = static_cast<double>(facts.distinct_chunks) * chunk_bytes;
+  const std::vector<PlanSize> sizes = PlanSizes(SizesOf(asked.g2), SizesOf(asked.g3),
+                                                RoundPlanSize(all / 16), RoundPlanSize(all / 4));
+  return PredictAll(cli, asked, trace, facts.distinct_chunks, sizes, plan);
+}
+
+int Told(const Cli& cli, const PlanArguments& asked, const Plan& plan) {
+  if (!asked.svg.empty()) {
+    std::ofstream file(asked.svg);
+    file << PlanChart(plan);
+    file.close();
+    if (!file) return cli.Fail(absl::InternalError(absl::StrCat(asked.svg, ": cannot be written")));
+  }
+  return cli.Print(PlanJson(plan), PlanText(plan));
+}
+
+int RunPlan(const Cli& cli, const PlanArguments& asked) {
+  auto trace = ReadTrace(asked.trace);
+  if (!trace.ok()) {
+    const int code = cli.Fail(trace.status());
+    return code == kNotFound ? kFailed : code;  // exit code 3 is about chunks
+  }
+  Plan plan;
+  const absl::Status planned = PlanOfTrace(cli, asked, *trace, plan);
+  if (!planned.ok()) return cli.FailUsage(std::string(planned.message()));
+  return Told(cli, asked, plan);
+}
+
+std::string BadSize(const std::string& text) {
+  return std::string(ParseSize(text).status().message());
+}
+
+// Sizes and policies.
+void AddTierOptions(CLI::App* verb, PlanArguments& asked) {
+  verb->add_option("--g2", asked.g2, "sizes of G2, with commas: 64GiB,128GiB")
+      ->delimiter(',')
+      ->check([](const std::string& text) {
+        const auto size = ParseSize(text);
+        return size.ok() && *size == 0 ? "at least a byte" : BadSize(text);
+      });
+  verb->add_option("--g3", asked.g3, "sizes of G3; 0: none")->delimiter(',')->check(BadSize);
+  const std::string policies = absl::StrJoin(EvictionPolicyNames(), ", ");
+  verb->add_option("--g2-policy", asked.tiers.g2_policy, absl::StrCat("one of ", policies));
+  verb->add_option("--g3-policy", asked.tiers.g3_policy, absl::StrCat("one of ", policies));
+  verb->add_option(
+      "--admission", asked.tiers.admission,
+      absl::StrCat("what is written to G3: one of ", absl::StrJoin(AdmissionPolicyNames(), ", ")));
+  verb->add_option("--method", asked.method,
+                   "simulate: the policies themselves, at each size; sample: sampled reuse "
+                   "distances, lru alone; auto: the first, unless it would take long")
+      ->check(CLI::IsMember({"auto", "simulate", "sample"}));
+  verb->add_option("--tokens-per-chunk", asked.tokens_per_chunk, "of the trace")
+      ->check(CLI::Range(1.0, 1e6));
+  verb->add_option("--requests-per-day", asked.requests_per_day,
+                   "count on so many; else on as many as there were");
+}
+
+// The model, and what fetches and recomputes.
+void AddModelOptions(CLI::App* verb, PlanArguments& asked) {
+  verb->add_option("--model", asked.model, "one of those that tools/kvkeep/models.json knows");
+  verb->add_option("--kv-bytes-per-token", asked.kv_bytes_per_token,
+                   "of all ranks together, instead of the model's")
+      ->check(CLI::Range(1.0, 1e9));
+  verb->add_option("--prefill-rate", asked.prefill_rate,
+                   "tokens a second of the deployment, as measured, instead of the model's")
+      ->check(CLI::Range(1.0, 1e9));
+  verb->add_option("--gpu", asked.gpu, "one of those that models.json knows");
+  verb->add_option("--gpus", asked.gpus, "of the deployment; 0: as many as the model wants")
+      ->check(CLI::Range(0.0, 1e5));
+  verb->add_option("--precision", asked.precision, "of prefill")
+      ->check(CLI::IsMember({"bf16", "fp8"}));
+  verb->add_option("--mfu", asked.mfu, "share of the GPUs' peak that prefill gets; 0: the model's")
+      ->check(CLI::Range(0.0, 1.0));
+  verb->add_option("--g2-gb-s", asked.g2_gigabytes, "GB a second from G2 into the GPUs")
+      ->check(CLI::Range(1e-3, 1e6));
+  verb->add_option("--g3-gb-s", asked.g3_gigabytes, "and from G3")->check(CLI::Range(1e-3, 1e6));
+  verb->add_option("--fetch-us", asked.fetch_microseconds,
+                   "microseconds that a fetch takes beside its bytes")
+      ->check(CLI::Range(0.0, 1e9));
+}
+
+// Drives, prices, powers. What has no price is not told.
+void AddPriceOptions(CLI::App* verb, PlanArguments& asked) {
+  PlanPrices& prices = asked.assumptions.prices;
+  const auto known = CLI::Range(0.0, 1e12);
+  verb->add_option("--tbw", asked.assumptions.terabytes_written,
+                   "terabytes that all drives together are rated to take")
+      ->check(known);
+  verb->add_option("--write-amplification", asked.assumptions.write_amplification,
+                   "bytes that drives write for one of ours")
+      ->check(CLI::Range(1.0, 100.0));
+  verb->add_option("--gpu-price", prices.gpu_dollars_per_hour, "$ an hour of one GPU")
+      ->check(known);
+  verb->add_option("--gpu-watts", prices.gpu_watts, "of one at prefill; 0: as models.json says")
+      ->check(known);
+  verb->add_option("--cache-watts", prices.cache_watts, "that the tiers draw, all the time")
+      ->check(known);
+  verb->add_option("--dram-price", prices.dram_dollars_per_gib, "$ a GiB of G2")->check(known);
+  verb->add_option("--nvme-price", prices.nvme_dollars_per_terabyte, "$ a terabyte of G3")
+      ->check(known);
+  verb->add_option("--years", prices.years,
+                   "that both are paid off in, or while drives last; for write_budget, that these "
+                   "are to last")
+      ->check(CLI::Range(0.01, 100.0));
+}
+
+}  // namespace
+
+void AddPlanVerb(CLI::App& app, Cli& cli) {
+  auto asked = std::make_shared<PlanArguments>();
+  CLI::App* verb = app.add_subcommand(
+      "plan",
+      "sizes for G2 and G3: hit ratio, bytes written to NVMe and how long drives last, whether a "
+      "fetch beats recomputing, GPU hours, $ and joules saved; needs no daemon");
+  verb->add_option("TRACE", asked->trace, "JSON lines with hash_ids")->required();
+  AddTierOptions(verb, *asked);
+  AddModelOptions(verb, *asked);
+  AddPriceOptions(verb, *asked);
+  verb->add_option("--svg", asked->svg, "file to draw it into");
+  verb->callback([&cli, asked] { cli.run = [&cli, asked] { return RunPlan(cli, *asked); }; });
+}
+
+}  // namespace kvkeep::tools
