@@ -1,7 +1,8 @@
 #include "tiers/policy/reuse_distances.h"
 
 #include <algorithm>
-#include <ranges>
+#include <iterator>
+#include <utility>
 
 #include "tiers/base/check.h"
 
@@ -55,8 +56,8 @@ void ReuseDistances::OnRequest(std::span<const uint64_t> sampled_hashes, uint64_
   for (const uint64_t hash : sampled_hashes) {
     if (hash <= highest_) Measure(hash);
   }
-  for (const uint64_t hash : std::views::reverse(sampled_hashes)) {
-    if (hash <= highest_) MoveToTop(hash);
+  for (size_t i = sampled_hashes.size(); i-- > 0;) {
+    if (sampled_hashes[i] <= highest_) MoveToTop(sampled_hashes[i]);
   }
 }
 
@@ -102,10 +103,21 @@ void ReuseDistances::OnStored(Fingerprint chunk, uint64_t bytes) {
     MoveToTop(hash);  // not asked for before
     if (hash > highest_) return;
   }
-  Key& key = keys_[numbers_.find(hash)->second];
-  if (key.bytes != 0) return;
+  if (keys_[numbers_.find(hash)->second].bytes != 0) return;
   curve_.first_stored_chunks += 1 / share();
   curve_.first_stored_bytes += static_cast<double>(bytes) / share();
+  SetBytes(hash, bytes);
+}
+
+void ReuseDistances::OnFound(Fingerprint chunk, uint64_t bytes) {
+  const uint64_t hash = HashOf(chunk);
+  if (hash > highest_) return;
+  MoveToTop(hash);
+  if (hash <= highest_) SetBytes(hash, bytes);
+}
+
+void ReuseDistances::SetBytes(uint64_t hash, uint64_t bytes) {
+  Key& key = keys_[numbers_.find(hash)->second];
   Weigh(key, false);
   key.bytes = bytes;
   Weigh(key, true);

@@ -47,6 +47,8 @@ class ReuseDistances {
   void OnRequest(std::span<const uint64_t> sampled_hashes, uint64_t wanted);
   // The chunk came; nothing when it was there before.
   void OnStored(Fingerprint chunk, uint64_t bytes);
+  // It is there, and was stored before all this began: nothing is counted. The youngest now.
+  void OnFound(Fingerprint chunk, uint64_t bytes);
   // It is gone for another reason than its age, and would be from a tier of any size.
   void OnRemoved(Fingerprint chunk);
   // As at the beginning.
@@ -65,6 +67,7 @@ class ReuseDistances {
 
   void Measure(uint64_t hash);
   void MoveToTop(uint64_t hash);
+  void SetBytes(uint64_t hash, uint64_t bytes);
   uint32_t NewKey(uint64_t hash);
   void Erase(uint32_t number);
   void Weigh(const Key& key, bool in);

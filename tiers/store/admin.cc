@@ -32,20 +32,23 @@ std::string Silence(std::chrono::nanoseconds time) {
 
 uint64_t Core::Clear(const std::optional<NamespaceDigest>& ns) {
   uint64_t cleared = 0;
-  Section section(this);
-  uint64_t moves = 0;
-  do {  // again when a chunk changed its slot meanwhile: it may have been passed by
-    moves = moves_;
-    for (uint32_t i = 0; i < table_.slot_end(); ++i) {
-      section.YieldIfSpent();
-      Count(work::kLook);
-      const Chunk& chunk = table_.at(ChunkSlot(i));
-      if (!chunk.live || chunk.detached || (ns.has_value() && chunk.id.ns != *ns)) continue;
-      DetachChunk(ChunkSlot(i));
-      ++cleared;
-      ++counters_.deleted_chunks;
-    }
-  } while (moves != moves_);
+  {
+    Section section(this);
+    uint64_t moves = 0;
+    do {  // again when a chunk changed its slot meanwhile: it may have been passed by
+      moves = moves_;
+      for (uint32_t i = 0; i < table_.slot_end(); ++i) {
+        section.YieldIfSpent();
+        Count(work::kLook);
+        const Chunk& chunk = table_.at(ChunkSlot(i));
+        if (!chunk.live || chunk.detached || (ns.has_value() && chunk.id.ns != *ns)) continue;
+        DetachChunk(ChunkSlot(i));
+        ++cleared;
+        ++counters_.deleted_chunks;
+      }
+    } while (moves != moves_);
+  }
+  if (!ns.has_value()) reuse_.Clear(deps_.clock->Now());
   return cleared;
 }
 

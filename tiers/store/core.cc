@@ -10,12 +10,24 @@
 #include "tiers/store/canary.h"
 
 namespace kvkeep::store_internal {
+namespace {
+
+uint64_t TierBytes(const StoreDeps& deps) {
+  uint64_t blocks = deps.arena->capacity_blocks().value();
+  for (const StoreDeps::DeviceDeps& device : deps.devices) {
+    blocks += device.device->capacity_blocks().value();
+  }
+  return blocks * kBlockBytes;
+}
+
+}  // namespace
 
 Core::Core(const StoreOptions& options, const StoreDeps& deps)
     : options_(ResolveLimits(options, *deps.arena)),
       deps_(deps),
       incarnation_(deps.random->NextU64()),
       hold_work_(deps.hold_work == 0 ? work::kHold : deps.hold_work),
+      reuse_(TierBytes(deps), deps.clock->Now()),
       limits_(options_),
       table_(options.max_chunks, deps.random->NextU64()),
       session_shares_(ClaimsOf(options_, false)),

@@ -22,6 +22,7 @@
 #include "tiers/store/live_marks.h"
 #include "tiers/store/namespace_meters.h"
 #include "tiers/store/rates.h"
+#include "tiers/store/reuse_meter.h"
 #include "tiers/store/shares.h"
 #include "tiers/store/state.h"
 #include "tiers/store/work.h"
@@ -90,6 +91,7 @@ class Core {
   void SyncAll(StatusCallback done);
   void Tick();
   StoreSnapshot Snapshot();
+  ReuseSnapshot Reuse() { return reuse_.snapshot(deps_.clock->Now()); }
   uint64_t TakeLongestHoldNs();
   void CheckInvariants();
 
@@ -463,6 +465,9 @@ class Core {
   std::vector<const DataKey*> write_keys_;  // by TenantId; null: what is written stays plain
   const std::shared_ptr<CipherBuffers> cipher_buffers_ = std::make_shared<CipherBuffers>();
   absl::btree_map<uint32_t, TenantId> tags_;  // tenants by the tag in their namespaces
+
+  // ---- state that has a lock of its own
+  ReuseMeter reuse_;
 
   // ---- state: protected by mu_
   Mutex mu_;

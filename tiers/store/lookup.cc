@@ -157,6 +157,7 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   Wanted wanted(request.chunks, options_);
   Grant grant{.request = request, .wanted = wanted};
   if (request.lease_mode != LeaseMode::kNone) grant.Reserve();
+  ReuseMeter::Note note(&reuse_);
   Section section(this);
   const TenantId tenant = OwnerOf(request.chunks.ns);
   bool repeated = false;
@@ -175,6 +176,9 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   counters_.lookup_keys += request.chunks.keys.size();
   FindAll(section, tenant, wanted, !repeated);
   counters_.lookup_leading_keys += wanted.leading_keys;
+  if (!repeated) {
+    note.Asked(wanted.found, uint64_t{wanted.leading_keys} * request.chunks.parts.size());
+  }
   if (repeated || request.lease_mode != LeaseMode::kNone) {
     absl::Status granted = GrantLease(section, token, tenant, grant);
     if (!granted.ok()) return granted;
@@ -230,6 +234,7 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
 absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet& chunks) {
   constexpr size_t kGroup = 32;  // found together
   std::array<Link, kGroup> found;
+  ReuseMeter::Note note(&reuse_);
   Section section(this);
   const absl::StatusOr<Session*> session = FindSessionFor(token, chunks, &Grants::write);
   if (!session.ok()) return session.status();
@@ -246,6 +251,7 @@ absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet&
         // Else named twice, or another call deleted it meanwhile.
         if (!StillIs(found[i].slot, {chunks.ns, keys[i], part})) continue;
         DetachChunk(found[i].slot);
+        note.Removed(found[i].fingerprint);
         ++deleted;
         ++counters_.deleted_chunks;
       }

@@ -204,6 +204,7 @@ void Core::AbortPut(uint64_t reservation) {
 
 absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& request) {
   TestPoint("seal");
+  ReuseMeter::Note note(&reuse_);
   Section section(this);
   const ChunkId id{request.ns, request.key, request.part};
   G2Pool& own = pool(puts_.at(reservation).tenant);
@@ -246,6 +247,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
     ++own.chunks;
     InsertIntoG2Policy(slot, FindParent(*chunk, request.parent));
   }
+  note.Stored(table_.fingerprint(id), table_.at(slot).blocks() * kBlockBytes);
   ++counters_.puts_stored;
   counters_.put_bytes += request.shape.payload_bytes;
   TestPoint("sealed");

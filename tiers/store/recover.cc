@@ -137,7 +137,11 @@ absl::Status Core::RecoverDevice(uint16_t device) {
     age = saved != ranks.end() ? saved->second : ranks.size() + age;
   }
   std::sort(by_age.begin(), by_age.end());
-  for (const auto& [age, slot] : by_age) InsertIntoG3Policy(slot, kNoSlot);
+  for (const auto& [age, slot] : by_age) {
+    InsertIntoG3Policy(slot, kNoSlot);
+    const Chunk& chunk = table_.at(slot);
+    reuse_.OnFound(table_.fingerprint(chunk.id), chunk.blocks() * kBlockBytes);
+  }
   return absl::OkStatus();
 }
 

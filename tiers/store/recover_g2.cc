@@ -28,6 +28,7 @@ void Core::RecoverG2() {
   for (const auto& [generation, slot] : by_age) {
     Change chunk(this, slot);
     InsertIntoG2Policy(slot, kNoSlot);
+    reuse_.OnFound(table_.fingerprint(chunk->id), chunk->blocks() * kBlockBytes);
     unverified_.push_back(slot);
   }
   if (!by_age.empty()) next_generation_ = by_age.back().first.value() + 1;

@@ -9,9 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "tiers/base/clock.h"
 #include "tiers/base/histogram.h"
 #include "tiers/index/index_stats.h"
 #include "tiers/io/device_times.h"
+#include "tiers/policy/reuse_curve.h"
 #include "tiers/store/counters.h"
 #include "tiers/store/types.h"
 
@@ -80,6 +82,15 @@ struct LifeSnapshot {
 struct ScrubSnapshot {
   bool asked_for = false;  // by Store::ScrubRound; else it goes on round after round, if at all
   uint64_t looked_at = 0, of = 0;  // places of the chunk table
+};
+
+// How far back the chunks lie that lookups ask for (reuse_meter.h).
+struct ReuseSnapshot {
+  ReuseCurve curve;
+  uint64_t leading = 0;  // of curve.wanted: were there, as a leading run
+  uint64_t sampled_chunks = 0;
+  double sampled_share = 1;
+  MonotonicTime measured_for{0};  // since the start, or the last clear of everything
 };
 
 struct StoreSnapshot {

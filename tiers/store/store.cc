@@ -313,6 +313,7 @@ void Store::WhenDurable(const ChunkId& id, absl::AnyInvocable<void(absl::Status)
 }
 uint64_t Store::Clear(const std::optional<NamespaceDigest>& ns) { return core_->Clear(ns); }
 std::vector<NamespaceUse> Store::Namespaces() { return core_->Namespaces(); }
+ReuseSnapshot Store::reuse() const { return core_->Reuse(); }
 absl::StatusOr<EvictResult> Store::Evict(const EvictRequest& request) {
   return core_->EvictSome(request);
 }

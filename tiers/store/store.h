@@ -136,10 +136,12 @@ class Store {
   // sealed was of none such.
   void WhenDurable(const ChunkId& id, absl::AnyInvocable<void(absl::Status) &&> done);
 
-  // Admin. Clear without a namespace forgets everything; returns how many chunks.
+  // Admin. Clear without a namespace forgets everything, reuse() included; returns how many chunks.
   uint64_t Clear(const std::optional<NamespaceDigest>& ns);
   // Walks all chunks, in slices.
   std::vector<NamespaceUse> Namespaces();
+  // What lookups asked for and how far back it lay, by a sample; does not take the store's lock.
+  ReuseSnapshot reuse() const;
   // Those that the policy would give up next, as far as they can go now; NotFound: no such tenant.
   // What goes from G2 and was not written back is gone.
   absl::StatusOr<EvictResult> Evict(const EvictRequest& request);

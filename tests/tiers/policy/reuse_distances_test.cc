@@ -91,6 +91,16 @@ TEST_CASE("chunks count with their bytes, and once as stored") {
   CHECK(curve.StoredChunks(1.0 * kSize) == 3);  // 1 was lost, and came again
 }
 
+TEST_CASE("what was there before is known by its age, and is not counted as stored") {
+  Tester tester({});
+  for (const uint64_t id : {1, 2, 3}) tester.distances.OnFound(Fingerprint(id), kSize);
+  CHECK(tester.distances.curve().first_stored_chunks == 0);
+  tester.Ask({2});
+  CHECK(tester.distances.curve().cold == 0);
+  CHECK(tester.Hits(1.9) < 0.1);
+  CHECK(tester.Hits(2.2) == Approx(1));
+}
+
 TEST_CASE("a chunk that was removed is cold when it comes again") {
   Tester tester({});
   tester.Request({1});
