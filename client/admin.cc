@@ -77,6 +77,10 @@ absl::StatusOr<v1::ShowConfigResponse> AdminClient::ShowConfig() {
   return Call(&v1::Admin::Stub::ShowConfig, v1::ShowConfigRequest(), deadline_);
 }
 
+absl::StatusOr<v1::ShowReuseResponse> AdminClient::ShowReuse() {
+  return Call<v1::ShowReuseRequest, v1::ShowReuseResponse>(&v1::Admin::Stub::ShowReuse, {});
+}
+
 absl::StatusOr<v1::ListNamespacesResponse> AdminClient::ListNamespaces() {
   return Call(&v1::Admin::Stub::ListNamespaces, v1::ListNamespacesRequest(), deadline_);
 }

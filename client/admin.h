@@ -32,6 +32,7 @@ class AdminClient {
   absl::StatusOr<v1::ListNamespacesResponse> ListNamespaces();
   absl::StatusOr<v1::EvictResponse> Evict(const v1::EvictRequest& request);
   absl::StatusOr<v1::VerifyResponse> Verify(const v1::VerifyRequest& request);
+  absl::StatusOr<v1::ShowReuseResponse> ShowReuse();
 
  private:
   // One call, by `deadline`.

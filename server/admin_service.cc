@@ -73,6 +73,24 @@ void FillSession(const SessionSnapshot& session, v1::SessionStatus* out) {
   out->set_age_ms(ToMillis(session.age));
 }
 
+void FillReuse(const ReuseSnapshot& reuse, v1::ShowReuseResponse* out) {
+  out->set_measured_ms(ToMillis(reuse.measured_for));
+  out->set_lookups(reuse.curve.requests);
+  out->set_wanted_chunks(reuse.curve.wanted);
+  out->set_found_chunks(reuse.leading);
+  out->set_cold_chunks(reuse.curve.cold);
+  for (size_t i = 0; i < ReuseCurve::kBuckets; ++i) {
+    if (reuse.curve.at[i] <= 0) continue;
+    v1::ReuseDistance* to = out->add_distances();
+    to->set_below_bytes(ReuseCurve::BoundOf(i));
+    to->set_chunks(reuse.curve.at[i]);
+  }
+  out->set_stored_chunks(reuse.curve.first_stored_chunks);
+  out->set_stored_bytes(reuse.curve.first_stored_bytes);
+  out->set_sampled_chunks(reuse.sampled_chunks);
+  out->set_sampled_share(reuse.sampled_share);
+}
+
 void FillChanges(const ConfigKeeper::Changes& changes, v1::ReloadConfigResponse* out) {
   for (const ConfigDifference& change : changes) {
     v1::ConfigChange* to = out->add_changes();
@@ -292,6 +310,19 @@ grpc::ServerUnaryReactor* AdminService::ListNamespaces(Context* context,
       to->set_g2_bytes(use.g2_bytes);
       to->set_g3_bytes(use.g3_bytes);
     }
+    RecordLook(asked);
+  }
+  reactor->Finish(ToGrpc(status, deps_.store->incarnation()));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::ShowReuse(Context* context, const v1::ShowReuseRequest*,
+                                                  v1::ShowReuseResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  Asked asked{.call = "ShowReuse", .what = "", .who = ""};
+  const absl::Status status = Begin(*context, &asked);
+  if (status.ok()) {
+    FillReuse(deps_.store->reuse(), response);
     RecordLook(asked);
   }
   reactor->Finish(ToGrpc(status, deps_.store->incarnation()));

@@ -60,6 +60,8 @@ class AdminService final : public v1::Admin::CallbackService {
                                   v1::EvictResponse* response) override;
   grpc::ServerUnaryReactor* Verify(Context* context, const v1::VerifyRequest* request,
                                    v1::VerifyResponse* response) override;
+  grpc::ServerUnaryReactor* ShowReuse(Context* context, const v1::ShowReuseRequest*,
+                                      v1::ShowReuseResponse* response) override;
 
  private:
   // One call, from who asks to what came of it.

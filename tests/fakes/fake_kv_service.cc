@@ -448,6 +448,26 @@ grpc::Status FakeAdminService::ShowConfig(grpc::ServerContext*, const v1::ShowCo
   return grpc::Status::OK;
 }
 
+grpc::Status FakeAdminService::ShowReuse(grpc::ServerContext*, const v1::ShowReuseRequest*,
+                                         v1::ShowReuseResponse* response) {
+  if (unused) return grpc::Status::OK;
+  response->set_measured_ms(3'600'000);
+  response->set_lookups(10);
+  response->set_wanted_chunks(1'000);
+  response->set_found_chunks(310);
+  response->set_cold_chunks(400);
+  for (const uint64_t below : {uint64_t{1} << 20, uint64_t{16} << 30}) {
+    v1::ReuseDistance* distance = response->add_distances();
+    distance->set_below_bytes(static_cast<double>(below));
+    distance->set_chunks(300);
+  }
+  response->set_stored_chunks(400);
+  response->set_stored_bytes(400.0 * (1 << 20));
+  response->set_sampled_chunks(400);
+  response->set_sampled_share(1);
+  return grpc::Status::OK;
+}
+
 grpc::Status FakeAdminService::ListNamespaces(grpc::ServerContext*,
                                               const v1::ListNamespacesRequest*,
                                               v1::ListNamespacesResponse* response) {

@@ -2,7 +2,8 @@
 """Plays real traces through the real daemon and holds the figures to what was promised.
 
   agrees   one client, the whole conversation trace: the daemon's hit ratio is within 0.5 points of
-           what `kvkeep simulate` says for the number of chunks that G3 held
+           what `kvkeep simulate` says for the number of chunks that G3 held, and within 1.5 of
+           what `kvkeep plan --live` says of that size
   turnover mixed sizes up to 33 MiB, G3 full and turned over ten times, SIGKILL and restart in the
            middle, several clients: no wrong byte, no tier over its capacity, few extents a chunk
 
@@ -97,6 +98,12 @@ def agrees(daemon, quick):
         expect(17000 < held < 20000, f"G3 held about 18,279 chunks: {held}")
         expect(abs(ratio - model) <= 0.5,
                f"hit ratio {ratio:.2f} % within 0.5 of simulate's {model:.2f} % at {held} chunks")
+        plan = daemon.json("plan", "--live", "--kv-bytes-per-token", "32", "--g2", "8MiB",
+                           "--g3", str(held * 20 * 1024))  # a header and 16 KiB each
+        predicted = 100 * plan["sizes"][0]["hit_ratio"]
+        measured = 100 * plan["now"]["measured_hit_ratio"]
+        expect(abs(predicted - measured) <= 1.5,
+               f"plan --live says {predicted:.2f} % of that size, within 1.5 of {measured:.2f} %")
     expect(daemon.stop(signal.SIGTERM) == 0, "a clean stop")
 
 

@@ -345,6 +345,30 @@ TEST_CASE("touch, prefetch, release, delete and clear answer for the chunks they
   CHECK(cleared.cleared_chunks() == 1);
 }
 
+TEST_CASE("ShowReuse tells how far back lay what lookups asked for") {
+  const TestDaemon daemon;
+  const TestClient client(daemon);
+  client.PutChunk(1, "one");
+  client.PutChunk(2, "two");
+  grpc::ClientContext lookup, show;
+  v1::LookupResponse found;
+  REQUIRE(client.stub->Lookup(&lookup, client.About<v1::LookupRequest>({1, 3}), &found).ok());
+  v1::ShowReuseResponse told;
+  REQUIRE(v1::Admin::NewStub(daemon.AdminChannel())->ShowReuse(&show, {}, &told).ok());
+  CHECK(told.lookups() == 1);
+  CHECK(told.wanted_chunks() == 2);
+  CHECK(told.found_chunks() == 1);
+  CHECK(told.cold_chunks() == 1);
+  CHECK(told.stored_chunks() == 2);
+  CHECK(told.stored_bytes() == 2 * 8192);  // a header and a block each
+  REQUIRE(told.distances_size() == 1);     // 1 lies behind 2
+  CHECK(told.distances(0).chunks() == 1);
+  CHECK(told.distances(0).below_bytes() > 2 * 8192);
+  CHECK(told.distances(0).below_bytes() <= 2 * 8192 * 17 / 16);
+  CHECK(told.sampled_chunks() == 3);
+  CHECK(told.sampled_share() == 1);
+}
+
 TEST_CASE("a drain writes everything back, tells the clients, and refuses new sessions") {
   const TestDaemon daemon;
   const TestClient client(daemon);

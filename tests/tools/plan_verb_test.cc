@@ -153,6 +153,48 @@ TEST_CASE("without a model, with one that is unknown, or a trace that is not the
   CHECK(trace.Plan({"--svg", trace.file("no/such/folder")}).code == kFailed);
 }
 
+TEST_CASE("a live plan is what the daemon's lookups would have found in tiers of other sizes") {
+  const fakes::FakeDaemon daemon;
+  const std::vector<std::string> plan = {
+      "plan", "--live", "--kv-bytes-per-token", "2048",           "--json", "--g2",
+      "2MiB", "--g3",   "0,4GiB,32GiB",         "--prefill-rate", "1000"};
+  const auto json = Run(daemon, plan).json();
+  REQUIRE(json["sizes"].size() == 3);
+  CHECK(json["method"] == "sample");
+  CHECK(json["workload"]["tokens_per_chunk"] == 512);
+  CHECK(json["sizes"][0]["hit_ratio"] == Approx(0.3));
+  CHECK(json["sizes"][0]["written_bytes_per_day"].is_null());
+  CHECK(json["sizes"][1]["hit_ratio"] == Approx(0.3));
+  // What it had lost comes again.
+  CHECK(json["sizes"][1]["written_bytes_per_day"] == Approx(24.0 * 700 * (1 << 20)));
+  CHECK(json["sizes"][2]["hit_ratio"] == Approx(0.6));
+  CHECK(json["sizes"][2]["g2_hit_ratio"] == Approx(0.3));
+  CHECK(json["sizes"][2]["written_bytes_per_day"] == Approx(24.0 * 400 * (1 << 20)));
+  CHECK(json["sizes"][2]["tokens_saved_per_day"] == Approx(24.0 * 600 * 512));
+  CHECK(json["now"]["g2_bytes"] == 1 << 20);
+  CHECK(json["now"]["predicted_hit_ratio"] == Approx(0.3));
+  CHECK(json["now"]["measured_hit_ratio"] == Approx(0.31));
+  const CliResult text = Run(daemon, {"plan", "--live", "--model", "qwen3-8b"});
+  CHECK(absl::StrContains(text.out, "measured 31.0%, predicted 30.0%"));
+}
+
+TEST_CASE("a live plan wants a daemon that was used, and nothing that samples cannot tell") {
+  fakes::FakeDaemon daemon;
+  const auto live = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"plan", "--live", "--kv-bytes-per-token", "2048"});
+    return Run(daemon, more).code;
+  };
+  CHECK(live({}) == kOk);
+  CHECK(live({"--method", "simulate"}) == kUsage);
+  CHECK(live({"--admission", "second_use"}) == kUsage);
+  CHECK(live({"trace"}) == kUsage);
+  CHECK(Run(daemon, {"plan", "--live"}).code == kUsage);  // no model
+  daemon.admin.unused = true;
+  CHECK(live({}) == kFailed);
+  CHECK(Run({"--admin", "unix:///nowhere", "plan", "--live", "--model", "qwen3-8b"}).code ==
+        kUnavailable);
+}
+
 TEST_CASE("in words plan leaves out what it does not know, and says whether fetching is worth it") {
   const SmallTrace trace;
   const CliResult bare = Run({"plan", trace.path(), "--kv-bytes-per-token", "2048"});

@@ -98,8 +98,8 @@ std::string FetchText(const Plan& plan) {
   if (rate <= 0) return "";
   std::vector<std::vector<std::string>> rows = {
       {"FETCH FROM", "GB/S", "MS PER 1000 TOKENS", "RECOMPUTED IN", "BREAK EVEN GB/S", "WORTH IT"}};
-  for (const auto& [tier, fetch] :
-       {std::pair("G2", plan.assumptions.g2_fetch()), {"G3", plan.assumptions.g3_fetch()}}) {
+  for (const auto& [tier, fetch] : {std::pair("G2", plan.assumptions.g2_fetch()),
+                                    std::pair("G3", plan.assumptions.g3_fetch())}) {
     rows.push_back({tier, absl::StrFormat("%.1f", fetch.bytes_per_second / 1e9),
                     absl::StrFormat("%.2f", fetch.seconds_per_token * 1e6),
                     absl::StrFormat("%.2f", 1e6 / rate),

@@ -1,4 +1,5 @@
-// The verb plan: what tiers of several sizes would do and be worth, from a trace.
+// The verb plan: what tiers of several sizes would do and be worth, from a trace or from what a
+// daemon has been asked for.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -25,6 +26,7 @@ constexpr double kMostSimulated = 1.5e8;
 
 struct PlanArguments {
   std::string trace;
+  bool live = false;
   std::vector<std::string> g2, g3;
   std::string method = "auto";
   TiersOptions tiers;
@@ -142,6 +144,55 @@ absl::Status PlanOfTrace(const Cli& cli, const PlanArguments& asked,
   return PredictAll(cli, asked, trace, facts.distinct_chunks, sizes, plan);
 }
 
+// What a daemon told, as the curve it was made of.
+ReuseCurve CurveToldBy(const v1::ShowReuseResponse& told) {
+  ReuseCurve curve;
+  curve.requests = told.lookups();
+  curve.wanted = told.wanted_chunks();
+  curve.cold = told.cold_chunks();
+  for (const v1::ReuseDistance& distance : told.distances()) {
+    // The bound is the next bucket's first distance.
+    const double within = std::clamp(distance.below_bytes() * 0.99, 1.0, 9e18);
+    curve.at[ReuseCurve::BucketOf(static_cast<uint64_t>(within))] += distance.chunks();
+  }
+  curve.first_stored_chunks = told.stored_chunks();
+  curve.first_stored_bytes = told.stored_bytes();
+  return curve;
+}
+
+absl::Status PlanLive(const Cli& cli, const PlanArguments& asked, Plan& plan) {
+  client::AdminClient admin = cli.Admin();
+  KVKEEP_ASSIGN_OR_RETURN(const v1::StatusResponse status, admin.Status());
+  KVKEEP_ASSIGN_OR_RETURN(const v1::ShowReuseResponse told, admin.ShowReuse());
+  plan.curve = CurveToldBy(told);
+  const double chunk_bytes = plan.curve.mean_bytes();
+  if (told.wanted_chunks() == 0 || chunk_bytes <= 0) {
+    return absl::FailedPreconditionError(
+        "the daemon has not been asked for anything, or stored nothing, since its start or the "
+        "last clear");
+  }
+  plan.source = cli.admin_endpoint;
+  plan.method = "sample";
+  plan.policies = "as G2 lru, G3 lru, admission all";
+  plan.workload = {.seconds = static_cast<double>(told.measured_ms()) / 1000,
+                   .requests = static_cast<double>(told.lookups()),
+                   .wanted_chunks = static_cast<double>(told.wanted_chunks()),
+                   .chunk_bytes = chunk_bytes,
+                   .tokens_per_chunk = chunk_bytes / plan.assumptions.deployment.kv_bytes_per_token,
+                   .requests_per_day = asked.requests_per_day};
+  const PlanSize size{.g2_bytes = status.g2().capacity_bytes(),
+                      .g3_bytes = status.g3().capacity_bytes()};
+  plan.now = Plan::Now{.predicted = PredictByCurve(plan.curve, chunk_bytes, size),
+                       .measured_hit_ratio = static_cast<double>(told.found_chunks()) /
+                                             static_cast<double>(told.wanted_chunks())};
+  for (const PlanSize& tried :
+       PlanSizes(SizesOf(asked.g2), SizesOf(asked.g3), size.g2_bytes, size.g3_bytes)) {
+    plan.rows.push_back(
+        RowOf(plan.workload, plan.assumptions, PredictByCurve(plan.curve, chunk_bytes, tried)));
+  }
+  return absl::OkStatus();
+}
+
 int Told(const Cli& cli, const PlanArguments& asked, const Plan& plan) {
   if (!asked.svg.empty()) {
     std::ofstream file(asked.svg);
@@ -152,7 +203,25 @@ int Told(const Cli& cli, const PlanArguments& asked, const Plan& plan) {
   return cli.Print(PlanJson(plan), PlanText(plan));
 }
 
+int RunLivePlan(const Cli& cli, const PlanArguments& asked) {
+  Plan plan;
+  if (asked.method == "simulate" || !CurveKnows(asked.tiers)) {
+    return cli.FailUsage("--live knows lru and admission all only, by samples");
+  }
+  if (const absl::Status known = Assume(asked, plan); !known.ok()) {
+    return cli.FailUsage(std::string(known.message()));
+  }
+  if (const absl::Status planned = PlanLive(cli, asked, plan); !planned.ok()) {
+    return cli.Fail(planned);
+  }
+  return Told(cli, asked, plan);
+}
+
 int RunPlan(const Cli& cli, const PlanArguments& asked) {
+  if (asked.live != asked.trace.empty()) {
+    return cli.FailUsage("one of TRACE and --live is wanted");
+  }
+  if (asked.live) return RunLivePlan(cli, asked);
   auto trace = ReadTrace(asked.trace);
   if (!trace.ok()) {
     const int code = cli.Fail(trace.status());
@@ -249,8 +318,11 @@ void AddPlanVerb(CLI::App& app, Cli& cli) {
   CLI::App* verb = app.add_subcommand(
       "plan",
       "sizes for G2 and G3: hit ratio, bytes written to NVMe and how long drives last, whether a "
-      "fetch beats recomputing, GPU hours, $ and joules saved; needs no daemon");
-  verb->add_option("TRACE", asked->trace, "JSON lines with hash_ids")->required();
+      "fetch beats recomputing, GPU hours, $ and joules saved; of a trace, or of a daemon's "
+      "lookups "
+      "(admin socket)");
+  verb->add_option("TRACE", asked->trace, "JSON lines with hash_ids");
+  verb->add_flag("--live", asked->live, "of what the daemon has been asked for since its start");
   AddTierOptions(verb, *asked);
   AddModelOptions(verb, *asked);
   AddPriceOptions(verb, *asked);
