@@ -47,9 +47,11 @@ bool IsRocksDb(const void* caller) {
 
 // What this call is to fail with; 0: nothing.
 int FaultOf(const char* name, const void* caller) {
-  if (!is_armed || IsRocksDb(caller)) return 0;
+  if (!is_armed) return 0;
+  const bool of_rocksdb = IsRocksDb(caller);
   MutexLock lock(&mu);
   const CallFault& fault = armed.fault;
+  if (of_rocksdb != fault.of_rocksdb) return 0;
   if (!fault.only.empty() && fault.only != name) return 0;
   const uint64_t number = armed.seen++;
   if (fault.error == 0) armed.names.push_back(name);
@@ -75,8 +77,10 @@ std::string FailingCalls::failed() const {
 }
 
 uint64_t FailEachCall(const std::vector<int>& errors,
-                      absl::FunctionRef<std::string(const CallFault&)> attempt) {
-  attempt({});
+                      absl::FunctionRef<std::string(const CallFault&)> attempt,
+                      const CallFault& like) {
+  CallFault fault = like;
+  attempt(fault);
   std::vector<const char*> names;
   {
     MutexLock lock(&mu);
@@ -86,8 +90,10 @@ uint64_t FailEachCall(const std::vector<int>& errors,
   uint64_t failed = 0;
   for (uint64_t number = 0; number < names.size(); ++number) {
     if (++seen[names[number]] > kMostOfAName) continue;
+    fault.number = number;
     for (const int error : errors) {
-      failed += attempt({.number = number, .error = error}).empty() ? 0 : 1;
+      fault.error = error;
+      failed += attempt(fault).empty() ? 0 : 1;
     }
   }
   return failed;

@@ -3,8 +3,9 @@
 //
 // A program that links kvkeep_fakes_failing_calls has its file and memory calls (open, fstat,
 // pread, fsync, mmap, ... and liburing's) go through here; without a FailingCalls they are what
-// they were. While one exists, calls of the whole program count, but for those of RocksDB, which
-// ends the process on some failures, and writes to standard output.
+// they were. While one exists, calls of the whole program count, but for writes to standard output
+// and for those of RocksDB: after some failures it ends the process, or keeps files open. Who asks
+// for RocksDB's gets those alone.
 //
 //   FailEachCall({EIO, ENOSPC}, [&](const CallFault& fault) {
 //     const FailingCalls calls(fault);
@@ -31,6 +32,7 @@ struct CallFault {
   std::string only = {};         // a call's name; empty: any
   int error = 0;                 // errno
   bool and_later = false;        // so do all later ones, of any name or of that one
+  bool of_rocksdb = false;       // RocksDB's calls, and no others
 };
 
 class FailingCalls {
@@ -46,8 +48,9 @@ class FailingCalls {
 
 // Runs `attempt` once without a fault, to see what it calls; then for each of these calls and each
 // error, but for no more than the first 12 calls of a name. It returns what failed. Returns how
-// many attempts had one that failed.
+// many attempts had one that failed. Of the calls that are `like` this one.
 uint64_t FailEachCall(const std::vector<int>& errors,
-                      absl::FunctionRef<std::string(const CallFault&)> attempt);
+                      absl::FunctionRef<std::string(const CallFault&)> attempt,
+                      const CallFault& like = {});
 
 }  // namespace kvkeep

@@ -20,12 +20,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <filesystem>
 #include <tuple>
 
 #include "tiers/base/block_set.h"
-#include "tiers/base/clock.h"
 #include "tiers/base/random.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/fsck/findings.h"
@@ -47,7 +45,6 @@ using fsck_internal::ProgressTeller;
 using fsck_internal::ReadBuffer;
 
 constexpr size_t kBatchRecords = 1000;
-constexpr auto kStallPatience = std::chrono::seconds(60);
 
 class Rebuild {
  public:
@@ -70,7 +67,6 @@ class Rebuild {
   // Of images that cannot both be: the newer one. Leaves them oldest first.
   void ChooseImages();
   absl::Status MakeIndex();
-  absl::Status Commit(ChunkIndex& index, const IndexBatch& batch, CommitSequence before);
   absl::Status MakeLiveMap();
   absl::Status PutInPlace();
   void Drop(const IndexRecord& image, const char* why);
@@ -179,16 +175,6 @@ void Rebuild::ChooseImages() {
   images_ = std::move(chosen);
 }
 
-absl::Status Rebuild::Commit(ChunkIndex& index, const IndexBatch& batch, CommitSequence before) {
-  const MonotonicTime give_up = RealClock()->Now() + kStallPatience;
-  while (true) {
-    const absl::Status status = index.Commit(batch);
-    if (!absl::IsUnavailable(status) || RealClock()->Now() > give_up) return status;
-    // A sync waits until the database takes writes again.
-    KVKEEP_RETURN_IF_ERROR(index.Sync({.boot_id = options_.boot_id, .sequence = before}));
-  }
-}
-
 absl::Status Rebuild::MakeIndex() {
   MutexLock lock(&mu_);
   const std::string path = device_.path(kNewIndexName);
@@ -197,7 +183,9 @@ absl::Status Rebuild::MakeIndex() {
   if (error) return ErrnoStatus(error.value(), path, "remove");
   if (mkdirat(device_.dir(), kNewIndexName, 0700) != 0) return ErrnoStatus(errno, path, "mkdir");
   const RocksDbIndexOptions options = {
-      .create = true, .write_buffer_bytes = device_.geometry().index_write_buffer_bytes()};
+      .create = true,
+      .write_buffer_bytes = device_.geometry().index_write_buffer_bytes(),
+      .may_wait = true};
   KVKEEP_ASSIGN_OR_RETURN(const std::unique_ptr<ChunkIndex> index,
                           OpenRocksDbIndex(path, device_.superblock().device, options));
   for (size_t first = 0; first < images_.size(); first += kBatchRecords) {
@@ -205,7 +193,7 @@ absl::Status Rebuild::MakeIndex() {
     IndexBatch batch;
     batch.adds.assign(images_.begin() + static_cast<ptrdiff_t>(first),
                       images_.begin() + static_cast<ptrdiff_t>(end));
-    KVKEEP_RETURN_IF_ERROR(Commit(*index, batch, CommitSequence(first)));
+    KVKEEP_RETURN_IF_ERROR(index->Commit(batch));
   }
   // Every byte was read back, and flushed: nothing of it is in doubt.
   return index->Sync({.boot_id = options_.boot_id, .sequence = CommitSequence(images_.size())});

@@ -136,7 +136,7 @@ class RocksDbIndex final : public ChunkIndex {
         recount_after_bytes_(options.write_buffer_bytes / 4),
         db_(std::move(db)) {
     // A stalled database says so at once instead of holding the index thread.
-    commit_options_.no_slowdown = true;
+    commit_options_.no_slowdown = !options.may_wait;
     durable_options_.sync = true;
     scan_options_.total_order_seek = true;
     scan_options_.fill_cache = false;
@@ -221,7 +221,7 @@ absl::Status RocksDbIndex::ClaimFor(const Uuid& device, bool create) {
   if (found) return CheckIdentity(dir_, identity, device);
   if (!create) return absl::DataLossError(absl::StrCat("index ", dir_, ": has no identity"));
   identity = absl::StrCat(std::string(1, kIndexVersion), device.view());
-  return Wrap("write identity", db_->Put(durable_options_, kIdentityKey, identity));
+  return WrapWrite("write identity", db_->Put(durable_options_, kIdentityKey, identity));
 }
 
 absl::Status RocksDbIndex::Commit(const IndexBatch& batch) {
@@ -378,6 +378,7 @@ absl::Status RocksDbInspector::Visit(
   const std::string first(1, kRecordPrefix);
   rocksdb::ReadOptions read;
   read.total_order_seek = true;
+  read.fill_cache = false;
   read.readahead_size = 2 * kMiB;
   const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(read));
   for (it->Seek(first); it->Valid() && it->key().starts_with(first); it->Next()) {

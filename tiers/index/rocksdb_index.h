@@ -4,8 +4,8 @@
 // identity, stable mark, named values, records. So the write-ahead log lives exactly as long as the
 // write buffers it covers, and is bounded by them; and there is one order of writes for all kinds.
 //
-// Thread-safe, and every call may block on the disk. Commit and PutMeta never wait for compaction:
-// they are refused (Unavailable). Sync waits.
+// Thread-safe, and every call may block on the disk. Commit and PutMeta do not wait for compaction,
+// unless they may: they are refused (Unavailable). Sync waits.
 //
 // Errors: Unavailable (stall, or another process has it open), ResourceExhausted (disk full),
 // DataLoss (corrupt, or the drive failed), FailedPrecondition (of another device or version),
@@ -34,6 +34,8 @@ struct RocksDbIndexOptions {
   // Two of them hold what is not in a table file yet; the write-ahead log stays below three.
   uint64_t write_buffer_bytes = 8 * kMiB;  // 64 KiB to 1 GiB
   int max_open_files = 64;                 // 16 to 65536
+  // Commit and PutMeta wait while the database is stalled: for who has nothing else to do.
+  bool may_wait = false;
   // For disk_bytes, which counts the files anew when a second has passed or a quarter of a write
   // buffer was written. Outlives the index.
   const Clock* clock = RealClock();

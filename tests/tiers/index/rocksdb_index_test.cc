@@ -287,6 +287,22 @@ TEST_CASE("an index that would have to wait for its disk refuses a batch at once
   CHECK(ReadAll(**index).size() == committed + 1);
 }
 
+TEST_CASE("an index that may wait takes every batch, however far behind its disk is") {
+  const ScratchDir scratch;
+  const auto index =
+      OpenRocksDbIndex(scratch / "index", kDevice,
+                       {.create = true, .write_buffer_bytes = 64 * kKiB, .may_wait = true});
+  REQUIRE(index.ok());
+  uint32_t committed = 0;
+  while ((*index)->stats().slowed_writes + (*index)->stats().stopped_writes == 0) {
+    IndexBatch batch;
+    for (uint32_t n = 0; n < 2000; ++n) batch.adds.push_back(NumberedRecord(committed++));
+    REQUIRE((*index)->Commit(batch).ok());
+    REQUIRE(committed < 2'000'000);
+  }
+  CHECK(ReadAll(**index).size() == committed);
+}
+
 TEST_CASE("a torn write-ahead log gives back a beginning of what was committed") {
   ScratchDir dir;
   {
