@@ -12,7 +12,7 @@ MAKERS = re.compile(
 PASSERS = re.compile(r"\b(?:Wrap|WrapWrite|FromRocks)\s*\(")
 IF = re.compile(r"\bif\s*(?:constexpr\s*)?\(")
 NOT_OK = re.compile(r"!\s*[^\s&|!]*\.ok\(\)|!\s*\(?\*?\w+[^&|]*\.ok\(\)")
-DECLARES = re.compile(r"(?:^\s*(?!return\b)[A-Za-z_][\w:]*|<|static|inline|explicit"
+DECLARES = re.compile(r"(?:^\s*(?:static\s+)?(?!return\b)[A-Za-z_][\w:]*|<|static|inline|explicit"
                       r"|StatusOr<[^;{}()]*>)\s*$")
 
 

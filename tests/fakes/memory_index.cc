@@ -179,6 +179,7 @@ absl::StatusOr<std::optional<std::string>> MemoryIndex::GetMeta(absl::string_vie
 
 absl::StatusOr<std::vector<std::pair<std::string, std::string>>> MemoryIndex::ListMeta(
     absl::string_view prefix) {
+  KVKEEP_RETURN_IF_ERROR(ReadFault());
   MutexLock lock(&mu_);
   std::vector<std::pair<std::string, std::string>> found;
   for (auto it = now_.meta.lower_bound(std::string(prefix));

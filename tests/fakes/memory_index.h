@@ -24,7 +24,7 @@ class MemoryIndex final : public ChunkIndex {
     double commit_error = 0;    // DataLoss; PutMeta too
     double sync_error = 0;      // DataLoss; nothing became durable for certain
     double sync_lies = 0;       // OK; nothing became durable
-    double read_error = 0;      // DataLoss; of ReadStableMark, Scan, GetMeta
+    double read_error = 0;      // DataLoss; of ReadStableMark, Scan, GetMeta, ListMeta
   };
   struct Stats {
     uint64_t commits = 0, refused = 0, errors = 0, syncs = 0, lies = 0;

@@ -161,11 +161,12 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDataFiles(const Request& request,
                                    .depth = request.options.depth,
                                    .lock = true,
                                    .times = times};
-    KVKEEP_RETURN_IF_ERROR(RetryWhileLocked([&]() -> absl::Status {
+    const absl::Status opened = RetryWhileLocked([&]() -> absl::Status {
       KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<Device> file, request.engine->Open(options));
       files.push_back(std::move(file));
       return absl::OkStatus();
-    }));
+    });
+    KVKEEP_RETURN_IF_ERROR(opened);
     // The engine must hold the lock: only the description that I/O goes through outlives a killed
     // process for as long as its I/O does.
     KVKEEP_ASSIGN_OR_RETURN(const bool locked, directory.DataFileIsLocked(i));

@@ -65,7 +65,6 @@ class Core {
   absl::Status Recover();
   absl::StatusOr<SessionToken> OpenSession(const SessionInfo& info);
   void CloseSession(const SessionToken& token, bool revoked);
-  absl::StatusOr<TenantId> TenantOf(const SessionToken& token);
   absl::StatusOr<NamespaceDigest> OpenNamespace(const SessionToken& token,
                                                 const NamespaceSpec& spec);
   absl::StatusOr<NamespaceSpec> FindNamespace(const SessionToken& token, const NamespaceDigest& ns);

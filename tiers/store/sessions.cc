@@ -151,12 +151,6 @@ absl::Status Core::AskRates(TenantId tenant, bool keys, bool bytes) {
   return rates.Ask(keys, bytes, deps_.clock->Now(), tenant_counters_[tenant.value()]);
 }
 
-absl::StatusOr<TenantId> Core::TenantOf(const SessionToken& token) {
-  Section section(this);
-  KVKEEP_ASSIGN_OR_RETURN(const Session* session, FindSession(token));
-  return session->info->tenant;
-}
-
 absl::StatusOr<NamespaceDigest> Core::OpenNamespace(const SessionToken& token,
                                                     const NamespaceSpec& spec) {
   absl::Status valid = spec.Validate();

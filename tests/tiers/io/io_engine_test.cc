@@ -96,7 +96,8 @@ TEST_CASE("an engine that goes before its device ends what waits, and what is as
   TempFile file(8 * kMiB);
   auto device = OpenOn(*engine, {.path = file.path(), .depth = 1});
   AlignedBytes memory(kMiB);
-  constexpr int kOperations = 40;
+  constexpr int kOperations = 200;
+  Gate before, within;
   std::atomic<int> done = 0, unavailable = 0, refused = 0;
   const auto write = [&](auto then) {
     device->Submit({.kind = Kind::kWrite,
@@ -105,15 +106,21 @@ TEST_CASE("an engine that goes before its device ends what waits, and what is as
                     .bytes = kMiB,
                     .done = std::move(then)});
   };
+  write([&](const absl::Status&) { before.Park(); });
+  before.WaitParked();
   for (int i = 0; i < kOperations; ++i) {
     write([&](const absl::Status& status) {
-      ++done;
+      if (++done == 1) within.Park();
       if (status.ok()) return;
       unavailable += absl::IsUnavailable(status);
       // By a callback: the engine is still there.
       write([&](const absl::Status& late) { refused += absl::IsUnavailable(late); });
     });
   }
+  // When one of them has ended the others wait behind it, no longer on their way.
+  before.Release();
+  within.WaitParked();
+  within.Release();
   engine = nullptr;
   CHECK(done == kOperations);
   CHECK(unavailable > 0);

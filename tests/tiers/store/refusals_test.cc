@@ -78,18 +78,22 @@ TEST_CASE(
         {.device = &device, .index_executor = &executor, .sync_executor = &executor});
     return Store::Create(options, deps).status();
   };
-  bool refused = false, made = false;
+  bool refused = false, made = false, unlearned = false;
   // Of the few reads of a start each fails once.
   for (uint64_t seed = 1; seed < 200; ++seed) {
     index.Reseed(seed);
     index.SetFaults({.read_error = 0.3});
+    const uint64_t failed_before = index.counted().errors;
     const absl::Status status = create();
     executor.RunAll();
+    // What policies had learned is all that a start does without.
+    unlearned |= status.ok() && index.counted().errors > failed_before;
     (status.ok() ? made : refused) = true;
     if (!status.ok()) CheckError(status, absl::StatusCode::kDataLoss, "read failed");
   }
   CHECK(refused);
   CHECK(made);
+  CHECK(unlearned);
 }
 
 TEST_CASE("a namespace out of its limits is refused, and the error names the field") {
