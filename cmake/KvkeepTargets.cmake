@@ -28,13 +28,14 @@ function(kvkeep_binary NAME)
   kvkeep_use_pch(${NAME})
 endfunction()
 
-# kvkeep_test(NAME [ONE_THREAD] SRCS x_test.cc ... DEPS ... [LABELS ...] [TIMEOUT s]
+# kvkeep_test(NAME [ONE_THREAD] [TIMES] SRCS x_test.cc ... DEPS ... [LABELS ...] [TIMEOUT s]
 #             [PROCESSORS n]): one Catch2 binary, one ctest entry.
 # It is taken for one that mostly waits (tools/test); one that computes all the time says PROCESSORS 2.
+# TIMES: cases tagged [times] judge times, and are an entry of their own that runs alone, NAME_times.
 # ONE_THREAD: nothing in it runs on a second thread, so the thread sanitizer has nothing to see there,
 # and its preset leaves the test out.
 function(kvkeep_test NAME)
-  cmake_parse_arguments(ARG "ONE_THREAD" "TIMEOUT;PROCESSORS" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_THREAD;TIMES" "TIMEOUT;PROCESSORS" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
   if(ARG_ONE_THREAD AND KVKEEP_TSAN)
     return()
   endif()
@@ -46,13 +47,20 @@ function(kvkeep_test NAME)
   target_link_libraries(${NAME} PRIVATE kvkeep_catch_main ${ARG_DEPS})
   target_compile_options(${NAME} PRIVATE ${KVKEEP_LIGHT_OPTIMISATION})
   kvkeep_use_pch(${NAME} _test)
+  set(ENTRIES ${NAME})
+  if(ARG_TIMES AND NOT KVKEEP_SANITIZE)
+    list(APPEND ENTRIES ${NAME}_times)
+    list(APPEND ARG_ARGS ~[times])
+    add_test(NAME ${NAME}_times COMMAND ${NAME} [times] WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    kvkeep_run_alone(${NAME}_times)
+  endif()
   add_test(NAME ${NAME} COMMAND ${NAME} ${ARG_ARGS} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(${NAME} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  set_tests_properties(${ENTRIES} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
   if(ARG_PROCESSORS)
-    set_tests_properties(${NAME} PROPERTIES PROCESSORS ${ARG_PROCESSORS})
+    set_tests_properties(${ENTRIES} PROPERTIES PROCESSORS ${ARG_PROCESSORS})
   endif()
   if(ARG_LABELS)
-    set_tests_properties(${NAME} PROPERTIES LABELS "${ARG_LABELS}")
+    set_tests_properties(${ENTRIES} PROPERTIES LABELS "${ARG_LABELS}")
   endif()
 endfunction()
 

@@ -159,7 +159,8 @@ void Stay(Scene* scene, const Crowd::Options& options, const char* what) {
 
 }  // namespace
 
-TEST_CASE("a crowd at the Unix socket of gRPC costs little, disturbs little, leaves nothing") {
+TEST_CASE("a crowd at the Unix socket of gRPC costs little, disturbs little, leaves nothing",
+          "[times]") {
   const size_t members = Members(kMembers);
   Scene scene(CrowdSettings(members));
   const std::string path = scene.site.socket();
@@ -170,7 +171,7 @@ TEST_CASE("a crowd at the Unix socket of gRPC costs little, disturbs little, lea
   scene.CheckMemoryCameBack();
 }
 
-TEST_CASE("a crowd over TCP costs little, disturbs little, leaves nothing") {
+TEST_CASE("a crowd over TCP costs little, disturbs little, leaves nothing", "[times]") {
   const size_t members = FewerMembers();
   Settings settings = CrowdSettings(members);
   settings.tcp = absl::StrCat("127.0.0.1:", FreePort());
@@ -203,7 +204,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("connections that come and go do not disturb a client at work") {
+TEST_CASE("connections that come and go do not disturb a client at work", "[times]") {
   const size_t members = 200;
   Settings settings = CrowdSettings(1000);
   settings.local = true;
@@ -226,7 +227,8 @@ TEST_CASE("connections that come and go do not disturb a client at work") {
   scene.CheckDescriptorsCameBack();
 }
 
-TEST_CASE("a crowd at the local path's socket: sessions up to the limit, who says nothing is cut") {
+TEST_CASE("a crowd at the local path's socket: sessions up to the limit, who says nothing is cut",
+          "[times]") {
   const size_t members = FewerMembers();
   Settings settings = CrowdSettings(members);
   settings.local = true;
@@ -304,7 +306,8 @@ TEST_CASE("with no descriptor left the daemon waits, serves who is there, and ta
   CHECK(engine.wrong_bytes == 0);
 }
 
-TEST_CASE("messages that never end hold no more than limits.receive_memory, whoever sends them") {
+TEST_CASE("messages that never end hold no more than limits.receive_memory, whoever sends them",
+          "[times]") {
   constexpr uint64_t kLimit = 128 << 20;
   Settings settings = CrowdSettings(200);
   settings.limits += "  receive_memory: 128MiB\n";

@@ -38,7 +38,8 @@ void FlipByteOf(const TestChunk& chunk, const std::string& arena_dir, size_t seg
   FAIL("chunk " << chunk.number << " is in no segment");
 }
 
-TEST_CASE("10,000 chunks in 8 segments are served again in under 1 s, after kill -9 and SIGTERM") {
+TEST_CASE("10,000 chunks in 8 segments are served again in under 1 s, after kill -9 and SIGTERM",
+          "[times]") {
   ArenaMounts mounts;
   if (!mounts.Make("size=600m,mode=0700,huge=never")) return;
   constexpr size_t kSegments = 8;

@@ -74,7 +74,7 @@ void Measure(Engine& engine, const std::vector<TestChunk>& warm, Latencies& out)
 
 }  // namespace
 
-TEST_CASE("hits in G2 go on while every I/O of G3 hangs") {
+TEST_CASE("hits in G2 go on while every I/O of G3 hangs", "[times]") {
   if (!CanBeSick()) return;
   SickSite sick;
   sick.Fill();
