@@ -1,6 +1,7 @@
 #include "tiers/index/rocksdb_index.h"
 
 #include <absl/strings/match.h>
+#include <rocksdb/comparator.h>
 #include <rocksdb/db.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -451,6 +452,23 @@ void Plant(const std::string& dir, const std::string& key, std::optional<std::st
 }
 
 }  // namespace
+
+TEST_CASE("files that RocksDB calls a wrong argument are damage, not the operator's mistake") {
+  const ScratchDir scratch;
+  const std::string dir = scratch / "index";
+  {
+    rocksdb::Options options;
+    options.create_if_missing = true;
+    options.comparator = rocksdb::ReverseBytewiseComparator();
+    rocksdb::DB* raw = nullptr;
+    REQUIRE(rocksdb::DB::Open(options, dir, &raw).ok());
+    delete raw;
+  }
+  const absl::Status opened = OpenRocksDbIndex(dir, kDevice, {}).status();
+  INFO(opened.ToString());
+  CHECK(absl::IsDataLoss(opened));
+  CHECK(absl::IsDataLoss(InspectRocksDbIndex(dir, kDevice).status()));
+}
 
 TEST_CASE("an index that is not this device's, or of another version, is refused by name") {
   const ScratchDir scratch;
