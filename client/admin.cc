@@ -78,7 +78,7 @@ absl::StatusOr<v1::ShowConfigResponse> AdminClient::ShowConfig() {
 }
 
 absl::StatusOr<v1::ShowReuseResponse> AdminClient::ShowReuse() {
-  return Call<v1::ShowReuseRequest, v1::ShowReuseResponse>(&v1::Admin::Stub::ShowReuse, {});
+  return Call(&v1::Admin::Stub::ShowReuse, v1::ShowReuseRequest(), deadline_);
 }
 
 absl::StatusOr<v1::ListNamespacesResponse> AdminClient::ListNamespaces() {
