@@ -11,7 +11,8 @@
 namespace kvkeep::client {
 namespace {
 
-constexpr uint64_t kMaxFrameBytes = 4 * kMiB;
+// Less than the daemon takes: it copies one frame while the next is coming.
+constexpr uint64_t kMaxFrameBytes = 2 * kMiB;
 
 void FillChunkHeader(const PutChunk& chunk, const PutOptions& options, v1::PutChunkHeader* header) {
   header->set_key(std::string(chunk.key.view()));
