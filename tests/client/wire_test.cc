@@ -153,21 +153,23 @@ TEST_CASE("put frames parse back to the chunks they were cut from, without a cop
                      {.durable = true, .checksum = true}, &chunks, {0, 1, 2}, &guard);
     std::vector<v1::PutFrame> sent;
     for (; !frames.done();) REQUIRE(sent.emplace_back().ParseFromString(Flatten(frames.Next())));
-    REQUIRE(sent.size() == 5);  // 4 + 4 + 1 MiB, 1 byte, 4 MiB
+    REQUIRE(sent.size() == 8);  // four of 2 MiB and one of 1 MiB, 1 byte, two of 2 MiB
     CHECK(sent[0].stream().session_token() == "0123456789abcdef");
     CHECK(sent[0].stream().namespace_digest() == "ns");
     CHECK(sent[0].chunk().payload_bytes() == a.size());
     CHECK(sent[0].chunk().durable());
     CHECK(sent[0].chunk().checksum() == Xxh3(a));
     CHECK(sent[0].chunk().metadata() == "tail");
-    CHECK(sent[0].payload().size() == 4 << 20);
-    const std::string back = sent[0].payload() + sent[1].payload() + sent[2].payload();
+    CHECK(sent[0].payload().size() == 2 << 20);
+    std::string back;
+    for (size_t i = 0; i < 5; ++i) back += sent[i].payload();
+    REQUIRE(back.size() == a.size());
     CHECK(std::memcmp(back.data(), a.data(), a.size()) == 0);
     CHECK_FALSE(sent[1].has_stream());
     CHECK_FALSE(sent[1].has_chunk());
-    CHECK(sent[3].chunk().part() == 3);
-    CHECK(sent[3].payload().size() == 1);
-    CHECK(sent[4].chunk().hints().parent_key() == chunks[0].key.view());
+    CHECK(sent[5].chunk().part() == 3);
+    CHECK(sent[5].payload().size() == 1);
+    CHECK(sent[6].chunk().hints().parent_key() == chunks[0].key.view());
   }
   CHECK(guard.made > 5);
   CHECK(guard.live == 0);

@@ -81,7 +81,7 @@ TEST_CASE("a client that takes its time, frame by frame, gets all of it") {
   uint64_t bytes = 0;
   while (const std::optional<uint64_t> frame = reader.ReadFrame()) {
     bytes += *frame;
-    std::this_thread::sleep_for(milliseconds(400));  // it is slow
+    std::this_thread::sleep_for(milliseconds(200));  // it is slow
   }
   CHECK(bytes == chunks.size() * kChunkBytes);
   CHECK(site.Counter("stalled_streams") == 0);
