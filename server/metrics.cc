@@ -2,6 +2,8 @@
 
 #include <prometheus/text_serializer.h>
 
+#include <map>
+
 #include "server/convert.h"
 #include "server/counters.h"
 #include "server/metric_families.h"
@@ -206,9 +208,14 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
   out.Gauge("build_info", "1; the version is in the label", 1, {{"version", state.version}});
   const auto uptime = std::chrono::duration<double>(state.clock->Now() - state.started);
   out.Gauge("uptime_seconds", "Time since the start", uptime.count());
+  // Each from the first scrape on: for one that is not there yet, or not at all, nobody waits.
+  std::map<std::string, double> lags = {{"accept", 0}, {"copy", 0}, {"io", 0}, {"local", 0}};
   for (const LoopWatch::Lag& loop : state.loops.lags()) {
+    lags[loop.loop] = std::chrono::duration<double>(loop.lag).count();
+  }
+  for (const auto& [loop, seconds] : lags) {
     out.Gauge("event_loop_lag_seconds", "How long a task waits for a thread, as of the last probe",
-              std::chrono::duration<double>(loop.lag).count(), {{"loop", loop.loop}});
+              seconds, {{"loop", loop}});
   }
   out.Gauge("serving_info", "1 while puts and new sessions are taken",
             state.serving.load() == v1::SERVING_STATE_SERVING);
