@@ -16,7 +16,7 @@ ReuseDistances::ReuseDistances(const Options& options) : options_(options) {
 void ReuseDistances::Clear() {
   // One more than stay: a newcomer is in before another is out.
   const uint32_t most = options_.most_keys + 1;
-  highest_ = UINT64_MAX;
+  highest_ = options_.highest;
   numbers_.clear();
   keys_.assign(most, {});
   free_.resize(most);

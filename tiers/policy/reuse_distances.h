@@ -32,6 +32,7 @@ class ReuseDistances {
     // What is further away than that is forgotten, and cold when it comes again: for one that runs
     // for ever, so that the sample is of what matters.
     uint64_t farthest_bytes = UINT64_MAX;
+    uint64_t highest = UINT64_MAX;  // hash in the sample, at the start; later fewer
   };
   explicit ReuseDistances(const Options& options);
 

@@ -2,10 +2,19 @@
 
 #include <algorithm>
 
+#include "tiers/base/units.h"
+
 namespace kvkeep::store_internal {
 namespace {
 
 constexpr uint64_t kTimesTheTiers = 8;
+// Above this an eighth of all chunks is enough, however few there are: a lookup of 512 keys that
+// are all in the sample takes 150 us more.
+constexpr uint64_t kSampledWholeBytes = 256 * kMiB;
+
+uint64_t Highest(uint64_t tier_bytes) {
+  return tier_bytes > kSampledWholeBytes ? UINT64_MAX / 8 : UINT64_MAX;
+}
 
 uint64_t Farthest(uint64_t tier_bytes) {
   return tier_bytes > UINT64_MAX / kTimesTheTiers ? UINT64_MAX : tier_bytes * kTimesTheTiers;
@@ -14,7 +23,11 @@ uint64_t Farthest(uint64_t tier_bytes) {
 }  // namespace
 
 ReuseMeter::ReuseMeter(uint64_t tier_bytes, MonotonicTime now)
-    : distances_({.most_keys = kMostKeys, .farthest_bytes = Farthest(tier_bytes)}), begun_(now) {}
+    : highest_(Highest(tier_bytes)),
+      distances_({.most_keys = kMostKeys,
+                  .farthest_bytes = Farthest(tier_bytes),
+                  .highest = Highest(tier_bytes)}),
+      begun_(now) {}
 
 void ReuseMeter::OnRequest(std::span<const Link> chain, uint64_t leading) {
   requests_.fetch_add(1, std::memory_order_relaxed);

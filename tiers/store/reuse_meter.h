@@ -1,7 +1,8 @@
 // ReuseMeter: how far back the chunks lie that lookups ask for, of the whole daemon; so that an
 // operator sees what larger or smaller tiers would hit (`kvkeep plan --live`).
 //
-// ReuseDistances (tiers/policy) of a sample of 16,384 chunks, some 1.5 MB. What counts:
+// ReuseDistances (tiers/policy) of a sample: one chunk in eight (all, where both tiers are tiny),
+// at most 16,384, some 1.5 MB. What counts:
 //   - a lookup, each chunk of it, and its leading run as found; not a touch or a prefetch, and not
 //   a
 //     lookup's repeat. Whosever they are: sizes are the node's.
@@ -71,7 +72,7 @@ class ReuseMeter {
   };
 
  private:
-  std::atomic<uint64_t> highest_{UINT64_MAX};  // of distances_
+  std::atomic<uint64_t> highest_;  // of distances_
   // Since `begun_`. Beside the lock: most lookups have nothing that is sampled.
   std::atomic<uint64_t> requests_{0}, wanted_{0}, leading_{0};
   mutable Mutex mu_;
