@@ -29,7 +29,6 @@ TraceFacts FactsOf(std::span<const TraceRequest> requests) {
 ReuseCurve CurveOf(std::span<const TraceRequest> requests, uint64_t chunk_bytes,
                    uint32_t most_keys) {
   ReuseDistances distances({.most_keys = most_keys});
-  absl::flat_hash_set<uint64_t> distinct;
   std::vector<EvictionPolicy::ChainLink> chain;
   for (const TraceRequest& request : requests) {
     chain.clear();
@@ -38,10 +37,9 @@ ReuseCurve CurveOf(std::span<const TraceRequest> requests, uint64_t chunk_bytes,
     for (const uint64_t id : request.hash_ids) {
       distances.OnStored(Fingerprint(id), chunk_bytes);
     }
-    distinct.insert(request.hash_ids.begin(), request.hash_ids.end());
   }
   ReuseCurve curve = distances.curve();
-  curve.cold = curve.first_stored_chunks = static_cast<double>(distinct.size());
+  curve.cold = curve.first_stored_chunks = static_cast<double>(FactsOf(requests).distinct_chunks);
   curve.first_stored_bytes = curve.cold * static_cast<double>(chunk_bytes);
   return curve;
 }

@@ -23,11 +23,11 @@ uint64_t Farthest(uint64_t tier_bytes) {
 }  // namespace
 
 ReuseMeter::ReuseMeter(uint64_t tier_bytes, MonotonicTime now)
-    : highest_(Highest(tier_bytes)),
-      distances_({.most_keys = kMostKeys,
+    : distances_({.most_keys = kMostKeys,
                   .farthest_bytes = Farthest(tier_bytes),
                   .highest = Highest(tier_bytes)}),
-      begun_(now) {}
+      begun_(now),
+      highest_(distances_.highest()) {}
 
 void ReuseMeter::OnRequest(std::span<const Link> chain, uint64_t leading) {
   requests_.fetch_add(1, std::memory_order_relaxed);

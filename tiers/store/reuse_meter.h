@@ -3,9 +3,8 @@
 //
 // ReuseDistances (tiers/policy) of a sample: one chunk in eight (all, where both tiers are tiny),
 // at most 16,384, some 1.5 MB. What counts:
-//   - a lookup, each chunk of it, and its leading run as found; not a touch or a prefetch, and not
-//   a
-//     lookup's repeat. Whosever they are: sizes are the node's.
+//   - a lookup, each chunk of it, and its leading run as found; not a touch or a prefetch,
+//     and not a lookup's repeat. Whosever they are: sizes are the node's.
 //   - what was stored, by its bytes in a tier. What a restart found is known as stored, by age.
 //   - what is deleted is forgotten. A clear of everything begins the measurement anew; one of a
 //     namespace leaves it as it is: its chunks are asked for no more, and get old.
@@ -72,12 +71,12 @@ class ReuseMeter {
   };
 
  private:
-  std::atomic<uint64_t> highest_;  // of distances_
   // Since `begun_`. Beside the lock: most lookups have nothing that is sampled.
   std::atomic<uint64_t> requests_{0}, wanted_{0}, leading_{0};
   mutable Mutex mu_;
   ReuseDistances distances_ ABSL_GUARDED_BY(mu_);
   MonotonicTime begun_ ABSL_GUARDED_BY(mu_);
+  std::atomic<uint64_t> highest_;  // of distances_
 };
 
 }  // namespace kvkeep::store_internal

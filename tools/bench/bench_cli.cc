@@ -28,9 +28,7 @@ struct Texts {
   bool fail_on_missed = false;
 };
 
-std::string CheckSize(const std::string& text) {
-  return text.empty() ? "" : std::string(tools::ParseSize(text).status().message());
-}
+std::string CheckSize(const std::string& text) { return text.empty() ? "" : tools::BadSize(text); }
 
 void AddDaemonOptions(CLI::App& app, Options& o, Texts& texts) {
   app.add_option("--endpoint", o.endpoint, "the daemon's gRPC socket (env KVKEEP_ENDPOINT)");

@@ -143,8 +143,7 @@ absl::StatusOr<NvmeResult> RunSize(const NvmeOptions& options, const Fio& fio, u
     KVKEEP_RETURN_IF_ERROR(drive->Run(options.seconds, &result.reads));
     KVKEEP_ASSIGN_OR_RETURN(result.fio_reads.emplace_back(), fio.Read());
   }
-  const uint64_t burst_bytes = at_once * size;
-  for (int round = 0; round < options.rounds && drive->bytes_left() > burst_bytes; ++round) {
+  for (int round = 0; round < options.rounds; ++round) {
     KVKEEP_ASSIGN_OR_RETURN(result.first_fills.rounds.emplace_back(),
                             drive->WriteBack(size, at_once));
     KVKEEP_ASSIGN_OR_RETURN(result.fio_first_fills.emplace_back(), fio.FillFirst());

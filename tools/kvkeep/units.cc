@@ -80,6 +80,15 @@ std::string FormatBytes(uint64_t bytes) {
   return unit == 0 ? absl::StrCat(bytes, " B") : absl::StrFormat("%.1f %s", value, kNames[unit]);
 }
 
+std::string BadSize(const std::string& text) {
+  return std::string(ParseSize(text).status().message());
+}
+
+std::string BadSizeAboveZero(const std::string& text) {
+  const absl::StatusOr<uint64_t> size = ParseSize(text);
+  return size.ok() && *size == 0 ? "at least a byte" : BadSize(text);
+}
+
 ChunkKey Sha256Key(absl::string_view text) {
   ChunkKey key;
   static_assert(SHA256_DIGEST_LENGTH == ChunkKey::kSize);

@@ -16,6 +16,9 @@ namespace kvkeep::tools {
 
 // "1", "4096", "256KiB", "2MiB", "1.5GiB": powers of 1024 only, a whole number of bytes.
 absl::StatusOr<uint64_t> ParseSize(absl::string_view text);
+// For checks of command lines: what is wrong with it; empty: nothing.
+std::string BadSize(const std::string& text);
+std::string BadSizeAboveZero(const std::string& text);
 // One size or several with commas, each 1 byte to 256 MiB: the sizes of chunks.
 absl::StatusOr<std::vector<uint64_t>> ParseChunkSizes(absl::string_view text);
 // "5s", "500ms", "2m", or a bare number of seconds; above zero.

@@ -132,11 +132,6 @@ int Verify(const Cli& cli, const Verifying& asked) {
   return ToldVerified(cli, *before, *now);
 }
 
-std::string BadSize(const std::string& text) {
-  const auto size = ParseSize(text);
-  return !size.ok() ? std::string(size.status().message()) : *size == 0 ? "at least a byte" : "";
-}
-
 void AddEvict(CLI::App& app, Cli& cli) {
   auto asked = std::make_shared<Evicting>();
   CLI::App* evict = app.add_subcommand(
@@ -145,7 +140,7 @@ void AddEvict(CLI::App& app, Cli& cli) {
       "are gone (admin socket)");
   evict->add_option("BYTES", asked->bytes, "at least so many: 512MiB, 10GiB")
       ->required()
-      ->check(BadSize);
+      ->check(BadSizeAboveZero);
   evict->add_option("--tier", asked->tier, "where")->check(CLI::IsMember({"g2", "g3"}));
   evict->add_option("--tenant", asked->tenant,
                     "of this one alone; default is the one without name");
@@ -159,7 +154,7 @@ void AddVerify(CLI::App& app, Cli& cli) {
       "verify",
       "read and check once, while the daemon serves, all that NVMe alone holds; what is "
       "damaged becomes a miss. Exit code 1: something was (admin socket)");
-  verify->add_option("--bytes-per-second", asked->rate, "at most so many")->check(BadSize);
+  verify->add_option("--bytes-per-second", asked->rate, "at most so many")->check(BadSizeAboveZero);
   CLI::Option* no_wait = verify->add_flag("--no-wait", asked->no_wait, "begin it, and look later");
   verify->add_flag("--stop", asked->stop, "end the one that is under way")->excludes(no_wait);
   verify->callback([&cli, asked] { cli.run = [&cli, asked] { return Verify(cli, *asked); }; });

@@ -233,18 +233,11 @@ int RunPlan(const Cli& cli, const PlanArguments& asked) {
   return Told(cli, asked, plan);
 }
 
-std::string BadSize(const std::string& text) {
-  return std::string(ParseSize(text).status().message());
-}
-
 // Sizes and policies.
 void AddTierOptions(CLI::App* verb, PlanArguments& asked) {
   verb->add_option("--g2", asked.g2, "sizes of G2, with commas: 64GiB,128GiB")
       ->delimiter(',')
-      ->check([](const std::string& text) {
-        const auto size = ParseSize(text);
-        return size.ok() && *size == 0 ? "at least a byte" : BadSize(text);
-      });
+      ->check(BadSizeAboveZero);
   verb->add_option("--g3", asked.g3, "sizes of G3; 0: none")->delimiter(',')->check(BadSize);
   const std::string policies = absl::StrJoin(EvictionPolicyNames(), ", ");
   verb->add_option("--g2-policy", asked.tiers.g2_policy, absl::StrCat("one of ", policies));
