@@ -10,14 +10,15 @@
 #include <utility>
 #include <vector>
 
+#include "tiers/alloc/block_bitmap.h"
 #include "tiers/base/check.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep {
 namespace {
 
-// Block numbers must stay meaningful as byte offsets.
-constexpr uint64_t kMaxCapacityBlocks = UINT64_MAX / kBlockBytes;
+// 1 PiB. Block numbers stay meaningful as byte offsets, and the bitmap fits in an address space.
+constexpr uint64_t kMaxCapacityBlocks = (uint64_t{1} << 50) / kBlockBytes;
 // Each barrier is one run to start with; with 1 GiB segments this is a tier of 1 PiB.
 constexpr uint64_t kMaxBarriers = uint64_t{1} << 20;
 
@@ -36,20 +37,32 @@ struct ExtentAllocator::Rep {
       : capacity(options.capacity.value()),
         barrier(options.barrier_blocks.value()),
         free_blocks(capacity) {
+    taken.emplace(capacity);
+  }
+
+  // Calls visit(first, end) for each free run of `taken`, in address order.
+  template <typename Visit>
+  void EachFreeRun(Visit visit) const {
     const uint64_t step = barrier == 0 ? capacity : barrier;
-    for (uint64_t first = 0; first < capacity;) {
-      const uint64_t end = first + std::min(step, capacity - first);
-      by_end.emplace_hint(by_end.end(), end, first);
-      first = end;
+    for (uint64_t begin = 0; begin < capacity;) {
+      const uint64_t end = begin + std::min(step, capacity - begin);
+      for (uint64_t at = taken->NextFree(begin, end); at < end;) {
+        const uint64_t run_end = taken->NextTaken(at, end);
+        visit(at, run_end);
+        at = taken->NextFree(run_end, end);
+      }
+      begin = end;
     }
   }
 
-  void SortBySize() {
-    if (sorted_by_size) return;
-    sorted_by_size = true;
+  void EndRecovery() {
+    if (!taken.has_value()) return;
     std::vector<std::pair<uint64_t, uint64_t>> runs;
-    runs.reserve(by_end.size());
-    for (const auto& [end, first] : by_end) runs.emplace_back(end - first, first);
+    EachFreeRun([&](uint64_t first, uint64_t end) {
+      by_end.emplace_hint(by_end.end(), end, first);
+      runs.emplace_back(end - first, first);
+    });
+    taken.reset();
     std::sort(runs.begin(), runs.end());
     for (const auto& run : runs) by_size.insert(by_size.end(), run);
   }
@@ -139,6 +152,11 @@ struct ExtentAllocator::Rep {
 
   void Release(uint64_t first, uint64_t count) {
     KVKEEP_CHECK(IsWellFormed(first, count));
+    free_blocks += count;
+    if (taken.has_value()) {
+      KVKEEP_CHECK(taken->GiveBack(first, count));
+      return;
+    }
     const uint64_t end = first + count;
     const auto above = RunAtOrAbove(first);
     const bool has_above = above != by_end.end();
@@ -167,10 +185,8 @@ struct ExtentAllocator::Rep {
       by_end.insert(above, {merged_end, merged_first});
     }
     by_size.insert({merged_end - merged_first, merged_first});
-    free_blocks += count;
   }
 
-  // Takes exactly this extent out of the middle of the run that holds it.
   absl::Status ClaimOne(const Extent& extent) {
     const uint64_t first = extent.first.value();
     const uint64_t count = extent.count.value();
@@ -183,25 +199,8 @@ struct ExtentAllocator::Rep {
       return absl::OutOfRangeError(absl::StrCat(
           Describe(extent), ": crosses a boundary, there is one every ", barrier, " blocks"));
     }
-    const uint64_t end = first + count;
-    const auto run = RunAtOrAbove(first);
-    if (run == by_end.end() || run->second > first || run->first < end) {
+    if (!taken->Take(first, count)) {
       return absl::AlreadyExistsError(absl::StrCat(Describe(extent), ": a block of it is taken"));
-    }
-    const uint64_t run_first = run->second;
-    const uint64_t run_end = run->first;
-    if (sorted_by_size) {
-      by_size.erase({run_end - run_first, run_first});
-      if (run_end > end) by_size.insert({run_end - end, end});
-      if (run_first < first) by_size.insert({first - run_first, run_first});
-    }
-    if (run_end > end) {
-      run->second = end;
-      if (run_first < first) by_end.insert(run, {first, run_first});
-    } else if (run_first < first) {
-      by_end.insert(by_end.erase(run), {first, run_first});
-    } else {
-      by_end.erase(run);
     }
     free_blocks -= count;
     return absl::OkStatus();
@@ -214,7 +213,8 @@ struct ExtentAllocator::Rep {
   // changes a value and not a key. By (size, first): the best fit, the lowest of equals.
   RunsByEnd by_end;
   RunsBySize by_size;
-  bool sorted_by_size = false;  // false: by_size is empty, as only claims came so far
+  // During recovery; the two are empty then.
+  std::optional<BlockBitmap> taken;
   Stats stats;
 };
 
@@ -244,7 +244,7 @@ std::optional<ExtentList> ExtentAllocator::Allocate(BlockCount blocks,
                                                     std::optional<BlockNumber> near) {
   const uint64_t count = blocks.value();
   KVKEEP_CHECK(count > 0);
-  rep_->SortBySize();
+  rep_->EndRecovery();
   ExtentList extents;
   if (count <= rep_->free_blocks) {
     std::optional<Extent> run;
@@ -271,16 +271,14 @@ std::optional<ExtentList> ExtentAllocator::Allocate(BlockCount blocks,
 }
 
 void ExtentAllocator::Free(const ExtentList& extents) {
-  rep_->SortBySize();
   for (const Extent& extent : extents) rep_->Release(extent.first.value(), extent.count.value());
 }
 
 absl::Status ExtentAllocator::Claim(const ExtentList& extents) {
+  KVKEEP_CHECK(rep_->taken.has_value());
   for (size_t i = 0; i < extents.size(); ++i) {
     absl::Status status = rep_->ClaimOne(extents[i]);
     if (status.ok()) continue;
-    if (i > 0) rep_->SortBySize();
-    // Free runs are always fully merged, so giving back what was taken restores the very state.
     for (size_t taken = 0; taken < i; ++taken) {
       rep_->Release(extents[taken].first.value(), extents[taken].count.value());
     }
@@ -289,30 +287,44 @@ absl::Status ExtentAllocator::Claim(const ExtentList& extents) {
   return absl::OkStatus();
 }
 
-void ExtentAllocator::EndRecovery() { rep_->SortBySize(); }
+void ExtentAllocator::EndRecovery() { rep_->EndRecovery(); }
 
 BlockCount ExtentAllocator::capacity() const { return BlockCount(rep_->capacity); }
 BlockCount ExtentAllocator::free_blocks() const { return BlockCount(rep_->free_blocks); }
 BlockCount ExtentAllocator::largest_free_run() const {
-  rep_->SortBySize();
-  return BlockCount(rep_->by_size.empty() ? 0 : rep_->by_size.rbegin()->first);
+  uint64_t largest = rep_->by_size.empty() ? 0 : rep_->by_size.rbegin()->first;
+  if (rep_->taken.has_value()) {
+    rep_->EachFreeRun(
+        [&](uint64_t first, uint64_t end) { largest = std::max(largest, end - first); });
+  }
+  return BlockCount(largest);
 }
-size_t ExtentAllocator::free_runs() const { return rep_->by_end.size(); }
+size_t ExtentAllocator::free_runs() const {
+  size_t runs = rep_->by_end.size();
+  if (rep_->taken.has_value()) rep_->EachFreeRun([&](uint64_t, uint64_t) { ++runs; });
+  return runs;
+}
 const ExtentAllocator::Stats& ExtentAllocator::stats() const { return rep_->stats; }
 
 void ExtentAllocator::CheckInvariants() const {
-  rep_->SortBySize();
   uint64_t sum = 0;
   std::optional<uint64_t> previous_end;
-  KVKEEP_CHECK(rep_->by_size.size() == rep_->by_end.size());
-  for (const auto& [end, first] : rep_->by_end) {
+  const auto check_run = [&](uint64_t first, uint64_t end) {
     KVKEEP_CHECK(first < end && rep_->IsWellFormed(first, end - first));
     // Two free neighbours are one run, unless a barrier is between them.
     KVKEEP_CHECK(!previous_end || *previous_end < first ||
                  (*previous_end == first && rep_->IsBarrier(first)));
-    KVKEEP_CHECK(rep_->by_size.contains({end - first, first}));
     sum += end - first;
     previous_end = end;
+  };
+  KVKEEP_CHECK(rep_->by_size.size() == rep_->by_end.size());
+  if (rep_->taken.has_value()) {
+    KVKEEP_CHECK(rep_->by_end.empty());
+    rep_->EachFreeRun(check_run);
+  }
+  for (const auto& [end, first] : rep_->by_end) {
+    check_run(first, end);
+    KVKEEP_CHECK(rep_->by_size.contains({end - first, first}));
   }
   KVKEEP_CHECK(sum == rep_->free_blocks && sum <= rep_->capacity);
 }

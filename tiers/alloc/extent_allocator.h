@@ -53,14 +53,15 @@ class ExtentAllocator {
 
   // Recovery: takes exactly these blocks. All or nothing: OutOfRange when beyond capacity or
   // across a barrier, AlreadyExists when a block is taken (by this very list, too),
-  // InvalidArgument when an extent is empty.
+  // InvalidArgument when an extent is empty. REQUIRES: no Allocate() and no EndRecovery() yet.
   absl::Status Claim(const ExtentList& extents);
-  // Recovery is over. Claims before any other call leave out half of the books, which are made up
-  // for here, or by the first other call: with millions of free runs that takes a second.
+  // No Claim() any more: from the blocks that are taken it makes the books of free runs. The first
+  // Allocate() would, too, in its caller's time: with millions of free runs that is a second.
   void EndRecovery();
 
   BlockCount capacity() const;
   BlockCount free_blocks() const;
+  // During recovery these two walk all blocks.
   BlockCount largest_free_run() const;
   size_t free_runs() const;
   const Stats& stats() const;

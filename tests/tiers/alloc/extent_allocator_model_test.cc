@@ -93,15 +93,23 @@ class Comparison {
         allocator_({.capacity = BlockCount(capacity), .barrier_blocks = BlockCount(barrier)}),
         bitmap_(capacity, barrier) {}
 
-  void Step() {
-    const uint64_t choice = random_.Below(100);
-    if (choice < 45) {
-      AllocateOne();
-    } else if (choice < 90) {
-      FreeOne();
-    } else {
-      ClaimOne();
+  // A recovery first: what is there is claimed, and some of it given up.
+  void Recover(uint64_t steps) {
+    for (uint64_t i = 0; i < steps; ++i) {
+      random_.Chance(0.8) ? ClaimOne() : FreeOne();
+      Compare();
     }
+    if (random_.Chance(0.5)) allocator_.EndRecovery();  // else the first allocation ends it
+  }
+  void Step() {
+    random_.Chance(0.5) ? AllocateOne() : FreeOne();
+    Compare();
+  }
+  const ExtentAllocator::Stats& stats() const { return allocator_.stats(); }
+  uint64_t claims() const { return claims_; }
+
+ private:
+  void Compare() {
     const std::vector<Run> runs = bitmap_.FreeRuns();
     uint64_t largest = 0;
     for (const Run& run : runs) largest = std::max(largest, run.count);
@@ -110,10 +118,6 @@ class Comparison {
     REQUIRE(allocator_.largest_free_run().value() == largest);
     allocator_.CheckInvariants();
   }
-  const ExtentAllocator::Stats& stats() const { return allocator_.stats(); }
-  uint64_t claims() const { return claims_; }
-
- private:
   void AllocateOne() {
     // Mostly small, sometimes far too much, so that splits and refusals are common too.
     const uint64_t blocks =
@@ -167,6 +171,7 @@ TEST_CASE("ExtentAllocator does what a bitmap does, for any sequence of calls") 
     const uint64_t barrier = sizes.Chance(0.3) ? 0 : sizes.Between(1, 100);
     CAPTURE(seed, capacity, barrier);
     Comparison comparison(seed, capacity, barrier);
+    comparison.Recover(sizes.Below(200));
     for (int step = 0; step < 1000; ++step) comparison.Step();
     near_hits += comparison.stats().near_hits;
     splits += comparison.stats().split_allocations;

@@ -44,6 +44,7 @@ class Tier {
     allocator_.CheckInvariants();
     return status;
   }
+  void EndRecovery() { allocator_.EndRecovery(); }
   uint64_t free_blocks() const { return allocator_.free_blocks().value(); }
   uint64_t largest() const { return allocator_.largest_free_run().value(); }
   size_t runs() const { return allocator_.free_runs(); }
@@ -131,10 +132,16 @@ TEST_CASE("neither a run nor an extent crosses a barrier") {
   tier.Free({{0, 10}, {10, 5}});
   CHECK(tier.runs() == 2);
   CHECK(tier.largest() == 10);
+}
+
+TEST_CASE("no claim crosses a barrier") {
+  Tier tier(20, 10);
   CHECK(tier.Claim({{8, 4}}).code() == absl::StatusCode::kOutOfRange);
   CHECK(tier.Claim({{8, 2}, {10, 2}}).ok());
+  CHECK(tier.largest() == 8);
   tier.Free({{8, 2}, {10, 2}});
   CHECK(tier.runs() == 2);
+  CHECK(tier.Take(15) == "0+10 10+5");
 }
 
 TEST_CASE("a run that starts right behind the parent beats the best fit, when it is long enough") {
@@ -203,11 +210,25 @@ TEST_CASE("Claim takes exactly the blocks it names, from the front, middle and e
   CHECK(tier.Claim({{0, 10}, {50, 10}, {90, 10}}).ok());
   CHECK(tier.free_blocks() == 70);
   CHECK(tier.runs() == 2);
-  CHECK(tier.Take(40) == "10+40");
-  CHECK(tier.Take(30) == "60+30");
-  tier.Free({{0, 10}, {50, 10}, {90, 10}});
-  CHECK(tier.Claim({{50, 10}}).ok());  // a whole run
-  CHECK(tier.runs() == 2);
+  CHECK(tier.Claim({{60, 30}}).ok());  // a whole run
+  CHECK(tier.runs() == 1);
+  tier.Free({{50, 10}, {90, 10}});  // one that is given up again before recovery is over
+  CHECK(tier.Take(50) == "10+50");
+  CHECK(tier.Take(10) == "90+10");
+  CHECK(tier.free_blocks() == 0);
+}
+
+TEST_CASE("a claim after the first allocation, or after recovery, fails a check") {
+  CHECK(Aborts([] {
+    Tier tier(10);
+    if (tier.Take(1) != "0+1") _exit(3);
+    tier.Claim({{5, 1}}).IgnoreError();
+  }));
+  CHECK(Aborts([] {
+    Tier tier(10);
+    tier.EndRecovery();
+    tier.Claim({{5, 1}}).IgnoreError();
+  }));
 }
 
 TEST_CASE("Claim is all or nothing and says what is wrong") {
@@ -233,40 +254,14 @@ TEST_CASE("Claim is all or nothing and says what is wrong") {
   CHECK_THAT(std::string(tier.Claim({{15, 2}}).message()), Catch::Contains("2 blocks at 15"));
 }
 
-TEST_CASE("claims of a recovery end in the same books as claims one by one") {
-  const ExtentAllocator::Options options{.capacity = BlockCount(4000),
-                                         .barrier_blocks = BlockCount(1000)};
-  for (uint64_t seed = 0; seed < 20; ++seed) {
-    SeededRandom random(seed);
-    ExtentAllocator at_once(options), one_by_one(options);
-    for (int i = 0; i < 300; ++i) {
-      const ExtentList extents = {{BlockNumber(random.Below(4000)), BlockCount(random.Below(40))},
-                                  {BlockNumber(random.Below(4000)), BlockCount(1)}};
-      const absl::StatusCode code = at_once.Claim(extents).code();
-      CHECK(one_by_one.Claim(extents).code() == code);
-      one_by_one.CheckInvariants();
-      // From the first that has to be taken back, both are alike anyway.
-      if (seed % 2 == 0 && code != absl::StatusCode::kOk) break;
-    }
-    CHECK(at_once.free_blocks() == one_by_one.free_blocks());
-    CHECK(at_once.free_runs() == one_by_one.free_runs());
-    at_once.EndRecovery();
-    at_once.CheckInvariants();
-    CHECK(at_once.largest_free_run() == one_by_one.largest_free_run());
-    for (int i = 0; i < 300; ++i) {
-      const BlockCount blocks(1 + random.Below(30));
-      REQUIRE(at_once.Allocate(blocks) == one_by_one.Allocate(blocks));
-    }
-    at_once.CheckInvariants();
-  }
-}
-
 TEST_CASE("freeing what is not allocated fails a check") {
-  CHECK_FALSE(Aborts([] { Tier(10).Claim({{0, 10}}).IgnoreError(); }));
-  const auto free_aborts = [](std::initializer_list<std::pair<uint64_t, uint64_t>> extents) {
+  const bool recovered = GENERATE(false, true);
+  CAPTURE(recovered);
+  const auto free_aborts = [=](std::initializer_list<std::pair<uint64_t, uint64_t>> extents) {
     return Aborts([&] {
       Tier tier(100, 50);
       if (!tier.Claim({{0, 20}, {30, 20}, {50, 10}}).ok()) _exit(3);
+      if (recovered) tier.EndRecovery();
       tier.Free(extents);
     });
   };
@@ -280,6 +275,10 @@ TEST_CASE("freeing what is not allocated fails a check") {
   CHECK(free_aborts({{99, 2}}));               // beyond the end
   CHECK(free_aborts({{0, 0}}));                // empty
   CHECK(free_aborts({{UINT64_MAX - 4, 10}}));  // the sum overflows
+}
+
+TEST_CASE("nothing can be asked of nothing") {
+  CHECK_FALSE(Aborts([] { Tier(10).Take(1); }));
   CHECK(Aborts([] { Tier(10).Take(0); }));
   CHECK(Aborts([] { Tier(0); }));
 }
