@@ -80,6 +80,9 @@ class EvictionPolicy {
   // After OnInsert: memory that the next ones need, for GrowingMemory::Touch by somebody who holds
   // no lock; empty when there is none.
   virtual std::span<std::byte> MemoryDue() { return {}; }
+  // Slots below `end` are taken by chunks of others: the next to come have those from there on, and
+  // theirs is the memory that MemoryDue tells next.
+  virtual void ExpectSlotsFrom(uint32_t /*end*/) {}
 
   // What it has learned, for LoadLearned of another process; empty: nothing that is worth keeping.
   // What another version or policy saved is ignored.

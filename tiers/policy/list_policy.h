@@ -13,6 +13,7 @@
 // Every call but OnRequest (O(chain)) and EvictionOrder is O(1).
 #pragma once
 
+#include <algorithm>
 #include <array>
 
 #include "tiers/base/growing_memory.h"
@@ -37,6 +38,7 @@ class ListPolicy : public EvictionPolicy {
   std::span<std::byte> MemoryDue() override {
     return memory_->Due(uint64_t{slot_end_} * sizeof(Node));
   }
+  void ExpectSlotsFrom(uint32_t end) final { slot_end_ = std::max(slot_end_, end); }
   size_t size() const final { return size_; }
   int64_t Recency(ChunkSlot slot) const final;
   std::vector<ChunkSlot> EvictionOrder() const final;

@@ -21,6 +21,7 @@
 // Every call but OnRequest (O(chain)) and EvictionOrder is O(1).
 #pragma once
 
+#include <algorithm>
 #include <array>
 
 #include "tiers/base/growing_memory.h"
@@ -47,6 +48,7 @@ class LruPolicy final : public EvictionPolicy {
   std::span<std::byte> MemoryDue() override {
     return memory_->Due(uint64_t{slot_end_} * sizeof(Node));
   }
+  void ExpectSlotsFrom(uint32_t end) override { slot_end_ = std::max(slot_end_, end); }
   size_t size() const override { return size_; }
   int64_t Recency(ChunkSlot slot) const override;
   std::vector<ChunkSlot> EvictionOrder() const override;

@@ -144,7 +144,9 @@ Core::Change::~Change() {
 void Core::Later(absl::AnyInvocable<void() &&> work) { outbox_.push_back(std::move(work)); }
 
 void Core::TouchLater(std::span<std::byte> memory) {
-  if (!memory.empty()) Later([memory] { GrowingMemory::Touch(memory); });
+  if (memory.empty()) return;
+  auto touch = [memory] { GrowingMemory::Touch(memory); };
+  recovery_helper_ != nullptr ? recovery_helper_->Post(touch) : Later(touch);
 }
 
 void Core::CallLater(StatusCallback callback, absl::Status status) {

@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
 #include "tiers/policy/admission_policy.h"
 #include "tiers/store/cipher_buffers.h"
@@ -129,7 +130,8 @@ class Core {
   bool Spent() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return work_ >= hold_work_; }
   void NoteHold(uint64_t held_ns, uint64_t worked_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Later(absl::AnyInvocable<void() &&> work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The memory is due: touched without the lock, before anybody needs it.
+  // The memory is due: touched without the lock, before anybody needs it. In a recovery that is by
+  // another thread, as the lock is held until its end.
   void TouchLater(std::span<std::byte> memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CallLater(StatusCallback callback, absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static bool EvictableFromG2(const Chunk& chunk);
@@ -402,6 +404,7 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- recover.cc
+  void ExpectPuts() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RecoverDevices() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void MakeG3Policies(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status RecoverDevice(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -477,7 +480,8 @@ class Core {
   // milliseconds, under the lock.
   std::deque<absl::AnyInvocable<void() &&>> outbox_ ABSL_GUARDED_BY(mu_);
   ChunkTable table_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::unique_ptr<G2Pool>> pools_ ABSL_GUARDED_BY(mu_);  // by TenantId
+  std::unique_ptr<ThreadPool> recovery_helper_ ABSL_GUARDED_BY(mu_);  // during Recover()
+  std::vector<std::unique_ptr<G2Pool>> pools_ ABSL_GUARDED_BY(mu_);   // by TenantId
   Shares session_shares_ ABSL_GUARDED_BY(mu_);
   Shares slot_shares_ ABSL_GUARDED_BY(mu_);                           // of the table
   Shares g3_shares_ ABSL_GUARDED_BY(mu_);                             // of all devices, in blocks

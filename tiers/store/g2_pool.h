@@ -30,6 +30,7 @@ class G2Pool {
 
   std::optional<ExtentList> Allocate(BlockCount blocks, std::optional<BlockNumber> near);
   void Free(const ExtentList& extents) { allocator_.Free(Relative(extents)); }
+  void EndRecovery() { allocator_.EndRecovery(); }
   // As ExtentAllocator::Claim; OutOfRange also outside this pool.
   absl::Status Claim(const ExtentList& extents);
   // Whether the block is one of this pool's.

@@ -13,6 +13,8 @@ namespace kvkeep::store_internal {
 namespace {
 
 constexpr uint32_t kMaxConfirms = 32;  // header reads under way on one device
+// So many chunks ahead is their memory fetched, where they are walked in an order of their own.
+constexpr size_t kPrefetchAhead = 8;
 
 // Meta value "recency", version 1: u8 version, then the sequence (u64, little-endian) of each
 // chunk, the first to go first. Chunks that are not in it came later.
@@ -46,13 +48,25 @@ RecencyRanks ReadRecency(ChunkIndex& index) {
 
 absl::Status Core::Recover() {
   Section section(this, Section::Kind::kNotMeasured);  // nobody is served yet
+  recovery_helper_ = std::make_unique<ThreadPool>("kvkeep-recover", 1);
   absl::Status recovered = RecoverDevices();
+  if (recovered.ok()) {
+    RecoverG2();
+    ExpectPuts();
+  }
+  recovery_helper_.reset();
   if (!recovered.ok()) {
     outbox_.clear();  // this core is about to go: nothing may come back to it
-    return recovered;
   }
-  RecoverG2();
   return recovered;
+}
+
+// The first put finds memory at its slot in the books of G2 too, however many slots G3 has taken.
+void Core::ExpectPuts() {
+  for (const auto& pool : pools_) {
+    pool->policy->ExpectSlotsFrom(table_.slot_end());
+    TouchLater(pool->policy->MemoryDue());
+  }
 }
 
 absl::Status Core::RecoverDevices() {
@@ -137,7 +151,9 @@ absl::Status Core::RecoverDevice(uint16_t device) {
     age = saved != ranks.end() ? saved->second : ranks.size() + age;
   }
   std::sort(by_age.begin(), by_age.end());
-  for (const auto& [age, slot] : by_age) {
+  for (size_t i = 0; i < by_age.size(); ++i) {
+    if (i + kPrefetchAhead < by_age.size()) table_.Prefetch(by_age[i + kPrefetchAhead].second);
+    const ChunkSlot slot = by_age[i].second;
     InsertIntoG3Policy(slot, kNoSlot);
     const Chunk& chunk = table_.at(slot);
     reuse_.OnFound(table_.fingerprint(chunk.id), chunk.blocks() * kBlockBytes);
@@ -222,6 +238,7 @@ ChunkSlot Core::AdoptRecord(uint16_t device, const IndexRecord& record, bool dou
   if (!tier.allocator->Claim(record.extents).ok()) return kNoSlot;
   if (known != kNoSlot) DetachChunk(known);
   const ChunkSlot slot = CreateChunk(record.id, record.shape);
+  TouchLater(table_.MemoryDue());
   Change chunk(this, slot);
   chunk->g3 = record.extents;
   g3_shares_.Take(chunk->tenant, chunk->blocks());

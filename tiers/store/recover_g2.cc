@@ -22,6 +22,7 @@ void Core::RecoverG2() {
     }
   }
   counters_.recovered_g2_chunks = by_age.size();
+  for (const auto& pool : pools_) pool->EndRecovery();
   // Recency as of the last placement. Generations go on from the highest one, so that the next
   // start can tell this process's images from older ones as well.
   std::sort(by_age.begin(), by_age.end());

@@ -31,6 +31,20 @@ TEST_CASE("an empty policy, of any kind, has no victim") {
   });
 }
 
+TEST_CASE("memory is due where the next slots are expected, once, under any policy") {
+  ForEachPolicy([](const std::string& name) {
+    const auto policy = MakeEvictionPolicy(name, {.max_chunks = 1'000'000});
+    while (!policy->MemoryDue().empty()) {
+    }
+    policy->ExpectSlotsFrom(500'000);
+    CHECK_FALSE(policy->MemoryDue().empty());
+    while (!policy->MemoryDue().empty()) {
+    }
+    policy->ExpectSlotsFrom(500'000);
+    CHECK(policy->MemoryDue().empty());
+  });
+}
+
 TEST_CASE("of a chain that came in one request the tail goes first, under any policy") {
   ForEachPolicy([](const std::string& name) {
     PolicyTester tester(name);
