@@ -30,7 +30,9 @@ PR_SET_PDEATHSIG = 1
 class Daemon:
     """One daemon's directory, over as many starts as a test wants. A context manager."""
 
-    def __init__(self, binary):
+    def __init__(self, binary, settings=None):
+        """`settings`: KVKEEP_* variables, which stand above the file."""
+        self.settings = settings or {}
         self.binary = str(pathlib.Path(binary).resolve())
         self.dir = tempfile.mkdtemp(prefix="kvkeep-c-")
         self.process = None
@@ -46,6 +48,7 @@ class Daemon:
         with open(pathlib.Path(self.dir, "log"), "ab") as log:
             self.process = subprocess.Popen(
                 [self.binary, "--config", str(config)], stderr=log,
+                env=dict(os.environ, **self.settings),
                 preexec_fn=lambda: libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL))
         deadline = time.monotonic() + 60
         while not self._listens():
