@@ -77,7 +77,7 @@ OUTSIDE_HEADERS = [
     (r"prometheus/|civetweb\.h|CivetServer\.h", ("server", "tests/server")),
     (r"rocksdb/", ("tiers/index", "tests/tiers/index", "tests/tiers/fsck")),
     (r"liburing", ("tiers/io", "tests/tiers/io")),
-    (r"cuda|nvml|nvtx", ("server", "client", "tests/server", "tests/client")),
+    (r"cuda|nvml|nvtx", ("server/gpu", "client", "tests/gpu", "tests/fakes/cuda", "tests/client")),
     (r"nlohmann/", ("tiers/policy/trace", "tiers/policy/simulate", "config", "server", "client",
                     "tools", "tests")),
 ]

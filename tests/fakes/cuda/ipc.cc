@@ -1,0 +1,120 @@
+// Handles of device memory between processes. A handle names process and address, and nothing that
+// tells one allocation at that address from the next. Its memfd is found by name among the
+// descriptors of that process, so it is gone with the process or with cuMemFree.
+#include <cuda.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+#include "tests/fakes/cuda/memory.h"
+#include "tests/fakes/cuda/state.h"
+
+namespace kvkeep::fakecuda {
+namespace {
+
+constexpr char kMagic[8] = {'F', 'A', 'K', 'E', 'I', 'P', 'C', '1'};
+
+struct Handle {
+  char magic[8];
+  uint64_t process;
+  uint64_t base;
+  uint64_t bytes;
+};
+static_assert(sizeof(Handle) <= CU_IPC_HANDLE_SIZE);
+
+UniqueFd OpenMemoryOf(const Handle& handle) {
+  const std::string folder = "/proc/" + std::to_string(handle.process) + "/fd";
+  std::error_code failed;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
+    if (!HasName(entry.path(), MemoryName(handle.base))) continue;
+    UniqueFd memory(open(entry.path().c_str(), O_RDWR | O_CLOEXEC));
+    struct stat status = {};
+    struct flock lock = {};
+    lock.l_type = F_RDLCK;
+    lock.l_whence = SEEK_SET;
+    if (!memory.valid() || fstat(memory.get(), &status) != 0 ||
+        static_cast<uint64_t>(status.st_size) != handle.bytes ||
+        fcntl(memory.get(), F_OFD_SETLK, &lock) != 0) {
+      return UniqueFd();
+    }
+    return memory;
+  }
+  return UniqueFd();
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
+  const Entry entry("cuIpcGetMemHandle", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  if (entry.settings().mig) return CUDA_ERROR_NOT_SUPPORTED;
+  const std::shared_ptr<Range> range = FindRange(&TheState(), address, 1);
+  if (range == nullptr || range->base != address || range->kind != Range::Kind::kAllocated) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Handle handle = {
+      .process = static_cast<uint64_t>(getpid()), .base = range->base, .bytes = range->bytes};
+  std::memcpy(handle.magic, kMagic, sizeof(kMagic));
+  std::memset(out->reserved, 0, sizeof(out->reserved));
+  std::memcpy(out->reserved, &handle, sizeof(handle));
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle given, unsigned flags) {
+  const Entry entry("cuIpcOpenMemHandle", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  if (entry.settings().mig) return CUDA_ERROR_NOT_SUPPORTED;
+  if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  Handle handle = {};
+  std::memcpy(&handle, given.reserved, sizeof(handle));
+  if (std::memcmp(handle.magic, kMagic, sizeof(kMagic)) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (handle.process == static_cast<uint64_t>(getpid())) return CUDA_ERROR_INVALID_CONTEXT;
+  State& state = TheState();
+  const std::string bytes(given.reserved, sizeof(given.reserved));
+  for (const auto& [base, range] : state.ranges) {
+    if (range->handle != bytes || range->device != entry.device()) continue;
+    ++range->opens;
+    *address = base;
+    return CUDA_SUCCESS;
+  }
+  auto range = std::make_shared<Range>();
+  range->kind = Range::Kind::kImported;
+  range->memory = OpenMemoryOf(handle);
+  if (!range->memory.valid()) return CUDA_ERROR_INVALID_VALUE;
+  range->base = MapMemory(range->memory.get(), handle.bytes, 0);
+  if (range->base == 0) return CUDA_ERROR_MAP_FAILED;
+  range->bytes = handle.bytes;
+  range->device = entry.device();
+  range->handle = bytes;
+  range->opens = 1;
+  state.ranges[range->base] = range;
+  *address = range->base;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address) {
+  const Entry entry("cuIpcCloseMemHandle", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  State& state = TheState();
+  const std::shared_ptr<Range> range = FindRange(&state, address, 1);
+  if (range == nullptr || range->base != address || range->kind != Range::Kind::kImported) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (--range->opens > 0) return CUDA_SUCCESS;
+  if (range->copies > 0) Violation("cuIpcCloseMemHandle of memory that a copy uses");
+  while (range->copies > 0) state.changed.Wait(&state.mu);
+  EndRange(&state, range);
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"
+
+}  // namespace kvkeep::fakecuda

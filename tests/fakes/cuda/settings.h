@@ -1,0 +1,43 @@
+// Settings: how the fake driver behaves, read from the file that KVKEEP_FAKE_CUDA names.
+//
+// One setting a line, README.md lists them; what is not there has its default, and so has
+// everything without a file. The file is looked at in every driver call, so a test changes a
+// running process's driver by putting another file in its place (rename, never half-written).
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace kvkeep::fakecuda {
+
+// The call `name` gives `error`, after it worked `skip` times, for `times` calls.
+struct Failure {
+  std::string name;
+  int error = 0;
+  uint64_t skip = 0;
+  uint64_t times = UINT64_MAX;
+};
+
+struct Settings {
+  int version = 13000;
+  int devices = 1;
+  uint64_t memory_bytes = 1ull << 30;  // of each device
+  bool mig = false;
+  bool strict = true;  // what is undefined behaviour ends the process (State::Violation)
+  int sticky = 0;      // an error that breaks the context at the next call
+  uint64_t copy_delay_us = 0;
+  uint64_t batch_limit = 32768;
+  std::set<std::string> hangs;    // calls that do not return; "stream": nothing queued is done
+  std::set<std::string> missing;  // functions that this driver does not have
+  std::vector<Failure> failures;
+};
+
+// Of now. Another object whenever the file changed.
+std::shared_ptr<const Settings> CurrentSettings();
+
+}  // namespace kvkeep::fakecuda

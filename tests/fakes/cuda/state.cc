@@ -1,0 +1,92 @@
+#include "tests/fakes/cuda/state.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+namespace kvkeep::fakecuda {
+namespace {
+
+// Settings change in a file, which wakes nobody.
+constexpr std::chrono::milliseconds kLookAgain(2);
+
+}  // namespace
+
+State& TheState() {
+  static State* const state = new State();
+  return *state;
+}
+
+CurrentContext& ThreadContext() {
+  thread_local CurrentContext context;
+  return context;
+}
+
+void Violation(const char* what) {
+  std::fprintf(stderr, "fake libcuda: undefined behaviour: %s\n", what);
+  std::fflush(stderr);
+  if (CurrentSettings()->strict) std::abort();
+}
+
+std::shared_ptr<Range> FindRange(State* state, uint64_t address, uint64_t bytes) {
+  auto after = state->ranges.upper_bound(address);
+  if (after == state->ranges.begin()) return nullptr;
+  const std::shared_ptr<Range>& range = std::prev(after)->second;
+  const uint64_t offset = address - range->base;
+  if (offset >= range->bytes || bytes > range->bytes - offset) return nullptr;
+  return range;
+}
+
+Entry::Entry(const char* name, Needs needs) {
+  State& state = TheState();
+  settings_ = CurrentSettings();
+  state.mu.Lock();
+  while (settings_->hangs.count(name) > 0) {
+    state.changed.WaitFor(&state.mu, kLookAgain);
+    settings_ = CurrentSettings();
+  }
+  if (state.settings != settings_) {
+    state.settings = settings_;
+    state.calls.clear();
+  }
+  error_ = Check(name, needs);
+}
+
+CUresult Entry::Check(const char* name, Needs needs) {
+  State& state = TheState();
+  const uint64_t call = state.calls[name]++;
+  for (const Failure& failure : settings_->failures) {
+    if (failure.name == name && call >= failure.skip && call - failure.skip < failure.times) {
+      return static_cast<CUresult>(failure.error);
+    }
+  }
+  if (needs == Needs::kNothing) return CUDA_SUCCESS;
+  if (!state.initialised) return CUDA_ERROR_NOT_INITIALIZED;
+  if (needs == Needs::kInit) return CUDA_SUCCESS;
+  const CurrentContext context = ThreadContext();
+  if (context.device < 0) return CUDA_ERROR_INVALID_CONTEXT;
+  Device& device = state.devices[context.device];
+  if (device.context_users == 0 || device.context_number != context.number) {
+    return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  }
+  if (settings_->sticky != 0) device.broken = static_cast<CUresult>(settings_->sticky);
+  if (device.broken != CUDA_SUCCESS) {
+    DropStreams(&state, context.device);
+    return device.broken;
+  }
+  device_ = context.device;
+  return CUDA_SUCCESS;
+}
+
+void JoinEnded(State* state) {
+  auto& ended = state->ended_streams;
+  const auto finished = std::stable_partition(ended.begin(), ended.end(),
+                                              [](const auto& stream) { return !stream->finished; });
+  // A finished thread has nothing left to do but to return: it needs no lock for that.
+  std::for_each(finished, ended.end(), [](const auto& stream) { stream->thread.join(); });
+  ended.erase(finished, ended.end());
+}
+
+}  // namespace kvkeep::fakecuda

@@ -1,0 +1,181 @@
+// Virtual memory management of the fake driver: memory whose handle is a file descriptor.
+#include <cuda.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "tests/fakes/cuda/memory.h"
+#include "tests/fakes/cuda/state.h"
+
+namespace kvkeep::fakecuda {
+namespace {
+
+const char kName[] = "fakecuda-vmm";
+
+std::shared_ptr<VmmMemory> FindMemory(State* state, CUmemGenericAllocationHandle handle)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->mu) {
+  const auto found = state->vmm.find(handle);
+  return found == state->vmm.end() ? nullptr : found->second;
+}
+
+CUmemGenericAllocationHandle AddMemory(State* state, VmmMemory memory)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->mu) {
+  const uint64_t handle = state->next_vmm++;
+  state->vmm[handle] = std::make_shared<VmmMemory>(std::move(memory));
+  return handle;
+}
+
+// The reserved range that is exactly this one; mapping parts of one is not faked.
+std::shared_ptr<Range> FindReserved(State* state, CUdeviceptr address, size_t bytes)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->mu) {
+  std::shared_ptr<Range> range = FindRange(state, address, bytes);
+  const bool exact = range != nullptr && range->kind == Range::Kind::kReserved &&
+                     range->base == address && range->bytes == bytes;
+  return exact ? range : nullptr;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult CUDAAPI cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* prop,
+                                               CUmemAllocationGranularity_flags) {
+  const Entry entry("cuMemGetAllocationGranularity", Needs::kInit);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  if (granularity == nullptr || prop == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *granularity = kGranularity;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
+                             const CUmemAllocationProp* prop, unsigned long long flags) {
+  const Entry entry("cuMemCreate", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  if (bytes == 0 || bytes % kGranularity != 0 || flags != 0 || prop == nullptr ||
+      prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+      prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  // Any type of handle is taken, one that the device does not have too; its export fails.
+  VmmMemory memory = {.memory = MakeMemory(kName, bytes),
+                      .bytes = bytes,
+                      .device = prop->location.id,
+                      .handle_types = static_cast<unsigned>(prop->requestedHandleTypes)};
+  if (!memory.memory.valid()) return CUDA_ERROR_OUT_OF_MEMORY;
+  *handle = AddMemory(&TheState(), std::move(memory));
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle) {
+  const Entry entry("cuMemRelease", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  return TheState().vmm.erase(handle) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult CUDAAPI cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle,
+                                              CUmemAllocationHandleType type,
+                                              unsigned long long flags) {
+  const Entry entry("cuMemExportToShareableHandle", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  const std::shared_ptr<VmmMemory> memory = FindMemory(&TheState(), handle);
+  if (memory == nullptr || flags != 0 || out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if ((memory->handle_types & type) == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
+  *static_cast<int*>(out) = fcntl(memory->memory.get(), F_DUPFD_CLOEXEC, 0);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* os,
+                                                CUmemAllocationHandleType type) {
+  const Entry entry("cuMemImportFromShareableHandle", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
+  const int given = static_cast<int>(reinterpret_cast<intptr_t>(os));
+  struct stat status = {};
+  if (!HasName("/proc/self/fd/" + std::to_string(given), kName) || fstat(given, &status) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  VmmMemory memory = {.memory = UniqueFd(fcntl(given, F_DUPFD_CLOEXEC, 0)),
+                      .bytes = static_cast<uint64_t>(status.st_size),
+                      .device = entry.device()};
+  *handle = AddMemory(&TheState(), std::move(memory));
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment,
+                                     CUdeviceptr, unsigned long long flags) {
+  const Entry entry("cuMemAddressReserve", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  if (address == nullptr || bytes == 0 || bytes % kGranularity != 0 || flags != 0 ||
+      (alignment != 0 && kGranularity % alignment != 0)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  auto range = std::make_shared<Range>();
+  range->kind = Range::Kind::kReserved;
+  range->base = ReserveAddresses(bytes);
+  if (range->base == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  range->bytes = bytes;
+  range->device = entry.device();
+  TheState().ranges[range->base] = range;
+  *address = range->base;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, size_t bytes) {
+  const Entry entry("cuMemAddressFree", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  State& state = TheState();
+  const std::shared_ptr<Range> range = FindReserved(&state, address, bytes);
+  if (range == nullptr || range->mapped) return CUDA_ERROR_INVALID_VALUE;
+  EndRange(&state, range);
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                          CUmemGenericAllocationHandle handle, unsigned long long flags) {
+  const Entry entry("cuMemMap", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  State& state = TheState();
+  const std::shared_ptr<Range> range = FindReserved(&state, address, bytes);
+  const std::shared_ptr<VmmMemory> memory = FindMemory(&state, handle);
+  if (range == nullptr || range->mapped || memory == nullptr || memory->bytes != bytes ||
+      offset != 0 || flags != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (MapMemory(memory->memory.get(), bytes, address) == 0) return CUDA_ERROR_MAP_FAILED;
+  range->mapped = true;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access,
+                                size_t count) {
+  const Entry entry("cuMemSetAccess", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  const std::shared_ptr<Range> range = FindReserved(&TheState(), address, bytes);
+  if (range == nullptr || !range->mapped || access == nullptr || count != 1) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  range->accessible = access->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return CUDA_SUCCESS;
+}
+
+CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t bytes) {
+  const Entry entry("cuMemUnmap", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  State& state = TheState();
+  const std::shared_ptr<Range> range = FindReserved(&state, address, bytes);
+  if (range == nullptr || !range->mapped) return CUDA_ERROR_INVALID_VALUE;
+  if (range->copies > 0) Violation("cuMemUnmap of memory that a copy uses");
+  while (range->copies > 0) state.changed.Wait(&state.mu);
+  BlankAddresses(address, bytes);
+  range->mapped = range->accessible = false;
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"
+
+}  // namespace kvkeep::fakecuda
