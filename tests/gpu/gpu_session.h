@@ -1,0 +1,67 @@
+// GpuSession: a driver, its first device's context on the calling thread, and a stream.
+//
+// The driver is the one that the loader finds by name; LD_LIBRARY_PATH says whether that is the
+// fake one. Everything of it ends with the object.
+#pragma once
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/gpu/driver.h"
+#include "tests/gpu/pattern.h"
+
+namespace kvkeep {
+
+class GpuSession {
+ public:
+  explicit GpuSession(const GpuDriver::Options& options = {}) {
+    absl::StatusOr<std::unique_ptr<GpuDriver>> loaded = GpuDriver::Load(options);
+    REQUIRE(loaded.status() == absl::OkStatus());
+    driver_ = *std::move(loaded);
+    CUcontext context = nullptr;
+    Require(driver_->DeviceGet(&device_, 0));
+    Require(driver_->DevicePrimaryCtxRetain(&context, device_));
+    Require(driver_->CtxSetCurrent(context));
+    Require(driver_->StreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
+  }
+  ~GpuSession() {
+    (void)driver_->StreamDestroy(stream_);
+    (void)driver_->CtxSetCurrent(static_cast<CUcontext>(nullptr));
+    (void)driver_->DevicePrimaryCtxRelease(device_);
+  }
+  GpuSession(const GpuSession&) = delete;
+  GpuSession& operator=(const GpuSession&) = delete;
+
+  const GpuDriver& driver() const { return *driver_; }
+  CUdevice device() const { return device_; }
+  CUstream stream() const { return stream_; }
+
+  CUdeviceptr Alloc(size_t bytes) {
+    CUdeviceptr address = 0;
+    Require(driver_->MemAlloc(&address, bytes));
+    return address;
+  }
+  void Write(CUdeviceptr to, const std::vector<std::byte>& bytes) {
+    Require(driver_->MemcpyHtoDAsync(to, static_cast<const void*>(bytes.data()), bytes.size(),
+                                     stream_));
+    Require(driver_->StreamSynchronize(stream_));
+  }
+  std::vector<std::byte> Read(CUdeviceptr from, size_t bytes) {
+    std::vector<std::byte> read(bytes);
+    Require(driver_->MemcpyDtoHAsync(static_cast<void*>(read.data()), from, bytes, stream_));
+    Require(driver_->StreamSynchronize(stream_));
+    return read;
+  }
+  static void Require(const absl::Status& status) { REQUIRE(status == absl::OkStatus()); }
+
+ private:
+  std::unique_ptr<GpuDriver> driver_;
+  CUdevice device_ = 0;
+  CUstream stream_ = nullptr;
+};
+
+}  // namespace kvkeep
