@@ -46,6 +46,7 @@ def main():
     with Daemon(build / "bin" / "kvkeepd") as daemon:
         cold = run(example)
         warm = run(example)
+        daemon.wait_clean(TOKENS // 256)
         daemon.kill()
         daemon.start()
         killed = run(example)

@@ -126,7 +126,7 @@ class VllmEngine(unittest.TestCase):
         first = Engine(model, daemon.endpoint)
         for prompt in PROMPTS:
             check(first, prompt, recalled=False)
-        time.sleep(2)  # for the write-back to G3, which the kill below must find done
+        daemon.wait_clean(len(PROMPTS) * (1000 // 128))  # vLLM stores behind its answers
         second = Engine(model, daemon.endpoint)  # beside the first
         check(second, "p0", recalled=True)
         # Killed at some moment of a load: hit or miss, but never other tokens, nor a hang.

@@ -52,17 +52,20 @@ class Found(Result):
     leading_keys: keys from the head of the prefix whose parts are all there.
     leased_keys: of those, how many the lease covers; fewer when the promise did not fit.
     presence: a byte for each chunk (key * parts + part): IN_G2 | IN_G3, 0 is a miss.
+    leased: of each chunk, whether it is there and the lease covers it.
     lease: to be released (it is a context manager), or None.
     """
 
     IN_G2, IN_G3 = 1, 2
 
-    def __init__(self, error, reply, presence, lease):
+    def __init__(self, error, reply, presence, parts, lease):
         super().__init__(error)
         self.leading_keys = reply.leading_keys
         self.leased_keys = reply.leased_keys
         self.leased_bytes = reply.leased_bytes
         self.presence = presence
+        covered = reply.leased_keys * parts if lease is not None else 0
+        self.leased = [there != 0 and at < covered for at, there in enumerate(presence)]
         self.lease: Optional[Lease] = lease
 
 
@@ -80,6 +83,11 @@ class Got(Result):
     def hits(self):
         return self.statuses.count(GetStatus.HIT)
 
+    @property
+    def good(self):
+        """Of each chunk, whether it was delivered."""
+        return [status == GetStatus.HIT for status in self.statuses]
+
 
 class Stored(Result):
     """A put's answer: `statuses` of each chunk; `why` the first rejected one was."""
@@ -91,7 +99,12 @@ class Stored(Result):
 
     @property
     def stored(self):
-        return sum(status in (PutStatus.STORED, PutStatus.PRESENT) for status in self.statuses)
+        return sum(self.good)
+
+    @property
+    def good(self):
+        """Of each chunk, whether it is kept now."""
+        return [status in (PutStatus.STORED, PutStatus.PRESENT) for status in self.statuses]
 
 
 class Counted(Result):
@@ -161,7 +174,7 @@ def lookup(ns, keys, *, parts=None, lease=None, transient=False, timeout=None):
 
     def finish(error, _):
         held = Lease(ns.client, reply.lease) if reply.lease else None
-        return Found(error, reply, bytes(presence)[:count], held)
+        return Found(error, reply, bytes(presence)[:count], count // max(len(keys), 1), held)
 
     return Call("lookup", [request, reply], kept, finish, empty=count == 0)
 

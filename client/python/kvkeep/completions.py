@@ -5,6 +5,7 @@ thread-safe: one thread, or a lock, around start and poll.
 """
 
 import ctypes
+import functools
 import select
 import time
 
@@ -47,6 +48,22 @@ class Completions:
                         number, ctypes.byref(error))
         if code != 0:
             self._end(number, error)
+
+    def start_all(self, calls, ended):
+        """Runs several calls; `ended` gets a (result, exception) for each, in their order, when the
+        last of them is over."""
+        outcomes, left = [None] * len(calls), [len(calls)]
+
+        def one_ended(at, result, mistake):
+            outcomes[at] = (result, mistake)
+            left[0] -= 1
+            if left[0] == 0:
+                ended(outcomes)
+
+        for at, call in enumerate(calls):
+            self.start(call, functools.partial(one_ended, at))
+        if not calls:
+            ended(outcomes)
 
     def poll(self):
         """Tells of every call that has ended by now. Does not wait."""

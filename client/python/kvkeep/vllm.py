@@ -7,7 +7,8 @@
 What vLLM offloads to its own CPU memory goes on into the node's daemon, and is found there by
 every engine of the same model and geometry, after any of them, or the daemon, was restarted. Every
 failure is a miss: vLLM computes what it does not get. No call here waits for the daemon but
-drain_jobs and shutdown, each of which ends by the calls' timeouts.
+drain_jobs and shutdown, each of which ends by the calls' timeouts; lookups wait on a thread of
+theirs, and hardly beside a daemon that hangs.
 
 A HIT is held by a lease from the lookup to the end of its request. Chunks are rows of vLLM's
 primary tier: all ranks of an engine side by side, so that no rank is in a key.
@@ -25,8 +26,8 @@ from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from kvkeep import calls
-from kvkeep.client import Client
 from kvkeep.completions import Completions
+from kvkeep.engine import Breaker, Options, connect
 from kvkeep.memory import Pointer, locate
 
 logger = init_logger(__name__)
@@ -44,21 +45,18 @@ class _Lookups(AsyncLookupManager):
 
 
 class KvkeepTier(SecondaryTierManager):
-    """endpoint: of the daemon; the node's unless given. timeout_s: of a batch of loads or stores.
-    lookup_timeout_s: after that it is a miss. name: what tells weights from others of the same
-    model name. path: auto, local or grpc."""
+    """options: those of kvkeep.engine.Options, beside "type" in the flag."""
 
     medium = Medium.STORAGE
 
-    def __init__(self, offloading_spec, primary_kv_view, tier_type, backpressure_detector=None, *,
-                 endpoint=None, timeout_s=30.0, lookup_timeout_s=1.0, name=None, path="auto"):
+    def __init__(self, offloading_spec, primary_kv_view, tier_type, backpressure_detector=None,
+                 **options):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.locality = Locality.LOCAL
-        self._timeout_s, self._lookup_timeout_s = timeout_s, lookup_timeout_s
-        self._config, self._name = offloading_spec.config, name
+        self._options, self._config = Options.of(options), offloading_spec.config
         self._address, self._nbytes, self._view = locate(primary_kv_view, writable=True)
-        self._client = Client(endpoint, name=f"vllm {self._config.engine_id}"[:128], path=path,
-                              timeout=timeout_s)
+        self._client = connect(self._options, f"vllm {self._config.engine_id}", logger)
+        self._breaker = Breaker()
         self._completions = Completions(self._client, capacity=4096)
         self._finished = []  # JobResult
         self._lock = threading.Lock()
@@ -67,10 +65,6 @@ class KvkeepTier(SecondaryTierManager):
         for group in self._config.groups:  # now: later it would be the scheduler that waits
             self._namespace(group.group_id)
         self._lookups = _Lookups(self)
-        if self._client.connected:
-            logger.info("kvkeep tier: %s", self._client.path.why)
-        else:
-            logger.warning("kvkeep tier: the daemon is away; misses until it is there")
 
     # ---- lookups
 
@@ -96,12 +90,15 @@ class KvkeepTier(SecondaryTierManager):
             lease.release()
 
     def find(self, keys, request):
-        """Whether each key is there; what is there is leased for the request. On vLLM's thread."""
+        """Whether each key is there and leased for the request now. On vLLM's thread."""
         present = {}
         for group, of_group in self._by_group(keys).items():
+            if not self._breaker.allows():
+                continue
             found = self._namespace(group).lookup(self._hashes(of_group), lease="all",
-                                                  timeout=self._lookup_timeout_s)
-            present.update((key, there != 0) for key, there in zip(of_group, found.presence))
+                                                  timeout=self._options.lookup_timeout_s)
+            self._breaker.heard(found.error)
+            present.update(zip(of_group, found.leased))
             if found.lease is None:
                 continue
             with self._lock:
@@ -110,7 +107,7 @@ class KvkeepTier(SecondaryTierManager):
                     leases.append(found.lease)
             if leases is None:  # the request is over
                 found.lease.release()
-        return [present[key] for key in keys]
+        return [present.get(key, False) for key in keys]
 
     # ---- loads and stores
 
@@ -129,11 +126,11 @@ class KvkeepTier(SecondaryTierManager):
         return self._completions.pending > 0 or bool(self._finished)
 
     def drain_jobs(self):
-        self._completions.wait(2 * self._timeout_s)  # calls end by their own timeouts
+        self._completions.wait(2 * self._options.timeout_s)  # calls end by their own timeouts
 
     def shutdown(self):
         self._lookups.shutdown()
-        if self._completions.wait(2 * self._timeout_s):
+        if self._completions.wait(2 * self._options.timeout_s):
             self._completions.close()
             self._view = None  # vLLM's memory is vLLM's again
         with self._lock:
@@ -144,30 +141,25 @@ class KvkeepTier(SecondaryTierManager):
         """One call for each group of the job; a result when the last of them has ended."""
         rows = {key: self._row(slot) for key, slot in zip(job.keys, job.chunk_ids)}
         groups = self._by_group(rows)
-        good, left = set(), [len(groups)]
 
-        def ended(keys, which, result, mistake):
-            if mistake is not None:
-                logger.warning("kvkeep tier: job %s: %s", job.job_id, mistake)
-            else:
-                good.update(key for key, one in zip(keys, which(result)) if one)
-            left[0] -= 1
-            if left[0] == 0:
-                self._finish(job, good)
+        def ended(outcomes):
+            good = set()
+            for keys, (result, mistake) in zip(groups.values(), outcomes):
+                if mistake is not None:
+                    logger.warning("kvkeep tier: job %s: %s", job.job_id, mistake)
+                else:
+                    good.update(key for key, one in zip(keys, result.good) if one)
+            self._finish(job, good)
 
-        for group, keys in groups.items():
-            call, which = make_call(self._namespace(group), self._hashes(keys),
-                                    [rows[key] for key in keys])
-            self._completions.start(call, functools.partial(ended, keys, which))
+        self._completions.start_all(
+            [make_call(self._namespace(group), self._hashes(keys), [rows[key] for key in keys])
+             for group, keys in groups.items()], ended)
 
     def _load(self, ns, hashes, rows):
-        call = calls.get(ns, hashes, rows, timeout=self._timeout_s)
-        return call, lambda got: [status == calls.GetStatus.HIT for status in got.statuses]
+        return calls.get(ns, hashes, rows, timeout=self._options.timeout_s)
 
     def _store(self, ns, hashes, rows):
-        call = calls.put(ns, zip(hashes, rows), timeout=self._timeout_s)
-        as_good = (calls.PutStatus.STORED, calls.PutStatus.PRESENT)
-        return call, lambda stored: [status in as_good for status in stored.statuses]
+        return calls.put(ns, zip(hashes, rows), timeout=self._options.timeout_s)
 
     def _finish(self, job, good):
         failed = [key for key in job.keys if key not in good]
@@ -204,7 +196,7 @@ class KvkeepTier(SecondaryTierManager):
         parallel = config.parallel
         layers = hashlib.sha256("\0".join(of_group.layer_names).encode()).hexdigest()[:16]
         return self._client.namespace(
-            self._name or config.model.name, dtype=config.model.dtype,
+            self._options.name or config.model.name, dtype=config.model.dtype,
             tokens_per_chunk=of_group.tokens_per_block * config.cache.blocks_per_chunk,
             layout=(f"vllm row 1: bytes={self.block_size_bytes} group={group} layers={layers} "
                     f"blocks={config.cache.blocks_per_chunk} tp={parallel.tp_size} "
@@ -213,4 +205,4 @@ class KvkeepTier(SecondaryTierManager):
                     f"replicated={config.replicated_layout}"),
             hash_algorithm=f"vllm {config.cache.tokens_per_hash} tokens a hash",
             hash_seed=get_none_hash_seed(), bytes_per_part=self.block_size_bytes,
-            timeout=self._lookup_timeout_s)
+            timeout=self._options.lookup_timeout_s)

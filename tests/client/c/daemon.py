@@ -7,6 +7,7 @@ Protobuf code as libkvkeep-client.so, and Protobuf takes each only once.
 """
 
 import ctypes
+import json
 import os
 import pathlib
 import shutil
@@ -62,6 +63,24 @@ class Daemon:
 
     def log(self):
         return pathlib.Path(self.dir, "log").read_text(encoding="utf-8", errors="replace")
+
+    def status(self):
+        """What `kvkeep status` says; the tool must be built too."""
+        asked = [str(pathlib.Path(self.binary).parent / "kvkeep"), "--admin",
+                 f"unix://{self.dir}/admin.sock", "--json", "status"]
+        return json.loads(subprocess.run(asked, check=True, capture_output=True).stdout)
+
+    def wait_clean(self, chunks):
+        """Until that many chunks are in G3, so that a kill loses none of them. The limit is for a
+        test that went wrong."""
+        deadline = time.monotonic() + 60
+        while True:
+            said = self.status()
+            if said["g3"]["chunks"] >= chunks and said["g2"]["dirty_bytes"] == 0:
+                return
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{chunks} chunks should be in G3: {said['g2']} {said['g3']}")
+            time.sleep(0.05)
 
     def kill(self):
         if self.process is not None:

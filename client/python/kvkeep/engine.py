@@ -1,0 +1,95 @@
+"""What the adapters of engines have in common: options, the way to the daemon, and when not to ask.
+
+No engine is imported here. Nothing here waits for longer than a lookup's timeout.
+"""
+
+import dataclasses
+import threading
+import time
+from typing import Optional
+
+from kvkeep import errors
+from kvkeep.client import Client
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Of every adapter, as the engine's flag gives them.
+
+    endpoint: of the daemon; the node's unless given. path: auto, local or grpc.
+    name: what tells weights from others of the same model name.
+    timeout_s: of a batch of loads or stores. lookup_timeout_s: after that it is a miss.
+    """
+
+    endpoint: Optional[str] = None
+    path: str = "auto"
+    name: Optional[str] = None
+    timeout_s: float = 30.0
+    lookup_timeout_s: float = 1.0
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not field.name.endswith("_s"):
+                continue
+            if not isinstance(value, (int, float)) or not 0 < value <= 3600:
+                raise ValueError(f"{field.name}: above 0 and up to 3600 seconds, not {value!r}")
+
+    @classmethod
+    def of(cls, given):
+        """From a mapping; ValueError names what is not known."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(given) - known)
+        if unknown:
+            raise ValueError(f"unknown options {unknown}; kvkeep has {sorted(known)}")
+        return cls(**given)
+
+
+@dataclasses.dataclass(frozen=True)
+class LeaseOptions(Options):
+    """lease_s: how long what a lookup found is held for an engine that does not let go of it."""
+
+    lease_s: float = 30.0
+
+
+def connect(options, who, logger):
+    """The client of an engine that is called `who`; says in the engine's log how it goes."""
+    client = Client(options.endpoint, name=who[:128], path=options.path, timeout=options.timeout_s)
+    if client.wait_connected(options.lookup_timeout_s):
+        logger.info("kvkeep: %s", client.path.why)
+    else:
+        logger.warning("kvkeep: the daemon is away; misses until it is there")
+    return client
+
+
+class Breaker:
+    """Keeps an engine from waiting for a daemon that hangs.
+
+    After a call that ran out of time calls are given up before they are made, except one every
+    `retry_s`; when one is answered, all are made again. A daemon that is away needs none of this:
+    the client knows it is, and says so at once. Thread-safe.
+    """
+
+    def __init__(self, retry_s=5.0, clock=time.monotonic):
+        self._retry_s, self._clock = retry_s, clock
+        self._lock = threading.Lock()
+        self._next = None  # when to try again; None: closed
+        self.given_up = 0  # calls that were not made
+
+    def allows(self):
+        with self._lock:
+            if self._next is None:
+                return True
+            if self._clock() >= self._next:
+                self._next = self._clock() + self._retry_s
+                return True
+            self.given_up += 1
+            return False
+
+    def heard(self, error):
+        """A call has ended: `error` of its result, or None."""
+        with self._lock:
+            if isinstance(error, errors.DeadlineExceeded):
+                self._next = self._clock() + self._retry_s
+            else:
+                self._next = None

@@ -1,0 +1,97 @@
+"""Leases for engines that let go of keys, not of lookups; or that never say when they are done."""
+
+import collections
+import threading
+import time
+
+
+class _Held:
+    def __init__(self, lease, keys, until):
+        self.lease, self.until = lease, until
+        self.keys = collections.Counter(keys)  # that were not let go of yet
+
+
+class HeldLeases:
+    """Leases of lookups, each held until all its keys were let go of, `limit_s` at the longest.
+
+    A key that several lookups found is let go of once for each, the oldest first. Leases that run
+    out are given back by a thread of this. Thread-safe.
+    """
+
+    def __init__(self, limit_s):
+        self._limit_s = limit_s
+        self._changed = threading.Condition()
+        self._by_key = {}  # key: those that hold it, the oldest first
+        self._in_order = collections.OrderedDict()  # _Held: None, as they run out
+        self._closed = False
+        self.ran_out = 0  # leases whose keys were not all let go of in time
+        self._thread = threading.Thread(target=self._watch, name="kvkeep-leases", daemon=True)
+        self._thread.start()
+
+    def __len__(self):
+        with self._changed:
+            return len(self._in_order)
+
+    def hold(self, lease, keys):
+        """Takes the lease over, for these keys."""
+        with self._changed:
+            if keys and not self._closed:
+                held = _Held(lease, keys, time.monotonic() + self._limit_s)
+                for key in keys:
+                    self._by_key.setdefault(key, collections.deque()).append(held)
+                self._in_order[held] = None
+                self._changed.notify()
+                return
+        lease.release()
+
+    def let_go(self, keys):
+        """Of each key once. Of those that nobody holds: nothing."""
+        over = []
+        with self._changed:
+            for key in keys:
+                if key in self._by_key:
+                    self._drop(self._by_key[key][0], key, over)
+        for held in over:
+            held.lease.release()
+
+    def close(self):
+        """Gives all of them back. Idempotent."""
+        with self._changed:
+            self._closed = True
+            over = list(self._in_order)
+            self._in_order.clear()
+            self._by_key.clear()
+            self._changed.notify()
+        self._thread.join()
+        for held in over:
+            held.lease.release()
+
+    def _drop(self, held, key, over):
+        """REQUIRES: the lock. One hold of a key; `over` gets a lease that holds nothing more."""
+        holders = self._by_key[key]
+        holders.remove(held)
+        if not holders:
+            del self._by_key[key]
+        held.keys[key] -= 1
+        if held.keys[key] == 0:
+            del held.keys[key]
+        if not held.keys:
+            del self._in_order[held]
+            over.append(held)
+
+    def _watch(self):
+        while True:
+            over = []
+            with self._changed:
+                first = next(iter(self._in_order), None)
+                if self._closed:
+                    return
+                left = None if first is None else first.until - time.monotonic()
+                if left is None or left > 0:
+                    self._changed.wait(left)
+                    continue
+                for key in list(first.keys.elements()):
+                    self._drop(first, key, over)
+                self.ran_out += 1
+            for held in over:
+                held.lease.release()

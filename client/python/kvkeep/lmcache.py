@@ -1,0 +1,280 @@
+"""LMCache: kvkeep as an L2 adapter of its server (written against lmcache 0.5.6).
+
+    lmcache server --l1-size-gb N --eviction-policy LRU --l2-adapter '{"type": "plugin",
+      "module_path": "kvkeep.lmcache", "class_name": "KvkeepL2"}'
+
+What the server keeps in its own memory goes on into the node's daemon, and is found there by every
+server of the same model and layout, after any of them, or the daemon, was restarted. Every failure
+is a miss. No call here waits for the daemon, but close, and the first one about a model: for a
+lookup's timeout at the longest.
+
+LMCache's locks are leases: a key that a lookup found stays readable until it is unlocked. Sizes are
+known only with an object in hand, so what an object looks like is kept beside its bytes, and one of
+another size or shape is a miss. Eviction is the daemon's: LMCache is told of no bytes used here, so
+its own L2 eviction and quotas never act on this adapter.
+"""
+
+import collections
+import functools
+import hashlib
+import os
+import select
+import threading
+
+from lmcache.lmcache_native import Bitmap
+from lmcache.logging import init_logger
+from lmcache.v1.distributed.internal_api import L2StoreResult
+from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
+from lmcache.v1.platform import create_event_notifier
+
+from kvkeep import calls
+from kvkeep.completions import Completions
+from kvkeep.engine import Breaker, LeaseOptions, connect
+from kvkeep.held import HeldLeases
+
+logger = init_logger(__name__)
+
+_CALLS_AT_ONCE = 4096
+_RESULTS_KEPT = 4096  # that nobody asked for, of requests that LMCache gave up
+_MODELS_AT_ONCE = 64
+
+
+class _Results:
+    """Of one kind of task: what ended and was not asked for yet, and how LMCache hears of it."""
+
+    def __init__(self):
+        self.notifier = create_event_notifier()
+        self._ended = collections.OrderedDict()  # task: result
+
+    def add(self, task, result):
+        self._ended[task] = result
+        if len(self._ended) > _RESULTS_KEPT:
+            self._ended.popitem(last=False)
+        self.notifier.notify()
+
+    def take(self, task):
+        return self._ended.pop(task, None)
+
+    def take_all(self):
+        ended, self._ended = dict(self._ended), collections.OrderedDict()
+        return ended
+
+
+class KvkeepL2(L2AdapterInterface):
+    """adapter_params: those of kvkeep.engine.LeaseOptions, all of them optional."""
+
+    def __init__(self, adapter_params, l1_memory_desc=None):
+        super().__init__()  # without a capacity: that is the daemon's
+        del l1_memory_desc  # its objects say where they are
+        self._options = LeaseOptions.of(adapter_params)
+        self._client = connect(self._options, f"lmcache {os.getpid()}", logger)
+        self._namespace = functools.lru_cache(_MODELS_AT_ONCE)(self._open_namespace)
+        self._breaker = Breaker()
+        self._held = HeldLeases(self._options.lease_s)
+        self._lock = threading.Lock()  # guards all that follows
+        self._completions = Completions(self._client, _CALLS_AT_ONCE)
+        self._stores, self._lookups, self._loads = _Results(), _Results(), _Results()
+        self._counts = collections.Counter()
+        self._last_task = 0
+        self._closed = False
+        self._thread = threading.Thread(target=self._watch, name="kvkeep-lmcache", daemon=True)
+        self._wake = create_event_notifier()  # for the thread's end
+        self._thread.start()
+
+    # ---- stores
+
+    def get_store_event_fd(self):
+        return self._stores.notifier.fileno()
+
+    def submit_store_task(self, keys, objects):
+        def make(ns, at):
+            return calls.put(ns, [calls.Chunk(_digest(keys[i]), objects[i].byte_array,
+                                              metadata=_layout(objects[i])) for i in at],
+                             timeout=self._options.timeout_s)
+
+        def judge(stored, at):
+            for i, status in zip(at, stored.statuses):
+                if status == calls.PutStatus.STORED:
+                    self._counts["stored_bytes"] += objects[i].get_size()
+            return stored.good
+
+        def finish(task, good):
+            nbytes = sum(one.get_size() for one, kept in zip(objects, good) if kept)
+            self._stores.add(task, L2StoreResult(all(good), nbytes))
+
+        return self._start("store", keys, make, judge, finish)
+
+    def pop_completed_store_tasks(self):
+        with self._lock:
+            return self._stores.take_all()
+
+    # ---- lookups and locks
+
+    def get_lookup_and_lock_event_fd(self):
+        return self._lookups.notifier.fileno()
+
+    def submit_lookup_and_lock_task(self, keys, group_layout_descs):
+        del group_layout_descs  # a hint, and not always a true one
+        digests = [_digest(key) for key in keys]
+
+        def make(ns, at):
+            return calls.lookup(ns, [digests[i] for i in at], lease="all",
+                                timeout=self._options.lookup_timeout_s)
+
+        def judge(found, at):
+            if found.lease is not None:
+                leased = [digests[i] for i, one in zip(at, found.leased) if one]
+                self._held.hold(found.lease, leased)
+            return found.leased  # what is there but was not promised may be gone by the load
+
+        def finish(task, good):
+            self._lookups.add(task, _bitmap(good))
+
+        return self._start("lookup", keys, make, judge, finish)
+
+    def query_lookup_and_lock_result(self, task_id):
+        with self._lock:
+            return self._lookups.take(task_id)
+
+    def submit_unlock(self, keys):
+        self._held.let_go([_digest(key) for key in keys])
+
+    # ---- loads
+
+    def get_load_event_fd(self):
+        return self._loads.notifier.fileno()
+
+    def submit_load_task(self, keys, objects):
+        def make(ns, at):
+            return calls.get(ns, [_digest(keys[i]) for i in at],
+                             [objects[i].byte_array for i in at], metadata=True,
+                             timeout=self._options.timeout_s)
+
+        def judge(got, at):
+            return [hit and nbytes == objects[i].get_size() and layout == _layout(objects[i])
+                    for i, hit, nbytes, layout in zip(at, got.good, got.nbytes, got.metadata)]
+
+        def finish(task, good):
+            self._counts["loaded_bytes"] += sum(
+                one.get_size() for one, loaded in zip(objects, good) if loaded)
+            self._loads.add(task, _bitmap(good))
+
+        return self._start("load", keys, make, judge, finish)
+
+    def query_load_result(self, task_id):
+        with self._lock:
+            return self._loads.take(task_id)
+
+    # ---- the rest
+
+    def delete(self, keys):
+        def make(ns, at):
+            return calls.delete(ns, [_digest(keys[i]) for i in at],
+                                timeout=self._options.timeout_s)
+
+        self._start("delete", keys, make, lambda deleted, at: [deleted.error is None] * len(at),
+                    lambda task, good: None)
+
+    def report_status(self):
+        with self._lock:
+            counts = dict(self._counts)
+        return {"is_healthy": self._client.connected, "type": type(self).__name__,
+                "path": self._client.path.why, "leases": len(self._held),
+                "leases_ran_out": self._held.ran_out, "calls_given_up": self._breaker.given_up,
+                **counts}
+
+    def close(self):
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._wake.notify()
+        self._thread.join()
+        with self._lock:  # nobody starts anything any more
+            if self._completions.wait(2 * self._options.timeout_s):  # each has its own timeout
+                self._completions.close()
+        self._held.close()
+        self._client.close()
+        for results in (self._stores, self._lookups, self._loads):
+            results.notifier.close()
+        self._wake.close()
+
+    def _start(self, kind, keys, make, judge, finish):
+        """A task: a call for each model of the keys.
+
+        make(namespace, numbers of keys): the call. judge(result, numbers): of each of them, whether
+        it went well. finish(task, of each key whether it did): under the lock, once.
+        """
+        by_model = collections.defaultdict(list)
+        for number, key in enumerate(keys):
+            by_model[key.model_name].append(number)
+        made, numbers = [], []
+        if self._breaker.allows():
+            try:
+                made = [make(self._namespace(model), at) for model, at in by_model.items()]
+                numbers = list(by_model.values())
+            except Exception as mistake:  # pylint: disable=broad-except  # memory we cannot read
+                made = []
+                self._breaker.heard(mistake)
+                logger.warning("kvkeep: a %s of %d keys: %s", kind, len(keys), mistake)
+
+        with self._lock:
+            self._last_task += 1
+            task = self._last_task
+
+            def ended(outcomes):
+                good = [False] * len(keys)
+                for at, (result, mistake) in zip(numbers, outcomes):
+                    if mistake is not None:
+                        logger.warning("kvkeep: a %s of %d keys: %s", kind, len(at), mistake)
+                        continue
+                    self._breaker.heard(result.error)
+                    for number, one in zip(at, judge(result, at)):
+                        good[number] = one
+                self._counts[kind + "_keys"] += len(keys)
+                self._counts[kind + "_good"] += sum(good)
+                finish(task, good)
+
+            self._completions.start_all(made, ended)
+            return task
+
+    def _watch(self):
+        """Takes ends of calls as they come, until closed."""
+        poller = select.poll()
+        for fd in (self._completions.fd, self._wake.fileno()):
+            poller.register(fd, select.POLLIN)
+        while True:
+            poller.poll()
+            with self._lock:
+                if self._closed:
+                    return
+                self._completions.poll()
+
+    def _open_namespace(self, model):
+        return self._client.namespace(
+            " ".join(filter(None, (model, self._options.name))),
+            tokens_per_chunk=1,  # LMCache's hashes cover it
+            layout="lmcache object 1, described in its metadata",
+            hash_algorithm="sha256 of rank, group, salt, LMCache's chunk hash",
+            timeout=self._options.lookup_timeout_s)
+
+
+def _digest(key):
+    """All of an ObjectKey but its model. A salt has no "@"."""
+    text = f"{key.kv_rank:x}@{key.object_group_id:x}@{key.cache_salt}@"
+    return hashlib.sha256(text.encode() + key.chunk_hash).digest()
+
+
+def _layout(one):
+    """What tells objects of one size apart."""
+    meta = one.metadata
+    shapes, dtypes = meta.shapes or [meta.shape], meta.dtypes or [meta.dtype]
+    return ";".join(f"{dtype} {tuple(shape)}" for shape, dtype in zip(shapes, dtypes)).encode()
+
+
+def _bitmap(good):
+    bitmap = Bitmap(len(good))
+    for number, one in enumerate(good):
+        if one:
+            bitmap.set(number)
+    return bitmap

@@ -1,0 +1,253 @@
+"""kvkeep.lmcache on LMCache's recorded classes, with a real daemon; LMCache itself is not needed.
+
+    lmcache_test.py SOURCES LIBRARY KVKEEPD
+"""
+
+import inspect
+import os
+import pathlib
+import select
+import signal
+import sys
+import types
+import unittest
+
+import signatures
+
+SOURCES, LIBRARY, KVKEEPD = pathlib.Path(sys.argv[1]), *sys.argv[2:4]
+os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
+sys.path[:0] = [str(SOURCES / "client" / "python"), str(SOURCES / "tests" / "client" / "c")]
+
+
+class Bitmap(list):
+    """As much of LMCache's as is used."""
+
+    def __init__(self, size):
+        super().__init__([False] * size)
+
+    def set(self, number):
+        self[number] = True
+
+
+class Notifier:
+    def __init__(self):
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def fileno(self):
+        return self.fd
+
+    def notify(self):
+        os.eventfd_write(self.fd, 1)
+
+    def consume(self):
+        os.eventfd_read(self.fd)
+
+    def close(self):
+        os.close(self.fd)
+
+
+class StoreResult(int):
+    def __new__(cls, success, bytes_transferred):
+        return super().__new__(cls, bytes_transferred if success else -1)
+
+
+def fake_lmcache():
+    """The records, and what they cannot say: what runs."""
+    for module in signatures.WANTED:
+        if module.startswith("lmcache."):
+            signatures.load(module)
+    signatures.load("lmcache.lmcache_native").Bitmap = Bitmap
+    signatures.load("lmcache.v1.platform").create_event_notifier = Notifier
+    signatures.load("lmcache.v1.distributed.internal_api").L2StoreResult = StoreResult
+    logger = types.SimpleNamespace(info=lambda *_: None, warning=lambda *_: None)
+    signatures.load("lmcache.logging").init_logger = lambda _: logger
+    return sys.modules["lmcache.v1.distributed.l2_adapters.base"].L2AdapterInterface
+
+
+BASE = fake_lmcache()
+from daemon import Daemon  # noqa: E402
+from kvkeep.engine import Breaker  # noqa: E402
+from kvkeep.lmcache import KvkeepL2  # noqa: E402
+from lmcache.v1.distributed.api import ObjectKey  # noqa: E402
+
+
+def keys(count, **other):
+    return [ObjectKey(**{"chunk_hash": bytes([i + 1]) * 32, "model_name": "m",
+                         "kv_rank": 0x01000100, **other}) for i in range(count)]
+
+
+class Object:
+    """As much of a MemoryObj as is used."""
+
+    def __init__(self, fill, nbytes=4096, shape=(2, 1024), dtype="bfloat16"):
+        self.memory = bytearray([fill]) * nbytes
+        self.byte_array = memoryview(self.memory)
+        self.metadata = types.SimpleNamespace(shape=shape, dtype=dtype, shapes=None, dtypes=None)
+
+    def get_size(self):
+        return len(self.memory)
+
+
+def objects(count, first=1, **other):
+    return [Object(first + i, **other) for i in range(count)]
+
+
+class LMCache(unittest.TestCase):
+    def setUp(self):
+        self.daemon = Daemon(KVKEEPD)
+        self.daemon.start()
+        self.addCleanup(self.daemon.__exit__)
+
+    def adapter(self, **options):
+        adapter = KvkeepL2({"endpoint": self.daemon.endpoint, **options}, l1_memory_desc=None)
+        self.addCleanup(adapter.close)
+        return adapter
+
+    def wait(self, fd, query):
+        """As LMCache's controllers do: the event, then the question."""
+        while True:
+            self.assertTrue(select.select([fd], [], [], 30)[0], "no event")
+            os.eventfd_read(fd)
+            result = query()
+            if result is not None:
+                return result
+
+    def store(self, adapter, *what):
+        task = adapter.submit_store_task(*what)
+        return self.wait(adapter.get_store_event_fd(),
+                         lambda: adapter.pop_completed_store_tasks().get(task))
+
+    def lookup(self, adapter, asked):
+        task = adapter.submit_lookup_and_lock_task(asked, {})
+        return self.wait(adapter.get_lookup_and_lock_event_fd(),
+                         lambda: adapter.query_lookup_and_lock_result(task))
+
+    def load(self, adapter, *what):
+        task = adapter.submit_load_task(*what)
+        return self.wait(adapter.get_load_event_fd(), lambda: adapter.query_load_result(task))
+
+    def status(self, adapter, name):
+        return adapter.report_status().get(name, 0)
+
+    def test_it_has_the_methods_that_lmcache_calls(self):
+        for name in BASE.__abstractmethods__ | {"delete", "report_status"}:
+            theirs, ours = (inspect.signature(getattr(kind, name)) for kind in (BASE, KvkeepL2))
+            self.assertEqual(list(ours.parameters), list(theirs.parameters), name)
+        self.assertEqual(KvkeepL2.__abstractmethods__, frozenset())
+        fds = [getattr(self.adapter(), f"get_{kind}_event_fd")()
+               for kind in ("store", "lookup_and_lock", "load")]
+        self.assertEqual(len(set(fds)), 3)
+
+    def test_what_one_server_stored_is_found_by_another(self):
+        for path in ("local", "grpc"):
+            with self.subTest(path=path):
+                first, asked = self.adapter(path=path), keys(4, cache_salt=path)
+                self.assertEqual(self.store(first, asked[:3], objects(3)), 3 * 4096)
+                self.assertEqual(self.store(first, asked[:3], objects(3)), 3 * 4096)  # present
+                self.assertEqual(self.status(first, "stored_bytes"), 3 * 4096)
+                second = self.adapter(path=path)
+                self.assertEqual(self.lookup(second, asked), [True, True, True, False])
+                into = objects(4, first=100)
+                self.assertEqual(self.load(second, asked, into), [True, True, True, False])
+                for fill, one in enumerate(into[:3], start=1):
+                    self.assertEqual(bytes(one.memory), bytes([fill]) * 4096)
+                second.submit_unlock(asked)
+
+    def test_another_model_rank_group_or_salt_is_another_object(self):
+        adapter = self.adapter()
+        self.store(adapter, keys(1), objects(1))
+        for other in ({"model_name": "n"}, {"kv_rank": 0x01010101}, {"object_group_id": 1},
+                      {"cache_salt": "s"}):
+            self.assertEqual(self.lookup(adapter, keys(1, **other)), [False], other)
+        self.assertEqual(self.lookup(self.adapter(name="tuned"), keys(1)), [False])
+        self.assertEqual(self.lookup(adapter, keys(1) + keys(1, model_name="n")), [True, False])
+
+    def test_an_object_of_another_size_or_layout_is_a_miss(self):
+        adapter = self.adapter()
+        self.store(adapter, keys(1), objects(1))
+        for other in ({"nbytes": 8192}, {"nbytes": 2048}, {"shape": (1024, 2)},
+                      {"dtype": "float16"}):
+            self.assertEqual(self.load(adapter, keys(1), objects(1, **other)), [False], other)
+        self.assertEqual(self.load(adapter, keys(1), objects(1)), [True])
+
+    def test_locks_are_leases(self):
+        adapter = self.adapter()
+        self.store(adapter, keys(3), objects(3))
+        self.lookup(adapter, keys(3))
+        self.lookup(adapter, keys(2))
+        self.assertEqual(self.status(adapter, "leases"), 2)
+        adapter.submit_unlock(keys(3))
+        self.assertEqual(self.status(adapter, "leases"), 1)
+        adapter.submit_unlock(keys(2))
+        self.assertEqual(self.status(adapter, "leases"), 0)
+
+    def test_what_the_daemon_does_not_promise_is_not_found(self):
+        adapter, asked = self.adapter(), keys(100)  # of the daemon's 128 MiB half may be leased
+        self.store(adapter, asked, objects(100, nbytes=1 << 20))
+        found = self.lookup(adapter, asked)
+        self.assertTrue(30 < sum(found) < 64, sum(found))
+        leased = [key for key, one in zip(asked, found) if one]
+        into = objects(len(leased), nbytes=1 << 20)
+        self.assertEqual(self.load(adapter, leased, into), [True] * len(leased))
+        adapter.submit_unlock(leased)
+        self.assertTrue(any(self.lookup(adapter, asked[64:])))
+
+    def test_what_is_deleted_is_a_miss(self):
+        adapter = self.adapter()
+        self.store(adapter, keys(2), objects(2))
+        adapter.delete(keys(1))
+        while not self.status(adapter, "delete_good"):  # nobody is told when it has ended
+            self.lookup(adapter, keys(2))
+        self.assertEqual(self.lookup(adapter, keys(2)), [False, True])
+
+    def test_a_daemon_that_is_away_is_a_miss_and_found_again(self):
+        adapter = self.adapter()
+        self.store(adapter, keys(2), objects(2))
+        self.daemon.kill()
+        self.assertEqual(self.lookup(adapter, keys(2)), [False, False])
+        self.assertEqual(self.load(adapter, keys(2), objects(2)), [False, False])
+        self.assertEqual(self.store(adapter, keys(2), objects(2)), -1)
+        self.assertFalse(self.status(adapter, "is_healthy"))
+        self.daemon.start()
+        self.assertTrue(adapter._client.wait_connected(30))
+        self.assertEqual(self.store(adapter, keys(2), objects(2)), 2 * 4096)
+        self.assertEqual(self.lookup(adapter, keys(2)), [True, True])
+
+    def test_a_server_may_start_before_the_daemon(self):
+        self.daemon.kill()
+        adapter = self.adapter(lookup_timeout_s=0.05)
+        self.assertEqual(self.lookup(adapter, keys(1)), [False])
+        self.daemon.start()
+        self.assertTrue(adapter._client.wait_connected(30))
+        self.assertEqual(self.store(adapter, keys(1), objects(1)), 4096)
+
+    def test_a_daemon_that_hangs_is_waited_for_once(self):
+        adapter = self.adapter(lookup_timeout_s=0.2)
+        self.store(adapter, keys(1), objects(1))
+        adapter._breaker = Breaker(retry_s=3600)
+        self.daemon.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.daemon.process.pid, os.WUNTRACED)
+        for _ in range(20):
+            self.assertEqual(self.lookup(adapter, keys(1)), [False])
+        self.assertEqual(self.status(adapter, "calls_given_up"), 19)
+        self.daemon.process.send_signal(signal.SIGCONT)
+        adapter._breaker = Breaker()  # as if the time of this one had come
+        self.assertEqual(self.load(adapter, keys(1), objects(1)), [True])
+        self.assertEqual(self.lookup(adapter, keys(1)), [True])
+
+    def test_results_that_nobody_asks_for_are_dropped_in_the_end(self):
+        adapter = self.adapter()
+        results = adapter._loads
+        for task in range(5000):
+            results.add(task, task)
+        self.assertIsNone(results.take(0))
+        self.assertEqual(results.take(4999), 4999)
+        self.assertEqual(len(results.take_all()), 4095)
+
+    def test_a_typo_in_the_flag_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "endpiont"):
+            KvkeepL2({"endpiont": "x"})
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+"""What engines ask of our adapters: the signatures of their classes, recorded beside this.
+
+    signatures.py check [PACKAGES]    recorded/ against the packages in that folder; this Python's
+                                      own unless given. Those that are not there are passed over
+    signatures.py record PACKAGES     writes recorded/ anew, of the packages that are there
+
+A record is a stub: classes, fields, functions and defaults, without their bodies. Tests run it in
+the place of a module of an engine that is not installed. Engines are read, never imported.
+"""
+
+import ast
+import pathlib
+import sys
+import sysconfig
+import types
+
+RECORDED = pathlib.Path(__file__).parent / "recorded"
+# Module: the classes of it that our adapters are, are given, or give back.
+WANTED = {
+    "lmcache.v1.distributed.api": ("ObjectKey", "MemoryLayoutDesc"),
+    "lmcache.v1.distributed.internal_api": ("L2StoreResult", "L1MemoryDesc"),
+    "lmcache.v1.distributed.l2_adapters.base": ("L2AdapterInterface",),
+    "lmcache.v1.platform.event_notifier": ("EventNotifier", "create_event_notifier"),
+    "sglang.srt.mem_cache.hicache_storage": (
+        "HiCacheStorageConfig", "HiCacheStorageExtraInfo", "HiCacheStorage"),
+    "vllm.v1.kv_offload.tiering.async_lookup": ("AsyncLookupManager",),
+    "vllm.v1.kv_offload.tiering.base": ("TransferJob", "JobResult", "SecondaryTierManager"),
+}
+HEAD = '''"""Recorded by tests/client/python/signatures.py; not to be changed by hand."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+'''
+_KEPT = ("abstractmethod", "property", "staticmethod", "classmethod", "dataclass")
+
+
+def _name(decorator):
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return ast.unparse(called).rsplit(".", maxsplit=1)[-1]
+
+
+def _bare(node, indent=""):
+    """Lines of a function without its body."""
+    if isinstance(node, ast.ClassDef):
+        bases = [ast.unparse(base) for base in node.bases]
+        yield from _decorators(node, indent)
+        known = [base for base in bases if base in ("ABC", "int")]
+        yield f"class {node.name}({', '.join(known)}):" if known else f"class {node.name}:"
+        for item in node.body:
+            yield from _bare(item, "    ")
+        yield "    ..."
+    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        yield from _decorators(node, indent)
+        returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+        yield f"{indent}def {node.name}({ast.unparse(node.args)}){returns}: ..."
+    elif isinstance(node, ast.AnnAssign) and "lambda" not in ast.unparse(node):
+        yield indent + ast.unparse(node)
+
+
+def _decorators(node, indent):
+    for decorator in node.decorator_list:
+        if _name(decorator) in _KEPT:
+            yield f"{indent}@{ast.unparse(decorator).rsplit('.', maxsplit=1)[-1]}"
+
+
+def stub(source, names):
+    """The record of these classes and functions of a module's source."""
+    lines = HEAD.splitlines()
+    for node in ast.parse(source).body:
+        for inner in [node] + (node.body if isinstance(node, ast.If) else []):
+            if getattr(inner, "name", None) in names:
+                lines += ["", "", *_bare(inner)]
+    return "\n".join(lines) + "\n"
+
+
+def installed(packages):
+    """(module, its source) of the wanted ones whose package is in that folder."""
+    for module in WANTED:
+        if not (packages / module.split(".", maxsplit=1)[0]).is_dir():
+            continue
+        path = packages.joinpath(*module.split("."))
+        path = path.with_suffix(".py") if not path.is_dir() else path / "__init__.py"
+        yield module, path.read_text(encoding="utf-8")
+
+
+def load(module):
+    """Runs a record and puts it, with its parents, in the place of the module."""
+    at = module.split(".")
+    for length in range(1, len(at) + 1):
+        name = ".".join(at[:length])
+        if name not in sys.modules:
+            sys.modules[name] = types.ModuleType(name)
+            sys.modules[name].__path__ = []  # or there is no import below it
+            if length > 1:
+                setattr(sys.modules[".".join(at[:length - 1])], at[length - 1], sys.modules[name])
+    path = RECORDED / f"{module}.pyi"
+    if path.exists():
+        exec(compile(path.read_text(encoding="utf-8"), path, "exec"),  # pylint: disable=exec-used
+             vars(sys.modules[module]))
+    return sys.modules[module]
+
+
+def main():
+    if len(sys.argv) not in (2, 3) or sys.argv[1] not in ("check", "record"):
+        sys.exit(__doc__)
+    packages = pathlib.Path(sys.argv[2] if len(sys.argv) == 3 else sysconfig.get_path("purelib"))
+    bad = []
+    for module, source in installed(packages):
+        path, text = RECORDED / f"{module}.pyi", stub(source, WANTED[module])
+        if sys.argv[1] == "record":
+            path.write_text(text, encoding="utf-8")
+        elif path.read_text(encoding="utf-8") != text:
+            bad.append(module)
+        print(f"{module}: {'differs from its record' if module in bad else 'as recorded'}")
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()

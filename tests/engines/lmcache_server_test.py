@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""A real LMCache server on a CPU with kvkeep below it: bytes outlive the server and the daemon.
+
+    uv pip install lmcache==0.5.6
+    lmcache_server_test.py --root SOURCES --build build/release    (with that environment's Python)
+
+LMCache's own benchmark client stands for the engine: it stores KV of a prompt, and looks it up and
+gets it back after a restart of the server, a SIGKILL of the daemon, and both; beside a daemon that
+is away, and one that came back. Then `lmcache bench l2` with verification. Needs the targets
+kvkeep_c, kvkeepd and kvkeep. About two minutes.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.request
+
+parser = argparse.ArgumentParser(description=__doc__,
+                                 formatter_class=argparse.RawDescriptionHelpFormatter)
+for name in ("root", "build"):
+    parser.add_argument("--" + name, type=pathlib.Path, required=True)
+ASKED = parser.parse_args()
+ROOT, BUILD = ASKED.root.resolve(), ASKED.build.resolve()
+sys.path[:0] = [str(ROOT / "tests" / "client" / "c")]
+
+import torch  # noqa: E402
+from daemon import Daemon  # noqa: E402
+from lmcache.cli.commands.bench.server_bench.client import ServerBenchClient  # noqa: E402
+from lmcache.cli.commands.bench.server_bench.config import BenchConfig  # noqa: E402
+
+LMCACHE = str(pathlib.Path(sys.executable).parent / "lmcache")
+ADAPTER = json.dumps({"type": "plugin", "module_path": "kvkeep.lmcache", "class_name": "KvkeepL2"})
+CHUNK_TOKENS, CHUNKS, RANKS = 256, 8, 2
+SHAPE = "(2,256,16,2,64):bfloat16:4"  # K and V, blocks of 16 tokens, heads, size; four layers
+
+
+def environment(daemon):
+    return dict(os.environ, KVKEEP_ENDPOINT=daemon.endpoint, LMCACHE_DISABLE_BANNER="1",
+                KVKEEP_CLIENT_LIBRARY=str(BUILD / "lib" / "libkvkeep-client.so.1"),
+                PYTHONPATH=str(ROOT / "client" / "python"), PYTHONDONTWRITEBYTECODE="1")
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(what, fails, limit_s=60):
+    """Asks until it is so; the limit is for a test that went wrong."""
+    deadline = time.monotonic() + limit_s
+    while not what():
+        if time.monotonic() > deadline:
+            raise AssertionError(fails())
+        time.sleep(0.05)
+
+
+class Server:
+    """`lmcache server`, with an L1 of 1 GiB."""
+
+    def __init__(self, daemon):
+        self.port, self.http, self.log = free_port(), free_port(), tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [LMCACHE, "server", "--port", str(self.port), "--http-port", str(self.http),
+             "--l1-size-gb", "1", "--no-l1-use-lazy", "--shm-name", f"kvkeep_test_{os.getpid()}",
+             "--eviction-policy", "LRU", "--supported-transfer-mode", "engine_driven",
+             "--disable-metrics", "--l2-adapter", ADAPTER],
+            env=environment(daemon), stdout=self.log, stderr=subprocess.STDOUT)
+        wait_until(self.serves, self.said)
+
+    def serves(self):
+        if self.process.poll() is not None:
+            raise AssertionError(self.said())
+        try:
+            return self.ask("GET", "healthcheck")["status"] == "healthy"
+        except OSError:
+            return False
+
+    def said(self):
+        self.log.seek(0)
+        return "the server: " + self.log.read()[-3000:]
+
+    def ask(self, method, path):
+        request = urllib.request.Request(f"http://127.0.0.1:{self.http}/{path}", method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+
+    def adapter(self):
+        """What KvkeepL2.report_status says, wherever LMCache shows it."""
+        def find(tree):
+            if isinstance(tree, dict) and tree.get("type") == "KvkeepL2":
+                return tree
+            branches = tree.values() if isinstance(tree, dict) else tree
+            branches = [one for one in branches if isinstance(one, (dict, list))]
+            return next(filter(None, map(find, branches)), None)
+
+        return find(self.ask("GET", "status"))
+
+    def wait_stored(self, chunks):
+        wait_until(lambda: self.adapter().get("store_keys", 0) >= chunks,
+                   lambda: f"{self.adapter()} {self.said()}")
+
+    def close(self):
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
+
+
+class Engine:
+    """LMCache's benchmark client, which has KV caches of two ranks in its own memory."""
+
+    def __init__(self, server):
+        self.client = ServerBenchClient(BenchConfig(
+            rpc_url=f"tcp://127.0.0.1:{server.port}", http_url=f"http://127.0.0.1:{server.http}",
+            mode="cpu", transfer_mode="engine_driven", tp_size=RANKS, use_mla=False,
+            num_tokens=CHUNKS * CHUNK_TOKENS, kvcache_shape_spec=SHAPE, num_blocks=256,
+            block_size=16), lambda _: None)
+        self.client.start()
+        self.asked = 0
+
+    def request(self, prompt):
+        self.asked += 1
+        return self.client.create_request(prompt, f"r{self.asked}-{id(self)}", "test")
+
+    def store(self, prompt):
+        """What it stored, as checksums of the chunks: other bytes for each prompt and rank."""
+        for rank, worker in enumerate(self.client._workers):
+            seed = torch.Generator().manual_seed(100 * prompt + rank)
+            for tensor in worker.kv_caches.values():
+                tensor.normal_(generator=seed)
+        request = self.request(prompt)
+        done = self.client.store(request, 0, request.num_full_tokens)
+        sums = self.client.compute_checksums(request, 0, request.num_full_tokens)
+        self.client.end_session(request)
+        assert done.succeeded and len(set(sums)) == CHUNKS * RANKS, (done, sums)
+        return sums
+
+    def hits(self, prompt):
+        request = self.request(prompt)
+        found = self.client.lookup(request)
+        self.client.end_session(request)
+        assert found.succeeded, found
+        return found.hit_chunks
+
+    def load(self, prompt):
+        """Gets a prompt's KV into memory that was zeroed before: checksums, as of store."""
+        request = self.request(prompt)
+        found = self.client.lookup(request)
+        assert found.hit_chunks == CHUNKS, found
+        self.client.zero_destination(request, 0, request.num_full_tokens)
+        done = self.client.retrieve(request, 0, request.num_full_tokens)
+        sums = self.client.compute_checksums(request, 0, request.num_full_tokens)
+        self.client.end_session(request)
+        assert done.succeeded, done
+        return sums
+
+    def close(self):
+        self.client.close()
+
+
+class LMCacheServer(unittest.TestCase):
+    def setUp(self):
+        self.daemon = Daemon(BUILD / "bin" / "kvkeepd")
+        self.daemon.start()
+        self.addCleanup(self.daemon.__exit__)
+
+    def start(self):
+        self.server = Server(self.daemon)
+        self.engine = Engine(self.server)
+
+    def stop(self):
+        self.engine.close()
+        self.server.close()
+
+    def clear(self):
+        """Of LMCache's own memory: what is found then was kept by the daemon."""
+        self.server.ask("POST", "cache/clear")
+
+    def test_bytes_outlive_the_server_the_daemon_and_both(self):
+        self.start()
+        self.addCleanup(self.stop)
+        first, second = self.engine.store(1), self.engine.store(2)
+        self.assertNotEqual(first, second)
+        self.server.wait_stored(2 * CHUNKS * RANKS)
+        self.assertEqual(self.server.adapter()["store_good"], 2 * CHUNKS * RANKS)
+        self.clear()
+        self.assertEqual(self.engine.load(1), first)
+        print("the server has forgotten: equal", self.server.adapter())
+
+        self.stop()
+        self.start()
+        self.assertEqual([self.engine.load(prompt) for prompt in (1, 2)], [first, second])
+        self.assertEqual(self.engine.hits(3), 0)
+        print("another server: equal", self.server.adapter())
+
+        self.clear()
+        self.daemon.wait_clean(2 * CHUNKS * RANKS)
+        self.daemon.kill()
+        self.assertEqual(self.engine.hits(1), 0)
+        third = self.engine.store(3)  # into LMCache's own memory only
+        self.assertEqual(self.engine.load(3), third)
+        self.assertFalse(self.server.adapter()["is_healthy"])
+        print("no daemon: a miss", self.server.adapter())
+        self.daemon.start()
+        wait_until(lambda: self.server.adapter()["is_healthy"], self.server.said)
+        self.assertEqual([self.engine.load(prompt) for prompt in (2, 1)], [second, first])
+        print("the daemon after a SIGKILL: equal", self.server.adapter())
+
+        self.stop()
+        self.daemon.kill()
+        self.daemon.start()
+        self.start()
+        self.assertEqual([self.engine.load(prompt) for prompt in (1, 2)], [first, second])
+        self.assertEqual(self.server.adapter()["leases"], 0)
+        print("both: equal", self.server.adapter())
+
+    def test_the_recorded_signatures_are_those_of_this_lmcache(self):
+        check = ROOT / "tests" / "client" / "python" / "signatures.py"
+        subprocess.run([sys.executable, "-B", check, "check"], check=True)
+
+    def test_lmcache_bench_verifies_what_it_gets(self):
+        asked = [LMCACHE, "bench", "l2", "--l2-adapter", ADAPTER, "--num-keys", "4",
+                 "--rounds", "3", "--in-flight", "2", "--data-size-kb", "1024",
+                 "--lookup-max-hit-rate", "1.0", "--no-skip-verify"]
+        # It unlocks nothing: all of it must fit what may be leased.
+        done = subprocess.run(asked, env=environment(self.daemon), capture_output=True, text=True,
+                              timeout=300, check=True)
+        lines = [line.strip() for line in done.stdout.splitlines()]
+        rounds = [line for line in lines if "] Round" in line]
+        self.assertEqual(len(rounds), 3 * 4, done.stdout)
+        for line in rounds:
+            self.assertRegex(line, r"=8/8$")
+        self.assertIn("[Verify] All 8 keys data verified OK.", lines)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-v"])
