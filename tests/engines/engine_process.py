@@ -1,0 +1,86 @@
+"""What the tests of real engines share: a random-weight model, prompts, and an engine in a process.
+
+An engine's test runs itself again with --engine MODEL, in the engine's environment: that process
+makes the engine and answers lines of its standard input, the name of a prompt each, by JSON.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+PROMPTS = {f"p{n}": [(i * 37 + i * i + 101 * n) % 990 + 3 for i in range(1000)] for n in range(3)}
+ANSWER_TOKENS = 8
+
+
+def make_model(folder):
+    """A random-weight Llama, without a tokenizer."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(
+        hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=8,
+        num_key_value_heads=4, head_dim=32, vocab_size=1000, max_position_embeddings=4096,
+        initializer_range=0.2))
+    model.save_pretrained(folder)
+    return model
+
+
+def serve(answer):
+    """In the engine's process: `answer(line)` for every line, until there are no more."""
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(line.strip())), flush=True)
+
+
+class EngineProcess:
+    """asked: the test's own arguments (root, build). environment: what the engine wants in it;
+    path: folders for its imports."""
+
+    def __init__(self, script, asked, model, endpoint, environment, path=()):
+        root, build = asked.root.resolve(), asked.build.resolve()
+        environment = dict(
+            os.environ, HF_HUB_OFFLINE="1", **environment, KVKEEP_ENDPOINT=endpoint or "",
+            KVKEEP_CLIENT_LIBRARY=str(build / "lib" / "libkvkeep-client.so.1"),
+            PYTHONDONTWRITEBYTECODE="1",
+            PYTHONPATH=os.pathsep.join(map(str, (
+                *path, root / "tests" / "engines", root / "client" / "python"))))
+        self.log = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-B", script, "--root", root, "--build", build, "--engine", model],
+            env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
+            text=True)
+        self.read("ready")
+
+    def read(self, wanted):
+        """The next line that begins so; what the engine prints besides is passed over."""
+        while line := self.process.stdout.readline():
+            if line.startswith(wanted):
+                return line
+        raise AssertionError("the engine has ended: " + self.said())
+
+    def said(self):
+        self.log.seek(0)
+        return self.log.read()[-3000:]
+
+    def ask(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        said = json.loads(self.read("{"))
+        print(line, said, flush=True)
+        return said
+
+    def close(self):
+        """Idempotent."""
+        if self.process.stdin.closed:
+            return
+        self.process.stdin.close()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self.log.close()

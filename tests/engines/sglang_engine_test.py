@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Real SGLang engines on a CPU with kvkeep below HiCache: the tokens are those of the model itself.
+
+    uv pip install sglang==0.5.23 --override tests/engines/sglang_override.txt
+    sglang_engine_test.py --root SOURCES --build build/release     (with that environment's Python)
+
+A random-weight Llama, greedy; transformers says what the tokens are. Cold; after the engine forgot
+all it had; while the daemon is killed during a load; away; back; and in another engine. Engines are
+processes of their own. Needs the targets kvkeep_c, kvkeepd and kvkeep. About four minutes.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+import engine_process
+from engine_process import ANSWER_TOKENS, PROMPTS
+
+parser = argparse.ArgumentParser(description=__doc__,
+                                 formatter_class=argparse.RawDescriptionHelpFormatter)
+for name in ("root", "build"):
+    parser.add_argument("--" + name, type=pathlib.Path, required=True)
+parser.add_argument("--engine", help="for this script's own use: the model's folder")
+ASKED = parser.parse_args()
+PAGE_TOKENS = 64
+PAGES = 1000 // PAGE_TOKENS  # of a prompt
+BACKEND = {"backend_name": "kvkeep", "module_path": "kvkeep.sglang", "class_name": "KvkeepStorage",
+           "interface_v1": 1, "prefetch_threshold": PAGE_TOKENS}
+
+
+def engine(model):
+    """In a process of its own. "flush" makes the engine forget, device and host."""
+    import sglang
+
+    made = sglang.Engine(
+        model_path=model, device="cpu", dtype="float32", attention_backend="torch_native",
+        sampling_backend="pytorch", grammar_backend="none", skip_tokenizer_init=True,
+        page_size=PAGE_TOKENS, mem_fraction_static=0.3, max_total_tokens=8192,
+        disable_cuda_graph=True, disable_overlap_schedule=True, skip_server_warmup=True,
+        log_level="warning", enable_hierarchical_cache=True, hicache_ratio=2.0,
+        hicache_mem_layout="page_first_direct", hicache_io_backend="direct",
+        hicache_write_policy="write_through", hicache_storage_prefetch_policy="wait_complete",
+        hicache_storage_backend="dynamic",
+        hicache_storage_backend_extra_config=json.dumps(BACKEND))
+
+    def answer(line):
+        if line == "flush":
+            made.flush_cache()
+            return {}
+        begin = time.monotonic()
+        out = made.generate(input_ids=PROMPTS[line], sampling_params={
+            "temperature": 0, "max_new_tokens": ANSWER_TOKENS, "ignore_eos": True})
+        cached = out["meta_info"].get("cached_tokens_details") or {}
+        return {"tokens": out["output_ids"], "storage": cached.get("storage", 0),
+                "device": cached.get("device", 0), "seconds": round(time.monotonic() - begin, 3)}
+
+    engine_process.serve(answer)
+    made.shutdown()
+
+
+def make_engine(model, endpoint):
+    return engine_process.EngineProcess(
+        __file__, ASKED, model, endpoint, {"CUDA_VISIBLE_DEVICES": ""},
+        path=[ASKED.root.resolve() / "tests" / "engines" / "sglang_on_cpu"])
+
+
+def greedy(model):
+    """Of each prompt, what transformers generates."""
+    import torch
+
+    said = {}
+    for prompt, ids in PROMPTS.items():
+        out = model.generate(torch.tensor([ids]), max_new_tokens=ANSWER_TOKENS, do_sample=False,
+                             eos_token_id=None, pad_token_id=0)
+        said[prompt] = out[0, len(ids):].tolist()
+    return said
+
+
+class SGLangEngine(unittest.TestCase):
+    def setUp(self):
+        sys.path.insert(0, str(ASKED.root / "tests" / "client" / "c"))
+        from daemon import Daemon
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.model = holder.name
+        self.expected = greedy(engine_process.make_model(self.model))
+        self.assertEqual(len({tuple(one) for one in self.expected.values()}), len(PROMPTS))
+        self.daemon = Daemon(ASKED.build / "bin" / "kvkeepd")
+        self.daemon.start()
+        self.addCleanup(self.daemon.__exit__)
+
+    def start(self):
+        made = make_engine(self.model, self.daemon.endpoint)
+        self.addCleanup(made.close)
+        return made
+
+    def check(self, asked, prompt, recalled):
+        said = asked.ask(prompt)
+        self.assertEqual(said["tokens"], self.expected[prompt])
+        if recalled is not None:
+            self.assertEqual(said["storage"], PAGES * PAGE_TOKENS if recalled else 0, asked.said())
+
+    def wait_sessions(self):
+        deadline = time.monotonic() + 60
+        while not self.daemon.status()["sessions"]:
+            self.assertLess(time.monotonic(), deadline, "the engine does not come back")
+            time.sleep(0.05)
+
+    def test_tokens_are_those_of_the_model(self):
+        first = self.start()
+        for prompt in PROMPTS:
+            self.check(first, prompt, recalled=False)
+        self.daemon.wait_clean(len(PROMPTS) * PAGES * 2)  # K and V; stored behind the answers
+        first.ask("flush")
+        self.check(first, "p0", recalled=True)
+        first.ask("flush")
+        # Killed at some moment of a load: hit or miss, but never other tokens, nor a hang.
+        killer = threading.Timer(0.02, self.daemon.kill)
+        killer.start()
+        self.check(first, "p1", recalled=None)
+        killer.join()
+        first.ask("flush")
+        self.check(first, "p2", recalled=False)  # away
+        self.daemon.start()
+        self.wait_sessions()
+        first.ask("flush")
+        self.check(first, "p1", recalled=True)
+        first.close()
+        second = self.start()
+        for prompt in PROMPTS:
+            self.check(second, prompt, recalled=True)
+
+    def test_the_recorded_signatures_are_those_of_this_sglang(self):
+        check = ASKED.root / "tests" / "client" / "python" / "signatures.py"
+        subprocess.run([sys.executable, "-B", check, "check"], check=True)
+
+
+if __name__ == "__main__":
+    if ASKED.engine:
+        engine(ASKED.engine)
+    else:
+        unittest.main(argv=[sys.argv[0], "-v"])

@@ -1,0 +1,1 @@
+"""Not vLLM: see the README beside this folder."""

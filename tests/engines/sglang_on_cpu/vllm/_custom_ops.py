@@ -1,0 +1,55 @@
+"""SGLang's rotary embedding, and HiCache's copies between its pools, in plain torch on a CPU."""
+
+import contextlib
+import types
+
+import torch
+from sglang.srt.managers import cache_controller
+from sglang.srt.mem_cache.pool_host import common, mha
+
+
+def rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox):
+    assert is_neox
+    cos, sin = cos_sin_cache[positions].float()[:, None].chunk(2, dim=-1)
+    for heads in (query, key):
+        rows = heads.view(heads.shape[0], -1, head_size)
+        first, second = rows.float().chunk(2, dim=-1)
+        turned = torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
+        rows.copy_(turned.to(heads.dtype))
+
+
+def load_layer(src_ptrs, dst_ptrs, src_indices, dst_indices, layer_id, page_size):
+    """Pages of the host, laid out as page_first_direct, to one layer of the device."""
+    pages = src_indices[::page_size] // page_size
+    for host, device in zip(src_ptrs, dst_ptrs):
+        device[dst_indices] = host[pages, layer_id].flatten(0, 1)
+
+
+def back_up(src_ptrs, dst_ptrs, src_indices, dst_indices, page_size):
+    """All layers of the device, K before V, to pages of the host."""
+    layers, pages = len(src_ptrs) // 2, dst_indices[::page_size] // page_size
+    for number, device in enumerate(src_ptrs):
+        rows = device[src_indices]
+        dst_ptrs[number // layers][pages, number % layers] = rows.view(
+            -1, page_size, *rows.shape[1:])
+
+
+class Done:
+    """A stream or an event of a device that is never behind."""
+
+    def __init__(self, *_, **__):
+        pass
+
+    def query(self):
+        return True
+
+    def __getattr__(self, name):
+        return lambda *_, **__: None
+
+
+mha.transfer_kv_per_layer_direct_pf_lf = load_layer
+mha.transfer_kv_all_layer_direct_lf_pf = back_up
+common._cuda_host_register = lambda *_, **__: None
+cache_controller.device_module = types.SimpleNamespace(
+    Event=Done, Stream=Done, current_stream=Done, stream=lambda _: contextlib.nullcontext(),
+    synchronize=lambda *_: None)
