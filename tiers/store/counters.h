@@ -17,6 +17,8 @@ struct StoreCounters {
   uint64_t put_bytes = 0, promoted_bytes = 0, written_back_bytes = 0;
   uint64_t g2_evictions = 0, g3_evictions = 0, unbacked_evictions = 0;
   uint64_t promotions = 0, promotions_failed = 0, promotions_shared = 0;
+  // Runs of blocks that promotions read: one does not count where it goes on from the one before.
+  uint64_t promotion_runs = 0;
   uint64_t write_backs = 0, write_backs_failed = 0, write_backs_cancelled = 0;
   uint64_t write_backs_encrypted = 0;
   // Times that a chunk was offered to G3 and its admission said no, and the bytes of their images.

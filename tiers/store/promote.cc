@@ -165,7 +165,12 @@ void Core::StartPromotion(ChunkSlot slot) {
   promotions_[slot] = std::move(promotion);
   chunk.g3_reading = true;
   ++counters_.promotions;
-  devices_[chunk.device]->read_queue.push_back(slot);
+  DeviceTier& tier = *devices_[chunk.device];
+  for (const Extent& extent : chunk.g3) {
+    counters_.promotion_runs += extent.first.value() != tier.read_up_to;
+    tier.read_up_to = extent.end();
+  }
+  tier.read_queue.push_back(slot);
   PumpReads(chunk.device);
 }
 

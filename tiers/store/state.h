@@ -141,6 +141,7 @@ struct DeviceTier {
   Doubtful doubtful;
   bool doubtful_saved = true;  // in the index; it has to be before the stable mark moves
   uint64_t reading_bytes = 0;
+  uint64_t read_up_to = UINT64_MAX;  // the block behind the last promotion's image
   // Dirty chunks that wait for their turn, in the order of their generations.
   absl::btree_map<Generation, QueuedWrite> write_queue;
   uint64_t writing_bytes = 0;

@@ -56,6 +56,19 @@ TEST_CASE("two readers of a chunk in G3 share one promotion") {
   CHECK(s.store().snapshot().g2.chunks == 1);
 }
 
+TEST_CASE("promotions count the runs of blocks that they read: neighbours in order are one") {
+  StoreTester s;
+  for (const uint64_t chunk : {1, 2, 3}) PutIntoG3(s, chunk, 4096);  // side by side on the device
+  ChunkReader first = s.Pin(1), second = s.Pin(2);
+  CHECK(s.counters().promotions == 2);
+  CHECK(s.counters().promotion_runs == 1);
+  StoreTester backwards;
+  for (const uint64_t chunk : {1, 2, 3}) PutIntoG3(backwards, chunk, 4096);
+  ChunkReader last = backwards.Pin(3), middle = backwards.Pin(2);
+  CHECK(backwards.counters().promotions == 2);
+  CHECK(backwards.counters().promotion_runs == 2);
+}
+
 TEST_CASE("each piece is told ready when it is, before the last one is read") {
   using Encryption = WorldOptions::Encryption;
   WorldOptions options = PieceWorld();
