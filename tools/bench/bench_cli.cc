@@ -7,6 +7,9 @@
 
 #include "tools/bench/case.h"
 #include "tools/bench/cases.h"
+#include "tools/bench/cpu_costs.h"
+#include "tools/bench/pattern_cli.h"
+#include "tools/bench/pattern_run.h"
 #include "tools/bench/table.h"
 #include "tools/kvkeep/units.h"
 
@@ -26,6 +29,7 @@ struct Texts {
   std::string g3;
   std::string region;
   bool fail_on_missed = false;
+  PatternRequest pattern;
 };
 
 std::string CheckSize(const std::string& text) { return text.empty() ? "" : tools::BadSize(text); }
@@ -74,6 +78,8 @@ void AddLoadOptions(CLI::App& app, Options& o, Texts& texts) {
                  "last-level cache, at least 256 MiB, so that it is cold")
       ->check(CheckSize);
   app.add_option("--seed", o.seed, "other seed: other keys and bytes");
+  app.add_flag("--quick", o.quick,
+               "table, patterns: small and short: that it works, not what it can do");
   app.add_flag("--json", o.json, "all numbers and the options as JSON");
 }
 
@@ -84,14 +90,14 @@ void AddVerbs(CLI::App& app, Options& o, Texts& texts) {
       {"lookup", "whether keys are there, without a lease"},
       {"mixed", "gets, puts and lookups"},
       {"pieces", "one chunk at a time until its last piece is readable: for chunks on NVMe"},
-      {"baseline", "only what the machine can do without kvkeep"}};
+      {"baseline", "only what the machine can do without kvkeep"},
+      {"cpu", "CPU seconds a GB on each path, on both sides; wants --daemon"}};
   for (const auto& [name, what] : verbs) {
     app.add_subcommand(name, what)->callback([&o, name = name] { o.verb = name; });
   }
   CLI::App* table = app.add_subcommand(
       "table", "every figure that the local path must hold, with its baseline; wants --daemon");
   table->callback([&o] { o.verb = "table"; });
-  table->add_flag("--quick", o.quick, "small and short: that it works, not what it can do");
   table->add_option("--section", o.sections, "only these")
       ->delimiter(',')
       ->check(CLI::IsMember(TableSections()));
@@ -99,15 +105,30 @@ void AddVerbs(CLI::App& app, Options& o, Texts& texts) {
   table->add_flag("--fail-on-missed", texts.fail_on_missed, "exit code 3 when a line is missed");
 }
 
+// What a pattern has defaults of its own for; they are told apart by whether they were said.
+std::string FinishPattern(const CLI::App& app, Options& o, PatternRequest& request) {
+  const auto said = [&app](const char* option) { return app.count(option) > 0; };
+  if (said("--seconds")) request.seconds = o.seconds;
+  if (said("--clients")) request.workers = o.clients;
+  if (said("--depth")) request.depth = o.depth;
+  if (!said("--g2")) o.g2_bytes = 0;
+  request.seed = o.seed;
+  request.quick = o.quick;
+  return std::string(JobsOf(request).status().message());
+}
+
 // What cannot be said to CLI11. Empty: all is well.
 std::string Finish(Options& o, const Texts& texts) {
+  if (o.verb.empty() == texts.pattern.name.empty()) {
+    return "one of a verb and --pattern is wanted";
+  }
   o.sizes = *tools::ParseChunkSizes(texts.sizes);
   o.g2_bytes = *tools::ParseSize(texts.g2);
   if (o.quick) o.region_bytes = kQuickRegionBytes;
   if (!texts.region.empty()) o.region_bytes = *tools::ParseSize(texts.region);
   if (!texts.g3.empty()) o.g3_bytes = *tools::ParseSize(texts.g3);
-  if (o.verb == "table" && o.daemon_binary.empty()) {
-    return "table: say which kvkeepd to start: --daemon PATH";
+  if ((o.verb == "table" || o.verb == "cpu") && o.daemon_binary.empty()) {
+    return o.verb + ": say which kvkeepd to start: --daemon PATH";
   }
   if (o.arena_dir.empty() != o.arena_readonly_dir.empty()) {
     return "--arena-dir and --arena-readonly-dir: both or none";
@@ -126,18 +147,31 @@ std::string Finish(Options& o, const Texts& texts) {
   return "";
 }
 
+int Fail(const absl::Status& status, std::ostream& err) {
+  err << "kvkeep-bench: " << status.message() << "\n";
+  return kFailed;
+}
+
+int PlayPattern(const Options& options, const PatternRequest& request, const Progress& progress,
+                std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<PatternReport> report = RunPattern(options, request, progress);
+  progress("");
+  if (!report.ok()) return Fail(report.status(), err);
+  out << (options.json ? ToJson(*report).dump(2) + "\n" : FormatPattern(*report));
+  return report->sound() ? kDone : kFailed;
+}
+
 int Run(const Options& options, const Texts& texts, std::ostream& out, std::ostream& err,
         bool show_progress) {
   const Progress progress = [&](const std::string& what) {
     if (show_progress) err << "\r\033[K" << what << std::flush;
   };
-  const absl::StatusOr<Report> report =
-      options.verb == "table" ? RunTable(options, progress) : RunCases(options, progress);
-  if (show_progress) err << "\r\033[K" << std::flush;
-  if (!report.ok()) {
-    err << "kvkeep-bench: " << report.status().message() << "\n";
-    return kFailed;
-  }
+  if (options.verb.empty()) return PlayPattern(options, texts.pattern, progress, out, err);
+  const absl::StatusOr<Report> report = options.verb == "table" ? RunTable(options, progress)
+                                        : options.verb == "cpu" ? RunCpuCosts(options, progress)
+                                                                : RunCases(options, progress);
+  progress("");
+  if (!report.ok()) return Fail(report.status(), err);
   if (options.json) {
     out << ToJson(*report).dump(2) << "\n";
   } else {
@@ -158,7 +192,8 @@ int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::
   app.option_defaults()->always_capture_default();
   AddDaemonOptions(app, options, texts);
   AddLoadOptions(app, options, texts);
-  app.require_subcommand(1);
+  AddPatternOptions(app, &texts.pattern);
+  app.require_subcommand(0, 1);
   app.fallthrough();  // options may follow the verb
   AddVerbs(app, options, texts);
   try {
@@ -166,7 +201,9 @@ int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::
   } catch (const CLI::ParseError& error) {
     return app.exit(error, out, err) == 0 ? kDone : kUsage;  // 0: help was asked for
   }
-  if (const std::string wrong = Finish(options, texts); !wrong.empty()) {
+  std::string wrong = Finish(options, texts);
+  if (wrong.empty() && options.verb.empty()) wrong = FinishPattern(app, options, texts.pattern);
+  if (!wrong.empty()) {
     err << "kvkeep-bench: " << wrong << "\n";
     return kUsage;
   }

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "client/payload_malloc.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
+#include "tools/bench/connect.h"
 #include "tools/bench/content.h"
 #include "tools/bench/driver.h"
 #include "tools/bench/operation.h"
@@ -42,17 +42,7 @@ class ClientSide {
 
  private:
   absl::StatusOr<Json> Connect() {
-    client::TuneMallocForPayloads();
-    const client::PathChoice choice = target_.path == "grpc"    ? client::PathChoice::kGrpc
-                                      : target_.path == "local" ? client::PathChoice::kLocal
-                                                                : client::PathChoice::kAuto;
-    KVKEEP_ASSIGN_OR_RETURN(
-        client_, client::Client::Connect({.endpoint = target_.endpoint,
-                                          .client_name = absl::StrCat("bench ", context_.number),
-                                          .default_deadline = kCallDeadline,
-                                          .path = choice,
-                                          .local_socket = target_.local_socket}));
-    if (!client_->connected()) return client_->GetServerInfo().status();
+    KVKEEP_ASSIGN_OR_RETURN(client_, ConnectTo(target_, absl::StrCat("bench ", context_.number)));
     context_.client = client_.get();
     KVKEEP_ASSIGN_OR_RETURN(context_.ns,
                             client_->OpenNamespace({.model = absl::StrCat("bench ", target_.seed),

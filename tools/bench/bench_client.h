@@ -13,16 +13,9 @@
 
 #include "tools/bench/case.h"
 #include "tools/bench/child_process.h"
+#include "tools/bench/client_target.h"
 
 namespace kvkeep::bench {
-
-struct ClientTarget {
-  std::string endpoint;       // "unix:///path" or host:port
-  std::string local_socket;   // empty: the client library's default
-  std::string path = "auto";  // auto, grpc, local
-  uint64_t seed = 1;
-  uint64_t pool_bytes = 0;  // of payloads to put; 0: this client puts nothing but a load
-};
 
 class BenchClient {
  public:
@@ -61,6 +54,7 @@ struct DaemonStatus {
   uint64_t g2_capacity_bytes = 0;
   uint64_t g2_chunks = 0;
   uint64_t g2_dirty_bytes = 0;
+  uint64_t g3_capacity_bytes = 0;
   uint64_t g3_chunks = 0;
   std::map<std::string, uint64_t> counters;
 
@@ -78,7 +72,9 @@ class DaemonProbe {
   // Forgets all chunks. Answers how many.
   absl::StatusOr<uint64_t> Clear();
   // Waits until everything is written back.
-  absl::Status AwaitClean(std::chrono::milliseconds timeout);
+  absl::Status AwaitClean(
+      std::chrono::milliseconds timeout,
+      std::chrono::milliseconds pause_between_looks = std::chrono::milliseconds(2));
 
  private:
   explicit DaemonProbe(std::unique_ptr<ChildProcess> child) : child_(std::move(child)) {}

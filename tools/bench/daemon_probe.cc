@@ -9,7 +9,6 @@ namespace kvkeep::bench {
 namespace {
 
 constexpr std::chrono::milliseconds kPatience{60'000};
-constexpr std::chrono::milliseconds kPause{2};
 
 absl::StatusOr<Json> Answer(client::AdminClient& admin, const std::string& what) {
   if (what == "clear") {
@@ -25,6 +24,7 @@ absl::StatusOr<Json> Answer(client::AdminClient& admin, const std::string& what)
               {"g2_capacity_bytes", status.g2().capacity_bytes()},
               {"g2_chunks", status.g2().chunks()},
               {"g2_dirty_bytes", status.g2().dirty_bytes()},
+              {"g3_capacity_bytes", status.g3().capacity_bytes()},
               {"g3_chunks", status.g3().chunks()},
               {"counters", std::move(counters)}};
 }
@@ -51,6 +51,7 @@ absl::StatusOr<DaemonStatus> DaemonProbe::Status() {
   status.g2_capacity_bytes = json.at("g2_capacity_bytes");
   status.g2_chunks = json.at("g2_chunks");
   status.g2_dirty_bytes = json.at("g2_dirty_bytes");
+  status.g3_capacity_bytes = json.at("g3_capacity_bytes");
   status.g3_chunks = json.at("g3_chunks");
   for (const auto& [name, value] : json.at("counters").items()) status.counters[name] = value;
   return status;
@@ -61,7 +62,8 @@ absl::StatusOr<uint64_t> DaemonProbe::Clear() {
   return json.at("chunks").get<uint64_t>();
 }
 
-absl::Status DaemonProbe::AwaitClean(std::chrono::milliseconds timeout) {
+absl::Status DaemonProbe::AwaitClean(std::chrono::milliseconds timeout,
+                                     std::chrono::milliseconds pause_between_looks) {
   const double give_up = WallSeconds() + std::chrono::duration<double>(timeout).count();
   while (true) {
     KVKEEP_ASSIGN_OR_RETURN(const DaemonStatus status, Status());
@@ -69,7 +71,7 @@ absl::Status DaemonProbe::AwaitClean(std::chrono::milliseconds timeout) {
     if (WallSeconds() > give_up) {
       return absl::DeadlineExceededError("the daemon did not write everything back in time");
     }
-    std::this_thread::sleep_for(kPause);  // for another process
+    std::this_thread::sleep_for(pause_between_looks);  // for another process
   }
 }
 

@@ -2,14 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "tools/bench/histogram.h"
+#include "tools/bench/histogram_json.h"
 
 namespace kvkeep::bench {
-
-using Json = nlohmann::ordered_json;
 
 struct Measured {
   double seconds = 0;  // of measured time; of several clients side by side the longest

@@ -10,7 +10,7 @@
 namespace kvkeep::bench {
 
 struct Options {
-  std::string verb;  // get, put, lookup, mixed, pieces, baseline, table
+  std::string verb;  // get, put, lookup, mixed, pieces, baseline, table, cpu; none with a pattern
 
   // The daemon: one that runs, or one to start.
   std::string endpoint;

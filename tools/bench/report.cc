@@ -34,6 +34,19 @@ std::string FormatLines(const std::vector<Line>& lines) {
   return tools::FormatTable(rows);
 }
 
+std::string FormatCosts(const std::vector<CpuCost>& costs) {
+  std::vector<std::vector<std::string>> rows = {
+      {"CPU SECONDS A GB", "CLIENT", "DAEMON", "BOTH", "OF GB"}};
+  for (const CpuCost& cost : costs) {
+    rows.push_back(
+        {cost.path, absl::StrFormat("%.3f", cost.client_seconds_per_gb),
+         absl::StrFormat("%.3f", cost.daemon_seconds_per_gb),
+         absl::StrFormat("%.3f", cost.client_seconds_per_gb + cost.daemon_seconds_per_gb),
+         absl::StrFormat("%.1f", cost.gigabytes)});
+  }
+  return tools::FormatTable(rows);
+}
+
 std::string FormatTroubles(const Report& report) {
   std::string text;
   for (const Series& one : report.cases) {
@@ -90,6 +103,12 @@ Json ToJson(const Report& report) {
                                {"numbers", line.numbers}});
     }
   }
+  for (const CpuCost& cost : report.cpu_costs) {
+    json["cpu_costs"].push_back({{"path", cost.path},
+                                 {"gigabytes", cost.gigabytes},
+                                 {"client_seconds_per_gb", cost.client_seconds_per_gb},
+                                 {"daemon_seconds_per_gb", cost.daemon_seconds_per_gb}});
+  }
   if (!report.failure.empty()) json["failure"] = report.failure;
   json["sound"] = report.sound();
   return json;
@@ -109,6 +128,7 @@ std::string FormatReport(const Report& report) {
   }
   absl::StrAppend(&text, "\n", FormatSeries(all), FormatTroubles(report));
   if (!report.lines.empty()) absl::StrAppend(&text, "\n", FormatLines(report.lines));
+  if (!report.cpu_costs.empty()) absl::StrAppend(&text, "\n", FormatCosts(report.cpu_costs));
   return text;
 }
 

@@ -23,6 +23,13 @@ struct Line {
   Json numbers;  // the same for machines
 };
 
+// What a gigabyte (1e9 bytes of payload) costs.
+struct CpuCost {
+  std::string path;      // "local get", "tcp put", "promotion", "write-back"
+  double gigabytes = 0;  // that were moved to tell
+  double client_seconds_per_gb = 0, daemon_seconds_per_gb = 0;
+};
+
 struct Report {
   Options options;
   std::string arena;   // the daemon's own words
@@ -32,6 +39,7 @@ struct Report {
   std::vector<Series> cases;
   std::vector<Series> baselines;
   std::vector<Line> lines;
+  std::vector<CpuCost> cpu_costs;
   std::string failure;  // why a section of the table could not be measured
 
   // No wrong byte, no call failed, no section either.

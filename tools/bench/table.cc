@@ -16,8 +16,11 @@ namespace {
 using Section = absl::Status (*)(TableRun*);
 
 const std::vector<std::pair<std::string, Section>>& Sections() {
-  static const std::vector<std::pair<std::string, Section>> sections = {
-      {"get", RunGets}, {"lookup", RunLookups}, {"put", RunPuts}, {"pieces", RunPieces}};
+  static const std::vector<std::pair<std::string, Section>> sections = {{"get", RunGets},
+                                                                        {"lookup", RunLookups},
+                                                                        {"put", RunPuts},
+                                                                        {"pieces", RunPieces},
+                                                                        {"rest", RunRest}};
   return sections;
 }
 
@@ -35,7 +38,9 @@ TableScale::TableScale(const Options& options)
       // More than a session's staging memory, which a client may ask for a second time.
       put_g2_bytes(options.quick ? 192 * kMiB : 1280 * kMiB),
       pieces_g2_bytes(options.quick ? 160 * kMiB : 512 * kMiB),
-      pieces_keys(options.quick ? 10 : 32) {}
+      pieces_keys(options.quick ? 10 : 32),
+      rest_bytes(options.quick ? 512 * kMiB : 10'000'000'000),
+      rest_seconds(options.quick ? 1.5 : 30) {}
 
 const std::vector<std::string>& TableSections() {
   static const std::vector<std::string> names = [] {

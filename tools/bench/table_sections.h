@@ -25,6 +25,8 @@ struct TableScale {
   uint64_t held_leases;
   uint64_t put_g2_bytes;
   uint64_t pieces_g2_bytes, pieces_keys;
+  uint64_t rest_bytes;  // moved before it
+  double rest_seconds;
 };
 
 struct TableRun {
@@ -58,5 +60,6 @@ absl::Status RunGets(TableRun* run);
 absl::Status RunLookups(TableRun* run);
 absl::Status RunPuts(TableRun* run);
 absl::Status RunPieces(TableRun* run);
+absl::Status RunRest(TableRun* run);
 
 }  // namespace kvkeep::bench

@@ -103,11 +103,73 @@ TEST_CASE("a quick table has every line of the promise, measured or with a reaso
   REQUIRE(result.code == 0);
   const nlohmann::json json = result.json();
   CHECK(json.at("sound") == true);
-  CHECK(json.at("table").size() >= 13);
+  CHECK(json.at("table").size() >= 15);
   for (const auto& line : json.at("table")) {
     CHECK_FALSE(line.at("figure").get<std::string>().empty());
     if (line.at("verdict") != "not measured") CHECK(line.at("numbers").at("figure").is_number());
   }
+}
+
+TEST_CASE("what a gigabyte costs is told of every path, promotion and write-back among them") {
+  const Result result = RunWithDaemon({"cpu"});
+  INFO(result.err);
+  INFO(result.out);
+  REQUIRE(result.code == 0);
+  std::vector<std::string> paths;
+  const nlohmann::json json = result.json();
+  for (const auto& cost : json.at("cpu_costs")) {
+    paths.push_back(cost.at("path"));
+    INFO(paths.back());
+    CHECK(cost.at("gigabytes") > 0);
+    CHECK(cost.at("daemon_seconds_per_gb") >= 0);
+  }
+  CHECK(paths == std::vector<std::string>{"local get", "local put", "unix get", "unix put",
+                                          "tcp get", "tcp put", "promotion", "write-back"});
+  CHECK(Run({"cpu"}).code == 2);  // without a daemon
+}
+
+TEST_CASE("a pattern of load reads from NVMe, checks every byte, and stores what was asked for") {
+  const std::string pattern = GENERATE("pm1753", "sessions");
+  const std::string path = GENERATE("local", "grpc");
+  INFO(pattern << " " << path);
+  const Result result = Run({"--pattern", pattern, "--path", path, "--quick", "--rate", "60,90",
+                             "--json", "--daemon", KVKEEPD_PATH});
+  INFO(result.err);
+  INFO(result.out);
+  REQUIRE(result.code == 0);
+  const nlohmann::json json = result.json();
+  CHECK(json.at("sound") == true);
+  REQUIRE(json.at("runs").size() == 2);
+  for (const auto& run : json.at("runs")) {
+    const auto& loaded = run.at("loaded");
+    CHECK(loaded.at("turns") > 0);
+    CHECK(loaded.at("prefixes") > 0);
+    CHECK(loaded.at("verified_bytes") == loaded.at("recalled_bytes"));
+    CHECK(loaded.at("recalled_bytes") ==
+          loaded.at("found_chunks").get<uint64_t>() * run.at("chunk_bytes").get<uint64_t>());
+    CHECK(loaded.at("stored_chunks") > 0);
+    CHECK(loaded.at("refused_chunks") == 0);
+    CHECK(run.at("alone").at("prefixes") > 0);
+    CHECK(run.at("daemon_cpu_seconds") > 0);
+    if (pattern == "pm1753") {
+      CHECK(run.at("found_share") == 1);
+      CHECK(run.at("stored_share").get<double>() == Approx(0.08).margin(0.01));
+      CHECK(run.at("from_nvme_share") > 0);
+      CHECK(run.at("device_runs_per_prefix") > 0);
+      CHECK(json.at("wants") == "");
+    }
+  }
+}
+
+TEST_CASE("a pattern is asked for instead of a verb, and its options are checked at once") {
+  const Result both = Run({"get", "--pattern", "pm1753"});
+  CHECK(both.code == 2);
+  CHECK(absl::StrContains(both.err, "one of a verb and --pattern"));
+  const Result unknown = Run({"--pattern", "sessions", "--model", "gpt-0"});
+  CHECK(unknown.code == 2);
+  CHECK(absl::StrContains(unknown.err, "llama-3.1-8b"));
+  CHECK(Run({"--pattern", "pm9999"}).code == 2);
+  CHECK(Run({"--pattern", "pm1753", "--rate", "0"}).code == 2);
 }
 
 }  // namespace kvkeep::bench

@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tools/bench/cpu_costs.h"
 #include "tools/bench/daemon_process.h"
 #include "tools/bench/table_lines.h"
 
@@ -118,6 +119,28 @@ TEST_CASE("a key of the daemon's configuration is found in its own section only"
   CHECK_FALSE(KnowsKey(printed, "g3.capacity"));
   CHECK_FALSE(KnowsKey(printed, "g2.cap"));
   CHECK_FALSE(KnowsKey(printed, "listen.local"));
+}
+
+TEST_CASE("CPU seconds go by gigabytes of payload, and write-back is what puts do not explain") {
+  Series series{.name = "put", .has_daemon = true};
+  Measured round;
+  round.bytes = 2'000'000'000;
+  round.client_cpu_seconds = 1;
+  series.rounds = {round, round};
+  series.daemon.cpu_seconds = 2;
+  const CpuCost put = CostOf("local put", series);
+  CHECK(put.gigabytes == Approx(4));
+  CHECK(put.client_seconds_per_gb == Approx(0.5));
+  CHECK(put.daemon_seconds_per_gb == Approx(0.5));
+  // 4 GB put cost 2 s of 5; the others went into 3 GB written back.
+  const CpuCost written = WriteBackCost(put, 4'000'000'000, 5, 3'000'000'000);
+  CHECK(written.path == "write-back");
+  CHECK(written.daemon_seconds_per_gb == Approx(1));
+  CHECK(WriteBackCost(put, 4'000'000'000, 1, 3'000'000'000).daemon_seconds_per_gb == 0);
+  CHECK(CostOf("nothing", Series{}).daemon_seconds_per_gb == 0);
+  Report report{.cpu_costs = {put}};
+  CHECK(ToJson(report).at("cpu_costs").at(0).at("path") == "local put");
+  CHECK(absl::StrContains(FormatReport(report), "local put"));
 }
 
 }  // namespace kvkeep::bench

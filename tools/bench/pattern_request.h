@@ -1,0 +1,52 @@
+// PatternRequest: a pattern of load as asked for on the command line, and the jobs that come of it.
+// Plain values; pure functions.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/bench/pattern_client.h"
+
+namespace kvkeep::bench {
+
+// 0: the pattern's own.
+struct PatternRequest {
+  std::string name;           // empty: no pattern is asked for
+  std::vector<double> rates;  // turns a second of all users together; a run for each
+  double seconds = 0;
+  uint32_t users = 0;
+  uint32_t workers = 0;
+  uint32_t depth = 0;  // turns of a worker at a time
+  uint32_t get_chunks = 8;
+  uint64_t seed = 1;
+  bool quick = false;  // everything small: that it works, not what it can do
+
+  // A chunk is what a model keeps of so many tokens, and recomputing it is that model's prefill.
+  std::string model = "llama-3.1-8b", gpu = "h100";
+  double kv_bytes_per_token = 0, prefill_tokens_per_second = 0;  // instead of the model's
+  uint64_t tokens_per_chunk = 0;
+
+  // sessions
+  uint32_t rounds = 10;
+  uint64_t system_prompt_tokens = 0, history_tokens = 0;
+};
+
+struct PatternModel {
+  double kv_bytes_per_token = 0;
+  double prefill_tokens_per_second = 0;
+};
+// InvalidArgument: no such model or GPU.
+absl::StatusOr<PatternModel> ModelOf(const PatternRequest& request);
+
+// A job for each rate. InvalidArgument names the option.
+absl::StatusOr<std::vector<PatternJob>> JobsOf(const PatternRequest& request);
+
+// What chunks of that pattern take in a tier, images' headers included.
+uint64_t WorkingSetBytes(const PatternJob& job, uint64_t chunks);
+
+Json ToJson(const PatternRequest& request);
+
+}  // namespace kvkeep::bench

@@ -1,0 +1,210 @@
+#include "tools/bench/turn_player.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tiers/base/status_macros.h"
+#include "tiers/base/units.h"
+#include "tools/bench/content.h"
+#include "tools/bench/cpu_time.h"
+#include "tools/bench/operation.h"
+#include "tools/kvkeep/generator.h"
+
+namespace kvkeep::bench {
+namespace {
+
+constexpr uint64_t kBufferBytes = 64 * kMiB;  // of a player, or one chunk
+constexpr uint64_t kPutCallBytes = 32 * kMiB;
+
+}  // namespace
+
+// A clock that stands while we do what no engine would.
+class TurnPlayer::Watch {
+ public:
+  explicit Watch(double since) : last_(since) {}
+  double Lap() {
+    const double now = WallSeconds();
+    return now - std::exchange(last_, now);
+  }
+  void Restart() { last_ = WallSeconds(); }
+
+ private:
+  double last_;
+};
+
+ChunkKey PlayerContext::KeyOf(uint64_t chunk) const {
+  return MakeKey(seed, chunk, tools::MixIds(seed, chunk) % pool->count(chunk_bytes));
+}
+
+void TurnPlayer::Play(const Turn& turn, double due_at, PatternMeasured* measured) {
+  const absl::StatusOr<size_t> found = ReadPrefix(turn, due_at, measured);
+  ++measured->turns;
+  if (!found.ok()) return measured->Fail(found.status().ToString());
+  std::vector<uint64_t> chunks = turn.prompt;
+  chunks.insert(chunks.end(), turn.answer.begin(), turn.answer.end());
+  if (chunks.size() == *found) return;
+  const double began = WallSeconds();
+  const absl::Status stored = Store(chunks, *found, chunks.size() - *found, measured);
+  if (!stored.ok()) return measured->Fail(stored.ToString());
+  measured->store.Record(static_cast<uint64_t>((WallSeconds() - began) * 1e9));
+}
+
+void TurnPlayer::RecallOnly(const Turn& turn, double due_at, PatternMeasured* measured) {
+  const absl::StatusOr<size_t> found = ReadPrefix(turn, due_at, measured);
+  ++measured->turns;
+  if (!found.ok()) measured->Fail(found.status().ToString());
+}
+
+absl::StatusOr<size_t> TurnPlayer::ReadPrefix(const Turn& turn, double due_at,
+                                              PatternMeasured* measured) {
+  std::vector<ChunkKey> keys;
+  for (const uint64_t chunk : turn.prompt) keys.push_back(context_.KeyOf(chunk));
+  Recall recall{.asked_chunks = keys.size()};
+  Watch watch(due_at);
+  const absl::Status read = context_.local ? ReadInPlace(keys, &watch, &recall, measured)
+                                           : ReadByCopy(keys, &watch, &recall, measured);
+  const size_t found = recall.waits_seconds.size();
+  recall.bytes = found * context_.chunk_bytes;
+  recall.recompute_seconds = static_cast<double>(found) * context_.recompute_seconds_per_chunk;
+  measured->Count(recall);
+  if (!read.ok()) return read;
+  return found;
+}
+
+absl::Status TurnPlayer::ReadInPlace(const std::vector<ChunkKey>& keys, Watch* watch,
+                                     Recall* recall, PatternMeasured* measured) {
+  while (recall->waits_seconds.size() < keys.size()) {
+    const size_t from = recall->waits_seconds.size();
+    KVKEEP_ASSIGN_OR_RETURN(const client::Acquired held,
+                            context_.client->Acquire(context_.ns, client::Keys(keys).subspan(from),
+                                                     {.deadline = kCallDeadline}));
+    if (held.leased_keys == 0) break;
+    KVKEEP_RETURN_IF_ERROR(WaitAndCompare(keys, held, watch, recall, measured));
+    // The rest was not leased for want of space only: the next call may have it.
+    if (held.leased_keys == held.leading_keys) break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TurnPlayer::WaitAndCompare(const std::vector<ChunkKey>& keys,
+                                        const client::Acquired& held, Watch* watch, Recall* recall,
+                                        PatternMeasured* measured) {
+  const size_t from = recall->waits_seconds.size();
+  const size_t pieces = DivideRoundUp(context_.chunk_bytes, kPieceBytes);
+  for (size_t i = 0; i < held.chunks.size(); ++i) {
+    recall->from_nvme |= held.pieces_ready(i) < pieces;
+  }
+  for (size_t i = 0; i < held.chunks.size(); ++i) {
+    KVKEEP_RETURN_IF_ERROR(held.WaitPieces(i, pieces, kCallDeadline));
+    recall->waits_seconds.push_back(watch->Lap());
+  }
+  VerifyResult all;
+  for (const client::ChunkView& view : held.chunks) {
+    uint64_t at = 0;
+    for (const std::span<const std::byte> run : view.runs) {
+      all.wrong += CountWrong(context_.seed, keys[from + view.chunk], run, at);
+      at += run.size();
+    }
+    all.bytes += context_.chunk_bytes;
+    if (at != context_.chunk_bytes) all.wrong += context_.chunk_bytes;  // as wrong as can be
+  }
+  // A lease that was revoked meanwhile promised nothing.
+  if (!held.valid()) return absl::AbortedError("a lease was revoked while it was read");
+  measured->verified_bytes += all.bytes;
+  measured->wrong_bytes += all.wrong;
+  watch->Restart();
+  return absl::OkStatus();
+}
+
+absl::Status TurnPlayer::ReadByCopy(const std::vector<ChunkKey>& keys, Watch* watch, Recall* recall,
+                                    PatternMeasured* measured) {
+  const size_t room = std::max<size_t>(kBufferBytes / context_.chunk_bytes, 1);
+  buffer_.resize(std::min(room, keys.size()) * context_.chunk_bytes);
+  while (recall->waits_seconds.size() < keys.size()) {
+    const size_t from = recall->waits_seconds.size();
+    KVKEEP_ASSIGN_OR_RETURN(const client::LookupResult found,
+                            context_.client->Lookup(context_.ns, client::Keys(keys).subspan(from),
+                                                    {.lease = client::LeaseMode::kLeadingRun,
+                                                     .deadline = kCallDeadline}));
+    for (size_t i = 0; i < found.leased_keys; ++i) recall->from_nvme |= !found.in_g2(i);
+    const std::vector<ChunkKey> leased(
+        keys.begin() + static_cast<std::ptrdiff_t>(from),
+        keys.begin() + static_cast<std::ptrdiff_t>(from + found.leased_keys));
+    for (size_t first = 0; first < leased.size(); first += room) {
+      const size_t end = std::min(leased.size(), first + room);
+      KVKEEP_RETURN_IF_ERROR(FillBuffer(leased, found.lease, first, end, watch, recall));
+      for (size_t i = first; i < end; ++i) {
+        measured->wrong_bytes += CountWrong(
+            context_.seed, leased[i],
+            std::span(buffer_).subspan((i - first) * context_.chunk_bytes, context_.chunk_bytes));
+        measured->verified_bytes += context_.chunk_bytes;
+      }
+      watch->Restart();
+    }
+    if (leased.empty() || found.leased_keys == found.leading_keys) break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TurnPlayer::FillBuffer(const std::vector<ChunkKey>& keys, const client::Lease& lease,
+                                    size_t first, size_t end, Watch* watch, Recall* recall) {
+  for (size_t at = first; at < end; at += context_.get_chunks) {
+    const size_t count = std::min<size_t>(context_.get_chunks, end - at);
+    std::vector<std::span<std::byte>> to;
+    for (size_t i = at; i < at + count; ++i) {
+      to.push_back(
+          std::span(buffer_).subspan((i - first) * context_.chunk_bytes, context_.chunk_bytes));
+    }
+    client::GetOptions options;
+    options.lease = &lease;
+    options.first_key = static_cast<uint32_t>(at);
+    options.deadline = kCallDeadline;
+    options.destinations = to;
+    KVKEEP_ASSIGN_OR_RETURN(const client::GetResult got,
+                            context_.client->Get(context_.ns, client::Keys(keys).subspan(at, count),
+                                                 std::move(options)));
+    KVKEEP_RETURN_IF_ERROR(got.error);
+    for (const client::GetOutcome& outcome : got.chunks) {
+      if (outcome.status == client::GetStatus::kHit && outcome.bytes == context_.chunk_bytes) {
+        continue;
+      }
+      return absl::DataLossError(
+          absl::StrCat("get of a leased chunk: ", client::GetStatusName(outcome.status)));
+    }
+    // They are there together: a reader in order waited for the first of them.
+    recall->waits_seconds.push_back(watch->Lap());
+    recall->waits_seconds.resize(recall->waits_seconds.size() + count - 1);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TurnPlayer::Store(const std::vector<uint64_t>& chunks, size_t first, size_t count,
+                               PatternMeasured* measured) {
+  const size_t per_call = std::max<size_t>(kPutCallBytes / context_.chunk_bytes, 1);
+  const size_t end = first + count;
+  for (size_t at = first; at < end; at += per_call) {
+    std::vector<client::PutChunk> puts(std::min(per_call, end - at));
+    for (size_t i = 0; i < puts.size(); ++i) {
+      puts[i].key = context_.KeyOf(chunks[at + i]);
+      puts[i].runs = {context_.pool->payload(PayloadOf(puts[i].key), context_.chunk_bytes)};
+      if (at + i > 0 && PositionOf(chunks[at + i]) == PositionOf(chunks[at + i - 1]) + 1) {
+        puts[i].parent_key = context_.KeyOf(chunks[at + i - 1]);
+      }
+    }
+    KVKEEP_ASSIGN_OR_RETURN(
+        const client::PutResult result,
+        context_.client->Put(context_.ns, std::move(puts), {.deadline = kCallDeadline}));
+    KVKEEP_RETURN_IF_ERROR(result.error);
+    for (const client::PutOutcome& outcome : result.chunks) {
+      const bool stored = outcome.status == client::PutStatus::kStored;
+      measured->stored_chunks += stored;
+      measured->stored_bytes += stored ? context_.chunk_bytes : 0;
+      measured->refused_chunks += outcome.status == client::PutStatus::kRejected;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace kvkeep::bench

@@ -1,0 +1,67 @@
+// TurnPlayer: plays one turn of a pattern through the client library, as an engine would: recalls
+// the prompt, compares every byte of it, stores what was missing and the answer.
+//
+// On the local path a prefix is leased and read in place: a chunk is there when its last piece is.
+// Over gRPC it is leased and got in calls of some chunks each, as far as our memory goes: a chunk
+// is there when its call has ended. While bytes are compared the clock stands; reads ahead that the
+// daemon has begun go on, which only matters to prefixes of several calls' memory. Blocking; one
+// thread each.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <vector>
+
+#include "client/client.h"
+#include "tools/bench/pattern.h"
+#include "tools/bench/pattern_measured.h"
+#include "tools/bench/payload_pool.h"
+
+namespace kvkeep::bench {
+
+// What all players of a worker share. Outlives them.
+struct PlayerContext {
+  client::Client* client = nullptr;
+  client::Namespace ns;
+  bool local = false;
+  uint64_t seed = 0;
+  uint64_t chunk_bytes = 0;
+  uint32_t get_chunks = 8;                 // of a call over gRPC
+  double recompute_seconds_per_chunk = 0;  // 0: not known
+  const PayloadPool* pool = nullptr;       // what puts are made of
+
+  ChunkKey KeyOf(uint64_t chunk) const;
+};
+
+class TurnPlayer {
+ public:
+  explicit TurnPlayer(const PlayerContext* context) : context_(*context) {}
+
+  // `due_at` in WallSeconds(). Everything is counted in `measured`.
+  void Play(const Turn& turn, double due_at, PatternMeasured* measured);
+  // Only the first half.
+  void RecallOnly(const Turn& turn, double due_at, PatternMeasured* measured);
+  // Chunk after chunk, each the child of the one before. The first failure; refusals are counted.
+  absl::Status Store(const std::vector<uint64_t>& chunks, size_t first, size_t count,
+                     PatternMeasured* measured);
+
+ private:
+  class Watch;
+
+  // How many chunks from the head were there.
+  absl::StatusOr<size_t> ReadPrefix(const Turn& turn, double due_at, PatternMeasured* measured);
+  absl::Status ReadInPlace(const std::vector<ChunkKey>& keys, Watch* watch, Recall* recall,
+                           PatternMeasured* measured);
+  absl::Status WaitAndCompare(const std::vector<ChunkKey>& keys, const client::Acquired& held,
+                              Watch* watch, Recall* recall, PatternMeasured* measured);
+  absl::Status ReadByCopy(const std::vector<ChunkKey>& keys, Watch* watch, Recall* recall,
+                          PatternMeasured* measured);
+  // One buffer full, chunks [first, end) of the lease.
+  absl::Status FillBuffer(const std::vector<ChunkKey>& keys, const client::Lease& lease,
+                          size_t first, size_t end, Watch* watch, Recall* recall);
+
+  const PlayerContext& context_;
+  std::vector<std::byte> buffer_;  // gRPC's
+};
+
+}  // namespace kvkeep::bench
