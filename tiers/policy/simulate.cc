@@ -91,7 +91,7 @@ class SimulatedTiers {
     if (!eager_) return;
     std::optional<uint64_t> parent;
     for (const uint64_t id : ids) {
-      if (g2_.Contains(id)) Offer(id, parent, request.timestamp);
+      Offer(id, parent, request.timestamp);  // also what G2 did not keep: it came
       parent = id;
     }
   }

@@ -82,6 +82,14 @@ TEST_CASE("what G2 has lost is found in G3, brought back, and written once") {
   CHECK(result.g3_written_bytes == 40);
 }
 
+TEST_CASE("written as it comes, a chunk is in G3 whether or not G2 keeps it") {
+  const std::vector trace = {Chain({1, 2, 3, 4}), Chain({1, 2, 3, 4})};
+  const TiersResult result = Tiers(trace, {.g2_chunks = 2, .g3_chunks = 10});
+  CHECK(result.g3_written_bytes == 40);
+  CHECK(result.trace.leading_hit_chunks == 4);
+  CHECK(result.g2_hit_chunks == 2);
+}
+
 TEST_CASE("written as it leaves G2, a chunk that stays there is never written") {
   const std::vector trace = {Chain({1, 2}), Chain({3, 4}), Chain({1, 2}), Chain({1, 2})};
   const TiersResult wide =
