@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tools/kvkeep/plan_cpu.h"
 #include "tools/kvkeep/plan_models.h"
 #include "tools/kvkeep/svg_chart.h"
 
@@ -100,6 +101,53 @@ TEST_CASE("a day is scaled from what was looked at, and only tiers that are wort
   CHECK_FALSE(RowOf(said, assume, half).written_bytes_per_day.has_value());
   assume.deployment.prefill_tokens_per_second = 0;
   CHECK_FALSE(RowOf(half_a_day, assume, half).tokens_saved_per_day.has_value());
+}
+
+namespace {
+
+CpuCosts SomeCosts() {
+  CpuCosts costs{.origin = "made up"};
+  for (const std::string& transport : CpuTransports()) {
+    const double slower = transport == "tcp" ? 2 : 1;
+    costs.paths.push_back({transport + " get", slower * 0.1, slower * 0.2});
+    costs.paths.push_back({transport + " put", slower * 0.3, slower * 0.4});
+  }
+  costs.paths.push_back({"promotion", 9, 0.5});
+  costs.paths.push_back({"write-back", 9, 0.25});
+  return costs;
+}
+
+}  // namespace
+
+TEST_CASE("cores are what each byte costs by what moves in a second") {
+  const PlanTraffic traffic{
+      .got_bytes = 10e9, .put_bytes = 1e9, .promoted_bytes = 2e9, .written_bytes = 4e9};
+  const PlanCores local = CoresOf(SomeCosts(), "local", traffic);
+  CHECK(local.daemon == Approx(10 * 0.2 + 0.4 + 2 * 0.5 + 4 * 0.25));
+  CHECK(local.clients == Approx(10 * 0.1 + 0.3));
+  CHECK(CoresOf(SomeCosts(), "tcp", traffic).clients == Approx(2 * local.clients));
+}
+
+TEST_CASE("what moves is what was asked for: hits are got, the others are put") {
+  const PlanWorkload hour{.seconds = 3600, .requests = 10, .wanted_chunks = 7200, .chunk_bytes = 5};
+  const PlanTraffic traffic =
+      TrafficOf(hour, {.hit_ratio = 0.75, .g2_hit_ratio = 0.25, .written_bytes = 36'000});
+  CHECK(traffic.got_bytes == Approx(7.5));
+  CHECK(traffic.put_bytes == Approx(2.5));
+  CHECK(traffic.promoted_bytes == Approx(5));
+  CHECK(traffic.written_bytes == Approx(10));
+}
+
+TEST_CASE("the kept costs are a whole file with an origin; another is refused by what it lacks") {
+  CHECK_FALSE(KnownCpuCosts().origin.empty());
+  CHECK(KnownCpuCosts().of("unix put").daemon_seconds_per_gb > 0);
+  const auto refusal = [](const std::string& json) {
+    return std::string(ParseCpuCosts(json).status().message());
+  };
+  CHECK(absl::StrContains(refusal("[]"), "origin"));
+  CHECK(absl::StrContains(refusal(R"({"origin": "x", "cpu_costs": []})"), "promotion"));
+  CHECK(absl::StrContains(refusal(R"({"origin": "x", "cpu_costs": [{"path": "local get"}]})"),
+                          "client_seconds_per_gb"));
 }
 
 TEST_CASE("without sizes they lie around what there is, and each is tried with each") {

@@ -65,6 +65,9 @@ TEST_CASE("the JSON of plan has these keys, which scripts rely on") {
                                                      "fetch[].break_even_bytes_per_second",
                                                      "fetch[].times_faster",
                                                      "fetch[].least_tokens",
+                                                     "cpu",
+                                                     "cpu.transport",
+                                                     "cpu.origin",
                                                      "now",
                                                      "sizes",
                                                      "sizes[].g2_bytes",
@@ -79,6 +82,8 @@ TEST_CASE("the JSON of plan has these keys, which scripts rely on") {
                                                      "sizes[].joules_saved_per_day",
                                                      "sizes[].dollars_saved_per_day",
                                                      "sizes[].tier_dollars_per_day",
+                                                     "sizes[].daemon_cores",
+                                                     "sizes[].client_cores",
                                                      "curve",
                                                      "curve[].bytes",
                                                      "curve[].hit_ratio"});
@@ -199,7 +204,7 @@ TEST_CASE("in words plan leaves out what it does not know, and says whether fetc
   const SmallTrace trace;
   const CliResult bare = Run({"plan", trace.path(), "--kv-bytes-per-token", "2048"});
   CHECK(bare.code == kOk);
-  CHECK(absl::StrContains(bare.out, "  FROM G2  WRITTEN GB/DAY\n"));
+  CHECK(absl::StrContains(bare.out, "  FROM G2  WRITTEN GB/DAY  CORES DAEMON  ENGINES\n"));
   CHECK_FALSE(absl::StrContains(bare.out, "WORTH IT"));
   const CliResult full = Run({"plan", trace.path(), "--model", "llama-3.1-8b", "--g3-gb-s", "1",
                               "--svg", trace.file("plan.svg")});

@@ -76,12 +76,23 @@ absl::StatusOr<PlanPrediction> PredictBySimulation(std::span<const TraceRequest>
   return prediction;
 }
 
+// All that was asked for moves: what is there is got, what is not is put.
+PlanTraffic TrafficOf(const PlanWorkload& workload, const PlanPrediction& prediction) {
+  const double seconds = workload.days() * kSecondsPerDay;
+  const double wanted = workload.wanted_chunks * workload.chunk_bytes / seconds;
+  return {.got_bytes = wanted * prediction.hit_ratio,
+          .put_bytes = wanted * (1 - prediction.hit_ratio),
+          .promoted_bytes = wanted * (prediction.hit_ratio - prediction.g2_hit_ratio),
+          .written_bytes = prediction.written_bytes / seconds};
+}
+
 PlanRow RowOf(const PlanWorkload& workload, const PlanAssumptions& assumptions,
               const PlanPrediction& prediction) {
   PlanRow row{.prediction = prediction};
   const double days = workload.days();
   const uint64_t g3_bytes = prediction.size.g3_bytes;
   if (days <= 0) return row;
+  row.cores = CoresOf(KnownCpuCosts(), assumptions.transport, TrafficOf(workload, prediction));
   if (g3_bytes > 0) row.written_bytes_per_day = prediction.written_bytes / days;
   if (g3_bytes > 0 && assumptions.terabytes_written > 0) {
     row.drive_years = DriveYears(assumptions.terabytes_written, assumptions.write_amplification,

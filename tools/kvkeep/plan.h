@@ -18,6 +18,7 @@
 #include "tiers/policy/simulate.h"
 #include "tiers/policy/trace.h"
 #include "tools/kvkeep/plan_cost.h"
+#include "tools/kvkeep/plan_cpu.h"
 
 namespace kvkeep::tools {
 
@@ -66,6 +67,7 @@ struct PlanAssumptions {
   double terabytes_written = 0;  // that the drives are rated for; 0: not known
   double write_amplification = 1;
   PlanPrices prices;
+  std::string transport = "local";  // of engines to the daemon, one of CpuTransports()
 
   FetchVerdict g2_fetch() const {
     return JudgeFetch(deployment, g2_bytes_per_second, seconds_per_fetch);
@@ -86,7 +88,10 @@ struct PlanRow {
   std::optional<double> gpu_hours_saved_per_day;
   std::optional<double> joules_saved_per_day, dollars_saved_per_day;
   std::optional<double> tier_dollars_per_day;
+  std::optional<PlanCores> cores;  // kept busy on average
 };
+// REQUIRES: workload.days() > 0.
+PlanTraffic TrafficOf(const PlanWorkload& workload, const PlanPrediction& prediction);
 PlanRow RowOf(const PlanWorkload& workload, const PlanAssumptions& assumptions,
               const PlanPrediction& prediction);
 

@@ -50,7 +50,9 @@ Json RowJson(const PlanRow& row) {
           {"gpu_hours_saved_per_day", OrNull(row.gpu_hours_saved_per_day)},
           {"joules_saved_per_day", OrNull(row.joules_saved_per_day)},
           {"dollars_saved_per_day", OrNull(row.dollars_saved_per_day)},
-          {"tier_dollars_per_day", OrNull(row.tier_dollars_per_day)}};
+          {"tier_dollars_per_day", OrNull(row.tier_dollars_per_day)},
+          {"daemon_cores", row.cores.has_value() ? Json(row.cores->daemon) : Json()},
+          {"client_cores", row.cores.has_value() ? Json(row.cores->clients) : Json()}};
 }
 
 // Where the curve says something: from the first distance to the last.
@@ -150,15 +152,17 @@ Json PlanJson(const Plan& plan) {
           {"fetch",
            {FetchJson("g2", plan.assumptions.g2_fetch()),
             FetchJson("g3", plan.assumptions.g3_fetch())}},
+          {"cpu", {{"transport", plan.assumptions.transport}, {"origin", KnownCpuCosts().origin}}},
           {"now", now},
           {"sizes", rows},
           {"curve", curve}};
 }
 
 std::string PlanText(const Plan& plan) {
-  std::vector<std::vector<std::string>> rows = {
-      {"G2", "G3", "HITS", "FROM G2", "WRITTEN GB/DAY", "DRIVES LAST", "MTOKENS SAVED/DAY",
-       "REQUESTS/DAY", "GPU H/DAY", "MJ/DAY", "$ SAVED/DAY", "$ TIERS/DAY"}};
+  std::vector<std::vector<std::string>> rows = {{"G2", "G3", "HITS", "FROM G2", "WRITTEN GB/DAY",
+                                                 "DRIVES LAST", "MTOKENS SAVED/DAY", "REQUESTS/DAY",
+                                                 "GPU H/DAY", "MJ/DAY", "$ SAVED/DAY",
+                                                 "$ TIERS/DAY", "CORES DAEMON", "ENGINES"}};
   for (const PlanRow& row : plan.rows) {
     const PlanPrediction& of = row.prediction;
     rows.push_back({SizeText(of.size.g2_bytes), SizeText(of.size.g3_bytes),
@@ -167,7 +171,9 @@ std::string PlanText(const Plan& plan) {
                     Or(row.written_bytes_per_day, 0, 1e-9), Years(row.drive_years),
                     Or(row.tokens_saved_per_day, 1, 1e-6), Or(row.requests_saved_per_day, 0),
                     Or(row.gpu_hours_saved_per_day, 2), Or(row.joules_saved_per_day, 1, 1e-6),
-                    Or(row.dollars_saved_per_day, 2), Or(row.tier_dollars_per_day, 2)});
+                    Or(row.dollars_saved_per_day, 2), Or(row.tier_dollars_per_day, 2),
+                    row.cores.has_value() ? absl::StrFormat("%.2g", row.cores->daemon) : "-",
+                    row.cores.has_value() ? absl::StrFormat("%.2g", row.cores->clients) : "-"});
   }
   // Columns of which nothing is known say nothing.
   for (size_t column = rows[0].size(); column-- > 2;) {

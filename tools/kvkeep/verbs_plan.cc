@@ -271,6 +271,9 @@ void AddModelOptions(CLI::App* verb, PlanArguments& asked) {
       ->check(CLI::IsMember({"bf16", "fp8"}));
   verb->add_option("--mfu", asked.mfu, "share of the GPUs' peak that prefill gets; 0: the model's")
       ->check(CLI::Range(0.0, 1.0));
+  verb->add_option("--transport", asked.assumptions.transport,
+                   "from engines to the daemon, for the cores that both need: local, unix, tcp")
+      ->check(CLI::IsMember(CpuTransports()));
   verb->add_option("--g2-gb-s", asked.g2_gigabytes, "GB a second from G2 into the GPUs")
       ->check(CLI::Range(1e-3, 1e6));
   verb->add_option("--g3-gb-s", asked.g3_gigabytes, "and from G3")->check(CLI::Range(1e-3, 1e6));

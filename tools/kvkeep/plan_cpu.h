@@ -1,0 +1,45 @@
+// What a gigabyte costs in CPU time on each way through the daemon, as kvkeep-bench cpu measured it
+// once (cpu_costs.json, which says where and when), and the cores that come of it. Pure functions.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+
+#include <string>
+#include <vector>
+
+namespace kvkeep::tools {
+
+struct CpuCostOfPath {
+  std::string path;  // "local get", "unix put", "promotion", "write-back" ...
+  double client_seconds_per_gb = 0, daemon_seconds_per_gb = 0;
+};
+
+struct CpuCosts {
+  std::string origin;
+  std::vector<CpuCostOfPath> paths;
+  // REQUIRES: it is there, as ParseCpuCosts has seen to.
+  const CpuCostOfPath& of(absl::string_view path) const;
+};
+
+// InvalidArgument: not such a file, or a path is missing.
+absl::StatusOr<CpuCosts> ParseCpuCosts(absl::string_view json);
+const CpuCosts& KnownCpuCosts();
+
+// Ways from an engine to the daemon: local, unix, tcp.
+std::vector<std::string> CpuTransports();
+
+// Payload, a second.
+struct PlanTraffic {
+  double got_bytes = 0, put_bytes = 0, promoted_bytes = 0, written_bytes = 0;
+};
+struct PlanCores {
+  double daemon = 0, clients = 0;
+};
+// Cores that this keeps busy.
+PlanCores CoresOf(const CpuCosts& costs, absl::string_view transport, const PlanTraffic& traffic);
+
+// cpu_costs.json's text.
+absl::string_view CpuCostsJson();
+
+}  // namespace kvkeep::tools
