@@ -5,6 +5,7 @@
 
 #include <absl/status/statusor.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -14,8 +15,6 @@
 #include "tools/bench/pattern_measured.h"
 
 namespace kvkeep::bench {
-
-inline constexpr uint32_t kMaxPatternDepth = 1024;
 
 struct PatternJob {
   PatternOptions pattern;
