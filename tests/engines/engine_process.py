@@ -4,14 +4,25 @@ An engine's test runs itself again with --engine MODEL, in the engine's environm
 makes the engine and answers lines of its standard input, the name of a prompt each, by JSON.
 """
 
+import argparse
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
 
 PROMPTS = {f"p{n}": [(i * 37 + i * i + 101 * n) % 990 + 3 for i in range(1000)] for n in range(3)}
 ANSWER_TOKENS = 8
+
+
+def arguments(manual):
+    parser = argparse.ArgumentParser(description=manual,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("root", "build"):
+        parser.add_argument("--" + name, type=pathlib.Path, required=True)
+    parser.add_argument("--engine", help="for this script's own use: the model's folder")
+    return parser.parse_args()
 
 
 def make_model(folder):

@@ -5,13 +5,12 @@
     sglang_engine_test.py --root SOURCES --build build/release     (with that environment's Python)
 
 A random-weight Llama, greedy; transformers says what the tokens are. Cold; after the engine forgot
-all it had; while the daemon is killed during a load; away; back; and in another engine. Engines are
-processes of their own. Needs the targets kvkeep_c, kvkeepd and kvkeep. About four minutes.
+all it had; while the daemon is killed during a load; away; back; in another engine; and with the
+failures and delays that SGLang itself can inject. Engines are processes of their own. Needs the
+targets kvkeep_c, kvkeepd and kvkeep. About six minutes.
 """
 
-import argparse
 import json
-import pathlib
 import subprocess
 import sys
 import tempfile
@@ -22,12 +21,7 @@ import unittest
 import engine_process
 from engine_process import ANSWER_TOKENS, PROMPTS
 
-parser = argparse.ArgumentParser(description=__doc__,
-                                 formatter_class=argparse.RawDescriptionHelpFormatter)
-for name in ("root", "build"):
-    parser.add_argument("--" + name, type=pathlib.Path, required=True)
-parser.add_argument("--engine", help="for this script's own use: the model's folder")
-ASKED = parser.parse_args()
+ASKED = engine_process.arguments(__doc__)
 PAGE_TOKENS = 64
 PAGES = 1000 // PAGE_TOKENS  # of a prompt
 BACKEND = {"backend_name": "kvkeep", "module_path": "kvkeep.sglang", "class_name": "KvkeepStorage",
@@ -64,9 +58,9 @@ def engine(model):
     made.shutdown()
 
 
-def make_engine(model, endpoint):
+def make_engine(model, endpoint, environment):
     return engine_process.EngineProcess(
-        __file__, ASKED, model, endpoint, {"CUDA_VISIBLE_DEVICES": ""},
+        __file__, ASKED, model, endpoint, {"CUDA_VISIBLE_DEVICES": "", **environment},
         path=[ASKED.root.resolve() / "tests" / "engines" / "sglang_on_cpu"])
 
 
@@ -95,8 +89,8 @@ class SGLangEngine(unittest.TestCase):
         self.daemon.start()
         self.addCleanup(self.daemon.__exit__)
 
-    def start(self):
-        made = make_engine(self.model, self.daemon.endpoint)
+    def start(self, **environment):
+        made = make_engine(self.model, self.daemon.endpoint, environment)
         self.addCleanup(made.close)
         return made
 
@@ -136,6 +130,17 @@ class SGLangEngine(unittest.TestCase):
         for prompt in PROMPTS:
             self.check(second, prompt, recalled=True)
 
+    def test_failures_and_delays_that_sglang_injects_change_no_token(self):
+        # At each call of ours; whole calls of SGLang's storage fail by turns.
+        asked = self.start(SGLANG_TEST_HICACHE_BACKEND_RANDOM_FAILURE="0.3",
+                           SGLANG_TEST_HICACHE_BACKEND_RANDOM_DELAY="0.05")
+        for _ in range(4):
+            for prompt in PROMPTS:
+                self.check(asked, prompt, recalled=None)
+            asked.ask("flush")
+
+
+class Records(unittest.TestCase):
     def test_the_recorded_signatures_are_those_of_this_sglang(self):
         check = ASKED.root / "tests" / "client" / "python" / "signatures.py"
         subprocess.run([sys.executable, "-B", check, "check"], check=True)

@@ -10,8 +10,9 @@ lookup's timeout at the longest.
 
 LMCache's locks are leases: a key that a lookup found stays readable until it is unlocked. Sizes are
 known only with an object in hand, so what an object looks like is kept beside its bytes, and one of
-another size or shape is a miss. Eviction is the daemon's: LMCache is told of no bytes used here, so
-its own L2 eviction and quotas never act on this adapter.
+another size or shape is a miss. Hashes must be the same in every process: those of LMCache's
+default (blake3) are, those of --hash-algorithm builtin are not. Eviction is the daemon's: LMCache
+is told of no bytes used here, so its own L2 eviction and quotas never act on this adapter.
 """
 
 import collections

@@ -145,8 +145,8 @@ class KvkeepStorage(HiCacheStorage):
         return [all(of_pieces[at:at + step]) for at in range(0, len(of_pieces), step)]
 
     def _open_namespace(self, pool, sizes):
-        """All that changes a page's bytes tells namespaces apart. Ranks that hold the same bytes
-        (MLA) are one; of the others each has parts of its own."""
+        """All that changes a page's bytes tells namespaces apart, the number of parts too. Ranks
+        that hold the same bytes (MLA) are one; of the others each has parts of its own."""
         config = self._config
         ranks, rank = (1, 0) if config.is_mla_model else (config.tp_size, config.tp_rank)
         self._parts = [rank * len(sizes) + piece for piece in range(len(sizes))]
@@ -154,7 +154,7 @@ class KvkeepStorage(HiCacheStorage):
             " ".join(filter(None, (config.model_name or "unnamed", self._options.name))),
             tokens_per_chunk=pool.page_size, dtype=str(pool.dtype).split(".")[-1],
             layout=(f"sglang page 1: {pool.layout} pieces={','.join(map(str, sizes))} "
-                    f"ranks={ranks} tp={config.tp_size} pp={config.pp_rank}/{config.pp_size} "
+                    f"pp={config.pp_rank}/{config.pp_size} "
                     f"cp={config.attn_cp_rank}/{config.attn_cp_size}"),
             hash_algorithm="sglang page keys", parts=ranks * len(sizes),
             timeout=self._options.lookup_timeout_s)

@@ -151,6 +151,8 @@ class SGLang(unittest.TestCase):
                              for rank in range(2))
             self.store(first)
             self.assertEqual(second.batch_exists(keys(3)), 3 if mla else 0)
+            alone = self.backend(is_mla_model=mla)
+            self.assertEqual(alone.batch_exists(keys(3)), 3 if mla else 0)
 
     def test_keys_of_the_unified_scheme_are_keys_too(self):
         backend, key = self.backend(), keys(1)[0] + "_0a1b_L0-32_H0"
