@@ -26,7 +26,8 @@ Located Locate(State* state, uint64_t address, uint64_t bytes)
   }
   const auto after = state->registered.lower_bound(address + bytes);
   if (after == state->registered.begin()) return {.place = Place::kPageable};
-  const auto& [base, registered] = *std::prev(after);
+  const uint64_t base = std::prev(after)->first;
+  const uint64_t registered = std::prev(after)->second.bytes;
   if (base + registered <= address) return {.place = Place::kPageable};
   // Partly registered, or by two registrations: refused.
   const bool whole = base <= address && address + bytes <= base + registered;
@@ -67,7 +68,8 @@ CUresult CopyOne(State* state, const Wanted& wanted, bool to_device, CUstream st
 }
 
 CUresult CopyBatch(const BatchArguments& batch, size_t* refused) {
-  const Entry entry("cuMemcpyBatchAsync", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuMemcpyBatchAsync", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   if (batch.count == 0 || batch.stream == nullptr || batch.attribute_count == 0 ||
       batch.attribute_count > batch.count || batch.first_copies[0] != 0) {
@@ -84,7 +86,6 @@ CUresult CopyBatch(const BatchArguments& batch, size_t* refused) {
       return CUDA_ERROR_INVALID_VALUE;
     }
   }
-  State& state = TheState();
   Operation operation;
   bool pageable = false;
   // Backwards: "copies within a batch are not guaranteed to execute in any specific order".
@@ -123,17 +124,19 @@ CUresult CUDAAPI cuMemcpyBatchAsync_v2(CUdeviceptr* destinations, CUdeviceptr* s
 
 CUresult CUDAAPI cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes,
                                       CUstream stream) {
-  const Entry entry("cuMemcpyHtoDAsync", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuMemcpyHtoDAsync", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   const Wanted wanted = {.to = to, .from = reinterpret_cast<uint64_t>(from), .bytes = bytes};
-  return CopyOne(&TheState(), wanted, true, stream);
+  return CopyOne(&state, wanted, true, stream);
 }
 
 CUresult CUDAAPI cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
-  const Entry entry("cuMemcpyDtoHAsync", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuMemcpyDtoHAsync", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   const Wanted wanted = {.to = reinterpret_cast<uint64_t>(to), .from = from, .bytes = bytes};
-  return CopyOne(&TheState(), wanted, false, stream);
+  return CopyOne(&state, wanted, false, stream);
 }
 
 }  // extern "C"

@@ -5,7 +5,9 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "tests/fakes/cuda/memory.h"
 #include "tests/fakes/cuda/state.h"
@@ -53,8 +55,8 @@ const ErrorText* FindError(CUresult error) {
   return found == kErrors.end() ? nullptr : found;
 }
 
-bool IsDevice(int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(TheState().mu) {
-  return device >= 0 && static_cast<size_t>(device) < TheState().devices.size();
+bool IsDevice(const State& state, int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mu) {
+  return device >= 0 && static_cast<size_t>(device) < state.devices.size();
 }
 
 CUcontext ContextHandle(int device, uint64_t number) {
@@ -76,12 +78,10 @@ void EndContext(State* state, int device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->m
   ++state->devices[device].context_number;
   state->devices[device].broken = CUDA_SUCCESS;
   state->changed.NotifyAll();
-  const auto unfinished = [&] {
-    return std::any_of(
-        state->ended_streams.begin(), state->ended_streams.end(),
-        [&](const auto& stream) { return stream->device == device && !stream->finished; });
-  };
-  while (unfinished()) state->changed.Wait(&state->mu);
+  const std::vector<std::shared_ptr<Stream>> ended = state->ended_streams;
+  for (const std::shared_ptr<Stream>& stream : ended) {
+    while (stream->device == device && !stream->finished) state->changed.Wait(&state->mu);
+  }
   JoinEnded(state);
   EndRanges(state, device);
 }
@@ -96,9 +96,10 @@ void FillUuid(CUuuid* uuid, int device, bool instance) {
 }  // namespace
 
 CUresult DeviceGetParentUuid(CUuuid* uuid, CUdevice device) {
-  const Entry entry("cuDeviceGetUuid", Needs::kInit);
+  State& state = TheState();
+  const Entry entry(&state, "cuDeviceGetUuid", Needs::kInit);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!IsDevice(state, device)) return CUDA_ERROR_INVALID_DEVICE;
   FillUuid(uuid, device, false);
   return CUDA_SUCCESS;
 }
@@ -118,67 +119,74 @@ CUresult CUDAAPI cuGetErrorString(CUresult error, const char** text) {
 }
 
 CUresult CUDAAPI cuInit(unsigned flags) {
-  const Entry entry("cuInit", Needs::kNothing);
+  State& state = TheState();
+  const Entry entry(&state, "cuInit", Needs::kNothing);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (entry.settings().devices == 0) return CUDA_ERROR_NO_DEVICE;
-  State& state = TheState();
   if (!state.initialised) state.devices.resize(entry.settings().devices);
   state.initialised = true;
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDriverGetVersion(int* version) {
-  const Entry entry("cuDriverGetVersion", Needs::kNothing);
+  State& state = TheState();
+  const Entry entry(&state, "cuDriverGetVersion", Needs::kNothing);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   *version = entry.settings().version;
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGetCount(int* count) {
-  const Entry entry("cuDeviceGetCount", Needs::kInit);
+  State& state = TheState();
+  const Entry entry(&state, "cuDeviceGetCount", Needs::kInit);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  *count = static_cast<int>(TheState().devices.size());
+  *count = static_cast<int>(state.devices.size());
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
-  const Entry entry("cuDeviceGet", Needs::kInit);
+  State& state = TheState();
+  const Entry entry(&state, "cuDeviceGet", Needs::kInit);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  if (!IsDevice(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!IsDevice(state, ordinal)) return CUDA_ERROR_INVALID_DEVICE;
   *device = ordinal;
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGetName(char* name, int bytes, CUdevice device) {
-  const Entry entry("cuDeviceGetName", Needs::kInit);
+  State& state = TheState();
+  const Entry entry(&state, "cuDeviceGetName", Needs::kInit);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!IsDevice(state, device)) return CUDA_ERROR_INVALID_DEVICE;
   std::snprintf(name, static_cast<size_t>(bytes), "kvkeep fake GPU %d", device);
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
-  const Entry entry("cuDeviceGetUuid", Needs::kInit);
+  State& state = TheState();
+  const Entry entry(&state, "cuDeviceGetUuid", Needs::kInit);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!IsDevice(state, device)) return CUDA_ERROR_INVALID_DEVICE;
   FillUuid(uuid, device, entry.settings().mig);
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGetPCIBusId(char* id, int bytes, CUdevice device) {
-  const Entry entry("cuDeviceGetPCIBusId", Needs::kInit);
+  State& state = TheState();
+  const Entry entry(&state, "cuDeviceGetPCIBusId", Needs::kInit);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!IsDevice(state, device)) return CUDA_ERROR_INVALID_DEVICE;
   if (bytes < 13) return CUDA_ERROR_INVALID_VALUE;
   std::snprintf(id, static_cast<size_t>(bytes), "0000:%02x:00.0", device + 1);
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
-  const Entry entry("cuDeviceGetAttribute", Needs::kInit);
+  State& state = TheState();
+  const Entry entry(&state, "cuDeviceGetAttribute", Needs::kInit);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!IsDevice(state, device)) return CUDA_ERROR_INVALID_DEVICE;
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
@@ -197,39 +205,42 @@ CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, 
 }
 
 CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-  const Entry entry("cuDevicePrimaryCtxRetain", Needs::kInit);
+  State& state = TheState();
+  const Entry entry(&state, "cuDevicePrimaryCtxRetain", Needs::kInit);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
-  Device& retained = TheState().devices[device];
+  if (!IsDevice(state, device)) return CUDA_ERROR_INVALID_DEVICE;
+  Device& retained = state.devices[device];
   if (retained.context_users++ == 0) ++retained.context_number;
   *context = ContextHandle(device, retained.context_number);
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  const Entry entry("cuDevicePrimaryCtxRelease", Needs::kInit);
-  if (entry.error() != CUDA_SUCCESS) return entry.error();
-  if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
   State& state = TheState();
+  const Entry entry(&state, "cuDevicePrimaryCtxRelease", Needs::kInit);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  if (!IsDevice(state, device)) return CUDA_ERROR_INVALID_DEVICE;
   if (state.devices[device].context_users == 0) return CUDA_ERROR_INVALID_CONTEXT;
   if (--state.devices[device].context_users == 0) EndContext(&state, device);
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  const Entry entry("cuDevicePrimaryCtxReset", Needs::kInit);
+  State& state = TheState();
+  const Entry entry(&state, "cuDevicePrimaryCtxReset", Needs::kInit);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  if (!IsDevice(device)) return CUDA_ERROR_INVALID_DEVICE;
-  EndContext(&TheState(), device);
+  if (!IsDevice(state, device)) return CUDA_ERROR_INVALID_DEVICE;
+  EndContext(&state, device);
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuCtxSetCurrent(CUcontext handle) {
-  const Entry entry("cuCtxSetCurrent", Needs::kInit);
+  State& state = TheState();
+  const Entry entry(&state, "cuCtxSetCurrent", Needs::kInit);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   const uint64_t number = reinterpret_cast<uint64_t>(handle) >> 8;
   const int device = static_cast<int>(reinterpret_cast<uint64_t>(handle) & 0xff) - 1;
-  if (handle != nullptr && !IsDevice(device)) return CUDA_ERROR_INVALID_CONTEXT;
+  if (handle != nullptr && !IsDevice(state, device)) return CUDA_ERROR_INVALID_CONTEXT;
   ThreadContext() = {.device = device, .number = number};
   return CUDA_SUCCESS;
 }

@@ -51,10 +51,11 @@ UniqueFd OpenMemoryOf(const Handle& handle) {
 extern "C" {
 
 CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
-  const Entry entry("cuIpcGetMemHandle", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuIpcGetMemHandle", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   if (entry.settings().mig) return CUDA_ERROR_NOT_SUPPORTED;
-  const std::shared_ptr<Range> range = FindRange(&TheState(), address, 1);
+  const std::shared_ptr<Range> range = FindRange(&state, address, 1);
   if (range == nullptr || range->base != address || range->kind != Range::Kind::kAllocated) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -67,7 +68,8 @@ CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
 }
 
 CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle given, unsigned flags) {
-  const Entry entry("cuIpcOpenMemHandle", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuIpcOpenMemHandle", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   if (entry.settings().mig) return CUDA_ERROR_NOT_SUPPORTED;
   if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) {
@@ -77,7 +79,6 @@ CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle give
   std::memcpy(&handle, given.reserved, sizeof(handle));
   if (std::memcmp(handle.magic, kMagic, sizeof(kMagic)) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (handle.process == static_cast<uint64_t>(getpid())) return CUDA_ERROR_INVALID_CONTEXT;
-  State& state = TheState();
   const std::string bytes(given.reserved, sizeof(given.reserved));
   for (const auto& [base, range] : state.ranges) {
     if (range->handle != bytes || range->device != entry.device()) continue;
@@ -101,9 +102,9 @@ CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle give
 }
 
 CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr address) {
-  const Entry entry("cuIpcCloseMemHandle", Needs::kContext);
-  if (entry.error() != CUDA_SUCCESS) return entry.error();
   State& state = TheState();
+  const Entry entry(&state, "cuIpcCloseMemHandle", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
   const std::shared_ptr<Range> range = FindRange(&state, address, 1);
   if (range == nullptr || range->base != address || range->kind != Range::Kind::kImported) {
     return CUDA_ERROR_INVALID_VALUE;

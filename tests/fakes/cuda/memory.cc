@@ -89,15 +89,17 @@ void EndRanges(State* state, int device) {
     if (range->device == device) ending.push_back(range);
   }
   for (const std::shared_ptr<Range>& range : ending) EndRange(state, range);
+  std::erase_if(state->registered,
+                [device](const auto& each) { return each.second.device == device; });
 }
 
 extern "C" {
 
 CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
-  const Entry entry("cuMemAlloc", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuMemAlloc", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  State& state = TheState();
   Device& device = state.devices[entry.device()];
   if (bytes > entry.settings().memory_bytes - device.allocated_bytes) {
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -122,10 +124,10 @@ CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
 }
 
 CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address) {
-  const Entry entry("cuMemFree", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuMemFree", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   if (address == 0) return CUDA_SUCCESS;
-  State& state = TheState();
   const std::shared_ptr<Range> range = FindRange(&state, address, 1);
   if (range == nullptr || range->base != address || range->kind != Range::Kind::kAllocated) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -136,9 +138,10 @@ CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address) {
 }
 
 CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
-  const Entry entry("cuMemGetAddressRange", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuMemGetAddressRange", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  const std::shared_ptr<Range> range = FindRange(&TheState(), address, 1);
+  const std::shared_ptr<Range> range = FindRange(&state, address, 1);
   if (range == nullptr) return CUDA_ERROR_NOT_FOUND;
   if (base != nullptr) *base = range->base;
   if (bytes != nullptr) *bytes = range->bytes;
@@ -146,26 +149,28 @@ CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdev
 }
 
 CUresult CUDAAPI cuMemHostRegister_v2(void* memory, size_t bytes, unsigned flags) {
-  const Entry entry("cuMemHostRegister", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuMemHostRegister", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   const unsigned known =
       CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
   const uint64_t base = reinterpret_cast<uint64_t>(memory);
   if (memory == nullptr || bytes == 0 || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
-  State& state = TheState();
   const auto after = state.registered.lower_bound(base + bytes);
   if (after != state.registered.begin()) {
     const auto before = std::prev(after);
-    if (before->first + before->second > base) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    if (before->first + before->second.bytes > base)
+      return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   }
-  state.registered[base] = bytes;
+  state.registered[base] = {.bytes = bytes, .device = entry.device()};
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemHostUnregister(void* memory) {
-  const Entry entry("cuMemHostUnregister", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuMemHostUnregister", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  return TheState().registered.erase(reinterpret_cast<uint64_t>(memory)) == 1
+  return state.registered.erase(reinterpret_cast<uint64_t>(memory)) == 1
              ? CUDA_SUCCESS
              : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }

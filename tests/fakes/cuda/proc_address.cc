@@ -86,7 +86,8 @@ extern "C" {
 
 CUresult CUDAAPI cuGetProcAddress_v2(const char* symbol, void** out, int version, cuuint64_t flags,
                                      CUdriverProcAddressQueryResult* status) {
-  const Entry entry("cuGetProcAddress", Needs::kNothing);
+  State& state = TheState();
+  const Entry entry(&state, "cuGetProcAddress", Needs::kNothing);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   const Settings& settings = entry.settings();
   if (symbol == nullptr || out == nullptr || version > settings.version ||

@@ -39,41 +39,39 @@ std::shared_ptr<Range> FindRange(State* state, uint64_t address, uint64_t bytes)
   return range;
 }
 
-Entry::Entry(const char* name, Needs needs) {
-  State& state = TheState();
+Entry::Entry(State* state, const char* name, Needs needs) : state_(state) {
   settings_ = CurrentSettings();
-  state.mu.Lock();
+  state_->mu.Lock();
   while (settings_->hangs.count(name) > 0) {
-    state.changed.WaitFor(&state.mu, kLookAgain);
+    state_->changed.WaitFor(&state_->mu, kLookAgain);
     settings_ = CurrentSettings();
   }
-  if (state.settings != settings_) {
-    state.settings = settings_;
-    state.calls.clear();
+  if (state_->settings != settings_) {
+    state_->settings = settings_;
+    state_->calls.clear();
   }
   error_ = Check(name, needs);
 }
 
 CUresult Entry::Check(const char* name, Needs needs) {
-  State& state = TheState();
-  const uint64_t call = state.calls[name]++;
+  const uint64_t call = state_->calls[name]++;
   for (const Failure& failure : settings_->failures) {
     if (failure.name == name && call >= failure.skip && call - failure.skip < failure.times) {
       return static_cast<CUresult>(failure.error);
     }
   }
   if (needs == Needs::kNothing) return CUDA_SUCCESS;
-  if (!state.initialised) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!state_->initialised) return CUDA_ERROR_NOT_INITIALIZED;
   if (needs == Needs::kInit) return CUDA_SUCCESS;
   const CurrentContext context = ThreadContext();
   if (context.device < 0) return CUDA_ERROR_INVALID_CONTEXT;
-  Device& device = state.devices[context.device];
+  Device& device = state_->devices[context.device];
   if (device.context_users == 0 || device.context_number != context.number) {
     return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   }
   if (settings_->sticky != 0) device.broken = static_cast<CUresult>(settings_->sticky);
   if (device.broken != CUDA_SUCCESS) {
-    DropStreams(&state, context.device);
+    DropStreams(state_, context.device);
     return device.broken;
   }
   device_ = context.device;

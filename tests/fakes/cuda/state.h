@@ -1,7 +1,8 @@
 // State: all that the fake driver knows, of one process. One lock over everything and one condition
 // for every change: a fake is read more often than it is run.
 //
-// A call of the API is: Entry entry("cuName", needs); if (entry.error() != CUDA_SUCCESS) return
+// A call of the API is: Entry entry(&state, "cuName", needs); if (entry.error() != CUDA_SUCCESS)
+// return
 // ...; then work under entry's lock. Bytes are copied by streams' threads, without the lock.
 #pragma once
 
@@ -76,6 +77,12 @@ struct Stream {
   std::thread thread;
 };
 
+// What cuMemHostRegister took, and in whose context.
+struct HostMemory {
+  uint64_t bytes = 0;
+  int device = 0;
+};
+
 struct Device {
   uint64_t context_users = 0;  // cuDevicePrimaryCtxRetain's
   uint64_t context_number = 0;
@@ -91,7 +98,7 @@ struct State {
   std::map<uint64_t, std::shared_ptr<Range>> ranges ABSL_GUARDED_BY(mu);  // by base
   // Freed addresses by size: the next allocation of that size gets the last one.
   std::map<uint64_t, std::vector<uint64_t>> free_addresses ABSL_GUARDED_BY(mu);
-  std::map<uint64_t, uint64_t> registered ABSL_GUARDED_BY(mu);  // host memory: base to bytes
+  std::map<uint64_t, HostMemory> registered ABSL_GUARDED_BY(mu);  // by base
   std::map<uint64_t, std::shared_ptr<VmmMemory>> vmm ABSL_GUARDED_BY(mu);
   uint64_t next_vmm ABSL_GUARDED_BY(mu) = 1;
   std::map<CUevent, std::shared_ptr<Event>> events ABSL_GUARDED_BY(mu);
@@ -118,8 +125,8 @@ enum class Needs { kNothing, kInit, kContext };
 // lock, for as long as it lives.
 class ABSL_SCOPED_LOCKABLE Entry {
  public:
-  Entry(const char* name, Needs needs) ABSL_EXCLUSIVE_LOCK_FUNCTION(TheState().mu);
-  ~Entry() ABSL_UNLOCK_FUNCTION() { TheState().mu.Unlock(); }
+  Entry(State* state, const char* name, Needs needs) ABSL_EXCLUSIVE_LOCK_FUNCTION(state->mu);
+  ~Entry() ABSL_UNLOCK_FUNCTION() { state_->mu.Unlock(); }
   Entry(const Entry&) = delete;
   Entry& operator=(const Entry&) = delete;
 
@@ -128,8 +135,9 @@ class ABSL_SCOPED_LOCKABLE Entry {
   const Settings& settings() const { return *settings_; }
 
  private:
-  CUresult Check(const char* name, Needs needs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(TheState().mu);
+  CUresult Check(const char* name, Needs needs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu);
 
+  State* const state_;
   std::shared_ptr<const Settings> settings_;
   CUresult error_ = CUDA_SUCCESS;
   int device_ = -1;

@@ -140,10 +140,10 @@ CUresult Enqueue(State* state, CUstream handle, Operation operation, bool synchr
 extern "C" {
 
 CUresult CUDAAPI cuStreamCreate(CUstream* out, unsigned flags) {
-  const Entry entry("cuStreamCreate", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuStreamCreate", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   if (out == nullptr || flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
-  State& state = TheState();
   JoinEnded(&state);
   auto stream = std::make_shared<Stream>();
   stream->device = entry.device();
@@ -154,9 +154,9 @@ CUresult CUDAAPI cuStreamCreate(CUstream* out, unsigned flags) {
 }
 
 CUresult CUDAAPI cuStreamDestroy(CUstream handle) {
-  const Entry entry("cuStreamDestroy", Needs::kContext);
-  if (entry.error() != CUDA_SUCCESS) return entry.error();
   State& state = TheState();
+  const Entry entry(&state, "cuStreamDestroy", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
   const std::shared_ptr<Stream> stream = FindStream(&state, handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   state.streams.erase(handle);
@@ -170,26 +170,27 @@ CUresult CUDAAPI cuStreamDestroy(CUstream handle) {
 }
 
 CUresult CUDAAPI cuStreamQuery(CUstream handle) {
-  const Entry entry("cuStreamQuery", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuStreamQuery", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  const std::shared_ptr<Stream> stream = FindStream(&TheState(), handle);
+  const std::shared_ptr<Stream> stream = FindStream(&state, handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   return Idle(*stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {
-  const Entry entry("cuStreamSynchronize", Needs::kContext);
-  if (entry.error() != CUDA_SUCCESS) return entry.error();
   State& state = TheState();
+  const Entry entry(&state, "cuStreamSynchronize", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
   const std::shared_ptr<Stream> stream = FindStream(&state, handle);
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   return Await(&state, stream->device, [&] { return Idle(*stream); });
 }
 
 CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned flags) {
-  const Entry entry("cuStreamWaitEvent", Needs::kContext);
-  if (entry.error() != CUDA_SUCCESS) return entry.error();
   State& state = TheState();
+  const Entry entry(&state, "cuStreamWaitEvent", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
   const std::shared_ptr<Event> event = FindEvent(&state, event_handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (flags != CU_EVENT_WAIT_DEFAULT) return CUDA_ERROR_INVALID_VALUE;
@@ -197,26 +198,28 @@ CUresult CUDAAPI cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsign
 }
 
 CUresult CUDAAPI cuEventCreate(CUevent* out, unsigned flags) {
-  const Entry entry("cuEventCreate", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuEventCreate", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   const unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
   if (out == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
   auto event = std::make_shared<Event>();
   *out = reinterpret_cast<CUevent>(event.get());
-  TheState().events[*out] = event;
+  state.events[*out] = event;
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuEventDestroy(CUevent handle) {
-  const Entry entry("cuEventDestroy", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuEventDestroy", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  return TheState().events.erase(handle) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  return state.events.erase(handle) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult CUDAAPI cuEventRecord(CUevent handle, CUstream stream) {
-  const Entry entry("cuEventRecord", Needs::kContext);
-  if (entry.error() != CUDA_SUCCESS) return entry.error();
   State& state = TheState();
+  const Entry entry(&state, "cuEventRecord", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
   const std::shared_ptr<Event> event = FindEvent(&state, handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const uint64_t number = event->recorded + 1;
@@ -226,17 +229,18 @@ CUresult CUDAAPI cuEventRecord(CUevent handle, CUstream stream) {
 }
 
 CUresult CUDAAPI cuEventQuery(CUevent handle) {
-  const Entry entry("cuEventQuery", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuEventQuery", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  const std::shared_ptr<Event> event = FindEvent(&TheState(), handle);
+  const std::shared_ptr<Event> event = FindEvent(&state, handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   return event->completed >= event->recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult CUDAAPI cuEventSynchronize(CUevent handle) {
-  const Entry entry("cuEventSynchronize", Needs::kContext);
-  if (entry.error() != CUDA_SUCCESS) return entry.error();
   State& state = TheState();
+  const Entry entry(&state, "cuEventSynchronize", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
   const std::shared_ptr<Event> event = FindEvent(&state, handle);
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   const uint64_t until = event->recorded;

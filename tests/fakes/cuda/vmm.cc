@@ -44,7 +44,8 @@ extern "C" {
 
 CUresult CUDAAPI cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* prop,
                                                CUmemAllocationGranularity_flags) {
-  const Entry entry("cuMemGetAllocationGranularity", Needs::kInit);
+  State& state = TheState();
+  const Entry entry(&state, "cuMemGetAllocationGranularity", Needs::kInit);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   if (granularity == nullptr || prop == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *granularity = kGranularity;
@@ -53,7 +54,8 @@ CUresult CUDAAPI cuMemGetAllocationGranularity(size_t* granularity, const CUmemA
 
 CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
                              const CUmemAllocationProp* prop, unsigned long long flags) {
-  const Entry entry("cuMemCreate", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuMemCreate", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   if (bytes == 0 || bytes % kGranularity != 0 || flags != 0 || prop == nullptr ||
       prop->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
@@ -66,22 +68,24 @@ CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
                       .device = prop->location.id,
                       .handle_types = static_cast<unsigned>(prop->requestedHandleTypes)};
   if (!memory.memory.valid()) return CUDA_ERROR_OUT_OF_MEMORY;
-  *handle = AddMemory(&TheState(), std::move(memory));
+  *handle = AddMemory(&state, std::move(memory));
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle) {
-  const Entry entry("cuMemRelease", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuMemRelease", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  return TheState().vmm.erase(handle) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return state.vmm.erase(handle) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult CUDAAPI cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle,
                                               CUmemAllocationHandleType type,
                                               unsigned long long flags) {
-  const Entry entry("cuMemExportToShareableHandle", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuMemExportToShareableHandle", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  const std::shared_ptr<VmmMemory> memory = FindMemory(&TheState(), handle);
+  const std::shared_ptr<VmmMemory> memory = FindMemory(&state, handle);
   if (memory == nullptr || flags != 0 || out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if ((memory->handle_types & type) == 0) return CUDA_ERROR_INVALID_VALUE;
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
@@ -91,7 +95,8 @@ CUresult CUDAAPI cuMemExportToShareableHandle(void* out, CUmemGenericAllocationH
 
 CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* os,
                                                 CUmemAllocationHandleType type) {
-  const Entry entry("cuMemImportFromShareableHandle", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuMemImportFromShareableHandle", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
   const int given = static_cast<int>(reinterpret_cast<intptr_t>(os));
@@ -102,13 +107,14 @@ CUresult CUDAAPI cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* ha
   VmmMemory memory = {.memory = UniqueFd(fcntl(given, F_DUPFD_CLOEXEC, 0)),
                       .bytes = static_cast<uint64_t>(status.st_size),
                       .device = entry.device()};
-  *handle = AddMemory(&TheState(), std::move(memory));
+  *handle = AddMemory(&state, std::move(memory));
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment,
                                      CUdeviceptr, unsigned long long flags) {
-  const Entry entry("cuMemAddressReserve", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuMemAddressReserve", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
   if (address == nullptr || bytes == 0 || bytes % kGranularity != 0 || flags != 0 ||
       (alignment != 0 && kGranularity % alignment != 0)) {
@@ -120,15 +126,15 @@ CUresult CUDAAPI cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t 
   if (range->base == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   range->bytes = bytes;
   range->device = entry.device();
-  TheState().ranges[range->base] = range;
+  state.ranges[range->base] = range;
   *address = range->base;
   return CUDA_SUCCESS;
 }
 
 CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, size_t bytes) {
-  const Entry entry("cuMemAddressFree", Needs::kContext);
-  if (entry.error() != CUDA_SUCCESS) return entry.error();
   State& state = TheState();
+  const Entry entry(&state, "cuMemAddressFree", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
   const std::shared_ptr<Range> range = FindReserved(&state, address, bytes);
   if (range == nullptr || range->mapped) return CUDA_ERROR_INVALID_VALUE;
   EndRange(&state, range);
@@ -137,9 +143,9 @@ CUresult CUDAAPI cuMemAddressFree(CUdeviceptr address, size_t bytes) {
 
 CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                           CUmemGenericAllocationHandle handle, unsigned long long flags) {
-  const Entry entry("cuMemMap", Needs::kContext);
-  if (entry.error() != CUDA_SUCCESS) return entry.error();
   State& state = TheState();
+  const Entry entry(&state, "cuMemMap", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
   const std::shared_ptr<Range> range = FindReserved(&state, address, bytes);
   const std::shared_ptr<VmmMemory> memory = FindMemory(&state, handle);
   if (range == nullptr || range->mapped || memory == nullptr || memory->bytes != bytes ||
@@ -153,9 +159,10 @@ CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 
 CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access,
                                 size_t count) {
-  const Entry entry("cuMemSetAccess", Needs::kContext);
+  State& state = TheState();
+  const Entry entry(&state, "cuMemSetAccess", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  const std::shared_ptr<Range> range = FindReserved(&TheState(), address, bytes);
+  const std::shared_ptr<Range> range = FindReserved(&state, address, bytes);
   if (range == nullptr || !range->mapped || access == nullptr || count != 1) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -164,9 +171,9 @@ CUresult CUDAAPI cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAc
 }
 
 CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t bytes) {
-  const Entry entry("cuMemUnmap", Needs::kContext);
-  if (entry.error() != CUDA_SUCCESS) return entry.error();
   State& state = TheState();
+  const Entry entry(&state, "cuMemUnmap", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
   const std::shared_ptr<Range> range = FindReserved(&state, address, bytes);
   if (range == nullptr || !range->mapped) return CUDA_ERROR_INVALID_VALUE;
   if (range->copies > 0) Violation("cuMemUnmap of memory that a copy uses");

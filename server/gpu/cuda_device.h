@@ -1,0 +1,162 @@
+// CudaDevice: a GpuDevice over NVIDIA's driver, with one thread that makes all driver calls.
+//
+// That thread opens and closes handles, gives copies to one of two streams (one a direction), and
+// asks the driver for their events. It alone may wait for the driver; Copy plans on the caller's
+// thread, Tick and stats take only the lock. Answers go to options.executor.
+//
+// When a copy is not through `fence_timeout` after its deadline, or an error breaks the context,
+// the device is given up on: its context is reset, which fences all that was under way, and
+// everything ends Unavailable. When the driver does not come back from that either, Tick tells what
+// is abandoned after another `fence_timeout`. A device that was given up on stays so: make another.
+// The reset takes all of the context with it, the ArenaPinner's registrations too.
+//
+// Destroying it cancels what is queued and waits for what the driver has, up to `fence_timeout`,
+// then resets. A driver that never returns from a call makes it wait for ever. What was not called
+// back by then is destroyed uncalled, but for copies: each is told its end.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/container/inlined_vector.h>
+#include <cuda.h>
+
+#include <array>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/gpu/driver.h"
+#include "server/gpu/gpu_device.h"
+#include "server/gpu/imported_memory.h"
+#include "tiers/base/clock.h"
+#include "tiers/base/executor.h"
+#include "tiers/base/mutex.h"
+
+namespace kvkeep {
+
+struct CudaDeviceOptions {
+  std::array<std::byte, 16> uuid{};  // the driver's order of devices is no identity
+  GpuArena arena;
+  size_t max_registrations = 4096;
+  size_t max_queued_copies = 4096;
+  size_t max_issued_copies = 64;
+  size_t max_runs = 65536;  // of one copy
+  size_t max_batch = 4096;  // pieces in one call of the driver
+  std::chrono::nanoseconds fence_timeout = std::chrono::seconds(5);
+  // How long it sleeps between two looks at copies under way.
+  std::chrono::nanoseconds poll_interval = std::chrono::microseconds(50);
+
+  absl::Status Validate() const;
+};
+
+class CudaDevice final : public GpuDevice {
+ public:
+  // Takes a context on the device (some hundred MiB of its memory). NotFound: no device has this
+  // UUID. `driver`, `executor` and `clock` must outlive it, and the arena's memory too.
+  static absl::StatusOr<std::unique_ptr<CudaDevice>> Open(const GpuDriver* driver,
+                                                          CudaDeviceOptions options,
+                                                          Executor* executor, const Clock* clock);
+  ~CudaDevice() override;
+
+  void Register(GpuMemory memory, RegisterDone done) override;
+  void Unregister(GpuRegistrationId id, UnregisterDone done) override;
+  void Copy(GpuCopy copy, CopyDone done) override;
+  void Tick() override;
+  Stats stats() const override;
+
+  CUdevice device() const { return device_; }
+
+ private:
+  struct Registration {
+    GpuRegistrationId id;
+    GpuMemory memory;
+    RegisterDone opened;    // until it is
+    ImportedMemory import;  // once it is
+    GpuRange range;
+    bool open = false;
+    bool closing = false;
+    uint64_t copies = 0;  // queued or with the driver
+    UnregisterDone closed;
+  };
+  struct Job {
+    CopyDirection direction = CopyDirection::kToArena;
+    CopyPlan plan;
+    MonotonicTime deadline{0};
+    CopyDone done;
+    absl::InlinedVector<GpuRegistrationId, 2> registrations;
+    bool issued = false;      // the driver may know of it
+    bool ended = false;       // its end was told
+    absl::Status submitted;   // why not all of it was given to the driver
+    CUevent event = nullptr;  // the driver thread's
+  };
+  using JobPtr = std::shared_ptr<Job>;
+  using RegistrationPtr = std::shared_ptr<Registration>;
+
+  CudaDevice(const GpuDriver* driver, CudaDeviceOptions options, Executor* executor,
+             const Clock* clock);
+
+  // On the driver thread, without the lock over driver calls.
+  absl::Status Start();
+  void Run();
+  void Work();
+  void OpenOne(const RegistrationPtr& registration);
+  void CloseOne(const RegistrationPtr& registration);
+  void IssueOne(const JobPtr& job);
+  void PollIssued();
+  bool WaitForWork();
+  void EndWork();
+  absl::StatusOr<CUevent> TakeEvent();
+  // The context is reset, so that nothing of it is under way; whatever is there ends with `why`.
+  void GiveUp(const absl::Status& why);
+
+  // Takes what is to be done next, or null.
+  RegistrationPtr NextToOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  RegistrationPtr NextToClose() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  JobPtr NextToIssue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether another registration stands in the way of opening this handle; then, if it is for good.
+  bool Clashes(const Registration& registration, bool* for_good) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  absl::StatusOr<JobPtr> Plan(GpuCopy* copy) ABSL_LOCKS_EXCLUDED(mu_);
+  void LetGo(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void End(const JobPtr& job, const absl::Status& status, bool fenced)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RefuseRegistration(RegisterDone done, const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CancelQueued(const absl::Status& why, GpuRegistrationId only)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndQueuedBefore(MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const GpuDriver* const driver_;
+  const CudaDeviceOptions options_;
+  Executor* const executor_;
+  const Clock* const clock_;
+
+  // The driver thread's own.
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  std::array<CUstream, 2> streams_{};  // by direction
+  std::vector<CUevent> free_events_;
+  bool context_gone_ = false;
+
+  mutable Mutex mu_;
+  CondVar work_;
+  bool started_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status start_status_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status broken_ ABSL_GUARDED_BY(mu_);  // not OK: given up on
+  uint64_t next_id_ ABSL_GUARDED_BY(mu_) = 1;
+  absl::flat_hash_map<uint64_t, RegistrationPtr> registrations_ ABSL_GUARDED_BY(mu_);
+  std::deque<RegistrationPtr> to_open_ ABSL_GUARDED_BY(mu_);
+  std::deque<RegistrationPtr> to_close_ ABSL_GUARDED_BY(mu_);  // no copy uses them any more
+  std::deque<JobPtr> queued_ ABSL_GUARDED_BY(mu_);
+  std::vector<JobPtr> issued_ ABSL_GUARDED_BY(mu_);  // in the order they were
+  Stats stats_ ABSL_GUARDED_BY(mu_);
+
+  std::thread thread_;  // last: runs on all of the above
+};
+
+}  // namespace kvkeep

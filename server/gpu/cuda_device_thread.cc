@@ -1,0 +1,277 @@
+// The driver thread of CudaDevice: everything that calls the driver.
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/str_cat.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "server/gpu/copy_submit.h"
+#include "server/gpu/cuda_device.h"
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+
+absl::Status CudaDevice::Start() {
+  KVKEEP_RETURN_IF_ERROR(driver_->DevicePrimaryCtxRetain(&context_, device_));
+  KVKEEP_RETURN_IF_ERROR(driver_->CtxSetCurrent(context_));
+  for (CUstream& stream : streams_) {
+    // A stream of its own: batches refuse the null stream, and nobody else's work is waited for.
+    KVKEEP_RETURN_IF_ERROR(driver_->StreamCreate(&stream, unsigned{CU_STREAM_NON_BLOCKING}));
+  }
+  return absl::OkStatus();
+}
+
+void CudaDevice::Run() {
+  pthread_setname_np(pthread_self(), "kvkeep-gpu");
+  const absl::Status started = Start();
+  {
+    MutexLock lock(&mu_);
+    started_ = true;
+    start_status_ = started;
+    work_.NotifyAll();
+  }
+  if (started.ok()) {
+    while (WaitForWork()) Work();
+  }
+  EndWork();
+}
+
+bool CudaDevice::HasWork() const {
+  const bool can_issue = !queued_.empty() && issued_.size() < options_.max_issued_copies;
+  return !to_open_.empty() || !to_close_.empty() || can_issue;
+}
+
+// False when it is time to end.
+bool CudaDevice::WaitForWork() {
+  MutexLock lock(&mu_);
+  while (true) {
+    if (stopping_ && issued_.empty()) return false;
+    if (HasWork()) return true;
+    if (!issued_.empty()) {
+      work_.WaitFor(&mu_, options_.poll_interval);
+      return true;
+    }
+    work_.Wait(&mu_);
+  }
+}
+
+void CudaDevice::Work() {
+  RegistrationPtr open, close;
+  JobPtr job;
+  absl::Status broken;
+  {
+    MutexLock lock(&mu_);
+    broken = broken_;
+    EndQueuedBefore(clock_->Now());
+    close = NextToClose();
+    open = NextToOpen();
+    job = NextToIssue();
+  }
+  if (!broken.ok()) GiveUp(broken);  // Tick gave it up while this thread was at the driver
+  if (close != nullptr) CloseOne(close);
+  if (open != nullptr) OpenOne(open);
+  if (job != nullptr) IssueOne(job);
+  PollIssued();
+}
+
+CudaDevice::RegistrationPtr CudaDevice::NextToClose() {
+  if (to_close_.empty()) return nullptr;
+  RegistrationPtr next = to_close_.front();
+  to_close_.pop_front();
+  return next;
+}
+
+// Handles of the same bytes may be of different memory: the driver gives the mapping that is open
+// already to whoever opens a second one. So another session's must be closed first.
+bool CudaDevice::Clashes(const Registration& registration, bool* for_good) const {
+  if (registration.memory.kind != GpuMemory::Kind::kIpcHandle) return false;
+  for (const auto& [id, other] : registrations_) {
+    if (!other->open || other->memory.kind != GpuMemory::Kind::kIpcHandle ||
+        other->memory.owner == registration.memory.owner ||
+        other->memory.handle != registration.memory.handle) {
+      continue;
+    }
+    *for_good = !other->closing;
+    return true;
+  }
+  return false;
+}
+
+CudaDevice::RegistrationPtr CudaDevice::NextToOpen() {
+  for (size_t turns = to_open_.size(); turns > 0; --turns) {
+    RegistrationPtr next = to_open_.front();
+    to_open_.pop_front();
+    bool for_good = false;
+    if (!Clashes(*next, &for_good)) return next;
+    if (for_good) {
+      registrations_.erase(next->id.value());
+      RefuseRegistration(
+          std::move(next->opened),
+          absl::AlreadyExistsError("another session has registered a handle of the same bytes"));
+    } else {
+      to_open_.push_back(std::move(next));  // after that one is closed
+    }
+  }
+  return nullptr;
+}
+
+CudaDevice::JobPtr CudaDevice::NextToIssue() {
+  if (queued_.empty() || issued_.size() >= options_.max_issued_copies) return nullptr;
+  JobPtr next = queued_.front();
+  queued_.pop_front();
+  issued_.push_back(next);
+  return next;
+}
+
+void CudaDevice::OpenOne(const RegistrationPtr& registration) {
+  const absl::StatusOr<ImportedMemory> imported =
+      context_gone_ ? absl::UnavailableError("the GPU was given up on")
+                    : ImportMemory(*driver_, device_, registration->memory);
+  {
+    MutexLock lock(&mu_);
+    registration->memory.descriptor.Reset();
+    if (imported.ok()) {
+      registration->import = *imported;
+      registration->range = {.address = imported->base + registration->memory.offset,
+                             .bytes = registration->memory.bytes};
+      registration->open = true;
+      ++stats_.opened;
+      executor_->Post([done = std::move(registration->opened), id = registration->id]() mutable {
+        std::move(done)(id);
+      });
+    } else {
+      registrations_.erase(registration->id.value());
+      RefuseRegistration(std::move(registration->opened), imported.status());
+    }
+  }
+  if (!imported.ok() && BreaksContext(imported.status())) GiveUp(imported.status());
+}
+
+void CudaDevice::CloseOne(const RegistrationPtr& registration) {
+  const absl::Status status =
+      context_gone_ ? absl::OkStatus() : CloseMemory(*driver_, registration->import);
+  {
+    MutexLock lock(&mu_);
+    registrations_.erase(registration->id.value());
+    ++stats_.closed;
+    executor_->Post([done = std::move(registration->closed)]() mutable { std::move(done)(); });
+  }
+  if (BreaksContext(status)) GiveUp(status);
+}
+
+absl::StatusOr<CUevent> CudaDevice::TakeEvent() {
+  if (free_events_.empty()) {
+    CUevent event = nullptr;
+    KVKEEP_RETURN_IF_ERROR(driver_->EventCreate(&event, unsigned{CU_EVENT_DISABLE_TIMING}));
+    return event;
+  }
+  const CUevent event = free_events_.back();
+  free_events_.pop_back();
+  return event;
+}
+
+void CudaDevice::IssueOne(const JobPtr& job) {
+  const CUstream stream = streams_[job->direction == CopyDirection::kToArena ? 0 : 1];
+  const absl::StatusOr<CUevent> event =
+      context_gone_ ? absl::UnavailableError("the GPU was given up on") : TakeEvent();
+  Submitted submitted;
+  absl::Status recorded = event.status();
+  if (event.ok()) {
+    job->event = *event;
+    submitted = SubmitCopies(*driver_, job->plan, job->direction, options_.arena, stream);
+    // Also after a refusal: what was taken before it is under way, and the event says when not.
+    recorded = driver_->EventRecord(job->event, stream);
+  }
+  absl::Status broken;
+  for (const absl::Status* status : {&submitted.status, &recorded}) {
+    if (BreaksContext(*status)) broken.Update(*status);
+  }
+  {
+    MutexLock lock(&mu_);
+    job->submitted = submitted.status;
+    stats_.pieces += submitted.pieces;
+    stats_.submits += submitted.calls;
+    job->issued = recorded.ok();
+    if (!event.ok()) {  // the driver knows nothing of it
+      End(job, event.status(), true);
+      issued_.erase(std::find(issued_.begin(), issued_.end(), job));
+    }
+  }
+  if (event.ok() && !recorded.ok()) broken.Update(recorded);  // no way to know when it is through
+  if (!broken.ok()) GiveUp(broken);
+}
+
+void CudaDevice::PollIssued() {
+  std::vector<JobPtr> issued;
+  {
+    MutexLock lock(&mu_);
+    issued = issued_;
+  }
+  const MonotonicTime now = clock_->Now();
+  for (const JobPtr& job : issued) {
+    if (context_gone_) return;
+    const CUresult result = driver_->raw().EventQuery(job->event);
+    if (result == CUDA_ERROR_NOT_READY) {
+      if (now >= job->deadline + options_.fence_timeout) {
+        return GiveUp(absl::UnavailableError("a copy does not end; the GPU's context was reset"));
+      }
+      continue;
+    }
+    if (result != CUDA_SUCCESS) return GiveUp(driver_->ToStatus(result, "cuEventQuery"));
+    free_events_.push_back(job->event);
+    MutexLock lock(&mu_);
+    absl::Status status = job->submitted;
+    if (status.ok() && now > job->deadline) {
+      status = absl::DeadlineExceededError("the copy ended after its deadline");
+      ++stats_.late_copies;
+    }
+    End(job, status, true);
+    issued_.erase(std::find(issued_.begin(), issued_.end(), job));
+  }
+}
+
+void CudaDevice::GiveUp(const absl::Status& why) {
+  if (context_gone_) return;
+  const absl::Status unavailable = absl::UnavailableError(why.message());
+  {
+    MutexLock lock(&mu_);
+    if (broken_.ok()) broken_ = unavailable;
+    CancelQueued(broken_, GpuRegistrationId());
+  }
+  // Only when this has returned is nothing under way any more. It may never: Tick sees to that.
+  const absl::Status reset = driver_->DevicePrimaryCtxReset(device_);
+  context_gone_ = true;
+  MutexLock lock(&mu_);
+  for (const JobPtr& job : issued_) End(job, unavailable, reset.ok());
+  issued_.clear();
+  // With the context their mappings went; who holds one still gives it back.
+}
+
+void CudaDevice::EndWork() {
+  std::vector<RegistrationPtr> open;
+  {
+    MutexLock lock(&mu_);
+    for (const RegistrationPtr& waiting : to_open_) {
+      RefuseRegistration(std::move(waiting->opened), absl::AbortedError("the GPU path ends"));
+    }
+    to_open_.clear();
+    for (const auto& [id, registration] : registrations_) {
+      if (registration->open && registration->copies == 0) open.push_back(registration);
+    }
+  }
+  if (!context_gone_) {
+    for (const RegistrationPtr& registration : open) {
+      (void)CloseMemory(*driver_, registration->import);
+    }
+    for (const CUevent event : free_events_) (void)driver_->EventDestroy(event);
+    for (const CUstream stream : streams_) {
+      if (stream != nullptr) (void)driver_->StreamDestroy(stream);
+    }
+  }
+  (void)driver_->CtxSetCurrent(static_cast<CUcontext>(nullptr));
+  if (context_ != nullptr) (void)driver_->DevicePrimaryCtxRelease(device_);
+}
+
+}  // namespace kvkeep

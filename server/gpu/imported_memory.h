@@ -1,0 +1,36 @@
+// ImportedMemory: memory of another process, opened in this one's context.
+//
+// Known refusals are told from each other here, each with what the operator can do. All calls need
+// the device's context current on the calling thread, and take as long as the driver takes.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "server/gpu/driver.h"
+#include "server/gpu/gpu_device.h"
+
+namespace kvkeep {
+
+struct ImportedMemory {
+  GpuMemory::Kind kind = GpuMemory::Kind::kIpcHandle;
+  CUdeviceptr base = 0;
+  uint64_t bytes = 0;  // of the whole allocation
+};
+
+// FailedPrecondition: this process's own, or of a process with the same number. Unimplemented: the
+// device cannot. InvalidArgument: no such memory, or it is smaller than the worker said.
+// REQUIRES: memory.Validate() is ok.
+absl::StatusOr<ImportedMemory> ImportMemory(const GpuDriver& driver, CUdevice device,
+                                            const GpuMemory& memory);
+
+// REQUIRES: no copy uses it.
+absl::Status CloseMemory(const GpuDriver& driver, const ImportedMemory& memory);
+
+// Whether the device is a part of a GPU (MIG), where handles do not work between processes.
+absl::StatusOr<bool> IsMigInstance(const GpuDriver& driver, CUdevice device);
+
+}  // namespace kvkeep

@@ -1,0 +1,181 @@
+// CudaDevice: copies that fail, come late or never end. Each is told its end once, with whether the
+// memory may be used again.
+#include <catch2/catch.hpp>
+
+#include "tests/gpu/device_rig.h"
+
+namespace kvkeep {
+namespace {
+
+using Catch::Matchers::Contains;
+
+constexpr uint64_t kMiB = DeviceRig::kMiB;
+
+// A rig with a worker's memory, and the arena registered.
+struct Site {
+  explicit Site(CudaDeviceOptions options = {}) : rig("", std::move(options)) {
+    id = rig.MustRegister(DeviceRig::Of(worker.Alloc(2 * kMiB, 1), 2 * kMiB));
+    pinned = std::make_unique<ArenaRegistered>(rig);
+  }
+  Answer<CopyEnd> Start() { return rig.Start(CopyDirection::kToArena, {{id, 0, 0, kMiB}}); }
+
+  DeviceRig rig;
+  Exporter worker;
+  GpuRegistrationId id;
+  std::unique_ptr<ArenaRegistered> pinned;
+};
+
+void CheckEnd(Answer<CopyEnd>& answer, absl::StatusCode code, bool fenced) {
+  const CopyEnd end = answer.Await();
+  CHECK(end.status.code() == code);
+  CHECK(end.fenced == fenced);
+  CHECK(answer.times() == 1);
+}
+
+TEST_CASE("a copy that the driver refuses ends with the driver's reason, and others go on") {
+  Site site;
+  site.rig.fake().Set("fail cuMemcpyDtoHAsync 1 0 1");
+  Answer<CopyEnd> refused = site.Start();
+  CHECK_THAT(std::string(refused.Await().status.message()), Contains("cuMemcpyDtoHAsync"));
+  CheckEnd(refused, absl::StatusCode::kInvalidArgument, true);
+  Answer<CopyEnd> next = site.Start();
+  CheckEnd(next, absl::StatusCode::kOk, true);
+}
+
+TEST_CASE("a copy refused half way ends when its first half is through") {
+  Site site({.max_batch = 2});
+  std::vector<GpuRun> apart;
+  for (uint64_t i = 0; i < 6; ++i) apart.push_back({site.id, i * 8192, i * 16384, 4096});
+  site.rig.fake().Set("hang stream\nfail cuMemcpyBatchAsync 1 1");
+  Answer<CopyEnd> copy = site.rig.Start(CopyDirection::kToArena, apart);
+  while (site.rig.device().stats().submits < 2) std::this_thread::yield();
+  CHECK(copy.times() == 0);
+  site.rig.fake().Set("");
+  CheckEnd(copy, absl::StatusCode::kInvalidArgument, true);
+  CHECK(site.rig.device().stats().pieces == 2);
+}
+
+TEST_CASE("what had no turn before its deadline ends so, while the driver does something else") {
+  Site site({.max_issued_copies = 1});
+  site.rig.fake().Set("hang stream");
+  Answer<CopyEnd> issued = site.Start();
+  site.rig.AwaitIssued(1);
+  Answer<CopyEnd> waiting = site.Start();
+  site.rig.clock().Advance(DeviceRig::kInTime + std::chrono::seconds(1));
+  site.rig.device().Tick();
+  CheckEnd(waiting, absl::StatusCode::kDeadlineExceeded, true);
+  CHECK(issued.times() == 0);  // the driver has it: no end before it is through
+  site.rig.fake().Set("");
+  CheckEnd(issued, absl::StatusCode::kDeadlineExceeded, true);
+  CHECK(site.rig.device().stats().late_copies == 2);
+  CHECK(site.rig.device().stats().broken.empty());
+}
+
+TEST_CASE(
+    "copies that do not end are fenced by a reset of the context, and the device is given up") {
+  Site site;
+  site.rig.fake().Set("hang stream");
+  Answer<CopyEnd> first = site.Start(), second = site.Start();
+  site.rig.AwaitIssued(2);
+  site.rig.clock().Advance(DeviceRig::kInTime + site.rig.options().fence_timeout);
+  CheckEnd(first, absl::StatusCode::kUnavailable, true);
+  CheckEnd(second, absl::StatusCode::kUnavailable, true);
+  CHECK_THAT(site.rig.device().stats().broken, Contains("does not end"));
+  // From now on it says so at once, and takes back what was registered.
+  Answer<CopyEnd> later = site.Start();
+  CheckEnd(later, absl::StatusCode::kUnavailable, true);
+  CHECK(site.rig.Register(DeviceRig::Of(CUipcMemHandle{}, kMiB)).status().code() ==
+        absl::StatusCode::kUnavailable);
+  site.rig.Unregister(site.id);
+  CHECK(site.rig.device().stats().registrations == 0);
+}
+
+TEST_CASE("a broken context ends all copies, fenced, whatever call finds it") {
+  const char* settings = GENERATE("sticky 700", "fail cuEventQuery 719", "fail cuEventRecord 999",
+                                  "fail cuMemcpyDtoHAsync 214", "fail cuEventCreate 700");
+  CAPTURE(settings);
+  Site site;
+  site.rig.fake().Set(settings);
+  Answer<CopyEnd> copy = site.Start();
+  CheckEnd(copy, absl::StatusCode::kUnavailable, true);
+  while (site.rig.device().stats().broken.empty()) std::this_thread::yield();
+  Answer<CopyEnd> later = site.Start();
+  CheckEnd(later, absl::StatusCode::kUnavailable, true);
+  site.rig.Unregister(site.id);
+}
+
+TEST_CASE(
+    "a driver that hangs in a call, or in the reset, leaves copies abandoned, not unanswered") {
+  const char* settings = GENERATE("hang cuMemcpyDtoHAsync", "hang cuEventRecord",
+                                  "hang cuEventQuery", "hang stream\nhang cuDevicePrimaryCtxReset");
+  CAPTURE(settings);
+  Site site;
+  site.rig.fake().Set(settings);
+  Answer<CopyEnd> copy = site.Start();
+  site.rig.AwaitIssued(1);
+  Answer<CopyEnd> waiting = site.Start();
+  const auto fence = site.rig.options().fence_timeout;
+  site.rig.clock().Advance(DeviceRig::kInTime + fence);
+  site.rig.device().Tick();
+  CHECK(copy.times() == 0);
+  site.rig.clock().Advance(fence);
+  site.rig.device().Tick();
+  CheckEnd(copy, absl::StatusCode::kDeadlineExceeded, false);
+  CHECK_FALSE(waiting.Await().status.ok());
+  CHECK(site.rig.device().stats().abandoned_copies >= 1);
+  CHECK_FALSE(site.rig.device().stats().broken.empty());
+  Answer<CopyEnd> later = site.Start();
+  CheckEnd(later, absl::StatusCode::kUnavailable, true);
+  // Its memory is nobody's: the handle stays open, and is not told to be closed.
+  Answer<bool> closed;
+  site.rig.device().Unregister(site.id, [done = closed.Callback()]() mutable { done(true); });
+  site.rig.fake().Set("");
+  site.rig.DestroyDevice();
+  CHECK(closed.times() == 0);
+  CHECK(copy.times() == 1);
+}
+
+TEST_CASE("a worker that is killed while its memory is copied harms nobody") {
+  Site site;
+  Exporter other;
+  const GpuRegistrationId others =
+      site.rig.MustRegister(DeviceRig::Of(other.Alloc(kMiB, 5), kMiB, 2));
+  site.rig.fake().Set("hang stream");
+  Answer<CopyEnd> copy = site.Start();
+  site.rig.AwaitIssued(1);
+  site.worker.Kill();
+  site.rig.fake().Set("");
+  CheckEnd(copy, absl::StatusCode::kOk, true);
+  site.rig.Unregister(site.id);
+  CHECK(site.rig.Copy(CopyDirection::kToArena, {{others, 0, 0, kMiB}}).ok());
+  CHECK(site.rig.ArenaHolds(0, Pattern(kMiB, 5)));
+}
+
+TEST_CASE("a device that is destroyed tells each copy its end") {
+  Site site({.max_issued_copies = 2});
+  site.rig.fake().Set("copy_delay_us 1000");
+  std::vector<Answer<CopyEnd>> answers;
+  for (int i = 0; i < 10; ++i) answers.push_back(site.Start());
+  site.rig.DestroyDevice();
+  int done = 0;
+  for (Answer<CopyEnd>& answer : answers) {
+    const CopyEnd end = answer.Await();
+    CHECK(end.fenced);
+    CHECK((end.status.ok() || end.status.code() == absl::StatusCode::kAborted));
+    done += end.status.ok();
+  }
+  CHECK(done < 10);
+}
+
+TEST_CASE("a device that is destroyed while a stream hangs resets its context") {
+  Site site;
+  site.rig.fake().Set("hang stream");
+  Answer<CopyEnd> copy = site.Start();
+  site.rig.AwaitIssued(1);
+  site.rig.clock().Advance(DeviceRig::kInTime + site.rig.options().fence_timeout);
+  site.rig.DestroyDevice();
+  CheckEnd(copy, absl::StatusCode::kUnavailable, true);
+}
+
+}  // namespace
+}  // namespace kvkeep
