@@ -135,6 +135,17 @@ TEST_CASE(
   CHECK(copy.times() == 1);
 }
 
+TEST_CASE("a reset that the driver refuses is no fence") {
+  Site site;
+  site.rig.fake().Set("hang stream\nfail cuDevicePrimaryCtxReset 999");
+  Answer<CopyEnd> copy = site.Start();
+  site.rig.AwaitIssued(1);
+  site.rig.clock().Advance(DeviceRig::kInTime + site.rig.options().fence_timeout);
+  CheckEnd(copy, absl::StatusCode::kUnavailable, false);
+  CHECK(site.rig.device().stats().abandoned_copies == 1);
+  site.rig.fake().Set("");
+}
+
 TEST_CASE("a worker that is killed while its memory is copied harms nobody") {
   Site site;
   Exporter other;
