@@ -91,6 +91,9 @@ struct LookupResult {
   // Keys whose chunks are leased. Less than leading_keys when the promise did not fit: get these,
   // release, look the rest up again.
   uint32_t leased_keys = 0;
+  // Estimate: until the leading keys are all readable in DRAM; 0: they are, or the daemon is older
+  // than that answer.
+  uint32_t promotion_us = 0;
   Lease lease;
 
   // Whether the chunk of keys[key], part number `part` of those asked for, is in DRAM / on NVMe.

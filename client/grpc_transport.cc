@@ -165,6 +165,7 @@ void GrpcTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
         }
         result.row_bytes = (parts + 7) / 8;
         result.leading_keys = response.leading_keys();
+        result.promotion_us = response.promotion_us();
         result.leased_keys = response.lease_id() == 0 ? 0 : response.leased_keys();
         result.g2_bits = std::move(*response.mutable_g2_parts());
         result.g3_bits = std::move(*response.mutable_g3_parts());

@@ -5,6 +5,7 @@
 
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
+#include "tiers/base/wire_time.h"
 
 namespace kvkeep {
 namespace {
@@ -169,6 +170,7 @@ void ToResponse(const LookupResult& result, size_t parts, v1::LookupResponse* re
   response->set_lease_id(result.lease.value());
   response->set_leased_keys(result.leased_keys);
   response->set_leased_bytes(result.leased_bytes);
+  response->set_promotion_us(WholeMicroseconds(result.promotion_time));
 }
 
 v1::RejectReason ToRejectReason(RejectReason reason) {

@@ -21,6 +21,7 @@ void WritePresence(const LookupResult& found, uint64_t chunks, size_t keys, uint
 void Answer(LookupResult found, const Reply<kvkeep_lookup_reply>& reply) {
   kvkeep_lookup_reply answer = {.leading_keys = found.leading_keys,
                                 .leased_keys = found.leased_keys,
+                                .promotion_us = found.promotion_us,
                                 .leased_bytes = found.lease.bytes()};
   if (found.lease.keys() > 0) answer.lease = new kvkeep_lease{std::move(found.lease)};
   reply.Write(answer);

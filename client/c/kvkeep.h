@@ -285,7 +285,8 @@ typedef struct kvkeep_lookup_reply {
   // Keys whose chunks are leased. Less than leading_keys when the promise did not fit: get these,
   // release, look the rest up again.
   uint32_t leased_keys;
-  uint32_t reserved;
+  // Estimate: until the leading keys are all readable in DRAM; 0: they are. For who may recompute.
+  uint32_t promotion_us;
   uint64_t leased_bytes;
   kvkeep_lease* lease;  // the caller's; NULL: nothing was leased
 } kvkeep_lookup_reply;

@@ -61,7 +61,7 @@ void LocalTransport::Find(Kind kind, const Ready& ready, const KeysQuery& query,
       std::move(done)(session, reply.status());
       return absl::OkStatus();
     }
-    absl::StatusOr<Found> found = ReadFound(*reply, *session->mappings(), keys, parts, leased);
+    absl::StatusOr<Found> found = ReadFound(*reply, *session, keys, parts, leased);
     const absl::Status broken = found.ok() ? absl::OkStatus() : ProtocolStatus(found.status());
     std::move(done)(session, std::move(found));
     return broken;
@@ -104,6 +104,7 @@ void LocalTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
          if (!found.ok()) return std::move(done)(found.status());
          LookupResult result{.leading_keys = found->leading_keys,
                              .leased_keys = found->leased_keys,
+                             .promotion_us = found->promotion_us,
                              .lease = {},
                              .row_bytes = found->row_bytes,
                              .g2_bits = std::move(found->g2_bits),

@@ -36,7 +36,7 @@ local::MessageWriter& KeysMessage(LocalSession& session, local::Kind kind, uint6
   return writer;
 }
 
-absl::StatusOr<Found> ReadFound(LocalSession::Reply& reply, const Mappings& mappings, size_t keys,
+absl::StatusOr<Found> ReadFound(LocalSession::Reply& reply, LocalSession& session, size_t keys,
                                 size_t parts, bool leased) {
   local::LookupReply said;
   if (!reply.body.Read(&said)) return WrongReply("too short");
@@ -53,17 +53,20 @@ absl::StatusOr<Found> ReadFound(LocalSession::Reply& reply, const Mappings& mapp
   std::span<const std::byte> g2, g3;
   std::vector<local::Place> places;
   std::vector<local::ImageRun> runs;
+  local::LookupCost cost;
   if (!reply.body.ReadBytes(uint64_t{said.keys} * said.row_bytes, &g2) ||
       !reply.body.ReadBytes(uint64_t{said.keys} * said.row_bytes, &g3) ||
       !reply.body.ReadAll(said.places, &places) || !reply.body.ReadAll(said.runs, &runs) ||
-      !reply.body.done()) {
+      (session.welcome().version >= 3 && !reply.body.Read(&cost)) || !reply.body.done()) {
     return WrongReply("its length is not that of its parts");
   }
-  KVKEEP_ASSIGN_OR_RETURN(Layout layout, Layout::Build(mappings, places, runs, keys * parts));
+  KVKEEP_ASSIGN_OR_RETURN(Layout layout,
+                          Layout::Build(*session.mappings(), places, runs, keys * parts));
   return Found{.lease = said.lease,
                .leased_bytes = said.leased_bytes,
                .leading_keys = said.leading_keys,
                .leased_keys = said.lease == 0 ? 0 : said.leased_keys,
+               .promotion_us = cost.promotion_us,
                .row_bytes = said.row_bytes,
                .g2_bits = Text(g2),
                .g3_bits = Text(g3),

@@ -35,6 +35,7 @@ struct Found {
   uint64_t leased_bytes = 0;
   uint32_t leading_keys = 0;
   uint32_t leased_keys = 0;
+  uint32_t promotion_us = 0;
   size_t row_bytes = 0;
   std::string g2_bits;
   std::string g3_bits;
@@ -51,7 +52,7 @@ struct Found {
 local::MessageWriter& KeysMessage(LocalSession& session, local::Kind kind, uint64_t id,
                                   const KeysQuery& query);
 // INTERNAL: the reply breaks the protocol.
-absl::StatusOr<Found> ReadFound(LocalSession::Reply& reply, const Mappings& mappings, size_t keys,
+absl::StatusOr<Found> ReadFound(LocalSession::Reply& reply, LocalSession& session, size_t keys,
                                 size_t parts, bool leased);
 // Gives back the lease in a reply that came too late. True: there was one.
 bool ReleaseLate(LocalSession& session, LocalSession::Reply& reply);

@@ -1,4 +1,4 @@
-// The local protocol, versions 1 and 2: how engine workers on the daemon's host talk to it over a
+// The local protocol, versions 1 to 3: how engine workers on the daemon's host talk to it over a
 // Unix socket of type SEQPACKET and shared memory. Plain structs, little-endian, no padding.
 //
 // Messages. One message is a MessageHeader and its body, cut into packets of kMaxPacketBytes (the
@@ -28,7 +28,8 @@
 //
 // Version 2 is version 1 and namespaces of other tenants: OpenNamespace::tenant_bytes,
 // Welcome::shared_segments and the Segments after the tenant's own. In version 1 these fields are
-// reserved: sent as zero, not looked at.
+// reserved: sent as zero, not looked at. Version 3 is version 2 and a LookupCost in the replies to
+// Lookup and Get.
 //
 // Everything is checked by the reader; what lies in memory that the other side can write is read
 // once. Structs are copied in and out with memcpy: a body has no alignment.
@@ -44,7 +45,7 @@
 namespace kvkeep::local {
 
 inline constexpr uint32_t kMagic = 0x4c4b564b;  // "KVKL"
-inline constexpr uint16_t kVersion = 2;         // the newest that this header describes
+inline constexpr uint16_t kVersion = 3;         // the newest that this header describes
 inline constexpr uint16_t kFirstVersion = 1;    // the oldest
 inline constexpr size_t kMaxPacketBytes = 64 * kKiB;
 inline constexpr size_t kMaxMessageBytes = 8 * kMiB;     // header included
@@ -207,7 +208,7 @@ struct ReleaseEntry {
 };
 
 // Followed by the two bitmaps of kvkeep.v1.LookupResponse (keys * row_bytes each, G2 then G3), then
-// `places` Place, then `runs` ImageRun. A lookup has no places.
+// `places` Place, then `runs` ImageRun, and from version 3 on a LookupCost. A lookup has no places.
 struct LookupReply {
   uint64_t lease = 0;  // 0: nothing was leased
   uint64_t leased_bytes = 0;
@@ -217,6 +218,10 @@ struct LookupReply {
   uint32_t row_bytes = 0;
   uint32_t places = 0;
   uint32_t runs = 0;
+};
+struct LookupCost {
+  uint32_t promotion_us = 0;  // as in kvkeep.v1.LookupResponse
+  uint32_t reserved = 0;
 };
 // One leased chunk, in the order keys x parts.
 struct Place {
@@ -292,7 +297,8 @@ struct PrefetchReply {
 
 static_assert(sizeof(MessageHeader) == 16 && sizeof(ReplyHead) == 8 && sizeof(Hello) == 16);
 static_assert(sizeof(Welcome) == 120 && sizeof(KeysRequest) == 40 && sizeof(ReleaseEntry) == 16);
-static_assert(sizeof(LookupReply) == 40 && sizeof(Place) == 24 && sizeof(ImageRun) == 16);
+static_assert(sizeof(LookupReply) == 40 && sizeof(LookupCost) == 8);
+static_assert(sizeof(Place) == 24 && sizeof(ImageRun) == 16);
 static_assert(sizeof(PutRequest) == 24 && sizeof(PutChunk) == 96 && sizeof(PutRun) == 16);
 static_assert(sizeof(OpenNamespace) == 32 && sizeof(ServerInfoReply) == 16);
 static_assert(sizeof(PutReply) == 8 && sizeof(PutAnswer) == 4);

@@ -7,6 +7,7 @@
 #include "server/local/peer.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/base/wire_time.h"
 
 namespace kvkeep {
 
@@ -80,8 +81,8 @@ absl::Status LocalPeer::Lookup(const local::Message& message) {
   const size_t keys = call_.chunks().keys.size();
   const size_t row_bytes = (call_.chunks().parts.size() + 7) / 8;
   const size_t bytes = sizeof(local::MessageHeader) + sizeof(local::ReplyHead) +
-                       sizeof(local::LookupReply) + 2 * keys * row_bytes +
-                       places_.size() * sizeof(local::Place) +
+                       sizeof(local::LookupReply) + sizeof(local::LookupCost) +
+                       2 * keys * row_bytes + places_.size() * sizeof(local::Place) +
                        runs_.size() * sizeof(local::ImageRun);
   if (bytes > local::kMaxMessageBytes) {
     UndoLease(found, known);
@@ -107,6 +108,9 @@ absl::Status LocalPeer::Lookup(const local::Message& message) {
   }
   reply_.AppendAll(std::span<const local::Place>(places_));
   reply_.AppendAll(std::span<const local::ImageRun>(runs_));
+  if (version_ >= 3) {
+    reply_.Append(local::LookupCost{.promotion_us = WholeMicroseconds(found.promotion_time)});
+  }
   SendReply();
   return absl::OkStatus();
 }

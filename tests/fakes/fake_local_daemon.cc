@@ -368,6 +368,7 @@ void FakeLocalDaemon::HandleKeys(Connection& connection, Kind kind, const local:
       reply.AppendAll(std::span<const uint8_t>(none));
       reply.AppendAll(std::span<const local::Place>(answer.places));
       reply.AppendAll(std::span<const local::ImageRun>(answer.runs));
+      reply.Append(local::LookupCost{.promotion_us = 1234});
       break;
     case Kind::kPrefetch:
       reply.Append(local::PrefetchReply{.started_chunks = 0, .ready_chunks = answer.count});

@@ -113,6 +113,7 @@ TEST_CASE("durable puts are answered in order and are served from NVMe after a r
   REQUIRE(client.stub->Lookup(&context, lookup, &found).ok());
   CHECK(found.leading_keys() == 3);
   CHECK(found.g3_parts() == std::string("\1\1\1"));
+  CHECK(found.promotion_us() > 0);
   for (const int key : {0, 2, 4}) {
     const auto [frames, status] = client.Get(client.About<v1::GetRequest>({key}));
     REQUIRE(status.ok());

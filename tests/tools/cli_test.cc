@@ -64,6 +64,7 @@ TEST_CASE("a file that was put can be looked up, got back and deleted") {
   const CliResult lookup = Run(daemon, {"lookup", "my key", "none", "--json"});
   CHECK(lookup.code == kOk);
   CHECK(lookup.json()["leading_keys"] == 1);
+  CHECK(lookup.json()["promotion_us"] == 0);
   CHECK(lookup.json()["keys"][0]["g2"] == true);
   CHECK(lookup.json()["keys"][1]["g2"] == false);
   CHECK(lookup.json()["keys"][0]["key"] == put.json()["key"]);

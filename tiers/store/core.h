@@ -202,7 +202,18 @@ class Core {
     std::vector<uint64_t> g2_parts, g3_parts;
     uint32_t leading_keys = 0;
     bool unadmitted = false;  // some of them is
+    // By device, of the leading keys; empty: nobody asks. Of what is on its way already, no bytes.
+    struct ToRead {
+      bool any = false;
+      uint64_t bytes = 0;
+    };
+    std::vector<ToRead> to_read;
   };
+  std::chrono::nanoseconds PromotionTime(const Wanted& wanted) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What the key's chunks still are to be read from, added to `to_read`. `found`: of its parts.
+  void NoteToRead(std::span<const Link> found, std::vector<Wanted::ToRead>& to_read) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FindSlice(Wanted& wanted, size_t begin, size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> found, bool continued)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -297,7 +308,7 @@ class Core {
                            size_t piece) const;
   void OnPiecesVerified(ChunkSlot slot, size_t first, size_t end, absl::Status status);
   void FireWaiters(Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void EndReading(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndReading(ChunkSlot slot, bool good) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FinishPromotion(ChunkSlot slot, Generation generation);
   void EndIfFailed(ChunkSlot slot, Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckHeader(const ImageHeader& header, const Chunk& chunk)

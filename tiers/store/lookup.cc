@@ -45,6 +45,7 @@ void Core::FindSlice(Wanted& wanted, size_t begin, size_t end) {
   table_.FindAll(chunks.ns, chunks.keys.subspan(begin, end - begin), chunks.parts, found);
   Count(static_cast<uint32_t>(work::kFind * found.size()));
   uint32_t leading = 0;
+  std::vector<Wanted::ToRead> to_read(wanted.to_read.size());
   size_t i = 0;
   for (size_t k = begin; k < end; ++k) {
     for (size_t p = 0; p < parts; ++p, ++i) {
@@ -55,10 +56,39 @@ void Core::FindSlice(Wanted& wanted, size_t begin, size_t end) {
       if (InG3(chunk)) wanted.g3_parts[k] |= uint64_t{1} << p;
     }
     const bool whole = ((wanted.g2_parts[k] | wanted.g3_parts[k]) & all) == all;
-    if (whole && leading == k - begin) ++leading;
+    if (!whole || leading < k - begin) continue;
+    ++leading;
+    const bool wait = (wanted.g2_parts[k] & all) != all && !to_read.empty();
+    if (wait) NoteToRead(found.subspan((k - begin) * parts, parts), to_read);
   }
   // Slices come from the tail: the run goes on where this slice is whole.
-  wanted.leading_keys = leading == end - begin ? leading + wanted.leading_keys : leading;
+  const bool goes_on = leading == end - begin;
+  wanted.leading_keys = goes_on ? leading + wanted.leading_keys : leading;
+  for (size_t d = 0; d < to_read.size(); ++d) {
+    wanted.to_read[d].any = to_read[d].any || (goes_on && wanted.to_read[d].any);
+    wanted.to_read[d].bytes = to_read[d].bytes + (goes_on ? wanted.to_read[d].bytes : 0);
+  }
+}
+
+void Core::NoteToRead(std::span<const Link> found, std::vector<Wanted::ToRead>& to_read) const {
+  for (const Link& link : found) {
+    const Chunk& chunk = table_.at(link.slot);
+    if (chunk.in_g2()) continue;
+    Wanted::ToRead& of_device = to_read[chunk.device];
+    of_device.any = true;
+    if (!chunk.being_read()) of_device.bytes += chunk.blocks() * kBlockBytes;
+  }
+}
+
+// Devices read side by side: the slowest says when all is there.
+std::chrono::nanoseconds Core::PromotionTime(const Wanted& wanted) const {
+  std::chrono::nanoseconds longest{0};
+  for (size_t d = 0; d < wanted.to_read.size(); ++d) {
+    const Wanted::ToRead& of_device = wanted.to_read[d];
+    if (!of_device.any) continue;
+    longest = std::max(longest, devices_[d]->read_speed.TimeFor(of_device.bytes));
+  }
+  return longest;
 }
 
 void Core::TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> found,
@@ -174,7 +204,9 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   }
   ++counters_.lookups;
   counters_.lookup_keys += request.chunks.keys.size();
+  wanted.to_read.resize(devices_.size());
   FindAll(section, tenant, wanted, !repeated);
+  const std::chrono::nanoseconds promotion_time = PromotionTime(wanted);  // before it starts any
   counters_.lookup_leading_keys += wanted.leading_keys;
   if (!repeated) {
     note.Asked(wanted.found, uint64_t{wanted.leading_keys} * request.chunks.parts.size());
@@ -187,6 +219,7 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   result.g2_parts = std::move(wanted.g2_parts);
   result.g3_parts = std::move(wanted.g3_parts);
   result.leading_keys = wanted.leading_keys;
+  result.promotion_time = promotion_time;
   return result;
 }
 

@@ -162,6 +162,7 @@ void Core::StartPromotion(ChunkSlot slot) {
   promotion->device = chunk.device;
   promotion->pieces.resize(chunk.shape.pieces());
   promotion->bytes = chunk.blocks() * kBlockBytes;
+  devices_[chunk.device]->read_speed.OnStart(promotion->bytes, deps_.clock->Now());
   promotions_[slot] = std::move(promotion);
   chunk.g3_reading = true;
   ++counters_.promotions;
@@ -383,13 +384,15 @@ void Core::FireWaiters(Promotion& promotion) {
   }
 }
 
-void Core::EndReading(ChunkSlot slot) {
+void Core::EndReading(ChunkSlot slot, bool good) {
   Chunk& chunk = table_.at(slot);
   DeviceTier& tier = *devices_[chunk.device];
   chunk.g3_reading = false;
   if (chunk.in_g3_policy) g3_policy(chunk).Unpark(slot);
   const auto promotion = promotions_.find(slot);
-  tier.reading_bytes -= promotion->second->bytes;
+  const uint64_t bytes = promotion->second->bytes;  // none, of what is verified in place
+  tier.reading_bytes -= bytes;
+  if (bytes > 0) tier.read_speed.OnEnd(bytes, good, deps_.clock->Now());
   promotions_.erase(promotion);
 }
 
@@ -401,7 +404,7 @@ void Core::FinishPromotion(ChunkSlot slot, Generation generation) {
   promotion.header_there = true;
   FireWaiters(promotion);
   NoteIo(*devices_[device], false, absl::OkStatus());
-  EndReading(slot);
+  EndReading(slot, true);
   {
     Change chunk(this, slot);
     chunk->g2_state = G2State::kResident;
@@ -423,7 +426,7 @@ void Core::EndIfFailed(ChunkSlot slot, Promotion& promotion) {
   if (promotion.failed_io) NoteIo(*devices_[promotion.device], false, promotion.failure);
   const bool device_away = promotion.failure.code() == absl::StatusCode::kUnavailable;
   const uint16_t device = promotion.device;
-  EndReading(slot);  // `promotion` is gone from here on
+  EndReading(slot, false);  // `promotion` is gone from here on
   const bool detached = table_.at(slot).detached;
   const bool keep_in_g3 = device_away && table_.at(slot).pins == 0;
   {

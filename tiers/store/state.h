@@ -19,6 +19,7 @@
 #include "tiers/policy/eviction_policy.h"
 #include "tiers/store/chunk_table.h"
 #include "tiers/store/g2_pool.h"
+#include "tiers/store/read_speed.h"
 #include "tiers/store/store.h"
 #include "tiers/store/types.h"
 
@@ -142,6 +143,7 @@ struct DeviceTier {
   bool doubtful_saved = true;  // in the index; it has to be before the stable mark moves
   uint64_t reading_bytes = 0;
   uint64_t read_up_to = UINT64_MAX;  // the block behind the last promotion's image
+  ReadSpeed read_speed;  // of promotions
   // Dirty chunks that wait for their turn, in the order of their generations.
   absl::btree_map<Generation, QueuedWrite> write_queue;
   uint64_t writing_bytes = 0;

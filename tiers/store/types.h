@@ -145,6 +145,7 @@ struct LookupResult {
   LeaseId lease;
   uint32_t leased_keys = 0;
   uint64_t leased_bytes = 0;
+  std::chrono::nanoseconds promotion_time{0};  // estimate: until the leading keys are all in G2
   std::vector<ChunkPlace> places;  // of every leased chunk, in the order keys x parts; if wanted
 };
 

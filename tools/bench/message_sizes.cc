@@ -11,7 +11,7 @@ constexpr size_t kReplyHead = kHead + sizeof(local::ReplyHead);
 constexpr size_t kBitmaps = 2;  // G2 and G3; one byte a key when there are at most 8 parts
 
 constexpr size_t LookupReplyBytes(size_t keys) {
-  return kReplyHead + sizeof(local::LookupReply) + kBitmaps * keys;
+  return kReplyHead + sizeof(local::LookupReply) + kBitmaps * keys + sizeof(local::LookupCost);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The verbs about chunks: ping, put, get, lookup, delete.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/time/time.h>
 
 #include <CLI/CLI.hpp>
 #include <chrono>
@@ -136,8 +137,15 @@ int Lookup(const Cli& cli, const std::vector<std::string>& names) {
     rows.push_back({keys[i].ToHex(), found->in_g2(i) ? "yes" : "-", found->in_g3(i) ? "yes" : "-"});
     any = any || found->present(i);
   }
-  return cli.Print({{"keys", list}, {"leading_keys", found->leading_keys}}, FormatTable(rows),
-                   any ? kOk : kNotFound);
+  std::string text = FormatTable(rows);
+  if (found->promotion_us > 0) {
+    absl::StrAppend(&text, "from NVMe to DRAM: about ",
+                    absl::FormatDuration(absl::Microseconds(found->promotion_us)), "\n");
+  }
+  return cli.Print({{"keys", list},
+                    {"leading_keys", found->leading_keys},
+                    {"promotion_us", found->promotion_us}},
+                   text, any ? kOk : kNotFound);
 }
 
 int Delete(const Cli& cli, const std::vector<std::string>& names) {

@@ -50,8 +50,8 @@ LookupRequest = _sized(
     "LookupRequest", ("deadline_ms", c_uint32), ("keys", Keys), ("lease_mode", c_uint32),
     ("transient", c_uint32), ("presence", POINTER(c_uint8)), ("presence_bytes", c_uint64))
 LookupReply = _sized(
-    "LookupReply", ("leading_keys", c_uint32), ("leased_keys", c_uint32), ("reserved", c_uint32),
-    ("leased_bytes", c_uint64), ("lease", c_void_p))
+    "LookupReply", ("leading_keys", c_uint32), ("leased_keys", c_uint32),
+    ("promotion_us", c_uint32), ("leased_bytes", c_uint64), ("lease", c_void_p))
 GetOutcome = _struct("GetOutcome", ("status", c_uint32), ("metadata_bytes", c_uint32),
                      ("payload_bytes", c_uint64), ("bytes", c_uint64))
 GetRequest = _sized(

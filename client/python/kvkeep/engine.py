@@ -6,7 +6,7 @@ No engine is imported here. Nothing here waits for longer than a lookup's timeou
 import dataclasses
 import threading
 import time
-from typing import Optional
+from typing import ClassVar, Optional
 
 from kvkeep import errors
 from kvkeep.client import Client
@@ -21,6 +21,8 @@ class Options:
     timeout_s: of a batch of loads or stores. lookup_timeout_s: after that it is a miss.
     """
 
+    OWN_LIMITS: ClassVar = ()  # fields in seconds that are not above 0 and up to 3600
+
     endpoint: Optional[str] = None
     path: str = "auto"
     name: Optional[str] = None
@@ -30,9 +32,8 @@ class Options:
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if not field.name.endswith("_s"):
-                continue
-            if not isinstance(value, (int, float)) or not 0 < value <= 3600:
+            if (field.name.endswith("_s") and field.name not in self.OWN_LIMITS
+                    and not _is_number(value, above=0, most=3600)):
                 raise ValueError(f"{field.name}: above 0 and up to 3600 seconds, not {value!r}")
 
     @classmethod
@@ -45,11 +46,53 @@ class Options:
         return cls(**given)
 
 
+def _is_number(value, above, most=float("inf")):
+    return isinstance(value, (int, float)) and above < value <= most
+
+
 @dataclasses.dataclass(frozen=True)
 class LeaseOptions(Options):
     """lease_s: how long what a lookup found is held for an engine that does not let go of it."""
 
     lease_s: float = 30.0
+
+
+@dataclasses.dataclass(frozen=True)
+class PrefillOptions(Options):
+    """Of adapters that know how many tokens a key stands for.
+
+    prefill_tokens_per_s: how fast the engine computes. What NVMe alone has is then a miss where
+    fetching it saves less than min_saving_s against computing it. None: whatever is there is a hit.
+    """
+
+    OWN_LIMITS: ClassVar = ("prefill_tokens_per_s", "min_saving_s")
+
+    prefill_tokens_per_s: Optional[float] = None
+    min_saving_s: float = 0.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        rate, saving = self.prefill_tokens_per_s, self.min_saving_s
+        if rate is not None and not _is_number(rate, above=0):
+            raise ValueError(f"prefill_tokens_per_s: above 0, not {rate!r}")
+        if saving != 0 and not _is_number(saving, above=0, most=3600):
+            raise ValueError(f"min_saving_s: 0 to 3600 seconds, not {saving!r}")
+
+
+def keys_worth_loading(options, found, tokens_per_key):
+    """How many keys, from the head of what a lookup (of one part) found, are worth a load.
+
+    All of the leading ones; or, where reading them from NVMe saves too little, those before the
+    first one that DRAM does not have.
+    """
+    if options.prefill_tokens_per_s is None or found.promotion_us == 0:
+        return found.leading_keys
+    in_dram = 0
+    while in_dram < found.leading_keys and found.presence[in_dram] & found.IN_G2:
+        in_dram += 1
+    computing_s = (found.leading_keys - in_dram) * tokens_per_key / options.prefill_tokens_per_s
+    saving_s = computing_s - found.promotion_us / 1e6
+    return found.leading_keys if saving_s >= options.min_saving_s else in_dram
 
 
 def connect(options, who, logger):

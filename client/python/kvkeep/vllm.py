@@ -27,7 +27,7 @@ from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from kvkeep import calls
 from kvkeep.completions import Completions
-from kvkeep.engine import Breaker, Options, connect
+from kvkeep.engine import Breaker, PrefillOptions, connect, keys_worth_loading
 from kvkeep.memory import Pointer, locate
 
 logger = init_logger(__name__)
@@ -45,7 +45,7 @@ class _Lookups(AsyncLookupManager):
 
 
 class KvkeepTier(SecondaryTierManager):
-    """options: those of kvkeep.engine.Options, beside "type" in the flag."""
+    """options: those of kvkeep.engine.PrefillOptions, beside "type" in the flag."""
 
     medium = Medium.STORAGE
 
@@ -53,7 +53,7 @@ class KvkeepTier(SecondaryTierManager):
                  **options):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.locality = Locality.LOCAL
-        self._options, self._config = Options.of(options), offloading_spec.config
+        self._options, self._config = PrefillOptions.of(options), offloading_spec.config
         self._address, self._nbytes, self._view = locate(primary_kv_view, writable=True)
         self._client = connect(self._options, f"vllm {self._config.engine_id}", logger)
         self._breaker = Breaker()
@@ -93,7 +93,8 @@ class KvkeepTier(SecondaryTierManager):
         """Whether each key is there and leased for the request now. On vLLM's thread."""
         present = {}
         for group, of_group in self._by_group(keys).items():
-            if not self._breaker.allows():
+            of_group = self._worth_loading(group, of_group)
+            if not of_group or not self._breaker.allows():
                 continue
             found = self._namespace(group).lookup(self._hashes(of_group), lease="all",
                                                   timeout=self._options.lookup_timeout_s)
@@ -108,6 +109,20 @@ class KvkeepTier(SecondaryTierManager):
             if leases is None:  # the request is over
                 found.lease.release()
         return [present.get(key, False) for key in keys]
+
+    def _worth_loading(self, group, keys):
+        """Asked for apart and without a lease: a lease would bring from NVMe what is not worth
+        it."""
+        if self._options.prefill_tokens_per_s is None or not self._breaker.allows():
+            return keys
+        found = self._namespace(group).lookup(self._hashes(keys),
+                                              timeout=self._options.lookup_timeout_s)
+        self._breaker.heard(found.error)
+        return keys[:keys_worth_loading(self._options, found, self._tokens_per_key(group))]
+
+    def _tokens_per_key(self, group):
+        of_group = next(one for one in self._config.groups if one.group_id == group)
+        return of_group.tokens_per_block * self._config.cache.blocks_per_chunk
 
     # ---- loads and stores
 
@@ -197,7 +212,7 @@ class KvkeepTier(SecondaryTierManager):
         layers = hashlib.sha256("\0".join(of_group.layer_names).encode()).hexdigest()[:16]
         return self._client.namespace(
             self._options.name or config.model.name, dtype=config.model.dtype,
-            tokens_per_chunk=of_group.tokens_per_block * config.cache.blocks_per_chunk,
+            tokens_per_chunk=self._tokens_per_key(group),
             layout=(f"vllm row 1: bytes={self.block_size_bytes} group={group} layers={layers} "
                     f"blocks={config.cache.blocks_per_chunk} tp={parallel.tp_size} "
                     f"pp={parallel.pp_size} pcp={parallel.pcp_size} dcp={parallel.dcp_size} "

@@ -81,6 +81,7 @@ static void requests_and_replies_keep_their_layout(void) {
   SIZE(kvkeep_lookup_reply, 32);
   AT(kvkeep_lookup_reply, leading_keys, 4);
   AT(kvkeep_lookup_reply, leased_keys, 8);
+  AT(kvkeep_lookup_reply, promotion_us, 12);
   AT(kvkeep_lookup_reply, leased_bytes, 16);
   AT(kvkeep_lookup_reply, lease, 24);
   SIZE(kvkeep_get_request, 96);

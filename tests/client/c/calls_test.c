@@ -152,6 +152,7 @@ static void a_lease_is_used_shrunk_and_released(void) {
   kvkeep_lookup_reply found = {.size = sizeof found};
   CHECK_CODE(kvkeep_lookup(client, &lookup, &found, &error), KVKEEP_OK, &error);
   CHECK(found.leading_keys == 3 && found.leased_keys == 3 && found.leased_bytes >= 3 * 4096);
+  CHECK(found.promotion_us == 0);  // all of it is in DRAM
   CHECK(kvkeep_lease_alive(found.lease));
   char back[4096];
   kvkeep_get_outcome got;

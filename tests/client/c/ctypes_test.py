@@ -50,7 +50,7 @@ Lookup = sized("Lookup", ("deadline_ms", c_uint32), ("keys", Keys), ("lease_mode
                ("transient", c_uint32), ("presence", POINTER(c_uint8)),
                ("presence_bytes", c_uint64))
 Found = sized("Found", ("leading_keys", c_uint32), ("leased_keys", c_uint32),
-              ("reserved", c_uint32), ("leased_bytes", c_uint64), ("lease", c_void_p))
+              ("promotion_us", c_uint32), ("leased_bytes", c_uint64), ("lease", c_void_p))
 GetOutcome = struct("GetOutcome", ("status", c_uint32), ("metadata_bytes", c_uint32),
                     ("payload_bytes", c_uint64), ("bytes", c_uint64))
 Get = sized("Get", ("deadline_ms", c_uint32), ("keys", Keys), ("lease", c_void_p),

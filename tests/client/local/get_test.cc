@@ -86,6 +86,7 @@ TEST_CASE("a get under a lease asks nobody, and finds chunks that were deleted s
   auto found = f.Lookup({Key("a"), Key("b")}, {.lease = LeaseMode::kLeadingRun});
   REQUIRE(found.ok());
   CHECK(found->leased_keys == 2);
+  CHECK(found->promotion_us == 1234);  // as the fake daemon says, always
   CHECK(found->in_g2(1));
   const uint64_t deleted = *f.Wait<absl::StatusOr<uint64_t>>(
       [&](auto done) { f.transport->Delete(f.ns, {Key("b")}, {}, Deadline(0), std::move(done)); });

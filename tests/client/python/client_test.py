@@ -94,6 +94,7 @@ class Calls(WithDaemon):
             self.assertEqual(ns.put([(keys[0], payloads[0])]).statuses, [PutStatus.PRESENT])
             found = ns.lookup(keys, lease=True)
             self.assertEqual((found.leading_keys, found.leased_keys), (3, 3))
+            self.assertEqual(found.promotion_us, 0)  # all of it is in DRAM
             self.assertEqual([there != 0 for there in found.presence], [True] * 3 + [False])
             into = [bytearray(2_000_000) for _ in range(3)]
             with found.lease as lease:

@@ -14,7 +14,8 @@ os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
 sys.path.insert(0, str(SOURCES / "client" / "python"))
 
 from kvkeep import errors  # noqa: E402
-from kvkeep.engine import Breaker, LeaseOptions, Options  # noqa: E402
+from kvkeep.engine import (Breaker, LeaseOptions, Options, PrefillOptions,  # noqa: E402
+                           keys_worth_loading)
 from kvkeep.held import HeldLeases  # noqa: E402
 
 TOO_SLOW, AWAY = errors.DeadlineExceeded("x", ""), errors.Unavailable("x", "")
@@ -39,6 +40,46 @@ class OptionsTest(unittest.TestCase):
         for bad in (0, -1, 3601, "1", None):
             with self.assertRaisesRegex(ValueError, "lookup_timeout_s"):
                 Options.of({"lookup_timeout_s": bad})
+
+
+class Answer:
+    """Of a lookup, as far as keys_worth_loading looks."""
+
+    IN_G2, IN_G3 = 1, 2
+
+    def __init__(self, presence, promotion_us):
+        self.presence, self.promotion_us = bytes(presence), promotion_us
+        self.leading_keys = (presence + [0]).index(0)
+
+
+class WorthTest(unittest.TestCase):
+    # 1,000 tokens in a second, 100 a key: a key is worth 100 ms.
+    OPTIONS = PrefillOptions.of({"prefill_tokens_per_s": 1000})
+
+    def worth(self, presence, promotion_us, options=OPTIONS):
+        return keys_worth_loading(options, Answer(presence, promotion_us), 100)
+
+    def test_all_that_is_found_unless_the_engines_speed_is_known(self):
+        self.assertEqual(self.worth([2, 2, 0, 1], 10_000_000, PrefillOptions()), 2)
+        self.assertEqual(self.worth([1, 1, 3], 0), 3)
+
+    def test_a_fetch_that_takes_longer_than_computing_is_a_miss_from_there_on(self):
+        self.assertEqual(self.worth([3, 1, 2, 2], 199_000), 4)
+        self.assertEqual(self.worth([3, 1, 2, 2], 201_000), 2)
+        self.assertEqual(self.worth([2, 3, 1], 299_000), 3)  # without the first all is computed
+        self.assertEqual(self.worth([2, 3, 1], 301_000), 0)
+        self.assertEqual(self.worth([3, 2, 0, 1, 1, 1], 101_000), 1)
+
+    def test_a_saving_has_to_be_as_large_as_was_asked_for(self):
+        options = PrefillOptions.of({"prefill_tokens_per_s": 1000, "min_saving_s": 0.05})
+        self.assertEqual(self.worth([2, 2], 149_000, options), 2)
+        self.assertEqual(self.worth([2, 2], 151_000, options), 0)
+
+    def test_speeds_and_savings_have_limits(self):
+        for name, bad in (("prefill_tokens_per_s", 0), ("prefill_tokens_per_s", "fast"),
+                          ("min_saving_s", -1), ("min_saving_s", 3601), ("min_saving_s", None)):
+            with self.assertRaisesRegex(ValueError, name):
+                PrefillOptions.of({name: bad})
 
 
 class BreakerTest(unittest.TestCase):

@@ -63,6 +63,7 @@ TEST_CASE("a lookup tells what is there, by key and part, and leases only when a
   CHECK(found.g2 == std::string("\x01\x00\x01", 3));
   CHECK(found.head.leading_keys == 0);  // part 1 is missing
   CHECK(found.head.lease == 0);
+  CHECK(found.cost.promotion_us == 0);
   CHECK_FALSE(t.peer->holds_something());
   const TestFound leased =
       ReadFound(t.Ask(Kind::kLookup, t.KeysBody({1, 2, 3}, LeaseMode::kLeadingRun)));

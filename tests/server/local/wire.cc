@@ -38,6 +38,7 @@ TestFound ReadFound(const SentMessage& reply) {
   std::vector<local::ImageRun> runs;
   REQUIRE(reader.ReadAll(found.head.places, &places));
   REQUIRE(reader.ReadAll(found.head.runs, &runs));
+  if (!reader.done()) REQUIRE(reader.Read(&found.cost));  // from version 3 on
   REQUIRE(reader.done());
   for (const local::Place& place : places) {
     REQUIRE(place.first_run + place.runs <= runs.size());

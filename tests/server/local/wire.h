@@ -43,6 +43,7 @@ struct TestPlace {
 };
 struct TestFound {
   local::LookupReply head;
+  local::LookupCost cost;
   std::string g2, g3;  // the bitmaps
   std::vector<TestPlace> places;
 };

@@ -35,6 +35,7 @@ TEST_CASE("sizes are those of messages built with the protocol's own writer") {
     places.Extend(2 * keys);
     AppendMany<local::Place>(&places, keys);
     AppendMany<local::ImageRun>(&places, keys);
+    places.Append(local::LookupCost{});
     CHECK(GetMessages(keys).reply_bytes == places.Finish().size());
 
     MessageWriter put = Request(Kind::kPut);

@@ -1,0 +1,16 @@
+// Times as messages carry them.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+namespace kvkeep {
+
+// Rounded up, so that what takes time is never 0; at most 71 minutes.
+inline uint32_t WholeMicroseconds(std::chrono::nanoseconds time) {
+  const int64_t us = (time.count() + 999) / 1000;
+  return static_cast<uint32_t>(std::clamp<int64_t>(us, 0, UINT32_MAX));
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,33 @@
+#include "tiers/store/read_speed.h"
+
+#include "tiers/base/check.h"
+
+namespace kvkeep::store_internal {
+
+void ReadSpeed::OnStart(uint64_t bytes, MonotonicTime now) {
+  if (under_way_ == 0) {
+    spell_began_ = now;
+    came_ = 0;
+  }
+  under_way_ += bytes;
+}
+
+void ReadSpeed::OnEnd(uint64_t bytes, bool good, MonotonicTime now) {
+  KVKEEP_CHECK(bytes <= under_way_);
+  under_way_ -= bytes;
+  if (good) came_ += bytes;
+  const MonotonicTime took = now - spell_began_;
+  if (under_way_ > 0 && took < kSpell) return;
+  bytes_ = bytes_ / 2 + static_cast<double>(came_);
+  nanoseconds_ = nanoseconds_ / 2 + static_cast<double>(took.count());
+  spell_began_ = now;
+  came_ = 0;
+}
+
+std::chrono::nanoseconds ReadSpeed::TimeFor(uint64_t bytes) const {
+  const double a_byte = bytes_ > 0 ? nanoseconds_ / bytes_ : kFirstGuess;
+  return std::chrono::nanoseconds(
+      static_cast<int64_t>(a_byte * static_cast<double>(under_way_ + bytes)));
+}
+
+}  // namespace kvkeep::store_internal
