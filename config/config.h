@@ -175,6 +175,10 @@ inline constexpr size_t kMaxTenants = 64;
 // their order. Every tenant but the default one has its share rounded down.
 std::vector<uint64_t> TenantSegments(const Config& config);
 
+// What may be written to G3 a second: the lower of what is said and what the drives can take; 0: no
+// limit.
+uint64_t WriteBudget(const G3Config& g3);
+
 // `filename` is for messages only.
 LoadResult LoadConfig(absl::string_view text, absl::string_view filename);
 LoadResult LoadConfigFile(const std::string& path);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "config/values.h"
+#include "tiers/policy/admission_policy.h"
 
 namespace kvkeep {
 namespace {
@@ -246,6 +247,15 @@ std::vector<uint64_t> TenantSegments(const Config& config) {
     segments[0] -= std::min(whole, segments[0]);
   }
   return segments;
+}
+
+uint64_t WriteBudget(const G3Config& g3) {
+  if (g3.endurance_tbw == 0) return g3.write_budget_bytes_per_second;
+  const double endured = EnduranceBytesPerSecond(static_cast<double>(g3.endurance_tbw),
+                                                 static_cast<double>(g3.endurance_years));
+  const auto lasting = std::max<uint64_t>(1, static_cast<uint64_t>(endured));
+  const uint64_t said = g3.write_budget_bytes_per_second;
+  return said == 0 ? lasting : std::min(said, lasting);
 }
 
 std::vector<Conflict> FindConflicts(const Config& config) {

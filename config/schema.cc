@@ -185,10 +185,12 @@ std::vector<ConfigKey> TenantKeys() {
   };
 }
 
-std::vector<ConfigKey> TierKeys() {
+std::vector<ConfigKey> G2Keys() {
   return {
       Size("g2.capacity", In(&Config::g2, &G2Config::capacity_bytes), {kMiB, 16 * kTiB},
-           "Host memory for chunks: a hard limit, taken at the start."),
+           "Host memory for chunks: a hard limit, taken at the start. A reload takes up to that; "
+           "over a "
+           "smaller one the least valuable goes at once. The memory stays until a restart."),
       SizeInUnits("g2.segment_bytes", In(&Config::g2, &G2Config::segment_bytes), {2 * kMiB, kGiB},
                   2 * kMiB,
                   "It is taken, mapped and given to tenants in segments of this size; a chunk may "
@@ -214,13 +216,19 @@ std::vector<ConfigKey> TierKeys() {
       Count("g2.copy_threads", In(&Config::g2, &G2Config::copy_threads), {0, 64},
             "Threads that copy and checksum what is put, and verify; 0: as many as cores, at most "
             "4."),
+  };
+}
 
+std::vector<ConfigKey> G3Keys() {
+  return {
       MustSay(
           Dir("g3.paths[].dir", InG3Path(&G3PathConfig::dir), Empty::kRefused,
               "Directory on XFS or ext4, best a device of its own. Must be said for every path."),
           "say where this path is"),
       Size("g3.paths[].capacity", InG3Path(&G3PathConfig::capacity_bytes), {64 * kMiB, 1024 * kTiB},
-           "Bytes that the directory may hold, index included."),
+           "Bytes that the directory may hold, index included. Over a smaller one the least "
+           "valuable "
+           "goes, its files stay as large as they are; a larger one than these takes a restart."),
       Bool("g3.paths[].required", InG3Path(&G3PathConfig::required),
            "Refuse to start when this path is broken, instead of starting without it."),
       Choice<std::string>("g3.policy", In(&Config::g3, &G3Config::policy),
@@ -377,7 +385,7 @@ const std::vector<ConfigKey>& ConfigKeys() {
   static const std::vector<ConfigKey> keys = [] {
     std::vector<ConfigKey> all;
     for (const auto& part : {ListenKeys(), DefaultTenantLimitKeys(), TlsKeys(), TenantKeys(),
-                             TenantLimitKeys(), TierKeys(), LimitKeys(), ServiceKeys()}) {
+                             TenantLimitKeys(), G2Keys(), G3Keys(), LimitKeys(), ServiceKeys()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -39,6 +39,11 @@ void FillDevice(const DeviceSnapshot& device, v1::DeviceStatus* out) {
   out->set_used_bytes(device.used_bytes);
   out->set_directory_bytes(device.directory_bytes);
   out->set_chunks(device.chunks);
+  out->set_built_bytes(device.built_bytes);
+  out->set_reads(device.times.read.count());
+  out->set_read_ns(device.times.read.sum);
+  out->set_writes(device.times.write.count());
+  out->set_write_ns(device.times.write.sum);
 }
 
 void FillTenant(const TenantSnapshot& tenant, uint64_t sessions, v1::TenantStatus* out) {

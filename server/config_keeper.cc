@@ -74,7 +74,11 @@ absl::StatusOr<ConfigKeeper::Changes> ConfigKeeper::TryReload() {
   KVKEEP_ASSIGN_OR_RETURN(const DaemonOptions options, ToDaemonOptions(*loaded.config));
   const Changes changes = DiffConfigs(*before->config, *loaded.config);
   KVKEEP_RETURN_IF_ERROR(RefuseIfRestart(changes));
-  KVKEEP_RETURN_IF_ERROR(take_over_(options));
+  if (const absl::Status taken = take_over_(options); !taken.ok()) {
+    return absl::Status(taken.code(),
+                        absl::StrCat("not taken over, so nothing was changed: ",
+                                     DescribeChanges(changes), ": ", taken.message()));
+  }
   state_->config.NoteTaken(ConfigHash(*loaded.config), UnixSeconds(*state_));
   MutexLock lock(&mu_);
   current_ = std::move(loaded);  // also where nothing changed: the lines may have

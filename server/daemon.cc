@@ -372,11 +372,11 @@ absl::Status Daemon::Parts::TakeOver(const DaemonOptions& now) {
   if (tcp != nullptr) {
     KVKEEP_ASSIGN_OR_RETURN(credentials, TcpAccess::LoadCredentials(now));
   }
+  KVKEEP_RETURN_IF_ERROR(room->SetLimits(now));
   // From here on nothing fails.
   log.SetLogLevel(now.log_level);
   state.times.SetSlow(now.slow_operation);
   drain_timeout.store(now.drain_timeout);
-  room->store()->SetLimits(now.store);
   state.pins.SetLimits(now.pinned);
   state.stalls.SetLimit(now.stall_timeout);
   doors->SetLimits(ToDoorOptions(now));

@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<EngineRoom>> EngineRoom::Open(const DaemonOptions
   state->start.step = "taking memory for G2";
   KVKEEP_RETURN_IF_ERROR(room->OpenArena(options.arena, options.store));
   state->start.step = "recovering";
-  KVKEEP_RETURN_IF_ERROR(room->OpenStore(options.store));
+  KVKEEP_RETURN_IF_ERROR(room->OpenStore(options));
   return room;
 }
 
@@ -151,13 +151,15 @@ absl::Status EngineRoom::OpenDevices(const std::vector<NvmeDeviceOptions>& devic
                                      const std::string& known_file) {
   KVKEEP_ASSIGN_OR_RETURN(KnownDevices known, KnownDevices::Load(known_file));
   std::set<std::string> unsure = known.dirs();
-  for (NvmeDeviceOptions options : devices) {
+  for (size_t i = 0; i < devices.size(); ++i) {
+    NvmeDeviceOptions options = devices[i];
     // An empty directory where a device was is a file system that is not mounted.
     options.may_format = !known.Contains(options.dir);
     NvmeDevice::OpenResult opened = OpenNvmeDevice(options, identity_.store_uuid, identity_.mac_key,
                                                    engine_.get(), RealRandom());
     if (opened.device != nullptr) {
       devices_.push_back(std::move(opened.device));
+      configured_.push_back(i);
       unsure.erase(options.dir);
       KVKEEP_RETURN_IF_ERROR(known.Add(options.dir));
       continue;
@@ -180,7 +182,19 @@ absl::Status EngineRoom::OpenDevices(const std::vector<NvmeDeviceOptions>& devic
   return absl::OkStatus();
 }
 
-absl::Status EngineRoom::OpenStore(const StoreOptions& options) {
+StoreOptions EngineRoom::ForStore(const DaemonOptions& options) const {
+  StoreOptions store = options.store;
+  for (const size_t configured : configured_) {
+    store.g3_capacity_bytes.push_back(options.devices[configured].capacity_bytes);
+  }
+  return store;
+}
+
+absl::Status EngineRoom::SetLimits(const DaemonOptions& options) {
+  return store_->SetLimits(ForStore(options));
+}
+
+absl::Status EngineRoom::OpenStore(const DaemonOptions& options) {
   StoreDeps deps{.clock = RealClock(),
                  .random = RealRandom(),
                  .arena = arena_.get(),
@@ -200,7 +214,7 @@ absl::Status EngineRoom::OpenStore(const StoreOptions& options) {
     device_threads_.push_back(std::move(threads));
   }
   const MonotonicTime began = RealClock()->Now();
-  KVKEEP_ASSIGN_OR_RETURN(store_, Store::Create(options, deps));
+  KVKEEP_ASSIGN_OR_RETURN(store_, Store::Create(ForStore(options), deps));
   state_->start.recovery_ns = static_cast<uint64_t>((RealClock()->Now() - began).count());
   return absl::OkStatus();
 }

@@ -45,6 +45,10 @@ class EngineRoom {
   // second.
   void Tick();
 
+  // Store::SetLimits; an error changes nothing. REQUIRES: the paths of the options that it was
+  // opened with.
+  absl::Status SetLimits(const DaemonOptions& options);
+
   // Waits until no read, write, commit or callback is under way. REQUIRES: nobody calls the store
   // any more. False when `timeout` passed first: then this must not be destroyed, only the process
   // ended.
@@ -67,7 +71,9 @@ class EngineRoom {
   void RegisterNextSegment();
   absl::Status OpenDevices(const std::vector<NvmeDeviceOptions>& devices,
                            const std::string& known_file);
-  absl::Status OpenStore(const StoreOptions& options);
+  absl::Status OpenStore(const DaemonOptions& options);
+  // With the capacities of the devices that are open.
+  StoreOptions ForStore(const DaemonOptions& options) const;
   void PassThroughPools();
   bool NothingHeld() const;
 
@@ -87,6 +93,7 @@ class EngineRoom {
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<IoEngine> engine_;
   std::vector<std::unique_ptr<NvmeDevice>> devices_;
+  std::vector<size_t> configured_;  // for each of them, which of the options' devices it is
   std::unique_ptr<Store> store_;
 };
 

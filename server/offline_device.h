@@ -21,7 +21,8 @@ inline void AddOffline(const std::vector<OfflineDevice>& devices, StoreSnapshot*
     snapshot->devices.push_back({.path = device.path,
                                  .state = DeviceState::kOffline,
                                  .message = device.message,
-                                 .capacity_bytes = device.capacity_bytes});
+                                 .capacity_bytes = device.capacity_bytes,
+                                 .built_bytes = device.capacity_bytes});
   }
 }
 

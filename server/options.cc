@@ -8,7 +8,6 @@
 
 #include "config/values.h"
 #include "tiers/base/status_macros.h"
-#include "tiers/policy/admission_policy.h"
 
 namespace kvkeep {
 namespace {
@@ -102,19 +101,10 @@ std::vector<TenantOptions> ToTenantOptions(const Config& config) {
   return tenants;
 }
 
-// What may be written a second: the lower of what is said and what the drives can take.
-uint64_t WriteBudget(const G3Config& g3) {
-  if (g3.endurance_tbw == 0) return g3.write_budget_bytes_per_second;
-  const double endured = EnduranceBytesPerSecond(static_cast<double>(g3.endurance_tbw),
-                                                 static_cast<double>(g3.endurance_years));
-  const auto lasting = std::max<uint64_t>(1, static_cast<uint64_t>(endured));
-  const uint64_t said = g3.write_budget_bytes_per_second;
-  return said == 0 ? lasting : std::min(said, lasting);
-}
-
 StoreOptions ToStoreOptions(const Config& config) {
   const uint64_t arena = config.g2.capacity_bytes;
   StoreOptions store;
+  store.g2_capacity_bytes = arena;
   store.g2_policy = config.g2.policy;
   store.g3_policy = config.g3.policy;
   store.g3_admission = config.g3.admission;

@@ -35,16 +35,17 @@ TEST_CASE("every key says once whether a reload takes it over, and no other path
 }
 
 TEST_CASE("what shares memory, sockets or formats with others needs a restart") {
-  for (const char* path : {"g2.capacity", "g3.paths[].capacity", "listen.unix", "listen.tcp",
-                           "state.dir", "tenants[].name", "tenants[].g2_share", "g2.policy",
-                           "limits.max_chunks", "metrics.listen", "listen.readers"}) {
+  for (const char* path :
+       {"g2.segment_bytes", "g3.paths[].dir", "listen.unix", "listen.tcp", "state.dir",
+        "tenants[].name", "tenants[].g2_share", "g2.policy", "g3.policy", "limits.max_chunks",
+        "metrics.listen", "listen.readers"}) {
     INFO(path);
     CHECK(ChangeOf(path) == ConfigChange::kRestart);
   }
   for (const char* path :
        {"log.level", "tenants[].g3_quota", "listen.keys_per_second", "limits.sessions",
         "g3.scrub_bytes_per_second", "g3.write_budget_bytes_per_second", "g3.endurance_tbw",
-        "drain.timeout"}) {
+        "g2.capacity", "g3.paths[].capacity", "g3.admission", "drain.timeout"}) {
     INFO(path);
     CHECK(ChangeOf(path) == ConfigChange::kLive);
   }
@@ -56,11 +57,11 @@ TEST_CASE("configs that say the same in other words do not differ") {
 }
 
 TEST_CASE("a difference names key, entry, both values and what it takes") {
-  const auto log = Diff("", "log: {level: debug}\ng2: {capacity: 1GiB}");
+  const auto log = Diff("", "log: {level: debug}\ng2: {segment_bytes: 2MiB}");
   REQUIRE(log.size() == 2);
-  CHECK(log[0].key == "g2.capacity");
-  CHECK(log[0].before == "64GiB");
-  CHECK(log[0].after == "1GiB");
+  CHECK(log[0].key == "g2.segment_bytes");
+  CHECK(log[0].before == "1GiB");
+  CHECK(log[0].after == "2MiB");
   CHECK(log[0].change == ConfigChange::kRestart);
   CHECK(log[1].key == "log.level");
   CHECK(log[1].change == ConfigChange::kLive);

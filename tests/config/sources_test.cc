@@ -73,7 +73,7 @@ TEST_CASE("a flag stands above a variable, that above the file, that above the d
   CHECK(files.Short(ValueOf(sources, "log.level").origin) == "kv.yaml:1");
   CHECK(ValueOf(sources, "g3.io").origin == "default");
   CHECK(ValueOf(sources, "log.level").live);
-  CHECK_FALSE(ValueOf(sources, "g2.capacity").live);
+  CHECK_FALSE(ValueOf(sources, "g2.policy").live);
 }
 
 TEST_CASE("every key outside of lists, and every list, has one variable of its own") {

@@ -134,12 +134,12 @@ TEST_CASE("a config that is wrong, or needs a restart, changes nothing of what r
   CHECK(Value(site, "log.level") == "info");
 
   // The level alone could change: with the rest it may not.
-  site.settings.g2 = "128MiB";
+  site.settings.segment_bytes = "8MiB";
   site.settings.extra = Tenants(site, ", keys_per_second: 7") + "log: {level: debug}\n";
   site.WriteConfig();
   const std::string refused = Reload(site);
   CHECK(absl::StrContains(refused, "needs a restart, so nothing was changed: "));
-  CHECK(absl::StrContains(refused, "g2.capacity: 64MiB -> 128MiB"));
+  CHECK(absl::StrContains(refused, "g2.segment_bytes: 16MiB -> 8MiB"));
   CHECK_FALSE(absl::StrContains(refused, "log.level"));
   CHECK(Value(site, "log.level") == "info");
   CHECK(site.TenantStatus("a").keys_per_second() == 100);
@@ -160,6 +160,72 @@ TEST_CASE("a config that is wrong, or needs a restart, changes nothing of what r
   CHECK(shown.status == 0);
   CHECK(absl::StrContains(shown.output, absl::StrCat(site.config_file(), ":")));
   CHECK(absl::StrContains(shown.output, "limits.stall_timeout"));
+}
+
+TEST_CASE(
+    "capacities shrink while it serves, down to what is leased, and grow back to what was built") {
+  Site site({.devices = {{.capacity = "256MiB"}}});
+  site.Start();
+  Engine engine(site);
+  const auto chunks = Chunks(1, 40, (1 << 20) - 4096);
+  REQUIRE(engine.PutAll(chunks));
+  REQUIRE(site.AwaitClean());
+  REQUIRE(site.Status().g2().used_bytes() == 40 << 20);
+  REQUIRE(site.Status().g3().used_bytes() > 40 << 20);
+
+  site.settings.g2 = "16MiB";
+  site.settings.devices[0].capacity = "64MiB";
+  site.WriteConfig();
+  site.Signal(SIGHUP);
+  REQUIRE(site.AwaitLog("config reloaded"));
+  CHECK(Value(site, "g2.capacity") == "16MiB");
+  const v1::StatusResponse now = site.Status();
+  CHECK(now.g2().capacity_bytes() == 16 << 20);
+  CHECK(now.g2().used_bytes() == 16 << 20);
+  CHECK(now.devices(0).built_bytes() == 256 << 20);
+  CHECK(now.devices(0).directory_bytes() <= 256 << 20);
+  // What goes from the device is gone when its index has forgotten it.
+  CHECK(Eventually([&] { return site.Status().g3().capacity_bytes() == 64 << 20; }));
+  CHECK(site.Status().g3().used_bytes() <= 64 << 20);
+  CHECK(engine.Get(chunks[39]) == client::GetStatus::kHit);
+  CHECK(engine.PutAll(Chunks(1000, 40, (1 << 20) - 4096)));
+  REQUIRE(site.AwaitClean());
+  CHECK(site.Status().g2().used_bytes() <= 16 << 20);
+  CHECK(site.Status().g3().used_bytes() <= 64 << 20);
+
+  // Less than a lease holds: nothing of it, and nothing else, is taken over.
+  {
+    const auto found =
+        engine.client().Lookup(engine.ns(), KeysOf(Chunks(1032, 8, (1 << 20) - 4096)),
+                               {.lease = client::LeaseMode::kLeadingRun});
+    REQUIRE(found.ok());
+    site.settings.g2 = "4MiB";
+    site.settings.extra = "log: {level: debug}\n";
+    site.WriteConfig();
+    const std::string refused = Reload(site);
+    CHECK(
+        absl::StrContains(refused, "not taken over, so nothing was changed: g2.capacity: 16MiB "));
+    CHECK(absl::StrContains(refused, "of which 4194304 bytes would be tenant default's"));
+    CHECK(Value(site, "log.level") == "info");
+  }
+  site.settings.g2 = "64MiB";
+  site.settings.devices[0].capacity = "256MiB";
+  site.WriteConfig();
+  CHECK(Reload(site) == "ok");
+  CHECK(engine.PutAll(Chunks(2000, 40, (1 << 20) - 4096)));
+  CHECK(site.Status().g2().used_bytes() > 40 << 20);
+  site.settings.g2 = "128MiB";
+  site.WriteConfig();
+  CHECK(absl::StrContains(Reload(site), "more than the 67108864 that were mapped at the start"));
+
+  // A smaller one holds over a restart, whatever the device was made for.
+  site.settings.g2 = "64MiB";
+  site.settings.devices[0].capacity = "64MiB";
+  site.WriteConfig();
+  REQUIRE(site.Stop().exit_status == 0);
+  site.Start();
+  CHECK(Eventually([&] { return site.Status().g3().used_bytes() <= 64 << 20; }));
+  CHECK(site.Status().g3().chunks() > 0);
 }
 
 TEST_CASE("variables stand above the file, after a reload too") {

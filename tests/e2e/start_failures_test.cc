@@ -105,13 +105,6 @@ TEST_CASE("something that is no socket is where the socket should be") {
   CHECK(ReadFile(site.socket()) == "precious");
 }
 
-TEST_CASE("the capacity is smaller than before") {
-  Site site;
-  RunOnce(site);
-  site.settings.devices[0].capacity = "128MiB";
-  CheckFails(site, kConfigError, {site.path("nvme0"), "capacity", "cannot shrink", "raise it"});
-}
-
 TEST_CASE("a key of the config is not known") {
   Site site;
   site.settings.extra = "log:\n  levle: info\n";

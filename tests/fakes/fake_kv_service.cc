@@ -404,6 +404,7 @@ grpc::Status FakeAdminService::Status(grpc::ServerContext*, const v1::StatusRequ
   device->set_state("ok");
   device->set_capacity_bytes(device_capacity);
   device->set_directory_bytes(directory_bytes);
+  device->set_built_bytes(device_capacity);
   return grpc::Status::OK;
 }
 

@@ -79,13 +79,29 @@ TEST_CASE("what may change is taken over, and told with its values") {
   CHECK(kept.changes.empty());
 }
 
+TEST_CASE("capacities and the admission are taken over, with the limits that are shares of them") {
+  Kept kept;
+  kept.Write(
+      "g2: {capacity: 1GiB, policy: lru}\nlimits: {leased_bytes: 25%}\n"
+      "g3: {admission: second_use, paths: [{dir: /var/lib/kvkeep/nvme0, capacity: 1GiB}]}\n");
+  REQUIRE(kept.Reload() == "ok");
+  REQUIRE(kept.taken.size() == 1);
+  CHECK(kept.taken[0].store.g2_capacity_bytes == kGiB);
+  CHECK(kept.taken[0].store.max_leased_bytes == kGiB / 4);
+  CHECK(kept.taken[0].store.g3_admission == "second_use");
+  CHECK(kept.taken[0].devices[0].capacity_bytes == kGiB);
+  CHECK(DescribeChanges(kept.changes) ==
+        "g2.capacity: 2GiB -> 1GiB, g3.paths[0].capacity: 1TiB -> 1GiB, g3.admission: all -> "
+        "second_use, limits.leased_bytes: 50% -> 25%");
+}
+
 TEST_CASE("one key that needs a restart keeps everything as it was, and each such key is named") {
   Kept kept;
   const std::string before = kept.hash();
-  kept.Write("g2: {capacity: 4GiB, policy: arc}\nlog: {level: debug}\n");
+  kept.Write("g2: {capacity: 2GiB, policy: arc}\nlog: {level: debug}\nlimits: {max_chunks: 1M}\n");
   CHECK(kept.Reload() ==
-        "needs a restart, so nothing was changed: g2.capacity: 2GiB -> 4GiB, g2.policy: lru -> "
-        "arc");
+        "needs a restart, so nothing was changed: g2.policy: lru -> arc, limits.max_chunks: "
+        "4M -> 1M");
   CHECK(kept.taken.empty());
   CHECK(kept.level() == "info");
   CHECK(kept.hash() == before);
@@ -115,8 +131,10 @@ TEST_CASE("a file that is wrong or gone changes nothing, and all its errors are 
 TEST_CASE("what the daemon cannot take over is not what it runs by") {
   Kept kept;
   kept.refusal = absl::InvalidArgumentError("the token file is not one");
-  kept.Write("g2: {capacity: 2GiB}\nlog: {level: debug}\n");
-  CHECK(kept.Reload() == "the token file is not one");
+  kept.Write("g2: {capacity: 4GiB}\nlog: {level: debug}\n");
+  CHECK(kept.Reload() ==
+        "not taken over, so nothing was changed: g2.capacity: 2GiB -> 4GiB, log.level: info -> "
+        "debug: the token file is not one");
   CHECK(kept.level() == "info");
   CHECK_FALSE(kept.successful());
 }

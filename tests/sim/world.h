@@ -61,6 +61,10 @@ class World {
   void SetQuota(size_t tenant, uint64_t bytes) {
     options_.store.tenants[tenant].g3_quota_bytes = bytes;
   }
+  // Likewise, as StoreOptions::g3_capacity_bytes. REQUIRES: all devices are attached.
+  void SetG3Capacities(const std::vector<uint64_t>& bytes) {
+    options_.store.g3_capacity_bytes = bytes;
+  }
   // REQUIRES: no process runs. From the next start on it is another tenant.
   void RenameTenant(size_t tenant, const std::string& name) {
     options_.store.tenants[tenant].name = name;

@@ -124,12 +124,6 @@ absl::Status CheckOwnership(const Request& request, const std::string& dir,
     return absl::FailedPreconditionError(absl::StrCat(
         dir, ": was written with another MAC key; use its state file, or empty the directory"));
   }
-  if (superblock.capacity_bytes > request.options.capacity_bytes) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(dir, ": capacity_bytes was ", superblock.capacity_bytes, ", now ",
-                     request.options.capacity_bytes,
-                     "; a device cannot shrink: raise it, or empty the directory"));
-  }
   return absl::OkStatus();
 }
 

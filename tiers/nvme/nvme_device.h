@@ -5,7 +5,8 @@
 //   data.000 ...      up to 1 TiB each, preallocated; block 0 is a label {device UUID, number}
 //   live              which images the index names (live_map.h)
 //   index/            RocksDB
-// The whole directory never exceeds `capacity_bytes`: part of it is kept back for the index.
+// The whole directory never exceeds `capacity_bytes`: part of it is kept back for the index. Files
+// grow with it and never shrink: a device that was made for more keeps its size.
 //
 // Open takes an exclusive lock (flock on the superblock and on every data file) for its lifetime: a
 // dead process's I/O in flight still holds it, and extents are not reused before it ends.
@@ -48,8 +49,8 @@ struct NvmeDeviceOptions {
 
 // Why a device could not be opened, because the daemon's answer differs.
 enum class OpenFailure {
-  // Of another store or version, capacity shrunk or above the free space, not a directory, a
-  // directory with other things in it: refuse to start.
+  // Of another store or version, capacity above the free space, not a directory, a directory with
+  // other things in it: refuse to start.
   kMisconfigured,
   kInUse,   // locked by another daemon: refuse to start
   kBroken,  // absent, read-only, I/O error, corrupt: start degraded unless required
@@ -73,7 +74,7 @@ class NvmeDevice {
   virtual ExtentList ReservedExtents() const = 0;
   // Directory bytes: data files and index, now; never above capacity_bytes.
   virtual uint64_t used_directory_bytes() const = 0;
-  virtual uint64_t capacity_bytes() const = 0;
+  virtual uint64_t capacity_bytes() const = 0;  // that the files were made for
   // True when the index has outgrown what is kept back for it: no more adds until it shrinks, which
   // a Commit or Sync of the index finds out. Never waits.
   virtual bool index_over_budget() const = 0;

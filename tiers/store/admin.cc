@@ -87,7 +87,7 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
   snapshot.cipher_buffer_bytes = cipher_buffers_->bytes_out();
   for (const auto& own : pools_) {
     const ExtentAllocator::Stats& space = own->stats();
-    const TierSnapshot g2 = {.capacity_bytes = own->capacity().value() * kBlockBytes,
+    const TierSnapshot g2 = {.capacity_bytes = own->capacity_blocks() * kBlockBytes,
                              .used_bytes = own->used_blocks() * kBlockBytes,
                              .chunks = own->chunks,
                              .leased_bytes = own->pinned_blocks * kBlockBytes,
@@ -108,20 +108,22 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
                                 .counters = tenant_counters_[tenant.value()]});
   }
   const MonotonicTime now = deps_.clock->Now();
+  if (!dirty_since_.empty()) snapshot.oldest_dirty_age = now - dirty_since_.begin()->second;
   for (const auto& tier : devices_) {
     const ExtentAllocator& space = *tier->allocator;
     NvmeDevice& nvme = *tier->deps.device;
-    const uint64_t device_used =
-        (space.capacity().value() - space.free_blocks().value()) * kBlockBytes;
+    const uint64_t device_used = tier->used_blocks() * kBlockBytes;
+    const uint64_t capacity = std::max(tier->capacity_bytes, device_used);
     snapshot.devices.push_back(
         {.path = nvme.dir(),
          .state = tier->stuck ? DeviceState::kOffline : tier->state,
          .message = tier->stuck ? Silence(now - tier->heard_at) : tier->message,
-         .capacity_bytes = nvme.capacity_bytes(),
+         .capacity_bytes = capacity,
+         .built_bytes = nvme.capacity_bytes(),
          .used_bytes = device_used,
          .chunks = tier->chunks,
          .queued_writes = tier->write_queue.size()});
-    snapshot.g3.capacity_bytes += nvme.capacity_bytes();
+    snapshot.g3.capacity_bytes += capacity;
     snapshot.g3.used_bytes += device_used;
     snapshot.g3.chunks += tier->chunks;
     snapshot.g3.allocations += space.stats().allocations;
@@ -242,12 +244,13 @@ void Core::CheckInvariants() {
   for (const auto& [token, session] : sessions_) {
     for (const auto& [id, lease] : session->leases) leased += lease.entries.size();
   }
-  for (const auto& own : pools_) KVKEEP_CHECK(own->gathered_blocks <= own->free_blocks());
   KVKEEP_CHECK(live == table_.size() && live <= options_.max_chunks);
-  KVKEEP_CHECK(pins >= leased && dirty_chunks == dirty_chunks_);
+  KVKEEP_CHECK(pins >= leased && dirty_chunks == dirty_chunks_ &&
+               dirty_since_.size() == dirty_chunks);
   for (size_t t = 0; t < pools_.size(); ++t) {
     const G2Pool& own = *pools_[t];
     own.CheckInvariants();
+    KVKEEP_CHECK(over_capacity_ || !own.over_capacity());
     KVKEEP_CHECK(own.used_blocks() == seen[t].blocks + seen[t].put_blocks);
     KVKEEP_CHECK(own.reserved_blocks == seen[t].put_blocks);
     KVKEEP_CHECK(own.chunks == seen[t].resident && own.evictable_blocks == seen[t].evictable);
@@ -259,9 +262,9 @@ void Core::CheckInvariants() {
     const DeviceTier& tier = *devices_[d];
     tier.allocator->CheckInvariants();
     const ExtentList labels = tier.deps.device->ReservedExtents();
-    const uint64_t taken =
-        tier.allocator->capacity().value() - tier.allocator->free_blocks().value();
-    KVKEEP_CHECK(taken == g3_blocks[d] + tier.freeing_blocks + TotalBlocks(labels).value());
+    KVKEEP_CHECK(tier.used_blocks() ==
+                 g3_blocks[d] + tier.freeing_blocks + TotalBlocks(labels).value());
+    KVKEEP_CHECK(over_capacity_ || !tier.over_capacity());
     KVKEEP_CHECK(stored[d] == tier.chunks);
   }
 }

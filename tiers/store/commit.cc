@@ -344,6 +344,7 @@ void Core::Tick() {
     if (!tier.sync_waiters.empty() || (tier.dirty_index && due)) StartSync(device);
   }
   TrimToNewQuotas(section);
+  TrimToNewCapacities(section);
   StartSweep();
   StartScrub(section, now);
 }

@@ -23,7 +23,7 @@ uint64_t TierBytes(const StoreDeps& deps) {
 }  // namespace
 
 Core::Core(const StoreOptions& options, const StoreDeps& deps)
-    : options_(ResolveLimits(options, *deps.arena)),
+    : options_(ResolveLimits(options, deps)),
       deps_(deps),
       incarnation_(deps.random->NextU64()),
       hold_work_(deps.hold_work == 0 ? work::kHold : deps.hold_work),
@@ -56,16 +56,13 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
             options_.g2_policy,
             {.max_chunks = static_cast<uint32_t>(options_.max_chunks),
              .shares_memory_with = pools_.empty() ? nullptr : pools_.front()->policy.get()})));
+    parts_.push_back(static_cast<double>(end - first) / static_cast<double>(all));
     pools_.back()->limits = PoolLimits(options_, number);
-    AdmissionOptions admission;
-    admission.bytes_per_second = WriteRate(options_, number);
-    admission.remembered_chunks =
-        static_cast<uint32_t>(PartOf(number) * static_cast<double>(admission.remembered_chunks));
-    admissions_.push_back(MakeAdmissionPolicy(options_.g3_admission, admission));
     first = end;
     write_keys_.push_back(deps.keys == nullptr ? nullptr : deps.keys->ForTenant(tenant.name));
     KVKEEP_CHECK(deps.keys == nullptr || write_keys_.back() != nullptr);  // as above
   }
+  admissions_ = MakeAdmissions(options_);
 }
 
 Core::~Core() {
@@ -345,10 +342,9 @@ std::optional<ExtentList> Core::AllocateG2(Section& section, TenantId tenant, ui
     mine = blocks_now;
   };
   while (true) {
-    const uint64_t free = from.free_blocks() - (from.gathered_blocks - mine);
     // Evict nothing for a request that cannot be met.
-    if (free + from.evictable_blocks < blocks) break;
-    if (free >= blocks) {
+    if (from.free_blocks(mine, from.evictable_blocks) < blocks) break;
+    if (from.free_blocks(mine) >= blocks) {
       // Looked up each time: the parent may be among those evicted, or its slot another's. Then the
       // place is no worse than any.
       std::optional<BlockNumber> near;
@@ -363,7 +359,7 @@ std::optional<ExtentList> Core::AllocateG2(Section& section, TenantId tenant, ui
     }
     if (!Spent() && EvictOneFromG2(from) == Evicted::kNone) break;
     if (Spent()) {
-      mine_now(std::min(from.free_blocks() - (from.gathered_blocks - mine), blocks));
+      mine_now(std::min(from.free_blocks(mine), blocks));
       section.Yield();
     }
   }

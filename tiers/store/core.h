@@ -96,7 +96,7 @@ class Core {
   void CheckInvariants();
 
   StoreOptions options();
-  void SetLimits(const StoreOptions& options);
+  absl::Status SetLimits(const StoreOptions& options);
   Incarnation incarnation() const { return incarnation_; }
   // Contiguous memory of an image in G2, from `offset`, at most `bytes`.
   std::span<std::byte> ImageMemory(const ExtentList& extents, uint64_t offset,
@@ -389,6 +389,8 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // One chunk of a tenant that holds more than its quota. False: it does not, or nothing can go.
   bool EvictOverQuota(DeviceTier& tier, TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // One chunk of a device that holds more than it may. False: it does not, or nothing can go.
+  bool EvictOverCapacity(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TrimToQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ShareG3() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -437,16 +439,23 @@ class Core {
   void OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status);
 
   // ---- set_limits.cc
-  static StoreOptions ResolveLimits(StoreOptions options, const Arena& arena);
+  static StoreOptions ResolveLimits(StoreOptions options, const StoreDeps& deps);
+  // ResourceExhausted: what cannot go now is more. FailedPrecondition: more than was built.
+  absl::Status CheckCapacities(const StoreOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Shares of sessions, the chunk table and, within the quotas, G3: as those of G2.
   static std::vector<Shares::Claim> ClaimsOf(const StoreOptions& options, bool quotas);
   // Of all memory, what is the tenant's; and of what may be written to G3 in a second.
-  double PartOf(size_t tenant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  double WriteRate(const StoreOptions& options, size_t tenant) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  double PartOf(size_t tenant) const { return parts_[tenant]; }
+  double WriteRate(const StoreOptions& options, size_t tenant) const;
   G2Pool::Limits PoolLimits(const StoreOptions& options, size_t tenant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LimitDevice(const StoreOptions& options, size_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // By TenantId. They know nothing yet.
+  std::vector<std::unique_ptr<AdmissionPolicy>> MakeAdmissions(const StoreOptions& options) const;
+  void SetTenantLimits(const StoreOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What cannot go now stays until a later Tick.
   void TrimToNewQuotas(Section& section) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TrimToNewCapacities(Section& section) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- operate.cc
   // False: the tenant has nothing there that can go.
@@ -475,6 +484,7 @@ class Core {
   const StoreDeps deps_;
   const Incarnation incarnation_;
   const uint64_t hold_work_;
+  std::vector<double> parts_;               // of the arena, by TenantId
   std::vector<const DataKey*> write_keys_;  // by TenantId; null: what is written stays plain
   const std::shared_ptr<CipherBuffers> cipher_buffers_ = std::make_shared<CipherBuffers>();
   absl::btree_map<uint32_t, TenantId> tags_;  // tenants by the tag in their namespaces
@@ -484,8 +494,9 @@ class Core {
 
   // ---- state: protected by mu_
   Mutex mu_;
-  StoreOptions limits_ ABSL_GUARDED_BY(mu_);      // those of now
-  bool over_quota_ ABSL_GUARDED_BY(mu_) = false;  // somebody may hold more than a new quota
+  StoreOptions limits_ ABSL_GUARDED_BY(mu_);        // those of now
+  bool over_quota_ ABSL_GUARDED_BY(mu_) = false;    // somebody may hold more than a new quota
+  bool over_capacity_ ABSL_GUARDED_BY(mu_) = true;  // a tier may hold more than its capacity
   uint64_t work_ ABSL_GUARDED_BY(mu_) = 0;
   // A deque: it asks malloc for small blocks only. A large one may have malloc tidy up first, for
   // milliseconds, under the lock.
@@ -518,6 +529,8 @@ class Core {
   absl::btree_map<ChunkSlot, std::unique_ptr<WriteBack>> write_backs_ ABSL_GUARDED_BY(mu_);
   absl::btree_map<ChunkSlot, std::deque<StatusCallback>> durable_waiters_ ABSL_GUARDED_BY(mu_);
   uint64_t dirty_chunks_ ABSL_GUARDED_BY(mu_) = 0;
+  // Of each of them, by the generation of its write: since when.
+  absl::btree_map<Generation, MonotonicTime> dirty_since_ ABSL_GUARDED_BY(mu_);
   uint64_t moves_ ABSL_GUARDED_BY(mu_) = 0;  // of a chunk to another slot
   uint64_t next_lease_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t next_put_ ABSL_GUARDED_BY(mu_) = 1;

@@ -37,7 +37,13 @@ absl::Status G2Pool::Claim(const ExtentList& extents) {
 }
 
 bool G2Pool::Owns(BlockNumber block) const {
-  return block.value() >= first_ && block.value() - first_ < capacity().value();
+  return block.value() >= first_ && block.value() - first_ < built().value();
+}
+
+void G2Pool::CheckInvariants() const {
+  allocator_.CheckInvariants();
+  KVKEEP_CHECK(gathered_blocks <= allocator_.free_blocks().value());
+  KVKEEP_CHECK(limits.capacity_blocks <= built().value());
 }
 
 ExtentList G2Pool::Relative(ExtentList extents) const {

@@ -2,9 +2,11 @@
 // and its own accounts. Tenants never share a segment, nor push each other out of G2.
 //
 // A plain part of the core's state: the core's lock protects it, the core's files keep the
-// accounts. Extents that go in and out are the arena's, not counted from the pool's start.
+// accounts. Extents that go in and out are the arena's, not counted from the pool's start. What it
+// was built with is fixed; how much of that may be used is a limit, which may change.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +21,7 @@ namespace kvkeep::store_internal {
 class G2Pool {
  public:
   struct Limits {
+    uint64_t capacity_blocks = 0;  // at most what was built
     uint64_t leased_blocks = 0;
     uint64_t reserved_blocks = 0;
     uint64_t dirty_blocks = 0;
@@ -37,9 +40,18 @@ class G2Pool {
   bool Owns(BlockNumber block) const;
 
   const std::string& tenant() const { return tenant_; }
-  BlockCount capacity() const { return allocator_.capacity(); }
-  uint64_t free_blocks() const { return allocator_.free_blocks().value(); }
-  uint64_t used_blocks() const { return capacity().value() - free_blocks(); }
+  BlockCount built() const { return allocator_.capacity(); }
+  uint64_t used_blocks() const { return built().value() - allocator_.free_blocks().value(); }
+  // What of it may be used: below what was built after a change of capacity. Where more is in use,
+  // as it cannot go yet, that.
+  uint64_t capacity_blocks() const { return std::max(limits.capacity_blocks, used_blocks()); }
+  bool over_capacity() const { return used_blocks() > limits.capacity_blocks; }
+  // Free for who has gathered `own` blocks, once so many more are given up.
+  uint64_t free_blocks(uint64_t own = 0, uint64_t given_up = 0) const {
+    const uint64_t taken = used_blocks() + gathered_blocks - own;
+    const uint64_t all = limits.capacity_blocks + given_up;
+    return all - std::min(all, taken);
+  }
   // Whether leases of this tenant may hold so many blocks more.
   bool MayLease(uint64_t blocks) const {
     return pinned_blocks + borrowed_blocks + blocks <= limits.leased_blocks;
@@ -52,7 +64,7 @@ class G2Pool {
     return dirty_blocks == 0 || dirty_blocks + blocks <= limits.dirty_blocks;
   }
   const ExtentAllocator::Stats& stats() const { return allocator_.stats(); }
-  void CheckInvariants() const { allocator_.CheckInvariants(); }
+  void CheckInvariants() const;
 
   Limits limits;
   const std::unique_ptr<EvictionPolicy> policy;

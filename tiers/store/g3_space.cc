@@ -10,7 +10,7 @@
 namespace kvkeep::store_internal {
 
 bool Core::HasG3Room(DeviceTier& tier, const Chunk& chunk) {
-  if (tier.allocator->free_blocks().value() + tier.freeing_blocks >= chunk.blocks()) return true;
+  if (tier.free_blocks() >= chunk.blocks()) return true;
   return g3_shares_
       .WhoGives(chunk.tenant, chunk.blocks(), [&tier](TenantId t) { return tier.CanGive(t); })
       .has_value();
@@ -28,7 +28,7 @@ std::optional<uint16_t> Core::ChooseDevice(const Chunk& chunk, ChunkSlot parent)
   for (uint16_t d = 0; d < devices_.size(); ++d) {
     DeviceTier& tier = *devices_[d];
     if (!tier.writable()) continue;
-    const uint64_t free = tier.allocator->free_blocks().value() + tier.freeing_blocks;
+    const uint64_t free = tier.free_blocks();
     // A device with a long queue counts as if that space were gone already.
     const uint64_t queued = tier.write_queue.size() * 256;
     const uint64_t score = !HasG3Room(tier, chunk) ? 0 : free > queued ? free - queued + 1 : 1;
@@ -95,9 +95,9 @@ Core::Evicted Core::EvictOneFor(DeviceTier& tier, TenantId tenant, uint64_t bloc
 
 bool Core::EnsureReserve(DeviceTier& tier, const Chunk& chunk) {
   const uint64_t blocks = chunk.blocks();
-  if (blocks > tier.allocator->capacity().value()) return true;  // is about to be refused
+  if (blocks > tier.capacity_blocks) return true;  // is about to be refused
   const uint64_t wanted = blocks + tier.reserve_blocks;
-  while (tier.allocator->free_blocks().value() + tier.freeing_blocks < wanted) {
+  while (tier.free_blocks() < wanted) {
     if (EvictOneFor(tier, chunk.tenant, blocks) == Evicted::kNone) return true;
     if (Spent()) return false;
   }
@@ -106,15 +106,19 @@ bool Core::EnsureReserve(DeviceTier& tier, const Chunk& chunk) {
 
 bool Core::AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) {
   const uint64_t blocks = chunk.blocks();
-  if (blocks > tier.allocator->capacity().value()) return false;
+  if (blocks > tier.capacity_blocks) return false;
   std::optional<BlockNumber> near;
   if (parent != kNoSlot && !table_.at(parent).g3.empty() &&
       table_.at(parent).device == chunk.device) {
     near = BlockNumber(table_.at(parent).g3.back().end());
   }
-  std::optional<ExtentList> extents = tier.allocator->Allocate(BlockCount(blocks), near);
+  std::optional<ExtentList> extents;
+  if (tier.used_blocks() + blocks <= tier.capacity_blocks) {
+    extents = tier.allocator->Allocate(BlockCount(blocks), near);
+  }
   if (!extents.has_value()) {
-    // Too scattered even for many extents: make more room, for the next attempt.
+    // Too scattered even for many extents, or what gives way is not gone yet: make more room, for
+    // the next attempt.
     if (tier.freeing_blocks < blocks) EvictOneFor(tier, chunk.tenant, blocks);
     return false;
   }
@@ -146,7 +150,7 @@ void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReaso
 void Core::ShareG3() {
   uint64_t capacity = 0;
   for (const auto& tier : devices_) {
-    const uint64_t space = tier->allocator->capacity().value();
+    const uint64_t space = tier->capacity_blocks;
     const uint64_t labels = TotalBlocks(tier->deps.device->ReservedExtents()).value();
     capacity += space - std::min(space, labels + tier->reserve_blocks);
   }
@@ -160,10 +164,29 @@ bool Core::EvictOverQuota(DeviceTier& tier, TenantId tenant) {
   return evicted != Evicted::kNone;
 }
 
-// After a start: the quotas may be smaller than they were, or devices are back.
+bool Core::EvictOverCapacity(DeviceTier& tier) {
+  if (!tier.over_capacity()) return false;
+  const auto can_give = [&tier](TenantId tenant) { return tier.CanGive(tenant); };
+  Evicted evicted = Evicted::kNone;
+  while (evicted == Evicted::kNone) {
+    Count(static_cast<uint32_t>(work::kLook * tenant_counters_.size()));
+    std::optional<TenantId> from = g3_shares_.WhoGives(g3_shares_.nobody(), 0, can_give);
+    // Nobody here is above its share of all devices: then any.
+    for (TenantId tenant(0); !from.has_value() && tenant != g3_shares_.nobody(); ++tenant) {
+      if (can_give(tenant)) from = tenant;
+    }
+    if (!from.has_value()) return false;
+    evicted = EvictOneFromG3(tier, *from);
+  }
+  return true;
+}
+
+// After a start: the quotas or capacities may be smaller than they were, or devices are back.
 void Core::TrimToQuotas() {
   ShareG3();
   for (const auto& tier : devices_) {
+    while (EvictOverCapacity(*tier)) {
+    }
     for (TenantId tenant(0); tenant != g3_shares_.nobody(); ++tenant) {
       while (EvictOverQuota(*tier, tenant)) {
       }

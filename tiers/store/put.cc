@@ -145,7 +145,7 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   if (!extents.has_value()) {
     Reject(result, tenant, RejectReason::kNoSpace,
            absl::StrCat("no ", blocks * kBlockBytes, " bytes of G2 can be freed now: of ",
-                        own.capacity().value() * kBlockBytes,
+                        own.capacity_blocks() * kBlockBytes,
                         " all else is leased, in flight or dirty"));
     return result;
   }

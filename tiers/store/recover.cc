@@ -80,10 +80,9 @@ absl::Status Core::RecoverDevices() {
     tier->allocator = std::make_unique<ExtentAllocator>(space);
     KVKEEP_RETURN_IF_ERROR(tier->allocator->Claim(nvme.ReservedExtents()));
     MakeG3Policies(*tier);
-    tier->reserve_blocks = std::min(options_.max_device_writes_in_flight_bytes / kBlockBytes,
-                                    space.capacity.value() / 4);
     tier->last_sync = tier->last_recency = tier->heard_at = deps_.clock->Now();
     devices_.push_back(std::move(tier));
+    LimitDevice(options_, device);
     LoadLearned(device);
     KVKEEP_RETURN_IF_ERROR(RecoverDevice(device));
     devices_[device]->allocator->EndRecovery();

@@ -1,15 +1,34 @@
 // Limits that may change while the store runs: what they come to for each tenant, and how what is
 // held already is brought within new ones.
+#include <absl/numeric/int128.h>
+#include <absl/strings/str_cat.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
+namespace {
 
-StoreOptions Core::ResolveLimits(StoreOptions options, const Arena& arena) {
-  const uint64_t capacity = arena.capacity_bytes();
+uint64_t Scaled(uint64_t whole, uint64_t part, uint64_t of) {
+  return static_cast<uint64_t>(absl::uint128(whole) * part / of);
+}
+
+}  // namespace
+
+StoreOptions Core::ResolveLimits(StoreOptions options, const StoreDeps& deps) {
+  const Arena& arena = *deps.arena;
   if (options.tenants.empty()) options.tenants = {{.g2_segments = arena.segment_count()}};
+  if (options.g2_capacity_bytes == 0) options.g2_capacity_bytes = arena.capacity_bytes();
+  if (options.g3_capacity_bytes.empty()) {
+    for (const StoreDeps::DeviceDeps& device : deps.devices) {
+      options.g3_capacity_bytes.push_back(device.device->capacity_bytes());
+    }
+  }
+  const uint64_t capacity = options.g2_capacity_bytes;
   if (options.dirty_budget_bytes == 0) options.dirty_budget_bytes = capacity / 4;
   if (options.max_leased_bytes == 0) options.max_leased_bytes = capacity / 2;
   if (options.max_reserved_bytes == 0) options.max_reserved_bytes = capacity / 4;
@@ -27,11 +46,6 @@ std::vector<Shares::Claim> Core::ClaimsOf(const StoreOptions& options, bool quot
   return claims;
 }
 
-double Core::PartOf(size_t tenant) const {
-  return static_cast<double>(pools_[tenant]->capacity().value()) /
-         static_cast<double>(deps_.arena->capacity_blocks().value());
-}
-
 double Core::WriteRate(const StoreOptions& options, size_t tenant) const {
   return PartOf(tenant) * static_cast<double>(options.g3_write_bytes_per_second);
 }
@@ -43,9 +57,35 @@ G2Pool::Limits Core::PoolLimits(const StoreOptions& options, size_t tenant) {
     return static_cast<uint64_t>(static_cast<double>(bytes / kBlockBytes) * part + 0.5);
   };
   const uint64_t leased = options.tenants[tenant].max_leased_bytes;
-  return {.leased_blocks = leased > 0 ? leased / kBlockBytes : share(options.max_leased_bytes),
+  const uint64_t capacity = std::min(options.g2_capacity_bytes, deps_.arena->capacity_bytes());
+  return {.capacity_blocks =
+              Scaled(pools_[tenant]->built().value(), capacity, deps_.arena->capacity_bytes()),
+          .leased_blocks = leased > 0 ? leased / kBlockBytes : share(options.max_leased_bytes),
           .reserved_blocks = share(options.max_reserved_bytes),
           .dirty_blocks = share(options.dirty_budget_bytes)};
+}
+
+void Core::LimitDevice(const StoreOptions& options, size_t device) {
+  DeviceTier& tier = *devices_[device];
+  const uint64_t built = tier.deps.device->capacity_bytes();
+  tier.capacity_bytes = std::min(options.g3_capacity_bytes[device], built);
+  tier.capacity_blocks =
+      Scaled(tier.deps.device->capacity_blocks().value(), tier.capacity_bytes, built);
+  tier.reserve_blocks =
+      std::min(options_.max_device_writes_in_flight_bytes / kBlockBytes, tier.capacity_blocks / 4);
+}
+
+std::vector<std::unique_ptr<AdmissionPolicy>> Core::MakeAdmissions(
+    const StoreOptions& options) const {
+  std::vector<std::unique_ptr<AdmissionPolicy>> policies;
+  for (size_t t = 0; t < parts_.size(); ++t) {
+    AdmissionOptions admission;
+    admission.bytes_per_second = WriteRate(options, t);
+    admission.remembered_chunks =
+        static_cast<uint32_t>(PartOf(t) * static_cast<double>(admission.remembered_chunks));
+    policies.push_back(MakeAdmissionPolicy(options.g3_admission, admission));
+  }
+  return policies;
 }
 
 StoreOptions Core::options() {
@@ -53,10 +93,41 @@ StoreOptions Core::options() {
   return limits_;
 }
 
-void Core::SetLimits(const StoreOptions& options) {
-  const StoreOptions now = ResolveLimits(options, *deps_.arena);
+absl::Status Core::CheckCapacities(const StoreOptions& options) {
+  const uint64_t built = std::max(options_.g2_capacity_bytes, deps_.arena->capacity_bytes());
+  if (options.g2_capacity_bytes > built) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the capacity of G2, ", options.g2_capacity_bytes, " bytes, is more than the ",
+                     built, " that were mapped at the start: a restart gives it more"));
+  }
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    const NvmeDevice& device = *devices_[d]->deps.device;
+    if (options.g3_capacity_bytes[d] <= device.capacity_bytes()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("the capacity of ", device.dir(), ", ", options.g3_capacity_bytes[d],
+                     " bytes, is more than the ", device.capacity_bytes(),
+                     " that its files were made for: a restart makes them larger"));
+  }
+  for (size_t t = 0; t < pools_.size(); ++t) {
+    const uint64_t capacity = PoolLimits(options, t).capacity_blocks;
+    const uint64_t staying = pools_[t]->used_blocks() - pools_[t]->evictable_blocks;
+    // One that stays as it was may still have to be reached.
+    if (staying <= capacity || capacity >= pools_[t]->limits.capacity_blocks) continue;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the capacity of G2, of which ", capacity * kBlockBytes, " bytes would be tenant ",
+        options.tenants[t].shown_name(), "'s, is less than the ", staying * kBlockBytes,
+        " of it that are leased, in flight or not yet written to G3: try again, or take more"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Core::SetLimits(const StoreOptions& options) {
+  const StoreOptions now = ResolveLimits(options, deps_);
+  KVKEEP_CHECK(now.g3_capacity_bytes.size() == deps_.devices.size());
+  std::vector<std::unique_ptr<AdmissionPolicy>> admissions = MakeAdmissions(now);  // then: old ones
   Section section(this);
   KVKEEP_CHECK(now.tenants.size() == pools_.size());
+  KVKEEP_RETURN_IF_ERROR(CheckCapacities(now));
   limits_.max_sessions = now.max_sessions;
   limits_.max_leases_per_session = now.max_leases_per_session;
   limits_.max_leased_bytes = now.max_leased_bytes;
@@ -64,7 +135,22 @@ void Core::SetLimits(const StoreOptions& options) {
   limits_.dirty_budget_bytes = now.dirty_budget_bytes;
   limits_.scrub_bytes_per_second = now.scrub_bytes_per_second;
   limits_.g3_write_bytes_per_second = now.g3_write_bytes_per_second;
+  limits_.g2_capacity_bytes = now.g2_capacity_bytes;
+  limits_.g3_capacity_bytes = now.g3_capacity_bytes;
+  if (std::exchange(limits_.g3_admission, now.g3_admission) != now.g3_admission) {
+    admissions_.swap(admissions);
+  }
   session_shares_.SetCapacity(limits_.max_sessions);
+  SetTenantLimits(now);
+  for (size_t d = 0; d < devices_.size(); ++d) LimitDevice(limits_, d);
+  ShareG3();
+  over_quota_ = over_capacity_ = true;
+  TrimToNewQuotas(section);
+  TrimToNewCapacities(section);
+  return absl::OkStatus();
+}
+
+void Core::SetTenantLimits(const StoreOptions& now) {
   for (uint32_t t = 0; t < pools_.size(); ++t) {
     const TenantOptions& to = now.tenants[t];
     TenantOptions& own = limits_.tenants[t];
@@ -84,12 +170,8 @@ void Core::SetLimits(const StoreOptions& options) {
   }
   const std::vector<Shares::Claim> claims = ClaimsOf(limits_, true);
   for (uint32_t t = 0; t < claims.size(); ++t) g3_shares_.SetQuota(TenantId(t), claims[t].quota);
-  ShareG3();
-  over_quota_ = true;
-  TrimToNewQuotas(section);
 }
 
-// What is being read stays until a later Tick, and counts until then.
 void Core::TrimToNewQuotas(Section& section) {
   if (!over_quota_) return;
   over_quota_ = false;
@@ -101,6 +183,20 @@ void Core::TrimToNewQuotas(Section& section) {
   for (TenantId tenant(0); tenant != g3_shares_.nobody(); ++tenant) {
     over_quota_ = over_quota_ || !g3_shares_.FitsQuota(tenant, 0);
   }
+}
+
+void Core::TrimToNewCapacities(Section& section) {
+  if (!over_capacity_) return;
+  for (const auto& own : pools_) {
+    while (own->over_capacity() && EvictOneFromG2(*own) != Evicted::kNone) section.YieldIfSpent();
+  }
+  bool over = false;
+  for (const auto& tier : devices_) {
+    while (EvictOverCapacity(*tier)) section.YieldIfSpent();
+    over = over || tier->over_capacity();
+  }
+  for (const auto& own : pools_) over = over || own->over_capacity();
+  over_capacity_ = over;
 }
 
 }  // namespace kvkeep::store_internal

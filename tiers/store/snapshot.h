@@ -33,7 +33,9 @@ struct DeviceSnapshot {
   std::string path;
   DeviceState state = DeviceState::kOk;
   std::string message;
-  uint64_t capacity_bytes = 0, used_bytes = 0, directory_bytes = 0, chunks = 0;
+  // The capacity is as set; where more is in use, as it cannot go yet, that. Built is what the
+  // files were made for: directory_bytes is never more.
+  uint64_t capacity_bytes = 0, built_bytes = 0, used_bytes = 0, directory_bytes = 0, chunks = 0;
   uint64_t queued_writes = 0;  // entries of the write-back queue
   DeviceTimesCounts times;
   IndexStats index;
@@ -101,7 +103,8 @@ struct StoreSnapshot {
   std::vector<SessionSnapshot> sessions;
   ScrubSnapshot scrub;
   uint64_t dirty_chunks = 0;
-  uint64_t cipher_buffer_bytes = 0;  // what write-backs encrypt into
+  std::chrono::nanoseconds oldest_dirty_age{0};  // since its write-back was queued
+  uint64_t cipher_buffer_bytes = 0;              // what write-backs encrypt into
   bool draining = false;
   std::vector<NamespaceSnapshot> namespaces;
   LifeSnapshot life;

@@ -6,6 +6,7 @@
 #include <absl/functional/any_invocable.h>
 #include <absl/status/status.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <deque>
 #include <map>
@@ -133,7 +134,9 @@ struct DeviceTier {
   std::unique_ptr<ExtentAllocator> allocator;
   std::vector<std::unique_ptr<EvictionPolicy>> policies;  // by tenant, nobody last
   uint64_t chunks = 0;                                    // stored
-  uint64_t reserve_blocks = 0;                            // kept free for writes
+  // What of the allocator's may be used, and what of that is kept free for writes.
+  uint64_t capacity_blocks = 0, reserve_blocks = 0;
+  uint64_t capacity_bytes = 0;  // that as it was said: of the directory
 
   std::deque<ChunkSlot> read_queue;     // promotions that wait for their turn
   std::deque<ChunkSlot> confirm_queue;  // recovered after a power cut: header to be read first
@@ -176,6 +179,15 @@ struct DeviceTier {
   MonotonicTime heard_at{0};  // or when there was nothing to hear of
   bool stuck = false;         // left alone, as if it was offline, until something ends
 
+  uint64_t used_blocks() const {
+    return allocator->capacity().value() - allocator->free_blocks().value();
+  }
+  // Free once the removals under way are committed.
+  uint64_t free_blocks() const {
+    const uint64_t staying = used_blocks() - freeing_blocks;
+    return capacity_blocks - std::min(capacity_blocks, staying);
+  }
+  bool over_capacity() const { return used_blocks() - freeing_blocks > capacity_blocks; }
   EvictionPolicy& policy(TenantId tenant) const { return *policies[tenant.value()]; }
   bool CanGive(TenantId tenant) const { return policy(tenant).Victim().has_value(); }
   bool busy() const { return reading_bytes > 0 || writing_bytes > 0 || confirms > 0; }

@@ -32,6 +32,13 @@ absl::Status CheckKeys(const StoreOptions& options, const KeyRing* keys) {
   return absl::OkStatus();
 }
 
+absl::Status CheckCapacities(const StoreOptions& options, const StoreDeps& deps) {
+  const size_t said = options.g3_capacity_bytes.size();
+  if (said == 0 || said == deps.devices.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "g3_capacity_bytes has ", said, " entries, there are ", deps.devices.size(), " devices"));
+}
+
 absl::Status CheckTenants(const StoreOptions& options, const Arena& arena) {
   uint64_t segments = 0;
   absl::btree_map<uint32_t, std::string> tags;
@@ -252,6 +259,8 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(const StoreOptions& options
   if (!valid.ok()) return valid;
   valid = CheckTenants(options, *deps.arena);
   if (!valid.ok()) return valid;
+  valid = CheckCapacities(options, deps);
+  if (!valid.ok()) return valid;
   valid = CheckKeys(options, deps.keys);
   if (!valid.ok()) return valid;
   auto core = std::make_unique<Core>(options, deps);
@@ -262,7 +271,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(const StoreOptions& options
 
 Incarnation Store::incarnation() const { return core_->incarnation(); }
 StoreOptions Store::options() const { return core_->options(); }
-void Store::SetLimits(const StoreOptions& options) { core_->SetLimits(options); }
+absl::Status Store::SetLimits(const StoreOptions& options) { return core_->SetLimits(options); }
 
 absl::StatusOr<SessionToken> Store::OpenSession(const SessionInfo& info) {
   return core_->OpenSession(info);

@@ -95,11 +95,17 @@ class Store {
   Incarnation incarnation() const;
   StoreOptions options() const;  // as they are now; zeros replaced by what they mean
   // Takes over what may change while a store runs: the limits of sessions, leases, reserved and
-  // dirty bytes, the rates of the scrub and of admitted writes, and of each tenant its rates, its
-  // leases' bytes and its quota of G3. Who holds more than a new limit keeps it, and gets no more;
-  // over a quota the tenant's oldest go, now. All else stays as it is. REQUIRES: valid options with
-  // the tenants of before.
-  void SetLimits(const StoreOptions& options);
+  // dirty bytes, the rates of the scrub and of admitted writes, the admission policy (a new one
+  // knows nothing yet), the capacities, and of each tenant its rates, its leases' bytes and its
+  // quota of G3. Who holds more than a new limit keeps it, and gets no more; over a quota or a
+  // capacity what the policies say goes, now. All else stays as it is.
+  //
+  // A capacity is a limit within what was built, the arena and the devices' files, which stay as
+  // they are. Nothing is changed when one cannot be had. FailedPrecondition: it is more than was
+  // built. ResourceExhausted: so much of G2 cannot go now, as it is leased, in flight or not yet
+  // written to G3. In G3 what is being read, written or removed goes a little later; until then
+  // the snapshot's capacity is what is used. REQUIRES: valid options with the tenants of before.
+  absl::Status SetLimits(const StoreOptions& options);
 
   // Sessions. ResourceExhausted over max_sessions. Every call below that names a session answers
   // FailedPrecondition when it is not open, and PermissionDenied when its grants do not

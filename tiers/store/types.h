@@ -39,8 +39,7 @@ struct TenantOptions {
   uint64_t bytes_per_second = 0;
   // Of its leases; 0: its share of StoreOptions::max_leased_bytes.
   uint64_t max_leased_bytes = 0;
-  // Other tenants whose sessions may read its chunks, and no more than read: they name it in
-  // NamespaceSpec::tenant.
+  // Other tenants, who may read its chunks and no more: they name it in NamespaceSpec::tenant.
   std::vector<TenantId> readers = {};
 
   // "default" for the one that has none.
@@ -68,7 +67,9 @@ struct StoreOptions {
   uint64_t max_device_writes_in_flight_bytes = 64 * kMiB;  // each device
   uint64_t scrub_bytes_per_second = 0;                     // read of all of G3; 0: never
   std::chrono::nanoseconds sync_interval = std::chrono::seconds(1);
-  uint32_t life_sample_one_in = 64;  // chunks whose life is followed; a power of two
+  uint32_t life_sample_one_in = 64;         // chunks whose life is followed; a power of two
+  uint64_t g2_capacity_bytes = 0;           // of the arena, what may be used; 0: all
+  std::vector<uint64_t> g3_capacity_bytes;  // of each device's directory; empty: all
   // Indexed by TenantId, in the order of their segments. Empty: one tenant with the whole arena.
   // Limits in bytes above are of all tenants together; each has its share by capacity.
   std::vector<TenantOptions> tenants;

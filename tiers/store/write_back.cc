@@ -21,6 +21,7 @@ void Core::SetG3State(Chunk& chunk, G3State state) {
   } else if (!chunk.dirty() && was_dirty) {
     pool(chunk).dirty_blocks -= chunk.blocks();
     --dirty_chunks_;
+    KVKEEP_CHECK(dirty_since_.erase(chunk.g3_generation) == 1);
   }
 }
 
@@ -37,7 +38,7 @@ bool Core::Admit(Chunk& chunk) {
   TouchLater(admission.MemoryDue());
   chunk.unadmitted = !admitted;
   if (admitted) return true;
-  const bool budget = options_.g3_admission == "write_budget";
+  const bool budget = admission.name() == "write_budget";
   ++(budget ? counters_.write_budget_refusals : counters_.second_use_refusals);
   (budget ? counters_.write_budget_refused_bytes : counters_.second_use_refused_bytes) += bytes;
   return false;
@@ -71,6 +72,7 @@ std::optional<uint16_t> Core::EnqueueWriteBack(ChunkSlot slot,
     change->device = *device;
     change->g3_incarnation = incarnation_;
     change->g3_generation = Generation(next_generation_++);
+    dirty_since_.emplace(change->g3_generation, deps_.clock->Now());
   }
   devices_[*device]->write_queue.emplace(chunk.g3_generation,
                                          DeviceTier::QueuedWrite{slot, parent});

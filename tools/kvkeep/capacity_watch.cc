@@ -57,7 +57,7 @@ void CapacityWatch::Poll() {
       Excess("g3", status->g3().used_bytes(), status->g3().capacity_bytes())};
   for (const auto& device : status->devices()) {
     found.push_back(Excess(absl::StrCat("directory of ", device.path()), device.directory_bytes(),
-                           device.capacity_bytes()));
+                           device.built_bytes()));
   }
   for (std::string& violation : found) {
     if (violation.empty()) continue;

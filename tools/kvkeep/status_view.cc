@@ -43,7 +43,12 @@ Json DevicesJson(const v1::StatusResponse& status) {
                        {"capacity_bytes", device.capacity_bytes()},
                        {"used_bytes", device.used_bytes()},
                        {"directory_bytes", device.directory_bytes()},
-                       {"chunks", device.chunks()}});
+                       {"built_bytes", device.built_bytes()},
+                       {"chunks", device.chunks()},
+                       {"reads", device.reads()},
+                       {"read_ns", device.read_ns()},
+                       {"writes", device.writes()},
+                       {"write_ns", device.write_ns()}});
   }
   return devices;
 }

@@ -97,7 +97,7 @@ TEST_CASE("another budget of writes holds from then on") {
   REQUIRE(InG3(s, 9) == "01234");
   StoreOptions now = s.store().options();
   now.g3_write_bytes_per_second = 1000;
-  s.store().SetLimits(now);
+  REQUIRE(s.store().SetLimits(now).ok());
   s.world.clock().Advance(seconds(60));
   s.Lookup({5, 6, 7, 8}, LeaseMode::kNone);
   CHECK(InG3(s, 9) == "012345678");

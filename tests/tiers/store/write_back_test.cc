@@ -334,4 +334,22 @@ TEST_CASE("void entries do not pile up in the queue of a device that is stuck") 
   CHECK(s.Where(1) == "23");
 }
 
+TEST_CASE("the age of the oldest dirty chunk is told, and of none when all is written") {
+  StoreTester s;
+  const auto age = [&] { return s.store().snapshot().oldest_dirty_age; };
+  CHECK(age().count() == 0);
+  s.world.HoldIndex(true);
+  REQUIRE(s.Put(1) == "stored");
+  s.world.clock().Advance(std::chrono::seconds(2));
+  REQUIRE(s.Put(2) == "stored");
+  s.world.clock().Advance(std::chrono::seconds(1));
+  CHECK(age() == std::chrono::seconds(3));
+  s.store().CheckInvariants();
+  s.world.HoldIndex(false);
+  s.Settle();
+  CHECK(s.store().snapshot().dirty_chunks == 0);
+  CHECK(age().count() == 0);
+  s.store().CheckInvariants();
+}
+
 }  // namespace kvkeep
