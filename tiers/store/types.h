@@ -37,8 +37,7 @@ struct TenantOptions {
   // What its sessions together may ask for; 0: no limit. See Store.
   uint64_t keys_per_second = 0;
   uint64_t bytes_per_second = 0;
-  // Of its leases; 0: its share of StoreOptions::max_leased_bytes.
-  uint64_t max_leased_bytes = 0;
+  uint64_t max_leased_bytes = 0;  // of its leases; 0: its share of StoreOptions::max_leased_bytes
   // Other tenants, who may read its chunks and no more: they name it in NamespaceSpec::tenant.
   std::vector<TenantId> readers = {};
 
