@@ -120,9 +120,17 @@ void AddIndex(const DeviceSnapshot& device, Families* out) {
 void AddRequests(const RequestTimes& times, Families* out) {
   for (size_t door = 0; door < kDoors; ++door) {
     for (size_t operation = 0; operation < kOperations; ++operation) {
+      const Labels labels = {{"door", kDoorNames[door]}, {"operation", kOperationNames[operation]}};
       out->Histogram("request_duration_seconds", "Requests, from their arrival to the answer",
                      times.counts(static_cast<Door>(door), static_cast<Operation>(operation)),
-                     {{"door", kDoorNames[door]}, {"operation", kOperationNames[operation]}});
+                     labels);
+      for (size_t code = 0; code < kRequestCodes.size(); ++code) {
+        Labels with_code = labels;
+        with_code.push_back({"code", absl::StatusCodeToString(kRequestCodes[code])});
+        out->Counter("requests_total", "Requests by how they ended; UNKNOWN: any other way",
+                     times.count(static_cast<Door>(door), static_cast<Operation>(operation), code),
+                     with_code);
+      }
     }
   }
 }
@@ -240,6 +248,8 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
   AddConfig(state, &out);
   AddProcess(input.process, &out);
   out.Gauge("dirty_chunks", "Chunks not yet written back", input.store.dirty_chunks);
+  out.Gauge("oldest_dirty_age_seconds", "How long the oldest of them has waited; 0: there is none",
+            std::chrono::duration<double>(input.store.oldest_dirty_age).count());
   out.Gauge("encryption_buffer_bytes", "Memory that write-backs encrypt into",
             input.store.cipher_buffer_bytes);
   out.Gauge("sessions", "Sessions open now", input.store.sessions.size());

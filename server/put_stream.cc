@@ -187,7 +187,7 @@ void PutStream::FinishWhenIdle() {
   if (writing_ || finished_) return;
   finished_ = true;
   results_.clear();
-  state_->times.Note(Door::kGrpc, Operation::kPut, began_,
+  state_->times.Note({Door::kGrpc, Operation::kPut, end_->code()}, began_,
                      [this] { return Requester{.peer = context_->peer()}; });
   Finish(ToGrpc(*end_, store_->incarnation()));
 }

@@ -1,8 +1,10 @@
-// RequestTimes: how long requests take, by operation and door, and which of them are slow.
+// RequestTimes: how requests end and how long they take, by operation and door, and which of them
+// are slow.
 //
 //   const MonotonicTime began = times->Now();
 //   ...
-//   times->Note(Door::kLocal, Operation::kGet, began, [&] { return ...; });   only asked when slow
+//   times->Note({Door::kLocal, Operation::kGet, status.code()}, began, [&] { return ...; });
+//                                                                     who: only asked when slow
 //
 // What a request's time is: of small calls from the message to its answer; of a get by the local
 // path likewise, as the bytes are read in place; of the streams Get and Put of gRPC from the call
@@ -14,6 +16,7 @@
 
 #include <absl/functional/any_invocable.h>
 #include <absl/functional/function_ref.h>
+#include <absl/status/status.h>
 
 #include <array>
 #include <atomic>
@@ -32,6 +35,29 @@ inline constexpr size_t kDoors = 2, kOperations = 8;
 inline constexpr const char* kDoorNames[kDoors] = {"grpc", "local"};
 inline constexpr const char* kOperationNames[kOperations] = {
     "lookup", "get", "put", "touch", "prefetch", "release", "delete", "session"};
+
+// The codes that requests are told apart by; any other is the last.
+inline constexpr std::array<absl::StatusCode, 13> kRequestCodes = {
+    absl::StatusCode::kOk,
+    absl::StatusCode::kCancelled,
+    absl::StatusCode::kInvalidArgument,
+    absl::StatusCode::kDeadlineExceeded,
+    absl::StatusCode::kNotFound,
+    absl::StatusCode::kPermissionDenied,
+    absl::StatusCode::kUnauthenticated,
+    absl::StatusCode::kResourceExhausted,
+    absl::StatusCode::kFailedPrecondition,
+    absl::StatusCode::kInternal,
+    absl::StatusCode::kUnavailable,
+    absl::StatusCode::kDataLoss,
+    absl::StatusCode::kUnknown};
+
+// Which request of which door, and how it ended.
+struct EndedRequest {
+  Door door;
+  Operation operation;
+  absl::StatusCode code = absl::StatusCode::kOk;
+};
 
 // Who asked, and for how much; never for what.
 struct Requester {
@@ -57,12 +83,19 @@ class RequestTimes {
   }
 
   MonotonicTime Now() const { return clock_->Now(); }
-  void Note(Door door, Operation operation, MonotonicTime began,
+  void Note(const EndedRequest& ended, MonotonicTime began,
             absl::FunctionRef<Requester()> requester) {
+    const auto [door, operation, code] = ended;
     const std::chrono::nanoseconds took = clock_->Now() - began;
     const auto value = static_cast<uint64_t>(took.count() > 0 ? took.count() : 0);
     Histogram& histogram = histograms_[Index(door, operation)];
     door == Door::kLocal ? histogram.RecordAlone(value) : histogram.Record(value);
+    std::atomic<uint64_t>& count = counts_[Index(door, operation)][CodeIndex(code)];
+    if (door == Door::kLocal) {  // nobody else writes there
+      count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    } else {
+      count.fetch_add(1, std::memory_order_relaxed);
+    }
     const int64_t slow_from = slow_from_.load(std::memory_order_relaxed);
     if (slow_from == 0 || took.count() < slow_from || !tell_) return;
     tell_({door, operation, took, requester()});
@@ -71,14 +104,26 @@ class RequestTimes {
   HistogramCounts counts(Door door, Operation operation) const {
     return histograms_[Index(door, operation)].counts();
   }
+  // By the place in kRequestCodes.
+  uint64_t count(Door door, Operation operation, size_t code) const {
+    return counts_[Index(door, operation)][code].load(std::memory_order_relaxed);
+  }
 
  private:
   static size_t Index(Door door, Operation operation) {
     return static_cast<size_t>(door) * kOperations + static_cast<size_t>(operation);
   }
 
+  static size_t CodeIndex(absl::StatusCode code) {
+    size_t index = 0;
+    while (index + 1 < kRequestCodes.size() && kRequestCodes[index] != code) ++index;
+    return index;
+  }
+
   const Clock* const clock_;
   std::array<Histogram, kDoors * kOperations> histograms_;
+  std::array<std::array<std::atomic<uint64_t>, kRequestCodes.size()>, kDoors * kOperations>
+      counts_{};
   std::atomic<int64_t> slow_from_{0};
   absl::AnyInvocable<void(const SlowRequest&) const> tell_;
 };

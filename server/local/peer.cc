@@ -65,7 +65,7 @@ void LocalPeer::Dispatch(local::Message& message) {
     if (!status.ok()) ReplyError(message.kind, message.id, status);
     if (operation == Operation::kPut && status.ok()) return;  // answered later
     const bool of_keys = operation != Operation::kPut && operation != Operation::kSession;
-    NoteTime(operation, request_began_, of_keys ? call_.chunks().keys.size() : 0);
+    NoteEnd(operation, status.code(), request_began_, of_keys ? call_.chunks().keys.size() : 0);
   };
   switch (static_cast<Kind>(message.kind)) {
     case Kind::kOpenNamespace:
@@ -99,9 +99,10 @@ void LocalPeer::Dispatch(local::Message& message) {
   }
 }
 
-void LocalPeer::NoteTime(Operation operation, MonotonicTime began, size_t keys) {
+void LocalPeer::NoteEnd(Operation operation, absl::StatusCode code, MonotonicTime began,
+                        size_t keys) {
   if (context_->times == nullptr) return;
-  context_->times->Note(Door::kLocal, operation, began,
+  context_->times->Note({Door::kLocal, operation, code}, began,
                         [&] { return Requester{.peer = identity_.peer, .keys = keys}; });
 }
 

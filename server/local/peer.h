@@ -82,7 +82,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   void Dispatch(local::Message& message);
   absl::Status CheckMayAsk(const local::Message& message) const;
   // A request that came at `began` has been answered.
-  void NoteTime(Operation operation, MonotonicTime began, size_t keys = 0);
+  void NoteEnd(Operation operation, absl::StatusCode code, MonotonicTime began, size_t keys = 0);
   void ReplyError(uint16_t kind, uint64_t id, const absl::Status& status);
   void StartReply(local::Kind kind, uint64_t id);
   void SendReply(std::vector<UniqueFd> descriptors = {});

@@ -142,7 +142,7 @@ void LocalPeer::AdvancePuts() {
       waiting_.pop_front();
       jobs_.erase(number);
       ReplyError(static_cast<uint16_t>(Kind::kPut), id, status);
-      NoteTime(Operation::kPut, began);
+      NoteEnd(Operation::kPut, status.code(), began);
       continue;
     }
     if (!job.put->reserved()) return;  // other puts of this session are copied, and hold the space
@@ -174,7 +174,7 @@ void LocalPeer::OnPutDone(uint64_t number, const PutJob& put) {
     put.AppendAnswers(&reply_);
     SendReply();
   }
-  NoteTime(Operation::kPut, job.began);
+  NoteEnd(Operation::kPut, put.status().code(), job.began);
   AdvancePuts();
 }
 

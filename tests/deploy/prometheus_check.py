@@ -111,6 +111,7 @@ class Files(unittest.TestCase):
     def test_every_alert_is_tested_and_has_its_section_in_the_runbook(self):
         alerts = re.findall(r"^ +- alert: (\w+)$", rules().read_text(), re.MULTILINE)
         self.assertGreater(len(alerts), 10)
+        self.assertEqual(len(alerts), len(set(alerts)), "an alert stands twice")
         tests = (rules().parent / "kvkeep-alerts.test.yaml").read_text()
         runbook = (ROOT / "deploy" / "RUNBOOK.md").read_text()
         sections = re.findall(r"^## (\w+)$", runbook, re.MULTILINE)

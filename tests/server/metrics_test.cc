@@ -45,6 +45,7 @@ TEST_CASE("metric names have our prefix and end in total exactly when they only 
   CHECK(series.contains("kvkeep_read_chunks_total,result=hit,tier=g3"));
   CHECK(series.contains("kvkeep_build_info,version=1.2.3"));
   CHECK(series.contains("kvkeep_request_duration_seconds,door=local,operation=get"));
+  CHECK(series.contains("kvkeep_requests_total,door=grpc,operation=put,code=RESOURCE_EXHAUSTED"));
   CHECK(series.contains("kvkeep_chunk_wanted_again_seconds,tier=g3"));
   CHECK(names.contains("process_cpu_seconds_total"));
   CHECK(series.size() < 600);  // without tenants, devices and namespaces
@@ -125,7 +126,7 @@ TEST_CASE("every tenant has its series, with what its evictions were for counted
 TEST_CASE("a histogram is shown in seconds, each bucket with all that are below it") {
   const ManualClock clock;
   ServerState state("1", &clock);
-  state.times.Note(Door::kLocal, Operation::kGet, MonotonicTime(0), [] { return Requester{}; });
+  state.times.Note({Door::kLocal, Operation::kGet}, MonotonicTime(0), [] { return Requester{}; });
   MetricsInput input{.state = &state};
   input.store.lock_hold.counts[0] = 5;                       // up to 100 ns
   input.store.lock_hold.counts[3] = 2;                       // up to 1 us

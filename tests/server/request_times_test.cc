@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <vector>
 
@@ -22,7 +23,7 @@ TEST_CASE("a request's time goes to its operation and door, and only slow ones a
   const auto note = [&](Door door, Operation operation, milliseconds took) {
     const MonotonicTime began = times.Now();
     clock.Advance(took);
-    times.Note(door, operation, began, [&asked] {
+    times.Note({door, operation}, began, [&asked] {
       ++asked;
       return Requester{.peer = "pid=7", .keys = 3};
     });
@@ -44,6 +45,30 @@ TEST_CASE("a request's time goes to its operation and door, and only slow ones a
   CHECK(times.counts(Door::kGrpc, Operation::kPut).count() == 1);
   CHECK(times.counts(Door::kGrpc, Operation::kGet).count() == 0);
   CHECK(times.counts(Door::kLocal, Operation::kDelete).count() == 0);
+}
+
+TEST_CASE("requests are counted by how they ended, those of rare codes together") {
+  ManualClock clock;
+  RequestTimes times(&clock);
+  const auto note = [&](Door door, absl::StatusCode code) {
+    times.Note({door, Operation::kPut, code}, times.Now(), [] { return Requester{}; });
+  };
+  const auto count = [&](Door door, absl::StatusCode code) {
+    const auto* const at = std::find(kRequestCodes.begin(), kRequestCodes.end(), code);
+    return times.count(door, Operation::kPut, static_cast<size_t>(at - kRequestCodes.begin()));
+  };
+  for (const Door door : {Door::kGrpc, Door::kLocal}) {
+    note(door, absl::StatusCode::kOk);
+    note(door, absl::StatusCode::kOk);
+    note(door, absl::StatusCode::kResourceExhausted);
+    note(door, absl::StatusCode::kOutOfRange);
+    note(door, absl::StatusCode::kUnknown);
+    CHECK(count(door, absl::StatusCode::kOk) == 2);
+    CHECK(count(door, absl::StatusCode::kResourceExhausted) == 1);
+    CHECK(count(door, absl::StatusCode::kUnknown) == 2);
+    CHECK(count(door, absl::StatusCode::kDataLoss) == 0);
+  }
+  CHECK(times.count(Door::kGrpc, Operation::kGet, 0) == 0);
 }
 
 TEST_CASE("what the kernel tells of this process can be true") {
