@@ -2,10 +2,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <catch2/catch.hpp>
-#include <cstring>
 
+#include "tests/e2e/device_bytes.h"
 #include "tests/e2e/engine.h"
 
 namespace kvkeep::e2e {
@@ -13,25 +12,6 @@ namespace {
 
 using client::GetStatus;
 using client::PutStatus;
-
-constexpr size_t kBlock = 4096;
-
-// Where in the file the chunk's payload begins.
-off_t FindPayload(int fd, const TestChunk& chunk) {
-  const std::vector<std::byte> payload = Payload(chunk);
-  std::array<std::byte, kBlock> block;
-  for (off_t at = 0; pread(fd, block.data(), kBlock, at) == kBlock; at += kBlock) {
-    if (std::memcmp(block.data(), payload.data(), kBlock) == 0) return at;
-  }
-  FAIL("the payload of chunk " << chunk.number << " is not on the device");
-  return 0;
-}
-
-void Overwrite(int fd, off_t at, size_t bytes) {
-  const std::string garbage(bytes, 'x');
-  REQUIRE(pwrite(fd, garbage.data(), bytes, at) == static_cast<ssize_t>(bytes));
-  REQUIRE(fsync(fd) == 0);
-}
 
 // Bad and good chunks on the device of a small daemon, none of them in G2.
 struct Corruption {

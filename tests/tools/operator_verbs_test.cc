@@ -1,5 +1,6 @@
 // The operator's verbs against the fake daemon: what they print, in words and in JSON.
 #include <absl/strings/match.h>
+#include <absl/strings/str_replace.h>
 
 #include <catch2/catch.hpp>
 
@@ -38,7 +39,7 @@ TEST_CASE("the JSON of each operator's verb has these keys, which scripts rely o
              "g2_evictions_per_second", "g3_evictions_per_second", "g2_used_bytes",
              "g2_capacity_bytes", "g3_used_bytes", "g3_capacity_bytes", "dirty_bytes", "sessions"});
   CHECK(keys({"doctor"}) == Keys{"config", "findings", "findings[].subject", "findings[].state",
-                                 "findings[].found", "findings[].to_do"});
+                                 "findings[].found", "findings[].to_do", "disk_speeds"});
 }
 
 TEST_CASE("leases lists the sessions that have some") {
@@ -120,24 +121,152 @@ TEST_CASE("a daemon that was started anew between two looks did nothing in betwe
   CHECK(FlowBetween(after, before).put_bytes == 0);
 }
 
-TEST_CASE("the screen of top shows tiers as bars, what is wrong of devices, and the sessions") {
+namespace {
+
+// A daemon that is busy enough for every part of the screen of top.
+v1::StatusResponse BusyDaemon() {
   v1::StatusResponse now;
-  now.mutable_g2()->set_capacity_bytes(100);
-  now.mutable_g2()->set_used_bytes(50);
-  auto* device = now.add_devices();
-  device->set_path("/nvme0");
-  device->set_state("offline");
-  device->set_message("does not answer");
-  now.add_sessions()->set_client_name("engine-1");
-  const std::string plain = TopScreen({}, now, 200, false);
-  CHECK(absl::StrContains(plain, "G2 [###############...............]  50.0%"));
-  CHECK(absl::StrContains(plain, "/nvme0 offline: does not answer"));
-  CHECK(absl::StrContains(plain, "engine-1"));
-  CHECK(absl::StrContains(plain, "hit ratio - of 0 keys/s"));
+  now.set_version("1.2.3");
+  now.set_pid(4242);
+  now.set_uptime_ms(98'765'000);
+  for (auto* tier : {now.mutable_g2(), now.mutable_g3()}) {
+    tier->set_capacity_bytes(100 << 20);
+    tier->set_used_bytes(50 << 20);
+    tier->set_chunks(1'234'567);
+  }
+  for (int i = 0; i < 3; ++i) {
+    auto* device = now.add_devices();
+    device->set_path("/nvme" + std::to_string(i));
+    device->set_state(i == 2 ? "offline" : "ok");
+    device->set_capacity_bytes(100);
+    device->set_used_bytes(25);
+  }
+  now.mutable_devices(2)->set_message("no answer");
+  for (int i = 0; i < 40; ++i) {
+    auto* session = now.add_sessions();
+    session->set_client_name("engine-" + std::to_string(i));
+    session->set_peer("unix:pid=" + std::to_string(i) + " uid=1000 and as long as it may be");
+    session->set_leased_bytes(i);
+  }
+  return now;
+}
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+const Flow kBusyFlow{.seconds = 2,
+                     .keys = 1000,
+                     .found_keys = 400,
+                     .lookups = 10,
+                     .put_chunks = 3,
+                     .read_chunks = 4,
+                     .put_bytes = 1 << 20,
+                     .sent_bytes = 2 << 20,
+                     .from_g3_bytes = 3 << 20,
+                     .to_g3_bytes = 4 << 20,
+                     .g2_evictions = 5,
+                     .g3_evictions = 6,
+                     .devices = {{"/nvme0", {.read_seconds = 0.0001, .write_seconds = 0.002}},
+                                 {"/nvme1", {.read_seconds = 0.004}}}};
+
+}  // namespace
+
+TEST_CASE("on a terminal of 80 by 24 the screen of top is this") {
+  const std::vector<std::string> lines =
+      Lines(TopScreen(kBusyFlow, BusyDaemon(), {.columns = 80, .rows = 24}, false));
+  REQUIRE(lines.size() == 23);
+  const std::vector<std::string> head = {
+      "kvkeepd 1.2.3  pid 4242, up 98765 s, over 2.0 s",
+      "",
+      "hit ratio 40.0% of 1000 keys/s in 10 lookups/s",
+      "put 3 chunks/s, 1.0 MiB/s   read 4 chunks/s, sent 2.0 MiB/s",
+      "",
+      "G2 [############............]  50.0%  50.0 MiB of 100.0 MiB, 1234567 chunks",
+      "   5 evicted/s, 0 B dirty",
+      "G3 [############............]  50.0%  50.0 MiB of 100.0 MiB, 1234567 chunks",
+      "   in 4.0 MiB/s, out 3.0 MiB/s, 6 evicted/s",
+      "   [###.......] ok         read 4.00 ms   write -         /nvme1",
+      "   [###.......] ok         read 0.10 ms   write 2.00 ms   /nvme0",
+      "   [###.......] offline    read -         write -         /nvme2: no answer",
+      "",
+      "40 sessions"};
+  for (size_t i = 0; i < head.size(); ++i) CHECK(lines[i] == head[i]);
+  CHECK(absl::StartsWith(lines[14], "SESSION    PEER "));
+  CHECK(absl::StartsWith(lines[15], "engine-39  unix:pid=39 "));
+  CHECK(absl::StartsWith(lines[22], "engine-32 "));
+}
+
+TEST_CASE("a wide screen of top has a line a tier, a small one what fits") {
+  const auto lines = [](size_t columns, size_t rows) {
+    return Lines(TopScreen(kBusyFlow, BusyDaemon(), {.columns = columns, .rows = rows}, false));
+  };
+  const std::vector<std::string> wide = lines(140, 40);
+  CHECK(wide.size() == 39);
+  CHECK(wide[5] ==
+        "G2 [###############...............]  50.0%  50.0 MiB of 100.0 MiB, 1234567 "
+        "chunks, 5 evicted/s, 0 B dirty");
+  CHECK(absl::StartsWith(wide[6], "G3 ["));
+  for (const size_t columns : {1, 20, 40, 79, 110, 300}) {
+    for (const size_t rows : {1, 2, 5, 12, 15, 24, 100}) {
+      INFO(columns << " by " << rows);
+      const std::vector<std::string> shown = lines(columns, rows);
+      CHECK(shown.size() <= std::max<size_t>(1, rows - 1));
+      for (const std::string& line : shown) CHECK(line.size() <= columns);
+    }
+  }
+  // Half of what is left is the devices'.
+  v1::StatusResponse many = BusyDaemon();
+  for (int i = 0; i < 60; ++i) *many.add_devices() = many.devices(0);
+  CHECK(absl::StrContains(TopScreen(kBusyFlow, many, {.columns = 80, .rows = 24}, false),
+                          "   and 56 more\n"));
+}
+
+TEST_CASE("colours take no columns of the screen of top, and are ended where lines are cut") {
+  const std::string plain = TopScreen(kBusyFlow, BusyDaemon(), {}, false);
   CHECK_FALSE(absl::StrContains(plain, "\033"));
-  CHECK(absl::StrContains(TopScreen({}, now, 200, true), "\033[31moffline\033[0m"));
-  std::istringstream narrow(TopScreen({}, now, 40, false));
-  for (std::string line; std::getline(narrow, line);) CHECK(line.size() <= 40);
+  const std::string colored = TopScreen(kBusyFlow, BusyDaemon(), {}, true);
+  CHECK(absl::StrContains(colored, "\033[31moffline  \033[0m"));
+  const auto without = [](std::string text) {
+    for (const char* code : {"\033[0m", "\033[1m", "\033[31m", "\033[32m", "\033[33m"}) {
+      text = absl::StrReplaceAll(text, {{code, ""}});
+    }
+    return text;
+  };
+  CHECK(without(colored) == plain);
+  CHECK(CutLines("\033[31mred\033[0m and more\nx", 2) == "\033[31mre\033[0m\nx");
+}
+
+TEST_CASE("a screen of top that has room left ends with its last line") {
+  v1::StatusResponse now = BusyDaemon();
+  now.clear_sessions();
+  const std::vector<std::string> lines =
+      Lines(TopScreen(kBusyFlow, now, {.columns = 80, .rows = 24}, false));
+  REQUIRE(lines.size() == 14);
+  CHECK(lines[13] == "0 sessions");
+}
+
+TEST_CASE("what clients call themselves does nothing to the terminal") {
+  v1::StatusResponse now;
+  now.add_sessions()->set_client_name("evil\033[2J\nname\xc2\x9b\x7f \xc3\x84");
+  CHECK(absl::StrContains(TopScreen({}, now, {}, false), "evil?[2J?name?\x9b? \xc3\x84"));
+  CHECK(Printable("plain text") == "plain text");
+}
+
+TEST_CASE("a device's operations are told with what they took on average between two looks") {
+  v1::StatusResponse before = BusyDaemon(), after = BusyDaemon();
+  after.set_uptime_ms(before.uptime_ms() + 1000);
+  before.mutable_devices(0)->set_reads(10);
+  before.mutable_devices(0)->set_read_ns(1'000'000);
+  after.mutable_devices(0)->set_reads(14);
+  after.mutable_devices(0)->set_read_ns(9'000'000);
+  const Flow flow = FlowBetween(before, after);
+  CHECK(flow.devices.at("/nvme0").read_seconds == Approx(0.002));
+  CHECK(flow.devices.at("/nvme0").write_seconds == 0);
+  CHECK(FlowBetween(after, after).devices.empty());
 }
 
 }  // namespace kvkeep::tools

@@ -8,6 +8,8 @@
 #include <fstream>
 
 #include "tests/tools/cli_run.h"
+#include "tests/tools/json_keys.h"
+#include "tiers/base/units.h"
 #include "tools/kvkeep/command_tree.h"
 #include "tools/kvkeep/doctor.h"
 
@@ -68,7 +70,7 @@ std::string Completed(const std::string& words) {
 TEST_CASE("on a machine where all is well the doctor finds nothing to do") {
   const Well well;
   for (const char* subject :
-       {"memory", "huge pages", "locked memory", "io_uring", "NUMA", "clock", "space of"}) {
+       {"memory", "huge pages", "locked memory", "io_uring", "NUMA", "clock", "GPU", "space of"}) {
     INFO(subject);
     CHECK(absl::StartsWith(well.Of(subject), "ok: "));
   }
@@ -95,6 +97,97 @@ TEST_CASE("the doctor says of each thing in the way what it costs and what to do
   CHECK(absl::StartsWith(well.Of("clock"), "fail: "));
   well.config.g3.paths[0].capacity_bytes = uint64_t{1} << 60;
   CHECK(absl::StartsWith(well.Of("space of"), "fail: "));
+}
+
+TEST_CASE("the doctor says what there is of GPUs, and by which path their workers copy") {
+  Well well;
+  CHECK(absl::StartsWith(well.Of("GPU"),
+                         "ok: 0 devices (/dev/nvidia*), the driver's library does "
+                         "not load (libcuda.so.1)"));
+  CHECK(absl::StrContains(well.Of("GPU"), "copy by the local path, /run/kvkeep/local.sock"));
+  for (const char* node : {"nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"}) {
+    well.Write(absl::StrCat("/dev/", node), "");
+  }
+  well.machine.cuda_driver = true;
+  CHECK(
+      absl::StartsWith(well.Of("GPU"), "ok: 2 devices (/dev/nvidia*), the driver's library loads"));
+  well.config.listen.local_path.clear();
+  CHECK(absl::StartsWith(well.Of("GPU"), "warn: 2 devices"));
+  CHECK(absl::StrContains(well.Of("GPU"), "copy by gRPC, as listen.local is off"));
+}
+
+TEST_CASE("the doctor judges the paths' speed by what the config wants and plan supposes") {
+  Config config;
+  const DiskSpeed fast{.written_bytes = kGiB,
+                       .read_bytes = kGiB,
+                       .write_bytes_per_second = 2e9,
+                       .read_bytes_per_second = 3e9};
+  const auto judged = [&](std::vector<MeasuredPath> paths) {
+    std::string text;
+    for (const Finding& finding : JudgeSpeeds(config, paths)) {
+      absl::StrAppend(&text, finding.subject, ": ", StateWord(finding.state), ": ", finding.found,
+                      " / ", finding.to_do, "\n");
+    }
+    return text;
+  };
+  CHECK(judged({{"/a", fast}, {"/b", fast}}) ==
+        "speed of /a: ok: writes 2.00 GB/s, reads 3.00 GB/s, by 1.0 GiB / \n"
+        "speed of /b: ok: writes 2.00 GB/s, reads 3.00 GB/s, by 1.0 GiB / \n"
+        "reads of G3: ok: 6.00 GB/s of all paths, kvkeep plan supposes 6.00 GB/s / \n");
+  CHECK(absl::StrContains(judged({{"/a", fast}}), "reads of G3: warn: 3.00 GB/s"));
+  CHECK(absl::StrContains(judged({{"/a", fast}}), "kvkeep plan --g3-gb-s 3.00"));
+  config.g3.admission = "write_budget";
+  config.g3.write_budget_bytes_per_second = 1'000'000'000;
+  CHECK(absl::StrContains(judged({{"/a", fast}}), "writes of G3: ok: 2.00 GB/s"));
+  config.g3.write_budget_bytes_per_second = 3'000'000'000;
+  CHECK(absl::StrContains(judged({{"/a", fast}}), "writes of G3: warn: 2.00 GB/s"));
+  // One that could not be measured: no sum.
+  const std::string some = judged({{"/a", fast}, {"/b", absl::UnavailableError("gone")}});
+  CHECK(absl::StrContains(some, "speed of /b: warn: not measured: gone"));
+  CHECK_FALSE(absl::StrContains(some, "reads of G3"));
+  CHECK(judged({}).empty());
+}
+
+TEST_CASE("a disk's speed is measured within its bytes and leaves nothing behind") {
+  const TemporaryDirectory dir;
+  const absl::StatusOr<DiskSpeed> speed =
+      MeasureDiskSpeed(dir.path(""), {.bytes = 3 * kMiB, .piece_bytes = kMiB / 2, .depth = 2});
+  if (!speed.ok()) {
+    WARN("skipped: no O_DIRECT in the temporary folder: " << speed.status().message());
+  } else {
+    CHECK(speed->written_bytes == 3 * kMiB);
+    CHECK(speed->read_bytes == 3 * kMiB);
+    CHECK(speed->write_bytes_per_second > 0);
+    CHECK(speed->read_bytes_per_second > 0);
+  }
+  CHECK(std::filesystem::is_empty(dir.path("")));
+  CHECK(absl::IsInvalidArgument(MeasureDiskSpeed(dir.path(""), {.bytes = 1}).status()));
+  CHECK(absl::IsInvalidArgument(
+      MeasureDiskSpeed(dir.path(""), {.bytes = kMiB, .piece_bytes = 1000}).status()));
+  CHECK(absl::IsResourceExhausted(
+      MeasureDiskSpeed(dir.path(""), {.bytes = uint64_t{1} << 60}).status()));
+  CHECK(absl::IsNotFound(MeasureDiskSpeed(dir.path("none"), {}).status()));
+}
+
+TEST_CASE("doctor measures where it is asked to, and its JSON has these keys") {
+  const TemporaryDirectory dir;
+  std::filesystem::create_directory(dir.path("nvme0"));
+  std::ofstream(dir.path("kv.yaml"))
+      << "g3: {paths: [{dir: " << dir.path("nvme0") << ", capacity: 64MiB}]}\n";
+  const CliResult plain = Run({"--json", "doctor", "--config", dir.path("kv.yaml")});
+  CHECK(plain.json()["disk_speeds"].empty());
+  const CliResult measured = Run({"--json", "doctor", "--config", dir.path("kv.yaml"),
+                                  "--disk-speed", "--disk-bytes", "8MiB"});
+  using Keys = std::set<std::string>;
+  CHECK(KeysOf(measured) ==
+        Keys{"config", "findings", "findings[].subject", "findings[].state", "findings[].found",
+             "findings[].to_do", "disk_speeds", "disk_speeds[].path", "disk_speeds[].measured",
+             "disk_speeds[].written_bytes", "disk_speeds[].read_bytes",
+             "disk_speeds[].write_bytes_per_second", "disk_speeds[].read_bytes_per_second"});
+  CHECK(measured.json()["disk_speeds"][0]["path"] == dir.path("nvme0"));
+  CHECK(measured.json()["findings"].size() > plain.json()["findings"].size());
+  CHECK(std::filesystem::is_empty(dir.path("nvme0")));
+  CHECK(Run({"doctor", "--disk-speed", "--disk-bytes", "much"}).code == kUsage);
 }
 
 TEST_CASE("bash completes verbs, verbs below verbs, and options, wherever these stand") {

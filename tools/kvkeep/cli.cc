@@ -42,7 +42,8 @@ absl::StatusOr<std::unique_ptr<client::Client>> Cli::Connect() const {
 }
 
 absl::StatusOr<client::Namespace> Cli::OpenNamespace(client::Client& client) const {
-  return client.OpenNamespace({.model = namespace_name, .tokens_per_chunk = 1, .parts = 1});
+  return client.OpenNamespace(
+      {.model = namespace_name, .tokens_per_chunk = 1, .parts = 1, .tenant = tenant});
 }
 
 int Cli::Fail(const absl::Status& status) const {

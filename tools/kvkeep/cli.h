@@ -31,7 +31,8 @@ struct Terminal {
   bool can_ask = false;   // stdin is a terminal
   bool live = false;      // out is one, on which a view may be drawn again and again
   bool color = false;     // and in colours: NO_COLOR is not set
-  size_t columns = 100;   // of out
+  // Of out, as it is now: people change it.
+  std::function<ScreenSize()> size = [] { return ScreenSize{}; };
 };
 
 int RunCli(const std::vector<std::string>& arguments, Terminal terminal);
@@ -47,6 +48,7 @@ class Cli {
   std::string endpoint;
   std::string admin_endpoint;
   std::string namespace_name = "cli";
+  std::string tenant;  // whose namespace; empty: our own
   std::string timeout_text = "5s";
   std::string path_text = "auto";
   client::SecurityOptions security;
@@ -59,7 +61,8 @@ class Cli {
   client::AdminClient Admin() const;
   // Connected, or UNAVAILABLE: a person wants to know now.
   absl::StatusOr<std::unique_ptr<client::Client>> Connect() const;
-  // The namespace of put, get, lookup and delete: model --namespace, one part, sizes vary.
+  // The namespace of put, get, lookup and delete: model --namespace, one part, sizes vary; of get
+  // and lookup perhaps another tenant's.
   absl::StatusOr<client::Namespace> OpenNamespace(client::Client& client) const;
   // Says what went wrong and returns the exit code for it.
   int Fail(const absl::Status& status) const;

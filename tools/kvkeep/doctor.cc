@@ -2,6 +2,9 @@
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/strip.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/io_uring.h>
@@ -13,6 +16,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -22,6 +26,7 @@
 
 #include "tiers/base/units.h"
 #include "tiers/host/kernel_facts.h"
+#include "tools/kvkeep/plan.h"
 #include "tools/kvkeep/units.h"
 
 namespace kvkeep::tools {
@@ -198,6 +203,85 @@ Finding DirectIo(const G3PathConfig& path) {
   return finding;
 }
 
+size_t GpuDevices(const std::string& root) {
+  std::error_code none;  // no /dev: none there
+  size_t found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(root + "/dev", none)) {
+    const std::string name = entry.path().filename().string();
+    absl::string_view number = name;
+    found += absl::ConsumePrefix(&number, "nvidia") && !number.empty() &&
+             std::all_of(number.begin(), number.end(), absl::ascii_isdigit);
+  }
+  return found;
+}
+
+// The daemon has no copies to and from GPUs yet: what matters is that workers find the local path.
+Finding Gpu(const Config& config, const Machine& machine) {
+  Finding finding{.subject = "GPU"};
+  const size_t devices = GpuDevices(machine.root);
+  finding.found = absl::StrCat(devices, devices == 1 ? " device" : " devices",
+                               " (/dev/nvidia*), the driver's library ",
+                               machine.cuda_driver ? "loads" : "does not load",
+                               " (libcuda.so.1); this version has no use of them: ");
+  if (!config.listen.local_path.empty()) {
+    absl::StrAppend(&finding.found, "GPU workers copy by the local path, ",
+                    config.listen.local_path);
+    return finding;
+  }
+  absl::StrAppend(&finding.found, "GPU workers copy by gRPC, as listen.local is off");
+  if (devices == 0) return finding;
+  finding.state = State::kWarn;
+  finding.to_do = "the local path takes less time and CPU for a copy: set listen.local";
+  return finding;
+}
+
+bool CanLoadCuda() {
+  void* const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  if (library == nullptr) return false;
+  dlclose(library);
+  return true;
+}
+
+std::string PerSecond(double bytes) { return absl::StrFormat("%.2f GB/s", bytes / 1e9); }
+
+Finding SpeedOf(const MeasuredPath& path) {
+  Finding finding{.subject = absl::StrCat("speed of ", path.dir)};
+  if (!path.speed.ok()) {
+    finding.state = State::kWarn;
+    finding.found = absl::StrCat("not measured: ", std::string(path.speed.status().message()));
+    finding.to_do = "XFS or ext4 with room there, as the daemon's user; or fewer --disk-bytes";
+    return finding;
+  }
+  finding.found = absl::StrCat("writes ", PerSecond(path.speed->write_bytes_per_second), ", reads ",
+                               PerSecond(path.speed->read_bytes_per_second), ", by ",
+                               FormatBytes(path.speed->written_bytes));
+  return finding;
+}
+
+Finding Reads(double measured) {
+  const double supposed = PlanAssumptions{}.g3_bytes_per_second;
+  Finding finding{.subject = "reads of G3",
+                  .found = absl::StrCat(PerSecond(measured), " of all paths, kvkeep plan supposes ",
+                                        PerSecond(supposed))};
+  if (measured >= supposed) return finding;
+  finding.state = State::kWarn;
+  finding.to_do = absl::StrFormat(
+      "whether a fetch beats recompute is told by kvkeep plan --g3-gb-s %.2f", measured / 1e9);
+  return finding;
+}
+
+Finding Writes(const G3Config& g3, double measured) {
+  const auto wanted = static_cast<double>(WriteBudget(g3));
+  Finding finding{.subject = "writes of G3",
+                  .found = absl::StrCat(PerSecond(measured), " of all paths, the write budget is ",
+                                        PerSecond(wanted))};
+  if (measured >= wanted) return finding;
+  finding.state = State::kWarn;
+  finding.to_do =
+      "chunks will wait for their write, and go unwritten: lower the write budget, or add a path";
+  return finding;
+}
+
 bool CanSetUpRing() {
   io_uring_params parameters{};
   const long fd = syscall(SYS_io_uring_setup, 4, &parameters);
@@ -222,6 +306,7 @@ Machine Machine::This() {
   const int kept = adjtimex(&clock);
   machine.clock_is_kept = kept >= 0 && (clock.status & STA_UNSYNC) == 0;
   machine.now_seconds = std::time(nullptr);
+  machine.cuda_driver = CanLoadCuda();
   return machine;
 }
 
@@ -231,11 +316,37 @@ std::vector<Finding> Examine(const Config& config, const Machine& machine) {
                                    LockedMemory(config, machine),
                                    IoUring(machine),
                                    Numa(machine),
-                                   Clock(machine)};
+                                   Clock(machine),
+                                   Gpu(config, machine)};
   for (const G3PathConfig& path : config.g3.paths) {
     findings.push_back(Space(path));
     findings.push_back(DirectIo(path));
   }
+  return findings;
+}
+
+std::vector<MeasuredPath> MeasurePaths(const Config& config, const DiskSpeedOptions& options) {
+  std::vector<MeasuredPath> paths;
+  for (const G3PathConfig& path : config.g3.paths) {
+    paths.push_back({path.dir, MeasureDiskSpeed(ExistingParent(path.dir), options)});
+  }
+  return paths;
+}
+
+std::vector<Finding> JudgeSpeeds(const Config& config, const std::vector<MeasuredPath>& paths) {
+  std::vector<Finding> findings;
+  double writes = 0, reads = 0;
+  bool all = !paths.empty();
+  for (const MeasuredPath& path : paths) {
+    findings.push_back(SpeedOf(path));
+    all = all && path.speed.ok();
+    if (!path.speed.ok()) continue;
+    writes += path.speed->write_bytes_per_second;
+    reads += path.speed->read_bytes_per_second;
+  }
+  if (!all) return findings;  // no sum to judge by
+  findings.push_back(Reads(reads));
+  if (config.g3.admission == "write_budget") findings.push_back(Writes(config.g3, writes));
   return findings;
 }
 

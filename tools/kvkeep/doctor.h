@@ -1,13 +1,17 @@
 // The doctor: what of this machine a daemon with a given config would meet with, each finding with
 // what to do. Looks at the kernel's files and at the directories of the config; changes nothing
-// but for an unnamed file of a page below each path of G3, which is gone at once.
+// but for an unnamed file of a page below each path of G3, which is gone at once. How fast the
+// paths are is measured only where that is asked for, with such a file of more bytes.
 #pragma once
+
+#include <absl/status/statusor.h>
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "config/config.h"
+#include "tools/kvkeep/disk_speed.h"
 
 namespace kvkeep::tools {
 
@@ -26,11 +30,21 @@ struct Machine {
   uint64_t locked_limit = 0;  // RLIMIT_MEMLOCK in bytes; UINT64_MAX: none
   bool io_uring = true;       // the kernel sets one up
   bool clock_is_kept = true;  // by NTP or the like
+  bool cuda_driver = false;   // libcuda.so.1 can be loaded
   int64_t now_seconds = 0;    // Unix time
 
   static Machine This();
 };
 
 std::vector<Finding> Examine(const Config& config, const Machine& machine);
+
+struct MeasuredPath {
+  std::string dir;  // as the config has it
+  absl::StatusOr<DiskSpeed> speed;
+};
+// Each path of G3, one after the other.
+std::vector<MeasuredPath> MeasurePaths(const Config& config, const DiskSpeedOptions& options);
+// Against what the config wants of them, and what `kvkeep plan` supposes where nobody says more.
+std::vector<Finding> JudgeSpeeds(const Config& config, const std::vector<MeasuredPath>& paths);
 
 }  // namespace kvkeep::tools

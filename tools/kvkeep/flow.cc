@@ -1,9 +1,7 @@
 #include "tools/kvkeep/flow.h"
 
-#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
-#include <absl/strings/str_split.h>
 
 #include <algorithm>
 
@@ -38,50 +36,90 @@ Color ColorOf(double share) {
   return share < 0.8 ? Color::kGreen : share < 0.97 ? Color::kYellow : Color::kRed;
 }
 
-std::string TierLine(const char* name, const v1::TierStatus& tier, const std::string& moves,
-                     bool color) {
-  constexpr size_t kBar = 32;
+constexpr size_t kWide = 132;  // columns from which a tier has one line, however long
+
+// On a wide screen what moves stands behind it, else below.
+std::string TierLines(const char* name, const v1::TierStatus& tier, const std::string& moves,
+                      size_t columns, bool color) {
+  const bool wide = columns >= kWide;
   const double share = Share(tier.used_bytes(), tier.capacity_bytes());
-  return absl::StrFormat("%s %s %6s  %s of %s, %d chunks  %s\n", name,
-                         InColor(FormatBar(share, kBar), ColorOf(share), color),
+  return absl::StrFormat("%s %s %6s  %s of %s, %d chunks%s%s\n", name,
+                         InColor(FormatBar(share, wide ? 32 : 26), ColorOf(share), color),
                          FormatShare(share, 1), FormatBytes(tier.used_bytes()),
-                         FormatBytes(tier.capacity_bytes()), tier.chunks(), moves);
+                         FormatBytes(tier.capacity_bytes()), tier.chunks(), wide ? ", " : "\n   ",
+                         moves);
 }
 
-std::string Devices(const v1::StatusResponse& now, bool color) {
-  std::string text;
+// "1.23 ms", or nothing to tell of.
+std::string Took(double seconds) {
+  return seconds > 0 ? absl::StrFormat("%.2f ms", seconds * 1000) : "-";
+}
+
+// The slowest first; what is wrong with one stands last, as it may be long.
+std::string Devices(const Flow& flow, const v1::StatusResponse& now, size_t most, bool color) {
+  std::vector<std::pair<DeviceFlow, const v1::DeviceStatus*>> devices;
   for (const v1::DeviceStatus& device : now.devices()) {
-    const bool ok = device.state() == "ok";
-    const double share = Share(device.used_bytes(), device.capacity_bytes());
-    absl::StrAppend(&text, "  ", FormatBar(share, 12), " ", device.path(), " ",
-                    InColor(device.state(), ok ? Color::kGreen : Color::kRed, color),
-                    device.message().empty() ? "" : absl::StrCat(": ", device.message()), "\n");
+    const auto known = flow.devices.find(device.path());
+    devices.emplace_back(known == flow.devices.end() ? DeviceFlow{} : known->second, &device);
   }
+  std::stable_sort(devices.begin(), devices.end(), [](const auto& a, const auto& b) {
+    return std::max(a.first.read_seconds, a.first.write_seconds) >
+           std::max(b.first.read_seconds, b.first.write_seconds);
+  });
+  std::string text;
+  for (size_t i = 0; i < std::min(most, devices.size()); ++i) {
+    const auto& [took, device] = devices[i];
+    const bool ok = device->state() == "ok";
+    const double share = Share(device->used_bytes(), device->capacity_bytes());
+    std::string state = device->state();
+    state.resize(std::max<size_t>(9, state.size()), ' ');
+    absl::StrAppendFormat(
+        &text, "   %s %s  read %-9s write %-9s %s%s\n", FormatBar(share, 12),
+        InColor(state, ok ? Color::kGreen : Color::kRed, color), Took(took.read_seconds),
+        Took(took.write_seconds), Printable(device->path()),
+        device->message().empty() ? "" : absl::StrCat(": ", Printable(device->message())));
+  }
+  if (devices.size() > most) absl::StrAppend(&text, "   and ", devices.size() - most, " more\n");
   return text;
 }
 
-// Those that hold most first.
-std::string Sessions(const v1::StatusResponse& now) {
-  constexpr size_t kShown = 10;
+// Those that hold most first, in at most so many lines.
+std::string Sessions(const v1::StatusResponse& now, size_t lines) {
+  constexpr size_t kHeads = 2;
   std::vector<v1::SessionStatus> sessions = SessionsOf(now);
   std::stable_sort(sessions.begin(), sessions.end(),
                    [](const v1::SessionStatus& a, const v1::SessionStatus& b) {
                      return a.leased_bytes() > b.leased_bytes();
                    });
-  const std::string count = absl::StrCat(sessions.size(), " sessions\n");
-  if (sessions.empty()) return count;
-  if (sessions.size() > kShown) sessions.resize(kShown);
+  const std::string count =
+      absl::StrCat(sessions.size(), sessions.size() == 1 ? " session\n" : " sessions\n");
+  if (sessions.empty() || lines <= kHeads) return count;
+  if (sessions.size() > lines - kHeads) sessions.resize(lines - kHeads);
   return absl::StrCat(count, SessionsTable(sessions));
 }
 
-// Cut without looking at what stands in it: only for lines without colours.
-std::string CutLines(const std::string& text, size_t columns) {
-  std::string cut;
-  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-    absl::StrAppend(&cut, absl::StrContains(line, "\033") ? line : line.substr(0, columns), "\n");
+size_t LinesOf(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+std::string FirstLines(const std::string& text, size_t lines) {
+  size_t end = 0;
+  for (size_t i = 0; i < lines; ++i) {
+    const size_t at = text.find('\n', end);
+    if (at == std::string::npos) return text;
+    end = at + 1;
   }
-  cut.pop_back();
-  return cut;
+  return text.substr(0, end);
+}
+
+DeviceFlow DeviceFlowBetween(const v1::DeviceStatus& before, const v1::DeviceStatus& after) {
+  const auto mean = [](uint64_t then, uint64_t now, uint64_t ns_then, uint64_t ns_now) {
+    if (now <= then || ns_now <= ns_then) return 0.0;
+    return static_cast<double>(ns_now - ns_then) / static_cast<double>(now - then) / 1e9;
+  };
+  return {
+      .read_seconds = mean(before.reads(), after.reads(), before.read_ns(), after.read_ns()),
+      .write_seconds = mean(before.writes(), after.writes(), before.write_ns(), after.write_ns())};
 }
 
 }  // namespace
@@ -107,6 +145,11 @@ Flow FlowBetween(const v1::StatusResponse& before, const v1::StatusResponse& aft
   flow.to_g3_bytes = rate("written_back_bytes");
   flow.g2_evictions = rate("g2_evictions");
   flow.g3_evictions = rate("g3_evictions");
+  for (const v1::DeviceStatus& then : before.devices()) {
+    for (const v1::DeviceStatus& now : after.devices()) {
+      if (then.path() == now.path()) flow.devices[now.path()] = DeviceFlowBetween(then, now);
+    }
+  }
   return flow;
 }
 
@@ -164,27 +207,32 @@ Json FlowJson(const Flow& flow, const v1::StatusResponse& now) {
           {"sessions", now.sessions_size()}};
 }
 
-std::string TopScreen(const Flow& flow, const v1::StatusResponse& now, size_t columns, bool color) {
+std::string TopScreen(const Flow& flow, const v1::StatusResponse& now, const ScreenSize& size,
+                      bool color) {
+  const std::string who = absl::StrCat("kvkeepd ", Printable(now.version()));
   std::string text =
-      absl::StrFormat("%s  pid %d, up %d s, over %.1f s\n\n",
-                      InColor(absl::StrCat("kvkeepd ", now.version()), Color::kBold, color),
+      absl::StrFormat("%s  pid %d, up %d s, over %.1f s\n\n", InColor(who, Color::kBold, color),
                       now.pid(), now.uptime_ms() / 1000, flow.seconds);
   absl::StrAppend(&text, "hit ratio ", FormatShare(flow.found_keys, flow.keys), " of ",
                   Count(flow.keys), " keys/s in ", Count(flow.lookups), " lookups/s\n", "put ",
                   Count(flow.put_chunks), " chunks/s, ", PerSecond(flow.put_bytes), "   read ",
                   Count(flow.read_chunks), " chunks/s, sent ", PerSecond(flow.sent_bytes), "\n\n");
   absl::StrAppend(&text,
-                  TierLine("G2", now.g2(),
-                           absl::StrCat(Count(flow.g2_evictions), " evicted/s, ",
-                                        FormatBytes(now.g2().dirty_bytes()), " dirty"),
-                           color),
-                  TierLine("G3", now.g3(),
-                           absl::StrCat("in ", PerSecond(flow.to_g3_bytes), ", out ",
-                                        PerSecond(flow.from_g3_bytes), ", ",
-                                        Count(flow.g3_evictions), " evicted/s"),
-                           color),
-                  Devices(now, color), "\n", Sessions(now));
-  return CutLines(text, columns);
+                  TierLines("G2", now.g2(),
+                            absl::StrCat(Count(flow.g2_evictions), " evicted/s, ",
+                                         FormatBytes(now.g2().dirty_bytes()), " dirty"),
+                            size.columns, color),
+                  TierLines("G3", now.g3(),
+                            absl::StrCat("in ", PerSecond(flow.to_g3_bytes), ", out ",
+                                         PerSecond(flow.from_g3_bytes), ", ",
+                                         Count(flow.g3_evictions), " evicted/s"),
+                            size.columns, color));
+  // The last row stays empty: the cursor is there, and what comes when this is interrupted.
+  const size_t rows = std::max<size_t>(size.rows, 2) - 1;
+  const size_t left = rows - std::min(rows, LinesOf(text));
+  absl::StrAppend(&text, Devices(flow, now, std::max<size_t>(1, left / 2), color), "\n");
+  text += Sessions(now, rows - std::min(rows, LinesOf(text)));
+  return CutLines(FirstLines(text, rows), size.columns);
 }
 
 }  // namespace kvkeep::tools

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,11 @@
 
 namespace kvkeep::tools {
 
+// What operations of a device took on average; 0: there were none.
+struct DeviceFlow {
+  double read_seconds = 0, write_seconds = 0;
+};
+
 struct Flow {
   double seconds = 0;
   double keys = 0, found_keys = 0;  // that lookups asked for, and that led them
@@ -17,6 +23,7 @@ struct Flow {
   double put_bytes = 0, sent_bytes = 0;  // payload taken; sent by gRPC
   double from_g3_bytes = 0, to_g3_bytes = 0;
   double g2_evictions = 0, g3_evictions = 0;
+  std::map<std::string, DeviceFlow> devices;  // by path
 };
 
 // All zero where the daemon was started anew between the two, or no time has passed.
@@ -28,7 +35,9 @@ std::vector<std::string> FlowRow(const Flow& flow, const v1::StatusResponse& now
 std::string FlowLine(const std::vector<std::string>& cells);
 Json FlowJson(const Flow& flow, const v1::StatusResponse& now);
 
-// The screen of `top`, each line at most `columns`.
-std::string TopScreen(const Flow& flow, const v1::StatusResponse& now, size_t columns, bool color);
+// The screen of `top`: no line is longer than the screen is wide, and there are less than it has
+// rows. The slowest devices and the sessions that hold most are first; of each as many as fit.
+std::string TopScreen(const Flow& flow, const v1::StatusResponse& now, const ScreenSize& size,
+                      bool color);
 
 }  // namespace kvkeep::tools

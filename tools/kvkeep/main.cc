@@ -1,4 +1,5 @@
 // kvkeep, the command line tool. Everything is in cli.h.
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -18,6 +19,15 @@ bool MayColor() {
   return !forbidden && terminal != nullptr && std::string(terminal) != "dumb";
 }
 
+kvkeep::tools::ScreenSize SizeOfOut() {
+  kvkeep::tools::ScreenSize size;
+  winsize asked{};
+  const bool told = ioctl(STDOUT_FILENO, TIOCGWINSZ, &asked) == 0;
+  if (told && asked.ws_col > 0) size.columns = asked.ws_col;
+  if (told && asked.ws_row > 0) size.rows = asked.ws_row;
+  return size;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -28,5 +38,6 @@ int main(int argc, char** argv) {
                                            .progress = isatty(STDERR_FILENO) == 1,
                                            .can_ask = isatty(STDIN_FILENO) == 1,
                                            .live = isatty(STDOUT_FILENO) == 1,
-                                           .color = isatty(STDOUT_FILENO) == 1 && MayColor()});
+                                           .color = isatty(STDOUT_FILENO) == 1 && MayColor(),
+                                           .size = SizeOfOut});
 }

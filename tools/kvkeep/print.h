@@ -9,7 +9,10 @@ namespace kvkeep::tools {
 
 using Json = nlohmann::ordered_json;
 
-// Rows of cells to aligned columns; the first row is the head.
+// What others chose, for a terminal: control characters, which it would obey, are '?'.
+std::string Printable(const std::string& text);
+
+// Rows of cells to aligned columns; the first row is the head. Cells are Printable.
 std::string FormatTable(const std::vector<std::vector<std::string>>& rows);
 
 // "[#####.....]": so much of it is full; `columns` in all, at least 3.
@@ -17,6 +20,14 @@ std::string FormatBar(double share, size_t columns);
 
 // "42.0%"; "-" of nothing.
 std::string FormatShare(double part, double whole);
+
+// Of a terminal.
+struct ScreenSize {
+  size_t columns = 80, rows = 24;
+};
+
+// The first `columns` of each line, whose colours take none.
+std::string CutLines(const std::string& text, size_t columns);
 
 enum class Color { kNone, kGreen, kYellow, kRed, kBold };
 // `text` in that colour where `enabled`.

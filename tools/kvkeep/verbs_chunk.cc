@@ -167,6 +167,13 @@ CLI::App* AddVerb(CLI::App& app, Cli& cli, const char* name, const char* help) {
   return verb;
 }
 
+// For what only reads.
+void AddTenant(CLI::App* verb, Cli& cli) {
+  verb->add_option("--tenant", cli.tenant,
+                   "whose namespace, of those that let this one read; default is the one without "
+                   "name. Else the tenant of the socket or certificate");
+}
+
 }  // namespace
 
 void AddChunkVerbs(CLI::App& app, Cli& cli) {
@@ -192,6 +199,7 @@ void AddChunkVerbs(CLI::App& app, Cli& cli) {
   });
 
   CLI::App* get = AddVerb(app, cli, "get", "get a chunk into a file");
+  AddTenant(get, cli);
   get->add_option("KEY", arguments->key, kKeyHelp)->required();
   get->add_option("-o,--output", arguments->output, "file to write; - is stdout")->required();
   get->callback([&cli, arguments] {
@@ -199,6 +207,7 @@ void AddChunkVerbs(CLI::App& app, Cli& cli) {
   });
 
   CLI::App* lookup = AddVerb(app, cli, "lookup", "tell where chunks are");
+  AddTenant(lookup, cli);
   lookup->add_option("KEY", arguments->keys, kKeyHelp)->required();
   lookup->callback(
       [&cli, arguments] { cli.run = [&cli, arguments] { return Lookup(cli, arguments->keys); }; });

@@ -9,17 +9,40 @@
 #include "tools/kvkeep/cli.h"
 #include "tools/kvkeep/command_tree.h"
 #include "tools/kvkeep/doctor.h"
+#include "tools/kvkeep/units.h"
 
 namespace kvkeep::tools {
 namespace {
 
 constexpr char kSystemConfig[] = "/etc/kvkeep/kvkeep.yaml";
 
-int Doctor(const Cli& cli, const std::string& asked) {
-  ConfigSources sources{.file = asked, .user = UserEnvironment::OfProcess()};
+struct DoctorAsked {
+  std::string config;
+  bool disk_speed = false;
+  std::string disk_bytes = "512MiB";
+};
+
+// Numbers where they could be had.
+Json PathsJson(const std::vector<MeasuredPath>& paths) {
+  Json list = Json::array();
+  for (const MeasuredPath& path : paths) {
+    const DiskSpeed speed = path.speed.ok() ? *path.speed : DiskSpeed{};
+    list.push_back({{"path", path.dir},
+                    {"measured", path.speed.ok()},
+                    {"written_bytes", speed.written_bytes},
+                    {"read_bytes", speed.read_bytes},
+                    {"write_bytes_per_second", speed.write_bytes_per_second},
+                    {"read_bytes_per_second", speed.read_bytes_per_second}});
+  }
+  return list;
+}
+
+int Doctor(const Cli& cli, const DoctorAsked& asked) {
+  ConfigSources sources{.file = asked.config, .user = UserEnvironment::OfProcess()};
   std::error_code ignored;
-  if (asked.empty() && std::filesystem::exists(kSystemConfig, ignored))
+  if (asked.config.empty() && std::filesystem::exists(kSystemConfig, ignored)) {
     sources.file = kSystemConfig;
+  }
   const LoadResult loaded = LoadConfigSources(sources);
   if (!loaded.config.has_value()) {
     for (const std::string& error : loaded.errors) cli.terminal.err << "kvkeep: " << error << "\n";
@@ -28,8 +51,15 @@ int Doctor(const Cli& cli, const std::string& asked) {
   Json list = Json::array();
   std::string text = absl::StrCat(
       "for ", sources.file.empty() ? "the built-in default config" : sources.file, "\n");
+  std::vector<Finding> findings = Examine(*loaded.config, Machine::This());
+  std::vector<MeasuredPath> paths;
+  if (asked.disk_speed) {
+    paths = MeasurePaths(*loaded.config, {.bytes = *ParseSize(asked.disk_bytes)});
+    const std::vector<Finding> speeds = JudgeSpeeds(*loaded.config, paths);
+    findings.insert(findings.end(), speeds.begin(), speeds.end());
+  }
   bool failed = false;
-  for (const Finding& finding : Examine(*loaded.config, Machine::This())) {
+  for (const Finding& finding : findings) {
     failed = failed || finding.state == Finding::State::kFail;
     const Color color = finding.state == Finding::State::kOk     ? Color::kGreen
                         : finding.state == Finding::State::kWarn ? Color::kYellow
@@ -44,7 +74,9 @@ int Doctor(const Cli& cli, const std::string& asked) {
                     finding.found, "\n");
     if (!finding.to_do.empty()) absl::StrAppend(&text, "      ", finding.to_do, "\n");
   }
-  return cli.Print({{"config", sources.file}, {"findings", list}}, text, failed ? kFailed : kOk);
+  return cli.Print(
+      {{"config", sources.file}, {"findings", list}, {"disk_speeds", PathsJson(paths)}}, text,
+      failed ? kFailed : kOk);
 }
 
 CommandOption ToOption(const CLI::Option& option) {
@@ -75,14 +107,21 @@ Command ToCommand(const CLI::App& app) {
 }  // namespace
 
 void AddSelfVerbs(CLI::App& app, Cli& cli) {
-  auto config = std::make_shared<std::string>();
+  auto asked = std::make_shared<DoctorAsked>();
   CLI::App* doctor = app.add_subcommand(
       "doctor",
       "what of this machine is in the way of a daemon, and what to do: memory, huge pages, "
-      "limits, io_uring, clock, the paths of G3. Exit code 1: something is");
-  doctor->add_option("--config", *config,
+      "limits, io_uring, clock, GPUs, the paths of G3. Exit code 1: something is");
+  doctor->add_option("--config", asked->config,
                      "the daemon's file; else /etc/kvkeep/kvkeep.yaml, else the built-in default");
-  doctor->callback([&cli, config] { cli.run = [&cli, config] { return Doctor(cli, *config); }; });
+  doctor->add_flag("--disk-speed", asked->disk_speed,
+                   "measure how fast each path of G3 is written and read, with a file that is gone "
+                   "at the end; slows down who uses the drive meanwhile");
+  doctor
+      ->add_option("--disk-bytes", asked->disk_bytes,
+                   "for that: written to each path, at most a tenth of what is free there; 512MiB")
+      ->check(BadSizeAboveZero);
+  doctor->callback([&cli, asked] { cli.run = [&cli, asked] { return Doctor(cli, *asked); }; });
 
   auto shell = std::make_shared<std::string>();
   CLI::App* completion =

@@ -1,4 +1,7 @@
 // The verbs that look again and again: top, stat.
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
+
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <thread>
@@ -15,8 +18,12 @@ struct Watching {
   uint64_t count = 0;  // rows; 0: until it is interrupted
 };
 
-constexpr char kHomeAndClear[] = "\033[H\033[J";
 constexpr uint64_t kRowsBetweenHeads = 20;
+
+// Over the last one, in one write and line by line: a half or an empty screen would flicker.
+void DrawScreen(const std::string& text, std::ostream& out) {
+  out << absl::StrCat("\033[H", absl::StrReplaceAll(text, {{"\n", "\033[K\n"}}), "\033[J");
+}
 
 // One more look at the daemon, `interval` after the last.
 int Watch(const Cli& cli, const Watching& watching, bool screen) {
@@ -33,7 +40,7 @@ int Watch(const Cli& cli, const Watching& watching, bool screen) {
     if (cli.json) {
       out << FlowJson(flow, *now).dump() << "\n";  // an object a line
     } else if (screen) {
-      out << kHomeAndClear << TopScreen(flow, *now, cli.terminal.columns, cli.terminal.color);
+      DrawScreen(TopScreen(flow, *now, cli.terminal.size(), cli.terminal.color), out);
     } else {
       if (row % kRowsBetweenHeads == 0) out << FlowLine(FlowHead());
       out << FlowLine(FlowRow(flow, *now));
