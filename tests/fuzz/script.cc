@@ -278,7 +278,8 @@ class Runner final : public PeerSink {
     KVKEEP_CHECK(body.Read(&head));
     KVKEEP_CHECK(body.ReadBytes(uint64_t{2} * head.keys * head.row_bytes, &bits));
     KVKEEP_CHECK(body.ReadAll(head.places, &places) && body.ReadAll(head.runs, &runs));
-    KVKEEP_CHECK(body.done());
+    local::LookupCost cost;  // from version 3 on
+    KVKEEP_CHECK(body.done() || (body.Read(&cost) && body.done()));
     if (head.lease != 0 && leases_.size() < kSmallLease) leases_.push_back(head.lease);
     for (const local::Place& place : places) {
       KVKEEP_CHECK(uint64_t{place.first_run} + place.runs <= runs.size());
