@@ -1,5 +1,7 @@
 #include "tiers/store/read_speed.h"
 
+#include <algorithm>
+
 #include "tiers/base/check.h"
 
 namespace kvkeep::store_internal {
@@ -25,9 +27,11 @@ void ReadSpeed::OnEnd(uint64_t bytes, bool good, MonotonicTime now) {
 }
 
 std::chrono::nanoseconds ReadSpeed::TimeFor(uint64_t bytes) const {
+  // Of a device that brought nothing for long the division says more than an integer holds.
   const double a_byte = bytes_ > 0 ? nanoseconds_ / bytes_ : kFirstGuess;
+  const double longest = std::chrono::nanoseconds(kLongest).count();
   return std::chrono::nanoseconds(
-      static_cast<int64_t>(a_byte * static_cast<double>(under_way_ + bytes)));
+      static_cast<int64_t>(std::min(longest, a_byte * static_cast<double>(under_way_ + bytes))));
 }
 
 }  // namespace kvkeep::store_internal

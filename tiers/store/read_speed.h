@@ -18,6 +18,7 @@ class ReadSpeed {
  public:
   static constexpr double kFirstGuess = 1.0;  // nanoseconds a byte
   static constexpr MonotonicTime kSpell = std::chrono::milliseconds(100);
+  static constexpr MonotonicTime kLongest = std::chrono::hours(1);  // that TimeFor says
 
   void OnStart(uint64_t bytes, MonotonicTime now);
   // REQUIRES: it was started. Failed ones count as time in which nothing came.

@@ -190,11 +190,12 @@ void Core::TrimToNewCapacities(Section& section) {
   for (const auto& own : pools_) {
     while (own->over_capacity() && EvictOneFromG2(*own) != Evicted::kNone) section.YieldIfSpent();
   }
-  bool over = false;
   for (const auto& tier : devices_) {
     while (EvictOverCapacity(*tier)) section.YieldIfSpent();
-    over = over || tier->over_capacity();
   }
+  // Of all of them, after the last yield: a capacity may have changed in one.
+  bool over = false;
+  for (const auto& tier : devices_) over = over || tier->over_capacity();
   for (const auto& own : pools_) over = over || own->over_capacity();
   over_capacity_ = over;
 }

@@ -78,4 +78,15 @@ TEST_CASE("ReadSpeed takes failed reads for lost time") {
   CHECK(speed.TimeFor(1'000'000).count() == Approx(4e6).epsilon(0.01));
 }
 
+TEST_CASE("ReadSpeed of a device that brings nothing any more ends at its longest time") {
+  ReadSpeed speed;
+  MonotonicTime now = ReadAlone(speed, 1, milliseconds(1), MonotonicTime(0));
+  for (int round = 0; round < 2000; ++round) {
+    speed.OnStart(1'000'000, now);
+    now += std::chrono::seconds(30);
+    speed.OnEnd(1'000'000, false, now);
+  }
+  CHECK(speed.TimeFor(1'000'000) == ReadSpeed::kLongest);
+}
+
 }  // namespace kvkeep::store_internal
