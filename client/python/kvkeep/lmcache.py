@@ -11,8 +11,9 @@ lookup's timeout at the longest.
 LMCache's locks are leases: a key that a lookup found stays readable until it is unlocked. Sizes are
 known only with an object in hand, so what an object looks like is kept beside its bytes, and one of
 another size or shape is a miss. Hashes must be the same in every process: those of LMCache's
-default (blake3) are, those of --hash-algorithm builtin are not. Eviction is the daemon's: LMCache
-is told of no bytes used here, so its own L2 eviction and quotas never act on this adapter.
+default (blake3) are, those of --hash-algorithm builtin are not. All formats of fp8 look like uint8
+here: who has several of one model gives each adapter another "name". Eviction is the daemon's:
+LMCache is told of no bytes used here, so its own L2 eviction and quotas never act on this adapter.
 """
 
 import collections
@@ -28,7 +29,7 @@ from lmcache.v1.distributed.internal_api import L2StoreResult
 from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
 from lmcache.v1.platform import create_event_notifier
 
-from kvkeep import calls
+from kvkeep import calls, errors
 from kvkeep.completions import Completions
 from kvkeep.engine import Breaker, LeaseOptions, connect
 from kvkeep.held import HeldLeases
@@ -124,7 +125,7 @@ class KvkeepL2(L2AdapterInterface):
 
         def judge(found, at):
             if found.lease is not None:
-                leased = [digests[i] for i, one in zip(at, found.leased) if one]
+                leased = [_held_key(keys[i]) for i, one in zip(at, found.leased) if one]
                 self._held.hold(found.lease, leased)
             return found.leased  # what is there but was not promised may be gone by the load
 
@@ -138,7 +139,7 @@ class KvkeepL2(L2AdapterInterface):
             return self._lookups.take(task_id)
 
     def submit_unlock(self, keys):
-        self._held.let_go([_digest(key) for key in keys])
+        self._held.let_go([_held_key(key) for key in keys])
 
     # ---- loads
 
@@ -216,12 +217,15 @@ class KvkeepL2(L2AdapterInterface):
                 numbers = list(by_model.values())
             except Exception as mistake:  # pylint: disable=broad-except  # memory we cannot read
                 made = []
-                self._breaker.heard(mistake)
+                if isinstance(mistake, errors.DeadlineExceeded):  # else it was not the daemon
+                    self._breaker.heard(mistake)
                 logger.warning("kvkeep: a %s of %d keys: %s", kind, len(keys), mistake)
 
         with self._lock:
             self._last_task += 1
             task = self._last_task
+            if self._closed:
+                return task
 
             def ended(outcomes):
                 good = [False] * len(keys)
@@ -230,8 +234,11 @@ class KvkeepL2(L2AdapterInterface):
                         logger.warning("kvkeep: a %s of %d keys: %s", kind, len(at), mistake)
                         continue
                     self._breaker.heard(result.error)
-                    for number, one in zip(at, judge(result, at)):
-                        good[number] = one
+                    try:  # what LMCache gave up it may have changed since
+                        for number, one in zip(at, judge(result, at)):
+                            good[number] = one
+                    except Exception as broken:  # pylint: disable=broad-except
+                        logger.warning("kvkeep: a %s of %d keys: %r", kind, len(at), broken)
                 self._counts[kind + "_keys"] += len(keys)
                 self._counts[kind + "_good"] += sum(good)
                 finish(task, good)
@@ -253,9 +260,8 @@ class KvkeepL2(L2AdapterInterface):
 
     def _open_namespace(self, model):
         return self._client.namespace(
-            " ".join(filter(None, (model, self._options.name))),
-            tokens_per_chunk=1,  # LMCache's hashes cover it
-            layout="lmcache object 1, described in its metadata",
+            model, tokens_per_chunk=1,  # LMCache's hashes cover it
+            layout=f"lmcache object 1, described in its metadata, name={self._options.name!r}",
             hash_algorithm="sha256 of rank, group, salt, LMCache's chunk hash",
             timeout=self._options.lookup_timeout_s)
 
@@ -264,6 +270,10 @@ def _digest(key):
     """All of an ObjectKey but its model. A salt has no "@"."""
     text = f"{key.kv_rank:x}@{key.object_group_id:x}@{key.cache_salt}@"
     return hashlib.sha256(text.encode() + key.chunk_hash).digest()
+
+
+def _held_key(key):
+    return key.model_name, _digest(key)
 
 
 def _layout(one):

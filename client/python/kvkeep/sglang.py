@@ -29,6 +29,8 @@ from kvkeep.memory import Pointer
 
 logger = logging.getLogger(__name__)
 
+_OPAQUE_DTYPES = ("uint8", "int8")  # what SGLang stores every kind of fp8 as
+
 
 class KvkeepStorage(HiCacheStorage):
     """"kvkeep" in the extra config: options of kvkeep.engine.LeaseOptions, all of them optional."""
@@ -38,8 +40,12 @@ class KvkeepStorage(HiCacheStorage):
         extra = storage_config.extra_config or {}
         if not extra.get("interface_v1"):
             raise ValueError('kvkeep: the extra config needs "interface_v1": 1')
+        if storage_config.dcp_size > 1:  # ranks would hold other tokens under one page key
+            raise ValueError("kvkeep: decode context parallelism is not kept")
         self._config = storage_config
         self._options = LeaseOptions.of(extra.get("kvkeep", {}))
+        if not storage_config.model_name and not self._options.name:
+            raise ValueError('kvkeep: SGLang names no model here: give a "name"')
         self._client = connect(self._options, f"sglang {os.getpid()}", logger)
         self._breaker = Breaker()
         self._held = HeldLeases(self._options.lease_s)
@@ -147,15 +153,18 @@ class KvkeepStorage(HiCacheStorage):
     def _open_namespace(self, pool, sizes):
         """All that changes a page's bytes tells namespaces apart, the number of parts too. Ranks
         that hold the same bytes (MLA) are one; of the others each has parts of its own."""
-        config = self._config
+        config, dtype = self._config, str(pool.dtype).split(".")[-1]
+        if dtype in _OPAQUE_DTYPES and not self._options.name:
+            raise ValueError(f'kvkeep: pages of {dtype} do not say which format they are in: give '
+                             'a "name", another one for each --kv-cache-dtype')
         ranks, rank = (1, 0) if config.is_mla_model else (config.tp_size, config.tp_rank)
         self._parts = [rank * len(sizes) + piece for piece in range(len(sizes))]
         return self._client.namespace(
-            " ".join(filter(None, (config.model_name or "unnamed", self._options.name))),
-            tokens_per_chunk=pool.page_size, dtype=str(pool.dtype).split(".")[-1],
+            config.model_name or "unnamed", tokens_per_chunk=pool.page_size, dtype=dtype,
             layout=(f"sglang page 1: {pool.layout} pieces={','.join(map(str, sizes))} "
                     f"pp={config.pp_rank}/{config.pp_size} "
-                    f"cp={config.attn_cp_rank}/{config.attn_cp_size}"),
+                    f"cp={config.attn_cp_rank}/{config.attn_cp_size} "
+                    f"name={self._options.name!r}"),
             hash_algorithm="sglang page keys", parts=ranks * len(sizes),
             timeout=self._options.lookup_timeout_s)
 

@@ -211,13 +211,13 @@ class KvkeepTier(SecondaryTierManager):
         parallel = config.parallel
         layers = hashlib.sha256("\0".join(of_group.layer_names).encode()).hexdigest()[:16]
         return self._client.namespace(
-            self._options.name or config.model.name, dtype=config.model.dtype,
+            config.model.name, dtype=config.model.dtype,
             tokens_per_chunk=self._tokens_per_key(group),
             layout=(f"vllm row 1: bytes={self.block_size_bytes} group={group} layers={layers} "
                     f"blocks={config.cache.blocks_per_chunk} tp={parallel.tp_size} "
                     f"pp={parallel.pp_size} pcp={parallel.pcp_size} dcp={parallel.dcp_size} "
                     f"kv={config.kv_cache_layout} canonical={config.canonical_layout} "
-                    f"replicated={config.replicated_layout}"),
+                    f"replicated={config.replicated_layout} name={self._options.name!r}"),
             hash_algorithm=f"vllm {config.cache.tokens_per_hash} tokens a hash",
             hash_seed=get_none_hash_seed(), bytes_per_part=self.block_size_bytes,
             timeout=self._options.lookup_timeout_s)

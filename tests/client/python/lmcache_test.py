@@ -161,6 +161,8 @@ class LMCache(unittest.TestCase):
             self.assertEqual(self.lookup(adapter, keys(1, **other)), [False], other)
         self.assertEqual(self.lookup(self.adapter(name="tuned"), keys(1)), [False])
         self.assertEqual(self.lookup(adapter, keys(1) + keys(1, model_name="n")), [True, False])
+        self.store(self.adapter(name="v2"), keys(2), objects(2))
+        self.assertEqual(self.lookup(adapter, keys(2, model_name="m v2")), [False] * 2)
 
     def test_an_object_of_another_size_or_layout_is_a_miss(self):
         adapter = self.adapter()
@@ -180,6 +182,25 @@ class LMCache(unittest.TestCase):
         self.assertEqual(self.status(adapter, "leases"), 1)
         adapter.submit_unlock(keys(2))
         self.assertEqual(self.status(adapter, "leases"), 0)
+
+    def test_locks_of_one_model_are_not_those_of_another(self):
+        adapter = self.adapter()
+        mine, others = keys(1), keys(1, model_name="n")
+        for of_model in (mine, others):
+            self.store(adapter, of_model, objects(1))
+            self.assertEqual(self.lookup(adapter, of_model), [True])
+        adapter.submit_unlock(others + others)
+        self.assertEqual(self.status(adapter, "leases"), 1)
+        adapter.submit_unlock(mine)
+        self.assertEqual(self.status(adapter, "leases"), 0)
+
+    def test_an_object_that_broke_meanwhile_costs_its_own_call_alone(self):
+        adapter = self.adapter()
+        self.store(adapter, keys(1), objects(1))
+        broken = objects(1)
+        broken[0].get_size = None
+        self.assertEqual(self.load(adapter, keys(1), broken), [False])
+        self.assertEqual(self.load(adapter, keys(1), objects(1)), [True])
 
     def test_what_the_daemon_does_not_promise_is_not_found(self):
         adapter, asked = self.adapter(), keys(100)  # of the daemon's 128 MiB half may be leased

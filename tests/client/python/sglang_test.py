@@ -144,6 +144,20 @@ class SGLang(unittest.TestCase):
             self.assertEqual(self.backend(pool).batch_exists(keys(1)), 0)
         self.assertEqual(self.backend(options={"name": "tuned"}).batch_exists(keys(1)), 0)
         self.assertEqual(self.backend().batch_exists(keys(1)), 1)
+        self.store(self.backend(options={"name": "v2"}), first=7)
+        self.assertEqual(self.backend(model_name="m v2").batch_exists(keys(1, first=7)), 0)
+
+    def test_what_could_be_taken_for_other_bytes_is_refused(self):
+        opaque = Pool()
+        opaque.dtype = "torch.uint8"
+        for why, given in (("decode context", {"dcp_size": 2}), ("no model", {"model_name": None}),
+                           ("uint8 do not say", {"pool": opaque})):
+            with self.assertRaisesRegex(ValueError, why):
+                self.backend(**given)
+        named = {"name": "e4m3"}
+        self.store(self.backend(opaque, named))
+        self.assertEqual(self.backend(options=named).batch_exists(keys(1)), 0)  # of another dtype
+        self.backend(options=named, model_name=None)
 
     def test_each_rank_has_its_own_bytes_unless_all_have_the_same(self):
         for mla in (False, True):
