@@ -27,8 +27,8 @@ void ReadSpeed::OnEnd(uint64_t bytes, bool good, MonotonicTime now) {
 }
 
 std::chrono::nanoseconds ReadSpeed::TimeFor(uint64_t bytes) const {
-  // Of a device that brought nothing for long the division says more than an integer holds.
-  const double a_byte = bytes_ > 0 ? nanoseconds_ / bytes_ : kFirstGuess;
+  // A device that has brought nothing for long brought hardly a byte, as its spells weigh.
+  const double a_byte = nanoseconds_ > 0 ? nanoseconds_ / std::max(bytes_, 1.0) : kFirstGuess;
   const double longest = std::chrono::nanoseconds(kLongest).count();
   return std::chrono::nanoseconds(
       static_cast<int64_t>(std::min(longest, a_byte * static_cast<double>(under_way_ + bytes))));
