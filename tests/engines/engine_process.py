@@ -1,4 +1,5 @@
-"""What the tests of real engines share: a random-weight model, prompts, and an engine in a process.
+"""What the tests of real engines share: their command line; a random-weight model, prompts, and an
+engine in a process.
 
 An engine's test runs itself again with --engine MODEL, in the engine's environment: that process
 makes the engine and answers lines of its standard input, the name of a prompt each, by JSON.
@@ -16,12 +17,14 @@ PROMPTS = {f"p{n}": [(i * 37 + i * i + 101 * n) % 990 + 3 for i in range(1000)] 
 ANSWER_TOKENS = 8
 
 
-def arguments(manual):
+def arguments(manual, engine=True):
+    """`engine`: whether the script is run again as one."""
     parser = argparse.ArgumentParser(description=manual,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("root", "build"):
         parser.add_argument("--" + name, type=pathlib.Path, required=True)
-    parser.add_argument("--engine", help="for this script's own use: the model's folder")
+    if engine:
+        parser.add_argument("--engine", help="for this script's own use: the model's folder")
     return parser.parse_args()
 
 

@@ -10,11 +10,9 @@ is away, and one that came back. Then `lmcache bench l2` with verification. Need
 kvkeep_c, kvkeepd and kvkeep. About two minutes.
 """
 
-import argparse
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,16 +20,14 @@ import time
 import unittest
 import urllib.request
 
-parser = argparse.ArgumentParser(description=__doc__,
-                                 formatter_class=argparse.RawDescriptionHelpFormatter)
-for name in ("root", "build"):
-    parser.add_argument("--" + name, type=pathlib.Path, required=True)
-ASKED = parser.parse_args()
+import engine_process
+
+ASKED = engine_process.arguments(__doc__, engine=False)
 ROOT, BUILD = ASKED.root.resolve(), ASKED.build.resolve()
 sys.path[:0] = [str(ROOT / "tests" / "client" / "c")]
 
 import torch  # noqa: E402
-from daemon import Daemon  # noqa: E402
+from daemon import Daemon, free_port  # noqa: E402
 from lmcache.cli.commands.bench.server_bench.client import ServerBenchClient  # noqa: E402
 from lmcache.cli.commands.bench.server_bench.config import BenchConfig  # noqa: E402
 
@@ -45,12 +41,6 @@ def environment(daemon):
     return dict(os.environ, KVKEEP_ENDPOINT=daemon.endpoint, LMCACHE_DISABLE_BANNER="1",
                 KVKEEP_CLIENT_LIBRARY=str(BUILD / "lib" / "libkvkeep-client.so.1"),
                 PYTHONPATH=str(ROOT / "client" / "python"), PYTHONDONTWRITEBYTECODE="1")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def wait_until(what, fails, limit_s=60):

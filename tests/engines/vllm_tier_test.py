@@ -8,20 +8,16 @@ What one engine stored is found by another; a daemon that is killed between look
 hangs, is a miss and nothing waits for it; it is found again when it is back.
 """
 
-import argparse
 import os
-import pathlib
 import sys
 import time
 import unittest
 import uuid
 
+import engine_process
+
 ROW = 64 * 1024
-parser = argparse.ArgumentParser(description=__doc__,
-                                 formatter_class=argparse.RawDescriptionHelpFormatter)
-for name in ("root", "build"):
-    parser.add_argument("--" + name, type=pathlib.Path, required=True)
-ASKED = parser.parse_args()
+ASKED = engine_process.arguments(__doc__, engine=False)
 ROOT, BUILD = ASKED.root.resolve(), ASKED.build.resolve()
 os.environ.update(KVKEEP_CLIENT_LIBRARY=str(BUILD / "lib" / "libkvkeep-client.so.1"),
                   VLLM_LOGGING_LEVEL="ERROR", VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1")

@@ -58,9 +58,7 @@ TEST_CASE("the process that exported a handle cannot open it: 201") {
 
 TEST_CASE("there is no handle of memory that cuMemCreate made") {
   GpuSession gpu;
-  CUmemAllocationProp properties = {};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = gpu.device()};
+  const CUmemAllocationProp properties = gpu.Properties();
   CUmemGenericAllocationHandle memory = 0;
   CUdeviceptr address = 0;
   CUipcMemHandle handle = {};

@@ -55,9 +55,7 @@ TEST_CASE("a copy beyond the end of an allocation is refused") {
 TEST_CASE("mapped memory is not used before it is made accessible") {
   FakeCuda fake;
   GpuSession gpu;
-  CUmemAllocationProp properties = {};
-  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = gpu.device()};
+  const CUmemAllocationProp properties = gpu.Properties();
   CUmemGenericAllocationHandle memory = 0;
   CUdeviceptr address = 0;
   gpu.Require(gpu.driver().MemCreate(&memory, 2 * kMiB, &properties, 0ull));

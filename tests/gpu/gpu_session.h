@@ -40,6 +40,13 @@ class GpuSession {
   CUdevice device() const { return device_; }
   CUstream stream() const { return stream_; }
 
+  // Of memory on the device, for MemCreate.
+  CUmemAllocationProp Properties() const {
+    CUmemAllocationProp properties = {};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device_};
+    return properties;
+  }
   CUdeviceptr Alloc(size_t bytes) {
     CUdeviceptr address = 0;
     Require(driver_->MemAlloc(&address, bytes));

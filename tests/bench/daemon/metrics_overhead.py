@@ -18,7 +18,6 @@ import argparse
 import contextlib
 import json
 import pathlib
-import socket
 import statistics
 import subprocess
 import sys
@@ -26,15 +25,9 @@ import threading
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "client" / "c"))
-from daemon import Daemon  # noqa: E402  (found by the line above)
+from daemon import Daemon, free_port  # noqa: E402  (found by the line above)
 
 SCRAPE_SECONDS = 1.0
-
-
-def free_address():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 @contextlib.contextmanager
@@ -72,7 +65,7 @@ def cpu_seconds_a_call(binaries, daemon, seconds):
 
 
 def run_pairs(binaries, pairs, seconds):
-    address = free_address()
+    address = f"127.0.0.1:{free_port()}"
     scrapes, ratios = [], []
     quiet = {"KVKEEP_METRICS_LISTEN": "", "KVKEEP_LOG_LEVEL": "error"}
     telling = {"KVKEEP_METRICS_LISTEN": address, "KVKEEP_LOG_LEVEL": "info"}

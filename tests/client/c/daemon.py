@@ -28,6 +28,13 @@ state: {{dir: {dir}/state}}
 PR_SET_PDEATHSIG = 1
 
 
+def free_port():
+    """Of TCP on loopback: free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 class Daemon:
     """One daemon's directory, over as many starts as a test wants. A context manager."""
 
