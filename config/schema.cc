@@ -189,8 +189,7 @@ std::vector<ConfigKey> G2Keys() {
   return {
       Size("g2.capacity", In(&Config::g2, &G2Config::capacity_bytes), {kMiB, 16 * kTiB},
            "Host memory for chunks: a hard limit, taken at the start. A reload takes up to that; "
-           "over a "
-           "smaller one the least valuable goes at once. The memory stays until a restart."),
+           "over a smaller one the least valuable goes at once. The memory stays until a restart."),
       SizeInUnits("g2.segment_bytes", In(&Config::g2, &G2Config::segment_bytes), {2 * kMiB, kGiB},
                   2 * kMiB,
                   "It is taken, mapped and given to tenants in segments of this size; a chunk may "
@@ -227,8 +226,8 @@ std::vector<ConfigKey> G3Keys() {
           "say where this path is"),
       Size("g3.paths[].capacity", InG3Path(&G3PathConfig::capacity_bytes), {64 * kMiB, 1024 * kTiB},
            "Bytes that the directory may hold, index included. Over a smaller one the least "
-           "valuable "
-           "goes, its files stay as large as they are; a larger one than these takes a restart."),
+           "valuable goes, its files stay as large as they are; a larger one than these takes a "
+           "restart."),
       Bool("g3.paths[].required", InG3Path(&G3PathConfig::required),
            "Refuse to start when this path is broken, instead of starting without it."),
       Choice<std::string>("g3.policy", In(&Config::g3, &G3Config::policy),

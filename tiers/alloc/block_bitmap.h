@@ -16,14 +16,13 @@ class BlockBitmap {
   // All free.
   explicit BlockBitmap(uint64_t blocks);
 
-  uint64_t blocks() const { return blocks_; }
   // All `count` > 0 blocks from `first` on, or nothing. False: one of them is taken. REQUIRES: they
   // are in the row.
   bool Take(uint64_t first, uint64_t count);
   // Likewise. False: one of them is free.
   bool GiveBack(uint64_t first, uint64_t count);
   // The first free one in [from, end), the first taken one; `end` when there is none. REQUIRES: end
-  // is at most blocks().
+  // is at most the row's end.
   uint64_t NextFree(uint64_t from, uint64_t end) const { return Next(from, end, ~uint64_t{0}); }
   uint64_t NextTaken(uint64_t from, uint64_t end) const { return Next(from, end, 0); }
 

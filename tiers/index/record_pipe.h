@@ -23,7 +23,6 @@ class RecordPipe {
   struct Batch {
     std::vector<IndexRecord> records;
     uint64_t undecodable = 0;  // met on the way
-    bool empty() const { return records.empty() && undecodable == 0; }
   };
 
   // False: nobody takes any more.

@@ -211,8 +211,8 @@ class Core {
   };
   std::chrono::nanoseconds PromotionTime(const Wanted& wanted) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What the key's chunks still are to be read from, added to `to_read`. `found`: of its parts.
-  void NoteToRead(std::span<const Link> found, std::vector<Wanted::ToRead>& to_read) const
+  // What of the key's chunks is still to be read. `found`: of its parts.
+  void NoteToRead(std::span<const Link> found, Wanted& wanted) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FindSlice(Wanted& wanted, size_t begin, size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> found, bool continued)

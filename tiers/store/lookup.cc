@@ -45,7 +45,6 @@ void Core::FindSlice(Wanted& wanted, size_t begin, size_t end) {
   table_.FindAll(chunks.ns, chunks.keys.subspan(begin, end - begin), chunks.parts, found);
   Count(static_cast<uint32_t>(work::kFind * found.size()));
   uint32_t leading = 0;
-  std::vector<Wanted::ToRead> to_read(wanted.to_read.size());
   size_t i = 0;
   for (size_t k = begin; k < end; ++k) {
     for (size_t p = 0; p < parts; ++p, ++i) {
@@ -56,25 +55,24 @@ void Core::FindSlice(Wanted& wanted, size_t begin, size_t end) {
       if (InG3(chunk)) wanted.g3_parts[k] |= uint64_t{1} << p;
     }
     const bool whole = ((wanted.g2_parts[k] | wanted.g3_parts[k]) & all) == all;
-    if (!whole || leading < k - begin) continue;
-    ++leading;
-    const bool wait = (wanted.g2_parts[k] & all) != all && !to_read.empty();
-    if (wait) NoteToRead(found.subspan((k - begin) * parts, parts), to_read);
+    if (whole && leading == k - begin) ++leading;
   }
   // Slices come from the tail: the run goes on where this slice is whole.
   const bool goes_on = leading == end - begin;
   wanted.leading_keys = goes_on ? leading + wanted.leading_keys : leading;
-  for (size_t d = 0; d < to_read.size(); ++d) {
-    wanted.to_read[d].any = to_read[d].any || (goes_on && wanted.to_read[d].any);
-    wanted.to_read[d].bytes = to_read[d].bytes + (goes_on ? wanted.to_read[d].bytes : 0);
+  if (wanted.to_read.empty()) return;  // nobody asks
+  if (!goes_on) std::fill(wanted.to_read.begin(), wanted.to_read.end(), Wanted::ToRead{});
+  for (size_t k = 0; k < leading; ++k) {
+    const bool wait = (wanted.g2_parts[begin + k] & all) != all;
+    if (wait) NoteToRead(found.subspan(k * parts, parts), wanted);
   }
 }
 
-void Core::NoteToRead(std::span<const Link> found, std::vector<Wanted::ToRead>& to_read) const {
+void Core::NoteToRead(std::span<const Link> found, Wanted& wanted) const {
   for (const Link& link : found) {
     const Chunk& chunk = table_.at(link.slot);
     if (chunk.in_g2()) continue;
-    Wanted::ToRead& of_device = to_read[chunk.device];
+    Wanted::ToRead& of_device = wanted.to_read[chunk.device];
     of_device.any = true;
     if (!chunk.being_read()) of_device.bytes += chunk.blocks() * kBlockBytes;
   }
@@ -187,6 +185,7 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   Wanted wanted(request.chunks, options_);
   Grant grant{.request = request, .wanted = wanted};
   if (request.lease_mode != LeaseMode::kNone) grant.Reserve();
+  wanted.to_read.resize(deps_.devices.size());
   ReuseMeter::Note note(&reuse_);
   Section section(this);
   const TenantId tenant = OwnerOf(request.chunks.ns);
@@ -204,7 +203,6 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   }
   ++counters_.lookups;
   counters_.lookup_keys += request.chunks.keys.size();
-  wanted.to_read.resize(devices_.size());
   FindAll(section, tenant, wanted, !repeated);
   const std::chrono::nanoseconds promotion_time = PromotionTime(wanted);  // before it starts any
   counters_.lookup_leading_keys += wanted.leading_keys;

@@ -158,15 +158,15 @@ std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& ext
 
 void Core::StartPromotion(ChunkSlot slot) {
   Chunk& chunk = table_.at(slot);
+  DeviceTier& tier = *devices_[chunk.device];
   auto promotion = std::make_unique<Promotion>();
   promotion->device = chunk.device;
   promotion->pieces.resize(chunk.shape.pieces());
   promotion->bytes = chunk.blocks() * kBlockBytes;
-  devices_[chunk.device]->read_speed.OnStart(promotion->bytes, deps_.clock->Now());
+  tier.read_speed.OnStart(promotion->bytes, deps_.clock->Now());
   promotions_[slot] = std::move(promotion);
   chunk.g3_reading = true;
   ++counters_.promotions;
-  DeviceTier& tier = *devices_[chunk.device];
   for (const Extent& extent : chunk.g3) {
     counters_.promotion_runs += extent.first.value() != tier.read_up_to;
     tier.read_up_to = extent.end();

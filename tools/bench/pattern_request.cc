@@ -13,50 +13,27 @@
 namespace kvkeep::bench {
 namespace {
 
-// What is not asked for, of each pattern: whole, and quick.
+// What is not asked for. Each pattern, whole and quick, says what is other than this; what it has
+// no use for stays.
 struct Defaults {
   double rate, seconds;
-  uint32_t users, workers, depth;
-  uint64_t tokens_per_chunk, system_prompt_tokens, history_tokens, round_tokens;
-  uint32_t document_chunks_min, document_chunks_max;
-  double burst_every_seconds;
+  uint32_t users, workers = 8, depth = 16;
+  uint64_t tokens_per_chunk;
+  uint64_t system_prompt_tokens = 1'000, history_tokens = 4'000, round_tokens = 100;
+  uint32_t document_chunks_min = 12, document_chunks_max = 22;
+  double burst_every_seconds = 5;
 };
-constexpr Defaults kPm1753{.rate = 40,
-                           .seconds = 30,
-                           .users = 280,
-                           .workers = 8,
-                           .depth = 16,
-                           .tokens_per_chunk = 16,
-                           .system_prompt_tokens = 1'000,
-                           .history_tokens = 4'000,
-                           .round_tokens = 100,
-                           .document_chunks_min = 12,
-                           .document_chunks_max = 22,
-                           .burst_every_seconds = 5};
+constexpr Defaults kPm1753{.rate = 40, .seconds = 30, .users = 280, .tokens_per_chunk = 16};
 constexpr Defaults kQuickPm1753{.rate = 100,
                                 .seconds = 0.5,
                                 .users = 48,
                                 .workers = 2,
                                 .depth = 4,
                                 .tokens_per_chunk = 2,
-                                .system_prompt_tokens = 1'000,
-                                .history_tokens = 4'000,
-                                .round_tokens = 100,
                                 .document_chunks_min = 4,
                                 .document_chunks_max = 8,
                                 .burst_every_seconds = 0.25};
-constexpr Defaults kSessions{.rate = 4,
-                             .seconds = 60,
-                             .users = 80,
-                             .workers = 8,
-                             .depth = 16,
-                             .tokens_per_chunk = 256,
-                             .system_prompt_tokens = 1'000,
-                             .history_tokens = 4'000,
-                             .round_tokens = 100,
-                             .document_chunks_min = 12,
-                             .document_chunks_max = 22,
-                             .burst_every_seconds = 5};
+constexpr Defaults kSessions{.rate = 4, .seconds = 60, .users = 80, .tokens_per_chunk = 256};
 constexpr Defaults kQuickSessions{.rate = 60,
                                   .seconds = 0.5,
                                   .users = 8,
@@ -65,10 +42,7 @@ constexpr Defaults kQuickSessions{.rate = 60,
                                   .tokens_per_chunk = 2,
                                   .system_prompt_tokens = 4,
                                   .history_tokens = 16,
-                                  .round_tokens = 1,
-                                  .document_chunks_min = 12,
-                                  .document_chunks_max = 22,
-                                  .burst_every_seconds = 5};
+                                  .round_tokens = 1};
 
 const Defaults& DefaultsOf(PatternKind kind, bool quick) {
   if (kind == PatternKind::kPm1753) return quick ? kQuickPm1753 : kPm1753;
