@@ -3,11 +3,53 @@
 // Extents are never reused before the index batch that removes their record is committed, nor
 // before their last reader is done. A tenant's quota and share are of what its chunks hold on all
 // devices together: what is on its way out counts no more.
+#include <algorithm>
+#include <tuple>
+
 #include "tiers/base/check.h"
 #include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
+namespace {
+
+// What a queue may be longer than another's, in chunks, before its device counts as slow.
+constexpr size_t kLongerQueue = 64;
+constexpr uint64_t kBlocksOfQueued = 256;  // of a chunk that waits: a guess
+// What a device may be fuller than another, or ahead of it, and still get its chunks' children.
+constexpr double kSlack = 1.0 / 16;
+
+// How a device suits a new chunk. While there is space that nobody has to give, devices fill up
+// alike; then all are turned over alike, so that a chunk lives as long on a small device as on a
+// large one. One that cannot keep up gets what it can take.
+struct Suits {
+  bool room = false;      // there is some, or somebody would give it
+  bool keeps_up = false;  // the queue is not much longer than others'
+  double free_share = 0;  // what is free for new chunks, of all that it holds
+  double given = 0;       // all that was ever queued for it, of the same
+
+  bool operator>(const Suits& other) const {
+    return std::tuple(room, keeps_up, free_share, -given) >
+           std::tuple(other.room, other.keeps_up, other.free_share, -other.given);
+  }
+  bool IsNearly(const Suits& best) const {
+    return room >= best.room && keeps_up >= best.keeps_up &&
+           free_share + kSlack >= best.free_share && given <= best.given + kSlack;
+  }
+};
+
+Suits HowItSuits(const DeviceTier& tier, uint64_t blocks, bool room, size_t shortest_queue) {
+  const auto capacity = static_cast<double>(std::max<uint64_t>(tier.capacity_blocks, 1));
+  const uint64_t taken = tier.reserve_blocks + kBlocksOfQueued * tier.write_queue.size();
+  const uint64_t spare = tier.free_blocks() - std::min(tier.free_blocks(), taken);
+  // What an eviction leaves over is no space to fill: it would draw every chunk there.
+  return {.room = room,
+          .keeps_up = tier.write_queue.size() <= shortest_queue + kLongerQueue,
+          .free_share = spare >= blocks ? static_cast<double>(spare) / capacity : 0,
+          .given = static_cast<double>(tier.given_blocks) / capacity};
+}
+
+}  // namespace
 
 bool Core::HasG3Room(DeviceTier& tier, const Chunk& chunk) {
   if (tier.free_blocks() >= chunk.blocks()) return true;
@@ -16,28 +58,30 @@ bool Core::HasG3Room(DeviceTier& tier, const Chunk& chunk) {
       .has_value();
 }
 
-// Children next to their parents, so that recalling a prefix is one long read; else where the most
-// space is, of the devices where the tenant can have some. Nothing when no device takes writes.
+// The device that suits best; for a child its parent's, so that recalling a prefix is one long
+// read, as long as that suits nearly as well: what all prompts begin with would draw all of them to
+// one device. Nothing when no device takes writes.
 std::optional<uint16_t> Core::ChooseDevice(const Chunk& chunk, ChunkSlot parent) {
-  if (parent != kNoSlot && table_.at(parent).g3_state != G3State::kAbsent) {
-    const uint16_t device = table_.at(parent).device;
-    if (devices_[device]->writable() && HasG3Room(*devices_[device], chunk)) return device;
+  size_t shortest_queue = SIZE_MAX;
+  for (const auto& tier : devices_) {
+    if (tier->writable()) shortest_queue = std::min(shortest_queue, tier->write_queue.size());
   }
-  std::optional<uint16_t> best;
-  uint64_t best_free = 0;
+  std::optional<uint16_t> parents, best;
+  if (parent != kNoSlot && table_.at(parent).g3_state != G3State::kAbsent) {
+    parents = table_.at(parent).device;
+  }
+  Suits parents_suits, best_suits;
   for (uint16_t d = 0; d < devices_.size(); ++d) {
     DeviceTier& tier = *devices_[d];
     if (!tier.writable()) continue;
-    const uint64_t free = tier.free_blocks();
-    // A device with a long queue counts as if that space were gone already.
-    const uint64_t queued = tier.write_queue.size() * 256;
-    const uint64_t score = !HasG3Room(tier, chunk) ? 0 : free > queued ? free - queued + 1 : 1;
-    if (!best.has_value() || score > best_free) {
-      best = d;
-      best_free = score;
-    }
+    const Suits suits = HowItSuits(tier, chunk.blocks(), HasG3Room(tier, chunk), shortest_queue);
+    if (parents == d) parents_suits = suits;
+    if (best.has_value() && !(suits > best_suits)) continue;
+    best = d;
+    best_suits = suits;
   }
-  return best;
+  return best.has_value() && parents.has_value() && parents_suits.IsNearly(best_suits) ? parents
+                                                                                       : best;
 }
 
 Core::Evicted Core::EvictOneFromG3(DeviceTier& tier, TenantId from) {

@@ -149,7 +149,7 @@ struct DeviceTier {
   ReadSpeed read_speed;  // of promotions
   // Dirty chunks that wait for their turn, in the order of their generations.
   absl::btree_map<Generation, QueuedWrite> write_queue;
-  uint64_t writing_bytes = 0;
+  uint64_t writing_bytes = 0, given_blocks = 0;  // under way; of all chunks ever queued here
 
   std::deque<PendingAdd> adds;        // for the next batches
   std::deque<PendingRemove> removes;  // for the next batches

@@ -74,8 +74,9 @@ std::optional<uint16_t> Core::EnqueueWriteBack(ChunkSlot slot,
     change->g3_generation = Generation(next_generation_++);
     dirty_since_.emplace(change->g3_generation, deps_.clock->Now());
   }
-  devices_[*device]->write_queue.emplace(chunk.g3_generation,
-                                         DeviceTier::QueuedWrite{slot, parent});
+  DeviceTier& tier = *devices_[*device];
+  tier.given_blocks += chunk.blocks();
+  tier.write_queue.emplace(chunk.g3_generation, DeviceTier::QueuedWrite{slot, parent});
   return device;
 }
 
