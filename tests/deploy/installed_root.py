@@ -21,8 +21,8 @@ import struct
 import subprocess
 import sys
 import time
-import urllib.parse
-import urllib.request
+
+import scraper
 
 # What the operator of this node wrote: small tiers, G2 on its mount.
 CONFIG = """
@@ -30,13 +30,6 @@ listen: {socket_group: kvkeep-clients}
 g2: {capacity: 96MiB, segment_bytes: 16MiB, arena: mount,
      arena_dir: /var/lib/kvkeep/arena/rw, arena_readonly_dir: /var/lib/kvkeep/arena/ro}
 g3: {paths: [{dir: /var/cache/kvkeep/g3, capacity: 256MiB}]}
-"""
-SCRAPER = """
-global: {{scrape_interval: 500ms, evaluation_interval: 500ms}}
-rule_files: [{rules}]
-scrape_configs:
-  - job_name: kvkeep
-    static_configs: [{{targets: ["127.0.0.1:9464"]}}]
 """
 # Links in /etc/systemd are made by the real one; that works without a running systemd.
 SYSTEMCTL = """#!/bin/sh
@@ -241,34 +234,6 @@ class Service:
         assert self.daemon.wait(60) == 0, self.log.read_text()
 
 
-class Prometheus:
-    def __init__(self, folder, rules):
-        config = folder / "prometheus.yaml"
-        config.write_text(SCRAPER.format(rules=rules))
-        with open(folder / "prometheus.log", "w", encoding="utf-8") as log:
-            self.process = subprocess.Popen(
-                ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}/tsdb",
-                 "--web.listen-address=127.0.0.1:9090", "--web.console.templates=",
-                 "--web.console.libraries="], stdout=log, stderr=log)
-
-    def get(self, path, **words):
-        query = urllib.parse.urlencode(words)
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:9090/api/v1/{path}?{query}",
-                                        timeout=10) as reply:
-                return json.load(reply)["data"]
-        except OSError:
-            return None  # not up yet
-
-    def value(self, series):
-        answer = self.get("query", query=series)
-        return float(answer["result"][0]["value"][1]) if answer and answer["result"] else None
-
-    def rules(self):
-        answer = self.get("rules") or {"groups": []}
-        return [rule for group in answer["groups"] for rule in group["rules"]]
-
-
 class Life:
     def __init__(self, root, packages, sources):
         self.root, self.packages, self.sources = root, packages, sources
@@ -405,7 +370,7 @@ class Life:
         service = Service(root)
         status = service.start()
         assert status == "serving; recovered 0 chunks of G3 and 0 of G2", status
-        prometheus = Prometheus(root.path.parent, root.file(
+        prometheus = scraper.Prometheus(root.path.parent, root.file(
             "/usr/share/kvkeep/prometheus/kvkeep-alerts.yaml"))
         self.check_example()
         self.use(prometheus)
@@ -414,8 +379,7 @@ class Life:
         self.step("upgraded: G2 and G3 kept")
         self.change_version(service, next(path for path in first if path.name[:7] == "kvkeep_"))
         self.step("back at the version before: G2 and G3 kept")
-        prometheus.process.terminate()
-        prometheus.process.wait(60)
+        prometheus.stop()
         self.purge(service)
         root.file("/run/notify").unlink()
         after = contents(root.path)

@@ -19,8 +19,13 @@ import sys
 import tempfile
 import time
 import unittest
-import urllib.parse
 import urllib.request
+import xml.etree.ElementTree
+
+import scraper
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[2] / "deploy" / "grafana")]
+import picture  # noqa: E402
 
 ROOT = BIN = None
 
@@ -30,13 +35,6 @@ g2: {{capacity: 64MiB, segment_bytes: 16MiB}}
 g3: {{paths: [{{dir: {0}/nvme0, capacity: 256MiB}}]}}
 metrics: {{listen: "127.0.0.1:{1}"}}
 state: {{dir: {0}/state}}
-"""
-SCRAPER = """
-global: {{scrape_interval: 500ms, evaluation_interval: 500ms}}
-rule_files: [{rules}]
-scrape_configs:
-  - job_name: kvkeep
-    static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
 """
 SCRAPERS_OWN = {"up"}
 
@@ -77,8 +75,7 @@ def expressions():
     """Of every panel, with Grafana's variables as a Prometheus query has them."""
     for panel in dashboard()["panels"]:
         for target in panel.get("targets", []):
-            text = target["expr"].replace("$__rate_interval", "5s")
-            yield panel["title"], re.sub(r'"\$\w+"', '".*"', text)
+            yield panel["title"], picture.expand(target["expr"], rate_interval_seconds=5)
 
 
 def names(expression):
@@ -120,6 +117,13 @@ class Files(unittest.TestCase):
             self.assertIn(f'alertname="{alert}"', tests)
             self.assertIn(f"RUNBOOK.md#{alert.lower()}\n", rules().read_text())
 
+    def test_the_kept_picture_is_of_this_dashboard(self):
+        kept = ROOT / "deploy" / "grafana"
+        recorded = json.loads((kept / "recorded.json").read_text())
+        self.assertEqual([panel["title"] for panel in recorded["panels"]],
+                         [panel["title"] for panel in dashboard()["panels"]])
+        self.assertEqual((kept / "kvkeep.svg").read_text(), picture.draw(recorded))
+
 
 class Live(unittest.TestCase):
     @classmethod
@@ -131,22 +135,19 @@ class Live(unittest.TestCase):
         folder = pathlib.Path(cls.holder.name)
         cls.processes = []
         cls.addClassCleanup(cls.tear_down)
-        port, cls.port = free_port(), free_port()
+        port = free_port()
         (folder / "kv.yaml").write_text(DAEMON.format(folder, port))
-        (folder / "prometheus.yaml").write_text(SCRAPER.format(rules=rules(), port=port))
         cls.metrics_url = f"http://127.0.0.1:{port}/metrics"
         endpoint = f"unix://{folder}/kv.sock"
         cls.start(folder / "daemon.log", BIN / "kvkeepd", "--config", folder / "kv.yaml")
         eventually("the daemon serves",
                    lambda: run(BIN / "kvkeep", "--endpoint", endpoint, "ping").returncode == 0)
         cls.first_scrape = fetch(cls.metrics_url)
-        cls.start(folder / "prometheus.log", "prometheus",
-                  f"--config.file={folder}/prometheus.yaml", f"--storage.tsdb.path={folder}/tsdb",
-                  f"--web.listen-address=127.0.0.1:{cls.port}",
-                  "--web.console.templates=", "--web.console.libraries=")
+        cls.prometheus = scraper.Prometheus(folder, rules(), port, free_port())
+        cls.processes.append(cls.prometheus.process)
         cls.use(folder, endpoint)
         eventually("Prometheus has scraped often enough for rates",
-                   lambda: float(cls.ask("count_over_time(up[10s])")[0]["value"][1]) >= 8)
+                   lambda: (cls.prometheus.value("count_over_time(up[10s])") or 0) >= 8)
 
     @classmethod
     def start(cls, log, *command):
@@ -170,17 +171,6 @@ class Live(unittest.TestCase):
             for words in (["put", path, payload], ["lookup", path, "absent"],
                           ["get", path, "--output", folder / "back"]):
                 run(BIN / "kvkeep", "--endpoint", endpoint, "--path", path, *words)
-
-    @classmethod
-    def ask(cls, query):
-        """The instant vector; none where Prometheus does not answer yet."""
-        words = urllib.parse.urlencode({"query": query})
-        try:
-            reply = json.loads(fetch(f"http://127.0.0.1:{cls.port}/api/v1/query?{words}"))
-        except OSError:
-            return [{"value": [0, "0"]}]
-        assert reply["status"] == "success", reply
-        return reply["data"]["result"] or [{"value": [0, "0"]}]
 
     def test_the_format_and_the_names_are_what_promtool_wants(self):
         done = run("promtool", "check", "metrics", input=fetch(self.metrics_url))
@@ -236,16 +226,11 @@ class Live(unittest.TestCase):
         self.assertLess(abs(time.time() - self.value("process_start_time_seconds")), 600)
 
     def test_it_is_up_and_all_rules_are_well(self):
-        self.assertEqual(self.ask('up{job="kvkeep"}')[0]["value"][1], "1")
-        reply = json.loads(fetch(f"http://127.0.0.1:{self.port}/api/v1/rules"))
-        found = [rule for group in reply["data"]["groups"] for rule in group["rules"]]
-        self.assertGreater(len(found), 10)
+        self.assertEqual(self.prometheus.value('up{job="kvkeep"}'), 1)
+        self.assertGreater(len(self.prometheus.rules()), 10)
         eventually("all rules were evaluated", lambda: all(
-            rule["health"] == "ok" for group in json.loads(fetch(
-                f"http://127.0.0.1:{self.port}/api/v1/rules"))["data"]["groups"]
-            for rule in group["rules"]))
-        firing = self.ask('ALERTS{alertstate="firing"}')
-        self.assertNotIn("metric", firing[0], firing)
+            rule["health"] == "ok" for rule in self.prometheus.rules()))
+        self.assertEqual(self.prometheus.vector('ALERTS{alertstate="firing"}'), [])
 
     def test_what_alerts_and_panels_ask_for_is_there(self):
         scraped = series_names(fetch(self.metrics_url))
@@ -261,13 +246,29 @@ class Live(unittest.TestCase):
     def test_every_panel_shows_something(self):
         for title, expr in expressions():
             with self.subTest(panel=title, expr=expr):
-                answer = self.ask(expr)
-                self.assertIn("metric", answer[0], "no series")
+                self.assertNotEqual(self.prometheus.vector(expr), [])
         panels = dashboard()["panels"]
         self.assertEqual(len({panel["id"] for panel in panels}), len(panels))
         for panel in panels:
             if panel["type"] != "row":
                 self.assertTrue(panel["fieldConfig"]["defaults"]["unit"], panel["title"])
+
+    def test_the_picture_shows_every_panel(self):
+        """As `pictures.py` makes the README's, from what this Prometheus has."""
+        recorded = picture.record(dashboard(), self.prometheus.url, 10, rate_interval_seconds=5)
+        drawn = xml.etree.ElementTree.fromstring(picture.draw(recorded))
+        svg = "{http://www.w3.org/2000/svg}"
+        plots = drawn.findall(f"{svg}g")
+        panels = [panel for panel in recorded["panels"] if panel["type"] != "row"]
+        self.assertEqual(len(plots), len(panels))
+        for panel, plot in zip(panels, plots):
+            with self.subTest(panel=panel["title"]):
+                shown = f"{svg}text" if panel["type"] == "stat" else f"{svg}polyline"
+                self.assertNotEqual(panel["series"], [])
+                filled = [one for one in panel["series"] if picture.known(one["values"])]
+                self.assertGreaterEqual(len(plot.findall(shown)), len(filled))
+        # Of what never happened in so short a time there is no quantile.
+        self.assertGreater(len(drawn.findall(f".//{svg}polyline")), len(panels))
 
 
 def main():

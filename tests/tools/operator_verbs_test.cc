@@ -34,10 +34,11 @@ TEST_CASE("the JSON of each operator's verb has these keys, which scripts rely o
         Keys{"changes", "changes[].key", "changes[].before", "changes[].after", "hash"});
   CHECK(keys({"stat", "1ms", "1"}) ==
         Keys{"seconds", "hit_ratio", "lookups_per_second", "lookup_keys_per_second",
-             "put_chunks_per_second", "put_bytes_per_second", "read_chunks_per_second",
-             "sent_bytes_per_second", "written_back_bytes_per_second", "promoted_bytes_per_second",
-             "g2_evictions_per_second", "g3_evictions_per_second", "g2_used_bytes",
-             "g2_capacity_bytes", "g3_used_bytes", "g3_capacity_bytes", "dirty_bytes", "sessions"});
+             "put_chunks_per_second", "put_bytes_per_second", "served_chunks_per_second",
+             "served_bytes_per_second", "written_back_bytes_per_second",
+             "promoted_bytes_per_second", "g2_evictions_per_second", "g3_evictions_per_second",
+             "g2_used_bytes", "g2_capacity_bytes", "g3_used_bytes", "g3_capacity_bytes",
+             "dirty_bytes", "sessions"});
   CHECK(keys({"doctor"}) == Keys{"config", "findings", "findings[].subject", "findings[].state",
                                  "findings[].found", "findings[].to_do", "disk_speeds"});
 }
@@ -163,9 +164,9 @@ const Flow kBusyFlow{.seconds = 2,
                      .found_keys = 400,
                      .lookups = 10,
                      .put_chunks = 3,
-                     .read_chunks = 4,
+                     .served_chunks = 4,
                      .put_bytes = 1 << 20,
-                     .sent_bytes = 2 << 20,
+                     .served_bytes = 2 << 20,
                      .from_g3_bytes = 3 << 20,
                      .to_g3_bytes = 4 << 20,
                      .g2_evictions = 5,
@@ -183,7 +184,7 @@ TEST_CASE("on a terminal of 80 by 24 the screen of top is this") {
       "kvkeepd 1.2.3  pid 4242, up 98765 s, over 2.0 s",
       "",
       "hit ratio 40.0% of 1000 keys/s in 10 lookups/s",
-      "put 3 chunks/s, 1.0 MiB/s   read 4 chunks/s, sent 2.0 MiB/s",
+      "put 3 chunks/s, 1.0 MiB/s   served 4 chunks/s, 2.0 MiB/s",
       "",
       "G2 [############............]  50.0%  50.0 MiB of 100.0 MiB, 1234567 chunks",
       "   5 evicted/s, 0 B dirty",

@@ -32,9 +32,8 @@ std::string Bytes(double bytes) {
   return text;
 }
 
-Color ColorOf(double share) {
-  return share < 0.8 ? Color::kGreen : share < 0.97 ? Color::kYellow : Color::kRed;
-}
+// Full is what a cache should be; over its capacity it is only while that is made smaller.
+Color ColorOf(double share) { return share <= 1 ? Color::kGreen : Color::kYellow; }
 
 constexpr size_t kWide = 132;  // columns from which a tier has one line, however long
 
@@ -138,9 +137,9 @@ Flow FlowBetween(const v1::StatusResponse& before, const v1::StatusResponse& aft
   flow.found_keys = rate("lookup_leading_keys");
   flow.lookups = rate("lookups");
   flow.put_chunks = rate("puts_stored");
-  flow.read_chunks = rate("read_g2_hits") + rate("read_g3_hits");
+  flow.served_chunks = rate("served_g2_chunks") + rate("served_g3_chunks");
   flow.put_bytes = rate("put_bytes");
-  flow.sent_bytes = rate("get_bytes");
+  flow.served_bytes = rate("served_g2_bytes") + rate("served_g3_bytes");
   flow.from_g3_bytes = rate("promoted_bytes");
   flow.to_g3_bytes = rate("written_back_bytes");
   flow.g2_evictions = rate("g2_evictions");
@@ -154,8 +153,8 @@ Flow FlowBetween(const v1::StatusResponse& before, const v1::StatusResponse& aft
 }
 
 std::vector<std::string> FlowHead() {
-  return {"hit",     "lookup/s", "key/s",   "put/s", "put-B/s", "read/s", "sent-B/s",
-          "g3-in/s", "g3-out/s", "evict/s", "g2",    "g3",      "dirty",  "sessions"};
+  return {"hit",     "lookup/s", "key/s",   "put/s", "put-B/s", "get/s", "get-B/s",
+          "g3-in/s", "g3-out/s", "evict/s", "g2",    "g3",      "dirty", "sessions"};
 }
 
 std::vector<std::string> FlowRow(const Flow& flow, const v1::StatusResponse& now) {
@@ -164,8 +163,8 @@ std::vector<std::string> FlowRow(const Flow& flow, const v1::StatusResponse& now
           Count(flow.keys),
           Count(flow.put_chunks),
           Bytes(flow.put_bytes),
-          Count(flow.read_chunks),
-          Bytes(flow.sent_bytes),
+          Count(flow.served_chunks),
+          Bytes(flow.served_bytes),
           Bytes(flow.to_g3_bytes),
           Bytes(flow.from_g3_bytes),
           Count(flow.g2_evictions + flow.g3_evictions),
@@ -193,8 +192,8 @@ Json FlowJson(const Flow& flow, const v1::StatusResponse& now) {
           {"lookup_keys_per_second", flow.keys},
           {"put_chunks_per_second", flow.put_chunks},
           {"put_bytes_per_second", flow.put_bytes},
-          {"read_chunks_per_second", flow.read_chunks},
-          {"sent_bytes_per_second", flow.sent_bytes},
+          {"served_chunks_per_second", flow.served_chunks},
+          {"served_bytes_per_second", flow.served_bytes},
           {"written_back_bytes_per_second", flow.to_g3_bytes},
           {"promoted_bytes_per_second", flow.from_g3_bytes},
           {"g2_evictions_per_second", flow.g2_evictions},
@@ -215,8 +214,8 @@ std::string TopScreen(const Flow& flow, const v1::StatusResponse& now, const Scr
                       now.pid(), now.uptime_ms() / 1000, flow.seconds);
   absl::StrAppend(&text, "hit ratio ", FormatShare(flow.found_keys, flow.keys), " of ",
                   Count(flow.keys), " keys/s in ", Count(flow.lookups), " lookups/s\n", "put ",
-                  Count(flow.put_chunks), " chunks/s, ", PerSecond(flow.put_bytes), "   read ",
-                  Count(flow.read_chunks), " chunks/s, sent ", PerSecond(flow.sent_bytes), "\n\n");
+                  Count(flow.put_chunks), " chunks/s, ", PerSecond(flow.put_bytes), "   served ",
+                  Count(flow.served_chunks), " chunks/s, ", PerSecond(flow.served_bytes), "\n\n");
   absl::StrAppend(&text,
                   TierLines("G2", now.g2(),
                             absl::StrCat(Count(flow.g2_evictions), " evicted/s, ",

@@ -19,8 +19,8 @@ struct DeviceFlow {
 struct Flow {
   double seconds = 0;
   double keys = 0, found_keys = 0;  // that lookups asked for, and that led them
-  double lookups = 0, put_chunks = 0, read_chunks = 0;
-  double put_bytes = 0, sent_bytes = 0;  // payload taken; sent by gRPC
+  double lookups = 0, put_chunks = 0, served_chunks = 0;
+  double put_bytes = 0, served_bytes = 0;  // payload taken; sent, or leased by the local path
   double from_g3_bytes = 0, to_g3_bytes = 0;
   double g2_evictions = 0, g3_evictions = 0;
   std::map<std::string, DeviceFlow> devices;  // by path
