@@ -215,7 +215,9 @@ void Simulator::DoCrash(bool power) {
   // A small table may have no room for them all: removed records that come back take theirs.
   const bool room = world_options_.store.max_chunks > 2 * kNames * spaces_.size();
   if (kept && room) CheckSurvivors(in_g2, &LookupResult::g2_parts);
-  if (faultless_ && (room || report_.attachments == 0)) {
+  // One index may have lost a removal while another's has the record that took its place.
+  const bool alone_in_table = report_.attachments == 0 && !power && !drive_cut;
+  if (faultless_ && (room || alone_in_table)) {
     world_.RunToEnd();  // headers of unsure records are read first
     CheckSurvivors(must_be_there, &LookupResult::g3_parts);
   }
