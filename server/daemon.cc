@@ -28,6 +28,7 @@
 #include "server/supervision/http_pages.h"
 #include "server/supervision/service_manager.h"
 #include "server/supervision/start_reporter.h"
+#include "server/supervision/ticker.h"
 #include "server/tcp_access.h"
 #include "server/version.h"
 #include "tiers/base/mutex.h"
@@ -39,12 +40,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kTick{100};
-constexpr milliseconds kCloseGrace{2'000};  // for calls under way, once everything is drained
+constexpr milliseconds kTick{100}, kRest{1'000};  // of the periodic work; at rest
+constexpr milliseconds kCloseGrace{2'000};        // for calls under way, once everything is drained
 constexpr std::chrono::seconds kQuietTimeout{20};
 constexpr std::chrono::seconds kStuck{30};  // a thread that runs nothing for so long
 // How often threads are asked for a sign of life: they wake up for it.
-constexpr std::chrono::seconds kProbePeriod{2};
+constexpr std::chrono::seconds kProbePeriod{4};
 
 sigset_t SetOf(std::initializer_list<int> numbers) {
   sigset_t signals;
@@ -68,40 +69,6 @@ Doors::Options ToDoorOptions(const DaemonOptions& options) {
   }
   return doors;
 }
-
-// Calls `tick` every 100 ms on a thread of its own, until destroyed.
-class Ticker {
- public:
-  explicit Ticker(absl::AnyInvocable<void()> tick)
-      : tick_(std::move(tick)), thread_([this] { Run(); }) {}
-  ~Ticker() {
-    {
-      MutexLock lock(&mu_);
-      stopping_ = true;
-    }
-    stop_.NotifyAll();
-    thread_.join();
-  }
-
- private:
-  void Run() {
-    pthread_setname_np(pthread_self(), "kvkeep-tick");
-    while (true) {
-      {
-        MutexLock lock(&mu_);
-        if (!stopping_) stop_.WaitFor(&mu_, kTick);
-        if (stopping_) return;
-      }
-      tick_();
-    }
-  }
-
-  absl::AnyInvocable<void()> tick_;
-  Mutex mu_;
-  CondVar stop_;
-  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
-};
 
 // Says what a stop does not give back: who stops a daemon to free its memory should know.
 void LogStopped(EngineRoom& room, const Log& log) {
@@ -188,7 +155,7 @@ struct Daemon::Parts {
   absl::Status Open();
   absl::Status OpenPages();
   absl::Status OpenDoors();
-  void Tick();
+  bool Tick();  // as Store::Tick
   void LogServing(const std::string& config_source, const StoreSnapshot& snapshot) const;
   // The manager hears nothing any more when one of the threads is stuck: it ends the process.
   void SignOfLife();
@@ -212,9 +179,9 @@ struct Daemon::Parts {
   bool told_of_stuck_loop = false;  // likewise
   UniqueFd state_lock;
   std::unique_ptr<TcpAccess> tcp;  // null: no TCP
+  std::unique_ptr<Ticker> ticker;  // the room wakes it: it goes after that
   std::unique_ptr<EngineRoom> room;
   std::unique_ptr<Drainer> drainer;
-  std::unique_ptr<Ticker> ticker;
   std::unique_ptr<KvService> kv, tcp_kv;           // tcp_kv: null without TCP
   std::unique_ptr<AdminService> admin, tcp_admin;  // tcp_admin: null unless asked for
   std::unique_ptr<LocalEndpoint> local;            // null: no local path
@@ -243,17 +210,23 @@ absl::Status Daemon::Parts::Open() {
   state.loops.Watch("copy", room->copy_executor());
   if (local != nullptr) state.loops.Watch("local", local->loop());
   if (room->io().loop() != nullptr) state.loops.Watch("io", room->io().loop());
-  ticker = std::make_unique<Ticker>([this] { Tick(); });
+  // A watchdog hears of us more often than it asks for, also at rest.
+  const std::optional<std::chrono::nanoseconds> watchdog = manager.watchdog();
+  const auto rest = std::min<std::chrono::nanoseconds>(kRest, watchdog.value_or(4 * kRest) / 4);
+  ticker = std::make_unique<Ticker>(Ticker::Periods{.work = kTick, .rest = rest},
+                                    [this] { return Tick(); });
+  room->OnWake([this] { ticker->Wake(); });
   return absl::OkStatus();
 }
 
-void Daemon::Parts::Tick() {
-  room->Tick();
+bool Daemon::Parts::Tick() {
+  const bool at_rest = room->Tick();
   drainer->Poll();
   state.stalls.Tick();
   state.pins.Poke();
   log.TellUnsaid();
   SignOfLife();
+  return at_rest;
 }
 
 void Daemon::Parts::SignOfLife() {
@@ -415,7 +388,7 @@ void Daemon::Parts::StopServing() {
   if (drainer != nullptr) drainer->EndWaits();
   if (local != nullptr) local->Stop();
   if (doors != nullptr) doors->Close(kCloseGrace);
-  ticker.reset();
+  if (ticker != nullptr) ticker->Stop();
   if (room == nullptr || room->AwaitQuiet(kQuietTimeout)) return;
   // What is still being written is no loss (a kill would be none either); waiting for ever is.
   log.Error("stopped with work under way: a device does not answer",

@@ -127,9 +127,10 @@ absl::Status EngineRoom::OpenIo(const IoEngineOptions& options) {
   return absl::OkStatus();
 }
 
-void EngineRoom::Tick() {
-  store_->Tick();
+bool EngineRoom::Tick() {
+  const bool at_rest = store_->Tick();
   RegisterNextSegment();
+  return at_rest && registered_segments_ == arena_->segment_count();
 }
 
 void EngineRoom::RegisterNextSegment() {
@@ -203,7 +204,8 @@ absl::Status EngineRoom::OpenStore(const DaemonOptions& options) {
                  .keys = keys_.get(),
                  .recovered_records = &state_->start.recovered_records,
                  .work_clock = ThreadCpuClock(),
-                 .work_clock_every = 13};
+                 .work_clock_every = 13,
+                 .wake = [this] { wake_(); }};
   KVKEEP_ASSIGN_OR_RETURN(deps.boot_id, ReadBootId());
   for (const std::unique_ptr<NvmeDevice>& device : devices_) {
     DeviceThreads threads{.index = std::make_unique<ThreadPool>("kvkeep-index", 1),

@@ -41,9 +41,11 @@ class EngineRoom {
   StoreSnapshot snapshot() const;
 
   // The store's periodic work, and the arena's registration for I/O, segment by segment once its
-  // pages are there: pinning pages that are not would hold up the I/O thread. About ten times a
-  // second.
-  void Tick();
+  // pages are there: pinning pages that are not would hold up the I/O thread. How often, and what
+  // it returns: as Store::Tick.
+  bool Tick();
+  // As StoreDeps::wake. Before the first Tick.
+  void OnWake(std::function<void()> wake) { wake_ = std::move(wake); }
 
   // Store::SetLimits; an error changes nothing. REQUIRES: the paths of the options that it was
   // opened with.
@@ -94,6 +96,7 @@ class EngineRoom {
   std::unique_ptr<IoEngine> engine_;
   std::vector<std::unique_ptr<NvmeDevice>> devices_;
   std::vector<size_t> configured_;  // for each of them, which of the options' devices it is
+  std::function<void()> wake_;      // null until there is a ticker
   std::unique_ptr<Store> store_;
 };
 

@@ -47,6 +47,7 @@ void World::Start() {
                  .mac_key = mac_key_,
                  .keys = plain ? nullptr : keys_.get(),
                  .boot_id = boot_id_,
+                 .wake = [this] { ++wakes_; },
                  .between_slices = between_slices_,
                  .hold_work = options_.hold_work};
   for (size_t d = 0; d < machines_.size(); ++d) {

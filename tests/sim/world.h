@@ -88,6 +88,8 @@ class World {
   void Reseed(uint64_t seed);
 
   Store& store() { return *store_; }
+  // How often a store at rest said that it is asked for something.
+  uint64_t wakes() const { return wakes_; }
   ManualClock& clock() { return clock_; }
   ManualExecutor& executor() { return executor_; }
   // Batches of the indexes, one queue of its own so that a test can hold commits back.
@@ -147,7 +149,7 @@ class World {
   Uuid boot_id_;
   MacKey mac_key_{};
   std::shared_ptr<KeyRing> keys_;
-  uint64_t starts_ = 0;
+  uint64_t starts_ = 0, wakes_ = 0;
   std::function<void()> between_slices_;
   std::unique_ptr<MemoryArena> arena_;
   std::unique_ptr<Store> store_;

@@ -323,8 +323,8 @@ void Core::NoteSilence(DeviceTier& tier, MonotonicTime now) {
   }
 }
 
-void Core::Tick() {
-  Section section(this);
+bool Core::Tick() {
+  Section section(this, Section::Kind::kMaintenance);
   const MonotonicTime now = deps_.clock->Now();
   for (uint16_t device = 0; device < devices_.size(); ++device) {
     DeviceTier& tier = *devices_[device];
@@ -347,6 +347,19 @@ void Core::Tick() {
   TrimToNewCapacities(section);
   StartSweep();
   StartScrub(section, now);
+  return at_rest_ = IsAtRest();
+}
+
+// Nothing is under way or waits for its time, but for what may as well be a second late: a device
+// looked at again, recency saved.
+bool Core::IsAtRest() const {
+  const bool scrubs = limits_.scrub_bytes_per_second > 0 || scrub_.round_rate > 0;
+  if (draining_ || scrubs || over_quota_ || over_capacity_ || !unverified_.empty()) return false;
+  return std::all_of(devices_.begin(), devices_.end(), [](const auto& tier) {
+    return !tier->busy() && tier->write_queue.empty() && tier->read_queue.empty() &&
+           tier->confirm_queue.empty() && tier->adds.empty() && tier->removes.empty() &&
+           !tier->committing && !tier->syncing && !tier->dirty_index && tier->sync_waiters.empty();
+  });
 }
 
 void Core::SyncAll(StatusCallback done) {

@@ -75,15 +75,16 @@ Core::Section::~Section() { Unlock(); }
 
 void Core::Section::Lock() {
   core_->mu_.Lock();
+  woke_ = kind_ == Kind::kServing && std::exchange(core_->at_rest_, false);
   locked_at_ = core_->deps_.clock->Now();
-  measured_ = kind_ == Kind::kServing && core_->deps_.work_clock != nullptr &&
+  measured_ = kind_ != Kind::kNotMeasured && core_->deps_.work_clock != nullptr &&
               core_->counters_.lock_acquisitions % core_->deps_.work_clock_every == 0;
   if (measured_) worked_at_ = core_->deps_.work_clock->Now();
   core_->work_ = 0;
 }
 
 void Core::Section::Unlock() {
-  if (kind_ == Kind::kServing) {
+  if (kind_ != Kind::kNotMeasured) {
     const auto held = static_cast<uint64_t>((core_->deps_.clock->Now() - locked_at_).count());
     // Who held it for so long did not work longer: the clock, a system call, says nothing new then.
     uint64_t worked = 0;
@@ -95,6 +96,7 @@ void Core::Section::Unlock() {
   std::optional<std::deque<absl::AnyInvocable<void() &&>>> work;
   if (!core_->outbox_.empty()) work.emplace().swap(core_->outbox_);
   core_->mu_.Unlock();
+  if (woke_ && core_->deps_.wake) core_->deps_.wake();
   if (!work.has_value()) return;
   for (auto& item : *work) std::move(item)();
 }

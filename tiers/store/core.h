@@ -39,7 +39,7 @@ class Core {
   // may be much is done in slices, with the lock let go of in between.
   class ABSL_SCOPED_LOCKABLE Section {
    public:
-    enum class Kind : uint8_t { kServing, kNotMeasured };
+    enum class Kind : uint8_t { kServing, kMaintenance, kNotMeasured };
     explicit Section(Core* core, Kind kind = Kind::kServing)
         ABSL_EXCLUSIVE_LOCK_FUNCTION(core->mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
     ~Section() ABSL_UNLOCK_FUNCTION() ABSL_NO_THREAD_SAFETY_ANALYSIS;
@@ -60,6 +60,7 @@ class Core {
     MonotonicTime locked_at_{0};
     MonotonicTime worked_at_{0};
     bool measured_ = false;  // worked_at_ was read
+    bool woke_ = false;      // the store was at rest
   };
 
   // ---- store.h, same contracts (recover.cc, sessions.cc, lookup.cc, put.cc, promote.cc, admin.cc)
@@ -89,7 +90,7 @@ class Core {
   void ScrubRound(uint64_t bytes_per_second);
   void BeginDrain();
   void SyncAll(StatusCallback done);
-  void Tick();
+  bool Tick();
   StoreSnapshot Snapshot();
   ReuseSnapshot Reuse() { return reuse_.snapshot(deps_.clock->Now()); }
   uint64_t TakeLongestHoldNs();
@@ -402,6 +403,7 @@ class Core {
   void OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status);
   void OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool IsAtRest() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void StartSync(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Answers who waited for what is stable now, or will never be. False: not all, the hold is spent.
   bool AnswerSyncWaiters(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -497,6 +499,7 @@ class Core {
   StoreOptions limits_ ABSL_GUARDED_BY(mu_);        // those of now
   bool over_quota_ ABSL_GUARDED_BY(mu_) = false;    // somebody may hold more than a new quota
   bool over_capacity_ ABSL_GUARDED_BY(mu_) = true;  // a tier may hold more than its capacity
+  bool at_rest_ ABSL_GUARDED_BY(mu_) = false;       // and nobody asked for anything since
   uint64_t work_ ABSL_GUARDED_BY(mu_) = 0;
   // A deque: it asks malloc for small blocks only. A large one may have malloc tidy up first, for
   // milliseconds, under the lock.

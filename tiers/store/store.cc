@@ -331,7 +331,7 @@ void Store::BeginDrain() { core_->BeginDrain(); }
 void Store::SyncAll(absl::AnyInvocable<void(absl::Status) &&> done) {
   core_->SyncAll(std::move(done));
 }
-void Store::Tick() { core_->Tick(); }
+bool Store::Tick() { return core_->Tick(); }
 StoreSnapshot Store::snapshot() const {
   StoreSnapshot snapshot = core_->Snapshot();
   // Asked outside the lock: it may look at files.

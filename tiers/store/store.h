@@ -59,6 +59,8 @@ struct StoreDeps {
   // CPU time of the calling thread, for the longest hold of the lock; null: not measured.
   const Clock* work_clock = nullptr;
   uint32_t work_clock_every = 1;  // one hold in so many: reading this clock is a system call
+  // Runs, without the lock, when a store at rest (Tick) is asked for something; null: nobody cares.
+  std::function<void()> wake;
   // For tests. Runs where a call has let go of the lock between two slices of its work; and how
   // much work a slice is, 0: as tiers/store/work.h says.
   std::function<void()> between_slices;
@@ -159,8 +161,9 @@ class Store {
   void BeginDrain();
   // A final sync of every device; `done` with the first error. After BeginDrain.
   void SyncAll(absl::AnyInvocable<void(absl::Status) &&> done);
-  // Periodic work (sync interval, retries). The owner calls it about ten times a second.
-  void Tick();
+  // Periodic work (sync interval, retries). The owner calls it about ten times a second; where it
+  // returns true, at rest, once a second does until StoreDeps::wake was called.
+  bool Tick();
 
   StoreSnapshot snapshot() const;
   // The longest hold of the lock since the last call of this, in CPU time; 0 without a work_clock.
