@@ -46,6 +46,7 @@ const Removal kRemovals[] = {
        s.quotas = false;
      }},
     {"quotas", [](Scenario& s) { s.quotas = false; }},
+    {"capacities", [](Scenario& s) { s.capacities = false; }},
     {"namespaces", [](Scenario& s) { s.namespaces = 1; }},
     {"parts", [](Scenario& s) { s.parts = 1; }},
 };
@@ -129,6 +130,7 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
     options.store.g3_admission = random.Chance(0.5) ? "second_use" : "write_budget";
     options.store.g3_write_bytes_per_second = random.Between(1, 1000);
   }
+  scenario.capacities = random.Chance(0.3);
   for (const std::string& name : without) {
     const auto removal = std::find_if(std::begin(kRemovals), std::end(kRemovals),
                                       [&name](const Removal& one) { return name == one.name; });

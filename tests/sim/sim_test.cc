@@ -87,6 +87,7 @@ TEST_CASE("the simulation reaches what it is meant to test") {
   CHECK(sum.attachments > 5);
   CHECK(sum.vanished > 2);
   CHECK(sum.stalls > 5);
+  CHECK(sum.capacities_set > 5);
   CHECK(sum.encrypted > 100);
   CHECK(sum.in_quota > 20);
   CHECK(sum.drive_cuts > 5);

@@ -8,6 +8,36 @@
 #include "tiers/base/check.h"
 
 namespace kvkeep {
+namespace {
+
+// What an operator may do at any time; false: refused, as what has to stay is more.
+bool SetCapacities(World& world, SeededRandom& random, size_t devices) {
+  StoreOptions options = world.store().options();
+  const auto draw = [&random](uint64_t built) {
+    return random.Chance(0.3) ? built : random.Between(built / 4, built);
+  };
+  options.g2_capacity_bytes = draw(world.arena().capacity_bytes());
+  size_t attached = 0;
+  for (size_t d = 0; d < devices; ++d) {
+    if (!world.attached(d)) continue;
+    options.g3_capacity_bytes[attached++] = draw(world.nvme(d).capacity_bytes());
+  }
+  const absl::Status status = world.store().SetLimits(options);
+  KVKEEP_CHECK(status.ok() || absl::IsResourceExhausted(status));
+  return status.ok();
+}
+
+// Nothing holds more than it may, once nothing has to stay.
+void CheckCapacities(Store& store) {
+  const StoreOptions options = store.options();
+  const StoreSnapshot now = store.snapshot();
+  KVKEEP_CHECK(now.g2.used_bytes <= options.g2_capacity_bytes);
+  for (size_t d = 0; d < now.devices.size(); ++d) {
+    KVKEEP_CHECK(now.devices[d].used_bytes <= options.g3_capacity_bytes[d]);
+  }
+}
+
+}  // namespace
 
 void Simulator::Log(const std::string& what) {
   Mix(std::hash<std::string>()(what));
@@ -79,6 +109,11 @@ void Simulator::Act(Client& client, uint64_t pick) {
     DoTrouble();
   } else if (pick < 762) {
     DoStalled();
+  } else if (pick < 764) {
+    if (!scenario_.capacities) return;
+    const bool set = SetCapacities(world_, random_, world_options_.device_blocks.size());
+    report_.capacities_set += set;
+    Log(absl::StrCat("capacities ", set));
   } else if (pick < 780) {
     // Rarely the machine was suspended, or its clock set.
     const bool long_time = random_.Chance(0.02);
@@ -147,11 +182,14 @@ void Simulator::FinishAll() {
     if (world_.attached(d)) world_.device(d).set_options({});
     world_.index(d).SetFaults({});
   }
+  const size_t devices = world_options_.device_blocks.size();
+  if (scenario_.capacities) SetCapacities(world_, random_, devices);
   world_.Settle();
   KVKEEP_CHECK(callbacks_due_ == 0);
   world_.store().CheckInvariants();
   CheckQuotas();
   CheckRecordsInQuota();
+  if (faultless_) CheckCapacities(world_.store());
   world_.store().Clear(std::nullopt);
   world_.Settle();
   const StoreSnapshot end = world_.store().snapshot();
@@ -215,6 +253,7 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(attachments, other.attachments);
   add(vanished, other.vanished);
   add(stalls, other.stalls);
+  add(capacities_set, other.capacities_set);
   add(encrypted, other.encrypted);
   add(unauthentic, other.unauthentic);
   add(in_quota, other.in_quota);
@@ -225,15 +264,16 @@ void SimulationReport::Add(const SimulationReport& other) {
 }
 
 std::string SimulationReport::Describe() const {
-  return absl::StrCat(
-      "operations ", operations, " faults ", faults, " puts ", puts, " reads ", reads, " hits ",
-      hits, " verified ", verified_bytes, " kills ", kills, " cuts ", power_cuts, " failed reads ",
-      corrupt, " promotions ", promotions, " evictions ", evictions, " durable ", durable,
-      " read after a cut ", durable_read, " interrupted ", interruptions, " revoked ", revoked,
-      " attached or not ", attachments, " vanished ", vanished, " stalls ", stalls,
-      " drives without power ", drive_cuts, " told durable after it ", forgotten,
-      " dropping syncs ", dropping_syncs, " gone for a quota ", in_quota, " encrypted ", encrypted,
-      " unauthentic ", unauthentic, " digest ", absl::Hex(digest, absl::kZeroPad16));
+  return absl::StrCat("operations ", operations, " faults ", faults, " puts ", puts, " reads ",
+                      reads, " hits ", hits, " verified ", verified_bytes, " kills ", kills,
+                      " cuts ", power_cuts, " failed reads ", corrupt, " promotions ", promotions,
+                      " evictions ", evictions, " durable ", durable, " read after a cut ",
+                      durable_read, " interrupted ", interruptions, " revoked ", revoked,
+                      " attached or not ", attachments, " vanished ", vanished, " stalls ", stalls,
+                      " capacities set ", capacities_set, " drives without power ", drive_cuts,
+                      " told durable after it ", forgotten, " dropping syncs ", dropping_syncs,
+                      " gone for a quota ", in_quota, " encrypted ", encrypted, " unauthentic ",
+                      unauthentic, " digest ", absl::Hex(digest, absl::kZeroPad16));
 }
 
 SimulationReport RunSimulation(const SimulationOptions& options) {
