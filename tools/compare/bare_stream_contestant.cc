@@ -183,6 +183,8 @@ class BareStream final : public Contestant {
   }
   absl::Status Clear() override { return absl::OkStatus(); }
 
+  std::vector<pid_t> Servers() const override { return {server_}; }
+
  private:
   bool Done() {
     void* tag = nullptr;

@@ -10,7 +10,8 @@ import sys
 from xml.sax.saxutils import escape
 
 WIDTH, PANEL, LEFT, TOP, GAP = 900, 250, 56, 64, 56
-COLORS = ["#9aa0a6", "#0b5fa5", "#2f86cf", "#74b3e6", "#a9d0f0", "#c9a227", "#b5482f", "#5d7f5a"]
+COLORS = ["#9aa0a6", "#0b5fa5", "#2f86cf", "#74b3e6", "#a9d0f0", "#c9a227", "#b5482f", "#5d7f5a",
+          "#8e5ea2", "#d98032"]
 
 
 def nice_step(top):
@@ -25,6 +26,11 @@ def nice_step(top):
 
 def size_text(size):
     return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+
+
+def call_text(discipline):
+    size, batch = size_text(discipline["size"]), discipline["batch"]
+    return size if batch == 1 else f"{batch} x {size}"
 
 
 def panel(title, groups, names, colors, top_y):
@@ -67,13 +73,13 @@ def draw(data):
     names = data["names"]
     colors = {name: COLORS[i % len(COLORS)] for i, name in enumerate(names)}
     panels = []
-    for operation, title in (("get", "get, GB/s"), ("put, fresh keys into a full store", None)):
-        operation, title = operation.split(",")[0], title or operation + ", GB/s"
-        groups = [(size_text(d["size"]),
+    for operation, title in (("get", "get"), ("put", "put of fresh keys"),
+                             ("first put", "first put, into a store just started")):
+        groups = [(call_text(d),
                    {name: r["gb_per_second"] for name, r in d["results"].items()})
                   for d in data.get("disciplines", []) if d["operation"] == operation]
         if groups:
-            panels.append((title, groups, names, colors))
+            panels.append((title + ", GB/s", groups, names, colors))
     if data.get("nvme"):
         pair, paint = ["fio", "kvkeep"], {"fio": COLORS[0], "kvkeep": COLORS[1]}
         groups = []

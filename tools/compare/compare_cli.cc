@@ -1,5 +1,6 @@
 #include "tools/compare/compare_cli.h"
 
+#include <absl/algorithm/container.h>
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 #include <sys/utsname.h>
@@ -7,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <thread>
 
 #include "tiers/base/status_macros.h"
@@ -30,6 +32,9 @@ struct Asked {
   std::string sizes_text = "1MiB,4MiB,32MiB";
   std::string json;
   std::vector<std::string> only;
+  std::string lmcache, mooncake;  // environments
+  std::string peers = "tools/compare/peers";
+  std::vector<uint64_t> batches = {1};
   uint64_t capacity_mib = 1024;
   uint64_t region_mib = 256;
   double seconds = 0.5;
@@ -49,6 +54,14 @@ void AddOptions(CLI::App& app, Asked& asked) {
   app.add_option("--only", asked.only, "these contestants; the first is what others are shares of")
       ->delimiter(',')
       ->check(CLI::IsMember(Contest::Names()));
+  app.add_option("--lmcache", asked.lmcache, "a Python environment that has LMCache")
+      ->check(CLI::ExistingDirectory);
+  app.add_option("--mooncake", asked.mooncake, "a Python environment that has Mooncake")
+      ->check(CLI::ExistingDirectory);
+  app.add_option("--peers", asked.peers, "where the programs are that drive those two");
+  app.add_option("--batches", asked.batches, "chunks of a call that gets or puts")
+      ->delimiter(',')
+      ->check(CLI::Range(uint64_t{1}, uint64_t{64}));
   app.add_option("--capacity-mib", asked.capacity_mib, "that each contestant may keep")
       ->check(CLI::Range(uint64_t{64}, uint64_t{1} << 20));
   app.add_option("--region-mib", asked.region_mib, "memory that is got to, and put from")
@@ -79,38 +92,61 @@ bench::Json AboutThisMachine(const Asked& asked) {
           {"region_bytes", asked.region_mib * kMiB}};
 }
 
+ContestOptions ContestOf(const Asked& asked, const std::string& directory) {
+  ContestOptions options{.daemon_binary = asked.daemon,
+                         .directory = directory,
+                         .only = asked.only,
+                         .peers_directory = asked.peers,
+                         .environments = {},
+                         .capacity_bytes = asked.capacity_mib * kMiB,
+                         .region_bytes = asked.region_mib * kMiB,
+                         .seconds = asked.seconds,
+                         .rounds = asked.rounds};
+  if (!asked.lmcache.empty()) options.environments[kLmcache] = asked.lmcache;
+  if (!asked.mooncake.empty()) options.environments[kMooncake] = asked.mooncake;
+  return options;
+}
+
+using Say = std::function<void(const std::string&)>;
+
+// Everybody is started afresh for one size and batch: nobody's memory was touched before.
+absl::Status CompareOne(const Asked& asked, const std::string& directory, uint64_t size,
+                        uint64_t batch, bool with_lookups, const Say& say, Comparison* comparison) {
+  std::filesystem::create_directory(directory);
+  KVKEEP_ASSIGN_OR_RETURN(const std::unique_ptr<Contest> contest,
+                          Contest::Start(ContestOf(asked, directory), say));
+  comparison->names = contest->present();
+  for (const auto& [name, version] : contest->versions()) comparison->about[name] = version;
+  const auto run = [&](const std::vector<Operation>& operations, uint64_t of_size, uint64_t keys,
+                       uint64_t of_batch) -> absl::Status {
+    KVKEEP_ASSIGN_OR_RETURN(const std::vector<Discipline> disciplines,
+                            contest->Run(operations, of_size, keys, of_batch));
+    comparison->disciplines.insert(comparison->disciplines.end(), disciplines.begin(),
+                                   disciplines.end());
+    return absl::OkStatus();
+  };
+  say(absl::StrCat(batch, " x ", tools::FormatBytes(size)));
+  // Half of what may be kept: nobody has evicted any of it.
+  const uint64_t keys = std::max<uint64_t>(asked.capacity_mib * kMiB / 2 / size, 1);
+  KVKEEP_RETURN_IF_ERROR(
+      run({Operation::kGet, Operation::kLookupAndGet, Operation::kPut}, size, keys, batch));
+  if (!with_lookups) return absl::OkStatus();
+  say("lookups");
+  const uint64_t lookup_keys = std::min(kLookupKeys, asked.capacity_mib * kMiB / kLookupKeyBytes);
+  return run({Operation::kLookup}, kLookupChunkBytes, lookup_keys, kLookupBatch);
+}
+
 absl::Status Compare(const Asked& asked, const std::string& directory, std::ostream& err,
                      Comparison* comparison) {
-  const auto say = [&err](const std::string& text) { err << text << std::endl; };
+  const Say say = [&err](const std::string& text) { err << text << std::endl; };
   comparison->about = AboutThisMachine(asked);
-  {
-    KVKEEP_ASSIGN_OR_RETURN(const std::unique_ptr<Contest> contest,
-                            Contest::Start({.daemon_binary = asked.daemon,
-                                            .directory = directory,
-                                            .only = asked.only,
-                                            .capacity_bytes = asked.capacity_mib * kMiB,
-                                            .region_bytes = asked.region_mib * kMiB,
-                                            .seconds = asked.seconds,
-                                            .rounds = asked.rounds},
-                                           say));
-    comparison->names = contest->present();
-    const auto run = [&](const std::vector<Operation>& operations, uint64_t size, uint64_t keys,
-                         uint64_t batch) -> absl::Status {
-      KVKEEP_ASSIGN_OR_RETURN(const std::vector<Discipline> disciplines,
-                              contest->Run(operations, size, keys, batch));
-      comparison->disciplines.insert(comparison->disciplines.end(), disciplines.begin(),
-                                     disciplines.end());
-      return absl::OkStatus();
-    };
-    for (const uint64_t size : asked.sizes) {
-      say(absl::StrCat("chunks of ", tools::FormatBytes(size)));
-      // Half of what may be kept: nobody has evicted any of it.
-      const uint64_t keys = std::max<uint64_t>(asked.capacity_mib * kMiB / 2 / size, 1);
-      KVKEEP_RETURN_IF_ERROR(run({Operation::kGet, Operation::kPut}, size, keys, 1));
+  int number = 0;
+  for (const uint64_t size : asked.sizes) {
+    for (const uint64_t batch : asked.batches) {
+      const bool last = size == asked.sizes.back() && batch == asked.batches.back();
+      KVKEEP_RETURN_IF_ERROR(CompareOne(asked, absl::StrCat(directory, "/", number++), size, batch,
+                                        last, say, comparison));
     }
-    say("lookups");
-    const uint64_t keys = std::min(kLookupKeys, asked.capacity_mib * kMiB / kLookupKeyBytes);
-    KVKEEP_RETURN_IF_ERROR(run({Operation::kLookup}, kLookupChunkBytes, keys, kLookupBatch));
   }
   if (asked.no_nvme) return absl::OkStatus();
   say("NVMe");
@@ -184,8 +220,10 @@ int RunCompare(const std::vector<std::string>& arguments, std::ostream& out, std
   }
   asked.sizes = *sizes;
   for (const uint64_t size : asked.sizes) {
-    if (size > asked.region_mib * kMiB || size > asked.capacity_mib * kMiB / 2) {
-      err << "kvkeep-compare: --sizes: more than --region-mib or half of --capacity-mib\n";
+    const uint64_t call = size * *absl::c_max_element(asked.batches);
+    if (call > asked.region_mib * kMiB || call > asked.capacity_mib * kMiB / 2) {
+      err << "kvkeep-compare: --sizes: a call is more than --region-mib or half of "
+             "--capacity-mib\n";
       return kUsage;
     }
   }

@@ -23,25 +23,38 @@ class Kvkeep final : public Contestant {
         staging_(staging) {}
 
   absl::Status Put(const ChunkKey& key, std::span<const std::byte> payload) override {
-    std::vector<client::PutChunk> chunks(1);
-    chunks[0].key = key;
-    chunks[0].runs = {payload};
+    return PutAll({&key, 1}, {&payload, 1});
+  }
+  absl::Status PutAll(absl::Span<const ChunkKey> keys, Payloads payloads) override {
+    std::vector<client::PutChunk> chunks(keys.size());
+    for (size_t i = 0; i < keys.size(); ++i) {
+      chunks[i].key = keys[i];
+      chunks[i].runs = {payloads[i]};
+    }
     KVKEEP_ASSIGN_OR_RETURN(const client::PutResult result,
                             client_->Put(ns_, std::move(chunks), {.no_g3 = true}));
     KVKEEP_RETURN_IF_ERROR(result.error);
-    if (result.chunks[0].status == client::PutStatus::kStored) return absl::OkStatus();
-    return absl::ResourceExhaustedError(result.chunks[0].message);
+    for (const auto& chunk : result.chunks) {
+      if (chunk.status == client::PutStatus::kStored) continue;
+      return absl::ResourceExhaustedError(chunk.message);
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Get(const ChunkKey& key, std::span<std::byte> out) override {
-    const std::span<std::byte> destinations[] = {out};
+    return GetAll({&key, 1}, {&out, 1});
+  }
+  absl::Status GetAll(absl::Span<const ChunkKey> keys, Targets targets) override {
     client::GetOptions options;
-    options.destinations = destinations;
+    options.destinations = targets;
     KVKEEP_ASSIGN_OR_RETURN(const client::GetResult result,
-                            client_->Get(ns_, {&key, 1}, std::move(options)));
+                            client_->Get(ns_, keys, std::move(options)));
     KVKEEP_RETURN_IF_ERROR(result.error);
-    if (result.chunks[0].status == client::GetStatus::kHit) return absl::OkStatus();
-    return absl::NotFoundError(std::string(client::GetStatusName(result.chunks[0].status)));
+    for (const auto& chunk : result.chunks) {
+      if (chunk.status == client::GetStatus::kHit) continue;
+      return absl::NotFoundError(std::string(client::GetStatusName(chunk.status)));
+    }
+    return absl::OkStatus();
   }
 
   absl::StatusOr<uint64_t> Lookup(absl::Span<const ChunkKey> keys) override {

@@ -93,6 +93,8 @@ class Redis final : public Contestant {
     return ReadLine().status();
   }
 
+  std::vector<pid_t> Servers() const override { return {server_}; }
+
  private:
   static std::string Head(absl::string_view verb, size_t words) {
     return absl::StrCat("*", words, "\r\n$", verb.size(), "\r\n", verb, "\r\n");

@@ -23,14 +23,30 @@ const Series* ResultsOf(const Discipline& discipline, const std::string& name) {
   return found == discipline.results.end() ? nullptr : &found->second;
 }
 
-// Contestants down, sizes across: GB/s, and beside it the share of the first contestant's.
-std::string BandwidthTable(const Comparison& comparison, Operation operation) {
-  Row head = {std::string(OperationName(operation))};
-  std::vector<const Discipline*> columns;
+// What a table and the JSON call it.
+std::string NameOf(const Discipline& discipline) {
+  return discipline.first_fill ? "first put" : std::string(OperationName(discipline.operation));
+}
+
+std::vector<const Discipline*> DisciplinesOf(const Comparison& comparison, absl::string_view name) {
+  std::vector<const Discipline*> found;
   for (const Discipline& discipline : comparison.disciplines) {
-    if (discipline.operation != operation) continue;
-    columns.push_back(&discipline);
-    head.push_back(tools::FormatBytes(discipline.size));
+    if (NameOf(discipline) == name) found.push_back(&discipline);
+  }
+  return found;
+}
+
+std::string ColumnName(const Discipline& discipline) {
+  const std::string size = tools::FormatBytes(discipline.size);
+  return discipline.batch == 1 ? size : absl::StrCat(discipline.batch, " x ", size);
+}
+
+// Contestants down, sizes across: GB/s, and beside it the share of the first contestant's.
+std::string BandwidthTable(const Comparison& comparison, absl::string_view operation) {
+  Row head = {std::string(operation)};
+  const std::vector<const Discipline*> columns = DisciplinesOf(comparison, operation);
+  for (const Discipline* discipline : columns) {
+    head.push_back(ColumnName(*discipline));
     head.push_back(absl::StrCat("x ", comparison.names.front()));
     head.emplace_back("spread");
     head.emplace_back("p99 us");
@@ -75,6 +91,36 @@ std::string LookupTable(const Comparison& comparison) {
   return text;
 }
 
+double PerGigabyte(double seconds, uint64_t bytes) {
+  return bytes == 0 ? 0 : seconds / static_cast<double>(bytes) * 1e9;
+}
+
+// CPU seconds per GB: the contestant's own process while its calls run, and its servers'.
+std::string CpuTable(const Comparison& comparison) {
+  Row head = {"CPU s/GB, client + server"};
+  std::vector<const Discipline*> columns;
+  for (const Discipline& discipline : comparison.disciplines) {
+    if (discipline.operation == Operation::kLookup || discipline.first_fill) continue;
+    if (discipline.operation == Operation::kLookupAndGet) continue;
+    columns.push_back(&discipline);
+    head.push_back(absl::StrCat(NameOf(discipline), " ", ColumnName(discipline)));
+  }
+  if (columns.empty()) return "";
+  std::vector<Row> rows = {head};
+  for (const std::string& name : comparison.names) {
+    Row row = {name};
+    for (const Discipline* column : columns) {
+      const Series* const series = ResultsOf(*column, name);
+      if (series == nullptr) continue;
+      const Measured all = series->total();
+      row.push_back(absl::StrFormat("%.3f + %.3f", PerGigabyte(all.client_cpu_seconds, all.bytes),
+                                    PerGigabyte(series->daemon.cpu_seconds, all.bytes)));
+    }
+    rows.push_back(std::move(row));
+  }
+  return absl::StrCat(tools::FormatTable(rows), "\n");
+}
+
 std::string NvmeTable(const Comparison& comparison) {
   if (comparison.nvme.empty()) return "";
   std::vector<Row> rows = {{"NVMe", "GB/s", "fio GB/s", "x fio", "spread"}};
@@ -108,6 +154,8 @@ Json ToJson(const Series& series, const std::vector<double>& baseline) {
           {"p99_us", ToJson(Summarize(series.LatencyUs(0.99)))},
           {"rounds", series.rounds.size()},
           {"calls", all.ops},
+          {"client_cpu_seconds_per_gb", PerGigabyte(all.client_cpu_seconds, all.bytes)},
+          {"server_cpu_seconds_per_gb", PerGigabyte(series.daemon.cpu_seconds, all.bytes)},
           {"verified_bytes", all.verified_bytes},
           {"wrong_bytes", all.wrong_bytes}};
 }
@@ -115,9 +163,10 @@ Json ToJson(const Series& series, const std::vector<double>& baseline) {
 }  // namespace
 
 std::string ToText(const Comparison& comparison) {
-  return absl::StrCat(BandwidthTable(comparison, Operation::kGet),
-                      BandwidthTable(comparison, Operation::kPut), LookupTable(comparison),
-                      NvmeTable(comparison), "wrong bytes: ", WrongBytes(comparison), "\n");
+  return absl::StrCat(BandwidthTable(comparison, "get"), BandwidthTable(comparison, "lookup+get"),
+                      BandwidthTable(comparison, "put"), BandwidthTable(comparison, "first put"),
+                      LookupTable(comparison), CpuTable(comparison), NvmeTable(comparison),
+                      "wrong bytes: ", WrongBytes(comparison), "\n");
 }
 
 Json ToJson(const Comparison& comparison) {
@@ -128,7 +177,7 @@ Json ToJson(const Comparison& comparison) {
     for (const auto& [name, series] : discipline.results) {
       results[name] = ToJson(series, base == nullptr ? std::vector<double>() : base->GbPerSecond());
     }
-    json["disciplines"].push_back({{"operation", std::string(OperationName(discipline.operation))},
+    json["disciplines"].push_back({{"operation", NameOf(discipline)},
                                    {"size", discipline.size},
                                    {"batch", discipline.batch},
                                    {"results", results}});

@@ -8,6 +8,7 @@
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 #include "tools/bench/content.h"
+#include "tools/bench/cpu_time.h"
 
 namespace kvkeep::compare {
 namespace {
@@ -18,15 +19,17 @@ using std::chrono::steady_clock;
 constexpr uint64_t kSeed = 1;
 // Puts go on from here, so that their keys are none of the loaded ones.
 constexpr uint64_t kFirstFresh = uint64_t{1} << 40;
-// So many calls are timed before the clock stops and what they got is compared.
-constexpr uint64_t kMaxCallsBetweenChecks = 64;
+// So many chunks are moved before the clock stops and what was got is compared.
+constexpr uint64_t kMaxChunksBetweenChecks = 64;
 
 // Times one call and counts it.
 template <typename Call>
 absl::Status Time(Measured* measured, uint64_t chunks, uint64_t bytes, const Call& call) {
+  const double cpu = bench::ProcessCpuSeconds();
   const auto begin = steady_clock::now();
   const absl::Status status = call();
   const auto took = steady_clock::now() - begin;
+  measured->client_cpu_seconds += bench::ProcessCpuSeconds() - cpu;
   measured->seconds += std::chrono::duration<double>(took).count();
   if (!status.ok()) return status;
   measured->latency.Record(static_cast<uint64_t>(std::chrono::nanoseconds(took).count()));
@@ -42,6 +45,8 @@ absl::string_view OperationName(Operation operation) {
   switch (operation) {
     case Operation::kGet:
       return "get";
+    case Operation::kLookupAndGet:
+      return "lookup+get";
     case Operation::kPut:
       return "put";
     case Operation::kLookup:
@@ -51,10 +56,21 @@ absl::string_view OperationName(Operation operation) {
 }
 
 absl::StatusOr<Operation> ParseOperation(absl::string_view name) {
-  for (const Operation operation : {Operation::kGet, Operation::kPut, Operation::kLookup}) {
+  for (const Operation operation :
+       {Operation::kGet, Operation::kLookupAndGet, Operation::kPut, Operation::kLookup}) {
     if (OperationName(operation) == name) return operation;
   }
   return absl::InvalidArgumentError(absl::StrCat("no operation ", name));
+}
+
+absl::Status Contestant::PutAll(absl::Span<const ChunkKey> keys, Payloads payloads) {
+  for (size_t i = 0; i < keys.size(); ++i) KVKEEP_RETURN_IF_ERROR(Put(keys[i], payloads[i]));
+  return absl::OkStatus();
+}
+
+absl::Status Contestant::GetAll(absl::Span<const ChunkKey> keys, Targets targets) {
+  for (size_t i = 0; i < keys.size(); ++i) KVKEEP_RETURN_IF_ERROR(Get(keys[i], targets[i]));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Slices>> Slices::Create(std::unique_ptr<Contestant> contestant,
@@ -79,98 +95,131 @@ std::span<std::byte> Slices::Target(uint64_t number) const {
   return targets_.memory().subspan(number % (targets_.memory().size() / size_) * size_, size_);
 }
 
-absl::Status Slices::Load(uint64_t size, uint64_t keys) {
+absl::Status Slices::Load(uint64_t size, uint64_t batch) {
   KVKEEP_CHECK(size > 0 && size <= sources_.size() && size <= targets_.memory().size());
   KVKEEP_RETURN_IF_ERROR(contestant_->Clear());
-  const uint64_t payloads = sources_.size() / size;
   if (size != size_) {
     size_ = size;
-    for (uint64_t i = 0; i < payloads; ++i) {
+    for (uint64_t i = 0; i < sources_.size() / size; ++i) {
       bench::FillPayload(kSeed, i, sources_.subspan(i * size, size));
     }
   }
+  batch_ = batch;
   keys_.clear();
-  for (uint64_t i = 0; i < keys; ++i) {
-    keys_.push_back(bench::MakeKey(kSeed, i, i % payloads));
-    KVKEEP_RETURN_IF_ERROR(contestant_->Put(keys_.back(), Payload(keys_.back())));
-  }
+  next_get_ = next_lookup_ = 0;
   return absl::OkStatus();
 }
 
-absl::StatusOr<Measured> Slices::Run(Operation operation, uint64_t batch, double seconds) {
-  KVKEEP_CHECK(!keys_.empty());
+absl::StatusOr<Measured> Slices::Fill(uint64_t calls) {
+  const uint64_t payloads = sources_.size() / size_;
+  Measured measured;
+  for (uint64_t call = 0; call < calls; ++call) {
+    for (uint64_t i = 0; i < batch_; ++i) {
+      keys_.push_back(bench::MakeKey(kSeed, keys_.size(), keys_.size() % payloads));
+    }
+    KVKEEP_RETURN_IF_ERROR(PutTimed(absl::MakeConstSpan(keys_).last(batch_), &measured));
+  }
+  return measured;
+}
+
+absl::StatusOr<Measured> Slices::Run(Operation operation, double seconds) {
+  KVKEEP_CHECK(keys_.size() >= batch_);
   Measured measured;
   switch (operation) {
     case Operation::kGet:
-      KVKEEP_RETURN_IF_ERROR(RunGets(seconds, &measured));
+    case Operation::kLookupAndGet:
+      KVKEEP_RETURN_IF_ERROR(RunGets(operation == Operation::kLookupAndGet, seconds, &measured));
       break;
     case Operation::kPut:
       KVKEEP_RETURN_IF_ERROR(RunPuts(seconds, &measured));
       break;
     case Operation::kLookup:
-      KVKEEP_RETURN_IF_ERROR(RunLookups(batch, seconds, &measured));
+      KVKEEP_RETURN_IF_ERROR(RunLookups(seconds, &measured));
       break;
   }
   return measured;
 }
 
-absl::Status Slices::RunGets(double seconds, Measured* measured) {
+absl::Span<const ChunkKey> Slices::NextKeys(uint64_t* next) const {
+  if (*next + batch_ > keys_.size()) *next = 0;
+  const uint64_t first = *next;
+  *next += batch_;
+  return absl::MakeConstSpan(keys_).subspan(first, batch_);
+}
+
+uint64_t Slices::CallsBetweenChecks() const {
+  const uint64_t chunks = std::min(targets_.memory().size() / size_, kMaxChunksBetweenChecks);
+  return std::max<uint64_t>(chunks / batch_, 1);
+}
+
+absl::Status Slices::PutTimed(absl::Span<const ChunkKey> keys, Measured* measured) {
+  std::vector<std::span<const std::byte>> payloads;
+  for (const ChunkKey& key : keys) payloads.push_back(Payload(key));
+  return Time(measured, keys.size(), keys.size() * size_,
+              [&] { return contestant_->PutAll(keys, payloads); });
+}
+
+absl::Status Slices::RunGets(bool lookup_first, double seconds, Measured* measured) {
   // A call's bytes are compared before the next round overwrites them.
-  const uint64_t at_once = std::min(targets_.memory().size() / size_, kMaxCallsBetweenChecks);
+  const uint64_t at_once = CallsBetweenChecks();
   while (measured->seconds < seconds) {
-    const uint64_t first = next_get_;
-    for (uint64_t i = 0; i < at_once && measured->seconds < seconds; ++i, ++next_get_) {
-      const ChunkKey& key = keys_[next_get_ % keys_.size()];
-      const std::span<std::byte> target = Target(next_get_);
-      KVKEEP_RETURN_IF_ERROR(
-          Time(measured, 1, size_, [&] { return contestant_->Get(key, target); }));
+    std::vector<std::pair<absl::Span<const ChunkKey>, uint64_t>> done;
+    for (uint64_t i = 0; i < at_once && measured->seconds < seconds; ++i) {
+      const absl::Span<const ChunkKey> keys = NextKeys(&next_get_);
+      done.emplace_back(keys, next_target_);
+      std::vector<std::span<std::byte>> targets;
+      for (uint64_t j = 0; j < batch_; ++j) targets.push_back(Target(next_target_++));
+      KVKEEP_RETURN_IF_ERROR(Time(measured, batch_, batch_ * size_, [&]() -> absl::Status {
+        if (lookup_first) KVKEEP_RETURN_IF_ERROR(LookUp(keys));
+        return contestant_->GetAll(keys, targets);
+      }));
     }
-    for (uint64_t i = first; i < next_get_; ++i) {
-      Compare(keys_[i % keys_.size()], Target(i), measured);
-    }
+    for (const auto& [keys, target] : done) Compare(keys, target, measured);
   }
   return absl::OkStatus();
 }
 
 absl::Status Slices::RunPuts(double seconds, Measured* measured) {
   const uint64_t payloads = sources_.size() / size_;
+  const uint64_t at_once = std::max<uint64_t>(kMaxChunksBetweenChecks / batch_, 1);
+  std::vector<ChunkKey> keys(batch_);
+  std::vector<std::span<std::byte>> targets;
+  for (uint64_t i = 0; i < batch_; ++i) targets.push_back(Target(i));
   while (measured->seconds < seconds) {
-    ChunkKey key;
-    for (uint64_t i = 0; i < kMaxCallsBetweenChecks && measured->seconds < seconds; ++i) {
-      key = bench::MakeKey(kSeed, kFirstFresh + next_put_, next_put_ % payloads);
-      ++next_put_;
-      KVKEEP_RETURN_IF_ERROR(
-          Time(measured, 1, size_, [&] { return contestant_->Put(key, Payload(key)); }));
+    for (uint64_t i = 0; i < at_once && measured->seconds < seconds; ++i) {
+      for (ChunkKey& key : keys) {
+        key = bench::MakeKey(kSeed, kFirstFresh + next_put_, next_put_ % payloads);
+        ++next_put_;
+      }
+      KVKEEP_RETURN_IF_ERROR(PutTimed(keys, measured));
     }
-    KVKEEP_RETURN_IF_ERROR(contestant_->Get(key, Target(0)));
-    Compare(key, Target(0), measured);
+    KVKEEP_RETURN_IF_ERROR(contestant_->GetAll(keys, targets));
+    Compare(keys, 0, measured);
   }
   return absl::OkStatus();
 }
 
-absl::Status Slices::RunLookups(uint64_t batch, double seconds, Measured* measured) {
-  batch = std::min<uint64_t>(batch, keys_.size());
+absl::Status Slices::RunLookups(double seconds, Measured* measured) {
   while (measured->seconds < seconds) {
-    if (next_lookup_ + batch > keys_.size()) next_lookup_ = 0;
-    const absl::Span<const ChunkKey> keys = absl::MakeSpan(keys_).subspan(next_lookup_, batch);
-    next_lookup_ += batch;
-    uint64_t found = 0;
-    KVKEEP_RETURN_IF_ERROR(Time(measured, batch, 0, [&] {
-      const absl::StatusOr<uint64_t> result = contestant_->Lookup(keys);
-      found = result.value_or(0);
-      return result.status();
-    }));
-    if (found != batch) {
-      return absl::DataLossError(absl::StrCat("a lookup found ", found, " of ", batch, " keys"));
-    }
+    const absl::Span<const ChunkKey> keys = NextKeys(&next_lookup_);
+    KVKEEP_RETURN_IF_ERROR(Time(measured, batch_, 0, [&] { return LookUp(keys); }));
   }
   return absl::OkStatus();
 }
 
-void Slices::Compare(const ChunkKey& key, std::span<const std::byte> got, Measured* measured) {
+absl::Status Slices::LookUp(absl::Span<const ChunkKey> keys) {
+  KVKEEP_ASSIGN_OR_RETURN(const uint64_t found, contestant_->Lookup(keys));
+  if (found == keys.size()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("a lookup found ", found, " of ", keys.size(), " keys"));
+}
+
+void Slices::Compare(absl::Span<const ChunkKey> keys, uint64_t first_target, Measured* measured) {
   if (!keeps_bytes_) return;
-  measured->verified_bytes += got.size();
-  measured->wrong_bytes += bench::CountWrong(kSeed, key, got);
+  for (const ChunkKey& key : keys) {
+    const std::span<const std::byte> got = Target(first_target++);
+    measured->verified_bytes += got.size();
+    measured->wrong_bytes += bench::CountWrong(kSeed, key, got);
+  }
 }
 
 }  // namespace kvkeep::compare

@@ -4,6 +4,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <catch2/catch.hpp>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include <sstream>
 #include <vector>
 
+#include "tools/bench/histogram.h"
 #include "tools/compare/compare_cli.h"
 #include "tools/compare/ring_of_keys.h"
 #include "tools/compare/slice.h"
@@ -59,21 +61,66 @@ class Spoiling final : public Contestant {
 };
 
 struct Scene {
-  Scene() {
+  explicit Scene(uint64_t batch = 1) {
     auto contestant = std::make_unique<Spoiling>();
     spoiling = contestant.get();
     slices = Slices::Create(std::move(contestant), kRegion).value();
-    REQUIRE(slices->Load(kSize, 60).ok());
+    REQUIRE(slices->Load(kSize, batch).ok());
+    filled = slices->Fill(60 / batch).value();
   }
   bench::Measured Run(Operation operation) {
-    const absl::StatusOr<bench::Measured> measured = slices->Run(operation, 16, 0.02);
+    const absl::StatusOr<bench::Measured> measured = slices->Run(operation, 0.02);
     INFO(measured.status());
     REQUIRE(measured.ok());
     return *measured;
   }
   Spoiling* spoiling;
   std::unique_ptr<Slices> slices;
+  bench::Measured filled;
 };
+
+// A directory where an environment's Python would be, that runs the one of this machine.
+std::string MakeEnvironment(const std::string& directory) {
+  const std::string environment = directory + "/environment";
+  fs::create_directories(environment + "/bin");
+  const std::string python = environment + "/bin/python3";
+  std::ofstream(python) << "#!/bin/sh\nexec python3 \"$@\"\n";
+  fs::permissions(python, fs::perms::owner_all);
+  return environment;
+}
+
+// Who was there measured something in each discipline, and said what it must.
+void CheckEverybody(const nlohmann::json& json) {
+  for (const char* name : {"memcpy", "kvkeep local", "kvkeep staging", "kvkeep gRPC", "kvkeep TCP",
+                           "gRPC stream", "files", "Mooncake"}) {
+    INFO(name);
+    for (const nlohmann::json& discipline : json["disciplines"]) {
+      const nlohmann::json& result = discipline["results"][name];
+      CHECK(result["rounds"] == 2);
+      CHECK(result["calls"] > 0);
+      CHECK(result["p50_us"]["median"] > 0);
+      if (discipline["operation"] == "lookup") continue;
+      const bool has_servers = name != std::string("files") && name != std::string("memcpy") &&
+                               name != std::string("Mooncake");
+      CHECK((result["server_cpu_seconds_per_gb"] > 0) == has_servers);
+      CHECK(result["gb_per_second"]["median"] > 0);
+      if (name == std::string("memcpy")) CHECK(result["ratio"]["median"] == 1.0);
+      CHECK(result["client_cpu_seconds_per_gb"] > 0);
+      const bool compared =
+          name != std::string("gRPC stream") && discipline["operation"] != "first put";
+      CHECK((result["verified_bytes"] > 0) == compared);
+    }
+  }
+}
+
+std::string OutputOf(const std::string& command) {
+  FILE* const pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::string text(4096, '\0');
+  text.resize(fread(text.data(), 1, text.size(), pipe));
+  REQUIRE(pclose(pipe) == 0);
+  return text;
+}
 
 struct Run {
   int code;
@@ -102,6 +149,42 @@ TEST_CASE("every byte of every get is compared") {
   }
 }
 
+TEST_CASE("calls of several chunks are compared as those of one") {
+  Scene scene(8);
+  CHECK(scene.filled.ops == 7);
+  CHECK(scene.filled.bytes == 56 * kSize);
+  for (const Operation operation : {Operation::kGet, Operation::kLookupAndGet, Operation::kPut}) {
+    const bench::Measured measured = scene.Run(operation);
+    CHECK(measured.ops > 0);
+    CHECK(measured.chunks == 8 * measured.ops);
+    CHECK(measured.bytes == measured.chunks * kSize);
+    CHECK(measured.verified_bytes >= (operation == Operation::kPut ? kSize : measured.bytes));
+    CHECK(measured.wrong_bytes == 0);
+    CHECK(measured.client_cpu_seconds > 0);
+  }
+  Scene spoilt(8);
+  spoilt.spoiling->spoil_get = 7;
+  spoilt.spoiling->spoil_at = 3;
+  CHECK(spoilt.Run(Operation::kGet).wrong_bytes == 1);
+}
+
+TEST_CASE("contestants in Python count times as those here do") {
+  const std::vector<uint64_t> values = {0,       1,       127,           128,           129,
+                                        130,     255,     256,           1'000,         123'456,
+                                        999'999, 1 << 20, 1'234'567'890, 98'765'432'101};
+  std::string wanted, arguments;
+  for (const uint64_t ns : values) {
+    bench::LatencyHistogram histogram;
+    histogram.Record(ns);
+    absl::StrAppend(&wanted, histogram.buckets().begin()->first, "\n");
+    absl::StrAppend(&arguments, " ", ns);
+  }
+  CHECK(OutputOf(absl::StrCat("cd ", PEERS_PATH,
+                              " && python3 -B -c 'import sys, measured\n"
+                              "for ns in sys.argv[1:]: print(measured.bucket_of(int(ns)))'",
+                              arguments)) == wanted);
+}
+
 TEST_CASE("puts are read back, and lookups must find all of what was loaded") {
   Scene scene;
   const bench::Measured puts = scene.Run(Operation::kPut);
@@ -109,9 +192,12 @@ TEST_CASE("puts are read back, and lookups must find all of what was loaded") {
   CHECK(puts.wrong_bytes == 0);
   scene.spoiling->spoil_get = 1 + puts.verified_bytes / kSize;
   CHECK(scene.Run(Operation::kPut).wrong_bytes == 1);
-  CHECK(scene.Run(Operation::kLookup).chunks >= 16);
-  scene.spoiling->lookup_misses = 1;
-  CHECK(absl::IsDataLoss(scene.slices->Run(Operation::kLookup, 16, 0.02).status()));
+  Scene lookups(16);
+  const bench::Measured found = lookups.Run(Operation::kLookup);
+  CHECK(found.chunks == 16 * found.ops);
+  lookups.spoiling->lookup_misses = 1;
+  CHECK(absl::IsDataLoss(lookups.slices->Run(Operation::kLookup, 0.02).status()));
+  CHECK(absl::IsDataLoss(lookups.slices->Run(Operation::kLookupAndGet, 0.02).status()));
 }
 
 TEST_CASE("a ring of keys gives the oldest's slot to the newest") {
@@ -134,42 +220,71 @@ TEST_CASE("a whole comparison: who is there, ratios to the first, a picture") {
   char directory[] = "/tmp/compare-test-XXXXXX";
   REQUIRE(mkdtemp(directory) != nullptr);
   const std::string json_path = absl::StrCat(directory, "/out.json");
-  const Run run =
-      Compare({"--daemon", KVKEEPD_PATH, "--scratch", directory, "--json", json_path, "--only",
-               "memcpy,kvkeep local,kvkeep staging,kvkeep gRPC,kvkeep TCP,gRPC stream,"
-               "Redis,files",
-               "--capacity-mib", "96", "--region-mib", "32", "--sizes", "1MiB,300000", "--rounds",
-               "2", "--seconds", "0.02", "--no-nvme"});
+  const std::string environment = MakeEnvironment(directory);
+  const Run run = Compare({"--daemon",
+                           KVKEEPD_PATH,
+                           "--scratch",
+                           directory,
+                           "--json",
+                           json_path,
+                           "--only",
+                           "memcpy,kvkeep local,kvkeep staging,kvkeep gRPC,kvkeep TCP,gRPC stream,"
+                           "Redis,files,LMCache,Mooncake",
+                           "--mooncake",
+                           environment,
+                           "--peers",
+                           DICTIONARY_PATH,
+                           "--capacity-mib",
+                           "96",
+                           "--region-mib",
+                           "32",
+                           "--sizes",
+                           "1MiB,300000",
+                           "--rounds",
+                           "2",
+                           "--seconds",
+                           "0.02",
+                           "--no-nvme"});
   INFO(run.err << run.out);
   REQUIRE(run.code == 0);
   CHECK_THAT(run.out, Catch::Contains("wrong bytes: 0"));
   std::ifstream file(json_path);
   const nlohmann::json json = nlohmann::json::parse(file);
-  REQUIRE(json["disciplines"].size() == 5);  // get and put of two sizes, lookup
-  for (const char* name : {"memcpy", "kvkeep local", "kvkeep staging", "kvkeep gRPC", "kvkeep TCP",
-                           "gRPC stream", "files"}) {
-    INFO(name);
-    for (const nlohmann::json& discipline : json["disciplines"]) {
-      const nlohmann::json& result = discipline["results"][name];
-      CHECK(result["rounds"] == 2);
-      CHECK(result["calls"] > 0);
-      CHECK(result["p50_us"]["median"] > 0);
-      if (discipline["operation"] == "lookup") continue;
-      CHECK(result["gb_per_second"]["median"] > 0);
-      if (name == std::string("memcpy")) CHECK(result["ratio"]["median"] == 1.0);
-      if (name != std::string("gRPC stream")) CHECK(result["verified_bytes"] > 0);
-    }
-  }
+  REQUIRE(json["disciplines"].size() == 9);  // four of two sizes each, lookup
+  CHECK(json["disciplines"][0]["operation"] == "first put");
+  CHECK(json["about"]["Mooncake"] == "of a dictionary");
+  CHECK_THAT(run.err, Catch::Contains("LMCache is not there"));
+  CheckEverybody(json);
   const std::string svg = absl::StrCat(directory, "/out.svg");
   REQUIRE(std::system(absl::StrCat("python3 -B ", CHART_PATH, " ", json_path, " ", svg).c_str()) ==
           0);
   std::ifstream picture(svg);
   const std::string text((std::istreambuf_iterator<char>(picture)), {});
   CHECK_THAT(text, Catch::Contains("kvkeep staging, 1 MiB"));
+  CHECK_THAT(text, Catch::Contains("Mooncake, 1 MiB"));
   // Nothing else is left.
   fs::remove(json_path);
   fs::remove(svg);
+  fs::remove_all(environment);
   CHECK(fs::is_empty(directory));
+  fs::remove_all(directory);
+}
+
+TEST_CASE("a peer that does not start is absent, and its last words are said") {
+  char directory[] = "/tmp/compare-test-XXXXXX";
+  REQUIRE(mkdtemp(directory) != nullptr);
+  const std::string environment = MakeEnvironment(directory);
+  const Run run =
+      Compare({"--daemon",       KVKEEPD_PATH, "--scratch",    directory,  "--only",
+               "memcpy,LMCache", "--lmcache",  environment,    "--peers",  DICTIONARY_PATH,
+               "--capacity-mib", "64",         "--region-mib", "32",       "--sizes",
+               "1MiB",           "--batches",  "1,8",          "--rounds", "1",
+               "--seconds",      "0.02",       "--no-nvme"});
+  INFO(run.err << run.out);
+  CHECK(run.code == 0);
+  CHECK_THAT(run.err, Catch::Contains("LMCache is not there"));
+  CHECK_THAT(run.err, Catch::Contains("lmcache_peer.py"));  // Python says what it did not find
+  CHECK_THAT(run.out, Catch::Contains("8 x 1.0 MiB"));
   fs::remove_all(directory);
 }
 
@@ -180,6 +295,7 @@ TEST_CASE("what cannot be compared is refused by name") {
   CHECK(sizes.code == 2);
   CHECK_THAT(sizes.err, Catch::Contains("--sizes"));
   CHECK(Compare({"--daemon", KVKEEPD_PATH, "--sizes", "64MiB", "--region-mib", "32"}).code == 2);
+  CHECK(Compare({"--daemon", KVKEEPD_PATH, "--sizes", "32MiB", "--batches", "16"}).code == 2);
 }
 
 }  // namespace kvkeep::compare

@@ -1,0 +1,50 @@
+"""Stands where Mooncake's peer would be: chunks in a dictionary. Spoils what it is told to."""
+
+import ctypes
+import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[4] / "tools" / "compare" / "peers"))
+
+from peer import Peer, serve  # noqa: E402
+
+
+class Dictionary(Peer):
+    version = "of a dictionary"
+
+    def __init__(self, directory, capacity_bytes):
+        self.chunks = {}
+        self.most_bytes = 0
+        self.gets = self.clears = self.rests = 0
+        self.spoil_get = self.spoil_at = None  # of the get of that number, from 1 on
+        self.forgotten = 0  # that a lookup does not find
+
+    def make_key(self, number, batch):
+        return number
+
+    def put(self, keys, addresses, size):
+        for key, address in zip(keys, addresses):
+            self.chunks[key] = ctypes.string_at(address, size)
+        self.most_bytes = max(self.most_bytes, len(self.chunks) * size)
+
+    def get(self, keys, addresses, size):
+        for key, address in zip(keys, addresses):
+            ctypes.memmove(address, self.chunks[key], size)
+            self.gets += 1
+            if self.gets == self.spoil_get:
+                byte = ctypes.c_ubyte.from_address(address + self.spoil_at)
+                byte.value ^= 1
+
+    def lookup(self, keys):
+        return sum(key in self.chunks for key in keys) - self.forgotten
+
+    def rest(self):
+        self.rests += 1
+
+    def clear(self):
+        self.clears += 1
+        self.chunks = {}
+
+
+if __name__ == "__main__":
+    serve(Dictionary)
