@@ -1,6 +1,5 @@
 #include "tools/compare/compare_cli.h"
 
-#include <absl/algorithm/container.h>
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 #include <sys/utsname.h>
@@ -59,7 +58,8 @@ void AddOptions(CLI::App& app, Asked& asked) {
   app.add_option("--mooncake", asked.mooncake, "a Python environment that has Mooncake")
       ->check(CLI::ExistingDirectory);
   app.add_option("--peers", asked.peers, "where the programs are that drive those two");
-  app.add_option("--batches", asked.batches, "chunks of a call that gets or puts")
+  app.add_option("--batches", asked.batches,
+                 "chunks of a call that gets or puts, where they fit a region")
       ->delimiter(',')
       ->check(CLI::Range(uint64_t{1}, uint64_t{64}));
   app.add_option("--capacity-mib", asked.capacity_mib, "that each contestant may keep")
@@ -107,12 +107,36 @@ ContestOptions ContestOf(const Asked& asked, const std::string& directory) {
   return options;
 }
 
+struct Call {
+  uint64_t size = 0;   // of a chunk
+  uint64_t batch = 1;  // chunks
+};
+
+bool Fits(const Asked& asked, const Call& call) {
+  return call.size * call.batch <= std::min(asked.region_mib * kMiB, asked.capacity_mib * kMiB / 2);
+}
+
+// Each size in each batch that fits.
+std::vector<Call> CallsOf(const Asked& asked) {
+  std::vector<Call> calls;
+  for (const uint64_t size : asked.sizes) {
+    for (const uint64_t batch : asked.batches) {
+      if (Fits(asked, {size, batch})) calls.push_back({size, batch});
+    }
+  }
+  return calls;
+}
+
 using Say = std::function<void(const std::string&)>;
 
 // Everybody is started afresh for one size and batch: nobody's memory was touched before.
-absl::Status CompareOne(const Asked& asked, const std::string& directory, uint64_t size,
-                        uint64_t batch, bool with_lookups, const Say& say, Comparison* comparison) {
+absl::Status CompareOne(const Asked& asked, const std::string& directory, const Call& call,
+                        bool with_lookups, const Say& say, Comparison* comparison) {
   std::filesystem::create_directory(directory);
+  const auto remove = absl::MakeCleanup([&] {  // once all that use it have ended
+    std::error_code error;
+    std::filesystem::remove_all(directory, error);
+  });
   KVKEEP_ASSIGN_OR_RETURN(const std::unique_ptr<Contest> contest,
                           Contest::Start(ContestOf(asked, directory), say));
   comparison->names = contest->present();
@@ -125,11 +149,11 @@ absl::Status CompareOne(const Asked& asked, const std::string& directory, uint64
                                    disciplines.end());
     return absl::OkStatus();
   };
-  say(absl::StrCat(batch, " x ", tools::FormatBytes(size)));
+  say(absl::StrCat(call.batch, " x ", tools::FormatBytes(call.size)));
   // Half of what may be kept: nobody has evicted any of it.
-  const uint64_t keys = std::max<uint64_t>(asked.capacity_mib * kMiB / 2 / size, 1);
-  KVKEEP_RETURN_IF_ERROR(
-      run({Operation::kGet, Operation::kLookupAndGet, Operation::kPut}, size, keys, batch));
+  const uint64_t keys = asked.capacity_mib * kMiB / 2 / call.size;
+  KVKEEP_RETURN_IF_ERROR(run({Operation::kGet, Operation::kLookupAndGet, Operation::kPut},
+                             call.size, keys, call.batch));
   if (!with_lookups) return absl::OkStatus();
   say("lookups");
   const uint64_t lookup_keys = std::min(kLookupKeys, asked.capacity_mib * kMiB / kLookupKeyBytes);
@@ -140,13 +164,10 @@ absl::Status Compare(const Asked& asked, const std::string& directory, std::ostr
                      Comparison* comparison) {
   const Say say = [&err](const std::string& text) { err << text << std::endl; };
   comparison->about = AboutThisMachine(asked);
-  int number = 0;
-  for (const uint64_t size : asked.sizes) {
-    for (const uint64_t batch : asked.batches) {
-      const bool last = size == asked.sizes.back() && batch == asked.batches.back();
-      KVKEEP_RETURN_IF_ERROR(CompareOne(asked, absl::StrCat(directory, "/", number++), size, batch,
-                                        last, say, comparison));
-    }
+  const std::vector<Call> calls = CallsOf(asked);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    KVKEEP_RETURN_IF_ERROR(CompareOne(asked, absl::StrCat(directory, "/", i), calls[i],
+                                      /*with_lookups=*/i + 1 == calls.size(), say, comparison));
   }
   if (asked.no_nvme) return absl::OkStatus();
   say("NVMe");
@@ -220,12 +241,14 @@ int RunCompare(const std::vector<std::string>& arguments, std::ostream& out, std
   }
   asked.sizes = *sizes;
   for (const uint64_t size : asked.sizes) {
-    const uint64_t call = size * *absl::c_max_element(asked.batches);
-    if (call > asked.region_mib * kMiB || call > asked.capacity_mib * kMiB / 2) {
-      err << "kvkeep-compare: --sizes: a call is more than --region-mib or half of "
-             "--capacity-mib\n";
+    if (!Fits(asked, {.size = size})) {
+      err << "kvkeep-compare: --sizes: more than --region-mib or half of --capacity-mib\n";
       return kUsage;
     }
+  }
+  if (CallsOf(asked).empty()) {
+    err << "kvkeep-compare: --batches: none fits --region-mib and half of --capacity-mib\n";
+    return kUsage;
   }
   if (asked.quick) {
     asked.rounds = 3;

@@ -206,11 +206,12 @@ absl::Status Contest::Take(const std::string& name, const Json& command, Discipl
   return absl::OkStatus();
 }
 
-absl::Status Contest::TakeRounds(const std::function<Json(int round)>& command_of,
+absl::Status Contest::TakeRounds(uint64_t rounds,
+                                 const std::function<Json(uint64_t round)>& command_of,
                                  Discipline* discipline) {
-  for (int round = 0; round < options_.rounds; ++round) {
-    for (size_t turn = 0; turn < present_.size(); ++turn) {
-      const std::string& name = present_[(turn + static_cast<size_t>(round)) % present_.size()];
+  for (uint64_t round = 0; round < rounds; ++round) {
+    for (uint64_t turn = 0; turn < present_.size(); ++turn) {
+      const std::string& name = present_[(turn + round) % present_.size()];
       KVKEEP_RETURN_IF_ERROR(Take(name, command_of(round), discipline));
     }
   }
@@ -228,15 +229,15 @@ absl::StatusOr<std::vector<Discipline>> Contest::Run(const std::vector<Operation
   const auto discipline_of = [&](Operation operation) {
     return Discipline{.operation = operation, .size = size, .batch = batch, .results = {}};
   };
-  // In as many parts as there are rounds: the last of them ends with all.
-  const uint64_t calls = std::max<uint64_t>(keys / batch, 1);
   const auto rounds = static_cast<uint64_t>(options_.rounds);
+  const uint64_t calls = std::max<uint64_t>(keys / batch, 1);
+  const uint64_t parts = std::min(rounds, calls);
   Discipline fill = discipline_of(Operation::kPut);
   fill.first_fill = untouched_;
   KVKEEP_RETURN_IF_ERROR(TakeRounds(
-      [&](int round) {
-        const auto at = static_cast<uint64_t>(round);
-        return Json{{"do", "fill"}, {"calls", calls * (at + 1) / rounds - calls * at / rounds}};
+      parts,
+      [&](uint64_t part) {
+        return Json{{"do", "fill"}, {"calls", calls * (part + 1) / parts - calls * part / parts}};
       },
       &fill));
   if (untouched_) disciplines.push_back(std::move(fill));
@@ -245,7 +246,8 @@ absl::StatusOr<std::vector<Discipline>> Contest::Run(const std::vector<Operation
     Discipline discipline = discipline_of(operation);
     const Json command = {{"do", std::string(OperationName(operation))},
                           {"seconds", options_.seconds}};
-    KVKEEP_RETURN_IF_ERROR(TakeRounds([&](int) { return command; }, &discipline));
+    KVKEEP_RETURN_IF_ERROR(TakeRounds(
+        rounds, [&](uint64_t) { return command; }, &discipline));
     disciplines.push_back(std::move(discipline));
   }
   return disciplines;

@@ -57,9 +57,11 @@ class Contest {
       const ContestOptions& options, const std::function<void(const std::string&)>& said);
 
   // Fills in `keys` chunks of `size` bytes, then runs the rounds of one operation after the other,
-  // in calls of `batch` chunks. The first Run's filling is a discipline of its own, in rounds too.
+  // in calls of `batch` chunks. The first Run's filling is a discipline of its own, in as many
+  // rounds as it has calls, or fewer.
   absl::StatusOr<std::vector<Discipline>> Run(const std::vector<Operation>& operations,
                                               uint64_t size, uint64_t keys, uint64_t batch);
+
   const std::vector<std::string>& present() const { return present_; }
   // Of those that say so: name -> version.
   const std::map<std::string, std::string>& versions() const { return versions_; }
@@ -81,8 +83,9 @@ class Contest {
   absl::Status StartProgram(const Kind& kind, Side* side) const;
   // One slice of one contestant: what it measured, and what its servers used meanwhile.
   absl::Status Take(const std::string& name, const bench::Json& command, Discipline* discipline);
-  // Everybody's turn, `options_.rounds` times; `command_of` is asked for each round's.
-  absl::Status TakeRounds(const std::function<bench::Json(int round)>& command_of,
+  // Everybody's turn, `rounds` times; `command_of` is asked for each round's.
+  absl::Status TakeRounds(uint64_t rounds,
+                          const std::function<bench::Json(uint64_t round)>& command_of,
                           Discipline* discipline);
 
   const ContestOptions options_;

@@ -274,17 +274,25 @@ TEST_CASE("a peer that does not start is absent, and its last words are said") {
   char directory[] = "/tmp/compare-test-XXXXXX";
   REQUIRE(mkdtemp(directory) != nullptr);
   const std::string environment = MakeEnvironment(directory);
+  const std::string json_path = absl::StrCat(directory, "/out.json");
   const Run run =
       Compare({"--daemon",       KVKEEPD_PATH, "--scratch",    directory,  "--only",
                "memcpy,LMCache", "--lmcache",  environment,    "--peers",  DICTIONARY_PATH,
                "--capacity-mib", "64",         "--region-mib", "32",       "--sizes",
-               "1MiB",           "--batches",  "1,8",          "--rounds", "1",
-               "--seconds",      "0.02",       "--no-nvme"});
+               "1MiB",           "--batches",  "1,8,64",       "--rounds", "5",
+               "--seconds",      "0.02",       "--no-nvme",    "--json",   json_path});
   INFO(run.err << run.out);
   CHECK(run.code == 0);
   CHECK_THAT(run.err, Catch::Contains("LMCache is not there"));
   CHECK_THAT(run.err, Catch::Contains("lmcache_peer.py"));  // Python says what it did not find
   CHECK_THAT(run.out, Catch::Contains("8 x 1.0 MiB"));
+  CHECK_THAT(run.out, !Catch::Contains("64 x 1.0 MiB"));  // more than a region
+  // 32 MiB in calls of eight: no fifth round, rather than one of nothing.
+  std::ifstream file(json_path);
+  const nlohmann::json first_put = nlohmann::json::parse(file)["disciplines"][4];
+  CHECK(first_put["operation"] == "first put");
+  CHECK(first_put["results"]["memcpy"]["rounds"] == 4);
+  CHECK(first_put["results"]["memcpy"]["gb_per_second"]["min"] > 0);
   fs::remove_all(directory);
 }
 
@@ -295,6 +303,7 @@ TEST_CASE("what cannot be compared is refused by name") {
   CHECK(sizes.code == 2);
   CHECK_THAT(sizes.err, Catch::Contains("--sizes"));
   CHECK(Compare({"--daemon", KVKEEPD_PATH, "--sizes", "64MiB", "--region-mib", "32"}).code == 2);
+  CHECK(Compare({"--daemon", KVKEEPD_PATH, "--batches", "0"}).code == 2);
   CHECK(Compare({"--daemon", KVKEEPD_PATH, "--sizes", "32MiB", "--batches", "16"}).code == 2);
 }
 
