@@ -96,8 +96,8 @@ struct Contest::Kind {
 
 const Contest::Kind Contest::kKinds[] = {
     {"memcpy", false, false, MakeMemcpy, nullptr},
-    {"kvkeep local", true, false, Make<KvkeepPath::kLocal>, nullptr},
-    {"kvkeep staging", true, false, Make<KvkeepPath::kStaging>, nullptr},
+    {kKvkeepLocal, true, false, Make<KvkeepPath::kLocal>, nullptr},
+    {kKvkeepStaging, true, false, Make<KvkeepPath::kStaging>, nullptr},
     {"kvkeep gRPC", true, false, Make<KvkeepPath::kUnix>, nullptr},
     {"kvkeep TCP", true, true, Make<KvkeepPath::kTcp>, nullptr},
     {kBareStream, false, false, MakeBareStream, nullptr},

@@ -21,6 +21,10 @@
 
 namespace kvkeep::compare {
 
+// Who puts from and gets to memory of its own, and who puts from where an engine would have laid
+// it.
+inline constexpr char kKvkeepLocal[] = "kvkeep local";
+inline constexpr char kKvkeepStaging[] = "kvkeep staging";
 // The peers' names, for ContestOptions::environments.
 inline constexpr char kLmcache[] = "LMCache";
 inline constexpr char kMooncake[] = "Mooncake";

@@ -1,5 +1,6 @@
 #include "tools/compare/report.h"
 
+#include <absl/algorithm/container.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
@@ -91,6 +92,48 @@ std::string LookupTable(const Comparison& comparison) {
   return text;
 }
 
+// How many times as fast `ours` was as `theirs`, round by round: of lookups by the median call.
+std::vector<double> TimesAsFast(const Discipline& discipline, const std::string& ours,
+                                const std::string& theirs) {
+  const Series* const one = ResultsOf(discipline, ours);
+  const Series* const other = ResultsOf(discipline, theirs);
+  if (one == nullptr || other == nullptr) return {};
+  return discipline.operation == Operation::kLookup
+             ? bench::Ratios(other->LatencyUs(0.5), one->LatencyUs(0.5))
+             : bench::Ratios(one->GbPerSecond(), other->GbPerSecond());
+}
+
+// kvkeep's local path over each peer that is there.
+std::vector<std::pair<std::string, std::string>> PairsOf(const Comparison& comparison) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const char* const peer : {kLmcache, kMooncake}) {
+    for (const char* const ours : {kKvkeepLocal, kKvkeepStaging}) {
+      if (absl::c_linear_search(comparison.names, peer) &&
+          absl::c_linear_search(comparison.names, ours)) {
+        pairs.emplace_back(ours, peer);
+      }
+    }
+  }
+  return pairs;
+}
+
+std::string PeerTable(const Comparison& comparison) {
+  const auto pairs = PairsOf(comparison);
+  if (pairs.empty()) return "";
+  Row head = {"times as fast as a peer"};
+  for (const auto& [ours, peer] : pairs) head.push_back(absl::StrCat(ours, " / ", peer));
+  std::vector<Row> rows = {head};
+  for (const Discipline& discipline : comparison.disciplines) {
+    Row row = {absl::StrCat(NameOf(discipline), " ", ColumnName(discipline))};
+    for (const auto& [ours, peer] : pairs) {
+      const Summary times = Summarize(TimesAsFast(discipline, ours, peer));
+      row.push_back(absl::StrFormat("%.2f (%.2f to %.2f)", times.median, times.min, times.max));
+    }
+    rows.push_back(std::move(row));
+  }
+  return absl::StrCat(tools::FormatTable(rows), "\n");
+}
+
 double PerGigabyte(double seconds, uint64_t bytes) {
   return bytes == 0 ? 0 : seconds / static_cast<double>(bytes) * 1e9;
 }
@@ -165,8 +208,8 @@ Json ToJson(const Series& series, const std::vector<double>& baseline) {
 std::string ToText(const Comparison& comparison) {
   return absl::StrCat(BandwidthTable(comparison, "get"), BandwidthTable(comparison, "lookup+get"),
                       BandwidthTable(comparison, "put"), BandwidthTable(comparison, "first put"),
-                      LookupTable(comparison), CpuTable(comparison), NvmeTable(comparison),
-                      "wrong bytes: ", WrongBytes(comparison), "\n");
+                      LookupTable(comparison), PeerTable(comparison), CpuTable(comparison),
+                      NvmeTable(comparison), "wrong bytes: ", WrongBytes(comparison), "\n");
 }
 
 Json ToJson(const Comparison& comparison) {
@@ -177,7 +220,13 @@ Json ToJson(const Comparison& comparison) {
     for (const auto& [name, series] : discipline.results) {
       results[name] = ToJson(series, base == nullptr ? std::vector<double>() : base->GbPerSecond());
     }
+    Json times = Json::object();
+    for (const auto& [ours, peer] : PairsOf(comparison)) {
+      times[absl::StrCat(ours, " / ", peer)] =
+          ToJson(Summarize(TimesAsFast(discipline, ours, peer)));
+    }
     json["disciplines"].push_back({{"operation", NameOf(discipline)},
+                                   {"times_as_fast", times},
                                    {"size", discipline.size},
                                    {"batch", discipline.batch},
                                    {"results", results}});

@@ -255,6 +255,11 @@ TEST_CASE("a whole comparison: who is there, ratios to the first, a picture") {
   CHECK(json["about"]["Mooncake"] == "of a dictionary");
   CHECK_THAT(run.err, Catch::Contains("LMCache is not there"));
   CheckEverybody(json);
+  for (const nlohmann::json& discipline : json["disciplines"]) {
+    CHECK(discipline["times_as_fast"].size() == 2);  // of two paths; LMCache is not there
+    CHECK(discipline["times_as_fast"]["kvkeep local / Mooncake"]["median"] > 0);
+  }
+  CHECK_THAT(run.out, Catch::Contains("kvkeep staging / Mooncake"));
   const std::string svg = absl::StrCat(directory, "/out.svg");
   REQUIRE(std::system(absl::StrCat("python3 -B ", CHART_PATH, " ", json_path, " ", svg).c_str()) ==
           0);
