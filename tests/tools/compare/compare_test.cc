@@ -42,7 +42,7 @@ class Spoiling final : public Contestant {
     const auto found = chunks_.find(key);
     if (found == chunks_.end()) return absl::NotFoundError("none");
     std::copy(found->second.begin(), found->second.end(), out.begin());
-    if (++gets_ == spoil_get) out[spoil_at] ^= std::byte{1};
+    if (++gets == spoil_get) out[spoil_at] ^= std::byte{1};
     return absl::OkStatus();
   }
   absl::StatusOr<uint64_t> Lookup(absl::Span<const ChunkKey> keys) override {
@@ -53,11 +53,10 @@ class Spoiling final : public Contestant {
     return absl::OkStatus();
   }
 
-  uint64_t spoil_get = 0, spoil_at = 0, lookup_misses = 0;
+  uint64_t gets = 0, spoil_get = 0, spoil_at = 0, lookup_misses = 0;
 
  private:
   absl::flat_hash_map<ChunkKey, std::vector<std::byte>> chunks_;
-  uint64_t gets_ = 0;
 };
 
 struct Scene {
@@ -66,6 +65,7 @@ struct Scene {
     spoiling = contestant.get();
     slices = Slices::Create(std::move(contestant), kRegion).value();
     REQUIRE(slices->Load(kSize, batch).ok());
+    spoiling->gets = 0;
     filled = slices->Fill(60 / batch).value();
   }
   bench::Measured Run(Operation operation) {

@@ -31,6 +31,7 @@ class SlicesTest(unittest.TestCase):
         slices = Slices(self.peer, CAPACITY, REGION)
         slices.load(SIZE, batch)
         self.filled = slices.fill(calls)
+        self.peer.gets = self.peer.clears = self.peer.rests = 0
         return slices
 
     def test_every_byte_of_every_get_is_compared(self):
@@ -74,7 +75,7 @@ class SlicesTest(unittest.TestCase):
         measured = slices.run("put", SLICE_S)
         self.assertGreaterEqual(measured.verified_bytes, SIZE)
         self.assertEqual(measured.wrong_bytes, 0)
-        self.assertFalse(before & set(self.peer.chunks) and self.peer.clears == 1)
+        self.assertTrue(self.peer.clears > 0 or before < set(self.peer.chunks))
         self.peer.gets, self.peer.spoil_get, self.peer.spoil_at = 0, 1, 5
         self.assertEqual(slices.run("put", SLICE_S).wrong_bytes, 1)
 

@@ -14,6 +14,7 @@ from measured import Measured
 
 SEED = 1
 FIRST_FRESH = 1 << 28  # puts go on from here, so that their keys are none of the loaded ones
+WARM_UP = FIRST_FRESH - 1  # a key that is none of either
 MAX_CHUNKS_BETWEEN_CHECKS = 64
 MAX_LOOKUPS_BETWEEN_RESTS = 16
 FILL_STEP_BYTES = 1 << 20
@@ -57,6 +58,14 @@ class Slices:
         self._size, self._batch = size, batch
         self._keys = []
         self._gets = self._lookups = 0
+        self._warm_up()
+
+    def _warm_up(self):
+        """What only the first calls pay, connections and mappings, is nobody's time."""
+        keys = [self._peer.make_key(WARM_UP, 1)]
+        self._peer.put(keys, [self._sources], self._size)
+        self._peer.lookup_and_get(keys, [self._targets], self._size)
+        self._clear()
 
     def fill(self, calls):
         """Puts so many calls' chunks more. They are what is got and looked up."""
