@@ -5,8 +5,10 @@ says, finds a wrong byte, and answers in the form that kvkeep-compare reads."""
 import json
 import os
 import pathlib
+import select
 import socket
 import struct
+import subprocess
 import sys
 import tempfile
 import threading
@@ -169,6 +171,21 @@ class ServerTest(unittest.TestCase):
                                     directory, ready.exists)
             self.addCleanup(started.stop)
             os.kill(started.pid, 0)
+
+    def test_a_server_dies_with_its_owner_however_that_ends(self):
+        program = ("import server, sys\n"
+                   "one = server.Server('sleeper', ['sleep', '60'], sys.argv[1], lambda: True)\n"
+                   "print(one.pid, flush=True)\n"
+                   "sys.stdin.read()\n")
+        with tempfile.TemporaryDirectory() as directory:
+            with subprocess.Popen([sys.executable, "-B", "-c", program, directory],
+                                  cwd=pathlib.Path(server.__file__).parent,
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+                ended = os.pidfd_open(int(owner.stdout.readline()))
+                self.addCleanup(os.close, ended)
+                self.assertEqual(select.select([ended], [], [], 0)[0], [])
+                owner.kill()
+            self.assertEqual(select.select([ended], [], [], 20)[0], [ended])
 
 
 if __name__ == "__main__":
