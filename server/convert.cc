@@ -189,6 +189,8 @@ v1::RejectReason ToRejectReason(RejectReason reason) {
       return v1::REJECT_REASON_DRAINING;
     case RejectReason::kNotDurable:
       return v1::REJECT_REASON_NOT_DURABLE;
+    case RejectReason::kNotCopied:
+      return v1::REJECT_REASON_NOT_COPIED;
   }
   return v1::REJECT_REASON_UNSPECIFIED;
 }

@@ -30,6 +30,8 @@ const char* ReasonName(uint8_t reason) {  // as the gRPC path says it: kvkeep.v1
       return "REJECT_REASON_DRAINING";
     case 6:
       return "REJECT_REASON_NOT_DURABLE";
+    case 7:
+      return "REJECT_REASON_NOT_COPIED";
     default:
       return "REJECT_REASON_UNSPECIFIED";
   }

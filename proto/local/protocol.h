@@ -1,4 +1,4 @@
-// The local protocol, versions 1 to 3: how engine workers on the daemon's host talk to it over a
+// The local protocol, versions 1 to 4: how engine workers on the daemon's host talk to it over a
 // Unix socket of type SEQPACKET and shared memory. Plain structs, little-endian, no padding.
 //
 // Messages. One message is a MessageHeader and its body, cut into packets of kMaxPacketBytes (the
@@ -29,7 +29,8 @@
 // Version 2 is version 1 and namespaces of other tenants: OpenNamespace::tenant_bytes,
 // Welcome::shared_segments and the Segments after the tenant's own. In version 1 these fields are
 // reserved: sent as zero, not looked at. Version 3 is version 2 and a LookupCost in the replies to
-// Lookup and Get.
+// Lookup and Get. Version 4 is version 3 and the requests of the GPU path, kRegisterGpuMemory to
+// kGetToGpu; a daemon without that path refuses every registration, with the reason.
 //
 // Everything is checked by the reader; what lies in memory that the other side can write is read
 // once. Structs are copied in and out with memcpy: a body has no alignment.
@@ -45,7 +46,7 @@
 namespace kvkeep::local {
 
 inline constexpr uint32_t kMagic = 0x4c4b564b;  // "KVKL"
-inline constexpr uint16_t kVersion = 3;         // the newest that this header describes
+inline constexpr uint16_t kVersion = 4;         // the newest that this header describes
 inline constexpr uint16_t kFirstVersion = 1;    // the oldest
 inline constexpr size_t kMaxPacketBytes = 64 * kKiB;
 inline constexpr size_t kMaxMessageBytes = 8 * kMiB;     // header included
@@ -68,6 +69,12 @@ enum class Kind : uint16_t {
   kPrefetch = 13,         // KeysRequest; reply: PrefetchReply
   kRelease = 14,          // KeysRequest with releases only; reply: empty
   kDelete = 15,           // KeysRequest; reply: CountReply
+
+  // From version 4 on.
+  kRegisterGpuMemory = 16,    // RegisterGpuMemory, descriptors by its kind; RegisterGpuReply
+  kUnregisterGpuMemory = 17,  // UnregisterGpuMemory; reply: empty
+  kPutFromGpu = 18,           // GpuPutRequest; reply: PutReply
+  kGetToGpu = 19,             // GpuGetRequest; reply: GpuGetReply
 
   // On the event socket, id 0.
   kPing = 32,      // daemon; the client answers kPong within the grace period
@@ -285,6 +292,111 @@ struct PutAnswer {
   uint16_t message_bytes = 0;
 };
 
+// ---------------------------------------------------------------- GPU memory
+
+// A worker registers ranges of its GPU's memory; the daemon copies between them and the arena.
+//
+// Order. The client synchronises the stream that wrote a put's source, or that last used a get's
+// target, before it sends the request. From then on it leaves those bytes alone until
+//   - the reply has come, or kPutCopied for a put; then nothing reads or writes them any more, or
+//   - the daemon's process has certainly ended (a pidfd of it, taken with the connection, is
+//     readable). That the socket was closed is not enough: a copy may still be under way.
+// A request is answered soon after its deadline, late copies being cancelled first. Only where a
+// copy cannot be ended, as the GPU's driver hangs, no reply comes: then the second rule holds.
+// So a client that cannot wait gives up those bytes, not the rule.
+//
+// A put is sealed only when every byte came within the deadline; else its chunk is rejected, as
+// NOT_COPIED, and was never there for anyone. The daemon checksums what it placed.
+//
+// Refusals. UNIMPLEMENTED, FAILED_PRECONDITION: never here, as the text says (no driver, MIG, a
+// process id that is the daemon's own). UNAVAILABLE: the GPU or its driver broke, now or later.
+// RESOURCE_EXHAUSTED: a limit. INVALID_ARGUMENT: the message is wrong. In each case the shared
+// memory serves the same chunks.
+enum GpuMemoryKind : uint32_t {
+  kGpuIpcHandle = 1,   // of cuIpcGetMemHandle; no descriptor comes
+  kGpuDescriptor = 2,  // of cuMemExportToShareableHandle; it comes with the message
+};
+struct RegisterGpuMemory {
+  std::array<uint8_t, 16> gpu_uuid{};  // as cuDeviceGetUuid says: ordinals differ by process
+  std::array<uint8_t, 64> handle{};    // kGpuIpcHandle, else zero
+  uint64_t allocation_bytes = 0;       // of the whole allocation that is exported
+  uint64_t offset = 0;                 // of the range in the allocation
+  uint64_t bytes = 0;                  // of the range: at most RegisterGpuReply::max_bytes in all
+  // Not 0. The client counts its registrations, over all its connections: none has the number of
+  // another, so that one of an earlier connection is told from that of this one.
+  uint64_t generation = 0;
+  uint32_t kind = 0;  // GpuMemoryKind
+  uint32_t reserved = 0;
+};
+struct RegisterGpuReply {
+  uint32_t registration = 0;       // not 0, not used again in this session
+  uint32_t max_runs = 0;           // of one put or get
+  uint64_t max_bytes = 0;          // registered by one session
+  uint32_t max_registrations = 0;  // of one session
+  uint32_t max_timeout_ms = 0;     // of one put or get; a longer one is cut to it
+};
+// Answered when the handle is closed: only then may the client free the memory. FAILED_PRECONDITION
+// while a put or get of it is not answered.
+struct UnregisterGpuMemory {
+  uint32_t registration = 0;
+  uint32_t reserved = 0;
+  uint64_t generation = 0;
+};
+
+// A piece of a chunk's payload in the client's memory. All runs of one request are of one GPU.
+struct GpuMemoryRun {
+  uint32_t registration = 0;
+  uint32_t bytes = 0;
+  uint64_t offset = 0;      // in the registered range
+  uint64_t generation = 0;  // of the registration; another: INVALID_ARGUMENT
+};
+
+// Followed by `chunks` PutChunk, `runs` GpuMemoryRun, and the metadata tails one after the other.
+// The rest is as with PutRequest.
+struct GpuPutRequest {
+  std::array<uint8_t, 16> ns{};
+  uint32_t chunks = 0;
+  uint32_t runs = 0;
+  uint32_t timeout_ms = 0;  // from when it is read on; 0: RegisterGpuReply::max_timeout_ms
+  uint32_t reserved = 0;
+};
+
+// Followed by `chunks` GpuGetChunk and `runs` GpuMemoryRun. No lease is needed or left: the daemon
+// holds each chunk while it is copied.
+struct GpuGetRequest {
+  std::array<uint8_t, 16> ns{};
+  uint64_t lease = 0;  // of this session: what it holds is found, also if deleted since; 0: none
+  uint32_t chunks = 0;
+  uint32_t runs = 0;
+  uint32_t timeout_ms = 0;  // as GpuPutRequest's
+  uint8_t transient = 0;    // 1: what comes from G3 need not stay in G2
+  std::array<uint8_t, 3> reserved{};
+};
+struct GpuGetChunk {
+  std::array<uint8_t, 32> key{};
+  uint32_t part = 0;
+  uint32_t payload_bytes = 0;  // the sum of its runs
+  uint32_t first_run = 0;
+  uint32_t runs = 0;
+};
+// Followed by `chunks` GpuGetAnswer, their messages one after the other, then the metadata tails of
+// those copied.
+struct GpuGetReply {
+  uint32_t chunks = 0;
+  uint32_t reserved = 0;
+};
+enum GpuGetStatus : uint8_t {
+  kGpuGetCopied = 1,
+  kGpuGetMiss = 2,
+  kGpuGetFailed = 3,  // with a message. Its runs may hold anything, as those of a miss from G3
+};
+struct GpuGetAnswer {
+  uint8_t status = 0;  // GpuGetStatus
+  uint8_t reserved = 0;
+  uint16_t message_bytes = 0;
+  uint32_t tail_bytes = 0;
+};
+
 // ---------------------------------------------------------------- the rest
 
 struct CountReply {
@@ -302,5 +414,9 @@ static_assert(sizeof(Place) == 24 && sizeof(ImageRun) == 16);
 static_assert(sizeof(PutRequest) == 24 && sizeof(PutChunk) == 96 && sizeof(PutRun) == 16);
 static_assert(sizeof(OpenNamespace) == 32 && sizeof(ServerInfoReply) == 16);
 static_assert(sizeof(PutReply) == 8 && sizeof(PutAnswer) == 4);
+static_assert(sizeof(RegisterGpuMemory) == 120 && sizeof(RegisterGpuReply) == 24);
+static_assert(sizeof(UnregisterGpuMemory) == 16 && sizeof(GpuMemoryRun) == 24);
+static_assert(sizeof(GpuPutRequest) == 32 && sizeof(GpuGetRequest) == 40);
+static_assert(sizeof(GpuGetChunk) == 48 && sizeof(GpuGetReply) == 8 && sizeof(GpuGetAnswer) == 8);
 
 }  // namespace kvkeep::local

@@ -19,7 +19,7 @@ constexpr size_t kMaxMessageBytes = 512;  // of one answer
 
 // Of kvkeep.v1.RejectReason: the enumerations agree by design, and a test keeps it so.
 static_assert(static_cast<int>(RejectReason::kNoSpace) == 1 &&
-              static_cast<int>(RejectReason::kNotDurable) == 6);
+              static_cast<int>(RejectReason::kNotCopied) == 7);
 
 }  // namespace
 

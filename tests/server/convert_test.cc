@@ -58,6 +58,7 @@ TEST_CASE("reject reasons map to the ones of the contract by name") {
   CHECK(ToRejectReason(RejectReason::kWrongChecksum) == v1::REJECT_REASON_WRONG_CHECKSUM);
   CHECK(ToRejectReason(RejectReason::kDraining) == v1::REJECT_REASON_DRAINING);
   CHECK(ToRejectReason(RejectReason::kNotDurable) == v1::REJECT_REASON_NOT_DURABLE);
+  CHECK(ToRejectReason(RejectReason::kNotCopied) == v1::REJECT_REASON_NOT_COPIED);
 }
 
 TEST_CASE("a TCP address has a host and a port that clients can be told") {

@@ -180,6 +180,7 @@ enum class RejectReason : uint8_t {
   kWrongChecksum,
   kDraining,
   kNotDurable,
+  kNotCopied,  // GPU path: its bytes did not come, or too late
 };
 
 struct PutRequest {
@@ -191,8 +192,7 @@ struct PutRequest {
   bool transient = false;
   bool no_g3 = false;
   bool durable = false;
-  // Over the limit of reserved bytes the caller asks again: that is no rejection to be counted.
-  bool asks_again = false;
+  bool asks_again = false;  // over the limit of reserved bytes: that is no rejection to be counted
 };
 
 enum class ReadOutcome : uint8_t { kHit, kMiss, kBusy };

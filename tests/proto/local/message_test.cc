@@ -7,6 +7,7 @@
 
 #include <catch2/catch.hpp>
 #include <thread>
+#include <type_traits>
 
 namespace kvkeep::local {
 namespace {
@@ -42,6 +43,21 @@ std::vector<std::byte> HeaderOnly(uint32_t bytes) {
 }
 
 }  // namespace
+
+TEST_CASE("no struct of the protocol has padding, whose bytes would be anything") {
+  const auto packed = []<typename... Structs>() {
+    return (std::has_unique_object_representations_v<Structs> && ...);
+  };
+  STATIC_REQUIRE(packed.operator()<MessageHeader, ReplyHead, Hello, Welcome, Segments,
+                                   OpenNamespace, NamespaceReply, ServerInfoReply>());
+  STATIC_REQUIRE(packed.operator()<StagingRequest, StagingReply, RegisterMemory, RegisterReply,
+                                   UnregisterMemory, KeysRequest, ReleaseEntry, LookupReply>());
+  STATIC_REQUIRE(packed.operator()<LookupCost, Place, ImageRun, PutRequest, PutChunk, PutRun,
+                                   PutReply, PutAnswer, CountReply, PrefetchReply>());
+  STATIC_REQUIRE(
+      packed.operator()<RegisterGpuMemory, RegisterGpuReply, UnregisterGpuMemory, GpuMemoryRun,
+                        GpuPutRequest, GpuGetRequest, GpuGetChunk, GpuGetReply, GpuGetAnswer>());
+}
 
 TEST_CASE("a message of any length up to the limit arrives as it was sent") {
   const size_t body_bytes = GENERATE(
