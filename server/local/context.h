@@ -10,9 +10,11 @@
 #include <memory>
 #include <string>
 
+#include "server/gpu/gpu_path.h"
 #include "server/local/counters.h"
 #include "server/local/limits.h"
 #include "server/request_times.h"
+#include "tiers/base/clock.h"
 #include "tiers/base/executor.h"
 #include "tiers/store/store.h"
 
@@ -27,6 +29,8 @@ struct LocalContext {
   // Runs tasks on the thread that owns the connections.
   std::shared_ptr<Executor> loop;
   LocalCounters* counters = nullptr;
+  GpuPath* gpu = nullptr;                // null: there is none
+  const Clock* clock = nullptr;          // of the GPU path's deadlines
   RequestTimes* times = nullptr;         // null: not noted
   std::shared_ptr<PeerScratch> scratch;  // of the loop's thread
   LocalLimits limits;

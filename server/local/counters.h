@@ -19,10 +19,18 @@ struct LocalCounters {
   Counter errors{0};            // requests answered with an error
   Counter put_bytes{0};         // copied
   Counter put_discarded_bytes{0};
-  Counter arriving_chunks{0};  // leased while on their way from G3
+  Counter gpu_puts{0}, gpu_gets{0};
+  Counter gpu_get_bytes{0};      // copied to GPUs
+  Counter gpu_refusals{0};       // registrations refused
+  Counter gpu_kept_requests{0};  // for ever: their copies cannot be ended
+  Counter arriving_chunks{0};    // leased while on their way from G3
   // Gauges: now.
   Counter open_connections{0};
   Counter puts_copying{0};
+  Counter gpu_gets_copying{0};
+  Counter gpu_pinned_bytes{0};  // of chunks that such gets hold
+  Counter gpu_registrations{0};
+  Counter gpu_registered_bytes{0};
   Counter progress_words{0};
   Counter staging_bytes{0};
   Counter registered_bytes{0};

@@ -33,11 +33,16 @@ std::shared_ptr<const LocalContext> MakeContext(std::shared_ptr<LocalLoop> loop,
   context->copy_executor = deps.copy_executor;
   context->loop = std::move(loop);
   context->counters = deps.counters;
+  context->gpu = deps.gpu;
+  context->clock = deps.clock;
   context->times = deps.times;
   context->scratch = std::make_shared<PeerScratch>();
   context->limits = options.limits;
   if (context->limits.max_all_staging_bytes == 0) {
     context->limits.max_all_staging_bytes = deps.arena->capacity_bytes() / 4;
+  }
+  if (context->limits.max_gpu_get_bytes == 0) {
+    context->limits.max_gpu_get_bytes = deps.arena->capacity_bytes() / 4;
   }
   context->limits.max_staging_bytes =
       std::min(context->limits.max_staging_bytes, context->limits.max_all_staging_bytes);
@@ -198,6 +203,8 @@ void LocalEndpoint::Admit(size_t number, UniqueFd socket) {
                           .segments = listener.door.segments,
                           .shared = listener.door.shared,
                           .staging = listener.staging,
+                          .gpu_owner = GpuOwner(id),
+                          .process = peer.ok() ? peer->pid : 0,
                           .refusal = std::move(refusal)},
       clock_->Now());
   if (!connection->Start().ok()) return;

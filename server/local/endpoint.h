@@ -42,6 +42,7 @@ class LocalEndpoint {
     Arena* arena = nullptr;
     Executor* copy_executor = nullptr;
     LocalCounters* counters = nullptr;
+    GpuPath* gpu = nullptr;         // null: there is none
     RequestTimes* times = nullptr;  // null: not noted
     Clock* clock = nullptr;
     std::function<uint32_t()> serving_state;

@@ -2,7 +2,14 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
+
 namespace kvkeep {
+
+std::chrono::milliseconds LocalLimits::GpuTimeout(uint32_t asked_ms) const {
+  if (asked_ms == 0) return max_gpu_timeout;
+  return std::min(max_gpu_timeout, std::chrono::milliseconds(asked_ms));
+}
 
 absl::Status LocalLimits::Validate() const {
   const auto at_least_one = [](const char* name, uint64_t value) {
@@ -15,6 +22,9 @@ absl::Status LocalLimits::Validate() const {
         at_least_one("max_put_chunks", max_put_chunks), at_least_one("max_put_runs", max_put_runs),
         at_least_one("max_staging_bytes", max_staging_bytes),
         at_least_one("default_staging_bytes", default_staging_bytes),
+        at_least_one("max_gpu_registrations", max_gpu_registrations),
+        at_least_one("max_gpu_bytes", max_gpu_bytes),
+        at_least_one("max_gpu_timeout", static_cast<uint64_t>(max_gpu_timeout.count())),
         at_least_one("grace", static_cast<uint64_t>(grace.count())),
         at_least_one("handshake_timeout", static_cast<uint64_t>(handshake_timeout.count()))}) {
     if (!status.ok()) return status;

@@ -19,13 +19,20 @@ struct LocalLimits {
   uint64_t max_staging_bytes = kGiB;           // of one session; registered memory as much again
   uint64_t max_all_staging_bytes = 0;          // of all sessions; 0: a quarter of G2
   uint64_t default_staging_bytes = 64 * kMiB;  // asked for with 0, sizes vary
+  uint32_t max_gpu_registrations = 512;        // of one session
+  uint64_t max_gpu_bytes = kTiB;               // registered by one session
+  uint64_t max_gpu_get_bytes = 0;              // of all gets to GPUs under way; 0: a quarter of G2
   uint64_t max_unsent_bytes = 16 * kMiB;       // of replies a client does not read
   // A client that holds something and answers nothing for this long is revoked.
   std::chrono::milliseconds grace{10'000};
   std::chrono::milliseconds handshake_timeout{5'000};
+  std::chrono::milliseconds max_gpu_timeout{30'000};  // of one put or get
   // How long the endpoint's thread may look for requests before it sleeps, while they come as
   // close behind each other; 0: never.
   std::chrono::microseconds busy_poll{50};
+
+  // Of a put or get that asks for so many milliseconds.
+  std::chrono::milliseconds GpuTimeout(uint32_t asked_ms) const;
 
   absl::Status Validate() const;
 };

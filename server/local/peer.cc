@@ -10,11 +10,21 @@ namespace kvkeep {
 
 using local::Kind;
 
+namespace {
+
+// Those whose reply comes later note their end then.
+bool IsAnsweredLater(Kind kind) {
+  return kind == Kind::kPut || kind == Kind::kPutFromGpu || kind == Kind::kGetToGpu;
+}
+
+}  // namespace
+
 LocalPeer::LocalPeer(std::shared_ptr<const LocalContext> context, Identity identity, PeerSink* sink)
     : context_(std::move(context)),
       identity_(std::move(identity)),
       sink_(sink),
       memory_(context_),
+      gpu_(context_),
       reply_(context_->scratch->reply),
       call_(context_->scratch->call),
       places_(context_->scratch->places),
@@ -42,12 +52,21 @@ void LocalPeer::OnMessage(local::Message message) {
   Dispatch(message);
 }
 
+absl::Status LocalPeer::Unknown(uint16_t kind) const {
+  return absl::UnimplementedError(
+      absl::StrCat("kind ", kind, " is no request of version ", version_));
+}
+
 absl::Status LocalPeer::CheckMayAsk(const local::Message& message) const {
   if (state_ == State::kNew) return absl::FailedPreconditionError("the first request is Hello");
   if (state_ == State::kRevoked) {
     return absl::FailedPreconditionError(
         "the session was revoked, as its client did not respond; connect anew");
   }
+  const bool of_gpu = message.kind >= static_cast<uint16_t>(Kind::kRegisterGpuMemory) &&
+                      message.kind <= static_cast<uint16_t>(Kind::kGetToGpu);
+  if (of_gpu && version_ < 4) return Unknown(message.kind);
+  if (static_cast<Kind>(message.kind) == Kind::kRegisterGpuMemory) return absl::OkStatus();
   const bool takes_one = static_cast<Kind>(message.kind) == Kind::kRegisterMemory;
   if (message.descriptors.size() != (takes_one ? 1 : 0)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -63,8 +82,9 @@ void LocalPeer::Dispatch(local::Message& message) {
     if (context_->times != nullptr) request_began_ = context_->times->Now();
     const absl::Status status = (this->*method)(message);
     if (!status.ok()) ReplyError(message.kind, message.id, status);
-    if (operation == Operation::kPut && status.ok()) return;  // answered later
-    const bool of_keys = operation != Operation::kPut && operation != Operation::kSession;
+    const Kind kind = static_cast<Kind>(message.kind);
+    if (IsAnsweredLater(kind) && status.ok()) return;
+    const bool of_keys = !IsAnsweredLater(kind) && operation != Operation::kSession;
     NoteEnd(operation, status.code(), request_began_, of_keys ? call_.chunks().keys.size() : 0);
   };
   switch (static_cast<Kind>(message.kind)) {
@@ -92,10 +112,16 @@ void LocalPeer::Dispatch(local::Message& message) {
       return run(counters.releases, Operation::kRelease, &LocalPeer::Keys);
     case Kind::kDelete:
       return run(counters.deletes, Operation::kDelete, &LocalPeer::Keys);
+    case Kind::kRegisterGpuMemory:
+      return run(counters.session_requests, Operation::kSession, &LocalPeer::RegisterGpu);
+    case Kind::kUnregisterGpuMemory:
+      return run(counters.session_requests, Operation::kSession, &LocalPeer::UnregisterGpu);
+    case Kind::kPutFromGpu:
+      return run(counters.gpu_puts, Operation::kPut, &LocalPeer::PutFromGpu);
+    case Kind::kGetToGpu:
+      return run(counters.gpu_gets, Operation::kGet, &LocalPeer::GetToGpu);
     default:
-      return ReplyError(message.kind, message.id,
-                        absl::UnimplementedError(absl::StrCat(
-                            "kind ", message.kind, " is no request of version ", version_)));
+      return ReplyError(message.kind, message.id, Unknown(message.kind));
   }
 }
 
@@ -121,11 +147,13 @@ void LocalPeer::SendReply(std::vector<UniqueFd> descriptors) {
 }
 
 bool LocalPeer::holds_something() const {
-  return state_ == State::kOpen && (!leases_->empty() || !jobs_.empty());
+  return state_ == State::kOpen && (!leases_->empty() || !jobs_.empty() || !gpu_gets_.empty());
 }
 
 void LocalPeer::GiveUpHoldings(bool revoked) {
   for (const auto& [number, job] : jobs_) job.put->Cancel();
+  for (const auto& [number, job] : gpu_gets_) job.get->Cancel();
+  gpu_.Clear();
   // First the word, then the bytes: a client that reads after they are gone sees it.
   progress_->EndSession();
   leases_->End();
@@ -157,6 +185,7 @@ void LocalPeer::End() {
   sink_ = nullptr;
   if (before == State::kOpen) GiveUpHoldings(false);
   jobs_.clear();
+  gpu_gets_.clear();
   waiting_.clear();
 }
 

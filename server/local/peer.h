@@ -19,8 +19,10 @@
 
 #include "proto/local/message.h"
 #include "server/local/context.h"
+#include "server/local/gpu_get.h"
 #include "server/local/keys_call.h"
 #include "server/local/put_job.h"
+#include "server/local/session_gpu.h"
 #include "server/local/session_leases.h"
 #include "server/local/session_memory.h"
 
@@ -56,6 +58,8 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
     SegmentRange segments;
     std::vector<SegmentRange> shared = {};    // of tenants whose chunks it may read
     std::shared_ptr<StagingAccount> staging;  // of its tenant; null: no limit of its own
+    GpuOwner gpu_owner;                       // this connection's
+    int process = 0;                          // its number, as the kernel tells; 0: not known
     absl::Status refusal;                     // not OK: what its Hello is answered with
   };
   // `sink` until End.
@@ -63,10 +67,12 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   ~LocalPeer();
 
   void OnMessage(local::Message message);
-  // Whether OnMessage is welcome: false while too many puts are in flight.
-  bool ready() const { return jobs_.size() < context_->limits.max_puts_in_flight; }
+  // Whether OnMessage is welcome: false while too many puts and gets to GPUs are in flight.
+  bool ready() const {
+    return jobs_.size() + gpu_gets_.size() < context_->limits.max_puts_in_flight;
+  }
   bool open() const { return state_ == State::kOpen; }
-  // Leases or puts: what others wait for when the client stops.
+  // Leases, puts, gets to GPUs: what others wait for when the client stops.
   bool holds_something() const;
 
   // The client stopped: all it holds is given back, `why` is told.
@@ -81,6 +87,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   // ---- peer.cc
   void Dispatch(local::Message& message);
   absl::Status CheckMayAsk(const local::Message& message) const;
+  absl::Status Unknown(uint16_t kind) const;
   // A request that came at `began` has been answered.
   void NoteEnd(Operation operation, absl::StatusCode code, MonotonicTime began, size_t keys = 0);
   void ReplyError(uint16_t kind, uint64_t id, const absl::Status& status);
@@ -115,11 +122,21 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   absl::Status Register(local::Message& message);
   absl::Status Unregister(const local::Message& message);
   absl::Status Put(const local::Message& message);
+  void StartPut(local::Kind kind, uint64_t id, PutPlan plan);
   PutJob::Callbacks PutCallbacks(uint64_t number, uint64_t id);
   // Starts what fits of the puts that wait for space, in their order.
   void AdvancePuts();
   void OnRoundOver(uint64_t number);
   void OnPutDone(uint64_t number, const PutJob& put);
+
+  // ---- peer_gpu.cc
+  absl::Status RegisterGpu(local::Message& message);
+  void OnGpuRegistered(uint64_t id, uint32_t number, const absl::Status& status,
+                       GpuRegionPtr region);
+  absl::Status UnregisterGpu(const local::Message& message);
+  absl::Status PutFromGpu(const local::Message& message);
+  absl::Status GetToGpu(const local::Message& message);
+  void OnGpuGetDone(uint64_t number);
 
   const std::shared_ptr<const LocalContext> context_;
   const Identity identity_;
@@ -131,6 +148,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   std::shared_ptr<ProgressMemory> progress_;
   std::optional<SessionLeases> leases_;
   SessionMemory memory_;
+  SessionGpu gpu_;
   struct Namespace {
     uint32_t parts = 0;
     uint64_t bytes_per_part = 0;
@@ -139,6 +157,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   MonotonicTime request_began_{0};  // of the one that is being served
   uint64_t next_job_ = 1;
   struct Job {
+    local::Kind kind = local::Kind::kPut;
     uint64_t id = 0;  // of the message
     MonotonicTime began{0};
     bool copying = false;
@@ -147,6 +166,13 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   absl::flat_hash_map<uint64_t, Job> jobs_;  // replies not sent yet
   size_t copying_ = 0;                       // of jobs_
   std::deque<uint64_t> waiting_;             // jobs with chunks that wait for space, in order
+
+  struct GpuGetJob {
+    uint64_t id = 0;  // of the message
+    MonotonicTime began{0};
+    std::shared_ptr<GpuGet> get;
+  };
+  absl::flat_hash_map<uint64_t, GpuGetJob> gpu_gets_;  // replies not sent yet
 
   // The scratch.
   local::MessageWriter& reply_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/local/peer.h"
+#include "server/local/read_whole.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -13,14 +14,6 @@ namespace {
 using local::Kind;
 
 constexpr uint64_t kDefaultStagingChunks = 32;  // a burst of prefill
-
-template <typename T>
-absl::Status ReadWhole(const local::Message& message, const char* name, T* value) {
-  local::BodyReader reader(message.body);
-  if (reader.Read(value) && reader.done()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, ": ", message.body.size(), " bytes came, it has ", sizeof(T)));
-}
 
 }  // namespace
 
@@ -102,14 +95,19 @@ absl::Status LocalPeer::Unregister(const local::Message& message) {
 
 absl::Status LocalPeer::Put(const local::Message& message) {
   KVKEEP_ASSIGN_OR_RETURN(PutPlan plan, PutPlan::Parse(message.body, context_->limits, memory_));
+  StartPut(Kind::kPut, message.id, std::move(plan));
+  return absl::OkStatus();
+}
+
+void LocalPeer::StartPut(Kind kind, uint64_t id, PutPlan plan) {
   const uint64_t number = next_job_++;
   jobs_[number] = {
-      .id = message.id,
+      .kind = kind,
+      .id = id,
       .began = request_began_,
-      .put = std::make_shared<PutJob>(context_, std::move(plan), PutCallbacks(number, message.id))};
+      .put = std::make_shared<PutJob>(context_, std::move(plan), PutCallbacks(number, id))};
   waiting_.push_back(number);
   AdvancePuts();
-  return absl::OkStatus();
 }
 
 PutJob::Callbacks LocalPeer::PutCallbacks(uint64_t number, uint64_t id) {
@@ -137,12 +135,11 @@ void LocalPeer::AdvancePuts() {
     Job& job = jobs_.at(number);
     if (job.copying) return;
     if (absl::Status status = job.put->Reserve(session_, copying_ > 0); !status.ok()) {
-      const uint64_t id = job.id;
-      const MonotonicTime began = job.began;
+      const Job failed = std::move(job);
       waiting_.pop_front();
       jobs_.erase(number);
-      ReplyError(static_cast<uint16_t>(Kind::kPut), id, status);
-      NoteEnd(Operation::kPut, status.code(), began);
+      ReplyError(static_cast<uint16_t>(failed.kind), failed.id, status);
+      NoteEnd(Operation::kPut, status.code(), failed.began);
       continue;
     }
     if (!job.put->reserved()) return;  // other puts of this session are copied, and hold the space
@@ -168,9 +165,9 @@ void LocalPeer::OnPutDone(uint64_t number, const PutJob& put) {
   copying_ -= job.copying;
   std::erase(waiting_, number);
   if (!put.status().ok()) {
-    ReplyError(static_cast<uint16_t>(Kind::kPut), job.id, put.status());
+    ReplyError(static_cast<uint16_t>(job.kind), job.id, put.status());
   } else {
-    StartReply(Kind::kPut, job.id);
+    StartReply(job.kind, job.id);
     put.AppendAnswers(&reply_);
     SendReply();
   }

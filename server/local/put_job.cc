@@ -16,6 +16,10 @@ namespace {
 constexpr size_t kParallelTasks = 4;
 constexpr size_t kMaxPiecesPerTask = 64;
 constexpr size_t kMaxMessageBytes = 512;  // of one answer
+// Of one copy of a GPU, the last chunk's on top: enough to keep it busy, few enough that several
+// are under way.
+constexpr size_t kMaxFetchRuns = 4096;
+constexpr uint64_t kMaxFetchBytes = 16 * kMiB;
 
 // Of kvkeep.v1.RejectReason: the enumerations agree by design, and a test keeps it so.
 static_assert(static_cast<int>(RejectReason::kNoSpace) == 1 &&
@@ -28,7 +32,9 @@ PutJob::PutJob(std::shared_ptr<const LocalContext> context, PutPlan plan, Callba
       plan_(std::move(plan)),
       callbacks_(std::move(callbacks)),
       chunks_(plan_.chunks().size()),
-      copying_(std::in_place, &context_->counters->puts_copying) {}
+      copying_(std::in_place, &context_->counters->puts_copying),
+      deadline_(plan_.gpu() == nullptr ? MonotonicTime(0)
+                                       : context_->clock->Now() + plan_.timeout()) {}
 
 absl::Status PutJob::Reserve(const SessionToken& session, bool may_wait) {
   const size_t first = next_chunk_;
@@ -114,8 +120,58 @@ void PutJob::PlanTasks(size_t first_chunk) {
 void PutJob::Copy() {
   if (pieces_.empty()) {
     OnCopied();
-    return;
+  } else if (plan_.gpu() != nullptr) {
+    Fetch();
+  } else {
+    StartTasks();
   }
+}
+
+void PutJob::Fetch() {
+  struct Group {
+    std::vector<uint32_t> chunks;
+    std::vector<GpuRun> runs;
+    uint64_t bytes = 0;
+  };
+  std::vector<Group> groups;
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const uint32_t c = pieces_[i].chunk;
+    if (i > 0 && pieces_[i - 1].chunk == c) continue;
+    if (groups.empty() || groups.back().runs.size() >= kMaxFetchRuns ||
+        groups.back().bytes >= kMaxFetchBytes) {
+      groups.emplace_back();
+    }
+    Group& group = groups.back();
+    const local::PutChunk& wire = plan_.chunks()[c];
+    plan_.gpu()->Append(wire.first_run, 0, wire.payload_bytes, chunks_[c].reservation.extents(),
+                        &group.runs);
+    group.chunks.push_back(c);
+    group.bytes += wire.payload_bytes;
+  }
+  fetches_left_.store(groups.size(), std::memory_order_relaxed);
+  for (Group& group : groups) FetchGroup(std::move(group.chunks), std::move(group.runs));
+}
+
+void PutJob::FetchGroup(std::vector<uint32_t> chunks, std::vector<GpuRun> runs) {
+  GpuCopy copy{
+      .direction = CopyDirection::kToArena, .runs = std::move(runs), .deadline = deadline_};
+  plan_.gpu()->device()->Copy(
+      std::move(copy), [self = shared_from_this(), chunks = std::move(chunks)](const CopyEnd& end) {
+        self->OnFetched(chunks, end);
+      });
+}
+
+// On the device's executor. The space of what is not fenced is nobody else's, ever.
+void PutJob::OnFetched(const std::vector<uint32_t>& chunks, const CopyEnd& end) {
+  for (const uint32_t c : chunks) chunks_[c].fetched = end.status;
+  if (!end.fenced) unfenced_.store(true, std::memory_order_relaxed);
+  if (fetches_left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (!unfenced_.load(std::memory_order_relaxed)) return StartTasks();
+  context_->counters->gpu_kept_requests.fetch_add(1, std::memory_order_relaxed);
+  context_->gpu->KeepForEver(shared_from_this());
+}
+
+void PutJob::StartTasks() {
   const size_t tasks = std::min(task_starts_.size() - 1, kParallelTasks);
   for (size_t i = 0; i < tasks; ++i) PostTask();
 }
@@ -136,7 +192,9 @@ void PutJob::RunTask() {
 void PutJob::CopyPiece(const Piece& piece) {
   Chunk& chunk = chunks_[piece.chunk];
   absl::Status status = absl::CancelledError("the session ended");
-  if (!cancelled_.load(std::memory_order_relaxed)) {
+  if (!chunk.fetched.ok()) {
+    status = chunk.fetched;
+  } else if (!cancelled_.load(std::memory_order_relaxed)) {
     status =
         chunk.reservation.FillPiece(piece.piece, [&](uint64_t offset, std::span<std::byte> to) {
           return plan_.ReadPayload(piece.chunk, offset, to);
@@ -162,7 +220,9 @@ void PutJob::FinishChunk(size_t index) {
   }
   if (!failure.ok()) {
     chunk.reservation.Abort();
-    Reject(chunk, RejectReason::kWrongSize, std::string(failure.message()));
+    const bool of_gpu = plan_.gpu() != nullptr;
+    Reject(chunk, of_gpu ? RejectReason::kNotCopied : RejectReason::kWrongSize,
+           std::string(failure.message()));
     return;
   }
   context_->counters->put_bytes.fetch_add(wire.payload_bytes, std::memory_order_relaxed);

@@ -1,4 +1,6 @@
 // PutJob: one put under way: space for its chunks, the copies on the copy executor, the answers.
+// Where payloads come from a GPU, its device copies them first, a round at a time; then what lies
+// in place is checksummed and sealed as ever.
 //
 // It goes in rounds: as many chunks as the limit of reserved bytes lets in are copied, then the
 // next ones. Nearly always one round does it. New and Reserve run on the loop, between rounds.
@@ -32,6 +34,7 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
     std::function<void(const PutJob&)> done;  // once; nothing of the client's memory is read then
   };
 
+  // A plan of a GPU's time begins now.
   PutJob(std::shared_ptr<const LocalContext> context, PutPlan plan, Callbacks callbacks);
 
   // Reserves space for the next chunks, as many as fit. One that is over the limit of reserved
@@ -44,7 +47,7 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   bool reserved() const { return !pieces_.empty() || !waits(); }
   // Copies it. REQUIRES: reserved(), and the round before is over.
   void Copy();
-  // Skips the copies that have not begun; their chunks are given up.
+  // Skips the copies that have not begun; their chunks are given up. What a GPU copies ends first.
   void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
 
   // Once done: why there are no answers, or they are in the reply.
@@ -56,6 +59,7 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   struct Chunk {
     Reservation reservation;
     std::atomic<uint32_t> pieces_left{0};
+    absl::Status fetched;  // from a GPU; written before the tasks of the round
     Answer answer = Answer::kRejected;
     RejectReason reason = RejectReason::kNone;
     std::string message;
@@ -68,6 +72,11 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   absl::StatusOr<bool> ReserveChunk(const SessionToken& session, size_t index, bool may_wait);
   ChunkId IdOf(size_t index) const;
   void PlanTasks(size_t first_chunk);
+  void StartTasks();
+  // Asks the GPU for the payloads of this round.
+  void Fetch();
+  void FetchGroup(std::vector<uint32_t> chunks, std::vector<GpuRun> runs);
+  void OnFetched(const std::vector<uint32_t>& chunks, const CopyEnd& end);
   void PostTask();
   void RunTask();
   void CopyPiece(const Piece& piece);
@@ -86,8 +95,11 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   std::vector<Piece> pieces_;        // of this round
   std::vector<size_t> task_starts_;  // in pieces_; one more: the end
   std::optional<GaugeHold> copying_;
+  const MonotonicTime deadline_;  // of the GPU's copies
 
   std::atomic<bool> cancelled_{false};
+  std::atomic<size_t> fetches_left_{0};
+  std::atomic<bool> unfenced_{false};  // a copy of the GPU goes on for ever
   std::atomic<size_t> next_task_{0};
   std::atomic<size_t> pieces_left_{0};
   std::atomic<size_t> durable_left_{0};

@@ -21,35 +21,51 @@ absl::Status Invalid(const Args&... args) {
 
 }  // namespace
 
-absl::StatusOr<PutPlan> PutPlan::Parse(std::span<const std::byte> body, const LocalLimits& limits,
-                                       const SessionMemory& memory) {
+template <typename Request, typename Run>
+absl::Status PutPlan::Read(std::span<const std::byte> body, const char* name,
+                           const LocalLimits& limits, Request* request, std::vector<Run>* runs) {
   local::BodyReader reader(body);
-  local::PutRequest request;
-  PutPlan plan;
-  if (!reader.Read(&request)) return Invalid("PutRequest: ", body.size(), " bytes are too few");
-  if (request.chunks == 0 || request.chunks > limits.max_put_chunks) {
-    return Invalid("chunks is ", request.chunks, ", allowed are 1 to ", limits.max_put_chunks,
+  if (!reader.Read(request)) return Invalid(name, ": ", body.size(), " bytes are too few");
+  if (request->chunks == 0 || request->chunks > limits.max_put_chunks) {
+    return Invalid("chunks is ", request->chunks, ", allowed are 1 to ", limits.max_put_chunks,
                    " (max_put_chunks)");
   }
-  if (request.runs > limits.max_put_runs) {
-    return Invalid("runs is ", request.runs, ", allowed are at most ", limits.max_put_runs);
+  if (request->runs > limits.max_put_runs) {
+    return Invalid("runs is ", request->runs, ", allowed are at most ", limits.max_put_runs);
   }
+  if (!reader.ReadAll(request->chunks, &chunks_) || !reader.ReadAll(request->runs, runs)) {
+    return Invalid(name, ": chunks and runs need more bytes than the ", body.size(), " that came");
+  }
+  ns_.bytes = request->ns;
+  tails_.assign(reader.rest().begin(), reader.rest().end());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PutPlan> PutPlan::Parse(std::span<const std::byte> body, const LocalLimits& limits,
+                                       const SessionMemory& memory) {
+  PutPlan plan;
+  local::PutRequest request;
   std::vector<local::PutRun> runs;
-  if (!reader.ReadAll(request.chunks, &plan.chunks_) || !reader.ReadAll(request.runs, &runs)) {
-    return Invalid("PutRequest: chunks and runs need more bytes than the ", body.size(),
-                   " that came");
-  }
-  plan.ns_.bytes = request.ns;
-  plan.tails_.assign(reader.rest().begin(), reader.rest().end());
+  KVKEEP_RETURN_IF_ERROR(plan.Read(body, "PutRequest", limits, &request, &runs));
   KVKEEP_RETURN_IF_ERROR(plan.AddRuns(runs, memory));
-  KVKEEP_RETURN_IF_ERROR(plan.CheckChunks(plan.tails_.size()));
+  KVKEEP_RETURN_IF_ERROR(plan.CheckChunks(plan.runs_));
+  return plan;
+}
+
+absl::StatusOr<PutPlan> PutPlan::ParseGpu(std::span<const std::byte> body,
+                                          const LocalLimits& limits, const SessionGpu& memory) {
+  PutPlan plan;
+  local::GpuPutRequest request;
+  std::vector<local::GpuMemoryRun> runs;
+  KVKEEP_RETURN_IF_ERROR(plan.Read(body, "GpuPutRequest", limits, &request, &runs));
+  KVKEEP_ASSIGN_OR_RETURN(plan.gpu_, GpuRuns::Check(runs, memory));
+  KVKEEP_RETURN_IF_ERROR(plan.CheckChunks(plan.gpu_->table()));
+  plan.timeout_ = limits.GpuTimeout(request.timeout_ms);
   return plan;
 }
 
 absl::Status PutPlan::AddRuns(std::span<const local::PutRun> runs, const SessionMemory& memory) {
-  runs_.reserve(runs.size());
-  starts_.reserve(runs.size() + 1);
-  starts_.push_back(0);
+  runs_.Reserve(runs.size());
   std::vector<uint32_t> regions;  // of memories_
   for (size_t i = 0; i < runs.size(); ++i) {
     const local::PutRun& run = runs[i];
@@ -71,13 +87,12 @@ absl::Status PutPlan::AddRuns(std::span<const local::PutRun> runs, const Session
       return Invalid("runs[", i, "]: ", run.bytes, " bytes at ", run.offset, "; region ",
                      run.region, " has ", size);
     }
-    runs_.push_back({.memory = static_cast<uint32_t>(known), .offset = run.offset});
-    starts_.push_back(starts_.back() + run.bytes);
+    runs_.Add(static_cast<uint32_t>(known), run.offset, run.bytes);
   }
   return absl::OkStatus();
 }
 
-absl::Status PutPlan::CheckChunks(uint64_t tail_bytes) {
+absl::Status PutPlan::CheckChunks(const RunTable& table) {
   tail_starts_.reserve(chunks_.size());
   uint64_t tails = 0;
   for (size_t i = 0; i < chunks_.size(); ++i) {
@@ -85,20 +100,12 @@ absl::Status PutPlan::CheckChunks(uint64_t tail_bytes) {
     if ((chunk.flags & ~kKnownFlags) != 0) {
       return Invalid("chunks[", i, "].flags is ", chunk.flags, ", known are ", kKnownFlags);
     }
-    const uint64_t end = uint64_t{chunk.first_run} + chunk.runs;
-    if (end > runs_.size()) {
-      return Invalid("chunks[", i, "]: its runs end at ", end, ", runs is ", runs_.size());
-    }
-    const uint64_t sum = starts_[end] - starts_[chunk.first_run];
-    if (sum != chunk.payload_bytes) {
-      return Invalid("chunks[", i, "].payload_bytes is ", chunk.payload_bytes, ", its runs have ",
-                     sum);
-    }
+    KVKEEP_RETURN_IF_ERROR(table.CheckChunk(i, chunk.first_run, chunk.runs, chunk.payload_bytes));
     tail_starts_.push_back(tails);
     tails += chunk.tail_bytes;
   }
-  if (tails != tail_bytes) {
-    return Invalid("tail_bytes of all chunks are ", tails, ", after the runs come ", tail_bytes);
+  if (tails != tails_.size()) {
+    return Invalid("tail_bytes of all chunks are ", tails, ", after the runs come ", tails_.size());
   }
   return absl::OkStatus();
 }
@@ -108,21 +115,13 @@ std::span<const std::byte> PutPlan::tail(size_t chunk) const {
 }
 
 absl::Status PutPlan::ReadPayload(size_t chunk, uint64_t offset, std::span<std::byte> to) const {
-  uint64_t at = starts_[chunks_[chunk].first_run] + offset;  // in the row of all runs
-  // The last run that starts at or before it.
-  size_t run =
-      static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), at) - starts_.begin()) -
-      1;
-  while (!to.empty()) {
-    const uint64_t in_run = at - starts_[run];
-    const size_t bytes = std::min<uint64_t>(to.size(), starts_[run + 1] - at);
-    KVKEEP_RETURN_IF_ERROR(
-        memories_[runs_[run].memory]->Read(runs_[run].offset + in_run, to.first(bytes)));
-    to = to.subspan(bytes);
-    at += bytes;
-    ++run;
-  }
-  return absl::OkStatus();
+  if (gpu_.has_value()) return absl::OkStatus();
+  return runs_.ForEach(chunks_[chunk].first_run, offset, to.size(),
+                       [&](const RunTable::Part& part) {
+                         const auto now = to.first(part.bytes);
+                         to = to.subspan(part.bytes);
+                         return memories_[part.memory]->Read(part.offset, now);
+                       });
 }
 
 }  // namespace kvkeep

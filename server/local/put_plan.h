@@ -5,12 +5,16 @@
 
 #include <absl/status/statusor.h>
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "proto/local/protocol.h"
+#include "server/local/run_table.h"
+#include "server/local/session_gpu.h"
 #include "server/local/session_memory.h"
 
 namespace kvkeep {
@@ -20,28 +24,39 @@ class PutPlan {
   // InvalidArgument names the field.
   static absl::StatusOr<PutPlan> Parse(std::span<const std::byte> body, const LocalLimits& limits,
                                        const SessionMemory& memory);
+  // Of a GpuPutRequest.
+  static absl::StatusOr<PutPlan> ParseGpu(std::span<const std::byte> body,
+                                          const LocalLimits& limits, const SessionGpu& memory);
 
   const NamespaceDigest& ns() const { return ns_; }
   const std::vector<local::PutChunk>& chunks() const { return chunks_; }
   std::span<const std::byte> tail(size_t chunk) const;
 
+  // Not null: the payloads come from a GPU, by copies of these runs, within the time.
+  const GpuRuns* gpu() const { return gpu_.has_value() ? &*gpu_ : nullptr; }
+  std::chrono::milliseconds timeout() const { return timeout_; }
+
   // Copies payload bytes of a chunk from its runs, each read once. OutOfRange: see ClientMemory.
+  // From a GPU: they are in place, nothing is done.
   absl::Status ReadPayload(size_t chunk, uint64_t offset, std::span<std::byte> to) const;
   // Lets go of the client's memory: nothing is read any more.
-  void DropMemory() { memories_.clear(); }
+  void DropMemory() {
+    memories_.clear();
+    if (gpu_.has_value()) gpu_->Drop();
+  }
 
  private:
-  absl::Status CheckChunks(uint64_t tail_bytes);
+  template <typename Request, typename Run>
+  absl::Status Read(std::span<const std::byte> body, const char* name, const LocalLimits& limits,
+                    Request* request, std::vector<Run>* runs);
+  absl::Status CheckChunks(const RunTable& table);
   absl::Status AddRuns(std::span<const local::PutRun> runs, const SessionMemory& memory);
 
-  struct Run {
-    uint32_t memory = 0;  // index into memories_
-    uint64_t offset = 0;
-  };
   NamespaceDigest ns_;
   std::vector<local::PutChunk> chunks_;
-  std::vector<Run> runs_;
-  std::vector<uint64_t> starts_;  // of every run in the row of all runs; one more: the end
+  RunTable runs_;  // in memories_
+  std::optional<GpuRuns> gpu_;
+  std::chrono::milliseconds timeout_{0};
   std::vector<uint64_t> tail_starts_;
   std::vector<std::byte> tails_;
   std::vector<std::shared_ptr<const ClientMemory>> memories_;

@@ -14,6 +14,7 @@
 #include "server/local/peer.h"
 #include "tests/fuzz/input.h"
 #include "tests/server/local/bodies.h"
+#include "tests/server/local/fake_gpu.h"
 #include "tests/sim/world.h"
 #include "tiers/base/checksum.h"
 
@@ -46,13 +47,18 @@ WorldOptions SmallWorld() {
 
 class Runner final : public PeerSink {
  public:
-  Runner() : world_(SmallWorld()) {
-    world_.Start();
+  Runner() : world_(SmallWorld()), gpu_((world_.Start(), &world_.arena()), &world_.executor()) {
+    gpu_.device().Allocate(std::vector<std::byte>(kMemfdBytes, std::byte{0x6b}));
     context_->store = &world_.store();
     context_->arena = &world_.arena();
     context_->copy_executor = &world_.executor();
     context_->loop = loop_;
     context_->counters = &counters_;
+    context_->gpu = &gpu_;
+    context_->clock = &world_.clock();
+    context_->limits.max_gpu_registrations = 3;
+    context_->limits.max_gpu_bytes = 4 * kMemfdBytes;
+    context_->limits.max_gpu_get_bytes = 4 * kMemfdBytes;
     context_->scratch = std::make_shared<PeerScratch>();
     context_->limits.max_staging_bytes = kMemfdBytes;
     context_->limits.max_all_staging_bytes = 2 * kMemfdBytes;
@@ -144,6 +150,9 @@ class Runner final : public PeerSink {
           default:
             return peer_->NotifyDraining();
         }
+        return;
+      case ScriptOp::kGpu:
+        return OfGpu(script.U8());
     }
   }
 
@@ -155,13 +164,14 @@ class Runner final : public PeerSink {
 
   // See the header: namespace and leases.
   void Complete(Kind kind, std::vector<std::byte>& body) const {
-    if (kind < Kind::kLookup || kind > Kind::kDelete) return;
+    const bool of_gpu = kind == Kind::kPutFromGpu || kind == Kind::kGetToGpu;
+    if ((kind < Kind::kLookup || kind > Kind::kDelete) && !of_gpu) return;
     if (body.size() < sizeof(local::PutRequest)) return;
     const bool zero = std::all_of(body.begin(), body.begin() + ns_.size(),
                                   [](std::byte b) { return b == std::byte{0}; });
     if (zero) std::memcpy(body.data(), ns_.data(), ns_.size());
     local::KeysRequest request;
-    if (kind == Kind::kPut || body.size() < sizeof(request)) return;
+    if (kind == Kind::kPut || of_gpu || body.size() < sizeof(request)) return;
     std::memcpy(&request, body.data(), sizeof(request));
     for (size_t i = 0; i < request.releases; ++i) {
       const size_t at = sizeof(request) + i * sizeof(local::ReleaseEntry);
@@ -253,8 +263,10 @@ class Runner final : public PeerSink {
     } else if (kind == Kind::kStaging) {
       KVKEEP_CHECK(descriptors.size() == 1);
       staging_ = std::move(descriptors[0]);
-    } else if (kind == Kind::kPut) {
+    } else if (kind == Kind::kPut || kind == Kind::kPutFromGpu) {
       CheckPut(body);
+    } else if (kind == Kind::kGetToGpu) {
+      CheckGpuGet(body);
     } else if (kind == Kind::kLookup || kind == Kind::kGet) {
       CheckFound(id, body);
     }
@@ -268,6 +280,27 @@ class Runner final : public PeerSink {
       KVKEEP_CHECK(answer.status >= 1 && answer.status <= 3);
       result_.stored += answer.status == 1;
     }
+  }
+
+  // Status, message and tail of every chunk, and nothing more.
+  void CheckGpuGet(local::BodyReader& body) {
+    local::GpuGetReply head;
+    std::vector<local::GpuGetAnswer> answers;
+    KVKEEP_CHECK(body.Read(&head) && body.ReadAll(head.chunks, &answers));
+    uint64_t texts = 0;
+    for (const local::GpuGetAnswer& answer : answers) {
+      KVKEEP_CHECK(answer.status >= 1 && answer.status <= 3);
+      texts += uint64_t{answer.message_bytes} + answer.tail_bytes;
+      result_.copied += answer.status == local::kGpuGetCopied;
+    }
+    KVKEEP_CHECK(texts == body.rest().size());
+  }
+
+  void OfGpu(uint8_t how) {
+    FakeGpuDevice& device = gpu_.device();
+    if (how % 4 < 2) return device.Hold(how % 4 == 0);
+    if (device.held() == 0) return;
+    device.EndOne(how % 4 == 2 ? CopyEnd{} : CopyEnd{.status = absl::UnavailableError("broken")});
   }
 
   void CheckFound(uint64_t id, local::BodyReader& body) {
@@ -351,6 +384,8 @@ class Runner final : public PeerSink {
   }
 
   void End() {
+    gpu_.device().Hold(false);
+    while (gpu_.device().held() > 0) gpu_.device().EndOne({});
     RunAll();
     world_.Settle(kTurn);
     RunAll();
@@ -362,12 +397,15 @@ class Runner final : public PeerSink {
     world_.store().CheckInvariants();
     KVKEEP_CHECK(counters_.progress_words == 0 && counters_.puts_copying == 0);
     KVKEEP_CHECK(counters_.staging_bytes == 0 && counters_.registered_bytes == 0);
+    KVKEEP_CHECK(counters_.gpu_registrations == 0 && gpu_.device().stats().registrations == 0);
+    KVKEEP_CHECK(counters_.gpu_gets_copying == 0 && counters_.gpu_pinned_bytes == 0);
     const StoreSnapshot snapshot = world_.store().snapshot();
     KVKEEP_CHECK(snapshot.g2.leased_bytes == 0 && snapshot.g2.reserved_bytes == 0);
     KVKEEP_CHECK(snapshot.sessions.empty());
   }
 
   World world_;
+  FakeGpuPath gpu_;
   LocalCounters counters_;
   const std::shared_ptr<ManualExecutor> loop_ = std::make_shared<ManualExecutor>();
   const std::shared_ptr<LocalContext> context_ = std::make_shared<LocalContext>();

@@ -25,8 +25,9 @@ enum class ScriptOp : uint8_t {
   kMemory = 3,   // how u8: cut or write the memory that puts are read from
   kTime = 4,     // a tenth of a second and more, all that is due is done
   kConnect = 5,  // how u8: a new connection, with Hello or without; revoke; drain
+  kGpu = 6,      // how u8: copies wait or not; the oldest that waits ends, well or badly
 };
-inline constexpr uint8_t kScriptOps = 6;
+inline constexpr uint8_t kScriptOps = 7;
 
 // Low three bits of a `descriptors` byte; the others: how many.
 enum class ScriptFd : uint8_t { kNone, kMemfd, kShortMemfd, kSealedMemfd, kPipe, kSocket, kNull };
@@ -39,6 +40,7 @@ struct ScriptResult {
   uint64_t requests = 0, replies = 0, errors = 0, broken = 0;
   uint64_t stored = 0;       // chunks
   uint64_t checked = 0;      // chunks read in place and found right
+  uint64_t copied = 0;       // chunks, to GPU memory
   uint64_t descriptors = 0;  // passed
 };
 ScriptResult RunScript(std::span<const uint8_t> script);

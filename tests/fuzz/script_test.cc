@@ -16,12 +16,14 @@ TEST_CASE("the seeds of the fuzz target reach every part of the protocol, and no
     sum.broken += result.broken;
     sum.stored += result.stored;
     sum.checked += result.checked;
+    sum.copied += result.copied;
     sum.descriptors += result.descriptors;
   }
   CHECK(sum.errors > 5);
   CHECK(sum.broken == 3);  // too long, a short packet, cut in the middle
   CHECK(sum.stored > 10);
   CHECK(sum.checked > 5);
+  CHECK(sum.copied > 3);
   CHECK(sum.descriptors > 40);
 }
 

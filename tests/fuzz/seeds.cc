@@ -63,6 +63,41 @@ std::vector<uint8_t> Arriving() {
   return script.bytes();
 }
 
+local::RegisterGpuMemory GpuRange(uint64_t bytes, uint64_t generation) {
+  return {.allocation_bytes = bytes,
+          .bytes = bytes,
+          .generation = generation,
+          .kind = local::kGpuIpcHandle};
+}
+
+// Put from GPU memory and got back into it, copies waiting at times; what is registered is given
+// back under way, at the end, or with the session.
+std::vector<uint8_t> OfGpuMemory(uint8_t how) {
+  const std::vector<TestGpuChunk> chunks = {{.name = 1, .bytes = 9000, .runs = 3, .stride = 4096},
+                                            {.name = 2, .offset = 30'000, .bytes = 5000}};
+  ScriptWriter script;
+  script.Message(Kind::kRegisterGpuMemory, Body(GpuRange(65'536, 1)))
+      .Step(ScriptOp::kRun, 0)
+      .Step(ScriptOp::kGpu, how)
+      .Message(Kind::kPutFromGpu, GpuPutBody(kOpened, chunks))
+      .Step(ScriptOp::kRun, 2)
+      .Step(ScriptOp::kGpu, 2)
+      .Step(ScriptOp::kRun, 0)
+      .Message(Kind::kRegisterGpuMemory, Body(GpuRange(50'000, 2)))
+      .Message(Kind::kUnregisterGpuMemory,
+               Body(local::UnregisterGpuMemory{.registration = 2, .generation = 2}))
+      .Step(ScriptOp::kRun, 0)
+      .Message(Kind::kGetToGpu, GpuGetBody(kOpened, chunks))
+      .Step(ScriptOp::kGpu, how == 0 ? 3 : 1)
+      .Step(ScriptOp::kRun, 0)
+      .Message(Kind::kGet, Keys({1, 2}, LeaseMode::kAllPresent))
+      .Message(Kind::kUnregisterGpuMemory,
+               Body(local::UnregisterGpuMemory{.registration = 1, .generation = 1}))
+      .Step(ScriptOp::kConnect, how)
+      .Message(Kind::kGetToGpu, GpuGetBody(kOpened, chunks));
+  return script.bytes();
+}
+
 std::vector<uint8_t> BrokenFrames() {
   ScriptWriter script;
   const auto hello = HelloBody();
@@ -112,6 +147,7 @@ std::vector<std::vector<uint8_t>> SeedScripts() {
   seeds.push_back(RegisteredPut(ScriptFds(ScriptFd::kShortMemfd), false));
   seeds.push_back(RegisteredPut(ScriptFds(ScriptFd::kPipe), false));
   seeds.push_back(RegisteredPut(ScriptFds(ScriptFd::kMemfd, 31), false));
+  for (const uint8_t how : {0, 1, 2}) seeds.push_back(OfGpuMemory(how));
   seeds.push_back(Arriving());
   seeds.push_back(BrokenFrames());
   return seeds;

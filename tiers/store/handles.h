@@ -34,6 +34,7 @@ class ChunkReader {
 
   explicit operator bool() const { return core_ != nullptr; }
   const ImageShape& shape() const { return shape_; }
+  const ExtentList& extents() const { return extents_; }  // of the image, in the arena
   // Calls `ready` once the pieces [first, first + count) are in place and verified, the last one
   // with the image's header and tail; perhaps at once on this thread. DataLoss: the chunk was
   // damaged (it is dropped); Unavailable: its device failed.
@@ -70,6 +71,9 @@ class Reservation {
 
   explicit operator bool() const { return core_ != nullptr; }
   const ImageShape& shape() const { return request_.shape; }
+  // Where the image is to lie in the arena: whoever writes the payload there itself calls FillPiece
+  // afterwards, with a `read` that does nothing.
+  const ExtentList& extents() const { return extents_; }
   uint64_t appended_bytes() const { return copier_.bytes(); }
   // Copies the next payload bytes into place, checksummed from the copy.
   // REQUIRES: not more than shape().payload_bytes in all.

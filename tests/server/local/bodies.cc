@@ -36,6 +36,75 @@ std::vector<std::byte> KeysBody(const NamespaceDigest& ns, const std::vector<uin
   return {whole.begin(), whole.end()};
 }
 
+namespace {
+
+std::vector<std::byte> BodyOf(local::MessageWriter& writer) {
+  const auto whole = writer.Finish().subspan(sizeof(local::MessageHeader));
+  return {whole.begin(), whole.end()};
+}
+
+void AppendRuns(const TestGpuChunk& chunk, std::vector<local::GpuMemoryRun>* runs) {
+  uint64_t at = chunk.offset;
+  for (uint32_t i = 0; i < chunk.runs; ++i) {
+    const uint32_t each = chunk.bytes / chunk.runs;
+    const uint32_t bytes = i + 1 == chunk.runs ? chunk.bytes - each * (chunk.runs - 1) : each;
+    runs->push_back({.registration = chunk.registration,
+                     .bytes = bytes,
+                     .offset = at,
+                     .generation = chunk.generation});
+    at += chunk.stride == 0 ? bytes : chunk.stride;
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> GpuPutBody(const NamespaceDigest& ns,
+                                  const std::vector<TestGpuChunk>& chunks, uint32_t timeout_ms) {
+  std::vector<local::GpuMemoryRun> runs;
+  std::vector<local::PutChunk> wire;
+  std::string tails;
+  for (const TestGpuChunk& chunk : chunks) {
+    wire.push_back({.key = MakeKey(chunk.name).bytes,
+                    .payload_bytes = chunk.bytes,
+                    .tail_bytes = static_cast<uint32_t>(chunk.tail.size()),
+                    .first_run = static_cast<uint32_t>(runs.size()),
+                    .runs = chunk.runs,
+                    .flags = chunk.flags});
+    AppendRuns(chunk, &runs);
+    tails += chunk.tail;
+  }
+  local::MessageWriter body(0, 0);
+  body.Append(local::GpuPutRequest{.ns = ns.bytes,
+                                   .chunks = static_cast<uint32_t>(wire.size()),
+                                   .runs = static_cast<uint32_t>(runs.size()),
+                                   .timeout_ms = timeout_ms});
+  body.AppendAll(std::span<const local::PutChunk>(wire));
+  body.AppendAll(std::span<const local::GpuMemoryRun>(runs));
+  body.AppendText(tails);
+  return BodyOf(body);
+}
+
+std::vector<std::byte> GpuGetBody(const NamespaceDigest& ns,
+                                  const std::vector<TestGpuChunk>& chunks, uint64_t lease) {
+  std::vector<local::GpuMemoryRun> runs;
+  std::vector<local::GpuGetChunk> wire;
+  for (const TestGpuChunk& chunk : chunks) {
+    wire.push_back({.key = MakeKey(chunk.name).bytes,
+                    .payload_bytes = chunk.bytes,
+                    .first_run = static_cast<uint32_t>(runs.size()),
+                    .runs = chunk.runs});
+    AppendRuns(chunk, &runs);
+  }
+  local::MessageWriter body(0, 0);
+  body.Append(local::GpuGetRequest{.ns = ns.bytes,
+                                   .lease = lease,
+                                   .chunks = static_cast<uint32_t>(wire.size()),
+                                   .runs = static_cast<uint32_t>(runs.size())});
+  body.AppendAll(std::span<const local::GpuGetChunk>(wire));
+  body.AppendAll(std::span<const local::GpuMemoryRun>(runs));
+  return BodyOf(body);
+}
+
 std::vector<std::byte> PutBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks) {
   local::MessageWriter body(0, 0);
   std::vector<local::PutRun> runs;

@@ -23,6 +23,20 @@ struct TestChunk {
   uint32_t region = local::kStagingRegion;
 };
 
+// One chunk of a put from, or a get to, GPU memory: of `runs` equal runs, `stride` bytes from one
+// begin to the next; 0: one behind the other.
+struct TestGpuChunk {
+  uint64_t name = 0;
+  uint32_t registration = 1;
+  uint64_t generation = 1;
+  uint64_t offset = 0;
+  uint32_t bytes = 0;
+  uint32_t runs = 1;
+  uint64_t stride = 0;
+  uint32_t flags = 0;
+  std::string tail = "";
+};
+
 std::vector<std::byte> HelloBody(const std::string& name = "test");
 // Of four parts whose sizes vary.
 std::vector<std::byte> NamespaceBody();
@@ -30,6 +44,10 @@ std::vector<std::byte> KeysBody(const NamespaceDigest& ns, const std::vector<uin
                                 LeaseMode mode,
                                 const std::vector<local::ReleaseEntry>& releases = {},
                                 uint64_t request_id = 0, const std::vector<uint32_t>& parts = {0});
+std::vector<std::byte> GpuPutBody(const NamespaceDigest& ns,
+                                  const std::vector<TestGpuChunk>& chunks, uint32_t timeout_ms = 0);
+std::vector<std::byte> GpuGetBody(const NamespaceDigest& ns,
+                                  const std::vector<TestGpuChunk>& chunks, uint64_t lease = 0);
 std::vector<std::byte> PutBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks);
 
 }  // namespace kvkeep

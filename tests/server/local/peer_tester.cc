@@ -29,13 +29,15 @@ WorldOptions PeerWorld() {
 }
 
 PeerTester::PeerTester(const WorldOptions& options, const std::function<void(LocalLimits*)>& edit)
-    : world(options) {
-  world.Start();
+    : world(options), gpu((world.Start(), &world.arena()), &world.executor()) {
   context->store = &world.store();
   context->arena = &world.arena();
   context->copy_executor = &world.executor();
   context->loop = loop;
   context->counters = &counters;
+  context->gpu = &gpu;
+  context->clock = &world.clock();
+  context->limits.max_gpu_get_bytes = 16 * kMiB;
   context->scratch = std::make_shared<PeerScratch>();
   context->limits.max_staging_bytes = 16 * kMiB;
   context->limits.max_all_staging_bytes = 32 * kMiB;
@@ -47,6 +49,7 @@ PeerTester::PeerTester(const WorldOptions& options, const std::function<void(Loc
 PeerTester::~PeerTester() {
   if (peer != nullptr) peer->End();
   peer.reset();
+  gpu.DropKept();
   RunAll();
   if (words_ != nullptr) {
     munmap(const_cast<local::ProgressWord*>(words_), local::kProgressWords * 4);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/local/peer.h"
+#include "tests/server/local/fake_gpu.h"
 #include "tests/server/local/wire.h"
 #include "tests/sim/world.h"
 
@@ -83,6 +84,7 @@ class PeerTester {
   Store& store() { return world.store(); }
 
   World world;
+  FakeGpuPath gpu;
   LocalCounters counters;
   std::shared_ptr<ManualExecutor> loop = std::make_shared<ManualExecutor>();
   std::shared_ptr<LocalContext> context = std::make_shared<LocalContext>();

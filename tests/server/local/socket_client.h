@@ -63,6 +63,7 @@ class SocketClient {
   TestFound Get(const std::vector<uint64_t>& names);
   std::vector<std::byte> Payload(const TestPlace& place) const;
   bool revoked() const;
+  uint64_t next_id() const { return next_id_; }  // of the next message
 
   UniqueFd socket, events;
   NamespaceDigest ns;

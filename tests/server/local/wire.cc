@@ -1,6 +1,7 @@
 #include "tests/server/local/wire.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include <catch2/catch.hpp>
 
@@ -68,6 +69,28 @@ std::string ReadAnswers(const SentMessage& reply) {
   }
   REQUIRE(reader.done());
   return text;
+}
+
+std::string ReadGpuAnswers(const SentMessage& reply) {
+  if (!reply.status.ok()) return reply.status.ToString();
+  local::BodyReader reader(reply.body);
+  local::GpuGetReply head;
+  REQUIRE(reader.Read(&head));
+  std::vector<local::GpuGetAnswer> answers;
+  REQUIRE(reader.ReadAll(head.chunks, &answers));
+  const auto take = [&reader](uint64_t bytes) {
+    std::span<const std::byte> text;
+    REQUIRE(reader.ReadBytes(bytes, &text));
+    return std::string(reinterpret_cast<const char*>(text.data()), text.size());
+  };
+  std::vector<std::string> words;
+  for (const local::GpuGetAnswer& answer : answers) {
+    constexpr const char* kStatus[] = {"?", "copied ", "miss", "failed "};
+    words.push_back(kStatus[answer.status] + take(answer.message_bytes));
+  }
+  for (size_t i = 0; i < words.size(); ++i) words[i] += take(answers[i].tail_bytes);
+  REQUIRE(reader.done());
+  return absl::StrJoin(words, "; ");
 }
 
 }  // namespace kvkeep

@@ -53,6 +53,8 @@ SentMessage ReadMessage(std::span<const std::byte> message, std::vector<UniqueFd
 
 // Of a get or lookup.
 TestFound ReadFound(const SentMessage& reply);
+// "copied TAIL", "miss", "failed MESSAGE" of every chunk, one after the other, "; " between.
+std::string ReadGpuAnswers(const SentMessage& reply);
 // "stored", "present", "rejected 3: message" of every chunk, one after the other.
 std::string ReadAnswers(const SentMessage& reply);
 

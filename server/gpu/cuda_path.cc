@@ -1,0 +1,250 @@
+#include "server/gpu/cuda_path.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <future>
+#include <utility>
+
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+void Add(const GpuDevice::Stats& one, GpuDevice::Stats* sum) {
+  for (uint64_t GpuDevice::Stats::*const field :
+       {&GpuDevice::Stats::registrations, &GpuDevice::Stats::opened, &GpuDevice::Stats::closed,
+        &GpuDevice::Stats::refused_registrations, &GpuDevice::Stats::queued_copies,
+        &GpuDevice::Stats::issued_copies, &GpuDevice::Stats::done_copies,
+        &GpuDevice::Stats::failed_copies, &GpuDevice::Stats::late_copies,
+        &GpuDevice::Stats::abandoned_copies, &GpuDevice::Stats::bytes_to_arena,
+        &GpuDevice::Stats::bytes_to_gpu, &GpuDevice::Stats::pieces, &GpuDevice::Stats::submits}) {
+    sum->*field += one.*field;
+  }
+  sum->broken = one.broken;
+}
+
+}  // namespace
+
+absl::Status CudaPathOptions::Validate() const {
+  KVKEEP_RETURN_IF_ERROR(arena.Validate());
+  if (register_timeout.count() <= 0 || fence_timeout.count() <= 0 || max_pending == 0 ||
+      max_openings == 0 || max_runs == 0) {
+    return absl::InvalidArgumentError("a limit or timeout of the GPU path is 0");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<GpuPath>> CudaPath::Create(std::unique_ptr<GpuDriver> driver,
+                                                          CudaPathOptions options,
+                                                          const Clock* clock) {
+  KVKEEP_RETURN_IF_ERROR(options.Validate());
+  return std::unique_ptr<GpuPath>(new CudaPath(std::move(driver), std::move(options), clock));
+}
+
+CudaPath::CudaPath(std::unique_ptr<GpuDriver> driver, CudaPathOptions options, const Clock* clock)
+    : driver_(std::move(driver)),
+      options_(std::move(options)),
+      clock_(clock),
+      answers_(std::make_unique<ThreadPool>("kvkeep-gpu-done", 1)),
+      pins_(std::make_unique<ThreadPool>("kvkeep-gpu-pin", 1)),
+      opener_(std::make_unique<ThreadPool>("kvkeep-gpu-open", 1)) {}
+
+CudaPath::~CudaPath() {
+  MutexLock lock(&mu_);
+  KVKEEP_CHECK(stopped_ && devices_.empty());
+}
+
+void CudaPath::Register(const GpuUuid& gpu, GpuMemory memory, RegisterDone done) {
+  auto pending = std::make_shared<Pending>();
+  pending->done = std::move(done);
+  pending->deadline = clock_->Now() + options_.register_timeout;
+  {
+    MutexLock lock(&mu_);
+    if (pending_.size() < options_.max_pending) {
+      pending_.push_back(pending);
+      opener_->Post([this, gpu, memory = std::move(memory), pending]() mutable {
+        OpenAndRegister(gpu, std::move(memory), pending);
+      });
+      return;
+    }
+  }
+  std::move(pending->done)(absl::ResourceExhaustedError(absl::StrCat(
+      options_.max_pending, " registrations of GPU memory wait for the driver, the most allowed")));
+}
+
+bool CudaPath::Answer(const PendingPtr& pending, absl::StatusOr<Registered> answer) {
+  {
+    MutexLock lock(&mu_);
+    if (std::exchange(pending->answered, true)) return false;
+    std::erase(pending_, pending);
+  }
+  std::move(pending->done)(std::move(answer));
+  return true;
+}
+
+void CudaPath::OpenAndRegister(const GpuUuid& gpu, GpuMemory memory, const PendingPtr& pending) {
+  const absl::StatusOr<CudaDevice*> device = DeviceOf(gpu);
+  if (!device.ok()) {
+    Answer(pending, device.status());
+    return;
+  }
+  (*device)->Register(
+      std::move(memory), [this, device = *device, pending](absl::StatusOr<GpuRegistrationId> id) {
+        if (!id.ok()) {
+          Answer(pending, id.status());
+        } else if (!Answer(pending, Registered{.device = device, .id = *id}) && !stopping()) {
+          device->Unregister(*id, [] {});
+        }
+      });
+}
+
+absl::StatusOr<CudaDevice*> CudaPath::DeviceOf(const GpuUuid& gpu) {
+  {
+    MutexLock lock(&mu_);
+    CudaDevice* last = nullptr;
+    size_t openings = 0;
+    for (const Opened& opened : devices_) {
+      if (opened.gpu != gpu) continue;
+      last = opened.device.get();
+      ++openings;
+    }
+    if (last != nullptr) {
+      const GpuDevice::Stats stats = last->stats();
+      if (stats.broken.empty()) return last;
+      // Its thread is in a driver call that does not return: another one would not either.
+      if (stats.abandoned_copies > 0 || openings >= options_.max_openings) {
+        return absl::UnavailableError(
+            absl::StrCat("this GPU is not used until the daemon starts again: ", stats.broken));
+      }
+    }
+  }
+  return OpenDevice(gpu);
+}
+
+absl::StatusOr<CudaDevice*> CudaPath::OpenDevice(const GpuUuid& gpu) {
+  CudaDeviceOptions options;
+  options.uuid = gpu;
+  options.arena = options_.arena;
+  options.fence_timeout = options_.fence_timeout;
+  options.max_runs = options_.max_runs;
+  KVKEEP_ASSIGN_OR_RETURN(
+      std::unique_ptr<CudaDevice> device,
+      CudaDevice::Open(driver_.get(), std::move(options), answers_.get(), clock_));
+  CudaDevice* const opened = device.get();
+  {
+    MutexLock lock(&mu_);
+    devices_.push_back({.gpu = gpu, .device = std::move(device)});
+  }
+  PinBy(opened);
+  return opened;
+}
+
+// Once for all contexts. With the context that did it the registration goes.
+void CudaPath::PinBy(CudaDevice* device) {
+  std::shared_ptr<ArenaPinner> old;
+  {
+    MutexLock lock(&mu_);
+    if (pinner_ != nullptr && pinned_by_->stats().broken.empty()) return;
+    old = std::move(pinner_);
+  }
+  old.reset();  // waits for the segment that it is at
+  auto pinner =
+      std::make_shared<ArenaPinner>(driver_.get(), device->device(), options_.arena, pins_.get());
+  MutexLock lock(&mu_);
+  pinner_ = std::move(pinner);
+  pinned_by_ = device;
+}
+
+void CudaPath::KeepForEver(std::shared_ptr<const void> holder) {
+  MutexLock lock(&mu_);
+  kept_.push_back(std::move(holder));
+}
+
+void CudaPath::Tick() {
+  const MonotonicTime now = clock_->Now();
+  std::vector<PendingPtr> late;
+  std::vector<CudaDevice*> devices;
+  {
+    MutexLock lock(&mu_);
+    for (const PendingPtr& pending : pending_) {
+      if (pending->deadline < now) late.push_back(pending);
+    }
+    for (const Opened& opened : devices_) devices.push_back(opened.device.get());
+  }
+  for (CudaDevice* const device : devices) device->Tick();
+  for (const PendingPtr& pending : late) {
+    const bool first = Answer(
+        pending, absl::UnavailableError("the GPU's driver does not answer to a registration"));
+    MutexLock lock(&mu_);
+    unanswered_ += first;
+  }
+}
+
+GpuPath::Stats CudaPath::stats() const {
+  MutexLock lock(&mu_);
+  Stats stats{.on = true, .unanswered = unanswered_, .kept = kept_.size()};
+  for (const Opened& opened : devices_) {
+    const GpuDevice::Stats one = opened.device->stats();
+    Add(one, &stats.sum);
+    ++(one.broken.empty() ? stats.devices : stats.broken);
+  }
+  if (pinner_ != nullptr) {
+    const ArenaPinner::Stats pinned = pinner_->stats();
+    stats.pinned_bytes = pinned.pinned_bytes;
+    stats.refused_bytes = pinned.refused_bytes;
+  }
+  return stats;
+}
+
+std::string CudaPath::describe() const {
+  const Stats now = stats();
+  std::string line = absl::StrCat("on, driver of CUDA ", driver_->version() / 1000, ".",
+                                  driver_->version() % 1000 / 10, ", ", now.devices,
+                                  " GPUs in use, ", now.sum.registrations, " registrations, ",
+                                  now.pinned_bytes, " bytes of the arena registered");
+  if (now.broken > 0) absl::StrAppend(&line, ", ", now.broken, " given up: ", now.sum.broken);
+  return line;
+}
+
+void CudaPath::CloseAll() {
+  std::vector<Opened> devices;
+  std::shared_ptr<ArenaPinner> pinner;
+  {
+    MutexLock lock(&mu_);
+    devices.swap(devices_);
+    pinner.swap(pinner_);
+  }
+  devices.clear();  // first: copies under way need the arena as it is
+  pinner.reset();
+}
+
+bool CudaPath::stopping() const {
+  MutexLock lock(&mu_);
+  return stopping_;
+}
+
+bool CudaPath::Stop(std::chrono::nanoseconds timeout) {
+  auto closed = std::make_shared<std::promise<void>>();
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    for (const PendingPtr& pending : pending_) pending->answered = true;
+    pending_.clear();
+  }
+  // Behind what opens devices, then on the thread of the answers: none of them names a device that
+  // is gone.
+  opener_->Post([this, closed] {
+    answers_->Post([this, closed] {
+      CloseAll();
+      closed->set_value();
+    });
+  });
+  if (closed->get_future().wait_for(timeout) == std::future_status::timeout) return false;
+  MutexLock lock(&mu_);
+  stopped_ = true;
+  return kept_.empty();
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,132 @@
+// LocalPeer: GPU memory, and the puts and gets of it.
+#include <cstring>
+#include <utility>
+
+#include "server/local/peer.h"
+#include "server/local/read_whole.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+using local::Kind;
+
+GpuMemory ToGpuMemory(const local::RegisterGpuMemory& request, std::vector<UniqueFd> descriptors,
+                      GpuOwner owner, int process) {
+  GpuMemory memory;
+  static_assert(sizeof(request.handle) == GpuMemory::kHandleBytes);
+  std::memcpy(memory.handle.data(), request.handle.data(), memory.handle.size());
+  if (request.kind == local::kGpuDescriptor) {
+    memory.kind = GpuMemory::Kind::kDescriptor;
+    memory.descriptor = std::move(descriptors[0]);
+  }
+  memory.allocation_bytes = request.allocation_bytes;
+  memory.offset = request.offset;
+  memory.bytes = request.bytes;
+  memory.owner = owner;
+  memory.process = process;
+  return memory;
+}
+
+}  // namespace
+
+absl::Status LocalPeer::RegisterGpu(local::Message& message) {
+  local::RegisterGpuMemory request;
+  KVKEEP_RETURN_IF_ERROR(ReadWhole(message, "RegisterGpuMemory", &request));
+  if (context_->gpu == nullptr) {
+    return absl::FailedPreconditionError("the GPU path of this daemon is off");
+  }
+  KVKEEP_ASSIGN_OR_RETURN(const uint32_t number, gpu_.Begin(request, message.descriptors.size()));
+  GpuUuid gpu;
+  std::memcpy(gpu.data(), request.gpu_uuid.data(), gpu.size());
+  context_->gpu->Register(
+      gpu,
+      ToGpuMemory(request, std::move(message.descriptors), identity_.gpu_owner, identity_.process),
+      [context = context_, weak = weak_from_this(), number, id = message.id,
+       request](absl::StatusOr<GpuPath::Registered> registered) {
+        // Made here: whoever drops it, a loop that has ended too, gives the memory back.
+        GpuRegionPtr region;
+        if (registered.ok()) region = std::make_shared<GpuRegion>(context, *registered, request);
+        context->loop->Post(
+            [weak, number, id, status = registered.status(), region = std::move(region)]() mutable {
+              const std::shared_ptr<LocalPeer> self = weak.lock();
+              if (self != nullptr) self->OnGpuRegistered(id, number, status, std::move(region));
+            });
+      });
+  return absl::OkStatus();
+}
+
+void LocalPeer::OnGpuRegistered(uint64_t id, uint32_t number, const absl::Status& status,
+                                GpuRegionPtr region) {
+  if (state_ == State::kEnded) return;
+  if (state_ == State::kRevoked) {
+    ReplyError(static_cast<uint16_t>(Kind::kRegisterGpuMemory), id,
+               absl::FailedPreconditionError("the session was revoked meanwhile"));
+    return;
+  }
+  gpu_.End(number, std::move(region));
+  if (!status.ok()) {
+    context_->counters->gpu_refusals.fetch_add(1, std::memory_order_relaxed);
+    ReplyError(static_cast<uint16_t>(Kind::kRegisterGpuMemory), id, status);
+    return;
+  }
+  const LocalLimits& limits = context_->limits;
+  StartReply(Kind::kRegisterGpuMemory, id);
+  reply_.Append(local::RegisterGpuReply{
+      .registration = number,
+      .max_runs = limits.max_put_runs,
+      .max_bytes = limits.max_gpu_bytes,
+      .max_registrations = limits.max_gpu_registrations,
+      .max_timeout_ms = static_cast<uint32_t>(limits.max_gpu_timeout.count())});
+  SendReply();
+}
+
+absl::Status LocalPeer::UnregisterGpu(const local::Message& message) {
+  local::UnregisterGpuMemory request;
+  KVKEEP_RETURN_IF_ERROR(ReadWhole(message, "UnregisterGpuMemory", &request));
+  KVKEEP_ASSIGN_OR_RETURN(const GpuRegionPtr region,
+                          gpu_.Take(request.registration, request.generation));
+  region->Close([loop = context_->loop, weak = weak_from_this(), id = message.id] {
+    loop->Post([weak, id] {
+      const std::shared_ptr<LocalPeer> self = weak.lock();
+      if (self == nullptr || self->state_ == State::kEnded) return;
+      self->StartReply(Kind::kUnregisterGpuMemory, id);
+      self->SendReply();
+    });
+  });
+  return absl::OkStatus();
+}
+
+absl::Status LocalPeer::PutFromGpu(const local::Message& message) {
+  KVKEEP_ASSIGN_OR_RETURN(PutPlan plan, PutPlan::ParseGpu(message.body, context_->limits, gpu_));
+  StartPut(Kind::kPutFromGpu, message.id, std::move(plan));
+  return absl::OkStatus();
+}
+
+absl::Status LocalPeer::GetToGpu(const local::Message& message) {
+  KVKEEP_ASSIGN_OR_RETURN(GpuGetPlan plan, GpuGetPlan::Parse(message.body, context_->limits, gpu_));
+  if (!namespaces_.contains(plan.ns)) {
+    return absl::FailedPreconditionError("ns is not of a namespace of this session");
+  }
+  const uint64_t number = next_job_++;
+  auto get = std::make_shared<GpuGet>(context_, std::move(plan), [weak = weak_from_this(), number] {
+    const std::shared_ptr<LocalPeer> self = weak.lock();
+    if (self != nullptr) self->OnGpuGetDone(number);
+  });
+  KVKEEP_RETURN_IF_ERROR(get->Start(session_));
+  gpu_gets_[number] = {.id = message.id, .began = request_began_, .get = std::move(get)};
+  return absl::OkStatus();
+}
+
+void LocalPeer::OnGpuGetDone(uint64_t number) {
+  const auto found = gpu_gets_.find(number);
+  if (found == gpu_gets_.end()) return;  // the connection ended
+  const GpuGetJob job = std::move(found->second);
+  gpu_gets_.erase(found);
+  StartReply(Kind::kGetToGpu, job.id);
+  job.get->AppendAnswers(&reply_);
+  SendReply();
+  NoteEnd(Operation::kGet, absl::StatusCode::kOk, job.began, job.get->chunks());
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,157 @@
+#include "server/local/session_gpu.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tiers/base/check.h"
+#include "tiers/base/image.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+
+GpuRegion::GpuRegion(std::shared_ptr<const LocalContext> context,
+                     const GpuPath::Registered& registered, const local::RegisterGpuMemory& request)
+    : context_(std::move(context)),
+      registered_(registered),
+      bytes_(request.bytes),
+      generation_(request.generation) {
+  context_->counters->gpu_registrations.fetch_add(1, std::memory_order_relaxed);
+  context_->counters->gpu_registered_bytes.fetch_add(bytes_, std::memory_order_relaxed);
+}
+
+GpuRegion::~GpuRegion() {
+  if (!closed_) Close([] {});
+}
+
+void GpuRegion::Close(GpuDevice::UnregisterDone closed) {
+  KVKEEP_CHECK(!std::exchange(closed_, true));
+  context_->counters->gpu_registrations.fetch_sub(1, std::memory_order_relaxed);
+  context_->counters->gpu_registered_bytes.fetch_sub(bytes_, std::memory_order_relaxed);
+  registered_.device->Unregister(registered_.id, std::move(closed));
+}
+
+SessionGpu::SessionGpu(std::shared_ptr<const LocalContext> context)
+    : context_(std::move(context)) {}
+
+absl::StatusOr<uint32_t> SessionGpu::Begin(const local::RegisterGpuMemory& request,
+                                           size_t descriptors) {
+  const LocalLimits& limits = context_->limits;
+  if (request.kind != local::kGpuIpcHandle && request.kind != local::kGpuDescriptor) {
+    return absl::InvalidArgumentError(absl::StrCat("kind is ", request.kind, ", known are ",
+                                                   local::kGpuIpcHandle, " and ",
+                                                   local::kGpuDescriptor));
+  }
+  const size_t wanted = request.kind == local::kGpuDescriptor ? 1 : 0;
+  if (descriptors != wanted) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(descriptors, " descriptors came, wanted are ", wanted));
+  }
+  if (request.generation == 0) return absl::InvalidArgumentError("generation is 0");
+  if (slots_.size() >= limits.max_gpu_registrations) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "registrations of GPU memory: this session has ", slots_.size(), ", the most allowed"));
+  }
+  if (request.bytes > limits.max_gpu_bytes || bytes_ > limits.max_gpu_bytes - request.bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("registered GPU memory: this session has ", bytes_, " bytes, ", request.bytes,
+                     " more are wanted, allowed are at most ", limits.max_gpu_bytes));
+  }
+  if (next_ == 0) return absl::ResourceExhaustedError("registration: all numbers were used");
+  bytes_ += request.bytes;
+  slots_[next_] = {.bytes = request.bytes, .region = nullptr};
+  return next_++;
+}
+
+void SessionGpu::End(uint32_t number, GpuRegionPtr region) {
+  const auto found = slots_.find(number);
+  KVKEEP_CHECK(found != slots_.end() && found->second.region == nullptr);
+  if (region != nullptr) {
+    found->second.region = std::move(region);
+    return;
+  }
+  bytes_ -= found->second.bytes;
+  slots_.erase(found);
+}
+
+absl::StatusOr<GpuRegionPtr> SessionGpu::Find(uint32_t number, uint64_t generation) const {
+  const auto found = slots_.find(number);
+  if (found == slots_.end() || found->second.region == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("registration ", number, " is not one of this session"));
+  }
+  const uint64_t known = found->second.region->generation();
+  if (known == generation) return found->second.region;
+  return absl::InvalidArgumentError(
+      absl::StrCat("registration ", number, " is of generation ", known, ", not ", generation));
+}
+
+absl::StatusOr<GpuRegionPtr> SessionGpu::Take(uint32_t number, uint64_t generation) {
+  KVKEEP_ASSIGN_OR_RETURN(GpuRegionPtr region, Find(number, generation));
+  // Only this thread gives them to requests: a count that is down does not grow.
+  if (region.use_count() > 2) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a put or get of registration ", number, " is not answered"));
+  }
+  bytes_ -= region->bytes();
+  slots_.erase(number);
+  return region;
+}
+
+absl::StatusOr<GpuRuns> GpuRuns::Check(std::span<const local::GpuMemoryRun> runs,
+                                       const SessionGpu& memory) {
+  GpuRuns checked;
+  checked.table_.Reserve(runs.size());
+  absl::flat_hash_map<uint32_t, uint32_t> known;  // registration -> index
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const local::GpuMemoryRun& run = runs[i];
+    const auto about = [i](const absl::Status& status) {
+      return absl::Status(status.code(), absl::StrCat("runs[", i, "]: ", status.message()));
+    };
+    const auto next = static_cast<uint32_t>(checked.regions_.size());
+    const auto [entry, inserted] = known.try_emplace(run.registration, next);
+    if (inserted) {
+      absl::StatusOr<GpuRegionPtr> found = memory.Find(run.registration, run.generation);
+      if (!found.ok()) return about(found.status());
+      checked.regions_.push_back(*std::move(found));
+    }
+    const GpuRegion& region = *checked.regions_[entry->second];
+    if (region.generation() != run.generation) {
+      return about(absl::InvalidArgumentError("generation is not that of the registration"));
+    }
+    if (region.device() != checked.device()) {
+      return about(absl::InvalidArgumentError("it is of another GPU than the runs before it"));
+    }
+    if (run.bytes == 0) return about(absl::InvalidArgumentError("bytes is 0"));
+    if (run.offset > region.bytes() || run.bytes > region.bytes() - run.offset) {
+      return about(absl::InvalidArgumentError(absl::StrCat(run.bytes, " bytes at ", run.offset,
+                                                           "; registration ", run.registration,
+                                                           " has ", region.bytes())));
+    }
+    checked.table_.Add(entry->second, run.offset, run.bytes);
+  }
+  if (checked.regions_.empty()) return absl::InvalidArgumentError("runs is 0");
+  return checked;
+}
+
+void GpuRuns::Append(uint32_t first_run, uint64_t offset, uint64_t bytes, const ExtentList& extents,
+                     std::vector<GpuRun>* copies) const {
+  uint64_t in_image = kHeaderBytes + offset;
+  const absl::Status all =
+      table_.ForEach(first_run, offset, bytes, [&](const RunTable::Part& part) {
+        for (uint64_t done = 0; done < part.bytes;) {
+          const ByteRun place = LocateInImage(extents, in_image, part.bytes - done);
+          copies->push_back({.registration = regions_[part.memory]->id(),
+                             .offset = part.offset + done,
+                             .arena_offset = place.tier_offset,
+                             .bytes = place.bytes});
+          done += place.bytes;
+          in_image += place.bytes;
+        }
+        return absl::OkStatus();
+      });
+  KVKEEP_CHECK(all.ok());
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,97 @@
+// SessionGpu: the GPU memory that one session registered, by number. One thread, the loop's.
+//
+// GpuRegion is one such registration. Requests under way hold those that they name; the handle is
+// given back when the last holder lets go, on whichever thread that is.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/functional/any_invocable.h>
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "proto/local/protocol.h"
+#include "server/gpu/gpu_path.h"
+#include "server/local/context.h"
+#include "server/local/run_table.h"
+#include "tiers/base/extent.h"
+
+namespace kvkeep {
+
+class GpuRegion {
+ public:
+  GpuRegion(std::shared_ptr<const LocalContext> context, const GpuPath::Registered& registered,
+            const local::RegisterGpuMemory& request);
+  ~GpuRegion();
+  GpuRegion(const GpuRegion&) = delete;
+  GpuRegion& operator=(const GpuRegion&) = delete;
+
+  GpuDevice* device() const { return registered_.device; }
+  GpuRegistrationId id() const { return registered_.id; }
+  uint64_t bytes() const { return bytes_; }
+  uint64_t generation() const { return generation_; }
+  // Calls `closed`, on any thread, when the handle is. REQUIRES: the only holder calls.
+  void Close(GpuDevice::UnregisterDone closed);
+
+ private:
+  const std::shared_ptr<const LocalContext> context_;
+  const GpuPath::Registered registered_;
+  const uint64_t bytes_;
+  const uint64_t generation_;
+  bool closed_ = false;
+};
+using GpuRegionPtr = std::shared_ptr<GpuRegion>;
+
+class SessionGpu {
+ public:
+  explicit SessionGpu(std::shared_ptr<const LocalContext> context);
+
+  // Checks a registration against the limits and takes a number for it; from here on it counts.
+  // `descriptors`: how many came with it.
+  absl::StatusOr<uint32_t> Begin(const local::RegisterGpuMemory& request, size_t descriptors);
+  // How it ended; null: refused.
+  void End(uint32_t number, GpuRegionPtr region);
+
+  // InvalidArgument: no such number, or of another generation.
+  absl::StatusOr<GpuRegionPtr> Find(uint32_t number, uint64_t generation) const;
+  // Out of the table. FailedPrecondition: a request names it.
+  absl::StatusOr<GpuRegionPtr> Take(uint32_t number, uint64_t generation);
+  // The session is over.
+  void Clear() { slots_.clear(); }
+
+ private:
+  struct Slot {
+    uint64_t bytes = 0;
+    GpuRegionPtr region;  // null until it is open
+  };
+  const std::shared_ptr<const LocalContext> context_;
+  uint32_t next_ = 1;
+  uint64_t bytes_ = 0;
+  absl::flat_hash_map<uint32_t, Slot> slots_;
+};
+
+// The runs of a request, in memory of one GPU.
+class GpuRuns {
+ public:
+  // InvalidArgument names the run.
+  static absl::StatusOr<GpuRuns> Check(std::span<const local::GpuMemoryRun> runs,
+                                       const SessionGpu& memory);
+
+  const RunTable& table() const { return table_; }
+  GpuDevice* device() const { return regions_.front()->device(); }
+  // Adds the copies between the bytes [offset, offset + bytes) of a chunk's payload, which begins
+  // at `first_run`, and where its image lies in the arena.
+  void Append(uint32_t first_run, uint64_t offset, uint64_t bytes, const ExtentList& extents,
+              std::vector<GpuRun>* copies) const;
+  // Lets go of the memory: no copy of it is under way.
+  void Drop() { regions_.clear(); }
+
+ private:
+  RunTable table_;
+  std::vector<GpuRegionPtr> regions_;
+};
+
+}  // namespace kvkeep

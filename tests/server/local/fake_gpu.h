@@ -1,0 +1,97 @@
+// FakeGpuPath: a GpuPath with one device in memory, for tests of what uses them. Nothing happens
+// but by the executor it is given; what a copy may not do (bytes outside a registration, one that
+// was given back) ends the process: whoever asks has checked that.
+//
+// A handle's first eight bytes are the number that Allocate gave. Not thread-safe.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/gpu/gpu_path.h"
+#include "tiers/base/executor.h"
+
+namespace kvkeep {
+
+class FakeGpuDevice final : public GpuDevice {
+ public:
+  FakeGpuDevice(Arena* arena, Executor* executor) : arena_(arena), executor_(executor) {}
+  ~FakeGpuDevice() override;
+
+  // Memory of a worker; its number, from 0 on.
+  uint64_t Allocate(std::vector<std::byte> bytes);
+  std::vector<std::byte>& memory(uint64_t number) { return memory_.at(number); }
+
+  // Copies wait until they are told to go on; else each is done by a task of the executor.
+  void Hold(bool hold) { hold_ = hold; }
+  size_t held() const { return held_.size(); }
+  // The oldest one ends. With status OK it is done before; not fenced, it goes on: RunAbandoned.
+  void EndOne(CopyEnd end);
+  void RunAbandoned();
+  // What registrations are refused with from now on.
+  void Refuse(absl::Status why) { refusal_ = std::move(why); }
+
+  void Register(GpuMemory memory, RegisterDone done) override;
+  void Unregister(GpuRegistrationId id, UnregisterDone done) override;
+  void Copy(GpuCopy copy, CopyDone done) override;
+  void Tick() override {}
+  Stats stats() const override { return {.registrations = ranges_.size()}; }
+
+ private:
+  struct Range {
+    uint64_t memory = 0;
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+    uint64_t copies = 0;
+    bool given_back = false;
+    UnregisterDone closed;
+  };
+  struct Held {
+    GpuCopy copy;
+    CopyDone done;
+  };
+  void Move(const GpuCopy& copy);
+  void End(Held held, CopyEnd end);
+  void CloseIfUnused(uint64_t id);
+
+  Arena* const arena_;
+  Executor* const executor_;
+  bool hold_ = false;
+  absl::Status refusal_;
+  std::vector<std::vector<std::byte>> memory_;
+  uint64_t next_id_ = 1;
+  absl::flat_hash_map<uint64_t, Range> ranges_;
+  std::deque<Held> held_;
+  std::vector<GpuCopy> abandoned_;
+};
+
+class FakeGpuPath final : public GpuPath {
+ public:
+  FakeGpuPath(Arena* arena, Executor* executor) : device_(arena, executor) {}
+
+  FakeGpuDevice& device() { return device_; }
+  size_t kept() const { return kept_.size(); }
+  // The test ends.
+  void DropKept() { kept_.clear(); }
+
+  void Register(const GpuUuid& gpu, GpuMemory memory, RegisterDone done) override;
+  void KeepForEver(std::shared_ptr<const void> holder) override { kept_.push_back(holder); }
+  void Tick() override {}
+  Stats stats() const override { return {.on = true, .kept = kept_.size()}; }
+  std::string describe() const override { return "on, a fake"; }
+  bool Stop(std::chrono::nanoseconds) override { return kept_.empty(); }
+
+ private:
+  FakeGpuDevice device_;
+  std::vector<std::shared_ptr<const void>> kept_;
+};
+
+// Of that memory of the fake: what a worker would send.
+std::array<uint8_t, GpuMemory::kHandleBytes> FakeGpuHandle(uint64_t memory);
+
+}  // namespace kvkeep

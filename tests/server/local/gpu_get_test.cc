@@ -1,0 +1,172 @@
+// Gets to GPU memory: what is copied, and what is said of the rest.
+#include <absl/strings/match.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+
+#include "tests/server/local/gpu_tester.h"
+
+namespace kvkeep {
+namespace {
+
+using local::Kind;
+
+constexpr uint32_t kBytes = 40'000;
+
+// The chunks 1 to `count`, put from registration 1.
+void PutSome(GpuTester& t, uint64_t count, uint32_t bytes = kBytes) {
+  std::vector<std::byte> memory;
+  std::vector<TestGpuChunk> chunks;
+  for (uint64_t name = 1; name <= count; ++name) {
+    const auto payload = MakePayload(name, 1, bytes);
+    chunks.push_back({.name = name,
+                      .offset = memory.size(),
+                      .bytes = bytes,
+                      .tail = "tail " + std::to_string(name)});
+    memory.insert(memory.end(), payload.begin(), payload.end());
+  }
+  t.Add(memory);
+  for (const TestGpuChunk& chunk : chunks) REQUIRE(t.Put({chunk}) == "stored");
+  t.Settle();
+}
+
+}  // namespace
+
+TEST_CASE("what one put from GPU memory another gets into it, run by run, with its tail") {
+  GpuTester t;
+  t.Open();
+  PutSome(t, 3);
+  const uint32_t stride = 70'000;
+  const uint64_t target = t.device().Allocate(std::vector<std::byte>(kMiB));
+  const uint32_t to = t.Register(target);
+  CHECK(t.GetToGpu({{.name = 2,
+                     .registration = to,
+                     .offset = 5,
+                     .bytes = kBytes,
+                     .runs = 4,
+                     .stride = stride},
+                    {.name = 9, .registration = to, .offset = 300'000, .bytes = kBytes},
+                    {.name = 1, .registration = to, .offset = 400'000, .bytes = kBytes}}) ==
+        "copied tail 2; miss; copied tail 1");
+  const std::vector<std::byte>& got = t.device().memory(target);
+  const auto second = MakePayload(2, 1, kBytes);
+  for (int i = 0; i < 4; ++i) {
+    CHECK(std::equal(second.begin() + i * 10'000, second.begin() + (i + 1) * 10'000,
+                     got.begin() + 5 + i * stride));
+  }
+  const auto first = MakePayload(1, 1, kBytes);
+  CHECK(std::equal(first.begin(), first.end(), got.begin() + 400'000));
+  CHECK(std::all_of(got.begin() + 300'000, got.begin() + 300'000 + kBytes,
+                    [](std::byte b) { return b == std::byte{0}; }));
+  CHECK(t.counters.gpu_gets == 1);
+  CHECK(t.counters.gpu_get_bytes == 2 * kBytes);
+  CHECK(t.counters.gpu_gets_copying == 0);
+  CHECK(t.counters.gpu_pinned_bytes == 0);
+}
+
+TEST_CASE("a chunk on its way from G3 is copied piece by piece, as they come") {
+  GpuTester t;
+  t.Open();
+  constexpr uint32_t kLong = 3 * kPieceBytes + 500;
+  const auto payload = MakePayload(1, 1, kLong);
+  t.Add(payload);
+  REQUIRE(t.Put({{.name = 1, .bytes = kLong}}) == "stored");
+  t.Settle();
+  t.FloodG2();
+  const uint64_t target = t.device().Allocate(std::vector<std::byte>(kLong));
+  const uint32_t to = t.Register(target);
+  t.device().Hold(true);
+  const uint64_t id =
+      t.Tell(Kind::kGetToGpu,
+             GpuGetBody(t.ns, {{.name = 1, .registration = to, .bytes = kLong, .runs = 7}}));
+  CHECK(t.device().held() == 0);  // nothing is there yet
+  size_t most = 0;
+  while (t.world.RunOneAtRandom()) most = std::max(most, t.device().held());
+  t.RunAll();
+  CHECK(t.device().held() > 1);
+  CHECK_FALSE(t.HasReply(id));
+  while (t.device().held() > 0) t.device().EndOne({});
+  t.device().Hold(false);
+  t.RunAll();
+  CHECK(ReadGpuAnswers(t.TakeReply(id)) == "copied ");
+  CHECK(t.device().memory(target) == payload);
+}
+
+TEST_CASE("a get that is wrong is refused whole, a chunk that differs is told by itself") {
+  GpuTester t;
+  t.Open();
+  PutSome(t, 1);
+  CHECK(t.GetToGpu({{.name = 1, .bytes = kBytes - 1}}) ==
+        "failed payload_bytes is 39999, the chunk has 40000");
+  CHECK(absl::StartsWith(t.GetToGpu({{.name = 1, .offset = kBytes, .bytes = 1}}),
+                         "INVALID_ARGUMENT"));
+  CHECK(absl::StartsWith(t.GetToGpu({}), "INVALID_ARGUMENT"));
+  CHECK(absl::StartsWith(t.GetToGpu({{.name = 1, .bytes = kBytes}}, 77), "FAILED_PRECONDITION"));
+  t.ns.bytes[0] = std::byte{1} == std::byte{0} ? 0 : static_cast<uint8_t>(t.ns.bytes[0] + 1);
+  CHECK(absl::StartsWith(t.GetToGpu({{.name = 1, .bytes = kBytes}}), "FAILED_PRECONDITION"));
+  CHECK(t.counters.gpu_gets_copying == 0);
+  CHECK(t.counters.gpu_pinned_bytes == 0);
+}
+
+TEST_CASE("with a lease a chunk that was deleted since is copied all the same") {
+  GpuTester t;
+  t.Open();
+  PutSome(t, 1);
+  const TestFound found = t.Get({1});
+  REQUIRE(t.Ask(Kind::kDelete, t.KeysBody({1}, LeaseMode::kNone)).status.ok());
+  CHECK(t.GetToGpu({{.name = 1, .bytes = kBytes}}) == "miss");
+  CHECK(t.GetToGpu({{.name = 1, .bytes = kBytes}}, found.head.lease) == "copied tail 1");
+}
+
+TEST_CASE("a copy that fails is told, and holds nothing any more") {
+  GpuTester t;
+  t.Open();
+  PutSome(t, 1);
+  t.device().Hold(true);
+  const uint64_t id = t.Tell(Kind::kGetToGpu, GpuGetBody(t.ns, {{.name = 1, .bytes = kBytes}}));
+  t.RunAll();
+  CHECK(t.counters.gpu_pinned_bytes == kBytes);
+  SECTION("the device broke") {
+    t.device().EndOne({.status = absl::UnavailableError("broken")});
+    t.RunAll();
+    CHECK(ReadGpuAnswers(t.TakeReply(id)) == "failed broken");
+  }
+  SECTION("the session ends first") {
+    t.peer->End();
+    t.RunAll();
+    t.device().EndOne({});
+    t.RunAll();
+    CHECK(t.device().stats().registrations == 0);
+  }
+  CHECK(t.counters.gpu_pinned_bytes == 0);
+  CHECK(t.counters.gpu_gets_copying == 0);
+}
+
+TEST_CASE("a get whose copy cannot be ended holds its chunk for ever, and gets no reply") {
+  GpuTester t;
+  t.Open();
+  PutSome(t, 1);
+  t.device().Hold(true);
+  const uint64_t id = t.Tell(Kind::kGetToGpu, GpuGetBody(t.ns, {{.name = 1, .bytes = kBytes}}));
+  t.RunAll();
+  t.device().EndOne({.status = absl::DeadlineExceededError("hangs"), .fenced = false});
+  t.RunAll();
+  CHECK_FALSE(t.HasReply(id));
+  CHECK(t.counters.gpu_kept_requests == 1);
+  CHECK(t.counters.gpu_pinned_bytes == kBytes);
+}
+
+TEST_CASE("all gets to GPUs together hold so many bytes") {
+  GpuTester t(PeerWorld(), [](LocalLimits* limits) { limits->max_gpu_get_bytes = 2 * kBytes; });
+  t.context->limits.max_gpu_get_bytes = 2 * kBytes;
+  t.Open();
+  PutSome(t, 3);
+  const std::string refused = t.GetToGpu(
+      {{.name = 1, .bytes = kBytes}, {.name = 2, .bytes = kBytes}, {.name = 3, .bytes = kBytes}});
+  CHECK(absl::StartsWith(refused, "RESOURCE_EXHAUSTED"));
+  CHECK(t.GetToGpu({{.name = 1, .bytes = kBytes}, {.name = 2, .bytes = kBytes}}) ==
+        "copied tail 1; copied tail 2");
+  CHECK(t.counters.gpu_pinned_bytes == 0);
+}
+
+}  // namespace kvkeep
