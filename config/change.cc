@@ -75,6 +75,7 @@ constexpr const char* kRestart[] = {
     "g3.paths[].dir",
     "g3.paths[].required",
     "encryption.master_key_file",
+    "gpu.mode",
     "log.format",
     // What memory, files and tables were made for.
     "g2.segment_bytes",

@@ -111,6 +111,14 @@ struct LimitsConfig {
   bool operator==(const LimitsConfig&) const = default;
 };
 
+enum class GpuChoice { kAuto, kOff, kRequired };
+
+struct GpuConfig {
+  GpuChoice mode = GpuChoice::kAuto;
+
+  bool operator==(const GpuConfig&) const = default;
+};
+
 struct MetricsConfig {
   std::string listen_address = "127.0.0.1:9464";  // empty: off
 
@@ -147,6 +155,7 @@ struct Config {
   G2Config g2;
   G3Config g3;
   EncryptionConfig encryption;
+  GpuConfig gpu;
   LimitsConfig limits;
   MetricsConfig metrics;
   LogConfig log;

@@ -263,6 +263,18 @@ std::vector<ConfigKey> G3Keys() {
   };
 }
 
+std::vector<ConfigKey> GpuKeys() {
+  return {
+      Choice<GpuChoice>("gpu.mode", In(&Config::gpu, &GpuConfig::mode),
+                        {{"auto", GpuChoice::kAuto},
+                         {"off", GpuChoice::kOff},
+                         {"required", GpuChoice::kRequired}},
+                        "Copies between GPU memory of workers by the local path and G2: auto does "
+                        "them where NVIDIA's driver is found, required does not start without it. "
+                        "A GPU is touched when a worker registers its memory."),
+  };
+}
+
 std::vector<ConfigKey> LimitKeys() {
   using std::chrono::milliseconds;
   return {
@@ -371,6 +383,7 @@ const std::vector<ConfigSection>& ConfigSections() {
       {"g2", "G2, host DRAM."},
       {"g3", "G3, local NVMe."},
       {"encryption", "AES-256-GCM of what is written to G3 from now on, a key for each tenant."},
+      {"gpu", "Memory of GPUs."},
       {"limits", "Limits; a call above one is refused with a message that names it."},
       {"metrics", "Prometheus metrics."},
       {"log", "The log, on standard error."},
@@ -383,8 +396,9 @@ const std::vector<ConfigSection>& ConfigSections() {
 const std::vector<ConfigKey>& ConfigKeys() {
   static const std::vector<ConfigKey> keys = [] {
     std::vector<ConfigKey> all;
-    for (const auto& part : {ListenKeys(), DefaultTenantLimitKeys(), TlsKeys(), TenantKeys(),
-                             TenantLimitKeys(), G2Keys(), G3Keys(), LimitKeys(), ServiceKeys()}) {
+    for (const auto& part :
+         {ListenKeys(), DefaultTenantLimitKeys(), TlsKeys(), TenantKeys(), TenantLimitKeys(),
+          G2Keys(), G3Keys(), GpuKeys(), LimitKeys(), ServiceKeys()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

@@ -202,6 +202,7 @@ grpc::ServerUnaryReactor* AdminService::Status(Context* context, const v1::Statu
   response->set_incarnation(deps_.store->incarnation().value());
   response->set_arena(facts.arena);
   response->set_io_engine(facts.io_engine);
+  response->set_gpu(facts.gpu);
   RecordLook(asked);
   reactor->Finish(grpc::Status::OK);
   return reactor;

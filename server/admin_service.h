@@ -22,6 +22,7 @@ namespace kvkeep {
 struct StatusFacts {
   std::string arena;
   std::string io_engine;
+  std::string gpu;
 };
 
 class AdminService final : public v1::Admin::CallbackService {

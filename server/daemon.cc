@@ -20,6 +20,7 @@
 #include "server/doors.h"
 #include "server/drainer.h"
 #include "server/engine_room.h"
+#include "server/gpu/gpu_path.h"
 #include "server/kv_service.h"
 #include "server/local_door.h"
 #include "server/metrics.h"
@@ -181,6 +182,7 @@ struct Daemon::Parts {
   std::unique_ptr<TcpAccess> tcp;  // null: no TCP
   std::unique_ptr<Ticker> ticker;  // the room wakes it: it goes after that
   std::unique_ptr<EngineRoom> room;
+  std::unique_ptr<GpuPath> gpu;
   std::unique_ptr<Drainer> drainer;
   std::unique_ptr<KvService> kv, tcp_kv;           // tcp_kv: null without TCP
   std::unique_ptr<AdminService> admin, tcp_admin;  // tcp_admin: null unless asked for
@@ -202,6 +204,7 @@ absl::Status Daemon::Parts::Open() {
     KVKEEP_ASSIGN_OR_RETURN(tcp, TcpAccess::Open(options, &state, &log));
   }
   KVKEEP_ASSIGN_OR_RETURN(room, EngineRoom::Open(options, &log, &state));
+  KVKEEP_ASSIGN_OR_RETURN(gpu, OpenGpuPath(options.gpu, &room->arena(), RealClock()));
   drainer = std::make_unique<Drainer>(room->store(), RealClock(), [this] { OnDrainBegins(); });
   state.start.step = "opening sockets";
   KVKEEP_RETURN_IF_ERROR(OpenPages());
@@ -220,7 +223,9 @@ absl::Status Daemon::Parts::Open() {
 }
 
 bool Daemon::Parts::Tick() {
-  const bool at_rest = room->Tick();
+  // Copies have deadlines: there is no rest while a GPU is in use.
+  const bool at_rest = room->Tick() && gpu->stats().devices == 0;
+  gpu->Tick();
   drainer->Poll();
   state.stalls.Tick();
   state.pins.Poke();
@@ -272,6 +277,7 @@ void Daemon::Parts::LogServing(const std::string& config_source,
             {"recovered_g2_chunks", absl::StrCat(snapshot.counters.recovered_g2_chunks)},
             {"arena", room->arena().describe()},
             {"io", room->io().describe()},
+            {"gpu", gpu->describe()},
             {"kernel", Kernel()},
             {"shmem_huge_pages", ShmemEnabled()},
             {"memlock_bytes", LockedMemoryLimit()}});
@@ -286,6 +292,7 @@ absl::Status Daemon::Parts::OpenPages() {
                          return HttpPages::Page{.body = MetricsText({.store = room->snapshot(),
                                                                      .arena = room->arena().stats(),
                                                                      .io = room->io().stats(),
+                                                                     .gpu = gpu->stats(),
                                                                      .process = ReadProcessStats(),
                                                                      .state = &state}),
                                                 .content_type = kMetricsContentType};
@@ -308,7 +315,7 @@ absl::Status Daemon::Parts::OpenDoors() {
     if (!options.admin_certificate_names.empty()) tcp_admin = MakeAdmin(tcp->callers());
   }
   state.serving.store(v1::SERVING_STATE_SERVING);
-  KVKEEP_ASSIGN_OR_RETURN(local, OpenLocalDoor(options, room.get(), &state));
+  KVKEEP_ASSIGN_OR_RETURN(local, OpenLocalDoor(options, room.get(), gpu.get(), &state));
   KVKEEP_ASSIGN_OR_RETURN(
       doors, Doors::Open(ToDoorOptions(options), {.kv = kv.get(),
                                                   .admin = admin.get(),
@@ -331,7 +338,8 @@ std::unique_ptr<AdminService> Daemon::Parts::MakeAdmin(Callers* callers) {
       .facts =
           [this] {
             return StatusFacts{.arena = room->arena().describe(),
-                               .io_engine = room->io().describe()};
+                               .io_engine = room->io().describe(),
+                               .gpu = gpu->describe()};
           },
       .callers = callers,
       .audit = &audit,
@@ -389,9 +397,10 @@ void Daemon::Parts::StopServing() {
   if (local != nullptr) local->Stop();
   if (doors != nullptr) doors->Close(kCloseGrace);
   if (ticker != nullptr) ticker->Stop();
-  if (room == nullptr || room->AwaitQuiet(kQuietTimeout)) return;
+  const bool quiet = room == nullptr || room->AwaitQuiet(kQuietTimeout);
+  if (quiet && (gpu == nullptr || gpu->Stop(kQuietTimeout))) return;
   // What is still being written is no loss (a kill would be none either); waiting for ever is.
-  log.Error("stopped with work under way: a device does not answer",
+  log.Error("stopped with work under way: a device or the GPU's driver does not answer",
             {{"waited_seconds", absl::StrCat(kQuietTimeout.count())}});
   _exit(kExitFailure);
 }

@@ -22,7 +22,8 @@ std::vector<SegmentRange> SharedWith(TenantId reader, const std::vector<TenantOp
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalDoor(const DaemonOptions& options,
-                                                             EngineRoom* room, ServerState* state) {
+                                                             EngineRoom* room, GpuPath* gpu,
+                                                             ServerState* state) {
   LocalEndpoint::Options local{.limits = options.local, .version = state->version};
   const std::vector<TenantOptions>& owners = options.store.tenants;
   std::vector<SegmentRange> segments(options.tenants.size());  // the whole arena, if it is one
@@ -50,6 +51,7 @@ absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalDoor(const DaemonOptions
                                    .arena = &room->arena(),
                                    .copy_executor = room->copy_executor(),
                                    .counters = &state->local,
+                                   .gpu = gpu,
                                    .times = &state->times,
                                    .clock = RealClock(),
                                    .serving_state = [state] {

@@ -12,9 +12,10 @@
 
 namespace kvkeep {
 
-// Null when no tenant has a socket for it. `room` and `state` must outlive the endpoint, and
+// Null when no tenant has a socket for it. `room`, `gpu` and `state` must outlive the endpoint, and
 // EngineRoom::AwaitQuiet comes between its Stop and their end. Errors: see LocalEndpoint::Start.
 absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalDoor(const DaemonOptions& options,
-                                                             EngineRoom* room, ServerState* state);
+                                                             EngineRoom* room, GpuPath* gpu,
+                                                             ServerState* state);
 
 }  // namespace kvkeep

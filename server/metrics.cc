@@ -208,6 +208,34 @@ void AddIo(const IoEngine::Stats& stats, Families* out) {
   out->Gauge("io_queued_operations", "Operations waiting in the engine now", stats.queued);
 }
 
+void AddGpu(const GpuPath::Stats& stats, Families* out) {
+  const GpuDevice::Stats& sum = stats.sum;
+  out->Gauge("gpu_path_on_info", "1 when NVIDIA's driver is loaded: status says why not", stats.on);
+  out->Gauge("gpu_devices", "GPUs with a context of the daemon", stats.devices,
+             {{"state", "good"}});
+  out->Gauge("gpu_devices", "", stats.broken, {{"state", "given_up"}});
+  out->Gauge("gpu_arena_bytes", "Bytes of G2 that were given to the driver", stats.pinned_bytes,
+             {{"state", "registered"}});
+  out->Gauge("gpu_arena_bytes", "", stats.refused_bytes, {{"state", "refused"}});
+  out->Gauge("gpu_open_handles", "Ranges of workers' GPU memory that are open", sum.registrations);
+  out->Counter("gpu_refused_handles_total", "Ranges that the driver did not open",
+               sum.refused_registrations, {{"reason", "refused"}});
+  out->Counter("gpu_refused_handles_total", "", stats.unanswered, {{"reason", "no_answer"}});
+  out->Gauge("gpu_copies_waiting", "Copies not given to the driver yet", sum.queued_copies);
+  out->Gauge("gpu_copies_issued", "Copies that the driver has", sum.issued_copies);
+  out->Counter("gpu_copies_total", "Copies between GPUs and G2", sum.done_copies,
+               {{"result", "done"}});
+  out->Counter("gpu_copies_total", "", sum.failed_copies, {{"result", "failed"}});
+  out->Counter("gpu_late_copies_total", "Of the failed ones: over their deadline", sum.late_copies);
+  out->Counter("gpu_abandoned_copies_total", "Of these: the driver never ended them",
+               sum.abandoned_copies);
+  out->Counter("gpu_copied_bytes_total", "Bytes of copies that were done", sum.bytes_to_arena,
+               {{"direction", "to_g2"}});
+  out->Counter("gpu_copied_bytes_total", "", sum.bytes_to_gpu, {{"direction", "to_gpu"}});
+  out->Counter("gpu_pieces_total", "Pieces that the driver was asked to copy", sum.pieces);
+  out->Counter("gpu_submits_total", "Calls by which it was", sum.submits);
+}
+
 }  // namespace
 
 std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input) {
@@ -261,6 +289,7 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
   for (const TenantSnapshot& tenant : input.store.tenants) AddTenant(tenant, &out);
   AddArena(input.arena, &out);
   AddIo(input.io, &out);
+  AddGpu(input.gpu, &out);
   return out.Take();
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "server/gpu/gpu_path.h"
 #include "server/process_stats.h"
 #include "server/server_state.h"
 #include "tiers/host/arena.h"
@@ -22,6 +23,7 @@ struct MetricsInput {
   StoreSnapshot store;
   Arena::Stats arena;
   IoEngine::Stats io;
+  GpuPath::Stats gpu;
   ProcessStats process;
   const ServerState* state = nullptr;
 };

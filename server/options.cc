@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "config/values.h"
+#include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -16,6 +17,18 @@ absl::Status In(absl::string_view section, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::InvalidArgumentError(
       absl::StrCat("config, ", section, ": ", std::string(status.message())));
+}
+
+GpuMode ToGpuMode(GpuChoice choice) {
+  switch (choice) {
+    case GpuChoice::kAuto:
+      return GpuMode::kAuto;
+    case GpuChoice::kOff:
+      return GpuMode::kOff;
+    case GpuChoice::kRequired:
+      return GpuMode::kRequired;
+  }
+  KVKEEP_CHECK(false);
 }
 
 ArenaBacking ToBacking(ArenaChoice choice) {
@@ -225,6 +238,7 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
   options.admin_certificate_names = config.tls.admin_certificate_names;
   options.metrics_address = config.metrics.listen_address;
   options.state_dir = config.state.dir;
+  options.gpu = ToGpuMode(config.gpu.mode);
   options.master_key_file = config.encryption.master_key_file;
   options.drain_timeout = config.drain.timeout;
   options.log_format =

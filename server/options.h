@@ -12,6 +12,7 @@
 
 #include "config/config.h"
 #include "server/credentials.h"
+#include "server/gpu/gpu_path.h"
 #include "server/local/limits.h"
 #include "server/log.h"
 #include "server/pin_budget.h"
@@ -46,6 +47,7 @@ struct DaemonOptions {
   StoreOptions store;
   int copy_threads = 0;                              // 0: as many as cores, at most 4
   std::vector<TenantDoor> tenants = {TenantDoor{}};  // by TenantId; 0 is the default one
+  GpuMode gpu = GpuMode::kAuto;
   LocalLimits local;
   uint64_t max_connections = 4096;       // of one gRPC socket, and by TCP
   uint64_t max_address_connections = 0;  // by TCP, from one address; 0: as all

@@ -111,6 +111,14 @@ TEST_CASE("the doctor says what there is of GPUs, and by which path their worker
   well.machine.cuda_driver = true;
   CHECK(
       absl::StartsWith(well.Of("GPU"), "ok: 2 devices (/dev/nvidia*), the driver's library loads"));
+  CHECK(absl::StrContains(well.Of("GPU"), "the daemon copies for GPU workers that register"));
+  well.config.gpu.mode = GpuChoice::kOff;
+  CHECK(absl::StrContains(well.Of("GPU"), "the GPU path is off (gpu.mode), GPU workers copy by"));
+  well.config.gpu.mode = GpuChoice::kRequired;
+  well.machine.cuda_driver = false;
+  CHECK(absl::StartsWith(well.Of("GPU"), "fail: 2 devices"));
+  CHECK(absl::StrContains(well.Of("GPU"), "the daemon will not start"));
+  well.config.gpu.mode = GpuChoice::kAuto;
   well.config.listen.local_path.clear();
   CHECK(absl::StartsWith(well.Of("GPU"), "warn: 2 devices"));
   CHECK(absl::StrContains(well.Of("GPU"), "copy by gRPC, as listen.local is off"));

@@ -215,23 +215,32 @@ size_t GpuDevices(const std::string& root) {
   return found;
 }
 
-// The daemon has no copies to and from GPUs yet: what matters is that workers find the local path.
+// What the daemon will do with GPUs. Whether it can, its status says: the library is one thing of
+// several that it needs.
 Finding Gpu(const Config& config, const Machine& machine) {
   Finding finding{.subject = "GPU"};
   const size_t devices = GpuDevices(machine.root);
-  finding.found = absl::StrCat(devices, devices == 1 ? " device" : " devices",
-                               " (/dev/nvidia*), the driver's library ",
-                               machine.cuda_driver ? "loads" : "does not load",
-                               " (libcuda.so.1); this version has no use of them: ");
-  if (!config.listen.local_path.empty()) {
-    absl::StrAppend(&finding.found, "GPU workers copy by the local path, ",
+  const bool local = !config.listen.local_path.empty();
+  finding.found = absl::StrCat(
+      devices, devices == 1 ? " device" : " devices", " (/dev/nvidia*), the driver's library ",
+      machine.cuda_driver ? "loads" : "does not load", " (libcuda.so.1): ");
+  if (config.gpu.mode == GpuChoice::kRequired && !machine.cuda_driver) {
+    absl::StrAppend(&finding.found, "the daemon will not start, as gpu.mode is required");
+    finding.state = State::kFail;
+    finding.to_do = "install NVIDIA's driver, or set gpu.mode to auto";
+  } else if (!local) {
+    absl::StrAppend(&finding.found, "GPU workers copy by gRPC, as listen.local is off");
+    if (devices == 0) return finding;
+    finding.state = State::kWarn;
+    finding.to_do = "the local path takes less time and CPU for a copy: set listen.local";
+  } else if (config.gpu.mode != GpuChoice::kOff && machine.cuda_driver) {
+    absl::StrAppend(&finding.found, "the daemon copies for GPU workers that register memory by ",
                     config.listen.local_path);
-    return finding;
+  } else {
+    absl::StrAppend(&finding.found, "the GPU path is off",
+                    config.gpu.mode == GpuChoice::kOff ? " (gpu.mode)" : "",
+                    ", GPU workers copy by the local path, ", config.listen.local_path);
   }
-  absl::StrAppend(&finding.found, "GPU workers copy by gRPC, as listen.local is off");
-  if (devices == 0) return finding;
-  finding.state = State::kWarn;
-  finding.to_do = "the local path takes less time and CPU for a copy: set listen.local";
   return finding;
 }
 

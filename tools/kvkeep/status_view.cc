@@ -117,6 +117,7 @@ Json StatusJson(const v1::StatusResponse& status) {
           {"uptime_ms", status.uptime_ms()},
           {"arena", status.arena()},
           {"io_engine", status.io_engine()},
+          {"gpu", status.gpu()},
           {"g2", TierJson(status.g2())},
           {"g3", TierJson(status.g3())},
           {"devices", DevicesJson(status)},
@@ -182,6 +183,7 @@ std::string StatusText(const v1::StatusResponse& status) {
                       StateName(status.state()), status.uptime_ms() / 1000);
   if (!status.arena().empty()) absl::StrAppend(&text, "arena: ", status.arena(), "\n");
   if (!status.io_engine().empty()) absl::StrAppend(&text, "I/O: ", status.io_engine(), "\n");
+  if (!status.gpu().empty()) absl::StrAppend(&text, "GPU: ", status.gpu(), "\n");
   absl::StrAppend(
       &text, "\n",
       FormatTable({{"TIER", "USED", "CAPACITY", "CHUNKS", "LEASED", "DIRTY", "HITS", "EXTENTS"},

@@ -1,0 +1,338 @@
+// A real kvkeepd on the fake driver: its GPU path from the socket to the GPU and back, and what
+// becomes of everything when a part of it dies, hangs or breaks.
+#include "tests/e2e/daemon.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <optional>
+
+#include "tests/fakes/cuda/fake_cuda.h"
+#include "tests/gpu/gpu_worker.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr uint32_t kChunk = 256 * 1024;
+constexpr uint64_t kMemory = 4 << 20;
+
+e2e::Settings WithLocal(const std::string& mode = "auto") {
+  e2e::Settings settings;
+  settings.local = true;
+  settings.devices.clear();
+  settings.extra = absl::StrCat("gpu: {mode: ", mode, "}\n");
+  return settings;
+}
+
+// All of a memory of kMemory bytes, cut into chunks.
+std::vector<TestGpuChunk> AllChunks(uint32_t registration, uint64_t generation,
+                                    uint64_t first_name = 1) {
+  std::vector<TestGpuChunk> chunks;
+  for (uint64_t at = 0; at < kMemory; at += kChunk) {
+    chunks.push_back({.name = first_name + at / kChunk,
+                      .registration = registration,
+                      .generation = generation,
+                      .offset = at,
+                      .bytes = kChunk,
+                      .runs = 8});
+  }
+  return chunks;
+}
+
+bool AllAre(const std::string& answers, const std::string& word) {
+  const size_t chunks = kMemory / kChunk;
+  size_t found = 0;
+  for (size_t at = answers.find(word); at != std::string::npos; at = answers.find(word, at + 1)) {
+    ++found;
+  }
+  return found == chunks && !absl::StrContains(answers, "rejected");
+}
+
+struct Rig {
+  explicit Rig(const std::string& mode = "auto") : site(WithLocal(mode)) { site.Start(); }
+  uint64_t registrations() const { return site.Counter("local_gpu_registrations"); }
+
+  FakeCuda fake;
+  GpuSession gpu;  // of the worker in this process
+  e2e::Site site;
+};
+
+// What is in this process's GPU memory is put, and got back into another part of it.
+void CheckServes(Rig& rig, uint64_t name) {
+  GpuWorker worker(rig.site.local_socket());
+  const CUdeviceptr memory = rig.gpu.Alloc(kMemory);
+  rig.gpu.Write(memory, Pattern(kChunk, static_cast<int>(name)));
+  CUipcMemHandle handle = {};
+  GpuSession::Require(rig.gpu.driver().IpcGetMemHandle(&handle, memory));
+  const uint32_t number = worker.Register(GpuRangeOf(rig.gpu, handle, kMemory, 1'000'000 + name));
+  TestGpuChunk chunk{.name = name,
+                     .registration = number,
+                     .generation = 1'000'000 + name,
+                     .bytes = kChunk,
+                     .runs = 3};
+  CHECK(worker.PutFromGpu({chunk}) == "stored");
+  CHECK(worker.Look(name) == Pattern(kChunk, static_cast<int>(name)));
+  chunk.offset = kChunk * 5;
+  CHECK(worker.GetToGpu({chunk}) == "copied ");
+  CHECK(rig.gpu.Read(memory + chunk.offset, kChunk) == Pattern(kChunk, static_cast<int>(name)));
+  CHECK(worker.Unregister(number, chunk.generation).ok());
+  GpuSession::Require(rig.gpu.driver().MemFree(memory));  // strict: nobody has it open
+}
+
+size_t Entries(const std::string& folder) {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("what a worker puts from its GPU memory another gets into its own") {
+  Rig rig;
+  Exporter from, to;
+  const bool descriptors = GENERATE(false, true);
+  GpuWorker writer(rig.site.local_socket()), reader(rig.site.local_socket());
+  uint32_t source = 0, target = 0;
+  if (descriptors) {
+    local::RegisterGpuMemory range = GpuRangeOf(rig.gpu, kMemory, 1);
+    range.kind = local::kGpuDescriptor;
+    source = writer.Register(range, from.AllocVmm(kMemory, 1).get());
+    target = reader.Register(range, to.AllocVmm(kMemory, 2).get());
+  } else {
+    source = writer.Register(GpuRangeOf(rig.gpu, from.Alloc(kMemory, 1), kMemory, 1));
+    target = reader.Register(GpuRangeOf(rig.gpu, to.Alloc(kMemory, 2), kMemory, 1));
+  }
+  CHECK(AllAre(writer.PutFromGpu(AllChunks(source, 1)), "stored"));
+  CHECK(AllAre(reader.GetToGpu(AllChunks(target, 1)), "copied"));
+  CHECK(to.Holds(1));
+  CHECK(rig.site.Counter("local_gpu_get_bytes") == kMemory);
+  CHECK(rig.registrations() == 2);
+  CHECK(reader.Unregister(target, 1).ok());
+  CHECK(writer.Unregister(source, 1).ok());
+  if (!descriptors) {
+    from.Free();
+    to.Free();
+  }
+}
+
+TEST_CASE("status, log and metrics say whether the path is on, and why not") {
+  std::string mode = "auto", wanted = "on, driver of CUDA 13.0, 0 GPUs in use";
+  std::string settings;
+  SECTION("on") {}
+  SECTION("turned off") { mode = "off", wanted = "off: gpu.mode is off"; }
+  SECTION("no device") { settings = "devices 0\n", wanted = "off: cuInit: CUDA_ERROR_NO_DEVICE"; }
+  SECTION("a driver that lacks something") {
+    settings = "missing cuStreamCreate\n", wanted = "off: the CUDA driver has no cuStreamCreate";
+  }
+  FakeCuda fake;
+  fake.Set(settings);
+  e2e::Site site(WithLocal(mode));
+  site.settings.metrics = absl::StrCat("127.0.0.1:", FreePort());
+  site.Start();
+  CHECK(absl::StartsWith(site.Status().gpu(), wanted));
+  CHECK(absl::StrContains(site.Log(), wanted));
+  const int port = std::stoi(site.settings.metrics.substr(10));
+  CHECK(absl::StrContains(
+      e2e::HttpGet(port, "/metrics"),
+      absl::StrCat("kvkeep_gpu_path_on_info ", absl::StartsWith(wanted, "on") ? 1 : 0)));
+  GpuWorker worker(site.local_socket());
+  if (absl::StartsWith(wanted, "off")) {
+    const auto refused = worker.TryRegister({.generation = 1, .kind = local::kGpuIpcHandle});
+    CHECK(absl::IsFailedPrecondition(refused.status()));
+    CHECK(absl::StrContains(refused.status().message(), wanted.substr(5)));
+  }
+  CHECK(worker.Put(1, MakePayload(1, 1, 5000)) == "stored");
+}
+
+TEST_CASE("a daemon that must have the path does not start without it, and says why") {
+  FakeCuda fake;
+  fake.Set("devices 0\n");
+  e2e::Site site(WithLocal("required"));
+  const e2e::Ending ending = site.StartAndAwaitEnd();
+  CHECK(ending.exit_status == 1);
+  CHECK(absl::StrContains(ending.err, "gpu.mode is required: cuInit: CUDA_ERROR_NO_DEVICE"));
+  fake.Set("");
+  site.Start();
+  CHECK(site.Stop().exit_status == 0);
+}
+
+TEST_CASE("a worker that is killed during a copy costs nobody else a byte or a place") {
+  Rig rig;
+  GpuWorker other(rig.site.local_socket());
+  std::optional<Exporter> worker(std::in_place);
+  std::optional<GpuWorker> session(std::in_place, rig.site.local_socket());
+  const uint32_t number =
+      session->Register(GpuRangeOf(rig.gpu, worker->Alloc(kMemory, 1), kMemory, 1));
+  rig.fake.Set("hang stream\n");
+  session->Send(local::Kind::kPutFromGpu, GpuPutBody(session->ns, AllChunks(number, 1)));
+  CHECK(e2e::Eventually([&] { return rig.site.Counter("local_puts_copying") == 1; }));
+  worker->Kill();
+  session.reset();
+  CHECK(other.Put(100, MakePayload(100, 1, 5000)) == "stored");  // while it hangs
+  CHECK(e2e::Eventually([&] { return rig.site.Status().sessions_size() == 1; }));
+  rig.fake.Set("");
+  CHECK(e2e::Eventually([&] { return rig.registrations() == 0; }));
+  CHECK(rig.site.Counter("local_puts_copying") == 0);
+  CHECK(rig.site.Status().g2().reserved_bytes() == 0);
+  for (const TestGpuChunk& chunk : AllChunks(0, 0)) CHECK(other.Look(chunk.name).empty());
+  CheckServes(rig, 200);
+  CHECK(rig.site.Stop().exit_status == 0);
+}
+
+TEST_CASE("a daemon killed during a copy leaves the worker its memory; what it knew is stale") {
+  Rig rig;
+  Exporter memory;
+  const CUipcMemHandle handle = memory.Alloc(kMemory, 1);
+  {
+    GpuWorker worker(rig.site.local_socket());
+    const uint32_t number = worker.Register(GpuRangeOf(rig.gpu, handle, kMemory, 1));
+    REQUIRE(AllAre(worker.PutFromGpu(AllChunks(number, 1)), "stored"));
+    rig.fake.Set("hang stream\n");
+    worker.Send(local::Kind::kPutFromGpu, GpuPutBody(worker.ns, AllChunks(number, 1, 101)));
+    CHECK(e2e::Eventually([&] { return rig.site.Counter("local_puts_copying") == 1; }));
+    rig.site.Kill();
+    CHECK(worker.Receive().kind == 0);  // closed, and no reply before
+  }
+  rig.fake.Set("");
+  CHECK(memory.Holds(1));
+  rig.site.Start();
+  GpuWorker worker(rig.site.local_socket());
+  const uint32_t number = worker.Register(GpuRangeOf(rig.gpu, handle, kMemory, 2));
+  CHECK(number == 1);  // the same as before: only its generation tells
+  CHECK(absl::StrContains(worker.PutFromGpu(AllChunks(1, 1)), "of generation 2, not 1"));
+  CHECK(absl::IsInvalidArgument(worker.Unregister(1, 1)));
+  for (const TestGpuChunk& chunk : AllChunks(1, 2, 101)) CHECK(worker.Look(chunk.name).empty());
+  CHECK(AllAre(worker.PutFromGpu(AllChunks(1, 2)), "stored"));
+}
+
+TEST_CASE(
+    "a context that breaks, or hangs, fails what it had; the next registration has a new one") {
+  Rig rig;
+  Exporter memory;
+  GpuWorker worker(rig.site.local_socket()), other(rig.site.local_socket());
+  const CUipcMemHandle handle = memory.Alloc(kMemory, 1);
+  const uint32_t number = worker.Register(GpuRangeOf(rig.gpu, handle, kMemory, 1));
+  REQUIRE(AllAre(worker.PutFromGpu(AllChunks(number, 1)), "stored"));
+  SECTION("an illegal address") { rig.fake.Set("sticky 700\n"); }
+  SECTION("a launch that failed") { rig.fake.Set("sticky 719\n"); }
+  SECTION("a stream that does not get on") { rig.fake.Set("hang stream\n"); }
+  worker.Send(local::Kind::kPutFromGpu, GpuPutBody(worker.ns, AllChunks(number, 1, 101), 100));
+  CHECK(other.Put(1000, MakePayload(1000, 1, 5000)) == "stored");
+  const std::string answers = ReadAnswers(worker.Receive());
+  CHECK(absl::StrContains(answers, "rejected 7"));
+  CHECK_FALSE(absl::StrContains(answers, "stored"));
+  rig.fake.Set("");
+  CHECK(absl::StrContains(rig.site.Status().gpu(), "1 given up: "));
+  CHECK(rig.site.Status().g2().reserved_bytes() == 0);
+  // The old registration stays refused; the chunks that were there are, and no others.
+  CHECK(absl::StrContains(worker.PutFromGpu(AllChunks(number, 1, 201)), "rejected 7"));
+  CHECK(worker.Look(101).empty());
+  CHECK(worker.Look(1) == Pattern(kChunk, 1));
+  CHECK(worker.Unregister(number, 1).ok());
+  CheckServes(rig, 300);
+  CHECK(rig.site.Stop().exit_status == 0);
+}
+
+TEST_CASE("a driver call that never returns costs its request the reply, and nobody else a thing") {
+  Rig rig;
+  Exporter memory;
+  GpuWorker worker(rig.site.local_socket()), other(rig.site.local_socket());
+  const CUipcMemHandle handle = memory.Alloc(kMemory, 1);
+  const uint32_t number = worker.Register(GpuRangeOf(rig.gpu, handle, kMemory, 1));
+  rig.fake.Set("hang cuMemcpyBatchAsync\n");
+  worker.Send(local::Kind::kPutFromGpu, GpuPutBody(worker.ns, AllChunks(number, 1), 100));
+  const auto kept = [&] { return rig.site.Counter("local_gpu_kept_requests") == 1; };
+  CHECK(e2e::Eventually(kept, e2e::milliseconds(60'000)));
+  const uint64_t reserved = rig.site.Status().g2().reserved_bytes();
+  CHECK(reserved >= kMemory);
+  CHECK(absl::StrContains(rig.site.Status().gpu(), "1 given up: the GPU's driver does not answer"));
+  const auto refused = other.TryRegister(GpuRangeOf(rig.gpu, handle, kMemory, 2));
+  CHECK(absl::IsUnavailable(refused.status()));
+  // It comes back after all: for nobody, as others were told that it would not.
+  rig.fake.Set("");
+  CHECK(other.Put(100, MakePayload(100, 1, 5000)) == "stored");
+  CHECK(other.Look(100) == MakePayload(100, 1, 5000));
+  for (const TestGpuChunk& chunk : AllChunks(0, 0)) CHECK(other.Look(chunk.name).empty());
+  CHECK(rig.site.Status().g2().reserved_bytes() == reserved);
+  pollfd reply{.fd = worker.socket.get(), .events = POLLIN, .revents = 0};
+  CHECK(poll(&reply, 1, 0) == 0);
+}
+
+// Puts with deadlines that some of them miss, and blocks that are used again as soon as the reply
+// is there.
+TEST_CASE("blocks that are reused at once under slow copies never show as wrong bytes") {
+  Rig rig;
+  rig.fake.Set("copy_delay_us 300\n");
+  constexpr int kSlots = 8;
+  GpuWorker worker(rig.site.local_socket()), other(rig.site.local_socket());
+  const CUdeviceptr memory = rig.gpu.Alloc(kSlots * kChunk);
+  CUipcMemHandle handle = {};
+  GpuSession::Require(rig.gpu.driver().IpcGetMemHandle(&handle, memory));
+  const auto range = GpuRangeOf(rig.gpu, handle, kSlots * kChunk, 1);
+  const uint32_t number = worker.Register(range);
+  // The handle is open for another session: what it would map is not sure.
+  CHECK(absl::IsAlreadyExists(other.TryRegister(range).status()));
+  std::array<uint64_t, kSlots> ids{};
+  std::vector<uint64_t> stored;
+  size_t late = 0;
+  const auto collect = [&](const SentMessage& reply) {
+    const auto slot =
+        static_cast<size_t>(std::find(ids.begin(), ids.end(), reply.id) - ids.begin());
+    REQUIRE(slot < kSlots);
+    const std::string answer = ReadAnswers(reply);
+    if (answer == "stored") stored.push_back(ids[slot]);
+    late += absl::StartsWith(answer, "rejected 7");
+    ids[slot] = 0;
+    rig.gpu.Write(memory + slot * kChunk, Pattern(kChunk, 7777));
+    return slot;
+  };
+  for (uint64_t i = 0; i < 200; ++i) {
+    size_t slot = i;
+    if (i >= kSlots) slot = collect(worker.Receive());
+    // The message's id is the chunk's name, and what its bytes are made of.
+    const uint64_t name = worker.next_id();
+    rig.gpu.Write(memory + slot * kChunk, Pattern(kChunk, static_cast<int>(name)));
+    const TestGpuChunk chunk{.name = name,
+                             .registration = number,
+                             .offset = slot * kChunk,
+                             .bytes = kChunk,
+                             .runs = 1 + static_cast<uint32_t>(i % 5)};
+    ids[slot] =
+        worker.Send(local::Kind::kPutFromGpu, GpuPutBody(worker.ns, {chunk}, i % 3 == 0 ? 1 : 0));
+  }
+  for (int i = 0; i < kSlots; ++i) collect(worker.Receive());
+  INFO(stored.size() << " stored, " << late << " late");
+  CHECK(stored.size() + late == 200);
+  CHECK(stored.size() > 100);
+  size_t found = 0;
+  for (const uint64_t name : stored) {
+    const auto seen = other.Look(name);
+    found += !seen.empty();
+    REQUIRE((seen.empty() || seen == Pattern(kChunk, static_cast<int>(name))));
+  }
+  CHECK(found > 100);  // the others were evicted
+}
+
+TEST_CASE("nothing is left in the daemon of 10,000 registrations") {
+  Rig rig;
+  Exporter memory;
+  GpuWorker worker(rig.site.local_socket());
+  const CUipcMemHandle handle = memory.Alloc(kMemory, 1);
+  const auto once = [&](uint64_t generation) {
+    const uint32_t number = worker.Register(GpuRangeOf(rig.gpu, handle, kMemory, generation));
+    REQUIRE(worker.Unregister(number, generation).ok());
+  };
+  once(1);
+  const std::string process = absl::StrCat("/proc/", rig.site.Status().pid());
+  const size_t descriptors = Entries(process + "/fd"), maps = Entries(process + "/map_files");
+  for (uint64_t i = 2; i <= 10'000; ++i) once(i);
+  CHECK(Entries(process + "/fd") <= descriptors + 2);
+  CHECK(Entries(process + "/map_files") <= maps + 8);
+  CHECK(rig.registrations() == 0);
+  memory.Free();  // strict: the process would end if the daemon still had it open
+}
+
+}  // namespace kvkeep
