@@ -53,6 +53,7 @@ class Found(Result):
     leased_keys: of those, how many the lease covers; fewer when the promise did not fit.
     promotion_us: estimate, until the leading keys are all readable in DRAM; 0: they are.
     presence: a byte for each chunk (key * parts + part): IN_G2 | IN_G3, 0 is a miss.
+    parts: of each key that were asked for.
     leased: of each chunk, whether it is there and the lease covers it.
     lease: to be released (it is a context manager), or None.
     """
@@ -65,7 +66,7 @@ class Found(Result):
         self.leased_keys = reply.leased_keys
         self.leased_bytes = reply.leased_bytes
         self.promotion_us = reply.promotion_us
-        self.presence = presence
+        self.presence, self.parts = presence, parts
         covered = reply.leased_keys * parts if lease is not None else 0
         self.leased = [there != 0 and at < covered for at, there in enumerate(presence)]
         self.lease: Optional[Lease] = lease

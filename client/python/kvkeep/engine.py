@@ -51,18 +51,12 @@ def _is_number(value, above, most=float("inf")):
 
 
 @dataclasses.dataclass(frozen=True)
-class LeaseOptions(Options):
-    """lease_s: how long what a lookup found is held for an engine that does not let go of it."""
-
-    lease_s: float = 30.0
-
-
-@dataclasses.dataclass(frozen=True)
 class PrefillOptions(Options):
     """Of adapters that know how many tokens a key stands for.
 
     prefill_tokens_per_s: how fast the engine computes. What NVMe alone has is then a miss where
-    fetching it saves less than min_saving_s against computing it. None: whatever is there is a hit.
+    fetching it saves less than min_saving_s against computing it; that takes one lookup more.
+    None: whatever is there is a hit.
     """
 
     OWN_LIMITS: ClassVar = ("prefill_tokens_per_s", "min_saving_s")
@@ -79,20 +73,31 @@ class PrefillOptions(Options):
             raise ValueError(f"min_saving_s: 0 to 3600 seconds, not {saving!r}")
 
 
-def keys_worth_loading(options, found, tokens_per_key):
-    """How many keys, from the head of what a lookup (of one part) found, are worth a load.
+@dataclasses.dataclass(frozen=True)
+class LeaseOptions(PrefillOptions):
+    """lease_s: how long what a lookup found is held for an engine that does not let go of it."""
+
+    lease_s: float = 30.0
+
+
+def keys_worth_loading(options, found, tokens_per_key, together=None):
+    """How many keys, from the head of what a lookup found, are worth a load.
 
     All of the leading ones; or, where reading them from NVMe saves too little, those before the
-    first one that DRAM does not have.
+    first one that DRAM does not have. `together`: so many chunks in a row, and not the parts of
+    one key, are of use as a whole only: that many count as a key here.
     """
+    together = together or found.parts
+    leading = found.leading_keys * found.parts // together
     if options.prefill_tokens_per_s is None or found.promotion_us == 0:
-        return found.leading_keys
+        return leading
     in_dram = 0
-    while in_dram < found.leading_keys and found.presence[in_dram] & found.IN_G2:
+    while in_dram < leading and all(
+            one & found.IN_G2 for one in found.presence[in_dram * together:][:together]):
         in_dram += 1
-    computing_s = (found.leading_keys - in_dram) * tokens_per_key / options.prefill_tokens_per_s
+    computing_s = (leading - in_dram) * tokens_per_key / options.prefill_tokens_per_s
     saving_s = computing_s - found.promotion_us / 1e6
-    return found.leading_keys if saving_s >= options.min_saving_s else in_dram
+    return leading if saving_s >= options.min_saving_s else in_dram
 
 
 def connect(options, who, logger):

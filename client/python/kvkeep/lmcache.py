@@ -17,6 +17,7 @@ LMCache is told of no bytes used here, so its own L2 eviction and quotas never a
 """
 
 import collections
+import dataclasses
 import functools
 import hashlib
 import os
@@ -31,7 +32,7 @@ from lmcache.v1.platform import create_event_notifier
 
 from kvkeep import calls, errors
 from kvkeep.completions import Completions
-from kvkeep.engine import Breaker, LeaseOptions, connect
+from kvkeep.engine import Breaker, LeaseOptions, connect, keys_worth_loading
 from kvkeep.held import HeldLeases
 
 logger = init_logger(__name__)
@@ -39,6 +40,18 @@ logger = init_logger(__name__)
 _CALLS_AT_ONCE = 4096
 _RESULTS_KEPT = 4096  # that nobody asked for, of requests that LMCache gave up
 _MODELS_AT_ONCE = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class L2Options(LeaseOptions):
+    """chunk_tokens: LMCache's --chunk-size; of use with prefill_tokens_per_s only."""
+
+    chunk_tokens: int = 256
+
+    def __post_init__(self):
+        super().__post_init__()
+        if not isinstance(self.chunk_tokens, int) or self.chunk_tokens < 1:
+            raise ValueError(f"chunk_tokens: 1 or more, not {self.chunk_tokens!r}")
 
 
 class _Results:
@@ -63,12 +76,12 @@ class _Results:
 
 
 class KvkeepL2(L2AdapterInterface):
-    """adapter_params: those of kvkeep.engine.LeaseOptions, all of them optional."""
+    """adapter_params: those of L2Options, all of them optional."""
 
     def __init__(self, adapter_params, l1_memory_desc=None):
         super().__init__()  # without a capacity: that is the daemon's
         del l1_memory_desc  # its objects say where they are
-        self._options = LeaseOptions.of(adapter_params)
+        self._options = L2Options.of(adapter_params)
         self._client = connect(self._options, f"lmcache {os.getpid()}", logger)
         self._namespace = functools.lru_cache(_MODELS_AT_ONCE)(self._open_namespace)
         self._breaker = Breaker()
@@ -119,7 +132,7 @@ class KvkeepL2(L2AdapterInterface):
         del group_layout_descs  # a hint, and not always a true one
         digests = [_digest(key) for key in keys]
 
-        def make(ns, at):
+        def lease(ns, at):
             return calls.lookup(ns, [digests[i] for i in at], lease="all",
                                 timeout=self._options.lookup_timeout_s)
 
@@ -132,7 +145,34 @@ class KvkeepL2(L2AdapterInterface):
         def finish(task, good):
             self._lookups.add(task, _bitmap(good))
 
-        return self._start("lookup", keys, make, judge, finish)
+        if self._options.prefill_tokens_per_s is None:
+            return self._start("lookup", keys, lease, judge, finish)
+
+        # Asked for apart and without a lease: a lease would bring from NVMe what is not worth it.
+        def ask(ns, at):
+            return calls.lookup(ns, [digests[i] for i in _chunk_by_chunk(keys, at)],
+                                timeout=self._options.lookup_timeout_s)
+
+        def then(task, worth):
+            among = [number for number, one in enumerate(worth) if one]
+            made, numbers = self._make_calls("lookup", keys, lease, among)
+            self._run(task, "lookup", keys, made, numbers, judge, finish)
+
+        return self._start("worth", keys, ask,
+                           lambda found, at: self._worth_loading(keys, found, at), then)
+
+    def _worth_loading(self, keys, found, at):
+        """Of each of those keys. A chunk is of use when all ranks and groups of it are there."""
+        ordered, chunks = _chunk_by_chunk(keys, at), len({keys[i].chunk_hash for i in at})
+        together = len(at) // chunks
+        if together * chunks != len(at):  # groups of unlike reach: each key on its own
+            together = 1
+        tokens = self._options.chunk_tokens * chunks * together / len(at)
+        worth = keys_worth_loading(self._options, found, tokens, together)
+        if worth == found.leading_keys // together:  # then what is behind a gap is, too
+            return [True] * len(at)
+        chosen = set(ordered[:worth * together])
+        return [number in chosen for number in at]
 
     def query_lookup_and_lock_result(self, task_id):
         with self._lock:
@@ -207,44 +247,49 @@ class KvkeepL2(L2AdapterInterface):
         make(namespace, numbers of keys): the call. judge(result, numbers): of each of them, whether
         it went well. finish(task, of each key whether it did): under the lock, once.
         """
-        by_model = collections.defaultdict(list)
-        for number, key in enumerate(keys):
-            by_model[key.model_name].append(number)
-        made, numbers = [], []
-        if self._breaker.allows():
-            try:
-                made = [make(self._namespace(model), at) for model, at in by_model.items()]
-                numbers = list(by_model.values())
-            except Exception as mistake:  # pylint: disable=broad-except  # memory we cannot read
-                made = []
-                if isinstance(mistake, errors.DeadlineExceeded):  # else it was not the daemon
-                    self._breaker.heard(mistake)
-                logger.warning("kvkeep: a %s of %d keys: %s", kind, len(keys), mistake)
-
+        made, numbers = self._make_calls(kind, keys, make, range(len(keys)))
         with self._lock:
             self._last_task += 1
-            task = self._last_task
-            if self._closed:
-                return task
+            if not self._closed:
+                self._run(self._last_task, kind, keys, made, numbers, judge, finish)
+            return self._last_task
 
-            def ended(outcomes):
-                good = [False] * len(keys)
-                for at, (result, mistake) in zip(numbers, outcomes):
-                    if mistake is not None:
-                        logger.warning("kvkeep: a %s of %d keys: %s", kind, len(at), mistake)
-                        continue
-                    self._breaker.heard(result.error)
-                    try:  # what LMCache gave up it may have changed since
-                        for number, one in zip(at, judge(result, at)):
-                            good[number] = one
-                    except Exception as broken:  # pylint: disable=broad-except
-                        logger.warning("kvkeep: a %s of %d keys: %r", kind, len(at), broken)
-                self._counts[kind + "_keys"] += len(keys)
-                self._counts[kind + "_good"] += sum(good)
-                finish(task, good)
+    def _make_calls(self, kind, keys, make, among):
+        """For those of the keys, by their numbers: calls, and the numbers of each. None while the
+        daemon hangs, or of what cannot be read."""
+        by_model = collections.defaultdict(list)
+        for number in among:
+            by_model[keys[number].model_name].append(number)
+        if not by_model or not self._breaker.allows():
+            return [], []
+        try:
+            made = [make(self._namespace(model), at) for model, at in by_model.items()]
+            return made, list(by_model.values())
+        except Exception as mistake:  # pylint: disable=broad-except  # memory we cannot read
+            if isinstance(mistake, errors.DeadlineExceeded):  # else it was not the daemon
+                self._breaker.heard(mistake)
+            logger.warning("kvkeep: a %s of %d keys: %s", kind, len(keys), mistake)
+            return [], []
 
-            self._completions.start_all(made, ended)
-            return task
+    def _run(self, task, kind, keys, made, numbers, judge, finish):
+        """REQUIRES: the lock is held."""
+        def ended(outcomes):
+            good = [False] * len(keys)
+            for at, (result, mistake) in zip(numbers, outcomes):
+                if mistake is not None:
+                    logger.warning("kvkeep: a %s of %d keys: %s", kind, len(at), mistake)
+                    continue
+                self._breaker.heard(result.error)
+                try:  # what LMCache gave up it may have changed since
+                    for number, one in zip(at, judge(result, at)):
+                        good[number] = one
+                except Exception as broken:  # pylint: disable=broad-except
+                    logger.warning("kvkeep: a %s of %d keys: %r", kind, len(at), broken)
+            self._counts[kind + "_keys"] += len(keys)
+            self._counts[kind + "_good"] += sum(good)
+            finish(task, good)
+
+        self._completions.start_all(made, ended)
 
     def _watch(self):
         """Takes ends of calls as they come, until closed."""
@@ -270,6 +315,14 @@ def _digest(key):
     """All of an ObjectKey but its model. A salt has no "@"."""
     text = f"{key.kv_rank:x}@{key.object_group_id:x}@{key.cache_salt}@"
     return hashlib.sha256(text.encode() + key.chunk_hash).digest()
+
+
+def _chunk_by_chunk(keys, at):
+    """Those numbers, with the keys of each chunk in a row, and chunks as they first came."""
+    first = {}
+    for number in at:
+        first.setdefault(keys[number].chunk_hash, len(first))
+    return sorted(at, key=lambda number: first[keys[number].chunk_hash])
 
 
 def _held_key(key):

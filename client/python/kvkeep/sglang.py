@@ -23,7 +23,7 @@ import os
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage
 
 from kvkeep import calls
-from kvkeep.engine import Breaker, LeaseOptions, connect
+from kvkeep.engine import Breaker, LeaseOptions, connect, keys_worth_loading
 from kvkeep.held import HeldLeases
 from kvkeep.memory import Pointer
 
@@ -70,7 +70,9 @@ class KvkeepStorage(HiCacheStorage):
 
     def batch_exists(self, keys, extra_info=None):
         """Leading pages that are there, held until they were fetched."""
-        digests = [_digest(key) for key in keys]
+        digests = self._worth_loading([_digest(key) for key in keys])
+        if not digests:
+            return 0
         found = self._lookup(digests, lease="leading")
         if found is None or found.lease is None:
             return 0
@@ -140,6 +142,15 @@ class KvkeepStorage(HiCacheStorage):
                                        timeout=self._options.lookup_timeout_s)
         self._breaker.heard(found.error)
         return found
+
+    def _worth_loading(self, digests):
+        """Asked for apart and without a lease: a lease would bring from NVMe what is not worth
+        it."""
+        if self._options.prefill_tokens_per_s is None:
+            return digests
+        found = self._lookup(digests)
+        return digests[:keys_worth_loading(
+            self._options, found, self._pool.page_size) if found else 0]
 
     def _pieces(self, host_indices):
         """Where the pages' bytes are: page by page, K before V."""

@@ -33,8 +33,8 @@ class OptionsTest(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, r"\['timeout'\].*timeout_s"):
             Options.of({"timeout": 1})
         with self.assertRaisesRegex(ValueError, "lease_s"):
-            Options.of({"lease_s": 1})
-        self.assertEqual(LeaseOptions.of({"lease_s": 1}).lease_s, 1)
+            PrefillOptions.of({"lease_s": 1})
+        self.assertEqual(LeaseOptions.of({"lease_s": 1, "min_saving_s": 0}).lease_s, 1)
 
     def test_times_have_limits(self):
         for bad in (0, -1, 3601, "1", None):
@@ -47,17 +47,17 @@ class Answer:
 
     IN_G2, IN_G3 = 1, 2
 
-    def __init__(self, presence, promotion_us):
-        self.presence, self.promotion_us = bytes(presence), promotion_us
-        self.leading_keys = (presence + [0]).index(0)
+    def __init__(self, presence, promotion_us, parts=1):
+        self.presence, self.promotion_us, self.parts = bytes(presence), promotion_us, parts
+        self.leading_keys = (presence + [0]).index(0) // parts
 
 
 class WorthTest(unittest.TestCase):
     # 1,000 tokens in a second, 100 a key: a key is worth 100 ms.
     OPTIONS = PrefillOptions.of({"prefill_tokens_per_s": 1000})
 
-    def worth(self, presence, promotion_us, options=OPTIONS):
-        return keys_worth_loading(options, Answer(presence, promotion_us), 100)
+    def worth(self, presence, promotion_us, options=OPTIONS, parts=1, together=None):
+        return keys_worth_loading(options, Answer(presence, promotion_us, parts), 100, together)
 
     def test_all_that_is_found_unless_the_engines_speed_is_known(self):
         self.assertEqual(self.worth([2, 2, 0, 1], 10_000_000, PrefillOptions()), 2)
@@ -69,6 +69,16 @@ class WorthTest(unittest.TestCase):
         self.assertEqual(self.worth([2, 3, 1], 299_000), 3)  # without the first all is computed
         self.assertEqual(self.worth([2, 3, 1], 301_000), 0)
         self.assertEqual(self.worth([3, 2, 0, 1, 1, 1], 101_000), 1)
+
+    def test_a_key_is_in_dram_when_all_parts_of_it_are(self):
+        presence = [1, 3, 1, 2, 2, 2, 1, 0]  # a part of the second key, and of the fourth
+        self.assertEqual(self.worth(presence, 0, parts=2), 3)
+        self.assertEqual(self.worth(presence, 199_000, parts=2), 3)
+        self.assertEqual(self.worth(presence, 201_000, parts=2), 1)
+
+    def test_keys_that_are_of_use_together_count_as_one(self):
+        self.assertEqual(self.worth([1, 1, 2, 1, 1], 99_000, together=2), 2)
+        self.assertEqual(self.worth([1, 1, 2, 1, 1], 101_000, together=2), 1)
 
     def test_a_saving_has_to_be_as_large_as_was_asked_for(self):
         options = PrefillOptions.of({"prefill_tokens_per_s": 1000, "min_saving_s": 0.05})

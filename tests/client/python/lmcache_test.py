@@ -172,6 +172,39 @@ class LMCache(unittest.TestCase):
             self.assertEqual(self.load(adapter, keys(1), objects(1, **other)), [False], other)
         self.assertEqual(self.load(adapter, keys(1), objects(1)), [True])
 
+    def of_two_ranks(self, chunks):
+        """Rank by rank, as LMCache asks."""
+        return keys(chunks) + keys(chunks, kv_rank=0x01010101)
+
+    def test_what_nvme_alone_has_is_found_only_where_that_is_faster_than_computing(self):
+        asked = self.of_two_ranks(3)
+        self.store(self.adapter(), asked, objects(6))
+        self.daemon.wait_clean(6)
+        self.daemon.kill()
+        self.daemon.start()  # its DRAM is empty
+        fast, slow = (self.adapter(prefill_tokens_per_s=rate) for rate in (1e12, 1e-3))
+        for _ in range(2):  # and it is not brought to DRAM for it
+            self.assertEqual(self.lookup(fast, asked), [False] * 6)
+        self.assertEqual(self.status(fast, "leases"), 0)
+        first = self.of_two_ranks(1) + keys(2)[1:]  # of the second chunk one rank
+        self.assertEqual(self.lookup(slow, first), [True] * 3)
+        self.assertEqual(self.load(slow, first, objects(3)), [True] * 3)
+        slow.submit_unlock(first)
+        # What DRAM has in whole is found: the first chunk's ranks.
+        self.assertEqual(self.lookup(fast, asked), [True, False, False] * 2)
+        self.assertEqual((self.status(fast, "worth_good"), self.status(fast, "lookup_good")),
+                         (2, 2))
+        self.assertEqual(self.lookup(slow, self.of_two_ranks(4)), [True] * 3 + [False]
+                         + [True] * 3 + [False])
+        self.daemon.kill()
+        self.assertEqual(self.lookup(slow, asked), [False] * 6)
+
+    def test_it_may_close_between_the_two_lookups(self):
+        adapter = self.adapter(prefill_tokens_per_s=1.0)
+        self.store(adapter, keys(2), objects(2))
+        adapter.submit_lookup_and_lock_task(keys(2), {})
+        adapter.close()
+
     def test_locks_are_leases(self):
         adapter = self.adapter()
         self.store(adapter, keys(3), objects(3))
@@ -266,8 +299,9 @@ class LMCache(unittest.TestCase):
         self.assertEqual(len(results.take_all()), 4095)
 
     def test_a_typo_in_the_flag_is_refused(self):
-        with self.assertRaisesRegex(ValueError, "endpiont"):
-            KvkeepL2({"endpiont": "x"})
+        for bad in ({"endpiont": "x"}, {"chunk_tokens": 0}):
+            with self.assertRaisesRegex(ValueError, next(iter(bad))):
+                KvkeepL2(bad)
 
 
 if __name__ == "__main__":

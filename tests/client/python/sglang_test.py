@@ -136,6 +136,21 @@ class SGLang(unittest.TestCase):
         self.assertTrue(over.wait(30))
         self.assertEqual(backend._held.ran_out, 1)
 
+    def test_what_nvme_alone_has_is_found_only_where_that_is_faster_than_computing(self):
+        self.store(self.backend())
+        self.daemon.wait_clean(3 * 2)
+        self.daemon.kill()
+        self.daemon.start()  # its DRAM is empty
+        fast, slow = (self.backend(options={"prefill_tokens_per_s": rate})
+                      for rate in (1e12, 1e-3))
+        self.assertEqual(fast.batch_exists(keys(3)), 0)
+        self.assertEqual(fast.batch_exists(keys(3)), 0)  # and it was not brought to DRAM for it
+        self.assertEqual(slow.batch_exists(keys(4)), 3)
+        self.assertEqual(slow.batch_get_v1(keys(3), indices(range(3))), [True] * 3)
+        self.assertEqual(fast.batch_exists(keys(4)), 3)  # from DRAM it always is
+        self.daemon.kill()
+        self.assertEqual(fast.batch_exists(keys(3)), 0)
+
     def test_another_model_geometry_or_layout_is_another_page(self):
         self.store(self.backend())
         for other in ({"model_name": "n"}, {"pp_size": 2}, {"attn_cp_size": 2}, {"tp_size": 2}):
