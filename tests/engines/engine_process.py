@@ -1,7 +1,7 @@
-"""What the tests of real engines share: their command line; a random-weight model, prompts, and an
-engine in a process.
+"""What tests of real engines, and tools/engine-bench, share: their command line; a random-weight
+model, prompts, and an engine in a process.
 
-An engine's test runs itself again with --engine MODEL, in the engine's environment: that process
+Who wants an engine runs itself again with --engine MODEL, in the engine's environment: that process
 makes the engine and answers lines of its standard input, the name of a prompt each, by JSON.
 """
 
@@ -13,8 +13,16 @@ import subprocess
 import sys
 import tempfile
 
-PROMPTS = {f"p{n}": [(i * 37 + i * i + 101 * n) % 990 + 3 for i in range(1000)] for n in range(3)}
 ANSWER_TOKENS = 8
+_OPTIONS = "KVKEEP_TEST_ENGINE"  # of the environment: EngineProcess's `options`, as JSON
+
+
+def prompt(number, tokens=1000):
+    """Of a vocabulary of 1,000; another one for each number."""
+    return [(i * 37 + i * i + 101 * number) % 990 + 3 for i in range(tokens)]
+
+
+PROMPTS = {f"p{number}": prompt(number) for number in range(3)}
 
 
 def arguments(manual, engine=True):
@@ -28,18 +36,23 @@ def arguments(manual, engine=True):
     return parser.parse_args()
 
 
-def make_model(folder):
-    """A random-weight Llama, without a tokenizer."""
+def make_model(folder, **other):
+    """A random-weight Llama, without a tokenizer. `other`: of its config."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(
-        hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=8,
-        num_key_value_heads=4, head_dim=32, vocab_size=1000, max_position_embeddings=4096,
-        initializer_range=0.2))
+    model = LlamaForCausalLM(LlamaConfig(**{
+        "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32, "vocab_size": 1000,
+        "max_position_embeddings": 4096, "initializer_range": 0.2, **other}))
     model.save_pretrained(folder)
     return model
+
+
+def options():
+    """In the engine's process: what its asker wants of the engine."""
+    return json.loads(os.environ[_OPTIONS])
 
 
 def serve(answer):
@@ -51,14 +64,14 @@ def serve(answer):
 
 class EngineProcess:
     """asked: the test's own arguments (root, build). environment: what the engine wants in it;
-    path: folders for its imports."""
+    path: folders for its imports; options: what options() is there."""
 
-    def __init__(self, script, asked, model, endpoint, environment, path=()):
+    def __init__(self, script, asked, model, endpoint, environment, path=(), options=None):
         root, build = asked.root.resolve(), asked.build.resolve()
         environment = dict(
             os.environ, HF_HUB_OFFLINE="1", **environment, KVKEEP_ENDPOINT=endpoint or "",
             KVKEEP_CLIENT_LIBRARY=str(build / "lib" / "libkvkeep-client.so.1"),
-            PYTHONDONTWRITEBYTECODE="1",
+            PYTHONDONTWRITEBYTECODE="1", **{_OPTIONS: json.dumps(options or {})},
             PYTHONPATH=os.pathsep.join(map(str, (
                 *path, root / "tests" / "engines", root / "client" / "python"))))
         self.log = tempfile.TemporaryFile("w+")
@@ -66,7 +79,11 @@ class EngineProcess:
             [sys.executable, "-B", script, "--root", root, "--build", build, "--engine", model],
             env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
             text=True)
-        self.read("ready")
+        try:
+            self.read("ready")
+        except AssertionError:
+            self.close()
+            raise
 
     def read(self, wanted):
         """The next line that begins so; what the engine prints besides is passed over."""
@@ -79,11 +96,12 @@ class EngineProcess:
         self.log.seek(0)
         return self.log.read()[-3000:]
 
-    def ask(self, line):
+    def ask(self, line, quiet=False):
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
         said = json.loads(self.read("{"))
-        print(line, said, flush=True)
+        if not quiet:
+            print(line, said, flush=True)
         return said
 
     def close(self):

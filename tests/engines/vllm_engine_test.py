@@ -5,11 +5,14 @@
     vllm_engine_test.py --root SOURCES --build build/release       (with that environment's Python)
 
 A random-weight Llama, greedy. Cold; a second engine beside the first; a daemon that is killed while
-an engine loads; one that is back; one that is away. Engines are processes of their own. About three
-minutes.
+an engine loads; one that is back; one that is away. Two tensor-parallel ranks. A daemon so small
+that it evicts what engines still load. Engines are processes of their own. Needs the targets
+kvkeep_c, kvkeepd and kvkeep. About ten minutes.
 """
 
+import json
 import os
+import random
 import sys
 import tempfile
 import threading
@@ -17,88 +20,152 @@ import time
 import unittest
 
 import engine_process
+import vllm_engine
 from engine_process import PROMPTS
 
 ASKED = engine_process.arguments(__doc__)
-ENVIRONMENT = {"VLLM_TARGET_DEVICE": "cpu", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-               "VLLM_CPU_CI_ENV": "1", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+CHUNKS = 1000 // vllm_engine.CHUNK_TOKENS  # of a prompt
 
 
 def engine(model):
-    """In a process of its own."""
-    import vllm_on_cpu  # noqa: F401  # pylint: disable=unused-import
-    from vllm import LLM, SamplingParams
-    from vllm.config import KVTransferConfig
-
-    transfer = None
+    """In a process of its own. A line is names of prompts, which are asked for at once."""
+    options = engine_process.options()
+    connector = None
     if os.environ.get("KVKEEP_ENDPOINT"):
-        transfer = KVTransferConfig(
-            kv_role="kv_both", kv_connector="OffloadingConnector", kv_connector_extra_config={
-                "spec_name": "HostSpec", "spec_module_path": "vllm_on_cpu",
-                "cpu_bytes_to_use": 64 << 20, "blocks_per_chunk": 4,
-                "secondary_tiers": [{"type": "KvkeepTier", "module_path": "kvkeep.vllm"}]})
-    llm = LLM(model=model, skip_tokenizer_init=True, dtype="float32", enforce_eager=True, seed=0,
-              block_size=32, max_model_len=2048, kv_cache_memory_bytes=64 << 20, max_num_seqs=4,
-              compilation_config={"custom_ops": ["none"]}, kv_transfer_config=transfer)
-    params = SamplingParams(temperature=0, max_tokens=engine_process.ANSWER_TOKENS,
-                            detokenize=False, ignore_eos=True)
+        connector = vllm_engine.offloading([vllm_engine.KVKEEP], options.get("cpu", 64 << 20))
+    llm = vllm_engine.make(model, connector, tensor_parallel_size=options.get("ranks", 1),
+                           kv_cache_memory_bytes=options.get("gpu", 64 << 20))
+    params = vllm_engine.sampling(engine_process.ANSWER_TOKENS)
 
-    def answer(prompt):
+    def answer(line):
         begin = time.monotonic()
-        out = llm.generate([{"prompt_token_ids": PROMPTS[prompt]}], params, use_tqdm=False)[0]
-        return {"tokens": list(out.outputs[0].token_ids), "cached": out.num_cached_tokens,
+        outs = llm.generate([{"prompt_token_ids": engine_process.prompt(int(name[1:]))}
+                             for name in line.split()], params, use_tqdm=False)
+        return {"tokens": [list(out.outputs[0].token_ids) for out in outs],
+                "cached": [out.num_cached_tokens for out in outs],
                 "seconds": round(time.monotonic() - begin, 3)}
 
     engine_process.serve(answer)
 
 
-def make_engine(model, endpoint):
-    return engine_process.EngineProcess(__file__, ASKED, model, endpoint, ENVIRONMENT)
-
-
 class VllmEngine(unittest.TestCase):
-    def test_tokens_are_those_of_vllm_without_kvkeep(self):
+    def setUp(self):
         sys.path.insert(0, str(ASKED.root / "tests" / "client" / "c"))
-        from daemon import Daemon
-
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
-        model = holder.name
-        engine_process.make_model(model)
-        plain = make_engine(model, None)
-        expected = {prompt: plain.ask(prompt)["tokens"] for prompt in PROMPTS}
-        plain.close()
-        self.assertEqual(len({tuple(tokens) for tokens in expected.values()}), len(PROMPTS))
+        self.model = holder.name
+        engine_process.make_model(self.model)
+
+    def daemon(self, g2=None, g3=None):
+        """With other capacities than a test's daemon has."""
+        from daemon import Daemon
 
         daemon = Daemon(ASKED.build / "bin" / "kvkeepd")
+        if g2:
+            daemon.settings = {"KVKEEP_G2_CAPACITY": g2, "KVKEEP_G3_PATHS": json.dumps(
+                [{"dir": f"{daemon.dir}/nvme", "capacity": g3}])}
         daemon.start()
         self.addCleanup(daemon.__exit__)
+        return daemon
 
-        def check(asked, prompt, recalled):
-            said = asked.ask(prompt)
-            self.assertEqual(said["tokens"], expected[prompt])
-            self.assertEqual(said["cached"] >= 800, recalled, said)
+    def engine(self, endpoint, **options):
+        made = engine_process.EngineProcess(
+            __file__, ASKED, self.model, endpoint, vllm_engine.ENVIRONMENT, options=options)
+        self.addCleanup(made.close)
+        return made
 
-        first = make_engine(model, daemon.endpoint)
+    def expect(self, prompts, **options):
+        """Of each prompt what vLLM without kvkeep says, one by one."""
+        plain = self.engine(None, **options)
+        self.expected = {prompt: plain.ask(prompt)["tokens"][0] for prompt in prompts}
+        plain.close()
+        self.assertEqual(len({tuple(tokens) for tokens in self.expected.values()}), len(prompts))
+
+    def ask(self, asked, *prompts):
+        """Of each, how many tokens were not computed."""
+        said = asked.ask(" ".join(prompts), quiet=len(prompts) > 1)
+        self.assertEqual(said["tokens"], [self.expected[prompt] for prompt in prompts])
+        return said["cached"]
+
+    def check(self, asked, prompt, recalled):
+        cached = self.ask(asked, prompt)[0]
+        self.assertEqual(cached >= 800, recalled, cached)
+
+    def test_tokens_are_those_of_vllm_without_kvkeep(self):
+        self.expect(PROMPTS)
+        daemon = self.daemon()
+        first = self.engine(daemon.endpoint)
         for prompt in PROMPTS:
-            check(first, prompt, recalled=False)
-        daemon.wait_clean(len(PROMPTS) * (1000 // 128))  # vLLM stores behind its answers
-        second = make_engine(model, daemon.endpoint)  # beside the first
-        check(second, "p0", recalled=True)
+            self.check(first, prompt, recalled=False)
+        daemon.wait_clean(len(PROMPTS) * CHUNKS)  # vLLM stores behind its answers
+        second = self.engine(daemon.endpoint)  # beside the first
+        self.check(second, "p0", recalled=True)
         # Killed at some moment of a load: hit or miss, but never other tokens, nor a hang.
         killer = threading.Timer(0.03, daemon.kill)
         killer.start()
-        self.assertEqual(second.ask("p1")["tokens"], expected["p1"])
+        self.ask(second, "p1")
         killer.join()
-        self.assertEqual(second.ask("p2")["tokens"], expected["p2"])  # away
+        self.ask(second, "p2")  # away
         second.close()
         daemon.start()
-        third = make_engine(model, daemon.endpoint)
+        third = self.engine(daemon.endpoint)
         for prompt in PROMPTS:
-            check(third, prompt, recalled=True)
+            self.check(third, prompt, recalled=True)
         third.close()
-        self.assertEqual(first.ask("p0")["tokens"], expected["p0"])  # it has seen two daemons
+        self.ask(first, "p0")  # it has seen two daemons
+
+    def test_two_tensor_parallel_ranks(self):
+        """Each has half of the heads: a row of one rank in the other's place is other tokens."""
+        self.expect(PROMPTS, ranks=2)
+        daemon = self.daemon()
+        first = self.engine(daemon.endpoint, ranks=2)
+        for prompt in PROMPTS:
+            self.check(first, prompt, recalled=False)
+        daemon.wait_clean(len(PROMPTS) * CHUNKS)
         first.close()
+        daemon.kill()
+        daemon.start()
+        second = self.engine(daemon.endpoint, ranks=2)
+        for prompt in PROMPTS:
+            self.check(second, prompt, recalled=True)
+        second.close()
+        alone = self.engine(daemon.endpoint)  # its rows are others, though the tokens are the same
+        self.check(alone, "p0", recalled=False)
+
+    def test_chunks_evicted_while_engines_load(self):
+        """Twice as many chunks as the daemon's tiers hold, for two engines at once whose own
+        memory has room for few. Both ask for any of the prompts, three at a time."""
+        prompts = [f"p{number}" for number in range(36)]
+        own = {"gpu": 24 << 20, "cpu": 12 << 20}
+        self.expect(prompts, **own)
+        daemon = self.daemon(g2="32MiB", g3="64MiB")
+        engines = [self.engine(daemon.endpoint, **own) for _ in range(2)]
+        cached, failed = [], []
+
+        def load(asked, seed):
+            order = random.Random(seed)
+            try:
+                for _ in range(24):
+                    cached.extend(self.ask(asked, *order.sample(prompts, 3)))
+            except Exception as mistake:  # pylint: disable=broad-except  # the test's thread fails
+                failed.append(mistake)
+
+        both = [threading.Thread(target=load, args=(asked, seed))
+                for seed, asked in enumerate(engines)]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join()
+        self.assertEqual(failed, [])
+        tenant = daemon.status()["tenants"][0]
+        full, none = (sum(one >= 800 for one in cached), sum(one < 128 for one in cached))
+        print({"all of a prompt": full, "a part": len(cached) - full - none, "nothing": none,
+               "evicted": [tenant["g2_evictions"], tenant["g3_evictions"]]})
+        self.assertEqual(len(cached), 2 * 24 * 3)
+        for evictions in ("g2_evictions", "g3_evictions"):
+            self.assertGreater(tenant[evictions], 50)
+        self.assertGreater(full, 10)
+        self.assertGreater(none, 10)
 
 
 if __name__ == "__main__":

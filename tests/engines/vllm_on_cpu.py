@@ -2,7 +2,8 @@
 
 The wheel is built for CUDA; `VLLM_TARGET_DEVICE=cpu` makes it take the CPU platform, whose seven
 kernels are not in it. And its offloading worker copies by CUDA streams: HostSpec's copies on the
-host. Import this before an engine is made.
+host. Import this before an engine is made; vLLM itself does in processes of its own, as it is told
+by vllm_on_cpu-0.dist-info beside this file.
 """
 
 import torch
@@ -11,6 +12,10 @@ from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
 
 _library = torch.library.Library("_C", "FRAGMENT")
+
+
+def register():
+    """vLLM's plugin: all of it happens at the import."""
 
 
 def _kernel(schema):

@@ -1,0 +1,44 @@
+"""A vLLM engine on a CPU, for tests and for tools/engine-bench: how it is made, and of what.
+
+Made in a process of its own (engine_process.py) with ENVIRONMENT; this module is imported in the
+asker's process too, so nothing of vLLM is above the functions.
+"""
+
+# One thread a rank, on any core: threads that wait for each other spin, and a test has neighbours.
+# vllm_on_cpu reaches every process of vLLM as its plugin, by the folder of its metadata.
+ENVIRONMENT = {"VLLM_TARGET_DEVICE": "cpu", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+               "VLLM_CPU_CI_ENV": "1", "VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1",
+               "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+KVKEEP = {"type": "KvkeepTier", "module_path": "kvkeep.vllm"}
+BLOCK_TOKENS, BLOCKS_PER_CHUNK = 32, 4
+CHUNK_TOKENS = BLOCK_TOKENS * BLOCKS_PER_CHUNK
+
+
+def offloading(tiers, cpu_bytes=64 << 20):
+    """A KV connector: vLLM's own offloading, with those tiers below `cpu_bytes` of memory."""
+    return {"kv_connector": "OffloadingConnector", "kv_role": "kv_both",
+            "kv_connector_extra_config": {
+                "spec_name": "HostSpec", "spec_module_path": "vllm_on_cpu",
+                "cpu_bytes_to_use": cpu_bytes, "blocks_per_chunk": BLOCKS_PER_CHUNK,
+                "secondary_tiers": tiers}}
+
+
+def make(model, connector=None, **other):
+    """connector: as of offloading(), None for none. other: arguments of vllm.LLM."""
+    import vllm_on_cpu  # noqa: F401  # pylint: disable=unused-import
+    from vllm import LLM
+    from vllm.config import KVTransferConfig
+
+    return LLM(**{
+        "model": model, "skip_tokenizer_init": True, "dtype": "float32", "enforce_eager": True,
+        "seed": 0, "block_size": BLOCK_TOKENS, "max_model_len": 2048,
+        "kv_cache_memory_bytes": 64 << 20, "max_num_seqs": 4,
+        "compilation_config": {"custom_ops": ["none"]},
+        "kv_transfer_config": connector and KVTransferConfig(**connector), **other})
+
+
+def sampling(tokens):
+    """Greedy, and so many."""
+    from vllm import SamplingParams
+
+    return SamplingParams(temperature=0, max_tokens=tokens, detokenize=False, ignore_eos=True)
