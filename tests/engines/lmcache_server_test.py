@@ -15,22 +15,19 @@ import os
 import pathlib
 import subprocess
 import sys
-import tempfile
-import time
 import unittest
-import urllib.request
+
+import torch
+from lmcache.cli.commands.bench.server_bench.client import ServerBenchClient
+from lmcache.cli.commands.bench.server_bench.config import BenchConfig
 
 import engine_process
+import lmcache_server
+from daemon import Daemon
+from lmcache_server import wait_until
 
 ASKED = engine_process.arguments(__doc__, engine=False)
 ROOT, BUILD = ASKED.root.resolve(), ASKED.build.resolve()
-sys.path[:0] = [str(ROOT / "tests" / "client" / "c")]
-
-import torch  # noqa: E402
-from daemon import Daemon, free_port  # noqa: E402
-from lmcache.cli.commands.bench.server_bench.client import ServerBenchClient  # noqa: E402
-from lmcache.cli.commands.bench.server_bench.config import BenchConfig  # noqa: E402
-
 LMCACHE = str(pathlib.Path(sys.executable).parent / "lmcache")
 ADAPTER = json.dumps({"type": "plugin", "module_path": "kvkeep.lmcache", "class_name": "KvkeepL2"})
 CHUNK_TOKENS, CHUNKS, RANKS = 256, 8, 2
@@ -43,44 +40,11 @@ def environment(daemon):
                 PYTHONPATH=str(ROOT / "client" / "python"), PYTHONDONTWRITEBYTECODE="1")
 
 
-def wait_until(what, fails, limit_s=60):
-    """Asks until it is so; the limit is for a test that went wrong."""
-    deadline = time.monotonic() + limit_s
-    while not what():
-        if time.monotonic() > deadline:
-            raise AssertionError(fails())
-        time.sleep(0.05)
-
-
-class Server:
-    """`lmcache server`, with an L1 of 1 GiB."""
+class Server(lmcache_server.Server):
+    """With kvkeep below its own memory."""
 
     def __init__(self, daemon):
-        self.port, self.http, self.log = free_port(), free_port(), tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen(
-            [LMCACHE, "server", "--port", str(self.port), "--http-port", str(self.http),
-             "--l1-size-gb", "1", "--no-l1-use-lazy", "--shm-name", f"kvkeep_test_{os.getpid()}",
-             "--eviction-policy", "LRU", "--supported-transfer-mode", "engine_driven",
-             "--disable-metrics", "--l2-adapter", ADAPTER],
-            env=environment(daemon), stdout=self.log, stderr=subprocess.STDOUT)
-        wait_until(self.serves, self.said)
-
-    def serves(self):
-        if self.process.poll() is not None:
-            raise AssertionError(self.said())
-        try:
-            return self.ask("GET", "healthcheck")["status"] == "healthy"
-        except OSError:
-            return False
-
-    def said(self):
-        self.log.seek(0)
-        return "the server: " + self.log.read()[-3000:]
-
-    def ask(self, method, path):
-        request = urllib.request.Request(f"http://127.0.0.1:{self.http}/{path}", method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)
+        super().__init__(LMCACHE, environment(daemon), ["--l2-adapter", ADAPTER])
 
     def adapter(self):
         """What KvkeepL2.report_status says, wherever LMCache shows it."""
@@ -96,15 +60,6 @@ class Server:
     def wait_stored(self, chunks):
         wait_until(lambda: self.adapter().get("store_keys", 0) >= chunks,
                    lambda: f"{self.adapter()} {self.said()}")
-
-    def close(self):
-        self.process.terminate()
-        try:
-            self.process.wait(30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.log.close()
 
 
 class Engine:

@@ -1,0 +1,145 @@
+"""What of tools/engine-bench needs no engine: the load, the figures, the report.
+
+    engine_bench_test.py SOURCES
+"""
+
+import pathlib
+import sys
+import unittest
+import xml.etree.ElementTree as ElementTree
+
+SOURCES = pathlib.Path(sys.argv[1])
+sys.path[:0] = [str(SOURCES / "tools" / "engine-bench"), str(SOURCES / "tools" / "compare")]
+
+import figures  # noqa: E402
+import report  # noqa: E402
+from load import RESERVED, Load  # noqa: E402
+
+SMALL = Load(users=3, rounds=3, system_tokens=10, history_tokens=20, question_tokens=5,
+             answer_tokens=4, vocabulary=50)
+
+
+class LoadTest(unittest.TestCase):
+    def test_a_round_adds_a_question_and_the_answer_that_was_heard(self):
+        talk = SMALL.talks()[0]
+        first = talk.ask()
+        self.assertEqual(len(first), 10 + 20 + 5)
+        talk.hear([7, 8, 9])
+        second = talk.ask()
+        self.assertEqual(second[:len(first) + 3], first + [7, 8, 9])
+        self.assertEqual(len(second), len(first) + 3 + 5)
+
+    def test_users_share_the_system_prompt_and_nothing_else(self):
+        prompts = [talk.ask() for talk in SMALL.talks()]
+        self.assertEqual(len({tuple(one[:10]) for one in prompts}), 1)
+        self.assertEqual(len({tuple(one[10:30]) for one in prompts}), 3)
+        self.assertEqual(len({tuple(one[30:]) for one in prompts}), 3)
+
+    def test_a_load_says_the_same_each_time_and_another_one_something_else(self):
+        again, other = (Load(**{**vars(SMALL), "seed": seed}) for seed in (0, 1))
+        first, same, differs = (one.talks()[1].ask() for one in (SMALL, again, other))
+        self.assertEqual(first, same)
+        self.assertNotEqual(first, differs)
+        self.assertTrue(all(RESERVED <= token < 50 for token in first + differs))
+
+    def test_the_longest_conversation_is_as_long_as_it_was_said(self):
+        talk = SMALL.talks()[0]
+        for _ in range(SMALL.rounds):
+            length = len(talk.ask()) + SMALL.answer_tokens
+            talk.hear([3] * SMALL.answer_tokens)
+        self.assertEqual(length, SMALL.longest_tokens())
+
+    def test_turns_are_taken_and_loads_have_limits(self):
+        talk = SMALL.talks()[0]
+        with self.assertRaises(AssertionError):
+            talk.hear([3])
+        talk.ask()
+        with self.assertRaises(AssertionError):
+            talk.ask()
+        with self.assertRaisesRegex(ValueError, "rounds: at least 2"):
+            Load(rounds=1)
+
+
+def request(ttft_s, cached=0, itl_s=(0.1, 0.3)):
+    return {"ttft_s": ttft_s, "itl_s": list(itl_s), "cached": cached, "tokens": [1, 2, 3]}
+
+
+def rows(**ttft_of_rounds):
+    return [{"arm": arm, "round": number, "ttft_s": ttft, "tps": 10.0 / ttft, "hit_ratio": 0.5}
+            for arm, of_arm in ttft_of_rounds.items() for number, ttft in enumerate(of_arm)]
+
+
+class FiguresTest(unittest.TestCase):
+    def test_a_row_of_a_round(self):
+        row = figures.of_round("kvkeep", 2, [[1] * 10, [1] * 30], 2.0,
+                               [request(1.0, cached=5), request(3.0, cached=15)])
+        self.assertEqual((row["arm"], row["round"]), ("kvkeep", 2))
+        self.assertEqual((row["ttft_s"], row["hit_ratio"], row["tps"]), (2.0, 0.5, 3.0))
+        self.assertAlmostEqual(row["itl_s"], 0.2)
+
+    def test_answers_of_one_token_have_no_gaps(self):
+        row = figures.of_round("a", 0, [[1]], 1.0, [request(1.0, itl_s=())])
+        self.assertEqual(set(row), {"arm", "round", "ttft_s", "hit_ratio"})
+        with self.assertRaisesRegex(ValueError, "1 prompts and 0 answers"):
+            figures.of_round("a", 0, [[1]], 1.0, [])
+
+    def test_a_ratio_is_of_the_same_round(self):
+        # Round by round 2 times, though the rounds differ by far more.
+        measured = rows(none=[2.0, 20.0, 200.0], kvkeep=[1.0, 10.0, 100.0])
+        ratio = figures.ratios(measured, "none")["kvkeep"]
+        self.assertEqual([ratio["ttft_s"][one] for one in ("median", "min", "max", "spread")],
+                         [0.5, 0.5, 0.5, 0.0])
+        self.assertEqual(ratio["tps"]["median"], 2.0)
+        self.assertNotIn("hit_ratio", ratio)
+
+    def test_rounds_that_one_of_them_lacks_are_left_out(self):
+        measured = rows(none=[2.0, 4.0], kvkeep=[1.0, 1.0, 50.0])
+        ratio = figures.ratios(measured, "none")["kvkeep"]["ttft_s"]
+        self.assertEqual((ratio["count"], ratio["min"], ratio["max"]), (2, 0.25, 0.5))
+        self.assertAlmostEqual(ratio["spread"], 0.25 / 0.375)
+        self.assertEqual(figures.ratios(measured, "absent"), {"none": {}, "kvkeep": {}})
+
+
+class ReportTest(unittest.TestCase):
+    def said(self, kvkeep, scenario="recall", quick=False):
+        return report.document(scenario, rows(cold=[15.0, 30.0, 45.0], dict=[0.9, 1.8, 2.7],
+                                              kvkeep=kvkeep), ["cold", "dict"], {"quick": quick})
+
+    def test_what_was_promised_is_held_to_the_medians(self):
+        good = self.said([1.0, 1.9, 9.0])
+        self.assertEqual([holds for _, holds in report.promises(good)], [True, True])
+        slow = self.said([1.1, 2.2, 3.3])
+        self.assertEqual([holds for _, holds in report.promises(slow)], [False, False])
+        self.assertIn("DOES NOT HOLD: TTFT of kvkeep / dict: at most 1.2, is 1.22",
+                      report.table(slow))
+
+    def test_what_was_not_measured_does_not_hold(self):
+        unmeasured = report.document("no-hit", rows(none=[1.0]), ["none"], {"quick": False})
+        self.assertEqual([holds for _, holds in report.promises(unmeasured)], [False, False])
+        self.assertEqual(report.promises(self.said([1.0], scenario="sessions")), [])
+        self.assertEqual(report.promises(self.said([50.0], quick=True)), [])
+
+    def test_a_table_has_a_row_an_arm_for_each_base(self):
+        table = report.table(self.said([1.0, 2.0, 3.0]))
+        self.assertIn("| kvkeep | 0.0667 (0.0667 to 0.0667) | - | 15 (15 to 15) | "
+                      "0.5 (0.5 to 0.5) |", table)
+        self.assertIn("| cold | 1 | 1 | 1 | 0.5 (0.5 to 0.5) |", table)
+        self.assertEqual(table.count("| kvkeep |"), 2)
+
+    def test_an_arm_that_was_not_measured_is_no_base(self):
+        some = report.document("sessions", rows(fs=[2.0], kvkeep=[1.0]), ["none"], {"quick": True})
+        self.assertEqual(list(some["ratios"]), ["fs"])
+
+    def test_every_row_is_kept(self):
+        said = self.said([1.0])
+        self.assertEqual(len(said["rows"]), 7)
+        self.assertEqual((said["scenario"], said["quick"]), ("recall", False))
+
+    def test_a_picture_has_a_bar_for_each_arm_and_measure(self):
+        svg = ElementTree.fromstring(report.picture(self.said([1.0, 2.0, 3.0])))
+        bars = [rect for rect in svg.iter("{http://www.w3.org/2000/svg}rect") if len(rect)]
+        self.assertEqual(len(bars), 2 * 3 * 3)  # bases; TTFT, TPS and hit ratio; arms
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,105 @@
+"""What is compared: vLLM with nothing below it, and with each thing that could keep its KV.
+
+    none     no KV connector
+    cpu      vLLM's offloading into memory of its own; lost at a restart
+    fs       that, and vLLM's own tier of files below it
+    dict     that, and a dict of the same process below it (dict_tier.py)
+    kvkeep   that, and kvkeep below it
+    lmcache  LMCache's connector, and `lmcache server` with all of it in its memory
+
+An arm keeps what it keeps over all engines that are made of it, until it is closed.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+
+import engine_process
+import lmcache_server
+import vllm_engine
+from daemon import Daemon
+
+HERE = pathlib.Path(__file__).resolve().parent
+NAMES = ("none", "cpu", "fs", "dict", "kvkeep", "lmcache")
+# Of the environment: LMCache's program, and a folder with its package for vLLM's Python.
+LMCACHE, LMCACHE_PACKAGE = "KVKEEP_LMCACHE", "KVKEEP_LMCACHE_PACKAGE"
+
+
+class Arm:
+    """asked: the command line (root, build). scale: sizes, as of engine_bench.Scale."""
+
+    def __init__(self, name, asked, model, scale):
+        if name not in NAMES:
+            raise ValueError(f"no arm {name}: there are {', '.join(NAMES)}")
+        self.name = name
+        self._asked, self._model, self._scale = asked, model, scale
+        self._engine, self._daemon, self._lmcache = None, None, None
+        self._kept = set()  # chunks that the daemon should have
+        self._dir = tempfile.mkdtemp(prefix="kvkeep-engine-bench-")
+        if name == "kvkeep":
+            self._daemon = Daemon(asked.build / "bin" / "kvkeepd")
+            self._daemon.settings = {
+                "KVKEEP_G2_CAPACITY": str(scale.tier_bytes),
+                "KVKEEP_G3_PATHS": json.dumps([{"dir": f"{self._daemon.dir}/nvme",
+                                                "capacity": 2 * scale.tier_bytes}])}
+            self._daemon.start()
+        elif name == "lmcache":
+            self._lmcache = lmcache_server.Server(
+                os.environ[LMCACHE], dict(os.environ, LMCACHE_DISABLE_BANNER="1"),
+                ["--chunk-size", str(vllm_engine.CHUNK_TOKENS)])
+
+    def _connector(self):
+        if self.name == "none":
+            return None
+        if self.name == "lmcache":
+            return {"kv_connector": "LMCacheMPConnector", "kv_role": "kv_both",
+                    "kv_connector_extra_config": {
+                        "lmcache.mp.host": "tcp://127.0.0.1",
+                        "lmcache.mp.port": self._lmcache.port}}
+        tiers = {"cpu": [], "dict": [{"type": "DictTier", "module_path": "dict_tier"}],
+                 "fs": [{"type": "fs", "root_dir": self._dir}],
+                 "kvkeep": [vllm_engine.KVKEEP]}[self.name]
+        return vllm_engine.offloading(tiers, self._scale.cpu_bytes)
+
+    def start(self):
+        """An engine in a new process."""
+        self.stop()
+        self._engine = engine_process.EngineProcess(
+            HERE / "measured_engine.py", self._asked, self._model,
+            self._daemon and self._daemon.endpoint,
+            vllm_engine.ENVIRONMENT,
+            path=[HERE, *([os.environ[LMCACHE_PACKAGE]] if self._lmcache else [])],
+            options={"connector": self._connector(), "llm": self._scale.llm})
+
+    def restart(self):
+        """Another engine in the same process."""
+        self._engine.ask(json.dumps({"restart": True}), quiet=True)
+
+    def ask(self, prompts, answer_tokens):
+        """What measured_engine.py says of it; returns when nothing is written behind any more."""
+        said = self._engine.ask(
+            json.dumps({"ask": prompts, "answer_tokens": answer_tokens}), quiet=True)
+        if self._daemon is not None:
+            whole = vllm_engine.CHUNK_TOKENS
+            self._kept.update(hash(tuple(prompt[:end])) for prompt in prompts
+                              for end in range(whole, len(prompt) + 1, whole))
+            self._daemon.wait_clean(len(self._kept))
+        return said
+
+    def stop(self):
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    def close(self):
+        """Idempotent."""
+        self.stop()
+        if self._daemon is not None:
+            self._daemon.__exit__()
+            self._daemon = None
+        if self._lmcache is not None:
+            self._lmcache.close()
+            self._lmcache = None
+        shutil.rmtree(self._dir, ignore_errors=True)

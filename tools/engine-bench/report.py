@@ -1,0 +1,85 @@
+"""What a run says: JSON that keeps every row, a table of it, what was promised, and a picture.
+
+Absolute times of a model on a CPU mean nothing to anybody; ratios between arms of one run do.
+"""
+
+import bars
+import figures
+
+_NAMES = {"ttft_s": "TTFT", "itl_s": "ITL", "tps": "TPS", "hit_ratio": "hit ratio"}
+
+# scenario: [(arm, base, measure, "at most" or "at least", limit)], of medians over rounds
+PROMISES = {
+    "recall": [("kvkeep", "cold", "ttft_s", "at most", 1 / 15),
+               ("kvkeep", "dict", "ttft_s", "at most", 1.2)],
+    "no-hit": [("kvkeep", "none", "ttft_s", "at most", 1.02),
+               ("kvkeep", "none", "tps", "at least", 0.98)],
+}
+
+
+def document(scenario, rows, bases, about):
+    """about: what was run and on what, a mapping. bases: arms that others are held to, if they
+    were measured; else the first one is."""
+    measured = figures.arms_of(rows)
+    bases = [base for base in bases if base in measured] or measured[:1]
+    return {"scenario": scenario, **about, "arms": figures.of_arms(rows),
+            "ratios": {base: figures.ratios(rows, base) for base in bases}, "rows": rows}
+
+
+def promises(said):
+    """[(in words, whether it holds)] of a document; what was not measured does not hold. Nothing
+    was promised of a toy."""
+    out = []
+    if said["quick"]:
+        return out
+    for arm, base, measure, which, limit in PROMISES.get(said["scenario"], []):
+        ratio = said["ratios"].get(base, {}).get(arm, {}).get(measure)
+        words = f"{_NAMES[measure]} of {arm} / {base}: {which} {limit:.3g}"
+        if ratio is None:
+            out.append((f"{words}, not measured", False))
+            continue
+        holds = ratio["median"] <= limit if which == "at most" else ratio["median"] >= limit
+        out.append((f"{words}, is {ratio['median']:.3g}", holds))
+    return out
+
+
+def _cell(ratio, digits=3):
+    if ratio is None:
+        return "-"
+    return (f"{ratio['median']:.{digits}g} ({ratio['min']:.{digits}g} to "
+            f"{ratio['max']:.{digits}g})")
+
+
+def table(said):
+    """Markdown. A ratio is the median over rounds, with its range."""
+    lines = []
+    for base, of_base in said["ratios"].items():
+        lines += [f"| as a ratio to {base} | TTFT | ITL | TPS | hit ratio |",
+                  "|---|---|---|---|---|"]
+        for arm in (base, *of_base):
+            mine = of_base.get(arm, {})
+            cells = [("1" if arm == base else _cell(mine.get(measure)))
+                     for measure in ("ttft_s", "itl_s", "tps")]
+            cells.append(_cell(said["arms"].get(arm, {}).get("hit_ratio"), 2))
+            lines.append(f"| {arm} | {' | '.join(cells)} |")
+        lines.append("")
+    lines += [f"{'holds' if holds else 'DOES NOT HOLD'}: {words}"
+              for words, holds in promises(said)]
+    return "\n".join(lines)
+
+
+def picture(said):
+    """A panel a base: a group a measure, a bar an arm."""
+    colors, panels = bars.colors_of(said["arms"]), []
+    one = {"median": 1.0, "min": 1.0, "max": 1.0}
+    for base, of_base in said["ratios"].items():
+        groups = []
+        for measure in ("ttft_s", "itl_s", "tps"):
+            group = {arm: of_arm[measure] for arm, of_arm in of_base.items() if measure in of_arm}
+            if group:
+                groups.append((_NAMES[measure], {base: one, **group}))
+        groups.append((_NAMES["hit_ratio"], {
+            arm: of_arm["hit_ratio"] for arm, of_arm in said["arms"].items()
+            if "hit_ratio" in of_arm}))
+        panels.append((f"{said['scenario']}: as a ratio to {base}", "", groups, colors))
+    return bars.picture(colors, panels)
