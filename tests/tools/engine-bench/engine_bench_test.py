@@ -1,16 +1,21 @@
-"""What of tools/engine-bench needs no engine: the load, the figures, the report.
+"""What of tools/engine-bench needs no engine: the load, the figures, the report, and in which order
+scenarios ask whom.
 
     engine_bench_test.py SOURCES
 """
 
+import contextlib
+import io
 import pathlib
 import sys
+import types
 import unittest
 import xml.etree.ElementTree as ElementTree
 
 SOURCES = pathlib.Path(sys.argv[1])
 sys.path[:0] = [str(SOURCES / "tools" / "engine-bench"), str(SOURCES / "tools" / "compare")]
 
+import engine_bench  # noqa: E402
 import figures  # noqa: E402
 import report  # noqa: E402
 from load import RESERVED, Load  # noqa: E402
@@ -139,6 +144,71 @@ class ReportTest(unittest.TestCase):
         svg = ElementTree.fromstring(report.picture(self.said([1.0, 2.0, 3.0])))
         bars = [rect for rect in svg.iter("{http://www.w3.org/2000/svg}rect") if len(rect)]
         self.assertEqual(len(bars), 2 * 3 * 3)  # bases; TTFT, TPS and hit ratio; arms
+
+
+class FakeArm:
+    """Says its own name, as tokens; keeps what was done with it."""
+
+    def __init__(self, name):
+        self.name, self.done, self.asked = name, [], []
+
+    def start(self):
+        self.done.append("start")
+
+    def stop(self):
+        self.done.append("stop")
+
+    def restart(self):
+        self.done.append("restart")
+
+    def ask(self, prompts, answer_tokens):
+        self.done.append("ask")
+        self.asked.append(prompts)
+        answer = [len(self.name)] * answer_tokens
+        return {"seconds": 1.0, "requests": [
+            {"ttft_s": 0.5, "itl_s": [], "cached": 0, "tokens": answer} for _ in prompts]}
+
+
+class ScenarioTest(unittest.TestCase):
+    def run_one(self, name, names):
+        bench = engine_bench.Bench(types.SimpleNamespace(quick=True, rounds=3), "", None)
+        bench._make = FakeArm
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            engine_bench.SCENARIOS[name][0](bench, names)
+        order = [line.split('"')[3] for line in said.getvalue().splitlines()]
+        return bench, [bench.arm(name) for name in names], order
+
+    def test_users_of_all_arms_say_the_same_and_engines_are_new_each_round(self):
+        bench, (none, kvkeep), order = self.run_one("sessions", ["none", "kvkeep"])
+        self.assertEqual(none.asked, kvkeep.asked)
+        self.assertEqual(none.done, ["start", "ask", "stop"] * 2)
+        self.assertEqual(order, ["none", "kvkeep", "kvkeep", "none"])
+        load = bench.scale.load
+        first, second = (prompts[0] for prompts in none.asked)
+        self.assertEqual(second[:len(first)], first)
+        self.assertEqual(second[len(first):-load.question_tokens], [4] * load.answer_tokens)
+        # Of the first round nobody has anything; another answer than the first arm's is seen.
+        self.assertEqual([(row["arm"], row["round"], row["answers_as_of_first"])
+                          for row in bench.rows], [("kvkeep", 1, 0.0), ("none", 1, 1.0)])
+
+    def test_a_prompt_is_recalled_by_an_engine_that_never_saw_it(self):
+        bench, (dictionary, kvkeep), order = self.run_one("recall", ["dict", "kvkeep"])
+        self.assertEqual(kvkeep.done, ["start"] + ["restart", "ask"] * 6)
+        for arm in (dictionary, kvkeep):
+            asked = [prompts[0] for prompts in arm.asked]
+            self.assertEqual(asked[0::2], asked[1::2])
+            self.assertEqual(len({tuple(prompt) for prompt in asked}), 3)
+        self.assertEqual(order[:4], ["dict, cold", "dict", "cold", "kvkeep"])
+        self.assertEqual(len(bench.rows), 3 * 4)
+
+    def test_nobody_is_asked_for_the_same_twice_where_nothing_may_hit(self):
+        _, made, order = self.run_one("no-hit", ["none", "cpu", "kvkeep"])
+        for arm in made:
+            asked = [tuple(prompts[0]) for prompts in arm.asked]
+            self.assertEqual((len(asked), len(set(asked))), (4, 4))  # one to warm up
+            self.assertEqual(arm.asked[1:], made[0].asked[1:])
+        self.assertEqual(order, ["none", "cpu", "kvkeep", "cpu", "kvkeep", "none",
+                                 "kvkeep", "none", "cpu"])
 
 
 if __name__ == "__main__":
