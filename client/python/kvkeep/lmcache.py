@@ -169,10 +169,10 @@ class KvkeepL2(L2AdapterInterface):
             together = 1
         tokens = self._options.chunk_tokens * chunks * together / len(at)
         worth = keys_worth_loading(self._options, found, tokens, together)
-        if worth == found.leading_keys // together:  # then what is behind a gap is, too
-            return [True] * len(at)
-        chosen = set(ordered[:worth * together])
-        return [number in chosen for number in at]
+        there = {number for number, presence in zip(ordered, found.presence) if presence}
+        if worth < found.leading_keys // together:  # else what is behind a gap is worth it, too
+            there &= set(ordered[:worth * together])
+        return [number in there for number in at]
 
     def query_lookup_and_lock_result(self, task_id):
         with self._lock:
