@@ -6,6 +6,9 @@ host. Import this before an engine is made; vLLM itself does in processes of its
 by vllm_on_cpu-0.dist-info beside this file.
 """
 
+import pathlib
+import weakref
+
 import torch
 from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
@@ -140,8 +143,11 @@ class HostWorker(OffloadingWorker):
 class HostSpec(TieringOffloadingSpec):
     def get_worker(self, kv_caches):
         if not self._worker:
-            self._worker = HostWorker(kv_caches.tensors, self.blocks_per_chunk, SharedOffloadRegion(
+            region = SharedOffloadRegion(
                 engine_id=self._engine_id, num_chunks=self.num_chunks,
                 rank=self.config.parallel.rank, kv_bytes_per_chunk=self.kv_bytes_per_chunk,
-                cpu_page_size=self.cpu_page_size_per_worker))
+                cpu_page_size=self.cpu_page_size_per_worker)
+            self._worker = HostWorker(kv_caches.tensors, self.blocks_per_chunk, region)
+            # Nobody shuts down the engines of a test, and a file in /dev/shm is memory.
+            weakref.finalize(self._worker, pathlib.Path(region.mmap_path).unlink, missing_ok=True)
         return self._worker
