@@ -48,6 +48,24 @@ std::vector<Simulator::Promise> Simulator::RecordsOf(uint64_t name) {
   return records;
 }
 
+void Simulator::CheckEvents() {
+  // A lookup may have a chunk offered to G3 again, which takes the place of another.
+  constexpr int kTries = 4;
+  if (!events_.has_value()) events_.emplace(world_.store().WatchAll());
+  for (int i = 0; i < kTries; ++i) {
+    KVKEEP_CHECK(events_->Read().ok());
+    const std::set<std::pair<ChunkId, Tier>> before = events_->there();
+    std::set<std::pair<ChunkId, Tier>> found;
+    for (const uint64_t name : Stored(&LookupResult::g2_parts)) found.emplace(Id(name), Tier::kG2);
+    for (const uint64_t name : Stored(&LookupResult::g3_parts)) found.emplace(Id(name), Tier::kG3);
+    KVKEEP_CHECK(events_->Read().ok());
+    if (events_->there() != before) continue;
+    KVKEEP_CHECK(found == before);
+    ++report_.events_checked;
+    return;
+  }
+}
+
 // A process is about to end: what it did goes into the report.
 void Simulator::CountProcess() {
   const StoreCounters counters = world_.store().snapshot().counters;
@@ -56,6 +74,8 @@ void Simulator::CountProcess() {
   report_.recovered_in_g2 += counters.recovered_g2_chunks;
   report_.encrypted += counters.write_backs_encrypted;
   report_.unauthentic += counters.unauthentic_chunks;
+  report_.events += counters.events_told;
+  report_.event_restarts += counters.event_restarts;
   KVKEEP_CHECK(counters.keyless_chunks == 0);  // no key goes away
   for (const TenantSnapshot& tenant : world_.store().snapshot().tenants) {
     report_.in_quota += tenant.counters.g3_quota_evictions;
@@ -178,6 +198,7 @@ void Simulator::DoCrash(bool power) {
   callbacks_due_ = 0;
   clients_.clear();
   stalled_.clear();
+  events_.reset();
   world_.HoldIndex(false);
   power ? world_.PowerCut() : world_.Kill();
   bool drive_cut = false;

@@ -131,6 +131,8 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
     options.store.g3_write_bytes_per_second = random.Between(1, 1000);
   }
   scenario.capacities = random.Chance(0.3);
+  // Some so few that their reader falls behind again and again.
+  options.store.events.log_entries = random.Chance(0.5) ? random.Between(1, 20) : 1000;
   for (const std::string& name : without) {
     const auto removal = std::find_if(std::begin(kRemovals), std::end(kRemovals),
                                       [&name](const Removal& one) { return name == one.name; });

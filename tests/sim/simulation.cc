@@ -79,6 +79,9 @@ void Simulator::Step() {
   const uint64_t pick = client.busy ? 1000 : random_.Below(1000);
   const bool was_busy = std::exchange(client.busy, true);
   Act(client, pick);
+  if (events_.has_value() && random_.Chance(0.3)) {
+    KVKEEP_CHECK(events_->Read(random_.Between(1, 4)).ok());
+  }
   // After a crash there are other clients.
   if (!crashed_) client.busy = was_busy;
   crashed_ = false;
@@ -192,6 +195,11 @@ void Simulator::FinishAll() {
   if (faultless_) CheckCapacities(world_.store());
   world_.store().Clear(std::nullopt);
   world_.Settle();
+  if (events_.has_value()) {
+    KVKEEP_CHECK(events_->Read().ok());
+    KVKEEP_CHECK(events_->there().empty());
+  }
+  events_.reset();
   const StoreSnapshot end = world_.store().snapshot();
   for (const uint64_t mark : world_.arena().live_marks()) KVKEEP_CHECK(mark == 0);
   KVKEEP_CHECK(end.g2.used_bytes == 0 && end.g2.leased_bytes == 0 && end.g2.reserved_bytes == 0);
@@ -225,6 +233,7 @@ SimulationReport Simulator::Run() {
       world_.store().CheckInvariants();
       CheckQuotas();
     }
+    if (step_ % 256 == 0) CheckEvents();
   }
   FinishAll();
   return report_;
@@ -260,6 +269,9 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(drive_cuts, other.drive_cuts);
   add(dropping_syncs, other.dropping_syncs);
   add(forgotten, other.forgotten);
+  add(events, other.events);
+  add(event_restarts, other.event_restarts);
+  add(events_checked, other.events_checked);
   digest ^= other.digest;
 }
 
@@ -273,7 +285,8 @@ std::string SimulationReport::Describe() const {
                       " capacities set ", capacities_set, " drives without power ", drive_cuts,
                       " told durable after it ", forgotten, " dropping syncs ", dropping_syncs,
                       " gone for a quota ", in_quota, " encrypted ", encrypted, " unauthentic ",
-                      unauthentic, " digest ", absl::Hex(digest, absl::kZeroPad16));
+                      unauthentic, " events ", events, " begun anew ", event_restarts, " checked ",
+                      events_checked, " digest ", absl::Hex(digest, absl::kZeroPad16));
 }
 
 SimulationReport RunSimulation(const SimulationOptions& options) {

@@ -29,6 +29,8 @@ struct SimulationReport {
   uint64_t rejected = 0, durable = 0, durable_read = 0, recovered_in_g2 = 0, interruptions = 0;
   uint64_t revoked = 0, attachments = 0, vanished = 0, stalls = 0, in_quota = 0;
   uint64_t capacities_set = 0;
+  // Told to a reader of them; began anew; times that what they told was held against lookups.
+  uint64_t events = 0, event_restarts = 0, events_checked = 0;
   uint64_t drive_cuts = 0, dropping_syncs = 0, forgotten = 0;  // ... and said to be durable
   uint64_t encrypted = 0, unauthentic = 0;  // written; found changed on their device
   uint64_t digest = 0;                      // of all that happened: equal for equal seeds

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/event_mirror.h"
+#include "tests/sim/held.h"
 #include "tests/sim/payload.h"
 #include "tests/sim/random_world.h"
 #include "tests/sim/simulation.h"
@@ -57,30 +59,6 @@ class Simulator {
     size_t device = 0;
     CommitSequence sequence;
     bool operator==(const Promise&) const = default;
-  };
-  struct HeldReader {
-    uint64_t name = 0;
-    ChunkReader reader;
-    size_t pieces_left = 0;  // not told yet
-    bool failed = false;
-    bool must = false;  // not fail
-    bool ready() const { return pieces_left == 0 && !failed; }
-    uint64_t version = 0;  // what its bytes turned out to be
-    uint64_t oldest = 0;   // versions up to this one were deleted before the read began
-  };
-  struct HeldPut {
-    Reservation reservation;
-    uint64_t name = 0;
-    uint64_t version = 0;
-    std::vector<std::byte> payload;
-    std::string tail;
-    bool durable = false;
-  };
-  struct HeldLease {
-    LeaseId id;
-    uint32_t keys = 0;
-    std::map<uint64_t, uint32_t> names;  // promised ones, with their index in the lookup
-    std::set<uint64_t> unsure;           // of these, as of the lookup: put anew since or not
   };
   struct Client {
     TenantId tenant;
@@ -151,6 +129,8 @@ class Simulator {
   void CheckPresent(Client& client, uint64_t name);
   void OnPieceReady(const std::shared_ptr<HeldReader>& held, size_t piece, absl::Status status);
   void FinishAll();
+  // All events read, what they told of is what lookups find, in each tier.
+  void CheckEvents();
   ImageShape RandomShape();
   size_t RandomSpace(const Client& client);
   uint64_t RandomName(const Client& client) {
@@ -180,6 +160,7 @@ class Simulator {
   // Acknowledged as durable and not deleted since, with the record that was acknowledged: one that
   // was evicted from G3 and written back later from G2 has another, which promises nothing.
   std::map<uint64_t, Promise> durable_;
+  std::optional<EventMirror> events_;  // of all namespaces, from some time of this process on
   // Told of by records that a power cut may have brought back: their header is right, but blocks
   // behind it may have been reused since. They may turn out damaged without any fault.
   std::set<uint64_t> unsure_;

@@ -198,9 +198,21 @@ void Core::CheckShares() {
   }
 }
 
+// What events have told is what lookups find.
+void Core::CheckTold() {
+  for (uint32_t i = 0; i < table_.slot_end(); ++i) {
+    const Chunk& chunk = table_.at(ChunkSlot(i));
+    if (!chunk.live) continue;
+    KVKEEP_CHECK(chunk.told_g2 == (chunk.in_g2() && !chunk.detached));
+    KVKEEP_CHECK(chunk.told_g3 == TellableInG3(chunk));
+  }
+  for (const auto& tier : devices_) KVKEEP_CHECK(tier->told_readable == tier->readable());
+}
+
 void Core::CheckInvariants() {
   Section section(this, Section::Kind::kNotMeasured);
   CheckMarks();
+  CheckTold();
   CheckShares();
   struct Seen {
     uint64_t blocks = 0, put_blocks = 0, resident = 0, evictable = 0, pinned = 0, dirty = 0;
@@ -208,8 +220,7 @@ void Core::CheckInvariants() {
   };
   std::vector<Seen> seen(pools_.size() + 1);  // nobody is last
   uint64_t live = 0, dirty_chunks = 0, pins = 0, reading = 0, writing = 0;
-  std::vector<uint64_t> g3_blocks(devices_.size(), 0);
-  std::vector<uint64_t> stored(devices_.size(), 0);
+  std::vector<uint64_t> g3_blocks(devices_.size(), 0), stored(devices_.size(), 0);
   for (uint32_t i = 0; i < table_.slot_end(); ++i) {
     const ChunkSlot slot(i);
     const Chunk& chunk = table_.at(slot);

@@ -54,6 +54,8 @@ struct alignas(64) Chunk {
   bool unconfirmed : 1 = false;  // recovered after a power cut; its header was not read yet
   bool doubtful : 1 = false;     // a power cut may have taken data of its G3 copy
   bool unadmitted : 1 = false;   // G3's admission did not want it: offered again at its next use
+  bool told_g2 : 1 = false;      // as events tell it (events.h): in the tier, for a lookup
+  bool told_g3 : 1 = false;      // likewise, were its device readable
 
   ImageShape shape;
   TenantId tenant;  // whose it is, and in whose pool the G2 copy lies

@@ -239,6 +239,7 @@ void Core::OnSynced(uint16_t device, CommitSequence sequence, absl::Status statu
     tier.failed_sync = true;
     tier.state = DeviceState::kReadOnly;
     tier.message = absl::StrCat("sync failed, restart to trust it again: ", status.ToString());
+    NoteReadable(tier);
   }
   while (!AnswerSyncWaiters(tier)) section.Yield();
   if (!tier.sync_waiters.empty() && tier.committed > tier.stable) StartSync(device);
@@ -309,6 +310,7 @@ void Core::NoteIo(DeviceTier& tier, bool write, const absl::Status& status) {
   }
   tier.state = write ? DeviceState::kReadOnly : DeviceState::kOffline;
   tier.retry_at = deps_.clock->Now() + kDeviceRetry;
+  NoteReadable(tier);
 }
 
 // A device that answers nothing fails nothing either: it is left alone until it answers again, so
@@ -335,6 +337,7 @@ bool Core::Tick() {
       tier.state = DeviceState::kDegraded;  // one more try
       tier.read_errors = tier.write_errors = 0;
     }
+    NoteReadable(tier);
     PumpIndex(device);
     PumpWrites(device);
     PumpConfirms(device);

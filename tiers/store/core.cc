@@ -36,7 +36,8 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       tenant_counters_(options_.tenants.size() + 1),
       marks_(deps.arena->live_marks()),
       life_(options_.life_sample_one_in),
-      meters_(options_.tenants.size()) {
+      meters_(options_.tenants.size()),
+      events_(options_.events.log_entries) {
   const uint64_t per_segment = deps_.arena->segment_blocks().value();
   const uint64_t all = deps_.arena->capacity_blocks().value();
   uint64_t first = 0;
@@ -197,6 +198,7 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
   } else if (!evictable && was_evictable) {
     pool(chunk).evictable_blocks -= chunk.blocks();
   }
+  NoteTiers(chunk);
   if (!chunk.has_g2_space() && chunk.g3_state == G3State::kAbsent) {
     KVKEEP_CHECK(chunk.pins == 0 && !chunk.in_g2_policy && !chunk.in_g3_policy);
     FailDurableWaiters(slot, absl::NotFoundError("the chunk was evicted or deleted"));

@@ -3,7 +3,7 @@
 // Its methods are spread over files by flow: core.cc (lock, chunk lifetime, G2 space), sessions.cc,
 // lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, g3_space.cc, commit.cc
 // (index and sync), recover.cc, recover_g2.cc, learned.cc, scrub.cc, set_limits.cc, operate.cc,
-// admin.cc.
+// admin.cc, events.cc, metadata.cc.
 //
 // How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
 // tasks, callers' callbacks) goes into the outbox with Later() and runs on the same thread right
@@ -19,6 +19,8 @@
 #include "tiers/base/mutex.h"
 #include "tiers/policy/admission_policy.h"
 #include "tiers/store/cipher_buffers.h"
+#include "tiers/store/event_log.h"
+#include "tiers/store/event_reader_state.h"
 #include "tiers/store/life_samples.h"
 #include "tiers/store/live_marks.h"
 #include "tiers/store/namespace_meters.h"
@@ -32,6 +34,8 @@ namespace kvkeep::store_internal {
 
 class Core {
  public:
+  using MetadataCallback = absl::AnyInvocable<void(absl::StatusOr<std::string>) &&>;
+
   Core(const StoreOptions& options, const StoreDeps& deps);
   ~Core();
 
@@ -94,6 +98,14 @@ class Core {
   StoreSnapshot Snapshot();
   ReuseSnapshot Reuse() { return reuse_.snapshot(deps_.clock->Now()); }
   uint64_t TakeLongestHoldNs();
+  // Of a namespace that the session has open; of all of a tenant's, or of all tenants'. For
+  // EventReader, by the number that they give it.
+  absl::StatusOr<uint64_t> BeginEvents(const SessionToken& token, const NamespaceDigest& ns);
+  uint64_t BeginAllEvents(std::optional<TenantId> tenant);
+  void EndEvents(uint64_t reader);
+  absl::StatusOr<EventBatch> NextEvents(uint64_t reader);
+  void WhenMoreEvents(uint64_t reader, absl::AnyInvocable<void() &&> wake);
+  void ReadMetadata(const ChunkId& id, MetadataCallback done);
   void CheckInvariants();
 
   StoreOptions options();
@@ -464,8 +476,27 @@ class Core {
   bool EvictOneOf(Section& section, TenantId tenant, bool of_g3, EvictResult& result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // ---- events.cc
+  // Tells of what changed since it was last told: for every chunk whose change settles.
+  void NoteTiers(Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // For every change of what readable() says.
+  void NoteReadable(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static bool TellableInG3(const Chunk& chunk);
+  uint64_t AddEventReader(std::unique_ptr<EventReaderState> reader, EventLog::Memory memory)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TellReaders(const ChunkEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WakeEventReader(EventReaderState& reader) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WakeReadersOf(const SessionToken& token) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WalkForReader(EventReaderState& reader, EventBatch& batch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- metadata.cc
+  // REQUIRES: InG3(chunk).
+  void ReadTail(const Chunk& chunk, MetadataCallback done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   // ---- admin.cc
   void CheckMarks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CheckTold() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckShares() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- recover_g2.cc
@@ -544,6 +575,10 @@ class Core {
   Histogram write_back_age_ ABSL_GUARDED_BY(mu_){kAgeBounds};
   LifeSamples life_ ABSL_GUARDED_BY(mu_);
   NamespaceMeters meters_ ABSL_GUARDED_BY(mu_);
+  EventLog events_ ABSL_GUARDED_BY(mu_);  // on while there are readers
+  absl::btree_map<uint64_t, std::unique_ptr<EventReaderState>> event_readers_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_event_reader_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t waiting_event_readers_ ABSL_GUARDED_BY(mu_) = 0;  // with a wake
 };
 
 }  // namespace kvkeep::store_internal

@@ -35,6 +35,8 @@ struct StoreCounters {
   uint64_t sessions_revoked = 0, leases_revoked = 0;
   uint64_t recovered_chunks = 0, recovery_dropped_chunks = 0;  // from devices
   uint64_t recovered_g2_chunks = 0, recovery_dropped_g2_chunks = 0;
+  // Told to readers; missed by those that fell behind, and how often they began anew for it.
+  uint64_t events_told = 0, events_missed = 0, event_restarts = 0, event_readers_refused = 0;
   uint64_t lock_acquisitions = 0, lock_held_ns = 0, lock_held_ns_max = 0;
   // The longest hold in CPU time of its thread: a holder that waits for a CPU does no work.
   uint64_t lock_worked_ns_max = 0;

@@ -23,6 +23,8 @@ namespace store_internal {
 class Core;
 }
 
+enum class ReadOutcome : uint8_t { kHit, kMiss, kBusy };
+
 // A pinned chunk: its place does not move and its bytes do not change while this lives. Move-only;
 // unpins when destroyed. One thread at a time.
 class ChunkReader {

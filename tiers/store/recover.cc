@@ -133,7 +133,7 @@ absl::Status Core::RecoverDevice(uint16_t device) {
           return true;
         }
         if (!sure) {
-          table_.at(slot).unconfirmed = true;
+          Change(this, slot)->unconfirmed = true;
           tier.confirm_queue.push_back(slot);
         }
         by_age.emplace_back(record.sequence.value(), slot);
@@ -305,14 +305,14 @@ void Core::OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status)
   {
     Change chunk(this, slot);
     chunk->g3_reading = false;
-    chunk->unconfirmed = away;
     detached = chunk->detached;
     if (chunk->in_g3_policy) g3_policy(*chunk).Unpark(slot);
     if (status.ok()) status = CheckHeader(header, *chunk);
-  }
-  if (status.ok() && header.encryption.has_value() && KeyOf(*header.encryption) == nullptr) {
-    keyless = true;
-    status = absl::NotFoundError("its key is not in the key ring");
+    if (status.ok() && header.encryption.has_value() && KeyOf(*header.encryption) == nullptr) {
+      keyless = true;
+      status = absl::NotFoundError("its key is not in the key ring");
+    }
+    chunk->unconfirmed = !status.ok();  // nobody is told of one that is about to go
   }
   if (!status.ok() && !away && !detached) {
     ++(keyless ? counters_.keyless_chunks : counters_.stale_records);

@@ -146,7 +146,7 @@ struct DeviceTier {
   bool doubtful_saved = true;  // in the index; it has to be before the stable mark moves
   uint64_t reading_bytes = 0;
   uint64_t read_up_to = UINT64_MAX;  // the block behind the last promotion's image
-  ReadSpeed read_speed;  // of promotions
+  ReadSpeed read_speed;              // of promotions
   // Dirty chunks that wait for their turn, in the order of their generations.
   absl::btree_map<Generation, QueuedWrite> write_queue;
   uint64_t writing_bytes = 0, given_blocks = 0;  // under way; of all chunks ever queued here
@@ -178,7 +178,7 @@ struct DeviceTier {
   bool heard = false;
   MonotonicTime heard_at{0};  // or when there was nothing to hear of
   bool stuck = false;         // left alone, as if it was offline, until something ends
-
+  bool told_readable = true;  // as readers of events know it
   uint64_t used_blocks() const {
     return allocator->capacity().value() - allocator->free_blocks().value();
   }

@@ -91,6 +91,9 @@ absl::Status StoreOptions::Validate() const {
     return absl::InvalidArgumentError(
         absl::StrCat("life_sample_one_in is ", life_sample_one_in, ", it must be a power of two"));
   }
+  if (events.max_readers == 0 || events.log_entries == 0) {
+    return absl::InvalidArgumentError("events.max_readers and events.log_entries are at least 1");
+  }
   if (max_keys_per_call == 0 || max_sessions == 0 || max_leases_per_session == 0) {
     return absl::InvalidArgumentError(
         "max_keys_per_call, max_sessions and max_leases_per_session are at least 1");
@@ -332,6 +335,24 @@ void Store::SyncAll(absl::AnyInvocable<void(absl::Status) &&> done) {
   core_->SyncAll(std::move(done));
 }
 bool Store::Tick() { return core_->Tick(); }
+absl::StatusOr<EventReader> Store::Watch(const SessionToken& session, const NamespaceDigest& ns) {
+  const absl::StatusOr<uint64_t> id = core_->BeginEvents(session, ns);
+  if (!id.ok()) return id.status();
+  EventReader reader;
+  reader.core_ = core_.get();
+  reader.id_ = *id;
+  return reader;
+}
+EventReader Store::WatchAll(std::optional<TenantId> tenant) {
+  EventReader reader;
+  reader.id_ = core_->BeginAllEvents(tenant);
+  reader.core_ = core_.get();
+  return reader;
+}
+void Store::ReadMetadata(const ChunkId& id,
+                         absl::AnyInvocable<void(absl::StatusOr<std::string>) &&> done) {
+  core_->ReadMetadata(id, std::move(done));
+}
 StoreSnapshot Store::snapshot() const {
   StoreSnapshot snapshot = core_->Snapshot();
   // Asked outside the lock: it may look at files.

@@ -31,6 +31,7 @@
 #include "tiers/crypt/key_ring.h"
 #include "tiers/host/arena.h"
 #include "tiers/nvme/nvme_device.h"
+#include "tiers/store/events.h"
 #include "tiers/store/handles.h"
 #include "tiers/store/snapshot.h"
 #include "tiers/store/types.h"
@@ -164,6 +165,17 @@ class Store {
   // Periodic work (sync interval, retries). The owner calls it about ten times a second; where it
   // returns true, at rest, once a second does until StoreDeps::wake was called.
   bool Tick();
+
+  // Tells what enters and leaves the tiers: in a namespace that the session opened, which it may
+  // read; or in all of a tenant's or of all tenants', for the daemon itself. PermissionDenied: no
+  // grant to read. ResourceExhausted: the tenant has its part of EventLimits::max_readers.
+  absl::StatusOr<EventReader> Watch(const SessionToken& session, const NamespaceDigest& ns);
+  EventReader WatchAll(std::optional<TenantId> tenant = {});
+  // A chunk's metadata, from G2, or from G3 by some small reads that bring nothing to G2 and count
+  // as no use. NotFound: there is no such chunk any more. FailedPrecondition: it is in G3 alone,
+  // encrypted. Else its device failed.
+  void ReadMetadata(const ChunkId& id,
+                    absl::AnyInvocable<void(absl::StatusOr<std::string>) &&> done);
 
   StoreSnapshot snapshot() const;
   // The longest hold of the lock since the last call of this, in CPU time; 0 without a work_clock.

@@ -13,6 +13,7 @@
 
 #include "tiers/base/image.h"
 #include "tiers/base/key.h"
+#include "tiers/store/events.h"
 
 namespace kvkeep {
 
@@ -69,6 +70,7 @@ struct StoreOptions {
   uint32_t life_sample_one_in = 64;         // chunks whose life is followed; a power of two
   uint64_t g2_capacity_bytes = 0;           // of the arena, what may be used; 0: all
   std::vector<uint64_t> g3_capacity_bytes;  // of each device's directory; empty: all
+  EventLimits events;
   // Indexed by TenantId, in the order of their segments. Empty: one tenant with the whole arena.
   // Limits in bytes above are of all tenants together; each has its share by capacity.
   std::vector<TenantOptions> tenants;
@@ -194,7 +196,5 @@ struct PutRequest {
   bool durable = false;
   bool asks_again = false;  // over the limit of reserved bytes: that is no rejection to be counted
 };
-
-enum class ReadOutcome : uint8_t { kHit, kMiss, kBusy };
 
 }  // namespace kvkeep

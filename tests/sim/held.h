@@ -1,0 +1,38 @@
+// What one of the simulation's clients holds: readers, puts in progress, leases. Plain structs.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tiers/store/store.h"
+
+namespace kvkeep {
+
+struct HeldReader {
+  uint64_t name = 0;
+  ChunkReader reader;
+  size_t pieces_left = 0;  // not told yet
+  bool failed = false;
+  bool must = false;  // not fail
+  bool ready() const { return pieces_left == 0 && !failed; }
+  uint64_t version = 0;  // what its bytes turned out to be
+  uint64_t oldest = 0;   // versions up to this one were deleted before the read began
+};
+struct HeldPut {
+  Reservation reservation;
+  uint64_t name = 0;
+  uint64_t version = 0;
+  std::vector<std::byte> payload;
+  std::string tail;
+  bool durable = false;
+};
+struct HeldLease {
+  LeaseId id;
+  uint32_t keys = 0;
+  std::map<uint64_t, uint32_t> names;  // promised ones, with their index in the lookup
+  std::set<uint64_t> unsure;           // of these, as of the lookup: put anew since or not
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,52 @@
+// EventLog: the last so many events, for readers that each remember how far they are.
+//
+// Has memory only while it is on: whoever turns it on brings it, whoever turns it off takes it, so
+// that none is allocated or freed under the core's lock, which protects it. Append overwrites the
+// oldest and allocates nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "tiers/base/check.h"
+#include "tiers/store/events.h"
+
+namespace kvkeep::store_internal {
+
+class EventLog {
+ public:
+  using Memory = std::unique_ptr<ChunkEvent[]>;
+
+  // REQUIRES: entries > 0.
+  explicit EventLog(uint64_t entries) : entries_(entries) { KVKEEP_CHECK(entries > 0); }
+
+  bool on() const { return memory_ != nullptr; }
+  // The memory that TurnOn takes. Not under the lock.
+  static Memory MakeMemory(uint64_t entries) { return std::make_unique<ChunkEvent[]>(entries); }
+  void TurnOn(Memory memory) { memory_ = std::move(memory); }
+  Memory TurnOff() {
+    Lose();
+    return std::move(memory_);
+  }
+
+  // REQUIRES: on().
+  void Append(const ChunkEvent& event) {
+    memory_[next_++ % entries_] = event;
+    if (next_ - first_ > entries_) first_ = next_ - entries_;
+  }
+  // Every reader has missed something.
+  void Lose() { first_ = ++next_; }
+
+  // Those numbered [first, next) are there. A reader that wants one before them has lost events.
+  uint64_t first() const { return first_; }
+  uint64_t next() const { return next_; }
+  const ChunkEvent& at(uint64_t number) const { return memory_[number % entries_]; }
+
+ private:
+  const uint64_t entries_;
+  Memory memory_;
+  uint64_t first_ = 0, next_ = 0;
+};
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,70 @@
+// What enters and leaves the tiers, told in order: ChunkEvent, and EventReader, which reads them.
+//
+// A reader is first told of every chunk that is there (a snapshot), then of each that enters a tier
+// or leaves one: who applies the events in order has exactly what a lookup would find. Snapshot and
+// changes may come mixed; each chunk's last event is right all the same.
+//
+// The store waits for no reader. It keeps the last EventLimits::log_entries events for all
+// readers together; who falls behind by more is told (begins_anew) and gets a new snapshot. Events
+// cost nothing while there is no reader. A device that goes or comes back begins anew, too.
+#pragma once
+
+#include <absl/functional/any_invocable.h>
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "tiers/base/image.h"
+#include "tiers/base/key.h"
+
+namespace kvkeep {
+
+class Store;
+namespace store_internal {
+class Core;
+}
+
+struct EventLimits {
+  uint32_t max_readers = 64;     // of sessions; each tenant has its part, at least one
+  uint64_t log_entries = 65536;  // kept for readers that are behind, 64 bytes each
+};
+
+struct ChunkEvent {
+  ChunkId id;
+  Tier tier = Tier::kG2;
+  bool stored = false;        // else removed
+  bool has_metadata = false;  // Store::ReadMetadata tells it
+
+  bool operator==(const ChunkEvent&) const = default;
+};
+
+struct EventBatch {
+  bool begins_anew = false;  // all that was told before is void; a snapshot begins
+  bool whole = false;        // the snapshot ends with this batch
+  bool more = false;         // there is more to be read now
+  std::vector<ChunkEvent> events;
+};
+
+// Move-only; must be gone before the store is. One thread at a time, but for WhenMore's callback.
+class EventReader {
+ public:
+  EventReader() = default;  // reads nothing
+  EventReader(EventReader&& other) noexcept;
+  EventReader& operator=(EventReader&& other) noexcept;
+  ~EventReader();
+
+  explicit operator bool() const { return core_ != nullptr; }
+  // What comes next, if there is anything; never waits. FailedPrecondition: its session was closed.
+  absl::StatusOr<EventBatch> Next();
+  // Calls `wake` once when there is more for Next, its session was closed, or the reader is gone;
+  // perhaps at once on this thread. REQUIRES: an earlier one was called.
+  void WhenMore(absl::AnyInvocable<void() &&> wake);
+
+ private:
+  friend class Store;
+  store_internal::Core* core_ = nullptr;
+  uint64_t id_ = 0;
+};
+
+}  // namespace kvkeep

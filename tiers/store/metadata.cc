@@ -1,0 +1,116 @@
+// Metadata tails, read by themselves: for the daemon, which tells routers of chunks.
+//
+// In G3 the header page and the tail's blocks are read without a hold on them. Another chunk may be
+// written there meanwhile; then the header, which has a MAC, or the tail's checksum in it says so.
+#include <atomic>
+#include <deque>
+
+#include "tiers/base/check.h"
+#include "tiers/base/checksum.h"
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+namespace {
+
+absl::Status Gone() { return absl::NotFoundError("there is no such chunk any more"); }
+
+// The reads of one tail: the header page, then the pages that the tail lies in.
+struct TailRead {
+  ChunkId id;
+  ImageShape shape;
+  MacKey mac_key{};
+  Core::MetadataCallback done;
+  std::deque<AlignedPage> pages;
+  std::atomic<size_t> left{0};
+  std::atomic<bool> failed{false};
+
+  uint64_t first_block() const { return shape.tail_offset() / kBlockBytes; }
+
+  void OnRead(const absl::Status& status) {
+    if (!status.ok()) failed = true;
+    if (left.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+    if (failed) {
+      std::move(done)(absl::UnavailableError("a device could not be read"));
+    } else {
+      std::move(done)(Tail());
+    }
+  }
+
+  absl::StatusOr<std::string> Tail() {
+    const absl::StatusOr<ImageHeader> header = DecodeHeader(pages[0].span(), mac_key);
+    if (!header.ok() || header->identity.id != id || header->identity.shape != shape) return Gone();
+    if (header->encryption.has_value()) {
+      return absl::FailedPreconditionError("the chunk's metadata is encrypted in G3");
+    }
+    std::string blocks;
+    for (size_t page = 1; page < pages.size(); ++page) {
+      blocks.append(reinterpret_cast<const char*>(pages[page].bytes), kBlockBytes);
+    }
+    std::string tail =
+        blocks.substr(shape.tail_offset() - first_block() * kBlockBytes, shape.tail_bytes);
+    if (Xxh3(AsBytes(tail)) != header->identity.tail_checksum) return Gone();
+    return tail;
+  }
+};
+
+}  // namespace
+
+void Core::ReadMetadata(const ChunkId& id, MetadataCallback done) {
+  const auto answer = [](MetadataCallback callback, absl::StatusOr<std::string> with) {
+    return [callback = std::move(callback), with = std::move(with)]() mutable {
+      std::move(callback)(std::move(with));
+    };
+  };
+  Section section(this);
+  Count(work::kFind);
+  const ChunkSlot slot = table_.Find(id);
+  if (slot == kNoSlot) return Later(answer(std::move(done), Gone()));
+  const Chunk& chunk = table_.at(slot);
+  if (chunk.shape.tail_bytes == 0) return Later(answer(std::move(done), std::string()));
+  if (chunk.in_g2()) {
+    Pin(slot);
+    auto reader = std::make_shared<ChunkReader>();
+    reader->core_ = this;
+    reader->slot_ = slot.value();
+    reader->shape_ = chunk.shape;
+    reader->extents_ = chunk.g2;
+    return Later([reader, done = std::move(done)]() mutable {
+      reader->WhenReady(reader->shape().pieces() - 1, 1,
+                        [reader, done = std::move(done)](absl::Status status) mutable {
+                          std::string metadata = status.ok() ? reader->Metadata() : "";
+                          *reader = ChunkReader();
+                          if (!status.ok()) return std::move(done)(status);
+                          std::move(done)(std::move(metadata));
+                        });
+    });
+  }
+  if (!InG3(chunk)) return Later(answer(std::move(done), Gone()));
+  ReadTail(chunk, std::move(done));
+}
+
+void Core::ReadTail(const Chunk& chunk, MetadataCallback done) {
+  auto tail = std::make_shared<TailRead>();
+  tail->id = chunk.id;
+  tail->shape = chunk.shape;
+  tail->mac_key = deps_.mac_key;
+  tail->done = std::move(done);
+  std::vector<IoOperation> reads;
+  const auto read = [&](uint64_t block) {
+    AlignedPage& page = tail->pages.emplace_back();
+    const ByteRun from = LocateInImage(chunk.g3, block * kBlockBytes, kBlockBytes);
+    reads.push_back({.kind = IoOperation::Kind::kRead,
+                     .offset = DeviceOffset(from.tier_offset),
+                     .data = page.bytes,
+                     .bytes = kBlockBytes,
+                     .done = [tail](absl::Status status) { tail->OnRead(status); }});
+  };
+  read(0);
+  for (uint64_t block = tail->first_block(); block < chunk.blocks(); ++block) read(block);
+  tail->left = reads.size();
+  Count(static_cast<uint32_t>(work::kOperation * reads.size()));
+  Later([io = &deps_.devices[chunk.device].device->io(), reads = std::move(reads)]() mutable {
+    for (IoOperation& one : reads) io->Submit(std::move(one));
+  });
+}
+
+}  // namespace kvkeep::store_internal
