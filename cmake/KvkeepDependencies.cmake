@@ -16,6 +16,7 @@ if(NOT KVKEEP_SANITIZE)
 endif()
 
 if(KVKEEP_BUILD_GRPC OR NOT DEFINED KVKEEP_BUILD_GRPC)
+  pkg_check_modules(zmq REQUIRED IMPORTED_TARGET libzmq)
   find_package(Protobuf REQUIRED)  # module mode: Debian ships no protobuf-config.cmake
   find_package(gRPC REQUIRED CONFIG)
   find_package(prometheus-cpp REQUIRED CONFIG COMPONENTS core)

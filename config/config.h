@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "config/events.h"
 #include "config/tenants.h"
 #include "tiers/base/units.h"
 
@@ -158,6 +159,7 @@ struct Config {
   GpuConfig gpu;
   LimitsConfig limits;
   MetricsConfig metrics;
+  EventsConfig events;
   LogConfig log;
   StateConfig state;
   DrainConfig drain;

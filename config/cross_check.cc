@@ -4,6 +4,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/string_view.h>
+#include <absl/strings/strip.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -258,6 +259,24 @@ uint64_t WriteBudget(const G3Config& g3) {
   return said == 0 ? lasting : std::min(said, lasting);
 }
 
+void CheckEvents(const EventsConfig& events, std::vector<Conflict>& conflicts) {
+  if (events.zmq_endpoint.empty() && !events.zmq_replay_endpoint.empty()) {
+    Add(conflicts, {"events.zmq_replay", "events.zmq"},
+        "events.zmq_replay: is of no use without events.zmq; set both");
+  }
+  const std::pair<const char*, const std::string&> endpoints[] = {
+      {"events.zmq", events.zmq_endpoint}, {"events.zmq_replay", events.zmq_replay_endpoint}};
+  for (const auto& [key, endpoint] : endpoints) {
+    absl::string_view address = endpoint;
+    if (!absl::ConsumePrefix(&address, "tcp://") || IsLoopbackAddress(address)) continue;
+    if (events.zmq_insecure) continue;
+    Add(conflicts, {key, "events.zmq_insecure"},
+        absl::StrCat(key, ": ", QuoteForMessage(endpoint),
+                     " is not a loopback address, and whoever reaches it reads the tokens of "
+                     "prompts; take 127.0.0.1 or ipc://, or say events.zmq_insecure: true"));
+  }
+}
+
 std::vector<Conflict> FindConflicts(const Config& config) {
   std::vector<Conflict> conflicts;
   CheckSockets(config, conflicts);
@@ -269,6 +288,7 @@ std::vector<Conflict> FindConflicts(const Config& config) {
   CheckArena(config.g2, conflicts);
   CheckG3Paths(config, conflicts);
   CheckAdmission(config.g3, conflicts);
+  CheckEvents(config.events, conflicts);
   FindAccessConflicts(config, conflicts);
   // Port 0 is any free one, so two of them are two ports.
   if (!config.listen.tcp_address.empty() &&

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "config/key_kinds.h"
+#include "config/values.h"
 #include "tiers/policy/admission_policy.h"
 #include "tiers/policy/eviction_policy.h"
 
@@ -56,6 +57,12 @@ constexpr Range<double> kTenantShare = {0.001, 0.99};
 
 constexpr Range<uint64_t> kKeyRates = {0, 1'000'000'000'000}, kByteRates = {0, 16 * kTiB};
 constexpr Range<uint64_t> kTenantBytes = {0, 16 * kTiB}, kTenantConnections = {0, 65536};
+
+ConfigKey Endpoint(std::string path, config_internal::Place<std::string> place, std::string doc) {
+  return Text(std::move(path), std::move(place), "an endpoint",
+              "tcp://host:port or ipc:///path; \"\" for none", CheckZmqEndpoint, Empty::kAllowed,
+              std::move(doc));
+}
 
 std::vector<ConfigKey> ListenKeys() {
   return {
@@ -330,6 +337,18 @@ std::vector<ConfigKey> ServiceKeys() {
       Address("metrics.listen", In(&Config::metrics, &MetricsConfig::listen_address),
               "HTTP address of /metrics, /healthz and /readyz."),
 
+      Endpoint("events.zmq", In(&Config::events, &EventsConfig::zmq_endpoint),
+               "Where routers subscribe to what the default tenant's chunks hold: ZeroMQ, like "
+               "tcp://127.0.0.1:5557. Tokens of prompts are told to whoever can connect."),
+      Endpoint("events.zmq_replay", In(&Config::events, &EventsConfig::zmq_replay_endpoint),
+               "Where they ask for messages that they missed."),
+      Choice<EventFormChoice>(
+          "events.form", In(&Config::events, &EventsConfig::form),
+          {{"vllm", EventFormChoice::kVllm}, {"sglang", EventFormChoice::kSglang}},
+          "As whose engine's events they read: vLLM's are maps, SGLang's arrays."),
+      Bool("events.zmq_insecure", In(&Config::events, &EventsConfig::zmq_insecure),
+           "true: these may be any addresses. Whoever reaches them reads the tokens of prompts."),
+
       Choice<LogLevelChoice>("log.level", In(&Config::log, &LogConfig::level),
                              {{"trace", LogLevelChoice::kTrace},
                               {"debug", LogLevelChoice::kDebug},
@@ -386,6 +405,7 @@ const std::vector<ConfigSection>& ConfigSections() {
       {"gpu", "Memory of GPUs."},
       {"limits", "Limits; a call above one is refused with a message that names it."},
       {"metrics", "Prometheus metrics."},
+      {"events", "KV events for routers, over ZeroMQ."},
       {"log", "The log, on standard error."},
       {"state", "State outside the tiers."},
       {"drain", "Stopping."},

@@ -291,6 +291,12 @@ absl::Status CheckTenantName(absl::string_view text) {
   return Wrong(text, "is not a tenant's name: write 1 to 32 of a-z, 0-9 and -");
 }
 
+absl::Status CheckZmqEndpoint(absl::string_view text) {
+  if (absl::ConsumePrefix(&text, "tcp://")) return CheckAddress(text);
+  if (absl::ConsumePrefix(&text, "ipc://")) return CheckSocketPath(text);
+  return Wrong(text, "is not an endpoint: write tcp://host:port or ipc:///path");
+}
+
 absl::Status CheckGroupName(absl::string_view text) {
   const bool letters_ok =
       text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==

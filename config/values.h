@@ -53,6 +53,8 @@ absl::Status CheckSocketPath(absl::string_view text);
 
 // A tenant's: 1 to 32 of a-z, 0-9 and '-', as it becomes part of metrics and log lines.
 absl::Status CheckTenantName(absl::string_view text);
+// tcp:// and an address, or ipc:// and a socket's path.
+absl::Status CheckZmqEndpoint(absl::string_view text);
 // A group's name or number as such; whether there is one is not looked at.
 absl::Status CheckGroupName(absl::string_view text);
 

@@ -20,6 +20,7 @@
 #include "server/doors.h"
 #include "server/drainer.h"
 #include "server/engine_room.h"
+#include "server/events/publisher.h"
 #include "server/gpu/gpu_path.h"
 #include "server/kv_service.h"
 #include "server/local_door.h"
@@ -156,6 +157,7 @@ struct Daemon::Parts {
   absl::Status Open();
   absl::Status OpenPages();
   absl::Status OpenDoors();
+  absl::Status OpenPublisher();
   bool Tick();  // as Store::Tick
   void LogServing(const std::string& config_source, const StoreSnapshot& snapshot) const;
   // The manager hears nothing any more when one of the threads is stuck: it ends the process.
@@ -189,6 +191,7 @@ struct Daemon::Parts {
   std::unique_ptr<LocalEndpoint> local;            // null: no local path
   std::unique_ptr<Doors> doors;
   std::unique_ptr<HttpPages> pages;
+  std::unique_ptr<Publisher> publisher;  // null: no events.zmq
 };
 
 absl::Status Daemon::Parts::Open() {
@@ -209,6 +212,7 @@ absl::Status Daemon::Parts::Open() {
   state.start.step = "opening sockets";
   KVKEEP_RETURN_IF_ERROR(OpenPages());
   KVKEEP_RETURN_IF_ERROR(OpenDoors());
+  KVKEEP_RETURN_IF_ERROR(OpenPublisher());
   state.loops.Watch("accept", doors->acceptor());
   state.loops.Watch("copy", room->copy_executor());
   if (local != nullptr) state.loops.Watch("local", local->loop());
@@ -265,6 +269,7 @@ void Daemon::Parts::LogServing(const std::string& config_source,
             {"tcp", options.tcp_address},
             {"tls", options.tls.cert_file.empty() ? "off" : "1.3"},
             {"metrics", options.metrics_address},
+            {"events", options.events.sockets.endpoint},
             {"incarnation", absl::StrCat(room->store()->incarnation().value())},
             {"g2_bytes", absl::StrCat(snapshot.g2.capacity_bytes)},
             {"g3_bytes", absl::StrCat(snapshot.g3.capacity_bytes)},
@@ -304,6 +309,17 @@ absl::Status Daemon::Parts::OpenPages() {
                                                "; choose another or \"\" for none"));
   }
   pages = *std::move(served);
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::Parts::OpenPublisher() {
+  if (options.events.sockets.endpoint.empty()) return absl::OkStatus();
+  absl::StatusOr<std::unique_ptr<Publisher>> started =
+      Publisher::Start(options.events, room->store(), RealClock(), &state.events);
+  if (!started.ok()) {
+    return absl::UnavailableError(absl::StrCat("events.zmq: ", started.status().message()));
+  }
+  publisher = *std::move(started);
   return absl::OkStatus();
 }
 
@@ -389,6 +405,7 @@ void Daemon::Parts::OnDrainBegins() {
 void Daemon::Parts::StopServing() {
   config.EndWaits();
   pages.reset();
+  publisher.reset();
   state.loops.ForgetAll();
   for (KvService* service : {kv.get(), tcp_kv.get()}) {
     if (service != nullptr) service->sessions().EndAll();

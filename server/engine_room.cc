@@ -247,7 +247,7 @@ bool EngineRoom::NothingHeld() const {
          local.gpu_gets_copying.load() == 0 && local.staging_bytes.load() == 0 &&
          io.in_flight == 0 && io.queued == 0 && counters.pinned_chunks.load() == 0 &&
          counters.open_get_streams.load() == 0 && counters.open_put_streams.load() == 0 &&
-         counters.open_session_streams.load() == 0;
+         counters.open_session_streams.load() == 0 && counters.open_watch_streams.load() == 0;
 }
 
 bool EngineRoom::AwaitQuiet(std::chrono::nanoseconds timeout) {

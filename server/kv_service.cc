@@ -2,6 +2,7 @@
 
 #include "server/byte_buffer.h"
 #include "server/put_stream.h"
+#include "server/watch_stream.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -45,6 +46,7 @@ grpc::ServerUnaryReactor* KvService::GetServerInfo(Context* context,
   response->set_incarnation(store_->incarnation().value());
   *response->mutable_limits() = ToLimits(store_->options());
   response->add_features("grpc");
+  response->add_features("watch");
   if (state_->local_path.load(std::memory_order_acquire)) response->add_features("shm");
   response->set_state(state_->serving.load(std::memory_order_acquire));
   return Reply(context, begun, absl::OkStatus());
@@ -137,6 +139,20 @@ grpc::ServerUnaryReactor* KvService::Delete(Context* context, const v1::DeleteRe
   const absl::StatusOr<uint64_t> deleted = store_->Delete(subject->session, subject->chunks.view());
   if (deleted.ok()) response->set_deleted_chunks(*deleted);
   return Reply(context, begun, deleted.status());
+}
+
+absl::StatusOr<EventReader> KvService::DoWatch(const Context& context,
+                                               const v1::WatchRequest& request) {
+  KVKEEP_RETURN_IF_ERROR(callers_->Admit(context));
+  KVKEEP_ASSIGN_OR_RETURN(const SessionToken session, ParseSessionToken(request.session_token()));
+  KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest ns,
+                          ParseNamespaceDigest(request.namespace_digest()));
+  return store_->Watch(session, ns);
+}
+
+grpc::ServerWriteReactor<v1::WatchEvents>* KvService::Watch(Context* context,
+                                                            const v1::WatchRequest* request) {
+  return WatchStream::Start(state_, store_->incarnation(), DoWatch(*context, *request));
 }
 
 absl::StatusOr<GetPlan> KvService::ParseGet(const Context& context,

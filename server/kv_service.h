@@ -21,10 +21,10 @@ namespace kvkeep {
 namespace kv_service_internal {
 // Which calls are raw: the two that carry payload.
 using Kv = v1::KvCache;
-using Small = Kv::WithCallbackMethod_GetServerInfo<
-    Kv::WithCallbackMethod_OpenSession<Kv::WithCallbackMethod_OpenNamespace<
-        Kv::WithCallbackMethod_Lookup<Kv::WithCallbackMethod_Touch<Kv::WithCallbackMethod_Prefetch<
-            Kv::WithCallbackMethod_Release<Kv::WithCallbackMethod_Delete<Kv::Service>>>>>>>>;
+using Small = Kv::WithCallbackMethod_GetServerInfo<Kv::WithCallbackMethod_OpenSession<
+    Kv::WithCallbackMethod_OpenNamespace<Kv::WithCallbackMethod_Lookup<
+        Kv::WithCallbackMethod_Touch<Kv::WithCallbackMethod_Prefetch<Kv::WithCallbackMethod_Release<
+            Kv::WithCallbackMethod_Delete<Kv::WithCallbackMethod_Watch<Kv::Service>>>>>>>>>;
 using Base = Kv::WithRawCallbackMethod_Get<Kv::WithRawCallbackMethod_Put<Small>>;
 }  // namespace kv_service_internal
 
@@ -52,6 +52,8 @@ class KvService final : public kv_service_internal::Base {
                                     v1::ReleaseResponse* response) override;
   grpc::ServerUnaryReactor* Delete(Context* context, const v1::DeleteRequest* request,
                                    v1::DeleteResponse* response) override;
+  grpc::ServerWriteReactor<v1::WatchEvents>* Watch(Context* context,
+                                                   const v1::WatchRequest* request) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Get(Context* context,
                                                   const grpc::ByteBuffer* request) override;
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Put(Context* context) override;
@@ -69,6 +71,7 @@ class KvService final : public kv_service_internal::Base {
                                v1::OpenNamespaceResponse* response);
   absl::Status DoLookup(const Context& context, const v1::LookupRequest& request,
                         v1::LookupResponse* response);
+  absl::StatusOr<EventReader> DoWatch(const Context& context, const v1::WatchRequest& request);
   absl::Status DoRelease(const Context& context, const v1::ReleaseRequest& request);
   // A small call that goes on.
   struct Begun {

@@ -236,6 +236,19 @@ void AddGpu(const GpuPath::Stats& stats, Families* out) {
   out->Counter("gpu_submits_total", "Calls by which it was", sum.submits);
 }
 
+void AddEvents(const PublisherCounters& events, Families* out) {
+  out->Counter("zmq_messages_total", "Messages published to routers", events.messages);
+  out->Counter("zmq_blocks_total", "Blocks told of in them", events.stored_blocks,
+               {{"event", "stored"}});
+  out->Counter("zmq_blocks_total", "", events.removed_blocks, {{"event", "removed"}});
+  out->Counter("zmq_announcements_total", "Times that all was told anew", events.announcements);
+  out->Counter("zmq_untold_chunks_total",
+               "Chunks not told of: their metadata could not be read, or says no tokens",
+               events.untold_chunks);
+  out->Counter("zmq_replays_total", "Answers to who asked for messages again", events.replays);
+  out->Gauge("zmq_subscribers", "Subscriptions now", events.subscribers);
+}
+
 }  // namespace
 
 std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input) {
@@ -275,6 +288,7 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
   AddNamespaces(input.store.namespaces, &out);
   AddConfig(state, &out);
   AddProcess(input.process, &out);
+  AddEvents(state.events, &out);
   out.Gauge("dirty_chunks", "Chunks not yet written back", input.store.dirty_chunks);
   out.Gauge("oldest_dirty_age_seconds", "How long the oldest of them has waited; 0: there is none",
             std::chrono::duration<double>(input.store.oldest_dirty_age).count());

@@ -237,6 +237,10 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
                  .client_ca_file = config.tls.client_ca_file};
   options.admin_certificate_names = config.tls.admin_certificate_names;
   options.metrics_address = config.metrics.listen_address;
+  options.events.sockets.endpoint = config.events.zmq_endpoint;
+  options.events.sockets.replay_endpoint = config.events.zmq_replay_endpoint;
+  options.events.form =
+      config.events.form == EventFormChoice::kSglang ? EventForm::kSglang : EventForm::kVllm;
   options.state_dir = config.state.dir;
   options.gpu = ToGpuMode(config.gpu.mode);
   options.master_key_file = config.encryption.master_key_file;

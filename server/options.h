@@ -12,6 +12,7 @@
 
 #include "config/config.h"
 #include "server/credentials.h"
+#include "server/events/publisher.h"
 #include "server/gpu/gpu_path.h"
 #include "server/local/limits.h"
 #include "server/log.h"
@@ -60,6 +61,7 @@ struct DaemonOptions {
   TlsFiles tls;             // of it; cert_file empty: plaintext
   std::vector<std::string> admin_certificate_names;
   std::string metrics_address;  // empty: off
+  PublisherOptions events;
   std::string state_dir;
   std::string master_key_file;  // encryption at rest; empty: off
   std::chrono::milliseconds drain_timeout{0};

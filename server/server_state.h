@@ -10,6 +10,7 @@
 
 #include "kvkeep/v1/kvkeep.pb.h"
 #include "server/connection_table.h"
+#include "server/events/publisher_counters.h"
 #include "server/gauge.h"
 #include "server/local/counters.h"
 #include "server/pin_budget.h"
@@ -40,6 +41,7 @@ struct ServerCounters {
   Counter credential_reloads{0}, credential_reload_failures{0};
   // Gauges: now.
   Counter open_get_streams{0}, open_put_streams{0}, open_session_streams{0};
+  Counter open_watch_streams{0};
   Counter pinned_chunks{0}, pinned_bytes{0};  // by Get streams, unsent slices included
   Counter tls_not_after_seconds{0};           // when the TLS certificate expires; 0: none
 };
@@ -96,6 +98,7 @@ struct ServerState {
   std::atomic<v1::ServingState> serving{v1::SERVING_STATE_RECOVERING};
   ServerCounters counters;
   LocalCounters local;
+  PublisherCounters events;
   std::atomic<bool> local_path{false};  // there is a door to it
   ConnectionTable<ConnectedPeer> peers;
   PinBudget pins;

@@ -125,11 +125,24 @@ TEST_CASE("an unknown key is told with the nearest right one, or with those that
   CHECK(ErrorsOf("frobnicate: 1") ==
         "kv.yaml:1:1: unknown key 'frobnicate'; known here: listen, tls, tenants, g2, g3, "
         "encryption, gpu, limits, "
-        "metrics, log, state, drain");
+        "metrics, events, log, state, drain");
   CHECK(
       ErrorsOf("g3: {<<: {io: auto}}") ==
       "kv.yaml:1:6: unknown key 'g3.<<'; known here: paths, policy, write_policy, admission, "
       "write_budget_bytes_per_second, endurance_tbw, endurance_years, io, scrub_bytes_per_second");
+}
+
+TEST_CASE("events go to loopback and Unix sockets, anywhere else only when that is said") {
+  CHECK(Good("events: {zmq: 'tcp://127.0.0.1:5557', zmq_replay: 'ipc:///run/r'}").events.form ==
+        EventFormChoice::kVllm);
+  Good("events: {zmq: 'tcp://0.0.0.0:5557', zmq_insecure: true}");
+  CHECK(ErrorsOf("events: {zmq: 'tcp://0.0.0.0:5557'}") ==
+        "kv.yaml:1:15: events.zmq: 'tcp://0.0.0.0:5557' is not a loopback address, and whoever "
+        "reaches it reads the tokens of prompts; take 127.0.0.1 or ipc://, or say "
+        "events.zmq_insecure: true");
+  CHECK(ErrorsOf("events: {zmq_replay: 'ipc:///run/r'}") ==
+        "kv.yaml:1:22: events.zmq_replay: is of no use without events.zmq; set both");
+  CHECK_FALSE(ErrorsOf("events: {zmq: '127.0.0.1:5557'}").empty());
 }
 
 TEST_CASE("edit distance counts insertions, deletions, replacements and swaps") {

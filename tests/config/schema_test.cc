@@ -14,6 +14,16 @@
 namespace kvkeep {
 namespace {
 
+const std::map<std::string, std::string>& EventSamples() {
+  static const std::map<std::string, std::string> samples = {
+      {"events.zmq", "ipc:///run/kvkeep/events.sock"},
+      {"events.zmq_replay", "tcp://127.0.0.1:5558"},
+      {"events.form", "sglang"},
+      {"events.zmq_insecure", "true"},
+  };
+  return samples;
+}
+
 // Of tenants, the default one too.
 const std::map<std::string, std::string>& TenantSamples() {
   static const std::map<std::string, std::string> samples = {
@@ -110,6 +120,7 @@ const std::map<std::string, std::string>& Samples() {
         {"drain.timeout", "250ms"},
     };
     all.insert(TenantSamples().begin(), TenantSamples().end());
+    all.insert(EventSamples().begin(), EventSamples().end());
     return all;
   }();
   return samples;
@@ -122,7 +133,9 @@ const std::vector<std::string>& Companions(const std::string& path) {
       "tls.key_file: /k", "tls.client_ca_file: /a"};
   static const std::vector<std::string> tcp = {"listen.tcp: 127.0.0.1:7"};
   static const std::vector<std::string> none;
+  static const std::vector<std::string> zmq = {"events.zmq: tcp://127.0.0.1:5557"};
   if (absl::EndsWith(path, "token_file")) return tcp;
+  if (path == "events.zmq_replay") return zmq;
   return absl::StartsWith(path, "tls.") || absl::EndsWith(path, "certificate_names") ? tls : none;
 }
 

@@ -1,0 +1,32 @@
+// Msgpack: values appended to a string in MessagePack, as much of it as events need. Each value in
+// its shortest form, as msgspec writes them.
+#pragma once
+
+#include <absl/strings/string_view.h>
+
+#include <cstdint>
+#include <string>
+
+namespace kvkeep {
+
+class Msgpack {
+ public:
+  void Nil() { out_.push_back('\xc0'); }
+  void Uint(uint64_t value);
+  void Double(double value);
+  void Text(absl::string_view text);  // UTF-8
+  // As many values (for a map: names and values in turn) follow.
+  void Array(size_t entries);
+  void Map(size_t entries);
+
+  const std::string& bytes() const { return out_; }
+
+ private:
+  void Number(uint8_t kind, uint64_t value, int bytes);  // big-endian
+  // Of a kind that has a short form for up to `short_most`, and two longer ones.
+  void Length(size_t length, uint8_t short_kind, size_t short_most, uint8_t kind16);
+
+  std::string out_;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,210 @@
+#include "server/events/publisher.h"
+
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+#include "tiers/base/unique_fd.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr size_t kMostNamespaces = 65'536;  // of which it is known how many blocks a chunk has
+// Who joins within this time of an announcement waits for the next one with the others.
+constexpr std::chrono::milliseconds kGather{200};
+
+}  // namespace
+
+// Wakes the thread, from any other; may outlive the publisher.
+struct Publisher::Waker {
+  void Wake() const {
+    const uint64_t one = 1;
+    // Full: it is readable already.
+    [[maybe_unused]] const ssize_t written = write(fd.get(), &one, sizeof(one));
+  }
+  void Clear() const {
+    uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = read(fd.get(), &count, sizeof(count));
+  }
+  UniqueFd fd;
+  std::atomic<bool> more{false};  // the reader has more
+};
+
+// Events whose metadata is being read.
+struct Publisher::Resolving {
+  EventBatch batch;
+  std::vector<absl::StatusOr<std::string>> metadata;  // by event
+  std::atomic<size_t> left{1};
+
+  void OnOne(const Waker& waker) {
+    if (left.fetch_sub(1, std::memory_order_acq_rel) == 1) waker.Wake();
+  }
+  bool done() const { return left.load(std::memory_order_acquire) == 0; }
+};
+
+absl::StatusOr<std::unique_ptr<Publisher>> Publisher::Start(const PublisherOptions& options,
+                                                            Store* store, Clock* clock,
+                                                            PublisherCounters* counters) {
+  auto waker = std::make_shared<Waker>();
+  waker->fd = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!waker->fd.valid()) return absl::ResourceExhaustedError("no descriptor for an eventfd");
+  // Microseconds since 1970: no process publishes a message in each.
+  KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<Subscribers> sockets,
+                          Subscribers::Open(options.sockets, clock->UnixMicros()));
+  std::unique_ptr<Publisher> publisher(
+      new Publisher(options, store, clock, counters, std::move(sockets), std::move(waker)));
+  publisher->thread_ = std::thread([self = publisher.get()] { self->Run(); });
+  return publisher;
+}
+
+Publisher::Publisher(const PublisherOptions& options, Store* store, Clock* clock,
+                     PublisherCounters* counters, std::unique_ptr<Subscribers> sockets,
+                     std::shared_ptr<Waker> waker)
+    : options_(options),
+      store_(store),
+      clock_(clock),
+      counters_(counters),
+      sockets_(std::move(sockets)),
+      waker_(std::move(waker)) {}
+
+Publisher::~Publisher() {
+  stopping_ = true;
+  waker_->Wake();
+  thread_.join();
+}
+
+void Publisher::Run() {
+  pthread_setname_np(pthread_self(), "kvkeep-events");
+  MonotonicTime announce_at = MonotonicTime::max();
+  while (!stopping_) {
+    bool waits = true;
+    if (sockets_->count() == 0) {
+      reader_ = EventReader();
+      resolving_.reset();
+      announce_at = MonotonicTime::max();
+    } else if (clock_->Now() >= announce_at) {
+      announce_at = MonotonicTime::max();
+      reader_ = store_->WatchAll(options_.tenant);
+      resolving_.reset();
+      reader_waits_ = false;
+      waits = false;
+    } else if (reader_) {
+      waits = !Step();
+    }
+    const bool due = announce_at != MonotonicTime::max();
+    const auto timeout = !waits ? std::chrono::milliseconds(0)
+                         : due  ? kGather
+                                : std::chrono::milliseconds(-1);
+    const Subscribers::News news = sockets_->Wait(waker_->fd.get(), timeout);
+    if (news.woken) waker_->Clear();
+    if (news.joined) announce_at = std::min(announce_at, clock_->Now() + kGather);
+    counters_->replays += news.replays;
+    counters_->subscribers = sockets_->count();
+  }
+  reader_ = EventReader();
+}
+
+bool Publisher::Step() {
+  if (resolving_ != nullptr) {
+    if (!resolving_->done()) return false;
+    Publish(*std::exchange(resolving_, nullptr));
+    return true;
+  }
+  if (reader_waits_ && !waker_->more.exchange(false)) return false;
+  reader_waits_ = false;
+  absl::StatusOr<EventBatch> batch = reader_.Next();
+  KVKEEP_CHECK(batch.ok());  // it is of no session
+  if (batch->begins_anew || !batch->events.empty()) {
+    Resolve(*std::move(batch));
+    return true;
+  }
+  if (batch->more) return true;
+  reader_waits_ = true;
+  reader_.WhenMore([waker = waker_] {
+    waker->more = true;
+    waker->Wake();
+  });
+  return true;
+}
+
+void Publisher::Resolve(EventBatch batch) {
+  auto resolving = std::make_shared<Resolving>();
+  resolving->batch = std::move(batch);
+  const std::vector<ChunkEvent>& events = resolving->batch.events;
+  resolving->metadata.assign(events.size(), absl::UnknownError("not asked for"));
+  for (size_t i = 0; i < events.size(); ++i) {
+    if (!events[i].stored || !events[i].has_metadata) continue;
+    // In both tiers: told of by two events in a row.
+    const bool again = i > 0 && events[i - 1].stored && events[i - 1].id == events[i].id;
+    if (again) continue;
+    ++resolving->left;
+    store_->ReadMetadata(events[i].id,
+                         [resolving, i, waker = waker_](absl::StatusOr<std::string> metadata) {
+                           resolving->metadata[i] = std::move(metadata);
+                           resolving->OnOne(*waker);
+                         });
+  }
+  resolving_ = resolving;
+  resolving->OnOne(*waker_);
+}
+
+void Publisher::Publish(const Resolving& resolved) {
+  std::vector<BlockEvent> out;
+  if (resolved.batch.begins_anew) {
+    ++counters_->announcements;
+    out.push_back({.kind = BlockEvent::Kind::kCleared});
+  }
+  const std::vector<ChunkEvent>& events = resolved.batch.events;
+  for (size_t i = 0; i < events.size(); ++i) {
+    if (!events[i].has_metadata) continue;
+    const bool again =
+        i > 0 && events[i].stored && events[i - 1].stored && events[i - 1].id == events[i].id;
+    if (events[i].stored) {
+      AddStored(events[i], resolved.metadata[again ? i - 1 : i], out);
+    } else {
+      AddRemoved(events[i], out);
+    }
+  }
+  if (out.empty()) return;
+  const double now = static_cast<double>(clock_->UnixMicros()) / 1e6;
+  sockets_->Publish(EncodeEvents(options_.form, now, out));
+  ++counters_->messages;
+}
+
+void Publisher::AddStored(const ChunkEvent& event, const absl::StatusOr<std::string>& metadata,
+                          std::vector<BlockEvent>& out) {
+  std::optional<BlockEvent> stored;
+  if (metadata.ok()) stored = BlocksOf(event.id.key, *metadata);
+  if (!stored.has_value()) {
+    ++counters_->untold_chunks;
+    return;
+  }
+  stored->tier = event.tier;
+  const uint64_t blocks = stored->blocks.size();
+  if (most_blocks_.size() < kMostNamespaces || most_blocks_.contains(event.id.ns)) {
+    uint64_t& most = most_blocks_[event.id.ns];
+    most = std::max(most, blocks);
+  }
+  counters_->stored_blocks += blocks;
+  out.push_back(*std::move(stored));
+}
+
+// A chunk that had fewer blocks than the most has others' names removed with it, which nobody has.
+void Publisher::AddRemoved(const ChunkEvent& event, std::vector<BlockEvent>& out) {
+  const auto most = most_blocks_.find(event.id.ns);
+  if (most == most_blocks_.end()) return;  // nothing of it was ever told
+  const bool joins = !out.empty() && out.back().kind == BlockEvent::Kind::kRemoved &&
+                     out.back().tier == event.tier;
+  if (!joins) out.push_back({.kind = BlockEvent::Kind::kRemoved, .tier = event.tier});
+  const uint64_t last = LastBlock(event.id.key);
+  for (uint64_t left = most->second; left > 0; --left) {
+    out.back().blocks.push_back(last - (left - 1));
+  }
+  counters_->removed_blocks += most->second;
+}
+
+}  // namespace kvkeep

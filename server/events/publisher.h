@@ -1,0 +1,76 @@
+// Publisher: tells routers over ZeroMQ which blocks one tenant's chunks hold in G2 and in G3, as
+// vLLM and SGLang tell of theirs.
+//
+// Chunks are told of whose metadata says which tokens they are (v1::ChunkMetadata); others are no
+// router's business. Who subscribes makes the publisher begin anew: "all cleared", then all that is
+// there, then changes; so does a start of the daemon, as subscribers come back then, and a reader
+// of events that fell behind. With no subscriber nothing is read, kept or sent.
+//
+// A thread of its own, which alone uses the sockets. The store is never waited for nor held up: a
+// subscriber too slow for its queue loses messages, sees it by their numbers, and asks again.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/status/statusor.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "server/events/block_events.h"
+#include "server/events/publisher_counters.h"
+#include "server/events/subscribers.h"
+#include "tiers/store/store.h"
+
+namespace kvkeep {
+
+struct PublisherOptions {
+  SubscriberOptions sockets;  // endpoint empty: no publisher
+  EventForm form = EventForm::kVllm;
+  TenantId tenant;
+};
+
+class Publisher {
+ public:
+  // All must outlive it. `clock` is for the messages' times and first number.
+  static absl::StatusOr<std::unique_ptr<Publisher>> Start(const PublisherOptions& options,
+                                                          Store* store, Clock* clock,
+                                                          PublisherCounters* counters);
+  // Ends the thread. What it asked the store for may end later, and does no harm.
+  ~Publisher();
+
+ private:
+  struct Waker;
+  struct Resolving;
+
+  Publisher(const PublisherOptions& options, Store* store, Clock* clock,
+            PublisherCounters* counters, std::unique_ptr<Subscribers> sockets,
+            std::shared_ptr<Waker> waker);
+  void Run();
+  // Reads events and asks for what is to be known of them; publishes those before. False: has to
+  // wait.
+  bool Step();
+  void Resolve(EventBatch batch);
+  void Publish(const Resolving& resolved);
+  void AddStored(const ChunkEvent& event, const absl::StatusOr<std::string>& metadata,
+                 std::vector<BlockEvent>& out);
+  void AddRemoved(const ChunkEvent& event, std::vector<BlockEvent>& out);
+
+  const PublisherOptions options_;
+  Store* const store_;
+  Clock* const clock_;
+  PublisherCounters* const counters_;
+  const std::unique_ptr<Subscribers> sockets_;
+  const std::shared_ptr<Waker> waker_;
+  std::atomic<bool> stopping_{false};
+
+  // Below: touched by the thread only.
+  EventReader reader_;
+  bool reader_waits_ = false;
+  std::shared_ptr<Resolving> resolving_;
+  // The most blocks that a chunk of a namespace had: so many are removed with one.
+  absl::flat_hash_map<NamespaceDigest, uint64_t> most_blocks_;
+  std::thread thread_;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,16 @@
+// What the publisher counts, since the start; the last one is a gauge. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace kvkeep {
+
+struct PublisherCounters {
+  std::atomic<uint64_t> messages{0}, stored_blocks{0}, removed_blocks{0}, announcements{0};
+  std::atomic<uint64_t> untold_chunks{0};  // whose metadata could not be read, or says no tokens
+  std::atomic<uint64_t> replays{0};
+  std::atomic<uint64_t> subscribers{0};
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,193 @@
+// The publisher of a whole daemon, heard through a real ZeroMQ socket.
+#include <zmq.h>
+
+#include <catch2/catch.hpp>
+#include <deque>
+#include <set>
+
+#include "server/events/block_events.h"
+#include "tests/server/service_harness.h"
+
+namespace kvkeep {
+namespace {
+
+using Kind = BlockEvent::Kind;
+constexpr uint64_t kEnd = UINT64_MAX;
+
+uint64_t FromBigEndian(const std::string& bytes) {
+  uint64_t number = 0;
+  for (const char byte : bytes) number = number << 8 | static_cast<uint8_t>(byte);
+  return number;
+}
+
+// One socket of ours; a receive waits ten seconds.
+class Socket {
+ public:
+  Socket(int type, const std::string& endpoint) : socket_(zmq_socket(context_, type)) {
+    const int patience = 10'000, none = 0;
+    zmq_setsockopt(socket_, ZMQ_RCVTIMEO, &patience, sizeof(patience));
+    zmq_setsockopt(socket_, ZMQ_LINGER, &none, sizeof(none));
+    if (type == ZMQ_SUB) zmq_setsockopt(socket_, ZMQ_SUBSCRIBE, "", 0);
+    REQUIRE(zmq_connect(socket_, endpoint.c_str()) == 0);
+  }
+  ~Socket() {
+    zmq_close(socket_);
+    zmq_ctx_term(context_);
+  }
+  void Send(const std::vector<std::string>& frames) {
+    for (size_t i = 0; i < frames.size(); ++i) {
+      const int flags = i + 1 < frames.size() ? ZMQ_SNDMORE : 0;
+      REQUIRE(zmq_send(socket_, frames[i].data(), frames[i].size(), flags) >= 0);
+    }
+  }
+  // Empty: nothing came.
+  std::vector<std::string> Receive() {
+    std::vector<std::string> frames;
+    for (int more = 1; more != 0;) {
+      zmq_msg_t frame;
+      zmq_msg_init(&frame);
+      if (zmq_msg_recv(&frame, socket_, 0) < 0) return {};
+      frames.emplace_back(static_cast<const char*>(zmq_msg_data(&frame)), zmq_msg_size(&frame));
+      more = zmq_msg_more(&frame);
+      zmq_msg_close(&frame);
+    }
+    return frames;
+  }
+
+ private:
+  void* const context_ = zmq_ctx_new();
+  void* const socket_;
+};
+
+// A payload without its time.
+std::string Untimed(const std::string& payload) { return payload.substr(10); }
+std::string Encoded(const std::vector<BlockEvent>& events, EventForm form = EventForm::kVllm) {
+  return Untimed(EncodeEvents(form, 0, events));
+}
+
+BlockEvent Stored(int key, Tier tier, std::vector<uint32_t> tokens, int parent = 0) {
+  v1::ChunkMetadata metadata;
+  metadata.set_format(0x316d766b);
+  if (parent != 0) metadata.set_parent_key(TestKey(parent));
+  metadata.mutable_token_ids()->Add(tokens.begin(), tokens.end());
+  BlockEvent event = *BlocksOf(*ChunkKey::FromBytes(TestKey(key)), metadata.SerializeAsString());
+  event.tier = tier;
+  return event;
+}
+
+void PutTokens(const TestClient& client, int key, std::vector<uint32_t> tokens, int parent = 0) {
+  v1::ChunkMetadata metadata;
+  metadata.set_format(0x316d766b);
+  if (parent != 0) metadata.set_parent_key(TestKey(parent));
+  metadata.mutable_token_ids()->Add(tokens.begin(), tokens.end());
+  const v1::PutResult put = client.PutChunk(key, "payload", [&](v1::PutChunkHeader* header) {
+    header->set_metadata(metadata.SerializeAsString());
+  });
+  REQUIRE(put.status() == v1::PUT_STATUS_STORED);
+}
+
+struct Published {
+  TestDaemon daemon;
+  std::string endpoint, replay;
+  explicit Published(EventForm form = EventForm::kVllm) {
+    daemon.Stop();
+    endpoint = "ipc://" + daemon.options().state_dir + "/../events";
+    replay = endpoint + "-replay";
+    daemon.options().events.sockets.endpoint = endpoint;
+    daemon.options().events.sockets.replay_endpoint = replay;
+    daemon.options().events.form = form;
+    daemon.Start();
+  }
+};
+
+// Messages until all of these events were told; their numbers rise.
+void Expect(Socket& socket, std::vector<BlockEvent> events, uint64_t* last) {
+  std::deque<std::string> wanted;
+  for (const BlockEvent& event : events) {
+    const std::string one = Encoded({event});
+    wanted.push_back(one.substr(1, one.size() - 2));  // without the head and the rank
+  }
+  while (!wanted.empty()) {
+    const std::vector<std::string> frames = socket.Receive();
+    REQUIRE(frames.size() == 3);
+    CHECK(frames[0] == "kv-events");
+    CHECK(FromBigEndian(frames[1]) > *last);
+    *last = FromBigEndian(frames[1]);
+    for (auto at = wanted.begin(); at != wanted.end();) {
+      at = frames[2].find(*at) != std::string::npos ? wanted.erase(at) : at + 1;
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a subscriber is told of all that is there, of changes, and of all after a restart") {
+  Published published;
+  uint64_t last = 0;
+  Socket socket(ZMQ_SUB, published.endpoint);
+  {
+    const TestClient client(published.daemon);
+    PutTokens(client, 1, {10, 11, 12, 13});
+    Expect(socket, {{.kind = Kind::kCleared}, Stored(1, Tier::kG2, {10, 11, 12, 13})}, &last);
+    PutTokens(client, 2, {14, 15, 16, 17}, 1);
+    Expect(socket,
+           {Stored(2, Tier::kG2, {14, 15, 16, 17}, 1), Stored(2, Tier::kG3, {14, 15, 16, 17}, 1)},
+           &last);
+    v1::DeleteResponse deleted;
+    grpc::ClientContext context;
+    REQUIRE(client.stub->Delete(&context, client.About<v1::DeleteRequest>({1}), &deleted).ok());
+    const std::vector<uint64_t> gone = {LastBlock(*ChunkKey::FromBytes(TestKey(1)))};
+    Expect(socket,
+           {{.kind = Kind::kRemoved, .tier = Tier::kG2, .blocks = gone},
+            {.kind = Kind::kRemoved, .tier = Tier::kG3, .blocks = gone}},
+           &last);
+  }
+  published.daemon.Stop();
+  published.daemon.Start();
+  Expect(socket, {{.kind = Kind::kCleared}, Stored(2, Tier::kG3, {14, 15, 16, 17}, 1)}, &last);
+}
+
+TEST_CASE("who asks gets the last messages again, from the number it wants") {
+  Published published;
+  Socket socket(ZMQ_SUB, published.endpoint);
+  const TestClient client(published.daemon);
+  PutTokens(client, 1, {10, 11});
+  uint64_t last = 0;
+  Expect(socket, {Stored(1, Tier::kG2, {10, 11}), Stored(1, Tier::kG3, {10, 11})}, &last);
+  Socket asks(ZMQ_DEALER, published.replay);
+  asks.Send({"", std::string(8, '\0')});
+  uint64_t number = 0, messages = 0;
+  for (; number != kEnd; ++messages) {
+    const std::vector<std::string> frames = asks.Receive();
+    REQUIRE(frames.size() == 3);
+    CHECK(frames[0].empty());
+    const uint64_t before = std::exchange(number, FromBigEndian(frames[1]));
+    CHECK(number > before);
+    CHECK(frames[2].empty() == (number == kEnd));
+  }
+  CHECK(messages >= 2);
+  asks.Send({"", std::string(8, '\x7f')});
+  CHECK(FromBigEndian(asks.Receive().at(1)) == kEnd);
+}
+
+TEST_CASE("SGLang's form is arrays") {
+  Published published(EventForm::kSglang);
+  Socket socket(ZMQ_SUB, published.endpoint);
+  const std::vector<std::string> frames = socket.Receive();
+  REQUIRE(frames.size() == 3);
+  CHECK(Untimed(frames[2]) == Encoded({{.kind = Kind::kCleared}}, EventForm::kSglang));
+}
+
+TEST_CASE("chunks whose metadata says nothing of tokens are told to no router") {
+  Published published;
+  Socket socket(ZMQ_SUB, published.endpoint);
+  const TestClient client(published.daemon);
+  REQUIRE(client.PutChunk(1, "plain").status() == v1::PUT_STATUS_STORED);
+  const auto opaque = [](v1::PutChunkHeader* header) { header->set_metadata("opaque"); };
+  REQUIRE(client.PutChunk(2, "payload", opaque).status() == v1::PUT_STATUS_STORED);
+  PutTokens(client, 3, {1});
+  uint64_t last = 0;
+  Expect(socket, {Stored(3, Tier::kG2, {1})}, &last);
+}
+
+}  // namespace kvkeep
