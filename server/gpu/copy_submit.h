@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
+#include "gpu/driver.h"
 #include "server/gpu/copy_plan.h"
-#include "server/gpu/driver.h"
 #include "server/gpu/gpu_device.h"
 
 namespace kvkeep {

@@ -27,7 +27,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/gpu/driver.h"
+#include "gpu/driver.h"
 #include "server/gpu/gpu_device.h"
 #include "server/gpu/imported_memory.h"
 #include "tiers/base/clock.h"

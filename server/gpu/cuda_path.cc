@@ -150,8 +150,8 @@ void CudaPath::PinBy(CudaDevice* device) {
     old = std::move(pinner_);
   }
   old.reset();  // waits for the segment that it is at
-  auto pinner =
-      std::make_shared<ArenaPinner>(driver_.get(), device->device(), options_.arena, pins_.get());
+  auto pinner = std::make_shared<ArenaPinner>(
+      driver_.get(), device->device(), ArenaPinner::Memory{options_.arena.segments}, pins_.get());
   MutexLock lock(&mu_);
   pinner_ = std::move(pinner);
   pinned_by_ = device;

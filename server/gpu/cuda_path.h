@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "server/gpu/arena_pinner.h"
+#include "gpu/arena_pinner.h"
+#include "gpu/driver.h"
 #include "server/gpu/cuda_device.h"
-#include "server/gpu/driver.h"
 #include "server/gpu/gpu_path.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"

@@ -10,7 +10,7 @@
 
 #include <cstdint>
 
-#include "server/gpu/driver.h"
+#include "gpu/driver.h"
 #include "server/gpu/gpu_device.h"
 
 namespace kvkeep {

@@ -1,4 +1,4 @@
-#include "server/gpu/arena_pinner.h"
+#include "gpu/arena_pinner.h"
 
 #include <catch2/catch.hpp>
 
@@ -15,7 +15,8 @@ constexpr uint64_t kSegment = DeviceRig::kSegment;
 TEST_CASE("the arena is registered segment by segment, other work in between") {
   DeviceRig rig;
   ManualExecutor executor;
-  ArenaPinner pinner(&rig.driver(), rig.device().device(), rig.options().arena, &executor);
+  ArenaPinner pinner(&rig.driver(), rig.device().device(), {rig.options().arena.segments},
+                     &executor);
   for (uint64_t i = 0; i < 3; ++i) {
     CHECK(pinner.stats().pinned_bytes == i * kSegment);
     CHECK_FALSE(pinner.stats().finished);
@@ -33,7 +34,8 @@ TEST_CASE("copies are served before, while and after the arena is registered") {
   Exporter worker;
   const uint64_t bytes = 2 * kSegment;
   const GpuRegistrationId id = rig.MustRegister(DeviceRig::Of(worker.Alloc(bytes, 1), bytes));
-  ArenaPinner pinner(&rig.driver(), rig.device().device(), rig.options().arena, &executor);
+  ArenaPinner pinner(&rig.driver(), rig.device().device(), {rig.options().arena.segments},
+                     &executor);
   for (int i = 0; i < 4; ++i) {
     // One run over all segments: never one copy over memory that is registered in part.
     CHECK(rig.Copy(CopyDirection::kToArena, {{id, 0, kSegment / 2, bytes}}).ok());
@@ -48,7 +50,8 @@ TEST_CASE("a segment that the driver refuses is counted, and the others are regi
   DeviceRig rig;
   ManualExecutor executor;
   rig.fake().Set("fail cuMemHostRegister 2 1 1");
-  ArenaPinner pinner(&rig.driver(), rig.device().device(), rig.options().arena, &executor);
+  ArenaPinner pinner(&rig.driver(), rig.device().device(), {rig.options().arena.segments},
+                     &executor);
   executor.RunAll();
   CHECK(pinner.stats().pinned_bytes == 2 * kSegment);
   CHECK(pinner.stats().refused_bytes == kSegment);
@@ -60,14 +63,16 @@ TEST_CASE("destroyed, it has unregistered all, and what it had still to do does 
   DeviceRig rig;
   ManualExecutor left_over, executor;
   {
-    ArenaPinner pinner(&rig.driver(), rig.device().device(), rig.options().arena, &left_over);
+    ArenaPinner pinner(&rig.driver(), rig.device().device(), {rig.options().arena.segments},
+                       &left_over);
     left_over.RunOne();
     left_over.RunOne();
     CHECK(pinner.stats().pinned_bytes == 2 * kSegment);
   }
   CHECK(left_over.RunAll() == 1);
   // The driver would refuse what is registered.
-  ArenaPinner again(&rig.driver(), rig.device().device(), rig.options().arena, &executor);
+  ArenaPinner again(&rig.driver(), rig.device().device(), {rig.options().arena.segments},
+                    &executor);
   executor.RunAll();
   CHECK(again.stats().pinned_bytes == 3 * kSegment);
 }
@@ -76,7 +81,8 @@ TEST_CASE("without a context nothing is registered, and that is all") {
   DeviceRig rig;
   ManualExecutor executor;
   rig.fake().Set("fail cuDevicePrimaryCtxRetain 2");
-  ArenaPinner pinner(&rig.driver(), rig.device().device(), rig.options().arena, &executor);
+  ArenaPinner pinner(&rig.driver(), rig.device().device(), {rig.options().arena.segments},
+                     &executor);
   executor.RunAll();
   CHECK(pinner.stats().refused_bytes == 3 * kSegment);
 }

@@ -1,4 +1,4 @@
-#include "server/gpu/cuda_status.h"
+#include "gpu/cuda_status.h"
 
 #include <catch2/catch.hpp>
 

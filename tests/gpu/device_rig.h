@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/gpu/arena_pinner.h"
+#include "gpu/arena_pinner.h"
 #include "server/gpu/cuda_device.h"
 #include "tests/fakes/cuda/fake_cuda.h"
 #include "tests/gpu/exporter.h"
@@ -168,7 +168,8 @@ class DeviceRig {
 class ArenaRegistered {
  public:
   explicit ArenaRegistered(DeviceRig& rig)
-      : pinner_(&rig.driver(), rig.device().device(), rig.options().arena, rig.executor()) {
+      : pinner_(&rig.driver(), rig.device().device(), {rig.options().arena.segments},
+                rig.executor()) {
     while (!pinner_.stats().finished) std::this_thread::yield();
     REQUIRE(pinner_.stats().pinned_bytes == rig.arena().size());
   }

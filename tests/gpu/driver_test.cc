@@ -1,4 +1,4 @@
-#include "server/gpu/driver.h"
+#include "gpu/driver.h"
 
 #include <catch2/catch.hpp>
 

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/gpu/driver.h"
+#include "gpu/driver.h"
 #include "tests/gpu/descriptor_line.h"
 #include "tests/gpu/pattern.h"
 #include "tiers/base/status_macros.h"

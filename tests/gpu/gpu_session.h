@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/gpu/driver.h"
+#include "gpu/driver.h"
 #include "tests/gpu/pattern.h"
 
 namespace kvkeep {

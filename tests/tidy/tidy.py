@@ -55,14 +55,15 @@ LAYERS = {
     "tiers/store": _TIERS,
     "config": _TIERS,
     "proto": _BASE,
-    "server": _TIERS + ("config", "proto"),
-    "client": _BASE + ("proto",),
+    "gpu": _BASE,
+    "server": _TIERS + ("config", "proto", "gpu"),
+    "client": _BASE + ("proto", "gpu"),
     "client/c": _BASE + ("client",),
     # The CLI replays and simulates traces without a daemon, hence the policies; it drops the memory
     # that a stopped daemon left on its mount, hence the host, and the config that says where; it
     # checks the devices of one, hence fsck.
-    "tools": _BASE + ("client", "proto", "tiers/policy", "tiers/host", "tiers/nvme", "tiers/fsck",
-                      "tiers/crypt", "config"),
+    "tools": _BASE + ("client", "proto", "gpu", "tiers/policy", "tiers/host", "tiers/nvme",
+                      "tiers/fsck", "tiers/crypt", "config"),
     # The engine room is tested without anything above it; so it builds without gRPC.
     "tests/tiers": _TIERS + ("tiers/fsck", "tests/fakes", "tests/sim"),
     "tests/fakes": _TIERS + ("proto",),
@@ -77,14 +78,15 @@ OUTSIDE_HEADERS = [
     (r"prometheus/|civetweb\.h|CivetServer\.h", ("server", "tests/server")),
     (r"rocksdb/", ("tiers/index", "tests/tiers/index", "tests/tiers/fsck")),
     (r"liburing", ("tiers/io", "tests/tiers/io")),
-    (r"cuda|nvml|nvtx", ("server/gpu", "client", "tests/gpu", "tests/fakes/cuda", "tests/client")),
+    (r"cuda|nvml|nvtx", ("gpu/", "server/gpu", "client", "tools", "tests/gpu", "tests/fakes/cuda",
+                         "tests/client")),
     (r"nlohmann/", ("tiers/policy/trace", "tiers/policy/simulate", "config", "server", "client",
                     "tools", "tests")),
 ]
 
 # ---- banned in C++: pattern, where (path -> bool), what instead ----------------------------------
 
-_PRODUCTION = ("tiers/", "config/", "proto/", "server/", "client/", "tools/")
+_PRODUCTION = ("tiers/", "config/", "proto/", "gpu/", "server/", "client/", "tools/")
 
 
 def _under(*prefixes):

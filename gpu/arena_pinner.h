@@ -1,4 +1,5 @@
-// ArenaPinner: registers the arena with the driver, segment by segment, in the background.
+// ArenaPinner: registers an arena's mapping with the driver, segment by segment, in the background.
+// The daemon's own, or a worker's, which is read-only.
 //
 // Page-locking goes at one to two GB/s, so a large arena takes minutes: copies are served
 // meanwhile, slower where a segment is not registered yet. Registered once for all contexts of the
@@ -12,11 +13,14 @@
 #include <absl/status/status.h>
 #include <cuda.h>
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
-#include "server/gpu/driver.h"
-#include "server/gpu/gpu_device.h"
+#include "gpu/driver.h"
 #include "tiers/base/executor.h"
 
 namespace kvkeep {
@@ -30,14 +34,23 @@ class ArenaPinner {
     bool finished = false;       // every segment was tried
   };
 
-  // Starts at once. `device`: whose primary context is used. `driver`, the arena's memory and
-  // `executor` must outlive this.
-  ArenaPinner(const GpuDriver* driver, CUdevice device, GpuArena arena, Executor* executor);
+  struct Memory {
+    std::vector<std::span<std::byte>> segments;
+    bool read_only = false;  // mapped so: not every device can register that
+  };
+
+  // Starts at once. `device`: whose primary context is used. `driver`, the memory and `executor`
+  // must outlive this.
+  ArenaPinner(const GpuDriver* driver, CUdevice device, Memory memory, Executor* executor);
   ~ArenaPinner();
   ArenaPinner(const ArenaPinner&) = delete;
   ArenaPinner& operator=(const ArenaPinner&) = delete;
 
   Stats stats() const;
+  // Whether all of `run` lies in a segment that is registered now.
+  bool Covers(std::span<const std::byte> run) const;
+  // Until every segment was tried; false: `timeout` passed first.
+  bool AwaitFinished(std::chrono::nanoseconds timeout) const;
 
  private:
   struct State;

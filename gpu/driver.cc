@@ -1,4 +1,4 @@
-#include "server/gpu/driver.h"
+#include "gpu/driver.h"
 
 #include <absl/strings/str_cat.h>
 #include <dlfcn.h>

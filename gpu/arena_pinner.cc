@@ -1,5 +1,7 @@
-#include "server/gpu/arena_pinner.h"
+#include "gpu/arena_pinner.h"
 
+#include <algorithm>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -12,7 +14,7 @@ namespace kvkeep {
 struct ArenaPinner::State {
   const GpuDriver* driver = nullptr;
   CUdevice device = 0;
-  GpuArena arena;
+  Memory memory;
   Executor* executor = nullptr;
 
   Mutex mu;
@@ -37,10 +39,12 @@ struct ArenaPinner::State {
     (void)driver->DevicePrimaryCtxRelease(device);
   }
 
-  absl::Status Register(std::span<std::byte> memory) {
+  absl::Status Register(std::span<std::byte> segment) {
     KVKEEP_RETURN_IF_ERROR(Enter());
-    const absl::Status status = driver->MemHostRegister(
-        static_cast<void*>(memory.data()), memory.size(), unsigned{CU_MEMHOSTREGISTER_PORTABLE});
+    const unsigned flags =
+        CU_MEMHOSTREGISTER_PORTABLE | (memory.read_only ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
+    const absl::Status status =
+        driver->MemHostRegister(static_cast<void*>(segment.data()), segment.size(), flags);
     if (!status.ok()) Leave();
     return status;
   }
@@ -56,27 +60,27 @@ struct ArenaPinner::State {
   }
 
   void PinOne(const std::shared_ptr<State>& self) {
-    size_t segment = 0;
+    size_t number = 0;
     {
       MutexLock lock(&mu);
       if (stopping) return;
-      segment = next++;
+      number = next++;
       busy = true;
     }
-    const std::span<std::byte> memory = arena.segments[segment];
-    const absl::Status status = Register(memory);
+    const std::span<std::byte> segment = memory.segments[number];
+    const absl::Status status = Register(segment);
     bool more = false;
     {
       MutexLock lock(&mu);
       busy = false;
       if (status.ok()) {
-        pinned.push_back(memory.data());
-        stats.pinned_bytes += memory.size();
+        pinned.push_back(segment.data());
+        stats.pinned_bytes += segment.size();
       } else {
-        stats.refused_bytes += memory.size();
+        stats.refused_bytes += segment.size();
         stats.first_refusal.Update(status);
       }
-      stats.finished = next == arena.segments.size();
+      stats.finished = next == memory.segments.size();
       more = !stats.finished && !stopping;
       idle.NotifyAll();
     }
@@ -84,12 +88,12 @@ struct ArenaPinner::State {
   }
 };
 
-ArenaPinner::ArenaPinner(const GpuDriver* driver, CUdevice device, GpuArena arena,
+ArenaPinner::ArenaPinner(const GpuDriver* driver, CUdevice device, Memory memory,
                          Executor* executor)
     : state_(std::make_shared<State>()) {
   state_->driver = driver;
   state_->device = device;
-  state_->arena = std::move(arena);
+  state_->memory = std::move(memory);
   state_->executor = executor;
   executor->Post([state = state_] { state->PinOne(state); });
 }
@@ -108,6 +112,31 @@ ArenaPinner::~ArenaPinner() {
 ArenaPinner::Stats ArenaPinner::stats() const {
   MutexLock lock(&state_->mu);
   return state_->stats;
+}
+
+bool ArenaPinner::Covers(std::span<const std::byte> run) const {
+  const std::less_equal<const std::byte*> le;
+  for (const std::span<std::byte> segment : state_->memory.segments) {
+    if (!le(segment.data(), run.data()) ||
+        !le(run.data() + run.size(), segment.data() + segment.size())) {
+      continue;
+    }
+    MutexLock lock(&state_->mu);
+    return std::find(state_->pinned.begin(), state_->pinned.end(), segment.data()) !=
+           state_->pinned.end();
+  }
+  return false;
+}
+
+bool ArenaPinner::AwaitFinished(std::chrono::nanoseconds timeout) const {
+  const auto give_up = std::chrono::steady_clock::now() + timeout;
+  MutexLock lock(&state_->mu);
+  while (!state_->stats.finished) {
+    const auto left = give_up - std::chrono::steady_clock::now();
+    if (left <= left.zero()) return false;
+    state_->idle.WaitFor(&state_->mu, left);
+  }
+  return true;
 }
 
 }  // namespace kvkeep

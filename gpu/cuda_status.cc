@@ -1,4 +1,4 @@
-#include "server/gpu/cuda_status.h"
+#include "gpu/cuda_status.h"
 
 #include <absl/strings/cord.h>
 #include <absl/strings/numbers.h>

@@ -22,8 +22,8 @@
 #include <memory>
 #include <string>
 
-#include "server/gpu/cuda_status.h"
-#include "server/gpu/driver_functions.h"
+#include "gpu/cuda_status.h"
+#include "gpu/driver_functions.h"
 
 namespace kvkeep {
 
