@@ -35,7 +35,14 @@ uint64_t PayloadBytes(const PutChunk& chunk) {
 }
 
 std::string WhyRejected(const PutChunk& chunk, const NamespaceSpec& spec) {
-  const uint64_t bytes = PayloadBytes(chunk);
+  const PutFacts facts = {.payload_bytes = PayloadBytes(chunk),
+                          .part = chunk.part,
+                          .metadata_bytes = chunk.metadata.size()};
+  return WhyRejected(facts, spec);
+}
+
+std::string WhyRejected(const PutFacts& chunk, const NamespaceSpec& spec) {
+  const uint64_t bytes = chunk.payload_bytes;
   if (bytes < kMinPayloadBytes || bytes > kMaxPayloadBytes) {
     return absl::StrCat("payload is ", bytes, " bytes; ", kMinPayloadBytes, " to ",
                         kMaxPayloadBytes, " are allowed");
@@ -47,8 +54,8 @@ std::string WhyRejected(const PutChunk& chunk, const NamespaceSpec& spec) {
   if (chunk.part >= spec.parts) {
     return absl::StrCat("part is ", chunk.part, "; the namespace has ", spec.parts, " parts");
   }
-  if (chunk.metadata.size() > kMaxTailBytes) {
-    return absl::StrCat("metadata is ", chunk.metadata.size(), " bytes; at most ", kMaxTailBytes,
+  if (chunk.metadata_bytes > kMaxTailBytes) {
+    return absl::StrCat("metadata is ", chunk.metadata_bytes, " bytes; at most ", kMaxTailBytes,
                         " are allowed");
   }
   return "";

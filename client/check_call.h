@@ -21,6 +21,12 @@ absl::Status CheckDestinations(const GetOptions& options, size_t chunks);
 absl::Status LeaseIsDead();  // what a call under such a lease answers
 
 // Why the daemon would surely reject the chunk; empty: it may take it.
+struct PutFacts {
+  uint64_t payload_bytes = 0;
+  uint32_t part = 0;
+  size_t metadata_bytes = 0;
+};
+std::string WhyRejected(const PutFacts& chunk, const NamespaceSpec& spec);
 std::string WhyRejected(const PutChunk& chunk, const NamespaceSpec& spec);
 uint64_t PayloadBytes(const PutChunk& chunk);
 uint64_t PayloadChecksum(const PutChunk& chunk);  // XXH3-64

@@ -20,7 +20,7 @@
 // get can be had without any copy (Acquire), a put with one, and leases, lookups and the rest are
 // small messages. Else gRPC. PathChoice::kAuto tries the local path first and starts gRPC only when
 // that is absent or refused; from then on each call takes the local path while it is connected.
-// Client::path says which and why.
+// Client::path says which and why. GPU memory: GpuPath (gpu_path.h).
 //
 // Threads: all methods of Client and Lease are thread-safe, except that one Lease object is used by
 // one thread at a time. Callbacks run exactly once, on a thread of gRPC or, when the call fails at
@@ -82,6 +82,7 @@ class Namespace {
 
  private:
   friend class Client;
+  friend class GpuPath;
   explicit Namespace(std::shared_ptr<NamespaceState> state) : state_(std::move(state)) {}
   std::shared_ptr<NamespaceState> state_;
 };
@@ -102,8 +103,7 @@ struct LookupResult {
   bool present(size_t key, size_t part = 0) const { return in_g2(key, part) || in_g3(key, part); }
 
   size_t row_bytes = 0;  // per key: ceil(parts / 8); bit p, least significant first, is part p
-  std::string g2_bits;
-  std::string g3_bits;
+  std::string g2_bits, g3_bits;
 
  private:
   bool Bit(const std::string& bits, size_t key, size_t part) const {
@@ -126,14 +126,13 @@ class Client {
     uint64_t bytes_received = 0;  // payload delivered by gets
     uint64_t bytes_sent = 0;      // payload of finished puts
     uint64_t late_slices = 0;     // puts whose memory gRPC held beyond the end of the call
-    uint64_t sessions_torn_down =
-        0;  // ended by us: it was unknown to the daemon, or held such memory
+    // Ended by us: it was unknown to the daemon, or held such memory.
+    uint64_t sessions_torn_down = 0;
     uint64_t leases_reclaimed = 0;  // granted by a lookup whose reply was lost, then given back
   };
 
   // Waits for the first session at most the default deadline; less when the daemon is plainly away,
-  // which is no error. INVALID_ARGUMENT: bad options, or a
-  // file of options.security that cannot be used.
+  // which is no error. INVALID_ARGUMENT: bad options, or a file of options.security.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(ClientOptions options);
   ~Client();
 
@@ -193,6 +192,7 @@ class Client {
   absl::StatusOr<RegisteredMemory> RegisterMemory(int fd, std::span<const std::byte> mapping);
 
  private:
+  friend class GpuPath;
   explicit Client(std::unique_ptr<Router> router);
   const std::unique_ptr<Router> router_;
 };

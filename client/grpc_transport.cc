@@ -125,6 +125,24 @@ void GrpcTransport::Acquire(Ns, const NamespaceSpec&, Keys, const AcquireOptions
   std::move(done)(OnlyLocal("acquire"));
 }
 
+absl::StatusOr<std::shared_ptr<const ArenaMap>> GrpcTransport::Arena() {
+  return OnlyLocal("the arena's memory");
+}
+
+absl::StatusOr<GpuRegion> GrpcTransport::RegisterGpuMemory(GpuMemory, Deadline) {
+  return OnlyLocal("GPU memory");
+}
+
+void GrpcTransport::PutFromGpu(Ns, const NamespaceSpec&, std::vector<GpuPutChunk>,
+                               const PutOptions&, Client::Callback<PutResult> done) {
+  std::move(done)(OnlyLocal("a put from GPU memory"));
+}
+
+void GrpcTransport::GetToGpu(Ns, const NamespaceSpec&, std::vector<GpuGetChunk>,
+                             const GpuGetOptions&, Client::Callback<GetResult> done) {
+  std::move(done)(OnlyLocal("a get to GPU memory"));
+}
+
 absl::StatusOr<StagingBuffer> GrpcTransport::AllocateStaging(uint64_t) {
   return OnlyLocal("staging memory");
 }

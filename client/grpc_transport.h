@@ -43,6 +43,13 @@ class GrpcTransport final : public Transport {
 
   void Acquire(Ns ns, const NamespaceSpec& spec, Keys keys, const AcquireOptions& options,
                Client::Callback<Acquired> done) override;
+  absl::StatusOr<std::shared_ptr<const ArenaMap>> Arena() override;
+  absl::StatusOr<GpuRegion> RegisterGpuMemory(GpuMemory memory, Deadline deadline) override;
+  void PutFromGpu(Ns ns, const NamespaceSpec& spec, std::vector<GpuPutChunk> chunks,
+                  const PutOptions& options, Client::Callback<PutResult> done) override;
+  void GetToGpu(Ns ns, const NamespaceSpec& spec, std::vector<GpuGetChunk> chunks,
+                const GpuGetOptions& options, Client::Callback<GetResult> done) override;
+  GpuStats gpu_stats() const override { return {}; }
   absl::StatusOr<StagingBuffer> AllocateStaging(uint64_t bytes) override;
   absl::StatusOr<RegisteredMemory> RegisterMemory(int fd,
                                                   std::span<const std::byte> mapping) override;

@@ -44,6 +44,16 @@ class Router {
   Transport* Of(Path path);
   PathInfo path();
 
+  // Makes a call with a callback and waits for it, on a thread that the transport may use
+  // meanwhile.
+  template <typename T, typename Start>
+  T Await(Start&& start) {
+    Completion<T> completion;
+    Pick()->RunBlocking([&] { start([&](T value) { completion.Set(std::move(value)); }); },
+                        &completion);
+    return completion.Take();
+  }
+
   // Waits until one of them has a session.
   bool WaitConnected(Deadline timeout);
   Client::Stats stats();

@@ -14,10 +14,15 @@
 
 #include "client/await.h"
 #include "client/client.h"
+#include "client/gpu/gpu_memory.h"
+#include "client/gpu/gpu_region.h"
+#include "client/gpu/gpu_values.h"
 #include "client/shared_memory.h"
 #include "client/types.h"
 
 namespace kvkeep::client {
+
+struct ArenaMap;
 
 // A namespace as one transport knows it: declared in its current session, or to be.
 class NamespaceBinding {
@@ -76,8 +81,15 @@ class Transport {
   virtual void GetServerInfo(Deadline deadline, Client::Callback<ServerInfo> done) = 0;
 
   // Local path only; FAILED_PRECONDITION elsewhere.
+  virtual absl::StatusOr<std::shared_ptr<const ArenaMap>> Arena() = 0;  // of the session of now
   virtual void Acquire(Ns ns, const NamespaceSpec& spec, Keys keys, const AcquireOptions& options,
                        Client::Callback<Acquired> done) = 0;
+  virtual absl::StatusOr<GpuRegion> RegisterGpuMemory(GpuMemory memory, Deadline deadline) = 0;
+  virtual void PutFromGpu(Ns ns, const NamespaceSpec& spec, std::vector<GpuPutChunk> chunks,
+                          const PutOptions& options, Client::Callback<PutResult> done) = 0;
+  virtual void GetToGpu(Ns ns, const NamespaceSpec& spec, std::vector<GpuGetChunk> chunks,
+                        const GpuGetOptions& options, Client::Callback<GetResult> done) = 0;
+  virtual GpuStats gpu_stats() const = 0;
   virtual absl::StatusOr<StagingBuffer> AllocateStaging(uint64_t bytes) = 0;
   virtual absl::StatusOr<RegisteredMemory> RegisterMemory(int fd,
                                                           std::span<const std::byte> mapping) = 0;

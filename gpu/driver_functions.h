@@ -21,6 +21,7 @@
   F(MemAlloc, 3020)                      \
   F(MemFree, 3020)                       \
   F(MemGetAddressRange, 3020)            \
+  F(PointerGetAttribute, 4000)           \
   F(MemHostRegister, 6050)               \
   F(MemHostUnregister, 4000)             \
   F(MemcpyHtoDAsync, 3020)               \
@@ -41,6 +42,7 @@
   F(MemGetAllocationGranularity, 10020)  \
   F(MemCreate, 10020)                    \
   F(MemRelease, 10020)                   \
+  F(MemRetainAllocationHandle, 11000)    \
   F(MemExportToShareableHandle, 10020)   \
   F(MemImportFromShareableHandle, 10020) \
   F(MemAddressReserve, 10020)            \

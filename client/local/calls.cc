@@ -214,6 +214,11 @@ void LocalTransport::Release(Lease lease, Client::DoneCallback done) {
                         });
 }
 
+absl::StatusOr<std::shared_ptr<const ArenaMap>> LocalTransport::Arena() {
+  KVKEEP_ASSIGN_OR_RETURN(const LocalSessionPtr session, CurrentSession());
+  return session->mappings()->shared_arena();
+}
+
 void LocalTransport::GetServerInfo(Deadline deadline, Client::Callback<ServerInfo> done) {
   const absl::StatusOr<LocalSessionPtr> session = CurrentSession();
   if (!session.ok()) return std::move(done)(session.status());

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "client/check_call.h"
+#include "client/local/put_reply.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep::client {
@@ -40,14 +41,6 @@ void Finish(const std::vector<PutChunk>& chunks, LocalCounters& counters, PutRes
   if (unfinished == 0) result->error = absl::OkStatus();
 }
 
-absl::StatusOr<PutResult> ResultOf(PutResult result) {
-  const bool nothing = std::all_of(
-      result.chunks.begin(), result.chunks.end(),
-      [](const PutOutcome& outcome) { return outcome.status == PutStatus::kUnfinished; });
-  if (nothing && !result.error.ok()) return result.error;
-  return result;
-}
-
 }  // namespace
 
 LocalPut::LocalPut(What what) : what_(std::move(what)) {
@@ -67,7 +60,7 @@ absl::StatusOr<PutResult> LocalPut::Run() {
   if (!batch_->empty()) Flush();
   while (!sent_.empty()) AwaitOldest();
   Finish(what_.chunks, *what_.counters, &result_);
-  return ResultOf(std::move(result_));
+  return PutResultOf(std::move(result_));
 }
 
 absl::Status LocalPut::AddChunk(uint32_t index) {
@@ -181,7 +174,7 @@ bool LocalPut::TrySend(What& what, Client::Callback<PutResult>& done) {
                  result.error = outcomes.status();
                }
                Finish(chunks, *counters, &result);
-               std::move(done)(ResultOf(std::move(result)));
+               std::move(done)(PutResultOf(std::move(result)));
              });
   return true;
 }

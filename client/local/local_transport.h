@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "client/local/fork_guard.h"
+#include "client/local/gpu_regions.h"
 #include "client/local/put_memory.h"
 #include "client/local/requests.h"
 #include "client/transport.h"
@@ -54,6 +55,7 @@ class LocalTransport final : public Transport {
     Deadline backoff_min{50};
     Deadline backoff_max{2'000};
     std::chrono::microseconds busy_poll{100};
+    DaemonProcess::Watch watch_daemon = DaemonProcess::OpenPidfd;
   };
   explicit LocalTransport(Options options);
   ~LocalTransport() override;  // REQUIRES: !forked(); a child leaves it alone
@@ -85,6 +87,13 @@ class LocalTransport final : public Transport {
   void GetServerInfo(Deadline deadline, Client::Callback<ServerInfo> done) override;
   void Acquire(Ns ns, const NamespaceSpec& spec, Keys keys, const AcquireOptions& options,
                Client::Callback<Acquired> done) override;
+  absl::StatusOr<std::shared_ptr<const ArenaMap>> Arena() override;
+  absl::StatusOr<GpuRegion> RegisterGpuMemory(GpuMemory memory, Deadline deadline) override;
+  void PutFromGpu(Ns ns, const NamespaceSpec& spec, std::vector<GpuPutChunk> chunks,
+                  const PutOptions& options, Client::Callback<PutResult> done) override;
+  void GetToGpu(Ns ns, const NamespaceSpec& spec, std::vector<GpuGetChunk> chunks,
+                const GpuGetOptions& options, Client::Callback<GetResult> done) override;
+  GpuStats gpu_stats() const override;
   absl::StatusOr<StagingBuffer> AllocateStaging(uint64_t bytes) override;
   absl::StatusOr<RegisteredMemory> RegisterMemory(int fd,
                                                   std::span<const std::byte> mapping) override;
@@ -108,6 +117,8 @@ class LocalTransport final : public Transport {
   using FoundCallback = absl::AnyInvocable<void(const LocalSessionPtr&, absl::StatusOr<Found>) &&>;
   void Find(local::Kind kind, const Ready& ready, const KeysQuery& query,
             LocalSession::Time deadline, FoundCallback done);
+  template <typename Call>
+  void StartGpu(const std::shared_ptr<Call>& call, const NamespaceSpec& spec);
   // Runs `work` here when this thread waits for it anyway, else on a worker.
   void RunOrPost(absl::AnyInvocable<void() &&> work);
 
@@ -124,6 +135,8 @@ class LocalTransport final : public Transport {
   const ForkMark mark_;
   const std::shared_ptr<LocalCounters> counters_ = std::make_shared<LocalCounters>();
   const std::shared_ptr<PutMemory> put_memory_ = std::make_shared<PutMemory>();
+  const std::shared_ptr<GpuRegions> gpu_regions_ =
+      std::make_shared<GpuRegions>(options_.watch_daemon);
   std::shared_ptr<const ArenaMap> arena_;  // of the last session; of the background thread
   std::thread thread_;                     // runs Run()
 

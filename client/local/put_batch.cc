@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "client/check_call.h"
+#include "client/local/put_reply.h"
 #include "client/local/test_point.h"
 #include "tiers/base/check.h"
 
@@ -15,62 +16,6 @@ using local::Kind;
 
 // Of a message, so that its fixed part and the largest chunk always fit.
 constexpr size_t kMaxBatchBytes = local::kMaxMessageBytes - 64 * kKiB;
-
-const char* ReasonName(uint8_t reason) {  // as the gRPC path says it: kvkeep.v1.RejectReason
-  switch (reason) {
-    case 1:
-      return "REJECT_REASON_NO_SPACE";
-    case 2:
-      return "REJECT_REASON_LIMIT";
-    case 3:
-      return "REJECT_REASON_WRONG_SIZE";
-    case 4:
-      return "REJECT_REASON_WRONG_CHECKSUM";
-    case 5:
-      return "REJECT_REASON_DRAINING";
-    case 6:
-      return "REJECT_REASON_NOT_DURABLE";
-    case 7:
-      return "REJECT_REASON_NOT_COPIED";
-    default:
-      return "REJECT_REASON_UNSPECIFIED";
-  }
-}
-
-PutOutcome ToOutcome(const local::PutAnswer& answer, absl::string_view message) {
-  switch (answer.status) {  // kvkeep.v1.PutStatus
-    case 1:
-      return {.status = PutStatus::kStored, .message = ""};
-    case 2:
-      return {.status = PutStatus::kPresent, .message = ""};
-    default:
-      return {.status = PutStatus::kRejected,
-              .message = absl::StrCat(ReasonName(answer.reason), ": ", message)};
-  }
-}
-
-absl::StatusOr<std::vector<PutBatch::Outcome>> ReadReply(LocalSession::Reply& reply,
-                                                         const std::vector<uint32_t>& indexes) {
-  local::PutReply said;
-  std::vector<local::PutAnswer> answers;
-  if (!reply.body.Read(&said) || said.chunks != indexes.size() ||
-      !reply.body.ReadAll(said.chunks, &answers)) {
-    return absl::InternalError("local: a put's reply is not about the chunks that were put");
-  }
-  std::vector<PutBatch::Outcome> outcomes;
-  for (size_t i = 0; i < answers.size(); ++i) {
-    std::span<const std::byte> text;
-    if (!reply.body.ReadBytes(answers[i].message_bytes, &text)) {
-      return absl::InternalError("local: a put's reply is too short for its messages");
-    }
-    outcomes.push_back(
-        {.index = indexes[i],
-         .outcome =
-             ToOutcome(answers[i], {reinterpret_cast<const char*>(text.data()), text.size()})});
-  }
-  if (!reply.body.done()) return absl::InternalError("local: a put's reply is too long");
-  return outcomes;
-}
 
 }  // namespace
 
@@ -151,12 +96,6 @@ void PutBatch::AddRun(uint32_t region, uint64_t offset, uint64_t bytes) {
 void PutBatch::Add(uint32_t index, const PutChunk& chunk,
                    const std::vector<std::optional<PutMemory::Direct>>& direct,
                    const std::shared_ptr<StagingArea>& area, std::span<std::byte> staged) {
-  uint32_t flags = 0;
-  if (chunk.parent_key.has_value()) flags |= local::kPutHasParent;
-  if (options_.durable) flags |= local::kPutDurable;
-  if (options_.transient) flags |= local::kPutTransient;
-  if (options_.no_g3) flags |= local::kPutNoG3;
-  if (options_.checksum) flags |= local::kPutHasChecksum;
   indexes_.push_back(index);
   chunks_.push_back({.key = chunk.key.bytes,
                      .parent_key = chunk.parent_key.has_value()
@@ -168,7 +107,7 @@ void PutBatch::Add(uint32_t index, const PutChunk& chunk,
                      .tail_bytes = static_cast<uint32_t>(chunk.metadata.size()),
                      .first_run = static_cast<uint32_t>(runs_.size()),
                      .runs = 0,
-                     .flags = flags});
+                     .flags = PutFlagsOf(options_, chunk.parent_key.has_value())});
   tails_.append(chunk.metadata);
   if (!staged.empty()) {
     hold_->AddStaged(area, staged);
@@ -213,10 +152,17 @@ void PutBatch::Send(LocalSession::Time deadline, Done done) {
       return absl::OkStatus();
     }
     hold.reset();
-    absl::StatusOr<std::vector<Outcome>> outcomes = ReadReply(*reply, indexes);
-    const absl::Status broken = outcomes.ok() ? absl::OkStatus() : outcomes.status();
+    absl::StatusOr<std::vector<PutOutcome>> read = ReadPutReply(*reply, indexes.size());
+    if (!read.ok()) {
+      std::move(done)(read.status());
+      return read.status();
+    }
+    std::vector<Outcome> outcomes;
+    for (size_t i = 0; i < indexes.size(); ++i) {
+      outcomes.push_back({.index = indexes[i], .outcome = std::move((*read)[i])});
+    }
     std::move(done)(std::move(outcomes));
-    return broken;
+    return absl::OkStatus();
   };
   call.copied = [hold = std::move(hold_)] {
     TestPoint("put-copied");

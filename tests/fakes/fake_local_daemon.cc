@@ -292,10 +292,27 @@ bool FakeLocalDaemon::Handle(Connection& connection, local::Message& message) {
       connection.regions.erase(Read<local::UnregisterMemory>(reader).region);
       break;
     default:
-      return false;
+      return HandleOther(connection, message);
   }
   const int fd = descriptor.get();
   Reply(connection, std::move(reply), {&fd, descriptor.valid() ? 1u : 0u});
+  return true;
+}
+
+bool FakeLocalDaemon::HandleOther(Connection& connection, local::Message& message) {
+  Other other;
+  {
+    MutexLock lock(&mu_);
+    other = other_;
+  }
+  if (!other) return false;
+  std::optional<local::MessageWriter> reply = other(static_cast<Kind>(message.kind), message);
+  if (reply.has_value() && script.hold == message.kind) {
+    MutexLock lock(&connection.mu);
+    connection.held.emplace_back(*std::move(reply), UniqueFd());
+  } else if (reply.has_value()) {
+    Reply(connection, *std::move(reply));
+  }
   return true;
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -44,6 +45,14 @@ class FakeLocalDaemon {
   // Changes a reply (or Segments) before it is sent. Set it while no client is connected, or asks.
   using Tamper = std::function<void(local::Kind kind, std::vector<std::byte>* message)>;
   void SetTamper(Tamper tamper);
+
+  // Answers requests that this fake knows nothing of; no answer: none is sent. Script::hold works.
+  using Other =
+      std::function<std::optional<local::MessageWriter>(local::Kind kind, local::Message& message)>;
+  void SetOther(Other other) {
+    MutexLock lock(&mu_);
+    other_ = std::move(other);
+  }
 
   FakeLocalDaemon();
   ~FakeLocalDaemon();
@@ -103,6 +112,7 @@ class FakeLocalDaemon {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandleKeys(Connection& connection, local::Kind kind, const local::Message& message);
   void HandlePut(Connection& connection, const local::Message& message);
+  bool HandleOther(Connection& connection, local::Message& message);
   void Reply(Connection& connection, local::MessageWriter writer, std::span<const int> fds = {});
   void Store(const ChunkId& id, const std::vector<std::byte>& payload, const std::string& metadata)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -116,6 +126,7 @@ class FakeLocalDaemon {
 
   mutable Mutex mu_;
   Tamper tamper_ ABSL_GUARDED_BY(mu_);
+  Other other_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<Arena> arena_ ABSL_GUARDED_BY(mu_);
   uint64_t incarnation_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t next_lease_ ABSL_GUARDED_BY(mu_) = 1;

@@ -159,6 +159,15 @@ TEST_CASE("memory of another process is read and written through its descriptor"
   CHECK(gpu.Read(address, bytes) == Pattern(bytes, 1));
   gpu.Write(address, Pattern(bytes, 2));
   CHECK(exporter.Holds(2));
+  // What is mapped can be had back from its address; memory of cuMemAlloc cannot.
+  const auto retain = [&](CUdeviceptr of) {
+    return gpu.driver().MemRetainAllocationHandle(&memory, reinterpret_cast<void*>(of));
+  };
+  gpu.Require(retain(address + kMiB));
+  gpu.Require(gpu.driver().MemRelease(memory));
+  const CUdeviceptr allocated = gpu.Alloc(kMiB);
+  CHECK_FALSE(retain(allocated).ok());
+  gpu.Require(gpu.driver().MemFree(allocated));
   gpu.Require(gpu.driver().MemUnmap(address, bytes));
   gpu.Require(gpu.driver().MemAddressFree(address, bytes));
 }

@@ -1,11 +1,15 @@
 // What kvkeep relies on in NVIDIA's driver, of one process: devices, memory, copies, order. Each
 // case states the rule; tests/fakes/cuda/README.md says where it is from.
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <numeric>
 
 #include "tests/gpu/gpu_session.h"
 #include "tests/gpu/pattern.h"
+#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 namespace {
@@ -89,6 +93,45 @@ TEST_CASE("registered memory is not registered again, and unregistered by its ad
   gpu.Require(gpu.driver().MemHostUnregister(Bare(memory)));
   CHECK(ErrorOf(gpu.driver().MemHostUnregister(Bare(memory))) ==
         CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+}
+
+TEST_CASE(
+    "memory that is mapped read-only takes a flag, and then brings bytes to the device only") {
+  GpuSession gpu;
+  int possible = 0;
+  gpu.Require(gpu.driver().DeviceGetAttribute(
+      &possible, CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, gpu.device()));
+  if (possible == 0) return;  // kvkeep asks first
+  const std::vector<std::byte> pattern = Pattern(kMiB, 5);
+  const UniqueFd file(memfd_create("read-only", MFD_CLOEXEC));
+  REQUIRE(write(file.get(), pattern.data(), kMiB) == static_cast<ssize_t>(kMiB));
+  void* const mapped = mmap(nullptr, kMiB, PROT_READ, MAP_SHARED, file.get(), 0);
+  REQUIRE(mapped != MAP_FAILED);
+  const unsigned portable = CU_MEMHOSTREGISTER_PORTABLE;
+  CHECK_FALSE(gpu.driver().MemHostRegister(mapped, kMiB, portable).ok());
+  gpu.Require(gpu.driver().MemHostRegister(mapped, kMiB, portable | CU_MEMHOSTREGISTER_READ_ONLY));
+  const CUdeviceptr memory = gpu.Alloc(kMiB);
+  gpu.Require(
+      gpu.driver().MemcpyHtoDAsync(memory, static_cast<const void*>(mapped), kMiB, gpu.stream()));
+  gpu.Require(gpu.driver().StreamSynchronize(gpu.stream()));
+  CHECK(gpu.Read(memory, kMiB) == pattern);
+  gpu.Require(gpu.driver().MemHostUnregister(mapped));
+  gpu.Require(gpu.driver().MemFree(memory));
+  munmap(mapped, kMiB);
+}
+
+TEST_CASE("an address tells its device, and one of the host none") {
+  GpuSession gpu;
+  const CUdeviceptr memory = gpu.Alloc(kMiB);
+  int ordinal = -1;
+  const auto ask = [&](CUdeviceptr address) {
+    return gpu.driver().PointerGetAttribute(static_cast<void*>(&ordinal),
+                                            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address);
+  };
+  gpu.Require(ask(memory + kMiB - 1));
+  CHECK(ordinal == 0);
+  CHECK(ErrorOf(ask(reinterpret_cast<CUdeviceptr>(&gpu))) == CUDA_ERROR_INVALID_VALUE);
+  gpu.Require(gpu.driver().MemFree(memory));
 }
 
 TEST_CASE("a copy whose host memory is registered in part is refused") {

@@ -127,7 +127,7 @@ TEST_CASE("a handshake that makes no sense is no session, and the next one is") 
   const size_t welcome = kBody;
   const Lie lies[] = {
       {"cut", [](Message* m) { m->pop_back(); }},
-      {"version", [=](Message* m) { Change<uint32_t>(m, welcome, 4); }},
+      {"version", [=](Message* m) { Change<uint32_t>(m, welcome, local::kVersion + 1); }},
       {"version 0", [=](Message* m) { Change<uint32_t>(m, welcome, 0); }},
       {"first_segment", [=](Message* m) { Change<uint32_t>(m, welcome + 4, UINT32_MAX); }},
       {"segment_bytes", [=](Message* m) { Change<uint64_t>(m, welcome + 48, 4096); }},

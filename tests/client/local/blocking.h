@@ -43,12 +43,14 @@ bool Eventually(F&& condition, int timeout_ms = 10'000) {
 
 // A transport to whoever listens on a socket, with one namespace.
 struct Blocking {
-  explicit Blocking(const std::string& socket, Deadline deadline = Deadline(10'000))
+  explicit Blocking(const std::string& socket, Deadline deadline = Deadline(10'000),
+                    DaemonProcess::Watch watch = DaemonProcess::OpenPidfd)
       : transport(new LocalTransport({.socket = socket,
                                       .client_name = "test",
                                       .default_deadline = deadline,
                                       .backoff_min = Deadline(5),
-                                      .backoff_max = Deadline(20)})) {
+                                      .backoff_max = Deadline(20),
+                                      .watch_daemon = std::move(watch)})) {
     REQUIRE(transport->WaitFirstAttempt(Deadline(10'000)).ok());
     auto opened = transport->OpenNamespace(spec, Deadline(0));
     REQUIRE(opened.ok());

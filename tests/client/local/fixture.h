@@ -11,8 +11,9 @@ struct FakeDaemonHolder {
 };
 
 struct LocalFixture : FakeDaemonHolder, Blocking {
-  explicit LocalFixture(Deadline deadline = Deadline(10'000))
-      : Blocking(daemon.socket(), deadline) {}
+  explicit LocalFixture(Deadline deadline = Deadline(10'000),
+                        DaemonProcess::Watch watch = DaemonProcess::OpenPidfd)
+      : Blocking(daemon.socket(), deadline, std::move(watch)) {}
 };
 
 }  // namespace kvkeep::client

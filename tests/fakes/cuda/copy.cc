@@ -10,7 +10,7 @@
 namespace kvkeep::fakecuda {
 namespace {
 
-enum class Place { kRegistered, kPageable, kDevice, kNowhere };
+enum class Place { kRegistered, kRegisteredReadOnly, kPageable, kDevice, kNowhere };
 
 struct Located {
   Place place = Place::kNowhere;
@@ -31,7 +31,9 @@ Located Locate(State* state, uint64_t address, uint64_t bytes)
   if (base + registered <= address) return {.place = Place::kPageable};
   // Partly registered, or by two registrations: refused.
   const bool whole = base <= address && address + bytes <= base + registered;
-  return {.place = whole ? Place::kRegistered : Place::kNowhere};
+  if (!whole) return {.place = Place::kNowhere};
+  const bool read_only = std::prev(after)->second.read_only;
+  return {.place = read_only ? Place::kRegisteredReadOnly : Place::kRegistered};
 }
 
 struct Wanted {
@@ -46,6 +48,7 @@ bool Add(State* state, const Wanted& wanted, Operation* operation, bool* pageabl
   const Located to = Locate(state, wanted.to, wanted.bytes);
   const Located from = Locate(state, wanted.from, wanted.bytes);
   if (to.place == Place::kNowhere || from.place == Place::kNowhere) return false;
+  if (to.place == Place::kRegisteredReadOnly) return false;
   for (const Located* end : {&to, &from}) {
     if (end->range != nullptr) operation->ranges.push_back(end->range);
     *pageable |= end->place == Place::kPageable;

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <cstdio>
+#include <fstream>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,22 @@ namespace kvkeep::fakecuda {
 namespace {
 
 uint64_t PageRounded(uint64_t bytes) { return (bytes + 4095) & ~uint64_t{4095}; }
+
+// Whether the page at `memory` is mapped, and not writable.
+bool IsMappedReadOnly(const void* memory) {
+  const auto address = reinterpret_cast<uint64_t>(memory);
+  std::ifstream maps("/proc/self/maps");
+  std::string line;
+  while (std::getline(maps, line)) {
+    unsigned long long begin = 0, end = 0;
+    char access[5] = {};
+    if (std::sscanf(line.c_str(), "%llx-%llx %4s", &begin, &end, access) == 3 && begin <= address &&
+        address < end) {
+      return access[1] != 'w';
+    }
+  }
+  return false;
+}
 
 // Whether an importer still has this memory open: each holds a lock on its open file.
 bool IsImported(int memory) {
@@ -148,10 +165,25 @@ CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdev
   return CUDA_SUCCESS;
 }
 
+CUresult CUDAAPI cuPointerGetAttribute(void* value, CUpointer_attribute attribute,
+                                       CUdeviceptr address) {
+  State& state = TheState();
+  const Entry entry(&state, "cuPointerGetAttribute", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  const std::shared_ptr<Range> range = FindRange(&state, address, 1);
+  if (value == nullptr || range == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (attribute != CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) return CUDA_ERROR_NOT_SUPPORTED;
+  *static_cast<int*>(value) = range->device;
+  return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuMemHostRegister_v2(void* memory, size_t bytes, unsigned flags) {
   State& state = TheState();
   const Entry entry(&state, "cuMemHostRegister", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
+  const bool read_only = (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
+  if (read_only && !entry.settings().read_only_register) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!read_only && IsMappedReadOnly(memory)) return CUDA_ERROR_INVALID_VALUE;
   const unsigned known =
       CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
   const uint64_t base = reinterpret_cast<uint64_t>(memory);
@@ -162,7 +194,7 @@ CUresult CUDAAPI cuMemHostRegister_v2(void* memory, size_t bytes, unsigned flags
     if (before->first + before->second.bytes > base)
       return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   }
-  state.registered[base] = {.bytes = bytes, .device = entry.device()};
+  state.registered[base] = {.bytes = bytes, .device = entry.device(), .read_only = read_only};
   return CUDA_SUCCESS;
 }
 

@@ -53,6 +53,8 @@ const auto& Functions() {
       KVKEEP_FAKE_FUNCTION(MemGetAllocationGranularity, 10020),
       KVKEEP_FAKE_FUNCTION(MemCreate, 10020),
       KVKEEP_FAKE_FUNCTION(MemRelease, 10020),
+      KVKEEP_FAKE_FUNCTION(MemRetainAllocationHandle, 11000),
+      KVKEEP_FAKE_FUNCTION(PointerGetAttribute, 4000),
       KVKEEP_FAKE_FUNCTION(MemExportToShareableHandle, 10020),
       KVKEEP_FAKE_FUNCTION(MemImportFromShareableHandle, 10020),
       KVKEEP_FAKE_FUNCTION(MemAddressReserve, 10020),

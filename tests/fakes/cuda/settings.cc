@@ -28,6 +28,8 @@ void ParseLine(const std::string& line, Settings* settings) {
     good = static_cast<bool>(in >> settings->devices);
   } else if (key == "memory_bytes") {
     good = static_cast<bool>(in >> settings->memory_bytes);
+  } else if (key == "read_only_register") {
+    good = static_cast<bool>(in >> settings->read_only_register);
   } else if (key == "mig") {
     good = static_cast<bool>(in >> settings->mig);
   } else if (key == "strict") {

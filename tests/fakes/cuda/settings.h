@@ -28,6 +28,7 @@ struct Settings {
   int devices = 1;
   uint64_t memory_bytes = 1ull << 30;  // of each device
   bool mig = false;
+  bool read_only_register = true;  // whether devices register memory that is mapped read-only
   bool strict = true;  // what is undefined behaviour ends the process (State::Violation)
   int sticky = 0;      // an error that breaks the context at the next call
   uint64_t copy_delay_us = 0;

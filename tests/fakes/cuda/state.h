@@ -25,6 +25,8 @@ namespace kvkeep::fakecuda {
 
 inline constexpr uint64_t kGranularity = 2ull << 20;  // of VMM, and of large allocations' addresses
 
+struct VmmMemory;
+
 // What a device pointer can point into.
 struct Range {
   enum class Kind { kAllocated, kImported, kReserved };
@@ -32,12 +34,13 @@ struct Range {
   uint64_t base = 0;
   uint64_t bytes = 0;
   int device = 0;
-  UniqueFd memory;          // the memfd; an importer's own descriptor of it
-  std::string handle;       // kImported: the handle that it was opened by
-  uint64_t opens = 0;       // kImported
-  bool mapped = false;      // kReserved: by cuMemMap
-  bool accessible = false;  // kReserved: by cuMemSetAccess
-  uint64_t copies = 0;      // under way in it
+  UniqueFd memory;                 // the memfd; an importer's own descriptor of it
+  std::string handle;              // kImported: the handle that it was opened by
+  uint64_t opens = 0;              // kImported
+  bool mapped = false;             // kReserved: by cuMemMap
+  bool accessible = false;         // kReserved: by cuMemSetAccess
+  std::shared_ptr<VmmMemory> vmm;  // kReserved: what is mapped
+  uint64_t copies = 0;             // under way in it
 };
 
 // Physical memory of cuMemCreate.
@@ -81,6 +84,7 @@ struct Stream {
 struct HostMemory {
   uint64_t bytes = 0;
   int device = 0;
+  bool read_only = false;
 };
 
 struct Device {

@@ -79,6 +79,19 @@ CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle) {
   return state.vmm.erase(handle) == 1 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
+  State& state = TheState();
+  const Entry entry(&state, "cuMemRetainAllocationHandle", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  const std::shared_ptr<Range> range = FindRange(&state, reinterpret_cast<uint64_t>(address), 1);
+  if (handle == nullptr || range == nullptr || range->vmm == nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *handle = state.next_vmm++;  // the same memory, to be released once more
+  state.vmm[*handle] = range->vmm;
+  return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle,
                                               CUmemAllocationHandleType type,
                                               unsigned long long flags) {
@@ -154,6 +167,7 @@ CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
   }
   if (MapMemory(memory->memory.get(), bytes, address) == 0) return CUDA_ERROR_MAP_FAILED;
   range->mapped = true;
+  range->vmm = memory;
   return CUDA_SUCCESS;
 }
 
@@ -180,6 +194,7 @@ CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t bytes) {
   while (range->copies > 0) state.changed.Wait(&state.mu);
   BlankAddresses(address, bytes);
   range->mapped = range->accessible = false;
+  range->vmm = nullptr;
   return CUDA_SUCCESS;
 }
 

@@ -1,0 +1,38 @@
+// GpuMemory: a range of a worker's GPU memory, as it is given to the daemon.
+//
+// What is given is always a whole allocation, and the range in it: a handle shows the daemon all of
+// that. So memory is exported only of allocations of 2 MiB and more; the driver may pack smaller
+// ones of several owners into one block. A value without CUDA's types.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "tiers/base/unique_fd.h"
+#include "tiers/base/units.h"
+
+namespace kvkeep::client {
+
+struct GpuMemory {
+  enum class Kind {
+    kIpcHandle,   // cuIpcGetMemHandle: memory of cuMemAlloc, cudaMalloc
+    kDescriptor,  // cuMemExportToShareableHandle: memory of cuMemCreate, e.g. expandable segments
+  };
+  static constexpr uint64_t kLeastAllocationBytes = 2 * kMiB;
+
+  Kind kind = Kind::kIpcHandle;
+  std::array<uint8_t, 16> gpu_uuid{};  // as cuDeviceGetUuid says
+  std::array<uint8_t, 64> handle{};    // kIpcHandle
+  UniqueFd descriptor;                 // kDescriptor
+  uint64_t allocation_bytes = 0;
+  uint64_t offset = 0;  // of the range in the allocation
+  uint64_t bytes = 0;   // of the range
+
+  // INVALID_ARGUMENT names the field.
+  absl::Status Validate() const;
+};
+
+}  // namespace kvkeep::client

@@ -1,0 +1,55 @@
+// GpuRegion: GPU memory of this worker that the daemon knows. Puts and gets name runs of it.
+//
+// The registration is the client's, not the session's: a daemon that came back is told of it again
+// with the first call that names it, under a new generation, so that nothing of before is taken for
+// it. What the daemon does not take is told by every call, and by usable().
+//
+// The memory must stay allocated until Unregister is OK. Bytes that a call names are left alone
+// until the call has its answer; a call that ended without one (DEADLINE_EXCEEDED, UNAVAILABLE)
+// leaves them in use: in_use() says until when, at the latest until the daemon's process has ended.
+//
+// Move-only; destroying it unregisters in the background. It may outlive its client. Does nothing
+// in a child of fork(). Thread-safe, but for moves and destruction.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "client/gpu/gpu_run.h"
+#include "client/types.h"
+
+namespace kvkeep::client {
+
+struct LocalGpuRegion;
+
+class [[nodiscard]] GpuRegion {
+ public:
+  GpuRegion() = default;
+  ~GpuRegion();
+  GpuRegion(GpuRegion&& other) noexcept = default;
+  GpuRegion& operator=(GpuRegion&& other) noexcept;
+
+  GpuRegionId id() const;  // zero: default constructed, moved from or unregistered
+  uint64_t bytes() const;
+  // Whether the daemon may still read or write it: a put or get has not been answered.
+  bool in_use() const;
+  // OK: as far as known, the next call finds it registered, or registers it. Else why the daemon
+  // of now does not take it: go by the local path.
+  absl::Status usable() const;
+  // Returns when the daemon has closed it: only then may the memory be freed. FAILED_PRECONDITION:
+  // in use. UNAVAILABLE: the session is over, and the daemon's process may still have it open; it
+  // has not when this is OK. The region is of no use any more, but may be asked again.
+  absl::Status Unregister(Deadline timeout);
+
+  // For the transport.
+  explicit GpuRegion(std::shared_ptr<LocalGpuRegion> region);
+
+ private:
+  void Leave();
+
+  std::shared_ptr<LocalGpuRegion> region_;
+};
+
+}  // namespace kvkeep::client

@@ -1,0 +1,45 @@
+// Values of the GPU path's calls: what a put and a get of GPU memory say.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/gpu/gpu_run.h"
+#include "client/types.h"
+#include "tiers/base/key.h"
+
+namespace kvkeep::client {
+
+struct GpuPutChunk {
+  ChunkKey key;
+  uint32_t part = 0;
+  std::vector<GpuRun> runs;  // one behind the other the payload
+  std::optional<ChunkKey> parent_key;
+  std::string metadata;  // at most 16 KiB
+};
+
+struct GpuGetChunk {
+  ChunkKey key;
+  uint32_t part = 0;
+  std::vector<GpuRun> runs;  // together the payload's size, which the caller has to know
+};
+
+struct GpuGetOptions {
+  const Lease* lease = nullptr;  // what it holds is found, also if deleted since
+  bool transient = false;        // what comes from G3 need not stay in G2
+  Deadline deadline{0};
+};
+
+// Of one client, since it was made.
+struct GpuStats {
+  uint64_t registered = 0;        // at first
+  uint64_t registered_again = 0;  // with a new session
+  uint64_t refused = 0;           // registrations, at first and again
+  uint64_t unanswered = 0;        // puts and gets that ended without the daemon's answer
+  uint64_t bytes_put = 0;         // of chunks that were stored, or were there
+  uint64_t bytes_got = 0;
+};
+
+}  // namespace kvkeep::client

@@ -1,0 +1,81 @@
+// PinnedArena: this process's read-only mapping of the daemon's arena, registered with the GPU's
+// driver, so that the worker itself copies chunks to its GPU at the speed of the bus.
+//
+//   auto pinned = client->PinArena({.device = 0});        // at start; works in the background
+//   auto acquired = client->Acquire(ns, keys);
+//   for each view: wait for its pieces, cuMemcpyHtoDAsync from its runs on a stream of yours;
+//   synchronise the stream, then ask acquired.valid(), and only then use the bytes.
+//
+// Nothing depends on it but speed: memory that is not registered, or not yet, is copied all the
+// same, slower. A daemon that came back with another arena has none of it registered: Covers says
+// so, and PinArena is called again. The other way, puts, needs no pin of ours: register memory of
+// your own (Client::RegisterMemory) that you have pinned.
+//
+// Move-only. It keeps the mapping; destroying it unregisters all, so copies from it must have
+// ended. Does nothing in a child of fork(). The const methods are thread-safe.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "client/local/fork_guard.h"
+#include "client/types.h"
+
+namespace kvkeep::client {
+
+struct ArenaMap;
+
+struct PinArenaOptions {
+  int device = 0;                        // its ordinal in this process
+  std::string library = "libcuda.so.1";  // a name that the loader looks up, or a path
+
+  absl::Status Validate() const;
+};
+
+class [[nodiscard]] PinnedArena {
+ public:
+  struct Stats {
+    uint64_t pinned_bytes = 0;
+    uint64_t refused_bytes = 0;
+    absl::Status first_refusal;  // OK: none
+    bool finished = false;       // every segment was tried
+  };
+
+  PinnedArena() = default;
+  ~PinnedArena();
+  PinnedArena(PinnedArena&&) noexcept = default;
+  PinnedArena& operator=(PinnedArena&& other) noexcept;
+
+  Stats stats() const;
+  // Whether all of `run` is registered now.
+  bool Covers(std::span<const std::byte> run) const;
+  // Waits until every segment was tried. DEADLINE_EXCEEDED; else the first refusal.
+  absl::Status Await(Deadline timeout) const;
+
+  // The driver's part.
+  class Pin {
+   public:
+    virtual ~Pin() = default;  // unregisters
+    virtual Stats stats() const = 0;
+    virtual bool Covers(std::span<const std::byte> run) const = 0;
+    virtual bool AwaitFinished(Deadline timeout) const = 0;
+  };
+
+  // For the transport: registers all of `arena`.
+  static absl::StatusOr<PinnedArena> Make(std::shared_ptr<const ArenaMap> arena,
+                                          const PinArenaOptions& options);
+
+ private:
+  void Release();
+
+  std::shared_ptr<const ArenaMap> arena_;  // null: default constructed, or moved from
+  std::unique_ptr<Pin> pin_;               // before the mapping
+  ForkMark mark_;
+};
+
+}  // namespace kvkeep::client

@@ -1,0 +1,76 @@
+// GpuPath: copies between chunks and GPU memory, for workers on the daemon's host.
+//
+//   GpuPath gpu(client.get());
+//   // Once: the daemon opens the engine's KV memory.
+//   GpuRegion region = gpu.Register({.address = kv, .bytes = bytes}).value();
+//   // From then on the daemon copies; `runs` are of a KvPlanner (gpu/kv_planner.h).
+//   gpu.Put(ns, {{.key = key, .runs = runs}});
+//   gpu.Get(ns, {{.key = key, .runs = other_runs}});
+//
+// Two ways. With registered memory the daemon copies, and this process does nothing. With a pinned
+// arena (gpu/pinned_arena.h) this process copies by itself, from chunks that it has acquired.
+//
+// Order. Synchronise the stream that wrote a put's source, or last used a get's target, before the
+// call. Leave those bytes alone until the call has ended; where it ended with DEADLINE_EXCEEDED or
+// UNAVAILABLE, until no region that it named is GpuRegion::in_use. A get that is no kHit may have
+// left anything in its runs.
+//
+// Local path only, elsewhere FAILED_PRECONDITION. Every refusal says why, and the ways without a
+// GPU path serve the same chunks. UNIMPLEMENTED and FAILED_PRECONDITION: it will not be had with
+// this daemon. Borrows the client, which must outlive it; cheap to make. Thread-safe.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <string>
+#include <vector>
+
+#include "client/client.h"
+#include "client/gpu/gpu_memory.h"
+#include "client/gpu/gpu_region.h"
+#include "client/gpu/gpu_values.h"
+#include "client/gpu/pinned_arena.h"
+
+namespace kvkeep::client {
+
+// Memory of this process on one of its GPUs, in one allocation.
+struct GpuRange {
+  uint64_t address = 0;  // as the driver has it
+  uint64_t bytes = 0;
+  std::string library = "libcuda.so.1";  // the driver: a name that the loader looks up, or a path
+};
+
+class GpuPath {
+ public:
+  explicit GpuPath(Client* client) : client_(client) {}
+
+  // Registers this process's mapping of the arena with the GPU's driver, in the background.
+  // NOT_FOUND: no driver, or no such device. UNIMPLEMENTED: this GPU cannot, or built without.
+  absl::StatusOr<PinnedArena> PinArena(const PinArenaOptions& options);
+
+  // REQUIRES: a context is current on this thread, as for all that works with that memory. What
+  // the driver does not give away, or the daemon does not take, is told as it was said.
+  absl::StatusOr<GpuRegion> Register(const GpuRange& range, Deadline deadline = {});
+  // The same for who has asked the driver by itself.
+  absl::StatusOr<GpuRegion> Register(GpuMemory memory, Deadline deadline = {});
+
+  // PutOptions::checksum is INVALID_ARGUMENT: the bytes do not come here. A chunk whose bytes did
+  // not come in time is kRejected, as NOT_COPIED.
+  void Put(const Namespace& ns, std::vector<GpuPutChunk> chunks, const PutOptions& options,
+           Client::Callback<PutResult> done);
+  // A chunk of another size than its runs' is a miss or, as its message says, kUnfinished.
+  void Get(const Namespace& ns, std::vector<GpuGetChunk> chunks, const GpuGetOptions& options,
+           Client::Callback<GetResult> done);
+  // The blocking forms.
+  absl::StatusOr<PutResult> Put(const Namespace& ns, std::vector<GpuPutChunk> chunks,
+                                const PutOptions& options = {});
+  absl::StatusOr<GetResult> Get(const Namespace& ns, std::vector<GpuGetChunk> chunks,
+                                const GpuGetOptions& options = {});
+
+  GpuStats stats() const;
+
+ private:
+  Client* const client_;
+};
+
+}  // namespace kvkeep::client

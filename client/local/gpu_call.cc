@@ -1,0 +1,184 @@
+#include "client/local/gpu_call.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "client/local/test_point.h"
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep::client {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Of a message, so that its fixed part and the largest chunk always fit.
+constexpr size_t kMaxBodyBytes = local::kMaxMessageBytes - 64 * kKiB;
+// What the daemon has less than the caller: for cancelling, and the answer.
+constexpr milliseconds kMostMargin{1'000};
+
+}  // namespace
+
+absl::StatusOr<uint64_t> GpuCall::PayloadBytes(const std::vector<GpuRun>& runs) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].bytes == 0) return absl::InvalidArgumentError(absl::StrCat("runs[", i, "]: empty"));
+    if (runs[i].bytes > kMaxPayloadBytes - bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("runs: more than the ", kMaxPayloadBytes, " bytes of a chunk"));
+    }
+    bytes += runs[i].bytes;
+  }
+  if (bytes == 0) return absl::InvalidArgumentError("runs: none");
+  return bytes;
+}
+
+absl::Status GpuCall::CheckRun(const GpuRun& run) {
+  auto found = regions_.find(run.region);
+  if (found == regions_.end()) {
+    LocalGpuRegionPtr region = what_.regions->Find(run.region);
+    if (region == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("runs: region ", run.region.value(), " is not registered"));
+    }
+    if (!held_.empty() && held_[0]->memory.gpu_uuid != region->memory.gpu_uuid) {
+      return absl::InvalidArgumentError("runs: of more than one GPU");
+    }
+    held_.push_back(region);
+    found = regions_.emplace(run.region, Region{.region = std::move(region), .known = {}}).first;
+  }
+  const uint64_t bytes = found->second.region->memory.bytes;
+  if (run.offset > bytes || run.bytes > bytes - run.offset) {
+    return absl::InvalidArgumentError(absl::StrCat("runs: ", run.bytes, " bytes at ", run.offset,
+                                                   "; region ", run.region.value(), " has ",
+                                                   bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GpuCall::Prepare(std::vector<Item> items) {
+  items_ = std::move(items);
+  for (const Item& item : items_) {
+    for (const GpuRun& run : *item.runs) KVKEEP_RETURN_IF_ERROR(CheckRun(run));
+  }
+  return absl::OkStatus();
+}
+
+bool GpuCall::IsBound() const {
+  return std::all_of(held_.begin(), held_.end(), [this](const LocalGpuRegionPtr& region) {
+    return GpuRegions::IsBound(*what_.session, region.get());
+  });
+}
+
+void GpuCall::BindAndSend() {
+  for (const LocalGpuRegionPtr& region : held_) {
+    const auto known = what_.regions->Bind(what_.session, region, what_.deadline);
+    if (!known.ok()) return Complete(known.status());
+  }
+  Send();
+}
+
+void GpuCall::Send() {
+  max_runs_ = max_timeout_ms_ = UINT32_MAX;
+  for (auto& [id, each] : regions_) {
+    // Registered: it answers at once, unless its owner went away.
+    const auto known = what_.regions->Bind(what_.session, each.region, what_.deadline);
+    if (!known.ok()) return Complete(known.status());
+    each.known = *known;
+    max_runs_ = std::min(max_runs_, known->max_runs);
+    if (known->max_timeout_ms > 0) {
+      max_timeout_ms_ = std::min(max_timeout_ms_, known->max_timeout_ms);
+    }
+    daemon_ = known->daemon;
+  }
+  for (const Item& item : items_) {
+    if (item.runs->size() <= max_runs_) continue;
+    return Complete(
+        absl::InvalidArgumentError(absl::StrCat("chunks[", item.index, "]: ", item.runs->size(),
+                                                " runs; the daemon takes at most ", max_runs_)));
+  }
+  const std::vector<Items> groups = Groups();
+  if (groups.empty()) return Complete(absl::OkStatus());
+  {
+    MutexLock lock(&mu_);
+    under_way_ = groups.size();
+  }
+  for (const Items group : groups) SendGroup(group);
+}
+
+std::vector<GpuCall::Items> GpuCall::Groups() const {
+  const size_t max_chunks = std::max<size_t>(1, what_.session->welcome().max_put_chunks);
+  std::vector<Items> groups;
+  size_t first = 0, runs = 0, bytes = 0;
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const size_t more_runs = items_[i].runs->size();
+    const size_t more = items_[i].wire_bytes + more_runs * sizeof(local::GpuMemoryRun);
+    const bool full =
+        i - first == max_chunks || runs + more_runs > max_runs_ || bytes + more > kMaxBodyBytes;
+    if (i > first && full) {
+      groups.push_back(Items(items_).subspan(first, i - first));
+      first = i;
+      runs = bytes = 0;
+    }
+    runs += more_runs;
+    bytes += more;
+  }
+  if (first < items_.size()) groups.push_back(Items(items_).subspan(first));
+  return groups;
+}
+
+uint32_t GpuCall::TimeoutMs() const {
+  const auto left = std::chrono::floor<milliseconds>(what_.deadline - steady_clock::now());
+  const auto given = left - std::min(left / 4, kMostMargin);
+  return static_cast<uint32_t>(std::clamp<int64_t>(given.count(), 1, max_timeout_ms_));
+}
+
+void GpuCall::SendGroup(Items items) {
+  const uint64_t id = what_.session->NextId();
+  Body body = {.ns = what_.ns, .items = items, .timeout_ms = TimeoutMs()};
+  for (const Item& item : items) {
+    for (const GpuRun& run : *item.runs) {
+      const GpuBinding& known = regions_.at(run.region).known;
+      body.runs.push_back({.registration = known.registration,
+                           .bytes = static_cast<uint32_t>(run.bytes),
+                           .offset = run.offset,
+                           .generation = known.generation});
+    }
+  }
+  local::MessageWriter writer(static_cast<uint16_t>(kind_), id);
+  Write(body, &writer);
+  auto hold = std::make_shared<GpuHold>(daemon_, held_);
+  LocalSession::Call call{.kind = kind_,
+                          .deadline = what_.deadline,
+                          .done = nullptr,
+                          .late = nullptr,
+                          .copied = nullptr};
+  call.done = [self = shared_from_this(), hold,
+               items](absl::StatusOr<LocalSession::Reply> reply) mutable {
+    if (!reply.ok() && !hold->answered()) self->what_.regions->CountUnanswered();
+    hold.reset();
+    const absl::Status read = reply.ok() ? self->Read(*reply, items) : reply.status();
+    const absl::Status broken = reply.ok() ? ProtocolStatus(read) : absl::OkStatus();
+    self->Ended(read);
+    return broken;
+  };
+  call.copied = [hold = std::move(hold)] { hold->Answered(); };
+  what_.session->Send(id, writer, std::move(call));
+  TestPoint("gpu-sent");
+}
+
+void GpuCall::Ended(const absl::Status& status) {
+  absl::Status error;
+  {
+    MutexLock lock(&mu_);
+    error_.Update(status);
+    KVKEEP_CHECK(under_way_ > 0);
+    if (--under_way_ > 0) return;
+    error = error_;
+  }
+  Complete(std::move(error));
+}
+
+}  // namespace kvkeep::client

@@ -1,0 +1,98 @@
+// GpuCall: one put from, or get to, GPU memory: its regions, its messages, their answers. What the
+// two have in common; they are in gpu_calls.cc. Internal.
+//
+// The bytes never come here: the daemon copies. A call is one message, or several when it names
+// more chunks or runs than the daemon takes at once; it ends when all have ended, by its deadline.
+// The daemon is given less time, so that a late copy is cancelled and answered before that.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/gpu/gpu_values.h"
+#include "client/local/gpu_regions.h"
+
+namespace kvkeep::client {
+
+class GpuCall : public std::enable_shared_from_this<GpuCall> {
+ public:
+  struct What {
+    LocalSessionPtr session;
+    NamespaceDigest ns;
+    LocalSession::Time deadline;
+    std::shared_ptr<GpuRegions> regions;
+  };
+  // A chunk that the daemon is asked about.
+  struct Item {
+    uint32_t index = 0;  // in the call
+    const std::vector<GpuRun>* runs = nullptr;
+    uint64_t payload_bytes = 0;
+    size_t wire_bytes = 0;  // beside its runs
+  };
+
+  virtual ~GpuCall() = default;
+
+  // Checks runs and finds their regions: INVALID_ARGUMENT names what is wrong. Nothing is sent.
+  absl::Status Prepare(std::vector<Item> items);
+  // Whether Send needs no wait: every region is registered with this session.
+  bool IsBound() const;
+  // Registers what is not, and waits for that; then Send.
+  void BindAndSend();
+  // Everything that follows is a callback. REQUIRES: IsBound.
+  void Send();
+
+  // Ends it with that; nothing was sent.
+  void Refuse(absl::Status why) { Complete(std::move(why)); }
+
+  // The bytes that runs are together. INVALID_ARGUMENT: empty ones, more than a chunk may have.
+  static absl::StatusOr<uint64_t> PayloadBytes(const std::vector<GpuRun>& runs);
+
+ protected:
+  using Items = std::span<const Item>;
+
+  GpuCall(What what, local::Kind kind) : what_(std::move(what)), kind_(kind) {}
+
+  struct Body {
+    NamespaceDigest ns;
+    Items items;
+    uint32_t timeout_ms = 0;
+    std::vector<local::GpuMemoryRun> runs;  // of all items, in order
+  };
+  virtual void Write(const Body& body, local::MessageWriter* writer) const = 0;
+  // INTERNAL: the reply breaks the protocol. Calls for different items, perhaps at the same time.
+  virtual absl::Status Read(LocalSession::Reply& reply, Items items) = 0;
+  // All have ended; `error`: the first one that did not end well, which its items know nothing of.
+  virtual void Complete(absl::Status error) = 0;
+
+  const What what_;
+
+ private:
+  struct Region {
+    LocalGpuRegionPtr region;
+    GpuBinding known;
+  };
+
+  absl::Status CheckRun(const GpuRun& run);
+  std::vector<Items> Groups() const;
+  uint32_t TimeoutMs() const;
+  void SendGroup(Items items);
+  void Ended(const absl::Status& status);
+
+  const local::Kind kind_;
+  std::vector<Item> items_;                           // constant after Prepare
+  absl::flat_hash_map<GpuRegionId, Region> regions_;  // constant after the binding
+  std::vector<LocalGpuRegionPtr> held_;
+  uint32_t max_runs_ = 0;
+  uint32_t max_timeout_ms_ = 0;
+  std::shared_ptr<const DaemonProcess> daemon_;
+
+  Mutex mu_;
+  size_t under_way_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Status error_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kvkeep::client

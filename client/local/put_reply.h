@@ -1,0 +1,20 @@
+// What puts of the local path have in common, from the caller's memory and from a GPU's: their
+// flags and their replies. Internal; no state.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <vector>
+
+#include "client/local/session.h"
+#include "client/types.h"
+
+namespace kvkeep::client {
+
+uint32_t PutFlagsOf(const PutOptions& options, bool has_parent);
+// The outcomes of the chunks of one message, in order. INTERNAL: the reply breaks the protocol.
+absl::StatusOr<std::vector<PutOutcome>> ReadPutReply(LocalSession::Reply& reply, size_t chunks);
+// What the call answers: an error alone when no chunk has an outcome.
+absl::StatusOr<PutResult> PutResultOf(PutResult result);
+
+}  // namespace kvkeep::client

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""tools/gpu-check on the fake driver: it runs to its end, fails where it should, keeps nothing.
+
+Figures of the fake say nothing and are looked at only for being there.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ASKED = argparse.ArgumentParser()
+ASKED.add_argument("--build", type=pathlib.Path, required=True)
+ASKED, REST = ASKED.parse_known_args()
+
+
+class GpuCheckTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.out = pathlib.Path(scratch.name)
+
+    def check(self, *arguments, settings="", **environment):
+        (self.out / "settings").write_text(settings)
+        env = dict(os.environ, KVKEEP_FAKE_CUDA=str(self.out / "settings"), **environment)
+        return subprocess.run(
+            [sys.executable, "-B", str(ROOT / "tools" / "gpu-check"), "--build", str(ASKED.build),
+             "--mib", "8", "--rounds", "2", *arguments],
+            env=env, capture_output=True, text=True, timeout=100, check=False)
+
+    def dry_run(self, settings=""):
+        return self.check("--dry-run", "--out", str(self.out / "kept"), settings=settings)
+
+    def result(self):
+        [kept] = (self.out / "kept").glob("*.json")
+        return json.loads(kept.read_text())
+
+    def test_a_dry_run_has_every_figure_and_a_table(self):
+        ran = self.dry_run()
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        result = self.result()
+        self.assertEqual(result["conformance"]["failed"], [])
+        self.assertGreater(result["conformance"]["passed"], 25)
+        sizes = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20]
+        self.assertEqual([(row["direction"], row["run_bytes"]) for row in result["copies"]],
+                         [(way, size) for way in ("h2d", "d2h") for size in sizes])
+        for row in result["copies"]:
+            for name in ("plain_gb_s", "loop_gb_s", "batch_gb_s", "batch_of_plain"):
+                self.assertGreater(row[name], 0)
+        self.assertGreater(result["handles"]["open_us"], 0)
+        self.assertEqual([row["pages"] for row in result["registration"]],
+                         ["4 KiB", "4 KiB, huge ones asked for", "2 MiB", "4 KiB"])
+        for row in result["registration"]:
+            self.assertTrue("gb_s" in row or row["refused"], row)
+        [table] = (self.out / "kept").glob("*.md")
+        self.assertIn("| h2d | 64 KiB |", table.read_text())
+        self.assertIn(table.read_text().strip(), ran.stdout)
+
+    def test_an_old_driver_has_no_batches_and_is_measured_all_the_same(self):
+        ran = self.dry_run("version 12000\n")
+        self.assertIn("| none |", ran.stdout, ran.stderr)
+        self.assertNotIn("batch_gb_s", self.result()["copies"][0])
+
+    def test_a_rule_that_does_not_hold_is_named_and_fails(self):
+        ran = self.dry_run("fail cuPointerGetAttribute 999\n")
+        self.assertEqual(ran.returncode, 1)
+        self.assertEqual(self.result()["conformance"]["failed"],
+                         ["an address tells its device, and one of the host none"])
+        self.assertIn("does not hold: an address tells", ran.stdout)
+
+    def test_what_the_driver_refuses_is_in_the_table(self):
+        ran = self.dry_run("read_only_register 0\n")
+        self.assertIn("| 4 KiB | read-only | refused: ", ran.stdout, ran.stderr)
+
+    def test_figures_of_the_fake_are_never_kept(self):
+        before = sorted((ROOT / "tests" / "gpu").rglob("*"))
+        ran = self.check("--dry-run")
+        self.assertEqual(ran.returncode, 1)
+        self.assertIn("not kept", ran.stderr)
+        # Not even where the fake answers what was meant for a real one.
+        ran = self.check("--out", str(self.out / "kept"),
+                         LD_LIBRARY_PATH=str(ASKED.build / "fake-cuda"))
+        self.assertEqual(ran.returncode, 1)
+        self.assertIn("ask for --dry-run", ran.stderr)
+        self.assertFalse((self.out / "kept").exists())
+        self.assertEqual(sorted((ROOT / "tests" / "gpu").rglob("*")), before)
+
+    def test_without_a_build_it_says_what_to_build(self):
+        ran = subprocess.run([sys.executable, "-B", str(ROOT / "tools" / "gpu-check"), "--build",
+                              str(self.out)], capture_output=True, text=True, timeout=60,
+                             check=False)
+        self.assertEqual(ran.returncode, 2)
+        self.assertIn("gpu_measure", ran.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *REST])
