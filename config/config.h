@@ -179,8 +179,7 @@ struct LoadResult {
 };
 inline constexpr size_t kMaxConfigErrors = 100;
 inline constexpr size_t kMaxConfigBytes = 256 * kKiB;
-inline constexpr size_t kMaxG3Paths = 64;
-inline constexpr size_t kMaxTenants = 64;
+inline constexpr size_t kMaxG3Paths = 64, kMaxTenants = 64;
 
 // How many segments of G2 each tenant has: first the default one's, then those of config.tenants in
 // their order. Every tenant but the default one has its share rounded down.
