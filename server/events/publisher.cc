@@ -16,6 +16,9 @@ namespace {
 constexpr size_t kMostNamespaces = 65'536;  // of which it is known how many blocks a chunk has
 // Who joins within this time of an announcement waits for the next one with the others.
 constexpr std::chrono::milliseconds kGather{200};
+// Metadata read at once: each may pin a chunk, and have it verified, for that long.
+constexpr size_t kMostReads = 16;
+constexpr size_t kMostBlocksInMessage = 512;  // but for one chunk that has more
 
 }  // namespace
 
@@ -31,15 +34,20 @@ struct Publisher::Waker {
     [[maybe_unused]] const ssize_t got = read(fd.get(), &count, sizeof(count));
   }
   UniqueFd fd;
-  std::atomic<bool> more{false};  // the reader has more
 };
 
 // Events whose metadata is being read.
 struct Publisher::Resolving {
   EventBatch batch;
   std::vector<absl::StatusOr<std::string>> metadata;  // by event
-  std::atomic<size_t> left{1};
+  std::atomic<size_t> left{0};
+  size_t next = 0;  // the first that was not looked at yet
 
+  // In both tiers, or told of while all is told: by events in a row, of which one is asked for.
+  bool IsAgain(size_t i) const {
+    const std::vector<ChunkEvent>& events = batch.events;
+    return i > 0 && events[i].stored && events[i - 1].stored && events[i - 1].id == events[i].id;
+  }
   void OnOne(const Waker& waker) {
     if (left.fetch_sub(1, std::memory_order_acq_rel) == 1) waker.Wake();
   }
@@ -85,12 +93,15 @@ void Publisher::Run() {
     if (sockets_->count() == 0) {
       reader_ = EventReader();
       resolving_.reset();
+      announcing_ = false;
       announce_at = MonotonicTime::max();
-    } else if (clock_->Now() >= announce_at) {
+    } else if (clock_->Now() >= announce_at && !announcing_) {
       announce_at = MonotonicTime::max();
+      more_ = std::make_shared<std::atomic<bool>>(false);
       reader_ = store_->WatchAll(options_.tenant);
       resolving_.reset();
       reader_waits_ = false;
+      announcing_ = true;
       waits = false;
     } else if (reader_) {
       waits = !Step();
@@ -111,77 +122,91 @@ void Publisher::Run() {
 bool Publisher::Step() {
   if (resolving_ != nullptr) {
     if (!resolving_->done()) return false;
-    Publish(*std::exchange(resolving_, nullptr));
+    if (AskForSome()) return true;
+    Publish(*resolving_);
+    if (resolving_->batch.whole) announcing_ = false;
+    resolving_.reset();
     return true;
   }
-  if (reader_waits_ && !waker_->more.exchange(false)) return false;
+  if (reader_waits_ && !more_->exchange(false)) return false;
   reader_waits_ = false;
   absl::StatusOr<EventBatch> batch = reader_.Next();
   KVKEEP_CHECK(batch.ok());  // it is of no session
-  if (batch->begins_anew || !batch->events.empty()) {
-    Resolve(*std::move(batch));
+  if (batch->begins_anew || batch->whole || !batch->events.empty()) {
+    resolving_ = std::make_shared<Resolving>();
+    resolving_->batch = *std::move(batch);
+    resolving_->metadata.assign(resolving_->batch.events.size(),
+                                absl::UnknownError("not asked for"));
     return true;
   }
   if (batch->more) return true;
   reader_waits_ = true;
-  reader_.WhenMore([waker = waker_] {
-    waker->more = true;
+  // Its own flag: the wake of a reader that was given up may still come.
+  reader_.WhenMore([waker = waker_, more = more_] {
+    *more = true;
     waker->Wake();
   });
   return true;
 }
 
-void Publisher::Resolve(EventBatch batch) {
-  auto resolving = std::make_shared<Resolving>();
-  resolving->batch = std::move(batch);
-  const std::vector<ChunkEvent>& events = resolving->batch.events;
-  resolving->metadata.assign(events.size(), absl::UnknownError("not asked for"));
-  for (size_t i = 0; i < events.size(); ++i) {
-    if (!events[i].stored || !events[i].has_metadata) continue;
-    // In both tiers: told of by two events in a row.
-    const bool again = i > 0 && events[i - 1].stored && events[i - 1].id == events[i].id;
-    if (again) continue;
-    ++resolving->left;
-    store_->ReadMetadata(events[i].id,
-                         [resolving, i, waker = waker_](absl::StatusOr<std::string> metadata) {
-                           resolving->metadata[i] = std::move(metadata);
-                           resolving->OnOne(*waker);
-                         });
+bool Publisher::AskForSome() {
+  Resolving& now = *resolving_;
+  now.left = 1;
+  size_t asked = 0;
+  for (; now.next < now.batch.events.size() && asked < kMostReads; ++now.next) {
+    const ChunkEvent& event = now.batch.events[now.next];
+    if (!event.stored || !event.has_metadata || now.IsAgain(now.next)) continue;
+    ++asked;
+    ++now.left;
+    store_->ReadMetadata(event.id, [resolving = resolving_, i = now.next,
+                                    waker = waker_](absl::StatusOr<std::string> metadata) {
+      resolving->metadata[i] = std::move(metadata);
+      resolving->OnOne(*waker);
+    });
   }
-  resolving_ = resolving;
-  resolving->OnOne(*waker_);
+  now.OnOne(*waker_);
+  return asked > 0;
 }
 
 void Publisher::Publish(const Resolving& resolved) {
   std::vector<BlockEvent> out;
+  size_t blocks = 0;
   if (resolved.batch.begins_anew) {
     ++counters_->announcements;
     out.push_back({.kind = BlockEvent::Kind::kCleared});
   }
   const std::vector<ChunkEvent>& events = resolved.batch.events;
+  size_t asked = 0;
   for (size_t i = 0; i < events.size(); ++i) {
     if (!events[i].has_metadata) continue;
-    const bool again =
-        i > 0 && events[i].stored && events[i - 1].stored && events[i - 1].id == events[i].id;
+    if (!resolved.IsAgain(i)) asked = i;
+    if (blocks >= kMostBlocksInMessage) {
+      Send(out);
+      out.clear();
+      blocks = 0;
+    }
     if (events[i].stored) {
-      AddStored(events[i], resolved.metadata[again ? i - 1 : i], out);
+      blocks += AddStored(events[i], resolved.metadata[asked], out);
     } else {
-      AddRemoved(events[i], out);
+      blocks += AddRemoved(events[i], out);
     }
   }
-  if (out.empty()) return;
+  if (!out.empty()) Send(out);
+}
+
+void Publisher::Send(const std::vector<BlockEvent>& events) {
   const double now = static_cast<double>(clock_->UnixMicros()) / 1e6;
-  sockets_->Publish(EncodeEvents(options_.form, now, out));
+  sockets_->Publish(EncodeEvents(options_.form, now, events));
   ++counters_->messages;
 }
 
-void Publisher::AddStored(const ChunkEvent& event, const absl::StatusOr<std::string>& metadata,
-                          std::vector<BlockEvent>& out) {
+size_t Publisher::AddStored(const ChunkEvent& event, const absl::StatusOr<std::string>& metadata,
+                            std::vector<BlockEvent>& out) {
   std::optional<BlockEvent> stored;
   if (metadata.ok()) stored = BlocksOf(event.id.key, *metadata);
   if (!stored.has_value()) {
     ++counters_->untold_chunks;
-    return;
+    return 0;
   }
   stored->tier = event.tier;
   const uint64_t blocks = stored->blocks.size();
@@ -191,12 +216,13 @@ void Publisher::AddStored(const ChunkEvent& event, const absl::StatusOr<std::str
   }
   counters_->stored_blocks += blocks;
   out.push_back(*std::move(stored));
+  return blocks;
 }
 
 // A chunk that had fewer blocks than the most has others' names removed with it, which nobody has.
-void Publisher::AddRemoved(const ChunkEvent& event, std::vector<BlockEvent>& out) {
+size_t Publisher::AddRemoved(const ChunkEvent& event, std::vector<BlockEvent>& out) {
   const auto most = most_blocks_.find(event.id.ns);
-  if (most == most_blocks_.end()) return;  // nothing of it was ever told
+  if (most == most_blocks_.end()) return 0;  // nothing of it was ever told
   const bool joins = !out.empty() && out.back().kind == BlockEvent::Kind::kRemoved &&
                      out.back().tier == event.tier;
   if (!joins) out.push_back({.kind = BlockEvent::Kind::kRemoved, .tier = event.tier});
@@ -205,6 +231,7 @@ void Publisher::AddRemoved(const ChunkEvent& event, std::vector<BlockEvent>& out
     out.back().blocks.push_back(last - (left - 1));
   }
   counters_->removed_blocks += most->second;
+  return most->second;
 }
 
 }  // namespace kvkeep

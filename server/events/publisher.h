@@ -50,11 +50,14 @@ class Publisher {
   // Reads events and asks for what is to be known of them; publishes those before. False: has to
   // wait.
   bool Step();
-  void Resolve(EventBatch batch);
+  // Asks for the metadata of the next events; false: all were asked for.
+  bool AskForSome();
   void Publish(const Resolving& resolved);
-  void AddStored(const ChunkEvent& event, const absl::StatusOr<std::string>& metadata,
-                 std::vector<BlockEvent>& out);
-  void AddRemoved(const ChunkEvent& event, std::vector<BlockEvent>& out);
+  void Send(const std::vector<BlockEvent>& events);
+  // How many blocks that were.
+  size_t AddStored(const ChunkEvent& event, const absl::StatusOr<std::string>& metadata,
+                   std::vector<BlockEvent>& out);
+  size_t AddRemoved(const ChunkEvent& event, std::vector<BlockEvent>& out);
 
   const PublisherOptions options_;
   Store* const store_;
@@ -66,7 +69,9 @@ class Publisher {
 
   // Below: touched by the thread only.
   EventReader reader_;
+  std::shared_ptr<std::atomic<bool>> more_;  // whether it has more, once it waits
   bool reader_waits_ = false;
+  bool announcing_ = false;  // what is there is being told: who joins meanwhile waits for its end
   std::shared_ptr<Resolving> resolving_;
   // The most blocks that a chunk of a namespace had: so many are removed with one.
   absl::flat_hash_map<NamespaceDigest, uint64_t> most_blocks_;

@@ -13,8 +13,9 @@
 namespace kvkeep {
 namespace {
 
-constexpr uint64_t kEnd = UINT64_MAX;  // -1
-constexpr int kMostReplaysAtOnce = 4;  // between two messages
+constexpr uint64_t kEnd = UINT64_MAX;      // -1
+constexpr int kMostReplaysAtOnce = 4;      // between two messages
+constexpr int64_t kMostAskedBytes = 1024;  // of a frame that somebody sends us
 
 std::string BigEndian(uint64_t number) {
   std::string bytes;
@@ -74,10 +75,14 @@ absl::Status Subscribers::Bind(void** socket, int type, const std::string& endpo
     return absl::ResourceExhaustedError(absl::StrCat("ZeroMQ: ", zmq_strerror(zmq_errno())));
   }
   const int none = 0, yes = 1;
+  const int64_t most = kMostAskedBytes;
+  zmq_setsockopt(*socket, ZMQ_MAXMSGSIZE, &most, sizeof(most));
   zmq_setsockopt(*socket, ZMQ_LINGER, &none, sizeof(none));
   zmq_setsockopt(*socket, ZMQ_SNDHWM, &options_.queued_messages, sizeof(int));
   // Told of every subscriber, not of the first one alone.
   if (type == ZMQ_XPUB) zmq_setsockopt(*socket, ZMQ_XPUB_VERBOSER, &yes, sizeof(yes));
+  // A send to who does not read fails, and is not dropped in silence.
+  if (type == ZMQ_ROUTER) zmq_setsockopt(*socket, ZMQ_ROUTER_MANDATORY, &yes, sizeof(yes));
   if (zmq_bind(*socket, endpoint.c_str()) == 0) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat(endpoint, ": cannot be bound: ", zmq_strerror(zmq_errno())));
@@ -136,7 +141,9 @@ void Subscribers::Publish(std::string payload) {
   Send(publish_, {options_.topic, BigEndian(next_), payload});
   kept_bytes_ += payload.size();
   kept_.push_back({next_++, std::move(payload)});
-  while (kept_bytes_ > options_.replay_bytes) {
+  // An answer fits into the queue of who asks.
+  const size_t most = static_cast<size_t>(options_.queued_messages) / 2;
+  while (kept_bytes_ > options_.replay_bytes || kept_.size() > most) {
     kept_bytes_ -= kept_.front().payload.size();
     kept_.pop_front();
   }

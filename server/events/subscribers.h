@@ -21,8 +21,9 @@ struct SubscriberOptions {
   std::string endpoint;         // "tcp://127.0.0.1:5557", "ipc:///path"
   std::string replay_endpoint;  // empty: none
   std::string topic = "kv-events";
-  int queued_messages = 10'000;              // for one subscriber; over it its messages are dropped
-  uint64_t replay_bytes = 64 * 1024 * 1024;  // of the last messages, kept for who asks again
+  int queued_messages = 2'000;               // for one subscriber; over it its messages are dropped
+  uint64_t replay_bytes = 64 * 1024 * 1024;  // of the last messages, kept for who asks again;
+                                             // half of queued_messages at most
 };
 
 class Subscribers {

@@ -381,6 +381,7 @@ class Core {
   bool HasG3Room(DeviceTier& tier, const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::optional<uint16_t> ChooseDevice(const Chunk& chunk, ChunkSlot parent)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgiveDevicesBehind() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   EvictionPolicy& g3_policy(const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return devices_[chunk.device]->policy(chunk.tenant);
   }
@@ -482,7 +483,8 @@ class Core {
   // For every change of what readable() says.
   void NoteReadable(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static bool TellableInG3(const Chunk& chunk);
-  uint64_t AddEventReader(std::unique_ptr<EventReaderState> reader, EventLog::Memory memory)
+  // Takes the memory where the log was off.
+  uint64_t AddEventReader(std::unique_ptr<EventReaderState> reader, EventLog::Memory& memory)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TellReaders(const ChunkEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WakeEventReader(EventReaderState& reader) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

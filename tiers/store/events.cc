@@ -56,7 +56,7 @@ absl::StatusOr<uint64_t> Core::BeginEvents(const SessionToken& token, const Name
   reader->session = token;
   reader->tenant = session->info->tenant;
   reader->ns = ns;
-  return AddEventReader(std::move(reader), std::move(memory));
+  return AddEventReader(std::move(reader), memory);
 }
 
 uint64_t Core::BeginAllEvents(std::optional<TenantId> tenant) {
@@ -66,10 +66,10 @@ uint64_t Core::BeginAllEvents(std::optional<TenantId> tenant) {
   }
   EventLog::Memory memory = EventLog::MakeMemory(options_.events.log_entries);
   Section section(this);
-  return AddEventReader(std::move(reader), std::move(memory));
+  return AddEventReader(std::move(reader), memory);
 }
 
-uint64_t Core::AddEventReader(std::unique_ptr<EventReaderState> reader, EventLog::Memory memory) {
+uint64_t Core::AddEventReader(std::unique_ptr<EventReaderState> reader, EventLog::Memory& memory) {
   if (!events_.on()) events_.TurnOn(std::move(memory));
   const uint64_t id = next_event_reader_++;
   event_readers_.emplace(id, std::move(reader));
@@ -177,7 +177,11 @@ void Core::TellReaders(const ChunkEvent& event) {
   events_.Append(event);
   if (waiting_event_readers_ == 0) return;
   for (const auto& [id, reader] : event_readers_) {
-    if (reader->Wants(event.id)) WakeEventReader(*reader);
+    if (reader->Wants(event.id)) {
+      WakeEventReader(*reader);
+    } else if (reader->wake) {  // it has read all: what is others' must not run it out of the log
+      reader->next = events_.next();
+    }
   }
 }
 

@@ -67,7 +67,10 @@ void Core::ReadMetadata(const ChunkId& id, MetadataCallback done) {
   if (slot == kNoSlot) return Later(answer(std::move(done), Gone()));
   const Chunk& chunk = table_.at(slot);
   if (chunk.shape.tail_bytes == 0) return Later(answer(std::move(done), std::string()));
-  if (chunk.in_g2()) {
+  // What a restart left in G2 is verified as a whole before it may be read: not for its tail, where
+  // G3 has it too.
+  const bool verified = chunk.g2_state != G2State::kUnverified;
+  if (chunk.in_g2() && (verified || !InG3(chunk))) {
     Pin(slot);
     auto reader = std::make_shared<ChunkReader>();
     reader->core_ = this;

@@ -147,6 +147,23 @@ TEST_CASE("a subscriber is told of all that is there, of changes, and of all aft
   Expect(socket, {{.kind = Kind::kCleared}, Stored(2, Tier::kG3, {14, 15, 16, 17}, 1)}, &last);
 }
 
+TEST_CASE("one after the other may subscribe, to a daemon at rest as well") {
+  Published published;
+  const TestClient client(published.daemon);
+  PutTokens(client, 1, {10, 11});
+  for (int i = 0; i < 3; ++i) {
+    // Each is told of all that is there; then nothing happens until the next one comes.
+    Socket first(ZMQ_SUB, published.endpoint);
+    uint64_t last = 0;
+    Expect(first, {{.kind = Kind::kCleared}, Stored(1, Tier::kG2, {10, 11})}, &last);
+    Socket second(ZMQ_SUB, published.endpoint);
+    uint64_t seen = 0;
+    Expect(second, {{.kind = Kind::kCleared}, Stored(1, Tier::kG2, {10, 11})}, &seen);
+    Expect(first, {{.kind = Kind::kCleared}, Stored(1, Tier::kG2, {10, 11})}, &last);
+  }
+  PutTokens(client, 2, {12, 13});  // the daemon lives
+}
+
 TEST_CASE("who asks gets the last messages again, from the number it wants") {
   Published published;
   Socket socket(ZMQ_SUB, published.endpoint);

@@ -107,6 +107,27 @@ TEST_CASE("a device that goes takes its chunks, and brings them when it is back"
   CHECK(mirror.Where(s.Id(1)) == "3");
 }
 
+TEST_CASE("what others do runs nobody who waits out of the log") {
+  WorldOptions options = SmallWorld();
+  options.store.events.log_entries = 4;
+  StoreTester s(options);
+  EventMirror mirror(s.store().Watch(s.session, s.ns).value());
+  REQUIRE(mirror.Read().ok());
+  bool woken = false;
+  mirror.reader().WhenMore([&] { woken = true; });
+  const NamespaceDigest own = s.ns;
+  s.ns = s.store().OpenNamespace(s.session, {.model = "another", .tokens_per_chunk = 16}).value();
+  for (uint64_t i = 1; i <= 9; ++i) REQUIRE(s.Put(i, 4096, {.no_g3 = true}) == "stored");
+  CHECK_FALSE(woken);
+  s.ns = own;
+  REQUIRE(s.Put(1, 4096, {.no_g3 = true}) == "stored");
+  CHECK(woken);
+  REQUIRE(mirror.Read().ok());
+  CHECK(mirror.begun == 1);
+  CHECK(mirror.Where(s.Id(1)) == "2");
+  CHECK(s.counters().events_missed == 0);
+}
+
 TEST_CASE("a reader that waits is woken by what it wants to know, and by nothing else") {
   StoreTester s;
   const NamespaceDigest other =
