@@ -26,36 +26,41 @@ struct ArenaPinner::State {
   Stats stats ABSL_GUARDED_BY(mu);
 
   // Makes the device's context current, retained until the last registration is given back: with
-  // its last user a context takes them along.
-  absl::Status Enter() {
+  // its last user a context takes them along. `before`: what Leave makes current again, as the
+  // thread may be an engine's.
+  absl::Status Enter(CUcontext* before) {
+    *before = nullptr;
+    (void)driver->CtxGetCurrent(before);
     CUcontext context = nullptr;
     KVKEEP_RETURN_IF_ERROR(driver->DevicePrimaryCtxRetain(&context, device));
     const absl::Status entered = driver->CtxSetCurrent(context);
     if (!entered.ok()) (void)driver->DevicePrimaryCtxRelease(device);
     return entered;
   }
-  void Leave() {
-    (void)driver->CtxSetCurrent(static_cast<CUcontext>(nullptr));
+  void Leave(CUcontext before) {
+    (void)driver->CtxSetCurrent(before);
     (void)driver->DevicePrimaryCtxRelease(device);
   }
 
   absl::Status Register(std::span<std::byte> segment) {
-    KVKEEP_RETURN_IF_ERROR(Enter());
+    CUcontext before = nullptr;
+    KVKEEP_RETURN_IF_ERROR(Enter(&before));
     const unsigned flags =
         CU_MEMHOSTREGISTER_PORTABLE | (memory.read_only ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
     const absl::Status status =
         driver->MemHostRegister(static_cast<void*>(segment.data()), segment.size(), flags);
-    if (!status.ok()) Leave();
+    if (!status.ok()) Leave(before);
     return status;
   }
 
   // Each retained the context once.
   void Unregister(const std::vector<std::byte*>& registered) {
     for (std::byte* const memory : registered) {
-      if (!Enter().ok()) continue;
+      CUcontext before = nullptr;
+      if (!Enter(&before).ok()) continue;
       (void)driver->MemHostUnregister(static_cast<void*>(memory));
       (void)driver->DevicePrimaryCtxRelease(device);
-      Leave();
+      Leave(before);
     }
   }
 

@@ -17,6 +17,7 @@
   F(DevicePrimaryCtxRetain, 7000)        \
   F(DevicePrimaryCtxRelease, 11000)      \
   F(DevicePrimaryCtxReset, 11000)        \
+  F(CtxGetCurrent, 4000)                 \
   F(CtxSetCurrent, 4000)                 \
   F(MemAlloc, 3020)                      \
   F(MemFree, 3020)                       \

@@ -343,7 +343,8 @@ struct UnregisterGpuMemory {
   uint64_t generation = 0;
 };
 
-// A piece of a chunk's payload in the client's memory. All runs of one request are of one GPU.
+// A piece of a chunk's payload in the client's memory. All runs of one request are of one GPU, and
+// each is of one chunk: chunks that have more together than `runs` are INVALID_ARGUMENT.
 struct GpuMemoryRun {
   uint32_t registration = 0;
   uint32_t bytes = 0;

@@ -194,9 +194,9 @@ void CudaDevice::IssueOne(const JobPtr& job) {
     stats_.pieces += submitted.pieces;
     stats_.submits += submitted.calls;
     job->issued = recorded.ok();
-    if (!event.ok()) {  // the driver knows nothing of it
-      End(job, event.status(), true);
-      issued_.erase(std::find(issued_.begin(), issued_.end(), job));
+    if (!event.ok()) {                 // the driver knows nothing of it
+      End(job, event.status(), true);  // no more where the context went meanwhile, with its end
+      std::erase(issued_, job);
     }
   }
   if (event.ok() && !recorded.ok()) broken.Update(recorded);  // no way to know when it is through
@@ -228,7 +228,7 @@ void CudaDevice::PollIssued() {
       ++stats_.late_copies;
     }
     End(job, status, true);
-    issued_.erase(std::find(issued_.begin(), issued_.end(), job));
+    std::erase(issued_, job);
   }
 }
 

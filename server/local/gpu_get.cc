@@ -42,12 +42,15 @@ absl::StatusOr<GpuGetPlan> GpuGetPlan::Parse(std::span<const std::byte> body,
     return Invalid("GpuGetRequest: chunks and runs are not the ", body.size(), " bytes that came");
   }
   KVKEEP_ASSIGN_OR_RETURN(plan.runs, GpuRuns::Check(runs, memory));
+  uint64_t of_chunks = 0;
   for (size_t i = 0; i < plan.chunks.size(); ++i) {
     const local::GpuGetChunk& chunk = plan.chunks[i];
+    of_chunks += chunk.runs;
     if (chunk.payload_bytes == 0) return Invalid("chunks[", i, "].payload_bytes is 0");
     KVKEEP_RETURN_IF_ERROR(
         plan.runs->table().CheckChunk(i, chunk.first_run, chunk.runs, chunk.payload_bytes));
   }
+  KVKEEP_RETURN_IF_ERROR(plan.runs->CheckCount(of_chunks));
   plan.ns.bytes = request.ns;
   plan.lease = LeaseId(request.lease);
   plan.transient = request.transient == 1;
@@ -66,7 +69,13 @@ GpuGet::GpuGet(std::shared_ptr<const LocalContext> context, GpuGetPlan plan,
 absl::Status GpuGet::Start(const SessionToken& session) {
   copying_.emplace(&context_->counters->gpu_gets_copying);
   absl::Status status;
-  for (size_t i = 0; i < chunks_.size() && status.ok(); ++i) status = Pin(session, i);
+  // No more than may be held is pinned, or brought from G3, for a get that is refused.
+  const uint64_t most = context_->limits.max_gpu_get_bytes;
+  uint64_t held = context_->counters->gpu_pinned_bytes.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < chunks_.size() && status.ok() && held <= most; ++i) {
+    status = Pin(session, i);
+    if (chunks_[i].reader) held += plan_.chunks[i].payload_bytes;
+  }
   if (status.ok()) status = CheckSizes();
   if (!status.ok()) {
     chunks_.clear();

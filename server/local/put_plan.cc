@@ -60,6 +60,9 @@ absl::StatusOr<PutPlan> PutPlan::ParseGpu(std::span<const std::byte> body,
   KVKEEP_RETURN_IF_ERROR(plan.Read(body, "GpuPutRequest", limits, &request, &runs));
   KVKEEP_ASSIGN_OR_RETURN(plan.gpu_, GpuRuns::Check(runs, memory));
   KVKEEP_RETURN_IF_ERROR(plan.CheckChunks(plan.gpu_->table()));
+  uint64_t of_chunks = 0;
+  for (const local::PutChunk& chunk : plan.chunks_) of_chunks += chunk.runs;
+  KVKEEP_RETURN_IF_ERROR(plan.gpu_->CheckCount(of_chunks));
   plan.timeout_ = limits.GpuTimeout(request.timeout_ms);
   return plan;
 }

@@ -135,6 +135,13 @@ absl::StatusOr<GpuRuns> GpuRuns::Check(std::span<const local::GpuMemoryRun> runs
   return checked;
 }
 
+absl::Status GpuRuns::CheckCount(uint64_t of_chunks) const {
+  if (of_chunks <= table_.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("chunks have ", of_chunks,
+                                                 " runs together, runs is ", table_.size(),
+                                                 ": a run is of one chunk"));
+}
+
 void GpuRuns::Append(uint32_t first_run, uint64_t offset, uint64_t bytes, const ExtentList& extents,
                      std::vector<GpuRun>* copies) const {
   uint64_t in_image = kHeaderBytes + offset;

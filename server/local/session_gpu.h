@@ -81,6 +81,9 @@ class GpuRuns {
                                        const SessionGpu& memory);
 
   const RunTable& table() const { return table_; }
+  // A run is of one chunk: else few bytes of a message would be copies without end. `of_chunks`:
+  // how many all chunks have together.
+  absl::Status CheckCount(uint64_t of_chunks) const;
   GpuDevice* device() const { return regions_.front()->device(); }
   // Adds the copies between the bytes [offset, offset + bytes) of a chunk's payload, which begins
   // at `first_run`, and where its image lies in the arena.

@@ -46,6 +46,23 @@ TEST_CASE("copies are served before, while and after the arena is registered") {
   CHECK(pinner.stats().finished);
 }
 
+TEST_CASE("whoever ends it has the context that it had") {
+  DeviceRig rig;
+  CUcontext own = nullptr, after = nullptr;
+  REQUIRE(rig.driver().DevicePrimaryCtxRetain(&own, rig.device().device()).ok());
+  REQUIRE(rig.driver().CtxSetCurrent(own).ok());
+  {
+    ManualExecutor executor;
+    ArenaPinner pinner(&rig.driver(), rig.device().device(), {rig.options().arena.segments},
+                       &executor);
+    executor.RunAll();
+    REQUIRE(rig.driver().CtxSetCurrent(own).ok());
+  }
+  REQUIRE(rig.driver().CtxGetCurrent(&after).ok());
+  CHECK(after == own);
+  CHECK(rig.driver().DevicePrimaryCtxRelease(rig.device().device()).ok());
+}
+
 TEST_CASE("a segment that the driver refuses is counted, and the others are registered") {
   DeviceRig rig;
   ManualExecutor executor;

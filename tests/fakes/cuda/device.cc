@@ -236,6 +236,15 @@ CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device) {
   return CUDA_SUCCESS;
 }
 
+CUresult CUDAAPI cuCtxGetCurrent(CUcontext* handle) {
+  State& state = TheState();
+  const Entry entry(&state, "cuCtxGetCurrent", Needs::kInit);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  const auto& current = ThreadContext();
+  *handle = current.device < 0 ? nullptr : ContextHandle(current.device, current.number);
+  return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuCtxSetCurrent(CUcontext handle) {
   State& state = TheState();
   const Entry entry(&state, "cuCtxSetCurrent", Needs::kInit);

@@ -38,6 +38,7 @@ const auto& Functions() {
       KVKEEP_FAKE_FUNCTION(DeviceGetPCIBusId, 4010),
       KVKEEP_FAKE_FUNCTION(DeviceGetAttribute, 2000),
       KVKEEP_FAKE_FUNCTION(DevicePrimaryCtxRetain, 7000),
+      KVKEEP_FAKE_FUNCTION(CtxGetCurrent, 4000),
       KVKEEP_FAKE_FUNCTION(CtxSetCurrent, 4000),
       KVKEEP_FAKE_FUNCTION(MemHostUnregister, 4000),
       KVKEEP_FAKE_FUNCTION(StreamCreate, 2000),

@@ -70,7 +70,8 @@ std::vector<std::byte> GpuPutBody(const NamespaceDigest& ns,
                     .first_run = static_cast<uint32_t>(runs.size()),
                     .runs = chunk.runs,
                     .flags = chunk.flags});
-    AppendRuns(chunk, &runs);
+    if (chunk.as_before) wire.back().first_run = wire.end()[-2].first_run;
+    if (!chunk.as_before) AppendRuns(chunk, &runs);
     tails += chunk.tail;
   }
   local::MessageWriter body(0, 0);
@@ -93,7 +94,8 @@ std::vector<std::byte> GpuGetBody(const NamespaceDigest& ns,
                     .payload_bytes = chunk.bytes,
                     .first_run = static_cast<uint32_t>(runs.size()),
                     .runs = chunk.runs});
-    AppendRuns(chunk, &runs);
+    if (chunk.as_before) wire.back().first_run = wire.end()[-2].first_run;
+    if (!chunk.as_before) AppendRuns(chunk, &runs);
   }
   local::MessageWriter body(0, 0);
   body.Append(local::GpuGetRequest{.ns = ns.bytes,

@@ -35,6 +35,7 @@ struct TestGpuChunk {
   uint64_t stride = 0;
   uint32_t flags = 0;
   std::string tail = "";
+  bool as_before = false;  // its runs are those of the chunk before
 };
 
 std::vector<std::byte> HelloBody(const std::string& name = "test");

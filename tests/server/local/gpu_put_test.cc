@@ -76,6 +76,22 @@ TEST_CASE("runs that are not all in memory that was registered are refused whole
   CHECK(t.reserved_bytes() == 0);
 }
 
+TEST_CASE("a run is of one chunk: a short message is no endless copy") {
+  GpuTester t;
+  t.Open();
+  t.Add(std::vector<std::byte>(kMiB));
+  const std::string put = t.Put({{.name = 1, .bytes = kBytes, .runs = 4},
+                                 {.name = 2, .bytes = kBytes, .runs = 4, .as_before = true}});
+  CHECK(absl::StartsWith(put, "INVALID_ARGUMENT"));
+  CHECK(absl::StrContains(put, "chunks have 8 runs together, runs is 4"));
+  CHECK(t.reserved_bytes() == 0);
+  REQUIRE(absl::StartsWith(t.Put({{.name = 1, .bytes = kBytes}}), "stored"));
+  const std::string get =
+      t.GetToGpu({{.name = 1, .bytes = kBytes}, {.name = 1, .bytes = kBytes, .as_before = true}});
+  CHECK(absl::StartsWith(get, "INVALID_ARGUMENT"));
+  CHECK(t.counters.gpu_pinned_bytes == 0);
+}
+
 TEST_CASE("a chunk whose copy fails is rejected, says why, and was never there") {
   GpuTester t;
   t.Open();
