@@ -223,6 +223,7 @@ absl::Status Daemon::Parts::Open() {
   ticker = std::make_unique<Ticker>(Ticker::Periods{.work = kTick, .rest = rest},
                                     [this] { return Tick(); });
   room->OnWake([this] { ticker->Wake(); });
+  ticker->Start();
   return absl::OkStatus();
 }
 

@@ -7,7 +7,11 @@
 namespace kvkeep {
 
 Ticker::Ticker(Periods periods, absl::AnyInvocable<bool()> tick)
-    : periods_(periods), tick_(std::move(tick)), thread_([this] { Run(); }) {}
+    : periods_(periods), tick_(std::move(tick)) {}
+
+void Ticker::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
 
 void Ticker::Stop() {
   {

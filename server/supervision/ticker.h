@@ -24,6 +24,7 @@ class Ticker {
   Ticker(Periods periods, absl::AnyInvocable<bool()> tick);
   ~Ticker() { Stop(); }
 
+  void Start();  // once
   void Wake();
   // No tick from now on; one that runs is over when this returns. Who wakes afterwards does no
   // harm.

@@ -47,7 +47,7 @@ TEST_CASE("what was put by one path is there by the other") {
   CHECK((*remote)->path().path == Path::kGrpc);
   const auto info = (*remote)->GetServerInfo();
   REQUIRE(info.ok());
-  CHECK(absl::StrJoin(info->features, ",") == "grpc,shm");
+  CHECK(absl::StrJoin(info->features, ",") == "grpc,watch,shm");
   const auto ns = (*remote)->OpenNamespace(Engine::DefaultSpec());
   REQUIRE(ns.ok());
   const std::vector<ChunkKey> keys = KeysOf(chunks);

@@ -16,6 +16,8 @@ namespace {
 // What a queue may be longer than another's, in chunks, before its device counts as slow.
 constexpr size_t kLongerQueue = 64;
 constexpr uint64_t kBlocksOfQueued = 256;  // of a chunk that waits: a guess
+// One that was away or slow catches up with no more of itself than this.
+constexpr double kMostBehind = 0.25;
 // What a device may be fuller than another, or ahead of it, and still get its chunks' children.
 constexpr double kSlack = 1.0 / 16;
 
@@ -38,6 +40,11 @@ struct Suits {
   }
 };
 
+double GivenOf(const DeviceTier& tier) {
+  return static_cast<double>(tier.given_blocks) /
+         static_cast<double>(std::max<uint64_t>(tier.capacity_blocks, 1));
+}
+
 Suits HowItSuits(const DeviceTier& tier, uint64_t blocks, bool room, size_t shortest_queue) {
   const auto capacity = static_cast<double>(std::max<uint64_t>(tier.capacity_blocks, 1));
   const uint64_t taken = tier.reserve_blocks + kBlocksOfQueued * tier.write_queue.size();
@@ -46,7 +53,7 @@ Suits HowItSuits(const DeviceTier& tier, uint64_t blocks, bool room, size_t shor
   return {.room = room,
           .keeps_up = tier.write_queue.size() <= shortest_queue + kLongerQueue,
           .free_share = spare >= blocks ? static_cast<double>(spare) / capacity : 0,
-          .given = static_cast<double>(tier.given_blocks) / capacity};
+          .given = GivenOf(tier)};
 }
 
 }  // namespace
@@ -66,6 +73,7 @@ std::optional<uint16_t> Core::ChooseDevice(const Chunk& chunk, ChunkSlot parent)
   for (const auto& tier : devices_) {
     if (tier->writable()) shortest_queue = std::min(shortest_queue, tier->write_queue.size());
   }
+  ForgiveDevicesBehind();
   std::optional<uint16_t> parents, best;
   if (parent != kNoSlot && table_.at(parent).g3_state != G3State::kAbsent) {
     parents = table_.at(parent).device;
@@ -82,6 +90,18 @@ std::optional<uint16_t> Core::ChooseDevice(const Chunk& chunk, ChunkSlot parent)
   }
   return best.has_value() && parents.has_value() && parents_suits.IsNearly(best_suits) ? parents
                                                                                        : best;
+}
+
+void Core::ForgiveDevicesBehind() {
+  double most = 0;
+  for (const auto& tier : devices_) {
+    if (tier->writable()) most = std::max(most, GivenOf(*tier));
+  }
+  for (const auto& tier : devices_) {
+    if (!tier->writable() || GivenOf(*tier) >= most - kMostBehind) continue;
+    tier->given_blocks =
+        static_cast<uint64_t>((most - kMostBehind) * static_cast<double>(tier->capacity_blocks));
+  }
 }
 
 Core::Evicted Core::EvictOneFromG3(DeviceTier& tier, TenantId from) {

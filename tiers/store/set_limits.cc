@@ -68,9 +68,11 @@ G2Pool::Limits Core::PoolLimits(const StoreOptions& options, size_t tenant) {
 void Core::LimitDevice(const StoreOptions& options, size_t device) {
   DeviceTier& tier = *devices_[device];
   const uint64_t built = tier.deps.device->capacity_bytes();
+  const uint64_t before = tier.capacity_blocks;
   tier.capacity_bytes = std::min(options.g3_capacity_bytes[device], built);
   tier.capacity_blocks =
       Scaled(tier.deps.device->capacity_blocks().value(), tier.capacity_bytes, built);
+  if (before > 0) tier.given_blocks = Scaled(tier.given_blocks, tier.capacity_blocks, before);
   tier.reserve_blocks =
       std::min(options_.max_device_writes_in_flight_bytes / kBlockBytes, tier.capacity_blocks / 4);
 }

@@ -39,6 +39,7 @@ constexpr Ticker::Periods kRestsLong{.work = milliseconds(1), .rest = hours(1)};
 TEST_CASE("a ticker ticks on and on while there is work") {
   Work work;
   Ticker ticker(kRestsLong, [&] { return work.Tick(); });
+  ticker.Start();
   work.AwaitTicks(5);
 }
 
@@ -46,6 +47,7 @@ TEST_CASE("at rest it ticks when it was woken, and once for each time") {
   Work work;
   work.at_rest = true;
   Ticker ticker(kRestsLong, [&] { return work.Tick(); });
+  ticker.Start();
   work.AwaitTicks(1);
   for (int woken = 1; woken <= 20; ++woken) {
     CHECK(work.count() == woken);
@@ -59,21 +61,18 @@ TEST_CASE("who wakes during the tick that finds rest ends it before it begins") 
   Work work;
   work.at_rest = true;
   std::optional<Ticker> ticker;
-  Mutex made;
-  {
-    MutexLock lock(&made);  // no tick before the ticker is there
-    ticker.emplace(kRestsLong, [&] {
-      { MutexLock lock(&made); }
-      if (work.count() < 3) ticker->Wake();
-      return work.Tick();
-    });
-  }
+  ticker.emplace(kRestsLong, [&] {
+    if (work.count() < 3) ticker->Wake();
+    return work.Tick();
+  });
+  ticker->Start();
   work.AwaitTicks(4);
 }
 
 TEST_CASE("a ticker that was stopped does not tick, and may be woken") {
   Work work;
   Ticker ticker(kRestsLong, [&] { return work.Tick(); });
+  ticker.Start();
   work.AwaitTicks(1);
   ticker.Stop();
   const int ticks = work.count();
