@@ -62,8 +62,10 @@ void CudaPath::Register(const GpuUuid& gpu, GpuMemory memory, RegisterDone done)
   pending->deadline = clock_->Now() + options_.register_timeout;
   {
     MutexLock lock(&mu_);
-    if (pending_.size() < options_.max_pending) {
+    // Queued: with their memory, also those that were given up on.
+    if (std::max(pending_.size(), queued_) < options_.max_pending) {
       pending_.push_back(pending);
+      ++queued_;
       opener_->Post([this, gpu, memory = std::move(memory), pending]() mutable {
         OpenAndRegister(gpu, std::move(memory), pending);
       });
@@ -85,6 +87,10 @@ bool CudaPath::Answer(const PendingPtr& pending, absl::StatusOr<Registered> answ
 }
 
 void CudaPath::OpenAndRegister(const GpuUuid& gpu, GpuMemory memory, const PendingPtr& pending) {
+  {
+    MutexLock lock(&mu_);
+    --queued_;
+  }
   const absl::StatusOr<CudaDevice*> device = DeviceOf(gpu);
   if (!device.ok()) {
     Answer(pending, device.status());
@@ -146,7 +152,12 @@ void CudaPath::PinBy(CudaDevice* device) {
   std::shared_ptr<ArenaPinner> old;
   {
     MutexLock lock(&mu_);
-    if (pinner_ != nullptr && pinned_by_->stats().broken.empty()) return;
+    if (pinner_ != nullptr) {
+      const GpuDevice::Stats stats = pinned_by_->stats();
+      if (stats.broken.empty()) return;
+      // Where the driver does not come back, to give back would not either, nor this thread.
+      if (stats.abandoned_copies > 0) kept_.push_back(pinner_);
+    }
     old = std::move(pinner_);
   }
   old.reset();  // waits for the segment that it is at

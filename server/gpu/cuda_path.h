@@ -83,6 +83,7 @@ class CudaPath final : public GpuPath {
   std::shared_ptr<ArenaPinner> pinner_ ABSL_GUARDED_BY(mu_);
   const CudaDevice* pinned_by_ ABSL_GUARDED_BY(mu_) = nullptr;
   std::vector<PendingPtr> pending_ ABSL_GUARDED_BY(mu_);
+  size_t queued_ ABSL_GUARDED_BY(mu_) = 0;  // for the opener
   std::vector<std::shared_ptr<const void>> kept_ ABSL_GUARDED_BY(mu_);
   uint64_t unanswered_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
