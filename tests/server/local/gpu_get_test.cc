@@ -102,7 +102,7 @@ TEST_CASE("a get that is wrong is refused whole, a chunk that differs is told by
                          "INVALID_ARGUMENT"));
   CHECK(absl::StartsWith(t.GetToGpu({}), "INVALID_ARGUMENT"));
   CHECK(absl::StartsWith(t.GetToGpu({{.name = 1, .bytes = kBytes}}, 77), "FAILED_PRECONDITION"));
-  t.ns.bytes[0] = std::byte{1} == std::byte{0} ? 0 : static_cast<uint8_t>(t.ns.bytes[0] + 1);
+  t.ns.bytes[0] ^= 1;
   CHECK(absl::StartsWith(t.GetToGpu({{.name = 1, .bytes = kBytes}}), "FAILED_PRECONDITION"));
   CHECK(t.counters.gpu_gets_copying == 0);
   CHECK(t.counters.gpu_pinned_bytes == 0);
