@@ -153,6 +153,9 @@ void PutJob::Fetch() {
 }
 
 void PutJob::FetchGroup(std::vector<uint32_t> chunks, std::vector<GpuRun> runs) {
+  if (cancelled_.load(std::memory_order_relaxed)) {  // its registrations are given back
+    return OnFetched(chunks, {.status = absl::CancelledError("the session ended")});
+  }
   GpuCopy copy{
       .direction = CopyDirection::kToArena, .runs = std::move(runs), .deadline = deadline_};
   plan_.gpu()->device()->Copy(

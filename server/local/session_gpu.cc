@@ -22,11 +22,11 @@ GpuRegion::GpuRegion(std::shared_ptr<const LocalContext> context,
 }
 
 GpuRegion::~GpuRegion() {
-  if (!closed_) Close([] {});
+  if (!closed_.load()) Close([] {});
 }
 
 void GpuRegion::Close(GpuDevice::UnregisterDone closed) {
-  KVKEEP_CHECK(!std::exchange(closed_, true));
+  KVKEEP_CHECK(!closed_.exchange(true));
   context_->counters->gpu_registrations.fetch_sub(1, std::memory_order_relaxed);
   context_->counters->gpu_registered_bytes.fetch_sub(bytes_, std::memory_order_relaxed);
   registered_.device->Unregister(registered_.id, std::move(closed));
@@ -97,6 +97,13 @@ absl::StatusOr<GpuRegionPtr> SessionGpu::Take(uint32_t number, uint64_t generati
   bytes_ -= region->bytes();
   slots_.erase(number);
   return region;
+}
+
+void SessionGpu::Clear() {
+  for (const auto& [number, slot] : slots_) {
+    if (slot.region != nullptr) slot.region->Close([] {});
+  }
+  slots_.clear();
 }
 
 absl::StatusOr<GpuRuns> GpuRuns::Check(std::span<const local::GpuMemoryRun> runs,

@@ -9,6 +9,7 @@
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
+#include <atomic>
 #include <memory>
 #include <span>
 #include <vector>
@@ -33,7 +34,8 @@ class GpuRegion {
   GpuRegistrationId id() const { return registered_.id; }
   uint64_t bytes() const { return bytes_; }
   uint64_t generation() const { return generation_; }
-  // Calls `closed`, on any thread, when the handle is. REQUIRES: the only holder calls.
+  // Calls `closed`, on any thread, when the handle is; copies that the driver does not have yet are
+  // cancelled. Once, on the endpoint's thread; if nobody did, the last holder does.
   void Close(GpuDevice::UnregisterDone closed);
 
  private:
@@ -41,7 +43,7 @@ class GpuRegion {
   const GpuPath::Registered registered_;
   const uint64_t bytes_;
   const uint64_t generation_;
-  bool closed_ = false;
+  std::atomic<bool> closed_{false};
 };
 using GpuRegionPtr = std::shared_ptr<GpuRegion>;
 
@@ -59,8 +61,9 @@ class SessionGpu {
   absl::StatusOr<GpuRegionPtr> Find(uint32_t number, uint64_t generation) const;
   // Out of the table. FailedPrecondition: a request names it.
   absl::StatusOr<GpuRegionPtr> Take(uint32_t number, uint64_t generation);
-  // The session is over.
-  void Clear() { slots_.clear(); }
+  // The session is over: its handles are closed as soon as nothing is under way in them. Requests
+  // that name them must be cancelled before.
+  void Clear();
 
  private:
   struct Slot {

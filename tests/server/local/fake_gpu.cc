@@ -79,6 +79,12 @@ void FakeGpuDevice::Copy(GpuCopy copy, CopyDone done) {
   executor_->Post([this, held = std::move(held)]() mutable { End(std::move(held), {}); });
 }
 
+size_t FakeGpuDevice::given_back() const {
+  size_t count = 0;
+  for (const auto& [id, range] : ranges_) count += range.given_back;
+  return count;
+}
+
 void FakeGpuDevice::Move(const GpuCopy& copy) {
   const uint64_t segment_bytes = arena_->segment_blocks().value() * kBlockBytes;
   for (const GpuRun& run : copy.runs) {

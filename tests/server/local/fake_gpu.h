@@ -30,6 +30,8 @@ class FakeGpuDevice final : public GpuDevice {
   // Copies wait until they are told to go on; else each is done by a task of the executor.
   void Hold(bool hold) { hold_ = hold; }
   size_t held() const { return held_.size(); }
+  // Registrations that are given back, and still open for the copies in them.
+  size_t given_back() const;
   // The oldest one ends. With status OK it is done before; not fenced, it goes on: RunAbandoned.
   void EndOne(CopyEnd end);
   void RunAbandoned();

@@ -185,6 +185,26 @@ TEST_CASE("memory is given back when the puts that name it are answered, and not
 
 // The client of this test keeps the rule: it writes its blocks again only when its put was
 // answered, or when its process is gone, after which nobody waits for the copy.
+TEST_CASE("a session that ends gives its memory back at once, also under a copy") {
+  GpuTester t;
+  t.Open();
+  t.Add(MakePayload(1, 1, kMiB));
+  t.Add(MakePayload(2, 1, kMiB));
+  t.device().Hold(true);
+  t.TellPut({{.name = 1, .bytes = kBytes}});
+  t.RunAll();
+  REQUIRE(t.device().held() == 1);
+  t.peer->End();
+  t.RunAll();
+  CHECK(t.device().given_back() == 1);  // the other is closed
+  CHECK(t.device().stats().registrations == 1);
+  t.device().EndOne({.status = absl::AbortedError("a registration was given back")});
+  t.RunAll();
+  CHECK(t.device().stats().registrations == 0);
+  CHECK(t.reserved_bytes() == 0);
+  CHECK(t.counters.gpu_registrations == 0);
+}
+
 TEST_CASE("in whatever order slow copies, reuse and ends come, no wrong byte is ever visible") {
   // 0, 1: the copies of two puts end; 2: the client's process ends, its memory is another's then.
   std::vector<int> order = {0, 1, 2};
