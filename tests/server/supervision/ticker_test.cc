@@ -11,10 +11,12 @@ using std::chrono::milliseconds;
 
 // What ticks, and answers as it is told.
 struct Work {
+  explicit Work(bool rests = false) : at_rest(rests) {}
+
   Mutex mu;
   CondVar changed;
   int ticks ABSL_GUARDED_BY(mu) = 0;
-  bool at_rest ABSL_GUARDED_BY(mu) = false;
+  const bool at_rest;
 
   bool Tick() {
     MutexLock lock(&mu);
@@ -44,8 +46,7 @@ TEST_CASE("a ticker ticks on and on while there is work") {
 }
 
 TEST_CASE("at rest it ticks when it was woken, and once for each time") {
-  Work work;
-  work.at_rest = true;
+  Work work(/*rests=*/true);
   Ticker ticker(kRestsLong, [&] { return work.Tick(); });
   ticker.Start();
   work.AwaitTicks(1);
@@ -58,8 +59,7 @@ TEST_CASE("at rest it ticks when it was woken, and once for each time") {
 }
 
 TEST_CASE("who wakes during the tick that finds rest ends it before it begins") {
-  Work work;
-  work.at_rest = true;
+  Work work(/*rests=*/true);
   std::optional<Ticker> ticker;
   ticker.emplace(kRestsLong, [&] {
     if (work.count() < 3) ticker->Wake();
