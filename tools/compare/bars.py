@@ -70,11 +70,14 @@ def picture(names, panels):
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
            'font-family="system-ui, sans-serif" font-size="12">',
            _STYLE, f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>']
-    x = LEFT
+    x, y = LEFT, 14
     for name, color in names.items():
-        out.append(f'<rect x="{x}" y="14" width="11" height="11" fill="{color}"/>')
-        out.append(f'<text x="{x + 15}" y="24">{escape(name)}</text>')
-        x += 30 + 7 * len(name)
+        width = 30 + 7 * len(name)
+        if x + width > WIDTH:  # a second row; there is room for two
+            x, y = LEFT, y + 18
+        out.append(f'<rect x="{x}" y="{y}" width="11" height="11" fill="{color}"/>')
+        out.append(f'<text x="{x + 15}" y="{y + 10}">{escape(name)}</text>')
+        x += width
     for i, (title, unit, groups, colors) in enumerate(panels):
         out += _panel(title, unit, groups, colors, TOP + 10 + i * (PANEL + 24))
     return "\n".join(out + ["</svg>", ""])
