@@ -74,10 +74,14 @@ def record(dashboard, url, seconds, rate_interval_seconds, now=None):
     return {"title": dashboard["title"], "seconds": seconds, "panels": panels}
 
 
+def three_digits(value):
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 def scaled(value, base, names):
     for name in names[:-1]:
         if abs(value) < base:
-            return f"{value:.3g} {name}".strip()
+            return f"{three_digits(value)} {name}".strip()
         value /= base
     return f"{value:.3g} {names[-1]}"
 
