@@ -19,6 +19,7 @@ struct SickDiskControl {
   uint32_t fail;          /* answered EIO */
   uint32_t fail_permille; /* so many of them; 1000: all */
   uint32_t hang;          /* kept waiting while the bit is set */
+  uint32_t hold_flushes;  /* those that have something to flush are kept waiting */
   uint32_t delay;         /* kept waiting for delay_us */
   uint32_t delay_us;
   uint32_t gone; /* everything is answered EIO at once, hanging ones too */

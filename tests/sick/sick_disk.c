@@ -214,6 +214,10 @@ static int Write(void* handle, const void* from, uint32_t count, uint64_t offset
 
 static int Flush(void* handle, uint32_t flags) {
   if (Suffer(SICK_FLUSHES) != 0) return -1;
+  while (Get(&control->hold_flushes) && !Get(&control->gone) &&
+         __atomic_load_n(&control->unflushed_writes, __ATOMIC_SEQ_CST) > 0) {
+    usleep(PAUSE_US);
+  }
   pthread_mutex_lock(&lock);
   const int gone = Get(&control->gone) != 0;
   while (!gone && first_write) {

@@ -181,9 +181,15 @@ void SickDisk::Delay(uint32_t kinds, uint32_t microseconds) {
 void SickDisk::Vanish() { Set(control_->gone, 1u); }
 void SickDisk::Heal() {
   if (control_ == nullptr) return;
-  for (uint32_t* field : {&control_->fail, &control_->hang, &control_->delay, &control_->gone}) {
+  for (uint32_t* field : {&control_->fail, &control_->hang, &control_->hold_flushes,
+                          &control_->delay, &control_->gone}) {
     Set(*field, 0u);
   }
+}
+
+void SickDisk::HoldFlushes() {
+  Set(control_->hold_flushes, 1u);
+  Await("a write that is not flushed", [&] { return Read(control_->unflushed_writes) > 0; });
 }
 
 void SickDisk::CutPower(uint32_t kind, uint64_t seed) {

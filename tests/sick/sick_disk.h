@@ -42,6 +42,8 @@ class SickDisk {
   void Vanish();
   // Nothing is wrong any more. What is gone is back as it was, or as the power cut left it.
   void Heal();
+  // No flush of anything ends any more, and at least one write waits for one: a cut now loses it.
+  void HoldFlushes();
   // Gone, with a loss of what was not flushed: `kind` of SICK_CUT_*.
   void CutPower(uint32_t kind, uint64_t seed);
   // The ioctl by which ext4 gives up all I/O at once, as when its drive is lost.
