@@ -228,9 +228,8 @@ absl::Status Daemon::Parts::Open() {
 }
 
 bool Daemon::Parts::Tick() {
-  // Copies have deadlines: there is no rest while a GPU is in use.
-  const bool at_rest = room->Tick() && gpu->stats().devices == 0;
-  gpu->Tick();
+  bool at_rest = room->Tick();
+  at_rest = gpu->Tick() && at_rest;
   drainer->Poll();
   state.stalls.Tick();
   state.pins.Poke();

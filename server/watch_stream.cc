@@ -91,7 +91,7 @@ void WatchStream::SendNext() {
       end_ = batch.status();
       return;
     }
-    if (batch->begins_anew || batch->whole || !batch->events.empty()) {
+    if (batch->tells()) {
       message_.Clear();
       message_.set_epoch(epoch_.value());
       message_.set_sequence(sequence_);

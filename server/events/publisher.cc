@@ -132,7 +132,7 @@ bool Publisher::Step() {
   reader_waits_ = false;
   absl::StatusOr<EventBatch> batch = reader_.Next();
   KVKEEP_CHECK(batch.ok());  // it is of no session
-  if (batch->begins_anew || batch->whole || !batch->events.empty()) {
+  if (batch->tells()) {
     resolving_ = std::make_shared<Resolving>();
     resolving_->batch = *std::move(batch);
     resolving_->metadata.assign(resolving_->batch.events.size(),

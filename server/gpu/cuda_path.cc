@@ -156,7 +156,7 @@ void CudaPath::PinBy(CudaDevice* device) {
       const GpuDevice::Stats stats = pinned_by_->stats();
       if (stats.broken.empty()) return;
       // Where the driver does not come back, to give back would not either, nor this thread.
-      if (stats.abandoned_copies > 0) kept_.push_back(pinner_);
+      if (stats.abandoned_copies > 0) lost_pinners_.push_back(pinner_);
     }
     old = std::move(pinner_);
   }
@@ -173,7 +173,7 @@ void CudaPath::KeepForEver(std::shared_ptr<const void> holder) {
   kept_.push_back(std::move(holder));
 }
 
-void CudaPath::Tick() {
+bool CudaPath::Tick() {
   const MonotonicTime now = clock_->Now();
   std::vector<PendingPtr> late;
   std::vector<CudaDevice*> devices;
@@ -191,6 +191,7 @@ void CudaPath::Tick() {
     MutexLock lock(&mu_);
     unanswered_ += first;
   }
+  return devices.empty();
 }
 
 GpuPath::Stats CudaPath::stats() const {
@@ -255,7 +256,7 @@ bool CudaPath::Stop(std::chrono::nanoseconds timeout) {
   if (closed->get_future().wait_for(timeout) == std::future_status::timeout) return false;
   MutexLock lock(&mu_);
   stopped_ = true;
-  return kept_.empty();
+  return kept_.empty() && lost_pinners_.empty();
 }
 
 }  // namespace kvkeep

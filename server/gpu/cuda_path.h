@@ -44,7 +44,7 @@ class CudaPath final : public GpuPath {
 
   void Register(const GpuUuid& gpu, GpuMemory memory, RegisterDone done) override;
   void KeepForEver(std::shared_ptr<const void> holder) override;
-  void Tick() override;
+  bool Tick() override;
   Stats stats() const override;
   std::string describe() const override;
   bool Stop(std::chrono::nanoseconds timeout) override;
@@ -85,6 +85,7 @@ class CudaPath final : public GpuPath {
   std::vector<PendingPtr> pending_ ABSL_GUARDED_BY(mu_);
   size_t queued_ ABSL_GUARDED_BY(mu_) = 0;  // for the opener
   std::vector<std::shared_ptr<const void>> kept_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<ArenaPinner>> lost_pinners_ ABSL_GUARDED_BY(mu_);  // of hung devices
   uint64_t unanswered_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;

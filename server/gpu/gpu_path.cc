@@ -22,7 +22,7 @@ class GpuPathOff final : public GpuPath {
         absl::FailedPreconditionError(absl::StrCat("the GPU path of this daemon is off: ", why_)));
   }
   void KeepForEver(std::shared_ptr<const void>) override { KVKEEP_CHECK(false); }
-  void Tick() override {}
+  bool Tick() override { return true; }
   Stats stats() const override { return {}; }
   std::string describe() const override { return absl::StrCat("off: ", why_); }
   bool Stop(std::chrono::nanoseconds) override { return true; }

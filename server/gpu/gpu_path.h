@@ -53,8 +53,9 @@ class GpuPath {
   virtual void Register(const GpuUuid& gpu, GpuMemory memory, RegisterDone done) = 0;
   // What a copy that cannot be ended still reads or writes. Never destroyed.
   virtual void KeepForEver(std::shared_ptr<const void> holder) = 0;
-  // About ten times a second, on one thread.
-  virtual void Tick() = 0;
+  // On one thread; how often, and what it returns: as Store::Tick. No rest while a GPU is in use,
+  // as copies have deadlines.
+  virtual bool Tick() = 0;
   virtual Stats stats() const = 0;
   // One line: "on, ..." or "off: why".
   virtual std::string describe() const = 0;

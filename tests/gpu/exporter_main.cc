@@ -20,6 +20,7 @@
 
 #include "gpu/driver.h"
 #include "tests/gpu/descriptor_line.h"
+#include "tests/gpu/open_device.h"
 #include "tests/gpu/pattern.h"
 #include "tiers/base/status_macros.h"
 
@@ -29,12 +30,11 @@ namespace {
 class Worker {
  public:
   absl::Status Start() {
-    KVKEEP_ASSIGN_OR_RETURN(driver_, GpuDriver::Load({}));
-    CUcontext context = nullptr;
-    KVKEEP_RETURN_IF_ERROR(driver_->DeviceGet(&device_, 0));
-    KVKEEP_RETURN_IF_ERROR(driver_->DevicePrimaryCtxRetain(&context, device_));
-    KVKEEP_RETURN_IF_ERROR(driver_->CtxSetCurrent(context));
-    return driver_->StreamCreate(&stream_, CU_STREAM_NON_BLOCKING);
+    KVKEEP_ASSIGN_OR_RETURN(OpenedDevice opened, OpenFirstDevice());
+    driver_ = std::move(opened.driver);
+    device_ = opened.device;
+    stream_ = opened.stream;
+    return absl::OkStatus();
   }
 
   // The answer's words after "ok".

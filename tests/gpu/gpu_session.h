@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "gpu/driver.h"
+#include "tests/gpu/open_device.h"
 #include "tests/gpu/pattern.h"
 
 namespace kvkeep {
@@ -19,14 +20,11 @@ namespace kvkeep {
 class GpuSession {
  public:
   explicit GpuSession(const GpuDriver::Options& options = {}) {
-    absl::StatusOr<std::unique_ptr<GpuDriver>> loaded = GpuDriver::Load(options);
-    REQUIRE(loaded.status() == absl::OkStatus());
-    driver_ = *std::move(loaded);
-    CUcontext context = nullptr;
-    Require(driver_->DeviceGet(&device_, 0));
-    Require(driver_->DevicePrimaryCtxRetain(&context, device_));
-    Require(driver_->CtxSetCurrent(context));
-    Require(driver_->StreamCreate(&stream_, CU_STREAM_NON_BLOCKING));
+    absl::StatusOr<OpenedDevice> opened = OpenFirstDevice(options);
+    REQUIRE(opened.status() == absl::OkStatus());
+    driver_ = std::move(opened->driver);
+    device_ = opened->device;
+    stream_ = opened->stream;
   }
   ~GpuSession() {
     (void)driver_->StreamDestroy(stream_);

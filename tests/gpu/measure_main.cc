@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "gpu/driver.h"
+#include "tests/gpu/open_device.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
@@ -79,12 +80,11 @@ class Measurer {
   Measurer(uint64_t bytes, int rounds) : bytes_(bytes), rounds_(rounds) {}
 
   absl::Status Start() {
-    KVKEEP_ASSIGN_OR_RETURN(driver_, GpuDriver::Load({}));
-    CUcontext context = nullptr;
-    KVKEEP_RETURN_IF_ERROR(driver_->DeviceGet(&device_, 0));
-    KVKEEP_RETURN_IF_ERROR(driver_->DevicePrimaryCtxRetain(&context, device_));
-    KVKEEP_RETURN_IF_ERROR(driver_->CtxSetCurrent(context));
-    return driver_->StreamCreate(&stream_, CU_STREAM_NON_BLOCKING);
+    KVKEEP_ASSIGN_OR_RETURN(OpenedDevice opened, OpenFirstDevice());
+    driver_ = std::move(opened.driver);
+    device_ = opened.device;
+    stream_ = opened.stream;
+    return absl::OkStatus();
   }
 
   absl::StatusOr<std::string> Export() {

@@ -44,6 +44,9 @@ struct EventBatch {
   bool whole = false;        // the snapshot ends with this batch
   bool more = false;         // there is more to be read now
   std::vector<ChunkEvent> events;
+
+  // Else it says only whether there is more.
+  bool tells() const { return begins_anew || whole || !events.empty(); }
 };
 
 // Move-only; must be gone before the store is. One thread at a time, but for WhenMore's callback.

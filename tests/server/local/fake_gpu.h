@@ -83,7 +83,7 @@ class FakeGpuPath final : public GpuPath {
 
   void Register(const GpuUuid& gpu, GpuMemory memory, RegisterDone done) override;
   void KeepForEver(std::shared_ptr<const void> holder) override { kept_.push_back(holder); }
-  void Tick() override {}
+  bool Tick() override { return true; }
   Stats stats() const override { return {.on = true, .kept = kept_.size()}; }
   std::string describe() const override { return "on, a fake"; }
   bool Stop(std::chrono::nanoseconds) override { return kept_.empty(); }
