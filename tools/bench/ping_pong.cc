@@ -16,7 +16,7 @@
 namespace kvkeep::bench {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr int kMaxPingPongs = 64;
 
 // A message of `bytes` bytes, in packets. False: the other end is gone. Only system calls: the
 // partner runs this after a fork.
@@ -77,8 +77,8 @@ PingPong::~PingPong() {
 }
 
 absl::StatusOr<Measured> PingPong::Run(int depth, double seconds) {
-  if (depth < 1 || depth > kMaxDepth) {
-    return absl::InvalidArgumentError(absl::StrCat("ping-pong: depth is 1 to ", kMaxDepth));
+  if (depth < 1 || depth > kMaxPingPongs) {
+    return absl::InvalidArgumentError(absl::StrCat("ping-pong: depth is 1 to ", kMaxPingPongs));
   }
   std::vector<std::byte> buffer(local::kMaxPacketBytes);
   std::deque<double> sent_at;

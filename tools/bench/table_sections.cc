@@ -21,7 +21,7 @@ constexpr uint64_t kSmallChunkInG2 = 2 * kBlockBytes;  // header page and one bl
 constexpr uint32_t kLookupKeys = 512;
 constexpr uint32_t kGetBatch = 64;
 constexpr uint32_t kGetDepth = 8;
-constexpr uint64_t kPutCallBytes = 32 * kMiB;
+constexpr uint64_t kPassCallBytes = 32 * kMiB;
 constexpr uint32_t kPutDepth = 2;
 constexpr double kPassPatienceSeconds = 120;
 constexpr double kMaxLockUs = 100;
@@ -220,7 +220,7 @@ absl::Status RunPasses(TableRun* run, uint64_t size, int copy_threads, PutSeries
   options.copy_threads = copy_threads;
   KVKEEP_ASSIGN_OR_RETURN(auto daemon, DaemonProcess::Start(options));
   KVKEEP_ASSIGN_OR_RETURN(auto generator, run->Connect(*daemon));
-  const uint32_t batch = static_cast<uint32_t>(std::max<uint64_t>(1, kPutCallBytes / size));
+  const uint32_t batch = static_cast<uint32_t>(std::max<uint64_t>(1, kPassCallBytes / size));
   CaseSpec spec{.verb = Verb::kPut, .size = size, .batch = batch, .depth = kPutDepth};
   spec.verify = false;  // the clock does not stand still while the daemon prefaults
   KVKEEP_ASSIGN_OR_RETURN(const Series first, generator->Prepare(series->first.name, spec));

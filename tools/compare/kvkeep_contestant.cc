@@ -12,7 +12,7 @@ namespace {
 
 using client::Client;
 
-constexpr client::Deadline kPatience{30'000};
+constexpr client::Deadline kCallPatience{30'000};
 
 class Kvkeep final : public Contestant {
  public:
@@ -63,7 +63,7 @@ class Kvkeep final : public Contestant {
   }
 
   absl::Status Clear() override {
-    return client::AdminClient(admin_, kPatience).Clear(nullptr).status();
+    return client::AdminClient(admin_, kCallPatience).Clear(nullptr).status();
   }
 
   absl::StatusOr<std::span<std::byte>> PutMemory(uint64_t bytes) override {
@@ -89,7 +89,7 @@ absl::StatusOr<std::unique_ptr<Contestant>> MakeKvkeep(const Setup& setup, Kvkee
       std::unique_ptr<Client> client,
       Client::Connect({.endpoint = path == KvkeepPath::kTcp ? setup.tcp_endpoint : setup.endpoint,
                        .client_name = "compare",
-                       .default_deadline = kPatience,
+                       .default_deadline = kCallPatience,
                        .path = local ? client::PathChoice::kLocal : client::PathChoice::kGrpc,
                        .local_socket = setup.local_socket}));
   KVKEEP_ASSIGN_OR_RETURN(client::Namespace ns,

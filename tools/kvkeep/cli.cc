@@ -64,6 +64,11 @@ int Cli::FailUsage(const std::string& message) const {
   return kUsage;
 }
 
+int Cli::FailAtFiles(const absl::Status& status) const {
+  if (absl::IsInvalidArgument(status)) return FailUsage(std::string(status.message()));
+  return Fail(status);
+}
+
 bool Cli::Agreed(const std::string& what) const {
   if (!terminal.can_ask) {
     terminal.err << "kvkeep: this would " << what << ": say --yes\n";

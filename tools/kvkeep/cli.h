@@ -67,6 +67,8 @@ class Cli {
   // Says what went wrong and returns the exit code for it.
   int Fail(const absl::Status& status) const;
   int FailUsage(const std::string& message) const;
+  // Of a verb that works on files: what is invalid is what it was told on the command line.
+  int FailAtFiles(const absl::Status& status) const;
   // Asks whether to do what cannot be undone ("forget all chunks"); where nobody can be asked, says
   // that --yes is wanted. False: it is not to be done, which has been said: kUsage.
   bool Agreed(const std::string& what) const;

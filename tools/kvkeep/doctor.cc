@@ -251,7 +251,7 @@ bool CanLoadCuda() {
   return true;
 }
 
-std::string PerSecond(double bytes) { return absl::StrFormat("%.2f GB/s", bytes / 1e9); }
+std::string GbPerSecond(double bytes) { return absl::StrFormat("%.2f GB/s", bytes / 1e9); }
 
 Finding SpeedOf(const MeasuredPath& path) {
   Finding finding{.subject = absl::StrCat("speed of ", path.dir)};
@@ -261,17 +261,18 @@ Finding SpeedOf(const MeasuredPath& path) {
     finding.to_do = "XFS or ext4 with room there, as the daemon's user; or fewer --disk-bytes";
     return finding;
   }
-  finding.found = absl::StrCat("writes ", PerSecond(path.speed->write_bytes_per_second), ", reads ",
-                               PerSecond(path.speed->read_bytes_per_second), ", by ",
+  finding.found = absl::StrCat("writes ", GbPerSecond(path.speed->write_bytes_per_second),
+                               ", reads ", GbPerSecond(path.speed->read_bytes_per_second), ", by ",
                                FormatBytes(path.speed->written_bytes));
   return finding;
 }
 
 Finding Reads(double measured) {
   const double supposed = PlanAssumptions{}.g3_bytes_per_second;
-  Finding finding{.subject = "reads of G3",
-                  .found = absl::StrCat(PerSecond(measured), " of all paths, kvkeep plan supposes ",
-                                        PerSecond(supposed))};
+  Finding finding{
+      .subject = "reads of G3",
+      .found = absl::StrCat(GbPerSecond(measured), " of all paths, kvkeep plan supposes ",
+                            GbPerSecond(supposed))};
   if (measured >= supposed) return finding;
   finding.state = State::kWarn;
   finding.to_do = absl::StrFormat(
@@ -281,9 +282,10 @@ Finding Reads(double measured) {
 
 Finding Writes(const G3Config& g3, double measured) {
   const auto wanted = static_cast<double>(WriteBudget(g3));
-  Finding finding{.subject = "writes of G3",
-                  .found = absl::StrCat(PerSecond(measured), " of all paths, the write budget is ",
-                                        PerSecond(wanted))};
+  Finding finding{
+      .subject = "writes of G3",
+      .found = absl::StrCat(GbPerSecond(measured), " of all paths, the write budget is ",
+                            GbPerSecond(wanted))};
   if (measured >= wanted) return finding;
   finding.state = State::kWarn;
   finding.to_do =

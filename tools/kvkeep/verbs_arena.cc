@@ -46,13 +46,6 @@ absl::StatusOr<std::string> FindAdmin(const Cli& cli, const Where& where) {
   return absl::StrCat("unix://", config.listen.admin_path);
 }
 
-int Fail(const Cli& cli, const absl::Status& status) {
-  if (status.code() == absl::StatusCode::kInvalidArgument) {
-    return cli.FailUsage(std::string(status.message()));
-  }
-  return cli.Fail(status);
-}
-
 int PrintDaemon(const Cli& cli, const v1::StatusResponse& status) {
   return cli.Print(
       {{"source", "daemon"},
@@ -89,10 +82,10 @@ int PrintMount(const Cli& cli, const std::string& dir, const ArenaRemains& remai
                    text);
 }
 
-int Status(const Cli& cli, const Where& where) {
+int ArenaStatus(const Cli& cli, const Where& where) {
   if (where.dir.empty()) {
     const absl::StatusOr<std::string> endpoint = FindAdmin(cli, where);
-    if (!endpoint.ok()) return Fail(cli, endpoint.status());
+    if (!endpoint.ok()) return cli.FailAtFiles(endpoint.status());
     client::AdminClient admin(*endpoint, cli.timeout());
     const auto status = admin.Status();
     if (status.ok()) return PrintDaemon(cli, *status);
@@ -103,21 +96,21 @@ int Status(const Cli& cli, const Where& where) {
     }
   }
   const absl::StatusOr<std::string> dir = FindDir(where);
-  if (!dir.ok()) return Fail(cli, dir.status());
+  if (!dir.ok()) return cli.FailAtFiles(dir.status());
   const absl::StatusOr<ArenaRemains> remains = LookAtArena(*dir);
-  if (!remains.ok()) return Fail(cli, remains.status());
+  if (!remains.ok()) return cli.FailAtFiles(remains.status());
   return PrintMount(cli, *dir, *remains);
 }
 
-int Drop(const Cli& cli, const Where& where, bool yes) {
+int DropRemains(const Cli& cli, const Where& where, bool yes) {
   const absl::StatusOr<std::string> dir = FindDir(where);
-  if (!dir.ok()) return Fail(cli, dir.status());
+  if (!dir.ok()) return cli.FailAtFiles(dir.status());
   if (!yes &&
       !cli.Agreed(absl::StrCat("forget what G2 held in ", *dir, " and give the memory back"))) {
     return kUsage;
   }
   const absl::StatusOr<DroppedArena> dropped = DropArena(*dir);
-  if (!dropped.ok()) return Fail(cli, dropped.status());
+  if (!dropped.ok()) return cli.FailAtFiles(dropped.status());
   const uint64_t back = dropped->bytes - dropped->still_held_bytes;
   std::string text = absl::StrFormat("gave back %s (%d bytes, %d files)\n", FormatBytes(back), back,
                                      dropped->files);
@@ -151,9 +144,10 @@ void AddArenaVerbs(CLI::App& app, Cli& cli) {
     verb->add_option("--dir", where->dir, "its g2.arena_dir itself")->excludes(config);
   }
   drop->add_flag("--yes", *yes, "do not ask");
-  status->callback([&cli, where] { cli.run = [&cli, where] { return Status(cli, *where); }; });
-  drop->callback(
-      [&cli, where, yes] { cli.run = [&cli, where, yes] { return Drop(cli, *where, *yes); }; });
+  status->callback([&cli, where] { cli.run = [&cli, where] { return ArenaStatus(cli, *where); }; });
+  drop->callback([&cli, where, yes] {
+    cli.run = [&cli, where, yes] { return DropRemains(cli, *where, *yes); };
+  });
 }
 
 }  // namespace kvkeep::tools

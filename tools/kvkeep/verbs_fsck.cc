@@ -20,7 +20,7 @@ namespace {
 // Of this verb alone: what fsck commands have always answered with.
 enum FsckExit : int { kClean = 0, kFindings = 1, kCannotCheck = 2 };
 
-struct Asked {
+struct FsckAsked {
   std::string dir;
   std::string config;    // the daemon's file
   std::string identity;  // or its state file itself
@@ -36,7 +36,7 @@ int CannotCheck(const Cli& cli, const absl::Status& status) {
   return kCannotCheck;
 }
 
-absl::StatusOr<Config> FindConfig(const Asked& asked) {
+absl::StatusOr<Config> FindConfig(const FsckAsked& asked) {
   if (asked.config.empty()) return EmbeddedDefaultConfig(UserEnvironment::OfProcess());
   const LoadResult loaded = LoadConfigFile(asked.config);
   if (loaded.config.has_value()) return *loaded.config;
@@ -44,14 +44,14 @@ absl::StatusOr<Config> FindConfig(const Asked& asked) {
 }
 
 // Where the daemon keeps the secret that its images are signed with.
-absl::StatusOr<std::string> IdentityFile(const Asked& asked) {
+absl::StatusOr<std::string> IdentityFile(const FsckAsked& asked) {
   if (!asked.identity.empty()) return asked.identity;
   KVKEEP_ASSIGN_OR_RETURN(const Config config, FindConfig(asked));
   return config.state.dir + "/identity";
 }
 
 // What its encrypted images are read with; null: it has no such thing, or its file was not named.
-absl::StatusOr<std::unique_ptr<KeyRing>> FindKeys(const Asked& asked) {
+absl::StatusOr<std::unique_ptr<KeyRing>> FindKeys(const FsckAsked& asked) {
   if (asked.config.empty()) return nullptr;
   KVKEEP_ASSIGN_OR_RETURN(const Config config, FindConfig(asked));
   if (config.encryption.master_key_file.empty()) return nullptr;
@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<KeyRing>> FindKeys(const Asked& asked) {
   return absl::FailedPreconditionError(absl::StrCat(ring, ": ", keys.status().message()));
 }
 
-absl::StatusOr<FsckOptions> MakeOptions(const Cli& cli, const Asked& asked) {
+absl::StatusOr<FsckOptions> MakeOptions(const Cli& cli, const FsckAsked& asked) {
   FsckOptions options{.dir = asked.dir,
                       .headers_only = asked.headers_only,
                       .threads = asked.threads,
@@ -196,7 +196,7 @@ int PrintRebuild(const Cli& cli, const FsckOptions& options, const RebuildReport
                    text, report.problems == 0 ? kClean : kFindings);
 }
 
-bool MayRebuild(const Cli& cli, const Asked& asked) {
+bool MayRebuild(const Cli& cli, const FsckAsked& asked) {
   if (asked.yes) return true;
   if (!cli.terminal.can_ask) {
     cli.terminal.err << "kvkeep: --rebuild-index replaces the index: say --yes\n";
@@ -209,7 +209,7 @@ bool MayRebuild(const Cli& cli, const Asked& asked) {
   return answer == "y" || answer == "yes";
 }
 
-int RunFsck(const Cli& cli, const Asked& asked) {
+int RunFsck(const Cli& cli, const FsckAsked& asked) {
   absl::StatusOr<FsckOptions> options = MakeOptions(cli, asked);
   if (!options.ok()) return CannotCheck(cli, options.status());
   const absl::StatusOr<std::unique_ptr<KeyRing>> keys = FindKeys(asked);
@@ -234,7 +234,7 @@ void AddFsckVerb(CLI::App& app, Cli& cli) {
       "check one path of G3 while no daemon uses it: superblock, data files, index, every byte of "
       "every chunk. Changes nothing, unless told to rebuild the index. Exit codes: 0 clean, 1 "
       "findings, 2 cannot check");
-  auto asked = std::make_shared<Asked>();
+  auto asked = std::make_shared<FsckAsked>();
   fsck->add_option("DIR", asked->dir, "the device's directory, as in g3.paths")->required();
   CLI::Option* config = fsck->add_option("--config", asked->config,
                                          "the daemon's file, which says where its state is");

@@ -15,7 +15,7 @@
 namespace kvkeep::tools {
 namespace {
 
-int Sessions(const Cli& cli, bool with_leases) {
+int ShowSessions(const Cli& cli, bool with_leases) {
   client::AdminClient admin = cli.Admin();
   auto status = admin.Status();
   if (!status.ok()) return cli.Fail(status.status());
@@ -164,9 +164,9 @@ void AddVerify(CLI::App& app, Cli& cli) {
 
 void AddInspectVerbs(CLI::App& app, Cli& cli) {
   app.add_subcommand("sessions", "who is connected, and what each holds (admin socket)")
-      ->callback([&cli] { cli.run = [&cli] { return Sessions(cli, false); }; });
+      ->callback([&cli] { cli.run = [&cli] { return ShowSessions(cli, false); }; });
   app.add_subcommand("leases", "which sessions hold chunks in place, and how much (admin socket)")
-      ->callback([&cli] { cli.run = [&cli] { return Sessions(cli, true); }; });
+      ->callback([&cli] { cli.run = [&cli] { return ShowSessions(cli, true); }; });
   app.add_subcommand("namespaces", "whose chunks there are; looks at every chunk (admin socket)")
       ->callback([&cli] { cli.run = [&cli] { return Namespaces(cli); }; });
   app.add_subcommand("quota", "what each tenant has, may have, and was refused (admin socket)")

@@ -15,7 +15,7 @@
 namespace kvkeep::tools {
 namespace {
 
-struct Asked {
+struct KeysAsked {
   std::string config;  // the daemon's file
   std::string file;    // or its key ring itself
   std::string tenant;  // "@default": the one without a name
@@ -26,7 +26,7 @@ constexpr char kDefaultTenant[] = "@default";
 
 std::string NameOf(const std::string& tenant) { return tenant.empty() ? kDefaultTenant : tenant; }
 
-absl::StatusOr<std::string> FindRing(const Asked& asked) {
+absl::StatusOr<std::string> FindRing(const KeysAsked& asked) {
   if (!asked.file.empty()) return asked.file;
   if (asked.config.empty()) {
     return absl::InvalidArgumentError("say whose keys: --config FILE or --file KEYRING");
@@ -36,16 +36,11 @@ absl::StatusOr<std::string> FindRing(const Asked& asked) {
   return absl::InvalidArgumentError(absl::StrJoin(loaded.errors, "\n"));
 }
 
-int Fail(const Cli& cli, const absl::Status& status) {
-  if (absl::IsInvalidArgument(status)) return cli.FailUsage(std::string(status.message()));
-  return cli.Fail(status);
-}
-
-int List(const Cli& cli, const Asked& asked) {
+int ListKeys(const Cli& cli, const KeysAsked& asked) {
   const absl::StatusOr<std::string> path = FindRing(asked);
-  if (!path.ok()) return Fail(cli, path.status());
+  if (!path.ok()) return cli.FailAtFiles(path.status());
   const absl::StatusOr<std::vector<KeyRing::Entry>> entries = KeyRingFile::Read(*path);
-  if (!entries.ok()) return Fail(cli, entries.status());
+  if (!entries.ok()) return cli.FailAtFiles(entries.status());
   Json keys = Json::array();
   std::vector<std::vector<std::string>> rows = {{"TENANT", "KEY ID"}};
   for (const KeyRing::Entry& entry : *entries) {
@@ -55,7 +50,7 @@ int List(const Cli& cli, const Asked& asked) {
   return cli.Print({{"file", *path}, {"keys", keys}}, FormatTable(rows));
 }
 
-bool Confirmed(const Cli& cli, const Asked& asked) {
+bool Confirmed(const Cli& cli, const KeysAsked& asked) {
   if (asked.yes) return true;
   cli.terminal.err << "Drop the key of tenant " << asked.tenant
                    << "? What it wrote to G3 can then never be read again. [y/N] ";
@@ -65,14 +60,14 @@ bool Confirmed(const Cli& cli, const Asked& asked) {
   return answer == "y" || answer == "yes";
 }
 
-int Drop(const Cli& cli, const Asked& asked) {
+int DropKey(const Cli& cli, const KeysAsked& asked) {
   const absl::StatusOr<std::string> path = FindRing(asked);
-  if (!path.ok()) return Fail(cli, path.status());
+  if (!path.ok()) return cli.FailAtFiles(path.status());
   if (const absl::Status there = KeyRingFile::Read(*path).status(); !there.ok()) {
-    return Fail(cli, there);
+    return cli.FailAtFiles(there);
   }
   const absl::StatusOr<std::unique_ptr<KeyRingFile>> ring = KeyRingFile::Open(*path);
-  if (!ring.ok()) return Fail(cli, ring.status());
+  if (!ring.ok()) return cli.FailAtFiles(ring.status());
   std::vector<KeyRing::Entry> entries = (*ring)->entries();
   const auto entry = std::find_if(entries.begin(), entries.end(), [&asked](const auto& one) {
     return NameOf(one.tenant) == asked.tenant;
@@ -102,7 +97,7 @@ void AddKeysVerbs(CLI::App& app, Cli& cli) {
       "keys", "the tenants' keys of encryption at rest: list, drop (while no daemon runs)");
   keys->require_subcommand(1);
   keys->fallthrough();
-  auto asked = std::make_shared<Asked>();
+  auto asked = std::make_shared<KeysAsked>();
   CLI::App* list = keys->add_subcommand("list", "which tenants have a key");
   CLI::App* drop = keys->add_subcommand(
       "drop", "forget a tenant's key, and with it all that the tenant has on G3");
@@ -115,8 +110,8 @@ void AddKeysVerbs(CLI::App& app, Cli& cli) {
   drop->add_option("tenant", asked->tenant, "its name; @default for the default tenant")
       ->required();
   drop->add_flag("--yes", asked->yes, "do not ask");
-  list->callback([&cli, asked] { cli.run = [&cli, asked] { return List(cli, *asked); }; });
-  drop->callback([&cli, asked] { cli.run = [&cli, asked] { return Drop(cli, *asked); }; });
+  list->callback([&cli, asked] { cli.run = [&cli, asked] { return ListKeys(cli, *asked); }; });
+  drop->callback([&cli, asked] { cli.run = [&cli, asked] { return DropKey(cli, *asked); }; });
 }
 
 }  // namespace kvkeep::tools
