@@ -14,17 +14,14 @@
 
 #include "client/admin.h"
 #include "tests/fakes/free_port.h"
+#include "tests/fakes/sanitized.h"
 #include "tests/fakes/scratch_dir.h"
 
 namespace kvkeep::e2e {
 
 using std::chrono::milliseconds;
 
-#if defined(KVKEEP_SANITIZED)
-inline constexpr bool kSanitized = true;  // everything is several times slower: times mean nothing
-#else
-inline constexpr bool kSanitized = false;
-#endif
+using kvkeep::kSanitized;
 
 struct DeviceSettings {
   std::string name = "nvme0";  // of its directory

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/fakes/sanitized.h"
 #include "tests/gpu/device_rig.h"
 
 namespace kvkeep {
@@ -177,11 +178,7 @@ TEST_CASE("after thousands of registrations nothing is left over") {
   rig.Unregister(rig.MustRegister(DeviceRig::Of(handle, 2 * kMiB)));
   const Held before = Holding();
   // The sanitizers make each one twenty times as expensive.
-#ifdef KVKEEP_SANITIZED
-  constexpr int kTimes = 1000;
-#else
-  constexpr int kTimes = 10'000;
-#endif
+  constexpr int kTimes = kSanitized ? 1000 : 10'000;
   for (int i = 0; i < kTimes; ++i) {
     rig.Unregister(rig.MustRegister(DeviceRig::Of(handle, 2 * kMiB)));
   }

@@ -19,6 +19,7 @@
 #include "tests/fakes/memory_index.h"
 #include "tests/fakes/memory_nvme_device.h"
 #include "tests/fakes/null_device.h"
+#include "tests/fakes/sanitized.h"
 #include "tests/fakes/seeded_random.h"
 #include "tests/sim/payload.h"
 #include "tiers/base/check.h"
@@ -27,13 +28,8 @@
 namespace kvkeep {
 namespace {
 
-#if defined(KVKEEP_SANITIZED)
-constexpr double kUsualLimitMicros = 20'000;  // their own work is counted too
-constexpr uint64_t kManyChunks = 100'000;
-#else
-constexpr double kUsualLimitMicros = 1000;
-constexpr uint64_t kManyChunks = 1'000'000;
-#endif
+constexpr double kUsualLimitMicros = kSanitized ? 20'000 : 1000;  // their own work is counted too
+constexpr uint64_t kManyChunks = kSanitized ? 100'000 : 1'000'000;
 constexpr int kAttempts = 3;
 constexpr uint64_t kMostKeys = 65536;
 
