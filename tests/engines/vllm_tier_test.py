@@ -4,12 +4,14 @@
     uv pip install vllm==0.33.0 --override tests/engines/vllm_override.txt
     vllm_tier_test.py --root SOURCES --build build/release       (with that environment's Python)
 
-What one engine stored is found by another; a daemon that is killed between lookup and load, or
-hangs, is a miss and nothing waits for it; it is found again when it is back.
+What one engine stored is found by another, unless computing it is faster; a daemon that is killed
+between lookup and load, or hangs, is a miss and nothing waits for it; it is found again when it is
+back.
 """
 
 import os
 import sys
+import threading
 import time
 import unittest
 import uuid
@@ -182,6 +184,29 @@ class VllmTier(unittest.TestCase):
         os.kill(self.daemon.process.pid, 18)
         print(f"longest step beside a daemon that hangs: {engine.longest_step * 1000:.2f} ms")
         self.assertLess(engine.longest_step, 0.4)  # the lookup itself takes half a second
+
+    def test_what_takes_longer_to_fetch_than_to_compute_is_a_miss(self):
+        self.engine().store(self.keys[:4])
+        self.daemon.wait_clean(4)
+        self.daemon.kill()
+        self.daemon.start()  # all of it is on NVMe now
+        fast = self.engine(prefill_tokens_per_s=1e12)
+        request = self.request(fast)
+        self.assertEqual(fast.ask(self.keys[:4], request), [LookupResult.MISS] * 4)
+        self.assertEqual(fast.tier._leases[request.req_id], [])
+        fast.manager.on_request_finished(request)
+        self.check_hits(self.engine(prefill_tokens_per_s=1), self.keys[:4])
+        self.check_hits(fast, self.keys[:4])  # in DRAM by now
+
+    def test_no_thread_of_python_waits_for_the_daemon(self):
+        """Beside an engine's loop it would get the GIL too late."""
+        before = set(threading.enumerate())
+        engine = self.engine()
+        engine.store(self.keys[:4])
+        request = self.request(engine)
+        engine.ask([self.keys[10]], request)
+        engine.manager.on_request_finished(request)
+        self.assertEqual(set(threading.enumerate()) - before, set())
 
     def test_what_a_request_found_is_held_until_it_is_over(self):
         self.engine().store(self.keys[:4])

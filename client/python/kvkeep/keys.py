@@ -5,9 +5,8 @@ from kvkeep import _abi
 
 def pack(keys):
     """An array of the C ABI's keys. Keys are bytes (shorter ones are filled up with zeros)."""
-    array = (_abi.Key * len(keys))()
-    for at, key in zip(array, keys):
+    for key in keys:
         if not 1 <= len(key) <= _abi.KEY_BYTES:
             raise ValueError(f"a key has 1 to {_abi.KEY_BYTES} bytes, not {len(key)}")
-        at.bytes[:len(key)] = key
-    return array
+    filled = b"".join([key.ljust(_abi.KEY_BYTES, b"\0") for key in keys])
+    return (_abi.Key * len(keys)).from_buffer_copy(filled)

@@ -7,8 +7,8 @@
 What vLLM offloads to its own CPU memory goes on into the node's daemon, and is found there by
 every engine of the same model and geometry, after any of them, or the daemon, was restarted. Every
 failure is a miss: vLLM computes what it does not get. No call here waits for the daemon but
-drain_jobs and shutdown, each of which ends by the calls' timeouts; lookups wait on a thread of
-theirs, and hardly beside a daemon that hangs.
+drain_jobs and shutdown, each of which ends by the calls' timeouts. Never entered concurrently, as
+vLLM promises (SecondaryTierManager); so there is no lock here, and no thread.
 
 A HIT is held by a lease from the lookup to the end of its request. Chunks are rows of vLLM's
 primary tier: all ranks of an engine side by side, so that no rank is in a key.
@@ -16,32 +16,20 @@ primary tier: all ranks of an engine side by side, so that no rank is in a key.
 
 import functools
 import hashlib
-import threading
 
 from vllm.logger import init_logger
 from vllm.v1.core.kv_cache_utils import get_none_hash_seed
 from vllm.v1.kv_offload.base import (Locality, LookupResult, Medium, RequestOffloadingContext,
                                      get_offload_block_hash, get_offload_group_idx)
-from vllm.v1.kv_offload.tiering.async_lookup import AsyncLookupManager
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
 from kvkeep import calls
 from kvkeep.completions import Completions
 from kvkeep.engine import Breaker, PrefillOptions, connect, keys_worth_loading
+from kvkeep.lookups import Lookups
 from kvkeep.memory import Pointer, locate
 
 logger = init_logger(__name__)
-
-
-class _Lookups(AsyncLookupManager):
-    """A batch for each request and step, on vLLM's lookup thread."""
-
-    def __init__(self, tier):
-        self._tier = tier
-        super().__init__(tier_type=tier.tier_type)
-
-    def batch_lookup(self, keys, req_context):
-        return self._tier.find(keys, req_context.req_id)
 
 
 class KvkeepTier(SecondaryTierManager):
@@ -59,66 +47,72 @@ class KvkeepTier(SecondaryTierManager):
         self._breaker = Breaker()
         self._completions = Completions(self._client, capacity=4096)
         self._finished = []  # JobResult
-        self._lock = threading.Lock()
-        self._leases = {}  # request: its leases; only requests that are not over. Under the lock
+        self._leases = {}  # request: its leases; only requests that are not over
         self._namespace = functools.cache(self._open_namespace)
         for group in self._config.groups:  # now: later it would be the scheduler that waits
             self._namespace(group.group_id)
-        self._lookups = _Lookups(self)
+        self._lookups = Lookups(self._find)
 
     # ---- lookups
 
     def on_new_request(self, req_context):
-        with self._lock:
-            self._leases.setdefault(req_context.req_id, [])
+        self._leases.setdefault(req_context.req_id, [])
         return RequestOffloadingContext()
 
     def lookup(self, key, req_context):
-        found = self._lookups.lookup(key, req_context)
+        found = self._lookups.want(key, req_context.req_id)
         if found is None:
             return LookupResult.RETRY
         return LookupResult.HIT if found else LookupResult.MISS
 
     def on_schedule_end(self, context):
+        self._completions.poll()
         self._lookups.flush()
 
     def on_request_finished(self, req_context):
-        self._lookups.cleanup(req_context.req_id)
-        with self._lock:
-            leases = self._leases.pop(req_context.req_id, [])
-        for lease in leases:
+        self._lookups.forget(req_context.req_id)
+        for lease in self._leases.pop(req_context.req_id, []):
             lease.release()
 
-    def find(self, keys, request):
-        """Whether each key is there and leased for the request now. On vLLM's thread."""
-        present = {}
-        for group, of_group in self._by_group(keys).items():
-            of_group = self._worth_loading(group, of_group)
-            if not of_group or not self._breaker.allows():
-                continue
-            found = self._namespace(group).lookup(self._hashes(of_group), lease="all",
-                                                  timeout=self._options.lookup_timeout_s)
-            self._breaker.heard(found.error)
-            present.update(zip(of_group, found.leased))
-            if found.lease is None:
-                continue
-            with self._lock:
-                leases = self._leases.get(request)
-                if leases is not None:
-                    leases.append(found.lease)
-            if leases is None:  # the request is over
-                found.lease.release()
-        return [present.get(key, False) for key in keys]
+    def _find(self, keys, request, ended):
+        """Of Lookups: a call for each group, which leases what is there for the request."""
+        def leased(worth):
+            self._look_up(worth, "all", hold, ended)
 
-    def _worth_loading(self, group, keys):
-        """Asked for apart and without a lease: a lease would bring from NVMe what is not worth
-        it."""
-        if self._options.prefill_tokens_per_s is None or not self._breaker.allows():
-            return keys
-        found = self._namespace(group).lookup(self._hashes(keys),
-                                              timeout=self._options.lookup_timeout_s)
-        self._breaker.heard(found.error)
-        return keys[:keys_worth_loading(self._options, found, self._tokens_per_key(group))]
+        def hold(found, keys):
+            if found.lease is not None and request in self._leases:
+                self._leases[request].append(found.lease)
+            elif found.lease is not None:
+                found.lease.release()
+            return (key for key, one in zip(keys, found.leased) if one)
+
+        if self._options.prefill_tokens_per_s is None:
+            leased(keys)
+        else:  # without a lease first: that would bring from NVMe what is not worth it
+            self._look_up(keys, None, self._worth_loading, leased)
+
+    def _look_up(self, keys, lease, judge, ended):
+        """ended(those of the keys that `judge` took, in order)."""
+        groups = self._by_group(keys) if self._breaker.allows() else {}
+
+        def heard(outcomes):
+            taken = set()
+            for of_group, (found, mistake) in zip(groups.values(), outcomes):
+                if mistake is not None:
+                    logger.warning("kvkeep tier: lookup: %s", mistake)
+                    continue
+                self._breaker.heard(found.error)
+                taken.update(judge(found, of_group))
+            ended([key for key in keys if key in taken])
+
+        self._completions.start_all(
+            [calls.lookup(self._namespace(group), self._hashes(of_group), lease=lease,
+                          timeout=self._options.lookup_timeout_s)
+             for group, of_group in groups.items()], heard)
+
+    def _worth_loading(self, found, keys):
+        tokens = self._tokens_per_key(get_offload_group_idx(keys[0]))
+        return keys[:keys_worth_loading(self._options, found, tokens)]
 
     def _tokens_per_key(self, group):
         of_group = next(one for one in self._config.groups if one.group_id == group)
@@ -144,12 +138,10 @@ class KvkeepTier(SecondaryTierManager):
         self._completions.wait(2 * self._options.timeout_s)  # calls end by their own timeouts
 
     def shutdown(self):
-        self._lookups.shutdown()
         if self._completions.wait(2 * self._options.timeout_s):
             self._completions.close()
             self._view = None  # vLLM's memory is vLLM's again
-        with self._lock:
-            self._leases.clear()
+        self._leases.clear()
         self._client.close()
 
     def _submit(self, job, make_call):
@@ -180,7 +172,7 @@ class KvkeepTier(SecondaryTierManager):
         failed = [key for key in job.keys if key not in good]
         partly = job.is_promotion and bool(failed)
         if partly:
-            self._lookups.mark_miss(failed)
+            self._lookups.missed(failed)
         self._finished.append(JobResult(
             job.job_id, not failed, successful_keys=tuple(good) if partly else None,
             transfer_bytes=len(good) * self.block_size_bytes))

@@ -23,6 +23,8 @@ import kvkeep  # noqa: E402
 import kvkeep.aio  # noqa: E402
 from daemon import Daemon  # noqa: E402
 from kvkeep import GetStatus, PutStatus  # noqa: E402
+from kvkeep.completions import Completions  # noqa: E402
+from kvkeep.lookups import Lookups  # noqa: E402
 
 PATHS = ("grpc", "local")
 
@@ -346,6 +348,30 @@ class DaemonAway(WithDaemon):
                 self.assertTrue(ns.client.wait_connected(30))
                 self.assertEqual(ns.put([(key(1), b"again")]).stored, 1)
                 self.assertEqual(ns.lookup([key(1)]).leading_keys, 1)
+
+    def test_lookups_beside_a_daemon_that_hangs_never_wait(self):
+        """More than its socket takes: to send one more would last as long as the timeout."""
+        limit_s = 5.0
+        for ns in self.namespaces():
+            completions = Completions(ns.client)
+
+            def ask(keys, _, ended, ns=ns, completions=completions):
+                completions.start(kvkeep.calls.lookup(ns, keys, timeout=limit_s),
+                                  lambda found, _: ended([] if found.error else keys))
+
+            lookups, keys = Lookups(ask), [key(number) for number in range(20_000)]
+            self.stop()
+            before = time.monotonic()
+            for number, one in enumerate(keys):
+                lookups.want(one, number // 1000)
+            lookups.flush()
+            took = time.monotonic() - before
+            self.go_on()
+            self.assertLess(took, limit_s / 2)
+            while any(lookups.want(one, number // 1000) is None for number, one in enumerate(keys)):
+                self.assertTrue(completions.wait(2 * limit_s))
+                lookups.flush()
+            completions.close()
 
     def test_a_client_of_a_daemon_that_is_not_there_yet_is_no_error(self):
         self.daemon.kill()

@@ -17,6 +17,7 @@ from kvkeep import errors  # noqa: E402
 from kvkeep.engine import (Breaker, LeaseOptions, Options, PrefillOptions,  # noqa: E402
                            keys_worth_loading)
 from kvkeep.held import HeldLeases  # noqa: E402
+from kvkeep.lookups import Lookups  # noqa: E402
 
 TOO_SLOW, AWAY = errors.DeadlineExceeded("x", ""), errors.Unavailable("x", "")
 
@@ -117,6 +118,96 @@ class BreakerTest(unittest.TestCase):
             self.assertEqual(self.allowed(1), [False])
             self.breaker.heard(answer)
             self.assertEqual(self.allowed(2), [True, True])
+
+
+class Daemon:
+    """Of Lookups: it is asked, and answers when the test says so."""
+
+    def __init__(self):
+        self.asked = []  # (keys, request, ended)
+
+    def __call__(self, keys, request, ended):
+        self.asked.append((keys, request, ended))
+
+    def answer(self, good):
+        """The oldest question."""
+        self.asked.pop(0)[2](good)
+
+
+class LookupsTest(unittest.TestCase):
+    def setUp(self):
+        self.daemon = Daemon()
+        self.lookups = Lookups(self.daemon, keys_at_once=4)
+
+    def want(self, keys, request="r"):
+        return [self.lookups.want(key, request) for key in keys]
+
+    def asked(self):
+        return [(keys, request) for keys, request, _ in self.daemon.asked]
+
+    def test_a_request_is_asked_for_once_at_the_end_of_a_step(self):
+        self.assertEqual(self.want("abc") + self.want("de", "s"), [None] * 5)
+        self.assertEqual(self.asked(), [])
+        self.lookups.flush()
+        self.assertEqual(self.want("abc"), [None] * 3)
+        self.lookups.flush()
+        self.assertEqual(self.asked(), [(list("abc"), "r"), (["d"], "s")])
+        self.daemon.answer("ac")
+        self.assertEqual(self.want("abc"), [True, False, True])
+
+    def test_no_more_keys_are_in_flight_than_may_be(self):
+        self.want("abcdefghij")
+        in_flight = []
+        for _ in range(3):
+            self.lookups.flush()
+            self.lookups.flush()
+            in_flight += ["".join(keys) for keys, _ in self.asked()]
+            self.daemon.answer("j")
+        self.assertEqual(in_flight, ["abcd", "efgh", "ij"])
+        self.assertEqual(self.want("ij"), [False, True])
+
+    def test_an_answer_may_come_before_the_question_has_returned(self):
+        lookups = Lookups(lambda keys, request, ended: ended(keys[:3]), keys_at_once=2)
+        for key in "abcde":
+            lookups.want(key, "r")
+        lookups.flush()
+        self.assertEqual([lookups.want(key, "r") for key in "abcde"], [True] * 5)
+
+    def test_what_one_request_found_is_true_for_others(self):
+        self.want("ab")
+        self.lookups.flush()
+        self.want("bc", "s")
+        self.lookups.forget("r")
+        self.lookups.flush()
+        self.assertEqual(self.asked(), [(["a", "b"], "r"), (["c"], "s")])
+        self.daemon.answer("ab")
+        self.assertEqual(self.want("bc", "s"), [True, None])
+
+    def test_what_nobody_wants_any_more_is_asked_for_anew(self):
+        self.want("a")
+        self.lookups.flush()
+        self.lookups.forget("r")
+        self.want("a", "s")
+        self.daemon.answer("a")  # not under a lease of s
+        self.assertEqual(self.want("a", "s"), [None])
+        self.lookups.flush()
+        self.assertEqual(self.asked(), [(["a"], "s")])
+
+    def test_what_was_not_asked_for_yet_passes_to_who_still_wants_it(self):
+        self.want("ab")
+        self.want("b", "s")
+        self.lookups.forget("r")
+        self.lookups.flush()
+        self.assertEqual(self.asked(), [(["b"], "s")])
+        self.lookups.forget("nobody")
+
+    def test_a_load_that_failed_makes_a_miss_of_what_was_found(self):
+        self.want("ab")
+        self.lookups.flush()
+        self.lookups.missed("ab")
+        self.daemon.answer("ab")
+        self.lookups.missed("bz")
+        self.assertEqual(self.want("ab"), [True, False])
 
 
 class FakeLease:

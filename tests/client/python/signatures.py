@@ -24,7 +24,6 @@ WANTED = {
     "lmcache.v1.platform.event_notifier": ("EventNotifier", "create_event_notifier"),
     "sglang.srt.mem_cache.hicache_storage": (
         "HiCacheStorageConfig", "HiCacheStorageExtraInfo", "HiCacheStorage"),
-    "vllm.v1.kv_offload.tiering.async_lookup": ("AsyncLookupManager",),
     "vllm.v1.kv_offload.tiering.base": ("TransferJob", "JobResult", "SecondaryTierManager"),
 }
 HEAD = '''"""Recorded by tests/client/python/signatures.py; not to be changed by hand."""

@@ -1,0 +1,89 @@
+"""Lookups of an engine's scheduler: asked for in one step, known in a later one.
+
+No thread of ours: beside an engine's loop, which holds the GIL and lets go of it for moments only,
+a thread gets it after 5 ms at best, and a lookup would take it a dozen times. Here the scheduler
+itself starts calls and hears of their ends, which takes microseconds; the waiting is the client
+library's, where there is no GIL.
+
+No step may be long: no more than `keys_at_once` are in flight, so that their requests fit into a
+socket whose daemon hangs; the others wait for a later step. Not thread-safe.
+"""
+
+import collections
+
+_KEYS_AT_ONCE = 2048
+
+
+class _Asked:
+    """A key and who wants to know of it."""
+
+    __slots__ = ("requests", "found")
+
+    def __init__(self):
+        self.requests = set()
+        self.found = None  # not known yet
+
+
+class Lookups:
+    """ask(keys, request, ended): starts to find out; `ended(good)`, with those of the keys that are
+    there, is called once, at once or from a later poll. flush calls it, want does not."""
+
+    def __init__(self, ask, keys_at_once=_KEYS_AT_ONCE):
+        self._ask, self._keys_at_once = ask, keys_at_once
+        self._asked = {}  # key: _Asked
+        self._of_request = {}  # request: its keys
+        self._waiting = collections.OrderedDict()  # request: keys that were not asked for yet
+        self._in_flight = 0  # keys
+
+    def want(self, key, request):
+        """Whether the key is there; None: not known yet. What one request found is true for all
+        that ask for as long as one of them is there."""
+        asked = self._asked.get(key)
+        if asked is None:
+            asked = self._asked[key] = _Asked()
+            self._waiting.setdefault(request, []).append(key)
+        asked.requests.add(request)
+        self._of_request.setdefault(request, set()).add(key)
+        return asked.found
+
+    def flush(self):
+        """Asks for what was wanted, as far as there is room: once a step."""
+        while self._waiting and self._in_flight < self._keys_at_once:
+            request, keys = self._waiting.popitem(last=False)
+            room = self._keys_at_once - self._in_flight
+            if len(keys) > room:
+                self._waiting[request] = keys[room:]
+                self._waiting.move_to_end(request, last=False)
+                keys = keys[:room]
+            self._start(request, keys)
+
+    def missed(self, keys):
+        """These are not there after all."""
+        for key in keys:
+            if key in self._asked and self._asked[key].found:
+                self._asked[key].found = False
+
+    def forget(self, request):
+        """The request is over. What it asked for and others wait for is asked for by one of them;
+        what nobody else wants is asked for anew by whoever comes."""
+        for key in self._of_request.pop(request, ()):
+            asked = self._asked[key]
+            asked.requests.discard(request)
+            if not asked.requests:
+                del self._asked[key]
+        for key in self._waiting.pop(request, ()):
+            asked = self._asked.get(key)
+            if asked is not None:
+                self._waiting.setdefault(next(iter(asked.requests)), []).append(key)
+
+    def _start(self, request, keys):
+        asked = {key: self._asked[key] for key in keys}
+        self._in_flight += len(keys)
+
+        def ended(good):
+            self._in_flight -= len(asked)
+            good = frozenset(good)
+            for key, one in asked.items():
+                one.found = key in good
+
+        self._ask(keys, request, ended)
