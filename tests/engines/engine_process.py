@@ -26,13 +26,14 @@ PROMPTS = {f"p{number}": prompt(number) for number in range(3)}
 
 
 def arguments(manual, engine=True):
-    """`engine`: whether the script is run again as one."""
+    """`engine`: whether the script is run again as one. `tests`: names, as CLASS.METHOD."""
     parser = argparse.ArgumentParser(description=manual,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("root", "build"):
         parser.add_argument("--" + name, type=pathlib.Path, required=True)
     if engine:
         parser.add_argument("--engine", help="for this script's own use: the model's folder")
+    parser.add_argument("tests", nargs="*", help="CLASS.METHOD; all unless given")
     return parser.parse_args()
 
 

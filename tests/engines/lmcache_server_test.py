@@ -190,4 +190,4 @@ class LMCacheServer(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], "-v"])
+    unittest.main(argv=[sys.argv[0], "-v", *ASKED.tests])

@@ -172,4 +172,4 @@ if __name__ == "__main__":
     if ASKED.engine:
         engine(ASKED.engine)
     else:
-        unittest.main(argv=[sys.argv[0], "-v"])
+        unittest.main(argv=[sys.argv[0], "-v", *ASKED.tests])
