@@ -32,12 +32,14 @@
 // code is the one returned and its message is whole text, cut off at its room, "" when there is
 // nothing to say. No state per thread, no exception crosses the border.
 //
-// Two forms. kvkeep_X blocks. kvkeep_X_async returns at once: OK means that exactly one completion
-// comes out of `queue`, with the call's code, its message and `user_data`. Not OK: refused, nothing
-// was started and no completion comes. What a request struct says is copied before the function
-// returns; what it points to, and the reply, must stay where they are until the completion. Replies
-// and arrays of outcomes are written before the completion is seen; after a refusal not at all,
-// after any other error the fields of a reply are zero and outcomes say what became of each chunk.
+// Two forms. kvkeep_X blocks. kvkeep_X_async returns when its request is on its way: at once,
+// unless more than a socket holds (some 100 KiB of keys) waits for a daemon that reads nothing:
+// then by the call's deadline. OK means that exactly one completion comes out of `queue`, with the
+// call's code, its message and `user_data`. Not OK: refused, nothing was started and no completion
+// comes. What a request struct says is copied before the function returns; what it points to, and
+// the reply, must stay where they are until the completion. Replies and arrays of outcomes are
+// written before the completion is seen; after a refusal not at all, after any other error the
+// fields of a reply are zero and outcomes say what became of each chunk.
 //
 // Memory. Whoever gets a handle (`out`, or in a reply) owns it and ends it with the one function
 // that says so; these take NULL. Handles may be ended in any order: namespaces, leases, acquired
