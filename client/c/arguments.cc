@@ -8,11 +8,59 @@ namespace {
 static_assert(sizeof(kvkeep_key) == sizeof(ChunkKey) && alignof(kvkeep_key) == alignof(ChunkKey));
 
 constexpr size_t kMaxRunsPerChunk = 65536;
+static_assert(kMaxRunsPerChunk == KVKEEP_MAX_GPU_RUNS);
 
 ChunkKey KeyOf(const kvkeep_key& given) {
   ChunkKey key;
   std::memcpy(key.bytes.data(), given.bytes, sizeof(given.bytes));
   return key;
+}
+
+std::string Field(size_t index, absl::string_view name) {
+  return absl::StrCat("chunks[", index, "].", name);
+}
+
+// Chunks of host memory and of a GPU's have the same fields but for their runs.
+template <typename Given>
+absl::Status CheckRuns(const Given& given, size_t index) {
+  if (given.runs == nullptr) return IsNull(Field(index, "runs"));
+  if (given.run_count == 0 || given.run_count > kMaxRunsPerChunk) {
+    return absl::InvalidArgumentError(absl::StrCat(Field(index, "run_count"), ": ", given.run_count,
+                                                   ", 1 to ", kMaxRunsPerChunk, " are possible"));
+  }
+  return absl::OkStatus();
+}
+
+// All but the runs.
+template <typename Chunk, typename Given>
+absl::StatusOr<Chunk> ToPut(const Given& given, size_t index) {
+  KVKEEP_RETURN_IF_ERROR(CheckRuns(given, index));
+  if (given.metadata == nullptr && given.metadata_bytes != 0) {
+    return IsNull(Field(index, "metadata"));
+  }
+  if (given.metadata_bytes > KVKEEP_MAX_METADATA_BYTES) {
+    return absl::InvalidArgumentError(absl::StrCat(Field(index, "metadata_bytes"), ": ",
+                                                   given.metadata_bytes, ", at most ",
+                                                   KVKEEP_MAX_METADATA_BYTES));
+  }
+  Chunk chunk;
+  chunk.key = KeyOf(given.key);
+  chunk.part = given.part;
+  if (given.has_parent != 0) chunk.parent_key = KeyOf(given.parent_key);
+  if (given.metadata_bytes != 0) {
+    chunk.metadata.assign(static_cast<const char*>(given.metadata), given.metadata_bytes);
+  }
+  return chunk;
+}
+
+template <typename Given>
+std::vector<GpuRun> GpuRunsOf(const Given& given) {
+  std::vector<GpuRun> runs;
+  runs.reserve(given.run_count);
+  for (const kvkeep_gpu_run& run : std::span(given.runs, given.run_count)) {
+    runs.push_back({.region = GpuRegionId(run.region), .offset = run.offset, .bytes = run.bytes});
+  }
+  return runs;
 }
 
 }  // namespace
@@ -37,30 +85,40 @@ absl::Status CheckFlags(uint32_t flags, uint32_t known) {
 }
 
 absl::StatusOr<PutChunk> PutChunkOf(const kvkeep_put_chunk& given, size_t index) {
-  const auto field = [index](absl::string_view name) {
-    return absl::StrCat("chunks[", index, "].", name);
-  };
-  if (given.runs == nullptr) return IsNull(field("runs"));
-  if (given.run_count == 0 || given.run_count > kMaxRunsPerChunk) {
-    return absl::InvalidArgumentError(absl::StrCat(field("run_count"), ": ", given.run_count,
-                                                   ", 1 to ", kMaxRunsPerChunk, " are possible"));
-  }
-  if (given.metadata == nullptr && given.metadata_bytes != 0) return IsNull(field("metadata"));
-  PutChunk chunk = {.key = KeyOf(given.key), .part = given.part};
-  if (given.has_parent != 0) chunk.parent_key = KeyOf(given.parent_key);
+  KVKEEP_ASSIGN_OR_RETURN(PutChunk chunk, (ToPut<PutChunk>(given, index)));
   for (const kvkeep_const_buffer& run : std::span(given.runs, given.run_count)) {
-    if (run.data == nullptr && run.bytes != 0) return IsNull(field("runs: data"));
+    if (run.data == nullptr && run.bytes != 0) return IsNull(Field(index, "runs: data"));
     chunk.runs.emplace_back(static_cast<const std::byte*>(run.data), run.bytes);
   }
-  if (given.metadata_bytes != 0) {
-    if (given.metadata_bytes > KVKEEP_MAX_METADATA_BYTES) {
-      return absl::InvalidArgumentError(absl::StrCat(field("metadata_bytes"), ": ",
-                                                     given.metadata_bytes, ", at most ",
-                                                     KVKEEP_MAX_METADATA_BYTES));
-    }
-    chunk.metadata.assign(static_cast<const char*>(given.metadata), given.metadata_bytes);
-  }
   return chunk;
+}
+
+absl::StatusOr<GpuPutChunk> GpuPutChunkOf(const kvkeep_gpu_put_chunk& given, size_t index) {
+  KVKEEP_ASSIGN_OR_RETURN(GpuPutChunk chunk, (ToPut<GpuPutChunk>(given, index)));
+  chunk.runs = GpuRunsOf(given);
+  return chunk;
+}
+
+absl::StatusOr<GpuGetChunk> GpuGetChunkOf(const kvkeep_gpu_get_chunk& given, size_t index) {
+  KVKEEP_RETURN_IF_ERROR(CheckRuns(given, index));
+  return GpuGetChunk{.key = KeyOf(given.key), .part = given.part, .runs = GpuRunsOf(given)};
+}
+
+PutOptions PutOptionsOf(uint32_t flags, uint32_t deadline_ms) {
+  return {.durable = (flags & KVKEEP_PUT_DURABLE) != 0,
+          .transient = (flags & KVKEEP_PUT_TRANSIENT) != 0,
+          .no_g3 = (flags & KVKEEP_PUT_NO_G3) != 0,
+          .checksum = (flags & KVKEEP_PUT_CHECKSUM) != 0,
+          .deadline = Deadline(deadline_ms)};
+}
+
+absl::Status CheckMetadataRooms(const kvkeep_buffer* rooms, uint64_t chunks) {
+  for (uint64_t i = 0; rooms != nullptr && i < chunks; ++i) {
+    if (rooms[i].data == nullptr && rooms[i].bytes != 0) {
+      return IsNull(absl::StrCat("metadata[", i, "].data"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::span<std::byte>>> DestinationsOf(const kvkeep_get_request& given) {

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "client/c/border.h"
+#include "client/c/kvkeep_gpu.h"
+#include "client/gpu/gpu_values.h"
 
 namespace kvkeep::client {
 
@@ -36,8 +38,26 @@ absl::StatusOr<Request> RequestOf(const kvkeep_client* client, const Request* gi
   return CopyIn("request", given);
 }
 
+// What requests have in common that list their chunks.
+template <typename Request>
+absl::Status CheckChunkList(const Request& request) {
+  if (request.ns == nullptr) return IsNull("ns");
+  if (request.chunks == nullptr) return IsNull("chunks");
+  if (request.chunk_count == 0) return absl::InvalidArgumentError("chunk_count: 0");
+  if (request.outcomes == nullptr) return IsNull("outcomes");
+  return absl::OkStatus();
+}
+
 // `runs` of one chunk; the caller's index of it is for messages.
 absl::StatusOr<PutChunk> PutChunkOf(const kvkeep_put_chunk& given, size_t index);
+absl::StatusOr<GpuPutChunk> GpuPutChunkOf(const kvkeep_gpu_put_chunk& given, size_t index);
+absl::StatusOr<GpuGetChunk> GpuGetChunkOf(const kvkeep_gpu_get_chunk& given, size_t index);
 absl::StatusOr<std::vector<std::span<std::byte>>> DestinationsOf(const kvkeep_get_request& given);
+
+// `flags`: of kvkeep_put_request, checked before.
+PutOptions PutOptionsOf(uint32_t flags, uint32_t deadline_ms);
+
+// Where metadata is to go, or null. Each room that has bytes has an address.
+absl::Status CheckMetadataRooms(const kvkeep_buffer* rooms, uint64_t chunks);
 
 }  // namespace kvkeep::client

@@ -2,6 +2,7 @@
 // waits or a queue.
 #include "client/c/arguments.h"
 #include "client/c/border.h"
+#include "client/c/outcomes.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep::client {
@@ -76,43 +77,6 @@ absl::Status StartRelease(kvkeep_client* client, kvkeep_lease* lease, Finish fin
 static_assert(KVKEEP_LEASE_LEADING_RUN == static_cast<int>(LeaseMode::kLeadingRun) &&
               KVKEEP_LEASE_ALL_PRESENT == static_cast<int>(LeaseMode::kAllPresent));
 
-uint32_t CodeOf(GetStatus status) {
-  switch (status) {
-    case GetStatus::kHit:
-      return KVKEEP_GET_HIT;
-    case GetStatus::kMiss:
-      return KVKEEP_GET_MISS;
-    case GetStatus::kCorrupt:
-      return KVKEEP_GET_CORRUPT;
-    case GetStatus::kBusy:
-      return KVKEEP_GET_BUSY;
-    case GetStatus::kTooSmall:
-      return KVKEEP_GET_TOO_SMALL;
-    case GetStatus::kUnfinished:
-      break;
-  }
-  return KVKEEP_GET_UNFINISHED;
-}
-
-void WriteOutcomes(const GetResult& got, const kvkeep_get_request& request) {
-  const size_t chunks = std::min<size_t>(got.chunks.size(), request.chunk_count);
-  for (size_t i = 0; i < chunks; ++i) {
-    const GetOutcome& outcome = got.chunks[i];
-    kvkeep_get_outcome& to = request.outcomes[i];
-    to = {.status = CodeOf(outcome.status),
-          .metadata_bytes = static_cast<uint32_t>(outcome.metadata.size()),
-          .payload_bytes = outcome.payload_bytes,
-          .bytes = outcome.bytes};
-    if (request.metadata == nullptr || outcome.metadata.empty()) continue;
-    if (outcome.metadata.size() <= request.metadata[i].bytes) {
-      std::memcpy(request.metadata[i].data, outcome.metadata.data(), outcome.metadata.size());
-    } else {
-      to.status = KVKEEP_GET_TOO_SMALL;
-      to.bytes = 0;
-    }
-  }
-}
-
 absl::Status CheckGet(const kvkeep_get_request& request, const ChunkSelection& selection) {
   KVKEEP_RETURN_IF_ERROR(CheckFlags(request.flags, KVKEEP_GET_TRANSIENT | KVKEEP_GET_NO_VERIFY));
   if (request.destinations == nullptr) return IsNull("destinations");
@@ -121,12 +85,7 @@ absl::Status CheckGet(const kvkeep_get_request& request, const ChunkSelection& s
     return absl::InvalidArgumentError(absl::StrCat("chunk_count: ", request.chunk_count,
                                                    ", keys x parts are ", selection.chunks));
   }
-  for (uint64_t i = 0; request.metadata != nullptr && i < request.chunk_count; ++i) {
-    if (request.metadata[i].data == nullptr && request.metadata[i].bytes != 0) {
-      return IsNull(absl::StrCat("metadata[", i, "].data"));
-    }
-  }
-  return absl::OkStatus();
+  return CheckMetadataRooms(request.metadata, request.chunk_count);
 }
 
 absl::Status StartGet(kvkeep_client* client, const kvkeep_get_request* given, Finish finish) {
@@ -146,49 +105,22 @@ absl::Status StartGet(kvkeep_client* client, const kvkeep_get_request* given, Fi
                         .deadline = Deadline(request.deadline_ms),
                         .destinations = destinations};
   std::fill_n(request.outcomes, request.chunk_count, kvkeep_get_outcome{});
-  client->impl->Get(*selection.ns, selection.keys, std::move(options),
-                    [request, destinations = std::move(destinations),
-                     finish = std::move(finish)](absl::StatusOr<GetResult> got) mutable {
-                      if (got.ok()) WriteOutcomes(*got, request);
-                      std::move(finish)(got.ok() ? got->error : got.status(), "");
-                    });
+  client->impl->Get(
+      *selection.ns, selection.keys, std::move(options),
+      [request, destinations = std::move(destinations),
+       finish = std::move(finish)](absl::StatusOr<GetResult> got) mutable {
+        if (got.ok()) {
+          WriteOutcomes(*got, {request.outcomes, request.chunk_count}, request.metadata);
+        }
+        std::move(finish)(got.ok() ? got->error : got.status(), "");
+      });
   return absl::OkStatus();
 }
 
 // ---------------------------------------------------------------- put
 
-uint32_t CodeOf(PutStatus status) {
-  switch (status) {
-    case PutStatus::kStored:
-      return KVKEEP_PUT_STORED;
-    case PutStatus::kPresent:
-      return KVKEEP_PUT_PRESENT;
-    case PutStatus::kRejected:
-      return KVKEEP_PUT_REJECTED;
-    case PutStatus::kUnfinished:
-      break;
-  }
-  return KVKEEP_PUT_UNFINISHED;
-}
-
-// Answers why the first rejected chunk was, or "".
-std::string WriteOutcomes(const PutResult& put, const kvkeep_put_request& request) {
-  std::string note;
-  const size_t chunks = std::min<size_t>(put.chunks.size(), request.chunk_count);
-  for (size_t i = 0; i < chunks; ++i) {
-    request.outcomes[i] = CodeOf(put.chunks[i].status);
-    if (put.chunks[i].status == PutStatus::kRejected && note.empty()) {
-      note = absl::StrCat("chunks[", i, "]: ", put.chunks[i].message);
-    }
-  }
-  return note;
-}
-
 absl::StatusOr<std::vector<PutChunk>> PutChunksOf(const kvkeep_put_request& request) {
-  if (request.ns == nullptr) return IsNull("ns");
-  if (request.chunks == nullptr) return IsNull("chunks");
-  if (request.chunk_count == 0) return absl::InvalidArgumentError("chunk_count: 0");
-  if (request.outcomes == nullptr) return IsNull("outcomes");
+  KVKEEP_RETURN_IF_ERROR(CheckChunkList(request));
   KVKEEP_RETURN_IF_ERROR(CheckFlags(request.flags, KVKEEP_PUT_DURABLE | KVKEEP_PUT_TRANSIENT |
                                                        KVKEEP_PUT_NO_G3 | KVKEEP_PUT_CHECKSUM));
   std::vector<PutChunk> chunks;
@@ -203,15 +135,14 @@ absl::StatusOr<std::vector<PutChunk>> PutChunksOf(const kvkeep_put_request& requ
 absl::Status StartPut(kvkeep_client* client, const kvkeep_put_request* given, Finish finish) {
   KVKEEP_ASSIGN_OR_RETURN(const kvkeep_put_request request, RequestOf(client, given));
   KVKEEP_ASSIGN_OR_RETURN(std::vector<PutChunk> chunks, PutChunksOf(request));
-  const PutOptions options = {.durable = (request.flags & KVKEEP_PUT_DURABLE) != 0,
-                              .transient = (request.flags & KVKEEP_PUT_TRANSIENT) != 0,
-                              .no_g3 = (request.flags & KVKEEP_PUT_NO_G3) != 0,
-                              .checksum = (request.flags & KVKEEP_PUT_CHECKSUM) != 0,
-                              .deadline = Deadline(request.deadline_ms)};
+  const PutOptions options = PutOptionsOf(request.flags, request.deadline_ms);
   std::fill_n(request.outcomes, request.chunk_count, uint32_t{KVKEEP_PUT_UNFINISHED});
   client->impl->Put(request.ns->impl, std::move(chunks), options,
                     [request, finish = std::move(finish)](absl::StatusOr<PutResult> put) mutable {
-                      const std::string note = put.ok() ? WriteOutcomes(*put, request) : "";
+                      std::string note;
+                      if (put.ok()) {
+                        note = WriteOutcomes(*put, {request.outcomes, request.chunk_count});
+                      }
                       std::move(finish)(put.ok() ? put->error : put.status(), note);
                     });
   return absl::OkStatus();

@@ -1,5 +1,6 @@
 // kvkeep.h: the C ABI of the kvkeep client, library libkvkeep-client.so. For C, Rust, Python's
-// ctypes and whatever else binds to C; C++ programs of this repository use client/client.h.
+// ctypes and whatever else binds to C; C++ programs of this repository use client/client.h. Memory
+// of GPUs: kvkeep_gpu.h, kvkeep_kv.h.
 //
 //   kvkeep_error error;
 //   kvkeep_client* client;
@@ -232,7 +233,9 @@ typedef enum kvkeep_op {
   KVKEEP_OP_DELETE = 6,
   KVKEEP_OP_RELEASE = 7,
   KVKEEP_OP_SERVER_INFO = 8,
-  KVKEEP_OP_ACQUIRE = 9
+  KVKEEP_OP_ACQUIRE = 9,
+  KVKEEP_OP_GPU_PUT = 10,  // kvkeep_gpu.h
+  KVKEEP_OP_GPU_GET = 11
 } kvkeep_op;
 
 typedef struct kvkeep_completion {

@@ -31,7 +31,7 @@ class [[nodiscard]] GpuRegion {
   GpuRegion(GpuRegion&& other) noexcept = default;
   GpuRegion& operator=(GpuRegion&& other) noexcept;
 
-  GpuRegionId id() const;  // zero: default constructed, moved from or unregistered
+  GpuRegionId id() const;  // zero: default constructed or moved from
   uint64_t bytes() const;
   // Whether the daemon may still read or write it: a put or get has not been answered.
   bool in_use() const;

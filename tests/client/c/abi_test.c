@@ -1,6 +1,7 @@
 // The binary contract as numbers: a change here breaks programs that are compiled already, so it
 // takes a new KVKEEP_ABI_VERSION - except for structs that begin with `size`, which may grow at the
 // end.
+#include <kvkeep_kv.h>
 #include <stddef.h>
 
 #include "tests/client/c/check.h"
@@ -138,6 +139,82 @@ static void structs_of_the_local_path_keep_their_layout(void) {
   AT(kvkeep_copy_request, timeout_ms, 28);
 }
 
+static void structs_of_gpu_memory_keep_their_layout(void) {
+  SIZE(kvkeep_gpu_range, 32);
+  AT(kvkeep_gpu_range, deadline_ms, 4);
+  AT(kvkeep_gpu_range, address, 8);
+  AT(kvkeep_gpu_range, bytes, 16);
+  AT(kvkeep_gpu_range, driver, 24);
+  SIZE(kvkeep_gpu_run, 24);
+  AT(kvkeep_gpu_run, offset, 8);
+  AT(kvkeep_gpu_run, bytes, 16);
+  SIZE(kvkeep_gpu_put_chunk, 104);
+  AT(kvkeep_gpu_put_chunk, parent_key, 32);
+  AT(kvkeep_gpu_put_chunk, part, 64);
+  AT(kvkeep_gpu_put_chunk, has_parent, 68);
+  AT(kvkeep_gpu_put_chunk, runs, 72);
+  AT(kvkeep_gpu_put_chunk, run_count, 80);
+  AT(kvkeep_gpu_put_chunk, metadata, 88);
+  AT(kvkeep_gpu_put_chunk, metadata_bytes, 96);
+  SIZE(kvkeep_gpu_put_request, 40);
+  AT(kvkeep_gpu_put_request, ns, 8);
+  AT(kvkeep_gpu_put_request, chunks, 16);
+  AT(kvkeep_gpu_put_request, chunk_count, 24);
+  AT(kvkeep_gpu_put_request, flags, 28);
+  AT(kvkeep_gpu_put_request, outcomes, 32);
+  SIZE(kvkeep_gpu_get_chunk, 56);
+  AT(kvkeep_gpu_get_chunk, part, 32);
+  AT(kvkeep_gpu_get_chunk, runs, 40);
+  AT(kvkeep_gpu_get_chunk, run_count, 48);
+  SIZE(kvkeep_gpu_get_request, 56);
+  AT(kvkeep_gpu_get_request, ns, 8);
+  AT(kvkeep_gpu_get_request, lease, 16);
+  AT(kvkeep_gpu_get_request, chunks, 24);
+  AT(kvkeep_gpu_get_request, chunk_count, 32);
+  AT(kvkeep_gpu_get_request, flags, 36);
+  AT(kvkeep_gpu_get_request, outcomes, 40);
+  AT(kvkeep_gpu_get_request, metadata, 48);
+  SIZE(kvkeep_gpu_stats, 56);
+  AT(kvkeep_gpu_stats, registered, 8);
+  AT(kvkeep_gpu_stats, bytes_got, 48);
+  SIZE(kvkeep_pin_request, 16);
+  AT(kvkeep_pin_request, device, 4);
+  AT(kvkeep_pin_request, driver, 8);
+  SIZE(kvkeep_pin_stats, 280);
+  AT(kvkeep_pin_stats, finished, 4);
+  AT(kvkeep_pin_stats, pinned_bytes, 8);
+  AT(kvkeep_pin_stats, refused_bytes, 16);
+  AT(kvkeep_pin_stats, first_refusal, 24);
+}
+
+static void structs_of_the_planner_keep_their_layout(void) {
+  SIZE(kvkeep_kv_layout, 56);
+  AT(kvkeep_kv_layout, format, 4);
+  AT(kvkeep_kv_layout, layers, 8);
+  AT(kvkeep_kv_layout, blocks, 12);
+  AT(kvkeep_kv_layout, block_tokens, 16);
+  AT(kvkeep_kv_layout, heads, 20);
+  AT(kvkeep_kv_layout, head_bytes, 24);
+  AT(kvkeep_kv_layout, order, 28);
+  AT(kvkeep_kv_layout, tensors, 32);
+  AT(kvkeep_kv_layout, strides, 40);
+  AT(kvkeep_kv_layout, tensor_count, 48);
+  SIZE(kvkeep_kv_plan_request, 56);
+  AT(kvkeep_kv_plan_request, block_table, 8);
+  AT(kvkeep_kv_plan_request, block_count, 16);
+  AT(kvkeep_kv_plan_request, first_token, 24);
+  AT(kvkeep_kv_plan_request, tokens, 32);
+  AT(kvkeep_kv_plan_request, runs, 40);
+  AT(kvkeep_kv_plan_request, room, 48);
+  CHECK(KVKEEP_KV_LAYERS_KV_BLOCKS == 0 && KVKEEP_KV_LAYERS_BLOCKS_KV == 1);
+  CHECK(KVKEEP_KV_LAYERS_KV_BLOCKS_HND == 2 && KVKEEP_KV_LAYERS_BLOCKS_KV_HND == 3);
+  CHECK(KVKEEP_KV_LAYERS_FUSED == 4 && KVKEEP_KV_LAYERS_FUSED_HND == 5);
+  CHECK(KVKEEP_KV_LATENT == 6 && KVKEEP_KV_SPLIT == 7 && KVKEEP_KV_ONE_TENSOR == 8);
+  CHECK(KVKEEP_KV_BLOCKS_FIRST == 9);
+  CHECK(KVKEEP_KV_ORDER_MEMORY == 0 && KVKEEP_KV_ORDER_CANONICAL == 1);
+  CHECK(KVKEEP_MAX_GPU_RUNS == 65536);
+}
+
 static void enum_values_are_fixed(void) {
   CHECK(KVKEEP_OK == 0 && KVKEEP_CANCELLED == 1 && KVKEEP_INVALID_ARGUMENT == 3);
   CHECK(KVKEEP_DEADLINE_EXCEEDED == 4 && KVKEEP_PERMISSION_DENIED == 7);
@@ -146,6 +223,7 @@ static void enum_values_are_fixed(void) {
   CHECK(KVKEEP_OP_LOOKUP == 1 && KVKEEP_OP_GET == 2 && KVKEEP_OP_PUT == 3 && KVKEEP_OP_TOUCH == 4);
   CHECK(KVKEEP_OP_PREFETCH == 5 && KVKEEP_OP_DELETE == 6 && KVKEEP_OP_RELEASE == 7);
   CHECK(KVKEEP_OP_SERVER_INFO == 8 && KVKEEP_OP_ACQUIRE == 9);
+  CHECK(KVKEEP_OP_GPU_PUT == 10 && KVKEEP_OP_GPU_GET == 11);
   CHECK(KVKEEP_PATH_AUTO == 0 && KVKEEP_PATH_GRPC == 1 && KVKEEP_PATH_LOCAL == 2);
   CHECK(KVKEEP_ACQUIRE_ALL_PRESENT == 1 && KVKEEP_ACQUIRE_TRANSIENT == 2);
   CHECK(KVKEEP_LEASE_NONE == 0 && KVKEEP_LEASE_LEADING_RUN == 1 && KVKEEP_LEASE_ALL_PRESENT == 2);
@@ -175,6 +253,8 @@ int main(void) {
        structs_of_clients_and_namespaces_keep_their_layout},
       {"requests and replies keep their layout", requests_and_replies_keep_their_layout},
       {"structs of the local path keep their layout", structs_of_the_local_path_keep_their_layout},
+      {"structs of GPU memory keep their layout", structs_of_gpu_memory_keep_their_layout},
+      {"structs of the planner keep their layout", structs_of_the_planner_keep_their_layout},
       {"enum values are fixed", enum_values_are_fixed},
       {"the library says its versions and names every code",
        the_library_says_its_versions_and_names_every_code},

@@ -1,4 +1,4 @@
-// kvkeep.h needs nothing before it in C++11.
-#include <kvkeep.h>
+// kvkeep_kv.h, and with it kvkeep_gpu.h and kvkeep.h, needs nothing before it in C++11.
+#include <kvkeep_kv.h>
 
 int header_alone_in_cpp() { return KVKEEP_ABI_VERSION; }

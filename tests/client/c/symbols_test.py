@@ -1,6 +1,6 @@
-"""The library exports what kvkeep.h declares, nothing more and nothing less, under its SONAME.
+"""The library exports what its headers declare, nothing more and nothing less, under its SONAME.
 
-    symbols_test.py LIBRARY HEADER
+    symbols_test.py LIBRARY KVKEEP_H [HEADER...]
 """
 
 import re
@@ -26,8 +26,10 @@ def exported(library):
 
 
 def main():
-    library, header = sys.argv[1:]
+    library, header, *others_of_ours = sys.argv[1:]
     names = declared(header)
+    for other in others_of_ours:
+        names |= declared(other)
     functions, others = exported(library)
     problems = [f"exported and not of ours: {name}" for name in sorted(others)]
     problems += [f"exported and not declared: {name}" for name in sorted(functions - names)]

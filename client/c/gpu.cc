@@ -1,0 +1,237 @@
+// Of kvkeep_gpu.h: registered GPU memory, puts and gets of its runs, the pinned arena.
+#include "client/c/arguments.h"
+#include "client/c/border.h"
+#include "client/c/kvkeep_gpu.h"
+#include "client/c/outcomes.h"
+#include "client/gpu_path.h"
+#include "tiers/base/status_macros.h"
+
+struct kvkeep_gpu_region {
+  kvkeep::client::GpuRegion impl;
+};
+struct kvkeep_pinned_arena {
+  kvkeep::client::PinnedArena impl;
+};
+
+namespace kvkeep::client {
+namespace {
+
+// ---------------------------------------------------------------- registered memory
+
+absl::Status Register(kvkeep_client* client, const kvkeep_gpu_range* given,
+                      kvkeep_gpu_region** out) {
+  if (out == nullptr) return IsNull("out");
+  *out = nullptr;
+  if (client == nullptr) return IsNull("client");
+  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_gpu_range read, CopyIn("range", given));
+  if (read.address == 0) return absl::InvalidArgumentError("address: 0");
+  if (read.bytes == 0) return absl::InvalidArgumentError("bytes: 0");
+  GpuRange range = {.address = read.address, .bytes = read.bytes};
+  if (read.driver != nullptr) range.library = read.driver;
+  auto region = std::make_unique<kvkeep_gpu_region>();
+  GpuPath path(client->impl.get());
+  KVKEEP_ASSIGN_OR_RETURN(region->impl, path.Register(range, Deadline(read.deadline_ms)));
+  *out = region.release();
+  return absl::OkStatus();
+}
+
+absl::Status Unregister(kvkeep_gpu_region* region, uint32_t timeout_ms) {
+  if (region == nullptr) return IsNull("region");
+  return region->impl.Unregister(Deadline(timeout_ms));
+}
+
+absl::Status Usable(const kvkeep_gpu_region* region) {
+  return region == nullptr ? IsNull("region") : region->impl.usable();
+}
+
+absl::Status ReadStats(const kvkeep_client* client, kvkeep_gpu_stats* given) {
+  if (client == nullptr) return IsNull("client");
+  KVKEEP_ASSIGN_OR_RETURN(const auto reply, Reply<kvkeep_gpu_stats>::Of("stats", given));
+  const GpuStats now = GpuPath(client->impl.get()).stats();
+  reply.Write({.registered = now.registered,
+               .registered_again = now.registered_again,
+               .refused = now.refused,
+               .unanswered = now.unanswered,
+               .bytes_put = now.bytes_put,
+               .bytes_got = now.bytes_got});
+  return absl::OkStatus();
+}
+
+// ---------------------------------------------------------------- put and get
+
+template <typename Chunk, typename Request, typename Convert>
+absl::StatusOr<std::vector<Chunk>> ChunksOf(const Request& request, Convert convert) {
+  std::vector<Chunk> chunks;
+  chunks.reserve(request.chunk_count);
+  for (size_t i = 0; i < request.chunk_count; ++i) {
+    KVKEEP_ASSIGN_OR_RETURN(Chunk chunk, convert(request.chunks[i], i));
+    chunks.push_back(std::move(chunk));
+  }
+  return chunks;
+}
+
+absl::Status StartPut(kvkeep_client* client, const kvkeep_gpu_put_request* given, Finish finish) {
+  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_gpu_put_request request, RequestOf(client, given));
+  KVKEEP_RETURN_IF_ERROR(CheckChunkList(request));
+  KVKEEP_RETURN_IF_ERROR(
+      CheckFlags(request.flags, KVKEEP_PUT_DURABLE | KVKEEP_PUT_TRANSIENT | KVKEEP_PUT_NO_G3));
+  KVKEEP_ASSIGN_OR_RETURN(std::vector<GpuPutChunk> chunks,
+                          ChunksOf<GpuPutChunk>(request, GpuPutChunkOf));
+  std::fill_n(request.outcomes, request.chunk_count, uint32_t{KVKEEP_PUT_UNFINISHED});
+  GpuPath(client->impl.get())
+      .Put(request.ns->impl, std::move(chunks), PutOptionsOf(request.flags, request.deadline_ms),
+           [request, finish = std::move(finish)](absl::StatusOr<PutResult> put) mutable {
+             std::string note;
+             if (put.ok()) note = WriteOutcomes(*put, {request.outcomes, request.chunk_count});
+             std::move(finish)(put.ok() ? put->error : put.status(), note);
+           });
+  return absl::OkStatus();
+}
+
+absl::Status StartGet(kvkeep_client* client, const kvkeep_gpu_get_request* given, Finish finish) {
+  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_gpu_get_request request, RequestOf(client, given));
+  KVKEEP_RETURN_IF_ERROR(CheckChunkList(request));
+  KVKEEP_RETURN_IF_ERROR(CheckFlags(request.flags, KVKEEP_GET_TRANSIENT));
+  KVKEEP_RETURN_IF_ERROR(CheckMetadataRooms(request.metadata, request.chunk_count));
+  KVKEEP_ASSIGN_OR_RETURN(std::vector<GpuGetChunk> chunks,
+                          ChunksOf<GpuGetChunk>(request, GpuGetChunkOf));
+  const GpuGetOptions options = {
+      .lease = request.lease == nullptr ? nullptr : &request.lease->impl,
+      .transient = (request.flags & KVKEEP_GET_TRANSIENT) != 0,
+      .deadline = Deadline(request.deadline_ms),
+  };
+  std::fill_n(request.outcomes, request.chunk_count, kvkeep_get_outcome{});
+  GpuPath(client->impl.get())
+      .Get(request.ns->impl, std::move(chunks), options,
+           [request, finish = std::move(finish)](absl::StatusOr<GetResult> got) mutable {
+             if (got.ok()) {
+               WriteOutcomes(*got, {request.outcomes, request.chunk_count}, request.metadata);
+             }
+             std::move(finish)(got.ok() ? got->error : got.status(), "");
+           });
+  return absl::OkStatus();
+}
+
+// ---------------------------------------------------------------- the pinned arena
+
+absl::Status Pin(kvkeep_client* client, const kvkeep_pin_request* given,
+                 kvkeep_pinned_arena** out) {
+  if (out == nullptr) return IsNull("out");
+  *out = nullptr;
+  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_pin_request request, RequestOf(client, given));
+  if (request.device > INT32_MAX) {
+    return absl::InvalidArgumentError(absl::StrCat("device: ", request.device));
+  }
+  PinArenaOptions options = {.device = static_cast<int>(request.device)};
+  if (request.driver != nullptr) options.library = request.driver;
+  auto arena = std::make_unique<kvkeep_pinned_arena>();
+  KVKEEP_ASSIGN_OR_RETURN(arena->impl, GpuPath(client->impl.get()).PinArena(options));
+  *out = arena.release();
+  return absl::OkStatus();
+}
+
+absl::Status AwaitPinned(const kvkeep_pinned_arena* arena, uint32_t timeout_ms) {
+  return arena == nullptr ? IsNull("arena") : arena->impl.Await(Deadline(timeout_ms));
+}
+
+absl::Status ReadPinned(const kvkeep_pinned_arena* arena, kvkeep_pin_stats* given) {
+  if (arena == nullptr) return IsNull("arena");
+  KVKEEP_ASSIGN_OR_RETURN(const auto reply, Reply<kvkeep_pin_stats>::Of("stats", given));
+  const PinnedArena::Stats now = arena->impl.stats();
+  kvkeep_pin_stats answer = {.finished = now.finished ? 1u : 0u,
+                             .pinned_bytes = now.pinned_bytes,
+                             .refused_bytes = now.refused_bytes};
+  Report(now.first_refusal, &answer.first_refusal);
+  reply.Write(answer);
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace kvkeep::client
+
+using kvkeep::client::Async;
+using kvkeep::client::Blocking;
+using kvkeep::client::Finish;
+using kvkeep::client::Guarded;
+using kvkeep::client::Report;
+
+int kvkeep_gpu_register(kvkeep_client* client, const kvkeep_gpu_range* range,
+                        kvkeep_gpu_region** out, kvkeep_error* error) {
+  return Guarded(error,
+                 [&] { return Report(kvkeep::client::Register(client, range, out), error); });
+}
+
+uint64_t kvkeep_gpu_region_id(const kvkeep_gpu_region* region) {
+  return region == nullptr ? 0 : region->impl.id().value();
+}
+
+int kvkeep_gpu_region_in_use(const kvkeep_gpu_region* region) {
+  return region != nullptr && region->impl.in_use();
+}
+
+int kvkeep_gpu_region_usable(const kvkeep_gpu_region* region, kvkeep_error* error) {
+  return Guarded(error, [&] { return Report(kvkeep::client::Usable(region), error); });
+}
+
+int kvkeep_gpu_unregister(kvkeep_gpu_region* region, uint32_t timeout_ms, kvkeep_error* error) {
+  return Guarded(error,
+                 [&] { return Report(kvkeep::client::Unregister(region, timeout_ms), error); });
+}
+
+void kvkeep_gpu_region_free(kvkeep_gpu_region* region) { delete region; }
+
+int kvkeep_gpu_put(kvkeep_client* client, const kvkeep_gpu_put_request* request,
+                   kvkeep_error* error) {
+  return Blocking(error, [&](Finish finish) {
+    return kvkeep::client::StartPut(client, request, std::move(finish));
+  });
+}
+
+int kvkeep_gpu_put_async(kvkeep_client* client, const kvkeep_gpu_put_request* request,
+                         kvkeep_queue* queue, void* user_data, kvkeep_error* error) {
+  return Async({queue, user_data, KVKEEP_OP_GPU_PUT}, error, [&](Finish finish) {
+    return kvkeep::client::StartPut(client, request, std::move(finish));
+  });
+}
+
+int kvkeep_gpu_get(kvkeep_client* client, const kvkeep_gpu_get_request* request,
+                   kvkeep_error* error) {
+  return Blocking(error, [&](Finish finish) {
+    return kvkeep::client::StartGet(client, request, std::move(finish));
+  });
+}
+
+int kvkeep_gpu_get_async(kvkeep_client* client, const kvkeep_gpu_get_request* request,
+                         kvkeep_queue* queue, void* user_data, kvkeep_error* error) {
+  return Async({queue, user_data, KVKEEP_OP_GPU_GET}, error, [&](Finish finish) {
+    return kvkeep::client::StartGet(client, request, std::move(finish));
+  });
+}
+
+int kvkeep_gpu_get_stats(const kvkeep_client* client, kvkeep_gpu_stats* stats,
+                         kvkeep_error* error) {
+  return Guarded(error, [&] { return Report(kvkeep::client::ReadStats(client, stats), error); });
+}
+
+int kvkeep_arena_pin(kvkeep_client* client, const kvkeep_pin_request* request,
+                     kvkeep_pinned_arena** out, kvkeep_error* error) {
+  return Guarded(error, [&] { return Report(kvkeep::client::Pin(client, request, out), error); });
+}
+
+int kvkeep_pinned_arena_wait(const kvkeep_pinned_arena* arena, uint32_t timeout_ms,
+                             kvkeep_error* error) {
+  return Guarded(error,
+                 [&] { return Report(kvkeep::client::AwaitPinned(arena, timeout_ms), error); });
+}
+
+int kvkeep_pinned_arena_stats(const kvkeep_pinned_arena* arena, kvkeep_pin_stats* stats,
+                              kvkeep_error* error) {
+  return Guarded(error, [&] { return Report(kvkeep::client::ReadPinned(arena, stats), error); });
+}
+
+int kvkeep_pinned_arena_covers(const kvkeep_pinned_arena* arena, const void* data, uint64_t bytes) {
+  return arena != nullptr && data != nullptr &&
+         arena->impl.Covers({static_cast<const std::byte*>(data), bytes});
+}
+
+void kvkeep_pinned_arena_free(kvkeep_pinned_arena* arena) { delete arena; }

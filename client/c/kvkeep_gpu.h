@@ -1,0 +1,181 @@
+// kvkeep_gpu.h: the C ABI of the GPU path, for workers on the daemon's host. Part of kvkeep.h, in
+// the same library: its conventions (codes, struct sizes, the two forms of a call, threads) hold.
+//
+//   kvkeep_gpu_range range = {.size = sizeof range, .address = kv, .bytes = kv_bytes};
+//   kvkeep_gpu_region* region;  // once: the daemon opens the engine's KV memory
+//   if (kvkeep_gpu_register(client, &range, &region, &error)) return
+//   use_host_memory(error.message);
+//
+//   kvkeep_gpu_run run = {kvkeep_gpu_region_id(region), offset, bytes};  // or of a planner, below
+//   kvkeep_gpu_put_chunk chunk = {.key = key, .runs = &run, .run_count = 1};
+//   kvkeep_gpu_put_request put = {.size = sizeof put, .ns = ns, .chunks = &chunk, .chunk_count = 1,
+//                                 .outcomes = &outcome};
+//   if (kvkeep_gpu_put(client, &put, &error)) return fail(error.message);
+//
+// The daemon copies; the bytes never pass this process. Order: synchronise the stream that wrote a
+// put's source, or last used a get's target, before the call. Leave those bytes alone until the
+// call has ended; where it ended with DEADLINE_EXCEEDED or UNAVAILABLE, until no region that it
+// named is kvkeep_gpu_region_in_use. A get that is no HIT may have left anything in its runs.
+//
+// Why there is none: what registers or pins says so, and so does every call after it. NOT_FOUND: no
+// driver, or no such device. UNIMPLEMENTED: this driver, device, daemon or build cannot.
+// FAILED_PRECONDITION: not on the local path, or the daemon has its GPU path off. INVALID_ARGUMENT:
+// this memory cannot be given away. The calls of kvkeep.h serve the same chunks then.
+#pragma once
+
+#include <kvkeep.h>
+
+#ifdef __GNUC__
+#pragma GCC visibility push(default)
+#endif
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---------------------------------------------------------------- registered memory
+
+typedef struct kvkeep_gpu_region kvkeep_gpu_region;
+
+// Memory of this process on one of its GPUs, within one allocation of at least 2 MiB.
+typedef struct kvkeep_gpu_range {
+  uint32_t size;
+  uint32_t deadline_ms;  // 0: the client's
+  uint64_t address;      // as the driver has it: a CUdeviceptr, a torch tensor's data_ptr()
+  uint64_t bytes;
+  const char* driver;  // a name that the loader looks up, or a path; NULL: libcuda.so.1
+} kvkeep_gpu_range;
+
+// Makes it known, now and after every reconnect. REQUIRES: a context of its device is current on
+// this thread. The daemon sees all of the allocation. End it with kvkeep_gpu_region_free.
+int kvkeep_gpu_register(kvkeep_client* client, const kvkeep_gpu_range* range,
+                        kvkeep_gpu_region** out, kvkeep_error* error);
+// What runs name. Numbers are not used again: a run of a region that is gone is INVALID_ARGUMENT.
+uint64_t kvkeep_gpu_region_id(const kvkeep_gpu_region* region);  // 0: NULL
+// 1: the daemon may still read or write it, as a call that named it has no answer.
+int kvkeep_gpu_region_in_use(const kvkeep_gpu_region* region);
+// OK: as far as known the next call finds it registered, or registers it. Else why not.
+int kvkeep_gpu_region_usable(const kvkeep_gpu_region* region, kvkeep_error* error);
+// Returns when the daemon has closed it: only after an OK may the memory be freed.
+// FAILED_PRECONDITION: in use. UNAVAILABLE: the session is over, and the daemon's process may still
+// have it open; ask again. The handle stays, of no other use.
+int kvkeep_gpu_unregister(kvkeep_gpu_region* region, uint32_t timeout_ms, kvkeep_error* error);
+// Ends the handle; what was not unregistered is, in the background.
+void kvkeep_gpu_region_free(kvkeep_gpu_region* region);
+
+// Bytes of registered memory.
+typedef struct kvkeep_gpu_run {
+  uint64_t region;  // kvkeep_gpu_region_id
+  uint64_t offset;  // in the registered range
+  uint64_t bytes;
+} kvkeep_gpu_run;
+
+#define KVKEEP_MAX_GPU_RUNS 65536u  // of one chunk here; the daemon may take fewer, and says so
+
+// ---------------------------------------------------------------- put and get
+
+typedef struct kvkeep_gpu_put_chunk {
+  kvkeep_key key;
+  kvkeep_key parent_key;  // the key before this one in its prefix, if has_parent
+  uint32_t part;
+  uint32_t has_parent;
+  const kvkeep_gpu_run* runs;  // one behind the other the payload; all runs of a call of one GPU
+  uint64_t run_count;
+  const void* metadata;
+  uint64_t metadata_bytes;  // at most KVKEEP_MAX_METADATA_BYTES
+} kvkeep_gpu_put_chunk;
+
+typedef struct kvkeep_gpu_put_request {
+  uint32_t size;
+  uint32_t deadline_ms;
+  const kvkeep_namespace* ns;
+  const kvkeep_gpu_put_chunk* chunks;
+  uint32_t chunk_count;
+  uint32_t flags;      // KVKEEP_PUT_ but CHECKSUM: the bytes do not come here
+  uint32_t* outcomes;  // kvkeep_put_status of each chunk
+} kvkeep_gpu_put_request;
+
+// As kvkeep_put. A chunk whose bytes did not come in time is REJECTED.
+int kvkeep_gpu_put(kvkeep_client* client, const kvkeep_gpu_put_request* request,
+                   kvkeep_error* error);
+int kvkeep_gpu_put_async(kvkeep_client* client, const kvkeep_gpu_put_request* request,
+                         kvkeep_queue* queue, void* user_data, kvkeep_error* error);
+
+typedef struct kvkeep_gpu_get_chunk {
+  kvkeep_key key;
+  uint32_t part;
+  uint32_t reserved;
+  const kvkeep_gpu_run* runs;  // together the payload's size: a chunk of another size is no HIT
+  uint64_t run_count;
+} kvkeep_gpu_get_chunk;
+
+typedef struct kvkeep_gpu_get_request {
+  uint32_t size;
+  uint32_t deadline_ms;
+  const kvkeep_namespace* ns;
+  const kvkeep_lease* lease;  // or NULL; what it holds is found, also if deleted since
+  const kvkeep_gpu_get_chunk* chunks;
+  uint32_t chunk_count;
+  uint32_t flags;                 // KVKEEP_GET_TRANSIENT: need not stay in DRAM
+  kvkeep_get_outcome* outcomes;   // of each chunk
+  const kvkeep_buffer* metadata;  // as in kvkeep_get_request
+} kvkeep_gpu_get_request;
+
+// As kvkeep_get.
+int kvkeep_gpu_get(kvkeep_client* client, const kvkeep_gpu_get_request* request,
+                   kvkeep_error* error);
+int kvkeep_gpu_get_async(kvkeep_client* client, const kvkeep_gpu_get_request* request,
+                         kvkeep_queue* queue, void* user_data, kvkeep_error* error);
+
+typedef struct kvkeep_gpu_stats {
+  uint32_t size;
+  uint32_t reserved;
+  uint64_t registered;        // at first
+  uint64_t registered_again;  // with a new session
+  uint64_t refused;           // registrations, at first and again
+  uint64_t unanswered;        // puts and gets that ended without the daemon's answer
+  uint64_t bytes_put;         // of chunks that were stored, or were there
+  uint64_t bytes_got;
+} kvkeep_gpu_stats;
+
+int kvkeep_gpu_get_stats(const kvkeep_client* client, kvkeep_gpu_stats* stats, kvkeep_error* error);
+
+// ---------------------------------------------------------------- the worker copies: a pinned
+// arena
+
+// This process's mapping of the daemon's memory, registered with the driver: asynchronous copies
+// from the runs of acquired chunks then go at the speed of the bus. Only speed depends on it.
+typedef struct kvkeep_pinned_arena kvkeep_pinned_arena;
+
+typedef struct kvkeep_pin_request {
+  uint32_t size;
+  uint32_t device;     // its ordinal in this process
+  const char* driver;  // as in kvkeep_gpu_range
+} kvkeep_pin_request;
+
+typedef struct kvkeep_pin_stats {
+  uint32_t size;
+  uint32_t finished;  // 1: every segment was tried
+  uint64_t pinned_bytes;
+  uint64_t refused_bytes;
+  kvkeep_error first_refusal;  // OK: none
+} kvkeep_pin_stats;
+
+// Works in the background. End it with kvkeep_pinned_arena_free, when copies from it have ended.
+int kvkeep_arena_pin(kvkeep_client* client, const kvkeep_pin_request* request,
+                     kvkeep_pinned_arena** out, kvkeep_error* error);
+// Waits until every segment was tried. DEADLINE_EXCEEDED; else the first refusal.
+int kvkeep_pinned_arena_wait(const kvkeep_pinned_arena* arena, uint32_t timeout_ms,
+                             kvkeep_error* error);
+int kvkeep_pinned_arena_stats(const kvkeep_pinned_arena* arena, kvkeep_pin_stats* stats,
+                              kvkeep_error* error);
+// 1 or 0: whether all of it is registered now. 0 after a daemon came back with another arena: pin
+// again.
+int kvkeep_pinned_arena_covers(const kvkeep_pinned_arena* arena, const void* data, uint64_t bytes);
+void kvkeep_pinned_arena_free(kvkeep_pinned_arena* arena);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
+#ifdef __GNUC__
+#pragma GCC visibility pop
+#endif

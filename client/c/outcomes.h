@@ -1,0 +1,21 @@
+// What became of the chunks of a put or get, in C: the same for memory of the host and of a GPU.
+//
+// Writes at most as many as the caller's array has. Stateless.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "client/c/kvkeep.h"
+#include "client/types.h"
+
+namespace kvkeep::client {
+
+// `metadata`: the callers' rooms, one a chunk, or null. A HIT whose metadata does not fit is
+// TOO_SMALL.
+void WriteOutcomes(const GetResult& got, std::span<kvkeep_get_outcome> outcomes,
+                   const kvkeep_buffer* metadata);
+// Answers why the first rejected chunk was, or "".
+std::string WriteOutcomes(const PutResult& put, std::span<uint32_t> outcomes);
+
+}  // namespace kvkeep::client
