@@ -1,7 +1,8 @@
 """kvkeep.h in ctypes: its structs, its functions, and where the library is found.
 
-Nothing here decides anything. The structs are those of client/c/kvkeep.h, field for field;
-tests/client/python compares their sizes and offsets with the header's, as a C compiler sees them.
+Nothing here decides anything. The structs are those of client/c/kvkeep.h and of the headers beside
+it, field for field; tests/client/python compares their sizes and offsets with the headers', as a C
+compiler sees them.
 ctypes lets go of the GIL for the time of every call.
 """
 
@@ -89,6 +90,40 @@ ServerInfo = _sized(
     ("max_leases_per_session", c_uint64), ("max_leased_bytes", c_uint64),
     ("max_sessions", c_uint64), ("version", c_char * 64), ("state", c_char * 32),
     ("features", c_char * 256))
+# kvkeep_gpu.h
+GpuRange = _sized("GpuRange", ("deadline_ms", c_uint32), ("address", c_uint64),
+                  ("bytes", c_uint64), ("driver", c_char_p))
+GpuRun = _struct("GpuRun", ("region", c_uint64), ("offset", c_uint64), ("bytes", c_uint64))
+GpuPutChunk = _struct(
+    "GpuPutChunk", ("key", Key), ("parent_key", Key), ("part", c_uint32), ("has_parent", c_uint32),
+    ("runs", POINTER(GpuRun)), ("run_count", c_uint64), ("metadata", c_void_p),
+    ("metadata_bytes", c_uint64))
+GpuPutRequest = _sized(
+    "GpuPutRequest", ("deadline_ms", c_uint32), ("ns", c_void_p), ("chunks", POINTER(GpuPutChunk)),
+    ("chunk_count", c_uint32), ("flags", c_uint32), ("outcomes", POINTER(c_uint32)))
+GpuGetChunk = _struct("GpuGetChunk", ("key", Key), ("part", c_uint32), ("reserved", c_uint32),
+                      ("runs", POINTER(GpuRun)), ("run_count", c_uint64))
+GpuGetRequest = _sized(
+    "GpuGetRequest", ("deadline_ms", c_uint32), ("ns", c_void_p), ("lease", c_void_p),
+    ("chunks", POINTER(GpuGetChunk)), ("chunk_count", c_uint32), ("flags", c_uint32),
+    ("outcomes", POINTER(GetOutcome)), ("metadata", POINTER(Buffer)))
+GpuStats = _sized(
+    "GpuStats", ("reserved", c_uint32), ("registered", c_uint64), ("registered_again", c_uint64),
+    ("refused", c_uint64), ("unanswered", c_uint64), ("bytes_put", c_uint64),
+    ("bytes_got", c_uint64))
+PinRequest = _sized("PinRequest", ("device", c_uint32), ("driver", c_char_p))
+PinStats = _sized("PinStats", ("finished", c_uint32), ("pinned_bytes", c_uint64),
+                  ("refused_bytes", c_uint64), ("first_refusal", Error))
+# kvkeep_kv.h
+KvLayout = _sized(
+    "KvLayout", ("format", c_uint32), ("layers", c_uint32), ("blocks", c_uint32),
+    ("block_tokens", c_uint32), ("heads", c_uint32), ("head_bytes", c_uint32),
+    ("order", c_uint32), ("tensors", POINTER(GpuRun)), ("strides", POINTER(c_uint64)),
+    ("tensor_count", c_uint32), ("reserved", c_uint32))
+KvPlanRequest = _sized(
+    "KvPlanRequest", ("reserved", c_uint32), ("block_table", POINTER(c_uint32)),
+    ("block_count", c_uint64), ("first_token", c_uint64), ("tokens", c_uint64),
+    ("runs", POINTER(GpuRun)), ("room", c_uint64))
 
 _H = c_void_p  # a handle
 _ERROR = POINTER(Error)
@@ -126,6 +161,22 @@ _FUNCTIONS = {
     "memory_register": (c_int, [_H, c_int, c_void_p, c_uint64, _OUT, _ERROR]),
     "memory_in_use": (c_int, [_H]),
     "memory_unregister": (None, [_H]),
+    "gpu_register": (c_int, [_H, POINTER(GpuRange), _OUT, _ERROR]),
+    "gpu_region_id": (c_uint64, [_H]),
+    "gpu_region_in_use": (c_int, [_H]),
+    "gpu_region_usable": (c_int, [_H, _ERROR]),
+    "gpu_unregister": (c_int, [_H, c_uint32, _ERROR]),
+    "gpu_region_free": (None, [_H]),
+    "gpu_get_stats": (c_int, [_H, POINTER(GpuStats), _ERROR]),
+    "arena_pin": (c_int, [_H, POINTER(PinRequest), _OUT, _ERROR]),
+    "pinned_arena_wait": (c_int, [_H, c_uint32, _ERROR]),
+    "pinned_arena_stats": (c_int, [_H, POINTER(PinStats), _ERROR]),
+    "pinned_arena_covers": (c_int, [_H, c_void_p, c_uint64]),
+    "pinned_arena_free": (None, [_H]),
+    "kv_planner_create": (c_int, [POINTER(KvLayout), _OUT, _ERROR]),
+    "kv_planner_bytes_per_token": (c_uint64, [_H]),
+    "kv_plan": (c_int, [_H, POINTER(KvPlanRequest), POINTER(c_uint64), _ERROR]),
+    "kv_planner_free": (None, [_H]),
     "get_server_info": (c_int, [_H, c_uint32, POINTER(ServerInfo), _ERROR]),
 }
 _CALLS = {
@@ -136,6 +187,8 @@ _CALLS = {
     "prefetch": [POINTER(KeysRequest), POINTER(PrefetchReply)],
     "delete": [POINTER(KeysRequest), POINTER(CountReply)],
     "acquire": [POINTER(AcquireRequest), POINTER(AcquireReply)],
+    "gpu_put": [POINTER(GpuPutRequest)],
+    "gpu_get": [POINTER(GpuGetRequest)],
 }
 
 

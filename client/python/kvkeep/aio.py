@@ -9,7 +9,7 @@ it was given stays untouched by us until then.
 
 import asyncio
 
-from kvkeep import calls as calls_module
+from kvkeep import calls as calls_module, gpu
 from kvkeep.completions import Completions
 
 
@@ -62,6 +62,12 @@ class Calls:
 
     def acquire(self, ns, keys, **options):
         return self.run(calls_module.acquire(ns, keys, **options))
+
+    def gpu_put(self, ns, chunks, **options):
+        return self.run(gpu.gpu_put(ns, chunks, **options))
+
+    def gpu_get(self, ns, chunks, **options):
+        return self.run(gpu.gpu_get(ns, chunks, **options))
 
     def run(self, call):
         """Starts a call of kvkeep.calls; a future of its result."""

@@ -167,6 +167,31 @@ def _keys_struct(ns, keys, parts):
     return struct, count, (packed, numbers, ns)
 
 
+class MetadataRooms:
+    """Where a get's metadata goes: as much as there may be of each chunk. Where it is not `wanted`,
+    `buffers` is None."""
+
+    def __init__(self, count, wanted):
+        self._texts, self.buffers = None, None
+        if wanted:
+            self._texts = [ctypes.create_string_buffer(_abi.MAX_METADATA_BYTES)
+                           for _ in range(count)]
+            self.buffers = (_abi.Buffer * count)(
+                *((ctypes.addressof(text), len(text)) for text in self._texts))
+
+    def said(self, outcomes):
+        """Of each chunk, b"" for one that is no HIT; None when it was not wanted."""
+        if self._texts is None:
+            return None
+        return [text.raw[:outcome.metadata_bytes] if outcome.status == GetStatus.HIT else b""
+                for text, outcome in zip(self._texts, outcomes)]
+
+
+def put_flags(durable, transient, no_g3, checksum=False):
+    """The bits of the C ABI."""
+    return sum(bit for bit, on in ((1, durable), (2, transient), (4, no_g3), (8, checksum)) if on)
+
+
 def lookup(ns, keys, *, parts=None, lease=None, transient=False, timeout=None):
     struct, count, kept = _keys_struct(ns, keys, parts)
     presence, reply = (ctypes.c_uint8 * max(count, 1))(), _abi.make(_abi.LookupReply)
@@ -189,48 +214,45 @@ def get(ns, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, p
         raise ValueError(f"{count} chunks are asked for (keys x parts), into {len(into)} buffers")
     destinations, located = memory.runs(list(into), writable=True)
     outcomes = (_abi.GetOutcome * count)()
-    texts = rooms = None
-    if metadata:
-        texts = [ctypes.create_string_buffer(_abi.MAX_METADATA_BYTES) for _ in range(count)]
-        rooms = (_abi.Buffer * count)(*((ctypes.addressof(text), len(text)) for text in texts))
+    rooms = MetadataRooms(count, metadata)
     request = _abi.make(
         _abi.GetRequest, deadline_ms=milliseconds(timeout), keys=struct,
         lease=lease.handle if lease is not None else None, first_key=first_key,
         flags=(1 if transient else 0) | (0 if verify else 2), first_piece=first_piece,
-        pieces=pieces, destinations=destinations, outcomes=outcomes, metadata=rooms,
+        pieces=pieces, destinations=destinations, outcomes=outcomes, metadata=rooms.buffers,
         chunk_count=count)
 
     def finish(error, _):
-        said = None
-        if texts is not None:
-            said = [text.raw[:outcome.metadata_bytes] if outcome.status == GetStatus.HIT else b""
-                    for text, outcome in zip(texts, outcomes)]
-        return Got(error, outcomes, said)
+        return Got(error, outcomes, rooms.said(outcomes))
 
-    return Call("get", [request], (kept, located, lease, texts, rooms), finish, empty=count == 0)
+    return Call("get", [request], (kept, located, lease, rooms), finish, empty=count == 0)
+
+
+def fill_put_chunk(struct, chunk):
+    """All but the runs, of a chunk of host memory or of a GPU's; what to keep until it is put."""
+    struct.key = key_arrays.pack([chunk.key])[0]
+    if chunk.parent is not None:
+        struct.parent_key, struct.has_parent = key_arrays.pack([chunk.parent])[0], 1
+    struct.part = chunk.part
+    if not chunk.metadata:
+        return None
+    struct.metadata, struct.metadata_bytes, locked = memory.locate(chunk.metadata)
+    return locked
 
 
 def put(ns, chunks, *, durable=False, transient=False, no_g3=False, checksum=False,
         timeout=None):
     chunks = [chunk if isinstance(chunk, Chunk) else Chunk(*chunk) for chunk in chunks]
     structs, kept = (_abi.PutChunk * len(chunks))(), [ns]
-    own = key_arrays.pack([chunk.key for chunk in chunks])
-    for at, chunk, key in zip(structs, chunks, own):
-        at.key = key
-        if chunk.parent is not None:
-            at.parent_key, at.has_parent = key_arrays.pack([chunk.parent])[0], 1
-        at.part = chunk.part
+    for at, chunk in zip(structs, chunks):
         array, located = memory.runs(chunk.payload)
         at.runs, at.run_count = array, len(array)
-        if chunk.metadata:
-            address, at.metadata_bytes, locked = memory.locate(chunk.metadata)
-            at.metadata = address
-            located.append(locked)
-        kept.append((array, located))
+        kept.append((array, located, fill_put_chunk(at, chunk)))
     outcomes = (ctypes.c_uint32 * len(chunks))()
-    flags = sum(bit for bit, on in ((1, durable), (2, transient), (4, no_g3), (8, checksum)) if on)
-    request = _abi.make(_abi.PutRequest, deadline_ms=milliseconds(timeout), ns=ns.handle,
-                        chunks=structs, chunk_count=len(chunks), flags=flags, outcomes=outcomes)
+    request = _abi.make(
+        _abi.PutRequest, deadline_ms=milliseconds(timeout), ns=ns.handle, chunks=structs,
+        chunk_count=len(chunks), flags=put_flags(durable, transient, no_g3, checksum),
+        outcomes=outcomes)
     return Call("put", [request], (structs, kept),
                 lambda error, message: Stored(error, outcomes, message), empty=not chunks)
 

@@ -15,7 +15,7 @@ import ctypes
 import os
 from typing import NamedTuple
 
-from kvkeep import _abi, calls, errors
+from kvkeep import _abi, calls, errors, gpu
 
 _PATHS = {"auto": 0, "grpc": 1, "local": 2}
 
@@ -109,6 +109,10 @@ class Client:
         self._must(self.library.kvkeep_stats, self.usable(), ctypes.byref(found))
         return Stats(*(getattr(found, name) for name in Stats._fields))
 
+    def gpu_stats(self):
+        """What the GPU path has done: a `GpuStats`."""
+        return gpu.stats(self)
+
     def server_info(self, timeout=None):
         """The daemon's limits, version and state, by name."""
         info = _abi.make(_abi.ServerInfo)
@@ -144,8 +148,7 @@ class Client:
 
     def exception(self, error):
         """What an error of the C ABI is in Python."""
-        name = self.library.kvkeep_code_name(error.code).decode()
-        return errors.make(name, error.message.decode(errors="replace"))
+        return errors.of(self.library, error)
 
     def usable(self):
         """The handle, to call functions of the C ABI with."""
@@ -225,3 +228,15 @@ class Namespace:
         return self.client.run(calls.acquire(
             self, keys, parts=parts, all_present=all_present, transient=transient,
             timeout=timeout))
+
+    def gpu_put(self, chunks, *, durable=False, transient=False, no_g3=False, timeout=None):
+        """Stores `GpuChunk`s, or (key, runs) pairs, that the daemon reads from registered GPU
+        memory: a `Stored`. kvkeep.gpu says when that memory may be touched again."""
+        return self.client.run(gpu.gpu_put(
+            self, chunks, durable=durable, transient=transient, no_g3=no_g3, timeout=timeout))
+
+    def gpu_get(self, chunks, *, lease=None, transient=False, metadata=False, timeout=None):
+        """Has the daemon copy chunks into registered GPU memory: a `Got`. The runs of a chunk have
+        its payload's size together, or it is no HIT."""
+        return self.client.run(gpu.gpu_get(
+            self, chunks, lease=lease, transient=transient, metadata=metadata, timeout=timeout))

@@ -57,5 +57,11 @@ def make(code, message):
     return _BY_CODE.get(code, KvkeepError)(code, message)
 
 
+def of(library, error):
+    """What an error of the C ABI is in Python."""
+    return make(library.kvkeep_code_name(error.code).decode(),
+                error.message.decode(errors="replace"))
+
+
 def is_miss(error):
     return error.code in _MISSES

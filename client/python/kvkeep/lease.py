@@ -7,32 +7,10 @@ latest when the client goes. One is used by one thread at a time.
 import ctypes
 
 from kvkeep import _abi, errors, memory
+from kvkeep.handle import Handle
 
 
-class _Handle:
-    """A handle of the C ABI, ended once, by the process that has it from the daemon."""
-
-    def __init__(self, client, handle, end):
-        self._client = client  # keeps the library's client until we are gone
-        self.handle = handle
-        self._end = end
-
-    def release(self):
-        handle, self.handle = self.handle, None
-        if handle is not None and self._client.is_ours():
-            self._end(handle)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.release()
-
-    def __del__(self):
-        self.release()
-
-
-class Lease(_Handle):
+class Lease(Handle):
     """On the keys of a lookup."""
 
     def __init__(self, client, handle):
@@ -102,7 +80,7 @@ class AcquiredChunk:
             run.release()
 
 
-class Acquired(_Handle):
+class Acquired(Handle):
     """Chunks that are leased and can be read in place, as a lookup's answer.
 
     Views end with the release: reading one later is a ValueError, and an array made of one (numpy's

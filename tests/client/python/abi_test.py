@@ -1,5 +1,5 @@
-"""kvkeep/_abi.py against kvkeep.h as the C compiler sees it: every struct, every field, every
-function, every number.
+"""kvkeep/_abi.py against the headers of the C ABI as the C compiler sees them: every struct, every
+field, every function, every number.
 
     abi_test.py SOURCES LIBRARY
 """
@@ -17,9 +17,11 @@ SOURCES, LIBRARY = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
 os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
 sys.path.insert(0, str(SOURCES / "client" / "python"))
 
-from kvkeep import _abi, calls  # noqa: E402
+from kvkeep import _abi, calls, kv  # noqa: E402
 
-HEADER = SOURCES / "client" / "c" / "kvkeep.h"
+C = SOURCES / "client" / "c"
+LAST = C / "kvkeep_kv.h"  # which includes the others
+TEXT = "".join((C / name).read_text() for name in ("kvkeep.h", "kvkeep_gpu.h", "kvkeep_kv.h"))
 
 
 def snake(name):
@@ -34,12 +36,12 @@ def structs():
 
 def ask_the_compiler(expressions):
     lines = "\n".join(f'printf("%zu\\n", (size_t)({expression}));' for expression in expressions)
-    text = (f'#include <stddef.h>\n#include <stdio.h>\n#include "{HEADER}"\n'
+    text = (f'#include <stddef.h>\n#include <stdio.h>\n#include "{LAST}"\n'
             f"int main(void) {{\n{lines}\nreturn 0;\n}}\n")
     with tempfile.TemporaryDirectory() as folder:
         source, program = pathlib.Path(folder, "ask.c"), pathlib.Path(folder, "ask")
         source.write_text(text, encoding="utf-8")
-        subprocess.run(["cc", source, "-o", program], check=True)
+        subprocess.run(["cc", f"-I{C}", source, "-o", program], check=True)
         done = subprocess.run([program], check=True, capture_output=True, text=True)
     return [int(line) for line in done.stdout.split()]
 
@@ -58,13 +60,15 @@ class AbiTest(unittest.TestCase):
             self.assertEqual(theirs, mine, expression)
 
     def test_every_struct_of_the_header_is_there(self):
-        declared = set(re.findall(r"^\} (kvkeep_\w+);$", HEADER.read_text(), re.MULTILINE))
-        enums = set(re.findall(r"typedef enum (kvkeep_\w+)", HEADER.read_text()))
+        declared = set(re.findall(r"^\} (kvkeep_\w+);$", TEXT, re.MULTILINE))
+        enums = set(re.findall(r"typedef enum (kvkeep_\w+)", TEXT))
         self.assertEqual(declared - enums - {"kvkeep_const_buffer"}, set(structs()))
 
     def test_numbers_are_the_headers(self):
         named = {f"KVKEEP_GET_{status.name}": status for status in calls.GetStatus}
         named |= {f"KVKEEP_PUT_{status.name}": status for status in calls.PutStatus}
+        named |= {f"KVKEEP_KV_{form.name}": form for form in kv.KvFormat}
+        named |= {f"KVKEEP_KV_ORDER_{order.name}": order for order in kv.KvOrder}
         named |= {"KVKEEP_ABI_VERSION": _abi.ABI_VERSION, "KVKEEP_IN_G2": calls.Found.IN_G2,
                   "KVKEEP_IN_G3": calls.Found.IN_G3,
                   "KVKEEP_MAX_METADATA_BYTES": _abi.MAX_METADATA_BYTES,
@@ -76,7 +80,7 @@ class AbiTest(unittest.TestCase):
         self.assertEqual(ask_the_compiler(named), [int(value) for value in named.values()])
 
     def test_every_function_is_declared_or_left_out_on_purpose(self):
-        text = re.sub(r"//.*", "", HEADER.read_text())
+        text = re.sub(r"//.*", "", TEXT)
         header = set(re.findall(r"\bkvkeep_(\w+)\(", text))
         ours = set(_abi._FUNCTIONS) | set(_abi._CALLS) | {f"{name}_async" for name in _abi._CALLS}
         self.assertEqual(ours - header, set())

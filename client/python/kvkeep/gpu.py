@@ -1,0 +1,284 @@
+"""GPU memory: the daemon copies chunks from and to an engine's paged KV memory, on its own host.
+
+    region = kvkeep.GpuRegion(client, kv)                  # once: a CUDA tensor
+    ns.gpu_put([kvkeep.GpuChunk(key, planner.plan(table, first_token, tokens))])
+    got = ns.gpu_get([kvkeep.GpuChunk(key, planner.plan(other_table, first_token, tokens))])
+
+`planner`: kvkeep.KvPlanner. The bytes never pass this process.
+
+Order: synchronise the stream that wrote a put's source, or last used a get's target, before the
+call. Leave those bytes alone until the call is over; where its `error` is not None, until no region
+that it named is `in_use`. A get that is no HIT may have left anything in its runs.
+
+Where there is no GPU path (no driver, no local path, a GPU that gives no memory away, a daemon that
+has it off) a `KvkeepError` says why, at once or from any later call: the calls of `kvkeep.calls`
+serve the same chunks. What happens to a healthy path, a daemon that is away, is a miss as always.
+"""
+
+import collections.abc
+import ctypes
+from typing import Iterable, Iterator, NamedTuple, Optional, Union
+
+from kvkeep import _abi, calls, errors, keys as key_arrays
+from kvkeep.handle import Handle
+from kvkeep.memory import Pointer, locate
+
+
+class GpuRun(NamedTuple):
+    """`nbytes` at `offset` of the registered memory that has the number `region`."""
+
+    region: int
+    offset: int
+    nbytes: int
+
+
+class GpuRuns(collections.abc.Sequence):
+    """GpuRuns that make one payload, as the C ABI has them: as a planner gives them."""
+
+    def __init__(self, runs: Iterable[GpuRun]):
+        runs = list(runs)
+        self.array = (_abi.GpuRun * len(runs))(*runs)
+
+    @classmethod
+    def of(cls, runs: Union["GpuRuns", Iterable[GpuRun]]) -> "GpuRuns":
+        return runs if isinstance(runs, cls) else cls(runs)
+
+    @classmethod
+    def adopt(cls, array, count: int) -> "GpuRuns":
+        """The first of an array that nobody writes any more."""
+        made = cls(())
+        made.array = (_abi.GpuRun * count).from_buffer(array)
+        return made
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, at):
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        run = self.array[at]
+        return GpuRun(run.region, run.offset, run.bytes)
+
+    @property
+    def nbytes(self) -> int:
+        """Of the payload."""
+        return sum(run.bytes for run in self.array)
+
+
+class GpuChunk(NamedTuple):
+    """One chunk: `runs` are one GpuRun, or several that make one payload; of one GPU in all of a
+    call. `parent` and `metadata` are a put's."""
+
+    key: bytes
+    runs: Union[GpuRun, GpuRuns, Iterable[GpuRun]]
+    part: int = 0
+    parent: Optional[bytes] = None  # the key before this one in its prefix
+    metadata: bytes = b""
+
+
+class GpuRegion(Handle):
+    """GPU memory of this process that the daemon knows, over reconnects.
+
+    memory: a CUDA tensor, or a `Pointer` to what the driver has allocated: within one allocation of
+    at least 2 MiB, all of which the daemon sees. Kept alive until this is closed. A context of its
+    device must be current on this thread, as it is where torch has used that device.
+    driver: libcuda.so.1 under another name.
+
+    Close it before the memory is freed: a context manager does. One that is forgotten is given back
+    in the background when it is collected.
+    """
+
+    def __init__(self, client, memory: Union[Pointer, object], *,
+                 driver: Optional[str] = None, timeout: Optional[float] = None):
+        self.handle = None  # of __del__, when what follows fails
+        self.address, self.nbytes = _locate(memory)
+        self._memory = memory
+        self._library = client.library
+        request = _abi.make(
+            _abi.GpuRange, deadline_ms=calls.milliseconds(timeout), address=self.address,
+            bytes=self.nbytes, driver=driver.encode() if driver is not None else None)
+        handle, error = ctypes.c_void_p(), _abi.Error()
+        if self._library.kvkeep_gpu_register(client.usable(), ctypes.byref(request),
+                                             ctypes.byref(handle), ctypes.byref(error)) != 0:
+            raise client.exception(error)
+        super().__init__(client, handle.value, self._library.kvkeep_gpu_region_free)
+
+    @property
+    def id(self) -> int:
+        """What runs name; 0 once it is closed."""
+        return self._library.kvkeep_gpu_region_id(self.handle)
+
+    @property
+    def in_use(self) -> bool:
+        """Whether the daemon may still read or write it: a call that named it has no answer."""
+        return bool(self._library.kvkeep_gpu_region_in_use(self.handle))
+
+    @property
+    def why_not(self) -> Optional[errors.KvkeepError]:
+        """None: as far as known the next call finds it registered, or registers it."""
+        error = _abi.Error()
+        if self._library.kvkeep_gpu_region_usable(self.handle, ctypes.byref(error)) == 0:
+            return None
+        return self._client.exception(error)
+
+    def run(self, offset: int = 0, nbytes: Optional[int] = None) -> GpuRun:
+        """Bytes of it; to its end without `nbytes`."""
+        return GpuRun(self.id, offset, self.nbytes - offset if nbytes is None else nbytes)
+
+    def run_of(self, part) -> GpuRun:
+        """Where a tensor, or `Pointer`, lies in it. ValueError: not within it."""
+        address, nbytes = _locate(part)
+        offset = address - self.address
+        if not 0 <= offset <= self.nbytes - nbytes:
+            raise ValueError(f"{nbytes} bytes at {address:#x} are not within the {self.nbytes} at "
+                             f"{self.address:#x} that are registered")
+        return GpuRun(self.id, offset, nbytes)
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Returns when the daemon has closed it: then the memory may be freed. Raises, and stays
+        open, where that is not certain: FAILED_PRECONDITION, it is in use; UNAVAILABLE, the
+        daemon's process may still have it open: try again. Idempotent."""
+        if self.handle is None or not self._client.is_ours():
+            return
+        error = _abi.Error()
+        if self._library.kvkeep_gpu_unregister(self.handle, int(timeout * 1000),
+                                               ctypes.byref(error)) != 0:
+            raise self._client.exception(error)
+        self.release()
+        self._memory = None
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def _locate(owner):
+    if isinstance(owner, Pointer):
+        return owner.address, owner.nbytes
+    if not hasattr(owner, "data_ptr"):
+        raise TypeError(f"GPU memory is a tensor or a Pointer, not {type(owner).__name__}")
+    if not owner.is_contiguous():
+        raise ValueError("a tensor must be contiguous")
+    if owner.device.type != "cuda":
+        raise ValueError(f"a tensor must be in a GPU's memory, not on {owner.device}")
+    return owner.data_ptr(), owner.nbytes
+
+
+class GpuStats(NamedTuple):
+    """Of a client's GPU path, since the client was made."""
+
+    registered: int        # at first
+    registered_again: int  # with a new session
+    refused: int           # registrations, at first and again
+    unanswered: int        # puts and gets that ended without the daemon's answer
+    bytes_put: int
+    bytes_got: int
+
+
+def stats(client) -> GpuStats:
+    found, error = _abi.make(_abi.GpuStats), _abi.Error()
+    if client.library.kvkeep_gpu_get_stats(client.usable(), ctypes.byref(found),
+                                           ctypes.byref(error)) != 0:
+        raise client.exception(error)
+    return GpuStats(*(getattr(found, name) for name in GpuStats._fields))
+
+
+# ---------------------------------------------------------------- calls, for Client.run and aio
+
+
+def _chunks(chunks: Iterable) -> Iterator[GpuChunk]:
+    for chunk in chunks:
+        yield chunk if isinstance(chunk, GpuChunk) else GpuChunk(*chunk)
+
+
+def _fill_runs(struct, runs):
+    runs = GpuRuns.of([runs] if isinstance(runs, GpuRun) else runs)
+    struct.runs, struct.run_count = runs.array, len(runs)
+    return runs
+
+
+def gpu_put(ns, chunks, *, durable=False, transient=False, no_g3=False, timeout=None):
+    chunks = list(_chunks(chunks))
+    structs, kept = (_abi.GpuPutChunk * len(chunks))(), [ns]
+    for at, chunk in zip(structs, chunks):
+        kept.append((_fill_runs(at, chunk.runs), calls.fill_put_chunk(at, chunk)))
+    outcomes = (ctypes.c_uint32 * len(chunks))()
+    request = _abi.make(
+        _abi.GpuPutRequest, deadline_ms=calls.milliseconds(timeout), ns=ns.handle, chunks=structs,
+        chunk_count=len(chunks), flags=calls.put_flags(durable, transient, no_g3),
+        outcomes=outcomes)
+    return calls.Call("gpu_put", [request], (structs, kept),
+                      lambda error, message: calls.Stored(error, outcomes, message),
+                      empty=not chunks)
+
+
+def gpu_get(ns, chunks, *, lease=None, transient=False, metadata=False, timeout=None):
+    chunks = list(_chunks(chunks))
+    structs, kept = (_abi.GpuGetChunk * len(chunks))(), [ns, lease]
+    for at, chunk in zip(structs, chunks):
+        at.key = key_arrays.pack([chunk.key])[0]
+        at.part = chunk.part
+        kept.append(_fill_runs(at, chunk.runs))
+    outcomes = (_abi.GetOutcome * len(chunks))()
+    rooms = calls.MetadataRooms(len(chunks), metadata)
+    request = _abi.make(
+        _abi.GpuGetRequest, deadline_ms=calls.milliseconds(timeout), ns=ns.handle,
+        lease=lease.handle if lease is not None else None, chunks=structs,
+        chunk_count=len(chunks), flags=1 if transient else 0, outcomes=outcomes,
+        metadata=rooms.buffers)
+    return calls.Call("gpu_get", [request], (structs, kept, rooms),
+                      lambda error, _: calls.Got(error, outcomes, rooms.said(outcomes)),
+                      empty=not chunks)
+
+
+# ---------------------------------------------------------------- the worker copies
+
+
+class PinStats(NamedTuple):
+    """first_refusal: why the driver did not take the first segment that it refused, or None."""
+
+    finished: bool  # every segment was tried
+    pinned_bytes: int
+    refused_bytes: int
+    first_refusal: Optional[errors.KvkeepError]
+
+
+class PinnedArena(Handle):
+    """This process's mapping of the daemon's memory, registered with the GPU's driver in the
+    background: copies from the runs of acquired chunks to the GPU then go at the speed of the bus.
+
+    Only speed depends on it. End it (a context manager does) when copies from it have ended.
+    """
+
+    def __init__(self, client, device: int = 0, *, driver: Optional[str] = None):
+        self.handle = None
+        self._library = client.library
+        request = _abi.make(_abi.PinRequest, device=device,
+                            driver=driver.encode() if driver is not None else None)
+        handle, error = ctypes.c_void_p(), _abi.Error()
+        if self._library.kvkeep_arena_pin(client.usable(), ctypes.byref(request),
+                                          ctypes.byref(handle), ctypes.byref(error)) != 0:
+            raise client.exception(error)
+        super().__init__(client, handle.value, self._library.kvkeep_pinned_arena_free)
+
+    def wait(self, timeout: float = 60.0) -> None:
+        """Until every segment was tried; raises the first refusal."""
+        error = _abi.Error()
+        if self._library.kvkeep_pinned_arena_wait(self.handle, int(timeout * 1000),
+                                                  ctypes.byref(error)) != 0:
+            raise self._client.exception(error)
+
+    @property
+    def stats(self) -> PinStats:
+        found, error = _abi.make(_abi.PinStats), _abi.Error()
+        if self._library.kvkeep_pinned_arena_stats(self.handle, ctypes.byref(found),
+                                                   ctypes.byref(error)) != 0:
+            raise self._client.exception(error)
+        refusal = found.first_refusal
+        return PinStats(bool(found.finished), found.pinned_bytes, found.refused_bytes,
+                        self._client.exception(refusal) if refusal.code != 0 else None)
+
+    def covers(self, run) -> bool:
+        """Whether all of a run of an AcquiredChunk is registered now. No longer after a daemon came
+        back with another arena: pin again."""
+        address, nbytes, _ = locate(run)
+        return bool(self._library.kvkeep_pinned_arena_covers(self.handle, address, nbytes))

@@ -1,0 +1,271 @@
+"""GPU memory from Python against a real daemon, both on the fake driver, without torch.
+
+    gpu_test.py SOURCES LIBRARY KVKEEPD FAKE_DRIVER
+"""
+
+import asyncio
+import gc
+import os
+import pathlib
+import random
+import sys
+import unittest
+
+SOURCES, LIBRARY, KVKEEPD, DRIVER = pathlib.Path(sys.argv[1]), *sys.argv[2:5]
+os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
+sys.path[:0] = [str(SOURCES / folder)
+                for folder in ("client/python", "tests/client/c", "tests/fakes/cuda")]
+
+import kvkeep  # noqa: E402
+import kvkeep.aio  # noqa: E402
+from daemon import Daemon  # noqa: E402
+from fake_gpu import FakeGpu  # noqa: E402
+from kvkeep import GetStatus, GpuChunk, GpuRun, KvFormat, KvPlanner, PutStatus  # noqa: E402
+
+BLOCK = 64 << 10
+MEMORY = 4 << 20
+GPU = FakeGpu(DRIVER)
+
+
+def key(number):
+    return number.to_bytes(32, "little")
+
+
+def payload(number, nbytes=BLOCK):
+    return random.Random(number).randbytes(nbytes)
+
+
+class CudaTensor:
+    """As much of one of torch's as is looked at."""
+
+    class Device:
+        def __init__(self, kind):
+            self.type = kind
+
+    def __init__(self, address, nbytes, device="cuda", contiguous=True):
+        self.address, self.nbytes, self.contiguous = address, nbytes, contiguous
+        self.device = CudaTensor.Device(device)
+
+    def data_ptr(self):
+        return self.address
+
+    def is_contiguous(self):
+        return self.contiguous
+
+
+class WithDaemon(unittest.TestCase):
+    SETTINGS = {}
+
+    def setUp(self):
+        self.daemon = Daemon(KVKEEPD, dict(self.SETTINGS,
+                                           LD_LIBRARY_PATH=str(pathlib.Path(DRIVER).parent)))
+        self.daemon.start()
+        self.addCleanup(self.daemon.__exit__)
+
+    def connect(self, path="local"):
+        client = kvkeep.Client(self.daemon.endpoint, path=path, name="worker", timeout=20)
+        self.addCleanup(client.close)
+        self.assertTrue(client.wait_connected(20))
+        return client
+
+    def region(self, client):
+        """Memory that lives as long as this process: the fake ends it where the daemon has open
+        what is freed."""
+        return kvkeep.GpuRegion(client, kvkeep.Pointer(GPU.alloc(MEMORY), MEMORY), driver=DRIVER)
+
+    def write(self, region, block, what):
+        GPU.view(region.address + block * BLOCK, BLOCK)[:] = what
+
+    def block(self, region, number):
+        return bytes(GPU.view(region.address + number * BLOCK, BLOCK))
+
+
+class Calls(WithDaemon):
+    def setUp(self):
+        super().setUp()
+        self.client = self.connect()
+        self.ns = self.client.namespace("model", tokens_per_chunk=256)
+
+    def test_what_was_put_comes_back_into_other_runs_of_another_client(self):
+        with self.region(self.client) as source:
+            self.write(source, 3, payload(1))
+            self.write(source, 9, payload(2))
+            runs = [source.run(3 * BLOCK, BLOCK), source.run(9 * BLOCK, BLOCK)]
+            stored = self.ns.gpu_put([GpuChunk(key(1), runs, metadata=b"tail"),
+                                      (key(2), runs[1])])
+            self.assertEqual((stored.statuses, stored.error), ([PutStatus.STORED] * 2, None))
+            self.assertEqual(self.client.gpu_stats().bytes_put, 3 * BLOCK)
+        self.assertEqual(source.id, 0)
+        other = self.connect()
+        ns = other.namespace("model", tokens_per_chunk=256)
+        with self.region(other) as target:
+            to = [target.run(40 * BLOCK, BLOCK), target.run(20 * BLOCK, BLOCK)]
+            with ns.lookup([key(1)], lease=True).lease as lease:
+                got = ns.gpu_get([(key(1), to), (key(3), to[0])], lease=lease, metadata=True)
+            self.assertEqual(got.statuses, [GetStatus.HIT, GetStatus.MISS])
+            self.assertEqual((got.nbytes, got.metadata), ([2 * BLOCK, 0], [b"tail", b""]))
+            self.assertTrue(self.block(target, 40) == payload(1))
+            self.assertTrue(self.block(target, 20) == payload(2))
+        # And by the calls for host memory.
+        into = bytearray(2 * BLOCK)
+        self.assertEqual(ns.get([key(1)], [into]).hits, 1)
+        self.assertTrue(into == payload(1) + payload(2))
+
+    def test_paged_memory_goes_by_its_block_tables(self):
+        layers, heads, head_bytes, blocks, tokens = 2, 4, 256, 32, 16
+        with self.region(self.client) as region:
+            layer = 2 * blocks * tokens * heads * head_bytes
+            planner = KvPlanner(
+                KvFormat.LAYERS_KV_BLOCKS, layers=layers, blocks=blocks, block_tokens=tokens,
+                heads=heads, head_bytes=head_bytes,
+                tensors=[region.run(i * layer, layer) for i in range(layers)])
+            self.assertEqual(planner.bytes_per_token, 2 * layers * heads * head_bytes)
+            GPU.view(region.address, layers * layer)[:] = payload(5, layers * layer)
+            whole = bytes(GPU.view(region.address, layers * layer))
+            source, target = planner.plan([7, 2, 30], 0, 40), planner.plan([1, 5, 6], 0, 40)
+            self.assertEqual(source.nbytes, 40 * planner.bytes_per_token)
+            self.assertEqual((len(source), len(target)), (12, 8))  # 5 and 6 are neighbours
+            self.assertEqual(self.ns.gpu_put([(key(1), source)]).stored, 1)
+            self.assertEqual(self.ns.gpu_get([(key(1), target)]).hits, 1)
+            back = bytes(GPU.view(region.address, layers * layer))
+            self.assertTrue(b"".join(whole[run.offset:run.offset + run.nbytes] for run in source)
+                            == b"".join(back[run.offset:run.offset + run.nbytes]
+                                        for run in target))
+
+    def test_asyncio_awaits_them(self):
+        async def main(region):
+            async with kvkeep.aio.Calls(self.client) as calls:
+                stored = await asyncio.gather(*(
+                    calls.gpu_put(self.ns, [(key(i), region.run(i * BLOCK, BLOCK))])
+                    for i in range(8)))
+                got = await asyncio.gather(*(
+                    calls.gpu_get(self.ns, [(key(i), region.run((i + 8) * BLOCK, BLOCK))])
+                    for i in range(8)))
+            return sum(one.stored for one in stored), sum(one.hits for one in got)
+
+        with self.region(self.client) as region:
+            for i in range(8):
+                self.write(region, i, payload(i))
+            self.assertEqual(asyncio.run(main(region)), (8, 8))
+            for i in range(8):
+                self.assertTrue(self.block(region, i + 8) == payload(i))
+
+    def test_a_call_about_nothing_is_answered_with_nothing(self):
+        self.assertEqual((self.ns.gpu_put([]).statuses, self.ns.gpu_get([]).statuses), ([], []))
+
+    def test_mistakes_are_exceptions_that_name_them(self):
+        with self.region(self.client) as region:
+            with self.assertRaisesRegex(kvkeep.InvalidArgument, "runs: 2 bytes at"):
+                self.ns.gpu_put([(key(1), region.run(MEMORY - 1, 2))])
+            with self.assertRaisesRegex(kvkeep.InvalidArgument, "is not registered"):
+                self.ns.gpu_get([(key(1), GpuRun(region.id + 99, 0, 1))])
+            with self.assertRaisesRegex(kvkeep.InvalidArgument, "run_count"):
+                self.ns.gpu_put([(key(1), [])])
+        with self.assertRaisesRegex(kvkeep.InvalidArgument, "is not registered"):
+            self.ns.gpu_put([(key(1), GpuRun(1, 0, BLOCK))])  # it was the region's
+        host = bytearray(MEMORY)
+        address, nbytes, _ = kvkeep.memory.locate(host)
+        with self.assertRaises(kvkeep.KvkeepError):
+            kvkeep.GpuRegion(self.client, kvkeep.Pointer(address, nbytes), driver=DRIVER)
+        with self.assertRaisesRegex(kvkeep.KvkeepError, "NOT_FOUND"):
+            kvkeep.GpuRegion(self.client, kvkeep.Pointer(address, nbytes), driver="libno-such.so")
+        with self.assertRaisesRegex(TypeError, "bytearray"):
+            kvkeep.GpuRegion(self.client, host)
+
+    def test_tensors_are_looked_for_on_a_gpu_and_in_their_region(self):
+        address = GPU.alloc(MEMORY)
+        tensor = CudaTensor(address, MEMORY)
+        with kvkeep.GpuRegion(self.client, tensor, driver=DRIVER) as region:
+            part = CudaTensor(address + BLOCK, BLOCK)
+            self.assertEqual(region.run_of(part), (region.id, BLOCK, BLOCK))
+            for outside in (address - 1, address + MEMORY - BLOCK + 1):
+                with self.assertRaisesRegex(ValueError, "not within"):
+                    region.run_of(CudaTensor(outside, BLOCK))
+            with self.assertRaisesRegex(ValueError, "not on"):
+                region.run_of(CudaTensor(address, BLOCK, device="cpu"))
+            with self.assertRaisesRegex(ValueError, "contiguous"):
+                region.run_of(CudaTensor(address, BLOCK, contiguous=False))
+        GPU.free(address)  # the daemon has it open no more
+
+    def test_a_forgotten_region_is_given_back(self):
+        region = self.region(self.client)
+        address = region.address
+        gone = GpuRun(*region.run(0, BLOCK))
+        del region
+        gc.collect()
+        with self.assertRaisesRegex(kvkeep.InvalidArgument, "is not registered"):
+            self.ns.gpu_put([(key(1), gone)])
+        self.assertGreater(address, 0)
+
+    def test_a_daemon_that_comes_back_is_told_again(self):
+        with self.region(self.client) as region:
+            self.daemon.kill()
+            run = region.run(0, BLOCK)
+            while self.client.connected:  # it learns of it by its socket
+                self.assertEqual(self.ns.gpu_get([(key(1), run)]).hits, 0)
+            got = self.ns.gpu_get([(key(1), run)])
+            self.assertEqual((got.hits, got.error.code), (0, "UNAVAILABLE"))
+            self.daemon.start()
+            self.assertTrue(self.client.wait_connected(30))
+            self.write(region, 0, payload(7))
+            self.assertEqual(self.ns.gpu_put([(key(1), run)]).stored, 1)
+            self.assertEqual(self.client.gpu_stats().registered_again, 1)
+            self.assertFalse(region.in_use)
+
+    def test_the_arena_is_pinned_and_covers_what_was_acquired(self):
+        self.ns.put([(key(1), payload(1))])
+        with kvkeep.PinnedArena(self.client, driver=DRIVER) as pinned:
+            pinned.wait(20)
+            stats = pinned.stats
+            self.assertTrue(stats.finished and stats.pinned_bytes > 0)
+            self.assertEqual((stats.refused_bytes, stats.first_refusal), (0, None))
+            with self.ns.acquire([key(1)]) as acquired:
+                self.assertTrue(pinned.covers(acquired.chunks[0].view))
+            self.assertFalse(pinned.covers(payload(1)))
+        with self.assertRaisesRegex(kvkeep.KvkeepError, "NOT_FOUND"):
+            kvkeep.PinnedArena(self.client, device=9, driver=DRIVER)
+
+
+class Planner(unittest.TestCase):
+    def planner(self, **changed):
+        return KvPlanner(KvFormat.ONE_TENSOR, **(dict(
+            layers=2, blocks=1024, block_tokens=4, heads=2, head_bytes=8,
+            tensors=[GpuRun(7, 4096, 1 << 20)]) | changed))
+
+    def test_runs_are_a_sequence(self):
+        runs = self.planner().plan([3, 1, 2], 4, 8)
+        self.assertEqual(runs[0], GpuRun(7, 4096 + 64, 128))
+        self.assertEqual((len(runs), runs.nbytes, len(runs[1:3])), (4, 8 * 64, 2))
+        self.assertEqual(list(kvkeep.GpuRuns(runs)), list(runs))
+
+    def test_a_plan_of_many_runs_finds_its_room(self):
+        planner = self.planner()
+        self.assertEqual(len(planner.plan(range(0, 1024, 2), 0, 2048)), 4 * 512)
+        self.assertEqual(len(planner.plan([5], 0, 4)), 4)
+
+    def test_mistakes_are_named(self):
+        with self.assertRaisesRegex(kvkeep.InvalidArgument, "tensor_count"):
+            self.planner(tensors=[])
+        with self.assertRaisesRegex(kvkeep.InvalidArgument, "overlap"):
+            self.planner(strides=[4096, 2048, 64, 16, 4])
+        with self.assertRaisesRegex(ValueError, "five axes"):
+            self.planner(strides=[1])
+        with self.assertRaisesRegex(kvkeep.InvalidArgument, "block table"):
+            self.planner().plan([1], 0, 5)
+
+
+class PathIsOff(WithDaemon):
+    SETTINGS = {"KVKEEP_GPU_MODE": "off"}
+
+    def test_and_the_reason_is_told(self):
+        with self.assertRaisesRegex(kvkeep.KvkeepError, "gpu.mode is off"):
+            self.region(self.connect())
+        self.assertEqual(self.connect("grpc").gpu_stats(), (0, 0, 0, 0, 0, 0))
+        with self.assertRaises(kvkeep.FailedPrecondition):
+            self.region(self.connect("grpc"))
+        with self.assertRaises(kvkeep.FailedPrecondition):
+            kvkeep.PinnedArena(self.connect("grpc"), driver=DRIVER)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
