@@ -30,7 +30,7 @@ class GpuCheckTest(unittest.TestCase):
         env = dict(os.environ, KVKEEP_FAKE_CUDA=str(self.out / "settings"), **environment)
         return subprocess.run(
             [sys.executable, "-B", str(ROOT / "tools" / "gpu-check"), "--build", str(ASKED.build),
-             "--mib", "8", "--rounds", "2", *arguments],
+             "--mib", "8", "--rounds", "2", "--torch-python", "/nonexistent/python", *arguments],
             env=env, capture_output=True, text=True, timeout=100, check=False)
 
     def dry_run(self, settings=""):
@@ -57,6 +57,9 @@ class GpuCheckTest(unittest.TestCase):
                          ["4 KiB", "4 KiB, huge ones asked for", "2 MiB", "4 KiB"])
         for row in result["registration"]:
             self.assertTrue("gb_s" in row or row["refused"], row)
+        # The example itself: torch_example_test.py.
+        self.assertIn("/nonexistent/python", result["torch_example"]["not_run"])
+        self.assertIn("The torch example was not run: ", ran.stdout)
         [table] = (self.out / "kept").glob("*.md")
         self.assertIn("| h2d | 64 KiB |", table.read_text())
         self.assertIn(table.read_text().strip(), ran.stdout)

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""The torch example as tools/gpu-check runs it, dry: on the fake driver, with real torch tensors of
+the CPU in its device memory. A prompt's paged KV goes out of one process and comes into another,
+which says the same logits.
+
+Wants a Python with torch: $KVKEEP_TORCH_PYTHON, or an environment of tests/engines/venv, or the one
+that runs this. Where there is none, what needs it is skipped, and says so.
+"""
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+import unittest.mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+
+import gpu_check_torch  # noqa: E402
+
+ASKED = argparse.ArgumentParser()
+ASKED.add_argument("--build", type=pathlib.Path, required=True)
+ASKED, REST = ASKED.parse_known_args()
+EXAMPLE = ROOT / "client" / "python" / "examples" / "torch_paged_kv.py"
+
+
+def torch_python():
+    said = os.environ.get("KVKEEP_TORCH_PYTHON")
+    if said:
+        return said  # and if it has none, that is a failure
+    venvs = pathlib.Path(os.environ.get("KVKEEP_ENGINE_VENVS", ROOT / "build" / "engines"))
+    for python in (*(venvs / name / "bin" / "python" for name in ("transformers", "vllm")),
+                   sys.executable):
+        if gpu_check_torch.why_not(python, dry_run=True) is None:
+            return str(python)
+    return None
+
+
+TORCH_PYTHON = torch_python()
+NEEDS_TORCH = unittest.skipIf(TORCH_PYTHON is None, "no Python with torch: name one with "
+                              "KVKEEP_TORCH_PYTHON, or run tests/engines/venv transformers")
+
+
+def figures(**changed):
+    return dict(tokens=512, restored_tokens=512, stored_chunks=2, logits="a") | changed
+
+
+class TorchExampleTest(unittest.TestCase):
+    @NEEDS_TORCH
+    def test_a_second_process_gets_the_kv_of_the_first_and_says_the_same(self):
+        result = gpu_check_torch.run(ASKED.build, TORCH_PYTHON, dry_run=True)
+        self.assertEqual(set(result), {"first", "second", "times_faster"}, result)
+        first, second = result["first"], result["second"]
+        self.assertEqual((first["restored_tokens"], first["stored_chunks"]), (0, 2))
+        self.assertEqual((second["restored_tokens"], second["stored_chunks"]), (512, 0))
+        self.assertEqual(first["logits"], second["logits"])
+        self.assertGreater(second["runs_a_chunk"], 2 * 2)  # blocks are apart
+        for name in ("ttft_s", "full_prefill_ttft_s", "restore_s"):
+            self.assertGreater(second[name], 0)
+        self.assertIn("A second process has the first one's logits",
+                      " ".join(gpu_check_torch.lines(result)))
+
+    @NEEDS_TORCH
+    @unittest.mock.patch.dict(os.environ, CUDA_VISIBLE_DEVICES="",
+                              PYTHONPATH=str(ROOT / "client" / "python"))
+    def test_without_cuda_the_example_and_the_step_say_so(self):
+        ran = subprocess.run([TORCH_PYTHON, "-B", EXAMPLE], capture_output=True, text=True,
+                             timeout=100, check=False)
+        self.assertEqual((ran.returncode, ran.stdout), (1, ""))
+        self.assertIn("finds no GPU that it can use", ran.stderr)
+        result = gpu_check_torch.run(ASKED.build, TORCH_PYTHON, dry_run=False)
+        self.assertIn("finds no GPU that it can use", result["not_run"])
+
+    def test_without_torch_the_step_says_so(self):
+        result = gpu_check_torch.run(ASKED.build, "/nonexistent/python", dry_run=True)
+        self.assertIn("/nonexistent/python", result["not_run"])
+        self.assertIn("was not run: ", " ".join(gpu_check_torch.lines(result)))
+
+    def test_what_is_not_as_it_must_be_is_named(self):
+        cold = figures(restored_tokens=0)
+        gpu_check_torch.check(cold, figures())
+        for first, second, words in ((figures(), figures(), "the first process got 512"),
+                                     (figures(restored_tokens=0, stored_chunks=0), figures(),
+                                      "stored 0 chunks"),
+                                     (cold, figures(restored_tokens=256), "got 256 of 512"),
+                                     (cold, figures(logits="b"), "other logits")):
+            with self.assertRaisesRegex(gpu_check_torch.Broken, words):
+                gpu_check_torch.check(first, second)
+
+
+if __name__ == "__main__":
+    if TORCH_PYTHON is None:
+        print("no Python with torch: the example itself is not run")
+    unittest.main(argv=[sys.argv[0], *REST])
