@@ -135,9 +135,9 @@ class GpuRegion(Handle):
         return GpuRun(self.id, offset, nbytes)
 
     def close(self, timeout: float = 5.0) -> None:
-        """Returns when the daemon has closed it: then the memory may be freed. Raises, and stays
-        open, where that is not certain: FAILED_PRECONDITION, it is in use; UNAVAILABLE, the
-        daemon's process may still have it open: try again. Idempotent."""
+        """Returns when the daemon has closed it: then the memory may be freed. Raises where that is
+        not certain, and keeps the memory, for no call any more: FAILED_PRECONDITION, it is in use;
+        UNAVAILABLE, the daemon's process may still have it open. Try again. Idempotent."""
         if self.handle is None or not self._client.is_ours():
             return
         error = _abi.Error()

@@ -9,6 +9,8 @@ import os
 import pathlib
 import random
 import sys
+import tempfile
+import time
 import unittest
 
 SOURCES, LIBRARY, KVKEEPD, DRIVER = pathlib.Path(sys.argv[1]), *sys.argv[2:5]
@@ -224,6 +226,41 @@ class Calls(WithDaemon):
             self.assertFalse(pinned.covers(payload(1)))
         with self.assertRaisesRegex(kvkeep.KvkeepError, "NOT_FOUND"):
             kvkeep.PinnedArena(self.client, device=9, driver=DRIVER)
+
+
+class HungGpu(WithDaemon):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.said = pathlib.Path(scratch.name, "settings")
+        self.say("")
+        self.SETTINGS = {"KVKEEP_FAKE_CUDA": str(self.said)}
+        super().setUp()
+
+    def say(self, settings):
+        fresh = self.said.with_suffix(".new")
+        fresh.write_text(settings)
+        fresh.rename(self.said)
+
+    def test_memory_stays_in_use_until_the_daemon_is_done_with_it(self):
+        client = self.connect()
+        ns = client.namespace("model", tokens_per_chunk=256)
+        address = GPU.alloc(MEMORY)
+        region = kvkeep.GpuRegion(client, kvkeep.Pointer(address, MEMORY), driver=DRIVER)
+        self.assertEqual(ns.gpu_put([(key(1), region.run(0, BLOCK))]).stored, 1)
+        self.say("hang stream\n")
+        got = ns.gpu_get([(key(1), region.run(BLOCK, BLOCK))], timeout=1)
+        self.assertEqual((got.hits, got.error.code), (0, "DEADLINE_EXCEEDED"))
+        self.assertTrue(region.in_use)
+        self.assertEqual(client.gpu_stats().unanswered, 1)
+        with self.assertRaisesRegex(kvkeep.FailedPrecondition, "not answered"):
+            region.close()
+        self.say("")
+        limit = time.monotonic() + 60
+        while region.in_use:
+            self.assertLess(time.monotonic(), limit)
+        region.close()
+        GPU.free(address)  # the fake would end this process if the daemon had it open
 
 
 class Planner(unittest.TestCase):
