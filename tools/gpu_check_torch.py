@@ -46,7 +46,8 @@ def why_not(python, dry_run):
     except (OSError, subprocess.SubprocessError) as error:
         return f"{python}: {error}"
     if asked.returncode != 0:
-        return f"{python} has no torch: name one that has with --torch-python"
+        why = asked.stderr.strip().rpartition("\n")[2]
+        return f"{python} cannot import torch ({why}): name one that can with --torch-python"
     available, version = asked.stdout.split()
     if available != "True" and not dry_run:
         return f"torch {version} of {python} finds no GPU that it can use"

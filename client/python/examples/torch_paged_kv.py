@@ -39,7 +39,6 @@ class CudaMemory:
             raise SystemExit(f"torch {torch.__version__} (built for {built}) finds no GPU that it "
                              "can use: this example copies out of GPU memory")
         self.name = torch.cuda.get_device_name()
-        torch.backends.cuda.matmul.allow_tf32 = False
 
     def zeros(self, shape, dtype):
         return torch.zeros(shape, dtype=dtype, device=self.device)
