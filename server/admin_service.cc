@@ -203,6 +203,9 @@ grpc::ServerUnaryReactor* AdminService::Status(Context* context, const v1::Statu
   response->set_arena(facts.arena);
   response->set_io_engine(facts.io_engine);
   response->set_gpu(facts.gpu);
+  auto& counters = *response->mutable_counters();
+  counters["gpu_arena_registered_bytes"] = facts.gpu_arena_registered_bytes;
+  counters["gpu_arena_refused_bytes"] = facts.gpu_arena_refused_bytes;
   RecordLook(asked);
   reactor->Finish(grpc::Status::OK);
   return reactor;

@@ -23,6 +23,8 @@ struct StatusFacts {
   std::string arena;
   std::string io_engine;
   std::string gpu;
+  uint64_t gpu_arena_registered_bytes = 0;  // of the arena, by the GPU's driver
+  uint64_t gpu_arena_refused_bytes = 0;
 };
 
 class AdminService final : public v1::Admin::CallbackService {

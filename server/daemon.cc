@@ -353,9 +353,12 @@ std::unique_ptr<AdminService> Daemon::Parts::MakeAdmin(Callers* callers) {
       .snapshot = [this] { return room->snapshot(); },
       .facts =
           [this] {
+            const GpuPath::Stats stats = gpu->stats();
             return StatusFacts{.arena = room->arena().describe(),
                                .io_engine = room->io().describe(),
-                               .gpu = gpu->describe()};
+                               .gpu = gpu->describe(),
+                               .gpu_arena_registered_bytes = stats.pinned_bytes,
+                               .gpu_arena_refused_bytes = stats.refused_bytes};
           },
       .callers = callers,
       .audit = &audit,

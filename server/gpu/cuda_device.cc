@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "server/gpu/copy_submit.h"
+#include "gpu/copy_submit.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 
@@ -41,6 +41,9 @@ absl::Status CudaDeviceOptions::Validate() const {
   KVKEEP_RETURN_IF_ERROR(positive(max_issued_copies, "max_issued_copies"));
   KVKEEP_RETURN_IF_ERROR(positive(max_runs, "max_runs"));
   KVKEEP_RETURN_IF_ERROR(positive(max_batch, "max_batch"));
+  if (max_batch > kMaxBatchCopies) {
+    return absl::InvalidArgumentError(absl::StrCat("max_batch: at most ", kMaxBatchCopies));
+  }
   KVKEEP_RETURN_IF_ERROR(positive(fence_timeout.count() > 0, "fence_timeout"));
   return positive(poll_interval.count() > 0, "poll_interval");
 }

@@ -6,12 +6,35 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/gpu/copy_submit.h"
+#include "gpu/copy_submit.h"
 #include "server/gpu/cuda_device.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
+namespace {
+
+Submitted SubmitPlan(const GpuDriver& driver, const CopyPlan& plan, CopyDirection direction,
+                     const GpuArena& arena, CUstream stream) {
+  const DeviceCopyWay way =
+      direction == CopyDirection::kToArena ? DeviceCopyWay::kToHost : DeviceCopyWay::kToGpu;
+  Submitted all;
+  std::vector<DeviceCopy> copies;
+  for (size_t i = 0; i < plan.batches() && all.status.ok(); ++i) {
+    copies.clear();
+    for (const CopyPlan::Piece& piece : plan.batch(i)) {
+      copies.push_back(
+          {.device = piece.address, .host = arena.At(piece.arena_offset), .bytes = piece.bytes});
+    }
+    const Submitted batch = SubmitCopies(driver, copies, way, stream);
+    all.status = batch.status;
+    all.pieces += batch.pieces;
+    all.calls += batch.calls;
+  }
+  return all;
+}
+
+}  // namespace
 
 absl::Status CudaDevice::Start() {
   KVKEEP_RETURN_IF_ERROR(driver_->DevicePrimaryCtxRetain(&context_, device_));
@@ -180,7 +203,7 @@ void CudaDevice::IssueOne(const JobPtr& job) {
   absl::Status recorded = event.status();
   if (event.ok()) {
     job->event = *event;
-    submitted = SubmitCopies(*driver_, job->plan, job->direction, options_.arena, stream);
+    submitted = SubmitPlan(*driver_, job->plan, job->direction, options_.arena, stream);
     // Also after a refusal: what was taken before it is under way, and the event says when not.
     recorded = driver_->EventRecord(job->event, stream);
   }

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "gpu/driver.h"
+#include "gpu/open_device.h"
 #include "tests/gpu/descriptor_line.h"
-#include "tests/gpu/open_device.h"
 #include "tests/gpu/pattern.h"
 #include "tiers/base/status_macros.h"
 

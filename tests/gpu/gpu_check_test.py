@@ -60,8 +60,17 @@ class GpuCheckTest(unittest.TestCase):
         # The example itself: torch_example_test.py.
         self.assertIn("/nonexistent/python", result["torch_example"]["not_run"])
         self.assertIn("The torch example was not run: ", ran.stdout)
+        for path in ("cuda-ipc", "pinned"):
+            lines = result["paths"][path]["lines"]
+            self.assertEqual({(line["direction"], line["run_bytes"]) for line in lines},
+                             {(way, size) for way in ("h2d", "d2h")
+                              for size in (4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20)})
+            for line in lines:
+                self.assertGreater(line["of_plain"], 0)
+                self.assertEqual(line["wanted"] != "", line["verdict"] != "told")
         [table] = (self.out / "kept").glob("*.md")
         self.assertIn("| h2d | 64 KiB |", table.read_text())
+        self.assertIn("kvkeep, cuda-ipc: GB/s", table.read_text())
         self.assertIn(table.read_text().strip(), ran.stdout)
 
     def test_an_old_driver_has_no_batches_and_is_measured_all_the_same(self):
@@ -79,6 +88,9 @@ class GpuCheckTest(unittest.TestCase):
     def test_what_the_driver_refuses_is_in_the_table(self):
         ran = self.dry_run("read_only_register 0\n")
         self.assertIn("| 4 KiB | read-only | refused: ", ran.stdout, ran.stderr)
+        self.assertIn("kvkeep, pinned: not to be had: ", ran.stdout)
+        self.assertIn("lines", self.result()["paths"]["cuda-ipc"])
+        self.assertEqual(ran.returncode, 1)
 
     def test_figures_of_the_fake_are_never_kept(self):
         before = sorted((ROOT / "tests" / "gpu").rglob("*"))

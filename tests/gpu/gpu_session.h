@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gpu/driver.h"
-#include "tests/gpu/open_device.h"
+#include "gpu/open_device.h"
 #include "tests/gpu/pattern.h"
 
 namespace kvkeep {

@@ -21,11 +21,13 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "gpu/copy_submit.h"
 #include "gpu/driver.h"
-#include "tests/gpu/open_device.h"
+#include "gpu/open_device.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
@@ -36,7 +38,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using std::chrono::steady_clock;
 
-constexpr size_t kMaxBatch = 4096;
 constexpr std::array<uint64_t, 6> kRunSizes = {4 * kKiB,   16 * kKiB, 64 * kKiB,
                                                256 * kKiB, 1 * kMiB,  4 * kMiB};
 
@@ -128,37 +129,29 @@ class Measurer {
     uint64_t run = 0;  // bytes; runs lie one behind the other on the host, with gaps on the device
   };
 
-  absl::Status One(const Way& way, uint64_t host_at, uint64_t device_at, size_t bytes) {
-    std::byte* const host = host_.at + host_at;
-    return way.to_gpu ? driver_->MemcpyHtoDAsync(memory_ + device_at,
-                                                 static_cast<const void*>(host), bytes, stream_)
-                      : driver_->MemcpyDtoHAsync(static_cast<void*>(host), memory_ + device_at,
-                                                 bytes, stream_);
+  absl::Status Submit(const Way& way, std::span<const DeviceCopy> copies) {
+    return SubmitCopies(*driver_, copies,
+                        way.to_gpu ? DeviceCopyWay::kToGpu : DeviceCopyWay::kToHost, stream_)
+        .status;
   }
-  absl::Status Plain(const Way& way) { return One(way, 0, 0, bytes_); }
+  absl::Status Plain(const Way& way) {
+    const DeviceCopy whole = {.device = memory_, .host = host_.at, .bytes = bytes_};
+    return Submit(way, {&whole, 1});
+  }
   absl::Status Loop(const Way& way) {
     for (uint64_t at = 0; at < bytes_; at += way.run) {
-      KVKEEP_RETURN_IF_ERROR(One(way, at, 2 * at, way.run));
+      const DeviceCopy run = {.device = memory_ + 2 * at, .host = host_.at + at, .bytes = way.run};
+      KVKEEP_RETURN_IF_ERROR(Submit(way, {&run, 1}));
     }
     return absl::OkStatus();
   }
   absl::Status Batch(const Way& way) {
-    std::vector<CUdeviceptr> host, device;
-    std::vector<size_t> sizes;
+    std::vector<DeviceCopy> batch;
     for (uint64_t at = 0; at < bytes_; at += way.run) {
-      host.push_back(reinterpret_cast<CUdeviceptr>(host_.at + at));
-      device.push_back(memory_ + 2 * at);
-      sizes.push_back(way.run);
-      if (sizes.size() < kMaxBatch && at + way.run < bytes_) continue;
-      KVKEEP_RETURN_IF_ERROR(
-          driver_->MemcpyBatch({.destinations = way.to_gpu ? device.data() : host.data(),
-                                .sources = way.to_gpu ? host.data() : device.data(),
-                                .sizes = sizes.data(),
-                                .count = sizes.size()},
-                               stream_));
-      host.clear();
-      device.clear();
-      sizes.clear();
+      batch.push_back({.device = memory_ + 2 * at, .host = host_.at + at, .bytes = way.run});
+      if (batch.size() < kMaxBatchCopies && at + way.run < bytes_) continue;
+      KVKEEP_RETURN_IF_ERROR(Submit(way, batch));
+      batch.clear();
     }
     return absl::OkStatus();
   }

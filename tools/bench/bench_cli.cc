@@ -8,6 +8,7 @@
 #include "tools/bench/case.h"
 #include "tools/bench/cases.h"
 #include "tools/bench/cpu_costs.h"
+#include "tools/bench/gpu_memory.h"
 #include "tools/bench/pattern_cli.h"
 #include "tools/bench/pattern_run.h"
 #include "tools/bench/table.h"
@@ -28,9 +29,14 @@ struct Texts {
   std::string g2 = "2GiB";
   std::string g3;
   std::string region;
+  std::string run_sizes = "4KiB,32KiB,256KiB,1MiB,4MiB";
   bool fail_on_missed = false;
   PatternRequest pattern;
 };
+
+std::string CheckSizes(const std::string& text) {
+  return std::string(tools::ParseChunkSizes(text).status().message());
+}
 
 std::string CheckSize(const std::string& text) { return text.empty() ? "" : tools::BadSize(text); }
 
@@ -38,8 +44,10 @@ void AddDaemonOptions(CLI::App& app, Options& o, Texts& texts) {
   app.add_option("--endpoint", o.endpoint, "the daemon's gRPC socket (env KVKEEP_ENDPOINT)");
   app.add_option("--admin", o.admin_endpoint, "its admin socket (env KVKEEP_ADMIN)");
   app.add_option("--local-socket", o.local_socket, "its socket of the local path");
-  app.add_option("--path", o.path, "auto: local when it is to be had")
-      ->check(CLI::IsMember({"auto", "grpc", "local"}));
+  app.add_option("--path", o.path,
+                 "auto: local when it is to be had; cuda-ipc, pinned: without a verb, puts from a "
+                 "GPU and gets to it, by the daemon or by the client itself")
+      ->check(CLI::IsMember({"auto", "grpc", "local", "cuda-ipc", "pinned"}));
   app.add_option("--daemon-pid", o.daemon_pid, "whose CPU time counts; 0: as its status says");
   app.add_option("--daemon", o.daemon_binary, "start this kvkeepd instead of using one that runs")
       ->check(CLI::ExistingFile);
@@ -54,10 +62,15 @@ void AddDaemonOptions(CLI::App& app, Options& o, Texts& texts) {
 
 void AddLoadOptions(CLI::App& app, Options& o, Texts& texts) {
   app.add_option("--size", texts.sizes, "payload of a chunk; several with commas: 4MiB,32MiB")
-      ->check([](const std::string& text) {
-        return std::string(tools::ParseChunkSizes(text).status().message());
-      });
+      ->check(CheckSizes);
   app.add_option("--batch", o.batch, "keys of a call")->check(CLI::Range(1u, 65536u));
+  app.add_option("--run-size", texts.run_sizes,
+                 "paths of a GPU: how long the runs of a chunk are there; several with commas")
+      ->check(CheckSizes);
+  app.add_option("--adjacent", o.adjacent,
+                 "paths of a GPU: runs without a gap between them; several with commas")
+      ->delimiter(',')
+      ->check(CLI::Range(1u, 65536u));
   app.add_option("--depth", o.depth, "calls in flight per client")
       ->check(CLI::Range(1u, kMaxDepth));
   app.add_option("--clients", o.clients, "processes")->check(CLI::Range(1u, kMaxClients));
@@ -80,10 +93,12 @@ void AddLoadOptions(CLI::App& app, Options& o, Texts& texts) {
   app.add_option("--seed", o.seed, "other seed: other keys and bytes");
   app.add_flag("--quick", o.quick,
                "table, patterns: small and short: that it works, not what it can do");
+  app.add_flag("--fail-on-missed", texts.fail_on_missed,
+               "table, paths of a GPU: exit code 3 when a line is missed");
   app.add_flag("--json", o.json, "all numbers and the options as JSON");
 }
 
-void AddVerbs(CLI::App& app, Options& o, Texts& texts) {
+void AddVerbs(CLI::App& app, Options& o) {
   const std::vector<std::pair<std::string, std::string>> verbs = {
       {"get", "chunks that are in memory"},
       {"put", "chunks under fresh keys; what was there is evicted"},
@@ -102,7 +117,6 @@ void AddVerbs(CLI::App& app, Options& o, Texts& texts) {
       ->delimiter(',')
       ->check(CLI::IsMember(TableSections()));
   table->add_option("--lookup-chunks", o.lookup_table_chunks, "of the large table");
-  table->add_flag("--fail-on-missed", texts.fail_on_missed, "exit code 3 when a line is missed");
 }
 
 // What a pattern has defaults of its own for; they are told apart by whether they were said.
@@ -117,8 +131,23 @@ std::string FinishPattern(const CLI::App& app, Options& o, PatternRequest& reque
   return std::string(JobsOf(request).status().message());
 }
 
+// A path of a GPU stands for a verb: it measures both ways. Empty: all is well.
+std::string FinishGpu(Options& o, const Texts& texts) {
+  if (!GpuWayOf(o.path)) return "";
+  if (!o.verb.empty() || !texts.pattern.name.empty()) {
+    return absl::StrCat("--path ", o.path, " goes without a verb: it measures puts and gets");
+  }
+  if (o.clients != 1 || o.depth != 1) {
+    return absl::StrCat("--path ", o.path, ": --clients and --depth must be 1");
+  }
+  o.verb = "gpu";
+  o.run_sizes = *tools::ParseChunkSizes(texts.run_sizes);
+  return "";
+}
+
 // What cannot be said to CLI11. Empty: all is well.
 std::string Finish(Options& o, const Texts& texts) {
+  if (std::string wrong = FinishGpu(o, texts); !wrong.empty()) return wrong;
   if (o.verb.empty() == texts.pattern.name.empty()) {
     return "one of a verb and --pattern is wanted";
   }
@@ -195,7 +224,7 @@ int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::
   AddPatternOptions(app, &texts.pattern);
   app.require_subcommand(0, 1);
   app.fallthrough();  // options may follow the verb
-  AddVerbs(app, options, texts);
+  AddVerbs(app, options);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& error) {

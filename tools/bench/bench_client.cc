@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "tools/bench/connect.h"
 #include "tools/bench/content.h"
 #include "tools/bench/driver.h"
+#include "tools/bench/gpu_memory.h"
 #include "tools/bench/operation.h"
 #include "tools/bench/payload_pool.h"
 
@@ -37,6 +39,8 @@ class ClientSide {
     if (what == "prepare") return Prepare(CaseFromJson(command.at("case")));
     if (what == "run") return Run(command);
     if (what == "hold") return Hold(command.at("leases"), command.at("size"));
+    if (what == "open gpu") return OpenGpu(command);
+    if (what == "copy plain" && gpu_ != nullptr) return CopyPlain(command);
     return absl::InvalidArgumentError(absl::StrCat("no command ", what));
   }
 
@@ -94,6 +98,11 @@ class ClientSide {
 
   absl::StatusOr<Json> Prepare(const CaseSpec& spec) {
     KVKEEP_RETURN_IF_ERROR(spec.Validate());
+    if (spec.run_bytes > 0) {
+      KVKEEP_ASSIGN_OR_RETURN(auto operation, MakeGpuOperation(&context_, spec));
+      prepared_.emplace_back().push_back(std::move(operation));
+      return Json{{"prepared", prepared_.size() - 1}};
+    }
     const bool puts = spec.verb == Verb::kPut || spec.verb == Verb::kMixed;
     if (puts && pool_ == nullptr) {
       KVKEEP_ASSIGN_OR_RETURN(pool_, MakePool(&context_, std::max(target_.pool_bytes, spec.size)));
@@ -118,6 +127,23 @@ class ClientSide {
                                      .verify = command.at("verify")}));
   }
 
+  absl::StatusOr<Json> OpenGpu(const Json& command) {
+    const std::optional<GpuWay> way = GpuWayOf(command.at("path"));
+    if (!way) return absl::InvalidArgumentError("path: none of a GPU");
+    KVKEEP_ASSIGN_OR_RETURN(gpu_,
+                            GpuMemory::Open(client_.get(), {.way = *way,
+                                                            .call_bytes = command.at("call_bytes"),
+                                                            .mount_dir = command.at("mount_dir")}));
+    context_.gpu = gpu_.get();
+    return Json{{"device", gpu_->device()}};
+  }
+
+  absl::StatusOr<Json> CopyPlain(const Json& command) {
+    const bool to_gpu = command.at("to_gpu");
+    return ToWire(gpu_->CopyPlain(to_gpu ? GpuCopyWay::kToGpu : GpuCopyWay::kToHost,
+                                  command.at("bytes"), command.at("seconds")));
+  }
+
   absl::StatusOr<Json> Hold(uint64_t leases, uint64_t size) {
     for (uint64_t i = 0; i < leases; ++i) {
       const std::vector<ChunkKey> keys = LoadedKeys(context_, size, i, 1);
@@ -137,6 +163,7 @@ class ClientSide {
   uint64_t pool_size_ = 0, load_size_ = 0;
   std::vector<std::vector<std::unique_ptr<Operation>>> prepared_;
   std::vector<client::Lease> held_;
+  std::unique_ptr<GpuMemory> gpu_;
 };
 
 }  // namespace
@@ -190,6 +217,22 @@ absl::StatusOr<Measured> BenchClient::FinishRun(double seconds) {
 absl::StatusOr<Measured> BenchClient::Run(int prepared, double seconds, uint64_t max_ops,
                                           bool verify) {
   KVKEEP_RETURN_IF_ERROR(StartRun(prepared, seconds, max_ops, verify));
+  return FinishRun(seconds);
+}
+
+absl::StatusOr<std::string> BenchClient::OpenGpu(const std::string& path, uint64_t call_bytes,
+                                                 const std::string& mount_dir) {
+  KVKEEP_ASSIGN_OR_RETURN(const Json answer, child_->Call({{"do", "open gpu"},
+                                                           {"path", path},
+                                                           {"call_bytes", call_bytes},
+                                                           {"mount_dir", mount_dir}},
+                                                          kLoadPatience));
+  return answer.at("device").get<std::string>();
+}
+
+absl::StatusOr<Measured> BenchClient::CopyPlain(bool to_gpu, uint64_t bytes, double seconds) {
+  KVKEEP_RETURN_IF_ERROR(child_->Send(
+      {{"do", "copy plain"}, {"to_gpu", to_gpu}, {"bytes", bytes}, {"seconds", seconds}}));
   return FinishRun(seconds);
 }
 

@@ -4,6 +4,7 @@
 // The main process stays without gRPC and client library (child_process.h). One thread.
 #pragma once
 
+#include <absl/functional/function_ref.h>
 #include <absl/status/statusor.h>
 
 #include <chrono>
@@ -34,6 +35,12 @@ class BenchClient {
   absl::StatusOr<Measured> FinishRun(double seconds);
   absl::StatusOr<Measured> Run(int prepared, double seconds, uint64_t max_ops = 0,
                                bool verify = true);
+  // Opens the GPU for cases with runs on it. `path`: cuda-ipc or pinned; `call_bytes`: payload of
+  // the largest call; `mount_dir`: of the arena, or empty. Answers what GPU, and its driver.
+  absl::StatusOr<std::string> OpenGpu(const std::string& path, uint64_t call_bytes,
+                                      const std::string& mount_dir);
+  // Plain copies of that many bytes in one piece. REQUIRES: OpenGpu, with at least as many.
+  absl::StatusOr<Measured> CopyPlain(bool to_gpu, uint64_t bytes, double seconds);
   // Takes a lease on each of the loaded chunks [0, leases), of `size` bytes, and keeps them.
   // Answers how many it has.
   absl::StatusOr<uint64_t> HoldLeases(uint64_t leases, uint64_t size);
@@ -75,9 +82,14 @@ class DaemonProbe {
   absl::Status AwaitClean(
       std::chrono::milliseconds timeout,
       std::chrono::milliseconds pause_between_looks = std::chrono::milliseconds(2));
+  // Waits until the daemon has asked the GPU's driver for all of its arena.
+  absl::Status AwaitGpuArena(std::chrono::milliseconds timeout);
 
  private:
   explicit DaemonProbe(std::unique_ptr<ChildProcess> child) : child_(std::move(child)) {}
+  absl::Status Await(absl::FunctionRef<bool(const DaemonStatus&)> done,
+                     std::chrono::milliseconds timeout,
+                     std::chrono::milliseconds pause_between_looks, const char* what);
 
   std::unique_ptr<ChildProcess> child_;
 };

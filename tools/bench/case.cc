@@ -43,6 +43,13 @@ absl::Status CaseSpec::Validate() const {
   if (verb == Verb::kPieces && (batch != 1 || depth != 1)) {
     return bad("batch and depth: pieces are waited for one chunk at a time");
   }
+  if (run_bytes > 0) {
+    if (verb != Verb::kGet && verb != Verb::kPut) return bad("on a GPU there are puts and gets");
+    if (depth != 1) return bad("depth: on a GPU 1");
+    if (adjacent == 0 || adjacent > size || run_bytes > size / adjacent) {
+      return bad("run size: ", adjacent, " runs of ", run_bytes, " bytes are more than a chunk");
+    }
+  }
   if (verb == Verb::kMixed && get_weight + put_weight + lookup_weight == 0) {
     return bad("mix: all weights are 0");
   }
@@ -59,6 +66,10 @@ Json ToJson(const CaseSpec& spec) {
                {"no_g3", spec.no_g3}};
   if (spec.verb == Verb::kMixed) {
     json["mix"] = {spec.get_weight, spec.put_weight, spec.lookup_weight};
+  }
+  if (spec.run_bytes > 0) {
+    json["run_bytes"] = spec.run_bytes;
+    json["adjacent"] = spec.adjacent;
   }
   return json;
 }
@@ -77,6 +88,8 @@ CaseSpec CaseFromJson(const Json& json) {
     spec.put_weight = json["mix"].at(1);
     spec.lookup_weight = json["mix"].at(2);
   }
+  spec.run_bytes = json.value("run_bytes", uint64_t{0});
+  spec.adjacent = json.value("adjacent", 1u);
   return spec;
 }
 

@@ -31,6 +31,9 @@ struct CaseSpec {
   uint32_t get_weight = 8;  // of kMixed
   uint32_t put_weight = 1;
   uint32_t lookup_weight = 1;
+  // On a GPU (gpu_memory.h): how a chunk lies there, and the verb is kGet or kPut; 0: on the host.
+  uint64_t run_bytes = 0;
+  uint32_t adjacent = 1;
 
   absl::Status Validate() const;
 };

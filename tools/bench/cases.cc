@@ -7,6 +7,8 @@
 
 #include "tiers/base/status_macros.h"
 #include "tools/bench/baseline_set.h"
+#include "tools/bench/gpu_cases.h"
+#include "tools/bench/gpu_memory.h"
 #include "tools/bench/load_generator.h"
 #include "tools/kvkeep/units.h"
 
@@ -102,7 +104,7 @@ DaemonOptions DaemonOf(const Options& options, uint64_t g2_bytes, uint64_t g3_by
 ClientTarget TargetOf(const Options& options, const DaemonProcess* daemon) {
   return {.endpoint = daemon == nullptr ? options.endpoint : daemon->endpoint(),
           .local_socket = daemon == nullptr ? options.local_socket : daemon->local_socket(),
-          .path = options.path,
+          .path = GpuWayOf(options.path) ? "local" : options.path,
           .seed = options.seed,
           .pool_bytes = std::min(kMaxPoolBytes,
                                  options.region_bytes == 0 ? ColdBytes() : options.region_bytes)};
@@ -137,7 +139,9 @@ absl::StatusOr<Report> RunCases(const Options& options, const Progress& progress
     report.arena = status.arena;
     report.daemon = status.version;
     report.path = DescribePath(generator->client(0));
-    KVKEEP_RETURN_IF_ERROR(Measure(options, progress, generator.get(), &baselines, &report));
+    KVKEEP_RETURN_IF_ERROR(GpuWayOf(options.path)
+                               ? MeasureGpu(options, progress, generator.get(), &report)
+                               : Measure(options, progress, generator.get(), &baselines, &report));
   }
   for (const Series* one : baselines.all()) report.baselines.push_back(*one);
   report.baseline_huge_page_bytes = baselines.huge_page_bytes();

@@ -1,3 +1,5 @@
+#include <absl/strings/str_cat.h>
+
 #include <thread>
 
 #include "client/admin.h"
@@ -64,12 +66,29 @@ absl::StatusOr<uint64_t> DaemonProbe::Clear() {
 
 absl::Status DaemonProbe::AwaitClean(std::chrono::milliseconds timeout,
                                      std::chrono::milliseconds pause_between_looks) {
+  return Await([](const DaemonStatus& status) { return status.g2_dirty_bytes == 0; }, timeout,
+               pause_between_looks, "write everything back");
+}
+
+absl::Status DaemonProbe::AwaitGpuArena(std::chrono::milliseconds timeout) {
+  const auto asked_for_all = [](const DaemonStatus& status) {
+    return status.counter("gpu_arena_registered_bytes") +
+               status.counter("gpu_arena_refused_bytes") >=
+           status.g2_capacity_bytes;
+  };
+  return Await(asked_for_all, timeout, std::chrono::milliseconds(10),
+               "register its arena with the GPU's driver");
+}
+
+absl::Status DaemonProbe::Await(absl::FunctionRef<bool(const DaemonStatus&)> done,
+                                std::chrono::milliseconds timeout,
+                                std::chrono::milliseconds pause_between_looks, const char* what) {
   const double give_up = WallSeconds() + std::chrono::duration<double>(timeout).count();
   while (true) {
     KVKEEP_ASSIGN_OR_RETURN(const DaemonStatus status, Status());
-    if (status.g2_dirty_bytes == 0) return absl::OkStatus();
+    if (done(status)) return absl::OkStatus();
     if (WallSeconds() > give_up) {
-      return absl::DeadlineExceededError("the daemon did not write everything back in time");
+      return absl::DeadlineExceededError(absl::StrCat("the daemon did not ", what, " in time"));
     }
     std::this_thread::sleep_for(pause_between_looks);  // for another process
   }

@@ -49,8 +49,7 @@ class Put final : public Operation {
     keys_.clear();
     for (uint64_t i = 0; i < spec_.batch; ++i) {
       const uint64_t payload = (first + i) % payloads;
-      const uint64_t sequence = kFreshKeys * (context_.number + 1) + first + i;
-      keys_.push_back(MakeKey(context_.seed, sequence, payload));
+      keys_.push_back(FreshKey(context_, first + i, payload));
       chunks[i].key = keys_.back();
       chunks[i].runs = {context_.pool->payload(payload, spec_.size)};
     }
@@ -220,6 +219,10 @@ std::vector<ChunkKey> LoadedKeys(const ClientContext& context, uint64_t size, ui
     keys[i] = MakeKey(context.seed, first + i, (first + i) % payloads);
   }
   return keys;
+}
+
+ChunkKey FreshKey(const ClientContext& context, uint64_t number, uint64_t payload) {
+  return MakeKey(context.seed, kFreshKeys * (context.number + 1) + number, payload);
 }
 
 uint64_t NextFirst(ClientContext* context, const CaseSpec& spec) {

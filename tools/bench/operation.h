@@ -42,6 +42,8 @@ class PayloadPool {
   }
 };
 
+class GpuMemory;
+
 // One client's side of a case. Outlives its operations.
 struct ClientContext {
   client::Client* client = nullptr;
@@ -50,6 +52,7 @@ struct ClientContext {
   uint32_t number = 0;  // of this client; keys that it puts are its own
   bool local = false;   // on the local path: chunks are read in place
   PayloadPool* pool = nullptr;
+  GpuMemory* gpu = nullptr;  // of the paths cuda-ipc and pinned
   std::atomic<uint64_t> calls{0};
   std::atomic<uint64_t> fresh{0};  // chunks put under fresh keys so far
 };
@@ -75,6 +78,8 @@ uint64_t LoadedPayloads(uint64_t size);
 // The keys of chunks [first, first + count) of `size` bytes, as a load puts them.
 std::vector<ChunkKey> LoadedKeys(const ClientContext& context, uint64_t size, uint64_t first,
                                  uint64_t count);
+// Number `number` of the keys that this client has put so far, with that payload.
+ChunkKey FreshKey(const ClientContext& context, uint64_t number, uint64_t payload);
 // The next batch of a get: round and round over all keys, so that nothing is warm.
 uint64_t NextFirst(ClientContext* context, const CaseSpec& spec);
 // Compares `got`, which lies at `offset` of the payload under `key`.
@@ -87,6 +92,10 @@ VerifyResult ReadBack(ClientContext* context, std::span<const ChunkKey> keys, ui
 std::unique_ptr<Operation> MakeCopyingGet(ClientContext* context, const CaseSpec& spec);
 // Local path only: leases and looks, copies nothing; kPieces waits for the last piece.
 std::unique_ptr<Operation> MakeInPlaceGet(ClientContext* context, const CaseSpec& spec);
+
+// Of a case with runs on a GPU: as that memory's way is, or why not.
+absl::StatusOr<std::unique_ptr<Operation>> MakeGpuOperation(ClientContext* context,
+                                                            const CaseSpec& spec);
 
 // Deadline of every call of a benchmark: long, since a call that fails measures nothing.
 inline constexpr client::Deadline kCallDeadline{30'000};

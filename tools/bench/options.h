@@ -10,7 +10,8 @@
 namespace kvkeep::bench {
 
 struct Options {
-  std::string verb;  // get, put, lookup, mixed, pieces, baseline, table, cpu; none with a pattern
+  std::string verb;  // get, put, lookup, mixed, pieces, baseline, table, cpu; none with a pattern,
+                     // gpu with a path of one
 
   // The daemon: one that runs, or one to start.
   std::string endpoint;
@@ -37,6 +38,9 @@ struct Options {
   uint64_t table_chunks = 0;  // small chunks put first
   std::vector<uint32_t> mix = {8, 1, 1};
   bool verify = true;
+  // On the paths of a GPU: how chunks lie there.
+  std::vector<uint64_t> run_sizes = {4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20};
+  std::vector<uint32_t> adjacent = {1, 16};
   // What copies go between and what puts are made of: to be cold, more than the last-level cache.
   uint64_t region_bytes = 0;  // 0: four times that, at least 256 MiB
   uint64_t seed = 1;

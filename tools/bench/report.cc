@@ -18,6 +18,8 @@ const char* VerdictName(Verdict verdict) {
       return "ok";
     case Verdict::kMissed:
       return "MISSED";
+    case Verdict::kTold:
+      return "told";
     case Verdict::kNotMeasured:
       break;
   }

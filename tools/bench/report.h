@@ -10,7 +10,8 @@
 
 namespace kvkeep::bench {
 
-enum class Verdict { kOk, kMissed, kNotMeasured };
+// kTold: measured, and nothing is promised of it.
+enum class Verdict { kOk, kMissed, kNotMeasured, kTold };
 
 // One line of the table: a figure that must hold, and what came out.
 struct Line {

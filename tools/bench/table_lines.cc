@@ -78,6 +78,15 @@ Line RatioLine(std::string what, const std::string& unit, const std::vector<doub
   return line;
 }
 
+Line RatioLine(std::string what, const std::string& unit, const std::vector<double>& measured,
+               const std::vector<double>& baseline) {
+  Line line = RatioLine(std::move(what), unit, measured, baseline, Wanted());
+  if (line.verdict != Verdict::kNotMeasured) line.verdict = Verdict::kTold;
+  line.wanted.clear();
+  line.numbers.erase("limit");
+  return line;
+}
+
 Line DifferenceLine(std::string what, const std::string& unit, const std::vector<double>& measured,
                     const std::vector<double>& baseline, Wanted wanted) {
   std::vector<double> differences;

@@ -20,6 +20,9 @@ struct Wanted {
 // The median over rounds of measured / baseline.
 Line RatioLine(std::string what, const std::string& unit, const std::vector<double>& measured,
                const std::vector<double>& baseline, Wanted wanted);
+// The same where nothing is promised.
+Line RatioLine(std::string what, const std::string& unit, const std::vector<double>& measured,
+               const std::vector<double>& baseline);
 // The median over rounds of measured - baseline.
 Line DifferenceLine(std::string what, const std::string& unit, const std::vector<double>& measured,
                     const std::vector<double>& baseline, Wanted wanted);
