@@ -183,7 +183,8 @@ std::vector<ConfigKey> TenantKeys() {
       Names("tenants[].readers", InTenantAccess(&AccessConfig::readers), false,
             "As listen.readers; default is the default tenant."),
       MustSay(Fraction("tenants[].g2_share", InTenant(&TenantConfig::g2_share), kTenantShare,
-                       "Its share of g2.capacity, rounded down to whole segments."),
+                       "Its share of g2.capacity, rounded down to whole segments, and of "
+                       "what all may have of the GPU path."),
               "say how much of g2.capacity is this tenant's, like 25%"),
       Size("tenants[].g3_quota", InTenant(&TenantConfig::g3_quota_bytes), {0, 65536 * kTiB},
            "Bytes of G3 that its chunks may hold, over all paths; at it, its own oldest go. Others "

@@ -360,6 +360,11 @@ constexpr LocalCounterInfo kLocalCounters[] = {
     {"local_gpu_refusals",
      &L::gpu_refusals,
      {"gpu_refused_registrations_total", "Registrations of GPU memory that were refused"}},
+    {"local_gpu_over_limit",
+     &L::gpu_over_limit,
+     {"gpu_over_limit_total",
+      "Registrations, gets and copies of GPU memory refused for a limit, mostly of their "
+      "tenant's"}},
     {"local_gpu_kept_requests",
      &L::gpu_kept_requests,
      {"gpu_kept_requests_total", "Puts and gets of GPUs that got no reply, as a copy never ended"}},

@@ -42,7 +42,8 @@ absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalDoor(const DaemonOptions
                            .segments = segments[tenant],
                            .shared = SharedWith(TenantId(tenant), owners, segments),
                            .max_connections = options.tenants[tenant].local_connections,
-                           .max_staging_bytes = options.tenants[tenant].staging_bytes});
+                           .max_staging_bytes = options.tenants[tenant].staging_bytes,
+                           .gpu_part = options.tenants[tenant].gpu_part});
   }
   if (local.doors.empty()) return nullptr;
   KVKEEP_ASSIGN_OR_RETURN(

@@ -172,6 +172,7 @@ std::vector<TenantDoor> ToTenants(const Config& config) {
     const double part = static_cast<double>(segments[i]) / static_cast<double>(all);
     const TenantLimitsConfig& limits = LimitsOf(config, i);
     doors[i].g2_segments = segments[i];
+    doors[i].gpu_part = part;
     doors[i].connections = limits.connections;
     doors[i].local_connections = static_cast<uint32_t>(
         limits.connections > 0 ? limits.connections

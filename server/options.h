@@ -38,6 +38,7 @@ struct TenantDoor {
   uint64_t connections = 0;        // of grpc; 0: DaemonOptions::max_connections
   uint32_t local_connections = 0;  // of local; 0: all that LocalLimits allows
   uint64_t staging_bytes = 0;      // by local; likewise
+  double gpu_part = 1;             // by local: of what all may have of the GPU path
   TenantCredentials credentials = {};
 };
 

@@ -80,10 +80,12 @@ absl::Status LocalEndpoint::Listen(const std::vector<Door>& doors) {
   for (const Door& door : doors) {
     KVKEEP_ASSIGN_OR_RETURN(UniqueFd socket, ListenOnUnixSocket(door.socket, SOCK_SEQPACKET));
     const uint64_t all_staging = context_->limits.max_all_staging_bytes;
-    listeners_.push_back({.door = door,
-                          .socket = std::move(socket),
-                          .staging = std::make_shared<StagingAccount>(
-                              door.max_staging_bytes == 0 ? all_staging : door.max_staging_bytes)});
+    listeners_.push_back(
+        {.door = door,
+         .socket = std::move(socket),
+         .staging = std::make_shared<StagingAccount>(
+             door.max_staging_bytes == 0 ? all_staging : door.max_staging_bytes),
+         .gpu = std::make_shared<GpuAccount>(GpuAccount::PartOf(context_->limits, door.gpu_part))});
     if (door.max_connections == 0) {
       listeners_.back().door.max_connections = context_->limits.max_connections;
     }
@@ -203,6 +205,7 @@ void LocalEndpoint::Admit(size_t number, UniqueFd socket) {
                           .segments = listener.door.segments,
                           .shared = listener.door.shared,
                           .staging = listener.staging,
+                          .gpu = listener.gpu,
                           .gpu_owner = GpuOwner(id),
                           .process = peer.ok() ? peer->pid : 0,
                           .refusal = std::move(refusal)},

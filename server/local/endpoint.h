@@ -30,6 +30,7 @@ class LocalEndpoint {
     // Of this door, and so of its tenant; 0: as LocalLimits allows to all.
     uint32_t max_connections = 0;
     uint64_t max_staging_bytes = 0;
+    double gpu_part = 1;  // of what all may have of the GPU path
   };
   struct Options {
     std::vector<Door> doors;
@@ -67,6 +68,7 @@ class LocalEndpoint {
     Door door;
     UniqueFd socket;
     std::shared_ptr<StagingAccount> staging;
+    std::shared_ptr<GpuAccount> gpu;
     size_t open = 0;  // connections by it, those included that only wait to be told why not
   };
   struct Connected {

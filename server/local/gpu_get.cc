@@ -70,11 +70,14 @@ absl::Status GpuGet::Start(const SessionToken& session) {
   copying_.emplace(&context_->counters->gpu_gets_copying);
   absl::Status status;
   // No more than may be held is pinned, or brought from G3, for a get that is refused.
+  const uint64_t room = plan_.runs->account()->get_room();
   const uint64_t most = context_->limits.max_gpu_get_bytes;
-  uint64_t held = context_->counters->gpu_pinned_bytes.load(std::memory_order_relaxed);
-  for (size_t i = 0; i < chunks_.size() && status.ok() && held <= most; ++i) {
+  const uint64_t before = context_->counters->gpu_pinned_bytes.load(std::memory_order_relaxed);
+  uint64_t wanted = 0;
+  for (size_t i = 0; i < chunks_.size() && status.ok(); ++i) {
+    if (before + wanted > most || wanted > room) break;
     status = Pin(session, i);
-    if (chunks_[i].reader) held += plan_.chunks[i].payload_bytes;
+    if (chunks_[i].reader) wanted += plan_.chunks[i].payload_bytes;
   }
   if (status.ok()) status = CheckSizes();
   if (!status.ok()) {
@@ -104,7 +107,7 @@ absl::Status GpuGet::Pin(const SessionToken& session, size_t index) {
   return absl::OkStatus();
 }
 
-// What the reply may have, and what all such gets may hold.
+// What the reply may have, and what such gets may hold, all and their tenant's.
 absl::Status GpuGet::CheckSizes() {
   uint64_t reply = sizeof(local::MessageHeader) + sizeof(local::ReplyHead) +
                    sizeof(local::GpuGetReply) +
@@ -122,12 +125,21 @@ absl::Status GpuGet::CheckSizes() {
   }
   std::atomic<uint64_t>& held = context_->counters->gpu_pinned_bytes;
   const uint64_t now = held.load(std::memory_order_relaxed);  // only this thread adds
+  absl::Status within;
   if (now + pinned > context_->limits.max_gpu_get_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("gets to GPUs hold ", now, " bytes, ", pinned,
-                                                     " more are wanted, allowed are ",
-                                                     context_->limits.max_gpu_get_bytes));
+    within = absl::ResourceExhaustedError(absl::StrCat("gets to GPUs hold ", now, " bytes, ",
+                                                       pinned, " more are wanted, allowed are ",
+                                                       context_->limits.max_gpu_get_bytes));
+  } else {
+    within = plan_.runs->account()->TakeGet(pinned);
   }
+  if (!within.ok()) {
+    context_->counters->gpu_over_limit.fetch_add(1, std::memory_order_relaxed);
+    return within;
+  }
+  account_ = plan_.runs->account();
   pinned_bytes_.emplace(&held, pinned);
+  taken_bytes_ = pinned;
   return absl::OkStatus();
 }
 
@@ -196,10 +208,10 @@ void GpuGet::Copy(std::vector<Piece> pieces) {
                        PieceSize(wire.payload_bytes, piece.piece),
                        chunks_[piece.chunk].reader.extents(), &copy.runs);
   }
-  plan_.runs->device()->Copy(
-      std::move(copy), [self = shared_from_this(), pieces = std::move(pieces)](const CopyEnd& end) {
-        self->OnCopied(pieces, end);
-      });
+  plan_.runs->Copy(std::move(copy), context_->counters,
+                   [self = shared_from_this(), pieces = std::move(pieces)](const CopyEnd& end) {
+                     self->OnCopied(pieces, end);
+                   });
 }
 
 void GpuGet::OnCopied(const std::vector<Piece>& pieces, const CopyEnd& end) {
@@ -223,6 +235,7 @@ void GpuGet::Release() {
     self->done_();
     for (Chunk& chunk : self->chunks_) chunk.reader = ChunkReader();
     self->pinned_bytes_.reset();
+    self->account_->GiveGet(self->taken_bytes_);
     self->copying_.reset();
   });
 }

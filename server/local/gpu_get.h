@@ -75,6 +75,8 @@ class GpuGet : public std::enable_shared_from_this<GpuGet> {
   const MonotonicTime deadline_;
   std::vector<Chunk> chunks_;  // what threads write of it, under the lock
   std::optional<GaugeHold> copying_, pinned_bytes_;
+  std::shared_ptr<GpuAccount> account_;  // that gave taken_bytes_
+  uint64_t taken_bytes_ = 0;
 
   std::atomic<bool> cancelled_{false};
   std::atomic<bool> unfenced_{false};

@@ -24,6 +24,9 @@ absl::Status LocalLimits::Validate() const {
         at_least_one("default_staging_bytes", default_staging_bytes),
         at_least_one("max_gpu_registrations", max_gpu_registrations),
         at_least_one("max_gpu_bytes", max_gpu_bytes),
+        at_least_one("max_all_gpu_registrations", max_all_gpu_registrations),
+        at_least_one("max_all_gpu_bytes", max_all_gpu_bytes),
+        at_least_one("max_all_gpu_copies", max_all_gpu_copies),
         at_least_one("max_gpu_timeout", static_cast<uint64_t>(max_gpu_timeout.count())),
         at_least_one("grace", static_cast<uint64_t>(grace.count())),
         at_least_one("handshake_timeout", static_cast<uint64_t>(handshake_timeout.count()))}) {

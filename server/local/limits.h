@@ -21,8 +21,12 @@ struct LocalLimits {
   uint64_t default_staging_bytes = 64 * kMiB;  // asked for with 0, sizes vary
   uint32_t max_gpu_registrations = 512;        // of one session
   uint64_t max_gpu_bytes = kTiB;               // registered by one session
-  uint64_t max_gpu_get_bytes = 0;              // of all gets to GPUs under way; 0: a quarter of G2
-  uint64_t max_unsent_bytes = 16 * kMiB;       // of replies a client does not read
+  // Of all sessions together; each tenant has its part of them (gpu_account.h).
+  uint64_t max_all_gpu_registrations = 4096;
+  uint64_t max_all_gpu_bytes = 16 * kTiB;
+  uint64_t max_all_gpu_copies = 4096;
+  uint64_t max_gpu_get_bytes = 0;         // of all gets to GPUs under way; 0: a quarter of G2
+  uint64_t max_unsent_bytes = 16 * kMiB;  // of replies a client does not read
   // A client that holds something and answers nothing for this long is revoked.
   std::chrono::milliseconds grace{10'000};
   std::chrono::milliseconds handshake_timeout{5'000};

@@ -24,7 +24,7 @@ LocalPeer::LocalPeer(std::shared_ptr<const LocalContext> context, Identity ident
       identity_(std::move(identity)),
       sink_(sink),
       memory_(context_),
-      gpu_(context_),
+      gpu_(context_, identity_.gpu),
       reply_(context_->scratch->reply),
       call_(context_->scratch->call),
       places_(context_->scratch->places),

@@ -58,6 +58,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
     SegmentRange segments;
     std::vector<SegmentRange> shared = {};    // of tenants whose chunks it may read
     std::shared_ptr<StagingAccount> staging;  // of its tenant; null: no limit of its own
+    std::shared_ptr<GpuAccount> gpu;          // likewise
     GpuOwner gpu_owner;                       // this connection's
     int process = 0;                          // its number, as the kernel tells; 0: not known
     absl::Status refusal;                     // not OK: what its Hello is answered with

@@ -36,17 +36,20 @@ absl::Status LocalPeer::RegisterGpu(local::Message& message) {
   if (context_->gpu == nullptr) {
     return absl::FailedPreconditionError("the GPU path of this daemon is off");
   }
-  KVKEEP_ASSIGN_OR_RETURN(const uint32_t number, gpu_.Begin(request, message.descriptors.size()));
+  KVKEEP_ASSIGN_OR_RETURN(SessionGpu::Begun begun, gpu_.Begin(request, message.descriptors.size()));
   GpuUuid gpu;
   std::memcpy(gpu.data(), request.gpu_uuid.data(), gpu.size());
   context_->gpu->Register(
       gpu,
       ToGpuMemory(request, std::move(message.descriptors), identity_.gpu_owner, identity_.process),
-      [context = context_, weak = weak_from_this(), number, id = message.id,
-       request](absl::StatusOr<GpuPath::Registered> registered) {
+      [context = context_, weak = weak_from_this(), number = begun.number, id = message.id, request,
+       hold = std::move(begun.hold)](absl::StatusOr<GpuPath::Registered> registered) mutable {
         // Made here: whoever drops it, a loop that has ended too, gives the memory back.
         GpuRegionPtr region;
-        if (registered.ok()) region = std::make_shared<GpuRegion>(context, *registered, request);
+        if (registered.ok()) {
+          region = std::make_shared<GpuRegion>(context, *registered, request, std::move(hold));
+        }
+        hold.reset();
         context->loop->Post(
             [weak, number, id, status = registered.status(), region = std::move(region)]() mutable {
               const std::shared_ptr<LocalPeer> self = weak.lock();

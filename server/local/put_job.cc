@@ -158,10 +158,10 @@ void PutJob::FetchGroup(std::vector<uint32_t> chunks, std::vector<GpuRun> runs) 
   }
   GpuCopy copy{
       .direction = CopyDirection::kToArena, .runs = std::move(runs), .deadline = deadline_};
-  plan_.gpu()->device()->Copy(
-      std::move(copy), [self = shared_from_this(), chunks = std::move(chunks)](const CopyEnd& end) {
-        self->OnFetched(chunks, end);
-      });
+  plan_.gpu()->Copy(std::move(copy), context_->counters,
+                    [self = shared_from_this(), chunks = std::move(chunks)](const CopyEnd& end) {
+                      self->OnFetched(chunks, end);
+                    });
 }
 
 // On the device's executor. The space of what is not fenced is nobody else's, ever.

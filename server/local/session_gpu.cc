@@ -12,11 +12,14 @@
 namespace kvkeep {
 
 GpuRegion::GpuRegion(std::shared_ptr<const LocalContext> context,
-                     const GpuPath::Registered& registered, const local::RegisterGpuMemory& request)
+                     const GpuPath::Registered& registered, const local::RegisterGpuMemory& request,
+                     std::shared_ptr<GpuRegistrationHold> hold)
     : context_(std::move(context)),
       registered_(registered),
       bytes_(request.bytes),
-      generation_(request.generation) {
+      generation_(request.generation),
+      account_(hold->shared_account()),
+      hold_(std::move(hold)) {
   context_->counters->gpu_registrations.fetch_add(1, std::memory_order_relaxed);
   context_->counters->gpu_registered_bytes.fetch_add(bytes_, std::memory_order_relaxed);
 }
@@ -29,15 +32,22 @@ void GpuRegion::Close(GpuDevice::UnregisterDone closed) {
   KVKEEP_CHECK(!closed_.exchange(true));
   context_->counters->gpu_registrations.fetch_sub(1, std::memory_order_relaxed);
   context_->counters->gpu_registered_bytes.fetch_sub(bytes_, std::memory_order_relaxed);
-  registered_.device->Unregister(registered_.id, std::move(closed));
+  registered_.device->Unregister(registered_.id,
+                                 [hold = std::move(hold_), closed = std::move(closed)]() mutable {
+                                   hold.reset();
+                                   std::move(closed)();
+                                 });
 }
 
-SessionGpu::SessionGpu(std::shared_ptr<const LocalContext> context)
-    : context_(std::move(context)) {}
+SessionGpu::SessionGpu(std::shared_ptr<const LocalContext> context,
+                       std::shared_ptr<GpuAccount> account)
+    : context_(std::move(context)),
+      account_(account != nullptr
+                   ? std::move(account)
+                   : std::make_shared<GpuAccount>(GpuAccount::PartOf(context_->limits, 1))) {}
 
-absl::StatusOr<uint32_t> SessionGpu::Begin(const local::RegisterGpuMemory& request,
-                                           size_t descriptors) {
-  const LocalLimits& limits = context_->limits;
+absl::StatusOr<SessionGpu::Begun> SessionGpu::Begin(const local::RegisterGpuMemory& request,
+                                                    size_t descriptors) {
   if (request.kind != local::kGpuIpcHandle && request.kind != local::kGpuDescriptor) {
     return absl::InvalidArgumentError(absl::StrCat("kind is ", request.kind, ", known are ",
                                                    local::kGpuIpcHandle, " and ",
@@ -49,6 +59,20 @@ absl::StatusOr<uint32_t> SessionGpu::Begin(const local::RegisterGpuMemory& reque
         absl::StrCat(descriptors, " descriptors came, wanted are ", wanted));
   }
   if (request.generation == 0) return absl::InvalidArgumentError("generation is 0");
+  absl::Status within = CheckSessionLimits(request);
+  if (within.ok()) within = account_->TakeRegistration(request.bytes);
+  if (!within.ok()) {
+    context_->counters->gpu_over_limit.fetch_add(1, std::memory_order_relaxed);
+    return within;
+  }
+  auto hold = std::make_shared<GpuRegistrationHold>(account_, request.bytes);
+  bytes_ += request.bytes;
+  slots_[next_] = {.bytes = request.bytes, .region = nullptr};
+  return Begun{.number = next_++, .hold = std::move(hold)};
+}
+
+absl::Status SessionGpu::CheckSessionLimits(const local::RegisterGpuMemory& request) const {
+  const LocalLimits& limits = context_->limits;
   if (slots_.size() >= limits.max_gpu_registrations) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "registrations of GPU memory: this session has ", slots_.size(), ", the most allowed"));
@@ -59,9 +83,7 @@ absl::StatusOr<uint32_t> SessionGpu::Begin(const local::RegisterGpuMemory& reque
                      " more are wanted, allowed are at most ", limits.max_gpu_bytes));
   }
   if (next_ == 0) return absl::ResourceExhaustedError("registration: all numbers were used");
-  bytes_ += request.bytes;
-  slots_[next_] = {.bytes = request.bytes, .region = nullptr};
-  return next_++;
+  return absl::OkStatus();
 }
 
 void SessionGpu::End(uint32_t number, GpuRegionPtr region) {
@@ -147,6 +169,18 @@ absl::Status GpuRuns::CheckCount(uint64_t of_chunks) const {
   return absl::InvalidArgumentError(absl::StrCat("chunks have ", of_chunks,
                                                  " runs together, runs is ", table_.size(),
                                                  ": a run is of one chunk"));
+}
+
+void GpuRuns::Copy(GpuCopy copy, LocalCounters* counters, GpuDevice::CopyDone done) const {
+  if (absl::Status over = account()->TakeCopy(); !over.ok()) {
+    counters->gpu_over_limit.fetch_add(1, std::memory_order_relaxed);
+    return std::move(done)({.status = std::move(over)});
+  }
+  device()->Copy(std::move(copy),
+                 [account = account(), done = std::move(done)](CopyEnd end) mutable {
+                   account->GiveCopy();
+                   std::move(done)(std::move(end));
+                 });
 }
 
 void GpuRuns::Append(uint32_t first_run, uint64_t offset, uint64_t bytes, const ExtentList& extents,

@@ -17,6 +17,7 @@
 #include "proto/local/protocol.h"
 #include "server/gpu/gpu_path.h"
 #include "server/local/context.h"
+#include "server/local/gpu_account.h"
 #include "server/local/run_table.h"
 #include "tiers/base/extent.h"
 
@@ -25,12 +26,13 @@ namespace kvkeep {
 class GpuRegion {
  public:
   GpuRegion(std::shared_ptr<const LocalContext> context, const GpuPath::Registered& registered,
-            const local::RegisterGpuMemory& request);
+            const local::RegisterGpuMemory& request, std::shared_ptr<GpuRegistrationHold> hold);
   ~GpuRegion();
   GpuRegion(const GpuRegion&) = delete;
   GpuRegion& operator=(const GpuRegion&) = delete;
 
   GpuDevice* device() const { return registered_.device; }
+  const std::shared_ptr<GpuAccount>& account() const { return account_; }
   GpuRegistrationId id() const { return registered_.id; }
   uint64_t bytes() const { return bytes_; }
   uint64_t generation() const { return generation_; }
@@ -43,17 +45,25 @@ class GpuRegion {
   const GpuPath::Registered registered_;
   const uint64_t bytes_;
   const uint64_t generation_;
+  const std::shared_ptr<GpuAccount> account_;
+  std::shared_ptr<GpuRegistrationHold> hold_;  // until the handle is closed
   std::atomic<bool> closed_{false};
 };
 using GpuRegionPtr = std::shared_ptr<GpuRegion>;
 
 class SessionGpu {
  public:
-  explicit SessionGpu(std::shared_ptr<const LocalContext> context);
+  struct Begun {
+    uint32_t number = 0;
+    std::shared_ptr<GpuRegistrationHold> hold;  // of its tenant's account, for the region
+  };
+
+  // `account`: of its tenant; null: no limit but the session's and all's.
+  SessionGpu(std::shared_ptr<const LocalContext> context, std::shared_ptr<GpuAccount> account);
 
   // Checks a registration against the limits and takes a number for it; from here on it counts.
   // `descriptors`: how many came with it.
-  absl::StatusOr<uint32_t> Begin(const local::RegisterGpuMemory& request, size_t descriptors);
+  absl::StatusOr<Begun> Begin(const local::RegisterGpuMemory& request, size_t descriptors);
   // How it ended; null: refused.
   void End(uint32_t number, GpuRegionPtr region);
 
@@ -70,7 +80,10 @@ class SessionGpu {
     uint64_t bytes = 0;
     GpuRegionPtr region;  // null until it is open
   };
+  absl::Status CheckSessionLimits(const local::RegisterGpuMemory& request) const;
+
   const std::shared_ptr<const LocalContext> context_;
+  const std::shared_ptr<GpuAccount> account_;
   uint32_t next_ = 1;
   uint64_t bytes_ = 0;
   absl::flat_hash_map<uint32_t, Slot> slots_;
@@ -88,6 +101,10 @@ class GpuRuns {
   // how many all chunks have together.
   absl::Status CheckCount(uint64_t of_chunks) const;
   GpuDevice* device() const { return regions_.front()->device(); }
+  const std::shared_ptr<GpuAccount>& account() const { return regions_.front()->account(); }
+  // A copy between the arena and this memory, counted for its tenant: over its limit it ends at
+  // once, on this thread. REQUIRES: not dropped before `done` was called.
+  void Copy(GpuCopy copy, LocalCounters* counters, GpuDevice::CopyDone done) const;
   // Adds the copies between the bytes [offset, offset + bytes) of a chunk's payload, which begins
   // at `first_run`, and where its image lies in the arena.
   void Append(uint32_t first_run, uint64_t offset, uint64_t bytes, const ExtentList& extents,

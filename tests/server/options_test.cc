@@ -96,6 +96,9 @@ TEST_CASE("what a tenant has no limit of is shared out as G2 is, and rates reach
   CHECK(doors[0].staging_bytes == 4 * kGiB / 8 * 5);
   CHECK(doors[1].staging_bytes == kGiB);
   CHECK(doors[2].staging_bytes == kGiB);
+  CHECK(doors[0].gpu_part == 0.625);
+  CHECK(doors[1].gpu_part == 0.25);
+  CHECK(doors[2].gpu_part == 0.125);
   const auto& tenants = options.store.tenants;
   CHECK(tenants[0].keys_per_second == 5'000);
   CHECK(tenants[1].bytes_per_second == kGiB);

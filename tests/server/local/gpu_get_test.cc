@@ -169,4 +169,36 @@ TEST_CASE("all gets to GPUs together hold so many bytes") {
   CHECK(t.counters.gpu_pinned_bytes == 0);
 }
 
+TEST_CASE("a tenant's gets hold no more than its part, and its copies are no more") {
+  GpuTester t;
+  LocalPeer::Identity identity{.peer = "x"};
+  identity.gpu = std::make_shared<GpuAccount>(GpuAccount::Most{
+      .registrations = 9, .registered_bytes = kMiB, .get_bytes = 2 * kBytes, .copies = 1});
+  t.Open(identity);
+  PutSome(t, 3);
+  const TestGpuChunk one{.name = 1, .bytes = kBytes}, two{.name = 2, .bytes = kBytes},
+      three{.name = 3, .bytes = kBytes};
+  const std::string refused = t.GetToGpu({one, two, three});
+  CHECK(absl::StartsWith(refused, "RESOURCE_EXHAUSTED"));
+  CHECK(absl::StrContains(refused, "bytes that gets to GPUs hold: sessions of this tenant have 0"));
+  CHECK(t.counters.gpu_over_limit == 1);
+  t.device().Hold(true);
+  const uint64_t first = t.Tell(Kind::kGetToGpu, GpuGetBody(t.ns, {one}));
+  t.RunAll();
+  CHECK(t.device().held() == 1);
+  const std::string second = t.GetToGpu({two});
+  CHECK(
+      absl::StrContains(second, "copies of GPU memory under way: sessions of this tenant have 1"));
+  CHECK(absl::StrContains(t.Put({{.name = 4, .bytes = 100}}), "copies of GPU memory under way"));
+  CHECK(t.counters.gpu_over_limit == 3);
+  t.device().EndOne({});
+  t.RunAll();
+  CHECK(t.TakeReply(first).status.ok());
+  t.device().Hold(false);
+  CHECK(t.GetToGpu({one, two}) == "copied tail 1; copied tail 2");
+  t.peer->End();
+  t.RunAll();
+  CHECK(identity.gpu->unused());
+}
+
 }  // namespace kvkeep

@@ -129,6 +129,64 @@ TEST_CASE("a session has so many registrations and bytes, those that wait includ
   }
 }
 
+TEST_CASE("sessions of a tenant have no more registrations than their tenant, others theirs") {
+  GpuTester t;
+  const auto greedy = std::make_shared<GpuAccount>(
+      GpuAccount::Most{.registrations = 3, .registered_bytes = 4 * kMiB});
+  const auto modest =
+      std::make_shared<GpuAccount>(GpuAccount::Most{.registrations = 1, .registered_bytes = kMiB});
+  const uint64_t memory = t.device().Allocate(std::vector<std::byte>(2 * kMiB));
+  std::vector<std::shared_ptr<LocalPeer>> sessions;
+  const auto open = [&](const std::shared_ptr<GpuAccount>& account) {
+    t.peer = nullptr;
+    LocalPeer::Identity identity{.peer = "x"};
+    identity.gpu = account;
+    t.Open(std::move(identity));
+    sessions.push_back(t.peer);
+  };
+  const auto ask = [&](uint64_t bytes) {
+    return t.AskFor(Kind::kRegisterGpuMemory, GpuTester::Registration(memory, bytes)).status;
+  };
+  open(greedy);
+  CHECK(ask(2 * kMiB).ok());
+  open(greedy);
+  const absl::Status bytes = ask(2 * kMiB + 1);
+  CHECK(absl::IsResourceExhausted(bytes));
+  CHECK(absl::StrContains(bytes.message(),
+                          "bytes of registered GPU memory: sessions of this tenant have 2097152, "
+                          "2097153 more are wanted, its part of what all may have is 4194304"));
+  CHECK(ask(1).ok());
+  CHECK(ask(1).ok());
+  const absl::Status number = ask(1);
+  CHECK(absl::IsResourceExhausted(number));
+  CHECK(absl::StrContains(number.message(),
+                          "registrations of GPU memory: sessions of this tenant have 3"));
+  CHECK(t.counters.gpu_over_limit == 2);
+  open(modest);
+  CHECK(ask(kMiB).ok());
+  // What is given back may be had again, once its handle is closed; so is a session's at its end.
+  t.peer = sessions[1];
+  CHECK(t.Unregister(1).status.ok());
+  CHECK(ask(kMiB).ok());
+  for (const auto& session : sessions) session->End();
+  t.RunAll();
+  CHECK(greedy->unused());
+  CHECK(modest->unused());
+}
+
+TEST_CASE("a tenant's part of the GPU path is as its part of G2, and never nothing") {
+  const LocalLimits limits = {.max_all_gpu_registrations = 100,
+                              .max_all_gpu_bytes = 1000,
+                              .max_all_gpu_copies = 10,
+                              .max_gpu_get_bytes = 400};
+  const GpuAccount::Most quarter = GpuAccount::PartOf(limits, 0.25);
+  CHECK(quarter.registrations == 25);
+  CHECK(quarter.registered_bytes == 250);
+  CHECK(quarter.copies == 2);
+  CHECK(quarter.get_bytes == 100);
+  CHECK(GpuAccount::PartOf(limits, 0.001).copies == 1);
+}
+
 TEST_CASE("registrations end with the session, also those that come later than it") {
   GpuTester t;
   t.Open();

@@ -64,8 +64,8 @@ void PeerTester::Connect(LocalPeer::Identity identity) {
   peer = std::make_shared<LocalPeer>(context, std::move(identity), &sink);
 }
 
-void PeerTester::Open() {
-  Connect();
+void PeerTester::Open(LocalPeer::Identity identity) {
+  Connect(std::move(identity));
   SentMessage welcome = Ask(Kind::kHello, HelloBody());
   REQUIRE(welcome.status.ok());
   REQUIRE(welcome.descriptors.size() == 2);

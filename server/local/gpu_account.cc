@@ -1,0 +1,62 @@
+#include "server/local/gpu_account.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+namespace kvkeep {
+namespace {
+
+absl::Status Take(std::atomic<uint64_t>* have, uint64_t more, uint64_t most, const char* what) {
+  const uint64_t before = have->fetch_add(more);
+  if (before <= most && more <= most - before) return absl::OkStatus();
+  have->fetch_sub(more);
+  return absl::ResourceExhaustedError(
+      absl::StrCat(what, ": sessions of this tenant have ", before, ", ", more,
+                   " more are wanted, its part of what all may have is ", most,
+                   " (as its part of g2.capacity)"));
+}
+
+uint64_t Share(double part, uint64_t all) {
+  return std::max<uint64_t>(1, static_cast<uint64_t>(part * static_cast<double>(all)));
+}
+
+}  // namespace
+
+GpuAccount::Most GpuAccount::PartOf(const LocalLimits& limits, double part) {
+  return {.registrations = Share(part, limits.max_all_gpu_registrations),
+          .registered_bytes = Share(part, limits.max_all_gpu_bytes),
+          .get_bytes = Share(part, limits.max_gpu_get_bytes),
+          .copies = Share(part, limits.max_all_gpu_copies)};
+}
+
+absl::Status GpuAccount::TakeRegistration(uint64_t bytes) {
+  absl::Status taken = Take(&registrations_, 1, most_.registrations, "registrations of GPU memory");
+  if (!taken.ok()) return taken;
+  taken = Take(&registered_bytes_, bytes, most_.registered_bytes, "bytes of registered GPU memory");
+  if (!taken.ok()) registrations_.fetch_sub(1);
+  return taken;
+}
+
+void GpuAccount::GiveRegistration(uint64_t bytes) {
+  registered_bytes_.fetch_sub(bytes);
+  registrations_.fetch_sub(1);
+}
+
+absl::Status GpuAccount::TakeGet(uint64_t bytes) {
+  return Take(&get_bytes_, bytes, most_.get_bytes, "bytes that gets to GPUs hold");
+}
+
+absl::Status GpuAccount::TakeCopy() {
+  return Take(&copies_, 1, most_.copies, "copies of GPU memory under way");
+}
+
+uint64_t GpuAccount::get_room() const {
+  return most_.get_bytes - std::min(most_.get_bytes, get_bytes_.load());
+}
+
+bool GpuAccount::unused() const {
+  return registrations_ == 0 && registered_bytes_ == 0 && get_bytes_ == 0 && copies_ == 0;
+}
+
+}  // namespace kvkeep

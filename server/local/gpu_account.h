@@ -1,0 +1,65 @@
+// GpuAccount: what the sessions of one tenant have of the GPU path, and may have: the part of what
+// all may (LocalLimits) that it has of G2 too. Nobody's part is another's to take. Thread-safe.
+//
+// Take refuses with ResourceExhausted, which names the limit, what the tenant has and what it may;
+// what was taken is given back in the same amount.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "server/local/limits.h"
+
+namespace kvkeep {
+
+class GpuAccount {
+ public:
+  struct Most {
+    uint64_t registrations = 0;
+    uint64_t registered_bytes = 0;
+    uint64_t get_bytes = 0;  // of chunks that gets under way hold
+    uint64_t copies = 0;     // under way
+  };
+  // `part` of what all may have, of each at least one.
+  static Most PartOf(const LocalLimits& limits, double part);
+
+  explicit GpuAccount(const Most& most) : most_(most) {}
+
+  absl::Status TakeRegistration(uint64_t bytes);
+  void GiveRegistration(uint64_t bytes);
+  absl::Status TakeGet(uint64_t bytes);
+  void GiveGet(uint64_t bytes) { get_bytes_.fetch_sub(bytes); }
+  absl::Status TakeCopy();
+  void GiveCopy() { copies_.fetch_sub(1); }
+
+  // What a get may still hold.
+  uint64_t get_room() const;
+  bool unused() const;
+
+ private:
+  const Most most_;
+  std::atomic<uint64_t> registrations_{0}, registered_bytes_{0}, get_bytes_{0}, copies_{0};
+};
+
+// A registration's part of its tenant's account, for as long as this lives.
+class GpuRegistrationHold {
+ public:
+  // Takes over what TakeRegistration gave.
+  GpuRegistrationHold(std::shared_ptr<GpuAccount> account, uint64_t bytes)
+      : account_(std::move(account)), bytes_(bytes) {}
+  ~GpuRegistrationHold() { account_->GiveRegistration(bytes_); }
+  GpuRegistrationHold(const GpuRegistrationHold&) = delete;
+  GpuRegistrationHold& operator=(const GpuRegistrationHold&) = delete;
+
+  const std::shared_ptr<GpuAccount>& shared_account() const { return account_; }
+
+ private:
+  const std::shared_ptr<GpuAccount> account_;
+  const uint64_t bytes_;
+};
+
+}  // namespace kvkeep
