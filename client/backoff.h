@@ -1,6 +1,6 @@
-// Backoff: how long to wait before the next try to open a session. Doubles from the least wait to
-// the most, with a jitter of a quarter either way, so that the engines of a node do not come back
-// all at once; after a session that was a good one it begins anew. Not thread-safe.
+// Backoff: how long to wait before the next try, to open a session mostly. Doubles from the least
+// wait to the most, with a jitter of a quarter either way, so that the engines of a node do not
+// come back all at once; after a session that was a good one it begins anew. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +16,8 @@ class Backoff {
   // REQUIRES: 0 < min <= max.
   Backoff(Deadline min, Deadline max) : min_(min), max_(max), next_(min) {}
 
+  // What was tried worked.
+  void Reset() { next_ = min_; }
   // The wait, after a try whose session, if it came to be, ended `lived` after the try began.
   Deadline After(std::chrono::steady_clock::duration lived) {
     constexpr std::chrono::seconds kGoodSession{1};

@@ -39,8 +39,9 @@ class [[nodiscard]] GpuRegion {
   // of now does not take it: go by the local path.
   absl::Status usable() const;
   // Returns when the daemon has closed it: only then may the memory be freed. FAILED_PRECONDITION:
-  // in use. UNAVAILABLE: the session is over, and the daemon's process may still have it open; it
-  // has not when this is OK. The region is of no use any more, but may be asked again.
+  // in use. DEADLINE_EXCEEDED: the daemon has not answered yet, to this or to a registration that
+  // was under way. UNAVAILABLE: the session is over, and the daemon's process may still have it
+  // open; it has not when this is OK. The region is of no use any more, but may be asked again.
   absl::Status Unregister(Deadline timeout);
 
   // For the transport.

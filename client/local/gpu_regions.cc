@@ -16,6 +16,21 @@ using std::chrono::steady_clock;
 constexpr uint32_t kFirstVersion = 4;
 constexpr std::chrono::seconds kUnregisterDeadline{5};
 
+absl::StatusOr<local::RegisterGpuReply> ReadRegistered(LocalSession::Reply& reply) {
+  KVKEEP_ASSIGN_OR_RETURN(const auto said, ReadStruct<local::RegisterGpuReply>(reply));
+  if (said.registration == 0 || said.max_runs == 0) {
+    return absl::InternalError("local: GPU memory was registered as nothing");
+  }
+  return said;
+}
+
+// What another time may be granted by the same daemon.
+bool MayPass(const absl::Status& refused) {
+  return absl::IsResourceExhausted(refused) || absl::IsUnavailable(refused);
+}
+
+}  // namespace
+
 local::MessageWriter UnregisterMessage(uint64_t id, const GpuBinding& known) {
   local::MessageWriter writer(static_cast<uint16_t>(Kind::kUnregisterGpuMemory), id);
   writer.Append(local::UnregisterGpuMemory{.registration = known.registration,
@@ -23,8 +38,7 @@ local::MessageWriter UnregisterMessage(uint64_t id, const GpuBinding& known) {
   return writer;
 }
 
-// In the background: refused while a call of it is not answered; the session's end does it then.
-void SendUnregister(const GpuBinding& known) {
+void SendUnregister(const GpuBinding& known, GpuAskedPtr asked) {
   const LocalSessionPtr session = known.session.lock();
   if (session == nullptr || session->over()) return;
   const uint64_t id = session->NextId();
@@ -34,18 +48,11 @@ void SendUnregister(const GpuBinding& known) {
                  .deadline = steady_clock::now() + kUnregisterDeadline,
                  .done = [](absl::StatusOr<LocalSession::Reply>) { return absl::OkStatus(); },
                  .late = nullptr,
-                 .copied = nullptr});
+                 .copied =
+                     [asked = std::move(asked)] {
+                       if (asked != nullptr) asked->Told();
+                     }});
 }
-
-absl::StatusOr<local::RegisterGpuReply> ReadRegistered(LocalSession::Reply& reply) {
-  KVKEEP_ASSIGN_OR_RETURN(const auto said, ReadStruct<local::RegisterGpuReply>(reply));
-  if (said.registration == 0 || said.max_runs == 0) {
-    return absl::InternalError("local: GPU memory was registered as nothing");
-  }
-  return said;
-}
-
-}  // namespace
 
 // ---------------------------------------------------------------- holds
 
@@ -54,6 +61,37 @@ bool LocalGpuRegion::in_use() {
   MutexLock lock(&mu);
   std::erase_if(left_to, [](const auto& daemon) { return daemon->Ended(); });
   return unanswered > 0 || !left_to.empty();
+}
+
+absl::Status LocalGpuRegion::RefusedBy(uint64_t epoch) const {
+  const bool refuses = refused_epoch == epoch && steady_clock::now() < ask_again;
+  return refuses ? refused : absl::OkStatus();
+}
+
+absl::Status LocalGpuRegion::AwaitAnswers(LocalSession::Time deadline) {
+  while (binding || asked > 0) {
+    const auto left_now = deadline - steady_clock::now();
+    if (left_now <= left_now.zero()) {
+      return absl::DeadlineExceededError(
+          "GPU region: the daemon has not answered to its registration, or to the end of it");
+    }
+    changed.WaitFor(&mu, left_now);
+  }
+  return absl::OkStatus();
+}
+
+GpuAsked::GpuAsked(std::shared_ptr<const DaemonProcess> daemon, LocalGpuRegionPtr region)
+    : daemon_(std::move(daemon)), region_(std::move(region)) {
+  MutexLock lock(&region_->mu);
+  ++region_->asked;
+}
+
+GpuAsked::~GpuAsked() {
+  if (region_->mark.InChild()) return;
+  MutexLock lock(&region_->mu);
+  --region_->asked;
+  if (!told_) region_->open_at.push_back(daemon_);
+  region_->changed.NotifyAll();
 }
 
 GpuHold::GpuHold(std::shared_ptr<const DaemonProcess> daemon,
@@ -96,7 +134,7 @@ absl::StatusOr<std::shared_ptr<const DaemonProcess>> GpuRegions::DaemonOf(
 }
 
 absl::StatusOr<GpuBinding> GpuRegions::Ask(const LocalSessionPtr& session,
-                                           const LocalGpuRegion& region,
+                                           const LocalGpuRegionPtr& region,
                                            LocalSession::Time deadline) {
   if (session->welcome().version < kFirstVersion) {
     return absl::FailedPreconditionError(
@@ -106,7 +144,8 @@ absl::StatusOr<GpuBinding> GpuRegions::Ask(const LocalSessionPtr& session,
   GpuBinding known = {
       .epoch = session->epoch(), .generation = generations_.fetch_add(1), .session = session};
   KVKEEP_ASSIGN_OR_RETURN(known.daemon, DaemonOf(*session));
-  const GpuMemory& memory = region.memory;
+  const auto asked = std::make_shared<GpuAsked>(known.daemon, region);
+  const GpuMemory& memory = region->memory;
   const bool descriptor = memory.kind == GpuMemory::Kind::kDescriptor;
   const uint64_t id = session->NextId();
   local::MessageWriter writer(static_cast<uint16_t>(Kind::kRegisterGpuMemory), id);
@@ -119,18 +158,19 @@ absl::StatusOr<GpuBinding> GpuRegions::Ask(const LocalSessionPtr& session,
                                .generation = known.generation,
                                .kind = descriptor ? local::kGpuDescriptor : local::kGpuIpcHandle});
   const int fd = memory.descriptor.get();
-  // An answer that comes late: the daemon has it until the session ends, or ours is destroyed.
+  // What is answered late is ended at once, in the background.
   KVKEEP_ASSIGN_OR_RETURN(
       const local::RegisterGpuReply said,
-      client::Ask<local::RegisterGpuReply>(session, Kind::kRegisterGpuMemory, id, writer, deadline,
-                                           ReadRegistered,
-                                           [known](LocalSession::Reply reply) mutable {
-                                             const auto late = ReadRegistered(reply);
-                                             if (!late.ok()) return;
-                                             known.registration = late->registration;
-                                             SendUnregister(known);
-                                           },
-                                           {&fd, descriptor ? 1u : 0u}));
+      client::Ask<local::RegisterGpuReply>(
+          session, Kind::kRegisterGpuMemory, id, writer, deadline, ReadRegistered,
+          [known, asked](LocalSession::Reply reply) mutable {
+            const auto late = ReadRegistered(reply);
+            if (!late.ok()) return;
+            known.registration = late->registration;
+            asked->AskedAgain();
+            SendUnregister(known, std::move(asked));
+          },
+          {&fd, descriptor ? 1u : 0u}, [asked] { asked->Told(); }));
   known.registration = said.registration;
   known.max_runs = said.max_runs;
   known.max_timeout_ms = said.max_timeout_ms;
@@ -141,7 +181,8 @@ absl::StatusOr<LocalGpuRegionPtr> GpuRegions::Register(const LocalSessionPtr& se
                                                        GpuMemory memory,
                                                        LocalSession::Time deadline) {
   KVKEEP_RETURN_IF_ERROR(memory.Validate());
-  auto region = std::make_shared<LocalGpuRegion>(GpuRegionId(ids_.fetch_add(1)), std::move(memory));
+  auto region =
+      std::make_shared<LocalGpuRegion>(GpuRegionId(ids_.fetch_add(1)), std::move(memory), wait_);
   const absl::StatusOr<GpuBinding> bound = Bind(session, region, deadline);
   if (!bound.ok()) return bound.status();
   MutexLock lock(&mu_);
@@ -176,35 +217,41 @@ absl::StatusOr<GpuBinding> GpuRegions::Bind(const LocalSessionPtr& session,
     while (true) {
       if (region->closed) return absl::FailedPreconditionError("GPU region: unregistered");
       if (region->now.epoch == session->epoch()) return region->now;
-      if (region->refused_epoch == session->epoch()) return region->refused;
+      KVKEEP_RETURN_IF_ERROR(region->RefusedBy(session->epoch()));
       if (!region->binding) break;
       const auto left = deadline - steady_clock::now();
       if (left <= left.zero()) {
         return absl::DeadlineExceededError("GPU region: still being registered");
       }
-      region->bound.WaitFor(&region->mu, left);
+      region->changed.WaitFor(&region->mu, left);
     }
     region->binding = true;
     again = region->now.epoch != 0 || region->refused_epoch != 0;
   }
-  absl::StatusOr<GpuBinding> known = Ask(session, *region, deadline);
+  absl::StatusOr<GpuBinding> known = Ask(session, region, deadline);
   (known.ok() ? (again ? registered_again_ : registered_) : refused_).fetch_add(1);
   GpuBinding abandoned;
   {
     MutexLock lock(&region->mu);
     region->binding = false;
-    region->bound.NotifyAll();
-    if (known.ok() && !region->closed) {
-      region->now = *known;
+    region->changed.NotifyAll();
+    if (known.ok() && region->left) {
+      abandoned = *known;
     } else if (known.ok()) {
-      abandoned = *known;  // its owner went away meanwhile
+      region->now = *known;  // also if closed meanwhile: whoever does that waits for it
+      region->backoff.Reset();
+      if (region->closed) known = absl::FailedPreconditionError("GPU region: unregistered");
     } else if (!absl::IsDeadlineExceeded(known.status())) {
       region->refused_epoch = session->epoch();
       region->refused = known.status();
+      region->ask_again = MayPass(known.status())
+                              ? steady_clock::now() + region->backoff.After(Deadline(0))
+                              : LocalSession::Time::max();
     }
   }
-  if (abandoned.epoch != 0) SendUnregister(abandoned);
-  return known;
+  if (abandoned.epoch == 0) return known;
+  SendUnregister(abandoned, nullptr);
+  return absl::FailedPreconditionError("GPU region: unregistered");
 }
 
 GpuStats GpuRegions::stats() const {
@@ -214,76 +261,6 @@ GpuStats GpuRegions::stats() const {
           .unanswered = unanswered_,
           .bytes_put = bytes_put_,
           .bytes_got = bytes_got_};
-}
-
-// ---------------------------------------------------------------- gpu_region.h
-
-GpuRegion::GpuRegion(std::shared_ptr<LocalGpuRegion> region) : region_(std::move(region)) {}
-GpuRegion::~GpuRegion() { Leave(); }
-
-GpuRegion& GpuRegion::operator=(GpuRegion&& other) noexcept {
-  if (this == &other) return *this;
-  Leave();
-  region_ = std::move(other.region_);
-  return *this;
-}
-
-void GpuRegion::Leave() {
-  const LocalGpuRegionPtr region = std::move(region_);
-  if (region == nullptr || region->mark.InChild()) return;
-  GpuBinding known;
-  {
-    MutexLock lock(&region->mu);
-    region->closed = true;
-    known = std::exchange(region->now, {});
-  }
-  if (known.epoch != 0) SendUnregister(known);
-}
-
-GpuRegionId GpuRegion::id() const { return region_ == nullptr ? GpuRegionId() : region_->id; }
-uint64_t GpuRegion::bytes() const { return region_ == nullptr ? 0 : region_->memory.bytes; }
-bool GpuRegion::in_use() const { return region_ != nullptr && region_->in_use(); }
-
-absl::Status GpuRegion::usable() const {
-  if (region_ == nullptr || region_->mark.InChild()) {
-    return absl::FailedPreconditionError("GPU region: not registered here");
-  }
-  MutexLock lock(&region_->mu);
-  if (region_->closed) return absl::FailedPreconditionError("GPU region: unregistered");
-  return region_->refused_epoch > region_->now.epoch ? region_->refused : absl::OkStatus();
-}
-
-absl::Status GpuRegion::Unregister(Deadline timeout) {
-  if (region_ == nullptr || region_->mark.InChild()) return absl::OkStatus();
-  GpuBinding known;
-  {
-    MutexLock lock(&region_->mu);
-    region_->closed = true;
-    known = region_->now;
-  }
-  if (region_->in_use()) {
-    return absl::FailedPreconditionError("GPU region: a put or get of it is not answered");
-  }
-  if (known.epoch == 0) return absl::OkStatus();
-  const LocalSessionPtr session = known.session.lock();
-  if (session == nullptr || session->over()) {
-    if (known.daemon->Ended()) return absl::OkStatus();
-    return absl::UnavailableError(
-        "GPU region: the session is over, and the daemon's process may still have it open");
-  }
-  const uint64_t id = session->NextId();
-  local::MessageWriter writer = UnregisterMessage(id, known);
-  const absl::StatusOr<bool> closed =
-      Ask<bool>(session, Kind::kUnregisterGpuMemory, id, writer, steady_clock::now() + timeout,
-                [](LocalSession::Reply& reply) -> absl::StatusOr<bool> {
-                  if (!reply.body.done())
-                    return absl::InternalError("local: a reply of a wrong length");
-                  return true;
-                });
-  if (!closed.ok()) return closed.status();
-  MutexLock lock(&region_->mu);
-  region_->now = {};
-  return absl::OkStatus();
 }
 
 }  // namespace kvkeep::client

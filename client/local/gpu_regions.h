@@ -3,7 +3,8 @@
 //
 // A region is registered with a session when a call first names it there (Bind), by one thread,
 // while others wait. What that session's daemon refused is not asked for again until there is
-// another.
+// another; what it had no room for, or its GPU was broken for (RESOURCE_EXHAUSTED, UNAVAILABLE), is
+// asked for again by the next call after a wait that doubles.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <vector>
 
+#include "client/backoff.h"
 #include "client/gpu/gpu_memory.h"
 #include "client/gpu/gpu_region.h"
 #include "client/gpu/gpu_values.h"
@@ -34,21 +36,32 @@ struct GpuBinding {
 };
 
 struct LocalGpuRegion {
-  LocalGpuRegion(GpuRegionId given, GpuMemory what) : id(given), memory(std::move(what)) {}
+  LocalGpuRegion(GpuRegionId given, GpuMemory what, const Backoff& wait)
+      : id(given), memory(std::move(what)), backoff(wait) {}
 
   const GpuRegionId id;
   const GpuMemory memory;  // to register it again
   const ForkMark mark{};
 
   bool in_use();
+  // Why that session's daemon is not to be asked now; OK: it is.
+  absl::Status RefusedBy(uint64_t epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // Waits until nobody registers it and the daemon has answered every registration and its end.
+  absl::Status AwaitAnswers(LocalSession::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
 
   Mutex mu;
-  CondVar bound;
+  CondVar changed;
   bool binding ABSL_GUARDED_BY(mu) = false;  // a thread is registering it
-  bool closed ABSL_GUARDED_BY(mu) = false;   // its owner is done with it
+  bool closed ABSL_GUARDED_BY(mu) = false;   // unregistered: no call is sent any more
+  bool left ABSL_GUARDED_BY(mu) = false;     // and nobody will ask for it again
   GpuBinding now ABSL_GUARDED_BY(mu);
   uint64_t refused_epoch ABSL_GUARDED_BY(mu) = 0;
   absl::Status refused ABSL_GUARDED_BY(mu);
+  LocalSession::Time ask_again ABSL_GUARDED_BY(mu);  // of refused_epoch's daemon
+  Backoff backoff ABSL_GUARDED_BY(mu);
+  int asked ABSL_GUARDED_BY(mu) = 0;  // registrations, and ends of them, that are not answered
+  // Daemons that never answered one: they may have it open.
+  std::vector<std::shared_ptr<const DaemonProcess>> open_at ABSL_GUARDED_BY(mu);
   int unanswered ABSL_GUARDED_BY(mu) = 0;  // puts and gets that name it
   // Daemons that had calls when their connection broke.
   std::vector<std::shared_ptr<const DaemonProcess>> left_to ABSL_GUARDED_BY(mu);
@@ -76,9 +89,36 @@ class GpuHold {
   std::atomic<bool> let_{false};
 };
 
+// One registration that the daemon was asked for, or to end: counts until it has answered. Gone
+// without that, as the connection broke, the daemon's process may have the memory open.
+class GpuAsked {
+ public:
+  GpuAsked(std::shared_ptr<const DaemonProcess> daemon, LocalGpuRegionPtr region);
+  ~GpuAsked();
+  GpuAsked(const GpuAsked&) = delete;
+  GpuAsked& operator=(const GpuAsked&) = delete;
+
+  void Told() { told_ = true; }
+  // It came too late, and is ended by another request.
+  void AskedAgain() { told_ = false; }
+
+ private:
+  const std::shared_ptr<const DaemonProcess> daemon_;
+  const LocalGpuRegionPtr region_;
+  std::atomic<bool> told_{false};
+};
+using GpuAskedPtr = std::shared_ptr<GpuAsked>;
+
+local::MessageWriter UnregisterMessage(uint64_t id, const GpuBinding& known);
+// In the background: refused while a call of it is not answered; the session's end does it then.
+// `asked`: counts until it is answered; may be null.
+void SendUnregister(const GpuBinding& known, GpuAskedPtr asked);
+
 class GpuRegions {
  public:
-  explicit GpuRegions(DaemonProcess::Watch watch) : watch_(std::move(watch)) {}
+  // `wait`: before a daemon that had no room is asked again.
+  GpuRegions(DaemonProcess::Watch watch, const Backoff& wait)
+      : watch_(std::move(watch)), wait_(wait) {}
 
   absl::StatusOr<LocalGpuRegionPtr> Register(const LocalSessionPtr& session, GpuMemory memory,
                                              LocalSession::Time deadline);
@@ -95,11 +135,12 @@ class GpuRegions {
   void CountGot(uint64_t bytes) { bytes_got_.fetch_add(bytes, std::memory_order_relaxed); }
 
  private:
-  absl::StatusOr<GpuBinding> Ask(const LocalSessionPtr& session, const LocalGpuRegion& region,
+  absl::StatusOr<GpuBinding> Ask(const LocalSessionPtr& session, const LocalGpuRegionPtr& region,
                                  LocalSession::Time deadline);
   absl::StatusOr<std::shared_ptr<const DaemonProcess>> DaemonOf(const LocalSession& session);
 
   const DaemonProcess::Watch watch_;
+  const Backoff wait_;
   std::atomic<uint64_t> ids_{1}, generations_{1};
   std::atomic<uint64_t> registered_{0}, registered_again_{0}, refused_{0}, unanswered_{0},
       bytes_put_{0}, bytes_got_{0};

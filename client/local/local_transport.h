@@ -135,8 +135,8 @@ class LocalTransport final : public Transport {
   const ForkMark mark_;
   const std::shared_ptr<LocalCounters> counters_ = std::make_shared<LocalCounters>();
   const std::shared_ptr<PutMemory> put_memory_ = std::make_shared<PutMemory>();
-  const std::shared_ptr<GpuRegions> gpu_regions_ =
-      std::make_shared<GpuRegions>(options_.watch_daemon);
+  const std::shared_ptr<GpuRegions> gpu_regions_ = std::make_shared<GpuRegions>(
+      options_.watch_daemon, Backoff(options_.backoff_min, options_.backoff_max));
   std::shared_ptr<const ArenaMap> arena_;  // of the last session; of the background thread
   std::thread thread_;                     // runs Run()
 

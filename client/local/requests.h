@@ -71,13 +71,15 @@ inline absl::Status ProtocolStatus(const absl::Status& status) {
   return absl::IsInternal(status) ? status : absl::OkStatus();
 }
 
-// Sends a request and waits for its reply, reading the socket on this thread where it can.
+// Sends a request and waits for its reply, reading the socket on this thread where it can. `told`:
+// the daemon answered, also after the deadline, or nothing was sent; see
+// LocalSession::Call::copied.
 template <typename T>
 absl::StatusOr<T> Ask(const LocalSessionPtr& session, local::Kind kind, uint64_t id,
                       local::MessageWriter& request, LocalSession::Time deadline,
                       absl::FunctionRef<absl::StatusOr<T>(LocalSession::Reply&)> read,
                       absl::AnyInvocable<void(LocalSession::Reply) &&> late = nullptr,
-                      std::span<const int> fds = {}) {
+                      std::span<const int> fds = {}, absl::AnyInvocable<void()> told = nullptr) {
   Completion<absl::StatusOr<T>> completion;
   LocalSession::Blocking blocking;
   {
@@ -99,7 +101,7 @@ absl::StatusOr<T> Ask(const LocalSessionPtr& session, local::Kind kind, uint64_t
                          return broken;
                        },
                    .late = std::move(late),
-                   .copied = nullptr},
+                   .copied = std::move(told)},
                   fds);
   }
   session->ReadUntil(&completion, deadline);

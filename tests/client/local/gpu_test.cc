@@ -259,7 +259,7 @@ TEST_CASE("a daemon that came back is told of the memory again, under a generati
   CHECK(rig.transport->gpu_stats().registered_again == 1);
 }
 
-TEST_CASE("a daemon that came back without its GPU is asked once, and every call says why") {
+TEST_CASE("a daemon that came back without its GPU path is asked once, and every call says why") {
   GpuRig rig;
   const GpuRegion region = rig.MustRegister();
   CHECK(region.usable().ok());
@@ -267,7 +267,7 @@ TEST_CASE("a daemon that came back without its GPU is asked once, and every call
   // Else a call goes to the connection that is about to break, and leaves its memory in use.
   REQUIRE(Eventually([&] { return !rig.transport->WaitConnected(Deadline(0)); }));
   rig.gpu->Forget();
-  rig.gpu->Set({.refuse = absl::UnavailableError("the GPU fell off the bus")});
+  rig.gpu->Set({.refuse = absl::FailedPreconditionError("the GPU fell off the bus")});
   rig.daemon.Start();
   const auto says_why = [&] { return absl::StrContains(rig.last.message(), "fell off"); };
   REQUIRE(Eventually([&] {
@@ -276,9 +276,36 @@ TEST_CASE("a daemon that came back without its GPU is asked once, and every call
   }));
   CHECK(rig.PutRuns("a", {{region.id(), 0, 10}}) == PutStatus::kUnfinished);
   CHECK(says_why());
-  CHECK(absl::IsUnavailable(region.usable()));
+  CHECK(absl::IsFailedPrecondition(region.usable()));
   CHECK(rig.daemon.requests(Kind::kRegisterGpuMemory) == 2);  // one of each session
   CHECK_FALSE(region.in_use());
+}
+
+TEST_CASE("what a daemon has no room for now is asked for again, in the same session") {
+  GpuRig rig;
+  const GpuRegion region = rig.MustRegister();
+  rig.daemon.Stop();
+  REQUIRE(Eventually([&] { return !rig.transport->WaitConnected(Deadline(0)); }));
+  rig.gpu->Forget();
+  const bool full = GENERATE(false, true);
+  rig.gpu->Set({.refuse = full ? absl::ResourceExhaustedError("registrations: all are taken")
+                               : absl::UnavailableError("this GPU is being reset")});
+  rig.daemon.Start();
+  const auto refused = [&] {
+    (void)rig.GetRuns("a", {{region.id(), 0, 10}});
+    return full ? absl::IsResourceExhausted(rig.last)
+                : absl::StrContains(rig.last.message(), "being reset");
+  };
+  REQUIRE(Eventually(refused));
+  // Not by every call, but again and again.
+  REQUIRE(
+      Eventually([&] { return refused() && rig.daemon.requests(Kind::kRegisterGpuMemory) >= 4; }));
+  rig.gpu->Set({});
+  REQUIRE(Eventually([&] {
+    return rig.PutRuns("a", {{region.id(), 0, 10}}) == PutStatus::kStored;
+  }));
+  CHECK(region.usable().ok());
+  CHECK(rig.daemon.connections == 2);
 }
 
 TEST_CASE("a call without an answer by its deadline leaves its memory in use until that comes") {
@@ -421,6 +448,75 @@ TEST_CASE("unregistered memory is closed by the daemon first, and then unknown")
   GpuRegion moved = rig.MustRegister();
   moved = rig.MustRegister();
   CHECK(Eventually([&] { return rig.gpu->unregistered() == 3; }));
+}
+
+TEST_CASE("an end of a registration that was not answered in time may be asked for again") {
+  GpuRig rig;
+  GpuRegion region = rig.MustRegister();
+  rig.daemon.script.hold = static_cast<uint16_t>(Kind::kUnregisterGpuMemory);
+  CHECK(absl::IsDeadlineExceeded(region.Unregister(Deadline(20))));
+  CHECK(absl::IsDeadlineExceeded(region.Unregister(Deadline(20))));  // it is still being closed
+  SECTION("and is told when the answer comes") {
+    std::thread daemon([&] { rig.daemon.Let(); });
+    const absl::Status closed = region.Unregister(Deadline(10'000));
+    daemon.join();
+    CHECK(closed == absl::OkStatus());
+  }
+  SECTION("also where that has come") {
+    rig.daemon.Let();
+    CHECK(Eventually([&] { return region.Unregister(Deadline(0)).ok(); }));
+  }
+  SECTION("or does not come any more, until the daemon's process has ended") {
+    rig.daemon.Stop();
+    REQUIRE(Eventually([&] { return absl::IsUnavailable(region.Unregister(Deadline(20))); }));
+    rig.process.End();
+    CHECK(region.Unregister(Deadline(20)).ok());
+  }
+  // The daemon knows it no more: to ask it twice would have been an error.
+  CHECK(rig.daemon.requests(Kind::kUnregisterGpuMemory) == 1);
+}
+
+TEST_CASE("memory that is being registered again is not free before that has been undone") {
+  GpuRig rig;
+  GpuRegion region = rig.MustRegister();
+  rig.daemon.Stop();
+  REQUIRE(Eventually([&] { return !rig.transport->WaitConnected(Deadline(0)); }));
+  rig.gpu->Forget();
+  rig.process.End();  // the daemon of before has it no more
+  rig.daemon.script.hold = static_cast<uint16_t>(Kind::kRegisterGpuMemory);
+  rig.daemon.Start();
+  REQUIRE(rig.transport->WaitConnected(Deadline(10'000)));
+  Completion<absl::StatusOr<PutResult>> put;
+  rig.transport->PutFromGpu(rig.ns, rig.spec, {{.key = Key("a"), .runs = {{region.id(), 0, 10}}}},
+                            {}, [&](auto result) { put.Set(std::move(result)); });
+  REQUIRE(Eventually([&] { return rig.daemon.requests(Kind::kRegisterGpuMemory) == 2; }));
+  CHECK(absl::IsDeadlineExceeded(region.Unregister(Deadline(20))));
+  CHECK(rig.daemon.requests(Kind::kUnregisterGpuMemory) == 0);
+  rig.daemon.script.hold = 0;
+  rig.daemon.Let();
+  const absl::StatusOr<PutResult> refused = put.Take();
+  CHECK(absl::IsFailedPrecondition(refused.ok() ? refused->error : refused.status()));
+  CHECK(region.Unregister(Deadline(10'000)) == absl::OkStatus());
+  CHECK(rig.gpu->unregistered() == 1);  // of the new one: the old went with its connection
+}
+
+TEST_CASE("a registration that was answered too late is undone before its memory is free") {
+  GpuRig rig(Deadline(100));
+  GpuRegion region = rig.MustRegister();
+  rig.daemon.Stop();
+  REQUIRE(Eventually([&] { return !rig.transport->WaitConnected(Deadline(0)); }));
+  rig.gpu->Forget();
+  rig.process.End();
+  rig.daemon.script.hold = static_cast<uint16_t>(Kind::kRegisterGpuMemory);
+  rig.daemon.Start();
+  REQUIRE(rig.transport->WaitConnected(Deadline(10'000)));
+  CHECK(rig.PutRuns("a", {{region.id(), 0, 10}}) == PutStatus::kUnfinished);
+  CHECK(absl::IsDeadlineExceeded(rig.last));
+  CHECK(absl::IsDeadlineExceeded(region.Unregister(Deadline(20))));
+  rig.daemon.script.hold = 0;
+  rig.daemon.Let();
+  CHECK(region.Unregister(Deadline(10'000)) == absl::OkStatus());
+  CHECK(rig.gpu->unregistered() == 1);
 }
 
 TEST_CASE("after the session's end memory may be freed when the daemon's process has ended") {
