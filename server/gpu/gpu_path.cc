@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "server/gpu/hidden_gpus.h"
 #include "tiers/base/check.h"
 #include "tiers/base/units.h"
 #if defined(KVKEEP_HAS_GPU)
@@ -64,10 +65,14 @@ absl::StatusOr<std::unique_ptr<GpuPath>> OpenGpuPath(GpuMode mode, Arena* arena,
   if (mode == GpuMode::kOff) return MakeGpuPathOff("gpu.mode is off");
   absl::StatusOr<std::unique_ptr<GpuPath>> path = OpenDriver(arena, clock);
   if (path.ok()) return path;
-  if (mode == GpuMode::kAuto) return MakeGpuPathOff(std::string(path.status().message()));
+  std::string why(path.status().message());
+  const std::string hidden = WhyGpusAreHidden("");
+  if (!hidden.empty()) absl::StrAppend(&why, "; ", hidden);
+  if (mode == GpuMode::kAuto) return MakeGpuPathOff(std::move(why));
   return absl::FailedPreconditionError(
-      absl::StrCat("gpu.mode is required: ", path.status().message(),
-                   "; install NVIDIA's driver, or set gpu.mode to auto"));
+      absl::StrCat("gpu.mode is required: ", why, "; ",
+                   hidden.empty() ? "install NVIDIA's driver" : "open the devices to this process",
+                   ", or set gpu.mode to auto"));
 }
 
 }  // namespace kvkeep

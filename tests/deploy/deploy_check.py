@@ -64,7 +64,7 @@ class Units(unittest.TestCase):
         if shutil.which("systemd-analyze") is None:
             self.skipTest("no systemd-analyze here")
         drop_ins = sorted(systemd().glob("*.d/*"))
-        self.assertEqual(len(drop_ins), 3)
+        self.assertEqual(len(drop_ins), 4)
         for drop_in in [None] + drop_ins:
             with tempfile.TemporaryDirectory() as folder, self.subTest(drop_in=drop_in):
                 self.assertEqual(self.verify(pathlib.Path(folder), drop_in), "")
