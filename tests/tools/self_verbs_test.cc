@@ -112,6 +112,18 @@ TEST_CASE("the doctor says what there is of GPUs, and by which path their worker
   CHECK(
       absl::StartsWith(well.Of("GPU"), "ok: 2 devices (/dev/nvidia*), the driver's library loads"));
   CHECK(absl::StrContains(well.Of("GPU"), "the daemon copies for GPU workers that register"));
+  well.Write("/lib/systemd/system/kvkeepd.service", "[Service]\nPrivateDevices=yes\n");
+  CHECK(absl::StartsWith(well.Of("GPU"), "warn: 2 devices"));
+  CHECK(absl::StrContains(well.Of("GPU"),
+                          "not as kvkeepd.service, which hides the devices / copy "
+                          "gpu.conf.example"));
+  const std::string drop_ins = "/etc/systemd/system/kvkeepd.service.d/";
+  well.Write(drop_ins + "gpu.conf.example", "[Service]\nPrivateDevices=no\n");  // not read
+  CHECK(absl::StartsWith(well.Of("GPU"), "warn: "));
+  well.Write(drop_ins + "gpu.conf", "[Service]\nPrivateDevices=no\n");
+  CHECK(absl::StartsWith(well.Of("GPU"), "ok: "));
+  well.Write(drop_ins + "z.conf", "[Service]\n PrivateDevices=true\n");
+  CHECK(absl::StartsWith(well.Of("GPU"), "warn: "));
   well.config.gpu.mode = GpuChoice::kOff;
   CHECK(absl::StrContains(well.Of("GPU"), "the GPU path is off (gpu.mode), GPU workers copy by"));
   well.config.gpu.mode = GpuChoice::kRequired;

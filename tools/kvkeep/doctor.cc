@@ -26,6 +26,7 @@
 
 #include "tiers/base/units.h"
 #include "tiers/host/kernel_facts.h"
+#include "tools/kvkeep/doctor_gpu.h"
 #include "tools/kvkeep/plan.h"
 #include "tools/kvkeep/units.h"
 
@@ -203,47 +204,6 @@ Finding DirectIo(const G3PathConfig& path) {
   return finding;
 }
 
-size_t GpuDevices(const std::string& root) {
-  std::error_code none;  // no /dev: none there
-  size_t found = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(root + "/dev", none)) {
-    const std::string name = entry.path().filename().string();
-    absl::string_view number = name;
-    found += absl::ConsumePrefix(&number, "nvidia") && !number.empty() &&
-             std::all_of(number.begin(), number.end(), absl::ascii_isdigit);
-  }
-  return found;
-}
-
-// What the daemon will do with GPUs. Whether it can, its status says: the library is one thing of
-// several that it needs.
-Finding Gpu(const Config& config, const Machine& machine) {
-  Finding finding{.subject = "GPU"};
-  const size_t devices = GpuDevices(machine.root);
-  const bool local = !config.listen.local_path.empty();
-  finding.found = absl::StrCat(
-      devices, devices == 1 ? " device" : " devices", " (/dev/nvidia*), the driver's library ",
-      machine.cuda_driver ? "loads" : "does not load", " (libcuda.so.1): ");
-  if (config.gpu.mode == GpuChoice::kRequired && !machine.cuda_driver) {
-    absl::StrAppend(&finding.found, "the daemon will not start, as gpu.mode is required");
-    finding.state = State::kFail;
-    finding.to_do = "install NVIDIA's driver, or set gpu.mode to auto";
-  } else if (!local) {
-    absl::StrAppend(&finding.found, "GPU workers copy by gRPC, as listen.local is off");
-    if (devices == 0) return finding;
-    finding.state = State::kWarn;
-    finding.to_do = "the local path takes less time and CPU for a copy: set listen.local";
-  } else if (config.gpu.mode != GpuChoice::kOff && machine.cuda_driver) {
-    absl::StrAppend(&finding.found, "the daemon copies for GPU workers that register memory by ",
-                    config.listen.local_path);
-  } else {
-    absl::StrAppend(&finding.found, "the GPU path is off",
-                    config.gpu.mode == GpuChoice::kOff ? " (gpu.mode)" : "",
-                    ", GPU workers copy by the local path, ", config.listen.local_path);
-  }
-  return finding;
-}
-
 bool CanLoadCuda() {
   void* const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return false;
@@ -328,7 +288,7 @@ std::vector<Finding> Examine(const Config& config, const Machine& machine) {
                                    IoUring(machine),
                                    Numa(machine),
                                    Clock(machine),
-                                   Gpu(config, machine)};
+                                   ExamineGpus(config, machine)};
   for (const G3PathConfig& path : config.g3.paths) {
     findings.push_back(Space(path));
     findings.push_back(DirectIo(path));

@@ -1,0 +1,99 @@
+#include "tools/kvkeep/doctor_gpu.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+
+namespace kvkeep::tools {
+namespace {
+
+size_t GpuDevices(const std::string& root) {
+  std::error_code none;  // no /dev: none there
+  size_t found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(root + "/dev", none)) {
+    const std::string name = entry.path().filename().string();
+    absl::string_view number = name;
+    found += absl::ConsumePrefix(&number, "nvidia") && !number.empty() &&
+             std::all_of(number.begin(), number.end(), absl::ascii_isdigit);
+  }
+  return found;
+}
+
+// The values that a unit's files give PrivateDevices, the last of which counts.
+void ReadPrivateDevices(const std::filesystem::path& path, std::optional<bool>* hides) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    absl::string_view value = absl::StripAsciiWhitespace(line);
+    if (!absl::ConsumePrefix(&value, "PrivateDevices=")) continue;
+    *hides = value == "yes" || value == "true" || value == "on" || value == "1";
+  }
+}
+
+// As systemd reads it: the first unit of that name, then every drop-in, by file name.
+bool ServiceHidesDevices(const std::string& root) {
+  const char* const folders[] = {"/etc/systemd/system", "/run/systemd/system",
+                                 "/usr/local/lib/systemd/system", "/usr/lib/systemd/system",
+                                 "/lib/systemd/system"};
+  std::optional<bool> hides;
+  std::error_code none;
+  std::map<std::string, std::filesystem::path> drop_ins;
+  bool found = false;
+  for (const char* const folder : folders) {
+    const std::filesystem::path unit = absl::StrCat(root, folder, "/kvkeepd.service");
+    if (!found && std::filesystem::exists(unit, none)) {
+      ReadPrivateDevices(unit, &hides);
+      found = true;
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(unit.string() + ".d", none)) {
+      const std::filesystem::path& path = entry.path();
+      if (path.extension() == ".conf") drop_ins.emplace(path.filename().string(), path);
+    }
+  }
+  for (const auto& [name, path] : drop_ins) ReadPrivateDevices(path, &hides);
+  return hides.value_or(false);
+}
+
+}  // namespace
+
+Finding ExamineGpus(const Config& config, const Machine& machine) {
+  Finding finding{.subject = "GPU"};
+  const size_t devices = GpuDevices(machine.root);
+  const bool local = !config.listen.local_path.empty();
+  finding.found = absl::StrCat(
+      devices, devices == 1 ? " device" : " devices", " (/dev/nvidia*), the driver's library ",
+      machine.cuda_driver ? "loads" : "does not load", " (libcuda.so.1): ");
+  if (config.gpu.mode == GpuChoice::kRequired && !machine.cuda_driver) {
+    absl::StrAppend(&finding.found, "the daemon will not start, as gpu.mode is required");
+    finding.state = Finding::State::kFail;
+    finding.to_do = "install NVIDIA's driver, or set gpu.mode to auto";
+  } else if (!local) {
+    absl::StrAppend(&finding.found, "GPU workers copy by gRPC, as listen.local is off");
+    if (devices == 0) return finding;
+    finding.state = Finding::State::kWarn;
+    finding.to_do = "the local path takes less time and CPU for a copy: set listen.local";
+  } else if (config.gpu.mode != GpuChoice::kOff && machine.cuda_driver) {
+    absl::StrAppend(&finding.found, "the daemon copies for GPU workers that register memory by ",
+                    config.listen.local_path);
+    if (devices > 0 && ServiceHidesDevices(machine.root)) {
+      absl::StrAppend(&finding.found, "; not as kvkeepd.service, which hides the devices");
+      finding.state = Finding::State::kWarn;
+      finding.to_do =
+          "copy gpu.conf.example, of kvkeepd.service.d in /usr/share/kvkeep/examples/systemd, to "
+          "/etc/systemd/system/kvkeepd.service.d/gpu.conf; or set gpu.mode to off";
+    }
+  } else {
+    absl::StrAppend(&finding.found, "the GPU path is off",
+                    config.gpu.mode == GpuChoice::kOff ? " (gpu.mode)" : "",
+                    ", GPU workers copy by the local path, ", config.listen.local_path);
+  }
+  return finding;
+}
+
+}  // namespace kvkeep::tools

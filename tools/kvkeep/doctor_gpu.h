@@ -1,0 +1,13 @@
+// The doctor's word on GPUs: how many there are, by which path their workers copy, and what stands
+// between the daemon and them. Looks at /dev and at the files of kvkeepd.service.
+#pragma once
+
+#include "tools/kvkeep/doctor.h"
+
+namespace kvkeep::tools {
+
+// What the daemon will do with GPUs. Whether it can, its status says: the library is one thing of
+// several that it needs.
+Finding ExamineGpus(const Config& config, const Machine& machine);
+
+}  // namespace kvkeep::tools
