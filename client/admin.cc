@@ -27,11 +27,7 @@ AdminClient::AdminClient(const std::string& endpoint, Deadline deadline,
 }
 
 absl::Status AdminClient::ErrorOf(const grpc::Status& status) const {
-  constexpr Deadline kPatience{2'000};
-  absl::Status why = FromGrpc(status);
-  if (!absl::IsUnavailable(why) || !security_.tls() || HostOf(endpoint_).empty()) return why;
-  const std::string tls = ExplainTls(endpoint_, security_, std::min(kPatience, deadline_));
-  return tls.empty() ? why : absl::UnavailableError(absl::StrCat(endpoint_, ": ", tls));
+  return ExplainedByTls(FromGrpc(status), endpoint_, security_, deadline_);
 }
 
 std::unique_ptr<grpc::ClientContext> AdminClient::NewContext(Deadline deadline) const {

@@ -151,18 +151,12 @@ absl::Status Core::RunSession() {
   session->connection->Break();
   const absl::Status ended = stream.WaitDone();
   CancelCallsOf(session->id.get());
-  if (!status.ok()) return stream.opened() ? status : Explained(std::move(status));
-  return ended.ok() ? absl::UnavailableError("the daemon ended the session") : ended;
-}
-
-absl::Status Core::Explained(absl::Status why) const {
-  constexpr Deadline kPatience{2'000};
-  if (!absl::IsUnavailable(why) || !options_.security.tls() || HostOf(options_.endpoint).empty()) {
-    return why;
+  if (!status.ok()) {
+    return stream.opened() ? status
+                           : ExplainedByTls(std::move(status), options_.endpoint, options_.security,
+                                            options_.default_deadline);
   }
-  const std::string tls = ExplainTls(options_.endpoint, options_.security,
-                                     std::min(kPatience, options_.default_deadline));
-  return tls.empty() ? why : absl::UnavailableError(absl::StrCat(options_.endpoint, ": ", tls));
+  return ended.ok() ? absl::UnavailableError("the daemon ended the session") : ended;
 }
 
 absl::Status Core::Publish(const std::shared_ptr<Session>& session, SessionStream* stream) {
@@ -218,17 +212,7 @@ absl::Status Core::DeclareAll(const SessionPtr& session) {
 }
 
 absl::Status Core::Declare(const SessionPtr& session, GrpcNamespace* ns, Deadline deadline) {
-  v1::OpenNamespaceRequest request;
-  request.set_session_token(session->id->token);
-  request.set_model(ns->spec.model);
-  request.set_dtype(ns->spec.dtype);
-  request.set_layout(ns->spec.layout);
-  request.set_tokens_per_chunk(ns->spec.tokens_per_chunk);
-  request.set_bytes_per_part(ns->spec.bytes_per_part);
-  request.set_parts(ns->spec.parts);
-  request.set_hash_algorithm(ns->spec.hash_algorithm);
-  request.set_hash_seed(ns->spec.hash_seed);
-  request.set_tenant(ns->spec.tenant);
+  const v1::OpenNamespaceRequest request = ToWire(ns->spec, session->id->token);
   NamespaceDigest digest;
   absl::Status status = Await<absl::Status>([&](auto done) {
     using Call = UnaryCall<v1::OpenNamespaceRequest, v1::OpenNamespaceResponse>;

@@ -154,8 +154,6 @@ class Core : public std::enable_shared_from_this<Core> {
   void Run();
   // Opens a session and returns, when it is over, why.
   absl::Status RunSession();
-  // Why no session came about, with what TLS has to do with it. Blocks for a while.
-  absl::Status Explained(absl::Status why) const;
   absl::Status Publish(const std::shared_ptr<Session>& session, SessionStream* stream);
   absl::Status DeclareAll(const SessionPtr& session);
   absl::Status Declare(const SessionPtr& session, GrpcNamespace* ns, Deadline deadline);

@@ -38,6 +38,21 @@ ServerInfo FromWire(const v1::GetServerInfoResponse& response) {
   return info;
 }
 
+v1::OpenNamespaceRequest ToWire(const NamespaceSpec& spec, const std::string& session_token) {
+  v1::OpenNamespaceRequest request;
+  request.set_session_token(session_token);
+  request.set_model(spec.model);
+  request.set_dtype(spec.dtype);
+  request.set_layout(spec.layout);
+  request.set_tokens_per_chunk(spec.tokens_per_chunk);
+  request.set_bytes_per_part(spec.bytes_per_part);
+  request.set_parts(spec.parts);
+  request.set_hash_algorithm(spec.hash_algorithm);
+  request.set_hash_seed(spec.hash_seed);
+  request.set_tenant(spec.tenant);
+  return request;
+}
+
 SessionStream::~SessionStream() {
   MutexLock lock(&mu_);
   KVKEEP_CHECK(!started_ || returned_);

@@ -18,6 +18,7 @@ namespace kvkeep::client {
 
 ServerLimits FromWire(const v1::Limits& limits);
 ServerInfo FromWire(const v1::GetServerInfoResponse& response);
+v1::OpenNamespaceRequest ToWire(const NamespaceSpec& spec, const std::string& session_token);
 
 class SessionStream final : public grpc::ClientReadReactor<v1::SessionEvent> {
  public:

@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <vector>
@@ -271,10 +272,9 @@ class Probe {
   const Owned<SSL> ssl_;
 };
 
-}  // namespace
-
-std::string ExplainTls(const std::string& endpoint, const SecurityOptions& options,
-                       std::chrono::milliseconds timeout) {
+// What is wrong with TLS; empty: nothing is, or nobody listens.
+std::string Explain(const std::string& endpoint, const SecurityOptions& options,
+                    std::chrono::milliseconds timeout) {
   const auto give_up = Clock::now() + timeout;
   const SigpipeHeldOff held_off;
   const absl::StatusOr<SecurityMaterial> material = LoadSecurity(options);
@@ -284,6 +284,16 @@ std::string ExplainTls(const std::string& endpoint, const SecurityOptions& optio
   std::string why = Probe(HostOf(endpoint), options, *material).Run(fd.get(), give_up);
   ERR_clear_error();
   return why;
+}
+
+}  // namespace
+
+absl::Status ExplainedByTls(absl::Status why, const std::string& endpoint,
+                            const SecurityOptions& options, std::chrono::milliseconds patience) {
+  constexpr std::chrono::milliseconds kMostPatience{2'000};
+  if (!absl::IsUnavailable(why) || !options.tls() || HostOf(endpoint).empty()) return why;
+  const std::string tls = Explain(endpoint, options, std::min(kMostPatience, patience));
+  return tls.empty() ? why : absl::UnavailableError(absl::StrCat(endpoint, ": ", tls));
 }
 
 }  // namespace kvkeep::client

@@ -2,6 +2,8 @@
 // causes. Internal.
 #pragma once
 
+#include <absl/status/status.h>
+
 #include <chrono>
 #include <string>
 
@@ -9,12 +11,12 @@
 
 namespace kvkeep::client {
 
-// Makes a handshake of its own with host:port and says what is wrong with it: the daemon's
-// certificate (expired, another CA, another name), ours (none, expired, another CA), or that it is
-// no TLS that is spoken there. Empty: nothing is wrong with TLS, or nobody listens. Blocks for
-// `timeout` at most, names being resolved aside. Decides nothing: the connection that counts is
-// gRPC's.
-std::string ExplainTls(const std::string& endpoint, const SecurityOptions& options,
-                       std::chrono::milliseconds timeout);
+// `why`, unless it is UNAVAILABLE over TLS: then it makes a handshake of its own with host:port and
+// says what is wrong with it: the daemon's certificate (expired, another CA, another name), ours
+// (none, expired, another CA), or that it is no TLS that is spoken there. Still `why` where nothing
+// is wrong with TLS, or nobody listens. Blocks for 2 s, or `patience` if that is less, names being
+// resolved aside. Decides nothing: the connection that counts is gRPC's.
+absl::Status ExplainedByTls(absl::Status why, const std::string& endpoint,
+                            const SecurityOptions& options, std::chrono::milliseconds patience);
 
 }  // namespace kvkeep::client

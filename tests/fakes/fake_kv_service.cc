@@ -375,6 +375,27 @@ grpc::Status FakeKvService::Delete(grpc::ServerContext*, const v1::DeleteRequest
   return grpc::Status::OK;
 }
 
+void FakeKvService::OnWatch(WatchHandler handler) {
+  MutexLock lock(&mu_);
+  on_watch_ = std::move(handler);
+}
+
+grpc::Status FakeKvService::Watch(grpc::ServerContext* context, const v1::WatchRequest* request,
+                                  grpc::ServerWriter<v1::WatchEvents>* writer) {
+  WatchHandler handler;
+  {
+    MutexLock lock(&mu_);
+    if (auto bad = CheckSession(request->session_token(), request->namespace_digest()); !bad.ok()) {
+      return bad;
+    }
+    handler = on_watch_;
+  }
+  if (!handler) return {grpc::StatusCode::UNIMPLEMENTED, "the fake has no watch"};
+  if (grpc::Status status = handler(context, writer); !status.ok()) return status;
+  while (!context->IsCancelled() && !end_sessions_) Pause();
+  return {grpc::StatusCode::UNAVAILABLE, "the fake daemon stops"};
+}
+
 grpc::Status FakeAdminService::Status(grpc::ServerContext*, const v1::StatusRequest*,
                                       v1::StatusResponse* response) {
   response->set_version("fake");

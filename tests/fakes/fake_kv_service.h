@@ -8,6 +8,7 @@
 #include <grpcpp/server.h>
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -48,6 +49,11 @@ class FakeKvService final : public v1::KvCache::Service {
   size_t leases() const;
   std::string last_parent_key() const;
 
+  // What answers each Watch from now on; without one it is UNIMPLEMENTED.
+  using WatchHandler =
+      std::function<grpc::Status(grpc::ServerContext*, grpc::ServerWriter<v1::WatchEvents>*)>;
+  void OnWatch(WatchHandler handler);
+
   // What a restart does.
   void NewIncarnation();
   // Ends the streams of all sessions, so that a server can stop.
@@ -74,6 +80,8 @@ class FakeKvService final : public v1::KvCache::Service {
                        v1::ReleaseResponse*) override;
   grpc::Status Delete(grpc::ServerContext*, const v1::DeleteRequest* request,
                       v1::DeleteResponse* response) override;
+  grpc::Status Watch(grpc::ServerContext* context, const v1::WatchRequest* request,
+                     grpc::ServerWriter<v1::WatchEvents>* writer) override;
 
  private:
   struct Chunk {
@@ -110,6 +118,7 @@ class FakeKvService final : public v1::KvCache::Service {
   std::map<uint64_t, Lease> leases_ ABSL_GUARDED_BY(mu_);
   std::map<Id, Chunk> chunks_ ABSL_GUARDED_BY(mu_);
   std::string last_parent_key_ ABSL_GUARDED_BY(mu_);
+  WatchHandler on_watch_ ABSL_GUARDED_BY(mu_);
 };
 
 class FakeAdminService final : public v1::Admin::Service {

@@ -23,6 +23,8 @@ TEST_CASE("wrong usage exits with 2 and a message, help with 0") {
   CHECK(Run({"replay", "t", "--path", "shm"}).code == kUsage);
   CHECK(Run({"ping", "--path", "shm"}).code == kUsage);
   CHECK(Run({"simulate", "t"}).code == kUsage);  // no --chunks
+  CHECK(Run({"watch", "--hash-seed", "xyz"}).code == kUsage);
+  CHECK(Run({"watch", "--bytes-per-part", "1KB"}).code == kUsage);
   CHECK_FALSE(Run({"nonsense"}).err.empty());
   CHECK(Run({"--help"}).code == kOk);
   CHECK(Run({"version"}).out.find("kvkeep ") == 0);
@@ -39,6 +41,7 @@ TEST_CASE("a daemon that is away is exit code 4 for every verb that needs it") {
                                              {"clear", "--yes"},
                                              {"lookup", "k"},
                                              {"delete", "k"},
+                                             {"watch"},
                                              {"put", "k", "/tmp/kvkeep-cli-test-file"},
                                              {"get", "k", "-o", "-"}}) {
     std::vector<std::string> all = {"--endpoint", nowhere, "--admin", nowhere, "--timeout", "1s"};
@@ -78,6 +81,45 @@ TEST_CASE("a file that was put can be looked up, got back and deleted") {
   CHECK(Run(daemon, {"delete", "my key"}).code == kNotFound);
   CHECK(Run(daemon, {"lookup", "my key"}).code == kNotFound);
   CHECK(Run(daemon, {"get", "my key", "-o", dir.path("out")}).code == kNotFound);
+}
+
+TEST_CASE("watch tells of chunks a line each, of beginnings, and ends when told to") {
+  fakes::FakeDaemon daemon;
+  daemon.kv.OnWatch([](auto*, auto* writer) {
+    v1::WatchEvents message;
+    message.set_epoch(0xab);
+    message.set_gap(true);
+    message.set_keys(std::string(32, 'k') + std::string(32, 'l'));
+    for (const v1::ChunkChange change : {v1::CHUNK_CHANGE_G2_STORED, v1::CHUNK_CHANGE_G3_REMOVED}) {
+      message.add_parts(3);
+      message.add_changes(change);
+    }
+    message.set_snapshot_end(true);
+    writer->Write(message);
+    return grpc::Status::OK;
+  });
+  std::string k, l;
+  for (int i = 0; i < 32; ++i) {
+    k += "6b";
+    l += "6c";
+  }
+  const CliResult text = Run(daemon, {"watch", "--snapshot", "--parts", "4"});
+  REQUIRE(text.code == kOk);
+  CHECK(text.out == "-- all that is there (first, incarnation 00000000000000ab)\nstored  G2 " + k +
+                        " part 3\nremoved G3 " + l +
+                        " part 3\n-- that was all there is; changes from now on\n");
+  const CliResult lines = Run(daemon, {"watch", "--json", "--count", "1"});
+  REQUIRE(lines.code == kOk);
+  CHECK(lines.out == R"({"event":"begins","why":"first","epoch":"00000000000000ab"})"
+                     "\n"
+                     R"({"event":"stored","tier":"g2","key":")" +
+                         k +
+                         R"(","part":3})"
+                         "\n");
+  const CliResult refused = Run(daemon, {"watch", "--namespace", "refused"});
+  CHECK(refused.code == kFailed);
+  CHECK(refused.err == "kvkeep: model: refused by the fake\n");
+  CHECK(Run(daemon, {"watch", "--path", "local"}).code == kFailed);
 }
 
 TEST_CASE("a put that is rejected, or a get that is corrupt, exits with 1 and says why") {

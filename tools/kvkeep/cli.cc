@@ -93,6 +93,12 @@ int Cli::Print(const Json& value, const std::string& text, int code) const {
   return code;
 }
 
+void AddTenant(CLI::App* verb, Cli& cli) {
+  verb->add_option("--tenant", cli.tenant,
+                   "whose namespace, of those that let this one read; default is the one without "
+                   "name. Else the tenant of the socket or certificate");
+}
+
 namespace {
 
 // As etcdctl calls them.
@@ -142,6 +148,7 @@ int RunCli(const std::vector<std::string>& arguments, Terminal terminal) {
   AddAdminVerbs(app, cli);
   AddInspectVerbs(app, cli);
   AddWatchVerbs(app, cli);
+  AddEventsVerb(app, cli);
   AddConfigVerbs(app, cli);
   AddArenaVerbs(app, cli);
   AddFsckVerb(app, cli);

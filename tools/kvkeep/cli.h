@@ -76,6 +76,9 @@ class Cli {
   int Print(const Json& value, const std::string& text, int code = kOk) const;
 };
 
+// Option --tenant, for a verb that only reads.
+void AddTenant(CLI::App* verb, Cli& cli);
+
 void AddChunkVerbs(CLI::App& app, Cli& cli);   // ping, put, get, lookup, delete
 void AddAdminVerbs(CLI::App& app, Cli& cli);   // status, clear, drain, version
 void AddConfigVerbs(CLI::App& app, Cli& cli);  // config show, config reload
@@ -87,6 +90,7 @@ void AddPlanVerb(CLI::App& app, Cli& cli);     // plan
 // sessions, leases, namespaces, quota, evict, verify
 void AddInspectVerbs(CLI::App& app, Cli& cli);
 void AddWatchVerbs(CLI::App& app, Cli& cli);  // top, stat
+void AddEventsVerb(CLI::App& app, Cli& cli);  // watch
 void AddSelfVerbs(CLI::App& app, Cli& cli);   // doctor, completion, man
 
 }  // namespace kvkeep::tools

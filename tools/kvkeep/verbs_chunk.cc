@@ -167,13 +167,6 @@ CLI::App* AddVerb(CLI::App& app, Cli& cli, const char* name, const char* help) {
   return verb;
 }
 
-// For what only reads.
-void AddTenant(CLI::App* verb, Cli& cli) {
-  verb->add_option("--tenant", cli.tenant,
-                   "whose namespace, of those that let this one read; default is the one without "
-                   "name. Else the tenant of the socket or certificate");
-}
-
 }  // namespace
 
 void AddChunkVerbs(CLI::App& app, Cli& cli) {

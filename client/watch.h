@@ -1,0 +1,139 @@
+// Watch: what enters and leaves the daemon's tiers in one namespace, for who keeps a picture of
+// it: a router, an operator.
+//
+//   auto watch = Watch::Open({.client = {.endpoint = "unix:///run/kvkeep/kvkeep.sock"},
+//                             .ns = {.model = "m", .tokens_per_chunk = 256}}).value();
+//   while (true) {
+//     absl::StatusOr<WatchNews> news = watch->Next(Deadline(5'000));
+//     if (!news.ok()) continue;  // away, or nothing new: what is known may be old
+//     if (news->begins != WatchBegin::kNo) known.clear();
+//     for (const WatchEvent& event : news->events) Apply(event, known);
+//   }
+//
+// What it guarantees:
+// * Who applies the events in their order has, once the snapshot has ended, what a lookup would
+//   find. No event is left out or told twice: a stream whose numbers are not in order is given up.
+// * Whenever all is told anew, `begins` says so and why: the daemon is another one, the connection
+//   was lost, the caller was too slow, or a device of G3 went away or came back.
+// * A daemon that went away is found again (backoff as Client's). That it went is told once, by an
+//   UNAVAILABLE from Next, before anything else.
+// * The daemon waits for no caller. Here one message is kept, besides what gRPC buffers.
+//
+// Always gRPC, with a session of its own: the local path has no such call. A daemon on the same
+// host that hangs, and does not die, looks like one that has nothing to tell.
+//
+// Threads: one in the background. Next by one thread at a time; the rest is thread-safe.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "client/client.h"
+#include "kvkeep/v1/kvkeep.grpc.pb.h"
+#include "tiers/base/image.h"
+#include "tiers/base/mutex.h"
+
+namespace kvkeep::client {
+
+class SessionStream;
+
+struct WatchOptions {
+  // default_deadline is of each step of the way to the first message; `path` kLocal is refused.
+  ClientOptions client;
+  NamespaceSpec ns;
+};
+
+// One chunk, one tier.
+struct WatchEvent {
+  ChunkKey key;
+  uint32_t part = 0;
+  Tier tier = Tier::kG2;
+  bool stored = false;  // else removed
+
+  bool operator==(const WatchEvent&) const = default;
+};
+
+enum class WatchBegin {
+  kNo,           // it goes on from what was told before
+  kFirst,        // of this Watch
+  kReconnected,  // to the same daemon
+  kNewDaemon,    // it was restarted
+  kMissed,       // the caller was too slow, or a device of G3 went away or came back
+};
+absl::string_view WatchBeginName(WatchBegin begin);  // "first", "reconnected"
+
+struct WatchNews {
+  WatchBegin begins = WatchBegin::kNo;  // else: forget all, a snapshot begins, mixed with changes
+  bool snapshot_end = false;            // with these events the snapshot is whole
+  uint64_t epoch = 0;                   // the daemon's incarnation
+  uint64_t sequence = 0;                // of the first event, from 0 with each connection
+  std::vector<WatchEvent> events;
+};
+
+class Watch {
+ public:
+  struct Stats {
+    uint64_t connects = 0;        // that came as far as a first message
+    uint64_t begins = 0;          // how often all was told anew
+    uint64_t events = 0;          // told by Next
+    uint64_t broken_streams = 0;  // given up: the daemon broke the protocol
+  };
+
+  // Does not wait for the daemon. INVALID_ARGUMENT: bad options.
+  static absl::StatusOr<std::unique_ptr<Watch>> Open(WatchOptions options);
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  // Waits for what comes next. After any error but CANCELLED it may be called again.
+  // DEADLINE_EXCEEDED: nothing has changed within `timeout`. UNAVAILABLE: the daemon is away; at
+  // once when that is new, else after `timeout`. CANCELLED: Cancel was called. Any other is an
+  // answer of the daemon, which is asked again after a while: PERMISSION_DENIED,
+  // UNAUTHENTICATED, INVALID_ARGUMENT (the namespace), RESOURCE_EXHAUSTED (sessions, watches).
+  absl::StatusOr<WatchNews> Next(Deadline timeout);
+  // Ends a Next that waits, and each one from now on.
+  void Cancel();
+  Stats GetStats() const;
+
+ private:
+  explicit Watch(WatchOptions options) : options_(std::move(options)) {}
+
+  void Run();
+  // Connects and hands over what comes; returns, when that is over, why.
+  absl::Status RunSession();
+  absl::Status AwaitOpen(const SessionStream& session);
+  absl::StatusOr<std::string> OpenNamespace(v1::KvCache::Stub* stub, const std::string& token,
+                                            const std::string& authorization);
+  absl::Status ReadAll(v1::KvCache::Stub* stub, const v1::WatchRequest& request,
+                       const std::string& authorization);
+  // Makes it the call that Cancel ends; false: it is too late.
+  bool Begin(grpc::ClientContext* context, const std::string& authorization);
+  void End();
+  WatchBegin WhyAnew(uint64_t epoch, bool first_message) const;
+  // Waits until the caller has taken what came before; false: it never will.
+  bool HandOver(WatchNews news);
+  void GoneAway(const absl::Status& why);
+
+  const WatchOptions options_;
+  uint64_t epoch_ = 0;  // last heard of; the thread's own
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  grpc::ClientContext* call_ ABSL_GUARDED_BY(mu_) = nullptr;  // under way
+  std::optional<WatchNews> news_ ABSL_GUARDED_BY(mu_);        // not taken yet
+  bool watching_ ABSL_GUARDED_BY(mu_) = false;                // the daemon tells us
+  bool away_told_ ABSL_GUARDED_BY(mu_) = false;               // that it does not
+  absl::Status away_ ABSL_GUARDED_BY(mu_) = absl::UnavailableError("not connected yet");
+  absl::Status untold_ ABSL_GUARDED_BY(mu_);  // for Next to return
+  Stats stats_ ABSL_GUARDED_BY(mu_);
+
+  std::thread thread_;  // runs Run(), from Open to the end
+};
+
+}  // namespace kvkeep::client
