@@ -7,13 +7,15 @@
 Prompts that share prefixes are put, got and deleted at random, more than both tiers hold; then
 1,000 queries: for each the longest match that the indexer tells of, tier by tier, is the one that
 the daemon's lookup has. Again after a SIGKILL and a new start, and after more of the same. Only
-the target `kvkeepd` must be built.
+the target `kvkeepd` must be built. With --keeper, a Python that has transformers, also what
+kvkeep.transformers saves there; that wants the target `kvkeep_c`, too.
 """
 
 import argparse
 import hashlib
 import importlib
 import json
+import os
 import pathlib
 import random
 import signal
@@ -27,6 +29,27 @@ import urllib.request
 BLOCK = 16  # tokens, of a chunk and of the indexer's blocks
 PAYLOAD = 60_000
 QUERIES = 1000
+
+# Saves a random cache of each prompt, and says how many tokens of each it finds again.
+KEEPER = """
+import json, sys
+import kvkeep, torch
+from kvkeep.transformers import CacheKeeper
+from transformers import DynamicCache, LlamaConfig
+config = LlamaConfig(hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+                     num_key_value_heads=2)
+client = kvkeep.Client()
+assert client.wait_connected(20)
+keeper = CacheKeeper(client, config, name="m", tokens_per_chunk=64, tokens_per_block=16,
+                     dtype=torch.float32)
+prompts = json.load(sys.stdin)
+for tokens in prompts:
+    cache = DynamicCache(config=config)
+    for layer in range(2):
+        cache.update(*(torch.randn(1, 2, len(tokens), 16) for _ in range(2)), layer)
+    keeper.save(tokens, cache).raise_for_error()
+print(json.dumps([keeper.restore(tokens + [0])[1] for tokens in prompts]))
+"""
 
 CONFIG = """
 listen: {{unix: {dir}/kv.sock, local: "", admin: {dir}/admin.sock}}
@@ -215,6 +238,30 @@ def check(daemon, indexer, all_prompts, chance, when):
     return not wrong and on_nvme > 0
 
 
+def check_keeper(python, root, build, daemon, indexer, chance):
+    """Prompts of which some begin as others do, saved by kvkeep.transformers."""
+    heads = [[chance.randint(50_001, 90_000) for _ in range(64 * 3)] for _ in range(5)]
+    asked = [head[:64 * chance.randint(1, 3)] + [chance.randint(50_001, 90_000) for _ in
+                                                 range(chance.randint(16, 300))]
+             for head in heads for _ in range(4)]
+    environment = dict(os.environ, KVKEEP_ENDPOINT=f"unix://{daemon.folder}/kv.sock",
+                       KVKEEP_CLIENT_LIBRARY=str(build / "lib" / "libkvkeep-client.so.1"),
+                       PYTHONPATH=str(root / "client" / "python"))
+    done = subprocess.run([python, "-c", KEEPER], input=json.dumps(asked), env=environment,
+                          check=True, stdout=subprocess.PIPE, text=True, timeout=300)
+    kept = json.loads(done.stdout.splitlines()[-1])
+    assert kept == [len(tokens) // 64 * 64 for tokens in asked], kept
+    wanted = [(tokens, tokens) for tokens in kept]
+    end = time.monotonic() + 60
+    while (found := [indexer.match(tokens) for tokens in asked]) != wanted:
+        if time.monotonic() > end:
+            break
+        time.sleep(0.5)
+    wrong = sum(theirs != mine for theirs, mine in zip(found, wanted))
+    print(f"kvkeep.transformers: {len(asked)} prompts, {sum(kept)} tokens kept: {wrong} differ")
+    return wrong == 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -222,6 +269,7 @@ def main():
         parser.add_argument("--" + name, type=pathlib.Path, required=True)
     parser.add_argument("--form", default="vllm", choices=("vllm", "sglang"))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keeper", type=pathlib.Path)
     asked = parser.parse_args()
     chance = random.Random(asked.seed)
     with tempfile.TemporaryDirectory() as name:
@@ -242,6 +290,9 @@ def main():
             good &= check(daemon, indexer, all_prompts, chance, "after a kill and a start")
             stir(daemon, all_prompts, chance)
             good &= check(daemon, indexer, all_prompts, chance, "after more of it")
+            if asked.keeper:
+                good &= check_keeper(asked.keeper, asked.root.resolve(), asked.build.resolve(),
+                                     daemon, indexer, chance)
         finally:
             indexer.process.terminate()
             daemon.kill()

@@ -10,12 +10,13 @@ from kvkeep.gpu import GpuChunk, GpuRegion, GpuRun, GpuRuns, GpuStats, PinnedAre
 from kvkeep.kv import KvFormat, KvOrder, KvPlanner
 from kvkeep.lease import Acquired, AcquiredChunk, Lease
 from kvkeep.memory import Pointer
+from kvkeep.metadata import chunk_metadata
 
 __all__ = [
     "Acquired", "AcquiredChunk", "Chunk", "Client", "Counted", "DeadlineExceeded",
     "FailedPrecondition", "Found", "GetStatus", "Got", "GpuChunk", "GpuRegion", "GpuRun", "GpuRuns",
     "GpuStats", "InvalidArgument", "KvFormat", "KvOrder", "KvPlanner", "KvkeepError", "Lease",
     "Namespace", "Path", "PermissionDenied", "PinStats", "PinnedArena", "Pointer", "Prefetched",
-    "PutStatus", "ResourceExhausted", "Result", "Stats", "Stored", "Unavailable",
+    "PutStatus", "ResourceExhausted", "Result", "Stats", "Stored", "Unavailable", "chunk_metadata",
     "default_endpoint",
 ]

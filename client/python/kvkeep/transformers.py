@@ -9,13 +9,19 @@ A key is a SHA-256 chain over the tokens, so it covers the whole prefix; the nam
 model, its configuration and the cache's layout. Weights are not looked at: give each set of them
 its own `name`. One sequence at a time; plain full-attention layers only. A restored cache has the
 very bits that were saved. Not thread-safe.
+
+A chunk's metadata says which tokens it is, so that the daemon, where it is configured so, tells
+routers of it. They lie beside its bytes in the daemon, on NVMe too; with tell_tokens=False they do
+not.
 """
 
 import hashlib
 import json
 
 import torch
+from kvkeep.calls import Chunk
 from kvkeep.errors import KvkeepError
+from kvkeep.metadata import chunk_metadata
 from transformers import DynamicCache
 
 # (layer, key or value, head, token, head dimension), each chunk of tokens by itself.
@@ -27,11 +33,18 @@ class CacheKeeper:
 
     model: a transformers model, or its configuration. name: what tells its weights from others';
     the configuration's name or path unless given. Partial chunks at the end are not kept.
+    tokens_per_block: of a block, as routers count them; a whole chunk unless given.
     """
 
-    def __init__(self, client, model, *, name=None, tokens_per_chunk=256, dtype=None):
+    def __init__(self, client, model, *, name=None, tokens_per_chunk=256, dtype=None,
+                 tell_tokens=True, tokens_per_block=None):
+        if tokens_per_block is not None and (
+                tokens_per_block < 1 or tokens_per_chunk % tokens_per_block):
+            raise ValueError(f"tokens_per_block: {tokens_per_block} does not divide "
+                             f"{tokens_per_chunk}, the tokens of a chunk")
         self._config = getattr(model, "config", model)
         self._tokens_per_chunk = tokens_per_chunk
+        self._tell_tokens, self._tokens_per_block = tell_tokens, tokens_per_block or 0
         self._dtype = dtype or getattr(model, "dtype", None) or self._config.dtype
         text = json.dumps(self._config.to_diff_dict(), sort_keys=True, default=str)
         self._ns = client.namespace(
@@ -56,7 +69,10 @@ class CacheKeeper:
         known = min(cache.get_seq_length(), len(self._flat(ids)))
         keys = self.keys(self._flat(ids)[:known])
         have = self._ns.lookup(keys).leading_keys if keys else 0
-        chunks = [(keys[number], self._runs(layers, number)) for number in range(have, len(keys))]
+        chunks = [Chunk(keys[number], self._runs(layers, number),
+                        parent=keys[number - 1] if number else None,
+                        metadata=self._metadata(ids, keys, number))
+                  for number in range(have, len(keys))]
         return self._ns.put(chunks, timeout=60)
 
     def restore(self, ids):
@@ -97,6 +113,13 @@ class CacheKeeper:
         """Where a chunk's bytes are, in LAYOUT's order: a run for each head."""
         at = slice(number * self._tokens_per_chunk, (number + 1) * self._tokens_per_chunk)
         return [head[at] for layer in layers for tensor in layer for head in tensor]
+
+    def _metadata(self, ids, keys, number):
+        if not self._tell_tokens:
+            return b""
+        at = slice(number * self._tokens_per_chunk, (number + 1) * self._tokens_per_chunk)
+        return chunk_metadata(self._flat(ids)[at].tolist(), keys[number - 1] if number else None,
+                              self._tokens_per_block)
 
     def _read_in_place(self, keys, layers):
         """From the daemon's memory to where it belongs, one copy, each piece as it arrives. As many

@@ -9,6 +9,7 @@ import gc
 import mmap
 import os
 import pathlib
+import re
 import signal
 import sys
 import threading
@@ -53,6 +54,23 @@ class Tensor:
 
     def is_contiguous(self):
         return self.contiguous
+
+
+class Metadata(unittest.TestCase):
+    def test_it_is_what_the_daemon_reads(self):
+        test = (SOURCES / "tests" / "server" / "events" / "block_events_test.cc").read_text()
+        quoted = re.search(r'kMetadataBytes\[\] =\s*((?:"[0-9a-f]+"\s*)+);', test).group(1)
+        tokens = [1, 127, 128, 300, 70000, 5]
+        said = kvkeep.chunk_metadata(tokens, bytes(range(32)), 3, "an adapter")
+        self.assertEqual(said.hex(), re.sub(r'["\s]', "", quoted))
+        self.assertLess(len(kvkeep.chunk_metadata(tokens)), len(said))
+
+    def test_what_makes_no_sense_is_refused_and_what_is_too_much_is_left_out(self):
+        for tokens, block in (([], 0), ([1, 2, 3], 2), ([1], -1), ([-1], 0), ([1 << 32], 0)):
+            with self.assertRaises(ValueError):
+                kvkeep.chunk_metadata(tokens, block_size=block)
+        self.assertEqual(len(kvkeep.chunk_metadata([1] * 16_375)), 16_383)
+        self.assertEqual(kvkeep.chunk_metadata([1] * 16_400), b"")
 
 
 class WithDaemon(unittest.TestCase):

@@ -34,6 +34,11 @@ constexpr char kSglangBytes[] =
     "08090a0b0c0d0e0f1011121314c0a44449534b93ac426c6f636b52656d6f76656491cffffffffffffffffea4"
     "4449534b93ac426c6f636b52656d6f7665649207cd012caa4350555f50494e4e454400";
 
+// As the Python package writes it: tests/client/python/client_test.py.
+constexpr char kMetadataBytes[] =
+    "0d6b766d311220000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f1a0a017f"
+    "8001ac02f0a2040520032a0a616e2061646170746572";
+
 std::vector<BlockEvent> Events() {
   std::vector<uint32_t> twenty;
   for (uint32_t i = 0; i < 20; ++i) twenty.push_back(i);
@@ -91,6 +96,17 @@ TEST_CASE(
   CHECK(child.block_size == 6);
   CHECK(child.blocks.size() == 1);
   CHECK(child.lora_name == "lora");
+}
+
+TEST_CASE("metadata of the Python package is what Protobuf writes and reads") {
+  v1::ChunkMetadata metadata = TwoBlocks();
+  for (char byte = 0; byte < 32; ++byte) metadata.mutable_parent_key()->push_back(byte);
+  metadata.set_lora_name("an adapter");
+  CHECK(absl::BytesToHexString(metadata.SerializeAsString()) == kMetadataBytes);
+  const BlockEvent read = BlocksOf(kKey, absl::HexStringToBytes(kMetadataBytes)).value();
+  CHECK(read.token_ids == Events()[1].token_ids);
+  CHECK(read.parent == 0x0001020304050607);
+  CHECK(read.lora_name == "an adapter");
 }
 
 TEST_CASE("what is no ChunkMetadata, or makes no sense, says nothing") {
