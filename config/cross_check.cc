@@ -259,21 +259,45 @@ uint64_t WriteBudget(const G3Config& g3) {
   return said == 0 ? lasting : std::min(said, lasting);
 }
 
-void CheckEvents(const EventsConfig& events, std::vector<Conflict>& conflicts) {
-  if (events.zmq_endpoint.empty() && !events.zmq_replay_endpoint.empty()) {
-    Add(conflicts, {"events.zmq_replay", "events.zmq"},
-        "events.zmq_replay: is of no use without events.zmq; set both");
+// Where one tenant's events are told, or would be: the default one's, then the others'.
+struct EventDoor {
+  std::string prefix;  // of its keys
+  const std::string& publish;
+  const std::string& replay;
+};
+
+void CheckEvents(const Config& config, std::vector<Conflict>& conflicts) {
+  std::vector<EventDoor> doors = {
+      {"events.", config.events.zmq_endpoint, config.events.zmq_replay_endpoint}};
+  for (size_t i = 0; i < config.tenants.size(); ++i) {
+    const TenantConfig& tenant = config.tenants[i];
+    doors.push_back(
+        {absl::StrCat("tenants[", i, "]."), tenant.zmq_endpoint, tenant.zmq_replay_endpoint});
   }
-  const std::pair<const char*, const std::string&> endpoints[] = {
-      {"events.zmq", events.zmq_endpoint}, {"events.zmq_replay", events.zmq_replay_endpoint}};
-  for (const auto& [key, endpoint] : endpoints) {
-    absl::string_view address = endpoint;
-    if (!absl::ConsumePrefix(&address, "tcp://") || IsLoopbackAddress(address)) continue;
-    if (events.zmq_insecure) continue;
-    Add(conflicts, {key, "events.zmq_insecure"},
-        absl::StrCat(key, ": ", QuoteForMessage(endpoint),
-                     " is not a loopback address, and whoever reaches it reads the tokens of "
-                     "prompts; take 127.0.0.1 or ipc://, or say events.zmq_insecure: true"));
+  absl::flat_hash_map<std::string, std::string> keys;  // of the endpoints seen
+  for (const EventDoor& door : doors) {
+    const std::string publish_key = door.prefix + "zmq", replay_key = door.prefix + "zmq_replay";
+    if (door.publish.empty() && !door.replay.empty()) {
+      Add(conflicts, {replay_key, publish_key},
+          absl::StrCat(replay_key, ": is of no use without ", publish_key, "; set both"));
+    }
+    const std::pair<const std::string&, const std::string&> endpoints[] = {
+        {publish_key, door.publish}, {replay_key, door.replay}};
+    for (const auto& [key, endpoint] : endpoints) {
+      if (endpoint.empty()) continue;
+      if (const auto [seen, is_new] = keys.try_emplace(endpoint, key); !is_new) {
+        Add(conflicts, {key, seen->second},
+            absl::StrCat(key, ": is the same as ", seen->second,
+                         "; a router tells tenants, and answers from events, by their endpoints"));
+      }
+      absl::string_view address = endpoint;
+      if (!absl::ConsumePrefix(&address, "tcp://") || IsLoopbackAddress(address)) continue;
+      if (config.events.zmq_insecure) continue;
+      Add(conflicts, {key, "events.zmq_insecure"},
+          absl::StrCat(key, ": ", QuoteForMessage(endpoint),
+                       " is not a loopback address, and whoever reaches it reads the tokens of "
+                       "prompts; take 127.0.0.1 or ipc://, or say events.zmq_insecure: true"));
+    }
   }
 }
 
@@ -288,7 +312,7 @@ std::vector<Conflict> FindConflicts(const Config& config) {
   CheckArena(config.g2, conflicts);
   CheckG3Paths(config, conflicts);
   CheckAdmission(config.g3, conflicts);
-  CheckEvents(config.events, conflicts);
+  CheckEvents(config, conflicts);
   FindAccessConflicts(config, conflicts);
   // Port 0 is any free one, so two of them are two ports.
   if (!config.listen.tcp_address.empty() &&

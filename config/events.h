@@ -1,7 +1,10 @@
 // EventsConfig: what routers are told, and where. Plain values, part of Config.
 #pragma once
 
+#include <cstdint>
 #include <string>
+
+#include "tiers/base/units.h"
 
 namespace kvkeep {
 
@@ -13,6 +16,7 @@ struct EventsConfig {
   std::string zmq_replay_endpoint;  // likewise
   EventFormChoice form = EventFormChoice::kVllm;
   bool zmq_insecure = false;
+  uint64_t queued_bytes = 256 * kMiB;  // of all subscribers together
 
   bool operator==(const EventsConfig&) const = default;
 };

@@ -190,6 +190,11 @@ std::vector<ConfigKey> TenantKeys() {
            "Bytes of G3 that its chunks may hold, over all paths; at it, its own oldest go. Others "
            "take nothing of it. 0: no limit; of what the quotas leave, who has more than goes with "
            "its part of g2.capacity gives first when a path is full."),
+      Endpoint(
+          "tenants[].zmq", InTenant(&TenantConfig::zmq_endpoint),
+          "As events.zmq, of this tenant's chunks alone: for a router an instance of its own."),
+      Endpoint("tenants[].zmq_replay", InTenant(&TenantConfig::zmq_replay_endpoint),
+               "As events.zmq_replay."),
   };
 }
 
@@ -349,6 +354,12 @@ std::vector<ConfigKey> ServiceKeys() {
           "As whose engine's events they read: vLLM's are maps, SGLang's arrays."),
       Bool("events.zmq_insecure", In(&Config::events, &EventsConfig::zmq_insecure),
            "true: these may be any addresses. Whoever reaches them reads the tokens of prompts."),
+      Size("events.queued_bytes", In(&Config::events, &EventsConfig::queued_bytes),
+           {16 * kMiB, 64 * kGiB},
+           "What may wait for subscribers that read too slowly, all together, each tenant's an "
+           "equal part; a quarter for one of them, which loses what is more. Over it all are let "
+           "go, "
+           "and told all anew."),
 
       Choice<LogLevelChoice>("log.level", In(&Config::log, &LogConfig::level),
                              {{"trace", LogLevelChoice::kTrace},

@@ -157,7 +157,7 @@ struct Daemon::Parts {
   absl::Status Open();
   absl::Status OpenPages();
   absl::Status OpenDoors();
-  absl::Status OpenPublisher();
+  absl::Status OpenPublishers();
   bool Tick();  // as Store::Tick
   void LogServing(const std::string& config_source, const StoreSnapshot& snapshot) const;
   // The manager hears nothing any more when one of the threads is stuck: it ends the process.
@@ -191,7 +191,7 @@ struct Daemon::Parts {
   std::unique_ptr<LocalEndpoint> local;            // null: no local path
   std::unique_ptr<Doors> doors;
   std::unique_ptr<HttpPages> pages;
-  std::unique_ptr<Publisher> publisher;  // null: no events.zmq
+  std::vector<std::unique_ptr<Publisher>> publishers;
 };
 
 absl::Status Daemon::Parts::Open() {
@@ -212,7 +212,7 @@ absl::Status Daemon::Parts::Open() {
   state.start.step = "opening sockets";
   KVKEEP_RETURN_IF_ERROR(OpenPages());
   KVKEEP_RETURN_IF_ERROR(OpenDoors());
-  KVKEEP_RETURN_IF_ERROR(OpenPublisher());
+  KVKEEP_RETURN_IF_ERROR(OpenPublishers());
   state.loops.Watch("accept", doors->acceptor());
   state.loops.Watch("copy", room->copy_executor());
   if (local != nullptr) state.loops.Watch("local", local->loop());
@@ -269,7 +269,10 @@ void Daemon::Parts::LogServing(const std::string& config_source,
             {"tcp", options.tcp_address},
             {"tls", options.tls.cert_file.empty() ? "off" : "1.3"},
             {"metrics", options.metrics_address},
-            {"events", options.events.sockets.endpoint},
+            {"events", absl::StrJoin(options.events, ",",
+                                     [](std::string* out, const PublisherOptions& one) {
+                                       absl::StrAppend(out, one.sockets.endpoint);
+                                     })},
             {"incarnation", absl::StrCat(room->store()->incarnation().value())},
             {"g2_bytes", absl::StrCat(snapshot.g2.capacity_bytes)},
             {"g3_bytes", absl::StrCat(snapshot.g3.capacity_bytes)},
@@ -312,14 +315,18 @@ absl::Status Daemon::Parts::OpenPages() {
   return absl::OkStatus();
 }
 
-absl::Status Daemon::Parts::OpenPublisher() {
-  if (options.events.sockets.endpoint.empty()) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<Publisher>> started =
-      Publisher::Start(options.events, room->store(), RealClock(), &state.events);
-  if (!started.ok()) {
-    return absl::UnavailableError(absl::StrCat("events.zmq: ", started.status().message()));
+absl::Status Daemon::Parts::OpenPublishers() {
+  for (const PublisherOptions& one : options.events) {
+    absl::StatusOr<std::unique_ptr<Publisher>> started =
+        Publisher::Start(one, room->store(), RealClock(), &state.events);
+    if (!started.ok()) {
+      const std::string& tenant = options.tenants[one.tenant.value()].name;
+      return absl::UnavailableError(
+          absl::StrCat(tenant.empty() ? "events.zmq" : absl::StrCat("zmq of tenant ", tenant), ": ",
+                       started.status().message()));
+    }
+    publishers.push_back(*std::move(started));
   }
-  publisher = *std::move(started);
   return absl::OkStatus();
 }
 
@@ -408,7 +415,7 @@ void Daemon::Parts::OnDrainBegins() {
 void Daemon::Parts::StopServing() {
   config.EndWaits();
   pages.reset();
-  publisher.reset();
+  publishers.clear();
   state.loops.ForgetAll();
   for (KvService* service : {kv.get(), tcp_kv.get()}) {
     if (service != nullptr) service->sessions().EndAll();

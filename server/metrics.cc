@@ -246,6 +246,10 @@ void AddEvents(const PublisherCounters& events, Families* out) {
                "Chunks not told of: their metadata could not be read, or says no tokens",
                events.untold_chunks);
   out->Counter("zmq_replays_total", "Answers to who asked for messages again", events.replays);
+  out->Counter("zmq_dropped_subscribers_total",
+               "Subscriptions ended as too much waited for all of them together",
+               events.dropped_subscribers);
+  out->Gauge("zmq_queued_bytes", "Bytes that wait for subscribers", events.queued_bytes);
   out->Gauge("zmq_subscribers", "Subscriptions now", events.subscribers);
 }
 

@@ -184,6 +184,26 @@ std::vector<TenantDoor> ToTenants(const Config& config) {
   return doors;
 }
 
+std::vector<PublisherOptions> ToPublishers(const Config& config) {
+  std::vector<PublisherOptions> publishers;
+  const auto add = [&](size_t tenant, const std::string& endpoint, const std::string& replay) {
+    if (endpoint.empty()) return;
+    publishers.push_back({.sockets = {.endpoint = endpoint, .replay_endpoint = replay},
+                          .form = config.events.form == EventFormChoice::kSglang
+                                      ? EventForm::kSglang
+                                      : EventForm::kVllm,
+                          .tenant = TenantId(static_cast<uint32_t>(tenant))});
+  };
+  add(0, config.events.zmq_endpoint, config.events.zmq_replay_endpoint);
+  for (size_t i = 0; i < config.tenants.size(); ++i) {
+    add(i + 1, config.tenants[i].zmq_endpoint, config.tenants[i].zmq_replay_endpoint);
+  }
+  for (PublisherOptions& one : publishers) {
+    one.sockets.queued_bytes = config.events.queued_bytes / publishers.size();
+  }
+  return publishers;
+}
+
 LocalLimits ToLocalLimits(const Config& config) {
   return {.max_connections = static_cast<uint32_t>(config.limits.sessions),
           .max_staging_bytes = config.limits.staging_per_session_bytes,
@@ -238,10 +258,7 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
                  .client_ca_file = config.tls.client_ca_file};
   options.admin_certificate_names = config.tls.admin_certificate_names;
   options.metrics_address = config.metrics.listen_address;
-  options.events.sockets.endpoint = config.events.zmq_endpoint;
-  options.events.sockets.replay_endpoint = config.events.zmq_replay_endpoint;
-  options.events.form =
-      config.events.form == EventFormChoice::kSglang ? EventForm::kSglang : EventForm::kVllm;
+  options.events = ToPublishers(config);
   options.state_dir = config.state.dir;
   options.gpu = ToGpuMode(config.gpu.mode);
   options.master_key_file = config.encryption.master_key_file;

@@ -62,7 +62,7 @@ struct DaemonOptions {
   TlsFiles tls;             // of it; cert_file empty: plaintext
   std::vector<std::string> admin_certificate_names;
   std::string metrics_address;  // empty: off
-  PublisherOptions events;
+  std::vector<PublisherOptions> events;  // a tenant each; of those whose chunks are told of
   std::string state_dir;
   std::string master_key_file;  // encryption at rest; empty: off
   std::chrono::milliseconds drain_timeout{0};

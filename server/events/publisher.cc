@@ -18,7 +18,11 @@ constexpr size_t kMostNamespaces = 65'536;  // of which it is known how many blo
 constexpr std::chrono::milliseconds kGather{200};
 // Metadata read at once: each may pin a chunk, and have it verified, for that long.
 constexpr size_t kMostReads = 16;
-constexpr size_t kMostBlocksInMessage = 512;  // but for one chunk that has more
+// One chunk more may come on top of it.
+constexpr size_t kEnoughForMessage = kMessageBytes / 2;
+
+// The longest that an event may be in a message: names of fields, then numbers in MessagePack.
+constexpr size_t BytesOf(uint64_t blocks, size_t tokens) { return 200 + blocks * 9 + tokens * 5; }
 
 }  // namespace
 
@@ -114,9 +118,15 @@ void Publisher::Run() {
     if (news.woken) waker_->Clear();
     if (news.joined) announce_at = std::min(announce_at, clock_->Now() + kGather);
     counters_->replays += news.replays;
-    counters_->subscribers = sockets_->count();
+    ShowGauges(sockets_->count(), sockets_->queued_bytes());
   }
   reader_ = EventReader();
+  ShowGauges(0, 0);
+}
+
+void Publisher::ShowGauges(uint64_t subscribers, uint64_t queued_bytes) {
+  counters_->subscribers += subscribers - std::exchange(shown_subscribers_, subscribers);
+  counters_->queued_bytes += queued_bytes - std::exchange(shown_bytes_, queued_bytes);
 }
 
 bool Publisher::Step() {
@@ -170,7 +180,7 @@ bool Publisher::AskForSome() {
 
 void Publisher::Publish(const Resolving& resolved) {
   std::vector<BlockEvent> out;
-  size_t blocks = 0;
+  size_t bytes = 0;
   if (resolved.batch.begins_anew) {
     ++counters_->announcements;
     out.push_back({.kind = BlockEvent::Kind::kCleared});
@@ -180,15 +190,15 @@ void Publisher::Publish(const Resolving& resolved) {
   for (size_t i = 0; i < events.size(); ++i) {
     if (!events[i].has_metadata) continue;
     if (!resolved.IsAgain(i)) asked = i;
-    if (blocks >= kMostBlocksInMessage) {
+    if (bytes >= kEnoughForMessage) {
       Send(out);
       out.clear();
-      blocks = 0;
+      bytes = 0;
     }
     if (events[i].stored) {
-      blocks += AddStored(events[i], resolved.metadata[asked], out);
+      bytes += AddStored(events[i], resolved.metadata[asked], out);
     } else {
-      blocks += AddRemoved(events[i], out);
+      bytes += AddRemoved(events[i], out);
     }
   }
   if (!out.empty()) Send(out);
@@ -198,6 +208,7 @@ void Publisher::Send(const std::vector<BlockEvent>& events) {
   const double now = static_cast<double>(clock_->UnixMicros()) / 1e6;
   sockets_->Publish(EncodeEvents(options_.form, now, events));
   ++counters_->messages;
+  if (sockets_->over_limit()) counters_->dropped_subscribers += sockets_->DropAll();
 }
 
 size_t Publisher::AddStored(const ChunkEvent& event, const absl::StatusOr<std::string>& metadata,
@@ -216,7 +227,7 @@ size_t Publisher::AddStored(const ChunkEvent& event, const absl::StatusOr<std::s
   }
   counters_->stored_blocks += blocks;
   out.push_back(*std::move(stored));
-  return blocks;
+  return BytesOf(blocks, out.back().token_ids.size());
 }
 
 // A chunk that had fewer blocks than the most has others' names removed with it, which nobody has.
@@ -231,7 +242,7 @@ size_t Publisher::AddRemoved(const ChunkEvent& event, std::vector<BlockEvent>& o
     out.back().blocks.push_back(last - (left - 1));
   }
   counters_->removed_blocks += most->second;
-  return most->second;
+  return BytesOf(most->second, 0);
 }
 
 }  // namespace kvkeep

@@ -7,7 +7,9 @@
 // of events that fell behind. With no subscriber nothing is read, kept or sent.
 //
 // A thread of its own, which alone uses the sockets. The store is never waited for nor held up: a
-// subscriber too slow for its queue loses messages, sees it by their numbers, and asks again.
+// subscriber too slow for its queue loses messages, sees it by their numbers, and asks again. When
+// too much waits for all of them together, every one is let go, and is told all anew when it is
+// back.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -25,7 +27,7 @@
 namespace kvkeep {
 
 struct PublisherOptions {
-  SubscriberOptions sockets;  // endpoint empty: no publisher
+  SubscriberOptions sockets;
   EventForm form = EventForm::kVllm;
   TenantId tenant;
 };
@@ -54,7 +56,9 @@ class Publisher {
   bool AskForSome();
   void Publish(const Resolving& resolved);
   void Send(const std::vector<BlockEvent>& events);
-  // How many blocks that were.
+  // Gauges count all publishers together.
+  void ShowGauges(uint64_t subscribers, uint64_t queued_bytes);
+  // About how many bytes that are.
   size_t AddStored(const ChunkEvent& event, const absl::StatusOr<std::string>& metadata,
                    std::vector<BlockEvent>& out);
   size_t AddRemoved(const ChunkEvent& event, std::vector<BlockEvent>& out);
@@ -73,6 +77,7 @@ class Publisher {
   bool reader_waits_ = false;
   bool announcing_ = false;  // what is there is being told: who joins meanwhile waits for its end
   std::shared_ptr<Resolving> resolving_;
+  uint64_t shown_subscribers_ = 0, shown_bytes_ = 0;
   // The most blocks that a chunk of a namespace had: so many are removed with one.
   absl::flat_hash_map<NamespaceDigest, uint64_t> most_blocks_;
   std::thread thread_;

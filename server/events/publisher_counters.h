@@ -1,4 +1,4 @@
-// What the publisher counts, since the start; the last one is a gauge. Thread-safe.
+// What all publishers count, since the start; the last two are gauges. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,9 @@ struct PublisherCounters {
   std::atomic<uint64_t> messages{0}, stored_blocks{0}, removed_blocks{0}, announcements{0};
   std::atomic<uint64_t> untold_chunks{0};  // whose metadata could not be read, or says no tokens
   std::atomic<uint64_t> replays{0};
+  std::atomic<uint64_t> dropped_subscribers{0};  // let go as too much waited for all of them
   std::atomic<uint64_t> subscribers{0};
+  std::atomic<uint64_t> queued_bytes{0};  // that wait for subscribers
 };
 
 }  // namespace kvkeep

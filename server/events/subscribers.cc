@@ -4,8 +4,10 @@
 #include <absl/strings/string_view.h>
 #include <zmq.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "tiers/base/status_macros.h"
@@ -16,6 +18,8 @@ namespace {
 constexpr uint64_t kEnd = UINT64_MAX;      // -1
 constexpr int kMostReplaysAtOnce = 4;      // between two messages
 constexpr int64_t kMostAskedBytes = 1024;  // of a frame that somebody sends us
+constexpr uint64_t kQueueParts = 4;        // of queued_bytes: one subscriber has one of them
+constexpr std::chrono::milliseconds kTryAgain{200};  // to have the endpoints
 
 std::string BigEndian(uint64_t number) {
   std::string bytes;
@@ -46,11 +50,11 @@ std::optional<std::vector<std::string>> Receive(void* socket) {
   return frames;
 }
 
-// False: there is no room for it; none of it was sent.
-bool Send(void* socket, std::initializer_list<absl::string_view> frames) {
+// False: there is no room for it; none of it was sent. `more` frames follow: ZMQ_SNDMORE, or 0.
+bool Send(void* socket, std::initializer_list<absl::string_view> frames, int more = 0) {
   size_t left = frames.size();
   for (const absl::string_view frame : frames) {
-    const int flags = ZMQ_DONTWAIT | (--left > 0 ? ZMQ_SNDMORE : 0);
+    const int flags = ZMQ_DONTWAIT | (--left > 0 ? ZMQ_SNDMORE : more);
     if (zmq_send(socket, frame.data(), frame.size(), flags) < 0) return false;
   }
   return true;
@@ -58,15 +62,37 @@ bool Send(void* socket, std::initializer_list<absl::string_view> frames) {
 
 }  // namespace
 
+// Kept by ZeroMQ until no subscriber waits for it any more.
+struct Subscribers::Waiting {
+  std::shared_ptr<const std::string> payload;
+  std::shared_ptr<std::atomic<uint64_t>> queued;
+
+  static void Taken(void*, void* hint) {
+    const std::unique_ptr<Waiting> self(static_cast<Waiting*>(hint));
+    self->queued->fetch_sub(self->payload->size(), std::memory_order_relaxed);
+  }
+};
+
+int QueuedMessages(const SubscriberOptions& options) {
+  return static_cast<int>(
+      std::clamp<uint64_t>(options.queued_bytes / kQueueParts / kMessageBytes, 1, 1'000'000));
+}
+
 absl::StatusOr<std::unique_ptr<Subscribers>> Subscribers::Open(const SubscriberOptions& options,
                                                                uint64_t first) {
   std::unique_ptr<Subscribers> all(new Subscribers(options, first));
-  all->context_ = zmq_ctx_new();
-  KVKEEP_RETURN_IF_ERROR(all->Bind(&all->publish_, ZMQ_XPUB, options.endpoint));
-  if (!options.replay_endpoint.empty()) {
-    KVKEEP_RETURN_IF_ERROR(all->Bind(&all->replay_, ZMQ_ROUTER, options.replay_endpoint));
-  }
+  KVKEEP_RETURN_IF_ERROR(all->BindAll());
   return all;
+}
+
+absl::Status Subscribers::BindAll() {
+  context_ = zmq_ctx_new();
+  absl::Status bound = Bind(&publish_, ZMQ_XPUB, options_.endpoint);
+  if (bound.ok() && !options_.replay_endpoint.empty()) {
+    bound = Bind(&replay_, ZMQ_ROUTER, options_.replay_endpoint);
+  }
+  if (!bound.ok()) Close();
+  return bound;
 }
 
 absl::Status Subscribers::Bind(void** socket, int type, const std::string& endpoint) {
@@ -74,11 +100,11 @@ absl::Status Subscribers::Bind(void** socket, int type, const std::string& endpo
   if (*socket == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat("ZeroMQ: ", zmq_strerror(zmq_errno())));
   }
-  const int none = 0, yes = 1;
+  const int none = 0, yes = 1, queued = QueuedMessages(options_);
   const int64_t most = kMostAskedBytes;
   zmq_setsockopt(*socket, ZMQ_MAXMSGSIZE, &most, sizeof(most));
   zmq_setsockopt(*socket, ZMQ_LINGER, &none, sizeof(none));
-  zmq_setsockopt(*socket, ZMQ_SNDHWM, &options_.queued_messages, sizeof(int));
+  zmq_setsockopt(*socket, ZMQ_SNDHWM, &queued, sizeof(queued));
   // Told of every subscriber, not of the first one alone.
   if (type == ZMQ_XPUB) zmq_setsockopt(*socket, ZMQ_XPUB_VERBOSER, &yes, sizeof(yes));
   // A send to who does not read fails, and is not dropped in silence.
@@ -88,16 +114,30 @@ absl::Status Subscribers::Bind(void** socket, int type, const std::string& endpo
       absl::StrCat(endpoint, ": cannot be bound: ", zmq_strerror(zmq_errno())));
 }
 
-Subscribers::~Subscribers() {
-  for (void* const socket : {publish_, replay_}) {
-    if (socket != nullptr) zmq_close(socket);
+Subscribers::~Subscribers() { Close(); }
+
+// Waits until ZeroMQ's threads have let go of everything: then the endpoints are free again.
+void Subscribers::Close() {
+  for (void** const socket : {&publish_, &replay_}) {
+    if (*socket != nullptr) zmq_close(std::exchange(*socket, nullptr));
   }
-  if (context_ != nullptr) zmq_ctx_term(context_);
+  if (context_ != nullptr) zmq_ctx_term(std::exchange(context_, nullptr));
+}
+
+uint64_t Subscribers::DropAll() {
+  Close();
+  (void)BindAll();  // else Wait tries again
+  return std::exchange(count_, 0);
 }
 
 Subscribers::News Subscribers::Wait(int wake, std::chrono::milliseconds timeout) {
+  const bool bound = publish_ != nullptr || BindAll().ok();
   zmq_pollitem_t items[] = {
       {nullptr, wake, ZMQ_POLLIN, 0}, {publish_, 0, ZMQ_POLLIN, 0}, {replay_, 0, ZMQ_POLLIN, 0}};
+  if (!bound) {
+    zmq_poll(items, 1, timeout.count() < 0 ? kTryAgain.count() : timeout.count());
+    return {.woken = items[0].revents != 0};
+  }
   zmq_poll(items, replay_ == nullptr ? 2 : 3, timeout.count());
   return {.joined = ReadSubscriptions(),
           .woken = items[0].revents != 0,
@@ -129,22 +169,32 @@ uint64_t Subscribers::AnswerReplays() {
     const uint64_t from = FromBigEndian((*frames)[2]);
     for (const Message& message : kept_) {
       if (message.number < from) continue;
-      if (!Send(replay_, {who, "", BigEndian(message.number), message.payload})) break;
+      if (!Send(replay_, {who, "", options_.topic, BigEndian(message.number), *message.payload})) {
+        break;
+      }
     }
-    Send(replay_, {who, "", BigEndian(kEnd), ""});
+    Send(replay_, {who, "", "", BigEndian(kEnd), ""});
     ++answered;
   }
   return answered;
 }
 
 void Subscribers::Publish(std::string payload) {
-  Send(publish_, {options_.topic, BigEndian(next_), payload});
-  kept_bytes_ += payload.size();
-  kept_.push_back({next_++, std::move(payload)});
+  const auto shared = std::make_shared<const std::string>(std::move(payload));
+  if (publish_ != nullptr && Send(publish_, {options_.topic, BigEndian(next_)}, ZMQ_SNDMORE)) {
+    queued_->fetch_add(shared->size(), std::memory_order_relaxed);
+    zmq_msg_t frame;
+    // ZeroMQ only reads it.
+    zmq_msg_init_data(&frame, const_cast<char*>(shared->data()), shared->size(), Waiting::Taken,
+                      new Waiting{shared, queued_});
+    if (zmq_msg_send(&frame, publish_, ZMQ_DONTWAIT) < 0) zmq_msg_close(&frame);
+  }
+  kept_bytes_ += shared->size();
+  kept_.push_back({next_++, shared});
   // An answer fits into the queue of who asks.
-  const size_t most = static_cast<size_t>(options_.queued_messages) / 2;
+  const size_t most = static_cast<size_t>(QueuedMessages(options_)) / 2;
   while (kept_bytes_ > options_.replay_bytes || kept_.size() > most) {
-    kept_bytes_ -= kept_.front().payload.size();
+    kept_bytes_ -= kept_.front().payload->size();
     kept_.pop_front();
   }
 }

@@ -1,19 +1,29 @@
 // Subscribers: the sockets of the publisher, ZeroMQ's: one that publishes and knows when somebody
 // subscribes or leaves, one that answers who asks for messages again.
 //
+// What waits for subscribers that have not taken it is held once, however many they are, and is
+// bounded for all of them together: beyond queued_bytes every one is let go (DropAll). Who reads
+// comes back at once, who does not when it reads again. One alone does not get there: its queue
+// holds a quarter of that, and what comes while it is full is lost to it, as it sees by the
+// numbers.
+//
 // One thread. Messages have three frames: topic, number (8 bytes, big endian), payload. Who asks
 // again sends the first number it wants in 8 bytes behind an empty frame; each answer is an empty
-// frame, number, payload; the last has number -1 and no payload: as vLLM's.
+// frame, topic, number, payload; the last has no topic, number -1 and no payload: as vLLM's (0.33)
+// and SGLang's (0.5.23).
 #pragma once
 
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
+
+#include "tiers/base/units.h"
 
 namespace kvkeep {
 
@@ -21,10 +31,16 @@ struct SubscriberOptions {
   std::string endpoint;         // "tcp://127.0.0.1:5557", "ipc:///path"
   std::string replay_endpoint;  // empty: none
   std::string topic = "kv-events";
-  int queued_messages = 2'000;               // for one subscriber; over it its messages are dropped
-  uint64_t replay_bytes = 64 * 1024 * 1024;  // of the last messages, kept for who asks again;
-                                             // half of queued_messages at most
+  uint64_t queued_bytes = 256 * kMiB;  // payloads that wait, of all subscribers together
+  uint64_t replay_bytes = 64 * kMiB;   // of the last messages, kept for who asks again; half as
+                                       // many messages at most as wait for one subscriber
 };
+
+// A payload has at most so many, but for one chunk that has more: the publisher sees to it.
+inline constexpr uint64_t kMessageBytes = 64 * kKiB;
+
+// How many may wait for one subscriber: a quarter of queued_bytes, if each is that large.
+int QueuedMessages(const SubscriberOptions& options);
 
 class Subscribers {
  public:
@@ -47,21 +63,35 @@ class Subscribers {
   // How many subscriptions there are.
   uint64_t count() const { return count_; }
   void Publish(std::string payload);
+  // Of payloads that wait for somebody.
+  uint64_t queued_bytes() const { return queued_->load(std::memory_order_relaxed); }
+  bool over_limit() const { return queued_bytes() > options_.queued_bytes; }
+  // Ends every connection, which gives back all that waits; Wait tells of who comes back. Returns
+  // how many subscriptions there were. While the endpoints cannot be had again there are none:
+  // each Wait tries.
+  uint64_t DropAll();
 
  private:
   struct Message {
     uint64_t number;
-    std::string payload;
+    std::shared_ptr<const std::string> payload;
   };
+  struct Waiting;  // a payload as ZeroMQ has it
+
   Subscribers(const SubscriberOptions& options, uint64_t first) : options_(options), next_(first) {}
+  absl::Status BindAll();
   absl::Status Bind(void** socket, int type, const std::string& endpoint);
+  void Close();
   bool ReadSubscriptions();
   uint64_t AnswerReplays();
 
   const SubscriberOptions options_;
+  // Null: the endpoints cannot be had now.
   void* context_ = nullptr;
   void* publish_ = nullptr;
-  void* replay_ = nullptr;  // null: none
+  void* replay_ = nullptr;  // null also: there is none
+  // ZeroMQ's own threads count down.
+  const std::shared_ptr<std::atomic<uint64_t>> queued_ = std::make_shared<std::atomic<uint64_t>>(0);
   uint64_t count_ = 0;
   uint64_t next_;
   std::deque<Message> kept_;

@@ -143,6 +143,9 @@ TEST_CASE("events go to loopback and Unix sockets, anywhere else only when that 
   CHECK(ErrorsOf("events: {zmq_replay: 'ipc:///run/r'}") ==
         "kv.yaml:1:22: events.zmq_replay: is of no use without events.zmq; set both");
   CHECK_FALSE(ErrorsOf("events: {zmq: '127.0.0.1:5557'}").empty());
+  CHECK(ErrorsOf("events: {zmq: 'ipc:///run/e', zmq_replay: 'ipc:///run/e'}") ==
+        "kv.yaml:1:43: events.zmq_replay: is the same as events.zmq; a router tells tenants, and "
+        "answers from events, by their endpoints");
 }
 
 TEST_CASE("edit distance counts insertions, deletions, replacements and swaps") {

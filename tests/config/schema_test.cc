@@ -4,6 +4,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
 
 #include <catch2/catch.hpp>
 #include <map>
@@ -20,6 +21,7 @@ const std::map<std::string, std::string>& EventSamples() {
       {"events.zmq_replay", "tcp://127.0.0.1:5558"},
       {"events.form", "sglang"},
       {"events.zmq_insecure", "true"},
+      {"events.queued_bytes", "1GiB"},
   };
   return samples;
 }
@@ -50,6 +52,8 @@ const std::map<std::string, std::string>& TenantSamples() {
       {"tenants[].staging", "64MiB"},
       {"tenants[].connections", "3"},
       {"tenants[].readers", "[default]"},
+      {"tenants[].zmq", "ipc:///run/kvkeep/a-events.sock"},
+      {"tenants[].zmq_replay", "tcp://127.0.0.1:5559"},
       {"listen.readers", "[t]"},
   };
   return samples;
@@ -135,7 +139,9 @@ const std::vector<std::string>& Companions(const std::string& path) {
   static const std::vector<std::string> none;
   static const std::vector<std::string> zmq = {"events.zmq: tcp://127.0.0.1:5557"};
   if (absl::EndsWith(path, "token_file")) return tcp;
+  static const std::vector<std::string> tenant_zmq = {"tenants[].zmq: ipc:///run/t-events"};
   if (path == "events.zmq_replay") return zmq;
+  if (path == "tenants[].zmq_replay") return tenant_zmq;
   return absl::StartsWith(path, "tls.") || absl::EndsWith(path, "certificate_names") ? tls : none;
 }
 
@@ -170,6 +176,9 @@ std::string FileWith(const ConfigKey& key, const std::string& value) {
     for (const char* other : {"name: t", "unix: /run/t.sock", "g2_share: 50%"}) {
       const bool is_key = absl::StartsWith(other, absl::StrCat(key.name(), ":"));
       if (!is_key) absl::StrAppend(&text, "    ", other, "\n");
+    }
+    for (absl::string_view line : Companions(key.path)) {
+      if (absl::ConsumePrefix(&line, "tenants[].")) absl::StrAppend(&text, "    ", line, "\n");
     }
     return text + CompanionSections(key.path, "");
   }

@@ -1,4 +1,5 @@
 // Who may come in, as the file says it: sockets, users, tenants and their shares.
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -48,6 +49,23 @@ TEST_CASE("modes, groups, users and tenants are read, in block and in flow style
   CHECK(Good("tenants:\n").tenants.empty());
 }
 
+TEST_CASE(
+    "each tenant's events have endpoints of their own, under the rules of the default one's") {
+  const auto with = [](const std::string& more) {
+    return absl::StrCat("events: {zmq: 'tcp://127.0.0.1:5557'}\n",
+                        "tenants: [{name: a, unix: /a, g2_share: 25%, ", more, "}]\n");
+  };
+  const Config config = Good(with("zmq: 'ipc:///run/a', zmq_replay: 'ipc:///run/ar'"));
+  CHECK(config.tenants[0].zmq_endpoint == "ipc:///run/a");
+  CHECK(config.tenants[0].zmq_replay_endpoint == "ipc:///run/ar");
+  CHECK(absl::StrContains(ErrorsOf(with("zmq: 'tcp://127.0.0.1:5557'")),
+                          "tenants[0].zmq: is the same as events.zmq; a router tells tenants"));
+  CHECK(absl::StrContains(ErrorsOf(with("zmq_replay: 'ipc:///run/ar'")),
+                          "tenants[0].zmq_replay: is of no use without tenants[0].zmq; set both"));
+  CHECK(absl::StrContains(ErrorsOf(with("zmq: 'tcp://0.0.0.0:5558'")),
+                          "tenants[0].zmq: 'tcp://0.0.0.0:5558' is not a loopback address"));
+}
+
 TEST_CASE("what is wrong with an entry, a list of numbers or a mode is told with its place") {
   CHECK(ErrorsOf("tenants: {name: a}") ==
         "kv.yaml:1:10: tenants: expected a list like [{name: a, unix: /run/kvkeep/a.sock, "
@@ -65,7 +83,8 @@ TEST_CASE("what is wrong with an entry, a list of numbers or a mode is told with
   CHECK(ErrorsOf("tenants: [{name: a, unix: /a, g2_share: 25%, uids: [1]}]") ==
         "kv.yaml:1:46: unknown key 'tenants[0].uids'; known here: name, unix, local, socket_mode, "
         "socket_group, allowed_uids, allowed_gids, socket_grant, certificate_names, token_file, "
-        "readers, g2_share, g3_quota, keys_per_second, bytes_per_second, leased_bytes, staging, "
+        "readers, g2_share, g3_quota, zmq, zmq_replay, keys_per_second, bytes_per_second, "
+        "leased_bytes, staging, "
         "connections");
   CHECK(ErrorsOf("listen: {allowed_uids: 1000}") ==
         "kv.yaml:1:24: listen.allowed_uids: expected a list of numbers like [1000, 1001], found a "

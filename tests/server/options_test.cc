@@ -119,6 +119,22 @@ TEST_CASE("what a tenant has no limit of is shared out as G2 is, and rates reach
   CHECK(shared.store.tenants[0].readers == std::vector<TenantId>{TenantId(2)});
   CHECK(shared.store.tenants[1].readers == std::vector<TenantId>{TenantId(2), TenantId(0)});
   CHECK(shared.store.tenants[2].readers.empty());
+  // Who has events told of its chunks, each with an equal part of what may wait.
+  const DaemonOptions told =
+      *ToDaemonOptions(Loaded("g2: {capacity: 8GiB}\nevents: {form: sglang, queued_bytes: 32MiB}\n"
+                              "tenants:\n"
+                              "  - {name: a, unix: /a, g2_share: 25%}\n"
+                              "  - {name: b, unix: /b, g2_share: 25%, zmq: 'ipc:///b', "
+                              "zmq_replay: 'ipc:///br'}\n"
+                              "  - {name: c, unix: /c, g2_share: 25%, zmq: 'ipc:///c'}\n"));
+  REQUIRE(told.events.size() == 2);
+  CHECK(told.events[0].tenant == TenantId(2));
+  CHECK(told.events[0].sockets.endpoint == "ipc:///b");
+  CHECK(told.events[0].sockets.replay_endpoint == "ipc:///br");
+  CHECK(told.events[0].form == EventForm::kSglang);
+  CHECK(told.events[0].sockets.queued_bytes == 16 * kMiB);
+  CHECK(told.events[1].tenant == TenantId(3));
+  CHECK(shared.events.empty());
   // The default tenant alone.
   const DaemonOptions alone =
       *ToDaemonOptions(Loaded("listen: {bytes_per_second: 1MiB}\ng2: {capacity: 3GiB}"));

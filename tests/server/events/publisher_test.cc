@@ -1,11 +1,10 @@
 // The publisher of a whole daemon, heard through a real ZeroMQ socket.
-#include <zmq.h>
-
 #include <catch2/catch.hpp>
 #include <deque>
 #include <set>
 
 #include "server/events/block_events.h"
+#include "tests/server/events/zmq_socket.h"
 #include "tests/server/service_harness.h"
 
 namespace kvkeep {
@@ -14,55 +13,16 @@ namespace {
 using Kind = BlockEvent::Kind;
 constexpr uint64_t kEnd = UINT64_MAX;
 
-uint64_t FromBigEndian(const std::string& bytes) {
-  uint64_t number = 0;
-  for (const char byte : bytes) number = number << 8 | static_cast<uint8_t>(byte);
-  return number;
-}
-
-// One socket of ours; a receive waits ten seconds.
-class Socket {
- public:
-  Socket(int type, const std::string& endpoint) : socket_(zmq_socket(context_, type)) {
-    const int patience = 10'000, none = 0;
-    zmq_setsockopt(socket_, ZMQ_RCVTIMEO, &patience, sizeof(patience));
-    zmq_setsockopt(socket_, ZMQ_LINGER, &none, sizeof(none));
-    if (type == ZMQ_SUB) zmq_setsockopt(socket_, ZMQ_SUBSCRIBE, "", 0);
-    REQUIRE(zmq_connect(socket_, endpoint.c_str()) == 0);
-  }
-  ~Socket() {
-    zmq_close(socket_);
-    zmq_ctx_term(context_);
-  }
-  void Send(const std::vector<std::string>& frames) {
-    for (size_t i = 0; i < frames.size(); ++i) {
-      const int flags = i + 1 < frames.size() ? ZMQ_SNDMORE : 0;
-      REQUIRE(zmq_send(socket_, frames[i].data(), frames[i].size(), flags) >= 0);
-    }
-  }
-  // Empty: nothing came.
-  std::vector<std::string> Receive() {
-    std::vector<std::string> frames;
-    for (int more = 1; more != 0;) {
-      zmq_msg_t frame;
-      zmq_msg_init(&frame);
-      if (zmq_msg_recv(&frame, socket_, 0) < 0) return {};
-      frames.emplace_back(static_cast<const char*>(zmq_msg_data(&frame)), zmq_msg_size(&frame));
-      more = zmq_msg_more(&frame);
-      zmq_msg_close(&frame);
-    }
-    return frames;
-  }
-
- private:
-  void* const context_ = zmq_ctx_new();
-  void* const socket_;
-};
-
 // A payload without its time.
 std::string Untimed(const std::string& payload) { return payload.substr(10); }
 std::string Encoded(const std::vector<BlockEvent>& events, EventForm form = EventForm::kVllm) {
   return Untimed(EncodeEvents(form, 0, events));
+}
+
+// An event as it lies in a payload: without the head and the rank.
+std::string Inner(const BlockEvent& event) {
+  const std::string one = Encoded({event});
+  return one.substr(1, one.size() - 2);
 }
 
 BlockEvent Stored(int key, Tier tier, std::vector<uint32_t> tokens, int parent = 0) {
@@ -93,9 +53,8 @@ struct Published {
     daemon.Stop();
     endpoint = "ipc://" + daemon.options().state_dir + "/../events";
     replay = endpoint + "-replay";
-    daemon.options().events.sockets.endpoint = endpoint;
-    daemon.options().events.sockets.replay_endpoint = replay;
-    daemon.options().events.form = form;
+    daemon.options().events = {
+        {.sockets = {.endpoint = endpoint, .replay_endpoint = replay}, .form = form}};
     daemon.Start();
   }
 };
@@ -103,10 +62,7 @@ struct Published {
 // Messages until all of these events were told; their numbers rise.
 void Expect(Socket& socket, std::vector<BlockEvent> events, uint64_t* last) {
   std::deque<std::string> wanted;
-  for (const BlockEvent& event : events) {
-    const std::string one = Encoded({event});
-    wanted.push_back(one.substr(1, one.size() - 2));  // without the head and the rank
-  }
+  for (const BlockEvent& event : events) wanted.push_back(Inner(event));
   while (!wanted.empty()) {
     const std::vector<std::string> frames = socket.Receive();
     REQUIRE(frames.size() == 3);
@@ -175,16 +131,72 @@ TEST_CASE("who asks gets the last messages again, from the number it wants") {
   asks.Send({"", std::string(8, '\0')});
   uint64_t number = 0, messages = 0;
   for (; number != kEnd; ++messages) {
+    // As vLLM 0.33 and SGLang 0.5.23 answer.
     const std::vector<std::string> frames = asks.Receive();
-    REQUIRE(frames.size() == 3);
+    REQUIRE(frames.size() == 4);
     CHECK(frames[0].empty());
-    const uint64_t before = std::exchange(number, FromBigEndian(frames[1]));
+    const uint64_t before = std::exchange(number, FromBigEndian(frames[2]));
     CHECK(number > before);
-    CHECK(frames[2].empty() == (number == kEnd));
+    CHECK(frames[1] == (number == kEnd ? "" : "kv-events"));
+    CHECK(frames[3].empty() == (number == kEnd));
   }
   CHECK(messages >= 2);
   asks.Send({"", std::string(8, '\x7f')});
-  CHECK(FromBigEndian(asks.Receive().at(1)) == kEnd);
+  CHECK(FromBigEndian(asks.Receive().at(2)) == kEnd);
+}
+
+TEST_CASE("each tenant's routers are told of its own chunks alone, with numbers of their own") {
+  TestDaemon daemon;
+  daemon.Stop();
+  DaemonOptions& options = daemon.options();
+  options.arena.segment_bytes = 16 * kMiB;
+  options.store.tenants = {{.g2_segments = 2}, {.name = "a", .g2_segments = 2}};
+  const std::string path = options.tenants[0].grpc.path + ".a";
+  options.tenants.push_back({.name = "a", .grpc = {.path = path}});
+  const std::string endpoint = "ipc://" + options.state_dir + "/../events";
+  options.events = {{.sockets = {.endpoint = endpoint}},
+                    {.sockets = {.endpoint = endpoint + "-a"}, .tenant = TenantId(1)}};
+  daemon.Start();
+  Socket all(ZMQ_SUB, endpoint), of_a(ZMQ_SUB, endpoint + "-a");
+  const TestClient client(daemon);
+  const TestClient client_a(
+      grpc::CreateChannel("unix:" + path, grpc::InsecureChannelCredentials()));
+  uint64_t last = 0, last_of_a = 0;
+  PutTokens(client_a, 1, {10, 11});
+  Expect(of_a, {{.kind = Kind::kCleared}, Stored(1, Tier::kG2, {10, 11})}, &last_of_a);
+  PutTokens(client, 2, {12, 13});
+  // The other's chunk came first: were it told of, it would be here by now.
+  for (std::string payload;
+       payload.find(Inner(Stored(2, Tier::kG2, {12, 13}))) == std::string::npos;) {
+    const std::vector<std::string> frames = all.Receive();
+    REQUIRE(frames.size() == 3);
+    CHECK(FromBigEndian(frames[1]) > last);
+    last = FromBigEndian(frames[1]);
+    payload = frames[2];
+    CHECK(payload.find(Inner(Stored(1, Tier::kG2, {10, 11}))) == std::string::npos);
+  }
+}
+
+TEST_CASE("when too much waits for one that does not read, all are let go, and told all anew") {
+  Published published;
+  published.daemon.Stop();
+  published.daemon.options().events[0].sockets.queued_bytes = 16 * kKiB;
+  published.daemon.Start();
+  const TestClient client(published.daemon);
+  Socket reads(ZMQ_SUB, published.endpoint);
+  uint64_t last = 0;
+  Expect(reads, {{.kind = Kind::kCleared}}, &last);
+  Socket idle(ZMQ_SUB, published.endpoint, /*received=*/1);
+  Expect(reads, {{.kind = Kind::kCleared}}, &last);  // as another one came
+  std::vector<int> keys;
+  for (int key = 1; key <= 40; ++key) {
+    PutTokens(client, key, std::vector<uint32_t>(4'000, 70'000));  // 20 KB in a message
+    keys.push_back(key);
+  }
+  v1::DeleteResponse deleted;
+  grpc::ClientContext context;
+  REQUIRE(client.stub->Delete(&context, client.About<v1::DeleteRequest>(keys), &deleted).ok());
+  Expect(reads, {{.kind = Kind::kCleared}}, &last);
 }
 
 TEST_CASE("SGLang's form is arrays") {

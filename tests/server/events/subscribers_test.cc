@@ -1,0 +1,110 @@
+// The publisher's sockets, and what waits for routers that do not read.
+#include "server/events/subscribers.h"
+
+#include <catch2/catch.hpp>
+#include <deque>
+
+#include "tests/fakes/scratch_dir.h"
+#include "tests/server/events/zmq_socket.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr uint64_t kLimit = kMiB;
+constexpr std::chrono::milliseconds kPatience{10'000};
+
+struct Rig {
+  explicit Rig(uint64_t first = 1) {
+    auto opened = Subscribers::Open(
+        {.endpoint = endpoint, .replay_endpoint = endpoint + "-replay", .queued_bytes = kLimit},
+        first);
+    INFO(opened.status());
+    REQUIRE(opened.ok());
+    sockets = *std::move(opened);
+  }
+  void AwaitSubscriptions(uint64_t count) const {
+    while (sockets->count() < count) REQUIRE(sockets->Wait(-1, kPatience).joined);
+  }
+  void PublishMany() const {
+    for (int i = 0; i < 50; ++i) sockets->Publish(std::string(kMessageBytes, 'x'));
+  }
+
+  const ScratchDir dir;
+  const std::string endpoint = "ipc://" + (dir / "events");
+  std::unique_ptr<Subscribers> sockets;
+};
+
+}  // namespace
+
+TEST_CASE("one who does not read holds less than all may; many are let go, who reads comes back") {
+  const Rig rig;
+  Socket reads(ZMQ_SUB, rig.endpoint);
+  rig.AwaitSubscriptions(1);
+  std::deque<Socket> idle;
+  uint64_t most = 0;
+  while (!rig.sockets->over_limit()) {
+    REQUIRE(idle.size() < 50);
+    idle.emplace_back(ZMQ_SUB, rig.endpoint, /*received=*/1);
+    rig.AwaitSubscriptions(idle.size() + 1);
+    rig.PublishMany();  // what the earlier ones wait for, this one has not
+    if (idle.size() == 1) CHECK_FALSE(rig.sockets->over_limit());
+    most = std::max(most, rig.sockets->queued_bytes());
+  }
+  CHECK(most < 2 * kLimit);
+  CHECK(idle.size() > 2);
+
+  CHECK(rig.sockets->DropAll() == idle.size() + 1);
+  CHECK(rig.sockets->count() == 0);
+  CHECK(rig.sockets->queued_bytes() == 0);
+  // A socket subscribes again when its owner looks at it, and not before.
+  for (int i = 0; i < 1'000 && rig.sockets->count() == 0; ++i) {
+    reads.Look();
+    rig.sockets->Wait(-1, std::chrono::milliseconds(10));
+  }
+  CHECK(rig.sockets->count() == 1);
+  for (int i = 0; i < 10; ++i) rig.PublishMany();
+  CHECK_FALSE(rig.sockets->over_limit());
+}
+
+TEST_CASE("who reads gets every message, and nothing waits for it in the end") {
+  const Rig rig(7);
+  Socket reader(ZMQ_SUB, rig.endpoint);
+  rig.AwaitSubscriptions(1);
+  for (uint64_t number = 7; number < 107; ++number) {
+    rig.sockets->Wait(-1, std::chrono::milliseconds(0));  // as the publisher: it sees what went
+    rig.sockets->Publish(std::string(kMessageBytes, 'x'));
+    const std::vector<std::string> frames = reader.Receive();
+    REQUIRE(frames.size() == 3);
+    CHECK(FromBigEndian(frames[1]) == number);
+    CHECK(frames[2].size() == kMessageBytes);
+  }
+  // ZeroMQ lets go of the last one on a thread of its own, soon: when the next one is sent.
+  while (rig.sockets->queued_bytes() > kMessageBytes) {
+    rig.sockets->Wait(-1, std::chrono::milliseconds(0));
+    rig.sockets->Publish("");
+    REQUIRE(reader.Receive().size() == 3);
+  }
+  CHECK_FALSE(rig.sockets->over_limit());
+}
+
+TEST_CASE("what was published is answered again after all were let go, by the old numbers") {
+  const Rig rig;
+  rig.sockets->Publish("first");
+  CHECK(rig.sockets->DropAll() == 0);
+  rig.sockets->Publish("second");
+  Socket asks(ZMQ_DEALER, rig.endpoint + "-replay");
+  asks.Send({"", std::string(8, '\0')});
+  while (rig.sockets->Wait(-1, kPatience).replays == 0) {
+  }
+  CHECK(asks.Receive().at(3) == "first");
+  CHECK(asks.Receive().at(3) == "second");
+  CHECK(asks.Receive().at(3).empty());
+}
+
+TEST_CASE("one subscriber's queue is a quarter of what all may have") {
+  CHECK(QueuedMessages({.queued_bytes = 256 * kMiB}) == 1024);
+  CHECK(QueuedMessages({.queued_bytes = kMiB}) == 4);
+  CHECK(QueuedMessages({.queued_bytes = 1}) == 1);
+}
+
+}  // namespace kvkeep
