@@ -4,7 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "tests/fakes/seeded_random.h"
 #include "tiers/base/check.h"
 #include "tiers/io/operation_check.h"
 
@@ -16,8 +15,12 @@ void MemoryDisk::Write(uint64_t offset, const std::byte* data, size_t bytes) {
     constexpr size_t kMostVersions = 4;  // of a block: later ones count as written at once
     MutexLock lock(&mu_);
     for (size_t at = 0; at < bytes; at += kBlockBytes) {
-      forgotten_.erase((offset + at) / kBlockBytes);
-      std::vector<Block>& versions = unsynced_[(offset + at) / kBlockBytes];
+      const uint64_t block = (offset + at) / kBlockBytes;
+      forgotten_.erase(block);
+      std::vector<Block>& versions = unsynced_[block];
+      if (auto lied = lied_about_.extract(block); !lied.empty()) {
+        versions = std::move(lied.mapped());
+      }
       if (versions.size() == kMostVersions) continue;
       std::memcpy(versions.emplace_back().data(), place + at, kBlockBytes);
     }
@@ -27,7 +30,26 @@ void MemoryDisk::Write(uint64_t offset, const std::byte* data, size_t bytes) {
 
 void MemoryDisk::Sync() {
   MutexLock lock(&mu_);
+  if (!unsynced_.empty() && lies_of_syncs_ > 0 && random_.Chance(lies_of_syncs_)) {
+    ++lies_;
+    constexpr double kShares[] = {0.02, 0.2, 1};
+    const double share = kShares[random_.Below(3)];
+    for (auto& [block, versions] : unsynced_) {
+      if (random_.Chance(share)) lied_about_[block] = std::move(versions);
+    }
+  }
   unsynced_.clear();
+}
+
+void MemoryDisk::SetLies(double of_syncs, uint64_t seed) {
+  MutexLock lock(&mu_);
+  lies_of_syncs_ = of_syncs;
+  random_ = SeededRandom(seed);
+}
+
+uint64_t MemoryDisk::lies() const {
+  MutexLock lock(&mu_);
+  return lies_;
 }
 
 void MemoryDisk::PowerCut(uint64_t seed) {
@@ -41,11 +63,14 @@ void MemoryDisk::Forget(uint64_t seed, bool silently) {
   for (const auto& [block, versions] : unsynced_) {
     if (silently) forgotten_.insert(block);
   }
+  for (const auto& [block, versions] : lied_about_) forgotten_.insert(block);
   LoseUnsynced(seed);
 }
 
 void MemoryDisk::LoseUnsynced(uint64_t seed) {
   SeededRandom random(seed);
+  unsynced_.merge(lied_about_);  // a block is in one of them
+  KVKEEP_CHECK(lied_about_.empty());
   const size_t sector = size_t{512} << random.Below(4);
   constexpr double kKept[] = {0, 0.5, 0.9, 1};  // most devices lose little
   const double kept = kKept[random.Below(4)];
@@ -61,7 +86,7 @@ void MemoryDisk::LoseUnsynced(uint64_t seed) {
 
 bool MemoryDisk::Forgot(uint64_t block) const {
   MutexLock lock(&mu_);
-  return forgotten_.contains(block);
+  return forgotten_.contains(block) || lied_about_.contains(block);
 }
 
 bool MemoryDisk::IsUnsynced(uint64_t block) const {

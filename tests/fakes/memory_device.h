@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tests/fakes/aligned_bytes.h"
+#include "tests/fakes/seeded_random.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
 #include "tiers/io/device.h"
@@ -35,15 +36,20 @@ class MemoryDisk {
 
   // As a device does it. REQUIRES: whole blocks, inside.
   void Write(uint64_t offset, const std::byte* data, size_t bytes);
-  // All that was written is stable.
+  // All that was written is stable, but for what the drive lies about.
   void Sync();
+  // The share of syncs that are lies: of some blocks, or of all, that were written since the last
+  // one the drive says that they are stable, and keeps them only until its power fails, whatever
+  // syncs succeed in between. Forgot() is true of them until they are written again.
+  void SetLies(double of_syncs, uint64_t seed);
+  uint64_t lies() const;
   // The power fails. Of every block written since the last Sync each sector (512 bytes to 4 KiB,
   // chosen once) holds what some write since then left there, or what it held before: dropped,
   // torn and reordered. Nothing happens without a volatile cache.
   void PowerCut(uint64_t seed);
   // The same happens to the drive alone. When `silently`, Forgot() tells of which blocks until they
   // are written again, or the machine has a power cut: a later Sync succeeds and saves nothing of
-  // them, and nobody could know.
+  // them, and nobody could know. Of what the drive lied about nobody could know anyway.
   void Forget(uint64_t seed, bool silently);
   bool Forgot(uint64_t block) const;
   bool IsUnsynced(uint64_t block) const;
@@ -59,7 +65,12 @@ class MemoryDisk {
   mutable Mutex mu_;
   // What blocks held before each write since the last Sync, the stable content first.
   std::map<uint64_t, std::vector<Block>> unsynced_ ABSL_GUARDED_BY(mu_);
+  // Likewise of blocks that are not stable although a Sync came after: the drive lied.
+  std::map<uint64_t, std::vector<Block>> lied_about_ ABSL_GUARDED_BY(mu_);
   std::set<uint64_t> forgotten_ ABSL_GUARDED_BY(mu_);
+  double lies_of_syncs_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t lies_ ABSL_GUARDED_BY(mu_) = 0;
+  SeededRandom random_ ABSL_GUARDED_BY(mu_){1};
 };
 
 class MemoryDevice final : public Device {

@@ -1,8 +1,11 @@
 #include "tests/fakes/memory_index.h"
 
 #include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <set>
+#include <utility>
 
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
@@ -12,21 +15,81 @@ namespace kvkeep {
 void MemoryIndex::SetFaults(const Faults& faults) {
   MutexLock lock(&mu_);
   faults_ = faults;
+  if (faults.breaks) return;
+  broken_ = false;
+  phantom_.reset();
 }
 
 void MemoryIndex::Kill() {
   MutexLock lock(&mu_);
   faults_ = {};
+  broken_ = false;
+  if (phantom_.has_value()) {
+    ++stats_.phantoms;
+    Apply(*phantom_, &now_);
+    log_.push_back(*std::exchange(phantom_, std::nullopt));
+  }
+  Reopen(random_);
 }
 
 void MemoryIndex::PowerCut(uint64_t seed) {
   MutexLock lock(&mu_);
   faults_ = {};
-  const size_t kept = SeededRandom(seed).Below(log_.size() + 1);
+  broken_ = false;
+  if (phantom_.has_value()) log_.push_back(*std::exchange(phantom_, std::nullopt));
+  const size_t kept = SeededRandom(seed).Below(hole_.value_or(log_.size()) + 1);
   stats_.lost_writes += log_.size() - kept;
   for (size_t i = 0; i < kept; ++i) Apply(log_[i], &durable_);
   log_.clear();
+  hole_.reset();
   now_ = durable_;
+}
+
+void MemoryIndex::DriveForgets(uint64_t seed, bool open) {
+  MutexLock lock(&mu_);
+  SeededRandom random(seed);
+  hole_in_drive_ = false;
+  // The kernel may have kept all of it to itself so far: then nothing is lost.
+  if (random.Chance(0.7)) MakeHole(random, /*in_drive=*/false);
+  if (!open) Reopen(random);
+}
+
+void MemoryIndex::MakeHole(SeededRandom& random, bool in_drive) {
+  if (log_.empty()) return;
+  const size_t at = random.Below(log_.size());
+  hole_in_drive_ = in_drive && (!hole_.has_value() || hole_in_drive_);
+  hole_ = std::min(at, hole_.value_or(at));
+}
+
+void MemoryIndex::CloseHole() {
+  durable_ = now_;
+  log_.clear();
+  hole_.reset();
+}
+
+// RocksDB writes what it replays into a table file, so that no hole outlives a start.
+void MemoryIndex::Reopen(SeededRandom& random) {
+  if (!hole_.has_value()) return;
+  if (!hole_in_drive_ && random.Chance(0.5)) {
+    ++stats_.lost_tails;
+    stats_.lost_writes += log_.size() - *hole_;
+    now_ = durable_;
+    for (size_t i = 0; i < *hole_; ++i) Apply(log_[i], &now_);
+  }
+  CloseHole();
+}
+
+bool MemoryIndex::IsStable(const ChunkId& id) const {
+  MutexLock lock(&mu_);
+  const std::string key = EncodeRecordKey(id);
+  const auto stable = durable_.records.find(key), now = now_.records.find(key);
+  return stable != durable_.records.end() && now != now_.records.end() &&
+         stable->second == now->second;
+}
+
+bool MemoryIndex::has_hole() const {
+  MutexLock lock(&mu_);
+  return hole_.has_value();
 }
 
 void MemoryIndex::DamageRecord(const ChunkId& id) {
@@ -78,19 +141,27 @@ void MemoryIndex::Apply(const Write& write, State* state) {
   if (write.mark.has_value()) state->mark = *write.mark;
 }
 
+absl::Status MemoryIndex::Fail(absl::string_view what, Write write) {
+  ++stats_.errors;
+  if (faults_.breaks && !std::exchange(broken_, true) && random_.Chance(0.5)) {
+    phantom_ = std::move(write);
+  }
+  return absl::DataLossError(absl::StrCat("memory index: ", what, " failed, as the test asked"));
+}
+
 absl::Status MemoryIndex::Append(Write write) {
   MutexLock lock(&mu_);
   if (random_.Chance(faults_.commit_refused)) {
     ++stats_.refused;
     return absl::UnavailableError("memory index: stalled, as the test asked");
   }
-  if (random_.Chance(faults_.commit_error)) {
-    ++stats_.errors;
-    return absl::DataLossError("memory index: write failed, as the test asked");
-  }
+  if (random_.Chance(faults_.commit_error) || broken_) return Fail("write", std::move(write));
   ++stats_.commits;
   Apply(write, &now_);
   log_.push_back(std::move(write));
+  // Now and then the memory is full, and a table file written.
+  constexpr double kTableWritten = 0.02;
+  if (hole_.has_value() && random_.Chance(kTableWritten)) CloseHole();
   return absl::OkStatus();
 }
 
@@ -111,10 +182,7 @@ absl::Status MemoryIndex::Commit(const IndexBatch& batch) {
 
 absl::Status MemoryIndex::Sync(const StableMark& mark) {
   MutexLock lock(&mu_);
-  if (random_.Chance(faults_.sync_error)) {
-    ++stats_.errors;
-    return absl::DataLossError("memory index: sync failed, as the test asked");
-  }
+  if (random_.Chance(faults_.sync_error) || broken_) return FailSync(mark);
   if (random_.Chance(faults_.sync_lies)) {
     ++stats_.lies;
     now_.mark = mark;
@@ -122,10 +190,37 @@ absl::Status MemoryIndex::Sync(const StableMark& mark) {
     return absl::OkStatus();
   }
   ++stats_.syncs;
-  for (const Write& write : log_) Apply(write, &durable_);
-  log_.clear();
-  durable_.mark = now_.mark = mark;
+  if (faults_.sync_forgets > 0 && random_.Chance(faults_.sync_forgets) && !log_.empty()) {
+    ++stats_.forgetful;
+    MakeHole(random_, /*in_drive=*/true);
+  }
+  SyncLog();
+  now_.mark = mark;
+  if (hole_.has_value()) {
+    log_.push_back({.mark = mark});
+  } else {
+    durable_.mark = mark;
+  }
   return absl::OkStatus();
+}
+
+void MemoryIndex::SyncLog() {
+  const size_t stable = hole_.value_or(log_.size());
+  for (size_t i = 0; i < stable; ++i) Apply(log_[i], &durable_);
+  log_.erase(log_.begin(), log_.begin() + static_cast<ptrdiff_t>(stable));
+  if (hole_.has_value()) hole_ = 0;
+}
+
+// A sync is two writes: the log's own, then the mark. Either may be what failed.
+absl::Status MemoryIndex::FailSync(const StableMark& mark) {
+  const bool breaks_now = faults_.breaks && !broken_;
+  if (breaks_now && random_.Chance(0.5)) {
+    SyncLog();
+    return Fail("writing the mark", {.mark = mark});
+  }
+  // The kernel may have given up on pages that it could not write, and calls them clean.
+  if (breaks_now && random_.Chance(0.5)) MakeHole(random_, /*in_drive=*/false);
+  return Fail("sync", {});
 }
 
 absl::Status MemoryIndex::ReadFault() {

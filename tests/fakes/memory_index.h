@@ -4,6 +4,16 @@
 // over a Kill or a PowerCut and hands it to the next incarnation. It takes the same way through the
 // record format as RocksDB, so that undecodable records can be planted.
 //
+// What a real one leaves after a dead process in the same boot (rocksdb_index.h): every write whose
+// commit was answered went to the kernel first, none waits in a buffer of the process. So all of
+// them are there, but for two cases:
+// - A write that failed may have reached the log all the same: the process never saw it, the next
+//   one does. After it all writes fail until the index is opened again (Faults::breaks).
+// - The drive lost what the kernel had handed it already (DriveForgets, a lying sync, a sync that
+//   failed). The log then has a hole, behind clean pages of the page cache: a process reads right
+//   until the cache drops them; from then on the log ends at the hole, whatever was synced behind
+//   it. A table file that is written from memory makes the hole harmless.
+//
 // Thread-safe; deterministic when used from one thread.
 #pragma once
 
@@ -24,18 +34,31 @@ class MemoryIndex final : public ChunkIndex {
     double commit_error = 0;    // DataLoss; PutMeta too
     double sync_error = 0;      // DataLoss; nothing became durable for certain
     double sync_lies = 0;       // OK; nothing became durable
+    double sync_forgets = 0;    // OK; from some write since the last sync on nothing became durable
     double read_error = 0;      // DataLoss; of ReadStableMark, Scan, GetMeta, ListMeta
+    // After a commit or sync that failed, and was not only refused, all fail; what failed may be in
+    // the log. Until the process ends, or faults without this are set.
+    bool breaks = false;
   };
   struct Stats {
     uint64_t commits = 0, refused = 0, errors = 0, syncs = 0, lies = 0;
-    uint64_t lost_writes = 0;  // by power cuts
+    uint64_t lost_writes = 0;  // by power cuts, and to holes
+    uint64_t phantoms = 0;     // writes that failed, and that the next process found
+    uint64_t forgetful = 0;    // syncs that left a hole
+    uint64_t lost_tails = 0;  // ends of the log that the next process of the same boot did not find
   };
 
   explicit MemoryIndex(uint64_t seed = 1) : random_(seed) {}
 
   void SetFaults(const Faults& faults);
-  // The process died: all committed writes are kept, and faults end.
+  // The process died: the kernel has all committed writes, and faults end. See above for the rest.
   void Kill();
+  // The drive loses its power alone. Without a process that has it open, the next one may find the
+  // log shorter at once.
+  void DriveForgets(uint64_t seed, bool open);
+  // A power cut now would leave the record as it is.
+  bool IsStable(const ChunkId& id) const;
+  bool has_hole() const;
   // The machine died: of the writes since the last good Sync only a random beginning is kept (the
   // log is written in order). Faults end.
   void PowerCut(uint64_t seed);
@@ -71,6 +94,16 @@ class MemoryIndex final : public ChunkIndex {
   };
   absl::Status ReadFault();
   static void Apply(const Write& write, State* state);
+  // Of a call that failed: what of it may be in the log.
+  absl::Status Fail(absl::string_view what, Write write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status FailSync(const StableMark& mark) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // All up to a hole is stable.
+  void SyncLog() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Some write since the last sync is the first that is lost.
+  void MakeHole(SeededRandom& random, bool in_drive) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CloseHole() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The next process opens it: whether the cache has dropped what lies behind a hole.
+  void Reopen(SeededRandom& random) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Append(Write write);
 
   mutable Mutex mu_;
@@ -80,6 +113,12 @@ class MemoryIndex final : public ChunkIndex {
   State now_ ABSL_GUARDED_BY(mu_);               // what readers see
   State durable_ ABSL_GUARDED_BY(mu_);           // what a power cut leaves at least
   std::vector<Write> log_ ABSL_GUARDED_BY(mu_);  // from durable_ to now_
+  // At this place of the log the drive has forgotten a write, or will when its power fails
+  // (`hole_in_drive_`): nothing from there on becomes durable.
+  std::optional<size_t> hole_ ABSL_GUARDED_BY(mu_);
+  bool hole_in_drive_ ABSL_GUARDED_BY(mu_) = false;
+  bool broken_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<Write> phantom_ ABSL_GUARDED_BY(mu_);  // failed, and may be behind the log
 };
 
 }  // namespace kvkeep

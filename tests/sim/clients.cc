@@ -245,8 +245,11 @@ void Simulator::AwaitDurable(uint64_t name) {
     const std::vector<Promise> records = RecordsOf(name);
     if (records.size() != 1) return;
     const ExtentList extents = world_.index(records[0].device).Find(Id(name))->extents;
-    if (world_.Forgot(records[0].device, extents)) {
-      // Its drive lost it between the write and the sync, and told nobody: as one that lies.
+    const auto revived = revived_.find(name);
+    if (world_.Forgot(records[0].device, extents) ||
+        world_.ForgotRecord(records[0].device, Id(name)) ||
+        (revived != revived_.end() && revived->second == records[0])) {
+      // Its drive lost it between the write and the sync, and told nobody, or lied.
       ++report_.forgotten;
       return;
     }

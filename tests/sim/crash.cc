@@ -38,6 +38,25 @@ std::map<uint64_t, Simulator::Promise> Simulator::RecordsOn(size_t device) {
   return records;
 }
 
+std::vector<std::map<uint64_t, Simulator::Promise>> Simulator::AllRecords() {
+  std::vector<std::map<uint64_t, Promise>> all;
+  for (size_t device = 0; device < world_options_.device_blocks.size(); ++device) {
+    all.push_back(RecordsOn(device));
+  }
+  return all;
+}
+
+void Simulator::NoteRevived(const std::vector<std::map<uint64_t, Promise>>& before) {
+  for (size_t device = 0; device < before.size(); ++device) {
+    for (const auto& [name, record] : RecordsOn(device)) {
+      const auto known = before[device].find(name);
+      if (known != before[device].end() && known->second == record) continue;
+      revived_[name] = record;
+      ++report_.revived;
+    }
+  }
+}
+
 std::vector<Simulator::Promise> Simulator::RecordsOf(uint64_t name) {
   std::vector<Promise> records;
   for (size_t device = 0; device < world_options_.device_blocks.size(); ++device) {
@@ -174,6 +193,16 @@ void Simulator::DriveLosesPower(size_t device) {
   world_.DriveLosesPower(device);
 }
 
+bool Simulator::DrivesLosePower() {
+  bool any = false;
+  for (size_t device = 0; device < world_options_.device_blocks.size(); ++device) {
+    if (!scenario_.drives_lose_power || random_.Chance(0.5)) continue;
+    DriveLosesPower(device);
+    any = true;
+  }
+  return any;
+}
+
 void Simulator::DoCrash(bool power) {
   CountProcess();
   Log(power ? "power cut" : "kill");
@@ -200,13 +229,11 @@ void Simulator::DoCrash(bool power) {
   stalled_.clear();
   events_.reset();
   world_.HoldIndex(false);
+  const auto before = AllRecords();
   power ? world_.PowerCut() : world_.Kill();
-  bool drive_cut = false;
-  for (size_t device = 0; device < world_options_.device_blocks.size() && !power; ++device) {
-    if (!scenario_.drives_lose_power || random_.Chance(0.5)) continue;
-    DriveLosesPower(device);
-    drive_cut = true;
-  }
+  const bool drive_cut = !power && DrivesLosePower();
+  // After a power cut the store believes no old record, so that these need no account.
+  if (!power) NoteRevived(before);
   // A delete that had not reached an index is undone by the crash; in G2 none is.
   const bool has_index = !world_options_.device_blocks.empty();
   for (auto& [name, state] : names_) state.deleted_up_to = has_index ? 0 : state.deleted_up_to;

@@ -35,6 +35,9 @@ const Removal kRemovals[] = {
     {"memory_rots", [](Scenario& s) { s.memory_rots = false; }},
     {"devices_vanish", [](Scenario& s) { s.devices_vanish = false; }},
     {"drive_power", [](Scenario& s) { s.drives_lose_power = false; }},
+    {"drives_lie", [](Scenario& s) { s.world.drives_lie = s.world.index_faults.sync_forgets = 0; }},
+    {"index_breaks", [](Scenario& s) { s.world.index_faults.breaks = false; }},
+    {"index_tails", [](Scenario& s) { s.world.index_tails = false; }},
     {"devices_leave", [](Scenario& s) { s.devices_leave = false; }},
     {"slices", [](Scenario& s) { s.world.hold_work = 0; }},
     {"scrub", [](Scenario& s) { s.world.store.scrub_bytes_per_second = 0; }},
@@ -133,6 +136,15 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
   scenario.capacities = random.Chance(0.3);
   // Some so few that their reader falls behind again and again.
   options.store.events.log_entries = random.Chance(0.5) ? random.Between(1, 20) : 1000;
+  // Last, so that the worlds without these are what they were.
+  if (faults) {
+    options.index_faults.breaks = random.Chance(0.5);
+    options.index_tails = random.Chance(0.7);
+    if (random.Chance(0.25)) {
+      options.drives_lie = random.Chance(0.5) ? 0.05 : 0.5;
+      options.index_faults.sync_forgets = options.drives_lie;
+    }
+  }
   for (const std::string& name : without) {
     const auto removal = std::find_if(std::begin(kRemovals), std::end(kRemovals),
                                       [&name](const Removal& one) { return name == one.name; });
@@ -155,6 +167,7 @@ bool FreeOfFaults(const Scenario& scenario) {
   const FaultOptions& device = scenario.world.device_faults;
   const MemoryIndex::Faults& index = scenario.world.index_faults;
   return Honest(scenario) && !scenario.devices_vanish && !scenario.drives_lose_power &&
+         scenario.world.drives_lie == 0 &&
          device.write_error + device.torn_write + device.sync_error + index.commit_refused +
                  index.commit_error + index.sync_error ==
              0;

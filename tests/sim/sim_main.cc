@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "tests/sim/forked_runs.h"
+#include "tests/sim/random_world.h"
 #include "tests/sim/script.h"
 #include "tiers/policy/eviction_policy.h"
 
@@ -21,23 +22,40 @@ constexpr char kUsage[] =
     "kvkeep-sim [--seeds N] [--first N] [--steps N] [--jobs N] [--find-failure]\n"
     "kvkeep-sim --seed N [--steps N] [--verbose | --shrink [--out FILE]]\n"
     "kvkeep-sim --script FILE [--verbose]\n"
+    "all but a script: [--only NAME,...] of what may be left out of a world, all else left out\n"
     "all: [--policy NAME] of eviction, lru if not said\n";
 
 struct Arguments {
   uint64_t first = 1, seeds = 1, steps = 5000, jobs = 1;
   std::string script, out, policy = "lru";
+  std::vector<std::string> without;
   bool verbose = false, find_failure = false, shrink = false;
 };
 
+// What is left out of worlds that have only these of all that may be. Ends on a name not known.
+std::vector<std::string> AllBut(const std::string& only) {
+  std::vector<std::string> without = Removable();
+  const std::vector<std::string> names = absl::StrSplit(only, ',');
+  for (const std::string& name : names) {
+    if (std::erase(without, name) == 1) continue;
+    std::fprintf(stderr, "kvkeep-sim: --only %s: not known\n", name.c_str());
+    std::exit(2);
+  }
+  return without;
+}
+
 Arguments Parse(int argc, char** argv) {
   Arguments arguments;
+  std::string only;
   const std::map<std::string, uint64_t*> numbers = {{"--seed", &arguments.first},
                                                     {"--first", &arguments.first},
                                                     {"--seeds", &arguments.seeds},
                                                     {"--steps", &arguments.steps},
                                                     {"--jobs", &arguments.jobs}};
-  const std::map<std::string, std::string*> texts = {
-      {"--script", &arguments.script}, {"--out", &arguments.out}, {"--policy", &arguments.policy}};
+  const std::map<std::string, std::string*> texts = {{"--script", &arguments.script},
+                                                     {"--out", &arguments.out},
+                                                     {"--only", &only},
+                                                     {"--policy", &arguments.policy}};
   const std::map<std::string, bool*> flags = {{"--verbose", &arguments.verbose},
                                               {"--find-failure", &arguments.find_failure},
                                               {"--shrink", &arguments.shrink}};
@@ -59,6 +77,7 @@ Arguments Parse(int argc, char** argv) {
       std::exit(2);
     }
   }
+  if (!only.empty()) arguments.without = AllBut(only);
   return arguments;
 }
 
@@ -80,13 +99,15 @@ std::map<uint64_t, std::string> StepsOf(const std::string& output) {
 }
 
 int ShrinkSeed(const Arguments& arguments) {
-  const RunResult first = ForkedRuns::Run(
-      {.seed = arguments.first, .steps = arguments.steps, .policy = arguments.policy});
+  const RunResult first = ForkedRuns::Run({.seed = arguments.first,
+                                           .steps = arguments.steps,
+                                           .without = arguments.without,
+                                           .policy = arguments.policy});
   if (first.failure.empty()) {
     std::printf("seed %lu of %lu steps does not fail\n", arguments.first, arguments.steps);
     return 1;
   }
-  Script script{.seed = arguments.first};
+  Script script{.seed = arguments.first, .without = arguments.without};
   script.steps.resize(first.last_step + 1);
   std::iota(script.steps.begin(), script.steps.end(), 0);
   const auto options = [&arguments](const Script& of) {
@@ -142,8 +163,10 @@ int RunSeeds(const Arguments& arguments) {
     ForkedRuns runs(static_cast<unsigned>(arguments.jobs));
     for (uint64_t seed = arguments.first; seed < arguments.first + arguments.seeds; ++seed) {
       if (arguments.find_failure && !failed.empty()) break;
-      const SimulationOptions options{
-          .seed = seed, .steps = arguments.steps, .policy = arguments.policy};
+      const SimulationOptions options{.seed = seed,
+                                      .steps = arguments.steps,
+                                      .without = arguments.without,
+                                      .policy = arguments.policy};
       runs.Start(options, [&, seed](const RunResult& result) {
         ++ran;
         if (result.failure.empty()) return sum.Add(result.report);
@@ -176,6 +199,7 @@ int main(int argc, char** argv) {
     return kvkeep::RunHere({.seed = arguments.first,
                             .steps = arguments.steps,
                             .verbose = true,
+                            .without = arguments.without,
                             .policy = arguments.policy});
   }
   return kvkeep::RunSeeds(arguments);

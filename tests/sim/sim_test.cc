@@ -95,6 +95,10 @@ TEST_CASE("the simulation reaches what it is meant to test") {
   CHECK(sum.events_checked > 100);
   CHECK(sum.drive_cuts > 5);
   CHECK(sum.dropping_syncs > 0);
+  CHECK(sum.lies > 5);
+  CHECK(sum.lost_tails > 0);
+  CHECK(sum.phantoms > 0);
+  CHECK(sum.revived > 0);
 }
 
 }  // namespace kvkeep

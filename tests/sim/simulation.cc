@@ -209,6 +209,11 @@ void Simulator::FinishAll() {
   CountProcess();
   report_.faults = world_.faults();
   report_.dropping_syncs = world_.dropping_syncs();
+  report_.lies = world_.lies();
+  for (size_t d = 0; d < devices; ++d) {
+    report_.lost_tails += world_.index(d).counted().lost_tails;
+    report_.phantoms += world_.index(d).counted().phantoms;
+  }
 }
 
 void Simulator::DrawFrom(uint64_t step) {
@@ -269,6 +274,10 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(drive_cuts, other.drive_cuts);
   add(dropping_syncs, other.dropping_syncs);
   add(forgotten, other.forgotten);
+  add(lies, other.lies);
+  add(lost_tails, other.lost_tails);
+  add(phantoms, other.phantoms);
+  add(revived, other.revived);
   add(events, other.events);
   add(event_restarts, other.event_restarts);
   add(events_checked, other.events_checked);
@@ -276,17 +285,18 @@ void SimulationReport::Add(const SimulationReport& other) {
 }
 
 std::string SimulationReport::Describe() const {
-  return absl::StrCat("operations ", operations, " faults ", faults, " puts ", puts, " reads ",
-                      reads, " hits ", hits, " verified ", verified_bytes, " kills ", kills,
-                      " cuts ", power_cuts, " failed reads ", corrupt, " promotions ", promotions,
-                      " evictions ", evictions, " durable ", durable, " read after a cut ",
-                      durable_read, " interrupted ", interruptions, " revoked ", revoked,
-                      " attached or not ", attachments, " vanished ", vanished, " stalls ", stalls,
-                      " capacities set ", capacities_set, " drives without power ", drive_cuts,
-                      " told durable after it ", forgotten, " dropping syncs ", dropping_syncs,
-                      " gone for a quota ", in_quota, " encrypted ", encrypted, " unauthentic ",
-                      unauthentic, " events ", events, " begun anew ", event_restarts, " checked ",
-                      events_checked, " digest ", absl::Hex(digest, absl::kZeroPad16));
+  return absl::StrCat(
+      "operations ", operations, " faults ", faults, " puts ", puts, " reads ", reads, " hits ",
+      hits, " verified ", verified_bytes, " kills ", kills, " cuts ", power_cuts, " failed reads ",
+      corrupt, " promotions ", promotions, " evictions ", evictions, " durable ", durable,
+      " read after a cut ", durable_read, " interrupted ", interruptions, " revoked ", revoked,
+      " attached or not ", attachments, " vanished ", vanished, " stalls ", stalls,
+      " capacities set ", capacities_set, " drives without power ", drive_cuts,
+      " told durable after it ", forgotten, " dropping syncs ", dropping_syncs, " lying ", lies,
+      " index tails lost ", lost_tails, " failed but there ", phantoms, " records back ", revived,
+      " gone for a quota ", in_quota, " encrypted ", encrypted, " unauthentic ", unauthentic,
+      " events ", events, " begun anew ", event_restarts, " checked ", events_checked, " digest ",
+      absl::Hex(digest, absl::kZeroPad16));
 }
 
 SimulationReport RunSimulation(const SimulationOptions& options) {

@@ -108,6 +108,7 @@ class Simulator {
   void DoDropReader(Client& client);
   void DoTrouble();
   void DriveLosesPower(size_t device);
+  bool DrivesLosePower();  // some of them, between two processes; false: none
   void AwaitDurable(uint64_t name);
   void AttachDevices(std::set<uint64_t>* must_be_there);
   void DoCrash(bool power);
@@ -118,6 +119,9 @@ class Simulator {
   void CheckRecordsInQuota();
   // Its records in the indexes of attached devices.
   std::vector<Promise> RecordsOf(uint64_t name);
+  // All that is now recorded and was not `before`, by device.
+  void NoteRevived(const std::vector<std::map<uint64_t, Promise>>& before);
+  std::vector<std::map<uint64_t, Promise>> AllRecords();
   // The names of the records of a device.
   std::map<uint64_t, Promise> RecordsOn(size_t device);
   // Present in the tiers whose presence words are given.
@@ -160,6 +164,9 @@ class Simulator {
   // Acknowledged as durable and not deleted since, with the record that was acknowledged: one that
   // was evicted from G3 and written back later from G2 has another, which promises nothing.
   std::map<uint64_t, Promise> durable_;
+  // Records that a removal was committed for, and that are back in the same boot since a drive
+  // forgot the end of its index: what they point at may be reused, and nobody was told.
+  std::map<uint64_t, Promise> revived_;
   std::optional<EventMirror> events_;  // of all namespaces, from some time of this process on
   // Told of by records that a power cut may have brought back: their header is right, but blocks
   // behind it may have been reused since. They may turn out damaged without any fault.

@@ -60,6 +60,7 @@ void World::Start() {
         [disk = machine.disk](uint64_t seed) { disk->Forget(seed, /*silently=*/false); });
     machine.nvme = std::make_unique<MemoryNvmeDevice>(machine.faulty.get(), machine.index.get(),
                                                       static_cast<uint8_t>(d + 1));
+    machine.disk->SetLies(options_.drives_lie, random_.NextU64());
     machine.index->SetFaults(options_.index_faults);
     deps.devices.push_back({.device = machine.nvme.get(),
                             .index_executor = &index_executor_,
@@ -128,6 +129,9 @@ void World::PowerCut() {
 void World::DriveLosesPower(size_t device) {
   ++faults_;
   machines_[device].disk->Forget(random_.NextU64(), /*silently=*/running());
+  if (!options_.index_tails) return;
+  machines_[device].index->DriveForgets(random_.NextU64(), /*open=*/running());
+  if (!running()) CheckIndexes();
 }
 
 namespace {
@@ -149,6 +153,19 @@ bool World::Forgot(size_t device, const ExtentList& extents) const {
   return AnyBlock(extents, [&disk](uint64_t block) { return disk.Forgot(block); });
 }
 
+bool World::ForgotRecord(size_t device, const ChunkId& id) const {
+  const MemoryIndex& index = *machines_[device].index;
+  return index.has_hole() && !index.IsStable(id);
+}
+
+uint64_t World::lies() const {
+  uint64_t lies = 0;
+  for (const Machine& machine : machines_) {
+    lies += machine.disk->lies() + machine.index->counted().forgetful;
+  }
+  return lies;
+}
+
 bool World::IsUnsynced(size_t device, const ExtentList& extents) const {
   const MemoryDisk& disk = *machines_[device].disk;
   return AnyBlock(extents, [&disk](uint64_t block) { return disk.IsUnsynced(block); });
@@ -165,8 +182,9 @@ uint64_t World::dropping_syncs() const {
 void World::SetGone(size_t device, bool gone) {
   Machine& machine = machines_[device];
   machine.faulty->SetGone(gone);
-  machine.index->SetFaults(gone ? MemoryIndex::Faults{.commit_error = 1, .sync_error = 1}
-                                : options_.index_faults);
+  MemoryIndex::Faults faults = options_.index_faults;
+  if (gone) faults.commit_error = faults.sync_error = 1;
+  machine.index->SetFaults(faults);
 }
 
 void World::Reseed(uint64_t seed) {
@@ -174,6 +192,7 @@ void World::Reseed(uint64_t seed) {
   for (Machine& machine : machines_) {
     machine.index->Reseed(random_.NextU64());
     if (machine.faulty != nullptr) machine.faulty->Reseed(random_.NextU64());
+    if (options_.drives_lie > 0) machine.disk->SetLies(options_.drives_lie, random_.NextU64());
   }
 }
 
@@ -181,7 +200,7 @@ uint64_t World::faults() const {
   uint64_t faults = faults_;
   for (const Machine& machine : machines_) {
     const MemoryIndex::Stats index = machine.index->counted();
-    faults += index.refused + index.errors + index.lies;
+    faults += index.refused + index.errors + index.lies + index.forgetful + machine.disk->lies();
     if (machine.faulty != nullptr) faults += CountFaults(machine.faulty->stats());
   }
   return faults;

@@ -32,6 +32,8 @@ struct WorldOptions {
   bool arena_outlives = false;
   std::vector<uint64_t> device_blocks = {2048};
   FaultOptions device_faults;
+  double drives_lie = 0;     // of the syncs of a drive, disk and index
+  bool index_tails = false;  // a drive that loses its power alone forgets of the index, too
   MemoryIndex::Faults index_faults;
   StoreOptions store;
   // Encryption of what is written; kLater: from the second process on, so that plain images and
@@ -73,10 +75,16 @@ class World {
   void SetGone(size_t device, bool gone);
   // The device loses its power alone, running or between two processes: what was not synced is as
   // after a power cut, and nobody is told. What the daemon may know of it is why it ended: between
-  // two processes Forgot() is not told either.
+  // two processes Forgot() is not told either. Its index may lose what was not synced, too: of the
+  // same boot nobody is told of that.
   void DriveLosesPower(size_t device);
-  // Blocks of this image were lost so under a process that was not told, and not written again.
+  // Blocks of this image were lost so under a process that was not told, and not written again; or
+  // the drive lied about them.
   bool Forgot(size_t device, const ExtentList& extents) const;
+  // Its record goes with the next loss of power, although it was synced since: for the same
+  // reasons.
+  bool ForgotRecord(size_t device, const ChunkId& id) const;
+  uint64_t lies() const;
   // Blocks of it were written and not synced since.
   bool IsUnsynced(size_t device, const ExtentList& extents) const;
   uint64_t dropping_syncs() const;

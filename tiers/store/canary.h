@@ -20,6 +20,7 @@ enum class Canary {
   kPresentUnsealed = 8,      // put.cc: PRESENT while a put of that size is under way
   kQuotaForgotten = 9,       // g3_space.cc: a tenant may hold one chunk more than its quota
   kTakesFromAnybody = 10,    // g3_space.cc: the first tenant gives, whatever its share
+  kHeaderBelieved = 11,      // promote.cc: an image of the right shape is taken for the chunk's
 };
 
 constexpr bool Planted(Canary canary) { return static_cast<int>(canary) == KVKEEP_CANARY; }

@@ -259,7 +259,9 @@ void Core::OnHeaderRead(ChunkSlot slot, AlignedPage* page, absl::Status status) 
   Promotion& promotion = *promotions_.at(slot);
   --promotion.outstanding;
   devices_[promotion.device]->heard = true;
-  if (status.ok()) status = CheckHeader(*header, table_.at(slot));
+  const bool believed = Planted(Canary::kHeaderBelieved) && status.ok() &&
+                        header->identity.shape == table_.at(slot).shape;
+  if (status.ok() && !believed) status = CheckHeader(*header, table_.at(slot));
   if (status.ok()) status = cipher.status();
   if (status.ok()) {
     promotion.header = std::move(header);

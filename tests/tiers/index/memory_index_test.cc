@@ -83,6 +83,91 @@ TEST_CASE("MemoryIndex: a sync that lies is believed until the power goes, or a 
   }
 }
 
+TEST_CASE(
+    "MemoryIndex: one that breaks takes nothing more; what failed may be there after a kill") {
+  bool found = false, lost = false;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    MemoryIndex index(seed);
+    Add(index, 1);
+    index.SetFaults({.commit_error = 1, .breaks = true});
+    CHECK(absl::IsDataLoss(index.Commit({.adds = {NumberedRecord(2)}})));
+    index.SetFaults({.breaks = true});
+    CHECK(absl::IsDataLoss(index.Commit({.adds = {NumberedRecord(3)}})));
+    CHECK(absl::IsDataLoss(index.Sync({.sequence = CommitSequence(1)})));
+    CHECK(ReadAll(index).size() == 1);
+    index.Kill();
+    const RecordMap there = ReadAll(index);
+    CHECK(there.contains(NumberedRecord(1).id));
+    CHECK_FALSE(there.contains(NumberedRecord(3).id));
+    (there.contains(NumberedRecord(2).id) ? found : lost) = true;
+    Add(index, 4);
+  }
+  CHECK((found && lost));
+}
+
+TEST_CASE("MemoryIndex: a failed sync of one that breaks never leaves a mark without its records") {
+  bool marked = false;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    MemoryIndex index(seed);
+    Add(index, 1);
+    index.SetFaults({.sync_error = 1, .breaks = true});
+    CHECK(absl::IsDataLoss(index.Sync({.sequence = CommitSequence(1)})));
+    index.Kill();
+    if (index.ReadStableMark()->sequence != CommitSequence(1)) continue;
+    marked = true;
+    index.PowerCut(seed);
+    CHECK(index.Find(NumberedRecord(1).id).has_value());
+  }
+  CHECK(marked);
+}
+
+TEST_CASE(
+    "MemoryIndex: behind a hole in the log nothing is stable, and a dead process's end may go") {
+  bool whole = false, shorter = false;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    MemoryIndex index(seed);
+    Add(index, 1);
+    REQUIRE(index.Sync({.sequence = CommitSequence(1)}).ok());
+    Add(index, 2);
+    index.DriveForgets(seed, /*open=*/true);
+    Add(index, 3);
+    REQUIRE(index.Sync({.sequence = CommitSequence(3)}).ok());
+    CHECK(ReadAll(index).size() == 3);  // the cache has it all
+    CHECK(index.IsStable(NumberedRecord(1).id));
+    const bool hole = index.has_hole();
+    CHECK(index.IsStable(NumberedRecord(3).id) == !hole);
+    index.Kill();
+    const size_t found = ReadAll(index).size();
+    CHECK(index.ReadStableMark()->sequence == CommitSequence(found == 3 ? 3 : 1));
+    if (!hole) CHECK(found == 3);
+    (found == 3 ? whole : shorter) = true;
+    CHECK_FALSE(index.has_hole());
+    index.PowerCut(seed);  // what a start found is in a table file
+    CHECK(ReadAll(index).size() == found);
+  }
+  CHECK((whole && shorter));
+}
+
+TEST_CASE("MemoryIndex: of a sync that forgets all is there until the power goes") {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    MemoryIndex index(seed);
+    Add(index, 1);
+    index.SetFaults({.sync_forgets = 1});
+    REQUIRE(index.Sync({.sequence = CommitSequence(1)}).ok());
+    index.SetFaults({});
+    REQUIRE(index.Sync({.sequence = CommitSequence(1)}).ok());
+    CHECK_FALSE(index.IsStable(NumberedRecord(1).id));
+    if (seed % 2 == 0) {
+      index.Kill();
+      CHECK(index.Find(NumberedRecord(1).id).has_value());
+    } else {
+      index.PowerCut(seed);
+      CHECK(ReadAll(index).empty());
+      CHECK(index.ReadStableMark()->sequence == CommitSequence(0));
+    }
+  }
+}
+
 TEST_CASE("MemoryIndex: a scan sees a snapshot, and counts damaged records without visiting them") {
   MemoryIndex index;
   for (uint32_t n = 0; n < 5; ++n) Add(index, n);

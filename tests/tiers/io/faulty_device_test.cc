@@ -224,6 +224,34 @@ TEST_CASE("a power cut drops, keeps, tears and reorders what was not synced, and
   CHECK((kept_all && kept_none && kept_older && torn));
 }
 
+TEST_CASE("what a drive lied about goes with its power, whatever syncs succeeded after the lie") {
+  bool lost = false, kept = false;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    for (const bool again : {false, true}) {
+      MemoryDisk disk(2 * kBlockBytes, /*volatile_cache=*/true);
+      AlignedBytes ones(kBlockBytes);
+      std::memset(ones.data(), 1, kBlockBytes);
+      disk.SetLies(1, seed);
+      disk.Write(0, ones.data(), kBlockBytes);
+      disk.Sync();
+      CHECK(disk.lies() == 1);
+      const bool lied = disk.Forgot(0);
+      disk.SetLies(0, seed);
+      if (again) disk.Write(0, ones.data(), kBlockBytes);
+      disk.Sync();
+      CHECK(disk.Forgot(0) == (lied && !again));
+      CHECK(disk.unsynced_blocks() == 0);
+      CHECK(SameBytes(disk.bytes().first(kBlockBytes), ones.span()));  // the drive's cache has it
+      disk.PowerCut(seed);
+      const bool there = SameBytes(disk.bytes().first(kBlockBytes), ones.span());
+      if (!lied || again) CHECK(there);
+      lost |= !there;
+      kept |= lied && there;
+    }
+  }
+  CHECK((lost && kept));
+}
+
 TEST_CASE("delayed operations overtake each other and still complete once") {
   Harness h({.delay = 0.7}, 5);
   AlignedBytes memory(kBlockBytes);
