@@ -254,8 +254,10 @@ TEST_CASE("what was acknowledged as durable survives a power cut") {
     s.PowerCutAndStart();
     s.RunAll();
     CHECK(s.Get(3) == "hit");
+    // Of the other one its header may have arrived without its payload: never wrong bytes.
     const std::string other = s.Get(6);
-    CHECK((other == "hit" || other == "miss"));
+    INFO("seed " << seed << ": " << other);
+    CHECK((other == "hit" || other == "miss" || other == "damaged"));
   }
 }
 
