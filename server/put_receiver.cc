@@ -182,7 +182,9 @@ absl::Status PutReceiver::TakePayload(const PutFrameView& frame) {
   chunk_->received_bytes += frame.payload_bytes;
   if (!chunk_->reservation) {
     counters_->put_discarded_bytes.fetch_add(frame.payload_bytes, std::memory_order_relaxed);
-    return absl::OkStatus();
+    // As it comes, not as it was said to come: a chunk that is PRESENT, or too large to be one, may
+    // be sent for ever.
+    return store_->ChargeDiscarded(session_, frame.payload_bytes);
   }
   for (const WireRun& run : frame.payload) {
     chunk_->reservation.Append(run);

@@ -483,4 +483,29 @@ TEST_CASE("over its rate a tenant is told when to come back, and what was put be
   CHECK(status.tenants(0).keys_per_second() == 1'000);
 }
 
+TEST_CASE("payload of a put that is PRESENT, or never could be stored, is charged as it comes") {
+  TestDaemon daemon;
+  daemon.Stop();
+  daemon.options().store.tenants = {{.g2_segments = 1, .bytes_per_second = 100'000}};
+  daemon.options().arena.segment_bytes = 64 * kMiB;
+  daemon.Start();
+  const TestClient client(daemon);
+  REQUIRE(client.PutChunk(1, "stored").status() == v1::PUT_STATUS_STORED);
+  constexpr uint64_t kFrame = 4 << 20;  // paid off in 40 seconds
+  const auto send = [&](uint64_t said_bytes) {
+    std::vector<v1::PutFrame> frames = {client.FirstFrame(1, said_bytes)};
+    for (int i = 0; i < 8; ++i) frames.emplace_back().set_payload(TestBytes(1, kFrame));
+    const auto [results, status] = client.Put(frames);
+    INFO(status.error_message());
+    CHECK(results.empty());
+    CHECK(status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+    CHECK(status.error_message().find("bytes_per_second: ") == 0);
+  };
+  send(8 * kFrame);  // PRESENT: the first frame overdraws, the second ends the stream
+  CHECK(daemon.Status().counters().at("put_discarded_bytes") == 2 * kFrame);
+  send(uint64_t{1} << 40);  // larger than any chunk
+  CHECK(daemon.Status().counters().at("put_discarded_bytes") == 3 * kFrame);
+  CHECK(daemon.Status().tenants(0).byte_rate_refusals() == 2);
+}
+
 }  // namespace kvkeep

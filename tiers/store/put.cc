@@ -171,6 +171,15 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   return result;
 }
 
+absl::Status Core::ChargeDiscarded(const SessionToken& token, uint64_t bytes) {
+  Section section(this);
+  KVKEEP_ASSIGN_OR_RETURN(Session * session, FindSession(token));
+  const TenantId tenant = session->info->tenant;
+  KVKEEP_RETURN_IF_ERROR(AskRates(tenant, /*keys=*/false, /*bytes=*/true));
+  rates_[tenant.value()].TakeBytes(bytes);
+  return absl::OkStatus();
+}
+
 void Core::BeginPut(const PendingPut& put, const PutRequest& request, Reservation* reservation) {
   reservation->core_ = this;
   reservation->id_ = next_put_++;

@@ -140,6 +140,10 @@ class Store {
                                   bool transient);
 
   absl::StatusOr<ReserveResult> Reserve(const SessionToken& session, const PutRequest& request);
+  // Payload of a put that came although its answer was known, and was thrown away: charged to the
+  // session's tenant as what is kept is. ResourceExhausted over its bytes a second: no more should
+  // be taken.
+  absl::Status ChargeDiscarded(const SessionToken& session, uint64_t bytes);
   // Calls `done` once the chunk is on stable storage; NotFound or Unavailable when it will not be,
   // or when its bytes may have been lost with the power. A durable put that was answered PRESENT or
   // sealed was of none such.
