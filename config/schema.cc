@@ -313,8 +313,8 @@ std::vector<ConfigKey> LimitKeys() {
            {64 * kMiB, kTiB},
            "Memory for gRPC's messages on their way in; over it calls are cut off, any of them."),
       Fraction("limits.pinned_bytes", In(&Config::limits, &LimitsConfig::pinned_bytes), kShare,
-               "Share of g2.capacity that gets by gRPC may hold while they are sent, half of it "
-               "one session; more of them wait."),
+               "Share of g2.capacity that gets by gRPC may hold while they are sent: each tenant "
+               "its part, as of g2.capacity, half of that one session; more of its gets wait."),
       Duration("limits.stall_timeout", In(&Config::limits, &LimitsConfig::stall_timeout),
                {milliseconds(100), milliseconds(3'600'000)},
                "A get whose client does not take a frame, or a put whose client sends none, for "

@@ -13,8 +13,8 @@ namespace kvkeep {
 // A pinned chunk, shared by the stream, by questions to the store that are not answered yet and by
 // slices that gRPC has not sent yet. The last one unpins, on whatever thread.
 struct GetStream::Pin {
-  Pin(ChunkReader chunk_reader, const SessionToken& session, ServerState* state)
-      : share(state->pins.Take(session, chunk_reader.shape().payload_bytes)),
+  Pin(ChunkReader chunk_reader, const PinBudget::Holder& holder, ServerState* state)
+      : share(state->pins.Take(holder, chunk_reader.shape().payload_bytes)),
         chunks(&state->counters.pinned_chunks),
         bytes(&state->counters.pinned_bytes, chunk_reader.shape().payload_bytes),
         reader(std::move(chunk_reader)) {}
@@ -163,9 +163,9 @@ void GetStream::Apply(Events events) {
 }
 
 bool GetStream::MayPinNext() {
-  if (!window_.empty()) return state_->pins.HasRoom(plan_.session);
+  if (!window_.empty()) return state_->pins.HasRoom(holder());
   if (awaits_room_) return false;
-  const bool may = state_->pins.HasRoomOr(plan_.session, [weak = weak_from_this()] {
+  const bool may = state_->pins.HasRoomOr(holder(), [weak = weak_from_this()] {
     const std::shared_ptr<GetStream> self = weak.lock();
     if (self != nullptr) self->Wake([](Events& events) { events.may_pin = true; });
     return self != nullptr;
@@ -199,7 +199,7 @@ absl::StatusOr<GetStream::Chunk> GetStream::Pinned(size_t index) {
   Chunk chunk{.index = index, .outcome = read.outcome};
   if (read.outcome != ReadOutcome::kHit) return chunk;
   KVKEEP_CHECK(static_cast<bool>(read.reader));
-  chunk.pin = std::make_shared<Pin>(std::move(read.reader), plan_.session, state_);
+  chunk.pin = std::make_shared<Pin>(std::move(read.reader), holder(), state_);
   const size_t pieces = chunk.pin->reader.shape().pieces();
   chunk.next_piece = std::min<size_t>(plan_.first_piece, pieces);
   const size_t left = pieces - chunk.next_piece;

@@ -7,7 +7,7 @@
 // being sent. What bounds pinned memory: a stream pins at most kWindowChunks that have frames to
 // send, and one frame is handed to gRPC at a time; a chunk leaves the window when gRPC took its
 // last frame, and then only the transport's one write in progress can still hold slices of it. The
-// streams of a session, and all streams, pin so many bytes (PinBudget): others wait, and the window
+// streams of a session, and of a tenant, pin so many bytes (PinBudget): others wait, and the window
 // is one chunk while there is no room for a second. A client that stops reading is stopped by flow
 // control; a frame that it does not take within limits.stall_timeout ends the call.
 #pragma once
@@ -31,6 +31,7 @@ namespace kvkeep {
 // A GetRequest, checked.
 struct GetPlan {
   SessionToken session;
+  TenantId tenant;  // of the session
   OwnedChunkSet chunks;
   LeaseId lease;
   uint32_t first_piece = 0;
@@ -77,6 +78,7 @@ class GetStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void Apply(Events events);
   // False: there is no room to pin the next chunk; we are woken when there is.
   bool MayPinNext();
+  PinBudget::Holder holder() const { return {plan_.tenant, plan_.session}; }
   void FillWindow();
   absl::StatusOr<Chunk> Pinned(size_t index);
   void AskReady(const Chunk& chunk);

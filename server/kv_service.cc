@@ -162,7 +162,9 @@ absl::StatusOr<GetPlan> KvService::ParseGet(const Context& context,
     return absl::InvalidArgumentError("GetRequest: not valid protobuf");
   }
   KVKEEP_ASSIGN_OR_RETURN(Subject subject, ParseSubject(context, request));
+  KVKEEP_ASSIGN_OR_RETURN(const TenantId tenant, store_->TenantOf(subject.session));
   return GetPlan{.session = subject.session,
+                 .tenant = tenant,
                  .chunks = std::move(subject.chunks),
                  .lease = LeaseId(request.lease_id()),
                  .first_piece = request.first_piece(),

@@ -31,7 +31,7 @@ void AddTier(const char* tier, const TierSnapshot& snapshot, Families* out) {
 }
 
 // As many series as the configuration has tenants.
-void AddTenant(const TenantSnapshot& tenant, Families* out) {
+void AddTenant(const TenantSnapshot& tenant, const PinBudget::Use& pins, Families* out) {
   const std::string name = ShownTenant(tenant.name);
   const auto with = [&name](Labels labels) {
     labels.insert(labels.begin(), {"tenant", name});
@@ -46,6 +46,12 @@ void AddTenant(const TenantSnapshot& tenant, Families* out) {
   out->Gauge("quota_share_bytes", "Bytes of G3 up to which no other tenant takes any",
              tenant.g3_share_bytes, g3);
   out->Gauge("tenant_chunks", "Chunks of a tenant, in any tier", tenant.chunks, with({}));
+  out->Gauge("tenant_pinned_bytes", "Payload bytes pinned by a tenant's Get calls now", pins.bytes,
+             with({}));
+  out->Counter("tenant_pin_waits_total",
+               "Times a tenant's Get waited for others of it to be sent: its part of "
+               "limits.pinned_bytes",
+               pins.waits, with({}));
   const TenantCounters& counters = tenant.counters;
   out->Counter("quota_rejections_total", "What a tenant's limits kept out", counters.puts_rejected,
                with({{"what", "put"}}));
@@ -304,7 +310,9 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
     AddDeviceTimes(device, &out);
     AddIndex(device, &out);
   }
-  for (const TenantSnapshot& tenant : input.store.tenants) AddTenant(tenant, &out);
+  for (uint32_t t = 0; t < input.store.tenants.size(); ++t) {
+    AddTenant(input.store.tenants[t], state.pins.UseOf(TenantId(t)), &out);
+  }
   AddArena(input.arena, &out);
   AddIo(input.io, &out);
   AddGpu(input.gpu, &out);

@@ -157,6 +157,17 @@ TenantDoor ToDoor(const std::string& name, const std::string& unix_path,
                           .token_file = access.token_file}};
 }
 
+// What has no limit of its own is shared out as G2 is: nobody's is another's to take.
+std::vector<double> TenantParts(const Config& config) {
+  const std::vector<uint64_t> segments = TenantSegments(config);
+  const uint64_t all = std::accumulate(segments.begin(), segments.end(), uint64_t{0});
+  std::vector<double> parts;
+  for (const uint64_t own : segments) {
+    parts.push_back(static_cast<double>(own) / static_cast<double>(all));
+  }
+  return parts;
+}
+
 std::vector<TenantDoor> ToTenants(const Config& config) {
   const ListenConfig& listen = config.listen;
   std::vector<TenantDoor> doors = {ToDoor("", listen.unix_path, listen.local_path, listen.access)};
@@ -166,10 +177,9 @@ std::vector<TenantDoor> ToTenants(const Config& config) {
     doors.back().g2_share = tenant.g2_share;
   }
   const std::vector<uint64_t> segments = TenantSegments(config);
-  const uint64_t all = std::accumulate(segments.begin(), segments.end(), uint64_t{0});
+  const std::vector<double> parts = TenantParts(config);
   for (size_t i = 0; i < doors.size(); ++i) {
-    // What has no limit of its own is shared out as G2 is: nobody's is another's to take.
-    const double part = static_cast<double>(segments[i]) / static_cast<double>(all);
+    const double part = parts[i];
     const TenantLimitsConfig& limits = LimitsOf(config, i);
     doors[i].g2_segments = segments[i];
     doors[i].gpu_part = part;
@@ -202,6 +212,13 @@ std::vector<PublisherOptions> ToPublishers(const Config& config) {
     one.sockets.queued_bytes = config.events.queued_bytes / publishers.size();
   }
   return publishers;
+}
+
+PinBudget::Limits ToPinLimits(const Config& config) {
+  const uint64_t bytes = Share(config.limits.pinned_bytes, config.g2.capacity_bytes);
+  PinBudget::Limits limits;
+  for (const double part : TenantParts(config)) limits.tenant_bytes.push_back(Share(part, bytes));
+  return limits;
 }
 
 LocalLimits ToLocalLimits(const Config& config) {
@@ -247,8 +264,7 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
     options.max_address_connections = std::max<uint64_t>(1, config.limits.connections / 4);
   }
   options.receive_memory_bytes = config.limits.receive_memory_bytes;
-  options.pinned.all_bytes = Share(config.limits.pinned_bytes, config.g2.capacity_bytes);
-  options.pinned.session_bytes = options.pinned.all_bytes / 2;
+  options.pinned = ToPinLimits(config);
   options.stall_timeout = config.limits.stall_timeout;
   options.peer_timeout = config.limits.peer_timeout;
   options.admin_socket_path = config.listen.admin_path;

@@ -1,5 +1,7 @@
 #include "server/pin_budget.h"
 
+#include <algorithm>
+
 #include "tiers/base/check.h"
 
 namespace kvkeep {
@@ -13,36 +15,66 @@ thread_local bool poking = false;
 
 }  // namespace
 
-bool PinBudget::HasRoom(const SessionToken& session) {
-  MutexLock lock(&mu_);
-  const auto found = sessions_.find(session);
-  return Room(found == sessions_.end() ? 0 : found->second.bytes);
+uint64_t PinBudget::LimitOf(TenantId tenant) const {
+  if (tenant.value() >= limits_.tenant_bytes.size()) return UINT64_MAX;
+  constexpr uint64_t kLeast = 2;  // who holds nothing may always pin something
+  return std::max(kLeast, limits_.tenant_bytes[tenant.value()]);
 }
 
-bool PinBudget::HasRoomOr(const SessionToken& session, Wake wake) {
+bool PinBudget::Room(TenantId tenant, uint64_t session_bytes) const {
+  const uint64_t limit = LimitOf(tenant);
+  const auto found = tenants_.find(tenant);
+  const uint64_t held = found == tenants_.end() ? 0 : found->second.bytes;
+  return held < limit && session_bytes < limit / 2;
+}
+
+uint64_t PinBudget::SessionBytes(const Holder& holder) const {
+  const auto found = sessions_.find(holder.session);
+  return found == sessions_.end() ? 0 : found->second.bytes;
+}
+
+bool PinBudget::HasRoom(const Holder& holder) {
   MutexLock lock(&mu_);
-  const auto found = sessions_.find(session);
-  if (Room(found == sessions_.end() ? 0 : found->second.bytes)) return true;
-  Session& mine = sessions_[session];
-  if (mine.waiting.empty()) turns_.push_back(session);
+  return Room(holder.tenant, SessionBytes(holder));
+}
+
+bool PinBudget::HasRoomOr(const Holder& holder, Wake wake) {
+  MutexLock lock(&mu_);
+  if (Room(holder.tenant, SessionBytes(holder))) return true;
+  Session& mine = sessions_[holder.session];
+  mine.tenant = holder.tenant;
+  if (mine.waiting.empty()) turns_.push_back(holder.session);
   mine.waiting.push_back(std::move(wake));
+  ++tenants_[holder.tenant].waits;
   waiting_.fetch_add(1, std::memory_order_relaxed);
   return false;
 }
 
-PinBudget::Hold PinBudget::Take(const SessionToken& session, uint64_t bytes) {
+PinBudget::Hold PinBudget::Take(const Holder& holder, uint64_t bytes) {
   MutexLock lock(&mu_);
-  sessions_[session].bytes += bytes;
-  bytes_ += bytes;
-  return Hold(this, session, bytes);
+  Session& mine = sessions_[holder.session];
+  mine.tenant = holder.tenant;
+  mine.bytes += bytes;
+  tenants_[holder.tenant].bytes += bytes;
+  return Hold(this, holder, bytes);
 }
 
-void PinBudget::GiveBack(const SessionToken& session, uint64_t bytes) {
+PinBudget::Use PinBudget::UseOf(TenantId tenant) const {
   MutexLock lock(&mu_);
-  const auto found = sessions_.find(session);
+  Use use{.limit_bytes = LimitOf(tenant)};
+  if (const auto found = tenants_.find(tenant); found != tenants_.end()) {
+    use.bytes = found->second.bytes;
+    use.waits = found->second.waits;
+  }
+  return use;
+}
+
+void PinBudget::GiveBack(const Holder& holder, uint64_t bytes) {
+  MutexLock lock(&mu_);
+  const auto found = sessions_.find(holder.session);
   KVKEEP_CHECK(found != sessions_.end() && found->second.bytes >= bytes);
   found->second.bytes -= bytes;
-  bytes_ -= bytes;
+  tenants_[holder.tenant].bytes -= bytes;
   if (found->second.bytes == 0 && found->second.waiting.empty()) sessions_.erase(found);
 }
 
@@ -53,7 +85,7 @@ PinBudget::Wake PinBudget::Next() {
     turns_.pop_front();
     const auto found = sessions_.find(session);
     KVKEEP_CHECK(found != sessions_.end() && !found->second.waiting.empty());
-    if (!Room(found->second.bytes)) {
+    if (!Room(found->second.tenant, found->second.bytes)) {
       turns_.push_back(session);
       continue;
     }

@@ -1,5 +1,8 @@
 // PinBudget: how many bytes gets by gRPC may keep in memory while they are sent, so that clients
-// who do not read cannot hold all of G2: a limit for one session, and one for all together.
+// who do not read cannot hold all of G2: a limit for each tenant, half of it for one session.
+//
+// A tenant's limit is its own: what others hold or wait for is not its business, so that a storm of
+// slow readers makes nobody wait but readers of the same tenant.
 //
 // A get asks before it pins a chunk, and says afterwards how large that is: each limit is passed by
 // one chunk at most for every session. Who must wait is woken in turn, sessions by turns too.
@@ -16,6 +19,7 @@
 #include <cstdint>
 #include <deque>
 #include <utility>
+#include <vector>
 
 #include "tiers/base/mutex.h"
 #include "tiers/store/types.h"
@@ -25,8 +29,17 @@ namespace kvkeep {
 class PinBudget {
  public:
   struct Limits {
-    uint64_t session_bytes = UINT64_MAX;
-    uint64_t all_bytes = UINT64_MAX;
+    std::vector<uint64_t> tenant_bytes;  // by TenantId; who is not in it has no limit
+  };
+  // Whose pin it is: of the tenant that the session came in as, whoever owns the chunk.
+  struct Holder {
+    TenantId tenant;
+    SessionToken session;
+  };
+  struct Use {
+    uint64_t bytes = 0;
+    uint64_t limit_bytes = UINT64_MAX;
+    uint64_t waits = 0;  // times that a get of this tenant had to wait
   };
   // False: whom it was for is gone; the next one is woken instead.
   using Wake = absl::AnyInvocable<bool()>;
@@ -35,31 +48,32 @@ class PinBudget {
   class Hold {
    public:
     Hold() = default;
-    Hold(PinBudget* budget, const SessionToken& session, uint64_t bytes)
-        : budget_(budget), session_(session), bytes_(bytes) {}
+    Hold(PinBudget* budget, const Holder& holder, uint64_t bytes)
+        : budget_(budget), holder_(holder), bytes_(bytes) {}
     Hold(Hold&& other) noexcept
         : budget_(std::exchange(other.budget_, nullptr)),
-          session_(other.session_),
+          holder_(other.holder_),
           bytes_(other.bytes_) {}
     Hold& operator=(Hold&&) = delete;
     ~Hold() {
-      if (budget_ != nullptr) budget_->GiveBack(session_, bytes_);
+      if (budget_ != nullptr) budget_->GiveBack(holder_, bytes_);
     }
 
    private:
     PinBudget* budget_ = nullptr;
-    SessionToken session_;
+    Holder holder_;
     uint64_t bytes_ = 0;
   };
 
   explicit PinBudget(const Limits& limits) : limits_(limits) {}
 
-  // Whether `session` may pin one more chunk now.
-  bool HasRoom(const SessionToken& session);
+  // Whether the session may pin one more chunk now.
+  bool HasRoom(const Holder& holder);
   // The same; if not, `wake` is called once, by Poke, when it may be worth to ask again. Who was
   // woken and has no use for it pokes.
-  bool HasRoomOr(const SessionToken& session, Wake wake);
-  Hold Take(const SessionToken& session, uint64_t bytes);
+  bool HasRoomOr(const Holder& holder, Wake wake);
+  Hold Take(const Holder& holder, uint64_t bytes);
+  Use UseOf(TenantId tenant) const;
   // Who holds more than a new limit keeps it.
   void SetLimits(const Limits& limits) {
     MutexLock lock(&mu_);
@@ -70,20 +84,24 @@ class PinBudget {
 
  private:
   struct Session {
+    TenantId tenant;
     uint64_t bytes = 0;
     std::deque<Wake> waiting;
   };
-  void GiveBack(const SessionToken& session, uint64_t bytes);
-  bool Room(uint64_t session_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return session_bytes < limits_.session_bytes && bytes_ < limits_.all_bytes;
-  }
+  struct Tenant {
+    uint64_t bytes = 0, waits = 0;
+  };
+  void GiveBack(const Holder& holder, uint64_t bytes);
+  uint64_t LimitOf(TenantId tenant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Room(TenantId tenant, uint64_t session_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  uint64_t SessionBytes(const Holder& holder) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The next to be woken; empty: none.
   Wake Next();
 
   std::atomic<uint64_t> waiting_{0};
-  Mutex mu_;
+  mutable Mutex mu_;
   Limits limits_ ABSL_GUARDED_BY(mu_);
-  uint64_t bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_map<TenantId, Tenant> tenants_ ABSL_GUARDED_BY(mu_);  // that ever held or waited
   // Those that hold or wait.
   absl::flat_hash_map<SessionToken, Session> sessions_ ABSL_GUARDED_BY(mu_);
   std::deque<SessionToken> turns_ ABSL_GUARDED_BY(mu_);  // sessions with somebody waiting

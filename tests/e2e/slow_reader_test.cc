@@ -70,6 +70,42 @@ TEST_CASE("gets that nobody reads hold limits.pinned_bytes at most, and end afte
   CHECK(engine.wrong_bytes == 0);
 }
 
+TEST_CASE("slow readers of one tenant hold its part of limits.pinned_bytes; others' gets go on") {
+  constexpr uint64_t kPartBytes = (128 << 20) / 8;  // a quarter of a half
+  constexpr int kSessions = 6, kGets = 6;
+  Settings settings;
+  settings.g2 = "128MiB";
+  settings.segment_bytes = "16MiB";
+  settings.limits = "  pinned_bytes: 50%\n  stall_timeout: 60s\n";
+  Site site(settings);
+  const auto socket = [&](const std::string& name) { return site.path(name + ".sock"); };
+  site.settings.extra =
+      absl::StrCat("tenants:\n  - {name: a, g2_share: 25%, unix: ", socket("a"), "}\n",
+                   "  - {name: b, g2_share: 25%, unix: ", socket("b"), "}\n");
+  site.Start();
+  Engine a("unix://" + socket("a"), {.name = "a"}), b("unix://" + socket("b"), {.name = "b"});
+  const std::vector<TestChunk> chunks = Chunks(1, 4, kChunkBytes);
+  REQUIRE(a.PutAll(chunks));
+  REQUIRE(b.PutAll(chunks));
+
+  // Of all there is they could take all: each session half of it.
+  std::vector<std::unique_ptr<RawSession>> readers;
+  for (int i = 0; i < kSessions; ++i) {
+    readers.push_back(std::make_unique<RawSession>("unix://" + socket("a")));
+    for (int get = 0; get < kGets; ++get) readers.back()->GetUnread(chunks);
+  }
+  REQUIRE(Eventually([&] { return site.Counter("open_get_streams") == kSessions * kGets; }));
+  REQUIRE(Eventually([&] {
+    return site.Counter("pinned_bytes") >= kPartBytes && site.Counter("pin_waits") >= kGets;
+  }));
+  CHECK(site.Counter("pinned_bytes") <= kPartBytes + kSessions * kChunkBytes);
+  const uint64_t waits = site.Counter("pin_waits");
+  for (int i = 0; i < 40; ++i) CHECK(b.Get(chunks[static_cast<size_t>(i) % 4]) == GetStatus::kHit);
+  CHECK(site.Counter("pin_waits") == waits);
+  CHECK(site.Counter("stalled_streams") == 0);
+  CHECK(b.wrong_bytes == 0);
+}
+
 TEST_CASE("a client that takes its time, frame by frame, gets all of it") {
   Site site(StallSettings("1s"));
   site.Start();

@@ -76,7 +76,7 @@ TEST_CASE("status and metrics show the same numbers, each counter under its own 
 
 TEST_CASE("every tenant has its series, with what its evictions were for counted once") {
   const ManualClock clock;
-  const ServerState state("1", &clock);
+  ServerState state("1", &clock);
   MetricsInput input{.state = &state};
   input.store.tenants = {{.name = ""},
                          {.name = "a",
@@ -90,6 +90,7 @@ TEST_CASE("every tenant has its series, with what its evictions were for counted
                                        .key_rate_refusals = 8,
                                        .byte_rate_refusals = 9}}};
   input.store.sessions = {{.info = {.tenant = TenantId(1)}}};
+  const PinBudget::Hold pin = state.pins.Take({TenantId(1), SessionToken{}}, 30);
   std::map<std::string, double> seen;
   for (const prometheus::MetricFamily& family : ToMetricFamilies(input)) {
     CHECK_FALSE(family.help.empty());
@@ -108,6 +109,9 @@ TEST_CASE("every tenant has its series, with what its evictions were for counted
   CHECK(seen.at("kvkeep_quota_rejections_total,a,keys_per_second") == 8);
   CHECK(seen.at("kvkeep_quota_rejections_total,a,bytes_per_second") == 9);
   CHECK(seen.at("kvkeep_tenant_chunks,a") == 5);
+  CHECK(seen.at("kvkeep_tenant_pinned_bytes,a") == 30);
+  CHECK(seen.at("kvkeep_tenant_pinned_bytes,default") == 0);
+  CHECK(seen.at("kvkeep_tenant_pin_waits_total,a") == 0);
   CHECK(seen.at("kvkeep_tenant_evicted_chunks_total,a,g3,quota") == 7);
   CHECK(seen.at("kvkeep_tenant_evicted_chunks_total,a,g3,other_tenant") == 4);
   CHECK(seen.at("kvkeep_tenant_evicted_chunks_total,a,g3,own") == 1);

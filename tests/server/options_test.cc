@@ -99,6 +99,8 @@ TEST_CASE("what a tenant has no limit of is shared out as G2 is, and rates reach
   CHECK(doors[0].gpu_part == 0.625);
   CHECK(doors[1].gpu_part == 0.25);
   CHECK(doors[2].gpu_part == 0.125);
+  CHECK(options.pinned.tenant_bytes ==
+        std::vector<uint64_t>{4 * kGiB / 8 * 5, kGiB, kGiB / 2});  // of half of g2.capacity
   const auto& tenants = options.store.tenants;
   CHECK(tenants[0].keys_per_second == 5'000);
   CHECK(tenants[1].bytes_per_second == kGiB);

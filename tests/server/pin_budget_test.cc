@@ -18,7 +18,8 @@ SessionToken Session(uint8_t number) {
   token.bytes[0] = number;
   return token;
 }
-const SessionToken kA = Session(1), kB = Session(2), kC = Session(3);
+const PinBudget::Holder kA{TenantId(0), Session(1)}, kB{TenantId(0), Session(2)},
+    kC{TenantId(0), Session(3)}, kOther{TenantId(1), Session(4)};
 
 PinBudget::Wake Never() {
   return [] {
@@ -29,21 +30,21 @@ PinBudget::Wake Never() {
 
 }  // namespace
 
-TEST_CASE("a session pins up to its limit and one chunk; others are not its business") {
-  PinBudget budget({.session_bytes = 10, .all_bytes = 100});
-  PinBudget::Hold first = budget.Take(kA, 9);
+TEST_CASE("a session pins up to half of its tenant's bytes and one chunk; others go on") {
+  PinBudget budget({.tenant_bytes = {100}});
+  PinBudget::Hold first = budget.Take(kA, 49);
   CHECK(budget.HasRoom(kA));
-  PinBudget::Hold second = budget.Take(kA, 50);  // as large as chunks are
+  PinBudget::Hold second = budget.Take(kA, 40);  // as large as chunks are
   CHECK_FALSE(budget.HasRoom(kA));
   CHECK(budget.HasRoom(kB));
   CHECK(budget.HasRoomOr(kB, Never()));
   budget.Poke();
 }
 
-TEST_CASE("over the limit of all a session that holds nothing waits as well") {
-  PinBudget budget({.session_bytes = 50, .all_bytes = 60});
-  auto first = std::make_unique<PinBudget::Hold>(budget.Take(kA, 49));
-  const PinBudget::Hold second = budget.Take(kB, 11);
+TEST_CASE("over its tenant's limit a session that holds nothing waits as well, and is counted") {
+  PinBudget budget({.tenant_bytes = {60, 60}});
+  auto first = std::make_unique<PinBudget::Hold>(budget.Take(kA, 29));
+  const PinBudget::Hold second = budget.Take(kB, 31);
   int woken = 0;
   CHECK_FALSE(budget.HasRoomOr(kC, [&] { return ++woken > 0; }));
   budget.Poke();
@@ -57,13 +58,36 @@ TEST_CASE("over the limit of all a session that holds nothing waits as well") {
   CHECK(budget.HasRoom(kC));
 }
 
+TEST_CASE("what one tenant holds and waits for is nothing to another") {
+  PinBudget budget({.tenant_bytes = {60, 20}});
+  std::vector<PinBudget::Hold> holds;
+  for (uint8_t session = 10; session < 20; ++session) {
+    holds.push_back(budget.Take({TenantId(0), Session(session)}, 40));
+    CHECK_FALSE(budget.HasRoomOr({TenantId(0), Session(session)}, Never()));
+  }
+  CHECK(budget.HasRoomOr(kOther, Never()));
+  holds.push_back(budget.Take(kOther, 10));
+  budget.Poke();
+  CHECK(budget.UseOf(TenantId(0)).bytes == 400);
+  CHECK(budget.UseOf(TenantId(0)).waits == 10);
+  CHECK(budget.UseOf(TenantId(1)).bytes == 10);
+  CHECK(budget.UseOf(TenantId(1)).waits == 0);
+  CHECK(budget.UseOf(TenantId(1)).limit_bytes == 20);
+  // And the other way round: one that is over its own part does not wait for the first.
+  bool woken = false;
+  CHECK_FALSE(budget.HasRoomOr(kOther, [&woken] { return (woken = true); }));
+  holds.pop_back();
+  budget.Poke();
+  CHECK(woken);
+}
+
 TEST_CASE("who waits is woken in turn, sessions by turns, and one that is gone is passed over") {
-  PinBudget budget({.session_bytes = 10, .all_bytes = 20});
+  PinBudget budget({.tenant_bytes = {20}});
   std::vector<PinBudget::Hold> holds;
   holds.push_back(budget.Take(kA, 10));
   holds.push_back(budget.Take(kB, 10));
   std::vector<int> woken;
-  const auto wait = [&](const SessionToken& session, int number, bool there = true) {
+  const auto wait = [&](const PinBudget::Holder& session, int number, bool there = true) {
     CHECK_FALSE(budget.HasRoomOr(session, [&woken, &holds, &budget, session, number, there] {
       if (!there) return false;
       woken.push_back(number);
@@ -85,13 +109,13 @@ TEST_CASE("who waits is woken in turn, sessions by turns, and one that is gone i
 }
 
 TEST_CASE("on many threads nobody waits for ever, and nothing is left in the end") {
-  PinBudget budget({.session_bytes = 3, .all_bytes = 5});
+  PinBudget budget({.tenant_bytes = {5}});
   constexpr int kThreads = 4, kRounds = 2000;
   std::atomic<int> done{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
-      const SessionToken session = Session(static_cast<uint8_t>(1 + t / 2));
+      const PinBudget::Holder session{TenantId(0), Session(static_cast<uint8_t>(1 + t / 2))};
       for (int i = 0; i < kRounds; ++i) {
         auto go = std::make_shared<std::atomic<bool>>(false);
         while (!budget.HasRoomOr(session, [go] { return (*go = true); })) {

@@ -73,6 +73,7 @@ class Core {
   void CloseSession(const SessionToken& token, bool revoked);
   absl::StatusOr<NamespaceDigest> OpenNamespace(const SessionToken& token,
                                                 const NamespaceSpec& spec);
+  absl::StatusOr<TenantId> TenantOf(const SessionToken& token);
   absl::StatusOr<NamespaceSpec> FindNamespace(const SessionToken& token, const NamespaceDigest& ns);
   absl::StatusOr<LookupResult> Lookup(const SessionToken& token, const LookupRequest& request);
   absl::Status Release(const SessionToken& token, LeaseId lease, uint32_t keep_keys);

@@ -176,6 +176,12 @@ absl::StatusOr<NamespaceDigest> Core::OpenNamespace(const SessionToken& token,
   return digest;
 }
 
+absl::StatusOr<TenantId> Core::TenantOf(const SessionToken& token) {
+  Section section(this);
+  KVKEEP_ASSIGN_OR_RETURN(const Session* session, FindSession(token));
+  return session->info->tenant;
+}
+
 absl::StatusOr<NamespaceSpec> Core::FindNamespace(const SessionToken& token,
                                                   const NamespaceDigest& ns) {
   Section section(this);

@@ -285,6 +285,9 @@ absl::StatusOr<NamespaceDigest> Store::OpenNamespace(const SessionToken& session
                                                      const NamespaceSpec& spec) {
   return core_->OpenNamespace(session, spec);
 }
+absl::StatusOr<TenantId> Store::TenantOf(const SessionToken& session) const {
+  return core_->TenantOf(session);
+}
 absl::StatusOr<NamespaceSpec> Store::FindNamespace(const SessionToken& session,
                                                    const NamespaceDigest& ns) const {
   return core_->FindNamespace(session, ns);

@@ -124,6 +124,8 @@ class Store {
   // PermissionDenied, the same for "not a reader" and "there is no such tenant".
   absl::StatusOr<NamespaceDigest> OpenNamespace(const SessionToken& session,
                                                 const NamespaceSpec& spec);
+  // As whom it was opened.
+  absl::StatusOr<TenantId> TenantOf(const SessionToken& session) const;
   // The declaration of a namespace that this session opened.
   absl::StatusOr<NamespaceSpec> FindNamespace(const SessionToken& session,
                                               const NamespaceDigest& ns) const;
