@@ -82,6 +82,7 @@ constexpr const char* kRestart[] = {
     "g3.paths[].dir",
     "g3.paths[].required",
     "encryption.master_key_file",
+    "encryption.previous_master_key_files",
     "gpu.mode",
     "log.format",
     // What memory, files and tables were made for.

@@ -68,9 +68,9 @@ struct G3PathConfig {
   bool operator==(const G3PathConfig&) const = default;
 };
 
-// Encryption at rest, of G3.
-struct EncryptionConfig {
-  std::string master_key_file;  // empty: off
+struct EncryptionConfig {                              // at rest, of G3
+  std::string master_key_file;                         // empty: off
+  std::vector<std::string> previous_master_key_files;  // of before, in any order
 
   bool operator==(const EncryptionConfig&) const = default;
 };

@@ -92,6 +92,23 @@ ConfigKey Names(std::string path, Place<std::vector<std::string>> place, bool gr
   return key;
 }
 
+ConfigKey Paths(std::string path, Place<std::vector<std::string>> place, size_t most,
+                std::string doc) {
+  ConfigKey key{std::move(path),
+                std::move(doc),
+                absl::StrCat("at most ", most, " absolute paths"),
+                "a list like [/etc/kvkeep/key-of-before]",
+                {},
+                {}};
+  key.shape = ConfigShape::kList;
+  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
+    KVKEEP_ASSIGN_OR_RETURN(place(config, entry), ParsePaths(text, most));
+    return absl::OkStatus();
+  };
+  key.get = [=](Config& config, size_t entry) { return FormatNames(place(config, entry)); };
+  return key;
+}
+
 ConfigKey Bool(std::string path, Place<bool> place, std::string doc) {
   ConfigKey key{std::move(path), std::move(doc), "true or false", "true or false", {}, {}};
   key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {

@@ -32,6 +32,7 @@ using config_internal::Mode;
 using config_internal::MustSay;
 using config_internal::Names;
 using config_internal::Numbers;
+using config_internal::Paths;
 using config_internal::Range;
 using config_internal::Size;
 using config_internal::SizeInUnits;
@@ -273,6 +274,11 @@ std::vector<ConfigKey> G3Keys() {
           "32 random bytes, or 64 hexadecimal digits: wraps the tenants' keys in "
           "state.dir/keyring. "
           "Others may have no access to the file. Empty: chunks lie on NVMe as they are."),
+      Paths("encryption.previous_master_key_files",
+            In(&Config::encryption, &EncryptionConfig::previous_master_key_files),
+            kMaxPreviousMasterKeys,
+            "Master keys of before. What they wrapped is wrapped by encryption.master_key_file at "
+            "the next start; after that start they are of no use here."),
   };
 }
 

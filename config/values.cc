@@ -1,5 +1,6 @@
 #include "config/values.h"
 
+#include <absl/functional/function_ref.h>
 #include <absl/strings/ascii.h>
 #include <absl/strings/escaping.h>
 #include <absl/strings/numbers.h>
@@ -204,25 +205,41 @@ absl::Status CheckName(absl::string_view item, bool grants) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> ParseNames(absl::string_view text, bool grants) {
+namespace {
+
+// Each once; `what` is what they are called.
+absl::StatusOr<std::vector<std::string>> ParseList(
+    absl::string_view text, const char* what, const char* example, size_t most,
+    absl::FunctionRef<absl::Status(absl::string_view)> check) {
   absl::string_view inner = text;
   if (!absl::ConsumePrefix(&inner, "[") || !absl::ConsumeSuffix(&inner, "]")) {
-    return Wrong(text, "is not a list of names like [engine.example]");
+    return Wrong(text, absl::StrCat("is not a list of ", what, " like ", example));
   }
-  std::vector<std::string> names;
-  if (inner.empty()) return names;
+  std::vector<std::string> items;
+  if (inner.empty()) return items;
   for (const absl::string_view piece : absl::StrSplit(inner, ',')) {
     const absl::string_view item = absl::StripAsciiWhitespace(piece);
-    KVKEEP_RETURN_IF_ERROR(CheckName(item, grants));
-    if (std::find(names.begin(), names.end(), item) != names.end()) {
+    KVKEEP_RETURN_IF_ERROR(check(item));
+    if (std::find(items.begin(), items.end(), item) != items.end()) {
       return Wrong(item, "is there twice");
     }
-    names.emplace_back(item);
-    if (names.size() > kMaxNames) {
-      return Wrong(item, absl::StrCat("is one too many: at most ", kMaxNames, " names"));
+    items.emplace_back(item);
+    if (items.size() > most) {
+      return Wrong(item, absl::StrCat("is one too many: at most ", most, " ", what));
     }
   }
-  return names;
+  return items;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ParseNames(absl::string_view text, bool grants) {
+  return ParseList(text, "names", "[engine.example]", kMaxNames,
+                   [grants](absl::string_view item) { return CheckName(item, grants); });
+}
+
+absl::StatusOr<std::vector<std::string>> ParsePaths(absl::string_view text, size_t most) {
+  return ParseList(text, "paths", "[/etc/kvkeep/key-of-before]", most, CheckPath);
 }
 
 std::string FormatNames(const std::vector<std::string>& names) {

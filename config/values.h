@@ -61,6 +61,8 @@ absl::Status CheckGroupName(absl::string_view text);
 // [engine.example, spiffe://x/y read]: at most kMaxNames DNS or URI names, none twice; with
 // `grants` each may be followed by read or write.
 absl::StatusOr<std::vector<std::string>> ParseNames(absl::string_view text, bool grants);
+// Without commas, so that a list of them is one.
+absl::StatusOr<std::vector<std::string>> ParsePaths(absl::string_view text, size_t most);
 std::string FormatNames(const std::vector<std::string>& names);
 
 // Whether an address that CheckAddress takes is this host's own: localhost, 127.0.0.0/8, [::1].
@@ -68,6 +70,7 @@ bool IsLoopbackAddress(absl::string_view address);
 
 inline constexpr size_t kMaxNumbers = 64;
 inline constexpr size_t kMaxNames = 64;
+inline constexpr size_t kMaxPreviousMasterKeys = 8;
 inline constexpr size_t kMaxNameBytes = 255;
 inline constexpr size_t kMaxPathBytes = 1024;
 inline constexpr size_t kMaxSocketPathBytes = 107;

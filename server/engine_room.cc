@@ -84,8 +84,15 @@ absl::Status EngineRoom::OpenKeys(const DaemonOptions& options) {
   if (tenants.empty()) tenants.emplace_back();
   KVKEEP_ASSIGN_OR_RETURN(key_file_, KeyRingFile::Open(ring));
   const size_t before = key_file_->entries().size();
+  const absl::StatusOr<std::vector<Secret>> previous =
+      ReadPreviousMasterKeys(options.previous_master_key_files, key_file_->entries(), *master);
+  if (!previous.ok()) {
+    return absl::Status(previous.status().code(),
+                        absl::StrCat("encryption.previous_master_key_files: ",
+                                     std::string(previous.status().message())));
+  }
   absl::StatusOr<std::unique_ptr<KeyRing>> keys =
-      key_file_->UnwrapWithKeysFor(tenants, *master, RealRandom());
+      key_file_->UnwrapWithKeysFor(tenants, *master, RealRandom(), *previous);
   if (absl::IsInvalidArgument(keys.status())) return about(keys.status());
   if (!keys.ok()) return keys.status();
   keys_ = *std::move(keys);
@@ -93,6 +100,11 @@ absl::Status EngineRoom::OpenKeys(const DaemonOptions& options) {
              {{"key_ring", ring},
               {"keys", absl::StrCat(keys_->size())},
               {"new_keys", absl::StrCat(keys_->size() - before)}});
+  if (!options.previous_master_key_files.empty()) {
+    log_->Info("all keys are wrapped by the master key: those of before are of no use here",
+               {{"were_needed", previous->empty() ? "no" : "yes"},
+                {"to_do", "take them out of encryption.previous_master_key_files"}});
+  }
   return absl::OkStatus();
 }
 

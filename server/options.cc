@@ -278,6 +278,7 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
   options.state_dir = config.state.dir;
   options.gpu = ToGpuMode(config.gpu.mode);
   options.master_key_file = config.encryption.master_key_file;
+  options.previous_master_key_files = config.encryption.previous_master_key_files;
   options.drain_timeout = config.drain.timeout;
   options.log_format =
       config.log.format == LogFormatChoice::kJson ? LogFormat::kJson : LogFormat::kLogfmt;

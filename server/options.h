@@ -65,6 +65,7 @@ struct DaemonOptions {
   std::vector<PublisherOptions> events;  // a tenant each; of those whose chunks are told of
   std::string state_dir;
   std::string master_key_file;  // encryption at rest; empty: off
+  std::vector<std::string> previous_master_key_files;
   std::chrono::milliseconds drain_timeout{0};
   LogFormat log_format = LogFormat::kLogfmt;
   spdlog::level::level_enum log_level = spdlog::level::info;

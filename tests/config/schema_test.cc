@@ -119,6 +119,7 @@ const std::map<std::string, std::string>& Samples() {
         {"log.format", "json"},
         {"log.slow_operation", "250ms"},
         {"encryption.master_key_file", "/etc/master.key"},
+        {"encryption.previous_master_key_files", "[/etc/a.key, /etc/b.key]"},
         {"gpu.mode", "off"},
         {"state.dir", "/var/lib/other"},
         {"drain.timeout", "250ms"},

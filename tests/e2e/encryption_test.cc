@@ -3,12 +3,14 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -248,6 +250,96 @@ TEST_CASE("a master key that is wrong, open to others or not there is refused by
   refused("cannot be read");
 
   vault.WriteMaster(Hex('1'));
+  vault.site.Start();
+  CHECK(vault.Default()->Hits(chunks) == chunks.size());
+}
+
+namespace {
+
+// The master key is another one from the next start on; the one of before is named, or not.
+void Rotate(Vault& vault, char from, char to, bool name_previous) {
+  vault.WriteMaster(Hex(to));
+  vault.Encrypt(true);
+  WriteFile(vault.site.path("previous"), Hex(from));
+  REQUIRE(chmod(vault.site.path("previous").c_str(), 0600) == 0);
+  if (!name_previous) return;
+  absl::StrAppend(&vault.site.settings.extra, "  previous_master_key_files: [",
+                  vault.site.path("previous"), "]\n");
+}
+
+// For starts while it lives.
+struct KilledAt {
+  explicit KilledAt(const std::string& point) {
+    setenv("KVKEEP_KILL_AT", (point + ":1").c_str(), 1);
+  }
+  ~KilledAt() { unsetenv("KVKEEP_KILL_AT"); }
+};
+
+}  // namespace
+
+TEST_CASE("another master key: all is hit again, and the one of before is needed for one start") {
+  Vault vault;
+  const std::vector<TestChunk> chunks = Chunks(1, 4, 1'500'000);
+  vault.site.Start();
+  vault.Put(*vault.Default(), chunks);
+  vault.Put(*vault.TenantA(), chunks);
+  vault.site.Kill();
+  const std::string old_ring = ReadFile(vault.ring());
+
+  Rotate(vault, '1', '2', /*name_previous=*/false);
+  CHECK(vault.site.StartAndAwaitEnd().exit_status == 78);
+  CHECK(ReadFile(vault.ring()) == old_ring);
+  Rotate(vault, '1', '2', /*name_previous=*/true);
+  vault.site.Start();
+  CHECK(vault.site.AwaitLog("were_needed=yes"));
+  CHECK(vault.Default()->Hits(chunks) == chunks.size());
+  vault.site.Kill();
+
+  Rotate(vault, '1', '2', /*name_previous=*/false);
+  fs::remove(vault.site.path("previous"));
+  vault.site.Start();
+  CHECK(vault.Default()->Hits(chunks) == chunks.size());
+  CHECK(vault.TenantA()->Hits(chunks) == chunks.size());
+  CHECK(vault.site.Counter("keyless_chunks") == 0);
+  vault.site.Stop();
+  // The one of before opens nothing any more: a start with it is refused. Without the ring its
+  // chunks are misses, under whatever master key.
+  vault.WriteMaster(Hex('1'));
+  CHECK(vault.site.StartAndAwaitEnd().exit_status == 78);
+  fs::remove(vault.ring());
+  vault.site.Start();
+  const auto engine = vault.Default();
+  CHECK(engine->Hits(chunks) == 0);
+  CHECK(engine->wrong_bytes == 0);
+  CHECK(Eventually([&] { return vault.site.Counter("keyless_chunks") == chunks.size(); }));
+}
+
+TEST_CASE("killed while the master key is changed: the same two keys open what is there") {
+  const char* const point = GENERATE("keyring-written", "keyring-renamed");
+  INFO(point);
+  Vault vault;
+  const std::vector<TestChunk> chunks = Chunks(1, 3, 1'500'000);
+  vault.site.Start();
+  vault.Put(*vault.Default(), chunks);
+  vault.site.Kill();
+  const std::string old_ring = ReadFile(vault.ring());
+  Rotate(vault, '1', '2', /*name_previous=*/true);
+  {
+    const KilledAt killed(point);
+    CHECK(vault.site.StartAndAwaitEnd().signal == SIGKILL);
+  }
+  const bool renamed = absl::string_view(point) == "keyring-renamed";
+  CHECK((ReadFile(vault.ring()) != old_ring) == renamed);
+  // With the ring of before, and with the new one.
+  const Outcome checked =
+      Kvkeep("fsck " + vault.site.path("nvme0") + " --config " + vault.site.config_file());
+  INFO(checked.output);
+  CHECK(checked.status == 0);
+  vault.site.Start();
+  CHECK(vault.Default()->Hits(chunks) == chunks.size());
+  vault.site.Kill();
+  CHECK_FALSE(fs::exists(vault.ring() + ".new"));
+  Rotate(vault, '1', '2', /*name_previous=*/false);
   vault.site.Start();
   CHECK(vault.Default()->Hits(chunks) == chunks.size());
 }

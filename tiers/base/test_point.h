@@ -2,7 +2,8 @@
 //
 // In production the hook is null and a test point is one relaxed load. A hook is set before the
 // first thread is started; it is called on whatever thread gets there, locks held.
-// Names: the daemon's are in tests/crash/kill_points_test.cc, the client's in
+// Names: the daemon's are in tests/crash/kill_points_test.cc, those of the key ring in
+// tests/e2e/encryption_test.cc, the client's in
 // client/local/test_point.h.
 #pragma once
 

@@ -50,6 +50,23 @@ bool Open(const KeyRing::Entry& entry, const Secret& master, Secret* key) {
   return message.Matches(LoadAt<CipherTag>(at + kTagAt));
 }
 
+// Under a new IV.
+void Wrap(const Secret& key, const Secret& master, RandomSource* random, KeyRing::Entry* entry) {
+  GcmIv iv;
+  random->Fill(iv);
+  entry->wrapped.resize(kWrappedBytes);
+  std::byte* const at = reinterpret_cast<std::byte*>(entry->wrapped.data());
+  StoreAt<GcmIv>(at, iv);
+  AesGcm message(AesGcm::Direction::kEncrypt, master, iv, AsBytes(AssociatedData(*entry)));
+  message.Append(key.bytes(), at + sizeof(GcmIv));
+  StoreAt<CipherTag>(at + kTagAt, message.Tag());
+}
+
+bool OpenWithAny(const KeyRing::Entry& entry, std::span<const Secret> masters, Secret* key) {
+  return std::any_of(masters.begin(), masters.end(),
+                     [&](const Secret& master) { return Open(entry, master, key); });
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<KeyRing::Entry>> KeyRing::ParseText(absl::string_view text) {
@@ -94,25 +111,31 @@ KeyRing::Entry KeyRing::MakeEntry(std::string tenant, const Secret& master, Rand
   Entry entry{.tenant = std::move(tenant), .id = random->Next<KeyId>()};
   Secret key;
   random->Fill(key.writable());
-  GcmIv iv;
-  random->Fill(iv);
-  entry.wrapped.resize(kWrappedBytes);
-  std::byte* const at = reinterpret_cast<std::byte*>(entry.wrapped.data());
-  StoreAt<GcmIv>(at, iv);
-  AesGcm message(AesGcm::Direction::kEncrypt, master, iv, AsBytes(AssociatedData(entry)));
-  message.Append(key.bytes(), at + sizeof(GcmIv));
-  StoreAt<CipherTag>(at + kTagAt, message.Tag());
+  Wrap(key, master, random, &entry);
   return entry;
 }
 
+size_t KeyRing::Rewrap(std::vector<Entry>* entries, const Secret& master,
+                       std::span<const Secret> previous, RandomSource* random) {
+  size_t wrapped = 0;
+  for (Entry& entry : *entries) {
+    Secret key;
+    if (Open(entry, master, &key) || !OpenWithAny(entry, previous, &key)) continue;
+    Wrap(key, master, random, &entry);
+    ++wrapped;
+  }
+  return wrapped;
+}
+
 absl::StatusOr<std::unique_ptr<KeyRing>> KeyRing::Unwrap(const std::vector<Entry>& entries,
-                                                         const Secret& master) {
+                                                         const Secret& master,
+                                                         std::span<const Secret> previous) {
   auto ring = std::make_unique<KeyRing>();
   const Entry* closed = nullptr;
   for (const Entry& entry : entries) {
     auto key = std::make_unique<DataKey>();
     key->id = entry.id;
-    if (Open(entry, master, &key->secret)) {
+    if (Open(entry, master, &key->secret) || OpenWithAny(entry, previous, &key->secret)) {
       ring->Add(entry.tenant, std::move(key));
     } else if (closed == nullptr) {
       closed = &entry;
@@ -120,11 +143,14 @@ absl::StatusOr<std::unique_ptr<KeyRing>> KeyRing::Unwrap(const std::vector<Entry
   }
   if (closed == nullptr) return ring;
   if (ring->size() == 0) {
-    return absl::PermissionDeniedError("the master key opens none of the keys: it is another one");
+    return absl::PermissionDeniedError(
+        "the master key opens none of the keys: it is another one; name the one before in "
+        "encryption.previous_master_key_files");
   }
-  return absl::DataLossError(absl::StrCat("the key of tenant '", closed->tenant,
-                                          "' is damaged; restore the file, or drop "
-                                          "that key and lose the tenant's chunks on G3"));
+  return absl::DataLossError(absl::StrCat(
+      "the key of tenant '", closed->tenant,
+      "' is damaged, or wrapped by a master key "
+      "that is not named; restore the file, or drop that key and lose the tenant's chunks on G3"));
 }
 
 std::unique_ptr<KeyRing> KeyRing::InMemory(const std::vector<std::string>& tenants,

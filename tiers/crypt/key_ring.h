@@ -8,7 +8,10 @@
 //
 // wrapped = IV (12 bytes) + AES-256-GCM of the key under the master key (32) + tag (16); associated
 // data: "kvkeep keyring 1", the id, the tenant's name. IVs are random; a ring has kMaxKeys at most,
-// and a key is wrapped once, so a master key meets few of them.
+// and a key is wrapped once by each master key, so a master key meets few of them.
+//
+// Another master key: what the one before wrapped is unwrapped with that and wrapped anew. The data
+// keys and their ids stay, and with them all that was ever encrypted.
 //
 // Constant once made, hence thread-safe. Keys are wiped when the ring goes, and never printed.
 #pragma once
@@ -19,6 +22,7 @@
 #include <absl/strings/string_view.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,10 +51,15 @@ class KeyRing {
   // A new key, wrapped.
   static Entry MakeEntry(std::string tenant, const Secret& master, RandomSource* random);
 
-  // PermissionDenied when no key opens: another master key. DataLoss names the tenant whose line
-  // alone does not.
+  // Each with that of the master keys that opens it. PermissionDenied when no key opens: another
+  // master key. DataLoss names the tenant whose line alone does not.
   static absl::StatusOr<std::unique_ptr<KeyRing>> Unwrap(const std::vector<Entry>& entries,
-                                                         const Secret& master);
+                                                         const Secret& master,
+                                                         std::span<const Secret> previous = {});
+  // Wraps with `master` what it does not open and one of `previous` does; returns how many. What
+  // none of them opens stays as it is.
+  static size_t Rewrap(std::vector<Entry>* entries, const Secret& master,
+                       std::span<const Secret> previous, RandomSource* random);
   // A ring that no file holds, for tests.
   static std::unique_ptr<KeyRing> InMemory(const std::vector<std::string>& tenants,
                                            RandomSource* random);

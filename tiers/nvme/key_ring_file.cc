@@ -16,6 +16,7 @@
 #include "tiers/base/bytes.h"
 #include "tiers/base/private_file.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/base/test_point.h"
 
 namespace kvkeep {
 namespace {
@@ -71,6 +72,18 @@ absl::StatusOr<Secret> ReadMasterKey(const std::string& path) {
   return key;
 }
 
+absl::StatusOr<std::vector<Secret>> ReadPreviousMasterKeys(
+    const std::vector<std::string>& paths, const std::vector<KeyRing::Entry>& entries,
+    const Secret& master) {
+  std::vector<Secret> keys;
+  if (KeyRing::Unwrap(entries, master).ok()) return keys;
+  for (const std::string& path : paths) {
+    KVKEEP_ASSIGN_OR_RETURN(Secret key, ReadMasterKey(path));
+    keys.push_back(std::move(key));
+  }
+  return keys;
+}
+
 absl::StatusOr<std::vector<KeyRing::Entry>> KeyRingFile::Read(const std::string& path) {
   KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenRing(path, O_RDONLY));
   KVKEEP_ASSIGN_OR_RETURN(const std::string text,
@@ -112,9 +125,11 @@ absl::Status KeyRingFile::Replace(std::vector<KeyRing::Entry> entries) {
     KVKEEP_RETURN_IF_ERROR(WriteAt(fd.get(), 0, AsBytes(KeyRing::FormatText(entries)), temporary));
     KVKEEP_RETURN_IF_ERROR(FlushFile(fd.get(), temporary));
   }
+  TestPoint("keyring-written");
   const absl::StatusOr<Fd> old = OpenRing(path_, O_WRONLY);
   if (!old.ok() && !absl::IsNotFound(old.status())) return old.status();
   if (rename(temporary.c_str(), path_.c_str()) != 0) return ErrnoStatus(errno, path_, "rename");
+  TestPoint("keyring-renamed");
   KVKEEP_RETURN_IF_ERROR(FlushParent(path_));
   const std::string zeros(KeyRing::FormatText(entries_).size(), '\0');
   entries_ = std::move(entries);
@@ -124,20 +139,22 @@ absl::Status KeyRingFile::Replace(std::vector<KeyRing::Entry> entries) {
 }
 
 absl::StatusOr<std::unique_ptr<KeyRing>> KeyRingFile::UnwrapWithKeysFor(
-    const std::vector<std::string>& tenants, const Secret& master, RandomSource* random) {
+    const std::vector<std::string>& tenants, const Secret& master, RandomSource* random,
+    std::span<const Secret> previous) {
   std::vector<KeyRing::Entry> entries = entries_;
   // First what is there: a ring of another master key must not get keys of this one.
-  absl::Status opened = KeyRing::Unwrap(entries, master).status();
+  absl::Status opened = KeyRing::Unwrap(entries, master, previous).status();
   if (absl::IsPermissionDenied(opened)) {
     return absl::InvalidArgumentError(absl::StrCat(path_, ": ", opened.message()));
   }
   if (!opened.ok()) return About(path_, opened);
+  KeyRing::Rewrap(&entries, master, previous, random);
   for (const std::string& tenant : tenants) {
     const bool there = std::any_of(entries.begin(), entries.end(),
                                    [&](const auto& entry) { return entry.tenant == tenant; });
     if (!there) entries.push_back(KeyRing::MakeEntry(tenant, master, random));
   }
-  if (entries.size() != entries_.size()) KVKEEP_RETURN_IF_ERROR(Replace(entries));
+  if (entries != entries_) KVKEEP_RETURN_IF_ERROR(Replace(entries));
   return KeyRing::Unwrap(entries_, master);
 }
 

@@ -14,6 +14,7 @@
 #include <absl/status/statusor.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,13 @@ namespace kvkeep {
 // (tiers/base/private_file.h). InvalidArgument names the file and what is wrong, never its bytes.
 absl::StatusOr<Secret> ReadMasterKey(const std::string& path);
 
+// The master keys of before, as far as somebody needs them: none when `master` opens all of the
+// ring already, so that their files may go before the config says so. Errors as those of
+// ReadMasterKey.
+absl::StatusOr<std::vector<Secret>> ReadPreviousMasterKeys(
+    const std::vector<std::string>& paths, const std::vector<KeyRing::Entry>& entries,
+    const Secret& master);
+
 class KeyRingFile {
  public:
   // Unavailable: another process has it. FailedPrecondition, DataLoss: what is there is no ring of
@@ -39,10 +47,14 @@ class KeyRingFile {
   // The file holds these once it returns OK.
   absl::Status Replace(std::vector<KeyRing::Entry> entries);
 
-  // The keys, made for those tenants that have none. InvalidArgument: the master key is not the one
-  // that the ring was made with. Then, and on any other error, the file is what it was.
+  // The keys, made for those tenants that have none, and all wrapped by `master`, in one change of
+  // the file: whoever is killed in it leaves a ring that these master keys open, and once this
+  // returns nobody needs `previous` any more. InvalidArgument: the master key is not the one that
+  // the ring was made with, nor is one of `previous`. Then, and on any other error, the file is
+  // what it was.
   absl::StatusOr<std::unique_ptr<KeyRing>> UnwrapWithKeysFor(
-      const std::vector<std::string>& tenants, const Secret& master, RandomSource* random);
+      const std::vector<std::string>& tenants, const Secret& master, RandomSource* random,
+      std::span<const Secret> previous = {});
 
  private:
   KeyRingFile(std::string path, Fd lock) : path_(std::move(path)), lock_(std::move(lock)) {}

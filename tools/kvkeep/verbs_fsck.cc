@@ -58,7 +58,10 @@ absl::StatusOr<std::unique_ptr<KeyRing>> FindKeys(const FsckAsked& asked) {
   KVKEEP_ASSIGN_OR_RETURN(const Secret master, ReadMasterKey(config.encryption.master_key_file));
   const std::string ring = config.state.dir + "/keyring";
   KVKEEP_ASSIGN_OR_RETURN(const std::vector<KeyRing::Entry> entries, KeyRingFile::Read(ring));
-  absl::StatusOr<std::unique_ptr<KeyRing>> keys = KeyRing::Unwrap(entries, master);
+  KVKEEP_ASSIGN_OR_RETURN(
+      const std::vector<Secret> previous,
+      ReadPreviousMasterKeys(config.encryption.previous_master_key_files, entries, master));
+  absl::StatusOr<std::unique_ptr<KeyRing>> keys = KeyRing::Unwrap(entries, master, previous);
   if (keys.ok()) return keys;
   return absl::FailedPreconditionError(absl::StrCat(ring, ": ", keys.status().message()));
 }

@@ -76,6 +76,46 @@ TEST_CASE("another master key opens nothing and is told from damage") {
   CHECK(std::string(status.message()).find(r.entries[1].tenant) != std::string::npos);
 }
 
+TEST_CASE("keys of a master key of before are wrapped anew, and stay the same keys") {
+  Ring r;
+  const auto before = KeyRing::Unwrap(r.entries, r.master);
+  REQUIRE(before.ok());
+  std::vector<Secret> previous;
+  previous.push_back(r.MakeSecret());  // one that opens nothing is no harm
+  previous.push_back(std::move(r.master));
+  const Secret current = r.MakeSecret();
+  const std::vector<KeyRing::Entry> old = r.entries;
+  CHECK(KeyRing::Unwrap(old, current, previous).ok());
+
+  CHECK(KeyRing::Rewrap(&r.entries, current, previous, &r.random) == 2);
+  for (size_t i = 0; i < old.size(); ++i) {
+    CHECK(r.entries[i].id == old[i].id);
+    CHECK(r.entries[i].tenant == old[i].tenant);
+    CHECK(r.entries[i].wrapped != old[i].wrapped);
+  }
+  const auto after = KeyRing::Unwrap(r.entries, current);  // nobody needs the others any more
+  REQUIRE(after.ok());
+  for (const KeyRing::Entry& entry : old) {
+    CHECK(BytesOf((*after)->Find(entry.id)->secret) == BytesOf((*before)->Find(entry.id)->secret));
+  }
+  CHECK(absl::IsPermissionDenied(KeyRing::Unwrap(r.entries, previous[1]).status()));
+  const std::vector<KeyRing::Entry> done = r.entries;
+  CHECK(KeyRing::Rewrap(&r.entries, current, previous, &r.random) == 0);
+  CHECK(r.entries == done);
+}
+
+TEST_CASE("what no master key opens is not wrapped anew") {
+  Ring r;
+  std::vector<Secret> previous;
+  previous.push_back(std::move(r.master));
+  const Secret current = r.MakeSecret();
+  r.entries[1].wrapped[20] ^= 1;
+  const KeyRing::Entry damaged = r.entries[1];
+  CHECK(KeyRing::Rewrap(&r.entries, current, previous, &r.random) == 1);
+  CHECK(r.entries[1] == damaged);
+  CHECK(absl::IsDataLoss(KeyRing::Unwrap(r.entries, current, previous).status()));
+}
+
 TEST_CASE("a text that is no ring is refused with its line") {
   const Ring r;
   const std::string text = KeyRing::FormatText(r.entries);

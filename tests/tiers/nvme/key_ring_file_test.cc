@@ -37,10 +37,11 @@ struct Files {
     return secret;
   }
   absl::StatusOr<std::unique_ptr<KeyRing>> Start(const std::vector<std::string>& tenants,
-                                                 const Secret& key) {
+                                                 const Secret& key,
+                                                 std::span<const Secret> previous = {}) {
     auto file = KeyRingFile::Open(path);
     if (!file.ok()) return file.status();
-    return (*file)->UnwrapWithKeysFor(tenants, key, &random);
+    return (*file)->UnwrapWithKeysFor(tenants, key, &random, previous);
   }
 };
 
@@ -74,6 +75,46 @@ TEST_CASE_METHOD(Files, "another master key is refused, and the ring stays what 
   CHECK(absl::IsInvalidArgument(status));
   CHECK(std::string(status.message()).find(path) != std::string::npos);
   CHECK(Read(path) == text);
+}
+
+TEST_CASE_METHOD(Files, "with the master key of before the file is wrapped anew, in one change") {
+  auto ring = Start({"", "a"}, master);
+  REQUIRE(ring.ok());
+  const KeyId first = (*ring)->ForTenant("a")->id;
+  const std::string text = Read(path);
+  std::vector<Secret> previous;
+  previous.push_back(std::move(master));
+  const Secret current = Make();
+  ring = Start({"", "a", "b"}, current, previous);
+  REQUIRE(ring.ok());
+  CHECK((*ring)->ForTenant("a")->id == first);
+  CHECK((*ring)->size() == 3);
+  const std::string rotated = Read(path);
+  CHECK(rotated != text);
+  ring = Start({"", "a", "b"}, current);
+  REQUIRE(ring.ok());
+  CHECK((*ring)->ForTenant("a")->id == first);
+  CHECK(Read(path) == rotated);
+  CHECK(Start({"", "a"}, current, previous).ok());  // still named: no harm, and no change
+  CHECK(Read(path) == rotated);
+  CHECK(absl::IsInvalidArgument(Start({"", "a"}, previous[0]).status()));
+  CHECK(Read(path) == rotated);
+}
+
+TEST_CASE_METHOD(Files, "files of master keys of before are read only when they are needed") {
+  REQUIRE(Start({"", "a"}, master).ok());
+  const auto entries = KeyRingFile::Read(path);
+  REQUIRE(entries.ok());
+  const std::vector<std::string> gone = {dir / "gone"};
+  const auto none = ReadPreviousMasterKeys(gone, *entries, master);
+  REQUIRE(none.ok());
+  CHECK(none->empty());
+  const absl::Status status = ReadPreviousMasterKeys(gone, *entries, Make()).status();
+  CHECK(std::string(status.message()).find(gone[0]) != std::string::npos);
+  Write(dir / "there", std::string(32, '5') + std::string(32, '6'));
+  const auto one = ReadPreviousMasterKeys({dir / "there"}, *entries, Make());
+  REQUIRE(one.ok());
+  CHECK(one->size() == 1);
 }
 
 TEST_CASE_METHOD(Files, "a dropped key is gone, a new one is made, and its old bytes are zeros") {
