@@ -19,7 +19,6 @@
 namespace kvkeep::bench {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{60'000};
 constexpr std::chrono::milliseconds kLoadPatience{600'000};
 constexpr uint64_t kLoadCallBytes = 32 * kMiB;
 constexpr uint64_t kLoadCallChunks = 4096;
@@ -180,7 +179,7 @@ absl::StatusOr<std::unique_ptr<BenchClient>> BenchClient::Start(const ClientTarg
                                      }));
   std::unique_ptr<BenchClient> client(new BenchClient(std::move(child)));
   KVKEEP_ASSIGN_OR_RETURN(const Json connected,
-                          client->child_->Call({{"do", "connect"}}, kPatience));
+                          client->child_->Call({{"do", "connect"}}, kChildPatience));
   client->path_ = connected.at("path");
   client->why_ = connected.at("why");
   return client;
@@ -194,8 +193,8 @@ absl::Status BenchClient::Load(uint64_t first, uint64_t count, uint64_t size, bo
 }
 
 absl::StatusOr<int> BenchClient::Prepare(const CaseSpec& spec) {
-  KVKEEP_ASSIGN_OR_RETURN(const Json answer,
-                          child_->Call({{"do", "prepare"}, {"case", ToJson(spec)}}, kPatience));
+  KVKEEP_ASSIGN_OR_RETURN(
+      const Json answer, child_->Call({{"do", "prepare"}, {"case", ToJson(spec)}}, kChildPatience));
   return answer.at("prepared").get<int>();
 }
 

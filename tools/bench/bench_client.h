@@ -71,6 +71,8 @@ struct DaemonStatus {
   }
 };
 
+inline constexpr std::chrono::minutes kWriteBackPatience{5};
+
 class DaemonProbe {
  public:
   static absl::StatusOr<std::unique_ptr<DaemonProbe>> Start(const std::string& admin_endpoint);

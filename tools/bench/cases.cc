@@ -15,12 +15,7 @@
 namespace kvkeep::bench {
 namespace {
 
-constexpr uint64_t kSmallChunkBytes = 64;
 constexpr uint64_t kMaxPoolBytes = 512ull << 20;  // half of what a daemon gives a session
-
-void Say(const Progress& progress, const std::string& what) {
-  if (progress) progress(what);
-}
 
 // What messages the verb's calls are, for a bare ping-pong of the same.
 MessageSizes MessagesOf(const std::string& verb, uint32_t batch) {

@@ -13,8 +13,13 @@
 
 namespace kvkeep::bench {
 
+inline constexpr uint64_t kSmallChunkBytes = 64;
+
 // Says what is being done now; may be empty.
 using Progress = std::function<void(const std::string& what)>;
+inline void Say(const Progress& progress, const std::string& what) {
+  if (progress) progress(what);
+}
 
 absl::StatusOr<Report> RunCases(const Options& options, const Progress& progress);
 

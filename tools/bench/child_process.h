@@ -19,6 +19,9 @@
 
 namespace kvkeep::bench {
 
+// For an answer that takes no time to speak of.
+inline constexpr std::chrono::milliseconds kChildPatience{60'000};
+
 class ChildProcess {
  public:
   using Handler = absl::AnyInvocable<absl::StatusOr<Json>(const Json& command)>;

@@ -14,9 +14,9 @@
 namespace kvkeep::bench {
 namespace {
 
-constexpr uint64_t kChunkBytes = 4 * kMiB;
-constexpr uint32_t kBatch = 4;
-constexpr uint64_t kG2Bytes = 512 * kMiB;
+constexpr uint64_t kCostChunkBytes = 4 * kMiB;
+constexpr uint32_t kCostBatch = 4;
+constexpr uint64_t kCostG2Bytes = 512 * kMiB;
 constexpr uint64_t kGetKeys = 64;
 // G3's side: twice G2, so that what is taken in turn was evicted before.
 constexpr uint64_t kSmallG2Bytes = 160 * kMiB;
@@ -24,7 +24,6 @@ constexpr uint64_t kPromotedKeys = 80;
 constexpr uint64_t kG3Bytes = 2 * kGiB;
 constexpr uint64_t kLoadedAtOnce = 8;
 constexpr uint64_t kWrittenChunksOfRound = 32;
-constexpr std::chrono::minutes kWriteBackPatience{5};
 constexpr std::chrono::milliseconds kPauseBetweenLooks{20};  // looks cost CPU time too
 
 class Costs {
@@ -62,7 +61,7 @@ absl::StatusOr<Series> Costs::Run(LoadGenerator* generator, const std::string& n
 }
 
 absl::Status Costs::MeasurePaths() {
-  DaemonOptions of_daemon = DaemonOf(options_, kG2Bytes, 0);
+  DaemonOptions of_daemon = DaemonOf(options_, kCostG2Bytes, 0);
   of_daemon.tcp = true;
   KVKEEP_ASSIGN_OR_RETURN(auto daemon, DaemonProcess::Start(of_daemon));
   for (const std::string path : {"local", "unix", "tcp"}) {
@@ -75,13 +74,13 @@ absl::Status Costs::MeasurePaths() {
     report_.arena = status.arena;
     report_.daemon = status.version;
     KVKEEP_RETURN_IF_ERROR(generator->probe()->Clear().status());
-    KVKEEP_RETURN_IF_ERROR(generator->Load(0, kGetKeys, kChunkBytes));
+    KVKEEP_RETURN_IF_ERROR(generator->Load(0, kGetKeys, kCostChunkBytes));
     for (const Verb verb : {Verb::kGet, Verb::kPut}) {
       const std::string name = absl::StrCat(path, " ", VerbName(verb));
       KVKEEP_ASSIGN_OR_RETURN(Series series, Run(generator.get(), name,
                                                  {.verb = verb,
-                                                  .size = kChunkBytes,
-                                                  .batch = kBatch,
+                                                  .size = kCostChunkBytes,
+                                                  .batch = kCostBatch,
                                                   .keys = kGetKeys,
                                                   // To read back what was put is a get.
                                                   .verify = verb == Verb::kGet}));
@@ -101,13 +100,13 @@ absl::Status Costs::MeasureG3() {
   KVKEEP_ASSIGN_OR_RETURN(auto generator,
                           LoadGenerator::Start(target, daemon->admin_endpoint(), 1, daemon->pid()));
   for (uint64_t first = 0; first < kPromotedKeys; first += kLoadedAtOnce) {
-    KVKEEP_RETURN_IF_ERROR(generator->Load(first, kLoadedAtOnce, kChunkBytes, /*no_g3=*/false));
+    KVKEEP_RETURN_IF_ERROR(generator->Load(first, kLoadedAtOnce, kCostChunkBytes, /*no_g3=*/false));
     KVKEEP_RETURN_IF_ERROR(generator->probe()->AwaitClean(kWriteBackPatience));
   }
   KVKEEP_ASSIGN_OR_RETURN(
       Series promoted,
       Run(generator.get(), "promotion",
-          {.verb = Verb::kPieces, .size = kChunkBytes, .keys = kPromotedKeys, .no_g3 = false}));
+          {.verb = Verb::kPieces, .size = kCostChunkBytes, .keys = kPromotedKeys, .no_g3 = false}));
   report_.cpu_costs.push_back(CostOf("promotion", promoted));
   report_.cases.push_back(std::move(promoted));
   return MeasureWriteBack(generator.get(), daemon->pid());
@@ -121,7 +120,7 @@ absl::Status Costs::MeasureWriteBack(LoadGenerator* generator, int pid) {
   const uint64_t chunks = static_cast<uint64_t>(options_.rounds) * kWrittenChunksOfRound;
   for (uint64_t at = 0; at < chunks; at += kLoadedAtOnce) {
     KVKEEP_RETURN_IF_ERROR(
-        generator->Load(kPromotedKeys + at, kLoadedAtOnce, kChunkBytes, /*no_g3=*/false));
+        generator->Load(kPromotedKeys + at, kLoadedAtOnce, kCostChunkBytes, /*no_g3=*/false));
     KVKEEP_RETURN_IF_ERROR(generator->probe()->AwaitClean(kWriteBackPatience, kPauseBetweenLooks));
   }
   KVKEEP_ASSIGN_OR_RETURN(const double cpu_after, CpuSecondsOf(pid));

@@ -10,8 +10,6 @@
 namespace kvkeep::bench {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{60'000};
-
 absl::StatusOr<Json> Answer(client::AdminClient& admin, const std::string& what) {
   if (what == "clear") {
     KVKEEP_ASSIGN_OR_RETURN(const v1::ClearResponse cleared, admin.Clear(nullptr));
@@ -36,7 +34,7 @@ absl::StatusOr<Json> Answer(client::AdminClient& admin, const std::string& what)
 absl::StatusOr<std::unique_ptr<DaemonProbe>> DaemonProbe::Start(const std::string& admin_endpoint) {
   KVKEEP_ASSIGN_OR_RETURN(
       auto child, ChildProcess::Fork("status", [admin_endpoint]() -> ChildProcess::Handler {
-        auto admin = std::make_shared<client::AdminClient>(admin_endpoint, kPatience);
+        auto admin = std::make_shared<client::AdminClient>(admin_endpoint, kChildPatience);
         return [admin](const Json& command) {
           return Answer(*admin, command.at("do").get<std::string>());
         };
@@ -45,7 +43,7 @@ absl::StatusOr<std::unique_ptr<DaemonProbe>> DaemonProbe::Start(const std::strin
 }
 
 absl::StatusOr<DaemonStatus> DaemonProbe::Status() {
-  KVKEEP_ASSIGN_OR_RETURN(const Json json, child_->Call({{"do", "status"}}, kPatience));
+  KVKEEP_ASSIGN_OR_RETURN(const Json json, child_->Call({{"do", "status"}}, kChildPatience));
   DaemonStatus status;
   status.pid = json.at("pid");
   status.version = json.at("version");
@@ -60,7 +58,7 @@ absl::StatusOr<DaemonStatus> DaemonProbe::Status() {
 }
 
 absl::StatusOr<uint64_t> DaemonProbe::Clear() {
-  KVKEEP_ASSIGN_OR_RETURN(const Json json, child_->Call({{"do", "clear"}}, kPatience));
+  KVKEEP_ASSIGN_OR_RETURN(const Json json, child_->Call({{"do", "clear"}}, kChildPatience));
   return json.at("chunks").get<uint64_t>();
 }
 

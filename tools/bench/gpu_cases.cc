@@ -15,7 +15,7 @@
 namespace kvkeep::bench {
 namespace {
 
-constexpr std::chrono::minutes kPinPatience{5};
+constexpr std::chrono::minutes kArenaPinPatience{5};
 
 // What must hold on a real GPU, of runs that lie so far in one piece; nothing: it is only told.
 std::optional<Wanted> PromiseOf(const CaseSpec& spec) {
@@ -48,7 +48,7 @@ class GpuCases {
     report_.path = absl::StrCat(options_.path, ": ", device);
     if (options_.path == "cuda-ipc" && generator_.probe() != nullptr) {
       Say("the daemon registers its arena with the driver");
-      KVKEEP_RETURN_IF_ERROR(generator_.probe()->AwaitGpuArena(kPinPatience));
+      KVKEEP_RETURN_IF_ERROR(generator_.probe()->AwaitGpuArena(kArenaPinPatience));
     }
     for (const uint64_t size : options_.sizes) KVKEEP_RETURN_IF_ERROR(RunSize(size));
     for (auto& [name, series] : plain_) report_.baselines.push_back(std::move(series));

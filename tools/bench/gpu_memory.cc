@@ -13,7 +13,7 @@
 namespace kvkeep::bench {
 namespace {
 
-constexpr client::Deadline kPinPatience{300'000};
+constexpr client::Deadline kMappingPinPatience{300'000};
 constexpr uint64_t kGap = 2;  // a stretch and as much that is left alone
 
 }  // namespace
@@ -45,7 +45,7 @@ absl::Status GpuMemory::OpenWay(client::Client* client) {
     return absl::OkStatus();
   }
   KVKEEP_ASSIGN_OR_RETURN(pinned_, path.PinArena({}));
-  KVKEEP_RETURN_IF_ERROR(pinned_.Await(kPinPatience));
+  KVKEEP_RETURN_IF_ERROR(pinned_.Await(kMappingPinPatience));
   KVKEEP_ASSIGN_OR_RETURN(staging_, client->AllocateStaging(options_.call_bytes));
   return worker_->PinHost(staging_.memory());
 }

@@ -19,7 +19,6 @@
 namespace kvkeep::bench {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience{60'000};
 constexpr std::chrono::milliseconds kLongPatience{600'000};
 constexpr uint64_t kPoolBytes = 32 * kMiB;  // what puts are made of, at least two of them
 constexpr uint64_t kMostPayloads = 64;
@@ -185,7 +184,7 @@ absl::StatusOr<std::unique_ptr<PatternClient>> PatternClient::Start(const Client
                                      }));
   std::unique_ptr<PatternClient> client(new PatternClient(std::move(child)));
   KVKEEP_ASSIGN_OR_RETURN(const Json connected,
-                          client->child_->Call({{"do", "connect"}}, kPatience));
+                          client->child_->Call({{"do", "connect"}}, kChildPatience));
   client->path_ = connected.at("path");
   client->why_ = connected.at("why");
   return client;
@@ -199,7 +198,7 @@ absl::Status PatternClient::Prepare(const PatternJob& job) {
               {"chunk_bytes", job.chunk_bytes},
               {"get_chunks", job.get_chunks},
               {"recompute_seconds_per_chunk", job.recompute_seconds_per_chunk}},
-             kPatience)
+             kChildPatience)
       .status();
 }
 

@@ -15,15 +15,10 @@
 namespace kvkeep::bench {
 namespace {
 
-constexpr uint64_t kMinG2Bytes = 32 * kMiB;
+constexpr uint64_t kPatternMinG2Bytes = 32 * kMiB;
 constexpr uint64_t kG3BesideChunks = 256 * kMiB;  // index and reserves
-constexpr std::chrono::minutes kWriteBackPatience{5};
 constexpr uint64_t kTurnsAlone = 16;
 constexpr double kSecondsToBegin = 0.1;  // for all workers to hear of it
-
-void Say(const Progress& progress, const std::string& what) {
-  if (progress) progress(what);
-}
 
 // One daemon, its workers, and what is asked of both.
 class Runner {
@@ -50,9 +45,9 @@ class Runner {
 absl::Status Runner::Start(const PatternJob& job, uint64_t working_set_bytes,
                            PatternReport* report) {
   if (!options_.daemon_binary.empty()) {
-    const uint64_t g2 = options_.g2_bytes > 0
-                            ? options_.g2_bytes
-                            : std::max(RoundUp(working_set_bytes / 4, 2 * kMiB), kMinG2Bytes);
+    const uint64_t g2 = options_.g2_bytes > 0 ? options_.g2_bytes
+                                              : std::max(RoundUp(working_set_bytes / 4, 2 * kMiB),
+                                                         kPatternMinG2Bytes);
     const uint64_t g3 = options_.g3_bytes > 0
                             ? options_.g3_bytes
                             : RoundUp(working_set_bytes / 4 * 5 + kG3BesideChunks, 2 * kMiB);

@@ -20,26 +20,26 @@ namespace kvkeep::bench {
 namespace {
 
 constexpr uint32_t kConnections = 16;
-constexpr uint64_t kChunkBytes = 4 * kMiB;
+constexpr uint64_t kRestChunkBytes = 4 * kMiB;
 constexpr uint32_t kBatch = 2;
 constexpr uint64_t kKeys = 32;
 constexpr uint64_t kG2Bytes = 1 * kGiB;
-constexpr uint64_t kPoolBytes = 16 * kMiB;  // of each client
+constexpr uint64_t kRestPoolBytes = 16 * kMiB;  // of each client
 constexpr double kPatienceSeconds = 600;
 constexpr double kMaxMiB = 300;
 constexpr double kMaxWakeUps = 10;  // a second
 
 // Half of it put, half of it got.
 absl::Status MoveBytes(TableRun* run, LoadGenerator* generator) {
-  const uint64_t calls = run->scale.rest_bytes / 2 / kConnections / (kBatch * kChunkBytes) + 1;
-  KVKEEP_RETURN_IF_ERROR(generator->Load(0, kKeys, kChunkBytes));
+  const uint64_t calls = run->scale.rest_bytes / 2 / kConnections / (kBatch * kRestChunkBytes) + 1;
+  KVKEEP_RETURN_IF_ERROR(generator->Load(0, kKeys, kRestChunkBytes));
   for (const Verb verb : {Verb::kGet, Verb::kPut}) {
     KVKEEP_ASSIGN_OR_RETURN(
         Series series,
         generator->Prepare(verb == Verb::kGet ? "get 4 MiB, batch 2, gRPC, 16 connections"
                                               : "put 4 MiB, batch 2, gRPC, 16 connections",
                            {.verb = verb,
-                            .size = kChunkBytes,
+                            .size = kRestChunkBytes,
                             .batch = kBatch,
                             .keys = kKeys,
                             .verify = run->options.verify}));
@@ -77,7 +77,7 @@ absl::Status RunRest(TableRun* run) {
   KVKEEP_ASSIGN_OR_RETURN(const uint64_t fresh, ResidentBesideSharedBytes(daemon->pid()));
   ClientTarget target = TargetOf(run->options, daemon.get());
   target.path = "grpc";
-  target.pool_bytes = kPoolBytes;
+  target.pool_bytes = kRestPoolBytes;
   KVKEEP_ASSIGN_OR_RETURN(auto generator, LoadGenerator::Start(target, daemon->admin_endpoint(),
                                                                kConnections, daemon->pid()));
   KVKEEP_RETURN_IF_ERROR(MoveBytes(run, generator.get()));

@@ -16,7 +16,6 @@ namespace {
 
 constexpr uint64_t kChunkBytes = 4 * kMiB;
 constexpr uint64_t kLargeChunkBytes = 32 * kMiB;
-constexpr uint64_t kSmallChunkBytes = 64;
 constexpr uint64_t kSmallChunkInG2 = 2 * kBlockBytes;  // header page and one block
 constexpr uint32_t kLookupKeys = 512;
 constexpr uint32_t kGetBatch = 64;
