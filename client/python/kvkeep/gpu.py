@@ -8,15 +8,18 @@
 
 Order: synchronise the stream that wrote a put's source, or last used a get's target, before the
 call. Leave those bytes alone until the call is over; where its `error` is not None, until no region
-that it named is `in_use`. A get that is no HIT may have left anything in its runs.
+that it named is `in_use`. A get that is no HIT may have left anything in its runs. A call keeps the
+regions that it names, and so their memory, until it is over.
 
 Where there is no GPU path (no driver, no local path, a GPU that gives no memory away, a daemon that
 has it off) a `KvkeepError` says why, at once or from any later call: the calls of `kvkeep.calls`
 serve the same chunks. What happens to a healthy path, a daemon that is away, is a miss as always.
 """
 
+import collections
 import collections.abc
 import ctypes
+import sys
 from typing import Iterable, Iterator, NamedTuple, Optional, Union
 
 from kvkeep import _abi, calls, errors, keys as key_arrays
@@ -38,16 +41,17 @@ class GpuRuns(collections.abc.Sequence):
     def __init__(self, runs: Iterable[GpuRun]):
         runs = list(runs)
         self.array = (_abi.GpuRun * len(runs))(*runs)
+        self.regions = frozenset(run[0] for run in runs)  # at least those that the runs name
 
     @classmethod
     def of(cls, runs: Union["GpuRuns", Iterable[GpuRun]]) -> "GpuRuns":
         return runs if isinstance(runs, cls) else cls(runs)
 
     @classmethod
-    def adopt(cls, array, count: int) -> "GpuRuns":
-        """The first of an array that nobody writes any more."""
+    def adopt(cls, array, count: int, regions: frozenset) -> "GpuRuns":
+        """The first of an array that nobody writes any more, of these regions."""
         made = cls(())
-        made.array = (_abi.GpuRun * count).from_buffer(array)
+        made.array, made.regions = (_abi.GpuRun * count).from_buffer(array), regions
         return made
 
     def __len__(self) -> int:
@@ -76,24 +80,62 @@ class GpuChunk(NamedTuple):
     metadata: bytes = b""
 
 
-class GpuRegion(Handle):
-    """GPU memory of this process that the daemon knows, over reconnects.
+_RETRIED_AT_ONCE = 8
+# (client, handle, memory) of regions that nobody has any more, while the daemon may have them open.
+_left = collections.deque()
+
+
+def _let_go(client, handle, memory):
+    """Ends the handle and lets the memory be freed, where the daemon is known to have closed it;
+    asks it to, without waiting, and remembers them, where not."""
+    error = _abi.Error()
+    if client.is_ours() and client.library.kvkeep_gpu_unregister(
+            handle, 0, ctypes.byref(error)) == 0:
+        client.library.kvkeep_gpu_region_free(handle)
+    else:
+        _left.append((client, handle, memory))
+
+
+def _let_go_of_left():
+    """Asks again about some of them."""
+    for _ in range(min(len(_left), _RETRIED_AT_ONCE)):
+        try:
+            left = _left.popleft()
+        except IndexError:
+            return  # another thread took it
+        _let_go(*left)
+
+
+class _Registered:
+    """A region's handle and memory, kept by the region, by its calls, and by who uses the handle
+    just now; let go of when the last of them is done."""
+
+    def __init__(self, client, handle, memory):
+        self._client, self.handle, self._memory = client, handle, memory
+
+    def __del__(self, finalizing=sys.is_finalizing):
+        if not finalizing():  # else the process ends, and its session with it
+            _let_go(self._client, self.handle, self._memory)
+
+
+class GpuRegion:
+    """GPU memory of this process that the daemon knows, over reconnects. Thread-safe.
 
     memory: a CUDA tensor, or a `Pointer` to what the driver has allocated: within one allocation of
     at least 2 MiB, all of which the daemon sees. Kept alive until this is closed. A context of its
     device must be current on this thread, as it is where torch has used that device.
     driver: libcuda.so.1 under another name.
 
-    Close it before the memory is freed: a context manager does. One that is forgotten is given back
-    in the background when it is collected.
+    Close it before the memory is freed, and before the client: a context manager does. One that is
+    forgotten is given back in the background; its memory is kept until a later put, get, region or
+    close of any finds that the daemon has closed it.
     """
 
     def __init__(self, client, memory: Union[Pointer, object], *,
                  driver: Optional[str] = None, timeout: Optional[float] = None):
-        self.handle = None  # of __del__, when what follows fails
         self.address, self.nbytes = _locate(memory)
-        self._memory = memory
-        self._library = client.library
+        self._client, self._library = client, client.library
+        _let_go_of_left()
         request = _abi.make(
             _abi.GpuRange, deadline_ms=calls.milliseconds(timeout), address=self.address,
             bytes=self.nbytes, driver=driver.encode() if driver is not None else None)
@@ -101,25 +143,30 @@ class GpuRegion(Handle):
         if self._library.kvkeep_gpu_register(client.usable(), ctypes.byref(request),
                                              ctypes.byref(handle), ctypes.byref(error)) != 0:
             raise client.exception(error)
-        super().__init__(client, handle.value, self._library.kvkeep_gpu_region_free)
+        self._registered = _Registered(client, handle.value, memory)
+        client.gpu_regions[self.id] = self._registered
 
     @property
     def id(self) -> int:
         """What runs name; 0 once it is closed."""
-        return self._library.kvkeep_gpu_region_id(self.handle)
+        return self._ask(self._library.kvkeep_gpu_region_id)
 
     @property
     def in_use(self) -> bool:
         """Whether the daemon may still read or write it: a call that named it has no answer."""
-        return bool(self._library.kvkeep_gpu_region_in_use(self.handle))
+        return bool(self._ask(self._library.kvkeep_gpu_region_in_use))
 
     @property
     def why_not(self) -> Optional[errors.KvkeepError]:
         """None: as far as known the next call finds it registered, or registers it."""
         error = _abi.Error()
-        if self._library.kvkeep_gpu_region_usable(self.handle, ctypes.byref(error)) == 0:
+        if self._ask(self._library.kvkeep_gpu_region_usable, ctypes.byref(error)) == 0:
             return None
         return self._client.exception(error)
+
+    def _ask(self, function, *more):
+        registered = self._registered  # kept while it is used: another thread may close it now
+        return function(registered.handle if registered is not None else None, *more)
 
     def run(self, offset: int = 0, nbytes: Optional[int] = None) -> GpuRun:
         """Bytes of it; to its end without `nbytes`."""
@@ -137,15 +184,20 @@ class GpuRegion(Handle):
     def close(self, timeout: float = 5.0) -> None:
         """Returns when the daemon has closed it: then the memory may be freed. Raises where that is
         not certain, and keeps the memory, for no call any more: FAILED_PRECONDITION, it is in use;
-        UNAVAILABLE, the daemon's process may still have it open. Try again. Idempotent."""
-        if self.handle is None or not self._client.is_ours():
+        DEADLINE_EXCEEDED, the daemon has not answered; UNAVAILABLE, its process may still have it
+        open. Try again, or forget it. Idempotent."""
+        _let_go_of_left()
+        registered = self._registered
+        if registered is None or not self._client.is_ours():
             return
         error = _abi.Error()
-        if self._library.kvkeep_gpu_unregister(self.handle, int(timeout * 1000),
-                                               ctypes.byref(error)) != 0:
+        if self._library.kvkeep_gpu_unregister(
+                registered.handle, calls.milliseconds(timeout), ctypes.byref(error)) != 0:
             raise self._client.exception(error)
-        self.release()
-        self._memory = None
+        self._registered = None
+
+    def __enter__(self):
+        return self
 
     def __exit__(self, *_):
         self.close()
@@ -190,17 +242,19 @@ def _chunks(chunks: Iterable) -> Iterator[GpuChunk]:
         yield chunk if isinstance(chunk, GpuChunk) else GpuChunk(*chunk)
 
 
-def _fill_runs(struct, runs):
+def _fill_runs(struct, runs, client):
+    """What to keep until the call is over: the runs, and the regions that they name."""
     runs = GpuRuns.of([runs] if isinstance(runs, GpuRun) else runs)
     struct.runs, struct.run_count = runs.array, len(runs)
-    return runs
+    return runs, [client.gpu_regions.get(region) for region in runs.regions]
 
 
 def gpu_put(ns, chunks, *, durable=False, transient=False, no_g3=False, timeout=None):
+    _let_go_of_left()
     chunks = list(_chunks(chunks))
     structs, kept = (_abi.GpuPutChunk * len(chunks))(), [ns]
     for at, chunk in zip(structs, chunks):
-        kept.append((_fill_runs(at, chunk.runs), calls.fill_put_chunk(at, chunk)))
+        kept.append((_fill_runs(at, chunk.runs, ns.client), calls.fill_put_chunk(at, chunk)))
     outcomes = (ctypes.c_uint32 * len(chunks))()
     request = _abi.make(
         _abi.GpuPutRequest, deadline_ms=calls.milliseconds(timeout), ns=ns.handle, chunks=structs,
@@ -212,12 +266,13 @@ def gpu_put(ns, chunks, *, durable=False, transient=False, no_g3=False, timeout=
 
 
 def gpu_get(ns, chunks, *, lease=None, transient=False, metadata=False, timeout=None):
+    _let_go_of_left()
     chunks = list(_chunks(chunks))
     structs, kept = (_abi.GpuGetChunk * len(chunks))(), [ns, lease]
     for at, chunk in zip(structs, chunks):
         at.key = key_arrays.pack([chunk.key])[0]
         at.part = chunk.part
-        kept.append(_fill_runs(at, chunk.runs))
+        kept.append(_fill_runs(at, chunk.runs, ns.client))
     outcomes = (_abi.GetOutcome * len(chunks))()
     rooms = calls.MetadataRooms(len(chunks), metadata)
     request = _abi.make(
@@ -263,7 +318,7 @@ class PinnedArena(Handle):
     def wait(self, timeout: float = 60.0) -> None:
         """Until every segment was tried; raises the first refusal."""
         error = _abi.Error()
-        if self._library.kvkeep_pinned_arena_wait(self.handle, int(timeout * 1000),
+        if self._library.kvkeep_pinned_arena_wait(self.handle, calls.milliseconds(timeout),
                                                   ctypes.byref(error)) != 0:
             raise self._client.exception(error)
 

@@ -56,6 +56,7 @@ class KvPlanner:
         self._handle, self._room = None, _FEW
         self._library = _abi.load()
         located = GpuRuns.of(tensors)
+        self._regions = located.regions
         if strides is not None:
             if len(strides) != 5:
                 raise ValueError(f"strides are of five axes, not of {len(strides)}")
@@ -90,7 +91,7 @@ class KvPlanner:
                 first_token=first_token, tokens=tokens, runs=runs, room=len(runs))
             if self._library.kvkeep_kv_plan(self._handle, ctypes.byref(request),
                                             ctypes.byref(count), ctypes.byref(error)) == 0:
-                return GpuRuns.adopt(runs, count.value)
+                return GpuRuns.adopt(runs, count.value, self._regions)
             if count.value <= self._room:
                 raise errors.of(self._library, error)
             self._room = count.value  # OUT_OF_RANGE: as many as there are

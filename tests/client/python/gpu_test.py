@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
+import weakref
 
 SOURCES, LIBRARY, KVKEEPD, DRIVER = pathlib.Path(sys.argv[1]), *sys.argv[2:5]
 os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
@@ -74,6 +75,13 @@ class WithDaemon(unittest.TestCase):
         """Memory that lives as long as this process: the fake ends it where the daemon has open
         what is freed."""
         return kvkeep.GpuRegion(client, kvkeep.Pointer(GPU.alloc(MEMORY), MEMORY), driver=DRIVER)
+
+    def await_end_of(self, memory, ns):
+        """Of a weak reference to what a forgotten region had: calls ask again for its end."""
+        limit = time.monotonic() + 60
+        while memory() is not None:
+            self.assertLess(time.monotonic(), limit)
+            ns.gpu_get([])
 
     def write(self, region, block, what):
         GPU.view(region.address + block * BLOCK, BLOCK)[:] = what
@@ -190,14 +198,16 @@ class Calls(WithDaemon):
         GPU.free(address)  # the daemon has it open no more
 
     def test_a_forgotten_region_is_given_back(self):
-        region = self.region(self.client)
-        address = region.address
-        gone = GpuRun(*region.run(0, BLOCK))
-        del region
-        gc.collect()
+        address = GPU.alloc(MEMORY)
+        tensor = CudaTensor(address, MEMORY)
+        memory = weakref.ref(tensor)
+        region = kvkeep.GpuRegion(self.client, tensor, driver=DRIVER)
+        gone = region.run(0, BLOCK)
+        del region, tensor
         with self.assertRaisesRegex(kvkeep.InvalidArgument, "is not registered"):
             self.ns.gpu_put([(key(1), gone)])
-        self.assertGreater(address, 0)
+        self.await_end_of(memory, self.ns)
+        GPU.free(address)  # the fake would end this process if the daemon had it open
 
     def test_a_daemon_that_comes_back_is_told_again(self):
         with self.region(self.client) as region:
@@ -261,6 +271,58 @@ class HungGpu(WithDaemon):
             self.assertLess(time.monotonic(), limit)
         region.close()
         GPU.free(address)  # the fake would end this process if the daemon had it open
+
+    def test_memory_of_a_forgotten_region_stays_while_the_daemon_may_write_it(self):
+        client = self.connect()
+        ns = client.namespace("model", tokens_per_chunk=256)
+        address = GPU.alloc(MEMORY)
+        tensor = CudaTensor(address, MEMORY)
+        memory = weakref.ref(tensor)
+        region = kvkeep.GpuRegion(client, tensor, driver=DRIVER)
+        del tensor
+        self.assertEqual(ns.gpu_put([(key(1), region.run(0, BLOCK))]).stored, 1)
+        self.say("hang stream\n")
+        got = ns.gpu_get([(key(1), region.run(BLOCK, BLOCK))], timeout=1)
+        self.assertEqual(got.error.code, "DEADLINE_EXCEEDED")
+        with self.assertRaises(kvkeep.FailedPrecondition):
+            region.close()
+        del region
+        gc.collect()
+        for _ in range(3):
+            ns.gpu_get([])
+        self.assertIsNotNone(memory())
+        self.say("")
+        self.await_end_of(memory, ns)
+        GPU.free(address)
+
+    def test_a_call_under_way_keeps_its_regions(self):
+        client = self.connect()
+        ns = client.namespace("model", tokens_per_chunk=256)
+        address = GPU.alloc(MEMORY)
+        tensor = CudaTensor(address, MEMORY)
+        memory = weakref.ref(tensor)
+        region = kvkeep.GpuRegion(client, tensor, driver=DRIVER)
+        del tensor
+        self.write(region, 0, payload(1))
+        self.assertEqual(ns.gpu_put([(key(1), region.run(0, BLOCK))]).stored, 1)
+        self.say("hang stream\n")
+        run = region.run(BLOCK, BLOCK)
+
+        async def main(forget):
+            async with kvkeep.aio.Calls(client) as calls:
+                under_way = calls.gpu_get(ns, [(key(1), run)], timeout=60)
+                forget()
+                gc.collect()
+                self.assertIsNotNone(memory())
+                self.say("")
+                return await under_way
+
+        kept = [region]
+        del region
+        self.assertEqual(asyncio.run(main(kept.clear)).hits, 1)
+        self.assertTrue(bytes(GPU.view(address + BLOCK, BLOCK)) == payload(1))
+        self.await_end_of(memory, ns)
+        GPU.free(address)
 
 
 class Planner(unittest.TestCase):
