@@ -84,14 +84,15 @@ class KvPlanner:
         """Token t lies in block block_table[t // block_tokens], slot t % block_tokens."""
         table = (ctypes.c_uint32 * len(block_table))(*block_table)
         count, error = ctypes.c_uint64(), _abi.Error()
+        room = self._room  # another thread may change it meanwhile
         while True:
-            runs = (_abi.GpuRun * self._room)()
+            runs = (_abi.GpuRun * room)()
             request = _abi.make(
                 _abi.KvPlanRequest, block_table=table, block_count=len(table),
                 first_token=first_token, tokens=tokens, runs=runs, room=len(runs))
             if self._library.kvkeep_kv_plan(self._handle, ctypes.byref(request),
                                             ctypes.byref(count), ctypes.byref(error)) == 0:
                 return GpuRuns.adopt(runs, count.value, self._regions)
-            if count.value <= self._room:
+            if count.value <= room:
                 raise errors.of(self._library, error)
-            self._room = count.value  # OUT_OF_RANGE: as many as there are
+            room = self._room = count.value  # OUT_OF_RANGE: as many as there are

@@ -342,6 +342,24 @@ class Planner(unittest.TestCase):
         self.assertEqual(len(planner.plan(range(0, 1024, 2), 0, 2048)), 4 * 512)
         self.assertEqual(len(planner.plan([5], 0, 4)), 4)
 
+    def test_two_threads_may_plan_at_once(self):
+        planner = self.planner()
+
+        class PlannedMeanwhile:
+            """The library, where another thread's plan of many runs comes in between."""
+
+            def __getattr__(self, name):
+                return getattr(library, name)
+
+            def kvkeep_kv_plan(self, *arguments):
+                code = library.kvkeep_kv_plan(*arguments)
+                planner._library = library
+                planner.plan(range(0, 1024, 2), 0, 2048)
+                return code
+
+        library, planner._library = planner._library, PlannedMeanwhile()
+        self.assertEqual(len(planner.plan(range(0, 512, 2), 0, 1024)), 4 * 256)
+
     def test_mistakes_are_named(self):
         with self.assertRaisesRegex(kvkeep.InvalidArgument, "tensor_count"):
             self.planner(tensors=[])
