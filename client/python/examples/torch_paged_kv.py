@@ -159,13 +159,21 @@ class Keeper:
         if found.lease is None:
             return 0
         with found.lease as lease:
-            got = self.namespace.gpu_get(self.chunks[:found.leased_keys], lease=lease)
-        good = got.good
+            good = self._over(
+                self.namespace.gpu_get(self.chunks[:found.leased_keys], lease=lease)).good
         return CHUNK_TOKENS * (good.index(False) if False in good else len(good))
 
     def save(self):
         """How many chunks are kept now."""
-        return self.namespace.gpu_put(self.chunks).stored
+        return self._over(self.namespace.gpu_put(self.chunks)).stored
+
+    def _over(self, result):
+        """A call that broke off is a miss, once the daemon copies no more. Raises where it may:
+        then a prefill must not write to the cache yet. An engine would leave those blocks alone
+        until the region is not in use, and go on with others."""
+        if self.region.in_use:
+            result.raise_for_error()
+        return result
 
 
 def first_token(model, cache, ids, tokens):
