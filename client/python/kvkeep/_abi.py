@@ -213,18 +213,25 @@ def load():
     else:
         raise OSError("libkvkeep-client.so cannot be loaded; name it with KVKEEP_CLIENT_LIBRARY: "
                       + "; ".join(tried))
+    version = _function(library, path, "abi_version", *_FUNCTIONS["abi_version"])()
+    if version != ABI_VERSION:
+        raise OSError(f"{path}: ABI {version}, this package is for {ABI_VERSION}")
     for name, (result, arguments) in _FUNCTIONS.items():
-        function = getattr(library, "kvkeep_" + name)
-        function.restype, function.argtypes = result, arguments
+        _function(library, path, name, result, arguments)
     for name, arguments in _CALLS.items():
-        function = getattr(library, "kvkeep_" + name)
-        function.restype, function.argtypes = c_int, [_H, *arguments, _ERROR]
-        function = getattr(library, f"kvkeep_{name}_async")
-        function.restype, function.argtypes = c_int, [_H, *arguments, _H, c_void_p, _ERROR]
-    if library.kvkeep_abi_version() != ABI_VERSION:
-        raise OSError(
-            f"{path}: ABI {library.kvkeep_abi_version()}, this package is for {ABI_VERSION}")
+        _function(library, path, name, c_int, [_H, *arguments, _ERROR])
+        _function(library, path, name + "_async", c_int, [_H, *arguments, _H, c_void_p, _ERROR])
     return library
+
+
+def _function(library, path, name, result, arguments):
+    """Declared. OSError: an older library of this ABI, which only grows."""
+    try:
+        function = getattr(library, "kvkeep_" + name)
+    except AttributeError:
+        raise OSError(f"{path}: has no kvkeep_{name}: it is older than this package") from None
+    function.restype, function.argtypes = result, arguments
+    return function
 
 
 def make(kind, **values):

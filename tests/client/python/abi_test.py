@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 SOURCES, LIBRARY = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2]
 os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
@@ -89,6 +90,20 @@ class AbiTest(unittest.TestCase):
         self.assertEqual(header - ours, {"queue_wait", "release", "release_async",
                                          "acquired_verify", "get_server_info_async"})
         _abi.load()
+
+    def test_a_library_that_is_too_old_or_too_new_is_named(self):
+        for body, words in (
+                ("unsigned kvkeep_abi_version(void) { return 1; }",
+                 r"other\.so: has no kvkeep_\w+: it is older"),
+                ("unsigned kvkeep_abi_version(void) { return 99; }", r"other\.so: ABI 99, "),
+                ("int none;", r"other\.so: has no kvkeep_abi_version")):
+            with tempfile.TemporaryDirectory() as folder:
+                source, library = pathlib.Path(folder, "other.c"), pathlib.Path(folder, "other.so")
+                source.write_text(body, encoding="utf-8")
+                subprocess.run(["cc", "-shared", "-fPIC", source, "-o", library], check=True)
+                with unittest.mock.patch.dict(os.environ, KVKEEP_CLIENT_LIBRARY=str(library)):
+                    with self.assertRaisesRegex(OSError, words):
+                        _abi.load()
 
 
 if __name__ == "__main__":
