@@ -47,6 +47,10 @@ typedef struct kvkeep_gpu_range {
 
 // Makes it known, now and after every reconnect. REQUIRES: a context of its device is current on
 // this thread. The daemon sees all of the allocation. End it with kvkeep_gpu_region_free.
+// Where it ends with DEADLINE_EXCEEDED or UNAVAILABLE the daemon may have opened the memory all the
+// same: it copies nothing of it, but keeps it open until it sees the end of its session with this
+// client (kvkeep_client_destroy ends it), at the latest until its process ends. Nothing tells when
+// that is: keep the memory for as long as both may live.
 int kvkeep_gpu_register(kvkeep_client* client, const kvkeep_gpu_range* range,
                         kvkeep_gpu_region** out, kvkeep_error* error);
 // What runs name. Numbers are not used again: a run of a region that is gone is INVALID_ARGUMENT.
@@ -56,8 +60,10 @@ int kvkeep_gpu_region_in_use(const kvkeep_gpu_region* region);
 // OK: as far as known the next call finds it registered, or registers it. Else why not.
 int kvkeep_gpu_region_usable(const kvkeep_gpu_region* region, kvkeep_error* error);
 // Returns when the daemon has closed it: only after an OK may the memory be freed.
-// FAILED_PRECONDITION: in use. UNAVAILABLE: the session is over, and the daemon's process may still
-// have it open; ask again. The handle stays, of no other use.
+// FAILED_PRECONDITION: in use. DEADLINE_EXCEEDED: the daemon has not answered yet, to this or to a
+// registration that was under way; an answer that comes later counts. UNAVAILABLE: the session is
+// over, and the daemon's process may still have it open. Ask again: a timeout of 0 does not wait.
+// The handle stays, of no other use.
 int kvkeep_gpu_unregister(kvkeep_gpu_region* region, uint32_t timeout_ms, kvkeep_error* error);
 // Ends the handle; what was not unregistered is, in the background.
 void kvkeep_gpu_region_free(kvkeep_gpu_region* region);
