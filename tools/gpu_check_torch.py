@@ -48,7 +48,10 @@ def why_not(python, dry_run):
     if asked.returncode != 0:
         why = asked.stderr.strip().rpartition("\n")[2]
         return f"{python} cannot import torch ({why}): name one that can with --torch-python"
-    available, version = asked.stdout.split()
+    words = asked.stdout.split()[-2:]
+    if len(words) != 2:
+        return f"{python} does not say which torch it has"
+    available, version = words
     if available != "True" and not dry_run:
         return f"torch {version} of {python} finds no GPU that it can use"
     return None
@@ -62,7 +65,10 @@ def one_process(command, build, daemon):
                          check=False)
     if ran.returncode != 0:
         raise Broken(f"ended with {ran.returncode}: {ran.stderr.strip()[-500:]}")
-    return json.loads(ran.stdout.splitlines()[-1])
+    try:
+        return json.loads(ran.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise Broken(f"printed no figures: {ran.stdout.strip()[-500:]!r}") from None
 
 
 def check(first, second):

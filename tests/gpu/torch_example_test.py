@@ -3,8 +3,9 @@
 the CPU in its device memory. A prompt's paged KV goes out of one process and comes into another,
 which says the same logits.
 
-Wants a Python with torch: $KVKEEP_TORCH_PYTHON, or an environment of tests/engines/venv, or the one
-that runs this. Where there is none, what needs it is skipped, and says so.
+Wants a Python with torch: $KVKEEP_TORCH_PYTHON, or the one that runs this, or an environment of
+tests/engines/venv, for which it waits while that is being made. Where there is none, what needs it
+is skipped, and says so: exit 77 where the rest is good.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 import unittest.mock
 
@@ -23,19 +25,27 @@ import gpu_check_torch  # noqa: E402
 ASKED = argparse.ArgumentParser()
 ASKED.add_argument("--build", type=pathlib.Path, required=True)
 ASKED, REST = ASKED.parse_known_args()
+INSTALL_LIMIT_S = 240  # for one who makes an environment just now
+SKIPPED = 77
 EXAMPLE = ROOT / "client" / "python" / "examples" / "torch_paged_kv.py"
+
+
+def made(engine):
+    """The Python of an engine's environment, or None."""
+    asked = subprocess.run(
+        ["timeout", str(INSTALL_LIMIT_S), ROOT / "tests" / "engines" / "venv", "--made", engine],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    return asked.stdout.strip() if asked.returncode == 0 else None
 
 
 def torch_python():
     said = os.environ.get("KVKEEP_TORCH_PYTHON")
     if said:
         return said  # and if it has none, that is a failure
-    venvs = pathlib.Path(os.environ.get("KVKEEP_ENGINE_VENVS", ROOT / "build" / "engines"))
-    for python in (*(venvs / name / "bin" / "python" for name in ("transformers", "vllm")),
-                   sys.executable):
-        if gpu_check_torch.why_not(python, dry_run=True) is None:
-            return str(python)
-    return None
+    found = (python for source in (lambda: made("transformers"), lambda: sys.executable,
+                                   lambda: made("vllm")) if (python := source()) is not None)
+    return next((python for python in found
+                 if gpu_check_torch.why_not(python, dry_run=True) is None), None)
 
 
 TORCH_PYTHON = torch_python()
@@ -78,6 +88,16 @@ class TorchExampleTest(unittest.TestCase):
         self.assertIn("/nonexistent/python", result["not_run"])
         self.assertIn("was not run: ", " ".join(gpu_check_torch.lines(result)))
 
+    def test_one_that_says_nothing_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            silent = pathlib.Path(folder, "python")
+            silent.write_text("#!/bin/sh\n")
+            silent.chmod(0o755)
+            self.assertIn("does not say which torch", gpu_check_torch.why_not(silent, True))
+            daemon = unittest.mock.Mock(endpoint="unix:///none")
+            with self.assertRaisesRegex(gpu_check_torch.Broken, "printed no figures"):
+                gpu_check_torch.one_process([str(silent)], ASKED.build, daemon)
+
     def test_what_is_not_as_it_must_be_is_named(self):
         cold = figures(restored_tokens=0)
         gpu_check_torch.check(cold, figures())
@@ -91,6 +111,9 @@ class TorchExampleTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    RAN = unittest.main(argv=[sys.argv[0], *REST], exit=False).result
+    if not RAN.wasSuccessful():
+        sys.exit(1)
     if TORCH_PYTHON is None:
-        print("no Python with torch: the example itself is not run")
-    unittest.main(argv=[sys.argv[0], *REST])
+        print("SKIPPED: no Python with torch: the example itself was not run")
+        sys.exit(SKIPPED)
