@@ -11,6 +11,7 @@ from typing import NamedTuple, Optional
 from kvkeep import _abi, errors, keys as key_arrays, memory
 from kvkeep.lease import Acquired, Lease
 
+_LONGEST_MS = 2 ** 32 - 1  # 49 days
 _LEASE_MODES = {None: 0, False: 0, "leading": 1, True: 1, "all": 2}
 
 
@@ -156,7 +157,7 @@ class Call:
 
 def milliseconds(timeout):
     """0, the client's default, for None."""
-    return 0 if timeout is None else max(1, int(timeout * 1000))
+    return 0 if timeout is None else max(1, int(min(timeout * 1000, _LONGEST_MS)))
 
 
 def _keys_struct(ns, keys, parts):

@@ -91,6 +91,11 @@ class AbiTest(unittest.TestCase):
                                          "acquired_verify", "get_server_info_async"})
         _abi.load()
 
+    def test_every_timeout_fits(self):
+        self.assertEqual([calls.milliseconds(seconds) for seconds in
+                          (None, -1, 0, 0.25, 1e9, float("inf"))],
+                         [0, 1, 1, 250, 2 ** 32 - 1, 2 ** 32 - 1])
+
     def test_a_library_that_is_too_old_or_too_new_is_named(self):
         for body, words in (
                 ("unsigned kvkeep_abi_version(void) { return 1; }",
