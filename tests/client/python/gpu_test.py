@@ -197,6 +197,29 @@ class Calls(WithDaemon):
                 region.run_of(CudaTensor(address, BLOCK, contiguous=False))
         GPU.free(address)  # the daemon has it open no more
 
+    def test_a_close_beside_a_question_ends_the_handle_after_it(self):
+        freed, seen, library = [], [], self.client.library
+
+        class ClosedMeanwhile:
+            """The library, where another thread's close comes between a question and its answer."""
+
+            def __getattr__(self, name):
+                return getattr(library, name)
+
+            def kvkeep_gpu_region_free(self, handle):
+                freed.append(handle)
+                library.kvkeep_gpu_region_free(handle)
+
+            def kvkeep_gpu_region_in_use(self, handle):
+                region.close()
+                seen.append(list(freed))
+                return library.kvkeep_gpu_region_in_use(handle)
+
+        self.client.library = ClosedMeanwhile()
+        region = self.region(self.client)
+        self.assertFalse(region.in_use)
+        self.assertEqual((seen, len(freed), region.id), ([[]], 1, 0))
+
     def test_a_forgotten_region_is_given_back(self):
         address = GPU.alloc(MEMORY)
         tensor = CudaTensor(address, MEMORY)
