@@ -118,6 +118,7 @@ void Publisher::Run() {
     if (news.woken) waker_->Clear();
     if (news.joined) announce_at = std::min(announce_at, clock_->Now() + kGather);
     counters_->replays += news.replays;
+    DropIfOver();  // who asks again and does not read
     ShowGauges(sockets_->count(), sockets_->queued_bytes());
   }
   reader_ = EventReader();
@@ -208,6 +209,10 @@ void Publisher::Send(const std::vector<BlockEvent>& events) {
   const double now = static_cast<double>(clock_->UnixMicros()) / 1e6;
   sockets_->Publish(EncodeEvents(options_.form, now, events));
   ++counters_->messages;
+  DropIfOver();
+}
+
+void Publisher::DropIfOver() {
   if (sockets_->over_limit()) counters_->dropped_subscribers += sockets_->DropAll();
 }
 

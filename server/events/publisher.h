@@ -56,6 +56,7 @@ class Publisher {
   bool AskForSome();
   void Publish(const Resolving& resolved);
   void Send(const std::vector<BlockEvent>& events);
+  void DropIfOver();
   // Gauges count all publishers together.
   void ShowGauges(uint64_t subscribers, uint64_t queued_bytes);
   // About how many bytes that are.

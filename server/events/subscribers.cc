@@ -62,15 +62,21 @@ bool Send(void* socket, std::initializer_list<absl::string_view> frames, int mor
 
 }  // namespace
 
-// Kept by ZeroMQ until no subscriber waits for it any more.
+// A payload that somebody waits for, counted once however many they are.
 struct Subscribers::Waiting {
-  std::shared_ptr<const std::string> payload;
-  std::shared_ptr<std::atomic<uint64_t>> queued;
-
-  static void Taken(void*, void* hint) {
-    const std::unique_ptr<Waiting> self(static_cast<Waiting*>(hint));
-    self->queued->fetch_sub(self->payload->size(), std::memory_order_relaxed);
+  Waiting(std::shared_ptr<const std::string> held, std::shared_ptr<std::atomic<uint64_t>> counted)
+      : payload(std::move(held)), queued(std::move(counted)) {
+    queued->fetch_add(payload->size(), std::memory_order_relaxed);
   }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+  ~Waiting() { queued->fetch_sub(payload->size(), std::memory_order_relaxed); }
+
+  // ZeroMQ has it no more.
+  static void Taken(void*, void* hint) { delete static_cast<std::shared_ptr<Waiting>*>(hint); }
+
+  const std::shared_ptr<const std::string> payload;
+  const std::shared_ptr<std::atomic<uint64_t>> queued;
 };
 
 int QueuedMessages(const SubscriberOptions& options) {
@@ -167,11 +173,11 @@ uint64_t Subscribers::AnswerReplays() {
     if (frames->size() != 3 || (*frames)[2].size() != sizeof(uint64_t)) continue;
     const std::string& who = frames->front();
     const uint64_t from = FromBigEndian((*frames)[2]);
-    for (const Message& message : kept_) {
+    for (Message& message : kept_) {
       if (message.number < from) continue;
-      if (!Send(replay_, {who, "", options_.topic, BigEndian(message.number), *message.payload})) {
-        break;
-      }
+      const std::string number = BigEndian(message.number);
+      if (!Send(replay_, {who, "", options_.topic, number}, ZMQ_SNDMORE)) break;
+      SendPayload(replay_, message);
     }
     Send(replay_, {who, "", "", BigEndian(kEnd), ""});
     ++answered;
@@ -179,18 +185,25 @@ uint64_t Subscribers::AnswerReplays() {
   return answered;
 }
 
+void Subscribers::SendPayload(void* socket, Message& message) {
+  std::shared_ptr<Waiting> waiting = message.waiting.lock();
+  if (waiting == nullptr) waiting = std::make_shared<Waiting>(message.payload, queued_);
+  message.waiting = waiting;
+  zmq_msg_t frame;
+  // ZeroMQ only reads it.
+  zmq_msg_init_data(&frame, const_cast<char*>(message.payload->data()), message.payload->size(),
+                    Waiting::Taken, new std::shared_ptr<Waiting>(std::move(waiting)));
+  if (zmq_msg_send(&frame, socket, ZMQ_DONTWAIT) < 0) zmq_msg_close(&frame);
+}
+
 void Subscribers::Publish(std::string payload) {
-  const auto shared = std::make_shared<const std::string>(std::move(payload));
-  if (publish_ != nullptr && Send(publish_, {options_.topic, BigEndian(next_)}, ZMQ_SNDMORE)) {
-    queued_->fetch_add(shared->size(), std::memory_order_relaxed);
-    zmq_msg_t frame;
-    // ZeroMQ only reads it.
-    zmq_msg_init_data(&frame, const_cast<char*>(shared->data()), shared->size(), Waiting::Taken,
-                      new Waiting{shared, queued_});
-    if (zmq_msg_send(&frame, publish_, ZMQ_DONTWAIT) < 0) zmq_msg_close(&frame);
+  Message message{next_++, std::make_shared<const std::string>(std::move(payload)), {}};
+  if (publish_ != nullptr &&
+      Send(publish_, {options_.topic, BigEndian(message.number)}, ZMQ_SNDMORE)) {
+    SendPayload(publish_, message);
   }
-  kept_bytes_ += shared->size();
-  kept_.push_back({next_++, shared});
+  kept_bytes_ += message.payload->size();
+  kept_.push_back(std::move(message));
   // An answer fits into the queue of who asks.
   const size_t most = static_cast<size_t>(QueuedMessages(options_)) / 2;
   while (kept_bytes_ > options_.replay_bytes || kept_.size() > most) {

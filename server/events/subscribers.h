@@ -1,11 +1,12 @@
 // Subscribers: the sockets of the publisher, ZeroMQ's: one that publishes and knows when somebody
 // subscribes or leaves, one that answers who asks for messages again.
 //
-// What waits for subscribers that have not taken it is held once, however many they are, and is
-// bounded for all of them together: beyond queued_bytes every one is let go (DropAll). Who reads
-// comes back at once, who does not when it reads again. One alone does not get there: its queue
-// holds a quarter of that, and what comes while it is full is lost to it, as it sees by the
-// numbers.
+// What waits for subscribers, and for who asked again, and was not taken yet is held once, however
+// many they are, and is bounded for all of them together: beyond queued_bytes every one is let go
+// (DropAll). Who reads comes back at once, who does not when it reads again. One alone does not get
+// there: its queue holds a quarter of that, and what comes while it is full is lost to it, as it
+// sees by the numbers. An answer fits into an empty queue: who asks again before it has read the
+// last one may get a part of the next, without its end.
 //
 // One thread. Messages have three frames: topic, number (8 bytes, big endian), payload. Who asks
 // again sends the first number it wants in 8 bytes behind an empty frame; each answer is an empty
@@ -63,7 +64,8 @@ class Subscribers {
   // How many subscriptions there are.
   uint64_t count() const { return count_; }
   void Publish(std::string payload);
-  // Of payloads that wait for somebody.
+  // Of payloads that wait for somebody, each counted once. ZeroMQ's part of a queued message, some
+  // hundred bytes, is not in it: QueuedMessages bounds that for each connection.
   uint64_t queued_bytes() const { return queued_->load(std::memory_order_relaxed); }
   bool over_limit() const { return queued_bytes() > options_.queued_bytes; }
   // Ends every connection, which gives back all that waits; Wait tells of who comes back. Returns
@@ -72,11 +74,12 @@ class Subscribers {
   uint64_t DropAll();
 
  private:
+  struct Waiting;  // a payload as ZeroMQ has it
   struct Message {
     uint64_t number;
     std::shared_ptr<const std::string> payload;
+    std::weak_ptr<Waiting> waiting;  // while somebody waits for it
   };
-  struct Waiting;  // a payload as ZeroMQ has it
 
   Subscribers(const SubscriberOptions& options, uint64_t first) : options_(options), next_(first) {}
   absl::Status BindAll();
@@ -84,6 +87,7 @@ class Subscribers {
   void Close();
   bool ReadSubscriptions();
   uint64_t AnswerReplays();
+  void SendPayload(void* socket, Message& message);  // the last frame
 
   const SubscriberOptions options_;
   // Null: the endpoints cannot be had now.

@@ -101,6 +101,38 @@ TEST_CASE("what was published is answered again after all were let go, by the ol
   CHECK(asks.Receive().at(3).empty());
 }
 
+TEST_CASE("what waits for who asks again and does not read is counted once, and bounded") {
+  const Rig rig;
+  rig.PublishMany();
+  CHECK(rig.sockets->queued_bytes() == 0);
+  std::deque<Socket> idle;
+  const auto ask = [&](Socket& asks) {
+    asks.Send({"", std::string(8, '\0')});
+    while (rig.sockets->Wait(-1, kPatience).replays == 0) {
+    }
+  };
+  const auto join = [&] {
+    ask(idle.emplace_back(ZMQ_DEALER, rig.endpoint + "-replay", /*received=*/1));
+    for (int i = 0; i < 9; ++i) ask(idle.back());
+  };
+  // The same messages, however many wait for them.
+  const uint64_t kept = kMessageBytes * QueuedMessages({.queued_bytes = kLimit}) / 2;
+  for (int i = 0; i < 5; ++i) {
+    join();
+    CHECK(rig.sockets->queued_bytes() <= kept);
+  }
+  CHECK(rig.sockets->queued_bytes() > 0);
+  // Each has messages of its own now, which are kept for nobody else any more.
+  while (!rig.sockets->over_limit()) {
+    REQUIRE(idle.size() < 50);
+    rig.PublishMany();
+    join();
+  }
+  CHECK(rig.sockets->queued_bytes() < 2 * kLimit);
+  rig.sockets->DropAll();
+  CHECK(rig.sockets->queued_bytes() == 0);
+}
+
 TEST_CASE("one subscriber's queue is a quarter of what all may have") {
   CHECK(QueuedMessages({.queued_bytes = 256 * kMiB}) == 1024);
   CHECK(QueuedMessages({.queued_bytes = kMiB}) == 4);
