@@ -104,6 +104,47 @@ void CheckArena(const G2Config& g2, std::vector<Conflict>& conflicts) {
   }
 }
 
+// Where one tenant's events are told, or would be.
+struct EventDoor {
+  std::string prefix;  // of its keys
+  const std::string& publish;
+  const std::string& replay;
+};
+
+// The default tenant's, then the others'.
+std::vector<EventDoor> EventDoors(const Config& config) {
+  std::vector<EventDoor> doors = {
+      {"events.", config.events.zmq_endpoint, config.events.zmq_replay_endpoint}};
+  for (size_t i = 0; i < config.tenants.size(); ++i) {
+    const TenantConfig& tenant = config.tenants[i];
+    doors.push_back(
+        {absl::StrCat("tenants[", i, "]."), tenant.zmq_endpoint, tenant.zmq_replay_endpoint});
+  }
+  return doors;
+}
+
+// Empty: it is no Unix socket.
+std::string IpcPath(absl::string_view endpoint) {
+  return absl::ConsumePrefix(&endpoint, "ipc://") ? std::string(endpoint) : "";
+}
+
+// Each publisher has an equal part of what may wait: with less than this its queues are short of
+// messages, and answers to who asks again hold next to nothing.
+constexpr uint64_t kLeastQueuedBytes = 4 * kMiB;
+
+void CheckQueuedBytes(const Config& config, std::vector<Conflict>& conflicts) {
+  std::vector<std::string> keys = {"events.queued_bytes"};
+  for (const EventDoor& door : EventDoors(config)) {
+    if (!door.publish.empty()) keys.push_back(door.prefix + "zmq");
+  }
+  const uint64_t least = (keys.size() - 1) * kLeastQueuedBytes;
+  if (config.events.queued_bytes >= least) return;
+  Add(conflicts, keys,
+      absl::StrCat("events.queued_bytes: ", FormatSize(config.events.queued_bytes), " for ",
+                   keys.size() - 1, " tenants' events; each wants ", FormatSize(kLeastQueuedBytes),
+                   ", so give at least ", FormatSize(least)));
+}
+
 // Every socket there is, in the order in which they are told.
 std::vector<KeyAndPath> Sockets(const Config& config) {
   std::vector<KeyAndPath> sockets = {{"listen.unix", config.listen.unix_path},
@@ -112,6 +153,10 @@ std::vector<KeyAndPath> Sockets(const Config& config) {
   for (size_t i = 0; i < config.tenants.size(); ++i) {
     sockets.push_back({absl::StrCat("tenants[", i, "].unix"), config.tenants[i].unix_path});
     sockets.push_back({absl::StrCat("tenants[", i, "].local"), config.tenants[i].local_path});
+  }
+  for (const EventDoor& door : EventDoors(config)) {
+    sockets.push_back({door.prefix + "zmq", IpcPath(door.publish)});
+    sockets.push_back({door.prefix + "zmq_replay", IpcPath(door.replay)});
   }
   std::erase_if(sockets, [](const KeyAndPath& socket) { return socket.path.empty(); });
   for (KeyAndPath& socket : sockets) socket.path = Normal(socket.path);
@@ -259,22 +304,10 @@ uint64_t WriteBudget(const G3Config& g3) {
   return said == 0 ? lasting : std::min(said, lasting);
 }
 
-// Where one tenant's events are told, or would be: the default one's, then the others'.
-struct EventDoor {
-  std::string prefix;  // of its keys
-  const std::string& publish;
-  const std::string& replay;
-};
-
 void CheckEvents(const Config& config, std::vector<Conflict>& conflicts) {
-  std::vector<EventDoor> doors = {
-      {"events.", config.events.zmq_endpoint, config.events.zmq_replay_endpoint}};
-  for (size_t i = 0; i < config.tenants.size(); ++i) {
-    const TenantConfig& tenant = config.tenants[i];
-    doors.push_back(
-        {absl::StrCat("tenants[", i, "]."), tenant.zmq_endpoint, tenant.zmq_replay_endpoint});
-  }
-  absl::flat_hash_map<std::string, std::string> keys;  // of the endpoints seen
+  absl::flat_hash_map<std::string, std::string>
+      keys;  // of the addresses seen; CheckSockets sees paths
+  const std::vector<EventDoor> doors = EventDoors(config);
   for (const EventDoor& door : doors) {
     const std::string publish_key = door.prefix + "zmq", replay_key = door.prefix + "zmq_replay";
     if (door.publish.empty() && !door.replay.empty()) {
@@ -284,19 +317,23 @@ void CheckEvents(const Config& config, std::vector<Conflict>& conflicts) {
     const std::pair<const std::string&, const std::string&> endpoints[] = {
         {publish_key, door.publish}, {replay_key, door.replay}};
     for (const auto& [key, endpoint] : endpoints) {
-      if (endpoint.empty()) continue;
+      absl::string_view address = endpoint;
+      if (!absl::ConsumePrefix(&address, "tcp://")) continue;
       if (const auto [seen, is_new] = keys.try_emplace(endpoint, key); !is_new) {
         Add(conflicts, {key, seen->second},
             absl::StrCat(key, ": is the same as ", seen->second,
                          "; a router tells tenants, and answers from events, by their endpoints"));
       }
-      absl::string_view address = endpoint;
-      if (!absl::ConsumePrefix(&address, "tcp://") || IsLoopbackAddress(address)) continue;
       if (config.events.zmq_insecure) continue;
+      // On loopback every local user reads them: of a tenant also who is of another.
+      const bool loopback = IsLoopbackAddress(address), default_tenant = &door == &doors.front();
+      if (loopback && default_tenant) continue;
       Add(conflicts, {key, "events.zmq_insecure"},
-          absl::StrCat(key, ": ", QuoteForMessage(endpoint),
-                       " is not a loopback address, and whoever reaches it reads the tokens of "
-                       "prompts; take 127.0.0.1 or ipc://, or say events.zmq_insecure: true"));
+          absl::StrCat(key, ": ", QuoteForMessage(endpoint), " is ",
+                       loopback ? "open to every user of this host" : "not a loopback address",
+                       ", and whoever reaches it reads the tokens of prompts; take ",
+                       default_tenant ? "127.0.0.1 or " : "",
+                       "ipc://, or say events.zmq_insecure: true"));
     }
   }
 }
@@ -313,6 +350,7 @@ std::vector<Conflict> FindConflicts(const Config& config) {
   CheckG3Paths(config, conflicts);
   CheckAdmission(config.g3, conflicts);
   CheckEvents(config, conflicts);
+  CheckQueuedBytes(config, conflicts);
   FindAccessConflicts(config, conflicts);
   // Port 0 is any free one, so two of them are two ports.
   if (!config.listen.tcp_address.empty() &&

@@ -53,7 +53,7 @@ const std::map<std::string, std::string>& TenantSamples() {
       {"tenants[].connections", "3"},
       {"tenants[].readers", "[default]"},
       {"tenants[].zmq", "ipc:///run/kvkeep/a-events.sock"},
-      {"tenants[].zmq_replay", "tcp://127.0.0.1:5559"},
+      {"tenants[].zmq_replay", "ipc:///run/kvkeep/a-replay.sock"},
       {"listen.readers", "[t]"},
   };
   return samples;

@@ -60,10 +60,35 @@ TEST_CASE(
   CHECK(config.tenants[0].zmq_replay_endpoint == "ipc:///run/ar");
   CHECK(absl::StrContains(ErrorsOf(with("zmq: 'tcp://127.0.0.1:5557'")),
                           "tenants[0].zmq: is the same as events.zmq; a router tells tenants"));
+  CHECK(absl::StrContains(ErrorsOf(with("zmq: 'ipc:///a'")),
+                          "tenants[0].zmq: is the same socket as tenants[0].unix"));
   CHECK(absl::StrContains(ErrorsOf(with("zmq_replay: 'ipc:///run/ar'")),
                           "tenants[0].zmq_replay: is of no use without tenants[0].zmq; set both"));
   CHECK(absl::StrContains(ErrorsOf(with("zmq: 'tcp://0.0.0.0:5558'")),
                           "tenants[0].zmq: 'tcp://0.0.0.0:5558' is not a loopback address"));
+  // Other tenants' users reach loopback too.
+  CHECK(absl::StrContains(
+      ErrorsOf(with("zmq: 'tcp://127.0.0.1:5558'")),
+      "tenants[0].zmq: 'tcp://127.0.0.1:5558' is open to every user of this host, and whoever "
+      "reaches it reads the tokens of prompts; take ipc://, or say events.zmq_insecure: true"));
+  Good(
+      "events: {zmq_insecure: true}\n"
+      "tenants: [{name: a, unix: /a, g2_share: 25%, zmq: 'tcp://127.0.0.1:5558'}]\n");
+}
+
+TEST_CASE("what may wait for routers is enough for each tenant that tells them") {
+  const auto with = [](int tenants) {
+    std::string text = "events: {queued_bytes: 16MiB}\ntenants:\n";
+    for (int i = 0; i < tenants; ++i) {
+      absl::StrAppend(&text, "  - {name: t", i, ", unix: /u", i, ", g2_share: 10%, zmq: 'ipc:///z",
+                      i, "'}\n");
+    }
+    return text;
+  };
+  Good(with(4));
+  CHECK(absl::StrContains(ErrorsOf(with(5)),
+                          "events.queued_bytes: 16MiB for 5 tenants' events; each wants 4MiB, so "
+                          "give at least 20MiB"));
 }
 
 TEST_CASE("what is wrong with an entry, a list of numbers or a mode is told with its place") {

@@ -126,13 +126,13 @@ TEST_CASE("what a tenant has no limit of is shared out as G2 is, and rates reach
       *ToDaemonOptions(Loaded("g2: {capacity: 8GiB}\nevents: {form: sglang, queued_bytes: 32MiB}\n"
                               "tenants:\n"
                               "  - {name: a, unix: /a, g2_share: 25%}\n"
-                              "  - {name: b, unix: /b, g2_share: 25%, zmq: 'ipc:///b', "
-                              "zmq_replay: 'ipc:///br'}\n"
-                              "  - {name: c, unix: /c, g2_share: 25%, zmq: 'ipc:///c'}\n"));
+                              "  - {name: b, unix: /b, g2_share: 25%, zmq: 'ipc:///zb', "
+                              "zmq_replay: 'ipc:///zbr'}\n"
+                              "  - {name: c, unix: /c, g2_share: 25%, zmq: 'ipc:///zc'}\n"));
   REQUIRE(told.events.size() == 2);
   CHECK(told.events[0].tenant == TenantId(2));
-  CHECK(told.events[0].sockets.endpoint == "ipc:///b");
-  CHECK(told.events[0].sockets.replay_endpoint == "ipc:///br");
+  CHECK(told.events[0].sockets.endpoint == "ipc:///zb");
+  CHECK(told.events[0].sockets.replay_endpoint == "ipc:///zbr");
   CHECK(told.events[0].form == EventForm::kSglang);
   CHECK(told.events[0].sockets.queued_bytes == 16 * kMiB);
   CHECK(told.events[1].tenant == TenantId(3));
