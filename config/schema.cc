@@ -193,7 +193,8 @@ std::vector<ConfigKey> TenantKeys() {
            "its part of g2.capacity gives first when a path is full."),
       Endpoint(
           "tenants[].zmq", InTenant(&TenantConfig::zmq_endpoint),
-          "As events.zmq, of this tenant's chunks alone: for a router an instance of its own."),
+          "As events.zmq, of this tenant's chunks alone: for a router an instance of its own. tcp "
+          "wants events.zmq_insecure, on loopback too: users of other tenants reach that."),
       Endpoint("tenants[].zmq_replay", InTenant(&TenantConfig::zmq_replay_endpoint),
                "As events.zmq_replay."),
   };
@@ -349,9 +350,11 @@ std::vector<ConfigKey> ServiceKeys() {
       Address("metrics.listen", In(&Config::metrics, &MetricsConfig::listen_address),
               "HTTP address of /metrics, /healthz and /readyz."),
 
-      Endpoint("events.zmq", In(&Config::events, &EventsConfig::zmq_endpoint),
-               "Where routers subscribe to what the default tenant's chunks hold: ZeroMQ, like "
-               "tcp://127.0.0.1:5557. Tokens of prompts are told to whoever can connect."),
+      Endpoint(
+          "events.zmq", In(&Config::events, &EventsConfig::zmq_endpoint),
+          "Where routers subscribe to what the default tenant's chunks hold: ZeroMQ, like "
+          "tcp://127.0.0.1:5557. Tokens of prompts are told to whoever can connect; the file of "
+          "an ipc one has the mode and group of that tenant's other sockets."),
       Endpoint("events.zmq_replay", In(&Config::events, &EventsConfig::zmq_replay_endpoint),
                "Where they ask for messages that they missed."),
       Choice<EventFormChoice>(
@@ -359,13 +362,14 @@ std::vector<ConfigKey> ServiceKeys() {
           {{"vllm", EventFormChoice::kVllm}, {"sglang", EventFormChoice::kSglang}},
           "As whose engine's events they read: vLLM's are maps, SGLang's arrays."),
       Bool("events.zmq_insecure", In(&Config::events, &EventsConfig::zmq_insecure),
-           "true: these may be any addresses. Whoever reaches them reads the tokens of prompts."),
-      Size("events.queued_bytes", In(&Config::events, &EventsConfig::queued_bytes),
-           {16 * kMiB, 64 * kGiB},
-           "What may wait for subscribers that read too slowly, all together, each tenant's an "
-           "equal part; a quarter for one of them, which loses what is more. Over it all are let "
-           "go, "
-           "and told all anew."),
+           "true: these may be any addresses, and tenants' may be on tcp. Whoever reaches them "
+           "reads the tokens of prompts."),
+      Size(
+          "events.queued_bytes", In(&Config::events, &EventsConfig::queued_bytes),
+          {16 * kMiB, 64 * kGiB},
+          "What may wait for subscribers that read too slowly, all together, each tenant's an "
+          "equal part, of at least 4MiB; a quarter for one of them, which loses what is more. Over "
+          "it all are let go, and told all anew."),
 
       Choice<LogLevelChoice>("log.level", In(&Config::log, &LogConfig::level),
                              {{"trace", LogLevelChoice::kTrace},

@@ -320,9 +320,9 @@ absl::Status Daemon::Parts::OpenPublishers() {
     absl::StatusOr<std::unique_ptr<Publisher>> started =
         Publisher::Start(one, room->store(), RealClock(), &state.events);
     if (!started.ok()) {
-      const std::string& tenant = options.tenants[one.tenant.value()].name;
+      const uint32_t tenant = one.tenant.value();
       return absl::UnavailableError(
-          absl::StrCat(tenant.empty() ? "events.zmq" : absl::StrCat("zmq of tenant ", tenant), ": ",
+          absl::StrCat(tenant == 0 ? "events." : absl::StrCat("tenants[", tenant - 1, "]."),
                        started.status().message()));
     }
     publishers.push_back(*std::move(started));

@@ -196,17 +196,22 @@ std::vector<TenantDoor> ToTenants(const Config& config) {
 
 std::vector<PublisherOptions> ToPublishers(const Config& config) {
   std::vector<PublisherOptions> publishers;
-  const auto add = [&](size_t tenant, const std::string& endpoint, const std::string& replay) {
+  const auto add = [&](size_t tenant, const std::string& endpoint, const std::string& replay,
+                       const AccessConfig& access) {
     if (endpoint.empty()) return;
-    publishers.push_back({.sockets = {.endpoint = endpoint, .replay_endpoint = replay},
+    publishers.push_back({.sockets = {.endpoint = endpoint,
+                                      .replay_endpoint = replay,
+                                      .ipc_mode = access.socket_mode,
+                                      .ipc_group = access.socket_group},
                           .form = config.events.form == EventFormChoice::kSglang
                                       ? EventForm::kSglang
                                       : EventForm::kVllm,
                           .tenant = TenantId(static_cast<uint32_t>(tenant))});
   };
-  add(0, config.events.zmq_endpoint, config.events.zmq_replay_endpoint);
+  add(0, config.events.zmq_endpoint, config.events.zmq_replay_endpoint, config.listen.access);
   for (size_t i = 0; i < config.tenants.size(); ++i) {
-    add(i + 1, config.tenants[i].zmq_endpoint, config.tenants[i].zmq_replay_endpoint);
+    add(i + 1, config.tenants[i].zmq_endpoint, config.tenants[i].zmq_replay_endpoint,
+        config.tenants[i].access);
   }
   for (PublisherOptions& one : publishers) {
     one.sockets.queued_bytes = config.events.queued_bytes / publishers.size();

@@ -2,6 +2,8 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/string_view.h>
+#include <absl/strings/strip.h>
+#include <sys/socket.h>
 #include <zmq.h>
 
 #include <algorithm>
@@ -10,7 +12,9 @@
 #include <utility>
 #include <vector>
 
+#include "server/unix_socket.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 namespace {
@@ -93,12 +97,15 @@ absl::StatusOr<std::unique_ptr<Subscribers>> Subscribers::Open(const SubscriberO
 
 absl::Status Subscribers::BindAll() {
   context_ = zmq_ctx_new();
+  const char* key = "zmq: ";
   absl::Status bound = Bind(&publish_, ZMQ_XPUB, options_.endpoint);
   if (bound.ok() && !options_.replay_endpoint.empty()) {
+    key = "zmq_replay: ";
     bound = Bind(&replay_, ZMQ_ROUTER, options_.replay_endpoint);
   }
-  if (!bound.ok()) Close();
-  return bound;
+  if (bound.ok()) return bound;
+  Close();
+  return {bound.code(), absl::StrCat(key, bound.message())};
 }
 
 absl::Status Subscribers::Bind(void** socket, int type, const std::string& endpoint) {
@@ -115,7 +122,21 @@ absl::Status Subscribers::Bind(void** socket, int type, const std::string& endpo
   if (type == ZMQ_XPUB) zmq_setsockopt(*socket, ZMQ_XPUB_VERBOSER, &yes, sizeof(yes));
   // A send to who does not read fails, and is not dropped in silence.
   if (type == ZMQ_ROUTER) zmq_setsockopt(*socket, ZMQ_ROUTER_MANDATORY, &yes, sizeof(yes));
-  if (zmq_bind(*socket, endpoint.c_str()) == 0) return absl::OkStatus();
+  absl::string_view path = endpoint;
+  UniqueFd listener;
+  if (absl::ConsumePrefix(&path, "ipc://")) {
+    // Ours: ZeroMQ would unlink whatever is there, and leave the file to the umask.
+    KVKEEP_ASSIGN_OR_RETURN(listener, ListenOnUnixSocket({.path = std::string(path),
+                                                          .mode = options_.ipc_mode,
+                                                          .group = options_.ipc_group},
+                                                         SOCK_STREAM));
+    const int fd = listener.get();
+    zmq_setsockopt(*socket, ZMQ_USE_FD, &fd, sizeof(fd));
+  }
+  if (zmq_bind(*socket, endpoint.c_str()) == 0) {
+    (void)listener.Release();  // ZeroMQ closes it
+    return absl::OkStatus();
+  }
   return absl::UnavailableError(
       absl::StrCat(endpoint, ": cannot be bound: ", zmq_strerror(zmq_errno())));
 }

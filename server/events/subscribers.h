@@ -16,6 +16,7 @@
 
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
+#include <sys/types.h>
 
 #include <atomic>
 #include <chrono>
@@ -31,6 +32,9 @@ namespace kvkeep {
 struct SubscriberOptions {
   std::string endpoint;         // "tcp://127.0.0.1:5557", "ipc:///path"
   std::string replay_endpoint;  // empty: none
+  // Of the files of ipc endpoints. What is there and is no socket, or is somebody's, stays.
+  mode_t ipc_mode = 0600;
+  std::string ipc_group;  // empty: the daemon's
   std::string topic = "kv-events";
   uint64_t queued_bytes = 256 * kMiB;  // payloads that wait, of all subscribers together
   uint64_t replay_bytes = 64 * kMiB;   // of the last messages, kept for who asks again; half as
@@ -46,7 +50,7 @@ int QueuedMessages(const SubscriberOptions& options);
 class Subscribers {
  public:
   // Messages are numbered from `first` on: so large that it is above all numbers of an earlier
-  // process, as subscribers drop what is not.
+  // process, as subscribers drop what is not. An error begins with "zmq: " or "zmq_replay: ".
   static absl::StatusOr<std::unique_ptr<Subscribers>> Open(const SubscriberOptions& options,
                                                            uint64_t first);
   ~Subscribers();

@@ -135,6 +135,7 @@ TEST_CASE("what a tenant has no limit of is shared out as G2 is, and rates reach
   CHECK(told.events[0].sockets.replay_endpoint == "ipc:///zbr");
   CHECK(told.events[0].form == EventForm::kSglang);
   CHECK(told.events[0].sockets.queued_bytes == 16 * kMiB);
+  CHECK(told.events[0].sockets.ipc_mode == told.tenants[2].grpc.mode);
   CHECK(told.events[1].tenant == TenantId(3));
   CHECK(shared.events.empty());
   // The default tenant alone.

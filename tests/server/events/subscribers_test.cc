@@ -1,8 +1,12 @@
 // The publisher's sockets, and what waits for routers that do not read.
 #include "server/events/subscribers.h"
 
+#include <absl/strings/match.h>
+
 #include <catch2/catch.hpp>
 #include <deque>
+#include <filesystem>
+#include <fstream>
 
 #include "tests/fakes/scratch_dir.h"
 #include "tests/server/events/zmq_socket.h"
@@ -131,6 +135,34 @@ TEST_CASE("what waits for who asks again and does not read is counted once, and 
   CHECK(rig.sockets->queued_bytes() < 2 * kLimit);
   rig.sockets->DropAll();
   CHECK(rig.sockets->queued_bytes() == 0);
+}
+
+TEST_CASE("a path that is somebody's, or no socket's, is left alone, and its key named") {
+  const Rig rig;
+  const std::string path = rig.dir / "events", file = rig.dir / "file";
+  const auto error = [](const std::string& endpoint, const std::string& replay) {
+    const auto opened = Subscribers::Open({.endpoint = endpoint, .replay_endpoint = replay}, 1);
+    return std::string(opened.status().message());
+  };
+  CHECK(absl::StrContains(error(rig.endpoint, ""), "zmq: " + path + ": in use by another daemon"));
+  std::ofstream(file) << "precious";
+  CHECK(absl::StrContains(error("ipc://" + (rig.dir / "new"), "ipc://" + file),
+                          "zmq_replay: " + file + ": is there and not a socket"));
+  CHECK(std::filesystem::file_size(file) == 8);
+  CHECK(absl::StrContains(error("tcp://256.0.0.1:1", ""), "zmq: tcp://256.0.0.1:1: "));
+}
+
+TEST_CASE("an ipc endpoint's file has the mode asked for, also after all were let go") {
+  const ScratchDir dir;
+  const std::string path = dir / "events";
+  const auto mode = [&] { return std::filesystem::status(path).permissions(); };
+  auto opened = Subscribers::Open({.endpoint = "ipc://" + path, .ipc_mode = 0620}, 1);
+  REQUIRE(opened.ok());
+  CHECK(mode() == std::filesystem::perms{0620});
+  (*opened)->DropAll();
+  CHECK(mode() == std::filesystem::perms{0620});
+  Socket reader(ZMQ_SUB, "ipc://" + path);
+  CHECK((*opened)->Wait(-1, kPatience).joined);
 }
 
 TEST_CASE("one subscriber's queue is a quarter of what all may have") {
