@@ -233,6 +233,36 @@ absl::StatusOr<std::string> Watch::OpenNamespace(v1::KvCache::Stub* stub, const 
   return response.namespace_digest();
 }
 
+void Watch::AwaitFirst() {
+  const auto give_up = steady_clock::now() + options_.client.default_deadline;
+  MutexLock lock(&mu_);
+  while (!answered_ && !stopping_) {
+    const auto left = give_up - steady_clock::now();
+    if (left.count() <= 0) {
+      silent_ = true;
+      return call_->TryCancel();
+    }
+    changed_.WaitFor(&mu_, left);
+  }
+}
+
+bool Watch::ReadFirst(grpc::ClientReader<v1::WatchEvents>* call, v1::WatchEvents* message) {
+  {
+    MutexLock lock(&mu_);
+    answered_ = silent_ = false;
+  }
+  std::thread deadline([this] { AwaitFirst(); });
+  const bool read = call->Read(message);
+  {
+    MutexLock lock(&mu_);
+    answered_ = true;
+    changed_.NotifyAll();
+  }
+  deadline.join();
+  MutexLock lock(&mu_);
+  return read && !silent_;
+}
+
 absl::Status Watch::ReadAll(v1::KvCache::Stub* stub, const v1::WatchRequest& request,
                             const std::string& authorization) {
   grpc::ClientContext context;
@@ -242,7 +272,7 @@ absl::Status Watch::ReadAll(v1::KvCache::Stub* stub, const v1::WatchRequest& req
   uint64_t sequence = 0;
   bool first = true, left = false;  // left: by us
   absl::Status broken;
-  while (call->Read(&message)) {
+  while (first ? ReadFirst(call.get(), &message) : call->Read(&message)) {
     absl::StatusOr<WatchNews> news = FromWire(message, sequence);
     broken = news.status();
     if (first && broken.ok() && !message.gap()) {
@@ -265,6 +295,9 @@ absl::Status Watch::ReadAll(v1::KvCache::Stub* stub, const v1::WatchRequest& req
   const grpc::Status status = call->Finish();
   End();
   if (!broken.ok()) return broken;
+  if (MutexLock lock(&mu_); silent_) {
+    return absl::UnavailableError("no first message of the watch by the deadline");
+  }
   return status.ok() ? absl::UnavailableError("the daemon ended the watch") : FromGrpc(status);
 }
 

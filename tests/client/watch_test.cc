@@ -2,6 +2,8 @@
 // comes back. Against the real one: tests/e2e/watch_test.cc.
 #include "client/watch.h"
 
+#include <absl/strings/match.h>
+
 #include <catch2/catch.hpp>
 
 #include "tests/client/fixture.h"
@@ -161,6 +163,29 @@ TEST_CASE("what the daemon refuses is told as it says it, and asked again") {
   full.Tell({First(Message(0, {"a"}))});
   absl::StatusOr<WatchNews> news = full.watch->Next(kLong);
   while (!news.ok()) news = full.watch->Next(kLong);
+  CHECK(news->begins == WatchBegin::kFirst);
+}
+
+TEST_CASE("a daemon that takes the call and sends nothing is away, and is asked again") {
+  fakes::FakeDaemon daemon;
+  daemon.kv.OnWatch([](auto*, auto*) { return grpc::Status::OK; });  // and stays
+  const auto watch =
+      Watch::Open({.client = {.endpoint = daemon.endpoint(), .default_deadline = Deadline(500)},
+                   .ns = {.model = "m", .tokens_per_chunk = 16}});
+  REQUIRE(watch.ok());
+  absl::Status silent;
+  do silent = (*watch)->Next(kLong).status();  // other steps may be late on a busy machine
+  while (!absl::StrContains(silent.message(), "no first message") && absl::IsUnavailable(silent));
+  CHECK(absl::StrContains(silent.message(), "no first message of the watch by the deadline"));
+  CHECK((*watch)->GetStats().connects == 0);
+  const v1::WatchEvents first = First(Message(0, {"a"}));
+  daemon.kv.OnWatch([first](auto*, auto* writer) {
+    writer->Write(first);
+    return grpc::Status::OK;
+  });
+  absl::StatusOr<WatchNews> news = (*watch)->Next(kLong);
+  while (!news.ok() && absl::IsUnavailable(news.status())) news = (*watch)->Next(kLong);
+  REQUIRE(news.ok());
   CHECK(news->begins == WatchBegin::kFirst);
 }
 
