@@ -47,6 +47,27 @@ absl::Status FlushParent(const std::string& path) {
   return FlushFile(dir.get(), dir_path);
 }
 
+absl::Status Zero(int fd, uint64_t bytes, const std::string& path) {
+  const std::string zeros(bytes, '\0');
+  KVKEEP_RETURN_IF_ERROR(WriteAt(fd, 0, AsBytes(zeros), path));
+  return FlushFile(fd, path);
+}
+
+std::string NewPath(const std::string& path) { return absl::StrCat(path, ".new"); }
+
+// The new ring of a change that was cut short: it has all keys, and would keep those dropped since.
+absl::Status RemoveUnfinished(const std::string& path) {
+  const std::string unfinished = NewPath(path);
+  const absl::StatusOr<Fd> fd = OpenRing(unfinished, O_WRONLY);
+  if (absl::IsNotFound(fd.status())) return absl::OkStatus();
+  if (!fd.ok()) return fd.status();
+  struct stat st;
+  if (fstat(fd->get(), &st) != 0) return ErrnoStatus(errno, unfinished, "stat");
+  KVKEEP_RETURN_IF_ERROR(Zero(fd->get(), static_cast<uint64_t>(st.st_size), unfinished));
+  if (unlink(unfinished.c_str()) != 0) return ErrnoStatus(errno, unfinished, "unlink");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Secret> ReadMasterKey(const std::string& path) {
@@ -101,6 +122,7 @@ absl::StatusOr<std::unique_ptr<KeyRingFile>> KeyRingFile::Open(const std::string
   const std::string lock_path = absl::StrCat(path, ".lock");
   KVKEEP_ASSIGN_OR_RETURN(Fd lock, OpenAt(AT_FDCWD, lock_path, O_RDWR | O_CREAT, 0600, lock_path));
   KVKEEP_RETURN_IF_ERROR(TryLock(lock.get(), lock_path));
+  KVKEEP_RETURN_IF_ERROR(RemoveUnfinished(path));
   std::unique_ptr<KeyRingFile> file(new KeyRingFile(path, std::move(lock)));
   absl::StatusOr<std::vector<KeyRing::Entry>> entries = Read(path);
   if (entries.ok()) {
@@ -117,8 +139,8 @@ absl::Status KeyRingFile::Replace(std::vector<KeyRing::Entry> entries) {
         path_, ": would have ", entries.size(), " keys, the most are ", KeyRing::kMaxKeys,
         "; drop those of tenants that are no more (kvkeep keys drop)"));
   }
-  const std::string temporary = absl::StrCat(path_, ".new");
-  unlink(temporary.c_str());  // of a change that was cut short
+  KVKEEP_RETURN_IF_ERROR(RemoveUnfinished(path_));  // of one that failed before
+  const std::string temporary = NewPath(path_);
   {
     KVKEEP_ASSIGN_OR_RETURN(
         const Fd fd, OpenAt(AT_FDCWD, temporary, O_WRONLY | O_CREAT | O_EXCL, 0600, temporary));
@@ -131,11 +153,9 @@ absl::Status KeyRingFile::Replace(std::vector<KeyRing::Entry> entries) {
   if (rename(temporary.c_str(), path_.c_str()) != 0) return ErrnoStatus(errno, path_, "rename");
   TestPoint("keyring-renamed");
   KVKEEP_RETURN_IF_ERROR(FlushParent(path_));
-  const std::string zeros(KeyRing::FormatText(entries_).size(), '\0');
+  const size_t old_bytes = KeyRing::FormatText(entries_).size();
   entries_ = std::move(entries);
-  if (!old.ok()) return absl::OkStatus();
-  KVKEEP_RETURN_IF_ERROR(WriteAt(old->get(), 0, AsBytes(zeros), path_));
-  return FlushFile(old->get(), path_);
+  return old.ok() ? Zero(old->get(), old_bytes, path_) : absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<KeyRing>> KeyRingFile::UnwrapWithKeysFor(
@@ -154,7 +174,13 @@ absl::StatusOr<std::unique_ptr<KeyRing>> KeyRingFile::UnwrapWithKeysFor(
                                    [&](const auto& entry) { return entry.tenant == tenant; });
     if (!there) entries.push_back(KeyRing::MakeEntry(tenant, master, random));
   }
-  if (entries != entries_) KVKEEP_RETURN_IF_ERROR(Replace(entries));
+  if (entries != entries_) {
+    KVKEEP_RETURN_IF_ERROR(Replace(entries));
+  } else if (!entries.empty()) {  // who replaced it may have ended before it was durable
+    KVKEEP_ASSIGN_OR_RETURN(const Fd fd, OpenRing(path_, O_RDONLY));
+    KVKEEP_RETURN_IF_ERROR(FlushFile(fd.get(), path_));
+    KVKEEP_RETURN_IF_ERROR(FlushParent(path_));
+  }
   return KeyRing::Unwrap(entries_, master);
 }
 

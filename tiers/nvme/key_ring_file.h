@@ -3,8 +3,9 @@
 //
 // The file is 0600 and of the daemon's user, and is replaced only as a whole (write, flush,
 // rename). What it held before is overwritten with zeros where it lay, so that a key that was
-// dropped does not stay there; a drive or file system that writes elsewhere may keep it, wrapped,
-// all the same.
+// dropped does not stay there; so is the new file of a change that was cut short, at the next Open.
+// A drive or file system that writes elsewhere may keep it, wrapped, all the same, and so does who
+// is killed after the rename.
 //
 // The lock, on `PATH.lock`, is held until this goes: a daemon never works with keys that `kvkeep
 // keys drop` takes away. Not thread-safe.
@@ -44,14 +45,15 @@ class KeyRingFile {
   static absl::StatusOr<std::vector<KeyRing::Entry>> Read(const std::string& path);
 
   const std::vector<KeyRing::Entry>& entries() const { return entries_; }
-  // The file holds these once it returns OK.
+  // The file holds these, on stable storage, once it returns OK; on an error it is what it was, or
+  // holds them already.
   absl::Status Replace(std::vector<KeyRing::Entry> entries);
 
   // The keys, made for those tenants that have none, and all wrapped by `master`, in one change of
   // the file: whoever is killed in it leaves a ring that these master keys open, and once this
-  // returns nobody needs `previous` any more. InvalidArgument: the master key is not the one that
-  // the ring was made with, nor is one of `previous`. Then, and on any other error, the file is
-  // what it was.
+  // returns OK that is on stable storage, and nobody needs `previous` any more. InvalidArgument:
+  // the master key is not the one that the ring was made with, nor is one of `previous`; then the
+  // file is what it was. On another error it may be the new one already: keep `previous`.
   absl::StatusOr<std::unique_ptr<KeyRing>> UnwrapWithKeysFor(
       const std::vector<std::string>& tenants, const Secret& master, RandomSource* random,
       std::span<const Secret> previous = {});

@@ -139,6 +139,28 @@ TEST_CASE_METHOD(Files, "a dropped key is gone, a new one is made, and its old b
   CHECK((*ring)->ForTenant("a")->id != dropped);
 }
 
+TEST_CASE_METHOD(Files,
+                 "what a change that was cut short left is zeros at the next start, and gone") {
+  REQUIRE(Start({"", "a"}, master).ok());
+  const std::string text = Read(path), unfinished = path + ".new";
+  Write(unfinished, text);
+  const int left = open(unfinished.c_str(), O_RDONLY | O_CLOEXEC);
+  REQUIRE(left >= 0);
+  CHECK(KeyRingFile::Open(path).ok());
+  std::string was(text.size() + 1, 'x');
+  const ssize_t got = read(left, was.data(), was.size());
+  close(left);
+  REQUIRE(got == static_cast<ssize_t>(text.size()));
+  CHECK(was == std::string(text.size(), '\0') + "x");
+  CHECK(access(unfinished.c_str(), F_OK) != 0);
+  CHECK(Read(path) == text);
+  // What is no file of ours is not written to.
+  Write(dir / "other", "something else\n");
+  REQUIRE(symlink((dir / "other").c_str(), unfinished.c_str()) == 0);
+  CHECK_FALSE(KeyRingFile::Open(path).ok());
+  CHECK(Read(dir / "other") == "something else\n");
+}
+
 TEST_CASE_METHOD(Files, "one process at a time, and what is no ring of ours is not replaced") {
   {
     const auto file = KeyRingFile::Open(path);
