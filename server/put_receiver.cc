@@ -18,8 +18,9 @@ struct PutReceiver::Chunk {
   std::string metadata;
   bool durable = false;
   std::optional<uint64_t> expected_checksum;
-  Xxh3Stream checksum;      // of what arrived, when one is expected
-  Reservation reservation;  // empty: the payload is thrown away
+  Xxh3Stream checksum;       // of what arrived, when one is expected
+  Reservation reservation;   // empty: the payload is thrown away
+  bool within_rate = false;  // the store was asked, and let it go on
   v1::PutResult result;
 
   void Reject(RejectReason reason, std::string message) {
@@ -131,6 +132,7 @@ absl::Status PutReceiver::OpenChunk(v1::PutChunkHeader header) {
   std::string wrong_size = WrongSize(header.payload_bytes(), spec_);
   if (wrong_size.empty()) {
     KVKEEP_RETURN_IF_ERROR(Reserve(header, chunk.get()));
+    chunk->within_rate = true;
   } else {
     chunk->Reject(RejectReason::kWrongSize, std::move(wrong_size));
   }
@@ -182,9 +184,9 @@ absl::Status PutReceiver::TakePayload(const PutFrameView& frame) {
   chunk_->received_bytes += frame.payload_bytes;
   if (!chunk_->reservation) {
     counters_->put_discarded_bytes.fetch_add(frame.payload_bytes, std::memory_order_relaxed);
-    // As it comes, not as it was said to come: a chunk that is PRESENT, or too large to be one, may
-    // be sent for ever.
-    return store_->ChargeDiscarded(session_, frame.payload_bytes);
+    // As it comes: one that is PRESENT need not be sent to its end, and one that is too large to be
+    // a chunk may be sent for ever, so that it is asked for with every frame.
+    return store_->ChargeDiscarded(session_, frame.payload_bytes, chunk_->within_rate);
   }
   for (const WireRun& run : frame.payload) {
     chunk_->reservation.Append(run);

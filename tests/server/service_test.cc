@@ -483,29 +483,53 @@ TEST_CASE("over its rate a tenant is told when to come back, and what was put be
   CHECK(status.tenants(0).keys_per_second() == 1'000);
 }
 
-TEST_CASE("payload of a put that is PRESENT, or never could be stored, is charged as it comes") {
+namespace {
+
+// A daemon whose tenant pays off a frame in 40 seconds, and has chunk 1.
+struct SlowTenant {
+  static constexpr uint64_t kFrame = 4 << 20;
+  static constexpr int kFrames = 8;
   TestDaemon daemon;
-  daemon.Stop();
-  daemon.options().store.tenants = {{.g2_segments = 1, .bytes_per_second = 100'000}};
-  daemon.options().arena.segment_bytes = 64 * kMiB;
-  daemon.Start();
-  const TestClient client(daemon);
-  REQUIRE(client.PutChunk(1, "stored").status() == v1::PUT_STATUS_STORED);
-  constexpr uint64_t kFrame = 4 << 20;  // paid off in 40 seconds
-  const auto send = [&](uint64_t said_bytes) {
-    std::vector<v1::PutFrame> frames = {client.FirstFrame(1, said_bytes)};
-    for (int i = 0; i < 8; ++i) frames.emplace_back().set_payload(TestBytes(1, kFrame));
-    const auto [results, status] = client.Put(frames);
+  std::optional<TestClient> client;
+
+  SlowTenant() {
+    daemon.Stop();
+    daemon.options().store.tenants = {{.g2_segments = 1, .bytes_per_second = 100'000}};
+    daemon.options().arena.segment_bytes = 64 * kMiB;
+    daemon.Start();
+    client.emplace(daemon);
+    REQUIRE(client->PutChunk(1, "stored").status() == v1::PUT_STATUS_STORED);
+  }
+  std::vector<v1::PutFrame> ChunkOne(uint64_t said_bytes) const {
+    std::vector<v1::PutFrame> frames = {client->FirstFrame(1, said_bytes)};
+    for (int i = 0; i < kFrames; ++i) frames.emplace_back().set_payload(TestBytes(1, kFrame));
+    return frames;
+  }
+  void IsOver(const grpc::Status& status, uint64_t discarded_bytes) const {
     INFO(status.error_message());
-    CHECK(results.empty());
     CHECK(status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
     CHECK(status.error_message().find("bytes_per_second: ") == 0);
-  };
-  send(8 * kFrame);  // PRESENT: the first frame overdraws, the second ends the stream
-  CHECK(daemon.Status().counters().at("put_discarded_bytes") == 2 * kFrame);
-  send(uint64_t{1} << 40);  // larger than any chunk
-  CHECK(daemon.Status().counters().at("put_discarded_bytes") == 3 * kFrame);
-  CHECK(daemon.Status().tenants(0).byte_rate_refusals() == 2);
+    CHECK(daemon.Status().counters().at("put_discarded_bytes") == discarded_bytes);
+    CHECK(daemon.Status().tenants(0).byte_rate_refusals() == 1);
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(SlowTenant, "a put that is PRESENT goes on to its end, and the next one pays") {
+  std::vector<v1::PutFrame> frames = ChunkOne(kFrames * kFrame);
+  frames.push_back(client->FirstFrame(2, kFrame));
+  frames.back().clear_stream();
+  const auto [results, status] = client->Put(frames);
+  REQUIRE(results.size() == 1);
+  CHECK(results[0].status() == v1::PUT_STATUS_PRESENT);
+  IsOver(status, kFrames * kFrame);
+}
+
+TEST_CASE_METHOD(SlowTenant, "payload of a put that never could be stored is paid frame by frame") {
+  const auto [results, status] = client->Put(ChunkOne(uint64_t{1} << 40));
+  CHECK(results.empty());
+  IsOver(status, 2 * kFrame);  // the first one overdraws, the second ends the stream
 }
 
 }  // namespace kvkeep

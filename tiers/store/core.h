@@ -78,7 +78,7 @@ class Core {
   absl::StatusOr<LookupResult> Lookup(const SessionToken& token, const LookupRequest& request);
   absl::Status Release(const SessionToken& token, LeaseId lease, uint32_t keep_keys);
   absl::StatusOr<uint64_t> Touch(const SessionToken& token, const ChunkSet& chunks);
-  absl::Status ChargeDiscarded(const SessionToken& token, uint64_t bytes);
+  absl::Status ChargeDiscarded(const SessionToken& token, uint64_t bytes, bool within_rate);
   absl::StatusOr<PrefetchResult> Prefetch(const SessionToken& token, const ChunkSet& chunks);
   absl::StatusOr<uint64_t> Delete(const SessionToken& token, const ChunkSet& chunks);
   absl::StatusOr<ReadResult> Read(const SessionToken& token, const ChunkId& id, LeaseId lease,

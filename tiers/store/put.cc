@@ -171,11 +171,11 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   return result;
 }
 
-absl::Status Core::ChargeDiscarded(const SessionToken& token, uint64_t bytes) {
+absl::Status Core::ChargeDiscarded(const SessionToken& token, uint64_t bytes, bool within_rate) {
   Section section(this);
   KVKEEP_ASSIGN_OR_RETURN(Session * session, FindSession(token));
   const TenantId tenant = session->info->tenant;
-  KVKEEP_RETURN_IF_ERROR(AskRates(tenant, /*keys=*/false, /*bytes=*/true));
+  if (!within_rate) KVKEEP_RETURN_IF_ERROR(AskRates(tenant, /*keys=*/false, /*bytes=*/true));
   rates_[tenant.value()].TakeBytes(bytes);
   return absl::OkStatus();
 }

@@ -323,8 +323,8 @@ absl::StatusOr<ReserveResult> Store::Reserve(const SessionToken& session,
   }
   return reserved;
 }
-absl::Status Store::ChargeDiscarded(const SessionToken& session, uint64_t bytes) {
-  return core_->ChargeDiscarded(session, bytes);
+absl::Status Store::ChargeDiscarded(const SessionToken& session, uint64_t bytes, bool within_rate) {
+  return core_->ChargeDiscarded(session, bytes, within_rate);
 }
 void Store::WhenDurable(const ChunkId& id, absl::AnyInvocable<void(absl::Status) &&> done) {
   core_->WhenDurable(id, std::move(done));

@@ -143,9 +143,10 @@ class Store {
 
   absl::StatusOr<ReserveResult> Reserve(const SessionToken& session, const PutRequest& request);
   // Payload of a put that came although its answer was known, and was thrown away: charged to the
-  // session's tenant as what is kept is. ResourceExhausted over its bytes a second: no more should
+  // session's tenant as what is kept is. `within_rate`: of a chunk that Reserve let go on, which
+  // overdraws as a stored one does. Else ResourceExhausted over its bytes a second: no more should
   // be taken.
-  absl::Status ChargeDiscarded(const SessionToken& session, uint64_t bytes);
+  absl::Status ChargeDiscarded(const SessionToken& session, uint64_t bytes, bool within_rate);
   // Calls `done` once the chunk is on stable storage; NotFound or Unavailable when it will not be,
   // or when its bytes may have been lost with the power. A durable put that was answered PRESENT or
   // sealed was of none such.
