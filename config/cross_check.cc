@@ -145,6 +145,13 @@ void CheckQueuedBytes(const Config& config, std::vector<Conflict>& conflicts) {
                    ", so give at least ", FormatSize(least)));
 }
 
+void CheckEncryption(const EncryptionConfig& encryption, std::vector<Conflict>& conflicts) {
+  if (encryption.previous_master_key_files.empty() || !encryption.master_key_file.empty()) return;
+  Add(conflicts, {"encryption.previous_master_key_files", "encryption.master_key_file"},
+      "encryption.previous_master_key_files: is of no use without encryption.master_key_file, and "
+      "nothing would be encrypted; set both");
+}
+
 // Every socket there is, in the order in which they are told.
 std::vector<KeyAndPath> Sockets(const Config& config) {
   std::vector<KeyAndPath> sockets = {{"listen.unix", config.listen.unix_path},
@@ -349,6 +356,7 @@ std::vector<Conflict> FindConflicts(const Config& config) {
   CheckArena(config.g2, conflicts);
   CheckG3Paths(config, conflicts);
   CheckAdmission(config.g3, conflicts);
+  CheckEncryption(config.encryption, conflicts);
   CheckEvents(config, conflicts);
   CheckQueuedBytes(config, conflicts);
   FindAccessConflicts(config, conflicts);

@@ -239,6 +239,9 @@ TEST_CASE("values that are right alone but not together are told") {
   CHECK(ErrorsOf("g2: {arena_dir: /a, arena_readonly_dir: /a/}") ==
         "kv.yaml:1:41: g2.arena_readonly_dir: is the same directory as g2.arena_dir; it must be a "
         "read-only bind mount of it");
+  CHECK(ErrorsOf("encryption: {previous_master_key_files: [/a]}") ==
+        "kv.yaml:1:41: encryption.previous_master_key_files: is of no use without "
+        "encryption.master_key_file, and nothing would be encrypted; set both");
   CHECK(ErrorsOf("listen: {tcp: \"127.0.0.1:9464\"}") ==
         "kv.yaml:1:15: metrics.listen: is the same address as listen.tcp; give it another port");
   Good("listen: {tcp: \"127.0.0.1:0\"}\nmetrics: {listen: \"127.0.0.1:0\"}");

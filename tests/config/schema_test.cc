@@ -141,7 +141,9 @@ const std::vector<std::string>& Companions(const std::string& path) {
   static const std::vector<std::string> zmq = {"events.zmq: tcp://127.0.0.1:5557"};
   if (absl::EndsWith(path, "token_file")) return tcp;
   static const std::vector<std::string> tenant_zmq = {"tenants[].zmq: ipc:///run/t-events"};
+  static const std::vector<std::string> master = {"encryption.master_key_file: /etc/master.key"};
   if (path == "events.zmq_replay") return zmq;
+  if (path == "encryption.previous_master_key_files") return master;
   if (path == "tenants[].zmq_replay") return tenant_zmq;
   return absl::StartsWith(path, "tls.") || absl::EndsWith(path, "certificate_names") ? tls : none;
 }
