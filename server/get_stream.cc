@@ -107,7 +107,7 @@ void GetStream::Step() {
     }
     FillWindow();
     if (window_.empty()) {
-      if (!writing_ && !awaits_room_) FinishWith(error_);
+      if (!writing_ && awaits_room_ == 0) FinishWith(error_);
       return;
     }
     Chunk& chunk = window_.front();
@@ -140,7 +140,7 @@ void GetStream::Step() {
 }
 
 void GetStream::Apply(Events events) {
-  if (events.may_pin) awaits_room_ = false;
+  if (events.may_pin) awaits_room_ = 0;
   if (events.stalled && !events.write_done && writing_ && !cancelled_ && !finished_) {
     state_->counters.stalled_streams.fetch_add(1, std::memory_order_relaxed);
     context_->TryCancel();  // OnWriteDone and OnCancel come
@@ -164,14 +164,13 @@ void GetStream::Apply(Events events) {
 
 bool GetStream::MayPinNext() {
   if (!window_.empty()) return state_->pins.HasRoom(holder());
-  if (awaits_room_) return false;
-  const bool may = state_->pins.HasRoomOr(holder(), [weak = weak_from_this()] {
+  if (awaits_room_ != 0) return false;
+  const auto wake = [weak = weak_from_this()] {
     const std::shared_ptr<GetStream> self = weak.lock();
     if (self != nullptr) self->Wake([](Events& events) { events.may_pin = true; });
     return self != nullptr;
-  });
-  if (may) return true;
-  awaits_room_ = true;
+  };
+  if (state_->pins.HasRoomOr(holder(), wake, &awaits_room_)) return true;
   state_->counters.pin_waits.fetch_add(1, std::memory_order_relaxed);
   return false;
 }
@@ -290,6 +289,7 @@ void GetStream::Send(const GetFrameHeader& header, std::vector<grpc::Slice> payl
 }
 
 void GetStream::Drop() {
+  if (awaits_room_ != 0) state_->pins.Leave(holder(), std::exchange(awaits_room_, 0));
   window_.clear();
   ready_.reset();
 }

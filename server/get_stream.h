@@ -88,7 +88,7 @@ class GetStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void SendPieces(Chunk* chunk);
   GetFrameHeader HeaderOf(const Chunk& chunk, v1::ChunkStatus status) const;
   void Send(const GetFrameHeader& header, std::vector<grpc::Slice> payload);
-  void Drop();  // all that is pinned
+  void Drop();  // all that is pinned, and the place among those who wait
   void FinishWith(const absl::Status& status);
 
   Store* const store_;
@@ -107,7 +107,7 @@ class GetStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   std::deque<Chunk> window_;
   grpc::ByteBuffer frame_;
   bool writing_ = false, asked_ = false, cancelled_ = false, finished_ = false;
-  bool awaits_room_ = false;
+  PinBudget::Ticket awaits_room_ = 0;
   std::shared_ptr<StallWatch::StallClock> stall_;  // runs while gRPC has a frame
   std::optional<absl::Status> ready_;              // of the front chunk's next frame
 };

@@ -38,16 +38,46 @@ bool PinBudget::HasRoom(const Holder& holder) {
   return Room(holder.tenant, SessionBytes(holder));
 }
 
-bool PinBudget::HasRoomOr(const Holder& holder, Wake wake) {
+bool PinBudget::HasRoomOr(const Holder& holder, Wake wake, Ticket* ticket) {
   MutexLock lock(&mu_);
   if (Room(holder.tenant, SessionBytes(holder))) return true;
   Session& mine = sessions_[holder.session];
+  Tenant& tenant = tenants_[holder.tenant];
   mine.tenant = holder.tenant;
-  if (mine.waiting.empty()) turns_.push_back(holder.session);
-  mine.waiting.push_back(std::move(wake));
-  ++tenants_[holder.tenant].waits;
+  if (mine.waiting.empty()) {
+    mine.turn = next_turn_++;
+    tenant.turns[mine.turn] = holder.session;
+  }
+  *ticket = next_ticket_++;
+  mine.waiting[*ticket] = std::move(wake);
+  ++tenant.waits;
+  ++tenant.waiting;
   waiting_.fetch_add(1, std::memory_order_relaxed);
   return false;
+}
+
+void PinBudget::Leave(const Holder& holder, Ticket ticket) {
+  Wake gone;  // destroyed without the lock
+  MutexLock lock(&mu_);
+  const auto session = sessions_.find(holder.session);
+  if (session == sessions_.end() || !session->second.waiting.contains(ticket)) return;
+  gone = TakeOut(session, ticket);
+}
+
+PinBudget::Wake PinBudget::TakeOut(Sessions::iterator session, Ticket ticket) {
+  Session& mine = session->second;
+  Tenant& tenant = tenants_[mine.tenant];
+  const auto one = mine.waiting.find(ticket);
+  KVKEEP_CHECK(one != mine.waiting.end());
+  Wake wake = std::move(one->second);
+  mine.waiting.erase(one);
+  --tenant.waiting;
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
+  if (mine.waiting.empty()) {
+    tenant.turns.erase(mine.turn);
+    if (mine.bytes == 0) sessions_.erase(session);
+  }
+  return wake;
 }
 
 PinBudget::Hold PinBudget::Take(const Holder& holder, uint64_t bytes) {
@@ -65,6 +95,7 @@ PinBudget::Use PinBudget::UseOf(TenantId tenant) const {
   if (const auto found = tenants_.find(tenant); found != tenants_.end()) {
     use.bytes = found->second.bytes;
     use.waits = found->second.waits;
+    use.waiting = found->second.waiting;
   }
   return use;
 }
@@ -78,28 +109,32 @@ void PinBudget::GiveBack(const Holder& holder, uint64_t bytes) {
   if (found->second.bytes == 0 && found->second.waiting.empty()) sessions_.erase(found);
 }
 
+PinBudget::Sessions::iterator PinBudget::InTurn() {
+  auto next = sessions_.end();
+  for (const auto& [id, tenant] : tenants_) {
+    if (tenant.bytes >= LimitOf(id)) continue;  // however many of its sessions wait
+    for (const auto& [turn, token] : tenant.turns) {
+      const auto session = sessions_.find(token);
+      KVKEEP_CHECK(session != sessions_.end() && !session->second.waiting.empty());
+      if (!Room(id, session->second.bytes)) continue;  // one at most: it holds half of the limit
+      if (next == sessions_.end() || turn < next->second.turn) next = session;
+      break;
+    }
+  }
+  return next;
+}
+
 PinBudget::Wake PinBudget::Next() {
   MutexLock lock(&mu_);
-  for (size_t i = turns_.size(); i > 0; --i) {
-    const SessionToken session = turns_.front();
-    turns_.pop_front();
-    const auto found = sessions_.find(session);
-    KVKEEP_CHECK(found != sessions_.end() && !found->second.waiting.empty());
-    if (!Room(found->second.tenant, found->second.bytes)) {
-      turns_.push_back(session);
-      continue;
-    }
-    Wake wake = std::move(found->second.waiting.front());
-    found->second.waiting.pop_front();
-    waiting_.fetch_sub(1, std::memory_order_relaxed);
-    if (!found->second.waiting.empty()) {
-      turns_.push_back(session);
-    } else if (found->second.bytes == 0) {
-      sessions_.erase(found);
-    }
-    return wake;
+  const auto session = InTurn();
+  if (session == sessions_.end()) return {};
+  Session& mine = session->second;
+  if (mine.waiting.size() > 1) {  // the others' turn comes after those of all who wait now
+    auto& turns = tenants_[mine.tenant].turns;
+    turns.erase(std::exchange(mine.turn, next_turn_++));
+    turns[mine.turn] = session->first;
   }
-  return {};
+  return TakeOut(session, mine.waiting.begin()->first);
 }
 
 void PinBudget::Poke() {

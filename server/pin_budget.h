@@ -5,7 +5,8 @@
 // slow readers makes nobody wait but readers of the same tenant.
 //
 // A get asks before it pins a chunk, and says afterwards how large that is: each limit is passed by
-// one chunk at most for every session. Who must wait is woken in turn, sessions by turns too.
+// one chunk at most for every session. Who must wait is woken in turn, sessions by turns too; who
+// ends before says so, else it would be kept.
 // Nothing is called back when a pin ends, as that may be anywhere inside gRPC: Poke wakes, and
 // somebody calls it soon.
 //
@@ -17,7 +18,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -39,10 +40,13 @@ class PinBudget {
   struct Use {
     uint64_t bytes = 0;
     uint64_t limit_bytes = UINT64_MAX;
-    uint64_t waits = 0;  // times that a get of this tenant had to wait
+    uint64_t waits = 0;    // times that a get of this tenant had to wait
+    uint64_t waiting = 0;  // gets that wait now
   };
   // False: whom it was for is gone; the next one is woken instead.
   using Wake = absl::AnyInvocable<bool()>;
+  // Somebody who waits. 0: nobody.
+  using Ticket = uint64_t;
 
   // What one pin takes, until it is destroyed.
   class Hold {
@@ -70,10 +74,16 @@ class PinBudget {
   // Whether the session may pin one more chunk now.
   bool HasRoom(const Holder& holder);
   // The same; if not, `wake` is called once, by Poke, when it may be worth to ask again. Who was
-  // woken and has no use for it pokes.
-  bool HasRoomOr(const Holder& holder, Wake wake);
+  // woken and has no use for it pokes. `ticket` is then for Leave.
+  bool HasRoomOr(const Holder& holder, Wake wake, Ticket* ticket);
+  // Waits no more. Nothing happens when it was woken already.
+  void Leave(const Holder& holder, Ticket ticket);
   Hold Take(const Holder& holder, uint64_t bytes);
   Use UseOf(TenantId tenant) const;
+  size_t sessions() const {  // that hold or wait
+    MutexLock lock(&mu_);
+    return sessions_.size();
+  }
   // Who holds more than a new limit keeps it.
   void SetLimits(const Limits& limits) {
     MutexLock lock(&mu_);
@@ -86,15 +96,22 @@ class PinBudget {
   struct Session {
     TenantId tenant;
     uint64_t bytes = 0;
-    std::deque<Wake> waiting;
+    std::map<Ticket, Wake> waiting;  // in the order in which they came
+    uint64_t turn = 0;               // while somebody waits
   };
   struct Tenant {
-    uint64_t bytes = 0, waits = 0;
+    uint64_t bytes = 0, waits = 0, waiting = 0;
+    std::map<uint64_t, SessionToken> turns;  // sessions with somebody waiting
   };
+  using Sessions = absl::flat_hash_map<SessionToken, Session>;
   void GiveBack(const Holder& holder, uint64_t bytes);
   uint64_t LimitOf(TenantId tenant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Room(TenantId tenant, uint64_t session_bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint64_t SessionBytes(const Holder& holder) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes one of the session out of those who wait; gone is the session that nobody needs any more.
+  Wake TakeOut(Sessions::iterator session, Ticket ticket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of all sessions that have room the one whose turn it is.
+  Sessions::iterator InTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The next to be woken; empty: none.
   Wake Next();
 
@@ -102,9 +119,9 @@ class PinBudget {
   mutable Mutex mu_;
   Limits limits_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<TenantId, Tenant> tenants_ ABSL_GUARDED_BY(mu_);  // that ever held or waited
-  // Those that hold or wait.
-  absl::flat_hash_map<SessionToken, Session> sessions_ ABSL_GUARDED_BY(mu_);
-  std::deque<SessionToken> turns_ ABSL_GUARDED_BY(mu_);  // sessions with somebody waiting
+  Sessions sessions_ ABSL_GUARDED_BY(mu_);                              // those that hold or wait
+  uint64_t next_turn_ ABSL_GUARDED_BY(mu_) = 1;
+  Ticket next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
 };
 
 }  // namespace kvkeep

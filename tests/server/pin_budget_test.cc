@@ -32,21 +32,24 @@ PinBudget::Wake Never() {
 
 TEST_CASE("a session pins up to half of its tenant's bytes and one chunk; others go on") {
   PinBudget budget({.tenant_bytes = {100}});
+  PinBudget::Ticket ticket = 0;
   PinBudget::Hold first = budget.Take(kA, 49);
   CHECK(budget.HasRoom(kA));
   PinBudget::Hold second = budget.Take(kA, 40);  // as large as chunks are
   CHECK_FALSE(budget.HasRoom(kA));
   CHECK(budget.HasRoom(kB));
-  CHECK(budget.HasRoomOr(kB, Never()));
+  CHECK(budget.HasRoomOr(kB, Never(), &ticket));
   budget.Poke();
 }
 
 TEST_CASE("over its tenant's limit a session that holds nothing waits as well, and is counted") {
   PinBudget budget({.tenant_bytes = {60, 60}});
+  PinBudget::Ticket ticket = 0;
   auto first = std::make_unique<PinBudget::Hold>(budget.Take(kA, 29));
   const PinBudget::Hold second = budget.Take(kB, 31);
   int woken = 0;
-  CHECK_FALSE(budget.HasRoomOr(kC, [&] { return ++woken > 0; }));
+  CHECK_FALSE(budget.HasRoomOr(
+      kC, [&] { return ++woken > 0; }, &ticket));
   budget.Poke();
   CHECK(woken == 0);
   first.reset();
@@ -60,12 +63,13 @@ TEST_CASE("over its tenant's limit a session that holds nothing waits as well, a
 
 TEST_CASE("what one tenant holds and waits for is nothing to another") {
   PinBudget budget({.tenant_bytes = {60, 20}});
+  PinBudget::Ticket ticket = 0;
   std::vector<PinBudget::Hold> holds;
   for (uint8_t session = 10; session < 20; ++session) {
     holds.push_back(budget.Take({TenantId(0), Session(session)}, 40));
-    CHECK_FALSE(budget.HasRoomOr({TenantId(0), Session(session)}, Never()));
+    CHECK_FALSE(budget.HasRoomOr({TenantId(0), Session(session)}, Never(), &ticket));
   }
-  CHECK(budget.HasRoomOr(kOther, Never()));
+  CHECK(budget.HasRoomOr(kOther, Never(), &ticket));
   holds.push_back(budget.Take(kOther, 10));
   budget.Poke();
   CHECK(budget.UseOf(TenantId(0)).bytes == 400);
@@ -75,7 +79,8 @@ TEST_CASE("what one tenant holds and waits for is nothing to another") {
   CHECK(budget.UseOf(TenantId(1)).limit_bytes == 20);
   // And the other way round: one that is over its own part does not wait for the first.
   bool woken = false;
-  CHECK_FALSE(budget.HasRoomOr(kOther, [&woken] { return (woken = true); }));
+  CHECK_FALSE(budget.HasRoomOr(
+      kOther, [&woken] { return (woken = true); }, &ticket));
   holds.pop_back();
   budget.Poke();
   CHECK(woken);
@@ -83,18 +88,22 @@ TEST_CASE("what one tenant holds and waits for is nothing to another") {
 
 TEST_CASE("who waits is woken in turn, sessions by turns, and one that is gone is passed over") {
   PinBudget budget({.tenant_bytes = {20}});
+  PinBudget::Ticket ticket = 0;
   std::vector<PinBudget::Hold> holds;
   holds.push_back(budget.Take(kA, 10));
   holds.push_back(budget.Take(kB, 10));
   std::vector<int> woken;
   const auto wait = [&](const PinBudget::Holder& session, int number, bool there = true) {
-    CHECK_FALSE(budget.HasRoomOr(session, [&woken, &holds, &budget, session, number, there] {
-      if (!there) return false;
-      woken.push_back(number);
-      holds.push_back(budget.Take(session, 10));
-      budget.Poke();  // as a stream does; wakes nobody inside
-      return true;
-    }));
+    CHECK_FALSE(budget.HasRoomOr(
+        session,
+        [&woken, &holds, &budget, session, number, there] {
+          if (!there) return false;
+          woken.push_back(number);
+          holds.push_back(budget.Take(session, 10));
+          budget.Poke();  // as a stream does; wakes nobody inside
+          return true;
+        },
+        &ticket));
   };
   wait(kA, 1, false);
   wait(kA, 2);
@@ -108,17 +117,52 @@ TEST_CASE("who waits is woken in turn, sessions by turns, and one that is gone i
   CHECK(woken == std::vector<int>{4, 2, 3});
 }
 
+TEST_CASE("who ends while it waits is forgotten, and wakes nobody in its turn") {
+  PinBudget budget({.tenant_bytes = {20}});
+  std::vector<PinBudget::Hold> holds;
+  for (const PinBudget::Holder& holder : {kA, kB}) holds.push_back(budget.Take(holder, 10));
+  for (uint8_t number = 10; number < 200; ++number) {
+    const PinBudget::Holder holder{TenantId(0), Session(number)};
+    PinBudget::Ticket tickets[2] = {};
+    for (PinBudget::Ticket& ticket : tickets) {
+      CHECK_FALSE(budget.HasRoomOr(holder, Never(), &ticket));
+    }
+    CHECK(budget.UseOf(TenantId(0)).waiting == 2);
+    for (const PinBudget::Ticket ticket : tickets) budget.Leave(holder, ticket);
+    CHECK(budget.UseOf(TenantId(0)).waiting == 0);
+    CHECK(budget.sessions() == 2);
+  }
+  // One of two of a session: the other keeps its turn.
+  std::vector<int> woken;
+  PinBudget::Ticket first = 0, second = 0, third = 0;
+  CHECK_FALSE(budget.HasRoomOr(kA, Never(), &first));
+  CHECK_FALSE(budget.HasRoomOr(
+      kA, [&] { return woken.push_back(2), true; }, &second));
+  CHECK_FALSE(budget.HasRoomOr(
+      kB, [&] { return woken.push_back(3), true; }, &third));
+  budget.Leave(kA, first);
+  holds.clear();
+  budget.Poke();
+  CHECK(woken == std::vector<int>{2, 3});
+  for (const PinBudget::Ticket ticket : {first, second}) budget.Leave(kA, ticket);  // too late
+  CHECK(budget.UseOf(TenantId(0)).waiting == 0);
+  CHECK(budget.sessions() == 0);
+}
+
 TEST_CASE("on many threads nobody waits for ever, and nothing is left in the end") {
   PinBudget budget({.tenant_bytes = {5}});
+  PinBudget::Ticket ticket = 0;
   constexpr int kThreads = 4, kRounds = 2000;
   std::atomic<int> done{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       const PinBudget::Holder session{TenantId(0), Session(static_cast<uint8_t>(1 + t / 2))};
+      PinBudget::Ticket mine = 0;
       for (int i = 0; i < kRounds; ++i) {
         auto go = std::make_shared<std::atomic<bool>>(false);
-        while (!budget.HasRoomOr(session, [go] { return (*go = true); })) {
+        while (!budget.HasRoomOr(
+            session, [go] { return (*go = true); }, &mine)) {
           while (!go->exchange(false)) budget.Poke();
         }
         { const PinBudget::Hold hold = budget.Take(session, 2); }
@@ -129,7 +173,7 @@ TEST_CASE("on many threads nobody waits for ever, and nothing is left in the end
   }
   for (std::thread& thread : threads) thread.join();
   CHECK(done == kThreads);
-  CHECK(budget.HasRoomOr(kA, Never()));
+  CHECK(budget.HasRoomOr(kA, Never(), &ticket));
 }
 
 TEST_CASE(
