@@ -60,7 +60,7 @@ void World::Start() {
         [disk = machine.disk](uint64_t seed) { disk->Forget(seed, /*silently=*/false); });
     machine.nvme = std::make_unique<MemoryNvmeDevice>(machine.faulty.get(), machine.index.get(),
                                                       static_cast<uint8_t>(d + 1));
-    machine.disk->SetLies(options_.drives_lie, random_.NextU64());
+    if (options_.drives_lie > 0) machine.disk->SetLies(options_.drives_lie, random_.NextU64());
     machine.index->SetFaults(options_.index_faults);
     deps.devices.push_back({.device = machine.nvme.get(),
                             .index_executor = &index_executor_,
