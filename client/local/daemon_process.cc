@@ -1,11 +1,19 @@
 #include "client/local/daemon_process.h"
 
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <fstream>
+#include <string>
 
 #include "tiers/base/status_macros.h"
 
@@ -14,6 +22,9 @@ namespace {
 
 constexpr int kSoPeerPidfd = 77;  // Linux 6.5: newer than our headers
 constexpr long kPidfdOpen = 434;  // Linux 5.3: as well
+// Linux 6.9: pidfds have a file system of their own, with an inode for each process. Before, all
+// of them have the same one.
+constexpr decltype(statfs::f_type) kPidfsMagic = 0x50494446;
 
 }  // namespace
 
@@ -44,9 +55,51 @@ absl::StatusOr<std::shared_ptr<const DaemonProcess>> DaemonProcess::Of(const Map
   return std::make_shared<const DaemonProcess>(std::move(pidfd));
 }
 
+DaemonProcess::DaemonProcess(UniqueFd pidfd)
+    : pidfd_(std::move(pidfd)), identity_(IdentityOf(pidfd_.get())) {}
+
+DaemonProcess::Identity DaemonProcess::IdentityOf(int pidfd) {
+  struct statfs files {};
+  struct stat file {};
+  if (fstatfs(pidfd, &files) == 0 && files.f_type == kPidfsMagic && fstat(pidfd, &file) == 0) {
+    return {.for_ever = true, .number = file.st_ino};
+  }
+  std::ifstream info(absl::StrCat("/proc/self/fdinfo/", pidfd));
+  for (std::string line; std::getline(info, line);) {
+    absl::string_view number = line;
+    int pid = 0;  // negative: it has ended; 0: of another PID namespace
+    if (absl::ConsumePrefix(&number, "Pid:") && absl::SimpleAtoi(number, &pid) && pid > 0) {
+      return {.for_ever = false, .number = static_cast<uint64_t>(pid)};
+    }
+  }
+  return {};
+}
+
+bool DaemonProcess::IsAlso(const DaemonProcess& later) const {
+  const Identity &mine = identity_, &other = later.identity_;
+  if (mine.number == 0 || mine.number != other.number || mine.for_ever != other.for_ever) {
+    return false;
+  }
+  return mine.for_ever || !Ended();  // nobody else gets its PID before that
+}
+
 bool DaemonProcess::Ended() const {
   pollfd state{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
   return poll(&state, 1, 0) == 1 && (state.revents & POLLIN) != 0;
+}
+
+void DaemonProcesses::Add(std::shared_ptr<const DaemonProcess> daemon) {
+  std::erase_if(daemons_, [](const auto& known) { return known->Ended(); });
+  if (daemon->Ended()) return;
+  const bool known = std::any_of(daemons_.begin(), daemons_.end(), [&](const auto& one) {
+    return one == daemon || one->IsAlso(*daemon);
+  });
+  if (!known) daemons_.push_back(std::move(daemon));
+}
+
+bool DaemonProcesses::empty() {
+  std::erase_if(daemons_, [](const auto& known) { return known->Ended(); });
+  return daemons_.empty();
 }
 
 }  // namespace kvkeep::client

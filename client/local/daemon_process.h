@@ -7,9 +7,11 @@
 
 #include <absl/status/statusor.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "client/local/fork_guard.h"
 #include "client/local/mappings.h"
@@ -28,11 +30,34 @@ class DaemonProcess {
   static absl::StatusOr<std::shared_ptr<const DaemonProcess>> Of(const Mappings& connection,
                                                                  const Watch& watch);
 
-  explicit DaemonProcess(UniqueFd pidfd) : pidfd_(std::move(pidfd)) {}
+  explicit DaemonProcess(UniqueFd pidfd);
   bool Ended() const;
+  // Whether a process that was watched later is certainly this one. Kernels before 6.9 do not tell
+  // of one in another PID namespace: false.
+  bool IsAlso(const DaemonProcess& later) const;
 
  private:
+  // A number of the process. One of all processes since the machine started, or its PID.
+  struct Identity {
+    bool for_ever = false;
+    uint64_t number = 0;  // 0: not known
+  };
+  static Identity IdentityOf(int pidfd);
+
   const GuardedFd pidfd_;
+  const Identity identity_;
+};
+
+// Those that have not ended, each process once.
+class DaemonProcesses {
+ public:
+  void Add(std::shared_ptr<const DaemonProcess> daemon);
+  // Forgets those that have ended.
+  bool empty();
+  size_t size() const { return daemons_.size(); }
+
+ private:
+  std::vector<std::shared_ptr<const DaemonProcess>> daemons_;
 };
 
 }  // namespace kvkeep::client

@@ -17,10 +17,9 @@ absl::Status SessionIsOver() {
       "GPU region: the session is over, and the daemon's process may still have it open");
 }
 
-// OK: every daemon that never answered to a registration has ended.
+// OK: every daemon that may have it open without being asked to close it has ended.
 absl::Status MayBeOpen(LocalGpuRegion* region) {
   MutexLock lock(&region->mu);
-  std::erase_if(region->open_at, [](const auto& daemon) { return daemon->Ended(); });
   return region->open_at.empty() ? absl::OkStatus() : SessionIsOver();
 }
 

@@ -2,7 +2,6 @@
 
 #include <absl/strings/str_cat.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "tiers/base/status_macros.h"
@@ -59,7 +58,6 @@ void SendUnregister(const GpuBinding& known, GpuAskedPtr asked) {
 bool LocalGpuRegion::in_use() {
   if (mark.InChild()) return false;
   MutexLock lock(&mu);
-  std::erase_if(left_to, [](const auto& daemon) { return daemon->Ended(); });
   return unanswered > 0 || !left_to.empty();
 }
 
@@ -90,7 +88,7 @@ GpuAsked::~GpuAsked() {
   if (region_->mark.InChild()) return;
   MutexLock lock(&region_->mu);
   --region_->asked;
-  if (!told_) region_->open_at.push_back(daemon_);
+  if (!told_) region_->open_at.Add(daemon_);
   region_->changed.NotifyAll();
 }
 
@@ -111,10 +109,7 @@ void GpuHold::Let(bool answered) {
   for (const LocalGpuRegionPtr& region : regions_) {
     MutexLock lock(&region->mu);
     --region->unanswered;
-    std::vector<std::shared_ptr<const DaemonProcess>>& left_to = region->left_to;
-    if (!answered && std::find(left_to.begin(), left_to.end(), daemon_) == left_to.end()) {
-      left_to.push_back(daemon_);
-    }
+    if (!answered) region->left_to.Add(daemon_);
   }
 }
 
@@ -238,6 +233,10 @@ absl::StatusOr<GpuBinding> GpuRegions::Bind(const LocalSessionPtr& session,
     if (known.ok() && region->left) {
       abandoned = *known;
     } else if (known.ok()) {
+      // One process closes what a session had before what a later one has; another may be dying
+      // in the driver still.
+      const std::shared_ptr<const DaemonProcess>& before = region->now.daemon;
+      if (before != nullptr && !before->IsAlso(*known->daemon)) region->open_at.Add(before);
       region->now = *known;  // also if closed meanwhile: whoever does that waits for it
       region->backoff.Reset();
       if (region->closed) known = absl::FailedPreconditionError("GPU region: unregistered");

@@ -60,11 +60,11 @@ struct LocalGpuRegion {
   LocalSession::Time ask_again ABSL_GUARDED_BY(mu);  // of refused_epoch's daemon
   Backoff backoff ABSL_GUARDED_BY(mu);
   int asked ABSL_GUARDED_BY(mu) = 0;  // registrations, and ends of them, that are not answered
-  // Daemons that never answered one: they may have it open.
-  std::vector<std::shared_ptr<const DaemonProcess>> open_at ABSL_GUARDED_BY(mu);
+  // Daemons that never answered one, or that had it before the one of `now`: they may have it open.
+  DaemonProcesses open_at ABSL_GUARDED_BY(mu);
   int unanswered ABSL_GUARDED_BY(mu) = 0;  // puts and gets that name it
   // Daemons that had calls when their connection broke.
-  std::vector<std::shared_ptr<const DaemonProcess>> left_to ABSL_GUARDED_BY(mu);
+  DaemonProcesses left_to ABSL_GUARDED_BY(mu);
 };
 using LocalGpuRegionPtr = std::shared_ptr<LocalGpuRegion>;
 

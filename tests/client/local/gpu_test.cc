@@ -1,19 +1,13 @@
 // The GPU path of the local transport, against a scripted daemon: what is said to it, what its
 // answers become, and when memory may be used again.
 #include <absl/strings/match.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <sys/wait.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstring>
 
-#include "tests/client/local/fixture.h"
-#include "tests/fakes/fake_gpu_endpoint.h"
-#include "tests/fakes/scratch_dir.h"
+#include "tests/client/local/gpu_rig.h"
 #include "tiers/base/bytes.h"
 
 namespace kvkeep::client {
@@ -21,82 +15,6 @@ namespace {
 
 using Catch::Matchers::Contains;
 using local::Kind;
-
-constexpr uint8_t kMemory = 7;  // of the endpoint
-constexpr uint64_t kRegionBytes = 1 * kMiB;
-
-GpuMemory MemoryOf(uint8_t name) {
-  GpuMemory memory;
-  memory.gpu_uuid.fill(9);
-  memory.handle[0] = name;
-  memory.allocation_bytes = 4 * kMiB;
-  memory.offset = 4096;
-  memory.bytes = kRegionBytes;
-  return memory;
-}
-
-// A daemon whose process ends when told, to who watches it.
-class WatchedProcess {
- public:
-  DaemonProcess::Watch Watch() const {
-    return [this](int) -> absl::StatusOr<UniqueFd> {
-      return UniqueFd(fcntl(event_.get(), F_DUPFD_CLOEXEC, 0));
-    };
-  }
-  void End() { REQUIRE(eventfd_write(event_.get(), 1) == 0); }
-
- private:
-  const UniqueFd event_{eventfd(0, EFD_CLOEXEC)};
-};
-
-struct EndpointHolder {
-  std::shared_ptr<fakes::FakeGpuEndpoint> gpu = std::make_shared<fakes::FakeGpuEndpoint>();
-  WatchedProcess process;
-};
-
-struct GpuRig : EndpointHolder, LocalFixture {
-  explicit GpuRig(Deadline deadline = Deadline(10'000)) : LocalFixture(deadline, process.Watch()) {
-    gpu->AddMemory(kMemory, 4 * kMiB);
-    daemon.SetOther(
-        [gpu = gpu](Kind kind, local::Message& message) { return gpu->Answer(kind, message); });
-  }
-
-  absl::StatusOr<GpuRegion> Register(uint8_t name = kMemory) {
-    return transport->RegisterGpuMemory(MemoryOf(name), Deadline(0));
-  }
-  GpuRegion MustRegister(uint8_t name = kMemory) {
-    absl::StatusOr<GpuRegion> region = Register(name);
-    REQUIRE(region.status() == absl::OkStatus());
-    return *std::move(region);
-  }
-  absl::StatusOr<PutResult> PutGpu(std::vector<GpuPutChunk> chunks, PutOptions options = {}) {
-    return Wait<absl::StatusOr<PutResult>>([&](auto done) {
-      transport->PutFromGpu(ns, spec, std::move(chunks), options, std::move(done));
-    });
-  }
-  absl::StatusOr<GetResult> GetGpu(std::vector<GpuGetChunk> chunks, GpuGetOptions options = {}) {
-    return Wait<absl::StatusOr<GetResult>>([&](auto done) {
-      transport->GetToGpu(ns, spec, std::move(chunks), options, std::move(done));
-    });
-  }
-  PutStatus PutRuns(const std::string& key, std::vector<GpuRun> runs) {
-    const auto put = PutGpu({{.key = Key(key), .runs = std::move(runs)}});
-    last = put.ok() ? put->error : put.status();
-    return put.ok() ? put->chunks[0].status : PutStatus::kUnfinished;
-  }
-  GetStatus GetRuns(const std::string& key, std::vector<GpuRun> runs) {
-    const auto got = GetGpu({{.key = Key(key), .runs = std::move(runs)}});
-    last = got.ok() ? got->error : got.status();
-    return got.ok() ? got->chunks[0].status : GetStatus::kUnfinished;
-  }
-  // Within the registered range.
-  void Write(uint64_t offset, const std::vector<std::byte>& bytes) {
-    gpu->Write(kMemory, 4096 + offset, bytes);
-  }
-  std::vector<std::byte> Read(uint64_t offset, uint64_t bytes) const {
-    return gpu->Read(kMemory, 4096 + offset, bytes);
-  }
-};
 
 TEST_CASE("what is put from runs comes back into other runs, in their order, with its metadata") {
   GpuRig rig;
@@ -529,6 +447,35 @@ TEST_CASE("after the session's end memory may be freed when the daemon's process
   CHECK(region.Unregister(Deadline(1000)).ok());
 }
 
+TEST_CASE("memory is not free at the next daemon while the one of before is still ending") {
+  GpuRig rig;
+  GpuRegion region = rig.MustRegister();
+  rig.daemon.Stop();
+  REQUIRE(Eventually([&] { return !rig.transport->WaitConnected(Deadline(0)); }));
+  rig.gpu->Forget();
+  rig.daemon.Start();
+  REQUIRE(rig.transport->WaitConnected(Deadline(10'000)));
+  REQUIRE(rig.PutRuns("a", {{region.id(), 0, 10}}) == PutStatus::kStored);
+  CHECK(absl::IsUnavailable(region.Unregister(Deadline(10'000))));
+  rig.process.End();
+  CHECK(region.Unregister(Deadline(10'000)) == absl::OkStatus());
+  CHECK(rig.gpu->unregistered() == 1);
+}
+
+TEST_CASE("a daemon that lives on closes the memory of an earlier connection first") {
+  GpuRig rig(Deadline(10'000), [](int) -> absl::StatusOr<UniqueFd> {
+    return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  });
+  GpuRegion region = rig.MustRegister();
+  rig.daemon.Stop();
+  REQUIRE(Eventually([&] { return !rig.transport->WaitConnected(Deadline(0)); }));
+  rig.gpu->Forget();
+  rig.daemon.Start();
+  REQUIRE(rig.transport->WaitConnected(Deadline(10'000)));
+  REQUIRE(rig.PutRuns("a", {{region.id(), 0, 10}}) == PutStatus::kStored);
+  CHECK(region.Unregister(Deadline(10'000)) == absl::OkStatus());
+}
+
 TEST_CASE("a region may outlive its transport") {
   GpuRegion region;
   {
@@ -562,33 +509,6 @@ TEST_CASE("threads that put and get at once do not mix up their answers") {
   for (std::thread& thread : threads) thread.join();
   CHECK(wrong == 0);
   CHECK_FALSE(region.in_use());
-}
-
-TEST_CASE("the kernel tells when the process at a socket's other end has ended") {
-  const ScratchDir dir;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::string path = dir / "s";
-  std::memcpy(address.sun_path, path.data(), path.size());
-  const UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  REQUIRE(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
-  const int child = fork();
-  if (child == 0) {  // whoever listens is the peer
-    listen(listener.get(), 1);
-    while (true) pause();
-  }
-  REQUIRE(child > 0);
-  const UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  REQUIRE(Eventually([&] {
-    return connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-  }));
-  absl::StatusOr<UniqueFd> pidfd = DaemonProcess::OpenPidfd(socket.get());
-  REQUIRE(pidfd.status() == absl::OkStatus());
-  const DaemonProcess process(*std::move(pidfd));
-  CHECK_FALSE(process.Ended());
-  REQUIRE(kill(child, SIGKILL) == 0);
-  REQUIRE(waitpid(child, nullptr, 0) == child);
-  CHECK(process.Ended());
 }
 
 }  // namespace
