@@ -316,6 +316,9 @@ enum GpuMemoryKind : uint32_t {
   kGpuIpcHandle = 1,   // of cuIpcGetMemHandle; no descriptor comes
   kGpuDescriptor = 2,  // of cuMemExportToShareableHandle; it comes with the message
 };
+// Answered when the driver has opened the memory, or certainly does not, however long that takes:
+// until then the client may not free it, also after its own deadline. What comes after that it ends
+// by UnregisterGpuMemory.
 struct RegisterGpuMemory {
   std::array<uint8_t, 16> gpu_uuid{};  // as cuDeviceGetUuid says: ordinals differ by process
   std::array<uint8_t, 64> handle{};    // kGpuIpcHandle, else zero

@@ -62,7 +62,7 @@ void CudaPath::Register(const GpuUuid& gpu, GpuMemory memory, RegisterDone done)
   pending->deadline = clock_->Now() + options_.register_timeout;
   {
     MutexLock lock(&mu_);
-    // Queued: with their memory, also those that were given up on.
+    // Queued: also those that are late.
     if (std::max(pending_.size(), queued_) < options_.max_pending) {
       pending_.push_back(pending);
       ++queued_;
@@ -76,14 +76,13 @@ void CudaPath::Register(const GpuUuid& gpu, GpuMemory memory, RegisterDone done)
       options_.max_pending, " registrations of GPU memory wait for the driver, the most allowed")));
 }
 
-bool CudaPath::Answer(const PendingPtr& pending, absl::StatusOr<Registered> answer) {
+void CudaPath::Answer(const PendingPtr& pending, absl::StatusOr<Registered> answer) {
   {
     MutexLock lock(&mu_);
-    if (std::exchange(pending->answered, true)) return false;
+    if (stopping_) return;
     std::erase(pending_, pending);
   }
   std::move(pending->done)(std::move(answer));
-  return true;
 }
 
 void CudaPath::OpenAndRegister(const GpuUuid& gpu, GpuMemory memory, const PendingPtr& pending) {
@@ -96,14 +95,14 @@ void CudaPath::OpenAndRegister(const GpuUuid& gpu, GpuMemory memory, const Pendi
     Answer(pending, device.status());
     return;
   }
-  (*device)->Register(
-      std::move(memory), [this, device = *device, pending](absl::StatusOr<GpuRegistrationId> id) {
-        if (!id.ok()) {
-          Answer(pending, id.status());
-        } else if (!Answer(pending, Registered{.device = device, .id = *id}) && !stopping()) {
-          device->Unregister(*id, [] {});
-        }
-      });
+  (*device)->Register(std::move(memory),
+                      [this, device = *device, pending](absl::StatusOr<GpuRegistrationId> id) {
+                        if (!id.ok()) {
+                          Answer(pending, id.status());
+                        } else {
+                          Answer(pending, Registered{.device = device, .id = *id});
+                        }
+                      });
 }
 
 absl::StatusOr<CudaDevice*> CudaPath::DeviceOf(const GpuUuid& gpu) {
@@ -175,22 +174,15 @@ void CudaPath::KeepForEver(std::shared_ptr<const void> holder) {
 
 bool CudaPath::Tick() {
   const MonotonicTime now = clock_->Now();
-  std::vector<PendingPtr> late;
   std::vector<CudaDevice*> devices;
   {
     MutexLock lock(&mu_);
-    for (const PendingPtr& pending : pending_) {
-      if (pending->deadline < now) late.push_back(pending);
-    }
+    // The driver may open them yet: who registered has no answer, and its limits count them.
+    unanswered_ += std::erase_if(
+        pending_, [now](const PendingPtr& pending) { return pending->deadline < now; });
     for (const Opened& opened : devices_) devices.push_back(opened.device.get());
   }
   for (CudaDevice* const device : devices) device->Tick();
-  for (const PendingPtr& pending : late) {
-    const bool first = Answer(
-        pending, absl::UnavailableError("the GPU's driver does not answer to a registration"));
-    MutexLock lock(&mu_);
-    unanswered_ += first;
-  }
   return devices.empty();
 }
 
@@ -232,17 +224,11 @@ void CudaPath::CloseAll() {
   pinner.reset();
 }
 
-bool CudaPath::stopping() const {
-  MutexLock lock(&mu_);
-  return stopping_;
-}
-
 bool CudaPath::Stop(std::chrono::nanoseconds timeout) {
   auto closed = std::make_shared<std::promise<void>>();
   {
     MutexLock lock(&mu_);
     stopping_ = true;
-    for (const PendingPtr& pending : pending_) pending->answered = true;
     pending_.clear();
   }
   // Behind what opens devices, then on the thread of the answers: none of them names a device that

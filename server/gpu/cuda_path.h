@@ -24,10 +24,10 @@ namespace kvkeep {
 
 struct CudaPathOptions {
   GpuArena arena;
-  // How long a registration may wait for the driver.
+  // How long a registration may wait for the driver until it is counted as unanswered.
   std::chrono::nanoseconds register_timeout = std::chrono::seconds(30);
   std::chrono::nanoseconds fence_timeout = std::chrono::seconds(5);
-  size_t max_pending = 1024;   // registrations that wait
+  size_t max_pending = 1024;   // registrations that wait and are not late
   size_t max_openings = 8;     // of one GPU, each but the last having broken
   size_t max_runs = 1u << 17;  // of one copy: those of a request, cut where the arena's extents end
 
@@ -57,7 +57,6 @@ class CudaPath final : public GpuPath {
   struct Pending {
     RegisterDone done;
     MonotonicTime deadline{0};
-    bool answered = false;
   };
   using PendingPtr = std::shared_ptr<Pending>;
 
@@ -69,10 +68,9 @@ class CudaPath final : public GpuPath {
   absl::StatusOr<CudaDevice*> OpenDevice(const GpuUuid& gpu);
   void PinBy(CudaDevice* device);
   void CloseAll();  // on the thread of the answers
-  bool stopping() const;
 
-  // False: it was given up on before.
-  bool Answer(const PendingPtr& pending, absl::StatusOr<Registered> answer);
+  // Nothing, once it stops.
+  void Answer(const PendingPtr& pending, absl::StatusOr<Registered> answer);
 
   const std::unique_ptr<GpuDriver> driver_;
   const CudaPathOptions options_;

@@ -3,8 +3,9 @@
 //
 // A device is opened at the first registration, as its context takes some hundred MiB of the GPU.
 // One that broke is replaced at the next registration; what was registered with it stays refused.
-// A driver that does not answer keeps nobody waiting: after a time a registration is refused, and
-// given back should it come later.
+// A registration is answered when the driver has opened it or refused, however long that takes:
+// before, it may open the memory at any time. So a driver that hangs keeps who registers waiting,
+// and nobody else; after a time it is counted.
 //
 // Thread-safe. No CUDA in this header.
 #pragma once
@@ -41,14 +42,15 @@ class GpuPath {
     GpuDevice::Stats sum;        // of all that were ever opened; `broken` is of the last one
     uint64_t pinned_bytes = 0;   // of the arena, registered with the driver
     uint64_t refused_bytes = 0;  // of it, that the driver did not take
-    uint64_t unanswered = 0;     // registrations refused because the driver did not answer
+    uint64_t unanswered = 0;     // registrations that the driver did not answer to in time
     uint64_t kept = 0;           // requests kept for ever, see KeepForEver
   };
   using RegisterDone = absl::AnyInvocable<void(absl::StatusOr<Registered>) &&>;
 
   virtual ~GpuPath() = default;
 
-  // `done` runs once, on any thread, perhaps before this returns. Errors as GpuDevice::Register's;
+  // `done` runs once, on any thread, perhaps before this returns; it is destroyed unrun where the
+  // path stops before the driver answers. Errors as GpuDevice::Register's;
   // NotFound: no such GPU; FailedPrecondition: the path is off, and why.
   virtual void Register(const GpuUuid& gpu, GpuMemory memory, RegisterDone done) = 0;
   // What a copy that cannot be ended still reads or writes. Never destroyed.
