@@ -1,5 +1,6 @@
 #include "server/local/gpu_account.h"
 
+#include <absl/functional/function_ref.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -7,9 +8,13 @@
 namespace kvkeep {
 namespace {
 
-absl::Status Take(std::atomic<uint64_t>* have, uint64_t more, uint64_t most, const char* what) {
+// `may_exceed`: of what was had before, where the part is too little.
+absl::Status Take(
+    std::atomic<uint64_t>* have, uint64_t more, uint64_t most, const char* what,
+    absl::FunctionRef<bool(uint64_t)> may_exceed = [](uint64_t) { return false; }) {
   const uint64_t before = have->fetch_add(more);
   if (before <= most && more <= most - before) return absl::OkStatus();
+  if (may_exceed(before)) return absl::OkStatus();
   have->fetch_sub(more);
   return absl::ResourceExhaustedError(
       absl::StrCat(what, ": sessions of this tenant have ", before, ", ", more,
@@ -44,15 +49,24 @@ void GpuAccount::GiveRegistration(uint64_t bytes) {
 }
 
 absl::Status GpuAccount::TakeGet(uint64_t bytes) {
-  return Take(&get_bytes_, bytes, most_.get_bytes, "bytes that gets to GPUs hold");
+  return Take(&get_bytes_, bytes, most_.get_bytes, "bytes that gets to GPUs hold",
+              [](uint64_t before) { return before == 0; });
 }
 
-absl::Status GpuAccount::TakeCopy() {
-  return Take(&copies_, 1, most_.copies, "copies of GPU memory under way");
+absl::Status GpuAccount::TakeCopy(const void* whose) {
+  return Take(&copies_, 1, most_.copies, "copies of GPU memory under way", [&](uint64_t) {
+    const void* over = nullptr;
+    return over_copies_.compare_exchange_strong(over, whose) || over == whose;
+  });
+}
+
+void GpuAccount::EndCopies(const void* whose) {
+  (void)over_copies_.compare_exchange_strong(whose, nullptr);
 }
 
 uint64_t GpuAccount::get_room() const {
-  return most_.get_bytes - std::min(most_.get_bytes, get_bytes_.load());
+  const uint64_t now = get_bytes_;
+  return now == 0 ? UINT64_MAX : most_.get_bytes - std::min(most_.get_bytes, now);
 }
 
 bool GpuAccount::unused() const {

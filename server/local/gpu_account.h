@@ -2,7 +2,8 @@
 // all may (LocalLimits) that it has of G2 too. Nobody's part is another's to take. Thread-safe.
 //
 // Take refuses with ResourceExhausted, which names the limit, what the tenant has and what it may;
-// what was taken is given back in the same amount.
+// what was taken is given back in the same amount. What gets hold and copies may be more than the
+// part by one request, which else could be too large for ever.
 #pragma once
 
 #include <absl/status/status.h>
@@ -31,18 +32,38 @@ class GpuAccount {
 
   absl::Status TakeRegistration(uint64_t bytes);
   void GiveRegistration(uint64_t bytes);
+  // Whatever it wants, where no other get holds any.
   absl::Status TakeGet(uint64_t bytes);
   void GiveGet(uint64_t bytes) { get_bytes_.fetch_sub(bytes); }
-  absl::Status TakeCopy();
+  // `whose`: the request that it is for. One at a time has more than the part, from its first copy
+  // that is over it on until EndCopies; it is never refused.
+  absl::Status TakeCopy(const void* whose);
   void GiveCopy() { copies_.fetch_sub(1); }
+  void EndCopies(const void* whose);
 
-  // What a get may still hold.
+  // What a get may still hold; without limit where no other holds any.
   uint64_t get_room() const;
   bool unused() const;
 
  private:
   const Most most_;
   std::atomic<uint64_t> registrations_{0}, registered_bytes_{0}, get_bytes_{0}, copies_{0};
+  std::atomic<const void*> over_copies_{nullptr};  // the request that has more copies than the part
+};
+
+// The copies of one request, in its tenant's account. All must have ended when this does.
+class GpuRequestCopies {
+ public:
+  explicit GpuRequestCopies(std::shared_ptr<GpuAccount> account) : account_(std::move(account)) {}
+  ~GpuRequestCopies() { account_->EndCopies(this); }
+  GpuRequestCopies(const GpuRequestCopies&) = delete;
+  GpuRequestCopies& operator=(const GpuRequestCopies&) = delete;
+
+  absl::Status Take() { return account_->TakeCopy(this); }
+  void Give() { account_->GiveCopy(); }
+
+ private:
+  const std::shared_ptr<GpuAccount> account_;
 };
 
 // A registration's part of its tenant's account, for as long as this lives.

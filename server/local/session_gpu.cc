@@ -161,6 +161,7 @@ absl::StatusOr<GpuRuns> GpuRuns::Check(std::span<const local::GpuMemoryRun> runs
     checked.table_.Add(entry->second, run.offset, run.bytes);
   }
   if (checked.regions_.empty()) return absl::InvalidArgumentError("runs is 0");
+  checked.copies_ = std::make_shared<GpuRequestCopies>(checked.account());
   return checked;
 }
 
@@ -172,15 +173,15 @@ absl::Status GpuRuns::CheckCount(uint64_t of_chunks) const {
 }
 
 void GpuRuns::Copy(GpuCopy copy, LocalCounters* counters, GpuDevice::CopyDone done) const {
-  if (absl::Status over = account()->TakeCopy(); !over.ok()) {
+  if (absl::Status over = copies_->Take(); !over.ok()) {
     counters->gpu_over_limit.fetch_add(1, std::memory_order_relaxed);
     return std::move(done)({.status = std::move(over)});
   }
-  device()->Copy(std::move(copy),
-                 [account = account(), done = std::move(done)](CopyEnd end) mutable {
-                   account->GiveCopy();
-                   std::move(done)(std::move(end));
-                 });
+  device()->Copy(std::move(copy), [copies = copies_, done = std::move(done)](CopyEnd end) mutable {
+    copies->Give();
+    copies.reset();  // may be the last: what follows may be another request
+    std::move(done)(std::move(end));
+  });
 }
 
 void GpuRuns::Append(uint32_t first_run, uint64_t offset, uint64_t bytes, const ExtentList& extents,

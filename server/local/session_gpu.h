@@ -102,19 +102,24 @@ class GpuRuns {
   absl::Status CheckCount(uint64_t of_chunks) const;
   GpuDevice* device() const { return regions_.front()->device(); }
   const std::shared_ptr<GpuAccount>& account() const { return regions_.front()->account(); }
-  // A copy between the arena and this memory, counted for its tenant: over its limit it ends at
-  // once, on this thread. REQUIRES: not dropped before `done` was called.
+  // A copy between the arena and this memory, counted for its tenant: over its limit, where another
+  // request is over it already, it ends at once, on this thread. REQUIRES: not dropped before
+  // `done` was called.
   void Copy(GpuCopy copy, LocalCounters* counters, GpuDevice::CopyDone done) const;
   // Adds the copies between the bytes [offset, offset + bytes) of a chunk's payload, which begins
   // at `first_run`, and where its image lies in the arena.
   void Append(uint32_t first_run, uint64_t offset, uint64_t bytes, const ExtentList& extents,
               std::vector<GpuRun>* copies) const;
   // Lets go of the memory: no copy of it is under way.
-  void Drop() { regions_.clear(); }
+  void Drop() {
+    regions_.clear();
+    copies_.reset();
+  }
 
  private:
   RunTable table_;
   std::vector<GpuRegionPtr> regions_;
+  std::shared_ptr<GpuRequestCopies> copies_;
 };
 
 }  // namespace kvkeep

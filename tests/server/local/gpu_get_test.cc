@@ -1,5 +1,6 @@
 // Gets to GPU memory: what is copied, and what is said of the rest.
 #include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
 
 #include <algorithm>
 #include <catch2/catch.hpp>
@@ -169,7 +170,7 @@ TEST_CASE("all gets to GPUs together hold so many bytes") {
   CHECK(t.counters.gpu_pinned_bytes == 0);
 }
 
-TEST_CASE("a tenant's gets hold no more than its part, and its copies are no more") {
+TEST_CASE("a tenant's gets hold, and its copies are, more than its part by one request") {
   GpuTester t;
   LocalPeer::Identity identity{.peer = "x"};
   identity.gpu = std::make_shared<GpuAccount>(GpuAccount::Most{
@@ -178,22 +179,29 @@ TEST_CASE("a tenant's gets hold no more than its part, and its copies are no mor
   PutSome(t, 3);
   const TestGpuChunk one{.name = 1, .bytes = kBytes}, two{.name = 2, .bytes = kBytes},
       three{.name = 3, .bytes = kBytes};
-  const std::string refused = t.GetToGpu({one, two, three});
-  CHECK(absl::StartsWith(refused, "RESOURCE_EXHAUSTED"));
-  CHECK(absl::StrContains(refused, "bytes that gets to GPUs hold: sessions of this tenant have 0"));
-  CHECK(t.counters.gpu_over_limit == 1);
+  // Alone it is not refused: it would be for ever.
+  CHECK(t.GetToGpu({one, two, three}) == "copied tail 1; copied tail 2; copied tail 3");
   t.device().Hold(true);
   const uint64_t first = t.Tell(Kind::kGetToGpu, GpuGetBody(t.ns, {one}));
   t.RunAll();
   CHECK(t.device().held() == 1);
-  const std::string second = t.GetToGpu({two});
-  CHECK(
-      absl::StrContains(second, "copies of GPU memory under way: sessions of this tenant have 1"));
-  CHECK(absl::StrContains(t.Put({{.name = 4, .bytes = 100}}), "copies of GPU memory under way"));
-  CHECK(t.counters.gpu_over_limit == 3);
+  const std::string refused = t.GetToGpu({two, three});
+  CHECK(absl::StartsWith(refused, "RESOURCE_EXHAUSTED"));
+  CHECK(absl::StrContains(
+      refused,
+      absl::StrCat("bytes that gets to GPUs hold: sessions of this tenant have ", kBytes)));
+  CHECK(t.counters.gpu_over_limit == 1);
+  const uint64_t over = t.Tell(Kind::kGetToGpu, GpuGetBody(t.ns, {two}));
+  t.RunAll();
+  CHECK(t.device().held() == 2);
+  CHECK(absl::StrContains(t.Put({{.name = 4, .bytes = 100}}),
+                          "copies of GPU memory under way: sessions of this tenant have 2"));
+  CHECK(t.counters.gpu_over_limit == 2);
+  t.device().EndOne({});
   t.device().EndOne({});
   t.RunAll();
   CHECK(t.TakeReply(first).status.ok());
+  CHECK(t.TakeReply(over).status.ok());
   t.device().Hold(false);
   CHECK(t.GetToGpu({one, two}) == "copied tail 1; copied tail 2");
   t.peer->End();

@@ -2,6 +2,7 @@
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>
+#include <optional>
 
 #include "tests/server/local/gpu_tester.h"
 
@@ -185,6 +186,25 @@ TEST_CASE("a tenant's part of the GPU path is as its part of G2, and never nothi
   CHECK(quarter.copies == 2);
   CHECK(quarter.get_bytes == 100);
   CHECK(GpuAccount::PartOf(limits, 0.001).copies == 1);
+}
+
+TEST_CASE("of a tenant's requests one at a time has more copies than its part, all that it wants") {
+  const auto account = std::make_shared<GpuAccount>(GpuAccount::Most{.copies = 2});
+  std::optional<GpuRequestCopies> large(account);
+  GpuRequestCopies other(account);
+  for (int i = 0; i < 16; ++i) CHECK(large->Take().ok());
+  CHECK(absl::IsResourceExhausted(other.Take()));
+  for (int i = 0; i < 16; ++i) large->Give();
+  CHECK(other.Take().ok());
+  CHECK(large->Take().ok());
+  CHECK(large->Take().ok());  // it still is the one
+  CHECK(absl::IsResourceExhausted(other.Take()));
+  large->Give();
+  large->Give();
+  large.reset();
+  for (int i = 0; i < 4; ++i) CHECK(other.Take().ok());
+  for (int i = 0; i < 5; ++i) other.Give();
+  CHECK(account->unused());
 }
 
 TEST_CASE("registrations end with the session, also those that come later than it") {
