@@ -31,6 +31,15 @@ absl::Status CloseAt(const LocalSessionPtr& session, const LocalGpuRegionPtr& re
     MutexLock lock(&region->mu);
     if (region->now.generation == generation) region->now = {};
   };
+  const auto told = [asked, region, generation = known.generation] {
+    asked->Told();
+    MutexLock lock(&region->mu);
+    if (region->ending == generation) region->ending = 0;
+  };
+  {
+    MutexLock lock(&region->mu);
+    region->ending = known.generation;
+  }
   const uint64_t id = session->NextId();
   local::MessageWriter writer = UnregisterMessage(id, known);
   return Ask<bool>(
@@ -42,7 +51,7 @@ absl::Status CloseAt(const LocalSessionPtr& session, const LocalGpuRegionPtr& re
                closed();
                return true;
              },
-             [closed](LocalSession::Reply) { closed(); }, {}, [asked] { asked->Told(); })
+             [closed](LocalSession::Reply) { closed(); }, {}, told)
       .status();
 }
 
@@ -65,8 +74,8 @@ void GpuRegion::Leave() {
   {
     MutexLock lock(&region->mu);
     region->closed = region->left = true;
-    // Else its end is asked for already, or follows the registration that is under way.
-    if (region->asked == 0) known = std::exchange(region->now, {});
+    known = std::exchange(region->now, {});
+    if (known.generation == region->ending) known = {};
   }
   if (known.epoch != 0) SendUnregister(known, nullptr);
 }

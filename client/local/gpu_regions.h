@@ -55,6 +55,7 @@ struct LocalGpuRegion {
   bool closed ABSL_GUARDED_BY(mu) = false;   // unregistered: no call is sent any more
   bool left ABSL_GUARDED_BY(mu) = false;     // and nobody will ask for it again
   GpuBinding now ABSL_GUARDED_BY(mu);
+  uint64_t ending ABSL_GUARDED_BY(mu) = 0;  // the generation whose end is asked for; 0: none
   uint64_t refused_epoch ABSL_GUARDED_BY(mu) = 0;
   absl::Status refused ABSL_GUARDED_BY(mu);
   LocalSession::Time ask_again ABSL_GUARDED_BY(mu);  // of refused_epoch's daemon

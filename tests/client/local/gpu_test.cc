@@ -437,6 +437,32 @@ TEST_CASE("a registration that was answered too late is undone before its memory
   CHECK(rig.gpu->unregistered() == 1);
 }
 
+TEST_CASE("a region that is dropped is unregistered also while an earlier end is under way") {
+  GpuRig rig(Deadline(200));
+  {
+    const GpuRegion region = rig.MustRegister();
+    rig.daemon.Stop();
+    REQUIRE(Eventually([&] { return !rig.transport->WaitConnected(Deadline(0)); }));
+    rig.gpu->Forget();
+    rig.process.End();
+    rig.daemon.script.hold = static_cast<uint16_t>(Kind::kRegisterGpuMemory);
+    rig.daemon.Start();
+    REQUIRE(rig.transport->WaitConnected(Deadline(10'000)));
+    REQUIRE(rig.PutRuns("a", {{region.id(), 0, 10}}) == PutStatus::kUnfinished);
+    REQUIRE(absl::IsDeadlineExceeded(rig.last));
+    rig.daemon.script.hold = static_cast<uint16_t>(Kind::kUnregisterGpuMemory);
+    rig.daemon.Let();  // it came too late: its end is asked for
+    REQUIRE(Eventually([&] { return rig.daemon.requests(Kind::kUnregisterGpuMemory) == 1; }));
+    REQUIRE(Eventually([&] {
+      return rig.PutRuns("a", {{region.id(), 0, 10}}) == PutStatus::kStored;
+    }));
+  }
+  CHECK(Eventually([&] { return rig.daemon.requests(Kind::kUnregisterGpuMemory) == 2; }));
+  rig.daemon.script.hold = 0;
+  rig.daemon.Let();
+  CHECK(Eventually([&] { return rig.gpu->unregistered() == 2; }));
+}
+
 TEST_CASE("after the session's end memory may be freed when the daemon's process has ended") {
   GpuRig rig;
   GpuRegion region = rig.MustRegister();
