@@ -15,9 +15,9 @@ std::string WhyGpusAreHidden(const std::string& root) {
   // The kernel module's own list, which no sandbox of /dev takes away.
   std::error_code none;
   size_t gpus = 0;
-  for (const auto& gpu :
-       std::filesystem::directory_iterator(root + "/proc/driver/nvidia/gpus", none)) {
-    gpus += gpu.is_directory(none);
+  std::filesystem::directory_iterator gpu(root + "/proc/driver/nvidia/gpus", none);
+  for (; gpu != std::filesystem::directory_iterator(); gpu.increment(none)) {
+    gpus += gpu->is_directory(none);
   }
   if (gpus == 0) return "";
   const char* const node = "/dev/nvidiactl";  // the first that the driver opens

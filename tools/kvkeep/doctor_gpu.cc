@@ -17,8 +17,9 @@ namespace {
 size_t GpuDevices(const std::string& root) {
   std::error_code none;  // no /dev: none there
   size_t found = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(root + "/dev", none)) {
-    const std::string name = entry.path().filename().string();
+  std::filesystem::directory_iterator entry(root + "/dev", none);
+  for (; entry != std::filesystem::directory_iterator(); entry.increment(none)) {
+    const std::string name = entry->path().filename().string();
     absl::string_view number = name;
     found += absl::ConsumePrefix(&number, "nvidia") && !number.empty() &&
              std::all_of(number.begin(), number.end(), absl::ascii_isdigit);
@@ -51,8 +52,9 @@ bool ServiceHidesDevices(const std::string& root) {
       ReadPrivateDevices(unit, &hides);
       found = true;
     }
-    for (const auto& entry : std::filesystem::directory_iterator(unit.string() + ".d", none)) {
-      const std::filesystem::path& path = entry.path();
+    std::filesystem::directory_iterator entry(unit.string() + ".d", none);
+    for (; entry != std::filesystem::directory_iterator(); entry.increment(none)) {
+      const std::filesystem::path& path = entry->path();
       if (path.extension() == ".conf") drop_ins.emplace(path.filename().string(), path);
     }
   }
