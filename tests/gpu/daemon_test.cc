@@ -133,7 +133,7 @@ TEST_CASE("status, log and metrics say whether the path is on, and why not") {
   site.settings.metrics = absl::StrCat("127.0.0.1:", FreePort());
   site.Start();
   CHECK(absl::StartsWith(site.Status().gpu(), wanted));
-  CHECK(absl::StrContains(site.Log(), wanted));
+  CHECK(site.AwaitLog(wanted));
   const int port = std::stoi(site.settings.metrics.substr(10));
   CHECK(absl::StrContains(
       e2e::HttpGet(port, "/metrics"),

@@ -215,6 +215,7 @@ TEST_CASE("what a daemon has no room for now is asked for again, in the same ses
                 : absl::StrContains(rig.last.message(), "being reset");
   };
   REQUIRE(Eventually(refused));
+  const int connections = rig.daemon.connections;
   // Not by every call, but again and again.
   REQUIRE(
       Eventually([&] { return refused() && rig.daemon.requests(Kind::kRegisterGpuMemory) >= 4; }));
@@ -223,7 +224,7 @@ TEST_CASE("what a daemon has no room for now is asked for again, in the same ses
     return rig.PutRuns("a", {{region.id(), 0, 10}}) == PutStatus::kStored;
   }));
   CHECK(region.usable().ok());
-  CHECK(rig.daemon.connections == 2);
+  CHECK(rig.daemon.connections == connections);
 }
 
 TEST_CASE("a call without an answer by its deadline leaves its memory in use until that comes") {
