@@ -10,11 +10,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/c/border.h"
 #include "client/c/kvkeep_gpu.h"
 #include "client/gpu/gpu_values.h"
+#include "tiers/base/status_macros.h"
 
 namespace kvkeep::client {
 
@@ -46,6 +48,18 @@ absl::Status CheckChunkList(const Request& request) {
   if (request.chunk_count == 0) return absl::InvalidArgumentError("chunk_count: 0");
   if (request.outcomes == nullptr) return IsNull("outcomes");
   return absl::OkStatus();
+}
+
+// The chunks of a list that was checked, each by `convert`, which is told its place.
+template <typename Chunk, typename Request, typename Convert>
+absl::StatusOr<std::vector<Chunk>> ChunksOf(const Request& request, Convert convert) {
+  std::vector<Chunk> chunks;
+  chunks.reserve(request.chunk_count);
+  for (size_t i = 0; i < request.chunk_count; ++i) {
+    KVKEEP_ASSIGN_OR_RETURN(Chunk chunk, convert(request.chunks[i], i));
+    chunks.push_back(std::move(chunk));
+  }
+  return chunks;
 }
 
 // `runs` of one chunk; the caller's index of it is for messages.

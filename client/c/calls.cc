@@ -123,13 +123,7 @@ absl::StatusOr<std::vector<PutChunk>> PutChunksOf(const kvkeep_put_request& requ
   KVKEEP_RETURN_IF_ERROR(CheckChunkList(request));
   KVKEEP_RETURN_IF_ERROR(CheckFlags(request.flags, KVKEEP_PUT_DURABLE | KVKEEP_PUT_TRANSIENT |
                                                        KVKEEP_PUT_NO_G3 | KVKEEP_PUT_CHECKSUM));
-  std::vector<PutChunk> chunks;
-  chunks.reserve(request.chunk_count);
-  for (size_t i = 0; i < request.chunk_count; ++i) {
-    KVKEEP_ASSIGN_OR_RETURN(PutChunk chunk, PutChunkOf(request.chunks[i], i));
-    chunks.push_back(std::move(chunk));
-  }
-  return chunks;
+  return ChunksOf<PutChunk>(request, PutChunkOf);
 }
 
 absl::Status StartPut(kvkeep_client* client, const kvkeep_put_request* given, Finish finish) {

@@ -59,17 +59,6 @@ absl::Status ReadStats(const kvkeep_client* client, kvkeep_gpu_stats* given) {
 
 // ---------------------------------------------------------------- put and get
 
-template <typename Chunk, typename Request, typename Convert>
-absl::StatusOr<std::vector<Chunk>> ChunksOf(const Request& request, Convert convert) {
-  std::vector<Chunk> chunks;
-  chunks.reserve(request.chunk_count);
-  for (size_t i = 0; i < request.chunk_count; ++i) {
-    KVKEEP_ASSIGN_OR_RETURN(Chunk chunk, convert(request.chunks[i], i));
-    chunks.push_back(std::move(chunk));
-  }
-  return chunks;
-}
-
 absl::Status StartPut(kvkeep_client* client, const kvkeep_gpu_put_request* given, Finish finish) {
   KVKEEP_ASSIGN_OR_RETURN(const kvkeep_gpu_put_request request, RequestOf(client, given));
   KVKEEP_RETURN_IF_ERROR(CheckChunkList(request));
