@@ -312,8 +312,8 @@ uint64_t WriteBudget(const G3Config& g3) {
 }
 
 void CheckEvents(const Config& config, std::vector<Conflict>& conflicts) {
-  absl::flat_hash_map<std::string, std::string>
-      keys;  // of the addresses seen; CheckSockets sees paths
+  // Of the addresses seen; paths are CheckSockets'.
+  absl::flat_hash_map<std::string, std::string> keys;
   const std::vector<EventDoor> doors = EventDoors(config);
   for (const EventDoor& door : doors) {
     const std::string publish_key = door.prefix + "zmq", replay_key = door.prefix + "zmq_replay";

@@ -32,6 +32,16 @@ static int same(kvkeep_gpu_run run, uint64_t offset, uint64_t bytes) {
   return run.region == tensor.region && run.offset == tensor.offset + offset && run.bytes == bytes;
 }
 
+// All tokens of the table's first block; `runs` has room for 16.
+static kvkeep_kv_plan_request first_block(kvkeep_gpu_run* runs) {
+  return (kvkeep_kv_plan_request){.size = sizeof(kvkeep_kv_plan_request),
+                                  .block_table = table,
+                                  .block_count = 1,
+                                  .tokens = 4,
+                                  .runs = runs,
+                                  .room = 16};
+}
+
 static void a_table_becomes_runs(void) {
   kvkeep_kv_planner* planner = planner_of(small());
   CHECK(kvkeep_kv_planner_bytes_per_token(planner) == 2 * 2 * 2 * 8);
@@ -64,12 +74,7 @@ static void steps_tell_of_gaps(void) {
   layout.strides = steps;
   kvkeep_kv_planner* planner = planner_of(layout);
   kvkeep_gpu_run runs[16];
-  kvkeep_kv_plan_request request = {.size = sizeof request,
-                                    .block_table = table,
-                                    .block_count = 1,
-                                    .tokens = 4,
-                                    .runs = runs,
-                                    .room = 16};
+  const kvkeep_kv_plan_request request = first_block(runs);
   uint64_t count = 0;
   CHECK_CODE(kvkeep_kv_plan(planner, &request, &count, &error), KVKEEP_OK, &error);
   CHECK(count == 4 && same(runs[0], 3 * 128, 64) && same(runs[1], 2048 + 3 * 128, 64));
@@ -82,12 +87,7 @@ static void the_canonical_order_is_the_same_for_every_layout(void) {
   layout.order = KVKEEP_KV_ORDER_CANONICAL;
   kvkeep_kv_planner* planner = planner_of(layout);
   kvkeep_gpu_run runs[16];
-  kvkeep_kv_plan_request request = {.size = sizeof request,
-                                    .block_table = table,
-                                    .block_count = 1,
-                                    .tokens = 4,
-                                    .runs = runs,
-                                    .room = 16};
+  const kvkeep_kv_plan_request request = first_block(runs);
   uint64_t count = 0;
   CHECK_CODE(kvkeep_kv_plan(planner, &request, &count, &error), KVKEEP_OK, &error);
   // K of both layers before V of both.

@@ -181,10 +181,7 @@ TEST_CASE("a daemon that came back without its GPU path is asked once, and every
   GpuRig rig;
   const GpuRegion region = rig.MustRegister();
   CHECK(region.usable().ok());
-  rig.daemon.Stop();
-  // Else a call goes to the connection that is about to break, and leaves its memory in use.
-  REQUIRE(Eventually([&] { return !rig.transport->WaitConnected(Deadline(0)); }));
-  rig.gpu->Forget();
+  rig.LoseDaemon();
   rig.gpu->Set({.refuse = absl::FailedPreconditionError("the GPU fell off the bus")});
   rig.daemon.Start();
   const auto says_why = [&] { return absl::StrContains(rig.last.message(), "fell off"); };
@@ -202,9 +199,7 @@ TEST_CASE("a daemon that came back without its GPU path is asked once, and every
 TEST_CASE("what a daemon has no room for now is asked for again, in the same session") {
   GpuRig rig;
   const GpuRegion region = rig.MustRegister();
-  rig.daemon.Stop();
-  REQUIRE(Eventually([&] { return !rig.transport->WaitConnected(Deadline(0)); }));
-  rig.gpu->Forget();
+  rig.LoseDaemon();
   const bool full = GENERATE(false, true);
   rig.gpu->Set({.refuse = full ? absl::ResourceExhaustedError("registrations: all are taken")
                                : absl::UnavailableError("this GPU is being reset")});
@@ -398,9 +393,7 @@ TEST_CASE("an end of a registration that was not answered in time may be asked f
 TEST_CASE("memory that is being registered again is not free before that has been undone") {
   GpuRig rig;
   GpuRegion region = rig.MustRegister();
-  rig.daemon.Stop();
-  REQUIRE(Eventually([&] { return !rig.transport->WaitConnected(Deadline(0)); }));
-  rig.gpu->Forget();
+  rig.LoseDaemon();
   rig.process.End();  // the daemon of before has it no more
   rig.daemon.script.hold = static_cast<uint16_t>(Kind::kRegisterGpuMemory);
   rig.daemon.Start();
@@ -422,9 +415,7 @@ TEST_CASE("memory that is being registered again is not free before that has bee
 TEST_CASE("a registration that was answered too late is undone before its memory is free") {
   GpuRig rig(Deadline(100));
   GpuRegion region = rig.MustRegister();
-  rig.daemon.Stop();
-  REQUIRE(Eventually([&] { return !rig.transport->WaitConnected(Deadline(0)); }));
-  rig.gpu->Forget();
+  rig.LoseDaemon();
   rig.process.End();
   rig.daemon.script.hold = static_cast<uint16_t>(Kind::kRegisterGpuMemory);
   rig.daemon.Start();
@@ -442,9 +433,7 @@ TEST_CASE("a region that is dropped is unregistered also while an earlier end is
   GpuRig rig(Deadline(200));
   {
     const GpuRegion region = rig.MustRegister();
-    rig.daemon.Stop();
-    REQUIRE(Eventually([&] { return !rig.transport->WaitConnected(Deadline(0)); }));
-    rig.gpu->Forget();
+    rig.LoseDaemon();
     rig.process.End();
     rig.daemon.script.hold = static_cast<uint16_t>(Kind::kRegisterGpuMemory);
     rig.daemon.Start();
@@ -477,9 +466,7 @@ TEST_CASE("after the session's end memory may be freed when the daemon's process
 TEST_CASE("memory is not free at the next daemon while the one of before is still ending") {
   GpuRig rig;
   GpuRegion region = rig.MustRegister();
-  rig.daemon.Stop();
-  REQUIRE(Eventually([&] { return !rig.transport->WaitConnected(Deadline(0)); }));
-  rig.gpu->Forget();
+  rig.LoseDaemon();
   rig.daemon.Start();
   REQUIRE(rig.transport->WaitConnected(Deadline(10'000)));
   REQUIRE(rig.PutRuns("a", {{region.id(), 0, 10}}) == PutStatus::kStored);
@@ -494,9 +481,7 @@ TEST_CASE("a daemon that lives on closes the memory of an earlier connection fir
     return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
   });
   GpuRegion region = rig.MustRegister();
-  rig.daemon.Stop();
-  REQUIRE(Eventually([&] { return !rig.transport->WaitConnected(Deadline(0)); }));
-  rig.gpu->Forget();
+  rig.LoseDaemon();
   rig.daemon.Start();
   REQUIRE(rig.transport->WaitConnected(Deadline(10'000)));
   REQUIRE(rig.PutRuns("a", {{region.id(), 0, 10}}) == PutStatus::kStored);
