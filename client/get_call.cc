@@ -5,7 +5,7 @@ namespace {
 
 // A server-streaming method is on the wire a bidirectional one whose client writes once: that is
 // how the generic stub reaches it.
-constexpr char kMethod[] = "/kvkeep.v1.KvCache/Get";
+constexpr char kGetMethod[] = "/kvkeep.v1.KvCache/Get";
 
 }  // namespace
 
@@ -27,7 +27,7 @@ void GetCall::Start(std::shared_ptr<Core> core, SessionPtr session, const v1::Ge
   call->out_ = wire::Serialize(request);
   grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* reactor = call.get();
   const SessionPtr connection = call->session_;  // the call may be over before StartCall returns
-  connection->raw->PrepareBidiStreamingCall(call->context(), kMethod, {}, reactor);
+  connection->raw->PrepareBidiStreamingCall(call->context(), kGetMethod, {}, reactor);
   reactor->StartWriteLast(&call->out_, {});
   reactor->StartRead(&call->in_);
   reactor->StartCall();

@@ -8,7 +8,7 @@
 namespace kvkeep::client {
 namespace {
 
-constexpr char kMethod[] = "/kvkeep.v1.KvCache/Put";
+constexpr char kPutMethod[] = "/kvkeep.v1.KvCache/Put";
 
 PutStatus FromWire(v1::PutStatus status) {
   switch (status) {
@@ -64,7 +64,7 @@ void PutCall::Start(std::shared_ptr<Core> core, Core::Ready ready, const Namespa
   }
   grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* reactor = call.get();
   const SessionPtr connection = call->session_;  // the call may be over before StartCall returns
-  connection->raw->PrepareBidiStreamingCall(call->context(), kMethod, {}, reactor);
+  connection->raw->PrepareBidiStreamingCall(call->context(), kPutMethod, {}, reactor);
   call->WriteNext();
   reactor->StartRead(&call->in_);
   reactor->StartCall();

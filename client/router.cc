@@ -18,7 +18,7 @@ constexpr char kLocalSocketName[] = "local.sock";
 // What is there answers the handshake at once; what does not must not hold up a client that can
 // have gRPC.
 constexpr Deadline kFirstLocalTry{1'000};
-constexpr Deadline kLookEvery{10};
+constexpr Deadline kLookForPathEvery{10};
 
 std::string UnixPathOf(absl::string_view endpoint) {
   if (!absl::ConsumePrefix(&endpoint, "unix:")) return "";
@@ -142,7 +142,7 @@ bool Router::WaitConnected(Deadline timeout) {
     Transport* const picked = Pick();
     const auto left = std::chrono::duration_cast<Deadline>(give_up - steady_clock::now());
     // In short steps: either of the two may be the one that comes back.
-    if (picked->WaitConnected(std::clamp(left, Deadline(0), kLookEvery))) return true;
+    if (picked->WaitConnected(std::clamp(left, Deadline(0), kLookForPathEvery))) return true;
     if (left <= Deadline(0)) return false;
   }
 }

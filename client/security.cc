@@ -4,25 +4,27 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <openssl/pem.h>
-#include <openssl/x509.h>
 
 #include <algorithm>
 #include <fstream>
-#include <memory>
 
+#include "client/openssl_owned.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep::client {
+
+Owned<BIO> Over(const std::string& text) {
+  return Owned<BIO>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+}
+
+Owned<X509> FirstCertificate(const std::string& pem) {
+  return Owned<X509>(PEM_read_bio_X509(Over(pem).get(), nullptr, nullptr, nullptr));
+}
+
 namespace {
 
 constexpr size_t kMaxFileBytes = 1024 * 1024;
 constexpr size_t kMaxTokenBytes = 1024;
-
-struct Free {
-  void operator()(BIO* bio) const { BIO_free(bio); }
-  void operator()(X509* certificate) const { X509_free(certificate); }
-  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
-};
 
 absl::Status Wrong(const char* field, const std::string& file, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(field, ": ", file, ": ", what));
@@ -38,16 +40,7 @@ absl::StatusOr<std::string> ReadFile(const char* field, const std::string& path)
   return text;
 }
 
-std::unique_ptr<BIO, Free> Over(const std::string& text) {
-  return std::unique_ptr<BIO, Free>(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
-}
-
 int NoPassword(char*, int, int, void*) { return 0; }
-
-// The first certificate in it; null: there is none.
-std::unique_ptr<X509, Free> FirstCertificate(const std::string& pem) {
-  return std::unique_ptr<X509, Free>(PEM_read_bio_X509(Over(pem).get(), nullptr, nullptr, nullptr));
-}
 
 bool IsLoopback(const std::string& host) {
   return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
@@ -114,11 +107,11 @@ absl::StatusOr<SecurityMaterial> LoadSecurity(const SecurityOptions& options) {
   if (options.cert_file.empty()) return material;
   KVKEEP_ASSIGN_OR_RETURN(material.cert, ReadFile("cert_file", options.cert_file));
   KVKEEP_ASSIGN_OR_RETURN(material.key, ReadFile("key_file", options.key_file));
-  const std::unique_ptr<X509, Free> certificate = FirstCertificate(material.cert);
+  const Owned<X509> certificate = FirstCertificate(material.cert);
   if (certificate == nullptr) {
     return Wrong("cert_file", options.cert_file, "has no certificate in PEM in it");
   }
-  const std::unique_ptr<EVP_PKEY, Free> key(
+  const Owned<EVP_PKEY> key(
       PEM_read_bio_PrivateKey(Over(material.key).get(), nullptr, NoPassword, nullptr));
   if (key == nullptr) {
     return Wrong("key_file", options.key_file, "has no private key in PEM without a password");

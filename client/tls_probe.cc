@@ -17,6 +17,7 @@
 #include <memory>
 #include <vector>
 
+#include "client/openssl_owned.h"
 #include "tiers/base/unique_fd.h"
 
 namespace kvkeep::client {
@@ -24,16 +25,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Free {
-  void operator()(BIO* bio) const { BIO_free(bio); }
-  void operator()(X509* certificate) const { X509_free(certificate); }
-  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
-  void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
-  void operator()(SSL* ssl) const { SSL_free(ssl); }
+struct FreeAddresses {
   void operator()(addrinfo* info) const { freeaddrinfo(info); }
 };
-template <typename T>
-using Owned = std::unique_ptr<T, Free>;
 
 // OpenSSL writes to sockets in a way that raises SIGPIPE when the other side is gone. It comes to
 // the thread that wrote, so keeping it off this one leaves the program's own handling alone.
@@ -74,7 +68,7 @@ UniqueFd ConnectTo(const std::string& endpoint, Clock::time_point give_up) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return UniqueFd();
-  const Owned<addrinfo> addresses(found);
+  const std::unique_ptr<addrinfo, FreeAddresses> addresses(found);
   for (const addrinfo* next = found; next != nullptr; next = next->ai_next) {
     UniqueFd fd(socket(next->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd.valid()) continue;
@@ -87,11 +81,6 @@ UniqueFd ConnectTo(const std::string& endpoint, Clock::time_point give_up) {
     }
   }
   return UniqueFd();
-}
-
-Owned<X509> FirstCertificate(const std::string& pem) {
-  const Owned<BIO> bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
-  return Owned<X509>(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr));
 }
 
 std::string Shown(const X509_NAME* name) {
@@ -147,7 +136,7 @@ class Probe {
 
  private:
   SSL* Configured(const SecurityMaterial& material) {
-    const Owned<BIO> ca(BIO_new_mem_buf(material.ca.data(), static_cast<int>(material.ca.size())));
+    const Owned<BIO> ca = Over(material.ca);
     while (X509* next = PEM_read_bio_X509(ca.get(), nullptr, nullptr, nullptr)) {
       const Owned<X509> owned(next);
       X509_STORE_add_cert(SSL_CTX_get_cert_store(context_.get()), next);
@@ -155,8 +144,7 @@ class Probe {
     // The handshake goes on, so that more can be said; the result is looked at afterwards.
     SSL_CTX_set_verify(context_.get(), SSL_VERIFY_NONE, nullptr);
     if (own_ != nullptr) {
-      const Owned<BIO> bio(
-          BIO_new_mem_buf(material.key.data(), static_cast<int>(material.key.size())));
+      const Owned<BIO> bio = Over(material.key);
       const Owned<EVP_PKEY> key(PEM_read_bio_PrivateKey(bio.get(), nullptr, nullptr, nullptr));
       SSL_CTX_use_certificate(context_.get(), own_.get());
       if (key != nullptr) SSL_CTX_use_PrivateKey(context_.get(), key.get());

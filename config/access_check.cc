@@ -15,10 +15,6 @@ namespace {
 
 using Conflicts = std::vector<Conflict>;
 
-void Add(Conflicts& conflicts, std::vector<std::string> keys, absl::string_view message) {
-  conflicts.push_back({std::move(keys), std::string(message)});
-}
-
 struct KeyedAccess {
   std::string prefix;  // of its keys: "listen.", "tenants[1]."
   const AccessConfig* access;

@@ -14,6 +14,12 @@
 #include "tiers/policy/admission_policy.h"
 
 namespace kvkeep {
+
+void Add(std::vector<Conflict>& conflicts, std::vector<std::string> keys,
+         absl::string_view message) {
+  conflicts.push_back({std::move(keys), std::string(message)});
+}
+
 namespace {
 
 struct KeyAndPath {
@@ -44,11 +50,6 @@ std::string SmallShareAdvice(const Config& config, double share) {
   while (segment > bytes || segment % kSegmentUnit != 0) segment /= 2;
   if (segment < kSegmentUnit) return "raise it";
   return absl::StrCat("raise it, or lower g2.segment_bytes to ", FormatSize(segment));
-}
-
-void Add(std::vector<Conflict>& conflicts, std::vector<std::string> keys,
-         absl::string_view message) {
-  conflicts.push_back({std::move(keys), std::string(message)});
 }
 
 void CheckG3Paths(const Config& config, std::vector<Conflict>& conflicts) {

@@ -32,7 +32,7 @@ std::vector<std::string> AllPaths() {
 struct SplitPath {
   absl::string_view parent, name;
 };
-SplitPath Split(absl::string_view path) {
+SplitPath SplitAtLastDot(absl::string_view path) {
   const size_t dot = path.rfind('.');
   if (dot == absl::string_view::npos) return {"", path};
   return {path.substr(0, dot), path.substr(dot + 1)};
@@ -66,7 +66,7 @@ std::string SuggestKey(absl::string_view parent, absl::string_view name) {
   size_t best_score = SIZE_MAX;
   std::vector<std::string> known_here;
   for (const std::string& path : AllPaths()) {
-    const SplitPath candidate = Split(path);
+    const SplitPath candidate = SplitAtLastDot(path);
     const bool here = candidate.parent == parent;
     if (here) known_here.emplace_back(candidate.name);
     if (name.size() > kLongestGuessed) continue;

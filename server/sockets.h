@@ -11,6 +11,9 @@
 
 namespace kvkeep {
 
+// How many may wait to be accepted, on each of the daemon's sockets.
+inline constexpr int kListenBacklog = 1024;
+
 // Creates `dir` and its missing parents, mode 0700; one that is there is left as it is.
 absl::Status MakePrivateDirectory(const std::string& dir);
 

@@ -13,12 +13,11 @@
 #include <memory>
 #include <string>
 
+#include "server/sockets.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
 namespace {
-
-constexpr int kBacklog = 1024;
 
 absl::Status Failed(absl::string_view address, const char* why) {
   return absl::UnavailableError(
@@ -38,7 +37,7 @@ UniqueFd ListenOn(const addrinfo& at, int peer_timeout_ms) {
                      Set(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, peer_timeout_ms) &&
                      (at.ai_family != AF_INET6 || Set(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1)) &&
                      bind(fd.get(), at.ai_addr, at.ai_addrlen) == 0 &&
-                     listen(fd.get(), kBacklog) == 0;
+                     listen(fd.get(), kListenBacklog) == 0;
   if (ready) return fd;
   const int error = errno;
   fd.Reset();

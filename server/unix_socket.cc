@@ -20,8 +20,6 @@
 namespace kvkeep {
 namespace {
 
-constexpr int kBacklog = 1024;
-
 absl::StatusOr<gid_t> FindGroup(const std::string& group) {
   gid_t gid = 0;
   if (absl::SimpleAtoi(group, &gid)) return gid;
@@ -70,7 +68,7 @@ absl::StatusOr<UniqueFd> ListenOnUnixSocket(const UnixSocketOptions& options, in
     if (chown(options.path.c_str(), static_cast<uid_t>(-1), gid) != 0) return failed("set group");
   }
   KVKEEP_RETURN_IF_ERROR(SetSocketMode(options.path, options.mode));
-  if (listen(fd.get(), kBacklog) != 0) return failed("listen");
+  if (listen(fd.get(), kListenBacklog) != 0) return failed("listen");
   return fd;
 }
 

@@ -13,7 +13,7 @@ using local::Kind;
 using std::chrono::steady_clock;
 
 constexpr uint32_t kFirstVersion = 4;
-constexpr std::chrono::seconds kUnregisterDeadline{5};
+constexpr std::chrono::seconds kUnregisterGpuDeadline{5};
 
 absl::StatusOr<local::RegisterGpuReply> ReadRegistered(LocalSession::Reply& reply) {
   KVKEEP_ASSIGN_OR_RETURN(const auto said, ReadStruct<local::RegisterGpuReply>(reply));
@@ -44,7 +44,7 @@ void SendUnregister(const GpuBinding& known, GpuAskedPtr asked) {
   local::MessageWriter writer = UnregisterMessage(id, known);
   session->Send(id, writer,
                 {.kind = Kind::kUnregisterGpuMemory,
-                 .deadline = steady_clock::now() + kUnregisterDeadline,
+                 .deadline = steady_clock::now() + kUnregisterGpuDeadline,
                  .done = [](absl::StatusOr<LocalSession::Reply>) { return absl::OkStatus(); },
                  .late = nullptr,
                  .copied =

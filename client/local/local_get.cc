@@ -16,7 +16,7 @@ namespace {
 
 using local::Kind;
 
-absl::Status SessionIsOver() {
+absl::Status GetIsCutOff() {
   return absl::UnavailableError("get: the session ended or was revoked while bytes were copied");
 }
 
@@ -168,14 +168,14 @@ absl::Status LocalGet::Deliver(size_t chunk, const Layout& layout, const LaidChu
     }
   }
   // Last of all: what was read before is good only if this still holds.
-  if (copied.ok() && !what_.session->mappings()->Alive()) copied = SessionIsOver();
+  if (copied.ok() && !what_.session->mappings()->Alive()) copied = GetIsCutOff();
   if (absl::IsDataLoss(copied)) {
     Finish(chunk, GetStatus::kMiss);
     return absl::OkStatus();
   }
   if (!copied.ok()) {
     outcome.metadata.clear();
-    return absl::IsFailedPrecondition(copied) ? SessionIsOver() : copied;
+    return absl::IsFailedPrecondition(copied) ? GetIsCutOff() : copied;
   }
   if (!fits) {
     outcome.metadata.clear();

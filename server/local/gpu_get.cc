@@ -11,13 +11,13 @@
 namespace kvkeep {
 namespace {
 
-constexpr size_t kMaxMessageBytes = 512;  // of one answer
+constexpr size_t kMaxAnswerBytes = 512;  // of one answer
 // Of one copy, the last piece's on top.
 constexpr size_t kMaxCopyRuns = 4096;
 constexpr uint64_t kMaxCopyBytes = 16 * kMiB;
 
 template <typename... Args>
-absl::Status Invalid(const Args&... args) {
+absl::Status InvalidGet(const Args&... args) {
   return absl::InvalidArgumentError(absl::StrCat(args...));
 }
 
@@ -27,26 +27,28 @@ absl::StatusOr<GpuGetPlan> GpuGetPlan::Parse(std::span<const std::byte> body,
                                              const LocalLimits& limits, const SessionGpu& memory) {
   local::BodyReader reader(body);
   local::GpuGetRequest request;
-  if (!reader.Read(&request)) return Invalid("GpuGetRequest: ", body.size(), " bytes are too few");
+  if (!reader.Read(&request))
+    return InvalidGet("GpuGetRequest: ", body.size(), " bytes are too few");
   if (request.chunks == 0 || request.chunks > limits.max_put_chunks) {
-    return Invalid("chunks is ", request.chunks, ", allowed are 1 to ", limits.max_put_chunks);
+    return InvalidGet("chunks is ", request.chunks, ", allowed are 1 to ", limits.max_put_chunks);
   }
   if (request.runs > limits.max_put_runs) {
-    return Invalid("runs is ", request.runs, ", allowed are at most ", limits.max_put_runs);
+    return InvalidGet("runs is ", request.runs, ", allowed are at most ", limits.max_put_runs);
   }
-  if (request.transient > 1) return Invalid("transient is ", request.transient, ", not 0 or 1");
+  if (request.transient > 1) return InvalidGet("transient is ", request.transient, ", not 0 or 1");
   GpuGetPlan plan;
   std::vector<local::GpuMemoryRun> runs;
   if (!reader.ReadAll(request.chunks, &plan.chunks) || !reader.ReadAll(request.runs, &runs) ||
       !reader.done()) {
-    return Invalid("GpuGetRequest: chunks and runs are not the ", body.size(), " bytes that came");
+    return InvalidGet("GpuGetRequest: chunks and runs are not the ", body.size(),
+                      " bytes that came");
   }
   KVKEEP_ASSIGN_OR_RETURN(plan.runs, GpuRuns::Check(runs, memory));
   uint64_t of_chunks = 0;
   for (size_t i = 0; i < plan.chunks.size(); ++i) {
     const local::GpuGetChunk& chunk = plan.chunks[i];
     of_chunks += chunk.runs;
-    if (chunk.payload_bytes == 0) return Invalid("chunks[", i, "].payload_bytes is 0");
+    if (chunk.payload_bytes == 0) return InvalidGet("chunks[", i, "].payload_bytes is 0");
     KVKEEP_RETURN_IF_ERROR(
         plan.runs->table().CheckChunk(i, chunk.first_run, chunk.runs, chunk.payload_bytes));
   }
@@ -99,8 +101,8 @@ absl::Status GpuGet::Pin(const SessionToken& session, size_t index) {
   }
   if (read.outcome != ReadOutcome::kHit) return absl::OkStatus();
   if (read.reader.shape().payload_bytes != wire.payload_bytes) {
-    chunk.failure = Invalid("payload_bytes is ", wire.payload_bytes, ", the chunk has ",
-                            read.reader.shape().payload_bytes);
+    chunk.failure = InvalidGet("payload_bytes is ", wire.payload_bytes, ", the chunk has ",
+                               read.reader.shape().payload_bytes);
     return absl::OkStatus();
   }
   chunk.reader = std::move(read.reader);
@@ -111,7 +113,7 @@ absl::Status GpuGet::Pin(const SessionToken& session, size_t index) {
 absl::Status GpuGet::CheckSizes() {
   uint64_t reply = sizeof(local::MessageHeader) + sizeof(local::ReplyHead) +
                    sizeof(local::GpuGetReply) +
-                   chunks_.size() * (sizeof(local::GpuGetAnswer) + kMaxMessageBytes);
+                   chunks_.size() * (sizeof(local::GpuGetAnswer) + kMaxAnswerBytes);
   uint64_t pinned = 0;
   for (const Chunk& chunk : chunks_) {
     if (!chunk.reader) continue;
@@ -247,7 +249,7 @@ void GpuGet::AppendAnswers(local::MessageWriter* reply) const {
     const Chunk& chunk = chunks_[i];
     local::GpuGetAnswer answer{.status = local::kGpuGetMiss};
     if (!chunk.failure.ok()) {
-      const std::string why(chunk.failure.message().substr(0, kMaxMessageBytes));
+      const std::string why(chunk.failure.message().substr(0, kMaxAnswerBytes));
       answer.status = local::kGpuGetFailed;
       answer.message_bytes = static_cast<uint16_t>(why.size());
       messages += why;

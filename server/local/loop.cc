@@ -16,7 +16,7 @@ namespace {
 
 constexpr uint64_t kWakeKey = 0;
 
-absl::Status Failed(const char* what) {
+absl::Status LoopFailed(const char* what) {
   return absl::ResourceExhaustedError(
       absl::StrCat("local endpoint: ", what, ": ", std::strerror(errno)));
 }
@@ -25,9 +25,9 @@ absl::Status Failed(const char* what) {
 
 absl::StatusOr<std::shared_ptr<LocalLoop>> LocalLoop::Create(BusyPoll::Duration busy_poll) {
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll.valid()) return Failed("epoll_create1");
+  if (!epoll.valid()) return LoopFailed("epoll_create1");
   UniqueFd wake_up(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake_up.valid()) return Failed("eventfd");
+  if (!wake_up.valid()) return LoopFailed("eventfd");
   std::shared_ptr<LocalLoop> loop(new LocalLoop(std::move(epoll), std::move(wake_up), busy_poll));
   KVKEEP_RETURN_IF_ERROR(loop->Watch(loop->wake_.get(), kWakeKey, EPOLLIN));
   return loop;
@@ -48,7 +48,7 @@ void LocalLoop::Post(Task task) {
 
 absl::Status LocalLoop::Watch(int fd, uint64_t key, uint32_t events) {
   epoll_event event{.events = events, .data = {.u64 = key}};
-  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return Failed("epoll_ctl");
+  if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return LoopFailed("epoll_ctl");
   return absl::OkStatus();
 }
 

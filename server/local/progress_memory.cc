@@ -21,7 +21,7 @@ namespace {
 using local::ProgressWord;
 
 constexpr size_t kBytes = local::kProgressWords * sizeof(ProgressWord);
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+constexpr int kProgressSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
 
 absl::Status Failed(const char* what) {
   return absl::ResourceExhaustedError(
@@ -45,7 +45,7 @@ absl::StatusOr<std::shared_ptr<ProgressMemory>> ProgressMemory::Create() {
   madvise(mapped, kBytes, MADV_DONTFORK);
   // The mode keeps other users from reopening it, the seals keep everybody from changing it.
   if (fchmod(memory->fd_.get(), S_IRUSR) != 0 ||
-      fcntl(memory->fd_.get(), F_ADD_SEALS, kSeals) != 0) {
+      fcntl(memory->fd_.get(), F_ADD_SEALS, kProgressSeals) != 0) {
     return Failed("sealing (F_SEAL_FUTURE_WRITE needs Linux 5.1)");
   }
   return memory;

@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr char kNoSize[] =
+constexpr char kIsNoSize[] =
     "is not a size: write a whole number with KiB, MiB, GiB, TiB (or decimal KB, MB, GB, TB), like "
     "64GiB";
 
@@ -34,7 +34,7 @@ TEST_CASE("what is no size is told so, with the text") {
   for (const char* text : {"", "GiB", "-1", "1.5GiB", "64G", "64gib", "0x10", "1e3", "1_000",
                            "64GiBB", "18446744073709551616", "+1", "64GiB 1"}) {
     CHECK(std::string(ParseSize(text).status().message()) ==
-          absl::StrCat("'", text, "' ", kNoSize));
+          absl::StrCat("'", text, "' ", kIsNoSize));
   }
   CHECK(std::string(ParseSize("16777216TiB").status().message()) ==
         "'16777216TiB' is too large for 64 bits");

@@ -4,22 +4,12 @@
 
 #include <algorithm>
 
+#include "tests/fakes/read_body.h"
 #include "tiers/base/check.h"
 
 namespace kvkeep::fakes {
 
 using local::Kind;
-
-namespace {
-
-template <typename T>
-T Read(local::BodyReader& reader) {
-  T value;
-  KVKEEP_CHECK(reader.Read(&value));
-  return value;
-}
-
-}  // namespace
 
 void FakeGpuEndpoint::Set(Script script) {
   MutexLock lock(&mu_);

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tests/fakes/read_body.h"
 #include "tiers/base/bytes.h"
 #include "tiers/base/check.h"
 
@@ -34,13 +35,6 @@ std::byte* MapAll(int fd, uint64_t bytes) {
   void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   KVKEEP_CHECK(at != MAP_FAILED);
   return static_cast<std::byte*>(at);
-}
-
-template <typename T>
-T Read(local::BodyReader& reader) {
-  T value;
-  KVKEEP_CHECK(reader.Read(&value));
-  return value;
 }
 
 }  // namespace

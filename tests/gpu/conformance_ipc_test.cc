@@ -5,11 +5,11 @@
 #include "tests/gpu/exporter.h"
 #include "tests/gpu/gpu_session.h"
 #include "tests/gpu/pattern.h"
+#include "tiers/base/units.h"
 
 namespace kvkeep {
 namespace {
 
-constexpr size_t kMiB = 1 << 20;
 constexpr unsigned kOpen = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
 
 CUdeviceptr Open(const GpuSession& gpu, const CUipcMemHandle& handle) {

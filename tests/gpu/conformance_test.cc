@@ -10,11 +10,10 @@
 #include "tests/gpu/gpu_session.h"
 #include "tests/gpu/pattern.h"
 #include "tiers/base/unique_fd.h"
+#include "tiers/base/units.h"
 
 namespace kvkeep {
 namespace {
-
-constexpr size_t kMiB = 1 << 20;
 
 std::optional<CUresult> ErrorOf(const absl::Status& status) { return CudaErrorOf(status); }
 

@@ -6,8 +6,6 @@
 namespace kvkeep {
 namespace {
 
-constexpr uint64_t kMiB = DeviceRig::kMiB;
-
 TEST_CASE("a worker's memory comes into the arena and goes back, by a handle or a descriptor") {
   const bool by_descriptor = GENERATE(false, true);
   CAPTURE(by_descriptor);

@@ -10,8 +10,6 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-constexpr uint64_t kMiB = DeviceRig::kMiB;
-
 // A rig with a worker's memory, and the arena registered.
 struct Site {
   explicit Site(CudaDeviceOptions options = {}) : rig("", std::move(options)) {

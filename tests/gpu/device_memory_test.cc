@@ -13,8 +13,6 @@ namespace {
 
 using Catch::Matchers::Contains;
 
-constexpr uint64_t kMiB = DeviceRig::kMiB;
-
 void CheckRefused(const absl::StatusOr<GpuRegistrationId>& id, absl::StatusCode code,
                   const std::string& words) {
   CHECK(id.status().code() == code);

@@ -9,7 +9,6 @@
 namespace kvkeep {
 namespace {
 
-constexpr uint64_t kMiB = DeviceRig::kMiB;
 constexpr int kThreads = 3;
 
 struct Tally {

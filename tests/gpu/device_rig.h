@@ -17,6 +17,7 @@
 #include "tests/gpu/pattern.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
+#include "tiers/base/units.h"
 
 namespace kvkeep {
 
@@ -66,7 +67,6 @@ class Answer {
 
 class DeviceRig {
  public:
-  static constexpr uint64_t kMiB = 1 << 20;
   static constexpr uint64_t kSegment = 4 * kMiB;
   static constexpr std::chrono::seconds kInTime{10};  // a deadline, with a clock that stands still
 

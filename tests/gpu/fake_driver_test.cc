@@ -6,11 +6,11 @@
 #include "tests/fakes/cuda/fake_cuda.h"
 #include "tests/gpu/exporter.h"
 #include "tests/gpu/gpu_session.h"
+#include "tiers/base/units.h"
 
 namespace kvkeep {
 namespace {
 
-constexpr size_t kMiB = 1 << 20;
 constexpr unsigned kOpen = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
 
 bool SameBytes(const CUipcMemHandle& a, const CUipcMemHandle& b) {

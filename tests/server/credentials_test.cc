@@ -38,8 +38,8 @@ Presented Token(const std::string& token) {
 }
 
 // Two tenants beside the default one, each with a token file and names.
-struct World {
-  World() {
+struct TokenFiles {
+  TokenFiles() {
     Write(dir / "b", Hash(kToken) + "\n");
     Write(dir / "c", absl::StrCat("# comment\n\n  ", absl::AsciiStrToUpper(Hash(kOther)),
                                   " read  # a watcher\n"));
@@ -77,7 +77,7 @@ bool Refused(const absl::StatusOr<Caller>& caller, const char* why) {
 }  // namespace
 
 TEST_CASE("a name in a certificate makes the caller its tenant, with what it grants") {
-  const World world;
+  const TokenFiles world;
   CHECK_FALSE(world.credentials->open());
   const auto b =
       world.Identify({.dns_names = {"unknown", "B.Example"}, .uri_names = {}, .token = {}});
@@ -101,7 +101,7 @@ TEST_CASE("a name in a certificate makes the caller its tenant, with what it gra
 }
 
 TEST_CASE("a token makes the caller its tenant; one that nobody knows is nobody's") {
-  const World world;
+  const TokenFiles world;
   CHECK(world.Identify(Token(kToken))->tenant == TenantId(1));
   const auto c = world.Identify(Token(kOther));
   CHECK(c->tenant == TenantId(2));
@@ -117,7 +117,7 @@ TEST_CASE("a token makes the caller its tenant; one that nobody knows is nobody'
 }
 
 TEST_CASE("with both the token decides, and may not be another tenant's than the certificate") {
-  const World world;
+  const TokenFiles world;
   Presented both{.dns_names = {"b.example"}, .uri_names = {}, .token = kToken};
   CHECK(world.Identify(both)->who == "certificate b.example, token b:1");
   both.uri_names = {"spiffe://x/B"};
@@ -149,7 +149,7 @@ TEST_CASE("any certificate is the default tenant's only where the config says so
 }
 
 TEST_CASE("a changed token file is read; one that is broken leaves the tokens as they were") {
-  const World world;
+  const TokenFiles world;
   CHECK(world.credentials->Reload().empty());
   Write(world.dir / "b", Hash(kToken + "2"));
   CHECK(world.credentials->Reload().empty());  // it may still be written

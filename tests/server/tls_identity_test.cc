@@ -15,8 +15,8 @@
 namespace kvkeep {
 namespace {
 
-struct World {
-  World() : ca(dir.path(), "ca"), other(dir.path(), "other") {
+struct IdentityWorld {
+  IdentityWorld() : ca(dir.path(), "ca"), other(dir.path(), "other") {
     const CertificateFiles issued = Issue(17);
     files = {.cert_file = issued.cert, .key_file = issued.key, .client_ca_file = ca.cert_file()};
   }
@@ -45,12 +45,12 @@ absl::Status AwaitReload(TlsIdentity& identity) {
   return absl::NotFoundError("no news");
 }
 
-void Write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+void Overwrite(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
 }  // namespace
 
 TEST_CASE("a new certificate is taken when it and its key are both there") {
-  const World world;
+  const IdentityWorld world;
   const auto identity = world.Load();
   CHECK(identity->current()->serial == "11");
   CHECK(identity->wants_client_certificates());
@@ -63,7 +63,7 @@ TEST_CASE("a new certificate is taken when it and its key are both there") {
 }
 
 TEST_CASE("what is broken, half replaced or expired leaves the old one in use, and is said once") {
-  const World world;
+  const IdentityWorld world;
   const auto identity = world.Load();
   const auto old = identity->current();
   std::filesystem::copy_file(world.files.key_file, world.dir / "old.key");
@@ -71,7 +71,8 @@ TEST_CASE("what is broken, half replaced or expired leaves the old one in use, a
   std::filesystem::rename(world.dir / "old.key", world.files.key_file);
   CHECK(absl::StrContains(AwaitReload(*identity).message(), "is not the key of the certificate"));
   CHECK(absl::IsNotFound(AwaitReload(*identity)));
-  Write(world.files.cert_file, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+  Overwrite(world.files.cert_file,
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
   CHECK(absl::StrContains(AwaitReload(*identity).message(), "has a broken certificate"));
   world.Issue(19, -60);
   CHECK(absl::StrContains(AwaitReload(*identity).message(), "has expired"));
@@ -81,7 +82,7 @@ TEST_CASE("what is broken, half replaced or expired leaves the old one in use, a
 }
 
 TEST_CASE("files that cannot be used are refused at the start, by name") {
-  World world;
+  IdentityWorld world;
   const TlsFiles good = world.files;
   world.files.cert_file = world.dir / "none";
   CHECK(absl::StrContains(world.Error(), "/none: cannot be read"));
@@ -90,7 +91,7 @@ TEST_CASE("files that cannot be used are refused at the start, by name") {
   CHECK(absl::StrContains(world.Error(), "daemon.key: has no certificate"));
   world.files = good;
   world.files.key_file = world.dir / "garbage";
-  Write(world.files.key_file, "garbage");
+  Overwrite(world.files.key_file, "garbage");
   REQUIRE(chmod(world.files.key_file.c_str(), 0600) == 0);
   CHECK(absl::StrContains(world.Error(), "garbage: has no private key"));
   world.files.client_ca_file = world.dir / "garbage";
@@ -106,7 +107,7 @@ TEST_CASE("files that cannot be used are refused at the start, by name") {
 }
 
 TEST_CASE("an expired certificate does not keep the daemon from starting") {
-  World world;
+  IdentityWorld world;
   world.Issue(20, -60);
   CHECK(world.Load()->expired());
 }

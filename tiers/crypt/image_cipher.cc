@@ -11,7 +11,7 @@
 namespace kvkeep {
 namespace {
 
-constexpr char kLabel[17] = "kvkeep image v2\0";
+constexpr char kImageLabel[17] = "kvkeep image v2\0";
 constexpr uint32_t kChecksumsMessage = 0xffffffff;  // no unit has that number
 
 std::span<std::byte> BytesOf(uint64_t& value) {
@@ -35,7 +35,7 @@ ImageCipher::ImageCipher(const DataKey& key, const ImageIdentity& identity,
     std::memcpy(at, from, bytes);
     at += bytes;
   };
-  add(kLabel, 16);
+  add(kImageLabel, 16);
   add(encryption.key_id.bytes.data(), KeyId::kSize);
   add(encryption.nonce.bytes.data(), ImageNonce::kSize);
   add(identity.id.ns.bytes.data(), NamespaceDigest::kSize);

@@ -17,13 +17,13 @@ namespace {
 
 constexpr absl::string_view kFirstWord = "kvkeep-keyring";
 constexpr absl::string_view kFirstLine = "kvkeep-keyring 1";
-constexpr absl::string_view kLabel = "kvkeep keyring 1";
+constexpr absl::string_view kKeyRingLabel = "kvkeep keyring 1";
 constexpr size_t kTagAt = sizeof(GcmIv) + Secret::kBytes;
 constexpr size_t kWrappedBytes = kTagAt + sizeof(CipherTag);
 constexpr size_t kKeyIdDigits = 2 * KeyId::kSize;
 
 std::string AssociatedData(const KeyRing::Entry& entry) {
-  return absl::StrCat(kLabel, entry.id.view(), entry.tenant);
+  return absl::StrCat(kKeyRingLabel, entry.id.view(), entry.tenant);
 }
 
 absl::StatusOr<KeyRing::Entry> ParseLine(absl::string_view line, size_t number) {

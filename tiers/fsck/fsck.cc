@@ -15,7 +15,7 @@ using fsck_internal::Findings;
 using fsck_internal::IndexCheck;
 using fsck_internal::OfflineDevice;
 
-constexpr char kRebuild[] = "kvkeep fsck --rebuild-index makes it anew from the images";
+constexpr char kMakeAnew[] = "kvkeep fsck --rebuild-index makes it anew from the images";
 
 void AddIndexFinding(FsckProblem problem, const absl::Status& status, bool notice,
                      Findings* findings) {
@@ -23,7 +23,7 @@ void AddIndexFinding(FsckProblem problem, const absl::Status& status, bool notic
                  .notice = notice,
                  .file = kIndexName,
                  .what = std::string(status.message()),
-                 .to_do = notice ? "nothing: a power cut tore its end off" : kRebuild});
+                 .to_do = notice ? "nothing: a power cut tore its end off" : kMakeAnew});
 }
 
 // False when nothing can be said about what the index names.

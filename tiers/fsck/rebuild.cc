@@ -44,7 +44,7 @@ using fsck_internal::OfflineDevice;
 using fsck_internal::ProgressTeller;
 using fsck_internal::ReadBuffer;
 
-constexpr size_t kBatchRecords = 1000;
+constexpr size_t kRecordsABatch = 1000;
 
 class Rebuild {
  public:
@@ -188,8 +188,8 @@ absl::Status Rebuild::MakeIndex() {
       .may_wait = true};
   KVKEEP_ASSIGN_OR_RETURN(const std::unique_ptr<ChunkIndex> index,
                           OpenRocksDbIndex(path, device_.superblock().device, options));
-  for (size_t first = 0; first < images_.size(); first += kBatchRecords) {
-    const size_t end = std::min(first + kBatchRecords, images_.size());
+  for (size_t first = 0; first < images_.size(); first += kRecordsABatch) {
+    const size_t end = std::min(first + kRecordsABatch, images_.size());
     IndexBatch batch;
     batch.adds.assign(images_.begin() + static_cast<ptrdiff_t>(first),
                       images_.begin() + static_cast<ptrdiff_t>(end));

@@ -22,7 +22,7 @@ namespace {
 
 using Next = DeviceQueue::Outcome::Next;
 
-constexpr std::chrono::milliseconds kRetryPause{1};
+constexpr std::chrono::milliseconds kRingRetryPause{1};
 
 // The ring's thread turns: take what was handed over, issue, enter the kernel, judge what
 // completed, run callbacks. Callbacks run last, from a list: one that submits only adds to the
@@ -324,7 +324,7 @@ void UringEngine::Judge(uint32_t index, int64_t result) {
       IssueSlot(index);
       return;
     case Next::kAgainLater:
-      if (delayed_.empty()) delayed_until_ = RealClock()->Now() + kRetryPause;
+      if (delayed_.empty()) delayed_until_ = RealClock()->Now() + kRingRetryPause;
       delayed_.push_back(index);
       return;
     case Next::kFinished:

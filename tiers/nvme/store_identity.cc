@@ -24,27 +24,27 @@ namespace {
 
 constexpr absl::string_view kMagic = "KVKSTATE";
 constexpr uint32_t kVersion = 1;
-constexpr size_t kStoreAt = 16;
-constexpr size_t kMacKeyAt = 32;
-constexpr size_t kChecksumAt = 64;
+constexpr size_t kStateStoreAt = 16;
+constexpr size_t kStateMacKeyAt = 32;
+constexpr size_t kStateChecksumAt = 64;
 constexpr size_t kStateBytes = 72;
-static_assert(kMacKeyAt + sizeof(MacKey) == kChecksumAt);
+static_assert(kStateMacKeyAt + sizeof(MacKey) == kStateChecksumAt);
 
 std::string Encode(const StoreIdentity& identity) {
   std::string state(kStateBytes, '\0');
   std::byte* const at = reinterpret_cast<std::byte*>(state.data());
   std::memcpy(at, kMagic.data(), kMagic.size());
   StoreAt<uint32_t>(at + 8, kVersion);
-  std::memcpy(at + kStoreAt, identity.store_uuid.bytes.data(), Uuid::kSize);
-  StoreAt<MacKey>(at + kMacKeyAt, identity.mac_key);
-  StoreAt<uint64_t>(at + kChecksumAt, Xxh3(AsBytes(state).first(kChecksumAt)));
+  std::memcpy(at + kStateStoreAt, identity.store_uuid.bytes.data(), Uuid::kSize);
+  StoreAt<MacKey>(at + kStateMacKeyAt, identity.mac_key);
+  StoreAt<uint64_t>(at + kStateChecksumAt, Xxh3(AsBytes(state).first(kStateChecksumAt)));
   return state;
 }
 
 absl::StatusOr<StoreIdentity> Decode(absl::string_view state, const std::string& path) {
   const std::byte* const at = AsBytes(state).data();
   if (state.size() != kStateBytes || state.substr(0, kMagic.size()) != kMagic ||
-      LoadAt<uint64_t>(at + kChecksumAt) != Xxh3(AsBytes(state).first(kChecksumAt))) {
+      LoadAt<uint64_t>(at + kStateChecksumAt) != Xxh3(AsBytes(state).first(kStateChecksumAt))) {
     return absl::DataLossError(absl::StrCat(
         path, ": the state file is damaged; restore it, or remove it and empty the devices"));
   }
@@ -53,8 +53,8 @@ absl::StatusOr<StoreIdentity> Decode(absl::string_view state, const std::string&
                                                       version, ", this build reads ", kVersion));
   }
   StoreIdentity identity;
-  std::memcpy(identity.store_uuid.bytes.data(), at + kStoreAt, Uuid::kSize);
-  identity.mac_key = LoadAt<MacKey>(at + kMacKeyAt);
+  std::memcpy(identity.store_uuid.bytes.data(), at + kStateStoreAt, Uuid::kSize);
+  identity.mac_key = LoadAt<MacKey>(at + kStateMacKeyAt);
   return identity;
 }
 

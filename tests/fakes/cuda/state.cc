@@ -1,18 +1,11 @@
 #include "tests/fakes/cuda/state.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
 
 namespace kvkeep::fakecuda {
-namespace {
-
-// Settings change in a file, which wakes nobody.
-constexpr std::chrono::milliseconds kLookAgain(2);
-
-}  // namespace
 
 State& TheState() {
   static State* const state = new State();

@@ -9,6 +9,7 @@
 #include <cuda.h>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -23,6 +24,8 @@
 
 namespace kvkeep::fakecuda {
 
+// Settings change in a file, which wakes nobody: who waits looks at them again so often.
+inline constexpr std::chrono::milliseconds kLookAgain(2);
 inline constexpr uint64_t kGranularity = 2ull << 20;  // of VMM, and of large allocations' addresses
 
 struct VmmMemory;

@@ -13,8 +13,6 @@
 namespace kvkeep::fakecuda {
 namespace {
 
-constexpr std::chrono::milliseconds kLookAgain(2);
-
 bool Ready(const Operation& operation) {
   return operation.wait == nullptr || operation.wait->completed >= operation.number;
 }

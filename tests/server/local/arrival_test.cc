@@ -7,12 +7,12 @@ namespace {
 
 using local::Kind;
 
-constexpr uint32_t kBytes = 3 * kMiB + 100;  // four pieces
+constexpr uint32_t kFourPieces = 3 * kMiB + 100;  // four pieces
 
 // Chunk 1 lies in G3 only.
 void PutOnDisk(PeerTester& t) {
   t.Open();
-  REQUIRE(t.PutPayload(1, MakePayload(1, 1, kBytes)) == "stored");
+  REQUIRE(t.PutPayload(1, MakePayload(1, 1, kFourPieces)) == "stored");
   t.Settle();
   t.FloodG2();
 }
@@ -22,7 +22,7 @@ void PutOnDisk(PeerTester& t) {
 TEST_CASE("a chunk of G3 arrives piece by piece: its word never promises what is not there") {
   PeerTester t;
   PutOnDisk(t);
-  const auto payload = MakePayload(1, 1, kBytes);
+  const auto payload = MakePayload(1, 1, kFourPieces);
   const TestFound found = t.Get({1});
   REQUIRE(found.places.size() == 1);
   CHECK(found.g2 == std::string(1, '\0'));
@@ -37,7 +37,7 @@ TEST_CASE("a chunk of G3 arrives piece by piece: its word never promises what is
     steps += now > seen;
     seen = now;
     const auto there = t.Payload(found.places[0]);
-    const size_t good = std::min<size_t>(now * kPieceBytes, kBytes);
+    const size_t good = std::min<size_t>(now * kPieceBytes, kFourPieces);
     CHECK(std::equal(there.begin(), there.begin() + good, payload.begin()));
     // The header page is complete with the last piece.
     if (now == 4) CHECK(t.KeyInHeader(found.places[0]) == MakeKey(1));
@@ -55,7 +55,7 @@ TEST_CASE("the next get of a chunk that arrived needs no word") {
   const TestFound next = t.Get({1});
   REQUIRE(next.places.size() == 1);
   CHECK(next.places[0].place.progress_word == local::kNoProgressWord);
-  CHECK(t.Payload(next.places[0]) == MakePayload(1, 1, kBytes));
+  CHECK(t.Payload(next.places[0]) == MakePayload(1, 1, kFourPieces));
   CHECK(t.Word(first.places[0].place.progress_word) == 4);
 }
 
@@ -120,15 +120,15 @@ TEST_CASE("keys that are no longer kept give their words back, the others go on"
 TEST_CASE("a chunk put anew under the key of a leased one is not taken for it") {
   PeerTester t;
   PutOnDisk(t);
-  const std::vector<std::byte> other = MakePayload(1, 2, kBytes);
-  const auto staging = t.Stage(kBytes);
+  const std::vector<std::byte> other = MakePayload(1, 2, kFourPieces);
+  const auto staging = t.Stage(kFourPieces);
   std::copy(other.begin(), other.end(), staging.begin());
   // Leased without places; then deleted and put again while the disk still reads the first.
   const uint64_t lookup = t.Tell(Kind::kLookup, t.KeysBody({1}, LeaseMode::kAllPresent, {}, 7));
   const TestFound leased = ReadFound(t.TakeReply(lookup));
   REQUIRE(leased.head.lease != 0);
   REQUIRE(t.TakeReply(t.Tell(Kind::kDelete, t.KeysBody({1}, LeaseMode::kNone))).status.ok());
-  const uint64_t put = t.Tell(Kind::kPut, t.PutBody({{.name = 1, .bytes = kBytes}}));
+  const uint64_t put = t.Tell(Kind::kPut, t.PutBody({{.name = 1, .bytes = kFourPieces}}));
   t.world.executor().RunAll();
   t.loop->RunAll();
   REQUIRE(ReadAnswers(t.TakeReply(put)) == "stored");

@@ -12,8 +12,6 @@ namespace {
 
 using local::Kind;
 
-constexpr uint32_t kBytes = 40'000;
-
 // The chunks 1 to `count`, put from registration 1.
 void PutSome(GpuTester& t, uint64_t count, uint32_t bytes = kBytes) {
   std::vector<std::byte> memory;

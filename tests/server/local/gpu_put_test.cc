@@ -11,8 +11,6 @@ namespace {
 
 using local::Kind;
 
-constexpr uint32_t kBytes = 40'000;
-
 }  // namespace
 
 TEST_CASE("a put gathers a chunk's runs from GPU memory, and others read it as any chunk") {

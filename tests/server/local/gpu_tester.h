@@ -9,6 +9,8 @@
 
 namespace kvkeep {
 
+inline constexpr uint32_t kBytes = 40'000;  // of a chunk, where a test does not care
+
 class GpuTester : public PeerTester {
  public:
   using PeerTester::PeerTester;

@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kChunks = 3;
+constexpr uint64_t kRebuilt = 3;
 constexpr uint32_t kRecords = 3;
 constexpr int kNoneFailed = 77;  // exit status
 const Uuid kDevice = *Uuid::FromBytes("this device");
@@ -170,23 +170,23 @@ TEST_CASE("child: rebuilds an index", "[.child]") {
 TEST_CASE("a rebuild one of whose calls to the database fails is done by the next one") {
   StoreOnDisk store;
   REQUIRE(store.Start());
-  for (uint64_t name = 0; name < kChunks; ++name) store.Put(name, 10'000, 100);
+  for (uint64_t name = 0; name < kRebuilt; ++name) store.Put(name, 10'000, 100);
   store.Stop();
   const uint64_t failed = FailEachOfRocksDb([&](const CallFault& fault) {
     const int how = RunChild("child: rebuilds an index", store.options.dir, fault);
-    CHECK(store.Rebuild().chunks == kChunks);
+    CHECK(store.Rebuild().chunks == kRebuilt);
     return how;
   });
   CHECK(failed > 20);
   CHECK(store.Check().clean());
   REQUIRE(store.Start());
-  for (uint64_t name = 0; name < kChunks; ++name) CHECK(store.Get(name) == "hit");
+  for (uint64_t name = 0; name < kRebuilt; ++name) CHECK(store.Get(name) == "hit");
 }
 
 TEST_CASE("a check that cannot read the index says so, and not what it says without a fault") {
   StoreOnDisk store;
   REQUIRE(store.Start());
-  for (uint64_t name = 0; name < kChunks; ++name) store.Put(name, 10'000, 100);
+  for (uint64_t name = 0; name < kRebuilt; ++name) store.Put(name, 10'000, 100);
   store.Stop();
   // Two records of the same blocks: their names are looked up in a second pass.
   IndexRecord twin = store.Record(0);

@@ -15,6 +15,7 @@
 
 #include "tests/fakes/scratch_dir.h"
 #include "tests/tiers/host/child_process.h"
+#include "tests/tiers/host/in_namespace.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
@@ -22,15 +23,6 @@
 
 namespace kvkeep {
 namespace {
-
-void InNamespace(const std::function<void(const MountRoom&, Findings&)>& body) {
-  const std::string report = RunInMountNamespace(body);
-  if (report == kNotPermitted) {
-    WARN("skipped: " << kNotPermitted);
-    return;
-  }
-  CHECK(report == "");
-}
 
 std::unique_ptr<Arena> MakeArena(const MountRoom& room, Findings& findings) {
   ArenaOptions options;

@@ -14,6 +14,7 @@
 #include "tests/fakes/manual_executor.h"
 #include "tests/tiers/host/child_process.h"
 #include "tests/tiers/host/client_attacks.h"
+#include "tests/tiers/host/in_namespace.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
@@ -21,16 +22,6 @@
 
 namespace kvkeep {
 namespace {
-
-// Runs `body` where it may mount; says so and passes where nobody may.
-void InNamespace(const std::function<void(const MountRoom&, Findings&)>& body) {
-  const std::string report = RunInMountNamespace(body);
-  if (report == kNotPermitted) {
-    WARN("skipped: " << kNotPermitted);
-    return;
-  }
-  CHECK(report == "");
-}
 
 ArenaOptions MountOptions(const MountRoom& room, uint64_t capacity_bytes) {
   ArenaOptions options;

@@ -16,10 +16,10 @@ using Next = DeviceQueue::Outcome::Next;
 constexpr size_t kMaxIo = 4 * kBlockBytes;
 
 // A queue and a kernel that holds fragments until the test completes them.
-class Harness {
+class QueueRig {
  public:
-  explicit Harness(uint32_t depth) : queue_("disk", depth, kMaxIo, &counters_) {}
-  ~Harness() {  // a queue must end empty
+  explicit QueueRig(uint32_t depth) : queue_("disk", depth, kMaxIo, &counters_) {}
+  ~QueueRig() {  // a queue must end empty
     while (!Issue().empty() || !out_.empty()) CompleteWhole(0);
   }
 
@@ -59,7 +59,7 @@ class Harness {
 }  // namespace
 
 TEST_CASE("at most depth fragments are out, the rest waits in order") {
-  Harness h(3);
+  QueueRig h(3);
   for (uint64_t i = 0; i < 5; ++i) h.Push(Kind::kRead, i, 1);
   CHECK(h.Issue() == "RRR");
   CHECK(h.counters_.in_flight == 3);
@@ -70,7 +70,7 @@ TEST_CASE("at most depth fragments are out, the rest waits in order") {
 }
 
 TEST_CASE("an operation above max_io_bytes is cut and completes as one") {
-  Harness h(8);
+  QueueRig h(8);
   h.Push(Kind::kWrite, 2, 9);
   CHECK(h.Issue() == "WWW");
   CHECK(h.out_[0].offset == 2 * kBlockBytes);
@@ -90,7 +90,7 @@ TEST_CASE("an operation above max_io_bytes is cut and completes as one") {
 }
 
 TEST_CASE("reads go ahead of writes, but a write follows every third read") {
-  Harness h(1);
+  QueueRig h(1);
   for (uint64_t i = 0; i < 5; ++i) h.Push(Kind::kWrite, i, 1);
   for (uint64_t i = 5; i < 12; ++i) h.Push(Kind::kRead, i, 1);
   std::string order;
@@ -104,7 +104,7 @@ TEST_CASE("reads go ahead of writes, but a write follows every third read") {
 }
 
 TEST_CASE("slow writes never hold more than a quarter of the depth while reads wait") {
-  Harness h(8);
+  QueueRig h(8);
   for (uint64_t i = 0; i < 20; ++i) h.Push(Kind::kWrite, i, 1);
   for (uint64_t i = 20; i < 60; ++i) h.Push(Kind::kRead, i, 1);
   CHECK(h.Issue() == "RRRWRRRW");
@@ -117,7 +117,7 @@ TEST_CASE("slow writes never hold more than a quarter of the depth while reads w
 }
 
 TEST_CASE("writes take the whole depth when no read waits, and reads get the next slots") {
-  Harness h(4);
+  QueueRig h(4);
   for (uint64_t i = 0; i < 8; ++i) h.Push(Kind::kWrite, i, 1);
   CHECK(h.Issue() == "WWWW");
   h.Push(Kind::kRead, 9, 1);
@@ -126,7 +126,7 @@ TEST_CASE("writes take the whole depth when no read waits, and reads get the nex
 }
 
 TEST_CASE("a short result is resumed where it ended, at a block boundary") {
-  Harness h(1);
+  QueueRig h(1);
   h.Push(Kind::kRead, 0, 4);
   h.Issue();
   CHECK(h.Complete(0, kBlockBytes).next == Next::kAgain);
@@ -144,7 +144,7 @@ TEST_CASE("a short result is resumed where it ended, at a block boundary") {
 }
 
 TEST_CASE("a device that ends early is DataLoss, at a block boundary or inside a block") {
-  Harness h(1);
+  QueueRig h(1);
   h.Push(Kind::kRead, 0, 4);
   h.Issue();
   SECTION("at a boundary") {
@@ -164,7 +164,7 @@ TEST_CASE("a device that ends early is DataLoss, at a block boundary or inside a
 }
 
 TEST_CASE("interrupted and refused I/O is issued again, with an end") {
-  Harness h(1);
+  QueueRig h(1);
   h.Push(Kind::kWrite, 0, 1);
   h.Issue();
   CHECK(h.Complete(0, -EINTR).next == Next::kAgain);
@@ -184,7 +184,7 @@ TEST_CASE("interrupted and refused I/O is issued again, with an end") {
 }
 
 TEST_CASE("after a failed fragment the rest of its operation is not issued") {
-  Harness h(2);
+  QueueRig h(2);
   h.Push(Kind::kRead, 0, 40);
   h.Push(Kind::kRead, 50, 1);
   CHECK(h.Issue() == "RR");
@@ -200,7 +200,7 @@ TEST_CASE("after a failed fragment the rest of its operation is not issued") {
 }
 
 TEST_CASE("giving up ends what waits at once, and what is out when it is back") {
-  Harness h(2);
+  QueueRig h(2);
   h.Push(Kind::kRead, 0, 40);  // two fragments out, the rest waits
   h.Push(Kind::kRead, 50, 1);
   h.Push(Kind::kWrite, 60, 1);
@@ -220,7 +220,7 @@ TEST_CASE("whatever the results, every operation completes exactly once") {
   const uint64_t seed = GENERATE(range(1, 40));
   CAPTURE(seed);
   SeededRandom random(seed);
-  Harness h(static_cast<uint32_t>(random.Between(1, 9)));
+  QueueRig h(static_cast<uint32_t>(random.Between(1, 9)));
   uint64_t pushed = 0, completed = 0;
   while (pushed < 200 || completed < pushed) {
     if (pushed < 200 && random.Chance(0.4)) {

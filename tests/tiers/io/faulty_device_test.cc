@@ -13,12 +13,12 @@ namespace {
 
 using Kind = IoOperation::Kind;
 
-constexpr size_t kDeviceBytes = 64 * kBlockBytes;
+constexpr size_t kFaultyBytes = 64 * kBlockBytes;
 
 // A faulty disk on its own executor, as a simulator has it.
-class Harness {
+class FaultyRig {
  public:
-  explicit Harness(const FaultOptions& options, uint64_t seed = 1)
+  explicit FaultyRig(const FaultOptions& options, uint64_t seed = 1)
       : below_(disk_, &executor_), device_(&below_, &executor_, seed, options) {}
 
   absl::Status Run(Kind kind, uint64_t block, std::span<std::byte> bytes) {
@@ -33,7 +33,7 @@ class Harness {
     return disk_->bytes().subspan(block * kBlockBytes, blocks * kBlockBytes);
   }
 
-  std::shared_ptr<MemoryDisk> disk_ = std::make_shared<MemoryDisk>(kDeviceBytes);
+  std::shared_ptr<MemoryDisk> disk_ = std::make_shared<MemoryDisk>(kFaultyBytes);
   ManualExecutor executor_;
   MemoryDevice below_;
   FaultyDevice device_;
@@ -50,20 +50,20 @@ size_t DifferentBits(std::span<const std::byte> a, std::span<const std::byte> b)
 }  // namespace
 
 TEST_CASE("without faults a FaultyDevice is the device below") {
-  Harness h({});
+  FaultyRig h({});
   AlignedBytes written(4 * kBlockBytes), read(4 * kBlockBytes);
   FillPattern(written.span(), 1);
   CHECK(h.Run(Kind::kWrite, 7, written.span()).ok());
   CHECK(h.Run(Kind::kRead, 7, read.span()).ok());
   CHECK(SameBytes(written.span(), read.span()));
-  CHECK(h.device_.size_bytes() == kDeviceBytes);
+  CHECK(h.device_.size_bytes() == kFaultyBytes);
   CHECK(h.Run(Kind::kRead, 63, read.span()).code() == absl::StatusCode::kInternal);
   CHECK(h.device_.Sync().ok());
   CHECK(h.below_.stats().syncs == 1);
 }
 
 TEST_CASE("injected errors are DataLoss and move nothing") {
-  Harness h({.read_error = 1, .write_error = 1});
+  FaultyRig h({.read_error = 1, .write_error = 1});
   AlignedBytes ones(kBlockBytes), zeros(kBlockBytes);
   FillPattern(ones.span(), 1);
   CHECK(h.Run(Kind::kWrite, 0, ones.span()).code() == absl::StatusCode::kDataLoss);
@@ -80,14 +80,14 @@ TEST_CASE("a corrupt read flips one bit in memory only, a corrupt write one on t
   FillPattern(written.span(), 1);
   std::memcpy(copy.data(), written.data(), copy.size());
   SECTION("read") {
-    Harness h({.corrupt_read = 1});
+    FaultyRig h({.corrupt_read = 1});
     CHECK(h.Run(Kind::kWrite, 0, written.span()).ok());
     CHECK(h.Run(Kind::kRead, 0, read.span()).ok());
     CHECK(DifferentBits(written.span(), read.span()) == 1);
     CHECK(SameBytes(h.OnDisk(0, 4), written.span()));
   }
   SECTION("write") {
-    Harness h({.corrupt_write = 1});
+    FaultyRig h({.corrupt_write = 1});
     CHECK(h.Run(Kind::kWrite, 0, written.span()).ok());
     CHECK(DifferentBits(written.span(), h.OnDisk(0, 4)) == 1);
     CHECK(SameBytes(written.span(), copy.span()));
@@ -97,7 +97,7 @@ TEST_CASE("a corrupt read flips one bit in memory only, a corrupt write one on t
 TEST_CASE("a torn write leaves blocks from the start, and may be reported OK") {
   const double reported_ok = GENERATE(0.0, 1.0);
   const uint64_t seed = GENERATE(range(1, 20));
-  Harness h({.torn_write = 1, .torn_reported_ok = reported_ok}, seed);
+  FaultyRig h({.torn_write = 1, .torn_reported_ok = reported_ok}, seed);
   AlignedBytes written(8 * kBlockBytes), zeros(8 * kBlockBytes);
   FillPattern(written.span(), 1);
   CHECK(h.Run(Kind::kWrite, 0, written.span()).ok() == (reported_ok == 1.0));
@@ -111,7 +111,7 @@ TEST_CASE("a torn write leaves blocks from the start, and may be reported OK") {
 }
 
 TEST_CASE("a misdirected write lands whole at another place of the device") {
-  Harness h({.misdirected_write = 1}, 3);
+  FaultyRig h({.misdirected_write = 1}, 3);
   AlignedBytes written(2 * kBlockBytes), zeros(2 * kBlockBytes);
   FillPattern(written.span(), 1);
   CHECK(h.Run(Kind::kWrite, 10, written.span()).ok());
@@ -123,7 +123,7 @@ TEST_CASE("a misdirected write lands whole at another place of the device") {
 
 TEST_CASE("a short read brings the beginning, a misdirected one whole blocks of another place") {
   for (const bool is_short : {true, false}) {
-    Harness h({.short_read = is_short ? 1.0 : 0.0, .misdirected_read = 1}, 3);
+    FaultyRig h({.short_read = is_short ? 1.0 : 0.0, .misdirected_read = 1}, 3);
     AlignedBytes read(8 * kBlockBytes);
     for (uint64_t i = 0; i < 64; ++i) FillPattern(h.OnDisk(i, 1), i + 1);
     CHECK(h.Run(Kind::kRead, 20, read.span()).ok());
@@ -143,7 +143,7 @@ TEST_CASE("a short read brings the beginning, a misdirected one whole blocks of 
 
 TEST_CASE("what is stuck goes on when told to, or when faults are lifted") {
   for (const bool lifted : {true, false}) {
-    Harness h({.stuck = 1});
+    FaultyRig h({.stuck = 1});
     AlignedBytes memory(kBlockBytes);
     int ended = 0;
     for (int i = 0; i < 10; ++i) {
@@ -160,7 +160,7 @@ TEST_CASE("what is stuck goes on when told to, or when faults are lifted") {
 }
 
 TEST_CASE("a device that is gone is Unavailable in everything until it is back") {
-  Harness h({});
+  FaultyRig h({});
   AlignedBytes memory(kBlockBytes);
   h.device_.SetGone(true);
   CHECK(absl::IsUnavailable(h.Run(Kind::kWrite, 1, memory.span())));
@@ -175,7 +175,7 @@ TEST_CASE("a sync that fails or lies makes nothing stable") {
   const std::vector<FaultOptions> faults = {{.sync_error = 1}, {.sync_lies = 1}, {}};
   for (size_t i = 0; i < faults.size(); ++i) {
     ManualExecutor executor;
-    const auto disk = std::make_shared<MemoryDisk>(kDeviceBytes, /*volatile_cache=*/true);
+    const auto disk = std::make_shared<MemoryDisk>(kFaultyBytes, /*volatile_cache=*/true);
     MemoryDevice below(disk, &executor);
     FaultyDevice device(&below, &executor, 1, faults[i]);
     AlignedBytes memory(kBlockBytes);
@@ -253,7 +253,7 @@ TEST_CASE("what a drive lied about goes with its power, whatever syncs succeeded
 }
 
 TEST_CASE("delayed operations overtake each other and still complete once") {
-  Harness h({.delay = 0.7}, 5);
+  FaultyRig h({.delay = 0.7}, 5);
   AlignedBytes memory(kBlockBytes);
   std::vector<int> order;
   for (int i = 0; i < 50; ++i) {
@@ -268,13 +268,13 @@ TEST_CASE("delayed operations overtake each other and still complete once") {
 
 TEST_CASE("the same seed gives the same faults") {
   const auto run = [](uint64_t seed) {
-    Harness h({.read_error = 0.2,
-               .write_error = 0.2,
-               .corrupt_write = 0.2,
-               .torn_write = 0.2,
-               .misdirected_write = 0.2,
-               .delay = 0.3},
-              seed);
+    FaultyRig h({.read_error = 0.2,
+                 .write_error = 0.2,
+                 .corrupt_write = 0.2,
+                 .torn_write = 0.2,
+                 .misdirected_write = 0.2,
+                 .delay = 0.3},
+                seed);
     AlignedBytes memory(4 * kBlockBytes);
     FillPattern(memory.span(), 1);
     std::string outcome;
@@ -297,7 +297,7 @@ TEST_CASE("the same seed gives the same faults") {
 TEST_CASE("after Kill no callback runs, no memory is touched, and writes end in every way") {
   bool whole = false, partly = false, unwritten = false;
   for (uint64_t seed = 1; seed <= 30; ++seed) {
-    Harness h({.delay = 0.5}, seed);
+    FaultyRig h({.delay = 0.5}, seed);
     auto written = std::make_unique<AlignedBytes>(8 * kBlockBytes);
     auto read = std::make_unique<AlignedBytes>(8 * kBlockBytes);
     FillPattern(written->span(), 1);
@@ -344,7 +344,7 @@ TEST_CASE("a dropped task of a MemoryDevice gives its callback back and lets the
   AlignedBytes memory(kBlockBytes);
   auto owned = std::make_shared<int>();
   {
-    MemoryDevice device(kDeviceBytes, &executor);
+    MemoryDevice device(kFaultyBytes, &executor);
     device.Submit(MakeOperation(Kind::kRead, 0, memory.span(), [owned](absl::Status) {}));
     CHECK(owned.use_count() == 2);
     executor.Drop();

@@ -9,7 +9,7 @@ namespace kvkeep {
 namespace {
 
 // Fewer than kUnparkSteps, so that Unpark's bounded search is exact.
-constexpr uint32_t kSlots = 48;
+constexpr uint32_t kLruSlots = 48;
 
 // All chunks in one line, the oldest in front. Parked ones stay where they are and are skipped.
 class Line {
@@ -85,9 +85,9 @@ class Line {
   uint64_t requests_ = 0;
 };
 
-class Comparison {
+class LruComparison {
  public:
-  explicit Comparison(uint64_t seed) : random_(seed), policy_({.max_chunks = kSlots}) {}
+  explicit LruComparison(uint64_t seed) : random_(seed), policy_({.max_chunks = kLruSlots}) {}
 
   void Step() {
     const uint32_t slot = Any();
@@ -113,7 +113,7 @@ class Comparison {
   uint64_t parked() const { return parked_; }
 
  private:
-  uint32_t Any() { return static_cast<uint32_t>(random_.Below(kSlots)); }
+  uint32_t Any() { return static_cast<uint32_t>(random_.Below(kLruSlots)); }
   void Request() {
     std::vector<ChunkSlot> chain;
     std::vector<EvictionPolicy::ChainLink> links;
@@ -160,7 +160,7 @@ TEST_CASE("LruPolicy does what a plain line of chunks does, for any sequence of 
   uint64_t parked = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     CAPTURE(seed);
-    Comparison comparison(seed);
+    LruComparison comparison(seed);
     for (int step = 0; step < 2000; ++step) comparison.Step();
     parked += comparison.parked();
   }

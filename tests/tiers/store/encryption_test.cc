@@ -22,13 +22,6 @@ WorldOptions CipherWorld(Encryption encryption = Encryption::kOn, uint64_t g2_bl
   return options;
 }
 
-void PutIntoG3(StoreTester& s, uint64_t name, size_t bytes, uint32_t tail_bytes = 0) {
-  REQUIRE(s.Put(name, bytes, {.tail_bytes = tail_bytes}) == "stored");
-  s.Settle();
-  s.KillAndStart();
-  REQUIRE(s.Where(name) == "3");
-}
-
 bool Holds(std::span<const std::byte> where, std::span<const std::byte> what) {
   return std::search(where.begin(), where.end(), what.begin(), what.end()) != where.end();
 }

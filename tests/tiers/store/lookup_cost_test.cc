@@ -18,7 +18,7 @@ std::vector<uint64_t> Names(uint64_t count) {
 }
 
 // Chunks that only G3 has.
-void PutIntoG3(StoreTester& s, uint64_t count) {
+void PutAndRestart(StoreTester& s, uint64_t count) {
   for (uint64_t i = 0; i < count; ++i) {
     REQUIRE(s.Put(i) == "stored");
     s.Settle();
@@ -39,7 +39,7 @@ std::chrono::nanoseconds Guess(uint64_t images) {
 
 TEST_CASE("a lookup costs nothing in G2, and by its bytes where only G3 has them") {
   StoreTester s;
-  PutIntoG3(s, 4);
+  PutAndRestart(s, 4);
   REQUIRE(s.Put(10) == "stored");
   CHECK(CostOf(s, {10}).count() == 0);
   CHECK(CostOf(s, {99}).count() == 0);
@@ -54,7 +54,7 @@ TEST_CASE("a lookup's cost is that of its whole leading run, however many slices
   WorldOptions options = SmallWorld();
   options.device_blocks = {4096};
   StoreTester s(options);
-  PutIntoG3(s, 1200);
+  PutAndRestart(s, 1200);
   std::vector<uint64_t> names = Names(1200);
   CHECK(CostOf(s, names) == Guess(1200));
   names[1000] = 99'999;
@@ -65,7 +65,7 @@ TEST_CASE("a lookup's cost is that of its whole leading run, however many slices
 
 TEST_CASE("what is on its way already is waited for, and not counted twice") {
   StoreTester s;
-  PutIntoG3(s, 4);
+  PutAndRestart(s, 4);
   ChunkReader reader = s.Pin(0);  // begins its promotion; nothing runs yet
   REQUIRE(reader);
   CHECK(CostOf(s, {0}) == Guess(1));
@@ -77,7 +77,7 @@ TEST_CASE("what is on its way already is waited for, and not counted twice") {
 
 TEST_CASE("a lookup's cost follows what the device has shown") {
   StoreTester s;
-  PutIntoG3(s, 20);
+  PutAndRestart(s, 20);
   for (uint64_t i = 0; i < 12; ++i) {
     ChunkReader reader = s.Pin(i);
     s.world.clock().Advance(std::chrono::milliseconds(3));

@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr uint64_t kChunk = 4096;
+constexpr uint64_t kRatedChunk = 4096;
 
 // "", "blue" and "green" with a segment of 64 blocks each. Blue has limits.
 WorldOptions Limited(const TenantOptions& blue) {
@@ -28,16 +28,16 @@ WorldOptions Limited(const TenantOptions& blue) {
 
 // A client of a tenant, with chunks of one block of payload. Its answers are "ok", "miss", or the
 // message of a refusal.
-class Client {
+class RatedClient {
  public:
-  Client(StoreTester* tester, uint32_t tenant) : tester_(*tester), tenant_(tenant) {
+  RatedClient(StoreTester* tester, uint32_t tenant) : tester_(*tester), tenant_(tenant) {
     session_ = store().OpenSession({.client_name = "t", .tenant = TenantId(tenant)}).value();
     ns_ = store().OpenNamespace(session_, {.model = "test", .tokens_per_chunk = 16}).value();
   }
 
   std::string Put(uint64_t name) {
     absl::StatusOr<ReserveResult> result = store().Reserve(
-        session_, {.ns = ns_, .key = MakeKey(name), .shape = {.payload_bytes = kChunk}});
+        session_, {.ns = ns_, .key = MakeKey(name), .shape = {.payload_bytes = kRatedChunk}});
     REQUIRE(result.ok());
     if (result->outcome == ReserveResult::Outcome::kPresent) return "present";
     if (result->outcome == ReserveResult::Outcome::kRejected) {
@@ -45,7 +45,7 @@ class Client {
       CHECK(result->reason == RejectReason::kLimit);
       return result->message;
     }
-    result->reservation.Append(MakePayload(name, 1, kChunk));
+    result->reservation.Append(MakePayload(name, 1, kRatedChunk));
     REQUIRE(result->reservation.Seal({}).ok());
     return "ok";
   }
@@ -108,7 +108,7 @@ std::string OverBytes(uint64_t per_second, uint64_t wait_ms) {
 
 TEST_CASE("over its keys a second every call of a tenant is refused, and nobody else's") {
   StoreTester s(Limited({.keys_per_second = 10}));
-  Client blue(&s, 1), blue_too(&s, 1), green(&s, 2);
+  RatedClient blue(&s, 1), blue_too(&s, 1), green(&s, 2);
   CHECK(blue.Put(1) == "ok");
   CHECK(blue.Find(1, 4) == "ok");
   CHECK(blue_too.Find(1, 5) == "ok");
@@ -136,7 +136,7 @@ TEST_CASE("over its keys a second every call of a tenant is refused, and nobody 
 
 TEST_CASE("a call larger than a second's keys is served, and the next waits until it is paid off") {
   StoreTester s(Limited({.keys_per_second = 10}));
-  Client blue(&s, 1);
+  RatedClient blue(&s, 1);
   CHECK(blue.Find(1, 110) == "ok");
   CHECK(blue.Find(1, 1) == OverKeys(10, 10'100));
   s.Pass(milliseconds(10'000));
@@ -146,16 +146,16 @@ TEST_CASE("a call larger than a second's keys is served, and the next waits unti
 }
 
 TEST_CASE("bytes a second: puts and gets pay for what they move, lookups move nothing") {
-  StoreTester s(Limited({.bytes_per_second = 4 * kChunk}));
-  Client blue(&s, 1), green(&s, 2);
+  StoreTester s(Limited({.bytes_per_second = 4 * kRatedChunk}));
+  RatedClient blue(&s, 1), green(&s, 2);
   CHECK(blue.Put(1) == "ok");
   CHECK(blue.Put(1) == "present");
   CHECK(blue.Put(2) == "ok");
   CHECK(blue.Read(1) == "ok");
   CHECK(blue.Read(99) == "miss");
   CHECK(blue.Read(2) == "ok");
-  CHECK(blue.Read(1) == OverBytes(4 * kChunk, 1));
-  CHECK(blue.Put(3) == OverBytes(4 * kChunk, 1));
+  CHECK(blue.Read(1) == OverBytes(4 * kRatedChunk, 1));
+  CHECK(blue.Put(3) == OverBytes(4 * kRatedChunk, 1));
   CHECK(blue.Find(1, 100) == "ok");
   CHECK(blue.Delete() == "ok");
   CHECK(blue.Snapshot().counters.byte_rate_refusals == 2);
@@ -167,8 +167,8 @@ TEST_CASE("bytes a second: puts and gets pay for what they move, lookups move no
 }
 
 TEST_CASE("who leases with places pays then, once, and reads what it leased for nothing") {
-  StoreTester s(Limited({.bytes_per_second = 16 * kChunk}));
-  Client blue(&s, 1);
+  StoreTester s(Limited({.bytes_per_second = 16 * kRatedChunk}));
+  RatedClient blue(&s, 1);
   for (uint64_t name = 1; name <= 8; ++name) REQUIRE(blue.Put(name) == "ok");
   s.Pass(milliseconds(2'000));
   const auto leased = blue.Lookup(1, 8, LeaseMode::kLeadingRun, true, 5).value();
@@ -180,16 +180,16 @@ TEST_CASE("who leases with places pays then, once, and reads what it leased for 
   }
   CHECK(blue.Lookup(1, 8, LeaseMode::kLeadingRun, true).ok());
   CHECK(absl::IsResourceExhausted(blue.Lookup(1, 1, LeaseMode::kLeadingRun, true).status()));
-  CHECK(blue.Read(1) == OverBytes(16 * kChunk, 1));
+  CHECK(blue.Read(1) == OverBytes(16 * kRatedChunk, 1));
   CHECK(blue.Read(1, leased.lease) == "ok");
   // Without places nothing was read yet: the lease is free, its reads are not.
   const auto plain = blue.Lookup(1, 8, LeaseMode::kLeadingRun, false).value();
-  CHECK(blue.Read(1, plain.lease) == OverBytes(16 * kChunk, 1));
+  CHECK(blue.Read(1, plain.lease) == OverBytes(16 * kRatedChunk, 1));
 }
 
 TEST_CASE("a read under a lease is not refused for keys: its lookup has paid for them") {
   StoreTester s(Limited({.keys_per_second = 10}));
-  Client blue(&s, 1);
+  RatedClient blue(&s, 1);
   REQUIRE(blue.Put(1) == "ok");
   const auto leased = blue.Lookup(1, 50, LeaseMode::kLeadingRun).value();
   REQUIRE(leased.leased_keys == 1);
@@ -200,7 +200,7 @@ TEST_CASE("a read under a lease is not refused for keys: its lookup has paid for
 
 TEST_CASE("a tenant's leases hold no more than it may, others' as much as theirs") {
   StoreTester s(Limited({.max_leased_bytes = 4 * 2 * kBlockBytes}));
-  Client blue(&s, 1), green(&s, 2);
+  RatedClient blue(&s, 1), green(&s, 2);
   for (uint64_t name = 1; name <= 8; ++name) {
     REQUIRE(blue.Put(name) == "ok");
     REQUIRE(green.Put(name) == "ok");

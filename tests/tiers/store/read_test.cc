@@ -18,13 +18,6 @@ WorldOptions PieceWorld() {
   return options;
 }
 
-void PutIntoG3(StoreTester& s, uint64_t name, size_t bytes) {
-  REQUIRE(s.Put(name, bytes) == "stored");
-  s.Settle();
-  s.KillAndStart();
-  REQUIRE(s.Where(name) == "3");
-}
-
 // Which of `pieces` were told ready so far.
 struct Told {
   explicit Told(size_t pieces) : status(pieces) {}

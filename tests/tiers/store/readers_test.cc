@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr uint32_t kChunk = 4096;  // with its header page two blocks
+constexpr uint32_t kSharedChunk = 4096;  // with its header page two blocks
 
 // "", "blue" and "green" with a segment of 64 blocks each; blue lets the default tenant read.
 WorldOptions BlueIsRead() {
@@ -28,9 +28,10 @@ WorldOptions BlueIsRead() {
 }
 
 // A session of a tenant, in a namespace of its own or, by name, another's.
-class Client {
+class SharingClient {
  public:
-  Client(StoreTester* tester, uint32_t tenant, const std::string& of = "") : tester_(*tester) {
+  SharingClient(StoreTester* tester, uint32_t tenant, const std::string& of = "")
+      : tester_(*tester) {
     session_ = store().OpenSession({.client_name = "t", .tenant = TenantId(tenant)}).value();
     const auto opened = Open(of);
     if (opened.ok()) ns = *opened;
@@ -44,10 +45,10 @@ class Client {
 
   absl::Status Put(uint64_t name) {
     absl::StatusOr<ReserveResult> result = store().Reserve(
-        session_, {.ns = ns, .key = MakeKey(name), .shape = {.payload_bytes = kChunk}});
+        session_, {.ns = ns, .key = MakeKey(name), .shape = {.payload_bytes = kSharedChunk}});
     if (!result.ok()) return result.status();
     REQUIRE(result->outcome == ReserveResult::Outcome::kReserved);
-    result->reservation.Append(MakePayload(name, 1, kChunk));
+    result->reservation.Append(MakePayload(name, 1, kSharedChunk));
     return result->reservation.Seal({}).status();
   }
   void PutAll(uint64_t first, uint64_t end) {
@@ -99,7 +100,7 @@ class Client {
 
 TEST_CASE("a reader finds, leases and reads the owner's chunks, under the owner's digest") {
   StoreTester s(BlueIsRead());
-  Client blue(&s, 1), reader(&s, 0, "blue"), own(&s, 0);
+  SharingClient blue(&s, 1), reader(&s, 0, "blue"), own(&s, 0);
   REQUIRE(reader.refused.ok());
   CHECK(reader.ns == blue.ns);
   CHECK(own.ns != blue.ns);
@@ -110,8 +111,8 @@ TEST_CASE("a reader finds, leases and reads the owner's chunks, under the owner'
   const auto read = reader.Read(1);
   REQUIRE(read.ok());
   REQUIRE(read->outcome == ReadOutcome::kHit);
-  const auto payload = MakePayload(1, 1, kChunk);
-  CHECK(std::equal(payload.begin(), payload.end(), read->reader.Payload(0, kChunk).begin()));
+  const auto payload = MakePayload(1, 1, kSharedChunk);
+  CHECK(std::equal(payload.begin(), payload.end(), read->reader.Payload(0, kSharedChunk).begin()));
   const LookupResult leased = reader.Lease(1, 2);
   REQUIRE(leased.places.size() == 2);
   CHECK(leased.places[0].extents[0].first.value() >= 64);  // in blue's segment
@@ -121,7 +122,7 @@ TEST_CASE("a reader finds, leases and reads the owner's chunks, under the owner'
 
 TEST_CASE("what a reader would write is refused, with the reason, and changes nothing") {
   StoreTester s(BlueIsRead());
-  Client blue(&s, 1), reader(&s, 0, "blue");
+  SharingClient blue(&s, 1), reader(&s, 0, "blue");
   blue.PutAll(1, 2);
   const absl::Status put = reader.Put(5);
   CHECK(absl::IsPermissionDenied(put));
@@ -132,14 +133,14 @@ TEST_CASE("what a reader would write is refused, with the reason, and changes no
   CHECK(blue.Leads(1, 1) == 1);
   CHECK(blue.Leads(5, 1) == 0);
   // In its own namespaces it writes as ever; and who names itself is no reader.
-  Client own(&s, 0), by_name(&s, 1, "blue");
+  SharingClient own(&s, 0), by_name(&s, 1, "blue");
   CHECK(own.Put(5).ok());
   CHECK(by_name.Put(6).ok());
 }
 
 TEST_CASE("who was not let in hears the same of a tenant that is there and of one that is not") {
   StoreTester s(BlueIsRead());
-  Client blue(&s, 1), green(&s, 2), red(&s, 0);
+  SharingClient blue(&s, 1), green(&s, 2), red(&s, 0);
   const absl::Status there = green.Open("blue").status();
   const absl::Status nowhere = green.Open("grey").status();
   CHECK(absl::IsPermissionDenied(there));
@@ -160,7 +161,7 @@ TEST_CASE("who was not let in hears the same of a tenant that is there and of on
 
 TEST_CASE("readers lease half of what the owner may, and what they hold comes back with them") {
   StoreTester s(BlueIsRead());
-  Client blue(&s, 1), reader(&s, 0, "blue");
+  SharingClient blue(&s, 1), reader(&s, 0, "blue");
   blue.PutAll(0, 30);
   const LookupResult leased = reader.Lease(0, 20);
   CHECK(leased.leased_keys == 8);  // 16 of 32 blocks
@@ -180,7 +181,7 @@ TEST_CASE("readers lease half of what the owner may, and what they hold comes ba
 
 TEST_CASE("what is leased of others counts as the reader's own, too") {
   StoreTester s(BlueIsRead());
-  Client blue(&s, 1), reader(&s, 0, "blue"), own(&s, 0);
+  SharingClient blue(&s, 1), reader(&s, 0, "blue"), own(&s, 0);
   blue.PutAll(0, 8);
   own.PutAll(0, 20);
   const LookupResult mine = own.Lease(0, 13);  // 26 of 32 blocks
@@ -195,7 +196,7 @@ TEST_CASE("what is leased of others counts as the reader's own, too") {
 
 TEST_CASE("a chunk that a reader reads is lent until it lets go") {
   StoreTester s(BlueIsRead());
-  Client blue(&s, 1), reader(&s, 0, "blue");
+  SharingClient blue(&s, 1), reader(&s, 0, "blue");
   blue.PutAll(0, 20);
   std::vector<ReadResult> held;
   for (uint64_t name = 0; name < 8; ++name) {
@@ -213,12 +214,12 @@ TEST_CASE("a chunk that a reader reads is lent until it lets go") {
 
 TEST_CASE("a reader brings chunks of G3 into the owner's memory, not its own") {
   StoreTester s(BlueIsRead());
-  Client blue(&s, 1);
+  SharingClient blue(&s, 1);
   for (uint64_t name = 0; name < 100; name += 10) {
     blue.PutAll(name, name + 10);
     s.Settle();
   }
-  Client reader(&s, 0, "blue");
+  SharingClient reader(&s, 0, "blue");
   CHECK(reader.Leads(0, 1) == 1);
   const LookupResult leased = reader.Lease(0, 4);
   CHECK(leased.leased_keys == 4);
@@ -233,7 +234,7 @@ TEST_CASE("a reader's calls are charged to its own tenant") {
   WorldOptions options = BlueIsRead();
   options.store.tenants[0].keys_per_second = 10;
   StoreTester s(options);
-  Client blue(&s, 1), reader(&s, 0, "blue");
+  SharingClient blue(&s, 1), reader(&s, 0, "blue");
   blue.PutAll(0, 4);
   CHECK(reader.Leads(0, 20) == 4);
   CHECK(absl::IsResourceExhausted(reader.Lookup(0, 1).status()));

@@ -2,6 +2,8 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <catch2/catch.hpp>
+
 #include "tiers/base/check.h"
 
 namespace kvkeep {
@@ -225,6 +227,13 @@ uint64_t StoreTester::DeviceBlock(uint64_t name, size_t device) {
                    .ok());
   KVKEEP_CHECK(block != 0);
   return block;
+}
+
+void PutIntoG3(StoreTester& s, uint64_t name, size_t bytes, uint32_t tail_bytes) {
+  REQUIRE(s.Put(name, bytes, {.tail_bytes = tail_bytes}) == "stored");
+  s.Settle();
+  s.KillAndStart();
+  REQUIRE(s.Where(name) == "3");
 }
 
 }  // namespace kvkeep

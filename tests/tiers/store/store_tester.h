@@ -92,4 +92,7 @@ class StoreTester {
   uint64_t next_flood_ = 1'000'000;
 };
 
+// A chunk that only G3 has: put, written back, and read by a process that begins then.
+void PutIntoG3(StoreTester& s, uint64_t name, size_t bytes, uint32_t tail_bytes = 0);
+
 }  // namespace kvkeep
