@@ -1,11 +1,8 @@
-// Canaries: bugs planted on purpose, each in a build of its own (-DKVKEEP_CANARY=number, targets
-// kvkeep-sim-canary-* in tests/sim), to show that the simulator finds such a bug. In every other
-// build Planted() is false when compiled, and what it guards is not there.
+// Canaries: bugs planted on purpose, to show that the simulator finds such a bug. Only the program
+// kvkeep-sim-canary (tests/sim) is compiled with them (KVKEEP_CANARIES); a run of it has the one
+// that KVKEEP_CANARY in its environment names. Everywhere else Planted() is false when compiled,
+// and what it guards is not there.
 #pragma once
-
-#ifndef KVKEEP_CANARY
-#define KVKEEP_CANARY 0
-#endif
 
 namespace kvkeep::store_internal {
 
@@ -23,6 +20,11 @@ enum class Canary {
   kHeaderBelieved = 11,      // promote.cc: an image of the right shape is taken for the chunk's
 };
 
-constexpr bool Planted(Canary canary) { return static_cast<int>(canary) == KVKEEP_CANARY; }
+#ifdef KVKEEP_CANARIES
+extern const int planted_canary;  // tests/sim/canary.cc
+inline bool Planted(Canary canary) { return static_cast<int>(canary) == planted_canary; }
+#else
+constexpr bool Planted(Canary) { return false; }
+#endif
 
 }  // namespace kvkeep::store_internal

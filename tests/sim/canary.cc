@@ -1,0 +1,24 @@
+// Which bug this run of kvkeep-sim-canary has: a number of tiers/store/canary.h, in KVKEEP_CANARY.
+#include "tiers/store/canary.h"
+
+#include <absl/strings/numbers.h>
+
+#include <cstdlib>
+
+#include "tiers/base/check.h"
+
+namespace kvkeep::store_internal {
+namespace {
+
+int FromEnvironment() {
+  const char* const number = std::getenv("KVKEEP_CANARY");
+  int canary = 0;
+  KVKEEP_CHECK(number != nullptr && absl::SimpleAtoi(number, &canary) && canary > 0);
+  return canary;
+}
+
+}  // namespace
+
+const int planted_canary = FromEnvironment();
+
+}  // namespace kvkeep::store_internal
