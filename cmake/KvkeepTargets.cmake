@@ -60,7 +60,7 @@ function(kvkeep_test NAME)
     set_tests_properties(${ENTRIES} PROPERTIES PROCESSORS ${ARG_PROCESSORS})
   endif()
   if(ARG_LABELS)
-    set_tests_properties(${ENTRIES} PROPERTIES LABELS "${ARG_LABELS}")
+    set_property(TEST ${ENTRIES} APPEND PROPERTY LABELS ${ARG_LABELS})
   endif()
 endfunction()
 
@@ -75,16 +75,18 @@ if(KVKEEP_SANITIZE)
 endif()
 
 # kvkeep_run_alone(TEST ...): tests that judge times, or use all there is. Sanitized builds judge
-# none: there they run beside each other.
+# none: there they run beside each other. The label is for tools/test, which builds nothing meanwhile.
 function(kvkeep_run_alone)
   if(NOT KVKEEP_SANITIZE)
     set_tests_properties(${ARGN} PROPERTIES RUN_SERIAL ON)
+    set_property(TEST ${ARGN} APPEND PROPERTY LABELS alone)
   endif()
 endfunction()
 
 # kvkeep_compile_together(TARGET ...): eight sources at a time, as one. For code that is run rarely and
-# whose compiler's time is nearly all its headers' (CLI11, JSON): names without a namespace of their
-# own must differ there.
+# whose compiler's time is nearly all its headers' (CLI11, JSON). All other targets are compiled so
+# where nothing has been compiled before (tools/test --batches: CMAKE_UNITY_BUILD): names in a
+# target's unnamed namespaces must differ.
 function(kvkeep_compile_together)
   set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
 endfunction()
