@@ -217,14 +217,14 @@ class Core {
     std::vector<uint64_t> g2_parts, g3_parts;
     uint32_t leading_keys = 0;
     bool unadmitted = false;  // some of them is
-    // By device, of the leading keys; empty: nobody asks. Of what is on its way already, no bytes.
+    // By device, of the leading keys; empty: nobody asks.
     struct ToRead {
-      bool any = false;
-      uint64_t bytes = 0;
+      bool coming = false;  // some of it is on its way already: asked for, or being read
+      uint64_t bytes = 0;   // of the others
     };
     std::vector<ToRead> to_read;
   };
-  std::chrono::nanoseconds PromotionTime(const Wanted& wanted) const
+  std::chrono::nanoseconds PromotionTime(const ReadQueue::Asker& asker, const Wanted& wanted) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What of the key's chunks is still to be read. `found`: of its parts.
   void NoteToRead(std::span<const Link> found, Wanted& wanted) const
@@ -238,8 +238,9 @@ class Core {
   void OfferAgain(Section& section, const Wanted& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Brings the chunk's bytes into G2, or on the way there. False when there is no space. May yield:
   // then the chunk may be gone, with the answer false. The parent is none, or pinned by the caller.
-  bool EnsureInG2(Section& section, TenantId tenant, ChunkSlot slot, ChunkSlot parent,
-                  bool transient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // `tenant` is whose the chunk is.
+  bool EnsureInG2(Section& section, const ReadQueue::Asker& asker, TenantId tenant, ChunkSlot slot,
+                  ChunkSlot parent, bool transient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- grant.cc
   // What one answer hands to a reader, by where it lay before.
@@ -255,7 +256,7 @@ class Core {
     void Reserve();
     const LookupRequest& request;
     Wanted& wanted;
-    TenantId holder;  // the session's; the chunks may be another's
+    ReadQueue::Asker holder;  // the session; the chunks may be of another tenant
     LookupResult result;
     std::vector<Lease::Entry> entries;
     std::vector<bool> pinned;  // by entry
@@ -311,7 +312,8 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   ChunkSlot FindInLease(Section& section, const SessionToken& token, LeaseId lease,
                         const ChunkId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void StartPromotion(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StartPromotion(const ReadQueue::Asker& asker, ChunkSlot slot)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PumpReads(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void IssueReads(ChunkSlot slot, Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnHeaderRead(ChunkSlot slot, AlignedPage* page, absl::Status status);

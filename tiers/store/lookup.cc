@@ -73,18 +73,24 @@ void Core::NoteToRead(std::span<const Link> found, Wanted& wanted) const {
     const Chunk& chunk = table_.at(link.slot);
     if (chunk.in_g2()) continue;
     Wanted::ToRead& of_device = wanted.to_read[chunk.device];
-    of_device.any = true;
+    of_device.coming |= chunk.being_read();
     if (!chunk.being_read()) of_device.bytes += chunk.blocks() * kBlockBytes;
   }
 }
 
 // Devices read side by side: the slowest says when all is there.
-std::chrono::nanoseconds Core::PromotionTime(const Wanted& wanted) const {
+std::chrono::nanoseconds Core::PromotionTime(const ReadQueue::Asker& asker,
+                                             const Wanted& wanted) const {
   std::chrono::nanoseconds longest{0};
   for (size_t d = 0; d < wanted.to_read.size(); ++d) {
     const Wanted::ToRead& of_device = wanted.to_read[d];
-    if (!of_device.any) continue;
-    longest = std::max(longest, devices_[d]->read_speed.TimeFor(of_device.bytes));
+    if (!of_device.coming && of_device.bytes == 0) continue;
+    const DeviceTier& tier = *devices_[d];
+    // What is on its way may be the last of it: whoever asked may have asked for much.
+    const uint64_t before = of_device.coming ? tier.read_queue.bytes()
+                                             : tier.read_queue.BytesBefore(asker, of_device.bytes);
+    longest = std::max(longest,
+                       tier.read_speed.TimeFor(of_device.bytes, tier.read_queue.bytes() - before));
   }
   return longest;
 }
@@ -151,8 +157,8 @@ void Core::OfferAgain(Section& section, const Wanted& wanted) {
   }
 }
 
-bool Core::EnsureInG2(Section& section, TenantId tenant, ChunkSlot slot, ChunkSlot parent,
-                      bool transient) {
+bool Core::EnsureInG2(Section& section, const ReadQueue::Asker& asker, TenantId tenant,
+                      ChunkSlot slot, ChunkSlot parent, bool transient) {
   const ChunkId id = table_.at(slot).id;
   const auto here = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return table_.at(slot).has_g2_space();
@@ -177,7 +183,7 @@ bool Core::EnsureInG2(Section& section, TenantId tenant, ChunkSlot slot, ChunkSl
     change->transient = transient;
     InsertIntoG2Policy(slot, parent);
   }
-  StartPromotion(slot);
+  StartPromotion(asker, slot);
   return true;
 }
 
@@ -195,7 +201,7 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
     absl::StatusOr<Session*> session =
         FindSessionFor(token, request.chunks, &Grants::read, moves_bytes);
     if (!session.ok()) return session.status();
-    grant.holder = (*session)->info->tenant;
+    grant.holder = {(*session)->info->tenant, token};
     // Never filed under 0.
     repeated = (*session)->leases_by_request.contains(request.client_request_id);
     absl::Status allowed = CheckLeases(**session);
@@ -204,7 +210,8 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   ++counters_.lookups;
   counters_.lookup_keys += request.chunks.keys.size();
   FindAll(section, tenant, wanted, !repeated);
-  const std::chrono::nanoseconds promotion_time = PromotionTime(wanted);  // before it starts any
+  const std::chrono::nanoseconds promotion_time =
+      PromotionTime(grant.holder, wanted);  // before any starts
   counters_.lookup_leading_keys += wanted.leading_keys;
   if (!repeated) {
     note.Asked(wanted.found, uint64_t{wanted.leading_keys} * request.chunks.parts.size());
@@ -241,6 +248,7 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
   const absl::StatusOr<Session*> session = FindSessionFor(token, chunks, &Grants::read);
   if (!session.ok()) return session.status();
   const TenantId tenant = OwnerOf(chunks.ns);
+  const ReadQueue::Asker asker{(*session)->info->tenant, token};
   FindAll(section, tenant, wanted, true);
   for (size_t i = 0; i < wanted.found.size(); ++i) {
     section.YieldIfSpent();
@@ -255,7 +263,7 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
       ++result.started_chunks;
     } else if (InG3(table_.at(slot))) {
       // Full: the rest would not fit either.
-      if (!EnsureInG2(section, tenant, slot, kNoSlot, false)) break;
+      if (!EnsureInG2(section, asker, tenant, slot, kNoSlot, false)) break;
       ++result.started_chunks;
     }
   }

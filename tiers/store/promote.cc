@@ -69,7 +69,7 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
     return result;
   }
   const uint32_t yields = section.yields();
-  if (!EnsureInG2(section, owner, slot, kNoSlot, transient)) {
+  if (!EnsureInG2(section, {tenant, token}, owner, slot, kNoSlot, transient)) {
     const bool gone = section.yields() != yields && !StillIs(slot, id);
     if (gone || table_.at(slot).g2_state == G2State::kFailed) {
       ++counters_.read_misses;
@@ -156,7 +156,7 @@ std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& ext
   return std::move(header->identity.piece_checksums);
 }
 
-void Core::StartPromotion(ChunkSlot slot) {
+void Core::StartPromotion(const ReadQueue::Asker& asker, ChunkSlot slot) {
   Chunk& chunk = table_.at(slot);
   DeviceTier& tier = *devices_[chunk.device];
   auto promotion = std::make_unique<Promotion>();
@@ -171,7 +171,7 @@ void Core::StartPromotion(ChunkSlot slot) {
     counters_.promotion_runs += extent.first.value() != tier.read_up_to;
     tier.read_up_to = extent.end();
   }
-  tier.read_queue.push_back(slot);
+  tier.read_queue.Push(asker, slot, promotions_.at(slot)->bytes);
   PumpReads(chunk.device);
 }
 
@@ -179,13 +179,13 @@ void Core::PumpReads(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   while (!tier.read_queue.empty()) {
     if (Spent()) return PumpLater(device);
-    Promotion& promotion = *promotions_.at(tier.read_queue.front());
+    const ChunkSlot slot = tier.read_queue.front();
+    Promotion& promotion = *promotions_.at(slot);
     const uint64_t limit = options_.max_device_reads_in_flight_bytes;
     if (tier.reading_bytes > 0 && tier.reading_bytes + promotion.bytes > limit) return;
     Count(work::kStart);  // only now: who has to wait takes nothing from the other pumps
     tier.reading_bytes += promotion.bytes;
-    const ChunkSlot slot = tier.read_queue.front();
-    tier.read_queue.pop_front();
+    tier.read_queue.Pop();
     IssueReads(slot, promotion);
   }
 }

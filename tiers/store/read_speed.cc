@@ -26,12 +26,13 @@ void ReadSpeed::OnEnd(uint64_t bytes, bool good, MonotonicTime now) {
   came_ = 0;
 }
 
-std::chrono::nanoseconds ReadSpeed::TimeFor(uint64_t bytes) const {
+std::chrono::nanoseconds ReadSpeed::TimeFor(uint64_t bytes, uint64_t later_bytes) const {
+  const uint64_t all = under_way_ - std::min(under_way_, later_bytes) + bytes;
   // A device that has brought nothing for long brought hardly a byte, as its spells weigh.
   const double a_byte = nanoseconds_ > 0 ? nanoseconds_ / std::max(bytes_, 1.0) : kFirstGuess;
   const double longest = std::chrono::nanoseconds(kLongest).count();
   return std::chrono::nanoseconds(
-      static_cast<int64_t>(std::min(longest, a_byte * static_cast<double>(under_way_ + bytes))));
+      static_cast<int64_t>(std::min(longest, a_byte * static_cast<double>(all))));
 }
 
 }  // namespace kvkeep::store_internal

@@ -24,8 +24,8 @@ class ReadSpeed {
   // REQUIRES: it was started. Failed ones count as time in which nothing came.
   void OnEnd(uint64_t bytes, bool good, MonotonicTime now);
 
-  // Until `bytes` more are readable, behind all that is under way.
-  std::chrono::nanoseconds TimeFor(uint64_t bytes) const;
+  // Until `bytes` more are readable, behind all that is under way but `later_bytes` of it.
+  std::chrono::nanoseconds TimeFor(uint64_t bytes, uint64_t later_bytes = 0) const;
   uint64_t under_way_bytes() const { return under_way_; }
 
  private:

@@ -44,7 +44,8 @@ void Core::ScrubChunk(Section& section, ChunkSlot slot) {
   const ChunkId id = table_.at(slot).id;
   const bool transient = table_.at(slot).transient;
   scrub_.reading = true;  // also while the next line lets go of the lock
-  const bool coming = EnsureInG2(section, table_.at(slot).tenant, slot, kNoSlot, true);
+  const TenantId tenant = table_.at(slot).tenant;
+  const bool coming = EnsureInG2(section, {tenant, {}}, tenant, slot, kNoSlot, true);
   const auto promotion = promotions_.find(slot);
   // No space; or gone, or somebody wanted it in the meantime.
   if (!coming || !StillIs(slot, id) || promotion == promotions_.end()) {

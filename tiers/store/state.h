@@ -20,6 +20,7 @@
 #include "tiers/policy/eviction_policy.h"
 #include "tiers/store/chunk_table.h"
 #include "tiers/store/g2_pool.h"
+#include "tiers/store/read_queue.h"
 #include "tiers/store/read_speed.h"
 #include "tiers/store/store.h"
 #include "tiers/store/types.h"
@@ -138,7 +139,7 @@ struct DeviceTier {
   uint64_t capacity_blocks = 0, reserve_blocks = 0;
   uint64_t capacity_bytes = 0;  // that as it was said: of the directory
 
-  std::deque<ChunkSlot> read_queue;     // promotions that wait for their turn
+  ReadQueue read_queue;                 // promotions that wait for their turn
   std::deque<ChunkSlot> confirm_queue;  // recovered after a power cut: header to be read first
   Uuid confirmed_boot;    // the boot for which every record is sure; goes into the stable mark
   uint32_t confirms = 0;  // such reads under way
@@ -156,8 +157,7 @@ struct DeviceTier {
   uint64_t freeing_blocks = 0;        // of removes, also those in the batch under way
   bool committing = false;
   MonotonicTime commit_retry_at{0};  // after a refused batch
-  CommitSequence assigned, committed,
-      stable;  // last sequence given out / in the index / on stable storage
+  CommitSequence assigned, committed, stable;  // the last given out / in the index / synced
 
   bool syncing = false;
   bool dirty_index = false;  // something was committed since the last sync began

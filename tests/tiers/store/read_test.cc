@@ -237,6 +237,43 @@ TEST_CASE("reads in flight of a device stay below their limit, and all of them e
   CHECK(s.store().Prefetch(s.session, {s.ns, keys, parts})->ready_chunks == 10);
 }
 
+TEST_CASE("what one session asks for of a device waits for a turn of another, not for all of it") {
+  constexpr uint64_t kLong = 24, kShort = 100;  // chunks of a piece each: three turns
+  WorldOptions options = SmallWorld();
+  options.g2_blocks = options.g2_segment_blocks = 8192;
+  options.device_blocks = {8192};
+  options.store.dirty_budget_bytes = options.store.max_reserved_bytes = 32 * kMiB;
+  options.store.max_leased_bytes = 32 * kMiB;
+  options.store.max_device_reads_in_flight_bytes = 1;  // one chunk at a time
+  StoreTester s(options);
+  std::vector<ChunkKey> keys;
+  const std::vector<PartId> parts = {PartId(0)};
+  for (uint64_t i = 0; i < kLong; ++i) {
+    REQUIRE(s.Put(i, kPieceBytes) == "stored");
+    keys.push_back(MakeKey(i));
+  }
+  REQUIRE(s.Put(kShort, kPieceBytes) == "stored");
+  s.Settle();
+  s.KillAndStart();
+  const SessionToken greedy = s.session;
+  REQUIRE(s.store().Prefetch(greedy, {s.ns, keys, parts})->started_chunks == kLong);
+  const auto late = std::chrono::nanoseconds(s.Lookup({kShort}, LeaseMode::kNone).promotion_time);
+  s.Connect();
+  // As much of the other's as it asks for itself, and what is being read.
+  CHECK(s.Lookup({kShort}, LeaseMode::kNone).promotion_time < late / 8);
+  ChunkReader reader = s.Pin(kShort);
+  REQUIRE(reader);
+  Told told(1);
+  told.Ask(reader);
+  while (told.count() == 0) REQUIRE(s.world.RunOneAtRandom());
+  const uint64_t ready = s.store().Prefetch(greedy, {s.ns, keys, parts})->ready_chunks;
+  CHECK(ready >= 7);  // a turn, but for the chunk that was being read when the other came
+  CHECK(ready <= 9);
+  s.RunAll();
+  CHECK(s.store().Prefetch(greedy, {s.ns, keys, parts})->ready_chunks == kLong);
+  CHECK(s.Bytes(kShort, reader) == "hit");
+}
+
 TEST_CASE("a device that fails again and again is left alone for a while, then tried again") {
   StoreTester s;
   for (uint64_t i = 0; i < 4; ++i) REQUIRE(s.Put(i) == "stored");
