@@ -137,6 +137,11 @@ class WorkerSide {
       FillPayload(context_.seed, i, pool_->memory().subspan(i * bytes, bytes));
     }
     context_.pool = pool_.get();
+    if (context_.local) {
+      // The first put makes the session's staging memory, which takes as long as touching it: an
+      // engine's start, not a turn's store.
+      KVKEEP_RETURN_IF_ERROR(client_->AllocateStaging(bytes).status());
+    }
     return Json{{"turns", mine_.size()}};
   }
 
