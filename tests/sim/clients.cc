@@ -163,6 +163,14 @@ void Simulator::DoBeginPut(Client& client) {
   put.name = RandomName(client);
   put.version = next_version_++;
   put.durable = random_.Chance(0.1);
+  if (const auto doubted =
+          std::find_if(doubted_.begin(), doubted_.end(),
+                       [&](uint64_t name) { return space(name).tenant == client.tenant; });
+      doubted != doubted_.end() && random_.Chance(0.3)) {
+    put.name = *doubted;
+    put.durable = true;
+    doubted_.erase(doubted);
+  }
   PutRequest request{.ns = space(put.name).ns,
                      .key = Key(put.name),
                      .part = space(put.name).part,
@@ -245,10 +253,8 @@ void Simulator::AwaitDurable(uint64_t name) {
     const std::vector<Promise> records = RecordsOf(name);
     if (records.size() != 1) return;
     const ExtentList extents = world_.index(records[0].device).Find(Id(name))->extents;
-    const auto revived = revived_.find(name);
     if (world_.Forgot(records[0].device, extents) ||
-        world_.ForgotRecord(records[0].device, Id(name)) ||
-        (revived != revived_.end() && revived->second == records[0])) {
+        world_.ForgotRecord(records[0].device, Id(name)) || IsBelieved(name, records[0])) {
       // Its drive lost it between the write and the sync, and told nobody, or lied.
       ++report_.forgotten;
       return;

@@ -5,6 +5,7 @@
 
 #include "tests/sim/simulator.h"
 #include "tiers/base/check.h"
+#include "tiers/index/doubtful.h"
 
 namespace kvkeep {
 
@@ -25,8 +26,8 @@ std::set<uint64_t> Simulator::Stored(std::vector<uint64_t> LookupResult::*tier) 
   return stored;
 }
 
-std::map<uint64_t, Simulator::Promise> Simulator::RecordsOn(size_t device) {
-  std::map<uint64_t, Promise> records;
+Simulator::Records Simulator::RecordsOn(size_t device) {
+  Records records;
   std::map<ChunkId, uint64_t> names;
   for (uint64_t name = 0; name < spaces_.size() * kNames; ++name) names[Id(name)] = name;
   KVKEEP_CHECK(world_.index(device)
@@ -38,23 +39,45 @@ std::map<uint64_t, Simulator::Promise> Simulator::RecordsOn(size_t device) {
   return records;
 }
 
-std::vector<std::map<uint64_t, Simulator::Promise>> Simulator::AllRecords() {
-  std::vector<std::map<uint64_t, Promise>> all;
+std::vector<Simulator::Records> Simulator::AllRecords() {
+  std::vector<Records> all;
   for (size_t device = 0; device < world_options_.device_blocks.size(); ++device) {
     all.push_back(RecordsOn(device));
   }
   return all;
 }
 
-void Simulator::NoteRevived(const std::vector<std::map<uint64_t, Promise>>& before) {
+// Of the records that are back those are believed that stand in no doubt. All others the next
+// process has to read whole before it says that they are durable: a write that failed is above the
+// mark, and nothing excuses it. After a power cut the store believes no record.
+void Simulator::NoteRevived(const std::vector<Records>& before, bool power) {
+  doubted_.clear();
   for (size_t device = 0; device < before.size(); ++device) {
+    if (power) {
+      believed_[device].clear();
+      continue;
+    }
+    const StableMark mark = world_.index(device).ReadStableMark().value();
+    const Doubtful noted = DecodeDoubtful(world_.index(device).GetMeta(kDoubtfulName).value());
+    Records believed;
     for (const auto& [name, record] : RecordsOn(device)) {
       const auto known = before[device].find(name);
-      if (known != before[device].end() && known->second == record) continue;
-      revived_[name] = record;
-      ++report_.revived;
+      const bool back = known == before[device].end() || known->second != record;
+      const bool sure = mark.boot_id == world_.boot_id() && record.sequence <= mark.sequence &&
+                        !noted.contains(record.sequence);
+      report_.revived += back;
+      report_.believed += back && sure;
+      if (back && !sure) doubted_.insert(name);
+      if (sure && (back || IsBelieved(name, record))) believed[name] = record;
     }
+    believed_[device] = std::move(believed);
   }
+}
+
+bool Simulator::IsBelieved(uint64_t name, const Promise& record) const {
+  const Records& believed = believed_[record.device];
+  const auto found = believed.find(name);
+  return found != believed.end() && found->second == record;
 }
 
 std::vector<Simulator::Promise> Simulator::RecordsOf(uint64_t name) {
@@ -232,8 +255,7 @@ void Simulator::DoCrash(bool power) {
   const auto before = AllRecords();
   power ? world_.PowerCut() : world_.Kill();
   const bool drive_cut = !power && DrivesLosePower();
-  // After a power cut the store believes no old record, so that these need no account.
-  if (!power) NoteRevived(before);
+  NoteRevived(before, power);
   // A delete that had not reached an index is undone by the crash; in G2 none is.
   const bool has_index = !world_options_.device_blocks.empty();
   for (auto& [name, state] : names_) state.deleted_up_to = has_index ? 0 : state.deleted_up_to;

@@ -15,7 +15,8 @@ struct HeldReader {
   ChunkReader reader;
   size_t pieces_left = 0;  // not told yet
   bool failed = false;
-  bool must = false;  // not fail
+  bool must = false;     // not fail
+  bool durable = false;  // somebody was told so: not fail either, unless its device is away
   bool ready() const { return pieces_left == 0 && !failed; }
   uint64_t version = 0;  // what its bytes turned out to be
   uint64_t oldest = 0;   // versions up to this one were deleted before the read began

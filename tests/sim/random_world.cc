@@ -144,6 +144,8 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
       options.drives_lie = random.Chance(0.5) ? 0.05 : 0.5;
       options.index_faults.sync_forgets = options.drives_lie;
     }
+    // Soon after most starts, so that what failed lies where others are written after it.
+    if (options.index_faults.breaks && random.Chance(0.3)) options.index_faults.commit_error = 0.1;
   }
   for (const std::string& name : without) {
     const auto removal = std::find_if(std::begin(kRemovals), std::end(kRemovals),

@@ -46,6 +46,9 @@ bool Simulator::StartRead(Client& client, uint64_t name, ReadResult read, uint64
   held->reader = std::move(read.reader);
   held->oldest = oldest;
   held->must = must || MustNotFail(name);
+  const auto promise = durable_.find(name);
+  held->durable = honest_ && promise != durable_.end() &&
+                  RecordsOf(name) == std::vector<Promise>{promise->second};
   held->pieces_left = held->reader.shape().pieces();
   client.readers.push_back(held);
   for (size_t piece = 0; piece < held->reader.shape().pieces(); ++piece) {
@@ -66,11 +69,12 @@ void Simulator::OnPieceReady(const std::shared_ptr<HeldReader>& held, size_t pie
   if (!status.ok()) {
     if (!held->failed) ++report_.corrupt;
     held->failed = true;
-    if (held->must) {
+    const bool must = held->must || (held->durable && !absl::IsUnavailable(status));
+    if (must) {
       std::printf("failed read of %lu that must not fail: %s\n", held->name,
                   status.ToString().c_str());
     }
-    KVKEEP_CHECK(!held->must);
+    KVKEEP_CHECK(!must);
     return;
   }
   if (!held->reader) return;  // dropped meanwhile

@@ -225,6 +225,7 @@ SimulationReport Simulator::Run() {
   world_.SetBetweenSlices([this] { Interrupt(); });
   const size_t tenants = std::max<size_t>(1, world_options_.store.tenants.size());
   spaces_.resize(tenants * scenario_.namespaces * scenario_.parts);
+  believed_.resize(world_options_.device_blocks.size());
   DrawQuotas();
   world_.Start();
   ConnectAll();
@@ -278,6 +279,7 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(lost_tails, other.lost_tails);
   add(phantoms, other.phantoms);
   add(revived, other.revived);
+  add(believed, other.believed);
   add(events, other.events);
   add(event_restarts, other.event_restarts);
   add(events_checked, other.events_checked);
@@ -294,9 +296,9 @@ std::string SimulationReport::Describe() const {
       " capacities set ", capacities_set, " drives without power ", drive_cuts,
       " told durable after it ", forgotten, " dropping syncs ", dropping_syncs, " lying ", lies,
       " index tails lost ", lost_tails, " failed but there ", phantoms, " records back ", revived,
-      " gone for a quota ", in_quota, " encrypted ", encrypted, " unauthentic ", unauthentic,
-      " events ", events, " begun anew ", event_restarts, " checked ", events_checked, " digest ",
-      absl::Hex(digest, absl::kZeroPad16));
+      " of them believed ", believed, " gone for a quota ", in_quota, " encrypted ", encrypted,
+      " unauthentic ", unauthentic, " events ", events, " begun anew ", event_restarts, " checked ",
+      events_checked, " digest ", absl::Hex(digest, absl::kZeroPad16));
 }
 
 SimulationReport RunSimulation(const SimulationOptions& options) {

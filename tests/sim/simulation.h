@@ -34,8 +34,8 @@ struct SimulationReport {
   uint64_t drive_cuts = 0, dropping_syncs = 0, lies = 0,
            forgotten = 0;  // ... and said to be durable
   // Ends of an index's log that a process of the same boot did not find; failed writes that it
-  // did; records that came back with either.
-  uint64_t lost_tails = 0, phantoms = 0, revived = 0;
+  // did; records that came back with either, and those of them that nothing casts doubt on.
+  uint64_t lost_tails = 0, phantoms = 0, revived = 0, believed = 0;
   uint64_t encrypted = 0, unauthentic = 0;  // written; found changed on their device
   uint64_t digest = 0;                      // of all that happened: equal for equal seeds
 

@@ -60,6 +60,7 @@ class Simulator {
     CommitSequence sequence;
     bool operator==(const Promise&) const = default;
   };
+  using Records = std::map<uint64_t, Promise>;  // of a device, by name
   struct Client {
     TenantId tenant;
     SessionToken token;
@@ -119,11 +120,11 @@ class Simulator {
   void CheckRecordsInQuota();
   // Its records in the indexes of attached devices.
   std::vector<Promise> RecordsOf(uint64_t name);
-  // All that is now recorded and was not `before`, by device.
-  void NoteRevived(const std::vector<std::map<uint64_t, Promise>>& before);
-  std::vector<std::map<uint64_t, Promise>> AllRecords();
-  // The names of the records of a device.
-  std::map<uint64_t, Promise> RecordsOn(size_t device);
+  // Looks at all that is now recorded and was not `before`, by device.
+  void NoteRevived(const std::vector<Records>& before, bool power);
+  bool IsBelieved(uint64_t name, const Promise& record) const;
+  std::vector<Records> AllRecords();
+  Records RecordsOn(size_t device);
   // Present in the tiers whose presence words are given.
   std::set<uint64_t> Stored(std::vector<uint64_t> LookupResult::*tier);
   void CheckSurvivors(const std::set<uint64_t>& must_be_there,
@@ -165,8 +166,11 @@ class Simulator {
   // was evicted from G3 and written back later from G2 has another, which promises nothing.
   std::map<uint64_t, Promise> durable_;
   // Records that a removal was committed for, and that are back in the same boot since a drive
-  // forgot the end of its index: what they point at may be reused, and nobody was told.
-  std::map<uint64_t, Promise> revived_;
+  // forgot the end of its index: what they point at may be reused, and nobody was told. Only those
+  // that nothing casts doubt on; by device.
+  std::vector<Records> believed_;
+  // Names of the others: somebody soon puts them durable, to see whether they are believed.
+  std::set<uint64_t> doubted_;
   std::optional<EventMirror> events_;  // of all namespaces, from some time of this process on
   // Told of by records that a power cut may have brought back: their header is right, but blocks
   // behind it may have been reused since. They may turn out damaged without any fault.

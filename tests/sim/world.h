@@ -54,6 +54,7 @@ class World {
   // As StoreDeps::between_slices; from the next start on.
   void SetBetweenSlices(std::function<void()> run) { between_slices_ = std::move(run); }
   bool running() const { return store_ != nullptr; }
+  const Uuid& boot_id() const { return boot_id_; }
   // REQUIRES: no process runs.
   void LoseArena() { arena_.reset(); }
   // REQUIRES: no process runs. Whether the device is there for the next one.

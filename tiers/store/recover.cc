@@ -7,6 +7,7 @@
 #include "tiers/base/bytes.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
@@ -124,9 +125,9 @@ absl::Status Core::RecoverDevice(uint16_t device) {
         mu_.AssertHeld();
         if (deps_.recovered_records != nullptr) ++*deps_.recovered_records;
         tier.assigned = std::max(tier.assigned, record.sequence);
-        const ChunkSlot slot = AdoptRecord(
-            device, record,
-            !sure || noted.contains(record.sequence) || record.sequence > mark.sequence);
+        const bool above = record.sequence > mark.sequence && !Planted(Canary::kAboveMarkBelieved);
+        const ChunkSlot slot =
+            AdoptRecord(device, record, !sure || noted.contains(record.sequence) || above);
         if (slot == kNoSlot) {
           ++counters_.recovery_dropped_chunks;
           DropRecord(tier, record);
