@@ -1,4 +1,5 @@
 // The small files that a store keeps beside its devices, whichever call fails.
+#include <absl/strings/match.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -119,6 +120,96 @@ TEST_CASE("a key ring that could not be replaced is the old one or the new one, 
     return failed;
   };
   CHECK(FailEachCall({EIO}, attempt) > 10);
+}
+
+// Who replaced it may have been killed before it was durable, and a loss of power would bring back
+// the one that only a master key of before opens.
+TEST_CASE("a key ring that is found as it should be is flushed, and its directory, or not taken") {
+  const ScratchDir scratch;
+  SeededRandom random(2);
+  const std::string path = scratch / "keyring";
+  const auto start = [&] {
+    auto file = KeyRingFile::Open(path);
+    if (!file.ok()) return file.status();
+    return (*file)->UnwrapWithKeysFor({"a"}, MasterKey(), &random).status();
+  };
+  REQUIRE(start().ok());
+  const auto made = KeyRingFile::Read(path);
+  const uint64_t failed = FailEachCall({EIO}, [&](const CallFault& fault) {
+    const FailingCalls calls(fault);
+    const absl::Status status = start();
+    INFO(calls.failed() << ": " << status.ToString());
+    CHECK(status.ok() == calls.failed().empty());
+    return calls.failed();
+  });
+  CHECK(failed > 5);
+  const std::vector<std::string> flushed = {path, scratch.path()};
+  for (uint64_t number = 0; number <= flushed.size(); ++number) {
+    const FailingCalls calls({.number = number, .only = "fsync", .error = EIO});
+    const absl::Status status = start();
+    INFO(number << ": " << status.ToString());
+    CHECK(status.ok() == (number == flushed.size()));
+    if (number == flushed.size()) continue;
+    CHECK(absl::StartsWith(status.message(), flushed[number] + ": fsync"));
+  }
+  CHECK(KeyRingFile::Read(path).value() == made.value());
+}
+
+TEST_CASE("what a cut change of the key ring left stays until it is zeros, whichever call fails") {
+  const ScratchDir scratch;
+  const std::string path = scratch / "keyring", unfinished = path + ".new";
+  FailEachCall({EIO}, [&](const CallFault& fault) {
+    std::ofstream(unfinished) << "the keys of before";
+    REQUIRE(chmod(unfinished.c_str(), 0600) == 0);
+    std::string failed;
+    {
+      const FailingCalls calls(fault);
+      const absl::Status status = KeyRingFile::Open(path).status();
+      failed = calls.failed();
+      INFO(failed << ": " << status.ToString());
+      CHECK(status.ok() == failed.empty());
+    }
+    if (failed == "pwrite" || failed == "fsync" || failed == "unlink") {
+      CHECK(access(unfinished.c_str(), F_OK) == 0);
+    }
+    CHECK(KeyRingFile::Open(path).ok());
+    CHECK(access(unfinished.c_str(), F_OK) != 0);
+    return failed;
+  });
+}
+
+TEST_CASE("a change of the key ring takes away what one before it left, or is none") {
+  SeededRandom random(2);
+  std::vector<KeyRing::Entry> entries;
+  for (const char* tenant : {"a", "b"}) {
+    entries.push_back(KeyRing::MakeEntry(tenant, MasterKey(), &random));
+  }
+  FailEachCall({EIO}, [&](const CallFault& fault) {
+    const ScratchDir scratch;
+    const std::string path = scratch / "keyring", unfinished = path + ".new";
+    auto file = KeyRingFile::Open(path);
+    REQUIRE(file.ok());
+    REQUIRE((*file)->Replace({entries[0]}).ok());
+    {
+      const FailingCalls calls({.number = 0, .only = "rename", .error = EIO});
+      CHECK_FALSE((*file)->Replace(entries).ok());
+    }
+    REQUIRE(access(unfinished.c_str(), F_OK) == 0);
+    std::string failed;
+    {
+      const FailingCalls calls(fault);
+      const absl::Status status = (*file)->Replace(entries);
+      failed = calls.failed();
+      INFO(failed << ": " << status.ToString());
+      CHECK(status.ok() == failed.empty());
+    }
+    const size_t left = KeyRingFile::Read(path)->size();
+    CHECK((left == 2 || (left == 1 && !failed.empty())));
+    CHECK((*file)->Replace(entries).ok());
+    CHECK(access(unfinished.c_str(), F_OK) != 0);
+    CHECK(KeyRingFile::Read(path)->size() == 2);
+    return failed;
+  });
 }
 
 TEST_CASE("a secret that cannot be read is refused, and so is a directory that cannot be judged") {
