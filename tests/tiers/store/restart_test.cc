@@ -62,6 +62,42 @@ TEST_CASE("after a power cut records are promised only once their header was rea
   CHECK(s.counters().corrupt_chunks == 0);
 }
 
+// The last write of a machine, at every place where it may have been cut short.
+TEST_CASE("an image that ends at any of its blocks is lost, and no other with it") {
+  constexpr size_t kBytes = 50'000;
+  constexpr uint64_t kLast = 3;
+  for (const bool power : {false, true}) {
+    uint64_t blocks = 1;
+    for (uint64_t kept = 0; kept <= blocks; ++kept) {
+      StoreTester s;
+      for (uint64_t i = 1; i <= kLast; ++i) {
+        REQUIRE(s.Put(i, kBytes, {.durable = true, .tail_bytes = 700}) == "stored");
+        s.Settle();
+        REQUIRE(s.Durable(i) == "ok");
+      }
+      const ExtentList extents = s.world.index().Find(s.Id(kLast))->extents;
+      REQUIRE(extents.size() == 1);
+      blocks = extents[0].count.value();
+      power ? s.world.PowerCut() : s.world.Kill();
+      const auto torn = s.OnDisk(extents[0].first.value() + kept, blocks - kept);
+      std::fill(torn.begin(), torn.end(), std::byte{0});
+      s.world.Start();
+      s.Connect();
+      s.RunAll();
+      const bool whole = kept == blocks;
+      const std::string got = s.Get(kLast);
+      INFO((power ? "power cut, " : "kill, ") << kept << " of " << blocks << " blocks: " << got);
+      CHECK((got == "hit") == whole);
+      CHECK((whole || got == "damaged" || got == "miss"));
+      for (uint64_t i = 1; i < kLast; ++i) CHECK(s.Get(i) == "hit");
+      CHECK(s.counters().corrupt_chunks + s.counters().stale_records == (whole ? 0 : 1));
+      CHECK(s.Put(kLast, kBytes) == (whole ? "present" : "stored"));
+      s.store().CheckInvariants();
+    }
+    CHECK(blocks == 14);
+  }
+}
+
 TEST_CASE("what is put durable again after its unsynced bytes were lost is there, whole") {
   const std::vector<std::string> ways = {"power cut", "power cut, then kill", "drive lost power"};
   for (const std::string& way : ways) {
