@@ -39,12 +39,14 @@ bool SomebodyListens(const std::string& socket_path) {
 }
 
 // The rest runs between fork and exec: system calls only.
-[[noreturn]] void BecomeDaemon(const char* config, int err, pid_t test, char** environment) {
+[[noreturn]] void BecomeDaemon(const char* config, int err, pid_t test, char** environment,
+                               const std::function<void()>& prepare) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != test) _exit(99);  // the test ended before the line above
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (prepare) prepare();
   dup2(err, STDERR_FILENO);
   char name[] = "kvkeepd", option[] = "--config";
   char* const arguments[] = {name, option, const_cast<char*>(config), nullptr};
@@ -150,8 +152,7 @@ void Site::Spawn() {
   const pid_t test = getpid();
   pid_ = fork();
   if (pid_ == 0) {
-    if (prepare) prepare();
-    BecomeDaemon(config.c_str(), err, test, environment.data());
+    BecomeDaemon(config.c_str(), err, test, environment.data(), prepare);
   }
   close(err);
   REQUIRE(pid_ > 0);

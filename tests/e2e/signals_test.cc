@@ -1,0 +1,148 @@
+// Signals at any time of a daemon's life: while it starts, under load, while it drains.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <thread>
+
+#include "tests/e2e/engine.h"
+#include "tests/fakes/seeded_random.h"
+#include "tiers/base/unique_fd.h"
+
+namespace kvkeep::e2e {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr milliseconds kPause(1);
+
+// SIGHUP a thousand times a second to the next process of the site, from before its first
+// instruction until it has ended, and SIGTERM once.
+class Storm {
+ public:
+  Storm(Site& site, milliseconds until_term) {
+    std::array<int, 2> ends{-1, -1};
+    REQUIRE(pipe2(ends.data(), O_CLOEXEC) == 0);
+    read_end_ = UniqueFd(ends[0]);
+    write_end_ = UniqueFd(ends[1]);
+    site.before_exec = [to = ends[1]] {
+      sigset_t signals;  // until the daemon waits for them: without it they would just end it
+      sigemptyset(&signals);
+      for (const int number : {SIGHUP, SIGTERM}) sigaddset(&signals, number);
+      sigprocmask(SIG_BLOCK, &signals, nullptr);
+      const pid_t self = getpid();
+      if (write(to, &self, sizeof(self)) != sizeof(self)) _exit(1);
+    };
+    thread_ = std::thread([this, until_term] { Run(until_term); });
+  }
+  ~Storm() {
+    stop_ = true;
+    write_end_.Reset();  // when no process was started
+    thread_.join();
+  }
+  uint64_t sent() const { return sent_; }
+
+ private:
+  void Run(milliseconds until_term) {
+    pid_t daemon = 0;
+    if (read(read_end_.get(), &daemon, sizeof(daemon)) != sizeof(daemon)) return;
+    const UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, daemon, 0)));
+    const auto send = [&handle](int number) {
+      return syscall(SYS_pidfd_send_signal, handle.get(), number, nullptr, 0) == 0;
+    };
+    const auto term_at = steady_clock::now() + until_term;
+    for (bool told = false; !stop_ && send(SIGHUP); ++sent_) {
+      if (!told && steady_clock::now() >= term_at) told = send(SIGTERM);
+      std::this_thread::sleep_for(kPause);  // the storm's rate
+    }
+  }
+
+  UniqueFd read_end_, write_end_;
+  std::atomic<bool> stop_{false};
+  std::atomic<uint64_t> sent_{0};
+  std::thread thread_;
+};
+
+// Puts durable chunks one after the other while there is a daemon that takes them.
+class DurablePuts {
+ public:
+  explicit DurablePuts(const Site& site, uint64_t first)
+      : next_(first), thread_([this, &site] {
+          while (!stop_) PutWhileItGoes(site);
+        }) {}
+  ~DurablePuts() { Stop(); }
+  // What was acknowledged.
+  const std::vector<TestChunk>& Stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+    return stored_;
+  }
+
+ private:
+  void PutWhileItGoes(const Site& site) {
+    try {
+      Engine engine(site, {.deadline = client::Deadline(5000)});
+      while (!stop_) {
+        const TestChunk chunk{.number = next_++, .bytes = 4000};
+        const client::PutStatus status = engine.Put(chunk, {.durable = true}).status;
+        if (status == client::PutStatus::kUnfinished) return;
+        if (status == client::PutStatus::kStored) stored_.push_back(chunk);
+      }
+    } catch (const std::runtime_error&) {
+      std::this_thread::sleep_for(kPause);  // for a daemon that is not there
+    }
+  }
+
+  uint64_t next_;
+  std::vector<TestChunk> stored_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+uint64_t Cycles() {
+  const char* const asked = std::getenv("KVKEEP_SIGNAL_CYCLES");
+  if (asked != nullptr) return std::strtoull(asked, nullptr, 10);
+  return kSanitized ? 3 : 6;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "in a storm of SIGHUP a SIGTERM at any time ends it with 0, and nothing durable is lost") {
+  const char* const asked = std::getenv("KVKEEP_CRASH_SEED");
+  const uint64_t seed = asked != nullptr ? std::strtoull(asked, nullptr, 10) : 1;
+  SeededRandom random(seed);
+  Site site;
+  std::vector<TestChunk> stored;
+  uint64_t sent = 0;
+  const uint64_t cycles = Cycles();
+  for (uint64_t cycle = 0; cycle < cycles; ++cycle) {
+    const milliseconds until_term(random.Below(1200));
+    INFO("seed " << seed << ", cycle " << cycle << ": SIGTERM after " << until_term.count());
+    DurablePuts puts(site, 1 + cycle * 1'000'000);
+    Storm storm(site, until_term);
+    const Ending end = site.StartAndAwaitEnd();
+    INFO(end.err);
+    CHECK(end.exit_status == 0);
+    sent += storm.sent();
+    const std::vector<TestChunk>& more = puts.Stop();
+    stored.insert(stored.end(), more.begin(), more.end());
+  }
+  site.Start();
+  Engine after(site);
+  const size_t hits = after.Hits(stored);
+  std::printf("cycles %lu | %lu SIGHUPs, %zu durable puts, %zu lost | wrong %lu\n", cycles, sent,
+              stored.size(), stored.size() - hits, after.wrong_bytes);
+  CHECK(hits == stored.size());
+  CHECK(after.wrong_bytes == 0);
+  CHECK_FALSE(stored.empty());
+}
+
+}  // namespace kvkeep::e2e
