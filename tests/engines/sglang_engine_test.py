@@ -4,10 +4,11 @@
     uv pip install sglang==0.5.23 --override tests/engines/sglang_override.txt
     sglang_engine_test.py --root SOURCES --build build/release     (with that environment's Python)
 
-A random-weight Llama, greedy; transformers says what the tokens are. Cold; after the engine forgot
-all it had; while the daemon is killed during a load; away; back; in another engine; and with the
-failures and delays that SGLang itself can inject. Engines are processes of their own. Needs the
-targets kvkeep_c, kvkeepd and kvkeep. About six minutes.
+A random-weight Llama, greedy, then a Mellum, every other layer of which sees a sliding window alone
+and has a pool of its own (interface v2); transformers says what the tokens are. Cold; after the
+engine forgot all it had; while the daemon is killed during a load; away; back; in another engine;
+and with the failures and delays that SGLang itself can inject. Engines are processes of their own.
+Needs the targets kvkeep_c, kvkeepd and kvkeep. About twelve minutes.
 """
 
 import json
@@ -75,14 +76,32 @@ def greedy(model):
     return said
 
 
+def make_hybrid_model(folder):
+    """A random-weight Mellum without experts or a tokenizer; windows of two pages and a half."""
+    import torch
+    from transformers import MellumConfig, MellumForCausalLM
+
+    torch.manual_seed(0)
+    model = MellumForCausalLM(MellumConfig(
+        hidden_size=256, intermediate_size=512, num_hidden_layers=4, num_attention_heads=8,
+        num_key_value_heads=4, head_dim=32, vocab_size=1000, max_position_embeddings=4096,
+        initializer_range=0.2, sliding_window=PAGE_TOKENS * 5 // 2, mlp_layer_types=["dense"] * 4,
+        layer_types=["sliding_attention", "full_attention"] * 2))
+    model.save_pretrained(folder)
+    return model
+
+
 class SGLangEngine(unittest.TestCase):
+    make_model = staticmethod(engine_process.make_model)
+    chunks = PAGES * 2  # of a prompt: K and V
+
     def setUp(self):
         sys.path.insert(0, str(ASKED.root / "tests" / "client" / "c"))
         from daemon import Daemon
         holder = tempfile.TemporaryDirectory()
         self.addCleanup(holder.cleanup)
         self.model = holder.name
-        self.expected = greedy(engine_process.make_model(self.model))
+        self.expected = greedy(self.make_model(self.model))
         self.assertEqual(len({tuple(one) for one in self.expected.values()}), len(PROMPTS))
         self.daemon = Daemon(ASKED.build / "bin" / "kvkeepd")
         self.daemon.start()
@@ -116,7 +135,7 @@ class SGLangEngine(unittest.TestCase):
         first = self.start()
         for prompt in PROMPTS:
             self.check(first, prompt, recalled=False)
-        self.daemon.wait_clean(len(PROMPTS) * PAGES * 2)  # K and V; stored behind the answers
+        self.daemon.wait_clean(len(PROMPTS) * self.chunks)  # stored behind the answers
         self.forget(first)
         self.check(first, "p0", recalled=True)
         self.forget(first)
@@ -144,6 +163,11 @@ class SGLangEngine(unittest.TestCase):
             for prompt in PROMPTS:
                 self.check(asked, prompt, recalled=None)
             self.forget(asked)
+
+
+class HybridSGLangEngine(SGLangEngine):
+    make_model = staticmethod(make_hybrid_model)
+    chunks = PAGES * 2 + 3 * 2  # and those of the last window
 
 
 class Records(unittest.TestCase):

@@ -5,31 +5,29 @@
       "backend_name": "kvkeep", "module_path": "kvkeep.sglang", "class_name": "KvkeepStorage",
       "interface_v1": 1}'
 
-Pages that SGLang writes back go into the node's daemon, from SGLang's own host pool and back into
-it, and are found there by every engine of the same model and geometry, after any of them, or the
+Pages that SGLang writes back go into the node's daemon, from SGLang's own host pools and back into
+them, and are found there by every engine of the same model and geometry, after any of them, or the
 daemon, was restarted. Every failure is a miss. Calls wait for the daemon, on SGLang's threads for
 storage, up to their timeouts; not at all while it is away, and hardly while it hangs.
 
-A page is a key; its K and V planes are parts of it, on each rank. SGLang never says that it is done
-with what it found: that is held until it was fetched, and `lease_s` at the longest. Models with
-pools beside K and V (Mamba, sliding windows, indexers: interface v2) are refused.
+A page is a key; its K and V planes are parts of it, on each rank. Models that have pools beside K
+and V (Mamba states, sliding windows, indexers, drafts) are kept by interface v2, pool by pool
+(sglang_pages.py); a prefix is found as far as all of the pools have what they need of it
+(sglang_prefixes.py). SGLang never says that it is done with what it found: that is held until it
+was fetched, and `lease_s` at the longest.
 """
 
-import array
-import hashlib
 import logging
 import os
 
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage
 
-from kvkeep import calls
-from kvkeep.engine import Breaker, LeaseOptions, connect, keys_worth_loading
+from kvkeep.engine import Breaker, LeaseOptions, connect
 from kvkeep.held import HeldLeases
-from kvkeep.memory import Pointer
+from kvkeep.sglang_pages import KV, Link, NoPages, digest_of, pages_of
+from kvkeep.sglang_prefixes import ALL_PAGES, restorable, window_of
 
 logger = logging.getLogger(__name__)
-
-_OPAQUE_DTYPES = ("uint8", "int8")  # what SGLang stores every kind of fp8 as
 
 
 class KvkeepStorage(HiCacheStorage):
@@ -43,80 +41,82 @@ class KvkeepStorage(HiCacheStorage):
         if storage_config.dcp_size > 1:  # ranks would hold other tokens under one page key
             raise ValueError("kvkeep: decode context parallelism is not kept")
         self._config = storage_config
-        self._options = LeaseOptions.of(extra.get("kvkeep", {}))
-        if not storage_config.model_name and not self._options.name:
+        options = LeaseOptions.of(extra.get("kvkeep", {}))
+        if not storage_config.model_name and not options.name:
             raise ValueError('kvkeep: SGLang names no model here: give a "name"')
-        self._client = connect(self._options, f"sglang {os.getpid()}", logger)
-        self._breaker = Breaker()
-        self._held = HeldLeases(self._options.lease_s)
-        self._pool = self._namespace = None
-        self._parts = []  # of a page, on this rank
+        self._link = Link(connect(options, f"sglang {os.getpid()}", logger), options, Breaker(),
+                          HeldLeases(options.lease_s))
+        self._page_tokens = None
+        self._pools = {}  # by SGLang's names of them
 
     def register_mem_pool_host(self, mem_pool_host):
         super().register_mem_pool_host(mem_pool_host)
-        self._pool = mem_pool_host
-        if mem_pool_host.layout == "layer_first":
-            raise ValueError("kvkeep: a page must lie in one piece for all layers; "
-                             "use --hicache-mem-layout page_first or page_first_direct")
-        _, sizes = mem_pool_host.get_page_buffer_meta(
-            array.array("q", range(mem_pool_host.page_size)))
-        self._namespace = self._open_namespace(mem_pool_host, sizes)
+        self._page_tokens = mem_pool_host.page_size
+        self._register(KV, mem_pool_host)
 
     def register_mem_host_pool_v2(self, host_pool, host_pool_name):
-        if str(host_pool_name) != "kv":  # that one is announced both ways
-            raise ValueError(f"kvkeep: models with a pool {host_pool_name} are not kept")
+        if host_pool_name != KV:  # that one is announced both ways
+            self._register(host_pool_name, host_pool)
 
-    # ---- what SGLang asks for
+    # ---- what SGLang asks for: of models with K and V only, and of K and V of the others
 
     def batch_exists(self, keys, extra_info=None):
         """Leading pages that are there, held until they were fetched."""
-        digests = self._worth_loading([_digest(key) for key in keys])
-        if not digests:
+        pages, digests = self._pools[KV], _digests(keys)
+        if isinstance(pages, NoPages):
             return 0
-        found = self._lookup(digests, lease="leading")
-        if found is None or found.lease is None:
-            return 0
-        self._held.hold(found.lease, digests[:found.leased_keys])
-        return found.leased_keys
+        if self._link.options.prefill_tokens_per_s is not None:
+            digests = digests[:pages.count(digests)]
+        return pages.hold(digests)
 
     def exists(self, key):
-        found = self._lookup([_digest(key)])
-        return found is not None and found.leading_keys == 1
+        return self._pools[KV].there([digest_of(key)]) == [True]
 
     def batch_get_v1(self, keys, host_indices, extra_info=None):
-        digests, into = [_digest(key) for key in keys], self._pieces(host_indices)
-        try:
-            if not self._breaker.allows():
-                return [False] * len(keys)
-            got = self._namespace.get(digests, into, parts=self._parts,
-                                      timeout=self._options.timeout_s)
-        finally:
-            self._held.let_go(digests)
-        self._breaker.heard(got.error)
-        return self._by_page(good and nbytes == piece.nbytes
-                             for good, nbytes, piece in zip(got.good, got.nbytes, into))
+        return self._pools[KV].get(_digests(keys), host_indices)
 
     def batch_set_v1(self, keys, host_indices, extra_info=None):
-        if not self._breaker.allows():
-            return [False] * len(keys)
-        before = getattr(extra_info, "prefix_keys", None) or [None]
-        parent, pieces, chunks = before[-1] and _digest(before[-1]), self._pieces(host_indices), []
-        for number, key in enumerate(keys):
-            first = number * len(self._parts)
-            chunks += [calls.Chunk(_digest(key), piece, part, parent)
-                       for part, piece in zip(self._parts, pieces[first:])]
-            parent = chunks[-1].key
-        stored = self._namespace.put(chunks, timeout=self._options.timeout_s)
-        self._breaker.heard(stored.error)
-        return self._by_page(stored.good)
+        return self._pools[KV].put(_digests(keys), host_indices, _parent(extra_info))
+
+    # ---- and of all pools
+
+    def batch_exists_v2(self, keys, pool_transfers=None, extra_info=None):
+        """What is found is held until it was fetched: the pages before the longest end, of each
+        pool those that it needs there. What could not be held is not found."""
+        digests = _digests(keys)
+        pools = [(KV, ALL_PAGES)]
+        pools += [(one.name, window_of(one)) for one in pool_transfers or ()]
+        seen = {}
+
+        def ask(name, pages):
+            if name == KV:
+                there = [True] * self._pools[KV].count(digests)
+            else:
+                there = self._pools[name].there(digests[:pages])
+            seen[name] = there
+            return there
+
+        found = restorable(pools, ask)
+        if found.kv_hit_pages and not self._hold(pools, digests[:found.kv_hit_pages], seen):
+            found = restorable(pools, lambda name, pages: seen[name][:pages])
+        return found
+
+    def batch_get_v2(self, transfers, extra_info=None):
+        return {one.name: self._pools[one.name].get(_digests(one.keys or ()), one.host_indices)
+                for one in transfers}
+
+    def batch_set_v2(self, transfers, extra_info=None):
+        return {one.name: self._pools[one.name].put(_digests(one.keys or ()), one.host_indices,
+                                                    _parent(extra_info))
+                for one in transfers}
 
     def clear(self):
         logger.warning("kvkeep: not cleared from here: other engines use it; see `kvkeep clear`")
 
     def close(self):
         """Idempotent."""
-        self._held.close()
-        self._client.close()
+        self._link.held.close()
+        self._link.client.close()
 
     # ---- interface v0, which the constructor refuses
 
@@ -134,54 +134,27 @@ class KvkeepStorage(HiCacheStorage):
 
     # ---- how
 
-    def _lookup(self, digests, lease=None):
-        """A Found; None: not asked."""
-        if not self._breaker.allows():
-            return None
-        found = self._namespace.lookup(digests, parts=self._parts, lease=lease,
-                                       timeout=self._options.lookup_timeout_s)
-        self._breaker.heard(found.error)
-        return found
+    def _register(self, name, pool):
+        self._pools[name] = pages_of(self._link, self._config, name, pool, self._page_tokens)
 
-    def _worth_loading(self, digests):
-        """Asked for apart and without a lease: a lease would bring from NVMe what is not worth
-        it."""
-        if self._options.prefill_tokens_per_s is None:
-            return digests
-        found = self._lookup(digests)
-        return digests[:keys_worth_loading(
-            self._options, found, self._pool.page_size) if found else 0]
-
-    def _pieces(self, host_indices):
-        """Where the pages' bytes are: page by page, K before V."""
-        addresses, sizes = self._pool.get_page_buffer_meta(host_indices)
-        return [Pointer(address, nbytes) for address, nbytes in zip(addresses, sizes)]
-
-    def _by_page(self, of_pieces):
-        of_pieces, step = list(of_pieces), len(self._parts)
-        return [all(of_pieces[at:at + step]) for at in range(0, len(of_pieces), step)]
-
-    def _open_namespace(self, pool, sizes):
-        """All that changes a page's bytes tells namespaces apart, the number of parts too. Ranks
-        that hold the same bytes (MLA) are one; of the others each has parts of its own."""
-        config, dtype = self._config, str(pool.dtype).split(".")[-1]
-        if dtype in _OPAQUE_DTYPES and not self._options.name:
-            raise ValueError(f'kvkeep: pages of {dtype} do not say which format they are in: give '
-                             'a "name", another one for each --kv-cache-dtype')
-        ranks, rank = (1, 0) if config.is_mla_model else (config.tp_size, config.tp_rank)
-        self._parts = [rank * len(sizes) + piece for piece in range(len(sizes))]
-        return self._client.namespace(
-            config.model_name or "unnamed", tokens_per_chunk=pool.page_size, dtype=dtype,
-            layout=(f"sglang page 1: {pool.layout} pieces={','.join(map(str, sizes))} "
-                    f"pp={config.pp_rank}/{config.pp_size} "
-                    f"cp={config.attn_cp_rank}/{config.attn_cp_size} "
-                    f"name={self._options.name!r}"),
-            hash_algorithm="sglang page keys", parts=ranks * len(sizes),
-            timeout=self._options.lookup_timeout_s)
+    def _hold(self, pools, digests, seen):
+        """Of each pool what it needs at the end of these pages. False: not all of it could be, and
+        what could not is no longer in `seen`."""
+        all_held = True
+        for name, window in pools:
+            first = 0 if window is ALL_PAGES else max(0, len(digests) - window)
+            held = self._pools[name].hold(digests[first:])
+            if first + held < len(digests):
+                all_held = False
+                seen[name][first + held:len(digests)] = [False] * (len(digests) - first - held)
+        return all_held
 
 
-def _digest(key):
-    """Page keys are SHA-256 in hex; those of the unified scheme say more after it."""
-    if len(key) == 64:
-        return bytes.fromhex(key)
-    return hashlib.sha256(key.encode()).digest()
+def _digests(keys):
+    return [digest_of(key) for key in keys]
+
+
+def _parent(extra_info):
+    """The digest of the page before the first one, or None."""
+    before = getattr(extra_info, "prefix_keys", None)
+    return digest_of(before[-1]) if before else None

@@ -1,95 +1,28 @@
-"""kvkeep.sglang on SGLang's recorded classes, with a real daemon; SGLang itself is not needed.
+"""kvkeep.sglang, interface v1, on SGLang's recorded classes, with a real daemon; SGLang itself is
+not needed.
 
     sglang_test.py SOURCES LIBRARY KVKEEPD
 """
 
-import array
-import ctypes
 import inspect
 import os
-import pathlib
 import signal
 import sys
 import threading
 import unittest
 
-import signatures
+from sglang_rig import HICACHE, KvkeepStorage, Pool, WithDaemon, indices, keys
 
-SOURCES, LIBRARY, KVKEEPD = pathlib.Path(sys.argv[1]), *sys.argv[2:4]
-os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
-sys.path[:0] = [str(SOURCES / "client" / "python"), str(SOURCES / "tests" / "client" / "c")]
-
-HICACHE = signatures.load("sglang.srt.mem_cache.hicache_storage")
-from daemon import Daemon  # noqa: E402
-from kvkeep.engine import Breaker  # noqa: E402
-from kvkeep.sglang import KvkeepStorage  # noqa: E402
-
-PAGE, PLANE = 4, 1024  # tokens, and bytes of K or of V in a page
+from kvkeep.engine import Breaker
 
 
-class Pool:
-    """As much of a host pool as is used: two planes of pages."""
-
-    page_size, dtype = PAGE, "torch.bfloat16"
-
-    def __init__(self, pages=8, layout="page_first", planes=2):
-        self.layout = layout
-        self.planes = [bytearray(pages * PLANE) for _ in range(planes)]
-
-    def get_page_buffer_meta(self, indices):
-        assert len(indices) % PAGE == 0
-        addresses = []
-        for first in indices.tolist()[::PAGE]:
-            for plane in self.planes:
-                start = ctypes.addressof(ctypes.c_char.from_buffer(plane))
-                addresses.append(start + first // PAGE * PLANE)
-        return addresses, [PLANE] * len(addresses)
-
-    def fill(self, page, value):
-        for number, plane in enumerate(self.planes):
-            plane[page * PLANE:(page + 1) * PLANE] = bytes([value + 100 * number]) * PLANE
-
-    def read(self, page):
-        return [set(plane[page * PLANE:(page + 1) * PLANE]) for plane in self.planes]
-
-
-def indices(pages):
-    return array.array("q", [page * PAGE + token for page in pages for token in range(PAGE)])
-
-
-def keys(count, first=1):
-    return [bytes([first + i]).hex() * 32 for i in range(count)]
-
-
-class SGLang(unittest.TestCase):
-    def setUp(self):
-        self.daemon = Daemon(KVKEEPD)
-        self.daemon.start()
-        self.addCleanup(self.daemon.__exit__)
-
-    def backend(self, pool=None, options=None, **config):
-        made = KvkeepStorage(HICACHE.HiCacheStorageConfig(**{
-            "tp_rank": 0, "tp_size": 1, "pp_rank": 0, "pp_size": 1, "attn_cp_rank": 0,
-            "attn_cp_size": 1, "is_mla_model": False, "enable_storage_metrics": False,
-            "is_page_first_layout": True, "model_name": "m", "extra_config": {
-                "interface_v1": 1, "kvkeep": {"endpoint": self.daemon.endpoint, **(options or {})}},
-            **config}), {})
-        self.addCleanup(made.close)
-        made.register_mem_pool_host(pool or Pool())
-        return made
-
-    def store(self, backend, count=3, first=1):
-        for page in range(count):
-            backend._pool.fill(page, first + page)
-        stored = backend.batch_set_v1(keys(count, first), indices(range(count)),
-                                      HICACHE.HiCacheStorageExtraInfo())
-        self.assertEqual(stored, [True] * count)
-
+class SGLang(WithDaemon):
     def test_it_has_the_methods_that_sglang_calls(self):
         base = HICACHE.HiCacheStorage
         for name in base.__abstractmethods__ | {"batch_exists", "batch_get_v1", "batch_set_v1",
                                                 "register_mem_pool_host", "clear",
-                                                "register_mem_host_pool_v2"}:
+                                                "register_mem_host_pool_v2", "batch_exists_v2",
+                                                "batch_get_v2", "batch_set_v2"}:
             theirs, ours = (inspect.signature(getattr(kind, name))
                             for kind in (base, KvkeepStorage))
             self.assertEqual(list(ours.parameters), list(theirs.parameters), name)
@@ -117,24 +50,24 @@ class SGLang(unittest.TestCase):
         self.store(backend)
         self.assertEqual(backend.batch_exists(keys(3)), 3)
         backend.batch_get_v1(keys(2), indices([0, 1]))
-        self.assertEqual(len(backend._held), 1)
+        self.assertEqual(len(backend._link.held), 1)
         backend.batch_get_v1(keys(1, first=3), indices([2]))
-        self.assertEqual(len(backend._held), 0)
+        self.assertEqual(len(backend._link.held), 0)
 
     def test_what_was_found_and_never_fetched_is_let_go_of(self):
         backend, over = self.backend(options={"lease_s": 0.05}), threading.Event()
         self.store(backend)
-        hold = backend._held.hold
+        hold = backend._link.held.hold
 
         def watched(lease, of):
             release = lease.release
             lease.release = lambda: (release(), over.set())
             hold(lease, of)
 
-        backend._held.hold = watched
+        backend._link.held.hold = watched
         self.assertEqual(backend.batch_exists(keys(3)), 3)
         self.assertTrue(over.wait(30))
-        self.assertEqual(backend._held.ran_out, 1)
+        self.assertEqual(backend._link.held.ran_out, 1)
 
     def test_what_nvme_alone_has_is_found_only_where_that_is_faster_than_computing(self):
         self.store(self.backend())
@@ -166,7 +99,7 @@ class SGLang(unittest.TestCase):
         opaque = Pool()
         opaque.dtype = "torch.uint8"
         for why, given in (("decode context", {"dcp_size": 2}), ("no model", {"model_name": None}),
-                           ("uint8 do not say", {"pool": opaque})):
+                           ("uint8 .pool kv. do not say", {"pool": opaque})):
             with self.assertRaisesRegex(ValueError, why):
                 self.backend(**given)
         named = {"name": "e4m3"}
@@ -197,14 +130,14 @@ class SGLang(unittest.TestCase):
         self.assertEqual(backend.batch_exists(keys(3)), 0)
         self.assertEqual(backend.batch_set_v1(keys(3), indices(range(3))), [False] * 3)
         self.daemon.start()
-        self.assertTrue(backend._client.wait_connected(30))
+        self.assertTrue(backend._link.client.wait_connected(30))
         self.store(backend)
         self.assertEqual(backend.batch_exists(keys(3)), 3)
 
     def test_a_daemon_that_hangs_is_waited_for_once(self):
         backend = self.backend(options={"lookup_timeout_s": 0.2})
         self.store(backend)
-        backend._breaker = Breaker(retry_s=3600)
+        backend._link.breaker = Breaker(retry_s=3600)
         self.daemon.process.send_signal(signal.SIGSTOP)
         os.waitpid(self.daemon.process.pid, os.WUNTRACED)
         for _ in range(20):
@@ -212,9 +145,9 @@ class SGLang(unittest.TestCase):
             self.assertFalse(backend.exists(keys(1)[0]))
         self.assertEqual(backend.batch_get_v1(keys(3), indices(range(3))), [False] * 3)
         self.assertEqual(backend.batch_set_v1(keys(3), indices(range(3))), [False] * 3)
-        self.assertEqual(backend._breaker.given_up, 41)
+        self.assertEqual(backend._link.breaker.given_up, 41)
         self.daemon.process.send_signal(signal.SIGCONT)
-        backend._breaker = Breaker()  # as if the time of this one had come
+        backend._link.breaker = Breaker()  # as if the time of this one had come
         self.assertEqual(backend.batch_get_v1(keys(3), indices(range(3))), [True] * 3)
 
     def test_what_it_cannot_keep_is_refused_in_words(self):
@@ -224,9 +157,6 @@ class SGLang(unittest.TestCase):
                 self.backend(**bad)
         with self.assertRaisesRegex(ValueError, "page_first"):
             self.backend(Pool(layout="layer_first"))
-        with self.assertRaisesRegex(ValueError, "mamba"):
-            self.backend().register_mem_host_pool_v2(Pool(), "mamba")
-        self.backend().register_mem_host_pool_v2(Pool(), "kv")
 
 
 if __name__ == "__main__":

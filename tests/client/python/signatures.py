@@ -5,8 +5,9 @@
                                       own unless given. Those that are not there are passed over
     signatures.py record PACKAGES     writes recorded/ anew, of the packages that are there
 
-A record is a stub: classes, fields, functions and defaults, without their bodies. Tests run it in
-the place of a module of an engine that is not installed. Engines are read, never imported.
+A record is a stub: classes, fields, functions and defaults, without bodies, and members of enums.
+Tests run it in the place of a module of an engine that is not installed. Engines are read, never
+imported.
 """
 
 import ast
@@ -23,7 +24,8 @@ WANTED = {
     "lmcache.v1.distributed.l2_adapters.base": ("L2AdapterInterface",),
     "lmcache.v1.platform.event_notifier": ("EventNotifier", "create_event_notifier"),
     "sglang.srt.mem_cache.hicache_storage": (
-        "HiCacheStorageConfig", "HiCacheStorageExtraInfo", "HiCacheStorage"),
+        "HiCacheStorageConfig", "HiCacheStorageExtraInfo", "PoolName", "PoolHitPolicy",
+        "PoolTransfer", "PoolTransferResult", "HiCacheStorage"),
     "vllm.v1.kv_offload.tiering.base": ("TransferJob", "JobResult", "SecondaryTierManager"),
 }
 HEAD = '''"""Recorded by tests/client/python/signatures.py; not to be changed by hand."""
@@ -32,7 +34,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from enum import Enum
 '''
+_BASES = ("ABC", "int", "str", "Enum")
 _KEPT = ("abstractmethod", "property", "staticmethod", "classmethod", "dataclass")
 
 
@@ -46,9 +50,11 @@ def _bare(node, indent=""):
     if isinstance(node, ast.ClassDef):
         bases = [ast.unparse(base) for base in node.bases]
         yield from _decorators(node, indent)
-        known = [base for base in bases if base in ("ABC", "int")]
+        known = [base for base in bases if base in _BASES]
         yield f"class {node.name}({', '.join(known)}):" if known else f"class {node.name}:"
         for item in node.body:
+            if "Enum" in known and isinstance(item, ast.Assign):
+                yield "    " + ast.unparse(item)
             yield from _bare(item, "    ")
         yield "    ..."
     elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):

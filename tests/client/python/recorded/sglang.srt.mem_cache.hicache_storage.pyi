@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from enum import Enum
 
 
 @dataclass
@@ -35,6 +36,67 @@ class HiCacheStorageConfig:
 class HiCacheStorageExtraInfo:
     prefix_keys: Optional[List[str]] = None
     extra_info: Optional[dict] = None
+    ...
+
+
+class PoolName(str, Enum):
+    KV = 'kv'
+    MAMBA = 'mamba'
+    SWA = 'swa'
+    AUXILIARY_SWA = 'auxiliary_swa'
+    INDEXER = 'indexer'
+    DEEPSEEK_V4_C1 = 'deepseek_v4_c1'
+    DEEPSEEK_V4_C1_INDEXER = 'deepseek_v4_c1_indexer'
+    DEEPSEEK_V4_C1_INDEXER_SCALE = 'deepseek_v4_c1_indexer_scale'
+    DEEPSEEK_V4_C2 = 'deepseek_v4_c2'
+    DEEPSEEK_V4_C2_INDEXER = 'deepseek_v4_c2_indexer'
+    DEEPSEEK_V4_C2_INDEXER_SCALE = 'deepseek_v4_c2_indexer_scale'
+    DEEPSEEK_V4_C4 = 'deepseek_v4_c4'
+    DEEPSEEK_V4_C4_INDEXER = 'deepseek_v4_c4_indexer'
+    DEEPSEEK_V4_C4_INDEXER_SCALE = 'deepseek_v4_c4_indexer_scale'
+    DEEPSEEK_V4_C128 = 'deepseek_v4_c128'
+    DEEPSEEK_V4_C4_ROPE = 'deepseek_v4_c4_rope'
+    DEEPSEEK_V4_C128_ROPE = 'deepseek_v4_c128_rope'
+    DEEPSEEK_V4_C4_STATE = 'deepseek_v4_c4_state'
+    DEEPSEEK_V4_C4_INDEXER_STATE = 'deepseek_v4_c4_indexer_state'
+    DEEPSEEK_V4_C128_STATE = 'deepseek_v4_c128_state'
+    DRAFT = 'draft'
+    DRAFT_INDEXER = 'draft_indexer'
+    DRAFT_SWA = 'draft_swa'
+    def __str__(self) -> str: ...
+    ...
+
+
+class PoolHitPolicy(str, Enum):
+    ALL_PAGES = 'all_pages'
+    TRAILING_PAGES = 'trailing_pages'
+    BLOCK_GROUPS = 'block_groups'
+    ...
+
+
+@dataclass
+class PoolTransfer:
+    name: PoolName
+    host_indices: Optional[torch.Tensor] = None
+    device_indices: Optional[torch.Tensor] = None
+    keys: Optional[List[str]] = None
+    hit_policy: PoolHitPolicy = PoolHitPolicy.ALL_PAGES
+    nodes_to_load: Optional[List[Any]] = None
+    indices_from_pool: Optional[PoolName] = None
+    block_pages: int = 0
+    group_pages: int = 0
+    ...
+
+
+@dataclass
+class PoolTransferResult:
+    kv_hit_pages: int
+    extra_pool_hit_pages: dict[str, int]
+    restorable_prefix_pages: Optional[List[int]] = None
+    @classmethod
+    def empty(cls) -> PoolTransferResult: ...
+    def update_kv_hit_pages(self, kv_hit_pages: int) -> None: ...
+    def update_extra_pool_hit_pages(self, results: dict[str, int]) -> None: ...
     ...
 
 

@@ -1,0 +1,206 @@
+"""Pages of a host pool of SGLang's as chunks: their namespace and parts, where their bytes are.
+
+A page is a key; its pieces (K and V; the tensors of a Mamba state) are parts of it, on each rank. A
+pool has a namespace of its own, so that the same key in another pool is another chunk, which comes
+and goes by itself. Every failure is a miss. Calls wait for the daemon up to their timeouts, and not
+while the breaker is open. Thread-safe.
+"""
+
+import dataclasses
+import hashlib
+import logging
+
+import torch
+
+from kvkeep import calls
+from kvkeep.client import Client
+from kvkeep.engine import Breaker, LeaseOptions, keys_worth_loading
+from kvkeep.held import HeldLeases
+from kvkeep.memory import Pointer
+
+logger = logging.getLogger(__name__)
+
+KV = "kv"  # SGLang's name of the pool that every model has
+_MAMBA = "mamba"  # its states are of a rank also where all ranks have the same K and V
+_DTYPES = ("dtype", "temporal_dtype", "indexer_dtype")  # those that pools say their bytes are of
+_OPAQUE_DTYPES = ("uint8", "int8")  # what SGLang stores every kind of fp8 as
+_PAGES_AT_ONCE = 128  # in a get or a put: as SGLang does it itself where there is one pool
+
+
+@dataclasses.dataclass
+class Link:
+    """What the pools of an engine share."""
+
+    client: Client
+    options: LeaseOptions
+    breaker: Breaker
+    held: HeldLeases  # by (pool's name, digest)
+
+
+class PoolPages:
+    """Of one pool, on one rank. config: a HiCacheStorageConfig; page_tokens: of a key."""
+
+    def __init__(self, link, config, name, pool, page_tokens):
+        if pool.layout == "layer_first":
+            raise ValueError("kvkeep: a page must lie in one piece for all layers; "
+                             "use --hicache-mem-layout page_first or page_first_direct")
+        self._link, self._name, self._pool = link, getattr(name, "value", name), pool
+        self._page_tokens = page_tokens
+        _, sizes = pool.get_page_buffer_meta(torch.arange(pool.page_size))
+        ranks, rank = _ranks(config, self._name, pool)
+        self._parts = [rank * len(sizes) + piece for piece in range(len(sizes))]
+        self._namespace = self._open_namespace(config, sizes, ranks)
+
+    def count(self, digests):
+        """How many leading pages are there and worth loading. Without a lease, which would bring
+        from NVMe what is not."""
+        found = self._lookup(digests)
+        return 0 if found is None else keys_worth_loading(
+            self._link.options, found, self._page_tokens)
+
+    def there(self, digests):
+        """Of each page, whether it is there."""
+        found = self._lookup(digests)
+        return [False] * len(digests) if found is None else self._by_page(found.presence)
+
+    def hold(self, digests):
+        """How many leading pages are there; they are held until they were fetched."""
+        found = self._lookup(digests, lease="leading")
+        if found is None or found.lease is None:
+            return 0
+        held = [(self._name, digest) for digest in digests[:found.leased_keys]]
+        self._link.held.hold(found.lease, held)
+        return len(held)
+
+    def get(self, digests, host_indices):
+        """Of each page, whether it is in the pool now. They are let go of."""
+        try:
+            return self._in_slices(self._get_some, digests, host_indices)
+        finally:
+            self._link.held.let_go((self._name, digest) for digest in digests)
+
+    def put(self, digests, host_indices, parent):
+        """Of each page, whether it is kept now. parent: the digest before the first one, or None"""
+        parents = [parent, *digests[:-1]]
+        return self._in_slices(self._put_some, list(zip(digests, parents)), host_indices)
+
+    # ---- how
+
+    def _lookup(self, digests, lease=None):
+        """A Found; None: not asked."""
+        if not digests or not self._link.breaker.allows():
+            return None
+        found = self._namespace.lookup(digests, parts=self._parts, lease=lease,
+                                       timeout=self._link.options.lookup_timeout_s)
+        self._link.breaker.heard(found.error)
+        return found
+
+    def _get_some(self, digests, into):
+        got = self._namespace.get(digests, into, parts=self._parts,
+                                  timeout=self._link.options.timeout_s)
+        return got.error, [good and nbytes == piece.nbytes
+                           for good, nbytes, piece in zip(got.good, got.nbytes, into)]
+
+    def _put_some(self, pages, pieces):
+        of_piece = [(digest, part, parent) for digest, parent in pages for part in self._parts]
+        stored = self._namespace.put(
+            [calls.Chunk(digest, piece, part, parent)
+             for (digest, part, parent), piece in zip(of_piece, pieces)],
+            timeout=self._link.options.timeout_s)
+        return stored.error, stored.good
+
+    def _in_slices(self, call, pages, host_indices):
+        """call(pages, their pieces) gives an error or None, and whether each piece is good."""
+        step, good = self._pool.page_size, []
+        if host_indices is None or len(host_indices) != len(pages) * step:
+            logger.error("kvkeep: %d pages of the pool %s come with %d indices: a miss", len(pages),
+                         self._name, 0 if host_indices is None else len(host_indices))
+            return [False] * len(pages)
+        for first in range(0, len(pages), _PAGES_AT_ONCE):
+            some = pages[first:first + _PAGES_AT_ONCE]
+            if not self._link.breaker.allows():
+                good += [False] * len(some)
+                continue
+            error, of_pieces = call(some, self._pieces(
+                host_indices[first * step:(first + len(some)) * step]))
+            self._link.breaker.heard(error)
+            good += self._by_page(of_pieces)
+        return good
+
+    def _pieces(self, host_indices):
+        """Where the pages' bytes are: page by page, K before V."""
+        addresses, sizes = self._pool.get_page_buffer_meta(host_indices)
+        return [Pointer(address, nbytes) for address, nbytes in zip(addresses, sizes)]
+
+    def _by_page(self, of_pieces):
+        step = len(self._parts)
+        return [all(of_pieces[at:at + step]) for at in range(0, len(of_pieces), step)]
+
+    def _open_namespace(self, config, sizes, ranks):
+        """All that changes a page's bytes tells namespaces apart, the number of parts too."""
+        options = self._link.options
+        dtypes = [str(getattr(self._pool, one)).rsplit(".", maxsplit=1)[-1]
+                  for one in _DTYPES if hasattr(self._pool, one)]
+        if not options.name and (opaque := set(dtypes).intersection(_OPAQUE_DTYPES)):
+            raise ValueError(
+                f"kvkeep: pages of {opaque.pop()} (pool {self._name}) do not say which format they "
+                'are in: give a "name", another one for each --kv-cache-dtype')
+        of_pool = "" if self._name == KV else f" pool={self._name}"
+        return self._link.client.namespace(
+            config.model_name or "unnamed", tokens_per_chunk=self._page_tokens,
+            dtype="+".join(dtypes),
+            layout=(f"sglang page 1{of_pool}: {self._pool.layout} "
+                    f"pieces={','.join(map(str, sizes))} "
+                    f"pp={config.pp_rank}/{config.pp_size} "
+                    f"cp={config.attn_cp_rank}/{config.attn_cp_size} "
+                    f"name={options.name!r}"),
+            hash_algorithm="sglang page keys", parts=ranks * len(sizes),
+            timeout=options.lookup_timeout_s)
+
+
+class NoPages:
+    """Of a pool that has no bytes: DeepSeek V4's first one only numbers the pages of the others. It
+    has whatever they have, and by itself nothing."""
+
+    def count(self, digests):
+        return len(digests)
+
+    def there(self, digests):
+        return [False] * len(digests)
+
+    def hold(self, digests):
+        return len(digests)
+
+    def get(self, digests, host_indices):
+        del host_indices
+        return [True] * len(digests)
+
+    def put(self, digests, host_indices, parent):
+        del host_indices, parent
+        return [True] * len(digests)
+
+
+def pages_of(link, config, name, pool, page_tokens):
+    """PoolPages, or NoPages."""
+    if pool.get_page_buffer_meta(torch.arange(pool.page_size)) is None:
+        return NoPages()
+    return PoolPages(link, config, name, pool, page_tokens)
+
+
+def digest_of(key):
+    """Page keys are SHA-256 in hex; those of the unified scheme say more after it."""
+    if len(key) == 64:
+        return bytes.fromhex(key)
+    return hashlib.sha256(key.encode()).digest()
+
+
+def _ranks(config, name, pool):
+    """(of how many ranks' bytes a page is, this one's number). Of models with MLA SGLang has one
+    rank write for all of them, Mamba states apart: there that is right of what is not split by
+    heads."""
+    if not config.is_mla_model or name == _MAMBA:
+        return config.tp_size, config.tp_rank
+    if config.tp_size > 1 and hasattr(pool, "head_num"):
+        raise ValueError(f"kvkeep: the pool {name} is split by heads beside an MLA model's: not "
+                         "kept with several tensor-parallel ranks")
+    return 1, 0
