@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""kvkeep.sglang beside SGLang's own file backend, on SGLang's own host pools: the same answers of
+interface v2, and the same bytes.
+
+    tests/engines/venv sglang       (prints the Python of SGLang's environment, which runs this)
+    sglang_pools_test.py --root SOURCES --build build/release
+
+K and V, a sliding window's K and V, Mamba states, and a pool that has a page for each of K and V.
+Pages at random, lost ones too; then the same with SGLang's injector of failures. The seed is
+printed. No model, no engine. Needs the targets kvkeep_c, kvkeepd and kvkeep.
+"""
+
+import hashlib
+import os
+import random
+import sys
+import tempfile
+import unittest
+
+import engine_process
+
+ASKED = engine_process.arguments(__doc__, engine=False)
+BUILD, ROOT = ASKED.build.resolve(), ASKED.root.resolve()
+os.environ["KVKEEP_CLIENT_LIBRARY"] = str(BUILD / "lib" / "libkvkeep-client.so.1")
+sys.path[:0] = [str(ROOT / "client" / "python"), str(ROOT / "tests" / "client" / "c")]
+
+import torch  # noqa: E402
+from daemon import Daemon  # noqa: E402
+from kvkeep.sglang import KvkeepStorage  # noqa: E402
+from sglang.srt.mem_cache import hicache_storage as hicache  # noqa: E402
+from sglang.srt.mem_cache.device_pool_info import (  # noqa: E402
+    KVBufferLayout, KVBuffers, MambaStateBufferInfo, MHABufferInfo)
+from sglang.srt.mem_cache.pool_host.mamba import MambaPoolHost  # noqa: E402
+from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost  # noqa: E402
+
+PAGE, CHAIN, ROUNDS = 16, 12, 40  # tokens of a page, pages of a prompt, prompts
+KV, MAMBA, SWA, INDEXER = (hicache.PoolName(name) for name in ("kv", "mamba", "swa", "indexer"))
+ALL, TRAILING = hicache.PoolHitPolicy.ALL_PAGES, hicache.PoolHitPolicy.TRAILING_PAGES
+
+
+def kv_pool(layers, heads):
+    planes = tuple(torch.zeros(CHAIN * PAGE, heads, 8, dtype=torch.bfloat16) for _ in range(layers))
+    pointers = torch.tensor([plane.data_ptr() for plane in planes], dtype=torch.uint64)
+    info = MHABufferInfo(
+        buffers=KVBuffers(k=planes, v=planes, k_data_ptrs=pointers, v_data_ptrs=pointers,
+                          layout=KVBufferLayout.NHD),
+        page_size=PAGE, head_num=heads, head_dim=8, v_head_dim=8, dtype=torch.bfloat16,
+        device=torch.device("cpu"))
+    return MHATokenToKVPoolHost(
+        info, 2.0, 0, PAGE, "page_first", pin_memory=False, device_capacity_tokens=CHAIN * PAGE,
+        start_layer=0, end_layer=layers)
+
+
+def mamba_pool():
+    info = MambaStateBufferInfo(
+        temporal=torch.zeros(3, CHAIN, 4, 8, dtype=torch.float32),
+        conv=(torch.zeros(3, CHAIN, 6, dtype=torch.bfloat16),
+              torch.zeros(3, CHAIN, 10, dtype=torch.bfloat16)))
+    return MambaPoolHost(info, 2.0, 0, device_capacity=CHAIN, pin_memory=False, layout="page_first")
+
+
+def indices(pool, pages):
+    return torch.tensor([page * pool.page_size + token for page in pages
+                         for token in range(pool.page_size)], dtype=torch.int64)
+
+
+def page_bytes(pool, page):
+    return pool.get_data_page(page * pool.page_size).contiguous().view(torch.uint8).clone()
+
+
+class SGLangPools(unittest.TestCase):
+    def setUp(self):
+        self.seed = random.randrange(2 ** 32)
+        print("seed", self.seed)
+        self.rng = random.Random(self.seed)
+        torch.manual_seed(self.seed)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.daemon = Daemon(BUILD / "bin" / "kvkeepd")
+        self.daemon.start()
+        self.addCleanup(self.daemon.__exit__)
+        config = hicache.HiCacheStorageConfig(
+            tp_rank=0, tp_size=1, pp_rank=0, pp_size=1, attn_cp_rank=0, attn_cp_size=1,
+            is_mla_model=False, enable_storage_metrics=False, is_page_first_layout=True,
+            model_name="m", extra_config={
+                "interface_v1": 1, "kvkeep": {"endpoint": self.daemon.endpoint}})
+        self.pools = {KV: kv_pool(2, 4), SWA: kv_pool(3, 2), MAMBA: mamba_pool(),
+                      INDEXER: kv_pool(1, 1)}
+        self.file = hicache.HiCacheFile(config, folder.name)
+        self.ours = KvkeepStorage(config, {})
+        self.addCleanup(self.ours.close)
+        for backend in (self.file, self.ours):
+            backend.register_mem_pool_host(self.pools[KV])
+            for name, pool in self.pools.items():
+                backend.register_mem_host_pool_v2(pool, name)
+
+    def fill(self, pool, page):
+        data = pool.get_dummy_flat_data_page()
+        noise = torch.randint(0, 256, (data.nbytes,), dtype=torch.uint8)
+        pool.set_from_flat_data_page(page * pool.page_size, noise.view(data.dtype))
+
+    def transfer(self, name, keys, pages):
+        return hicache.PoolTransfer(name, indices(self.pools[name], pages),
+                                    keys=[keys[page] for page in pages])
+
+    def put(self, backend, name, keys, pages):
+        """By v1 where SGLang does; the file backend has that for K and V by pages alone."""
+        pool = self.pools[name]
+        if name != KV:
+            return backend.batch_set_v2([self.transfer(name, keys, pages)])[name]
+        if backend is self.file:
+            return [backend.set(keys[page], page_bytes(pool, page)) for page in pages]
+        return backend.batch_set_v1([keys[page] for page in pages], indices(pool, pages))
+
+    def prompt(self, number):
+        """Stores a prompt in part: (its keys, the bytes by (pool, page))."""
+        keys = [hashlib.sha256(f"{self.seed} {number} {page}".encode()).hexdigest()
+                for page in range(CHAIN)]
+        stored = {}
+        for name, pool in self.pools.items():
+            density = self.rng.choice([0.5, 0.9, 1.0])
+            for page in (page for page in range(CHAIN) if self.rng.random() < density):
+                self.fill(pool, page)
+                stored[name, page] = page_bytes(pool, page)
+        return keys, stored
+
+    def asked(self):
+        """Some of the pools, as SGLang asks for them."""
+        pools = [(MAMBA, TRAILING, 1), (SWA, TRAILING, self.rng.randrange(1, 5)), (INDEXER, ALL, 0)]
+        return [hicache.PoolTransfer(name, keys=["__placeholder__"] * window, hit_policy=policy)
+                for name, policy, window in self.rng.sample(pools, self.rng.randrange(4))]
+
+    def check_bytes(self, backend, keys, stored, name):
+        """Into other pages of the pool than they came from."""
+        pool, pages = self.pools[name], list(range(CHAIN))
+        into = self.rng.sample(pages, CHAIN)
+        for page in pages:
+            self.fill(pool, page)
+        good = backend.batch_get_v2([hicache.PoolTransfer(name, indices(pool, into), keys=keys)])
+        for page, at, one in zip(pages, into, good[name]):
+            if one:
+                self.assertTrue(torch.equal(page_bytes(pool, at), stored[name, page]), (name, page))
+        return good[name]
+
+    def test_answers_and_bytes_are_those_of_the_file_backend(self):
+        ends = 0
+        for number in range(ROUNDS):
+            keys, stored = self.prompt(number)
+            for name in self.pools:
+                pages = [page for page in range(CHAIN) if (name, page) in stored]
+                for backend in (self.file, self.ours):
+                    self.assertEqual(self.put(backend, name, keys, pages), [True] * len(pages))
+            for transfers in (self.asked() for _ in range(4)):
+                theirs, own = (one.batch_exists_v2(keys, transfers)
+                               for one in (self.file, self.ours))
+                self.assertEqual(own, theirs, transfers)
+                ends += len(own.restorable_prefix_pages)
+            for name in (SWA, MAMBA, INDEXER):
+                good = self.check_bytes(self.ours, keys, stored, name)
+                self.assertEqual(good, [(name, page) in stored for page in range(CHAIN)])
+        self.assertGreater(ends, ROUNDS)
+
+    def test_injected_failures_are_misses(self):
+        injected = hicache.HiCacheStorageFailureInjector(self.ours, 0.0, 0.3)
+        failed = 0
+        for number in range(ROUNDS):
+            keys, stored = self.prompt(number)
+            there = {name: [False] * CHAIN for name in self.pools}
+            for name in self.pools:
+                pages = [page for page in range(CHAIN) if (name, page) in stored]
+                for page, one in zip(pages, self.put(injected, name, keys, pages)):
+                    there[name][page] = one
+                    failed += not one
+            for transfers in (self.asked() for _ in range(4)):
+                said = injected.batch_exists_v2(keys, transfers)
+                self.assertLessEqual(said.kv_hit_pages, (there[KV] + [False]).index(False))
+            for name in (SWA, MAMBA, INDEXER):
+                good = self.check_bytes(injected, keys, stored, name)
+                for one, put in zip(good, there[name]):
+                    self.assertLessEqual(one, put)
+        self.assertGreater(failed, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-v", *ASKED.tests])
