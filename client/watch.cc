@@ -11,6 +11,7 @@
 #include "client/session_stream.h"
 #include "client/tls_probe.h"
 #include "client/transport.h"
+#include "client/watch_call.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep::client {
@@ -233,46 +234,19 @@ absl::StatusOr<std::string> Watch::OpenNamespace(v1::KvCache::Stub* stub, const 
   return response.namespace_digest();
 }
 
-void Watch::AwaitFirst() {
-  const auto give_up = steady_clock::now() + options_.client.default_deadline;
-  MutexLock lock(&mu_);
-  while (!answered_ && !stopping_) {
-    const auto left = give_up - steady_clock::now();
-    if (left.count() <= 0) {
-      silent_ = true;
-      return call_->TryCancel();
-    }
-    changed_.WaitFor(&mu_, left);
-  }
-}
-
-bool Watch::ReadFirst(grpc::ClientReader<v1::WatchEvents>* call, v1::WatchEvents* message) {
-  {
-    MutexLock lock(&mu_);
-    answered_ = silent_ = false;
-  }
-  std::thread deadline([this] { AwaitFirst(); });
-  const bool read = call->Read(message);
-  {
-    MutexLock lock(&mu_);
-    answered_ = true;
-    changed_.NotifyAll();
-  }
-  deadline.join();
-  MutexLock lock(&mu_);
-  return read && !silent_;
-}
-
 absl::Status Watch::ReadAll(v1::KvCache::Stub* stub, const v1::WatchRequest& request,
                             const std::string& authorization) {
   grpc::ClientContext context;
   if (!Begin(&context, authorization)) return absl::CancelledError("stopping");
-  const std::unique_ptr<grpc::ClientReader<v1::WatchEvents>> call = stub->Watch(&context, request);
+  WatchCall call(stub, &context, &request);
   v1::WatchEvents message;
   uint64_t sequence = 0;
   bool first = true, left = false;  // left: by us
   absl::Status broken;
-  while (first ? ReadFirst(call.get(), &message) : call->Read(&message)) {
+  // A daemon's first message comes at once, the others when something changes.
+  auto limit = steady_clock::now() + options_.client.default_deadline;
+  WatchCall::Read read;
+  while ((read = call.Next(&message, limit)) == WatchCall::Read::kMessage) {
     absl::StatusOr<WatchNews> news = FromWire(message, sequence);
     broken = news.status();
     if (first && broken.ok() && !message.gap()) {
@@ -284,6 +258,7 @@ absl::Status Watch::ReadAll(v1::KvCache::Stub* stub, const v1::WatchRequest& req
     epoch_ = message.epoch();
     sequence += static_cast<uint64_t>(message.changes_size());
     first = false;
+    limit = steady_clock::time_point::max();
     left = !HandOver(*std::move(news));
     if (left) break;
   }
@@ -292,10 +267,10 @@ absl::Status Watch::ReadAll(v1::KvCache::Stub* stub, const v1::WatchRequest& req
     ++stats_.broken_streams;
   }
   if (left) context.TryCancel();  // else the daemon's reason would be lost
-  const grpc::Status status = call->Finish();
+  const grpc::Status status = call.Finish();
   End();
   if (!broken.ok()) return broken;
-  if (MutexLock lock(&mu_); silent_) {
+  if (read == WatchCall::Read::kLate) {
     return absl::UnavailableError("no first message of the watch by the deadline");
   }
   return status.ok() ? absl::UnavailableError("the daemon ended the watch") : FromGrpc(status);

@@ -23,8 +23,7 @@
 // host that hangs after its first message, and does not die, looks like one that has nothing to
 // tell.
 //
-// Threads: one in the background, one more until the first message is there. Next by one thread at
-// a time; the rest is thread-safe.
+// Threads: one in the background. Next by one thread at a time; the rest is thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -113,9 +112,6 @@ class Watch {
                                             const std::string& authorization);
   absl::Status ReadAll(v1::KvCache::Stub* stub, const v1::WatchRequest& request,
                        const std::string& authorization);
-  // Read, but for at most default_deadline: a daemon's first message comes at once. False: over.
-  bool ReadFirst(grpc::ClientReader<v1::WatchEvents>* call, v1::WatchEvents* message);
-  void AwaitFirst();  // cancels the call when it is `silent_`; on a thread of ReadFirst's
   // Makes it the call that Cancel ends; false: it is too late.
   bool Begin(grpc::ClientContext* context, const std::string& authorization);
   void End();
@@ -131,8 +127,6 @@ class Watch {
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   grpc::ClientContext* call_ ABSL_GUARDED_BY(mu_) = nullptr;  // under way
-  bool answered_ ABSL_GUARDED_BY(mu_) = false;                // ReadFirst's Read is over
-  bool silent_ ABSL_GUARDED_BY(mu_) = false;                  // it took too long
   std::optional<WatchNews> news_ ABSL_GUARDED_BY(mu_);        // not taken yet
   bool watching_ ABSL_GUARDED_BY(mu_) = false;                // the daemon tells us
   bool away_told_ ABSL_GUARDED_BY(mu_) = false;               // that it does not
