@@ -6,8 +6,8 @@
 
 LMCache's own benchmark client stands for the engine: it stores KV of a prompt, and looks it up and
 gets it back after a restart of the server, a SIGKILL of the daemon, and both; beside a daemon that
-is away, and one that came back. Then `lmcache bench l2` with verification. Needs the targets
-kvkeep_c, kvkeepd and kvkeep. About two minutes.
+is away, and one that came back. Then `lmcache bench l2` with verification, of both adapters. Needs
+the targets kvkeep_c, kvkeepd and kvkeep. About three minutes.
 """
 
 import json
@@ -30,6 +30,8 @@ ASKED = engine_process.arguments(__doc__, engine=False)
 ROOT, BUILD = ASKED.root.resolve(), ASKED.build.resolve()
 LMCACHE = str(pathlib.Path(sys.executable).parent / "lmcache")
 ADAPTER = json.dumps({"type": "plugin", "module_path": "kvkeep.lmcache", "class_name": "KvkeepL2"})
+NATIVE = json.dumps({"type": "native_plugin", "module_path": "kvkeep.lmcache_native",
+                     "class_name": "KvkeepConnector"})
 CHUNK_TOKENS, CHUNKS, RANKS = 256, 8, 2
 SHAPE = "(2,256,16,2,64):bfloat16:4"  # K and V, blocks of 16 tokens, heads, size; four layers
 
@@ -175,7 +177,13 @@ class LMCacheServer(unittest.TestCase):
         subprocess.run([sys.executable, "-B", check, "check"], check=True)
 
     def test_lmcache_bench_verifies_what_it_gets(self):
-        asked = [LMCACHE, "bench", "l2", "--l2-adapter", ADAPTER, "--num-keys", "4",
+        self.bench(ADAPTER)
+
+    def test_lmcache_bench_verifies_what_the_plain_connector_gets(self):
+        self.bench(NATIVE)
+
+    def bench(self, adapter):
+        asked = [LMCACHE, "bench", "l2", "--l2-adapter", adapter, "--num-keys", "4",
                  "--rounds", "3", "--in-flight", "2", "--data-size-kb", "1024",
                  "--lookup-max-hit-rate", "1.0", "--no-skip-verify"]
         # It unlocks nothing: all of it must fit what may be leased.

@@ -1,0 +1,156 @@
+"""LMCache: kvkeep as a connector of its adapter `native_plugin`, for servers that lack the type
+`plugin` which kvkeep.lmcache is for (written against lmcache 0.5.6).
+
+    lmcache server ... --l2-adapter '{"type": "native_plugin",
+      "module_path": "kvkeep.lmcache_native", "class_name": "KvkeepConnector"}'
+
+Plainer than kvkeep.lmcache, as LMCache tells less. No key is ever unlocked: what was found is held
+until it was fetched, and `lease_s` at the longest. Nor is it said what an object looks like: one of
+another size is a miss, and who has several dtypes or layouts of one model gives each another
+"name". Objects are not those of kvkeep.lmcache. Every failure is a miss, and no call waits for the
+daemon but close, and the first one of all: for a lookup's timeout at the longest.
+"""
+
+import dataclasses
+import hashlib
+import logging
+import os
+import select
+import threading
+
+from kvkeep import calls
+from kvkeep.completions import Completions
+from kvkeep.engine import Breaker, Options, connect
+from kvkeep.held import HeldLeases
+
+logger = logging.getLogger(__name__)
+
+_CALLS_AT_ONCE = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class ConnectorOptions(Options):
+    """lease_s: how long what was found is held for a server that does not fetch it."""
+
+    lease_s: float = 30.0
+
+
+class KvkeepConnector:
+    """adapter_params: those of ConnectorOptions, all of them optional. Thread-safe."""
+
+    def __init__(self, **adapter_params):
+        self._options = ConnectorOptions.of(adapter_params)
+        self._client = connect(self._options, f"lmcache {os.getpid()}", logger)
+        self._namespace = self._client.namespace(
+            "of LMCache's key", tokens_per_chunk=1,  # LMCache's hashes cover it
+            layout=f"lmcache native object 1, name={self._options.name!r}",
+            hash_algorithm="sha256 of LMCache's native key",
+            timeout=self._options.lookup_timeout_s)
+        self._breaker = Breaker()
+        self._held = HeldLeases(self._options.lease_s)
+        self._lock = threading.Lock()  # guards all that follows
+        self._completions = Completions(self._client, _CALLS_AT_ONCE)
+        self._answered = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # what needed no daemon
+        self._events = select.epoll()
+        for fd in (self._completions.fd, self._answered):
+            self._events.register(fd, select.EPOLLIN)
+        self._done = []
+        self._last = 0
+        self._closed = False
+
+    def event_fd(self):
+        return self._events.fileno()
+
+    def submit_batch_exists(self, keys):
+        digests = [_digest(key) for key in keys]
+
+        def judge(found):
+            if found.lease is not None:
+                self._held.hold(found.lease, [one for one, leased in zip(digests, found.leased)
+                                              if leased])
+            return found.leased  # what is there but was not promised may be gone by the load
+
+        return self._start(len(keys), judge, lambda: calls.lookup(
+            self._namespace, digests, lease="all", timeout=self._options.lookup_timeout_s))
+
+    def submit_batch_get(self, keys, memoryviews):
+        digests, sizes = [_digest(key) for key in keys], [view.nbytes for view in memoryviews]
+
+        def judge(got):
+            return [good and nbytes == size
+                    for good, nbytes, size in zip(got.good, got.nbytes, sizes)]
+
+        return self._start(len(keys), judge, lambda: calls.get(
+            self._namespace, digests, memoryviews, timeout=self._options.timeout_s),
+            over=lambda: self._held.let_go(digests))
+
+    def submit_batch_set(self, keys, memoryviews):
+        chunks = [(_digest(key), view) for key, view in zip(keys, memoryviews)]
+        return self._start(len(keys), lambda stored: stored.good, lambda: calls.put(
+            self._namespace, chunks, timeout=self._options.timeout_s), whole=True)
+
+    def submit_batch_delete(self, keys):
+        return self._start(
+            len(keys), lambda deleted: [deleted.error is None] * len(keys),
+            lambda: calls.delete(self._namespace, [_digest(key) for key in keys],
+                                 timeout=self._options.timeout_s))
+
+    def drain_completions(self):
+        """Of each call that has ended: (number, whether it went well, why not, and each key)."""
+        with self._lock:
+            if self._closed:
+                return []
+            try:
+                os.eventfd_read(self._answered)
+            except BlockingIOError:
+                pass
+            self._completions.poll()
+            done, self._done = self._done, []
+            return done
+
+    def close(self):
+        """Idempotent."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._completions.wait(2 * self._options.timeout_s):  # each has its own timeout
+                self._completions.close()
+            self._events.close()
+            os.close(self._answered)
+        self._held.close()
+        self._client.close()
+
+    def _start(self, keys, judge, make, over=lambda: None, whole=False):
+        """judge(result): of each key, whether it went well. make(): the call. over(): once, at its
+        end. whole: a call of which a part went wrong did not go well."""
+        def ended(result, mistake):
+            over()
+            good, why = [False] * keys, mistake
+            if mistake is None:
+                self._breaker.heard(result.error)
+                good, why = judge(result), result.error
+            else:
+                logger.warning("kvkeep: a call of %d keys: %s", keys, mistake)
+            went_well = all(good) if whole else why is None
+            self._done.append((number, went_well, "" if why is None else str(why), good))
+
+        with self._lock:
+            self._last += 1
+            number, before = self._last, len(self._done)
+            if self._closed or not self._breaker.allows():
+                over()
+                self._done.append((number, False, "the daemon hangs", [False] * keys))
+            else:
+                try:
+                    self._completions.start(make(), ended)
+                except Exception as mistake:  # pylint: disable=broad-except  # unreadable memory
+                    ended(None, mistake)
+            if len(self._done) > before and not self._closed:
+                os.eventfd_write(self._answered, 1)
+            return number
+
+
+def _digest(key):
+    """Of the whole key: model, rank, group, chunk's hash, salt."""
+    return hashlib.sha256(key.encode()).digest()

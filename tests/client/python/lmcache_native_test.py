@@ -1,0 +1,133 @@
+"""kvkeep.lmcache_native as LMCache's adapter `native_plugin` uses it, with a real daemon; LMCache
+itself is not needed.
+
+    lmcache_native_test.py SOURCES LIBRARY KVKEEPD
+"""
+
+import os
+import pathlib
+import select
+import signal
+import sys
+import unittest
+
+SOURCES, LIBRARY, KVKEEPD = pathlib.Path(sys.argv[1]), *sys.argv[2:4]
+os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
+sys.path[:0] = [str(SOURCES / "client" / "python"), str(SOURCES / "tests" / "client" / "c")]
+
+from daemon import Daemon  # noqa: E402
+from kvkeep.engine import Breaker  # noqa: E402
+from kvkeep.lmcache_native import KvkeepConnector  # noqa: E402
+
+
+def keys(count, model="m"):
+    return [f"{model}@01000100@0@{number:064x}" for number in range(1, count + 1)]
+
+
+def views(count, first=1, nbytes=4096):
+    return [memoryview(bytearray([first + number]) * nbytes) for number in range(count)]
+
+
+class Native(unittest.TestCase):
+    def setUp(self):
+        self.daemon = Daemon(KVKEEPD)
+        self.daemon.start()
+        self.addCleanup(self.daemon.__exit__)
+
+    def connector(self, **options):
+        made = KvkeepConnector(endpoint=self.daemon.endpoint, **options)
+        self.addCleanup(made.close)
+        return made
+
+    def run_one(self, connector, number):
+        """As LMCache's thread does: the event, then what has ended: (well, of each key)."""
+        self.assertTrue(select.select([connector.event_fd()], [], [], 30)[0], "no event")
+        (ended, well, _, good), = connector.drain_completions()
+        self.assertEqual(ended, number)
+        return well, good
+
+    def store(self, connector, count=3, **other):
+        number = connector.submit_batch_set(keys(count), views(count, **other))
+        self.assertEqual(self.run_one(connector, number), (True, [True] * count))
+
+    def exists(self, connector, asked):
+        return self.run_one(connector, connector.submit_batch_exists(asked))
+
+    def test_what_one_server_stored_is_found_by_another(self):
+        self.store(self.connector())
+        second, into = self.connector(), views(4, first=90)
+        self.assertEqual(self.exists(second, keys(4)), (True, [True] * 3 + [False]))
+        self.assertEqual(self.exists(second, keys(3, model="n")), (True, [False] * 3))
+        self.assertEqual(self.run_one(second, second.submit_batch_get(keys(4), into)),
+                         (True, [True] * 3 + [False]))
+        self.assertEqual([set(view) for view in into[:3]], [{1}, {2}, {3}])
+        self.assertEqual(self.exists(self.connector(name="tuned"), keys(1)), (True, [False]))
+
+    def test_an_object_of_another_size_is_a_miss(self):
+        connector = self.connector()
+        self.store(connector)
+        for nbytes in (4095, 8192):
+            self.assertEqual(self.run_one(connector, connector.submit_batch_get(
+                keys(1), views(1, nbytes=nbytes))), (True, [False]))
+
+    def test_what_was_found_is_held_until_it_was_fetched(self):
+        connector = self.connector()
+        self.store(connector)
+        self.exists(connector, keys(4))
+        self.assertEqual(len(connector._held), 1)
+        self.run_one(connector, connector.submit_batch_get(keys(2), views(2)))
+        self.assertEqual(len(connector._held), 1)
+        self.run_one(connector, connector.submit_batch_get(keys(4)[2:], views(2)))
+        self.assertEqual(len(connector._held), 0)
+
+    def test_what_is_deleted_is_a_miss(self):
+        connector = self.connector()
+        self.store(connector)
+        self.assertEqual(self.run_one(connector, connector.submit_batch_delete(keys(2))),
+                         (True, [True] * 2))
+        self.assertEqual(self.exists(connector, keys(3)), (True, [False, False, True]))
+
+    def test_a_daemon_that_is_away_is_a_miss_and_found_again(self):
+        connector = self.connector()
+        self.store(connector)
+        self.daemon.kill()
+        self.assertEqual(self.exists(connector, keys(2))[1], [False] * 2)
+        self.assertEqual(self.run_one(connector, connector.submit_batch_get(keys(2), views(2)))[1],
+                         [False] * 2)
+        self.assertEqual(self.run_one(connector, connector.submit_batch_set(keys(2), views(2))),
+                         (False, [False] * 2))
+        self.daemon.start()
+        self.assertTrue(connector._client.wait_connected(30))
+        self.store(connector)
+
+    def test_a_daemon_that_hangs_is_waited_for_once(self):
+        connector = self.connector(lookup_timeout_s=0.2)
+        self.store(connector)
+        connector._breaker = Breaker(retry_s=3600)
+        self.daemon.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.daemon.process.pid, os.WUNTRACED)
+        for _ in range(10):
+            self.assertEqual(self.exists(connector, keys(3)), (False, [False] * 3))
+        self.assertEqual(connector._breaker.given_up, 9)
+        self.daemon.process.send_signal(signal.SIGCONT)
+        connector._breaker = Breaker()
+        self.assertEqual(self.exists(connector, keys(3)), (True, [True] * 3))
+
+    def test_a_call_that_cannot_be_made_fails_alone(self):
+        connector = self.connector()
+        with self.assertLogs("kvkeep.lmcache_native", "WARNING"):
+            number = connector.submit_batch_set(keys(1), [memoryview(bytes(8))[::2]])
+        self.assertEqual(self.run_one(connector, number), (False, [False]))
+        self.store(connector)
+
+    def test_a_typo_is_refused_and_closing_twice_is_nothing(self):
+        with self.assertRaisesRegex(ValueError, "leases_s"):
+            self.connector(leases_s=1)
+        connector = self.connector()
+        connector.close()
+        connector.close()
+        self.assertEqual(connector.drain_completions(), [])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])
