@@ -34,6 +34,7 @@ from kvkeep import calls, errors
 from kvkeep.completions import Completions
 from kvkeep.engine import Breaker, LeaseOptions, connect, keys_worth_loading
 from kvkeep.held import HeldLeases
+from kvkeep.paced import Paced
 
 logger = init_logger(__name__)
 
@@ -89,6 +90,7 @@ class KvkeepL2(L2AdapterInterface):
         self._lock = threading.Lock()  # guards all that follows
         self._completions = Completions(self._client, _CALLS_AT_ONCE)
         self._stores, self._lookups, self._loads = _Results(), _Results(), _Results()
+        self._paced = Paced(self._completions, lambda: self._breaker.allows())
         self._counts = collections.Counter()
         self._last_task = 0
         self._closed = False
@@ -230,6 +232,7 @@ class KvkeepL2(L2AdapterInterface):
             if self._closed:
                 return
             self._closed = True
+            self._paced.drop()
         self._wake.notify()
         self._thread.join()
         with self._lock:  # nobody starts anything any more
@@ -272,7 +275,7 @@ class KvkeepL2(L2AdapterInterface):
             return [], []
 
     def _run(self, task, kind, keys, made, numbers, judge, finish):
-        """REQUIRES: the lock is held."""
+        """REQUIRES: the lock is held. At once, or when there is room for it."""
         def ended(outcomes):
             good = [False] * len(keys)
             for at, (result, mistake) in zip(numbers, outcomes):
@@ -289,7 +292,7 @@ class KvkeepL2(L2AdapterInterface):
             self._counts[kind + "_good"] += sum(good)
             finish(task, good)
 
-        self._completions.start_all(made, ended)
+        self._paced.start_all(made, len(keys), ended)
 
     def _watch(self):
         """Takes ends of calls as they come, until closed."""

@@ -22,10 +22,12 @@ from kvkeep import calls
 from kvkeep.completions import Completions
 from kvkeep.engine import Breaker, Options, connect
 from kvkeep.held import HeldLeases
+from kvkeep.paced import Paced
 
 logger = logging.getLogger(__name__)
 
 _CALLS_AT_ONCE = 4096
+_NOT_ASKED = "the daemon hangs"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +52,7 @@ class KvkeepConnector:
         self._held = HeldLeases(self._options.lease_s)
         self._lock = threading.Lock()  # guards all that follows
         self._completions = Completions(self._client, _CALLS_AT_ONCE)
+        self._paced = Paced(self._completions, lambda: self._breaker.allows())
         self._answered = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # what needed no daemon
         self._events = select.epoll()
         for fd in (self._completions.fd, self._answered):
@@ -114,6 +117,7 @@ class KvkeepConnector:
             if self._closed:
                 return
             self._closed = True
+            self._paced.drop()
             if self._completions.wait(2 * self._options.timeout_s):  # each has its own timeout
                 self._completions.close()
             self._events.close()
@@ -124,13 +128,14 @@ class KvkeepConnector:
     def _start(self, keys, judge, make, over=lambda: None, whole=False):
         """judge(result): of each key, whether it went well. make(): the call. over(): once, at its
         end. whole: a call of which a part went wrong did not go well."""
-        def ended(result, mistake):
+        def ended(outcomes):
             over()
+            (result, mistake), = outcomes or [(None, _NOT_ASKED)]
             good, why = [False] * keys, mistake
             if mistake is None:
                 self._breaker.heard(result.error)
                 good, why = judge(result), result.error
-            else:
+            elif mistake is not _NOT_ASKED:
                 logger.warning("kvkeep: a call of %d keys: %s", keys, mistake)
             went_well = all(good) if whole else why is None
             self._done.append((number, went_well, "" if why is None else str(why), good))
@@ -139,13 +144,12 @@ class KvkeepConnector:
             self._last += 1
             number, before = self._last, len(self._done)
             if self._closed or not self._breaker.allows():
-                over()
-                self._done.append((number, False, "the daemon hangs", [False] * keys))
+                ended([])
             else:
                 try:
-                    self._completions.start(make(), ended)
+                    self._paced.start_all([make()], keys, ended)
                 except Exception as mistake:  # pylint: disable=broad-except  # unreadable memory
-                    ended(None, mistake)
+                    ended([(None, mistake)])
             if len(self._done) > before and not self._closed:
                 os.eventfd_write(self._answered, 1)
             return number

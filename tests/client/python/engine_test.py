@@ -18,6 +18,7 @@ from kvkeep.engine import (Breaker, LeaseOptions, Options, PrefillOptions,  # no
                            keys_worth_loading)
 from kvkeep.held import HeldLeases  # noqa: E402
 from kvkeep.lookups import Lookups  # noqa: E402
+from kvkeep.paced import Paced  # noqa: E402
 
 TOO_SLOW, AWAY = errors.DeadlineExceeded("x", ""), errors.Unavailable("x", "")
 
@@ -267,6 +268,61 @@ class HeldLeasesTest(unittest.TestCase):
         self.assertTrue(first.over.is_set() and late.over.is_set())
         held.let_go(["a", "b"])
         held.close()
+
+
+class PacedTest(unittest.TestCase):
+    def setUp(self):
+        self.running, self.ended, self.allowed = [], [], True
+        self.paced = Paced(self, lambda: self.allowed, keys_at_once=10)
+
+    def start_all(self, calls, ended):
+        """As Completions does; one that has no calls is over at once."""
+        if calls:
+            self.running.append((calls[0], ended))
+        else:
+            ended([])
+
+    def ask(self, *names, keys):
+        for name in names:
+            self.paced.start_all([name], keys, lambda outcomes, n=name: self.ended.append(
+                (n, bool(outcomes))))
+
+    def end_first(self):
+        _, ended = self.running.pop(0)
+        ended([("result", None)])
+
+    def names(self):
+        return [name for name, _ in self.running]
+
+    def test_what_does_not_fit_waits_for_others_to_end(self):
+        self.ask("a", "b", "c", keys=4)
+        self.assertEqual((self.names(), len(self.paced)), (["a", "b"], 1))
+        self.end_first()
+        self.assertEqual((self.names(), len(self.paced)), (["b", "c"], 0))
+        self.end_first()
+        self.end_first()
+        self.assertEqual(self.ended, [("a", True), ("b", True), ("c", True)])
+        self.assertEqual(self.paced.in_flight, 0)
+
+    def test_one_that_never_fits_goes_alone(self):
+        self.ask("a", keys=1)
+        self.ask("large", keys=11)
+        self.assertEqual(self.names(), ["a"])
+        self.end_first()
+        self.assertEqual(self.names(), ["large"])
+
+    def test_what_waited_for_a_daemon_that_hangs_is_given_up(self):
+        self.ask("a", "b", "c", keys=10)
+        self.allowed = False
+        self.end_first()
+        self.assertEqual((self.running, len(self.paced)), ([], 0))
+        self.assertEqual(sorted(self.ended), [("a", True), ("b", False), ("c", False)])
+
+    def test_what_asks_nothing_is_over_at_once(self):
+        self.ask("a", keys=10)
+        self.paced.start_all([], 5, lambda outcomes: self.ended.append(("none", outcomes)))
+        self.assertEqual(self.ended, [("none", [])])
+        self.paced.drop()
 
 
 if __name__ == "__main__":

@@ -122,6 +122,18 @@ class LMCache(unittest.TestCase):
         return self.wait(adapter.get_lookup_and_lock_event_fd(),
                          lambda: adapter.query_lookup_and_lock_result(task))
 
+    def answers(self, adapter, tasks):
+        """Of lookups, all of which are under way."""
+        fd, said = adapter.get_lookup_and_lock_event_fd(), {}
+        while len(said) < len(tasks):
+            self.assertTrue(select.select([fd], [], [], 30)[0], "no event")
+            os.eventfd_read(fd)
+            for task in tasks:
+                result = adapter.query_lookup_and_lock_result(task)
+                if result is not None:
+                    said[task] = result
+        return said.values()
+
     def load(self, adapter, *what):
         task = adapter.submit_load_task(*what)
         return self.wait(adapter.get_load_event_fd(), lambda: adapter.query_load_result(task))
@@ -288,6 +300,24 @@ class LMCache(unittest.TestCase):
         adapter._breaker = Breaker()  # as if the time of this one had come
         self.assertEqual(self.load(adapter, keys(1), objects(1)), [True])
         self.assertEqual(self.lookup(adapter, keys(1)), [True])
+
+    def test_what_is_asked_of_a_daemon_that_hangs_is_bounded(self):
+        adapter = self.adapter(lookup_timeout_s=0.2)
+        many = keys(200)  # a request fits into the socket, all of them would not
+        self.store(adapter, many, objects(200))
+        adapter._breaker = Breaker(retry_s=3600)
+        self.daemon.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.daemon.process.pid, os.WUNTRACED)
+        tasks = [adapter.submit_lookup_and_lock_task(many, {}) for _ in range(100)]
+        with adapter._lock:
+            self.assertEqual(adapter._paced.in_flight, 2000)
+            self.assertEqual(len(adapter._paced), 90)
+        self.assertEqual(set(map(any, self.answers(adapter, tasks))), {False})
+        self.daemon.process.send_signal(signal.SIGCONT)
+        adapter._breaker = Breaker()
+        tasks = [adapter.submit_lookup_and_lock_task(many, {}) for _ in range(30)]
+        self.assertEqual(set(map(all, self.answers(adapter, tasks))), {True})
+        self.assertEqual((adapter._paced.in_flight, len(adapter._paced)), (0, 0))
 
     def test_results_that_nobody_asks_for_are_dropped_in_the_end(self):
         adapter = self.adapter()
