@@ -1,8 +1,6 @@
 """Dynamo's own indexer fed by the daemon's events over ZeroMQ, held against the daemon's lookups.
 
-    python -m venv V && V/bin/pip install --no-deps ai-dynamo==1.6.1 ai-dynamo-runtime==1.6.1
-    V/bin/pip install uvloop pydantic grpcio-tools
-    V/bin/python tests/engines/dynamo_events_test.py --root . --build build/release
+    $(tests/engines/venv dynamo) tests/engines/dynamo_events_test.py --root . --build build/release
 
 Prompts that share prefixes are put, got and deleted at random, more than both tiers hold; then
 1,000 queries: for each the longest match that the indexer tells of, tier by tier, is the one that

@@ -1,7 +1,7 @@
 """The daemon's messages to routers, as tests/server/events has them byte for byte, read by vLLM's
-own classes; SGLang's arrays by classes of its fields. By hand, with the Python of vLLM's venv:
+own classes; SGLang's arrays by classes of its fields.
 
-    V/bin/python tests/engines/kv_events_golden.py
+    $(tests/engines/venv vllm) tests/engines/kv_events_golden.py
 """
 
 import pathlib
