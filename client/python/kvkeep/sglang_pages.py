@@ -24,6 +24,7 @@ KV = "kv"  # SGLang's name of the pool that every model has
 _MAMBA = "mamba"  # its states are of a rank also where all ranks have the same K and V
 _DTYPES = ("dtype", "temporal_dtype", "indexer_dtype")  # those that pools say their bytes are of
 _OPAQUE_DTYPES = ("uint8", "int8")  # what SGLang stores every kind of fp8 as
+_CHUNKS_LOOKED_UP = 65_536  # at once, as the daemon takes; a longer prompt is found so far
 _PAGES_AT_ONCE = 128  # in a get or a put: as SGLang does it itself where there is one pool
 
 
@@ -61,7 +62,8 @@ class PoolPages:
     def there(self, digests):
         """Of each page, whether it is there."""
         found = self._lookup(digests)
-        return [False] * len(digests) if found is None else self._by_page(found.presence)
+        there = [] if found is None else self._by_page(found.presence)
+        return there + [False] * (len(digests) - len(there))
 
     def hold(self, digests):
         """How many leading pages are there; they are held until they were fetched."""
@@ -90,7 +92,8 @@ class PoolPages:
         """A Found; None: not asked."""
         if not digests or not self._link.breaker.allows():
             return None
-        found = self._namespace.lookup(digests, parts=self._parts, lease=lease,
+        most = _CHUNKS_LOOKED_UP // len(self._parts)
+        found = self._namespace.lookup(digests[:most], parts=self._parts, lease=lease,
                                        timeout=self._link.options.lookup_timeout_s)
         self._link.breaker.heard(found.error)
         return found

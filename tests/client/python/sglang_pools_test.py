@@ -189,6 +189,17 @@ class Pools(WithDaemon):
         self.assertEqual([pools[INDEXER].read(page) for page in range(299)],
                          [[{page % 251}] for page in range(299)])
 
+    def test_a_prompt_longer_than_a_call_may_be_is_found_as_far_as_that(self):
+        backend, pools = self.hybrid()
+        self.put(backend, pools, "kv", range(3), 1)
+        self.put(backend, pools, INDEXER, range(3), 41)
+        chain = keys(3) + [hashlib.sha256(b"%d" % page).hexdigest() for page in range(70_000)]
+        self.assertEqual(backend.batch_exists(chain, INFO), 3)
+        found = backend.batch_exists_v2(chain, [wanted(INDEXER)], INFO)
+        self.assertEqual(found.restorable_prefix_pages, [1, 2, 3])
+        self.assertEqual(backend._pools[INDEXER].there([digest_of(key) for key in chain]),
+                         [True] * 3 + [False] * 70_000)
+
     def test_a_daemon_that_is_away_or_hangs_is_a_miss_in_every_pool(self):
         backend, pools = self.hybrid({"lookup_timeout_s": 0.2})
         self.put(backend, pools, "kv", range(3), 1)
