@@ -1,9 +1,11 @@
-"""SGLang's rotary embedding, and HiCache's copies between its pools, in plain torch on a CPU."""
+"""SGLang's rotary embedding, and HiCache's copies between its pools, in plain torch on a CPU; and
+its attention there, where layers have a pool of their own for a sliding window."""
 
 import contextlib
 import types
 
 import torch
+from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.managers import cache_controller
 from sglang.srt.mem_cache.pool_host import common, mha
 
@@ -34,6 +36,23 @@ def back_up(src_ptrs, dst_ptrs, src_indices, dst_indices, page_size):
             -1, page_size, *rows.shape[1:])
 
 
+def in_the_layers_pool(forward):
+    """A forward that reads the layer's pool by indices of that pool. SGLang's own reads a window's
+    by those of the full one, which are the same for the first prompt only."""
+    def read(self, q, k, v, layer, *rest, **named):
+        pool, rows = self.token_to_kv_pool, self.req_to_token_pool
+        if not self.use_sliding_window_kv_pool or not pool.layers_mapping[layer.layer_id][1]:
+            return forward(self, q, k, v, layer, *rest, **named)
+        self.req_to_token_pool = types.SimpleNamespace(
+            req_to_token=pool.translate_loc_from_full_to_swa(rows.req_to_token))
+        try:
+            return forward(self, q, k, v, layer, *rest, **named)
+        finally:
+            self.req_to_token_pool = rows
+
+    return read
+
+
 class Done:
     """A stream or an event of a device that is never behind."""
 
@@ -47,6 +66,9 @@ class Done:
         return lambda *_, **__: None
 
 
+for name in ("forward_extend", "forward_decode"):
+    setattr(TorchNativeAttnBackend, name,
+            in_the_layers_pool(getattr(TorchNativeAttnBackend, name)))
 mha.transfer_kv_per_layer_direct_pf_lf = load_layer
 mha.transfer_kv_all_layer_direct_lf_pf = back_up
 common._cuda_host_register = lambda *_, **__: None
