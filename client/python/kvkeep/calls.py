@@ -216,9 +216,10 @@ def get(ns, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, p
     destinations, located = memory.runs(list(into), writable=True)
     outcomes = (_abi.GetOutcome * count)()
     rooms = MetadataRooms(count, metadata)
+    held = lease.kept if lease is not None else None
     request = _abi.make(
         _abi.GetRequest, deadline_ms=milliseconds(timeout), keys=struct,
-        lease=lease.handle if lease is not None else None, first_key=first_key,
+        lease=held.handle if held is not None else None, first_key=first_key,
         flags=(1 if transient else 0) | (0 if verify else 2), first_piece=first_piece,
         pieces=pieces, destinations=destinations, outcomes=outcomes, metadata=rooms.buffers,
         chunk_count=count)
@@ -226,7 +227,7 @@ def get(ns, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, p
     def finish(error, _):
         return Got(error, outcomes, rooms.said(outcomes))
 
-    return Call("get", [request], (kept, located, lease, rooms), finish, empty=count == 0)
+    return Call("get", [request], (kept, located, held, rooms), finish, empty=count == 0)
 
 
 def fill_put_chunk(struct, chunk):

@@ -16,13 +16,12 @@ has it off) a `KvkeepError` says why, at once or from any later call: the calls 
 serve the same chunks. What happens to a healthy path, a daemon that is away, is a miss as always.
 """
 
-import collections
 import collections.abc
 import ctypes
 import sys
 from typing import Iterable, Iterator, NamedTuple, Optional, Union
 
-from kvkeep import _abi, calls, errors, keys as key_arrays
+from kvkeep import _abi, calls, errors, keys as key_arrays, parked
 from kvkeep.handle import Handle
 from kvkeep.memory import Pointer, locate
 
@@ -80,30 +79,20 @@ class GpuChunk(NamedTuple):
     metadata: bytes = b""
 
 
-_RETRIED_AT_ONCE = 8
-# (client, handle, memory) of regions that nobody has any more, while the daemon may have them open.
-_left = collections.deque()
-
-
-def _let_go(client, handle, memory):
-    """Ends the handle and lets the memory be freed, where the daemon is known to have closed it;
-    asks it to, without waiting, and remembers them, where not."""
+def _is_over(left):
+    """Ends the handle of a region that the daemon is known to have closed; asks it to close the
+    others, without waiting."""
+    client, handle, _ = left
     error = _abi.Error()
-    if client.is_ours() and client.library.kvkeep_gpu_unregister(
-            handle, 0, ctypes.byref(error)) == 0:
-        client.library.kvkeep_gpu_region_free(handle)
-    else:
-        _left.append((client, handle, memory))
+    if not client.is_ours() or client.library.kvkeep_gpu_unregister(
+            handle, 0, ctypes.byref(error)) != 0:
+        return False
+    client.library.kvkeep_gpu_region_free(handle)
+    return True
 
 
-def _let_go_of_left():
-    """Asks again about some of them."""
-    for _ in range(min(len(_left), _RETRIED_AT_ONCE)):
-        try:
-            left = _left.popleft()
-        except IndexError:
-            return  # another thread took it
-        _let_go(*left)
+# (client, handle, memory) of regions that nobody has any more, while the daemon may have them open.
+_left = parked.Parked(_is_over)
 
 
 class _Registered:
@@ -114,8 +103,11 @@ class _Registered:
         self._client, self.handle, self._memory = client, handle, memory
 
     def __del__(self, finalizing=sys.is_finalizing):
-        if not finalizing():  # else the process ends, and its session with it
-            _let_go(self._client, self.handle, self._memory)
+        if finalizing():
+            return  # the process ends, and its session with it
+        left = (self._client, self.handle, self._memory)
+        if not _is_over(left):
+            _left.park(left)
 
 
 class GpuRegion:
@@ -127,15 +119,15 @@ class GpuRegion:
     driver: libcuda.so.1 under another name.
 
     Close it before the memory is freed, and before the client: a context manager does. One that is
-    forgotten is given back in the background; its memory is kept until a later put, get, region or
-    close of any finds that the daemon has closed it.
+    forgotten is given back in the background: a thread of this module keeps its memory until the
+    daemon has closed it, or its process has ended.
     """
 
     def __init__(self, client, memory: Union[Pointer, object], *,
                  driver: Optional[str] = None, timeout: Optional[float] = None):
         self.address, self.nbytes = _locate(memory)
         self._client, self._library = client, client.library
-        _let_go_of_left()
+        _left.watch()
         request = _abi.make(
             _abi.GpuRange, deadline_ms=calls.milliseconds(timeout), address=self.address,
             bytes=self.nbytes, driver=driver.encode() if driver is not None else None)
@@ -186,7 +178,6 @@ class GpuRegion:
         not certain, and keeps the memory, for no call any more: FAILED_PRECONDITION, it is in use;
         DEADLINE_EXCEEDED, the daemon has not answered; UNAVAILABLE, its process may still have it
         open. Try again, or forget it. Idempotent."""
-        _let_go_of_left()
         registered = self._registered
         if registered is None or not self._client.is_ours():
             return
@@ -250,7 +241,6 @@ def _fill_runs(struct, runs, client):
 
 
 def gpu_put(ns, chunks, *, durable=False, transient=False, no_g3=False, timeout=None):
-    _let_go_of_left()
     chunks = list(_chunks(chunks))
     structs, kept = (_abi.GpuPutChunk * len(chunks))(), [ns]
     for at, chunk in zip(structs, chunks):
@@ -266,9 +256,9 @@ def gpu_put(ns, chunks, *, durable=False, transient=False, no_g3=False, timeout=
 
 
 def gpu_get(ns, chunks, *, lease=None, transient=False, metadata=False, timeout=None):
-    _let_go_of_left()
     chunks = list(_chunks(chunks))
-    structs, kept = (_abi.GpuGetChunk * len(chunks))(), [ns, lease]
+    held = lease.kept if lease is not None else None
+    structs, kept = (_abi.GpuGetChunk * len(chunks))(), [ns, held]
     for at, chunk in zip(structs, chunks):
         at.key = key_arrays.pack([chunk.key])[0]
         at.part = chunk.part
@@ -277,7 +267,7 @@ def gpu_get(ns, chunks, *, lease=None, transient=False, metadata=False, timeout=
     rooms = calls.MetadataRooms(len(chunks), metadata)
     request = _abi.make(
         _abi.GpuGetRequest, deadline_ms=calls.milliseconds(timeout), ns=ns.handle,
-        lease=lease.handle if lease is not None else None, chunks=structs,
+        lease=held.handle if held is not None else None, chunks=structs,
         chunk_count=len(chunks), flags=1 if transient else 0, outcomes=outcomes,
         metadata=rooms.buffers)
     return calls.Call("gpu_get", [request], (structs, kept, rooms),
@@ -302,10 +292,10 @@ class PinnedArena(Handle):
     background: copies from the runs of acquired chunks to the GPU then go at the speed of the bus.
 
     Only speed depends on it. End it (a context manager does) when copies from it have ended.
+    Thread-safe: what is asked beside the end is answered before it.
     """
 
     def __init__(self, client, device: int = 0, *, driver: Optional[str] = None):
-        self.handle = None
         self._library = client.library
         request = _abi.make(_abi.PinRequest, device=device,
                             driver=driver.encode() if driver is not None else None)
@@ -317,15 +307,15 @@ class PinnedArena(Handle):
 
     def wait(self, timeout: float = 60.0) -> None:
         """Until every segment was tried; raises the first refusal."""
-        error = _abi.Error()
-        if self._library.kvkeep_pinned_arena_wait(self.handle, calls.milliseconds(timeout),
+        kept, error = self.kept, _abi.Error()
+        if self._library.kvkeep_pinned_arena_wait(kept.handle, calls.milliseconds(timeout),
                                                   ctypes.byref(error)) != 0:
             raise self._client.exception(error)
 
     @property
     def stats(self) -> PinStats:
-        found, error = _abi.make(_abi.PinStats), _abi.Error()
-        if self._library.kvkeep_pinned_arena_stats(self.handle, ctypes.byref(found),
+        kept, found, error = self.kept, _abi.make(_abi.PinStats), _abi.Error()
+        if self._library.kvkeep_pinned_arena_stats(kept.handle, ctypes.byref(found),
                                                    ctypes.byref(error)) != 0:
             raise self._client.exception(error)
         refusal = found.first_refusal
@@ -335,5 +325,5 @@ class PinnedArena(Handle):
     def covers(self, run) -> bool:
         """Whether all of a run of an AcquiredChunk is registered now. No longer after a daemon came
         back with another arena: pin again."""
-        address, nbytes, _ = locate(run)
-        return bool(self._library.kvkeep_pinned_arena_covers(self.handle, address, nbytes))
+        kept, (address, nbytes, _) = self.kept, locate(run)
+        return bool(self._library.kvkeep_pinned_arena_covers(kept.handle, address, nbytes))

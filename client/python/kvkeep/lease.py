@@ -19,12 +19,14 @@ class Lease(Handle):
     @property
     def alive(self):
         """False: released, or its session is over; what it covered may be gone."""
-        return self.handle is not None and bool(
-            self._client.library.kvkeep_lease_alive(self.handle))
+        kept = self.kept
+        return kept.handle is not None and bool(
+            self._client.library.kvkeep_lease_alive(kept.handle))
 
     def shrink(self, keep_keys):
         """Keeps the chunks of the first keys and gives the others back."""
-        self._client.library.kvkeep_lease_shrink(self.handle, keep_keys)
+        kept = self.kept
+        self._client.library.kvkeep_lease_shrink(kept.handle, keep_keys)
 
 
 def _show(buffer):
@@ -59,7 +61,8 @@ class AcquiredChunk:
     @property
     def ready_pieces(self):
         """How many pieces of 1 MiB can be read now, from the first. Asks nobody."""
-        return self._owner.library.kvkeep_acquired_ready(self._owner.handle, self.index)
+        kept = self._owner.kept
+        return self._owner.library.kvkeep_acquired_ready(kept.handle, self.index)
 
     def wait(self, pieces=None, timeout=5.0):
         """Until that many pieces, or all, are there. DATA_LOSS: it turned out damaged, a miss."""
@@ -101,7 +104,8 @@ class Acquired(Handle):
     def valid(self):
         """Whether what was read up to now is good: ask after reading, before use. False once the
         daemon revoked the lease (this process was stopped for long) or is gone."""
-        return self.handle is not None and bool(self.library.kvkeep_acquired_valid(self.handle))
+        kept = self.kept
+        return kept.handle is not None and bool(self.library.kvkeep_acquired_valid(kept.handle))
 
     def release(self):
         for chunk in self.chunks:
@@ -110,9 +114,10 @@ class Acquired(Handle):
 
     def must(self, function, *arguments):
         """Calls kvkeep_acquired_`function`; raises what is not OK."""
-        if self.handle is None:
+        kept = self.kept
+        if kept.handle is None:
             raise errors.make("FAILED_PRECONDITION", "this was released already")
         error = _abi.Error()
         call = getattr(self.library, "kvkeep_acquired_" + function)
-        if call(self.handle, *arguments, ctypes.byref(error)) != 0:
+        if call(kept.handle, *arguments, ctypes.byref(error)) != 0:
             raise self._client.exception(error)

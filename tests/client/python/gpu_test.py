@@ -10,6 +10,7 @@ import pathlib
 import random
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import weakref
@@ -76,12 +77,10 @@ class WithDaemon(unittest.TestCase):
         what is freed."""
         return kvkeep.GpuRegion(client, kvkeep.Pointer(GPU.alloc(MEMORY), MEMORY), driver=DRIVER)
 
-    def await_end_of(self, memory, ns):
-        """Of a weak reference to what a forgotten region had: calls ask again for its end."""
-        limit = time.monotonic() + 60
-        while memory() is not None:
-            self.assertLess(time.monotonic(), limit)
-            ns.gpu_get([])
+    def watched(self, owner):
+        """A weak reference to what a region has for its memory, and an event: it is gone."""
+        gone = threading.Event()
+        return weakref.ref(owner, lambda _: gone.set()), gone
 
     def write(self, region, block, what):
         GPU.view(region.address + block * BLOCK, BLOCK)[:] = what
@@ -216,6 +215,7 @@ class Calls(WithDaemon):
                 return library.kvkeep_gpu_region_in_use(handle)
 
         self.client.library = ClosedMeanwhile()
+        self.addCleanup(setattr, self.client, "library", library)
         region = self.region(self.client)
         self.assertFalse(region.in_use)
         self.assertEqual((seen, len(freed), region.id), ([[]], 1, 0))
@@ -223,13 +223,14 @@ class Calls(WithDaemon):
     def test_a_forgotten_region_is_given_back(self):
         address = GPU.alloc(MEMORY)
         tensor = CudaTensor(address, MEMORY)
-        memory = weakref.ref(tensor)
+        memory, gone = self.watched(tensor)
         region = kvkeep.GpuRegion(self.client, tensor, driver=DRIVER)
-        gone = region.run(0, BLOCK)
+        run = region.run(0, BLOCK)
         del region, tensor
         with self.assertRaisesRegex(kvkeep.InvalidArgument, "is not registered"):
-            self.ns.gpu_put([(key(1), gone)])
-        self.await_end_of(memory, self.ns)
+            self.ns.gpu_put([(key(1), run)])
+        self.assertTrue(gone.wait(60))
+        self.assertIsNone(memory())
         GPU.free(address)  # the fake would end this process if the daemon had it open
 
     def test_a_daemon_that_comes_back_is_told_again(self):
@@ -259,6 +260,38 @@ class Calls(WithDaemon):
             self.assertFalse(pinned.covers(payload(1)))
         with self.assertRaisesRegex(kvkeep.KvkeepError, "NOT_FOUND"):
             kvkeep.PinnedArena(self.client, device=9, driver=DRIVER)
+
+    def test_a_pin_that_is_ended_beside_a_question_ends_after_it(self):
+        freed, seen, library = [], [], self.client.library
+
+        class EndedMeanwhile:
+            """The library, where two other threads end the pin between a question and its answer.
+            """
+
+            def __getattr__(self, name):
+                return getattr(library, name)
+
+            def kvkeep_pinned_arena_free(self, handle):
+                freed.append(handle)
+                library.kvkeep_pinned_arena_free(handle)
+
+            def kvkeep_pinned_arena_wait(self, *arguments):
+                enders = [threading.Thread(target=pinned.release) for _ in range(2)]
+                for ender in enders:
+                    ender.start()
+                for ender in enders:
+                    ender.join()
+                seen.append(list(freed))
+                return library.kvkeep_pinned_arena_wait(*arguments)
+
+        self.client.library = EndedMeanwhile()
+        self.addCleanup(setattr, self.client, "library", library)
+        pinned = kvkeep.PinnedArena(self.client, driver=DRIVER)
+        pinned.wait(20)
+        self.assertEqual((seen, len(freed)), ([[]], 1))
+        self.assertFalse(pinned.covers(payload(1)))
+        with self.assertRaises(kvkeep.InvalidArgument):
+            pinned.wait(20)
 
 
 class HungGpu(WithDaemon):
@@ -300,7 +333,7 @@ class HungGpu(WithDaemon):
         ns = client.namespace("model", tokens_per_chunk=256)
         address = GPU.alloc(MEMORY)
         tensor = CudaTensor(address, MEMORY)
-        memory = weakref.ref(tensor)
+        memory, gone = self.watched(tensor)
         region = kvkeep.GpuRegion(client, tensor, driver=DRIVER)
         del tensor
         self.assertEqual(ns.gpu_put([(key(1), region.run(0, BLOCK))]).stored, 1)
@@ -311,11 +344,10 @@ class HungGpu(WithDaemon):
             region.close()
         del region
         gc.collect()
-        for _ in range(3):
-            ns.gpu_get([])
+        self.assertFalse(gone.wait(1))
         self.assertIsNotNone(memory())
         self.say("")
-        self.await_end_of(memory, ns)
+        self.assertTrue(gone.wait(60))
         GPU.free(address)
 
     def test_a_call_under_way_keeps_its_regions(self):
@@ -323,7 +355,7 @@ class HungGpu(WithDaemon):
         ns = client.namespace("model", tokens_per_chunk=256)
         address = GPU.alloc(MEMORY)
         tensor = CudaTensor(address, MEMORY)
-        memory = weakref.ref(tensor)
+        memory, gone = self.watched(tensor)
         region = kvkeep.GpuRegion(client, tensor, driver=DRIVER)
         del tensor
         self.write(region, 0, payload(1))
@@ -344,7 +376,7 @@ class HungGpu(WithDaemon):
         del region
         self.assertEqual(asyncio.run(main(kept.clear)).hits, 1)
         self.assertTrue(bytes(GPU.view(address + BLOCK, BLOCK)) == payload(1))
-        self.await_end_of(memory, ns)
+        self.assertTrue(gone.wait(60))
         GPU.free(address)
 
 

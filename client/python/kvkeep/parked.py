@@ -1,0 +1,56 @@
+"""Parked: what must be asked again and again until it may be let go of, by a thread of its own.
+
+Made for memory that a daemon may still write: nobody of this process has it any more, so nobody
+else would ask. One thread a process, from the first `watch` on; it sleeps while nothing is parked.
+"""
+
+import atexit
+import os
+import queue
+import threading
+
+_PAUSE_S = 0.25  # between two rounds of questions
+
+
+class Parked:
+    """`ask(one)`: whether that one is done with, without waiting. Called on the thread."""
+
+    def __init__(self, ask):
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._pid = None  # of the process that has the thread
+        # Its put takes no lock that another put, cut off by a collection, could hold.
+        self._new = queue.SimpleQueue()
+
+    def watch(self):
+        """From now on what is parked is asked for. A child of fork has to say it again; what its
+        parent parked is none of its business."""
+        with self._lock:
+            if self._pid == os.getpid():
+                return
+            self._pid, self._new = os.getpid(), queue.SimpleQueue()
+            thread = threading.Thread(target=self._run, args=(self._new,), name="kvkeep-parked",
+                                      daemon=True)
+            thread.start()
+            # It must not be within the library when that is unloaded.
+            atexit.register(self._end, self._new, thread)
+
+    def park(self, one):
+        """Also from a `__del__`, on any thread."""
+        self._new.put(one)
+
+    @staticmethod
+    def _end(new, thread):
+        new.put(None)
+        thread.join(1)
+
+    def _run(self, new):
+        parked = []  # the only place that has them: what is dropped here is gone
+        while True:
+            try:
+                parked.append(new.get(timeout=_PAUSE_S) if parked else new.get())
+            except queue.Empty:
+                pass
+            if parked[-1] is None:
+                return
+            parked = [left for left in parked if not self._ask(left)]
