@@ -22,6 +22,7 @@
   F(MemAlloc, 3020)                      \
   F(MemFree, 3020)                       \
   F(MemGetAddressRange, 3020)            \
+  F(MemGetInfo, 3020)                    \
   F(PointerGetAttribute, 4000)           \
   F(MemHostRegister, 6050)               \
   F(MemHostUnregister, 4000)             \

@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,8 +34,9 @@ class GpuCheckTest(unittest.TestCase):
              "--mib", "8", "--rounds", "2", "--torch-python", "/nonexistent/python", *arguments],
             env=env, capture_output=True, text=True, timeout=100, check=False)
 
-    def dry_run(self, settings=""):
-        return self.check("--dry-run", "--out", str(self.out / "kept"), settings=settings)
+    def dry_run(self, settings="", *arguments, **environment):
+        return self.check("--dry-run", "--out", str(self.out / "kept"), *arguments,
+                          settings=settings, **environment)
 
     def result(self):
         [kept] = (self.out / "kept").glob("*.json")
@@ -68,15 +70,34 @@ class GpuCheckTest(unittest.TestCase):
             for line in lines:
                 self.assertGreater(line["of_plain"], 0)
                 self.assertEqual(line["wanted"] != "", line["verdict"] != "told")
+        self.assertIn("daemon_gpu_bytes", result["paths"]["cuda-ipc"])
+        self.assertIn("The daemon's context takes ", ran.stdout)
         [table] = (self.out / "kept").glob("*.md")
         self.assertIn("| h2d | 64 KiB |", table.read_text())
         self.assertIn("kvkeep, cuda-ipc: GB/s", table.read_text())
         self.assertIn(table.read_text().strip(), ran.stdout)
+        if shutil.which("fio") is None:
+            self.skipTest("there is no fio here, and so no figure of NVMe")
+        self.check_g3(result["g3"])
 
-    def test_an_old_driver_has_no_batches_and_is_measured_all_the_same(self):
-        ran = self.dry_run("version 12000\n")
-        self.assertIn("| none |", ran.stdout, ran.stderr)
+    def check_g3(self, measured):
+        self.assertEqual([(line["size"], line["run_bytes"]) for line in measured["lines"]],
+                         [(8 << 20, 1 << 20), (8 << 20, 4 << 20)])
+        for line in measured["lines"]:
+            self.assertGreater(line["of_fio"], 0)
+            self.assertGreater(line["fio_gb_s"], 0)
+            self.assertGreaterEqual(line["from_g3"], 0.99)
+            self.assertEqual((line["verified_bytes"], line["wrong_bytes"]), (line["bytes"], 0))
+            self.assertEqual(line["verdict"], "told")  # the promise is of 32 MiB
+
+    def test_what_is_missing_is_said_and_the_rest_is_measured(self):
+        """An old driver has no batches; beside no fio nothing is told of a drive."""
+        ran = self.dry_run("version 12000\n", PATH=str(self.out))
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertIn("| none |", ran.stdout)
         self.assertNotIn("batch_gb_s", self.result()["copies"][0])
+        self.assertIn("there is no fio", self.result()["g3"]["not_run"])
+        self.assertIn("From NVMe to the GPU was not measured: there is no fio", ran.stdout)
 
     def test_a_rule_that_does_not_hold_is_named_and_fails(self):
         ran = self.dry_run("fail cuPointerGetAttribute 999\n")
@@ -85,11 +106,15 @@ class GpuCheckTest(unittest.TestCase):
                          ["an address tells its device, and one of the host none"])
         self.assertIn("does not hold: an address tells", ran.stdout)
 
-    def test_what_the_driver_refuses_is_in_the_table(self):
-        ran = self.dry_run("read_only_register 0\n")
+    def test_what_is_refused_is_in_the_table_and_fails(self):
+        """By the driver; and a drive that is not there."""
+        ran = self.dry_run("read_only_register 0\n", "--g3-dir", str(self.out / "nowhere"))
         self.assertIn("| 4 KiB | read-only | refused: ", ran.stdout, ran.stderr)
         self.assertIn("kvkeep, pinned: not to be had: ", ran.stdout)
         self.assertIn("lines", self.result()["paths"]["cuda-ipc"])
+        if shutil.which("fio") is not None:
+            self.assertIn("nowhere", self.result()["g3"]["failed"])
+            self.assertIn("From NVMe to the GPU FAILED: ", ran.stdout)
         self.assertEqual(ran.returncode, 1)
 
     def test_figures_of_the_fake_are_never_kept(self):

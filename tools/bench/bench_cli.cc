@@ -3,8 +3,10 @@
 #include <absl/strings/str_cat.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <functional>
 
+#include "tiers/base/units.h"
 #include "tools/bench/case.h"
 #include "tools/bench/cases.h"
 #include "tools/bench/cpu_costs.h"
@@ -22,6 +24,8 @@ enum ExitCode : int { kDone = 0, kFailed = 1, kUsage = 2, kMissed = 3 };
 constexpr int kMaxRounds = 1000;
 constexpr uint64_t kQuickRegionBytes = 64ull << 20;
 constexpr double kMaxSeconds = 3600;
+constexpr uint64_t kCallsInG2 = 4, kDataOfG2 = 3, kG3OfData = 2;
+constexpr uint64_t kLeastTierBytes = 64ull << 20;
 
 // Sizes as people write them, kept as text until all is parsed.
 struct Texts {
@@ -67,6 +71,10 @@ void AddLoadOptions(CLI::App& app, Options& o, Texts& texts) {
   app.add_option("--run-size", texts.run_sizes,
                  "paths of a GPU: how long the runs of a chunk are there; several with commas")
       ->check(CheckSizes);
+  app.add_option("--tier", o.tier,
+                 "path cuda-ipc: where the chunks are that are got: g2, DRAM; g3, NVMe alone, "
+                 "beside fio on the drive of --scratch, every byte compared; wants --daemon")
+      ->check(CLI::IsMember({"g2", "g3"}));
   app.add_option("--adjacent", o.adjacent,
                  "paths of a GPU: runs without a gap between them; several with commas")
       ->delimiter(',')
@@ -133,6 +141,9 @@ std::string FinishPattern(const CLI::App& app, Options& o, PatternRequest& reque
 
 // A path of a GPU stands for a verb: it measures both ways. Empty: all is well.
 std::string FinishGpu(Options& o, const Texts& texts) {
+  if (o.tier == "g3" && (o.path != "cuda-ipc" || o.daemon_binary.empty())) {
+    return "--tier g3 goes with --path cuda-ipc and --daemon PATH";
+  }
   if (!GpuWayOf(o.path)) return "";
   if (!o.verb.empty() || !texts.pattern.name.empty()) {
     return absl::StrCat("--path ", o.path, " goes without a verb: it measures puts and gets");
@@ -145,8 +156,20 @@ std::string FinishGpu(Options& o, const Texts& texts) {
   return "";
 }
 
+// What gets from NVMe are of, as far as it was not said: a G2 with room for four calls (all gets to
+// GPUs hold at most a quarter of it), three times as much data, taken in turn, a G3 that is never
+// near full.
+void FinishG3(const CLI::App& app, Options& o) {
+  const auto [smallest, largest] = std::minmax_element(o.sizes.begin(), o.sizes.end());
+  if (app.count("--g2") == 0) {
+    o.g2_bytes = std::max(kCallsInG2 * o.batch * *largest, kLeastTierBytes);
+  }
+  if (app.count("--keys") == 0) o.keys = DivideRoundUp(kDataOfG2 * o.g2_bytes, *smallest);
+  if (app.count("--g3") == 0) o.g3_bytes = std::max(kG3OfData * o.keys * *largest, kLeastTierBytes);
+}
+
 // What cannot be said to CLI11. Empty: all is well.
-std::string Finish(Options& o, const Texts& texts) {
+std::string Finish(const CLI::App& app, Options& o, const Texts& texts) {
   if (std::string wrong = FinishGpu(o, texts); !wrong.empty()) return wrong;
   if (o.verb.empty() == texts.pattern.name.empty()) {
     return "one of a verb and --pattern is wanted";
@@ -156,6 +179,7 @@ std::string Finish(Options& o, const Texts& texts) {
   if (o.quick) o.region_bytes = kQuickRegionBytes;
   if (!texts.region.empty()) o.region_bytes = *tools::ParseSize(texts.region);
   if (!texts.g3.empty()) o.g3_bytes = *tools::ParseSize(texts.g3);
+  if (o.tier == "g3") FinishG3(app, o);
   if ((o.verb == "table" || o.verb == "cpu") && o.daemon_binary.empty()) {
     return o.verb + ": say which kvkeepd to start: --daemon PATH";
   }
@@ -230,7 +254,7 @@ int RunBench(const std::vector<std::string>& arguments, std::ostream& out, std::
   } catch (const CLI::ParseError& error) {
     return app.exit(error, out, err) == 0 ? kDone : kUsage;  // 0: help was asked for
   }
-  std::string wrong = Finish(options, texts);
+  std::string wrong = Finish(app, options, texts);
   if (wrong.empty() && options.verb.empty()) wrong = FinishPattern(app, options, texts.pattern);
   if (!wrong.empty()) {
     err << "kvkeep-bench: " << wrong << "\n";

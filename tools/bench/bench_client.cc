@@ -22,6 +22,12 @@ namespace {
 constexpr std::chrono::milliseconds kLoadPatience{600'000};
 constexpr uint64_t kLoadCallBytes = 32 * kMiB;
 constexpr uint64_t kLoadCallChunks = 4096;
+constexpr double kOneCallSeconds = 1e-9;  // a slice that ends with its first call
+
+struct Prepared {
+  std::vector<std::unique_ptr<Operation>> operations;
+  bool verify_all = false;
+};
 
 // The child's side.
 class ClientSide {
@@ -99,8 +105,9 @@ class ClientSide {
     KVKEEP_RETURN_IF_ERROR(spec.Validate());
     if (spec.run_bytes > 0) {
       KVKEEP_ASSIGN_OR_RETURN(auto operation, MakeGpuOperation(&context_, spec));
-      prepared_.emplace_back().push_back(std::move(operation));
-      return Json{{"prepared", prepared_.size() - 1}};
+      Prepared one = {.verify_all = spec.verify_all};
+      one.operations.push_back(std::move(operation));
+      return Keep(std::move(one));
     }
     const bool puts = spec.verb == Verb::kPut || spec.verb == Verb::kMixed;
     if (puts && pool_ == nullptr) {
@@ -113,17 +120,28 @@ class ClientSide {
       pool_size_ = spec.size;
       context_.pool = pool_.get();
     }
-    std::vector<std::unique_ptr<Operation>> operations;
-    for (uint32_t i = 0; i < spec.depth; ++i) operations.push_back(MakeOperation(&context_, spec));
-    prepared_.push_back(std::move(operations));
+    Prepared one = {.verify_all = spec.verify_all};
+    for (uint32_t i = 0; i < spec.depth; ++i) {
+      one.operations.push_back(MakeOperation(&context_, spec));
+    }
+    return Keep(std::move(one));
+  }
+
+  Json Keep(Prepared one) {
+    prepared_.push_back(std::move(one));
     return Json{{"prepared", prepared_.size() - 1}};
   }
 
   absl::StatusOr<Json> Run(const Json& command) {
-    const auto& operations = prepared_.at(command.at("prepared").get<size_t>());
-    return ToWire(Drive(operations, {.seconds = command.at("seconds"),
-                                     .max_ops = command.at("max_ops"),
-                                     .verify = command.at("verify")}));
+    const Prepared& prepared = prepared_.at(command.at("prepared").get<size_t>());
+    DriveOptions options = {.seconds = command.at("seconds"),
+                            .max_ops = command.at("max_ops"),
+                            .verify = command.at("verify")};
+    if (prepared.verify_all) {
+      options.slice_seconds = kOneCallSeconds;
+      options.verify_bytes_per_slice = UINT64_MAX;
+    }
+    return ToWire(Drive(prepared.operations, options));
   }
 
   absl::StatusOr<Json> OpenGpu(const Json& command) {
@@ -134,7 +152,7 @@ class ClientSide {
                                                             .call_bytes = command.at("call_bytes"),
                                                             .mount_dir = command.at("mount_dir")}));
     context_.gpu = gpu_.get();
-    return Json{{"device", gpu_->device()}};
+    return Json{{"device", gpu_->device()}, {"daemon_bytes", gpu_->daemon_bytes()}};
   }
 
   absl::StatusOr<Json> CopyPlain(const Json& command) {
@@ -160,7 +178,7 @@ class ClientSide {
   std::unique_ptr<client::Client> client_;
   std::unique_ptr<PayloadPool> pool_, load_pool_;
   uint64_t pool_size_ = 0, load_size_ = 0;
-  std::vector<std::vector<std::unique_ptr<Operation>>> prepared_;
+  std::vector<Prepared> prepared_;
   std::vector<client::Lease> held_;
   std::unique_ptr<GpuMemory> gpu_;
 };
@@ -219,14 +237,14 @@ absl::StatusOr<Measured> BenchClient::Run(int prepared, double seconds, uint64_t
   return FinishRun(seconds);
 }
 
-absl::StatusOr<std::string> BenchClient::OpenGpu(const std::string& path, uint64_t call_bytes,
-                                                 const std::string& mount_dir) {
+absl::StatusOr<OpenedGpu> BenchClient::OpenGpu(const std::string& path, uint64_t call_bytes,
+                                               const std::string& mount_dir) {
   KVKEEP_ASSIGN_OR_RETURN(const Json answer, child_->Call({{"do", "open gpu"},
                                                            {"path", path},
                                                            {"call_bytes", call_bytes},
                                                            {"mount_dir", mount_dir}},
                                                           kLoadPatience));
-  return answer.at("device").get<std::string>();
+  return OpenedGpu{.device = answer.at("device"), .daemon_bytes = answer.at("daemon_bytes")};
 }
 
 absl::StatusOr<Measured> BenchClient::CopyPlain(bool to_gpu, uint64_t bytes, double seconds) {

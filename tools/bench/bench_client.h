@@ -18,6 +18,11 @@
 
 namespace kvkeep::bench {
 
+struct OpenedGpu {
+  std::string device;         // and its driver
+  uint64_t daemon_bytes = 0;  // of its memory, that the daemon took to serve this client
+};
+
 class BenchClient {
  public:
   // Forks, and connects. Unavailable, or FailedPrecondition when path local is not to be had.
@@ -36,9 +41,9 @@ class BenchClient {
   absl::StatusOr<Measured> Run(int prepared, double seconds, uint64_t max_ops = 0,
                                bool verify = true);
   // Opens the GPU for cases with runs on it. `path`: cuda-ipc or pinned; `call_bytes`: payload of
-  // the largest call; `mount_dir`: of the arena, or empty. Answers what GPU, and its driver.
-  absl::StatusOr<std::string> OpenGpu(const std::string& path, uint64_t call_bytes,
-                                      const std::string& mount_dir);
+  // the largest call; `mount_dir`: of the arena, or empty.
+  absl::StatusOr<OpenedGpu> OpenGpu(const std::string& path, uint64_t call_bytes,
+                                    const std::string& mount_dir);
   // Plain copies of that many bytes in one piece. REQUIRES: OpenGpu, with at least as many.
   absl::StatusOr<Measured> CopyPlain(bool to_gpu, uint64_t bytes, double seconds);
   // Takes a lease on each of the loaded chunks [0, leases), of `size` bytes, and keeps them.

@@ -63,6 +63,7 @@ Json ToJson(const CaseSpec& spec) {
                {"depth", spec.depth},
                {"keys", spec.keys},
                {"verify", spec.verify},
+               {"verify_all", spec.verify_all},
                {"no_g3", spec.no_g3}};
   if (spec.verb == Verb::kMixed) {
     json["mix"] = {spec.get_weight, spec.put_weight, spec.lookup_weight};
@@ -82,6 +83,7 @@ CaseSpec CaseFromJson(const Json& json) {
   spec.depth = json.at("depth");
   spec.keys = json.at("keys");
   spec.verify = json.at("verify");
+  spec.verify_all = json.at("verify_all");
   spec.no_g3 = json.at("no_g3");
   if (json.contains("mix")) {
     spec.get_weight = json["mix"].at(0);

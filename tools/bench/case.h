@@ -27,6 +27,7 @@ struct CaseSpec {
   uint32_t depth = 1;  // calls in flight per client
   uint64_t keys = 0;   // chunks 0 to keys - 1 are there; gets and lookups are of these
   bool verify = true;
+  bool verify_all = false;  // every byte of every call, not of some
   bool no_g3 = true;        // puts stay in DRAM
   uint32_t get_weight = 8;  // of kMixed
   uint32_t put_weight = 1;

@@ -135,7 +135,7 @@ absl::StatusOr<Report> RunCases(const Options& options, const Progress& progress
     report.daemon = status.version;
     report.path = DescribePath(generator->client(0));
     KVKEEP_RETURN_IF_ERROR(GpuWayOf(options.path)
-                               ? MeasureGpu(options, progress, generator.get(), &report)
+                               ? MeasureGpu(progress, daemon.get(), generator.get(), &report)
                                : Measure(options, progress, generator.get(), &baselines, &report));
   }
   for (const Series* one : baselines.all()) report.baselines.push_back(*one);

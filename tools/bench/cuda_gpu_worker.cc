@@ -20,6 +20,12 @@ class CudaGpuWorker final : public GpuWorker {
 
   const std::string& device() const override { return name_; }
 
+  absl::StatusOr<uint64_t> FreeBytes() override {
+    size_t free = 0, total = 0;
+    KVKEEP_RETURN_IF_ERROR(opened_.driver->MemGetInfo(&free, &total));
+    return free;
+  }
+
   absl::StatusOr<uint64_t> Allocate(uint64_t bytes) override {
     CUdeviceptr address = 0;
     KVKEEP_RETURN_IF_ERROR(opened_.driver->MemAlloc(&address, static_cast<size_t>(bytes)));

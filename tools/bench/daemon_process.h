@@ -31,6 +31,8 @@ class DaemonProcess {
   ~DaemonProcess();
   DaemonProcess(const DaemonProcess&) = delete;
 
+  // Of all its files, on the drive of its G3; goes with it, and so does what others put there.
+  const std::string& directory() const { return dir_; }
   std::string endpoint() const { return "unix://" + dir_ + "/kvkeep.sock"; }
   std::string admin_endpoint() const { return "unix://" + dir_ + "/admin.sock"; }
   std::string tcp_endpoint() const { return tcp_endpoint_; }  // empty: not asked for

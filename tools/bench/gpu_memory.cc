@@ -40,8 +40,11 @@ absl::StatusOr<std::unique_ptr<GpuMemory>> GpuMemory::Open(client::Client* clien
 absl::Status GpuMemory::OpenWay(client::Client* client) {
   client::GpuPath path(client);
   if (options_.way == GpuWay::kDaemonCopies) {
+    KVKEEP_ASSIGN_OR_RETURN(const uint64_t before, worker_->FreeBytes());
     KVKEEP_ASSIGN_OR_RETURN(region_,
                             path.Register({.address = address_, .bytes = bytes_}, kCallDeadline));
+    KVKEEP_ASSIGN_OR_RETURN(const uint64_t after, worker_->FreeBytes());
+    daemon_bytes_ = before - std::min(before, after);
     return absl::OkStatus();
   }
   KVKEEP_ASSIGN_OR_RETURN(pinned_, path.PinArena({}));

@@ -56,6 +56,9 @@ class GpuMemory {
 
   GpuWay way() const { return options_.way; }
   const std::string& device() const { return worker_->device(); }
+  // Of the GPU's memory, gone when the daemon opened it: its context, if it had none before. Of
+  // kWorkerCopies 0. Whoever else uses that GPU in that moment is in it.
+  uint64_t daemon_bytes() const { return daemon_bytes_; }
 
   // Of the chunk at `place` of a call; chunks of a call are of one size.
   static std::vector<GpuStretch> Stretches(uint64_t place, uint64_t size, const GpuLayout& layout);
@@ -89,6 +92,7 @@ class GpuMemory {
   const SharedPages host_;
   uint64_t address_ = 0;
   uint64_t bytes_ = 0;
+  uint64_t daemon_bytes_ = 0;
   client::GpuRegion region_;       // kDaemonCopies
   client::PinnedArena pinned_;     // kWorkerCopies
   client::StagingBuffer staging_;  // likewise

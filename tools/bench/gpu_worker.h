@@ -30,7 +30,8 @@ class GpuWorker {
   static absl::StatusOr<std::unique_ptr<GpuWorker>> Open();
   virtual ~GpuWorker() = default;
 
-  virtual const std::string& device() const = 0;  // its name, and the driver's version
+  virtual const std::string& device() const = 0;     // its name, and the driver's version
+  virtual absl::StatusOr<uint64_t> FreeBytes() = 0;  // of its memory, whoever has the rest
   // The address of so many bytes, in an allocation of their own.
   virtual absl::StatusOr<uint64_t> Allocate(uint64_t bytes) = 0;
   virtual absl::Status PinHost(std::span<std::byte> memory) = 0;

@@ -12,6 +12,7 @@ Json ToJson(const Options& o) {
           {"g3_bytes", o.g3_bytes},
           {"copy_threads", o.copy_threads},
           {"sizes", o.sizes},
+          {"tier", o.tier},
           {"run_sizes", o.run_sizes},
           {"adjacent", o.adjacent},
           {"batch", o.batch},

@@ -38,7 +38,8 @@ struct Options {
   uint64_t table_chunks = 0;  // small chunks put first
   std::vector<uint32_t> mix = {8, 1, 1};
   bool verify = true;
-  // On the paths of a GPU: how chunks lie there.
+  // On the paths of a GPU: where chunks are got from, "g2" or "g3", and how they lie there.
+  std::string tier = "g2";
   std::vector<uint64_t> run_sizes = {4 << 10, 32 << 10, 256 << 10, 1 << 20, 4 << 20};
   std::vector<uint32_t> adjacent = {1, 16};
   // What copies go between and what puts are made of: to be cold, more than the last-level cache.

@@ -8,6 +8,7 @@
 
 #include "tools/bench/baselines.h"
 #include "tools/kvkeep/print.h"
+#include "tools/kvkeep/units.h"
 
 namespace kvkeep::bench {
 namespace {
@@ -91,6 +92,7 @@ Json ToJson(const Report& report) {
                {"baseline_huge_page_bytes", report.baseline_huge_page_bytes},
                {"cases", Json::array()},
                {"baselines", Json::array()}};
+  if (report.daemon_gpu_bytes) json["daemon_gpu_bytes"] = *report.daemon_gpu_bytes;
   for (const Series& one : report.cases) json["cases"].push_back(ToReport(one));
   for (const Series& one : report.baselines) json["baselines"].push_back(ToReport(one));
   if (!report.lines.empty()) {
@@ -120,6 +122,10 @@ std::string FormatReport(const Report& report) {
   std::string text;
   if (!report.path.empty()) absl::StrAppend(&text, "path: ", report.path, "\n");
   if (!report.arena.empty()) absl::StrAppend(&text, "arena: ", report.arena, "\n");
+  if (report.daemon_gpu_bytes) {
+    absl::StrAppend(&text, "the daemon took ", tools::FormatBytes(*report.daemon_gpu_bytes),
+                    " of the GPU's memory\n");
+  }
   if (report.baseline_huge_page_bytes > 0) {
     absl::StrAppend(&text, "baseline memory in huge pages: ", report.baseline_huge_page_bytes,
                     " bytes\n");

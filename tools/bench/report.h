@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct Report {
   std::string daemon;  // its version
   std::string path;    // "grpc" or "local", and why when it was chosen
   uint64_t baseline_huge_page_bytes = 0;
+  std::optional<uint64_t> daemon_gpu_bytes;  // of the GPU's memory, taken to serve a GPU's path
   std::vector<Series> cases;
   std::vector<Series> baselines;
   std::vector<Line> lines;

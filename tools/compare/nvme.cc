@@ -2,48 +2,22 @@
 
 #include <absl/strings/str_cat.h>
 
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <memory>
 
 #include "tiers/base/status_macros.h"
 #include "tools/bench/cpu_time.h"
 #include "tools/bench/daemon_process.h"
+#include "tools/bench/fio.h"
 #include "tools/bench/load_generator.h"
 
 namespace kvkeep::compare {
 namespace {
 
-using bench::Json;
 using bench::Measured;
 
 constexpr uint32_t kClients = 4;  // each reads one chunk after the other
 constexpr std::chrono::milliseconds kDrainPatience{300'000};
-
-// GB/s that fio reads or writes; `what`: file, size, and for how long.
-absl::StatusOr<double> RunFio(const std::string& direction, const std::string& what) {
-  const std::string command =
-      absl::StrCat("fio --name=compare --bs=1M --rw=", direction, " ", what,
-                   " --direct=1 --ioengine=io_uring --fixedbufs=1 --iodepth=16 "
-                   "--output-format=json 2>/dev/null");
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
-  if (pipe == nullptr) return absl::ErrnoToStatus(errno, "fio");
-  std::string text;
-  std::array<char, 4096> some;
-  while (const size_t got = fread(some.data(), 1, some.size(), pipe.get())) {
-    text.append(some.data(), got);
-  }
-  const size_t begin = text.find('{');  // notes may come first
-  const Json json = begin == std::string::npos
-                        ? Json(Json::value_t::discarded)
-                        : Json::parse(text.substr(begin), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.contains("jobs")) {
-    return absl::UnavailableError("fio gave no result; is it installed?");
-  }
-  const double bytes_per_second = json["jobs"][0][direction]["bw_bytes"];
-  return bytes_per_second / 1e9;
-}
 
 // Room for what is read, and for the rounds of first fills.
 uint64_t G3Bytes(const NvmeOptions& options) {
@@ -108,27 +82,8 @@ class Drive {
   int64_t bytes_left_ = 0;
 };
 
-// What fio is given to do, in the state in which kvkeep's data file is at that time.
-class Fio {
- public:
-  explicit Fio(const NvmeOptions& options)
-      : file_(absl::StrCat("--filename=", options.directory,
-                           "/fio.data --size=", options.data_bytes)),
-        fresh_(absl::StrCat("--fallocate=native --unlink=1 --filename=", options.directory,
-                            "/fio.fresh --size=", options.g2_bytes / 2)),
-        for_seconds_(absl::StrCat("--time_based --runtime=", options.seconds)) {}
-
-  absl::Status MakeFile() const { return RunFio("write", file_).status(); }
-  absl::StatusOr<double> Read() const { return RunFio("read", file_ + " " + for_seconds_); }
-  // Into space that the file system has set apart and nobody has written to.
-  absl::StatusOr<double> FillFirst() const { return RunFio("write", fresh_); }
-  absl::StatusOr<double> Overwrite() const { return RunFio("write", file_ + " " + for_seconds_); }
-
- private:
-  const std::string file_, fresh_, for_seconds_;
-};
-
-absl::StatusOr<NvmeResult> RunSize(const NvmeOptions& options, const Fio& fio, uint64_t size) {
+absl::StatusOr<NvmeResult> RunSize(const NvmeOptions& options, const bench::Fio& fio,
+                                   uint64_t size) {
   NvmeResult result;
   result.size = size;
   KVKEEP_ASSIGN_OR_RETURN(const std::unique_ptr<Drive> drive, Drive::Start(options));
@@ -164,11 +119,14 @@ absl::StatusOr<NvmeResult> RunSize(const NvmeOptions& options, const Fio& fio, u
 
 absl::StatusOr<std::vector<NvmeResult>> CompareWithFio(const NvmeOptions& options,
                                                        const std::vector<uint64_t>& sizes) {
-  const Fio fio(options);
-  KVKEEP_RETURN_IF_ERROR(fio.MakeFile());
+  KVKEEP_ASSIGN_OR_RETURN(const std::unique_ptr<bench::Fio> fio,
+                          bench::Fio::Make({.directory = options.directory,
+                                            .data_bytes = options.data_bytes,
+                                            .fresh_bytes = options.g2_bytes / 2,
+                                            .seconds = options.seconds}));
   std::vector<NvmeResult> results;
   for (const uint64_t size : sizes) {
-    KVKEEP_ASSIGN_OR_RETURN(NvmeResult result, RunSize(options, fio, size));
+    KVKEEP_ASSIGN_OR_RETURN(NvmeResult result, RunSize(options, *fio, size));
     results.push_back(std::move(result));
   }
   return results;

@@ -1,6 +1,6 @@
 // NVMe beside fio: how fast kvkeep reads chunks that are on NVMe only (found, read, verified,
 // promoted, delivered) and how fast it takes new ones when each must be written back, against fio
-// on a file of the same directory: io_uring, O_DIRECT, registered buffers, 1 MiB, depth 16.
+// on a file of the same directory (tools/bench/fio.h).
 //
 // Rounds of kvkeep and fio take turns. One thread; forks, so this process must not have touched
 // gRPC.

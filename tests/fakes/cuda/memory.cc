@@ -165,6 +165,16 @@ CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdev
   return CUDA_SUCCESS;
 }
 
+CUresult CUDAAPI cuMemGetInfo_v2(size_t* free, size_t* total) {
+  State& state = TheState();
+  const Entry entry(&state, "cuMemGetInfo", Needs::kContext);
+  if (entry.error() != CUDA_SUCCESS) return entry.error();
+  if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *total = entry.settings().memory_bytes;
+  *free = *total - std::min(*total, state.devices[entry.device()].allocated_bytes);
+  return CUDA_SUCCESS;
+}
+
 CUresult CUDAAPI cuPointerGetAttribute(void* value, CUpointer_attribute attribute,
                                        CUdeviceptr address) {
   State& state = TheState();

@@ -68,6 +68,7 @@ const auto& Functions() {
       Function{"cuMemAlloc", 3020, Address(&cuMemAlloc_v2)},
       Function{"cuMemFree", 3020, Address(&cuMemFree_v2)},
       Function{"cuMemGetAddressRange", 3020, Address(&cuMemGetAddressRange_v2)},
+      Function{"cuMemGetInfo", 3020, Address(&cuMemGetInfo_v2)},
       Function{"cuMemHostRegister", 6050, Address(&cuMemHostRegister_v2)},
       Function{"cuMemcpyHtoDAsync", 3020, Address(&cuMemcpyHtoDAsync_v2)},
       Function{"cuMemcpyDtoHAsync", 3020, Address(&cuMemcpyDtoHAsync_v2)},
