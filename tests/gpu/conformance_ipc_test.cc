@@ -1,6 +1,9 @@
 // What kvkeep relies on in NVIDIA's driver, between processes. Each case states the rule;
 // tests/fakes/cuda/README.md says where it is from.
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <iterator>
+#include <string>
 
 #include "tests/gpu/exporter.h"
 #include "tests/gpu/gpu_session.h"
@@ -10,6 +13,7 @@
 namespace kvkeep {
 namespace {
 
+constexpr size_t kSlack = 16;  // far below 10,000 of anything
 constexpr unsigned kOpen = CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS;
 
 CUdeviceptr Open(const GpuSession& gpu, const CUipcMemHandle& handle) {
@@ -136,6 +140,30 @@ TEST_CASE("handles of two processes do not mix") {
   CHECK(gpu.Read(second, 2 * kMiB) == Pattern(2 * kMiB, 2));
   gpu.Require(gpu.driver().IpcCloseMemHandle(first));
   gpu.Require(gpu.driver().IpcCloseMemHandle(second));
+}
+
+size_t Entries(const std::string& folder) {
+  const std::filesystem::directory_iterator entries(folder);
+  return static_cast<size_t>(std::distance(begin(entries), end(entries)));
+}
+
+TEST_CASE("nothing is left over of 10,000 times that memory was opened and closed") {
+  Exporter exporter;
+  GpuSession gpu;
+  const CUipcMemHandle handle = exporter.Alloc(2 * kMiB, 1);
+  const auto once = [&] { gpu.Require(gpu.driver().IpcCloseMemHandle(Open(gpu, handle))); };
+  const auto free_bytes = [&] {
+    size_t free = 0, total = 0;
+    gpu.Require(gpu.driver().MemGetInfo(&free, &total));
+    return free;
+  };
+  once();  // what the first one makes may stay
+  const size_t descriptors = Entries("/proc/self/fd"), mappings = Entries("/proc/self/map_files");
+  const size_t before = free_bytes();
+  for (int i = 0; i < 10'000; ++i) once();
+  CHECK(Entries("/proc/self/fd") <= descriptors + kSlack);
+  CHECK(Entries("/proc/self/map_files") <= mappings + kSlack);
+  CHECK(free_bytes() + kSlack * kMiB >= before);
 }
 
 TEST_CASE("memory of another process is read and written through its descriptor") {

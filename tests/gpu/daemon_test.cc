@@ -317,6 +317,33 @@ TEST_CASE("blocks that are reused at once under slow copies never show as wrong 
   CHECK(found > 100);  // the others were evicted
 }
 
+TEST_CASE("a worker that frees registered memory, against the rules, harms nobody else") {
+  Rig rig;
+  rig.fake.Set("strict 0\n");
+  Exporter memory;
+  GpuWorker worker(rig.site.local_socket()), other(rig.site.local_socket());
+  const CUipcMemHandle handle = memory.Alloc(kMemory, 1);
+  const uint32_t number = worker.Register(GpuRangeOf(rig.gpu, handle, kMemory, 1));
+  REQUIRE(AllAre(worker.PutFromGpu(AllChunks(number, 1)), "stored"));
+  memory.Free();
+  const CUipcMemHandle again = memory.Alloc(kMemory, 2);
+  REQUIRE(std::equal(std::begin(again.reserved), std::end(again.reserved), handle.reserved));
+  // The old mapping would be given for the new memory: not while it is open.
+  CHECK(absl::IsAlreadyExists(other.TryRegister(GpuRangeOf(rig.gpu, again, kMemory, 2)).status()));
+  // What it put stays what it was, what it puts and gets now ends, and nobody waits for it.
+  CHECK(other.Look(1) == Pattern(kChunk, 1));
+  CHECK(AllAre(worker.PutFromGpu(AllChunks(number, 1, 101)), "stored"));
+  CHECK(AllAre(worker.GetToGpu(AllChunks(number, 1, 101)), "copied"));
+  CHECK(memory.Holds(2));
+  CHECK(worker.Unregister(number, 1).ok());
+  const uint32_t fresh = other.Register(GpuRangeOf(rig.gpu, again, kMemory, 2));
+  CHECK(AllAre(other.PutFromGpu(AllChunks(fresh, 2, 201)), "stored"));
+  CHECK(worker.Look(201) == Pattern(kChunk, 2));
+  CHECK(other.Unregister(fresh, 2).ok());
+  CheckServes(rig, 300);
+  CHECK(rig.site.Stop().exit_status == 0);
+}
+
 TEST_CASE("nothing is left in the daemon of 10,000 registrations") {
   Rig rig;
   Exporter memory;

@@ -86,7 +86,8 @@ std::vector<std::byte> GpuPutBody(const NamespaceDigest& ns,
 }
 
 std::vector<std::byte> GpuGetBody(const NamespaceDigest& ns,
-                                  const std::vector<TestGpuChunk>& chunks, uint64_t lease) {
+                                  const std::vector<TestGpuChunk>& chunks, uint64_t lease,
+                                  bool transient) {
   std::vector<local::GpuMemoryRun> runs;
   std::vector<local::GpuGetChunk> wire;
   for (const TestGpuChunk& chunk : chunks) {
@@ -101,7 +102,8 @@ std::vector<std::byte> GpuGetBody(const NamespaceDigest& ns,
   body.Append(local::GpuGetRequest{.ns = ns.bytes,
                                    .lease = lease,
                                    .chunks = static_cast<uint32_t>(wire.size()),
-                                   .runs = static_cast<uint32_t>(runs.size())});
+                                   .runs = static_cast<uint32_t>(runs.size()),
+                                   .transient = static_cast<uint8_t>(transient ? 1 : 0)});
   body.AppendAll(std::span<const local::GpuGetChunk>(wire));
   body.AppendAll(std::span<const local::GpuMemoryRun>(runs));
   return BodyOf(body);

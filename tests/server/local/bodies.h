@@ -48,7 +48,8 @@ std::vector<std::byte> KeysBody(const NamespaceDigest& ns, const std::vector<uin
 std::vector<std::byte> GpuPutBody(const NamespaceDigest& ns,
                                   const std::vector<TestGpuChunk>& chunks, uint32_t timeout_ms = 0);
 std::vector<std::byte> GpuGetBody(const NamespaceDigest& ns,
-                                  const std::vector<TestGpuChunk>& chunks, uint64_t lease = 0);
+                                  const std::vector<TestGpuChunk>& chunks, uint64_t lease = 0,
+                                  bool transient = false);
 std::vector<std::byte> PutBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks);
 
 }  // namespace kvkeep

@@ -91,6 +91,86 @@ TEST_CASE("a chunk on its way from G3 is copied piece by piece, as they come") {
   CHECK(t.device().memory(target) == payload);
 }
 
+TEST_CASE("a chunk that a transient get brought to G2 is the first to go, another's stays") {
+  GpuTester t;
+  t.Open();
+  PutSome(t, 2, 256 * kKiB);
+  t.FloodG2();
+  const uint32_t to = t.Add(std::vector<std::byte>(kMiB));
+  const auto get = [&](uint64_t name, bool transient) {
+    const uint64_t before = t.store().snapshot().counters.promotions;
+    CHECK(ReadGpuAnswers(
+              t.Ask(Kind::kGetToGpu,
+                    GpuGetBody(t.ns, {{.name = name, .registration = to, .bytes = 256 * kKiB}}, 0,
+                               transient))) == absl::StrCat("copied tail ", name));
+    return t.store().snapshot().counters.promotions - before;
+  };
+  CHECK(get(1, true) == 1);
+  CHECK(get(2, false) == 1);
+  t.Add(MakePayload(3, 1, 256 * kKiB));
+  REQUIRE(t.Put({{.name = 3, .registration = to + 1, .bytes = 256 * kKiB}}) == "stored");
+  CHECK(get(2, false) == 0);
+  CHECK(get(1, true) == 1);
+}
+
+TEST_CASE("in whatever order slow gets, reuse and ends come, no block is written once it is free") {
+  // 0, 1: the copies of two gets end; 2: the client's process ends.
+  std::vector<int> order = {0, 1, 2};
+  do {
+    for (const int late : {-1, 0, 1}) {  // which copy ends too late
+      GpuTester t;
+      t.Open();
+      PutSome(t, 2);
+      const uint64_t blocks = t.device().Allocate(std::vector<std::byte>(2 * kBytes));
+      const uint32_t to = t.Register(blocks);
+      const auto block = [&](int get) {
+        return std::span(t.device().memory(blocks)).subspan(size_t(get) * kBytes, kBytes);
+      };
+      t.device().Hold(true);
+      uint64_t ids[2];
+      for (const uint64_t get : {0, 1}) {
+        ids[get] = t.Tell(
+            Kind::kGetToGpu,
+            GpuGetBody(
+                t.ns,
+                {{.name = get + 1, .registration = to, .offset = get * kBytes, .bytes = kBytes}}));
+      }
+      t.RunAll();
+      REQUIRE(t.device().held() == 2);
+      bool gone = false, reused[2] = {false, false};
+      int ended = 0;  // the device ends them in their order
+      for (const int event : order) {
+        if (event == 2) {
+          t.peer->End();
+          gone = true;
+        } else {
+          const int copy = ended++;
+          t.device().EndOne(copy == late ? CopyEnd{.status = absl::DeadlineExceededError("late")}
+                                         : CopyEnd{});
+        }
+        t.RunAll();
+        // Memory of a process that ended is another's when nothing of it is open any more.
+        if (gone) CHECK((t.device().stats().registrations == 0) == (t.device().held() == 0));
+        for (int get = 0; get < 2; ++get) {
+          if (reused[get]) {
+            CHECK(std::all_of(block(get).begin(), block(get).end(),
+                              [](std::byte b) { return b == std::byte{0xdd}; }));
+          } else if (!gone && t.HasReply(ids[get])) {
+            const bool copied = absl::StartsWith(ReadGpuAnswers(t.TakeReply(ids[get])), "copied");
+            CHECK(copied == (get != late));
+            const auto right = MakePayload(static_cast<uint64_t>(get) + 1, 1, kBytes);
+            if (copied) CHECK(std::equal(right.begin(), right.end(), block(get).begin()));
+            std::fill(block(get).begin(), block(get).end(), std::byte{0xdd});
+            reused[get] = true;
+          }
+        }
+      }
+      CHECK(t.counters.gpu_pinned_bytes == 0);
+      CHECK(t.counters.gpu_gets_copying == 0);
+    }
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
 TEST_CASE("a get that is wrong is refused whole, a chunk that differs is told by itself") {
   GpuTester t;
   t.Open();
