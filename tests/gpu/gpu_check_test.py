@@ -56,9 +56,11 @@ class GpuCheckTest(unittest.TestCase):
                 self.assertGreater(row[name], 0)
         self.assertGreater(result["handles"]["open_us"], 0)
         self.assertEqual([row["pages"] for row in result["registration"]],
-                         ["4 KiB", "4 KiB, huge ones asked for", "2 MiB", "4 KiB"])
+                         ["4 KiB", "THP", "2 MiB", "4 KiB"])
         for row in result["registration"]:
             self.assertTrue("gb_s" in row or row["refused"], row)
+        for row in (result["registration"][0], result["registration"][3]):
+            self.assertEqual(row["huge_page_bytes"], 0)
         # The example itself: torch_example_test.py.
         self.assertIn("/nonexistent/python", result["torch_example"]["not_run"])
         self.assertIn("The torch example was not run: ", ran.stdout)
@@ -109,7 +111,7 @@ class GpuCheckTest(unittest.TestCase):
     def test_what_is_refused_is_in_the_table_and_fails(self):
         """By the driver; and a drive that is not there."""
         ran = self.dry_run("read_only_register 0\n", "--g3-dir", str(self.out / "nowhere"))
-        self.assertIn("| 4 KiB | read-only | refused: ", ran.stdout, ran.stderr)
+        self.assertIn("| 4 KiB | read-only | 0 MiB | refused: ", ran.stdout, ran.stderr)
         self.assertIn("kvkeep, pinned: not to be had: ", ran.stdout)
         self.assertIn("lines", self.result()["paths"]["cuda-ipc"])
         if shutil.which("fio") is not None:

@@ -10,6 +10,7 @@
 #include <absl/strings/escaping.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <linux/memfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -31,6 +32,7 @@
 #include "tiers/base/status_macros.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
+#include "tiers/host/kernel_facts.h"
 
 namespace kvkeep {
 namespace {
@@ -65,7 +67,8 @@ struct HostMemory {
     }
     void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     if (at == MAP_FAILED) return absl::ErrnoToStatus(errno, "mmap");
-    if (advice != 0 && madvise(at, bytes, advice) != 0) {
+    // A kernel without huge pages refuses to go without them.
+    if (madvise(at, bytes, advice) != 0 && advice == MADV_HUGEPAGE) {
       const absl::Status refused = absl::ErrnoToStatus(errno, "madvise");
       munmap(at, bytes);
       return refused;
@@ -185,7 +188,7 @@ class Measurer {
   }
 
   absl::StatusOr<Json> Copies() {
-    KVKEEP_ASSIGN_OR_RETURN(host_, HostMemory::Map(bytes_, 0, 0));
+    KVKEEP_ASSIGN_OR_RETURN(host_, HostMemory::Map(bytes_, 0, MADV_NORMAL));
     const unsigned flags = CU_MEMHOSTREGISTER_PORTABLE;
     const size_t bytes = bytes_;
     KVKEEP_RETURN_IF_ERROR(driver_->MemHostRegister(static_cast<void*>(host_.at), bytes, flags));
@@ -243,6 +246,8 @@ class Measurer {
           CU_MEMHOSTREGISTER_PORTABLE | (read_only ? CU_MEMHOSTREGISTER_READ_ONLY : 0);
       const size_t bytes = memory->bytes;
       void* const at = memory->at;
+      // What was asked for is not always what there is (shmem_enabled).
+      row["huge_page_bytes"] = HugePageBytes({{memory->at, bytes}});
       const absl::StatusOr<double> seconds =
           Time([&] { return driver_->MemHostRegister(at, bytes, flags); });
       if (seconds.ok()) (void)driver_->MemHostUnregister(at);
@@ -258,10 +263,10 @@ class Measurer {
   }
 
   absl::StatusOr<Json> Registrations() {
-    return Json::array({Registration("4 KiB", 0, 0, false),
-                        Registration("4 KiB, huge ones asked for", 0, MADV_HUGEPAGE, false),
-                        Registration("2 MiB", MFD_HUGETLB, 0, false),
-                        Registration("4 KiB", 0, 0, true)});
+    return Json::array({Registration("4 KiB", 0, MADV_NOHUGEPAGE, false),
+                        Registration("THP", 0, MADV_HUGEPAGE, false),
+                        Registration("2 MiB", MFD_HUGETLB | MFD_HUGE_2MB, MADV_NORMAL, false),
+                        Registration("4 KiB", 0, MADV_NOHUGEPAGE, true)});
   }
 
   const uint64_t bytes_;
