@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <filesystem>
+#include <numeric>
 #include <optional>
 
 #include "tests/fakes/cuda/fake_cuda.h"
@@ -315,6 +317,70 @@ TEST_CASE("blocks that are reused at once under slow copies never show as wrong 
     REQUIRE((seen.empty() || seen == Pattern(kChunk, static_cast<int>(name))));
   }
   CHECK(found > 100);  // the others were evicted
+}
+
+// Gets with deadlines that some of them miss, and blocks that are written as soon as the reply is
+// there, then left alone for as long as it takes others.
+TEST_CASE("blocks that were got into are never written once their reply is there") {
+  Rig rig;
+  rig.fake.Set("copy_delay_us 300\n");
+  constexpr size_t kSlots = 16, kUnderWay = 8;
+  GpuWorker worker(rig.site.local_socket());
+  const CUdeviceptr memory = rig.gpu.Alloc(kSlots * kChunk);
+  CUipcMemHandle handle = {};
+  GpuSession::Require(rig.gpu.driver().IpcGetMemHandle(&handle, memory));
+  const uint32_t number = worker.Register(GpuRangeOf(rig.gpu, handle, kSlots * kChunk, 1));
+  constexpr uint64_t kNames = 8;
+  for (uint64_t name = 1; name <= kNames; ++name) {
+    REQUIRE(worker.Put(name, Pattern(kChunk, static_cast<int>(name))) == "stored");
+  }
+  struct Slot {
+    uint64_t id = 0, name = 0;
+    int written = 0;  // by its owner, since the last reply; 0: nothing
+  };
+  std::array<Slot, kSlots> slots;
+  std::deque<size_t> idle(kSlots);
+  std::iota(idle.begin(), idle.end(), 0);
+  size_t copied = 0, late = 0;
+  const auto holds = [&](size_t slot, uint64_t what) {
+    return rig.gpu.Read(memory + slot * kChunk, kChunk) == Pattern(kChunk, static_cast<int>(what));
+  };
+  const auto collect = [&] {
+    const SentMessage reply = worker.Receive();
+    const auto found = std::find_if(slots.begin(), slots.end(),
+                                    [&](const Slot& slot) { return slot.id == reply.id; });
+    REQUIRE(found != slots.end());
+    const auto at = static_cast<size_t>(found - slots.begin());
+    const bool whole = absl::StartsWith(ReadGpuAnswers(reply), "copied");
+    if (whole) REQUIRE(holds(at, found->name));
+    ++(whole ? copied : late);
+    *found = {.written = 5000 + static_cast<int>(copied + late)};
+    rig.gpu.Write(memory + at * kChunk, Pattern(kChunk, found->written));
+    idle.push_back(at);
+  };
+  constexpr uint64_t kGets = 200;
+  for (uint64_t i = 0; i < kGets; ++i) {
+    if (kSlots - idle.size() == kUnderWay) collect();
+    const size_t at = idle.front();
+    idle.pop_front();
+    if (slots[at].written != 0) REQUIRE(holds(at, static_cast<uint64_t>(slots[at].written)));
+    const uint64_t name = 1 + i % kNames;
+    const TestGpuChunk chunk{.name = name,
+                             .registration = number,
+                             .offset = at * kChunk,
+                             .bytes = kChunk,
+                             .runs = 1 + static_cast<uint32_t>(i % 5)};
+    slots[at] = {.name = name};
+    slots[at].id =
+        worker.Send(local::Kind::kGetToGpu,
+                    GpuGetBody(worker.ns, {chunk}, {.timeout_ms = i % 3 == 0 ? 1u : 0u}));
+  }
+  while (copied + late < kGets) collect();
+  INFO(copied << " copied, " << late << " late");
+  CHECK(copied > kGets / 2);
+  for (size_t at = 0; at < kSlots; ++at) {
+    CHECK(holds(at, static_cast<uint64_t>(slots[at].written)));
+  }
 }
 
 TEST_CASE("a worker that frees registered memory, against the rules, harms nobody else") {

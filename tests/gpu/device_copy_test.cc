@@ -76,6 +76,19 @@ TEST_CASE("scattered runs are copied whatever the driver has for it, and come ba
   CHECK(worker.Holds(2));
 }
 
+TEST_CASE("one call of the driver has at most 4,096 pieces, whatever a copy has") {
+  const std::string version = GENERATE("version 12080\n", "version 13000\n");
+  DeviceRig rig(version + "batch_limit 4096");  // beyond it the fake ends the process
+  Exporter worker;
+  constexpr uint64_t kPage = 256, kBytes = 9000 * kPage;
+  const GpuRegistrationId id = rig.MustRegister(DeviceRig::Of(worker.Alloc(kBytes, 1), kBytes));
+  CHECK(rig.Copy(CopyDirection::kToArena, Backwards(id, kBytes, kPage)).ok());
+  CHECK(rig.device().stats().submits == 3);
+  const std::vector<std::byte> all = Pattern(kBytes, 1);
+  CHECK(rig.ArenaHolds(0, {all.end() - kPage, all.end()}));
+  CHECK(rig.ArenaHolds(kBytes - kPage, {all.begin(), all.begin() + kPage}));
+}
+
 TEST_CASE("copies of one direction are done in their order") {
   DeviceRig rig;
   Exporter worker;

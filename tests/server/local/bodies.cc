@@ -86,8 +86,7 @@ std::vector<std::byte> GpuPutBody(const NamespaceDigest& ns,
 }
 
 std::vector<std::byte> GpuGetBody(const NamespaceDigest& ns,
-                                  const std::vector<TestGpuChunk>& chunks, uint64_t lease,
-                                  bool transient) {
+                                  const std::vector<TestGpuChunk>& chunks, const GpuGetHow& how) {
   std::vector<local::GpuMemoryRun> runs;
   std::vector<local::GpuGetChunk> wire;
   for (const TestGpuChunk& chunk : chunks) {
@@ -100,10 +99,11 @@ std::vector<std::byte> GpuGetBody(const NamespaceDigest& ns,
   }
   local::MessageWriter body(0, 0);
   body.Append(local::GpuGetRequest{.ns = ns.bytes,
-                                   .lease = lease,
+                                   .lease = how.lease,
                                    .chunks = static_cast<uint32_t>(wire.size()),
                                    .runs = static_cast<uint32_t>(runs.size()),
-                                   .transient = static_cast<uint8_t>(transient ? 1 : 0)});
+                                   .timeout_ms = how.timeout_ms,
+                                   .transient = static_cast<uint8_t>(how.transient ? 1 : 0)});
   body.AppendAll(std::span<const local::GpuGetChunk>(wire));
   body.AppendAll(std::span<const local::GpuMemoryRun>(runs));
   return BodyOf(body);

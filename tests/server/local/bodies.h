@@ -47,9 +47,14 @@ std::vector<std::byte> KeysBody(const NamespaceDigest& ns, const std::vector<uin
                                 uint64_t request_id = 0, const std::vector<uint32_t>& parts = {0});
 std::vector<std::byte> GpuPutBody(const NamespaceDigest& ns,
                                   const std::vector<TestGpuChunk>& chunks, uint32_t timeout_ms = 0);
+struct GpuGetHow {
+  uint64_t lease = 0;
+  uint32_t timeout_ms = 0;
+  bool transient = false;
+};
 std::vector<std::byte> GpuGetBody(const NamespaceDigest& ns,
-                                  const std::vector<TestGpuChunk>& chunks, uint64_t lease = 0,
-                                  bool transient = false);
+                                  const std::vector<TestGpuChunk>& chunks,
+                                  const GpuGetHow& how = {});
 std::vector<std::byte> PutBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks);
 
 }  // namespace kvkeep

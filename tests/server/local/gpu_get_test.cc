@@ -101,8 +101,8 @@ TEST_CASE("a chunk that a transient get brought to G2 is the first to go, anothe
     const uint64_t before = t.store().snapshot().counters.promotions;
     CHECK(ReadGpuAnswers(
               t.Ask(Kind::kGetToGpu,
-                    GpuGetBody(t.ns, {{.name = name, .registration = to, .bytes = 256 * kKiB}}, 0,
-                               transient))) == absl::StrCat("copied tail ", name));
+                    GpuGetBody(t.ns, {{.name = name, .registration = to, .bytes = 256 * kKiB}},
+                               {.transient = transient}))) == absl::StrCat("copied tail ", name));
     return t.store().snapshot().counters.promotions - before;
   };
   CHECK(get(1, true) == 1);

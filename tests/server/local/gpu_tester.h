@@ -49,7 +49,7 @@ class GpuTester : public PeerTester {
     return Tell(local::Kind::kPutFromGpu, GpuPutBody(ns, chunks));
   }
   std::string GetToGpu(const std::vector<TestGpuChunk>& chunks, uint64_t lease = 0) {
-    return ReadGpuAnswers(Ask(local::Kind::kGetToGpu, GpuGetBody(ns, chunks, lease)));
+    return ReadGpuAnswers(Ask(local::Kind::kGetToGpu, GpuGetBody(ns, chunks, {.lease = lease})));
   }
   // What a client sees of the chunk by the other way; empty when it is a miss.
   std::vector<std::byte> Look(uint64_t name) {
