@@ -328,8 +328,9 @@ std::vector<ConfigKey> LimitKeys() {
                "this long is ended."),
       Duration("limits.peer_timeout", In(&Config::limits, &LimitsConfig::peer_timeout),
                {milliseconds(300), milliseconds(3'600'000)},
-               "A gRPC connection from which no answer comes for this long is closed, and what "
-               "its sessions hold is given back."),
+               "A gRPC connection by TCP from which no answer comes for this long is closed, by a "
+               "Unix socket after four times this long, and what its sessions hold is given "
+               "back."),
       Size("limits.staging_per_session",
            In(&Config::limits, &LimitsConfig::staging_per_session_bytes), {2 * kMiB, 64 * kGiB},
            "Staging memory of one local session, from which its puts are read."),

@@ -28,6 +28,9 @@ constexpr int kHandshakeTimeoutMs = 10'000;  // of TLS; who has not shown who he
 constexpr int kRefusedForMs = 10'000;
 constexpr std::chrono::seconds kLineEvery{10};
 constexpr uint64_t kMaxAdminConnections = 64;
+// Of a peer on this machine the kernel says when it dies. Left is one that is stopped or says
+// nothing: it may take so many times peer_timeout, as each question wakes the daemon up.
+constexpr int kLocalPatience = 4;
 
 // gRPC reports what our one line on a failed start says already. GRPC_VERBOSITY brings its log
 // back.
@@ -64,14 +67,15 @@ absl::StatusOr<std::unique_ptr<Doors>> Doors::Open(const Options& options, const
   return doors;
 }
 
-void Doors::Configure(grpc::ServerBuilder* builder) {
+void Doors::Configure(grpc::ServerBuilder* builder, Peers peers) {
   const auto timeout = static_cast<int>(options_.peer_timeout.count());
+  const int patience = (peers == Peers::kOfThisMachine ? kLocalPatience : 1) * timeout;
   builder->SetResourceQuota(receive_memory_);
   builder->SetMaxReceiveMessageSize(kMaxReceiveBytes);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection);
   // A client that is stopped, silent, or whose machine is gone, is noticed after both together.
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, timeout - timeout / 3);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, patience - timeout / 3);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, timeout / 3);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   // By default gRPC stops asking after two pings without data in between: a session that is idle
@@ -86,7 +90,7 @@ absl::Status Doors::StartServers() {
   {
     grpc::EnableDefaultHealthCheckService(false);  // who is refused is refused that too
     grpc::ServerBuilder builder;
-    Configure(&builder);
+    Configure(&builder, Peers::kOfThisMachine);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kRefusedForMs);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, kRefusedForMs);
     builder.RegisterCallbackGenericService(&refusing_);
@@ -96,13 +100,13 @@ absl::Status Doors::StartServers() {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   {
     grpc::ServerBuilder builder;
-    Configure(&builder);
+    Configure(&builder, Peers::kOfThisMachine);
     builder.RegisterService(deps_.admin);
     KVKEEP_ASSIGN_OR_RETURN(admin_, Start(&builder, "gRPC"));
   }
   {
     grpc::ServerBuilder builder;
-    Configure(&builder);
+    Configure(&builder, Peers::kOfThisMachine);
     builder.RegisterService(deps_.kv);
     KVKEEP_ASSIGN_OR_RETURN(clients_, Start(&builder, "gRPC"));
   }
@@ -114,7 +118,7 @@ absl::Status Doors::StartTcp() {
                                           : grpc::InsecureServerCredentials();
   KVKEEP_ASSIGN_OR_RETURN(tcp_sockets_, ListenOnTcp(options_.tcp_address, options_.peer_timeout));
   grpc::ServerBuilder builder;
-  Configure(&builder);
+  Configure(&builder, Peers::kAnywhere);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   tcp_in_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, tcp_credentials_);

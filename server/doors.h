@@ -9,7 +9,7 @@
 //
 // What peers can cost, whoever they are: so many connections of a door; memory for messages that
 // are on their way in (calls are cut off over it); silence, half a preface or a lost machine for
-// peer_timeout.
+// peer_timeout, over Unix sockets, where no machine is lost, four times that.
 #pragma once
 
 #include <absl/status/status.h>
@@ -81,7 +81,8 @@ class Doors {
   absl::Status StartServers();
   absl::Status StartTcp();
   absl::Status StartAccepting();
-  void Configure(grpc::ServerBuilder* builder);
+  enum class Peers { kOfThisMachine, kAnywhere };
+  void Configure(grpc::ServerBuilder* builder, Peers peers);
   void GiveToGrpc(Acceptor::Connection connection);
   // The socket a connection came in by, for people.
   std::string NameOf(const Acceptor::Connection& connection) const;
