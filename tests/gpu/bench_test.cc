@@ -90,6 +90,16 @@ TEST_CASE("for people there is a line a case, and what is promised of it") {
   CHECK_THAT(result.out, Contains("at least 0.9"));
 }
 
+TEST_CASE("calls as large as a session's usual staging memory leave room to load what is got") {
+  const FakeCuda fake;
+  const Result result =
+      RunAs({"--path",     "pinned",  "--daemon", KVKEEPD_PATH, "--g2",      "320MiB",     "--size",
+             "32MiB",      "--batch", "2",        "--keys",     "4",         "--run-size", "1MiB",
+             "--adjacent", "1",       "--rounds", "1",          "--seconds", "0.01"});
+  INFO(result.err << result.out);
+  CHECK(result.code == 0);
+}
+
 bool HasFio() { return std::system("fio --version > /dev/null 2>&1") == 0; }
 
 Result GetFromG3(const std::string& scratch, std::vector<std::string> arguments) {

@@ -49,6 +49,9 @@ absl::Status GpuMemory::OpenWay(client::Client* client) {
   }
   KVKEEP_ASSIGN_OR_RETURN(pinned_, path.PinArena({}));
   KVKEEP_RETURN_IF_ERROR(pinned_.Await(kMappingPinPatience));
+  // A session's staging area is as large as what was first asked of it: beside what stays ours
+  // there must be room for what is loaded, or that waits for ever.
+  KVKEEP_RETURN_IF_ERROR(client->AllocateStaging(2 * options_.call_bytes).status());
   KVKEEP_ASSIGN_OR_RETURN(staging_, client->AllocateStaging(options_.call_bytes));
   return worker_->PinHost(staging_.memory());
 }
