@@ -350,6 +350,24 @@ class HungGpu(WithDaemon):
         self.assertTrue(gone.wait(60))
         GPU.free(address)
 
+    def test_memory_that_a_closed_client_left_goes_with_the_daemon(self):
+        client = self.connect()
+        ns = client.namespace("model", tokens_per_chunk=256)
+        tensor = CudaTensor(GPU.alloc(MEMORY), MEMORY)
+        memory, gone = self.watched(tensor)
+        region = kvkeep.GpuRegion(client, tensor, driver=DRIVER)
+        del tensor
+        self.assertEqual(ns.gpu_put([(key(1), region.run(0, BLOCK))]).stored, 1)
+        self.say("hang stream\n")
+        got = ns.gpu_get([(key(1), region.run(BLOCK, BLOCK))], timeout=1)
+        self.assertEqual(got.error.code, "DEADLINE_EXCEEDED")
+        del region
+        client.close()
+        self.assertFalse(gone.wait(1))
+        self.assertIsNotNone(memory())
+        self.daemon.kill()
+        self.assertTrue(gone.wait(60))
+
     def test_a_call_under_way_keeps_its_regions(self):
         client = self.connect()
         ns = client.namespace("model", tokens_per_chunk=256)
