@@ -8,7 +8,7 @@ A random-weight Llama, greedy, then a Mellum, every other layer of which sees a 
 and has a pool of its own (interface v2); transformers says what the tokens are. Cold; after the
 engine forgot all it had; while the daemon is killed during a load; away; back; in another engine;
 and with the failures and delays that SGLang itself can inject. Engines are processes of their own.
-Needs the targets kvkeep_c, kvkeepd and kvkeep. About twelve minutes.
+Needs the targets kvkeep_c, kvkeepd and kvkeep. Some minutes for each model.
 """
 
 import json
