@@ -23,6 +23,7 @@
 #include "tiers/base/status_macros.h"
 #include "tiers/index/record_pipe.h"
 #include "tiers/index/rocksdb_stats.h"
+#include "tiers/index/table_file.h"
 
 namespace kvkeep {
 namespace {
@@ -458,6 +459,7 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
                                                              const RocksDbIndexOptions& options) {
   KVKEEP_RETURN_IF_ERROR(options.Validate());
   if (!options.create) KVKEEP_RETURN_IF_ERROR(CheckThereIsOne(dir));
+  KVKEEP_RETURN_IF_ERROR(CheckTableFiles(dir));
   rocksdb::DB* raw = nullptr;
   const rocksdb::Status opened = rocksdb::DB::Open(DatabaseOptions(options), dir, &raw);
   std::unique_ptr<rocksdb::DB> db(raw);
@@ -473,6 +475,7 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
 absl::StatusOr<std::unique_ptr<IndexInspector>> InspectRocksDbIndex(const std::string& dir,
                                                                     const Uuid& device) {
   KVKEEP_RETURN_IF_ERROR(CheckThereIsOne(dir));
+  KVKEEP_RETURN_IF_ERROR(CheckTableFiles(dir));
   // First as strict as a healthy log allows; then as the daemon opens it.
   absl::Status log_status;
   absl::StatusOr<std::unique_ptr<rocksdb::DB>> db =

@@ -1,0 +1,86 @@
+#include "tiers/index/table_file.h"
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "tests/fakes/scratch_dir.h"
+#include "tests/tiers/index/records.h"
+#include "tiers/index/rocksdb_index.h"
+
+namespace kvkeep {
+namespace {
+
+namespace fs = std::filesystem;
+
+const Uuid kDevice = *Uuid::FromBytes("this device");
+
+// An index whose records lie in one table file; its name.
+std::string MakeTable(const std::string& dir) {
+  {
+    const auto index = OpenRocksDbIndex(dir, kDevice, {.create = true}).value();
+    IndexBatch batch;
+    for (uint32_t n = 0; n < 100; ++n) batch.adds.push_back(NumberedRecord(n));
+    REQUIRE(index->Commit(batch).ok());
+  }
+  REQUIRE(OpenRocksDbIndex(dir, kDevice, {}).ok());  // replays the log into a table
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    if (entry.path().extension() == ".sst") return entry.path().string();
+  }
+  return "";
+}
+
+std::string Read(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+void FlipLastBit(const std::string& path, std::string bytes, size_t at) {
+  bytes[at] = static_cast<char>(bytes[at] ^ 0x80);
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+}  // namespace
+
+TEST_CASE("a bit that flips in a table's properties is damage, found before RocksDB opens it") {
+  const ScratchDir scratch;
+  const std::string dir = scratch / "index", table = MakeTable(dir);
+  REQUIRE_FALSE(table.empty());
+  REQUIRE(CheckTableFiles(dir).ok());
+  const std::string bytes = Read(table);
+  // The block, then five bytes of trailer, then three bytes and this name: the metaindex.
+  const size_t named = bytes.rfind("rocksdb.properties");
+  const size_t first = bytes.find("rocksdb.block.based.table.index.type");
+  REQUIRE((first != std::string::npos && named != std::string::npos && first < named));
+  size_t found = 0, passed = 0;
+  for (size_t at = first; at < named - 3; ++at) {
+    FlipLastBit(table, bytes, at);
+    const absl::Status status = CheckTableFiles(dir);
+    found += absl::IsDataLoss(status);
+    passed += status.ok();
+  }
+  CHECK(found == named - 3 - first);
+  CHECK(passed == 0);
+  // The bit that makes a hash index of it: RocksDB's assert ends the process over that.
+  FlipLastBit(table, bytes, named - 3 - 5 - 1);
+  CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kDevice, {}).status()));
+  CHECK(absl::IsDataLoss(InspectRocksDbIndex(dir, kDevice).status()));
+  FlipLastBit(table, bytes, 0);  // what RocksDB finds by itself is left to it
+  CHECK(CheckTableFiles(dir).ok());
+  CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kDevice, {}).status()));
+}
+
+TEST_CASE("a table file that is cut short anywhere is left to RocksDB, which refuses it") {
+  const ScratchDir scratch;
+  const std::string dir = scratch / "index", table = MakeTable(dir);
+  const std::string bytes = Read(table);
+  for (const size_t kept : {size_t{0}, size_t{20}, bytes.size() / 2, bytes.size() - 1}) {
+    std::ofstream(table, std::ios::binary | std::ios::trunc) << bytes.substr(0, kept);
+    CHECK(CheckTableFiles(dir).ok());
+    CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kDevice, {}).status()));
+  }
+  CHECK(CheckTableFiles(scratch / "nowhere").ok());
+}
+
+}  // namespace kvkeep
