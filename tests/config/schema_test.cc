@@ -4,7 +4,6 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
-#include <absl/strings/strip.h>
 
 #include <catch2/catch.hpp>
 #include <map>
@@ -331,11 +330,14 @@ TEST_CASE("the default without one of its lines, or with one changed, never cras
     changed = lines;
     changed[i] = absl::StrCat(" ", lines[i]);
     MustReturn(absl::StrJoin(changed, "\n"));
-    if (absl::StartsWith(absl::StripAsciiWhitespace(lines[i]), "#"))
-      continue;  // and what a comment says does not matter
+  }
+  // The same keys without the comments, which do not matter here and take most of the time.
+  const std::vector<std::string> bare = Lines(PrintConfig(Config{}));
+  for (size_t i = 0; i < bare.size(); ++i) {
+    std::vector<std::string> changed = bare;
     for (const char* insert : inserts) {
-      for (const size_t at : {size_t{0}, lines[i].size() / 2, lines[i].size()}) {
-        changed[i] = absl::StrCat(lines[i].substr(0, at), insert, lines[i].substr(at));
+      for (const size_t at : {size_t{0}, bare[i].size() / 2, bare[i].size()}) {
+        changed[i] = absl::StrCat(bare[i].substr(0, at), insert, bare[i].substr(at));
         MustReturn(absl::StrJoin(changed, "\n"));
       }
     }
