@@ -3,6 +3,7 @@
 
 #include "tests/sim/event_mirror.h"
 #include "tests/tiers/store/store_tester.h"
+#include "tests/tiers/store/warm_world.h"
 
 namespace kvkeep {
 TEST_CASE("a reader is told of what is there, then of what comes and goes, tier by tier") {
@@ -248,6 +249,19 @@ TEST_CASE("metadata is read from where the chunk is, and brings it nowhere") {
   CHECK(Metadata(s, 1) == "NOT_FOUND");
   s.world.SetGone(0, true);
   CHECK(Metadata(s, 1) == "UNAVAILABLE");
+}
+
+TEST_CASE("metadata that a restart left in G2 alone is told when all of the chunk is right") {
+  for (const bool damaged : {false, true}) {
+    StoreTester s(WarmWorld(/*with_device=*/false));
+    REQUIRE(s.Put(1, 5000, {.tail_bytes = 50}) == "stored");
+    s.world.Kill();
+    // Its payload: the tail itself is as it was.
+    if (damaged) BlocksAt(s, MarkedBlocks(s).at(0), 3)[kBlockBytes] ^= std::byte{4};
+    s.world.Start();
+    s.Connect();
+    CHECK(Metadata(s, 1) == (damaged ? "DATA_LOSS" : std::string(50, 't')));
+  }
 }
 
 TEST_CASE("metadata of an encrypted chunk is told from G2 alone") {

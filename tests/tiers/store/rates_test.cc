@@ -71,6 +71,9 @@ class RatedClient {
   std::string Delete() {
     return Word(store().Delete(session_, {ns_, Keys(900, 1), parts_}).status());
   }
+  std::string Discard(uint64_t bytes, bool within_rate) {
+    return Word(store().ChargeDiscarded(session_, bytes, within_rate));
+  }
   absl::Status Release(LeaseId lease) { return store().Release(session_, lease, 0); }
   TenantSnapshot Snapshot() { return store().snapshot().tenants[tenant_]; }
 
@@ -143,6 +146,15 @@ TEST_CASE("a call larger than a second's keys is served, and the next waits unti
   CHECK(blue.Find(1, 1) == OverKeys(10, 100));
   s.Pass(milliseconds(100));
   CHECK(blue.Find(1, 1) == "ok");
+}
+
+TEST_CASE("bytes that nobody keeps are paid for as those that are kept") {
+  StoreTester s(Limited({.bytes_per_second = 4 * kChunk}));
+  Client blue(&s, 1);
+  CHECK(blue.Discard(4 * kChunk, /*within_rate=*/false) == "ok");
+  CHECK(blue.Discard(1, /*within_rate=*/false) == OverBytes(4 * kChunk, 1));
+  CHECK(blue.Discard(kChunk, /*within_rate=*/true) == "ok");  // Reserve let it go on
+  CHECK(absl::StartsWith(blue.Put(1), "bytes_per_second"));
 }
 
 TEST_CASE("bytes a second: puts and gets pay for what they move, lookups move nothing") {

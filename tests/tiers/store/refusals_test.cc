@@ -40,6 +40,8 @@ TEST_CASE("options out of their limits make no store, and the error names the on
   refused([](StoreOptions& o) { o.g2_policy = "luck"; }, "policy 'luck'");
   refused([](StoreOptions& o) { o.max_chunks = 0; }, "max_chunks is 0");
   refused([](StoreOptions& o) { o.max_sessions = 0; }, "max_sessions");
+  refused([](StoreOptions& o) { o.events.max_readers = 0; }, "events.max_readers");
+  refused([](StoreOptions& o) { o.g3_capacity_bytes = {kMiB}; }, "has 1 entries");
   refused([](StoreOptions& o) { o.tenants = {{.name = "a"}}; }, "tenant 'a' has no segment");
   refused(
       [](StoreOptions& o) {
@@ -140,7 +142,8 @@ TEST_CASE("a session that is gone is refused by every call") {
         store.Prefetch(gone, chunks).status(), store.Delete(gone, chunks).status(),
         store.Read(gone, t.Id(1), LeaseId(0), false).status(),
         store.Reserve(gone, {.ns = t.ns, .key = keys[0], .shape = {.payload_bytes = 1}}).status(),
-        store.Release(gone, LeaseId(1), 0)}) {
+        store.Release(gone, LeaseId(1), 0), store.TenantOf(gone).status(),
+        store.ChargeDiscarded(gone, 1, /*within_rate=*/true)}) {
     CheckError(status, kPrecondition, "session");
   }
 }
