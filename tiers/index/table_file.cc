@@ -19,7 +19,7 @@ namespace {
 // checksum u32.
 constexpr uint64_t kFooterBytes = 53, kMagicBytes = 8, kVersionBytes = 4, kTrailerBytes = 5;
 constexpr uint64_t kMagic = 0x88e241b785f4cff7;
-constexpr uint32_t kVersion = 5;
+constexpr uint32_t kFormatVersion = 5;
 constexpr uint8_t kChecksumXxh3 = 4, kNotCompressed = 0;
 constexpr uint64_t kMaxBlockBytes = 16 * kMiB;
 constexpr char kPropertiesKey[] = "rocksdb.properties";
@@ -91,7 +91,7 @@ bool PropertiesAreRight(const std::filesystem::path& path) {
   if (!footer.has_value()) return true;
   const std::byte* const magic = AsBytes(*footer).data() + kFooterBytes - kMagicBytes;
   const bool known = LoadAt<uint64_t>(magic) == kMagic &&
-                     LoadAt<uint32_t>(magic - kVersionBytes) == kVersion &&
+                     LoadAt<uint32_t>(magic - kVersionBytes) == kFormatVersion &&
                      static_cast<uint8_t>(footer->front()) == kChecksumXxh3;
   absl::string_view handles = absl::string_view(*footer).substr(1);
   const std::optional<Handle> at = TakeHandle(&handles);

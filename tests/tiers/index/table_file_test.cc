@@ -14,17 +14,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const Uuid kDevice = *Uuid::FromBytes("this device");
+const Uuid kTableDevice = *Uuid::FromBytes("this device");
 
 // An index whose records lie in one table file; its name.
 std::string MakeTable(const std::string& dir) {
   {
-    const auto index = OpenRocksDbIndex(dir, kDevice, {.create = true}).value();
+    const auto index = OpenRocksDbIndex(dir, kTableDevice, {.create = true}).value();
     IndexBatch batch;
     for (uint32_t n = 0; n < 100; ++n) batch.adds.push_back(NumberedRecord(n));
     REQUIRE(index->Commit(batch).ok());
   }
-  REQUIRE(OpenRocksDbIndex(dir, kDevice, {}).ok());  // replays the log into a table
+  REQUIRE(OpenRocksDbIndex(dir, kTableDevice, {}).ok());  // replays the log into a table
   for (const auto& entry : fs::directory_iterator(dir)) {
     if (entry.path().extension() == ".sst") return entry.path().string();
   }
@@ -64,11 +64,11 @@ TEST_CASE("a bit that flips in a table's properties is damage, found before Rock
   CHECK(passed == 0);
   // The bit that makes a hash index of it: RocksDB's assert ends the process over that.
   FlipLastBit(table, bytes, named - 3 - 5 - 1);
-  CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kDevice, {}).status()));
-  CHECK(absl::IsDataLoss(InspectRocksDbIndex(dir, kDevice).status()));
+  CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kTableDevice, {}).status()));
+  CHECK(absl::IsDataLoss(InspectRocksDbIndex(dir, kTableDevice).status()));
   FlipLastBit(table, bytes, 0);  // what RocksDB finds by itself is left to it
   CHECK(CheckTableFiles(dir).ok());
-  CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kDevice, {}).status()));
+  CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kTableDevice, {}).status()));
 }
 
 TEST_CASE("a table file that is cut short anywhere is left to RocksDB, which refuses it") {
@@ -78,7 +78,7 @@ TEST_CASE("a table file that is cut short anywhere is left to RocksDB, which ref
   for (const size_t kept : {size_t{0}, size_t{20}, bytes.size() / 2, bytes.size() - 1}) {
     std::ofstream(table, std::ios::binary | std::ios::trunc) << bytes.substr(0, kept);
     CHECK(CheckTableFiles(dir).ok());
-    CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kDevice, {}).status()));
+    CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kTableDevice, {}).status()));
   }
   CHECK(CheckTableFiles(scratch / "nowhere").ok());
 }
