@@ -149,11 +149,11 @@ TEST_CASE("a call larger than a second's keys is served, and the next waits unti
 }
 
 TEST_CASE("bytes that nobody keeps are paid for as those that are kept") {
-  StoreTester s(Limited({.bytes_per_second = 4 * kChunk}));
-  Client blue(&s, 1);
-  CHECK(blue.Discard(4 * kChunk, /*within_rate=*/false) == "ok");
-  CHECK(blue.Discard(1, /*within_rate=*/false) == OverBytes(4 * kChunk, 1));
-  CHECK(blue.Discard(kChunk, /*within_rate=*/true) == "ok");  // Reserve let it go on
+  StoreTester s(Limited({.bytes_per_second = 4 * kRatedChunk}));
+  RatedClient blue(&s, 1);
+  CHECK(blue.Discard(4 * kRatedChunk, /*within_rate=*/false) == "ok");
+  CHECK(blue.Discard(1, /*within_rate=*/false) == OverBytes(4 * kRatedChunk, 1));
+  CHECK(blue.Discard(kRatedChunk, /*within_rate=*/true) == "ok");  // Reserve let it go on
   CHECK(absl::StartsWith(blue.Put(1), "bytes_per_second"));
 }
 
