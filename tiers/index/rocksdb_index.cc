@@ -459,11 +459,13 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
                                                              const RocksDbIndexOptions& options) {
   KVKEEP_RETURN_IF_ERROR(options.Validate());
   if (!options.create) KVKEEP_RETURN_IF_ERROR(CheckThereIsOne(dir));
-  KVKEEP_RETURN_IF_ERROR(CheckTableFiles(dir));
+  DamagedTables damaged(dir);
+  if (!damaged.all_aside()) return damaged.status();
   rocksdb::DB* raw = nullptr;
   const rocksdb::Status opened = rocksdb::DB::Open(DatabaseOptions(options), dir, &raw);
   std::unique_ptr<rocksdb::DB> db(raw);
-  if (!opened.ok()) return OpenError(dir, opened);
+  if (!opened.ok()) return damaged.status().ok() ? OpenError(dir, opened) : damaged.status();
+  damaged.Remove();
   // Else a damaged one would show in the middle of the scan, when the device counts as open.
   if (!options.create) KVKEEP_RETURN_IF_ERROR(VerifyTableFiles(dir, *db));
 

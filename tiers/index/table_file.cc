@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/string_view.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -14,6 +15,8 @@
 namespace kvkeep {
 namespace {
 
+namespace fs = std::filesystem;
+
 // The footer of format 5, at the end of a file: kind of checksum u8, handles of metaindex and
 // index (two varints each), padding, version u32, magic u64. A block: data, compression u8,
 // checksum u32.
@@ -23,6 +26,7 @@ constexpr uint32_t kFormatVersion = 5;
 constexpr uint8_t kChecksumXxh3 = 4, kNotCompressed = 0;
 constexpr uint64_t kMaxBlockBytes = 16 * kMiB;
 constexpr char kPropertiesKey[] = "rocksdb.properties";
+constexpr char kTable[] = ".sst", kAside[] = ".damaged";
 
 struct Handle {
   uint64_t offset = 0, bytes = 0;
@@ -81,10 +85,34 @@ std::optional<Handle> FindProperties(absl::string_view metaindex) {
   return std::nullopt;
 }
 
-// Also true when nothing can be said: RocksDB finds the damage of footers and metaindexes.
-bool PropertiesAreRight(const std::filesystem::path& path) {
+fs::path AsideOf(const fs::path& table) { return fs::path(table) += kAside; }
+fs::path OriginalOf(fs::path aside) { return aside.replace_extension(); }
+
+// Best effort: of a file that stays away RocksDB says that it is missing. Where it has made another
+// one of that name, that is the index's.
+void PutBack(const fs::path& table) {
+  std::error_code ignored;
+  if (fs::exists(table, ignored)) {
+    fs::remove(AsideOf(table), ignored);
+  } else {
+    fs::rename(AsideOf(table), table, ignored);
+  }
+}
+
+std::vector<fs::path> FilesNamed(const std::string& dir, absl::string_view extension) {
+  std::vector<fs::path> files;
   std::error_code error;
-  const uint64_t size = std::filesystem::file_size(path, error);
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().extension().native() == extension) files.push_back(it->path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Also true when nothing can be said: RocksDB finds the damage of footers and metaindexes.
+bool PropertiesAreRight(const fs::path& path) {
+  std::error_code error;
+  const uint64_t size = fs::file_size(path, error);
   if (error || size < kFooterBytes) return true;
   std::ifstream file(path, std::ios::binary);
   const auto footer = ReadAt(file, {size - kFooterBytes, kFooterBytes});
@@ -102,17 +130,44 @@ bool PropertiesAreRight(const std::filesystem::path& path) {
   return !properties.has_value() || ReadBlock(file, *properties).has_value();
 }
 
+std::vector<fs::path> FindDamaged(const std::string& dir) {
+  std::vector<fs::path> tables = FilesNamed(dir, kTable);
+  std::erase_if(tables, PropertiesAreRight);
+  return tables;
+}
+
+absl::Status DamageOf(const std::string& dir, const fs::path& table) {
+  return absl::DataLossError(absl::StrCat("index ", dir, ": ", table.filename().string(),
+                                          ": the properties do not match their checksum"));
+}
+
 }  // namespace
 
 absl::Status CheckTableFiles(const std::string& dir) {
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(dir, error), end; !error && it != end;
-       it.increment(error)) {
-    if (it->path().extension() != ".sst" || PropertiesAreRight(it->path())) continue;
-    return absl::DataLossError(absl::StrCat("index ", dir, ": ", it->path().filename().string(),
-                                            ": the properties do not match their checksum"));
+  const std::vector<fs::path> damaged = FindDamaged(dir);
+  return damaged.empty() ? absl::OkStatus() : DamageOf(dir, damaged.front());
+}
+
+DamagedTables::DamagedTables(std::string dir) {
+  // Of a process that died before it had put them back.
+  for (const fs::path& aside : FilesNamed(dir, kAside)) PutBack(OriginalOf(aside));
+  for (fs::path& table : FindDamaged(dir)) {
+    if (status_.ok()) status_ = DamageOf(dir, table);
+    std::error_code error;
+    fs::rename(table, AsideOf(table), error);
+    all_aside_ &= !error;
+    if (!error) aside_.push_back(std::move(table));
   }
-  return absl::OkStatus();
+}
+
+DamagedTables::~DamagedTables() {
+  for (const fs::path& table : aside_) PutBack(table);
+}
+
+void DamagedTables::Remove() {
+  std::error_code ignored;  // it is in nobody's way; the next start looks at it again
+  for (const fs::path& table : aside_) fs::remove(AsideOf(table), ignored);
+  aside_.clear();
 }
 
 }  // namespace kvkeep

@@ -8,11 +8,38 @@
 
 #include <absl/status/status.h>
 
+#include <filesystem>
 #include <string>
+#include <vector>
 
 namespace kvkeep {
 
 // DataLoss names the first table file in this directory whose properties are damaged.
 absl::Status CheckTableFiles(const std::string& dir);
+
+// Keeps damaged table files out of RocksDB's way while it opens an index. Those that the index
+// names it misses then, and says so. Others are nothing to the index: RocksDB had made them and not
+// synced them yet when the machine lost its power; it does without them, and would remove them.
+class DamagedTables {
+ public:
+  // Looks at all of them. REQUIRES: nobody has the index open.
+  explicit DamagedTables(std::string dir);
+  // Puts them back where they were.
+  ~DamagedTables();
+  DamagedTables(const DamagedTables&) = delete;
+  DamagedTables& operator=(const DamagedTables&) = delete;
+
+  // As CheckTableFiles.
+  const absl::Status& status() const { return status_; }
+  // False: one could not be moved; RocksDB must not see it.
+  bool all_aside() const { return all_aside_; }
+  // RocksDB did without: they are removed.
+  void Remove();
+
+ private:
+  absl::Status status_;
+  bool all_aside_ = true;
+  std::vector<std::filesystem::path> aside_;  // the names they had
+};
 
 }  // namespace kvkeep

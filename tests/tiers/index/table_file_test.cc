@@ -71,6 +71,30 @@ TEST_CASE("a bit that flips in a table's properties is damage, found before Rock
   CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kTableDevice, {}).status()));
 }
 
+TEST_CASE("a damaged table that no index names is removed, one that it names stays where it was") {
+  const ScratchDir scratch;
+  const std::string dir = scratch / "index", table = MakeTable(dir);
+  const std::string bytes = Read(table);
+  const size_t at = bytes.find("rocksdb.block.based.table.index.type");
+  const std::string left = dir + "/000999.sst";
+  FlipLastBit(left, bytes, at);  // as a power cut leaves one that was being made
+  CHECK(absl::IsDataLoss(CheckTableFiles(dir)));
+  REQUIRE(OpenRocksDbIndex(dir, kTableDevice, {}).ok());
+  CHECK_FALSE(fs::exists(left));
+  CHECK(CheckTableFiles(dir).ok());
+
+  FlipLastBit(table, bytes, at);
+  CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kTableDevice, {}).status()));
+  CHECK(Read(table).size() == bytes.size());
+  fs::rename(table, table + ".damaged");  // as a process leaves it that dies meanwhile
+  CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kTableDevice, {}).status()));
+  CHECK(fs::exists(table));
+
+  fs::create_directories(table + ".damaged/in the way");
+  CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kTableDevice, {}).status()));
+  CHECK(fs::exists(table));
+}
+
 TEST_CASE("a table file that is cut short anywhere is left to RocksDB, which refuses it") {
   const ScratchDir scratch;
   const std::string dir = scratch / "index", table = MakeTable(dir);
