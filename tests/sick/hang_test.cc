@@ -28,11 +28,13 @@ class ColdClient {
       : engine_(sick.site, {.name = "cold", .deadline = kShort}), cold_(sick.cold) {
     thread_ = std::thread([this] { Run(); });
   }
-  ~ColdClient() {
+  ~ColdClient() { Stop(); }
+  // How many bytes were wrong, to its end.
+  uint64_t Stop() {
     stop_ = true;
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
+    return engine_.wrong_bytes;
   }
-  uint64_t wrong_bytes() const { return engine_.wrong_bytes; }
   std::atomic<int64_t> slowest_ms{0};
 
  private:
@@ -97,7 +99,7 @@ TEST_CASE("hits in G2 go on while every I/O of G3 hangs", "[times]") {
       Measure(engine, warm, hanging);
       sick.disk.Heal();
     }
-    CHECK(cold.wrong_bytes() == 0);
+    CHECK(cold.Stop() == 0);
     // A call ends by its deadline.
     CHECK(cold.slowest_ms < 5 * kShort.count());
   }
@@ -135,7 +137,7 @@ TEST_CASE("a disk that hangs is shown, kept away from, and taken back when it an
     do {
       CHECK(engine.Hits(sick.warm) == sick.warm.size());
     } while (steady_clock::now() - began < LongHang());
-    CHECK(cold.wrong_bytes() == 0);
+    CHECK(cold.Stop() == 0);
   }
   sick.disk.Heal();
   CHECK(Eventually([&] { return sick.State() == "ok"; }, milliseconds(30'000)));

@@ -99,6 +99,7 @@ TEST_CASE("the simulation reaches what it is meant to test") {
   CHECK(sum.lost_tails > 0);
   CHECK(sum.phantoms > 0);
   CHECK(sum.revived > sum.believed);
+  CHECK(sum.believed > 0);
 }
 
 }  // namespace kvkeep

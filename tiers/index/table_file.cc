@@ -49,8 +49,11 @@ std::optional<Handle> TakeHandle(absl::string_view* from) {
   return Handle{*offset, *bytes};
 }
 
+bool LiesWithin(const Handle& block, uint64_t file_bytes) {
+  return block.offset <= file_bytes && block.bytes <= file_bytes - block.offset;
+}
+
 std::optional<std::string> ReadAt(std::ifstream& file, const Handle& at) {
-  if (at.bytes > kMaxBlockBytes) return std::nullopt;
   std::string bytes(at.bytes, '\0');
   file.seekg(static_cast<std::streamoff>(at.offset));
   file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -60,6 +63,7 @@ std::optional<std::string> ReadAt(std::ifstream& file, const Handle& at) {
 
 // A block's data; none when it is not what was written.
 std::optional<std::string> ReadBlock(std::ifstream& file, const Handle& at) {
+  if (at.bytes > kMaxBlockBytes) return std::nullopt;
   std::optional<std::string> block = ReadAt(file, {at.offset, at.bytes + kTrailerBytes});
   if (!block.has_value()) return std::nullopt;
   const std::byte* const trailer = AsBytes(*block).data() + at.bytes;
@@ -109,8 +113,8 @@ std::vector<fs::path> FilesNamed(const std::string& dir, absl::string_view exten
   return files;
 }
 
-// Also true when nothing can be said: RocksDB finds the damage of footers and metaindexes.
-bool PropertiesAreRight(const fs::path& path) {
+// Also true when nothing can be said: RocksDB finds other damage of footers and metaindexes.
+bool IsSafeToOpen(const fs::path& path) {
   std::error_code error;
   const uint64_t size = fs::file_size(path, error);
   if (error || size < kFooterBytes) return true;
@@ -122,8 +126,9 @@ bool PropertiesAreRight(const fs::path& path) {
                      LoadAt<uint32_t>(magic - kVersionBytes) == kFormatVersion &&
                      static_cast<uint8_t>(footer->front()) == kChecksumXxh3;
   absl::string_view handles = absl::string_view(*footer).substr(1);
-  const std::optional<Handle> at = TakeHandle(&handles);
-  if (!known || !at.has_value()) return true;
+  const auto at = TakeHandle(&handles), index = TakeHandle(&handles);
+  if (!known || !at.has_value() || !index.has_value()) return true;
+  if (!LiesWithin(*at, size) || !LiesWithin(*index, size)) return false;
   const std::optional<std::string> metaindex = ReadBlock(file, *at);
   if (!metaindex.has_value()) return true;
   const std::optional<Handle> properties = FindProperties(*metaindex);
@@ -132,13 +137,13 @@ bool PropertiesAreRight(const fs::path& path) {
 
 std::vector<fs::path> FindDamaged(const std::string& dir) {
   std::vector<fs::path> tables = FilesNamed(dir, kTable);
-  std::erase_if(tables, PropertiesAreRight);
+  std::erase_if(tables, IsSafeToOpen);
   return tables;
 }
 
 absl::Status DamageOf(const std::string& dir, const fs::path& table) {
   return absl::DataLossError(absl::StrCat("index ", dir, ": ", table.filename().string(),
-                                          ": the properties do not match their checksum"));
+                                          ": footer or properties are damaged"));
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // What RocksDB does not look at with care in its own table files.
 //
-// It reads a file's properties before it compares their checksum, and in a build with asserts
-// (Debian's) ends the process over some bits of them: at each start anew. So they are compared here
-// before RocksDB opens anything. Only that: all else of a file RocksDB checks by itself, and what
+// It reads a file's properties before it compares their checksum, and believes the footer, which
+// has none, about where blocks lie. Over some bits of these it ends the process (the former in a
+// build with asserts, as Debian's is): at each start anew. So they are looked at here before
+// RocksDB opens anything. Only that: all else of a file RocksDB checks by itself, and what
 // is of a kind not known here (another footer, another checksum) is left to it.
 #pragma once
 
@@ -14,7 +15,7 @@
 
 namespace kvkeep {
 
-// DataLoss names the first table file in this directory whose properties are damaged.
+// DataLoss names the first table file in this directory that must not be opened.
 absl::Status CheckTableFiles(const std::string& dir);
 
 // Keeps damaged table files out of RocksDB's way while it opens an index. Those that the index

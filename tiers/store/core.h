@@ -217,14 +217,16 @@ class Core {
     std::vector<uint64_t> g2_parts, g3_parts;
     uint32_t leading_keys = 0;
     bool unadmitted = false;  // some of them is
+    ReadQueue::Asker asker;
     // By device, of the leading keys; empty: nobody asks.
     struct ToRead {
-      bool coming = false;  // some of it is on its way already: asked for, or being read
-      uint64_t bytes = 0;   // of the others
+      bool coming = false;  // some of it has been asked for already
+      bool others = false;  // by another asker, and it still waits
+      uint64_t bytes = 0;   // of what has not
     };
     std::vector<ToRead> to_read;
   };
-  std::chrono::nanoseconds PromotionTime(const ReadQueue::Asker& asker, const Wanted& wanted) const
+  std::chrono::nanoseconds PromotionTime(const Wanted& wanted) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What of the key's chunks is still to be read. `found`: of its parts.
   void NoteToRead(std::span<const Link> found, Wanted& wanted) const
@@ -256,7 +258,7 @@ class Core {
     void Reserve();
     const LookupRequest& request;
     Wanted& wanted;
-    ReadQueue::Asker holder;  // the session; the chunks may be of another tenant
+    TenantId holder;  // the session's; the chunks may be another's
     LookupResult result;
     std::vector<Lease::Entry> entries;
     std::vector<bool> pinned;  // by entry

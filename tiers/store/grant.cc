@@ -34,11 +34,11 @@ bool Core::MayLease(TenantId holder, const Chunk& chunk) {
 // Pins unless that would be over a limit of the chunk's tenant or of the session's.
 bool Core::PinForLease(Grant& grant, size_t i) {
   const Chunk& chunk = table_.at(grant.entries[i].slot);
-  if (!MayLease(grant.holder.tenant, chunk)) return false;
+  if (!MayLease(grant.holder, chunk)) return false;
   Pin(grant.entries[i].slot);
-  if (chunk.tenant != grant.holder.tenant) {
+  if (chunk.tenant != grant.holder) {
     pool(chunk).lent_blocks += chunk.blocks();
-    pool(grant.holder.tenant).borrowed_blocks += chunk.blocks();
+    pool(grant.holder).borrowed_blocks += chunk.blocks();
   }
   grant.pinned[i] = true;
   grant.bytes += chunk.blocks() * kBlockBytes;
@@ -54,7 +54,7 @@ void Core::Shorten(Section& section, Grant& grant, size_t end) {
     if (grant.pinned.back()) {
       grant.bytes -= table_.at(entries.back().slot).blocks() * kBlockBytes;
       grant.payload_bytes -= table_.at(entries.back().slot).shape.payload_bytes;
-      UnpinLeased(grant.holder.tenant, entries.back().slot);
+      UnpinLeased(grant.holder, entries.back().slot);
     }
     entries.pop_back();
     grant.pinned.pop_back();
@@ -106,8 +106,8 @@ void Core::BringTheRest(Section& section, TenantId tenant, Grant& grant) {
     const ChunkSlot parent = i >= parts ? entries[i - parts].slot : kNoSlot;
     const ChunkId id = grant.wanted.id(entries[i].chunk);
     if (!StillIs(slot, id)) return false;
-    return MayLease(grant.holder.tenant, table_.at(slot)) &&
-           EnsureInG2(section, grant.holder, tenant, slot, parent, grant.request.transient) &&
+    return MayLease(grant.holder, table_.at(slot)) &&
+           EnsureInG2(section, grant.wanted.asker, tenant, slot, parent, grant.request.transient) &&
            PinForLease(grant, i);
   };
   for (size_t i = 0; i < entries.size(); ++i) {

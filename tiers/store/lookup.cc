@@ -73,24 +73,28 @@ void Core::NoteToRead(std::span<const Link> found, Wanted& wanted) const {
     const Chunk& chunk = table_.at(link.slot);
     if (chunk.in_g2()) continue;
     Wanted::ToRead& of_device = wanted.to_read[chunk.device];
-    of_device.coming |= chunk.being_read();
-    if (!chunk.being_read()) of_device.bytes += chunk.blocks() * kBlockBytes;
+    if (chunk.being_read()) {
+      const Promotion& promotion = *promotions_.at(link.slot);
+      of_device.coming = true;
+      of_device.others |= promotion.waits && promotion.asker != wanted.asker;
+    } else {
+      of_device.bytes += chunk.blocks() * kBlockBytes;
+    }
   }
 }
 
 // Devices read side by side: the slowest says when all is there.
-std::chrono::nanoseconds Core::PromotionTime(const ReadQueue::Asker& asker,
-                                             const Wanted& wanted) const {
+std::chrono::nanoseconds Core::PromotionTime(const Wanted& wanted) const {
   std::chrono::nanoseconds longest{0};
   for (size_t d = 0; d < wanted.to_read.size(); ++d) {
     const Wanted::ToRead& of_device = wanted.to_read[d];
     if (!of_device.coming && of_device.bytes == 0) continue;
     const DeviceTier& tier = *devices_[d];
-    // What is on its way may be the last of it: whoever asked may have asked for much.
-    const uint64_t before = of_device.coming ? tier.read_queue.bytes()
-                                             : tier.read_queue.BytesBefore(asker, of_device.bytes);
-    longest = std::max(longest,
-                       tier.read_speed.TimeFor(of_device.bytes, tier.read_queue.bytes() - before));
+    const uint64_t waiting = tier.read_queue.bytes();
+    // What another one asked for may be the last of all that it did.
+    const uint64_t before =
+        of_device.others ? waiting : tier.read_queue.BytesBefore(wanted.asker, of_device.bytes);
+    longest = std::max(longest, tier.read_speed.TimeFor(of_device.bytes, waiting - before));
   }
   return longest;
 }
@@ -201,7 +205,8 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
     absl::StatusOr<Session*> session =
         FindSessionFor(token, request.chunks, &Grants::read, moves_bytes);
     if (!session.ok()) return session.status();
-    grant.holder = {(*session)->info->tenant, token};
+    grant.holder = (*session)->info->tenant;
+    wanted.asker = {grant.holder, token};
     // Never filed under 0.
     repeated = (*session)->leases_by_request.contains(request.client_request_id);
     absl::Status allowed = CheckLeases(**session);
@@ -210,8 +215,7 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   ++counters_.lookups;
   counters_.lookup_keys += request.chunks.keys.size();
   FindAll(section, tenant, wanted, !repeated);
-  const std::chrono::nanoseconds promotion_time =
-      PromotionTime(grant.holder, wanted);  // before any starts
+  const std::chrono::nanoseconds promotion_time = PromotionTime(wanted);  // before it starts any
   counters_.lookup_leading_keys += wanted.leading_keys;
   if (!repeated) {
     note.Asked(wanted.found, uint64_t{wanted.leading_keys} * request.chunks.parts.size());

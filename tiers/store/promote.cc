@@ -161,16 +161,14 @@ void Core::StartPromotion(const ReadQueue::Asker& asker, ChunkSlot slot) {
   DeviceTier& tier = *devices_[chunk.device];
   auto promotion = std::make_unique<Promotion>();
   promotion->device = chunk.device;
+  promotion->asker = asker;
+  promotion->waits = true;
   promotion->pieces.resize(chunk.shape.pieces());
   promotion->bytes = chunk.blocks() * kBlockBytes;
   tier.read_speed.OnStart(promotion->bytes, deps_.clock->Now());
   promotions_[slot] = std::move(promotion);
   chunk.g3_reading = true;
   ++counters_.promotions;
-  for (const Extent& extent : chunk.g3) {
-    counters_.promotion_runs += extent.first.value() != tier.read_up_to;
-    tier.read_up_to = extent.end();
-  }
   tier.read_queue.Push(asker, slot, promotions_.at(slot)->bytes);
   PumpReads(chunk.device);
 }
@@ -186,6 +184,11 @@ void Core::PumpReads(uint16_t device) {
     Count(work::kStart);  // only now: who has to wait takes nothing from the other pumps
     tier.reading_bytes += promotion.bytes;
     tier.read_queue.Pop();
+    promotion.waits = false;
+    for (const Extent& extent : table_.at(slot).g3) {
+      counters_.promotion_runs += extent.first.value() != tier.read_up_to;
+      tier.read_up_to = extent.end();
+    }
     IssueReads(slot, promotion);
   }
 }

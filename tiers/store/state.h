@@ -86,6 +86,8 @@ struct Promotion {
   };
   bool in_place = false;
   uint16_t device = 0;
+  ReadQueue::Asker asker;
+  bool waits = false;  // in the device's read_queue
   AlignedPage header_page;
   std::unique_ptr<ImageHeader> header;  // once read and verified
   std::unique_ptr<ImageCipher> cipher;  // with the header of an encrypted image
@@ -156,13 +158,12 @@ struct DeviceTier {
   std::deque<PendingRemove> removes;  // for the next batches
   uint64_t freeing_blocks = 0;        // of removes, also those in the batch under way
   bool committing = false;
-  MonotonicTime commit_retry_at{0};  // after a refused batch
+  MonotonicTime commit_retry_at{0};            // after a refused batch
   CommitSequence assigned, committed, stable;  // the last given out / in the index / synced
 
   bool syncing = false;
   bool dirty_index = false;  // something was committed since the last sync began
-  MonotonicTime last_sync{0};
-  MonotonicTime last_recency{0};
+  MonotonicTime last_sync{0}, last_recency{0};
   std::multimap<CommitSequence, StatusCallback> sync_waiters;  // by what has to be stable
 
   bool pumping = false;    // KeepPumping is under way, or in an outbox

@@ -36,7 +36,7 @@ std::string Read(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-void FlipLastBit(const std::string& path, std::string bytes, size_t at) {
+void FlipHighBit(const std::string& path, std::string bytes, size_t at) {
   bytes[at] = static_cast<char>(bytes[at] ^ 0x80);
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
@@ -55,7 +55,7 @@ TEST_CASE("a bit that flips in a table's properties is damage, found before Rock
   REQUIRE((first != std::string::npos && named != std::string::npos && first < named));
   size_t found = 0, passed = 0;
   for (size_t at = first; at < named - 3; ++at) {
-    FlipLastBit(table, bytes, at);
+    FlipHighBit(table, bytes, at);
     const absl::Status status = CheckTableFiles(dir);
     found += absl::IsDataLoss(status);
     passed += status.ok();
@@ -63,12 +63,27 @@ TEST_CASE("a bit that flips in a table's properties is damage, found before Rock
   CHECK(found == named - 3 - first);
   CHECK(passed == 0);
   // The bit that makes a hash index of it: RocksDB's assert ends the process over that.
-  FlipLastBit(table, bytes, named - 3 - 5 - 1);
+  FlipHighBit(table, bytes, named - 3 - 5 - 1);
   CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kTableDevice, {}).status()));
   CHECK(absl::IsDataLoss(InspectRocksDbIndex(dir, kTableDevice).status()));
-  FlipLastBit(table, bytes, 0);  // what RocksDB finds by itself is left to it
+  FlipHighBit(table, bytes, 0);  // what RocksDB finds by itself is left to it
   CHECK(CheckTableFiles(dir).ok());
   CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kTableDevice, {}).status()));
+}
+
+TEST_CASE("a footer that names a block beyond the file is damage, not the end of the process") {
+  const ScratchDir scratch;
+  const std::string dir = scratch / "index", table = MakeTable(dir);
+  std::string bytes = Read(table);
+  constexpr size_t kFooter = 53;
+  for (const char below : {0, 1, 4}) {  // the largest number that a varint holds, and a bit less
+    std::string handle("\0\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11);
+    handle[1] = static_cast<char>(handle[1] - below);
+    bytes.replace(bytes.size() - kFooter + 1, handle.size(), handle);
+    std::ofstream(table, std::ios::binary | std::ios::trunc) << bytes;
+    CHECK(absl::IsDataLoss(CheckTableFiles(dir)));
+    CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kTableDevice, {}).status()));
+  }
 }
 
 TEST_CASE("a damaged table that no index names is removed, one that it names stays where it was") {
@@ -77,13 +92,13 @@ TEST_CASE("a damaged table that no index names is removed, one that it names sta
   const std::string bytes = Read(table);
   const size_t at = bytes.find("rocksdb.block.based.table.index.type");
   const std::string left = dir + "/000999.sst";
-  FlipLastBit(left, bytes, at);  // as a power cut leaves one that was being made
+  FlipHighBit(left, bytes, at);  // as a power cut leaves one that was being made
   CHECK(absl::IsDataLoss(CheckTableFiles(dir)));
   REQUIRE(OpenRocksDbIndex(dir, kTableDevice, {}).ok());
   CHECK_FALSE(fs::exists(left));
   CHECK(CheckTableFiles(dir).ok());
 
-  FlipLastBit(table, bytes, at);
+  FlipHighBit(table, bytes, at);
   CHECK(absl::IsDataLoss(OpenRocksDbIndex(dir, kTableDevice, {}).status()));
   CHECK(Read(table).size() == bytes.size());
   fs::rename(table, table + ".damaged");  // as a process leaves it that dies meanwhile

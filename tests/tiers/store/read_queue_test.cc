@@ -9,7 +9,7 @@
 namespace kvkeep::store_internal {
 namespace {
 
-constexpr uint64_t kTurn = ReadQueue::kTurnBytes;
+constexpr uint64_t kTurn = Turns<TenantId, std::deque<int>>::kTurnBytes;
 
 ReadQueue::Asker Asker(uint32_t tenant, uint8_t session) {
   ReadQueue::Asker asker{.tenant = TenantId(tenant), .session = {}};
@@ -69,16 +69,64 @@ TEST_CASE("who took more than a turn with one chunk sits out until the others ha
   CHECK(Next(queue, 15) == "122221222212222");
 }
 
-TEST_CASE("what comes before a reader's last byte is as much of everybody else at most") {
+TEST_CASE("who asks for one large chunk at a time gets no more than who asks for many small ones") {
+  ReadQueue queue;
+  PushMany(queue, Asker(0, 2), 2, 1000, kTurn / 8);
+  uint64_t of_first = 0, of_second = 0;
+  bool waits = false;
+  while (of_second < 100 * kTurn) {
+    if (!waits) queue.Push(Asker(0, 1), ChunkSlot(1), 8 * kTurn);
+    waits = queue.front() != ChunkSlot(1);
+    waits ? of_second += kTurn / 8 : of_first += 8 * kTurn;
+    queue.Pop();
+  }
+  CHECK(of_first <= 108 * kTurn);
+  CHECK(of_first >= 92 * kTurn);
+}
+
+TEST_CASE("who comes back sits out what it had more than the others, and no more than that") {
+  ReadQueue queue;
+  queue.Push(Asker(0, 1), ChunkSlot(1), 2 * kTurn);
+  PushMany(queue, Asker(0, 2), 2, 10, kTurn);
+  CHECK(Next(queue, 1) == "1");
+  queue.Push(Asker(0, 1), ChunkSlot(1), kTurn);
+  CHECK(Next(queue, 8) == "22122222");
+  PushMany(queue, Asker(0, 1), 1, 2, kTurn);  // long after the others have caught up
+  CHECK(Next(queue, 5) == "21212");
+  queue.Push(Asker(0, 1), ChunkSlot(1), 2 * kTurn);
+  CHECK(Next(queue, 1) == "1");
+  queue.Push(Asker(0, 1), ChunkSlot(1), kTurn);  // nobody waited
+  PushMany(queue, Asker(0, 2), 2, 2, kTurn);
+  CHECK(Next(queue, 3) == "122");
+}
+
+TEST_CASE("what may come before a reader's last byte is as many turns of everybody else") {
   ReadQueue queue;
   CHECK(queue.BytesBefore(Asker(0, 1), 100) == 0);
   queue.Push(Asker(0, 1), ChunkSlot(0), 1000);
   queue.Push(Asker(0, 2), ChunkSlot(0), 30);
-  queue.Push(Asker(1, 1), ChunkSlot(0), 5000);
-  CHECK(queue.BytesBefore(Asker(0, 1), 100) == 1000 + 30 + (1000 + 100 + 30));
-  CHECK(queue.BytesBefore(Asker(0, 3), 100) == 100 + 30 + (100 + 100 + 30));
-  CHECK(queue.BytesBefore(Asker(2, 9), 100) == 100 + 100);
-  CHECK(queue.BytesBefore(Asker(2, 9), 1'000'000) == queue.bytes());
+  queue.Push(Asker(1, 1), ChunkSlot(0), 5 * kTurn);
+  CHECK(queue.BytesBefore(Asker(0, 1), 100) == 1000 + 30 + kTurn);
+  CHECK(queue.BytesBefore(Asker(0, 1), kTurn) == 1000 + 30 + 2 * kTurn);
+  CHECK(queue.BytesBefore(Asker(0, 3), 100) == 1000 + 30 + kTurn);
+  CHECK(queue.BytesBefore(Asker(2, 9), 100) == 1030 + kTurn);
+  CHECK(queue.BytesBefore(Asker(2, 9), 100 * kTurn) == queue.bytes());
+}
+
+TEST_CASE("of many thousands that wait, what comes before is counted, at worst as all of it") {
+  constexpr uint16_t kSessions = 5000;
+  ReadQueue queue;
+  for (uint16_t session = 0; session < kSessions; ++session) {
+    ReadQueue::Asker asker{.tenant = TenantId(0), .session = {}};
+    asker.session.bytes[0] = static_cast<uint8_t>(session);
+    asker.session.bytes[1] = static_cast<uint8_t>(session >> 8);
+    PushMany(queue, asker, 0, 2, kTurn);
+  }
+  const uint64_t before = queue.BytesBefore(Asker(0, 0), 1);
+  CHECK(before <= queue.bytes());
+  CHECK(before >= (kSessions + 1) * kTurn);
+  while (!queue.empty()) queue.Pop();
+  CHECK(queue.bytes() == 0);
 }
 
 }  // namespace kvkeep::store_internal
