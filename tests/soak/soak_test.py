@@ -31,7 +31,7 @@ class SoakTest(unittest.TestCase):
     def test_a_row_runs_with_one_seed_after_the_other_and_its_cycles_are_summed(self):
         ended, rows = self.soak([row("a", "echo {seed} did 5 cycles, wrong 0; sleep 0.4",
                                      cycles=r"did (\d+)", wrong=r"wrong (\d+)")],
-                                "--budget", "1", "--seed", "7")
+                                "--budget", "4", "--seed", "7")
         self.assertEqual(ended.returncode, 0)
         self.assertEqual(rows["a"]["seeds"][:2], [7, 8])
         self.assertEqual(rows["a"]["cycles"], 5 * rows["a"]["runs"])
