@@ -1,4 +1,4 @@
-// Internal: what OpenSSL hands out and somebody must free.
+// Internal: what OpenSSL hands out and somebody must free, and reading it from PEM. Free functions.
 #pragma once
 
 #include <openssl/bio.h>

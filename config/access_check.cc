@@ -36,17 +36,17 @@ void CheckTlsFiles(const Config& config, Conflicts& conflicts) {
   if (cert != key) {
     const std::string set = cert ? "tls.cert_file" : "tls.key_file";
     const std::string missing = cert ? "tls.key_file" : "tls.cert_file";
-    Add(conflicts, {set, missing},
-        absl::StrCat(set, ": is of no use without ", missing, "; set both"));
+    AddConflict(conflicts, {set, missing},
+                absl::StrCat(set, ": is of no use without ", missing, "; set both"));
   }
   if (!tls.client_ca_file.empty() && !cert && !key) {
-    Add(conflicts, {"tls.client_ca_file", "tls.cert_file"},
-        "tls.client_ca_file: without tls.cert_file and tls.key_file there is no "
-        "TLS that clients could show a certificate in; set them");
+    AddConflict(conflicts, {"tls.client_ca_file", "tls.cert_file"},
+                "tls.client_ca_file: without tls.cert_file and tls.key_file there is no "
+                "TLS that clients could show a certificate in; set them");
   }
   if (cert && config.listen.tcp_address.empty()) {
-    Add(conflicts, {"tls.cert_file", "listen.tcp"},
-        "tls.cert_file: there is no TCP address to use it on; set listen.tcp");
+    AddConflict(conflicts, {"tls.cert_file", "listen.tcp"},
+                "tls.cert_file: there is no TCP address to use it on; set listen.tcp");
   }
 }
 
@@ -54,13 +54,14 @@ void CheckPlaintext(const Config& config, Conflicts& conflicts) {
   const ListenConfig& listen = config.listen;
   const bool tls = !config.tls.cert_file.empty();
   if (listen.tcp_insecure_plaintext && tls) {
-    Add(conflicts, {"listen.tcp_insecure_plaintext", "tls.cert_file"},
-        "listen.tcp_insecure_plaintext: says that there is no TLS, and "
-        "tls.cert_file that there is; remove one");
+    AddConflict(conflicts, {"listen.tcp_insecure_plaintext", "tls.cert_file"},
+                "listen.tcp_insecure_plaintext: says that there is no TLS, and "
+                "tls.cert_file that there is; remove one");
   }
   if (listen.tcp_address.empty() || IsLoopbackAddress(listen.tcp_address) || tls) return;
   if (!listen.tcp_insecure_plaintext) {
-    Add(conflicts, {"listen.tcp", "listen.tcp_insecure_plaintext", "tls.cert_file"},
+    AddConflict(
+        conflicts, {"listen.tcp", "listen.tcp_insecure_plaintext", "tls.cert_file"},
         absl::StrCat("listen.tcp: ", QuoteForMessage(listen.tcp_address),
                      " is not a loopback address, and without TLS whoever reaches it may read and "
                      "delete everything; set tls.cert_file and tls.key_file, or listen on "
@@ -70,10 +71,10 @@ void CheckPlaintext(const Config& config, Conflicts& conflicts) {
   for (const KeyedAccess& tenant : AllAccess(config)) {
     if (tenant.access->token_file.empty()) continue;
     const std::string key = tenant.prefix + "token_file";
-    Add(conflicts, {key, "listen.tcp"},
-        absl::StrCat(key,
-                     ": without TLS everybody on the way would read the tokens; set "
-                     "tls.cert_file and tls.key_file"));
+    AddConflict(conflicts, {key, "listen.tcp"},
+                absl::StrCat(key,
+                             ": without TLS everybody on the way would read the tokens; set "
+                             "tls.cert_file and tls.key_file"));
   }
 }
 
@@ -87,38 +88,38 @@ void CheckCallers(const Config& config, Conflicts& conflicts) {
     somebody = somebody || names || tokens;
     if (names && config.tls.client_ca_file.empty()) {
       const std::string key = tenant.prefix + "certificate_names";
-      Add(conflicts, {key, "tls.client_ca_file"},
-          absl::StrCat(key,
-                       ": clients show no certificate without "
-                       "tls.client_ca_file; set it"));
+      AddConflict(conflicts, {key, "tls.client_ca_file"},
+                  absl::StrCat(key,
+                               ": clients show no certificate without "
+                               "tls.client_ca_file; set it"));
     }
     if (tokens && listen.tcp_address.empty()) {
       const std::string key = tenant.prefix + "token_file";
-      Add(conflicts, {key, "listen.tcp"},
-          absl::StrCat(key, ": tokens are for TCP, and listen.tcp is not set"));
+      AddConflict(conflicts, {key, "listen.tcp"},
+                  absl::StrCat(key, ": tokens are for TCP, and listen.tcp is not set"));
     }
     if (access.socket_grant == GrantChoice::kWrite && !tenant.local_path->empty()) {
       const std::string key = tenant.prefix + "socket_grant", local = tenant.prefix + "local";
-      Add(conflicts, {key, local},
-          absl::StrCat(key, ": write: who comes by ", local,
-                       " maps the tenant's G2 and reads it; set ", local, ": \"\""));
+      AddConflict(conflicts, {key, local},
+                  absl::StrCat(key, ": write: who comes by ", local,
+                               " maps the tenant's G2 and reads it; set ", local, ": \"\""));
     }
   }
   if (!config.tls.admin_certificate_names.empty() && config.tls.client_ca_file.empty()) {
-    Add(conflicts, {"tls.admin_certificate_names", "tls.client_ca_file"},
-        "tls.admin_certificate_names: clients show no certificate without "
-        "tls.client_ca_file; set it");
+    AddConflict(conflicts, {"tls.admin_certificate_names", "tls.client_ca_file"},
+                "tls.admin_certificate_names: clients show no certificate without "
+                "tls.client_ca_file; set it");
   }
   if (somebody || config.tls.cert_file.empty() || listen.tcp_address.empty()) return;
   if (!config.tls.client_ca_file.empty()) {
-    Add(conflicts, {"tls.client_ca_file", "listen.certificate_names"},
-        "tls.client_ca_file: no certificate is anybody's yet; set "
-        "listen.certificate_names (any: each that it signed), or a tenant's");
+    AddConflict(conflicts, {"tls.client_ca_file", "listen.certificate_names"},
+                "tls.client_ca_file: no certificate is anybody's yet; set "
+                "listen.certificate_names (any: each that it signed), or a tenant's");
   } else if (!IsLoopbackAddress(listen.tcp_address)) {
-    Add(conflicts, {"tls.cert_file", "listen.token_file", "listen.certificate_names"},
-        "tls.cert_file: TLS alone lets everybody in; say who is who with "
-        "listen.token_file, or tls.client_ca_file and "
-        "listen.certificate_names, or a tenant's");
+    AddConflict(conflicts, {"tls.cert_file", "listen.token_file", "listen.certificate_names"},
+                "tls.cert_file: TLS alone lets everybody in; say who is who with "
+                "listen.token_file, or tls.client_ca_file and "
+                "listen.certificate_names, or a tenant's");
   }
 }
 
@@ -130,9 +131,9 @@ void CheckNamesDiffer(const Config& config, Conflicts& conflicts) {
       const absl::string_view name = absl::string_view(entry).substr(0, entry.find(' '));
       const auto [seen, is_new] = keys.try_emplace(absl::AsciiStrToLower(name), key);
       if (is_new) continue;
-      Add(conflicts, {key, seen->second},
-          absl::StrCat(key, ": ", QuoteForMessage(name), " is also in ", seen->second,
-                       "; a name is one tenant's, once"));
+      AddConflict(conflicts, {key, seen->second},
+                  absl::StrCat(key, ": ", QuoteForMessage(name), " is also in ", seen->second,
+                               "; a name is one tenant's, once"));
     }
   }
 }

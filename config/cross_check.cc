@@ -15,8 +15,8 @@
 
 namespace kvkeep {
 
-void Add(std::vector<Conflict>& conflicts, std::vector<std::string> keys,
-         absl::string_view message) {
+void AddConflict(std::vector<Conflict>& conflicts, std::vector<std::string> keys,
+                 absl::string_view message) {
   conflicts.push_back({std::move(keys), std::string(message)});
 }
 
@@ -64,14 +64,14 @@ void CheckG3Paths(const Config& config, std::vector<Conflict>& conflicts) {
                         : IsInside(dirs[j].path, dirs[i].path) ? "contains "
                                                                : nullptr;
       if (how == nullptr) continue;
-      Add(conflicts, {dirs[i].key, dirs[j].key},
-          absl::StrCat(dirs[i].key, ": ", QuoteForMessage(dirs[i].path), " ", how, dirs[j].key,
-                       "; every path needs a directory of its own"));
+      AddConflict(conflicts, {dirs[i].key, dirs[j].key},
+                  absl::StrCat(dirs[i].key, ": ", QuoteForMessage(dirs[i].path), " ", how,
+                               dirs[j].key, "; every path needs a directory of its own"));
     }
     if (dirs[i].path == Normal(config.state.dir)) {
-      Add(conflicts, {dirs[i].key, "state.dir"},
-          absl::StrCat(dirs[i].key, ": ", QuoteForMessage(dirs[i].path),
-                       " is also state.dir; a path of G3 needs a directory of its own"));
+      AddConflict(conflicts, {dirs[i].key, "state.dir"},
+                  absl::StrCat(dirs[i].key, ": ", QuoteForMessage(dirs[i].path),
+                               " is also state.dir; a path of G3 needs a directory of its own"));
     }
   }
 }
@@ -79,7 +79,8 @@ void CheckG3Paths(const Config& config, std::vector<Conflict>& conflicts) {
 void CheckAdmission(const G3Config& g3, std::vector<Conflict>& conflicts) {
   if (g3.admission != "write_budget") return;
   if (g3.write_budget_bytes_per_second > 0 || g3.endurance_tbw > 0) return;
-  Add(conflicts, {"g3.admission", "g3.write_budget_bytes_per_second", "g3.endurance_tbw"},
+  AddConflict(
+      conflicts, {"g3.admission", "g3.write_budget_bytes_per_second", "g3.endurance_tbw"},
       "g3.admission: write_budget needs g3.write_budget_bytes_per_second, or g3.endurance_tbw");
 }
 
@@ -90,16 +91,17 @@ void CheckArena(const G2Config& g2, std::vector<Conflict>& conflicts) {
     const std::string missing = has_dir        ? "g2.arena_readonly_dir is"
                                 : has_readonly ? "g2.arena_dir is"
                                                : "g2.arena_dir and g2.arena_readonly_dir are";
-    Add(conflicts, {"g2.arena", "g2.arena_dir", "g2.arena_readonly_dir"},
-        absl::StrCat("g2.arena: mount needs both directories, but ", missing, " not set"));
+    AddConflict(conflicts, {"g2.arena", "g2.arena_dir", "g2.arena_readonly_dir"},
+                absl::StrCat("g2.arena: mount needs both directories, but ", missing, " not set"));
   } else if (has_dir != has_readonly) {
     const std::string set = has_dir ? "g2.arena_dir" : "g2.arena_readonly_dir";
     const std::string missing = has_dir ? "g2.arena_readonly_dir" : "g2.arena_dir";
-    Add(conflicts, {set, missing},
-        absl::StrCat(set, ": is of no use without ", missing, "; set both"));
+    AddConflict(conflicts, {set, missing},
+                absl::StrCat(set, ": is of no use without ", missing, "; set both"));
   }
   if (has_dir && Normal(g2.arena_dir) == Normal(g2.arena_readonly_dir)) {
-    Add(conflicts, {"g2.arena_readonly_dir", "g2.arena_dir"},
+    AddConflict(
+        conflicts, {"g2.arena_readonly_dir", "g2.arena_dir"},
         "g2.arena_readonly_dir: is the same directory as g2.arena_dir; it must be a read-only bind "
         "mount of it");
   }
@@ -140,7 +142,8 @@ void CheckQueuedBytes(const Config& config, std::vector<Conflict>& conflicts) {
   }
   const uint64_t least = (keys.size() - 1) * kLeastQueuedBytes;
   if (config.events.queued_bytes >= least) return;
-  Add(conflicts, keys,
+  AddConflict(
+      conflicts, keys,
       absl::StrCat("events.queued_bytes: ", FormatSize(config.events.queued_bytes), " for ",
                    keys.size() - 1, " tenants' events; each wants ", FormatSize(kLeastQueuedBytes),
                    ", so give at least ", FormatSize(least)));
@@ -148,7 +151,8 @@ void CheckQueuedBytes(const Config& config, std::vector<Conflict>& conflicts) {
 
 void CheckEncryption(const EncryptionConfig& encryption, std::vector<Conflict>& conflicts) {
   if (encryption.previous_master_key_files.empty() || !encryption.master_key_file.empty()) return;
-  Add(conflicts, {"encryption.previous_master_key_files", "encryption.master_key_file"},
+  AddConflict(
+      conflicts, {"encryption.previous_master_key_files", "encryption.master_key_file"},
       "encryption.previous_master_key_files: is of no use without encryption.master_key_file, and "
       "nothing would be encrypted; set both");
 }
@@ -178,8 +182,8 @@ void CheckSockets(const Config& config, std::vector<Conflict>& conflicts) {
     if (is_new) continue;
     const char* why = socket.key == "listen.admin" ? "admin calls need a socket of their own"
                                                    : "every door needs a socket of its own";
-    Add(conflicts, {socket.key, seen->second},
-        absl::StrCat(socket.key, ": is the same socket as ", seen->second, "; ", why));
+    AddConflict(conflicts, {socket.key, seen->second},
+                absl::StrCat(socket.key, ": is the same socket as ", seen->second, "; ", why));
   }
 }
 
@@ -189,9 +193,9 @@ void CheckTenantNames(const Config& config, std::vector<Conflict>& conflicts) {
     const std::string key = absl::StrCat("tenants[", i, "].name");
     const auto [seen, is_new] = keys.try_emplace(config.tenants[i].name, key);
     if (is_new) continue;
-    Add(conflicts, {key, seen->second},
-        absl::StrCat(key, ": ", QuoteForMessage(config.tenants[i].name), " is also ", seen->second,
-                     "; names tell tenants apart"));
+    AddConflict(conflicts, {key, seen->second},
+                absl::StrCat(key, ": ", QuoteForMessage(config.tenants[i].name), " is also ",
+                             seen->second, "; names tell tenants apart"));
   }
 }
 
@@ -205,13 +209,14 @@ void CheckTenantShares(const Config& config, std::vector<Conflict>& conflicts) {
     sum += config.tenants[i].g2_share;
   }
   if (sum > 1 - 100 * kShareSlack) {
-    Add(conflicts, keys,
-        absl::StrCat("tenants: their g2_share is ", FormatFraction(sum),
-                     " together; leave a part of g2.capacity to the default tenant"));
+    AddConflict(conflicts, keys,
+                absl::StrCat("tenants: their g2_share is ", FormatFraction(sum),
+                             " together; leave a part of g2.capacity to the default tenant"));
     return;
   }
   if (config.g2.capacity_bytes % segment != 0) {
-    Add(conflicts, {"g2.capacity", "g2.segment_bytes", "tenants"},
+    AddConflict(
+        conflicts, {"g2.capacity", "g2.segment_bytes", "tenants"},
         absl::StrCat("g2.capacity: ", FormatSize(config.g2.capacity_bytes),
                      " is no multiple of g2.segment_bytes, ", FormatSize(segment),
                      ", and tenants have whole segments; round it, or make segments smaller"));
@@ -221,10 +226,10 @@ void CheckTenantShares(const Config& config, std::vector<Conflict>& conflicts) {
   for (size_t i = 0; i < config.tenants.size(); ++i) {
     if (segments[i + 1] > 0) continue;
     const double share = config.tenants[i].g2_share;
-    Add(conflicts, {keys[i], "g2.segment_bytes", "g2.capacity"},
-        absl::StrCat(keys[i], ": ", FormatFraction(share), " of g2.capacity, ",
-                     FormatSize(config.g2.capacity_bytes), ", is less than a segment of ",
-                     FormatSize(segment), "; ", SmallShareAdvice(config, share)));
+    AddConflict(conflicts, {keys[i], "g2.segment_bytes", "g2.capacity"},
+                absl::StrCat(keys[i], ": ", FormatFraction(share), " of g2.capacity, ",
+                             FormatSize(config.g2.capacity_bytes), ", is less than a segment of ",
+                             FormatSize(segment), "; ", SmallShareAdvice(config, share)));
   }
 }
 
@@ -239,7 +244,8 @@ void CheckTenantQuotas(const Config& config, std::vector<Conflict>& conflicts) {
     sum += config.tenants[i].g3_quota_bytes;
   }
   if (sum <= capacity) return;
-  Add(conflicts, keys,
+  AddConflict(
+      conflicts, keys,
       absl::StrCat("tenants: their g3_quota is ", FormatSize(sum),
                    " together, and the capacity of all g3.paths ", FormatSize(capacity),
                    "; a quota is kept free from others, so they cannot be more than there is"));
@@ -254,12 +260,12 @@ void CheckReaders(const Config& config, std::vector<Conflict>& conflicts) {
     const AccessConfig& access = i == 0 ? config.listen.access : config.tenants[i - 1].access;
     for (const std::string& reader : access.readers) {
       if (reader == names[i]) {
-        Add(conflicts, {key},
-            absl::StrCat(key, ": ", QuoteForMessage(reader),
-                         " is this tenant itself, whose clients read by their own grants"));
+        AddConflict(conflicts, {key},
+                    absl::StrCat(key, ": ", QuoteForMessage(reader),
+                                 " is this tenant itself, whose clients read by their own grants"));
       } else if (std::find(names.begin(), names.end(), reader) == names.end()) {
-        Add(conflicts, {key, "tenants"},
-            absl::StrCat(key, ": ", QuoteForMessage(reader), " is no tenant's name"));
+        AddConflict(conflicts, {key, "tenants"},
+                    absl::StrCat(key, ": ", QuoteForMessage(reader), " is no tenant's name"));
       }
     }
   }
@@ -276,13 +282,15 @@ void CheckTenantLimits(const Config& config, std::vector<Conflict>& conflicts) {
     const uint64_t own = std::min(segments[i] * config.g2.segment_bytes, config.g2.capacity_bytes);
     if (limits.leased_bytes > own) {
       const std::string key = absl::StrCat(tenant, ".leased_bytes");
-      Add(conflicts, {key, "g2.capacity", "tenants"},
+      AddConflict(
+          conflicts, {key, "g2.capacity", "tenants"},
           absl::StrCat(key, ": ", FormatSize(limits.leased_bytes),
                        " is more than this tenant's part of g2.capacity, ", FormatSize(own)));
     }
     if (limits.staging_bytes > staging) {
       const std::string key = absl::StrCat(tenant, ".staging");
-      Add(conflicts, {key, "limits.staging", "g2.capacity"},
+      AddConflict(
+          conflicts, {key, "limits.staging", "g2.capacity"},
           absl::StrCat(key, ": ", FormatSize(limits.staging_bytes),
                        " is more than limits.staging allows to all, ", FormatSize(staging)));
     }
@@ -319,8 +327,8 @@ void CheckEvents(const Config& config, std::vector<Conflict>& conflicts) {
   for (const EventDoor& door : doors) {
     const std::string publish_key = door.prefix + "zmq", replay_key = door.prefix + "zmq_replay";
     if (door.publish.empty() && !door.replay.empty()) {
-      Add(conflicts, {replay_key, publish_key},
-          absl::StrCat(replay_key, ": is of no use without ", publish_key, "; set both"));
+      AddConflict(conflicts, {replay_key, publish_key},
+                  absl::StrCat(replay_key, ": is of no use without ", publish_key, "; set both"));
     }
     const std::pair<const std::string&, const std::string&> endpoints[] = {
         {publish_key, door.publish}, {replay_key, door.replay}};
@@ -328,7 +336,8 @@ void CheckEvents(const Config& config, std::vector<Conflict>& conflicts) {
       absl::string_view address = endpoint;
       if (!absl::ConsumePrefix(&address, "tcp://")) continue;
       if (const auto [seen, is_new] = keys.try_emplace(endpoint, key); !is_new) {
-        Add(conflicts, {key, seen->second},
+        AddConflict(
+            conflicts, {key, seen->second},
             absl::StrCat(key, ": is the same as ", seen->second,
                          "; a router tells tenants, and answers from events, by their endpoints"));
       }
@@ -336,7 +345,8 @@ void CheckEvents(const Config& config, std::vector<Conflict>& conflicts) {
       // On loopback every local user reads them: of a tenant also who is of another.
       const bool loopback = IsLoopbackAddress(address), default_tenant = &door == &doors.front();
       if (loopback && default_tenant) continue;
-      Add(conflicts, {key, "events.zmq_insecure"},
+      AddConflict(
+          conflicts, {key, "events.zmq_insecure"},
           absl::StrCat(key, ": ", QuoteForMessage(endpoint), " is ",
                        loopback ? "open to every user of this host" : "not a loopback address",
                        ", and whoever reaches it reads the tokens of prompts; take ",
@@ -365,8 +375,8 @@ std::vector<Conflict> FindConflicts(const Config& config) {
   if (!config.listen.tcp_address.empty() &&
       config.listen.tcp_address == config.metrics.listen_address &&
       !absl::EndsWith(config.listen.tcp_address, ":0")) {
-    Add(conflicts, {"metrics.listen", "listen.tcp"},
-        "metrics.listen: is the same address as listen.tcp; give it another port");
+    AddConflict(conflicts, {"metrics.listen", "listen.tcp"},
+                "metrics.listen: is the same address as listen.tcp; give it another port");
   }
   return conflicts;
 }

@@ -16,8 +16,9 @@ struct Conflict {
 
 std::vector<Conflict> FindConflicts(const Config& config);
 
-void Add(std::vector<Conflict>& conflicts, std::vector<std::string> keys,
-         absl::string_view message);
+// One more, for whoever looks for them.
+void AddConflict(std::vector<Conflict>& conflicts, std::vector<std::string> keys,
+                 absl::string_view message);
 
 // Of those: what is between the keys that say who comes in over TCP. access_check.cc.
 void FindAccessConflicts(const Config& config, std::vector<Conflict>& conflicts);

@@ -27,8 +27,9 @@ absl::StatusOr<GpuGetPlan> GpuGetPlan::Parse(std::span<const std::byte> body,
                                              const LocalLimits& limits, const SessionGpu& memory) {
   local::BodyReader reader(body);
   local::GpuGetRequest request;
-  if (!reader.Read(&request))
+  if (!reader.Read(&request)) {
     return InvalidGet("GpuGetRequest: ", body.size(), " bytes are too few");
+  }
   if (request.chunks == 0 || request.chunks > limits.max_put_chunks) {
     return InvalidGet("chunks is ", request.chunks, ", allowed are 1 to ", limits.max_put_chunks);
   }
