@@ -144,6 +144,9 @@ std::string FinishGpu(Options& o, const Texts& texts) {
   if (o.tier == "g3" && (o.path != "cuda-ipc" || o.daemon_binary.empty())) {
     return "--tier g3 goes with --path cuda-ipc and --daemon PATH";
   }
+  if (o.tier == "g3" && !o.verify) {
+    return "--tier g3 compares every byte: it does not go with --no-verify";
+  }
   if (!GpuWayOf(o.path)) return "";
   if (!o.verb.empty() || !texts.pattern.name.empty()) {
     return absl::StrCat("--path ", o.path, " goes without a verb: it measures puts and gets");

@@ -1,39 +1,66 @@
 #include "tools/bench/fio.h"
 
 #include <absl/strings/str_cat.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <memory>
+#include <utility>
 
 #include "tiers/base/status_macros.h"
+#include "tiers/base/unique_fd.h"
 #include "tools/bench/measured.h"
+#include "tools/bench/server_program.h"
 
 namespace kvkeep::bench {
 namespace {
 
-// GB/s that fio reads or writes; `what`: file, size, and for how long.
-absl::StatusOr<double> RunFio(const std::string& direction, const std::string& what) {
-  const std::string command =
-      absl::StrCat("fio --name=kvkeep --bs=1M --rw=", direction, " ", what,
-                   " --direct=1 --ioengine=io_uring --fixedbufs=1 --iodepth=16 "
-                   "--output-format=json 2>/dev/null");
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
-  if (pipe == nullptr) return absl::ErrnoToStatus(errno, "fio");
+constexpr char kFile[] = "fio.data";
+
+// What it prints, messages too.
+absl::StatusOr<std::string> FioPrints(const std::vector<std::string>& arguments) {
+  const UniqueFd printed(memfd_create("fio", MFD_CLOEXEC));
+  if (!printed.valid()) return absl::ErrnoToStatus(errno, "memfd_create");
+  KVKEEP_ASSIGN_OR_RETURN(const pid_t pid, StartProgram(arguments, printed.get()));
+  waitpid(pid, nullptr, 0);
   std::string text;
   std::array<char, 4096> some;
-  while (const size_t got = fread(some.data(), 1, some.size(), pipe.get())) {
-    text.append(some.data(), got);
+  ssize_t got = 0;
+  while ((got = pread(printed.get(), some.data(), some.size(), static_cast<off_t>(text.size()))) >
+         0) {
+    text.append(some.data(), static_cast<size_t>(got));
   }
-  const size_t begin = text.find('{');  // notes may come first
-  const Json json = begin == std::string::npos
+  return text;
+}
+
+// GB/s that fio reads or writes; `what`: file, size, and for how long. It runs in the directory, so
+// that it is told no path: it has a meaning of its own for some characters, ':' and ';' among them.
+absl::StatusOr<double> RunFio(const std::string& direction, const std::string& directory,
+                              const std::vector<std::string>& what) {
+  std::vector<std::string> arguments = {"env",
+                                        "--chdir=" + directory,
+                                        "fio",
+                                        "--name=kvkeep",
+                                        "--bs=1M",
+                                        "--rw=" + direction,
+                                        "--direct=1",
+                                        "--ioengine=io_uring",
+                                        "--fixedbufs=1",
+                                        "--iodepth=16",
+                                        "--output-format=json"};
+  arguments.insert(arguments.end(), what.begin(), what.end());
+  KVKEEP_ASSIGN_OR_RETURN(const std::string text, FioPrints(arguments));
+  const size_t begin = text.find('{'), end = text.rfind('}');  // notes may stand around it
+  const Json json = begin == std::string::npos || end == std::string::npos
                         ? Json(Json::value_t::discarded)
-                        : Json::parse(text.substr(begin), nullptr, /*allow_exceptions=*/false);
+                        : Json::parse(text.substr(begin, end + 1 - begin), nullptr,
+                                      /*allow_exceptions=*/false);
   if (json.is_discarded() || !json.contains("jobs")) {
-    return absl::UnavailableError("fio gave no result; is it installed?");
+    return absl::UnavailableError("fio gave no result; is it installed, and the directory there?");
   }
   const double bytes_per_second = json["jobs"][0][direction]["bw_bytes"];
   if (bytes_per_second <= 0) {
@@ -54,22 +81,24 @@ absl::Status FioOptions::Validate() const {
 absl::StatusOr<std::unique_ptr<Fio>> Fio::Make(const FioOptions& options) {
   KVKEEP_RETURN_IF_ERROR(options.Validate());
   std::unique_ptr<Fio> fio(new Fio(options));
-  KVKEEP_RETURN_IF_ERROR(RunFio("write", fio->file_).status());
+  KVKEEP_RETURN_IF_ERROR(RunFio("write", fio->directory_, fio->file_).status());
   return fio;
 }
 
 Fio::Fio(const FioOptions& options)
-    : path_(absl::StrCat(options.directory, "/fio.data")),
-      file_(absl::StrCat("--filename=", path_, " --size=", options.data_bytes)),
-      fresh_(absl::StrCat("--fallocate=native --unlink=1 --filename=", options.directory,
-                          "/fio.fresh --size=", options.fresh_bytes)),
-      for_seconds_(
-          absl::StrCat(" --time_based --runtime=", std::llround(options.seconds * 1000), "ms")) {}
+    : directory_(options.directory),
+      file_({absl::StrCat("--filename=", kFile), absl::StrCat("--size=", options.data_bytes)}),
+      fresh_({"--fallocate=native", "--unlink=1", "--filename=fio.fresh",
+              absl::StrCat("--size=", options.fresh_bytes)}),
+      timed_file_(file_) {
+  timed_file_.emplace_back("--time_based");
+  timed_file_.push_back(absl::StrCat("--runtime=", std::llround(options.seconds * 1000), "ms"));
+}
 
-Fio::~Fio() { (void)unlink(path_.c_str()); }
+Fio::~Fio() { (void)unlink(absl::StrCat(directory_, "/", kFile).c_str()); }
 
-absl::StatusOr<double> Fio::Read() const { return RunFio("read", file_ + for_seconds_); }
-absl::StatusOr<double> Fio::FillFirst() const { return RunFio("write", fresh_); }
-absl::StatusOr<double> Fio::Overwrite() const { return RunFio("write", file_ + for_seconds_); }
+absl::StatusOr<double> Fio::Read() const { return RunFio("read", directory_, timed_file_); }
+absl::StatusOr<double> Fio::FillFirst() const { return RunFio("write", directory_, fresh_); }
+absl::StatusOr<double> Fio::Overwrite() const { return RunFio("write", directory_, timed_file_); }
 
 }  // namespace kvkeep::bench

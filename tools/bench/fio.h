@@ -2,7 +2,7 @@
 // fio with io_uring, O_DIRECT, registered buffers, 1 MiB, depth 16, on files of its own in the
 // state in which the daemon's data file is at that time.
 //
-// Its files end with the object. One thread; every call runs a program and waits for it.
+// Its files end with the object. One thread; every call runs a program, no shell, and waits for it.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -10,11 +10,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace kvkeep::bench {
 
 struct FioOptions {
-  std::string directory;     // exists
+  std::string directory;     // exists; any name
   uint64_t data_bytes = 0;   // of the file that is read and overwritten
   uint64_t fresh_bytes = 0;  // that FillFirst writes
   double seconds = 0;        // of reads and overwrites
@@ -38,8 +39,8 @@ class Fio {
  private:
   explicit Fio(const FioOptions& options);
 
-  const std::string path_;
-  const std::string file_, fresh_, for_seconds_;  // as it is told
+  const std::string directory_;
+  std::vector<std::string> file_, fresh_, timed_file_;  // its arguments
 };
 
 }  // namespace kvkeep::bench

@@ -1,4 +1,4 @@
-// Servers that a measurement starts for itself. Free functions; one thread.
+// Servers, and fio, that a measurement starts for itself. Free functions; one thread.
 #pragma once
 
 #include <absl/status/statusor.h>
