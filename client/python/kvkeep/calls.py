@@ -148,6 +148,10 @@ class Call:
         self.kept = kept
         self._finish = finish
 
+    def limit(self, timeout):
+        """For one that was not run yet: another timeout than it was made with."""
+        self.structs[0].deadline_ms = milliseconds(timeout)
+
     def finish(self, error, message):
         """The result; raises `error` when it is a mistake of the caller's."""
         if error is not None and not errors.is_miss(error):

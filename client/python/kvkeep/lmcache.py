@@ -41,6 +41,7 @@ logger = init_logger(__name__)
 _CALLS_AT_ONCE = 4096
 _RESULTS_KEPT = 4096  # that nobody asked for, of requests that LMCache gave up
 _MODELS_AT_ONCE = 64
+_LOOKUPS = ("lookup", "worth")  # the kinds of tasks that are one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +91,9 @@ class KvkeepL2(L2AdapterInterface):
         self._lock = threading.Lock()  # guards all that follows
         self._completions = Completions(self._client, _CALLS_AT_ONCE)
         self._stores, self._lookups, self._loads = _Results(), _Results(), _Results()
-        self._paced = Paced(self._completions, lambda: self._breaker.allows())
+        self._paced, self._paced_lookups = (
+            Paced(self._completions, lambda: self._breaker.allows(), timeout_s)
+            for timeout_s in (self._options.timeout_s, self._options.lookup_timeout_s))
         self._counts = collections.Counter()
         self._last_task = 0
         self._closed = False
@@ -222,9 +225,11 @@ class KvkeepL2(L2AdapterInterface):
     def report_status(self):
         with self._lock:
             counts = dict(self._counts)
+            given_up = self._paced.given_up + self._paced_lookups.given_up
         return {"is_healthy": self._client.connected, "type": type(self).__name__,
                 "path": self._client.path.why, "leases": len(self._held),
-                "leases_ran_out": self._held.ran_out, "calls_given_up": self._breaker.given_up,
+                "leases_ran_out": self._held.ran_out,
+                "calls_given_up": self._breaker.given_up + given_up,
                 **counts}
 
     def close(self):
@@ -233,6 +238,7 @@ class KvkeepL2(L2AdapterInterface):
                 return
             self._closed = True
             self._paced.drop()
+            self._paced_lookups.drop()
         self._wake.notify()
         self._thread.join()
         with self._lock:  # nobody starts anything any more
@@ -292,7 +298,8 @@ class KvkeepL2(L2AdapterInterface):
             self._counts[kind + "_good"] += sum(good)
             finish(task, good)
 
-        self._paced.start_all(made, len(keys), ended)
+        paced = self._paced_lookups if kind in _LOOKUPS else self._paced
+        paced.start_all(made, len(keys), ended)
 
     def _watch(self):
         """Takes ends of calls as they come, until closed."""
@@ -305,6 +312,8 @@ class KvkeepL2(L2AdapterInterface):
                 if self._closed:
                     return
                 self._completions.poll()
+                self._paced.poll()
+                self._paced_lookups.poll()
 
     def _open_namespace(self, model):
         return self._client.namespace(

@@ -27,7 +27,7 @@ from kvkeep.paced import Paced
 logger = logging.getLogger(__name__)
 
 _CALLS_AT_ONCE = 4096
-_NOT_ASKED = "the daemon hangs"
+_NOT_ASKED = "the daemon hangs, or is far behind"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,9 @@ class KvkeepConnector:
         self._held = HeldLeases(self._options.lease_s)
         self._lock = threading.Lock()  # guards all that follows
         self._completions = Completions(self._client, _CALLS_AT_ONCE)
-        self._paced = Paced(self._completions, lambda: self._breaker.allows())
+        self._paced, self._paced_lookups = (
+            Paced(self._completions, lambda: self._breaker.allows(), timeout_s)
+            for timeout_s in (self._options.timeout_s, self._options.lookup_timeout_s))
         self._answered = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # what needed no daemon
         self._events = select.epoll()
         for fd in (self._completions.fd, self._answered):
@@ -73,7 +75,7 @@ class KvkeepConnector:
                                               if leased])
             return found.leased  # what is there but was not promised may be gone by the load
 
-        return self._start(len(keys), judge, lambda: calls.lookup(
+        return self._start(self._paced_lookups, len(keys), judge, lambda: calls.lookup(
             self._namespace, digests, lease="all", timeout=self._options.lookup_timeout_s))
 
     def submit_batch_get(self, keys, memoryviews):
@@ -83,18 +85,19 @@ class KvkeepConnector:
             return [good and nbytes == size
                     for good, nbytes, size in zip(got.good, got.nbytes, sizes)]
 
-        return self._start(len(keys), judge, lambda: calls.get(
+        return self._start(self._paced, len(keys), judge, lambda: calls.get(
             self._namespace, digests, memoryviews, timeout=self._options.timeout_s),
             over=lambda: self._held.let_go(digests))
 
     def submit_batch_set(self, keys, memoryviews):
         chunks = [(_digest(key), view) for key, view in zip(keys, memoryviews)]
-        return self._start(len(keys), lambda stored: stored.good, lambda: calls.put(
-            self._namespace, chunks, timeout=self._options.timeout_s), whole=True)
+        return self._start(
+            self._paced, len(keys), lambda stored: stored.good,
+            lambda: calls.put(self._namespace, chunks, timeout=self._options.timeout_s), whole=True)
 
     def submit_batch_delete(self, keys):
         return self._start(
-            len(keys), lambda deleted: [deleted.error is None] * len(keys),
+            self._paced, len(keys), lambda deleted: [deleted.error is None] * len(keys),
             lambda: calls.delete(self._namespace, [_digest(key) for key in keys],
                                  timeout=self._options.timeout_s))
 
@@ -108,6 +111,8 @@ class KvkeepConnector:
             except BlockingIOError:
                 pass
             self._completions.poll()
+            self._paced.poll()
+            self._paced_lookups.poll()
             done, self._done = self._done, []
             return done
 
@@ -118,6 +123,7 @@ class KvkeepConnector:
                 return
             self._closed = True
             self._paced.drop()
+            self._paced_lookups.drop()
             if self._completions.wait(2 * self._options.timeout_s):  # each has its own timeout
                 self._completions.close()
             self._events.close()
@@ -125,7 +131,7 @@ class KvkeepConnector:
         self._held.close()
         self._client.close()
 
-    def _start(self, keys, judge, make, over=lambda: None, whole=False):
+    def _start(self, paced, keys, judge, make, over=lambda: None, whole=False):
         """judge(result): of each key, whether it went well. make(): the call. over(): once, at its
         end. whole: a call of which a part went wrong did not go well."""
         def ended(outcomes):
@@ -147,7 +153,7 @@ class KvkeepConnector:
                 ended([])
             else:
                 try:
-                    self._paced.start_all([make()], keys, ended)
+                    paced.start_all([make()], keys, ended)
                 except Exception as mistake:  # pylint: disable=broad-except  # unreadable memory
                     ended([(None, mistake)])
             if len(self._done) > before and not self._closed:

@@ -2,22 +2,39 @@
 
 Who starts a call sends its request itself, and would wait there once the socket is full. So no more
 than `keys_at_once` keys are in flight, one larger group of calls by itself excepted; what comes
-beyond them waits here, and is given up when what it waited for ran out of time. Guarded by whatever
+beyond them waits here, in its order. A group that waited is over by the time at which it would have
+been, had it started at once: its memory is its caller's no longer than that. Guarded by whatever
 guards the completions.
 """
 
 import collections
+import time
+from typing import Callable, NamedTuple
 
-_KEYS_AT_ONCE = 2048
+# Of each of an engine's two: loads and stores, and lookups, which wait for neither.
+_KEYS_AT_ONCE = 1024
+_GROUPS_WAITING = 2048
+
+
+class _Group(NamedTuple):
+    calls: list
+    keys: int
+    ended: Callable
+    until: float  # by the clock
 
 
 class Paced:
-    """allows(): whether to ask the daemon at all; what waited is asked for only then."""
+    """allows(): whether to ask the daemon at all; what waited is asked for only then. timeout_s:
+    what all calls given to this are made with."""
 
-    def __init__(self, completions, allows, keys_at_once=_KEYS_AT_ONCE):
-        self._completions, self._allows, self._most = completions, allows, keys_at_once
-        self._waiting = collections.deque()
+    def __init__(self, completions, allows, timeout_s, keys_at_once=_KEYS_AT_ONCE,
+                 groups_waiting=_GROUPS_WAITING, clock=time.monotonic):
+        self._completions, self._allows, self._timeout_s = completions, allows, timeout_s
+        self._most, self._most_waiting, self._clock = keys_at_once, groups_waiting, clock
+        self._waiting = collections.deque()  # of _Group; as they came, so also as they run out
+        self._starting = False  # what waited
         self.in_flight = 0  # keys
+        self.given_up = 0  # groups that came when too many waited, or that waited for too long
 
     def __len__(self):
         """Groups of calls that wait."""
@@ -26,10 +43,33 @@ class Paced:
     def start_all(self, calls, keys, ended):
         """As Completions.start_all, at once or when there is room; `ended` gets no outcomes of what
         was given up."""
-        if calls and not self._fits(keys):
-            self._waiting.append((calls, keys, ended))
-        else:
+        if not calls or (not self._waiting and self._fits(keys)):
             self._start(calls, keys, ended)
+        elif len(self._waiting) < self._most_waiting:
+            self._waiting.append(_Group(calls, keys, ended, self._clock() + self._timeout_s))
+        else:
+            self._give_up(ended)
+
+    def poll(self):
+        """Gives up what waited for too long. What is in flight started earlier, with the same
+        timeout, so that an end of a call comes no later than this is needed."""
+        if self._starting:  # from within: the loop below goes on
+            return
+        self._starting = True
+        try:
+            while self._waiting:
+                first, left = self._waiting[0], self._waiting[0].until - self._clock()
+                if left > 0 and not self._fits(first.keys):
+                    break
+                self._waiting.popleft()
+                if left <= 0:
+                    self._give_up(first.ended)
+                    continue
+                for call in first.calls:
+                    call.limit(left)
+                self._start(first.calls if self._allows() else [], first.keys, first.ended)
+        finally:
+            self._starting = False
 
     def drop(self):
         """Forgets what waits."""
@@ -38,6 +78,10 @@ class Paced:
     def _fits(self, keys):
         return self.in_flight == 0 or self.in_flight + keys <= self._most
 
+    def _give_up(self, ended):
+        self.given_up += 1
+        ended([])
+
     def _start(self, calls, keys, ended):
         keys = keys if calls else 0
 
@@ -45,12 +89,7 @@ class Paced:
             self.in_flight -= keys
             ended(outcomes)
             if keys:
-                self._start_waiting()
+                self.poll()
 
         self.in_flight += keys
         self._completions.start_all(calls, all_ended)
-
-    def _start_waiting(self):
-        while self._waiting and self._fits(self._waiting[0][1]):
-            calls, keys, ended = self._waiting.popleft()
-            self._start(calls if self._allows() else [], keys, ended)

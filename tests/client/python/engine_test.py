@@ -13,7 +13,7 @@ SOURCES, LIBRARY = pathlib.Path(sys.argv[1]), sys.argv[2]
 os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
 sys.path.insert(0, str(SOURCES / "client" / "python"))
 
-from kvkeep import errors  # noqa: E402
+from kvkeep import _abi, calls, errors  # noqa: E402
 from kvkeep.engine import (Breaker, LeaseOptions, Options, PrefillOptions,  # noqa: E402
                            keys_worth_loading)
 from kvkeep.held import HeldLeases  # noqa: E402
@@ -270,21 +270,34 @@ class HeldLeasesTest(unittest.TestCase):
         held.close()
 
 
+class Call(str):
+    """As much of one as is used; its name."""
+
+    left = None  # its timeout, where it is not the one that it was made with
+
+    def limit(self, timeout):
+        self.left = timeout
+
+
 class PacedTest(unittest.TestCase):
     def setUp(self):
-        self.running, self.ended, self.allowed = [], [], True
-        self.paced = Paced(self, lambda: self.allowed, keys_at_once=10)
+        self.running, self.ended, self.allowed, self.refuses = [], [], True, False
+        self.clock = Clock()
+        self.paced = Paced(self, lambda: self.allowed, 30, keys_at_once=10, groups_waiting=1000,
+                           clock=self.clock)
 
     def start_all(self, calls, ended):
-        """As Completions does; one that has no calls is over at once."""
-        if calls:
+        """As Completions does; one that has no calls is over at once, and one that is refused."""
+        if calls and self.refuses:
+            ended([("result", None)])
+        elif calls:
             self.running.append((calls[0], ended))
         else:
             ended([])
 
     def ask(self, *names, keys):
         for name in names:
-            self.paced.start_all([name], keys, lambda outcomes, n=name: self.ended.append(
+            self.paced.start_all([Call(name)], keys, lambda outcomes, n=name: self.ended.append(
                 (n, bool(outcomes))))
 
     def end_first(self):
@@ -310,6 +323,62 @@ class PacedTest(unittest.TestCase):
         self.assertEqual(self.names(), ["a"])
         self.end_first()
         self.assertEqual(self.names(), ["large"])
+
+    def test_one_that_never_fits_is_not_overtaken(self):
+        self.ask("a", "b", keys=4)
+        self.ask("large", keys=11)
+        self.ask("c", "d", keys=1)
+        self.end_first()
+        self.assertEqual(self.names(), ["b"])
+        self.end_first()
+        self.assertEqual(self.names(), ["large"])
+        self.end_first()
+        self.assertEqual(self.names(), ["c", "d"])
+
+    def test_what_waited_has_what_is_left_of_its_time(self):
+        self.ask("a", "b", keys=10)
+        self.clock.now = 20
+        self.ask("c", keys=10)
+        self.end_first()
+        (call, _), = self.running
+        self.assertEqual((call, call.left), ("b", 10))
+        self.clock.now = 49
+        self.end_first()
+        (call, _), = self.running
+        self.assertEqual((call, call.left), ("c", 1))
+
+    def test_what_waited_for_all_of_its_time_is_given_up(self):
+        self.ask("a", "b", "c", keys=10)
+        self.clock.now = 29
+        self.ask("d", keys=10)
+        self.paced.poll()
+        self.assertEqual((self.ended, len(self.paced)), ([], 3))
+        self.clock.now = 30
+        self.paced.poll()
+        self.assertEqual((self.ended, self.names()), ([("b", False), ("c", False)], ["a"]))
+        self.ask("e", keys=10)
+        self.clock.now = 59.5  # "d" is late, "e" is not
+        self.end_first()
+        self.assertEqual((self.names(), self.paced.given_up), (["e"], 3))
+
+    def test_no_more_wait_than_may(self):
+        self.ask("a", keys=10)
+        self.ask(*map(str, range(1001)), keys=10)
+        self.assertEqual((len(self.paced), self.paced.given_up), (1000, 1))
+        self.assertEqual(self.ended, [("1000", False)])
+
+    def test_many_that_are_refused_at_once_are_over_in_their_order(self):
+        self.ask("a", keys=10)
+        self.ask(*map(str, range(1000)), keys=10)
+        self.refuses = True
+        self.end_first()
+        self.assertEqual(self.ended, [("a", True)] + [(str(n), True) for n in range(1000)])
+        self.assertEqual((self.paced.in_flight, len(self.paced)), (0, 0))
+
+    def test_a_call_has_the_timeout_that_it_was_limited_to(self):
+        request = _abi.make(_abi.LookupRequest, deadline_ms=30_000)
+        calls.Call("lookup", [request], None, None).limit(1.5)
+        self.assertEqual(request.deadline_ms, 1500)
 
     def test_what_waited_for_a_daemon_that_hangs_is_given_up(self):
         self.ask("a", "b", "c", keys=10)

@@ -113,6 +113,26 @@ class Native(unittest.TestCase):
         connector._breaker = Breaker()
         self.assertEqual(self.exists(connector, keys(3)), (True, [True] * 3))
 
+    def test_a_lookup_does_not_wait_for_loads_and_what_waited_for_too_long_is_given_up(self):
+        connector = self.connector(lookup_timeout_s=0.2, timeout_s=3600)
+        self.store(connector, count=200)
+        now = [0.0]
+        connector._paced._clock = lambda: now[0]
+        self.daemon.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.daemon.process.pid, os.WUNTRACED)
+        loads = [connector.submit_batch_get(keys(200), views(200)) for _ in range(7)]
+        self.assertEqual(self.exists(connector, keys(3)), (False, [False] * 3))
+        self.assertEqual((connector._paced.in_flight, len(connector._paced)), (1000, 2))
+        now[0] = 3600.0
+        self.daemon.process.send_signal(signal.SIGCONT)
+        good = {}
+        while len(good) < 7:
+            self.assertTrue(select.select([connector.event_fd()], [], [], 30)[0], "no event")
+            good.update((number, all(of_keys))
+                        for number, _, _, of_keys in connector.drain_completions())
+        self.assertEqual([good[number] for number in loads], [True] * 5 + [False] * 2)
+        self.assertEqual(connector._paced.given_up, 2)
+
     def test_a_call_that_cannot_be_made_fails_alone(self):
         connector = self.connector()
         with self.assertLogs("kvkeep.lmcache_native", "WARNING"):

@@ -122,17 +122,22 @@ class LMCache(unittest.TestCase):
         return self.wait(adapter.get_lookup_and_lock_event_fd(),
                          lambda: adapter.query_lookup_and_lock_result(task))
 
-    def answers(self, adapter, tasks):
-        """Of lookups, all of which are under way."""
-        fd, said = adapter.get_lookup_and_lock_event_fd(), {}
+    def answers(self, adapter, tasks, fd=None, query=None):
+        """By task, of several that are under way: lookups, unless it is said where to ask."""
+        fd = adapter.get_lookup_and_lock_event_fd() if fd is None else fd
+        query, said = query or adapter.query_lookup_and_lock_result, {}
         while len(said) < len(tasks):
             self.assertTrue(select.select([fd], [], [], 30)[0], "no event")
             os.eventfd_read(fd)
             for task in tasks:
-                result = adapter.query_lookup_and_lock_result(task)
+                result = query(task)
                 if result is not None:
                     said[task] = result
-        return said.values()
+        return said
+
+    def hang(self):
+        self.daemon.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.daemon.process.pid, os.WUNTRACED)
 
     def load(self, adapter, *what):
         task = adapter.submit_load_task(*what)
@@ -291,8 +296,7 @@ class LMCache(unittest.TestCase):
         adapter = self.adapter(lookup_timeout_s=0.2)
         self.store(adapter, keys(1), objects(1))
         adapter._breaker = Breaker(retry_s=3600)
-        self.daemon.process.send_signal(signal.SIGSTOP)
-        os.waitpid(self.daemon.process.pid, os.WUNTRACED)
+        self.hang()
         for _ in range(20):
             self.assertEqual(self.lookup(adapter, keys(1)), [False])
         self.assertEqual(self.status(adapter, "calls_given_up"), 19)
@@ -302,22 +306,50 @@ class LMCache(unittest.TestCase):
         self.assertEqual(self.lookup(adapter, keys(1)), [True])
 
     def test_what_is_asked_of_a_daemon_that_hangs_is_bounded(self):
-        adapter = self.adapter(lookup_timeout_s=0.2)
+        adapter = self.adapter(lookup_timeout_s=30)  # nothing is given up before it is counted
         many = keys(200)  # a request fits into the socket, all of them would not
         self.store(adapter, many, objects(200))
-        adapter._breaker = Breaker(retry_s=3600)
-        self.daemon.process.send_signal(signal.SIGSTOP)
-        os.waitpid(self.daemon.process.pid, os.WUNTRACED)
+        self.hang()
         tasks = [adapter.submit_lookup_and_lock_task(many, {}) for _ in range(100)]
+        paced = adapter._paced_lookups
         with adapter._lock:
-            self.assertEqual(adapter._paced.in_flight, 2000)
-            self.assertEqual(len(adapter._paced), 90)
-        self.assertEqual(set(map(any, self.answers(adapter, tasks))), {False})
-        self.daemon.process.send_signal(signal.SIGCONT)
-        adapter._breaker = Breaker()
+            self.assertEqual((paced.in_flight, len(paced)), (1000, 95))
+        self.daemon.kill()
+        self.assertEqual(set(map(any, self.answers(adapter, tasks).values())), {False})
+        self.daemon.start()
+        self.assertTrue(adapter._client.wait_connected(30))
+        self.assertEqual(self.store(adapter, many, objects(200)), 200 * 4096)
         tasks = [adapter.submit_lookup_and_lock_task(many, {}) for _ in range(30)]
-        self.assertEqual(set(map(all, self.answers(adapter, tasks))), {True})
-        self.assertEqual((adapter._paced.in_flight, len(adapter._paced)), (0, 0))
+        self.assertEqual(set(map(all, self.answers(adapter, tasks).values())), {True})
+        self.assertEqual((paced.in_flight, len(paced)), (0, 0))
+
+    def test_a_lookup_does_not_wait_for_loads(self):
+        adapter = self.adapter(lookup_timeout_s=0.2, timeout_s=3600)
+        many = keys(200)
+        self.store(adapter, many, objects(200))
+        self.hang()
+        for _ in range(10):
+            adapter.submit_load_task(many, objects(200))
+        self.assertEqual(self.lookup(adapter, many), [False] * 200)
+        with adapter._lock:
+            self.assertEqual((adapter._paced.in_flight, len(adapter._paced)), (1000, 5))
+        self.daemon.kill()  # else closing waits for the loads
+
+    def test_what_waited_for_too_long_is_given_up(self):
+        adapter = self.adapter(timeout_s=3600)
+        many = keys(200)
+        self.store(adapter, many, objects(200))
+        clock = types.SimpleNamespace(now=0.0)
+        adapter._paced._clock = lambda: clock.now
+        self.hang()
+        loads = [adapter.submit_load_task(many, objects(200)) for _ in range(8)]
+        with adapter._lock:
+            self.assertEqual(len(adapter._paced), 3)
+            clock.now = 3600.0
+        self.daemon.process.send_signal(signal.SIGCONT)
+        said = self.answers(adapter, loads, adapter.get_load_event_fd(), adapter.query_load_result)
+        self.assertEqual([all(said[task]) for task in loads], [True] * 5 + [False] * 3)
+        self.assertEqual(self.status(adapter, "calls_given_up"), 3)
 
     def test_results_that_nobody_asks_for_are_dropped_in_the_end(self):
         adapter = self.adapter()
