@@ -82,7 +82,8 @@ class KvkeepStorage(HiCacheStorage):
 
     def batch_exists_v2(self, keys, pool_transfers=None, extra_info=None):
         """What is found is held until it was fetched: the pages before the longest end, of each
-        pool those that it needs there. What could not be held is not found."""
+        pool those that it needs there. An end at which not all could be held is not found, and
+        nothing is held for it."""
         digests = _digests(keys)
         pools = [(KV, ALL_PAGES)]
         pools += [(one.name, window_of(one)) for one in pool_transfers or ()]
@@ -97,8 +98,8 @@ class KvkeepStorage(HiCacheStorage):
             return there
 
         found = restorable(pools, ask)
-        if found.kv_hit_pages and not self._hold(pools, digests[:found.kv_hit_pages], seen):
-            found = restorable(pools, lambda name, pages: seen[name][:pages])
+        while found.kv_hit_pages and not self._hold(pools, digests[:found.kv_hit_pages], seen):
+            found = restorable(pools, lambda name, pages: seen[name][:pages])  # a shorter end
         return found
 
     def batch_get_v2(self, transfers, extra_info=None):
@@ -138,16 +139,19 @@ class KvkeepStorage(HiCacheStorage):
         self._pools[name] = pages_of(self._link, self._config, name, pool, self._page_tokens)
 
     def _hold(self, pools, digests, seen):
-        """Of each pool what it needs at the end of these pages. False: not all of it could be, and
-        what could not is no longer in `seen`."""
-        all_held = True
+        """Of each pool what it needs at the end of these pages. False: not all of it could be;
+        then nothing is, and what could not be is no longer in `seen`."""
+        held_now = []
         for name, window in pools:
             first = 0 if window is ALL_PAGES else max(0, len(digests) - window)
             held = self._pools[name].hold(digests[first:])
+            held_now.append((name, digests[first:first + held]))
             if first + held < len(digests):
-                all_held = False
                 seen[name][first + held:len(digests)] = [False] * (len(digests) - first - held)
-        return all_held
+                for one, pages in held_now:
+                    self._pools[one].let_go(pages)
+                return False
+        return True
 
 
 def _digests(keys):

@@ -74,12 +74,16 @@ class PoolPages:
         self._link.held.hold(found.lease, held)
         return len(held)
 
+    def let_go(self, digests):
+        """Of what was held, without a get."""
+        self._link.held.let_go((self._name, digest) for digest in digests)
+
     def get(self, digests, host_indices):
         """Of each page, whether it is in the pool now. They are let go of."""
         try:
             return self._in_slices(self._get_some, digests, host_indices)
         finally:
-            self._link.held.let_go((self._name, digest) for digest in digests)
+            self.let_go(digests)
 
     def put(self, digests, host_indices, parent):
         """Of each page, whether it is kept now. parent: the digest before the first one, or None"""
@@ -173,6 +177,9 @@ class NoPages:
 
     def hold(self, digests):
         return len(digests)
+
+    def let_go(self, digests):
+        pass
 
     def get(self, digests, host_indices):
         del host_indices

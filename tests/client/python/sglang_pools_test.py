@@ -92,6 +92,14 @@ class Pools(WithDaemon):
         self.assertEqual(max(found.restorable_prefix_pages, default=0), found.kv_hit_pages)
         return found.restorable_prefix_pages
 
+    def held(self, backend):
+        """The pages of keys(8), by pool."""
+        numbers = {digest_of(key): page for page, key in enumerate(keys(8))}
+        pages = {}
+        for name, digest in backend._link.held._by_key:
+            pages.setdefault(name, []).append(numbers[digest])
+        return {name: sorted(some) for name, some in pages.items()}
+
     def get(self, backend, pools, name, pages, into):
         return backend.batch_get_v2([HICACHE.PoolTransfer(
             name, pools[name].indices(into), keys=[keys(8)[page] for page in pages])], INFO)[name]
@@ -162,6 +170,23 @@ class Pools(WithDaemon):
 
         states.hold = evicted
         self.assertEqual(self.find(backend, wanted(MAMBA, 1)), [2])
+        self.assertEqual(self.held(backend), {"kv": [0, 1], "mamba": [1]})
+
+    def test_an_end_that_went_away_while_a_longer_one_was_held_is_not_found_either(self):
+        backend, pools = self.hybrid()
+        self.put(backend, pools, "kv", range(6), 1)
+        self.put(backend, pools, SWA, range(6), 61)
+        windows, lost = backend._pools[SWA], [5, 3, 1]
+        hold = windows.hold
+
+        def evicted(digests):
+            if lost:
+                windows._namespace.delete([digest_of(keys(8)[lost.pop(0)])])
+            return hold(digests)
+
+        windows.hold = evicted
+        self.assertEqual(self.find(backend, wanted(SWA, 2)), [1])
+        self.assertEqual(self.held(backend), {"kv": [0], "swa": [0]})
 
     def test_what_nvme_alone_has_is_found_only_where_that_is_faster_than_computing(self):
         backend, pools = self.hybrid()
