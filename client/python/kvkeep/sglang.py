@@ -24,10 +24,12 @@ from sglang.srt.mem_cache.hicache_storage import HiCacheStorage
 
 from kvkeep.engine import Breaker, LeaseOptions, connect
 from kvkeep.held import HeldLeases
-from kvkeep.sglang_pages import KV, Link, NoPages, digest_of, pages_of
+from kvkeep.sglang_pages import KV, Link, NoPages, RefusedPages, digest_of, pages_of
 from kvkeep.sglang_prefixes import ALL_PAGES, restorable, window_of
 
 logger = logging.getLogger(__name__)
+
+_REFUSED = RefusedPages()
 
 
 class KvkeepStorage(HiCacheStorage):
@@ -62,7 +64,7 @@ class KvkeepStorage(HiCacheStorage):
 
     def batch_exists(self, keys, extra_info=None):
         """Leading pages that are there, held until they were fetched."""
-        pages, digests = self._pools[KV], _digests(keys)
+        pages, digests = self._pages(KV), _digests(keys)
         if isinstance(pages, NoPages):
             return 0
         if self._link.options.prefill_tokens_per_s is not None:
@@ -70,13 +72,13 @@ class KvkeepStorage(HiCacheStorage):
         return pages.hold(digests)
 
     def exists(self, key):
-        return self._pools[KV].there([digest_of(key)]) == [True]
+        return self._pages(KV).there([digest_of(key)]) == [True]
 
     def batch_get_v1(self, keys, host_indices, extra_info=None):
-        return self._pools[KV].get(_digests(keys), host_indices)
+        return self._pages(KV).get(_digests(keys), host_indices)
 
     def batch_set_v1(self, keys, host_indices, extra_info=None):
-        return self._pools[KV].put(_digests(keys), host_indices, _parent(extra_info))
+        return self._pages(KV).put(_digests(keys), host_indices, _parent(extra_info))
 
     # ---- and of all pools
 
@@ -91,9 +93,9 @@ class KvkeepStorage(HiCacheStorage):
 
         def ask(name, pages):
             if name == KV:
-                there = [True] * self._pools[KV].count(digests)
+                there = [True] * self._pages(KV).count(digests)
             else:
-                there = self._pools[name].there(digests[:pages])
+                there = self._pages(name).there(digests[:pages])
             seen[name] = there
             return there
 
@@ -103,11 +105,11 @@ class KvkeepStorage(HiCacheStorage):
         return found
 
     def batch_get_v2(self, transfers, extra_info=None):
-        return {one.name: self._pools[one.name].get(_digests(one.keys or ()), one.host_indices)
+        return {one.name: self._pages(one.name).get(_digests(one.keys or ()), one.host_indices)
                 for one in transfers}
 
     def batch_set_v2(self, transfers, extra_info=None):
-        return {one.name: self._pools[one.name].put(_digests(one.keys or ()), one.host_indices,
+        return {one.name: self._pages(one.name).put(_digests(one.keys or ()), one.host_indices,
                                                     _parent(extra_info))
                 for one in transfers}
 
@@ -136,7 +138,12 @@ class KvkeepStorage(HiCacheStorage):
     # ---- how
 
     def _register(self, name, pool):
+        self._pools.pop(name, None)  # where this one is refused, the one before it is gone, too
         self._pools[name] = pages_of(self._link, self._config, name, pool, self._page_tokens)
+
+    def _pages(self, name):
+        """SGLang goes on where an attach to a running engine was refused."""
+        return self._pools.get(name, _REFUSED)
 
     def _hold(self, pools, digests, seen):
         """Of each pool what it needs at the end of these pages. False: not all of it could be;
@@ -144,12 +151,12 @@ class KvkeepStorage(HiCacheStorage):
         held_now = []
         for name, window in pools:
             first = 0 if window is ALL_PAGES else max(0, len(digests) - window)
-            held = self._pools[name].hold(digests[first:])
+            held = self._pages(name).hold(digests[first:])
             held_now.append((name, digests[first:first + held]))
             if first + held < len(digests):
                 seen[name][first + held:len(digests)] = [False] * (len(digests) - first - held)
                 for one, pages in held_now:
-                    self._pools[one].let_go(pages)
+                    self._pages(one).let_go(pages)
                 return False
         return True
 

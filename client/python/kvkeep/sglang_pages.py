@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 KV = "kv"  # SGLang's name of the pool that every model has
 _MAMBA = "mamba"  # its states are of a rank also where all ranks have the same K and V
 _DTYPES = ("dtype", "temporal_dtype", "indexer_dtype")  # those that pools say their bytes are of
+_DRAFTS = "draft"  # what SGLang's names of a draft model's pools start with
 _OPAQUE_DTYPES = ("uint8", "int8")  # what SGLang stores every kind of fp8 as
 _CHUNKS_LOOKED_UP = 65_536  # at once, as the daemon takes; a longer prompt is found so far
 _PAGES_AT_ONCE = 128  # in a get or a put: as SGLang does it itself where there is one pool
@@ -152,6 +153,10 @@ class PoolPages:
             raise ValueError(
                 f"kvkeep: pages of {opaque.pop()} (pool {self._name}) do not say which format they "
                 'are in: give a "name", another one for each --kv-cache-dtype')
+        if not options.name and self._name.startswith(_DRAFTS):
+            raise ValueError(
+                f"kvkeep: it is not said of which draft model the pool {self._name} is: give a "
+                '"name", another one for each --speculative-draft-model-path')
         of_pool = "" if self._name == KV else f" pool={self._name}"
         return self._link.client.namespace(
             config.model_name or "unnamed", tokens_per_chunk=self._page_tokens,
@@ -188,6 +193,32 @@ class NoPages:
     def put(self, digests, host_indices, parent):
         del host_indices, parent
         return [True] * len(digests)
+
+
+class RefusedPages:
+    """Of a pool that was refused, or never announced: it has nothing, and keeps nothing."""
+
+    def count(self, digests):
+        del digests
+        return 0
+
+    def there(self, digests):
+        return [False] * len(digests)
+
+    def hold(self, digests):
+        del digests
+        return 0
+
+    def let_go(self, digests):
+        pass
+
+    def get(self, digests, host_indices):
+        del host_indices
+        return [False] * len(digests)
+
+    def put(self, digests, host_indices, parent):
+        del host_indices, parent
+        return [False] * len(digests)
 
 
 def pages_of(link, config, name, pool, page_tokens):

@@ -259,7 +259,8 @@ class Pools(WithDaemon):
         split.head_num = 4
         with self.assertRaisesRegex(ValueError, "draft is split by heads"):
             first.register_mem_host_pool_v2(split, "draft")
-        self.hybrid(is_mla_model=True)[0].register_mem_host_pool_v2(split, "draft")
+        self.hybrid({"name": "eagle"}, is_mla_model=True)[0].register_mem_host_pool_v2(
+            split, "draft")
 
     def test_a_first_pool_without_bytes_has_what_the_others_have(self):
         backend, pools = self.hybrid(first=Logical())
@@ -282,9 +283,32 @@ class Pools(WithDaemon):
             backend.register_mem_host_pool_v2(pools[MAMBA], MAMBA)
         with self.assertRaisesRegex(ValueError, "page_first"):
             backend.register_mem_host_pool_v2(Pool(layout="layer_first"), "swa")
+        for draft in (HICACHE.PoolName.DRAFT, HICACHE.PoolName.DRAFT_SWA):
+            with self.assertRaisesRegex(ValueError, f"draft model the pool {draft.value} is"):
+                backend.register_mem_host_pool_v2(Pool(), draft)
+            self.hybrid({"name": "eagle"})[0].register_mem_host_pool_v2(Pool(), draft)
         unknown = HICACHE.PoolTransfer(MAMBA, hit_policy=HICACHE.PoolHitPolicy.BLOCK_GROUPS)
         with self.assertRaisesRegex(ValueError, "policy"):
             backend.batch_exists_v2(keys(1), [unknown], INFO)
+
+    def test_a_pool_that_was_refused_has_nothing_and_keeps_nothing(self):
+        backend, pools = self.hybrid()
+        self.put(backend, pools, "kv", range(3), 1)
+        self.put(backend, pools, INDEXER, range(3), 41)
+        self.put(backend, pools, SWA, range(3), 61)
+        for name in ("kv", SWA):  # kept until now
+            with self.assertRaises(ValueError):
+                backend._register(name, Pool(layout="layer_first"))
+            transfer = HICACHE.PoolTransfer(name, pools[name].indices(range(2)), keys=keys(2))
+            for call in (backend.batch_get_v2, backend.batch_set_v2):
+                self.assertEqual(call([transfer], INFO), {name: [False] * 2})
+            self.assertEqual(self.find(backend, wanted(SWA, 1)), [])
+            self.assertEqual(self.find(backend, wanted(HICACHE.PoolName.DRAFT)), [])
+        self.assertEqual(self.get(backend, pools, INDEXER, [0], [1]), [True])
+        self.assertEqual(backend.batch_get_v1(keys(2), indices(range(2))), [False] * 2)
+        self.assertEqual(backend.batch_set_v1(keys(2), indices(range(2))), [False] * 2)
+        self.assertEqual((backend.batch_exists(keys(2)), backend.exists(keys(1)[0])), (0, False))
+        self.assertEqual(len(backend._link.held), 0)
 
     def test_indices_that_do_not_fit_the_keys_are_a_miss(self):
         backend, pools = self.hybrid()
