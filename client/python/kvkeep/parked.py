@@ -2,9 +2,11 @@
 
 Made for memory that a daemon may still write: nobody of this process has it any more, so nobody
 else would ask. One thread a process, from the first `watch` on; it sleeps while nothing is parked.
+What is still parked when the process ends is never torn down: it goes with the process.
 """
 
 import atexit
+import ctypes
 import os
 import queue
 import threading
@@ -28,12 +30,13 @@ class Parked:
         with self._lock:
             if self._pid == os.getpid():
                 return
-            self._pid, self._new = os.getpid(), queue.SimpleQueue()
-            thread = threading.Thread(target=self._run, args=(self._new,), name="kvkeep-parked",
+            new = queue.SimpleQueue()
+            thread = threading.Thread(target=self._run, args=(new,), name="kvkeep-parked",
                                       daemon=True)
             thread.start()
+            self._pid, self._new = os.getpid(), new
             # It must not be within the library when that is unloaded.
-            atexit.register(self._end, self._new, thread)
+            atexit.register(self._end, new, thread)
 
     def park(self, one):
         """Also from a `__del__`, on any thread."""
@@ -41,6 +44,8 @@ class Parked:
 
     @staticmethod
     def _end(new, thread):
+        # One reference too many: with it nothing that is or comes into the queue is ever dropped.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(new))
         new.put(None)
         thread.join(1)
 
@@ -52,5 +57,7 @@ class Parked:
             except queue.Empty:
                 pass
             if parked[-1] is None:
+                for left in parked[:-1]:
+                    new.put(left)
                 return
             parked = [left for left in parked if not self._ask(left)]
