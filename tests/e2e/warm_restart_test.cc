@@ -133,8 +133,9 @@ TEST_CASE("with a known device away G2 starts cold, in new files, and says why")
   REQUIRE(rename((device + ".away").c_str(), device.c_str()) == 0);
   site.Start();
   CHECK_FALSE(absl::StrContains(site.Log(), "G2 starts cold"));
-  const uint64_t hits = Engine(site).Hits(chunks);
-  INFO(site.Log());
+  Engine engine(site);
+  const uint64_t hits = engine.Hits(chunks);
+  INFO(engine.error << "\n" << site.Log());
   CHECK(hits == chunks.size());
 }
 

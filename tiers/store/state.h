@@ -161,8 +161,7 @@ struct DeviceTier {
   MonotonicTime commit_retry_at{0};            // after a refused batch
   CommitSequence assigned, committed, stable;  // the last given out / in the index / synced
 
-  bool syncing = false;
-  bool dirty_index = false;  // something was committed since the last sync began
+  bool syncing = false, dirty_index = false;  // the latter: committed to since the last sync began
   MonotonicTime last_sync{0}, last_recency{0};
   std::multimap<CommitSequence, StatusCallback> sync_waiters;  // by what has to be stable
 
