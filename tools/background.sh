@@ -36,7 +36,7 @@ signal_background() { # SIGNAL; whoever has ended meanwhile needs none
 # who waits for a disk or for its child's exec stops as soon as it goes on.
 pause_background() {
   background_runs || return 0
-  local before= now
+  local before= now i
   for ((i = 0; i < 100; ++i)); do
     now=$(processes_of_background)
     if [[ "$now" == "$before" ]] && ! grep -q ' [A-CE-SU-Z]' <<<"$now"; then return 0; fi
@@ -53,7 +53,7 @@ go_on_background() { ! background_runs || signal_background CONT; }
 stop_background() {
   [[ -n "$background" ]] || return 0
   if background_runs; then
-    local signal=TERM
+    local signal=TERM i
     for ((i = 0; i < 300; ++i)); do
       [[ -n "$(processes_of_background)" ]] || break
       [[ $i -lt 200 ]] || signal=KILL
