@@ -16,12 +16,14 @@
 #include <cstdint>
 #include <map>
 
+#include "tiers/base/units.h"
+
 namespace kvkeep::store_internal {
 
 template <typename Owner, typename Queue>
 class Turns {
  public:
-  static constexpr uint64_t kTurnBytes = 8ull << 20;
+  static constexpr uint64_t kTurnBytes = 8 * kMiB;
 
   bool empty() const { return order_.empty(); }
   uint64_t bytes() const { return bytes_; }  // of all queues
@@ -74,13 +76,14 @@ class Turns {
   // each other as many turns. Unless it has more to sit out. Looks at kLooked others; of more it
   // counts all.
   uint64_t BytesWithin(const Owner& owner, uint64_t own) const {
-    const uint64_t turns = (own + kTurnBytes - 1) / kTurnBytes * kTurnBytes;
-    uint64_t within = own, unseen = bytes_;
+    const uint64_t turns = RoundUp(own, kTurnBytes);
+    uint64_t within = own, unseen = bytes_ - BytesOf(owner);
     int looked = 0;
     for (const auto& [place, other] : order_) {
+      if (other->first == owner) continue;
       if (looked++ == kLooked) return within + unseen;
       unseen -= other->second.bytes;
-      if (other->first != owner) within += std::min(other->second.bytes, turns);
+      within += std::min(other->second.bytes, turns);
     }
     return within;
   }

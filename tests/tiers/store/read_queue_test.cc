@@ -125,6 +125,10 @@ TEST_CASE("of many thousands that wait, what comes before is counted, at worst a
   const uint64_t before = queue.BytesBefore(Asker(0, 0), 1);
   CHECK(before <= queue.bytes());
   CHECK(before >= (kSessions + 1) * kTurn);
+  ReadQueue::Asker last{.tenant = TenantId(0), .session = {}};
+  last.session.bytes[0] = static_cast<uint8_t>(kSessions - 1);
+  last.session.bytes[1] = static_cast<uint8_t>((kSessions - 1) >> 8);
+  CHECK(queue.BytesBefore(last, 1) == queue.bytes());  // whose own is counted once, too
   while (!queue.empty()) queue.Pop();
   CHECK(queue.bytes() == 0);
 }
