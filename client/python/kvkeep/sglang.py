@@ -24,12 +24,12 @@ from sglang.srt.mem_cache.hicache_storage import HiCacheStorage
 
 from kvkeep.engine import Breaker, LeaseOptions, connect
 from kvkeep.held import HeldLeases
-from kvkeep.sglang_pages import KV, Link, NoPages, RefusedPages, digest_of, pages_of
+from kvkeep.sglang_pages import KV, Link, NoPages, digest_of, pages_of
 from kvkeep.sglang_prefixes import ALL_PAGES, restorable, window_of
 
 logger = logging.getLogger(__name__)
 
-_REFUSED = RefusedPages()
+_REFUSED = NoPages(good=False)
 
 
 class KvkeepStorage(HiCacheStorage):

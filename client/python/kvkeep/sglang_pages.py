@@ -171,60 +171,38 @@ class PoolPages:
 
 
 class NoPages:
-    """Of a pool that has no bytes: DeepSeek V4's first one only numbers the pages of the others. It
-    has whatever they have, and by itself nothing."""
+    """Of a pool without pages here. `good`, of one that has no bytes (DeepSeek V4's first one only
+    numbers the pages of the others): it has whatever they have, and by itself nothing. Else of one
+    that was refused, or never announced: it has nothing, and keeps nothing."""
+
+    def __init__(self, good):
+        self._good = good
 
     def count(self, digests):
-        return len(digests)
+        return len(digests) if self._good else 0
 
     def there(self, digests):
         return [False] * len(digests)
 
     def hold(self, digests):
-        return len(digests)
+        return self.count(digests)
 
     def let_go(self, digests):
         pass
 
     def get(self, digests, host_indices):
         del host_indices
-        return [True] * len(digests)
+        return [self._good] * len(digests)
 
     def put(self, digests, host_indices, parent):
         del host_indices, parent
-        return [True] * len(digests)
-
-
-class RefusedPages:
-    """Of a pool that was refused, or never announced: it has nothing, and keeps nothing."""
-
-    def count(self, digests):
-        del digests
-        return 0
-
-    def there(self, digests):
-        return [False] * len(digests)
-
-    def hold(self, digests):
-        del digests
-        return 0
-
-    def let_go(self, digests):
-        pass
-
-    def get(self, digests, host_indices):
-        del host_indices
-        return [False] * len(digests)
-
-    def put(self, digests, host_indices, parent):
-        del host_indices, parent
-        return [False] * len(digests)
+        return [self._good] * len(digests)
 
 
 def pages_of(link, config, name, pool, page_tokens):
     """PoolPages, or NoPages."""
     if pool.get_page_buffer_meta(torch.arange(pool.page_size)) is None:
-        return NoPages()
+        return NoPages(good=True)
     return PoolPages(link, config, name, pool, page_tokens)
 
 
