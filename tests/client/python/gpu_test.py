@@ -196,26 +196,31 @@ class Calls(WithDaemon):
                 region.run_of(CudaTensor(address, BLOCK, contiguous=False))
         GPU.free(address)  # the daemon has it open no more
 
-    def test_a_close_beside_a_question_ends_the_handle_after_it(self):
+    def meanwhile(self, question, free, end):
+        """From now on other threads end() a handle between a question and its answer. Returns what
+        was freed, and what had been at each answer."""
         freed, seen, library = [], [], self.client.library
 
-        class ClosedMeanwhile:
-            """The library, where another thread's close comes between a question and its answer."""
-
+        class Library:
             def __getattr__(self, name):
-                return getattr(library, name)
+                return {question: asked, free: was_freed}.get(name, getattr(library, name))
 
-            def kvkeep_gpu_region_free(self, handle):
-                freed.append(handle)
-                library.kvkeep_gpu_region_free(handle)
+        def was_freed(handle):
+            freed.append(handle)
+            getattr(library, free)(handle)
 
-            def kvkeep_gpu_region_in_use(self, handle):
-                region.close()
-                seen.append(list(freed))
-                return library.kvkeep_gpu_region_in_use(handle)
+        def asked(*arguments):
+            end()
+            seen.append(list(freed))
+            return getattr(library, question)(*arguments)
 
-        self.client.library = ClosedMeanwhile()
+        self.client.library = Library()
         self.addCleanup(setattr, self.client, "library", library)
+        return freed, seen
+
+    def test_a_close_beside_a_question_ends_the_handle_after_it(self):
+        freed, seen = self.meanwhile("kvkeep_gpu_region_in_use", "kvkeep_gpu_region_free",
+                                     lambda: region.close())
         region = self.region(self.client)
         self.assertFalse(region.in_use)
         self.assertEqual((seen, len(freed), region.id), ([[]], 1, 0))
@@ -262,30 +267,14 @@ class Calls(WithDaemon):
             kvkeep.PinnedArena(self.client, device=9, driver=DRIVER)
 
     def test_a_pin_that_is_ended_beside_a_question_ends_after_it(self):
-        freed, seen, library = [], [], self.client.library
+        def end():
+            enders = [threading.Thread(target=pinned.release) for _ in range(2)]
+            for ender in enders:
+                ender.start()
+            for ender in enders:
+                ender.join()
 
-        class EndedMeanwhile:
-            """The library, where two other threads end the pin between a question and its answer.
-            """
-
-            def __getattr__(self, name):
-                return getattr(library, name)
-
-            def kvkeep_pinned_arena_free(self, handle):
-                freed.append(handle)
-                library.kvkeep_pinned_arena_free(handle)
-
-            def kvkeep_pinned_arena_wait(self, *arguments):
-                enders = [threading.Thread(target=pinned.release) for _ in range(2)]
-                for ender in enders:
-                    ender.start()
-                for ender in enders:
-                    ender.join()
-                seen.append(list(freed))
-                return library.kvkeep_pinned_arena_wait(*arguments)
-
-        self.client.library = EndedMeanwhile()
-        self.addCleanup(setattr, self.client, "library", library)
+        freed, seen = self.meanwhile("kvkeep_pinned_arena_wait", "kvkeep_pinned_arena_free", end)
         pinned = kvkeep.PinnedArena(self.client, driver=DRIVER)
         pinned.wait(20)
         self.assertEqual((seen, len(freed)), ([[]], 1))
