@@ -1,5 +1,5 @@
-// Checksums of payloads, always computed from the destination bytes: never from memory that a
-// client can still write.
+// Checksums of payloads, always computed from what is stored: the bytes in their place, or a
+// private copy on its way there. Never from memory that a client can still write.
 //
 // One XXH3-64 per piece (1 MiB of payload, the last one shorter). They protect against corruption,
 // not against an attacker: keys are the engine's digests, placements carry a keyed MAC (image.h).
@@ -48,8 +48,9 @@ constexpr size_t PieceSize(uint64_t payload_bytes, size_t piece) {
   return payload_bytes - begin < kPieceBytes ? payload_bytes - begin : kPieceBytes;
 }
 
-// Copies a payload to its place and checksums it in the same pass, in cache-sized steps.
-// The payload arrives in order, in runs of any size. Not thread-safe.
+// Copies a payload to its place and checksums it in the same pass, in steps that fit the fastest
+// cache. The payload arrives in order, in runs of any size; each byte is read once. Long runs go
+// around the caches (stream_copy.h). Not thread-safe.
 class PayloadCopier {
  public:
   PayloadCopier();

@@ -14,6 +14,7 @@
 
 #include "tests/tiers/host/child_process.h"
 #include "tests/tiers/host/client_attacks.h"
+#include "tests/tiers/host/vm_flags.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
@@ -34,18 +35,6 @@ std::unique_ptr<Arena> MakeArena(uint64_t capacity_bytes) {
   INFO(arena.status());
   REQUIRE(arena.ok());
   return *std::move(arena);
-}
-
-// The VmFlags of the mapping that starts at `address`.
-std::string VmFlags(const void* address) {
-  const std::string start = absl::StrCat(absl::Hex(reinterpret_cast<uint64_t>(address)), "-");
-  std::ifstream smaps("/proc/self/smaps");
-  bool inside = false;
-  for (std::string line; std::getline(smaps, line);) {
-    if (absl::StartsWith(line, start)) inside = true;
-    if (inside && absl::StartsWith(line, "VmFlags:")) return line + " ";
-  }
-  return "";
 }
 
 }  // namespace

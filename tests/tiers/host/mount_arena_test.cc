@@ -15,6 +15,7 @@
 #include "tests/tiers/host/child_process.h"
 #include "tests/tiers/host/client_attacks.h"
 #include "tests/tiers/host/in_namespace.h"
+#include "tests/tiers/host/vm_flags.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
@@ -63,6 +64,21 @@ std::vector<std::string> List(const std::string& dir) {
 }
 
 }  // namespace
+
+TEST_CASE("on a mount, too, segments stay out of core dumps and children") {
+  InNamespace([](const MountRoom& room, Findings& findings) {
+    if (!findings.Expect(room.MountTmpfs("size=16m,mode=0700"), "mount")) return;
+    for (const char* when : {"made", "found again"}) {
+      const auto arena = Open(MountOptions(room, 3 * kMiB), findings);
+      if (arena == nullptr) return;
+      for (size_t i = 0; i < arena->segment_count(); ++i) {
+        const std::string flags = VmFlags(arena->SegmentMemory(i).data());
+        findings.Expect(absl::StrContains(flags, " dc ") && absl::StrContains(flags, " dd "),
+                        absl::StrCat("segment ", i, ", ", when, ": ", flags));
+      }
+    }
+  });
+}
 
 TEST_CASE("on a mount the segments are files with all their memory allocated") {
   InNamespace([](const MountRoom& room, Findings& findings) {

@@ -1,0 +1,40 @@
+// Pages as some release wrote them, kept as bytes in a test: a format that changes without a new
+// version is seen, which reading back what the same sources wrote never shows.
+#pragma once
+
+#include <absl/strings/escaping.h>
+
+#include <array>
+#include <cstring>
+#include <span>
+#include <string>
+
+#include "tiers/base/units.h"
+
+namespace kvkeep {
+
+struct StoredRow {
+  size_t at;        // in the page
+  const char* hex;  // what stands there; all else is zero
+};
+
+inline std::array<std::byte, kBlockBytes> StoredPage(std::span<const StoredRow> rows) {
+  std::array<std::byte, kBlockBytes> page{};
+  for (const StoredRow& row : rows) {
+    const std::string bytes = absl::HexStringToBytes(row.hex);
+    std::memcpy(page.data() + row.at, bytes.data(), bytes.size());
+  }
+  return page;
+}
+
+// So many bytes, counted up from `first`: what the pages hold where any bytes will do.
+template <typename Bytes>
+Bytes CountedFrom(uint8_t first) {
+  Bytes bytes;
+  for (size_t i = 0; i < sizeof(Bytes); ++i) {
+    reinterpret_cast<std::byte*>(&bytes)[i] = std::byte(static_cast<uint8_t>(first + i));
+  }
+  return bytes;
+}
+
+}  // namespace kvkeep

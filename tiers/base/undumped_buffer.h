@@ -1,0 +1,39 @@
+// UndumpedBuffer: some pages of memory that core files leave out: for payload bytes on their way.
+// Not thread-safe; made once a thread and used again.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <span>
+
+namespace kvkeep {
+
+class UndumpedBuffer {
+ public:
+  // `bytes`: of whole pages.
+  explicit UndumpedBuffer(size_t bytes) : bytes_(bytes) {
+    void* const at =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return;
+    if (madvise(at, bytes, MADV_DONTDUMP) != 0) {
+      munmap(at, bytes);
+      return;
+    }
+    at_ = static_cast<std::byte*>(at);
+  }
+  ~UndumpedBuffer() {
+    if (at_ != nullptr) munmap(at_, bytes_);
+  }
+  UndumpedBuffer(const UndumpedBuffer&) = delete;
+  UndumpedBuffer& operator=(const UndumpedBuffer&) = delete;
+
+  // Empty: the kernel gave no memory.
+  std::span<std::byte> memory() const { return {at_, at_ == nullptr ? 0 : bytes_}; }
+
+ private:
+  const size_t bytes_;
+  std::byte* at_ = nullptr;
+};
+
+}  // namespace kvkeep
