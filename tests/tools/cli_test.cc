@@ -175,6 +175,13 @@ TEST_CASE("simulate answers per capacity, and refuses unknown policies and trace
   REQUIRE(result.json().size() == 2);
   CHECK(result.json()[1]["chunks"] == 10);
   CHECK(result.json()[1]["hit_ratio"] == Approx(0.4));
+  const auto full = [&dir](const std::string& tokens) {
+    return Run({"simulate", dir.path("trace"), "--chunks", "10", "--json", "--full-chunks",
+                "--tokens-per-chunk", tokens});
+  };
+  CHECK(full("512").json()[0]["hit_ratio"] == Approx(0.4));
+  CHECK(full("1000").json()[0]["hit_ratio"] == Approx(0.2));  // one full chunk a request, of five
+  CHECK(full("0").code == kUsage);
   CHECK(Run({"simulate", dir.path("trace"), "--chunks", "1", "--policy", "x"}).code == kUsage);
   CHECK(Run({"simulate", dir.path("none"), "--chunks", "1"}).code == kFailed);
 }

@@ -106,11 +106,11 @@ def tables(kvkeep):
                       "tokens a second:", "", *admission_table(kvkeep), END])
 
 
-def main():
+def main(usage, make, begin, end):
     if len(sys.argv) not in (2, 3):
-        print(__doc__, file=sys.stderr)
+        print(usage, file=sys.stderr)
         return 2
-    made = tables(sys.argv[1])
+    made = make(sys.argv[1])
     text = README.read_text(encoding="utf-8")
     action = sys.argv[2] if len(sys.argv) == 3 else "--print"
     if action == "--print":
@@ -120,10 +120,10 @@ def main():
             print(f"{README} has other figures than these:\n{made}", file=sys.stderr)
             return 1
     elif action == "--write":
-        before, after = text.index(BEGIN), text.index(END) + len(END)
+        before, after = text.index(begin), text.index(end) + len(end)
         README.write_text(text[:before] + made + text[after:], encoding="utf-8")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, tables, BEGIN, END))

@@ -59,6 +59,14 @@ class EvictionPolicy {
   // More of the chain that the last calls told of: the links just before those. So a long chain is
   // told from its tail to its head, and what else happens comes in between.
   virtual void OnRequestContinued(std::span<const ChainLink> chain, MonotonicTime now) = 0;
+  // Whether it learns from whole chains. One that does has them from OnRequest; of a request in
+  // slices, OnRequest is told no link at all, the slices follow by OnRequestContinued, and OnChain
+  // ends it. So slices of several requests may be mixed.
+  virtual bool LearnsFromChains() const { return false; }
+  // The chain of one part of such a request, head first; slots are not looked at. It may be told
+  // in pieces of at least kLongestChain, which count as chains of their own.
+  static constexpr size_t kLongestChain = 512;
+  virtual void OnChain(std::span<const ChainLink> /*chain*/, MonotonicTime /*now*/) {}
   // `chunk.slot` entered the tier. A chunk whose parent was touched lately is placed just behind it
   // (older), else it is the youngest: new data is not the first to go, unless transient, or the
   // policy expects fewer hits of it than of all others ("reuse").

@@ -2,7 +2,7 @@
 // not be there.
 //
 // Every call is O(1), growing included: buckets are added, and as many split, with each number that
-// is given for the first time (Litwin's linear hashing), so nothing is ever moved at once. 20 bytes
+// is given for the first time (Litwin's linear hashing), so nothing is ever moved at once. 16 bytes
 // a number. Several owners may share one: each sees its own only. Two chunks of one fingerprint are
 // one. Not thread-safe.
 #pragma once
@@ -46,8 +46,8 @@ class FingerprintTable {
   std::span<std::byte> MemoryDue();
 
  private:
-  // So most buckets have one node at most: another one is another wait for memory.
-  static constexpr uint64_t kBucketsPerNumber = 2;
+  // Of those that hold something most hold one or two.
+  static constexpr uint64_t kBucketsPerNumber = 1;
   struct Node {
     uint32_t low, high;  // the key
     uint32_t next;       // in its bucket, or of the free ones

@@ -1,7 +1,7 @@
 // Ghosts: fingerprints of chunks that are gone, for policies that learn from what comes back.
 //
 // Two lists, each in the order in which its members came. The owner bounds them: it takes the
-// oldest out when there are too many. Every call is O(1). 32 bytes a ghost, of memory that several
+// oldest out when there are too many. Every call is O(1). 28 bytes a ghost, of memory that several
 // may share (PolicyOptions::shares_memory_with): each sees its own only. Not thread-safe.
 #pragma once
 

@@ -71,11 +71,15 @@ bool ListPolicy::PlacedLately(ChunkSlot slot, uint32_t place) const {
 
 void ListPolicy::OnRequest(std::span<const ChainLink> chain, MonotonicTime now) {
   before_request_[requests_++ % kLatelyRequests] = moves_;
-  OnRequestContinued(chain, now);
+  TouchAll(chain);
+  if (!chain.empty()) OnChain(chain, now);
 }
 
-void ListPolicy::OnRequestContinued(std::span<const ChainLink> chain, MonotonicTime now) {
-  Told(chain, now);
+void ListPolicy::OnRequestContinued(std::span<const ChainLink> chain, MonotonicTime /*now*/) {
+  TouchAll(chain);
+}
+
+void ListPolicy::TouchAll(std::span<const ChainLink> chain) {
   constexpr size_t kAhead = 16;
   for (size_t i = chain.size(); i-- > 0;) {
     if (i >= kAhead && chain[i - kAhead].slot != kNoSlot) {

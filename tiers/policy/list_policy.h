@@ -66,8 +66,6 @@ class ListPolicy : public EvictionPolicy {
   virtual int ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime now) = 0;
   // It is out already, of list `from`, or of none, -1; size() is that without it.
   virtual void Erased(ChunkSlot slot, const Node& node, int from, EraseReason reason) = 0;
-  // A request, or more of it, before its chunks are touched.
-  virtual void Told(std::span<const ChainLink> /*chain*/, MonotonicTime /*now*/) {}
   // The next to go of the lists; kNoSlot when all of them are empty.
   virtual ChunkSlot Next() = 0;
   // The order in which lists are emptied if nothing else happens; for EvictionOrder.
@@ -96,6 +94,7 @@ class ListPolicy : public EvictionPolicy {
   void Unlink(ChunkSlot slot);
   void TakeOff(ChunkSlot slot);
   void Touch(ChunkSlot slot);
+  void TouchAll(std::span<const ChainLink> chain);
   bool PlacedLately(ChunkSlot slot, uint32_t place) const;
   // The member of early that a chunk of this rank belongs just behind.
   ChunkSlot EarlyNeighbour(int64_t rank) const;

@@ -56,7 +56,7 @@ void ReusePolicy::Sweep(size_t chunks) {
   }
 }
 
-void ReusePolicy::Told(std::span<const ChainLink> chain, MonotonicTime now) {
+void ReusePolicy::OnChain(std::span<const ChainLink> chain, MonotonicTime now) {
   keys_.clear();
   for (const ChainLink& link : chain) keys_.push_back(KeyOf(link.fingerprint));
   const double of_hazard = hazard_.Request(keys_, now);

@@ -10,8 +10,9 @@
 // The shadows' capacity is the number of chunks here when one was evicted. Both play what requests
 // ask for at once; who is put without ever having been asked for comes in as it is inserted.
 //
-// At most some 290 bytes a chunk, all told, and 1 us a chunk of a request. A request told in parts
-// counts as that many requests.
+// At most 300 bytes a chunk where requests bring chains of dozens (policy_memory_test); where each
+// brings one or two, up to 480, as each makes groups of its own in the shadow. 1 us a chunk of a
+// request (kvkeep-policy-bench), in the call that tells the chain whole: OnRequest or OnChain.
 #pragma once
 
 #include <memory>
@@ -28,6 +29,8 @@ class ReusePolicy final : public ListPolicy {
   explicit ReusePolicy(const PolicyOptions& options);
 
   absl::string_view name() const override { return "reuse"; }
+  bool LearnsFromChains() const override { return true; }
+  void OnChain(std::span<const ChainLink> chain, MonotonicTime now) override;
   std::span<std::byte> MemoryDue() override;
   std::string SaveLearned() const override { return hazard_.SaveModel(); }
   void LoadLearned(absl::string_view saved) override { hazard_.LoadModel(saved); }
@@ -51,7 +54,6 @@ class ReusePolicy final : public ListPolicy {
   int ListOfTouched(Node& node, int from) override;
   int ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime now) override;
   void Erased(ChunkSlot slot, const Node& node, int from, EraseReason reason) override;
-  void Told(std::span<const ChainLink> chain, MonotonicTime now) override;
   ChunkSlot Next() override;
   std::vector<int> ListOrder() const override { return {kOrphans, kHeld}; }
 
@@ -69,7 +71,7 @@ class ReusePolicy final : public ListPolicy {
   const uint32_t owner_;
   ShadowHazard hazard_;
   ShadowArc arc_;
-  std::vector<Key> keys_;  // of the request being told
+  std::vector<Key> keys_;  // of the chain being played
   uint32_t capacity_ = 0;  // 0: nothing was ever evicted
   double arc_lead_ = 0;    // hits that ARC had more lately
   bool arc_leads_ = false;

@@ -20,7 +20,7 @@ ShadowHazard::Memory::Memory(uint64_t most)
       group_memory(most * sizeof(Group)),
       records(reinterpret_cast<Record*>(record_memory.data())),
       groups(reinterpret_cast<Group*>(group_memory.data())) {
-  static_assert(sizeof(Record) == 16);
+  static_assert(sizeof(Record) == 20 && sizeof(Group) == 56);
 }
 
 ShadowHazard::ShadowHazard(uint32_t max_chunks, ShadowHazard* shares_memory_with)
@@ -60,7 +60,7 @@ void ShadowHazard::PlaceGroup(uint32_t at) {
   LinkGroup(cells_[cell], at, &Group::in_cell);
   model_.AddLive(cell, group.weight * group.records);
   if (group.held == 0) return;
-  LinkGroup(held_cells_[cell], at, &Group::in_held);
+  LinkGroup(HeldListOf(group), at, &Group::in_held);
   MarkHeld(cell);
 }
 
@@ -70,8 +70,27 @@ void ShadowHazard::DisplaceGroup(uint32_t at) {
   UnlinkGroup(cells_[cell], at, &Group::in_cell);
   model_.AddLive(cell, -double{group.weight} * group.records);
   if (group.held == 0) return;
-  UnlinkGroup(held_cells_[cell], at, &Group::in_held);
+  UnlinkGroup(HeldListOf(group), at, &Group::in_held);
   MarkHeld(cell);
+}
+
+void ShadowHazard::SetAside(uint32_t at) {
+  Group& group = GroupAt(at);
+  UnlinkGroup(HeldListOf(group), at, &Group::in_held);
+  group.aside = true;
+  LinkGroup(aside_, at, &Group::in_held);
+  MarkHeld(CellOf(group));
+}
+
+// It was the oldest of its cell, so it is that again.
+void ShadowHazard::OfferAgain(uint32_t at) {
+  Group& group = GroupAt(at);
+  if (!group.aside) return;
+  UnlinkGroup(aside_, at, &Group::in_held);
+  group.aside = false;
+  List& list = HeldListOf(group);
+  LinkGroup(list, at, &Group::in_held, list.oldest);
+  MarkHeld(CellOf(group));
 }
 
 uint32_t ShadowHazard::NewGroup(const HazardModel::Features& features, uint32_t chain,
@@ -92,7 +111,9 @@ uint32_t ShadowHazard::NewGroup(const HazardModel::Features& features, uint32_t 
                  .deepest = kNone,
                  .shallowest = kNone,
                  .in_cell = {},
-                 .in_held = {}};
+                 .in_held = {},
+                 .aside = false,
+                 .owner = owner_};
   PlaceGroup(at);
   return at;
 }
@@ -125,8 +146,14 @@ void ShadowHazard::Advance(MonotonicTime now) {
 uint32_t ShadowHazard::NewRecord(Key chunk) {
   const uint32_t at = memory_->table.Insert(chunk);
   if (at == kNone) return at;
-  At(at) = {
-      .group = kNone, .older = kNone, .younger = kNone, .behind = 0, .hits = 0, .held = false};
+  At(at) = {.group = kNone,
+            .older = kNone,
+            .younger = kNone,
+            .parent = kNone,
+            .behind = 0,
+            .children = 0,
+            .hits = 0,
+            .held = 0};
   LinkGhost(at);
   return at;
 }
@@ -145,6 +172,30 @@ void ShadowHazard::UnlinkGhost(uint32_t at) {
   (record.younger == kNone ? ghosts_.youngest : At(record.younger).older) = record.older;
   (record.older == kNone ? ghosts_.oldest : At(record.older).younger) = record.younger;
   --ghost_count_;
+}
+
+void ShadowHazard::AddChild(uint32_t parent) {
+  if (parent != kNone && At(parent).children < kManyChildren) ++At(parent).children;
+}
+
+void ShadowHazard::RemoveChild(uint32_t parent) {
+  if (parent == kNone) return;
+  Record& record = At(parent);
+  // The number may be another chunk's by now, of another owner even.
+  if (record.group == kNone || GroupAt(record.group).owner != owner_) return;
+  if (record.children == 0 || record.children == kManyChildren) return;
+  --record.children;
+  if (record.children == 0 && record.held) OfferAgain(record.group);
+}
+
+void ShadowHazard::SetParent(uint32_t at, uint32_t parent) {
+  Record& record = At(at);
+  if (record.parent == parent || at == parent) return;
+  if (record.held) {
+    RemoveChild(record.parent);
+    AddChild(parent);
+  }
+  record.parent = parent;
 }
 
 void ShadowHazard::Join(uint32_t at, uint32_t to) {
@@ -174,7 +225,10 @@ void ShadowHazard::Hold(uint32_t at, bool deepest) {
   (record.younger == kNone ? group.shallowest : At(record.younger).older) = at;
   (record.older == kNone ? group.deepest : At(record.older).younger) = at;
   ++held_count_;
-  if (++group.held > 1) return;
+  if (++group.held > 1) {
+    if (deepest) OfferAgain(record.group);
+    return;
+  }
   List& list = held_cells_[CellOf(group)];
   uint32_t behind = kNone;
   for (int steps = 0; deepest && steps < kMostGroupsOfRequest; ++steps) {
@@ -191,10 +245,15 @@ void ShadowHazard::Release(uint32_t at) {
   Group& group = GroupAt(record.group);
   (record.younger == kNone ? group.shallowest : At(record.younger).older) = record.older;
   (record.older == kNone ? group.deepest : At(record.older).younger) = record.younger;
+  const bool was_deepest = record.older == kNone;
   record.held = false;
   --held_count_;
-  if (--group.held > 0) return;
-  UnlinkGroup(held_cells_[CellOf(group)], record.group, &Group::in_held);
+  if (--group.held > 0) {
+    if (was_deepest) OfferAgain(record.group);
+    return;
+  }
+  UnlinkGroup(HeldListOf(group), record.group, &Group::in_held);
+  group.aside = false;
   MarkHeld(CellOf(group));
 }
 
@@ -254,9 +313,9 @@ void ShadowHazard::Regroup(std::span<const uint32_t> records, MonotonicTime now)
     if (record.group != kNone) {
       const Group& group = GroupAt(record.group);
       model_.Touched(group.features, CellOf(group), group.weight);
-      if (record.hits < UINT8_MAX) ++record.hits;
+      if (record.hits < kMostHits) ++record.hits;
     }
-    record.behind = static_cast<uint16_t>(std::min<uint32_t>(length - 1 - i, UINT16_MAX));
+    record.behind = std::min(length - 1 - i, kMostBehind);
     const auto features = HazardModel::Describe(chain, record.behind, record.hits);
     RegroupOne(records[i], features, length, now);
   }
@@ -265,6 +324,7 @@ void ShadowHazard::Regroup(std::span<const uint32_t> records, MonotonicTime now)
 bool ShadowHazard::Admit(uint32_t at) {
   UnlinkGhost(at);
   Hold(at, true);
+  AddChild(At(at).parent);
   // One more than it brings: so a capacity that has shrunk is reached in the end.
   for (int i = 0; i < 2 && held_count_ > capacity_; ++i) {
     const uint32_t worst = Worst();
@@ -292,6 +352,10 @@ uint32_t ShadowHazard::Request(std::span<const Key> chain, MonotonicTime now) {
   for (const uint32_t at : records_) __builtin_prefetch(&At(at));
   touches_ += static_cast<uint32_t>(records_.size());
   Regroup(records_, now);
+  // The first one's is known from before, if it is: engines ask for ends of chains, too. A ghost's
+  // may be forgotten by now.
+  if (!records_.empty() && !At(records_[0]).held) At(records_[0]).parent = kNone;
+  for (size_t i = 1; i < records_.size(); ++i) SetParent(records_[i], records_[i - 1]);
   for (const uint32_t at : records_) {
     if (!At(at).held && !Admit(at)) break;
   }
@@ -310,6 +374,7 @@ void ShadowHazard::Bring(Key chunk, std::optional<Key> parent, MonotonicTime now
   if (at == kNone) return;
   const uint32_t before = parent.has_value() ? memory_->table.Find(*parent) : kNone;
   if (before != kNone && At(before).group != kNone) {
+    At(at).parent = before;
     Join(at, At(before).group);
   } else {
     Join(at, NewGroup(HazardModel::Describe({.length = 1}, 0, 0), 1, now));
@@ -323,13 +388,25 @@ bool ShadowHazard::Holds(Key chunk) const {
   return at != kNone && memory_->records[at].held;
 }
 
-uint32_t ShadowHazard::Worst() const {
+uint32_t ShadowHazard::WorstGroup() const {
   for (size_t word = 0; word < held_ranks_.size(); ++word) {
     if (held_ranks_[word] == 0) continue;
     const auto rank = static_cast<int>(word * 64 + std::countr_zero(held_ranks_[word]));
-    return memory_->groups[held_cells_[model_.CellOf(rank)].oldest].deepest;
+    return held_cells_[model_.CellOf(rank)].oldest;
   }
   return kNone;
+}
+
+uint32_t ShadowHazard::Worst() {
+  for (int steps = 0;; ++steps) {
+    uint32_t group = WorstGroup();
+    if (group == kNone) group = aside_.oldest;  // chains that contradict each other
+    if (group == kNone) return kNone;
+    const uint32_t deepest = GroupAt(group).deepest;
+    const bool leaf = At(deepest).children == 0;
+    if (leaf || GroupAt(group).aside || steps == kVictimSteps) return deepest;
+    SetAside(group);  // the others of it are above that one
+  }
 }
 
 std::optional<ShadowTier::Key> ShadowHazard::Victim() {
@@ -341,6 +418,8 @@ std::optional<ShadowTier::Key> ShadowHazard::Victim() {
 void ShadowHazard::Evict(uint32_t at) {
   Release(at);
   LinkGhost(at);
+  RemoveChild(At(at).parent);
+  At(at).parent = kNone;
 }
 
 void ShadowHazard::Drop(Key chunk, bool evicted) {

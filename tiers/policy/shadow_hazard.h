@@ -7,7 +7,12 @@
 // time goes by. The victim is the deepest chunk of the oldest group of the cell with the least
 // rank.
 //
-// 36 bytes a record, 60 a group; conversation traces have a group for 7 records.
+// Leaf first: a chunk without the one before it in its chain is of no use. A group whose deepest
+// chunk has children that are held is set aside when it is next to go, until they have gone by
+// their own worth. Who is whose child is what requests say; where that is wrong (a chunk was
+// removed, chains contradict each other) a parent may go too soon, or as the last of all.
+//
+// 40 bytes a record, 56 a group; conversation traces have a group for 7 records.
 #pragma once
 
 #include <array>
@@ -25,6 +30,7 @@ class ShadowHazard final : public ShadowTier {
   static constexpr uint32_t kTouchesPerEstimate = 1024;  // or an eighth of the capacity
   static constexpr int kMovesPerRequest = 256;
   static constexpr int kMostGroupsOfRequest = 24;  // by their features
+  static constexpr int kVictimSteps = 64;          // groups set aside for one victim
 
   // `shares_memory_with` as PolicyOptions has it.
   ShadowHazard(uint32_t max_chunks, ShadowHazard* shares_memory_with);
@@ -45,10 +51,14 @@ class ShadowHazard final : public ShadowTier {
   struct Record {
     uint32_t group;
     uint32_t older, younger;  // held: deeper and shallower, in its group. Else of the ghosts
-    uint16_t behind;          // chunks behind it in the chain that touched it last
-    uint8_t hits;
-    bool held;
+    uint32_t parent;          // when held: before it in its chain; kNone: not known
+    uint32_t behind : 12;     // chunks behind it in the chain that touched it last
+    uint32_t children : 12;   // those held; kManyChildren: or more, for good
+    uint32_t hits : 7;
+    uint32_t held : 1;
   };
+  static constexpr uint32_t kMostBehind = (1 << 12) - 1, kManyChildren = (1 << 12) - 1;
+  static constexpr uint32_t kMostHits = (1 << 7) - 1;
   struct Links {
     uint32_t older, younger;
   };
@@ -59,7 +69,10 @@ class ShadowHazard final : public ShadowTier {
     uint16_t level, bucket;
     uint32_t records, held;
     uint32_t deepest, shallowest;  // of those held
-    Links in_cell, in_held;        // among all groups of its cell, among those that hold some
+    Links in_cell;                 // among all groups of its cell
+    Links in_held;                 // among those of it that hold some, or are set aside
+    bool aside;
+    uint16_t owner;  // of those that share the memory
   };
   struct List {
     uint32_t oldest = kNone, youngest = kNone;
@@ -71,12 +84,15 @@ class ShadowHazard final : public ShadowTier {
     Record* const records;  // by the table's number
     Group* const groups;
     uint32_t groups_used = 0;
+    uint16_t owners = 0;
     uint32_t free_group = kNone;  // the others follow by in_cell.older
   };
 
   Record& At(uint32_t record) { return memory_->records[record]; }
   Group& GroupAt(uint32_t group) { return memory_->groups[group]; }
   static int CellOf(const Group& group) { return HazardModel::Cell(group.level, group.bucket); }
+  // Where it is, or belongs, by in_held.
+  List& HeldListOf(const Group& group) { return group.aside ? aside_ : held_cells_[CellOf(group)]; }
 
   // Just behind `younger`, or as the youngest; `links` is in_cell or in_held.
   void LinkGroup(List& list, uint32_t group, Links Group::*links, uint32_t younger = kNone);
@@ -85,6 +101,9 @@ class ShadowHazard final : public ShadowTier {
   void PlaceGroup(uint32_t group);
   void DisplaceGroup(uint32_t group);
   void MarkHeld(int cell);
+  // It is next, and cannot go for its children; and: it can, or may be able to.
+  void SetAside(uint32_t group);
+  void OfferAgain(uint32_t group);
 
   uint32_t NewRecord(Key chunk);
   void Join(uint32_t record, uint32_t group);
@@ -95,6 +114,9 @@ class ShadowHazard final : public ShadowTier {
   void Release(uint32_t record);
   // A held one becomes a ghost.
   void Evict(uint32_t record);
+  void SetParent(uint32_t record, uint32_t parent);
+  void AddChild(uint32_t parent);
+  void RemoveChild(uint32_t parent);
   void LinkGhost(uint32_t record);
   void UnlinkGhost(uint32_t record);
   void ForgetOldestGhost();
@@ -107,15 +129,19 @@ class ShadowHazard final : public ShadowTier {
   void RegroupOne(uint32_t record, const HazardModel::Features& features, uint32_t length,
                   MonotonicTime now);
   // The record that goes next; kNone: nothing is held.
-  uint32_t Worst() const;
+  uint32_t Worst();
+  // The group that is next by rank and age, of those not set aside.
+  uint32_t WorstGroup() const;
   void RankAnew();
 
   const std::shared_ptr<Memory> memory_;
+  const uint16_t owner_ = ++memory_->owners;
   HazardModel model_;
   std::array<List, HazardModel::kCells> cells_;       // all groups
   std::array<List, HazardModel::kCells> held_cells_;  // those that hold something
   // By rank: whether the cell holds something.
   std::array<uint64_t, (HazardModel::kCells + 63) / 64> held_ranks_{};
+  List aside_;  // groups, in the order in which they were set aside
   List ghosts_;
   uint32_t ghost_count_ = 0, held_count_ = 0;
   uint32_t touches_ = 0;  // since the last estimate

@@ -57,7 +57,7 @@ void InsertAbsent(SimulatedTier& tier, const TraceRequest& request, Gone gone) {
 
 void Count(const TraceRequest& request, uint64_t leading, TraceResult& result) {
   ++result.requests;
-  result.chunk_refs += request.hash_ids.size();
+  result.chunk_refs += request.hash_ids.size() + request.partial_chunks;
   result.leading_hit_chunks += leading;
   if (result.chunk_refs == 0) return;
   result.hit_ratio =

@@ -19,7 +19,7 @@ namespace kvkeep {
 
 struct TraceResult {
   uint64_t requests = 0;
-  uint64_t chunk_refs = 0;          // hash_ids of all requests
+  uint64_t chunk_refs = 0;          // hash_ids of all requests, and their partial_chunks
   uint64_t leading_hit_chunks = 0;  // of these, in the run of resident chunks at a chain's head
   double hit_ratio = 0;             // leading_hit_chunks / chunk_refs; 0 when there are none
 };
@@ -40,7 +40,8 @@ struct TiersOptions {
   uint64_t g2_chunks = 0, g3_chunks = 0;             // 1 to kMaxSimulatedChunks
   std::string admission = "all";                     // of AdmissionPolicyNames()
   AdmissionOptions admission_options;
-  // When a chunk is offered to G3: eager, as it comes and at each use; on_evict, as it leaves G2.
+  // When a chunk is offered to G3: eager, as it comes and at each use; on_evict, as it leaves G2,
+  // which the daemon does not offer: a what-if.
   std::string write_policy = "eager";
   uint64_t chunk_bytes = 1;
 };

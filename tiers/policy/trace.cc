@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -89,6 +90,16 @@ absl::StatusOr<std::vector<TraceRequest>> ParseTrace(std::istream& in, const std
   }
   if (in.bad()) return absl::UnavailableError(absl::StrCat(name, ": read failed"));
   return requests;
+}
+
+void KeepFullChunks(std::vector<TraceRequest>& requests, uint64_t tokens_per_chunk) {
+  KVKEEP_CHECK(tokens_per_chunk > 0);
+  for (TraceRequest& request : requests) {
+    const uint64_t full = request.input_tokens / tokens_per_chunk;
+    if (request.hash_ids.size() <= full) continue;
+    request.partial_chunks += request.hash_ids.size() - full;
+    request.hash_ids.resize(full);
+  }
 }
 
 absl::StatusOr<std::vector<TraceRequest>> ReadTrace(const std::string& path) {

@@ -23,6 +23,7 @@ struct TraceRequest {
   uint64_t input_tokens = 0;
   uint64_t output_tokens = 0;
   std::vector<uint64_t> hash_ids;  // head first
+  uint64_t partial_chunks = 0;     // asked for behind these; nobody stores them (KeepFullChunks)
 };
 
 inline constexpr size_t kMaxTraceRequests = 10'000'000;
@@ -35,5 +36,9 @@ absl::StatusOr<std::vector<TraceRequest>> ReadTrace(const std::string& path);
 // `name` stands for the path in messages; the limit is another one in tests only.
 absl::StatusOr<std::vector<TraceRequest>> ParseTrace(std::istream& in, const std::string& name,
                                                      size_t max_requests = kMaxTraceRequests);
+
+// What of the requests a store of full chunks is told: a prompt's last id goes, into
+// partial_chunks, where the prompt ends before that chunk does. It is still asked for, and a miss.
+void KeepFullChunks(std::vector<TraceRequest>& requests, uint64_t tokens_per_chunk);
 
 }  // namespace kvkeep

@@ -121,6 +121,7 @@ struct SimulateArguments {
   TiersOptions tiers;  // with --g3-chunks
   std::string chunk_bytes = "2MiB";
   uint64_t tokens_per_chunk = 512;
+  bool full_chunks = false;
   double prefill_tokens_per_second = 10'000;
   double terabytes_written = 0, years = 5;
 };
@@ -162,6 +163,7 @@ int RunTiers(const Cli& cli, const SimulateArguments& arguments,
 int RunSimulate(const Cli& cli, const SimulateArguments& arguments) {
   auto trace = ReadTrace(arguments.trace);
   if (!trace.ok()) return FailTrace(cli, trace.status());
+  if (arguments.full_chunks) KeepFullChunks(*trace, arguments.tokens_per_chunk);
   if (arguments.tiers.g3_chunks > 0) return RunTiers(cli, arguments, *trace);
   Json list = Json::array();
   std::vector<std::vector<std::string>> rows = {{"CHUNKS", "HIT RATIO"}};
@@ -209,7 +211,10 @@ void AddTiersOptions(CLI::App* verb, SimulateArguments& arguments) {
   verb->add_option(
       "--admission", tiers.admission,
       absl::StrCat("what is written there: one of ", absl::StrJoin(AdmissionPolicyNames(), ", ")));
-  verb->add_option("--write-policy", tiers.write_policy, "when: eager or on_evict");
+  verb->add_option(
+      "--write-policy", tiers.write_policy,
+      "when: eager, as the daemon does, or on_evict, as it leaves the first tier: what "
+      "that would save, no daemon can be told to");
   verb->add_option("--chunk-bytes", arguments.chunk_bytes, "bytes written for a chunk")
       ->check([](const std::string& text) {
         return std::string(ParseChunkSizes(text).status().message());
@@ -218,7 +223,6 @@ void AddTiersOptions(CLI::App* verb, SimulateArguments& arguments) {
                    "for write_budget: terabytes that the drive is rated to take");
   verb->add_option("--years", arguments.years, "and how long it is to last")
       ->check(CLI::Range(0.01, 100.0));
-  verb->add_option("--tokens-per-chunk", arguments.tokens_per_chunk, "for the prefill saved");
   verb->add_option("--prefill-rate", arguments.prefill_tokens_per_second, "tokens a second")
       ->check(CLI::Range(1.0, 1e9));
 }
@@ -236,6 +240,12 @@ void AddTraceVerbs(CLI::App& app, Cli& cli) {
   verb->add_option("--chunks", arguments->chunks, "capacities to simulate, with commas")
       ->delimiter(',')
       ->required();
+  verb->add_option("--tokens-per-chunk", arguments->tokens_per_chunk,
+                   "of the trace: for --full-chunks and the prefill saved")
+      ->check(CLI::Range(1, 1 << 20));
+  verb->add_flag("--full-chunks", arguments->full_chunks,
+                 "a prompt's last chunk is not stored where the prompt ends within it, as engines "
+                 "do; it still counts as asked for");
   AddTiersOptions(verb, *arguments);
   verb->callback(
       [&cli, arguments] { cli.run = [&cli, arguments] { return RunSimulate(cli, *arguments); }; });

@@ -53,6 +53,29 @@ TEST_CASE("of a chain that came in one request the tail goes first, under any po
   });
 }
 
+TEST_CASE("a parent outlives its children where chains branch, but under arc and s3fifo") {
+  // Those two keep what was asked for once and what was asked for again apart, and take from
+  // either: a child that came once may be left without its parent.
+  for (const std::string name : {"lru", "lfu", "reuse"}) {
+    CAPTURE(name);
+    PolicyTester tester(name);
+    tester.Put("abc");
+    for (int i = 0; i < 30; ++i) {
+      tester.Sleep(std::chrono::seconds(40));
+      if (i == 0) tester.Ask("abd"), tester.Insert("d", 'b');
+      tester.Request("abd");
+    }
+    tester.Put("xyz");
+    const std::string gone = tester.Evict(7);
+    CAPTURE(gone);
+    const auto before = [&gone](char child, char parent) {
+      return gone.find(child) < gone.find(parent);
+    };
+    CHECK((before('c', 'b') && before('d', 'b') && before('b', 'a')));
+    CHECK((before('z', 'y') && before('y', 'x')));
+  }
+}
+
 TEST_CASE("a transient chunk goes before all others, and the newest first, under any policy") {
   ForEachPolicy([](const std::string& name) {
     PolicyTester tester(name);

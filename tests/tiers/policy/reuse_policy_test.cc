@@ -102,6 +102,71 @@ TEST_CASE("a shadow tier never holds more than its capacity, and a smaller one i
   }
 }
 
+TEST_CASE(
+    "a chunk outlives its children in the hazard shadow, however its own group is thought of") {
+  // Sessions that branch off each other at any depth: the parent of a chunk is a chunk of a smaller
+  // number, and all of them are asked for with it.
+  ShadowHazard tier(1000, nullptr);
+  constexpr uint32_t kCapacity = 120;
+  tier.SetCapacity(kCapacity);
+  SeededRandom random(17);
+  std::vector<uint64_t> parents = {0};  // by chunk; 0 is no chunk
+  uint64_t generation = 0, with_parents = 0;
+  const auto key = [&generation](uint64_t chunk) {
+    return FingerprintTable::KeyOf(Fingerprint(1000 * generation + chunk), 1);
+  };
+  const auto chain_to = [&](uint64_t chunk) {
+    std::vector<Key> chain;
+    for (; chunk != 0; chunk = parents[chunk]) chain.insert(chain.begin(), key(chunk));
+    return chain;
+  };
+  MonotonicTime now(0);
+  for (int step = 0; step < 6'000; ++step) {
+    now += std::chrono::milliseconds(random.Below(20'000));
+    // Few are asked for often, and some of those have ends that were asked for once.
+    uint64_t chunk = random.Chance(0.5) ? random.Below(parents.size())
+                                        : random.Below(std::min<uint64_t>(parents.size(), 30));
+    for (uint64_t more = random.Below(4); more > 0; --more) {
+      parents.push_back(chunk);
+      chunk = parents.size() - 1;
+    }
+    std::vector<Key> chain = chain_to(chunk);
+    // An engine that has the head in its own memory asks for what comes behind it.
+    if (random.Chance(0.2) && chain.size() > 3 && tier.Holds(chain[2])) {
+      chain.erase(chain.begin(), chain.begin() + 2);
+    }
+    tier.Request(chain, now);
+    if (random.Chance(0.1)) {
+      const std::optional<Key> victim = tier.Victim();
+      if (victim.has_value()) tier.Drop(*victim, true);
+    }
+    for (uint64_t c = 1; c < parents.size(); ++c) {
+      if (parents[c] == 0 || !tier.Holds(key(c))) continue;
+      ++with_parents;
+      if (tier.Holds(key(parents[c]))) continue;
+      FAIL("step " << step << ": " << c << " is held, its parent " << parents[c] << " is not");
+    }
+    if (parents.size() <= 600) continue;
+    parents.resize(1);
+    ++generation;
+  }
+  CHECK(with_parents > 100'000);
+}
+
+TEST_CASE("chunks that were asked for as each other's parents can still go") {
+  ShadowHazard tier(100, nullptr);
+  tier.SetCapacity(4);
+  tier.Request(Keys({1, 2}), MonotonicTime(0));
+  tier.Request(Keys({2, 1}), MonotonicTime(1));
+  tier.Request(Keys({3, 4, 3}), MonotonicTime(2));
+  for (int i = 0; i < 4; ++i) {
+    const std::optional<Key> victim = tier.Victim();
+    REQUIRE(victim.has_value());
+    tier.Drop(*victim, true);
+  }
+  CHECK_FALSE(tier.Victim().has_value());
+}
+
 TEST_CASE("the hazard shadow learns to let through what is asked for once") {
   constexpr uint32_t kCapacity = 150;  // all sessions at their longest are 260
   ShadowHazard hazard(kCapacity, nullptr);
@@ -128,6 +193,83 @@ TEST_CASE("reuse gives up a newcomer that its leader would not have let in") {
   }
   tester.Insert("y", 'x');
   CHECK(tester.Evict(1) == "y");
+}
+
+TEST_CASE("reuse keeps chains apart whose parts are told in turns, with an insert in between") {
+  ReusePolicy whole({.max_chunks = 1000}), parts({.max_chunks = 1000});
+  const auto chain_of = [](uint64_t session, uint64_t length) {
+    std::vector<EvictionPolicy::ChainLink> chain(length);
+    for (uint64_t i = 0; i < length; ++i) chain[i].fingerprint = Fingerprint(100 * session + i);
+    return chain;
+  };
+  for (uint32_t step = 0; step < 400; ++step) {
+    const MonotonicTime now = std::chrono::seconds(20 * step);
+    const auto a = chain_of(step % 7, 8 + step % 50), b = chain_of(10 + step % 5, 20);
+    const EvictionPolicy::NewChunk chunk{.slot = ChunkSlot(step),
+                                         .fingerprint = Fingerprint(10'000 + step)};
+    whole.OnInsert(chunk, now);
+    REQUIRE(whole.Victim().has_value());  // it may drop what is in the shadows alone
+    whole.OnRequest(a, now);
+    whole.OnRequest(b, now);
+    parts.OnRequest({}, now);
+    parts.OnRequestContinued(std::span(a).subspan(6), now);
+    parts.OnRequest({}, now);
+    parts.OnRequestContinued(std::span(b).subspan(5), now);
+    parts.OnInsert(chunk, now);
+    REQUIRE(parts.Victim().has_value());
+    parts.OnRequestContinued(std::span(a).first(6), now);
+    parts.OnRequestContinued(std::span(b).first(5), now);
+    parts.OnChain(a, now);
+    parts.OnChain(b, now);
+    if (step < 50) continue;
+    const auto victim = whole.Victim();
+    REQUIRE(parts.Victim() == victim);
+    whole.OnErase(*victim, EvictionPolicy::EraseReason::kEvicted);
+    parts.OnErase(*victim, EvictionPolicy::EraseReason::kEvicted);
+  }
+  CHECK(parts.SaveLearned() == whole.SaveLearned());
+}
+
+TEST_CASE("a chain that reuse is told in parts, from its tail, is one chain") {
+  constexpr uint32_t kCapacity = 120;
+  ReusePolicy whole({.max_chunks = 1000}), parts({.max_chunks = 1000});
+  SeededRandom random(23);
+  std::set<uint64_t> in;  // of both
+  for (int step = 0; step < 3'000; ++step) {
+    const MonotonicTime now = std::chrono::seconds(7 * step);
+    const uint64_t session = random.Below(25);
+    std::vector<EvictionPolicy::ChainLink> chain;
+    for (uint64_t i = 0; i < 2 + random.Below(30); ++i) {
+      const uint64_t id = 40 * session + i;
+      chain.push_back({.slot = in.contains(id) ? ChunkSlot(static_cast<uint32_t>(id)) : kNoSlot,
+                       .fingerprint = Fingerprint(id)});
+    }
+    whole.OnRequest(chain, now);
+    parts.OnRequest({}, now);
+    for (size_t end = chain.size(); end > 0;) {
+      const size_t begin = end - std::min<size_t>(end, 4);
+      const auto part = std::span(chain).subspan(begin, end - begin);
+      parts.OnRequestContinued(part, now);
+      end = begin;
+    }
+    parts.OnChain(chain, now);
+    for (size_t i = 0; i < chain.size(); ++i) {
+      const uint64_t id = 40 * session + i;
+      if (!in.insert(id).second) continue;
+      const EvictionPolicy::NewChunk chunk{.slot = ChunkSlot(static_cast<uint32_t>(id)),
+                                           .fingerprint = Fingerprint(id)};
+      whole.OnInsert(chunk, now);
+      parts.OnInsert(chunk, now);
+      if (in.size() <= kCapacity) continue;
+      const auto victim = whole.Victim();
+      REQUIRE(victim.has_value());
+      REQUIRE(parts.Victim() == victim);
+      in.erase(victim->value());
+      whole.OnErase(*victim, EvictionPolicy::EraseReason::kEvicted);
+      parts.OnErase(*victim, EvictionPolicy::EraseReason::kEvicted);
+    }
+  }
+  CHECK(parts.SaveLearned() == whole.SaveLearned());
 }
 
 TEST_CASE("what reuse has learned goes to another one; nothing else does") {

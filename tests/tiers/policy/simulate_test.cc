@@ -4,6 +4,8 @@
 #include <array>
 #include <catch2/catch.hpp>
 
+#include "tiers/policy/reuse_policy.h"
+#include "tiers/policy/simulated_tier.h"
 #include "tiers/policy/trace.h"
 
 namespace kvkeep {
@@ -195,6 +197,63 @@ TEST_CASE("reuse has the hit ratios on the conversation trace that it is there f
   CHECK(Percent(*trace, "reuse", 45'698) >= 35.2);
 }
 
+namespace {
+
+// Who had to go for what the request brought.
+std::vector<uint64_t> Serve(SimulatedTier& tier, const TraceRequest& request) {
+  std::vector<uint64_t> gone;
+  std::optional<uint64_t> parent;
+  tier.Tell(request.hash_ids, request.timestamp);
+  for (const uint64_t id : request.hash_ids) {
+    if (!tier.Contains(id)) {
+      const std::optional<uint64_t> victim = tier.Insert(id, parent, request.timestamp);
+      if (victim.has_value()) gone.push_back(*victim);
+      if (victim == id) break;
+    }
+    parent = id;
+  }
+  return gone;
+}
+
+// Of what went: how many, and how many of these another tier still holds.
+struct Gone {
+  size_t chunks = 0, held_by_other = 0;
+  void Add(const std::vector<uint64_t>& gone, const SimulatedTier& other) {
+    chunks += gone.size();
+    for (const uint64_t id : gone) held_by_other += other.Contains(id);
+  }
+  double share() const { return static_cast<double>(held_by_other) / static_cast<double>(chunks); }
+};
+
+}  // namespace
+
+TEST_CASE("reuse follows arc where arc does better, and leads again when it does not") {
+  constexpr uint32_t kChunks = 2'196;  // of the synthetic trace, whose load is not steady
+  const auto trace = ReadTrace("tests/traces/synthetic_trace.jsonl");
+  REQUIRE(trace.ok());
+  auto policy = std::make_unique<ReusePolicy>(PolicyOptions{.max_chunks = kChunks + 1});
+  const ReusePolicy& reuse_policy = *policy;
+  SimulatedTier reuse(std::move(policy), kChunks);
+  SimulatedTier arc(MakeEvictionPolicy("arc", {.max_chunks = kChunks + 1}), kChunks);
+  std::vector<size_t> changes;  // requests after which another leads
+  Gone own, following;          // from reuse, and still in arc
+  for (size_t i = 0; i < 2'000; ++i) {
+    const bool follows = reuse_policy.follows_arc();
+    Serve(arc, (*trace)[i]);
+    (follows ? following : own).Add(Serve(reuse, (*trace)[i]), arc);
+    if (reuse_policy.follows_arc() != follows) changes.push_back(i);
+  }
+  CAPTURE(changes, own.chunks, own.held_by_other, following.chunks, following.held_by_other);
+  REQUIRE(changes.size() == 2);  // there, and back
+  CHECK(changes[1] > changes[0] + 200);
+  CHECK_FALSE(reuse_policy.follows_arc());
+  // What it gives up is mostly what arc does not hold, as long as it follows: its shadow of arc has
+  // played another past.
+  CHECK(following.chunks > 1'000);
+  CHECK(following.share() < 0.15);
+  CHECK(own.share() > 0.3);
+}
+
 TEST_CASE("reuse is never much below the better of lru and arc", "[figures]") {
   for (const std::string name : {"conversation", "synthetic"}) {
     const auto trace = ReadTrace("tests/traces/" + name + "_trace.jsonl");
@@ -207,6 +266,26 @@ TEST_CASE("reuse is never much below the better of lru and arc", "[figures]") {
   }
 }
 
+TEST_CASE("full chunks alone: policies have the hit ratios of another simulator", "[figures]") {
+  // eviction.md of the design pages, section 1, at 1, 5, 10, 25 %.
+  const auto check = [](const std::string& name, uint64_t distinct, absl::string_view policy,
+                        const std::array<double, 4>& percent) {
+    auto trace = ReadTrace("tests/traces/" + name + "_trace.jsonl");
+    REQUIRE(trace.ok());
+    KeepFullChunks(*trace, 512);
+    constexpr std::array kShares = {1, 5, 10, 25};
+    for (size_t i = 0; i < kShares.size(); ++i) {
+      CAPTURE(name, policy, kShares[i]);
+      const double ratio = Percent(*trace, policy, (distinct * kShares[i] + 50) / 100);
+      CHECK(ratio == Approx(percent[i]).margin(0.3).epsilon(0));
+    }
+  };
+  check("conversation", 182'790, "lru", {5.3, 20.3, 28.3, 35.3});
+  check("conversation", 182'790, "arc", {6.5, 21.8, 28.7, 33.7});
+  check("conversation", 182'790, "lfu", {5.6, 21.3, 29.1, 35.4});
+  check("synthetic", 43'924, "lru", {3.9, 16.1, 27.0, 45.4});
+}
+
 TEST_CASE("policies on the conversation trace have the hit ratios of independent simulators",
           "[figures]") {
   CheckAnchors("tests/traces/conversation_trace.jsonl", 12'031, 182'790,
@@ -216,6 +295,10 @@ TEST_CASE("policies on the conversation trace have the hit ratios of independent
                 {"min", {24.6, 36.6, 36.6, 36.6, 36.6}}});
 }
 
+// At 10 % arc and lfu are 0.3 below what the other simulator found. For arc that is a matter of the
+// order within a request, which definitions leave open: ours touches what is there, then inserts
+// what is absent, head first. A textbook ARC has 26.0 to 26.2 that way, and 26.6 when hits and
+// newcomers are taken in one pass from the tail. For lfu it is likely the same; not tried.
 TEST_CASE("policies on the synthetic trace have the hit ratios of independent simulators") {
   CheckAnchors("tests/traces/synthetic_trace.jsonl", 3'993, 43'924,
                {{"lru", {3.8, 15.7, 26.2, 44.4, 58.9}},

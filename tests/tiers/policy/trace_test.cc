@@ -76,6 +76,21 @@ TEST_CASE("a chain over the limit is refused") {
   CHECK(parsed.status().code() == absl::StatusCode::kResourceExhausted);
 }
 
+TEST_CASE("of full chunks a prompt keeps all but the one that it ends within") {
+  std::vector<TraceRequest> requests = {{.input_tokens = 1024, .hash_ids = {1, 2}},
+                                        {.input_tokens = 1025, .hash_ids = {1, 2, 3}},
+                                        {.input_tokens = 511, .hash_ids = {4}},
+                                        {.input_tokens = 0, .hash_ids = {}}};
+  KeepFullChunks(requests, 512);
+  CHECK(requests[0].hash_ids == std::vector<uint64_t>{1, 2});
+  CHECK(requests[0].partial_chunks == 0);
+  CHECK(requests[1].hash_ids == std::vector<uint64_t>{1, 2});
+  CHECK(requests[1].partial_chunks == 1);
+  CHECK(requests[2].hash_ids.empty());
+  CHECK(requests[2].partial_chunks == 1);
+  CHECK(requests[3].partial_chunks == 0);
+}
+
 TEST_CASE("a file that cannot be opened or read is an error with its path") {
   const auto absent = ReadTrace("no/such/trace.jsonl");
   CHECK(absent.status().code() == absl::StatusCode::kNotFound);
