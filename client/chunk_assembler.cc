@@ -1,12 +1,12 @@
 #include "client/chunk_assembler.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kvkeep/v1/kvkeep.pb.h"
 #include "tiers/base/check.h"
 #include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/base/stream_copy.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep::client {
@@ -105,7 +105,7 @@ absl::Status ChunkAssembler::AcceptBytes(size_t chunk, const wire::GetFrameView&
 bool ChunkAssembler::Copy(const wire::GetFrameView& frame, std::byte* to) const {
   if (!options_.verify) {
     for (const std::span<const std::byte> run : frame.payload) {
-      std::memcpy(to, run.data(), run.size());
+      StreamCopy(to, run);
       to += run.size();
     }
     return true;

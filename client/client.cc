@@ -8,6 +8,7 @@
 namespace kvkeep::client {
 namespace {
 
+constexpr uint32_t kMaxChannels = 16;
 constexpr size_t kMaxUnixPathBytes = 107;  // sockaddr_un::sun_path without its end
 constexpr size_t kMaxClientNameBytes = 128;
 constexpr std::chrono::milliseconds kMostBusyPoll{1};
@@ -45,6 +46,10 @@ absl::Status ClientOptions::Validate() const {
   if (default_deadline.count() <= 0 || backoff_min.count() <= 0 || backoff_max < backoff_min) {
     return absl::InvalidArgumentError(
         "default_deadline and backoff_min must be above 0, backoff_max not below backoff_min");
+  }
+  if (channels < 1 || channels > kMaxChannels) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("channels: ", channels, "; 1 to ", kMaxChannels, " are possible"));
   }
   return security.Validate(endpoint);
 }

@@ -63,8 +63,8 @@ struct ClientOptions {
   // pays (tiers/base/busy_poll.h). Longer than the daemon's way there: it may be asleep. 0: never.
   std::chrono::microseconds busy_poll{100};
   PathChoice path = PathChoice::kAuto;
-  // Of the local path. Empty: local.sock beside the endpoint's Unix socket.
-  std::string local_socket;
+  std::string local_socket;  // of the local path; empty: local.sock beside the Unix socket
+  uint32_t channels = 1;     // of gRPC: connections for gets and puts, 1 to 16; one's end ends all
   SecurityOptions security;  // of a "host:port" endpoint
   // Of one, too: a daemon that answers nothing for this long is away, and its session over.
   Deadline peer_timeout{30'000};

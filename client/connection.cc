@@ -7,6 +7,7 @@
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -106,6 +107,12 @@ absl::StatusOr<std::unique_ptr<Connection>> Connection::Open(
 
 Connection::~Connection() {
   if (socket_ >= 0) close(socket_);
+}
+
+bool Connection::closed() const {
+  if (socket_ < 0) return false;
+  pollfd asked{.fd = socket_, .events = POLLRDHUP, .revents = 0};
+  return poll(&asked, 1, 0) == 1 && (asked.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
 void Connection::Break() {

@@ -38,6 +38,8 @@ class Connection {
   const std::string& authorization() const { return authorization_; }
   // Nothing is sent or received any more; calls end with UNAVAILABLE.
   void Break();
+  // Over a Unix socket: whether the daemon has closed it. Over TCP gRPC connects again by itself.
+  bool closed() const;
 
  private:
   Connection(std::shared_ptr<grpc::Channel> channel, int socket, std::string authorization)

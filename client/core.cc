@@ -41,7 +41,7 @@ InFlightCall::InFlightCall(std::shared_ptr<Core> core, SessionPtr session, Deadl
       session_id_(session->id),
       session_(std::move(session)),
       context_(std::make_shared<grpc::ClientContext>()) {
-  const std::string& authorization = session_->connection->authorization();
+  const std::string& authorization = session_->connections[0]->authorization();
   if (!authorization.empty()) context_->AddMetadata("authorization", authorization);
   if (deadline.count() <= 0) deadline = core_->options().default_deadline;
   context_->set_deadline(std::chrono::system_clock::now() + deadline);
@@ -119,16 +119,22 @@ void Core::Run() {
 }
 
 absl::Status Core::RunSession() {
-  KVKEEP_ASSIGN_OR_RETURN(
-      std::unique_ptr<Connection> connection,
-      Connection::Open(options_.endpoint, options_.security, options_.peer_timeout));
+  std::vector<std::unique_ptr<Connection>> connections;
+  for (uint32_t i = 0; i < options_.channels; ++i) {
+    KVKEEP_ASSIGN_OR_RETURN(
+        std::unique_ptr<Connection> connection,
+        Connection::Open(options_.endpoint, options_.security, options_.peer_timeout));
+    connections.push_back(std::move(connection));
+  }
   // The last user of a session may be a callback, on a thread of gRPC. Destroying the last channel
   // of the process there makes gRPC 1.51 wait for that very thread and crash: do it elsewhere.
   const std::shared_ptr<Session> session(
       new Session, [this](Session* last) { later_->Post([last] { delete last; }); });
-  session->stub = v1::KvCache::NewStub(connection->channel());
-  session->raw = std::make_unique<grpc::GenericStub>(connection->channel());
-  session->connection = std::move(connection);
+  session->stub = v1::KvCache::NewStub(connections[0]->channel());
+  for (const auto& connection : connections) {
+    session->raw.push_back(std::make_unique<grpc::GenericStub>(connection->channel()));
+  }
+  session->connections = std::move(connections);
   {
     MutexLock lock(&mu_);
     session->id->epoch = ++epochs_;
@@ -137,7 +143,7 @@ absl::Status Core::RunSession() {
     MutexLock lock(&mu_);
     changed_.NotifyAll();
   });
-  stream.Start(session->stub.get(), options_.client_name, session->connection->authorization());
+  stream.Start(session->stub.get(), options_.client_name, session->connections[0]->authorization());
   absl::Status status = Publish(session, &stream);
   if (status.ok()) WaitForEnd(session, &stream);
   {
@@ -146,15 +152,20 @@ absl::Status Core::RunSession() {
     session->id->over = true;
     changed_.NotifyAll();
   }
+  const bool lost = session->lost_connection();
   stream.Cancel();
   // Whatever still runs on this connection is of no use: a lookup's lease would be dead on arrival.
-  session->connection->Break();
+  session->Break();
   const absl::Status ended = stream.WaitDone();
   CancelCallsOf(session->id.get());
   if (!status.ok()) {
     return stream.opened() ? status
                            : ExplainedByTls(std::move(status), options_.endpoint, options_.security,
                                             options_.default_deadline);
+  }
+  // It was us who cancelled the stream.
+  if (lost && absl::IsCancelled(ended)) {
+    return absl::UnavailableError("one of the session's connections was lost");
   }
   return ended.ok() ? absl::UnavailableError("the daemon ended the session") : ended;
 }
@@ -256,7 +267,7 @@ void Core::WaitForEnd(const SessionPtr& session, SessionStream* stream) {
       declare = !Undeclared(session->id->epoch).empty();
       const bool late =
           session->id->late_puts > 0 && steady_clock::now() - late_since_ > kLateGrace;
-      if (late || HasOverdueCall(session->id.get())) {
+      if (late || HasOverdueCall(session->id.get()) || session->lost_connection()) {
         counters.sessions_torn_down.fetch_add(1);
         return;
       }

@@ -2,8 +2,8 @@
 // register of calls in flight. Internal to the library.
 //
 // One thread per client opens a session, declares the namespaces, waits until the session ends,
-// and starts over after a backoff. Every session has a channel of its own: calls of an old session
-// can never reach a new one, and dropping the channel closes the connection for certain.
+// and starts over after a backoff. Every session has channels of its own: calls of an old session
+// can never reach a new one, and dropping the channels closes the connections for certain.
 //
 // Thread-safe. Held by the client, its calls, leases and namespaces; works until Shutdown.
 #pragma once
@@ -11,7 +11,6 @@
 #include <absl/container/flat_hash_map.h>
 #include <absl/status/statusor.h>
 #include <grpcpp/client_context.h>
-#include <grpcpp/generic/generic_stub.h>
 
 #include <atomic>
 #include <memory>
@@ -20,7 +19,7 @@
 #include <vector>
 
 #include "client/client.h"
-#include "client/connection.h"
+#include "client/grpc_session.h"
 #include "client/transport.h"
 #include "kvkeep/v1/kvkeep.grpc.pb.h"
 #include "tiers/base/executor.h"
@@ -29,24 +28,6 @@
 namespace kvkeep::client {
 
 class Core;
-
-// What is left of a session for those who only need to know it: leases.
-struct SessionId {
-  std::string token;
-  uint64_t epoch = 0;  // counts the sessions of this client from 1
-  std::atomic<bool> over{false};
-  std::atomic<int> late_puts{0};  // ended puts of it whose memory gRPC still refers to
-};
-
-// One connection to the daemon. Constant once published.
-struct Session {
-  std::shared_ptr<SessionId> id = std::make_shared<SessionId>();
-  std::unique_ptr<Connection> connection;
-  std::unique_ptr<v1::KvCache::Stub> stub;
-  std::unique_ptr<grpc::GenericStub> raw;  // for the payload streams
-  ServerLimits limits;
-};
-using SessionPtr = std::shared_ptr<const Session>;
 
 struct GrpcNamespace final : NamespaceBinding {
   NamespaceDigest digest() const override {

@@ -28,7 +28,7 @@ void GetCall::Start(std::shared_ptr<Core> core, SessionPtr session, const v1::Ge
   grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* reactor = call.get();
   const SessionPtr connection = call->session_;  // the call may be over before StartCall returns
   call->context()->set_initial_metadata_corked(true);  // goes with the request
-  connection->raw->PrepareBidiStreamingCall(call->context(), kGetMethod, {}, reactor);
+  connection->NextRaw().PrepareBidiStreamingCall(call->context(), kGetMethod, {}, reactor);
   reactor->StartWriteLast(&call->out_, {});
   reactor->StartRead(&call->in_);
   reactor->StartCall();

@@ -65,7 +65,7 @@ void PutCall::Start(std::shared_ptr<Core> core, Core::Ready ready, const Namespa
   grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* reactor = call.get();
   const SessionPtr connection = call->session_;  // the call may be over before StartCall returns
   call->context()->set_initial_metadata_corked(true);  // goes with the first frame
-  connection->raw->PrepareBidiStreamingCall(call->context(), kPutMethod, {}, reactor);
+  connection->NextRaw().PrepareBidiStreamingCall(call->context(), kPutMethod, {}, reactor);
   call->WriteNext();
   reactor->StartRead(&call->in_);
   reactor->StartCall();

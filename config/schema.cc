@@ -126,11 +126,14 @@ std::vector<ConfigKey> DefaultTenantLimitKeys() {
       Count("listen.keys_per_second", InLimits(&Config::listen, &Limits::keys_per_second),
             kKeyRates,
             "Chunks that the default tenant's clients together may look up, put or get in a "
-            "second; over it calls are refused until it is paid off. 0: no limit."),
+            "second; over it calls are refused until it is paid off. Of that all sessions that ask "
+            "have equal shares; what they leave is anybody's. 0: no limit."),
       Size("listen.bytes_per_second", InLimits(&Config::listen, &Limits::bytes_per_second),
            kByteRates, "Payload that they may put and get in a second, likewise. 0: no limit."),
       Size("listen.leased_bytes", InLimits(&Config::listen, &Limits::leased_bytes), kTenantBytes,
-           "Bytes that their leases may hold; 0: of limits.leased_bytes, as of g2.capacity."),
+           "Bytes that their leases may hold; 0: of limits.leased_bytes, as of g2.capacity. Once "
+           "more than one session has asked for leases, each takes at most an equal part of it, or "
+           "three times what it then leaves."),
       Size("listen.staging", InLimits(&Config::listen, &Limits::staging_bytes), kTenantBytes,
            "Staging memory of their local sessions; 0: of limits.staging, as of g2.capacity."),
       Count("listen.connections", InLimits(&Config::listen, &Limits::connections),
@@ -338,7 +341,8 @@ std::vector<ConfigKey> LimitKeys() {
                "Staging memory of all sessions together: a share of g2.capacity, on top of it."),
       Duration("limits.session_grace", In(&Config::limits, &LimitsConfig::session_grace),
                {milliseconds(100), milliseconds(3'600'000)},
-               "A local client that answers no ping for this long loses its leases."),
+               "A local client that answers no ping for this long loses its leases. A put in parts "
+               "to which nothing was added for this long is rejected."),
       Count("limits.busy_poll_us", In(&Config::limits, &LimitsConfig::busy_poll_us), {0, 1000},
             "How long the local path's thread looks for requests before it sleeps, while they come "
             "one right after the other. 0: never; saves a core's time, costs latency."),
@@ -385,8 +389,9 @@ std::vector<ConfigKey> ServiceKeys() {
           "How a line looks."),
       Duration("log.slow_operation", In(&Config::log, &LogConfig::slow_operation),
                {milliseconds(0), milliseconds(3'600'000)},
-               "A request that takes this long is logged, with who asked and for how many keys. 0: "
-               "none is."),
+               "A request that takes this long is logged, with who asked and for how many keys. "
+               "The time of a stream by gRPC, and of a put in parts by the local path, has the "
+               "client's part in it. 0: none is."),
 
       Dir("state.dir", In(&Config::state, &StateConfig::dir), Empty::kRefused,
           "The daemon's own small files: identity, secret."),

@@ -9,7 +9,8 @@
 // What a request's time is: of small calls from the message to its answer; of a get by the local
 // path likewise, as the bytes are read in place; of the streams Get and Put of gRPC from the call
 // to its end, with the client's part in it; of a put by the local path until the last chunk is
-// stored, or safe if it is durable.
+// stored, or safe if it is durable. A put in parts is sent before its bytes are there: its time too
+// has the client's part in it, and one can be slow while the daemon only waits.
 //
 // Thread-safe; but only one thread notes requests of the local path.
 #pragma once

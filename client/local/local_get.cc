@@ -3,12 +3,12 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "client/check_call.h"
 #include "client/local/test_point.h"
 #include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/base/stream_copy.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep::client {
@@ -203,7 +203,7 @@ absl::Status LocalGet::Copy(const Layout& layout, const LaidChunk& laid, uint64_
       if (what_.options.verify) {
         copier.Append(at, run);
       } else {
-        std::memcpy(at, run.data(), run.size());
+        StreamCopy(at, run);
       }
       at += run.size();
     }

@@ -14,6 +14,10 @@ namespace {
 // A batch goes off when it fills this part of the staging memory, so that filling the next one and
 // reading this one go on at the same time.
 constexpr uint64_t kBatchesInStaging = 4;
+// ... or so many bytes, which take long enough that a message more is little beside them.
+constexpr uint64_t kMostStagedBytes = 8 * kMiB;
+// A chunk of which so much is to be copied goes alone, and while it is copied.
+constexpr uint64_t kInPartsFrom = 4 * kMiB;
 
 struct Runs {
   std::vector<std::optional<PutMemory::Direct>> direct;
@@ -69,6 +73,9 @@ absl::Status LocalPut::AddChunk(uint32_t index) {
   Runs runs = FindRuns(*what_.memory, what_.session->epoch(), chunk);
   std::shared_ptr<StagingArea> area;
   std::span<std::byte> staged;
+  const bool large =
+      runs.to_copy >= kInPartsFrom && what_.session->welcome().version >= local::kPutInPartsSince;
+  if (large && !batch_->empty()) Flush();
   if (runs.to_copy > 0) {
     absl::StatusOr<std::span<std::byte>> got = Stage(runs.to_copy, &area);
     if (absl::IsResourceExhausted(got.status())) {
@@ -79,10 +86,16 @@ absl::Status LocalPut::AddChunk(uint32_t index) {
     if (!got.ok()) return got.status();
     staged = *got;
   }
-  batch_->Add(index, chunk, runs.direct, area, staged);
-  if (area != nullptr && batch_->staged_bytes() > area->memory().size() / kBatchesInStaging) {
+  const auto word = large ? area->TryAllocate(sizeof(uint64_t)) : std::nullopt;
+  if (word.has_value()) {
+    batch_->AddInParts(index, chunk, runs.direct, area, staged, *word);
     Flush();
+    return absl::OkStatus();
   }
+  batch_->Add(index, chunk, runs.direct, area, staged);
+  if (area == nullptr) return absl::OkStatus();
+  const uint64_t most = std::min(area->memory().size() / kBatchesInStaging, kMostStagedBytes);
+  if (batch_->staged_bytes() >= most) Flush();
   return absl::OkStatus();
 }
 
@@ -123,6 +136,7 @@ void LocalPut::Flush() {
     batch_->Send(what_.deadline,
                  [reply = sent.reply.get()](auto outcomes) { reply->Set(std::move(outcomes)); });
   }
+  batch_->FillParts();
   batch_.emplace(NewBatch());
 }
 

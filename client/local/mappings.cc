@@ -55,7 +55,8 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Map(const UniqueFd
   KVKEEP_CHECK(madvise(at, bytes, MADV_DONTFORK) == 0);
   (void)madvise(at, bytes, MADV_DONTDUMP);
   return std::shared_ptr<const MappedFile>(
-      new MappedFile({static_cast<std::byte*>(at), bytes}, facts.st_dev, facts.st_ino));
+      new MappedFile({static_cast<std::byte*>(at), bytes}, facts.st_dev, facts.st_ino,
+                     static_cast<uint64_t>(facts.st_blocks) * 512 >= bytes));
 }
 
 MappedFile::~MappedFile() {

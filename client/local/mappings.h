@@ -35,14 +35,16 @@ class MappedFile {
 
   std::span<std::byte> memory() const { return memory_; }  // writable only when mapped so
   bool IsFile(const UniqueFd& fd) const;                   // the same file as `fd`
+  bool whole() const { return whole_; }  // all its pages were there when it was mapped
 
  private:
-  MappedFile(std::span<std::byte> memory, uint64_t device, uint64_t inode)
-      : memory_(memory), device_(device), inode_(inode) {}
+  MappedFile(std::span<std::byte> memory, uint64_t device, uint64_t inode, bool whole)
+      : memory_(memory), device_(device), inode_(inode), whole_(whole) {}
 
   const std::span<std::byte> memory_;
   const uint64_t device_;
   const uint64_t inode_;
+  const bool whole_;
   const ForkMark mark_;
 };
 

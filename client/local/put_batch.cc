@@ -16,6 +16,8 @@ using local::Kind;
 
 // Of a message, so that its fixed part and the largest chunk always fit.
 constexpr size_t kMaxBatchBytes = local::kMaxMessageBytes - 64 * kKiB;
+// After so many the daemon is told: what it copies at a time.
+constexpr uint64_t kPartBytes = kPieceBytes;
 
 }  // namespace
 
@@ -48,8 +50,23 @@ void PutHold::AddDirect(const PutMemory::Direct& direct) {
 void PutHold::Copied() {
   MutexLock lock(&mu_);
   if (std::exchange(copied_, true)) return;
-  for (const std::span<std::byte> range : ranges_) area_->Free(range);
+  if (!filling_) FreeRanges();
   deferral_.reset();
+}
+
+void PutHold::FreeRanges() {
+  for (const std::span<std::byte> range : ranges_) area_->Free(range);
+}
+
+void PutHold::BeginFilling() {
+  MutexLock lock(&mu_);
+  filling_ = true;
+}
+
+void PutHold::EndFilling() {
+  MutexLock lock(&mu_);
+  filling_ = false;
+  if (copied_) FreeRanges();
 }
 
 void PutHold::Late() {
@@ -93,9 +110,7 @@ void PutBatch::AddRun(uint32_t region, uint64_t offset, uint64_t bytes) {
   ++chunk.runs;
 }
 
-void PutBatch::Add(uint32_t index, const PutChunk& chunk,
-                   const std::vector<std::optional<PutMemory::Direct>>& direct,
-                   const std::shared_ptr<StagingArea>& area, std::span<std::byte> staged) {
+void PutBatch::AddChunk(uint32_t index, const PutChunk& chunk) {
   indexes_.push_back(index);
   chunks_.push_back({.key = chunk.key.bytes,
                      .parent_key = chunk.parent_key.has_value()
@@ -109,40 +124,99 @@ void PutBatch::Add(uint32_t index, const PutChunk& chunk,
                      .runs = 0,
                      .flags = PutFlagsOf(options_, chunk.parent_key.has_value())});
   tails_.append(chunk.metadata);
-  if (!staged.empty()) {
-    hold_->AddStaged(area, staged);
-    staged_bytes_ += staged.size();
-  }
+}
+
+void PutBatch::AddRuns(const PutChunk& chunk,
+                       const std::vector<std::optional<PutMemory::Direct>>& direct,
+                       const std::shared_ptr<StagingArea>& area, std::span<std::byte> staged,
+                       absl::FunctionRef<void(const Copy&)> each) {
   for (size_t i = 0; i < chunk.runs.size(); ++i) {
     const std::span<const std::byte> run = chunk.runs[i];
     if (run.empty()) continue;
     if (direct[i].has_value()) {
       hold_->AddDirect(*direct[i]);
       AddRun(direct[i]->region, direct[i]->offset, run.size());
+      each({.from = run});
       continue;
     }
     KVKEEP_CHECK(run.size() <= staged.size());
-    std::memcpy(staged.data(), run.data(), run.size());
     AddRun(local::kStagingRegion, area->OffsetOf(staged.first(run.size())), run.size());
+    each({.from = run, .to = staged.data()});
     staged = staged.subspan(run.size());
   }
 }
 
+void PutBatch::Add(uint32_t index, const PutChunk& chunk,
+                   const std::vector<std::optional<PutMemory::Direct>>& direct,
+                   const std::shared_ptr<StagingArea>& area, std::span<std::byte> staged) {
+  AddChunk(index, chunk);
+  if (!staged.empty()) {
+    hold_->AddStaged(area, staged);
+    staged_bytes_ += staged.size();
+  }
+  AddRuns(chunk, direct, area, staged, [](const Copy& copy) {
+    if (copy.to != nullptr) std::memcpy(copy.to, copy.from.data(), copy.from.size());
+  });
+}
+
+void PutBatch::AddInParts(uint32_t index, const PutChunk& chunk,
+                          const std::vector<std::optional<PutMemory::Direct>>& direct,
+                          const std::shared_ptr<StagingArea>& area, std::span<std::byte> staged,
+                          std::span<std::byte> word) {
+  KVKEEP_CHECK(empty());
+  AddChunk(index, chunk);
+  hold_->AddStaged(area, staged);
+  hold_->AddStaged(area, word);
+  staged_bytes_ = staged.size();
+  AddRuns(chunk, direct, area, staged, [this](const Copy& copy) { parts_.push_back(copy); });
+  filled_ = reinterpret_cast<uint64_t*>(word.data());
+  filled_offset_ = area->OffsetOf(word);
+  __atomic_store_n(filled_, 0, __ATOMIC_RELEASE);
+}
+
+void PutBatch::FillParts() {
+  if (parts_.empty()) return;
+  uint64_t filled = 0, told = 0;
+  for (Copy copy : parts_) {
+    while (!copy.from.empty() && !session_->over()) {
+      const size_t bytes = std::min<uint64_t>(copy.from.size(), told + kPartBytes - filled);
+      if (copy.to != nullptr) {
+        std::memcpy(copy.to, copy.from.data(), bytes);
+        copy.to += bytes;
+      }
+      copy.from = copy.from.subspan(bytes);
+      filled += bytes;
+      if (filled < told + kPartBytes && filled < chunks_.front().payload_bytes) continue;
+      __atomic_store_n(filled_, filled, __ATOMIC_RELEASE);
+      session_->TellOfParts();
+      told = filled;
+      TestPoint("part-filled");
+    }
+  }
+  filling_->EndFilling();
+}
+
 void PutBatch::Send(LocalSession::Time deadline, Done done) {
-  TestPoint("staging-filled");
+  const Kind kind = parts_.empty() ? Kind::kPut : Kind::kPutInParts;
   const uint64_t id = session_->NextId();
-  local::MessageWriter writer(static_cast<uint16_t>(Kind::kPut), id);
-  writer.Append(local::PutRequest{.ns = ns_.bytes,
-                                  .chunks = static_cast<uint32_t>(chunks_.size()),
-                                  .runs = static_cast<uint32_t>(runs_.size())});
+  local::MessageWriter writer(static_cast<uint16_t>(kind), id);
+  if (kind == Kind::kPut) {
+    TestPoint("staging-filled");
+    writer.Append(local::PutRequest{.ns = ns_.bytes,
+                                    .chunks = static_cast<uint32_t>(chunks_.size()),
+                                    .runs = static_cast<uint32_t>(runs_.size())});
+  } else {
+    writer.Append(local::PutInParts{.ns = ns_.bytes,
+                                    .runs = static_cast<uint32_t>(runs_.size()),
+                                    .filled_offset = filled_offset_});
+    filling_ = hold_;
+    filling_->BeginFilling();
+  }
   writer.AppendAll(std::span<const local::PutChunk>(chunks_));
   writer.AppendAll(std::span<const local::PutRun>(runs_));
   writer.AppendText(tails_);
-  LocalSession::Call call{.kind = Kind::kPut,
-                          .deadline = deadline,
-                          .done = nullptr,
-                          .late = nullptr,
-                          .copied = nullptr};
+  LocalSession::Call call{
+      .kind = kind, .deadline = deadline, .done = nullptr, .late = nullptr, .copied = nullptr};
   call.done = [hold = hold_, session = session_, indexes = std::move(indexes_),
                done = std::move(done)](absl::StatusOr<LocalSession::Reply> reply) mutable {
     if (!reply.ok()) {

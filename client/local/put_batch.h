@@ -3,6 +3,7 @@
 #pragma once
 
 #include <absl/functional/any_invocable.h>
+#include <absl/functional/function_ref.h>
 #include <absl/status/statusor.h>
 
 #include <memory>
@@ -33,11 +34,16 @@ class PutHold {
   void AddDirect(const PutMemory::Direct& direct);
   // The daemon has read everything, or was never told.
   void Copied();
+  // Between these two the ranges are still written, by a thread of ours: they go back after it.
+  void BeginFilling();
+  void EndFilling();
   // No reply came by the deadline, or before the connection broke: the caller hears of it, and the
   // daemon may still read. Nothing happens after Copied.
   void Late();
 
  private:
+  void FreeRanges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   const std::shared_ptr<const Mappings> connection_;
   std::shared_ptr<StagingArea> area_;  // of the ranges, or of staging memory of the caller's
   std::vector<std::span<std::byte>> ranges_;
@@ -45,6 +51,7 @@ class PutHold {
   std::vector<std::shared_ptr<LocalRegion>> regions_;
 
   Mutex mu_;  // Copied and Late come on different threads
+  bool filling_ ABSL_GUARDED_BY(mu_) = false;
   bool copied_ ABSL_GUARDED_BY(mu_) = false;
   bool late_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<StagingArea::Deferral> deferral_ ABSL_GUARDED_BY(mu_);
@@ -66,6 +73,13 @@ class PutBatch {
   void Add(uint32_t index, const PutChunk& chunk,
            const std::vector<std::optional<PutMemory::Direct>>& direct,
            const std::shared_ptr<StagingArea>& area, std::span<std::byte> staged);
+  // The same for the only chunk of a batch, which is copied while the daemon reads it: by
+  // FillParts, after Send. `word`: a range of `area` for a u64, in which the daemon sees how much
+  // is there.
+  void AddInParts(uint32_t index, const PutChunk& chunk,
+                  const std::vector<std::optional<PutMemory::Direct>>& direct,
+                  const std::shared_ptr<StagingArea>& area, std::span<std::byte> staged,
+                  std::span<std::byte> word);
 
   struct Outcome {
     uint32_t index = 0;
@@ -74,8 +88,20 @@ class PutBatch {
   using Done = absl::AnyInvocable<void(absl::StatusOr<std::vector<Outcome>>) &&>;
   // Sends it, once.
   void Send(LocalSession::Time deadline, Done done);
+  // What AddInParts left to be copied; else nothing.
+  void FillParts();
 
  private:
+  struct Copy {
+    std::span<const std::byte> from;
+    std::byte* to = nullptr;  // null: the daemon reads it where it is
+  };
+
+  void AddChunk(uint32_t index, const PutChunk& chunk);
+  // Tells what is to be copied for each run, in their order.
+  void AddRuns(const PutChunk& chunk, const std::vector<std::optional<PutMemory::Direct>>& direct,
+               const std::shared_ptr<StagingArea>& area, std::span<std::byte> staged,
+               absl::FunctionRef<void(const Copy&)> each);
   void AddRun(uint32_t region, uint64_t offset, uint64_t bytes);
 
   const LocalSessionPtr session_;
@@ -87,6 +113,12 @@ class PutBatch {
   std::vector<local::PutRun> runs_;
   std::string tails_;
   uint64_t staged_bytes_ = 0;
+
+  // In parts.
+  std::vector<Copy> parts_;
+  uint64_t* filled_ = nullptr;  // the word
+  uint64_t filled_offset_ = 0;
+  std::shared_ptr<PutHold> filling_;  // once sent
 };
 
 }  // namespace kvkeep::client

@@ -137,10 +137,12 @@ absl::StatusOr<std::shared_ptr<StagingArea>> PutMemory::AskForArea(const LocalSe
                                                                    LocalSession::Time deadline) {
   KVKEEP_ASSIGN_OR_RETURN(auto area, AskFor(session, 0, deadline));
   if (area->memory().size() >= chunk_bytes) return area;
-  // Room for several of them, so that filling one goes on while another is read.
-  const uint64_t bytes = RoundUp(
-      std::max(chunk_bytes, std::min(4 * chunk_bytes, session->welcome().max_staging_bytes)),
-      kBlockBytes);
+  // Room for several of them, so that filling one goes on while another is read; each may want a
+  // word beside it (LocalPut).
+  const uint64_t with_word = RoundUp(chunk_bytes, kBlockBytes) + kBlockBytes;
+  const uint64_t bytes =
+      RoundUp(std::max(chunk_bytes, std::min(4 * with_word, session->welcome().max_staging_bytes)),
+              kBlockBytes);
   area = nullptr;  // the daemon replaces it
   return AskFor(session, std::min(bytes, session->welcome().max_staging_bytes), deadline);
 }

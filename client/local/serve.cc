@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "client/local/populate.h"
 #include "client/local/session.h"
 #include "client/local/test_point.h"
 #include "tiers/base/bytes.h"
@@ -143,6 +144,7 @@ bool LocalSession::ReadEvents() {
 }
 
 absl::Status LocalSession::Serve() {
+  Populate populate(mappings_->shared_arena());
   while (true) {
     const Plan plan = MakePlan();
     if (plan.closed) break;
@@ -160,7 +162,10 @@ absl::Status LocalSession::Serve() {
                                                            std::chrono::nanoseconds(0));
       limit = {.tv_sec = left.count() / 1'000'000'000, .tv_nsec = left.count() % 1'000'000'000};
     }
-    const int ready = ppoll(fds, 3, plan.wake_at == Time::max() ? nullptr : &limit, nullptr);
+    const bool wait = populate.done() && plan.wake_at == Time::max();
+    if (!populate.done()) limit = {};
+    const int ready = ppoll(fds, 3, wait ? nullptr : &limit, nullptr);
+    if (ready == 0 && !populate.done()) populate.Step();
     if (ready > 0) {
       if (fds[0].revents != 0) {
         eventfd_t ignored;

@@ -139,6 +139,12 @@ absl::Status LocalSession::Transmit(std::span<const std::byte> message, std::spa
   return sent;
 }
 
+void LocalSession::TellOfParts() {
+  local::MessageWriter told(static_cast<uint16_t>(Kind::kPutFilled), 0);
+  // No room: the daemon looks by itself, too. Broken: the other socket will say so.
+  (void)local::SendPacket(events_.get(), told.Finish(), {}, MSG_DONTWAIT);
+}
+
 // ---------------------------------------------------------------- reading
 
 void LocalSession::ReadUntil(Waiting* waiting, Time deadline) {

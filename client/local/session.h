@@ -65,6 +65,9 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   // Sends a request and runs call.done with its reply. `fds` are not taken over.
   void Send(uint64_t id, local::MessageWriter& request, Call call, std::span<const int> fds = {});
 
+  // Has the daemon look at how much of a put in parts is there.
+  void TellOfParts();
+
   // On the thread that is going to wait: what Send registers in here is awaited by ReadUntil.
   struct Blocking {
     std::shared_ptr<LocalSession> session;  // null: nothing was sent

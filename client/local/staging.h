@@ -2,9 +2,10 @@
 // caller's that the daemon knows. Both are what puts are read from without a copy by the daemon's
 // socket.
 //
-// A range is never handed out again while the daemon may still read it: a put whose answer has not
-// come by its deadline defers all frees until the answer is there. When the connection breaks
-// first, the area is closed for good, and in use until the daemon's end is closed. Thread-safe.
+// A range is never handed out again while a put still fills it, or the daemon may still read it: a
+// put whose answer has not come by its deadline defers all frees until the answer is there. When
+// the connection breaks first, the area is closed for good, and in use until the daemon's end is
+// closed. Thread-safe.
 #pragma once
 
 #include <absl/functional/any_invocable.h>

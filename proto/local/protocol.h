@@ -1,4 +1,4 @@
-// The local protocol, versions 1 to 4: how engine workers on the daemon's host talk to it over a
+// The local protocol, versions 1 to 5: how engine workers on the daemon's host talk to it over a
 // Unix socket of type SEQPACKET and shared memory. Plain structs, little-endian, no padding.
 //
 // Messages. One message is a MessageHeader and its body, cut into packets of kMaxPacketBytes (the
@@ -11,7 +11,8 @@
 // in Segments messages, each of one packet with at most kMaxDescriptorsPerPacket descriptors. With
 // Welcome come two descriptors: the progress words (read-only, see ProgressWords) and the event
 // socket (SEQPACKET), on which the daemon says what nobody asked for. On that one the client sends
-// Pong only. A peer that is not allowed gets a reply with PERMISSION_DENIED and its reason.
+// Pong and PutFilled only. A peer that is not allowed gets a reply with PERMISSION_DENIED and its
+// reason.
 //
 // A get is a leased lookup that also tells where the leased chunks lie; the client maps the
 // segments read-only and reads in place. Bytes are good while the lease lives: a client that was
@@ -30,7 +31,8 @@
 // Welcome::shared_segments and the Segments after the tenant's own. In version 1 these fields are
 // reserved: sent as zero, not looked at. Version 3 is version 2 and a LookupCost in the replies to
 // Lookup and Get. Version 4 is version 3 and the requests of the GPU path, kRegisterGpuMemory to
-// kGetToGpu; a daemon without that path refuses every registration, with the reason.
+// kGetToGpu; a daemon without that path refuses every registration, with the reason. Version 5 is
+// version 4 and puts in parts, kPutInParts and kPutFilled.
 //
 // Everything is checked by the reader; what lies in memory that the other side can write is read
 // once. Structs are copied in and out with memcpy: a body has no alignment.
@@ -46,8 +48,9 @@
 namespace kvkeep::local {
 
 inline constexpr uint32_t kMagic = 0x4c4b564b;  // "KVKL"
-inline constexpr uint16_t kVersion = 4;         // the newest that this header describes
+inline constexpr uint16_t kVersion = 5;         // the newest that this header describes
 inline constexpr uint16_t kFirstVersion = 1;    // the oldest
+inline constexpr uint16_t kPutInPartsSince = 5;
 inline constexpr size_t kMaxPacketBytes = 64 * kKiB;
 inline constexpr size_t kMaxMessageBytes = 8 * kMiB;     // header included
 inline constexpr size_t kMaxDescriptorsPerPacket = 253;  // SCM_MAX_FD
@@ -76,11 +79,15 @@ enum class Kind : uint16_t {
   kPutFromGpu = 18,           // GpuPutRequest; reply: PutReply
   kGetToGpu = 19,             // GpuGetRequest; reply: GpuGetReply
 
+  // From version 5 on.
+  kPutInParts = 20,  // PutInParts; reply: PutReply
+
   // On the event socket, id 0.
-  kPing = 32,      // daemon; the client answers kPong within the grace period
-  kPong = 33,      // client
-  kDraining = 34,  // daemon: about to stop
-  kRevoked = 35,   // daemon: the session is over, with the reason as text
+  kPing = 32,       // daemon; the client answers kPong within the grace period
+  kPong = 33,       // client
+  kDraining = 34,   // daemon: about to stop
+  kRevoked = 35,    // daemon: the session is over, with the reason as text
+  kPutFilled = 36,  // client, version 5: more of a put in parts is there
 };
 inline constexpr uint16_t kReplyBit = 0x8000;  // set in the kind of every reply
 
@@ -280,6 +287,22 @@ struct PutRun {
   uint64_t offset = 0;
 };
 
+// A put of one chunk that is sent before its bytes are where its runs say, so that the daemon
+// copies those that are there while the client writes the next ones. Followed as PutRequest. How
+// many bytes of the payload are there, from its first, stands in a u64 of the staging memory: the
+// client stores it (release) after them, never less than before, in the end all, and sends
+// kPutFilled. That one needs no room: the daemon looks by itself now and then.
+//
+// What is not there is not read. The answer comes when it was all copied, or earlier, as the daemon
+// does not want it; the word and the runs are the client's again with it. A word that shrank or is
+// above the payload, or no further MiB in Welcome::grace_ms: the chunk is rejected, as NOT_COPIED.
+struct PutInParts {
+  std::array<uint8_t, 16> ns{};
+  uint32_t chunks = 1;
+  uint32_t runs = 0;
+  uint64_t filled_offset = 0;  // of the word, in the staging memory; a multiple of 8
+};
+
 // Followed by `chunks` PutAnswer, then their messages one after the other. When it comes, nothing
 // of the client's memory is read any more.
 struct PutReply {
@@ -417,7 +440,7 @@ static_assert(sizeof(LookupReply) == 40 && sizeof(LookupCost) == 8);
 static_assert(sizeof(Place) == 24 && sizeof(ImageRun) == 16);
 static_assert(sizeof(PutRequest) == 24 && sizeof(PutChunk) == 96 && sizeof(PutRun) == 16);
 static_assert(sizeof(OpenNamespace) == 32 && sizeof(ServerInfoReply) == 16);
-static_assert(sizeof(PutReply) == 8 && sizeof(PutAnswer) == 4);
+static_assert(sizeof(PutReply) == 8 && sizeof(PutAnswer) == 4 && sizeof(PutInParts) == 32);
 static_assert(sizeof(RegisterGpuMemory) == 120 && sizeof(RegisterGpuReply) == 24);
 static_assert(sizeof(UnregisterGpuMemory) == 16 && sizeof(GpuMemoryRun) == 24);
 static_assert(sizeof(GpuPutRequest) == 32 && sizeof(GpuGetRequest) == 40);

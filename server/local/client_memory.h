@@ -2,6 +2,7 @@
 // registered. Thread-safe to read; the client may write it at any time.
 #pragma once
 
+#include <absl/functional/function_ref.h>
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
@@ -18,9 +19,10 @@ class ClientMemory {
  public:
   virtual ~ClientMemory() = default;
   virtual uint64_t bytes() const = 0;
-  // Copies from `offset`, each byte read once. OutOfRange: the memory was cut by its owner.
-  // REQUIRES: offset + to.size() <= bytes().
-  virtual absl::Status Read(uint64_t offset, std::span<std::byte> to) const = 0;
+  // Gives the bytes from `offset` on, in order, each run good while it is given. OutOfRange: the
+  // memory was cut by its owner. REQUIRES: offset + bytes <= this->bytes().
+  using Give = absl::FunctionRef<void(std::span<const std::byte> run)>;
+  virtual absl::Status Read(uint64_t offset, uint64_t bytes, Give give) const = 0;
 };
 
 // What a session wants. Who names a size gets it, or what there is; who does not leaves half of
@@ -51,7 +53,10 @@ class StagingMemory final : public ClientMemory {
   StagingMemory& operator=(const StagingMemory&) = delete;
 
   uint64_t bytes() const override { return bytes_; }
-  absl::Status Read(uint64_t offset, std::span<std::byte> to) const override;
+  absl::Status Read(uint64_t offset, uint64_t bytes, Give give) const override;
+  // What the client stored there last; what it had written before is visible too.
+  // REQUIRES: offset is a multiple of 8, below bytes().
+  uint64_t ReadWord(uint64_t offset) const;
   // Read-write, for the client.
   absl::StatusOr<UniqueFd> Duplicate() const;
 
@@ -85,7 +90,7 @@ class RegisteredMemory final : public ClientMemory {
   ~RegisteredMemory() override;
 
   uint64_t bytes() const override { return bytes_; }
-  absl::Status Read(uint64_t offset, std::span<std::byte> to) const override;
+  absl::Status Read(uint64_t offset, uint64_t bytes, Give give) const override;
 
  private:
   RegisteredMemory(std::shared_ptr<const LocalContext> context, UniqueFd fd, uint64_t bytes);

@@ -105,8 +105,11 @@ void LocalConnection::ReadEvents(std::span<std::byte> buffer, MonotonicTime now)
   local::MessageHeader header;
   const std::span<const std::byte> bytes = (**packet).bytes;
   if (bytes.size() == sizeof(header)) std::memcpy(&header, bytes.data(), sizeof(header));
-  if (static_cast<Kind>(header.kind) != Kind::kPong || !(**packet).descriptors.empty()) {
-    return Broken(absl::InvalidArgumentError("on the event socket a client sends Pong only"));
+  const auto kind = static_cast<Kind>(header.kind);
+  if (!(**packet).descriptors.empty() ||
+      (kind != Kind::kPong && (kind != Kind::kPutFilled || !peer_->OnPutFilled()))) {
+    return Broken(absl::InvalidArgumentError(
+        "on the event socket a client sends Pong, from version 5 on PutFilled too"));
   }
   heard_ = now;
   unanswered_.reset();
@@ -217,6 +220,7 @@ void LocalConnection::OnTick(MonotonicTime now) {
     }
     return;
   }
+  peer_->OnTick(now);
   if (!peer_->holds_something()) {
     unanswered_.reset();
     return;

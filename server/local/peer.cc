@@ -14,7 +14,8 @@ namespace {
 
 // Those whose reply comes later note their end then.
 bool IsAnsweredLater(Kind kind) {
-  return kind == Kind::kPut || kind == Kind::kPutFromGpu || kind == Kind::kGetToGpu;
+  return kind == Kind::kPut || kind == Kind::kPutInParts || kind == Kind::kPutFromGpu ||
+         kind == Kind::kGetToGpu;
 }
 
 }  // namespace
@@ -66,6 +67,9 @@ absl::Status LocalPeer::CheckMayAsk(const local::Message& message) const {
   const bool of_gpu = message.kind >= static_cast<uint16_t>(Kind::kRegisterGpuMemory) &&
                       message.kind <= static_cast<uint16_t>(Kind::kGetToGpu);
   if (of_gpu && version_ < 4) return Unknown(message.kind);
+  if (static_cast<Kind>(message.kind) == Kind::kPutInParts && version_ < local::kPutInPartsSince) {
+    return Unknown(message.kind);
+  }
   if (static_cast<Kind>(message.kind) == Kind::kRegisterGpuMemory) return absl::OkStatus();
   const bool takes_one = static_cast<Kind>(message.kind) == Kind::kRegisterMemory;
   if (message.descriptors.size() != (takes_one ? 1 : 0)) {
@@ -104,6 +108,8 @@ void LocalPeer::Dispatch(local::Message& message) {
       return run(counters.gets, Operation::kGet, &LocalPeer::Keys);
     case Kind::kPut:
       return run(counters.puts, Operation::kPut, &LocalPeer::Put);
+    case Kind::kPutInParts:
+      return run(counters.puts, Operation::kPut, &LocalPeer::PutInParts);
     case Kind::kTouch:
       return run(counters.touches, Operation::kTouch, &LocalPeer::Keys);
     case Kind::kPrefetch:
@@ -144,6 +150,27 @@ void LocalPeer::StartReply(Kind kind, uint64_t id) {
 
 void LocalPeer::SendReply(std::vector<UniqueFd> descriptors) {
   sink_->Send(reply_.Finish(), std::move(descriptors));
+}
+
+bool LocalPeer::OnPutFilled() {
+  if (version_ < local::kPutInPartsSince) return false;
+  for (const auto& [number, job] : jobs_) job.put->Look();
+  return true;
+}
+
+void LocalPeer::OnTick(MonotonicTime now) {
+  for (auto& [number, job] : jobs_) {
+    job.put->Look();
+    const std::optional<uint64_t> awaited = job.put->awaited_piece();
+    if (std::exchange(job.awaited_piece, awaited) != awaited) {
+      job.since = now;
+    } else if (awaited.has_value() && now - job.since >= context_->limits.grace &&
+               job.put->GiveUp(absl::DeadlineExceededError(
+                   absl::StrCat("a put in parts: piece ", *awaited, " did not come for ",
+                                context_->limits.grace.count(), " ms")))) {
+      context_->counters->stalled_puts.fetch_add(1, std::memory_order_relaxed);
+    }
+  }
 }
 
 bool LocalPeer::holds_something() const {

@@ -79,6 +79,10 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   // The client stopped: all it holds is given back, `why` is told.
   void Revoke(const std::string& why);
   void NotifyDraining();
+  // More of a put in parts is there. False: this client has no such puts.
+  bool OnPutFilled();
+  // Now and then: gives up puts in parts of which no piece came for the time of grace.
+  void OnTick(MonotonicTime now);
   // The connection is gone. Idempotent.
   void End();
 
@@ -123,6 +127,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   absl::Status Register(local::Message& message);
   absl::Status Unregister(const local::Message& message);
   absl::Status Put(const local::Message& message);
+  absl::Status PutInParts(const local::Message& message);
   void StartPut(local::Kind kind, uint64_t id, PutPlan plan);
   PutJob::Callbacks PutCallbacks(uint64_t number, uint64_t id);
   // Starts what fits of the puts that wait for space, in their order.
@@ -163,6 +168,9 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
     MonotonicTime began{0};
     bool copying = false;
     std::shared_ptr<PutJob> put;
+    // In parts: which piece was waited for at a tick, and since when.
+    std::optional<uint64_t> awaited_piece;
+    MonotonicTime since{0};
   };
   absl::flat_hash_map<uint64_t, Job> jobs_;  // replies not sent yet
   size_t copying_ = 0;                       // of jobs_

@@ -99,6 +99,13 @@ absl::Status LocalPeer::Put(const local::Message& message) {
   return absl::OkStatus();
 }
 
+absl::Status LocalPeer::PutInParts(const local::Message& message) {
+  KVKEEP_ASSIGN_OR_RETURN(PutPlan plan,
+                          PutPlan::ParseInParts(message.body, context_->limits, memory_));
+  StartPut(Kind::kPutInParts, message.id, std::move(plan));
+  return absl::OkStatus();
+}
+
 void LocalPeer::StartPut(Kind kind, uint64_t id, PutPlan plan) {
   const uint64_t number = next_job_++;
   jobs_[number] = {

@@ -95,7 +95,6 @@ void PutJob::Reject(Chunk& chunk, RejectReason reason, std::string message) {
 void PutJob::PlanTasks(size_t first_chunk) {
   pieces_.clear();
   task_starts_.clear();
-  next_task_.store(0, std::memory_order_relaxed);
   uint64_t task_bytes = 0;
   for (auto c = static_cast<uint32_t>(first_chunk); c < next_chunk_; ++c) {
     if (!chunks_[c].reservation) continue;
@@ -115,6 +114,9 @@ void PutJob::PlanTasks(size_t first_chunk) {
   }
   pieces_left_.store(pieces_.size(), std::memory_order_relaxed);
   task_starts_.push_back(pieces_.size());
+  MutexLock lock(&mu_);
+  next_task_ = posted_tasks_ = 0;
+  NoteReadyTasks();
 }
 
 void PutJob::Copy() {
@@ -123,9 +125,94 @@ void PutJob::Copy() {
   } else if (plan_.gpu() != nullptr) {
     Fetch();
   } else {
-    StartTasks();
+    Look();
+    PostTasks();
   }
 }
+
+// ---------------------------------------------------------------- in parts
+
+bool PutJob::filling() const {
+  return plan_.in_parts() && !stopped_ && filled_bytes_ < plan_.chunks().front().payload_bytes;
+}
+
+void PutJob::NoteReadyTasks() {
+  const size_t tasks = task_starts_.empty() ? 0 : task_starts_.size() - 1;
+  // Of one chunk each task has one piece, as they are of kPieceBytes but for the last.
+  ready_tasks_ = filling() ? std::min(tasks, filled_bytes_ / kPieceBytes) : tasks;
+}
+
+void PutJob::Look() {
+  std::shared_ptr<const StagingMemory> staging;
+  {
+    MutexLock lock(&mu_);
+    if (!filling()) return;
+    look_again_ = looking_;
+    if (std::exchange(looking_, true)) return;
+    staging = plan_.staging();
+  }
+  context_->copy_executor->Post(
+      [self = shared_from_this(), staging = std::move(staging)]() mutable {
+        while (self->LookOnce(*staging)) self->PostTasks();
+        staging = nullptr;  // before the answer, after which the client may want another one
+        self->PostTasks();
+      });
+}
+
+bool PutJob::LookOnce(const StagingMemory& staging) {
+  const uint64_t filled = staging.ReadWord(plan_.filled_word());
+  const uint64_t payload_bytes = plan_.chunks().front().payload_bytes;
+  MutexLock lock(&mu_);
+  if (filling() && (filled < filled_bytes_ || filled > payload_bytes)) {
+    StopBecause(absl::InvalidArgumentError(absl::StrCat("a put in parts: ", filled, " bytes after ",
+                                                        filled_bytes_, ", of ", payload_bytes)));
+  } else if (filling()) {
+    filled_bytes_ = filled;
+    NoteReadyTasks();
+  }
+  looking_ = std::exchange(look_again_, false) && filling();
+  return looking_;
+}
+
+std::optional<uint64_t> PutJob::awaited_piece() {
+  MutexLock lock(&mu_);
+  if (!filling()) return std::nullopt;
+  return filled_bytes_ / kPieceBytes;
+}
+
+bool PutJob::Stop() {
+  if (!filling()) return false;
+  stopped_ = true;
+  NoteReadyTasks();
+  return true;
+}
+
+bool PutJob::StopBecause(const absl::Status& why) {
+  if (!Stop()) return false;
+  failures_.emplace_back(0, why);
+  given_up_.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+bool PutJob::GiveUp(const absl::Status& why) {
+  {
+    MutexLock lock(&mu_);
+    if (!StopBecause(why)) return false;
+  }
+  PostTasks();
+  return true;
+}
+
+void PutJob::Cancel() {
+  cancelled_.store(true, std::memory_order_relaxed);
+  {
+    MutexLock lock(&mu_);
+    if (!Stop()) return;
+  }
+  PostTasks();
+}
+
+// ---------------------------------------------------------------- from a GPU
 
 void PutJob::Fetch() {
   struct Group {
@@ -169,27 +256,47 @@ void PutJob::OnFetched(const std::vector<uint32_t>& chunks, const CopyEnd& end) 
   for (const uint32_t c : chunks) chunks_[c].fetched = end.status;
   if (!end.fenced) unfenced_.store(true, std::memory_order_relaxed);
   if (fetches_left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  if (!unfenced_.load(std::memory_order_relaxed)) return StartTasks();
+  if (!unfenced_.load(std::memory_order_relaxed)) return PostTasks();
   context_->counters->gpu_kept_requests.fetch_add(1, std::memory_order_relaxed);
   context_->gpu->KeepForEver(shared_from_this());
 }
 
-void PutJob::StartTasks() {
-  const size_t tasks = std::min(task_starts_.size() - 1, kParallelTasks);
-  for (size_t i = 0; i < tasks; ++i) PostTask();
-}
+// ---------------------------------------------------------------- copies
 
-void PutJob::PostTask() {
-  context_->copy_executor->Post([self = shared_from_this()] { self->RunTask(); });
+void PutJob::PostTasks() {
+  size_t more = 0;
+  {
+    MutexLock lock(&mu_);
+    const size_t wanted = std::min(ready_tasks_, next_task_ + kParallelTasks);
+    if (wanted > posted_tasks_) more = wanted - std::exchange(posted_tasks_, wanted);
+  }
+  for (; more > 0; --more) {
+    context_->copy_executor->Post([self = shared_from_this()] { self->RunTask(); });
+  }
 }
 
 void PutJob::RunTask() {
-  const size_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
-  if (task + 1 >= task_starts_.size()) return;
-  if (task + 1 + kParallelTasks < task_starts_.size()) PostTask();
+  size_t task = 0;
+  {
+    MutexLock lock(&mu_);
+    task = next_task_++;
+  }
+  PostTasks();
   const size_t begin = task_starts_[task], end = task_starts_[task + 1];
   for (size_t i = begin; i < end; ++i) CopyPiece(pieces_[i]);
   if (pieces_left_.fetch_sub(end - begin, std::memory_order_acq_rel) == end - begin) OnCopied();
+}
+
+absl::Status PutJob::Fill(const Piece& piece) {
+  Reservation& reservation = chunks_[piece.chunk].reservation;
+  if (plan_.gpu() != nullptr) {  // it is in its place
+    reservation.ChecksumPiece(piece.piece);
+    return absl::OkStatus();
+  }
+  return reservation.FillPiece(piece.piece,
+                               [&](uint64_t offset, uint64_t bytes, Reservation::GivePayload give) {
+                                 return plan_.ReadPayload(piece.chunk, offset, bytes, give);
+                               });
 }
 
 void PutJob::CopyPiece(const Piece& piece) {
@@ -197,11 +304,10 @@ void PutJob::CopyPiece(const Piece& piece) {
   absl::Status status = absl::CancelledError("the session ended");
   if (!chunk.fetched.ok()) {
     status = chunk.fetched;
+  } else if (given_up_.load(std::memory_order_relaxed)) {
+    status = absl::CancelledError("given up");
   } else if (!cancelled_.load(std::memory_order_relaxed)) {
-    status =
-        chunk.reservation.FillPiece(piece.piece, [&](uint64_t offset, std::span<std::byte> to) {
-          return plan_.ReadPayload(piece.chunk, offset, to);
-        });
+    status = Fill(piece);
   }
   if (!status.ok()) {
     MutexLock lock(&mu_);
@@ -223,8 +329,8 @@ void PutJob::FinishChunk(size_t index) {
   }
   if (!failure.ok()) {
     chunk.reservation.Abort();
-    const bool of_gpu = plan_.gpu() != nullptr;
-    Reject(chunk, of_gpu ? RejectReason::kNotCopied : RejectReason::kWrongSize,
+    const bool not_copied = plan_.gpu() != nullptr || given_up_.load(std::memory_order_relaxed);
+    Reject(chunk, not_copied ? RejectReason::kNotCopied : RejectReason::kWrongSize,
            std::string(failure.message()));
     return;
   }
@@ -261,6 +367,10 @@ void PutJob::OnCopied() {
   if (status_.ok() && waits()) {
     context_->loop->Post([self = shared_from_this()] { self->callbacks_.more(); });
     return;
+  }
+  {
+    MutexLock lock(&mu_);
+    stopped_ = true;
   }
   plan_.DropMemory();
   AwaitDurable();

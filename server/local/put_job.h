@@ -5,6 +5,10 @@
 // It goes in rounds: as many chunks as the limit of reserved bytes lets in are copied, then the
 // next ones. Nearly always one round does it. New and Reserve run on the loop, between rounds.
 //
+// Of a put in parts only what is there is copied; it waits for the rest without a thread. How much
+// is there stands in memory that its client can take away for a moment: copy threads look, not the
+// loop.
+//
 // Small chunks share a task, large ones are split by pieces, so all copy threads work on one; each
 // task copies about a piece and posts the next, so that others get their turn. A chunk is sealed by
 // the thread that copied its last piece. The callbacks run on the loop.
@@ -48,7 +52,15 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   // Copies it. REQUIRES: reserved(), and the round before is over.
   void Copy();
   // Skips the copies that have not begun; their chunks are given up. What a GPU copies ends first.
-  void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+  // On the loop.
+  void Cancel();
+
+  // Of a put in parts: more may be there. Looks, and copies what came.
+  void Look();
+  // The first piece that is not there; none: nothing is waited for.
+  std::optional<uint64_t> awaited_piece();
+  // What is not there will not come: its chunk is rejected. False: nothing was waited for.
+  bool GiveUp(const absl::Status& why);
 
   // Once done: why there are no answers, or they are in the reply.
   const absl::Status& status() const { return status_; }
@@ -72,13 +84,22 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   absl::StatusOr<bool> ReserveChunk(const SessionToken& session, size_t index, bool may_wait);
   ChunkId IdOf(size_t index) const;
   void PlanTasks(size_t first_chunk);
-  void StartTasks();
   // Asks the GPU for the payloads of this round.
   void Fetch();
   void FetchGroup(std::vector<uint32_t> chunks, std::vector<GpuRun> runs);
   void OnFetched(const std::vector<uint32_t>& chunks, const CopyEnd& end);
-  void PostTask();
+  // Posts what may run, as many as are wanted at a time.
+  void PostTasks();
   void RunTask();
+  // More of a put in parts is waited for.
+  bool filling() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteReadyTasks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // False: nothing was waited for.
+  bool Stop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool StopBecause(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether to look again.
+  bool LookOnce(const StagingMemory& staging);
+  absl::Status Fill(const Piece& piece);
   void CopyPiece(const Piece& piece);
   void FinishChunk(size_t index);
   void Reject(Chunk& chunk, RejectReason reason, std::string message);
@@ -98,13 +119,20 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   const MonotonicTime deadline_;  // of the GPU's copies
 
   std::atomic<bool> cancelled_{false};
+  std::atomic<bool> given_up_{false};
   std::atomic<size_t> fetches_left_{0};
   std::atomic<bool> unfenced_{false};  // a copy of the GPU goes on for ever
-  std::atomic<size_t> next_task_{0};
   std::atomic<size_t> pieces_left_{0};
   std::atomic<size_t> durable_left_{0};
 
   Mutex mu_;
+  // Of this round: tasks that began, were posted, may be posted.
+  size_t next_task_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t posted_tasks_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t ready_tasks_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t filled_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  bool looking_ ABSL_GUARDED_BY(mu_) = false, look_again_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;  // in parts: nothing is waited for
   // First failure of each chunk that failed; written while it is copied.
   std::vector<std::pair<size_t, absl::Status>> failures_ ABSL_GUARDED_BY(mu_);
   absl::Status seal_failure_ ABSL_GUARDED_BY(mu_);

@@ -52,6 +52,26 @@ absl::StatusOr<PutPlan> PutPlan::Parse(std::span<const std::byte> body, const Lo
   return plan;
 }
 
+absl::StatusOr<PutPlan> PutPlan::ParseInParts(std::span<const std::byte> body,
+                                              const LocalLimits& limits,
+                                              const SessionMemory& memory) {
+  PutPlan plan;
+  local::PutInParts request;
+  std::vector<local::PutRun> runs;
+  KVKEEP_RETURN_IF_ERROR(plan.Read(body, "PutInParts", limits, &request, &runs));
+  if (request.chunks != 1) return Invalid("chunks is ", request.chunks, ", in parts it is 1");
+  KVKEEP_RETURN_IF_ERROR(plan.AddRuns(runs, memory));
+  KVKEEP_RETURN_IF_ERROR(plan.CheckChunks(plan.runs_));
+  plan.staging_ = memory.staging();
+  const uint64_t size = plan.staging_ == nullptr ? 0 : plan.staging_->bytes();
+  const uint64_t at = request.filled_offset;
+  if (at % sizeof(uint64_t) != 0 || at >= size) {
+    return Invalid("filled_offset is ", at, ", no word of the ", size, " bytes of staging memory");
+  }
+  plan.filled_word_ = at;
+  return plan;
+}
+
 absl::StatusOr<PutPlan> PutPlan::ParseGpu(std::span<const std::byte> body,
                                           const LocalLimits& limits, const SessionGpu& memory) {
   PutPlan plan;
@@ -117,14 +137,11 @@ std::span<const std::byte> PutPlan::tail(size_t chunk) const {
   return std::span(tails_).subspan(tail_starts_[chunk], chunks_[chunk].tail_bytes);
 }
 
-absl::Status PutPlan::ReadPayload(size_t chunk, uint64_t offset, std::span<std::byte> to) const {
-  if (gpu_.has_value()) return absl::OkStatus();
-  return runs_.ForEach(chunks_[chunk].first_run, offset, to.size(),
-                       [&](const RunTable::Part& part) {
-                         const auto now = to.first(part.bytes);
-                         to = to.subspan(part.bytes);
-                         return memories_[part.memory]->Read(part.offset, now);
-                       });
+absl::Status PutPlan::ReadPayload(size_t chunk, uint64_t offset, uint64_t bytes,
+                                  ClientMemory::Give give) const {
+  return runs_.ForEach(chunks_[chunk].first_run, offset, bytes, [&](const RunTable::Part& part) {
+    return memories_[part.memory]->Read(part.offset, part.bytes, give);
+  });
 }
 
 }  // namespace kvkeep

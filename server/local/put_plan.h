@@ -24,6 +24,10 @@ class PutPlan {
   // InvalidArgument names the field.
   static absl::StatusOr<PutPlan> Parse(std::span<const std::byte> body, const LocalLimits& limits,
                                        const SessionMemory& memory);
+  // Of a PutInParts.
+  static absl::StatusOr<PutPlan> ParseInParts(std::span<const std::byte> body,
+                                              const LocalLimits& limits,
+                                              const SessionMemory& memory);
   // Of a GpuPutRequest.
   static absl::StatusOr<PutPlan> ParseGpu(std::span<const std::byte> body,
                                           const LocalLimits& limits, const SessionGpu& memory);
@@ -32,16 +36,24 @@ class PutPlan {
   const std::vector<local::PutChunk>& chunks() const { return chunks_; }
   std::span<const std::byte> tail(size_t chunk) const;
 
+  // Its only chunk is still being written by the client.
+  bool in_parts() const { return filled_word_.has_value(); }
+  // Where the client says how much is there. REQUIRES: in_parts(); for staging: before DropMemory.
+  uint64_t filled_word() const { return *filled_word_; }
+  std::shared_ptr<const StagingMemory> staging() const { return staging_; }
+
   // Not null: the payloads come from a GPU, by copies of these runs, within the time.
   const GpuRuns* gpu() const { return gpu_.has_value() ? &*gpu_ : nullptr; }
   std::chrono::milliseconds timeout() const { return timeout_; }
 
-  // Copies payload bytes of a chunk from its runs, each read once. OutOfRange: see ClientMemory.
-  // From a GPU: they are in place, nothing is done.
-  absl::Status ReadPayload(size_t chunk, uint64_t offset, std::span<std::byte> to) const;
+  // Gives payload bytes of a chunk, which the client may write meanwhile. OutOfRange: see
+  // ClientMemory. REQUIRES: not from a GPU.
+  absl::Status ReadPayload(size_t chunk, uint64_t offset, uint64_t bytes,
+                           ClientMemory::Give give) const;
   // Lets go of the client's memory: nothing is read any more.
   void DropMemory() {
     memories_.clear();
+    staging_ = nullptr;
     if (gpu_.has_value()) gpu_->Drop();
   }
 
@@ -54,7 +66,9 @@ class PutPlan {
 
   NamespaceDigest ns_;
   std::vector<local::PutChunk> chunks_;
-  RunTable runs_;  // in memories_
+  RunTable runs_;                        // in memories_
+  std::optional<uint64_t> filled_word_;  // its offset in staging_
+  std::shared_ptr<const StagingMemory> staging_;
   std::optional<GpuRuns> gpu_;
   std::chrono::milliseconds timeout_{0};
   std::vector<uint64_t> tail_starts_;

@@ -29,6 +29,7 @@ class SessionMemory {
 
   // Null: there is none.
   std::shared_ptr<const ClientMemory> Find(uint32_t region) const;
+  std::shared_ptr<const StagingMemory> staging() const { return staging_; }
 
  private:
   const std::shared_ptr<const LocalContext> context_;

@@ -156,10 +156,15 @@ void StagingMemory::GiveUp(std::shared_ptr<StagingMemory> last,
   last.reset();
 }
 
-absl::Status StagingMemory::Read(uint64_t offset, std::span<std::byte> to) const {
-  KVKEEP_CHECK(offset <= bytes_ && to.size() <= bytes_ - offset);
-  std::memcpy(to.data(), mapped_ + offset, to.size());
+absl::Status StagingMemory::Read(uint64_t offset, uint64_t bytes, Give give) const {
+  KVKEEP_CHECK(offset <= bytes_ && bytes <= bytes_ - offset);
+  give({mapped_ + offset, bytes});
   return absl::OkStatus();
+}
+
+uint64_t StagingMemory::ReadWord(uint64_t offset) const {
+  KVKEEP_CHECK(offset % sizeof(uint64_t) == 0 && offset < bytes_);
+  return __atomic_load_n(reinterpret_cast<const uint64_t*>(mapped_ + offset), __ATOMIC_ACQUIRE);
 }
 
 absl::StatusOr<UniqueFd> StagingMemory::Duplicate() const {

@@ -90,7 +90,8 @@ TEST_CASE("a session that the daemon forgot is replaced") {
   f.daemon.kv.script.forget_sessions = false;
   CHECK(Eventually([&] { return f.client->Lookup(f.ns, {Key("a")}).ok(); }));
   CHECK(f.client->GetStats().sessions_torn_down >= 1);
-  CHECK(f.daemon.kv.sessions_opened >= 2);
+  // The old one served as well, once the daemon knew it again.
+  CHECK(Eventually([&] { return f.daemon.kv.sessions_opened >= 2; }));
 }
 
 TEST_CASE("every call ends by its deadline when the daemon hangs") {

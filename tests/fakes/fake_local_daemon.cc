@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tests/fakes/fake_local_connection.h"
 #include "tests/fakes/read_body.h"
 #include "tiers/base/bytes.h"
 #include "tiers/base/check.h"
@@ -38,23 +39,6 @@ std::byte* MapAll(int fd, uint64_t bytes) {
 }
 
 }  // namespace
-
-struct FakeLocalDaemon::Connection {
-  UniqueFd socket, events;
-  UniqueFd peer_events;  // the client's end, until it is sent
-  Mutex mu;              // one reply at a time
-  std::vector<std::pair<local::MessageWriter, UniqueFd>> held ABSL_GUARDED_BY(mu);
-  bool over ABSL_GUARDED_BY(mu) = false;
-  UniqueFd staging;
-  std::byte* staging_memory = nullptr;
-  uint64_t staging_bytes = 0;
-  std::map<uint32_t, UniqueFd> regions;
-  uint32_t next_region = 1;
-
-  ~Connection() {
-    if (staging_memory != nullptr) munmap(staging_memory, staging_bytes);
-  }
-};
 
 FakeLocalDaemon::Arena::~Arena() {
   for (std::byte* at : memory) munmap(at, kSegmentBytes);
@@ -148,7 +132,10 @@ void FakeLocalDaemon::Serve(Connection& connection) {
     if (ready[1].revents != 0) {
       auto packet = local::ReceivePacket(connection.events.get(), buffer, MSG_DONTWAIT);
       if (!packet.ok()) break;
-      if (packet->has_value()) ++pongs;
+      if (!packet->has_value()) continue;
+      local::MessageHeader header;
+      std::memcpy(&header, buffer.data(), sizeof(header));
+      if (static_cast<Kind>(header.kind) == Kind::kPong) ++pongs;
     }
     if (ready[0].revents == 0) continue;
     auto packet = local::ReceivePacket(connection.socket.get(), buffer, MSG_DONTWAIT);
@@ -246,7 +233,8 @@ bool FakeLocalDaemon::Handle(Connection& connection, local::Message& message) {
       HandleKeys(connection, kind, message);
       return true;
     case Kind::kPut:
-      HandlePut(connection, message);
+    case Kind::kPutInParts:
+      HandlePut(connection, kind, message);
       return true;
     case Kind::kOpenNamespace: {
       const auto spec = Read<local::OpenNamespace>(reader);
@@ -395,64 +383,6 @@ void FakeLocalDaemon::HandleKeys(Connection& connection, Kind kind, const local:
     return;
   }
   Reply(connection, std::move(reply));
-}
-
-void FakeLocalDaemon::HandlePut(Connection& connection, const local::Message& message) {
-  local::BodyReader reader(message.body);
-  const auto request = Read<local::PutRequest>(reader);
-  std::vector<local::PutChunk> chunks;
-  std::vector<local::PutRun> runs;
-  KVKEEP_CHECK(reader.ReadAll(request.chunks, &chunks) && reader.ReadAll(request.runs, &runs));
-  KVKEEP_CHECK(chunks.size() <= script.max_put_chunks);
-  local::MessageWriter reply = local::StartReply(Kind::kPut, message.id);
-  reply.Append(local::PutReply{.chunks = request.chunks});
-  std::string messages;
-  for (const local::PutChunk& chunk : chunks) {
-    std::vector<std::byte> payload;
-    for (uint32_t i = 0; i < chunk.runs; ++i) {
-      const local::PutRun& run = runs.at(chunk.first_run + i);
-      const size_t at = payload.size();
-      payload.resize(at + run.bytes);
-      if (run.region == local::kStagingRegion) {
-        KVKEEP_CHECK(run.offset + run.bytes <= connection.staging_bytes);
-        std::memcpy(payload.data() + at, connection.staging_memory + run.offset, run.bytes);
-      } else {
-        ++direct_runs;
-        KVKEEP_CHECK(pread(connection.regions.at(run.region).get(), payload.data() + at, run.bytes,
-                           static_cast<off_t>(run.offset)) == static_cast<ssize_t>(run.bytes));
-      }
-    }
-    std::span<const std::byte> tail;
-    KVKEEP_CHECK(reader.ReadBytes(chunk.tail_bytes, &tail));
-    KVKEEP_CHECK(payload.size() == chunk.payload_bytes);
-    const ChunkId id{NamespaceDigest{.bytes = request.ns}, ChunkKey{.bytes = chunk.key},
-                     PartId(chunk.part)};
-    MutexLock lock(&mu_);
-    if (arena_->chunks.contains(id)) {
-      reply.Append(local::PutAnswer{.status = 2});
-    } else if (arena_->used + payload.size() + kMiB > kSegments * kSegmentBytes) {
-      const std::string text = "the fake is full";
-      reply.Append(local::PutAnswer{
-          .status = 3, .reason = 1, .message_bytes = static_cast<uint16_t>(text.size())});
-      messages += text;
-    } else {
-      Store(id, payload, std::string(AsText(tail)));
-      reply.Append(local::PutAnswer{.status = 1});
-    }
-  }
-  reply.AppendText(messages);
-  const bool say_copied = script.say_copied;
-  if (script.hold != static_cast<uint16_t>(Kind::kPut) && !say_copied) {
-    return Reply(connection, std::move(reply));
-  }
-  {
-    MutexLock lock(&connection.mu);
-    connection.held.emplace_back(std::move(reply), UniqueFd());
-  }
-  // Only now: who hears it may call Let().
-  if (say_copied) {
-    Reply(connection, local::MessageWriter(static_cast<uint16_t>(Kind::kPutCopied), message.id));
-  }
 }
 
 void FakeLocalDaemon::Let() {

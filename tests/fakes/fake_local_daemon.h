@@ -111,7 +111,9 @@ class FakeLocalDaemon {
                   const std::vector<uint32_t>& parts, const std::vector<ChunkKey>& keys)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void HandleKeys(Connection& connection, local::Kind kind, const local::Message& message);
-  void HandlePut(Connection& connection, const local::Message& message);
+  bool AwaitParts(const Connection& connection, const local::PutInParts& request,
+                  const local::PutChunk& chunk);
+  void HandlePut(Connection& connection, local::Kind kind, const local::Message& message);
   bool HandleOther(Connection& connection, local::Message& message);
   void Reply(Connection& connection, local::MessageWriter writer, std::span<const int> fds = {});
   void Store(const ChunkId& id, const std::vector<std::byte>& payload, const std::string& metadata)

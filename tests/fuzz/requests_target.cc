@@ -1,6 +1,6 @@
 // A client of gRPC, as bytes: a script of messages as they come off the wire, over a store in
-// memory, through the checks and conversions of the daemon. Streams and threads of gRPC are not in
-// it.
+// memory, through the checks and conversions of the daemon; an operator's too, but for those that
+// carry nothing. Streams and threads of gRPC are not in it: socket_test.cc has them.
 //
 // So that bytes found by chance get far, messages are completed: an empty session token or
 // namespace becomes the one that was opened, a lease below 16 one of those granted. What must hold:
@@ -25,8 +25,22 @@ namespace {
 
 enum class Op : uint8_t { kCall, kPutFrame, kPutEnd, kRun, kTime, kSession };
 constexpr uint8_t kOps = 6;
-enum class Call : uint8_t { kNamespace, kLookup, kGet, kTouch, kPrefetch, kRelease, kDelete };
-constexpr uint8_t kCalls = 7;
+enum class Call : uint8_t {
+  kNamespace,
+  kLookup,
+  kGet,
+  kTouch,
+  kPrefetch,
+  kRelease,
+  kDelete,
+  kSession,
+  kWatch,
+  kClear,
+  kEvict,
+  kVerify,
+  kDrain,
+};
+constexpr uint8_t kCalls = 13;
 constexpr size_t kMaxSteps = 300;
 constexpr uint64_t kSmallLease = 16;
 constexpr uint32_t kMaxKeys = 64;
@@ -92,7 +106,8 @@ class Runner {
 
   void OpenSession() {
     const absl::StatusOr<SessionToken> session = world_.store().OpenSession({.client_name = "f"});
-    KVKEEP_CHECK(session.ok());
+    KVKEEP_CHECK(session.ok() != draining_);
+    if (draining_) return;  // all goes on with a session that is closed
     session_ = *session;
     const absl::StatusOr<NamespaceDigest> ns =
         world_.store().OpenNamespace(session_, {.model = "f", .tokens_per_chunk = 1, .parts = 3});
@@ -106,6 +121,9 @@ class Runner {
     world_.RunAll();  // reads under way are answered
     DropAnswered();
     world_.store().CloseSession(session_);
+    // A reader of events is told.
+    KVKEEP_CHECK(!watch_ || absl::IsFailedPrecondition(watch_.Next().status()));
+    watch_ = EventReader();
   }
 
   template <typename Request>
@@ -168,6 +186,72 @@ class Runner {
         KVKEEP_ASSIGN_OR_RETURN(const Subject subject, ParseSubject(request));
         return store.Delete(subject.session, subject.chunks.view()).status();
       }
+      case Call::kSession:
+        return AnotherSession(bytes);
+      case Call::kWatch:
+        return Watch(bytes);
+      default:
+        return Administer(call, bytes);
+    }
+  }
+
+  template <typename Request>
+  static absl::StatusOr<Request> ParseAdmin(const std::string& bytes) {
+    Request request;
+    if (!request.ParseFromString(bytes)) return absl::InvalidArgumentError("no protobuf");
+    return request;
+  }
+
+  absl::Status Administer(Call call, const std::string& bytes) {
+    Store& store = world_.store();
+    if (call == Call::kClear) {
+      KVKEEP_ASSIGN_OR_RETURN(const auto request, ParseAdmin<v1::ClearRequest>(bytes));
+      std::optional<NamespaceDigest> ns;
+      if (!request.namespace_digest().empty()) {
+        KVKEEP_ASSIGN_OR_RETURN(ns, ParseNamespaceDigest(request.namespace_digest()));
+      }
+      store.Clear(ns);
+    } else if (call == Call::kEvict) {
+      KVKEEP_ASSIGN_OR_RETURN(const auto request, ParseAdmin<v1::EvictRequest>(bytes));
+      KVKEEP_ASSIGN_OR_RETURN(const EvictResult evicted, store.Evict({.of_g3 = request.g3(),
+                                                                      .tenant = request.tenant(),
+                                                                      .bytes = request.bytes()}));
+      KVKEEP_CHECK((evicted.chunks > 0) == (evicted.bytes > 0));
+    } else if (call == Call::kVerify) {
+      KVKEEP_ASSIGN_OR_RETURN(const auto request, ParseAdmin<v1::VerifyRequest>(bytes));
+      store.ScrubRound(request.bytes_per_second());
+    } else if (call == Call::kDrain) {
+      KVKEEP_RETURN_IF_ERROR(ParseAdmin<v1::DrainRequest>(bytes).status());
+      store.BeginDrain();
+      draining_ = true;
+    }
+    store.Namespaces();
+    return absl::OkStatus();
+  }
+
+  // Its own, and gone again: the limit of sessions is for all of them.
+  absl::Status AnotherSession(const std::string& bytes) {
+    KVKEEP_ASSIGN_OR_RETURN(const auto request, ParseAdmin<v1::OpenSessionRequest>(bytes));
+    KVKEEP_ASSIGN_OR_RETURN(const std::string name, ParseClientName(request.client_name()));
+    KVKEEP_CHECK(name.size() <= kMaxClientNameBytes);
+    const absl::StatusOr<SessionToken> session = world_.store().OpenSession({.client_name = name});
+    KVKEEP_CHECK(session.ok() != draining_);
+    if (session.ok()) world_.store().CloseSession(*session);
+    return session.status();
+  }
+
+  // One at a time; read to its end of now.
+  absl::Status Watch(const std::string& bytes) {
+    KVKEEP_ASSIGN_OR_RETURN(auto request, Parse<v1::WatchRequest>(bytes));
+    if (request.namespace_digest().empty()) request.set_namespace_digest(Text(ns_));
+    KVKEEP_ASSIGN_OR_RETURN(const SessionToken session, ParseSessionToken(request.session_token()));
+    KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest ns,
+                            ParseNamespaceDigest(request.namespace_digest()));
+    KVKEEP_ASSIGN_OR_RETURN(watch_, world_.store().Watch(session, ns));
+    for (bool more = true; more;) {
+      KVKEEP_ASSIGN_OR_RETURN(const EventBatch batch, watch_.Next());
+      for (const ChunkEvent& event : batch.events) KVKEEP_CHECK(event.id.ns == ns);
+      more = batch.more;
     }
     return absl::OkStatus();
   }
@@ -288,6 +372,8 @@ class Runner {
   std::vector<LeaseId> leases_;
   std::vector<std::unique_ptr<Get>> gets_;
   std::unique_ptr<PutReceiver> put_;
+  EventReader watch_;
+  bool draining_ = false;
 };
 
 void RunRequests(std::span<const uint8_t> input) { Runner().Run(InputReader(input)); }
@@ -404,6 +490,8 @@ FuzzInput Mistakes() {
   lookup.add_parts(3);
   v1::GetRequest get;
   get.set_keys("short");
+  v1::ClearRequest clear;
+  clear.set_namespace_digest("short");
   return Script()
       .Put(wrong)
       .Put(abort)
@@ -411,10 +499,44 @@ FuzzInput Mistakes() {
       .Ask(Call::kNamespace, ns)
       .Ask(Call::kLookup, lookup)
       .Ask(Call::kGet, get)
+      .Ask(Call::kClear, clear)
       .bytes();
 }
 
-std::vector<FuzzInput> RequestsSeeds() { return {PutsAndGets(), Promotions(), Mistakes()}; }
+// What an operator asks for between a client's calls, and a client that is told of it.
+FuzzInput Operator() {
+  v1::OpenSessionRequest session;
+  session.set_client_name("other");
+  v1::EvictRequest evict;
+  evict.set_bytes(5000);
+  v1::VerifyRequest verify;
+  verify.set_bytes_per_second(1 << 20);
+  v1::ClearRequest clear;
+  clear.set_namespace_digest(std::string(NamespaceDigest::kSize, 'n'));
+  return Script()
+      .Ask(Call::kSession, session)
+      .Ask(Call::kWatch, v1::WatchRequest())
+      .Put(Frame('a', 9000, true))
+      .Put(Frame('b', 9000, false))
+      .Run(30)
+      .Ask(Call::kWatch, v1::WatchRequest())
+      .Ask(Call::kEvict, evict)
+      .Ask(Call::kVerify, verify)
+      .Ask(Call::kClear, clear)
+      .Do(Op::kTime)
+      .Ask(Call::kClear, v1::ClearRequest())
+      .Put(Frame('c', 300, false))
+      .Ask(Call::kDrain, v1::DrainRequest())
+      .Put(Frame('d', 300, false))
+      .Ask(Call::kSession, session)
+      .Do(Op::kSession)
+      .Ask(Call::kGet, Keys<v1::GetRequest>("c"))
+      .bytes();
+}
+
+std::vector<FuzzInput> RequestsSeeds() {
+  return {PutsAndGets(), Promotions(), Mistakes(), Operator()};
+}
 
 }  // namespace
 

@@ -153,6 +153,10 @@ class Runner final : public PeerSink {
         return;
       case ScriptOp::kGpu:
         return OfGpu(script.U8());
+      case ScriptOp::kParts: {
+        const uint8_t how = script.U8();
+        return OfParts(how, script.U16());
+      }
     }
   }
 
@@ -164,14 +168,15 @@ class Runner final : public PeerSink {
 
   // See the header: namespace and leases.
   void Complete(Kind kind, std::vector<std::byte>& body) const {
-    const bool of_gpu = kind == Kind::kPutFromGpu || kind == Kind::kGetToGpu;
-    if ((kind < Kind::kLookup || kind > Kind::kDelete) && !of_gpu) return;
+    const bool of_puts = kind == Kind::kPut || kind == Kind::kPutInParts ||
+                         kind == Kind::kPutFromGpu || kind == Kind::kGetToGpu;
+    if ((kind < Kind::kLookup || kind > Kind::kDelete) && !of_puts) return;
     if (body.size() < sizeof(local::PutRequest)) return;
     const bool zero = std::all_of(body.begin(), body.begin() + ns_.size(),
                                   [](std::byte b) { return b == std::byte{0}; });
     if (zero) std::memcpy(body.data(), ns_.data(), ns_.size());
     local::KeysRequest request;
-    if (kind == Kind::kPut || of_gpu || body.size() < sizeof(request)) return;
+    if (of_puts || body.size() < sizeof(request)) return;
     std::memcpy(&request, body.data(), sizeof(request));
     for (size_t i = 0; i < request.releases; ++i) {
       const size_t at = sizeof(request) + i * sizeof(local::ReleaseEntry);
@@ -225,6 +230,10 @@ class Runner final : public PeerSink {
     const uint64_t id = next_id_++;
     if (kind == Kind::kGet) gets_[id] = {body.begin(), body.end()};
     if (gets_.size() > 64) gets_.erase(gets_.begin());
+    if (local::PutInParts put; kind == Kind::kPutInParts && body.size() >= sizeof(put)) {
+      std::memcpy(&put, body.data(), sizeof(put));
+      word_at_ = put.filled_offset;
+    }
     local::MessageWriter writer(static_cast<uint16_t>(kind), id);
     writer.AppendBytes(body.data(), std::min(body.size(), local::kMaxMessageBytes - 64));
     std::span<const std::byte> left = writer.Finish();
@@ -240,6 +249,7 @@ class Runner final : public PeerSink {
   void Packet(std::span<const std::byte> packet, std::vector<UniqueFd> descriptors) {
     if (closed_ || packet.empty()) return;
     if (!peer_->ready()) RunAll();
+    if (!peer_->ready()) PassGrace();
     absl::StatusOr<std::optional<local::Message>> message =
         assembler_->Take(packet, std::move(descriptors));
     if (!message.ok()) {
@@ -265,6 +275,10 @@ class Runner final : public PeerSink {
       staging_ = std::move(descriptors[0]);
     } else if (kind == Kind::kPut || kind == Kind::kPutFromGpu) {
       CheckPut(body);
+    } else if (kind == Kind::kPutInParts) {
+      const uint64_t before = result_.stored;
+      KVKEEP_CHECK(CheckPut(body) == 1);
+      result_.in_parts += result_.stored - before;
     } else if (kind == Kind::kGetToGpu) {
       CheckGpuGet(body);
     } else if (kind == Kind::kLookup || kind == Kind::kGet) {
@@ -272,7 +286,7 @@ class Runner final : public PeerSink {
     }
   }
 
-  void CheckPut(local::BodyReader& body) {
+  size_t CheckPut(local::BodyReader& body) {
     local::PutReply head;
     std::vector<local::PutAnswer> answers;
     KVKEEP_CHECK(body.Read(&head) && body.ReadAll(head.chunks, &answers));
@@ -280,6 +294,7 @@ class Runner final : public PeerSink {
       KVKEEP_CHECK(answer.status >= 1 && answer.status <= 3);
       result_.stored += answer.status == 1;
     }
+    return answers.size();
   }
 
   // Status, message and tail of every chunk, and nothing more.
@@ -301,6 +316,45 @@ class Runner final : public PeerSink {
     if (how % 4 < 2) return device.Hold(how % 4 == 0);
     if (device.held() == 0) return;
     device.EndOne(how % 4 == 2 ? CopyEnd{} : CopyEnd{.status = absl::UnavailableError("broken")});
+  }
+
+  void OfParts(uint8_t how, uint16_t value) {
+    uint64_t word = value;
+    const bool has_word = staging_.get() >= 0 && word_at_ <= kMemfdBytes - sizeof(word);
+    const auto at = static_cast<off_t>(word_at_);
+    if (how % 4 == kPartsAbove) word = UINT64_MAX - value;
+    if (has_word && how % 4 == kPartsLess) {
+      uint64_t before = 0;
+      if (pread(staging_.get(), &before, sizeof(before), at) != sizeof(before)) return;
+      word = before - value;
+    }
+    if (has_word && how % 4 != 0) {  // fails where it is behind the end: that does not grow
+      KVKEEP_CHECK(pwrite(staging_.get(), &word, sizeof(word), at) >= -1);
+    }
+    if (closed_) return;
+    switch (how / 4 % 4 * 4) {
+      case kPartsTold:
+        if (peer_->OnPutFilled()) return;
+        ++result_.broken;  // as of a version before it
+        closed_ = true;
+        return peer_->End();
+      case kPartsTick:
+        tick_ += std::chrono::milliseconds(1);
+        return peer_->OnTick(tick_);
+      case kPartsGrace:
+        return PassGrace();
+      default:
+        return;
+    }
+  }
+
+  // Ends the puts in parts that are not filled. What is there is looked at between the ticks.
+  void PassGrace() {
+    for (int i = 0; i < 4; ++i) {
+      tick_ += context_->limits.grace;
+      peer_->OnTick(tick_);
+      RunAll();
+    }
   }
 
   void CheckFound(uint64_t id, local::BodyReader& body) {
@@ -387,8 +441,10 @@ class Runner final : public PeerSink {
     gpu_.device().Hold(false);
     while (gpu_.device().held() > 0) gpu_.device().EndOne({});
     RunAll();
+    PassGrace();
     world_.Settle(kTurn);
     RunAll();
+    result_.stalled = counters_.stalled_puts;
     if (!closed_) KVKEEP_CHECK(replies_ == requests_);
     world_.store().CheckInvariants();
     peer_->End();
@@ -412,6 +468,8 @@ class Runner final : public PeerSink {
   std::shared_ptr<LocalPeer> peer_;
   std::optional<local::MessageAssembler> assembler_;
   bool closed_ = false;
+  MonotonicTime tick_{0};
+  uint64_t word_at_ = 0;  // of the last put in parts
   uint64_t next_id_ = 1;
   uint64_t requests_ = 0, replies_ = 0;  // of this connection
   std::array<uint8_t, 16> ns_{};
@@ -459,6 +517,13 @@ ScriptWriter& ScriptWriter::Packet(std::span<const std::byte> bytes, uint8_t des
 ScriptWriter& ScriptWriter::Step(ScriptOp op, uint8_t argument) {
   bytes_.push_back(static_cast<uint8_t>(op));
   bytes_.push_back(argument);
+  return *this;
+}
+
+ScriptWriter& ScriptWriter::Parts(int how, uint16_t value) {
+  Step(ScriptOp::kParts, static_cast<uint8_t>(how));
+  bytes_.push_back(static_cast<uint8_t>(value & 255));
+  bytes_.push_back(static_cast<uint8_t>(value >> 8));
   return *this;
 }
 

@@ -26,8 +26,20 @@ enum class ScriptOp : uint8_t {
   kTime = 4,     // a tenth of a second and more, all that is due is done
   kConnect = 5,  // how u8: a new connection, with Hello or without; revoke; drain
   kGpu = 6,      // how u8: copies wait or not; the oldest that waits ends, well or badly
+  kParts = 7,    // how u8, value u16: of the last put in parts, see ScriptParts
 };
-inline constexpr uint8_t kScriptOps = 7;
+inline constexpr uint8_t kScriptOps = 8;
+
+// `how` of kParts: what is stored in the word that says how much is there, and what the daemon
+// hears of it then. One of each.
+enum ScriptParts : uint8_t {
+  kPartsWord = 1,    // `value`
+  kPartsAbove = 2,   // far above any payload
+  kPartsLess = 3,    // what it was, less `value`
+  kPartsTold = 4,    // kPutFilled
+  kPartsTick = 8,    // a tick
+  kPartsGrace = 12,  // two ticks with the time of grace between them
+};
 
 // Low three bits of a `descriptors` byte; the others: how many.
 enum class ScriptFd : uint8_t { kNone, kMemfd, kShortMemfd, kSealedMemfd, kPipe, kSocket, kNull };
@@ -39,6 +51,8 @@ constexpr uint8_t ScriptFds(ScriptFd kind, uint8_t count = 1) {
 struct ScriptResult {
   uint64_t requests = 0, replies = 0, errors = 0, broken = 0;
   uint64_t stored = 0;       // chunks
+  uint64_t in_parts = 0;     // of them, put in parts
+  uint64_t stalled = 0;      // puts in parts that stood still
   uint64_t checked = 0;      // chunks read in place and found right
   uint64_t copied = 0;       // chunks, to GPU memory
   uint64_t descriptors = 0;  // passed
@@ -52,6 +66,7 @@ class ScriptWriter {
                         uint16_t cut = 0, uint8_t repeat = 0);
   ScriptWriter& Packet(std::span<const std::byte> bytes, uint8_t descriptors = 0);
   ScriptWriter& Step(ScriptOp op, uint8_t argument);
+  ScriptWriter& Parts(int how, uint16_t value = 0);
 
   const std::vector<uint8_t>& bytes() const { return bytes_; }
 

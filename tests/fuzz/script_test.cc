@@ -15,6 +15,8 @@ TEST_CASE("the seeds of the fuzz target reach every part of the protocol, and no
     sum.errors += result.errors;
     sum.broken += result.broken;
     sum.stored += result.stored;
+    sum.in_parts += result.in_parts;
+    sum.stalled += result.stalled;
     sum.checked += result.checked;
     sum.copied += result.copied;
     sum.descriptors += result.descriptors;
@@ -22,6 +24,8 @@ TEST_CASE("the seeds of the fuzz target reach every part of the protocol, and no
   CHECK(sum.errors > 5);
   CHECK(sum.broken == 3);  // too long, a short packet, cut in the middle
   CHECK(sum.stored > 10);
+  CHECK(sum.in_parts == 3);  // the filled ones; the others ended otherwise
+  CHECK(sum.stalled == 1);
   CHECK(sum.checked > 5);
   CHECK(sum.copied > 3);
   CHECK(sum.descriptors > 40);

@@ -98,6 +98,48 @@ std::vector<uint8_t> OfGpuMemory(uint8_t how) {
   return script.bytes();
 }
 
+constexpr uint32_t kInParts = 9000;
+
+// A chunk of kInParts put in parts, of which a bit is there.
+ScriptWriter InParts(uint32_t flags = 0) {
+  constexpr uint64_t kWordAt = 65'536 - 8;
+  ScriptWriter script;
+  script.Message(Kind::kStaging, Body(local::StagingRequest{.bytes = 65'536}))
+      .Step(ScriptOp::kRun, 0)
+      .Step(ScriptOp::kMemory, 0xff)
+      .Message(Kind::kPutInParts,
+               PartsBody(kOpened,
+                         {{.name = 1, .bytes = kInParts, .runs = 3, .flags = flags, .tail = "t"}},
+                         kWordAt))
+      .Step(ScriptOp::kRun, 0)
+      .Parts(kPartsWord | kPartsTold, 4000)
+      .Step(ScriptOp::kRun, 1);
+  return script;
+}
+
+std::vector<uint8_t> FilledInParts(int told, uint32_t flags) {
+  ScriptWriter script = InParts(flags);
+  script.Parts(kPartsWord | told, kInParts)
+      .Step(ScriptOp::kRun, 0)
+      .Parts(kPartsTick)
+      .Step(ScriptOp::kTime, 0)
+      .Message(Kind::kGet, Keys({1}, LeaseMode::kAllPresent))
+      .Message(Kind::kPutInParts, PartsBody(kOpened, {{.name = 1, .bytes = kInParts}}, 0));
+  return script.bytes();
+}
+
+// Ended otherwise, with another behind it.
+std::vector<uint8_t> NotFilledInParts(int how, ScriptOp op, uint8_t argument) {
+  ScriptWriter script = InParts();
+  script.Message(Kind::kPut, PutBody(kOpened, {{.name = 2, .bytes = 5000}}))
+      .Parts(how, 1)
+      .Step(op, argument)
+      .Parts(kPartsWord | kPartsTold, kInParts)
+      .Step(ScriptOp::kRun, 0)
+      .Message(Kind::kGet, Keys({1, 2}, LeaseMode::kAllPresent));
+  return script.bytes();
+}
+
 std::vector<uint8_t> BrokenFrames() {
   ScriptWriter script;
   const auto hello = HelloBody();
@@ -148,6 +190,14 @@ std::vector<std::vector<uint8_t>> SeedScripts() {
   seeds.push_back(RegisteredPut(ScriptFds(ScriptFd::kPipe), false));
   seeds.push_back(RegisteredPut(ScriptFds(ScriptFd::kMemfd, 31), false));
   for (const uint8_t how : {0, 1, 2}) seeds.push_back(OfGpuMemory(how));
+  for (const int told : {kPartsTold, kPartsTick}) seeds.push_back(FilledInParts(told, 0));
+  seeds.push_back(FilledInParts(kPartsTold, local::kPutDurable));
+  for (const int how : {kPartsLess | kPartsTold, kPartsAbove | kPartsTick, int{kPartsGrace}}) {
+    seeds.push_back(NotFilledInParts(how, ScriptOp::kRun, 0));
+  }
+  for (const uint8_t how : {0, 2}) {  // the session ends
+    seeds.push_back(NotFilledInParts(0, ScriptOp::kConnect, how));
+  }
   seeds.push_back(Arriving());
   seeds.push_back(BrokenFrames());
   return seeds;

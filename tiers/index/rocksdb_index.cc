@@ -6,6 +6,7 @@
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
+#include <rocksdb/listener.h>
 #include <rocksdb/options.h>
 #include <rocksdb/table.h>
 #include <rocksdb/write_batch.h>
@@ -69,8 +70,21 @@ class NoLog final : public rocksdb::Logger {
   void Logv(const char* /*format*/, va_list /*arguments*/) override {}
 };
 
+// Where there was no space RocksDB looks for some every five seconds, and goes on by itself once
+// there is: with the log whose write failed, which ends the process in a build with asserts
+// (Debian's). What was not written is not known to us to be missing, either. So it stays stopped
+// until a restart.
+class NoRecovery final : public rocksdb::EventListener {
+ public:
+  void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason, rocksdb::Status,
+                            bool* auto_recovery) override {
+    *auto_recovery = false;
+  }
+};
+
 rocksdb::Options DatabaseOptions(const RocksDbIndexOptions& options) {
   rocksdb::Options db;
+  db.listeners.push_back(std::make_shared<NoRecovery>());
   db.create_if_missing = options.create;
   db.paranoid_checks = true;
   db.write_buffer_size = options.write_buffer_bytes;

@@ -114,15 +114,14 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
     NvmeDevice& nvme = *tier->deps.device;
     const uint64_t device_used = tier->used_blocks() * kBlockBytes;
     const uint64_t capacity = std::max(tier->capacity_bytes, device_used);
-    snapshot.devices.push_back(
-        {.path = nvme.dir(),
-         .state = tier->stuck ? DeviceState::kOffline : tier->state,
-         .message = tier->stuck ? Silence(now - tier->heard_at) : tier->message,
-         .capacity_bytes = capacity,
-         .built_bytes = nvme.capacity_bytes(),
-         .used_bytes = device_used,
-         .chunks = tier->chunks,
-         .queued_writes = tier->write_queue.size()});
+    snapshot.devices.push_back({.path = nvme.dir(),
+                                .state = tier->stuck ? DeviceState::kOffline : tier->state,
+                                .message = tier->stuck ? Silence(tier->silent_for) : tier->message,
+                                .capacity_bytes = capacity,
+                                .built_bytes = nvme.capacity_bytes(),
+                                .used_bytes = device_used,
+                                .chunks = tier->chunks,
+                                .queued_writes = tier->write_queue.size()});
     snapshot.g3.capacity_bytes += capacity;
     snapshot.g3.used_bytes += device_used;
     snapshot.g3.chunks += tier->chunks;
@@ -173,20 +172,44 @@ void Core::CheckShares() {
     if (!chunk.g3.empty()) blocks[tenant] += chunk.blocks();
     if (chunk.in_g3_policy) ++in_policy[chunk.device][tenant];
   }
-  std::vector<uint64_t> lent(pools_.size()), borrowed(pools_.size());
+  std::vector<uint64_t> lent(pools_.size()), borrowed(pools_.size()), lessees(pools_.size());
+  std::vector<uint64_t> pins(table_.slot_end());
   for (const auto& [token, session] : sessions_) {
     const TenantId holder = session->info->tenant;
+    const Lessee& lessee = *session->lessee;
+    std::map<ChunkSlot, uint32_t> own;
+    uint64_t held = 0;  // the least: more is about to be leased, or let go of
     for (const auto& [id, lease] : session->leases) {
       for (const Lease::Entry& entry : lease.entries) {
         const Chunk& chunk = table_.at(entry.slot);
-        if (chunk.tenant == holder) continue;
+        if (chunk.tenant == holder) {
+          ++own[entry.slot];
+          continue;
+        }
+        held += chunk.blocks();
         lent[chunk.tenant.value()] += chunk.blocks();
         borrowed[holder.value()] += chunk.blocks();
       }
     }
+    for (const auto& [slot, entries] : own) {
+      KVKEEP_CHECK(lessee.Holds(slot) && lessee.own().at(slot) >= entries);
+    }
+    for (const auto& [slot, entries] : lessee.own()) {
+      KVKEEP_CHECK(table_.at(slot).tenant == holder && entries > 0);
+      held += table_.at(slot).blocks();
+      pins[slot.value()] += entries;
+    }
+    KVKEEP_CHECK(lessee.blocks() >= held);
+    const G2Pool& of = pool(holder);
+    KVKEEP_CHECK(of.pinned_blocks + of.borrowed_blocks >= lessee.blocks());
+    lessees[holder.value()] += lessee.asked;
   }
   for (size_t t = 0; t < pools_.size(); ++t) {  // more: read, or about to be leased
     KVKEEP_CHECK(pools_[t]->lent_blocks >= lent[t] && pools_[t]->borrowed_blocks >= borrowed[t]);
+    KVKEEP_CHECK(pools_[t]->lessees == lessees[t]);
+  }
+  for (uint32_t i = 0; i < table_.slot_end(); ++i) {  // more: read, or of a session that has ended
+    KVKEEP_CHECK(table_.at(ChunkSlot(i)).pins >= pins[i]);
   }
   for (TenantId tenant(0); tenant.value() < chunks.size(); ++tenant) {
     KVKEEP_CHECK(slot_shares_.held(tenant) == chunks[tenant.value()]);

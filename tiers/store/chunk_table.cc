@@ -9,7 +9,7 @@ namespace {
 
 // Growing a shard of this many takes some microseconds. Most never grow beyond twice that.
 constexpr uint64_t kChunksPerShard = 2048;
-constexpr uint32_t kFirstEntries = 16;
+constexpr uint32_t kFirstEntries = 64;
 // No shard ever holds so many times that: hashes are seeded, it is some hundred deviations away.
 constexpr uint64_t kFullestShard = 4;
 // How many chunks FindAll is ahead with each of its steps: as many cache lines are on their way.
@@ -18,8 +18,8 @@ constexpr size_t kAhead = 16;
 // At most two thirds full.
 constexpr bool Fits(uint64_t chunks, uint64_t entries) { return 3 * chunks <= 2 * entries; }
 
-constexpr uint64_t EntriesFor(uint64_t chunks) {
-  uint64_t entries = kFirstEntries;
+constexpr uint32_t EntriesFor(uint64_t chunks) {
+  uint32_t entries = kFirstEntries;
   while (!Fits(chunks, entries)) entries *= 2;
   return entries;
 }
@@ -32,7 +32,7 @@ ChunkTable::ChunkTable(uint64_t max_chunks, uint64_t hash_seed)
       // At least two shards, so that the shift below stays inside the word.
       shards_(std::bit_ceil(std::max<uint64_t>(2, max_chunks / kChunksPerShard))),
       shard_shift_(64 - std::countr_zero(shards_.size())),
-      arrays_(shards_.size(),
+      arrays_(shards_.size(), kFirstEntries,
               EntriesFor(std::min<uint64_t>(max_chunks, kFullestShard * kChunksPerShard))),
       memory_(max_chunks * sizeof(Chunk)),
       chunks_(reinterpret_cast<Chunk*>(memory_.data())) {

@@ -119,6 +119,8 @@ class ChunkTable {
     const auto due = memory_.Due(uint64_t{slot_end_} * sizeof(Chunk));
     return due.empty() ? arrays_.MemoryDue() : due;
   }
+  // Of the maps: what all of them ever took.
+  uint64_t map_bytes() const { return arrays_.used_bytes(); }
   Fingerprint fingerprint(const ChunkId& id) const { return Fingerprint(hash_(id)); }
 
  private:

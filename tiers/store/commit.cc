@@ -14,6 +14,9 @@ constexpr auto kCommitRetry = std::chrono::seconds(1);
 constexpr auto kDeviceRetry = std::chrono::seconds(30);
 constexpr uint32_t kErrorsInARow = 3;  // then the device is left alone for a while
 constexpr auto kAnswerPatience = std::chrono::seconds(5);
+// When more than this lies between two ticks, we were stopped, or busy with starting: what a device
+// answered meanwhile nobody heard.
+constexpr std::chrono::nanoseconds kMostOfATick = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -315,11 +318,12 @@ void Core::NoteIo(DeviceTier& tier, bool write, const absl::Status& status) {
 
 // A device that answers nothing fails nothing either: it is left alone until it answers again, so
 // that nobody waits for it.
-void Core::NoteSilence(DeviceTier& tier, MonotonicTime now) {
+void Core::NoteSilence(DeviceTier& tier, std::chrono::nanoseconds passed) {
+  tier.silent_for += passed;
   if (std::exchange(tier.heard, false) || !tier.busy()) {
-    tier.heard_at = now;
+    tier.silent_for = {};
     tier.stuck = false;
-  } else if (!tier.stuck && now - tier.heard_at >= kAnswerPatience) {
+  } else if (!tier.stuck && tier.silent_for >= kAnswerPatience) {
     tier.stuck = true;
     ++counters_.device_silences;
   }
@@ -328,9 +332,11 @@ void Core::NoteSilence(DeviceTier& tier, MonotonicTime now) {
 bool Core::Tick() {
   Section section(this, Section::Kind::kMaintenance);
   const MonotonicTime now = deps_.clock->Now();
+  const auto passed = std::min(now - last_tick_.value_or(now), kMostOfATick);
+  last_tick_ = now;
   for (uint16_t device = 0; device < devices_.size(); ++device) {
     DeviceTier& tier = *devices_[device];
-    NoteSilence(tier, now);
+    NoteSilence(tier, passed);
     const bool resting =
         tier.state == DeviceState::kReadOnly || tier.state == DeviceState::kOffline;
     if (resting && !tier.failed_sync && now >= tier.retry_at) {

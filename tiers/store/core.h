@@ -183,8 +183,11 @@ class Core {
   // ---- sessions.cc
   absl::StatusOr<Session*> FindSession(const SessionToken& token)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Rates::Ask of a tenant.
-  absl::Status AskRates(TenantId tenant, bool keys, bool bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Rates& rates(TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return rates_[tenant.value()];
+  }
+  // Rates::Ask of the session's tenant.
+  absl::Status AskRates(Session& session, bool keys, bool bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckChunkSet(const Session& session, const ChunkSet& chunks) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // PermissionDenied, and counted, when the session has no such grant.
@@ -199,8 +202,8 @@ class Core {
                                           bool Grants::*grant, bool moves_bytes = false)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of one tenant's sessions, whosever the chunk is.
-  void UnpinLeased(TenantId holder, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void UnpinAll(Section& section, TenantId holder, const std::vector<Lease::Entry>& entries)
+  void UnpinLeased(Lessee& holder, const Lease::Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void UnpinAll(Section& section, Lessee& holder, const std::vector<Lease::Entry>& entries)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- lookup.cc
@@ -234,6 +237,7 @@ class Core {
   void FindSlice(Wanted& wanted, size_t begin, size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> found, bool continued)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TellChains(Section&, TenantId, Wanted&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // may yield
   void FindAll(Section& section, TenantId tenant, Wanted& wanted, bool touch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // To G3, what its admission did not want so far. May yield.
@@ -258,7 +262,7 @@ class Core {
     void Reserve();
     const LookupRequest& request;
     Wanted& wanted;
-    TenantId holder;  // the session's; the chunks may be another's
+    std::shared_ptr<Lessee> holder;  // the session's; the chunks may be another tenant's
     LookupResult result;
     std::vector<Lease::Entry> entries;
     std::vector<bool> pinned;  // by entry
@@ -271,7 +275,7 @@ class Core {
   void CountServed(const Session& session, const NamespaceDigest& ns, const Served& served)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckLeases(const Session& session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool MayLease(TenantId holder, const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MayLease(const Lessee& holder, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool PinForLease(Grant& grant, size_t i) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Gives up the keys from that of entry `end` on.
   void Shorten(Section& section, Grant& grant, size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -308,9 +312,9 @@ class Core {
   // ---- promote.cc
   // Whether the lease, if it is one of the session's, was paid for when it was granted.
   static absl::StatusOr<bool> IsPaid(const Session& session, LeaseId lease);
-  absl::Status ChargeRead(TenantId tenant, bool leased) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status ChargeRead(Session& session, bool leased) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteWanted(const ChunkId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void CountRead(const SessionToken& token, const Chunk& chunk, bool from_g3)
+  void CountRead(const SessionToken& token, TenantId tenant, const Chunk& chunk, bool from_g3)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   ChunkSlot FindInLease(Section& section, const SessionToken& token, LeaseId lease,
                         const ChunkId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -416,7 +420,8 @@ class Core {
 
   // ---- commit.cc
   struct Batch;
-  void NoteSilence(DeviceTier& tier, MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteSilence(DeviceTier& tier, std::chrono::nanoseconds passed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static absl::Status CommitTo(ChunkIndex& index, const Batch& batch);
   void PumpIndex(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status);
@@ -539,6 +544,7 @@ class Core {
   bool over_quota_ ABSL_GUARDED_BY(mu_) = false;    // somebody may hold more than a new quota
   bool over_capacity_ ABSL_GUARDED_BY(mu_) = true;  // a tier may hold more than its capacity
   bool at_rest_ ABSL_GUARDED_BY(mu_) = false;       // and nobody asked for anything since
+  std::optional<MonotonicTime> last_tick_ ABSL_GUARDED_BY(mu_);
   uint64_t work_ ABSL_GUARDED_BY(mu_) = 0;
   // A deque: it asks malloc for small blocks only. A large one may have malloc tidy up first, for
   // milliseconds, under the lock.

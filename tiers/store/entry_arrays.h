@@ -2,7 +2,10 @@
 //
 // A shard that grows takes an array of twice the size, under the store's lock, and all shards do so
 // at about the same time. malloc would have the kernel find pages then; these come out of memory
-// touched ahead. An array given back is the next one of its size. Not thread-safe.
+// touched ahead. An array given back becomes one with its free neighbour (buddies), so that what
+// smaller arrays leave is what larger ones are made of: when all shards have grown, nothing of the
+// old ones is left over. Every call takes as many steps as there are sizes, at most. Not
+// thread-safe.
 #pragma once
 
 #include <array>
@@ -24,20 +27,42 @@ struct TableEntry {
 
 class EntryArrays {
  public:
-  // For `users` that each hold one array at a time, of at most `most_entries`, and double it.
-  EntryArrays(uint64_t users, uint64_t most_entries);
+  // For `users` that each hold one array at a time, of `least` to `most` entries, and double it.
+  // REQUIRES: powers of two, least at least 2.
+  EntryArrays(uint64_t users, uint32_t least, uint32_t most);
 
-  // All empty. REQUIRES: a power of two, at least 2.
+  // All empty. REQUIRES: a power of two, least to most.
   TableEntry* Take(uint32_t entries);
+  // One that Take gave, of that size.
   void GiveBack(TableEntry* array, uint32_t entries);
   // Memory that the next arrays need, for GrowingMemory::Touch; empty when there is none.
-  std::span<std::byte> MemoryDue() { return memory_.Due(used_bytes_); }
+  std::span<std::byte> MemoryDue() {
+    const auto due = memory_.Due(used_bytes());
+    return due.empty() ? marks_.Due(used_ / least_) : due;
+  }
+  // Of memory that arrays were ever made of.
+  uint64_t used_bytes() const { return used_ * sizeof(TableEntry); }
 
  private:
-  GrowingMemory memory_;
-  uint64_t used_bytes_ = 0;  // never given back ones, from the front
-  // By size, 2 to the power of the index: the first free array, the first bytes of which point on.
-  std::array<TableEntry*, 33> free_{};
+  // What lies at the beginning of a free array.
+  struct Free {
+    TableEntry* next = nullptr;
+    TableEntry* previous = nullptr;
+  };
+  static int SizeOf(uint32_t entries);
+  static Free LoadFree(const TableEntry* array);
+  // Of `least` entries: the size of the free array that begins there, as a power of two; else 0.
+  uint8_t& mark(const TableEntry* array);
+  void Push(TableEntry* array, int size);
+  void Remove(TableEntry* array, int size);
+  // A free array, if need be cut from a larger one; null: there is none.
+  TableEntry* TakeFree(int size);
+
+  const uint32_t least_, most_;
+  GrowingMemory memory_, marks_;
+  TableEntry* const entries_;           // memory_
+  uint64_t used_ = 0;                   // of these, from the front
+  std::array<TableEntry*, 32> free_{};  // by size, as a power of two: the first free array
 };
 
 }  // namespace kvkeep::store_internal

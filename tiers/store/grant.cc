@@ -23,22 +23,31 @@ absl::Status Core::CheckLeases(const Session& session) const {
       "leases: this session holds ", limits_.max_leases_per_session, ", the most allowed"));
 }
 
-bool Core::MayLease(TenantId holder, const Chunk& chunk) {
+bool Core::MayLease(const Lessee& holder, ChunkSlot slot) {
+  const Chunk& chunk = table_.at(slot);
   const G2Pool& owner = pool(chunk);
+  const G2Pool& own = pool(holder.tenant);
   // What is pinned already takes no more of the limit.
   if (!owner.MayLease(chunk.pins == 0 ? chunk.blocks() : 0)) return false;
-  if (chunk.tenant == holder) return true;
-  return owner.MayLend(chunk.blocks()) && pool(holder).MayLease(chunk.blocks());
+  const bool lent = chunk.tenant != holder.tenant;
+  if (lent && (!owner.MayLend(chunk.blocks()) || !own.MayLease(chunk.blocks()))) return false;
+  if (own.lessees <= 1 || (!lent && holder.Holds(slot))) return true;
+  return own.LeavesEnough(holder.blocks(), chunk.blocks(), !lent && chunk.pins > 0);
 }
 
-// Pins unless that would be over a limit of the chunk's tenant or of the session's.
+// Pins unless that would be over a limit of the chunk's tenant or of the session's, or more than
+// the session may take of that.
 bool Core::PinForLease(Grant& grant, size_t i) {
-  const Chunk& chunk = table_.at(grant.entries[i].slot);
-  if (!MayLease(grant.holder, chunk)) return false;
-  Pin(grant.entries[i].slot);
-  if (chunk.tenant != grant.holder) {
+  const ChunkSlot slot = grant.entries[i].slot;
+  const Chunk& chunk = table_.at(slot);
+  Lessee& holder = *grant.holder;
+  if (!MayLease(holder, slot)) return false;
+  Count(work::kFind);
+  holder.Add(slot, chunk.tenant, chunk.blocks());
+  Pin(slot);
+  if (chunk.tenant != holder.tenant) {
     pool(chunk).lent_blocks += chunk.blocks();
-    pool(grant.holder).borrowed_blocks += chunk.blocks();
+    pool(holder.tenant).borrowed_blocks += chunk.blocks();
   }
   grant.pinned[i] = true;
   grant.bytes += chunk.blocks() * kBlockBytes;
@@ -54,7 +63,7 @@ void Core::Shorten(Section& section, Grant& grant, size_t end) {
     if (grant.pinned.back()) {
       grant.bytes -= table_.at(entries.back().slot).blocks() * kBlockBytes;
       grant.payload_bytes -= table_.at(entries.back().slot).shape.payload_bytes;
-      UnpinLeased(grant.holder, entries.back().slot);
+      UnpinLeased(*grant.holder, entries.back());
     }
     entries.pop_back();
     grant.pinned.pop_back();
@@ -106,7 +115,7 @@ void Core::BringTheRest(Section& section, TenantId tenant, Grant& grant) {
     const ChunkSlot parent = i >= parts ? entries[i - parts].slot : kNoSlot;
     const ChunkId id = grant.wanted.id(entries[i].chunk);
     if (!StillIs(slot, id)) return false;
-    return MayLease(grant.holder, table_.at(slot)) &&
+    return MayLease(*grant.holder, slot) &&
            EnsureInG2(section, grant.wanted.asker, tenant, slot, parent, grant.request.transient) &&
            PinForLease(grant, i);
   };
@@ -230,7 +239,7 @@ void Core::File(Session& session, Grant& grant) {
                                                      .paid = grant.request.want_places});
   // Who is told the places reads there and asks nobody any more.
   if (grant.request.want_places) {
-    rates_[session.info->tenant.value()].TakeBytes(grant.payload_bytes);
+    rates(session.info->tenant).TakeBytes(&session.rates, grant.payload_bytes);
     CountServed(session, grant.wanted.chunks.ns, grant.served);
   }
   ++counters_.leases_granted;

@@ -73,20 +73,23 @@ class Reservation {
 
   explicit operator bool() const { return core_ != nullptr; }
   const ImageShape& shape() const { return request_.shape; }
-  // Where the image is to lie in the arena: whoever writes the payload there itself calls FillPiece
-  // afterwards, with a `read` that does nothing.
+  // Where the image is to lie in the arena: whoever writes the payload there itself calls
+  // ChecksumPiece afterwards.
   const ExtentList& extents() const { return extents_; }
   uint64_t appended_bytes() const { return copier_.bytes(); }
   // Copies the next payload bytes into place, checksummed from the copy.
   // REQUIRES: not more than shape().payload_bytes in all.
   void Append(std::span<const std::byte> bytes);
   // The other way to fill a payload: piece by piece, in any order, several at once on different
-  // threads. `read` is called for ever later parts of the piece, each of at most 128 KiB and in one
-  // run of memory: it puts the payload's bytes from `offset` into `to`, which is checksummed then.
-  // Its first error is returned; the reservation can only be aborted after one. Each piece once;
-  // not together with Append.
-  using ReadPayload = absl::FunctionRef<absl::Status(uint64_t offset, std::span<std::byte> to)>;
+  // threads. `read` gives the payload's bytes from `offset` on, in order, in runs of any size, each
+  // good while it is given; others may write them. Its error is returned; the reservation can only
+  // be aborted after one. Each piece once; not together with Append.
+  using GivePayload = absl::FunctionRef<void(std::span<const std::byte> run)>;
+  using ReadPayload =
+      absl::FunctionRef<absl::Status(uint64_t offset, uint64_t bytes, GivePayload give)>;
   absl::Status FillPiece(size_t piece, ReadPayload read);
+  // The same for a piece that is in its place.
+  void ChecksumPiece(size_t piece);
   // XXH3-64 of the whole payload in place. REQUIRES: every piece filled.
   uint64_t PayloadChecksum() const;
   // Publishes the chunk. `metadata` has shape().tail_bytes. FailedPrecondition when the session was
@@ -103,6 +106,10 @@ class Reservation {
     bool filled = false;
   };
   std::span<std::byte> ImageAt(uint64_t offset, uint64_t bytes) const;
+  // Copies what comes next by `copier` for the payload from `begin` on.
+  void CopyTo(uint64_t begin, std::span<const std::byte> bytes, PayloadCopier* copier);
+  // Of payload bytes in place.
+  uint64_t Checksum(uint64_t begin, uint64_t end) const;
   store_internal::Core* core_ = nullptr;
   uint64_t id_ = 0;
   PutRequest request_;

@@ -8,6 +8,7 @@ namespace kvkeep::store_internal {
 namespace {
 
 constexpr size_t kMostInSlice = 512;  // chunks told to the policies at once
+static_assert(kMostInSlice >= EvictionPolicy::kLongestChain);  // Wanted::chain holds either
 
 uint64_t AllParts(size_t parts) { return parts == 64 ? ~uint64_t{0} : (uint64_t{1} << parts) - 1; }
 
@@ -110,7 +111,12 @@ void Core::TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> f
       const bool in = found[i].slot != kNoSlot && in_policy(table_.at(found[i].slot));
       chain[i].slot = in ? found[i].slot : kNoSlot;
     }
-    continued ? policy.OnRequestContinued(chain, now) : policy.OnRequest(chain, now);
+    if (policy.LearnsFromChains()) {  // TellChains is to come
+      if (!continued) policy.OnRequest({}, now);
+      policy.OnRequestContinued(chain, now);
+    } else {
+      continued ? policy.OnRequestContinued(chain, now) : policy.OnRequest(chain, now);
+    }
     Count(static_cast<uint32_t>(work::kTouch * found.size()));
   };
   tell(*pool(tenant).policy, [](const Chunk& chunk) { return chunk.in_g2_policy; });
@@ -118,6 +124,31 @@ void Core::TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> f
   for (size_t d = 0; d < devices_.size(); ++d) {
     tell(devices_[d]->policy(tenant),
          [d](const Chunk& chunk) { return chunk.in_g3_policy && chunk.device == d; });
+  }
+}
+
+// Once all slices are told, to the policies that learn. A chain of each part, as a chunk's parent
+// is of its own part. One policy's turn with one chain is the most that a hold has of it.
+void Core::TellChains(Section& section, TenantId tenant, Wanted& wanted) {
+  const size_t parts = wanted.chunks.parts.size();
+  const size_t keys = wanted.chunks.keys.size();
+  for (size_t policy = 0; policy <= devices_.size(); ++policy) {
+    const auto of_tenant = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> EvictionPolicy& {
+      return policy == 0 ? *pool(tenant).policy : devices_[policy - 1]->policy(tenant);
+    };
+    if (!of_tenant().LearnsFromChains()) continue;
+    for (size_t part = 0; part < parts; ++part) {
+      for (size_t begin = 0; begin < keys; begin += EvictionPolicy::kLongestChain) {
+        section.YieldIfSpent();
+        const size_t length = std::min(keys - begin, EvictionPolicy::kLongestChain);
+        const std::span<Link> chain = std::span(wanted.chain).first(length);
+        for (size_t i = 0; i < length; ++i) {
+          chain[i] = {.fingerprint = wanted.found[(begin + i) * parts + part].fingerprint};
+        }
+        of_tenant().OnChain(chain, deps_.clock->Now());
+        Count(static_cast<uint32_t>(work::kPlay * length));
+      }
+    }
   }
 }
 
@@ -138,6 +169,7 @@ void Core::FindAll(Section& section, TenantId tenant, Wanted& wanted, bool touch
     if (touch) TellPolicies(tenant, wanted, found.first((end - begin) * parts), continued);
     end = begin;
   }
+  if (touch) TellChains(section, tenant, wanted);
   if (touch && wanted.unadmitted && !draining_) OfferAgain(section, wanted);
 }
 
@@ -205,8 +237,11 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
     absl::StatusOr<Session*> session =
         FindSessionFor(token, request.chunks, &Grants::read, moves_bytes);
     if (!session.ok()) return session.status();
-    grant.holder = (*session)->info->tenant;
-    wanted.asker = {grant.holder, token};
+    grant.holder = (*session)->lessee;
+    if (request.lease_mode != LeaseMode::kNone && !std::exchange(grant.holder->asked, true)) {
+      ++pool(grant.holder->tenant).lessees;
+    }
+    wanted.asker = {grant.holder->tenant, token};
     // Never filed under 0.
     repeated = (*session)->leases_by_request.contains(request.client_request_id);
     absl::Status allowed = CheckLeases(**session);

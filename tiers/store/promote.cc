@@ -20,9 +20,9 @@ absl::StatusOr<bool> Core::IsPaid(const Session& session, LeaseId lease) {
   return absl::FailedPreconditionError("lease_id is not of a lease of this session");
 }
 
-absl::Status Core::ChargeRead(TenantId tenant, bool leased) {
-  absl::Status in_time = AskRates(tenant, !leased, true);
-  if (in_time.ok() && !leased) rates_[tenant.value()].TakeKeys(1);
+absl::Status Core::ChargeRead(Session& session, bool leased) {
+  absl::Status in_time = AskRates(session, !leased, true);
+  if (in_time.ok() && !leased) rates(session.info->tenant).TakeKeys(&session.rates, 1);
   return in_time;
 }
 
@@ -47,12 +47,14 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
     if (slot == kNoSlot || !table_.at(slot).has_g2_space()) {
       const ChunkSlot leased = FindInLease(section, token, lease, id);
       slot = leased != kNoSlot ? leased : table_.Find(id);
+      session = FindSession(token);  // the walk may have yielded
+      if (!session.ok()) return session.status();
     }
   }
   // What nobody has pinned is not what the lease holds, whatever lease is named.
   const bool leased = lease.value() != 0 && slot != kNoSlot && table_.at(slot).pins > 0;
   const bool costs_bytes = !leased || !*paid;
-  absl::Status in_time = costs_bytes ? ChargeRead(tenant, leased) : absl::OkStatus();
+  absl::Status in_time = costs_bytes ? ChargeRead(**session, leased) : absl::OkStatus();
   if (!in_time.ok()) return in_time;
   if (!leased) NoteWanted(id);  // what a lease holds was asked for when it was granted
   if (slot == kNoSlot || !(table_.at(slot).has_g2_space() || InG3(table_.at(slot)))) {
@@ -81,9 +83,8 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
   }
   ++(result.from_g3 ? counters_.read_g3_hits : counters_.read_g2_hits);
   Pin(slot);
-  if (costs_bytes) CountRead(token, table_.at(slot), result.from_g3);
+  if (costs_bytes) CountRead(token, tenant, table_.at(slot), result.from_g3);
   if (lent) pool(owner).lent_blocks += table_.at(slot).blocks();
-  if (costs_bytes) rates_[tenant.value()].TakeBytes(table_.at(slot).shape.payload_bytes);
   result.outcome = ReadOutcome::kHit;
   result.reader.core_ = this;
   result.reader.slot_ = slot.value();
@@ -99,9 +100,11 @@ void Core::NoteWanted(const ChunkId& id) {
   life_.OnWanted(std::span(&asked, 1), deps_.clock->Now());
 }
 
-void Core::CountRead(const SessionToken& token, const Chunk& chunk, bool from_g3) {
+void Core::CountRead(const SessionToken& token, TenantId tenant, const Chunk& chunk, bool from_g3) {
   const auto session = sessions_.find(token);
-  if (session == sessions_.end()) return;  // closed while the lock was let go of
+  const bool open = session != sessions_.end();  // else closed while the lock was let go of
+  rates(tenant).TakeBytes(open ? &session->second->rates : nullptr, chunk.shape.payload_bytes);
+  if (!open) return;
   Served served;
   served.Add(from_g3, chunk.shape.payload_bytes);
   CountServed(*session->second, chunk.id.ns, served);

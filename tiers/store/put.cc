@@ -128,13 +128,13 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   KVKEEP_RETURN_IF_ERROR(CheckOwn(*session, request.ns));
   const TenantId tenant = session->info->tenant;
   G2Pool& own = pool(tenant);
-  if (absl::Status in_time = AskRates(tenant, true, true); !in_time.ok()) {
+  if (absl::Status in_time = AskRates(*session, true, true); !in_time.ok()) {
     Reject(result, tenant, RejectReason::kLimit, std::string(in_time.message()));
     result.over_rate = true;
     return result;
   }
   const bool answered_at_once = AnsweredAtOnce(request, *ns, tenant, result);
-  if (!result.ask_again) rates_[tenant.value()].TakeKeys(1);
+  if (!result.ask_again) rates(tenant).TakeKeys(&session->rates, 1);
   if (answered_at_once) return result;
   const uint64_t blocks = request.shape.blocks().value();
   ChunkSlot parent = kNoSlot;
@@ -167,16 +167,15 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   result.outcome = ReserveResult::Outcome::kReserved;
   BeginPut(put, request, &result.reservation);
   session->reserved_blocks += blocks;
-  rates_[tenant.value()].TakeBytes(request.shape.payload_bytes);
+  rates(tenant).TakeBytes(&session->rates, request.shape.payload_bytes);
   return result;
 }
 
 absl::Status Core::ChargeDiscarded(const SessionToken& token, uint64_t bytes, bool within_rate) {
   Section section(this);
   KVKEEP_ASSIGN_OR_RETURN(Session * session, FindSession(token));
-  const TenantId tenant = session->info->tenant;
-  if (!within_rate) KVKEEP_RETURN_IF_ERROR(AskRates(tenant, /*keys=*/false, /*bytes=*/true));
-  rates_[tenant.value()].TakeBytes(bytes);
+  if (!within_rate) KVKEEP_RETURN_IF_ERROR(AskRates(*session, /*keys=*/false, /*bytes=*/true));
+  rates(session->info->tenant).TakeBytes(&session->rates, bytes);
   return absl::OkStatus();
 }
 

@@ -5,24 +5,30 @@
 namespace kvkeep::store_internal {
 namespace {
 
-absl::Status Refused(const char* limit, const TokenBucket& bucket, std::chrono::milliseconds wait) {
-  return absl::ResourceExhaustedError(absl::StrCat(limit, ": this tenant has used its ",
-                                                   bucket.per_second(), " a second; come back in ",
-                                                   wait.count(), " ms"));
+absl::Status Refused(const char* limit, const SharedRate& rate,
+                     const SharedRate::Refusal& refusal) {
+  const std::string who =
+      refusal.askers == 1
+          ? absl::StrCat(": this tenant has used its ", rate.per_second(), " a second")
+          : absl::StrCat(": this session has used its share of its tenant's ", rate.per_second(),
+                         " a second, for which ", refusal.askers, " ask");
+  return absl::ResourceExhaustedError(
+      absl::StrCat(limit, who, "; come back in ", refusal.wait.count(), " ms"));
 }
 
 }  // namespace
 
-absl::Status Rates::Ask(bool keys, bool bytes, MonotonicTime now, TenantCounters& counters) {
-  const auto key_wait = keys ? keys_.Wait(now) : std::nullopt;
-  if (key_wait.has_value()) {
+absl::Status Rates::Ask(Part& part, bool keys, bool bytes, MonotonicTime now,
+                        TenantCounters& counters) {
+  const auto no_keys = keys ? keys_.Ask(part.keys, now) : std::nullopt;
+  if (no_keys.has_value()) {
     ++counters.key_rate_refusals;
-    return Refused("keys_per_second", keys_, *key_wait);
+    return Refused("keys_per_second", keys_, *no_keys);
   }
-  const auto byte_wait = bytes ? bytes_.Wait(now) : std::nullopt;
-  if (byte_wait.has_value()) {
+  const auto no_bytes = bytes ? bytes_.Ask(part.bytes, now) : std::nullopt;
+  if (no_bytes.has_value()) {
     ++counters.byte_rate_refusals;
-    return Refused("bytes_per_second", bytes_, *byte_wait);
+    return Refused("bytes_per_second", bytes_, *no_bytes);
   }
   return absl::OkStatus();
 }

@@ -81,7 +81,7 @@ absl::Status Core::RecoverDevices() {
     tier->allocator = std::make_unique<ExtentAllocator>(space);
     KVKEEP_RETURN_IF_ERROR(tier->allocator->Claim(nvme.ReservedExtents()));
     MakeG3Policies(*tier);
-    tier->last_sync = tier->last_recency = tier->heard_at = deps_.clock->Now();
+    tier->last_sync = tier->last_recency = deps_.clock->Now();
     devices_.push_back(std::move(tier));
     LimitDevice(options_, device);
     LoadLearned(device);

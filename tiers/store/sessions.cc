@@ -95,6 +95,7 @@ absl::StatusOr<SessionToken> Core::OpenSession(const SessionInfo& info) {
   session_shares_.Take(info.tenant, 1);
   auto session = std::make_unique<Session>();
   session->info = std::make_shared<SessionInfo>(info);
+  session->lessee = std::make_shared<Lessee>(info.tenant);
   session->opened = deps_.clock->Now();
   sessions_.emplace(token, std::move(session));
   ++counters_.sessions_opened;
@@ -111,29 +112,32 @@ void Core::CloseSession(const SessionToken& token, bool revoked) {
   ended = std::move(found->second);
   sessions_.erase(found);
   session_shares_.Give(ended->info->tenant, 1);
+  if (ended->lessee->asked) --pool(ended->info->tenant).lessees;
   ++counters_.sessions_closed;
   counters_.sessions_revoked += revoked;
   counters_.leases_revoked += revoked ? ended->leases.size() : 0;
   WakeReadersOf(token);
   for (const auto& [id, lease] : ended->leases) {
     Count(work::kLook);
-    UnpinAll(section, ended->info->tenant, lease.entries);
+    UnpinAll(section, *ended->lessee, lease.entries);
   }
 }
 
-void Core::UnpinLeased(TenantId holder, ChunkSlot slot) {
-  const Chunk& chunk = table_.at(slot);
-  if (chunk.tenant != holder) {
+void Core::UnpinLeased(Lessee& holder, const Lease::Entry& entry) {
+  const Chunk& chunk = table_.at(entry.slot);
+  Count(work::kFind);
+  holder.Remove(entry.slot, chunk.tenant, chunk.blocks());
+  if (chunk.tenant != holder.tenant) {
     pool(chunk).lent_blocks -= chunk.blocks();
-    pool(holder).borrowed_blocks -= chunk.blocks();
+    pool(holder.tenant).borrowed_blocks -= chunk.blocks();
   }
-  UnpinLocked(slot);
+  UnpinLocked(entry.slot);
 }
 
-void Core::UnpinAll(Section& section, TenantId holder, const std::vector<Lease::Entry>& entries) {
+void Core::UnpinAll(Section& section, Lessee& holder, const std::vector<Lease::Entry>& entries) {
   for (const Lease::Entry& entry : entries) {
     section.YieldIfSpent();
-    UnpinLeased(holder, entry.slot);
+    UnpinLeased(holder, entry);
   }
 }
 
@@ -146,10 +150,11 @@ absl::StatusOr<Session*> Core::FindSession(const SessionToken& token) {
   return found->second.get();
 }
 
-absl::Status Core::AskRates(TenantId tenant, bool keys, bool bytes) {
-  Rates& rates = rates_[tenant.value()];
-  if (!rates.limited()) return absl::OkStatus();
-  return rates.Ask(keys, bytes, deps_.clock->Now(), tenant_counters_[tenant.value()]);
+absl::Status Core::AskRates(Session& session, bool keys, bool bytes) {
+  const TenantId tenant = session.info->tenant;
+  if (!rates(tenant).limited()) return absl::OkStatus();
+  return rates(tenant).Ask(session.rates, keys, bytes, deps_.clock->Now(),
+                           tenant_counters_[tenant.value()]);
 }
 
 absl::StatusOr<NamespaceDigest> Core::OpenNamespace(const SessionToken& token,
@@ -252,10 +257,10 @@ absl::StatusOr<Session*> Core::FindSessionFor(const SessionToken& token, const C
   absl::Status valid = CheckChunkSet(**session, chunks);
   if (valid.ok() && grant == &Grants::write) valid = CheckOwn(**session, chunks.ns);
   if (!valid.ok()) return valid;
-  const TenantId tenant = (*session)->info->tenant;
-  absl::Status in_time = AskRates(tenant, true, moves_bytes);
+  absl::Status in_time = AskRates(**session, true, moves_bytes);
   if (!in_time.ok()) return in_time;
-  rates_[tenant.value()].TakeKeys(chunks.keys.size() * chunks.parts.size());
+  rates((*session)->info->tenant)
+      .TakeKeys(&(*session)->rates, chunks.keys.size() * chunks.parts.size());
   return session;
 }
 
@@ -280,16 +285,17 @@ absl::Status Core::Release(const SessionToken& token, LeaseId lease_id, uint32_t
       if (ended.client_request_id != 0) {
         (*session)->leases_by_request.erase(ended.client_request_id);
       }
-      UnpinAll(section, (*session)->info->tenant, ended.entries);
+      const std::shared_ptr<Lessee> holder = (*session)->lessee;  // the session may end meanwhile
+      UnpinAll(section, *holder, ended.entries);
       return absl::OkStatus();
     }
     while (!Spent() && lease.entries.back().key_index >= keep_keys) {
-      const ChunkSlot slot = lease.entries.back().slot;
-      const uint64_t bytes = table_.at(slot).blocks() * kBlockBytes;
+      const Lease::Entry entry = lease.entries.back();
+      const uint64_t bytes = table_.at(entry.slot).blocks() * kBlockBytes;
       lease.bytes -= bytes;
       (*session)->leased_bytes -= bytes;
       lease.entries.pop_back();
-      UnpinLeased((*session)->info->tenant, slot);
+      UnpinLeased(*(*session)->lessee, entry);
     }
     if (lease.entries.back().key_index < keep_keys) return absl::OkStatus();
     section.Yield();

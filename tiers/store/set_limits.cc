@@ -157,10 +157,7 @@ void Core::SetTenantLimits(const StoreOptions& now) {
     const TenantOptions& to = now.tenants[t];
     TenantOptions& own = limits_.tenants[t];
     KVKEEP_CHECK(own.name == to.name);
-    // A rate that stays keeps what is owed of it.
-    if (own.keys_per_second != to.keys_per_second || own.bytes_per_second != to.bytes_per_second) {
-      rates_[t] = Rates(to.keys_per_second, to.bytes_per_second);
-    }
+    rates_[t].SetRates(to.keys_per_second, to.bytes_per_second);
     own.keys_per_second = to.keys_per_second;
     own.bytes_per_second = to.bytes_per_second;
     own.max_leased_bytes = to.max_leased_bytes;

@@ -20,6 +20,8 @@
 #include "tiers/policy/eviction_policy.h"
 #include "tiers/store/chunk_table.h"
 #include "tiers/store/g2_pool.h"
+#include "tiers/store/lease.h"
+#include "tiers/store/rates.h"
 #include "tiers/store/read_queue.h"
 #include "tiers/store/read_speed.h"
 #include "tiers/store/store.h"
@@ -39,19 +41,6 @@ struct AlignedPage {
   std::byte* const bytes;
 };
 
-struct Lease {
-  struct Entry {
-    ChunkSlot slot;
-    uint32_t key_index;  // within the lookup
-    uint32_t chunk;      // key index * parts + part index
-  };
-  std::vector<Entry> entries;  // in lookup order
-  uint64_t client_request_id = 0;
-  uint32_t keys = 0;  // leading keys covered
-  uint64_t bytes = 0;
-  bool paid = false;  // its bytes were charged when it was granted: reads of it are free
-};
-
 struct Session {
   std::shared_ptr<const SessionInfo> info;
   MonotonicTime opened{0};
@@ -61,6 +50,8 @@ struct Session {
   absl::btree_map<uint64_t, LeaseId> leases_by_request;  // by client_request_id
   uint64_t leased_bytes = 0;
   uint64_t reserved_blocks = 0;
+  std::shared_ptr<Lessee> lessee;
+  Rates::Part rates;
 };
 
 // Space taken for a put that is not sealed yet.
@@ -176,9 +167,9 @@ struct DeviceTier {
 
   // I/O that no end comes of: `heard` is set when any ends, Tick does the rest.
   bool heard = false;
-  MonotonicTime heard_at{0};  // or when there was nothing to hear of
-  bool stuck = false;         // left alone, as if it was offline, until something ends
-  bool told_readable = true;  // as readers of events know it
+  std::chrono::nanoseconds silent_for{0};  // while there was something to hear of
+  bool stuck = false;                      // left alone, as if it was offline, until something ends
+  bool told_readable = true;               // as readers of events know it
   uint64_t used_blocks() const {
     return allocator->capacity().value() - allocator->free_blocks().value();
   }

@@ -172,40 +172,50 @@ std::span<std::byte> Reservation::ImageAt(uint64_t offset, uint64_t bytes) const
 
 void Reservation::Append(std::span<const std::byte> bytes) {
   KVKEEP_CHECK(copier_.bytes() + bytes.size() <= shape().payload_bytes);
+  CopyTo(0, bytes, &copier_);
+}
+
+void Reservation::CopyTo(uint64_t begin, std::span<const std::byte> bytes, PayloadCopier* copier) {
   while (!bytes.empty()) {
-    const std::span<std::byte> to = ImageAt(kHeaderBytes + copier_.bytes(), bytes.size());
-    copier_.Append(to.data(), bytes.first(to.size()));
+    const auto to = ImageAt(kHeaderBytes + begin + copier->bytes(), bytes.size());
+    copier->Append(to.data(), bytes.first(to.size()));
     bytes = bytes.subspan(to.size());
   }
 }
 
 absl::Status Reservation::FillPiece(size_t piece, ReadPayload read) {
-  // Small enough that the checksum reads what the copy just left in the cache.
-  constexpr size_t kStepBytes = 128 * kKiB;
   KVKEEP_CHECK(piece < filled_.size() && !filled_[piece].filled);
-  uint64_t offset = piece * kPieceBytes;
-  const uint64_t end = offset + PieceSize(shape().payload_bytes, piece);
-  Xxh3Stream checksum;
-  while (offset < end) {
-    const auto to = ImageAt(kHeaderBytes + offset, std::min<uint64_t>(end - offset, kStepBytes));
-    absl::Status status = read(offset, to);
-    if (!status.ok()) return status;
-    checksum.Append(to);
-    offset += to.size();
-  }
-  filled_[piece] = {.checksum = checksum.Digest(), .filled = true};
+  const uint64_t begin = piece * kPieceBytes;
+  const uint64_t bytes = PieceSize(shape().payload_bytes, piece);
+  PayloadCopier copier;
+  absl::Status status = read(begin, bytes, [&](std::span<const std::byte> run) {
+    KVKEEP_CHECK(run.size() <= bytes - copier.bytes());
+    CopyTo(begin, run, &copier);
+  });
+  if (!status.ok()) return status;
+  KVKEEP_CHECK(copier.bytes() == bytes);
+  filled_[piece] = {.checksum = copier.Finish().front(), .filled = true};
   return absl::OkStatus();
 }
 
-uint64_t Reservation::PayloadChecksum() const {
+void Reservation::ChecksumPiece(size_t piece) {
+  KVKEEP_CHECK(piece < filled_.size() && !filled_[piece].filled);
+  const uint64_t begin = piece * kPieceBytes;
+  filled_[piece] = {.checksum = Checksum(begin, begin + PieceSize(shape().payload_bytes, piece)),
+                    .filled = true};
+}
+
+uint64_t Reservation::Checksum(uint64_t begin, uint64_t end) const {
   Xxh3Stream checksum;
-  for (uint64_t offset = 0; offset < shape().payload_bytes;) {
-    const auto run = ImageAt(kHeaderBytes + offset, shape().payload_bytes - offset);
+  while (begin < end) {
+    const auto run = ImageAt(kHeaderBytes + begin, end - begin);
     checksum.Append(run);
-    offset += run.size();
+    begin += run.size();
   }
   return checksum.Digest();
 }
+
+uint64_t Reservation::PayloadChecksum() const { return Checksum(0, shape().payload_bytes); }
 
 absl::StatusOr<SealOutcome> Reservation::Seal(std::span<const std::byte> metadata) {
   KVKEEP_CHECK(metadata.size() == shape().tail_bytes);

@@ -14,6 +14,7 @@ inline constexpr uint32_t kHold = 1200;
 inline constexpr uint32_t kLook = 1;        // at the next entry of something dense
 inline constexpr uint32_t kFind = 8;        // a chunk by identity, or by slot
 inline constexpr uint32_t kTouch = 6;       // in one policy
+inline constexpr uint32_t kPlay = 60;       // a link of a chain, by a policy that learns from them
 inline constexpr uint32_t kSample = 20;     // a chunk whose life is followed
 inline constexpr uint32_t kPin = 12;        // or unpin
 inline constexpr uint32_t kPlace = 5;       // tell where it lies

@@ -109,7 +109,10 @@ std::vector<std::byte> GpuGetBody(const NamespaceDigest& ns,
   return BodyOf(body);
 }
 
-std::vector<std::byte> PutBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks) {
+namespace {
+
+template <typename Request>
+std::vector<std::byte> PutBodyOf(Request request, const std::vector<TestChunk>& chunks) {
   local::MessageWriter body(0, 0);
   std::vector<local::PutRun> runs;
   std::vector<local::PutChunk> wire;
@@ -133,14 +136,24 @@ std::vector<std::byte> PutBody(const NamespaceDigest& ns, const std::vector<Test
     }
     tails += chunk.tail;
   }
-  body.Append(local::PutRequest{.ns = ns.bytes,
-                                .chunks = static_cast<uint32_t>(wire.size()),
-                                .runs = static_cast<uint32_t>(runs.size())});
+  request.chunks = static_cast<uint32_t>(wire.size());
+  request.runs = static_cast<uint32_t>(runs.size());
+  body.Append(request);
   body.AppendAll(std::span<const local::PutChunk>(wire));
   body.AppendAll(std::span<const local::PutRun>(runs));
   body.AppendText(tails);
-  const auto whole = body.Finish().subspan(sizeof(local::MessageHeader));
-  return {whole.begin(), whole.end()};
+  return BodyOf(body);
+}
+
+}  // namespace
+
+std::vector<std::byte> PutBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks) {
+  return PutBodyOf(local::PutRequest{.ns = ns.bytes}, chunks);
+}
+
+std::vector<std::byte> PartsBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks,
+                                 uint64_t filled_offset) {
+  return PutBodyOf(local::PutInParts{.ns = ns.bytes, .filled_offset = filled_offset}, chunks);
 }
 
 }  // namespace kvkeep

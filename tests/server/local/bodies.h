@@ -56,5 +56,8 @@ std::vector<std::byte> GpuGetBody(const NamespaceDigest& ns,
                                   const std::vector<TestGpuChunk>& chunks,
                                   const GpuGetHow& how = {});
 std::vector<std::byte> PutBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks);
+// Of a PutInParts.
+std::vector<std::byte> PartsBody(const NamespaceDigest& ns, const std::vector<TestChunk>& chunks,
+                                 uint64_t filled_offset);
 
 }  // namespace kvkeep

@@ -30,7 +30,7 @@ TEST_CASE("Hello is answered with the limits, two descriptors, and then all segm
   REQUIRE(welcome.status.ok());
   CHECK(welcome.descriptors.size() == 2);
   const auto body = welcome.As<local::Welcome>();
-  CHECK(body.version == 4);
+  CHECK(body.version == local::kVersion);
   CHECK(body.shared_segments == 0);
   CHECK(body.first_segment == 0);
   CHECK(body.segments == 512);
@@ -86,8 +86,8 @@ TEST_CASE("a Hello that is wrong is answered with the reason, then the connectio
     reason = "not of the local protocol";
   }
   SECTION("only newer versions") {
-    body = HelloWith([](local::Hello* hello) { hello->min_version = 5, hello->max_version = 6; });
-    reason = "versions 5 to 6";
+    body = HelloWith([](local::Hello* hello) { hello->min_version = 6, hello->max_version = 7; });
+    reason = "versions 6 to 7";
   }
   SECTION("only older versions") {
     body = HelloWith([](local::Hello* hello) { hello->min_version = 0, hello->max_version = 0; });
@@ -116,7 +116,7 @@ TEST_CASE("the highest version that both know is spoken") {
   PeerTester t;
   t.Connect();
   const auto body = HelloWith([](local::Hello* hello) { hello->max_version = 9; });
-  CHECK(t.Ask(Kind::kHello, body).As<local::Welcome>().version == 4);
+  CHECK(t.Ask(Kind::kHello, body).As<local::Welcome>().version == local::kVersion);
   t.Connect();
   const auto old = HelloWith([](local::Hello* hello) { hello->max_version = 1; });
   CHECK(t.Ask(Kind::kHello, old).As<local::Welcome>().version == 1);

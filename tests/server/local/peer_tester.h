@@ -65,6 +65,11 @@ class PeerTester {
     return kvkeep::PutBody(ns, chunks);
   }
 
+  std::vector<std::byte> PartsBody(const std::vector<TestChunk>& chunks,
+                                   uint64_t filled_offset) const {
+    return kvkeep::PartsBody(ns, chunks, filled_offset);
+  }
+
   // Staging memory of this size, mapped; at least once before puts.
   std::span<std::byte> Stage(uint64_t bytes);
   // Fills staging from 0 on, puts one chunk, settled; its answer.

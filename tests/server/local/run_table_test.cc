@@ -9,7 +9,7 @@ namespace kvkeep {
 namespace {
 
 // "memory@offset+bytes" of every part.
-std::string Parts(const RunTable& table, uint32_t first_run, uint64_t offset, uint64_t bytes) {
+std::string PartsOf(const RunTable& table, uint32_t first_run, uint64_t offset, uint64_t bytes) {
   std::string text;
   const absl::Status all = table.ForEach(first_run, offset, bytes, [&](const RunTable::Part& part) {
     text += std::to_string(part.memory) + "@" + std::to_string(part.offset) + "+" +
@@ -28,12 +28,12 @@ TEST_CASE("bytes of a chunk are found in its runs, whatever part of it is asked 
   table.Add(1, 0, 100);
   table.Add(2, 500, 1);
   table.Add(1, 200, 49);
-  CHECK(Parts(table, 1, 0, 150) == "1@0+100 2@500+1 1@200+49 ");
-  CHECK(Parts(table, 1, 0, 100) == "1@0+100 ");
-  CHECK(Parts(table, 1, 99, 3) == "1@99+1 2@500+1 1@200+1 ");
-  CHECK(Parts(table, 1, 149, 1) == "1@248+1 ");
-  CHECK(Parts(table, 1, 100, 0).empty());
-  CHECK(Parts(table, 0, 0, 10) == "0@1000+10 ");
+  CHECK(PartsOf(table, 1, 0, 150) == "1@0+100 2@500+1 1@200+49 ");
+  CHECK(PartsOf(table, 1, 0, 100) == "1@0+100 ");
+  CHECK(PartsOf(table, 1, 99, 3) == "1@99+1 2@500+1 1@200+1 ");
+  CHECK(PartsOf(table, 1, 149, 1) == "1@248+1 ");
+  CHECK(PartsOf(table, 1, 100, 0).empty());
+  CHECK(PartsOf(table, 0, 0, 10) == "0@1000+10 ");
 }
 
 TEST_CASE("the first error of what is done with the parts ends it") {

@@ -79,7 +79,7 @@ class Flipper {
   std::string Told() const {
     return absl::StrCat(found_, " found, ", unused_, " in unused space, ", refused_starts_,
                         " starts without the device, ", hits_, " right hits, ", misses_,
-                        " misses, 0 wrong bytes");
+                        " misses, ", wrong_, " wrong chunks");
   }
 
  private:
@@ -141,7 +141,7 @@ class Flipper {
       const std::string got = disk_.Get(name);
       INFO("chunk " << name);
       CHECK((got == "hit" || got == "miss"));
-      ++(got == "hit" ? hits_ : misses_);
+      ++(got == "hit" ? hits_ : got == "miss" ? misses_ : wrong_);
     }
     disk_.Stop();
   }
@@ -162,7 +162,7 @@ class Flipper {
   std::vector<std::string> index_files_;
   std::string file_;
   uint64_t byte_ = 0;
-  uint64_t found_ = 0, unused_ = 0, refused_starts_ = 0, hits_ = 0, misses_ = 0;
+  uint64_t found_ = 0, unused_ = 0, refused_starts_ = 0, hits_ = 0, misses_ = 0, wrong_ = 0;
 };
 
 }  // namespace

@@ -75,4 +75,19 @@ TEST_CASE("finding many chunks at once is finding each of them") {
   }
 }
 
+// The maps double when two thirds are taken, so a chunk has 12 to 24 bytes; and while some have
+// doubled and others have not, what the former left is not yet all of use.
+TEST_CASE("the table's maps take no more than 27 bytes a chunk, right after a growth too") {
+  constexpr uint64_t kChunks = 200'000;
+  ChunkTable table(kChunks, 7);
+  double most = 0;
+  for (uint64_t name = 1; name <= kChunks; ++name) {
+    REQUIRE(table.Create({{}, MakeKey(name), PartId(0)}, {.payload_bytes = 1}) != kNoSlot);
+    if (name < 20'000) continue;  // few chunks have their first arrays
+    most = std::max(most, static_cast<double>(table.map_bytes()) / static_cast<double>(name));
+  }
+  CHECK(most > 20);  // a growth was on the way
+  CHECK(most <= 27);
+}
+
 }  // namespace kvkeep::store_internal

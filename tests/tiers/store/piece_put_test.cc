@@ -1,6 +1,7 @@
 // Puts filled piece by piece, in any order and on several threads: the way of the local path.
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <thread>
 
@@ -26,11 +27,36 @@ std::vector<std::byte> Pattern() {
   return bytes;
 }
 
-absl::Status Fill(Reservation& reservation, size_t piece, const std::vector<std::byte>& from) {
-  return reservation.FillPiece(piece, [&](uint64_t offset, std::span<std::byte> to) {
-    std::memcpy(to.data(), from.data() + offset, to.size());
+absl::Status Fill(
+    Reservation& reservation, size_t piece, const std::vector<std::byte>& from,
+    const std::function<void()>& between = [] {}) {
+  const auto read = [&](uint64_t offset, uint64_t bytes, Reservation::GivePayload give) {
+    for (uint64_t run = 1; bytes > 0; run = run * 3 + 1) {  // of odd sizes
+      const uint64_t now = std::min(run, bytes);
+      give(std::span(from).subspan(offset, now));
+      between();
+      offset += now;
+      bytes -= now;
+    }
     return absl::OkStatus();
-  });
+  };
+  return reservation.FillPiece(piece, read);
+}
+
+// As a client that writes on what it has put. Its race with the reader is meant.
+__attribute__((no_sanitize("thread"))) void Scribble(std::vector<std::byte>& bytes, uint8_t turn) {
+  for (size_t at = 0; at < bytes.size(); at += 61) {
+    static_cast<volatile std::byte&>(bytes[at]) = std::byte{turn};
+  }
+}
+
+std::vector<std::byte> PayloadOf(const ChunkReader& reader, size_t bytes) {
+  std::vector<std::byte> read;
+  while (read.size() < bytes) {
+    const auto run = reader.Payload(read.size(), bytes - read.size());
+    read.insert(read.end(), run.begin(), run.end());
+  }
+  return read;
 }
 
 }  // namespace
@@ -52,12 +78,7 @@ TEST_CASE("pieces filled last to first by two threads make the chunk that one co
 
   ChunkReader reader = s.Pin(1);
   REQUIRE(reader);
-  std::vector<std::byte> read;
-  while (read.size() < kBytes) {
-    const auto run = reader.Payload(read.size(), kBytes - read.size());
-    read.insert(read.end(), run.begin(), run.end());
-  }
-  CHECK(read == payload);
+  CHECK(PayloadOf(reader, kBytes) == payload);
   const std::vector<uint64_t> checksums = reader.PieceChecksums();
   REQUIRE(checksums.size() == 4);
   for (size_t i = 0; i < 4; ++i) {
@@ -68,22 +89,35 @@ TEST_CASE("pieces filled last to first by two threads make the chunk that one co
 
 TEST_CASE("the checksum is of what was placed, whatever the source became meanwhile") {
   StoreTester s(LargeWorld());
-  Reservation reservation;
-  REQUIRE(s.Reserve(1, kPieceBytes, &reservation) == "reserved");
-  uint8_t turn = 0;
-  size_t steps = 0;
-  CHECK(reservation
-            .FillPiece(0,
-                       [&](uint64_t, std::span<std::byte> to) {
-                         std::memset(to.data(), ++turn, to.size());  // another answer every time
-                         ++steps;
-                         return absl::OkStatus();
-                       })
-            .ok());
-  CHECK(steps >= 8);
-  const uint64_t placed = reservation.PayloadChecksum();
-  REQUIRE(reservation.Seal({}).ok());
-  CHECK(s.Pin(1).PieceChecksums() == std::vector<uint64_t>{placed});
+  std::vector<std::byte> source = Pattern();
+  source.resize(kPieceBytes);
+  std::atomic<bool> stop{false};
+  std::atomic<uint64_t> turns{0};
+  std::thread client([&] {
+    while (!stop) Scribble(source, static_cast<uint8_t>(++turns));
+  });
+  const auto await_turn = [&] {
+    for (const uint64_t seen = turns; turns < seen + 2;) std::this_thread::yield();
+  };
+  for (uint64_t round = 0; round < 8; ++round) {
+    Reservation reservation;
+    CHECK(s.Reserve(round, kPieceBytes, &reservation) == "reserved");
+    // Between runs too: what was given is another one then, however threads are scheduled. Within a
+    // run it takes the other thread, which has run just before.
+    CHECK(Fill(reservation, 0, source, [&] {
+            Scribble(source, static_cast<uint8_t>(round));
+            await_turn();
+          }).ok());
+    const uint64_t told = reservation.PayloadChecksum();
+    REQUIRE(reservation.Seal({}).ok());
+    const ChunkReader reader = s.Pin(round);
+    REQUIRE(reader);
+    const uint64_t placed = Xxh3(PayloadOf(reader, kPieceBytes));
+    CHECK(told == placed);
+    CHECK(reader.PieceChecksums() == std::vector<uint64_t>{placed});
+  }
+  stop = true;
+  client.join();
 }
 
 TEST_CASE("a source that fails leaves a reservation that is given back whole") {
@@ -92,8 +126,12 @@ TEST_CASE("a source that fails leaves a reservation that is given back whole") {
     Reservation reservation;
     REQUIRE(s.Reserve(1, kBytes, &reservation) == "reserved");
     CHECK(Fill(reservation, 0, Pattern()).ok());
-    const absl::Status failed = reservation.FillPiece(
-        1, [](uint64_t, std::span<std::byte>) { return absl::OutOfRangeError("cut off"); });
+    const std::vector<std::byte> half(kPieceBytes / 2);
+    const absl::Status failed =
+        reservation.FillPiece(1, [&](uint64_t, uint64_t, Reservation::GivePayload give) {
+          give(half);
+          return absl::OutOfRangeError("cut off");
+        });
     CHECK(absl::IsOutOfRange(failed));
   }
   CHECK(s.Get(1) == "miss");

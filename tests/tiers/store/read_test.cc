@@ -329,4 +329,22 @@ TEST_CASE("a device that answers nothing is shown and left alone until it does")
   CHECK(s.Get(1) == "hit");
 }
 
+TEST_CASE("a time in which nobody looked is no silence of a device") {
+  StoreTester s;
+  REQUIRE(s.Put(0) == "stored");
+  s.Settle();
+  // A long start: the first look finds a read under way.
+  s.KillAndStart();
+  s.world.clock().Advance(std::chrono::seconds(20));
+  ChunkReader reader = s.Pin(0);
+  s.store().Tick();
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);
+  // And a pause, as of a process or a machine that was stopped.
+  s.world.clock().Advance(std::chrono::minutes(10));
+  s.store().Tick();
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);
+  CHECK(s.WaitFor(reader, 0, 1) == "ok");
+  CHECK(s.counters().device_silences == 0);
+}
+
 }  // namespace kvkeep

@@ -1,6 +1,7 @@
 // What the store refuses before it does anything: options, and calls of sessions that are wrong or
 // gone. Each error names the field, and the limit where there is one.
 #include <catch2/catch.hpp>
+#include <utility>
 
 #include "tests/tiers/store/store_tester.h"
 
@@ -241,6 +242,25 @@ TEST_CASE("a lookup that finds the session's leases used up at its end gives all
   t.store().CheckInvariants();
   t.store().CloseSession(t.session);
   CHECK(t.store().snapshot().g2.leased_bytes == 0);
+}
+
+TEST_CASE("a read whose session is closed while it looks through a lease is refused") {
+  StoreTester t(Sliced());
+  bool close = false;
+  t.world.SetBetweenSlices([&] {
+    if (std::exchange(close, false)) t.store().CloseSession(t.session);
+  });
+  t.KillAndStart();
+  for (uint64_t i = 0; i < 8; ++i) REQUIRE(t.Put(i) == "stored");
+  t.Settle();
+  const LookupResult leased = t.Lookup({0, 1, 2, 3, 4, 5, 6, 7});
+  REQUIRE(leased.leased_keys == 8);
+  close = true;
+  // Not in the lease, and nowhere else.
+  const auto read = t.store().Read(t.session, t.Id(99), leased.lease, false);
+  CHECK_FALSE(close);
+  CheckError(read.status(), kPrecondition, "session");
+  t.store().CheckInvariants();
 }
 
 TEST_CASE("a put whose session is closed while it makes room is refused, and keeps no space") {
