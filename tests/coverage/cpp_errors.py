@@ -48,6 +48,14 @@ class Site:
         self.line, self.column, self.macro, self.text = line, column, macro, text
 
 
+def statement_at(text, code, begin, offset):
+    """The line, and those behind it up to the end of what is open in it, in one line."""
+    end = text.find("\n", offset)
+    while end >= 0 and code.count("(", begin, end) > code.count(")", begin, end):
+        end = text.find("\n", end + 1)
+    return " ".join(text[begin:end if end >= 0 else len(text)].split())
+
+
 def sites(text):
     """All places of a source, in order; one for each arm of the code that only errors take."""
     code = blank(text)
@@ -56,8 +64,7 @@ def sites(text):
 
     def add(offset, macro=False):
         line = bisect.bisect_right(starts, offset)
-        end = text.find("\n", offset)
-        whole = text[starts[line - 1]:end if end >= 0 else len(text)].strip()
+        whole = statement_at(text, code, starts[line - 1], offset)
         found.setdefault(offset, Site(line, offset - starts[line - 1] + 1, macro, whole))
 
     for match in MACROS.finditer(code):

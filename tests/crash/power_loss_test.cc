@@ -64,15 +64,14 @@ TEST_CASE("power is cut under load: what is durable is there, all else is whole 
     disk.Unmount();
     disk.Heal();
     disk.Mount();
+    rig.CheckFilesAfterPowerCut();
     rig.Judge();
   }
-  rig.HoldClients();
-  rig.Judge();
-  rig.site.Kill();
+  rig.Finish();
   const Figures sum = rig.Sum();
   WARN("seed " << seed << " | power cuts " << cycles << " | lost sectors " << disk.lost_sectors()
-               << " | damaged, found out " << corrupt << " | stale records " << stale << " | "
-               << sum.ToString());
+               << " | damaged, found out " << corrupt << " | stale records " << stale
+               << " | fsck: damaged " << rig.bad_after_cuts() << " | " << sum.ToString());
   CHECK(disk.lost_sectors() > 0);
   CHECK(sum.survived > 0);
 }

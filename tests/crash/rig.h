@@ -31,8 +31,11 @@ struct Figures {
   uint64_t checked = 0, survived = 0, operations = 0, durable_puts = 0;
   uint64_t g3_evictions = 0;
   uint64_t wrong = 0, lost = 0, hung = 0;
+  uint64_t leaked_blocks = 0;  // of G3: held by a daemon at rest, and of no record
   double slowest_call_ms = 0;
   std::vector<double> ready_ms;
+  // What another Rig came to, too.
+  void Add(const Figures& other);
   std::string ToString() const;
 };
 
@@ -56,8 +59,20 @@ class Rig {
   // Before the power is cut: until the next Start a miss is no loss, and after it only what was
   // durable has to be there.
   void NotePowerCut() { state_->power_cut = state_->disk_gone = true; }
-  // What a dead daemon has left is whole: `kvkeep fsck` finds nothing. Not while its disk is gone.
+  // Starts a daemon that is to kill itself before it serves.
+  void StartAndDie();
+  // What a dead daemon has left is whole, as far as headers tell: `kvkeep fsck` finds nothing. Not
+  // while its disk is gone.
   void CheckFiles();
+  // What a power cut has left, on the disk that is back: fsck gets to its end, and finds nothing
+  // but chunks that are damaged. Of those there may be some: a removal that was lost with the power
+  // brings back a record whose blocks are being written by another. Whether one of them had to be
+  // there is judged by the clients' next check.
+  void CheckFilesAfterPowerCut();
+  uint64_t bad_after_cuts() const { return bad_after_cuts_; }
+  // At the end, once it has started again: all comes to rest, nothing is held that nobody has, and
+  // after one more kill the files are checked to the last byte.
+  void Finish();
 
   Figures Sum() const;
   // Nothing wrong, lost or hung so far.
@@ -68,12 +83,18 @@ class Rig {
   void Enter(Phase phase);
   // In this turn.
   bool ClientsAreThere() const;
+  struct Found {
+    int exit_status = -1;
+    std::string said;
+  };
+  // What fsck says of the device.
+  Found Fsck(const std::string& options);
 
   const RigOptions options_;
   ExpectedState state_;
   std::vector<int> clients_;  // processes
   std::vector<double> ready_ms_;
-  uint64_t cycles_ = 0, checks_ = 0, g3_evictions_ = 0;
+  uint64_t cycles_ = 0, checks_ = 0, g3_evictions_ = 0, leaked_blocks_ = 0, bad_after_cuts_ = 0;
 };
 
 // An unsigned number from the environment, for runs by hand; `otherwise` when it is not set.

@@ -227,6 +227,43 @@ def traced(folder):
 
 
 class Daemon(unittest.TestCase):
+    def test_the_master_key_may_be_a_credential_of_systemds(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            # As LoadCredential=master.key:... leaves it: for the service's user to read, no more.
+            credentials = folder / "run" / "credentials" / SERVICE
+            credentials.mkdir(parents=True)
+            key = credentials / "master.key"
+            key.write_bytes(os.urandom(32))
+            key.chmod(0o400)
+            credentials.chmod(0o500)
+            environment = dict(os.environ, CREDENTIALS_DIRECTORY=str(credentials))
+            (folder / "kv.yaml").write_text(TRACED_CONFIG.format(folder) +
+                                            f"encryption: {{master_key_file: {key}}}\n")
+            payload = folder / "payload"
+            payload.write_bytes(b"what nobody is to read on the device, " * 10_000)
+            for verb in (["put", "--durable", "k", payload],
+                         ["get", "k", "--output", folder / "b"]):
+                daemon = start(folder, env=environment)
+                try:
+                    done = run(BIN / "kvkeep", "--endpoint", f"unix://{folder}/kv.sock", *verb)
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                finally:
+                    daemon.send_signal(signal.SIGTERM)
+                    self.assertEqual(daemon.wait(60), 0, (folder / "log").read_text())
+            self.assertEqual((folder / "b").read_bytes(), payload.read_bytes())
+            self.assertNotIn(payload.read_bytes()[:64],
+                             (folder / "nvme0" / "data.000").read_bytes())
+            # One that others may read is refused, credential or not; so is another one.
+            for wrong in ("key for all", "another key"):
+                credentials.chmod(0o700)
+                key.chmod(0o644 if wrong == "key for all" else 0o600)
+                if wrong == "another key":
+                    key.write_bytes(os.urandom(32))
+                done = run(BIN / "kvkeepd", "--config", folder / "kv.yaml", env=environment)
+                self.assertEqual(done.returncode, 78, done.stderr)
+                self.assertIn("encryption.master_key_file: ", done.stderr)
+
     def test_a_daemon_on_such_mounts_keeps_g2_until_it_is_dropped(self):
         if run("unshare", "--mount", "true").returncode != 0:
             self.skipTest("mount namespaces are not permitted here")
@@ -272,9 +309,10 @@ def mount_as_the_units_do(folder):
     assert done.returncode == 0, done.stderr
 
 
-def start(folder):
+def start(folder, **options):
     with open(folder / "log", "w", encoding="utf-8") as log:
-        daemon = subprocess.Popen([BIN / "kvkeepd", "--config", folder / "kv.yaml"], stderr=log)
+        daemon = subprocess.Popen([BIN / "kvkeepd", "--config", folder / "kv.yaml"], stderr=log,
+                                  **options)
     deadline = time.monotonic() + 30
     while run(BIN / "kvkeep", "--endpoint", f"unix://{folder}/kv.sock", "ping").returncode != 0:
         assert daemon.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()

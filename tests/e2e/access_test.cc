@@ -3,7 +3,9 @@
 #include <absl/strings/escaping.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
 #include <absl/strings/str_split.h>
+#include <google/protobuf/descriptor.h>
 #include <openssl/sha.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -273,6 +275,42 @@ TEST_CASE(
   CHECK(Eventually([&] { return secured.Serial() == "serial=3333"; }));
 }
 
+TEST_CASE("another CA for clients: the old one's come in no more, the new one's do") {
+  Secured secured;
+  const std::string file = secured.site.path("client-ca.pem");
+  WriteFile(file, ReadFile(secured.ca.cert_file()));
+  secured.site.settings.extra = absl::StrReplaceAll(
+      secured.site.settings.extra, {{"client_ca_file: " + secured.ca.cert_file(),  //
+                                     "client_ca_file: " + file}});
+  secured.site.Start();
+  const auto by = [&](const TestCa& ca) {
+    const CertificateFiles files =
+        ca.Issue({.name = "engine", .alt_names = "DNS:engine.a.example"});
+    return SecurityOptions{
+        .ca_file = secured.ca.cert_file(), .cert_file = files.cert, .key_file = files.key};
+  };
+  const TestChunk chunk{.number = 1, .bytes = 1000};
+  Engine engine = secured.Connect(by(secured.ca));
+  CHECK(engine.Put(chunk).status == client::PutStatus::kStored);
+  CHECK(absl::StrContains(secured.WhyNot(by(secured.other_ca)), "is signed by CN=other-ca"));
+
+  WriteFile(file + ".new", ReadFile(secured.other_ca.cert_file()));
+  REQUIRE(rename((file + ".new").c_str(), file.c_str()) == 0);
+  REQUIRE(Eventually([&] { return secured.site.Counter("credential_reloads") == 1; }));
+  CHECK(secured.WhyNot(by(secured.other_ca)) == "OK");
+  CHECK(absl::StrContains(secured.WhyNot(by(secured.ca)),
+                          "is signed by CN=ca, the daemon wants one signed by CN=other-ca"));
+  // Who is in stays in: of its certificate the daemon was convinced when it came.
+  CHECK(engine.Get(chunk) == client::GetStatus::kHit);
+  CHECK(engine.client().GetStats().sessions_opened == 1);
+
+  WriteFile(file, "no certificate");
+  REQUIRE(secured.site.AwaitLog("changed credentials cannot be used"));
+  CHECK(secured.WhyNot(by(secured.other_ca)) == "OK");
+  CHECK(secured.WhyNot(by(secured.ca)) != "OK");
+  CHECK(secured.WhyNot({.ca_file = secured.ca.cert_file()}) != "OK");
+}
+
 TEST_CASE("a grant to read does not write, a grant to write does not read") {
   Secured secured("", /*client_certificates=*/false);
   const std::string reads = "token-that-may-read-only", writes = "token-that-may-write-only";
@@ -347,6 +385,34 @@ TEST_CASE(
   CHECK(absl::StrContains(log, "call=Clear who=ipv4:127.0.0.1:"));
   CHECK(absl::StrContains(log, "outcome=\"PERMISSION_DENIED: admin calls"));
   CHECK(absl::StrContains(log, "msg=audit call=Status who=\"certificate operator.example\""));
+}
+
+TEST_CASE("of every admin call that there is a line is in the audit log, with who made it") {
+  Site site;
+  site.Start();
+  Engine engine(site);
+  REQUIRE(engine.PutAll(Chunks(1, 2, 100'000)));
+  client::AdminClient& admin = *site.admin();
+  CHECK(admin.Status().ok());
+  CHECK(admin.ShowConfig().ok());
+  CHECK(admin.ListNamespaces().ok());
+  CHECK(admin.ShowReuse().ok());
+  v1::EvictRequest evict;
+  evict.set_bytes(1);
+  CHECK(admin.Evict(evict).ok());
+  CHECK(admin.Verify({}).ok());
+  CHECK(admin.Clear(nullptr).ok());
+  CHECK(admin.ReloadConfig().ok());
+  CHECK(admin.Drain(milliseconds(0)).ok());  // the last: from now on it takes nothing in
+  const auto* service =
+      google::protobuf::DescriptorPool::generated_pool()->FindServiceByName("kvkeep.v1.Admin");
+  REQUIRE(service != nullptr);
+  CHECK(service->method_count() == 9);  // one more is to be called here, too
+  const std::string who =
+      absl::StrCat("who=\"pid=", getpid(), " uid=", geteuid(), " gid=", getegid(), "\"");
+  for (int i = 0; i < service->method_count(); ++i) {
+    CHECK(site.AwaitLog(absl::StrCat("msg=audit call=", service->method(i)->name(), " ", who)));
+  }
 }
 
 TEST_CASE(

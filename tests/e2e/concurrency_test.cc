@@ -1,7 +1,12 @@
 // Many clients at once, on the same chunks: never wrong bytes, and nothing is left over.
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <iostream>
 #include <thread>
 
@@ -142,4 +147,81 @@ TEST_CASE(
 }
 
 }  // namespace
+namespace {
+
+// This process's sockets that are connected to that path, in the order of their numbers.
+std::vector<int> SocketsTo(const std::string& path) {
+  std::vector<int> sockets;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename().string());
+    sockaddr_un peer{};
+    socklen_t size = sizeof(peer);
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) continue;
+    if (peer.sun_family == AF_UNIX && path == peer.sun_path) sockets.push_back(fd);
+  }
+  std::sort(sockets.begin(), sockets.end());
+  return sockets;
+}
+
+// Gets and puts side by side: as many streams at a time as there are chunks.
+size_t PutAndGetAtOnce(Engine& engine, uint64_t first, size_t count, size_t bytes) {
+  std::vector<std::thread> threads;
+  std::atomic<size_t> good{0};
+  for (size_t i = 0; i < count; ++i) {
+    threads.emplace_back([&, i] {
+      const std::vector<std::byte> payload = Payload({first + i, bytes});
+      std::vector<client::PutChunk> puts(1);
+      puts[0] = {.key = Key(first + i), .runs = {payload}};
+      const auto put = engine.client().Put(engine.ns(), std::move(puts), {});
+      if (!put.ok() || put->chunks[0].status != PutStatus::kStored) return;
+      std::vector<std::byte> back(bytes);
+      const ChunkKey key = Key(first + i);
+      const std::span<std::byte> to(back);
+      const auto got = engine.client().Get(engine.ns(), std::span(&key, 1),
+                                           {.destinations = absl::MakeSpan(&to, 1)});
+      good += got.ok() && got->chunks[0].status == GetStatus::kHit && back == payload;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return good;
+}
+
+}  // namespace
+
+TEST_CASE("a client with several channels is one session, over each door, and survives one's end") {
+  constexpr size_t kChannels = 3, kBytes = 3 << 20;
+  Settings settings;
+  settings.tcp = "127.0.0.1:" + std::to_string(FreePort());
+  Site site(settings);
+  site.Start();
+  for (const std::string& endpoint : {site.endpoint(), settings.tcp}) {
+    INFO(endpoint);
+    const uint64_t before = site.Counter("connections");
+    Engine engine(endpoint, {.path = client::PathChoice::kGrpc, .channels = kChannels});
+    const uint64_t first = endpoint == settings.tcp ? 1'000 : 1;
+    CHECK(PutAndGetAtOnce(engine, first, 8, kBytes) == 8);
+    CHECK(site.Counter("connections") - before == kChannels);
+    CHECK(site.Status().sessions_size() == 1);
+    CHECK(engine.client().GetStats().sessions_opened == 1);
+    if (endpoint == settings.tcp) continue;
+    // gRPC's end and ours of each. The last one's connection breaks: a new session, as a stream on
+    // it would find no daemon.
+    const std::vector<int> sockets = SocketsTo(site.socket());
+    REQUIRE(sockets.size() == 2 * kChannels);
+    REQUIRE(shutdown(sockets.back(), SHUT_RDWR) == 0);
+    CHECK(Eventually([&] { return engine.client().GetStats().sessions_opened == 2; }));
+    CHECK(Eventually([&] { return site.Status().sessions_size() == 1; }));
+    CHECK(PutAndGetAtOnce(engine, 100, 8, kBytes) == 8);
+    CHECK(site.Counter("connections") - before == 2 * kChannels);
+  }
+  for (const uint32_t wrong : {0u, 17u}) {
+    const auto connected =
+        client::Client::Connect({.endpoint = site.endpoint(), .channels = wrong});
+    CHECK(absl::IsInvalidArgument(connected.status()));
+    INFO(connected.status());
+    CHECK(connected.status().message() ==
+          "channels: " + std::to_string(wrong) + "; 1 to 16 are possible");
+  }
+}
+
 }  // namespace kvkeep::e2e

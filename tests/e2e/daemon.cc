@@ -241,6 +241,11 @@ Ending Site::Stop() {
 void Site::Signal(int number) {
   REQUIRE(pid_ > 0);
   REQUIRE(kill(pid_, number) == 0);
+  if (number != SIGSTOP) return;
+  // A thread that runs on another CPU may finish an answer after kill() has returned.
+  int status = 0;
+  REQUIRE(waitpid(pid_, &status, WUNTRACED) == pid_);
+  REQUIRE(WIFSTOPPED(status));
 }
 
 std::string Site::Log() const { return ReadFile(path("stderr")); }

@@ -93,6 +93,7 @@ class Site {
 
   void Kill();    // SIGKILL, and waits
   Ending Stop();  // SIGTERM, and waits
+  // After SIGSTOP no thread of it runs any more when this returns.
   void Signal(int number);
   Ending AwaitEnd(milliseconds timeout = milliseconds(60'000));
   bool running() const { return pid_ > 0; }

@@ -35,6 +35,7 @@ class Engine {
     client::PathChoice path = client::PathChoice::kAuto;
     client::SecurityOptions security = {};
     client::Deadline peer_timeout{30'000};
+    uint32_t channels = 1;
   };
   Engine(const std::string& endpoint, const Options& options);
   explicit Engine(const Site& site) : Engine(site.endpoint(), Options()) {}

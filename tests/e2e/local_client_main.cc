@@ -21,6 +21,7 @@ using kvkeep::e2e::Engine;
 using kvkeep::e2e::TestChunk;
 
 constexpr size_t kColdAtOnce = 8;
+constexpr size_t kLargeBytes = (4 << 20) + 5;  // copied while the daemon reads it
 
 const char* die_at = "";
 std::atomic<int> hits_left{0};
@@ -59,6 +60,8 @@ class Worker {
     PutFromStaging();
     PutRegistered();
     if (engine_.PutAll({{next_++, plan_.bytes}})) engine_.Get(plan_.warm[0]);
+    // Others may have taken what staging memory there is for all sessions.
+    if (std::strcmp(die_at, "part-filled") == 0) engine_.PutAll({{next_++, kLargeBytes}});
     engine_.Find(plan_.warm);
     engine_.client().Release(std::move(warm.lease)).IgnoreError();
   }

@@ -31,10 +31,10 @@ struct Point {
   int most;  // the first ones are passed once in a life
 };
 constexpr Point kPoints[] = {
-    {"connected", 1},      {"hello-sent", 1},     {"welcomed", 1}, {"segments-mapped", 1},
-    {"namespace-open", 1}, {"staging-mapped", 1}, {"get-sent", 9}, {"get-leased", 9},
-    {"piece-wait", 5},     {"staging-filled", 9}, {"put-sent", 9}, {"put-copied", 3},
-    {"release-queued", 9}, {"release-sent", 5},
+    {"connected", 1},      {"hello-sent", 1},     {"welcomed", 1},    {"segments-mapped", 1},
+    {"namespace-open", 1}, {"staging-mapped", 1}, {"get-sent", 9},    {"get-leased", 9},
+    {"piece-wait", 5},     {"staging-filled", 9}, {"put-sent", 9},    {"put-copied", 3},
+    {"release-queued", 9}, {"release-sent", 5},   {"part-filled", 5},
 };
 
 // All that a session can hold, as the daemon counts it.
@@ -119,8 +119,9 @@ class Bystander {
 Settings KillSettings() {
   Settings settings;
   settings.local = true;
-  settings.g2 = "64MiB";
-  settings.limits = "  staging_per_session: 2MiB\n  staging: 60%\n";
+  // Staging memory for a batch and the bystander, and yet no room for the cold chunks.
+  settings.g2 = "144MiB";
+  settings.limits = "  staging_per_session: 6MiB\n  staging: 75%\n";
   settings.devices = {{.capacity = "1GiB"}};
   return settings;
 }
@@ -153,7 +154,7 @@ TEST_CASE("workers killed at every point give back all they held, and disturb no
   Site site(settings);
   site.Start();
   const std::vector<TestChunk> warm = Chunks(1, 4, kChunkBytes);
-  const std::vector<TestChunk> cold = Chunks(1'000, 1200, kChunkBytes);
+  const std::vector<TestChunk> cold = Chunks(1'000, 2400, kChunkBytes);
   {
     Engine engine(site);
     REQUIRE(engine.PutAll(cold));

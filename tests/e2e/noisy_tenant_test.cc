@@ -90,6 +90,17 @@ bool PutToG3(const Shared& shared, Engine& engine, const std::vector<TestChunk>&
   return true;
 }
 
+// One disk and few cores for all: slower, but by a bound. A lookup waits for no disk. What else the
+// machine does is in the quiet times before and after as well.
+void CheckTimes(const Readings& quiet, const Readings& during, const Readings& after) {
+  if (kSanitized) return;
+  const auto quietly = [&](std::vector<double> Readings::*times) {
+    return std::max(Readings::P99(quiet.*times), Readings::P99(after.*times));
+  };
+  CHECK(Readings::P99(during.get_us) < 8 * quietly(&Readings::get_us) + 50'000);
+  CHECK(Readings::P99(during.lookup_us) < 8 * quietly(&Readings::lookup_us) + 10'000);
+}
+
 // Nothing of its G3 went, for whatever reason.
 void CheckUntouched(const v1::TenantStatus& tenant, uint64_t bytes) {
   INFO(tenant.name());
@@ -144,21 +155,21 @@ TEST_CASE("a tenant that writes ten times its quota costs the others no chunk") 
   flood.join();
   CHECK(flooded);
   REQUIRE(shared.site.AwaitClean());
+  rounds = 0;
+  const std::vector<Readings> after = read_all([&] { return ++rounds < 4; });
 
   for (size_t i = 0; i < readers.size(); ++i) {
     INFO("reader " << i);
     Tell("quiet", quiet[i]);
     Tell("during the flood", during[i]);
-    CHECK(quiet[i].misses + during[i].misses == 0);
+    Tell("after it", after[i]);
+    CHECK(quiet[i].misses + during[i].misses + after[i].misses == 0);
     // There, but no room to read it into at once: only where everything takes several times longer.
     CHECK((kSanitized || quiet[i].hits == quiet[i].gets));
     CHECK((kSanitized || during[i].hits == during[i].gets));
     CHECK(during[i].whole_lookups == during[i].lookups);
     CHECK(readers[i].wrong_bytes == 0);
-    // One disk and few cores for all: slower, but by a bound. A lookup waits for no disk.
-    if (kSanitized) continue;
-    CHECK(Readings::P99(during[i].get_us) < 20 * Readings::P99(quiet[i].get_us) + 200'000);
-    CHECK(Readings::P99(during[i].lookup_us) < 20 * Readings::P99(quiet[i].lookup_us) + 50'000);
+    CheckTimes(quiet[i], during[i], after[i]);
   }
   CHECK(standard.Find(mine).any == mine.size());
   for (const char* tenant : {"a", "b", "default"}) {

@@ -5,14 +5,18 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
+#include <openssl/sha.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
 
 #include "tests/e2e/engine.h"
+#include "tests/fakes/pki.h"
+#include "tiers/crypt/key_ring.h"
 
 namespace kvkeep::e2e {
 namespace {
@@ -20,6 +24,9 @@ namespace {
 constexpr char kPayloadMark[] = "private payload, seen nowhere; ";
 constexpr char kKeyMark[] = "private key of a prompt ";
 constexpr char kTailMark[] = "private metadata of a chunk";
+constexpr char kMaster[] = "the master key, all 32 bytes of it";  // its first 32
+constexpr char kToken[] = "a-bearer-token-of-the-default-tenant",
+               kWrongToken[] = "nobody-s-token-0001";
 constexpr size_t kBytes = 300'000;
 
 ChunkKey PrivateKey(int number) {
@@ -55,14 +62,14 @@ std::string FindLeak(const std::string& text, const std::vector<std::string>& se
   return "";
 }
 
-// Puts, a lookup with a lease, a call that is refused, a delete: by either path.
-void Work(const Site& site, client::PathChoice path) {
-  auto client = client::Client::Connect(
-      {.endpoint = site.endpoint(), .client_name = "secretive", .path = path});
+// Puts, a lookup with a lease, a call that is refused, a delete: by either path. The client, whose
+// session is open.
+std::unique_ptr<client::Client> Work(const client::ClientOptions& options) {
+  auto client = client::Client::Connect(options);
   REQUIRE(client.ok());
   const auto ns = (*client)->OpenNamespace({.model = "m", .tokens_per_chunk = 16});
   REQUIRE(ns.ok());
-  const int base = path == client::PathChoice::kLocal ? 100 : 200;
+  const int base = options.path == client::PathChoice::kLocal ? 100 : 200;
   std::vector<ChunkKey> keys;
   for (int i = 0; i < 8; ++i) {
     const std::string payload = PrivatePayload(base + i);
@@ -80,17 +87,73 @@ void Work(const Site& site, client::PathChoice path) {
   const auto wrong = (*client)->Lookup(*ns, {}, {});
   CHECK_FALSE(wrong.ok());
   CHECK((*client)->Delete(*ns, absl::MakeSpan(keys).subspan(6)).ok());
+  return *std::move(client);
 }
 
-// Overwrites a part of every payload on the device: reads from it then find and log damage.
+std::unique_ptr<client::Client> Work(const Site& site, client::PathChoice path) {
+  return Work({.endpoint = site.endpoint(), .client_name = "secretive", .path = path});
+}
+
+// Encryption at rest, and TLS with a token by TCP.
+class Keys {
+ public:
+  explicit Keys(Site* site) : site_(*site), ca_(site->path(""), "ca") {
+    Write("master", std::string(kMaster, 32));
+    std::array<unsigned char, 32> sha{};
+    SHA256(reinterpret_cast<const unsigned char*>(kToken), sizeof(kToken) - 1, sha.data());
+    hash_ = std::string(reinterpret_cast<const char*>(sha.data()), sha.size());
+    Write("tokens", absl::BytesToHexString(hash_) + "\n");
+    ca_.Issue({.name = "daemon", .alt_names = "DNS:localhost,IP:127.0.0.1"});
+    site_.settings.tcp = absl::StrCat("127.0.0.1:", FreePort());
+    site_.settings.access = absl::StrCat("  token_file: ", site_.path("tokens"), "\n");
+    absl::StrAppend(&site_.settings.extra, "tls: {cert_file: ", site_.path("daemon.pem"),
+                    ", key_file: ", site_.path("daemon.key"), "}\n",
+                    "encryption: {master_key_file: ", site_.path("master"), "}\n");
+  }
+  client::ClientOptions ByTcp(const std::string& token) const {
+    return {.endpoint = site_.settings.tcp,
+            .client_name = "secretive",
+            .security = {.ca_file = ca_.cert_file(), .token = token}};
+  }
+  // Of a daemon that has started.
+  void AddSecrets(std::vector<std::string>* secrets) const {
+    const std::string master(kMaster, 32);
+    const auto entries = KeyRing::ParseText(ReadFile(site_.path("state/keyring")));
+    REQUIRE(entries.ok());
+    Secret secret;
+    std::memcpy(secret.writable().data(), master.data(), master.size());
+    const auto ring = KeyRing::Unwrap(*entries, secret);
+    REQUIRE(ring.ok());
+    const DataKey* const data_key = (*ring)->ForTenant("");
+    REQUIRE(data_key != nullptr);
+    const Secret& bytes = data_key->secret;
+    secrets->insert(secrets->end(),
+                    {master, kToken, kWrongToken,
+                     std::string(reinterpret_cast<const char*>(bytes.data()), Secret::kBytes)});
+    // Of the daemon's private key a line in the middle.
+    const std::string pem = ReadFile(site_.path("daemon.key"));
+    secrets->push_back(pem.substr(pem.find('\n') + 1, 48));
+  }
+
+ private:
+  void Write(const std::string& name, const std::string& text) const {
+    WriteFile(site_.path(name), text);
+    REQUIRE(chmod(site_.path(name).c_str(), 0600) == 0);
+  }
+  Site& site_;
+  const TestCa ca_;
+  std::string hash_;
+};
+
+// Overwrites a part of every image on the device: reads from it then find and log damage.
 void DamageDevice(const Site& site) {
   const int fd = open(site.path("nvme0/data.000").c_str(), O_RDWR | O_CLOEXEC);
   REQUIRE(fd >= 0);
   std::string block(4096, '\0');
   size_t damaged = 0;
   for (off_t at = 0; pread(fd, block.data(), block.size(), at) == 4096; at += 4096) {
-    if (!absl::StrContains(block, kPayloadMark) || at / 4096 % 16 != 0) continue;
-    damaged += pwrite(fd, "damage", 6, at + 100) == 6;
+    if (!absl::StartsWith(block, "KVKIMAGE")) continue;
+    damaged += pwrite(fd, "damage", 6, at + 4096 + 100) == 6;
   }
   close(fd);
   REQUIRE(damaged > 8);
@@ -138,8 +201,10 @@ TEST_CASE("no key, payload, metadata or secret is in the log, the metrics or the
              .metrics = absl::StrCat("127.0.0.1:", port),
              .local = true,
              .extra = "log:\n  level: trace\n"});
+  const Keys keys(&site);
   site.Start();
-  const std::vector<std::string> secrets = Secrets(site);
+  std::vector<std::string> secrets = Secrets(site);
+  keys.AddSecrets(&secrets);
   std::string told;
   const auto listen = [&] {
     const std::string metrics = HttpGet(port, "/metrics");
@@ -149,7 +214,12 @@ TEST_CASE("no key, payload, metadata or secret is in the log, the metrics or the
   };
   Work(site, client::PathChoice::kGrpc);
   Work(site, client::PathChoice::kLocal);
+  const auto by_tcp = Work(keys.ByTcp(kToken));
+  const auto refused = client::Client::Connect(keys.ByTcp(kWrongToken));
+  CHECK((!refused.ok() || !(*refused)->GetServerInfo().ok()));
+  CHECK(site.AwaitLog("call refused"));
   REQUIRE(site.AwaitClean());
+  CHECK(site.Counter("write_backs_encrypted") > 8);
   listen();
   site.Kill();
   DamageDevice(site);
@@ -170,12 +240,30 @@ TEST_CASE("no key, payload, metadata or secret is in the log, the metrics or the
 }
 
 TEST_CASE("a daemon that crashes leaves no core file; where it may, no block of a chunk is in it") {
+  const std::string staged = PrivatePayload(0);
   for (const bool dumpable : {false, true}) {
     Site site({.g2 = "32MiB", .local = true, .dumpable = dumpable});
     site.before_exec = AllowCore(site);
     site.Start();
-    Work(site, client::PathChoice::kLocal);
+    // Alive over the crash, with a lease and with staging memory that the daemon has mapped.
+    const auto client = Work(site, client::PathChoice::kLocal);
+    auto staging = client->AllocateStaging(kBytes);
+    REQUIRE(staging.ok());
+    std::memcpy(staging->memory().data(), staged.data(), staged.size());
+    const auto ns = client->OpenNamespace({.model = "m", .tokens_per_chunk = 16});
+    std::vector<client::PutChunk> puts(1);
+    puts[0] = {.key = PrivateKey(0), .runs = {staging->memory().first(staged.size())}};
+    REQUIRE(client->Put(*ns, std::move(puts), {})->chunks[0].status == client::PutStatus::kStored);
+    const std::vector<ChunkKey> keys = {PrivateKey(0), PrivateKey(100)};
+    const auto leased = client->Lookup(*ns, keys, {.lease = client::LeaseMode::kLeadingRun});
+    REQUIRE(leased.ok());
+    CHECK(leased->leased_keys == 2);
     REQUIRE(site.AwaitClean());
+    if (dumpable) {
+      const std::string maps = ReadFile(absl::StrCat("/proc/", site.Status().pid(), "/maps"));
+      CHECK(absl::StrContains(maps, "kvkeep-staging"));
+    }
+    CHECK(site.Status().sessions_size() == 1);
     site.Signal(SIGABRT);
     const Ending end = site.AwaitEnd();
     CHECK(end.signal == SIGABRT);
@@ -189,7 +277,8 @@ TEST_CASE("a daemon that crashes leaves no core file; where it may, no block of 
     } else {
       const std::string bytes = ReadFile(core);
       CHECK(absl::StrContains(bytes, "secretive"));  // the client's name: it is this daemon's
-      CHECK_FALSE(absl::StrContains(bytes, PrivatePayload(0).substr(100, 4096)));
+      // Not in G2, nor in what it was copied from: all payloads have that in the middle.
+      CHECK_FALSE(absl::StrContains(bytes, staged.substr(100, 4096)));
     }
   }
 }

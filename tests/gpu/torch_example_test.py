@@ -115,5 +115,5 @@ if __name__ == "__main__":
     if not RAN.wasSuccessful():
         sys.exit(1)
     if TORCH_PYTHON is None:
-        print("SKIPPED: no Python with torch: the example itself was not run")
+        print("skipped: no Python with torch: the example itself was not run")
         sys.exit(SKIPPED)

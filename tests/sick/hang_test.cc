@@ -3,12 +3,15 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/types/span.h>
 
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <span>
 #include <thread>
+#include <utility>
 
 #include "tests/sick/sick_site.h"
 
@@ -16,19 +19,27 @@ namespace kvkeep::sick {
 namespace {
 
 using client::GetStatus;
+using client::PathChoice;
 using std::chrono::steady_clock;
 
 constexpr client::Deadline kShort{1'000};
-constexpr auto kSegment = std::chrono::milliseconds(e2e::kSanitized ? 500 : 1'500);
+constexpr auto kSegment = std::chrono::milliseconds(e2e::kSanitized ? 500 : 1'000);
+constexpr int kAttempts = 6;
 
-// A client that wants chunks of G3, and puts new ones, all the time.
+// A client that wants chunks of G3, and puts new ones, all the time that it is let.
 class ColdClient {
  public:
-  explicit ColdClient(SickSite& sick)
-      : engine_(sick.site, {.name = "cold", .deadline = kShort}), cold_(sick.cold) {
+  explicit ColdClient(SickSite& sick, PathChoice path = PathChoice::kAuto)
+      : engine_(sick.site, {.name = "cold", .deadline = kShort, .path = path}), cold_(sick.cold) {
     thread_ = std::thread([this] { Run(); });
   }
   ~ColdClient() { Stop(); }
+  // It makes no call any more when this returns.
+  void Pause() {
+    paused_ = true;
+    REQUIRE(Eventually([this] { return idle_.load(); }));
+  }
+  void GoOn() { paused_ = idle_ = false; }
   // How many bytes were wrong, to its end.
   uint64_t Stop() {
     stop_ = true;
@@ -40,18 +51,21 @@ class ColdClient {
  private:
   void Run() {
     for (uint64_t i = 0; !stop_; ++i) {
-      const auto begin = steady_clock::now();
-      engine_.Get(cold_[i * 7 % cold_.size()]);
-      engine_.Put({100'000 + i, kChunkBytes});
-      const auto took = steady_clock::now() - begin;
-      slowest_ms =
-          std::max<int64_t>(slowest_ms, std::chrono::duration_cast<milliseconds>(took).count() / 2);
+      idle_ = paused_.load();
+      if (!idle_) {
+        const auto begin = steady_clock::now();
+        engine_.Get(cold_[i * 7 % cold_.size()]);
+        engine_.Put({100'000 + i, kChunkBytes});
+        const auto took = steady_clock::now() - begin;
+        slowest_ms = std::max<int64_t>(slowest_ms,
+                                       std::chrono::duration_cast<milliseconds>(took).count() / 2);
+      }
       std::this_thread::sleep_for(milliseconds(2));  // leaves cores to the one that is measured
     }
   }
   Engine engine_;
   const std::vector<TestChunk> cold_;
-  std::atomic<bool> stop_{false};
+  std::atomic<bool> stop_{false}, paused_{false}, idle_{false};
   std::thread thread_;
 };
 
@@ -63,17 +77,56 @@ struct Latencies {
   }
 };
 
-// Hits in G2 for one segment.
+// Hits in G2 for one segment: what the client's call takes, not what the test does with the bytes.
 void Measure(Engine& engine, const std::vector<TestChunk>& warm, Latencies& out) {
+  std::vector<std::vector<std::byte>> payloads;
+  for (const TestChunk& chunk : warm) payloads.push_back(e2e::Payload(chunk));
+  std::vector<std::byte> buffer(payloads[0].size());
+  std::span<std::byte> to(buffer);
   const auto end = steady_clock::now() + kSegment;
   for (size_t i = 0; steady_clock::now() < end; ++i) {
+    const ChunkKey key = e2e::Key(warm[i % warm.size()].number);
     const auto begin = steady_clock::now();
-    const GetStatus got = engine.Get(warm[i % warm.size()]);
+    const auto got = engine.client().Get(engine.ns(), absl::MakeSpan(&key, 1),
+                                         {.destinations = absl::MakeSpan(&to, 1)});
     const std::chrono::duration<double, std::micro> took = steady_clock::now() - begin;
-    if (got != GetStatus::kHit) FAIL("no hit: " << client::GetStatusName(got));
+    if (!got.ok()) FAIL(got.status());
+    if (got->chunks[0].status != GetStatus::kHit) FAIL("no hit");
+    engine.wrong_bytes += buffer != payloads[i % warm.size()];
     out.us.push_back(took.count());
   }
 }
+
+// Hits in G2 beside a G3 that hangs, and beside one that is well: by turns, so that the machine's
+// own moods even out. Nobody else computes in either: who waits for a disk that hangs does not, and
+// while it is well nobody asks.
+struct Comparison {
+  Latencies healthy, hanging;
+
+  Comparison(SickSite& sick, ColdClient& cold, Engine& engine, const std::vector<TestChunk>& warm) {
+    for (int round = 0; round < 3; ++round) {
+      cold.Pause();
+      REQUIRE(sick.site.AwaitClean());
+      Measure(engine, warm, healthy);
+      sick.disk.Hang(SICK_ALL);
+      cold.GoOn();
+      REQUIRE(Eventually([&] { return sick.disk.hanging() > 0; }));
+      Measure(engine, warm, hanging);
+      sick.disk.Heal();
+    }
+  }
+  bool Good() {
+    return hanging.At(0.5) <= 1.2 * healthy.At(0.5) &&
+           hanging.At(0.99) <= 2 * healthy.At(0.99) + 100;
+  }
+  std::string ToString() {
+    return absl::StrFormat(
+        "G2 hits of 64 KiB, G3 healthy p50 %.1f p99 %.1f us (%d), hanging p50 %.1f p99 %.1f us "
+        "(%d), so p50 %.2f and p99 %.2f times",
+        healthy.At(0.5), healthy.At(0.99), healthy.us.size(), hanging.At(0.5), hanging.At(0.99),
+        hanging.us.size(), hanging.At(0.5) / healthy.At(0.5), hanging.At(0.99) / healthy.At(0.99));
+  }
+};
 
 // How long the disk hangs where it hangs for long: KVKEEP_SICK_HANG_SECONDS, a moment if not said.
 std::chrono::seconds LongHang() {
@@ -83,33 +136,32 @@ std::chrono::seconds LongHang() {
 
 }  // namespace
 
-TEST_CASE("hits in G2 go on while every I/O of G3 hangs", "[times]") {
+TEST_CASE("hits in G2 go on as fast while every I/O of G3 hangs", "[times]") {
   if (!CanBeSick()) return;
   SickSite sick;
   sick.Fill();
   const std::vector<TestChunk> warm = Chunks(2'000, 8, 64 << 10);
-  Engine engine(sick.site, {.name = "warm"});
-  Latencies healthy, hanging;
-  {
+  for (const auto& [path, name] :
+       {std::pair{PathChoice::kLocal, "local path"}, std::pair{PathChoice::kGrpc, "gRPC"}}) {
+    Engine engine(sick.site, {.name = "warm", .path = path});
     REQUIRE(engine.PutAll(warm));
-    ColdClient cold(sick);
-    for (int round = 0; round < 3; ++round) {  // by turns: the machine's own moods even out
-      Measure(engine, warm, healthy);
-      sick.disk.Hang(SICK_ALL);
-      Measure(engine, warm, hanging);
-      sick.disk.Heal();
+    ColdClient cold(sick, path);
+    // What else the machine does says nothing about the daemon, and does not hit every attempt;
+    // what the daemon does, does.
+    bool good = false;
+    for (int attempt = 0; attempt < kAttempts && !good; ++attempt) {
+      Comparison comparison(sick, cold, engine, warm);
+      good = e2e::kSanitized || comparison.Good();
+      WARN(name << ": " << comparison.ToString());
     }
+    CHECK(good);
     CHECK(cold.Stop() == 0);
-    // A call ends by its deadline.
-    CHECK(cold.slowest_ms < 5 * kShort.count());
+    CHECK(cold.slowest_ms < 5 * kShort.count());  // a call ends by its deadline
+    CHECK(engine.wrong_bytes == 0);
   }
-  WARN(
-      absl::StrFormat("G2 hits of 64 KiB, us: G3 healthy p50 %.1f p99 %.1f (%d), hanging p50 %.1f "
-                      "p99 %.1f (%d)",
-                      healthy.At(0.5), healthy.At(0.99), healthy.us.size(), hanging.At(0.5),
-                      hanging.At(0.99), hanging.us.size()));
-  CHECK(engine.wrong_bytes == 0);
+  Engine engine(sick.site);
   CHECK(Eventually([&] { return engine.Hits(sick.cold) == kCold; }, milliseconds(30'000)));
+  CHECK(engine.wrong_bytes == 0);
 }
 
 TEST_CASE("a disk that hangs is shown, kept away from, and taken back when it answers") {

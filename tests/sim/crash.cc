@@ -206,7 +206,6 @@ void Simulator::AttachDevices(std::set<uint64_t>* must_be_there) {
 // Its unsynced sectors go; of what was acknowledged as durable none may be among them.
 void Simulator::DriveLosesPower(size_t device) {
   Log(absl::StrCat("drive ", device, " loses power"));
-  ++report_.drive_cuts;
   for (const auto& [name, promise] : durable_) {
     const std::optional<IndexRecord> record = world_.index(promise.device).Find(Id(name));
     const bool current = record.has_value() && record->sequence == promise.sequence;

@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,12 +30,18 @@ std::string ReadAll(int fd) {
   return text;
 }
 
-std::string Failure(int status, const std::string& output) {
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return "";
+void Judge(int status, RunResult* result) {
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+  const std::string& output = result->output;
   const size_t check = output.find(": check failed: ");
-  if (check == std::string::npos) return absl::StrCat("wait status ", status);
+  result->checked =
+      WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && check != std::string::npos;
+  if (!result->checked) {
+    result->failure = absl::StrCat("wait status ", status);
+    return;
+  }
   const size_t begin = output.rfind('\n', check) + 1;  // npos + 1 is 0
-  return output.substr(begin, output.find('\n', check) - begin);
+  result->failure = output.substr(begin, output.find('\n', check) - begin);
 }
 
 }  // namespace
@@ -79,7 +86,7 @@ void ForkedRuns::WaitForOne() {
   Child child = std::move(found->second);
   children_.erase(found);
   RunResult result{.output = ReadAll(child.output)};
-  result.failure = Failure(status, result.output);
+  Judge(status, &result);
   result.last_step = child.shared->step;
   result.report = child.shared->report;
   close(child.output);

@@ -13,8 +13,9 @@
 namespace kvkeep {
 
 struct RunResult {
-  std::string failure;  // the failed check, or the signal; empty: none
-  std::string output;   // what it printed
+  std::string failure;   // the failed check, or the signal; empty: none
+  bool checked = false;  // it is a check of ours that failed, and no crash or hang
+  std::string output;    // what it printed
   uint64_t last_step = 0;
   SimulationReport report;  // if it did not fail
 };

@@ -39,6 +39,7 @@ const Removal kRemovals[] = {
     {"index_breaks", [](Scenario& s) { s.world.index_faults.breaks = false; }},
     {"index_tails", [](Scenario& s) { s.world.index_tails = false; }},
     {"devices_leave", [](Scenario& s) { s.devices_leave = false; }},
+    {"late_writes", [](Scenario& s) { s.world.late_writes = false; }},
     {"slices", [](Scenario& s) { s.world.hold_work = 0; }},
     {"scrub", [](Scenario& s) { s.world.store.scrub_bytes_per_second = 0; }},
     {"admission", [](Scenario& s) { s.world.store.g3_admission = "all"; }},
@@ -98,6 +99,7 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
   options.g2_segment_blocks = random.Chance(0.5) ? 64 : 512;
   options.device_blocks.clear();
   options.arena_outlives = random.Chance(0.6);
+  options.late_writes = true;
   const uint64_t devices = random.Chance(0.1) ? 0 : random.Between(1, 2);
   for (uint64_t d = 0; d < devices; ++d) options.device_blocks.push_back(random.Between(100, 1500));
   const bool faults = random.Chance(0.5);  // the others are held to more

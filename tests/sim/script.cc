@@ -7,11 +7,12 @@
 #include <algorithm>
 
 #include "tests/sim/random_world.h"
+#include "tiers/policy/eviction_policy.h"
 
 namespace kvkeep {
 
 std::string FormatScript(const Script& script, const std::map<uint64_t, std::string>& what) {
-  std::string text = absl::StrCat("seed ", script.seed, "\n");
+  std::string text = absl::StrCat("seed ", script.seed, "\npolicy ", script.policy, "\n");
   if (!script.without.empty()) absl::StrAppend(&text, "without");
   for (const std::string& name : script.without) absl::StrAppend(&text, " ", name);
   if (!script.without.empty()) absl::StrAppend(&text, "\n");
@@ -34,7 +35,12 @@ absl::StatusOr<Script> ParseScript(const std::string& text) {
     };
     if (words.size() < 2) return wrong("a word and a value are wanted");
     uint64_t number = 0;
-    if (words[0] == "without") {
+    if (words[0] == "policy") {
+      if (MakeEvictionPolicy(words[1], {.max_chunks = 1}) == nullptr) {
+        return wrong(absl::StrCat("'", words[1], "' is no policy"));
+      }
+      script.policy = words[1];
+    } else if (words[0] == "without") {
       const auto& known = Removable();
       for (size_t w = 1; w < words.size(); ++w) {
         if (std::find(known.begin(), known.end(), words[w]) == known.end()) {

@@ -2,6 +2,7 @@
 //
 //   # anything
 //   seed 77
+//   policy arc           of eviction; lru if not said
 //   without delay stuck  left out of the world (random_world.h)
 //   step 12              any number of them, in this order; what follows the number is a comment
 #pragma once
@@ -19,10 +20,13 @@ namespace kvkeep {
 
 struct Script {
   uint64_t seed = 1;
+  std::string policy = "lru";
   std::vector<std::string> without;
   std::vector<uint64_t> steps;
 
-  SimulationOptions Options() const { return {.seed = seed, .only = steps, .without = without}; }
+  SimulationOptions Options() const {
+    return {.seed = seed, .only = steps, .without = without, .policy = policy};
+  }
 };
 
 // `what`: what happened in a step, for those who read it.

@@ -19,17 +19,18 @@ namespace kvkeep {
 namespace {
 
 constexpr char kUsage[] =
-    "kvkeep-sim [--seeds N] [--first N] [--steps N] [--jobs N] [--find-failure]\n"
+    "kvkeep-sim [--seeds N] [--first N] [--steps N] [--jobs N] [--find-failure | --every-kind]\n"
     "kvkeep-sim --seed N [--steps N] [--verbose | --shrink [--out FILE]]\n"
     "kvkeep-sim --script FILE [--verbose]\n"
     "all but a script: [--only NAME,...] of what may be left out of a world, all else left out\n"
-    "all: [--policy NAME] of eviction, lru if not said\n";
+    "    [--policy NAME] of eviction, lru if not said\n"
+    "--find-failure: a check has to fail; --every-kind: all that may be injected has to happen\n";
 
 struct Arguments {
   uint64_t first = 1, seeds = 1, steps = 5000, jobs = 1;
-  std::string script, out, policy = "lru";
+  std::string script, out, only, policy;
   std::vector<std::string> without;
-  bool verbose = false, find_failure = false, shrink = false;
+  bool verbose = false, find_failure = false, every_kind = false, shrink = false;
 };
 
 // What is left out of worlds that have only these of all that may be. Ends on a name not known.
@@ -46,7 +47,6 @@ std::vector<std::string> AllBut(const std::string& only) {
 
 Arguments Parse(int argc, char** argv) {
   Arguments arguments;
-  std::string only;
   const std::map<std::string, uint64_t*> numbers = {{"--seed", &arguments.first},
                                                     {"--first", &arguments.first},
                                                     {"--seeds", &arguments.seeds},
@@ -54,10 +54,11 @@ Arguments Parse(int argc, char** argv) {
                                                     {"--jobs", &arguments.jobs}};
   const std::map<std::string, std::string*> texts = {{"--script", &arguments.script},
                                                      {"--out", &arguments.out},
-                                                     {"--only", &only},
+                                                     {"--only", &arguments.only},
                                                      {"--policy", &arguments.policy}};
   const std::map<std::string, bool*> flags = {{"--verbose", &arguments.verbose},
                                               {"--find-failure", &arguments.find_failure},
+                                              {"--every-kind", &arguments.every_kind},
                                               {"--shrink", &arguments.shrink}};
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
@@ -77,8 +78,19 @@ Arguments Parse(int argc, char** argv) {
       std::exit(2);
     }
   }
-  if (!only.empty()) arguments.without = AllBut(only);
+  if (!arguments.script.empty() && !(arguments.only + arguments.policy).empty()) {
+    std::fprintf(stderr, "kvkeep-sim: a script says its policy and what is left out itself\n");
+    std::exit(2);
+  }
+  if (!arguments.only.empty()) arguments.without = AllBut(arguments.only);
+  if (arguments.policy.empty()) arguments.policy = "lru";
   return arguments;
+}
+
+// What makes the same run again, beside the seed.
+std::string SameRun(const Arguments& arguments) {
+  return absl::StrCat("--steps ", arguments.steps, " --policy ", arguments.policy,
+                      arguments.only.empty() ? "" : " --only ", arguments.only);
 }
 
 // The lines that a verbose run printed, by step.
@@ -107,18 +119,12 @@ int ShrinkSeed(const Arguments& arguments) {
     std::printf("seed %lu of %lu steps does not fail\n", arguments.first, arguments.steps);
     return 1;
   }
-  Script script{.seed = arguments.first, .without = arguments.without};
+  Script script{.seed = arguments.first, .policy = arguments.policy, .without = arguments.without};
   script.steps.resize(first.last_step + 1);
   std::iota(script.steps.begin(), script.steps.end(), 0);
-  const auto options = [&arguments](const Script& of) {
-    SimulationOptions made = of.Options();
-    made.policy = arguments.policy;
-    return made;
-  };
-  script = Shrink(script, [&options](const Script& candidate) {
-    return ForkedRuns::Run(options(candidate)).failure;
-  });
-  SimulationOptions told = options(script);
+  script = Shrink(
+      script, [](const Script& candidate) { return ForkedRuns::Run(candidate.Options()).failure; });
+  SimulationOptions told = script.Options();
   told.verbose = true;
   const RunResult last = ForkedRuns::Run(told);
   const std::string text =
@@ -151,14 +157,13 @@ int RunScript(const Arguments& arguments) {
   }
   SimulationOptions options = script->Options();
   options.verbose = arguments.verbose;
-  options.policy = arguments.policy;
   return RunHere(options);
 }
 
 int RunSeeds(const Arguments& arguments) {
   SimulationReport sum;
   std::set<uint64_t> failed;
-  uint64_t ran = 0;
+  uint64_t ran = 0, unchecked = 0;
   {
     ForkedRuns runs(static_cast<unsigned>(arguments.jobs));
     for (uint64_t seed = arguments.first; seed < arguments.first + arguments.seeds; ++seed) {
@@ -171,17 +176,26 @@ int RunSeeds(const Arguments& arguments) {
         ++ran;
         if (result.failure.empty()) return sum.Add(result.report);
         failed.insert(seed);
+        unchecked += !result.checked;
         std::printf(
-            "%sseed %lu FAILED at step %lu: %s\n  make it short with --seed %lu --steps %lu "
-            "--shrink\n",
+            "%sseed %lu FAILED at step %lu: %s\n  make it short with --seed %lu %s --shrink\n",
             result.output.c_str(), seed, result.last_step, result.failure.c_str(), seed,
-            arguments.steps);
+            SameRun(arguments).c_str());
       });
     }
   }
   std::printf("%lu seeds of %lu steps, %zu failed: %s\n", ran, arguments.steps, failed.size(),
               sum.Describe().c_str());
-  return failed.empty() == !arguments.find_failure ? 0 : 1;
+  if (arguments.every_kind) {
+    for (const std::string& kind : sum.injected.Missing()) {
+      std::printf("never happened: %s\n", kind.c_str());
+    }
+    if (!sum.injected.Missing().empty()) return 1;
+  }
+  if (!arguments.find_failure) return failed.empty() ? 0 : 1;
+  // A crash, a hang or a lack of memory is nothing that a rule of the simulator found.
+  if (unchecked > 0) std::printf("%lu failed without a failed check\n", unchecked);
+  return !failed.empty() && unchecked == 0 ? 0 : 1;
 }
 
 }  // namespace

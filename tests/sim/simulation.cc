@@ -120,9 +120,11 @@ void Simulator::Act(Client& client, uint64_t pick) {
   } else if (pick < 780) {
     // Rarely the machine was suspended, or its clock set.
     const bool long_time = random_.Chance(0.02);
+    report_.injected.suspensions += long_time;
     world_.clock().Advance(
         std::chrono::milliseconds(random_.Between(1, long_time ? 1 << 23 : 2000)));
     if (random_.Chance(0.1)) {
+      ++report_.injected.clock_steps;
       const auto hours = static_cast<int64_t>(random_.Below(20'000)) - 10'000;
       world_.clock().StepUnix(std::chrono::hours(hours));
     }
@@ -148,12 +150,10 @@ void Simulator::DoTrouble() {
     const bool gone = random_.Chance(0.5);
     Log(absl::StrCat("device ", device, gone ? " gone" : " back"));
     world_.SetGone(device, gone);
-    report_.vanished += gone;
   } else if (kind == 2 && scenario_.index_stalls) {
     const bool hold = random_.Chance(0.5);
     Log(hold ? "index stalls" : "index goes on");
     world_.HoldIndex(hold);
-    report_.stalls += hold;
   } else if (kind == 3 && world_.attached(device)) {
     Log(absl::StrCat("unstuck: ", world_.device(device).Unstick()));
   } else if (kind == 4 && scenario_.drives_lose_power && world_.attached(device)) {
@@ -207,13 +207,7 @@ void Simulator::FinishAll() {
   KVKEEP_CHECK(end.g3.used_bytes == attached * kBlockBytes);
   KVKEEP_CHECK(end.g3.chunks == 0 && end.sessions.empty());
   CountProcess();
-  report_.faults = world_.faults();
-  report_.dropping_syncs = world_.dropping_syncs();
-  report_.lies = world_.lies();
-  for (size_t d = 0; d < devices; ++d) {
-    report_.lost_tails += world_.index(d).counted().lost_tails;
-    report_.phantoms += world_.index(d).counted().phantoms;
-  }
+  report_.injected.Add(world_.injected());
 }
 
 void Simulator::DrawFrom(uint64_t step) {
@@ -249,7 +243,6 @@ void SimulationReport::Add(const SimulationReport& other) {
   const auto add = [](uint64_t& sum, uint64_t more) { sum += more; };
   add(steps, other.steps);
   add(operations, other.operations);
-  add(faults, other.faults);
   add(puts, other.puts);
   add(reads, other.reads);
   add(hits, other.hits);
@@ -266,39 +259,31 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(interruptions, other.interruptions);
   add(revoked, other.revoked);
   add(attachments, other.attachments);
-  add(vanished, other.vanished);
-  add(stalls, other.stalls);
   add(capacities_set, other.capacities_set);
   add(encrypted, other.encrypted);
   add(unauthentic, other.unauthentic);
   add(in_quota, other.in_quota);
-  add(drive_cuts, other.drive_cuts);
-  add(dropping_syncs, other.dropping_syncs);
   add(forgotten, other.forgotten);
-  add(lies, other.lies);
-  add(lost_tails, other.lost_tails);
-  add(phantoms, other.phantoms);
   add(revived, other.revived);
   add(believed, other.believed);
   add(events, other.events);
   add(event_restarts, other.event_restarts);
   add(events_checked, other.events_checked);
+  injected.Add(other.injected);
   digest ^= other.digest;
 }
 
 std::string SimulationReport::Describe() const {
   return absl::StrCat(
-      "operations ", operations, " faults ", faults, " puts ", puts, " reads ", reads, " hits ",
-      hits, " verified ", verified_bytes, " kills ", kills, " cuts ", power_cuts, " failed reads ",
-      corrupt, " promotions ", promotions, " evictions ", evictions, " durable ", durable,
-      " read after a cut ", durable_read, " interrupted ", interruptions, " revoked ", revoked,
-      " attached or not ", attachments, " vanished ", vanished, " stalls ", stalls,
-      " capacities set ", capacities_set, " drives without power ", drive_cuts,
-      " told durable after it ", forgotten, " dropping syncs ", dropping_syncs, " lying ", lies,
-      " index tails lost ", lost_tails, " failed but there ", phantoms, " records back ", revived,
-      " of them believed ", believed, " gone for a quota ", in_quota, " encrypted ", encrypted,
-      " unauthentic ", unauthentic, " events ", events, " begun anew ", event_restarts, " checked ",
-      events_checked, " digest ", absl::Hex(digest, absl::kZeroPad16));
+      "operations ", operations, " faults ", injected.faults(), " puts ", puts, " reads ", reads,
+      " hits ", hits, " verified ", verified_bytes, " kills ", kills, " cuts ", power_cuts,
+      " failed reads ", corrupt, " promotions ", promotions, " evictions ", evictions, " durable ",
+      durable, " read after a cut ", durable_read, " interrupted ", interruptions, " revoked ",
+      revoked, " attached or not ", attachments, " capacities set ", capacities_set,
+      " forgotten but told durable ", forgotten, " records back ", revived, " of them believed ",
+      believed, " gone for a quota ", in_quota, " encrypted ", encrypted, " unauthentic ",
+      unauthentic, " events ", events, " begun anew ", event_restarts, " checked ", events_checked,
+      "; injected: ", injected.Describe(), "; digest ", absl::Hex(digest, absl::kZeroPad16));
 }
 
 SimulationReport RunSimulation(const SimulationOptions& options) {

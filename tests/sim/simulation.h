@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/injected.h"
+
 namespace kvkeep {
 
 struct SimulationOptions {
@@ -23,21 +25,21 @@ struct SimulationOptions {
 };
 
 struct SimulationReport {
-  uint64_t steps = 0, operations = 0, faults = 0;
+  uint64_t steps = 0, operations = 0;
   uint64_t puts = 0, reads = 0, hits = 0, verified_bytes = 0;
   uint64_t kills = 0, power_cuts = 0, corrupt = 0, promotions = 0, evictions = 0;
   uint64_t rejected = 0, durable = 0, durable_read = 0, recovered_in_g2 = 0, interruptions = 0;
-  uint64_t revoked = 0, attachments = 0, vanished = 0, stalls = 0, in_quota = 0;
+  uint64_t revoked = 0, attachments = 0, in_quota = 0;
   uint64_t capacities_set = 0;
   // Told to a reader of them; began anew; times that what they told was held against lookups.
   uint64_t events = 0, event_restarts = 0, events_checked = 0;
-  uint64_t drive_cuts = 0, dropping_syncs = 0, lies = 0,
-           forgotten = 0;  // ... and said to be durable
-  // Ends of an index's log that a process of the same boot did not find; failed writes that it
-  // did; records that came back with either, and those of them that nothing casts doubt on.
-  uint64_t lost_tails = 0, phantoms = 0, revived = 0, believed = 0;
+  uint64_t forgotten = 0;  // by a drive, and said to be durable
+  // Records that came back with a shorter or a longer log of the same boot, and those of them that
+  // nothing casts doubt on.
+  uint64_t revived = 0, believed = 0;
   uint64_t encrypted = 0, unauthentic = 0;  // written; found changed on their device
-  uint64_t digest = 0;                      // of all that happened: equal for equal seeds
+  Injected injected;
+  uint64_t digest = 0;  // of all that happened: equal for equal seeds
 
   void Add(const SimulationReport& other);
   std::string Describe() const;  // one line

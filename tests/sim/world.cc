@@ -1,6 +1,7 @@
 #include "tests/sim/world.h"
 
 #include <cstring>
+#include <map>
 
 #include "tiers/alloc/extent_allocator.h"
 #include "tiers/base/check.h"
@@ -8,10 +9,47 @@
 namespace kvkeep {
 namespace {
 
-uint64_t CountFaults(const FaultyDevice::Stats& stats) {
-  return stats.read_errors + stats.corrupt_reads + stats.short_reads + stats.misdirected_reads +
-         stats.write_errors + stats.corrupt_writes + stats.torn_writes + stats.misdirected_writes +
-         stats.stuck + stats.failed_syncs + stats.lying_syncs + stats.gone;
+Injected OfDevice(const FaultyDevice::Stats& stats) {
+  Injected made;
+  made.read_errors = stats.read_errors;
+  made.corrupt_reads = stats.corrupt_reads;
+  made.short_reads = stats.short_reads;
+  made.misdirected_reads = stats.misdirected_reads;
+  made.write_errors = stats.write_errors;
+  made.corrupt_writes = stats.corrupt_writes;
+  made.torn_writes = stats.torn_writes;
+  made.misdirected_writes = stats.misdirected_writes;
+  made.delayed = stats.delayed;
+  made.stuck = stats.stuck;
+  made.refused_gone = stats.gone;
+  made.failed_syncs = stats.failed_syncs;
+  made.dropping_syncs = stats.dropping_syncs;
+  made.lying_syncs = stats.lying_syncs;
+  made.killed_whole = stats.killed_whole;
+  made.killed_partly = stats.killed_partly;
+  made.killed_unwritten = stats.killed_unwritten;
+  return made;
+}
+
+std::map<ChunkId, IndexRecord> RecordsIn(MemoryIndex& index) {
+  std::map<ChunkId, IndexRecord> records;
+  index
+      .Scan([&records](const IndexRecord& record) {
+        records.emplace(record.id, record);
+        return true;
+      })
+      .IgnoreError();
+  return records;
+}
+
+template <typename Judge>
+bool AnyBlock(const ExtentList& extents, Judge judge) {
+  for (const Extent& extent : extents) {
+    for (uint64_t block = extent.first.value(); block < extent.end(); ++block) {
+      if (judge(block)) return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -28,6 +66,7 @@ World::World(const WorldOptions& options) : options_(options), random_(options.s
   }
   for (const uint64_t blocks : options_.device_blocks) {
     Machine machine;
+    machine.executor = std::make_unique<ManualExecutor>();
     machine.disk = std::make_shared<MemoryDisk>(blocks * kBlockBytes, /*volatile_cache=*/true);
     machine.index = std::make_unique<MemoryIndex>(random_.NextU64());
     machines_.push_back(std::move(machine));
@@ -36,6 +75,7 @@ World::World(const WorldOptions& options) : options_(options), random_(options.s
 
 World::~World() {
   if (running()) Kill();
+  for (Machine& machine : machines_) Land(machine);
 }
 
 void World::Start() {
@@ -53,7 +93,8 @@ void World::Start() {
   for (size_t d = 0; d < machines_.size(); ++d) {
     Machine& machine = machines_[d];
     if (!machine.attached) continue;
-    machine.memory = std::make_unique<MemoryDevice>(machine.disk, &disk_executor_);
+    Land(machine);
+    machine.memory = std::make_unique<MemoryDevice>(machine.disk, machine.executor.get());
     machine.faulty = std::make_unique<FaultyDevice>(machine.memory.get(), &executor_,
                                                     random_.NextU64(), options_.device_faults);
     machine.faulty->OnDroppingSync(
@@ -81,21 +122,55 @@ void World::StopProcess() {
   for (Machine& machine : machines_) {
     if (machine.faulty == nullptr) continue;
     machine.faulty->Kill();
-    faults_ += CountFaults(machine.faulty->stats());
-    dropping_syncs_ += machine.faulty->stats().dropping_syncs;
+    injected_.Add(OfDevice(machine.faulty->stats()));
   }
   executor_.Drop();
   index_executor_.Drop();
-  disk_executor_.RunAll();
   store_.reset();
   executor_.Drop();
   index_executor_.Drop();
   for (Machine& machine : machines_) {
     machine.nvme.reset();
     machine.faulty.reset();
-    machine.memory.reset();
+    if (machine.memory != nullptr) machine.dead = std::move(machine.memory);
+    if (!options_.late_writes) Land(machine);
   }
   if (!options_.arena_outlives) arena_.reset();
+}
+
+void World::Land(Machine& machine) {
+  machine.executor->RunAll();
+  machine.dead.reset();
+}
+
+void World::SetAttached(size_t device, bool attached) {
+  injected_.left_out += machines_[device].attached && !attached;
+  machines_[device].attached = attached;
+}
+
+void World::HoldIndex(bool hold) {
+  injected_.index_stalls += hold;
+  index_held_ = hold;
+}
+
+void World::Lose(size_t device, const std::function<void(MemoryIndex&)>& lose) {
+  MemoryIndex& index = *machines_[device].index;
+  const std::map<ChunkId, IndexRecord> before = RecordsIn(index);
+  lose(index);
+  std::map<uint64_t, ChunkId> taken;
+  for (const auto& [id, record] : before) {
+    for (const Extent& extent : record.extents) {
+      for (uint64_t b = extent.first.value(); b < extent.end(); ++b) taken.emplace(b, id);
+    }
+  }
+  for (const auto& [id, record] : RecordsIn(index)) {
+    const auto known = before.find(id);
+    if (known != before.end() && known->second.sequence == record.sequence) continue;
+    injected_.reused += AnyBlock(record.extents, [&, of = id](uint64_t block) {
+      const auto other = taken.find(block);
+      return other != taken.end() && other->second != of;
+    });
+  }
 }
 
 void World::CheckIndexes() {
@@ -111,42 +186,31 @@ void World::CheckIndexes() {
 
 void World::Kill() {
   StopProcess();
-  for (Machine& machine : machines_) machine.index->Kill();
+  for (size_t d = 0; d < machines_.size(); ++d) Lose(d, [](MemoryIndex& index) { index.Kill(); });
   CheckIndexes();
 }
 
 void World::PowerCut() {
   StopProcess();
   arena_.reset();
-  for (Machine& machine : machines_) {
-    machine.disk->PowerCut(random_.NextU64());
-    machine.index->PowerCut(random_.NextU64());
+  for (size_t d = 0; d < machines_.size(); ++d) {
+    Land(machines_[d]);
+    machines_[d].disk->PowerCut(random_.NextU64());
+    Lose(d, [seed = random_.NextU64()](MemoryIndex& index) { index.PowerCut(seed); });
   }
   CheckIndexes();
   boot_id_ = random_.Next<Uuid>();
 }
 
 void World::DriveLosesPower(size_t device) {
-  ++faults_;
+  ++injected_.drive_cuts;
   machines_[device].disk->Forget(random_.NextU64(), /*silently=*/running());
   if (!options_.index_tails) return;
-  machines_[device].index->DriveForgets(random_.NextU64(), /*open=*/running());
+  Lose(device, [seed = random_.NextU64(), open = running()](MemoryIndex& index) {
+    index.DriveForgets(seed, open);
+  });
   if (!running()) CheckIndexes();
 }
-
-namespace {
-
-template <typename Judge>
-bool AnyBlock(const ExtentList& extents, Judge judge) {
-  for (const Extent& extent : extents) {
-    for (uint64_t block = extent.first.value(); block < extent.end(); ++block) {
-      if (judge(block)) return true;
-    }
-  }
-  return false;
-}
-
-}  // namespace
 
 bool World::Forgot(size_t device, const ExtentList& extents) const {
   const MemoryDisk& disk = *machines_[device].disk;
@@ -158,29 +222,14 @@ bool World::ForgotRecord(size_t device, const ChunkId& id) const {
   return index.has_hole() && !index.IsStable(id);
 }
 
-uint64_t World::lies() const {
-  uint64_t lies = 0;
-  for (const Machine& machine : machines_) {
-    lies += machine.disk->lies() + machine.index->counted().forgetful;
-  }
-  return lies;
-}
-
 bool World::IsUnsynced(size_t device, const ExtentList& extents) const {
   const MemoryDisk& disk = *machines_[device].disk;
   return AnyBlock(extents, [&disk](uint64_t block) { return disk.IsUnsynced(block); });
 }
 
-uint64_t World::dropping_syncs() const {
-  uint64_t syncs = dropping_syncs_;
-  for (const Machine& machine : machines_) {
-    if (machine.faulty != nullptr) syncs += machine.faulty->stats().dropping_syncs;
-  }
-  return syncs;
-}
-
 void World::SetGone(size_t device, bool gone) {
   Machine& machine = machines_[device];
+  injected_.vanished += gone;
   machine.faulty->SetGone(gone);
   MemoryIndex::Faults faults = options_.index_faults;
   if (gone) faults.commit_error = faults.sync_error = 1;
@@ -196,23 +245,34 @@ void World::Reseed(uint64_t seed) {
   }
 }
 
-uint64_t World::faults() const {
-  uint64_t faults = faults_;
+Injected World::injected() const {
+  Injected all = injected_;
   for (const Machine& machine : machines_) {
     const MemoryIndex::Stats index = machine.index->counted();
-    faults += index.refused + index.errors + index.lies + index.forgetful + machine.disk->lies();
-    if (machine.faulty != nullptr) faults += CountFaults(machine.faulty->stats());
+    Injected made;
+    made.index_refused = index.refused;
+    made.index_failed = index.errors;
+    made.index_lying_syncs = index.lies;
+    made.index_forgetful_syncs = index.forgetful;
+    made.lost_tails = index.lost_tails;
+    made.lost_writes = index.lost_writes;
+    made.phantoms = index.phantoms;
+    made.forgetful_syncs = machine.disk->lies();
+    all.Add(made);
+    if (machine.faulty != nullptr) all.Add(OfDevice(machine.faulty->stats()));
   }
-  return faults;
+  return all;
 }
 
 int World::DamageDisk() {
-  ++faults_;
   if (machines_.empty()) return 3;
   const std::span<std::byte> disk = machines_[0].disk->bytes();
   const uint64_t blocks = disk.size() / kBlockBytes;
   if (old_disk_.empty() || random_.Chance(0.1)) old_disk_.assign(disk.begin(), disk.end());
   const int kind = static_cast<int>(random_.Below(3));
+  ++(kind == 0   ? injected_.flipped_bits
+     : kind == 1 ? injected_.misplaced_blocks
+                 : injected_.older_blocks);
   if (kind == 0) {
     for (int i = 0; i < 8; ++i) {
       disk[random_.Below(disk.size())] ^= std::byte{1} << random_.Below(8);
@@ -229,6 +289,7 @@ int World::DamageDisk() {
 
 void World::DamageArena() {
   KVKEEP_CHECK(!running() && arena_ != nullptr);
+  ++injected_.damaged_arenas;
   const uint64_t blocks = random_.Between(1, arena_->capacity_blocks().value());
   for (uint64_t i = 0; i < blocks; i += 4) {
     const uint64_t block = random_.Below(arena_->capacity_blocks().value());
@@ -237,10 +298,18 @@ void World::DamageArena() {
   }
 }
 
+void World::RunDisk(Machine& machine, size_t pick) {
+  injected_.landed_late += machine.dead != nullptr;
+  machine.executor->RunOne(pick);
+}
+
 void World::RunAll() {
-  while (executor_.RunAll() + disk_executor_.RunAll() +
-             (index_held_ ? 0 : index_executor_.RunAll()) >
-         0) {
+  for (size_t ran = 1; ran > 0;) {
+    ran = executor_.RunAll();
+    for (Machine& machine : machines_) {
+      for (; !machine.executor->idle(); ++ran) RunDisk(machine, 0);
+    }
+    if (!index_held_) ran += index_executor_.RunAll();
   }
 }
 
@@ -259,15 +328,21 @@ void World::RunToEnd() {
 
 bool World::RunOneAtRandom() {
   const size_t index_tasks = index_held_ ? 0 : index_executor_.size();
-  const size_t queued = executor_.size() + disk_executor_.size() + index_tasks;
+  size_t queued = executor_.size() + index_tasks;
+  for (const Machine& machine : machines_) queued += machine.executor->size();
   if (queued == 0) return false;
   size_t pick = random_.Below(queued);
-  for (ManualExecutor* executor : {&executor_, &disk_executor_}) {
-    if (pick < executor->size()) {
-      executor->RunOne(pick);
+  if (pick < executor_.size()) {
+    executor_.RunOne(pick);
+    return true;
+  }
+  pick -= executor_.size();
+  for (Machine& machine : machines_) {
+    if (pick < machine.executor->size()) {
+      RunDisk(machine, pick);
       return true;
     }
-    pick -= executor->size();
+    pick -= machine.executor->size();
   }
   index_executor_.RunOne(pick);
   return true;

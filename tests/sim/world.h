@@ -5,8 +5,9 @@
 // With `arena_outlives`, a kill leaves the memory of G2 as it is; LoseArena() is a mount made anew.
 //
 // Disks have a volatile cache: a power cut takes of it what no Sync came after. A dead process's
-// writes land, or not, before the next one starts: on a real machine they hold the locks of the
-// device's files until they end, and nobody opens the device meanwhile.
+// writes land, or not, before the next one opens the device: on a real machine they hold the locks
+// of its files until they end. With `late_writes` those to a device that the next process has not
+// got land at any time while it runs.
 #pragma once
 
 #include <functional>
@@ -21,6 +22,7 @@
 #include "tests/fakes/memory_index.h"
 #include "tests/fakes/memory_nvme_device.h"
 #include "tests/fakes/seeded_random.h"
+#include "tests/sim/injected.h"
 #include "tiers/store/store.h"
 
 namespace kvkeep {
@@ -34,6 +36,7 @@ struct WorldOptions {
   FaultOptions device_faults;
   double drives_lie = 0;     // of the syncs of a drive, disk and index
   bool index_tails = false;  // a drive that loses its power alone forgets of the index, too
+  bool late_writes = false;  // else a dead process's land at once
   MemoryIndex::Faults index_faults;
   StoreOptions store;
   // Encryption of what is written; kLater: from the second process on, so that plain images and
@@ -58,7 +61,7 @@ class World {
   // REQUIRES: no process runs.
   void LoseArena() { arena_.reset(); }
   // REQUIRES: no process runs. Whether the device is there for the next one.
-  void SetAttached(size_t device, bool attached) { machines_[device].attached = attached; }
+  void SetAttached(size_t device, bool attached);
   bool attached(size_t device) const { return machines_[device].attached; }
   // REQUIRES: no process runs. As TenantOptions::g3_quota_bytes, from the next start on.
   void SetQuota(size_t tenant, uint64_t bytes) {
@@ -85,10 +88,8 @@ class World {
   // Its record goes with the next loss of power, although it was synced since: for the same
   // reasons.
   bool ForgotRecord(size_t device, const ChunkId& id) const;
-  uint64_t lies() const;
   // Blocks of it were written and not synced since.
   bool IsUnsynced(size_t device, const ExtentList& extents) const;
-  uint64_t dropping_syncs() const;
   // For the next process; null: no encryption, whatever the options say.
   void SetKeys(std::shared_ptr<KeyRing> keys) { keys_ = std::move(keys); }
   // With the options' encryption: a key for every tenant.
@@ -103,7 +104,7 @@ class World {
   ManualExecutor& executor() { return executor_; }
   // Batches of the indexes, one queue of its own so that a test can hold commits back.
   ManualExecutor& index_executor() { return index_executor_; }
-  void HoldIndex(bool hold) { index_held_ = hold; }
+  void HoldIndex(bool hold);
   SeededRandom& random() { return random_; }
   MemoryIndex& index(size_t device = 0) { return *machines_[device].index; }
   MemoryArena& arena() { return *arena_; }  // also between two processes, if it outlives one
@@ -122,8 +123,8 @@ class World {
   void RunAll();
   // That, and nothing stays held or stuck.
   void RunToEnd();
-  // Faults injected so far, of any kind; delays are none.
-  uint64_t faults() const;
+  // All that was injected so far; the clock is moved by others.
+  Injected injected() const;
   // Runs one queued task, any; false when nothing is queued.
   bool RunOneAtRandom();
   // Advances time by `turn`, ticks, runs all: two seconds at least, and until nothing is dirty or
@@ -132,14 +133,21 @@ class World {
 
  private:
   struct Machine {
+    std::unique_ptr<ManualExecutor> executor;  // of the disk: goes on after a kill
     std::shared_ptr<MemoryDisk> disk;
     std::unique_ptr<MemoryIndex> index;
     std::unique_ptr<MemoryDevice> memory;
     std::unique_ptr<FaultyDevice> faulty;
     std::unique_ptr<MemoryNvmeDevice> nvme;
     bool attached = true;
+    std::unique_ptr<MemoryDevice> dead;  // what a dead process asked for is still under way
   };
   void StopProcess();
+  // All that a dead process asked for ends.
+  static void Land(Machine& machine);
+  void RunDisk(Machine& machine, size_t pick);
+  // `lose` makes an index forget.
+  void Lose(size_t device, const std::function<void(MemoryIndex&)>& lose);
   // No two records of an index claim the same blocks: extents are reused only after their record is
   // gone, in what a kill leaves as in what a power cut leaves.
   void CheckIndexes();
@@ -150,10 +158,8 @@ class World {
   ManualExecutor executor_;        // of the process: dropped by a kill
   ManualExecutor index_executor_;  // of the process, too
   bool index_held_ = false;
-  ManualExecutor disk_executor_;  // of the disks: goes on after a kill
   std::vector<Machine> machines_;
-  uint64_t faults_ = 0;              // of the processes before this one
-  uint64_t dropping_syncs_ = 0;      // of these too
+  Injected injected_;                // by the world itself, and in processes before this one
   std::vector<std::byte> old_disk_;  // the first device as it was once
   Uuid boot_id_;
   MacKey mac_key_{};
