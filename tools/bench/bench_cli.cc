@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <fstream>
 #include <functional>
 
 #include "tiers/base/units.h"
@@ -102,8 +103,12 @@ void AddLoadOptions(CLI::App& app, Options& o, Texts& texts) {
   app.add_flag("--quick", o.quick,
                "table, patterns: small and short: that it works, not what it can do");
   app.add_flag("--fail-on-missed", texts.fail_on_missed,
-               "table, paths of a GPU: exit code 3 when a line is missed");
-  app.add_flag("--json", o.json, "all numbers and the options as JSON");
+               "table, patterns, paths of a GPU: exit code 3 when a line is missed");
+  app.add_option(
+         "--json", o.json_file,
+         "all numbers and the options as JSON, instead of text; with a path: there, and the "
+         "text as ever")
+      ->expected(0, 1);
 }
 
 void AddVerbs(CLI::App& app, Options& o) {
@@ -119,7 +124,7 @@ void AddVerbs(CLI::App& app, Options& o) {
     app.add_subcommand(name, what)->callback([&o, name = name] { o.verb = name; });
   }
   CLI::App* table = app.add_subcommand(
-      "table", "every figure that the local path must hold, with its baseline; wants --daemon");
+      "table", "every figure that a daemon must hold, with its baseline; wants --daemon");
   table->callback([&o] { o.verb = "table"; });
   table->add_option("--section", o.sections, "only these")
       ->delimiter(',')
@@ -174,6 +179,7 @@ void FinishG3(const CLI::App& app, Options& o) {
 // What cannot be said to CLI11. Empty: all is well.
 std::string Finish(const CLI::App& app, Options& o, const Texts& texts) {
   if (std::string wrong = FinishGpu(o, texts); !wrong.empty()) return wrong;
+  o.json = app.count("--json") > 0;
   if (o.verb.empty() == texts.pattern.name.empty()) {
     return "one of a verb and --pattern is wanted";
   }
@@ -208,13 +214,29 @@ int Fail(const absl::Status& status, std::ostream& err) {
   return kFailed;
 }
 
-int PlayPattern(const Options& options, const PatternRequest& request, const Progress& progress,
-                std::ostream& out, std::ostream& err) {
-  const absl::StatusOr<PatternReport> report = RunPattern(options, request, progress);
-  progress("");
-  if (!report.ok()) return Fail(report.status(), err);
-  out << (options.json ? ToJson(*report).dump(2) + "\n" : FormatPattern(*report));
-  return report->sound() ? kDone : kFailed;
+// False: the file could not be written.
+bool Deliver(const Options& options, const Json& json, const std::string& text, std::ostream& out,
+             std::ostream& err) {
+  if (!options.json || !options.json_file.empty()) out << text;
+  if (!options.json) return true;
+  if (options.json_file.empty()) {
+    out << json.dump(2) << "\n";
+    return true;
+  }
+  std::ofstream file(options.json_file);
+  file << json.dump(2) << "\n";
+  file.close();
+  if (!file.good()) err << "kvkeep-bench: cannot write " << options.json_file << "\n";
+  return file.good();
+}
+
+// Of a report of either kind.
+template <typename Whole>
+int Judge(const Options& options, bool fail_on_missed, const Whole& report, const std::string& text,
+          std::ostream& out, std::ostream& err) {
+  const bool delivered = Deliver(options, ToJson(report), text, out, err);
+  if (!delivered || !report.sound()) return kFailed;
+  return fail_on_missed && !report.all_ok() ? kMissed : kDone;
 }
 
 int Run(const Options& options, const Texts& texts, std::ostream& out, std::ostream& err,
@@ -222,19 +244,18 @@ int Run(const Options& options, const Texts& texts, std::ostream& out, std::ostr
   const Progress progress = [&](const std::string& what) {
     if (show_progress) err << "\r\033[K" << what << std::flush;
   };
-  if (options.verb.empty()) return PlayPattern(options, texts.pattern, progress, out, err);
+  if (options.verb.empty()) {
+    const absl::StatusOr<PatternReport> played = RunPattern(options, texts.pattern, progress);
+    progress("");
+    if (!played.ok()) return Fail(played.status(), err);
+    return Judge(options, texts.fail_on_missed, *played, FormatPattern(*played), out, err);
+  }
   const absl::StatusOr<Report> report = options.verb == "table" ? RunTable(options, progress)
                                         : options.verb == "cpu" ? RunCpuCosts(options, progress)
                                                                 : RunCases(options, progress);
   progress("");
   if (!report.ok()) return Fail(report.status(), err);
-  if (options.json) {
-    out << ToJson(*report).dump(2) << "\n";
-  } else {
-    out << FormatReport(*report);
-  }
-  if (!report->sound()) return kFailed;
-  return texts.fail_on_missed && !report->all_ok() ? kMissed : kDone;
+  return Judge(options, texts.fail_on_missed, *report, FormatReport(*report), out, err);
 }
 
 }  // namespace

@@ -32,9 +32,10 @@ struct Prepared {
 // The child's side.
 class ClientSide {
  public:
-  ClientSide(const ClientTarget& target, uint32_t number) : target_(target) {
+  ClientSide(const ClientTarget& target, uint32_t number, uint32_t clients) : target_(target) {
     context_.seed = target.seed;
     context_.number = number;
+    context_.clients = clients;
   }
 
   absl::StatusOr<Json> Answer(const Json& command) {
@@ -53,10 +54,7 @@ class ClientSide {
   absl::StatusOr<Json> Connect() {
     KVKEEP_ASSIGN_OR_RETURN(client_, ConnectTo(target_, absl::StrCat("bench ", context_.number)));
     context_.client = client_.get();
-    KVKEEP_ASSIGN_OR_RETURN(context_.ns,
-                            client_->OpenNamespace({.model = absl::StrCat("bench ", target_.seed),
-                                                    .dtype = "bytes",
-                                                    .tokens_per_chunk = 256}));
+    KVKEEP_ASSIGN_OR_RETURN(context_.ns, client_->OpenNamespace(NamespaceOf(target_)));
     const client::PathInfo path = client_->path();
     context_.local = path.path == client::Path::kLocal;
     return Json{{"path", std::string(client::PathName(path.path))}, {"why", path.why}};
@@ -186,15 +184,13 @@ class ClientSide {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BenchClient>> BenchClient::Start(const ClientTarget& target,
-                                                                uint32_t number) {
+                                                                uint32_t number, uint32_t clients) {
   KVKEEP_ASSIGN_OR_RETURN(
-      auto child, ChildProcess::Fork(absl::StrCat("client ", number),
-                                     [&target, number]() -> ChildProcess::Handler {
-                                       auto side = std::make_shared<ClientSide>(target, number);
-                                       return [side](const Json& command) {
-                                         return side->Answer(command);
-                                       };
-                                     }));
+      auto child,
+      ChildProcess::Fork(absl::StrCat("client ", number), [&]() -> ChildProcess::Handler {
+        auto side = std::make_shared<ClientSide>(target, number, clients);
+        return [side](const Json& command) { return side->Answer(command); };
+      }));
   std::unique_ptr<BenchClient> client(new BenchClient(std::move(child)));
   KVKEEP_ASSIGN_OR_RETURN(const Json connected,
                           client->child_->Call({{"do", "connect"}}, kChildPatience));

@@ -25,9 +25,10 @@ struct OpenedGpu {
 
 class BenchClient {
  public:
-  // Forks, and connects. Unavailable, or FailedPrecondition when path local is not to be had.
+  // Forks, and connects: number `number` of so many. Unavailable, or FailedPrecondition when path
+  // local is not to be had.
   static absl::StatusOr<std::unique_ptr<BenchClient>> Start(const ClientTarget& target,
-                                                            uint32_t number);
+                                                            uint32_t number, uint32_t clients);
 
   const std::string& path() const { return path_; }  // "grpc" or "local"
   const std::string& why() const { return why_; }    // that one

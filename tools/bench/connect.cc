@@ -1,5 +1,7 @@
 #include "tools/bench/connect.h"
 
+#include <absl/strings/str_cat.h>
+
 #include <utility>
 
 #include "client/payload_malloc.h"
@@ -22,6 +24,10 @@ absl::StatusOr<std::unique_ptr<client::Client>> ConnectTo(const ClientTarget& ta
                                                    .local_socket = target.local_socket}));
   if (!connected->connected()) return connected->GetServerInfo().status();
   return connected;
+}
+
+client::NamespaceSpec NamespaceOf(const ClientTarget& target) {
+  return {.model = absl::StrCat("bench ", target.seed), .dtype = "bytes", .tokens_per_chunk = 256};
 }
 
 }  // namespace kvkeep::bench

@@ -16,4 +16,7 @@ namespace kvkeep::bench {
 absl::StatusOr<std::unique_ptr<client::Client>> ConnectTo(const ClientTarget& target,
                                                           std::string client_name);
 
+// What clients of the same seed call their chunks.
+client::NamespaceSpec NamespaceOf(const ClientTarget& target);
+
 }  // namespace kvkeep::bench

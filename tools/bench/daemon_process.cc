@@ -115,7 +115,7 @@ absl::StatusOr<std::unique_ptr<DaemonProcess>> DaemonProcess::Start(const Daemon
   }
   KVKEEP_RETURN_IF_ERROR(daemon->WriteConfig(options, known));
   KVKEEP_RETURN_IF_ERROR(daemon->Spawn(options.binary));
-  KVKEEP_RETURN_IF_ERROR(daemon->AwaitServing());
+  KVKEEP_RETURN_IF_ERROR(daemon->AwaitServing(options.while_starting));
   return daemon;
 }
 
@@ -145,7 +145,8 @@ absl::Status DaemonProcess::WriteConfig(const DaemonOptions& options,
   if (options.g3_bytes > 0) {
     absl::StrAppend(&yaml, "    - dir: ", dir_, "/nvme0\n      capacity: ", options.g3_bytes, "\n");
   }
-  absl::StrAppend(&yaml, "limits:\n  leased_bytes: 90%\n  reserved_bytes: 50%\n",
+  absl::StrAppend(&yaml, if_known("g3.admission", options.g3_admission),
+                  "limits:\n  leased_bytes: 90%\n  reserved_bytes: 50%\n",
                   "  leases_per_session: ", options.leases_per_session, "\n",
                   if_known("limits.staging", "100%"),
                   "metrics:\n  listen: \"\"\nstate:\n  dir: ", dir_, "/state\n");
@@ -164,7 +165,7 @@ absl::Status DaemonProcess::Spawn(const std::string& binary) {
   return absl::OkStatus();
 }
 
-absl::Status DaemonProcess::AwaitServing() {
+absl::Status DaemonProcess::AwaitServing(const std::function<void(int pid)>& while_starting) {
   const double give_up = WallSeconds() + kStartPatienceSeconds;
   while (!SomebodyListens(dir_ + "/kvkeep.sock")) {
     int status = 0;
@@ -175,6 +176,7 @@ absl::Status DaemonProcess::AwaitServing() {
     if (WallSeconds() > give_up) {
       return absl::DeadlineExceededError(absl::StrCat("kvkeepd does not serve: ", LastWords()));
     }
+    if (while_starting) while_starting(pid_);
     std::this_thread::sleep_for(kPause);  // for another process
   }
   ready_at_ = WallSeconds();

@@ -6,6 +6,7 @@
 
 #include <absl/status/statusor.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -18,8 +19,10 @@ struct DaemonOptions {
   uint64_t g2_bytes = 0;
   uint64_t g3_bytes = 0;                      // 0: none
   std::string arena_dir, arena_readonly_dir;  // the mounts; empty: memfd
-  int copy_threads = 0;                       // 0: as the daemon is built
+  std::string g3_admission = "all";
+  int copy_threads = 0;  // 0: as the daemon is built
   uint64_t leases_per_session = 4096;
+  std::function<void(int pid)> while_starting;  // about every ms until it serves; may be empty
 
   absl::Status Validate() const;
 };
@@ -44,7 +47,7 @@ class DaemonProcess {
   explicit DaemonProcess(std::string dir) : dir_(std::move(dir)) {}
   absl::Status WriteConfig(const DaemonOptions& options, const std::string& known_keys) const;
   absl::Status Spawn(const std::string& binary);
-  absl::Status AwaitServing();
+  absl::Status AwaitServing(const std::function<void(int pid)>& while_starting);
   std::string LastWords() const;
 
   const std::string dir_;

@@ -40,12 +40,12 @@ absl::StatusOr<std::string> FioPrints(const std::vector<std::string>& arguments)
 // GB/s that fio reads or writes; `what`: file, size, and for how long. It runs in the directory, so
 // that it is told no path: it has a meaning of its own for some characters, ':' and ';' among them.
 absl::StatusOr<double> RunFio(const std::string& direction, const std::string& directory,
-                              const std::vector<std::string>& what) {
+                              uint64_t block_bytes, const std::vector<std::string>& what) {
   std::vector<std::string> arguments = {"env",
                                         "--chdir=" + directory,
                                         "fio",
                                         "--name=kvkeep",
-                                        "--bs=1M",
+                                        absl::StrCat("--bs=", block_bytes),
                                         "--rw=" + direction,
                                         "--direct=1",
                                         "--ioengine=io_uring",
@@ -81,7 +81,7 @@ absl::Status FioOptions::Validate() const {
 absl::StatusOr<std::unique_ptr<Fio>> Fio::Make(const FioOptions& options) {
   KVKEEP_RETURN_IF_ERROR(options.Validate());
   std::unique_ptr<Fio> fio(new Fio(options));
-  KVKEEP_RETURN_IF_ERROR(RunFio("write", fio->directory_, fio->file_).status());
+  KVKEEP_RETURN_IF_ERROR(RunFio("write", fio->directory_, kMiB, fio->file_).status());
   return fio;
 }
 
@@ -97,8 +97,14 @@ Fio::Fio(const FioOptions& options)
 
 Fio::~Fio() { (void)unlink(absl::StrCat(directory_, "/", kFile).c_str()); }
 
-absl::StatusOr<double> Fio::Read() const { return RunFio("read", directory_, timed_file_); }
-absl::StatusOr<double> Fio::FillFirst() const { return RunFio("write", directory_, fresh_); }
-absl::StatusOr<double> Fio::Overwrite() const { return RunFio("write", directory_, timed_file_); }
+absl::StatusOr<double> Fio::Read(uint64_t block_bytes) const {
+  return RunFio("read", directory_, block_bytes, timed_file_);
+}
+absl::StatusOr<double> Fio::FillFirst(uint64_t block_bytes) const {
+  return RunFio("write", directory_, block_bytes, fresh_);
+}
+absl::StatusOr<double> Fio::Overwrite(uint64_t block_bytes) const {
+  return RunFio("write", directory_, block_bytes, timed_file_);
+}
 
 }  // namespace kvkeep::bench

@@ -1,6 +1,7 @@
 // Fio: how fast the drive of a directory is read and written without kvkeep, in the same minutes:
-// fio with io_uring, O_DIRECT, registered buffers, 1 MiB, depth 16, on files of its own in the
-// state in which the daemon's data file is at that time.
+// fio with io_uring, O_DIRECT, registered buffers, depth 16, on files of its own in the state in
+// which the daemon's data file is at that time. Its buffers are ordinary memory: of 4 KiB pages but
+// where the kernel makes large ones of any memory.
 //
 // Its files end with the object. One thread; every call runs a program, no shell, and waits for it.
 #pragma once
@@ -11,6 +12,8 @@
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "tiers/base/units.h"
 
 namespace kvkeep::bench {
 
@@ -30,11 +33,11 @@ class Fio {
   ~Fio();
   Fio(const Fio&) = delete;
 
-  // GB/s.
-  absl::StatusOr<double> Read() const;
+  // GB/s, by reads and writes of `block_bytes`.
+  absl::StatusOr<double> Read(uint64_t block_bytes = kMiB) const;
   // Into space that the file system has set apart and nobody has written to.
-  absl::StatusOr<double> FillFirst() const;
-  absl::StatusOr<double> Overwrite() const;
+  absl::StatusOr<double> FillFirst(uint64_t block_bytes = kMiB) const;
+  absl::StatusOr<double> Overwrite(uint64_t block_bytes = kMiB) const;
 
  private:
   explicit Fio(const FioOptions& options);

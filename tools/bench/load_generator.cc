@@ -12,7 +12,7 @@ absl::StatusOr<std::unique_ptr<LoadGenerator>> LoadGenerator::Start(
     int daemon_pid) {
   std::unique_ptr<LoadGenerator> generator(new LoadGenerator());
   for (uint32_t i = 0; i < clients; ++i) {
-    KVKEEP_ASSIGN_OR_RETURN(auto client, BenchClient::Start(target, i));
+    KVKEEP_ASSIGN_OR_RETURN(auto client, BenchClient::Start(target, i, clients));
     generator->clients_.push_back(std::move(client));
   }
   generator->daemon_pid_ = daemon_pid;

@@ -49,8 +49,9 @@ struct ClientContext {
   client::Client* client = nullptr;
   client::Namespace ns;
   uint64_t seed = 0;
-  uint32_t number = 0;  // of this client; keys that it puts are its own
-  bool local = false;   // on the local path: chunks are read in place
+  uint32_t number = 0;   // of this client; keys that it puts are its own
+  uint32_t clients = 1;  // that do the same
+  bool local = false;    // on the local path: chunks are read in place
   PayloadPool* pool = nullptr;
   GpuMemory* gpu = nullptr;  // of the paths cuda-ipc and pinned
   std::atomic<uint64_t> calls{0};

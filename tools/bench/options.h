@@ -33,7 +33,7 @@ struct Options {
   uint32_t clients = 1;
   double seconds = 1;  // of one round
   uint64_t ops = 0;    // of one round and client; 0: no limit
-  int rounds = 5;
+  int rounds = 9;
   uint64_t keys = 64;
   uint64_t table_chunks = 0;  // small chunks put first
   std::vector<uint32_t> mix = {8, 1, 1};
@@ -50,6 +50,7 @@ struct Options {
   std::vector<std::string> sections;         // table: only these; empty: all
   uint64_t lookup_table_chunks = 1'000'000;  // table: the large one
   bool json = false;
+  std::string json_file;  // where to; empty: instead of the text
 };
 
 Json ToJson(const Options& options);

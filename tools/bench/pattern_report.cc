@@ -14,11 +14,6 @@ namespace {
 
 double Share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
-double FromNvme(const PatternRun& run) {
-  const auto nvme = static_cast<double>(run.served_g3_chunks);
-  return Share(nvme, nvme + static_cast<double>(run.served_g2_chunks));
-}
-
 double Faster(const PatternMeasured& m) {
   return Share(static_cast<double>(m.faster_prefixes), static_cast<double>(m.prefixes));
 }
@@ -45,7 +40,12 @@ Json ToJson(const PatternRun& run) {
           {"found_share",
            Share(static_cast<double>(m.found_chunks), static_cast<double>(m.asked_chunks))},
           {"stored_share", Share(stored, stored + static_cast<double>(m.found_chunks))},
-          {"from_nvme_share", FromNvme(run)},
+          {"from_nvme_share", run.from_nvme_share()},
+          {"device_bytes_per_second", run.device_bytes_per_second},
+          {"offered_share_of_device", run.offered_share_of_device()},
+          {"nvme_share_of_device", run.nvme_share_of_device()},
+          {"peak_share_of_device", run.peak_share_of_device()},
+          {"below_device_rate", run.below_device_rate()},
           {"stalls_over_100_ms", m.stalls},
           {"fetch_faster_than_recompute_share", Faster(m)},
           {"promotions", run.promotions},
@@ -107,10 +107,31 @@ std::string FormatTroubles(const PatternReport& report) {
   if (const std::string wants = report.wants(); !wants.empty()) {
     absl::StrAppend(&text, "note: ", wants, "\n");
   }
+  if (!report.device_why_not.empty()) {
+    absl::StrAppend(&text, "note: the drive was not measured: ", report.device_why_not, "\n");
+  }
   return text;
 }
 
 }  // namespace
+
+double PatternRun::from_nvme_share() const {
+  const auto nvme = static_cast<double>(served_g3_chunks);
+  return Share(nvme, nvme + static_cast<double>(served_g2_chunks));
+}
+
+double PatternRun::offered_share_of_device() const {
+  return Share(offered_bytes_per_second, device_bytes_per_second);
+}
+
+double PatternRun::nvme_share_of_device() const {
+  return offered_share_of_device() * from_nvme_share();
+}
+
+double PatternRun::peak_share_of_device() const {
+  const bool bursts = !IsClosedLoop(job.pattern.kind);
+  return nvme_share_of_device() * (bursts ? std::max(1.0, job.pattern.burst_rate) : 1);
+}
 
 double PatternRun::device_runs_per_prefix() const {
   return Share(static_cast<double>(promotion_runs), static_cast<double>(loaded.prefixes_from_nvme));
@@ -121,6 +142,11 @@ bool PatternReport::sound() const {
     return run.alone.wrong_bytes == 0 && run.alone.failed_calls == 0 &&
            run.loaded.wrong_bytes == 0 && run.loaded.failed_calls == 0 && run.loaded.turns > 0;
   });
+}
+
+bool PatternReport::all_ok() const {
+  return std::none_of(lines.begin(), lines.end(),
+                      [](const Line& line) { return line.verdict == Verdict::kMissed; });
 }
 
 std::string PatternReport::wants() const {
@@ -150,7 +176,9 @@ Json ToJson(const PatternReport& report) {
           {"g2_bytes", report.g2_bytes},
           {"g3_bytes", report.g3_bytes},
           {"wants", report.wants()},
+          {"device_why_not", report.device_why_not},
           {"runs", std::move(runs)},
+          {"table", ToJson(report.lines)},
           {"sound", report.sound()}};
 }
 
@@ -165,6 +193,10 @@ std::string FormatPattern(const PatternReport& report) {
   };
   add("offered, GB/s",
       [](const auto& run) { return absl::StrFormat("%.2f", run.offered_bytes_per_second / 1e9); });
+  add("the drive alone, GB/s",
+      [](const auto& run) { return absl::StrFormat("%.2f", run.device_bytes_per_second / 1e9); });
+  add("of it, read in bursts",
+      [](const auto& run) { return tools::FormatShare(run.peak_share_of_device(), 1); });
   add("recalled, GB/s", [](const auto& run) {
     return absl::StrFormat("%.2f", Rate(run.loaded.recalled_bytes, run.loaded.seconds) / 1e9);
   });
@@ -176,7 +208,7 @@ std::string FormatPattern(const PatternReport& report) {
                               static_cast<double>(run.loaded.asked_chunks));
   });
   add("of these, on NVMe only",
-      [](const auto& run) { return tools::FormatShare(FromNvme(run), 1); });
+      [](const auto& run) { return tools::FormatShare(run.from_nvme_share(), 1); });
   AddLatencies(report, &rows);
   add("stalls over 100 ms", [](const auto& run) { return absl::StrCat(run.loaded.stalls); });
   add("device runs a prefix",
@@ -188,7 +220,8 @@ std::string FormatPattern(const PatternReport& report) {
   add("CPU s, daemon",
       [](const auto& run) { return absl::StrFormat("%.2f", run.daemon.cpu_seconds); });
   return absl::StrCat("path: ", report.path, "\narena: ", report.arena, "\n\n",
-                      tools::FormatTable(rows), FormatTroubles(report));
+                      tools::FormatTable(rows), FormatTroubles(report), "\n",
+                      FormatLines(report.lines));
 }
 
 }  // namespace kvkeep::bench

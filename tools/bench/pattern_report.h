@@ -7,6 +7,7 @@
 
 #include "tools/bench/pattern_measured.h"
 #include "tools/bench/pattern_request.h"
+#include "tools/bench/report.h"
 #include "tools/bench/series.h"
 
 namespace kvkeep::bench {
@@ -20,8 +21,19 @@ struct PatternRun {
   DaemonUsage daemon;                   // of the load
   uint64_t served_g2_chunks = 0, served_g3_chunks = 0;
   uint64_t promotions = 0, promotion_runs = 0;
+  double device_bytes_per_second = 0;  // that its drive reads without it; 0: not measured
 
   uint64_t working_set_bytes() const { return WorkingSetBytes(job, distinct_chunks); }
+  // Of what was there, by chunks.
+  double from_nvme_share() const;
+  // Of what the drive reads without us: all that was asked for, and of that what it had to read;
+  // the latter in a burst, where there are some. 0: the drive was not measured.
+  double offered_share_of_device() const;
+  double nvme_share_of_device() const;
+  double peak_share_of_device() const;
+  bool below_device_rate() const {
+    return device_bytes_per_second > 0 && peak_share_of_device() <= 1;
+  }
   // Ways that a device's head would have gone, for each prefix that was not all in memory.
   double device_runs_per_prefix() const;
 };
@@ -32,9 +44,12 @@ struct PatternReport {
   std::string arena, daemon, path;  // as Report's
   uint64_t g2_bytes = 0, g3_bytes = 0;
   std::vector<PatternRun> runs;
+  std::string device_why_not;  // why the drive was not measured; empty: it was
+  std::vector<Line> lines;     // JudgePattern
 
   // No wrong byte, no failed call, no turn that was not played.
   bool sound() const;
+  bool all_ok() const;  // no line is missed
   // What the daemon would have to be given for this to say something; empty: it was.
   std::string wants() const;
 };

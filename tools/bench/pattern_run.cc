@@ -11,6 +11,8 @@
 #include "tiers/base/units.h"
 #include "tools/bench/cpu_time.h"
 #include "tools/bench/daemon_process.h"
+#include "tools/bench/pattern_device.h"
+#include "tools/bench/pattern_verdict.h"
 
 namespace kvkeep::bench {
 namespace {
@@ -28,6 +30,8 @@ class Runner {
 
   absl::Status Start(const PatternJob& job, uint64_t working_set_bytes, PatternReport* report);
   absl::StatusOr<PatternRun> Run(const PatternJob& job);
+  // Empty: the drive was measured.
+  std::string device_why_not() const { return device_->why_not(); }
 
  private:
   absl::Status StoreBefore(const PatternJob& job, uint64_t chunks);
@@ -36,6 +40,7 @@ class Runner {
   const Options& options_;
   const Progress& progress_;
   std::unique_ptr<DaemonProcess> daemon_;
+  std::unique_ptr<PatternDevice> device_;  // goes before the daemon's directory
   std::unique_ptr<DaemonProbe> probe_;
   std::vector<std::unique_ptr<PatternClient>> workers_;
   uint64_t g2_bytes_ = 0;
@@ -54,6 +59,9 @@ absl::Status Runner::Start(const PatternJob& job, uint64_t working_set_bytes,
     Say(progress_, "start kvkeepd");
     KVKEEP_ASSIGN_OR_RETURN(daemon_, DaemonProcess::Start(DaemonOf(options_, g2, g3)));
   }
+  Say(progress_, "write a file for fio");
+  device_ = std::make_unique<PatternDevice>(
+      daemon_ == nullptr ? options_.scratch_dir : daemon_->directory(), report->request.quick);
   const ClientTarget target = TargetOf(options_, daemon_.get());
   for (uint32_t i = 0; i < job.pattern.workers; ++i) {
     KVKEEP_ASSIGN_OR_RETURN(auto worker, PatternClient::Start(target, i));
@@ -84,7 +92,11 @@ absl::StatusOr<PatternRun> Runner::Run(const PatternJob& job) {
   KVKEEP_RETURN_IF_ERROR(StoreBefore(job, pattern.before.size()));
   Say(progress_, "recall some prompts alone");
   KVKEEP_ASSIGN_OR_RETURN(run.alone, workers_[0]->RecallAlone(kTurnsAlone));
+  const double before = device_->ReadRate();
   KVKEEP_RETURN_IF_ERROR(Play(job, &run));
+  KVKEEP_RETURN_IF_ERROR(probe_->AwaitClean(kWriteBackPatience));
+  // The worse of both: what is asked for must be below it.
+  run.device_bytes_per_second = std::min(before, device_->ReadRate());
   return run;
 }
 
@@ -138,6 +150,8 @@ absl::StatusOr<PatternReport> RunPattern(const Options& options, const PatternRe
   for (const PatternJob& job : jobs) {
     KVKEEP_ASSIGN_OR_RETURN(report.runs.emplace_back(), runner.Run(job));
   }
+  report.device_why_not = runner.device_why_not();
+  report.lines = JudgePattern(report);
   return report;
 }
 

@@ -33,6 +33,15 @@ absl::StatusOr<uint64_t> ResidentBesideSharedBytes(pid_t pid) {
   return absl::NotFoundError(absl::StrCat("no process ", pid));
 }
 
+absl::StatusOr<uint64_t> ResidentSharedBytes(pid_t pid) {
+  const std::string status = absl::StrCat("/proc/", pid, "/status");
+  const std::optional<uint64_t> shared = Number(status, "RssShmem");
+  // Pages of a hugetlbfs are counted apart.
+  const uint64_t huge = Number(status, "HugetlbPages").value_or(0);
+  if (shared.has_value()) return (*shared + huge) * kKiB;
+  return absl::NotFoundError(absl::StrCat("no process ", pid));
+}
+
 absl::StatusOr<std::map<std::string, uint64_t>> WakeUpsOf(pid_t pid) {
   std::map<std::string, uint64_t> by_name;
   std::error_code error;

@@ -14,6 +14,9 @@ namespace kvkeep::bench {
 // NotFound: there is no such process.
 absl::StatusOr<uint64_t> ResidentBesideSharedBytes(pid_t pid);
 
+// Those that are, of shared memory: an arena, as far as it is touched, among them. NotFound.
+absl::StatusOr<uint64_t> ResidentSharedBytes(pid_t pid);
+
 // How often its threads gave up their CPU of their own will, and so were woken up again, by the
 // threads' names; of those that live now. NotFound.
 absl::StatusOr<std::map<std::string, uint64_t>> WakeUpsOf(pid_t pid);

@@ -27,16 +27,6 @@ const char* VerdictName(Verdict verdict) {
   return "not measured";
 }
 
-std::string FormatLines(const std::vector<Line>& lines) {
-  std::vector<std::vector<std::string>> rows = {
-      {"WHAT", "MEASURED", "BASELINE", "FIGURE", "WANTED", ""}};
-  for (const Line& line : lines) {
-    rows.push_back({line.what, line.measured, line.baseline, line.figure, line.wanted,
-                    VerdictName(line.verdict)});
-  }
-  return tools::FormatTable(rows);
-}
-
 std::string FormatCosts(const std::vector<CpuCost>& costs) {
   std::vector<std::vector<std::string>> rows = {
       {"CPU SECONDS A GB", "CLIENT", "DAEMON", "BOTH", "OF GB"}};
@@ -69,6 +59,30 @@ std::string FormatTroubles(const Report& report) {
 
 }  // namespace
 
+std::string FormatLines(const std::vector<Line>& lines) {
+  std::vector<std::vector<std::string>> rows = {
+      {"WHAT", "MEASURED", "BASELINE", "FIGURE", "WANTED", ""}};
+  for (const Line& line : lines) {
+    rows.push_back({line.what, line.measured, line.baseline, line.figure, line.wanted,
+                    VerdictName(line.verdict)});
+  }
+  return tools::FormatTable(rows);
+}
+
+Json ToJson(const std::vector<Line>& lines) {
+  Json json = Json::array();
+  for (const Line& line : lines) {
+    json.push_back({{"what", line.what},
+                    {"measured", line.measured},
+                    {"baseline", line.baseline},
+                    {"figure", line.figure},
+                    {"wanted", line.wanted},
+                    {"verdict", VerdictName(line.verdict)},
+                    {"numbers", line.numbers}});
+  }
+  return json;
+}
+
 bool Report::sound() const {
   return failure.empty() && std::all_of(cases.begin(), cases.end(), [](const Series& one) {
            const Measured all = one.total();
@@ -95,18 +109,7 @@ Json ToJson(const Report& report) {
   if (report.daemon_gpu_bytes) json["daemon_gpu_bytes"] = *report.daemon_gpu_bytes;
   for (const Series& one : report.cases) json["cases"].push_back(ToReport(one));
   for (const Series& one : report.baselines) json["baselines"].push_back(ToReport(one));
-  if (!report.lines.empty()) {
-    json["table"] = Json::array();
-    for (const Line& line : report.lines) {
-      json["table"].push_back({{"what", line.what},
-                               {"measured", line.measured},
-                               {"baseline", line.baseline},
-                               {"figure", line.figure},
-                               {"wanted", line.wanted},
-                               {"verdict", VerdictName(line.verdict)},
-                               {"numbers", line.numbers}});
-    }
-  }
+  if (!report.lines.empty()) json["table"] = ToJson(report.lines);
   for (const CpuCost& cost : report.cpu_costs) {
     json["cpu_costs"].push_back({{"path", cost.path},
                                  {"gigabytes", cost.gigabytes},

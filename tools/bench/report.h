@@ -50,6 +50,10 @@ struct Report {
   bool all_ok() const;  // no line is missed
 };
 
+// What was wanted, what was had, the verdict, and the numbers.
+Json ToJson(const std::vector<Line>& lines);
+std::string FormatLines(const std::vector<Line>& lines);
+
 Json ToJson(const Report& report);
 std::string FormatReport(const Report& report);
 

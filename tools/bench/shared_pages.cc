@@ -8,8 +8,12 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <fstream>
+#include <thread>
+#include <vector>
 
 #include "tiers/base/check.h"
 #include "tiers/base/unique_fd.h"
@@ -19,6 +23,7 @@ namespace kvkeep::bench {
 namespace {
 
 constexpr uint64_t kHugePageBytes = 2 * kMiB;
+constexpr uint64_t kTouchBytes = 16 * kMiB;  // by a thread at a time
 #ifndef MADV_POPULATE_WRITE
 constexpr int MADV_POPULATE_WRITE = 23;  // Linux 5.14
 #endif
@@ -55,6 +60,15 @@ absl::Status Populate(std::span<std::byte> memory) {
 }  // namespace
 
 absl::StatusOr<SharedPages> SharedPages::Create(uint64_t bytes, const std::string& mount_dir) {
+  absl::StatusOr<SharedPages> pages = CreateUntouched(bytes, mount_dir);
+  if (!pages.ok()) return pages;
+  const absl::Status populated = Populate(pages->memory());
+  if (!populated.ok()) return populated;
+  return pages;
+}
+
+absl::StatusOr<SharedPages> SharedPages::CreateUntouched(uint64_t bytes,
+                                                         const std::string& mount_dir) {
   bytes = RoundUp(bytes, kHugePageBytes);
   const UniqueFd fd(mount_dir.empty()
                         ? memfd_create("kvkeep-bench", MFD_CLOEXEC)
@@ -71,9 +85,24 @@ absl::StatusOr<SharedPages> SharedPages::Create(uint64_t bytes, const std::strin
   SharedPages pages(std::span(*address, bytes));
   madvise(*address, bytes, MADV_DONTFORK);
   madvise(*address, bytes, MADV_HUGEPAGE);  // a hint, as the arena gives it
-  const absl::Status populated = Populate(pages.memory());
-  if (!populated.ok()) return populated;
   return pages;
+}
+
+absl::Status SharedPages::Touch(int threads) {
+  std::atomic<uint64_t> next = 0;
+  std::vector<absl::Status> went(static_cast<size_t>(threads));
+  {
+    std::vector<std::jthread> running;
+    for (absl::Status& status : went) {
+      running.emplace_back([&] {
+        for (uint64_t at = 0; status.ok() && (at = next.fetch_add(kTouchBytes)) < memory_.size();) {
+          status = Populate(memory_.subspan(at, std::min(kTouchBytes, memory_.size() - at)));
+        }
+      });
+    }
+  }
+  const auto bad = std::find_if(went.begin(), went.end(), [](const auto& s) { return !s.ok(); });
+  return bad == went.end() ? absl::OkStatus() : *bad;
 }
 
 SharedPages::~SharedPages() {

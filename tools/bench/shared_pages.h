@@ -18,12 +18,17 @@ class SharedPages {
  public:
   // `mount_dir` may be empty. ResourceExhausted: not enough memory there.
   static absl::StatusOr<SharedPages> Create(uint64_t bytes, const std::string& mount_dir);
+  // The same without its pages, for Touch.
+  static absl::StatusOr<SharedPages> CreateUntouched(uint64_t bytes, const std::string& mount_dir);
   ~SharedPages();
   SharedPages(SharedPages&& other) noexcept : memory_(std::exchange(other.memory_, {})) {}
   SharedPages& operator=(SharedPages&& other) noexcept {
     std::swap(memory_, other.memory_);
     return *this;
   }
+
+  // Brings all pages there, by so many threads; nobody may have touched them before.
+  absl::Status Touch(int threads);
 
   std::span<std::byte> memory() const { return memory_; }
   // Of these bytes, how many the kernel backs with huge pages (smaps).

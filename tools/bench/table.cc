@@ -16,11 +16,10 @@ namespace {
 using Section = absl::Status (*)(TableRun*);
 
 const std::vector<std::pair<std::string, Section>>& Sections() {
-  static const std::vector<std::pair<std::string, Section>> sections = {{"get", RunGets},
-                                                                        {"lookup", RunLookups},
-                                                                        {"put", RunPuts},
-                                                                        {"pieces", RunPieces},
-                                                                        {"rest", RunRest}};
+  static const std::vector<std::pair<std::string, Section>> sections = {
+      {"get", RunGets},        {"lookup", RunLookups},    {"put", RunPuts},
+      {"pieces", RunPieces},   {"prefault", RunPrefault}, {"hits", RunHits},
+      {"devices", RunDevices}, {"rest", RunRest}};
   return sections;
 }
 
@@ -40,7 +39,10 @@ TableScale::TableScale(const Options& options)
       pieces_g2_bytes(options.quick ? 160 * kMiB : 512 * kMiB),
       pieces_keys(options.quick ? 10 : 32),
       rest_bytes(options.quick ? 512 * kMiB : 10'000'000'000),
-      rest_seconds(options.quick ? 1.5 : 30) {}
+      rest_seconds(options.quick ? 1.5 : 30),
+      hits_keys(options.quick ? 16 : 64),
+      hits_dirty_chunks(options.quick ? 40 : 320),
+      device_bytes(options.quick ? 48 * kMiB : 384 * kMiB) {}
 
 const std::vector<std::string>& TableSections() {
   static const std::vector<std::string> names = [] {

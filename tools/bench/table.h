@@ -1,5 +1,6 @@
-// RunTable: what the local path must hold, line by line: measured, baseline of the same minutes,
-// wanted. Starts the daemons that it needs, one after the other.
+// RunTable: what a daemon must hold, line by line: measured, baseline of the same minutes, wanted.
+// Starts the daemons that it needs, one after the other. What is measured beside peers, a bare
+// stream or fio is tools/compare's.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -11,7 +12,7 @@
 
 namespace kvkeep::bench {
 
-const std::vector<std::string>& TableSections();  // "get", "lookup", "put", "pieces"
+const std::vector<std::string>& TableSections();  // "get", "lookup", "put", ...
 
 absl::StatusOr<Report> RunTable(const Options& options, const Progress& progress);
 

@@ -27,6 +27,8 @@ struct TableScale {
   uint64_t pieces_g2_bytes, pieces_keys;
   uint64_t rest_bytes;  // moved before it
   double rest_seconds;
+  uint64_t hits_keys, hits_dirty_chunks;
+  uint64_t device_bytes;  // that are read from simulated devices in turn
 };
 
 struct TableRun {
@@ -61,5 +63,8 @@ absl::Status RunLookups(TableRun* run);
 absl::Status RunPuts(TableRun* run);
 absl::Status RunPieces(TableRun* run);
 absl::Status RunRest(TableRun* run);
+absl::Status RunPrefault(TableRun* run);
+absl::Status RunHits(TableRun* run);
+absl::Status RunDevices(TableRun* run);
 
 }  // namespace kvkeep::bench

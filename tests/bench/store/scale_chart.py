@@ -49,12 +49,16 @@ def panel(rows, name, title, left, top):
         out.append(f'<text x="{x:.1f}" y="{y + 16:.1f}" class="x">1e{decade}</text>')
     path = " ".join("%.1f,%.1f" % place(x, y) for x, y in points)
     out.append(f'<polyline points="{path}" class="line"/>')
+    before = 0
     for x, y in points:
         at = place(x, y)
+        # Close to the one before, as a count right after a growth is: its figure goes below.
+        beside, before = x < 1.5 * before, x
         out.append(f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="3" class="dot"><title>'
                    f"{x:,} chunks: {y:g}</title></circle>")
         value = f"{y:,.0f}" if y >= 100 else f"{y:.3g}"
-        out.append(f'<text x="{at[0]:.1f}" y="{at[1] - 7:.1f}" class="value">{value}</text>')
+        out.append(f'<text x="{at[0]:.1f}" y="{at[1] + (16 if beside else -7):.1f}" '
+                   f'class="value">{value}</text>')
     return out
 
 

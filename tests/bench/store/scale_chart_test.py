@@ -34,6 +34,14 @@ class ScaleChart(unittest.TestCase):
         self.assertEqual(len(list(drawing.iter(f"{NAMESPACE}circle"))),
                          3 * len(scale_chart.PANELS) - 1)
 
+    def test_two_counts_side_by_side_have_their_figures_above_and_below(self):
+        close = rows()
+        close.append({**close[-1], "chunks": 1_150_000})
+        drawing = ElementTree.fromstring(scale_chart.draw(close))
+        places = [float(text.get("y")) for text in drawing.iter(f"{NAMESPACE}text")
+                  if text.get("class") == "value"][:4]
+        self.assertEqual(places[3] - places[2], 23)
+
     def test_wrong_usage_is_told(self):
         with contextlib.redirect_stderr(io.StringIO()) as told:
             self.assertEqual(scale_chart.main(), 2)

@@ -3,9 +3,11 @@
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/fakes/scratch_dir.h"
 #include "tools/bench/bench_cli.h"
 
 namespace kvkeep::bench {
@@ -58,6 +60,25 @@ TEST_CASE("without a daemon the load fails and says so, the baselines do not nee
   CHECK(alone.json().at("cases").empty());
 }
 
+TEST_CASE("--json with a path writes there, and the text comes as ever") {
+  const ScratchDir scratch;
+  const std::string path = scratch / "out.json";
+  const std::vector<std::string> baseline = {
+      "baseline", "--rounds", "1", "--seconds", "0.01", "--size", "64KiB", "--region", "4MiB"};
+  std::vector<std::string> arguments = baseline;
+  arguments.insert(arguments.end(), {"--json", path});
+  const Result result = Run(arguments);
+  INFO(result.err);
+  REQUIRE(result.code == 0);
+  CHECK(absl::StrContains(result.out, "ping-pong"));
+  std::ifstream file(path);
+  CHECK(nlohmann::json::parse(file).at("sound") == true);
+  arguments.back() = scratch / "missing/out.json";
+  const Result lost = Run(arguments);
+  CHECK(lost.code == 1);
+  CHECK(absl::StrContains(lost.err, "cannot write"));
+}
+
 TEST_CASE("each verb does its calls, verified, and counts the daemon's CPU time and lock") {
   for (const std::string verb : {"get", "put", "lookup", "mixed"}) {
     INFO(verb);
@@ -103,7 +124,13 @@ TEST_CASE("a quick table has every line of the promise, measured or with a reaso
   REQUIRE(result.code == 0);
   const nlohmann::json json = result.json();
   CHECK(json.at("sound") == true);
-  CHECK(json.at("table").size() >= 15);
+  CHECK(json.at("table").size() >= 20);
+  std::string whats;
+  for (const auto& line : json.at("table")) whats += line.at("what").get<std::string>() + "\n";
+  for (const char* what : {"gRPC: p50", "prefault", "in G2 while write-back",
+                           "two simulated drives", "resident beside the arena", "wake-ups"}) {
+    CHECK(absl::StrContains(whats, what));
+  }
   for (const auto& line : json.at("table")) {
     CHECK_FALSE(line.at("figure").get<std::string>().empty());
     if (line.at("verdict") != "not measured") CHECK(line.at("numbers").at("figure").is_number());
@@ -140,6 +167,8 @@ TEST_CASE("a pattern of load reads from NVMe, checks every byte, and stores what
   const nlohmann::json json = result.json();
   CHECK(json.at("sound") == true);
   REQUIRE(json.at("runs").size() == 2);
+  CHECK(json.at("table").size() == 4);
+  const bool drive_measured = json.at("device_why_not").get<std::string>().empty();
   for (const auto& run : json.at("runs")) {
     const auto& loaded = run.at("loaded");
     CHECK(loaded.at("turns") > 0);
@@ -151,6 +180,7 @@ TEST_CASE("a pattern of load reads from NVMe, checks every byte, and stores what
     CHECK(loaded.at("refused_chunks") == 0);
     CHECK(run.at("alone").at("prefixes") > 0);
     CHECK(run.at("daemon_cpu_seconds") > 0);
+    CHECK((run.at("device_bytes_per_second") > 0) == drive_measured);
     if (pattern == "pm1753") {
       CHECK(run.at("found_share") == 1);
       CHECK(run.at("stored_share").get<double>() == Approx(0.08).margin(0.01));

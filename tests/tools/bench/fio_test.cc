@@ -20,9 +20,11 @@ TEST_CASE("fio reads and writes in a directory of any name, and leaves nothing t
     INFO(fio.status());
     REQUIRE(fio.ok());
     CHECK(std::filesystem::file_size(directory + "/fio.data") == 4 << 20);
-    CHECK((*fio)->Read().ok());
-    CHECK((*fio)->FillFirst().ok());
-    CHECK((*fio)->Overwrite().ok());
+    for (const uint64_t block : {kMiB, 2 * kMiB}) {
+      CHECK((*fio)->Read(block).ok());
+      CHECK((*fio)->FillFirst(block).ok());
+      CHECK((*fio)->Overwrite(block).ok());
+    }
   }
   CHECK(std::filesystem::is_empty(directory));
   CHECK(std::distance(std::filesystem::directory_iterator(scratch.path()), {}) == 1);

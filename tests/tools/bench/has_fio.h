@@ -8,7 +8,7 @@ namespace kvkeep::bench {
 
 inline bool HasFio() {
   if (std::system("fio --version > /dev/null 2>&1") == 0) return true;
-  WARN("SKIPPED: there is no fio");
+  WARN("skipped: there is no fio");
   return false;
 }
 

@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/tools/keys_of_json.h"
+#include "tools/bench/pattern_verdict.h"
 
 namespace kvkeep::bench {
 namespace {
@@ -69,6 +70,11 @@ std::set<std::string> KeysOfRuns() {
                           "found_share",
                           "stored_share",
                           "from_nvme_share",
+                          "device_bytes_per_second",
+                          "offered_share_of_device",
+                          "nvme_share_of_device",
+                          "peak_share_of_device",
+                          "below_device_rate",
                           "stalls_over_100_ms",
                           "fetch_faster_than_recompute_share",
                           "promotions",
@@ -161,7 +167,9 @@ TEST_CASE("the JSON of a pattern has these keys, which scripts rely on") {
                                     "g2_bytes",
                                     "g3_bytes",
                                     "wants",
+                                    "device_why_not",
                                     "runs",
+                                    "table",
                                     "sound"};
   expected.merge(KeysOfRuns());
   const nlohmann::json json = nlohmann::json::parse(ToJson(SampleReport()).dump());
@@ -191,6 +199,51 @@ TEST_CASE("the table says what was wrong, and what the daemon would have to be g
   CHECK(absl::StrContains(report.wants(), "does not hold it"));
   report.g3_bytes = 0;
   CHECK(absl::StrContains(report.wants(), "without a G3"));
+}
+
+TEST_CASE("stalls and p99 are judged where bursts stay below the drive's rate, else told") {
+  PatternReport report = SampleReport();
+  PatternRun& run = report.runs[0];
+  run.offered_bytes_per_second = 1e9;  // three quarters of it from NVMe, twice as much in bursts
+  run.device_bytes_per_second = 1.6e9;
+  CHECK(run.offered_share_of_device() == Approx(0.625));
+  CHECK(run.nvme_share_of_device() == Approx(0.46875));
+  CHECK(run.peak_share_of_device() == Approx(0.9375));
+  REQUIRE(run.below_device_rate());
+  std::vector<Line> lines = JudgePattern(report);
+  REQUIRE(lines.size() == 2);
+  CHECK(absl::StrContains(lines[0].what, "at most 94 % of the drive's rate"));
+  CHECK(lines[0].verdict == Verdict::kMissed);  // one stall
+  CHECK(lines[1].verdict == Verdict::kOk);      // as alone
+  run.loaded.stalls = 0;
+  run.loaded.chunk = LatencyHistogram();
+  run.loaded.chunk.Record(5 * run.alone.chunk.Quantile(0.99));
+  lines = JudgePattern(report);
+  CHECK(lines[0].verdict == Verdict::kOk);
+  CHECK(lines[1].verdict == Verdict::kMissed);
+  report.lines = lines;
+  CHECK_FALSE(report.all_ok());
+  const Json table = ToJson(report).at("table");
+  CHECK(table.at(1).at("verdict") == "MISSED");
+  CHECK(table.at(1).at("wanted") == "at most 4");
+  CHECK(absl::StrContains(FormatPattern(report), "MISSED"));
+  run.device_bytes_per_second = 1.4e9;  // bursts are more than that
+  CHECK_FALSE(run.below_device_rate());
+  lines = JudgePattern(report);
+  CHECK(lines[1].verdict == Verdict::kTold);
+  CHECK(lines[1].wanted.empty());
+  run.device_bytes_per_second = 0;
+  lines = JudgePattern(report);
+  CHECK(lines[0].verdict == Verdict::kTold);
+  CHECK(absl::StrContains(lines[0].what, "not known"));
+}
+
+TEST_CASE("of sessions, a closed loop, nothing is promised") {
+  PatternReport report = SampleReport();
+  report.runs[0].job.pattern.kind = PatternKind::kSessions;
+  report.runs[0].offered_bytes_per_second = 1;
+  report.runs[0].device_bytes_per_second = 1e9;
+  for (const Line& line : JudgePattern(report)) CHECK(line.verdict == Verdict::kTold);
 }
 
 TEST_CASE("a model that is not known, or whose chunks are too large, is refused by name") {
