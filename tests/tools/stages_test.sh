@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tools/test as a whole, on a cmake and a ctest that only note what they are asked: each stage has its
-# turn, and nothing that fails is counted as passed.
+# turn, nothing that fails is counted as passed, and what was skipped is said.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 scratch=$(mktemp -d)
@@ -27,6 +27,31 @@ while [[ $# -gt 0 ]]; do
   shift
 done
 echo "test $stage ${alone:-beside}" >>"$NOTES"
+mkdir -p "build/$stage/Testing/Temporary"
+[[ "$stage ${alone:-beside}" != "${SKIPS:-}" ]] || cat >"build/$stage/Testing/Temporary/LastTest.log" <<'LOG'
+1/3 Test: some_test
+Command: "echo" "skipped: not this"
+Output:
+----------------------------------------------------------
+  skipped: no io_uring here
+  skipped: no io_uring here
+All tests passed (2 assertions in 3 test cases)
+<end of output>
+2/3 Test: all_test
+Output:
+----------------------------------------------------------
+  skipped: needs root, and a
+  second line
+test cases: 1 | 1 passed
+assertions: - none -
+<end of output>
+3/3 Test: python_test
+Output:
+----------------------------------------------------------
+test_a (__main__.A) ... skipped 'no compiler'
+test_b (__main__.A) ... ok
+<end of output>
+LOG
 if [[ "$stage ${alone:-beside}" == "${FAILS:-}" ]]; then
   echo "67% tests passed, 1 tests failed out of 3"
   exit 8
@@ -60,4 +85,17 @@ grep -q '^asan  *not run' "$scratch/out" || fail "what was not run is not said"
 FAILS="asan yes" run 1 "17 passed, 1 failed" --keep-going
 [[ "$(tested)" == *"test tsan yes,"* ]] || fail "--keep-going did not go on"
 BREAKS=tsan run 1 "13 passed, 1 failed"
+
+said() { grep -qxF "$1" "$scratch/out" || fail "does not say '$1'"; }
+# A test that skipped all it has is none that passed.
+SKIPS="release beside" run 0 "5 passed, 0 failed" release
+said "         release: SKIPPED in some_test: 2 x no io_uring here"
+said "         release: SKIPPED in all_test: 1 x needs root, and a"
+said "         release: SKIPPED in all_test: nothing else"
+said "         release: SKIPPED in python_test: 1 x 'no compiler'"
+[[ $(grep -c SKIPPED "$scratch/out") -eq 4 ]] || fail "says more than was skipped"
+SKIPS="release yes" run 1 "5 passed, 1 failed" --no-skips release
+run 0 "6 passed, 0 failed" --no-skips release
+grep -qE '^release  ok      +0\.[0-9] min$' "$scratch/out" || fail "no minutes of the stage"
+grep -qE '^all +0\.[0-9] min$' "$scratch/out" || fail "no minutes of all"
 echo "each stage had its turn"

@@ -1,27 +1,35 @@
-#include <absl/strings/str_cat.h>
 #include <absl/synchronization/mutex.h>
+#include <grpcpp/create_channel_posix.h>
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/server_posix.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "client/payload_malloc.h"
+#include "tiers/base/send_buffer.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tools/compare/contestant.h"
 
 namespace kvkeep::compare {
 namespace {
 
-constexpr uint64_t kFrameBytes = kMiB;  // as kvkeep's frames: a piece
+// As kvkeep's frames both ways: GetStream::kFramePieces, and kMaxFrameBytes of
+// client/put_frames.cc.
+constexpr uint64_t kFrameBytes = 2 * kMiB;
 constexpr int kHttp2FrameBytes = 4 << 20;
 constexpr char kSend = 'G', kDrop = 'P';
 
@@ -110,28 +118,29 @@ class PumpService final : public grpc::CallbackGenericService {
   const std::vector<std::byte> bytes_;  // sent from: cold, as an arena is
 };
 
-[[noreturn]] void Serve(const std::string& endpoint, uint64_t bytes) {
+[[noreturn]] void Serve(int socket, uint64_t bytes) {
   client::TuneMallocForPayloads();
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);  // as in kvkeepd
   PumpService service(bytes);
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(endpoint, grpc::InsecureServerCredentials());
   builder.SetMaxReceiveMessageSize(-1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
   builder.RegisterCallbackGenericService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server != nullptr) server->Wait();
+  if (server == nullptr) _exit(1);
+  grpc::AddInsecureChannelFromFd(server.get(), socket);
+  server->Wait();
   _exit(1);
 }
 
 class BareStream final : public Contestant {
  public:
-  BareStream(const std::string& endpoint, pid_t server) : server_(server) {
+  BareStream(UniqueFd socket, pid_t server) : server_(server) {
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
     arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
     stub_ = std::make_unique<grpc::GenericStub>(
-        grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments));
+        grpc::CreateCustomInsecureChannelFromFd("bare", socket.Release(), arguments));
     context_.set_wait_for_ready(true);
     stream_ = stub_->PrepareCall(&context_, "/compare.Bare/Pump", &queue_);
     stream_->StartCall(this);
@@ -217,17 +226,24 @@ class BareStream final : public Contestant {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Contestant>> MakeBareStream(const Setup& setup) {
-  const std::string endpoint = absl::StrCat("unix://", setup.directory, "/bare.sock");
+  int ends[2];  // what a connection is, too; gRPC closes them
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+    return absl::ErrnoToStatus(errno, "socketpair");
+  }
+  UniqueFd ours(ends[0]), theirs(ends[1]);
+  WidenSendBuffer(ours.get());
+  WidenSendBuffer(theirs.get());  // as kvkeep's client and daemon do
   const pid_t starter = getpid();
   const pid_t server = fork();  // before this process touches gRPC
   if (server < 0) return absl::ErrnoToStatus(errno, "fork");
   if (server == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != starter) _exit(99);
-    Serve(endpoint, setup.capacity_bytes);
+    ours.Reset();
+    Serve(theirs.Release(), setup.capacity_bytes);
   }
   client::TuneMallocForPayloads();
-  return std::make_unique<BareStream>(endpoint, server);
+  return std::make_unique<BareStream>(std::move(ours), server);
 }
 
 }  // namespace kvkeep::compare

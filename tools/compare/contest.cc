@@ -23,7 +23,6 @@ using bench::Json;
 using bench::Measured;
 
 constexpr std::chrono::milliseconds kPatience{300'000};
-constexpr char kBareStream[] = "gRPC stream";
 constexpr size_t kLastWordsBytes = 1000;
 
 template <KvkeepPath path>
@@ -95,10 +94,10 @@ struct Contest::Kind {
 };
 
 const Contest::Kind Contest::kKinds[] = {
-    {"memcpy", false, false, MakeMemcpy, nullptr},
+    {kMemcpy, false, false, MakeMemcpy, nullptr},
     {kKvkeepLocal, true, false, Make<KvkeepPath::kLocal>, nullptr},
     {kKvkeepStaging, true, false, Make<KvkeepPath::kStaging>, nullptr},
-    {"kvkeep gRPC", true, false, Make<KvkeepPath::kUnix>, nullptr},
+    {kKvkeepGrpc, true, false, Make<KvkeepPath::kUnix>, nullptr},
     {"kvkeep TCP", true, true, Make<KvkeepPath::kTcp>, nullptr},
     {kBareStream, false, false, MakeBareStream, nullptr},
     {"Redis", false, false, MakeRedis, nullptr},

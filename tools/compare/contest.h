@@ -21,10 +21,14 @@
 
 namespace kvkeep::compare {
 
+inline constexpr char kMemcpy[] = "memcpy";
 // Who puts from and gets to memory of its own, and who puts from where an engine would have laid
 // it.
 inline constexpr char kKvkeepLocal[] = "kvkeep local";
 inline constexpr char kKvkeepStaging[] = "kvkeep staging";
+// And what its messages are compared with.
+inline constexpr char kKvkeepGrpc[] = "kvkeep gRPC";
+inline constexpr char kBareStream[] = "gRPC stream";
 // The peers' names, for ContestOptions::environments.
 inline constexpr char kLmcache[] = "LMCache";
 inline constexpr char kMooncake[] = "Mooncake";

@@ -1,6 +1,6 @@
 #include "tools/compare/nvme.h"
 
-#include <absl/strings/str_cat.h>
+#include <absl/functional/function_ref.h>
 
 #include <chrono>
 #include <memory>
@@ -10,124 +10,162 @@
 #include "tools/bench/daemon_process.h"
 #include "tools/bench/fio.h"
 #include "tools/bench/load_generator.h"
+#include "tools/bench/statistics.h"
+#include "tools/compare/cold_reads.h"
 
 namespace kvkeep::compare {
 namespace {
 
+using bench::Fio;
 using bench::Measured;
 
-constexpr uint32_t kClients = 4;  // each reads one chunk after the other
+constexpr uint32_t kReaders =
+    4;  // each reads one chunk after the other: of 4 MiB 16 pieces at once
 constexpr std::chrono::milliseconds kDrainPatience{300'000};
-
-// Room for what is read, and for the rounds of first fills.
-uint64_t G3Bytes(const NvmeOptions& options) {
-  return options.data_bytes + (options.rounds + 2) * options.g2_bytes / 2;
-}
 
 class Drive {
  public:
   static absl::StatusOr<std::unique_ptr<Drive>> Start(const NvmeOptions& options) {
-    std::unique_ptr<Drive> drive(new Drive);
+    std::unique_ptr<Drive> drive(new Drive(options.plan));
     KVKEEP_ASSIGN_OR_RETURN(drive->daemon_,
                             bench::DaemonProcess::Start({.binary = options.daemon_binary,
                                                          .scratch_dir = options.directory,
-                                                         .g2_bytes = options.g2_bytes,
-                                                         .g3_bytes = G3Bytes(options)}));
-    drive->bytes_left_ = static_cast<int64_t>(G3Bytes(options));
+                                                         .g2_bytes = options.plan.g2_bytes(),
+                                                         .g3_bytes = options.plan.g3_bytes()}));
     KVKEEP_ASSIGN_OR_RETURN(
-        drive->load_, bench::LoadGenerator::Start({.endpoint = drive->daemon_->endpoint(),
-                                                   .local_socket = drive->daemon_->local_socket(),
-                                                   .path = "local"},
-                                                  drive->daemon_->admin_endpoint(), kClients));
+        drive->load_, bench::LoadGenerator::Start(drive->target(), drive->daemon_->admin_endpoint(),
+                                                  /*clients=*/1));
     return drive;
   }
 
-  // Puts `chunks` chunks and waits until all of them are on NVMe.
-  absl::StatusOr<Measured> WriteBack(uint64_t size, uint64_t chunks) {
+  // Puts a round's chunks and waits until all of them are on NVMe.
+  absl::StatusOr<Measured> WriteBack(uint64_t size) {
+    const uint64_t chunks = plan_.round_bytes / size;
     const double begin = bench::WallSeconds();
-    KVKEEP_RETURN_IF_ERROR(load_->Load(next_, chunks, size, /*no_g3=*/false));
+    KVKEEP_RETURN_IF_ERROR(load_->Load(put_, chunks, size, /*no_g3=*/false));
     KVKEEP_RETURN_IF_ERROR(load_->probe()->AwaitClean(kDrainPatience));
-    next_ += chunks;
-    bytes_left_ -= static_cast<int64_t>(chunks * size);
     Measured measured;
     measured.seconds = bench::WallSeconds() - begin;
     measured.ops = measured.chunks = chunks;
     measured.bytes = chunks * size;
+    put_ += chunks;
     return measured;
   }
-  // Of G3, that nothing was written to.
-  uint64_t bytes_left() const { return bytes_left_ > 0 ? bytes_left_ : 0; }
-  // Gets of the first `chunks` that were put.
-  absl::StatusOr<bench::Series> PrepareGets(uint64_t size, uint64_t chunks) {
-    return load_->Prepare("", {.verb = bench::Verb::kPieces,
-                               .size = size,
-                               .batch = 1,
-                               .depth = 1,
-                               .keys = chunks,
-                               .no_g3 = false});
+  uint64_t put() const { return put_; }  // chunks so far
+
+  // Of the chunks that were put first.
+  absl::Status PrepareReads(uint64_t size) {
+    KVKEEP_ASSIGN_OR_RETURN(reads_, ColdReads::Start({.target = target(),
+                                                      .clients = kReaders,
+                                                      .size = size,
+                                                      .chunks = plan_.read_bytes() / size,
+                                                      .held_bytes = plan_.g2_bytes() / 2}));
+    return absl::OkStatus();
   }
-  absl::Status Run(double seconds, bench::Series* series) {
-    KVKEEP_RETURN_IF_ERROR(load_->Run(seconds, series));
-    const Measured& measured = series->rounds.back();
-    if (measured.failed_ops == 0) return absl::OkStatus();
-    return absl::InternalError(absl::StrCat(measured.failed_ops, " gets of ", measured.ops,
-                                            " failed: ", measured.first_failure));
+  // One round more of them, and what the daemon read from NVMe meanwhile.
+  absl::Status Read(bench::Series* series, uint64_t* promoted_bytes) {
+    KVKEEP_ASSIGN_OR_RETURN(const uint64_t before, PromotedBytes());
+    const double cpu = bench::CpuSecondsOf(daemon_->pid()).value_or(0);
+    KVKEEP_ASSIGN_OR_RETURN(series->rounds.emplace_back(), reads_->Run(plan_.seconds));
+    series->has_daemon = true;
+    series->daemon.cpu_seconds += bench::CpuSecondsOf(daemon_->pid()).value_or(cpu) - cpu;
+    KVKEEP_ASSIGN_OR_RETURN(const uint64_t after, PromotedBytes());
+    *promoted_bytes += after - before;
+    return absl::OkStatus();
   }
 
  private:
-  Drive() = default;
+  explicit Drive(NvmePlan plan) : plan_(std::move(plan)) {}
+  bench::ClientTarget target() const {
+    return {
+        .endpoint = daemon_->endpoint(), .local_socket = daemon_->local_socket(), .path = "local"};
+  }
+  absl::StatusOr<uint64_t> PromotedBytes() {
+    KVKEEP_ASSIGN_OR_RETURN(const bench::DaemonStatus status, load_->Status());
+    return status.counter("promoted_bytes");
+  }
+
+  const NvmePlan plan_;
   std::unique_ptr<bench::DaemonProcess> daemon_;
   std::unique_ptr<bench::LoadGenerator> load_;
-  uint64_t next_ = 0;  // chunk
-  int64_t bytes_left_ = 0;
+  std::unique_ptr<ColdReads> reads_;
+  uint64_t put_ = 0;
 };
 
-absl::StatusOr<NvmeResult> RunSize(const NvmeOptions& options, const bench::Fio& fio,
-                                   uint64_t size) {
+// So many rounds of kvkeep and of fio with each kind of blocks; who is first moves on by one.
+absl::Status TakeTurns(int rounds, absl::FunctionRef<absl::Status()> kvkeep,
+                       absl::FunctionRef<absl::StatusOr<double>(uint64_t block_bytes)> fio,
+                       BesideFio* beside) {
+  constexpr size_t kTurns = kFioBlocks.size() + 1;
+  for (int round = 0; round < rounds; ++round) {
+    for (size_t turn = 0; turn < kTurns; ++turn) {
+      const size_t who = (turn + static_cast<size_t>(round)) % kTurns;
+      if (who == kFioBlocks.size()) {
+        KVKEEP_RETURN_IF_ERROR(kvkeep());
+        continue;
+      }
+      KVKEEP_ASSIGN_OR_RETURN(beside->fio[who].emplace_back(), fio(kFioBlocks[who]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<NvmeResult> RunSize(const NvmeOptions& options, const Fio& fio, uint64_t size) {
+  const NvmePlan& plan = options.plan;
   NvmeResult result;
   result.size = size;
   KVKEEP_ASSIGN_OR_RETURN(const std::unique_ptr<Drive> drive, Drive::Start(options));
-  // As much at once as G2 takes while nothing of it is written yet.
-  const uint64_t at_once = options.g2_bytes / 2 / size;
-  uint64_t chunks = 0;
-  for (; chunks * size < options.data_bytes; chunks += at_once) {
-    KVKEEP_RETURN_IF_ERROR(drive->WriteBack(size, at_once).status());
+  while (drive->put() * size < plan.put_first_bytes()) {
+    KVKEEP_RETURN_IF_ERROR(drive->WriteBack(size).status());
   }
-  KVKEEP_ASSIGN_OR_RETURN(result.reads, drive->PrepareGets(size, chunks));
-  for (int round = 0; round < options.rounds; ++round) {
-    KVKEEP_RETURN_IF_ERROR(drive->Run(options.seconds, &result.reads));
-    KVKEEP_ASSIGN_OR_RETURN(result.fio_reads.emplace_back(), fio.Read());
-  }
-  for (int round = 0; round < options.rounds; ++round) {
-    KVKEEP_ASSIGN_OR_RETURN(result.first_fills.rounds.emplace_back(),
-                            drive->WriteBack(size, at_once));
-    KVKEEP_ASSIGN_OR_RETURN(result.fio_first_fills.emplace_back(), fio.FillFirst());
-  }
+  KVKEEP_RETURN_IF_ERROR(drive->PrepareReads(size));
+  KVKEEP_RETURN_IF_ERROR(TakeTurns(
+      plan.rounds, [&] { return drive->Read(&result.reads.kvkeep, &result.promoted_bytes); },
+      [&](uint64_t block) { return fio.Read(block); }, &result.reads));
+  const auto write_into = [&](BesideFio* beside) {
+    return [&drive, beside, size]() -> absl::Status {
+      KVKEEP_ASSIGN_OR_RETURN(beside->kvkeep.rounds.emplace_back(), drive->WriteBack(size));
+      return absl::OkStatus();
+    };
+  };
+  KVKEEP_RETURN_IF_ERROR(TakeTurns(
+      plan.rounds, write_into(&result.first_fills),
+      [&](uint64_t block) { return fio.FillFirst(block); }, &result.first_fills));
   // Until each byte was written once, and what is new takes the place of what is old.
-  while (drive->bytes_left() > 0) {
-    KVKEEP_RETURN_IF_ERROR(drive->WriteBack(size, at_once).status());
+  while (drive->put() * size < plan.g3_bytes()) {
+    KVKEEP_RETURN_IF_ERROR(drive->WriteBack(size).status());
   }
-  for (int round = 0; round < options.rounds; ++round) {
-    KVKEEP_ASSIGN_OR_RETURN(result.overwrites.rounds.emplace_back(),
-                            drive->WriteBack(size, at_once));
-    KVKEEP_ASSIGN_OR_RETURN(result.fio_overwrites.emplace_back(), fio.Overwrite());
-  }
+  KVKEEP_RETURN_IF_ERROR(TakeTurns(
+      plan.rounds, write_into(&result.overwrites),
+      [&](uint64_t block) { return fio.Overwrite(block); }, &result.overwrites));
   return result;
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<NvmeResult>> CompareWithFio(const NvmeOptions& options,
-                                                       const std::vector<uint64_t>& sizes) {
-  KVKEEP_ASSIGN_OR_RETURN(const std::unique_ptr<bench::Fio> fio,
-                          bench::Fio::Make({.directory = options.directory,
-                                            .data_bytes = options.data_bytes,
-                                            .fresh_bytes = options.g2_bytes / 2,
-                                            .seconds = options.seconds}));
+size_t BesideFio::better() const {
+  size_t better = 0;
+  for (size_t i = 1; i < fio.size(); ++i) {
+    if (bench::Summarize(fio[i]).median > bench::Summarize(fio[better]).median) better = i;
+  }
+  return better;
+}
+
+double NvmeResult::from_nvme() const {
+  const uint64_t got = reads.kvkeep.total().bytes;
+  return got == 0 ? 0 : static_cast<double>(promoted_bytes) / static_cast<double>(got);
+}
+
+absl::StatusOr<std::vector<NvmeResult>> CompareWithFio(const NvmeOptions& options) {
+  const NvmePlan& plan = options.plan;
+  KVKEEP_ASSIGN_OR_RETURN(const std::unique_ptr<Fio> fio,
+                          Fio::Make({.directory = options.directory,
+                                     .data_bytes = plan.read_bytes(),
+                                     .fresh_bytes = plan.round_bytes,
+                                     .seconds = plan.seconds}));
   std::vector<NvmeResult> results;
-  for (const uint64_t size : sizes) {
-    KVKEEP_ASSIGN_OR_RETURN(NvmeResult result, RunSize(options, *fio, size));
-    results.push_back(std::move(result));
+  for (const uint64_t size : plan.sizes) {
+    KVKEEP_ASSIGN_OR_RETURN(results.emplace_back(), RunSize(options, *fio, size));
   }
   return results;
 }

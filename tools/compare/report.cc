@@ -3,8 +3,10 @@
 #include <absl/algorithm/container.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_replace.h>
 
 #include "tools/bench/statistics.h"
+#include "tools/compare/wanted.h"
 #include "tools/kvkeep/print.h"
 #include "tools/kvkeep/units.h"
 
@@ -19,16 +21,6 @@ using bench::Summary;
 
 using Row = std::vector<std::string>;
 
-const Series* ResultsOf(const Discipline& discipline, const std::string& name) {
-  const auto found = discipline.results.find(name);
-  return found == discipline.results.end() ? nullptr : &found->second;
-}
-
-// What a table and the JSON call it.
-std::string NameOf(const Discipline& discipline) {
-  return discipline.first_fill ? "first put" : std::string(OperationName(discipline.operation));
-}
-
 std::vector<const Discipline*> DisciplinesOf(const Comparison& comparison, absl::string_view name) {
   std::vector<const Discipline*> found;
   for (const Discipline& discipline : comparison.disciplines) {
@@ -37,17 +29,12 @@ std::vector<const Discipline*> DisciplinesOf(const Comparison& comparison, absl:
   return found;
 }
 
-std::string ColumnName(const Discipline& discipline) {
-  const std::string size = tools::FormatBytes(discipline.size);
-  return discipline.batch == 1 ? size : absl::StrCat(discipline.batch, " x ", size);
-}
-
 // Contestants down, sizes across: GB/s, and beside it the share of the first contestant's.
 std::string BandwidthTable(const Comparison& comparison, absl::string_view operation) {
   Row head = {std::string(operation)};
   const std::vector<const Discipline*> columns = DisciplinesOf(comparison, operation);
   for (const Discipline* discipline : columns) {
-    head.push_back(ColumnName(*discipline));
+    head.push_back(CallName(*discipline));
     head.push_back(absl::StrCat("x ", comparison.names.front()));
     head.emplace_back("spread");
     head.emplace_back("p99 us");
@@ -92,17 +79,6 @@ std::string LookupTable(const Comparison& comparison) {
   return text;
 }
 
-// How many times as fast `ours` was as `theirs`, round by round: of lookups by the median call.
-std::vector<double> TimesAsFast(const Discipline& discipline, const std::string& ours,
-                                const std::string& theirs) {
-  const Series* const one = ResultsOf(discipline, ours);
-  const Series* const other = ResultsOf(discipline, theirs);
-  if (one == nullptr || other == nullptr) return {};
-  return discipline.operation == Operation::kLookup
-             ? bench::Ratios(other->LatencyUs(0.5), one->LatencyUs(0.5))
-             : bench::Ratios(one->GbPerSecond(), other->GbPerSecond());
-}
-
 // kvkeep's local path over each peer that is there.
 std::vector<std::pair<std::string, std::string>> PairsOf(const Comparison& comparison) {
   std::vector<std::pair<std::string, std::string>> pairs;
@@ -124,7 +100,7 @@ std::string PeerTable(const Comparison& comparison) {
   for (const auto& [ours, peer] : pairs) head.push_back(absl::StrCat(ours, " / ", peer));
   std::vector<Row> rows = {head};
   for (const Discipline& discipline : comparison.disciplines) {
-    Row row = {absl::StrCat(NameOf(discipline), " ", ColumnName(discipline))};
+    Row row = {absl::StrCat(NameOf(discipline), " ", CallName(discipline))};
     for (const auto& [ours, peer] : pairs) {
       const Summary times = Summarize(TimesAsFast(discipline, ours, peer));
       row.push_back(absl::StrFormat("%.2f (%.2f to %.2f)", times.median, times.min, times.max));
@@ -146,7 +122,7 @@ std::string CpuTable(const Comparison& comparison) {
     if (discipline.operation == Operation::kLookup || discipline.first_fill) continue;
     if (discipline.operation == Operation::kLookupAndGet) continue;
     columns.push_back(&discipline);
-    head.push_back(absl::StrCat(NameOf(discipline), " ", ColumnName(discipline)));
+    head.push_back(absl::StrCat(NameOf(discipline), " ", CallName(discipline)));
   }
   if (columns.empty()) return "";
   std::vector<Row> rows = {head};
@@ -164,24 +140,52 @@ std::string CpuTable(const Comparison& comparison) {
   return absl::StrCat(tools::FormatTable(rows), "\n");
 }
 
+// Of the gRPC paths' like: what kvkeep's messages cost beside a stream that keeps nothing.
+std::string StreamTable(const Comparison& comparison) {
+  std::vector<Row> rows = {{"kvkeep gRPC / gRPC stream", "x stream", "least", "most"}};
+  for (const Discipline& discipline : comparison.disciplines) {
+    const std::vector<double> ratios = TimesAsFast(discipline, kKvkeepGrpc, kBareStream);
+    if (ratios.empty()) continue;
+    const Summary summary = Summarize(ratios);
+    rows.push_back({absl::StrCat(NameOf(discipline), " ", CallName(discipline)),
+                    absl::StrFormat("%.2f", summary.median), absl::StrFormat("%.2f", summary.min),
+                    absl::StrFormat("%.2f", summary.max)});
+  }
+  return rows.size() == 1 ? "" : absl::StrCat(tools::FormatTable(rows), "\n");
+}
+
 std::string NvmeTable(const Comparison& comparison) {
   if (comparison.nvme.empty()) return "";
-  std::vector<Row> rows = {{"NVMe", "GB/s", "fio GB/s", "x fio", "spread"}};
+  std::vector<Row> rows = {{"NVMe", "GB/s", "fio 1 MiB", "fio 4 MiB", "x better", "spread", ""}};
   for (const NvmeResult& result : comparison.nvme) {
-    const auto add = [&](const char* what, const Series& series, const std::vector<double>& fio) {
-      const std::vector<double> values = series.GbPerSecond();
-      const Summary summary = Summarize(values);
-      rows.push_back({absl::StrCat(what, " ", tools::FormatBytes(result.size)),
-                      absl::StrFormat("%.2f", summary.median),
-                      absl::StrFormat("%.2f", Summarize(fio).median),
-                      absl::StrFormat("%.2f", Summarize(bench::Ratios(values, fio)).median),
-                      absl::StrFormat("%.0f%%", summary.spread() * 100)});
-    };
-    add("read", result.reads, result.fio_reads);
-    add("first fill", result.first_fills, result.fio_first_fills);
-    add("overwrite", result.overwrites, result.fio_overwrites);
+    for (const NvmePart& part : kNvmeParts) {
+      const BesideFio& figures = result.*part.figures;
+      const Summary summary = Summarize(figures.kvkeep.GbPerSecond());
+      Row row = {absl::StrCat(part.name, " ", tools::FormatBytes(result.size)),
+                 absl::StrFormat("%.2f", summary.median)};
+      for (const std::vector<double>& fio : figures.fio) {
+        row.push_back(absl::StrFormat("%.2f", Summarize(fio).median));
+      }
+      row.push_back(absl::StrFormat("%.2f", Summarize(OfFio(figures)).median));
+      row.push_back(absl::StrFormat("%.0f%%", summary.spread() * 100));
+      row.push_back(!part.reads ? ""
+                                : absl::StrFormat("%s%.1f%% from NVMe",
+                                                  result.refused() ? "REFUSED: only " : "",
+                                                  result.from_nvme() * 100));
+      rows.push_back(std::move(row));
+    }
   }
   return absl::StrCat(tools::FormatTable(rows), "\n");
+}
+
+std::string VerdictTable(const Comparison& comparison) {
+  std::vector<Row> rows = {{"what", "beside", "wanted", "had", "verdict"}};
+  for (const Verdict& verdict : Judge(comparison)) {
+    rows.push_back({absl::StrCat(verdict.ours, ": ", verdict.what), verdict.theirs,
+                    absl::StrFormat("%.2f", verdict.wanted), absl::StrFormat("%.2f", verdict.had),
+                    OutcomeName(verdict.outcome)});
+  }
+  return rows.size() == 1 ? "" : absl::StrCat(tools::FormatTable(rows), "\n");
 }
 
 Json ToJson(const Summary& summary) {
@@ -203,13 +207,36 @@ Json ToJson(const Series& series, const std::vector<double>& baseline) {
           {"wrong_bytes", all.wrong_bytes}};
 }
 
+Json ToJson(const NvmeResult& result) {
+  Json json = {
+      {"size", result.size}, {"from_nvme", result.from_nvme()}, {"refused", result.refused()}};
+  for (const NvmePart& part : kNvmeParts) {
+    const BesideFio& figures = result.*part.figures;
+    const std::string name = absl::StrReplaceAll(part.name, {{" ", "_"}});
+    json[name] = ToJson(figures.kvkeep, figures.baseline());
+    json["fio_" + name] = ToJson(Summarize(figures.baseline()));
+    for (size_t i = 0; i < kFioBlocks.size(); ++i) {
+      json["fio_" + name + "_by_block"].push_back(
+          {{"block_bytes", kFioBlocks[i]}, {"gb_per_second", ToJson(Summarize(figures.fio[i]))}});
+    }
+  }
+  return json;
+}
+
+Json ToJson(const Verdict& verdict) {
+  return {{"what", verdict.what},     {"ours", verdict.ours},
+          {"theirs", verdict.theirs}, {"wanted", verdict.wanted},
+          {"had", verdict.had},       {"verdict", OutcomeName(verdict.outcome)}};
+}
+
 }  // namespace
 
 std::string ToText(const Comparison& comparison) {
   return absl::StrCat(BandwidthTable(comparison, "get"), BandwidthTable(comparison, "lookup+get"),
                       BandwidthTable(comparison, "put"), BandwidthTable(comparison, "first put"),
-                      LookupTable(comparison), PeerTable(comparison), CpuTable(comparison),
-                      NvmeTable(comparison), "wrong bytes: ", WrongBytes(comparison), "\n");
+                      LookupTable(comparison), StreamTable(comparison), PeerTable(comparison),
+                      CpuTable(comparison), NvmeTable(comparison), VerdictTable(comparison),
+                      "wrong bytes: ", WrongBytes(comparison), "\n");
 }
 
 Json ToJson(const Comparison& comparison) {
@@ -225,33 +252,19 @@ Json ToJson(const Comparison& comparison) {
       times[absl::StrCat(ours, " / ", peer)] =
           ToJson(Summarize(TimesAsFast(discipline, ours, peer)));
     }
+    Json of_stream = Json::object();
+    const std::vector<double> ratios = TimesAsFast(discipline, kKvkeepGrpc, kBareStream);
+    if (!ratios.empty()) of_stream[kKvkeepGrpc] = ToJson(Summarize(ratios));
     json["disciplines"].push_back({{"operation", NameOf(discipline)},
                                    {"times_as_fast", times},
+                                   {"of_stream", of_stream},
                                    {"size", discipline.size},
                                    {"batch", discipline.batch},
                                    {"results", results}});
   }
-  for (const NvmeResult& result : comparison.nvme) {
-    json["nvme"].push_back({{"size", result.size},
-                            {"read", ToJson(result.reads, result.fio_reads)},
-                            {"fio_read", ToJson(Summarize(result.fio_reads))},
-                            {"first_fill", ToJson(result.first_fills, result.fio_first_fills)},
-                            {"fio_first_fill", ToJson(Summarize(result.fio_first_fills))},
-                            {"overwrite", ToJson(result.overwrites, result.fio_overwrites)},
-                            {"fio_overwrite", ToJson(Summarize(result.fio_overwrites))}});
-  }
+  for (const NvmeResult& result : comparison.nvme) json["nvme"].push_back(ToJson(result));
+  for (const Verdict& verdict : Judge(comparison)) json["verdicts"].push_back(ToJson(verdict));
   return json;
-}
-
-uint64_t WrongBytes(const Comparison& comparison) {
-  uint64_t wrong = 0;
-  for (const Discipline& discipline : comparison.disciplines) {
-    for (const auto& [name, series] : discipline.results) wrong += series.total().wrong_bytes;
-  }
-  for (const NvmeResult& result : comparison.nvme) {
-    wrong += result.reads.total().wrong_bytes;
-  }
-  return wrong;
 }
 
 }  // namespace kvkeep::compare

@@ -3,6 +3,7 @@
 #include <absl/container/flat_hash_map.h>
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include <sstream>
 #include <vector>
 
+#include "tests/tools/bench/has_fio.h"
 #include "tools/bench/histogram.h"
 #include "tools/compare/compare_cli.h"
 #include "tools/compare/ring_of_keys.h"
@@ -273,6 +275,45 @@ TEST_CASE("a whole comparison: who is there, ratios to the first, a picture") {
   fs::remove_all(environment);
   CHECK(fs::is_empty(directory));
   fs::remove_all(directory);
+}
+
+TEST_CASE("what is read beside fio comes from NVMe, and every byte of it is compared") {
+  if (!bench::HasFio()) return;
+  char directory[] = "/var/tmp/compare-test-XXXXXX";  // a drive, where /tmp may be none
+  REQUIRE(mkdtemp(directory) != nullptr);
+  const std::string json_path = absl::StrCat(directory, "/out.json");
+  const Run run = Compare(
+      {"--daemon",       KVKEEPD_PATH, "--scratch",        directory, "--only",     "memcpy",
+       "--sizes",        "4MiB",       "--batches",        "1",       "--rounds",   "2",
+       "--seconds",      "0.05",       "--nvme-round-mib", "64",      "--json",     json_path,
+       "--capacity-mib", "64",         "--region-mib",     "32",      "--revision", "v1-test"});
+  INFO(run.err << run.out);
+  std::ifstream file(json_path);
+  const nlohmann::json json = nlohmann::json::parse(file);
+  fs::remove_all(directory);
+  CHECK(json["about"]["revision"] == "v1-test");
+  if (!json.contains("nvme")) {
+    WARN("skipped: no drive that fio can measure, or no room on it");
+    return;
+  }
+  REQUIRE(run.code == 0);
+  REQUIRE(json["nvme"].size() == 1);
+  const nlohmann::json& nvme = json["nvme"][0];
+  CHECK(nvme["from_nvme"] >= 0.98);
+  CHECK(nvme["refused"] == false);
+  CHECK(nvme["read"]["calls"] > 0);
+  CHECK(nvme["read"]["verified_bytes"] == nvme["read"]["calls"].get<uint64_t>() * (4 << 20));
+  for (const char* what : {"read", "first_fill", "overwrite"}) {
+    const nlohmann::json& blocks = nvme[absl::StrCat("fio_", what, "_by_block")];
+    REQUIRE(blocks.size() == 2);
+    CHECK(blocks[0]["block_bytes"] == 1 << 20);
+    CHECK(blocks[1]["block_bytes"] == 4 << 20);
+    CHECK(nvme[what]["rounds"] == 2);
+    const double better = std::max(blocks[0]["gb_per_second"]["median"].get<double>(),
+                                   blocks[1]["gb_per_second"]["median"].get<double>());
+    CHECK(nvme[absl::StrCat("fio_", what)]["median"] == better);
+  }
+  CHECK_THAT(run.out, Catch::Contains("NVMe read 4.0 MiB"));
 }
 
 TEST_CASE("a peer that does not start is absent, and its last words are said") {
