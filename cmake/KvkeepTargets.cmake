@@ -28,33 +28,51 @@ function(kvkeep_binary NAME)
   kvkeep_use_pch(${NAME})
 endfunction()
 
-# kvkeep_test(NAME [ONE_THREAD] [TIMES] SRCS x_test.cc ... DEPS ... [LABELS ...] [TIMEOUT s]
-#             [PROCESSORS n]): one Catch2 binary, one ctest entry.
-# It is taken for one that mostly waits (tools/test); one that computes all the time says PROCESSORS 2.
-# TIMES: cases tagged [times] judge times, and are an entry of their own that runs alone, NAME_times.
+# kvkeep_test(NAME [ONE_THREAD] [TIMES] SRCS x_test.cc ... DEPS ... [CASES spec] [LABELS ...]
+#             [TIMEOUT s] [PROCESSORS n]): one Catch2 binary, one ctest entry.
 # ONE_THREAD: nothing in it runs on a second thread, so the thread sanitizer has nothing to see there,
 # and its preset leaves the test out.
 function(kvkeep_test NAME)
-  cmake_parse_arguments(ARG "ONE_THREAD;TIMES" "TIMEOUT;PROCESSORS" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_THREAD;TIMES" "CASES;TIMEOUT;PROCESSORS" "SRCS;DEPS;LABELS" ${ARGN})
   if(ARG_ONE_THREAD AND KVKEEP_TSAN)
     return()
   endif()
-  if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 300)
+  kvkeep_test_program(${NAME} SRCS ${ARG_SRCS} DEPS ${ARG_DEPS})
+  set(TIMES "")
+  if(ARG_TIMES)
+    set(TIMES TIMES)
   endif()
+  kvkeep_test_entry(${NAME} ${NAME} ${TIMES} CASES ${ARG_CASES} TIMEOUT ${ARG_TIMEOUT}
+                    PROCESSORS ${ARG_PROCESSORS} LABELS ${ARG_LABELS})
+endfunction()
+
+# kvkeep_test_program(NAME SRCS ... DEPS ...): the binary alone.
+function(kvkeep_test_program NAME)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_executable(${NAME} ${ARG_SRCS})
   target_include_directories(${NAME} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${NAME} PRIVATE kvkeep_catch_main ${ARG_DEPS})
   target_compile_options(${NAME} PRIVATE ${KVKEEP_LIGHT_OPTIMISATION})
   kvkeep_use_pch(${NAME} _test)
+endfunction()
+
+# kvkeep_test_entry(NAME PROGRAM [CASES spec] [TIMES] [LABELS ...] [TIMEOUT s] [PROCESSORS n]): one
+# ctest entry, of those cases of a program; [#x_test] are those in x_test.cc.
+# It is taken for one that mostly waits (tools/test); one that computes all the time says PROCESSORS 2.
+# TIMES: cases tagged [times] judge times, and are an entry of their own that runs alone, NAME_times.
+function(kvkeep_test_entry NAME PROGRAM)
+  cmake_parse_arguments(ARG "TIMES" "CASES;TIMEOUT;PROCESSORS" "LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
   set(ENTRIES ${NAME})
   if(ARG_TIMES AND NOT KVKEEP_SANITIZE)
     list(APPEND ENTRIES ${NAME}_times)
-    list(APPEND ARG_ARGS ~[times])
-    add_test(NAME ${NAME}_times COMMAND ${NAME} [times] WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+    add_test(NAME ${NAME}_times COMMAND ${PROGRAM} "-#" ${ARG_CASES}[times] WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     kvkeep_run_alone(${NAME}_times)
+    string(APPEND ARG_CASES ~[times])
   endif()
-  add_test(NAME ${NAME} COMMAND ${NAME} ${ARG_ARGS} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  add_test(NAME ${NAME} COMMAND ${PROGRAM} "-#" ${ARG_CASES} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${ENTRIES} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
   if(ARG_PROCESSORS)
     set_tests_properties(${ENTRIES} PROPERTIES PROCESSORS ${ARG_PROCESSORS})
@@ -74,12 +92,19 @@ if(KVKEEP_SANITIZE)
   endif()
 endif()
 
-# kvkeep_run_alone(TEST ...): tests that judge times, or use all there is. Sanitized builds judge
-# none: there they run beside each other. The label is for tools/test, which builds nothing meanwhile.
+# kvkeep_run_alone(TEST ...): tests that judge times. Sanitized builds judge none: there they run
+# beside each other. The label is for tools/test, which builds nothing meanwhile.
+# kvkeep_run_serially(TEST ...): those that take all the memory or disk there is, and no other test
+# beside them; what is built meanwhile has the lowest priority, and does not matter.
 function(kvkeep_run_alone)
+  kvkeep_run_serially(${ARGN})
+  if(NOT KVKEEP_SANITIZE)
+    set_property(TEST ${ARGN} APPEND PROPERTY LABELS alone)
+  endif()
+endfunction()
+function(kvkeep_run_serially)
   if(NOT KVKEEP_SANITIZE)
     set_tests_properties(${ARGN} PROPERTIES RUN_SERIAL ON)
-    set_property(TEST ${ARGN} APPEND PROPERTY LABELS alone)
   endif()
 endfunction()
 

@@ -16,22 +16,22 @@ using client::GetStatus;
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kQuota = 96 << 20;
-constexpr size_t kChunkBytes = (256 << 10) - 4096;  // with its header a quarter of a MiB
+constexpr size_t kNoisyChunkBytes = (256 << 10) - 4096;  // with its header a quarter of a MiB
 
-std::string Tenant(const Site& site, const std::string& name, const std::string& more) {
+std::string Quarter(const Site& site, const std::string& name, const std::string& more) {
   return absl::StrCat("  - {name: ", name, ", unix: ", site.path(name + ".sock"),
                       ", local: ", site.path(name + "-local.sock"), ", g2_share: 25%", more, "}\n");
 }
 
 // G2 of 64 MiB, a quarter each for noisy, a, b and the default tenant; G3 of 384 MiB.
-struct Shared {
-  Shared()
+struct QuartersSite {
+  QuartersSite()
       : site({.segment_bytes = "16MiB",
               .dirty_budget = "50%",
               .devices = {{.capacity = "384MiB"}}}) {
     site.settings.extra =
-        absl::StrCat("tenants:\n", Tenant(site, "noisy", ", g3_quota: 96MiB"),
-                     Tenant(site, "a", ", g3_quota: 64MiB"), Tenant(site, "b", ""));
+        absl::StrCat("tenants:\n", Quarter(site, "noisy", ", g3_quota: 96MiB"),
+                     Quarter(site, "a", ", g3_quota: 64MiB"), Quarter(site, "b", ""));
   }
   Engine Connect(const std::string& tenant) const {
     return Engine("unix://" + site.path(tenant + ".sock"), {.name = tenant});
@@ -80,7 +80,7 @@ void Tell(const char* when, const Readings& readings) {
 }
 
 // Puts of which all reach G3: no more at a time than may be dirty.
-bool PutToG3(const Shared& shared, Engine& engine, const std::vector<TestChunk>& chunks) {
+bool PutToG3(const QuartersSite& shared, Engine& engine, const std::vector<TestChunk>& chunks) {
   constexpr size_t kAtOnce = 24;
   for (size_t i = 0; i < chunks.size(); i += kAtOnce) {
     const auto first = chunks.begin() + static_cast<ptrdiff_t>(i);
@@ -114,14 +114,14 @@ void CheckUntouched(const v1::TenantStatus& tenant, uint64_t bytes) {
 }  // namespace
 
 TEST_CASE("a tenant that writes ten times its quota costs the others no chunk") {
-  Shared shared;
+  QuartersSite shared;
   shared.site.Start();
   std::vector<Engine> readers;
   readers.push_back(shared.Connect("a"));
   readers.push_back(shared.Connect("b"));
   Engine standard(shared.site), noisy = shared.Connect("noisy");
   // Three times what is in G2, within quota and share of G3.
-  const std::vector<TestChunk> mine = Chunks(1, 190, kChunkBytes);
+  const std::vector<TestChunk> mine = Chunks(1, 190, kNoisyChunkBytes);
   for (Engine& reader : readers) REQUIRE(PutToG3(shared, reader, mine));
   REQUIRE(PutToG3(shared, standard, mine));
 
@@ -146,7 +146,7 @@ TEST_CASE("a tenant that writes ten times its quota costs the others no chunk") 
   std::thread flood([&] {
     flooded = true;
     for (uint64_t first = 0; first < 10 * kQuota / (256 << 10); first += 64) {
-      flooded &= noisy.PutAll(Chunks(10'000 + first, 64, kChunkBytes));
+      flooded &= noisy.PutAll(Chunks(10'000 + first, 64, kNoisyChunkBytes));
       most = std::max<uint64_t>(most, shared.site.TenantStatus("noisy").g3_used_bytes());
     }
     flooding = false;
@@ -184,11 +184,11 @@ TEST_CASE("a tenant that writes ten times its quota costs the others no chunk") 
 
 TEST_CASE(
     "quotas hold over a restart, and a smaller one takes the oldest before anybody is served") {
-  Shared shared;
+  QuartersSite shared;
   shared.site.Start();
   {
     Engine noisy = shared.Connect("noisy");
-    REQUIRE(PutToG3(shared, noisy, Chunks(1, 400, kChunkBytes)));
+    REQUIRE(PutToG3(shared, noisy, Chunks(1, 400, kNoisyChunkBytes)));
   }
   CHECK(shared.site.TenantStatus("noisy").g3_used_bytes() == kQuota);
   std::string& extra = shared.site.settings.extra;
@@ -200,9 +200,10 @@ TEST_CASE(
   // The order is that in which the writes ended, and some are under way side by side: those on the
   // border may have changed places. All that is left is 128 chunks, and they are read.
   constexpr uint64_t kSideBySide = 64;
-  CHECK(noisy.Find(Chunks(1, 272 - kSideBySide, kChunkBytes)).g3 == 0);
-  CHECK(noisy.Find(Chunks(1, 400, kChunkBytes)).g3 == 128);
-  CHECK(noisy.Hits(Chunks(273 + kSideBySide, 128 - kSideBySide, kChunkBytes)) == 128 - kSideBySide);
+  CHECK(noisy.Find(Chunks(1, 272 - kSideBySide, kNoisyChunkBytes)).g3 == 0);
+  CHECK(noisy.Find(Chunks(1, 400, kNoisyChunkBytes)).g3 == 128);
+  CHECK(noisy.Hits(Chunks(273 + kSideBySide, 128 - kSideBySide, kNoisyChunkBytes)) ==
+        128 - kSideBySide);
 }
 
 }  // namespace kvkeep::e2e

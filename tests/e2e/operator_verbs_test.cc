@@ -21,7 +21,7 @@
 namespace kvkeep::e2e {
 namespace {
 
-constexpr size_t kChunkBytes = (1 << 20) - 4096;  // a MiB with its header
+constexpr size_t kVerbChunkBytes = (1 << 20) - 4096;  // a MiB with its header
 
 std::string Tool(const Site& site, const std::string& arguments) {
   return absl::StrCat(KVKEEP_PATH, " --admin unix://", site.admin_socket(), " ", arguments);
@@ -78,7 +78,7 @@ TEST_CASE("namespaces tells whose chunks there are, and evict makes them go from
   Site site;
   site.Start();
   Engine engine(site);
-  REQUIRE(engine.PutAll(Chunks(1, 10, kChunkBytes)));
+  REQUIRE(engine.PutAll(Chunks(1, 10, kVerbChunkBytes)));
   REQUIRE(site.AwaitClean());
   auto list = Json(site, "namespaces")["namespaces"];
   REQUIRE(list.size() == 1);
@@ -92,10 +92,10 @@ TEST_CASE("namespaces tells whose chunks there are, and evict makes them go from
   const auto gone = Json(site, "evict 3500KiB --yes");
   CHECK(gone["chunks"] == 4);
   CHECK(gone["bytes"] == 4 << 20);
-  CHECK(engine.Find(Chunks(1, 10, kChunkBytes)).g2 == 6);
-  CHECK(engine.Find(Chunks(1, 10, kChunkBytes)).g3 == 10);
+  CHECK(engine.Find(Chunks(1, 10, kVerbChunkBytes)).g2 == 6);
+  CHECK(engine.Find(Chunks(1, 10, kVerbChunkBytes)).g3 == 10);
   CHECK(Json(site, "evict 2MiB --tier g3 --yes")["chunks"] == 2);
-  CHECK(engine.Find(Chunks(1, 10, kChunkBytes)).g3 == 8);
+  CHECK(engine.Find(Chunks(1, 10, kVerbChunkBytes)).g3 == 8);
   CHECK(RunShell(Tool(site, "evict 1MiB --tenant nobody --yes")).status == 3);
   CHECK(RunShell(Tool(site, "evict 1MiB < /dev/null")).status == 2);  // nobody to be asked
   list = Json(site, "namespaces")["namespaces"];
@@ -107,7 +107,7 @@ TEST_CASE("verify finds the byte that is damaged on the device, and the chunk is
   Site site;
   site.Start();
   Engine engine(site);
-  const auto chunks = Chunks(1, 8, kChunkBytes);
+  const auto chunks = Chunks(1, 8, kVerbChunkBytes);
   REQUIRE(engine.PutAll(chunks));
   REQUIRE(site.AwaitClean());
   CHECK(Json(site, "evict 8MiB --yes")["chunks"] == 8);
@@ -156,7 +156,7 @@ TEST_CASE("top fits on the terminal that it is on, and has colours only where th
   Site site({.devices = {{.name = "nvme0"}, {.name = "nvme1"}}});
   site.Start();
   Engine engine(site, {.name = "engine-with-a-name-that-is-as-long-as-one-may-well-think-of"});
-  REQUIRE(engine.PutAll(Chunks(1, 10, kChunkBytes)));
+  REQUIRE(engine.PutAll(Chunks(1, 10, kVerbChunkBytes)));
   const std::string top = Tool(site, "top --interval 100ms --count 2");
   for (const auto& [columns, rows] : {std::pair<uint16_t, uint16_t>{80, 24}, {140, 40}, {60, 10}}) {
     INFO(columns << " by " << rows);

@@ -23,7 +23,7 @@ namespace {
 
 constexpr char kPayloadMark[] = "private payload, seen nowhere; ";
 constexpr char kKeyMark[] = "private key of a prompt ";
-constexpr char kTailMark[] = "private metadata of a chunk";
+constexpr char kPrivateTail[] = "private metadata of a chunk";
 constexpr char kMaster[] = "the master key, all 32 bytes of it";  // its first 32
 constexpr char kToken[] = "a-bearer-token-of-the-default-tenant",
                kWrongToken[] = "nobody-s-token-0001";
@@ -76,7 +76,7 @@ std::unique_ptr<client::Client> Work(const client::ClientOptions& options) {
     keys.push_back(PrivateKey(base + i));
     std::vector<client::PutChunk> puts(1);
     puts[0] = {.key = keys.back(), .runs = {std::as_bytes(std::span(payload))}};
-    puts[0].metadata = kTailMark;
+    puts[0].metadata = kPrivateTail;
     const auto put = (*client)->Put(*ns, std::move(puts), {.durable = i % 2 == 0});
     REQUIRE(put.ok());
     CHECK(put->chunks[0].status != client::PutStatus::kRejected);
@@ -160,7 +160,7 @@ void DamageDevice(const Site& site) {
 }
 
 std::vector<std::string> Secrets(const Site& site) {
-  std::vector<std::string> secrets = {kPayloadMark, kKeyMark, kTailMark};
+  std::vector<std::string> secrets = {kPayloadMark, kKeyMark, kPrivateTail};
   const std::string identity = ReadFile(site.path("state/identity"));
   REQUIRE(identity.size() == 72);
   secrets.push_back(identity.substr(32, 32));  // the MAC key: store_identity.cc

@@ -20,11 +20,11 @@ using client::Path;
 using client::PathChoice;
 using client::PutStatus;
 
-constexpr size_t kChunkBytes = 700'000;
+constexpr size_t kLentChunkBytes = 700'000;
 
 // "owner" lets "reader" read; "other" is let in nowhere.
-struct Shared {
-  Shared() : site({.segment_bytes = "16MiB"}) {
+struct LendingSite {
+  LendingSite() : site({.segment_bytes = "16MiB"}) {
     site.settings.extra = absl::StrCat("tenants:\n", Tenant("owner", ", readers: [reader]"),
                                        Tenant("reader", ""), Tenant("other", ""));
     site.Start();
@@ -84,7 +84,7 @@ std::vector<double> LookupTimes(Engine& engine, const std::vector<std::vector<Ch
 
 TEST_CASE("how long a lookup takes does not tell whether another tenant has the keys") {
   constexpr size_t kKeys = 2'000, kSmall = 1'000;
-  Shared shared;
+  LendingSite shared;
   Engine owner = shared.Connect("owner", PathChoice::kLocal);
   const auto theirs = Chunks(1, kKeys, kSmall), own = Chunks(10'001, kKeys, kSmall);
   REQUIRE(owner.PutAll(theirs, {.no_g3 = true}));
@@ -107,9 +107,9 @@ TEST_CASE("how long a lookup takes does not tell whether another tenant has the 
 }
 
 TEST_CASE("a reader gets what the owner put, by both doors, and can change none of it") {
-  Shared shared;
+  LendingSite shared;
   Engine owner = shared.Connect("owner", PathChoice::kLocal);
-  const auto chunks = Chunks(1, 10, kChunkBytes), more = Chunks(11, 4, kChunkBytes);
+  const auto chunks = Chunks(1, 10, kLentChunkBytes), more = Chunks(11, 4, kLentChunkBytes);
   REQUIRE(owner.PutAll(chunks));
   for (const PathChoice path : {PathChoice::kLocal, PathChoice::kGrpc}) {
     INFO((path == PathChoice::kLocal ? "by the local path" : "by gRPC"));
@@ -142,9 +142,9 @@ TEST_CASE("a reader gets what the owner put, by both doors, and can change none 
 }
 
 TEST_CASE("who is not a reader cannot tell a tenant that is there from one that is not") {
-  Shared shared;
+  LendingSite shared;
   Engine owner = shared.Connect("owner", PathChoice::kLocal);
-  REQUIRE(owner.PutAll(Chunks(1, 2, kChunkBytes)));
+  REQUIRE(owner.PutAll(Chunks(1, 2, kLentChunkBytes)));
   for (const PathChoice path : {PathChoice::kLocal, PathChoice::kGrpc}) {
     INFO((path == PathChoice::kLocal ? "by the local path" : "by gRPC"));
     std::string there = shared.WhyNot("other", path, "owner");
@@ -159,8 +159,8 @@ TEST_CASE("who is not a reader cannot tell a tenant that is there from one that 
 }
 
 TEST_CASE("chunks of NVMe, leases and a reader's end: the owner keeps what is the owner's") {
-  Shared shared;
-  const auto chunks = Chunks(1, 40, kChunkBytes);  // 28 MB, G2 has 16 MiB of it
+  LendingSite shared;
+  const auto chunks = Chunks(1, 40, kLentChunkBytes);  // 28 MB, G2 has 16 MiB of it
   Engine owner = shared.Connect("owner", PathChoice::kLocal);
   for (size_t i = 0; i < chunks.size(); i += 10) {
     const auto first = chunks.begin() + static_cast<ptrdiff_t>(i);

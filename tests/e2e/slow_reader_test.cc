@@ -17,8 +17,8 @@ namespace {
 using client::GetStatus;
 using std::chrono::steady_clock;
 
-constexpr uint64_t kChunkBytes = 4 << 20;
-constexpr int kChunks = 12;
+constexpr uint64_t kSlowChunkBytes = 4 << 20;
+constexpr int kSlowChunks = 12;
 
 Settings StallSettings(const std::string& stall) {
   Settings settings;
@@ -35,19 +35,19 @@ TEST_CASE("gets that nobody reads hold limits.pinned_bytes at most, and end afte
   Site site(StallSettings("700ms"));
   site.Start();
   Engine engine(site, {.name = "bystander", .path = client::PathChoice::kGrpc});
-  const std::vector<TestChunk> chunks = Chunks(1, kChunks, kChunkBytes);
+  const std::vector<TestChunk> chunks = Chunks(1, kSlowChunks, kSlowChunkBytes);
   REQUIRE(engine.PutAll(chunks));
   REQUIRE(site.AwaitClean());
   // Else the bystander's puts would drive out what the others ask for.
   const auto found = engine.client().Lookup(engine.ns(), KeysOf(chunks),
                                             {.lease = client::LeaseMode::kLeadingRun});
   REQUIRE(found.ok());
-  REQUIRE(found->leased_keys == kChunks);
+  REQUIRE(found->leased_keys == kSlowChunks);
 
   RawSession reader(site.endpoint(), "does not read");
   for (size_t i = 0; i < kGets; ++i) {
     std::vector<TestChunk> mine = chunks;
-    std::rotate(mine.begin(), mine.begin() + static_cast<int64_t>(i % kChunks), mine.end());
+    std::rotate(mine.begin(), mine.begin() + static_cast<int64_t>(i % kSlowChunks), mine.end());
     reader.GetUnread(mine);
   }
   REQUIRE(Eventually([&] { return site.Counter("open_get_streams") >= kGets; }));
@@ -57,13 +57,14 @@ TEST_CASE("gets that nobody reads hold limits.pinned_bytes at most, and end afte
   const auto give_up = steady_clock::now() + milliseconds(60'000);
   while (site.Counter("open_get_streams") > 0 && steady_clock::now() < give_up) {
     most = std::max(most, site.Counter("pinned_bytes"));
-    hits += engine.Get(chunks[hits % kChunks]) != GetStatus::kUnfinished;
+    hits += engine.Get(chunks[hits % kSlowChunks]) != GetStatus::kUnfinished;
     // There is room for others' puts: nothing that could go is kept.
-    REQUIRE(engine.PutAll({{++number, kChunkBytes}}));
+    REQUIRE(engine.PutAll({{++number, kSlowChunkBytes}}));
   }
   WARN("at most " << (most >> 20) << " MiB pinned, " << site.Counter("stalled_streams")
                   << " gets cut, " << hits << " gets of a bystander meanwhile");
-  CHECK(most <= kSessionBytes + 2 * kChunkBytes);  // one more of the session, one of the bystander
+  CHECK(most <=
+        kSessionBytes + 2 * kSlowChunkBytes);  // one more of the session, one of the bystander
   CHECK(site.Counter("open_get_streams") == 0);
   CHECK(site.Counter("stalled_streams") == kGets);
   CHECK(site.Counter("pin_waits") > 0);
@@ -87,7 +88,7 @@ TEST_CASE("slow readers of one tenant hold its part of limits.pinned_bytes; othe
                    "  - {name: b, g2_share: 25%, unix: ", socket("b"), "}\n");
   site.Start();
   Engine a("unix://" + socket("a"), {.name = "a"}), b("unix://" + socket("b"), {.name = "b"});
-  const std::vector<TestChunk> chunks = Chunks(1, 4, kChunkBytes);
+  const std::vector<TestChunk> chunks = Chunks(1, 4, kSlowChunkBytes);
   REQUIRE(a.PutAll(chunks));
   REQUIRE(b.PutAll(chunks));
 
@@ -101,7 +102,7 @@ TEST_CASE("slow readers of one tenant hold its part of limits.pinned_bytes; othe
   REQUIRE(Eventually([&] {
     return site.Counter("pinned_bytes") >= kPartBytes && site.Counter("pin_waits") >= kGets;
   }));
-  CHECK(site.Counter("pinned_bytes") <= kPartBytes + kSessions * kChunkBytes);
+  CHECK(site.Counter("pinned_bytes") <= kPartBytes + kSessions * kSlowChunkBytes);
   for (int i = 0; i < 40; ++i) CHECK(b.Get(chunks[static_cast<size_t>(i) % 4]) == GetStatus::kHit);
   const std::string metrics = HttpGet(port, "/metrics");
   CHECK(absl::StrContains(metrics, "kvkeep_tenant_pin_waits_total{tenant=\"b\"} 0\n"));
@@ -113,7 +114,7 @@ TEST_CASE("a client that takes its time, frame by frame, gets all of it") {
   Site site(StallSettings("1s"));
   site.Start();
   Engine engine(site);
-  const std::vector<TestChunk> chunks = Chunks(1, 6, kChunkBytes);
+  const std::vector<TestChunk> chunks = Chunks(1, 6, kSlowChunkBytes);
   REQUIRE(engine.PutAll(chunks));
   RawSession reader(site.endpoint());
   reader.GetUnread(chunks);
@@ -122,7 +123,7 @@ TEST_CASE("a client that takes its time, frame by frame, gets all of it") {
     bytes += *frame;
     std::this_thread::sleep_for(milliseconds(200));  // it is slow
   }
-  CHECK(bytes == chunks.size() * kChunkBytes);
+  CHECK(bytes == chunks.size() * kSlowChunkBytes);
   CHECK(site.Counter("stalled_streams") == 0);
 }
 
@@ -130,7 +131,7 @@ TEST_CASE("gets of one session that wait for each other all end well when they a
   Site site(StallSettings("20s"));
   site.Start();
   Engine engine(site, {.path = client::PathChoice::kGrpc});
-  const std::vector<TestChunk> chunks = Chunks(1, kChunks, kChunkBytes);
+  const std::vector<TestChunk> chunks = Chunks(1, kSlowChunks, kSlowChunkBytes);
   REQUIRE(engine.PutAll(chunks));
   std::vector<std::unique_ptr<RawSession>> readers;
   std::vector<uint64_t> bytes(6, 0);
@@ -146,7 +147,7 @@ TEST_CASE("gets of one session that wait for each other all end well when they a
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const uint64_t sum : bytes) CHECK(sum == kChunks * kChunkBytes);
+  for (const uint64_t sum : bytes) CHECK(sum == kSlowChunks * kSlowChunkBytes);
 }
 
 TEST_CASE("a put whose client says no more is ended, and its space is others'") {

@@ -19,7 +19,7 @@ namespace kvkeep::e2e {
 namespace {
 
 constexpr int kConfigError = 78;
-constexpr int kFailure = 1;
+constexpr int kStartFailure = 1;
 
 void CheckFails(Site& site, int exit_status, const std::vector<std::string>& said) {
   const Ending end = site.StartAndAwaitEnd();
@@ -68,7 +68,7 @@ TEST_CASE("G3's directory is in use by another daemon") {
   second.settings.devices[0].name = first.path("nvme0");
   std::filesystem::create_directory(second.path("state"));
   std::filesystem::copy_file(first.path("state/identity"), second.path("state/identity"));
-  CheckFails(second, kFailure,
+  CheckFails(second, kStartFailure,
              {first.path("nvme0"), "locked by another process", "stop the other"});
   CHECK(first.Status().state() == v1::SERVING_STATE_SERVING);
 }
@@ -77,14 +77,14 @@ TEST_CASE("the state directory is in use by another daemon") {
   Site first, second;
   first.Start();
   second.settings.state = first.path("state");
-  CheckFails(second, kFailure, {first.path("state"), "in use by another daemon", "stop it"});
+  CheckFails(second, kStartFailure, {first.path("state"), "in use by another daemon", "stop it"});
 }
 
 TEST_CASE("the socket is in use by a live daemon, which goes on") {
   Site first, second;
   first.Start();
   second.settings.socket = first.socket();
-  CheckFails(second, kFailure, {first.socket() + ": in use by another daemon", "stop it"});
+  CheckFails(second, kStartFailure, {first.socket() + ": in use by another daemon", "stop it"});
   Engine engine(first);
   CHECK(engine.Put({1, 1000}).status == client::PutStatus::kStored);
 }
@@ -121,7 +121,7 @@ TEST_CASE("the state directory cannot be made") {
   Site site;
   WriteFile(site.path("file"), "");
   site.settings.state = "file/state";
-  CheckFails(site, kFailure, {site.path("file/state"), "Not a directory", "name another"});
+  CheckFails(site, kStartFailure, {site.path("file/state"), "Not a directory", "name another"});
 }
 
 TEST_CASE("the state directory cannot be written to") {
@@ -132,7 +132,7 @@ TEST_CASE("the state directory cannot be written to") {
     return;
   }
   site.before_exec = [path = site.path("state")] { MountReadOnly(path.c_str()); };
-  CheckFails(site, kFailure, {site.path("state"), "Read-only file system", "writable"});
+  CheckFails(site, kStartFailure, {site.path("state"), "Read-only file system", "writable"});
 }
 
 // Nothing is written into a directory that is not ours alone.
@@ -212,10 +212,10 @@ TEST_CASE("the port of the metrics is in use") {
   REQUIRE(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
   REQUIRE(listen(fd, 1) == 0);
   Site site({.metrics = absl::StrCat("127.0.0.1:", port)});
-  CheckFails(site, kFailure, {"metrics.listen", site.settings.metrics, "choose another"});
+  CheckFails(site, kStartFailure, {"metrics.listen", site.settings.metrics, "choose another"});
   site.settings.metrics = "";
   site.settings.tcp = absl::StrCat("127.0.0.1:", port);
-  CheckFails(site, kFailure, {site.settings.tcp, "in use", "choose another"});
+  CheckFails(site, kStartFailure, {site.settings.tcp, "in use", "choose another"});
   close(fd);
 }
 

@@ -21,20 +21,20 @@ using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kBytesPerSecond = 8 << 20;
 constexpr uint64_t kKeysPerSecond = 2'000;
-constexpr size_t kChunkBytes = 256 << 10;
+constexpr size_t kStormChunkBytes = 256 << 10;
 constexpr int kRounds = 150;
 
-std::string Tenant(const Site& site, const std::string& name, const std::string& more) {
+std::string StormTenant(const Site& site, const std::string& name, const std::string& more) {
   return absl::StrCat("  - {name: ", name, ", unix: ", site.path(name + "/kvkeep.sock"),
                       ", local: ", site.path(name + "/local.sock"), ", g2_share: 25%", more, "}\n");
 }
 
-struct Shared {
-  Shared() : site({.segment_bytes = "16MiB", .devices = {}}) {
+struct StormSite {
+  StormSite() : site({.segment_bytes = "16MiB", .devices = {}}) {
     const std::string rates = absl::StrCat(", bytes_per_second: ", kBytesPerSecond,
                                            ", keys_per_second: ", kKeysPerSecond);
-    site.settings.extra =
-        absl::StrCat("tenants:\n", Tenant(site, "stormy", rates), Tenant(site, "calm", ""));
+    site.settings.extra = absl::StrCat("tenants:\n", StormTenant(site, "stormy", rates),
+                                       StormTenant(site, "calm", ""));
   }
   Engine Connect(const std::string& tenant, PathChoice path) const {
     return Engine("unix://" + site.path(tenant + "/kvkeep.sock"), {.name = tenant, .path = path});
@@ -85,17 +85,17 @@ struct Stormed {
 
 // Until told to end. What it puts is new each time, so that each is copied if it is let.
 void Storm(Engine& engine, uint64_t first, const std::atomic<bool>& on, Stormed& stormed) {
-  const std::vector<TestChunk> asked = Chunks(first, 200, kChunkBytes);
+  const std::vector<TestChunk> asked = Chunks(first, 200, kStormChunkBytes);
   const std::vector<ChunkKey> keys = KeysOf(asked);
   for (uint64_t number = first; on; ++number) {
     stormed.Note(engine.client().Lookup(engine.ns(), keys, {}).status());
     engine.error = absl::OkStatus();
-    const client::PutOutcome put = engine.Put({number, kChunkBytes});
+    const client::PutOutcome put = engine.Put({number, kStormChunkBytes});
     const bool over =
         put.status == PutStatus::kRejected && absl::StrContains(put.message, "_per_second: this ");
     stormed.Note(over ? absl::ResourceExhaustedError(put.message) : engine.error);
     engine.error = absl::OkStatus();
-    engine.Get({number, kChunkBytes});
+    engine.Get({number, kStormChunkBytes});
     stormed.Note(engine.error);
   }
 }
@@ -103,12 +103,12 @@ void Storm(Engine& engine, uint64_t first, const std::atomic<bool>& on, Stormed&
 }  // namespace
 
 TEST_CASE("a tenant that storms over both doors is held to its rates, and others hardly notice") {
-  Shared shared;
+  StormSite shared;
   shared.site.Start();
   for (const PathChoice path : {PathChoice::kLocal, PathChoice::kGrpc}) {
     INFO((path == PathChoice::kLocal ? "by the local path" : "by gRPC"));
     Engine calm = shared.Connect("calm", path);
-    const std::vector<TestChunk> mine = Chunks(1, 16, kChunkBytes);
+    const std::vector<TestChunk> mine = Chunks(1, 16, kStormChunkBytes);
     REQUIRE(calm.PutAll(mine));
     uint64_t next = 0;
     Calls quiet = Work(calm, mine, &next);
@@ -150,7 +150,7 @@ TEST_CASE("a tenant that storms over both doors is held to its rates, and others
     CHECK(calm.wrong_bytes == 0);
     CHECK(stormed.others == 0);
     // The rate, what was saved, and one call of each client that overdrew.
-    const double most = static_cast<double>(kBytesPerSecond) * (seconds + 1) + 4 * kChunkBytes;
+    const double most = static_cast<double>(kBytesPerSecond) * (seconds + 1) + 4 * kStormChunkBytes;
     CHECK(static_cast<double>(copied) <= most);
     const v1::TenantStatus after = shared.site.TenantStatus("stormy");
     CHECK(after.key_rate_refusals() > before.key_rate_refusals());
@@ -167,7 +167,7 @@ TEST_CASE("a tenant that storms over both doors is held to its rates, and others
 }
 
 TEST_CASE("a session that storms leaves its tenant's other session its share, by either door") {
-  Shared shared;
+  StormSite shared;
   shared.site.Start();
   for (const PathChoice path : {PathChoice::kLocal, PathChoice::kGrpc}) {
     const bool local = path == PathChoice::kLocal;
@@ -181,7 +181,7 @@ TEST_CASE("a session that storms leaves its tenant's other session its share, by
     // Less than half of the rate. Nothing is left of it when this one comes, so that it may be told
     // to wait until some has come in.
     constexpr std::chrono::seconds kUntilItCame(2);
-    const std::vector<ChunkKey> keys = KeysOf(Chunks(1, 10, kChunkBytes));
+    const std::vector<ChunkKey> keys = KeysOf(Chunks(1, 10, kStormChunkBytes));
     uint64_t asked = 0, refused = 0;
     const Clock::time_point start = Clock::now();
     for (auto at = start; at < start + std::chrono::seconds(4); at += milliseconds(25)) {

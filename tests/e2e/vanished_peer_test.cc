@@ -16,12 +16,12 @@ using std::chrono::steady_clock;
 
 constexpr milliseconds kPeerTimeout{1'500};
 // Of a busy machine. Who waits for gRPC's own timeouts takes 20 s and more.
-constexpr milliseconds kSlack{5'000};
+constexpr milliseconds kNoticeSlack{5'000};
 // gRPC's default is to stop asking a peer after two pings without data: long enough for four.
 constexpr milliseconds kIdle{5 * kPeerTimeout};
 
-struct Scene {
-  Scene() : port(FreePort()), site(SettingsFor(port)) {
+struct RelayedScene {
+  RelayedScene() : port(FreePort()), site(SettingsFor(port)) {
     site.Start();
     relay = std::make_unique<Relay>(port);
   }
@@ -39,7 +39,7 @@ struct Scene {
 }  // namespace
 
 TEST_CASE("what a client held whose machine is gone comes back within limits.peer_timeout") {
-  Scene scene;
+  RelayedScene scene;
   Engine engine(scene.site, {.name = "bystander"});
   const TestChunk chunk{1, 1 << 20};
   REQUIRE(engine.PutAll({chunk}));
@@ -67,12 +67,12 @@ TEST_CASE("what a client held whose machine is gone comes back within limits.pee
   const auto took = duration_cast<milliseconds>(steady_clock::now() - gone);
   WARN("given back after " << took.count() << " ms, limits.peer_timeout is "
                            << kPeerTimeout.count());
-  CHECK(took < kPeerTimeout + kSlack);
+  CHECK(took < kPeerTimeout + kNoticeSlack);
   CHECK(engine.Get(chunk) == client::GetStatus::kHit);
 }
 
 TEST_CASE("a client notices a daemon whose machine is gone, though it has nothing to ask") {
-  Scene scene;
+  RelayedScene scene;
   Engine engine(scene.relay->address(), {.name = "idle", .peer_timeout = kPeerTimeout});
   REQUIRE(engine.PutAll({{1, 1 << 20}}));
   std::this_thread::sleep_for(kIdle);  // it has nothing to ask
@@ -84,7 +84,7 @@ TEST_CASE("a client notices a daemon whose machine is gone, though it has nothin
   REQUIRE(Eventually([&] { return !engine.client().connected(); }, milliseconds(30'000)));
   const auto took = duration_cast<milliseconds>(steady_clock::now() - gone);
   WARN("noticed after " << took.count() << " ms, peer_timeout is " << kPeerTimeout.count());
-  CHECK(took < kPeerTimeout + kSlack);
+  CHECK(took < kPeerTimeout + kNoticeSlack);
   CHECK(engine.Get({1, 1 << 20}) == client::GetStatus::kUnfinished);
   CHECK(engine.error.code() == absl::StatusCode::kUnavailable);
 }

@@ -24,7 +24,7 @@ using client::WatchEvent;
 using client::WatchNews;
 
 constexpr client::Deadline kLong{20'000};
-constexpr size_t kChunkBytes = 100'000;
+constexpr size_t kWatchedChunkBytes = 100'000;
 
 // What somebody knows who watches.
 class Picture {
@@ -91,9 +91,9 @@ bool EqualsLookups(const Picture& picture, Engine& engine, const std::vector<Tes
 }
 
 // `kvkeep watch --json` as a process, read line by line.
-class Tool {
+class WatchTool {
  public:
-  explicit Tool(const Site& site)
+  explicit WatchTool(const Site& site)
       : pipe_(popen(
             absl::StrCat("echo $$; exec ", KVKEEP_PATH, " --json --endpoint ", site.endpoint(),
                          " watch --namespace e2e --tokens-per-chunk 256 2>/dev/null")
@@ -102,7 +102,7 @@ class Tool {
     REQUIRE(pipe_ != nullptr);
     REQUIRE(absl::SimpleAtoi(Line(), &pid_));
   }
-  ~Tool() {
+  ~WatchTool() {
     kill(pid_, SIGTERM);
     pclose(pipe_);
   }
@@ -131,9 +131,9 @@ class Tool {
 TEST_CASE("who watches knows what lookups find, after puts, evictions, deletes and kill -9") {
   Site site;
   site.Start();
-  const std::vector<TestChunk> chunks = Chunks(1, 60, kChunkBytes);
+  const std::vector<TestChunk> chunks = Chunks(1, 60, kWatchedChunkBytes);
   auto engine = std::make_unique<Engine>(site);
-  REQUIRE(engine->PutAll(Chunks(1, 10, kChunkBytes)));
+  REQUIRE(engine->PutAll(Chunks(1, 10, kWatchedChunkBytes)));
   Picture picture(site);
   picture.Until([&] { return picture.whole; });
   CHECK(picture.begins[WatchBegin::kFirst] == 1);
@@ -155,7 +155,7 @@ TEST_CASE("who watches knows what lookups find, after puts, evictions, deletes a
     REQUIRE(site.admin()
                 ->Evict([] {
                   v1::EvictRequest request;
-                  request.set_bytes(5 * kChunkBytes);
+                  request.set_bytes(5 * kWatchedChunkBytes);
                   return request;
                 }())
                 .ok());
@@ -176,12 +176,12 @@ TEST_CASE("who watches knows what lookups find, after puts, evictions, deletes a
 TEST_CASE("the tool's watch tells of what is there, of changes, of a daemon gone and come back") {
   Site site;
   site.Start();
-  const std::vector<TestChunk> chunks = Chunks(1, 3, kChunkBytes);
+  const std::vector<TestChunk> chunks = Chunks(1, 3, kWatchedChunkBytes);
   {
     Engine engine(site);
     REQUIRE(engine.PutAll({chunks[0]}));
     REQUIRE(site.AwaitClean());
-    Tool tool(site);
+    WatchTool tool(site);
     const nlohmann::json begins = tool.Await("begins");
     CHECK(begins["why"] == "first");
     const nlohmann::json stored = tool.Await("stored");
