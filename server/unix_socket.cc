@@ -20,6 +20,10 @@
 namespace kvkeep {
 namespace {
 
+constexpr int kSoPeerPidfd = 77;  // Linux 6.5: newer than our headers
+
+absl::Status HasEnded() { return absl::CancelledError("the process at the other end has ended"); }
+
 absl::StatusOr<gid_t> FindGroup(const std::string& group) {
   gid_t gid = 0;
   if (absl::SimpleAtoi(group, &gid)) return gid;
@@ -81,9 +85,19 @@ absl::StatusOr<PeerCredentials> PeerOf(int connected_socket) {
   return PeerCredentials{.pid = peer.pid, .uid = peer.uid, .gid = peer.gid};
 }
 
-UniqueFd WatchProcess(pid_t pid) {
-  if (pid <= 0) return UniqueFd();
-  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));  // close-on-exec by itself
+absl::StatusOr<UniqueFd> WatchPeer(int connected_socket) {
+  int pidfd = -1;  // close-on-exec by itself, as is the other one
+  socklen_t length = sizeof(pidfd);
+  if (getsockopt(connected_socket, SOL_SOCKET, kSoPeerPidfd, &pidfd, &length) != 0) {
+    // A kernel of today answers for those that have ended, too; from 6.5 on they were an error.
+    if (errno == ESRCH || errno == EINVAL) return HasEnded();
+    if (errno != ENOPROTOOPT) return UniqueFd();
+    const absl::StatusOr<PeerCredentials> peer = PeerOf(connected_socket);
+    if (!peer.ok() || peer->pid <= 0) return UniqueFd();
+    pidfd = static_cast<int>(syscall(SYS_pidfd_open, peer->pid, 0));
+    if (pidfd < 0 && errno == ESRCH) return HasEnded();
+  }
+  return UniqueFd(pidfd);
 }
 
 }  // namespace kvkeep

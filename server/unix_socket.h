@@ -49,8 +49,10 @@ absl::StatusOr<UniqueFd> ListenOnUnixSocket(const UnixSocketOptions& options, in
 // Unavailable when the kernel does not tell.
 absl::StatusOr<PeerCredentials> PeerOf(int connected_socket);
 
-// A descriptor that becomes readable when the process ends, whoever inherited its sockets. Not
-// valid: the process is not visible (another PID namespace), or the kernel has no pidfd.
-UniqueFd WatchProcess(pid_t pid);
+// A descriptor that becomes readable when the process that connected ends, whoever inherited its
+// sockets. Not valid: it cannot be watched (another PID namespace before Linux 6.5, no descriptor
+// to be had). Cancelled: it has ended. Before Linux 6.5 it is found by its number, which is
+// another's when it ended before this and the number was given away since.
+absl::StatusOr<UniqueFd> WatchPeer(int connected_socket);
 
 }  // namespace kvkeep

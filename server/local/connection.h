@@ -30,7 +30,7 @@ class LocalConnection final : private PeerSink {
     LocalLoop* loop = nullptr;
     std::vector<uint64_t> touched;  // ids of those to be settled at the end of the round
   };
-  // `process`: see WatchProcess; may be invalid.
+  // `process`: see WatchPeer; may be invalid.
   LocalConnection(std::shared_ptr<const LocalContext> context, Round* round, uint64_t id,
                   UniqueFd socket, UniqueFd process, LocalPeer::Identity identity,
                   MonotonicTime now);

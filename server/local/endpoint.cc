@@ -195,10 +195,11 @@ void LocalEndpoint::Admit(size_t number, UniqueFd socket) {
   }
   if (!refusal.ok()) counters.refused_connections.fetch_add(1, std::memory_order_relaxed);
   if (listener.open >= limit + kMostRefused) return;
-  UniqueFd process = peer.ok() ? WatchProcess(peer->pid) : UniqueFd();
+  absl::StatusOr<UniqueFd> process = WatchPeer(socket.get());
+  if (!process.ok()) return;  // it came and went; at most a forked child has the other end
   const uint64_t id = next_id_++;
   auto connection = std::make_unique<LocalConnection>(
-      context_, &round_, id, std::move(socket), std::move(process),
+      context_, &round_, id, std::move(socket), *std::move(process),
       LocalPeer::Identity{.peer = peer.ok() ? absl::StrCat("local:", peer->ToString()) : "local",
                           .tenant = listener.door.tenant,
                           .grants = listener.door.grants,

@@ -9,7 +9,10 @@
 
 #include <array>
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <utility>
+
+#include "tests/fakes/fork_as.h"
 
 namespace kvkeep::e2e {
 
@@ -31,7 +34,11 @@ WorkerProcess::WorkerProcess(const Site& site, const Options& options) {
   arguments.push_back(nullptr);
   std::array<int, 2> out;
   REQUIRE(pipe2(out.data(), O_CLOEXEC) == 0);
-  pid_ = fork();
+  const auto made = [&] {
+    pid_ = options.pid == 0 ? fork() : ForkAs(options.pid);
+    return pid_ >= 0 || errno != EEXIST;
+  };
+  REQUIRE(Eventually(made));
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(out[1], STDOUT_FILENO);

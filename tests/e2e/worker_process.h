@@ -17,6 +17,7 @@ class WorkerProcess {
     std::vector<TestChunk> warm, cold;  // numbered without gaps, all of one size
     std::string point;                  // where it dies, or "hold"
     int nth = 1;                        // time that it gets there
+    int pid = 0;                        // its number, see ForkAs, once nobody has it; 0: any
   };
   WorkerProcess(const Site& site, const Options& options);
   ~WorkerProcess();

@@ -1,0 +1,124 @@
+// A worker on the local path that dies, and another that has its process number: a session is known
+// by its connection, never by that number.
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <signal.h>
+
+#include <catch2/catch.hpp>
+
+#include "tests/e2e/worker_process.h"
+#include "tests/fakes/fork_as.h"
+
+namespace kvkeep::e2e {
+namespace {
+
+constexpr milliseconds kBacklog{100};
+
+Settings WithShortGrace() {
+  return {.local = true, .limits = "  session_grace: 1s\n  staging_per_session: 2MiB\n"};
+}
+
+struct Held {
+  size_t sessions = 0;
+  uint64_t leases = 0, leased_bytes = 0, staging_bytes = 0;
+  bool operator==(const Held&) const = default;
+};
+
+Held HeldNow(const Site& site) {
+  const v1::StatusResponse status = site.Status();
+  Held held{.sessions = static_cast<size_t>(status.sessions_size()),
+            .leased_bytes = status.g2().leased_bytes(),
+            .staging_bytes = status.counters().at("local_staging_bytes")};
+  for (const auto& session : status.sessions()) held.leases += session.leases();
+  return held;
+}
+
+std::string Describe(const Held& held) {
+  return absl::StrCat(held.sessions, " sessions, ", held.leases, " leases, ", held.leased_bytes,
+                      " bytes leased, ", held.staging_bytes, " bytes of staging memory");
+}
+
+// Of the sessions of workers, which say who they are: "local:pid=N uid=..".
+std::vector<uint64_t> LeasedBySessionsOf(const Site& site, int pid) {
+  std::vector<uint64_t> leased;
+  const v1::StatusResponse status = site.Status();
+  for (const auto& session : status.sessions()) {
+    if (absl::StrContains(session.peer(), absl::StrCat("pid=", pid, " "))) {
+      leased.push_back(session.leased_bytes());
+    }
+  }
+  return leased;
+}
+
+}  // namespace
+
+TEST_CASE("a worker with the process number of a dead one has a session of its own") {
+  if (const std::string forbidden = WhyNoForkAs(); !forbidden.empty()) {
+    WARN("skipped: " << forbidden);
+    return;
+  }
+  Site site(WithShortGrace());
+  site.Start();
+  Engine engine(site, {.name = "bystander"});
+  const std::vector<TestChunk> old_ones = Chunks(1, 3, 500'000), new_ones = Chunks(11, 2, 100'000);
+  REQUIRE(engine.PutAll(old_ones));
+  REQUIRE(engine.PutAll(new_ones));
+  const Held before = HeldNow(site);
+
+  WorkerProcess first(site, {.warm = old_ones, .point = "hold"});
+  REQUIRE(first.ReadLine() == "holding");
+  const int number = first.pid();
+  const Held with_first = HeldNow(site);
+  REQUIRE(with_first.sessions == before.sessions + 1);
+  REQUIRE(with_first.leased_bytes - before.leased_bytes >= 3 * 500'000);
+  REQUIRE(with_first.staging_bytes > before.staging_bytes);
+  REQUIRE(LeasedBySessionsOf(site, number).size() == 1);
+  const uint64_t closed = site.Counter("sessions_closed");
+
+  bool daemon_stopped = false;
+  SECTION("while the daemon looks on") {}
+  SECTION("while the daemon is stopped, so that it hears of both at once") {
+    site.Signal(SIGSTOP);
+    daemon_stopped = true;
+  }
+  SECTION("when the dead one was stopped first, for longer than the grace period") {
+    first.Signal(SIGSTOP);
+    REQUIRE(Eventually([&] { return site.Counter("sessions_revoked") == 1; }));
+    // Its staging memory stays: as long as it is there it may write to it.
+    REQUIRE(HeldNow(site).staging_bytes == with_first.staging_bytes);
+  }
+  first.Signal(SIGKILL);
+  REQUIRE(first.AwaitEnd() == SIGKILL);
+  WorkerProcess second(site, {.warm = new_ones, .point = "hold", .pid = number});
+  REQUIRE(second.pid() == number);
+  if (daemon_stopped) {
+    CHECK(second.ReadLine(kBacklog) == "");  // it waits at the door, or soon will
+    site.Signal(SIGCONT);
+  }
+  REQUIRE(second.ReadLine() == "holding");
+
+  // What the second one has, and nothing beside it.
+  Held now;
+  const auto only_its_own = [&] {
+    now = HeldNow(site);
+    return now.sessions == with_first.sessions && now.leases == with_first.leases &&
+           now.staging_bytes == with_first.staging_bytes && now.leased_bytes < 500'000;
+  };
+  const bool alone = Eventually(only_its_own);
+  INFO("before: " << Describe(before) << "; with the first: " << Describe(with_first)
+                  << "; with the second: " << Describe(now));
+  CHECK(alone);
+  CHECK(now.leased_bytes - before.leased_bytes >= 2 * 100'000);
+  CHECK(LeasedBySessionsOf(site, number) == std::vector{now.leased_bytes - before.leased_bytes});
+  CHECK(site.Counter("sessions_closed") == closed + 1);
+  // The end of the first one is not the second one's: beyond the grace period it still has it all.
+  CHECK(second.ReadLine(milliseconds(1'200)) == "");
+  CHECK(HeldNow(site) == now);
+  second.Signal(SIGKILL);
+  REQUIRE(second.AwaitEnd() == SIGKILL);
+  CHECK(Eventually([&] { return HeldNow(site) == before; }));
+  CHECK(engine.Hits(old_ones) + engine.Hits(new_ones) == old_ones.size() + new_ones.size());
+  CHECK(engine.wrong_bytes == 0);
+}
+
+}  // namespace kvkeep::e2e
