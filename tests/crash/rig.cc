@@ -5,6 +5,7 @@
 #include <absl/strings/str_format.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -25,6 +27,22 @@ namespace {
 constexpr milliseconds kClientPatience{60'000};
 constexpr milliseconds kDiskPatience{60'000};
 constexpr milliseconds kRest{200};  // nothing changes for so long
+
+uint64_t AddressSpaceOf(pid_t process) {
+  uint64_t pages = 0;
+  std::istringstream(e2e::ReadFile(absl::StrCat("/proc/", process, "/statm"))) >> pages;
+  REQUIRE(pages > 0);
+  return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Its soft limit; answers the old one.
+uint64_t SetAddressSpace(pid_t process, uint64_t bytes) {
+  rlimit limit{};
+  REQUIRE(prlimit(process, RLIMIT_AS, nullptr, &limit) == 0);
+  const uint64_t before = std::exchange(limit.rlim_cur, bytes);
+  REQUIRE(prlimit(process, RLIMIT_AS, &limit, nullptr) == 0);
+  return before;
+}
 
 }  // namespace
 
@@ -132,6 +150,46 @@ void Rig::KillAfter(milliseconds load) {
   HoldClients();
   ++cycles_;
   CheckFiles();
+}
+
+uint64_t Rig::FailedCalls() const {
+  uint64_t failed = 0;
+  for (uint32_t client = 0; client < clients_.size(); ++client) {
+    failed += state_->clients[client].failed_calls;
+  }
+  return failed;
+}
+
+AfterCut Rig::CutMemoryAfter(milliseconds load, uint64_t spare_bytes, milliseconds watched) {
+  std::this_thread::sleep_for(load);  // under load
+  // A miss may be for want of memory. What it would lose has to be there after the next start.
+  state_->disk_gone = true;
+  const uint64_t failed_before = FailedCalls();
+  const auto daemon = static_cast<pid_t>(site.Status().pid());
+  const uint64_t unlimited = SetAddressSpace(daemon, AddressSpaceOf(daemon) + spare_bytes);
+  e2e::Ending ending;
+  bool ended = e2e::Eventually([&] { return site.Ended(&ending); }, watched);
+  const bool refused = FailedCalls() > failed_before;
+  if (!ended) {
+    SetAddressSpace(daemon, unlimited);
+    try {
+      site.Status();  // with all it wants it answers
+    } catch (const std::exception&) {
+      ending = site.AwaitEnd();  // it was about to end; not so soon: it hangs
+      ended = true;
+    }
+    site.Kill();
+  }
+  INFO("signal " << ending.signal << ", status " << ending.exit_status << ": " << ending.err);
+  // SIGABRT: bad_alloc, which nobody catches. SIGSEGV: gRPC and jemalloc write to what malloc and
+  // mmap did not give them.
+  CHECK((!ended || ending.signal == SIGABRT || ending.signal == SIGSEGV));
+  HoldClients();
+  ++cycles_;
+  state_->disk_gone = false;
+  CheckFiles();
+  if (ended) return AfterCut::kEnded;
+  return refused ? AfterCut::kRefused : AfterCut::kUnharmed;
 }
 
 bool Rig::AwaitItsEnd(milliseconds patience) {

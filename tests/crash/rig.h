@@ -39,6 +39,13 @@ struct Figures {
   std::string ToString() const;
 };
 
+// What became of a daemon whose address space was cut.
+enum class AfterCut {
+  kEnded,     // by itself, as an allocation failed
+  kRefused,   // it went on; calls failed
+  kUnharmed,  // it went on, and nobody noticed anything
+};
+
 class Rig {
  public:
   Rig(const Settings& settings, const RigOptions& options);
@@ -52,6 +59,9 @@ class Rig {
   // Starts a daemon that is to end by itself before it serves, `after` its start.
   void StartAndCutShort(milliseconds after);
   void KillAfter(milliseconds load);
+  // Leaves it, under load, so many bytes of address space beyond what it has, and kills it some
+  // time later. Fails when it hangs, or ends otherwise than for want of memory.
+  AfterCut CutMemoryAfter(milliseconds load, uint64_t spare_bytes, milliseconds watched);
   // Waits for it to kill itself; false, and killed from here, when it does not.
   bool AwaitItsEnd(milliseconds patience);
   // The clients stop calling. Fails when one of them does not return.
@@ -83,6 +93,7 @@ class Rig {
   void Enter(Phase phase);
   // In this turn.
   bool ClientsAreThere() const;
+  uint64_t FailedCalls() const;
   struct Found {
     int exit_status = -1;
     std::string said;

@@ -97,6 +97,8 @@ class Site {
   void Signal(int number);
   Ending AwaitEnd(milliseconds timeout = milliseconds(60'000));
   bool running() const { return pid_ > 0; }
+  // Whether it has ended, and how; it is not running any more then.
+  bool Ended(Ending* ending);
   // Whether that signal has ended it; any other end fails the test.
   bool EndedBySignal(int number);
   std::string Log() const;  // standard error of the last start so far
@@ -112,8 +114,6 @@ class Site {
 
  private:
   void Spawn();
-  // Reaps the process if it has ended.
-  bool Ended(Ending* ending);
 
   const ScratchDir dir_;
   int pid_ = 0;

@@ -51,6 +51,12 @@ tests/crash/kill_test.cc:36: warning:
   | lost 0 | hung 0 | leaked blocks 0 | ready ms p50 71, p99 101, max 102 |""",
               {"cycles": 24, "wrong": 0, "hangs": 0, "leaks": 0},
               ["lost sectors 17815", "lost 0"]),
+    "no-memory": ("""
+  seed 1 | ended 6 | refused and went on 1 | unharmed 1 | cycles 8 | fsck 9 | operations 15091 |
+  durable puts 440 | keys checked 960 | had to survive, and did 54 | wrong 0 | lost 0 | hung 0 |
+  leaked blocks 0 | ready ms p50 93, p99 276, max 332 | slowest call 84 ms""",
+                  {"cycles": 8, "wrong": 0, "hangs": 0, "leaks": 0},
+                  ["ended 6", "refused and went on 1", "unharmed 1", "lost 0"]),
     "bit-flips": ("""bit flips: seed 1, 50 flips: 33 found, 17 in unused space,
 13 starts without the device, 718 right hits, 170 misses, 0 wrong chunks""",
                   {"cycles": 50, "wrong": 0},
