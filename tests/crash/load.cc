@@ -95,8 +95,10 @@ void Load::Judge(uint32_t key, const Seen& seen) {
   KeyState& state = State(key);
   const auto at = [&] {
     return absl::StrCat(": key ", options_.client, "/", key, ", attempted ", state.attempted.load(),
-                        ", exact ", state.exact.load(), ", kept ", state.kept.load(), ", dead ",
-                        state.dead.load());
+                        ", exact ", state.exact.load(), ", kept ", state.kept.load(), ", durable ",
+                        state.durable.load(), ", dead ", state.dead.load(),
+                        shared_->phase == Phase::kCheck ? ", in the check" : ", under load",
+                        shared_->power_cut ? " after a power cut" : "");
   };
   if (seen.what == Seen::What::kVersion) {
     const uint32_t exact = state.exact;

@@ -57,6 +57,7 @@ TEST_CASE("power is cut under load: what is durable is there, all else is whole 
     stale += rig.site.Counter("stale_records");
     if (cycle == cycles) break;  // the last cut was checked, too
     std::this_thread::sleep_for(milliseconds(20 + random() % 600));  // under load
+    rig.Judge();
     rig.NotePowerCut();
     if (cycle % 2 == 0) disk.HoldFlushes();  // the others come as they come
     disk.CutPower(cycle % SICK_CUT_KINDS, random());
