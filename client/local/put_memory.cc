@@ -17,7 +17,6 @@ namespace {
 using local::Kind;
 using std::chrono::steady_clock;
 
-constexpr int kMadvPopulateWrite = 23;  // Linux 5.14: newer than our headers
 constexpr std::chrono::seconds kUnregisterDeadline{5};
 
 absl::StatusOr<std::shared_ptr<StagingArea>> AskFor(const LocalSessionPtr& session, uint64_t bytes,
@@ -34,8 +33,8 @@ absl::StatusOr<std::shared_ptr<StagingArea>> AskFor(const LocalSessionPtr& sessi
         }
         KVKEEP_ASSIGN_OR_RETURN(
             auto file, MappedFile::Map(reply.descriptors[0], true, said.bytes, said.bytes));
-        // Page tables now rather than within the first put. Best effort.
-        (void)madvise(file->memory().data(), file->memory().size(), kMadvPopulateWrite);
+        // Page tables now rather than within the first put. Best effort: Linux 5.14.
+        (void)madvise(file->memory().data(), file->memory().size(), MADV_POPULATE_WRITE);
         TestPoint("staging-mapped");
         return std::make_shared<StagingArea>(std::move(file));
       });
