@@ -75,9 +75,10 @@ class Rig {
   // while its disk is gone.
   void CheckFiles();
   // What a power cut has left, on the disk that is back: fsck gets to its end, and finds nothing
-  // but chunks that are damaged. Of those there may be some: a removal that was lost with the power
-  // brings back a record whose blocks are being written by another. Whether one of them had to be
-  // there is judged by the clients' next check.
+  // but chunks whose payload is damaged. Of those there may be some: a removal that was lost with
+  // the power brings back a record whose header is still there, while others of its blocks are
+  // being written by another. Whether one of them had to be there is judged by the clients' next
+  // check.
   void CheckFilesAfterPowerCut();
   uint64_t bad_after_cuts() const { return bad_after_cuts_; }
   // At the end, once it has started again: all comes to rest, nothing is held that nobody has, and

@@ -50,6 +50,13 @@ absl::StatusOr<ImageHeader> DecodeHeaderAt(ConstHeaderPage page, const MacKey& m
   return header;
 }
 
+bool IsOfPlacement(const ImageHeader& header, const IndexRecord& record) {
+  const ImagePlacement& placement = header.placement;
+  return header.identity.id == record.id && header.identity.shape == record.shape &&
+         placement.incarnation == record.incarnation && placement.generation == record.generation &&
+         placement.extents == record.extents;
+}
+
 absl::Status CheckAgainstRecord(const ImageHeader& header, const Digest128& root,
                                 const IndexRecord& record) {
   const ImageIdentity& identity = header.identity;

@@ -30,6 +30,9 @@ absl::Status CheckExtents(const ExtentList& extents, const DeviceSpace& space);
 absl::StatusOr<ImageHeader> DecodeHeaderAt(ConstHeaderPage page, const MacKey& mac_key,
                                            BlockNumber first, const DeviceSpace& space);
 
+// Whether chunk and placement are those of a record: what the daemon confirms after a power cut.
+bool IsOfPlacement(const ImageHeader& header, const IndexRecord& record);
+
 // Whether it is the one that a record names. DataLoss says in what they differ.
 absl::Status CheckAgainstRecord(const ImageHeader& header, const Digest128& root,
                                 const IndexRecord& record);

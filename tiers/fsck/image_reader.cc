@@ -40,14 +40,18 @@ std::optional<ImageFault> ReadHeader(const OfflineDevice& device, const MacKey& 
   if (!read.ok()) return Unreadable(first, read);
   const ConstHeaderPage header_page(page.data(), kHeaderBytes);
   absl::StatusOr<ImageHeader> header = DecodeHeaderAt(header_page, mac_key, first, device.space());
-  if (!header.ok())
-    return ImageFault{.where = first, .what = std::string(header.status().message())};
+  if (!header.ok()) {
+    return ImageFault{
+        .where = first, .what = std::string(header.status().message()), .is_not_there = true};
+  }
   image->header = *std::move(header);
   image->root = HeaderRoot(header_page);
   if (record == nullptr) return std::nullopt;
   const absl::Status same = CheckAgainstRecord(image->header, image->root, *record);
   if (same.ok()) return std::nullopt;
-  return ImageFault{.where = first, .what = std::string(same.message()), .another_is_there = true};
+  return ImageFault{.where = first,
+                    .what = std::string(same.message()),
+                    .is_not_there = !IsOfPlacement(image->header, *record)};
 }
 
 std::optional<ImageFault> ReadPayload(const OfflineDevice& device, const KeyRing* keys,

@@ -17,8 +17,9 @@ struct ImageFault {
   FsckProblem problem = FsckProblem::kHeader;
   BlockNumber where;
   std::string what;
-  // Where the image should begin lies another one of ours, whole as far as its header goes.
-  bool another_is_there = false;
+  // Where the image should begin lies no header of the record's placement: other bytes, or the
+  // header of another image. Not so where it cannot be read.
+  bool is_not_there = false;
 };
 
 struct FoundImage {

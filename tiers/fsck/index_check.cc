@@ -145,9 +145,10 @@ bool IndexCheck::IsDoubtful(CommitSequence sequence) const {
 bool IndexCheck::MayBeStale(CommitSequence sequence, const ImageFault& fault) const {
   if (fault.problem == FsckProblem::kUnreadable) return false;
   // Its data may never have arrived, also when the drive alone lost its power; or its removal was
-  // lost with the machine's, and its blocks are another's now.
+  // lost with the machine's, and its blocks are another's now: its first one, whatever of the other
+  // lies there (Core::OnConfirmRead judges by the header as well).
   return sequence > mark_.sequence || noted_.contains(sequence) ||
-         (power_cut_ && fault.another_is_there);
+         (power_cut_ && fault.is_not_there);
 }
 
 void IndexCheck::CheckImage(const IndexRecord& record, ReadBuffer& buffer) {

@@ -387,20 +387,37 @@ TEST_CASE("what a loss of power left in doubt is told apart for good, as the dae
 }
 
 TEST_CASE("an old record whose blocks are another image's now is stale after a power cut only") {
-  StoreOnDisk disk;
-  IndexRecord old = FilledDevice(disk).Record(5);
-  old.id = disk.Id(6);  // its removal was lost
-  old.sequence = CommitSequence(1);
-  old.generation = Generation(77);
-  disk.CommitRecords({.adds = {old}});
-  FsckReport report = disk.Check();
-  CHECK(report.bad_chunks == 1);
-  disk.boot_id = *Uuid::FromBytes("the next boot");
-  report = disk.Check();
-  INFO(Text(report.findings));
-  CHECK(report.bad_chunks == 0);
-  CHECK(report.stale_chunks == 1);
-  CHECK(report.clean());
+  // Where its image began lies the header of the other, or a block of its payload.
+  for (const uint64_t block : {0, 1, 300}) {
+    INFO(block);
+    StoreOnDisk disk;
+    const IndexRecord other = FilledDevice(disk).Record(3);
+    IndexRecord old = disk.Record(5);
+    old.id = disk.Id(6);  // its removal was lost, and so was the other's record, made after that
+    old.sequence = CommitSequence(1);
+    old.generation = Generation(77);
+    old.extents = {{BlockNumber(other.extents[0].first.value() + block), BlockCount(2)}};
+    disk.CommitRecords({.removes = {other.id}, .freed = {other.extents[0].first}});
+    disk.CommitRecords({.adds = {old}});
+    FsckReport report = disk.Check();
+    CHECK(report.bad_chunks == 1);
+    CHECK(report.stale_chunks == 0);
+    CHECK_FALSE(report.clean());
+
+    disk.boot_id = *Uuid::FromBytes("the next boot");
+    for (const bool headers_only : {false, true}) {
+      report = disk.Check(headers_only);
+      INFO(Text(report.findings));
+      CHECK(report.bad_chunks == 0);
+      CHECK(report.stale_chunks == 1);
+      CHECK(report.clean());
+    }
+
+    REQUIRE(disk.Start());  // which judges alike
+    CHECK(disk.stale_records() == 1);
+    CHECK(disk.Get(6) == "miss");
+    CHECK(disk.Get(5) == "hit");
+  }
 }
 
 TEST_CASE(

@@ -143,4 +143,24 @@ TEST_CASE("a record differs from a header in each of its fields") {
   CHECK(differs([](IndexRecord& r) { r.created_unix_us = 9; }));
 }
 
+TEST_CASE("chunk and placement are compared apart from what lies there") {
+  ImageHeader header;
+  header.identity.id = {.ns = {}, .key = MakeKey(1), .part = PartId(3)};
+  Behind(MakePayload(1, 1, 4096), {}, &header.identity);
+  header.placement.extents = {{BlockNumber(7), BlockCount(2)}};
+  const IndexRecord record = RecordOf(header, {1, 2});
+  const auto same = [&](auto change) {
+    IndexRecord other = record;
+    change(other);
+    return IsOfPlacement(header, other);
+  };
+  CHECK(same([](IndexRecord& r) { r.root.high = 9; }));
+  CHECK(same([](IndexRecord& r) { r.created_unix_us = 9; }));
+  CHECK_FALSE(same([](IndexRecord& r) { r.id.part = PartId(4); }));
+  CHECK_FALSE(same([](IndexRecord& r) { r.shape.tail_bytes = 1; }));
+  CHECK_FALSE(same([](IndexRecord& r) { r.incarnation = Incarnation(9); }));
+  CHECK_FALSE(same([](IndexRecord& r) { r.generation = Generation(9); }));
+  CHECK_FALSE(same([](IndexRecord& r) { r.extents[0].count = BlockCount(3); }));
+}
+
 }  // namespace kvkeep

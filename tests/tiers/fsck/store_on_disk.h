@@ -35,6 +35,8 @@ class StoreOnDisk {
   void Put(uint64_t name, uint32_t payload_bytes, uint32_t tail_bytes = 0);
   void Delete(uint64_t name);
   void Clear();
+  // Records that the store has dropped since Start, as a power cut had left them behind.
+  uint64_t stale_records() const { return store_->snapshot().counters.stale_records; }
   // "hit", "miss", "wrong" (other bytes than were put), else what became of it.
   std::string Get(uint64_t name);
   ChunkId Id(uint64_t name) const { return {ns, MakeKey(name), PartId(0)}; }
