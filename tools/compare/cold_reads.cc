@@ -1,14 +1,18 @@
 #include "tools/compare/cold_reads.h"
 
 #include <absl/strings/str_cat.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <memory>
+#include <new>
 #include <span>
 #include <utility>
 
 #include "client/client.h"
+#include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 #include "tools/bench/connect.h"
 #include "tools/bench/content.h"
@@ -36,8 +40,9 @@ uint64_t WrongIn(uint64_t seed, const ChunkKey& key, uint64_t size, const client
 // In the child.
 class Reader {
  public:
-  Reader(const ColdReadsOptions& options, uint32_t number)
+  Reader(const ColdReadsOptions& options, uint32_t number, ColdReads::TurnIsOver* turn_is_over)
       : options_(options),
+        turn_is_over_(*turn_is_over),
         begin_(options.chunks * number / options.clients),
         end_(options.chunks * (number + 1) / options.clients),
         at_once_(std::max<uint64_t>(options.held_bytes / options.clients / options.size, 1)),
@@ -68,12 +73,13 @@ class Reader {
     Measured measured;
     const double begin = bench::WallSeconds(), cpu = bench::ProcessCpuSeconds();
     double now = begin;
-    while (now - begin < seconds && held_.size() < at_once_) {
+    while (now - begin < seconds && held_.size() < at_once_ && !turn_is_over_) {
       KVKEEP_RETURN_IF_ERROR(GetNext());
       const double then = std::exchange(now, bench::WallSeconds());
       measured.latency.Record(static_cast<uint64_t>((now - then) * 1e9));
       ++measured.ops;
     }
+    turn_is_over_ = true;
     measured.seconds = now - begin;
     measured.client_cpu_seconds = bench::ProcessCpuSeconds() - cpu;
     measured.chunks = measured.ops;
@@ -108,6 +114,7 @@ class Reader {
   }
 
   const ColdReadsOptions options_;
+  ColdReads::TurnIsOver& turn_is_over_;
   const uint64_t begin_, end_, at_once_;
   uint64_t next_;
   bench::ClientContext context_;
@@ -127,19 +134,31 @@ absl::Status ColdReadsOptions::Validate() const {
 
 absl::StatusOr<std::unique_ptr<ColdReads>> ColdReads::Start(const ColdReadsOptions& options) {
   KVKEEP_RETURN_IF_ERROR(options.Validate());
-  std::unique_ptr<ColdReads> reads(new ColdReads(options));
+  void* const shared =
+      mmap(nullptr, sizeof(TurnIsOver), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) return absl::ErrnoToStatus(errno, "cold reads: mmap");
+  std::unique_ptr<ColdReads> reads(new ColdReads(options, new (shared) TurnIsOver(false)));
   for (uint32_t i = 0; i < options.clients; ++i) {
-    KVKEEP_ASSIGN_OR_RETURN(reads->clients_.emplace_back(),
-                            bench::ChildProcess::Fork(
-                                absl::StrCat("reader ", i), [&]() -> bench::ChildProcess::Handler {
-                                  auto reader = std::make_shared<Reader>(options, i);
-                                  return [reader](const Json& command) {
-                                    return reader->Answer(command);
-                                  };
-                                }));
+    KVKEEP_ASSIGN_OR_RETURN(
+        reads->clients_.emplace_back(),
+        bench::ChildProcess::Fork(
+            absl::StrCat("reader ", i), [&]() -> bench::ChildProcess::Handler {
+              auto reader = std::make_shared<Reader>(options, i, reads->turn_is_over_.get());
+              return [reader](const Json& command) { return reader->Answer(command); };
+            }));
   }
   KVKEEP_RETURN_IF_ERROR(reads->AskAll({{"do", "connect"}}).status());
   return reads;
+}
+
+void ColdReads::Unmap::operator()(TurnIsOver* shared) const {
+  KVKEEP_CHECK(munmap(shared, sizeof(TurnIsOver)) == 0);
+}
+
+std::vector<int> ColdReads::pids() const {
+  std::vector<int> pids;
+  for (const auto& client : clients_) pids.push_back(client->pid());
+  return pids;
 }
 
 absl::StatusOr<std::vector<Json>> ColdReads::AskAll(const Json& command) {
@@ -155,6 +174,7 @@ absl::StatusOr<Measured> ColdReads::Run(double seconds) {
   Measured all;
   while (all.seconds < seconds) {
     const double left = std::min(options_.turn_seconds, seconds - all.seconds);
+    *turn_is_over_ = false;
     const double begin = bench::WallSeconds();
     KVKEEP_ASSIGN_OR_RETURN(const std::vector<Json> gets,
                             AskAll({{"do", "get"}, {"seconds", left}}));
@@ -163,7 +183,7 @@ absl::StatusOr<Measured> ColdReads::Run(double seconds) {
     Measured turn;
     for (const Json& one : gets) turn.Add(bench::FromWire(one), /*side_by_side=*/true);
     for (const Json& one : compared) turn.Add(bench::FromWire(one), /*side_by_side=*/true);
-    turn.seconds = took;  // until the last has stopped, and has said so
+    turn.seconds = took;  // until the last chunk has come, and its client has said so
     all.Add(turn, /*side_by_side=*/false);
   }
   return all;

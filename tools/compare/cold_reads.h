@@ -2,9 +2,11 @@
 // only: found, leased, read, verified by the daemon and laid open in its memory.
 //
 // They work in turns. In a turn all begin together and get one chunk after the other, and hold on
-// to all of them; the clock runs until the last one has stopped. Then it stands, nobody reads, and
-// every byte is compared and let go of. So a rate is that of all clients at once, and no client has
-// the drive to itself while others compare.
+// to all of them. When the first has nothing left to ask for, nobody asks any more, and the clock
+// runs until what is under way has come; its bytes count as well. Fio ends a timed run by the same
+// rule. Then the clock stands, nobody reads, and every byte is compared and let go of. So a rate is
+// that of all clients at once, and no client has the drive to itself while others are done or
+// compare.
 //
 // Each client goes round and round in a part of the chunks that is its own: nobody gets what
 // another one has just had promoted. Whether the bytes came from NVMe is the daemon's to say
@@ -14,6 +16,7 @@
 
 #include <absl/status/statusor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -44,12 +47,24 @@ class ColdReads {
   // before its bytes were compared.
   absl::StatusOr<bench::Measured> Run(double seconds);
 
+  std::vector<int> pids() const;  // of the clients
+
+  // In memory that the clients share: nobody asks for anything more in this turn.
+  using TurnIsOver = std::atomic<bool>;
+  static_assert(TurnIsOver::is_always_lock_free);
+
  private:
-  explicit ColdReads(const ColdReadsOptions& options) : options_(options) {}
+  struct Unmap {
+    void operator()(TurnIsOver* shared) const;
+  };
+
+  ColdReads(const ColdReadsOptions& options, TurnIsOver* turn_is_over)
+      : options_(options), turn_is_over_(turn_is_over) {}
   // What all answer to the same command, which they get at the same time.
   absl::StatusOr<std::vector<bench::Json>> AskAll(const bench::Json& command);
 
   const ColdReadsOptions options_;
+  const std::unique_ptr<TurnIsOver, Unmap> turn_is_over_;
   std::vector<std::unique_ptr<bench::ChildProcess>> clients_;
 };
 

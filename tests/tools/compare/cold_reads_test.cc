@@ -1,9 +1,12 @@
 #include "tools/compare/cold_reads.h"
 
 #include <absl/strings/str_cat.h>
+#include <signal.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "client/client.h"
@@ -21,6 +24,7 @@ namespace kvkeep::compare {
 namespace {
 
 using bench::Json;
+using namespace std::chrono_literals;
 
 constexpr uint64_t kChunkBytes = kMiB + 300'000;  // two pieces, the last one short
 constexpr uint64_t kChunks = 10;
@@ -103,6 +107,43 @@ TEST_CASE("all that cold reads get is compared, the last byte too") {
     CHECK((all.wrong_bytes > 0) == spoil);
     CHECK(all.wrong_bytes <= all.ops);
   }
+}
+
+TEST_CASE("nobody begins a cold read when the first client has nothing left to ask for") {
+  const Served served(/*spoil=*/false);
+  ColdReadsOptions options = served.Options();
+  options.turn_seconds = 60;
+  const auto reads = ColdReads::Start(options);
+  REQUIRE(reads.ok());
+  const std::vector<int> pids = (*reads)->pids();
+  REQUIRE(pids.size() == options.clients);
+  const auto used = [&pids] {
+    return bench::CpuSecondsOf(pids[1]).value() + bench::CpuSecondsOf(pids[2]).value();
+  };
+  const double before = used();
+  REQUIRE(kill(pids[0], SIGSTOP) == 0);
+  // A turn of the others, who hold two chunks each and are done. Then the first one goes on.
+  constexpr double kSeconds = 0.9;
+  std::jthread later([&] {
+    constexpr auto kPeriod = 50ms;
+    double last = before;
+    for (auto quiet = 0ms; quiet < 1s;) {
+      std::this_thread::sleep_for(kPeriod);  // for the others to work
+      const double now = used();
+      const bool at_work = now == before || now - last > 0.002;
+      quiet = at_work ? 0ms : quiet + kPeriod;
+      last = now;
+    }
+    kill(pids[0], SIGCONT);
+  });
+  const auto measured = (*reads)->Run(kSeconds);
+  later.join();
+  INFO(measured.status());
+  REQUIRE(measured.ok());
+  CHECK(measured->ops >= 2);
+  CHECK(measured->ops < 6);
+  CHECK(measured->bytes == measured->ops * kChunkBytes);
+  CHECK(measured->verified_bytes == measured->bytes);
 }
 
 TEST_CASE("cold reads of what is not there fail") {
