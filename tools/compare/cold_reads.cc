@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <new>
 #include <span>
@@ -61,6 +62,7 @@ class Reader {
   struct Held {
     ChunkKey key;
     client::Acquired got;
+    double asked_at;
   };
 
   absl::StatusOr<Json> Connect() {
@@ -73,13 +75,22 @@ class Reader {
     Measured measured;
     const double begin = bench::WallSeconds(), cpu = bench::ProcessCpuSeconds();
     double now = begin;
-    while (now - begin < seconds && held_.size() < at_once_ && !turn_is_over_) {
-      KVKEEP_RETURN_IF_ERROR(GetNext());
-      const double then = std::exchange(now, bench::WallSeconds());
-      measured.latency.Record(static_cast<uint64_t>((now - then) * 1e9));
+    while (true) {
+      while (asked_.size() < ColdReads::kAskedAtOnce && !turn_is_over_) {
+        if (now - begin >= seconds || held_.size() + asked_.size() >= at_once_) {
+          turn_is_over_ = true;
+        } else {
+          KVKEEP_RETURN_IF_ERROR(AskForNext());
+        }
+      }
+      if (asked_.empty()) break;
+      KVKEEP_RETURN_IF_ERROR(asked_.front().got.WaitAll(bench::kCallDeadline));
+      now = bench::WallSeconds();
+      measured.latency.Record(static_cast<uint64_t>((now - asked_.front().asked_at) * 1e9));
       ++measured.ops;
+      held_.push_back(std::move(asked_.front()));
+      asked_.pop_front();
     }
-    turn_is_over_ = true;
     measured.seconds = now - begin;
     measured.client_cpu_seconds = bench::ProcessCpuSeconds() - cpu;
     measured.chunks = measured.ops;
@@ -87,7 +98,8 @@ class Reader {
     return bench::ToWire(measured);
   }
 
-  absl::Status GetNext() {
+  absl::Status AskForNext() {
+    const double asked_at = bench::WallSeconds();
     const std::vector<ChunkKey> keys = bench::LoadedKeys(context_, options_.size, next_, 1);
     next_ = next_ + 1 < end_ ? next_ + 1 : begin_;
     KVKEEP_ASSIGN_OR_RETURN(client::Acquired got,
@@ -95,8 +107,7 @@ class Reader {
     if (got.chunks.size() != 1 || got.chunks[0].payload_bytes != options_.size) {
       return absl::NotFoundError("a chunk is not there any more");
     }
-    KVKEEP_RETURN_IF_ERROR(got.WaitAll(bench::kCallDeadline));
-    held_.push_back({keys[0], std::move(got)});
+    asked_.push_back({keys[0], std::move(got), asked_at});
     return absl::OkStatus();
   }
 
@@ -120,6 +131,7 @@ class Reader {
   bench::ClientContext context_;
   std::unique_ptr<client::Client> client_;
   client::Namespace ns_;
+  std::deque<Held> asked_;  // not all there yet, in order
   std::vector<Held> held_;
 };
 

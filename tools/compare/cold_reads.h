@@ -1,12 +1,13 @@
 // ColdReads: clients of one daemon, each in a process of its own, that get chunks which are on NVMe
 // only: found, leased, read, verified by the daemon and laid open in its memory.
 //
-// They work in turns. In a turn all begin together and get one chunk after the other, and hold on
-// to all of them. When the first has nothing left to ask for, nobody asks any more, and the clock
-// runs until what is under way has come; its bytes count as well. Fio ends a timed run by the same
-// rule. Then the clock stands, nobody reads, and every byte is compared and let go of. So a rate is
-// that of all clients at once, and no client has the drive to itself while others are done or
-// compare.
+// They work in turns. In a turn all begin together and get one chunk after the other, each asked
+// for while the one before it is under way (kAskedAtOnce), as an engine does that knows its prefix;
+// and they hold on to all of them. When the first has nothing left to ask for, nobody asks any
+// more, and the clock runs until what is under way has come; its bytes count as well. Fio ends a
+// timed run by the same rule. Then the clock stands, nobody reads, and every byte is compared and
+// let go of. So a rate is that of all clients at once, and no client has the drive to itself while
+// others are done or compare.
 //
 // Each client goes round and round in a part of the chunks that is its own: nobody gets what
 // another one has just had promoted. Whether the bytes came from NVMe is the daemon's to say
@@ -48,6 +49,9 @@ class ColdReads {
   absl::StatusOr<bench::Measured> Run(double seconds);
 
   std::vector<int> pids() const;  // of the clients
+
+  // Chunks that a client has asked for and not got yet, at most.
+  static constexpr size_t kAskedAtOnce = 2;
 
   // In memory that the clients share: nobody asks for anything more in this turn.
   using TurnIsOver = std::atomic<bool>;

@@ -19,8 +19,8 @@ namespace {
 using bench::Fio;
 using bench::Measured;
 
-constexpr uint32_t kReaders =
-    4;  // each reads one chunk after the other: of 4 MiB 16 pieces at once
+// With two chunks of 4 MiB asked for by each 32 MiB are under way; of fio, 16 blocks of 1 or 4 MiB.
+constexpr uint32_t kReaders = 4;
 constexpr std::chrono::milliseconds kDrainPatience{300'000};
 
 class Drive {
