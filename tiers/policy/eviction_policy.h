@@ -63,10 +63,25 @@ class EvictionPolicy {
   // slices, OnRequest is told no link at all, the slices follow by OnRequestContinued, and OnChain
   // ends it. So slices of several requests may be mixed.
   virtual bool LearnsFromChains() const { return false; }
+  // A chain on its way into what the policy learns. Several may be, and every other call may come
+  // in between, as it knows chunks by their fingerprints only. Dropped before it is over, it leaves
+  // the policy whole. REQUIRES: the policy outlives it.
+  class ChainPlay {
+   public:
+    virtual ~ChainPlay() = default;
+    // Goes on for about as long as so many links of a chain take, however long the chain is.
+    // Returns whether there is more to do.
+    virtual bool GoOn(size_t links) = 0;
+  };
+  static constexpr size_t kWhole = UINT32_MAX;  // links: to the end
   // The chain of one part of such a request, head first; slots are not looked at. It may be told
-  // in pieces of at least kLongestChain, which count as chains of their own.
+  // in pieces of at least kLongestChain, which count as chains of their own. Nothing of it is
+  // played yet. Null: one that does not learn from chains.
   static constexpr size_t kLongestChain = 512;
-  virtual void OnChain(std::span<const ChainLink> /*chain*/, MonotonicTime /*now*/) {}
+  virtual std::unique_ptr<ChainPlay> OnChain(std::span<const ChainLink> /*chain*/,
+                                             MonotonicTime /*now*/) {
+    return nullptr;
+  }
   // `chunk.slot` entered the tier. A chunk whose parent was touched lately is placed just behind it
   // (older), else it is the youngest: new data is not the first to go, unless transient, or the
   // policy expects fewer hits of it than of all others ("reuse").

@@ -148,9 +148,27 @@ void HazardModel::Age() {
 }
 
 void HazardModel::Estimate() {
-  Age();
-  EstimateCommon();
-  for (int level = 0; level < kLevels; ++level) EstimateLevel(level);
+  BeginEstimate();
+  while (EstimatePart()) {
+  }
+}
+
+bool HazardModel::EstimatePart() {
+  constexpr int kRank = kLevels + 1;
+  if (next_part_ > kRank) return false;
+  const int part = next_part_++;
+  if (part == 0) {
+    Age();
+    EstimateCommon();
+  } else if (part < kRank) {
+    EstimateLevel(part - 1);
+  } else {
+    Rank();
+  }
+  return part < kRank;
+}
+
+void HazardModel::Rank() {
   std::iota(cells_.begin(), cells_.end(), uint16_t{0});
   std::sort(cells_.begin(), cells_.end(), [this](uint16_t a, uint16_t b) {
     if (index_[a] != index_[b]) return index_[a] < index_[b];

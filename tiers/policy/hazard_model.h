@@ -51,8 +51,12 @@ class HazardModel {
   void Touched(const Features& features, int cell, double weight);
   void Outlived(const Features& features, int cell, double weight);
 
-  // Ranks anew, from all that was told. Tens of microseconds.
+  // Ranks anew, from all that was told. Tens of microseconds; or in parts, each a few of them but
+  // the last, which is some twenty. EstimatePart returns whether there are more; until there are
+  // not, ranks are as they were.
   void Estimate();
+  void BeginEstimate() { next_part_ = 0; }
+  bool EstimatePart();
   // 0: the first to go.
   int RankOf(int cell) const { return ranks_[cell]; }
   int CellOf(int rank) const { return cells_[rank]; }
@@ -69,6 +73,7 @@ class HazardModel {
   void Learn(const Features& features, double touched, double expected, double weight);
   void EstimateCommon();
   void EstimateLevel(int level);
+  void Rank();
   void Age();
 
   // What is learned.
@@ -82,6 +87,7 @@ class HazardModel {
   std::array<double, kCells> index_{};
   std::array<uint16_t, kCells> ranks_{};
   std::array<uint16_t, kCells> cells_{};  // by rank
+  int next_part_ = 0;                     // of the estimate: counts, levels, ranks
 };
 
 }  // namespace kvkeep

@@ -72,7 +72,9 @@ bool ListPolicy::PlacedLately(ChunkSlot slot, uint32_t place) const {
 void ListPolicy::OnRequest(std::span<const ChainLink> chain, MonotonicTime now) {
   before_request_[requests_++ % kLatelyRequests] = moves_;
   TouchAll(chain);
-  if (!chain.empty()) OnChain(chain, now);
+  if (chain.empty()) return;
+  const std::unique_ptr<ChainPlay> play = OnChain(chain, now);
+  if (play != nullptr) play->GoOn(kWhole);
 }
 
 void ListPolicy::OnRequestContinued(std::span<const ChainLink> chain, MonotonicTime /*now*/) {

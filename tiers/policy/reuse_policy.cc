@@ -56,14 +56,50 @@ void ReusePolicy::Sweep(size_t chunks) {
   }
 }
 
-void ReusePolicy::OnChain(std::span<const ChainLink> chain, MonotonicTime now) {
-  keys_.clear();
-  for (const ChainLink& link : chain) keys_.push_back(KeyOf(link.fingerprint));
-  const double of_hazard = hazard_.Request(keys_, now);
-  const double of_arc = arc_.Request(keys_, now);
-  Follow();
-  ChooseLeader(static_cast<double>(chain.size()), of_arc - of_hazard);
-  Sweep(2 * chain.size());
+// In both shadows, one after the other: neither knows of the other. Then who leads.
+class ReusePolicy::Play final : public ChainPlay {
+ public:
+  Play(ReusePolicy* policy, std::span<const ChainLink> chain, MonotonicTime now)
+      : policy_(*policy) {
+    keys_.reserve(chain.size());
+    for (const ChainLink& link : chain) keys_.push_back(policy_.KeyOf(link.fingerprint));
+    hazard_ = {.chain = keys_, .now = now};
+    arc_ = {.chain = keys_, .now = now};
+    to_sweep_ = kSweepPerLink * keys_.size();
+  }
+
+  bool GoOn(size_t links) override {
+    constexpr Steps kStepsPerLink =
+        ShadowHazard::kStepsPerLink + ShadowArc::kStepsPerLink + kSweepPerLink;
+    Steps steps = static_cast<Steps>(links) * kStepsPerLink;
+    const bool playing = policy_.hazard_.Play(hazard_, steps) || policy_.arc_.Play(arc_, steps);
+    policy_.Follow();
+    if (playing) return true;
+    if (!std::exchange(judged_, true)) {
+      policy_.ChooseLeader(static_cast<double>(keys_.size()),
+                           static_cast<double>(arc_.leading) - hazard_.leading);
+    }
+    const size_t swept = std::min(to_sweep_, static_cast<size_t>(std::max<Steps>(0, steps)));
+    policy_.Sweep(swept);
+    to_sweep_ -= swept;
+    return to_sweep_ > 0 && policy_.to_sweep_ > 0;
+  }
+
+ private:
+  using Steps = ShadowTier::Steps;
+  static constexpr Steps kSweepPerLink = 2;
+
+  ReusePolicy& policy_;
+  std::vector<Key> keys_;
+  ShadowHazard::Playing hazard_;
+  ShadowArc::Playing arc_;
+  bool judged_ = false;
+  size_t to_sweep_ = 0;
+};
+
+std::unique_ptr<EvictionPolicy::ChainPlay> ReusePolicy::OnChain(std::span<const ChainLink> chain,
+                                                                MonotonicTime now) {
+  return std::make_unique<Play>(this, chain, now);
 }
 
 int ReusePolicy::ListOfTouched(Node& node, int /*from*/) {

@@ -12,7 +12,7 @@
 //
 // At most 300 bytes a chunk where requests bring chains of dozens (policy_memory_test); where each
 // brings one or two, up to 480, as each makes groups of its own in the shadow. 1 us a chunk of a
-// request (kvkeep-policy-bench), in the call that tells the chain whole: OnRequest or OnChain.
+// request (kvkeep-policy-bench), in OnRequest, or a slice at a time in what OnChain returns.
 #pragma once
 
 #include <memory>
@@ -30,7 +30,7 @@ class ReusePolicy final : public ListPolicy {
 
   absl::string_view name() const override { return "reuse"; }
   bool LearnsFromChains() const override { return true; }
-  void OnChain(std::span<const ChainLink> chain, MonotonicTime now) override;
+  std::unique_ptr<ChainPlay> OnChain(std::span<const ChainLink> chain, MonotonicTime now) override;
   std::span<std::byte> MemoryDue() override;
   std::string SaveLearned() const override { return hazard_.SaveModel(); }
   void LoadLearned(absl::string_view saved) override { hazard_.LoadModel(saved); }
@@ -50,6 +50,8 @@ class ReusePolicy final : public ListPolicy {
     GrowingMemory slot_memory;
     ChunkSlot* const slots;  // by the table's number
   };
+
+  class Play;
 
   int ListOfTouched(Node& node, int from) override;
   int ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime now) override;
@@ -71,7 +73,6 @@ class ReusePolicy final : public ListPolicy {
   const uint32_t owner_;
   ShadowHazard hazard_;
   ShadowArc arc_;
-  std::vector<Key> keys_;  // of the chain being played
   uint32_t capacity_ = 0;  // 0: nothing was ever evicted
   double arc_lead_ = 0;    // hits that ARC had more lately
   bool arc_leads_ = false;

@@ -1,6 +1,11 @@
 #include "tiers/policy/shadow_arc.h"
 
 namespace kvkeep {
+namespace {
+
+constexpr ShadowTier::Steps kTouchSteps = 3, kInsertSteps = 5;
+
+}  // namespace
 
 ShadowArc::ShadowArc(uint32_t max_chunks, ShadowArc* shares_memory_with)
     : table_(shares_memory_with != nullptr ? shares_memory_with->table_
@@ -29,26 +34,54 @@ ChunkSlot ShadowArc::Insert(Key chunk, ChunkSlot parent, MonotonicTime now) {
   return slot;
 }
 
-uint32_t ShadowArc::Request(std::span<const Key> chain, MonotonicTime now) {
-  table_->Prefetch(chain);
+void ShadowArc::Touch(Playing& playing, Steps& steps) {
+  const size_t end = playing.chain.size() - playing.touched;
+  const size_t begin = end - InSlice(end, kTouchSteps, steps);
+  const auto keys = playing.chain.subspan(begin, end - begin);
+  table_->Prefetch(keys);
   links_.clear();
-  uint32_t leading = 0;
-  for (const Key& chunk : chain) {
-    const ChunkSlot slot = Find(chunk);
-    if (slot != kNoSlot && leading == links_.size()) ++leading;
-    links_.push_back({.slot = slot, .fingerprint = Fingerprint(chunk.bits)});
+  for (const Key& chunk : keys) {
+    links_.push_back({.slot = Find(chunk), .fingerprint = Fingerprint(chunk.bits)});
   }
-  policy_.OnRequest(links_, now);
-  ChunkSlot parent = kNoSlot;
-  for (size_t i = 0; i < chain.size(); ++i) {
-    ChunkSlot slot = links_[i].slot;
-    // Something has made room for the chain's head: this one may be gone, or have come.
-    if (slot == kNoSlot || !gone_.empty()) slot = Find(chain[i]);
-    if (slot == kNoSlot) slot = Insert(chain[i], parent, now);
-    if (slot == kNoSlot) break;
+  for (size_t i = links_.size(); i-- > 0;) {
+    if (links_[i].slot == kNoSlot) playing.leading = static_cast<uint32_t>(begin + i);
+  }
+  policy_.OnRequestContinued(links_, playing.now);
+  playing.touched += keys.size();
+  steps -= static_cast<Steps>(kTouchSteps * keys.size());
+}
+
+void ShadowArc::BringAbsent(Playing& playing, Steps& steps) {
+  const std::span<const Key> chain = playing.chain;
+  ChunkSlot parent = playing.brought == 0 ? kNoSlot : Find(chain[playing.brought - 1]);
+  for (; playing.brought < chain.size() && steps > 0; ++playing.brought) {
+    const Key chunk = chain[playing.brought];
+    ChunkSlot slot = Find(chunk);
+    --steps;
+    if (slot == kNoSlot) {
+      slot = Insert(chunk, parent, playing.now);
+      steps -= kInsertSteps;
+    }
+    if (slot == kNoSlot) playing.brought = chain.size() - 1;  // the last one of it
     parent = slot;
   }
-  return leading;
+}
+
+bool ShadowArc::Play(Playing& playing, Steps& steps) {
+  if (!std::exchange(playing.begun, true)) {
+    playing.leading = static_cast<uint32_t>(playing.chain.size());
+    policy_.OnRequest({}, playing.now);
+  }
+  while (playing.touched < playing.chain.size() && steps > 0) Touch(playing, steps);
+  if (playing.touched == playing.chain.size()) BringAbsent(playing, steps);
+  return playing.brought < playing.chain.size();
+}
+
+uint32_t ShadowArc::Request(std::span<const Key> chain, MonotonicTime now) {
+  Playing playing{.chain = chain, .now = now};
+  Steps steps = kToTheEnd;
+  Play(playing, steps);
+  return playing.leading;
 }
 
 void ShadowArc::Bring(Key chunk, std::optional<Key> parent, MonotonicTime now) {

@@ -13,6 +13,19 @@ class ShadowArc final : public ShadowTier {
   // `shares_memory_with` as PolicyOptions has it.
   ShadowArc(uint32_t max_chunks, ShadowArc* shares_memory_with);
 
+  // A request on its way. `leading` is known when it is over.
+  struct Playing {
+    std::span<const Key> chain;
+    MonotonicTime now;
+    uint32_t leading = 0;
+    // Play's own: all links are touched, tail first, then those that are absent come, head first.
+    size_t touched = 0, brought = 0;
+    bool begun = false;
+  };
+  static constexpr Steps kStepsPerLink = 4;  // what Play takes for each link of a chain, about
+
+  // Plays on; returns whether there is more to do. The chain has to be there until there is not.
+  bool Play(Playing& playing, Steps& steps);
   uint32_t Request(std::span<const Key> chain, MonotonicTime now) override;
   void Bring(Key chunk, std::optional<Key> parent, MonotonicTime now) override;
   bool Holds(Key chunk) const override { return table_->Find(chunk) != kNone; }
@@ -26,10 +39,12 @@ class ShadowArc final : public ShadowTier {
   ChunkSlot Find(Key chunk) const;
   // Its slot; kNoSlot when it could not stay.
   ChunkSlot Insert(Key chunk, ChunkSlot parent, MonotonicTime now);
+  void Touch(Playing& playing, Steps& steps);
+  void BringAbsent(Playing& playing, Steps& steps);
 
   const std::shared_ptr<FingerprintTable> table_;  // its numbers are the policy's slots
   ArcPolicy policy_;
-  std::vector<EvictionPolicy::ChainLink> links_;  // of the request being told
+  std::vector<EvictionPolicy::ChainLink> links_;  // of the slice
 };
 
 }  // namespace kvkeep

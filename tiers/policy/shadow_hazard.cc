@@ -12,6 +12,17 @@ using std::chrono::duration;
 
 constexpr auto kAdvanceEvery = std::chrono::milliseconds(250);
 
+// Steps that things take, in a slice of a request.
+using Steps = ShadowTier::Steps;
+constexpr Steps kLookAtCells = 40;                    // at all of them
+constexpr Steps kMove = 3;                            // of a group to its next bucket
+constexpr Steps kForget = 5;                          // a ghost
+constexpr Steps kFind = 2, kRegroup = 4, kAdmit = 3;  // a chunk
+constexpr Steps kEstimate = 150;                      // a part
+
+// Of each chunk of a chain that has so many.
+float WeightOf(uint32_t chain) { return 1.0f / static_cast<float>(chain); }
+
 }  // namespace
 
 ShadowHazard::Memory::Memory(uint64_t most)
@@ -103,7 +114,7 @@ uint32_t ShadowHazard::NewGroup(const HazardModel::Features& features, uint32_t 
   }
   GroupAt(at) = {.time = now,
                  .features = features,
-                 .weight = 1.0f / static_cast<float>(chain),
+                 .weight = WeightOf(chain),
                  .level = static_cast<uint16_t>(model_.LevelOf(features)),
                  .bucket = 0,
                  .records = 0,
@@ -119,8 +130,7 @@ uint32_t ShadowHazard::NewGroup(const HazardModel::Features& features, uint32_t 
 }
 
 // Every group that is too old for its bucket goes into the next one; the oldest are in front.
-void ShadowHazard::Advance(MonotonicTime now) {
-  if (now - advanced_ < kAdvanceEvery) return;
+int ShadowHazard::Advance(MonotonicTime now, int most) {
   int moves = 0;
   for (int bucket = 0; bucket + 1 < HazardModel::kBuckets; ++bucket) {
     const auto end =
@@ -128,7 +138,8 @@ void ShadowHazard::Advance(MonotonicTime now) {
     for (int level = 0; level < HazardModel::kLevels; ++level) {
       const int cell = HazardModel::Cell(level, bucket);
       while (cells_[cell].oldest != kNone && now - GroupAt(cells_[cell].oldest).time >= end) {
-        if (++moves > kMovesPerRequest) return;  // the next request goes on
+        if (moves == most) return moves;
+        ++moves;
         const uint32_t at = cells_[cell].oldest;
         Group& group = GroupAt(at);
         DisplaceGroup(at);
@@ -139,6 +150,7 @@ void ShadowHazard::Advance(MonotonicTime now) {
     }
   }
   advanced_ = now;
+  return moves;
 }
 
 // ---- records in groups
@@ -264,10 +276,10 @@ void ShadowHazard::ForgetOldestGhost() {
   memory_->table.Erase(oldest);
 }
 
+bool ShadowHazard::TooManyGhosts() const { return ghost_count_ > uint64_t{kGhosts} * held_count_; }
+
 void ShadowHazard::TrimGhosts() {
-  for (int i = 0; i < 2 && ghost_count_ > uint64_t{kGhosts} * held_count_; ++i) {
-    ForgetOldestGhost();
-  }
+  for (int i = 0; i < 2 && TooManyGhosts(); ++i) ForgetOldestGhost();
 }
 
 // ---- what is told
@@ -277,48 +289,31 @@ void ShadowHazard::RankAnew() {
   for (int cell = 0; cell < HazardModel::kCells; ++cell) MarkHeld(cell);
 }
 
-void ShadowHazard::RegroupOne(uint32_t at, const HazardModel::Features& features, uint32_t length,
-                              MonotonicTime now) {
+bool ShadowHazard::SameGroup(const Playing& playing, const HazardModel::Features& features,
+                             uint32_t at) const {
+  const Group& group = memory_->groups[at];
+  return group.records > 0 && group.owner == owner_ && group.time == playing.now &&
+         group.features == features &&
+         group.weight == WeightOf(static_cast<uint32_t>(playing.chain.size()));
+}
+
+void ShadowHazard::RegroupOne(uint32_t at, const HazardModel::Features& features,
+                              Playing& playing) {
   const bool held = At(at).held;
   held ? Release(at) : UnlinkGhost(at);
   if (At(at).group != kNone) Leave(at);
-  auto group = std::find_if(request_groups_.begin(), request_groups_.end(),
+  auto group = std::find_if(playing.groups.begin(), playing.groups.end(),
                             [&](const auto& known) { return known.first == features; });
-  if (group == request_groups_.end()) {
-    request_groups_.emplace_back(features, NewGroup(features, length, now));
-    group = request_groups_.end() - 1;
+  if (group == playing.groups.end()) {
+    playing.groups.emplace_back(features, kNone);
+    group = playing.groups.end() - 1;
+  }
+  if (group->second == kNone || !SameGroup(playing, features, group->second)) {
+    const auto length = static_cast<uint32_t>(playing.chain.size());
+    group->second = NewGroup(features, length, playing.now);
   }
   Join(at, group->second);
   held ? Hold(at, false) : LinkGhost(at);
-}
-
-// Tail first, so that in each group the deepest come first.
-void ShadowHazard::Regroup(std::span<const uint32_t> records, MonotonicTime now) {
-  const auto length = static_cast<uint32_t>(records.size());
-  HazardModel::Chain chain{.length = length};
-  while (chain.known < length && At(records[chain.known]).group != kNone) ++chain.known;
-  if (chain.known > 0) {
-    const uint32_t behind = At(records[chain.known - 1]).behind;
-    chain.continues = chain.known >= behind && (chain.known >= 2 || behind <= 2);
-  }
-  request_groups_.clear();
-  constexpr uint32_t kAhead = 8;
-  for (uint32_t i = length; i-- > 0;) {
-    if (i >= kAhead && At(records[i - kAhead]).group != kNone) {
-      __builtin_prefetch(&GroupAt(At(records[i - kAhead]).group));
-    }
-    Record& record = At(records[i]);
-    const auto is_own = [&](const auto& known) { return known.second == record.group; };
-    if (std::any_of(request_groups_.begin(), request_groups_.end(), is_own)) continue;  // twice
-    if (record.group != kNone) {
-      const Group& group = GroupAt(record.group);
-      model_.Touched(group.features, CellOf(group), group.weight);
-      if (record.hits < kMostHits) ++record.hits;
-    }
-    record.behind = std::min(length - 1 - i, kMostBehind);
-    const auto features = HazardModel::Describe(chain, record.behind, record.hits);
-    RegroupOne(records[i], features, length, now);
-  }
 }
 
 bool ShadowHazard::Admit(uint32_t at) {
@@ -335,37 +330,158 @@ bool ShadowHazard::Admit(uint32_t at) {
   return true;
 }
 
-uint32_t ShadowHazard::Request(std::span<const Key> chain, MonotonicTime now) {
-  memory_->table.Prefetch(chain);
-  Advance(now);
-  // Now, not while some of its records belong to no group.
-  while (memory_->table.room() < chain.size() && ghost_count_ > 0) ForgetOldestGhost();
+// ---- a request
+
+bool ShadowHazard::AdvanceSome(Playing& playing, Steps& steps) {
+  if (playing.done == 0) touches_ += static_cast<uint32_t>(playing.chain.size());
+  if (playing.now - advanced_ < kAdvanceEvery) return true;
+  const size_t left = kMovesPerRequest - playing.done;
+  const auto most = static_cast<int>(InSlice(left, kMove, steps));
+  const int moves = Advance(playing.now, most);
+  steps -= kLookAtCells + kMove * moves;
+  playing.done += static_cast<size_t>(moves);
+  return moves < most || playing.done == kMovesPerRequest;  // the next request goes on
+}
+
+// Now, as nothing of the request's own is to be forgotten later.
+bool ShadowHazard::MakeRoom(Playing& playing, Steps& steps) {
+  for (; steps > 0; steps -= kForget) {
+    if (memory_->table.room() >= playing.chain.size() || ghost_count_ == 0) return true;
+    ForgetOldestGhost();
+  }
+  return false;
+}
+
+bool ShadowHazard::FindKnown(Playing& playing, Steps& steps) {
+  HazardModel::Chain& described = playing.described;
+  const size_t end = playing.done + InSlice(playing.chain.size() - playing.done, kFind, steps);
+  memory_->table.Prefetch(playing.chain.subspan(playing.done, end - playing.done));
+  for (; playing.done < end; ++playing.done, steps -= kFind) {
+    const uint32_t at = memory_->table.Find(playing.chain[playing.done]);
+    if (at == kNone) break;
+    if (At(at).held && playing.leading == playing.done) ++playing.leading;
+    ++described.known;
+    const uint32_t behind = At(at).behind;
+    described.continues = described.known >= behind && (described.known >= 2 || behind <= 2);
+  }
+  if (playing.done == end && end < playing.chain.size()) return false;
+  described.length = static_cast<uint32_t>(playing.chain.size());
+  return true;
+}
+
+// Tail first, so that in each group the deepest come first.
+bool ShadowHazard::Regroup(Playing& playing, Steps& steps) {
+  const std::span<const Key> chain = playing.chain;
+  const size_t end = chain.size() - playing.done;
+  const size_t begin = end - InSlice(end, kRegroup, steps);
+  const std::span<const Key> keys = chain.subspan(begin, end - begin);
+  memory_->table.Prefetch(keys);
   records_.clear();
-  uint32_t leading = 0;
-  for (const Key& chunk : chain) {
+  for (const Key& chunk : keys) {
     uint32_t at = memory_->table.Find(chunk);
-    if (at != kNone && At(at).held && leading == records_.size()) ++leading;
     if (at == kNone) at = NewRecord(chunk);
-    if (at == kNone) break;  // full
-    records_.push_back(at);
+    records_.push_back(at);  // kNone: full
   }
-  for (const uint32_t at : records_) __builtin_prefetch(&At(at));
-  touches_ += static_cast<uint32_t>(records_.size());
-  Regroup(records_, now);
-  // The first one's is known from before, if it is: engines ask for ends of chains, too. A ghost's
-  // may be forgotten by now.
-  if (!records_.empty() && !At(records_[0]).held) At(records_[0]).parent = kNone;
-  for (size_t i = 1; i < records_.size(); ++i) SetParent(records_[i], records_[i - 1]);
   for (const uint32_t at : records_) {
-    if (!At(at).held && !Admit(at)) break;
+    if (at != kNone) __builtin_prefetch(&At(at));
   }
-  for (size_t i = 0; i < chain.size(); ++i) TrimGhosts();
-  if (touches_ >= std::max(kTouchesPerEstimate, capacity_ == UINT32_MAX ? 0 : capacity_ / 8)) {
+  constexpr uint32_t kAhead = 8;
+  for (size_t i = keys.size(); i-- > 0;) {
+    if (i >= kAhead && records_[i - kAhead] != kNone) {
+      const uint32_t ahead = At(records_[i - kAhead]).group;
+      if (ahead != kNone) __builtin_prefetch(&GroupAt(ahead));
+    }
+    if (records_[i] == kNone) continue;
+    Record& record = At(records_[i]);
+    const auto is_own = [&](const auto& known) {
+      return known.second == record.group && SameGroup(playing, known.first, known.second);
+    };
+    if (std::any_of(playing.groups.begin(), playing.groups.end(), is_own)) continue;  // twice
+    if (record.group != kNone) {
+      const Group& group = GroupAt(record.group);
+      model_.Touched(group.features, CellOf(group), group.weight);
+      if (record.hits < kMostHits) ++record.hits;
+    }
+    record.behind =
+        static_cast<uint32_t>(std::min<size_t>(chain.size() - 1 - begin - i, kMostBehind));
+    RegroupOne(records_[i], HazardModel::Describe(playing.described, record.behind, record.hits),
+               playing);
+  }
+  playing.done += keys.size();
+  steps -= static_cast<Steps>(kRegroup * keys.size());
+  return begin == 0;
+}
+
+uint32_t ShadowHazard::RecordBefore(const Playing& playing) const {
+  return playing.done == 0 ? kNone : memory_->table.Find(playing.chain[playing.done - 1]);
+}
+
+// Of those that are held; the others are told as they come. The first one's is known from before,
+// if it is: engines ask for ends of chains, too.
+bool ShadowHazard::TellParents(Playing& playing, Steps& steps) {
+  uint32_t before = RecordBefore(playing);
+  for (; playing.done < playing.chain.size() && steps > 0; ++playing.done, --steps) {
+    const uint32_t at = memory_->table.Find(playing.chain[playing.done]);
+    if (at != kNone && before != kNone && At(at).held) SetParent(at, before);
+    before = at;
+  }
+  return playing.done == playing.chain.size();
+}
+
+bool ShadowHazard::AdmitAbsent(Playing& playing, Steps& steps) {
+  uint32_t before = RecordBefore(playing);
+  for (; playing.done < playing.chain.size() && steps > 0; ++playing.done, --steps) {
+    const uint32_t at = memory_->table.Find(playing.chain[playing.done]);
+    if (at != kNone && !At(at).held) {
+      const Steps set_aside = set_aside_;
+      At(at).parent = before == at ? kNone : before;
+      const bool stays = Admit(at);
+      steps -= kAdmit + set_aside_ - set_aside;
+      if (!stays) return true;
+    }
+    before = at;
+  }
+  return playing.done == playing.chain.size();
+}
+
+bool ShadowHazard::TrimSome(Playing& playing, Steps& steps) {
+  for (; playing.done < playing.chain.size() && steps > 0; ++playing.done, steps -= 2 * kForget) {
+    if (!TooManyGhosts()) return true;
+    TrimGhosts();
+  }
+  return playing.done == playing.chain.size();
+}
+
+// Who has begun it goes on to its end, unless another one has.
+bool ShadowHazard::EstimateSome(Playing& playing, Steps& steps) {
+  if (playing.done == 0) {
+    const uint32_t of_capacity = capacity_ == UINT32_MAX ? 0 : capacity_ / 8;
+    if (touches_ < std::max(kTouchesPerEstimate, of_capacity)) return true;
     touches_ = 0;
-    model_.Estimate();
-    RankAnew();
+    model_.BeginEstimate();
   }
-  return leading;
+  for (; steps > 0; steps -= kEstimate, ++playing.done) {
+    if (model_.EstimatePart()) continue;
+    RankAnew();
+    return true;
+  }
+  return false;
+}
+
+bool ShadowHazard::Play(Playing& playing, Steps& steps) {
+  while (playing.stage < kStages.size() && steps > 0) {
+    if (!(this->*kStages[playing.stage])(playing, steps)) continue;
+    ++playing.stage;
+    playing.done = 0;
+  }
+  return playing.stage < kStages.size();
+}
+
+uint32_t ShadowHazard::Request(std::span<const Key> chain, MonotonicTime now) {
+  Playing playing{.chain = chain, .now = now};
+  Steps steps = kToTheEnd;
+  Play(playing, steps);
+  return playing.leading;
 }
 
 void ShadowHazard::Bring(Key chunk, std::optional<Key> parent, MonotonicTime now) {
@@ -406,6 +522,7 @@ uint32_t ShadowHazard::Worst() {
     const bool leaf = At(deepest).children == 0;
     if (leaf || GroupAt(group).aside || steps == kVictimSteps) return deepest;
     SetAside(group);  // the others of it are above that one
+    ++set_aside_;
   }
 }
 

@@ -32,9 +32,24 @@ class ShadowHazard final : public ShadowTier {
   static constexpr int kMostGroupsOfRequest = 24;  // by their features
   static constexpr int kVictimSteps = 64;          // groups set aside for one victim
 
+  // A request on its way. `leading` is known when it is over.
+  struct Playing {
+    std::span<const Key> chain;
+    MonotonicTime now;
+    uint32_t leading = 0;
+    // Play's own.
+    size_t stage = 0, done = 0;  // of the stage: links, or whatever it does one by one
+    HazardModel::Chain described;
+    // By features. What is not of this request any more is told by SameGroup.
+    std::vector<std::pair<HazardModel::Features, uint32_t>> groups;
+  };
+  static constexpr Steps kStepsPerLink = 10;  // what Play takes for each link of a chain, about
+
   // `shares_memory_with` as PolicyOptions has it.
   ShadowHazard(uint32_t max_chunks, ShadowHazard* shares_memory_with);
 
+  // Plays on; returns whether there is more to do. The chain has to be there until there is not.
+  bool Play(Playing& playing, Steps& steps);
   uint32_t Request(std::span<const Key> chain, MonotonicTime now) override;
   void Bring(Key chunk, std::optional<Key> parent, MonotonicTime now) override;
   bool Holds(Key chunk) const override;
@@ -120,14 +135,33 @@ class ShadowHazard final : public ShadowTier {
   void LinkGhost(uint32_t record);
   void UnlinkGhost(uint32_t record);
   void ForgetOldestGhost();
+  bool TooManyGhosts() const;
   void TrimGhosts();
   // Whether it stayed.
   bool Admit(uint32_t record);
 
-  void Advance(MonotonicTime now);
-  void Regroup(std::span<const uint32_t> records, MonotonicTime now);
-  void RegroupOne(uint32_t record, const HazardModel::Features& features, uint32_t length,
-                  MonotonicTime now);
+  // Groups go where their age says, so many at the most; returns how many did.
+  int Advance(MonotonicTime now, int most);
+  // Stages of a request, in this order. Each goes on for a slice; returns whether it is over.
+  bool AdvanceSome(Playing& playing, Steps& steps);
+  bool MakeRoom(Playing& playing, Steps& steps);
+  bool FindKnown(Playing& playing, Steps& steps);
+  bool Regroup(Playing& playing, Steps& steps);
+  bool TellParents(Playing& playing, Steps& steps);
+  bool AdmitAbsent(Playing& playing, Steps& steps);
+  bool TrimSome(Playing& playing, Steps& steps);
+  bool EstimateSome(Playing& playing, Steps& steps);
+  using Stage = bool (ShadowHazard::*)(Playing& playing, Steps& steps);
+  static constexpr std::array<Stage, 8> kStages = {
+      &ShadowHazard::AdvanceSome, &ShadowHazard::MakeRoom,    &ShadowHazard::FindKnown,
+      &ShadowHazard::Regroup,     &ShadowHazard::TellParents, &ShadowHazard::AdmitAbsent,
+      &ShadowHazard::TrimSome,    &ShadowHazard::EstimateSome};
+  // Of the chain's chunks before `done`, the last one's record; kNone: there is none.
+  uint32_t RecordBefore(const Playing& playing) const;
+  // The group of the request with those features: it may be gone since, and its number another's.
+  bool SameGroup(const Playing& playing, const HazardModel::Features& features,
+                 uint32_t group) const;
+  void RegroupOne(uint32_t record, const HazardModel::Features& features, Playing& playing);
   // The record that goes next; kNone: nothing is held.
   uint32_t Worst();
   // The group that is next by rank and age, of those not set aside.
@@ -144,10 +178,10 @@ class ShadowHazard final : public ShadowTier {
   List aside_;  // groups, in the order in which they were set aside
   List ghosts_;
   uint32_t ghost_count_ = 0, held_count_ = 0;
+  Steps set_aside_ = 0;   // groups, ever
   uint32_t touches_ = 0;  // since the last estimate
   MonotonicTime advanced_{0};
-  std::vector<uint32_t> records_;                                           // of the request
-  std::vector<std::pair<HazardModel::Features, uint32_t>> request_groups_;  // likewise
+  std::vector<uint32_t> records_;  // of the slice
 };
 
 }  // namespace kvkeep

@@ -3,8 +3,13 @@
 //
 // ReusePolicy runs two of them beside each other and lets the better one lead. Fingerprints come as
 // keys of FingerprintTable. Not thread-safe; no call takes time that grows with what it holds.
+//
+// A request can be played a slice at a time, each of so many steps. What it knows between them are
+// keys, and what it finds by them is looked for again in each slice: several requests may be on
+// their way, and all else may happen in between.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,13 +24,17 @@ namespace kvkeep {
 class ShadowTier {
  public:
   using Key = FingerprintTable::Key;
+  // What is left of a slice: a step is some tens of nanoseconds. What has begun is ended, and so it
+  // may fall below 0.
+  using Steps = int64_t;
+  static constexpr Steps kToTheEnd = INT64_MAX;
 
   virtual ~ShadowTier() = default;
 
   // How many chunks it holds at most; until it is told, as many as come.
   void SetCapacity(uint32_t chunks) { capacity_ = chunks; }
-  // A request for a chain, head first. Returns how many chunks at its head it held. What is absent
-  // comes, head first, until a newcomer is itself the first to go.
+  // A request for a chain, head first, played at once. Returns how many chunks at its head it held.
+  // What is absent comes, head first, until a newcomer is itself the first to go.
   virtual uint32_t Request(std::span<const Key> chain, MonotonicTime now) = 0;
   // A chunk that came though no request asked for it, behind that parent, if there is one.
   virtual void Bring(Key chunk, std::optional<Key> parent, MonotonicTime now) = 0;
@@ -40,6 +49,11 @@ class ShadowTier {
   std::vector<Key> TakeGone() { return std::exchange(gone_, {}); }
 
  protected:
+  // Of `left` things that take so many steps each, those that the slice has time for: one at least.
+  static size_t InSlice(size_t left, Steps each, Steps steps) {
+    return std::min<size_t>(left, static_cast<size_t>(std::max<Steps>(1, steps / each)));
+  }
+
   uint32_t capacity_ = UINT32_MAX;
   std::vector<Key> gone_;
 };

@@ -128,7 +128,7 @@ void Core::TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> f
 }
 
 // Once all slices are told, to the policies that learn. A chain of each part, as a chunk's parent
-// is of its own part. One policy's turn with one chain is the most that a hold has of it.
+// is of its own part. As many links in one hold as it may play; policies are never replaced.
 void Core::TellChains(Section& section, TenantId tenant, Wanted& wanted) {
   const size_t parts = wanted.chunks.parts.size();
   const size_t keys = wanted.chunks.keys.size();
@@ -145,8 +145,14 @@ void Core::TellChains(Section& section, TenantId tenant, Wanted& wanted) {
         for (size_t i = 0; i < length; ++i) {
           chain[i] = {.fingerprint = wanted.found[(begin + i) * parts + part].fingerprint};
         }
-        of_tenant().OnChain(chain, deps_.clock->Now());
-        Count(static_cast<uint32_t>(work::kPlay * length));
+        const auto play = of_tenant().OnChain(chain, deps_.clock->Now());
+        Count(static_cast<uint32_t>(work::kLook * length));
+        const size_t links = DivideRoundUp(hold_work_, work::kPlay);
+        for (bool more = true; more;) {
+          section.YieldIfSpent();
+          more = play->GoOn(links);
+          Count(static_cast<uint32_t>(work::kPlay * links));
+        }
       }
     }
   }

@@ -219,8 +219,8 @@ TEST_CASE("reuse keeps chains apart whose parts are told in turns, with an inser
     REQUIRE(parts.Victim().has_value());
     parts.OnRequestContinued(std::span(a).first(6), now);
     parts.OnRequestContinued(std::span(b).first(5), now);
-    parts.OnChain(a, now);
-    parts.OnChain(b, now);
+    parts.OnChain(a, now)->GoOn(EvictionPolicy::kWhole);
+    parts.OnChain(b, now)->GoOn(EvictionPolicy::kWhole);
     if (step < 50) continue;
     const auto victim = whole.Victim();
     REQUIRE(parts.Victim() == victim);
@@ -252,7 +252,9 @@ TEST_CASE("a chain that reuse is told in parts, from its tail, is one chain") {
       parts.OnRequestContinued(part, now);
       end = begin;
     }
-    parts.OnChain(chain, now);
+    const auto play = parts.OnChain(chain, now);
+    while (play->GoOn(1)) {
+    }
     for (size_t i = 0; i < chain.size(); ++i) {
       const uint64_t id = 40 * session + i;
       if (!in.insert(id).second) continue;
@@ -270,6 +272,86 @@ TEST_CASE("a chain that reuse is told in parts, from its tail, is one chain") {
     }
   }
   CHECK(parts.SaveLearned() == whole.SaveLearned());
+}
+
+TEST_CASE("a slice of a play is short, however long the chain is and whatever it brings") {
+  ReusePolicy policy({.max_chunks = 4'000});
+  for (uint32_t i = 0; i < 1'000; ++i) {
+    policy.OnInsert({.slot = ChunkSlot(i), .fingerprint = Fingerprint(1'000'000 + i)}, {});
+  }
+  policy.OnErase(ChunkSlot(0), EvictionPolicy::EraseReason::kEvicted);  // so it has a capacity
+  for (uint64_t round = 0; round < 20; ++round) {
+    std::vector<EvictionPolicy::ChainLink> chain;
+    for (uint64_t i = 0; i < EvictionPolicy::kLongestChain; ++i) {
+      chain.push_back({.fingerprint = Fingerprint(round / 2 * 1'000 + i)});
+    }
+    const auto play = policy.OnChain(chain, std::chrono::seconds(30 * round));
+    size_t slices = 1;
+    while (play->GoOn(16)) ++slices;
+    CHECK(slices > chain.size() / 16 / 2);
+    CHECK(slices < chain.size() / 16 * 8);
+  }
+}
+
+TEST_CASE("plays of a shadow may be mixed, dropped, and chunks come and go between their slices") {
+  constexpr uint32_t kCapacity = 150;
+  ShadowHazard hazard(400, nullptr);
+  ShadowArc arc(400, nullptr);
+  SeededRandom random(29);
+  struct Request {
+    std::vector<Key> chain;
+    ShadowHazard::Playing in_hazard;
+    ShadowArc::Playing in_arc;
+  };
+  std::vector<std::unique_ptr<Request>> requests;
+  MonotonicTime now(0);
+  const auto any_key = [&random] {
+    return FingerprintTable::KeyOf(Fingerprint(100 * random.Below(30) + random.Below(20)), 1);
+  };
+  hazard.SetCapacity(kCapacity);
+  arc.SetCapacity(kCapacity);
+  uint64_t ended = 0;
+  for (int step = 0; step < 60'000; ++step) {
+    if (random.Chance(0.3)) now += std::chrono::milliseconds(random.Below(20'000));
+    if (requests.size() < 6) {
+      auto request = std::make_unique<Request>();
+      const uint64_t first = 100 * random.Below(30);
+      for (uint64_t i = random.Below(60); i > 0; --i) {
+        const uint64_t id = first + request->chain.size();
+        request->chain.push_back(FingerprintTable::KeyOf(Fingerprint(id), 1));
+      }
+      request->in_hazard = {.chain = request->chain, .now = now};
+      request->in_arc = {.chain = request->chain, .now = now};
+      requests.push_back(std::move(request));
+    }
+    const size_t at = random.Below(requests.size());
+    Request& request = *requests[at];
+    ShadowTier::Steps of_hazard = static_cast<int>(random.Below(40)), of_arc = of_hazard;
+    const bool more_hazard = hazard.Play(request.in_hazard, of_hazard);
+    const bool more_arc = arc.Play(request.in_arc, of_arc);
+    const bool over = !more_hazard && !more_arc;
+    ended += over;
+    if (over || random.Chance(0.002)) {
+      requests.erase(requests.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    for (ShadowTier* tier : {static_cast<ShadowTier*>(&hazard), static_cast<ShadowTier*>(&arc)}) {
+      if (random.Chance(0.1)) tier->Drop(any_key(), random.Chance(0.5));
+      if (random.Chance(0.1)) tier->Bring(any_key(), any_key(), now);
+      if (random.Chance(0.1) && tier->Victim().has_value()) tier->Drop(*tier->Victim(), true);
+    }
+  }
+  CHECK(ended > 1'000);
+  for (ShadowTier* tier : {static_cast<ShadowTier*>(&hazard), static_cast<ShadowTier*>(&arc)}) {
+    uint32_t held = 0;
+    for (; tier->Victim().has_value(); ++held) {
+      const Key victim = *tier->Victim();
+      REQUIRE(tier->Holds(victim));
+      tier->Drop(victim, true);
+      REQUIRE_FALSE(tier->Holds(victim));
+    }
+    CHECK(held > kCapacity / 2);
+    CHECK(held <= kCapacity);
+  }
 }
 
 TEST_CASE("what reuse has learned goes to another one; nothing else does") {

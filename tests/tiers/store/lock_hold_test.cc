@@ -24,9 +24,12 @@
 #include "tests/sim/payload.h"
 #include "tiers/base/check.h"
 #include "tiers/store/store.h"
+#include "tiers/store/work.h"
 
 namespace kvkeep {
 namespace {
+
+namespace work = store_internal::work;
 
 constexpr double kUsualLimitMicros = kSanitized ? 20'000 : 1000;  // their own work is counted too
 constexpr uint64_t kManyChunks = kSanitized ? 100'000 : 1'000'000;
@@ -36,9 +39,12 @@ constexpr uint64_t kMostKeys = 65536;
 struct Setup {
   uint64_t arena_blocks = 0;
   uint64_t device_blocks = 0;  // 0: no device
+  std::string policy = "lru";
+  bool readers = true;
 };
 
-// A store, a session, and two threads that look up small prompts while it lives.
+// A store, a session, and two threads that look up small prompts while it lives, or (no readers)
+// none.
 class Busy {
  public:
   explicit Busy(const Setup& setup)
@@ -50,18 +56,21 @@ class Busy {
                    .random = &random_,
                    .arena = &arena_,
                    .copy_executor = &executor_,
-                   .work_clock = ThreadCpuClock()};
+                   .work_clock = ThreadCpuClock(),
+                   .between_slices = [this] { ++yields_; }};
     if (setup.device_blocks > 0) {
       deps.devices.push_back(
           {.device = &nvme_, .index_executor = &executor_, .sync_executor = &executor_});
     }
-    store_ = Store::Create({.dirty_budget_bytes = bytes,
+    store_ = Store::Create({.g2_policy = setup.policy,
+                            .dirty_budget_bytes = bytes,
                             .max_leases_per_session = 200'000,
                             .max_leased_bytes = bytes,
                             .max_reserved_bytes = bytes},
                            deps)
                  .value();
     session_ = Open();
+    if (!setup.readers) return;
     for (std::thread& thread : readers_) {
       thread = std::thread([this] {
         for (uint64_t i = 0; !stop_; ++i) Lookup(session_, i * 37 % 4096, 16, LeaseMode::kNone);
@@ -70,7 +79,9 @@ class Busy {
   }
   ~Busy() {
     stop_ = true;
-    for (std::thread& thread : readers_) thread.join();
+    for (std::thread& thread : readers_) {
+      if (thread.joinable()) thread.join();
+    }
     executor_.RunAll();
   }
 
@@ -103,6 +114,7 @@ class Busy {
   const SessionToken& session() const { return session_; }
   const NamespaceDigest& ns() const { return ns_; }
   void RunAll() { executor_.RunAll(); }
+  uint64_t yields() const { return yields_; }
 
  private:
   AliasedArena arena_;
@@ -116,6 +128,7 @@ class Busy {
   NamespaceDigest ns_;
   const std::vector<std::byte> payload_ = std::vector<std::byte>(1 << 16);
   std::atomic<bool> stop_ = false;
+  std::atomic<uint64_t> yields_ = 0;
   std::thread readers_[2];
 };
 
@@ -259,7 +272,35 @@ void WrittenBack(Phases& phases) {
   phases.End("clear with a device");
 }
 
+// Chains of the longest kind that a policy plays by itself, known and new, over a full G2.
+void PlayedChains(Phases& phases) {
+  constexpr uint64_t kChunks = kSanitized ? 10'000 : 50'000;
+  Busy busy({.arena_blocks = 2 * kChunks, .policy = "reuse"});
+  for (uint64_t name = 0; name < kChunks + 1'000; ++name) busy.Put(name);
+  phases.Begin(&busy.store());
+  for (uint64_t first = 0; first < 2 * kChunks; first += 512) {
+    for (int twice = 0; twice < 2; ++twice) {
+      busy.Lookup(busy.session(), first, 512, LeaseMode::kNone);
+      phases.End("lookups of 512 keys under reuse", 2 * first + twice);
+    }
+  }
+}
+
 }  // namespace
+
+TEST_CASE("a chain that reuse plays is cut up as all other work is") {
+  const auto yields_of_lookup = [](const std::string& policy) {
+    Busy busy({.arena_blocks = 4096, .policy = policy, .readers = false});
+    for (uint64_t name = 0; name < 1'000; ++name) busy.Put(name);
+    const uint64_t before = busy.yields();
+    busy.Lookup(busy.session(), 0, 512, LeaseMode::kNone);
+    return busy.yields() - before;
+  };
+  const uint64_t told = yields_of_lookup("lru");
+  const uint64_t played = yields_of_lookup("reuse");
+  CHECK(played > told + 512 * work::kPlay / work::kHold / 2);
+  CHECK(played < told + 512 * work::kPlay / work::kHold * 4);
+}
 
 TEST_CASE("no call holds the store's lock for long, however much it is about") {
   Phases phases;
@@ -267,6 +308,7 @@ TEST_CASE("no call holds the store's lock for long, however much it is about") {
     ManySmallChunks(phases);
     OneLargeChunk(phases);
     WrittenBack(phases);
+    PlayedChains(phases);
     if (phases.Good()) break;
   }
   phases.Judge();
