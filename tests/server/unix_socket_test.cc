@@ -1,5 +1,7 @@
 #include "server/unix_socket.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
