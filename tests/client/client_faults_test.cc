@@ -217,8 +217,11 @@ TEST_CASE("a daemon that dies during puts and gets leaves no call hanging and no
     });
   }
   for (int i = 0; i < 4; ++i) {
-    // Some calls should be under way at each death.
-    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    const int before = calls;
+    for (int k = 0; k < 200 && (k < 3 || calls == before); ++k) {
+      // Some calls should be under way at each death: one at least has begun since the last.
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
     f.daemon.Stop();
     f.daemon.Start();
   }
