@@ -35,6 +35,13 @@ uint64_t AddressSpaceOf(pid_t process) {
   return pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
+// What fsck said as JSON.
+nlohmann::json ReportOf(const std::string& said) {
+  nlohmann::json report = nlohmann::json::parse(said, nullptr, false);
+  REQUIRE(report.is_object());
+  return report;
+}
+
 // Its soft limit; answers the old one.
 uint64_t SetAddressSpace(pid_t process, uint64_t bytes) {
   rlimit limit{};
@@ -238,8 +245,7 @@ void Rig::CheckFiles() {
 void Rig::CheckFilesAfterPowerCut() {
   const Found found = Fsck("--json");
   INFO(found.said);
-  const nlohmann::json report = nlohmann::json::parse(found.said, nullptr, false);
-  REQUIRE(report.is_object());
+  const nlohmann::json report = ReportOf(found.said);
   CHECK(report.value("complete", false));
   const uint64_t bad = report.value("bad_chunks", uint64_t{0});
   // A page of the live map that the cut tore: the next start writes it anew. Anything else that is
@@ -274,8 +280,7 @@ void Rig::Finish() {
   const Found found = Fsck("--json");
   INFO(found.said);
   CHECK(found.exit_status == 0);
-  const nlohmann::json report = nlohmann::json::parse(found.said, nullptr, false);
-  REQUIRE(report.is_object());
+  const nlohmann::json report = ReportOf(found.said);
   const uint64_t known =
       report.value("used_bytes", uint64_t{0}) + report.value("label_bytes", uint64_t{0});
   CHECK(held == known);
@@ -324,9 +329,8 @@ std::string Figures::ToString() const {
   return absl::StrFormat(
       "cycles %d | fsck %d | operations %d | durable puts %d | keys checked %d | had to survive, "
       "and did %d "
-      "| evictions of G3 %d | wrong %d | lost %d | hung %d | leaked blocks %d | ready ms p50 %.0f, "
-      "p99 %.0f, max %.0f "
-      "| slowest call %.0f ms",
+      "| evictions of G3 %d | wrong %d | lost %d | hung %d | leaked blocks %d "
+      "| ready ms p50 %.0f, p99 %.0f, max %.0f | slowest call %.0f ms",
       cycles, fsck_runs, operations, durable_puts, checked, survived, g3_evictions, wrong, lost,
       hung, leaked_blocks, ready(0.5), ready(0.99), ready(1), slowest_call_ms);
 }
@@ -335,8 +339,9 @@ void Rig::Judge() const {
   for (uint32_t client = 0; client < options_.clients; ++client) {
     const ClientState& state = state_->clients[client];
     INFO("seed " << options_.seed << ", client " << client << ": " << state.first_failure.data());
-    const bool at_work = site.running() && state.wrong + state.lost + state.hung > 0;
-    INFO((at_work ? site.Status().ShortDebugString() : std::string()) << site.Log());
+    const bool failed = state.wrong + state.lost + state.hung > 0;
+    INFO((failed && site.running() ? site.Status().ShortDebugString() : std::string())
+         << (failed ? site.Log() : std::string()));
     REQUIRE(state.wrong == 0);
     REQUIRE(state.lost == 0);
     REQUIRE(state.hung == 0);

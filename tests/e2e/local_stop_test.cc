@@ -6,19 +6,8 @@
 #include "tests/e2e/worker_process.h"
 
 namespace kvkeep::e2e {
-namespace {
-
-Settings StopSettings() {
-  Settings settings;
-  settings.local = true;
-  settings.limits = "  session_grace: 1s\n  staging_per_session: 2MiB\n";
-  return settings;
-}
-
-}  // namespace
-
 TEST_CASE("a worker stopped beyond the grace period loses its leases, and finds that out") {
-  Site site(StopSettings());
+  Site site(WithShortGrace());
   site.Start();
   Engine engine(site, {.name = "bystander"});
   const std::vector<TestChunk> chunks = Chunks(1, 3, 500'000), mine = Chunks(10, 3, 500'000);
@@ -66,7 +55,7 @@ TEST_CASE("a worker stopped beyond the grace period loses its leases, and finds 
 }
 
 TEST_CASE("a worker stopped for less than the grace period keeps its leases") {
-  Site site(StopSettings());
+  Site site(WithShortGrace());
   site.settings.limits = "  session_grace: 60s\n  staging_per_session: 2MiB\n";
   site.Start();
   Engine engine(site, {.name = "bystander"});

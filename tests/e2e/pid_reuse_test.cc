@@ -14,10 +14,6 @@ namespace {
 
 constexpr milliseconds kBacklog{100};
 
-Settings WithShortGrace() {
-  return {.local = true, .limits = "  session_grace: 1s\n  staging_per_session: 2MiB\n"};
-}
-
 struct Held {
   size_t sessions = 0;
   uint64_t leases = 0, leased_bytes = 0, staging_bytes = 0;

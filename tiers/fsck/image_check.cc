@@ -50,36 +50,37 @@ absl::StatusOr<ImageHeader> DecodeHeaderAt(ConstHeaderPage page, const MacKey& m
   return header;
 }
 
-bool IsOfPlacement(const ImageHeader& header, const IndexRecord& record) {
+namespace {
+
+// In what chunk and placement are not those of a record; null: in nothing.
+const char* PlacementDiffersIn(const ImageHeader& header, const IndexRecord& record) {
   const ImagePlacement& placement = header.placement;
-  return header.identity.id == record.id && header.identity.shape == record.shape &&
-         placement.incarnation == record.incarnation && placement.generation == record.generation &&
-         placement.extents == record.extents;
+  if (header.identity.id != record.id) return "chunk";
+  if (header.identity.shape != record.shape) return "size";
+  if (placement.incarnation != record.incarnation || placement.generation != record.generation) {
+    return "placement";
+  }
+  if (placement.extents != record.extents) return "list of extents";
+  return nullptr;
+}
+
+}  // namespace
+
+bool IsOfPlacement(const ImageHeader& header, const IndexRecord& record) {
+  return PlacementDiffersIn(header, record) == nullptr;
 }
 
 absl::Status CheckAgainstRecord(const ImageHeader& header, const Digest128& root,
                                 const IndexRecord& record) {
-  const ImageIdentity& identity = header.identity;
-  const ImagePlacement& placement = header.placement;
-  const char* differs = nullptr;
-  if (identity.id != record.id) {
-    differs = "chunk";
-  } else if (identity.shape != record.shape) {
-    differs = "size";
-  } else if (placement.incarnation != record.incarnation ||
-             placement.generation != record.generation) {
-    differs = "placement";
-  } else if (placement.extents != record.extents) {
-    differs = "list of extents";
-  } else if (root != record.root) {
-    differs = "root checksum";
-  } else if (identity.created_unix_us != record.created_unix_us) {
+  const char* differs = PlacementDiffersIn(header, record);
+  if (differs == nullptr && root != record.root) differs = "root checksum";
+  if (differs == nullptr && header.identity.created_unix_us != record.created_unix_us) {
     differs = "creation time";
   }
   if (differs == nullptr) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("image header: of another ", differs,
                                           " than the index says; found is chunk ",
-                                          identity.id.ToString()));
+                                          header.identity.id.ToString()));
 }
 
 IndexRecord RecordOf(const ImageHeader& header, const Digest128& root) {

@@ -2,8 +2,8 @@
 //
 // Counted, not timed: the simulator owns time, and a preempted holder says nothing about our code.
 // A unit is some 10 ns, and several times that where caches hold nothing of what is looked at. A
-// hold ends soon after kHold, with the one step that went over: after tens of microseconds, in all
-// cases below 100 (lock_hold_test).
+// hold ends soon after kHold, with the one step that went over: after tens of microseconds, and 100
+// is what it is to stay below (lock_hold_test).
 #pragma once
 
 #include <cstdint>
