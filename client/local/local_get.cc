@@ -200,6 +200,7 @@ absl::Status LocalGet::Copy(const Layout& layout, const LaidChunk& laid, uint64_
     const uint64_t bytes = std::min<uint64_t>(PieceSize(laid.payload_bytes, piece), end - offset);
     KVKEEP_RETURN_IF_ERROR(WaitForPieces(mappings, laid, piece + 1, what_.deadline));
     for (const auto run : CutImage(view.runs, offset, bytes)) {
+      // Written anew only once the lease is lost, and then nothing of this counts.
       if (what_.options.verify) {
         copier.Append(at, run);
       } else {

@@ -77,8 +77,8 @@ class Reservation {
   // ChecksumPiece afterwards.
   const ExtentList& extents() const { return extents_; }
   uint64_t appended_bytes() const { return copier_.bytes(); }
-  // Copies the next payload bytes into place, checksummed from the copy.
-  // REQUIRES: not more than shape().payload_bytes in all.
+  // Copies the next payload bytes into place and checksums them.
+  // REQUIRES: not more than shape().payload_bytes in all; nobody writes `bytes` meanwhile.
   void Append(std::span<const std::byte> bytes);
   // The other way to fill a payload: piece by piece, in any order, several at once on different
   // threads. `read` gives the payload's bytes from `offset` on, in order, in runs of any size, each
@@ -106,8 +106,10 @@ class Reservation {
     bool filled = false;
   };
   std::span<std::byte> ImageAt(uint64_t offset, uint64_t bytes) const;
-  // Copies what comes next by `copier` for the payload from `begin` on.
-  void CopyTo(uint64_t begin, std::span<const std::byte> bytes, PayloadCopier* copier);
+  // Copies what comes next by `copier`, with one of its Append, for the payload from `begin` on.
+  using AppendBy = void (PayloadCopier::*)(std::byte*, std::span<const std::byte>);
+  void CopyTo(uint64_t begin, std::span<const std::byte> bytes, PayloadCopier* copier,
+              AppendBy append);
   // Of payload bytes in place.
   uint64_t Checksum(uint64_t begin, uint64_t end) const;
   store_internal::Core* core_ = nullptr;

@@ -172,13 +172,14 @@ std::span<std::byte> Reservation::ImageAt(uint64_t offset, uint64_t bytes) const
 
 void Reservation::Append(std::span<const std::byte> bytes) {
   KVKEEP_CHECK(copier_.bytes() + bytes.size() <= shape().payload_bytes);
-  CopyTo(0, bytes, &copier_);
+  CopyTo(0, bytes, &copier_, &PayloadCopier::Append);
 }
 
-void Reservation::CopyTo(uint64_t begin, std::span<const std::byte> bytes, PayloadCopier* copier) {
+void Reservation::CopyTo(uint64_t begin, std::span<const std::byte> bytes, PayloadCopier* copier,
+                         AppendBy append) {
   while (!bytes.empty()) {
     const auto to = ImageAt(kHeaderBytes + begin + copier->bytes(), bytes.size());
-    copier->Append(to.data(), bytes.first(to.size()));
+    (copier->*append)(to.data(), bytes.first(to.size()));
     bytes = bytes.subspan(to.size());
   }
 }
@@ -190,7 +191,7 @@ absl::Status Reservation::FillPiece(size_t piece, ReadPayload read) {
   PayloadCopier copier;
   absl::Status status = read(begin, bytes, [&](std::span<const std::byte> run) {
     KVKEEP_CHECK(run.size() <= bytes - copier.bytes());
-    CopyTo(begin, run, &copier);
+    CopyTo(begin, run, &copier, &PayloadCopier::AppendShared);
   });
   if (!status.ok()) return status;
   KVKEEP_CHECK(copier.bytes() == bytes);

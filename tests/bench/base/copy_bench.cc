@@ -48,6 +48,12 @@ void Run(size_t mib, size_t chunk_bytes, size_t rounds) {
          copier.Append(to, from);
          KVKEEP_CHECK(!copier.Finish().empty());
        }},
+      {"of shared memory",
+       [](auto* to, auto from) {
+         PayloadCopier copier;
+         copier.AppendShared(to, from);
+         KVKEEP_CHECK(!copier.Finish().empty());
+       }},
   };
   std::vector<std::vector<double>> rates(std::size(ways)), ratios(std::size(ways));
   for (size_t round = 0; round < rounds; ++round) {
