@@ -14,9 +14,10 @@ double ProcessCpuSeconds();
 // hundredths of a second only. NotFound: there is no such process.
 absl::StatusOr<double> CpuSecondsOf(pid_t pid);
 
-// A loop that does nothing, for so long: the longest that its CPU time stood still for it. What
-// interrupts, the kernel's own work on its behalf and the host below take counts as the thread's
-// time; this is the least that any "longest" of CPU time can be judged against.
-double LongestStopOfBareLoop(double seconds);
+// Loops that do nothing, one on each core, for so long all together: the longest that the CPU time
+// of one stood still for it. What interrupts, the kernel's own work on its behalf and the host
+// below take counts as the thread's time; this is the least that any "longest" of CPU time can be
+// judged against.
+double LongestStopOfBareLoops(double seconds);
 
 }  // namespace kvkeep::bench

@@ -215,12 +215,12 @@ absl::Status RunLookups(TableRun* run) {
                             {Bound::kBelow, 1.6}));
   KVKEEP_RETURN_IF_ERROR(RunHeavyCalls(run, &large, scale.large_table));
   KVKEEP_RETURN_IF_ERROR(run->NoteLocks(large.generator.get()));
-  run->Say("lookup: a bare loop, for as long as the lock was held");
-  const double stop_us = 1e6 * LongestStopOfBareLoop(std::clamp(run->lock_seconds, 0.1, 20.0));
+  run->Say("lookup: bare loops, for as long as the lock was held");
+  const double stop_us = 1e6 * LongestStopOfBareLoops(std::clamp(run->lock_seconds, 0.1, 20.0));
   lines.push_back(DifferenceLine(
       absl::StrCat("any lock held, with a batch of ", scale.large_call_keys, " keys, a dead ",
                    "session's ", scale.held_leases, " leases, a clear of ", scale.large_table,
-                   run->lock_worked ? "; time on a CPU," : ";", " beyond a bare loop's stops"),
+                   run->lock_worked ? "; time on a CPU," : ";", " beyond the stops of bare loops"),
       "us", {run->longest_lock_us}, {stop_us}, {Bound::kAtMost, kMaxLockUs}));
   run->report.cases.push_back(std::move(small.series));
   run->report.cases.push_back(std::move(large.series));

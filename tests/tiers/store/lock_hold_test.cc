@@ -1,18 +1,23 @@
 // The largest calls there are, and how long each holds the store's lock: in CPU time of the holder,
 // as a preempted one says nothing about the code. Other threads look up small prompts meanwhile.
 //
-// Even CPU time has noise (interrupts, a virtual machine's host): of some attempts the best counts
-// for each phase, and a long phase is cut into many. Code that holds the lock too long does so
-// every time, at the same place: before calls were cut into slices, for 6 to 20 ms. What is judged
-// here is a millisecond, so that a busy machine fails no build; the goal is a tenth of it:
+// Even CPU time has noise (interrupts, a virtual machine's host, which takes 1 ms and more
+// now and then): of some attempts the best counts for each slice of each call, as all do the same
+// work. Code that holds the lock too long does so every time, at the same place: before calls were
+// cut into slices, for 6 to 20 ms. What is judged here is a millisecond, so that a busy machine
+// fails no build; the goal is a tenth of it:
 //   KVKEEP_HOLD_LIMIT_US=100 build/release/bin/lock_hold_test        on a quiet machine
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <map>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/fakes/aliased_arena.h"
 #include "tests/fakes/manual_executor.h"
@@ -32,9 +37,14 @@ namespace {
 namespace work = store_internal::work;
 
 constexpr double kUsualLimitMicros = kSanitized ? 20'000 : 1000;  // their own work is counted too
-constexpr uint64_t kManyChunks = kSanitized ? 100'000 : 1'000'000;
-constexpr int kAttempts = 3;
+constexpr int kAttempts = 5;
 constexpr uint64_t kMostKeys = 65536;
+
+const char* AskedLimit() { return std::getenv("KVKEEP_HOLD_LIMIT_US"); }
+
+uint64_t ManyChunks() {
+  return kSanitized ? 100'000 : AskedLimit() == nullptr ? 250'000 : 1'000'000;
+}
 
 struct Setup {
   uint64_t arena_blocks = 0;
@@ -57,7 +67,7 @@ class Busy {
                    .arena = &arena_,
                    .copy_executor = &executor_,
                    .work_clock = ThreadCpuClock(),
-                   .between_slices = [this] { ++yields_; }};
+                   .between_slices = [this] { OnYield(); }};
     if (setup.device_blocks > 0) {
       deps.devices.push_back(
           {.device = &nvme_, .index_executor = &executor_, .sync_executor = &executor_});
@@ -115,8 +125,17 @@ class Busy {
   const NamespaceDigest& ns() const { return ns_; }
   void RunAll() { executor_.RunAll(); }
   uint64_t yields() const { return yields_; }
+  // Called at each yield of this thread's calls from now on.
+  void AtYields(std::function<void()> run) { at_yield_ = std::move(run); }
 
  private:
+  void OnYield() {
+    ++yields_;
+    if (std::this_thread::get_id() == caller_ && at_yield_) at_yield_();
+  }
+
+  const std::thread::id caller_ = std::this_thread::get_id();
+  std::function<void()> at_yield_;
   AliasedArena arena_;
   ManualExecutor executor_;
   SeededRandom random_{1};
@@ -132,54 +151,80 @@ class Busy {
   std::thread readers_[2];
 };
 
-// The longest hold of each phase, the best of some attempts, and the judgement over them.
+// The longest hold of each phase, each of its slices' the best of some attempts, and the judgement
+// over them. Whole calls have the usual limit, whatever is asked for.
 class Phases {
  public:
   Phases() {
-    const char* const asked = std::getenv("KVKEEP_HOLD_LIMIT_US");
-    if (asked != nullptr) limit_ = std::strtod(asked, nullptr);
+    if (AskedLimit() != nullptr) limit_ = std::strtod(AskedLimit(), nullptr);
   }
-  // Phases of `store` follow.
-  void Begin(Store* store) {
-    store_ = store;
+  // Phases of its store follow.
+  void Begin(Busy* busy) {
+    store_ = &busy->store();
+    slices_.clear();
     store_->TakeLongestHoldNs();
+    busy->AtYields([this] { slices_.push_back(Longest()); });
   }
-  // `part`: of a phase that is cut up.
+  // `part`: of a phase of several calls.
   void End(const std::string& phase, uint64_t part = 0) {
-    const double longest = static_cast<double>(store_->TakeLongestHoldNs()) / 1e3;
-    const auto [at, first] = longest_[phase].emplace(part, longest);
+    slices_.push_back(Longest());
+    for (size_t slice = 0; slice < slices_.size(); ++slice) {
+      const double longest = slices_[slice];
+      const auto [at, first] = longest_[phase].emplace(std::pair(part, slice), longest);
+      at->second = std::min(at->second, longest);
+    }
+    const double longest = *std::max_element(slices_.begin(), slices_.end());
+    const auto [at, first] = longest_of_calls_[phase].emplace(part, longest);
     at->second = std::min(at->second, longest);
+    slices_.clear();
   }
   bool Good() const {
-    return std::all_of(longest_.begin(), longest_.end(),
-                       [this](const auto& phase) { return Longest(phase.second) <= limit_; });
+    return std::all_of(
+               longest_.begin(), longest_.end(),
+               [this](const auto& phase) { return Longest(phase.second).second <= limit_; }) &&
+           LongestOfCalls() <= kUsualLimitMicros;
   }
   void Judge() const {
+    CHECK(LongestOfCalls() <= kUsualLimitMicros);
     for (const auto& [phase, parts] : longest_) {
-      std::printf("longest hold, %-44s %7.1f us\n", phase.c_str(), Longest(parts));
-      CHECK(Longest(parts) <= limit_);
+      const auto& [at, longest] = Longest(parts);
+      std::printf("longest hold, %-44s %7.1f us (part %llu, slice %zu)\n", phase.c_str(), longest,
+                  static_cast<unsigned long long>(at.first), at.second);
+      CHECK(longest <= limit_);
     }
   }
 
  private:
-  using Parts = std::map<uint64_t, double>;
-  static double Longest(const Parts& parts) {
+  using Parts = std::map<std::pair<uint64_t, size_t>, double>;  // by part and slice
+  // In microseconds, since it was last asked.
+  double Longest() { return static_cast<double>(store_->TakeLongestHoldNs()) / 1e3; }
+  static const Parts::value_type& Longest(const Parts& parts) {
+    return *std::max_element(parts.begin(), parts.end(), [](const auto& one, const auto& other) {
+      return one.second < other.second;
+    });
+  }
+  double LongestOfCalls() const {
     double longest = 0;
-    for (const auto& [part, one] : parts) longest = std::max(longest, one);
+    for (const auto& [phase, parts] : longest_of_calls_) {
+      for (const auto& [part, of_part] : parts) longest = std::max(longest, of_part);
+    }
     return longest;
   }
   Store* store_ = nullptr;
+  std::vector<double> slices_;  // of the phase that runs
   double limit_ = kUsualLimitMicros;
   std::map<std::string, Parts> longest_;
+  // Of whole calls, by part: for what is long in every attempt, though not at the same slice.
+  std::map<std::string, std::map<uint64_t, double>> longest_of_calls_;
 };
 
 void ManySmallChunks(Phases& phases) {
-  Busy busy({.arena_blocks = 2 * kManyChunks + 4096});
+  Busy busy({.arena_blocks = 2 * ManyChunks() + 4096});
   Store& store = busy.store();
-  phases.Begin(&busy.store());
-  for (uint64_t name = 0; name < kManyChunks; ++name) {
+  phases.Begin(&busy);
+  for (uint64_t name = 0; name < ManyChunks(); ++name) {
     busy.Put(name);
-    if (name % 1000 == 0) phases.End("puts of small chunks", name);
+    if (name % 100 == 0) phases.End("puts of small chunks", name);
   }
   const LookupResult leading =
       busy.Lookup(busy.session(), 0, kMostKeys, LeaseMode::kLeadingRun, true);
@@ -190,20 +235,20 @@ void ManySmallChunks(Phases& phases) {
   phases.End("release of half of 65,536");
   REQUIRE(store.Release(busy.session(), leading.lease, 0).ok());
   phases.End("release of the rest");
-  const LookupResult scattered =
-      busy.Lookup(busy.session(), 1, kMostKeys, LeaseMode::kAllPresent, false, 77);
+  const LookupResult scattered = busy.Lookup(busy.session(), 1, kMostKeys, LeaseMode::kAllPresent,
+                                             false, ManyChunks() / kMostKeys);
   phases.End("lookup of 65,536 scattered keys, leased");
   REQUIRE(scattered.leased_keys == kMostKeys);
   std::vector<ChunkKey> keys;
-  for (uint64_t i = 0; i < kMostKeys; ++i) keys.push_back(MakeKey(i * 13));
+  for (uint64_t i = 0; i < kMostKeys; ++i) keys.push_back(MakeKey(i * 13 % ManyChunks()));
   const std::vector<PartId> parts = {PartId(0)};
-  REQUIRE(store.Touch(busy.session(), {busy.ns(), keys, parts}).value() > kMostKeys / 10);
+  REQUIRE(store.Touch(busy.session(), {busy.ns(), keys, parts}).value() == kMostKeys);
   phases.End("touch of 65,536 keys");
 
   const SessionToken dying = busy.Open();
   for (uint64_t i = 0; i < 100'000; ++i) {
-    REQUIRE(busy.Lookup(dying, i % kManyChunks, 1, LeaseMode::kLeadingRun).leased_keys == 1);
-    if (i % 1000 == 0) phases.End("100,000 leases of one session, granted", i);
+    REQUIRE(busy.Lookup(dying, i % ManyChunks(), 1, LeaseMode::kLeadingRun).leased_keys == 1);
+    if (i % 100 == 0) phases.End("100,000 leases of one session, granted", i);
   }
   store.CloseSession(dying);
   phases.End("a session with 100,000 leases, closed");
@@ -211,9 +256,9 @@ void ManySmallChunks(Phases& phases) {
   for (int i = 0; i < 1000; ++i) sessions.push_back(busy.Open());
   REQUIRE(store.snapshot().sessions.size() == 1001);
   phases.End("1,000 sessions, opened and told of");
-  REQUIRE(store.Delete(busy.session(), {busy.ns(), keys, parts}).value() > kMostKeys / 10);
+  REQUIRE(store.Delete(busy.session(), {busy.ns(), keys, parts}).value() == kMostKeys);
   phases.End("delete of 65,536 keys");
-  REQUIRE(store.Clear(std::nullopt) > kManyChunks / 2);
+  REQUIRE(store.Clear(std::nullopt) == ManyChunks() - kMostKeys);
   phases.End("clear of what is left");
 }
 
@@ -225,7 +270,7 @@ void OneLargeChunk(Phases& phases) {
     for (uint64_t name = 0; name < kChunks; ++name) busy.Put(name, 1 << 16);
     // What is left untouched goes first: no two of them are neighbours.
     if (scattered) busy.Lookup(busy.session(), 0, kChunks / 2, LeaseMode::kNone, false, 2);
-    phases.Begin(&busy.store());
+    phases.Begin(&busy);
     const ReserveResult reserved =
         busy.store().Reserve(busy.session(), busy.Request(1'000'000, 256 << 20)).value();
     phases.End(scattered ? "256 MiB over scattered chunks" : "256 MiB over chunks of 64 KiB");
@@ -237,10 +282,10 @@ void WrittenBack(Phases& phases) {
   constexpr uint64_t kChunks = 40'000;
   Busy busy({.arena_blocks = 20'000, .device_blocks = 60'000});
   Store& store = busy.store();
-  phases.Begin(&busy.store());
+  phases.Begin(&busy);
   for (uint64_t name = 0; name < kChunks; ++name) {
     busy.Put(name);
-    if (name % 1000 == 0) phases.End("puts, written back; evictions in both tiers", name);
+    if (name % 100 == 0) phases.End("puts, written back; evictions in both tiers", name);
   }
   REQUIRE(store.snapshot().counters.g3_evictions > 1000);
   // Out of G2 by now; the first some thousand are kept hot by the readers.
@@ -272,12 +317,13 @@ void WrittenBack(Phases& phases) {
   phases.End("clear with a device");
 }
 
-// Chains of the longest kind that a policy plays by itself, known and new, over a full G2.
+// Chains of the longest kind that a policy plays by itself, known and new, over a full G2. Nobody
+// else asks: what the policy learned of others meanwhile would cut them up otherwise each time.
 void PlayedChains(Phases& phases) {
   constexpr uint64_t kChunks = kSanitized ? 10'000 : 50'000;
-  Busy busy({.arena_blocks = 2 * kChunks, .policy = "reuse"});
+  Busy busy({.arena_blocks = 2 * kChunks, .policy = "reuse", .readers = false});
   for (uint64_t name = 0; name < kChunks + 1'000; ++name) busy.Put(name);
-  phases.Begin(&busy.store());
+  phases.Begin(&busy);
   for (uint64_t first = 0; first < 2 * kChunks; first += 512) {
     for (int twice = 0; twice < 2; ++twice) {
       busy.Lookup(busy.session(), first, 512, LeaseMode::kNone);
