@@ -27,6 +27,10 @@ struct LocalLimits {
   uint64_t max_all_gpu_copies = 4096;
   uint64_t max_gpu_get_bytes = 0;         // of all gets to GPUs under way; 0: a quarter of G2
   uint64_t max_unsent_bytes = 16 * kMiB;  // of replies a client does not read
+  // A put from staging memory of a few chunks and runs, whose images have at most so many bytes, is
+  // copied by the endpoint's thread itself: to wake a copy thread, and to be woken by it, takes
+  // longer. 0: none.
+  uint64_t loop_copy_bytes = 80 * kKiB;
   // A client that holds something and answers nothing for this long is revoked.
   std::chrono::milliseconds grace{10'000};
   std::chrono::milliseconds handshake_timeout{5'000};

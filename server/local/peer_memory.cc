@@ -137,6 +137,7 @@ PutJob::Callbacks LocalPeer::PutCallbacks(uint64_t number, uint64_t id) {
 }
 
 void LocalPeer::AdvancePuts() {
+  bool on_loop = true;  // for one of them: the others would keep the loop from other peers
   while (!waiting_.empty()) {
     const uint64_t number = waiting_.front();
     Job& job = jobs_.at(number);
@@ -153,7 +154,7 @@ void LocalPeer::AdvancePuts() {
     if (!job.put->waits()) waiting_.pop_front();
     job.copying = true;
     ++copying_;
-    job.put->Copy();
+    if (job.put->Copy(on_loop)) on_loop = false;
   }
 }
 

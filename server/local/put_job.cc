@@ -15,6 +15,8 @@ namespace {
 
 constexpr size_t kParallelTasks = 4;
 constexpr size_t kMaxPiecesPerTask = 64;
+// Each chunk is sealed, each run read by a call: what the loop does of them.
+constexpr size_t kLoopChunks = 4, kLoopRuns = 64;
 constexpr size_t kMaxMessageBytes = 512;  // of one answer
 // Of one copy of a GPU, the last chunk's on top: enough to keep it busy, few enough that several
 // are under way.
@@ -95,10 +97,14 @@ void PutJob::Reject(Chunk& chunk, RejectReason reason, std::string message) {
 void PutJob::PlanTasks(size_t first_chunk) {
   pieces_.clear();
   task_starts_.clear();
+  round_bytes_ = round_runs_ = round_chunks_ = 0;
   uint64_t task_bytes = 0;
   for (auto c = static_cast<uint32_t>(first_chunk); c < next_chunk_; ++c) {
     if (!chunks_[c].reservation) continue;
     const ImageShape& shape = chunks_[c].reservation.shape();
+    round_bytes_ += shape.blocks().value() * kBlockBytes;
+    round_runs_ += plan_.chunks()[c].runs;
+    ++round_chunks_;
     chunks_[c].pieces_left.store(static_cast<uint32_t>(shape.pieces()), std::memory_order_relaxed);
     for (uint32_t p = 0; p < shape.pieces(); ++p) {
       const uint64_t bytes = PieceSize(shape.payload_bytes, p);
@@ -119,15 +125,24 @@ void PutJob::PlanTasks(size_t first_chunk) {
   NoteReadyTasks();
 }
 
-void PutJob::Copy() {
+bool PutJob::Copy(bool on_loop) {
+  const bool small = on_loop && IsSmall();
+  read_ = small ? &ClientMemory::ReadByCall : &ClientMemory::Read;  // the loop waits for nobody
   if (pieces_.empty()) {
     OnCopied();
   } else if (plan_.gpu() != nullptr) {
     Fetch();
+  } else if (small) {
+    {
+      MutexLock lock(&mu_);
+      posted_tasks_ = 1;
+    }
+    RunTask();
   } else {
     Look();
     PostTasks();
   }
+  return small;
 }
 
 // ---------------------------------------------------------------- in parts
@@ -263,6 +278,13 @@ void PutJob::OnFetched(const std::vector<uint32_t>& chunks, const CopyEnd& end) 
 
 // ---------------------------------------------------------------- copies
 
+bool PutJob::IsSmall() const {
+  const bool one_task = task_starts_.size() == 2;
+  return one_task && round_bytes_ <= context_->limits.loop_copy_bytes &&
+         round_chunks_ <= kLoopChunks && round_runs_ <= kLoopRuns && plan_.in_staging() &&
+         !plan_.in_parts();
+}
+
 void PutJob::PostTasks() {
   size_t more = 0;
   {
@@ -295,7 +317,7 @@ absl::Status PutJob::Fill(const Piece& piece) {
   }
   return reservation.FillPiece(piece.piece,
                                [&](uint64_t offset, uint64_t bytes, Reservation::GivePayload give) {
-                                 return plan_.ReadPayload(piece.chunk, offset, bytes, give);
+                                 return plan_.ReadPayload(piece.chunk, offset, bytes, read_, give);
                                });
 }
 

@@ -1,4 +1,5 @@
-// PutJob: one put under way: space for its chunks, the copies on the copy executor, the answers.
+// PutJob: one put under way: space for its chunks, the copies (on the copy executor but for small
+// ones), the answers.
 // Where payloads come from a GPU, its device copies them first, a round at a time; then what lies
 // in place is checksummed and sealed as ever.
 //
@@ -10,8 +11,9 @@
 // loop.
 //
 // Small chunks share a task, large ones are split by pieces, so all copy threads work on one; each
-// task copies about a piece and posts the next, so that others get their turn. A chunk is sealed by
-// the thread that copied its last piece. The callbacks run on the loop.
+// task copies about a piece and posts the next, so that others get their turn. A round that is
+// small enough is copied on the loop (LocalLimits::loop_copy_bytes). A chunk is sealed by the
+// thread that copied its last piece. The callbacks run on the loop, never within a call.
 #pragma once
 
 #include <absl/status/status.h>
@@ -49,8 +51,9 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   bool waits() const { return next_chunk_ < chunks_.size(); }
   // Whether there is a round to copy.
   bool reserved() const { return !pieces_.empty() || !waits(); }
-  // Copies it. REQUIRES: reserved(), and the round before is over.
-  void Copy();
+  // Copies it; on the loop, where that is allowed and it is small. Whether it was. REQUIRES:
+  // reserved(), and the round before is over.
+  bool Copy(bool on_loop);
   // Skips the copies that have not begun; their chunks are given up. What a GPU copies ends first.
   // On the loop.
   void Cancel();
@@ -88,6 +91,8 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   void Fetch();
   void FetchGroup(std::vector<uint32_t> chunks, std::vector<GpuRun> runs);
   void OnFetched(const std::vector<uint32_t>& chunks, const CopyEnd& end);
+  // This round may be copied on the loop.
+  bool IsSmall() const;
   // Posts what may run, as many as are wanted at a time.
   void PostTasks();
   void RunTask();
@@ -115,6 +120,9 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   size_t next_chunk_ = 0;            // not reserved yet
   std::vector<Piece> pieces_;        // of this round
   std::vector<size_t> task_starts_;  // in pieces_; one more: the end
+  uint64_t round_bytes_ = 0;         // of images
+  uint64_t round_runs_ = 0, round_chunks_ = 0;
+  PutPlan::ReadBy read_ = &ClientMemory::Read;  // of this round
   std::optional<GaugeHold> copying_;
   const MonotonicTime deadline_;  // of the GPU's copies
 

@@ -112,6 +112,8 @@ absl::Status PutPlan::AddRuns(std::span<const local::PutRun> runs, const Session
     }
     runs_.Add(static_cast<uint32_t>(known), run.offset, run.bytes);
   }
+  in_staging_ = std::all_of(regions.begin(), regions.end(),
+                            [](uint32_t region) { return region == local::kStagingRegion; });
   return absl::OkStatus();
 }
 
@@ -137,10 +139,10 @@ std::span<const std::byte> PutPlan::tail(size_t chunk) const {
   return std::span(tails_).subspan(tail_starts_[chunk], chunks_[chunk].tail_bytes);
 }
 
-absl::Status PutPlan::ReadPayload(size_t chunk, uint64_t offset, uint64_t bytes,
+absl::Status PutPlan::ReadPayload(size_t chunk, uint64_t offset, uint64_t bytes, ReadBy read,
                                   ClientMemory::Give give) const {
   return runs_.ForEach(chunks_[chunk].first_run, offset, bytes, [&](const RunTable::Part& part) {
-    return memories_[part.memory]->Read(part.offset, part.bytes, give);
+    return (*memories_[part.memory].*read)(part.offset, part.bytes, give);
   });
 }
 

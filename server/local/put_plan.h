@@ -38,6 +38,8 @@ class PutPlan {
 
   // Its only chunk is still being written by the client.
   bool in_parts() const { return filled_word_.has_value(); }
+  // All of it lies in staging memory.
+  bool in_staging() const { return in_staging_; }
   // Where the client says how much is there. REQUIRES: in_parts(); for staging: before DropMemory.
   uint64_t filled_word() const { return *filled_word_; }
   std::shared_ptr<const StagingMemory> staging() const { return staging_; }
@@ -48,7 +50,8 @@ class PutPlan {
 
   // Gives payload bytes of a chunk, which the client may write meanwhile. OutOfRange: see
   // ClientMemory. REQUIRES: not from a GPU.
-  absl::Status ReadPayload(size_t chunk, uint64_t offset, uint64_t bytes,
+  using ReadBy = absl::Status (ClientMemory::*)(uint64_t, uint64_t, ClientMemory::Give) const;
+  absl::Status ReadPayload(size_t chunk, uint64_t offset, uint64_t bytes, ReadBy read,
                            ClientMemory::Give give) const;
   // Lets go of the client's memory: nothing is read any more.
   void DropMemory() {
@@ -66,7 +69,8 @@ class PutPlan {
 
   NamespaceDigest ns_;
   std::vector<local::PutChunk> chunks_;
-  RunTable runs_;                        // in memories_
+  RunTable runs_;  // in memories_
+  bool in_staging_ = false;
   std::optional<uint64_t> filled_word_;  // its offset in staging_
   std::shared_ptr<const StagingMemory> staging_;
   std::optional<GpuRuns> gpu_;

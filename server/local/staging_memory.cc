@@ -162,6 +162,11 @@ absl::Status StagingMemory::Read(uint64_t offset, uint64_t bytes, Give give) con
   return absl::OkStatus();
 }
 
+absl::Status StagingMemory::ReadByCall(uint64_t offset, uint64_t bytes, Give give) const {
+  KVKEEP_CHECK(offset <= bytes_ && bytes <= bytes_ - offset);
+  return ReadFile("staging memory", fd_, offset, bytes, give);
+}
+
 uint64_t StagingMemory::ReadWord(uint64_t offset) const {
   KVKEEP_CHECK(offset % sizeof(uint64_t) == 0 && offset < bytes_);
   return __atomic_load_n(reinterpret_cast<const uint64_t*>(mapped_ + offset), __ATOMIC_ACQUIRE);

@@ -60,6 +60,7 @@ class Runner final : public PeerSink {
     context_->limits.max_gpu_bytes = 4 * kMemfdBytes;
     context_->limits.max_gpu_get_bytes = 4 * kMemfdBytes;
     context_->scratch = std::make_shared<PeerScratch>();
+    context_->limits.loop_copy_bytes = 4 * kBlockBytes;  // some
     context_->limits.max_staging_bytes = kMemfdBytes;
     context_->limits.max_all_staging_bytes = 2 * kMemfdBytes;
     context_->limits.default_staging_bytes = kMemfdBytes;

@@ -242,6 +242,20 @@ TEST_CASE("a put reads memory that the client registered") {
   CHECK(again.As<local::RegisterReply>().region != region);
 }
 
+TEST_CASE("registered memory is read by copy threads only, however little of it") {
+  PeerTester t(PeerWorld(), [](LocalLimits* limits) { limits->loop_copy_bytes = kMiB; });
+  t.Open();
+  const auto payload = MakePayload(1, 1, 5000);
+  const UniqueFd fd = Memfd(payload);
+  const uint32_t region = Register(t, fd.get(), payload.size()).As<local::RegisterReply>().region;
+  const uint64_t put =
+      t.Tell(Kind::kPut, t.PutBody({{.name = 1, .bytes = 5000, .region = region}}));
+  t.loop->RunAll();
+  CHECK(!t.HasReply(put));
+  t.RunAll();
+  CHECK(ReadAnswers(t.TakeReply(put)) == "stored");
+}
+
 TEST_CASE("registered memory that its owner cut is a rejected chunk, never a crash") {
   PeerTester t;
   t.Open();

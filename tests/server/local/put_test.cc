@@ -352,6 +352,67 @@ TEST_CASE("a large chunk is copied in tasks of a piece, a few at a time") {
   CHECK(t.Get({2, 3, 149}).places.size() == 3);
 }
 
+TEST_CASE("a small put from staging memory waits for no copy thread") {
+  PeerTester t(PeerWorld(),
+               [](LocalLimits* limits) { limits->loop_copy_bytes = 18 * kBlockBytes; });
+  t.Open();
+  auto staging = t.Stage(kMiB);
+  constexpr uint32_t kHalf = 32 * kKiB;  // nine blocks with its header
+  const auto payload = MakePayload(1, 1, 2 * kHalf);
+  std::copy(payload.begin(), payload.end(), staging.begin());
+  const auto on_loop = [&t](const std::vector<TestChunk>& chunks) {
+    const uint64_t put = t.Tell(Kind::kPut, t.PutBody(chunks));
+    CHECK(!t.HasReply(put));  // never within the call
+    t.loop->RunAll();
+    const bool replied = t.HasReply(put);
+    t.RunAll();
+    return std::pair(replied, ReadAnswers(t.TakeReply(put)));
+  };
+  const std::vector<TestChunk> two = {{.name = 1, .bytes = kHalf},
+                                      {.name = 2, .offset = kHalf, .bytes = kHalf}};
+  CHECK(on_loop(two) == std::pair(true, std::string("stored, stored")));
+  CHECK(t.Payload(t.Get({2}).places.at(0)) ==
+        std::vector<std::byte>(payload.begin() + kHalf, payload.end()));
+  CHECK(on_loop(two).second == "present, present");
+  const auto [replied, wrong] = on_loop({{.name = 3,
+                                          .bytes = kHalf,
+                                          .flags = local::kPutHasChecksum,
+                                          .checksum = SumOf(payload) + 1}});
+  CHECK(replied);
+  CHECK(absl::StartsWith(wrong, "rejected"));
+
+  // More bytes, chunks or runs than are worth it.
+  CHECK(on_loop({{.name = 4, .bytes = 2 * kHalf + 2 * kBlockBytes}}) ==
+        std::pair(false, std::string("stored")));
+  std::vector<TestChunk> many;
+  for (uint64_t name = 5; name < 10; ++name) many.push_back({.name = name, .bytes = 10});
+  CHECK(!on_loop(many).first);
+  CHECK(!on_loop({{.name = 10, .bytes = 100, .runs = 65}}).first);
+  CHECK(on_loop({{.name = 11, .bytes = 128, .runs = 64}}).first);
+}
+
+TEST_CASE(
+    "of small puts that waited for others one is copied at a time, the rest by copy threads") {
+  WorldOptions options = PeerWorld();
+  options.store.max_reserved_bytes = kMiB + 16 * kBlockBytes;
+  PeerTester t(options, [](LocalLimits* limits) { limits->loop_copy_bytes = 18 * kBlockBytes; });
+  t.Open();
+  t.Stage(2 * kMiB);
+  const uint64_t large =
+      t.Tell(Kind::kPut, t.PutBody({{.name = 1, .bytes = kMiB + 14 * kBlockBytes}}));
+  std::vector<uint64_t> small;
+  for (uint64_t name = 2; name < 5; ++name) {
+    small.push_back(t.Tell(Kind::kPut, t.PutBody({{.name = name, .bytes = 5000}})));
+  }
+  t.world.executor().RunAll();  // the large one's copies
+  t.loop->RunAll();
+  CHECK(t.HasReply(large));
+  CHECK(t.HasReply(small[0]));
+  CHECK(!t.HasReply(small[1]));
+  t.RunAll();
+  for (const uint64_t put : small) CHECK(ReadAnswers(t.TakeReply(put)) == "stored");
+}
+
 TEST_CASE("chunks over the tenant's rate are rejected one by one, and no put waits for it") {
   WorldOptions options = PeerWorld();
   options.store.tenants = {{.g2_segments = 2, .bytes_per_second = 3 * 8192}};
