@@ -40,7 +40,8 @@ class [[nodiscard]] Lease {
   bool alive() const { return state_ != nullptr && state_->alive(); }
   uint32_t keys() const { return state_ == nullptr ? 0 : keys_; }
   uint64_t bytes() const { return state_ == nullptr ? 0 : bytes_; }  // as leased by the lookup
-  // Keeps the chunks of the first `keep_keys` keys and gives the others back, in the background.
+  // Keeps the chunks of the first `keep_keys` keys and gives the others back, in the background. A
+  // get of those that is under way misses them.
   void Shrink(uint32_t keep_keys) {
     if (state_ == nullptr || keep_keys >= keys_) return;
     state_->Shrink(keep_keys);

@@ -305,7 +305,8 @@ int kvkeep_lookup_async(kvkeep_client* client, const kvkeep_lookup_request* requ
 // The promise that the chunks of a lookup's keys stay readable.
 // 0: released already, or its session is over.
 int kvkeep_lease_alive(const kvkeep_lease* lease);
-// Keeps the chunks of the first `keep_keys` keys and gives the others back, in the background.
+// Keeps the chunks of the first `keep_keys` keys and gives the others back, in the background. A
+// get of those that is under way misses them.
 void kvkeep_lease_shrink(kvkeep_lease* lease, uint32_t keep_keys);
 // Gives all back in the background and ends the handle. Gets that use it must have completed.
 void kvkeep_lease_release(kvkeep_lease* lease);

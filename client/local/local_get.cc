@@ -65,6 +65,7 @@ absl::Status LocalGet::RunLeased() {
   const Lease& lease = *what_.options.lease;
   const auto* const granted = static_cast<const LocalLease*>(lease.state());
   if (!lease.alive() || granted->session() != what_.session) return LeaseIsDead();
+  lease_ = granted;
   const LeasedKeys& leased = granted->what();
   const size_t first = what_.options.first_key;
   if (first > lease.keys() || what_.keys.size() > lease.keys() - first) {
@@ -168,8 +169,9 @@ absl::Status LocalGet::Deliver(size_t chunk, const Layout& layout, const LaidChu
     }
   }
   // Last of all: what was read before is good only if this still holds.
-  if (copied.ok() && !what_.session->mappings()->Alive()) copied = GetIsCutOff();
+  copied.Update(CheckHeld(chunk));
   if (absl::IsDataLoss(copied)) {
+    outcome.metadata.clear();
     Finish(chunk, GetStatus::kMiss);
     return absl::OkStatus();
   }
@@ -188,6 +190,14 @@ absl::Status LocalGet::Deliver(size_t chunk, const Layout& layout, const LaidChu
   return absl::OkStatus();
 }
 
+absl::Status LocalGet::CheckHeld(size_t chunk) const {
+  if (!what_.session->mappings()->Alive()) return GetIsCutOff();
+  if (lease_ != nullptr && !lease_->Keeps(what_.options.first_key + chunk / what_.parts)) {
+    return absl::DataLossError("get: the key was given back while its bytes were copied");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status LocalGet::Copy(const Layout& layout, const LaidChunk& laid, uint64_t begin,
                             uint64_t end, std::span<std::byte> to,
                             std::vector<uint64_t>* checksums) {
@@ -200,7 +210,7 @@ absl::Status LocalGet::Copy(const Layout& layout, const LaidChunk& laid, uint64_
     const uint64_t bytes = std::min<uint64_t>(PieceSize(laid.payload_bytes, piece), end - offset);
     KVKEEP_RETURN_IF_ERROR(WaitForPieces(mappings, laid, piece + 1, what_.deadline));
     for (const auto run : CutImage(view.runs, offset, bytes)) {
-      // Written anew only once the lease is lost, and then nothing of this counts.
+      // Written anew only once it is not held any more, and then nothing of this counts.
       if (what_.options.verify) {
         copier.Append(at, run);
       } else {

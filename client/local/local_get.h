@@ -46,7 +46,11 @@ class LocalGet {
     ++finished_;
   }
 
+  // Nobody else was given its memory while it was read.
+  absl::Status CheckHeld(size_t chunk) const;
+
   What what_;
+  const LocalLease* lease_ = nullptr;  // that it goes under, if there is one
   GetResult result_;
   size_t finished_ = 0;
 };

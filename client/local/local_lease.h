@@ -1,6 +1,8 @@
 // LocalLease: what the local transport keeps of a lease: its session, and where the chunks lie.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -26,8 +28,12 @@ class LocalLease final : public LeaseState {
 
   bool alive() const override { return !session_->over(); }
   void Shrink(uint32_t keep_keys) override {
+    kept_keys_.store(keep_keys);
     if (!mark_.InChild()) session_->QueueRelease(id_, keep_keys);
   }
+  // Not given back. What was read before is good only if this still holds, as with
+  // Mappings::Alive, which is to be asked first.
+  bool Keeps(size_t key) const { return key < kept_keys_.load(); }
   Path path() const override { return Path::kLocal; }
 
   const LocalSessionPtr& session() const { return session_; }
@@ -41,6 +47,7 @@ class LocalLease final : public LeaseState {
   const std::shared_ptr<const Layout> layout_;
   const LeasedKeys what_;
   const ForkMark mark_;
+  std::atomic<uint32_t> kept_keys_{UINT32_MAX};
 };
 
 }  // namespace kvkeep::client

@@ -106,6 +106,25 @@ TEST_CASE("a get under a lease asks nobody, and finds chunks that were deleted s
   CHECK(absl::IsFailedPrecondition(f.last));
 }
 
+TEST_CASE("a key that is given back while its bytes are copied is a miss") {
+  LocalFixture f;
+  f.daemon.AddChunk("m", Key("a"), 0, Bytes(1000, 1));
+  f.daemon.AddChunk("m", Key("b"), 0, Bytes(2000, 2));
+  auto found = f.Lookup({Key("a"), Key("b")}, {.lease = LeaseMode::kLeadingRun});
+  REQUIRE(found.ok());
+  std::vector<std::byte> memory(4000);
+  int asked = 0;
+  const auto got =
+      f.Get({Key("a"), Key("b")}, {.lease = &found->lease, .allocate = [&](size_t, size_t bytes) {
+                                     if (++asked == 2) found->lease.Shrink(1);
+                                     return std::span(memory).first(bytes);
+                                   }});
+  REQUIRE(got.ok());
+  CHECK(asked == 2);
+  CHECK(got->chunks[0].status == GetStatus::kHit);
+  CHECK(got->chunks[1].status == GetStatus::kMiss);
+}
+
 TEST_CASE("a get of more than can be leased at once goes on with the rest") {
   LocalFixture f;
   f.daemon.script.max_leased_keys = 3;
