@@ -97,14 +97,10 @@ void PutJob::Reject(Chunk& chunk, RejectReason reason, std::string message) {
 void PutJob::PlanTasks(size_t first_chunk) {
   pieces_.clear();
   task_starts_.clear();
-  round_bytes_ = round_runs_ = round_chunks_ = 0;
   uint64_t task_bytes = 0;
   for (auto c = static_cast<uint32_t>(first_chunk); c < next_chunk_; ++c) {
     if (!chunks_[c].reservation) continue;
     const ImageShape& shape = chunks_[c].reservation.shape();
-    round_bytes_ += shape.blocks().value() * kBlockBytes;
-    round_runs_ += plan_.chunks()[c].runs;
-    ++round_chunks_;
     chunks_[c].pieces_left.store(static_cast<uint32_t>(shape.pieces()), std::memory_order_relaxed);
     for (uint32_t p = 0; p < shape.pieces(); ++p) {
       const uint64_t bytes = PieceSize(shape.payload_bytes, p);
@@ -280,9 +276,16 @@ void PutJob::OnFetched(const std::vector<uint32_t>& chunks, const CopyEnd& end) 
 
 bool PutJob::IsSmall() const {
   const bool one_task = task_starts_.size() == 2;
-  return one_task && round_bytes_ <= context_->limits.loop_copy_bytes &&
-         round_chunks_ <= kLoopChunks && round_runs_ <= kLoopRuns && plan_.in_staging() &&
-         !plan_.in_parts();
+  if (!one_task || !plan_.in_staging() || plan_.in_parts()) return false;
+  uint64_t chunks = 0, runs = 0, image_bytes = 0;
+  for (const Piece& piece : pieces_) {
+    if (piece.piece > 0) continue;
+    ++chunks;
+    runs += plan_.chunks()[piece.chunk].runs;
+    image_bytes += chunks_[piece.chunk].reservation.shape().blocks().value() * kBlockBytes;
+  }
+  return chunks <= kLoopChunks && runs <= kLoopRuns &&
+         image_bytes <= context_->limits.loop_copy_bytes;
 }
 
 void PutJob::PostTasks() {

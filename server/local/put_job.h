@@ -117,11 +117,9 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   PutPlan plan_;
   const Callbacks callbacks_;
   std::vector<Chunk> chunks_;
-  size_t next_chunk_ = 0;            // not reserved yet
-  std::vector<Piece> pieces_;        // of this round
-  std::vector<size_t> task_starts_;  // in pieces_; one more: the end
-  uint64_t round_bytes_ = 0;         // of images
-  uint64_t round_runs_ = 0, round_chunks_ = 0;
+  size_t next_chunk_ = 0;                       // not reserved yet
+  std::vector<Piece> pieces_;                   // of this round
+  std::vector<size_t> task_starts_;             // in pieces_; one more: the end
   PutPlan::ReadBy read_ = &ClientMemory::Read;  // of this round
   std::optional<GaugeHold> copying_;
   const MonotonicTime deadline_;  // of the GPU's copies
