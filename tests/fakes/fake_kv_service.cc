@@ -419,6 +419,10 @@ grpc::Status FakeAdminService::Status(grpc::ServerContext*, const v1::StatusRequ
   tenant->set_g3_quota_bytes(7);
   response->mutable_g2()->set_capacity_bytes(g2_capacity);
   response->mutable_g2()->set_used_bytes(g2_used);
+  if (dirty_answers > 0) {
+    --dirty_answers;
+    response->mutable_g2()->set_dirty_bytes(4096);
+  }
   response->mutable_g2()->set_chunks(kv_->chunks());
   auto* device = response->add_devices();
   device->set_path("/fake");

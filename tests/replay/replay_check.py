@@ -20,6 +20,7 @@ import os
 import pathlib
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,9 +30,11 @@ TRACE = str(pathlib.Path(__file__).resolve().parents[1] / "traces" / "conversati
 MIB = 1 << 20
 POLICY_REQUESTS = 1200  # of the trace, for each policy
 # How far the daemon may be from simulate: points of hits, points of hits from G2, share of chunks
-# written. Writes take time, and what is dirty cannot go: reuse, which gives up newcomers first,
-# has to take others then.
-TOLERANCES = {"lru": (0.8, 0.3, 0.02), "arc": (0.8, 0.3, 0.02), "reuse": (2.0, 1.0, 0.06)}
+# written. reuse learns from times, and a tier this small magnifies what differs: simulate's own
+# figures for one trace, played somewhat faster or slower, have a standard deviation of 0.7 and 1.0
+# points. So the median of several tempos counts; and it has to beat the others in both figures.
+TOLERANCES = {"lru": (0.8, 0.3, 0.02), "arc": (0.8, 0.3, 0.02), "reuse": (3.0, 3.0, 0.06)}
+TEMPOS = (0.5, 0.7, 1, 1.4, 2)
 
 
 class Daemon:
@@ -116,54 +119,72 @@ def agrees(daemon, quick):
     expect(daemon.stop(signal.SIGTERM) == 0, "a clean stop")
 
 
-def in_time_of(report, requests, path):
-    """Writes the trace as the replay played it: policies know time, and it took far less of it."""
+def in_time_of(seconds, requests, path):
+    """Writes the trace as a replay plays it that takes so long: less than it was recorded in."""
     asked, chunks = 0, sum(len(request["hash_ids"]) for request in requests)
     with open(path, "w", encoding="utf-8") as file:
         for request in requests:
-            played = dict(request, timestamp=int(1000 * report["seconds"] * asked / chunks))
+            played = dict(request, timestamp=int(1000 * seconds * asked / chunks))
             asked += len(request["hash_ids"])
             file.write(json.dumps(played) + "\n")
 
 
 def follows(daemon, quick):
-    """One policy in both tiers, against simulate of as many chunks as they held."""
+    """One policy in both tiers, against simulate of as many chunks as they held. Returns hits and
+    hits from G2, in percent."""
     requests = 150 if quick else POLICY_REQUESTS
     daemon.start()
-    report = daemon.json("replay", TRACE, "--chunk-bytes", "16KiB", "--requests", str(requests))
+    # Settled: what is dirty cannot go, so what does would hang on how fast the disk is.
+    report = daemon.json("replay", TRACE, "--chunk-bytes", "16KiB", "--requests", str(requests),
+                         "--settle")
     expect(report["wrong_bytes"] == 0 and report["rejected"] == 0, "no wrong byte, no rejection")
     status = daemon.json("status")
     if not quick:
         compare(daemon, report, status)
     expect(daemon.stop(signal.SIGTERM) == 0, "a clean stop")
+    return tuple(100 * report[hits] / report["chunk_refs"]
+                 for hits in ("leading_hit_chunks", "g2_hits"))
+
+
+def simulate(daemon, report, status):
+    """What `kvkeep simulate` says of the trace as it was played, at each tempo: percent of hits,
+    percent of hits from G2, chunks written."""
+    policy = daemon.policy
+    with open(TRACE, encoding="utf-8") as file:
+        requests = [json.loads(line) for line in itertools.islice(file, POLICY_REQUESTS)]
+    played = str(daemon.directory / "played.jsonl")
+    for tempo in TEMPOS:
+        in_time_of(tempo * report["seconds"], requests, played)
+        said = daemon.json("simulate", played, "--chunk-bytes", "16KiB",
+                           "--policy", policy, "--chunks", str(status["g2"]["chunks"]),
+                           "--g3-policy", policy, "--g3-chunks", str(status["g3"]["chunks"]))[0]
+        yield (100 * said["hit_ratio"], 100 * said["g2_hit_chunks"] / report["chunk_refs"],
+               said["g3_written_bytes"] // (16 << 10))
 
 
 def compare(daemon, report, status):
     policy = daemon.policy
     apart, apart_g2, apart_written = TOLERANCES[policy]
+    model, model_g2, model_written = map(
+        statistics.median, zip(*simulate(daemon, report, status)))
+    from_g2, ratio = 100 * report["g2_hits"] / report["chunk_refs"], 100 * report["hit_ratio"]
     written = status["counters"]["g3_evictions"] + status["g3"]["chunks"]
-    cancelled = status["counters"]["write_backs_cancelled"]
-    # They were not written, and may have been misses later: nothing is as simulate has it.
-    if cancelled > apart_written / 2 * written:
-        print(f"skipped: {policy} beside simulate, as the disk did not take {cancelled} of "
-              f"{written + cancelled} chunks in time")
-        return
-    with open(TRACE, encoding="utf-8") as file:
-        requests = [json.loads(line) for line in itertools.islice(file, POLICY_REQUESTS)]
-    played = str(daemon.directory / "played.jsonl")
-    in_time_of(report, requests, played)
-    simulated = daemon.json("simulate", played, "--chunk-bytes", "16KiB",
-                            "--policy", policy, "--chunks", str(status["g2"]["chunks"]),
-                            "--g3-policy", policy, "--g3-chunks", str(status["g3"]["chunks"]))[0]
-    asked = report["chunk_refs"]
-    from_g2, model_g2 = 100 * report["g2_hits"] / asked, 100 * simulated["g2_hit_chunks"] / asked
     expect(abs(from_g2 - model_g2) <= apart_g2,
            f"{policy}: from G2 {from_g2:.2f} %, within {apart_g2} of simulate's {model_g2:.2f} %")
-    ratio, model = 100 * report["hit_ratio"], 100 * simulated["hit_ratio"]
-    model_written = simulated["g3_written_bytes"] // (16 << 10)
     expect(abs(ratio - model) <= apart and abs(written - model_written) <= apart_written * written,
            f"{policy}: hits {ratio:.2f} %, within {apart} of simulate's {model:.2f} %; chunks "
            f"written to G3 {written}, within {apart_written:.0%} of {model_written}")
+
+
+def policies(options):
+    hits = {policy: run(options, follows, "64MiB", "160MiB", policy, "90%")
+            for policy in TOLERANCES}
+    if options.quick:
+        return
+    for which, what in enumerate(("hits", "hits from G2")):
+        reuse, others = hits["reuse"][which], max(hits["lru"][which], hits["arc"][which])
+        expect(reuse > others,
+               f"reuse has more {what} than lru and arc: {reuse:.2f} % to {others:.2f} %")
 
 
 def turnover(daemon, quick):
@@ -206,7 +227,7 @@ def run(options, scenario, *of_daemon):
     directory = tempfile.mkdtemp(prefix="kvkeep-replay-", dir=os.environ.get("TMPDIR", "/tmp"))
     daemon = Daemon(options.bin, directory, *of_daemon)
     try:
-        scenario(daemon, options.quick)
+        return scenario(daemon, options.quick)
     finally:
         if daemon.process is not None and daemon.process.poll() is None:
             daemon.process.kill()
@@ -221,8 +242,7 @@ def main():
     parser.add_argument("scenario", choices=["agrees", "policies", "turnover"])
     options = parser.parse_args()
     if options.scenario == "policies":
-        for policy in TOLERANCES:
-            run(options, follows, "64MiB", "160MiB", policy, "90%")
+        policies(options)
     elif options.scenario == "agrees":
         run(options, agrees, "64MiB", "457MiB")
     else:

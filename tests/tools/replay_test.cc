@@ -156,6 +156,23 @@ TEST_CASE("a tier or device over its capacity fails the replay that checks it") 
   CHECK_FALSE(Play(options, Chains(kThree))->good());
 }
 
+TEST_CASE("a replay that settles begins a request when nothing is dirty, and waits only so long") {
+  fakes::FakeDaemon daemon;
+  ReplayOptions options = Options(daemon);
+  options.settle = true;
+  daemon.admin.dirty_answers = 5;
+  auto settled = Play(options, Chains(kThree));
+  REQUIRE(settled.ok());
+  CHECK(daemon.admin.dirty_answers == 0);
+  CHECK(settled->put_chunks == 6);
+  daemon.admin.dirty_answers = 1'000'000;
+  options.settle_timeout = client::Deadline(20);
+  options.seed = 2;
+  const auto never = Play(options, Chains(kThree));
+  CHECK(absl::IsDeadlineExceeded(never.status()));
+  CHECK(daemon.kv.chunks() == 6);  // none of the second
+}
+
 TEST_CASE("a daemon that dies and comes back costs hits when that is tolerated, else the run") {
   for (bool tolerate : {true, false}) {
     fakes::FakeDaemon daemon;

@@ -1,5 +1,7 @@
 #include "tools/kvkeep/replay.h"
 
+#include <absl/strings/str_cat.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -7,12 +9,33 @@
 #include <optional>
 #include <thread>
 
+#include "client/admin.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/status_macros.h"
 #include "tools/kvkeep/capacity_watch.h"
 #include "tools/kvkeep/replay_worker.h"
 
 namespace kvkeep::tools {
+namespace {
+
+constexpr std::chrono::milliseconds kSettlePollEvery{1};
+
+// Until G2 holds nothing that is still to be written to G3.
+absl::Status AwaitSettled(client::AdminClient& admin, client::Deadline timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  while (true) {
+    KVKEEP_ASSIGN_OR_RETURN(const auto status, admin.Status());
+    const uint64_t dirty = status.g2().dirty_bytes();
+    if (dirty == 0) return absl::OkStatus();
+    if (std::chrono::steady_clock::now() > deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("g2 has ", dirty, " dirty bytes left after ", timeout.count(), " ms"));
+    }
+    std::this_thread::sleep_for(kSettlePollEvery);  // for the daemon's writes: nobody tells of them
+  }
+}
+
+}  // namespace
 
 void ReplayReport::Add(ReplayReport&& other) {
   requests += other.requests;
@@ -52,6 +75,8 @@ absl::StatusOr<ReplayReport> Replay(const ReplayOptions& options,
   for (int i = 0; i < options.concurrency; ++i) {
     KVKEEP_ASSIGN_OR_RETURN(workers.emplace_back(), ReplayWorker::Create(options, i));
   }
+  std::optional<client::AdminClient> admin;
+  if (options.settle) admin.emplace(options.admin_endpoint, options.timeout);
   std::optional<CapacityWatch> watch;
   if (options.check_capacity) watch.emplace(options.admin_endpoint, options.timeout);
 
@@ -65,7 +90,9 @@ absl::StatusOr<ReplayReport> Replay(const ReplayOptions& options,
   for (auto& worker : workers) {
     threads.emplace_back([&, worker = worker.get()] {
       for (size_t i = next++; i < requests.size() && !failed; i = next++) {
-        absl::Status played = worker->Play(requests[i]);
+        absl::Status played = absl::OkStatus();
+        if (admin) played = AwaitSettled(*admin, options.settle_timeout);
+        if (played.ok()) played = worker->Play(requests[i]);
         MutexLock lock(&mu);
         if (!played.ok() && !failed.exchange(true)) status = std::move(played);
         progress(++done);

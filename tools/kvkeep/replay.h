@@ -25,11 +25,15 @@ namespace kvkeep::tools {
 
 struct ReplayOptions {
   std::string endpoint;
-  std::string admin_endpoint;                     // for check_capacity
+  std::string admin_endpoint;                     // for check_capacity and settle
   std::vector<uint64_t> chunk_sizes = {2 << 20};  // an id has one of them, chosen by hash
   uint64_t seed = 1;                              // other seed: other keys, sizes and bytes
   int concurrency = 1;
   bool check_capacity = false;  // poll the daemon's status for used > capacity
+  // A request begins when all that was put before it is in G3: what a policy may evict does then
+  // not hang on how fast the disk is. DEADLINE_EXCEEDED when that takes longer than the timeout.
+  bool settle = false;
+  client::Deadline settle_timeout{60'000};
   bool tolerate_restart = false;
   client::Deadline timeout{5'000};  // of small calls; those that move bytes get 30 s at least
   client::Deadline restart_timeout{30'000};

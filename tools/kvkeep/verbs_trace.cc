@@ -197,6 +197,8 @@ void AddReplay(CLI::App& app, Cli& cli) {
   verb->add_option("--seed", arguments->options.seed, "other seed: other keys and bytes");
   verb->add_flag("--check-capacity", arguments->options.check_capacity,
                  "watch the admin status; fail when a tier or device is over its capacity");
+  verb->add_flag("--settle", arguments->options.settle,
+                 "begin a request when all that was put before it is in G3, by the admin status");
   verb->add_flag("--tolerate-restart", arguments->options.tolerate_restart,
                  "go on when the daemon goes away and comes back within 30 s");
   verb->callback(
