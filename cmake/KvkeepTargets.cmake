@@ -84,7 +84,7 @@ endfunction()
 
 # Test cases and the verbs of the CLI are compiled more often than they are run: not optimised as far
 # as what they test and call, and what only fuzz targets need is not in them.
-set(KVKEEP_LIGHT_OPTIMISATION $<$<CONFIG:Release>:-O1>)
+set(KVKEEP_LIGHT_OPTIMISATION $<$<CONFIG:Release>:-Og>)
 if(KVKEEP_SANITIZE)
   set(KVKEEP_LIGHT_OPTIMISATION -O0)
   if(KVKEEP_SANITIZE MATCHES fuzzer-no-link)
