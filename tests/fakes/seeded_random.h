@@ -20,6 +20,8 @@ class SeededRandom final : public RandomSource {
       out = out.subspan(n);
     }
   }
+  // As after Fill() of so many times eight bytes.
+  void Skip(uint64_t words) { state_ += words * kStep; }
   // Uniform in [0, bound). REQUIRES: bound > 0.
   uint64_t Below(uint64_t bound) { return Step() % bound; }
   // Uniform in [low, high].
@@ -30,11 +32,12 @@ class SeededRandom final : public RandomSource {
 
  private:
   uint64_t Step() {  // Vigna's splitmix64, public domain constants
-    uint64_t z = (state_ += 0x9e3779b97f4a7c15);
+    uint64_t z = (state_ += kStep);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
     z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
     return z ^ (z >> 31);
   }
+  static constexpr uint64_t kStep = 0x9e3779b97f4a7c15;
   uint64_t state_;
 };
 

@@ -2,8 +2,10 @@
 // any byte that comes back can be judged without keeping a copy.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,11 +14,33 @@
 
 namespace kvkeep {
 
+// Not a multiple of SeededRandom's step, with which one name's bytes would be another's, shifted.
+inline uint64_t PayloadSeed(uint64_t name, uint64_t version) {
+  return name * 0xd6e8feb86659fd93 + version;
+}
+
 inline std::vector<std::byte> MakePayload(uint64_t name, uint64_t version, size_t bytes) {
-  SeededRandom random(name * 0x9e3779b97f4a7c15 + version);
+  SeededRandom random(PayloadSeed(name, version));
   std::vector<std::byte> payload(bytes);
   random.Fill(payload);
   return payload;
+}
+
+// Whether these are its bytes from `offset` on, without making others. REQUIRES: offset % 8 == 0.
+inline bool IsPayload(uint64_t name, uint64_t version, size_t offset,
+                      std::span<const std::byte> bytes) {
+  SeededRandom random(PayloadSeed(name, version));
+  random.Skip(offset / sizeof(uint64_t));
+  while (bytes.size() >= sizeof(uint64_t)) {
+    uint64_t wanted = 0, is = 0;
+    random.Fill(std::as_writable_bytes(std::span(&wanted, 1)));
+    std::memcpy(&is, bytes.data(), sizeof(is));
+    if (is != wanted) return false;
+    bytes = bytes.subspan(sizeof(is));
+  }
+  std::byte rest[sizeof(uint64_t)];
+  random.Fill(rest);
+  return std::equal(bytes.begin(), bytes.end(), rest);
 }
 
 inline ChunkKey MakeKey(uint64_t name) {

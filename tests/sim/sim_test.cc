@@ -1,5 +1,6 @@
 #include <catch2/catch.hpp>
 
+#include "tests/sim/payload.h"
 #include "tests/sim/random_world.h"
 #include "tests/sim/script.h"
 #include "tests/sim/simulation.h"
@@ -70,7 +71,21 @@ TEST_CASE("a script is read as it was written, and errors name the line") {
   CHECK(error("seed 1\n") == "there is no step in it");
 }
 
-TEST_CASE("the simulation reaches what it is meant to test") {
+TEST_CASE("payloads are told apart by any piece of them") {
+  const auto payload = MakePayload(7, 3, 5'003);
+  for (const size_t offset : {0u, 8u, 4'096u, 5'000u}) {
+    const auto piece = std::span(payload).subspan(offset);
+    CHECK(IsPayload(7, 3, offset, piece));
+    CHECK_FALSE(IsPayload(7, 4, offset, piece));
+    CHECK_FALSE(IsPayload(8, 3, offset, piece));
+    CHECK_FALSE(IsPayload(7, 3, offset + 8, piece));
+    auto flipped = std::vector(piece.begin(), piece.end());
+    flipped.back() ^= std::byte{1};
+    CHECK_FALSE(IsPayload(7, 3, offset, flipped));
+  }
+}
+
+TEST_CASE("the simulation reaches what it is meant to test", "[figures]") {
   SimulationReport sum;
   for (uint64_t seed = 100; seed < 240; ++seed) {
     sum.Add(RunSimulation({.seed = seed, .steps = 1500}));

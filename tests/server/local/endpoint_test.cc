@@ -175,7 +175,7 @@ TEST_CASE("a client that does not read its replies is not read from, then served
   t.Start();
   SocketClient client(t.path());
   client.Open();
-  constexpr int kRequests = 3000;
+  constexpr int kRequests = 500;  // some thirty of them fit into sockets and the daemon
   const auto body =
       KeysBody(client.ns, std::vector<uint64_t>(2000, 1), LeaseMode::kNone, {}, 0, {});
   // Nothing is read until the sender blocks: the daemon has stopped reading.

@@ -28,7 +28,8 @@ TEST_CASE("the facts of a trace are counted") {
 }
 
 // The errors that tools/kvkeep/README.md promises.
-TEST_CASE("the curve of a trace is close to the simulated LRU, the closer the more is sampled") {
+TEST_CASE("the curve of a trace is close to the simulated LRU, the closer the more is sampled",
+          "[figures]") {
   struct Bound {
     const char* trace;
     uint32_t keys;

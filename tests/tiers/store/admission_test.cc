@@ -172,7 +172,7 @@ Outcome Play(const std::vector<TraceRequest>& trace, const WorldOptions& options
 
 }  // namespace
 
-TEST_CASE("simulate tells what the store does with each admission") {
+TEST_CASE("simulate tells what the store does with each admission", "[figures]") {
   auto trace = ReadTrace("tests/traces/conversation_trace.jsonl");
   REQUIRE(trace.ok());
   trace->resize(kSanitized ? 200 : 600);

@@ -54,7 +54,7 @@ TEST_CASE("on a whole trace the meter is within 1.5 points of the simulated LRU"
   }
 }
 
-TEST_CASE("of the size that the store has, the curve says what lookups found") {
+TEST_CASE("of the size that the store has, the curve says what lookups found", "[figures]") {
   const auto trace = ReadTrace(kTrace);
   REQUIRE(trace.ok());
   for (const uint64_t chunks : {1'500u, 6'000u}) {
