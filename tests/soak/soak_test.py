@@ -94,6 +94,13 @@ tests/sick/hang_test.cc:155: warning:
               ["storm: 29 served, 2386 refused"]),
     "threads": ("puts 5102, hits 20311, misses 411, gets under a lease 7001, deletes 301", {},
                 ["puts 5102, hits 20311"]),
+    "day": ("""
+writes hang: 11 requests, 86.0 % of 179 chunks hit, 0 calls failed; at rest 27.6 MiB private, 21
+faults 9 | requests 181 | chunks hit 1882 of 2320 | wrong 0 | calls failed 0 | second third and
+last: hits 82.9 %, 84.1 %; private MiB 30.0, 27.6; descriptors 21, 21; threads 33, 33""",
+            {"cycles": 9, "wrong": 0},
+            ["requests 181", "calls failed 0", "hits 82.9 %, 84.1 %", "private MiB 30.0, 27.6",
+             "descriptors 21, 21"]),
     "signals": ("cycles 50 | 58942 SIGHUPs, 319 durable puts, 0 lost | wrong 0",
                 {"cycles": 50, "wrong": 0}, ["58942 SIGHUPs", "319 durable puts", "0 lost"]),
     "error-returns": ("""
