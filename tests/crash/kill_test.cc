@@ -6,6 +6,7 @@
 
 #include "tests/crash/rig.h"
 #include "tests/e2e/arena_mounts.h"
+#include "tests/fakes/from_environment.h"
 
 namespace kvkeep::crash {
 namespace {

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "tests/crash/rig.h"
+#include "tests/fakes/from_environment.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep::crash {

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tests/crash/rig.h"
+#include "tests/fakes/from_environment.h"
 #include "tests/sick/sick_disk.h"
 
 namespace kvkeep::crash {

@@ -53,11 +53,6 @@ uint64_t SetAddressSpace(pid_t process, uint64_t bytes) {
 
 }  // namespace
 
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
-
 Rig::Rig(const Settings& settings, const RigOptions& options)
     : site(settings), options_(options), state_(ExpectedState::Make(site.path("expected"))) {
   state_->keeps = options.keeps;

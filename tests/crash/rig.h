@@ -109,7 +109,4 @@ class Rig {
   uint64_t cycles_ = 0, checks_ = 0, g3_evictions_ = 0, leaked_blocks_ = 0, bad_after_cuts_ = 0;
 };
 
-// An unsigned number from the environment, for runs by hand; `otherwise` when it is not set.
-uint64_t FromEnvironment(const char* name, uint64_t otherwise);
-
 }  // namespace kvkeep::crash

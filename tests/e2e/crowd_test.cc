@@ -7,13 +7,13 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <thread>
 
 #include "tests/e2e/descriptors.h"
 #include "tests/e2e/engine.h"
+#include "tests/fakes/from_environment.h"
 #include "tests/server/other_user.h"
 
 namespace kvkeep::e2e {
@@ -34,10 +34,7 @@ size_t Members(size_t wanted) {
 }
 
 // At the other sockets it is the same code of ours with another address: fewer, but by request.
-size_t FewerMembers() {
-  const char* const asked = std::getenv("KVKEEP_CROWD");
-  return Members(asked != nullptr ? std::stoul(asked) : kMembers / 4);
-}
+size_t FewerMembers() { return Members(FromEnvironment("KVKEEP_CROWD", kMembers / 4)); }
 
 Settings CrowdSettings(size_t members) {
   Settings settings;

@@ -8,12 +8,12 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <stdexcept>
 #include <thread>
 
 #include "tests/e2e/engine.h"
+#include "tests/fakes/from_environment.h"
 #include "tests/fakes/seeded_random.h"
 #include "tiers/base/unique_fd.h"
 
@@ -112,23 +112,16 @@ class DurablePuts {
   std::thread thread_;
 };
 
-uint64_t Cycles() {
-  const char* const asked = std::getenv("KVKEEP_SIGNAL_CYCLES");
-  if (asked != nullptr) return std::strtoull(asked, nullptr, 10);
-  return kSanitized ? 3 : 6;
-}
-
 }  // namespace
 
 TEST_CASE(
     "in a storm of SIGHUP a SIGTERM at any time ends it with 0, and nothing durable is lost") {
-  const char* const asked = std::getenv("KVKEEP_CRASH_SEED");
-  const uint64_t seed = asked != nullptr ? std::strtoull(asked, nullptr, 10) : 1;
+  const uint64_t seed = FromEnvironment("KVKEEP_CRASH_SEED", 1);
   SeededRandom random(seed);
   Site site;
   std::vector<TestChunk> stored;
   uint64_t sent = 0;
-  const uint64_t cycles = Cycles();
+  const uint64_t cycles = FromEnvironment("KVKEEP_SIGNAL_CYCLES", kSanitized ? 3 : 6);
   for (uint64_t cycle = 0; cycle < cycles; ++cycle) {
     const milliseconds until_term(random.Below(1200));
     INFO("seed " << seed << ", cycle " << cycle << ": SIGTERM after " << until_term.count());

@@ -8,13 +8,13 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <thread>
 
 #include "tests/e2e/crowd.h"
 #include "tests/e2e/descriptors.h"
 #include "tests/e2e/worker_process.h"
+#include "tests/fakes/from_environment.h"
 #include "tests/sick/conversations.h"
 #include "tests/sick/sick_site.h"
 #include "tools/kvkeep/replay_worker.h"
@@ -29,15 +29,10 @@ constexpr milliseconds kThink{4};
 constexpr uint64_t kServedAfter = 10;  // requests, once a fault is over
 constexpr milliseconds kLongestFault{10'000};
 constexpr milliseconds kPatience{90'000};  // an offline device is tried again each 30 s
-// What a run may have more of in its last third than in its first.
+// What a run may have more of in its last third than in its second.
 constexpr double kGrownBytes = 24 << 20;
 constexpr double kLostHitPoints = 15;
 constexpr double kMoreThreads = 8;  // gRPC makes some when it is asked much at once, and keeps them
-
-uint64_t Asked(const char* name, uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 // What strikes a daemon at work for a while, and is over then.
 struct Fault {
@@ -177,8 +172,7 @@ double Median(const std::vector<Period>& periods, size_t begin, size_t count,
               double Period::*figure) {
   std::vector<double> all;
   for (size_t i = begin; i < begin + count; ++i) all.push_back(periods[i].*figure);
-  std::sort(all.begin(), all.end());
-  return all[all.size() / 2];
+  return tools::Percentile(all, 0.5);
 }
 
 // One period: load, a fault that is over in time, and the daemon at work again; then at rest.
@@ -267,9 +261,9 @@ TEST_CASE("conversations go on from what was said, and the same seed says the sa
 
 TEST_CASE("load with a fault each period: nothing wrong, nothing grows, as many hits") {
   if (!CanBeSick()) return;
-  const uint64_t seed = Asked("KVKEEP_DAY_SEED", 1);
-  const uint64_t faults = Asked("KVKEEP_DAY_FAULTS", Faults().size());
-  const milliseconds period(1000 * Asked("KVKEEP_DAY_PERIOD_SECONDS", 2));
+  const uint64_t seed = FromEnvironment("KVKEEP_DAY_SEED", 1);
+  const uint64_t faults = FromEnvironment("KVKEEP_DAY_FAULTS", Faults().size());
+  const milliseconds period(1000 * FromEnvironment("KVKEEP_DAY_PERIOD_SECONDS", 2));
   INFO("seed " << seed);
   SickSite sick;
   std::vector<Conversations> conversations;

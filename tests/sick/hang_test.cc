@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <span>
 #include <thread>
 #include <utility>
 
+#include "tests/fakes/from_environment.h"
 #include "tests/sick/sick_site.h"
 
 namespace kvkeep::sick {
@@ -130,8 +130,7 @@ struct Comparison {
 
 // How long the disk hangs where it hangs for long: KVKEEP_SICK_HANG_SECONDS, a moment if not said.
 std::chrono::seconds LongHang() {
-  const char* const asked = std::getenv("KVKEEP_SICK_HANG_SECONDS");
-  return std::chrono::seconds(asked != nullptr ? std::strtoull(asked, nullptr, 10) : 6);
+  return std::chrono::seconds(FromEnvironment("KVKEEP_SICK_HANG_SECONDS", 6));
 }
 
 }  // namespace

@@ -4,12 +4,12 @@
 #include <absl/strings/str_cat.h>
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <random>
 
 #include "tests/e2e/engine.h"
+#include "tests/fakes/from_environment.h"
 
 namespace kvkeep::sick {
 namespace {
@@ -17,11 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kFlips = e2e::kSanitized ? 4 : 16;
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 // The index' files that hold anything, by what they are.
 std::vector<std::string> Files(const std::string& dir) {

@@ -5,14 +5,13 @@
 // KVKEEP_BIT_FLIPS=N flips (default 50), KVKEEP_BIT_FLIPS_SEED=S. Prints its seed, and what came of
 // the flips.
 #include <absl/strings/match.h>
-#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 
+#include "tests/fakes/from_environment.h"
 #include "tests/tiers/fsck/store_on_disk.h"
 #include "tiers/nvme/device_names.h"
 
@@ -22,13 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kChunks = 24;
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  uint64_t value = otherwise;
-  const char* text = std::getenv(name);
-  if (text != nullptr) REQUIRE(absl::SimpleAtoi(text, &value));
-  return value;
-}
 
 // Chunks of all sizes, some of which were deleted; table files and a log.
 void Fill(StoreOnDisk& disk, SeededRandom& random) {
