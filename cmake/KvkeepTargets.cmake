@@ -28,21 +28,23 @@ function(kvkeep_binary NAME)
   kvkeep_use_pch(${NAME})
 endfunction()
 
-# kvkeep_test(NAME [ONE_THREAD] [TIMES] SRCS x_test.cc ... DEPS ... [CASES spec] [LABELS ...]
+# kvkeep_test(NAME [ONE_THREAD] [TIMES] [FIGURES] SRCS x_test.cc ... DEPS ... [CASES spec] [LABELS ...]
 #             [TIMEOUT s] [PROCESSORS n]): one Catch2 binary, one ctest entry.
 # ONE_THREAD: nothing in it runs on a second thread, so the thread sanitizer has nothing to see there,
 # and its preset leaves the test out.
 function(kvkeep_test NAME)
-  cmake_parse_arguments(ARG "ONE_THREAD;TIMES" "CASES;TIMEOUT;PROCESSORS" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_THREAD;TIMES;FIGURES" "CASES;TIMEOUT;PROCESSORS" "SRCS;DEPS;LABELS" ${ARGN})
   if(ARG_ONE_THREAD AND KVKEEP_TSAN)
     return()
   endif()
   kvkeep_test_program(${NAME} SRCS ${ARG_SRCS} DEPS ${ARG_DEPS})
-  set(TIMES "")
-  if(ARG_TIMES)
-    set(TIMES TIMES)
-  endif()
-  kvkeep_test_entry(${NAME} ${NAME} ${TIMES} CASES ${ARG_CASES} TIMEOUT ${ARG_TIMEOUT}
+  set(FLAGS "")
+  foreach(FLAG TIMES FIGURES)
+    if(ARG_${FLAG})
+      list(APPEND FLAGS ${FLAG})
+    endif()
+  endforeach()
+  kvkeep_test_entry(${NAME} ${NAME} ${FLAGS} CASES ${ARG_CASES} TIMEOUT ${ARG_TIMEOUT}
                     PROCESSORS ${ARG_PROCESSORS} LABELS ${ARG_LABELS})
 endfunction()
 
@@ -56,12 +58,14 @@ function(kvkeep_test_program NAME)
   kvkeep_use_pch(${NAME} _test)
 endfunction()
 
-# kvkeep_test_entry(NAME PROGRAM [CASES spec] [TIMES] [LABELS ...] [TIMEOUT s] [PROCESSORS n]): one
+# kvkeep_test_entry(NAME PROGRAM [CASES spec] [TIMES] [FIGURES] [LABELS ...] [TIMEOUT s] [PROCESSORS n]): one
 # ctest entry, of those cases of a program; [#x_test] are those in x_test.cc.
 # It is taken for one that mostly waits (tools/test); one that computes all the time says PROCESSORS 2.
 # TIMES: cases tagged [times] judge times, and are an entry of their own that runs alone, NAME_times.
+# FIGURES: sanitized builds leave out cases tagged [figures]: whole traces or hundreds of runs, whose
+# figures take a sanitizer minutes and show it nothing new.
 function(kvkeep_test_entry NAME PROGRAM)
-  cmake_parse_arguments(ARG "TIMES" "CASES;TIMEOUT;PROCESSORS" "LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "TIMES;FIGURES" "CASES;TIMEOUT;PROCESSORS" "LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
@@ -71,6 +75,9 @@ function(kvkeep_test_entry NAME PROGRAM)
     add_test(NAME ${NAME}_times COMMAND ${PROGRAM} "-#" ${ARG_CASES}[times] WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
     kvkeep_run_alone(${NAME}_times)
     string(APPEND ARG_CASES ~[times])
+  endif()
+  if(ARG_FIGURES AND KVKEEP_SANITIZE)
+    string(APPEND ARG_CASES ~[figures])
   endif()
   add_test(NAME ${NAME} COMMAND ${PROGRAM} "-#" ${ARG_CASES} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_tests_properties(${ENTRIES} PROPERTIES TIMEOUT ${ARG_TIMEOUT})

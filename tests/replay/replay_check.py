@@ -139,11 +139,12 @@ def follows(daemon, quick):
                          "--settle")
     expect(report["wrong_bytes"] == 0 and report["rejected"] == 0, "no wrong byte, no rejection")
     status = daemon.json("status")
+    ratio, from_g2 = (100 * report[hits] / report["chunk_refs"]
+                      for hits in ("leading_hit_chunks", "g2_hits"))
     if not quick:
-        compare(daemon, report, status)
+        compare(daemon, report, status, ratio, from_g2)
     expect(daemon.stop(signal.SIGTERM) == 0, "a clean stop")
-    return tuple(100 * report[hits] / report["chunk_refs"]
-                 for hits in ("leading_hit_chunks", "g2_hits"))
+    return ratio, from_g2
 
 
 def simulate(daemon, report, status):
@@ -162,12 +163,11 @@ def simulate(daemon, report, status):
                said["g3_written_bytes"] // (16 << 10))
 
 
-def compare(daemon, report, status):
+def compare(daemon, report, status, ratio, from_g2):
     policy = daemon.policy
     apart, apart_g2, apart_written = TOLERANCES[policy]
     model, model_g2, model_written = map(
         statistics.median, zip(*simulate(daemon, report, status)))
-    from_g2, ratio = 100 * report["g2_hits"] / report["chunk_refs"], 100 * report["hit_ratio"]
     written = status["counters"]["g3_evictions"] + status["g3"]["chunks"]
     expect(abs(from_g2 - model_g2) <= apart_g2,
            f"{policy}: from G2 {from_g2:.2f} %, within {apart_g2} of simulate's {model_g2:.2f} %")

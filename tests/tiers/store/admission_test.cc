@@ -1,7 +1,6 @@
 // Admission to G3: what is written, what it is charged to, and that `simulate` tells the same.
 #include <catch2/catch.hpp>
 
-#include "tests/fakes/sanitized.h"
 #include "tests/tiers/store/store_tester.h"
 #include "tiers/policy/simulate.h"
 
@@ -175,7 +174,7 @@ Outcome Play(const std::vector<TraceRequest>& trace, const WorldOptions& options
 TEST_CASE("simulate tells what the store does with each admission", "[figures]") {
   auto trace = ReadTrace("tests/traces/conversation_trace.jsonl");
   REQUIRE(trace.ok());
-  trace->resize(kSanitized ? 200 : 600);
+  trace->resize(600);
   constexpr uint64_t kG2Chunks = 2'000, kRate = 10'000;
   for (const uint64_t g3_chunks : {3'000, 8'000}) {
     for (const std::string& admission : AdmissionPolicyNames()) {

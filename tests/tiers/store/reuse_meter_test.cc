@@ -3,7 +3,6 @@
 #include <catch2/catch.hpp>
 #include <cmath>
 
-#include "tests/fakes/sanitized.h"
 #include "tests/tiers/store/store_tester.h"
 #include "tiers/policy/simulate.h"
 
@@ -58,7 +57,6 @@ TEST_CASE("of the size that the store has, the curve says what lookups found", "
   const auto trace = ReadTrace(kTrace);
   REQUIRE(trace.ok());
   for (const uint64_t chunks : {1'500u, 6'000u}) {
-    if (kSanitized && chunks > 1'500) continue;
     StoreTester tester(MemoryAlone(chunks));
     for (size_t i = 0; i < 2'500; ++i) {
       const std::vector<uint64_t>& ids = (*trace)[i].hash_ids;
