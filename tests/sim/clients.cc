@@ -233,12 +233,20 @@ void Simulator::DoContinuePut(Client& client) {
     CheckPresent(client, put.name);
   }
   if (sealed.ok() && *sealed == SealOutcome::kStored) {
-    // An earlier version was evicted, or in doubt: its promise ended then.
+    // An earlier version was evicted: its promise ended then. Or it is in doubt, or out of reach:
+    // then it holds until this one's takes its place.
     ++names_[put.name].changes;
     unsure_.erase(put.name);
-    durable_.erase(put.name);
+    if (!PromiseHolds(put.name)) durable_.erase(put.name);
   }
   if (sealed.ok() && put.durable) AwaitDurable(put.name);
+}
+
+bool Simulator::PromiseHolds(uint64_t name) {
+  const auto promise = durable_.find(name);
+  if (promise == durable_.end() || !world_.attached(promise->second.device)) return false;
+  const std::vector<Promise> records = RecordsOf(name);
+  return std::find(records.begin(), records.end(), promise->second) != records.end();
 }
 
 // As the server does for a durable put, also for one that was answered PRESENT.

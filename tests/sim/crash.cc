@@ -233,15 +233,16 @@ void Simulator::DoCrash(bool power) {
   const std::set<uint64_t> in_g2 = Stored(&LookupResult::g2_parts);
   // Evicted since, perhaps written again: a record that promises nothing.
   std::erase_if(durable_, [this](const auto& one) {
-    const auto records = RecordsOf(one.first);
-    return world_.attached(one.second.device) &&
-           std::find(records.begin(), records.end(), one.second) == records.end();
+    return world_.attached(one.second.device) && !PromiseHolds(one.first);
   });
   if (power) {  // only what was acknowledged, and neither evicted nor deleted since
     std::erase_if(must_be_there, [this](uint64_t name) {
       const auto promise = durable_.find(name);
       return promise == durable_.end() || !world_.attached(promise->second.device);
     });
+    for (const auto& [name, promise] : durable_) {  // also while it is put anew
+      if (in_g2.contains(name) && PromiseHolds(name)) must_be_there.insert(name);
+    }
   }
   const Uninterrupted alone(&alone_);
   ++process_;

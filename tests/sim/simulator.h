@@ -120,6 +120,8 @@ class Simulator {
   void CheckRecordsInQuota();
   // Its records in the indexes of attached devices.
   std::vector<Promise> RecordsOf(uint64_t name);
+  // What was acknowledged as durable under this name is still in the index.
+  bool PromiseHolds(uint64_t name);
   // Looks at all that is now recorded and was not `before`, by device.
   void NoteRevived(const std::vector<Records>& before, bool power);
   bool IsBelieved(uint64_t name, const Promise& record) const;

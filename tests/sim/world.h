@@ -67,6 +67,8 @@ class World {
   void SetQuota(size_t tenant, uint64_t bytes) {
     options_.store.tenants[tenant].g3_quota_bytes = bytes;
   }
+  // Likewise, of all devices.
+  void SetDeviceFaults(const FaultOptions& faults) { options_.device_faults = faults; }
   // Likewise, as StoreOptions::g3_capacity_bytes. REQUIRES: all devices are attached.
   void SetG3Capacities(const std::vector<uint64_t>& bytes) {
     options_.store.g3_capacity_bytes = bytes;

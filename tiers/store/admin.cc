@@ -232,6 +232,16 @@ void Core::CheckTold() {
   for (const auto& tier : devices_) KVKEEP_CHECK(tier->told_readable == tier->readable());
 }
 
+void Core::CheckReplaced(std::vector<uint64_t>& g3_blocks) {
+  for (const auto& [id, replaced] : replaced_) {
+    const ChunkSlot now = table_.Find(id);
+    KVKEEP_CHECK(now != kNoSlot && now != replaced.holder);
+    KVKEEP_CHECK((replaced.holder == kNoSlot) != replaced.extents.empty());
+    KVKEEP_CHECK(replaced.holder != kNoSlot || table_.at(now).g3_state != G3State::kStored);
+    g3_blocks[replaced.device] += TotalBlocks(replaced.extents).value();
+  }
+}
+
 void Core::CheckInvariants() {
   Section section(this, Section::Kind::kNotMeasured);
   CheckMarks();
@@ -242,7 +252,7 @@ void Core::CheckInvariants() {
     uint64_t in_policy = 0;
   };
   std::vector<Seen> seen(pools_.size() + 1);  // nobody is last
-  uint64_t live = 0, dirty_chunks = 0, pins = 0, reading = 0, writing = 0;
+  uint64_t live = 0, dirty_chunks = 0, pins = 0, reading = 0, writing = 0, leased = 0;
   std::vector<uint64_t> g3_blocks(devices_.size(), 0), stored(devices_.size(), 0);
   for (uint32_t i = 0; i < table_.slot_end(); ++i) {
     const ChunkSlot slot(i);
@@ -273,7 +283,7 @@ void Core::CheckInvariants() {
     writing += chunk.g3_state == G3State::kWriting;
     if (chunk.g3_state == G3State::kStored) ++stored[chunk.device];
   }
-  uint64_t leased = 0;
+  CheckReplaced(g3_blocks);
   for (const auto& [id, put] : puts_) seen[put.tenant.value()].put_blocks += put.blocks;
   for (const auto& [token, session] : sessions_) {
     for (const auto& [id, lease] : session->leases) leased += lease.entries.size();

@@ -25,6 +25,10 @@ struct Core::Batch {
   std::deque<DeviceTier::PendingRemove> removes;
   std::deque<ChunkId> forget;  // of the removes: whose record is to go
   CommitSequence last;
+  // It overwrites a record that may be promised: its data has to be stable before, since the index
+  // may be by itself at any time.
+  bool sync_first = false;
+  absl::Status synced;
 
   // For the index; not under the lock.
   IndexBatch Records() const {
@@ -38,10 +42,12 @@ struct Core::Batch {
   }
 };
 
-absl::Status Core::CommitTo(ChunkIndex& index, const Batch& batch) {
+absl::Status Core::CommitTo(NvmeDevice& device, Batch& batch) {
+  if (batch.sync_first) batch.synced = device.io().Sync();
+  if (!batch.synced.ok()) return batch.synced;
   const bool removes = !batch.forget.empty();
   TestPoint(removes ? "removal-commit" : "index-commit");
-  absl::Status status = index.Commit(batch.Records());
+  absl::Status status = device.index().Commit(batch.Records());
   TestPoint(removes ? "removal-committed" : "index-committed");
   return status;
 }
@@ -68,6 +74,7 @@ void Core::PumpIndex(uint16_t device) {
     if (table_.at(add.slot).detached) {
       GiveUpWriteBack(add.slot, absl::NotFoundError("the chunk was deleted"));
     } else {
+      batch->sync_first |= TakeReplaced(device, add.record.id, batch->removes);
       batch->adds.push_back(std::move(add));
     }
   }
@@ -90,17 +97,21 @@ void Core::PumpIndex(uint16_t device) {
     }
   }
   batch->last = tier.assigned;
-  ChunkIndex* index = &deps_.devices[device].device->index();
-  Later([this, device, index, batch] {
-    deps_.devices[device].index_executor->Post(
-        [this, device, index, batch] { OnCommitted(device, batch, CommitTo(*index, *batch)); });
+  Later([this, device, batch] {
+    deps_.devices[device].index_executor->Post([this, device, batch] {
+      OnCommitted(device, batch, CommitTo(*deps_.devices[device].device, *batch));
+    });
   });
 }
 
 void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status) {
   Section section(this);
   DeviceTier& tier = *devices_[device];
-  NoteIo(tier, true, status);
+  if (batch->synced.ok()) {
+    NoteIo(tier, true, status);
+  } else {
+    NoteFailedSync(tier, batch->synced);
+  }
   if (status.ok()) {
     ++counters_.index_commits;
     tier.committed = batch->last;
@@ -108,6 +119,10 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
     for (const DeviceTier::PendingRemove& remove : batch->removes) {
       section.YieldIfSpent();
       Count(work::kRecord);
+      if (remove.replaced) {
+        FreeWhenStable(device, batch->last, remove.extents);
+        continue;
+      }
       tier.freeing_blocks -= TotalBlocks(remove.extents).value();
       tier.allocator->Free(remove.extents);
     }
@@ -122,7 +137,7 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
     // Their extents stay taken until the index has forgotten them.
     for (auto remove = batch->removes.rbegin(); remove != batch->removes.rend(); ++remove) {
       Count(work::kLook);
-      tier.removes.push_front(std::move(*remove));
+      if (!RestoreReplaced(device, *remove)) tier.removes.push_front(std::move(*remove));
     }
     for (const DeviceTier::PendingAdd& add : batch->adds) {
       section.YieldIfSpent();
@@ -156,6 +171,7 @@ void Core::OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add) {
   SetG3State(*chunk, G3State::kStored);
   chunk->g3_sequence = add.record.sequence;
   if (chunk->detached) return;  // deleted meanwhile: removed again when this change settles
+  EndReplaced(*chunk);
   InsertIntoG3Policy(add.slot, FindParent(*chunk, add.parent));
 }
 
@@ -228,6 +244,15 @@ void Core::StartSync(uint16_t device) {
   });
 }
 
+// A failed sync is never retried as if it had worked: the kernel may have dropped the pages.
+void Core::NoteFailedSync(DeviceTier& tier, const absl::Status& status) {
+  ++counters_.sync_failures;
+  tier.failed_sync = true;
+  tier.state = DeviceState::kReadOnly;
+  tier.message = absl::StrCat("sync failed, restart to trust it again: ", status.ToString());
+  NoteReadable(tier);
+}
+
 void Core::OnSynced(uint16_t device, CommitSequence sequence, absl::Status status) {
   Section section(this);
   DeviceTier& tier = *devices_[device];
@@ -237,12 +262,7 @@ void Core::OnSynced(uint16_t device, CommitSequence sequence, absl::Status statu
     tier.stable = sequence;
     tier.doubtful_saved = true;
   } else {
-    // A failed sync is never retried as if it had worked: the kernel may have dropped the pages.
-    ++counters_.sync_failures;
-    tier.failed_sync = true;
-    tier.state = DeviceState::kReadOnly;
-    tier.message = absl::StrCat("sync failed, restart to trust it again: ", status.ToString());
-    NoteReadable(tier);
+    NoteFailedSync(tier, status);
   }
   while (!AnswerSyncWaiters(tier)) section.Yield();
   if (!tier.sync_waiters.empty() && tier.committed > tier.stable) StartSync(device);
@@ -366,8 +386,8 @@ bool Core::IsAtRest() const {
   if (draining_ || scrubs || over_quota_ || over_capacity_ || !unverified_.empty()) return false;
   return std::all_of(devices_.begin(), devices_.end(), [](const auto& tier) {
     return !tier->busy() && tier->write_queue.empty() && tier->read_queue.empty() &&
-           tier->confirm_queue.empty() && tier->adds.empty() && tier->removes.empty() &&
-           !tier->committing && !tier->syncing && !tier->dirty_index && tier->sync_waiters.empty();
+           tier->confirmed() && tier->adds.empty() && tier->removes.empty() && !tier->committing &&
+           !tier->syncing && !tier->dirty_index && tier->sync_waiters.empty();
   });
 }
 

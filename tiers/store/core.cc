@@ -182,9 +182,7 @@ bool Core::EvictableFromG2(const Chunk& chunk) {
 void Core::Settle(ChunkSlot slot, bool was_evictable) {
   Chunk& chunk = table_.at(slot);
   if (chunk.detached) {
-    // A write-back still reads the G2 bytes, a promotion still writes them.
-    const bool in_use = chunk.pins > 0 || chunk.dirty() || chunk.being_read();
-    if (chunk.has_g2_space() && !in_use) {
+    if (chunk.has_g2_space() && !InUse(chunk)) {
       FreeG2Copy(chunk, slot, EvictionPolicy::EraseReason::kRemoved);
     }
     if (chunk.g3_state == G3State::kStored && !chunk.g3_reading) {
@@ -201,6 +199,7 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
   NoteTiers(chunk);
   if (!chunk.has_g2_space() && chunk.g3_state == G3State::kAbsent) {
     KVKEEP_CHECK(chunk.pins == 0 && !chunk.in_g2_policy && !chunk.in_g3_policy);
+    if (!chunk.detached) ForgetReplaced(chunk.id);
     FailDurableWaiters(slot, absl::NotFoundError("the chunk was evicted or deleted"));
     slot_shares_.Give(chunk.tenant, 1);
     table_.Destroy(slot);
@@ -377,6 +376,11 @@ bool Core::StillIs(ChunkSlot slot, const ChunkId& id) const {
 }
 
 void Core::DetachChunk(ChunkSlot slot) {
+  ForgetReplaced(table_.at(slot).id);
+  DetachOnly(slot);
+}
+
+void Core::DetachOnly(ChunkSlot slot) {
   Change chunk(this, slot);
   Count(work::kEvict);
   table_.Detach(slot);

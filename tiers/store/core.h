@@ -19,6 +19,7 @@
 #include "tiers/base/mutex.h"
 #include "tiers/policy/admission_policy.h"
 #include "tiers/store/cipher_buffers.h"
+#include "tiers/store/device_tier.h"
 #include "tiers/store/event_log.h"
 #include "tiers/store/event_reader_state.h"
 #include "tiers/store/life_samples.h"
@@ -150,6 +151,10 @@ class Core {
   void TouchLater(std::span<std::byte> memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CallLater(StatusCallback callback, absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static bool EvictableFromG2(const Chunk& chunk);
+  // Its bytes in G2: by readers, a write-back that reads them, or a promotion that writes them.
+  static bool InUse(const Chunk& chunk) {
+    return chunk.pins > 0 || chunk.dirty() || chunk.being_read();
+  }
   void Settle(ChunkSlot slot, bool was_evictable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Pin(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void UnpinLocked(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -178,7 +183,30 @@ class Core {
   Evicted EvictOneFromG2(G2Pool& pool) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether the slot, which was this chunk's before a yield, still is, findable as such.
   bool StillIs(ChunkSlot slot, const ChunkId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Not found any more, from here on; nor is what it replaced after a restart.
   void DetachChunk(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DetachOnly(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- replace.cc
+  // DetachChunk, to put it anew: its record stays until the new one's is stable, or the new chunk
+  // has gone.
+  void ReplaceChunk(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What is left of a chunk of G3 that is about to go from there. False: no record that stays.
+  bool KeepReplaced(Chunk& chunk, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Adds the removal of what an add is about to overwrite. False: of no record that stays.
+  bool TakeReplaced(uint16_t device, const ChunkId& id,
+                    std::deque<DeviceTier::PendingRemove>& removes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The chunk has been stored. What it replaced goes, if that could not with its add.
+  void EndReplaced(const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The batch with that was refused. False: the record is to go by itself.
+  bool RestoreReplaced(uint16_t device, DeviceTier::PendingRemove& remove)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Frees what nothing refers to once `sequence` is stable.
+  void FreeWhenStable(uint16_t device, CommitSequence sequence, ExtentList extents)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The chunk that replaced it has gone, or is in G3 elsewhere: the record goes by itself.
+  void ForgetReplaced(const ChunkId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- sessions.cc
   absl::StatusOr<Session*> FindSession(const SessionToken& token)
@@ -211,24 +239,7 @@ class Core {
   bool InG3(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   using Link = EvictionPolicy::ChainLink;
   // What a call is about and, slice by slice, what is found of it.
-  struct Wanted {
-    Wanted(const ChunkSet& set, const StoreOptions& options);
-    ChunkId id(size_t chunk) const;
-    const ChunkSet& chunks;
-    std::vector<Link> found;  // by chunk: key index * parts + part index
-    std::vector<Link> chain;  // for a slice, as one of the policies is to see it
-    std::vector<uint64_t> g2_parts, g3_parts;
-    uint32_t leading_keys = 0;
-    bool unadmitted = false;  // some of them is
-    ReadQueue::Asker asker;
-    // By device, of the leading keys; empty: nobody asks.
-    struct ToRead {
-      bool coming = false;  // some of it has been asked for already
-      bool others = false;  // by another asker, and it still waits
-      uint64_t bytes = 0;   // of what has not
-    };
-    std::vector<ToRead> to_read;
-  };
+  struct Wanted;
   std::chrono::nanoseconds PromotionTime(const Wanted& wanted) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What of the key's chunks is still to be read. `found`: of its parts.
@@ -250,28 +261,9 @@ class Core {
 
   // ---- grant.cc
   // What one answer hands to a reader, by where it lay before.
-  struct Served {
-    uint64_t g2_chunks = 0, g3_chunks = 0, g2_bytes = 0, g3_bytes = 0;
-    void Add(bool from_g3, uint64_t bytes) {
-      ++(from_g3 ? g3_chunks : g2_chunks);
-      (from_g3 ? g3_bytes : g2_bytes) += bytes;
-    }
-  };
+  struct Served;
   // A lease in the making: its pins are not the session's yet.
-  struct Grant {
-    void Reserve();
-    const LookupRequest& request;
-    Wanted& wanted;
-    std::shared_ptr<Lessee> holder;  // the session's; the chunks may be another tenant's
-    LookupResult result;
-    std::vector<Lease::Entry> entries;
-    std::vector<bool> pinned;  // by entry
-    uint32_t keys = 0;
-    uint64_t bytes = 0;          // of images
-    uint64_t payload_bytes = 0;  // of what is pinned
-    Served served;               // with its places
-    bool shortened = false;
-  };
+  struct Grant;
   void CountServed(const Session& session, const NamespaceDigest& ns, const Served& served)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckLeases(const Session& session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -308,6 +300,7 @@ class Core {
   void BeginPut(const PendingPut& put, const PutRequest& request, Reservation* reservation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   PendingPut EndPut(uint64_t reservation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status TableFull() const;
 
   // ---- promote.cc
   // Whether the lease, if it is one of the session's, was paid for when it was granted.
@@ -422,7 +415,7 @@ class Core {
   struct Batch;
   void NoteSilence(DeviceTier& tier, std::chrono::nanoseconds passed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  static absl::Status CommitTo(ChunkIndex& index, const Batch& batch);
+  static absl::Status CommitTo(NvmeDevice& device, Batch& batch);
   void PumpIndex(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status);
   void OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add)
@@ -436,6 +429,8 @@ class Core {
   void PumpLater(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void KeepPumping(uint16_t device);
   void OnSynced(uint16_t device, CommitSequence sequence, absl::Status status);
+  void NoteFailedSync(DeviceTier& tier, const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnSyncPutOff(uint16_t device);
   void FailDurableWaiters(ChunkSlot slot, const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -462,7 +457,7 @@ class Core {
   ChunkSlot AdoptRecord(uint16_t device, const IndexRecord& record, bool doubtful)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PumpConfirms(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status);
+  void OnConfirmRead(DeviceTier::Confirm confirm, AlignedPage& page, absl::Status status);
 
   // ---- set_limits.cc
   static StoreOptions ResolveLimits(StoreOptions options, const StoreDeps& deps);
@@ -510,6 +505,8 @@ class Core {
   // ---- admin.cc
   void CheckMarks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckTold() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Adds what is kept of each device.
+  void CheckReplaced(std::vector<uint64_t>& g3_blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckShares() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- recover_g2.cc
@@ -576,6 +573,7 @@ class Core {
   absl::btree_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ ABSL_GUARDED_BY(mu_);
   absl::btree_map<ChunkSlot, std::unique_ptr<WriteBack>> write_backs_ ABSL_GUARDED_BY(mu_);
   absl::btree_map<ChunkSlot, std::deque<StatusCallback>> durable_waiters_ ABSL_GUARDED_BY(mu_);
+  absl::btree_map<ChunkId, Replaced> replaced_ ABSL_GUARDED_BY(mu_);
   uint64_t dirty_chunks_ ABSL_GUARDED_BY(mu_) = 0;
   // Of each of them, by the generation of its write: since when.
   absl::btree_map<Generation, MonotonicTime> dirty_since_ ABSL_GUARDED_BY(mu_);

@@ -183,7 +183,9 @@ bool Core::AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) {
   if (!extents.has_value()) {
     // Too scattered even for many extents, or what gives way is not gone yet: make more room, for
     // the next attempt.
-    if (tier.freeing_blocks < blocks) EvictOneFor(tier, chunk.tenant, blocks);
+    if (tier.freeing_blocks < blocks && EvictOneFor(tier, chunk.tenant, blocks) == Evicted::kNone) {
+      ForgetReplaced(chunk.id);  // no room for both
+    }
     return false;
   }
   chunk.g3 = *std::move(extents);
@@ -202,8 +204,10 @@ void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReaso
     chunk.g3.clear();
   }
   g3_shares_.Give(chunk.tenant, chunk.blocks());
-  tier.freeing_blocks += TotalBlocks(chunk.g3).value();
-  tier.removes.push_back({chunk.id, std::move(chunk.g3)});
+  if (!KeepReplaced(chunk, slot)) {
+    tier.freeing_blocks += TotalBlocks(chunk.g3).value();
+    tier.removes.push_back({chunk.id, std::move(chunk.g3)});
+  }
   chunk.g3.clear();
   chunk.unconfirmed = chunk.doubtful = false;  // that was about the record
   SetG3State(chunk, G3State::kAbsent);

@@ -8,6 +8,7 @@
 #include "tiers/base/check.h"
 #include "tiers/store/canary.h"
 #include "tiers/store/core.h"
+#include "tiers/store/wanted.h"
 
 namespace kvkeep::store_internal {
 

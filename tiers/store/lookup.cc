@@ -3,6 +3,7 @@
 
 #include "tiers/base/check.h"
 #include "tiers/store/core.h"
+#include "tiers/store/wanted.h"
 
 namespace kvkeep::store_internal {
 namespace {

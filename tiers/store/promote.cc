@@ -10,6 +10,7 @@
 #include "tiers/base/check.h"
 #include "tiers/store/canary.h"
 #include "tiers/store/core.h"
+#include "tiers/store/wanted.h"
 
 namespace kvkeep::store_internal {
 
@@ -432,17 +433,17 @@ void Core::EndIfFailed(ChunkSlot slot, Promotion& promotion) {
   CountFailure(promotion);
   // Once a chunk, however many of its reads failed: one bad spot is no broken device.
   if (promotion.failed_io) NoteIo(*devices_[promotion.device], false, promotion.failure);
-  const bool device_away = promotion.failure.code() == absl::StatusCode::kUnavailable;
+  const bool away = IsAway(promotion.failure);
   const uint16_t device = promotion.device;
   EndReading(slot, false);  // `promotion` is gone from here on
   const bool detached = table_.at(slot).detached;
-  const bool keep_in_g3 = device_away && table_.at(slot).pins == 0;
+  const bool unread = away && table_.at(slot).pins == 0;
   {
     Change chunk(this, slot);
     chunk->g2_state = G2State::kFailed;
-    if (!detached && keep_in_g3) FreeG2Copy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
+    if (!detached && unread) FreeG2Copy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
   }
-  if (!detached && !keep_in_g3) DetachChunk(slot);
+  if (!detached && !unread) away ? LeaveToReaders(slot) : DetachChunk(slot);
   PumpReads(device);
 }
 

@@ -210,6 +210,11 @@ void Core::AbortPut(uint64_t reservation) {
   ++counters_.puts_aborted;
 }
 
+absl::Status Core::TableFull() const {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("max_chunks: all ", options_.max_chunks, " are in use"));
+}
+
 absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& request) {
   TestPoint("seal");
   ReuseMeter::Note note(&reuse_);
@@ -238,12 +243,11 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
       ++counters_.puts_present;
       return SealOutcome::kPresent;
     }
-    DetachChunk(known);  // lost or not yet confirmed: the new one is sure
+    const Chunk& old = table_.at(known);  // its slot is free then, unless it is still read
+    if (table_.full() && (InUse(old) || old.g3_reading)) return give_up(TableFull());
+    ReplaceChunk(known);  // lost, in doubt or out of reach: the new one is sure
   }
-  if (table_.full()) {
-    return give_up(absl::ResourceExhaustedError(
-        absl::StrCat("max_chunks: all ", options_.max_chunks, " are in use")));
-  }
+  if (table_.full()) return give_up(TableFull());
   const ChunkSlot slot = CreateChunk(id, request.shape);
   TouchLater(table_.MemoryDue());
   {

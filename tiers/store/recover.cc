@@ -14,6 +14,8 @@ namespace kvkeep::store_internal {
 namespace {
 
 constexpr uint32_t kMaxConfirms = 32;  // header reads under way on one device
+constexpr uint32_t kMostConfirms = 3;  // of one header that cannot be read, so far apart:
+constexpr auto kConfirmAgain = std::chrono::seconds(1);
 // So many chunks ahead is their memory fetched, where they are walked in an order of their own.
 constexpr size_t kPrefetchAhead = 8;
 
@@ -135,7 +137,7 @@ absl::Status Core::RecoverDevice(uint16_t device) {
         }
         if (!sure) {
           Change(this, slot)->unconfirmed = true;
-          tier.confirm_queue.push_back(slot);
+          tier.confirm_queue.push_back({slot});
         }
         by_age.emplace_back(record.sequence.value(), slot);
         return true;
@@ -256,11 +258,17 @@ ChunkSlot Core::AdoptRecord(uint16_t device, const IndexRecord& record, bool dou
 // image: a chunk is promised only once its header has been read.
 void Core::PumpConfirms(uint16_t device) {
   DeviceTier& tier = *devices_[device];
-  if (tier.confirm_queue.empty() && tier.confirms == 0) tier.confirmed_boot = deps_.boot_id;
+  if (tier.confirmed()) tier.confirmed_boot = deps_.boot_id;
   if (!tier.readable()) return;  // Tick comes back to it
+  if (!tier.confirm_again.empty() && deps_.clock->Now() >= tier.confirm_again_at) {
+    tier.confirm_queue.insert(tier.confirm_queue.end(), tier.confirm_again.begin(),
+                              tier.confirm_again.end());
+    tier.confirm_again.clear();
+  }
   while (!tier.confirm_queue.empty() && tier.confirms < kMaxConfirms) {
     if (Spent()) return PumpLater(device);
-    const ChunkSlot slot = tier.confirm_queue.front();
+    const DeviceTier::Confirm confirm = tier.confirm_queue.front();
+    const ChunkSlot slot = confirm.slot;
     tier.confirm_queue.pop_front();
     Count(work::kFind);
     Chunk& chunk = table_.at(slot);
@@ -273,8 +281,8 @@ void Core::PumpConfirms(uint16_t device) {
                      .offset = DeviceOffset(chunk.g3[0].first.value() * kBlockBytes),
                      .data = page->bytes,
                      .bytes = kHeaderBytes,
-                     .done = [this, slot, page](absl::Status status) {
-                       OnConfirmRead(slot, *page, std::move(status));
+                     .done = [this, confirm, page](absl::Status status) {
+                       OnConfirmRead(confirm, *page, std::move(status));
                      }};
     Later([io = &deps_.devices[device].device->io(), read = std::move(read)]() mutable {
       io->Submit(std::move(read));
@@ -282,10 +290,14 @@ void Core::PumpConfirms(uint16_t device) {
   }
 }
 
-void Core::OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status) {
+void Core::OnConfirmRead(DeviceTier::Confirm confirm, AlignedPage& page, absl::Status status) {
+  const ChunkSlot slot = confirm.slot;
   ImageHeader header;
   const bool io_ok = status.ok();
-  const bool away = absl::IsUnavailable(status);
+  const bool away = IsAway(status);
+  // A spot that cannot be read, or a device that recovers from what ails it: the record may be a
+  // promise, so it has some time.
+  const bool again = !io_ok && !away && ++confirm.failures < kMostConfirms;
   if (io_ok) {
     absl::StatusOr<ImageHeader> decoded = DecodeHeader(page.span(), deps_.mac_key);
     status = decoded.status();
@@ -298,9 +310,13 @@ void Core::OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status)
   tier.heard = true;
   if (away) {  // that says nothing about the record
     NoteIo(tier, false, status);
-    tier.confirm_queue.push_back(slot);
-  } else if (io_ok) {
-    NoteIo(tier, false, absl::OkStatus());
+    tier.confirm_queue.push_back(confirm);
+  } else if (io_ok || confirm.failures == 1) {  // one bad spot is no broken device
+    NoteIo(tier, false, io_ok ? absl::OkStatus() : status);
+  }
+  if (again) {
+    if (tier.confirm_again.empty()) tier.confirm_again_at = deps_.clock->Now() + kConfirmAgain;
+    tier.confirm_again.push_back(confirm);
   }
   bool detached = false, keyless = false;
   {
@@ -315,7 +331,7 @@ void Core::OnConfirmRead(ChunkSlot slot, AlignedPage& page, absl::Status status)
     }
     chunk->unconfirmed = !status.ok();  // nobody is told of one that is about to go
   }
-  if (!status.ok() && !away && !detached) {
+  if (!status.ok() && !away && !again && !detached) {
     ++(keyless ? counters_.keyless_chunks : counters_.stale_records);
     DetachChunk(slot);
   }

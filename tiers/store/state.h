@@ -1,4 +1,4 @@
-// The named pieces of the core's state: sessions, leases, devices, operations in flight.
+// The named pieces of the core's state: sessions, leases, operations in flight.
 // Plain structs; the core's lock protects all of them and the core's files say what moves them.
 #pragma once
 
@@ -6,24 +6,17 @@
 #include <absl/functional/any_invocable.h>
 #include <absl/status/status.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
 
-#include "tiers/alloc/extent_allocator.h"
 #include "tiers/crypt/image_cipher.h"
-#include "tiers/index/doubtful.h"
-#include "tiers/nvme/nvme_device.h"
-#include "tiers/policy/eviction_policy.h"
 #include "tiers/store/chunk_table.h"
 #include "tiers/store/g2_pool.h"
 #include "tiers/store/lease.h"
 #include "tiers/store/rates.h"
 #include "tiers/store/read_queue.h"
-#include "tiers/store/read_speed.h"
 #include "tiers/store/store.h"
 #include "tiers/store/types.h"
 
@@ -108,84 +101,11 @@ struct WriteBack {
   absl::Status failure;
 };
 
-// One path of G3.
-struct DeviceTier {
-  struct QueuedWrite {
-    ChunkSlot slot;
-    std::optional<ChunkKey> parent;
-  };
-  struct PendingAdd {
-    ChunkSlot slot;
-    IndexRecord record;
-    std::optional<ChunkKey> parent;
-  };
-  struct PendingRemove {
-    ChunkId id;
-    ExtentList extents;
-  };
-
-  StoreDeps::DeviceDeps deps;
-  std::unique_ptr<ExtentAllocator> allocator;
-  std::vector<std::unique_ptr<EvictionPolicy>> policies;  // by tenant, nobody last
-  uint64_t chunks = 0;                                    // stored
-  // What of the allocator's may be used, and what of that is kept free for writes.
-  uint64_t capacity_blocks = 0, reserve_blocks = 0;
-  uint64_t capacity_bytes = 0;  // that as it was said: of the directory
-
-  ReadQueue read_queue;                 // promotions that wait for their turn
-  std::deque<ChunkSlot> confirm_queue;  // recovered after a power cut: header to be read first
-  Uuid confirmed_boot;    // the boot for which every record is sure; goes into the stable mark
-  uint32_t confirms = 0;  // such reads under way
-  Doubtful doubtful;
-  bool doubtful_saved = true;  // in the index; it has to be before the stable mark moves
-  uint64_t reading_bytes = 0;
-  uint64_t read_up_to = UINT64_MAX;  // the block behind the last promotion's image
-  ReadSpeed read_speed;              // of promotions
-  // Dirty chunks that wait for their turn, in the order of their generations.
-  absl::btree_map<Generation, QueuedWrite> write_queue;
-  uint64_t writing_bytes = 0, given_blocks = 0;  // under way; of all chunks ever queued here
-
-  std::deque<PendingAdd> adds;        // for the next batches
-  std::deque<PendingRemove> removes;  // for the next batches
-  uint64_t freeing_blocks = 0;        // of removes, also those in the batch under way
-  bool committing = false;
-  MonotonicTime commit_retry_at{0};            // after a refused batch
-  CommitSequence assigned, committed, stable;  // the last given out / in the index / synced
-
-  bool syncing = false, dirty_index = false;  // the latter: committed to since the last sync began
-  MonotonicTime last_sync{0}, last_recency{0};
-  std::multimap<CommitSequence, StatusCallback> sync_waiters;  // by what has to be stable
-
-  bool pumping = false;    // KeepPumping is under way, or in an outbox
-  bool pump_more = false;  // and has to go on
-
-  DeviceState state = DeviceState::kOk;
-  std::string message;
-  uint32_t read_errors = 0, write_errors = 0;  // in a row
-  MonotonicTime retry_at{0};
-  bool failed_sync = false;  // never trusted again before a restart
-
-  // I/O that no end comes of: `heard` is set when any ends, Tick does the rest.
-  bool heard = false;
-  std::chrono::nanoseconds silent_for{0};  // while there was something to hear of
-  bool stuck = false;                      // left alone, as if it was offline, until something ends
-  bool told_readable = true;               // as readers of events know it
-  uint64_t used_blocks() const {
-    return allocator->capacity().value() - allocator->free_blocks().value();
-  }
-  // Free once the removals under way are committed.
-  uint64_t free_blocks() const {
-    const uint64_t staying = used_blocks() - freeing_blocks;
-    return capacity_blocks - std::min(capacity_blocks, staying);
-  }
-  bool over_capacity() const { return used_blocks() - freeing_blocks > capacity_blocks; }
-  EvictionPolicy& policy(TenantId tenant) const { return *policies[tenant.value()]; }
-  bool CanGive(TenantId tenant) const { return policy(tenant).Victim().has_value(); }
-  bool busy() const { return reading_bytes > 0 || writing_bytes > 0 || confirms > 0; }
-  bool readable() const { return state != DeviceState::kOffline && !stuck; }
-  bool writable() const {
-    return (state == DeviceState::kOk || state == DeviceState::kDegraded) && !failed_sync && !stuck;
-  }
+// A record whose chunk was put anew.
+struct Replaced {
+  uint16_t device = 0;
+  ChunkSlot holder = kNoSlot;  // the chunk it was, while that is still read from G3
+  ExtentList extents;          // else its image
 };
 
 }  // namespace kvkeep::store_internal

@@ -106,6 +106,22 @@ TEST_CASE("a range is told when all of it is ready, an empty one at once") {
   CHECK(all);
 }
 
+TEST_CASE("what is being read when its device goes away is there when it is back") {
+  StoreTester s;
+  PutIntoG3(s, 1, 20'000);
+  s.world.SetGone(0, true);
+  ChunkReader reader = s.Pin(1);
+  REQUIRE(reader);
+  CHECK(s.WaitFor(reader, 0, 1) == "away");
+  s.store().CheckInvariants();
+  s.world.SetGone(0, false);
+  s.Pass(std::chrono::seconds(31));
+  CHECK(s.Get(1) == "hit");
+  reader = {};
+  CHECK(s.Get(1) == "hit");
+  s.store().CheckInvariants();
+}
+
 TEST_CASE("a failed read of the device is a damaged chunk: counted, gone, put again") {
   StoreTester s;
   PutIntoG3(s, 1, 4096);

@@ -62,6 +62,44 @@ TEST_CASE("after a power cut records are promised only once their header was rea
   CHECK(s.counters().corrupt_chunks == 0);
 }
 
+TEST_CASE("headers that cannot be read for a while after a power cut cost no chunk") {
+  StoreTester s;
+  for (uint64_t i = 1; i <= 5; ++i) REQUIRE(s.Put(i, 4096, {.durable = true}) == "stored");
+  s.Settle();
+  for (uint64_t i = 1; i <= 5; ++i) REQUIRE(s.Durable(i) == "ok");
+  s.world.PowerCut();
+  s.world.SetDeviceFaults({.read_error = 1});
+  s.world.Start();
+  s.Connect();
+  s.Pass(std::chrono::milliseconds(500));
+  CHECK(s.world.device().stats().read_errors >= 5);
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kOffline);
+  for (uint64_t i = 1; i <= 5; ++i) CHECK(s.Where(i).empty());
+  s.world.device().set_options({});
+  s.Pass(std::chrono::seconds(40));
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);
+  for (uint64_t i = 1; i <= 5; ++i) CHECK(s.Get(i) == "hit");
+  CHECK(s.counters().stale_records == 0);
+}
+
+TEST_CASE("a header that can never be read is given up, and the device is not blamed") {
+  StoreTester s;
+  REQUIRE(s.Put(1) == "stored");
+  s.Settle();
+  REQUIRE(s.Durable(1) == "ok");
+  s.world.PowerCut();
+  s.world.SetDeviceFaults({.read_error = 1});
+  s.world.Start();
+  s.Connect();
+  s.Pass(std::chrono::milliseconds(1500));
+  CHECK(s.counters().stale_records == 0);
+  s.Pass(std::chrono::seconds(2));
+  CHECK(s.counters().stale_records == 1);
+  CHECK(s.world.device().stats().read_errors == 3);
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kDegraded);
+  s.store().CheckInvariants();
+}
+
 // The last write of a machine, at every place where it may have been cut short.
 TEST_CASE("an image that ends at any of its blocks is lost, and no other with it") {
   constexpr size_t kBytes = 50'000;

@@ -1,0 +1,205 @@
+// A chunk put anew while its record is in doubt or its device silent: until the new one is stable
+// the old one outlives whatever comes.
+#include <catch2/catch.hpp>
+
+#include "tests/tiers/store/store_tester.h"
+
+namespace kvkeep {
+namespace {
+
+// Durable, and after a power cut: whether its bytes are all there is not known before it is read.
+void PutDurableAndCut(StoreTester& s, uint64_t name, size_t bytes = 4096) {
+  REQUIRE(s.Put(name, bytes, {.durable = true}) == "stored");
+  s.Settle();
+  REQUIRE(s.Durable(name) == "ok");
+  s.PowerCutAndStart();
+  s.RunAll();
+  REQUIRE(s.Where(name) == "3");
+}
+
+bool IsThere(StoreTester& s, uint64_t name) {
+  s.RunAll();
+  const std::string got = s.Get(name);
+  UNSCOPED_INFO("get of " << name << ": " << got);
+  return got == "hit" || got == "old";
+}
+
+uint64_t UsedBlocks(StoreTester& s) { return s.store().snapshot().g3.used_bytes / kBlockBytes; }
+
+// In G3 only, and its device answers nothing.
+void PutAndSilence(StoreTester& s) {
+  REQUIRE(s.Put(1, 4096, {.durable = true}) == "stored");
+  REQUIRE(s.Put(2) == "stored");
+  s.Settle();
+  REQUIRE(s.Durable(1) == "ok");
+  s.KillAndStart();
+  s.world.device().set_options({.stuck = 1});
+  const ChunkReader reader = s.Pin(2);
+  REQUIRE(reader);
+  s.Pass(std::chrono::seconds(7));
+  REQUIRE(s.Where(1).empty());
+}
+
+}  // namespace
+
+TEST_CASE("what is put durable twice is there when the second put was cut short") {
+  for (const bool power : {false, true}) {
+    INFO((power ? "power cut" : "kill"));
+    StoreTester s;
+    PutDurableAndCut(s, 1);
+    s.world.device().set_options({.stuck = 1});  // the second one's bytes do not get there
+    REQUIRE(s.Put(1, 4096, {.durable = true}) == "stored");
+    s.Pass(std::chrono::seconds(3));
+    power ? s.PowerCutAndStart() : s.KillAndStart();
+    CHECK(IsThere(s, 1));
+    s.store().CheckInvariants();
+  }
+}
+
+TEST_CASE("what is put durable twice is there at whatever moment the power fails") {
+  uint64_t before = 0, after = 0;
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    INFO("seed " << seed);
+    WorldOptions options = SmallWorld();
+    options.seed = seed;
+    options.device_blocks = {96};  // nothing is evicted, and what is let go of is soon used again
+    StoreTester s(options);
+    PutDurableAndCut(s, 1, 20'000);
+    uint64_t next = 10;
+    while (next < 13) REQUIRE(s.Put(next++, 20'000) == "stored");
+    s.Settle();
+    const std::string again = s.Put(1, 20'000, {.durable = true});
+    if (again == "present") continue;  // read meanwhile
+    REQUIRE(again == "stored");
+    std::string durable;
+    s.WhenDurable(1, &durable);
+    for (uint64_t i = 0; i < seed % 80; ++i) {
+      if (i % 10 == 9 && next < 17) s.Put(next++, 20'000);
+      s.world.RunOneAtRandom();
+    }
+    s.store().CheckInvariants();
+    ++(durable == "waiting" ? before : after);
+    s.PowerCutAndStart();
+    CHECK(IsThere(s, 1));
+    s.store().CheckInvariants();
+  }
+  CHECK(before > 10);
+  CHECK(after > 10);
+}
+
+TEST_CASE("what was replaced keeps its place until the new record is stable") {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    WorldOptions options = SmallWorld();
+    options.seed = seed;
+    StoreTester s(options);
+    PutDurableAndCut(s, 1, 20'000);
+    const uint64_t used = UsedBlocks(s);
+    REQUIRE(s.Put(1, 20'000, {.durable = true}) == "stored");
+    std::string durable;
+    s.WhenDurable(1, &durable);
+    while (s.Where(1) != "23") REQUIRE(s.world.RunOneAtRandom());
+    REQUIRE(durable == "waiting");
+    CHECK(UsedBlocks(s) == used + 6);
+    s.Settle();
+    CHECK(durable == "ok");
+    CHECK(UsedBlocks(s) == used);
+  }
+}
+
+TEST_CASE("a put while its device is silent takes nothing from what the device holds") {
+  for (const bool power : {false, true}) {
+    INFO((power ? "power cut" : "kill"));
+    StoreTester s;
+    PutAndSilence(s);
+    REQUIRE(s.Put(1) == "stored");  // unbacked: no device takes it
+    REQUIRE(s.Put(3) == "stored");
+    s.Pass(std::chrono::seconds(2));
+    s.world.device().set_options({});
+    s.Pass(std::chrono::seconds(2));
+    s.store().CheckInvariants();
+    power ? s.PowerCutAndStart() : s.KillAndStart();
+    CHECK(IsThere(s, 1));
+  }
+}
+
+TEST_CASE("what was replaced goes when the new one is stable, is deleted or is evicted") {
+  StoreTester s;
+  PutAndSilence(s);
+  REQUIRE(s.Put(1) == "stored");
+  s.world.device().set_options({});
+  s.Settle();
+  const uint64_t used = UsedBlocks(s);
+  SECTION("stable") {
+    REQUIRE(s.Durable(1) == "ok");
+    s.Settle();
+    CHECK(s.Where(1) == "23");
+    CHECK(UsedBlocks(s) == used);
+    s.KillAndStart();
+    s.RunAll();
+    CHECK(s.Get(1) == "hit");
+  }
+  SECTION("deleted") {
+    CHECK(s.Delete({1}) == 1);
+    s.Settle();
+    CHECK(UsedBlocks(s) == used - 2);
+    s.KillAndStart();
+    s.RunAll();
+    CHECK(s.Get(1) == "miss");
+  }
+  SECTION("evicted") {
+    s.FloodG2();
+    REQUIRE(s.Where(1).empty());
+    s.Settle();
+    CHECK(UsedBlocks(s) == used - 2);
+  }
+  s.store().CheckInvariants();
+}
+
+TEST_CASE("what was replaced outlives an index that refuses the new record") {
+  StoreTester s;
+  PutDurableAndCut(s, 1);
+  s.world.index().SetFaults({.commit_refused = 1});
+  REQUIRE(s.Put(1, 4096, {.durable = true}) == "stored");
+  s.Pass(std::chrono::seconds(3));
+  s.world.index().SetFaults({});
+  s.Settle();
+  s.store().CheckInvariants();
+  s.PowerCutAndStart();
+  CHECK(IsThere(s, 1));
+}
+
+TEST_CASE("what was replaced gives way where there is no room for both") {
+  WorldOptions options = SmallWorld();
+  options.device_blocks = {40};
+  StoreTester s(options);
+  PutDurableAndCut(s, 1, 80'000);  // 21 blocks: a second one does not fit beside it
+  REQUIRE(s.Put(1, 80'000, {.durable = true}) == "stored");
+  s.Settle();
+  CHECK(s.Durable(1) == "ok");
+  CHECK(s.Where(1) == "23");
+  s.store().CheckInvariants();
+}
+
+TEST_CASE("what is read while it is put anew keeps its bytes until both have ended") {
+  StoreTester s;
+  PutDurableAndCut(s, 1, 20'000);
+  s.world.device().set_options({.stuck = 1});
+  ChunkReader reader = s.Pin(1);
+  REQUIRE(reader);
+  REQUIRE(s.Put(1, 20'000, {.durable = true}) == "stored");
+  s.Pass(std::chrono::seconds(1));
+  s.store().CheckInvariants();
+  s.world.device().set_options({});
+  s.Settle();
+  CHECK(s.WaitFor(reader, 0, 1) == "ok");
+  CHECK(s.Bytes(1, reader) == "old");
+  reader = {};
+  s.Settle();
+  CHECK(s.Durable(1) == "ok");
+  CHECK(s.Where(1) == "23");
+  s.store().CheckInvariants();
+  s.PowerCutAndStart();
+  CHECK(IsThere(s, 1));
+}
+
+}  // namespace kvkeep

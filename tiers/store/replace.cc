@@ -1,0 +1,85 @@
+// A chunk put anew while its record is in doubt, or its device out of reach. The record may be all
+// that keeps a promise: what was put durable, and is put once more, has to outlive the loss of
+// power at every moment of the second put. So it stays, and its image with it, until the new
+// chunk's record has overwritten it and that is on stable storage; or until the new chunk has gone,
+// evicted or deleted, as it would then have gone itself.
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+
+void Core::ReplaceChunk(ChunkSlot slot) {
+  const Chunk& chunk = table_.at(slot);
+  if (chunk.g3_state == G3State::kStored) {
+    ForgetReplaced(chunk.id);  // on another device, and older
+    replaced_[chunk.id] = {.device = chunk.device, .holder = slot, .extents = {}};
+  }
+  DetachOnly(slot);
+}
+
+bool Core::KeepReplaced(Chunk& chunk, ChunkSlot slot) {
+  const auto found = replaced_.find(chunk.id);
+  if (found == replaced_.end() || found->second.holder != slot) return false;
+  found->second.holder = kNoSlot;
+  found->second.extents = std::move(chunk.g3);
+  const ChunkSlot now = table_.Find(chunk.id);
+  if (now != kNoSlot && table_.at(now).g3_state == G3State::kStored) EndReplaced(table_.at(now));
+  return true;
+}
+
+bool Core::TakeReplaced(uint16_t device, const ChunkId& id,
+                        std::deque<DeviceTier::PendingRemove>& removes) {
+  const auto found = replaced_.find(id);
+  if (found == replaced_.end() || found->second.device != device) return false;
+  // Else it goes when it is let go of.
+  if (found->second.holder != kNoSlot) return true;
+  devices_[device]->freeing_blocks += TotalBlocks(found->second.extents).value();
+  removes.push_back({id, std::move(found->second.extents), /*replaced=*/true});
+  replaced_.erase(found);
+  return true;
+}
+
+void Core::EndReplaced(const Chunk& chunk) {
+  const auto found = replaced_.find(chunk.id);
+  if (found == replaced_.end()) return;
+  if (found->second.device != chunk.device) return ForgetReplaced(chunk.id);
+  if (found->second.holder != kNoSlot) return;
+  DeviceTier& tier = *devices_[chunk.device];
+  TakeReplaced(chunk.device, chunk.id, tier.removes);
+  if (!tier.committing) PumpLater(chunk.device);
+}
+
+bool Core::RestoreReplaced(uint16_t device, DeviceTier::PendingRemove& remove) {
+  const ChunkSlot now = table_.Find(remove.id);
+  if (!remove.replaced) return false;
+  if (now == kNoSlot || table_.at(now).g3_state == G3State::kStored) return false;
+  if (replaced_.contains(remove.id)) return false;
+  devices_[device]->freeing_blocks -= TotalBlocks(remove.extents).value();
+  replaced_[remove.id] = {device, kNoSlot, std::move(remove.extents)};
+  return true;
+}
+
+void Core::FreeWhenStable(uint16_t device, CommitSequence sequence, ExtentList extents) {
+  DeviceTier& tier = *devices_[device];
+  tier.sync_waiters.emplace(sequence, [this, device, extents = std::move(extents)](absl::Status) {
+    // After a failed sync nothing is written to it any more: then it does not matter.
+    Section section(this);
+    DeviceTier& of = *devices_[device];
+    of.freeing_blocks -= TotalBlocks(extents).value();
+    of.allocator->Free(extents);
+    PumpWrites(device);
+  });
+}
+
+void Core::ForgetReplaced(const ChunkId& id) {
+  const auto found = replaced_.find(id);
+  if (found == replaced_.end()) return;
+  Replaced replaced = std::move(found->second);
+  replaced_.erase(found);
+  if (replaced.holder != kNoSlot) return;  // goes as any other when it is let go of
+  DeviceTier& tier = *devices_[replaced.device];
+  tier.freeing_blocks += TotalBlocks(replaced.extents).value();
+  tier.removes.push_back({id, std::move(replaced.extents)});
+  if (!tier.committing) PumpLater(replaced.device);
+}
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,57 @@
+// What a lookup, and a lease in the making, know while they last: of core.h, for the few files that
+// do them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+
+// What a call is about and, slice by slice, what is found of it.
+struct Core::Wanted {
+  Wanted(const ChunkSet& set, const StoreOptions& options);
+  ChunkId id(size_t chunk) const;
+  const ChunkSet& chunks;
+  std::vector<Link> found;  // by chunk: key index * parts + part index
+  std::vector<Link> chain;  // for a slice, as one of the policies is to see it
+  std::vector<uint64_t> g2_parts, g3_parts;
+  uint32_t leading_keys = 0;
+  bool unadmitted = false;  // some of them is
+  ReadQueue::Asker asker;
+  // By device, of the leading keys; empty: nobody asks.
+  struct ToRead {
+    bool coming = false;  // some of it has been asked for already
+    bool others = false;  // by another asker, and it still waits
+    uint64_t bytes = 0;   // of what has not
+  };
+  std::vector<ToRead> to_read;
+};
+
+// What one answer hands to a reader, by where it lay before.
+struct Core::Served {
+  uint64_t g2_chunks = 0, g3_chunks = 0, g2_bytes = 0, g3_bytes = 0;
+  void Add(bool from_g3, uint64_t bytes) {
+    ++(from_g3 ? g3_chunks : g2_chunks);
+    (from_g3 ? g3_bytes : g2_bytes) += bytes;
+  }
+};
+
+// A lease in the making: its pins are not the session's yet.
+struct Core::Grant {
+  void Reserve();
+  const LookupRequest& request;
+  Wanted& wanted;
+  std::shared_ptr<Lessee> holder;  // the session's; the chunks may be another tenant's
+  LookupResult result;
+  std::vector<Lease::Entry> entries;
+  std::vector<bool> pinned;  // by entry
+  uint32_t keys = 0;
+  uint64_t bytes = 0;          // of images
+  uint64_t payload_bytes = 0;  // of what is pinned
+  Served served;               // with its places
+  bool shortened = false;
+};
+
+}  // namespace kvkeep::store_internal
