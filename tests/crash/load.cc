@@ -17,6 +17,7 @@ using std::chrono::steady_clock;
 
 constexpr client::Deadline kDeadline{20'000};  // of every call: none may take so long
 constexpr auto kConfirmPatience = std::chrono::seconds(10);
+constexpr uint32_t kLeastAsked = 100;  // before a chunk is called lost
 
 }  // namespace
 
@@ -50,6 +51,7 @@ void Load::NoteFailure(const absl::Status& status) {
     return Fail(mine().hung, absl::StrCat("a call hung: ", status.ToString()));
   }
   ++mine().failed_calls;
+  last_failure_ = status.ToString();
 }
 
 void Load::Fail(Count& what, const std::string& text) {
@@ -98,7 +100,7 @@ void Load::Judge(uint32_t key, const Seen& seen) {
                         ", exact ", state.exact.load(), ", kept ", state.kept.load(), ", durable ",
                         state.durable.load(), ", dead ", state.dead.load(),
                         shared_->phase == Phase::kCheck ? ", in the check" : ", under load",
-                        shared_->power_cut ? " after a power cut" : "");
+                        shared_->power_cut ? " after a power cut" : "", tried_);
   };
   if (seen.what == Seen::What::kVersion) {
     const uint32_t exact = state.exact;
@@ -285,17 +287,26 @@ void Load::CheckKey(uint32_t key) {
   state.exact = 0;
   const uint32_t kept = shared_->keeps ? state.kept.load() : 0;
   // A record that is not sure yet is promised only when its header was read, soon.
+  // On a machine that stood still for that long it has been asked for often, all the same.
   Seen seen;
-  const auto give_up = steady_clock::now() + kConfirmPatience;
+  uint32_t asked = 0, misses = 0;
+  const auto began = steady_clock::now();
   do {
     seen = Get(Name(key), nullptr, 0);
     if (Interrupted()) return;
+    ++asked;
+    misses += seen.what == Seen::What::kMiss;
     if (kept == 0 || seen.what == Seen::What::kVersion) break;
     usleep(2'000);  // for the daemon
-  } while (steady_clock::now() < give_up);
+  } while (asked < kLeastAsked || steady_clock::now() < began + kConfirmPatience);
   ++mine().checked;
   state.exact = kept;
-  if (kept != 0 && seen.what != Seen::What::kVersion) seen.what = Seen::What::kMiss;
+  if (kept != 0 && seen.what != Seen::What::kVersion) {
+    seen.what = Seen::What::kMiss;
+    const std::chrono::duration<double> passed = steady_clock::now() - began;
+    tried_ = absl::StrCat(", asked for ", asked, " times in ", passed.count(), " s: ", misses,
+                          " misses, last failure '", last_failure_, "'");
+  }
   Judge(key, seen);
   mine().survived += kept != 0 && seen.version == kept;
 }

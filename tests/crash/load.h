@@ -78,6 +78,8 @@ class Load {
   std::unique_ptr<client::Client> client_;
   client::Namespace ns_;
   uint32_t checking_ = 0;      // the turn of the check under way
+  std::string last_failure_;   // of a call
+  std::string tried_;          // by the check of what is lost now, in words
   std::vector<bool> present_;  // by key: as far as is known
   std::vector<std::byte> buffer_;
 };
