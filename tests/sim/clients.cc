@@ -236,7 +236,7 @@ void Simulator::DoContinuePut(Client& client) {
     // An earlier version was evicted: its promise ended then. Or it is in doubt, or out of reach:
     // then it holds until this one's takes its place.
     ++names_[put.name].changes;
-    unsure_.erase(put.name);
+    if (RecordsOf(put.name).empty()) unsure_.erase(put.name);  // else that one may come back
     if (!PromiseHolds(put.name)) durable_.erase(put.name);
   }
   if (sealed.ok() && put.durable) AwaitDurable(put.name);

@@ -172,6 +172,9 @@ void Core::CheckShares() {
     if (!chunk.g3.empty()) blocks[tenant] += chunk.blocks();
     if (chunk.in_g3_policy) ++in_policy[chunk.device][tenant];
   }
+  for (const auto& [id, replaced] : replaced_) {
+    blocks[OwnerOf(id.ns).value()] += TotalBlocks(replaced.extents).value();
+  }
   std::vector<uint64_t> lent(pools_.size()), borrowed(pools_.size()), lessees(pools_.size());
   std::vector<uint64_t> pins(table_.slot_end());
   for (const auto& [token, session] : sessions_) {
@@ -237,7 +240,8 @@ void Core::CheckReplaced(std::vector<uint64_t>& g3_blocks) {
     const ChunkSlot now = table_.Find(id);
     KVKEEP_CHECK(now != kNoSlot && now != replaced.holder);
     KVKEEP_CHECK((replaced.holder == kNoSlot) != replaced.extents.empty());
-    KVKEEP_CHECK(replaced.holder != kNoSlot || table_.at(now).g3_state != G3State::kStored);
+    const Chunk& chunk = table_.at(now);  // stored elsewhere: until that is stable
+    KVKEEP_CHECK(chunk.g3_state != G3State::kStored || chunk.device != replaced.device);
     g3_blocks[replaced.device] += TotalBlocks(replaced.extents).value();
   }
 }

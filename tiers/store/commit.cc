@@ -42,12 +42,10 @@ struct Core::Batch {
   }
 };
 
-absl::Status Core::CommitTo(NvmeDevice& device, Batch& batch) {
-  if (batch.sync_first) batch.synced = device.io().Sync();
-  if (!batch.synced.ok()) return batch.synced;
+absl::Status Core::CommitTo(ChunkIndex& index, const Batch& batch) {
   const bool removes = !batch.forget.empty();
   TestPoint(removes ? "removal-commit" : "index-commit");
-  absl::Status status = device.index().Commit(batch.Records());
+  absl::Status status = index.Commit(batch.Records());
   TestPoint(removes ? "removal-committed" : "index-committed");
   return status;
 }
@@ -90,18 +88,36 @@ void Core::PumpIndex(uint16_t device) {
     // An add of the same identity overwrites the record that was to go; or one did so already, when
     // the chunk was put anew while a reader kept the deleted one.
     const ChunkSlot now = table_.Find(remove.id);
+    // And what the index has may be a promise by now.
     const bool overwritten = now != kNoSlot && table_.at(now).device == device &&
                              table_.at(now).g3_state == G3State::kStored;
-    if (!overwritten && named.insert(remove.id).second) {
+    const auto kept = replaced_.find(remove.id);
+    const bool stays = kept != replaced_.end() && kept->second.device == device;
+    if (!overwritten && !stays && named.insert(remove.id).second) {
       batch->forget.push_back(remove.id);
     }
   }
   batch->last = tier.assigned;
   Later([this, device, batch] {
-    deps_.devices[device].index_executor->Post([this, device, batch] {
-      OnCommitted(device, batch, CommitTo(*deps_.devices[device].device, *batch));
+    const auto commit = [this, device, batch] {
+      ChunkIndex* index = &deps_.devices[device].device->index();
+      deps_.devices[device].index_executor->Post(
+          [this, device, index, batch] { OnCommitted(device, batch, CommitTo(*index, *batch)); });
+    };
+    if (!batch->sync_first) return commit();
+    deps_.devices[device].sync_executor->Post([this, device, batch, commit] {
+      batch->synced = SyncData(device);
+      batch->synced.ok() ? commit() : OnCommitted(device, batch, batch->synced);
     });
   });
+}
+
+// On the device's sync executor, so that no two run at once: the kernel tells of a failure once,
+// and has dropped the pages then. So a failed one stays failed.
+absl::Status Core::SyncData(uint16_t device) {
+  absl::Status& failed = failed_syncs_[device];
+  if (failed.ok()) failed = deps_.devices[device].device->io().Sync();
+  return failed;
 }
 
 void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status) {
@@ -235,7 +251,7 @@ void Core::StartSync(uint16_t device) {
       absl::Status status;
       if (save.has_value()) status = SaveDoubtful(nvme.index(), *save);
       if (absl::IsUnavailable(status)) return OnSyncPutOff(device);  // the index stalls
-      if (status.ok()) status = nvme.io().Sync();
+      if (status.ok()) status = SyncData(device);
       TestPoint("stable-mark");
       if (status.ok()) status = nvme.index().Sync(mark);
       TestPoint("stable-marked");

@@ -41,6 +41,7 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
   const uint64_t per_segment = deps_.arena->segment_blocks().value();
   const uint64_t all = deps_.arena->capacity_blocks().value();
   uint64_t first = 0;
+  failed_syncs_.resize(deps_.devices.size());
   MutexLock lock(&mu_);
   session_shares_.SetCapacity(options_.max_sessions);
   slot_shares_.SetCapacity(options_.max_chunks);

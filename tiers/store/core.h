@@ -202,6 +202,11 @@ class Core {
   // The batch with that was refused. False: the record is to go by itself.
   bool RestoreReplaced(uint16_t device, DeviceTier::PendingRemove& remove)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // It was replaced on another device than it is on now.
+  void EndWhenStable(const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // One that is kept on the device, of a tenant or of any: there is nothing else to evict.
+  Evicted EvictReplaced(DeviceTier& tier, std::optional<TenantId> tenant)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Frees what nothing refers to once `sequence` is stable.
   void FreeWhenStable(uint16_t device, CommitSequence sequence, ExtentList extents)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -238,8 +243,7 @@ class Core {
   bool ReadableNow(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool InG3(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   using Link = EvictionPolicy::ChainLink;
-  // What a call is about and, slice by slice, what is found of it.
-  struct Wanted;
+  struct Wanted;  // wanted.h
   std::chrono::nanoseconds PromotionTime(const Wanted& wanted) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What of the key's chunks is still to be read. `found`: of its parts.
@@ -260,9 +264,7 @@ class Core {
                   ChunkSlot parent, bool transient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- grant.cc
-  // What one answer hands to a reader, by where it lay before.
   struct Served;
-  // A lease in the making: its pins are not the session's yet.
   struct Grant;
   void CountServed(const Session& session, const NamespaceDigest& ns, const Served& served)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -415,7 +417,8 @@ class Core {
   struct Batch;
   void NoteSilence(DeviceTier& tier, std::chrono::nanoseconds passed)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  static absl::Status CommitTo(NvmeDevice& device, Batch& batch);
+  static absl::Status CommitTo(ChunkIndex& index, const Batch& batch);
+  absl::Status SyncData(uint16_t device);
   void PumpIndex(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status);
   void OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add)
@@ -573,6 +576,7 @@ class Core {
   absl::btree_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ ABSL_GUARDED_BY(mu_);
   absl::btree_map<ChunkSlot, std::unique_ptr<WriteBack>> write_backs_ ABSL_GUARDED_BY(mu_);
   absl::btree_map<ChunkSlot, std::deque<StatusCallback>> durable_waiters_ ABSL_GUARDED_BY(mu_);
+  std::vector<absl::Status> failed_syncs_;  // by device, of its data; the sync executors' own
   absl::btree_map<ChunkId, Replaced> replaced_ ABSL_GUARDED_BY(mu_);
   uint64_t dirty_chunks_ ABSL_GUARDED_BY(mu_) = 0;
   // Of each of them, by the generation of its write: since when.

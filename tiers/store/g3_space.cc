@@ -132,6 +132,9 @@ Core::Room Core::MakeRoomInQuota(DeviceTier& tier, TenantId tenant, uint64_t blo
     for (size_t d = 0; evicted == Evicted::kNone && d < devices_.size(); ++d) {
       evicted = EvictOneFromG3(*devices_[d], tenant);
     }
+    for (size_t d = 0; evicted == Evicted::kNone && d < devices_.size(); ++d) {
+      evicted = EvictReplaced(*devices_[d], tenant);
+    }
     if (evicted == Evicted::kNone) return Room::kNone;
     if (evicted == Evicted::kOne) ++tenant_counters_[tenant.value()].g3_quota_evictions;
   }
@@ -184,7 +187,7 @@ bool Core::AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) {
     // Too scattered even for many extents, or what gives way is not gone yet: make more room, for
     // the next attempt.
     if (tier.freeing_blocks < blocks && EvictOneFor(tier, chunk.tenant, blocks) == Evicted::kNone) {
-      ForgetReplaced(chunk.id);  // no room for both
+      EvictReplaced(tier, std::nullopt);
     }
     return false;
   }
@@ -203,8 +206,8 @@ void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReaso
     tier.allocator->Free(chunk.g3);
     chunk.g3.clear();
   }
-  g3_shares_.Give(chunk.tenant, chunk.blocks());
   if (!KeepReplaced(chunk, slot)) {
+    g3_shares_.Give(chunk.tenant, chunk.blocks());
     tier.freeing_blocks += TotalBlocks(chunk.g3).value();
     tier.removes.push_back({chunk.id, std::move(chunk.g3)});
   }
@@ -227,7 +230,8 @@ void Core::ShareG3() {
 
 bool Core::EvictOverQuota(DeviceTier& tier, TenantId tenant) {
   if (g3_shares_.FitsQuota(tenant, 0)) return false;
-  const Evicted evicted = EvictOneFromG3(tier, tenant);
+  Evicted evicted = EvictOneFromG3(tier, tenant);
+  if (evicted == Evicted::kNone) evicted = EvictReplaced(tier, tenant);
   tenant_counters_[tenant.value()].g3_quota_evictions += evicted == Evicted::kOne;
   return evicted != Evicted::kNone;
 }
@@ -243,7 +247,7 @@ bool Core::EvictOverCapacity(DeviceTier& tier) {
     for (TenantId tenant(0); !from.has_value() && tenant != g3_shares_.nobody(); ++tenant) {
       if (can_give(tenant)) from = tenant;
     }
-    if (!from.has_value()) return false;
+    if (!from.has_value()) return EvictReplaced(tier, std::nullopt) == Evicted::kOne;
     evicted = EvictOneFromG3(tier, *from);
   }
   return true;

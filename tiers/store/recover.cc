@@ -310,11 +310,10 @@ void Core::OnConfirmRead(DeviceTier::Confirm confirm, AlignedPage& page, absl::S
   tier.heard = true;
   if (away) {  // that says nothing about the record
     NoteIo(tier, false, status);
-    tier.confirm_queue.push_back(confirm);
   } else if (io_ok || confirm.failures == 1) {  // one bad spot is no broken device
     NoteIo(tier, false, io_ok ? absl::OkStatus() : status);
   }
-  if (again) {
+  if (away || again) {
     if (tier.confirm_again.empty()) tier.confirm_again_at = deps_.clock->Now() + kConfirmAgain;
     tier.confirm_again.push_back(confirm);
   }

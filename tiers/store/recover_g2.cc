@@ -58,12 +58,14 @@ std::optional<Core::RecoveredImage> Core::AdoptImage(BlockNumber block) {
   if (slot == kNoSlot && table_.full()) return std::nullopt;
   if (!(*owner)->Claim(placement.extents).ok()) return std::nullopt;
   if (slot != kNoSlot && table_.at(slot).shape != identity.shape) {
-    // Another put under this key, deleted before this one: its removal had not reached the index.
-    DetachChunk(slot);
+    // Another put under this key: deleted before this one, and its removal had not reached the
+    // index, or replaced by it.
+    ReplaceChunk(slot);
     slot = kNoSlot;
   }
   if (slot == kNoSlot && table_.full()) {  // the detached one keeps its slot while it is removed
     (*owner)->Free(placement.extents);
+    ForgetReplaced(identity.id);
     return std::nullopt;
   }
   if (slot == kNoSlot) slot = CreateChunk(identity.id, identity.shape);

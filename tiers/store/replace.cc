@@ -2,7 +2,8 @@
 // that keeps a promise: what was put durable, and is put once more, has to outlive the loss of
 // power at every moment of the second put. So it stays, and its image with it, until the new
 // chunk's record has overwritten it and that is on stable storage; or until the new chunk has gone,
-// evicted or deleted, as it would then have gone itself.
+// evicted or deleted, as it would then have gone itself; or until its space is wanted, and no chunk
+// can be evicted for it.
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
@@ -32,7 +33,9 @@ bool Core::TakeReplaced(uint16_t device, const ChunkId& id,
   if (found == replaced_.end() || found->second.device != device) return false;
   // Else it goes when it is let go of.
   if (found->second.holder != kNoSlot) return true;
-  devices_[device]->freeing_blocks += TotalBlocks(found->second.extents).value();
+  const uint64_t blocks = TotalBlocks(found->second.extents).value();
+  devices_[device]->freeing_blocks += blocks;
+  g3_shares_.Give(OwnerOf(id.ns), blocks);
   removes.push_back({id, std::move(found->second.extents), /*replaced=*/true});
   replaced_.erase(found);
   return true;
@@ -41,19 +44,35 @@ bool Core::TakeReplaced(uint16_t device, const ChunkId& id,
 void Core::EndReplaced(const Chunk& chunk) {
   const auto found = replaced_.find(chunk.id);
   if (found == replaced_.end()) return;
-  if (found->second.device != chunk.device) return ForgetReplaced(chunk.id);
-  if (found->second.holder != kNoSlot) return;
+  if (found->second.device != chunk.device) return EndWhenStable(chunk);
+  if (found->second.holder != kNoSlot) {  // its removal finds the new record
+    replaced_.erase(found);
+    return;
+  }
   DeviceTier& tier = *devices_[chunk.device];
   TakeReplaced(chunk.device, chunk.id, tier.removes);
   if (!tier.committing) PumpLater(chunk.device);
 }
 
+void Core::EndWhenStable(const Chunk& chunk) {
+  devices_[chunk.device]->sync_waiters.emplace(
+      chunk.g3_sequence, [this, id = chunk.id, sequence = chunk.g3_sequence](absl::Status status) {
+        Section section(this);
+        const ChunkSlot now = table_.Find(id);
+        const bool stays = now != kNoSlot && table_.at(now).g3_state == G3State::kStored &&
+                           table_.at(now).g3_sequence == sequence;
+        if (status.ok() && stays) ForgetReplaced(id);
+      });
+}
+
 bool Core::RestoreReplaced(uint16_t device, DeviceTier::PendingRemove& remove) {
   const ChunkSlot now = table_.Find(remove.id);
-  if (!remove.replaced) return false;
-  if (now == kNoSlot || table_.at(now).g3_state == G3State::kStored) return false;
-  if (replaced_.contains(remove.id)) return false;
-  devices_[device]->freeing_blocks -= TotalBlocks(remove.extents).value();
+  if (!remove.replaced || now == kNoSlot || replaced_.contains(remove.id)) return false;
+  if (table_.at(now).g3_state != G3State::kCommitting) return false;  // another one's turn
+  const uint64_t blocks = TotalBlocks(remove.extents).value();
+  devices_[device]->freeing_blocks -= blocks;
+  g3_shares_.Take(table_.at(now).tenant, blocks);
+  over_quota_ = over_capacity_ = true;  // perhaps: it may have shrunk meanwhile
   replaced_[remove.id] = {device, kNoSlot, std::move(remove.extents)};
   return true;
 }
@@ -77,9 +96,23 @@ void Core::ForgetReplaced(const ChunkId& id) {
   replaced_.erase(found);
   if (replaced.holder != kNoSlot) return;  // goes as any other when it is let go of
   DeviceTier& tier = *devices_[replaced.device];
-  tier.freeing_blocks += TotalBlocks(replaced.extents).value();
+  const uint64_t blocks = TotalBlocks(replaced.extents).value();
+  tier.freeing_blocks += blocks;
+  g3_shares_.Give(OwnerOf(id.ns), blocks);
   tier.removes.push_back({id, std::move(replaced.extents)});
   if (!tier.committing) PumpLater(replaced.device);
+}
+
+Core::Evicted Core::EvictReplaced(DeviceTier& tier, std::optional<TenantId> tenant) {
+  for (const auto& [id, replaced] : replaced_) {
+    Count(work::kLook);
+    if (replaced.holder != kNoSlot || devices_[replaced.device].get() != &tier) continue;
+    if (tenant.has_value() && OwnerOf(id.ns) != *tenant) continue;
+    ForgetReplaced(ChunkId(id));
+    Count(work::kEvict);
+    return Evicted::kOne;
+  }
+  return Evicted::kNone;
 }
 
 }  // namespace kvkeep::store_internal

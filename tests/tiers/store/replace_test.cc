@@ -168,6 +168,59 @@ TEST_CASE("what was replaced outlives an index that refuses the new record") {
   CHECK(IsThere(s, 1));
 }
 
+TEST_CASE("what was replaced outlives a sync that fails once and drops the new bytes") {
+  StoreTester s;
+  PutDurableAndCut(s, 1);
+  s.world.device().set_options({.sync_error = 1, .sync_drops = 1});
+  REQUIRE(s.Put(1, 4096, {.durable = true}) == "stored");
+  s.RunAll();
+  CHECK(s.counters().sync_failures > 0);
+  s.world.device().set_options({});
+  CHECK(s.Durable(1) == "away");
+  s.Pass(std::chrono::seconds(3));
+  s.store().CheckInvariants();
+  s.PowerCutAndStart();
+  CHECK(IsThere(s, 1));
+}
+
+TEST_CASE("what was replaced on one device stays until the new one is stable on another") {
+  uint64_t before = 0, after = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    INFO("seed " << seed);
+    WorldOptions options = SmallWorld();
+    options.seed = seed;
+    options.device_blocks = {512, 512};
+    StoreTester s(options);
+    for (uint64_t i = 1; i <= 6; ++i) REQUIRE(s.Put(i, 4096, {.durable = true}) == "stored");
+    s.Settle();
+    REQUIRE(s.Durable(1) == "ok");
+    const auto is_on = [&](size_t d, uint64_t i) {
+      return s.world.index(d).Find(s.Id(i)).has_value();
+    };
+    const size_t device = is_on(0, 1) ? 0 : 1;
+    uint64_t other = 2;
+    while (!is_on(device, other)) REQUIRE(++other <= 6);
+    s.KillAndStart();
+    s.world.device(device).set_options({.stuck = 1});
+    {
+      const ChunkReader reader = s.Pin(other);
+      REQUIRE(reader);
+      s.Pass(std::chrono::seconds(7));
+      REQUIRE(s.Where(1).empty());
+      REQUIRE(s.Put(1) == "stored");
+      for (uint64_t i = 0; i < seed % 40; ++i) s.world.RunOneAtRandom();
+      if (seed % 4 == 0) s.Pass(std::chrono::milliseconds(300 * (seed % 7)));
+      s.store().CheckInvariants();
+      ++(is_on(device, 1) ? before : after);
+    }
+    s.PowerCutAndStart();
+    CHECK(IsThere(s, 1));
+    s.store().CheckInvariants();
+  }
+  CHECK(before > 10);
+  CHECK(after > 3);
+}
+
 TEST_CASE("what was replaced gives way where there is no room for both") {
   WorldOptions options = SmallWorld();
   options.device_blocks = {40};
