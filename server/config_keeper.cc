@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "config/effective.h"
+#include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {
@@ -44,13 +45,10 @@ ConfigKeeper::ConfigKeeper(std::optional<StartedConfig> started, ServerState* st
                            UnixSeconds(*state_));
   if (!started.has_value()) return;
   current_ = std::move(started->loaded);
+  reloads_ = true;
 }
 
-void ConfigKeeper::OnReload(TakeOver take_over) {
-  take_over_ = std::move(take_over);
-  MutexLock lock(&mu_);
-  reloads_ = current_.has_value();
-}
+void ConfigKeeper::OnReload(TakeOver take_over) { take_over_ = std::move(take_over); }
 
 absl::StatusOr<ConfigKeeper::Changes> ConfigKeeper::Reload() {
   const absl::StatusOr<Changes> reloaded = TryReload();
@@ -66,7 +64,8 @@ absl::StatusOr<ConfigKeeper::Changes> ConfigKeeper::Reload() {
 
 absl::StatusOr<ConfigKeeper::Changes> ConfigKeeper::TryReload() {
   const std::optional<LoadResult> before = current();
-  if (!before.has_value() || take_over_ == nullptr) return Unreloadable();
+  if (!before.has_value()) return Unreloadable();
+  KVKEEP_CHECK(take_over_ != nullptr);
   LoadResult loaded = LoadConfigSources(sources_);
   if (!loaded.config.has_value()) {
     return absl::InvalidArgumentError(absl::StrJoin(loaded.errors, "\n"));

@@ -34,10 +34,11 @@ class ConfigKeeper {
   // Takes over what may change of the options, whose rest is as it was. An error: nothing was.
   using TakeOver = absl::AnyInvocable<absl::Status(const DaemonOptions&)>;
 
-  // `started`: none, where the options are no config's; then a reload is FailedPrecondition, as is
-  // one before OnReload. Borrows `state` and `log`.
+  // `started`: none, where the options are no config's; then a reload is FailedPrecondition.
+  // Borrows `state` and `log`.
   ConfigKeeper(std::optional<StartedConfig> started, ServerState* state, const Log* log);
 
+  // Before the first Reload. Who asks before it waits: doors open while the daemon still starts.
   void OnReload(TakeOver take_over);
   // InvalidArgument: what it says is wrong, a line for each error. FailedPrecondition: it changes
   // what needs a restart; names each key. What TakeOver says: with all that was to change. Logged
@@ -61,7 +62,7 @@ class ConfigKeeper {
   TakeOver take_over_;  // the main thread's
   mutable Mutex mu_;
   std::optional<LoadResult> current_ ABSL_GUARDED_BY(mu_);
-  bool reloads_ ABSL_GUARDED_BY(mu_) = false;  // somebody waits for signals
+  bool reloads_ ABSL_GUARDED_BY(mu_) = false;  // somebody waits for signals, or is about to
   std::vector<Done> waiting_ ABSL_GUARDED_BY(mu_);
 };
 

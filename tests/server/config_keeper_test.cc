@@ -19,7 +19,11 @@ constexpr char kStart[] = "g2: {capacity: 2GiB, policy: lru}\nlog: {level: info}
 // A keeper over a file, and what it had taken over.
 class Kept {
  public:
-  Kept() : keeper_(Start(), &state_, &log_) {
+  Kept() : Kept(Starting{}) { Listen(); }
+  // As it is while the daemon starts.
+  struct Starting {};
+  explicit Kept(Starting) : keeper_(Start(), &state_, &log_) {}
+  void Listen() {
     keeper_.OnReload([this](const DaemonOptions& now) {
       if (refusal.ok()) taken.push_back(now);
       return refusal;
@@ -32,6 +36,12 @@ class Kept {
     const auto reloaded = keeper_.Reload();
     if (reloaded.ok()) changes = *reloaded;
     return reloaded.ok() ? "ok" : std::string(reloaded.status().message());
+  }
+  // Its answer is put into `answers`.
+  void Ask() {
+    keeper_.Ask([this](const absl::StatusOr<ConfigKeeper::Changes>& reloaded) {
+      answers.push_back(reloaded.ok() ? "ok" : std::string(reloaded.status().message()));
+    });
   }
   bool successful() const { return state_.config.last_reload_ok.load(); }
   std::string hash() const { return state_.config.hash(); }
@@ -46,6 +56,7 @@ class Kept {
   absl::Status refusal;  // of whoever takes over
   std::vector<DaemonOptions> taken;
   ConfigKeeper::Changes changes;
+  std::vector<std::string> answers;
 
  private:
   StartedConfig Start() const {
@@ -60,6 +71,14 @@ class Kept {
   ServerState state_{"test", RealClock()};
   ConfigKeeper keeper_;
 };
+
+sigset_t BlockHangup() {
+  sigset_t hangup;
+  sigemptyset(&hangup);
+  sigaddset(&hangup, SIGHUP);
+  pthread_sigmask(SIG_BLOCK, &hangup, nullptr);
+  return hangup;
+}
 
 }  // namespace
 
@@ -140,31 +159,41 @@ TEST_CASE("what the daemon cannot take over is not what it runs by") {
 }
 
 TEST_CASE("who asks wakes the main thread by its signal and is answered once") {
-  sigset_t hangup;
-  sigemptyset(&hangup);
-  sigaddset(&hangup, SIGHUP);
-  pthread_sigmask(SIG_BLOCK, &hangup, nullptr);
+  const sigset_t hangup = BlockHangup();
   Kept kept;
-  std::vector<std::string> answers;
-  const auto ask = [&] {
-    kept.keeper().Ask([&](const absl::StatusOr<ConfigKeeper::Changes>& reloaded) {
-      answers.push_back(reloaded.ok() ? "ok" : std::string(reloaded.status().message()));
-    });
-  };
-  ask();
-  ask();
-  CHECK(answers.empty());
+  kept.Ask();
+  kept.Ask();
+  CHECK(kept.answers.empty());
   int number = 0;
   REQUIRE(sigwait(&hangup, &number) == 0);
   CHECK(kept.Reload() == "ok");
-  CHECK(answers == std::vector<std::string>{"ok", "ok"});
+  CHECK(kept.answers == std::vector<std::string>{"ok", "ok"});
 
-  ask();
+  kept.Ask();
   REQUIRE(sigwait(&hangup, &number) == 0);
   kept.keeper().EndWaits();
-  ask();
-  REQUIRE(answers.size() == 4);
-  CHECK(answers[2] == "the daemon stops");
+  kept.Ask();
+  REQUIRE(kept.answers.size() == 4);
+  CHECK(kept.answers[2] == "the daemon stops");
+}
+
+TEST_CASE("who asks before the main thread listens is answered when it does") {
+  const sigset_t hangup = BlockHangup();
+  Kept kept{Kept::Starting{}};
+  kept.Ask();
+  CHECK(kept.answers.empty());
+  kept.Listen();
+  int number = 0;
+  REQUIRE(sigwait(&hangup, &number) == 0);
+  CHECK(kept.Reload() == "ok");
+  CHECK(kept.answers == std::vector<std::string>{"ok"});
+
+  // Nor is it forgotten by a start that fails.
+  Kept failed{Kept::Starting{}};
+  failed.Ask();
+  REQUIRE(sigwait(&hangup, &number) == 0);
+  failed.keeper().EndWaits();
+  CHECK(failed.answers == std::vector<std::string>{"the daemon stops"});
 }
 
 TEST_CASE("a daemon that was started without a config has none to read again") {
