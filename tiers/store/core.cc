@@ -197,8 +197,12 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
   } else if (!evictable && was_evictable) {
     pool(chunk).evictable_blocks -= chunk.blocks();
   }
+  const auto gone = [&chunk] {
+    return !chunk.has_g2_space() && chunk.g3_state == G3State::kAbsent;
+  };
+  if (gone() && !chunk.detached) ReturnReplaced(slot);
   NoteTiers(chunk);
-  if (!chunk.has_g2_space() && chunk.g3_state == G3State::kAbsent) {
+  if (gone()) {
     KVKEEP_CHECK(chunk.pins == 0 && !chunk.in_g2_policy && !chunk.in_g3_policy);
     if (!chunk.detached) ForgetReplaced(chunk.id);
     FailDurableWaiters(slot, absl::NotFoundError("the chunk was evicted or deleted"));

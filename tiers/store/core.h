@@ -140,8 +140,7 @@ class Core {
   };
 
   // ---- core.cc
-  // Work done in this hold, in the units of work.h. Spent: the hold should end at the next place
-  // where the state is whole.
+  // Work done in this hold (work.h). Spent: it should end at the next place with a whole state.
   void Count(uint32_t units) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { work_ += units; }
   bool Spent() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return work_ >= hold_work_; }
   void NoteHold(uint64_t held_ns, uint64_t worked_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -151,7 +150,7 @@ class Core {
   void TouchLater(std::span<std::byte> memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CallLater(StatusCallback callback, absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static bool EvictableFromG2(const Chunk& chunk);
-  // Its bytes in G2: by readers, a write-back that reads them, or a promotion that writes them.
+  // Its bytes in G2: by readers, a write-back, or a promotion that writes them.
   static bool InUse(const Chunk& chunk) {
     return chunk.pins > 0 || chunk.dirty() || chunk.being_read();
   }
@@ -188,8 +187,7 @@ class Core {
   void DetachOnly(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- replace.cc
-  // DetachChunk, to put it anew: its record stays until the new one's is stable, or the new chunk
-  // has gone.
+  // DetachChunk, to put it anew: its record stays, see replace.cc.
   void ReplaceChunk(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What is left of a chunk of G3 that is about to go from there. False: no record that stays.
   bool KeepReplaced(Chunk& chunk, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -212,6 +210,8 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The chunk that replaced it has gone, or is in G3 elsewhere: the record goes by itself.
   void ForgetReplaced(const ChunkId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The chunk, which is in no tier any more, is what it replaced again, if that can be.
+  void ReturnReplaced(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- sessions.cc
   absl::StatusOr<Session*> FindSession(const SessionToken& token)

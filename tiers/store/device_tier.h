@@ -43,8 +43,8 @@ struct DeviceTier {
   struct PendingRemove {
     ChunkId id;
     ExtentList extents;
-    bool replaced =
-        false;  // by an add of the same batch, or an earlier one: free when that is stable
+    // By an add of the same batch, or an earlier one: free when that is stable.
+    std::optional<KnownRecord> replaced = std::nullopt;
   };
 
   StoreDeps::DeviceDeps deps;

@@ -101,11 +101,21 @@ struct WriteBack {
   absl::Status failure;
 };
 
+// What a chunk of G3 knows of its record, beside where the image lies.
+struct KnownRecord {
+  ImageShape shape;
+  Incarnation incarnation;
+  Generation generation;
+  CommitSequence sequence;
+  bool unconfirmed = false, doubtful = false;
+};
+
 // A record whose chunk was put anew.
 struct Replaced {
   uint16_t device = 0;
   ChunkSlot holder = kNoSlot;  // the chunk it was, while that is still read from G3
   ExtentList extents;          // else its image
+  KnownRecord record;          // likewise
 };
 
 }  // namespace kvkeep::store_internal

@@ -122,7 +122,7 @@ TEST_CASE("a put while its device is silent takes nothing from what the device h
   }
 }
 
-TEST_CASE("what was replaced goes when the new one is stable, is deleted or is evicted") {
+TEST_CASE("what was replaced goes when the new one is stable or is deleted") {
   StoreTester s;
   PutAndSilence(s);
   REQUIRE(s.Put(1) == "stored");
@@ -146,13 +146,66 @@ TEST_CASE("what was replaced goes when the new one is stable, is deleted or is e
     s.RunAll();
     CHECK(s.Get(1) == "miss");
   }
-  SECTION("evicted") {
+  s.store().CheckInvariants();
+}
+
+TEST_CASE("what was replaced is of G3 again when the new one is evicted and nowhere else") {
+  StoreTester s;
+  PutAndSilence(s);
+  const uint64_t used = UsedBlocks(s);
+  const bool same_shape = GENERATE(true, false);
+  REQUIRE(s.Put(1, same_shape ? 4096 : 20'000) == "stored");
+  SECTION("its device is still silent") {
     s.FloodG2();
     REQUIRE(s.Where(1).empty());
-    s.Settle();
-    CHECK(UsedBlocks(s) == used - 2);
+    s.store().CheckInvariants();
+    s.world.device().set_options({});
   }
+  SECTION("its device answers again") {
+    s.world.device().set_options({});
+    s.RunAll();
+    s.FloodG2();
+  }
+  s.Settle();
   s.store().CheckInvariants();
+  CHECK(s.Where(1) == (same_shape ? "3" : ""));
+  CHECK(UsedBlocks(s) == used - (same_shape ? 0 : 2));
+  const bool power = GENERATE(true, false);
+  power ? s.PowerCutAndStart() : s.KillAndStart();
+  s.RunAll();
+  CHECK(s.Get(1) == (same_shape ? "old" : "miss"));
+  s.store().CheckInvariants();
+}
+
+TEST_CASE("what was replaced before its header was read is promised again once that was") {
+  constexpr uint64_t kChunks = 40;  // more than have their headers read at a time
+  StoreTester s;
+  for (uint64_t i = 0; i < kChunks; ++i) {
+    REQUIRE(s.Put(i, 4096, {.durable = true}) == "stored");
+    s.Settle();
+  }
+  s.world.PowerCut();
+  s.world.SetDeviceFaults({.stuck = 1});
+  s.world.Start();
+  s.Connect();
+  s.Pass(std::chrono::seconds(7));
+  for (uint64_t i = 0; i < kChunks; ++i) {
+    REQUIRE(s.Where(i).empty());
+    REQUIRE(s.Put(i) == "stored");
+  }
+  s.FloodG2();
+  s.store().CheckInvariants();
+  for (uint64_t i = 0; i < kChunks; ++i) REQUIRE(s.Where(i).empty());
+  s.world.device().set_options({});
+  s.Settle();
+  s.store().CheckInvariants();
+  uint64_t back = 0;  // the others went with what replaced them, as their headers were being read
+  for (uint64_t i = 0; i < kChunks; ++i) {
+    if (s.Where(i).empty()) continue;
+    CHECK(s.Get(i) == "old");
+    ++back;
+  }
+  CHECK(back == kChunks - 32);
 }
 
 TEST_CASE("what was replaced outlives an index that refuses the new record") {
