@@ -35,10 +35,11 @@ class ChunkIndex {
  public:
   virtual ~ChunkIndex() = default;
 
-  // All or nothing. Unavailable when the database would stall; any error leaves the batch
-  // unapplied.
+  // All or nothing. Unavailable when the database would stall, or could not read a file of its own:
+  // the next one tries that again. Any error leaves the batch unapplied.
   virtual absl::Status Commit(const IndexBatch& batch) = 0;
   // Makes committed batches durable (SyncWAL), then records "stable to `mark`" durably.
+  // Unavailable: as Commit's, so nothing is known to be lost; another one may succeed.
   virtual absl::Status Sync(const StableMark& mark) = 0;
   virtual absl::StatusOr<StableMark> ReadStableMark() = 0;  // zero when never written
   // Every record, in any order. Undecodable ones are counted, not visited. Stops when `visit` is

@@ -82,8 +82,29 @@ class NoRecovery final : public rocksdb::EventListener {
   }
 };
 
+// Of a table file that RocksDB reads for itself: to compact it, or to look at what it has just
+// written. It says so in words only.
+bool IsFailedRead(const rocksdb::Status& status) {
+  return status.IsIOError() && absl::StrContains(status.ToString(), "While pread");
+}
+
+// After such a read it takes no write any more, as if one had failed. Nothing is lost then: what
+// was to be compacted or flushed is still there, so it may be told to go on.
+class ReadsMayFail final : public rocksdb::EventListener {
+ public:
+  void OnBackgroundError(rocksdb::BackgroundErrorReason reason, rocksdb::Status* error) override {
+    using Reason = rocksdb::BackgroundErrorReason;
+    const bool of_tables =
+        reason == Reason::kCompaction || reason == Reason::kFlush || reason == Reason::kFlushNoWAL;
+    if (!of_tables || !IsFailedRead(*error)) return;
+    if (error->severity() <= rocksdb::Status::kHardError) return;
+    *error = rocksdb::Status(*error, rocksdb::Status::kHardError);  // the most that Resume takes
+  }
+};
+
 rocksdb::Options DatabaseOptions(const RocksDbIndexOptions& options) {
   rocksdb::Options db;
+  db.listeners.push_back(std::make_shared<ReadsMayFail>());
   db.listeners.push_back(std::make_shared<NoRecovery>());
   db.create_if_missing = options.create;
   db.paranoid_checks = true;
@@ -184,8 +205,19 @@ class RocksDbIndex final : public ChunkIndex {
   // The same for a write. One that failed, and was not only refused for now, is the last.
   absl::Status WrapWrite(absl::string_view what, const rocksdb::Status& status) {
     absl::Status wrapped = Wrap(what, status);
+    if (IsFailedRead(status)) {  // refused for that: nothing was written
+      read_failed_ = true;
+      return absl::UnavailableError(wrapped.message());
+    }
     if (!wrapped.ok() && !absl::IsUnavailable(wrapped)) write_failed_ = true;
     return wrapped;
+  }
+  // Before each write. Unavailable: the read failed again.
+  absl::Status ResumeAfterFailedRead() {
+    if (!read_failed_.exchange(false)) return absl::OkStatus();
+    const rocksdb::Status resumed = db_->Resume();
+    if (!resumed.ok()) read_failed_ = true;
+    return WrapWrite("go on after a failed read", resumed);
   }
   // False when there is none.
   absl::StatusOr<bool> Read(absl::string_view key, std::string* value);
@@ -202,6 +234,7 @@ class RocksDbIndex final : public ChunkIndex {
   rocksdb::ReadOptions scan_options_;
 
   std::atomic<bool> write_failed_ = false;
+  std::atomic<bool> read_failed_ = false;  // so RocksDB has to be told to go on
   // Handed to RocksDB since the files were last counted.
   std::atomic<uint64_t> written_bytes_ = 0;
   std::atomic<uint64_t> disk_bytes_ = 0;
@@ -258,6 +291,7 @@ absl::Status RocksDbIndex::Commit(const IndexBatch& batch) {
         writes.Put(prefix + EncodeRecordKey(record.id), EncodeRecordValue(record));
     if (!added.ok()) return Wrap("fill batch", added);
   }
+  KVKEEP_RETURN_IF_ERROR(ResumeAfterFailedRead());
   written_bytes_ += writes.GetDataSize();
   absl::Status committed = WrapWrite("commit", db_->Write(commit_options_, &writes));
   CountFilesIfDue();
@@ -268,6 +302,7 @@ absl::Status RocksDbIndex::Sync(const StableMark& mark) {
   // The mark goes in only after what it vouches for is safe, and is itself safe before we answer.
   // As an empty write: in line with commits, so that none can fail between its check and its sync,
   // as SyncWAL's could, which ends the process in a build with asserts.
+  KVKEEP_RETURN_IF_ERROR(ResumeAfterFailedRead());
   rocksdb::WriteBatch nothing;
   KVKEEP_RETURN_IF_ERROR(WrapWrite("sync log", db_->Write(durable_options_, &nothing)));
   CountFilesIfDue();
@@ -345,6 +380,7 @@ absl::Status RocksDbIndex::PutMeta(absl::string_view name, absl::string_view val
     return absl::InvalidArgumentError(absl::StrCat("index value '", name, "' is ", value.size(),
                                                    " bytes, allowed are at most ", kMaxMetaBytes));
   }
+  KVKEEP_RETURN_IF_ERROR(ResumeAfterFailedRead());
   const std::string key = absl::StrCat(std::string(1, kMetaPrefix), name);
   written_bytes_ += key.size() + value.size();
   absl::Status put = WrapWrite("write named value", db_->Put(commit_options_, key, ToSlice(value)));

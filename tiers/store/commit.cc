@@ -253,7 +253,10 @@ void Core::StartSync(uint16_t device) {
       if (absl::IsUnavailable(status)) return OnSyncPutOff(device);  // the index stalls
       if (status.ok()) status = SyncData(device);
       TestPoint("stable-mark");
-      if (status.ok()) status = nvme.index().Sync(mark);
+      if (status.ok()) {
+        status = nvme.index().Sync(mark);
+        if (absl::IsUnavailable(status)) return OnSyncPutOff(device);
+      }
       TestPoint("stable-marked");
       OnSynced(device, mark.sequence, std::move(status));
     });

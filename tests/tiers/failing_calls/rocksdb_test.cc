@@ -1,5 +1,6 @@
 // An index, and a rebuild of one, whichever of RocksDB's calls fails. Each attempt is a process of
 // its own: after a failed write what is left of the database stays until the process ends.
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -151,6 +152,56 @@ TEST_CASE("an index one of whose calls fails says so, and has what it called syn
     return how;
   });
   CHECK(failed > 20);
+}
+
+TEST_CASE("child: writes an index whose own reads fail for a while", "[.child]") {
+  constexpr uint32_t kRewritten = 500;
+  constexpr int kMostTries = 5;
+  const auto index =
+      OpenRocksDbIndex(Told("KVKEEP_TEST_DIR"), kDevice,
+                       {.create = true, .write_buffer_bytes = 64 * kKiB, .may_wait = true});
+  REQUIRE(index.ok());
+  uint64_t refused = 0;
+  const auto until_ok = [&](const std::function<absl::Status()>& write) {
+    absl::Status status = write();
+    for (int tries = 0; !status.ok() && tries < kMostTries; ++tries) {
+      refused += absl::StrContains(status.ToString(), "While pread");
+      INFO(status.ToString());
+      REQUIRE(absl::IsUnavailable(status));
+      status = write();
+    }
+    INFO(status.ToString());
+    REQUIRE(status.ok());
+  };
+  const CallFault fault = ToldFault();
+  {
+    // Tables are flushed and compacted, each looked at and read: more than a hundred times.
+    const FailingCalls calls(fault);
+    for (uint32_t n = 0; n < 20 * kRewritten; ++n) {
+      until_ok([&] { return (*index)->Commit({.adds = {NumberedRecord(n % kRewritten)}}); });
+      if (n % 100 == 0) {
+        until_ok([&] { return (*index)->Sync({kBoot, CommitSequence(n)}); });
+      }
+    }
+    REQUIRE(calls.failed() == "pread");
+  }
+  CHECK(refused > 0);
+  CHECK(ReadAll(**index).size() == kRewritten);
+}
+
+TEST_CASE("an index that could not read its own tables goes on, and has all that was written") {
+  for (const uint64_t number : {0, 1, 2, 5, 11, 30, 60}) {
+    INFO("read " << number);
+    const ScratchDir scratch;
+    const std::string dir = scratch / "index";
+    const int how = RunChild("child: writes an index whose own reads fail for a while", dir,
+                             {.number = number, .only = "pread"});
+    REQUIRE(WIFEXITED(how));
+    CHECK(WEXITSTATUS(how) == 0);
+    const auto index = OpenRocksDbIndex(dir, kDevice, {});
+    REQUIRE(index.ok());
+    CHECK(ReadAll(**index).size() == 500);
+  }
 }
 
 TEST_CASE("child: rebuilds an index", "[.child]") {
