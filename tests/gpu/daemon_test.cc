@@ -56,6 +56,10 @@ bool AllAre(const std::string& answers, const std::string& word) {
 struct Rig {
   explicit Rig(const std::string& mode = "auto") : site(WithLocal(mode)) { site.Start(); }
   uint64_t registrations() const { return site.Counter("local_gpu_registrations"); }
+  bool arena_registered() const {
+    const auto status = site.Status();
+    return status.counters().at("gpu_arena_registered_bytes") >= status.g2().capacity_bytes();
+  }
 
   FakeCuda fake;
   GpuSession gpu;  // of the worker in this process
@@ -219,6 +223,8 @@ TEST_CASE(
   const CUipcMemHandle handle = memory.Alloc(kMemory, 1);
   const uint32_t number = worker.Register(GpuRangeOf(rig.gpu, handle, kMemory, 1));
   REQUIRE(AllAre(worker.PutFromGpu(AllChunks(number, 1)), "stored"));
+  // Or its thread would break the context that comes after the reset, while "sticky" stands.
+  REQUIRE(e2e::Eventually([&] { return rig.arena_registered(); }));
   SECTION("an illegal address") { rig.fake.Set("sticky 700\n"); }
   SECTION("a launch that failed") { rig.fake.Set("sticky 719\n"); }
   SECTION("a stream that does not get on") { rig.fake.Set("hang stream\n"); }
