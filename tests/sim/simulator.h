@@ -129,8 +129,11 @@ class Simulator {
   Records RecordsOn(size_t device);
   // Present in the tiers whose presence words are given.
   std::set<uint64_t> Stored(std::vector<uint64_t> LookupResult::*tier);
-  void CheckSurvivors(const std::set<uint64_t>& must_be_there,
-                      std::vector<uint64_t> LookupResult::*tier);
+  // In G3. Of two records the one that was taken may be of another shape than what G2 has, which is
+  // the chunk then.
+  std::set<uint64_t> StoredWithRecord(const std::set<uint64_t>& two_records);
+  static void CheckSurvivors(const std::set<uint64_t>& must_be_there,
+                             const std::set<uint64_t>& there);
   void ReadDurable(const std::set<uint64_t>& must_be_there);
   void CheckReader(HeldReader& held);
   void CheckPresent(Client& client, uint64_t name);

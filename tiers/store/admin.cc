@@ -172,8 +172,8 @@ void Core::CheckShares() {
     if (!chunk.g3.empty()) blocks[tenant] += chunk.blocks();
     if (chunk.in_g3_policy) ++in_policy[chunk.device][tenant];
   }
-  for (const auto& [id, replaced] : replaced_) {
-    blocks[OwnerOf(id.ns).value()] += TotalBlocks(replaced.extents).value();
+  for (const auto& [at, replaced] : replaced_) {
+    blocks[OwnerOf(at.id.ns).value()] += TotalBlocks(replaced.extents).value();
   }
   std::vector<uint64_t> lent(pools_.size()), borrowed(pools_.size()), lessees(pools_.size());
   std::vector<uint64_t> pins(table_.slot_end());
@@ -236,13 +236,13 @@ void Core::CheckTold() {
 }
 
 void Core::CheckReplaced(std::vector<uint64_t>& g3_blocks) {
-  for (const auto& [id, replaced] : replaced_) {
-    const ChunkSlot now = table_.Find(id);
+  for (const auto& [at, replaced] : replaced_) {
+    const ChunkSlot now = table_.Find(at.id);
     KVKEEP_CHECK(now != kNoSlot && now != replaced.holder);
     KVKEEP_CHECK((replaced.holder == kNoSlot) != replaced.extents.empty());
     const Chunk& chunk = table_.at(now);  // stored elsewhere: until that is stable
-    KVKEEP_CHECK(chunk.g3_state != G3State::kStored || chunk.device != replaced.device);
-    g3_blocks[replaced.device] += TotalBlocks(replaced.extents).value();
+    KVKEEP_CHECK(chunk.g3_state != G3State::kStored || chunk.device != at.device);
+    g3_blocks[at.device] += TotalBlocks(replaced.extents).value();
   }
 }
 

@@ -91,8 +91,7 @@ void Core::PumpIndex(uint16_t device) {
     // And what the index has may be a promise by now.
     const bool overwritten = now != kNoSlot && table_.at(now).device == device &&
                              table_.at(now).g3_state == G3State::kStored;
-    const auto kept = replaced_.find(remove.id);
-    const bool stays = kept != replaced_.end() && kept->second.device == device;
+    const bool stays = replaced_.contains({remove.id, device});
     if (!overwritten && !stays && named.insert(remove.id).second) {
       batch->forget.push_back(remove.id);
     }
@@ -401,7 +400,8 @@ bool Core::Tick() {
 // Nothing is under way or waits for its time, but for what may as well be a second late: a device
 // looked at again, recency saved.
 bool Core::IsAtRest() const {
-  const bool scrubs = limits_.scrub_bytes_per_second > 0 || scrub_.round_rate > 0;
+  const bool scrubs =
+      limits_.scrub_bytes_per_second > 0 || scrub_.round_rate > 0 || !scrub_.in_doubt.empty();
   if (draining_ || scrubs || over_quota_ || over_capacity_ || !unverified_.empty()) return false;
   return std::all_of(devices_.begin(), devices_.end(), [](const auto& tier) {
     return !tier->busy() && tier->write_queue.empty() && tier->read_queue.empty() &&

@@ -2,8 +2,8 @@
 //
 // Its methods are spread over files by flow: core.cc (lock, chunk lifetime, G2 space), sessions.cc,
 // lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, g3_space.cc, commit.cc
-// (index and sync), recover.cc, recover_g2.cc, learned.cc, scrub.cc, set_limits.cc, operate.cc,
-// admin.cc, events.cc, metadata.cc.
+// (index and sync), replace.cc, recover.cc, recover_g2.cc, learned.cc, scrub.cc, set_limits.cc,
+// operate.cc, admin.cc, events.cc, metadata.cc.
 //
 // How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
 // tasks, callers' callbacks) goes into the outbox with Later() and runs on the same thread right
@@ -189,19 +189,20 @@ class Core {
   // ---- replace.cc
   // DetachChunk, to put it anew: its record stays, see replace.cc.
   void ReplaceChunk(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of two that are in doubt. False: only one is, or its blocks are taken.
+  bool KeepBoth(uint16_t device, const IndexRecord& record, const KnownRecord& known)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What is left of a chunk of G3 that is about to go from there. False: no record that stays.
   bool KeepReplaced(Chunk& chunk, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Adds the removal of what an add is about to overwrite. False: of no record that stays.
   bool TakeReplaced(uint16_t device, const ChunkId& id,
                     std::deque<DeviceTier::PendingRemove>& removes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The chunk has been stored. What it replaced goes, if that could not with its add.
+  // The chunk is stored, and sure. What it replaced goes, if that could not with its add.
   void EndReplaced(const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The batch with that was refused. False: the record is to go by itself.
   bool RestoreReplaced(uint16_t device, DeviceTier::PendingRemove& remove)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // It was replaced on another device than it is on now.
-  void EndWhenStable(const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // One that is kept on the device, of a tenant or of any: there is nothing else to evict.
   Evicted EvictReplaced(DeviceTier& tier, std::optional<TenantId> tenant)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -210,8 +211,13 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The chunk that replaced it has gone, or is in G3 elsewhere: the record goes by itself.
   void ForgetReplaced(const ChunkId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  ReplacedRecords::iterator ForgetOne(ReplacedRecords::iterator at)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The chunk, which is in no tier any more, is what it replaced again, if that can be.
   void ReturnReplaced(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // DetachChunk, as it is damaged: another record of it, if there is one, is the chunk now.
+  void LoseChunk(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void BecomeReplaced(ChunkSlot slot, const ReplacedAt& at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- sessions.cc
   absl::StatusOr<Session*> FindSession(const SessionToken& token)
@@ -219,7 +225,6 @@ class Core {
   Rates& rates(TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return rates_[tenant.value()];
   }
-  // Rates::Ask of the session's tenant.
   absl::Status AskRates(Session& session, bool keys, bool bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckChunkSet(const Session& session, const ChunkSet& chunks) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -358,6 +363,7 @@ class Core {
   // ---- scrub.cc
   void StartScrub(Section& section, MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ScrubNext(Section& section) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool ScrubInDoubt(Section& section) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ScrubChunk(Section& section, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnScrubbed(ChunkSlot slot, const ChunkId& id, bool transient, const absl::Status& status);
 
@@ -562,13 +568,7 @@ class Core {
   std::vector<ChunkSlot> unverified_ ABSL_GUARDED_BY(mu_);  // for the sweep, from the back; or gone
   ChunkSlot sweeping_ ABSL_GUARDED_BY(mu_) = kNoSlot;
   uint64_t sweep_budget_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // until the next tick
-  struct {
-    ChunkSlot next{0};        // to look at
-    bool reading = false;     // one at a time
-    uint64_t round_rate = 0;  // asked for until the table's end; 0: nobody did
-    double budget_bytes = 0;  // below zero after a large one
-    MonotonicTime paid_until{0};
-  } scrub_ ABSL_GUARDED_BY(mu_);
+  Scrub scrub_ ABSL_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<DeviceTier>> devices_ ABSL_GUARDED_BY(mu_);
   // Trees: a hash map that grows moves all of its entries under the lock.
   absl::btree_map<SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
@@ -577,7 +577,7 @@ class Core {
   absl::btree_map<ChunkSlot, std::unique_ptr<WriteBack>> write_backs_ ABSL_GUARDED_BY(mu_);
   absl::btree_map<ChunkSlot, std::deque<StatusCallback>> durable_waiters_ ABSL_GUARDED_BY(mu_);
   std::vector<absl::Status> failed_syncs_;  // by device, of its data; the sync executors' own
-  absl::btree_map<ChunkId, Replaced> replaced_ ABSL_GUARDED_BY(mu_);
+  ReplacedRecords replaced_ ABSL_GUARDED_BY(mu_);
   uint64_t dirty_chunks_ ABSL_GUARDED_BY(mu_) = 0;
   // Of each of them, by the generation of its write: since when.
   absl::btree_map<Generation, MonotonicTime> dirty_since_ ABSL_GUARDED_BY(mu_);

@@ -417,7 +417,10 @@ void Core::FinishPromotion(ChunkSlot slot, Generation generation) {
   {
     Change chunk(this, slot);
     chunk->g2_state = G2State::kResident;
-    chunk->doubtful = false;  // every byte was read, and is right
+    // Every byte was read, and is right.
+    const bool was_doubtful = chunk->doubtful;
+    chunk->doubtful = false;
+    if (was_doubtful && !chunk->detached) EndReplaced(*chunk);
     ++pool(*chunk).chunks;
     if (!chunk->detached) marks_.Set(chunk->g2, incarnation_, generation);
     counters_.promoted_bytes += chunk->shape.payload_bytes;
@@ -443,7 +446,7 @@ void Core::EndIfFailed(ChunkSlot slot, Promotion& promotion) {
     chunk->g2_state = G2State::kFailed;
     if (!detached && unread) FreeG2Copy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
   }
-  if (!detached && !unread) away ? LeaveToReaders(slot) : DetachChunk(slot);
+  if (!detached && !unread) away ? LeaveToReaders(slot) : LoseChunk(slot);
   PumpReads(device);
 }
 

@@ -32,6 +32,15 @@ Doubtful ReadDoubtful(ChunkIndex& index) {
   return saved.ok() ? DecodeDoubtful(*saved) : kAllDoubtful;
 }
 
+KnownRecord Known(const IndexRecord& record, bool unconfirmed, bool doubtful) {
+  return {.shape = record.shape,
+          .incarnation = record.incarnation,
+          .generation = record.generation,
+          .sequence = record.sequence,
+          .unconfirmed = unconfirmed,
+          .doubtful = doubtful};
+}
+
 using RecencyRanks = absl::flat_hash_map<CommitSequence, uint64_t>;
 
 RecencyRanks ReadRecency(ChunkIndex& index) {
@@ -128,8 +137,9 @@ absl::Status Core::RecoverDevice(uint16_t device) {
         if (deps_.recovered_records != nullptr) ++*deps_.recovered_records;
         tier.assigned = std::max(tier.assigned, record.sequence);
         const bool above = record.sequence > mark.sequence && !Planted(Canary::kAboveMarkBelieved);
-        const ChunkSlot slot =
-            AdoptRecord(device, record, !sure || noted.contains(record.sequence) || above);
+        const bool doubtful = !sure || noted.contains(record.sequence) || above;
+        if (KeepBoth(device, record, Known(record, !sure, doubtful))) return true;
+        const ChunkSlot slot = AdoptRecord(device, record, doubtful);
         if (slot == kNoSlot) {
           ++counters_.recovery_dropped_chunks;
           DropRecord(tier, record);
@@ -234,7 +244,8 @@ ChunkSlot Core::AdoptRecord(uint16_t device, const IndexRecord& record, bool dou
   DeviceTier& tier = *devices_[device];
   const bool whole = TotalBlocks(record.extents) == record.shape.blocks();
   if (!whole || table_.full()) return kNoSlot;
-  // Known already: one of the two devices was away for a while. A doubtful copy gives way.
+  // Known already: one of the two devices was away for a while. A doubtful copy gives way; of two
+  // KeepBoth has kept one.
   const ChunkSlot known = table_.Find(record.id);
   if (known != kNoSlot && (doubtful || !table_.at(known).doubtful)) return kNoSlot;
   if (!tier.allocator->Claim(record.extents).ok()) return kNoSlot;
@@ -332,7 +343,7 @@ void Core::OnConfirmRead(DeviceTier::Confirm confirm, AlignedPage& page, absl::S
   }
   if (!status.ok() && !away && !again && !detached) {
     ++(keyless ? counters_.keyless_chunks : counters_.stale_records);
-    DetachChunk(slot);
+    LoseChunk(slot);
   }
   PumpConfirms(device);
 }

@@ -5,14 +5,23 @@
 // is checked, its damage is dealt with as there, and its space in G2 is given back at once. It may
 // cost G2 the least wanted of its chunks, one chunk's worth of space. What is in G2 as well is left
 // for a later round, as is what cannot be read now.
+//
+// Before that, and whatever the rate: chunks in doubt of which another record is kept (replace.cc).
 #include <algorithm>
 
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
+namespace {
+
+constexpr uint64_t kInDoubtBytesPerSecond = 64 * kMiB;  // at least
+constexpr size_t kMostPutOff = 64;  // of those in doubt that cannot be read now, a Tick
+
+}  // namespace
 
 void Core::StartScrub(Section& section, MonotonicTime now) {
-  const uint64_t asked = std::max(limits_.scrub_bytes_per_second, scrub_.round_rate);
+  const uint64_t in_doubt = scrub_.in_doubt.empty() ? 0 : kInDoubtBytesPerSecond;
+  const uint64_t asked = std::max({limits_.scrub_bytes_per_second, scrub_.round_rate, in_doubt});
   if (asked == 0) return;
   const auto rate = static_cast<double>(asked);
   const double seconds = std::chrono::duration<double>(now - scrub_.paid_until).count();
@@ -23,8 +32,14 @@ void Core::StartScrub(Section& section, MonotonicTime now) {
 }
 
 void Core::ScrubNext(Section& section) {
+  size_t put_off = 0;
   while (!scrub_.reading && scrub_.budget_bytes > 0 && !draining_) {
     if (Spent()) return;  // the next Tick goes on
+    if (!scrub_.in_doubt.empty() && put_off < kMostPutOff) {
+      put_off += !ScrubInDoubt(section);
+      continue;
+    }
+    if (limits_.scrub_bytes_per_second == 0 && scrub_.round_rate == 0) return;
     if (scrub_.next.value() >= table_.slot_end()) {
       ++counters_.scrub_rounds;
       scrub_.round_rate = 0;
@@ -38,6 +53,19 @@ void Core::ScrubNext(Section& section) {
     if (!chunk.live || chunk.detached || chunk.has_g2_space() || !InG3(chunk)) continue;
     ScrubChunk(section, slot);
   }
+}
+
+// False: not now.
+bool Core::ScrubInDoubt(Section& section) {
+  Count(work::kFind);
+  const ChunkSlot slot = scrub_.in_doubt.front();
+  scrub_.in_doubt.pop_front();
+  const Chunk& chunk = table_.at(slot);
+  if (!chunk.live || chunk.detached || !chunk.doubtful) return true;
+  if (!HasRecordOf(replaced_, chunk.id)) return true;
+  scrub_.in_doubt.push_back(slot);
+  if (!chunk.has_g2_space() && InG3(chunk)) ScrubChunk(section, slot);
+  return scrub_.reading;
 }
 
 void Core::ScrubChunk(Section& section, ChunkSlot slot) {

@@ -7,6 +7,7 @@
 #include <absl/status/status.h>
 
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
@@ -110,12 +111,32 @@ struct KnownRecord {
   bool unconfirmed = false, doubtful = false;
 };
 
-// A record whose chunk was put anew.
-struct Replaced {
+// A record beside that of the chunk itself: the chunk was put anew, or two devices have one each
+// and neither is sure. One of a chunk on a device at most.
+struct ReplacedAt {
+  ChunkId id;
   uint16_t device = 0;
+  auto operator<=>(const ReplacedAt&) const = default;
+};
+struct Replaced {
   ChunkSlot holder = kNoSlot;  // the chunk it was, while that is still read from G3
   ExtentList extents;          // else its image
   KnownRecord record;          // likewise
+};
+// A tree: a hash map that grows moves all of its entries under the lock.
+using ReplacedRecords = absl::btree_map<ReplacedAt, Replaced>;
+inline bool HasRecordOf(const ReplacedRecords& records, const ChunkId& id) {
+  const auto first = records.lower_bound({id, 0});
+  return first != records.end() && first->first.id == id;
+}
+
+struct Scrub {
+  ChunkSlot next{0};        // to look at
+  bool reading = false;     // one at a time
+  uint64_t round_rate = 0;  // asked for until the table's end; 0: nobody did
+  double budget_bytes = 0;  // below zero after a large one
+  MonotonicTime paid_until{0};
+  std::deque<ChunkSlot> in_doubt;  // read first: another record of them is kept; or not any more
 };
 
 }  // namespace kvkeep::store_internal

@@ -87,7 +87,7 @@ void Core::EndFailedVerification(ChunkSlot slot) {
     if (chunk.g3_state == G3State::kStored) {
       LeaveToReaders(slot);
     } else {
-      DetachChunk(slot);
+      LoseChunk(slot);
     }
   }
   SweepOn(slot);
@@ -107,7 +107,7 @@ void Core::LeaveToReaders(ChunkSlot slot) {
     old.doubtful = false;
     SetG3State(old, G3State::kAbsent);
   }
-  DetachChunk(slot);
+  DetachOnly(slot);
   const ChunkSlot fresh = CreateChunk(copy.id, copy.shape);
   ++moves_;
   Change change(this, fresh);
