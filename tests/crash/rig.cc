@@ -215,8 +215,8 @@ void Rig::StartAndDie() {
 Rig::Found Rig::Fsck(const std::string& options) {
   const std::string report = site.path("fsck");
   const std::string command =
-      absl::StrCat(KVKEEP_PATH, " fsck ", site.path(site.settings.devices[0].name), " ", options,
-                   " --config ", site.config_file(), " >", report, " 2>&1");
+      absl::StrCat("'" KVKEEP_PATH "' fsck ", site.path(site.settings.devices[0].name), " ",
+                   options, " --config ", site.config_file(), " >", report, " 2>&1");
   // What the dead daemon had in the kernel may take a slow disk a while; fsck says so, and waits
   // for some of it.
   int status = 0;

@@ -66,8 +66,7 @@ def lay_out(folder, lower, packages):
     for name in ("upper", "work"):
         (folder / name).mkdir()
     root = installed_root.Root(folder / "root")
-    layers = f"lowerdir={lower},upperdir={folder}/upper,workdir={folder}/work"
-    installed_root.mount("overlay", root.path, "overlay", data=layers)
+    installed_root.overlay(lower, folder / "upper", folder / "work", root.path)
     life = installed_root.Life(root, packages, None)
     installed_root.mount("proc", root.file("/proc"), "proc")
     life.install(sorted(packages.glob("kvkeep_*.deb")))

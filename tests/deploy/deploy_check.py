@@ -84,7 +84,8 @@ class Units(unittest.TestCase):
         for name in UNITS:
             shutil.copy(systemd() / name, folder)
         service = (systemd() / SERVICE).read_text()
-        (folder / SERVICE).write_text(service.replace("/usr/bin/", f"{BIN}/"))
+        (folder / "bin").symlink_to(BIN)  # whose own path may have spaces
+        (folder / SERVICE).write_text(service.replace("/usr/bin/kvkeep", f"{folder}/bin/kvkeep"))
         if drop_in is not None:
             target = folder / drop_in.parent.name
             target.mkdir()

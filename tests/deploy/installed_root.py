@@ -60,6 +60,22 @@ def mount(source, target, kind=None, flags=0, data=""):
         sys.exit(77)
 
 
+def overlay(lower, upper, work, target):
+    """Whatever the folders are called: a colon ends a layer, a comma an option."""
+    layer = re.sub(r"([\\:,])", r"\\\1", str(lower))
+    mount("overlay", target, "overlay", data=f"lowerdir={layer},upperdir={upper},workdir={work}")
+
+
+def mounts_below(root):
+    """Where in the root something is mounted, as the root names it."""
+    found = []
+    for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
+        path = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code.group(1), 8)), line.split()[4])
+        if path.startswith(f"{root}/"):
+            found.append(path.removeprefix(str(root)))
+    return found
+
+
 def eventually(what, condition, patience=60):
     deadline = time.monotonic() + patience
     while True:
@@ -83,8 +99,7 @@ def lay_out(folder, lower):
     for name in ("upper", "work"):
         (folder / name).mkdir()
     root = folder / "root"
-    layers = f"lowerdir={lower},upperdir={folder}/upper,workdir={folder}/work"
-    mount("overlay", root, "overlay", data=layers)
+    overlay(lower, folder / "upper", folder / "work", root)
     mount("proc", root / "proc", "proc")
     mount("proc", pathlib.Path("/proc"), "proc")
     mount("/sys", root / "sys", flags=MS_BIND | MS_REC)
@@ -348,8 +363,9 @@ class Life:
         self.root.apt("purge", "kvkeep", "libkvkeep-client1", "libkvkeep-client-dev")
         asked = self.root.asked_of_systemd()
         assert asked[0] == "stop kvkeepd.service", asked
-        mounts = pathlib.Path("/proc/mounts").read_text()
-        assert "kvkeep" not in mounts.replace(str(self.root.path.parent), ""), mounts
+        mounts = mounts_below(self.root.path)
+        assert "/proc" in mounts, mounts
+        assert not [path for path in mounts if "kvkeep" in path], mounts
 
     def live(self):
         root = self.root

@@ -7,7 +7,7 @@ import urllib.request
 
 CONFIG = """
 global: {{scrape_interval: 500ms, evaluation_interval: 500ms}}
-rule_files: [{rules}]
+rule_files: ["{rules}"]
 scrape_configs:
   - job_name: kvkeep
     static_configs: [{{targets: ["127.0.0.1:{port}"]}}]

@@ -432,7 +432,8 @@ TEST_CASE("the command line tool speaks TLS, by flags or environment") {
   Secured secured;
   secured.site.Start();
   const SecurityOptions security = secured.As("engine.a.example");
-  const std::string tool = absl::StrCat(KVKEEP_PATH, " --endpoint ", secured.endpoint(), " ping");
+  const std::string tool =
+      absl::StrCat("'" KVKEEP_PATH "' --endpoint ", secured.endpoint(), " ping");
   const Outcome flags = RunShell(absl::StrCat(tool, " --cacert ", security.ca_file, " --cert ",
                                               security.cert_file, " --key ", security.key_file));
   INFO(flags.output);

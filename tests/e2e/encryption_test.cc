@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 constexpr char kTailMark[] = "token ids of a private prompt, told to nobody";
 
 Outcome Kvkeep(const std::string& arguments) {
-  return RunShell(absl::StrCat(KVKEEP_PATH, " ", arguments));
+  return RunShell(absl::StrCat("'" KVKEEP_PATH "' ", arguments));
 }
 
 std::string Hex(char digit) { return std::string(32, digit) + std::string(32, '7') + "\n"; }

@@ -22,7 +22,7 @@ struct Said {
 
 Said Fsck(const Site& site, const std::string& more = "") {
   const std::string command =
-      absl::StrCat(KVKEEP_PATH, " fsck ", site.path("nvme0"), " --identity ",
+      absl::StrCat("'" KVKEEP_PATH "' fsck ", site.path("nvme0"), " --identity ",
                    site.path(site.settings.state), "/identity ", more, " 2>&1");
   FILE* const out = popen(command.c_str(), "r");
   REQUIRE(out != nullptr);

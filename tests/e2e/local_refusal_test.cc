@@ -36,7 +36,8 @@ Settings LocalSettings() {
 // What `kvkeep ping` says, standard error included.
 std::string Ping(const Site& site, const std::string& path) {
   const std::string command =
-      absl::StrCat(KVKEEP_PATH, " --endpoint ", site.endpoint(), " --path ", path, " ping 2>&1");
+      absl::StrCat("'" KVKEEP_PATH "' --endpoint ", site.endpoint(), " --path ", path,
+                   " ping 2>&1");
   FILE* const out = popen(command.c_str(), "r");
   REQUIRE(out != nullptr);
   std::string said;

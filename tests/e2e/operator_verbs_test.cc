@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kVerbChunkBytes = (1 << 20) - 4096;  // a MiB with its header
 
 std::string Tool(const Site& site, const std::string& arguments) {
-  return absl::StrCat(KVKEEP_PATH, " --admin unix://", site.admin_socket(), " ", arguments);
+  return absl::StrCat("'" KVKEEP_PATH "' --admin unix://", site.admin_socket(), " ", arguments);
 }
 
 // Of a verb with --json that ends so.
@@ -139,7 +139,8 @@ TEST_CASE("lookup and get name another tenant's namespace, where that one lets t
   site.Start();
   const auto as = [&](const std::string& who, const std::string& arguments) {
     return RunShell(
-        absl::StrCat(KVKEEP_PATH, " --endpoint unix://", site.path(who + ".sock"), " ", arguments));
+        absl::StrCat("'" KVKEEP_PATH "' --endpoint unix://", site.path(who + ".sock"), " ",
+                     arguments));
   };
   WriteFile(site.path("in"), "some bytes");
   REQUIRE(as("owner", "put key " + site.path("in")).status == 0);

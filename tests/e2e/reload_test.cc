@@ -150,7 +150,7 @@ TEST_CASE("a config that is wrong, or needs a restart, changes nothing of what r
   CHECK(metric("kvkeep_config_last_reload_successful 1"));
 
   // By the tool: what changed, and the exit code of a refusal.
-  const std::string tool = absl::StrCat(KVKEEP_PATH, " --admin unix://", site.admin_socket());
+  const std::string tool = absl::StrCat("'" KVKEEP_PATH "' --admin unix://", site.admin_socket());
   const Outcome same = RunShell(tool + " config reload");
   CHECK(same.status == 0);
   CHECK(same.output == "nothing changed\n");

@@ -95,7 +95,7 @@ class WatchTool {
  public:
   explicit WatchTool(const Site& site)
       : pipe_(popen(
-            absl::StrCat("echo $$; exec ", KVKEEP_PATH, " --json --endpoint ", site.endpoint(),
+            absl::StrCat("echo $$; exec '" KVKEEP_PATH "' --json --endpoint ", site.endpoint(),
                          " watch --namespace e2e --tokens-per-chunk 256 2>/dev/null")
                 .c_str(),
             "r")) {
@@ -199,7 +199,7 @@ TEST_CASE("the tool's watch tells of what is there, of changes, of a daemon gone
     CHECK(again["why"] == "new_daemon");
     CHECK(again["epoch"] != begins["epoch"]);
   }
-  const std::string tool = absl::StrCat(KVKEEP_PATH, " --endpoint ", site.endpoint(),
+  const std::string tool = absl::StrCat("'" KVKEEP_PATH "' --endpoint ", site.endpoint(),
                                         " watch --namespace e2e --tokens-per-chunk 256");
   Engine engine(site);
   REQUIRE(engine.PutAll({chunks[2]}));

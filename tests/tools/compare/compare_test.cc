@@ -181,8 +181,8 @@ TEST_CASE("contestants in Python count times as those here do") {
     absl::StrAppend(&wanted, histogram.buckets().begin()->first, "\n");
     absl::StrAppend(&arguments, " ", ns);
   }
-  CHECK(OutputOf(absl::StrCat("cd ", PEERS_PATH,
-                              " && python3 -B -c 'import sys, measured\n"
+  CHECK(OutputOf(absl::StrCat("cd '" PEERS_PATH
+                              "' && python3 -B -c 'import sys, measured\n"
                               "for ns in sys.argv[1:]: print(measured.bucket_of(int(ns)))'",
                               arguments)) == wanted);
 }
@@ -263,7 +263,7 @@ TEST_CASE("a whole comparison: who is there, ratios to the first, a picture") {
   }
   CHECK_THAT(run.out, Catch::Contains("kvkeep staging / Mooncake"));
   const std::string svg = absl::StrCat(directory, "/out.svg");
-  REQUIRE(std::system(absl::StrCat("python3 -B ", CHART_PATH, " ", json_path, " ", svg).c_str()) ==
+  REQUIRE(std::system(absl::StrCat("python3 -B '" CHART_PATH "' ", json_path, " ", svg).c_str()) ==
           0);
   std::ifstream picture(svg);
   const std::string text((std::istreambuf_iterator<char>(picture)), {});
