@@ -7,16 +7,16 @@
 namespace kvkeep {
 
 size_t Simulator::RandomSpace(const Client& client) {
-  const size_t own = spaces_.size() / std::max<size_t>(1, world_options_.store.tenants.size());
   // Mostly one of them, so that names meet.
-  return client.tenant.value() * own + (random_.Chance(0.6) ? 0 : random_.Below(own));
+  return second_.FirstSpace(client.tenant) +
+         (random_.Chance(0.6) ? 0 : random_.Below(second_.own_spaces()));
 }
 
 void Simulator::ConnectAll() {
-  const size_t tenants = std::max<size_t>(1, world_options_.store.tenants.size());
-  clients_.resize(std::max<uint64_t>(tenants, random_.Between(1, 4)));
+  for (Space& one : spaces_) one.tenant = kAway;
+  clients_.resize(std::max<uint64_t>(tenants(), random_.Between(1, 4)));
   for (size_t i = 0; i < clients_.size(); ++i) {
-    clients_[i].tenant = TenantId(static_cast<uint32_t>(i % tenants));
+    clients_[i].tenant = TenantId(static_cast<uint32_t>(i % tenants()));
     Connect(clients_[i]);
   }
 }
@@ -27,7 +27,7 @@ void Simulator::Connect(Client& client) {
       world_.store().OpenSession({.client_name = "sim", .tenant = client.tenant});
   KVKEEP_CHECK(token.ok());
   client.token = *token;
-  size_t at = client.tenant.value() * scenario_.namespaces * scenario_.parts;
+  size_t at = second_.FirstSpace(client.tenant);
   for (uint32_t i = 0; i < scenario_.namespaces; ++i) {
     absl::StatusOr<NamespaceDigest> ns = world_.store().OpenNamespace(
         client.token,

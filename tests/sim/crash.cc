@@ -13,7 +13,7 @@ std::set<uint64_t> Simulator::Stored(std::vector<uint64_t> LookupResult::*tier) 
   const Uninterrupted alone(&alone_);
   std::set<uint64_t> stored;
   for (uint64_t name = 0; name < spaces_.size() * kNames; ++name) {
-    if (name % kNames >= names_end_) continue;
+    if (name % kNames >= names_end_ || IsAway(name)) continue;
     const auto client = std::find_if(clients_.begin(), clients_.end(), [&](const Client& one) {
       return one.tenant == space(name).tenant;
     });
@@ -91,6 +91,10 @@ std::vector<Simulator::Promise> Simulator::RecordsOf(uint64_t name) {
 }
 
 void Simulator::CheckEvents() {
+  std::set<NamespaceDigest> present;  // nobody can look up what is of others
+  for (const Space& one : spaces_) {
+    if (one.tenant != kAway) present.insert(one.ns);
+  }
   // A lookup may have a chunk offered to G3 again, which takes the place of another.
   constexpr int kTries = 4;
   if (!events_.has_value()) events_.emplace(world_.store().WatchAll());
@@ -102,7 +106,9 @@ void Simulator::CheckEvents() {
     for (const uint64_t name : Stored(&LookupResult::g3_parts)) found.emplace(Id(name), Tier::kG3);
     KVKEEP_CHECK(events_->Read().ok());
     if (events_->there() != before) continue;
-    KVKEEP_CHECK(found == before);
+    std::set<std::pair<ChunkId, Tier>> told = before;
+    std::erase_if(told, [&](const auto& one) { return !present.contains(one.first.ns); });
+    KVKEEP_CHECK(found == told);
     ++report_.events_checked;
     return;
   }
@@ -125,7 +131,7 @@ void Simulator::CountProcess() {
 }
 
 void Simulator::DrawQuotas() {
-  quotas_.assign(std::max<size_t>(1, world_options_.store.tenants.size()), 0);
+  quotas_.assign(tenants(), 0);
   if (!scenario_.quotas) return;
   uint64_t blocks = 0;
   for (const uint64_t device : world_options_.device_blocks) blocks += device;
@@ -151,13 +157,17 @@ void Simulator::CheckQuotas() {
 // Nor do the records of the attached devices, when all work has ended.
 void Simulator::CheckRecordsInQuota() {
   std::map<NamespaceDigest, size_t> tenants;
-  for (const Space& one : spaces_) tenants[one.ns] = one.tenant.value();
+  for (const Space& one : spaces_) {
+    if (one.tenant != kAway) tenants[one.ns] = one.tenant.value();
+  }
   std::vector<uint64_t> blocks(quotas_.size());
   for (size_t device = 0; device < world_options_.device_blocks.size(); ++device) {
     if (!world_.attached(device)) continue;
     KVKEEP_CHECK(world_.index(device)
                      .Scan([&](const IndexRecord& record) {
-                       blocks[tenants.at(record.id.ns)] += record.shape.blocks().value();
+                       const auto tenant = tenants.find(record.id.ns);
+                       if (tenant == tenants.end()) return true;  // it is away
+                       blocks[tenant->second] += record.shape.blocks().value();
                        return true;
                      })
                      .ok());
@@ -201,6 +211,39 @@ void Simulator::AttachDevices(std::set<uint64_t>* must_be_there) {
       }
     }
   }
+}
+
+size_t Simulator::tenants() const {
+  const size_t all = std::max<size_t>(1, world_options_.store.tenants.size());
+  return second_.here() ? all : 1;
+}
+
+// The second tenant is another one from now on, or gone: what it had in G3 is nobody's, goes first
+// when space is wanted, and is found again, as far as it is still recorded, by who has its name.
+bool Simulator::ChangeTenants(std::set<uint64_t>* must_be_there, bool all_kept) {
+  const bool changed = scenario_.tenants_change && random_.Chance(0.5) && second_.Draw(random_);
+  std::erase_if(*must_be_there, [this](uint64_t name) { return IsAway(name); });
+  if (!changed) return false;
+  ++report_.tenant_changes;
+  Log(absl::StrCat("second tenant: ", second_.here() ? "there" : "gone", second_.is_guest()));
+  std::vector<TenantOptions> now = world_options_.store.tenants;
+  if (second_.is_guest()) now[1].name = world_options_.later_tenants[0];
+  if (!second_.here()) {
+    now[0].g2_segments += now[1].g2_segments;
+    now.pop_back();
+  }
+  world_.SetTenants(now);
+  DrawQuotas();
+  const bool room = world_options_.store.max_chunks > 2 * kNames * spaces_.size();
+  if (!second_.here() || !all_kept || !room || report_.attachments > 0) return true;
+  for (const Records& records : AllRecords()) {
+    for (const auto& [name, record] : records) {
+      const bool back =
+          name / kNames >= second_.own_spaces() && !IsAway(name) && !unsure_.contains(name);
+      if (back && must_be_there->insert(name).second && faultless_) ++report_.returned;
+    }
+  }
+  return true;
 }
 
 // Its unsynced sectors go; of what was acknowledged as durable none may be among them.
@@ -267,8 +310,9 @@ void Simulator::DoCrash(bool power) {
       if (!must_be_there.contains(name)) unsure_.insert(name);
     }
   }
-  const bool kept = KeepArena(power);
+  bool kept = KeepArena(power);
   AttachDevices(&must_be_there);
+  if (ChangeTenants(&must_be_there, !power && !drive_cut)) kept = false;
   std::set<uint64_t> two_records = must_be_there;
   std::erase_if(two_records, [this](uint64_t name) { return RecordsOf(name).size() < 2; });
   if (random_.Chance(0.3)) DrawQuotas();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -28,6 +29,12 @@ struct HeldPut {
   std::vector<std::byte> payload;
   std::string tail;
   bool durable = false;
+};
+// What a client that stopped responding still has: its session was revoked.
+struct Stalled {
+  SessionToken token;
+  std::vector<std::shared_ptr<HeldReader>> readers;
+  std::vector<HeldPut> puts;
 };
 struct HeldLease {
   LeaseId id;

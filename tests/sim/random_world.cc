@@ -47,8 +47,9 @@ const Removal kRemovals[] = {
     {"tenants",
      [](Scenario& s) {
        s.world.store.tenants.clear();
-       s.quotas = false;
+       s.quotas = s.tenants_change = false;
      }},
+    {"tenants_change", [](Scenario& s) { s.tenants_change = false; }},
     {"quotas", [](Scenario& s) { s.quotas = false; }},
     {"capacities", [](Scenario& s) { s.capacities = false; }},
     {"namespaces", [](Scenario& s) { s.namespaces = 1; }},
@@ -84,6 +85,14 @@ void AddFaults(SeededRandom& random, Scenario& scenario) {
   scenario.devices_vanish = random.Chance(0.3);
   device.sync_drops = random.Chance(0.7) ? 0.7 : 0;
   scenario.drives_lose_power = random.Chance(0.3);
+}
+
+void LetTenantsChange(SeededRandom& random, Scenario& scenario) {
+  scenario.tenants_change = true;
+  scenario.world.later_tenants = {"guest"};
+  if (random.Chance(0.5)) {
+    scenario.world.store.scrub_bytes_per_second = random.Between(1, 1000) * kMiB;
+  }
 }
 
 }  // namespace
@@ -149,6 +158,7 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
     // Soon after most starts, so that what failed lies where others are written after it.
     if (options.index_faults.breaks && random.Chance(0.3)) options.index_faults.commit_error = 0.1;
   }
+  if (!options.store.tenants.empty() && random.Chance(0.5)) LetTenantsChange(random, scenario);
   for (const std::string& name : without) {
     const auto removal = std::find_if(std::begin(kRemovals), std::end(kRemovals),
                                       [&name](const Removal& one) { return name == one.name; });

@@ -20,6 +20,7 @@ struct Scenario {
   bool devices_leave = false;      // from one process to the next
   bool index_stalls = false;       // commits end only much later
   bool quotas = false;             // of G3, other ones from process to process
+  bool tenants_change = false;     // the second is another one, or gone, from process to process
   bool capacities = false;         // of the tiers, others while they are in use
 };
 

@@ -107,6 +107,8 @@ TEST_CASE("the simulation reaches what it is meant to test", "[figures]") {
   CHECK(sum.revoked > 10);
   CHECK(sum.attachments > 5);
   CHECK(sum.capacities_set > 5);
+  CHECK(sum.tenant_changes > 20);
+  CHECK(sum.returned > 5);
   CHECK(sum.encrypted > 100);
   CHECK(sum.in_quota > 20);
   CHECK(sum.events > 1000);

@@ -217,8 +217,7 @@ void Simulator::DrawFrom(uint64_t step) {
 
 SimulationReport Simulator::Run() {
   world_.SetBetweenSlices([this] { Interrupt(); });
-  const size_t tenants = std::max<size_t>(1, world_options_.store.tenants.size());
-  spaces_.resize(tenants * scenario_.namespaces * scenario_.parts);
+  spaces_.resize((tenants() + (scenario_.tenants_change ? 1 : 0)) * second_.own_spaces());
   believed_.resize(world_options_.device_blocks.size());
   DrawQuotas();
   world_.Start();
@@ -260,6 +259,8 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(revoked, other.revoked);
   add(attachments, other.attachments);
   add(capacities_set, other.capacities_set);
+  add(tenant_changes, other.tenant_changes);
+  add(returned, other.returned);
   add(encrypted, other.encrypted);
   add(unauthentic, other.unauthentic);
   add(in_quota, other.in_quota);
@@ -280,6 +281,7 @@ std::string SimulationReport::Describe() const {
       " failed reads ", corrupt, " promotions ", promotions, " evictions ", evictions, " durable ",
       durable, " read after a cut ", durable_read, " interrupted ", interruptions, " revoked ",
       revoked, " attached or not ", attachments, " capacities set ", capacities_set,
+      " tenants changed ", tenant_changes, " chunks found by who was away ", returned,
       " forgotten but told durable ", forgotten, " records back ", revived, " of them believed ",
       believed, " gone for a quota ", in_quota, " encrypted ", encrypted, " unauthentic ",
       unauthentic, " events ", events, " begun anew ", event_restarts, " checked ", events_checked,

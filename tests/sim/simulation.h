@@ -31,6 +31,8 @@ struct SimulationReport {
   uint64_t rejected = 0, durable = 0, durable_read = 0, recovered_in_g2 = 0, interruptions = 0;
   uint64_t revoked = 0, attachments = 0, in_quota = 0;
   uint64_t capacities_set = 0;
+  uint64_t tenant_changes = 0;  // between two processes
+  uint64_t returned = 0;        // chunks of a tenant that was away, to be found again
   // Told to a reader of them; began anew; times that what they told was held against lookups.
   uint64_t events = 0, event_restarts = 0, events_checked = 0;
   uint64_t forgotten = 0;  // by a drive, and said to be durable

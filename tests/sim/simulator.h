@@ -17,6 +17,7 @@
 #include "tests/sim/held.h"
 #include "tests/sim/payload.h"
 #include "tests/sim/random_world.h"
+#include "tests/sim/second_tenant.h"
 #include "tests/sim/simulation.h"
 #include "tests/sim/world.h"
 
@@ -34,13 +35,15 @@ class Simulator {
         honest_(Honest(scenario_)),
         world_(world_options_),
         random_(options.seed + 1),
-        names_end_(random_.Chance(0.3) ? 8 : kNames) {}
+        names_end_(random_.Chance(0.3) ? 8 : kNames),
+        second_(scenario_.namespaces * scenario_.parts) {}
 
   SimulationReport Run();
 
  private:
+  static constexpr TenantId kAway{UINT32_MAX};
   struct Space {
-    TenantId tenant;
+    TenantId tenant;  // kAway: not in this process
     NamespaceDigest ns;
     PartId part;
   };
@@ -68,12 +71,6 @@ class Simulator {
     std::vector<std::shared_ptr<HeldReader>> readers;
     std::vector<HeldPut> puts;
     bool busy = false;  // in a call
-  };
-  // What a client that stopped responding still has: its session was revoked.
-  struct Stalled {
-    SessionToken token;
-    std::vector<std::shared_ptr<HeldReader>> readers;
-    std::vector<HeldPut> puts;
   };
   struct LeasedBytes {
     uint64_t bytes, limit;
@@ -115,6 +112,9 @@ class Simulator {
   void DoCrash(bool power);
   void CountProcess();
   bool KeepArena(bool power);
+  size_t tenants() const;  // of this process
+  bool IsAway(uint64_t name) const { return second_.IsAway(name / kNames); }
+  bool ChangeTenants(std::set<uint64_t>* must_be_there, bool all_kept);
   void DrawQuotas();
   void CheckQuotas();
   void CheckRecordsInQuota();
@@ -163,6 +163,7 @@ class Simulator {
   SeededRandom random_;
   const uint64_t names_end_;   // few names: they meet in many states
   std::vector<Space> spaces_;  // of a tenant's namespace all parts in a row
+  SecondTenant second_;
   std::map<uint64_t, Name> names_;
   std::vector<Client> clients_;
   std::vector<Stalled> stalled_;

@@ -62,6 +62,7 @@ World::World(const WorldOptions& options) : options_(options), random_(options.s
     for (const TenantOptions& tenant : options_.store.tenants) {
       if (!tenant.name.empty()) tenants.push_back(tenant.name);
     }
+    tenants.insert(tenants.end(), options_.later_tenants.begin(), options_.later_tenants.end());
     keys_ = KeyRing::InMemory(tenants, &random_);
   }
   for (const uint64_t blocks : options_.device_blocks) {

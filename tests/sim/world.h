@@ -43,6 +43,7 @@ struct WorldOptions {
   // encrypted ones lie side by side.
   enum class Encryption : uint8_t { kOff, kOn, kLater } encryption = Encryption::kOff;
   uint32_t hold_work = 0;  // as StoreDeps::hold_work
+  std::vector<std::string> later_tenants;  // that SetTenants may name: they have keys
 };
 
 class World {
@@ -77,6 +78,8 @@ class World {
   void RenameTenant(size_t tenant, const std::string& name) {
     options_.store.tenants[tenant].name = name;
   }
+  // Likewise, of all of them.
+  void SetTenants(const std::vector<TenantOptions>& tenants) { options_.store.tenants = tenants; }
   // The device fails in everything, disk and index, while it is gone. REQUIRES: it is attached.
   void SetGone(size_t device, bool gone);
   // The device loses its power alone, running or between two processes: what was not synced is as

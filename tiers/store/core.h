@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "tiers/base/check.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
 #include "tiers/policy/admission_policy.h"
@@ -40,33 +41,7 @@ class Core {
   Core(const StoreOptions& options, const StoreDeps& deps);
   ~Core();
 
-  // Holds the lock while it lives; runs the outbox after unlocking. Nobody holds it for long: what
-  // may be much is done in slices, with the lock let go of in between.
-  class ABSL_SCOPED_LOCKABLE Section {
-   public:
-    enum class Kind : uint8_t { kServing, kMaintenance, kNotMeasured };
-    explicit Section(Core* core, Kind kind = Kind::kServing)
-        ABSL_EXCLUSIVE_LOCK_FUNCTION(core->mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
-    ~Section() ABSL_UNLOCK_FUNCTION() ABSL_NO_THREAD_SAFETY_ANALYSIS;
-    // Lets go of the lock, runs the outbox, takes the lock again. What the caller knows of the
-    // state, it has to find again: only what it has pinned is still where it was. Never inside a
-    // Change.
-    void Yield() ABSL_NO_THREAD_SAFETY_ANALYSIS;
-    // Yield, when this hold has done its share of work. Returns whether it did.
-    bool YieldIfSpent() ABSL_NO_THREAD_SAFETY_ANALYSIS;
-    uint32_t yields() const { return yields_; }
-
-   private:
-    void Lock() ABSL_NO_THREAD_SAFETY_ANALYSIS;
-    void Unlock() ABSL_NO_THREAD_SAFETY_ANALYSIS;
-    Core* const core_;
-    const Kind kind_;
-    uint32_t yields_ = 0;
-    MonotonicTime locked_at_{0};
-    MonotonicTime worked_at_{0};
-    bool measured_ = false;  // worked_at_ was read
-    bool woke_ = false;      // the store was at rest
-  };
+  class Section;  // section.h
 
   // ---- store.h, same contracts (recover.cc, sessions.cc, lookup.cc, put.cc, promote.cc, admin.cc)
   absl::Status Recover();
@@ -163,7 +138,12 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Nobody (shares.h) has none: what a tenant left that is no more is in G3 alone.
+  bool HasPool(TenantId tenant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return tenant.value() < pools_.size();
+  }
   G2Pool& pool(TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    KVKEEP_CHECK(HasPool(tenant));
     return *pools_[tenant.value()];
   }
   G2Pool& pool(const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return pool(chunk.tenant); }
@@ -223,6 +203,7 @@ class Core {
   absl::StatusOr<Session*> FindSession(const SessionToken& token)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Rates& rates(TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    KVKEEP_CHECK(HasPool(tenant));
     return rates_[tenant.value()];
   }
   absl::Status AskRates(Session& session, bool keys, bool bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -262,9 +243,9 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // To G3, what its admission did not want so far. May yield.
   void OfferAgain(Section& section, const Wanted& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Brings the chunk's bytes into G2, or on the way there. False when there is no space. May yield:
-  // then the chunk may be gone, with the answer false. The parent is none, or pinned by the caller.
-  // `tenant` is whose the chunk is.
+  // Brings the chunk's bytes into G2, or on the way there. False when there is no space, as there
+  // never is for nobody's. May yield: then the chunk may be gone, with the answer false. The parent
+  // is none, or pinned by the caller. `tenant` is whose the chunk is.
   bool EnsureInG2(Section& section, const ReadQueue::Asker& asker, TenantId tenant, ChunkSlot slot,
                   ChunkSlot parent, bool transient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -598,3 +579,5 @@ class Core {
 };
 
 }  // namespace kvkeep::store_internal
+
+#include "tiers/store/section.h"

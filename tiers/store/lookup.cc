@@ -207,7 +207,7 @@ bool Core::EnsureInG2(Section& section, const ReadQueue::Asker& asker, TenantId 
     return table_.at(slot).has_g2_space();
   };
   if (here()) return table_.at(slot).g2_state != G2State::kFailed;
-  if (!InG3(table_.at(slot))) return false;
+  if (!InG3(table_.at(slot)) || !HasPool(tenant)) return false;
   const uint32_t yields = section.yields();
   std::optional<ExtentList> extents = AllocateG2(section, tenant, table_.at(slot).blocks(), parent);
   if (!extents.has_value()) return false;

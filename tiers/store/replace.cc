@@ -60,7 +60,8 @@ bool Core::KeepBoth(uint16_t device, const IndexRecord& record, const KnownRecor
   if (!devices_[device]->allocator->Claim(record.extents).ok()) return false;
   g3_shares_.Take(table_.at(slot).tenant, blocks.value());
   replaced_[{record.id, device}] = {kNoSlot, record.extents, known};
-  scrub_.in_doubt.push_back(slot);
+  // Nobody's wait for the start after which their tenant is back.
+  if (HasPool(table_.at(slot).tenant)) scrub_.in_doubt.push_back(slot);
   return true;
 }
 

@@ -4,7 +4,8 @@
 // One at a time, as a promotion of a transient chunk that nobody waits for: what a promotion checks
 // is checked, its damage is dealt with as there, and its space in G2 is given back at once. It may
 // cost G2 the least wanted of its chunks, one chunk's worth of space. What is in G2 as well is left
-// for a later round, as is what cannot be read now.
+// for a later round, as is what cannot be read now. What a tenant left that is no more has no space
+// in G2 and no reader: it is passed by and counted, and goes first when space is wanted (shares.h).
 //
 // Before that, and whatever the rate: chunks in doubt of which another record is kept (replace.cc).
 #include <algorithm>
@@ -51,6 +52,10 @@ void Core::ScrubNext(Section& section) {
     scrub_.next = ChunkSlot(slot.value() + 1);
     const Chunk& chunk = table_.at(slot);
     if (!chunk.live || chunk.detached || chunk.has_g2_space() || !InG3(chunk)) continue;
+    if (!HasPool(chunk.tenant)) {
+      ++counters_.scrub_skipped_chunks;
+      continue;
+    }
     ScrubChunk(section, slot);
   }
 }
@@ -61,7 +66,7 @@ bool Core::ScrubInDoubt(Section& section) {
   const ChunkSlot slot = scrub_.in_doubt.front();
   scrub_.in_doubt.pop_front();
   const Chunk& chunk = table_.at(slot);
-  if (!chunk.live || chunk.detached || !chunk.doubtful) return true;
+  if (!chunk.live || chunk.detached || !chunk.doubtful || !HasPool(chunk.tenant)) return true;
   if (!HasRecordOf(replaced_, chunk.id)) return true;
   scrub_.in_doubt.push_back(slot);
   if (!chunk.has_g2_space() && InG3(chunk)) ScrubChunk(section, slot);

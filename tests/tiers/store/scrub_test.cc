@@ -111,6 +111,42 @@ TEST_CASE("a device that fails the scrub's reads is treated as one that fails a 
   CHECK(s.counters().scrubbed_chunks == tried);  // not while it is left alone
 }
 
+TEST_CASE("what a tenant left that is no more is passed by, and the scrub goes on with the rest") {
+  WorldOptions options = Scrubbing(0);
+  options.g2_blocks = 128;
+  options.store.tenants = {{.name = "", .g2_segments = 1}, {.name = "blue", .g2_segments = 1}};
+  StoreTester s(options);
+  for (uint64_t i = 0; i < kChunks; ++i) REQUIRE(s.Put(i) == "stored");
+  const auto connect = [&s](uint32_t tenant) {
+    s.session = s.store().OpenSession({.client_name = "t", .tenant = TenantId(tenant)}).value();
+    s.ns = s.store()
+               .OpenNamespace(s.session, {.model = "test", .tokens_per_chunk = 16, .parts = 4})
+               .value();
+  };
+  connect(1);
+  for (uint64_t i = 100; i < 108; ++i) REQUIRE(s.Put(i) == "stored");
+  s.Settle();
+  s.world.Kill();
+  SECTION("it left the configuration") {
+    s.world.SetTenants({{.name = "", .g2_segments = 2}});
+  }
+  SECTION("another one has its memory") { s.world.RenameTenant(1, "green"); }
+  s.world.Start();
+  s.Connect();
+  s.store().ScrubRound(kMiB);
+  s.Pass(seconds(2));
+  CHECK(s.counters().scrub_rounds >= 1);
+  CHECK(s.counters().scrubbed_chunks == kChunks);
+  CHECK(s.counters().scrub_skipped_chunks == 8);
+  for (uint64_t i = 0; i < kChunks; ++i) CHECK(s.Get(i) == "hit");
+  // Its name is back, and so is what it had.
+  s.world.Kill();
+  s.world.SetTenants(options.store.tenants);
+  s.world.Start();
+  connect(1);
+  for (uint64_t i = 100; i < 108; ++i) CHECK(s.Get(i) == "hit");
+}
+
 TEST_CASE("a drain ends the scrub") {
   StoreTester s(Scrubbing(kMiB));
   PutAway(s);

@@ -1,0 +1,36 @@
+// Core::Section: a hold of the store's lock. Included by core.h, which it belongs to.
+#pragma once
+
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+
+// Holds the lock while it lives; runs the outbox after unlocking. Nobody holds it for long: what
+// may be much is done in slices, with the lock let go of in between.
+class ABSL_SCOPED_LOCKABLE Core::Section {
+ public:
+  enum class Kind : uint8_t { kServing, kMaintenance, kNotMeasured };
+  explicit Section(Core* core, Kind kind = Kind::kServing)
+      ABSL_EXCLUSIVE_LOCK_FUNCTION(core->mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  ~Section() ABSL_UNLOCK_FUNCTION() ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  // Lets go of the lock, runs the outbox, takes the lock again. What the caller knows of the
+  // state, it has to find again: only what it has pinned is still where it was. Never inside a
+  // Change.
+  void Yield() ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  // Yield, when this hold has done its share of work. Returns whether it did.
+  bool YieldIfSpent() ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  uint32_t yields() const { return yields_; }
+
+ private:
+  void Lock() ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  void Unlock() ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  Core* const core_;
+  const Kind kind_;
+  uint32_t yields_ = 0;
+  MonotonicTime locked_at_{0};
+  MonotonicTime worked_at_{0};
+  bool measured_ = false;  // worked_at_ was read
+  bool woke_ = false;      // the store was at rest
+};
+
+}  // namespace kvkeep::store_internal
