@@ -1,0 +1,161 @@
+"""What KV bytes depend on, in one digest: the namespace of an engine's chunks.
+
+    identity = Identity("vllm", version, weights=fingerprint(path).id, config=..., dtype=..., ...)
+    client.namespace(identity.model, layout=identity.layout, ...)
+
+Two engines share chunks exactly where their identities have the same digest. Facts go in by name,
+in a canonical form: the order of a dict's keys does not count, a value without a stable form is an
+error. No engine is imported here, and nothing else that is not in the standard library, apart from
+huggingface_hub where a model is named by its name in the hub.
+"""
+
+import dataclasses
+import enum
+import hashlib
+import importlib.metadata
+import json
+import math
+import os
+import pathlib
+import sys
+
+FORMAT = 1  # of the canonical form and of what adapters put in; another one is another digest
+HASH_BYTES = 32  # of keys that nobody can make two prompts of: SHA-256, blake3
+UNCHECKED = "KVKEEP_UNCHECKED_ENGINE"  # of the environment: 1 takes versions that were not tested
+# Whose classes and bytes were read for the adapters: versions that begin so.
+TESTED = {"vllm": "0.33", "sglang": "0.5.23", "lmcache": "0.5"}
+# Of a model's configuration: where it lay, and who wrote it.
+_NOT_OF_THE_MODEL = frozenset(("_name_or_path", "name_or_path", "_commit_hash",
+                               "transformers_version"))
+# Kinds of RoPE whose angles do not change with the longest sequence that an engine takes.
+_ROPE_OF_ANY_LENGTH = frozenset((None, "default", "linear", "llama3", "yarn", "mrope"))
+_ROPE_KEYS = ("rope_scaling", "rope_parameters")
+
+
+class Identity:
+    """engine and version: who made the bytes. facts: all that changes a byte or its meaning."""
+
+    def __init__(self, engine, version, **facts):
+        self.facts = canonical({"format": FORMAT, "engine": engine, "version": version, **facts})
+        self.digest = digest_of(self.facts)
+
+    def __str__(self):
+        """The JSON that the digest is of: two that differ say in what."""
+        return json.dumps(self.facts, sort_keys=True, indent=1, ensure_ascii=False)
+
+    @property
+    def layout(self):
+        """Of a namespace."""
+        return f"kvkeep identity {FORMAT} {self.digest}"
+
+
+def digest_of(value):
+    """SHA-256 in hex of a value in canonical form."""
+    return hashlib.sha256(_text(value).encode()).hexdigest()
+
+
+def _text(value):
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def canonical(value, at="identity"):
+    """The value as JSON has it, the same in every process. TypeError: it has no such form."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, enum.Enum):  # before the types that one may be, too
+        return {"enum": f"{type(value).__qualname__}.{value.name}"}
+    if isinstance(value, int):
+        return value
+    if isinstance(value, float):  # 1 and 1.0 are one value where people write JSON
+        if value.is_integer() and abs(value) < 2 ** 53:
+            return int(value)
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, (bytes, bytearray)):
+        return {"bytes": bytes(value).hex()}
+    if isinstance(value, type):
+        return {"class": f"{value.__module__}.{value.__qualname__}"}
+    if isinstance(value, pathlib.PurePath):
+        return str(value)
+    return _canonical_of_many(value, at)
+
+
+def _canonical_of_many(value, at):
+    if isinstance(value, (list, tuple)):
+        return [canonical(one, f"{at}[{number}]") for number, one in enumerate(value)]
+    if isinstance(value, (set, frozenset)):
+        return {"set": sorted((canonical(one, at) for one in value), key=_text)}
+    if hasattr(value, "items"):
+        pairs = {}
+        for key, one in value.items():
+            name = key if isinstance(key, str) else _text(canonical(key, at))
+            if name in pairs:
+                raise TypeError(f"{at}: two keys are {name!r}")
+            pairs[name] = canonical(one, f"{at}.{name}")
+        return pairs
+    if dataclasses.is_dataclass(value):
+        return {"class": type(value).__qualname__,
+                **{one.name: canonical(getattr(value, one.name), f"{at}.{one.name}")
+                   for one in dataclasses.fields(value)}}
+    kind, said = f"{type(value).__module__}.{type(value).__qualname__}", repr(value)
+    if type(value).__repr__ is object.__repr__ or " at 0x" in said:
+        raise TypeError(f"{at}: a {kind} has no canonical form")
+    return {"repr": f"{kind} {said}"}  # torch.dtype, Fraction
+
+
+# ---- models
+
+
+def model_config(config):
+    """A transformers configuration, or the dict of one, without the place that it was read from."""
+    plain = config.to_dict() if hasattr(config, "to_dict") else config
+    return canonical(_stripped(plain), "config")
+
+
+def _stripped(value):
+    if hasattr(value, "to_dict"):
+        value = value.to_dict()
+    if isinstance(value, dict):
+        return {key: _stripped(one) for key, one in value.items() if key not in _NOT_OF_THE_MODEL}
+    return [_stripped(one) for one in value] if isinstance(value, (list, tuple)) else value
+
+
+def rope_depends_on_length(config):
+    """Whether the longest sequence that an engine takes changes the angles of a model_config's
+    RoPE; of kinds that are not known here it may."""
+    if isinstance(config, list):
+        return any(map(rope_depends_on_length, config))
+    if not isinstance(config, dict):
+        return False
+    found = [config[key] for key in _ROPE_KEYS if config.get(key)]
+    return any(map(_depends_on_length, found)) or any(
+        rope_depends_on_length(one) for key, one in config.items() if key not in _ROPE_KEYS)
+
+
+def _depends_on_length(rope):
+    if not isinstance(rope, dict):
+        return True
+    inner = [one for one in rope.values() if isinstance(one, dict)]  # of each kind of layers
+    kinds = {rope.get("rope_type", rope.get("type"))}
+    return not kinds <= _ROPE_OF_ANY_LENGTH or any(map(_depends_on_length, inner))
+
+
+# ---- engines
+
+
+def engine_version(package):
+    """As the package itself says it, else as it was installed."""
+    said = getattr(sys.modules.get(package), "__version__", None)
+    return said if isinstance(said, str) else importlib.metadata.version(package)
+
+
+def check_engine(package, logger):
+    """The version. ValueError: it was not tested, unless the environment takes it all the same."""
+    version, tested = engine_version(package), TESTED[package]
+    if (version + ".").startswith(tested + "."):
+        return version
+    why = (f"kvkeep: written for {package} {tested}, and this is {version}: what its KV bytes and "
+           "keys are was not checked")
+    if os.environ.get(UNCHECKED) != "1":
+        raise ValueError(f"{why}. Use a kvkeep for it, or set {UNCHECKED}=1 to take it as it is")
+    logger.warning("%s; %s=1", why, UNCHECKED)
+    return version
