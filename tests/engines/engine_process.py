@@ -37,12 +37,12 @@ def arguments(manual, engine=True):
     return parser.parse_args()
 
 
-def make_model(folder, **other):
+def make_model(folder, seed=0, **other):
     """A random-weight Llama, without a tokenizer. `other`: of its config."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = LlamaForCausalLM(LlamaConfig(**{
         "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,
         "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32, "vocab_size": 1000,

@@ -16,7 +16,9 @@ CHUNK_TOKENS = BLOCK_TOKENS * BLOCKS_PER_CHUNK
 
 def offloading(tiers, cpu_bytes=64 << 20):
     """A KV connector: vLLM's own offloading, with those tiers below `cpu_bytes` of memory."""
-    return {"kv_connector": "OffloadingConnector", "kv_role": "kv_both",
+    ours = {"kv_connector": "KvkeepOffloadingConnector", "kv_connector_module_path": "kvkeep.vllm"}
+    kvkeep = any(tier["type"] == KVKEEP["type"] for tier in tiers)
+    return {**(ours if kvkeep else {"kv_connector": "OffloadingConnector"}), "kv_role": "kv_both",
             "kv_connector_extra_config": {
                 "spec_name": "HostSpec", "spec_module_path": "vllm_on_cpu",
                 "cpu_bytes_to_use": cpu_bytes, "blocks_per_chunk": BLOCKS_PER_CHUNK,

@@ -1,39 +1,117 @@
 """vLLM: kvkeep as a secondary tier of its native KV offloading (written against vllm 0.33).
 
-    --kv-transfer-config '{"kv_connector": "OffloadingConnector", "kv_role": "kv_both",
+    --kv-transfer-config '{"kv_connector": "KvkeepOffloadingConnector",
+      "kv_connector_module_path": "kvkeep.vllm", "kv_role": "kv_both",
       "kv_connector_extra_config": {"spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": N,
         "secondary_tiers": [{"type": "KvkeepTier", "module_path": "kvkeep.vllm"}]}}'
 
 What vLLM offloads to its own CPU memory goes on into the node's daemon, and is found there by
-every engine of the same model and geometry, after any of them, or the daemon, was restarted. Every
-failure is a miss: vLLM computes what it does not get. No call here waits for the daemon but
-drain_jobs and shutdown, each of which ends by the calls' timeouts. Never entered concurrently, as
-vLLM promises (SecondaryTierManager); so there is no lock here, and no thread.
+every engine of the same identity (vllm_identity.py: weights, configuration, geometry, version),
+after any of them, or the daemon, was restarted. Every failure is a miss: vLLM computes what it does
+not get. No call here waits for the daemon but drain_jobs, shutdown and reset_cache, each of which
+ends by the calls' timeouts. Never entered concurrently, as vLLM promises (SecondaryTierManager); so
+there is no lock here, and no thread, but one that reads the files of LoRA adapters.
+
+The connector is vLLM's own, which tells a tier too little of the engine: ours hands on whose tier
+it is, which adapter a request has, and that weights may have changed.
 
 A HIT is held by a lease from the lookup to the end of its request. Chunks are rows of vLLM's
 primary tier: all ranks of an engine side by side, so that no rank is in a key.
 """
 
+import contextlib
+import contextvars
+import dataclasses
 import functools
 import hashlib
+import secrets
 
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.logger import init_logger
-from vllm.v1.core.kv_cache_utils import get_none_hash_seed
 from vllm.v1.kv_offload.base import (Locality, LookupResult, Medium, RequestOffloadingContext,
-                                     get_offload_block_hash, get_offload_group_idx)
+                                     get_offload_block_hash, get_offload_group_idx,
+                                     make_offload_key)
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
 
-from kvkeep import calls
+from kvkeep import calls, weights
 from kvkeep.completions import Completions
 from kvkeep.engine import Breaker, PrefillOptions, connect, keys_worth_loading
+from kvkeep.identity import HASH_BYTES, check_engine
 from kvkeep.lookups import Lookups
 from kvkeep.memory import Pointer, locate
+from kvkeep.vllm_identity import Adapters, check_hashes, hash_seed, identity_of
 
 logger = init_logger(__name__)
 
 
+@dataclasses.dataclass(frozen=True)
+class TierOptions(PrefillOptions):
+    """weights: "auto", a fingerprint of their files; "full", of every byte of them; or "name:X",
+    mandatory where no files can be read. on_reset: what a reset of vLLM's caches with the
+    connector's means. "epoch": the weights may have changed, nothing from before is found, and
+    nothing from then on is by others; "ignore": they never change in a running engine.
+    """
+
+    weights: str = "auto"
+    on_reset: str = "epoch"
+
+    def __post_init__(self):
+        super().__post_init__()
+        weights.check_option(self.weights)
+        if self.on_reset not in ("epoch", "ignore"):
+            raise ValueError(f'on_reset: "epoch" or "ignore", not {self.on_reset!r}')
+
+
+class _Engine:
+    """Whose tiers they are."""
+
+    def __init__(self, vllm_config, kv_cache_config):
+        self.vllm_config, self.kv_cache_config = vllm_config, kv_cache_config
+        self.adapters = Adapters(logger)
+        self.of_request = {}  # a Future of its adapter's content; only requests that have one
+        self.tiers = []
+
+
+_ENGINE = contextvars.ContextVar("kvkeep: whose tier is made", default=None)
+
+
+@contextlib.contextmanager
+def tiers_of(vllm_config, kv_cache_config):
+    """Tiers that are made in it are of this engine: an _Engine."""
+    engine = _Engine(vllm_config, kv_cache_config)
+    token = _ENGINE.set(engine)
+    try:
+        yield engine
+    finally:
+        _ENGINE.reset(token)
+
+
+class KvkeepOffloadingConnector(OffloadingConnector):
+    """vLLM's, with what KvkeepTier has to know of the engine."""
+
+    def __init__(self, vllm_config, role, kv_cache_config):
+        with tiers_of(vllm_config, kv_cache_config) as self._engine:
+            super().__init__(vllm_config, role, kv_cache_config)
+
+    def on_new_request(self, request):
+        if request.lora_request is not None and self._engine.tiers:
+            self._engine.of_request[request.request_id] = self._engine.adapters.of(
+                request.lora_request)
+        super().on_new_request(request)
+
+    def reset_cache(self):
+        done = super().reset_cache()
+        for tier in self._engine.tiers:
+            tier.weights_may_have_changed()
+        return done
+
+    def shutdown(self):
+        super().shutdown()
+        self._engine.adapters.close()
+
+
 class KvkeepTier(SecondaryTierManager):
-    """options: those of kvkeep.engine.PrefillOptions, beside "type" in the flag."""
+    """options: those of TierOptions, beside "type" in the flag."""
 
     medium = Medium.STORAGE
 
@@ -41,17 +119,39 @@ class KvkeepTier(SecondaryTierManager):
                  **options):
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
         self.locality = Locality.LOCAL
-        self._options, self._config = PrefillOptions.of(options), offloading_spec.config
+        self._options, self._config = TierOptions.of(options), offloading_spec.config
+        version, self._engine = check_engine("vllm", logger), _ENGINE.get()
+        if self._engine is None:
+            raise ValueError(
+                'kvkeep: the OffloadingConnector of vLLM does not tell a tier which weights it '
+                'has: use "kv_connector": "KvkeepOffloadingConnector", "kv_connector_module_path": '
+                '"kvkeep.vllm", and the same kv_connector_extra_config')
+        check_hashes(self._engine.vllm_config, logger)
+        self.identity, self._model = identity_of(
+            self._engine.vllm_config, self._engine.kv_cache_config, version, self._options, logger)
+        self._epoch = ""
         self._address, self._nbytes, self._view = locate(primary_kv_view, writable=True)
         self._client = connect(self._options, f"vllm {self._config.engine_id}", logger)
         self._breaker = Breaker()
         self._completions = Completions(self._client, capacity=4096)
         self._finished = []  # JobResult
         self._leases = {}  # request: its leases; only requests that are not over
+        self._open_namespaces()
+        self._engine.tiers.append(self)
+
+    def _open_namespaces(self):
+        """Now: later it would be the scheduler that waits."""
         self._namespace = functools.cache(self._open_namespace)
-        for group in self._config.groups:  # now: later it would be the scheduler that waits
+        for group in self._config.groups:
             self._namespace(group.group_id)
         self._lookups = Lookups(self._find)
+
+    def weights_may_have_changed(self):
+        """What was stored up to now is another model's. REQUIRES: no job is under way."""
+        if self._options.on_reset == "ignore":
+            return
+        self._epoch = secrets.token_hex(16)
+        self._open_namespaces()
 
     # ---- lookups
 
@@ -60,6 +160,12 @@ class KvkeepTier(SecondaryTierManager):
         return RequestOffloadingContext()
 
     def lookup(self, key, req_context):
+        adapter = self._engine.of_request.get(req_context.req_id)
+        if adapter is not None and not adapter.done():
+            return LookupResult.RETRY
+        key = self._own(key, adapter)
+        if key is None:
+            return LookupResult.MISS
         found = self._lookups.want(key, req_context.req_id)
         if found is None:
             return LookupResult.RETRY
@@ -71,6 +177,7 @@ class KvkeepTier(SecondaryTierManager):
 
     def on_request_finished(self, req_context):
         self._lookups.forget(req_context.req_id)
+        self._engine.of_request.pop(req_context.req_id, None)
         for lease in self._leases.pop(req_context.req_id, []):
             lease.release()
 
@@ -146,7 +253,10 @@ class KvkeepTier(SecondaryTierManager):
 
     def _submit(self, job, make_call):
         """One call for each group of the job; a result when the last of them has ended."""
-        rows = {key: self._row(slot) for key, slot in zip(job.keys, job.chunk_ids)}
+        adapter = self._engine.of_request.get(job.req_context.req_id)
+        own = {key: self._own(key, adapter) for key in job.keys}
+        rows = {own[key]: self._row(slot) for key, slot in zip(job.keys, job.chunk_ids)
+                if own[key] is not None}
         groups = self._by_group(rows)
 
         def ended(outcomes):
@@ -156,7 +266,7 @@ class KvkeepTier(SecondaryTierManager):
                     logger.warning("kvkeep tier: job %s: %s", job.job_id, mistake)
                 else:
                     good.update(key for key, one in zip(keys, result.good) if one)
-            self._finish(job, good)
+            self._finish(job, own, good)
 
         self._completions.start_all(
             [make_call(self._namespace(group), self._hashes(keys), [rows[key] for key in keys])
@@ -168,13 +278,14 @@ class KvkeepTier(SecondaryTierManager):
     def _store(self, ns, hashes, rows):
         return calls.put(ns, zip(hashes, rows), timeout=self._options.timeout_s)
 
-    def _finish(self, job, good):
-        failed = [key for key in job.keys if key not in good]
+    def _finish(self, job, own, good):
+        failed = [key for key in job.keys if own[key] not in good]
         partly = job.is_promotion and bool(failed)
         if partly:
-            self._lookups.missed(failed)
+            self._lookups.missed([own[key] for key in failed])
         self._finished.append(JobResult(
-            job.job_id, not failed, successful_keys=tuple(good) if partly else None,
+            job.job_id, not failed,
+            successful_keys=tuple(key for key in job.keys if own[key] in good) if partly else None,
             transfer_bytes=len(good) * self.block_size_bytes))
 
     def _row(self, slot):
@@ -183,6 +294,19 @@ class KvkeepTier(SecondaryTierManager):
         return Pointer(self._address + at, self.block_size_bytes)
 
     # ---- keys and namespaces
+
+    def _own(self, key, adapter):
+        """The key, of the content of the request's adapter; None: of what is not to be kept."""
+        digest = get_offload_block_hash(key)
+        if len(digest) < HASH_BYTES:  # whoever made it: it is not hard to make another such
+            return None
+        if adapter is None:
+            return key
+        content = adapter.result() if adapter.done() else Adapters.UNKNOWN
+        if content == Adapters.UNKNOWN:
+            return None
+        of_both = hashlib.sha256(f"kvkeep adapter {content}\0".encode() + digest).digest()
+        return make_offload_key(of_both, get_offload_group_idx(key))
 
     @staticmethod
     def _hashes(keys):
@@ -196,20 +320,21 @@ class KvkeepTier(SecondaryTierManager):
         return groups
 
     def _open_namespace(self, group):
-        """All that changes a row's bytes tells namespaces apart. The group is of the layout too:
-        a digest says nothing of it."""
+        """All that changes a row's bytes tells namespaces apart: the engine's identity, and how it
+        lays out rows. The group is of the layout too: a digest says nothing of it."""
         config = self._config
         of_group = next(one for one in config.groups if one.group_id == group)
         parallel = config.parallel
         layers = hashlib.sha256("\0".join(of_group.layer_names).encode()).hexdigest()[:16]
         return self._client.namespace(
-            config.model.name, dtype=config.model.dtype,
+            self._model, dtype=config.model.dtype,
             tokens_per_chunk=self._tokens_per_key(group),
-            layout=(f"vllm row 1: bytes={self.block_size_bytes} group={group} layers={layers} "
+            layout=(f"{self.identity.layout} vllm row 2: bytes={self.block_size_bytes} "
+                    f"group={group} layers={layers} "
                     f"blocks={config.cache.blocks_per_chunk} tp={parallel.tp_size} "
                     f"pp={parallel.pp_size} pcp={parallel.pcp_size} dcp={parallel.dcp_size} "
                     f"kv={config.kv_cache_layout} canonical={config.canonical_layout} "
-                    f"replicated={config.replicated_layout} name={self._options.name!r}"),
+                    f"replicated={config.replicated_layout} epoch={self._epoch}"),
             hash_algorithm=f"vllm {config.cache.tokens_per_hash} tokens a hash",
-            hash_seed=get_none_hash_seed(), bytes_per_part=self.block_size_bytes,
+            hash_seed=hash_seed(), bytes_per_part=self.block_size_bytes,
             timeout=self._options.lookup_timeout_s)

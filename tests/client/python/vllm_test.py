@@ -8,12 +8,15 @@ import inspect
 import os
 import pathlib
 import sys
+import tempfile
 import threading
 import time
 import types
 import unittest
+from unittest import mock
 
 import signatures
+from vllm_rig import cache_config, config
 
 SOURCES, LIBRARY, KVKEEPD = pathlib.Path(sys.argv[1]), *sys.argv[2:4]
 os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
@@ -36,14 +39,18 @@ def fake_vllm():
     tiering.time = time  # of the record's defaults
     tiering.CacheHitSource = types.SimpleNamespace(EXTERNAL_UNSPECIFIED=None)
     signatures.load(name)
-    logger = types.SimpleNamespace(info=lambda *_: None, warning=lambda *_: None)
+    logger = types.SimpleNamespace(info=lambda *_: None, warning=lambda *_: None,
+                                   debug=lambda *_: None)
     signatures.load("vllm.logger").init_logger = lambda _: logger
-    signatures.load("vllm.v1.core.kv_cache_utils").get_none_hash_seed = lambda: "seed"
+    signatures.load("vllm").__version__ = "0.33.0"
+    connector = "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector"
+    signatures.load(connector).OffloadingConnector.scheduler = None
     base = signatures.load("vllm.v1.kv_offload.base")
     base.LookupResult, base.RequestOffloadingContext = Answer, types.SimpleNamespace
     base.Medium = types.SimpleNamespace(STORAGE="STORAGE")
     base.Locality = types.SimpleNamespace(LOCAL="LOCAL")
     base.get_offload_block_hash = lambda key: key[:-GROUP_BYTES]
+    base.make_offload_key = lambda digest, group: digest + group.to_bytes(GROUP_BYTES, "big")
     base.get_offload_group_idx = lambda key: int.from_bytes(key[-GROUP_BYTES:], "big")
     tiering.SecondaryTierManager.block_size_bytes = ROW
     return tiering
@@ -51,7 +58,7 @@ def fake_vllm():
 
 TIERING = fake_vllm()
 from daemon import Daemon  # noqa: E402
-from kvkeep.vllm import KvkeepTier  # noqa: E402
+from kvkeep.vllm import KvkeepOffloadingConnector, KvkeepTier, tiers_of  # noqa: E402
 
 
 def keys(count, first=1, group=0):
@@ -73,10 +80,11 @@ def spec():
 class Engine:
     """A tier as vLLM's manager drives it: a step after the other, on one thread."""
 
-    def __init__(self, endpoint, **options):
+    def __init__(self, endpoint, vllm_config, block=16, **options):
         self.memory = bytearray(ROW * ROWS)
         self.view = memoryview(self.memory).cast("B", (ROWS, ROW))
-        self.tier = KvkeepTier(spec(), self.view, "kvkeep", endpoint=endpoint, **options)
+        with tiers_of(vllm_config, cache_config(block)) as self.of:
+            self.tier = KvkeepTier(spec(), self.view, "kvkeep", endpoint=endpoint, **options)
         self._jobs = 0
 
     def job(self, submit, wanted, promotion, request="r"):
@@ -127,10 +135,25 @@ class Vllm(unittest.TestCase):
         self.daemon = Daemon(KVKEEPD)
         self.daemon.start()
         self.addCleanup(self.daemon.__exit__)
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.model = holder.name
+        self.write("model.bin", b"weights")
 
-    def engine(self, **options):
-        engine = Engine(self.daemon.endpoint, **options)
+    def write(self, name, content):
+        """Into the model's folder, before the engine begins."""
+        path = pathlib.Path(self.model, name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        began = mock.patch("kvkeep.weights._IMPORTED_NS", time.time_ns() + 10 ** 12)
+        began.start()
+        self.addCleanup(began.stop)
+
+    def engine(self, configured=None, block=16, **options):
+        engine = Engine(self.daemon.endpoint, config(**{"model": self.model, **(configured or {})}),
+                        block, **options)
         self.addCleanup(engine.tier.shutdown)
+        self.addCleanup(engine.of.adapters.close)
         return engine
 
     def test_it_has_the_methods_that_vllm_calls(self):
@@ -153,6 +176,129 @@ class Vllm(unittest.TestCase):
                 self.assertEqual(other.load(stored), [key[:1] for key in stored])
                 other.over()
                 self.assertEqual(other.leases(), 0)
+
+    def test_whatever_changes_kv_is_another_namespace(self):
+        stored = keys(1)
+        self.assertEqual(self.engine().store(stored), stored)
+        rope = {"architectures": ["Llama"], "rope_parameters": {"rope_type": "linear", "factor": 2}}
+        for other in ({"dtype": "bfloat16"}, {"cache_dtype": "fp8"}, {"quantization": "fp8"},
+                      {"hf_config": rope}, {"kv_cache_layout": "LBNHC"},
+                      {"prefix_caching_hash_algo": "sha256_cbor"},
+                      {"cp_kv_cache_interleave_size": 2}, {"load_format": "safetensors"}):
+            self.assertEqual(self.engine(other).ask(stored), [False], other)
+        self.assertEqual(self.engine(block=32).ask(stored), [False])
+        self.assertEqual(self.engine(name="tuned").ask(stored), [False])
+        self.assertEqual(self.engine(weights="name:X").ask(stored), [False])
+        for of_environment in ({"PYTHONHASHSEED": "0"}, {"PYTHONHASHSEED": "1"}):
+            with mock.patch.dict(os.environ, of_environment):
+                self.assertEqual(self.engine().ask(stored), [False])
+        with mock.patch.object(sys.modules["vllm"], "__version__", "0.33.1"):
+            self.assertEqual(self.engine().ask(stored), [False])
+        # The same but for where it lies, what is not of KV, or how long a prompt may be.
+        self.assertEqual(self.engine({"max_model_len": 4096}).ask(stored), [True])
+        elsewhere = tempfile.TemporaryDirectory()
+        self.addCleanup(elsewhere.cleanup)
+        pathlib.Path(elsewhere.name, "model.bin").write_bytes(b"weights")
+        self.assertEqual(self.engine({"model": elsewhere.name}).ask(stored), [True])
+        # Other weights under the path, of the same size.
+        self.write("model.bin", b"WEIGHTS")
+        self.assertEqual(self.engine().ask(stored), [False])
+        self.write("model.bin", b"weights")
+        self.assertEqual(self.engine().ask(stored), [True])
+
+    def test_what_could_be_taken_for_other_kv_is_refused_in_words(self):
+        for why, configured in (("xxhash: .* sha256", {"prefix_caching_hash_algo": "xxhash"}),
+                                ("xxhash_cbor", {"prefix_caching_hash_algo": "xxhash_cbor"}),
+                                ('dummy .*"name:X"', {"load_format": "dummy"}),
+                                ("/absent", {"model": "/absent"})):
+            with self.assertRaisesRegex(ValueError, why):
+                self.engine(configured)
+        self.engine({"load_format": "dummy"}, weights="name:X")
+        with mock.patch.object(sys.modules["vllm"], "__version__", "0.34.0"), \
+                self.assertRaisesRegex(ValueError, "0.34.0.*KVKEEP_UNCHECKED_ENGINE"):
+            self.engine()
+        with self.assertRaisesRegex(ValueError, "KvkeepOffloadingConnector"):  # vLLM's own
+            KvkeepTier(spec(), memoryview(bytearray(ROW)).cast("B", (1, ROW)), "kvkeep")
+        short = [b"\1" * 16 + bytes(GROUP_BYTES)]  # whatever made it
+        engine = self.engine()
+        self.assertEqual((engine.store(short), engine.ask(short), engine.load(short)),
+                         ([], [False], [None]))
+
+    def test_weights_that_may_have_changed_in_place_are_others(self):
+        engine, other = self.engine(), self.engine()
+        engine.store(keys(2))
+        self.assertEqual(engine.ask(keys(1)), [True])
+        engine.over()
+        engine.tier.weights_may_have_changed()
+        self.assertEqual(engine.ask(keys(2)), [False, False])
+        engine.store(keys(1, first=7))
+        self.assertEqual(engine.ask(keys(1, first=7), "later"), [True])
+        self.assertEqual(other.ask(keys(1) + keys(1, first=7)), [True, False])
+        kept = self.engine(on_reset="ignore")
+        kept.tier.weights_may_have_changed()
+        self.assertEqual(kept.ask(keys(2)), [True, True])
+
+    def test_an_adapters_content_is_in_the_keys_of_its_requests(self):
+        def asks(engine, path, request, wanted=keys(1)):
+            lora = types.SimpleNamespace(lora_int_id=1, lora_name="a",
+                                         lora_path=str(pathlib.Path(self.model, path)))
+            engine.of.of_request[request] = future = engine.of.adapters.of(lora)
+            return future, wanted
+
+        self.write("one/adapter_model.bin", b"1")
+        engine = self.engine()
+        future, _ = asks(engine, "one", "r")
+        future.result(30)
+        self.assertEqual(engine.job(engine.tier.submit_store, keys(1), False), keys(1))
+        self.assertEqual(engine.ask(keys(1)), [True])
+        self.assertEqual(engine.load(keys(1)), [b"\0"])  # all of what was stored
+        engine.over()
+        self.assertEqual(engine.of.of_request, {})
+        self.assertEqual(engine.ask(keys(1), "without"), [False])
+        # Under the same path: the next engine finds what the content has, and no more.
+        for content, found in ((b"2", False), (b"1", True)):
+            self.write("one/adapter_model.bin", content)
+            other = self.engine()
+            asks(other, "one", "r")[0].result(30)
+            self.assertEqual(other.ask(keys(1)), [found])
+        asks(other, "absent", "s")
+        self.assertEqual(other.ask(keys(1), "s"), [False])
+
+    def test_what_an_adapter_is_is_waited_for(self):
+        engine, future = self.engine(), mock.Mock(done=lambda: False)
+        engine.of.of_request["r"] = future
+        context = types.SimpleNamespace(req_id="r")
+        self.assertIs(engine.tier.lookup(keys(1)[0], context), Answer.RETRY)
+        self.assertEqual(engine.store(keys(1)), [])
+
+    def test_the_connector_tells_its_tiers_what_vllm_does_not(self):
+        made = []
+
+        class Scheduler(KvkeepOffloadingConnector):
+            def __init__(self, *given):
+                super().__init__(*given)
+                self.reset = 0
+
+        def make(connector, *_):
+            made.append(KvkeepTier(spec(), memoryview(bytearray(ROW)).cast("B", (1, ROW)), "kvkeep",
+                                   endpoint=self.daemon.endpoint))
+
+        base = KvkeepOffloadingConnector.__mro__[1]
+        with mock.patch.multiple(base, __init__=make, on_new_request=lambda *_: None,
+                                 reset_cache=lambda _: True, shutdown=lambda _: None):
+            connector = Scheduler(config(self.model), "scheduler", cache_config())
+            self.addCleanup(made[0].shutdown)
+            self.write("one/adapter_model.bin", b"1")
+            lora = types.SimpleNamespace(lora_int_id=1, lora_name="a",
+                                         lora_path=str(pathlib.Path(self.model, "one")))
+            for request, adapter in (("plain", None), ("tuned", lora)):
+                connector.on_new_request(types.SimpleNamespace(request_id=request,
+                                                               lora_request=adapter))
+            self.assertEqual(list(made[0]._engine.of_request), ["tuned"])
+            before = made[0]._namespace(0).digest
+            self.assertTrue(connector.reset_cache())
+            self.assertNotEqual(made[0]._namespace(0).digest, before)
+            connector.shutdown()
 
     def test_a_request_that_is_over_before_its_answer_leaves_no_lease(self):
         engine = self.engine()
