@@ -6,8 +6,9 @@
       "interface_v1": 1}'
 
 Pages that SGLang writes back go into the node's daemon, from SGLang's own host pools and back into
-them, and are found there by every engine of the same model and geometry, after any of them, or the
-daemon, was restarted. Every failure is a miss. Calls wait for the daemon, on SGLang's threads for
+them, and are found there by every engine of the same identity (sglang_identity.py: weights,
+configuration, adapters, geometry, version), after any of them, or the daemon, was restarted. Every
+failure is a miss. Calls wait for the daemon, on SGLang's threads for
 storage, up to their timeouts; not at all while it is away, and hardly while it hangs.
 
 A page is a key; its K and V planes are parts of it, on each rank. Models that have pools beside K
@@ -17,13 +18,17 @@ and V (Mamba states, sliding windows, indexers, drafts) are kept by interface v2
 was fetched, and `lease_s` at the longest.
 """
 
+import dataclasses
 import logging
 import os
 
 from sglang.srt.mem_cache.hicache_storage import HiCacheStorage
 
+from kvkeep import weights
 from kvkeep.engine import Breaker, LeaseOptions, connect
 from kvkeep.held import HeldLeases
+from kvkeep.identity import check_engine
+from kvkeep.sglang_identity import identity_of, weight_version
 from kvkeep.sglang_pages import KV, Link, NoPages, digest_of, pages_of
 from kvkeep.sglang_prefixes import ALL_PAGES, restorable, window_of
 
@@ -32,8 +37,20 @@ logger = logging.getLogger(__name__)
 _REFUSED = NoPages(good=False)
 
 
+@dataclasses.dataclass(frozen=True)
+class StorageOptions(LeaseOptions):
+    """weights: "auto", a fingerprint of their files; "full", of every byte of them; or "name:X",
+    mandatory where no files can be read."""
+
+    weights: str = "auto"
+
+    def __post_init__(self):
+        super().__post_init__()
+        weights.check_option(self.weights)
+
+
 class KvkeepStorage(HiCacheStorage):
-    """"kvkeep" in the extra config: options of kvkeep.engine.LeaseOptions, all of them optional."""
+    """"kvkeep" in the extra config: those of StorageOptions, all of them optional."""
 
     def __init__(self, storage_config, kwargs):
         del kwargs
@@ -43,11 +60,11 @@ class KvkeepStorage(HiCacheStorage):
         if storage_config.dcp_size > 1:  # ranks would hold other tokens under one page key
             raise ValueError("kvkeep: decode context parallelism is not kept")
         self._config = storage_config
-        options = LeaseOptions.of(extra.get("kvkeep", {}))
-        if not storage_config.model_name and not options.name:
-            raise ValueError('kvkeep: SGLang names no model here: give a "name"')
+        options = StorageOptions.of(extra.get("kvkeep", {}))
+        identity, model = identity_of(check_engine("sglang", logger), options, logger)
+        self._weights = weight_version()
         self._link = Link(connect(options, f"sglang {os.getpid()}", logger), options, Breaker(),
-                          HeldLeases(options.lease_s))
+                          HeldLeases(options.lease_s), identity, model)
         self._page_tokens = None
         self._pools = {}  # by SGLang's names of them
 
@@ -142,7 +159,13 @@ class KvkeepStorage(HiCacheStorage):
         self._pools[name] = pages_of(self._link, self._config, name, pool, self._page_tokens)
 
     def _pages(self, name):
-        """SGLang goes on where an attach to a running engine was refused."""
+        """SGLang goes on where an attach to a running engine was refused. Of weights that were
+        changed in place nothing is known but that they are others."""
+        if weight_version() != self._weights:
+            if self._pools:
+                logger.warning("kvkeep: the weights were changed: nothing is found or kept until "
+                               "the engine is started anew")
+            self._pools.clear()
         return self._pools.get(name, _REFUSED)
 
     def _hold(self, pools, digests, seen):

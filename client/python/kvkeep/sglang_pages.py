@@ -16,6 +16,7 @@ from kvkeep import calls
 from kvkeep.client import Client
 from kvkeep.engine import Breaker, LeaseOptions, keys_worth_loading
 from kvkeep.held import HeldLeases
+from kvkeep.identity import Identity
 from kvkeep.memory import Pointer
 
 logger = logging.getLogger(__name__)
@@ -37,6 +38,8 @@ class Link:
     options: LeaseOptions
     breaker: Breaker
     held: HeldLeases  # by (pool's name, digest)
+    identity: Identity
+    model: str  # what to call it
 
 
 class PoolPages:
@@ -159,13 +162,12 @@ class PoolPages:
                 '"name", another one for each --speculative-draft-model-path')
         of_pool = "" if self._name == KV else f" pool={self._name}"
         return self._link.client.namespace(
-            config.model_name or "unnamed", tokens_per_chunk=self._page_tokens,
-            dtype="+".join(dtypes),
-            layout=(f"sglang page 1{of_pool}: {self._pool.layout} "
+            self._link.model, tokens_per_chunk=self._page_tokens, dtype="+".join(dtypes),
+            layout=(f"{self._link.identity.layout} sglang page 2{of_pool}: {self._pool.layout} "
+                    f"format={getattr(self._pool, 'storage_format_tag', None)} "
                     f"pieces={','.join(map(str, sizes))} "
                     f"pp={config.pp_rank}/{config.pp_size} "
-                    f"cp={config.attn_cp_rank}/{config.attn_cp_size} "
-                    f"name={options.name!r}"),
+                    f"cp={config.attn_cp_rank}/{config.attn_cp_size}"),
             hash_algorithm="sglang page keys", parts=ranks * len(sizes),
             timeout=options.lookup_timeout_s)
 

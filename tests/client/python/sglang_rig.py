@@ -7,8 +7,11 @@ import ctypes
 import os
 import pathlib
 import sys
+import tempfile
+import time
 import types
 import unittest
+from unittest import mock
 
 import signatures
 
@@ -19,6 +22,33 @@ sys.path[:0] = [str(SOURCES / "client" / "python"), str(SOURCES / "tests" / "cli
 HICACHE = signatures.load("sglang.srt.mem_cache.hicache_storage")
 # As much of torch as is used: the indices of a page.
 sys.modules["torch"] = types.SimpleNamespace(arange=lambda end: array.array("q", range(end)))
+SERVING = types.SimpleNamespace(weight_version="default")
+SERVER = {
+    "model_path": None, "revision": None, "load_format": "auto", "model_loader_extra_config": "{}",
+    "custom_weight_loader": None, "download_dir": None, "kv_cache_dtype": "auto",
+    "quantization": None, "quantization_param_path": None, "modelopt_quant": None,
+    "quantize_and_serve": False, "rl_quant_profile": None, "model_impl": "auto",
+    "json_model_override_args": "{}", "qsa_indexer_dtype": None, "page_size": 4,
+    "enable_page_major_kv_layout": False, "enable_unified_memory": False, "language_only": False,
+    "speculative_algorithm": None, "speculative_draft_model_path": None,
+    "speculative_draft_model_revision": None, "speculative_draft_kv_cache_dtype": None,
+    "speculative_draft_model_quantization": None, "lora_paths": []}
+MODEL = {"dtype": "torch.bfloat16", "context_len": 2048, "hf_config": {
+    "architectures": ["Llama"], "rope_parameters": {"rope_type": "default"}}}
+
+
+def fake_engine():
+    """What SGLang says of an engine; `ENGINE` has what it is asked about."""
+    signatures.load("sglang").__version__ = "0.5.23"
+    context = signatures.load("sglang.srt.runtime_context")
+    context.get_server_args, context.get_serving = (lambda: ENGINE), (lambda: SERVING)
+    signatures.load("sglang.srt.arg_groups.model_override_base").resolved_view = lambda args: args
+    signatures.load("sglang.srt.configs.model_config").ModelConfig = types.SimpleNamespace(
+        from_server_args=lambda args: types.SimpleNamespace(**args.of_model))
+
+
+ENGINE = types.SimpleNamespace(**SERVER, of_model=MODEL)
+fake_engine()
 from daemon import Daemon  # noqa: E402
 from kvkeep.sglang import KvkeepStorage  # noqa: E402
 
@@ -68,6 +98,25 @@ class WithDaemon(unittest.TestCase):
         self.daemon = Daemon(KVKEEPD)
         self.daemon.start()
         self.addCleanup(self.daemon.__exit__)
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = pathlib.Path(holder.name)
+        self.write("model/model.bin", b"weights")
+        self.engine(model_path=str(self.folder / "model"))
+
+    def write(self, name, content):
+        """Into the test's folder, before the engine begins."""
+        (self.folder / name).parent.mkdir(exist_ok=True)
+        (self.folder / name).write_bytes(content)
+        began = mock.patch("kvkeep.weights._IMPORTED_NS", time.time_ns() + 10 ** 12)
+        began.start()
+        self.addCleanup(began.stop)
+
+    def engine(self, **other):
+        """Backends that are made now are of such a one."""
+        patched = mock.patch.multiple(ENGINE, **other)
+        patched.start()
+        self.addCleanup(patched.stop)
 
     def backend(self, pool=None, options=None, **config):
         made = KvkeepStorage(HICACHE.HiCacheStorageConfig(**{

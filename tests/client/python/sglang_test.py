@@ -9,9 +9,12 @@ import os
 import signal
 import sys
 import threading
+import types
 import unittest
+from unittest import mock
 
-from sglang_rig import HICACHE, KvkeepStorage, Pool, WithDaemon, indices, keys
+from sglang_rig import (ENGINE, HICACHE, MODEL, SERVING, KvkeepStorage, Pool, WithDaemon, indices,
+                        keys)
 
 from kvkeep.engine import Breaker
 
@@ -84,24 +87,72 @@ class SGLang(WithDaemon):
         self.daemon.kill()
         self.assertEqual(fast.batch_exists(keys(3)), 0)
 
-    def test_another_model_geometry_or_layout_is_another_page(self):
+    def test_another_geometry_or_layout_is_another_page(self):
         self.store(self.backend())
-        for other in ({"model_name": "n"}, {"pp_size": 2}, {"attn_cp_size": 2}, {"tp_size": 2}):
+        for other in ({"pp_size": 2}, {"attn_cp_size": 2}, {"tp_size": 2}):
             self.assertEqual(self.backend(**other).batch_exists(keys(1)), 0, other)
-        for pool in (Pool(layout="page_first_direct"), Pool(planes=1)):
+        tagged = Pool()
+        tagged.storage_format_tag = "token-major"
+        for pool in (Pool(layout="page_first_direct"), Pool(planes=1), tagged):
             self.assertEqual(self.backend(pool).batch_exists(keys(1)), 0)
         self.assertEqual(self.backend(options={"name": "tuned"}).batch_exists(keys(1)), 0)
         self.assertEqual(self.backend().batch_exists(keys(1)), 1)
-        self.store(self.backend(options={"name": "v2"}), first=7)
-        self.assertEqual(self.backend(model_name="m v2").batch_exists(keys(1, first=7)), 0)
+
+    def test_whatever_changes_kv_is_another_page(self):
+        self.write("a/adapter_model.bin", b"adapter")
+        adapter = types.SimpleNamespace(lora_name="a", lora_path=str(self.folder / "a"))
+        rope = {"architectures": ["Llama"], "rope_parameters": {"rope_type": "linear", "factor": 2}}
+        others = ({"kv_cache_dtype": "fp8_e4m3"}, {"quantization": "fp8"}, {"page_size": 8},
+                  {"json_model_override_args": '{"x": 1}'}, {"lora_paths": [adapter]},
+                  {"speculative_draft_model_path": str(self.folder / "model")},
+                  {"of_model": {**MODEL, "dtype": "torch.float16"}},
+                  {"of_model": {**MODEL, "hf_config": rope}})
+        self.store(self.backend())
+        for other in others:
+            with mock.patch.multiple(ENGINE, **other):
+                self.assertEqual(self.backend().batch_exists(keys(1)), 0, other)
+        with mock.patch.object(sys.modules["sglang"], "__version__", "0.5.23.post1"):
+            self.assertEqual(self.backend().batch_exists(keys(1)), 0)
+        self.write("elsewhere/model.bin", b"weights")  # the same ones
+        with mock.patch.multiple(ENGINE, model_path=str(self.folder / "elsewhere"),
+                                 of_model={**MODEL, "context_len": 4096}):
+            self.assertEqual(self.backend(model_name="n").batch_exists(keys(1)), 1)
+        self.write("model/model.bin", b"WEIGHTS")  # others, under the same path
+        self.assertEqual(self.backend().batch_exists(keys(1)), 0)
+        with mock.patch.multiple(ENGINE, lora_paths=[adapter]):
+            self.store(self.backend())
+            self.write("a/adapter_model.bin", b"ADAPTER")
+            self.assertEqual(self.backend().batch_exists(keys(1)), 0)
+            self.write("a/adapter_model.bin", b"adapter")
+            self.assertEqual(self.backend().batch_exists(keys(1)), 1)
+
+    def test_after_weights_were_changed_in_place_nothing_is_found_or_kept(self):
+        backend = self.backend()
+        self.store(backend)
+        with mock.patch.object(SERVING, "weight_version", "7"):
+            self.assertEqual(backend.batch_exists(keys(1)), 0)
+            self.assertEqual(backend.batch_set_v1(keys(1, first=8), indices([0])), [False])
+            self.assertEqual(backend.batch_get_v1(keys(1), indices([0])), [False])
+        self.assertEqual(self.backend().batch_exists(keys(3)), 3)
 
     def test_what_could_be_taken_for_other_bytes_is_refused(self):
         opaque = Pool()
         opaque.dtype = "torch.uint8"
-        for why, given in (("decode context", {"dcp_size": 2}), ("no model", {"model_name": None}),
+        for why, given in (("decode context", {"dcp_size": 2}),
                            ("uint8 .pool kv. do not say", {"pool": opaque})):
             with self.assertRaisesRegex(ValueError, why):
                 self.backend(**given)
+        lost = types.SimpleNamespace(lora_name="lost", lora_path="/absent")
+        for why, other in (('dummy .*"name:X"', {"load_format": "dummy"}),
+                           ('/absent.*"name:X"', {"model_path": "/absent"}),
+                           ("adapter 'lost'", {"lora_paths": [lost]})):
+            with mock.patch.multiple(ENGINE, **other), self.assertRaisesRegex(ValueError, why):
+                self.backend()
+        with mock.patch.multiple(ENGINE, load_format="dummy"):
+            self.backend(options={"weights": "name:X"})
+        with mock.patch.object(sys.modules["sglang"], "__version__", "0.5.24"), \
+                self.assertRaisesRegex(ValueError, "0.5.24.*KVKEEP_UNCHECKED_ENGINE"):
+            self.backend()
         named = {"name": "e4m3"}
         self.store(self.backend(opaque, named))
         self.assertEqual(self.backend(options=named).batch_exists(keys(1)), 0)  # of another dtype

@@ -1,0 +1,72 @@
+"""SGLang: what of an engine's configuration changes its KV.
+
+Read in sglang 0.5.23: kvkeep.identity.check_engine is asked first. What is missing in a
+configuration is an error, and not a default.
+"""
+
+from sglang.srt.arg_groups.model_override_base import resolved_view
+from sglang.srt.configs.model_config import ModelConfig
+from sglang.srt.runtime_context import get_server_args, get_serving
+
+from kvkeep.identity import Identity, model_config, rope_depends_on_length
+from kvkeep.weights import check_older_than_engine, fingerprint, locate, weights_of
+
+# Loaders that read the weights from the model's own files.
+_READABLE_LOADERS = frozenset(("auto", "safetensors", "pt", "npcache", "mistral", "bitsandbytes",
+                               "layered", "gguf"))
+_OF_THE_SERVER = ("kv_cache_dtype", "quantization", "quantization_param_path", "modelopt_quant",
+                  "quantize_and_serve", "rl_quant_profile", "model_impl",
+                  "json_model_override_args", "qsa_indexer_dtype", "page_size",
+                  "enable_page_major_kv_layout", "enable_unified_memory", "language_only",
+                  "speculative_algorithm", "speculative_draft_kv_cache_dtype",
+                  "speculative_draft_model_quantization")
+
+
+def identity_of(version, options, logger):
+    """(Identity, what to call the model). ValueError: the weights can be told by nothing."""
+    server = resolved_view(get_server_args())
+    model = ModelConfig.from_server_args(get_server_args())
+    config = model_config(model.hf_config)
+    weights = _weights(server.model_path, server.revision, server, options.weights)
+    check_older_than_engine(weights, server.model_path)
+    draft = server.speculative_draft_model_path
+    identity = Identity(
+        "sglang", version, weights=weights.id, name=options.name, config=config, dtype=model.dtype,
+        context_length=model.context_len if rope_depends_on_length(config) else None,
+        load=(server.load_format, server.model_loader_extra_config, server.custom_weight_loader),
+        server={name: getattr(server, name) for name in _OF_THE_SERVER},
+        drafter=draft and _weights(draft, server.speculative_draft_model_revision, server,
+                                   options.weights).id,
+        adapters=_adapters(server.lora_paths))
+    architectures = config.get("architectures") or [config.get("model_type", "model")]
+    logger.info("kvkeep: this engine's KV is %s (%s, weights %s)", identity.digest[:16],
+                architectures[0], weights.id)
+    logger.debug("kvkeep: it is made of %s", identity)
+    return identity, architectures[0]
+
+
+def weight_version():
+    """Another one after weights were changed in a running engine, if who did it said so."""
+    return get_serving().weight_version
+
+
+def _weights(path, revision, server, option):
+    unreadable = None
+    if server.load_format not in _READABLE_LOADERS or server.custom_weight_loader:
+        unreadable = f"--load-format {server.load_format} does not read them from its files"
+    return weights_of(path, option, revision=revision, cache_dir=server.download_dir,
+                      unreadable=unreadable)
+
+
+def _adapters(paths):
+    """By name and content, of those that are there from the start: in SGLang's page keys they are
+    by name and path. Keys of adapters that are loaded later are of this process alone."""
+    found = {}
+    for adapter in paths or ():
+        try:
+            content = fingerprint(locate(adapter.lora_path)).id
+        except (OSError, ValueError) as why:
+            raise ValueError(f"kvkeep: what is in the adapter {adapter.lora_name!r} cannot be "
+                             f"told: {why}; load it when the engine runs") from why
+        found[adapter.lora_name] = content
+    return found
