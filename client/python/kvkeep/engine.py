@@ -17,7 +17,7 @@ class Options:
     """Of every adapter, as the engine's flag gives them.
 
     endpoint: of the daemon; the node's unless given. path: auto, local or grpc.
-    name: what tells weights from others of the same model name.
+    name: what tells apart what cannot be told by itself: see each adapter.
     timeout_s: of a batch of loads or stores. lookup_timeout_s: after that it is a miss.
     """
 
@@ -78,6 +78,14 @@ class LeaseOptions(PrefillOptions):
     """lease_s: how long what a lookup found is held for an engine that does not let go of it."""
 
     lease_s: float = 30.0
+
+
+def require_name(options, engine):
+    """ValueError: there is none, and the engine says nothing that could stand in its place."""
+    if not options.name:
+        raise ValueError(
+            f'kvkeep: {engine} does not say which weights, adapters, RoPE or version its engines '
+            'have: give a "name", another one whenever any of that changes')
 
 
 def keys_worth_loading(options, found, tokens_per_key, together=None):

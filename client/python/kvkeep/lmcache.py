@@ -1,19 +1,22 @@
 """LMCache: kvkeep as an L2 adapter of its server (written against lmcache 0.5.6).
 
     lmcache server --l1-size-gb N --eviction-policy LRU --l2-adapter '{"type": "plugin",
-      "module_path": "kvkeep.lmcache", "class_name": "KvkeepL2"}'
+      "module_path": "kvkeep.lmcache", "class_name": "KvkeepL2", "adapter_params": {"name": "X"}}'
 
 What the server keeps in its own memory goes on into the node's daemon, and is found there by every
 server of the same model and layout, after any of them, or the daemon, was restarted. Every failure
-is a miss. No call here waits for the daemon, but close, and the first one about a model: for a
-lookup's timeout at the longest.
+is a miss. LMCache tells of a model by its name alone: neither which weights, adapters or RoPE its
+engines have, nor their version. So a `name` is mandatory here, which says it in their place:
+another one whenever any of that changes. No call here waits for the daemon, but close, and the
+first one about a model: for a lookup's timeout at the longest.
 
 LMCache's locks are leases: a key that a lookup found stays readable until it is unlocked. Sizes are
 known only with an object in hand, so what an object looks like is kept beside its bytes, and one of
-another size or shape is a miss. Hashes must be the same in every process: those of LMCache's
-default (blake3) are, those of --hash-algorithm builtin are not. All formats of fp8 look like uint8
-here: who has several of one model gives each adapter another "name". Eviction is the daemon's:
-LMCache is told of no bytes used here, so its own L2 eviction and quotas never act on this adapter.
+another size or shape is a miss. Hashes must be the same in every process, and such that nobody can
+make two prompts of one: those of LMCache's default (blake3) are; shorter ones, as of
+--hash-algorithm builtin, are never found nor kept. All formats of fp8 look like uint8 here: who has
+several of one model gives each adapter another "name". Eviction is the daemon's: LMCache is told of
+no bytes used here, so its own L2 eviction and quotas never act on this adapter.
 """
 
 import collections
@@ -32,8 +35,9 @@ from lmcache.v1.platform import create_event_notifier
 
 from kvkeep import calls, errors
 from kvkeep.completions import Completions
-from kvkeep.engine import Breaker, LeaseOptions, connect, keys_worth_loading
+from kvkeep.engine import Breaker, LeaseOptions, connect, keys_worth_loading, require_name
 from kvkeep.held import HeldLeases
+from kvkeep.identity import HASH_BYTES, Identity, check_engine
 from kvkeep.paced import Paced
 
 logger = init_logger(__name__)
@@ -46,12 +50,17 @@ _LOOKUPS = ("lookup", "worth")  # the kinds of tasks that are one
 
 @dataclasses.dataclass(frozen=True)
 class L2Options(LeaseOptions):
-    """chunk_tokens: LMCache's --chunk-size; of use with prefill_tokens_per_s only."""
+    """name: mandatory. short_hashes: also takes keys of fewer than 32 bytes, which whoever writes a
+    prompt might choose; of use for `lmcache bench`, which counts. chunk_tokens: LMCache's
+    --chunk-size; of use with prefill_tokens_per_s only.
+    """
 
     chunk_tokens: int = 256
+    short_hashes: bool = False
 
     def __post_init__(self):
         super().__post_init__()
+        require_name(self, "LMCache")
         if not isinstance(self.chunk_tokens, int) or self.chunk_tokens < 1:
             raise ValueError(f"chunk_tokens: 1 or more, not {self.chunk_tokens!r}")
 
@@ -78,12 +87,14 @@ class _Results:
 
 
 class KvkeepL2(L2AdapterInterface):
-    """adapter_params: those of L2Options, all of them optional."""
+    """adapter_params: those of L2Options, all but `name` optional."""
 
     def __init__(self, adapter_params, l1_memory_desc=None):
         super().__init__()  # without a capacity: that is the daemon's
         del l1_memory_desc  # its objects say where they are
         self._options = L2Options.of(adapter_params)
+        self._identity = Identity("lmcache", check_engine("lmcache", logger),
+                                  name=self._options.name)
         self._client = connect(self._options, f"lmcache {os.getpid()}", logger)
         self._namespace = functools.lru_cache(_MODELS_AT_ONCE)(self._open_namespace)
         self._breaker = Breaker()
@@ -268,7 +279,10 @@ class KvkeepL2(L2AdapterInterface):
         daemon hangs, or of what cannot be read."""
         by_model = collections.defaultdict(list)
         for number in among:
-            by_model[keys[number].model_name].append(number)
+            if self._options.short_hashes or len(keys[number].chunk_hash) >= HASH_BYTES:
+                by_model[keys[number].model_name].append(number)
+            else:
+                self._refuse_hash(len(keys[number].chunk_hash))
         if not by_model or not self._breaker.allows():
             return [], []
         try:
@@ -315,10 +329,18 @@ class KvkeepL2(L2AdapterInterface):
                 self._paced.poll()
                 self._paced_lookups.poll()
 
+    def _refuse_hash(self, nbytes):
+        with self._lock:
+            self._counts["short_hashes"] += 1
+            first = self._counts["short_hashes"] == 1
+        if first:
+            logger.warning("kvkeep: chunk hashes of %d bytes are neither found nor kept: use "
+                           "LMCache's --hash-algorithm blake3", nbytes)
+
     def _open_namespace(self, model):
         return self._client.namespace(
             model, tokens_per_chunk=1,  # LMCache's hashes cover it
-            layout=f"lmcache object 1, described in its metadata, name={self._options.name!r}",
+            layout=f"{self._identity.layout} lmcache object 2, described in its metadata",
             hash_algorithm="sha256 of rank, group, salt, LMCache's chunk hash",
             timeout=self._options.lookup_timeout_s)
 

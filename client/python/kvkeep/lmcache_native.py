@@ -2,50 +2,64 @@
 `plugin` which kvkeep.lmcache is for (written against lmcache 0.5.6).
 
     lmcache server ... --l2-adapter '{"type": "native_plugin",
-      "module_path": "kvkeep.lmcache_native", "class_name": "KvkeepConnector"}'
+      "module_path": "kvkeep.lmcache_native", "class_name": "KvkeepConnector",
+      "adapter_params": {"name": "X"}}'
 
-Plainer than kvkeep.lmcache, as LMCache tells less. No key is ever unlocked: what was found is held
-until it was fetched, and `lease_s` at the longest. Nor is it said what an object looks like: one of
-another size is a miss, and who has several dtypes or layouts of one model gives each another
-"name". Objects are not those of kvkeep.lmcache. Every failure is a miss, and no call waits for the
-daemon but close, and the first one of all: for a lookup's timeout at the longest.
+Plainer than kvkeep.lmcache, as LMCache tells less. A `name` is mandatory here, too. No key is ever
+unlocked: what was found is held until it was fetched, and `lease_s` at the longest. Nor is it said
+what an object looks like: one of another size is a miss, and who has several dtypes or layouts of
+one model gives each another "name". Objects are not those of kvkeep.lmcache. Every failure is a
+miss, and no call waits for the daemon but close, and the first one of all: for a lookup's timeout
+at the longest.
 """
 
 import dataclasses
 import hashlib
 import logging
 import os
+import re
 import select
 import threading
 
 from kvkeep import calls
 from kvkeep.completions import Completions
-from kvkeep.engine import Breaker, Options, connect
+from kvkeep.engine import Breaker, Options, connect, require_name
 from kvkeep.held import HeldLeases
+from kvkeep.identity import HASH_BYTES, Identity, check_engine
 from kvkeep.paced import Paced
 
 logger = logging.getLogger(__name__)
 
 _CALLS_AT_ONCE = 4096
 _NOT_ASKED = "the daemon hangs, or is far behind"
+_SHORT_HASH = "a chunk hash is short: use LMCache's --hash-algorithm blake3"
+_KEY = re.compile(r"@[0-9a-f]{8}@[0-9a-f]+@([0-9a-f]+)(@[^@]*)?$")  # rank, group, hash, salt
 
 
 @dataclasses.dataclass(frozen=True)
 class ConnectorOptions(Options):
-    """lease_s: how long what was found is held for a server that does not fetch it."""
+    """name: mandatory. lease_s: how long what was found is held for a server that does not fetch
+    it. short_hashes: as of kvkeep.lmcache.
+    """
 
     lease_s: float = 30.0
+    short_hashes: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        require_name(self, "LMCache")
 
 
 class KvkeepConnector:
-    """adapter_params: those of ConnectorOptions, all of them optional. Thread-safe."""
+    """adapter_params: those of ConnectorOptions, all but `name` optional. Thread-safe."""
 
     def __init__(self, **adapter_params):
         self._options = ConnectorOptions.of(adapter_params)
         self._client = connect(self._options, f"lmcache {os.getpid()}", logger)
+        identity = Identity("lmcache", check_engine("lmcache", logger), name=self._options.name)
         self._namespace = self._client.namespace(
             "of LMCache's key", tokens_per_chunk=1,  # LMCache's hashes cover it
-            layout=f"lmcache native object 1, name={self._options.name!r}",
+            layout=f"{identity.layout} lmcache native object 2",
             hash_algorithm="sha256 of LMCache's native key",
             timeout=self._options.lookup_timeout_s)
         self._breaker = Breaker()
@@ -61,6 +75,7 @@ class KvkeepConnector:
             self._events.register(fd, select.EPOLLIN)
         self._done = []
         self._last = 0
+        self._short_hashes = 0  # calls with such keys, which were not made
         self._closed = False
 
     def event_fd(self):
@@ -75,7 +90,7 @@ class KvkeepConnector:
                                               if leased])
             return found.leased  # what is there but was not promised may be gone by the load
 
-        return self._start(self._paced_lookups, len(keys), judge, lambda: calls.lookup(
+        return self._start(self._paced_lookups, keys, judge, lambda: calls.lookup(
             self._namespace, digests, lease="all", timeout=self._options.lookup_timeout_s))
 
     def submit_batch_get(self, keys, memoryviews):
@@ -85,19 +100,19 @@ class KvkeepConnector:
             return [good and nbytes == size
                     for good, nbytes, size in zip(got.good, got.nbytes, sizes)]
 
-        return self._start(self._paced, len(keys), judge, lambda: calls.get(
+        return self._start(self._paced, keys, judge, lambda: calls.get(
             self._namespace, digests, memoryviews, timeout=self._options.timeout_s),
             over=lambda: self._held.let_go(digests))
 
     def submit_batch_set(self, keys, memoryviews):
         chunks = [(_digest(key), view) for key, view in zip(keys, memoryviews)]
         return self._start(
-            self._paced, len(keys), lambda stored: stored.good,
+            self._paced, keys, lambda stored: stored.good,
             lambda: calls.put(self._namespace, chunks, timeout=self._options.timeout_s), whole=True)
 
     def submit_batch_delete(self, keys):
         return self._start(
-            self._paced, len(keys), lambda deleted: [deleted.error is None] * len(keys),
+            self._paced, keys, lambda deleted: [deleted.error is None] * len(keys),
             lambda: calls.delete(self._namespace, [_digest(key) for key in keys],
                                  timeout=self._options.timeout_s))
 
@@ -136,29 +151,39 @@ class KvkeepConnector:
         end. whole: a call of which a part went wrong did not go well."""
         def ended(outcomes):
             over()
-            (result, mistake), = outcomes or [(None, _NOT_ASKED)]
-            good, why = [False] * keys, mistake
+            (result, mistake), = outcomes or [(None, why_not or _NOT_ASKED)]
+            good, why = [False] * len(keys), mistake
             if mistake is None:
                 self._breaker.heard(result.error)
                 good, why = judge(result), result.error
-            elif mistake is not _NOT_ASKED:
-                logger.warning("kvkeep: a call of %d keys: %s", keys, mistake)
+            elif mistake not in (_NOT_ASKED, _SHORT_HASH):
+                logger.warning("kvkeep: a call of %d keys: %s", len(keys), mistake)
             went_well = all(good) if whole else why is None
             self._done.append((number, went_well, "" if why is None else str(why), good))
 
+        why_not = None if all(map(self._takes, keys)) else _SHORT_HASH
         with self._lock:
+            if why_not is not None:
+                self._short_hashes += 1
+                if self._short_hashes == 1:
+                    logger.warning("kvkeep: nothing is found or kept: %s", why_not)
             self._last += 1
             number, before = self._last, len(self._done)
-            if self._closed or not self._breaker.allows():
+            if self._closed or why_not or not self._breaker.allows():
                 ended([])
             else:
                 try:
-                    paced.start_all([make()], keys, ended)
+                    paced.start_all([make()], len(keys), ended)
                 except Exception as mistake:  # pylint: disable=broad-except  # unreadable memory
                     ended([(None, mistake)])
             if len(self._done) > before and not self._closed:
                 os.eventfd_write(self._answered, 1)
             return number
+
+    def _takes(self, key):
+        found = _KEY.search(key)
+        return self._options.short_hashes or (
+            found is not None and len(found.group(1)) >= 2 * HASH_BYTES)
 
 
 def _digest(key):

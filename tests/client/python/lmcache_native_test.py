@@ -9,12 +9,15 @@ import pathlib
 import select
 import signal
 import sys
+import types
 import unittest
+from unittest import mock
 
 SOURCES, LIBRARY, KVKEEPD = pathlib.Path(sys.argv[1]), *sys.argv[2:4]
 os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
 sys.path[:0] = [str(SOURCES / "client" / "python"), str(SOURCES / "tests" / "client" / "c")]
 
+sys.modules["lmcache"] = types.SimpleNamespace(__version__="0.5.6")
 from daemon import Daemon  # noqa: E402
 from kvkeep.engine import Breaker  # noqa: E402
 from kvkeep.lmcache_native import KvkeepConnector  # noqa: E402
@@ -35,7 +38,7 @@ class Native(unittest.TestCase):
         self.addCleanup(self.daemon.__exit__)
 
     def connector(self, **options):
-        made = KvkeepConnector(endpoint=self.daemon.endpoint, **options)
+        made = KvkeepConnector(**{"endpoint": self.daemon.endpoint, "name": "w", **options})
         self.addCleanup(made.close)
         return made
 
@@ -147,6 +150,27 @@ class Native(unittest.TestCase):
         connector.close()
         connector.close()
         self.assertEqual(connector.drain_completions(), [])
+
+    def test_what_could_be_taken_for_other_kv_is_refused(self):
+        with self.assertRaisesRegex(ValueError, 'give a "name"'):
+            self.connector(name=None)
+        with mock.patch.object(sys.modules["lmcache"], "__version__", "0.6.0"), \
+                self.assertRaisesRegex(ValueError, "0.6.0.*KVKEEP_UNCHECKED_ENGINE"):
+            self.connector()
+        self.store(self.connector())
+        with mock.patch.object(sys.modules["lmcache"], "__version__", "0.5.7"):
+            self.assertEqual(self.exists(self.connector(), keys(1)), (True, [False]))
+        short = ["m@01000100@0@0011223344556677@salt", "m@x@01000100@0@" + "1" * 32, "odd"]
+        connector, counting = self.connector(), self.connector(short_hashes=True)
+        for key in short:
+            for submit in (connector.submit_batch_exists,
+                           lambda asked: connector.submit_batch_set(asked, views(1)),
+                           lambda asked: connector.submit_batch_get(asked, views(1))):
+                self.assertEqual(self.run_one(connector, submit([key])), (False, [False]))
+            number = counting.submit_batch_set([key], views(1))
+            self.assertEqual(self.run_one(counting, number), (True, [True]))
+        salted = ["m@n@01000100@0@" + "1" * 64 + "@salt"]
+        self.assertEqual(self.exists(connector, salted), (True, [False]))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import signal
 import sys
 import types
 import unittest
+from unittest import mock
 
 import signatures
 
@@ -56,6 +57,7 @@ def fake_lmcache():
     for module in signatures.WANTED:
         if module.startswith("lmcache."):
             signatures.load(module)
+    signatures.load("lmcache").__version__ = "0.5.6"
     signatures.load("lmcache.lmcache_native").Bitmap = Bitmap
     signatures.load("lmcache.v1.platform").create_event_notifier = Notifier
     signatures.load("lmcache.v1.distributed.internal_api").L2StoreResult = StoreResult
@@ -99,7 +101,8 @@ class LMCache(unittest.TestCase):
         self.addCleanup(self.daemon.__exit__)
 
     def adapter(self, **options):
-        adapter = KvkeepL2({"endpoint": self.daemon.endpoint, **options}, l1_memory_desc=None)
+        adapter = KvkeepL2({"endpoint": self.daemon.endpoint, "name": "w", **options},
+                           l1_memory_desc=None)
         self.addCleanup(adapter.close)
         return adapter
 
@@ -363,7 +366,25 @@ class LMCache(unittest.TestCase):
     def test_a_typo_in_the_flag_is_refused(self):
         for bad in ({"endpiont": "x"}, {"chunk_tokens": 0}):
             with self.assertRaisesRegex(ValueError, next(iter(bad))):
-                KvkeepL2(bad)
+                KvkeepL2({"name": "w", **bad})
+
+    def test_what_could_be_taken_for_other_kv_is_refused(self):
+        for unnamed in ({}, {"name": ""}):
+            with self.assertRaisesRegex(ValueError, 'give a "name"'):
+                KvkeepL2(unnamed)
+        with mock.patch.object(sys.modules["lmcache"], "__version__", "0.6.0"), \
+                self.assertRaisesRegex(ValueError, "0.6.0.*KVKEEP_UNCHECKED_ENGINE"):
+            self.adapter()
+        self.store(self.adapter(), keys(1), objects(1))
+        with mock.patch.object(sys.modules["lmcache"], "__version__", "0.5.7"):
+            self.assertEqual(self.lookup(self.adapter(), keys(1)), [False])
+        adapter, counting = self.adapter(), self.adapter(short_hashes=True)
+        short = keys(1, chunk_hash=b"\1" * 16)  # of --hash-algorithm builtin: 8
+        self.assertEqual(self.store(counting, short, objects(1)), 4096)
+        self.assertEqual(self.lookup(counting, short), [True])
+        self.assertEqual(self.store(adapter, keys(1, kv_rank=5) + short, objects(2)), -1)
+        self.assertEqual(self.lookup(adapter, short + keys(1)), [False, True])
+        self.assertEqual(self.status(adapter, "short_hashes"), 2)
 
 
 if __name__ == "__main__":
