@@ -30,7 +30,7 @@ _NOT_WEIGHTS = ("training_args.bin", "optimizer.pt", "scheduler.pt", "optimizer.
 @dataclasses.dataclass(frozen=True)
 class Weights:
     """id: what tells them from others. changed_ns: when the last of their files was, by the file
-    system's clock; 0 for a name."""
+    system's clock; 0 for a name, and in the hub's cache, where a revision's files never change."""
 
     id: str
     changed_ns: int = 0
@@ -52,7 +52,8 @@ def weights_of(model, option, *, revision=None, cache_dir=None, unreadable=None)
     try:
         if unreadable is not None:
             raise ValueError(unreadable)
-        return fingerprint(locate(model, revision, cache_dir), whole=option == "full")
+        found = fingerprint(locate(model, revision, cache_dir), whole=option == "full")
+        return found if os.path.exists(model) else Weights(found.id)
     except (OSError, ValueError) as why:
         raise ValueError(
             f"kvkeep: it cannot be told which weights {model!r} has: {why}. Give "

@@ -329,6 +329,24 @@ class Fingerprints(WithModel):
             weights.check_older_than_engine(found, "m")
         weights.check_older_than_engine(weights.Weights("name:X"), "m")
 
+    def test_a_model_of_the_hub_is_looked_for_in_its_cache_and_never_changes(self):
+        asked, hub = [], types.ModuleType("huggingface_hub")
+
+        def snapshot_download(*given, **how):
+            asked.append((given, how))
+            if given != ("org/model",):
+                raise OSError("offline")
+            return str(self.model)
+
+        hub.snapshot_download = snapshot_download
+        with mock.patch.dict(sys.modules, {"huggingface_hub": hub}):
+            found = weights.weights_of("org/model", "auto", revision="r", cache_dir="c")
+            self.assertEqual(found, weights.Weights(self.id()))  # an engine may just have loaded it
+            self.assertEqual(asked, [(("org/model",), {"revision": "r", "cache_dir": "c",
+                                                       "local_files_only": True})])
+            with self.assertRaisesRegex(ValueError, 'offline.*"weights": "name:X"'):
+                weights.weights_of("org/other", "auto")
+
 
 class AdaptersOfRequests(WithModel):
     def setUp(self):
