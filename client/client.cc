@@ -125,7 +125,7 @@ void Client::Put(const Namespace& ns, std::vector<PutChunk> chunks, const PutOpt
 
 void Client::Acquire(const Namespace& ns, Keys keys, const AcquireOptions& options,
                      Callback<Acquired> done) {
-  Transport* const transport = router_->Pick();
+  Transport* const transport = router_->PickForLocal();
   auto binding = router_->Bind(ns.state_, transport);
   if (!binding.ok()) return std::move(done)(binding.status());
   transport->Acquire(*binding, ns.spec(), keys, options, std::move(done));

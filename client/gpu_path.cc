@@ -26,7 +26,7 @@ absl::StatusOr<GpuRegion> GpuPath::Register(GpuMemory memory, Deadline deadline)
 
 void GpuPath::Put(const Namespace& ns, std::vector<GpuPutChunk> chunks, const PutOptions& options,
                   Client::Callback<PutResult> done) {
-  Transport* const transport = client_->router_->Pick();
+  Transport* const transport = client_->router_->PickForLocal();
   auto binding = client_->router_->Bind(ns.state_, transport);
   if (!binding.ok()) return std::move(done)(binding.status());
   transport->PutFromGpu(*binding, ns.spec(), std::move(chunks), options, std::move(done));
@@ -34,7 +34,7 @@ void GpuPath::Put(const Namespace& ns, std::vector<GpuPutChunk> chunks, const Pu
 
 void GpuPath::Get(const Namespace& ns, std::vector<GpuGetChunk> chunks,
                   const GpuGetOptions& options, Client::Callback<GetResult> done) {
-  Transport* const transport = client_->router_->Pick();
+  Transport* const transport = client_->router_->PickForLocal();
   auto binding = client_->router_->Bind(ns.state_, transport);
   if (!binding.ok()) return std::move(done)(binding.status());
   transport->GetToGpu(*binding, ns.spec(), std::move(chunks), options, std::move(done));

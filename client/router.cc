@@ -110,6 +110,16 @@ Transport* Router::Pick() {
   return MakeGrpc();
 }
 
+Transport* Router::PickForLocal() {
+  Transport* const picked = Pick();
+  if (local_ == nullptr || picked == local_.get()) return picked;
+  const absl::Status away = local_->why_away();
+  // No socket: of a daemon that has none, or of one that is not running or just starting.
+  const bool gone = absl::IsNotFound(away) && (local_->stats().sessions_opened > 0 ||
+                                               !picked->WaitConnected(Deadline(0)));
+  return gone || !AbsentOrRefused(away) ? local_.get() : picked;
+}
+
 Transport* Router::Of(Path path) {
   if (path == Path::kLocal) return local_.get();
   return grpc();

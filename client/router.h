@@ -40,6 +40,9 @@ class Router {
   // The transport for a call that begins now. Never null: when none is connected, one whose calls
   // say why.
   Transport* Pick();
+  // Likewise, for a call that gRPC does not have. While the daemon is away, or comes back, that is
+  // the local one, whose calls are UNAVAILABLE; gRPC's say that it takes a local path.
+  Transport* PickForLocal();
   // The one that granted a lease.
   Transport* Of(Path path);
   PathInfo path();

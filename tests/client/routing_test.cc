@@ -49,6 +49,15 @@ TEST_CASE("without a local socket gRPC is used, and what only the local path has
   CHECK(absl::IsFailedPrecondition(f.client->RegisterMemory(0, {&byte, 1}).status()));
 }
 
+TEST_CASE("what only the local path has is UNAVAILABLE while the daemon is away") {
+  ClientFixture f;
+  REQUIRE(absl::IsFailedPrecondition(f.client->Acquire(f.ns, {Key("a")}).status()));
+  f.daemon.Stop();
+  REQUIRE(Eventually([&] { return !f.client->connected(); }));
+  CHECK(absl::IsUnavailable(f.client->Lookup(f.ns, {Key("a")}).status()));
+  CHECK(absl::IsUnavailable(f.client->Acquire(f.ns, {Key("a")}).status()));
+}
+
 TEST_CASE("a refused client takes gRPC and says why; once let in, it takes the local path") {
   fakes::FakeLocalDaemon local;
   local.script.refuse = true;

@@ -226,7 +226,8 @@ class Namespace:
         return self.client.run(calls.delete(self, keys, parts=parts, timeout=timeout))
 
     def acquire(self, keys, *, parts=None, all_present=False, transient=False, timeout=None):
-        """Leases chunks and shows them in place: an `Acquired`. On the local path only."""
+        """Leases chunks and shows them in place: an `Acquired`. On the local path only: over gRPC
+        it is a mistake; while the daemon is away it is a miss, as all calls are."""
         return self.client.run(calls.acquire(
             self, keys, parts=parts, all_present=all_present, transient=transient,
             timeout=timeout))

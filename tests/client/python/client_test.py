@@ -367,6 +367,34 @@ class DaemonAway(WithDaemon):
                 self.assertEqual(ns.put([(key(1), b"again")]).stored, 1)
                 self.assertEqual(ns.lookup([key(1)]).leading_keys, 1)
 
+    def test_an_acquire_is_a_miss_too(self):
+        """By the path that a client picks itself: of a daemon that was killed, or has taken its
+        sockets with it, or never was there."""
+        ns = self.connect().namespace("model", tokens_per_chunk=256)
+        ns.put([(key(1), b"before")])
+        self.daemon.kill()
+        for after in ("SIGKILL", "no socket"):
+            with self.subTest(after=after):
+                if after == "no socket":
+                    for socket in pathlib.Path(self.daemon.dir).glob("*.sock"):
+                        socket.unlink()
+                fresh = kvkeep.Client(self.daemon.endpoint, timeout=0.1)
+                self.addCleanup(fresh.close)
+                self.assertEqual(fresh.namespace("m", tokens_per_chunk=1).lookup([key(1)]).presence,
+                                 b"\0")  # gRPC was tried by now
+                deadline = time.monotonic() + 20
+                while ns.lookup([key(1)]).error is None:
+                    self.assertLess(time.monotonic(), deadline)
+                for one in (ns, fresh.namespace("m", tokens_per_chunk=1)):
+                    for _ in range(50):
+                        with one.acquire([key(1)]) as acquired:
+                            self.assertEqual((acquired.leading_keys, acquired.chunks), (0, []))
+                            self.assertIsInstance(acquired.error, kvkeep.Unavailable)
+        self.daemon.start()
+        deadline = time.monotonic() + 30
+        while ns.acquire([key(1)]).error is not None:  # never an exception, up to the first answer
+            self.assertLess(time.monotonic(), deadline)
+
     def test_lookups_beside_a_daemon_that_hangs_never_wait(self):
         """More than its socket takes: to send one more would last as long as the timeout."""
         limit_s = 5.0
