@@ -45,12 +45,22 @@ absl::StatusOr<std::optional<absl::string_view>> TokenOf(const Callers::Context&
   return absl::StripAsciiWhitespace(value);
 }
 
+absl::Status UnknownPeer() {
+  return absl::UnauthenticatedError("it is not known who is connected");
+}
+
 }  // namespace
 
 absl::StatusOr<Caller> SocketCallers::Who(const Context& context) {
   const std::optional<ConnectedPeer> peer = state_->peers.Find(context.peer());
-  if (!peer.has_value()) return absl::UnauthenticatedError("it is not known who is connected");
+  if (!peer.has_value()) return UnknownPeer();
   return Caller{peer->tenant, peer->grants, peer->credentials.ToString()};
+}
+
+absl::StatusOr<TenantId> SocketCallers::Admit(const Context& context) {
+  const std::optional<ConnectedPeer> peer = state_->peers.Find(context.peer());
+  if (!peer.has_value()) return UnknownPeer();
+  return peer->tenant;
 }
 
 absl::StatusOr<std::string> SocketCallers::WhoAdmin(const Context& context) {
@@ -111,10 +121,11 @@ absl::StatusOr<Caller> TcpCallers::Who(const Context& context) {
   return caller;
 }
 
-absl::Status TcpCallers::Admit(const Context& context) {
-  absl::Status status = Identify(context).status();
-  if (!status.ok()) Refused(context, status);
-  return status;
+absl::StatusOr<TenantId> TcpCallers::Admit(const Context& context) {
+  const absl::StatusOr<Caller> caller = Identify(context);
+  if (caller.ok()) return caller->tenant;
+  Refused(context, caller.status());
+  return caller.status();
 }
 
 absl::StatusOr<std::string> TcpCallers::WhoAdmin(const Context& context) {

@@ -28,9 +28,9 @@ class Callers {
 
   // What a session is opened as.
   virtual absl::StatusOr<Caller> Who(const Context& context) = 0;
-  // Asked by every other call: whether the client may still speak here at all. The session's token
-  // stands for who it is.
-  virtual absl::Status Admit(const Context& context) = 0;
+  // Asked by every other call: whether the client may still speak here at all, and as which tenant.
+  // A session's token is taken from callers of its own tenant only (CheckSession).
+  virtual absl::StatusOr<TenantId> Admit(const Context& context) = 0;
   // Who makes an admin call, for the audit log. PermissionDenied: may not.
   virtual absl::StatusOr<std::string> WhoAdmin(const Context& context) = 0;
 };
@@ -42,7 +42,7 @@ class SocketCallers final : public Callers {
   explicit SocketCallers(const ServerState* state) : state_(state) {}
 
   absl::StatusOr<Caller> Who(const Context& context) override;
-  absl::Status Admit(const Context&) override { return absl::OkStatus(); }
+  absl::StatusOr<TenantId> Admit(const Context& context) override;
   absl::StatusOr<std::string> WhoAdmin(const Context& context) override;
 
  private:
@@ -66,7 +66,7 @@ class TcpCallers final : public Callers {
   void SetCredentials(std::shared_ptr<Credentials> credentials);
 
   absl::StatusOr<Caller> Who(const Context& context) override;
-  absl::Status Admit(const Context& context) override;
+  absl::StatusOr<TenantId> Admit(const Context& context) override;
   absl::StatusOr<std::string> WhoAdmin(const Context& context) override;
 
  private:

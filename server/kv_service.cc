@@ -1,6 +1,7 @@
 #include "server/kv_service.h"
 
 #include "server/byte_buffer.h"
+#include "server/check_session.h"
 #include "server/put_stream.h"
 #include "server/watch_stream.h"
 #include "tiers/base/status_macros.h"
@@ -22,12 +23,17 @@ grpc::ServerUnaryReactor* KvService::Reply(Context* context, const Begun& begun,
   return reactor;
 }
 
+absl::StatusOr<SessionToken> KvService::SessionOf(const Context& context,
+                                                  absl::string_view token) const {
+  KVKEEP_ASSIGN_OR_RETURN(const TenantId tenant, callers_->Admit(context));
+  return CheckSession(store_, &state_->counters, tenant, token);
+}
+
 template <typename Request>
 absl::StatusOr<KvService::Subject> KvService::ParseSubject(const Context& context,
                                                            const Request& request) const {
-  KVKEEP_RETURN_IF_ERROR(callers_->Admit(context));
   Subject subject;
-  KVKEEP_ASSIGN_OR_RETURN(subject.session, ParseSessionToken(request.session_token()));
+  KVKEEP_ASSIGN_OR_RETURN(subject.session, SessionOf(context, request.session_token()));
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest ns,
                           ParseNamespaceDigest(request.namespace_digest()));
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec spec, store_->FindNamespace(subject.session, ns));
@@ -40,7 +46,7 @@ grpc::ServerUnaryReactor* KvService::GetServerInfo(Context* context,
                                                    const v1::GetServerInfoRequest*,
                                                    v1::GetServerInfoResponse* response) {
   const Begun begun = Begin(Operation::kSession);
-  const absl::Status admitted = callers_->Admit(*context);
+  const absl::Status admitted = callers_->Admit(*context).status();
   if (!admitted.ok()) return Reply(context, begun, admitted);
   response->set_version(state_->version);
   response->set_incarnation(store_->incarnation().value());
@@ -67,8 +73,7 @@ grpc::ServerUnaryReactor* KvService::OpenNamespace(Context* context,
 absl::Status KvService::DoOpenNamespace(const Context& context,
                                         const v1::OpenNamespaceRequest& request,
                                         v1::OpenNamespaceResponse* response) {
-  KVKEEP_RETURN_IF_ERROR(callers_->Admit(context));
-  KVKEEP_ASSIGN_OR_RETURN(const SessionToken session, ParseSessionToken(request.session_token()));
+  KVKEEP_ASSIGN_OR_RETURN(const SessionToken session, SessionOf(context, request.session_token()));
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec spec, ParseNamespaceSpec(request));
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest ns, store_->OpenNamespace(session, spec));
   response->set_namespace_digest(std::string(ns.view()));
@@ -126,8 +131,7 @@ grpc::ServerUnaryReactor* KvService::Release(Context* context, const v1::Release
 }
 
 absl::Status KvService::DoRelease(const Context& context, const v1::ReleaseRequest& request) {
-  KVKEEP_RETURN_IF_ERROR(callers_->Admit(context));
-  KVKEEP_ASSIGN_OR_RETURN(const SessionToken session, ParseSessionToken(request.session_token()));
+  KVKEEP_ASSIGN_OR_RETURN(const SessionToken session, SessionOf(context, request.session_token()));
   return store_->Release(session, LeaseId(request.lease_id()), request.keep_keys());
 }
 
@@ -143,8 +147,7 @@ grpc::ServerUnaryReactor* KvService::Delete(Context* context, const v1::DeleteRe
 
 absl::StatusOr<EventReader> KvService::DoWatch(const Context& context,
                                                const v1::WatchRequest& request) {
-  KVKEEP_RETURN_IF_ERROR(callers_->Admit(context));
-  KVKEEP_ASSIGN_OR_RETURN(const SessionToken session, ParseSessionToken(request.session_token()));
+  KVKEEP_ASSIGN_OR_RETURN(const SessionToken session, SessionOf(context, request.session_token()));
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest ns,
                           ParseNamespaceDigest(request.namespace_digest()));
   return store_->Watch(session, ns);

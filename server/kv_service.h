@@ -64,6 +64,8 @@ class KvService final : public kv_service_internal::Base {
     SessionToken session;
     OwnedChunkSet chunks;
   };
+  // Of a caller that is admitted and of the session's tenant.
+  absl::StatusOr<SessionToken> SessionOf(const Context& context, absl::string_view token) const;
   template <typename Request>
   absl::StatusOr<Subject> ParseSubject(const Context& context, const Request& request) const;
   absl::StatusOr<GetPlan> ParseGet(const Context& context, const grpc::ByteBuffer& buffer) const;

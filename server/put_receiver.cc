@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "server/check_session.h"
 #include "server/convert.h"
 #include "tiers/base/bytes.h"
 #include "tiers/base/check.h"
@@ -49,8 +50,8 @@ std::string WrongSize(uint64_t payload_bytes, const NamespaceSpec& spec) {
 
 }  // namespace
 
-PutReceiver::PutReceiver(Store* store, ServerCounters* counters)
-    : store_(store), counters_(counters) {}
+PutReceiver::PutReceiver(Store* store, ServerCounters* counters, TenantId caller)
+    : store_(store), counters_(counters), caller_(caller) {}
 PutReceiver::~PutReceiver() = default;
 
 absl::StatusOr<std::optional<PutReceiver::FinishedChunk>> PutReceiver::OnFrame(
@@ -98,7 +99,8 @@ v1::PutResult PutReceiver::NotDurable(uint32_t ordinal, const absl::Status& why)
 
 absl::Status PutReceiver::OpenStream(const v1::PutStreamHeader& header) {
   if (stream_open_) return Invalid("stream: only in the first frame of a stream");
-  KVKEEP_ASSIGN_OR_RETURN(session_, ParseSessionToken(header.session_token()));
+  KVKEEP_ASSIGN_OR_RETURN(session_,
+                          CheckSession(store_, counters_, caller_, header.session_token()));
   KVKEEP_ASSIGN_OR_RETURN(ns_, ParseNamespaceDigest(header.namespace_digest()));
   KVKEEP_ASSIGN_OR_RETURN(spec_, store_->FindNamespace(session_, ns_));
   stream_open_ = true;

@@ -27,8 +27,8 @@ class PutReceiver {
     std::optional<ChunkId> await_durable;
   };
 
-  // Both must outlive the receiver.
-  PutReceiver(Store* store, ServerCounters* counters);
+  // Both must outlive the receiver. `caller`: the tenant that sends the frames.
+  PutReceiver(Store* store, ServerCounters* counters, TenantId caller);
   ~PutReceiver();
 
   // Takes one frame; answers with the chunk that it finished, if any. An error ends the stream: the
@@ -51,6 +51,7 @@ class PutReceiver {
 
   Store* const store_;
   ServerCounters* const counters_;
+  const TenantId caller_;
   bool stream_open_ = false;
   SessionToken session_;
   NamespaceDigest ns_;

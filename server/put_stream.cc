@@ -12,21 +12,24 @@
 namespace kvkeep {
 
 PutStream* PutStream::Start(Store* store, ServerState* state, grpc::CallbackServerContext* context,
-                            const absl::Status& admitted) {
+                            const absl::StatusOr<TenantId>& caller) {
   const std::shared_ptr<PutStream> stream(new PutStream(store, state, context));
   stream->self_ = stream;
   stream->stall_ = state->stalls.Add([weak = std::weak_ptr<PutStream>(stream)] {
     const std::shared_ptr<PutStream> self = weak.lock();
     if (self != nullptr) self->Wake([](Events& events) { events.stalled = true; });
   });
-  if (!admitted.ok()) stream->End(admitted);
+  if (caller.ok()) {
+    stream->receiver_.emplace(store, &state->counters, *caller);
+  } else {
+    stream->End(caller.status());
+  }
   stream->Wake([](Events&) {});
   return stream.get();  // gRPC calls OnDone only after it was handed the reactor
 }
 
 PutStream::PutStream(Store* store, ServerState* state, grpc::CallbackServerContext* context)
     : store_(store), state_(state), began_(state->times.Now()), context_(context) {
-  receiver_.emplace(store, &state->counters);
   state_->counters.put_streams.fetch_add(1, std::memory_order_relaxed);
   state_->counters.open_put_streams.fetch_add(1, std::memory_order_relaxed);
 }

@@ -29,10 +29,10 @@ class PutStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::B
   static constexpr size_t kMaxFramesRead = 2;
   static constexpr size_t kMaxResults = 64;
 
-  // `store` and `state` must outlive the call.
-  // Not OK: the call is refused with it.
+  // `store` and `state` must outlive the call. `caller`: its tenant; not OK: the call is refused
+  // with it.
   static PutStream* Start(Store* store, ServerState* state, grpc::CallbackServerContext* context,
-                          const absl::Status& admitted);
+                          const absl::StatusOr<TenantId>& caller);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;

@@ -37,6 +37,7 @@ struct ServerCounters {
   Counter connections{0}, refused_connections{0};  // of gRPC
   Counter accept_pauses{0};                        // for want of descriptors
   Counter unauthenticated_calls{0};                // over TCP
+  Counter foreign_session_calls{0};  // with the token of another tenant's session
   Counter admin_calls{0}, denied_admin_calls{0};
   Counter credential_reloads{0}, credential_reload_failures{0};
   // Gauges: now.

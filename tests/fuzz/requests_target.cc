@@ -339,7 +339,9 @@ class Runner {
       if (stream->namespace_digest().empty()) stream->set_namespace_digest(Text(ns_));
       bytes = frame.SerializeAsString();
     }
-    if (put_ == nullptr) put_ = std::make_unique<PutReceiver>(&world_.store(), &counters_);
+    if (put_ == nullptr) {
+      put_ = std::make_unique<PutReceiver>(&world_.store(), &counters_, TenantId());
+    }
     const WireRun all = AsBytes(bytes);
     const std::array<WireRun, 2> runs = {all.first(all.size() / 3), all.subspan(all.size() / 3)};
     const absl::StatusOr<std::optional<PutReceiver::FinishedChunk>> finished = put_->OnFrame(runs);

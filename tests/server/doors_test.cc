@@ -68,6 +68,52 @@ struct SharedDaemon : TestDaemon {
   std::string socket_path() { return options().tenants[0].grpc.path; }
 };
 
+// Every call that names a session, about its chunk 1. Delete comes last.
+std::vector<grpc::Status> AllCalls(const TestClient& client, uint64_t lease) {
+  std::vector<grpc::Status> answers;
+  const auto call = [&](auto method, const auto& request, auto response) {
+    grpc::ClientContext context;
+    answers.push_back((client.stub.get()->*method)(&context, request, &response));
+  };
+  using Stub = v1::KvCache::Stub;
+  v1::OpenNamespaceRequest open;
+  open.set_session_token(client.session);
+  open.set_model("test");
+  open.set_dtype("bf16");
+  open.set_layout("NHD");
+  open.set_tokens_per_chunk(256);
+  open.set_parts(4);
+  open.set_hash_algorithm("sha256");
+  call(&Stub::OpenNamespace, open, v1::OpenNamespaceResponse());
+  call(&Stub::Lookup, client.About<v1::LookupRequest>({1}), v1::LookupResponse());
+  call(&Stub::Touch, client.About<v1::TouchRequest>({1}), v1::TouchResponse());
+  call(&Stub::Prefetch, client.About<v1::PrefetchRequest>({1}), v1::PrefetchResponse());
+  auto get = client.About<v1::GetRequest>({1});
+  get.set_lease_id(lease);
+  answers.push_back(client.Get(get).second);
+  v1::PutFrame put = client.FirstFrame(2, 4);
+  put.set_payload("four");
+  answers.push_back(client.Put({put}).second);
+  {
+    v1::WatchRequest watch;
+    watch.set_session_token(client.session);
+    watch.set_namespace_digest(client.ns);
+    grpc::ClientContext context;
+    const auto events = client.stub->Watch(&context, watch);
+    v1::WatchEvents event;
+    const bool told = events->Read(&event);
+    if (told) context.TryCancel();
+    const grpc::Status status = events->Finish();
+    answers.push_back(told ? grpc::Status::OK : status);
+  }
+  v1::ReleaseRequest release;
+  release.set_session_token(client.session);
+  release.set_lease_id(lease);
+  call(&Stub::Release, release, v1::ReleaseResponse());
+  call(&Stub::Delete, client.About<v1::DeleteRequest>({1}), v1::DeleteResponse());
+  return answers;
+}
+
 // True when the other side closes the connection, at most ten seconds from now.
 bool IsClosed(const UniqueFd& fd) {
   char byte = 0;
@@ -195,6 +241,49 @@ TEST_CASE("tenants come in by their own sockets and find their own chunks only")
   v1::LookupResponse response;
   grpc::ClientContext context;
   CHECK_FALSE(other.stub->Lookup(&context, foreign, &response).ok());
+}
+
+TEST_CASE("a session's token is of no use to another tenant, in any call and by any door") {
+  TestDaemon daemon;
+  daemon.Stop();
+  DaemonOptions& options = daemon.options();
+  options.arena.segment_bytes = 16 * kMiB;
+  options.store.tenants = {{.g2_segments = 3}, {.name = "a", .g2_segments = 1}};
+  const std::string theirs = options.tenants[0].grpc.path + ".a";
+  options.tenants.push_back({.name = "a", .grpc = {.path = theirs}});
+  options.tcp_address = absl::StrCat("127.0.0.1:", FreePort());  // everybody is the default tenant
+  daemon.Start();
+  const TestClient owner(grpc::CreateChannel("unix:" + theirs, grpc::InsecureChannelCredentials()));
+  CHECK(owner.PutChunk(1, TestBytes(1, 1 << 20)).status() == v1::PUT_STATUS_STORED);
+  auto lookup = owner.About<v1::LookupRequest>({1});
+  lookup.set_lease_mode(v1::LEASE_MODE_LEADING_RUN);
+  v1::LookupResponse leased;
+  {
+    grpc::ClientContext context;
+    REQUIRE(owner.stub->Lookup(&context, lookup, &leased).ok());
+  }
+  REQUIRE(leased.lease_id() != 0);
+
+  const bool by_tcp = GENERATE(false, true);
+  TestClient other(by_tcp ? grpc::CreateChannel(options.tcp_address,
+                                                grpc::InsecureChannelCredentials())
+                          : daemon.Channel());
+  other.session = owner.session;
+  other.ns = owner.ns;
+  const std::vector<grpc::Status> answers = AllCalls(other, leased.lease_id());
+  // In the words for a token that nobody has.
+  other.session = std::string(16, 'x');
+  const grpc::Status unknown = other.Get(other.About<v1::GetRequest>({1})).second;
+  CHECK(unknown.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    INFO("call " << i);
+    CHECK(answers[i].error_code() == unknown.error_code());
+    CHECK(answers[i].error_message() == unknown.error_message());
+  }
+  CHECK(daemon.Status().counters().at("foreign_session_calls") == answers.size());
+
+  // Nothing was done to the session: its chunk is there and its lease holds.
+  for (const grpc::Status& status : AllCalls(owner, leased.lease_id())) CHECK(status.ok());
 }
 
 TEST_CASE("a socket has a limit of connections; those that were closed do not count") {
