@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
@@ -179,6 +180,54 @@ TEST_CASE("top fits on the terminal that it is on, and has colours only where th
   CHECK_FALSE(absl::StrContains(plain, "\033[32m"));
   CHECK_FALSE(absl::StrContains(plain, "\033[1m"));
   CHECK(absl::StrContains(plain, "\033[H"));
+}
+
+TEST_CASE("three gets of a chunk are three hits, by whatever paths, in status, top and metrics") {
+  const TestChunk chunk{.number = 7, .bytes = 100'000};
+  const auto by_grpc = [&](Engine& engine) { return engine.Get(chunk) == client::GetStatus::kHit; };
+  const auto by_copy = by_grpc;  // an engine of the local path
+  // Leased, then read twice where it lies: one hit, as the daemon is asked once.
+  const auto in_place = [&](Engine& engine) {
+    const auto found = engine.client().Lookup(engine.ns(), std::vector{Key(7), Key(8)},
+                                              {.lease = client::LeaseMode::kLeadingRun});
+    return found.ok() && found->leased_keys == 1 &&
+           engine.Get(chunk, &found->lease) == client::GetStatus::kHit &&
+           engine.Get(chunk, &found->lease) == client::GetStatus::kHit;
+  };
+  for (const std::string paths : {"lll", "ggg", "lpg", "ppp", "pgl"}) {
+    INFO(paths);
+    const int port = FreePort();
+    Site site({.metrics = absl::StrCat("127.0.0.1:", port), .local = true});
+    site.Start();
+    Engine local(site), grpc(site, {.path = client::PathChoice::kGrpc});
+    REQUIRE(local.client().path().path == client::Path::kLocal);
+    REQUIRE(local.PutAll({chunk}));
+    REQUIRE(site.AwaitClean());
+    CHECK(local.Find({chunk}).any == 1);  // hands out nothing
+    for (const char path : paths) {
+      CHECK((path == 'l' ? by_copy(local) : path == 'g' ? by_grpc(grpc) : in_place(local)));
+    }
+    CHECK(local.Get({.number = 9, .bytes = 1}) == client::GetStatus::kMiss);
+    CHECK(grpc.Get({.number = 9, .bytes = 1}) == client::GetStatus::kMiss);
+    CHECK(Json(site, "status")["g2"]["hits"] == 3);
+    CHECK(Json(site, "status")["g3"]["hits"] == 0);
+    CHECK(Json(site, "top --interval 1ms --count 1")["g2_hits"] == 3);
+    const std::string top = Tool(site, "top --interval 1ms --count 1");
+    CHECK(absl::StrContains(OnTerminal("TERM=xterm " + top, 80, 24), " dirty, 3 hits"));
+    const std::string metrics = HttpGet(port, "/metrics");
+    CHECK(absl::StrContains(metrics, "read_chunks_total{result=\"hit\",tier=\"g2\"} 3\n"));
+    // Each asks for 9; of what is leased with its place, 8 is not there.
+    const auto leases = std::count(paths.begin(), paths.end(), 'p');
+    CHECK(site.Counter("read_misses") == 2 + static_cast<uint64_t>(leases));
+
+    // From G3, likewise.
+    REQUIRE(Json(site, "evict 1MiB --yes")["chunks"] == 1);
+    CHECK((paths[0] == 'l'   ? by_copy(local)
+           : paths[0] == 'g' ? by_grpc(grpc)
+                             : in_place(local)));
+    CHECK(Json(site, "status")["g2"]["hits"] == 3);
+    CHECK(Json(site, "status")["g3"]["hits"] == 1);
+  }
 }
 
 }  // namespace kvkeep::e2e

@@ -37,8 +37,8 @@ TEST_CASE("the JSON of each operator's verb has these keys, which scripts rely o
              "put_chunks_per_second", "put_bytes_per_second", "served_chunks_per_second",
              "served_bytes_per_second", "written_back_bytes_per_second",
              "promoted_bytes_per_second", "g2_evictions_per_second", "g3_evictions_per_second",
-             "g2_used_bytes", "g2_capacity_bytes", "g3_used_bytes", "g3_capacity_bytes",
-             "dirty_bytes", "sessions"});
+             "g2_hits", "g3_hits", "g2_used_bytes", "g2_capacity_bytes", "g3_used_bytes",
+             "g3_capacity_bytes", "dirty_bytes", "sessions"});
   CHECK(keys({"doctor"}) == Keys{"config", "findings", "findings[].subject", "findings[].state",
                                  "findings[].found", "findings[].to_do", "disk_speeds"});
 }
@@ -134,6 +134,7 @@ v1::StatusResponse BusyDaemon() {
     tier->set_capacity_bytes(100 << 20);
     tier->set_used_bytes(50 << 20);
     tier->set_chunks(1'234'567);
+    tier->set_hits(7);
   }
   for (int i = 0; i < 3; ++i) {
     auto* device = now.add_devices();
@@ -187,9 +188,9 @@ TEST_CASE("on a terminal of 80 by 24 the screen of top is this") {
       "put 3 chunks/s, 1.0 MiB/s   served 4 chunks/s, 2.0 MiB/s",
       "",
       "G2 [############............]  50.0%  50.0 MiB of 100.0 MiB, 1234567 chunks",
-      "   5 evicted/s, 0 B dirty",
+      "   5 evicted/s, 0 B dirty, 7 hits",
       "G3 [############............]  50.0%  50.0 MiB of 100.0 MiB, 1234567 chunks",
-      "   in 4.0 MiB/s, out 3.0 MiB/s, 6 evicted/s",
+      "   in 4.0 MiB/s, out 3.0 MiB/s, 6 evicted/s, 7 hits",
       "   [###.......] ok         read 4.00 ms   write -         /nvme1",
       "   [###.......] ok         read 0.10 ms   write 2.00 ms   /nvme0",
       "   [###.......] offline    read -         write -         /nvme2: no answer",
@@ -209,7 +210,7 @@ TEST_CASE("a wide screen of top has a line a tier, a small one what fits") {
   CHECK(wide.size() == 39);
   CHECK(wide[5] ==
         "G2 [###############...............]  50.0%  50.0 MiB of 100.0 MiB, 1234567 "
-        "chunks, 5 evicted/s, 0 B dirty");
+        "chunks, 5 evicted/s, 0 B dirty, 7 hits");
   CHECK(absl::StartsWith(wide[6], "G3 ["));
   for (const size_t columns : {1, 20, 40, 79, 110, 300}) {
     for (const size_t rows : {1, 2, 5, 12, 15, 24, 100}) {

@@ -252,7 +252,7 @@ class Core {
   // ---- grant.cc
   struct Served;
   struct Grant;
-  void CountServed(const Session& session, const NamespaceDigest& ns, const Served& served)
+  void CountServed(const Session* session, const NamespaceDigest& ns, const Served& served)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckLeases(const Session& session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayLease(const Lessee& holder, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

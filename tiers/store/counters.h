@@ -9,10 +9,13 @@ namespace kvkeep {
 // Counts since the start. Every one exists at zero from the start; each becomes a metric.
 struct StoreCounters {
   uint64_t lookups = 0, lookup_keys = 0, lookup_leading_keys = 0;
+  // A hit is a chunk handed to a reader, by where it lay when it was asked for. By gRPC, and to a
+  // GPU without a lease: each read of it. By the local path: when a lease tells its place, once
+  // however often it is read there. A miss was asked for in one of these ways and lies in no tier;
+  // of a lease that was shortened none is counted, as the rest of it is asked for again. Lookups
+  // that hand out nothing are neither.
   uint64_t read_g2_hits = 0, read_g3_hits = 0, read_misses = 0, read_busy = 0;
-  // Handed to readers, by where they lay when they were asked for: read, or leased with the places.
-  uint64_t served_g2_chunks = 0, served_g3_chunks = 0;
-  uint64_t served_g2_bytes = 0, served_g3_bytes = 0;  // of payload
+  uint64_t served_g2_bytes = 0, served_g3_bytes = 0;  // payload of the hits
   uint64_t puts_stored = 0, puts_present = 0, puts_rejected = 0, puts_aborted = 0;
   uint64_t put_bytes = 0, promoted_bytes = 0, written_back_bytes = 0;
   uint64_t g2_evictions = 0, g3_evictions = 0, unbacked_evictions = 0;

@@ -193,11 +193,14 @@ absl::Status Core::GrantLease(Section& section, const SessionToken& token, Tenan
   if (grant.shortened) ++counters_.leases_shortened;
   if (grant.entries.empty()) return absl::OkStatus();
   if (grant.request.want_places) {
+    const size_t parts = grant.wanted.chunks.parts.size();
     for (size_t next = 0; next < grant.entries.size();) {
       const size_t first = grant.result.places.size();
       AddPlaces(section, grant.entries, &next, grant.result);
       for (const ChunkPlace& place : std::span(grant.result.places).subspan(first)) {
-        grant.served.Add(!place.readable, place.shape.payload_bytes);
+        const uint64_t bit = uint64_t{1} << (place.chunk % parts);
+        const bool in_g2 = (grant.wanted.g2_parts[place.chunk / parts] & bit) != 0;
+        grant.served.Add(!in_g2, place.shape.payload_bytes);
       }
     }
   }
@@ -216,12 +219,14 @@ absl::Status Core::GrantLease(Section& section, const SessionToken& token, Tenan
   return absl::OkStatus();
 }
 
-void Core::CountServed(const Session& session, const NamespaceDigest& ns, const Served& served) {
-  counters_.served_g2_chunks += served.g2_chunks;
-  counters_.served_g3_chunks += served.g3_chunks;
+// No session: it was closed meanwhile.
+void Core::CountServed(const Session* session, const NamespaceDigest& ns, const Served& served) {
+  counters_.read_g2_hits += served.g2_chunks;
+  counters_.read_g3_hits += served.g3_chunks;
   counters_.served_g2_bytes += served.g2_bytes;
   counters_.served_g3_bytes += served.g3_bytes;
-  meters_.Served(ns, session.namespaces.at(ns), served.g2_chunks + served.g3_chunks);
+  if (session == nullptr) return;
+  meters_.Served(ns, session->namespaces.at(ns), served.g2_chunks + served.g3_chunks);
 }
 
 // The lease is from now on the session's.
@@ -241,7 +246,7 @@ void Core::File(Session& session, Grant& grant) {
   // Who is told the places reads there and asks nobody any more.
   if (grant.request.want_places) {
     rates(session.info->tenant).TakeBytes(&session.rates, grant.payload_bytes);
-    CountServed(session, grant.wanted.chunks.ns, grant.served);
+    CountServed(&session, grant.wanted.chunks.ns, grant.served);
   }
   ++counters_.leases_granted;
 }

@@ -1,6 +1,8 @@
 // Lookup and leases, touch, prefetch, delete.
 #include <absl/strings/str_cat.h>
 
+#include <bit>
+
 #include "tiers/base/check.h"
 #include "tiers/store/core.h"
 #include "tiers/store/wanted.h"
@@ -58,6 +60,10 @@ void Core::FindSlice(Wanted& wanted, size_t begin, size_t end) {
     }
     const bool whole = ((wanted.g2_parts[k] | wanted.g3_parts[k]) & all) == all;
     if (whole && leading == k - begin) ++leading;
+    if (!whole) {
+      const uint64_t missing = all & ~(wanted.g2_parts[k] | wanted.g3_parts[k]);
+      wanted.absent += static_cast<uint64_t>(std::popcount(missing));
+    }
   }
   // Slices come from the tail: the run goes on where this slice is whole.
   const bool goes_on = leading == end - begin;
@@ -265,6 +271,10 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   if (repeated || request.lease_mode != LeaseMode::kNone) {
     absl::Status granted = GrantLease(section, token, tenant, grant);
     if (!granted.ok()) return granted;
+    // Behind the end of a shortened lease it is asked for again.
+    if (request.want_places && !repeated && !grant.shortened) {
+      counters_.read_misses += wanted.absent;
+    }
   }
   LookupResult result = std::move(grant.result);
   result.g2_parts = std::move(wanted.g2_parts);

@@ -82,7 +82,6 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
     result.outcome = ReadOutcome::kBusy;
     return result;
   }
-  ++(result.from_g3 ? counters_.read_g3_hits : counters_.read_g2_hits);
   Pin(slot);
   if (costs_bytes) CountRead(token, tenant, table_.at(slot), result.from_g3);
   if (lent) pool(owner).lent_blocks += table_.at(slot).blocks();
@@ -105,10 +104,9 @@ void Core::CountRead(const SessionToken& token, TenantId tenant, const Chunk& ch
   const auto session = sessions_.find(token);
   const bool open = session != sessions_.end();  // else closed while the lock was let go of
   rates(tenant).TakeBytes(open ? &session->second->rates : nullptr, chunk.shape.payload_bytes);
-  if (!open) return;
   Served served;
   served.Add(from_g3, chunk.shape.payload_bytes);
-  CountServed(*session->second, chunk.id.ns, served);
+  CountServed(open ? session->second.get() : nullptr, chunk.id.ns, served);
 }
 
 ChunkSlot Core::FindInLease(Section& section, const SessionToken& token, LeaseId lease,

@@ -18,6 +18,7 @@ struct Core::Wanted {
   std::vector<Link> chain;  // for a slice, as one of the policies is to see it
   std::vector<uint64_t> g2_parts, g3_parts;
   uint32_t leading_keys = 0;
+  uint64_t absent = 0;      // chunks that are in no tier
   bool unadmitted = false;  // some of them is
   ReadQueue::Asker asker;
   // By device, of the leading keys; empty: nobody asks.

@@ -127,8 +127,8 @@ absl::Status Runner::Play(const PatternJob& job, PatternRun* run) {
   const auto since = [&](const char* name) { return after.counter(name) - before.counter(name); };
   run->daemon = UsageBetween(before, after);
   run->daemon.cpu_seconds = cpu_after - cpu_before;
-  run->served_g2_chunks = since("served_g2_chunks");
-  run->served_g3_chunks = since("served_g3_chunks");
+  run->served_g2_chunks = since("read_g2_hits");
+  run->served_g3_chunks = since("read_g3_hits");
   run->promotions = since("promotions");
   run->promotion_runs = since("promotion_runs");
   return absl::OkStatus();

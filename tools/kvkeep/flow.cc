@@ -42,11 +42,11 @@ std::string TierLines(const char* name, const v1::TierStatus& tier, const std::s
                       size_t columns, bool color) {
   const bool wide = columns >= kWide;
   const double share = Share(tier.used_bytes(), tier.capacity_bytes());
-  return absl::StrFormat("%s %s %6s  %s of %s, %d chunks%s%s\n", name,
+  return absl::StrFormat("%s %s %6s  %s of %s, %d chunks%s%s, %d hits\n", name,
                          InColor(FormatBar(share, wide ? 32 : 26), ColorOf(share), color),
                          FormatShare(share, 1), FormatBytes(tier.used_bytes()),
                          FormatBytes(tier.capacity_bytes()), tier.chunks(), wide ? ", " : "\n   ",
-                         moves);
+                         moves, tier.hits());
 }
 
 // "1.23 ms", or nothing to tell of.
@@ -137,7 +137,7 @@ Flow FlowBetween(const v1::StatusResponse& before, const v1::StatusResponse& aft
   flow.found_keys = rate("lookup_leading_keys");
   flow.lookups = rate("lookups");
   flow.put_chunks = rate("puts_stored");
-  flow.served_chunks = rate("served_g2_chunks") + rate("served_g3_chunks");
+  flow.served_chunks = rate("read_g2_hits") + rate("read_g3_hits");
   flow.put_bytes = rate("put_bytes");
   flow.served_bytes = rate("served_g2_bytes") + rate("served_g3_bytes");
   flow.from_g3_bytes = rate("promoted_bytes");
@@ -198,6 +198,8 @@ Json FlowJson(const Flow& flow, const v1::StatusResponse& now) {
           {"promoted_bytes_per_second", flow.from_g3_bytes},
           {"g2_evictions_per_second", flow.g2_evictions},
           {"g3_evictions_per_second", flow.g3_evictions},
+          {"g2_hits", now.g2().hits()},
+          {"g3_hits", now.g3().hits()},
           {"g2_used_bytes", now.g2().used_bytes()},
           {"g2_capacity_bytes", now.g2().capacity_bytes()},
           {"g3_used_bytes", now.g3().used_bytes()},

@@ -73,7 +73,7 @@ TEST_CASE("what is read, and what is leased with its places, is served once, fro
   const double chunk = static_cast<double>(spec.tokens_per_chunk) / spec.parts;
   REQUIRE(store.Get(1) == "hit");
   StoreCounters counters = store.counters();
-  CHECK(counters.served_g2_chunks == 1);
+  CHECK(counters.read_g2_hits == 1);
   CHECK(counters.served_g2_bytes == 5000);
   CHECK(tokens() == chunk);
   CHECK(store.Get(77) == "miss");
@@ -91,7 +91,7 @@ TEST_CASE("what is read, and what is leased with its places, is served once, fro
   REQUIRE(leased.ok());
   REQUIRE(leased->leased_keys == 2);
   counters = store.counters();
-  CHECK(counters.served_g3_chunks == 2);
+  CHECK(counters.read_g3_hits == 2);
   CHECK(counters.served_g3_bytes == 11'000);
   CHECK(tokens() == 3 * chunk);
   // Told again, and read by the lease: it is the same answer.
@@ -99,7 +99,7 @@ TEST_CASE("what is read, and what is leased with its places, is served once, fro
   store.RunAll();
   REQUIRE(store.Get(2, leased->lease) == "hit");
   CHECK(tokens() == 3 * chunk);
-  CHECK(store.counters().served_g2_chunks == 1);
+  CHECK(store.counters().read_g2_hits == 1);
   // A lookup hands out nothing.
   store.Lookup({1, 2});
   CHECK(tokens() == 3 * chunk);
