@@ -4,6 +4,7 @@
 
 #include "client/router.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/base/utf8.h"
 
 namespace kvkeep::client {
 namespace {
@@ -40,6 +41,7 @@ absl::Status ClientOptions::Validate() const {
     return absl::InvalidArgumentError(
         absl::StrCat("client_name: ", client_name.size(), " bytes; at most ", kMaxClientNameBytes));
   }
+  if (!IsUtf8(client_name)) return absl::InvalidArgumentError("client_name: is not UTF-8");
   if (busy_poll.count() < 0 || busy_poll > kMostBusyPoll) {
     return absl::InvalidArgumentError("busy_poll must be between 0 and 1,000 us");
   }
@@ -80,6 +82,13 @@ absl::StatusOr<Namespace> Client::OpenNamespace(const NamespaceSpec& spec, Deadl
   if (spec.parts == 0) return absl::InvalidArgumentError("parts: must be at least 1");
   if (spec.tokens_per_chunk == 0) {
     return absl::InvalidArgumentError("tokens_per_chunk: must be at least 1");
+  }
+  const std::pair<const char*, const std::string*> texts[] = {
+      {"model", &spec.model},   {"dtype", &spec.dtype},
+      {"layout", &spec.layout}, {"hash_algorithm", &spec.hash_algorithm},
+      {"tenant", &spec.tenant}, {"hash_seed", &spec.hash_seed}};
+  for (const auto& [field, text] : texts) {
+    if (!IsUtf8(*text)) return absl::InvalidArgumentError(absl::StrCat(field, ": is not UTF-8"));
   }
   KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<NamespaceState> state,
                           router_->OpenNamespace(spec, deadline));

@@ -55,7 +55,7 @@ struct NamespaceState;
 
 struct ClientOptions {
   std::string endpoint;     // "unix:///path" (path at most 107 bytes) or "host:port"
-  std::string client_name;  // shown in the daemon's status; at most 128 bytes
+  std::string client_name;  // shown in the daemon's status; at most 128 bytes, UTF-8
   Deadline default_deadline{5'000};
   Deadline backoff_min{50};  // before the first try to reconnect; doubles, with jitter
   Deadline backoff_max{2'000};

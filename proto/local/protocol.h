@@ -109,7 +109,7 @@ struct Hello {
   uint32_t magic = kMagic;
   uint16_t min_version = kFirstVersion;  // the daemon takes the highest that both know
   uint16_t max_version = kVersion;
-  uint32_t name_bytes = 0;  // client_name follows
+  uint32_t name_bytes = 0;  // client_name follows, UTF-8
   uint32_t reserved = 0;
 };
 
@@ -142,7 +142,8 @@ struct Segments {
   uint32_t count = 0;  // of descriptors with this packet; sizes are those of the files
 };
 
-// Declares a namespace, as kvkeep.v1.OpenNamespace. Followed by its texts, one after the other.
+// Declares a namespace, as kvkeep.v1.OpenNamespace. Followed by its texts, UTF-8, one after the
+// other.
 struct OpenNamespace {
   uint64_t bytes_per_part = 0;
   uint32_t tokens_per_chunk = 0;

@@ -15,6 +15,7 @@
 #include "proto/local/message.h"
 #include "tests/e2e/descriptors.h"
 #include "tests/e2e/engine.h"
+#include "tests/e2e/shell.h"
 #include "tests/server/other_user.h"
 
 namespace kvkeep::e2e {
@@ -57,9 +58,10 @@ class BareClient {
   }
   explicit BareClient(const std::string& path) : BareClient(ConnectTo(path, SOCK_SEQPACKET)) {}
 
-  absl::Status Hello() {
+  absl::Status Hello(const std::string& name = "") {
     local::MessageWriter hello(static_cast<uint16_t>(Kind::kHello), 1);
-    hello.Append(local::Hello{});
+    hello.Append(local::Hello{.name_bytes = static_cast<uint32_t>(name.size())});
+    hello.AppendText(name);
     local::Message reply = Ask(hello);
     local::BodyReader body(reply.body);
     absl::Status status = local::ReadReplyStatus(&body);
@@ -78,6 +80,16 @@ class BareClient {
       }
     }
     return inodes;
+  }
+  absl::Status OpenNamespace(const std::string& model) {
+    local::MessageWriter request(static_cast<uint16_t>(Kind::kOpenNamespace), 3);
+    request.Append(local::OpenNamespace{.tokens_per_chunk = 16,
+                                        .parts = 1,
+                                        .model_bytes = static_cast<uint16_t>(model.size())});
+    request.AppendText(model);
+    const local::Message reply = Ask(request);
+    local::BodyReader body(reply.body);
+    return local::ReadReplyStatus(&body);
   }
   absl::Status Lookup(const NamespaceDigest& ns, const ChunkKey& key) {
     local::MessageWriter request(static_cast<uint16_t>(Kind::kLookup), 2);
@@ -213,6 +225,34 @@ TEST_CASE("a TCP client that asks for the local path is told why there is none")
   const auto acquired = (*client)->Acquire(*ns, absl::MakeSpan(&key, 1));
   CHECK(absl::IsFailedPrecondition(acquired.status()));
   CHECK(absl::StrContains(acquired.status().message(), "local path"));
+}
+
+TEST_CASE("names that are not UTF-8 are refused by the name, and the operator sees who is there") {
+  Site site(LocalSettings());
+  site.Start();
+  BareClient unnamable(site.local_socket());
+  const absl::Status refused = unnamable.Hello("caf\xe9");
+  CHECK(absl::IsInvalidArgument(refused));
+  CHECK(absl::StrContains(refused.message(), "client_name is not UTF-8"));
+  BareClient named(site.local_socket());
+  REQUIRE(named.Hello("caf\xc3\xa9").ok());
+  named.Segments();
+  const absl::Status no_model = named.OpenNamespace("model \xff");
+  CHECK(absl::IsInvalidArgument(no_model));
+  CHECK(absl::StrContains(no_model.message(), "model is not UTF-8"));
+  REQUIRE(named.OpenNamespace("model \xe2\x82\xac").ok());
+  const auto status = site.admin()->Status();
+  INFO(status.status());
+  REQUIRE(status.ok());
+  REQUIRE(status->sessions_size() == 1);
+  CHECK(status->sessions(0).client_name() == "caf\xc3\xa9");
+  for (const char* verb : {"status", "--json status", "namespaces", "--json namespaces",
+                           "top --interval 1ms --count 1"}) {
+    const Outcome outcome =
+        RunShell(absl::StrCat(KVKEEP_PATH, " --admin unix://", site.admin_socket(), " ", verb));
+    INFO(verb << ": " << outcome.output);
+    CHECK(outcome.status == 0);
+  }
 }
 
 TEST_CASE("10,000 connects leave no descriptor behind, on neither side") {

@@ -17,6 +17,7 @@
 #include "tests/server/local/fake_gpu.h"
 #include "tests/sim/world.h"
 #include "tiers/base/checksum.h"
+#include "tiers/base/utf8.h"
 
 namespace kvkeep {
 namespace {
@@ -271,6 +272,9 @@ class Runner final : public PeerSink {
       local::NamespaceReply reply;
       KVKEEP_CHECK(body.Read(&reply));
       ns_ = reply.digest;
+      CheckShown();
+    } else if (kind == Kind::kHello) {
+      CheckShown();
     } else if (kind == Kind::kStaging) {
       KVKEEP_CHECK(descriptors.size() == 1);
       staging_ = std::move(descriptors[0]);
@@ -285,6 +289,14 @@ class Runner final : public PeerSink {
     } else if (kind == Kind::kLookup || kind == Kind::kGet) {
       CheckFound(id, body);
     }
+  }
+
+  // What is shown of clients is made of strings of protobuf.
+  void CheckShown() {
+    for (const SessionSnapshot& session : world_.store().snapshot().sessions) {
+      KVKEEP_CHECK(IsUtf8(session.info.client_name));
+    }
+    for (const NamespaceUse& use : world_.store().Namespaces()) KVKEEP_CHECK(IsUtf8(use.model));
   }
 
   size_t CheckPut(local::BodyReader& body) {

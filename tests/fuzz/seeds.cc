@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "tests/fuzz/script.h"
 #include "tests/server/local/bodies.h"
 
@@ -156,6 +158,25 @@ std::vector<uint8_t> BrokenFrames() {
   return script.bytes();
 }
 
+// Names that can be shown, and others: cut off, a lone byte, a surrogate.
+std::vector<uint8_t> Names() {
+  ScriptWriter script;
+  for (const char* name :
+       {"caf\xc3\xa9", "caf\xc3", "caf\xe9", "\xed\xa0\x80", "\xf0\x9f\x98\x80"}) {
+    local::MessageWriter ns(0, 0);
+    ns.Append(local::OpenNamespace{.tokens_per_chunk = 256,
+                                   .parts = 1,
+                                   .model_bytes = static_cast<uint16_t>(std::strlen(name))});
+    ns.AppendText(name);
+    const auto body = ns.Finish().subspan(sizeof(local::MessageHeader));
+    script.Step(ScriptOp::kConnect, 1)
+        .Message(Kind::kHello, HelloBody(name))
+        .Step(ScriptOp::kConnect, 0)
+        .Message(Kind::kOpenNamespace, body);
+  }
+  return script.bytes();
+}
+
 }  // namespace
 
 std::vector<std::vector<uint8_t>> SeedScripts() {
@@ -200,6 +221,7 @@ std::vector<std::vector<uint8_t>> SeedScripts() {
   }
   seeds.push_back(Arriving());
   seeds.push_back(BrokenFrames());
+  seeds.push_back(Names());
   return seeds;
 }
 

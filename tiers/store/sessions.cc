@@ -6,13 +6,22 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/base/utf8.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep {
 namespace {
 
+// What clients say of themselves is shown: in strings of protobuf, in JSON.
+absl::Status CheckUtf8(const char* field, const std::string& value) {
+  const size_t good = Utf8Bytes(value);
+  if (good == value.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is not UTF-8: no character begins at byte ", good));
+}
+
 absl::Status CheckText(const char* field, const std::string& value, size_t limit) {
-  if (value.size() <= limit) return absl::OkStatus();
+  if (value.size() <= limit) return CheckUtf8(field, value);
   return absl::InvalidArgumentError(
       absl::StrCat(field, " is ", value.size(), " bytes, allowed are at most ", limit));
 }
@@ -79,6 +88,7 @@ absl::StatusOr<SessionToken> Core::OpenSession(const SessionInfo& info) {
     return absl::InvalidArgumentError(
         absl::StrCat("tenant is ", info.tenant.value(), ", there are ", options_.tenants.size()));
   }
+  KVKEEP_RETURN_IF_ERROR(CheckUtf8("client_name", info.client_name));
   const SessionToken token = deps_.random->Next<SessionToken>();
   Section section(this);
   if (draining_) return absl::UnavailableError("the daemon is draining");

@@ -78,7 +78,7 @@ struct StoreOptions {
   absl::Status Validate() const;
 };
 
-// What the bytes under a key mean. The digest covers every field, and the tenant's name.
+// What the bytes under a key mean. The digest covers all, and the tenant's name. Texts are UTF-8.
 struct NamespaceSpec {
   std::string model;
   std::string dtype;
@@ -107,7 +107,7 @@ struct Grants {
 };
 
 struct SessionInfo {
-  std::string client_name;
+  std::string client_name;  // UTF-8
   std::string peer;
   TenantId tenant;
   Grants grants;

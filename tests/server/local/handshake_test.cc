@@ -105,11 +105,43 @@ TEST_CASE("a Hello that is wrong is answered with the reason, then the connectio
     body = HelloBody(std::string(local::kMaxClientNameBytes + 1, 'n'));
     reason = "client_name";
   }
+  SECTION("a name that is not UTF-8") {
+    body = HelloBody("caf\xe9");
+    reason = "client_name is not UTF-8: no character begins at byte 3";
+  }
   const SentMessage reply = t.Ask(Kind::kHello, body);
   INFO(reply.status);
   CHECK(absl::StrContains(std::string(reply.status.message()), reason));
   CHECK(t.sink.closed.has_value());
   CHECK(t.store().snapshot().sessions.empty());
+}
+
+TEST_CASE("a namespace with a text that is not UTF-8 is refused by the text's name") {
+  PeerTester t;
+  t.Open();
+  const std::string fields[] = {"model", "dtype", "layout", "hash_algorithm", "hash_seed"};
+  for (size_t wrong = 0; wrong <= std::size(fields); ++wrong) {  // the last time none
+    local::MessageWriter body(0, 0);
+    body.Append(local::OpenNamespace{.tokens_per_chunk = 256,
+                                     .parts = 1,
+                                     .model_bytes = 3,
+                                     .dtype_bytes = 3,
+                                     .layout_bytes = 3,
+                                     .hash_algorithm_bytes = 3,
+                                     .hash_seed_bytes = 3});
+    for (size_t i = 0; i < std::size(fields); ++i) {
+      body.AppendText(i == wrong ? "a\xc3z" : "a\xc3\xa4");
+    }
+    const SentMessage reply =
+        t.Ask(Kind::kOpenNamespace, body.Finish().subspan(sizeof(local::MessageHeader)));
+    INFO(reply.status);
+    if (wrong == std::size(fields)) {
+      CHECK(reply.status.ok());
+      continue;
+    }
+    CHECK(absl::IsInvalidArgument(reply.status));
+    CHECK(absl::StartsWith(reply.status.message(), fields[wrong] + " is not UTF-8"));
+  }
 }
 
 TEST_CASE("the highest version that both know is spoken") {
