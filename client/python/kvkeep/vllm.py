@@ -25,6 +25,7 @@ import dataclasses
 import functools
 import hashlib
 import secrets
+import time
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.logger import init_logger
@@ -32,8 +33,9 @@ from vllm.v1.kv_offload.base import (Locality, LookupResult, Medium, RequestOffl
                                      get_offload_block_hash, get_offload_group_idx,
                                      make_offload_key)
 from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
+from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
-from kvkeep import calls, weights
+from kvkeep import calls, client, vllm_stats, weights
 from kvkeep.completions import Completions
 from kvkeep.engine import Breaker, PrefillOptions, connect, keys_worth_loading
 from kvkeep.identity import HASH_BYTES, check_engine
@@ -114,6 +116,7 @@ class KvkeepTier(SecondaryTierManager):
     """options: those of TierOptions, beside "type" in the flag."""
 
     medium = Medium.STORAGE
+    cache_hit_source = CacheHitSource.HOST  # of its hits most; it is one for all of them
 
     def __init__(self, offloading_spec, primary_kv_view, tier_type, backpressure_detector=None,
                  **options):
@@ -129,7 +132,7 @@ class KvkeepTier(SecondaryTierManager):
         check_hashes(self._engine.vllm_config, logger)
         self.identity, self._model = identity_of(
             self._engine.vllm_config, self._engine.kv_cache_config, version, self._options, logger)
-        self._epoch = ""
+        self._epoch, self._stats = "", vllm_stats.Stats()
         self._address, self._nbytes, self._view = locate(primary_kv_view, writable=True)
         self._client = connect(self._options, f"vllm {self._config.engine_id}", logger)
         self._breaker = Breaker()
@@ -163,7 +166,7 @@ class KvkeepTier(SecondaryTierManager):
         adapter = self._engine.of_request.get(req_context.req_id)
         if adapter is not None and not adapter.done():
             return LookupResult.RETRY
-        key = self._own(key, adapter)
+        key = self._own(key, adapter, "lookup")
         if key is None:
             return LookupResult.MISS
         found = self._lookups.want(key, req_context.req_id)
@@ -201,10 +204,13 @@ class KvkeepTier(SecondaryTierManager):
     def _look_up(self, keys, lease, judge, ended):
         """ended(those of the keys that `judge` took, in order)."""
         groups = self._by_group(keys) if self._breaker.allows() else {}
+        if not groups:
+            self._stats.failed("lookup", vllm_stats.BREAKER, len(keys))
 
         def heard(outcomes):
             taken = set()
             for of_group, (found, mistake) in zip(groups.values(), outcomes):
+                self._count("lookup", len(of_group), found, mistake)
                 if mistake is not None:
                     logger.warning("kvkeep tier: lookup: %s", mistake)
                     continue
@@ -254,7 +260,8 @@ class KvkeepTier(SecondaryTierManager):
     def _submit(self, job, make_call):
         """One call for each group of the job; a result when the last of them has ended."""
         adapter = self._engine.of_request.get(job.req_context.req_id)
-        own = {key: self._own(key, adapter) for key in job.keys}
+        operation = "load" if job.is_promotion else "store"
+        own = {key: self._own(key, adapter, operation) for key in job.keys}
         rows = {own[key]: self._row(slot) for key, slot in zip(job.keys, job.chunk_ids)
                 if own[key] is not None}
         groups = self._by_group(rows)
@@ -262,6 +269,7 @@ class KvkeepTier(SecondaryTierManager):
         def ended(outcomes):
             good = set()
             for keys, (result, mistake) in zip(groups.values(), outcomes):
+                self._count(operation, len(keys), result, mistake)
                 if mistake is not None:
                     logger.warning("kvkeep tier: job %s: %s", job.job_id, mistake)
                 else:
@@ -286,6 +294,7 @@ class KvkeepTier(SecondaryTierManager):
         self._finished.append(JobResult(
             job.job_id, not failed,
             successful_keys=tuple(key for key in job.keys if own[key] in good) if partly else None,
+            transfer_time=time.monotonic() - job.submit_time,
             transfer_bytes=len(good) * self.block_size_bytes))
 
     def _row(self, slot):
@@ -293,17 +302,45 @@ class KvkeepTier(SecondaryTierManager):
         assert at + self.block_size_bytes <= self._nbytes
         return Pointer(self._address + at, self.block_size_bytes)
 
+    # ---- what it tells of itself
+
+    @classmethod
+    def build_metric_definitions(cls, extra_config):
+        del extra_config
+        return vllm_stats.definitions()
+
+    def get_stats(self):
+        return self._stats.take()
+
+    @classmethod
+    def config_info_keys(cls, tier_config):
+        del tier_config
+        return vllm_stats.CONFIG_INFO
+
+    def config_info(self):
+        endpoint = self._options.endpoint or client.default_endpoint()
+        values = endpoint, self._options.path, self.identity.digest
+        return dict(zip(vllm_stats.CONFIG_INFO, values))
+
+    def _count(self, operation, chunks, result, mistake):
+        if mistake is not None:
+            self._stats.failed(operation, vllm_stats.MISTAKE, chunks)
+        elif result.error is not None:
+            self._stats.failed(operation, result.error.code, chunks)
+
     # ---- keys and namespaces
 
-    def _own(self, key, adapter):
+    def _own(self, key, adapter, operation):
         """The key, of the content of the request's adapter; None: of what is not to be kept."""
         digest = get_offload_block_hash(key)
         if len(digest) < HASH_BYTES:  # whoever made it: it is not hard to make another such
+            self._stats.failed(operation, vllm_stats.SHORT_HASH, 1)
             return None
         if adapter is None:
             return key
         content = adapter.result() if adapter.done() else Adapters.UNKNOWN
         if content == Adapters.UNKNOWN:
+            self._stats.failed(operation, vllm_stats.ADAPTER, 1)
             return None
         of_both = hashlib.sha256(f"kvkeep adapter {content}\0".encode() + digest).digest()
         return make_offload_key(of_both, get_offload_group_idx(key))

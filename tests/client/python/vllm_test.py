@@ -3,6 +3,7 @@
     vllm_test.py SOURCES LIBRARY KVKEEPD
 """
 
+import collections
 import enum
 import inspect
 import os
@@ -32,6 +33,13 @@ class Answer(enum.Enum):
     MISS, HIT, HIT_PENDING, RETRY = range(4)
 
 
+class Counters(collections.Counter):
+    """As much of vLLM's OffloadingConnectorStats as is used."""
+
+    def increase_counter(self, name, value, labels):
+        self[(name, *labels)] += value
+
+
 def fake_vllm():
     """The record, and what it cannot say: what runs."""
     name = "vllm.v1.kv_offload.tiering.base"
@@ -52,6 +60,11 @@ def fake_vllm():
     base.get_offload_block_hash = lambda key: key[:-GROUP_BYTES]
     base.make_offload_key = lambda digest, group: digest + group.to_bytes(GROUP_BYTES, "big")
     base.get_offload_group_idx = lambda key: int.from_bytes(key[-GROUP_BYTES:], "big")
+    signatures.load("vllm.v1.metrics.cache_hit_source").CacheHitSource = types.SimpleNamespace(
+        HOST="HOST")
+    base.OffloadingCounterMetadata = types.SimpleNamespace
+    signatures.load("vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics"
+                    ).OffloadingConnectorStats = Counters
     tiering.SecondaryTierManager.block_size_bytes = ROW
     return tiering
 
@@ -75,6 +88,14 @@ def spec():
         model=types.SimpleNamespace(name="m", dtype="bfloat16"),
         cache=types.SimpleNamespace(tokens_per_hash=16, blocks_per_chunk=16),
         canonical_layout=False, replicated_layout=False))
+
+
+def failed(engine):
+    """Chunks, by (operation, reason), since it was asked last; each of a metric that is declared.
+    """
+    taken = engine.tier.get_stats()
+    assert {name for name, *_ in taken} <= set(KvkeepTier.build_metric_definitions({}))
+    return {tuple(labels): chunks for (_, *labels), chunks in taken.items()}
 
 
 class Engine:
@@ -158,8 +179,9 @@ class Vllm(unittest.TestCase):
 
     def test_it_has_the_methods_that_vllm_calls(self):
         base = TIERING.SecondaryTierManager
-        for name in base.__abstractmethods__ | {"on_request_finished", "on_schedule_end",
-                                                "has_pending_work", "shutdown"}:
+        for name in base.__abstractmethods__ | {
+                "on_request_finished", "on_schedule_end", "has_pending_work", "shutdown",
+                "build_metric_definitions", "get_stats", "config_info_keys", "config_info"}:
             theirs, ours = (inspect.signature(getattr(kind, name)) for kind in (base, KvkeepTier))
             self.assertEqual(list(ours.parameters), list(theirs.parameters), name)
         self.assertEqual(KvkeepTier.__abstractmethods__, frozenset())
@@ -223,6 +245,8 @@ class Vllm(unittest.TestCase):
         engine = self.engine()
         self.assertEqual((engine.store(short), engine.ask(short), engine.load(short)),
                          ([], [False], [None]))
+        self.assertEqual(failed(engine), {("store", "short_hash"): 1, ("lookup", "short_hash"): 1,
+                                          ("load", "short_hash"): 1})
 
     def test_weights_that_may_have_changed_in_place_are_others(self):
         engine, other = self.engine(), self.engine()
@@ -263,6 +287,14 @@ class Vllm(unittest.TestCase):
             self.assertEqual(other.ask(keys(1)), [found])
         asks(other, "absent", "s")
         self.assertEqual(other.ask(keys(1), "s"), [False])
+        self.assertEqual(failed(other), {("lookup", "adapter_unknown"): 1})
+
+    def test_it_says_what_it_is(self):
+        info = self.engine().tier.config_info()
+        self.assertEqual(tuple(info), KvkeepTier.config_info_keys({}))
+        self.assertEqual((info["kvkeep_endpoint"], info["kvkeep_path"]),
+                         (self.daemon.endpoint, "auto"))
+        self.assertEqual(len(info["kvkeep_identity"]), 64)
 
     def test_what_an_adapter_is_is_waited_for(self):
         engine, future = self.engine(), mock.Mock(done=lambda: False)
@@ -335,6 +367,8 @@ class Vllm(unittest.TestCase):
         self.assertEqual(engine.ask(keys(3)), [False] * 3)
         engine.over()
         self.assertEqual(engine.store(keys(3)), [])
+        self.assertEqual(failed(engine), {("load", "UNAVAILABLE"): 3, ("store", "UNAVAILABLE"): 3})
+        self.assertEqual(failed(engine), {})
         self.daemon.start()
         self.assertTrue(engine.tier._client.wait_connected(30))
         self.assertEqual(engine.store(keys(3)), keys(3))

@@ -1,0 +1,36 @@
+"""vLLM: what of a tier vLLM's own metrics do not have: why chunks were not found, loaded or stored.
+
+How many were, how many bytes and how long it took vLLM counts for each tier itself.
+"""
+
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
+from vllm.v1.kv_offload.base import OffloadingCounterMetadata
+
+_FAILURES = "vllm:kvkeep_failed_chunks"
+BREAKER = "daemon_hangs"  # not asked, after a call that ran out of time
+ADAPTER, SHORT_HASH = "adapter_unknown", "short_hash"
+MISTAKE = "mistake"  # of the adapter or of who configured it; the log has it
+CONFIG_INFO = ("kvkeep_endpoint", "kvkeep_path", "kvkeep_identity")
+
+
+def definitions():
+    """What metrics there are, by name."""
+    return {_FAILURES: OffloadingCounterMetadata(
+        documentation="Chunks that kvkeep did not find, load or store, and why: a code of its "
+                      f"client's errors, {BREAKER}, {ADAPTER}, {SHORT_HASH} or {MISTAKE}.",
+        labelnames=("operation", "reason"))}
+
+
+class Stats:
+    """Since they were taken last."""
+
+    def __init__(self):
+        self._taken = OffloadingConnectorStats()
+
+    def failed(self, operation, reason, chunks):
+        if chunks:
+            self._taken.increase_counter(_FAILURES, chunks, (operation, reason))
+
+    def take(self):
+        taken, self._taken = self._taken, OffloadingConnectorStats()
+        return taken
