@@ -5,8 +5,9 @@
     transformers_test.py --root SOURCES --build build/release --python VENV/bin/python
 
 The logits of a restored prompt are bit for bit those of the computed one: from G2 by the local
-path, from G3 after the daemon was killed, and over gRPC. Prints the times, and how many times
-faster than the prefill each was; with --check, for a quiet machine, each has to be 100 times.
+path, from G3 after the daemon was killed, and over gRPC; other weights restore nothing. Prints the
+times, and how many times faster than the prefill each was; with --check, for a quiet machine, each
+has to be 100 times.
 """
 
 import argparse
@@ -34,6 +35,8 @@ def main():
     example = (root / "client" / "python" / "examples" / "transformers_demo.py").read_text()
     by_grpc = example.replace("kvkeep.Client()", 'kvkeep.Client(path="grpc")')
     assert by_grpc != example
+    other_weights = example.replace("torch.manual_seed(0)", "torch.manual_seed(2)")
+    assert other_weights != example
 
     def run(program):
         environment = dict(os.environ, KVKEEP_ENDPOINT=daemon.endpoint,
@@ -53,7 +56,9 @@ def main():
         daemon.start()
         killed = run(example)
         grpc = run(by_grpc)
+        other = run(other_weights)  # of the same configuration
     assert (cold["restored_tokens"], cold["stored_chunks"]) == (0, TOKENS // 256), cold
+    assert other["restored_tokens"] == 0 and other["logits"] != cold["logits"], other
     for said, path in ((warm, "local"), (killed, "local"), (grpc, "grpc")):
         assert (said["path"], said["restored_tokens"]) == (path, TOKENS), said
         assert said["logits"] == cold["logits"], "other logits than computed"

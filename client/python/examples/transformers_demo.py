@@ -25,7 +25,7 @@ prompt = torch.randint(0, 32000, (1, 4097), generator=torch.Generator().manual_s
 
 client = kvkeep.Client()
 client.wait_connected()
-keeper = CacheKeeper(client, model, name="random-llama-seed-0")
+keeper = CacheKeeper(client, model)
 with torch.no_grad():
     start = time.perf_counter()
     cache, tokens = keeper.restore(prompt)

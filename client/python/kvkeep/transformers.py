@@ -6,9 +6,9 @@
     keeper.save(ids, out.past_key_values)
 
 A key is a SHA-256 chain over the tokens, so it covers the whole prefix; the namespace names the
-model, its configuration and the cache's layout. Weights are not looked at: give each set of them
-its own `name`. One sequence at a time; plain full-attention layers only. A restored cache has the
-very bits that were saved. Not thread-safe.
+model's weights and adapters as they are in memory when the keeper is made, its configuration, and
+the cache's layout: make another keeper after changing them. One sequence at a time; plain
+full-attention layers only. A restored cache has the very bits that were saved. Not thread-safe.
 
 A chunk's metadata says which tokens it is, so that the daemon, where it is configured so, tells
 routers of it. They lie beside its bytes in the daemon, on NVMe too; with tell_tokens=False they do
@@ -16,23 +16,25 @@ not.
 """
 
 import hashlib
-import json
 
 import torch
+import transformers
 from kvkeep.calls import Chunk
 from kvkeep.errors import KvkeepError
+from kvkeep.identity import Identity, model_config
 from kvkeep.metadata import chunk_metadata
 from transformers import DynamicCache
 
 # (layer, key or value, head, token, head dimension), each chunk of tokens by itself.
 LAYOUT = "layer,kv,head,token,dim"
+_WHOLE_BYTES, _PAGE_BYTES = 1 << 28, 4096  # read of weights: all of so much, else pages
 
 
 class CacheKeeper:
     """Keeps caches of one model in the node's daemon.
 
-    model: a transformers model, or its configuration. name: what tells its weights from others';
-    the configuration's name or path unless given. Partial chunks at the end are not kept.
+    model: a transformers model, or its configuration, which then needs a name. name: what tells its
+    weights from others'; taken in place of a look at them. Partial chunks at the end are not kept.
     tokens_per_block: of a block, as routers count them; a whole chunk unless given.
     """
 
@@ -46,11 +48,12 @@ class CacheKeeper:
         self._tokens_per_chunk = tokens_per_chunk
         self._tell_tokens, self._tokens_per_block = tell_tokens, tokens_per_block or 0
         self._dtype = dtype or getattr(model, "dtype", None) or self._config.dtype
-        text = json.dumps(self._config.to_diff_dict(), sort_keys=True, default=str)
+        identity = Identity(
+            "transformers", transformers.__version__, config=model_config(self._config),
+            weights=f"name:{name}" if name else _weights_of(model), layout=LAYOUT)
         self._ns = client.namespace(
-            name or self._config.name_or_path or self._config.model_type,
-            tokens_per_chunk=tokens_per_chunk, dtype=str(self._dtype).removeprefix("torch."),
-            layout=f"{LAYOUT} config={hashlib.sha256(text.encode()).hexdigest()[:32]}",
+            name or self._config.model_type, tokens_per_chunk=tokens_per_chunk,
+            dtype=str(self._dtype).removeprefix("torch."), layout=identity.layout,
             hash_algorithm="sha256 chain of int64 tokens")
         self._local = lambda: client.path.name == "local"
 
@@ -150,3 +153,23 @@ class CacheKeeper:
                 run.copy_(piece)
                 at += run.nbytes
         return len(keys)
+
+
+def _weights_of(model):
+    """Of each tensor its name, shape and type, and 4 KiB from its middle; of small models all."""
+    if not hasattr(model, "state_dict"):
+        raise ValueError("CacheKeeper: a configuration does not say which weights there are: give "
+                         "the model, or a name, another one for each set of weights")
+    found, state = hashlib.sha256(b"kvkeep tensors 1"), model.state_dict()
+    whole = sum(tensor.nbytes for tensor in state.values()) <= _WHOLE_BYTES
+    for name, tensor in sorted(state.items()):
+        flat = tensor.detach().reshape(-1)
+        if not whole:
+            count = max(1, _PAGE_BYTES // tensor.element_size())
+            flat = flat[max(0, flat.numel() - count) // 2:][:count]
+        found.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\0".encode())
+        found.update(flat.contiguous().cpu().view(torch.uint8).numpy().tobytes())
+    adapters = getattr(model, "active_adapters", None)  # a method, where they are loaded
+    if getattr(model, "_hf_peft_config_loaded", False) and adapters is not None:
+        found.update(repr(adapters()).encode())
+    return f"sha256:{found.hexdigest()}"
