@@ -29,9 +29,14 @@ from lmcache_server import wait_until
 ASKED = engine_process.arguments(__doc__, engine=False)
 ROOT, BUILD = ASKED.root.resolve(), ASKED.build.resolve()
 LMCACHE = str(pathlib.Path(sys.executable).parent / "lmcache")
-ADAPTER = json.dumps({"type": "plugin", "module_path": "kvkeep.lmcache", "class_name": "KvkeepL2"})
-NATIVE = json.dumps({"type": "native_plugin", "module_path": "kvkeep.lmcache_native",
-                     "class_name": "KvkeepConnector"})
+
+def adapter(kind, module, name, **params):
+    return json.dumps({"type": kind, "module_path": module, "class_name": name,
+                       "adapter_params": {"name": "test", **params}})
+
+
+PLUGIN = "plugin", "kvkeep.lmcache", "KvkeepL2"
+NATIVE = "native_plugin", "kvkeep.lmcache_native", "KvkeepConnector"
 CHUNK_TOKENS, CHUNKS, RANKS = 256, 8, 2
 SHAPE = "(2,256,16,2,64):bfloat16:4"  # K and V, blocks of 16 tokens, heads, size; four layers
 
@@ -46,7 +51,7 @@ class Server(lmcache_server.Server):
     """With kvkeep below its own memory."""
 
     def __init__(self, daemon):
-        super().__init__(LMCACHE, environment(daemon), ["--l2-adapter", ADAPTER])
+        super().__init__(LMCACHE, environment(daemon), ["--l2-adapter", adapter(*PLUGIN)])
 
     def adapter(self):
         """What KvkeepL2.report_status says, wherever LMCache shows it."""
@@ -177,10 +182,10 @@ class LMCacheServer(unittest.TestCase):
         subprocess.run([sys.executable, "-B", check, "check"], check=True)
 
     def test_lmcache_bench_verifies_what_it_gets(self):
-        self.bench(ADAPTER)
+        self.bench(adapter(*PLUGIN, short_hashes=True))  # its keys are numbers
 
     def test_lmcache_bench_verifies_what_the_plain_connector_gets(self):
-        self.bench(NATIVE)
+        self.bench(adapter(*NATIVE, short_hashes=True))
 
     def bench(self, adapter):
         asked = [LMCACHE, "bench", "l2", "--l2-adapter", adapter, "--num-keys", "4",
