@@ -43,6 +43,11 @@ class Identity:
         """The JSON that the digest is of: two that differ say in what."""
         return json.dumps(self.facts, sort_keys=True, indent=1, ensure_ascii=False)
 
+    def name_of(self, config):
+        """What to call a model with this model_config, so that people tell namespaces apart."""
+        kinds = config.get("architectures") or [config.get("model_type") or "model"]
+        return f"{kinds[0]} {self.digest[:16]}"
+
     @property
     def layout(self):
         """Of a namespace."""

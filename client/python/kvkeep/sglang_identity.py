@@ -38,11 +38,10 @@ def identity_of(version, options, logger):
         drafter=draft and _weights(draft, server.speculative_draft_model_revision, server,
                                    options.weights).id,
         adapters=_adapters(server.lora_paths))
-    architectures = config.get("architectures") or [config.get("model_type", "model")]
-    logger.info("kvkeep: this engine's KV is %s (%s, weights %s)", identity.digest[:16],
-                architectures[0], weights.id)
+    name = identity.name_of(config)
+    logger.info("kvkeep: this engine's KV is %s, of the weights %s", name, weights.id)
     logger.debug("kvkeep: it is made of %s", identity)
-    return identity, architectures[0]
+    return identity, name
 
 
 def weight_version():

@@ -48,11 +48,12 @@ class CacheKeeper:
         self._tokens_per_chunk = tokens_per_chunk
         self._tell_tokens, self._tokens_per_block = tell_tokens, tokens_per_block or 0
         self._dtype = dtype or getattr(model, "dtype", None) or self._config.dtype
+        config = model_config(self._config)
         identity = Identity(
-            "transformers", transformers.__version__, config=model_config(self._config),
-            weights=f"name:{name}" if name else _weights_of(model), layout=LAYOUT)
+            "transformers", transformers.__version__, config=config, layout=LAYOUT,
+            weights=f"name:{name}" if name else _weights_of(model))
         self._ns = client.namespace(
-            name or self._config.model_type, tokens_per_chunk=tokens_per_chunk,
+            name or identity.name_of(config), tokens_per_chunk=tokens_per_chunk,
             dtype=str(self._dtype).removeprefix("torch."), layout=identity.layout,
             hash_algorithm="sha256 chain of int64 tokens")
         self._local = lambda: client.path.name == "local"

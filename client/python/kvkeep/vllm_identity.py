@@ -68,11 +68,10 @@ def identity_of(vllm_config, kv_cache_config, version, options, logger):
         drafter=_drafter(vllm_config, options.weights),
         hashes=(cache.prefix_caching_hash_algo, hash_seed(),
                 vllm_config.num_hash_lookahead_tokens))
-    architectures = config.get("architectures") or [config.get("model_type", "model")]
-    logger.info("kvkeep: this engine's KV is %s (%s, weights %s)", identity.digest[:16],
-                architectures[0], weights.id)
+    name = identity.name_of(config)
+    logger.info("kvkeep: this engine's KV is %s, of the weights %s", name, weights.id)
     logger.debug("kvkeep: it is made of %s", identity)
-    return identity, architectures[0]
+    return identity, name
 
 
 def _weights(model, load, option):

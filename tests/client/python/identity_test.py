@@ -95,6 +95,10 @@ class Canonical(unittest.TestCase):
     def test_what_it_is_of_can_be_read(self):
         said = json.loads(str(Identity("vllm", "0.33.0", **self.FACTS)))
         self.assertEqual((said["engine"], said["groups"][0]["spec"]["block_size"]), ("vllm", 16))
+        made = Identity("vllm", "0.33.0", **self.FACTS)
+        self.assertEqual(made.name_of(self.FACTS["config"]),
+                         f"LlamaForCausalLM {made.digest[:16]}")
+        self.assertTrue(made.name_of({"model_type": "llama"}).startswith("llama "))
 
     def test_values_of_other_kinds_are_other_values(self):
         same = [1, 1.0], [[1, 2], (1, 2)], [{"a": 1}, types.MappingProxyType({"a": 1})], \
