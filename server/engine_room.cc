@@ -10,9 +10,9 @@
 #include <thread>
 #include <utility>
 
+#include "server/arena_owners.h"
 #include "server/known_devices.h"
 #include "server/sockets.h"
-#include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
 #include "tiers/host/kernel_facts.h"
@@ -26,15 +26,6 @@ constexpr uint64_t kBesideArenaBytes = 256 * kMiB;
 // Work may hop from one thread to another while they are looked at one after the other (device ->
 // index -> sync is the longest way it takes), so that one quiet look proves nothing.
 constexpr int kQuietLooks = 4;
-
-// Other tenants, or other shares: another number. 0 without tenants.
-uint64_t NameOwners(const std::vector<TenantOptions>& tenants) {
-  std::string flat;
-  for (const TenantOptions& tenant : tenants) {
-    absl::StrAppend(&flat, tenant.name.size(), ":", tenant.name, ":", tenant.g2_segments, ";");
-  }
-  return flat.empty() ? 0 : Xxh3(std::as_bytes(std::span(flat)));
-}
 
 int CopyThreads(int configured) {
   if (configured > 0) return configured;
@@ -58,7 +49,7 @@ absl::StatusOr<std::unique_ptr<EngineRoom>> EngineRoom::Open(const DaemonOptions
   state->start.step = "opening devices";
   KVKEEP_RETURN_IF_ERROR(room->OpenDevices(options.devices, options.state_dir + "/devices"));
   state->start.step = "taking memory for G2";
-  KVKEEP_RETURN_IF_ERROR(room->OpenArena(options.arena, options.store));
+  KVKEEP_RETURN_IF_ERROR(room->OpenArena(options));
   state->start.step = "recovering";
   KVKEEP_RETURN_IF_ERROR(room->OpenStore(options));
   return room;
@@ -108,10 +99,11 @@ absl::Status EngineRoom::OpenKeys(const DaemonOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status EngineRoom::OpenArena(ArenaOptions options, const StoreOptions& store) {
-  options.owners = NameOwners(store.tenants);
-  options.fresh |= !unsure_devices_.empty();
-  KVKEEP_ASSIGN_OR_RETURN(arena_, CreateArena(options, copy_pool_.get()));
+absl::Status EngineRoom::OpenArena(const DaemonOptions& options) {
+  ArenaOptions arena = options.arena;
+  arena.owners = NameArenaOwners(options.store.tenants, options.tenants);
+  arena.fresh |= !unsure_devices_.empty();
+  KVKEEP_ASSIGN_OR_RETURN(arena_, CreateArena(arena, copy_pool_.get()));
   WarnOfTightMemory();
   if (!unsure_devices_.empty() && arena_->stats().survives_restart) {
     log_->Warn(

@@ -64,7 +64,7 @@ class EngineRoom {
   EngineRoom(const Log* log, ServerState* state);
   // After the devices: their locks prove that no I/O of a dead process is left. Of those in
   // `unsure_devices_` nothing is proved, and the arena gets pages that such I/O cannot reach.
-  absl::Status OpenArena(ArenaOptions options, const StoreOptions& store);
+  absl::Status OpenArena(const DaemonOptions& options);
   // Said once: a cgroup whose limit the arena all but fills.
   void WarnOfTightMemory() const;
   // Encryption at rest: the tenants' keys. InvalidArgument: the master key is not the right one.

@@ -3,6 +3,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -108,6 +109,57 @@ TEST_CASE("what a killed daemon had in G2 only reaches G3 after the restart") {
   CHECK(engine.Find(chunks).g2 == chunks.size());
   CHECK(Eventually([&] { return engine.Find(chunks).g3 == chunks.size(); }));
   CHECK(engine.Hits(chunks) == chunks.size());
+}
+
+TEST_CASE("who is no reader any more sees nothing of what comes after the restart that says so") {
+  ArenaMounts mounts;
+  if (!mounts.Make("size=160m,mode=0700,huge=never")) return;  // what is mapped takes space
+  Site site(mounts.With({.g2 = "64MiB", .segment_bytes = "16MiB", .devices = {}}));
+  const auto tenants = [&site](const std::string& more) {
+    site.settings.extra = absl::StrCat("tenants:\n  - {name: reader, unix: ", site.path("r.sock"),
+                                       ", g2_share: 25%}\n", more);
+  };
+  tenants("");
+  site.settings.local = true;
+  site.settings.access = "  readers: [reader]\n  allowed_uids: [0]\n";
+  site.Start();
+  const std::vector<TestChunk> before = Chunks(1, 20, 100'000), after = Chunks(101, 100, 400'000);
+  REQUIRE(Engine(site).PutAll(before));
+  // What the handshake gives a reader, and what it keeps for as long as it lives.
+  std::vector<const std::byte*> mapped;
+  constexpr size_t kSegment = 16 << 20, kOwners = 3;
+  for (size_t i = 0; i < kOwners; ++i) {
+    const UniqueFd fd(open(absl::StrCat(mounts.readonly(), "/segment.00", i).c_str(), O_RDONLY));
+    void* const memory = mmap(nullptr, kSegment, PROT_READ, MAP_SHARED, fd.get(), 0);
+    REQUIRE(memory != MAP_FAILED);
+    mapped.push_back(static_cast<const std::byte*>(memory));
+  }
+  const auto sees = [&](const TestChunk& chunk) {
+    const std::vector<std::byte> payload = Payload(chunk);
+    return std::any_of(mapped.begin(), mapped.end(), [&](const std::byte* segment) {
+      for (size_t at = 0; at + payload.size() <= kSegment; at += 4096) {
+        if (std::memcmp(segment + at, payload.data(), payload.size()) == 0) return true;
+      }
+      return false;
+    });
+  };
+  CHECK(sees(before[7]));
+
+  bool kept = false;
+  SECTION("nothing changed: G2 is kept") { kept = true; }
+  SECTION("it is taken out") { site.settings.access = "  allowed_uids: [0]\n"; }
+  SECTION("others may connect") {
+    site.settings.access = "  readers: [reader]\n  allowed_uids: [0, 64123]\n";
+  }
+  REQUIRE(site.Stop().exit_status == 0);
+  site.Start();
+  CHECK(site.Counter("recovered_g2_chunks") == (kept ? before.size() : 0));
+  CHECK(absl::StrContains(site.Log(), "the tenants' shares, or who may map them, changed") != kept);
+  REQUIRE(Engine(site).PutAll(after));
+  CHECK(sees(after[0]) == kept);
+  CHECK(std::any_of(after.begin(), after.end(), sees) == kept);
+  CHECK(sees(before[7]));  // the old memory is as it was
+  for (const std::byte* segment : mapped) munmap(const_cast<std::byte*>(segment), kSegment);
 }
 
 TEST_CASE("with a known device away G2 starts cold, in new files, and says why") {

@@ -1,6 +1,11 @@
 #include "server/options.h"
 
+#include <absl/strings/str_cat.h>
+
 #include <catch2/catch.hpp>
+#include <set>
+
+#include "server/arena_owners.h"
 
 namespace kvkeep {
 namespace {
@@ -144,6 +149,39 @@ TEST_CASE("what a tenant has no limit of is shared out as G2 is, and rates reach
   REQUIRE(alone.store.tenants.size() == 1);
   CHECK(alone.store.tenants[0].bytes_per_second == kMiB);
   CHECK(alone.store.tenants[0].g2_segments == 3);
+}
+
+TEST_CASE("kept memory goes to the same clients as before: its owners have another number else") {
+  const auto number = [](const std::string& listen, const std::string& a, const std::string& b) {
+    const DaemonOptions options = *ToDaemonOptions(
+        Loaded(absl::StrCat("listen: {unix: /d", listen, "}\ng2: {capacity: 4GiB}\ntenants:\n",
+                            "  - {name: a, unix: /a, local: /al, g2_share: 25%", a, "}\n",
+                            "  - {name: b, unix: /b, local: /bl, g2_share: 25%", b, "}\n")));
+    return NameArenaOwners(options.store.tenants, options.tenants);
+  };
+  const std::vector<uint64_t> all = {
+      number("", "", ""),
+      number(", readers: [a]", "", ""),
+      number(", readers: [b]", "", ""),
+      number("", ", readers: [b]", ""),
+      number("", ", readers: [b, default]", ""),
+      number("", "", ", readers: [a]"),
+      number(", allowed_uids: [1]", "", ""),
+      number(", allowed_gids: [1]", "", ""),
+      number("", ", allowed_uids: [1]", ""),
+      number("", ", allowed_uids: [1, 2]", ""),
+      number("", "", ", allowed_uids: [1]"),
+      number(", socket_mode: 0600", "", ""),
+      number("", ", socket_group: '4'", ""),
+      number(", local: ''", "", ""),
+  };
+  CHECK(std::set<uint64_t>(all.begin(), all.end()).size() == all.size());
+  // What says nothing of who may map it, or says the same.
+  CHECK(number(", keys_per_second: 5", "", "") == all[0]);
+  CHECK(number("", ", readers: [default, b]", "") == all[4]);
+  CHECK(number("", ", allowed_uids: [2, 1]", "") == all[9]);
+  const DaemonOptions plain = *ToDaemonOptions(Loaded("g2: {capacity: 4GiB}"));
+  CHECK(NameArenaOwners(plain.store.tenants, plain.tenants) == 0);
 }
 
 }  // namespace kvkeep

@@ -43,7 +43,7 @@ struct ArenaOptions {
   std::string mount_dir;     // tmpfs or hugetlbfs, writable; empty: none
   std::string readonly_dir;  // read-only bind mount of mount_dir
   bool prefault = true;      // touch every page in the background
-  // Names who owns which segments. Kept files have the same: no owner's bytes come to another.
+  // Names who owns which segments and who may map them: kept files have the same.
   uint64_t owners = 0;
   // Remove the files of an earlier start: other pages, which no I/O of a dead process can reach.
   bool fresh = false;
