@@ -28,7 +28,7 @@ namespace kvkeep {
 struct ListenConfig {
   std::string unix_path = "/run/kvkeep/kvkeep.sock";
   std::string local_path = "/run/kvkeep/local.sock";  // empty: off
-  std::string admin_path = "/run/kvkeep/admin.sock";
+  std::string admin_path = "/run/kvkeep-admin/admin.sock";
   std::string tcp_address;  // host:port; empty: off
   bool tcp_insecure_plaintext = false;
   AccessConfig access;        // of the default tenant

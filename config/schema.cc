@@ -95,7 +95,9 @@ std::vector<ConfigKey> ListenKeys() {
             "Tenants whose clients may read, and no more than read, the default tenant's chunks by "
             "naming it; by the local path they map all of its G2. [] for none."),
       Socket("listen.admin", In(&Config::listen, &ListenConfig::admin_path), Empty::kRefused,
-             "Unix socket of the admin calls, mode 0600: for the daemon's user and root."),
+             "Unix socket of the admin calls, mode 0600: for the daemon's user and root. Its "
+             "directory holds no tenant's socket: who is given such a directory whole, as a "
+             "container's root is, would be root there too."),
       Address("listen.tcp", In(&Config::listen, &ListenConfig::tcp_address),
               "TCP address of the gRPC service. Needs tls, and clients that say who they are, "
               "unless it is a loopback address."),
@@ -466,7 +468,7 @@ const std::vector<ConfigList>& ConfigLists() {
        .set_example = [](Config& config) { config.g3.paths = {G3PathConfig{}}; }},
       {.path = "tenants",
        .doc = "One entry a tenant, such as",
-       .example_entry = "{name: a, unix: /run/kvkeep/a.sock, g2_share: 25%}",
+       .example_entry = "{name: a, unix: /run/kvkeep-tenants/a/kvkeep.sock, g2_share: 25%}",
        .entry_shape = "{name: ..., unix: ..., g2_share: ...}",
        .max_entries = kMaxTenants,
        .size = [](const Config& config) { return config.tenants.size(); },
@@ -474,8 +476,8 @@ const std::vector<ConfigList>& ConfigLists() {
        .set_example =
            [](Config& config) {
              config.tenants = {{.name = "team-a",
-                                .unix_path = "/run/kvkeep/team-a/kvkeep.sock",
-                                .local_path = "/run/kvkeep/team-a/local.sock",
+                                .unix_path = "/run/kvkeep-tenants/team-a/kvkeep.sock",
+                                .local_path = "/run/kvkeep-tenants/team-a/local.sock",
                                 .g2_share = 0.25}};
            }},
   };

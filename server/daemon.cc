@@ -199,8 +199,12 @@ absl::Status Daemon::Parts::Open() {
   KVKEEP_ASSIGN_OR_RETURN(state_lock, LockDirectory(options.state_dir));
   // Before the recovery, which may take long: nobody waits for a daemon that then cannot listen.
   for (const TenantDoor& tenant : options.tenants) {
-    KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(tenant.grpc.path));
-    if (!tenant.local.path.empty()) KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(tenant.local.path));
+    for (const UnixSocketOptions& socket : {tenant.grpc, tenant.local}) {
+      if (socket.path.empty()) continue;
+      const bool shared = (socket.mode & 0077) != 0;
+      KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(
+          socket.path, shared ? kSharedDirectoryMode : kPrivateDirectoryMode));
+    }
   }
   KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(options.admin_socket_path));
   if (!options.tcp_address.empty()) {

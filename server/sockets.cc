@@ -56,10 +56,10 @@ absl::StatusOr<bool> SomebodyListens(const std::string& path) {
 
 }  // namespace
 
-absl::Status MakePrivateDirectory(const std::string& dir) {
+absl::Status MakeDirectory(const std::string& dir, mode_t mode) {
   std::error_code error;
   if (std::filesystem::is_directory(dir, error)) return absl::OkStatus();
-  const mode_t before = umask(0077);
+  const mode_t before = umask(0777 & ~mode);
   std::filesystem::create_directories(dir, error);
   umask(before);
   if (error) {
@@ -70,7 +70,7 @@ absl::Status MakePrivateDirectory(const std::string& dir) {
 }
 
 absl::Status PrepareStateDirectory(const std::string& dir) {
-  KVKEEP_RETURN_IF_ERROR(MakePrivateDirectory(dir));
+  KVKEEP_RETURN_IF_ERROR(MakeDirectory(dir, kPrivateDirectoryMode));
   // May be a symbolic link, as systemd's state directories are.
   const UniqueFd fd(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) {
@@ -107,13 +107,14 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& dir) {
   return fd;
 }
 
-absl::Status PrepareSocketPath(const std::string& path) {
+absl::Status PrepareSocketPath(const std::string& path, mode_t directory_mode) {
   if (path.empty() || path[0] != '/' || path.size() >= sizeof(sockaddr_un::sun_path)) {
     return absl::InvalidArgumentError(absl::StrCat("socket path \"", path,
                                                    "\": must be absolute and at most ",
                                                    sizeof(sockaddr_un::sun_path) - 1, " bytes"));
   }
-  KVKEEP_RETURN_IF_ERROR(MakePrivateDirectory(std::filesystem::path(path).parent_path()));
+  KVKEEP_RETURN_IF_ERROR(
+      MakeDirectory(std::filesystem::path(path).parent_path(), directory_mode));
   struct stat info;
   if (lstat(path.c_str(), &info) != 0) {
     if (errno == ENOENT) return absl::OkStatus();

@@ -14,8 +14,8 @@ namespace kvkeep {
 // How many may wait to be accepted, on each of the daemon's sockets.
 inline constexpr int kListenBacklog = 1024;
 
-// Creates `dir` and its missing parents, mode 0700; one that is there is left as it is.
-absl::Status MakePrivateDirectory(const std::string& dir);
+// Creates `dir` and its missing parents with this mode; one that is there is left as it is.
+absl::Status MakeDirectory(const std::string& dir, mode_t mode);
 
 // Where the daemon keeps its secrets: made if missing, checked (tiers/base/own_directory.h) and
 // given mode 0700. InvalidArgument when it is another user's, or others may write to it.
@@ -25,9 +25,14 @@ absl::Status PrepareStateDirectory(const std::string& dir);
 // holds it.
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& dir);
 
+// Modes of directories made for sockets: that of a socket for the daemon's user alone, and that of
+// one for others, whose own mode and group tell who may connect.
+inline constexpr mode_t kPrivateDirectoryMode = 0700, kSharedDirectoryMode = 0711;
+
 // Makes room to listen on a Unix socket: creates its directory, removes the file of a dead daemon.
 // Unavailable when a live one answers on it; InvalidArgument when the path cannot be a socket's.
-absl::Status PrepareSocketPath(const std::string& path);
+absl::Status PrepareSocketPath(const std::string& path,
+                               mode_t directory_mode = kPrivateDirectoryMode);
 absl::Status SetSocketMode(const std::string& path, mode_t mode);
 
 }  // namespace kvkeep

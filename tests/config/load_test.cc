@@ -212,7 +212,7 @@ TEST_CASE("values that are right alone but not together are told") {
       "kv.yaml:3:10: listen.admin: is the same socket as listen.unix; admin calls need a socket of "
       "their own");
   CHECK(
-      ErrorsOf("listen: {unix: /run/kvkeep/admin.sock}") ==
+      ErrorsOf("listen: {unix: /run/kvkeep-admin/admin.sock}") ==
       "kv.yaml:1:16: listen.admin: is the same socket as listen.unix; admin calls need a socket of "
       "their own");
   CHECK(ErrorsOf("g3: {paths: [{dir: /a/}, {dir: /b}, {dir: /a}]}") ==

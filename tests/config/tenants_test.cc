@@ -93,8 +93,8 @@ TEST_CASE("what may wait for routers is enough for each tenant that tells them")
 
 TEST_CASE("what is wrong with an entry, a list of numbers or a mode is told with its place") {
   CHECK(ErrorsOf("tenants: {name: a}") ==
-        "kv.yaml:1:10: tenants: expected a list like [{name: a, unix: /run/kvkeep/a.sock, "
-        "g2_share: 25%}], found a map");
+        "kv.yaml:1:10: tenants: expected a list like [{name: a, unix: "
+        "/run/kvkeep-tenants/a/kvkeep.sock, g2_share: 25%}], found a map");
   CHECK(ErrorsOf("tenants: [{name: default, unix: /a, g2_share: 25%}]") ==
         "kv.yaml:1:18: tenants[0].name: 'default' is what the default tenant is called");
   CHECK(ErrorsOf("tenants: [a]") ==
@@ -135,7 +135,7 @@ TEST_CASE("every socket is one of its own, every name too") {
   CHECK(ErrorsOf("listen: {local: /run/kvkeep/kvkeep.sock}") ==
         "kv.yaml:1:17: listen.local: is the same socket as listen.unix; every door needs a socket "
         "of its own");
-  CHECK(ErrorsOf("listen: {local: /run/kvkeep/admin.sock}") ==
+  CHECK(ErrorsOf("listen: {local: /run/kvkeep-admin/admin.sock}") ==
         "kv.yaml:1:17: listen.admin: is the same socket as listen.local; admin calls need a socket "
         "of their own");
   CHECK(ErrorsOf("tenants: [{name: a, unix: /run/kvkeep/./kvkeep.sock, g2_share: 25%}]") ==

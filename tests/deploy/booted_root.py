@@ -50,7 +50,7 @@ say places "grep -oE '(yes|no) +(yes|no)$' /probe/lookup"
 apt-get --yes purge kvkeep >>/probe/apt 2>&1
 say purged 'systemctl is-active kvkeepd var-lib-kvkeep-arena-{rw,ro}.mount'
 say mounts 'grep -c /var/lib/kvkeep /proc/mounts'
-say left 'ls -d /var/lib/kvkeep /var/cache/kvkeep /etc/kvkeep /run/kvkeep; getent passwd kvkeep'
+say left 'ls -d /var/lib/kvkeep /var/cache/kvkeep /etc/kvkeep /run/kvkeep*; getent passwd kvkeep'
 journalctl -u kvkeepd --no-pager -o cat >/probe/journal
 systemctl --force poweroff
 """

@@ -20,6 +20,7 @@ import unittest
 
 try:
     import yaml
+    import memory_rule
 except ImportError:
     yaml = None
 
@@ -201,16 +202,55 @@ class Pod(unittest.TestCase):
         sizes.append(re.search(r"size=(\d+G)", script).group(1))
         for size in sizes:
             self.assertGreater(gib(size), gib(self.config["g2"]["capacity"]) * 1.002)
-        # G2, a quarter of it for staging at most, and the daemon's own.
-        self.assertGreater(gib(self.daemon["resources"]["limits"]["memory"]), gib(sizes[0]))
         unit = (ROOT / "deploy/systemd/var-lib-kvkeep-arena-rw.mount").read_text()
         where = re.search(r"^Where=(.*)/rw$", unit, re.MULTILINE).group(1)
         node = {one["name"]: one for one in pod_of(self.documents["node-arena"])["volumes"]}
         self.assertEqual(node["arena"]["hostPath"]["path"], where)
 
+    def test_the_memory_limit_is_enough_for_all_that_the_config_lets_it_use(self):
+        wanted = memory_rule.needed(BIN, self.text)
+        for name in ALL:
+            resources = pod_of(self.documents[name])["containers"][0]["resources"]
+            with self.subTest(manifest=name):
+                self.assertGreaterEqual(gib(resources["limits"]["memory"]), wanted)
+                self.assertEqual(resources["requests"]["memory"], resources["limits"]["memory"])
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(self.text)
+            file.flush()
+            done = run(BIN / "kvkeep", "--json", "doctor", "--config", file.name)
+        findings = {one["subject"]: one["found"] for one in json.loads(done.stdout)["findings"]}
+        self.assertIn(f"may come to use {wanted / (1 << 30):.1f} GiB", findings["memory limit"])
+
+    def test_no_engine_is_given_the_admin_socket_with_its_tenants(self):
+        default = yaml.safe_load(run(BIN / "kvkeepd", "--print-default-config").stdout)
+        listen = {**default["listen"], **self.config["listen"]}
+        admin = pathlib.PurePath(listen["admin"])
+        for name in ALL:
+            pod = pod_of(self.documents[name])
+            mounts = {one["mountPath"]: one for one in pod["containers"][0]["volumeMounts"]}
+            volumes = {one["name"]: one for one in pod["volumes"]}
+            with self.subTest(manifest=name):
+                # The pod's own, and no folder of the node: no other pod can mount it.
+                own = mounts[str(admin.parent)]
+                self.assertIn("emptyDir", volumes[own["name"]])
+                script = {one["name"]: one for one in pod["initContainers"]}["folders"]
+                self.assertRegex(script["command"][-1], r"mkdir -p -m 0700 .*/admin/socket\n")
+                self.assertEqual(own["subPath"], "socket")
+                for socket in (listen["unix"], listen["local"]):
+                    folder = pathlib.PurePath(socket).parent
+                    self.assertIn("hostPath", volumes[mounts[str(folder)]["name"]])
+                    self.assertFalse(admin.is_relative_to(folder))
+        # By hand, and to try.
+        readme = (ROOT / "deploy/README.md").read_text()
+        self.assertIn(f"--tmpfs {admin.parent}:mode=0700,uid=64000,gid=64000", readme)
+        compose = yaml.safe_load((ROOT / "deploy/compose/compose.yaml").read_text())
+        (tmpfs,) = compose["services"]["kvkeep"]["tmpfs"]
+        self.assertTrue(tmpfs.startswith(f"{admin.parent}:mode=0700,uid=64000,gid=64000"), tmpfs)
+
     def test_all_that_the_daemon_writes_to_is_a_mount(self):
         paths = [self.config["state"]["dir"], self.config["g3"]["paths"][0]["dir"],
-                 self.config["g2"]["arena_dir"], "/run/kvkeep/kvkeep.sock"]
+                 self.config["g2"]["arena_dir"], "/run/kvkeep/kvkeep.sock",
+                 "/run/kvkeep-admin/admin.sock"]
         writable = [one["mountPath"] for one in self.daemon["volumeMounts"]
                     if not one.get("readOnly")]
         for path in paths:

@@ -64,7 +64,7 @@ class Units(unittest.TestCase):
         if shutil.which("systemd-analyze") is None:
             self.skipTest("no systemd-analyze here")
         drop_ins = sorted(systemd().glob("*.d/*"))
-        self.assertEqual(len(drop_ins), 4)
+        self.assertEqual(len(drop_ins), 5)
         for drop_in in [None] + drop_ins:
             with tempfile.TemporaryDirectory() as folder, self.subTest(drop_in=drop_in):
                 self.assertEqual(self.verify(pathlib.Path(folder), drop_in), "")
@@ -133,8 +133,24 @@ class Service(unittest.TestCase):
             done = run("systemd-analyze", "security", "--offline=true", "--threshold=20", open_one)
             self.assertNotEqual(done.returncode, 0, "the check above cannot fail")
 
+    def test_it_is_spared_for_others_only_beside_a_memory_limit_that_is_enough(self):
+        try:
+            import memory_rule
+        except ImportError:
+            self.skipTest("no PyYAML here")
+        for path in [systemd() / SERVICE, *sorted(systemd().glob(f"{SERVICE}.d/*"))]:
+            values = dict(re.findall(r"^(OOMScoreAdjust|MemoryMax)=(.*)$", path.read_text(),
+                                     re.MULTILINE))
+            with self.subTest(file=path.name):
+                self.assertEqual("OOMScoreAdjust" in values, "MemoryMax" in values)
+        limit = unit(systemd() / f"{SERVICE}.d" / "memory.conf.example")["Service"]["MemoryMax"]
+        config = (ROOT / "deploy" / "config" / "arena.yaml").read_text()
+        wanted = memory_rule.needed(BIN, config)
+        self.assertGreaterEqual(gib(limit), wanted)
+        self.assertLess(gib(limit), wanted + (2 << 30))
+
     def test_its_command_lines_are_the_daemons(self):
-        (check,), (start,) = self.values("ExecStartPre"), self.values("ExecStart")
+        (check, close), (start,) = self.values("ExecStartPre"), self.values("ExecStart")
         config = "/etc/kvkeep/kvkeep.yaml"
         self.assertEqual(check.split(), ["/usr/bin/kvkeepd", "--check-config", config])
         self.assertEqual(start.split(), ["/usr/bin/kvkeepd", "--config", config])
@@ -147,7 +163,16 @@ class Service(unittest.TestCase):
         self.assertEqual(self.values("RestartPreventExitStatus"), ["78"])
         # What the default configuration names, the unit makes.
         for key, value in (("RuntimeDirectory", "/run/"), ("StateDirectory", "/var/lib/")):
-            self.assertIn(value + self.values(key)[0], default)
+            for name in self.values(key)[0].split():
+                self.assertIn(f"{value}{name}/" if key == "RuntimeDirectory" else value + name,
+                              default)
+        # The admin socket's directory is nobody else's, and closed.
+        admin = pathlib.PurePath(re.search(r"^  admin: (\S+)$", default, re.MULTILINE).group(1))
+        self.assertEqual(close.split(), ["/usr/bin/chmod", "0700", str(admin.parent)])
+        sockets = re.findall(r"^ .*(?:unix|local): (\S+\.sock)", default, re.MULTILINE)
+        self.assertGreaterEqual(len(sockets), 2)
+        for socket in sockets:
+            self.assertFalse(admin.is_relative_to(pathlib.PurePath(socket).parent), socket)
 
     def test_the_filter_lets_through_what_the_daemon_asks_the_kernel_for(self):
         if SANITIZED:

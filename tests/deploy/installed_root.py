@@ -198,15 +198,19 @@ class Service:
         self.gid = root.ids("group", self.value("Group"))
         self.log = root.path.parent / "kvkeepd.log"
 
+    def values(self, name):
+        return re.findall(rf"^{name}=(.*)$", self.unit, re.MULTILINE)
+
     def value(self, name):
-        return re.search(rf"^{name}=(.*)$", self.unit, re.MULTILINE).group(1)
+        return self.values(name)[0]
 
     def make_folders(self):
         for kind, parent in (("State", "/var/lib"), ("Cache", "/var/cache"), ("Runtime", "/run")):
-            folder = self.root.file(f"{parent}/{self.value(f'{kind}Directory')}")
-            folder.mkdir(exist_ok=True)
-            os.chown(folder, self.uid, self.gid)
-            folder.chmod(int(self.value(f"{kind}DirectoryMode"), 8))
+            for name in self.value(f"{kind}Directory").split():
+                folder = self.root.file(f"{parent}/{name}")
+                folder.mkdir(exist_ok=True)
+                os.chown(folder, self.uid, self.gid)
+                folder.chmod(int(self.value(f"{kind}DirectoryMode"), 8))
 
     def entered(self):
         enter = self.root.enter(self.uid, self.gid,
@@ -224,8 +228,8 @@ class Service:
     def start(self):
         """Returns the status that it gave with READY=1."""
         self.make_folders()
-        run(*self.value("ExecStartPre").split(), env=self.root.environment,
-            preexec_fn=self.entered())
+        for command in self.values("ExecStartPre"):
+            run(*command.split(), env=self.root.environment, preexec_fn=self.entered())
         notify = self.root.file("/run/notify")
         notify.unlink(missing_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
@@ -359,7 +363,8 @@ class Life:
 
     def purge(self, service):
         service.stop()
-        shutil.rmtree(self.root.file("/run/kvkeep"))  # as systemd does with RuntimeDirectory=
+        for name in service.value("RuntimeDirectory").split():  # as systemd does
+            shutil.rmtree(self.root.file(f"/run/{name}"))
         self.root.apt("purge", "kvkeep", "libkvkeep-client1", "libkvkeep-client-dev")
         asked = self.root.asked_of_systemd()
         assert asked[0] == "stop kvkeepd.service", asked

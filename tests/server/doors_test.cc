@@ -215,6 +215,26 @@ TEST_CASE("the admin socket is for the daemon's user and root, whatever its file
   CHECK(daemon.Status().pid() == static_cast<uint64_t>(getpid()));
 }
 
+TEST_CASE("a missing directory of sockets is made for who may connect, the admin's for none") {
+  const ScratchDir dir;
+  TestDaemon daemon;
+  daemon.Stop();
+  DaemonOptions& options = daemon.options();
+  options.tenants[0].grpc.path = dir / "tenants/a/kv.sock";
+  options.tenants[0].local = {.path = dir / "own/local.sock", .mode = 0600};
+  options.admin_socket_path = dir / "admin/admin.sock";
+  daemon.Start();
+  const auto mode = [&](const char* of) {
+    struct stat info {};
+    REQUIRE(stat((dir / of).c_str(), &info) == 0);
+    return info.st_mode & 07777;
+  };
+  CHECK(mode("tenants/a") == 0711);  // the socket's own mode and group say who
+  CHECK(mode("tenants") == 0711);
+  CHECK(mode("own") == 0700);
+  CHECK(mode("admin") == 0700);
+}
+
 TEST_CASE("tenants come in by their own sockets and find their own chunks only") {
   TestDaemon daemon;
   daemon.Stop();

@@ -12,6 +12,7 @@
 #include "tiers/base/units.h"
 #include "tools/kvkeep/command_tree.h"
 #include "tools/kvkeep/doctor.h"
+#include "tools/kvkeep/doctor_service.h"
 
 namespace kvkeep::tools {
 namespace {
@@ -69,8 +70,8 @@ std::string Completed(const std::string& words) {
 
 TEST_CASE("on a machine where all is well the doctor finds nothing to do") {
   const Well well;
-  for (const char* subject :
-       {"memory", "huge pages", "locked memory", "io_uring", "NUMA", "clock", "GPU", "space of"}) {
+  for (const char* subject : {"memory", "memory limit", "huge pages", "locked memory", "io_uring",
+                              "NUMA", "clock", "GPU", "admin socket", "space of"}) {
     INFO(subject);
     CHECK(absl::StartsWith(well.Of(subject), "ok: "));
   }
@@ -134,6 +135,66 @@ TEST_CASE("the doctor says what there is of GPUs, and by which path their worker
   well.config.listen.local_path.clear();
   CHECK(absl::StartsWith(well.Of("GPU"), "warn: 2 devices"));
   CHECK(absl::StrContains(well.Of("GPU"), "copy by gRPC, as listen.local is off"));
+}
+
+TEST_CASE("the doctor holds the service's memory limit to what the config may come to use") {
+  Well well;
+  well.config.limits.max_chunks = 1'000'000;
+  // 1 GiB and 0.2 % and 25 % of it, 512 MiB, 300 MB of tables, 1 GiB.
+  CHECK(MemoryOfDaemon(well.config) == 3'254'937'499);
+  CHECK(well.Of("memory limit") ==
+        "ok: the daemon may come to use 3.0 GiB; kvkeepd.service has none / ");
+  const std::string unit = "/usr/lib/systemd/system/kvkeepd.service";
+  well.Write(unit, "[Service]\nOOMScoreAdjust=-500\n");
+  CHECK(absl::StrContains(well.Of("memory limit"),
+                          "has none / with OOMScoreAdjust=-500 engines are killed first"));
+  const std::string drop_in = "/etc/systemd/system/kvkeepd.service.d/memory.conf";
+  well.Write(drop_in, "[Service]\nMemoryMax=3G\n");
+  CHECK(absl::StartsWith(well.Of("memory limit"), "fail: the daemon may come to use 3.0 GiB; "));
+  CHECK(absl::StrContains(well.Of("memory limit"), "MemoryMax=3254937499 or more"));
+  for (const char* enough : {"4G", "3.5G", "4096M", "3254937499", "90%"}) {
+    CAPTURE(enough);
+    well.Write(drop_in, absl::StrCat("[Service]\nMemoryMax=", enough, "\n"));
+    CHECK(absl::StartsWith(well.Of("memory limit"), "ok: "));
+  }
+  well.Write(drop_in, "[Service]\nMemoryMax=infinity\n");
+  CHECK(absl::StartsWith(well.Of("memory limit"), "warn: "));
+}
+
+TEST_CASE("the doctor warns where one directory has the sockets of two tenants, or the admin's") {
+  const TemporaryDirectory dir;
+  Well well;
+  CHECK(well.Of("admin socket") == "ok: in /run/kvkeep-admin / ");
+  CHECK(well.Of("tenants' sockets") == "none");
+  well.config.listen.admin_path = "/run/kvkeep/../kvkeep/admin.sock";
+  CHECK(absl::StartsWith(well.Of("admin socket"),
+                         "warn: in /run/kvkeep, with the sockets of tenant default / whoever"));
+  well.config.listen.admin_path = "/run/kvkeep/admin/admin.sock";  // given with the one above it
+  CHECK(absl::StartsWith(well.Of("admin socket"), "warn: in /run/kvkeep, with the sockets of "));
+  // The embedded default has all in one directory, which is closed.
+  well.config.state.dir = "/run/kvkeep/admin";
+  CHECK(absl::StartsWith(well.Of("admin socket"), "ok: in the state directory, /run/kvkeep/admin"));
+
+  const std::string own = dir.path("admin");
+  std::filesystem::create_directory(own);
+  well.config.listen.admin_path = own + "/admin.sock";
+  std::filesystem::permissions(own, std::filesystem::perms{0755});
+  CHECK(absl::StartsWith(well.Of("admin socket"),
+                         absl::StrCat("warn: in ", own, ", mode 0755 / ")));
+  CHECK(absl::EndsWith(well.Of("admin socket"), "chmod 0700 " + own));
+  std::filesystem::permissions(own, std::filesystem::perms{0700});
+  CHECK(well.Of("admin socket") == absl::StrCat("ok: in ", own, " / "));
+
+  well.config.tenants = {{.name = "a", .unix_path = "/run/kvkeep-tenants/a/kvkeep.sock"},
+                         {.name = "b", .unix_path = "/run/kvkeep-tenants/b/kvkeep.sock"}};
+  CHECK(well.Of("tenants' sockets") == "ok: a directory a tenant / ");
+  well.config.tenants[1].local_path = "/run/kvkeep-tenants/a/local.sock";
+  CHECK(absl::StartsWith(
+      well.Of("tenants' sockets"),
+      "warn: those of a lie in /run/kvkeep-tenants/a, with those of b / whoever is given"));
+  well.config.tenants[1].local_path = "/run/kvkeep/b/local.sock";
+  CHECK(absl::StartsWith(well.Of("tenants' sockets"),
+                         "warn: those of b lie in /run/kvkeep, with those of default / "));
 }
 
 TEST_CASE("the doctor judges the paths' speed by what the config wants and plan supposes") {

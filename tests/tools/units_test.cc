@@ -57,6 +57,9 @@ TEST_CASE("the default socket is the environment's, else the user's own") {
   ScopedEnvironment home("HOME", "/h");
   CHECK(DefaultSocket("KVKEEP_TEST_NONE", "no-such.sock") ==
         "unix:///h/.local/state/kvkeep/no-such.sock");
+  CHECK(DefaultSocket("KVKEEP_TEST_NONE", "null", "/dev") == "unix:///dev/null");
+  ScopedEnvironment admin("KVKEEP_ADMIN", "unix:///a.sock");
+  CHECK(DefaultAdminSocket() == "unix:///a.sock");
 }
 
 }  // namespace kvkeep::tools

@@ -203,7 +203,7 @@ std::string Finish(const CLI::App& app, Options& o, const Texts& texts) {
       o.endpoint = tools::DefaultSocket("KVKEEP_ENDPOINT", "kvkeep.sock");
     }
     if (o.admin_endpoint.empty()) {
-      o.admin_endpoint = tools::DefaultSocket("KVKEEP_ADMIN", "admin.sock");
+      o.admin_endpoint = tools::DefaultAdminSocket();
     }
   }
   return "";

@@ -121,7 +121,7 @@ void AddSecurityOptions(CLI::App& app, client::SecurityOptions* security) {
 int RunCli(const std::vector<std::string>& arguments, Terminal terminal) {
   Cli cli(terminal);
   cli.endpoint = DefaultSocket("KVKEEP_ENDPOINT", "kvkeep.sock");
-  cli.admin_endpoint = DefaultSocket("KVKEEP_ADMIN", "admin.sock");
+  cli.admin_endpoint = DefaultAdminSocket();
 
   CLI::App app(
       "Talks to the kvkeep daemon of this node. Exit codes: 0 done, 1 failed, 2 wrong "

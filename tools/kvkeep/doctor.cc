@@ -27,6 +27,8 @@
 #include "tiers/base/units.h"
 #include "tiers/host/kernel_facts.h"
 #include "tools/kvkeep/doctor_gpu.h"
+#include "tools/kvkeep/doctor_service.h"
+#include "tools/kvkeep/doctor_sockets.h"
 #include "tools/kvkeep/plan.h"
 #include "tools/kvkeep/units.h"
 
@@ -283,12 +285,14 @@ Machine Machine::This() {
 
 std::vector<Finding> Examine(const Config& config, const Machine& machine) {
   std::vector<Finding> findings = {Memory(config, machine),
+                                   ExamineServiceMemory(config, machine),
                                    HugePages(config, machine),
                                    LockedMemory(config, machine),
                                    IoUring(machine),
                                    Numa(machine),
                                    Clock(machine),
                                    ExamineGpus(config, machine)};
+  for (Finding& finding : ExamineSockets(config)) findings.push_back(std::move(finding));
   for (const G3PathConfig& path : config.g3.paths) {
     findings.push_back(Space(path));
     findings.push_back(DirectIo(path));

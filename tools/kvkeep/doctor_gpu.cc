@@ -6,10 +6,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
-#include <map>
-#include <optional>
 #include <string>
+
+#include "tools/kvkeep/doctor_service.h"
 
 namespace kvkeep::tools {
 namespace {
@@ -27,39 +26,9 @@ size_t GpuDevices(const std::string& root) {
   return found;
 }
 
-// The values that a unit's files give PrivateDevices, the last of which counts.
-void ReadPrivateDevices(const std::filesystem::path& path, std::optional<bool>* hides) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    absl::string_view value = absl::StripAsciiWhitespace(line);
-    if (!absl::ConsumePrefix(&value, "PrivateDevices=")) continue;
-    *hides = value == "yes" || value == "true" || value == "on" || value == "1";
-  }
-}
-
-// As systemd reads it: the first unit of that name, then every drop-in, by file name.
 bool ServiceHidesDevices(const std::string& root) {
-  const char* const folders[] = {"/etc/systemd/system", "/run/systemd/system",
-                                 "/usr/local/lib/systemd/system", "/usr/lib/systemd/system",
-                                 "/lib/systemd/system"};
-  std::optional<bool> hides;
-  std::error_code none;
-  std::map<std::string, std::filesystem::path> drop_ins;
-  bool found = false;
-  for (const char* const folder : folders) {
-    const std::filesystem::path unit = absl::StrCat(root, folder, "/kvkeepd.service");
-    if (!found && std::filesystem::exists(unit, none)) {
-      ReadPrivateDevices(unit, &hides);
-      found = true;
-    }
-    std::filesystem::directory_iterator entry(unit.string() + ".d", none);
-    for (; entry != std::filesystem::directory_iterator(); entry.increment(none)) {
-      const std::filesystem::path& path = entry->path();
-      if (path.extension() == ".conf") drop_ins.emplace(path.filename().string(), path);
-    }
-  }
-  for (const auto& [name, path] : drop_ins) ReadPrivateDevices(path, &hides);
-  return hides.value_or(false);
+  const std::string value = ServiceSetting(root, "PrivateDevices").value_or("no");
+  return value == "yes" || value == "true" || value == "on" || value == "1";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The doctor's word on GPUs: how many there are, by which path their workers copy, and what stands
-// between the daemon and them. Looks at /dev and at the files of kvkeepd.service.
+// between the daemon and them. Looks at /dev and at kvkeepd.service (doctor_service.h).
 #pragma once
 
 #include "tools/kvkeep/doctor.h"

@@ -103,16 +103,23 @@ ChunkKey ParseKey(absl::string_view text) {
   return Sha256Key(text);
 }
 
-std::string DefaultSocket(const char* variable, absl::string_view name) {
+std::string DefaultSocket(const char* variable, absl::string_view name,
+                          absl::string_view system_dir) {
   const char* set = std::getenv(variable);
   if (set != nullptr && *set != '\0') return set;
-  const std::string system = absl::StrCat("/run/kvkeep/", name);
-  std::error_code ignored;
-  if (std::filesystem::exists(system, ignored)) return absl::StrCat("unix://", system);
+  const std::string system = absl::StrCat(system_dir, "/", name);
+  std::error_code error;
+  if (std::filesystem::exists(system, error) || error == std::errc::permission_denied) {
+    return absl::StrCat("unix://", system);
+  }
   const char* state = std::getenv("XDG_STATE_HOME");
   if (state != nullptr && *state != '\0') return absl::StrCat("unix://", state, "/kvkeep/", name);
   const char* home = std::getenv("HOME");
   return absl::StrCat("unix://", home == nullptr ? "" : home, "/.local/state/kvkeep/", name);
+}
+
+std::string DefaultAdminSocket() {
+  return DefaultSocket("KVKEEP_ADMIN", "admin.sock", "/run/kvkeep-admin");
 }
 
 }  // namespace kvkeep::tools

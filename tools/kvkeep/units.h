@@ -29,8 +29,12 @@ std::string FormatBytes(uint64_t bytes);
 ChunkKey ParseKey(absl::string_view text);
 ChunkKey Sha256Key(absl::string_view text);
 
-// Where the daemon listens: `variable` of the environment, else /run/kvkeep/NAME when it exists,
-// else the embedded default's $XDG_STATE_HOME (or ~/.local/state)/kvkeep/NAME.
-std::string DefaultSocket(const char* variable, absl::string_view name);
+// Where the daemon listens: `variable` of the environment, else SYSTEM_DIR/NAME when it exists (or
+// cannot be seen, as an admin socket by others: who asks is to be told that), else the embedded
+// default's $XDG_STATE_HOME (or ~/.local/state)/kvkeep/NAME.
+std::string DefaultSocket(const char* variable, absl::string_view name,
+                          absl::string_view system_dir = "/run/kvkeep");
+// $KVKEEP_ADMIN, /run/kvkeep-admin/admin.sock, or the embedded default's.
+std::string DefaultAdminSocket();
 
 }  // namespace kvkeep::tools

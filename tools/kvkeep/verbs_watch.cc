@@ -13,7 +13,7 @@
 namespace kvkeep::tools {
 namespace {
 
-struct Watching {
+struct TopAsked {
   std::string interval = "2s";
   uint64_t count = 0;  // rows; 0: until it is interrupted
 };
@@ -26,7 +26,7 @@ void DrawScreen(const std::string& text, std::ostream& out) {
 }
 
 // One more look at the daemon, `interval` after the last.
-int Watch(const Cli& cli, const Watching& watching, bool screen) {
+int Watch(const Cli& cli, const TopAsked& watching, bool screen) {
   client::AdminClient admin = cli.Admin();
   auto before = admin.Status();
   if (!before.ok()) return cli.Fail(before.status());
@@ -59,7 +59,7 @@ std::string BadDuration(const std::string& text) {
 }  // namespace
 
 void AddWatchVerbs(CLI::App& app, Cli& cli) {
-  auto watching = std::make_shared<Watching>();
+  auto watching = std::make_shared<TopAsked>();
   CLI::App* top = app.add_subcommand(
       "top",
       "the daemon at work, drawn again and again: hit ratio, bytes, how full the tiers are, "

@@ -1,0 +1,15 @@
+// The doctor's word on sockets: whether who is given the directory of one tenant's sockets, as a
+// container is, gets another tenant's or the admin's with it. Looks at the config and at the mode
+// of the admin socket's directory.
+#pragma once
+
+#include <vector>
+
+#include "tools/kvkeep/doctor.h"
+
+namespace kvkeep::tools {
+
+// One finding of the admin socket; one of the tenants' where there are several.
+std::vector<Finding> ExamineSockets(const Config& config);
+
+}  // namespace kvkeep::tools
