@@ -24,7 +24,9 @@ void Drainer::Poll() {
     MutexLock lock(&mu_);
     if (waiters_.empty()) return;
   }
-  const uint64_t dirty = store_->snapshot().dirty_chunks;
+  const StoreSnapshot snapshot = store_->snapshot();
+  // What waits is about to become dirty.
+  const uint64_t dirty = snapshot.dirty_chunks + snapshot.g2.waiting_chunks;
   const MonotonicTime now = clock_->Now();
   std::vector<Waiter> over;
   {

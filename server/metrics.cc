@@ -30,6 +30,15 @@ void AddTier(const char* tier, const TierSnapshot& snapshot, Families* out) {
                snapshot.extents_allocated, labels);
 }
 
+void AddUnbacked(const TierSnapshot& g2, Families* out) {
+  out->Gauge("unbacked_chunks", "Chunks that G2 alone holds, no write of them under way",
+             g2.unbacked_chunks);
+  out->Gauge("unbacked_bytes", "Bytes of these", g2.unbacked_bytes);
+  out->Gauge("unbacked_waiting_chunks", "Of these, what is written as soon as there is room for it",
+             g2.waiting_chunks);
+  out->Gauge("unbacked_waiting_bytes", "Bytes of these", g2.waiting_bytes);
+}
+
 // As many series as the configuration has tenants.
 void AddTenant(const TenantSnapshot& tenant, const PinBudget::Use& pins, Families* out) {
   const std::string name = ShownTenant(tenant.name);
@@ -302,6 +311,7 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
   out.Gauge("dirty_chunks", "Chunks not yet written back", input.store.dirty_chunks);
   out.Gauge("oldest_dirty_age_seconds", "How long the oldest of them has waited; 0: there is none",
             std::chrono::duration<double>(input.store.oldest_dirty_age).count());
+  AddUnbacked(input.store.g2, &out);
   out.Gauge("encryption_buffer_bytes", "Memory that write-backs encrypt into",
             input.store.cipher_buffer_bytes);
   out.Gauge("sessions", "Sessions open now", input.store.sessions.size());

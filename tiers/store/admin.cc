@@ -1,4 +1,4 @@
-// Clear, drain, snapshot, and the walk that checks every invariant.
+// Clear, snapshot, and the walk that checks every invariant.
 #include <absl/strings/str_cat.h>
 
 #include <chrono>
@@ -16,6 +16,10 @@ void TierSnapshot::Add(const TierSnapshot& other) {
   leased_bytes += other.leased_bytes;
   reserved_bytes += other.reserved_bytes;
   dirty_bytes += other.dirty_bytes;
+  unbacked_chunks += other.unbacked_chunks;
+  unbacked_bytes += other.unbacked_bytes;
+  waiting_chunks += other.waiting_chunks;
+  waiting_bytes += other.waiting_bytes;
   allocations += other.allocations;
   extents_allocated += other.extents_allocated;
 }
@@ -50,11 +54,6 @@ uint64_t Core::Clear(const std::optional<NamespaceDigest>& ns) {
   }
   if (!ns.has_value()) reuse_.Clear(deps_.clock->Now());
   return cleared;
-}
-
-void Core::BeginDrain() {
-  Section section(this);
-  draining_ = true;
 }
 
 StoreSnapshot Core::Snapshot() {
@@ -93,6 +92,10 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
                              .leased_bytes = own->pinned_blocks * kBlockBytes,
                              .reserved_bytes = own->reserved_blocks * kBlockBytes,
                              .dirty_bytes = own->dirty_blocks * kBlockBytes,
+                             .unbacked_chunks = own->unbacked_chunks,
+                             .unbacked_bytes = own->unbacked_blocks * kBlockBytes,
+                             .waiting_chunks = own->unbacked.chunks(),
+                             .waiting_bytes = own->unbacked.blocks() * kBlockBytes,
                              .allocations = space.allocations,
                              .extents_allocated = space.extents_allocated};
     snapshot.g2.Add(g2);
@@ -251,6 +254,7 @@ void Core::CheckInvariants() {
   CheckMarks();
   CheckTold();
   CheckShares();
+  CheckUnbacked();
   struct Seen {
     uint64_t blocks = 0, put_blocks = 0, resident = 0, evictable = 0, pinned = 0, dirty = 0;
     uint64_t in_policy = 0;
@@ -312,8 +316,7 @@ void Core::CheckInvariants() {
     const ExtentList labels = tier.deps.device->ReservedExtents();
     KVKEEP_CHECK(tier.used_blocks() ==
                  g3_blocks[d] + tier.freeing_blocks + TotalBlocks(labels).value());
-    KVKEEP_CHECK(over_capacity_ || !tier.over_capacity());
-    KVKEEP_CHECK(stored[d] == tier.chunks);
+    KVKEEP_CHECK((over_capacity_ || !tier.over_capacity()) && stored[d] == tier.chunks);
   }
 }
 

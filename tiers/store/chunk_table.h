@@ -56,6 +56,8 @@ struct alignas(64) Chunk {
   bool unadmitted : 1 = false;   // G3's admission did not want it: offered again at its next use
   bool told_g2 : 1 = false;      // as events tell it (events.h): in the tier, for a lookup
   bool told_g3 : 1 = false;      // likewise, were its device readable
+  bool waits_unbacked : 1 = false;  // in its tenant's UnbackedQueue
+  bool noted_unbacked : 1 = false;  // counted as what G2 alone holds
 
   ImageShape shape;
   TenantId tenant;  // whose it is, and in whose pool the G2 copy lies
@@ -64,6 +66,8 @@ struct alignas(64) Chunk {
   Incarnation g3_incarnation;
   Generation g3_generation;    // also tells a queued write-back whether it is still this chunk's
   CommitSequence g3_sequence;  // of its index record, once stored
+  ChunkSlot unbacked_before = kNoSlot, unbacked_after = kNoSlot;  // of the UnbackedQueue
+  ChunkSlot unbacked_parent = kNoSlot;  // near which it is written; may be another's slot by then
 
   bool dirty() const {
     return g3_state == G3State::kQueued || g3_state == G3State::kWriting ||
@@ -81,6 +85,7 @@ struct alignas(64) Chunk {
   }
   uint64_t blocks() const { return shape.blocks().value(); }
 };
+static_assert(sizeof(Chunk) == 192);  // of each there is one per chunk
 
 class ChunkTable {
  public:

@@ -163,6 +163,7 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
   }
   tier.committing = false;  // not before the states tell what the index holds
   PumpIndex(device);
+  PumpUnbacked(device);  // there is room in the dirty budget now
   PumpWrites(device);
   if (!tier.sync_waiters.empty()) StartSync(device);
 }
@@ -324,6 +325,7 @@ void Core::KeepPumping(uint16_t device) {
   while (std::exchange(tier.pump_more, false)) {
     PumpIndex(device);
     PumpReads(device);
+    PumpUnbacked(device);
     PumpWrites(device);
     PumpConfirms(device);
     if (tier.failed_sync && !AnswerSyncWaiters(tier)) PumpLater(device);
@@ -383,6 +385,7 @@ bool Core::Tick() {
     }
     NoteReadable(tier);
     PumpIndex(device);
+    PumpUnbacked(device);
     PumpWrites(device);
     PumpConfirms(device);
     SaveRecencyIfDue(section, device);

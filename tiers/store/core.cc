@@ -202,6 +202,7 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
   };
   if (gone() && !chunk.detached) ReturnReplaced(slot);
   NoteTiers(chunk);
+  NoteUnbacked(chunk);
   if (gone()) {
     KVKEEP_CHECK(chunk.pins == 0 && !chunk.in_g2_policy && !chunk.in_g3_policy);
     if (!chunk.detached) ForgetReplaced(chunk.id);
@@ -309,6 +310,7 @@ void Core::NoteGone(const Chunk& chunk, LifeSamples::Where where,
 
 void Core::FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) {
   KVKEEP_CHECK(chunk.has_g2_space());
+  EndUnbackedWait(slot);
   KVKEEP_CHECK(chunk.pins == 0 || Planted(Canary::kReuseUnderLease));
   if (chunk.in_g2_policy) pool(chunk).policy->OnErase(slot, reason);
   NoteGone(chunk, LifeSamples::kG2, reason);
@@ -389,6 +391,7 @@ void Core::DetachOnly(ChunkSlot slot) {
   Change chunk(this, slot);
   Count(work::kEvict);
   table_.Detach(slot);
+  EndUnbackedWait(slot);
   // Readers may keep the bytes for long; a restart must not bring them back.
   if (chunk->has_g2_space()) marks_.Clear(chunk->g2[0].first);
   if (chunk->in_g2_policy) {

@@ -1,9 +1,9 @@
 // Core: the one state machine behind the store's mutex. Internal; the interface is store.h.
 //
 // Its methods are spread over files by flow: core.cc (lock, chunk lifetime, G2 space), sessions.cc,
-// lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, g3_space.cc, commit.cc
-// (index and sync), replace.cc, recover.cc, recover_g2.cc, learned.cc, scrub.cc, set_limits.cc,
-// operate.cc, admin.cc, events.cc, metadata.cc.
+// lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, unbacked.cc, g3_space.cc,
+// commit.cc (index and sync), replace.cc, recover.cc, recover_g2.cc, learned.cc, scrub.cc,
+// set_limits.cc, operate.cc, admin.cc, events.cc, metadata.cc.
 //
 // How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
 // tasks, callers' callbacks) goes into the outbox with Later() and runs on the same thread right
@@ -365,8 +365,20 @@ class Core {
                    const ImagePlacement& placement);
   void SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g2, ImageHeader header);
   void OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status);
+  // Unavailable: it is offered again later.
   void GiveUpWriteBack(ChunkSlot slot, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetG3State(Chunk& chunk, G3State state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- unbacked.cc
+  void WaitUnbacked(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WaitAgain(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndUnbackedWait(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool TakesWrites() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::optional<uint16_t> EnqueueUnbacked(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // As many as there is room for, in as many holds of the device's pumps as it takes.
+  void PumpUnbacked(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteUnbacked(Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CheckUnbacked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- g3_space.cc
   // Whether there is space for the chunk, or somebody would give it some.
@@ -560,6 +572,7 @@ class Core {
   std::vector<absl::Status> failed_syncs_;  // by device, of its data; the sync executors' own
   ReplacedRecords replaced_ ABSL_GUARDED_BY(mu_);
   uint64_t dirty_chunks_ ABSL_GUARDED_BY(mu_) = 0;
+  MonotonicTime unbacked_again_at_ ABSL_GUARDED_BY(mu_){0};  // who waits is not queued before
   // Of each of them, by the generation of its write: since when.
   absl::btree_map<Generation, MonotonicTime> dirty_since_ ABSL_GUARDED_BY(mu_);
   uint64_t moves_ ABSL_GUARDED_BY(mu_) = 0;  // of a chunk to another slot

@@ -15,6 +15,7 @@
 #include "tiers/base/extent.h"
 #include "tiers/policy/eviction_policy.h"
 #include "tiers/store/types.h"
+#include "tiers/store/unbacked_queue.h"
 
 namespace kvkeep::store_internal {
 
@@ -84,6 +85,9 @@ class G2Pool {
   uint64_t lessees = 0;           // open sessions of this tenant that have asked for a lease
   uint64_t reserved_blocks = 0;   // puts in progress
   uint64_t dirty_blocks = 0;
+  // What it has in G2 alone, no write of it under way; and who of these waits for one.
+  uint64_t unbacked_chunks = 0, unbacked_blocks = 0;
+  UnbackedQueue unbacked;
   // Free, but kept for allocations that make room in slices: nobody else takes them.
   uint64_t gathered_blocks = 0;
   bool has_learned = false;  // its policy: what an earlier process's had learned

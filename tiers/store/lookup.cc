@@ -198,6 +198,7 @@ void Core::OfferAgain(Section& section, const Wanted& wanted) {
     if (slot == kNoSlot || !StillIs(slot, wanted.id(i))) continue;
     const Chunk& chunk = table_.at(slot);
     if (!chunk.unadmitted || !ReadableNow(chunk) || chunk.g3_state != G3State::kAbsent) continue;
+    if (chunk.waits_unbacked) continue;
     std::optional<ChunkKey> parent;
     if (i >= parts) parent = chunks.keys[i / parts - 1];
     Count(work::kRecord);

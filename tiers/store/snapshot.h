@@ -24,6 +24,9 @@ enum class DeviceState : uint8_t { kOk, kDegraded, kReadOnly, kOffline };
 struct TierSnapshot {
   uint64_t capacity_bytes = 0, used_bytes = 0, chunks = 0;
   uint64_t leased_bytes = 0, reserved_bytes = 0, dirty_bytes = 0;
+  // Of G2: chunks that no other tier has, and no write of them is under way. Waiting: of these,
+  // those that G3 is to have as soon as the dirty budget has room, or a device takes writes.
+  uint64_t unbacked_chunks = 0, unbacked_bytes = 0, waiting_chunks = 0, waiting_bytes = 0;
   uint64_t allocations = 0, extents_allocated = 0;
 
   void Add(const TierSnapshot& other);

@@ -54,13 +54,16 @@ std::optional<uint16_t> Core::EnqueueWriteBack(ChunkSlot slot,
   if (devices_.empty()) return std::nullopt;
   Chunk& chunk = table_.at(slot);
   KVKEEP_CHECK(chunk.g3_state == G3State::kAbsent && chunk.g2_state == G2State::kResident);
-  // Over the budget the newcomer stays unbacked: the queue holds the heads of its prefix.
-  const bool over = !pool(chunk).MayBeDirty(chunk.blocks());
-  const std::optional<uint16_t> device = ChooseDevice(chunk, FindParent(chunk, parent));
+  // Over the budget the newcomer stays unbacked for now: the queue holds the heads of its prefix.
+  const bool over = !draining_ && !pool(chunk).MayBeDirty(chunk.blocks());
+  chunk.unbacked_parent = FindParent(chunk, parent);
+  const std::optional<uint16_t> device = ChooseDevice(chunk, chunk.unbacked_parent);
   if (!device.has_value() || (over && !forced)) {
     ++counters_.write_backs_cancelled;
+    WaitUnbacked(slot);
     return std::nullopt;
   }
+  EndUnbackedWait(slot);
   if (!forced && !Admit(chunk)) return std::nullopt;
   if (forced) {
     admissions_[chunk.tenant.value()]->OnWritten(chunk.blocks() * kBlockBytes, deps_.clock->Now());
@@ -258,6 +261,7 @@ void Core::GiveUpWriteBack(ChunkSlot slot, const absl::Status& why) {
   }
   chunk->g3.clear();
   SetG3State(*chunk, G3State::kAbsent);
+  if (absl::IsUnavailable(why)) WaitAgain(slot);
 }
 
 }  // namespace kvkeep::store_internal

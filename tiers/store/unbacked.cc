@@ -1,0 +1,119 @@
+// What G2 alone holds although G3 is to have it: it came when the dirty budget was used up, or no
+// device took writes. It waits for its turn, evictable as ever, so that a flood pushes out nothing
+// that is hot; and it is offered to G3, by the admission as any other, when there is room again.
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+namespace {
+
+constexpr auto kOfferAgain = std::chrono::seconds(1);  // after a device took it and no writes then
+
+}  // namespace
+
+void Core::WaitUnbacked(ChunkSlot slot) {
+  const Chunk& chunk = table_.at(slot);
+  if (draining_ || chunk.waits_unbacked) return;
+  pool(chunk).unbacked.Push(table_, slot);
+}
+
+void Core::EndUnbackedWait(ChunkSlot slot) {
+  const Chunk& chunk = table_.at(slot);
+  if (chunk.waits_unbacked) pool(chunk).unbacked.Remove(table_, slot);
+}
+
+// It was queued, and no device takes writes now.
+void Core::WaitAgain(ChunkSlot slot) {
+  const Chunk& chunk = table_.at(slot);
+  if (chunk.detached || chunk.g2_state != G2State::kResident) return;
+  unbacked_again_at_ = deps_.clock->Now() + kOfferAgain;
+  WaitUnbacked(slot);
+}
+
+bool Core::TakesWrites() const {
+  for (uint16_t device = 0; device < devices_.size(); ++device) {
+    const bool full = deps_.devices[device].device->index_over_budget();
+    if (devices_[device]->writable() && !full) return true;
+  }
+  return false;
+}
+
+std::optional<uint16_t> Core::EnqueueUnbacked(ChunkSlot slot) {
+  EndUnbackedWait(slot);
+  const Chunk& chunk = table_.at(slot);
+  std::optional<ChunkKey> parent;
+  if (chunk.unbacked_parent != kNoSlot) {
+    const Chunk& there = table_.at(chunk.unbacked_parent);
+    const bool same = there.id.ns == chunk.id.ns && there.id.part == chunk.id.part;
+    if (there.live && !there.detached && same) parent = there.id.key;
+  }
+  Count(work::kRecord);
+  return EnqueueWriteBack(slot, parent, false);
+}
+
+void Core::PumpUnbacked(uint16_t device) {
+  if (deps_.clock->Now() < unbacked_again_at_) return;  // Tick comes back to it
+  for (const auto& own : pools_) {
+    while (own->unbacked.first() != kNoSlot) {
+      const ChunkSlot slot = own->unbacked.first();
+      if (!own->MayBeDirty(table_.at(slot).blocks())) break;
+      if (!TakesWrites()) return;
+      if (Spent()) return PumpLater(device);
+      const std::optional<uint16_t> to = EnqueueUnbacked(slot);
+      if (to.has_value()) PumpLater(*to);
+    }
+  }
+}
+
+// All of it, whatever the budget: whoever stops keeps it in G3.
+void Core::BeginDrain() {
+  Section section(this);
+  draining_ = true;
+  for (const auto& own : pools_) {
+    while (own->unbacked.first() != kNoSlot) {
+      const std::optional<uint16_t> to = EnqueueUnbacked(own->unbacked.first());
+      if (to.has_value()) PumpLater(*to);
+      section.YieldIfSpent();
+    }
+  }
+}
+
+void Core::NoteUnbacked(Chunk& chunk) {
+  const bool unbacked = !devices_.empty() && !chunk.detached && chunk.in_g2() &&
+                        chunk.g3_state == G3State::kAbsent;
+  if (unbacked == chunk.noted_unbacked) return;
+  chunk.noted_unbacked = unbacked;
+  G2Pool& own = pool(chunk);
+  own.unbacked_chunks = unbacked ? own.unbacked_chunks + 1 : own.unbacked_chunks - 1;
+  own.unbacked_blocks = unbacked ? own.unbacked_blocks + chunk.blocks()
+                                 : own.unbacked_blocks - chunk.blocks();
+}
+
+// Who waits is in its tenant's queue, and all that G2 alone holds is counted.
+void Core::CheckUnbacked() {
+  std::vector<uint64_t> waiting(pools_.size()), chunks(waiting), blocks(waiting);
+  for (uint32_t i = 0; i < table_.slot_end(); ++i) {
+    const Chunk& chunk = table_.at(ChunkSlot(i));
+    if (!chunk.live || !HasPool(chunk.tenant)) continue;
+    const bool unbacked = !devices_.empty() && !chunk.detached && chunk.in_g2() &&
+                          chunk.g3_state == G3State::kAbsent;
+    KVKEEP_CHECK(unbacked == chunk.noted_unbacked);
+    KVKEEP_CHECK(!chunk.waits_unbacked || (unbacked && chunk.g2_state == G2State::kResident));
+    waiting[chunk.tenant.value()] += chunk.waits_unbacked;
+    chunks[chunk.tenant.value()] += unbacked;
+    blocks[chunk.tenant.value()] += unbacked ? chunk.blocks() : 0;
+  }
+  for (size_t t = 0; t < pools_.size(); ++t) {
+    const G2Pool& own = *pools_[t];
+    KVKEEP_CHECK(own.unbacked_chunks == chunks[t] && own.unbacked_blocks == blocks[t]);
+    uint64_t listed = 0, listed_blocks = 0;
+    for (ChunkSlot at = own.unbacked.first(); at != kNoSlot; at = table_.at(at).unbacked_after) {
+      KVKEEP_CHECK(table_.at(at).waits_unbacked && &pool(table_.at(at)) == &own);
+      ++listed;
+      listed_blocks += table_.at(at).blocks();
+    }
+    KVKEEP_CHECK(listed == waiting[t] && listed == own.unbacked.chunks());
+    KVKEEP_CHECK(listed_blocks == own.unbacked.blocks());
+  }
+}
+
+}  // namespace kvkeep::store_internal
