@@ -234,7 +234,9 @@ def traced(folder):
                                    config], stderr=log)
     endpoint = f"unix://{folder}/kv.sock"
     deadline = time.monotonic() + 60
-    while run(BIN / "kvkeep", "--endpoint", endpoint, "ping").returncode != 0:
+    # The gRPC socket is the last to be opened.
+    ping = [BIN / "kvkeep", "--endpoint", endpoint, "--path", "grpc", "ping"]
+    while run(*ping).returncode != 0:
         assert daemon.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()
         time.sleep(0.1)  # for the daemon's start
     payload = folder / "payload"
