@@ -27,6 +27,8 @@ import hashlib
 import secrets
 import time
 
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.canonical_mapping import (
+    canonical_format_id)
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
 from vllm.logger import init_logger
 from vllm.v1.kv_offload.base import (Locality, LookupResult, Medium, RequestOffloadingContext,
@@ -370,8 +372,14 @@ class KvkeepTier(SecondaryTierManager):
                     f"group={group} layers={layers} "
                     f"blocks={config.cache.blocks_per_chunk} tp={parallel.tp_size} "
                     f"pp={parallel.pp_size} pcp={parallel.pcp_size} dcp={parallel.dcp_size} "
-                    f"kv={config.kv_cache_layout} canonical={config.canonical_layout} "
+                    f"kv={config.kv_cache_layout} canonical={self._canonical_format()} "
                     f"replicated={config.replicated_layout} epoch={self._epoch}"),
             hash_algorithm=f"vllm {config.cache.tokens_per_hash} tokens a hash",
             hash_seed=hash_seed(), bytes_per_part=self.block_size_bytes,
             timeout=self._options.lookup_timeout_s)
+
+    def _canonical_format(self):
+        """vLLM's name of the bytes of a canonical page, with their version; None: of no such."""
+        if not self._config.canonical_layout:
+            return None
+        return canonical_format_id(self._config.kv_cache_layout)

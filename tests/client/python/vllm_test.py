@@ -24,6 +24,7 @@ os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
 sys.path[:0] = [str(SOURCES / "client" / "python"), str(SOURCES / "tests" / "client" / "c")]
 
 ROW, ROWS = 4096, 16
+CANONICAL = "v1-"  # vLLM's version of canonical pages
 GROUP_BYTES = 4  # of a key: its group, behind the hash
 
 
@@ -62,6 +63,8 @@ def fake_vllm():
     base.get_offload_group_idx = lambda key: int.from_bytes(key[-GROUP_BYTES:], "big")
     signatures.load("vllm.v1.metrics.cache_hit_source").CacheHitSource = types.SimpleNamespace(
         HOST="HOST")
+    signatures.load("vllm.distributed.kv_transfer.kv_connector.v1.offloading.canonical_mapping"
+                    ).canonical_format_id = lambda layout: CANONICAL + layout
     base.OffloadingCounterMetadata = types.SimpleNamespace
     signatures.load("vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics"
                     ).OffloadingConnectorStats = Counters
@@ -78,7 +81,7 @@ def keys(count, first=1, group=0):
     return [bytes([first + i]) * 32 + group.to_bytes(GROUP_BYTES, "big") for i in range(count)]
 
 
-def spec():
+def spec(canonical=False):
     """As much of vLLM's OffloadingSpec as is used."""
     groups = [types.SimpleNamespace(group_id=group, tokens_per_block=16, layer_names=("l0", "l1"))
               for group in range(2)]
@@ -87,7 +90,7 @@ def spec():
         engine_id="test", groups=groups, parallel=parallel, kv_cache_layout="NHD",
         model=types.SimpleNamespace(name="m", dtype="bfloat16"),
         cache=types.SimpleNamespace(tokens_per_hash=16, blocks_per_chunk=16),
-        canonical_layout=False, replicated_layout=False))
+        canonical_layout=canonical, replicated_layout=False))
 
 
 def failed(engine):
@@ -101,11 +104,12 @@ def failed(engine):
 class Engine:
     """A tier as vLLM's manager drives it: a step after the other, on one thread."""
 
-    def __init__(self, endpoint, vllm_config, block=16, **options):
+    def __init__(self, endpoint, vllm_config, block=16, canonical=False, **options):
         self.memory = bytearray(ROW * ROWS)
         self.view = memoryview(self.memory).cast("B", (ROWS, ROW))
         with tiers_of(vllm_config, cache_config(block)) as self.of:
-            self.tier = KvkeepTier(spec(), self.view, "kvkeep", endpoint=endpoint, **options)
+            self.tier = KvkeepTier(spec(canonical), self.view, "kvkeep", endpoint=endpoint,
+                                   **options)
         self._jobs = 0
 
     def job(self, submit, wanted, promotion, request="r"):
@@ -211,6 +215,11 @@ class Vllm(unittest.TestCase):
         self.assertEqual(self.engine(block=32).ask(stored), [False])
         self.assertEqual(self.engine(name="tuned").ask(stored), [False])
         self.assertEqual(self.engine(weights="name:X").ask(stored), [False])
+        for version in ("v1-", "v2-"):  # of canonical pages
+            with mock.patch.dict(globals(), CANONICAL=version):
+                engine = self.engine(canonical=True)
+                self.assertEqual(engine.ask(stored), [False])
+                self.assertEqual(engine.store(stored), stored)
         for of_environment in ({"PYTHONHASHSEED": "0"}, {"PYTHONHASHSEED": "1"}):
             with mock.patch.dict(os.environ, of_environment):
                 self.assertEqual(self.engine().ask(stored), [False])
