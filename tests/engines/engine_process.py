@@ -14,6 +14,7 @@ import sys
 import tempfile
 
 ANSWER_TOKENS = 8
+LORA_RANK = 8
 _OPTIONS = "KVKEEP_TEST_ENGINE"  # of the environment: EngineProcess's `options`, as JSON
 
 
@@ -49,6 +50,31 @@ def make_model(folder, seed=0, **other):
         "max_position_embeddings": 4096, "initializer_range": 0.2, **other}))
     model.save_pretrained(folder)
     return model
+
+
+def make_adapter(folder, seed, merge_into=None):
+    """A random LoRA adapter for make_model's Llama. merge_into: such a one, which then says what
+    it says with the adapter."""
+    import torch
+    from safetensors.torch import save_file
+
+    torch.manual_seed(seed)
+    folder = pathlib.Path(folder)
+    folder.mkdir(exist_ok=True)
+    (folder / "adapter_config.json").write_text(json.dumps({
+        "peft_type": "LORA", "r": LORA_RANK, "lora_alpha": 2 * LORA_RANK, "bias": "none",
+        "task_type": "CAUSAL_LM", "target_modules": ["q_proj", "v_proj"]}), encoding="utf-8")
+    tensors = {}
+    for layer in range(4):
+        for name, outputs in (("q_proj", 256), ("v_proj", 128)):
+            down = torch.randn(LORA_RANK, 256) * 0.3
+            up = torch.randn(outputs, LORA_RANK) * 0.3
+            at = f"model.layers.{layer}.self_attn.{name}"
+            tensors[f"base_model.model.{at}.lora_A.weight"] = down
+            tensors[f"base_model.model.{at}.lora_B.weight"] = up
+            if merge_into is not None:
+                merge_into.get_submodule(at).weight.data += 2 * up @ down
+    save_file(tensors, folder / "adapter_model.safetensors")
 
 
 def options():

@@ -7,11 +7,13 @@
 A random-weight Llama, greedy, then a Mellum, every other layer of which sees a sliding window alone
 and has a pool of its own (interface v2); transformers says what the tokens are. Cold; after the
 engine forgot all it had; while the daemon is killed during a load; away; back; in another engine;
-and with the failures and delays that SGLang itself can inject. Engines are processes of their own.
+and with the failures and delays that SGLang itself can inject. Then engines whose KV differs: none
+finds what another has stored. Engines are processes of their own.
 Needs the targets kvkeep_c, kvkeepd and kvkeep. Some minutes for each model.
 """
 
 import json
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -30,25 +32,29 @@ BACKEND = {"backend_name": "kvkeep", "module_path": "kvkeep.sglang", "class_name
 
 
 def engine(model):
-    """In a process of its own. "flush" makes the engine forget, device and host."""
+    """In a process of its own. "flush" makes the engine forget, device and host. options(): other
+    arguments of it."""
     import sglang
 
-    made = sglang.Engine(
-        model_path=model, device="cpu", dtype="float32", attention_backend="torch_native",
-        sampling_backend="pytorch", grammar_backend="none", skip_tokenizer_init=True,
-        page_size=PAGE_TOKENS, mem_fraction_static=0.3, max_total_tokens=8192,
-        disable_cuda_graph=True, disable_overlap_schedule=True, skip_server_warmup=True,
-        log_level="warning", enable_hierarchical_cache=True, hicache_ratio=2.0,
-        hicache_mem_layout="page_first_direct", hicache_io_backend="direct",
-        hicache_write_policy="write_through", hicache_storage_prefetch_policy="wait_complete",
-        hicache_storage_backend="dynamic",
-        hicache_storage_backend_extra_config=json.dumps(BACKEND))
+    wanted = engine_process.options()
+    adapter = "tuned" if "lora_paths" in wanted else None
+    made = sglang.Engine(**{
+        "model_path": model, "device": "cpu", "dtype": "float32",
+        "attention_backend": "torch_native", "sampling_backend": "pytorch",
+        "grammar_backend": "none", "skip_tokenizer_init": True, "page_size": PAGE_TOKENS,
+        "mem_fraction_static": 0.3, "max_total_tokens": 8192, "disable_cuda_graph": True,
+        "disable_overlap_schedule": True, "skip_server_warmup": True, "log_level": "warning",
+        "enable_hierarchical_cache": True, "hicache_ratio": 2.0,
+        "hicache_mem_layout": "page_first_direct", "hicache_io_backend": "direct",
+        "hicache_write_policy": "write_through",
+        "hicache_storage_prefetch_policy": "wait_complete", "hicache_storage_backend": "dynamic",
+        "hicache_storage_backend_extra_config": json.dumps(BACKEND), **wanted})
 
     def answer(line):
         if line == "flush":
             return {"flushed": made.flush_cache().success}
         begin = time.monotonic()
-        out = made.generate(input_ids=PROMPTS[line], sampling_params={
+        out = made.generate(input_ids=PROMPTS[line], lora_path=adapter, sampling_params={
             "temperature": 0, "max_new_tokens": ANSWER_TOKENS, "ignore_eos": True})
         cached = out["meta_info"].get("cached_tokens_details") or {}
         return {"tokens": out["output_ids"], "storage": cached.get("storage", 0),
@@ -58,10 +64,10 @@ def engine(model):
     made.shutdown()
 
 
-def make_engine(model, endpoint, environment):
+def make_engine(model, endpoint, environment, options=None):
     return engine_process.EngineProcess(
         __file__, ASKED, model, endpoint, {"CUDA_VISIBLE_DEVICES": "", **environment},
-        path=[ASKED.root.resolve() / "tests" / "engines" / "sglang_on_cpu"])
+        options=options, path=[ASKED.root.resolve() / "tests" / "engines" / "sglang_on_cpu"])
 
 
 def greedy(model):
@@ -168,6 +174,69 @@ class SGLangEngine(unittest.TestCase):
 class HybridSGLangEngine(SGLangEngine):
     make_model = staticmethod(make_hybrid_model)
     chunks = PAGES * 2 + 3 * 2  # and those of the last window
+
+
+class SGLangIdentity(unittest.TestCase):
+    def setUp(self):
+        sys.path.insert(0, str(ASKED.root / "tests" / "client" / "c"))
+        from daemon import Daemon
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        self.folder = pathlib.Path(holder.name)
+        self.model = str(self.folder / "model")
+        self.daemon = Daemon(ASKED.build / "bin" / "kvkeepd")
+        self.daemon.start()
+        self.addCleanup(self.daemon.__exit__)
+        self.stored = 0
+
+    def check(self, found, expected, model=None, environment=None, **options):
+        """Whether such an engine finds the prompt; whatever it does, it says what the model says.
+        expected: None where nothing but such an engine says the same."""
+        asked = make_engine(model or self.model, self.daemon.endpoint, environment or {}, options)
+        self.addCleanup(asked.close)
+        said = asked.ask("p0")
+        if expected is not None:
+            self.assertEqual(said["tokens"], expected, options)
+        self.assertEqual(said["storage"], PAGES * PAGE_TOKENS if found else 0, options)
+        if not found:
+            self.stored += 2 * (1000 // options.get("page_size", PAGE_TOKENS))
+            self.daemon.wait_clean(self.stored)
+        asked.close()
+
+    def test_engines_whose_kv_differs_share_nothing(self):
+        rope = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
+        scaled = greedy(engine_process.make_model(self.model, rope_parameters=rope))["p0"]
+        others = greedy(engine_process.make_model(self.model, seed=1))["p0"]
+        first = greedy(engine_process.make_model(self.model))["p0"]
+        self.assertEqual(len({tuple(one) for one in (first, scaled, others)}), 3)
+        self.check(False, first)
+        self.check(False, scaled, json_model_override_args=json.dumps({"rope_parameters": rope}))
+        self.check(False, None, dtype="bfloat16")
+        self.check(False, first, page_size=2 * PAGE_TOKENS)
+        self.check(False, first, environment={"KVKEEP_TEST_SGLANG_VERSION": "0.5.23.post9"})
+        engine_process.make_model(self.model, seed=1)  # other weights, the same path
+        self.check(False, others)
+        for folder in ("model", "elsewhere"):  # the first ones, as they were and elsewhere
+            engine_process.make_model(self.folder / folder)
+            self.check(True, first, str(self.folder / folder))
+
+    def test_an_adapter_is_its_content_and_not_its_path(self):
+        adapter = self.folder / "adapter"
+        loaded = {"lora_paths": {"tuned": str(adapter)}, "max_loras_per_batch": 1,
+                  "lora_backend": "torch_native"}
+
+        def tuned(seed):
+            model = engine_process.make_model(self.model)
+            engine_process.make_adapter(adapter, seed, merge_into=model)
+            return greedy(model)["p0"]
+
+        first, second = tuned(1), tuned(2)  # the second one is what is there now
+        self.assertNotEqual(first, second)
+        self.check(False, second, **loaded)
+        tuned(1)
+        self.check(False, first, **loaded)
+        tuned(2)
+        self.check(True, second, **loaded)
 
 
 class Records(unittest.TestCase):

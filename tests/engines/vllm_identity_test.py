@@ -10,7 +10,6 @@ adapter, version of vLLM; and weights that may have changed in place. Each time 
 and what was stored first is found again at the end. Needs the targets kvkeep_c, kvkeepd and kvkeep.
 """
 
-import json
 import pathlib
 import sys
 import tempfile
@@ -22,7 +21,6 @@ import vllm_engine
 ASKED = engine_process.arguments(__doc__)
 PROMPT = "p0"
 CHUNKS = 1000 // vllm_engine.CHUNK_TOKENS  # of it
-LORA_RANK = 8
 
 
 def engine(model):
@@ -38,7 +36,7 @@ def engine(model):
     adapter = options.get("adapter")
     if adapter:
         adapter = LoRARequest("tuned", 1, adapter)
-        options["made"].update(enable_lora=True, max_lora_rank=LORA_RANK)
+        options["made"].update(enable_lora=True, max_lora_rank=engine_process.LORA_RANK)
 
     def tokens(llm):
         (out,) = llm.generate(
@@ -57,26 +55,6 @@ def engine(model):
         return {"tokens": said, "expected": expected, "cached": cached}
 
     engine_process.serve(answer)
-
-
-def make_adapter(folder, seed):
-    """A random one for engine_process.make_model's Llama."""
-    import torch
-    from safetensors.torch import save_file
-
-    torch.manual_seed(seed)
-    folder = pathlib.Path(folder)
-    folder.mkdir(exist_ok=True)
-    (folder / "adapter_config.json").write_text(json.dumps({
-        "peft_type": "LORA", "r": LORA_RANK, "lora_alpha": 2 * LORA_RANK, "bias": "none",
-        "task_type": "CAUSAL_LM", "target_modules": ["q_proj", "v_proj"]}), encoding="utf-8")
-    tensors = {}
-    for layer in range(4):
-        for name, outputs in (("q_proj", 256), ("v_proj", 128)):
-            at = f"base_model.model.model.layers.{layer}.self_attn.{name}"
-            tensors[f"{at}.lora_A.weight"] = torch.randn(LORA_RANK, 256) * 0.3
-            tensors[f"{at}.lora_B.weight"] = torch.randn(outputs, LORA_RANK) * 0.3
-    save_file(tensors, folder / "adapter_model.safetensors")
 
 
 class VllmIdentity(unittest.TestCase):
@@ -137,12 +115,12 @@ class VllmIdentity(unittest.TestCase):
     def test_an_adapter_is_its_content_and_not_its_path(self):
         adapter = str(self.folder / "adapter")
         without = self.check(False)
-        make_adapter(adapter, seed=1)
+        engine_process.make_adapter(adapter, seed=1)
         first = self.check(False, adapter=adapter)
-        make_adapter(adapter, seed=2)
+        engine_process.make_adapter(adapter, seed=2)
         second = self.check(False, adapter=adapter)
         self.assertEqual(len({tuple(one) for one in (without, first, second)}), 3)
-        make_adapter(adapter, seed=1)
+        engine_process.make_adapter(adapter, seed=1)
         self.assertEqual(self.check(True, adapter=adapter), first)
 
     def test_what_was_stored_before_weights_may_have_changed_is_not_found(self):

@@ -2,12 +2,18 @@
 its attention there, where layers have a pool of their own for a sliding window."""
 
 import contextlib
+import os
 import types
 
+import sglang
 import torch
 from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 from sglang.srt.managers import cache_controller
 from sglang.srt.mem_cache.pool_host import common, mha
+
+
+# Of an engine that a test takes for one of another version.
+sglang.__version__ = os.environ.get("KVKEEP_TEST_SGLANG_VERSION", sglang.__version__)
 
 
 def rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox):
