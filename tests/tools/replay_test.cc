@@ -123,6 +123,10 @@ TEST_CASE("rejected puts are counted and cost only hits") {
   auto report = Play(Options(daemon), Chains(kThree));
   REQUIRE(report.ok());
   CHECK(report->rejected == 9);
+  REQUIRE(report->rejected_because.size() == 1);
+  CHECK(report->rejected_because.begin()->first == "REJECT_REASON_NO_SPACE");
+  CHECK(report->rejected_because.begin()->second == 9);
+  CHECK(report->first_rejection.find("REJECT_REASON_NO_SPACE: ") == 0);
   CHECK(report->leading_hit_chunks == 0);
   CHECK(report->good());
 }
@@ -228,6 +232,14 @@ TEST_CASE("the verb prints all keys, and exits by what was found") {
   }
   CHECK(result.json()["requests"] == 4);
   CHECK(result.json()["chunk_refs"] == 8);
+  daemon.kv.script.reject_puts = true;
+  const CliResult rejecting = Run(daemon, {"replay", dir.path("trace"), "--chunk-bytes", "1KiB,33",
+                                           "--requests", "2", "--seed", "2", "--json"});
+  CHECK(rejecting.code == kOk);
+  CHECK(rejecting.json()["rejected_because"]["REJECT_REASON_NO_SPACE"] == 4);
+  CHECK(rejecting.err.find("kvkeep: rejected 4 (REJECT_REASON_NO_SPACE: 4); first: ") !=
+        std::string::npos);
+  daemon.kv.script.reject_puts = false;
   daemon.kv.script.wrong_bytes = true;
   const CliResult wrong = Run(daemon, {"replay", dir.path("trace"), "--chunk-bytes", "1KiB,33"});
   CHECK(wrong.code == kFailed);

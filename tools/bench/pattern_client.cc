@@ -151,7 +151,8 @@ class WorkerSide {
     KVKEEP_RETURN_IF_ERROR(player.Store(pattern_.before, first, count, &measured));
     if (measured.refused_chunks == 0) return Json{{"stored", measured.stored_chunks}};
     return absl::ResourceExhaustedError(
-        absl::StrCat("the daemon refused ", measured.refused_chunks, " chunks"));
+        absl::StrCat("the daemon refused ", measured.refused_chunks,
+                     " chunks; first: ", measured.first_failure));
   }
 
   absl::StatusOr<Json> Alone(uint64_t turns) {

@@ -201,7 +201,9 @@ absl::Status TurnPlayer::Store(const std::vector<uint64_t>& chunks, size_t first
       const bool stored = outcome.status == client::PutStatus::kStored;
       measured->stored_chunks += stored;
       measured->stored_bytes += stored ? context_.chunk_bytes : 0;
-      measured->refused_chunks += outcome.status == client::PutStatus::kRejected;
+      if (outcome.status != client::PutStatus::kRejected) continue;
+      ++measured->refused_chunks;
+      if (measured->first_failure.empty()) measured->first_failure = outcome.message;
     }
   }
   return absl::OkStatus();

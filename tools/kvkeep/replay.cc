@@ -46,6 +46,8 @@ void ReplayReport::Add(ReplayReport&& other) {
   put_chunks += other.put_chunks;
   present_chunks += other.present_chunks;
   rejected += other.rejected;
+  for (const auto& [reason, count] : other.rejected_because) rejected_because[reason] += count;
+  if (first_rejection.empty()) first_rejection = std::move(other.first_rejection);
   wrong_bytes += other.wrong_bytes;
   corrupt_chunks += other.corrupt_chunks;
   lost_promises += other.lost_promises;
@@ -59,6 +61,13 @@ void ReplayReport::Add(ReplayReport&& other) {
   put_seconds += other.put_seconds;
   lookup_us.insert(lookup_us.end(), other.lookup_us.begin(), other.lookup_us.end());
   get_chunk_us.insert(get_chunk_us.end(), other.get_chunk_us.begin(), other.get_chunk_us.end());
+}
+
+void ReplayReport::NoteRejection(const std::string& message) {
+  ++rejected;
+  // "REASON: details", or what the client itself says, likewise.
+  ++rejected_because[message.substr(0, message.find(':'))];
+  if (first_rejection.empty()) first_rejection = message;
 }
 
 double Percentile(std::vector<double>& samples, double fraction) {

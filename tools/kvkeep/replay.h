@@ -14,6 +14,7 @@
 #include <absl/status/statusor.h>
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,6 +51,8 @@ struct ReplayReport {
   uint64_t put_chunks = 0;      // stored
   uint64_t present_chunks = 0;  // puts answered PRESENT
   uint64_t rejected = 0;
+  std::map<std::string, uint64_t> rejected_because;  // the same by reason
+  std::string first_rejection;                       // with all that was said
   uint64_t wrong_bytes = 0;       // delivered as a hit, and not what was put
   uint64_t corrupt_chunks = 0;    // did not match their checksums: never delivered
   uint64_t lost_promises = 0;     // leased, and yet no hit, while the daemon was there
@@ -72,6 +75,7 @@ struct ReplayReport {
   int concurrency = 1;
 
   void Add(ReplayReport&& other);
+  void NoteRejection(const std::string& message);
   double hit_ratio() const {
     return chunk_refs == 0
                ? 0

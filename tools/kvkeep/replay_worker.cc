@@ -215,7 +215,7 @@ absl::Status ReplayWorker::PutRest(const Chain& chain, size_t begin) {
           report_.bytes_put += from[i].size();
           break;
         case PutStatus::kRejected:
-          ++report_.rejected;
+          report_.NoteRejection(put->chunks[i].message);
           break;
         case PutStatus::kUnfinished:
           break;  // counted as the call's failure

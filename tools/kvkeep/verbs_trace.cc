@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <utility>
 
 #include "tiers/policy/simulate.h"
 #include "tiers/policy/trace.h"
@@ -42,6 +43,7 @@ Json ReportJson(ReplayReport& report) {
       {"g3_hits", report.g3_hits},
       {"put_chunks", report.put_chunks},
       {"rejected", report.rejected},
+      {"rejected_because", report.rejected_because},
       {"wrong_bytes", report.wrong_bytes},
       {"seconds", report.seconds},
       {"get_gb_s", GigabytesPerSecond(report.bytes_got, report.get_seconds, report.concurrency)},
@@ -105,6 +107,14 @@ int RunReplay(const Cli& cli, ReplayArguments& arguments) {
   std::ostream& err = cli.terminal.err;
   if (!report->first_failure.empty())
     err << "kvkeep: first failure: " << report->first_failure << "\n";
+  if (report->rejected > 0) {
+    err << "kvkeep: rejected " << report->rejected << " (";
+    const char* before = "";
+    for (const auto& [reason, count] : report->rejected_because) {
+      err << std::exchange(before, ", ") << reason << ": " << count;
+    }
+    err << "); first: " << report->first_rejection << "\n";
+  }
   if (report->wrong_bytes > 0) err << "kvkeep: WRONG BYTES: " << report->wrong_bytes << "\n";
   if (report->capacity_violations > 0) {
     err << "kvkeep: over capacity, " << report->capacity_violations
