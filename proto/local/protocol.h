@@ -257,7 +257,8 @@ struct ImageRun {
 // ---------------------------------------------------------------- put
 
 // Followed by `chunks` PutChunk, `runs` PutRun, and the metadata tails one after the other. A
-// session's chunks over the limit of reserved bytes wait for its own earlier ones, not for others'.
+// session's chunks over the limit of reserved bytes wait for its own earlier ones, and for those of
+// others for part of a second; then they are rejected.
 struct PutRequest {
   std::array<uint8_t, 16> ns{};
   uint32_t chunks = 0;

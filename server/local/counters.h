@@ -19,6 +19,7 @@ struct LocalCounters {
   Counter errors{0};            // requests answered with an error
   Counter put_bytes{0};         // copied
   Counter put_discarded_bytes{0};
+  Counter waited_puts{0};   // for space that other sessions' puts held
   Counter stalled_puts{0};  // in parts, given up as their clients wrote no more
   Counter gpu_puts{0}, gpu_gets{0};
   Counter gpu_get_bytes{0};      // copied to GPUs

@@ -171,6 +171,10 @@ void LocalPeer::OnTick(MonotonicTime now) {
       context_->counters->stalled_puts.fetch_add(1, std::memory_order_relaxed);
     }
   }
+  if (waiting_.empty()) return;
+  // Space may have come free where nobody tells; and who waited long enough is answered.
+  context_->scratch->line.Advance(identity_.tenant.value());
+  AdvancePuts();
 }
 
 bool LocalPeer::holds_something() const {
@@ -210,6 +214,7 @@ void LocalPeer::NotifyDraining() {
 void LocalPeer::End() {
   const State before = std::exchange(state_, State::kEnded);
   sink_ = nullptr;
+  context_->scratch->line.Leave(identity_.tenant.value(), this);
   if (before == State::kOpen) GiveUpHoldings(false);
   jobs_.clear();
   gpu_gets_.clear();

@@ -22,14 +22,16 @@
 #include "server/local/gpu_get.h"
 #include "server/local/keys_call.h"
 #include "server/local/put_job.h"
+#include "server/local/put_line.h"
 #include "server/local/session_gpu.h"
 #include "server/local/session_leases.h"
 #include "server/local/session_memory.h"
 
 namespace kvkeep {
 
-// What serving a request needs: used again for the next one, of whichever peer.
+// What serving a request needs: used again for the next one, of whichever peer. And who waits.
 struct PeerScratch {
+  PutLine line;
   local::MessageWriter reply{0, 0};
   KeysCall call;
   std::vector<local::Place> places;
@@ -49,7 +51,7 @@ class PeerSink {
   virtual void Close(const absl::Status& why) = 0;
 };
 
-class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
+class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLine::Waiter {
  public:
   struct Identity {
     std::string peer;  // for status and logs
@@ -88,6 +90,17 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
 
  private:
   enum class State { kNew, kOpen, kRevoked, kEnded };
+  struct Job {
+    local::Kind kind = local::Kind::kPut;
+    uint64_t id = 0;  // of the message
+    MonotonicTime began{0};
+    bool copying = false;
+    std::shared_ptr<PutJob> put;
+    std::optional<MonotonicTime> waits_since;  // for space
+    // In parts: which piece was waited for at a tick, and since when.
+    std::optional<uint64_t> awaited_piece;
+    MonotonicTime since{0};
+  };
 
   // ---- peer.cc
   void Dispatch(local::Message& message);
@@ -132,6 +145,9 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   PutJob::Callbacks PutCallbacks(uint64_t number, uint64_t id);
   // Starts what fits of the puts that wait for space, in their order.
   void AdvancePuts();
+  void AwaitSpace(Job& job);
+  bool WaitedLong(const Job& job) const;
+  bool TryAgain() override;
   void OnRoundOver(uint64_t number);
   void OnPutDone(uint64_t number, const PutJob& put);
 
@@ -162,16 +178,6 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer> {
   absl::flat_hash_map<NamespaceDigest, Namespace> namespaces_;
   MonotonicTime request_began_{0};  // of the one that is being served
   uint64_t next_job_ = 1;
-  struct Job {
-    local::Kind kind = local::Kind::kPut;
-    uint64_t id = 0;  // of the message
-    MonotonicTime began{0};
-    bool copying = false;
-    std::shared_ptr<PutJob> put;
-    // In parts: which piece was waited for at a tick, and since when.
-    std::optional<uint64_t> awaited_piece;
-    MonotonicTime since{0};
-  };
   absl::flat_hash_map<uint64_t, Job> jobs_;  // replies not sent yet
   size_t copying_ = 0;                       // of jobs_
   std::deque<uint64_t> waiting_;             // jobs with chunks that wait for space, in order

@@ -14,6 +14,9 @@ namespace {
 using local::Kind;
 
 constexpr uint64_t kDefaultStagingChunks = 32;  // a burst of prefill
+// How long a put waits for space that others hold. With the tick at which that is looked at, and
+// the client's own part, it is answered within a second.
+constexpr std::chrono::milliseconds kMostWait{650};
 
 }  // namespace
 
@@ -137,12 +140,16 @@ PutJob::Callbacks LocalPeer::PutCallbacks(uint64_t number, uint64_t id) {
 }
 
 void LocalPeer::AdvancePuts() {
+  PutLine& line = context_->scratch->line;
+  const uint32_t tenant = identity_.tenant.value();
   bool on_loop = true;  // for one of them: the others would keep the loop from other peers
   while (!waiting_.empty()) {
     const uint64_t number = waiting_.front();
     Job& job = jobs_.at(number);
     if (job.copying) return;
-    if (absl::Status status = job.put->Reserve(session_, copying_ > 0); !status.ok()) {
+    const bool patient = state_ == State::kOpen && !WaitedLong(job);
+    if (patient && !line.MayGo(tenant, this)) return AwaitSpace(job);
+    if (absl::Status status = job.put->Reserve(session_, copying_ > 0 || patient); !status.ok()) {
       const Job failed = std::move(job);
       waiting_.pop_front();
       jobs_.erase(number);
@@ -150,12 +157,32 @@ void LocalPeer::AdvancePuts() {
       NoteEnd(Operation::kPut, status.code(), failed.began);
       continue;
     }
-    if (!job.put->reserved()) return;  // other puts of this session are copied, and hold the space
+    if (!job.put->reserved()) return AwaitSpace(job);
+    job.waits_since.reset();
+    line.Leave(tenant, this);
     if (!job.put->waits()) waiting_.pop_front();
     job.copying = true;
     ++copying_;
     if (job.put->Copy(on_loop)) on_loop = false;
   }
+  line.Leave(tenant, this);
+}
+
+// Puts of this session or of others are copied, and hold the space.
+void LocalPeer::AwaitSpace(Job& job) {
+  context_->scratch->line.Join(identity_.tenant.value(), this);
+  if (job.waits_since.has_value()) return;
+  job.waits_since = context_->clock->Now();
+  if (copying_ == 0) context_->counters->waited_puts.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool LocalPeer::WaitedLong(const Job& job) const {
+  return job.waits_since.has_value() && context_->clock->Now() - *job.waits_since >= kMostWait;
+}
+
+bool LocalPeer::TryAgain() {
+  AdvancePuts();
+  return !waiting_.empty() && !jobs_.at(waiting_.front()).copying;
 }
 
 void LocalPeer::OnRoundOver(uint64_t number) {
@@ -163,6 +190,7 @@ void LocalPeer::OnRoundOver(uint64_t number) {
   if (found == jobs_.end() || !std::exchange(found->second.copying, false)) return;
   --copying_;
   AdvancePuts();
+  context_->scratch->line.Advance(identity_.tenant.value());
 }
 
 void LocalPeer::OnPutDone(uint64_t number, const PutJob& put) {
@@ -181,6 +209,7 @@ void LocalPeer::OnPutDone(uint64_t number, const PutJob& put) {
   }
   NoteEnd(Operation::kPut, put.status().code(), job.began);
   AdvancePuts();
+  context_->scratch->line.Advance(identity_.tenant.value());
 }
 
 }  // namespace kvkeep

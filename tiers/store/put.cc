@@ -106,7 +106,7 @@ bool Core::AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, Te
     return true;
   }
   if (own.reserved_blocks + blocks > own.limits.reserved_blocks) {
-    if (request.asks_again) {
+    if (request.asks_again && blocks <= own.limits.reserved_blocks) {  // it may fit later
       result.reason = RejectReason::kLimit;
       result.ask_again = true;
       return true;
