@@ -92,6 +92,14 @@ bool MemoryIndex::has_hole() const {
   return hole_.has_value();
 }
 
+bool MemoryIndex::MayForget(const ChunkId& id) const {
+  MutexLock lock(&mu_);
+  if (!phantom_.has_value()) return false;
+  const std::string key = EncodeRecordKey(id);
+  return std::any_of(phantom_->records.begin(), phantom_->records.end(),
+                     [&key](const auto& one) { return one.first == key && !one.second; });
+}
+
 void MemoryIndex::DamageRecord(const ChunkId& id) {
   MutexLock lock(&mu_);
   const std::string key = EncodeRecordKey(id);

@@ -59,6 +59,8 @@ class MemoryIndex final : public ChunkIndex {
   // A power cut now would leave the record as it is.
   bool IsStable(const ChunkId& id) const;
   bool has_hole() const;
+  // A write that was to remove the record failed, and the next process may find that it is gone.
+  bool MayForget(const ChunkId& id) const;
   // The machine died: of the writes since the last good Sync only a random beginning is kept (the
   // log is written in order). Faults end.
   void PowerCut(uint64_t seed);

@@ -242,9 +242,12 @@ void Simulator::DoContinuePut(Client& client) {
   if (sealed.ok() && put.durable) AwaitDurable(put.name);
 }
 
+// Not once the store has asked for the record's removal, whatever came of that: the chunk had been
+// evicted, also when it was put anew since.
 bool Simulator::PromiseHolds(uint64_t name) {
   const auto promise = durable_.find(name);
   if (promise == durable_.end() || !world_.attached(promise->second.device)) return false;
+  if (world_.index(promise->second.device).MayForget(Id(name))) return false;
   const std::vector<Promise> records = RecordsOf(name);
   return std::find(records.begin(), records.end(), promise->second) != records.end();
 }

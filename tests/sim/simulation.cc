@@ -11,7 +11,7 @@ namespace kvkeep {
 namespace {
 
 // What an operator may do at any time; false: refused, as what has to stay is more.
-bool SetCapacities(World& world, SeededRandom& random, size_t devices) {
+bool DrawCapacities(World& world, SeededRandom& random, size_t devices) {
   StoreOptions options = world.store().options();
   const auto draw = [&random](uint64_t built) {
     return random.Chance(0.3) ? built : random.Between(built / 4, built);
@@ -114,9 +114,7 @@ void Simulator::Act(Client& client, uint64_t pick) {
     DoStalled();
   } else if (pick < 764) {
     if (!scenario_.capacities) return;
-    const bool set = SetCapacities(world_, random_, world_options_.device_blocks.size());
-    report_.capacities_set += set;
-    Log(absl::StrCat("capacities ", set));
+    Log(absl::StrCat("capacities ", SetCapacities()));
   } else if (pick < 780) {
     // Rarely the machine was suspended, or its clock set.
     const bool long_time = random_.Chance(0.02);
@@ -161,6 +159,16 @@ void Simulator::DoTrouble() {
   }
 }
 
+// What had to be given under the capacities until now is no breach of those that come.
+bool Simulator::SetCapacities() {
+  CheckQuotas();  // of all that happened under the old ones
+  const std::vector<TenantSnapshot> before = world_.store().snapshot().tenants;
+  for (size_t t = 0; t < quotas_.size(); ++t) pushed_out_[t] = before[t].counters.g3_pushed_out;
+  const bool set = DrawCapacities(world_, random_, world_options_.device_blocks.size());
+  report_.capacities_set += set;
+  return set;
+}
+
 // All work ends, all is given back, and an emptied store is empty.
 void Simulator::FinishAll() {
   const Uninterrupted alone(&alone_);
@@ -185,8 +193,7 @@ void Simulator::FinishAll() {
     if (world_.attached(d)) world_.device(d).set_options({});
     world_.index(d).SetFaults({});
   }
-  const size_t devices = world_options_.device_blocks.size();
-  if (scenario_.capacities) SetCapacities(world_, random_, devices);
+  if (scenario_.capacities) SetCapacities();
   world_.Settle();
   KVKEEP_CHECK(callbacks_due_ == 0);
   world_.store().CheckInvariants();

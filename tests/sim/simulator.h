@@ -117,6 +117,7 @@ class Simulator {
   bool ChangeTenants(std::set<uint64_t>* must_be_there, bool all_kept);
   void DrawQuotas();
   void CheckQuotas();
+  bool SetCapacities();  // false: refused
   void CheckRecordsInQuota();
   // Its records in the indexes of attached devices.
   std::vector<Promise> RecordsOf(uint64_t name);
@@ -129,18 +130,16 @@ class Simulator {
   Records RecordsOn(size_t device);
   // Present in the tiers whose presence words are given.
   std::set<uint64_t> Stored(std::vector<uint64_t> LookupResult::*tier);
-  // In G3. Of two records the one that was taken may be of another shape than what G2 has, which is
-  // the chunk then.
-  std::set<uint64_t> StoredWithRecord(const std::set<uint64_t>& two_records);
-  static void CheckSurvivors(const std::set<uint64_t>& must_be_there,
-                             const std::set<uint64_t>& there);
+  std::set<uint64_t> StoredOrBeneath(const std::set<uint64_t>& names);
+  bool IsBeneath(uint64_t name);
+  std::set<uint64_t> MisledByDrives();
+  static void CheckSurvivors(const std::set<uint64_t>& must, const std::set<uint64_t>& there);
   void ReadDurable(const std::set<uint64_t>& must_be_there);
   void CheckReader(HeldReader& held);
   void CheckPresent(Client& client, uint64_t name);
   void OnPieceReady(const std::shared_ptr<HeldReader>& held, size_t piece, absl::Status status);
   void FinishAll();
-  // All events read, what they told of is what lookups find, in each tier.
-  void CheckEvents();
+  void CheckEvents();  // all read, what they told of is what lookups find, in each tier
   ImageShape RandomShape();
   size_t RandomSpace(const Client& client);
   uint64_t RandomName(const Client& client) {
@@ -168,12 +167,13 @@ class Simulator {
   std::vector<Client> clients_;
   std::vector<Stalled> stalled_;
   std::vector<uint64_t> quotas_;  // of this process, in blocks, by tenant; 0: none
+  // TenantCounters::g3_pushed_out when the capacities of now were set; likewise.
+  std::vector<uint64_t> pushed_out_;
   // Acknowledged as durable and not deleted since, with the record that was acknowledged: one that
   // was evicted from G3 and written back later from G2 has another, which promises nothing.
   std::map<uint64_t, Promise> durable_;
-  // Records that a removal was committed for, and that are back in the same boot since a drive
-  // forgot the end of its index: what they point at may be reused, and nobody was told. Only those
-  // that nothing casts doubt on; by device.
+  // Records that are back after their removal in the same boot, since a drive forgot the end of its
+  // index: what they point at may be reused. Only those that nothing casts doubt on; by device.
   std::vector<Records> believed_;
   // Names of the others: somebody soon puts them durable, to see whether they are believed.
   std::set<uint64_t> doubted_;
@@ -187,7 +187,7 @@ class Simulator {
   uint64_t interruptions_ = 0;
   int depth_ = 0;    // calls interrupted by this one
   int alone_ = 0;    // nothing is to interrupt
-  int sealing_ = 0;  // no deletes meanwhile: the model could not tell which came first
+  int sealing_ = 0;  // no deletes meanwhile: nobody could tell which came first
   int deleting_ = 0;
   std::vector<std::pair<uint64_t, uint64_t>> sealed_while_deleting_;  // name, version
   bool crashed_ = false;
