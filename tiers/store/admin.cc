@@ -1,6 +1,7 @@
 // Clear, snapshot, and the walk that checks every invariant.
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 
@@ -175,8 +176,8 @@ void Core::CheckShares() {
     if (!chunk.g3.empty()) blocks[tenant] += chunk.blocks();
     if (chunk.in_g3_policy) ++in_policy[chunk.device][tenant];
   }
-  for (const auto& [at, replaced] : replaced_) {
-    blocks[OwnerOf(at.id.ns).value()] += TotalBlocks(replaced.extents).value();
+  for (const auto& [at, replaced] : replaced_.all()) {
+    blocks[OwnerOf(at.id.ns).value()] += replaced.blocks();
   }
   std::vector<uint64_t> lent(pools_.size()), borrowed(pools_.size()), lessees(pools_.size());
   std::vector<uint64_t> pins(table_.slot_end());
@@ -238,14 +239,26 @@ void Core::CheckTold() {
   for (const auto& tier : devices_) KVKEEP_CHECK(tier->told_readable == tier->readable());
 }
 
+// The head of replace.cc has the rules.
 void Core::CheckReplaced(std::vector<uint64_t>& g3_blocks) {
-  for (const auto& [at, replaced] : replaced_) {
+  replaced_.CheckInvariants();
+  for (const auto& [at, replaced] : replaced_.all()) {
     const ChunkSlot now = table_.Find(at.id);
     KVKEEP_CHECK(now != kNoSlot && now != replaced.holder);
-    KVKEEP_CHECK((replaced.holder == kNoSlot) != replaced.extents.empty());
     const Chunk& chunk = table_.at(now);  // stored elsewhere: until that is stable
-    KVKEEP_CHECK(chunk.g3_state != G3State::kStored || chunk.device != at.device);
-    g3_blocks[at.device] += TotalBlocks(replaced.extents).value();
+    const bool stored = chunk.g3_state == G3State::kStored;
+    KVKEEP_CHECK(!stored || chunk.device != at.device);
+    const auto& in_doubt = scrub_.in_doubt;
+    KVKEEP_CHECK(!stored || !chunk.doubtful || !HasPool(chunk.tenant) ||
+                 std::find(in_doubt.begin(), in_doubt.end(), now) != in_doubt.end());
+    g3_blocks[at.device] += replaced.blocks();
+    if (replaced.kept()) {
+      KVKEEP_CHECK(replaced.owner == chunk.tenant);
+      continue;
+    }
+    const Chunk& holder = table_.at(replaced.holder);
+    KVKEEP_CHECK(holder.live && holder.detached && holder.id == at.id && holder.g3_reading);
+    KVKEEP_CHECK(holder.g3_state == G3State::kStored && holder.device == at.device);
   }
 }
 

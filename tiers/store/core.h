@@ -191,8 +191,8 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The chunk that replaced it has gone, or is in G3 elsewhere: the record goes by itself.
   void ForgetReplaced(const ChunkId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  ReplacedRecords::iterator ForgetOne(ReplacedRecords::iterator at)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetOne(const ReplacedAt& at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DoubtTwice(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // if so: for the scrub
   // The chunk, which is in no tier any more, is what it replaced again, if that can be.
   void ReturnReplaced(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // DetachChunk, as it is damaged: another record of it, if there is one, is the chunk now.

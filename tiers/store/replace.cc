@@ -13,6 +13,22 @@
 // data may not have arrived, the old one's may be overwritten. One is taken for the chunk, the
 // other one stays in the same way until every byte of the first was read and is right (scrub.cc
 // sees to it), and takes its place when it is not.
+//
+// Why nothing is lost. Of an entry of replaced_, for a chunk and a device, at all times
+// (CheckReplaced):
+// 1. There is a chunk under its name to be found, which is not stored on that device: what else the
+//    index there has under the name is the entry's record, so no removal of that name is sent
+//    (PumpIndex: `stays`), only an add that overwrites it.
+// 2. Its image has its blocks: the allocator has them, no other chunk, and they count as its
+//    owner's; a removal that is sent names them.
+// 3. It ends in one of four ways. The new record overwrites it (TakeReplaced): the new data is
+//    stable before that is committed, the blocks are free when the new record is. The new record is
+//    stable on another device (EndReplaced). It is the chunk again (BecomeReplaced). Or nobody is
+//    promised it any more: deleted, its space wanted, or what was put anew has another shape and is
+//    gone (ForgetReplaced, EvictReplaced).
+// 4. A batch that fails leaves it as it was (RestoreReplaced), unless 3 has come meanwhile.
+// 5. While the chunk itself is in doubt, the scrub has it in its queue, unless it is nobody's.
+#include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
@@ -21,11 +37,11 @@ namespace {
 // That is no chunk's any more; one without a doubt, if there is one.
 std::optional<ReplacedAt> SurestOf(const ReplacedRecords& records, const ChunkId& id) {
   std::optional<ReplacedAt> surest;
-  bool sure = false;
-  for (auto at = records.lower_bound({id, 0}); at != records.end() && at->first.id == id; ++at) {
-    if (at->second.holder != kNoSlot || sure) continue;
-    surest = at->first;
-    sure = !at->second.record.doubtful;
+  for (auto at = records.Next(id, 0); at.has_value(); at = records.Next(id, at->device + 1u)) {
+    const Replaced& replaced = *records.Find(*at);
+    if (!replaced.kept()) continue;
+    if (!replaced.record.doubtful) return at;
+    if (!surest.has_value()) surest = at;
   }
   return surest;
 }
@@ -34,19 +50,19 @@ std::optional<ReplacedAt> SurestOf(const ReplacedRecords& records, const ChunkId
 
 void Core::ReplaceChunk(ChunkSlot slot) {
   const Chunk& chunk = table_.at(slot);
-  if (chunk.g3_state == G3State::kStored) {
-    replaced_[{chunk.id, chunk.device}] = {.holder = slot, .extents = {}};
+  if (chunk.g3_state == G3State::kStored && !Planted(Canary::kReplacedForgotten)) {
+    replaced_.Hold({chunk.id, chunk.device}, slot);
   }
   DetachOnly(slot);
 }
 
 bool Core::KeepReplaced(Chunk& chunk, ChunkSlot slot) {
-  const auto found = replaced_.find({chunk.id, chunk.device});
-  if (found == replaced_.end() || found->second.holder != slot) return false;
-  found->second.holder = kNoSlot;
-  found->second.extents = std::move(chunk.g3);
-  found->second.record = {chunk.shape,       chunk.g3_incarnation, chunk.g3_generation,
-                          chunk.g3_sequence, chunk.unconfirmed,    chunk.doubtful};
+  const ReplacedAt at{chunk.id, chunk.device};
+  const Replaced* const held = replaced_.Find(at);
+  if (held == nullptr || held->holder != slot) return false;
+  replaced_.Keep(at, chunk.tenant, std::move(chunk.g3),
+                 {chunk.shape, chunk.g3_incarnation, chunk.g3_generation, chunk.g3_sequence,
+                  chunk.unconfirmed, chunk.doubtful});
   const ChunkSlot now = table_.Find(chunk.id);
   if (now != kNoSlot && table_.at(now).g3_state == G3State::kStored) EndReplaced(table_.at(now));
   return true;
@@ -59,36 +75,33 @@ bool Core::KeepBoth(uint16_t device, const IndexRecord& record, const KnownRecor
   if (blocks != record.shape.blocks()) return false;
   if (!devices_[device]->allocator->Claim(record.extents).ok()) return false;
   g3_shares_.Take(table_.at(slot).tenant, blocks.value());
-  replaced_[{record.id, device}] = {kNoSlot, record.extents, known};
-  // Nobody's wait for the start after which their tenant is back.
-  if (HasPool(table_.at(slot).tenant)) scrub_.in_doubt.push_back(slot);
+  replaced_.Keep({record.id, device}, table_.at(slot).tenant, record.extents, known);
+  DoubtTwice(slot);
   return true;
 }
 
 bool Core::TakeReplaced(uint16_t device, const ChunkId& id,
                         std::deque<DeviceTier::PendingRemove>& removes) {
-  const auto found = replaced_.find({id, device});
-  if (found == replaced_.end()) return false;
-  // Else it goes when it is let go of.
-  if (found->second.holder != kNoSlot) return true;
-  const uint64_t blocks = TotalBlocks(found->second.extents).value();
-  devices_[device]->freeing_blocks += blocks;
-  g3_shares_.Give(OwnerOf(id.ns), blocks);
-  removes.push_back({id, std::move(found->second.extents), found->second.record});
-  replaced_.erase(found);
+  const Replaced* const found = replaced_.Find({id, device});
+  if (found == nullptr) return false;
+  if (!found->kept()) return true;  // it goes when it is let go of
+  Replaced taken = replaced_.Take({id, device});
+  devices_[device]->freeing_blocks += taken.blocks();
+  g3_shares_.Give(taken.owner, taken.blocks());
+  removes.push_back({id, std::move(taken.extents), taken.record});
   return true;
 }
 
 void Core::EndReplaced(const Chunk& chunk) {
-  const auto here = replaced_.find({chunk.id, chunk.device});
-  if (here != replaced_.end() && here->second.holder != kNoSlot) {
-    replaced_.erase(here);  // its removal finds the new record
-  } else if (here != replaced_.end()) {
+  const Replaced* const here = replaced_.Find({chunk.id, chunk.device});
+  if (here != nullptr && !here->kept()) {
+    replaced_.Drop({chunk.id, chunk.device});  // its removal finds the new record
+  } else if (here != nullptr) {
     DeviceTier& tier = *devices_[chunk.device];
     TakeReplaced(chunk.device, chunk.id, tier.removes);
     if (!tier.committing) PumpLater(chunk.device);
   }
-  if (chunk.doubtful || !HasRecordOf(replaced_, chunk.id)) return;
+  if (chunk.doubtful || !replaced_.HasAny(chunk.id)) return;
   // On other devices: once it is on stable storage here.
   devices_[chunk.device]->sync_waiters.emplace(
       chunk.g3_sequence, [this, id = chunk.id, device = chunk.device,
@@ -111,14 +124,15 @@ bool Core::RestoreReplaced(uint16_t device, DeviceTier::PendingRemove& remove) {
   devices_[device]->freeing_blocks -= blocks;
   g3_shares_.Take(table_.at(now).tenant, blocks);
   over_quota_ = over_capacity_ = true;  // perhaps: it may have shrunk meanwhile
-  replaced_[{remove.id, device}] = {kNoSlot, std::move(remove.extents), *remove.replaced};
+  replaced_.Keep({remove.id, device}, table_.at(now).tenant, std::move(remove.extents),
+                 *remove.replaced);
   return true;
 }
 
 void Core::ReturnReplaced(ChunkSlot slot) {
   const std::optional<ReplacedAt> at = SurestOf(replaced_, table_.at(slot).id);
   // Of another shape: another put under this key.
-  if (at.has_value() && replaced_.at(*at).record.shape == table_.at(slot).shape) {
+  if (at.has_value() && replaced_.Find(*at)->record.shape == table_.at(slot).shape) {
     BecomeReplaced(slot, *at);
   }
 }
@@ -128,7 +142,7 @@ void Core::LoseChunk(ChunkSlot slot) {
   DetachOnly(slot);
   const std::optional<ReplacedAt> at = SurestOf(replaced_, id);
   if (!at.has_value() || table_.full()) return ForgetReplaced(id);
-  const ChunkSlot fresh = CreateChunk(id, replaced_.at(*at).record.shape);
+  const ChunkSlot fresh = CreateChunk(id, replaced_.Find(*at)->record.shape);
   ++moves_;
   Change chunk(this, fresh);
   BecomeReplaced(fresh, *at);
@@ -136,12 +150,11 @@ void Core::LoseChunk(ChunkSlot slot) {
 
 void Core::BecomeReplaced(ChunkSlot slot, const ReplacedAt& at) {
   Chunk& chunk = table_.at(slot);
-  const auto found = replaced_.find(at);
   DeviceTier& tier = *devices_[at.device];
-  chunk.g3 = std::move(found->second.extents);
+  Replaced taken = replaced_.Take(at);
+  chunk.g3 = std::move(taken.extents);
   chunk.device = at.device;
-  const KnownRecord record = found->second.record;
-  replaced_.erase(found);
+  const KnownRecord& record = taken.record;
   chunk.g3_incarnation = record.incarnation;
   chunk.g3_generation = record.generation;
   chunk.g3_sequence = record.sequence;
@@ -151,9 +164,16 @@ void Core::BecomeReplaced(ChunkSlot slot, const ReplacedAt& at) {
   ++tier.chunks;
   InsertIntoG3Policy(slot, kNoSlot);
   EndReplaced(chunk);
+  DoubtTwice(slot);
   if (!chunk.unconfirmed) return;
   tier.confirm_queue.push_back({slot});
   PumpLater(at.device);
+}
+
+void Core::DoubtTwice(ChunkSlot slot) {
+  const Chunk& chunk = table_.at(slot);
+  if (!HasPool(chunk.tenant)) return;  // nobody's: it waits for the start after which its tenant is back
+  if (chunk.doubtful && replaced_.HasAny(chunk.id)) scrub_.in_doubt.push_back(slot);
 }
 
 void Core::FreeWhenStable(uint16_t device, CommitSequence sequence, ExtentList extents) {
@@ -169,38 +189,34 @@ void Core::FreeWhenStable(uint16_t device, CommitSequence sequence, ExtentList e
 }
 
 void Core::ForgetReplaced(const ChunkId& id) {
-  auto at = replaced_.lower_bound({id, 0});
-  while (at != replaced_.end() && at->first.id == id) {
+  while (const std::optional<ReplacedAt> at = replaced_.Next(id, 0)) {
     Count(work::kLook);
-    at = ForgetOne(at);
+    ForgetOne(*at);
   }
 }
 
-ReplacedRecords::iterator Core::ForgetOne(ReplacedRecords::iterator at) {
-  const ReplacedAt where = at->first;
-  Replaced replaced = std::move(at->second);
-  const auto next = replaced_.erase(at);
-  if (replaced.holder != kNoSlot) return next;  // goes as any other when it is let go of
-  DeviceTier& tier = *devices_[where.device];
-  const uint64_t blocks = TotalBlocks(replaced.extents).value();
-  tier.freeing_blocks += blocks;
-  g3_shares_.Give(OwnerOf(where.id.ns), blocks);
-  tier.removes.push_back({where.id, std::move(replaced.extents)});
-  if (!tier.committing) PumpLater(where.device);
-  return next;
+void Core::ForgetOne(const ReplacedAt& at) {
+  // Goes as any other when it is let go of.
+  if (!replaced_.Find(at)->kept()) return replaced_.Drop(at);
+  Replaced taken = replaced_.Take(at);
+  DeviceTier& tier = *devices_[at.device];
+  tier.freeing_blocks += taken.blocks();
+  g3_shares_.Give(taken.owner, taken.blocks());
+  tier.removes.push_back({at.id, std::move(taken.extents)});
+  if (!tier.committing) PumpLater(at.device);
 }
 
 Core::Evicted Core::EvictReplaced(DeviceTier& tier, std::optional<TenantId> tenant) {
-  for (auto at = replaced_.begin(); at != replaced_.end(); ++at) {
-    Count(work::kLook);
-    const auto& [where, replaced] = *at;
-    if (replaced.holder != kNoSlot || devices_[where.device].get() != &tier) continue;
-    if (tenant.has_value() && OwnerOf(where.id.ns) != *tenant) continue;
-    ForgetOne(at);
-    Count(work::kEvict);
-    return Evicted::kOne;
-  }
-  return Evicted::kNone;
+  uint16_t device = 0;
+  while (devices_[device].get() != &tier) ++device;
+  Count(work::kFind);
+  const std::optional<ReplacedAt> at = replaced_.AnyKept(device, tenant);
+  if (!at.has_value()) return Evicted::kNone;
+  ++counters_.g3_evictions;
+  ++tenant_counters_[OwnerOf(at->id.ns).value()].g3_evictions;
+  ForgetOne(*at);
+  Count(work::kEvict);
+  return Evicted::kOne;
 }
 
 }  // namespace kvkeep::store_internal

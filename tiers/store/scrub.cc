@@ -67,7 +67,7 @@ bool Core::ScrubInDoubt(Section& section) {
   scrub_.in_doubt.pop_front();
   const Chunk& chunk = table_.at(slot);
   if (!chunk.live || chunk.detached || !chunk.doubtful || !HasPool(chunk.tenant)) return true;
-  if (!HasRecordOf(replaced_, chunk.id)) return true;
+  if (!replaced_.HasAny(chunk.id)) return true;
   scrub_.in_doubt.push_back(slot);
   if (!chunk.has_g2_space() && InG3(chunk)) ScrubChunk(section, slot);
   return scrub_.reading;

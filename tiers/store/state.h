@@ -18,6 +18,7 @@
 #include "tiers/store/lease.h"
 #include "tiers/store/rates.h"
 #include "tiers/store/read_queue.h"
+#include "tiers/store/replaced.h"
 #include "tiers/store/store.h"
 #include "tiers/store/types.h"
 
@@ -101,34 +102,6 @@ struct WriteBack {
   uint64_t bytes = 0;
   absl::Status failure;
 };
-
-// What a chunk of G3 knows of its record, beside where the image lies.
-struct KnownRecord {
-  ImageShape shape;
-  Incarnation incarnation;
-  Generation generation;
-  CommitSequence sequence;
-  bool unconfirmed = false, doubtful = false;
-};
-
-// A record beside that of the chunk itself: the chunk was put anew, or two devices have one each
-// and neither is sure. One of a chunk on a device at most.
-struct ReplacedAt {
-  ChunkId id;
-  uint16_t device = 0;
-  auto operator<=>(const ReplacedAt&) const = default;
-};
-struct Replaced {
-  ChunkSlot holder = kNoSlot;  // the chunk it was, while that is still read from G3
-  ExtentList extents;          // else its image
-  KnownRecord record;          // likewise
-};
-// A tree: a hash map that grows moves all of its entries under the lock.
-using ReplacedRecords = absl::btree_map<ReplacedAt, Replaced>;
-inline bool HasRecordOf(const ReplacedRecords& records, const ChunkId& id) {
-  const auto first = records.lower_bound({id, 0});
-  return first != records.end() && first->first.id == id;
-}
 
 struct Scrub {
   ChunkSlot next{0};        // to look at

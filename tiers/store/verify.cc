@@ -119,6 +119,7 @@ void Core::LeaveToReaders(ChunkSlot slot) {
   change->doubtful = copy.doubtful;
   SetG3State(*change, G3State::kStored);
   InsertIntoG3Policy(fresh, kNoSlot);
+  DoubtTwice(fresh);
 }
 
 void Core::StartSweep() {
