@@ -271,6 +271,7 @@ void Simulator::AwaitDurable(uint64_t name) {
       return;
     }
     durable_[name] = records[0];
+    promised_[name] = changes;
     unsure_.erase(name);
   });
 }

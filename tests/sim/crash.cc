@@ -114,8 +114,9 @@ void Simulator::CheckEvents() {
   }
 }
 
-// A process is about to end: what it did goes into the report.
+// A process is about to end: what it promised is looked for, what it did goes into the report.
 void Simulator::CountProcess() {
+  CheckPromises();
   const StoreCounters counters = world_.store().snapshot().counters;
   report_.promotions += counters.promotions;
   report_.evictions += counters.g2_evictions + counters.g3_evictions;
@@ -272,6 +273,36 @@ bool Simulator::DrivesLosePower() {
   return any;
 }
 
+// What was put durable and acknowledged goes from the indexes only when it is evicted, deleted or
+// found damaged. Where none of that happened in this process it is there, also when it was put
+// anew since. It gives way to what has another shape, once that was evicted from G2 in turn: then
+// that is not there, or was put a third time.
+void Simulator::CheckPromises() {
+  const StoreCounters now = world_.store().snapshot().counters;
+  const uint64_t gone = now.g3_evictions + now.stale_records + now.corrupt_chunks +
+                        now.unauthentic_chunks + now.recovery_dropped_chunks +
+                        now.recovery_dropped_g2_chunks;
+  if (!honest_ || gone > 0) return;
+  for (const auto& [name, promise] : durable_) {
+    const auto found = promised_.find(name);
+    if (found == promised_.end() || !world_.attached(promise.device)) continue;
+    ++report_.promises_checked;
+    if (!RecordsOf(name).empty() || names_[name].changes > found->second + 1) continue;
+    if (now.unbacked_evictions > 0 && !Stored(&LookupResult::g2_parts).contains(name)) continue;
+    std::printf("durable, but its record is gone: %lu\n", name);
+    KVKEEP_CHECK(false);
+  }
+}
+
+// Of a process that begins: what CheckPromises is to find at its end.
+void Simulator::NotePromises() {
+  promised_.clear();
+  const std::set<uint64_t> in_g2 = Stored(&LookupResult::g2_parts);  // perhaps put anew already
+  for (const auto& [name, promise] : durable_) {
+    if (PromiseHolds(name) && !in_g2.contains(name)) promised_[name] = names_[name].changes;
+  }
+}
+
 void Simulator::DoCrash(bool power) {
   CountProcess();
   Log(power ? "power cut" : "kill");
@@ -340,6 +371,7 @@ void Simulator::DoCrash(bool power) {
     CheckSurvivors(must_be_there, StoredOrBeneath(must_be_there));
   }
   std::erase_if(must_be_there, [&](uint64_t name) { return misled.contains(name); });
+  NotePromises();
   if ((power || drive_cut) && honest_ && room && random_.Chance(0.5)) ReadDurable(must_be_there);
 }
 

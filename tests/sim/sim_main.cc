@@ -13,25 +13,59 @@
 #include "tests/sim/forked_runs.h"
 #include "tests/sim/random_world.h"
 #include "tests/sim/script.h"
+#include "tiers/base/random.h"
 #include "tiers/policy/eviction_policy.h"
 
 namespace kvkeep {
 namespace {
 
 constexpr char kUsage[] =
-    "kvkeep-sim [--seeds N] [--first N] [--steps N] [--jobs N] [--find-failure | --every-kind]\n"
+    "kvkeep-sim [--seeds N] [--first N | --drawn] [--steps N] [--jobs N]\n"
+    "    [--find-failure | --every-kind]\n"
+    "kvkeep-sim --pinned SEED:POLICY,... [--steps N] [--jobs N]\n"
     "kvkeep-sim --seed N [--steps N] [--verbose | --shrink [--out FILE]]\n"
     "kvkeep-sim --script FILE [--verbose]\n"
     "all but a script: [--only NAME,...] of what may be left out of a world, all else left out\n"
-    "    [--policy NAME] of eviction, lru if not said\n"
+    "    [--policy NAME] of eviction, lru if not said; NAME,...: seeds take them in turn\n"
+    "--drawn: the first seed is drawn, and printed\n"
     "--find-failure: a check has to fail; --every-kind: all that may be injected has to happen\n";
 
 struct Arguments {
   uint64_t first = 1, seeds = 1, steps = 5000, jobs = 1;
-  std::string script, out, only, policy;
+  std::string script, out, only, policy, pinned;
   std::vector<std::string> without;
-  bool verbose = false, find_failure = false, every_kind = false, shrink = false;
+  bool verbose = false, find_failure = false, every_kind = false, shrink = false, drawn = false;
 };
+
+// One seed under one policy.
+struct Run {
+  uint64_t seed;
+  std::string policy;
+};
+
+// Ends on what cannot be read.
+std::vector<Run> RunsOf(const Arguments& arguments) {
+  std::vector<Run> runs;
+  const std::vector<std::string> pinned =
+      absl::StrSplit(arguments.pinned, ',', absl::SkipEmpty());
+  for (const std::string& one : pinned) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(one, absl::MaxSplits(':', 1));
+    runs.push_back({.seed = 0, .policy = parts.second});
+    if (absl::SimpleAtoi(parts.first, &runs.back().seed)) continue;
+    std::fprintf(stderr, "kvkeep-sim: --pinned %s: not SEED:POLICY\n", one.c_str());
+    std::exit(2);
+  }
+  const std::vector<std::string> policies = absl::StrSplit(arguments.policy, ',');
+  for (uint64_t i = 0; pinned.empty() && i < arguments.seeds; ++i) {
+    runs.push_back({arguments.first + i, policies[i % policies.size()]});
+  }
+  for (const Run& run : runs) {
+    if (MakeEvictionPolicy(run.policy, {.max_chunks = 1}) != nullptr) continue;
+    std::fprintf(stderr, "kvkeep-sim: policy %s: not known\n", run.policy.c_str());
+    std::exit(2);
+  }
+  return runs;
+}
 
 // What is left out of worlds that have only these of all that may be. Ends on a name not known.
 std::vector<std::string> AllBut(const std::string& only) {
@@ -55,10 +89,12 @@ Arguments Parse(int argc, char** argv) {
   const std::map<std::string, std::string*> texts = {{"--script", &arguments.script},
                                                      {"--out", &arguments.out},
                                                      {"--only", &arguments.only},
-                                                     {"--policy", &arguments.policy}};
+                                                     {"--policy", &arguments.policy},
+                                                     {"--pinned", &arguments.pinned}};
   const std::map<std::string, bool*> flags = {{"--verbose", &arguments.verbose},
                                               {"--find-failure", &arguments.find_failure},
                                               {"--every-kind", &arguments.every_kind},
+                                              {"--drawn", &arguments.drawn},
                                               {"--shrink", &arguments.shrink}};
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
@@ -84,12 +120,18 @@ Arguments Parse(int argc, char** argv) {
   }
   if (!arguments.only.empty()) arguments.without = AllBut(arguments.only);
   if (arguments.policy.empty()) arguments.policy = "lru";
+  if (arguments.drawn) {
+    arguments.first = 1 + (RealRandom()->NextU64() >> 24);  // short enough to be typed
+    std::printf("drawn: --first %lu --seeds %lu --steps %lu --policy %s\n", arguments.first,
+                arguments.seeds, arguments.steps, arguments.policy.c_str());
+    std::fflush(stdout);  // before any run forks
+  }
   return arguments;
 }
 
 // What makes the same run again, beside the seed.
-std::string SameRun(const Arguments& arguments) {
-  return absl::StrCat("--steps ", arguments.steps, " --policy ", arguments.policy,
+std::string SameRun(const Arguments& arguments, const std::string& policy) {
+  return absl::StrCat("--steps ", arguments.steps, " --policy ", policy,
                       arguments.only.empty() ? "" : " --only ", arguments.only);
 }
 
@@ -162,29 +204,29 @@ int RunScript(const Arguments& arguments) {
 
 int RunSeeds(const Arguments& arguments) {
   SimulationReport sum;
-  std::set<uint64_t> failed;
+  uint64_t failed = 0;
   uint64_t ran = 0, unchecked = 0;
   {
     ForkedRuns runs(static_cast<unsigned>(arguments.jobs));
-    for (uint64_t seed = arguments.first; seed < arguments.first + arguments.seeds; ++seed) {
-      if (arguments.find_failure && !failed.empty()) break;
+    for (const auto& [seed, policy] : RunsOf(arguments)) {
+      if (arguments.find_failure && failed > 0) break;
       const SimulationOptions options{.seed = seed,
                                       .steps = arguments.steps,
                                       .without = arguments.without,
-                                      .policy = arguments.policy};
-      runs.Start(options, [&, seed](const RunResult& result) {
+                                      .policy = policy};
+      runs.Start(options, [&, seed = seed, policy = policy](const RunResult& result) {
         ++ran;
         if (result.failure.empty()) return sum.Add(result.report);
-        failed.insert(seed);
+        ++failed;
         unchecked += !result.checked;
         std::printf(
             "%sseed %lu FAILED at step %lu: %s\n  make it short with --seed %lu %s --shrink\n",
             result.output.c_str(), seed, result.last_step, result.failure.c_str(), seed,
-            SameRun(arguments).c_str());
+            SameRun(arguments, policy).c_str());
       });
     }
   }
-  std::printf("%lu seeds of %lu steps, %zu failed: %s\n", ran, arguments.steps, failed.size(),
+  std::printf("%lu seeds of %lu steps, %lu failed: %s\n", ran, arguments.steps, failed,
               sum.Describe().c_str());
   if (arguments.every_kind) {
     for (const std::string& kind : sum.injected.Missing()) {
@@ -192,10 +234,10 @@ int RunSeeds(const Arguments& arguments) {
     }
     if (!sum.injected.Missing().empty()) return 1;
   }
-  if (!arguments.find_failure) return failed.empty() ? 0 : 1;
+  if (!arguments.find_failure) return failed == 0 ? 0 : 1;
   // A crash, a hang or a lack of memory is nothing that a rule of the simulator found.
   if (unchecked > 0) std::printf("%lu failed without a failed check\n", unchecked);
-  return !failed.empty() && unchecked == 0 ? 0 : 1;
+  return failed > 0 && unchecked == 0 ? 0 : 1;
 }
 
 }  // namespace
@@ -203,11 +245,12 @@ int RunSeeds(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   const kvkeep::Arguments arguments = kvkeep::Parse(argc, argv);
-  if (kvkeep::MakeEvictionPolicy(arguments.policy, {.max_chunks = 1}) == nullptr) {
-    std::fprintf(stderr, "kvkeep-sim: --policy %s: not known\n", arguments.policy.c_str());
+  if (!arguments.script.empty()) return kvkeep::RunScript(arguments);
+  if (const size_t runs = kvkeep::RunsOf(arguments).size();
+      runs != 1 && (arguments.shrink || arguments.verbose)) {
+    std::fprintf(stderr, "kvkeep-sim: --shrink and --verbose are of one seed\n");
     return 2;
   }
-  if (!arguments.script.empty()) return kvkeep::RunScript(arguments);
   if (arguments.shrink) return kvkeep::ShrinkSeed(arguments);
   if (arguments.verbose) {
     return kvkeep::RunHere({.seed = arguments.first,

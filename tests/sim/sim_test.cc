@@ -104,6 +104,7 @@ TEST_CASE("the simulation reaches what it is meant to test", "[figures]") {
     CHECK(sum.injected.*kind.count > 0);
   }
   CHECK(sum.durable_read > 5);
+  CHECK(sum.promises_checked > 5);
   CHECK(sum.revoked > 10);
   CHECK(sum.attachments > 5);
   CHECK(sum.capacities_set > 5);

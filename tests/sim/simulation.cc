@@ -202,6 +202,8 @@ void Simulator::FinishAll() {
   if (faultless_) CheckCapacities(world_.store());
   // Nothing waits for room that there is.
   if (faultless_) KVKEEP_CHECK(world_.store().snapshot().g2.waiting_chunks == 0);
+  CheckPromises();
+  durable_.clear();
   world_.store().Clear(std::nullopt);
   world_.Settle();
   if (events_.has_value()) {
@@ -263,6 +265,7 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(rejected, other.rejected);
   add(durable, other.durable);
   add(durable_read, other.durable_read);
+  add(promises_checked, other.promises_checked);
   add(recovered_in_g2, other.recovered_in_g2);
   add(interruptions, other.interruptions);
   add(revoked, other.revoked);
@@ -288,13 +291,14 @@ std::string SimulationReport::Describe() const {
       "operations ", operations, " faults ", injected.faults(), " puts ", puts, " reads ", reads,
       " hits ", hits, " verified ", verified_bytes, " kills ", kills, " cuts ", power_cuts,
       " failed reads ", corrupt, " promotions ", promotions, " evictions ", evictions, " durable ",
-      durable, " read after a cut ", durable_read, " interrupted ", interruptions, " revoked ",
-      revoked, " attached or not ", attachments, " capacities set ", capacities_set,
-      " tenants changed ", tenant_changes, " chunks found by who was away ", returned,
-      " forgotten but told durable ", forgotten, " records back ", revived, " of them believed ",
-      believed, " gone for a quota ", in_quota, " encrypted ", encrypted, " unauthentic ",
-      unauthentic, " events ", events, " begun anew ", event_restarts, " checked ", events_checked,
-      "; injected: ", injected.Describe(), "; digest ", absl::Hex(digest, absl::kZeroPad16));
+      durable, " read after a cut ", durable_read, " looked for ", promises_checked,
+      " interrupted ", interruptions, " revoked ", revoked, " attached or not ", attachments,
+      " capacities set ", capacities_set, " tenants changed ", tenant_changes,
+      " chunks found by who was away ", returned, " forgotten but told durable ", forgotten,
+      " records back ", revived, " of them believed ", believed, " gone for a quota ", in_quota,
+      " encrypted ", encrypted, " unauthentic ", unauthentic, " events ", events, " begun anew ",
+      event_restarts, " checked ", events_checked, "; injected: ", injected.Describe(),
+      "; digest ", absl::Hex(digest, absl::kZeroPad16));
 }
 
 SimulationReport RunSimulation(const SimulationOptions& options) {

@@ -123,6 +123,8 @@ class Simulator {
   std::vector<Promise> RecordsOf(uint64_t name);
   // What was acknowledged as durable under this name is still in the index.
   bool PromiseHolds(uint64_t name);
+  void CheckPromises();
+  void NotePromises();
   // Looks at all that is now recorded and was not `before`, by device.
   void NoteRevived(const std::vector<Records>& before, bool power);
   bool IsBelieved(uint64_t name, const Promise& record) const;
@@ -172,6 +174,7 @@ class Simulator {
   // Acknowledged as durable and not deleted since, with the record that was acknowledged: one that
   // was evicted from G3 and written back later from G2 has another, which promises nothing.
   std::map<uint64_t, Promise> durable_;
+  std::map<uint64_t, uint64_t> promised_;  // in this process: changes of the name until then
   // Records that are back after their removal in the same boot, since a drive forgot the end of its
   // index: what they point at may be reused. Only those that nothing casts doubt on; by device.
   std::vector<Records> believed_;
