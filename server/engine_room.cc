@@ -166,6 +166,12 @@ absl::Status EngineRoom::OpenDevices(const std::vector<NvmeDeviceOptions>& devic
       devices_.push_back(std::move(opened.device));
       configured_.push_back(i);
       unsure.erase(options.dir);
+      if (const uint64_t damages = devices_.back()->index().stats().log_damages; damages > 0) {
+        log_->Warn(
+            "the log of a device's index is damaged: what was logged behind is lost, durable "
+            "chunks too; each chunk is looked at before it is trusted",
+            {{"path", options.dir}, {"damaged_places", absl::StrCat(damages)}});
+      }
       KVKEEP_RETURN_IF_ERROR(known.Add(options.dir));
       continue;
     }

@@ -126,6 +126,10 @@ void AddIndex(const DeviceSnapshot& device, Families* out) {
              index.takes_no_writes, labels);
   out->Counter("rocksdb_background_errors_total", "Flushes and compactions that failed",
                index.background_errors, labels);
+  out->Counter("rocksdb_log_damages_total",
+               "Damaged places that the start met in the log of a device's index; what was logged "
+               "behind is lost",
+               index.log_damages, labels);
   out->Counter("rocksdb_stalls_total", "Times the index began to slow down or to stop writes",
                index.slowed_writes, {{"path", device.path}, {"kind", "slowdown"}});
   out->Counter("rocksdb_stalls_total", "", index.stopped_writes,

@@ -1,11 +1,13 @@
 // A device that is broken at the start costs its own chunks and nothing else.
 #include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
 
 #include "tests/e2e/engine.h"
 #include "tests/e2e/read_only.h"
+#include "tests/fakes/free_port.h"
 
 namespace kvkeep::e2e {
 namespace {
@@ -153,6 +155,58 @@ TEST_CASE("a known device with a data file that is too short") {
   two.CheckRequiredRefuses("data.000");
   two.site.settings.devices[0].required = false;
   two.CheckServesTheRest("data.000");
+}
+
+TEST_CASE("damage in the middle of an index's log is said, and what was logged before is served") {
+  const int port = FreePort();
+  Site site({.metrics = absl::StrCat("127.0.0.1:", port)});
+  site.Start();
+  const std::vector<TestChunk> chunks = Chunks(1, 200, 20'000);
+  {
+    Engine engine(site);
+    for (const TestChunk& chunk : chunks) REQUIRE(engine.PutAll({chunk}, {.durable = true}));
+  }
+  site.Kill();
+  const auto damages = [&] {
+    const std::string metrics = HttpGet(port, "/metrics");
+    const std::string name = "\nkvkeep_rocksdb_log_damages_total{";
+    const size_t at = metrics.find(name);
+    REQUIRE(at != std::string::npos);
+    return std::stoi(metrics.substr(metrics.find("} ", at) + 2));
+  };
+  std::string log;
+  for (const fs::directory_entry& file : fs::directory_iterator(site.path("nvme0/index"))) {
+    if (file.path().extension() != ".log" || file.file_size() == 0) continue;
+    CHECK(log.empty());
+    log = file.path().string();
+  }
+  std::string bytes = ReadFile(log);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  WriteFile(log, bytes);
+
+  constexpr char kSaid[] = "log of a device's index is damaged";
+  site.Start();
+  CHECK(absl::StrContains(site.Log(), kSaid));
+  CHECK(damages() > 0);
+  const v1::StatusResponse status = site.Status();
+  CHECK(status.devices(0).state() == "ok");
+  CHECK(absl::StrContains(status.devices(0).message(), "log was damaged"));
+  Engine engine(site);
+  size_t there = 0;
+  CHECK(Eventually([&] { return (there = engine.Hits(chunks)) > kChunks; }));
+  CHECK(there < chunks.size());
+  CHECK(engine.wrong_bytes == 0);
+  REQUIRE(engine.PutAll(chunks, {.durable = true}));
+  CHECK(engine.Hits(chunks) == chunks.size());
+
+  // What is there now is sound, over a kill, too.
+  site.Kill();
+  site.Start();
+  CHECK_FALSE(absl::StrContains(site.Log(), kSaid));
+  CHECK(damages() == 0);
+  CHECK(site.Status().devices(0).message().empty());
+  Engine again(site);
+  CHECK(again.Hits(chunks) == chunks.size());
 }
 
 }  // namespace

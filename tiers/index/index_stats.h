@@ -15,6 +15,9 @@ struct IndexStats {
   uint64_t slowed_writes = 0;             // times that it began to slow writes down
   uint64_t stopped_writes = 0;            // times that it began to take none
   bool takes_no_writes = false;           // now
+  // Damaged places of the write-ahead log when it was opened: what was logged behind them is lost,
+  // synced or not. After a power cut it may be what had not been synced.
+  uint64_t log_damages = 0;
 };
 
 }  // namespace kvkeep

@@ -12,7 +12,9 @@
 #include <rocksdb/write_batch.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -64,10 +66,31 @@ absl::Status FromRocks(const std::string& dir, absl::string_view what, const roc
 
 // RocksDB's own log would lie on the device, and Debian's build, whose asserts are on, ends the
 // process when a second line of it cannot be written. What went wrong is in the statuses.
-class NoLog final : public rocksdb::Logger {
+class NoLog : public rocksdb::Logger {
  public:
   using Logger::Logv;
   void Logv(const char* /*format*/, va_list /*arguments*/) override {}
+};
+
+// Nor that, but for what it says nowhere else: that a replay of the write-ahead log met damage, and
+// left out all that was logged behind it. An end in the middle of an entry is none: a kill or the
+// loss of power leaves that.
+class DamageOfLogs final : public NoLog {
+ public:
+  using Logger::Logv;
+  void Logv(const char* format, va_list arguments) override {
+    if (!absl::StrContains(format, ": dropping %d bytes; %s")) return;
+    std::array<char, 1024> text;
+    vsnprintf(text.data(), text.size(), format, arguments);
+    for (const char* end : {"truncated header", "truncated record", "reading trailing data"}) {
+      if (absl::StrContains(text.data(), end)) return;
+    }
+    found_.fetch_add(1, std::memory_order_relaxed);
+  }
+  uint64_t found() const { return found_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> found_{0};
 };
 
 // Where there was no space RocksDB looks for some every five seconds, and goes on by itself once
@@ -125,7 +148,8 @@ rocksdb::Options DatabaseOptions(const RocksDbIndexOptions& options) {
   db.max_bgerror_resume_count = 0;
   db.max_manifest_file_size = options.write_buffer_bytes;
   db.manifest_preallocation_size = 64 * kKiB;
-  // A torn end of the log is what a power cut leaves: replay up to it.
+  // A torn end of the log is what a power cut leaves: replay up to it. Up to damage, too: see
+  // DamageOfLogs.
   db.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
   db.info_log = std::make_shared<NoLog>();
   db.stats_dump_period_sec = 0;
@@ -170,9 +194,11 @@ absl::Status CheckIdentity(const std::string& dir, absl::string_view identity, c
 
 class RocksDbIndex final : public ChunkIndex {
  public:
-  RocksDbIndex(std::string dir, const RocksDbIndexOptions& options, std::unique_ptr<rocksdb::DB> db)
+  RocksDbIndex(std::string dir, const RocksDbIndexOptions& options, std::unique_ptr<rocksdb::DB> db,
+               uint64_t log_damages = 0)
       : dir_(std::move(dir)),
         clock_(options.clock),
+        log_damages_(log_damages),
         recount_after_bytes_(options.write_buffer_bytes / 4),
         db_(std::move(db)) {
     // A stalled database says so at once instead of holding the index thread.
@@ -196,7 +222,11 @@ class RocksDbIndex final : public ChunkIndex {
   absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ListMeta(
       absl::string_view prefix) override;
   uint64_t disk_bytes() const override { return disk_bytes_; }
-  IndexStats stats() const override { return ReadRocksDbStats(*db_); }
+  IndexStats stats() const override {
+    IndexStats stats = ReadRocksDbStats(*db_);
+    stats.log_damages = log_damages_;
+    return stats;
+  }
 
  private:
   absl::Status Wrap(absl::string_view what, const rocksdb::Status& status) const {
@@ -228,6 +258,7 @@ class RocksDbIndex final : public ChunkIndex {
 
   const std::string dir_;
   const Clock* const clock_;
+  const uint64_t log_damages_;
   const uint64_t recount_after_bytes_;
   std::unique_ptr<rocksdb::DB> db_;  // provides its own synchronization
   rocksdb::WriteOptions commit_options_, durable_options_;
@@ -512,14 +543,17 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
   DamagedTables damaged(dir);
   if (!damaged.all_aside()) return damaged.status();
   rocksdb::DB* raw = nullptr;
-  const rocksdb::Status opened = rocksdb::DB::Open(DatabaseOptions(options), dir, &raw);
+  rocksdb::Options database = DatabaseOptions(options);
+  const auto damage = std::make_shared<DamageOfLogs>();
+  database.info_log = damage;
+  const rocksdb::Status opened = rocksdb::DB::Open(database, dir, &raw);
   std::unique_ptr<rocksdb::DB> db(raw);
   if (!opened.ok()) return damaged.status().ok() ? OpenError(dir, opened) : damaged.status();
   damaged.Remove();
   // Else a damaged one would show in the middle of the scan, when the device counts as open.
   if (!options.create) KVKEEP_RETURN_IF_ERROR(VerifyTableFiles(dir, *db));
 
-  auto index = std::make_unique<RocksDbIndex>(dir, options, std::move(db));
+  auto index = std::make_unique<RocksDbIndex>(dir, options, std::move(db), damage->found());
   KVKEEP_RETURN_IF_ERROR(index->ClaimFor(device, options.create));
   return std::unique_ptr<ChunkIndex>(std::move(index));
 }

@@ -125,8 +125,10 @@ absl::Status Core::RecoverDevice(uint16_t device) {
   // The same boot: what was written is in the page cache or on the device, whatever was synced.
   // Else no record is sure: the data of a young one may be lost, and so may the removal of an old
   // one whose blocks were reused since.
-  const bool sure = mark.boot_id == deps_.boot_id;
-  tier.confirmed_boot = mark.boot_id;
+  // Damage in the index's log takes newer records away, and removals too, as a power cut does.
+  const bool damaged = index.stats().log_damages > 0;
+  const bool sure = mark.boot_id == deps_.boot_id && !damaged;
+  tier.confirmed_boot = damaged ? Uuid{} : mark.boot_id;
   tier.stable = tier.committed = tier.assigned = mark.sequence;
 
   const Doubtful noted = ReadDoubtful(index);

@@ -379,6 +379,10 @@ StoreSnapshot Store::snapshot() const {
     device.directory_bytes = nvme.used_directory_bytes();
     if (nvme.times() != nullptr) device.times = DeviceTimesCounts::Of(*nvme.times());
     device.index = nvme.index().stats();
+    if (device.index.log_damages > 0 && device.message.empty()) {
+      device.message =
+          "the index's log was damaged at the start: what was logged behind is lost, durable too";
+    }
   }
   return snapshot;
 }

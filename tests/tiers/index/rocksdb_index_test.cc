@@ -323,6 +323,54 @@ TEST_CASE("a torn write-ahead log gives back a beginning of what was committed")
   for (uint32_t n = 0; n < found.size(); ++n) CHECK(found.contains(NumberedRecord(n).id));
 }
 
+TEST_CASE("damage inside the write-ahead log is told, an end in the middle of an entry is none") {
+  ScratchDir dir;
+  {
+    const auto index = Open(dir / "index", /*create=*/true);
+    for (uint32_t n = 0; n < 1000; ++n) Add(*index, n, n + 1);
+    REQUIRE(index->Sync({.boot_id = kBoot, .sequence = CommitSequence(1000)}).ok());
+    CHECK(index->stats().log_damages == 0);
+  }
+  const auto log = [&dir] {
+    std::vector<fs::path> logs;
+    for (const auto& entry : fs::directory_iterator(dir / "index")) {
+      if (entry.path().extension() == ".log" && entry.file_size() > 0) logs.push_back(entry.path());
+    }
+    REQUIRE(logs.size() == 1);
+    return logs.front();
+  };
+  const std::string kept = dir / "kept";
+  fs::copy(dir / "index", kept, fs::copy_options::recursive);
+  // Cut off at any byte of an entry: sound.
+  const uint64_t bytes = fs::file_size(log());
+  for (const uint64_t cut : {uint64_t{1}, uint64_t{5}, uint64_t{50}, bytes / 2, bytes / 2 + 3}) {
+    fs::remove_all(dir / "index");
+    fs::copy(kept, dir / "index", fs::copy_options::recursive);
+    fs::resize_file(log(), bytes - cut);
+    INFO("cut by " << cut);
+    CHECK(Open(dir / "index")->stats().log_damages == 0);
+  }
+  for (const uint64_t at : {bytes / 4, bytes / 2}) {
+    INFO("byte " << at << " of " << bytes);
+    fs::remove_all(dir / "index");
+    fs::copy(kept, dir / "index", fs::copy_options::recursive);
+    {
+      std::fstream file(log(), std::ios::in | std::ios::out | std::ios::binary);
+      file.seekg(static_cast<std::streamoff>(at));
+      const int was = file.peek();
+      file.seekp(static_cast<std::streamoff>(at));
+      file.put(static_cast<char>(was ^ 1));
+      REQUIRE(file.good());
+    }
+    {
+      const auto index = Open(dir / "index");
+      CHECK(index->stats().log_damages > 0);
+      CHECK(ReadAll(*index).size() < 600);
+    }
+    CHECK(Open(dir / "index")->stats().log_damages == 0);  // what is left is sound
+  }
+}
+
 TEST_CASE("undecodable records are counted and the rest is served") {
   ScratchDir dir;
   Add(*Open(dir / "index", /*create=*/true), 0, 5);
