@@ -122,7 +122,7 @@ struct GpuConfig {
 
 struct MetricsConfig {
   std::string listen_address = "127.0.0.1:9464";  // empty: off
-
+  std::string unix_path, socket_group, token_file;  // empty: none
   bool operator==(const MetricsConfig&) const = default;
 };
 

@@ -355,7 +355,15 @@ std::vector<ConfigKey> ServiceKeys() {
   using std::chrono::milliseconds;
   return {
       Address("metrics.listen", In(&Config::metrics, &MetricsConfig::listen_address),
-              "HTTP address of /metrics, /healthz and /readyz."),
+              "HTTP address of /metrics, /healthz and /readyz. Without metrics.token_file /metrics "
+              "names no tenants, models, namespaces and paths there: it shows their sums."),
+      Socket("metrics.unix", In(&Config::metrics, &MetricsConfig::unix_path), Empty::kAllowed,
+             "Unix socket of the same pages, /metrics with all labels; mode 0600."),
+      Group("metrics.socket_group", In(&Config::metrics, &MetricsConfig::socket_group),
+            "Group of that socket's file, which then has mode 0660."),
+      Dir("metrics.token_file", In(&Config::metrics, &MetricsConfig::token_file), Empty::kAllowed,
+          "Tokens with which /metrics is shown by TCP, with all labels, and without which it is "
+          "not (401): a line each, the token's SHA-256 in hex. Read again when it changes."),
 
       Endpoint(
           "events.zmq", In(&Config::events, &EventsConfig::zmq_endpoint),

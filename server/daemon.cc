@@ -25,6 +25,7 @@
 #include "server/kv_service.h"
 #include "server/local_door.h"
 #include "server/metrics.h"
+#include "server/metrics_tokens.h"
 #include "server/process_stats.h"
 #include "server/sockets.h"
 #include "server/supervision/http_pages.h"
@@ -155,6 +156,7 @@ struct Daemon::Parts {
   ~Parts() { StopServing(); }
 
   absl::Status Open();
+  HttpPages::Page MetricsPage(bool everything);
   absl::Status OpenPages();
   absl::Status OpenDoors();
   absl::Status OpenPublishers();
@@ -190,6 +192,7 @@ struct Daemon::Parts {
   std::unique_ptr<AdminService> admin, tcp_admin;  // tcp_admin: null unless asked for
   std::unique_ptr<LocalEndpoint> local;            // null: no local path
   std::unique_ptr<Doors> doors;
+  std::unique_ptr<MetricsTokens> metrics_tokens;   // null: none is known
   std::unique_ptr<HttpPages> pages;
   std::vector<std::unique_ptr<Publisher>> publishers;
 };
@@ -207,6 +210,9 @@ absl::Status Daemon::Parts::Open() {
     }
   }
   KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(options.admin_socket_path));
+  if (!options.metrics_socket.path.empty()) {
+    KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(options.metrics_socket.path));
+  }
   if (!options.tcp_address.empty()) {
     KVKEEP_ASSIGN_OR_RETURN(tcp, TcpAccess::Open(options, &state, &log));
   }
@@ -295,25 +301,34 @@ void Daemon::Parts::LogServing(const std::string& config_source,
             {"memlock_bytes", LockedMemoryLimit()}});
 }
 
+HttpPages::Page Daemon::Parts::MetricsPage(bool everything) {
+  return {.body = MetricsText({.store = room->snapshot(),
+                               .arena = room->arena().stats(),
+                               .io = room->io().stats(),
+                               .gpu = gpu->stats(),
+                               .process = ReadProcessStats(),
+                               .state = &state},
+                              everything ? MetricsView::kEverything : MetricsView::kTotals),
+          .content_type = kMetricsContentType};
+}
+
 absl::Status Daemon::Parts::OpenPages() {
-  if (options.metrics_address.empty()) return absl::OkStatus();
-  absl::StatusOr<std::unique_ptr<HttpPages>> served =
-      ServeHttpPages(options.metrics_address,
-                     {{"/metrics",
-                       [this] {
-                         return HttpPages::Page{.body = MetricsText({.store = room->snapshot(),
-                                                                     .arena = room->arena().stats(),
-                                                                     .io = room->io().stats(),
-                                                                     .gpu = gpu->stats(),
-                                                                     .process = ReadProcessStats(),
-                                                                     .state = &state}),
-                                                .content_type = kMetricsContentType};
-                       }},
-                      {"/healthz", [this] { return HealthPage(state.loops.lags()); }},
-                      {"/readyz", [this] { return ReadyPage(state.serving.load()); }}});
+  HttpPages::Options http{.address = options.metrics_address, .counters = &state.http};
+  if (!options.metrics_socket.path.empty()) http.unix_socket = options.metrics_socket;
+  if (http.address.empty() && !http.unix_socket.has_value()) return absl::OkStatus();
+  if (!options.metrics_token_file.empty()) {
+    KVKEEP_ASSIGN_OR_RETURN(metrics_tokens, MetricsTokens::Load(options.metrics_token_file, &log));
+    http.knows_token = [this](absl::string_view token) { return metrics_tokens->Knows(token); };
+  }
+  absl::StatusOr<std::unique_ptr<HttpPages>> served = ServeHttpPages(
+      std::move(http),
+      {{"/metrics",
+        {.make = [this](bool everything) { return MetricsPage(everything); }, .guarded = true}},
+       {"/healthz", {.make = [this](bool) { return HealthPage(state.loops.lags()); }}},
+       {"/readyz", {.make = [this](bool) { return ReadyPage(state.serving.load()); }}}});
   if (!served.ok()) {
-    return absl::UnavailableError(absl::StrCat("metrics.listen: ", served.status().message(),
-                                               "; choose another or \"\" for none"));
+    return absl::UnavailableError(
+        absl::StrCat("metrics.listen, metrics.unix: ", served.status().message()));
   }
   pages = *std::move(served);
   return absl::OkStatus();

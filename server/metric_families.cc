@@ -3,6 +3,8 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
+
 #include "tiers/base/check.h"
 
 namespace kvkeep {
@@ -12,6 +14,25 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 
 namespace {
+
+bool SameLabels(const ClientMetric& a, const ClientMetric& b) {
+  return std::equal(a.label.begin(), a.label.end(), b.label.begin(), b.label.end(),
+                    [](const ClientMetric::Label& left, const ClientMetric::Label& right) {
+                      return left.name == right.name && left.value == right.value;
+                    });
+}
+
+// Of one family, so of one kind, and a histogram's with the same bounds.
+void AddTo(const ClientMetric& from, ClientMetric& sum) {
+  sum.counter.value += from.counter.value;
+  sum.gauge.value += from.gauge.value;
+  sum.histogram.sample_count += from.histogram.sample_count;
+  sum.histogram.sample_sum += from.histogram.sample_sum;
+  KVKEEP_CHECK(sum.histogram.bucket.size() == from.histogram.bucket.size());
+  for (size_t i = 0; i < from.histogram.bucket.size(); ++i) {
+    sum.histogram.bucket[i].cumulative_count += from.histogram.bucket[i].cumulative_count;
+  }
+}
 
 // Divided, not multiplied: 100 ns is 1e-07 s then, not 1.0000000000000001e-07.
 double Seconds(uint64_t nanoseconds) { return static_cast<double>(nanoseconds) / 1e9; }
@@ -50,6 +71,27 @@ void MetricFamilies::Histogram(const char* name, const char* help, const Histogr
   // The serializer adds the bucket of all.
   histogram.sample_count = counts.count();
   histogram.sample_sum = Seconds(counts.sum);
+}
+
+void MetricFamilies::SumUpWithout(std::initializer_list<absl::string_view> labels) {
+  for (MetricFamily& family : families_) {
+    std::vector<ClientMetric> sums;
+    for (ClientMetric& series : family.metric) {
+      const size_t before = series.label.size();
+      std::erase_if(series.label, [labels](const ClientMetric::Label& label) {
+        return std::find(labels.begin(), labels.end(), label.name) != labels.end();
+      });
+      const auto same = std::find_if(sums.begin(), sums.end(), [&series](const ClientMetric& sum) {
+        return SameLabels(sum, series);
+      });
+      if (series.label.size() == before || same == sums.end()) {
+        sums.push_back(std::move(series));
+      } else {
+        AddTo(series, *same);
+      }
+    }
+    family.metric = std::move(sums);
+  }
 }
 
 ClientMetric& MetricFamilies::AddSeries(const char* name, const char* help, MetricType type,

@@ -4,9 +4,11 @@
 // same for everybody. Not thread-safe.
 #pragma once
 
+#include <absl/strings/string_view.h>
 #include <prometheus/metric_family.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +29,8 @@ class MetricFamilies {
   // Nanoseconds, shown in seconds.
   void Histogram(const char* name, const char* help, const HistogramCounts& counts,
                  Labels labels = {});
+  // Takes these labels away; series that are the same then become their sum.
+  void SumUpWithout(std::initializer_list<absl::string_view> labels);
   std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
 
  private:

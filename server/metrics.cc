@@ -255,6 +255,15 @@ void AddGpu(const GpuPath::Stats& stats, Families* out) {
   out->Counter("gpu_submits_total", "Calls by which it was", sum.submits);
 }
 
+void AddHttp(const HttpCounters& http, Families* out) {
+  const char* const dropped = "http_dropped_connections_total";
+  out->Counter(dropped, "Connections of the metrics port that were closed without an answer",
+               http.slow, {{"reason", "slow"}});
+  out->Counter(dropped, "", http.crowded_out, {{"reason", "crowded_out"}});
+  out->Counter("http_unauthorised_requests_total",
+               "Requests for this page without a token that is known", http.unauthorised);
+}
+
 void AddEvents(const PublisherCounters& events, Families* out) {
   out->Counter("zmq_messages_total", "Messages published to routers", events.messages);
   out->Counter("zmq_blocks_total", "Blocks told of in them", events.stored_blocks,
@@ -274,7 +283,8 @@ void AddEvents(const PublisherCounters& events, Families* out) {
 
 }  // namespace
 
-std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input) {
+std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input,
+                                                       MetricsView view) {
   Families out;
   const ServerState& state = *input.state;
   out.Gauge("build_info", "1; the version is in the label", 1, {{"version", state.version}});
@@ -330,11 +340,13 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
   AddArena(input.arena, &out);
   AddIo(input.io, &out);
   AddGpu(input.gpu, &out);
+  AddHttp(state.http, &out);
+  if (view == MetricsView::kTotals) out.SumUpWithout({"tenant", "model", "namespace", "path"});
   return out.Take();
 }
 
-std::string MetricsText(const MetricsInput& input) {
-  return prometheus::TextSerializer().Serialize(ToMetricFamilies(input));
+std::string MetricsText(const MetricsInput& input, MetricsView view) {
+  return prometheus::TextSerializer().Serialize(ToMetricFamilies(input, view));
 }
 
 }  // namespace kvkeep

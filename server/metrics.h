@@ -28,10 +28,15 @@ struct MetricsInput {
   const ServerState* state = nullptr;
 };
 
-std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input);
+// Who may see it all; others see the same families, but what would name tenants, models, namespaces
+// or paths is summed up.
+enum class MetricsView { kEverything, kTotals };
+
+std::vector<prometheus::MetricFamily> ToMetricFamilies(
+    const MetricsInput& input, MetricsView view = MetricsView::kEverything);
 
 // The text format 0.0.4.
-std::string MetricsText(const MetricsInput& input);
+std::string MetricsText(const MetricsInput& input, MetricsView view);
 inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
 }  // namespace kvkeep

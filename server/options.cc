@@ -279,6 +279,11 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
                  .client_ca_file = config.tls.client_ca_file};
   options.admin_certificate_names = config.tls.admin_certificate_names;
   options.metrics_address = config.metrics.listen_address;
+  options.metrics_socket = {.path = config.metrics.unix_path,
+                            .mode = config.metrics.socket_group.empty() ? 0600u : 0660u,
+                            .group = config.metrics.socket_group,
+                            .policy = {}};
+  options.metrics_token_file = config.metrics.token_file;
   options.events = ToPublishers(config);
   options.state_dir = config.state.dir;
   options.gpu = ToGpuMode(config.gpu.mode);

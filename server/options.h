@@ -62,6 +62,8 @@ struct DaemonOptions {
   TlsFiles tls;             // of it; cert_file empty: plaintext
   std::vector<std::string> admin_certificate_names;
   std::string metrics_address;  // empty: off
+  UnixSocketOptions metrics_socket;  // path empty: none
+  std::string metrics_token_file;    // empty: no token is known
   std::vector<PublisherOptions> events;  // a tenant each; of those whose chunks are told of
   std::string state_dir;
   std::string master_key_file;  // encryption at rest; empty: off

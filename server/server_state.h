@@ -16,6 +16,7 @@
 #include "server/pin_budget.h"
 #include "server/request_times.h"
 #include "server/stall_watch.h"
+#include "server/supervision/http_counters.h"
 #include "server/supervision/loop_watch.h"
 #include "server/supervision/start_progress.h"
 #include "server/unix_socket.h"
@@ -100,6 +101,7 @@ struct ServerState {
   ServerCounters counters;
   LocalCounters local;
   PublisherCounters events;
+  HttpCounters http;
   std::atomic<bool> local_path{false};  // there is a door to it
   ConnectionTable<ConnectedPeer> peers;
   PinBudget pins;

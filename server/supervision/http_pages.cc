@@ -1,77 +1,323 @@
 #include "server/supervision/http_pages.h"
 
-#include <CivetServer.h>
 #include <absl/strings/str_cat.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-#include <cstring>
+#include <array>
+#include <cerrno>
+#include <thread>
 #include <utility>
 #include <vector>
+
+#include "server/descriptor_reserve.h"
+#include "server/local/loop.h"
+#include "server/supervision/http_request.h"
+#include "server/tcp_socket.h"
+#include "tiers/base/check.h"
+#include "tiers/base/executor.h"
+#include "tiers/base/status_macros.h"
 
 namespace kvkeep {
 namespace {
 
-const char* Reason(int status) { return status == 200 ? "OK" : "Service Unavailable"; }
+using std::chrono::steady_clock;
 
-class Handler final : public CivetHandler {
- public:
-  Handler(std::string path, std::function<HttpPages::Page()> make)
-      : path_(std::move(path)), make_(std::move(make)) {}
+constexpr uint64_t kFirstConnection = 1'000;  // keys below are those of listening sockets
+constexpr int kMostAcceptedAtOnce = 64;
+constexpr auto kLingerTime = std::chrono::seconds(1);      // after the answer, for the client's end
+constexpr auto kPause = std::chrono::milliseconds(100);    // no descriptor is to be had
+constexpr auto kPeerTimeout = std::chrono::seconds(20);    // of TCP, beyond any time here
 
-  bool handleGet(CivetServer*, mg_connection* connection) override {
-    return Answer(connection, /*with_body=*/true);
+const char* Reason(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 431:
+      return "Request Header Fields Too Large";
+    default:
+      return "Service Unavailable";
   }
-  bool handleHead(CivetServer*, mg_connection* connection) override {
-    return Answer(connection, /*with_body=*/false);
-  }
+}
 
- private:
-  bool Answer(mg_connection* connection, bool with_body) {
-    // civetweb gives us what lies below the path too.
-    if (path_ != mg_get_request_info(connection)->local_uri) {
-      mg_send_http_error(connection, 404, "%s", "no such page");
-      return true;
-    }
-    const HttpPages::Page page = make_();
-    std::string reply = absl::StrCat(
-        "HTTP/1.1 ", page.status, " ", Reason(page.status), "\r\nContent-Type: ", page.content_type,
-        "\r\nContent-Length: ", page.body.size(), "\r\nCache-Control: no-store\r\n\r\n");
-    if (with_body) reply.append(page.body);
-    mg_write(connection, reply.data(), reply.size());
-    return true;
-  }
+enum class Phase { kReading, kMaking, kWriting, kLingering };
 
-  const std::string path_;
-  const std::function<HttpPages::Page()> make_;
+struct HttpConnection {
+  UniqueFd fd;
+  bool trusted = false;  // by the Unix socket
+  bool head_only = false;
+  Phase phase = Phase::kReading;
+  steady_clock::time_point deadline;
+  std::string in, out;
+  size_t sent = 0;
 };
 
-class CivetPages final : public HttpPages {
+class EpollPages final : public HttpPages {
  public:
-  // Throws what civetweb throws when the address cannot be had.
-  CivetPages(const std::string& address, Makers makers)
-      : server_(std::vector<std::string>{"listening_ports", address, "num_threads", "2",
-                                         "request_timeout_ms", "5000", "enable_keep_alive", "no"}) {
-    for (auto& [path, make] : makers) {
-      handlers_.push_back(std::make_unique<Handler>(path, std::move(make)));
-      server_.addHandler(path, handlers_.back().get());
+  EpollPages(Options options, Makers makers, std::shared_ptr<LocalLoop> loop)
+      : options_(std::move(options)), makers_(std::move(makers)), loop_(std::move(loop)) {}
+  ~EpollPages() override {
+    if (thread_.joinable()) {
+      loop_->Post([this] { stopping_ = true; });
+      thread_.join();
     }
+    maker_.reset();  // runs what is queued
+    loop_->Close();
   }
-  ~CivetPages() override { server_.close(); }
+
+  absl::Status Start() {
+    if (!options_.address.empty()) {
+      KVKEEP_ASSIGN_OR_RETURN(listening_, ListenOnTcp(options_.address, kPeerTimeout));
+    }
+    tcp_sockets_ = listening_.size();
+    if (options_.unix_socket.has_value()) {
+      KVKEEP_ASSIGN_OR_RETURN(UniqueFd fd, ListenOnUnixSocket(*options_.unix_socket, SOCK_STREAM));
+      listening_.push_back(std::move(fd));
+    }
+    for (size_t i = 0; i < listening_.size(); ++i) {
+      KVKEEP_RETURN_IF_ERROR(loop_->Watch(listening_[i].get(), i + 1, EPOLLIN));
+    }
+    maker_.emplace("kvkeep-pages", 1);
+    thread_ = std::thread([this] { Run(); });
+    return absl::OkStatus();
+  }
 
  private:
-  std::vector<std::unique_ptr<Handler>> handlers_;
-  CivetServer server_;
+  void Run() {
+    pthread_setname_np(pthread_self(), "kvkeep-http");
+    while (!stopping_) {
+      loop_->RunOnce(Timeout(), [this](uint64_t key, uint32_t events) { OnEvent(key, events); });
+      DropLate();
+    }
+    connections_.clear();
+  }
+
+  // Until the first of all deadlines, rounded up; negative: there is none.
+  std::chrono::milliseconds Timeout() const {
+    std::optional<steady_clock::time_point> first = paused_until_;
+    for (const auto& [key, connection] : connections_) {
+      if (connection.phase == Phase::kMaking) continue;
+      if (!first.has_value() || connection.deadline < *first) first = connection.deadline;
+    }
+    if (!first.has_value()) return std::chrono::milliseconds(-1);
+    const auto left = *first - steady_clock::now();
+    if (left <= left.zero()) return std::chrono::milliseconds(0);
+    return std::chrono::ceil<std::chrono::milliseconds>(left);
+  }
+
+  void OnEvent(uint64_t key, uint32_t events) {
+    if (key < kFirstConnection) return Accept(key);
+    const auto found = connections_.find(key);
+    if (found == connections_.end()) return;  // dropped for one that came just now
+    HttpConnection& connection = found->second;
+    switch (connection.phase) {
+      case Phase::kReading:
+        return Read(key, connection);
+      case Phase::kWriting:
+        return Write(key, connection);
+      case Phase::kLingering:
+        return Linger(key, connection);
+      case Phase::kMaking:  // nothing is asked for but the end
+        if ((events & (EPOLLHUP | EPOLLERR)) != 0) Drop(key);
+    }
+  }
+
+  void Accept(uint64_t key) {
+    const size_t socket = key - 1;
+    for (int i = 0; i < kMostAcceptedAtOnce; ++i) {
+      UniqueFd fd(
+          accept4(listening_[socket].get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!fd.valid()) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) Pause();
+        return;
+      }
+      if (InDescriptorReserve(fd.get())) return Pause();
+      if (connections_.size() >= kMostConnections) DropOldest();
+      const uint64_t id = next_++;
+      if (!loop_->Watch(fd.get(), id, EPOLLIN).ok()) continue;
+      connections_[id] = {.fd = std::move(fd),
+                          .trusted = socket >= tcp_sockets_,
+                          .head_only = false,
+                          .phase = Phase::kReading,
+                          .deadline = steady_clock::now() + kRequestTime,
+                          .in = {},
+                          .out = {}};
+    }
+  }
+
+  // Else a socket that has somebody waiting would wake this thread again at once.
+  void Pause() {
+    if (paused_until_.has_value()) return;
+    paused_until_ = steady_clock::now() + kPause;
+    for (size_t i = 0; i < listening_.size(); ++i) loop_->Change(listening_[i].get(), i + 1, 0);
+  }
+  void Resume() {
+    paused_until_.reset();
+    for (size_t i = 0; i < listening_.size(); ++i) {
+      loop_->Change(listening_[i].get(), i + 1, EPOLLIN);
+    }
+  }
+
+  void Drop(uint64_t key) { connections_.erase(key); }
+
+  // Who has not asked yet goes first: an honest client asks at once.
+  void DropOldest() {
+    for (const Phase phase : {Phase::kLingering, Phase::kReading, Phase::kWriting}) {
+      for (const auto& [key, connection] : connections_) {
+        if (connection.phase != phase) continue;
+        if (phase != Phase::kLingering) Count(&HttpCounters::crowded_out);
+        return Drop(key);
+      }
+    }
+  }
+
+  void DropLate() {
+    const auto now = steady_clock::now();
+    if (paused_until_.has_value() && now >= *paused_until_) Resume();
+    std::erase_if(connections_, [&](const auto& entry) {
+      const HttpConnection& connection = entry.second;
+      const bool late = connection.phase != Phase::kMaking && now >= connection.deadline;
+      if (late && connection.phase != Phase::kLingering) Count(&HttpCounters::slow);
+      return late;
+    });
+  }
+
+  void Read(uint64_t key, HttpConnection& connection) {
+    std::array<char, 4096> buffer;
+    while (true) {
+      const ssize_t got = recv(connection.fd.get(), buffer.data(), buffer.size(), 0);
+      if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+      if (got <= 0) return Drop(key);
+      connection.in.append(buffer.data(), static_cast<size_t>(got));
+      const size_t end = connection.in.find("\r\n\r\n");
+      if (end != std::string::npos) return Answer(key, connection, end + 2);
+      if (connection.in.size() > kMaxHttpHeadBytes) {
+        return Reply(key, connection, {.status = 431, .body = "the request is too long\n"});
+      }
+    }
+  }
+
+  void Answer(uint64_t key, HttpConnection& connection, size_t head_bytes) {
+    const std::optional<HttpRequest> request =
+        ParseHttpRequest(absl::string_view(connection.in).substr(0, head_bytes));
+    if (!request.has_value()) {
+      return Reply(key, connection, {.status = 400, .body = "not a request of HTTP/1.1\n"});
+    }
+    connection.head_only = request->method == "HEAD";
+    if (request->method != "GET" && !connection.head_only) {
+      return Reply(key, connection, {.status = 405, .body = "only GET and HEAD\n"});
+    }
+    const auto maker = makers_.find(request->path);
+    if (maker == makers_.end()) {
+      return Reply(key, connection, {.status = 404, .body = "no such page\n"});
+    }
+    if (!maker->second.guarded) return Reply(key, connection, maker->second.make(false));
+    if (waiting_ >= kMostWaiting) {
+      return Reply(key, connection, {.status = 503, .body = "too many ask for this page\n"});
+    }
+    ++waiting_;
+    connection.phase = Phase::kMaking;
+    loop_->Change(connection.fd.get(), key, 0);
+    maker_->Post([this, key, trusted = connection.trusted, token = request->token,
+                  make = &maker->second.make] {
+      loop_->Post([this, key, page = Guarded(trusted, token, *make)] { OnMade(key, page); });
+    });
+  }
+
+  // On the thread of these pages.
+  Page Guarded(bool trusted, const std::optional<std::string>& token,
+               const std::function<Page(bool)>& make) {
+    if (trusted || options_.knows_token == nullptr) return make(trusted);
+    if (token.has_value() && options_.knows_token(*token)) return make(true);
+    Count(&HttpCounters::unauthorised);
+    return {.status = 401, .body = "a token that is known is needed for this page\n"};
+  }
+
+  void OnMade(uint64_t key, const Page& page) {
+    --waiting_;
+    const auto found = connections_.find(key);
+    if (found != connections_.end()) Reply(key, found->second, page);
+  }
+
+  void Reply(uint64_t key, HttpConnection& connection, const Page& page) {
+    connection.in.clear();
+    connection.out = absl::StrCat(
+        "HTTP/1.1 ", page.status, " ", Reason(page.status), "\r\nContent-Type: ", page.content_type,
+        "\r\nContent-Length: ", page.body.size(),
+        page.status == 401 ? "\r\nWWW-Authenticate: Bearer" : "",
+        page.status == 405 ? "\r\nAllow: GET, HEAD" : "",
+        "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n");
+    if (!connection.head_only) connection.out.append(page.body);
+    connection.phase = Phase::kWriting;
+    connection.deadline = steady_clock::now() + kReplyTime;
+    Write(key, connection);
+  }
+
+  void Write(uint64_t key, HttpConnection& connection) {
+    while (connection.sent < connection.out.size()) {
+      const ssize_t sent = send(connection.fd.get(), connection.out.data() + connection.sent,
+                                connection.out.size() - connection.sent, MSG_NOSIGNAL);
+      if (sent < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return loop_->Change(connection.fd.get(), key, EPOLLOUT);
+      }
+      if (sent < 0) return Drop(key);
+      connection.sent += static_cast<size_t>(sent);
+    }
+    // Closed with bytes unread, such as a request's body, the answer could be lost on its way.
+    shutdown(connection.fd.get(), SHUT_WR);
+    connection.out = {};
+    connection.phase = Phase::kLingering;
+    connection.deadline = steady_clock::now() + kLingerTime;
+    loop_->Change(connection.fd.get(), key, EPOLLIN);
+  }
+
+  void Linger(uint64_t key, HttpConnection& connection) {
+    std::array<char, 4096> buffer;
+    const ssize_t got = recv(connection.fd.get(), buffer.data(), buffer.size(), 0);
+    if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return;
+    Drop(key);
+  }
+
+  void Count(HttpCounters::Counter HttpCounters::*counter) {
+    if (options_.counters == nullptr) return;
+    (options_.counters->*counter).fetch_add(1, std::memory_order_relaxed);
+  }
+
+  const Options options_;
+  const Makers makers_;
+  const std::shared_ptr<LocalLoop> loop_;
+  std::vector<UniqueFd> listening_;  // the first tcp_sockets_ are TCP's
+  size_t tcp_sockets_ = 0;
+  // Of the thread.
+  std::map<uint64_t, HttpConnection> connections_;  // the oldest first
+  uint64_t next_ = kFirstConnection;
+  size_t waiting_ = 0;  // for guarded pages
+  std::optional<steady_clock::time_point> paused_until_;
+  bool stopping_ = false;
+
+  std::optional<ThreadPool> maker_;  // posts to the loop
+  std::thread thread_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpPages>> ServeHttpPages(const std::string& address,
+absl::StatusOr<std::unique_ptr<HttpPages>> ServeHttpPages(HttpPages::Options options,
                                                           HttpPages::Makers makers) {
-  try {
-    return std::make_unique<CivetPages>(address, std::move(makers));
-  } catch (const std::exception&) {  // the library has no other way to say it
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", address, ": in use or not an address of this machine"));
-  }
+  KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<LocalLoop> loop,
+                          LocalLoop::Create(BusyPoll::Duration(0)));
+  auto pages =
+      std::make_unique<EpollPages>(std::move(options), std::move(makers), std::move(loop));
+  KVKEEP_RETURN_IF_ERROR(pages->Start());
+  return pages;
 }
 
 }  // namespace kvkeep

@@ -14,8 +14,12 @@
 namespace kvkeep {
 namespace {
 
-const std::map<std::string, std::string>& EventSamples() {
+const std::map<std::string, std::string>& WatchingSamples() {
   static const std::map<std::string, std::string> samples = {
+      {"metrics.listen", "\"\""},
+      {"metrics.unix", "/run/metrics.sock"},
+      {"metrics.socket_group", "video"},
+      {"metrics.token_file", "/etc/metrics-tokens"},
       {"events.zmq", "ipc:///run/kvkeep/events.sock"},
       {"events.zmq_replay", "tcp://127.0.0.1:5558"},
       {"events.form", "sglang"},
@@ -113,7 +117,6 @@ const std::map<std::string, std::string>& Samples() {
         {"limits.leases_per_session", "9k"},
         {"limits.leased_bytes", "33%"},
         {"limits.reserved_bytes", "5%"},
-        {"metrics.listen", "\"\""},
         {"log.level", "debug"},
         {"log.format", "json"},
         {"log.slow_operation", "250ms"},
@@ -124,7 +127,7 @@ const std::map<std::string, std::string>& Samples() {
         {"drain.timeout", "250ms"},
     };
     all.insert(TenantSamples().begin(), TenantSamples().end());
-    all.insert(EventSamples().begin(), EventSamples().end());
+    all.insert(WatchingSamples().begin(), WatchingSamples().end());
     return all;
   }();
   return samples;

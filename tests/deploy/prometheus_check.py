@@ -33,7 +33,7 @@ DAEMON = """
 listen: {{unix: {0}/kv.sock, local: {0}/local.sock, admin: {0}/admin.sock}}
 g2: {{capacity: 64MiB, segment_bytes: 16MiB}}
 g3: {{paths: [{{dir: {0}/nvme0, capacity: 256MiB}}]}}
-metrics: {{listen: "127.0.0.1:{1}"}}
+metrics: {{listen: "127.0.0.1:{1}", token_file: {0}/metrics-tokens}}
 state: {{dir: {0}/state}}
 """
 SCRAPERS_OWN = {"up"}
@@ -51,7 +51,8 @@ def free_port():
 
 
 def fetch(url):
-    with urllib.request.urlopen(url, timeout=10) as reply:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {scraper.TOKEN}"})
+    with urllib.request.urlopen(request, timeout=10) as reply:
         return reply.read().decode()
 
 
@@ -137,6 +138,7 @@ class Live(unittest.TestCase):
         cls.addClassCleanup(cls.tear_down)
         port = free_port()
         (folder / "kv.yaml").write_text(DAEMON.format(folder, port))
+        scraper.write_tokens(folder)
         cls.metrics_url = f"http://127.0.0.1:{port}/metrics"
         endpoint = f"unix://{folder}/kv.sock"
         cls.start(folder / "daemon.log", BIN / "kvkeepd", "--config", folder / "kv.yaml")

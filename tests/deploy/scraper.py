@@ -1,17 +1,27 @@
 """A real Prometheus that scrapes one daemon twice a second, with kvkeep's alert rules."""
 
+import hashlib
 import json
 import subprocess
 import urllib.parse
 import urllib.request
 
+TOKEN = "token-of-the-checks-for-metrics"
 CONFIG = """
 global: {{scrape_interval: 500ms, evaluation_interval: 500ms}}
 rule_files: ["{rules}"]
 scrape_configs:
   - job_name: kvkeep
+    authorization: {{credentials: {token}}}
     static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
 """
+
+
+def write_tokens(folder):
+    """The file of metrics.token_file, for a daemon that is to be scraped with all labels."""
+    file = folder / "metrics-tokens"
+    file.touch(mode=0o600)
+    file.write_text(hashlib.sha256(TOKEN.encode()).hexdigest() + "\n")
 
 
 class Prometheus:
@@ -20,7 +30,7 @@ class Prometheus:
     def __init__(self, folder, rules, scraped_port=9464, port=9090):
         self.url = f"http://127.0.0.1:{port}"
         config = folder / "prometheus.yaml"
-        config.write_text(CONFIG.format(rules=rules, port=scraped_port))
+        config.write_text(CONFIG.format(rules=rules, port=scraped_port, token=TOKEN))
         with open(folder / "prometheus.log", "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(
                 ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder}/tsdb",

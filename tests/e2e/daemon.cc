@@ -23,6 +23,10 @@
 namespace kvkeep::e2e {
 namespace {
 
+// The SHA-256 of kMetricsToken.
+constexpr char kMetricsTokenHash[] =
+    "4abd538b7a8394fe2a807b5063d4107d33bb9012ead89ce90bc7ea10f93c4264";
+
 using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kStartPatience{60'000};
@@ -90,14 +94,16 @@ void WriteFile(const std::string& path, const std::string& text) {
   REQUIRE(file.good());
 }
 
-std::string HttpGet(int port, const std::string& path) {
+std::string HttpGet(int port, const std::string& path, const std::string& token) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   REQUIRE(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
-  const std::string request = absl::StrCat("GET ", path, " HTTP/1.0\r\n\r\n");
+  const std::string authorization =
+      token.empty() ? "" : absl::StrCat("Authorization: Bearer ", token, "\r\n");
+  const std::string request = absl::StrCat("GET ", path, " HTTP/1.0\r\n", authorization, "\r\n");
   REQUIRE(write(fd, request.data(), request.size()) == static_cast<ssize_t>(request.size()));
   std::string reply;
   std::array<char, 65536> buffer;
@@ -130,7 +136,16 @@ void Site::WriteConfig() const {
   }
   absl::StrAppend(&yaml, "limits:\n", settings.limits, "  leased_bytes: ", settings.leased_bytes,
                   "\n  reserved_bytes: ", settings.reserved_bytes, "\nmetrics:\n  listen: \"",
-                  settings.metrics, "\"\nstate:\n  dir: ", path(settings.state),
+                  settings.metrics, "\"\n");
+  if (!settings.metrics_socket.empty()) {
+    absl::StrAppend(&yaml, "  unix: ", path(settings.metrics_socket), "\n");
+  }
+  if (!settings.metrics.empty() && settings.metrics_token) {
+    absl::StrAppend(&yaml, "  token_file: ", path("metrics-tokens"), "\n");
+    WriteFile(path("metrics-tokens"), absl::StrCat(kMetricsTokenHash, "\n"));
+    REQUIRE(chmod(path("metrics-tokens").c_str(), 0600) == 0);
+  }
+  absl::StrAppend(&yaml, "state:\n  dir: ", path(settings.state),
                   "\ndrain:\n  timeout: ", settings.drain_timeout, "\n", settings.extra);
   WriteFile(config_file(), yaml);
 }

@@ -40,7 +40,9 @@ struct Settings {
   std::string leased_bytes = "50%";
   std::string reserved_bytes = "50%";
   std::string drain_timeout = "15s";
-  std::string metrics;  // host:port; empty: off
+  std::string metrics;         // host:port; empty: off
+  bool metrics_token = true;   // kMetricsToken is known there
+  std::string metrics_socket;  // empty: none
   std::string tcp;
   std::string socket = "kvkeep.sock";
   bool local = false;  // the local path's door
@@ -128,7 +130,8 @@ bool Eventually(const std::function<bool()>& condition,
 uint64_t DiskBytes(const std::string& dir);
 std::string ReadFile(const std::string& path);
 void WriteFile(const std::string& path, const std::string& text);
-// The whole reply of a server at 127.0.0.1, header included.
-std::string HttpGet(int port, const std::string& path);
+inline constexpr char kMetricsToken[] = "token-of-the-tests-for-metrics";
+// The whole reply of a server at 127.0.0.1, header included. An empty token is not sent.
+std::string HttpGet(int port, const std::string& path, const std::string& token = kMetricsToken);
 
 }  // namespace kvkeep::e2e

@@ -1,7 +1,10 @@
 #include "server/metrics.h"
 
+#include <absl/strings/match.h>
+
 #include <catch2/catch.hpp>
 #include <map>
+#include <memory>
 #include <set>
 
 #include "server/admin_service.h"
@@ -136,7 +139,7 @@ TEST_CASE("a histogram is shown in seconds, each bucket with all that are below 
   input.store.lock_hold.counts[3] = 2;                       // up to 1 us
   input.store.lock_hold.counts[kDurationBounds.size()] = 1;  // above all
   input.store.lock_hold.sum = 2'500'000'000;
-  const std::string text = MetricsText(input);
+  const std::string text = MetricsText(input, MetricsView::kEverything);
   const std::string name = "kvkeep_store_lock_hold_duration_seconds";
   for (const std::string& line :
        std::vector<std::string>{"# TYPE " + name + " histogram", name + "_bucket{le=\"1e-07\"} 5",
@@ -163,7 +166,7 @@ TEST_CASE("what a namespace saved, a device took and an index holds has series o
   input.store.devices = {{.path = "/d", .index = {.table_bytes = 9, .stopped_writes = 3}}};
   input.store.devices[0].times.sync.counts[0] = 4;
   input.process = {.cpu_seconds = 1.5, .resident_bytes = 4096, .open_fds = 7};
-  const std::string text = MetricsText(input);
+  const std::string text = MetricsText(input, MetricsView::kEverything);
   for (const std::string& line : std::vector<std::string>{
            "kvkeep_tokens_saved_total{tenant=\"a\",model=\"m\",namespace=\"00ff\"} 12.5",
            "kvkeep_device_operation_duration_seconds_count{path=\"/d\",operation=\"sync\"} 4",
@@ -177,6 +180,49 @@ TEST_CASE("what a namespace saved, a device took and an index holds has series o
     INFO(line);
     CHECK(text.find("\n" + line + "\n") != std::string::npos);
   }
+}
+
+TEST_CASE("who may not see everything sees the same families, as sums without anybody's name") {
+  const ManualClock clock;
+  ServerState state("1", &clock);
+  MetricsInput input{.state = &state};
+  input.store.tenants = {{.name = "", .chunks = 3}, {.name = "secret-a", .chunks = 4}};
+  for (const char* path : {"/secret-b/0", "/secret-b/1"}) {
+    DeviceSnapshot device{.path = path, .state = DeviceState::kOk, .chunks = 5};
+    device.times.read.counts[0] = 2;
+    input.store.devices.push_back(std::move(device));
+  }
+  input.store.namespaces = {
+      {.name = std::make_shared<NamespaceName>(
+           NamespaceName{.tenant = "secret-a", .model = "secret-c", .digest = "secret-d"}),
+       .tokens_served = 7},
+      {.name = std::make_shared<NamespaceName>(
+           NamespaceName{.tenant = "other", .model = "other", .digest = "other"}),
+       .tokens_served = 1}};
+  const std::string all = MetricsText(input, MetricsView::kEverything);
+  const std::string sums = MetricsText(input, MetricsView::kTotals);
+  for (const char* secret : {"secret-a", "secret-b", "secret-c", "secret-d"}) {
+    INFO(secret);
+    CHECK(absl::StrContains(all, secret));
+    CHECK_FALSE(absl::StrContains(sums, secret));
+  }
+  for (const char* label : {"tenant=", "model=", "namespace=", "path="}) {
+    CHECK_FALSE(absl::StrContains(sums, label));
+  }
+  for (const char* line :
+       {"\nkvkeep_tokens_saved_total 8\n", "\nkvkeep_tenant_chunks 7\n",
+        "\nkvkeep_device_chunks 10\n", "\nkvkeep_device_state_info{state=\"ok\"} 2\n",
+        "\nkvkeep_device_operation_duration_seconds_count{operation=\"read\"} 4\n"}) {
+    INFO(line);
+    CHECK(absl::StrContains(sums, line));
+  }
+  const auto families = [](const std::vector<prometheus::MetricFamily>& from) {
+    std::vector<std::string> names;
+    for (const prometheus::MetricFamily& family : from) names.push_back(family.name);
+    return names;
+  };
+  CHECK(families(ToMetricFamilies(input)) ==
+        families(ToMetricFamilies(input, MetricsView::kTotals)));
 }
 
 }  // namespace kvkeep
