@@ -16,6 +16,8 @@ namespace {
 constexpr uint64_t kBatchesInStaging = 4;
 // ... or so many bytes, which take long enough that a message more is little beside them.
 constexpr uint64_t kMostStagedBytes = 8 * kMiB;
+// How long a chunk waits for room that others of this client take, before it goes another way.
+constexpr std::chrono::milliseconds kPatience{100};
 // A chunk of which so much is to be copied goes alone, and while it is copied.
 constexpr uint64_t kInPartsFrom = 4 * kMiB;
 
@@ -86,7 +88,8 @@ absl::Status LocalPut::AddChunk(uint32_t index) {
     if (!got.ok()) return got.status();
     staged = *got;
   }
-  const auto word = large ? area->TryAllocate(sizeof(uint64_t)) : std::nullopt;
+  const bool staging = area != nullptr && area->region() == local::kStagingRegion;
+  const auto word = large && staging ? area->TryAllocate(sizeof(uint64_t)) : std::nullopt;
   if (word.has_value()) {
     batch_->AddInParts(index, chunk, runs.direct, area, staged, *word);
     Flush();
@@ -101,31 +104,35 @@ absl::Status LocalPut::AddChunk(uint32_t index) {
 
 absl::StatusOr<std::span<std::byte>> LocalPut::Stage(uint64_t bytes,
                                                      std::shared_ptr<StagingArea>* area) {
+  PutMemory& memory = *what_.memory;
   while (true) {
-    absl::StatusOr<std::shared_ptr<StagingArea>> now =
-        what_.memory->Area(what_.session, bytes, what_.deadline);
-    if (absl::IsResourceExhausted(now.status()) && (!batch_->empty() || !sent_.empty()) &&
-        bytes <= what_.session->welcome().max_staging_bytes) {
-      // Our own earlier chunks may be what keeps a larger area from being had.
+    if ((!batch_->empty() || !sent_.empty()) && memory.Changes(what_.session, bytes)) {
+      // Our own earlier chunks would keep a larger area from being had.
       if (!batch_->empty()) Flush();
-      AwaitOldest();
-      continue;
+      while (!sent_.empty()) AwaitOldest();
     }
-    if (!now.ok()) return now.status();
-    *area = *std::move(now);
+    KVKEEP_ASSIGN_OR_RETURN(*area, memory.Area(what_.session, bytes, what_.deadline));
     if (auto range = (*area)->TryAllocate(bytes); range.has_value()) return *range;
     if (what_.session->over()) return absl::UnavailableError("put: the session ended");
     if (!batch_->empty()) {
       Flush();
-    } else if (!sent_.empty()) {
+      continue;
+    }
+    memory.NoteWait(what_.session, **area, bytes);
+    if (!sent_.empty()) {
       AwaitOldest();
-    } else if (auto range = (*area)->AllocateUntil(bytes, what_.deadline); range.has_value()) {
-      return *range;
-    } else if (std::chrono::steady_clock::now() >= what_.deadline) {
+      continue;
+    }
+    const auto patient_until =
+        std::min(what_.deadline, std::chrono::steady_clock::now() + kPatience);
+    if (auto range = (*area)->AllocateUntil(bytes, patient_until); range.has_value()) return *range;
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= what_.deadline) {
       return absl::DeadlineExceededError(absl::StrCat("staging memory: no ", bytes, " of its ",
                                                       (*area)->memory().size(),
                                                       " bytes became free by the deadline"));
     }
+    if (now >= patient_until) memory.Avoid(**area);
   }
 }
 
@@ -216,15 +223,10 @@ void LocalTransport::Put(Ns ns, const NamespaceSpec& spec, std::vector<PutChunk>
 absl::StatusOr<StagingBuffer> LocalTransport::AllocateStaging(uint64_t bytes) {
   KVKEEP_ASSIGN_OR_RETURN(const LocalSessionPtr session, CurrentSession());
   if (bytes == 0) return absl::InvalidArgumentError("bytes: must be above 0");
-  KVKEEP_ASSIGN_OR_RETURN(const std::shared_ptr<StagingArea> area,
-                          put_memory_->Area(session, bytes, DeadlineOf(Deadline(0))));
-  const auto range = area->TryAllocate(bytes);
-  if (!range.has_value()) {
-    return absl::ResourceExhaustedError(absl::StrCat("staging memory: no ", bytes, " of the ",
-                                                     area->memory().size(),
-                                                     " bytes of this session are free in one run"));
-  }
-  return StagingBuffer(area, *range);
+  std::shared_ptr<StagingArea> area;
+  KVKEEP_ASSIGN_OR_RETURN(const std::span<std::byte> range,
+                          put_memory_->Buffer(session, bytes, DeadlineOf(Deadline(0)), &area));
+  return StagingBuffer(std::move(area), range);
 }
 
 absl::StatusOr<RegisteredMemory> LocalTransport::RegisterMemory(

@@ -110,7 +110,7 @@ absl::Status LocalTransport::RunSession() {
     changed_.NotifyAll();
     break;
   }
-  if (ended.ok()) ended = session->Serve();
+  if (ended.ok()) ended = session->Serve([&] { return put_memory_->Tend(session); });
   {
     MutexLock lock(&mu_);
     session_ = nullptr;

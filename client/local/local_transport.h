@@ -55,6 +55,7 @@ class LocalTransport final : public Transport {
     Deadline backoff_min{50};
     Deadline backoff_max{2'000};
     std::chrono::microseconds busy_poll{100};
+    Deadline staging_idle{2'000};  // then staging memory is given back
     DaemonProcess::Watch watch_daemon = DaemonProcess::OpenPidfd;
   };
   explicit LocalTransport(Options options);
@@ -67,6 +68,8 @@ class LocalTransport final : public Transport {
   absl::Status why_away() const override;
   ServerLimits limits() const override;
   Client::Stats stats() const override;
+  // Areas of memory of our own that puts went through, as the daemon had no staging memory.
+  uint64_t own_staging_areas() const { return put_memory_->own_areas(); }
   void RunBlocking(absl::FunctionRef<void()> start, Waiting* waiting) override;
 
   absl::StatusOr<std::shared_ptr<NamespaceBinding>> OpenNamespace(const NamespaceSpec& spec,
@@ -134,7 +137,7 @@ class LocalTransport final : public Transport {
   const Options options_;
   const ForkMark mark_;
   const std::shared_ptr<LocalCounters> counters_ = std::make_shared<LocalCounters>();
-  const std::shared_ptr<PutMemory> put_memory_ = std::make_shared<PutMemory>();
+  const std::shared_ptr<PutMemory> put_memory_ = std::make_shared<PutMemory>(options_.staging_idle);
   const std::shared_ptr<GpuRegions> gpu_regions_ = std::make_shared<GpuRegions>(
       options_.watch_daemon, Backoff(options_.backoff_min, options_.backoff_max));
   std::shared_ptr<const ArenaMap> arena_;  // of the last session; of the background thread

@@ -25,8 +25,9 @@ constexpr uint64_t kPartBytes = kPieceBytes;
 
 PutHold::~PutHold() {
   MutexLock lock(&mu_);
-  if (!copied_ && area_ != nullptr) area_->LeaveTo(connection_);
   if (!copied_) {
+    for (const Range& range : ranges_) range.area->LeaveTo(connection_);
+    if (direct_staging_ != nullptr) direct_staging_->LeaveTo(connection_);
     for (const auto& region : regions_) region->LeaveTo(connection_);
   }
   if (!late_) return;
@@ -34,14 +35,12 @@ PutHold::~PutHold() {
 }
 
 void PutHold::AddStaged(std::shared_ptr<StagingArea> area, std::span<std::byte> range) {
-  area_ = std::move(area);
-  ranges_.push_back(range);
+  ranges_.push_back({.area = std::move(area), .memory = range});
 }
 
 void PutHold::AddDirect(const PutMemory::Direct& direct) {
   if (direct.area != nullptr) {
-    area_ = direct.area;
-    direct_staging_ = true;
+    direct_staging_ = direct.area;
   } else {
     regions_.push_back(direct.registered);
   }
@@ -55,7 +54,7 @@ void PutHold::Copied() {
 }
 
 void PutHold::FreeRanges() {
-  for (const std::span<std::byte> range : ranges_) area_->Free(range);
+  for (const Range& range : ranges_) range.area->Free(range.memory);
 }
 
 void PutHold::BeginFilling() {
@@ -73,7 +72,7 @@ void PutHold::Late() {
   MutexLock lock(&mu_);
   if (copied_) return;
   late_ = true;
-  if (direct_staging_) deferral_.emplace(area_);
+  if (direct_staging_ != nullptr) deferral_.emplace(direct_staging_);
   for (const auto& region : regions_) region->late_puts.fetch_add(1);
 }
 
@@ -140,7 +139,7 @@ void PutBatch::AddRuns(const PutChunk& chunk,
       continue;
     }
     KVKEEP_CHECK(run.size() <= staged.size());
-    AddRun(local::kStagingRegion, area->OffsetOf(staged.first(run.size())), run.size());
+    AddRun(area->region(), area->OffsetOf(staged.first(run.size())), run.size());
     each({.from = run, .to = staged.data()});
     staged = staged.subspan(run.size());
   }

@@ -45,9 +45,12 @@ class PutHold {
   void FreeRanges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<const Mappings> connection_;
-  std::shared_ptr<StagingArea> area_;  // of the ranges, or of staging memory of the caller's
-  std::vector<std::span<std::byte>> ranges_;
-  bool direct_staging_ = false;
+  struct Range {
+    std::shared_ptr<StagingArea> area;  // not always one: it may change between two chunks
+    std::span<std::byte> memory;
+  };
+  std::vector<Range> ranges_;
+  std::shared_ptr<StagingArea> direct_staging_;  // of buffers of the caller's
   std::vector<std::shared_ptr<LocalRegion>> regions_;
 
   Mutex mu_;  // Copied and Late come on different threads

@@ -1,9 +1,17 @@
 // PutMemory: the memory that the daemon reads a client's puts from: the session's staging area and
 // what the caller registered. Belongs to the transport, over all sessions. Thread-safe.
+//
+// The daemon's staging memory is shared by all its sessions. So an area begins small, is asked for
+// anew and larger once puts wait for room in it, and is given back when no put uses it for a while.
+// Where the daemon has none for us, or what we have cannot be used now, puts go through an area of
+// this process's own memory that is registered with the daemon: no put is refused for want of
+// staging memory, and the daemon is asked again soon.
 #pragma once
 
 #include <absl/status/statusor.h>
 
+#include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,11 +25,30 @@ namespace kvkeep::client {
 
 class PutMemory {
  public:
-  // The session's staging area, asked for when there is none, or none that holds a chunk of
-  // `chunk_bytes`. RESOURCE_EXHAUSTED: over the daemon's limit, or the smaller one is in use.
+  using Time = LocalSession::Time;
+  // `idle`: an area that no put used for so long is given back.
+  explicit PutMemory(std::chrono::milliseconds idle = std::chrono::milliseconds(2'000))
+      : idle_(idle) {}
+
+  // What chunks of `chunk_bytes` are to be copied to, large enough for one. RESOURCE_EXHAUSTED: a
+  // chunk is over the daemon's limit of a session, or no memory is to be had.
   absl::StatusOr<std::shared_ptr<StagingArea>> Area(const LocalSessionPtr& session,
-                                                    uint64_t chunk_bytes,
-                                                    LocalSession::Time deadline);
+                                                    uint64_t chunk_bytes, Time deadline);
+  // Area would put another one in the place of the staging area, for which that must be free.
+  bool Changes(const LocalSessionPtr& session, uint64_t chunk_bytes);
+  // A put of such chunks waited for room in `area`: a larger one is asked for next time.
+  void NoteWait(const LocalSessionPtr& session, const StagingArea& area, uint64_t chunk_bytes);
+  // Nothing comes free in `area`, as somebody keeps it: puts go through our own for a while.
+  void Avoid(const StagingArea& area);
+  // Staging memory for a buffer of the caller's, which is never of our own. RESOURCE_EXHAUSTED:
+  // over the daemon's limit, or the session's is in use.
+  absl::StatusOr<std::span<std::byte>> Buffer(const LocalSessionPtr& session, uint64_t bytes,
+                                              Time deadline, std::shared_ptr<StagingArea>* area);
+  // Gives back what is idle. The background thread calls it again at the time that it answers.
+  Time Tend(const LocalSessionPtr& session);
+  // Areas of our own that were made, as there was no staging memory.
+  uint64_t own_areas() const { return own_areas_.load(std::memory_order_relaxed); }
+
   absl::StatusOr<std::shared_ptr<LocalRegion>> Register(const LocalSessionPtr& session, int fd,
                                                         std::span<const std::byte> mapping,
                                                         LocalSession::Time deadline);
@@ -40,16 +67,39 @@ class PutMemory {
   std::optional<Direct> Find(uint64_t epoch, std::span<const std::byte> run);
 
  private:
-  // Perhaps a smaller one, when the daemon has no more.
-  absl::StatusOr<std::shared_ptr<StagingArea>> AskForArea(const LocalSessionPtr& session,
-                                                          uint64_t chunk_bytes,
-                                                          LocalSession::Time deadline);
+  using AreaPtr = std::shared_ptr<StagingArea>;
 
+  bool Fits(const AreaPtr& area, const LocalSession& session, uint64_t bytes) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return area != nullptr && epoch_ == session.epoch() && area->memory().size() >= bytes;
+  }
+  bool Grows(Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return area_ != nullptr && wanted_bytes_ > area_->memory().size() && now >= grow_at_;
+  }
+  // Forgets what is of an earlier session.
+  void SetEpoch(uint64_t epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A staging area of at least `least` bytes in the place of `old`, which is retired by `free_by`.
+  // `wanted` 0: what the daemon gives at first. Not OK: area_ is `old`, or there is none.
+  // REQUIRES: this thread is asking.
+  absl::StatusOr<AreaPtr> Replace(const LocalSessionPtr& session, uint64_t least, uint64_t wanted,
+                                  Time free_by, Time deadline);
+  absl::StatusOr<AreaPtr> MakeOwn(const LocalSessionPtr& session, uint64_t chunk_bytes,
+                                  Time deadline);
+  void EndAsking();
+  void NoteNotGrown() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::chrono::milliseconds idle_;
+  std::atomic<uint64_t> own_areas_{0};
   Mutex mu_;
   CondVar asked_;
   bool asking_ ABSL_GUARDED_BY(mu_) = false;  // a thread is getting an area
-  uint64_t area_epoch_ ABSL_GUARDED_BY(mu_) = 0;
-  std::shared_ptr<StagingArea> area_ ABSL_GUARDED_BY(mu_);
+  uint64_t epoch_ ABSL_GUARDED_BY(mu_) = 0;   // of what follows
+  AreaPtr area_ ABSL_GUARDED_BY(mu_);         // of the daemon's
+  AreaPtr own_ ABSL_GUARDED_BY(mu_);
+  uint64_t wanted_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // of area_, as puts waited
+  Time grow_at_ ABSL_GUARDED_BY(mu_);               // not before
+  std::chrono::milliseconds grow_wait_ ABSL_GUARDED_BY(mu_){0};
+  Time ask_at_ ABSL_GUARDED_BY(mu_);                // likewise; until then own_ serves
   std::vector<std::weak_ptr<LocalRegion>> regions_ ABSL_GUARDED_BY(mu_);
 };
 

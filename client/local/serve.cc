@@ -143,11 +143,18 @@ bool LocalSession::ReadEvents() {
   }
 }
 
-absl::Status LocalSession::Serve() {
+absl::Status LocalSession::Serve(Tend tend) {
   Populate populate(mappings_->shared_arena());
+  Time tend_at = Time();
   while (true) {
-    const Plan plan = MakePlan();
+    Plan plan = MakePlan();
     if (plan.closed) break;
+    if (steady_clock::now() >= tend_at) {
+      tend_at = tend();
+      continue;
+    }
+    const Time expire_at = plan.wake_at;
+    plan.wake_at = std::min(plan.wake_at, tend_at);
     if (plan.release) {
       SendReleases({}, steady_clock::now() + kReleaseDeadline, [](absl::Status) {});
       continue;
@@ -170,6 +177,7 @@ absl::Status LocalSession::Serve() {
       if (fds[0].revents != 0) {
         eventfd_t ignored;
         (void)eventfd_read(wake_.get(), &ignored);
+        if (nudged_.exchange(false, std::memory_order_acquire)) tend_at = Time();
       }
       if (fds[1].revents != 0) (void)ReadEvents();
       if (fds[2].revents != 0) ReadInBackground();  // its last words may tell why it hung up
@@ -177,7 +185,7 @@ absl::Status LocalSession::Serve() {
         Break(absl::UnavailableError("the daemon closed the connection"));
       }
     }
-    if (steady_clock::now() >= plan.wake_at) ExpireOverdue();
+    if (steady_clock::now() >= expire_at) ExpireOverdue();
   }
   MutexLock lock(&mu_);
   return why_;

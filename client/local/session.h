@@ -12,6 +12,7 @@
 
 #include <absl/container/flat_hash_map.h>
 #include <absl/functional/any_invocable.h>
+#include <absl/functional/function_ref.h>
 #include <absl/status/statusor.h>
 
 #include <atomic>
@@ -94,8 +95,15 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   void SendReleases(std::optional<local::ReleaseEntry> also, Time deadline,
                     absl::AnyInvocable<void(absl::Status) &&> done);
 
-  // The background thread's part: returns when the session is over, with the reason.
-  absl::Status Serve();
+  // The background thread's part: returns when the session is over, with the reason. Calls `tend`
+  // now and then, after Nudge and at the time that it answers.
+  using Tend = absl::FunctionRef<Time()>;
+  absl::Status Serve(Tend tend);
+  // There is something to tend.
+  void Nudge() {
+    nudged_.store(true, std::memory_order_release);
+    Wake();
+  }
   // Ends the session: `why` is the reason, calls in flight answer with `for_calls`. The first one
   // counts. Returns after all callbacks of calls that were in flight have returned, except of
   // those that run on other threads now.
@@ -148,6 +156,7 @@ class LocalSession : public std::enable_shared_from_this<LocalSession> {
   const GuardedFd events_;
   const GuardedFd wake_;  // an eventfd: the background thread has something new to look at
   std::atomic<uint64_t> next_id_{2};
+  std::atomic<bool> nudged_{false};
 
   // Of the thread that reads.
   std::vector<std::byte> buffer_;

@@ -11,8 +11,16 @@ namespace kvkeep::client {
 
 using std::chrono::steady_clock;
 
-StagingArea::StagingArea(std::shared_ptr<const MappedFile> file)
-    : file_(std::move(file)), ranges_(file_->memory().size(), kBlockBytes) {}
+StagingArea::StagingArea(std::shared_ptr<const MappedFile> file, uint32_t region,
+                         absl::AnyInvocable<void() &&> gone)
+    : file_(std::move(file)),
+      region_(region),
+      gone_(std::move(gone)),
+      ranges_(file_->memory().size(), kBlockBytes) {}
+
+StagingArea::~StagingArea() {
+  if (gone_ && !mark_.InChild()) std::move(gone_)();
+}
 
 bool StagingArea::Contains(std::span<const std::byte> run) const {
   const std::span<const std::byte> all = memory();
@@ -21,7 +29,8 @@ bool StagingArea::Contains(std::span<const std::byte> run) const {
 }
 
 std::optional<std::span<std::byte>> StagingArea::AllocateLocked(uint64_t bytes) {
-  if (closed_) return std::nullopt;
+  if (closed_ || retiring_ > 0) return std::nullopt;
+  last_use_ = Clock::now();
   const std::optional<uint64_t> offset = ranges_.Allocate(bytes);
   if (!offset.has_value()) return std::nullopt;
   return memory().subspan(*offset, bytes);
@@ -52,14 +61,28 @@ void StagingArea::Free(std::span<std::byte> range) {
     return;
   }
   ranges_.Free(OffsetOf(range));
+  last_use_ = Clock::now();
   freed_.NotifyAll();
 }
 
-bool StagingArea::Retire() {
+bool StagingArea::Retire(Clock::time_point deadline) {
   MutexLock lock(&mu_);
-  if (!ranges_.empty() || deferrals_ > 0) return false;
-  closed_ = true;
-  return true;
+  ++retiring_;
+  while (!closed_ && (!ranges_.empty() || deferrals_ > 0)) {
+    const auto left = deadline - Clock::now();
+    if (left <= left.zero()) break;
+    freed_.WaitFor(&mu_, left);
+  }
+  --retiring_;
+  closed_ = closed_ || (ranges_.empty() && deferrals_ == 0);
+  freed_.NotifyAll();
+  return closed_;
+}
+
+std::optional<StagingArea::Clock::time_point> StagingArea::idle_since() const {
+  MutexLock lock(&mu_);
+  if (!ranges_.empty() || deferrals_ > 0) return std::nullopt;
+  return last_use_;
 }
 
 void StagingArea::Close() {

@@ -1,6 +1,6 @@
-// StagingArea: the session's staging memory, handed out in ranges. LocalRegion: memory of the
-// caller's that the daemon knows. Both are what puts are read from without a copy by the daemon's
-// socket.
+// StagingArea: the session's staging memory, handed out in ranges, or memory of this process that
+// stands in for it. LocalRegion: memory of the caller's that the daemon knows. All of them are what
+// puts are read from without a copy by the daemon's socket.
 //
 // A range is never handed out again while a put still fills it, or the daemon may still read it: a
 // put whose answer has not come by its deadline defers all frees until the answer is there. When
@@ -26,8 +26,15 @@ namespace kvkeep::client {
 
 class StagingArea {
  public:
-  explicit StagingArea(std::shared_ptr<const MappedFile> file);
+  using Clock = std::chrono::steady_clock;
+  // `region`: its number in the session. `gone`: called when it is destroyed, in the process that
+  // made it.
+  explicit StagingArea(std::shared_ptr<const MappedFile> file,
+                       uint32_t region = local::kStagingRegion,
+                       absl::AnyInvocable<void() &&> gone = nullptr);
+  ~StagingArea();
 
+  uint32_t region() const { return region_; }
   std::span<std::byte> memory() const { return file_->memory(); }
   uint64_t OffsetOf(std::span<const std::byte> run) const {
     return static_cast<uint64_t>(run.data() - memory().data());
@@ -36,11 +43,13 @@ class StagingArea {
 
   std::optional<std::span<std::byte>> TryAllocate(uint64_t bytes);
   // None: no room by then, or the area was closed.
-  std::optional<std::span<std::byte>> AllocateUntil(uint64_t bytes,
-                                                    std::chrono::steady_clock::time_point deadline);
+  std::optional<std::span<std::byte>> AllocateUntil(uint64_t bytes, Clock::time_point deadline);
   void Free(std::span<std::byte> range);
-  // Closes it when all of it is free; else false, and nothing changes.
-  bool Retire();
+  // Closes it when all of it is free, for which it waits until `deadline`, handing nothing out
+  // meanwhile; else false, and nothing changes.
+  bool Retire(Clock::time_point deadline = {});
+  // When a range was last asked for or came back; none: some are out, or kept back.
+  std::optional<Clock::time_point> idle_since() const;
   // Nothing is handed out any more, nobody waits for room.
   void Close();
 
@@ -64,13 +73,17 @@ class StagingArea {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<const MappedFile> file_;
+  const uint32_t region_;
   const ForkMark mark_;
+  absl::AnyInvocable<void() &&> gone_;
   mutable Mutex mu_;
   CondVar freed_;
   RangeAllocator ranges_ ABSL_GUARDED_BY(mu_);
   int deferrals_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<uint64_t> kept_back_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  int retiring_ ABSL_GUARDED_BY(mu_) = 0;  // calls that wait for it to be free
+  Clock::time_point last_use_ ABSL_GUARDED_BY(mu_) = Clock::now();
   // Not null: until its daemon has left.
   mutable std::shared_ptr<const Mappings> left_to_ ABSL_GUARDED_BY(mu_);
 };

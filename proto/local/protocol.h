@@ -1,4 +1,4 @@
-// The local protocol, versions 1 to 5: how engine workers on the daemon's host talk to it over a
+// The local protocol, versions 1 to 6: how engine workers on the daemon's host talk to it over a
 // Unix socket of type SEQPACKET and shared memory. Plain structs, little-endian, no padding.
 //
 // Messages. One message is a MessageHeader and its body, cut into packets of kMaxPacketBytes (the
@@ -32,7 +32,8 @@
 // reserved: sent as zero, not looked at. Version 3 is version 2 and a LookupCost in the replies to
 // Lookup and Get. Version 4 is version 3 and the requests of the GPU path, kRegisterGpuMemory to
 // kGetToGpu; a daemon without that path refuses every registration, with the reason. Version 5 is
-// version 4 and puts in parts, kPutInParts and kPutFilled.
+// version 4 and puts in parts, kPutInParts and kPutFilled. Version 6 is version 5 and staging
+// memory that sessions share: see StagingRequest.
 //
 // Everything is checked by the reader; what lies in memory that the other side can write is read
 // once. Structs are copied in and out with memcpy: a body has no alignment.
@@ -48,9 +49,10 @@
 namespace kvkeep::local {
 
 inline constexpr uint32_t kMagic = 0x4c4b564b;  // "KVKL"
-inline constexpr uint16_t kVersion = 5;         // the newest that this header describes
+inline constexpr uint16_t kVersion = 6;         // the newest that this header describes
 inline constexpr uint16_t kFirstVersion = 1;    // the oldest
 inline constexpr uint16_t kPutInPartsSince = 5;
+inline constexpr uint16_t kSharedStagingSince = 6;
 inline constexpr size_t kMaxPacketBytes = 64 * kKiB;
 inline constexpr size_t kMaxMessageBytes = 8 * kMiB;     // header included
 inline constexpr size_t kMaxDescriptorsPerPacket = 253;  // SCM_MAX_FD
@@ -178,15 +180,20 @@ inline constexpr ProgressWord kProgressFailed = 0x8000'0000;
 inline constexpr uint32_t kNoProgressWord = 0;  // in a place: the whole chunk is readable now
 inline constexpr uint32_t kProgressWords = 65536;
 
+// From version 6 on a session begins with little, 0, and names a size once its puts wait for room:
+// it gets at most its part, which is smaller the more sessions have some. A client whose puts have
+// not used it for a while gives it back, kNoStaging. One that gets none registers memory of its own
+// and puts from that: RESOURCE_EXHAUSTED is no reason to refuse a put.
+inline constexpr uint64_t kNoStaging = UINT64_MAX;
 struct StagingRequest {
-  // 0: 32 chunks of the session's largest namespace, or the daemon's default when sizes vary; less
-  // where the daemon has little of it.
+  // 0: what a session begins with. Before version 6: 32 chunks of the session's largest namespace,
+  // or the daemon's default when sizes vary; less where the daemon has little of it.
   // Replaces the staging memory there is; FAILED_PRECONDITION while a put reads it.
   uint64_t bytes = 0;
 };
 struct StagingReply {
   // As given: less than was asked for when the daemon has little; at most max_staging_bytes. The
-  // descriptor is read-write.
+  // descriptor is read-write. 0, without a descriptor: given back.
   uint64_t bytes = 0;
 };
 

@@ -8,9 +8,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "server/local/context.h"
+#include "server/local/staging_share.h"
 #include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
@@ -33,26 +35,19 @@ class ClientMemory {
                                uint64_t bytes, Give give);
 };
 
-// What a session wants. Who names a size gets it, or what there is; who does not leaves half of
-// what there is to the next session, as long as a chunk fits.
-struct StagingWish {
-  uint64_t bytes = 0;
-  uint64_t chunk_bytes = 0;  // of the session's largest namespace; 0: sizes vary
-  uint64_t most_bytes = 0;   // of one session
-  bool named = false;
-  std::shared_ptr<StagingAccount> account = nullptr;  // null: none but that of all sessions
-};
-
 // A memfd made here for one session; the client maps it read-write, the daemon read-only. It cannot
-// shrink, so reading it cannot fault. When the last user is gone its pages are freed on the copy
-// executor, even while the client still maps it: what the client touches then is its own.
+// shrink, so reading it cannot fault: where its client punched a hole, a page is made anew. Where
+// that can fail (LocalLimits::staging_by_calls) nothing of it is mapped here. When the last user is
+// gone its pages are freed on the copy executor, even while the client still maps it: what the
+// client touches then is its own.
 class StagingMemory final : public ClientMemory {
  public:
   // Makes the pages present on the copy executor, slice by slice; `done` is called there, with the
   // memory, or ResourceExhausted (the limit of all sessions or of its tenant's, no memory or
   // descriptor). The error may come at once. Thread-safe.
   using Done = absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<StagingMemory>>) &&>;
-  static void Make(std::shared_ptr<const LocalContext> context, const StagingWish& wish, Done done);
+  static void Make(std::shared_ptr<const LocalContext> context,
+                   std::shared_ptr<StagingAccount> account, const StagingWish& wish, Done done);
   // Gives `last` up and calls `freed` on the copy executor when its pages are. REQUIRES: not
   // shared.
   static void GiveUp(std::shared_ptr<StagingMemory> last, absl::AnyInvocable<void() &&> freed);
@@ -63,9 +58,9 @@ class StagingMemory final : public ClientMemory {
   uint64_t bytes() const override { return bytes_; }
   absl::Status Read(uint64_t offset, uint64_t bytes, Give give) const override;
   absl::Status ReadByCall(uint64_t offset, uint64_t bytes, Give give) const override;
-  // What the client stored there last; what it had written before is visible too.
-  // REQUIRES: offset is a multiple of 8, below bytes().
-  uint64_t ReadWord(uint64_t offset) const;
+  // What the client stored there last; what it had written before is visible too. None: it changes
+  // just now, or cannot be read. REQUIRES: offset is a multiple of 8, below bytes().
+  std::optional<uint64_t> ReadWord(uint64_t offset) const;
   // Read-write, for the client.
   absl::StatusOr<UniqueFd> Duplicate() const;
 
@@ -78,6 +73,9 @@ class StagingMemory final : public ClientMemory {
   // Over a limit of several sessions.
   absl::Status CheckLimits() const;
   static void Populate(std::shared_ptr<StagingMemory> memory, uint64_t from, Done done);
+  absl::Status Map();
+  absl::Status MakePages(uint64_t from, uint64_t bytes);
+  std::optional<uint64_t> ReadWordByCall(uint64_t offset) const;
   static void Free(std::unique_ptr<StagingMemory> memory, uint64_t from);
 
   const std::shared_ptr<const LocalContext> context_;
@@ -86,7 +84,7 @@ class StagingMemory final : public ClientMemory {
   const uint64_t bytes_of_all_;     // with this one, when it was made
   const uint64_t bytes_of_tenant_;  // likewise
   UniqueFd fd_;
-  std::byte* mapped_ = nullptr;
+  std::byte* mapped_ = nullptr;  // null: it is read by calls alone
   absl::AnyInvocable<void() &&> freed_;
 };
 

@@ -36,6 +36,7 @@ struct LocalCounters {
   Counter gpu_registered_bytes{0};
   Counter progress_words{0};
   Counter staging_bytes{0};
+  Counter staging_areas{0};  // of so many sessions
   Counter registered_bytes{0};
 };
 

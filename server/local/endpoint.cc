@@ -13,6 +13,7 @@
 #include "server/descriptor_reserve.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/host/kernel_facts.h"
 
 namespace kvkeep {
 namespace {
@@ -46,6 +47,7 @@ std::shared_ptr<const LocalContext> MakeContext(std::shared_ptr<LocalLoop> loop,
   }
   context->limits.max_staging_bytes =
       std::min(context->limits.max_staging_bytes, context->limits.max_all_staging_bytes);
+  context->limits.staging_by_calls = OvercommitIsStrict();
   context->version = options.version;
   context->serving_state = deps.serving_state;
   return context;

@@ -22,6 +22,7 @@ absl::Status LocalLimits::Validate() const {
         at_least_one("max_put_chunks", max_put_chunks), at_least_one("max_put_runs", max_put_runs),
         at_least_one("max_staging_bytes", max_staging_bytes),
         at_least_one("default_staging_bytes", default_staging_bytes),
+        at_least_one("first_staging_bytes", first_staging_bytes),
         at_least_one("max_gpu_registrations", max_gpu_registrations),
         at_least_one("max_gpu_bytes", max_gpu_bytes),
         at_least_one("max_all_gpu_registrations", max_all_gpu_registrations),

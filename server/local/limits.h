@@ -18,7 +18,8 @@ struct LocalLimits {
   uint32_t max_registrations = 64;             // of one session
   uint64_t max_staging_bytes = kGiB;           // of one session; registered memory as much again
   uint64_t max_all_staging_bytes = 0;          // of all sessions; 0: a quarter of G2
-  uint64_t default_staging_bytes = 64 * kMiB;  // asked for with 0, sizes vary
+  uint64_t first_staging_bytes = 4 * kMiB;     // what a session begins with; room for a chunk
+  uint64_t default_staging_bytes = 64 * kMiB;  // before version 6; asked for with 0, sizes vary
   uint32_t max_gpu_registrations = 512;        // of one session
   uint64_t max_gpu_bytes = kTiB;               // registered by one session
   // Of all sessions together; each tenant has its part of them (gpu_account.h).
@@ -27,6 +28,9 @@ struct LocalLimits {
   uint64_t max_all_gpu_copies = 4096;
   uint64_t max_gpu_get_bytes = 0;         // of all gets to GPUs under way; 0: a quarter of G2
   uint64_t max_unsent_bytes = 16 * kMiB;  // of replies a client does not read
+  // Staging memory is not mapped, but read by calls, which cost more. For vm.overcommit_memory 2:
+  // there a page may not be had where a client punched a hole, and touching a mapping is SIGBUS.
+  bool staging_by_calls = false;
   // A put from staging memory of a few chunks and runs, whose images have at most so many bytes, is
   // copied by the endpoint's thread itself: to wake a copy thread, and to be woken by it, takes
   // longer. 0: none.

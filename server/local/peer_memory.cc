@@ -24,9 +24,15 @@ StagingWish LocalPeer::WishFor(uint64_t asked) const {
   const LocalLimits& limits = context_->limits;
   uint64_t chunk = 0;
   for (const auto& [digest, ns] : namespaces_) chunk = std::max(chunk, ns.bytes_per_part);
-  StagingWish wish{
-      .bytes = asked, .chunk_bytes = chunk, .named = asked != 0, .account = identity_.staging};
-  if (!wish.named) {
+  StagingWish wish{.bytes = asked,
+                   .chunk_bytes = chunk,
+                   .named = asked != 0,
+                   .shares = version_ >= local::kSharedStagingSince};
+  if (!wish.named && wish.shares) {
+    // Chunks that are small need less than the most that a session begins with.
+    const uint64_t burst = chunk == 0 ? limits.first_staging_bytes : chunk * kDefaultStagingChunks;
+    wish.bytes = std::max(std::min(burst, limits.first_staging_bytes), chunk + kBlockBytes);
+  } else if (!wish.named) {
     wish.bytes = chunk == 0 ? limits.default_staging_bytes : chunk * kDefaultStagingChunks;
   }
   wish.most_bytes = MostStaging();
@@ -37,6 +43,13 @@ absl::Status LocalPeer::Staging(const local::Message& message) {
   local::StagingRequest request;
   KVKEEP_RETURN_IF_ERROR(ReadWhole(message, "StagingRequest", &request));
   KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<StagingMemory> old, memory_.BeginStaging());
+  if (request.bytes == local::kNoStaging && version_ >= local::kSharedStagingSince) {
+    memory_.EndStaging(nullptr);  // the last one to know `old` frees its pages
+    StartReply(Kind::kStaging, message.id);
+    reply_.Append(local::StagingReply{.bytes = 0});
+    SendReply();
+    return absl::OkStatus();
+  }
   StagingMemory::Done done = [loop = context_->loop, weak = weak_from_this(), id = message.id](
                                  absl::StatusOr<std::shared_ptr<StagingMemory>> made) {
     loop->Post([weak, id, made = std::move(made)]() mutable {
@@ -44,9 +57,9 @@ absl::Status LocalPeer::Staging(const local::Message& message) {
       if (self != nullptr) self->OnStagingMade(id, std::move(made));
     });
   };
-  auto make = [context = context_, wish = WishFor(request.bytes),
+  auto make = [context = context_, account = identity_.staging, wish = WishFor(request.bytes),
                done = std::move(done)]() mutable {
-    StagingMemory::Make(std::move(context), wish, std::move(done));
+    StagingMemory::Make(std::move(context), std::move(account), wish, std::move(done));
   };
   if (old == nullptr) {
     make();

@@ -171,14 +171,14 @@ void PutJob::Look() {
 }
 
 bool PutJob::LookOnce(const StagingMemory& staging) {
-  const uint64_t filled = staging.ReadWord(plan_.filled_word());
+  const std::optional<uint64_t> filled = staging.ReadWord(plan_.filled_word());
   const uint64_t payload_bytes = plan_.chunks().front().payload_bytes;
   MutexLock lock(&mu_);
-  if (filling() && (filled < filled_bytes_ || filled > payload_bytes)) {
-    StopBecause(absl::InvalidArgumentError(absl::StrCat("a put in parts: ", filled, " bytes after ",
-                                                        filled_bytes_, ", of ", payload_bytes)));
-  } else if (filling()) {
-    filled_bytes_ = filled;
+  if (filling() && filled.has_value() && (*filled < filled_bytes_ || *filled > payload_bytes)) {
+    StopBecause(absl::InvalidArgumentError(absl::StrCat(
+        "a put in parts: ", *filled, " bytes after ", filled_bytes_, ", of ", payload_bytes)));
+  } else if (filling() && filled.has_value()) {  // else the next tick or message looks
+    filled_bytes_ = *filled;
     NoteReadyTasks();
   }
   looking_ = std::exchange(look_again_, false) && filling();

@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "server/local/client_memory.h"
 #include "tiers/base/check.h"
@@ -33,20 +35,6 @@ void TouchByReading(const std::byte* from, uint64_t bytes) {
   }
 }
 
-uint64_t Fit(const StagingWish& wish, uint64_t room) {
-  uint64_t bytes = wish.bytes;
-  if (!wish.named && bytes > room) bytes = std::max(room / 2, std::min(room, wish.chunk_bytes));
-  // At least a page: where there is none left, that says so.
-  const uint64_t most = std::min(wish.most_bytes, std::max<uint64_t>(room, kBlockBytes));
-  return RoundUp(std::clamp<uint64_t>(bytes, 1, most), kBlockBytes);
-}
-
-// Whole pages that are left.
-uint64_t RoomIn(uint64_t limit, uint64_t used) {
-  limit = limit / kBlockBytes * kBlockBytes;
-  return limit - std::min(limit, used);
-}
-
 }  // namespace
 
 StagingMemory::StagingMemory(std::shared_ptr<const LocalContext> context,
@@ -55,11 +43,18 @@ StagingMemory::StagingMemory(std::shared_ptr<const LocalContext> context,
       account_(std::move(account)),
       bytes_(bytes),
       bytes_of_all_(context_->counters->staging_bytes.fetch_add(bytes_) + bytes_),
-      bytes_of_tenant_(account_ == nullptr ? 0 : account_->bytes.fetch_add(bytes_) + bytes_) {}
+      bytes_of_tenant_(account_ == nullptr ? 0 : account_->bytes.fetch_add(bytes_) + bytes_) {
+  context_->counters->staging_areas.fetch_add(1);
+  if (account_ != nullptr) account_->areas.fetch_add(1);
+}
 
 StagingMemory::~StagingMemory() {
   if (mapped_ != nullptr) KVKEEP_CHECK(munmap(mapped_, bytes_) == 0);
-  if (account_ != nullptr) account_->bytes.fetch_sub(bytes_, std::memory_order_release);
+  if (account_ != nullptr) {
+    account_->areas.fetch_sub(1, std::memory_order_release);
+    account_->bytes.fetch_sub(bytes_, std::memory_order_release);
+  }
+  context_->counters->staging_areas.fetch_sub(1, std::memory_order_release);
   context_->counters->staging_bytes.fetch_sub(bytes_, std::memory_order_release);
 }
 
@@ -91,25 +86,42 @@ absl::StatusOr<std::unique_ptr<StagingMemory>> StagingMemory::Create(
   if (fchmod(file, S_IRUSR | S_IWUSR) != 0 || fcntl(file, F_ADD_SEALS, kSeals) != 0) {
     return Failed("sealing", bytes);
   }
-  void* const mapped = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
-  if (mapped == MAP_FAILED) return Failed("mmap", bytes);
-  memory->mapped_ = static_cast<std::byte*>(mapped);
-  // Hints: without them it works too.
-  for (const int advice : {MADV_DONTFORK, MADV_DONTDUMP, MADV_HUGEPAGE}) {
-    madvise(mapped, bytes, advice);
+  if (!memory->context_->limits.staging_by_calls) {
+    if (absl::Status mapped = memory->Map(); !mapped.ok()) return mapped;
   }
   return memory;
 }
 
-void StagingMemory::Make(std::shared_ptr<const LocalContext> context, const StagingWish& wish,
-                         Done done) {
-  uint64_t room = RoomIn(context->limits.max_all_staging_bytes,
-                         context->counters->staging_bytes.load(std::memory_order_acquire));
-  if (const StagingAccount* own = wish.account.get(); own != nullptr) {
-    room = std::min(room, RoomIn(own->max_bytes, own->bytes.load(std::memory_order_acquire)));
+absl::Status StagingMemory::Map() {
+  void* const mapped = mmap(nullptr, bytes_, PROT_READ, MAP_SHARED, fd_.get(), 0);
+  if (mapped == MAP_FAILED) return Failed("mmap", bytes_);
+  mapped_ = static_cast<std::byte*>(mapped);
+  // Hints: without them it works too.
+  for (const int advice : {MADV_DONTFORK, MADV_DONTDUMP, MADV_HUGEPAGE}) {
+    madvise(mapped, bytes_, advice);
   }
+  return absl::OkStatus();
+}
+
+void StagingMemory::Make(std::shared_ptr<const LocalContext> context,
+                         std::shared_ptr<StagingAccount> account, const StagingWish& wish,
+                         Done done) {
+  const LocalCounters& counters = *context->counters;
+  std::vector<StagingUse> uses = {
+      {.limit_bytes = context->limits.max_all_staging_bytes,
+       .held_bytes = counters.staging_bytes.load(std::memory_order_acquire),
+       .sessions = counters.staging_areas.load(std::memory_order_acquire)}};
+  if (account != nullptr) {
+    uses.front().tenants = true;
+    uses.push_back({.limit_bytes = account->max_bytes,
+                    .held_bytes = account->bytes.load(std::memory_order_acquire),
+                    .sessions = account->areas.load(std::memory_order_acquire)});
+  }
+  // Where there is too little left, the least says so by the limit that it is over.
+  const uint64_t share = StagingShare(wish, uses);
+  const uint64_t bytes = share > 0 ? share : LeastStaging(wish);
   absl::StatusOr<std::unique_ptr<StagingMemory>> made =
-      Create(std::move(context), wish.account, Fit(wish, room));
+      Create(std::move(context), std::move(account), bytes);
   if (!made.ok()) {
     std::move(done)(made.status());
     return;
@@ -122,12 +134,9 @@ void StagingMemory::Populate(std::shared_ptr<StagingMemory> memory, uint64_t fro
   Executor* const executor = memory->context_->copy_executor;
   executor->Post([memory = std::move(memory), from, done = std::move(done)]() mutable {
     const uint64_t slice = std::min(kSliceBytes, memory->bytes_ - from);
-    if (madvise(memory->mapped_ + from, slice, MADV_POPULATE_READ) != 0) {
-      if (errno != EINVAL) {
-        std::move(done)(Failed("cannot get its pages", memory->bytes_));
-        return;
-      }
-      TouchByReading(memory->mapped_ + from, slice);  // Linux before 5.14
+    if (absl::Status made = memory->MakePages(from, slice); !made.ok()) {
+      std::move(done)(std::move(made));
+      return;
     }
     if (from + slice == memory->bytes_) {
       std::move(done)(std::move(memory));
@@ -135,6 +144,18 @@ void StagingMemory::Populate(std::shared_ptr<StagingMemory> memory, uint64_t fro
       Populate(std::move(memory), from + slice, std::move(done));
     }
   });
+}
+
+absl::Status StagingMemory::MakePages(uint64_t from, uint64_t bytes) {
+  if (mapped_ == nullptr) {
+    const auto at = static_cast<off_t>(from), length = static_cast<off_t>(bytes);
+    if (fallocate(fd_.get(), 0, at, length) == 0) return absl::OkStatus();
+    return Failed("cannot get its pages", bytes_);
+  }
+  if (madvise(mapped_ + from, bytes, MADV_POPULATE_READ) == 0) return absl::OkStatus();
+  if (errno != EINVAL) return Failed("cannot get its pages", bytes_);
+  TouchByReading(mapped_ + from, bytes);  // Linux before 5.14
+  return absl::OkStatus();
 }
 
 void StagingMemory::Free(std::unique_ptr<StagingMemory> memory, uint64_t from) {
@@ -157,6 +178,7 @@ void StagingMemory::GiveUp(std::shared_ptr<StagingMemory> last,
 }
 
 absl::Status StagingMemory::Read(uint64_t offset, uint64_t bytes, Give give) const {
+  if (mapped_ == nullptr) return ReadByCall(offset, bytes, give);
   KVKEEP_CHECK(offset <= bytes_ && bytes <= bytes_ - offset);
   give({mapped_ + offset, bytes});
   return absl::OkStatus();
@@ -167,9 +189,28 @@ absl::Status StagingMemory::ReadByCall(uint64_t offset, uint64_t bytes, Give giv
   return ReadFile("staging memory", fd_, offset, bytes, give);
 }
 
-uint64_t StagingMemory::ReadWord(uint64_t offset) const {
+std::optional<uint64_t> StagingMemory::ReadWord(uint64_t offset) const {
   KVKEEP_CHECK(offset % sizeof(uint64_t) == 0 && offset < bytes_);
+  if (mapped_ == nullptr) return ReadWordByCall(offset);
   return __atomic_load_n(reinterpret_cast<const uint64_t*>(mapped_ + offset), __ATOMIC_ACQUIRE);
+}
+
+// A call promises no more than bytes: one that came within a store could have some of the old value
+// and some of the new. So it is read until it is the same twice.
+std::optional<uint64_t> StagingMemory::ReadWordByCall(uint64_t offset) const {
+  constexpr int kTries = 4;
+  std::optional<uint64_t> before;
+  for (int i = 0; i < kTries; ++i) {
+    uint64_t value = 0;
+    const ssize_t got = pread(fd_.get(), &value, sizeof(value), static_cast<off_t>(offset));
+    if (got != sizeof(value)) return std::nullopt;
+    if (before == value) {
+      std::atomic_thread_fence(std::memory_order_acquire);
+      return value;
+    }
+    before = value;
+  }
+  return std::nullopt;
 }
 
 absl::StatusOr<UniqueFd> StagingMemory::Duplicate() const {

@@ -59,6 +59,8 @@ TEST_CASE("a worker with the process number of a dead one has a session of its o
   const std::vector<TestChunk> old_ones = Chunks(1, 3, 500'000), new_ones = Chunks(11, 2, 100'000);
   REQUIRE(engine.PutAll(old_ones));
   REQUIRE(engine.PutAll(new_ones));
+  // Its client gives its staging memory back when no put uses it.
+  REQUIRE(Eventually([&] { return HeldNow(site).staging_bytes == 0; }));
   const Held before = HeldNow(site);
 
   WorkerProcess first(site, {.warm = old_ones, .point = "hold"});

@@ -214,6 +214,30 @@ void FakeLocalDaemon::Greet(Connection& connection, const local::Message& messag
   }
 }
 
+// Its descriptor for the client; none: there is only `reply`.
+UniqueFd FakeLocalDaemon::Staging(Connection& connection, uint64_t asked, uint64_t id,
+                                  local::MessageWriter* reply) {
+  staging_asked = asked;
+  if (connection.staging_memory != nullptr) {
+    munmap(connection.staging_memory, connection.staging_bytes);
+    connection.staging_memory = nullptr;
+  }
+  if (asked == local::kNoStaging) {
+    reply->Append(local::StagingReply{.bytes = 0});
+    return UniqueFd();
+  }
+  if (script.no_staging) {
+    *reply = local::StartReply(Kind::kStaging, id, absl::ResourceExhaustedError("limits.staging"));
+    return UniqueFd();
+  }
+  const uint64_t bytes = RoundUp(asked == 0 ? script.default_staging.load() : asked, kBlockBytes);
+  connection.staging = Memfd(bytes);
+  connection.staging_memory = MapAll(connection.staging.get(), bytes);
+  connection.staging_bytes = bytes;
+  reply->Append(local::StagingReply{.bytes = bytes});
+  return UniqueFd(fcntl(connection.staging.get(), F_DUPFD_CLOEXEC, 0));
+}
+
 bool FakeLocalDaemon::Handle(Connection& connection, local::Message& message) {
   const Kind kind = static_cast<Kind>(message.kind);
   ++requests_[message.kind];
@@ -251,19 +275,10 @@ bool FakeLocalDaemon::Handle(Connection& connection, local::Message& message) {
       reply.Append(local::ServerInfoReply{.incarnation = 7, .state = 2, .version_bytes = 4});
       reply.AppendText("fake");
       break;
-    case Kind::kStaging: {
-      uint64_t bytes = Read<local::StagingRequest>(reader).bytes;
-      bytes = RoundUp(bytes == 0 ? script.default_staging.load() : bytes, kBlockBytes);
-      if (connection.staging_memory != nullptr) {
-        munmap(connection.staging_memory, connection.staging_bytes);
-      }
-      connection.staging = Memfd(bytes);
-      connection.staging_memory = MapAll(connection.staging.get(), bytes);
-      connection.staging_bytes = bytes;
-      reply.Append(local::StagingReply{.bytes = bytes});
-      descriptor = UniqueFd(fcntl(connection.staging.get(), F_DUPFD_CLOEXEC, 0));
+    case Kind::kStaging:
+      descriptor =
+          Staging(connection, Read<local::StagingRequest>(reader).bytes, message.id, &reply);
       break;
-    }
     case Kind::kRegisterMemory: {
       const uint32_t region = connection.next_region++;
       connection.regions[region] = std::move(message.descriptors.at(0));

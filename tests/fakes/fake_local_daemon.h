@@ -37,6 +37,7 @@ class FakeLocalDaemon {
     std::atomic<uint32_t> max_leased_keys{UINT32_MAX};
     std::atomic<uint64_t> default_staging{4 * kMiB};
     std::atomic<uint64_t> max_staging{8 * kMiB};
+    std::atomic<bool> no_staging{false};  // RESOURCE_EXHAUSTED to who asks for some
     std::atomic<uint32_t> max_put_chunks{1000};
     std::atomic<bool> say_copied{false};  // PutCopied at once, the reply waits for Let()
     std::atomic<bool> linger{false};      // does not close its end of a connection that was left
@@ -76,6 +77,7 @@ class FakeLocalDaemon {
   // What came.
   int requests(local::Kind kind) const { return requests_[static_cast<size_t>(kind)]; }
   std::atomic<int> connections{0}, pongs{0}, direct_runs{0};
+  std::atomic<uint64_t> staging_asked{0};  // last, in bytes
   std::vector<uint64_t> released() const;  // lease ids, in order
   size_t chunks() const;
   std::vector<std::byte> payload(const ChunkKey& key, uint32_t part = 0) const;
@@ -99,6 +101,8 @@ class FakeLocalDaemon {
   void Accept();
   void Serve(Connection& connection);
   void Greet(Connection& connection, const local::Message& message);
+  UniqueFd Staging(Connection& connection, uint64_t asked, uint64_t id,
+                   local::MessageWriter* reply);
   bool Handle(Connection& connection, local::Message& message);
   struct KeysAnswer {
     local::LookupReply found;

@@ -65,6 +65,7 @@ class Runner final : public PeerSink {
     context_->limits.max_staging_bytes = kMemfdBytes;
     context_->limits.max_all_staging_bytes = 2 * kMemfdBytes;
     context_->limits.default_staging_bytes = kMemfdBytes;
+    context_->limits.first_staging_bytes = kMemfdBytes;
     context_->limits.max_puts_in_flight = 4;
     context_->limits.max_registrations = 3;
     context_->limits.max_put_runs = 64;

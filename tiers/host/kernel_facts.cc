@@ -91,6 +91,10 @@ absl::Status CheckMemoryFor(uint64_t bytes) {
   return absl::OkStatus();
 }
 
+bool OvercommitIsStrict(const std::string& root) {
+  return FirstLine(root + "/proc/sys/vm/overcommit_memory") == "2";
+}
+
 std::string ShmemEnabled(const std::string& root) {
   const auto line = FirstLine(root + "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
   if (!line) return "unknown";

@@ -33,6 +33,9 @@ std::optional<uint64_t> MemAvailable(const std::string& root = "");
 // The chosen word of shmem_enabled: "never", "advise", "always", ...; "unknown".
 std::string ShmemEnabled(const std::string& root = "");
 
+// vm.overcommit_memory is 2: a page of shared memory may be refused to who touches it.
+bool OvercommitIsStrict(const std::string& root = "");
+
 // The huge= option of the tmpfs mounted as `device`: "always", ...; "never" when it has none.
 std::string TmpfsHugeOption(dev_t device);
 

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <fstream>
+#include <iterator>
 
 #include "tests/fakes/scratch_dir.h"
 #include "tests/server/local/peer_tester.h"
@@ -38,11 +40,25 @@ uint64_t StagingFor(PeerTester& t, uint64_t asked) {
   return reply.As<local::StagingReply>().bytes;
 }
 
+std::vector<std::byte> OldHello() {
+  const local::Hello hello{.max_version = 5};
+  const auto bytes = std::as_bytes(std::span(&hello, 1));
+  return {bytes.begin(), bytes.end()};
+}
+
+// A client that cannot do without staging memory.
+void OpenOld(PeerTester& t, LocalPeer::Identity identity = {.peer = "old"}) {
+  t.Connect(std::move(identity));
+  REQUIRE(t.AskFor(Kind::kHello, local::Hello{.max_version = 5}).status.ok());
+}
+
+using local::kNoStaging;
+
 }  // namespace
 
 TEST_CASE("staging memory is as large as asked for, in whole pages, up to the limit") {
   PeerTester t;
-  t.Open();
+  OpenOld(t);
   CHECK(StagingFor(t, 1) == 4096);
   CHECK(StagingFor(t, 3 * kMiB) == 3 * kMiB);
   CHECK(StagingFor(t, 17 * kMiB) == 16 * kMiB);
@@ -50,9 +66,9 @@ TEST_CASE("staging memory is as large as asked for, in whole pages, up to the li
   CHECK(t.counters.staging_bytes == 16 * kMiB);  // one at a time
 }
 
-TEST_CASE("no size given means 32 chunks of the largest namespace, or the default") {
+TEST_CASE("before version 6 no size means 32 chunks of the largest namespace, or the default") {
   PeerTester t(PeerWorld(), [](LocalLimits* limits) { limits->default_staging_bytes = 2 * kMiB; });
-  t.Open();
+  OpenOld(t);
   CHECK(StagingFor(t, 0) == 2 * kMiB);
   local::MessageWriter body(0, 0);
   body.Append(local::OpenNamespace{
@@ -61,15 +77,15 @@ TEST_CASE("no size given means 32 chunks of the largest namespace, or the defaul
   REQUIRE(
       t.Ask(Kind::kOpenNamespace, body.Finish().subspan(sizeof(local::MessageHeader))).status.ok());
   CHECK(StagingFor(t, 0) == RoundUp(320'000, 4096));
-  t.context->limits.max_all_staging_bytes = 400'000;  // not room for both
+  t.context->limits.max_all_staging_bytes = 1'600'000;  // a quarter is more than that
   CHECK(StagingFor(t, 0) == RoundUp(320'000, 4096));
 }
 
-TEST_CASE("a session that names no size gets half of what is left, but room for a chunk") {
+TEST_CASE("before version 6 no size means a quarter of what is left, but room for a chunk") {
   PeerTester t(PeerWorld(), [](LocalLimits* limits) { limits->max_all_staging_bytes = 6 * kMiB; });
-  t.Open();
-  CHECK(StagingFor(t, 0) == 3 * kMiB);
-  CHECK(StagingFor(t, 0) == 3 * kMiB);  // its own is replaced
+  OpenOld(t);
+  CHECK(StagingFor(t, 0) == 6 * kMiB / 4);
+  CHECK(StagingFor(t, 0) == 6 * kMiB / 4);  // its own is replaced
   local::MessageWriter body(0, 0);
   body.Append(local::OpenNamespace{
       .bytes_per_part = 4 * kMiB, .tokens_per_chunk = 1, .parts = 1, .model_bytes = 1});
@@ -77,6 +93,51 @@ TEST_CASE("a session that names no size gets half of what is left, but room for 
   REQUIRE(
       t.Ask(Kind::kOpenNamespace, body.Finish().subspan(sizeof(local::MessageHeader))).status.ok());
   CHECK(StagingFor(t, 0) == 4 * kMiB);
+}
+
+TEST_CASE("a session begins with little, grows to its part, and gives it back") {
+  PeerTester t(PeerWorld(), [](LocalLimits* limits) {
+    limits->first_staging_bytes = kMiB;
+    limits->max_all_staging_bytes = 12 * kMiB;
+  });
+  t.Open();
+  CHECK(StagingFor(t, 0) == kMiB);
+  CHECK(StagingFor(t, 6 * kMiB) == 6 * kMiB);
+  auto first = t.peer;
+  FakeSink other;
+  t.peer = std::make_shared<LocalPeer>(t.context, LocalPeer::Identity{.peer = "2"}, &other);
+  const auto hello = HelloBody();
+  t.peer->OnMessage({.kind = static_cast<uint16_t>(Kind::kHello), .id = 1, .body = hello});
+  const auto ask = [&](uint64_t bytes) {
+    const local::StagingRequest body{.bytes = bytes};
+    t.Tell(Kind::kStaging, std::as_bytes(std::span(&body, 1)));
+    t.RunAll();
+    REQUIRE(other.sent.back().status.ok());
+    return other.sent.back().As<local::StagingReply>().bytes;
+  };
+  CHECK(ask(0) == kMiB);
+  CHECK(ask(12 * kMiB) == 4 * kMiB);
+  CHECK(t.counters.staging_areas == 2);
+  std::swap(t.peer, first);
+  const SentMessage back = t.AskFor(Kind::kStaging, local::StagingRequest{.bytes = kNoStaging});
+  CHECK(back.As<local::StagingReply>().bytes == 0);
+  CHECK(back.descriptors.empty());
+  CHECK(t.counters.staging_bytes == 4 * kMiB);
+  CHECK(absl::IsInvalidArgument(t.Ask(Kind::kPut, t.PutBody({{.name = 1, .bytes = 5}})).status));
+  CHECK(StagingFor(t, 0) == kMiB);
+  first->End();
+}
+
+TEST_CASE("a session begins with a chunk of its largest namespace, however large") {
+  PeerTester t(PeerWorld(), [](LocalLimits* limits) { limits->first_staging_bytes = kMiB; });
+  t.Open();
+  local::MessageWriter body(0, 0);
+  body.Append(local::OpenNamespace{
+      .bytes_per_part = 3 * kMiB, .tokens_per_chunk = 1, .parts = 1, .model_bytes = 1});
+  body.AppendText("m");
+  REQUIRE(
+      t.Ask(Kind::kOpenNamespace, body.Finish().subspan(sizeof(local::MessageHeader))).status.ok());
+  CHECK(StagingFor(t, 0) == 3 * kMiB + 4096);
 }
 
 TEST_CASE("a client can fill its staging memory but not cut it") {
@@ -94,17 +155,55 @@ TEST_CASE("a client can fill its staging memory but not cut it") {
   CHECK(t.Payload(t.Get({1}).places.at(0)) == std::vector<std::byte>(8192));
 }
 
+TEST_CASE("where no page may be had, staging memory is read without a mapping") {
+  const bool by_calls = GENERATE(false, true);
+  PeerTester t(PeerWorld(), [=](LocalLimits* limits) { limits->staging_by_calls = by_calls; });
+  t.Open();
+  const auto mapped = [] {
+    std::ifstream maps("/proc/self/maps");
+    const std::string all((std::istreambuf_iterator<char>(maps)), std::istreambuf_iterator<char>());
+    return absl::StrContains(all, "kvkeep-staging");
+  };
+  const SentMessage reply = t.AskFor(Kind::kStaging, local::StagingRequest{.bytes = 8 * kMiB});
+  REQUIRE(reply.status.ok());
+  CHECK(mapped() != by_calls);
+  const int fd = reply.descriptors.at(0).get();
+  struct stat info;
+  REQUIRE(fstat(fd, &info) == 0);
+  CHECK(info.st_blocks * 512 == 8 * kMiB);  // prefaulted
+  // In parts, with a hole in the middle.
+  const auto payload = MakePayload(1, 1, 3 * kMiB);
+  REQUIRE(pwrite(fd, payload.data(), payload.size(), 0) == 3 * kMiB);
+  constexpr uint64_t kWordAt = 6 * kMiB;
+  uint64_t filled = kMiB;
+  REQUIRE(pwrite(fd, &filled, sizeof(filled), kWordAt) == 8);
+  const uint64_t put =
+      t.Tell(Kind::kPutInParts, t.PartsBody({{.name = 1, .bytes = 3 * kMiB}}, kWordAt));
+  t.RunAll();
+  CHECK_FALSE(t.HasReply(put));
+  REQUIRE(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 2 * kMiB, 4096) == 0);
+  filled = 3 * kMiB;
+  REQUIRE(pwrite(fd, &filled, sizeof(filled), kWordAt) == 8);
+  CHECK(t.peer->OnPutFilled());
+  t.RunAll();
+  CHECK(ReadAnswers(t.TakeReply(put)) == "stored");
+  auto expected = payload;
+  std::fill_n(expected.begin() + 2 * kMiB, 4096, std::byte(0));
+  CHECK(t.Payload(t.Get({1}).places.at(0)) == expected);
+  CHECK(mapped() != by_calls);
+}
+
 TEST_CASE("staging memory of all sessions together has a limit, and comes back with a session") {
   PeerTester t(PeerWorld(), [](LocalLimits* limits) {
     limits->max_staging_bytes = 4 * kMiB;
     limits->max_all_staging_bytes = 6 * kMiB;
   });
-  t.Open();
+  OpenOld(t);
   CHECK(StagingFor(t, 4 * kMiB) == 4 * kMiB);
   auto first = t.peer;
   FakeSink other;
   t.peer = std::make_shared<LocalPeer>(t.context, LocalPeer::Identity{.peer = "2"}, &other);
-  const auto hello = HelloBody();
+  const auto hello = OldHello();
   t.peer->OnMessage({.kind = static_cast<uint16_t>(Kind::kHello), .id = 1, .body = hello});
   const auto ask = [&](uint64_t bytes) {
     const local::StagingRequest body{.bytes = bytes};
@@ -151,7 +250,7 @@ TEST_CASE("sessions of a tenant have no more staging memory than their tenant, o
     LocalPeer::Identity identity{.peer = "x"};
     identity.staging = account;
     session->peer = std::make_shared<LocalPeer>(t.context, std::move(identity), &session->sink);
-    const auto hello = HelloBody();
+    const auto hello = OldHello();
     session->peer->OnMessage({.kind = static_cast<uint16_t>(Kind::kHello), .id = 1, .body = hello});
     sessions.push_back(std::move(session));
     return sessions.back().get();

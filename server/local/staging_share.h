@@ -1,0 +1,43 @@
+// How much staging memory a session gets: the policy, as a function of numbers.
+//
+// A session begins with little. Its client asks for more, by size, once its puts wait for room; it
+// gets at most its part: the limit over the sessions that have some, itself and one to come. So
+// memory is left for who comes next, and who came first has no more than others can have, too. Only
+// who is alone gets all it names, as an engine that keeps buffers wants; for puts a client names no
+// more than half.
+//
+// What a session got is not taken from it: its client gives it back when it is idle. Who finds none
+// left loses no put, but a copy by the client saved: the daemon reads memory of the client's own.
+// Clients before version 6 of the local protocol can do neither. They get what they name, or a
+// quarter of what is left.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace kvkeep {
+
+struct StagingWish {
+  uint64_t bytes = 0;
+  uint64_t chunk_bytes = 0;  // of the session's largest namespace; 0: sizes vary
+  uint64_t most_bytes = 0;   // of one session
+  bool named = false;        // by the client; else what a session begins with
+  bool shares = false;       // its client asks again, and puts without staging memory, too
+};
+
+// What the other sessions under one limit have.
+struct StagingUse {
+  uint64_t limit_bytes = 0;
+  uint64_t held_bytes = 0;
+  uint64_t sessions = 0;  // that have some
+  // It is shared by tenants, which have limits of their own: sessions of one make no part of
+  // another's smaller.
+  bool tenants = false;
+};
+
+// The least that is of use to a client that shares; of another one a page.
+uint64_t LeastStaging(const StagingWish& wish);
+// Whole pages. 0: not even that is left.
+uint64_t StagingShare(const StagingWish& wish, std::span<const StagingUse> uses);
+
+}  // namespace kvkeep
