@@ -106,6 +106,8 @@ constexpr const char* kRestart[] = {
     "tenants[].readers",
     // What clients were told, or connections were made with.
     "limits.keys_per_call",
+    "listen.gpus",
+    "tenants[].gpus",
     "limits.peer_timeout",
     "limits.staging_per_session",
     "limits.staging",

@@ -92,6 +92,22 @@ ConfigKey Names(std::string path, Place<std::vector<std::string>> place, bool gr
   return key;
 }
 
+ConfigKey Gpus(std::string path, Place<std::vector<std::string>> place, std::string doc) {
+  ConfigKey key{std::move(path),
+                std::move(doc),
+                absl::StrCat("at most ", kMaxGpus, " UUIDs, or all"),
+                "a list of GPUs' UUIDs as nvidia-smi -L shows them, [all] or []",
+                {},
+                {}};
+  key.shape = ConfigShape::kList;
+  key.set = [=](absl::string_view text, Config& config, size_t entry) -> absl::Status {
+    KVKEEP_ASSIGN_OR_RETURN(place(config, entry), ParseGpus(text));
+    return absl::OkStatus();
+  };
+  key.get = [=](Config& config, size_t entry) { return FormatNames(place(config, entry)); };
+  return key;
+}
+
 ConfigKey Paths(std::string path, Place<std::vector<std::string>> place, size_t most,
                 std::string doc) {
   ConfigKey key{std::move(path),

@@ -130,6 +130,7 @@ ConfigKey Numbers(std::string path, Place<std::vector<uint32_t>> place, std::str
 // Names in certificates; each may end with its grant where `grants` is true.
 ConfigKey Names(std::string path, Place<std::vector<std::string>> place, bool grants,
                 std::string doc);
+ConfigKey Gpus(std::string path, Place<std::vector<std::string>> place, std::string doc);
 ConfigKey Paths(std::string path, Place<std::vector<std::string>> place, size_t most,
                 std::string doc);
 ConfigKey Bool(std::string path, Place<bool> place, std::string doc);

@@ -20,6 +20,7 @@ using config_internal::Dir;
 using config_internal::Duration;
 using config_internal::Empty;
 using config_internal::Fraction;
+using config_internal::Gpus;
 using config_internal::Group;
 using config_internal::In;
 using config_internal::InAccess;
@@ -94,6 +95,9 @@ std::vector<ConfigKey> ListenKeys() {
       Names("listen.readers", InAccess(&Config::listen, &AccessConfig::readers), false,
             "Tenants whose clients may read, and no more than read, the default tenant's chunks by "
             "naming it; by the local path they map all of its G2. [] for none."),
+      Gpus("listen.gpus", InAccess(&Config::listen, &AccessConfig::gpus),
+           "GPUs whose memory the default tenant's workers may register, by UUID; [all] for any, "
+           "[] for none."),
       Socket("listen.admin", In(&Config::listen, &ListenConfig::admin_path), Empty::kRefused,
              "Unix socket of the admin calls, mode 0600: for the daemon's user and root. Its "
              "directory holds no tenant's socket: who is given such a directory whole, as a "
@@ -196,6 +200,9 @@ std::vector<ConfigKey> TenantKeys() {
            "Bytes of G3 that its chunks may hold, over all paths; at it, its own oldest go. Others "
            "take nothing of it. 0: no limit; of what the quotas leave, who has more than goes with "
            "its part of g2.capacity gives first when a path is full."),
+      Gpus("tenants[].gpus", InTenantAccess(&AccessConfig::gpus),
+           "As listen.gpus. Memory of these tenants comes as a descriptor only, never as a handle "
+           "of CUDA IPC."),
       Endpoint(
           "tenants[].zmq", InTenant(&TenantConfig::zmq_endpoint),
           "As events.zmq, of this tenant's chunks alone: for a router an instance of its own. tcp "

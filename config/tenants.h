@@ -22,6 +22,7 @@ struct AccessConfig {
   std::vector<std::string> certificate_names;  // "NAME", "NAME read" or "NAME write"
   std::string token_file;                      // empty: none
   std::vector<std::string> readers;            // names of other tenants that may read its chunks
+  std::vector<std::string> gpus = {"all"};     // UUIDs of those that its workers may register
 
   bool operator==(const AccessConfig&) const = default;
 };

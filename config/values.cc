@@ -203,6 +203,24 @@ absl::Status CheckName(absl::string_view item, bool grants) {
   return Wrong(item, "is not a name with its grant: write NAME, NAME read or NAME write");
 }
 
+// As nvidia-smi -L shows it.
+absl::Status CheckGpu(absl::string_view item) {
+  constexpr char kWanted[] =
+      "is not a GPU's UUID: write it as nvidia-smi -L does, like "
+      "GPU-b21c0c3e-0000-4000-8000-0123456789ab, or all";
+  constexpr absl::string_view kForm = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+  if (item == "all") return absl::OkStatus();
+  absl::string_view uuid = item;
+  const bool known = absl::ConsumePrefix(&uuid, "GPU-") || absl::ConsumePrefix(&uuid, "MIG-");
+  bool right = known && uuid.size() == kForm.size();
+  for (size_t i = 0; right && i < uuid.size(); ++i) {
+    const bool digit = absl::ascii_isdigit(static_cast<unsigned char>(uuid[i])) ||
+                       (uuid[i] >= 'a' && uuid[i] <= 'f');
+    right = kForm[i] == 'x' ? digit : uuid[i] == '-';
+  }
+  return right ? absl::OkStatus() : Wrong(item, kWanted);
+}
+
 }  // namespace
 
 namespace {
@@ -240,6 +258,14 @@ absl::StatusOr<std::vector<std::string>> ParseNames(absl::string_view text, bool
 
 absl::StatusOr<std::vector<std::string>> ParsePaths(absl::string_view text, size_t most) {
   return ParseList(text, "paths", "[/etc/kvkeep/key-of-before]", most, CheckPath);
+}
+
+absl::StatusOr<std::vector<std::string>> ParseGpus(absl::string_view text) {
+  KVKEEP_ASSIGN_OR_RETURN(std::vector<std::string> gpus,
+                          ParseList(text, "GPUs", "[GPU-b21c...]", kMaxGpus, CheckGpu));
+  const bool all = std::find(gpus.begin(), gpus.end(), "all") != gpus.end();
+  if (all && gpus.size() > 1) return Wrong(text, "names all, and others beside it");
+  return gpus;
 }
 
 std::string FormatNames(const std::vector<std::string>& names) {

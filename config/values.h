@@ -63,6 +63,8 @@ absl::Status CheckGroupName(absl::string_view text);
 absl::StatusOr<std::vector<std::string>> ParseNames(absl::string_view text, bool grants);
 // Without commas, so that a list of them is one.
 absl::StatusOr<std::vector<std::string>> ParsePaths(absl::string_view text, size_t most);
+// [GPU-8-4-4-4-12 hex digits, MIG-...], [all] or [].
+absl::StatusOr<std::vector<std::string>> ParseGpus(absl::string_view text);
 std::string FormatNames(const std::vector<std::string>& names);
 
 // Whether an address that CheckAddress takes is this host's own: localhost, 127.0.0.0/8, [::1].
@@ -70,6 +72,7 @@ bool IsLoopbackAddress(absl::string_view address);
 
 inline constexpr size_t kMaxNumbers = 64;
 inline constexpr size_t kMaxNames = 64;
+inline constexpr size_t kMaxGpus = 64;
 inline constexpr size_t kMaxPreviousMasterKeys = 8;
 inline constexpr size_t kMaxNameBytes = 255;
 inline constexpr size_t kMaxPathBytes = 1024;

@@ -43,7 +43,8 @@ absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalDoor(const DaemonOptions
                            .shared = SharedWith(TenantId(tenant), owners, segments),
                            .max_connections = options.tenants[tenant].local_connections,
                            .max_staging_bytes = options.tenants[tenant].staging_bytes,
-                           .gpu_part = options.tenants[tenant].gpu_part});
+                           .gpu_part = options.tenants[tenant].gpu_part,
+                           .gpu_rights = options.tenants[tenant].gpu_rights});
   }
   if (local.doors.empty()) return nullptr;
   KVKEEP_ASSIGN_OR_RETURN(

@@ -233,6 +233,8 @@ void AddGpu(const GpuPath::Stats& stats, Families* out) {
   out->Gauge("gpu_devices", "GPUs with a context of the daemon", stats.devices,
              {{"state", "good"}});
   out->Gauge("gpu_devices", "", stats.broken, {{"state", "given_up"}});
+  out->Gauge("gpu_refused_tenants", "Tenants that use no GPU any more, as they broke contexts",
+             stats.tenants_off);
   out->Gauge("gpu_arena_bytes", "Bytes of G2 that were given to the driver", stats.pinned_bytes,
              {{"state", "registered"}});
   out->Gauge("gpu_arena_bytes", "", stats.refused_bytes, {{"state", "refused"}});

@@ -1,9 +1,12 @@
 #include "server/options.h"
 
+#include <absl/strings/escaping.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 #include "config/values.h"
@@ -146,6 +149,28 @@ Grants ToGrants(GrantChoice choice) {
   return {.read = choice != GrantChoice::kWrite, .write = choice != GrantChoice::kRead};
 }
 
+// The config has checked the form.
+GpuUuid ToGpuUuid(absl::string_view text) {
+  const std::string digits = absl::StrReplaceAll(text.substr(text.find('-')), {{"-", ""}});
+  const std::string bytes = absl::HexStringToBytes(digits);
+  GpuUuid uuid{};
+  KVKEEP_CHECK(bytes.size() == uuid.size());
+  std::memcpy(uuid.data(), bytes.data(), uuid.size());
+  return uuid;
+}
+
+GpuRights ToGpuRights(const std::vector<std::string>& gpus, bool default_tenant) {
+  GpuRights rights{.all = false, .ipc_handles = default_tenant};
+  for (const std::string& gpu : gpus) {
+    if (gpu == "all") {
+      rights.all = true;
+    } else {
+      rights.gpus.push_back(ToGpuUuid(gpu));
+    }
+  }
+  return rights;
+}
+
 TenantDoor ToDoor(const std::string& name, const std::string& unix_path,
                   const std::string& local_path, const AccessConfig& access) {
   return {.name = name,
@@ -183,6 +208,7 @@ std::vector<TenantDoor> ToTenants(const Config& config) {
     const TenantLimitsConfig& limits = LimitsOf(config, i);
     doors[i].g2_segments = segments[i];
     doors[i].gpu_part = part;
+    doors[i].gpu_rights = ToGpuRights(AccessOf(config, i).gpus, i == 0);
     doors[i].connections = limits.connections;
     doors[i].local_connections = static_cast<uint32_t>(
         limits.connections > 0 ? limits.connections

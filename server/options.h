@@ -14,6 +14,7 @@
 #include "server/credentials.h"
 #include "server/events/publisher.h"
 #include "server/gpu/gpu_path.h"
+#include "server/local/gpu_account.h"
 #include "server/local/limits.h"
 #include "server/log.h"
 #include "server/pin_budget.h"
@@ -39,6 +40,7 @@ struct TenantDoor {
   uint32_t local_connections = 0;  // of local; 0: all that LocalLimits allows
   uint64_t staging_bytes = 0;      // by local; likewise
   double gpu_part = 1;             // by local: of what all may have of the GPU path
+  GpuRights gpu_rights = {};       // likewise
   TenantCredentials credentials = {};
 };
 

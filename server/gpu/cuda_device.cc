@@ -48,6 +48,14 @@ absl::Status CudaDeviceOptions::Validate() const {
   return positive(poll_interval.count() > 0, "poll_interval");
 }
 
+absl::Status CudaDevice::CheckBeforeOpen(const GpuDriver& driver,
+                                         const std::array<std::byte, 16>& uuid,
+                                         const GpuMemory& registering) {
+  KVKEEP_RETURN_IF_ERROR(registering.Validate());
+  KVKEEP_ASSIGN_OR_RETURN(const CUdevice found, FindDevice(driver, uuid));
+  return CheckImportable(driver, found, registering);
+}
+
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(const GpuDriver* driver,
                                                              CudaDeviceOptions options,
                                                              Executor* executor,
@@ -141,6 +149,11 @@ void CudaDevice::Copy(GpuCopy copy, CopyDone done) {
     given_back |= registrations_.at(id.value())->closing;
   }
   if (!broken_.ok()) return End(job, broken_, true);
+  if (options_.strikes != nullptr) {
+    if (const absl::Status off = options_.strikes->Check(job->tenant); !off.ok()) {
+      return End(job, off, true);
+    }
+  }
   if (given_back) return End(job, absl::AbortedError("a registration was given back"), true);
   if (queued_.size() >= options_.max_queued_copies) {
     return End(job,
@@ -165,6 +178,7 @@ absl::StatusOr<CudaDevice::JobPtr> CudaDevice::Plan(GpuCopy* copy) {
       if (found == registrations_.end() || !found->second->open || found->second->closing) continue;
       if (!ranges.try_emplace(run.registration.value(), found->second->range).second) continue;
       ++found->second->copies;
+      job->tenant = found->second->memory.tenant;
       job->registrations.push_back(run.registration);
     }
   }

@@ -23,12 +23,14 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "gpu/driver.h"
 #include "server/gpu/gpu_device.h"
+#include "server/gpu/gpu_strikes.h"
 #include "server/gpu/imported_memory.h"
 #include "tiers/base/clock.h"
 #include "tiers/base/executor.h"
@@ -47,6 +49,8 @@ struct CudaDeviceOptions {
   std::chrono::nanoseconds fence_timeout = std::chrono::seconds(5);
   // How long it sleeps between two looks at copies under way.
   std::chrono::nanoseconds poll_interval = std::chrono::microseconds(50);
+  // Of all devices, one after the other too; null: breaks are nobody's.
+  std::shared_ptr<GpuStrikes> strikes;
 
   absl::Status Validate() const;
 };
@@ -55,6 +59,11 @@ class CudaDevice final : public GpuDevice {
  public:
   // Takes a context on the device (some hundred MiB of its memory). NotFound: no device has this
   // UUID. `driver`, `executor` and `clock` must outlive it, and the arena's memory too.
+  // Of `registering` it says before that whether its memory can be opened there at all, as far as
+  // that can be told without a context.
+  static absl::Status CheckBeforeOpen(const GpuDriver& driver,
+                                      const std::array<std::byte, 16>& uuid,
+                                      const GpuMemory& registering);
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Open(const GpuDriver* driver,
                                                           CudaDeviceOptions options,
                                                           Executor* executor, const Clock* clock);
@@ -82,6 +91,7 @@ class CudaDevice final : public GpuDevice {
   };
   struct Job {
     CopyDirection direction = CopyDirection::kToArena;
+    GpuTenant tenant;  // of its registrations
     CopyPlan plan;
     MonotonicTime deadline{0};
     CopyDone done;
@@ -109,13 +119,17 @@ class CudaDevice final : public GpuDevice {
   void EndWork();
   absl::StatusOr<CUevent> TakeEvent();
   // The context is reset, so that nothing of it is under way; whatever is there ends with `why`.
-  void GiveUp(const absl::Status& why);
+  // `at`: whose registration the driver had besides the copies under way, if any.
+  void GiveUp(const absl::Status& why, std::optional<GpuTenant> at = std::nullopt);
 
   // Takes what is to be done next, or null.
   RegistrationPtr NextToOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   RegistrationPtr NextToClose() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   JobPtr NextToIssue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether the driver may be given something of this tenant's now: beside what is under way.
+  bool MayGo(GpuTenant tenant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MayIssue() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Whether another registration stands in the way of opening this handle; then, if it is for good.
   bool Clashes(const Registration& registration, bool* for_good) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

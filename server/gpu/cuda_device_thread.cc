@@ -61,9 +61,25 @@ void CudaDevice::Run() {
   EndWork();
 }
 
+bool CudaDevice::MayGo(GpuTenant tenant) const {
+  if (options_.strikes == nullptr) return true;
+  return std::all_of(issued_.begin(), issued_.end(), [&](const JobPtr& job) {
+    return options_.strikes->MayBeBeside(tenant, job->tenant);
+  });
+}
+
+bool CudaDevice::MayIssue() const {
+  if (queued_.empty() || issued_.size() >= options_.max_issued_copies) return false;
+  // What waits until nothing of others is under way would wait for ever, if they went on.
+  const auto waits = [this](const RegistrationPtr& other) { return !MayGo(other->memory.tenant); };
+  return MayGo(queued_.front()->tenant) && std::none_of(to_open_.begin(), to_open_.end(), waits) &&
+         std::none_of(to_close_.begin(), to_close_.end(), waits);
+}
+
 bool CudaDevice::HasWork() const {
-  const bool can_issue = !queued_.empty() && issued_.size() < options_.max_issued_copies;
-  return !to_open_.empty() || !to_close_.empty() || can_issue;
+  const auto may_go = [this](const RegistrationPtr& next) { return MayGo(next->memory.tenant); };
+  return std::any_of(to_open_.begin(), to_open_.end(), may_go) ||
+         std::any_of(to_close_.begin(), to_close_.end(), may_go) || MayIssue();
 }
 
 // False when it is time to end.
@@ -90,7 +106,12 @@ void CudaDevice::Work() {
     EndQueuedBefore(clock_->Now());
     close = NextToClose();
     open = NextToOpen();
-    job = NextToIssue();
+    // What is opened or closed now is with the driver when the copy would be.
+    const auto beside = [this](const RegistrationPtr& other) {
+      return other == nullptr || options_.strikes == nullptr || queued_.empty() ||
+             options_.strikes->MayBeBeside(other->memory.tenant, queued_.front()->tenant);
+    };
+    if (beside(close) && beside(open)) job = NextToIssue();
   }
   if (!broken.ok()) GiveUp(broken);  // Tick gave it up while this thread was at the driver
   if (close != nullptr) CloseOne(close);
@@ -100,10 +121,13 @@ void CudaDevice::Work() {
 }
 
 CudaDevice::RegistrationPtr CudaDevice::NextToClose() {
-  if (to_close_.empty()) return nullptr;
-  RegistrationPtr next = to_close_.front();
-  to_close_.pop_front();
-  return next;
+  for (auto next = to_close_.begin(); next != to_close_.end(); ++next) {
+    if (!MayGo((*next)->memory.tenant)) continue;
+    RegistrationPtr taken = *next;
+    to_close_.erase(next);
+    return taken;
+  }
+  return nullptr;
 }
 
 // Handles of the same bytes may be of different memory: the driver gives the mapping that is open
@@ -127,6 +151,10 @@ CudaDevice::RegistrationPtr CudaDevice::NextToOpen() {
     RegistrationPtr next = to_open_.front();
     to_open_.pop_front();
     bool for_good = false;
+    if (!MayGo(next->memory.tenant)) {
+      to_open_.push_back(std::move(next));
+      continue;
+    }
     if (!Clashes(*next, &for_good)) return next;
     if (for_good) {
       registrations_.erase(next->id.value());
@@ -141,7 +169,7 @@ CudaDevice::RegistrationPtr CudaDevice::NextToOpen() {
 }
 
 CudaDevice::JobPtr CudaDevice::NextToIssue() {
-  if (queued_.empty() || issued_.size() >= options_.max_issued_copies) return nullptr;
+  if (!MayIssue()) return nullptr;
   JobPtr next = queued_.front();
   queued_.pop_front();
   issued_.push_back(next);
@@ -169,7 +197,9 @@ void CudaDevice::OpenOne(const RegistrationPtr& registration) {
       RefuseRegistration(std::move(registration->opened), imported.status());
     }
   }
-  if (!imported.ok() && BreaksContext(imported.status())) GiveUp(imported.status());
+  if (!imported.ok() && BreaksContext(imported.status())) {
+    GiveUp(imported.status(), registration->memory.tenant);
+  }
 }
 
 void CudaDevice::CloseOne(const RegistrationPtr& registration) {
@@ -181,7 +211,7 @@ void CudaDevice::CloseOne(const RegistrationPtr& registration) {
     ++stats_.closed;
     executor_->Post([done = std::move(registration->closed)]() mutable { std::move(done)(); });
   }
-  if (BreaksContext(status)) GiveUp(status);
+  if (BreaksContext(status)) GiveUp(status, registration->memory.tenant);
 }
 
 absl::StatusOr<CUevent> CudaDevice::TakeEvent() {
@@ -255,12 +285,16 @@ void CudaDevice::PollIssued() {
   }
 }
 
-void CudaDevice::GiveUp(const absl::Status& why) {
+void CudaDevice::GiveUp(const absl::Status& why, std::optional<GpuTenant> at) {
   if (context_gone_) return;
   const absl::Status unavailable = absl::UnavailableError(why.message());
   {
     MutexLock lock(&mu_);
     if (broken_.ok()) broken_ = unavailable;
+    std::vector<GpuTenant> with_the_driver;
+    if (at.has_value()) with_the_driver.push_back(*at);
+    for (const JobPtr& job : issued_) with_the_driver.push_back(job->tenant);
+    if (options_.strikes != nullptr) options_.strikes->NoteBreak(std::move(with_the_driver));
     CancelQueued(broken_, GpuRegistrationId());
   }
   // Only when this has returned is nothing under way any more. It may never: Tick sees to that.

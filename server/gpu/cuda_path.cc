@@ -30,7 +30,7 @@ void Add(const GpuDevice::Stats& one, GpuDevice::Stats* sum) {
 absl::Status CudaPathOptions::Validate() const {
   KVKEEP_RETURN_IF_ERROR(arena.Validate());
   if (register_timeout.count() <= 0 || fence_timeout.count() <= 0 || max_pending == 0 ||
-      max_openings == 0 || max_runs == 0) {
+      max_strikes == 0 || max_runs == 0) {
     return absl::InvalidArgumentError("a limit or timeout of the GPU path is 0");
   }
   return absl::OkStatus();
@@ -47,6 +47,7 @@ CudaPath::CudaPath(std::unique_ptr<GpuDriver> driver, CudaPathOptions options, c
     : driver_(std::move(driver)),
       options_(std::move(options)),
       clock_(clock),
+      strikes_(std::make_shared<GpuStrikes>(options_.max_strikes)),
       answers_(std::make_unique<ThreadPool>("kvkeep-gpu-done", 1)),
       pins_(std::make_unique<ThreadPool>("kvkeep-gpu-pin", 1)),
       opener_(std::make_unique<ThreadPool>("kvkeep-gpu-open", 1)) {}
@@ -90,7 +91,7 @@ void CudaPath::OpenAndRegister(const GpuUuid& gpu, GpuMemory memory, const Pendi
     MutexLock lock(&mu_);
     --queued_;
   }
-  const absl::StatusOr<CudaDevice*> device = DeviceOf(gpu);
+  const absl::StatusOr<CudaDevice*> device = DeviceOf(gpu, memory);
   if (!device.ok()) {
     Answer(pending, device.status());
     return;
@@ -105,26 +106,26 @@ void CudaPath::OpenAndRegister(const GpuUuid& gpu, GpuMemory memory, const Pendi
                       });
 }
 
-absl::StatusOr<CudaDevice*> CudaPath::DeviceOf(const GpuUuid& gpu) {
+absl::StatusOr<CudaDevice*> CudaPath::DeviceOf(const GpuUuid& gpu, const GpuMemory& memory) {
+  KVKEEP_RETURN_IF_ERROR(strikes_->Check(memory.tenant));
   {
     MutexLock lock(&mu_);
     CudaDevice* last = nullptr;
-    size_t openings = 0;
     for (const Opened& opened : devices_) {
-      if (opened.gpu != gpu) continue;
-      last = opened.device.get();
-      ++openings;
+      if (opened.gpu == gpu) last = opened.device.get();
     }
     if (last != nullptr) {
       const GpuDevice::Stats stats = last->stats();
       if (stats.broken.empty()) return last;
       // Its thread is in a driver call that does not return: another one would not either.
-      if (stats.abandoned_copies > 0 || openings >= options_.max_openings) {
+      if (stats.abandoned_copies > 0) {
         return absl::UnavailableError(
             absl::StrCat("this GPU is not used until the daemon starts again: ", stats.broken));
       }
     }
   }
+  // A context takes memory of the GPU: not for what cannot be opened anyway.
+  KVKEEP_RETURN_IF_ERROR(CudaDevice::CheckBeforeOpen(*driver_, gpu, memory));
   return OpenDevice(gpu);
 }
 
@@ -134,6 +135,7 @@ absl::StatusOr<CudaDevice*> CudaPath::OpenDevice(const GpuUuid& gpu) {
   options.arena = options_.arena;
   options.fence_timeout = options_.fence_timeout;
   options.max_runs = options_.max_runs;
+  options.strikes = strikes_;
   KVKEEP_ASSIGN_OR_RETURN(
       std::unique_ptr<CudaDevice> device,
       CudaDevice::Open(driver_.get(), std::move(options), answers_.get(), clock_));
@@ -188,7 +190,10 @@ bool CudaPath::Tick() {
 
 GpuPath::Stats CudaPath::stats() const {
   MutexLock lock(&mu_);
-  Stats stats{.on = true, .unanswered = unanswered_, .kept = kept_.size()};
+  Stats stats{.on = true,
+              .unanswered = unanswered_,
+              .kept = kept_.size(),
+              .tenants_off = strikes_->tenants_off()};
   for (const Opened& opened : devices_) {
     const GpuDevice::Stats one = opened.device->stats();
     Add(one, &stats.sum);
@@ -208,6 +213,9 @@ std::string CudaPath::describe() const {
                                   driver_->version() % 1000 / 10, ", ", now.devices,
                                   " GPUs in use, ", now.sum.registrations, " registrations, ",
                                   now.pinned_bytes, " bytes of the arena registered");
+  if (now.tenants_off > 0) {
+    absl::StrAppend(&line, ", refused to ", now.tenants_off, " tenants that broke contexts");
+  }
   if (now.broken > 0) absl::StrAppend(&line, ", ", now.broken, " given up: ", now.sum.broken);
   return line;
 }

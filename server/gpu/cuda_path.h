@@ -28,7 +28,7 @@ struct CudaPathOptions {
   std::chrono::nanoseconds register_timeout = std::chrono::seconds(30);
   std::chrono::nanoseconds fence_timeout = std::chrono::seconds(5);
   size_t max_pending = 1024;   // registrations that wait and are not late
-  size_t max_openings = 8;     // of one GPU, each but the last having broken
+  size_t max_strikes = 8;      // of one tenant, each a context that broke: then it is refused
   size_t max_runs = 1u << 17;  // of one copy: those of a request, cut where the arena's extents end
 
   absl::Status Validate() const;
@@ -64,7 +64,7 @@ class CudaPath final : public GpuPath {
 
   // On the opener.
   void OpenAndRegister(const GpuUuid& gpu, GpuMemory memory, const PendingPtr& pending);
-  absl::StatusOr<CudaDevice*> DeviceOf(const GpuUuid& gpu);
+  absl::StatusOr<CudaDevice*> DeviceOf(const GpuUuid& gpu, const GpuMemory& memory);
   absl::StatusOr<CudaDevice*> OpenDevice(const GpuUuid& gpu);
   void PinBy(CudaDevice* device);
   void CloseAll();  // on the thread of the answers
@@ -75,6 +75,7 @@ class CudaPath final : public GpuPath {
   const std::unique_ptr<GpuDriver> driver_;
   const CudaPathOptions options_;
   const Clock* const clock_;
+  const std::shared_ptr<GpuStrikes> strikes_;
 
   mutable Mutex mu_;
   std::vector<Opened> devices_ ABSL_GUARDED_BY(mu_);  // the last one of a GPU is in use

@@ -33,6 +33,8 @@ namespace kvkeep {
 
 // Who registers: one session. Two sessions never share a mapping.
 using GpuOwner = StrongInt<struct GpuOwnerTag, uint64_t>;
+// Whose session that is: who answers for what its memory does to a GPU (gpu_strikes.h).
+using GpuTenant = StrongInt<struct GpuTenantTag, uint32_t>;
 
 // The arena's memory, borrowed. All segments but the last have segment_bytes.
 struct GpuArena {
@@ -60,6 +62,7 @@ struct GpuMemory {
   uint64_t offset = 0;                           // of the range in the allocation
   uint64_t bytes = 0;                            // of the range
   GpuOwner owner;
+  GpuTenant tenant;
   int process = 0;  // the worker, as the kernel tells of its socket; 0: not known
 
   // InvalidArgument names the field. Says nothing of what the handle really is.

@@ -44,6 +44,7 @@ class GpuPath {
     uint64_t refused_bytes = 0;  // of it, that the driver did not take
     uint64_t unanswered = 0;     // registrations that the driver did not answer to in time
     uint64_t kept = 0;           // requests kept for ever, see KeepForEver
+    uint64_t tenants_off = 0;    // that are refused, as they broke contexts (gpu_strikes.h)
   };
   using RegisterDone = absl::AnyInvocable<void(absl::StatusOr<Registered>) &&>;
 

@@ -17,13 +17,19 @@ absl::Status Explained(const absl::Status& status, absl::string_view what) {
   return absl::Status(status.code(), absl::StrCat(status.message(), "; ", what));
 }
 
-absl::StatusOr<ImportedMemory> OpenHandle(const GpuDriver& driver, const GpuMemory& memory) {
-  if (memory.process == getpid()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker and daemon both have process id ", memory.process,
-                     ": CUDA takes the worker's handle for the daemon's own. Run the daemon in "
-                     "another PID namespace or under another number"));
-  }
+// A handle may be of memory of any GPU that this process sees; its registration says which.
+absl::Status CheckIsOf(const GpuDriver& driver, CUdevice device, CUdeviceptr base) {
+  int ordinal = 0;
+  CUdevice found = 0;
+  KVKEEP_RETURN_IF_ERROR(driver.PointerGetAttribute(static_cast<void*>(&ordinal),
+                                                    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, base));
+  KVKEEP_RETURN_IF_ERROR(driver.DeviceGet(&found, ordinal));
+  if (found == device) return absl::OkStatus();
+  return absl::InvalidArgumentError("the memory is of another GPU than the registration says");
+}
+
+absl::StatusOr<ImportedMemory> OpenHandle(const GpuDriver& driver, CUdevice device,
+                                          const GpuMemory& memory) {
   CUipcMemHandle handle = {};
   static_assert(sizeof(handle.reserved) == GpuMemory::kHandleBytes);
   std::memcpy(handle.reserved, memory.handle.data(), memory.handle.size());
@@ -42,6 +48,7 @@ absl::StatusOr<ImportedMemory> OpenHandle(const GpuDriver& driver, const GpuMemo
   }
   KVKEEP_RETURN_IF_ERROR(status);
   absl::Cleanup close_again = [&] { (void)driver.IpcCloseMemHandle(opened.base); };
+  KVKEEP_RETURN_IF_ERROR(CheckIsOf(driver, device, opened.base));
   CUdeviceptr base = 0;
   size_t bytes = 0;
   KVKEEP_RETURN_IF_ERROR(driver.MemGetAddressRange(&base, &bytes, opened.base));
@@ -79,6 +86,7 @@ absl::StatusOr<ImportedMemory> MapDescriptor(const GpuDriver& driver, CUdevice d
   const CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
                                   .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   KVKEEP_RETURN_IF_ERROR(driver.MemSetAccess(base, bytes, &access, size_t{1}));
+  KVKEEP_RETURN_IF_ERROR(CheckIsOf(driver, device, base));
   std::move(unmap).Cancel();
   std::move(free_addresses).Cancel();
   return ImportedMemory{.kind = GpuMemory::Kind::kDescriptor, .base = base, .bytes = bytes};
@@ -86,16 +94,26 @@ absl::StatusOr<ImportedMemory> MapDescriptor(const GpuDriver& driver, CUdevice d
 
 }  // namespace
 
+absl::Status CheckImportable(const GpuDriver& driver, CUdevice device, const GpuMemory& memory) {
+  if (memory.kind == GpuMemory::Kind::kDescriptor) return absl::OkStatus();
+  if (memory.process == getpid()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("worker and daemon both have process id ", memory.process,
+                     ": CUDA takes the worker's handle for the daemon's own. Run the daemon in "
+                     "another PID namespace or under another number"));
+  }
+  KVKEEP_ASSIGN_OR_RETURN(const bool mig, IsMigInstance(driver, device));
+  if (!mig) return absl::OkStatus();
+  return absl::UnimplementedError(
+      "the device is a MIG instance: CUDA has no handles between processes there");
+}
+
 absl::StatusOr<ImportedMemory> ImportMemory(const GpuDriver& driver, CUdevice device,
                                             const GpuMemory& memory) {
   KVKEEP_CHECK(memory.Validate().ok());
+  KVKEEP_RETURN_IF_ERROR(CheckImportable(driver, device, memory));
   if (memory.kind == GpuMemory::Kind::kDescriptor) return MapDescriptor(driver, device, memory);
-  KVKEEP_ASSIGN_OR_RETURN(const bool mig, IsMigInstance(driver, device));
-  if (mig) {
-    return absl::UnimplementedError(
-        "the device is a MIG instance: CUDA has no handles between processes there");
-  }
-  return OpenHandle(driver, memory);
+  return OpenHandle(driver, device, memory);
 }
 
 absl::Status CloseMemory(const GpuDriver& driver, const ImportedMemory& memory) {

@@ -21,8 +21,11 @@ struct ImportedMemory {
   uint64_t bytes = 0;  // of the whole allocation
 };
 
-// FailedPrecondition: this process's own, or of a process with the same number. Unimplemented: the
-// device cannot. InvalidArgument: no such memory, or it is smaller than the worker said.
+// What can be said before, without a context. FailedPrecondition: this process's own, or of a
+// process with the same number. Unimplemented: the device cannot.
+absl::Status CheckImportable(const GpuDriver& driver, CUdevice device, const GpuMemory& memory);
+// Errors as CheckImportable's. InvalidArgument: no such memory, it is of another device, or it is
+// smaller than the worker said.
 // REQUIRES: memory.Validate() is ok.
 absl::StatusOr<ImportedMemory> ImportMemory(const GpuDriver& driver, CUdevice device,
                                             const GpuMemory& memory);

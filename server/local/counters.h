@@ -25,6 +25,7 @@ struct LocalCounters {
   Counter gpu_get_bytes{0};      // copied to GPUs
   Counter gpu_refusals{0};       // registrations refused
   Counter gpu_over_limit{0};     // registrations, gets and copies over a limit
+  Counter gpu_denied{0};         // registrations of what their tenant may not use
   Counter gpu_kept_requests{0};  // for ever: their copies cannot be ended
   Counter arriving_chunks{0};    // leased while on their way from G3
   // Gauges: now.

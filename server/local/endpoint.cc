@@ -87,7 +87,8 @@ absl::Status LocalEndpoint::Listen(const std::vector<Door>& doors) {
          .socket = std::move(socket),
          .staging = std::make_shared<StagingAccount>(
              door.max_staging_bytes == 0 ? all_staging : door.max_staging_bytes),
-         .gpu = std::make_shared<GpuAccount>(GpuAccount::PartOf(context_->limits, door.gpu_part))});
+         .gpu = std::make_shared<GpuAccount>(GpuAccount::PartOf(context_->limits, door.gpu_part),
+                                             door.gpu_rights)});
     if (door.max_connections == 0) {
       listeners_.back().door.max_connections = context_->limits.max_connections;
     }

@@ -31,6 +31,7 @@ class LocalEndpoint {
     uint32_t max_connections = 0;
     uint64_t max_staging_bytes = 0;
     double gpu_part = 1;  // of what all may have of the GPU path
+    GpuRights gpu_rights = {};
   };
   struct Options {
     std::vector<Door> doors;

@@ -28,6 +28,18 @@ uint64_t Share(double part, uint64_t all) {
 
 }  // namespace
 
+absl::Status GpuRights::Check(const GpuUuid& gpu, bool ipc_handle) const {
+  if (!all && std::find(gpus.begin(), gpus.end(), gpu) == gpus.end()) {
+    return absl::PermissionDeniedError("this tenant may not use that GPU: gpus in its config");
+  }
+  if (ipc_handle && !ipc_handles) {
+    return absl::PermissionDeniedError(
+        "handles of CUDA IPC are taken from the default tenant only, as they are not bound to who "
+        "passes them: pass a descriptor (cuMemCreate, cuMemExportToShareableHandle)");
+  }
+  return absl::OkStatus();
+}
+
 GpuAccount::Most GpuAccount::PartOf(const LocalLimits& limits, double part) {
   return {.registrations = Share(part, limits.max_all_gpu_registrations),
           .registered_bytes = Share(part, limits.max_all_gpu_bytes),

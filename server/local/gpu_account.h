@@ -12,10 +12,24 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
+#include "server/gpu/gpu_path.h"
 #include "server/local/limits.h"
 
 namespace kvkeep {
+
+// Which GPUs a tenant's sessions may name, and how.
+struct GpuRights {
+  bool all = true;
+  std::vector<GpuUuid> gpus = {};  // unless all
+  // Handles of CUDA IPC are bytes: whoever knows those of another process's memory can pass them,
+  // and has the daemon read and write it. A descriptor is given by who has it.
+  bool ipc_handles = true;
+
+  // PermissionDenied says what is not allowed.
+  absl::Status Check(const GpuUuid& gpu, bool ipc_handle) const;
+};
 
 class GpuAccount {
  public:
@@ -28,8 +42,10 @@ class GpuAccount {
   // `part` of what all may have, of each at least one.
   static Most PartOf(const LocalLimits& limits, double part);
 
-  explicit GpuAccount(const Most& most) : most_(most) {}
+  explicit GpuAccount(const Most& most, GpuRights rights = {})
+      : most_(most), rights_(std::move(rights)) {}
 
+  const GpuRights& rights() const { return rights_; }
   absl::Status TakeRegistration(uint64_t bytes);
   void GiveRegistration(uint64_t bytes);
   // Whatever it wants, where no other get holds any.
@@ -47,6 +63,7 @@ class GpuAccount {
 
  private:
   const Most most_;
+  const GpuRights rights_;
   std::atomic<uint64_t> registrations_{0}, registered_bytes_{0}, get_bytes_{0}, copies_{0};
   std::atomic<const void*> over_copies_{nullptr};  // the request that has more copies than the part
 };

@@ -12,7 +12,7 @@ namespace {
 using local::Kind;
 
 GpuMemory ToGpuMemory(const local::RegisterGpuMemory& request, std::vector<UniqueFd> descriptors,
-                      GpuOwner owner, int process) {
+                      const LocalPeer::Identity& identity) {
   GpuMemory memory;
   static_assert(sizeof(request.handle) == GpuMemory::kHandleBytes);
   std::memcpy(memory.handle.data(), request.handle.data(), memory.handle.size());
@@ -23,8 +23,9 @@ GpuMemory ToGpuMemory(const local::RegisterGpuMemory& request, std::vector<Uniqu
   memory.allocation_bytes = request.allocation_bytes;
   memory.offset = request.offset;
   memory.bytes = request.bytes;
-  memory.owner = owner;
-  memory.process = process;
+  memory.owner = identity.gpu_owner;
+  memory.tenant = GpuTenant(identity.tenant.value());
+  memory.process = identity.process;
   return memory;
 }
 
@@ -40,8 +41,7 @@ absl::Status LocalPeer::RegisterGpu(local::Message& message) {
   GpuUuid gpu;
   std::memcpy(gpu.data(), request.gpu_uuid.data(), gpu.size());
   context_->gpu->Register(
-      gpu,
-      ToGpuMemory(request, std::move(message.descriptors), identity_.gpu_owner, identity_.process),
+      gpu, ToGpuMemory(request, std::move(message.descriptors), identity_),
       [context = context_, weak = weak_from_this(), number = begun.number, id = message.id, request,
        hold = std::move(begun.hold)](absl::StatusOr<GpuPath::Registered> registered) mutable {
         // Made here: whoever drops it, a loop that has ended too, gives the memory back.

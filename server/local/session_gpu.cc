@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "tiers/base/check.h"
@@ -59,6 +60,14 @@ absl::StatusOr<SessionGpu::Begun> SessionGpu::Begin(const local::RegisterGpuMemo
         absl::StrCat(descriptors, " descriptors came, wanted are ", wanted));
   }
   if (request.generation == 0) return absl::InvalidArgumentError("generation is 0");
+  GpuUuid gpu;
+  std::memcpy(gpu.data(), request.gpu_uuid.data(), gpu.size());
+  const absl::Status may =
+      account_->rights().Check(gpu, request.kind == local::kGpuIpcHandle);
+  if (!may.ok()) {
+    context_->counters->gpu_denied.fetch_add(1, std::memory_order_relaxed);
+    return may;
+  }
   absl::Status within = CheckSessionLimits(request);
   if (within.ok()) within = account_->TakeRegistration(request.bytes);
   if (!within.ok()) {

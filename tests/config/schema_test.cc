@@ -58,6 +58,8 @@ const std::map<std::string, std::string>& TenantSamples() {
       {"tenants[].zmq", "ipc:///run/kvkeep/a-events.sock"},
       {"tenants[].zmq_replay", "ipc:///run/kvkeep/a-replay.sock"},
       {"listen.readers", "[t]"},
+      {"listen.gpus", "[]"},
+      {"tenants[].gpus", "[GPU-b21c0c3e-0000-4000-8000-0123456789ab]"},
   };
   return samples;
 }

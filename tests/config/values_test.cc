@@ -166,4 +166,19 @@ TEST_CASE("quoted text stays one readable line") {
   CHECK(QuoteForMessage(std::string(500, 'x')).size() == 85);
 }
 
+TEST_CASE("GPUs are UUIDs as nvidia-smi shows them, or all and nothing beside it") {
+  const std::string uuid = "GPU-b21c0c3e-0000-4000-8000-0123456789ab";
+  CHECK(ParseGpus("[" + uuid + ", MIG-b21c0c3e-0000-4000-8000-0123456789ac]")->size() == 2);
+  CHECK(ParseGpus("[all]").value() == std::vector<std::string>{"all"});
+  CHECK(ParseGpus("[]")->empty());
+  for (const std::string& wrong :
+       {std::string("all"), "[all, " + uuid + "]", "[" + uuid + ", " + uuid + "]",
+        "[" + uuid.substr(4) + "]", "[" + uuid + "0]", "[" + uuid.substr(0, 39) + "]",
+        std::string("[0]"), std::string("[GPU-B21C0C3E-0000-4000-8000-0123456789AB]"),
+        std::string("[GPU-b21c0c3e-00000-400-8000-0123456789ab]")}) {
+    INFO(wrong);
+    CHECK_FALSE(ParseGpus(wrong).ok());
+  }
+}
+
 }  // namespace kvkeep

@@ -435,4 +435,93 @@ TEST_CASE("nothing is left in the daemon of 10,000 registrations") {
   memory.Free();  // strict: the process would end if the daemon still had it open
 }
 
+// "first" may use the fake's first GPU, "none" no GPU; the default tenant all of them.
+struct TenantRig {
+  TenantRig() : site(WithLocal()) {
+    fake.Set(kSettings);
+    site.settings.segment_bytes = "16MiB";
+    absl::StrAppend(&site.settings.extra, "tenants:\n",
+                    Tenant("first", "[GPU-6b766b65-6570-2d66-616b-650000006700]"),
+                    Tenant("none", "[]"));
+    site.Start();
+  }
+  std::string Tenant(const std::string& name, const std::string& gpus) const {
+    return absl::StrCat("  - {name: ", name, ", unix: ", site.path(name + ".sock"),
+                        ", local: ", socket(name), ", g2_share: 25%, gpus: ", gpus, "}\n");
+  }
+  std::string socket(const std::string& tenant) const { return site.path(tenant + "-local.sock"); }
+  local::RegisterGpuMemory Of(uint8_t device, uint64_t generation) {
+    local::RegisterGpuMemory range = GpuRangeOf(gpu, kMemory, generation);
+    range.gpu_uuid.back() = device;
+    range.kind = local::kGpuDescriptor;
+    return range;
+  }
+  bool opened() const { return !absl::StrContains(site.Status().gpu(), "0 GPUs in use"); }
+
+  static constexpr char kSettings[] = "devices 2\n";
+  FakeCuda fake;
+  e2e::Site site;
+  GpuSession gpu;
+};
+
+TEST_CASE("a tenant registers memory of its GPUs only, by descriptors only, and opens no other") {
+  TenantRig rig;
+  Exporter memory, by_handle;
+  const UniqueFd fd = memory.AllocVmm(kMemory, 1);
+  const CUipcMemHandle handle = by_handle.Alloc(kMemory, 2);
+  GpuWorker first(rig.socket("first")), none(rig.socket("none"));
+  GpuWorker standard(rig.site.local_socket());
+  CHECK(absl::IsPermissionDenied(first.TryRegister(rig.Of(1, 1), fd.get()).status()));
+  CHECK(absl::IsPermissionDenied(none.TryRegister(rig.Of(0, 1), fd.get()).status()));
+  const auto legacy = GpuRangeOf(rig.gpu, handle, kMemory, 1);
+  const absl::Status refused = first.TryRegister(legacy).status();
+  CHECK(absl::IsPermissionDenied(refused));
+  CHECK(absl::StrContains(refused.message(), "pass a descriptor"));
+  CHECK(rig.site.Counter("local_gpu_denied") == 3);
+  auto nothing = legacy;
+  nothing.bytes = 0;
+  CHECK(absl::IsInvalidArgument(standard.TryRegister(nothing).status()));
+  CHECK_FALSE(rig.opened());
+  auto neighbours = legacy;  // memory of the first GPU, said to be of the second
+  neighbours.gpu_uuid.back() = 1;
+  CHECK(absl::IsInvalidArgument(standard.TryRegister(neighbours).status()));
+
+  const uint32_t number = first.Register(rig.Of(0, 1), fd.get());
+  CHECK(AllAre(first.PutFromGpu(AllChunks(number, 1)), "stored"));
+  const uint32_t by_default = standard.Register(legacy);
+  CHECK(AllAre(standard.PutFromGpu(AllChunks(by_default, 1)), "stored"));
+  CHECK(rig.site.Stop().exit_status == 0);
+}
+
+TEST_CASE("a tenant that breaks the context again and again loses the GPU path, others keep it") {
+  TenantRig rig;
+  Exporter memory, others;
+  const UniqueFd fd = memory.AllocVmm(kMemory, 1), theirs = others.AllocVmm(kMemory, 2);
+  const auto registered = [&] {
+    const auto status = rig.site.Status();
+    return status.counters().at("gpu_arena_registered_bytes") >= status.g2().capacity_bytes();
+  };
+  GpuWorker first(rig.socket("first")), standard(rig.site.local_socket());
+  uint64_t generation = 1;
+  for (int strike = 0; strike < 8; ++strike, ++generation) {
+    INFO("strike " << strike);
+    const uint32_t number = first.Register(rig.Of(0, generation), fd.get());
+    REQUIRE(e2e::Eventually(registered));
+    rig.fake.Set(absl::StrCat(TenantRig::kSettings, "sticky 700\n"));
+    const std::string answers = first.PutFromGpu(AllChunks(number, generation), 100);
+    CHECK(absl::StrContains(answers, "rejected 7"));
+    rig.fake.Set(TenantRig::kSettings);
+    CHECK(first.Unregister(number, generation).ok());
+  }
+  const absl::Status refused = first.TryRegister(rig.Of(0, generation), fd.get()).status();
+  CHECK(absl::IsUnavailable(refused));
+  CHECK(absl::StrContains(refused.message(), "this tenant uses no GPU until the daemon starts"));
+  CHECK(absl::StrContains(rig.site.Status().gpu(), "refused to 1 tenants"));
+  CHECK(first.Put(900, MakePayload(900, 1, 5000)) == "stored");
+  const uint32_t number = standard.Register(rig.Of(0, 1), theirs.get());
+  CHECK(AllAre(standard.PutFromGpu(AllChunks(number, 1)), "stored"));
+  CHECK(standard.Look(1) == Pattern(kChunk, 2));
+  CHECK(rig.site.Stop().exit_status == 0);
+}
+
 }  // namespace kvkeep

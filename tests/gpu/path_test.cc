@@ -14,8 +14,8 @@ class PathRig {
  public:
   static constexpr uint64_t kSegment = 4 << 20, kBytes = 2 << 20;
 
-  explicit PathRig(const std::string& settings = "") : memory_(2 * kSegment) {
-    fake.Set(settings);
+  PathRig() : memory_(2 * kSegment) {
+    fake.Set("devices 2\n");  // for all of this process: the first cuInit counts them
     auto driver = GpuDriver::Load({.library = FakeCuda::kLibrary});
     REQUIRE(driver.status() == absl::OkStatus());
     CUuuid first = {};
@@ -26,7 +26,7 @@ class PathRig {
       options.arena.segments.push_back(std::span(memory_).subspan(i * kSegment, kSegment));
     }
     options.arena.segment_bytes = kSegment;
-    options.max_openings = 3;
+    options.max_strikes = 3;
     path = *CudaPath::Create(*std::move(driver), std::move(options), &clock);
   }
   ~PathRig() {
@@ -34,9 +34,11 @@ class PathRig {
     if (path != nullptr) CHECK(path->Stop(std::chrono::seconds(60)));
   }
 
-  Answer<Registered> Register(const CUipcMemHandle& handle) {
+  Answer<Registered> Register(const CUipcMemHandle& handle, GpuTenant tenant = GpuTenant()) {
     Answer<Registered> answer;
-    path->Register(uuid, DeviceRig::Of(handle, kBytes), answer.Callback());
+    GpuMemory memory = DeviceRig::Of(handle, kBytes, 1 + tenant.value());
+    memory.tenant = tenant;
+    path->Register(uuid, std::move(memory), answer.Callback());
     return answer;
   }
   static void Unregister(const GpuPath::Registered& registered) {
@@ -52,12 +54,17 @@ class PathRig {
       std::this_thread::yield();
     }
   }
-  CopyEnd Copy(const GpuPath::Registered& registered) {
+  Answer<CopyEnd> Start(const GpuPath::Registered& registered) {
     Answer<CopyEnd> end;
     registered.device->Copy({.runs = {{.registration = registered.id, .bytes = kBytes}},
                              .deadline = clock.Now() + std::chrono::seconds(10)},
                             end.Callback());
-    return end.Await();
+    return end;
+  }
+  CopyEnd Copy(const GpuPath::Registered& registered) { return Start(registered).Await(); }
+  // Until the driver has that many copies.
+  void AwaitIssued(uint64_t copies) const {
+    while (path->stats().sum.issued_copies < copies) std::this_thread::yield();
   }
 
   FakeCuda fake;
@@ -120,6 +127,67 @@ TEST_CASE("a broken device is replaced at the next registration, so many times a
   CHECK(absl::IsUnavailable(refused.status()));
   CHECK(absl::StrContains(refused.status().message(), "until the daemon starts again"));
   CHECK(absl::StrContains(t.path->describe(), "3 given up"));
+}
+
+TEST_CASE("what cannot be opened anyway opens no context, of this GPU or another") {
+  PathRig t;
+  const CUipcMemHandle handle = t.worker.Alloc(PathRig::kBytes, 1);
+  const auto refusal = [&](GpuMemory memory) {
+    Answer<Registered> answer;
+    t.path->Register(t.uuid, std::move(memory), answer.Callback());
+    return answer.Await().status();
+  };
+  GpuMemory nothing = DeviceRig::Of(handle, PathRig::kBytes);
+  nothing.bytes = 0;
+  CHECK(absl::IsInvalidArgument(refusal(std::move(nothing))));
+  GpuMemory own = DeviceRig::Of(handle, PathRig::kBytes);
+  own.process = getpid();
+  CHECK(absl::IsFailedPrecondition(refusal(std::move(own))));
+  CHECK(absl::IsInvalidArgument(refusal(DeviceRig::Of(UniqueFd(), PathRig::kBytes))));
+  CHECK(t.path->stats().devices == 0);
+
+  // Of the first GPU's memory, as of the second's.
+  t.uuid.back() ^= std::byte{1};
+  const absl::Status other = refusal(DeviceRig::Of(handle, PathRig::kBytes));
+  CHECK(absl::IsInvalidArgument(other));
+  CHECK(absl::StrContains(other.message(), "of another GPU than the registration says"));
+  t.uuid.back() ^= std::byte{1};
+  CHECK(t.Register(handle).Await().ok());
+}
+
+TEST_CASE("a tenant whose copies break contexts is refused in the end, and no other tenant is") {
+  PathRig t;
+  Exporter others;
+  const CUipcMemHandle handle = t.worker.Alloc(PathRig::kBytes, 1);
+  const CUipcMemHandle theirs = others.Alloc(PathRig::kBytes, 2);
+  const GpuTenant bad(1), good(2);
+  for (int strike = -1; strike < 3; ++strike) {  // the first break is of both, and nobody's
+    INFO("strike " << strike);
+    const Registered registered = t.Register(handle, bad).Await();
+    const Registered beside = t.Register(theirs, good).Await();
+    REQUIRE(registered.ok());
+    REQUIRE(beside.ok());
+    CHECK(t.Copy(*beside).status.ok());
+    t.AwaitArena();
+    t.fake.Set("hang stream\n");
+    Answer<CopyEnd> first = t.Start(*registered);
+    t.AwaitIssued(1);
+    Answer<CopyEnd> second = t.Start(*beside);
+    if (strike < 0) t.AwaitIssued(2);
+    if (strike >= 0) CHECK(t.path->stats().sum.issued_copies == 1);  // it waits apart
+    t.clock.Advance(std::chrono::seconds(15));  // over the deadline by the time to fence
+    CHECK_FALSE(first.Await().status.ok());
+    CHECK_FALSE(second.Await().status.ok());
+    t.fake.Set("");
+    CHECK(t.path->stats().tenants_off == (strike == 2 ? 1 : 0));
+  }
+  const Registered refused = t.Register(handle, bad).Await();
+  CHECK(absl::IsUnavailable(refused.status()));
+  CHECK(absl::StrContains(refused.status().message(), "this tenant uses no GPU until the daemon"));
+  const Registered beside = t.Register(theirs, good).Await();
+  REQUIRE(beside.ok());
+  CHECK(t.Copy(*beside).status.ok());
+  CHECK(absl::StrContains(t.path->describe(), "refused to 1 tenants that broke contexts"));
 }
 
 TEST_CASE("a registration is answered when the driver does, and counted when that is late") {

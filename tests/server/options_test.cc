@@ -184,4 +184,23 @@ TEST_CASE("kept memory goes to the same clients as before: its owners have anoth
   CHECK(NameArenaOwners(plain.store.tenants, plain.tenants) == 0);
 }
 
+TEST_CASE("a tenant has the GPUs of its list, and only the default one passes CUDA IPC's handles") {
+  const DaemonOptions options = *ToDaemonOptions(
+      Loaded("g2: {capacity: 4GiB}\ntenants:\n"
+             "  - {name: a, unix: /a, g2_share: 25%, "
+             "gpus: [GPU-00010203-0405-0607-0809-0a0b0c0d0eff]}\n"
+             "  - {name: b, unix: /b, g2_share: 25%, gpus: []}\n"));
+  const GpuRights& all = options.tenants[0].gpu_rights;
+  CHECK(all.all);
+  CHECK(all.ipc_handles);
+  const GpuRights& one = options.tenants[1].gpu_rights;
+  CHECK_FALSE(one.all);
+  CHECK_FALSE(one.ipc_handles);
+  REQUIRE(one.gpus.size() == 1);
+  for (size_t i = 0; i < 15; ++i) CHECK(one.gpus[0][i] == static_cast<std::byte>(i));
+  CHECK(one.gpus[0][15] == std::byte{0xff});
+  CHECK_FALSE(options.tenants[2].gpu_rights.all);
+  CHECK(options.tenants[2].gpu_rights.gpus.empty());
+}
+
 }  // namespace kvkeep

@@ -23,6 +23,7 @@ struct Handle {
   uint64_t process;
   uint64_t base;
   uint64_t bytes;
+  int device;
 };
 static_assert(sizeof(Handle) <= CU_IPC_HANDLE_SIZE);
 
@@ -60,7 +61,10 @@ CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle* out, CUdeviceptr address) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   Handle handle = {
-      .process = static_cast<uint64_t>(getpid()), .base = range->base, .bytes = range->bytes};
+      .process = static_cast<uint64_t>(getpid()),
+      .base = range->base,
+      .bytes = range->bytes,
+      .device = range->device};
   std::memcpy(handle.magic, kMagic, sizeof(kMagic));
   std::memset(out->reserved, 0, sizeof(out->reserved));
   std::memcpy(out->reserved, &handle, sizeof(handle));
@@ -94,6 +98,7 @@ CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle give
   if (range->base == 0) return CUDA_ERROR_MAP_FAILED;
   range->bytes = handle.bytes;
   range->device = entry.device();
+  range->memory_device = handle.device;
   range->handle = bytes;
   range->opens = 1;
   state.ranges[range->base] = range;

@@ -183,7 +183,8 @@ CUresult CUDAAPI cuPointerGetAttribute(void* value, CUpointer_attribute attribut
   const std::shared_ptr<Range> range = FindRange(&state, address, 1);
   if (value == nullptr || range == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (attribute != CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) return CUDA_ERROR_NOT_SUPPORTED;
-  *static_cast<int*>(value) = range->device;
+  const bool imported = range->kind == Range::Kind::kImported;
+  *static_cast<int*>(value) = imported ? range->memory_device : range->device;
   return CUDA_SUCCESS;
 }
 

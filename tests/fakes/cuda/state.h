@@ -39,6 +39,7 @@ struct Range {
   int device = 0;
   UniqueFd memory;                 // the memfd; an importer's own descriptor of it
   std::string handle;              // kImported: the handle that it was opened by
+  int memory_device = 0;           // kImported: where it was allocated
   uint64_t opens = 0;              // kImported
   bool mapped = false;             // kReserved: by cuMemMap
   bool accessible = false;         // kReserved: by cuMemSetAccess

@@ -175,6 +175,33 @@ TEST_CASE("sessions of a tenant have no more registrations than their tenant, ot
   CHECK(modest->unused());
 }
 
+TEST_CASE("a GPU or a kind of handle that a tenant may not use is refused before the driver asks") {
+  GpuTester t;
+  const uint64_t memory = t.device().Allocate(std::vector<std::byte>(kMiB));
+  GpuUuid allowed{};
+  allowed[0] = std::byte{7};
+  const auto ask = [&](GpuRights rights, uint8_t gpu) {
+    LocalPeer::Identity identity{.peer = "x"};
+    identity.gpu = std::make_shared<GpuAccount>(
+        GpuAccount::Most{.registrations = 9, .registered_bytes = kTiB}, std::move(rights));
+    t.Open(std::move(identity));
+    local::RegisterGpuMemory request = GpuTester::Registration(memory, kMiB);
+    request.gpu_uuid[0] = gpu;
+    return t.AskFor(Kind::kRegisterGpuMemory, request).status;
+  };
+  CHECK(ask({}, 1).ok());
+  CHECK(ask({.all = false, .gpus = {allowed}}, 7).ok());
+  const absl::Status other = ask({.all = false, .gpus = {allowed}}, 1);
+  CHECK(absl::IsPermissionDenied(other));
+  CHECK(absl::StrContains(other.message(), "gpus in its config"));
+  CHECK(absl::IsPermissionDenied(ask({.all = false}, 7)));
+  const absl::Status handle = ask({.ipc_handles = false}, 7);
+  CHECK(absl::IsPermissionDenied(handle));
+  CHECK(absl::StrContains(handle.message(), "pass a descriptor"));
+  CHECK(t.counters.gpu_denied == 3);
+  CHECK(t.counters.gpu_refusals == 0);  // of the path, which heard of none
+}
+
 TEST_CASE("a tenant's part of the GPU path is as its part of G2, and never nothing") {
   const LocalLimits limits = {.max_all_gpu_registrations = 100,
                               .max_all_gpu_bytes = 1000,

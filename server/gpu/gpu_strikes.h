@@ -1,0 +1,48 @@
+// GpuStrikes: which tenants' memory and copies broke contexts of GPUs, and who may use none for it.
+//
+// All tenants' copies of a GPU are in one context: whoever breaks it (memory that is freed while it
+// is copied, say) has everybody's copies end. The driver does not tell whose fault it was. Was only
+// one tenant's work with the driver then, it was that tenant's: a strike, and after so many it is
+// refused, as long as the process lives. Was it several tenants', none has a strike, but from then
+// on nothing of theirs is with the driver beside anything of another's: the next time tells.
+//
+// Thread-safe.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/status/status.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "server/gpu/gpu_device.h"
+#include "tiers/base/mutex.h"
+
+namespace kvkeep {
+
+class GpuStrikes {
+ public:
+  explicit GpuStrikes(size_t most) : most_(most) {}
+
+  // A context broke with work of these with the driver; each may be named more than once.
+  void NoteBreak(std::vector<GpuTenant> with_the_driver);
+  // Whether work of these two may be with the driver at once.
+  bool MayBeBeside(GpuTenant one, GpuTenant other) const;
+  // Unavailable: this tenant had its strikes.
+  absl::Status Check(GpuTenant tenant) const;
+  // That Check refuses.
+  size_t tenants_off() const;
+
+ private:
+  struct Known {
+    size_t strikes = 0;
+    bool apart = false;
+  };
+
+  const size_t most_;
+  mutable Mutex mu_;
+  absl::flat_hash_map<GpuTenant, Known> known_ ABSL_GUARDED_BY(mu_);  // who had to do with a break
+};
+
+}  // namespace kvkeep
