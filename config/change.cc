@@ -111,6 +111,7 @@ constexpr const char* kRestart[] = {
     "limits.peer_timeout",
     "limits.staging_per_session",
     "limits.staging",
+    "limits.local_memory",
     "limits.session_grace",
     "limits.busy_poll_us",
     "listen.staging",

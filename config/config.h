@@ -105,7 +105,7 @@ struct LimitsConfig {
   double pinned_bytes = 0.5;  // of G2's capacity
   std::chrono::milliseconds stall_timeout{30'000};
   std::chrono::milliseconds peer_timeout{30'000};
-  uint64_t staging_per_session_bytes = 1 * kGiB;
+  uint64_t staging_per_session_bytes = 1 * kGiB, local_memory_bytes = 256 * kMiB;
   double staging = 0.25;  // of G2's capacity, and on top of it
   std::chrono::milliseconds session_grace{10'000};
   uint64_t busy_poll_us = 50;

@@ -348,10 +348,15 @@ std::vector<ConfigKey> LimitKeys() {
            "Staging memory of one local session, from which its puts are read."),
       Fraction("limits.staging", In(&Config::limits, &LimitsConfig::staging), kShare,
                "Staging memory of all sessions together: a share of g2.capacity, on top of it."),
+      Size("limits.local_memory", In(&Config::limits, &LimitsConfig::local_memory_bytes),
+           {32 * kMiB, 64 * kGiB},
+           "Memory for what local clients have half sent, for puts under way and for replies not "
+           "read: each tenant its part, as of g2.capacity, at least 32MiB; more is refused."),
       Duration("limits.session_grace", In(&Config::limits, &LimitsConfig::session_grace),
                {milliseconds(100), milliseconds(3'600'000)},
                "A local client that answers no ping for this long loses its leases. A put in parts "
-               "to which nothing was added for this long is rejected."),
+               "to which nothing was added for this long is rejected. Who leaves half a message, "
+               "or its replies unread, for this long is cut off."),
       Count("limits.busy_poll_us", In(&Config::limits, &LimitsConfig::busy_poll_us), {0, 1000},
             "How long the local path's thread looks for requests before it sleeps, while they come "
             "one right after the other. 0: never; saves a core's time, costs latency."),

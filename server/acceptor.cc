@@ -30,6 +30,9 @@ bool ConnectionIsGone(int error) {
   return error == ECONNABORTED || error == EPROTO || error == EINTR || error == EPERM;
 }
 
+// Whose descriptors are closed: the sockets of a door.
+DescriptorCloser::Owner ClosesOf(size_t socket) { return (uint64_t{1} << 48) + socket; }
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Open(std::vector<UnixSocketOptions> sockets,
@@ -125,8 +128,14 @@ bool Acceptor::AcceptFrom(int listening, size_t socket) {
   for (int i = 0; i < kAtOnce; ++i) {
     sockaddr_storage peer{};
     socklen_t bytes = sizeof(peer);
-    UniqueFd fd(accept4(listening, reinterpret_cast<sockaddr*>(&peer), &bytes,
-                        SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (DescriptorCloser::OfProcess().Full(ClosesOf(socket))) {
+      handlers_.failed(absl::ResourceExhaustedError(
+          absl::StrCat(name, ": descriptors: those of closed connections are not closed yet")));
+      return false;
+    }
+    ExpendableFd fd(UniqueFd(accept4(listening, reinterpret_cast<sockaddr*>(&peer), &bytes,
+                                     SOCK_CLOEXEC | SOCK_NONBLOCK)),
+                    ClosesOf(socket));
     if (!fd.valid()) {
       if (errno == EAGAIN) return true;
       if (ConnectionIsGone(errno)) continue;
@@ -145,7 +154,7 @@ bool Acceptor::AcceptFrom(int listening, size_t socket) {
   return true;
 }
 
-void Acceptor::HandOn(size_t socket, UniqueFd fd, std::string address) {
+void Acceptor::HandOn(size_t socket, ExpendableFd fd, std::string address) {
   Connection connection{.socket = socket, .fd = std::move(fd), .address = std::move(address)};
   if (socket < sockets_.size()) {
     WidenSendBuffer(connection.fd.get());  // those of TCP the kernel fits itself

@@ -1,9 +1,10 @@
 // Acceptor: one thread that listens on Unix sockets, learns who connects, and on TCP sockets.
 //
 // Every connection is handed on with its peer and with what the socket's policy says of it; what
-// becomes of it, refused or not, is the handler's business. The socket files go when the acceptor
-// does. As an Executor it runs tasks on its thread. When the process has no descriptor left but
-// those of its reserve, connections wait in the sockets' queues.
+// becomes of it, refused or not, is the handler's business. To close it never waits, whatever its
+// peer has passed already (descriptor_closer.h). The socket files go when the acceptor does. As an
+// Executor it runs tasks on its thread. When the process has no descriptor left but those of its
+// reserve, connections wait in the sockets' queues.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -17,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "server/descriptor_closer.h"
 #include "server/unix_socket.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
@@ -28,7 +30,7 @@ class Acceptor final : public Executor {
  public:
   struct Connection {
     size_t socket = 0;     // index of the Unix socket it came in by; their number: TCP
-    UniqueFd fd;           // non-blocking, close-on-exec
+    ExpendableFd fd;       // non-blocking, close-on-exec
     PeerCredentials peer;  // by Unix sockets
     std::string address;   // by TCP: the peer's, without its port; of IPv6 the first 64 bits
     absl::Status allowed;  // the policy's word; Unavailable: the kernel does not tell who it is
@@ -66,7 +68,7 @@ class Acceptor final : public Executor {
   void Wake();
   // Some of those that wait there; false: there is not enough of something to go on.
   bool AcceptFrom(int listening, size_t socket);
-  void HandOn(size_t socket, UniqueFd fd, std::string address);
+  void HandOn(size_t socket, ExpendableFd fd, std::string address);
 
   Handlers handlers_;
   std::vector<Listening> sockets_;

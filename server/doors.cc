@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "server/guarded_sockets.h"
 #include "server/tcp_socket.h"
 #include "tiers/base/status_macros.h"
 
@@ -193,7 +194,14 @@ std::vector<Doors::Table::Group> Doors::GroupsOf(const Acceptor::Connection& con
   return groups;
 }
 
+void Doors::Guard(const Acceptor::Connection& connection) const {
+  if (!by_tcp(connection) && !TakeDescriptors(connection.fd.get(), false)) {
+    GuardSocket(connection.fd.get());
+  }
+}
+
 void Doors::GiveToGrpc(Acceptor::Connection connection) {
+  Guard(connection);
   if (!by_tcp(connection)) {
     grpc::Server* const server = connection.socket == 0 ? admin_.get() : clients_.get();
     grpc::AddInsecureChannelFromFd(server, connection.fd.Release());
@@ -226,6 +234,7 @@ void Doors::Refuse(Acceptor::Connection connection, const absl::Status& reason) 
   }
   // A limit passes: closed, so that the client tries again. A policy does not.
   if (absl::IsPermissionDenied(reason) && refusing_.Add(connection.fd.get(), reason)) {
+    Guard(connection);
     grpc::AddInsecureChannelFromFd(refusals_.get(), connection.fd.Release());
   }
 }

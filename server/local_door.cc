@@ -44,7 +44,8 @@ absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalDoor(const DaemonOptions
                            .max_connections = options.tenants[tenant].local_connections,
                            .max_staging_bytes = options.tenants[tenant].staging_bytes,
                            .gpu_part = options.tenants[tenant].gpu_part,
-                           .gpu_rights = options.tenants[tenant].gpu_rights});
+                           .gpu_rights = options.tenants[tenant].gpu_rights,
+                           .max_message_bytes = options.tenants[tenant].message_bytes});
   }
   if (local.doors.empty()) return nullptr;
   KVKEEP_ASSIGN_OR_RETURN(

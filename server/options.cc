@@ -209,6 +209,8 @@ std::vector<TenantDoor> ToTenants(const Config& config) {
     doors[i].g2_segments = segments[i];
     doors[i].gpu_part = part;
     doors[i].gpu_rights = ToGpuRights(AccessOf(config, i).gpus, i == 0);
+    doors[i].message_bytes =
+        std::max(kLeastMessageBytes, Share(part, config.limits.local_memory_bytes));
     doors[i].connections = limits.connections;
     doors[i].local_connections = static_cast<uint32_t>(
         limits.connections > 0 ? limits.connections
@@ -256,6 +258,7 @@ LocalLimits ToLocalLimits(const Config& config) {
   return {.max_connections = static_cast<uint32_t>(config.limits.sessions),
           .max_staging_bytes = config.limits.staging_per_session_bytes,
           .max_all_staging_bytes = Share(config.limits.staging, config.g2.capacity_bytes),
+          .max_message_bytes = config.limits.local_memory_bytes,
           .grace = config.limits.session_grace,
           .busy_poll = std::chrono::microseconds(config.limits.busy_poll_us)};
 }

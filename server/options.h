@@ -41,6 +41,7 @@ struct TenantDoor {
   uint64_t staging_bytes = 0;      // by local; likewise
   double gpu_part = 1;             // by local: of what all may have of the GPU path
   GpuRights gpu_rights = {};       // likewise
+  uint64_t message_bytes = 0;      // by local; 0: all that LocalLimits allows
   TenantCredentials credentials = {};
 };
 

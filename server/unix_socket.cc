@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 
 #include "server/sockets.h"
@@ -21,6 +22,12 @@ namespace kvkeep {
 namespace {
 
 constexpr int kSoPeerPidfd = 77;  // Linux 6.5: newer than our headers
+constexpr int kSoPassRights = 83;  // Linux 6.16
+
+bool KernelMayRefuseDescriptors() {
+  static const bool may = std::getenv("KVKEEPD_ANY_DESCRIPTOR") == nullptr;
+  return may;
+}
 
 absl::Status HasEnded() { return absl::CancelledError("the process at the other end has ended"); }
 
@@ -60,6 +67,7 @@ absl::StatusOr<UniqueFd> ListenOnUnixSocket(const UnixSocketOptions& options, in
   };
   UniqueFd fd(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return failed("make a socket");
+  TakeDescriptors(fd.get(), false);  // connections begin as their listener is
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, options.path.data(), options.path.size());
@@ -74,6 +82,12 @@ absl::StatusOr<UniqueFd> ListenOnUnixSocket(const UnixSocketOptions& options, in
   KVKEEP_RETURN_IF_ERROR(SetSocketMode(options.path, options.mode));
   if (listen(fd.get(), kListenBacklog) != 0) return failed("listen");
   return fd;
+}
+
+bool TakeDescriptors(int socket, bool take) {
+  if (!KernelMayRefuseDescriptors()) return false;
+  const int value = take ? 1 : 0;
+  return setsockopt(socket, SOL_SOCKET, kSoPassRights, &value, sizeof(value)) == 0;
 }
 
 absl::StatusOr<PeerCredentials> PeerOf(int connected_socket) {

@@ -46,6 +46,12 @@ struct UnixSocketOptions {
 // wrong; Unavailable: in use by another daemon, or cannot be had.
 absl::StatusOr<UniqueFd> ListenOnUnixSocket(const UnixSocketOptions& options, int type);
 
+// Whether peers of this socket may pass descriptors (SO_PASSRIGHTS): if not, the sender's call
+// fails and nothing is queued. ListenOnUnixSocket's connections take none until told. False: the
+// kernel (before Linux 6.16) takes what comes, or is to, as the environment has
+// KVKEEPD_ANY_DESCRIPTOR, for tests.
+bool TakeDescriptors(int socket, bool take);
+
 // Unavailable when the kernel does not tell.
 absl::StatusOr<PeerCredentials> PeerOf(int connected_socket);
 

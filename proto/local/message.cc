@@ -79,6 +79,7 @@ absl::StatusOr<std::optional<Message>> MessageAssembler::Take(std::span<const st
   }
   std::span<const std::byte> whole = packet;
   if (!first || packet.size() < left) {
+    partial_.reserve(wanted_);  // no more than it needs, however it comes
     partial_.insert(partial_.end(), packet.begin(), packet.end());
     if (packet.size() < left) return std::nullopt;
     whole = partial_;
@@ -156,6 +157,16 @@ absl::Status SendMessage(int socket, std::span<const std::byte> message, std::sp
 
 absl::StatusOr<std::optional<Packet>> ReceivePacket(int socket, std::span<std::byte> buffer,
                                                     int flags) {
+  std::vector<UniqueFd> passed;
+  absl::StatusOr<std::optional<std::span<const std::byte>>> received =
+      ReceivePacket(socket, buffer, flags, &passed);
+  if (!received.ok()) return received.status();
+  if (!received->has_value()) return std::nullopt;
+  return Packet{.bytes = **received, .descriptors = std::move(passed)};
+}
+
+absl::StatusOr<std::optional<std::span<const std::byte>>> ReceivePacket(
+    int socket, std::span<std::byte> buffer, int flags, std::vector<UniqueFd>* passed) {
   iovec run{.iov_base = buffer.data(), .iov_len = buffer.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kMaxDescriptorsPerPacket)> control;
   msghdr message{};
@@ -169,7 +180,6 @@ absl::StatusOr<std::optional<Packet>> ReceivePacket(int socket, std::span<std::b
   } while (received < 0 && errno == EINTR);
   if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::nullopt;
   if (received < 0) return absl::UnavailableError(absl::StrCat("recvmsg: ", std::strerror(errno)));
-  Packet packet{.bytes = buffer.first(static_cast<size_t>(received)), .descriptors = {}};
   for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr;
        head = CMSG_NXTHDR(&message, head)) {
     if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
@@ -177,7 +187,7 @@ absl::StatusOr<std::optional<Packet>> ReceivePacket(int socket, std::span<std::b
     for (size_t i = 0; i < count; ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(fd));
-      packet.descriptors.emplace_back(fd);
+      passed->emplace_back(fd);
     }
   }
   // An empty packet cannot be told from the end, and no message is empty.
@@ -185,7 +195,7 @@ absl::StatusOr<std::optional<Packet>> ReceivePacket(int socket, std::span<std::b
   if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
     return absl::InvalidArgumentError("a packet or its descriptors did not fit");
   }
-  return packet;
+  return buffer.first(static_cast<size_t>(received));
 }
 
 }  // namespace kvkeep::local

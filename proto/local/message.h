@@ -72,6 +72,10 @@ class MessageAssembler {
   absl::StatusOr<std::optional<Message>> Take(std::span<const std::byte> packet,
                                               std::vector<UniqueFd> descriptors);
   bool idle() const { return wanted_ == 0; }  // no message is half there
+  // Memory for the next message of several packets, and back; so that many assemblers may share it.
+  // REQUIRES: idle(); TakeBack: the last message is not used any more.
+  void Lend(std::vector<std::byte> memory) { partial_ = std::move(memory); }
+  std::vector<std::byte> TakeBack() { return std::exchange(partial_, {}); }
 
  private:
   const size_t max_message_bytes_;
@@ -131,5 +135,9 @@ struct Packet {
 // than arrived whole.
 absl::StatusOr<std::optional<Packet>> ReceivePacket(int socket, std::span<std::byte> buffer,
                                                     int flags);
+// The same from a peer that may pass anything: all that it passed is in `passed`, with an error
+// too, for the caller to close where that may wait.
+absl::StatusOr<std::optional<std::span<const std::byte>>> ReceivePacket(
+    int socket, std::span<std::byte> buffer, int flags, std::vector<UniqueFd>* passed);
 
 }  // namespace kvkeep::local

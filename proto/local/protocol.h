@@ -6,6 +6,9 @@
 // with its id, unless its kind says "no reply"; replies may come out of order. A reply's body
 // starts with a ReplyHead; an error's ends with its text (codes as in kvkeep.v1).
 // Whoever breaks the framing is disconnected, after a reply with id 0 that says why when possible.
+// So is who sends more than 4 KiB in a message before Hello was answered, leaves a message half
+// sent for the grace period, or passes a descriptor with anything but a RegisterMemory or
+// RegisterGpuMemory of one packet; before Hello was answered the kernel may refuse to pass any.
 //
 // Handshake. The client sends Hello; the daemon answers Welcome, then at once the tenant's segments
 // in Segments messages, each of one packet with at most kMaxDescriptorsPerPacket descriptors. With

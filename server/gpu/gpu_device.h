@@ -24,10 +24,10 @@
 #include <string>
 #include <vector>
 
+#include "server/descriptor_closer.h"
 #include "server/gpu/copy_plan.h"
 #include "tiers/base/clock.h"
 #include "tiers/base/strong_int.h"
-#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 
@@ -57,7 +57,7 @@ struct GpuMemory {
 
   Kind kind = Kind::kIpcHandle;
   std::array<std::byte, kHandleBytes> handle{};  // kIpcHandle
-  UniqueFd descriptor;                           // kDescriptor
+  ExpendableFd descriptor;                       // kDescriptor
   uint64_t allocation_bytes = 0;                 // as the worker says; for kDescriptor exactly
   uint64_t offset = 0;                           // of the range in the allocation
   uint64_t bytes = 0;                            // of the range

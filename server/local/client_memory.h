@@ -93,7 +93,7 @@ class RegisteredMemory final : public ClientMemory {
  public:
   // InvalidArgument: not memory (a file that could block), not readable, or shorter than `bytes`.
   static absl::StatusOr<std::shared_ptr<RegisteredMemory>> Open(
-      std::shared_ptr<const LocalContext> context, UniqueFd fd, uint64_t bytes);
+      std::shared_ptr<const LocalContext> context, ExpendableFd fd, uint64_t bytes);
   ~RegisteredMemory() override;
 
   uint64_t bytes() const override { return bytes_; }
@@ -103,10 +103,10 @@ class RegisteredMemory final : public ClientMemory {
   absl::Status ReadByCall(uint64_t offset, uint64_t bytes, Give give) const override;
 
  private:
-  RegisteredMemory(std::shared_ptr<const LocalContext> context, UniqueFd fd, uint64_t bytes);
+  RegisteredMemory(std::shared_ptr<const LocalContext> context, ExpendableFd fd, uint64_t bytes);
 
   const std::shared_ptr<const LocalContext> context_;
-  const UniqueFd fd_;
+  const ExpendableFd fd_;  // its pages, too, may take a while to be freed
   const uint64_t bytes_;
 };
 

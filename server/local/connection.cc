@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "server/descriptor_reserve.h"
+#include "server/unix_socket.h"
 #include "tiers/base/check.h"
 
 namespace kvkeep {
@@ -19,37 +20,49 @@ using local::Kind;
 constexpr int kPingsPerGrace = 4;
 constexpr int kMaxDrained = 64;
 
-// Unread packets would make close(2) reset the client, which then may not see the last reply.
-void ReadOff(int socket, std::span<std::byte> buffer) {
-  for (int i = 0; i < kMaxDrained; ++i) {
-    const auto packet = local::ReceivePacket(socket, buffer, MSG_DONTWAIT);
-    if (!packet.ok() || !packet->has_value()) return;
-  }
+// Before Hello a client has nothing to say that is longer.
+constexpr uint32_t kMostBeforeHello = 4 * kKiB;
+constexpr size_t kKeptBytes = 256 * kKiB;  // of the memory for messages of several packets
+
+// What a message that begins with this packet says it is.
+local::MessageHeader HeaderOf(std::span<const std::byte> packet) {
+  local::MessageHeader header;
+  if (packet.size() >= sizeof(header)) std::memcpy(&header, packet.data(), sizeof(header));
+  return header;
 }
 
 }  // namespace
 
 LocalConnection::LocalConnection(std::shared_ptr<const LocalContext> context, Round* round,
-                                 uint64_t id, UniqueFd socket, UniqueFd process,
+                                 uint64_t id, ExpendableFd socket, UniqueFd process,
                                  LocalPeer::Identity identity, MonotonicTime now)
     : context_(std::move(context)),
       round_(round),
       id_(id),
       opened_(now),
       open_(&context_->counters->open_connections),
+      closes_(identity.closes),
       socket_(std::move(socket)),
       process_(std::move(process)),
+      half_(context_, identity.messages),
+      unsent_held_(context_, identity.messages),
       peer_(
           std::make_shared<LocalPeer>(context_, std::move(identity), static_cast<PeerSink*>(this))),
       heard_(now) {}
 
 // The session ends before the socket closes, as protocol.h promises: only what follows the close
-// tells the client that no put of it is stored any more.
-LocalConnection::~LocalConnection() { peer_->End(); }
+// tells the client that no put of it is stored any more. The loop forgets the sockets here, as they
+// may be open for a while yet.
+LocalConnection::~LocalConnection() {
+  peer_->End();
+  if (socket_watched_) round_->loop->Forget(socket_.get());
+  if (events_watched_) round_->loop->Forget(events_.get());
+}
 
 absl::Status LocalConnection::Start() {
   watched_ = EPOLLIN | EPOLLRDHUP;
   absl::Status status = round_->loop->Watch(socket_.get(), Key(kSocket), watched_);
+  socket_watched_ = status.ok();
   if (status.ok() && process_.valid()) {
     status = round_->loop->Watch(process_.get(), Key(kProcess), EPOLLIN);
   }
@@ -80,34 +93,109 @@ void LocalConnection::OnEvent(Channel channel, uint32_t events, std::span<std::b
   }
 }
 
+// Unread packets would make close(2) reset the client, which then may not see the last reply.
+void LocalConnection::ReadOff(int socket, std::span<std::byte> buffer) {
+  for (int i = 0; i < kMaxDrained; ++i) {
+    std::vector<UniqueFd> passed;
+    const auto packet = local::ReceivePacket(socket, buffer, MSG_DONTWAIT, &passed);
+    RefuseDescriptors(&passed);
+    if (!packet.ok() || !packet->has_value()) return;
+  }
+}
+
+void LocalConnection::RefuseDescriptors(std::vector<UniqueFd>* passed) {
+  context_->counters->passed_descriptors.fetch_add(passed->size(), std::memory_order_relaxed);
+  for (UniqueFd& fd : *passed) DescriptorCloser::OfProcess().Close(std::move(fd), closes_);
+  passed->clear();
+}
+
 void LocalConnection::ReadSocket(std::span<std::byte> buffer, MonotonicTime now) {
   // Up to the end of one message; the rest is told again, after the others had their turn.
   do {
-    absl::StatusOr<std::optional<local::Packet>> packet =
-        local::ReceivePacket(socket_.get(), buffer, MSG_DONTWAIT);
+    std::vector<UniqueFd> passed;
+    const absl::StatusOr<std::optional<std::span<const std::byte>>> packet =
+        local::ReceivePacket(socket_.get(), buffer, MSG_DONTWAIT, &passed);
+    const bool whole = packet.ok() && packet->has_value();
+    if (!passed.empty() && !(whole && passed.size() == 1 && TakesDescriptor(**packet))) {
+      RefuseDescriptors(&passed);
+      return Broken(absl::InvalidArgumentError(
+          "descriptors: one comes with a whole RegisterMemory or RegisterGpuMemory, no other"));
+    }
     if (absl::IsInvalidArgument(packet.status())) return Broken(packet.status());
     if (!packet.ok()) return Close(packet.status());
     if (!packet->has_value()) return;
     heard_ = now;
     unanswered_.reset();
-    absl::StatusOr<std::optional<local::Message>> message =
-        assembler_.Take((**packet).bytes, std::move((**packet).descriptors));
-    if (!message.ok()) return Broken(message.status());
-    if (message->has_value()) peer_->OnMessage(**std::move(message));
-  } while (!closed_ && !assembler_.idle());
+    OnPacket(**packet, std::move(passed), now);
+  } while (!closed_ && in_message());
+}
+
+bool LocalConnection::TakesDescriptor(std::span<const std::byte> packet) const {
+  const local::MessageHeader header = HeaderOf(packet);
+  const auto kind = static_cast<Kind>(header.kind);
+  return !in_message() && peer_->greeted() && header.bytes == packet.size() &&
+         (kind == Kind::kRegisterMemory || kind == Kind::kRegisterGpuMemory);
+}
+
+bool LocalConnection::Skip(std::span<const std::byte> packet, MonotonicTime now) {
+  if (skipping_ > 0) {
+    if (packet.size() != std::min<uint64_t>(skipping_, local::kMaxPacketBytes)) {
+      Broken(absl::InvalidArgumentError("a packet of another size than its message has left"));
+    }
+    skipping_ -= std::min<uint64_t>(skipping_, packet.size());
+    if (skipping_ == 0) half_since_.reset();
+    return true;
+  }
+  const local::MessageHeader header = HeaderOf(packet);
+  if (!assembler_.idle() || header.bytes <= packet.size()) return false;
+  if (!peer_->greeted() && header.bytes > kMostBeforeHello) {
+    Broken(absl::InvalidArgumentError(absl::StrCat("a message of ", header.bytes,
+                                                   " bytes before Hello was answered; at most ",
+                                                   kMostBeforeHello)));
+    return true;
+  }
+  if (header.bytes > local::kMaxMessageBytes || packet.size() != local::kMaxPacketBytes) {
+    return false;  // the assembler says why not
+  }
+  half_since_ = now;
+  if (absl::Status held = half_.Add(header.bytes); !held.ok()) {
+    skipping_ = header.bytes - packet.size();
+    context_->counters->errors.fetch_add(1, std::memory_order_relaxed);
+    Send(local::StartReply(static_cast<Kind>(header.kind), header.id, held).Finish(), {});
+    return true;
+  }
+  assembler_.Lend(std::exchange(round_->spare, {}));
+  return false;
+}
+
+void LocalConnection::OnPacket(std::span<const std::byte> packet, std::vector<UniqueFd> passed,
+                               MonotonicTime now) {
+  if (Skip(packet, now)) return;
+  absl::StatusOr<std::optional<local::Message>> message =
+      assembler_.Take(packet, std::move(passed));
+  if (!message.ok()) return Broken(message.status());
+  if (!message->has_value()) return;
+  half_since_.reset();
+  peer_->OnMessage(**std::move(message));
+  if (half_.bytes() == 0) return;
+  half_.Clear();
+  std::vector<std::byte> memory = assembler_.TakeBack();
+  if (memory.capacity() <= kKeptBytes) round_->spare = std::move(memory);
 }
 
 void LocalConnection::ReadEvents(std::span<std::byte> buffer, MonotonicTime now) {
-  const absl::StatusOr<std::optional<local::Packet>> packet =
-      local::ReceivePacket(events_.get(), buffer, MSG_DONTWAIT);
+  std::vector<UniqueFd> passed;
+  const absl::StatusOr<std::optional<std::span<const std::byte>>> packet =
+      local::ReceivePacket(events_.get(), buffer, MSG_DONTWAIT, &passed);
+  const bool alone = passed.empty();
+  RefuseDescriptors(&passed);
   if (!packet.ok()) return Close(packet.status());
   if (!packet->has_value()) return;
   local::MessageHeader header;
-  const std::span<const std::byte> bytes = (**packet).bytes;
+  const std::span<const std::byte> bytes = **packet;
   if (bytes.size() == sizeof(header)) std::memcpy(&header, bytes.data(), sizeof(header));
   const auto kind = static_cast<Kind>(header.kind);
-  if (!(**packet).descriptors.empty() ||
-      (kind != Kind::kPong && (kind != Kind::kPutFilled || !peer_->OnPutFilled()))) {
+  if (!alone || (kind != Kind::kPong && (kind != Kind::kPutFilled || !peer_->OnPutFilled()))) {
     return Broken(absl::InvalidArgumentError(
         "on the event socket a client sends Pong, from version 5 on PutFilled too"));
   }
@@ -128,7 +216,11 @@ void LocalConnection::Send(std::span<const std::byte> message, std::vector<Uniqu
       sent = local::SendPacket(socket_.get(), packet, fds, MSG_DONTWAIT);
     }
     if (absl::IsResourceExhausted(sent)) {
-      unsent_bytes_ += packet.size();
+      if (absl::Status held = unsent_held_.Add(packet.size()); !held.ok()) {
+        context_->counters->broken_connections.fetch_add(1, std::memory_order_relaxed);
+        Close(held);
+        return;
+      }
       unsent_.push_back(
           {.bytes = {packet.begin(), packet.end()}, .descriptors = std::move(descriptors)});
     } else if (!sent.ok()) {
@@ -137,9 +229,9 @@ void LocalConnection::Send(std::span<const std::byte> message, std::vector<Uniqu
     }
     descriptors.clear();
   } while (!message.empty());
-  if (unsent_bytes_ <= context_->limits.max_unsent_bytes) return;
+  if (unsent_held_.bytes() <= context_->limits.max_unsent_bytes) return;
   context_->counters->broken_connections.fetch_add(1, std::memory_order_relaxed);
-  Close(absl::ResourceExhaustedError(absl::StrCat("replies: ", unsent_bytes_,
+  Close(absl::ResourceExhaustedError(absl::StrCat("replies: ", unsent_held_.bytes(),
                                                   " bytes are not read by the client, allowed are ",
                                                   context_->limits.max_unsent_bytes)));
 }
@@ -152,8 +244,9 @@ void LocalConnection::SendUnsent() {
     const absl::Status sent = local::SendPacket(socket_.get(), next.bytes, fds, MSG_DONTWAIT);
     if (absl::IsResourceExhausted(sent)) return;
     if (!sent.ok()) return Close(sent);
-    unsent_bytes_ -= next.bytes.size();
+    unsent_held_.Remove(next.bytes.size());
     unsent_.pop_front();
+    unsent_since_.reset();
   }
 }
 
@@ -163,7 +256,9 @@ absl::StatusOr<UniqueFd> LocalConnection::OpenEvents() {
     return absl::ResourceExhaustedError(
         absl::StrCat("event socket: socketpair: ", std::strerror(errno)));
   }
-  events_ = UniqueFd(pair[0]);
+  events_ = ExpendableFd(UniqueFd(pair[0]), closes_);
+  TakeDescriptors(events_.get(), false);
+  TakeDescriptors(socket_.get(), true);  // it is let in: it may register memory
   UniqueFd client(pair[1]);
   if (InDescriptorReserve(client.get())) {
     return absl::ResourceExhaustedError(
@@ -171,6 +266,7 @@ absl::StatusOr<UniqueFd> LocalConnection::OpenEvents() {
   }
   absl::Status watched = round_->loop->Watch(events_.get(), Key(kEvents), EPOLLIN);
   if (!watched.ok()) return watched;
+  events_watched_ = true;
   return client;
 }
 
@@ -214,6 +310,8 @@ bool LocalConnection::Settle() {
 
 void LocalConnection::OnTick(MonotonicTime now) {
   if (closed_) return;
+  CheckDeadlines(now);
+  if (closed_) return;
   if (!peer_->open()) {
     if (!events_.valid() && now - opened_ > context_->limits.handshake_timeout) {
       Broken(absl::DeadlineExceededError("no Hello came"));
@@ -233,6 +331,23 @@ void LocalConnection::OnTick(MonotonicTime now) {
   } else if (!unanswered_.has_value() && now - heard_ >= grace / kPingsPerGrace) {
     Ping(now);
   }
+}
+
+void LocalConnection::CheckDeadlines(MonotonicTime now) {
+  const MonotonicTime grace = context_->limits.grace;
+  const auto late = [&](std::optional<MonotonicTime>* since, bool waits) {
+    if (!waits) since->reset();
+    if (waits && !since->has_value()) *since = now;
+    return waits && now - **since >= grace;
+  };
+  // While it is not read from, its message cannot come.
+  const bool half = late(&half_since_, in_message() && (watched_ & EPOLLIN) != 0);
+  const bool unread = late(&unsent_since_, !unsent_.empty());
+  if (!half && !unread) return;
+  context_->counters->late_messages.fetch_add(1, std::memory_order_relaxed);
+  Broken(absl::DeadlineExceededError(
+      absl::StrCat(half ? "half a message came, and no more of it" : "replies are not read",
+                   " for ", context_->limits.grace.count(), " ms")));
 }
 
 void LocalConnection::Ping(MonotonicTime now) {

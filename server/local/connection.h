@@ -2,8 +2,13 @@
 // client is alive. One thread, the endpoint's.
 //
 // A client that does not read its replies is not read from until it has; one that lets more than
-// max_unsent_bytes pile up is cut off. A client that holds something is pinged; any message of it
-// is an answer.
+// max_unsent_bytes pile up is cut off, as is one that leaves them, or half a message, for the time
+// of grace. What half messages and replies take is held in the tenant's account. A client that
+// holds something is pinged; any message of it is an answer.
+//
+// A peer may pass one descriptor with a whole RegisterMemory or RegisterGpuMemory. Any other ends
+// the connection. None is closed here, nor are the sockets, in whose queues some may lie: who
+// closes it last may wait for it (descriptor_closer.h).
 #pragma once
 
 #include <absl/status/status.h>
@@ -29,10 +34,11 @@ class LocalConnection final : private PeerSink {
   struct Round {
     LocalLoop* loop = nullptr;
     std::vector<uint64_t> touched;  // ids of those to be settled at the end of the round
+    std::vector<std::byte> spare;   // for a message of several packets
   };
   // `process`: see WatchPeer; may be invalid.
   LocalConnection(std::shared_ptr<const LocalContext> context, Round* round, uint64_t id,
-                  UniqueFd socket, UniqueFd process, LocalPeer::Identity identity,
+                  ExpendableFd socket, UniqueFd process, LocalPeer::Identity identity,
                   MonotonicTime now);
   ~LocalConnection() override;
   // ResourceExhausted: the kernel watches no more.
@@ -46,6 +52,9 @@ class LocalConnection final : private PeerSink {
   bool Settle();
 
  private:
+  // Half a message, or some that is thrown away.
+  bool in_message() const { return skipping_ > 0 || !assembler_.idle(); }
+
   struct Unsent {  // one packet
     std::vector<std::byte> bytes;
     std::vector<UniqueFd> descriptors;
@@ -57,6 +66,13 @@ class LocalConnection final : private PeerSink {
   void Close(const absl::Status& why) override;
 
   void ReadSocket(std::span<std::byte> buffer, MonotonicTime now);
+  // The packet is of no use, or of a message that is thrown away.
+  bool Skip(std::span<const std::byte> packet, MonotonicTime now);
+  void OnPacket(std::span<const std::byte> packet, std::vector<UniqueFd> passed, MonotonicTime now);
+  bool TakesDescriptor(std::span<const std::byte> packet) const;
+  void ReadOff(int socket, std::span<std::byte> buffer);
+  void RefuseDescriptors(std::vector<UniqueFd>* passed);
+  void CheckDeadlines(MonotonicTime now);
   void ReadEvents(std::span<std::byte> buffer, MonotonicTime now);
   void SendUnsent();
   void Broken(const absl::Status& why);
@@ -69,11 +85,17 @@ class LocalConnection final : private PeerSink {
   const uint64_t id_;
   const MonotonicTime opened_;
   const GaugeHold open_;
-  UniqueFd socket_, process_, events_;
+  const DescriptorCloser::Owner closes_;  // whose its descriptors are
+  ExpendableFd socket_, events_;
+  UniqueFd process_;
+  MessageHold half_, unsent_held_;
   const std::shared_ptr<LocalPeer> peer_;
   local::MessageAssembler assembler_;
+  uint64_t skipping_ = 0;                        // bytes left of a message that is thrown away
+  std::optional<MonotonicTime> half_since_;      // half a message is there since
   std::deque<Unsent> unsent_;
-  uint64_t unsent_bytes_ = 0;
+  std::optional<MonotonicTime> unsent_since_;    // the first of these was tried
+  bool socket_watched_ = false, events_watched_ = false;
   uint32_t watched_ = 0;
   bool touched_ = false;
   bool closed_ = false;

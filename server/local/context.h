@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "server/descriptor_closer.h"
 #include "server/gpu/gpu_path.h"
 #include "server/local/counters.h"
 #include "server/local/limits.h"

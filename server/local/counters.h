@@ -11,6 +11,9 @@ struct LocalCounters {
   Counter connections{0};          // accepted, refused ones included
   Counter refused_connections{0};  // not allowed, or one too many
   Counter broken_connections{0};   // cut off: framing, too much unread, no handshake
+  Counter late_messages{0};        // cut off: half a message, or replies unread, for too long
+  Counter refused_messages{0};     // no memory for them (LocalLimits::max_message_bytes)
+  Counter passed_descriptors{0};   // closed: passed where none is expected
   Counter revoked_sessions{0};     // answered no ping
   Counter dead_processes{0};       // ended while somebody else still held their socket
   Counter accept_pauses{0};        // no descriptor was to be had
@@ -36,6 +39,8 @@ struct LocalCounters {
   Counter gpu_registrations{0};
   Counter gpu_registered_bytes{0};
   Counter progress_words{0};
+  Counter message_bytes{0};        // half messages, puts not done, replies not read
+  Counter closing_descriptors{0};  // not closed yet: a peer's, or of connections that ended
   Counter staging_bytes{0};
   Counter staging_areas{0};  // of so many sessions
   Counter registered_bytes{0};

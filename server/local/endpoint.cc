@@ -21,9 +21,16 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kAcceptsPerEvent = 64;
-// Connections that only wait to be told why they are refused.
+// Connections that only wait to be told why they are refused: of a door, and of one user there.
 constexpr size_t kMostRefused = 64;
+constexpr size_t kMostRefusedOfUser = 16;
 constexpr milliseconds kLongestTick{250};
+
+// Whose descriptors are closed: a door's sockets, and what a user passed there.
+DescriptorCloser::Owner SocketsOf(size_t listener) { return (uint64_t{2} << 48) + listener; }
+DescriptorCloser::Owner PassedBy(size_t listener, uid_t user) {
+  return (uint64_t{1} << 63) + (static_cast<uint64_t>(listener) << 32) + user;
+}
 
 std::shared_ptr<const LocalContext> MakeContext(std::shared_ptr<LocalLoop> loop,
                                                 const LocalEndpoint::Options& options,
@@ -88,7 +95,10 @@ absl::Status LocalEndpoint::Listen(const std::vector<Door>& doors) {
          .staging = std::make_shared<StagingAccount>(
              door.max_staging_bytes == 0 ? all_staging : door.max_staging_bytes),
          .gpu = std::make_shared<GpuAccount>(GpuAccount::PartOf(context_->limits, door.gpu_part),
-                                             door.gpu_rights)});
+                                             door.gpu_rights),
+         .messages = std::make_shared<MessageAccount>(door.max_message_bytes == 0
+                                                          ? context_->limits.max_message_bytes
+                                                          : door.max_message_bytes)});
     if (door.max_connections == 0) {
       listeners_.back().door.max_connections = context_->limits.max_connections;
     }
@@ -129,7 +139,8 @@ void LocalEndpoint::Run() {
     OnEvent(key, events);
   };
   while (!stopping_) {
-    const bool idle = connections_.empty() && !paused_;
+    const bool idle = connections_.empty() && !paused_ &&
+                      context_->counters->closing_descriptors.load(std::memory_order_relaxed) == 0;
     loop_->RunOnce(idle ? milliseconds(-1) : tick, on_event);
     if (clock_->Now() >= next_tick_) {
       next_tick_ = clock_->Now() + tick;
@@ -155,8 +166,9 @@ void LocalEndpoint::SettleTouched() {
   for (size_t i = 0; i < round_.touched.size(); ++i) {
     const auto found = connections_.find(round_.touched[i]);
     if (found == connections_.end() || found->second.connection->Settle()) continue;
-    --listeners_[found->second.listener].open;
+    GiveBackPlace(found->second);
     connections_.erase(found);
+    context_->counters->closing_descriptors = DescriptorCloser::OfProcess().closing();
   }
   round_.touched.clear();
 }
@@ -164,7 +176,9 @@ void LocalEndpoint::SettleTouched() {
 void LocalEndpoint::Accept(size_t listener) {
   const int from = listeners_[listener].socket.get();
   for (int i = 0; i < kAcceptsPerEvent; ++i) {
-    UniqueFd socket(accept4(from, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (DescriptorCloser::OfProcess().Full(SocketsOf(listener))) return PauseAccepting();
+    ExpendableFd socket(UniqueFd(accept4(from, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)),
+                        SocketsOf(listener));
     if (socket.valid() && InDescriptorReserve(socket.get())) return PauseAccepting();
     if (socket.valid()) {
       Admit(listener, std::move(socket));
@@ -185,19 +199,55 @@ void LocalEndpoint::PauseAccepting() {
   }
 }
 
-void LocalEndpoint::Admit(size_t number, UniqueFd socket) {
+absl::Status LocalEndpoint::Judge(const Listener& listener,
+                                  const absl::StatusOr<PeerCredentials>& peer,
+                                  DescriptorCloser::Owner closes) const {
+  if (!peer.ok()) return peer.status();
+  absl::Status allowed = listener.door.socket.policy.Check(*peer);
+  if (!allowed.ok()) return allowed;
+  const size_t limit = listener.door.max_connections;
+  if (listener.open >= limit) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("connections: all ", limit, " of this socket of the local path are open"));
+  }
+  if (DescriptorCloser::OfProcess().Full(closes)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("descriptors: those that uid ", peer->uid, " passed are not closed yet"));
+  }
+  return absl::OkStatus();
+}
+
+bool LocalEndpoint::HasPlaceForRefused(const Listener& listener, uid_t user) {
+  if (listener.refused >= kMostRefused) return false;
+  const auto found = listener.refused_of.find(user);
+  return found == listener.refused_of.end() || found->second < kMostRefusedOfUser;
+}
+
+void LocalEndpoint::GiveBackPlace(const Connected& closed) {
+  Listener& listener = listeners_[closed.listener];
+  if (!closed.refused.has_value()) {
+    --listener.open;
+    return;
+  }
+  --listener.refused;
+  const auto user = listener.refused_of.find(*closed.refused);
+  if (--user->second == 0) listener.refused_of.erase(user);
+}
+
+void LocalEndpoint::Admit(size_t number, ExpendableFd socket) {
   Listener& listener = listeners_[number];
   LocalCounters& counters = *context_->counters;
   counters.connections.fetch_add(1, std::memory_order_relaxed);
-  const size_t limit = listener.door.max_connections;
   const absl::StatusOr<PeerCredentials> peer = PeerOf(socket.get());
-  absl::Status refusal = peer.ok() ? listener.door.socket.policy.Check(*peer) : peer.status();
-  if (refusal.ok() && listener.open >= limit) {
-    refusal = absl::ResourceExhaustedError(
-        absl::StrCat("connections: all ", limit, " of this socket of the local path are open"));
+  const uid_t user = peer.ok() ? peer->uid : static_cast<uid_t>(-1);
+  const DescriptorCloser::Owner closes = PassedBy(number, user);
+  absl::Status refusal = Judge(listener, peer, closes);
+  std::optional<uid_t> refused;
+  if (!refusal.ok()) {
+    counters.refused_connections.fetch_add(1, std::memory_order_relaxed);
+    if (!HasPlaceForRefused(listener, user)) return;
+    refused = user;
   }
-  if (!refusal.ok()) counters.refused_connections.fetch_add(1, std::memory_order_relaxed);
-  if (listener.open >= limit + kMostRefused) return;
   absl::StatusOr<UniqueFd> process = WatchPeer(socket.get());
   if (!process.ok()) return;  // it came and went; at most a forked child has the other end
   const uint64_t id = next_id_++;
@@ -210,13 +260,21 @@ void LocalEndpoint::Admit(size_t number, UniqueFd socket) {
                           .shared = listener.door.shared,
                           .staging = listener.staging,
                           .gpu = listener.gpu,
+                          .messages = listener.messages,
                           .gpu_owner = GpuOwner(id),
                           .process = peer.ok() ? peer->pid : 0,
-                          .refusal = std::move(refusal)},
+                          .refusal = std::move(refusal),
+                          .closes = closes},
       clock_->Now());
   if (!connection->Start().ok()) return;
-  connections_.emplace(id, Connected{.listener = number, .connection = std::move(connection)});
-  ++listener.open;
+  connections_.emplace(
+      id, Connected{.listener = number, .refused = refused, .connection = std::move(connection)});
+  if (refused.has_value()) {
+    ++listener.refused;
+    ++listener.refused_of[user];
+  } else {
+    ++listener.open;
+  }
 }
 
 void LocalEndpoint::Tick() {
@@ -227,6 +285,7 @@ void LocalEndpoint::Tick() {
   }
   const MonotonicTime now = clock_->Now();
   for (const auto& [id, open] : connections_) open.connection->OnTick(now);
+  context_->counters->closing_descriptors = DescriptorCloser::OfProcess().closing();
 }
 
 }  // namespace kvkeep

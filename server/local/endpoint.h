@@ -2,8 +2,10 @@
 // serves them all.
 //
 // Who is at the other end comes from the kernel; a peer that is not allowed, or one too many, has
-// its Hello answered with the reason. The process behind a connection is watched, so that a forked
-// child that inherited the socket does not keep a dead client's leases.
+// its Hello answered with the reason, as long as few wait for that: they take no place of a client
+// that is let in, nor one user all of theirs. The process behind
+// a connection is watched, so that a forked child that inherited the socket does not keep a dead
+// client's leases.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -11,6 +13,7 @@
 #include <absl/status/statusor.h>
 
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -32,6 +35,7 @@ class LocalEndpoint {
     uint64_t max_staging_bytes = 0;
     double gpu_part = 1;  // of what all may have of the GPU path
     GpuRights gpu_rights = {};
+    uint64_t max_message_bytes = 0;
   };
   struct Options {
     std::vector<Door> doors;
@@ -70,10 +74,15 @@ class LocalEndpoint {
     UniqueFd socket;
     std::shared_ptr<StagingAccount> staging;
     std::shared_ptr<GpuAccount> gpu;
-    size_t open = 0;  // connections by it, those included that only wait to be told why not
+    std::shared_ptr<MessageAccount> messages;
+    size_t open = 0;  // connections by it
+    // Those besides that only wait to be told why not, by user.
+    size_t refused = 0;
+    absl::flat_hash_map<uid_t, size_t> refused_of = {};
   };
   struct Connected {
     size_t listener = 0;
+    std::optional<uid_t> refused = std::nullopt;
     std::unique_ptr<LocalConnection> connection;
   };
 
@@ -82,7 +91,13 @@ class LocalEndpoint {
   void Run();
   void OnEvent(uint64_t key, uint32_t events);
   void Accept(size_t listener);
-  void Admit(size_t number, UniqueFd socket);
+  void Admit(size_t number, ExpendableFd socket);
+  // Why this peer is not let in.
+  absl::Status Judge(const Listener& listener, const absl::StatusOr<PeerCredentials>& peer,
+                     DescriptorCloser::Owner closes) const;
+  // Whether one more may wait to be told why it is refused.
+  static bool HasPlaceForRefused(const Listener& listener, uid_t user);
+  void GiveBackPlace(const Connected& closed);
   void PauseAccepting();
   void Tick();
   void SettleTouched();

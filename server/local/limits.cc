@@ -33,6 +33,10 @@ absl::Status LocalLimits::Validate() const {
         at_least_one("handshake_timeout", static_cast<uint64_t>(handshake_timeout.count()))}) {
     if (!status.ok()) return status;
   }
+  if (max_message_bytes < kLeastMessageBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("max_message_bytes is ", max_message_bytes,
+                                                   ", at least ", kLeastMessageBytes));
+  }
   // The reply to a put is one message: an answer and a short text for each chunk.
   constexpr uint32_t kMostPutChunks = 8192;
   if (max_put_chunks > kMostPutChunks) {

@@ -10,6 +10,9 @@
 
 namespace kvkeep {
 
+// A put of the largest message, with what is made of it, fits.
+inline constexpr uint64_t kLeastMessageBytes = 32 * kMiB;
+
 struct LocalLimits {
   uint32_t max_connections = 1024;             // of one socket
   uint32_t max_puts_in_flight = 64;            // of one session; more are read when one is done
@@ -31,11 +34,14 @@ struct LocalLimits {
   // Staging memory is not mapped, but read by calls, which cost more. For vm.overcommit_memory 2:
   // there a page may not be had where a client punched a hole, and touching a mapping is SIGBUS.
   bool staging_by_calls = false;
+  // Of all connections: half messages, puts not done, replies not read. A tenant has its part.
+  uint64_t max_message_bytes = 256 * kMiB;
   // A put from staging memory of a few chunks and runs, whose images have at most so many bytes, is
   // copied by the endpoint's thread itself: to wake a copy thread, and to be woken by it, takes
   // longer. 0: none.
   uint64_t loop_copy_bytes = 80 * kKiB;
-  // A client that holds something and answers nothing for this long is revoked.
+  // A client that holds something and answers nothing for this long is revoked. One that leaves a
+  // message half sent, or its replies unread, for this long is cut off.
   std::chrono::milliseconds grace{10'000};
   std::chrono::milliseconds handshake_timeout{5'000};
   std::chrono::milliseconds max_gpu_timeout{30'000};  // of one put or get

@@ -1,5 +1,6 @@
 #include "server/local/peer.h"
 
+#include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 
 #include <utility>
@@ -34,6 +35,12 @@ LocalPeer::LocalPeer(std::shared_ptr<const LocalContext> context, Identity ident
 LocalPeer::~LocalPeer() { End(); }
 
 void LocalPeer::OnMessage(local::Message message) {
+  // What nobody took: its last close may wait, so it is not made here.
+  const auto close = absl::MakeCleanup([&message, this] {
+    for (UniqueFd& fd : message.descriptors) {
+      DescriptorCloser::OfProcess().Close(std::move(fd), identity_.closes);
+    }
+  });
   if (state_ == State::kEnded) return;
   if (message.id == 0 || (message.kind & local::kReplyBit) != 0) {
     const auto why = absl::InvalidArgumentError(absl::StrCat(
@@ -51,6 +58,12 @@ void LocalPeer::OnMessage(local::Message message) {
     return;
   }
   Dispatch(message);
+}
+
+bool LocalPeer::ready() const {
+  const size_t in_flight = jobs_.size() + gpu_gets_.size();
+  const bool scarce = identity_.messages != nullptr && identity_.messages->busy();
+  return in_flight < (scarce ? 1 : context_->limits.max_puts_in_flight);
 }
 
 absl::Status LocalPeer::Unknown(uint16_t kind) const {

@@ -21,6 +21,7 @@
 #include "server/local/context.h"
 #include "server/local/gpu_get.h"
 #include "server/local/keys_call.h"
+#include "server/local/message_memory.h"
 #include "server/local/put_job.h"
 #include "server/local/put_line.h"
 #include "server/local/session_gpu.h"
@@ -61,19 +62,22 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
     std::vector<SegmentRange> shared = {};    // of tenants whose chunks it may read
     std::shared_ptr<StagingAccount> staging;  // of its tenant; null: no limit of its own
     std::shared_ptr<GpuAccount> gpu;          // likewise
-    GpuOwner gpu_owner;                       // this connection's
-    int process = 0;                          // its number, as the kernel tells; 0: not known
-    absl::Status refusal;                     // not OK: what its Hello is answered with
+    std::shared_ptr<MessageAccount> messages = nullptr;  // likewise
+    GpuOwner gpu_owner;                                  // this connection's
+    int process = 0;                     // its number, as the kernel tells; 0: not known
+    absl::Status refusal;                // not OK: what its Hello is answered with
+    DescriptorCloser::Owner closes = 0;  // whose the descriptors are that it passes
   };
   // `sink` until End.
   LocalPeer(std::shared_ptr<const LocalContext> context, Identity identity, PeerSink* sink);
   ~LocalPeer();
 
   void OnMessage(local::Message message);
-  // Whether OnMessage is welcome: false while too many puts and gets to GPUs are in flight.
-  bool ready() const {
-    return jobs_.size() + gpu_gets_.size() < context_->limits.max_puts_in_flight;
-  }
+  // Whether OnMessage is welcome: false while too many puts and gets to GPUs are in flight, or some
+  // are and its tenant has little memory left for messages.
+  bool ready() const;
+  // Hello was taken: one descriptor may come with a request for it.
+  bool greeted() const { return state_ == State::kOpen || state_ == State::kRevoked; }
   bool open() const { return state_ == State::kOpen; }
   // Leases, puts, gets to GPUs: what others wait for when the client stops.
   bool holds_something() const;
@@ -95,6 +99,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
     uint64_t id = 0;  // of the message
     MonotonicTime began{0};
     bool copying = false;
+    std::shared_ptr<MessageHold> held;
     std::shared_ptr<PutJob> put;
     std::optional<MonotonicTime> waits_since;  // for space
     // In parts: which piece was waited for at a tick, and since when.
@@ -141,7 +146,8 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   absl::Status Unregister(const local::Message& message);
   absl::Status Put(const local::Message& message);
   absl::Status PutInParts(const local::Message& message);
-  void StartPut(local::Kind kind, uint64_t id, PutPlan plan);
+  absl::Status StartPut(local::Kind kind, uint64_t id, size_t message_bytes, PutPlan plan);
+  absl::StatusOr<MessageHold> HoldFor(size_t message_bytes) const;
   PutJob::Callbacks PutCallbacks(uint64_t number, uint64_t id);
   // Starts what fits of the puts that wait for space, in their order.
   void AdvancePuts();
@@ -185,6 +191,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   struct GpuGetJob {
     uint64_t id = 0;  // of the message
     MonotonicTime began{0};
+    std::shared_ptr<MessageHold> held;
     std::shared_ptr<GpuGet> get;
   };
   absl::flat_hash_map<uint64_t, GpuGetJob> gpu_gets_;  // replies not sent yet

@@ -11,14 +11,14 @@ namespace {
 
 using local::Kind;
 
-GpuMemory ToGpuMemory(const local::RegisterGpuMemory& request, std::vector<UniqueFd> descriptors,
+GpuMemory ToGpuMemory(const local::RegisterGpuMemory& request, ExpendableFd descriptor,
                       const LocalPeer::Identity& identity) {
   GpuMemory memory;
   static_assert(sizeof(request.handle) == GpuMemory::kHandleBytes);
   std::memcpy(memory.handle.data(), request.handle.data(), memory.handle.size());
   if (request.kind == local::kGpuDescriptor) {
     memory.kind = GpuMemory::Kind::kDescriptor;
-    memory.descriptor = std::move(descriptors[0]);
+    memory.descriptor = std::move(descriptor);
   }
   memory.allocation_bytes = request.allocation_bytes;
   memory.offset = request.offset;
@@ -38,10 +38,14 @@ absl::Status LocalPeer::RegisterGpu(local::Message& message) {
     return absl::FailedPreconditionError("the GPU path of this daemon is off");
   }
   KVKEEP_ASSIGN_OR_RETURN(SessionGpu::Begun begun, gpu_.Begin(request, message.descriptors.size()));
+  ExpendableFd descriptor;
+  if (!message.descriptors.empty()) {
+    descriptor = ExpendableFd(std::move(message.descriptors[0]), identity_.closes);
+  }
   GpuUuid gpu;
   std::memcpy(gpu.data(), request.gpu_uuid.data(), gpu.size());
   context_->gpu->Register(
-      gpu, ToGpuMemory(request, std::move(message.descriptors), identity_),
+      gpu, ToGpuMemory(request, std::move(descriptor), identity_),
       [context = context_, weak = weak_from_this(), number = begun.number, id = message.id, request,
        hold = std::move(begun.hold)](absl::StatusOr<GpuPath::Registered> registered) mutable {
         // Made here: whoever drops it, a loop that has ended too, gives the memory back.
@@ -102,8 +106,7 @@ absl::Status LocalPeer::UnregisterGpu(const local::Message& message) {
 
 absl::Status LocalPeer::PutFromGpu(const local::Message& message) {
   KVKEEP_ASSIGN_OR_RETURN(PutPlan plan, PutPlan::ParseGpu(message.body, context_->limits, gpu_));
-  StartPut(Kind::kPutFromGpu, message.id, std::move(plan));
-  return absl::OkStatus();
+  return StartPut(Kind::kPutFromGpu, message.id, message.body.size(), std::move(plan));
 }
 
 absl::Status LocalPeer::GetToGpu(const local::Message& message) {
@@ -111,13 +114,17 @@ absl::Status LocalPeer::GetToGpu(const local::Message& message) {
   if (!namespaces_.contains(plan.ns)) {
     return absl::FailedPreconditionError("ns is not of a namespace of this session");
   }
+  KVKEEP_ASSIGN_OR_RETURN(MessageHold hold, HoldFor(message.body.size()));
   const uint64_t number = next_job_++;
   auto get = std::make_shared<GpuGet>(context_, std::move(plan), [weak = weak_from_this(), number] {
     const std::shared_ptr<LocalPeer> self = weak.lock();
     if (self != nullptr) self->OnGpuGetDone(number);
   });
   KVKEEP_RETURN_IF_ERROR(get->Start(session_));
-  gpu_gets_[number] = {.id = message.id, .began = request_began_, .get = std::move(get)};
+  gpu_gets_[number] = {.id = message.id,
+                       .began = request_began_,
+                       .held = std::make_shared<MessageHold>(std::move(hold)),
+                       .get = std::move(get)};
   return absl::OkStatus();
 }
 

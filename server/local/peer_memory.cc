@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/descriptor_reserve.h"
 #include "server/local/peer.h"
 #include "server/local/read_whole.h"
 #include "tiers/base/status_macros.h"
@@ -17,6 +18,9 @@ constexpr uint64_t kDefaultStagingChunks = 32;  // a burst of prefill
 // How long a put waits for space that others hold. With the tick at which that is looked at, and
 // the client's own part, it is answered within a second.
 constexpr std::chrono::milliseconds kMostWait{650};
+// A put under way takes so many times the memory of its message, and so much besides.
+constexpr uint64_t kPutMemory = 3;
+constexpr uint64_t kPutMemoryBytes = kKiB;
 
 }  // namespace
 
@@ -92,8 +96,12 @@ void LocalPeer::OnStagingMade(uint64_t id, absl::StatusOr<std::shared_ptr<Stagin
 absl::Status LocalPeer::Register(local::Message& message) {
   local::RegisterMemory request;
   KVKEEP_RETURN_IF_ERROR(ReadWhole(message, "RegisterMemory", &request));
-  KVKEEP_ASSIGN_OR_RETURN(const uint32_t region,
-                          memory_.Register(std::move(message.descriptors[0]), request.bytes));
+  if (InDescriptorReserve(message.descriptors[0].get())) {
+    return absl::ResourceExhaustedError(
+        "descriptors: all but the daemon's reserve are in use; raise RLIMIT_NOFILE");
+  }
+  ExpendableFd fd(std::move(message.descriptors[0]), identity_.closes);
+  KVKEEP_ASSIGN_OR_RETURN(const uint32_t region, memory_.Register(std::move(fd), request.bytes));
   StartReply(Kind::kRegisterMemory, message.id);
   reply_.Append(local::RegisterReply{.region = region});
   SendReply();
@@ -111,26 +119,33 @@ absl::Status LocalPeer::Unregister(const local::Message& message) {
 
 absl::Status LocalPeer::Put(const local::Message& message) {
   KVKEEP_ASSIGN_OR_RETURN(PutPlan plan, PutPlan::Parse(message.body, context_->limits, memory_));
-  StartPut(Kind::kPut, message.id, std::move(plan));
-  return absl::OkStatus();
+  return StartPut(Kind::kPut, message.id, message.body.size(), std::move(plan));
 }
 
 absl::Status LocalPeer::PutInParts(const local::Message& message) {
   KVKEEP_ASSIGN_OR_RETURN(PutPlan plan,
                           PutPlan::ParseInParts(message.body, context_->limits, memory_));
-  StartPut(Kind::kPutInParts, message.id, std::move(plan));
-  return absl::OkStatus();
+  return StartPut(Kind::kPutInParts, message.id, message.body.size(), std::move(plan));
 }
 
-void LocalPeer::StartPut(Kind kind, uint64_t id, PutPlan plan) {
+absl::StatusOr<MessageHold> LocalPeer::HoldFor(size_t message_bytes) const {
+  MessageHold hold(context_, identity_.messages);
+  KVKEEP_RETURN_IF_ERROR(hold.Add(kPutMemory * message_bytes + kPutMemoryBytes));
+  return hold;
+}
+
+absl::Status LocalPeer::StartPut(Kind kind, uint64_t id, size_t message_bytes, PutPlan plan) {
+  KVKEEP_ASSIGN_OR_RETURN(MessageHold hold, HoldFor(message_bytes));
   const uint64_t number = next_job_++;
   jobs_[number] = {
       .kind = kind,
       .id = id,
       .began = request_began_,
+      .held = std::make_shared<MessageHold>(std::move(hold)),
       .put = std::make_shared<PutJob>(context_, std::move(plan), PutCallbacks(number, id))};
   waiting_.push_back(number);
   AdvancePuts();
+  return absl::OkStatus();
 }
 
 PutJob::Callbacks LocalPeer::PutCallbacks(uint64_t number, uint64_t id) {

@@ -13,10 +13,10 @@ namespace kvkeep {
 namespace {
 
 // The files that have seals are those of memory: memfds, tmpfs, hugetlbfs. Reading one of a disk, a
-// network or a FUSE daemon could take for ever.
+// network or a FUSE daemon could take for ever; so could fstat, which comes after.
 absl::Status CheckIsMemory(int fd) {
   struct stat info {};
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || fcntl(fd, F_GET_SEALS) < 0) {
+  if (fcntl(fd, F_GET_SEALS) < 0 || fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError("the descriptor is not of a memfd or a shm file");
   }
   const int flags = fcntl(fd, F_GETFL);
@@ -29,7 +29,7 @@ absl::Status CheckIsMemory(int fd) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<RegisteredMemory>> RegisteredMemory::Open(
-    std::shared_ptr<const LocalContext> context, UniqueFd fd, uint64_t bytes) {
+    std::shared_ptr<const LocalContext> context, ExpendableFd fd, uint64_t bytes) {
   if (absl::Status memory = CheckIsMemory(fd.get()); !memory.ok()) return memory;
   struct stat info {};
   if (fstat(fd.get(), &info) != 0 || bytes == 0 || bytes > static_cast<uint64_t>(info.st_size)) {
@@ -40,7 +40,7 @@ absl::StatusOr<std::shared_ptr<RegisteredMemory>> RegisteredMemory::Open(
       new RegisteredMemory(std::move(context), std::move(fd), bytes));
 }
 
-RegisteredMemory::RegisteredMemory(std::shared_ptr<const LocalContext> context, UniqueFd fd,
+RegisteredMemory::RegisteredMemory(std::shared_ptr<const LocalContext> context, ExpendableFd fd,
                                    uint64_t bytes)
     : context_(std::move(context)), fd_(std::move(fd)), bytes_(bytes) {
   context_->counters->registered_bytes.fetch_add(bytes_, std::memory_order_relaxed);
@@ -52,7 +52,7 @@ RegisteredMemory::~RegisteredMemory() {
 
 absl::Status RegisteredMemory::ReadByCall(uint64_t offset, uint64_t bytes, Give give) const {
   KVKEEP_CHECK(offset <= bytes_ && bytes <= bytes_ - offset);
-  return ReadFile("registered memory", fd_, offset, bytes, give);
+  return ReadFile("registered memory", fd_.fd(), offset, bytes, give);
 }
 
 }  // namespace kvkeep

@@ -30,7 +30,7 @@ void SessionMemory::EndStaging(std::shared_ptr<StagingMemory> staging) {
   staging_ = std::move(staging);
 }
 
-absl::StatusOr<uint32_t> SessionMemory::Register(UniqueFd fd, uint64_t bytes) {
+absl::StatusOr<uint32_t> SessionMemory::Register(ExpendableFd fd, uint64_t bytes) {
   const LocalLimits& limits = context_->limits;
   if (registered_.size() >= limits.max_registrations) {
     return absl::ResourceExhaustedError(absl::StrCat(

@@ -23,7 +23,7 @@ class SessionMemory {
   void EndStaging(std::shared_ptr<StagingMemory> staging);
 
   // The number of the new region.
-  absl::StatusOr<uint32_t> Register(UniqueFd fd, uint64_t bytes);
+  absl::StatusOr<uint32_t> Register(ExpendableFd fd, uint64_t bytes);
   // InvalidArgument: no such region; FailedPrecondition: a put reads it.
   absl::Status Unregister(uint32_t region);
 

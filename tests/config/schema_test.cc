@@ -92,7 +92,7 @@ const std::map<std::string, std::string>& Samples() {
         {"limits.stall_timeout", "2s"},
         {"limits.peer_timeout", "5s"},
         {"limits.staging_per_session", "2GiB"},
-        {"limits.staging", "7%"},
+        {"limits.staging", "7%"}, {"limits.local_memory", "64MiB"},
         {"limits.session_grace", "1m"},
         {"limits.busy_poll_us", "0"},
         {"g2.capacity", "3GiB"},

@@ -218,6 +218,8 @@ TEST_CASE("two thousand connects leave no descriptor behind") {
     REQUIRE(ConnectTo(dir / "a").valid());
     arrivals.Next();
   }
+  // Another thread closes them.
+  while (DescriptorCloser::OfProcess().closing() > 0) std::this_thread::yield();
   CHECK(OpenDescriptors() == before);
 }
 
@@ -263,7 +265,7 @@ TEST_CASE("a table tells of the connection that has the number now, and counts o
   const auto acceptor = OpenAcceptor({{.path = dir / "a"}}, &arrivals);
   const auto accept = [&] {
     const UniqueFd client = ConnectTo(dir / "a");
-    return arrivals.Next().fd;
+    return UniqueFd(arrivals.Next().fd.Release());
   };
   ConnectionTable<std::string> table;
   const auto name = [](const UniqueFd& fd) { return "fd:" + std::to_string(fd.get()); };
@@ -308,7 +310,7 @@ TEST_CASE("a connection counts in each of its groups, and one that is full keeps
   const auto acceptor = OpenAcceptor({{.path = dir / "a"}}, &arrivals);
   const auto accept = [&] {
     const UniqueFd client = ConnectTo(dir / "a");
-    return arrivals.Next().fd;
+    return UniqueFd(arrivals.Next().fd.Release());
   };
   ConnectionTable<int> table;
   UniqueFd one = accept();

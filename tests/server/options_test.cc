@@ -39,7 +39,8 @@ TEST_CASE("each tenant has its own sockets, peers and segments, in the order of 
   const DaemonOptions options = *ToDaemonOptions(
       Loaded("listen: {unix: /d, local: '', socket_mode: 0600, allowed_uids: [1]}\n"
              "g2: {capacity: 2GiB, segment_bytes: 256MiB}\n"
-             "limits: {connections: 5, staging: 50%, session_grace: 3s, busy_poll_us: 7}\n"
+             "limits: {connections: 5, staging: 50%, session_grace: 3s, busy_poll_us: 7,\n"
+             "         local_memory: 160MiB}\n"
              "tenants:\n"
              "  - {name: a, unix: /a, local: /al, socket_group: video, allowed_uids: [2],\n"
              "     allowed_gids: [3, 4], g2_share: 25%, g3_quota: 1GiB}\n"
@@ -66,6 +67,10 @@ TEST_CASE("each tenant has its own sockets, peers and segments, in the order of 
   CHECK(options.tenants[2].grpc.mode == 0666);
   CHECK(options.tenants[2].grpc.policy.uids.empty());
   CHECK(options.tenants[2].g2_segments == 1);
+  CHECK(options.local.max_message_bytes == 160 * kMiB);
+  CHECK(standard.message_bytes == 100 * kMiB);
+  CHECK(a.message_bytes == 40 * kMiB);
+  CHECK(options.tenants[2].message_bytes == 32 * kMiB);  // the least
 
   REQUIRE(options.store.tenants.size() == 3);
   CHECK(options.store.tenants[0].name.empty());

@@ -183,6 +183,31 @@ TEST_CASE("what is no Pong on the event socket ends the connection, as does clos
   CHECK(Eventually([&] { return t.counters.open_connections == 0; }));
 }
 
+TEST_CASE("half a message is cut off after the time of grace, however its client goes on with it") {
+  EndpointTester t(QuickGrace);
+  t.Start();
+  SocketClient half(t.path()), other(t.path());
+  half.Open();
+  other.Open();
+  std::vector<std::byte> packet(local::kMaxPacketBytes);
+  const local::MessageHeader header{.bytes = local::kMaxMessageBytes,
+                                    .kind = static_cast<uint16_t>(Kind::kPut),
+                                    .id = 1};
+  std::memcpy(packet.data(), &header, sizeof(header));
+  int sent = 0;
+  while (t.counters.late_messages == 0 && sent < 120) {
+    if (!local::SendPacket(half.socket.get(), packet, {}, 0).ok()) break;
+    ++sent;
+    other.NextEvent(milliseconds(50));  // a while
+  }
+  CHECK(t.counters.late_messages == 1);
+  CHECK(sent < 120);
+  CHECK(absl::IsDeadlineExceeded(half.Receive().status));
+  CHECK(Eventually([&] { return t.counters.open_connections == 1; }));
+  CHECK(t.counters.message_bytes == 0);
+  CHECK(other.Ask(Kind::kServerInfo, {}).status.ok());
+}
+
 TEST_CASE("a connection without a Hello ends after a while") {
   EndpointTester t([](LocalEndpoint::Options* options) {
     QuickGrace(options);

@@ -1,0 +1,54 @@
+// recvmsg(2) and close(2) of kvkeepd, and of the libraries that it links: they are found before the
+// C library's. For guarded sockets (guarded_sockets.h) what comes with a message, and the socket,
+// are closed by DescriptorCloser; all else is the system call.
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+
+#include "server/guarded_sockets.h"
+
+namespace {
+
+// SCM_MAX_FD, and room for what else may come.
+constexpr size_t kControlBytes = CMSG_SPACE(253 * sizeof(int)) + 256;
+
+void CloseAllIn(msghdr* message) {
+  for (cmsghdr* head = CMSG_FIRSTHDR(message); head != nullptr; head = CMSG_NXTHDR(message, head)) {
+    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(fd));
+      kvkeep::DescriptorCloser::OfProcess().Close(kvkeep::UniqueFd(fd), kvkeep::kGuardedOwner);
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message,
+                                                                  int flags) {
+  if (!kvkeep::IsGuarded(fd) || message->msg_control != nullptr) {
+    return syscall(SYS_recvmsg, fd, message, flags);
+  }
+  alignas(cmsghdr) std::array<char, kControlBytes> control;
+  msghdr own = *message;
+  own.msg_control = control.data();
+  own.msg_controllen = control.size();
+  const ssize_t received = syscall(SYS_recvmsg, fd, &own, flags | MSG_CMSG_CLOEXEC);
+  if (received < 0) return received;
+  CloseAllIn(&own);
+  message->msg_namelen = own.msg_namelen;
+  message->msg_controllen = 0;
+  message->msg_flags = own.msg_flags;
+  return received;
+}
+
+extern "C" __attribute__((visibility("default"))) int close(int fd) {
+  if (!kvkeep::Unguard(fd)) return static_cast<int>(syscall(SYS_close, fd));
+  kvkeep::DescriptorCloser::OfProcess().Close(kvkeep::UniqueFd(fd), kvkeep::kGuardedOwner);
+  return 0;
+}
