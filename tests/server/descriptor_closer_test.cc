@@ -70,10 +70,11 @@ TEST_CASE("a Unix socket is closed in a moment, whatever lies unread in its queu
     REQUIRE(socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, pair.data()) == 0);
     const UniqueFd sender(pair[0]);
     UniqueFd ours(pair[1]);
-    const UniqueFd passed = lingering.Make();
+    UniqueFd passed = lingering.Make();
     const std::array<std::byte, 1> byte{};
     const std::array<int, 1> fds{passed.get()};
     REQUIRE(local::SendPacket(sender.get(), byte, fds, 0).ok());
+    closer.Close(std::move(passed), 1);  // ours would wait as well, if it were the last
     closer.Close(std::move(ours), 1);
   }
   CHECK(Soon([&] { return closer.closing() == 0; }));
