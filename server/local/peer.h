@@ -22,6 +22,7 @@
 #include "server/local/gpu_get.h"
 #include "server/local/keys_call.h"
 #include "server/local/message_memory.h"
+#include "server/local/peer_jobs.h"
 #include "server/local/put_job.h"
 #include "server/local/put_line.h"
 #include "server/local/session_gpu.h"
@@ -94,18 +95,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
 
  private:
   enum class State { kNew, kOpen, kRevoked, kEnded };
-  struct Job {
-    local::Kind kind = local::Kind::kPut;
-    uint64_t id = 0;  // of the message
-    MonotonicTime began{0};
-    bool copying = false;
-    std::shared_ptr<MessageHold> held;
-    std::shared_ptr<PutJob> put;
-    std::optional<MonotonicTime> waits_since;  // for space
-    // In parts: which piece was waited for at a tick, and since when.
-    std::optional<uint64_t> awaited_piece;
-    MonotonicTime since{0};
-  };
+  using Job = PeerPut;
 
   // ---- peer.cc
   void Dispatch(local::Message& message);
@@ -187,14 +177,7 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   absl::flat_hash_map<uint64_t, Job> jobs_;  // replies not sent yet
   size_t copying_ = 0;                       // of jobs_
   std::deque<uint64_t> waiting_;             // jobs with chunks that wait for space, in order
-
-  struct GpuGetJob {
-    uint64_t id = 0;  // of the message
-    MonotonicTime began{0};
-    std::shared_ptr<MessageHold> held;
-    std::shared_ptr<GpuGet> get;
-  };
-  absl::flat_hash_map<uint64_t, GpuGetJob> gpu_gets_;  // replies not sent yet
+  absl::flat_hash_map<uint64_t, PeerGpuGet> gpu_gets_;  // replies not sent yet
 
   // The scratch.
   local::MessageWriter& reply_;

@@ -131,7 +131,7 @@ absl::Status LocalPeer::GetToGpu(const local::Message& message) {
 void LocalPeer::OnGpuGetDone(uint64_t number) {
   const auto found = gpu_gets_.find(number);
   if (found == gpu_gets_.end()) return;  // the connection ended
-  const GpuGetJob job = std::move(found->second);
+  const PeerGpuGet job = std::move(found->second);
   gpu_gets_.erase(found);
   StartReply(Kind::kGetToGpu, job.id);
   job.get->AppendAnswers(&reply_);

@@ -117,6 +117,7 @@ void Simulator::CheckEvents() {
 // A process is about to end: what it promised is looked for, what it did goes into the report.
 void Simulator::CountProcess() {
   CheckPromises();
+  pushed_out_.clear();  // the next one counts anew
   const StoreCounters counters = world_.store().snapshot().counters;
   report_.promotions += counters.promotions;
   report_.evictions += counters.g2_evictions + counters.g3_evictions;
@@ -350,7 +351,6 @@ void Simulator::DoCrash(bool power) {
   if (ChangeTenants(&must_be_there, !power && !drive_cut)) kept = false;
   const std::set<uint64_t> misled = MisledByDrives();
   if (random_.Chance(0.3)) DrawQuotas();
-  pushed_out_.clear();
   world_.Start();
   ConnectAll();
   world_.store().CheckInvariants();

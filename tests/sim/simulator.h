@@ -119,8 +119,7 @@ class Simulator {
   void CheckQuotas();
   bool SetCapacities();  // false: refused
   void CheckRecordsInQuota();
-  // Its records in the indexes of attached devices.
-  std::vector<Promise> RecordsOf(uint64_t name);
+  std::vector<Promise> RecordsOf(uint64_t name);  // in the indexes of attached devices
   // What was acknowledged as durable under this name is still in the index.
   bool PromiseHolds(uint64_t name);
   void CheckPromises();

@@ -172,7 +172,8 @@ void Core::BecomeReplaced(ChunkSlot slot, const ReplacedAt& at) {
 
 void Core::DoubtTwice(ChunkSlot slot) {
   const Chunk& chunk = table_.at(slot);
-  if (!HasPool(chunk.tenant)) return;  // nobody's: it waits for the start after which its tenant is back
+  // Nobody's waits for the start after which its tenant is back.
+  if (!HasPool(chunk.tenant)) return;
   if (chunk.doubtful && replaced_.HasAny(chunk.id)) scrub_.in_doubt.push_back(slot);
 }
 

@@ -1,0 +1,37 @@
+// What one client's peer has under way, on the loop's thread: puts and gets to GPUs that are not
+// answered yet. Each holds its part of the tenant's memory for messages until it is gone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "proto/local/protocol.h"
+#include "server/local/gpu_get.h"
+#include "server/local/message_memory.h"
+#include "server/local/put_job.h"
+#include "tiers/base/clock.h"
+
+namespace kvkeep {
+
+struct PeerPut {
+  local::Kind kind = local::Kind::kPut;
+  uint64_t id = 0;  // of the message
+  MonotonicTime began{0};
+  bool copying = false;
+  std::shared_ptr<MessageHold> held;
+  std::shared_ptr<PutJob> put;
+  std::optional<MonotonicTime> waits_since;  // for space
+  // In parts: which piece was waited for at a tick, and since when.
+  std::optional<uint64_t> awaited_piece;
+  MonotonicTime since{0};
+};
+
+struct PeerGpuGet {
+  uint64_t id = 0;  // of the message
+  MonotonicTime began{0};
+  std::shared_ptr<MessageHold> held;
+  std::shared_ptr<GpuGet> get;
+};
+
+}  // namespace kvkeep
