@@ -104,10 +104,10 @@ constexpr const char* kRestart[] = {
     // Who shares memory with whom.
     "listen.readers",
     "tenants[].readers",
-    // What clients were told, or connections were made with.
-    "limits.keys_per_call",
     "listen.gpus",
     "tenants[].gpus",
+    // What clients were told, or connections were made with.
+    "limits.keys_per_call",
     "limits.peer_timeout",
     "limits.staging_per_session",
     "limits.staging",

@@ -192,6 +192,9 @@ std::vector<ConfigKey> TenantKeys() {
           "As listen.token_file."),
       Names("tenants[].readers", InTenantAccess(&AccessConfig::readers), false,
             "As listen.readers; default is the default tenant."),
+      Gpus("tenants[].gpus", InTenantAccess(&AccessConfig::gpus),
+           "As listen.gpus. Memory of these tenants comes as a descriptor only, never as a handle "
+           "of CUDA IPC."),
       MustSay(Fraction("tenants[].g2_share", InTenant(&TenantConfig::g2_share), kTenantShare,
                        "Its share of g2.capacity, rounded down to whole segments, and of "
                        "what all may have of the GPU path."),
@@ -200,9 +203,6 @@ std::vector<ConfigKey> TenantKeys() {
            "Bytes of G3 that its chunks may hold, over all paths; at it, its own oldest go. Others "
            "take nothing of it. 0: no limit; of what the quotas leave, who has more than goes with "
            "its part of g2.capacity gives first when a path is full."),
-      Gpus("tenants[].gpus", InTenantAccess(&AccessConfig::gpus),
-           "As listen.gpus. Memory of these tenants comes as a descriptor only, never as a handle "
-           "of CUDA IPC."),
       Endpoint(
           "tenants[].zmq", InTenant(&TenantConfig::zmq_endpoint),
           "As events.zmq, of this tenant's chunks alone: for a router an instance of its own. tcp "

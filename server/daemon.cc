@@ -27,6 +27,7 @@
 #include "server/metrics.h"
 #include "server/metrics_tokens.h"
 #include "server/process_stats.h"
+#include "server/read_record.h"
 #include "server/sockets.h"
 #include "server/supervision/http_pages.h"
 #include "server/supervision/service_manager.h"
@@ -136,6 +137,12 @@ bool MayBeDumped() {
   return said != nullptr && absl::string_view(said) == "1";
 }
 
+std::vector<std::string> NamesOf(const std::vector<TenantDoor>& tenants) {
+  std::vector<std::string> names;
+  for (const TenantDoor& tenant : tenants) names.push_back(tenant.name);
+  return names;
+}
+
 }  // namespace
 
 // Members are built from the first to the last and destroyed the other way round.
@@ -148,6 +155,7 @@ struct Daemon::Parts {
         config(std::move(started), &state, &log),
         drain_timeout(options.drain_timeout),
         audit(&log, RealClock()),
+        reads(&log, RealClock(), NamesOf(options.tenants)),
         socket_callers(&state),
         manager(RealClock()) {
     state.times.SetSlow(options.slow_operation);
@@ -178,6 +186,7 @@ struct Daemon::Parts {
   ConfigKeeper config;
   std::atomic<std::chrono::nanoseconds> drain_timeout;
   AuditLog audit;
+  ReadRecord reads;  // of the ticker
   SocketCallers socket_callers;
   ServiceManager manager;
   MonotonicTime next_probe{0};      // of the ticker
@@ -240,6 +249,7 @@ absl::Status Daemon::Parts::Open() {
 bool Daemon::Parts::Tick() {
   bool at_rest = room->Tick();
   at_rest = gpu->Tick() && at_rest;
+  reads.Note(room->store()->TakeForeignReads());
   drainer->Poll();
   state.stalls.Tick();
   state.pins.Poke();

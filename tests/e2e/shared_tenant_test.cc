@@ -146,6 +146,27 @@ TEST_CASE("a reader gets what the owner put, by both doors, and can change none 
   CHECK(shared.site.Counter("denied_calls") == 4);
 }
 
+TEST_CASE("who read another tenant's chunks is in the audit log, by both doors, and counted") {
+  LendingSite shared;
+  Engine owner = shared.Connect("owner", PathChoice::kLocal);
+  const auto chunks = Chunks(1, 4, kLentChunkBytes);
+  REQUIRE(owner.PutAll(chunks));
+  CHECK(owner.Hits(chunks) == chunks.size());
+  CHECK(shared.site.Counter("foreign_read_chunks") == 0);
+  Engine by_grpc = shared.Connect("reader", PathChoice::kGrpc, "owner");
+  CHECK(by_grpc.Hits(chunks) == chunks.size());
+  CHECK(shared.site.Counter("foreign_read_chunks") == chunks.size());
+  CHECK(shared.site.Counter("foreign_read_bytes") == chunks.size() * kLentChunkBytes);
+  const std::string pid = absl::StrCat("pid=", getpid(), " ");
+  CHECK(shared.site.AwaitLog(absl::StrCat("call=ReadOther who=\"", pid)));
+  Engine by_local = shared.Connect("reader", PathChoice::kLocal, "owner");
+  CHECK(by_local.Hits(chunks) == chunks.size());
+  CHECK(shared.site.AwaitLog(absl::StrCat("call=ReadOther who=\"local:", pid)));
+  CHECK(absl::StrContains(shared.site.Log(), "what=\"tenant reader read "));
+  CHECK(absl::StrContains(shared.site.Log(), " of tenant owner, namespace "));
+  CHECK(shared.site.Counter("foreign_read_chunks") >= 2 * chunks.size());
+}
+
 TEST_CASE("who is not a reader cannot tell a tenant that is there from one that is not") {
   LendingSite shared;
   Engine owner = shared.Connect("owner", PathChoice::kLocal);

@@ -74,10 +74,10 @@ class Core {
   void SyncAll(StatusCallback done);
   bool Tick();
   StoreSnapshot Snapshot();
+  std::vector<ForeignRead> TakeForeignReads();
   ReuseSnapshot Reuse() { return reuse_.snapshot(deps_.clock->Now()); }
   uint64_t TakeLongestHoldNs();
-  // Of a namespace that the session has open; of all of a tenant's, or of all tenants'. For
-  // EventReader, by the number that they give it.
+  // For EventReader, by number: of a namespace that the session has open, of a tenant, of all.
   absl::StatusOr<uint64_t> BeginEvents(const SessionToken& token, const NamespaceDigest& ns);
   uint64_t BeginAllEvents(std::optional<TenantId> tenant);
   void EndEvents(uint64_t reader);

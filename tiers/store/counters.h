@@ -34,6 +34,7 @@ struct StoreCounters {
   uint64_t scrub_skipped_chunks = 0;  // of tenants that are no more
   uint64_t index_commits = 0, index_commit_failures = 0, syncs = 0, sync_failures = 0;
   uint64_t denied_calls = 0;  // answered PERMISSION_DENIED for want of a grant
+  uint64_t foreign_read_chunks = 0, foreign_read_bytes = 0;  // of those served: of another tenant
   uint64_t device_silences = 0;
   uint64_t leases_granted = 0, leases_shortened = 0, sessions_opened = 0, sessions_closed = 0;
   uint64_t sessions_revoked = 0, leases_revoked = 0;

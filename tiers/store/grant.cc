@@ -226,7 +226,23 @@ void Core::CountServed(const Session* session, const NamespaceDigest& ns, const 
   counters_.served_g2_bytes += served.g2_bytes;
   counters_.served_g3_bytes += served.g3_bytes;
   if (session == nullptr) return;
-  meters_.Served(ns, session->namespaces.at(ns), served.g2_chunks + served.g3_chunks);
+  const uint64_t chunks = served.g2_chunks + served.g3_chunks;
+  meters_.Served(ns, session->namespaces.at(ns), chunks);
+  const TenantId owner = OwnerOf(ns);
+  if (owner == session->info->tenant || chunks == 0) return;
+  const uint64_t bytes = served.g2_bytes + served.g3_bytes;
+  counters_.foreign_read_chunks += chunks;
+  counters_.foreign_read_bytes += bytes;
+  meters_.foreign().Add(session->info, ns, owner, chunks, bytes);
+}
+
+std::vector<ForeignRead> Core::TakeForeignReads() {
+  ForeignReads taken;
+  {
+    Section section(this);
+    std::swap(taken, meters_.foreign());
+  }
+  return taken.Take();
 }
 
 // The lease is from now on the session's.

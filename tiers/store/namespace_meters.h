@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "tiers/base/key.h"
+#include "tiers/store/foreign_reads.h"
 #include "tiers/store/snapshot.h"
 #include "tiers/store/types.h"
 
@@ -33,6 +34,8 @@ class NamespaceMeters {
   // Chunks of it were handed to a reader.
   void Served(const NamespaceDigest& ns, const NamespaceSpec& spec, uint64_t chunks);
 
+  // Of those, what was handed to readers of other tenants.
+  ForeignReads& foreign() { return foreign_; }
   // The shared one last.
   std::vector<NamespaceSnapshot> snapshot() const;
 
@@ -45,6 +48,7 @@ class NamespaceMeters {
   const size_t most_of_tenant_;
   std::vector<size_t> of_tenant_;                     // meters, by TenantId
   std::vector<Meter> meters_;                         // the shared one first
+  ForeignReads foreign_;
   absl::btree_map<NamespaceDigest, uint32_t> known_;  // place in meters_
 };
 

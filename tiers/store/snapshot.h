@@ -115,4 +115,13 @@ struct StoreSnapshot {
   HistogramCounts write_back_age{.bounds = &kAgeBounds};  // from the seal until it is in G3
 };
 
+// Chunks leased to, or read by, a session of a tenant that their owner has among its readers.
+struct ForeignRead {
+  std::shared_ptr<const SessionInfo> reader;  // null: several, more than there is an entry for
+  NamespaceDigest ns;                         // of the first of them then
+  TenantId owner;                             // likewise
+  uint64_t chunks = 0;
+  uint64_t bytes = 0;  // of payload
+};
+
 }  // namespace kvkeep

@@ -296,6 +296,8 @@ absl::StatusOr<NamespaceDigest> Store::OpenNamespace(const SessionToken& session
                                                      const NamespaceSpec& spec) {
   return core_->OpenNamespace(session, spec);
 }
+std::vector<ForeignRead> Store::TakeForeignReads() { return core_->TakeForeignReads(); }
+
 absl::StatusOr<TenantId> Store::TenantOf(const SessionToken& session) const {
   return core_->TenantOf(session);
 }

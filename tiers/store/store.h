@@ -124,8 +124,7 @@ class Store {
   // PermissionDenied, the same for "not a reader" and "there is no such tenant".
   absl::StatusOr<NamespaceDigest> OpenNamespace(const SessionToken& session,
                                                 const NamespaceSpec& spec);
-  // As whom it was opened.
-  absl::StatusOr<TenantId> TenantOf(const SessionToken& session) const;
+  absl::StatusOr<TenantId> TenantOf(const SessionToken& session) const;  // as whom it was opened
   // The declaration of a namespace that this session opened.
   absl::StatusOr<NamespaceSpec> FindNamespace(const SessionToken& session,
                                               const NamespaceDigest& ns) const;
@@ -154,8 +153,7 @@ class Store {
 
   // Admin. Clear without a namespace forgets everything, reuse() included; returns how many chunks.
   uint64_t Clear(const std::optional<NamespaceDigest>& ns);
-  // Walks all chunks, in slices.
-  std::vector<NamespaceUse> Namespaces();
+  std::vector<NamespaceUse> Namespaces();  // walks all chunks, in slices
   // What lookups asked for and how far back it lay, by a sample; does not take the store's lock.
   ReuseSnapshot reuse() const;
   // Those that the policy would give up next, as far as they can go now; NotFound: no such tenant.
@@ -184,6 +182,8 @@ class Store {
   void ReadMetadata(const ChunkId& id,
                     absl::AnyInvocable<void(absl::StatusOr<std::string>) &&> done);
 
+  // What was handed to readers of other tenants since the last call of this.
+  std::vector<ForeignRead> TakeForeignReads();
   StoreSnapshot snapshot() const;
   // The longest hold of the lock since the last call of this, in CPU time; 0 without a work_clock.
   // For tests: StoreCounters::lock_worked_ns_max starts anew.

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/tiers/store/store_tester.h"
+#include "tiers/store/foreign_reads.h"
 
 namespace kvkeep {
 namespace {
@@ -118,6 +119,52 @@ TEST_CASE("a reader finds, leases and reads the owner's chunks, under the owner'
   CHECK(leased.places[0].extents[0].first.value() >= 64);  // in blue's segment
   CHECK(leased.places[0].extents[0].first.value() < 128);
   s.store().CheckInvariants();
+}
+
+TEST_CASE("what readers were given is told once, by session and namespace, the owner's own never") {
+  StoreTester s(BlueIsRead());
+  SharingClient blue(&s, 1), reader(&s, 0, "blue"), second(&s, 0, "blue"), own(&s, 0);
+  blue.PutAll(1, 4);
+  CHECK(own.Put(9).ok());
+  REQUIRE(blue.Read(1)->outcome == ReadOutcome::kHit);
+  REQUIRE(own.Read(9)->outcome == ReadOutcome::kHit);
+  CHECK(reader.Leads(1, 3) == 3);  // finds, and is given nothing
+  CHECK(s.store().TakeForeignReads().empty());
+  REQUIRE(reader.Read(1)->outcome == ReadOutcome::kHit);
+  REQUIRE(reader.Read(7)->outcome == ReadOutcome::kMiss);
+  CHECK(reader.Lease(1, 2).places.size() == 2);
+  REQUIRE(second.Read(3)->outcome == ReadOutcome::kHit);
+  auto told = s.store().TakeForeignReads();
+  REQUIRE(told.size() == 2);
+  if (told[0].chunks < told[1].chunks) std::swap(told[0], told[1]);
+  CHECK(told[0].chunks == 3);
+  CHECK(told[0].bytes == 3 * kSharedChunk);
+  CHECK(told[1].chunks == 1);
+  for (const ForeignRead& read : told) {
+    CHECK(read.ns == blue.ns);
+    CHECK(read.owner == TenantId(1));
+    REQUIRE(read.reader != nullptr);
+    CHECK(read.reader->tenant == TenantId(0));
+  }
+  CHECK(s.counters().foreign_read_chunks == 4);
+  CHECK(s.counters().foreign_read_bytes == 4 * kSharedChunk);
+  CHECK(s.store().TakeForeignReads().empty());
+}
+
+TEST_CASE("more readers than there is an entry for are told as one") {
+  store_internal::ForeignReads reads;
+  const NamespaceDigest ns = *NamespaceDigest::FromBytes("ns");
+  std::vector<std::shared_ptr<const SessionInfo>> readers;
+  for (size_t i = 0; i < store_internal::ForeignReads::kMost + 5; ++i) {
+    readers.push_back(std::make_shared<SessionInfo>());
+    for (int twice = 0; twice < 2; ++twice) reads.Add(readers.back(), ns, TenantId(1), 1, 10);
+  }
+  const std::vector<ForeignRead> told = reads.Take();
+  REQUIRE(told.size() == store_internal::ForeignReads::kMost + 1);
+  CHECK(told.back().reader == nullptr);
+  CHECK(told.back().chunks == 10);
+  CHECK(told.back().bytes == 100);
+  CHECK(reads.Take().empty());
 }
 
 TEST_CASE("what a reader would write is refused, with the reason, and changes nothing") {

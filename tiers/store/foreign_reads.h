@@ -1,0 +1,48 @@
+// ForeignReads: who was given chunks of another tenant, between two times that somebody asks.
+//
+// Bounded: an entry a session and namespace, kMost of them; what is more is one entry without a
+// reader. A plain part of the core's state: the core's lock protects it.
+#pragma once
+
+#include <absl/container/btree_map.h>
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tiers/base/key.h"
+#include "tiers/store/snapshot.h"
+
+namespace kvkeep::store_internal {
+
+class ForeignReads {
+ public:
+  static constexpr size_t kMost = 256;
+
+  void Add(const std::shared_ptr<const SessionInfo>& reader, const NamespaceDigest& ns,
+           TenantId owner, uint64_t chunks, uint64_t bytes) {
+    const bool room = reads_.size() < kMost || reads_.contains({reader.get(), ns});
+    ForeignRead& read = room ? reads_[{reader.get(), ns}] : others_;
+    if (read.chunks == 0) read = {room ? reader : nullptr, ns, owner};
+    read.chunks += chunks;
+    read.bytes += bytes;
+  }
+  // And forgets them.
+  std::vector<ForeignRead> Take() {
+    std::vector<ForeignRead> taken;
+    if (reads_.empty()) return taken;
+    taken.reserve(reads_.size() + 1);
+    for (auto& [key, read] : reads_) taken.push_back(std::move(read));
+    if (others_.chunks > 0) taken.push_back(std::exchange(others_, ForeignRead()));
+    reads_.clear();
+    return taken;
+  }
+
+ private:
+  // The entry holds the session's facts, so that no other has their address.
+  absl::btree_map<std::pair<const SessionInfo*, NamespaceDigest>, ForeignRead> reads_;
+  ForeignRead others_;
+};
+
+}  // namespace kvkeep::store_internal
