@@ -44,6 +44,11 @@ void CheckTlsFiles(const Config& config, Conflicts& conflicts) {
                 "tls.client_ca_file: without tls.cert_file and tls.key_file there is no "
                 "TLS that clients could show a certificate in; set them");
   }
+  if (!tls.client_crl_file.empty() && tls.client_ca_file.empty()) {
+    AddConflict(conflicts, {"tls.client_crl_file", "tls.client_ca_file"},
+                "tls.client_crl_file: clients show no certificate without tls.client_ca_file; set "
+                "it");
+  }
   if (cert && config.listen.tcp_address.empty()) {
     AddConflict(conflicts, {"tls.cert_file", "listen.tcp"},
                 "tls.cert_file: there is no TCP address to use it on; set listen.tcp");

@@ -31,15 +31,15 @@ struct ListenConfig {
   std::string admin_path = "/run/kvkeep-admin/admin.sock";
   std::string tcp_address;  // host:port; empty: off
   bool tcp_insecure_plaintext = false;
+  std::chrono::milliseconds tcp_connection_age{86'400'000};  // 0: any
   AccessConfig access;        // of the default tenant
   TenantLimitsConfig limits;  // likewise
-
   bool operator==(const ListenConfig&) const = default;
 };
 
 // Of the TCP address.
 struct TlsConfig {
-  std::string cert_file, key_file, client_ca_file;  // empty: not set
+  std::string cert_file, key_file, client_ca_file, client_crl_file;  // empty: not set
   std::vector<std::string> admin_certificate_names;
 
   bool operator==(const TlsConfig&) const = default;

@@ -105,6 +105,11 @@ std::vector<ConfigKey> ListenKeys() {
       Address("listen.tcp", In(&Config::listen, &ListenConfig::tcp_address),
               "TCP address of the gRPC service. Needs tls, and clients that say who they are, "
               "unless it is a loopback address."),
+      Duration("listen.tcp_connection_age",
+               In(&Config::listen, &ListenConfig::tcp_connection_age),
+               {std::chrono::milliseconds(0), std::chrono::hours(480)},
+               "How old a connection by TCP may become: then its client makes another, which shows "
+               "who it is anew; what still goes on a minute later is ended. 0: any."),
       Bool("listen.tcp_insecure_plaintext",
            In(&Config::listen, &ListenConfig::tcp_insecure_plaintext),
            "true: listen.tcp may be any address without tls. Whoever reaches it reads, changes and "
@@ -120,6 +125,9 @@ std::vector<ConfigKey> TlsKeys() {
           "Its private key, PEM, without a password; others may have no access to the file."),
       Dir("tls.client_ca_file", In(&Config::tls, &TlsConfig::client_ca_file), Empty::kAllowed,
           "Mutual TLS: certificates, PEM, one of which must have signed a client's."),
+      Dir("tls.client_crl_file", In(&Config::tls, &TlsConfig::client_crl_file), Empty::kAllowed,
+          "Client certificates that were revoked: CRLs, PEM, of each CA that issues such. Read "
+          "again when it changes. Clients of a CA whose CRL is missing or expired are refused."),
       Names("tls.admin_certificate_names", In(&Config::tls, &TlsConfig::admin_certificate_names),
             false, "Names in client certificates that may make admin calls over TCP; [] for none."),
   };

@@ -82,7 +82,15 @@ absl::Status TcpCallers::CheckTransport(const Context& context) const {
   const auto types =
       context.auth_context()->FindPropertyValues(GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME);
   const bool tls = types.size() == 1 && View(types[0]) == GRPC_SSL_TRANSPORT_SECURITY_TYPE;
-  return tls ? absl::OkStatus() : absl::UnauthenticatedError("this connection is not TLS");
+  if (!tls) return absl::UnauthenticatedError("this connection is not TLS");
+  if (options_.certificates == nullptr) return absl::OkStatus();
+  const auto pem = [&](const char* property) {
+    const auto values = context.auth_context()->FindPropertyValues(property);
+    return values.empty() ? absl::string_view() : View(values[0]);
+  };
+  return options_.certificates->Check(pem(GRPC_X509_PEM_CERT_PROPERTY_NAME),
+                                      pem(GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME),
+                                      std::time(nullptr));
 }
 
 absl::StatusOr<Caller> TcpCallers::Identify(const Context& context) const {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "server/client_certificates.h"
 #include "server/credentials.h"
 #include "server/log.h"
 #include "server/server_state.h"
@@ -56,6 +57,8 @@ class TcpCallers final : public Callers {
   struct Options {
     bool tls = false;       // each connection must be
     bool loopback = false;  // tokens are taken without TLS there only
+    // Of clients that must show a certificate; null: they need not.
+    std::shared_ptr<ClientCertificates> certificates;
     std::vector<std::string> admin_certificate_names;
   };
   // Borrows the last two.

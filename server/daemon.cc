@@ -67,7 +67,8 @@ Doors::Options ToDoorOptions(const DaemonOptions& options) {
                        .max_connections = options.max_connections,
                        .max_address_connections = options.max_address_connections,
                        .receive_memory_bytes = options.receive_memory_bytes,
-                       .peer_timeout = options.peer_timeout};
+                       .peer_timeout = options.peer_timeout,
+                       .tcp_connection_age = options.tcp_connection_age};
   for (const TenantDoor& tenant : options.tenants) {
     doors.sockets.push_back({tenant.grpc, tenant.grants, tenant.connections});
   }

@@ -24,6 +24,7 @@ constexpr int kMaxReceiveBytes = 5 * kMiB + 64 * kKiB;
 constexpr int kHttp2FrameBytes =
     4 * kMiB;  // moves MB payloads 5-10 % faster than the default 16 KiB
 constexpr int kMaxCallsPerConnection = 1024;
+constexpr int kAgeGraceMs = 60'000;  // of calls on a connection that is too old, sessions too
 constexpr int kHandshakeTimeoutMs = 10'000;  // of TLS; who has not shown who he is costs little
 // A refused client may have become an allowed one by the time it comes again.
 constexpr int kRefusedForMs = 10'000;
@@ -121,6 +122,11 @@ absl::Status Doors::StartTcp() {
   grpc::ServerBuilder builder;
   Configure(&builder, Peers::kAnywhere);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  if (options_.tcp_connection_age.count() > 0) {
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                               static_cast<int>(options_.tcp_connection_age.count()));
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, kAgeGraceMs);
+  }
   using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
   tcp_in_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, tcp_credentials_);
   builder.RegisterService(deps_.tcp_kv);

@@ -49,6 +49,7 @@ class Doors {
     uint64_t max_address_connections = 0;  // by TCP, from one address; 0: as all
     uint64_t receive_memory_bytes = 512 * kMiB;
     std::chrono::milliseconds peer_timeout{30'000};
+    std::chrono::milliseconds tcp_connection_age{0};  // the most; 0: any
   };
   struct Deps {
     KvService* kv = nullptr;

@@ -303,9 +303,11 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
   options.peer_timeout = config.limits.peer_timeout;
   options.admin_socket_path = config.listen.admin_path;
   options.tcp_address = config.listen.tcp_address;
+  options.tcp_connection_age = config.listen.tcp_connection_age;
   options.tls = {.cert_file = config.tls.cert_file,
                  .key_file = config.tls.key_file,
-                 .client_ca_file = config.tls.client_ca_file};
+                 .client_ca_file = config.tls.client_ca_file,
+                 .client_crl_file = config.tls.client_crl_file};
   options.admin_certificate_names = config.tls.admin_certificate_names;
   options.metrics_address = config.metrics.listen_address;
   options.metrics_socket = {.path = config.metrics.unix_path,

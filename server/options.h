@@ -62,6 +62,7 @@ struct DaemonOptions {
   std::chrono::milliseconds peer_timeout{30'000};
   std::string admin_socket_path;
   std::string tcp_address;  // empty: off
+  std::chrono::milliseconds tcp_connection_age{0};  // 0: any
   TlsFiles tls;             // of it; cert_file empty: plaintext
   std::vector<std::string> admin_certificate_names;
   std::string metrics_address;  // empty: off

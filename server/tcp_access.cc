@@ -29,9 +29,14 @@ absl::StatusOr<std::unique_ptr<TcpAccess>> TcpAccess::Open(const DaemonOptions& 
     log->Warn("TCP without TLS: whoever reaches the port may read, change and delete everything",
               {{"address", options.tcp_address}, {"because", "listen.tcp_insecure_plaintext"}});
   }
+  std::shared_ptr<ClientCertificates> certificates;
+  if (tls && access->tls_->wants_client_certificates()) {
+    certificates = std::make_shared<ClientCertificates>(access->tls_);
+  }
   access->callers_ = std::make_unique<TcpCallers>(
       TcpCallers::Options{.tls = tls,
                           .loopback = loopback,
+                          .certificates = std::move(certificates),
                           .admin_certificate_names = options.admin_certificate_names},
       std::move(credentials), state, log);
   access->watcher_ = std::thread([raw = access.get()] { raw->Watch(); });

@@ -76,6 +76,22 @@ time_t TimeOf(const ASN1_TIME* time) {
   return ASN1_TIME_to_tm(time, &broken_down) == 1 ? timegm(&broken_down) : 0;
 }
 
+// All CRLs of a PEM file are whole, and there is one.
+absl::Status CheckCrls(const std::string& file, const std::string& pem) {
+  const Owned<BIO> bio = Over(pem);
+  size_t found = 0;
+  while (X509_CRL* next = PEM_read_bio_X509_CRL(bio.get(), nullptr, nullptr, nullptr)) {
+    X509_CRL_free(next);
+    ++found;
+  }
+  const unsigned long error = ERR_peek_last_error();
+  const bool at_end =
+      ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
+  if (!at_end) return Wrong(file, absl::StrCat("has a broken CRL: ", OpensslReason()));
+  ERR_clear_error();
+  return found > 0 ? absl::OkStatus() : Wrong(file, "has no CRL in it; it must be PEM");
+}
+
 // What gRPC is going to do with them works.
 absl::Status CheckTogether(const TlsFiles& files, const TlsIdentity::Material& material) {
   KVKEEP_ASSIGN_OR_RETURN(const auto chain, Certificates(files.cert_file, material.cert_chain));
@@ -111,6 +127,11 @@ absl::StatusOr<TlsIdentity::Material> Read(const TlsFiles& files) {
   if (!files.client_ca_file.empty()) {
     KVKEEP_ASSIGN_OR_RETURN(material.client_ca,
                             ReadPrivateFile(files.client_ca_file, kMaxPemBytes, Secrecy::kPublic));
+  }
+  if (!files.client_crl_file.empty()) {
+    KVKEEP_ASSIGN_OR_RETURN(material.client_crl,
+                            ReadPrivateFile(files.client_crl_file, kMaxPemBytes, Secrecy::kPublic));
+    KVKEEP_RETURN_IF_ERROR(CheckCrls(files.client_crl_file, material.client_crl));
   }
   KVKEEP_RETURN_IF_ERROR(CheckTogether(files, material));
   KVKEEP_ASSIGN_OR_RETURN(const auto chain, Certificates(files.cert_file, material.cert_chain));

@@ -23,13 +23,14 @@ namespace kvkeep {
 
 struct TlsFiles {
   std::string cert_file, key_file;
-  std::string client_ca_file;  // empty: clients show no certificate
+  std::string client_ca_file;   // empty: clients show no certificate
+  std::string client_crl_file;  // of theirs; empty: none is looked at
 };
 
 class TlsIdentity {
  public:
   struct Material {
-    std::string cert_chain, key, client_ca;  // PEM
+    std::string cert_chain, key, client_ca, client_crl;  // PEM
     std::string serial;                      // hex, of the daemon's certificate
     time_t not_after = 0;
     uint64_t generation = 0;  // from 1
@@ -49,7 +50,8 @@ class TlsIdentity {
 
  private:
   explicit TlsIdentity(const TlsFiles& files)
-      : files_(files), changes_({files.cert_file, files.key_file, files.client_ca_file}) {}
+      : files_(files),
+        changes_({files.cert_file, files.key_file, files.client_ca_file, files.client_crl_file}) {}
 
   const TlsFiles files_;
   FileChanges changes_;  // Reload's thread

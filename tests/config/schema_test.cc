@@ -59,6 +59,8 @@ const std::map<std::string, std::string>& TenantSamples() {
       {"tenants[].zmq_replay", "ipc:///run/kvkeep/a-replay.sock"},
       {"listen.readers", "[t]"},
       {"listen.gpus", "[]"},
+      {"listen.tcp_connection_age", "1h"},
+      {"tls.client_crl_file", "/etc/crl.pem"},
       {"tenants[].gpus", "[GPU-b21c0c3e-0000-4000-8000-0123456789ab]"},
   };
   return samples;

@@ -220,6 +220,29 @@ TEST_CASE("over TCP a tenant is known by certificate or token, and finds its own
   CHECK(a.wrong_bytes + b.wrong_bytes == 0);
 }
 
+TEST_CASE("a client whose certificate is revoked is refused from then on, others are not") {
+  Secured secured;
+  secured.ca.Revoke({});
+  secured.site.settings.extra = absl::StrReplaceAll(
+      secured.site.settings.extra,
+      {{"tls:\n", absl::StrCat("tls:\n  client_crl_file: ", secured.site.path("ca.crl"), "\n")}});
+  secured.site.Start();
+  const TestChunk chunk{.number = 1, .bytes = 1000};
+  const CertificateFiles files = secured.ca.Issue(
+      {.name = "engine.a.example", .alt_names = "DNS:engine.a.example", .serial = 71});
+  Engine revoked = secured.Connect(
+      {.ca_file = secured.ca.cert_file(), .cert_file = files.cert, .key_file = files.key});
+  Engine other = secured.Connect(secured.As("engine.b.example"));
+  CHECK(revoked.Put(chunk).status == client::PutStatus::kStored);
+  secured.ca.Revoke({71});
+  REQUIRE(Eventually([&] { return secured.site.Counter("credential_reloads") == 1; }));
+  CHECK(revoked.Find({chunk}).any == 0);
+  CHECK(absl::IsUnauthenticated(revoked.error));
+  CHECK(absl::StrContains(revoked.error.message(), "certificate revoked"));
+  CHECK(other.Put(chunk).status == client::PutStatus::kStored);
+  CHECK(other.Get(chunk) == client::GetStatus::kHit);
+}
+
 TEST_CASE("a token that is taken back is refused from the next call on, its successor is not") {
   Secured secured("", /*client_certificates=*/false);
   secured.site.Start();

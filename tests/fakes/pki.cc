@@ -83,4 +83,27 @@ CertificateFiles TestCa::Issue(const Request& request) const {
   return files;
 }
 
+std::string TestCa::Revoke(const std::vector<long>& serials, long next_s) const {
+  const std::shared_ptr<X509_CRL> crl(X509_CRL_new(), X509_CRL_free);
+  X509_CRL_set_version(crl.get(), 1);  // v2
+  X509_CRL_set_issuer_name(crl.get(), X509_get_subject_name(certificate_.get()));
+  const std::shared_ptr<ASN1_TIME> then(X509_gmtime_adj(nullptr, -3600), ASN1_STRING_free);
+  const std::shared_ptr<ASN1_TIME> next(X509_gmtime_adj(nullptr, next_s), ASN1_STRING_free);
+  X509_CRL_set1_lastUpdate(crl.get(), then.get());
+  X509_CRL_set1_nextUpdate(crl.get(), next.get());
+  for (const long serial : serials) {
+    X509_REVOKED* const revoked = X509_REVOKED_new();
+    const std::shared_ptr<ASN1_INTEGER> number(ASN1_INTEGER_new(), ASN1_STRING_free);
+    ASN1_INTEGER_set(number.get(), serial);
+    X509_REVOKED_set_serialNumber(revoked, number.get());
+    X509_REVOKED_set_revocationDate(revoked, then.get());
+    X509_CRL_add0_revoked(crl.get(), revoked);
+  }
+  X509_CRL_sort(crl.get());
+  KVKEEP_CHECK(X509_CRL_sign(crl.get(), key_.get(), EVP_sha256()) > 0);
+  const std::string path = dir_ + "/" + name_ + ".crl";
+  ReplaceFile(path, 0644, [&](std::FILE* file) { return PEM_write_X509_CRL(file, crl.get()); });
+  return path;
+}
+
 }  // namespace kvkeep

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 struct evp_pkey_st;
 struct x509_st;
@@ -33,6 +34,8 @@ class TestCa {
   };
   // Replaces the files of one issued before under this name.
   CertificateFiles Issue(const Request& request) const;
+  // DIR/NAME.crl: these serials are revoked. Its next one is due in so many seconds.
+  std::string Revoke(const std::vector<long>& serials, long next_s = 24 * 3600) const;
 
  private:
   const std::string dir_, name_;

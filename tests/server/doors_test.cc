@@ -357,6 +357,21 @@ TEST_CASE("a tenant's socket has a limit of its own, and one address over TCP ha
   }));
 }
 
+TEST_CASE("a connection by TCP that is too old is ended, and its client may make another") {
+  TestDaemon daemon;
+  daemon.Stop();
+  daemon.options().tcp_address = absl::StrCat("127.0.0.1:", FreePort());
+  daemon.options().tcp_connection_age = std::chrono::milliseconds(300);
+  daemon.Start();
+  const auto channel =
+      grpc::CreateChannel(daemon.options().tcp_address, grpc::InsecureChannelCredentials());
+  CHECK(ServerInfo(channel).ok());
+  const auto ten_seconds = std::chrono::system_clock::now() + std::chrono::seconds(10);
+  CHECK(channel->WaitForStateChange(GRPC_CHANNEL_READY, ten_seconds));
+  CHECK(ServerInfo(channel).ok());
+  CHECK(daemon.Status().counters().at("connections") >= 2);
+}
+
 TEST_CASE("two thousand connects, with and without calls, leave no descriptor behind") {
   TestDaemon daemon;
   const std::string path = daemon.options().tenants[0].grpc.path;
