@@ -81,3 +81,16 @@ common._cuda_host_register = lambda *_, **__: None
 cache_controller.device_module = types.SimpleNamespace(
     Event=Done, Stream=Done, current_stream=Done, stream=lambda _: contextlib.nullcontext(),
     synchronize=lambda *_: None)
+
+
+def unpinned(function):
+    """Of torch: without memory that a driver would have to pin, as LoRA layers ask for."""
+    def made(*given, pin_memory=False, **other):
+        del pin_memory
+        return function(*given, **other)
+    return made
+
+
+for name in ("tensor", "empty", "zeros"):
+    setattr(torch, name, unpinned(getattr(torch, name)))
+torch.Tensor.pin_memory = lambda self, *_: self
