@@ -62,7 +62,6 @@ absl::StatusOr<std::shared_ptr<StagingArea>> AskFor(const LocalSessionPtr& sessi
             auto file, MappedFile::Map(reply.descriptors[0], true, said.bytes, said.bytes));
         // Page tables now rather than within the first put. Best effort: Linux 5.14.
         (void)madvise(file->memory().data(), file->memory().size(), MADV_POPULATE_WRITE);
-        session->Nudge();  // its background thread gives it back once it is idle
         TestPoint("staging-mapped");
         return std::make_shared<StagingArea>(std::move(file));
       });
@@ -155,10 +154,13 @@ void PutMemory::NoteNotGrown() {
   grow_wait_ = std::min(2 * grow_wait_, kGrowAgainAtMost);
 }
 
-void PutMemory::EndAsking() {
-  MutexLock lock(&mu_);
-  asking_ = false;
-  asked_.NotifyAll();
+void PutMemory::EndAsking(const LocalSessionPtr& session) {
+  {
+    MutexLock lock(&mu_);
+    asking_ = false;
+    asked_.NotifyAll();
+  }
+  session->Nudge();  // after the area is known here: the background thread tends it from now on
 }
 
 absl::StatusOr<std::shared_ptr<StagingArea>> PutMemory::Area(const LocalSessionPtr& session,
@@ -195,7 +197,7 @@ absl::StatusOr<std::shared_ptr<StagingArea>> PutMemory::Area(const LocalSessionP
     MutexLock lock(&mu_);
     if (!area.ok() && Fits(area_, *session, chunk_bytes)) area = area_;  // there is room sometime
   }
-  EndAsking();
+  EndAsking(session);
   return area;
 }
 
@@ -265,7 +267,6 @@ absl::StatusOr<PutMemory::AreaPtr> PutMemory::MakeOwn(const LocalSessionPtr& ses
         if (const LocalSessionPtr known = weak.lock(); known != nullptr) Unregister(known, number);
       });
   own_areas_.fetch_add(1, std::memory_order_relaxed);
-  session->Nudge();
   AreaPtr before;  // it goes with its last range, and not under the lock
   MutexLock lock(&mu_);
   if (epoch_ == session->epoch()) before = std::exchange(own_, area);
@@ -323,7 +324,7 @@ absl::StatusOr<std::span<std::byte>> PutMemory::Buffer(const LocalSessionPtr& se
     asking_ = true;
   }
   absl::StatusOr<AreaPtr> now = Replace(session, bytes, wanted, Time(), deadline);
-  EndAsking();
+  EndAsking(session);
   if (!now.ok()) return now.status();
   *area = *std::move(now);
   if (const auto range = (*area)->TryAllocate(bytes); range.has_value()) return *range;

@@ -85,7 +85,7 @@ class PutMemory {
                                   Time free_by, Time deadline);
   absl::StatusOr<AreaPtr> MakeOwn(const LocalSessionPtr& session, uint64_t chunk_bytes,
                                   Time deadline);
-  void EndAsking();
+  void EndAsking(const LocalSessionPtr& session);
   void NoteNotGrown() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::chrono::milliseconds idle_;
