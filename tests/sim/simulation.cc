@@ -202,8 +202,6 @@ void Simulator::FinishAll() {
   if (faultless_) CheckCapacities(world_.store());
   // Nothing waits for room that there is.
   if (faultless_) KVKEEP_CHECK(world_.store().snapshot().g2.waiting_chunks == 0);
-  CheckPromises();
-  durable_.clear();
   world_.store().Clear(std::nullopt);
   world_.Settle();
   if (events_.has_value()) {
