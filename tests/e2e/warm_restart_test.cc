@@ -129,7 +129,8 @@ TEST_CASE("who is no reader any more sees nothing of what comes after the restar
   std::vector<const std::byte*> mapped;
   constexpr size_t kSegment = 16 << 20, kOwners = 3;
   for (size_t i = 0; i < kOwners; ++i) {
-    const UniqueFd fd(open(absl::StrCat(site.settings.arena_readonly_dir, "/segment.00", i).c_str(), O_RDONLY));
+    const std::string path = absl::StrCat(site.settings.arena_readonly_dir, "/segment.00", i);
+    const UniqueFd fd(open(path.c_str(), O_RDONLY));
     void* const memory = mmap(nullptr, kSegment, PROT_READ, MAP_SHARED, fd.get(), 0);
     REQUIRE(memory != MAP_FAILED);
     mapped.push_back(static_cast<const std::byte*>(memory));
