@@ -253,7 +253,7 @@ void CudaDevice::IssueOne(const JobPtr& job) {
     }
   }
   if (event.ok() && !recorded.ok()) broken.Update(recorded);  // no way to know when it is through
-  if (!broken.ok()) GiveUp(broken);
+  if (!broken.ok()) GiveUp(broken, job->tenant);
 }
 
 void CudaDevice::PollIssued() {

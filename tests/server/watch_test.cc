@@ -134,7 +134,9 @@ TEST_CASE("a watch without a session, or in a namespace that it did not open, is
   CHECK(Watcher(client).Finish().error_code() == grpc::StatusCode::FAILED_PRECONDITION);
   client.ns = "short";
   CHECK(Watcher(client).Finish().error_code() == grpc::StatusCode::INVALID_ARGUMENT);
-  client.session = std::string(16, 'x');
+  client.session = std::string(16, 'x');  // whose it is comes before what it asks for
+  CHECK(Watcher(client).Finish().error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  client.session = "short";
   CHECK(Watcher(client).Finish().error_code() == grpc::StatusCode::INVALID_ARGUMENT);
 }
 
