@@ -248,8 +248,8 @@ TEST_CASE("names that are not UTF-8 are refused by the name, and the operator se
   CHECK(status->sessions(0).client_name() == "caf\xc3\xa9");
   for (const char* verb : {"status", "--json status", "namespaces", "--json namespaces",
                            "top --interval 1ms --count 1"}) {
-    const Outcome outcome =
-        RunShell(absl::StrCat(KVKEEP_PATH, " --admin unix://", site.admin_socket(), " ", verb));
+    const Outcome outcome = RunShell(
+        absl::StrCat("'", KVKEEP_PATH, "' --admin unix://", site.admin_socket(), " ", verb));
     INFO(verb << ": " << outcome.output);
     CHECK(outcome.status == 0);
   }
