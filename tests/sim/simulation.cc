@@ -202,6 +202,7 @@ void Simulator::FinishAll() {
   if (faultless_) CheckCapacities(world_.store());
   // Nothing waits for room that there is.
   if (faultless_) KVKEEP_CHECK(world_.store().snapshot().g2.waiting_chunks == 0);
+  durable_.clear();  // nothing is promised any more
   world_.store().Clear(std::nullopt);
   world_.Settle();
   if (events_.has_value()) {
