@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstring>
 
 #include "server/guarded_sockets.h"
@@ -31,8 +32,12 @@ void CloseAllIn(msghdr* message) {
 
 extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message,
                                                                   int flags) {
-  if (!kvkeep::IsGuarded(fd) || message->msg_control != nullptr) {
-    return syscall(SYS_recvmsg, fd, message, flags);
+  if (!kvkeep::IsGuarded(fd)) return syscall(SYS_recvmsg, fd, message, flags);
+  // Unix sockets have no error queue. Asked for one, the kernel gives the next bytes instead, here
+  // none of them, and the descriptors that came with them: gRPC does ask, and would keep those.
+  if ((flags & MSG_ERRQUEUE) != 0) {
+    errno = EAGAIN;
+    return -1;
   }
   alignas(cmsghdr) std::array<char, kControlBytes> control;
   msghdr own = *message;
@@ -42,7 +47,7 @@ extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr
   if (received < 0) return received;
   CloseAllIn(&own);
   message->msg_namelen = own.msg_namelen;
-  message->msg_controllen = 0;
+  message->msg_controllen = 0;  // nobody here asks what came with the bytes
   message->msg_flags = own.msg_flags;
   return received;
 }
