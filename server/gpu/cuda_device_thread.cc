@@ -71,13 +71,17 @@ bool CudaDevice::MayGo(GpuTenant tenant) const {
 bool CudaDevice::MayIssue() const {
   if (queued_.empty() || issued_.size() >= options_.max_issued_copies) return false;
   // What waits until nothing of others is under way would wait for ever, if they went on.
-  const auto waits = [this](const RegistrationPtr& other) { return !MayGo(other->memory.tenant); };
+  const auto waits = [this](const RegistrationPtr& other) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return !MayGo(other->memory.tenant);
+  };
   return MayGo(queued_.front()->tenant) && std::none_of(to_open_.begin(), to_open_.end(), waits) &&
          std::none_of(to_close_.begin(), to_close_.end(), waits);
 }
 
 bool CudaDevice::HasWork() const {
-  const auto may_go = [this](const RegistrationPtr& next) { return MayGo(next->memory.tenant); };
+  const auto may_go = [this](const RegistrationPtr& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return MayGo(next->memory.tenant);
+  };
   return std::any_of(to_open_.begin(), to_open_.end(), may_go) ||
          std::any_of(to_close_.begin(), to_close_.end(), may_go) || MayIssue();
 }
@@ -107,7 +111,7 @@ void CudaDevice::Work() {
     close = NextToClose();
     open = NextToOpen();
     // What is opened or closed now is with the driver when the copy would be.
-    const auto beside = [this](const RegistrationPtr& other) {
+    const auto beside = [this](const RegistrationPtr& other) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
       return other == nullptr || options_.strikes == nullptr || queued_.empty() ||
              options_.strikes->MayBeBeside(other->memory.tenant, queued_.front()->tenant);
     };
