@@ -96,26 +96,47 @@ def expect(condition, what):
     print(f"ok: {what}")
 
 
-def agrees(daemon, quick):
-    daemon.start()
-    requests = ["--requests", "300"] if quick else []
+def plays_as_simulated(daemon, requests):
+    """One play of the trace: how many chunks G3 held."""
     report = daemon.json("replay", TRACE, "--chunk-bytes", "16KiB", "--check-capacity", *requests)
-    held = daemon.json("status")["g3"]["chunks"]
     print(json.dumps(report))
     expect(report["wrong_bytes"] == 0, "no wrong byte")
     expect(report["rejected"] == 0, "nothing was rejected")
-    if not quick:
+    held = daemon.json("status")["g3"]["chunks"]
+    if not requests:
         simulated = daemon.json("simulate", TRACE, "--policy", "lru", "--chunks", str(held))
         ratio, model = 100 * report["hit_ratio"], 100 * simulated[0]["hit_ratio"]
         expect(17000 < held < 20000, f"G3 held about 18,279 chunks: {held}")
         expect(abs(ratio - model) <= 0.5,
                f"hit ratio {ratio:.2f} % within 0.5 of simulate's {model:.2f} % at {held} chunks")
-        plan = daemon.json("plan", "--live", "--kv-bytes-per-token", "32", "--g2", "8MiB",
-                           "--g3", str(held * 20 * 1024))  # a header and 16 KiB each
-        predicted = 100 * plan["sizes"][0]["hit_ratio"]
-        measured = 100 * plan["now"]["measured_hit_ratio"]
-        expect(abs(predicted - measured) <= 1.5,
-               f"plan --live says {predicted:.2f} % of that size, within 1.5 of {measured:.2f} %")
+    return held
+
+
+def live_plan_is_off(daemon, held):
+    """Points of hits between what `plan --live` says of what G3 held and what was measured."""
+    plan = daemon.json("plan", "--live", "--kv-bytes-per-token", "32", "--g2", "8MiB",
+                       "--g3", str(held * 20 * 1024))  # a header and 16 KiB each
+    return 100 * (plan["sizes"][0]["hit_ratio"] - plan["now"]["measured_hit_ratio"])
+
+
+def agrees(daemon, quick):
+    daemon.start()
+    off = []
+    # Each process draws the chunks that its measurement looks at, one in eight, anew: an unlucky
+    # draw is some two points off, so of such a one two more decide.
+    while True:
+        held = plays_as_simulated(daemon, ["--requests", "300"] if quick else [])
+        if quick:
+            break
+        off.append(live_plan_is_off(daemon, held))
+        if len(off) == 3 or abs(off[0]) <= 1.5:
+            said = ", ".join(f"{points:+.2f}" for points in off)
+            expect(abs(statistics.median(off)) <= 1.5,
+                   f"plan --live is {said} points off, by the median at most 1.5")
+            break
+        expect(daemon.stop(signal.SIGTERM) == 0, "a clean stop")
+        daemon.start()
+        subprocess.run(daemon.command("clear", "--yes"), check=True, stdout=subprocess.DEVNULL)
     expect(daemon.stop(signal.SIGTERM) == 0, "a clean stop")
 
 
