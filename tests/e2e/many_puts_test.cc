@@ -88,7 +88,7 @@ TEST_CASE("every put of many engines at once is kept, and none waits long", "[ti
             << " waited for space, " << (site.Counter("local_registered_bytes") >> 20)
             << " MiB were the clients' own memory\n";
   // On a machine that is busy with other things all puts are slow.
-  CHECK(slowest < std::max(1.0, 20 * median));
+  CHECK((kSanitized || slowest < std::max(1.0, 20 * median)));
   CHECK(site.Status().g2().reserved_bytes() == 0);
 }
 
