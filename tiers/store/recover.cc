@@ -271,7 +271,13 @@ ChunkSlot Core::AdoptRecord(uint16_t device, const IndexRecord& record, bool dou
 // image: a chunk is promised only once its header has been read.
 void Core::PumpConfirms(uint16_t device) {
   DeviceTier& tier = *devices_[device];
-  if (tier.confirmed()) tier.confirmed_boot = deps_.boot_id;
+  if (tier.confirmed() && tier.confirmed_boot != deps_.boot_id) {
+    tier.confirmed_boot = deps_.boot_id;
+    // Said at once: who is killed before the next sync would leave records that the next start
+    // takes for those of another boot.
+    tier.dirty_index = true;
+    StartSync(device);
+  }
   if (!tier.readable()) return;  // Tick comes back to it
   if (!tier.confirm_again.empty() && deps_.clock->Now() >= tier.confirm_again_at) {
     tier.confirm_queue.insert(tier.confirm_queue.end(), tier.confirm_again.begin(),
