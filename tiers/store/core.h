@@ -311,7 +311,8 @@ class Core {
   absl::Status VerifyPiece(const ImageIdentity& identity, const ExtentList& extents,
                            size_t piece) const;
   void OnPiecesVerified(ChunkSlot slot, size_t first, size_t end, absl::Status status);
-  void FireWaiters(Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TellReady(Promotion& of, size_t first, size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Tell(PieceWaiters::Callbacks told, absl::Status with) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndReading(ChunkSlot slot, bool good) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FinishPromotion(ChunkSlot slot, Generation generation);
   void EndIfFailed(ChunkSlot slot, Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

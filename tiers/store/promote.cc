@@ -137,8 +137,15 @@ void Core::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallback 
     return;
   }
   Promotion& promotion = *promotions_.at(slot);
-  promotion.waiters.push_back({first, first + count, std::move(ready)});
-  FireWaiters(promotion);
+  const auto is_ready = [&promotion](size_t piece) { return promotion.IsReady(piece); };
+  bool all = first + count < promotion.pieces.size() || promotion.header_there;
+  for (size_t piece = first; all && piece < first + count; ++piece) all = is_ready(piece);
+  Count(static_cast<uint32_t>(work::kLook * count));
+  if (all || !promotion.failure.ok()) {
+    CallLater(std::move(ready), all ? absl::OkStatus() : promotion.failure);
+    return;
+  }
+  promotion.waiters.Add(first, first + count, is_ready, std::move(ready));
 }
 
 std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& extents) {
@@ -161,11 +168,10 @@ std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& ext
 void Core::StartPromotion(const ReadQueue::Asker& asker, ChunkSlot slot) {
   Chunk& chunk = table_.at(slot);
   DeviceTier& tier = *devices_[chunk.device];
-  auto promotion = std::make_unique<Promotion>();
+  auto promotion = std::make_unique<Promotion>(chunk.shape.pieces());
   promotion->device = chunk.device;
   promotion->asker = asker;
   promotion->waits = true;
-  promotion->pieces.resize(chunk.shape.pieces());
   promotion->bytes = chunk.blocks() * kBlockBytes;
   tier.read_speed.OnStart(promotion->bytes, deps_.clock->Now());
   promotions_[slot] = std::move(promotion);
@@ -356,7 +362,7 @@ void Core::OnPiecesVerified(ChunkSlot slot, size_t first, size_t end, absl::Stat
   }
   for (size_t piece = first; piece < end; ++piece) promotion.pieces[piece].ready = true;
   promotion.pieces_ready += end - first;
-  FireWaiters(promotion);
+  TellReady(promotion, first, end);
   if (promotion.pieces_ready == promotion.pieces.size()) {
     if (promotion.in_place) return FinishVerification(slot);  // its header is where it belongs
     ++promotion.outstanding;
@@ -373,27 +379,28 @@ void Core::OnPiecesVerified(ChunkSlot slot, size_t first, size_t end, absl::Stat
   EndIfFailed(slot, promotion);
 }
 
-void Core::FireWaiters(Promotion& promotion) {
-  auto& waiters = promotion.waiters;
-  for (size_t i = 0; i < waiters.size();) {
-    const auto first = promotion.pieces.begin() + static_cast<ptrdiff_t>(waiters[i].first);
-    const auto end = promotion.pieces.begin() + static_cast<ptrdiff_t>(waiters[i].end);
-    const bool last = waiters[i].end == promotion.pieces.size();
-    const bool ready = std::all_of(first, end, [](const auto& piece) { return piece.ready; }) &&
-                       (!last || promotion.header_there);
-    if (!ready && promotion.failure.ok()) {
-      ++i;
-      continue;
-    }
-    CallLater(std::move(waiters[i].ready), ready ? absl::OkStatus() : promotion.failure);
-    waiters[i] = std::move(waiters.back());
-    waiters.pop_back();
+void Core::TellReady(Promotion& promotion, size_t first, size_t end) {
+  const auto is_ready = [&promotion](size_t piece) { return promotion.IsReady(piece); };
+  PieceWaiters::Callbacks told;
+  size_t looked_at = 0;
+  for (size_t piece = first; piece < end; ++piece) {
+    looked_at += promotion.waiters.OnReady(piece, promotion.header_there, is_ready, &told);
   }
 }
 
 void Core::EndReading(ChunkSlot slot, bool good) {
   Chunk& chunk = table_.at(slot);
   DeviceTier& tier = *devices_[chunk.device];
+  Count(static_cast<uint32_t>(work::kLook * looked_at));
+  Tell(std::move(told), absl::OkStatus());
+}
+
+// However many they are, one thing to do after this hold.
+void Core::Tell(PieceWaiters::Callbacks told, absl::Status with) {
+  if (told.empty()) return;
+  Later([told = std::move(told), with = std::move(with)]() mutable {
+    for (StatusCallback& one : told) std::move(one)(with);
+  });
   chunk.g3_reading = false;
   if (chunk.in_g3_policy) g3_policy(chunk).Unpark(slot);
   const auto promotion = promotions_.find(slot);
@@ -409,7 +416,7 @@ void Core::FinishPromotion(ChunkSlot slot, Generation generation) {
   Promotion& promotion = *promotions_.at(slot);
   KVKEEP_CHECK(--promotion.outstanding == 0);
   promotion.header_there = true;
-  FireWaiters(promotion);
+  Tell(promotion.waiters.TakeAll(), absl::OkStatus());
   NoteIo(*devices_[device], false, absl::OkStatus());
   EndReading(slot, true);
   {
@@ -428,7 +435,7 @@ void Core::FinishPromotion(ChunkSlot slot, Generation generation) {
 
 void Core::EndIfFailed(ChunkSlot slot, Promotion& promotion) {
   if (promotion.failure.ok()) return;
-  FireWaiters(promotion);
+  Tell(promotion.waiters.TakeAll(), promotion.failure);
   if (promotion.outstanding > 0) return;
   if (promotion.in_place) return EndFailedVerification(slot);
   CountFailure(promotion);

@@ -87,10 +87,12 @@ void Core::ScrubChunk(Section& section, ChunkSlot slot) {
   }
   scrub_.budget_bytes -= static_cast<double>(table_.at(slot).blocks() * kBlockBytes);
   // Not pinned: where the device goes away, the chunk stays what it was.
-  promotion->second->waiters.push_back({0, promotion->second->pieces.size(),
-                                        [this, slot, id, transient](const absl::Status& status) {
-                                          OnScrubbed(slot, id, transient, status);
-                                        }});
+  const Promotion& begun = *promotion->second;
+  promotion->second->waiters.Add(
+      0, begun.pieces.size(), [&begun](size_t piece) { return begun.IsReady(piece); },
+      [this, slot, id, transient](const absl::Status& status) {
+        OnScrubbed(slot, id, transient, status);
+      });
 }
 
 void Core::OnScrubbed(ChunkSlot slot, const ChunkId& id, bool transient,

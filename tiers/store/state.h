@@ -16,6 +16,7 @@
 #include "tiers/store/chunk_table.h"
 #include "tiers/store/g2_pool.h"
 #include "tiers/store/lease.h"
+#include "tiers/store/piece_waiters.h"
 #include "tiers/store/rates.h"
 #include "tiers/store/read_queue.h"
 #include "tiers/store/replaced.h"
@@ -61,10 +62,8 @@ struct PendingPut {
 // A chunk on its way from G3 to G2; or, in place, one that is there and being verified. Lives until
 // nothing of it is outstanding.
 struct Promotion {
-  struct Waiter {
-    size_t first, end;  // pieces
-    StatusCallback ready;
-  };
+  explicit Promotion(size_t count) : pieces(count) { waiters.Resize(count); }
+  bool IsReady(size_t piece) const { return pieces[piece].ready; }
   struct Piece {
     uint32_t reads_left = 0;
     bool verifying = false;
@@ -86,7 +85,7 @@ struct Promotion {
   bool keyless = false;       // it was that the key is not there
   bool unauthentic = false;   // a tag did not match
   bool header_there = false;  // in the arena; who waits for the last piece waits for that too
-  std::vector<Waiter> waiters;
+  PieceWaiters waiters;
 };
 
 // A chunk on its way from G2 to G3.

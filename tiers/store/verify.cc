@@ -17,10 +17,9 @@ constexpr uint64_t kSweepBytesPerTick = 256 * kMiB;
 void Core::StartVerification(ChunkSlot slot) {
   Change chunk(this, slot);
   KVKEEP_CHECK(chunk->g2_state == G2State::kUnverified);
-  auto verification = std::make_unique<Promotion>();
+  auto verification = std::make_unique<Promotion>(chunk->shape.pieces());
   verification->in_place = true;
   verification->header_there = true;
-  verification->pieces.resize(chunk->shape.pieces());
   verification->outstanding = 1;  // the header
   promotions_[slot] = std::move(verification);
   chunk->g2_state = G2State::kVerifying;
