@@ -269,6 +269,11 @@ absl::StatusOr<ChunkIndex::ScanResult> MemoryIndex::Scan(
 absl::Status MemoryIndex::PutMeta(absl::string_view name, absl::string_view value) {
   Write write;
   write.meta.emplace_back(std::string(name), std::string(value));
+  {
+    MutexLock lock(&mu_);
+    ++stats_.meta_writes;
+    stats_.meta_bytes += value.size();
+  }
   return Append(std::move(write));
 }
 

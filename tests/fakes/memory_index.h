@@ -45,6 +45,7 @@ class MemoryIndex final : public ChunkIndex {
     uint64_t lost_writes = 0;  // by power cuts, and to holes
     uint64_t phantoms = 0;     // writes that failed, and that the next process found
     uint64_t forgetful = 0;    // syncs that left a hole
+    uint64_t meta_writes = 0, meta_bytes = 0;
     uint64_t lost_tails = 0;  // ends of the log that the next process of the same boot did not find
   };
 

@@ -90,7 +90,8 @@ void World::Start() {
                  .boot_id = boot_id_,
                  .wake = [this] { ++wakes_; },
                  .between_slices = between_slices_,
-                 .hold_work = options_.hold_work};
+                 .hold_work = options_.hold_work,
+                 .recency_chunks = options_.recency_chunks};
   for (size_t d = 0; d < machines_.size(); ++d) {
     Machine& machine = machines_[d];
     if (!machine.attached) continue;

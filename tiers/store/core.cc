@@ -294,6 +294,7 @@ void Core::InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent) {
                             now);
   life_.OnStored(fingerprint, LifeSamples::kG3, now);
   chunk.in_g3_policy = true;
+  devices_[chunk.device]->recency_changed = true;
   TouchLater(g3_policy(chunk).MemoryDue());
 }
 

@@ -374,9 +374,7 @@ class Core {
   void WaitUnbacked(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WaitAgain(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndUnbackedWait(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool TakesWrites() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::optional<uint16_t> EnqueueUnbacked(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // As many as there is room for, in as many holds of the device's pumps as it takes.
   void PumpUnbacked(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteUnbacked(Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckUnbacked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -448,8 +446,13 @@ class Core {
   void NoteDoubtful(DeviceTier& tier, const Doubtful& noted, CommitSequence after)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static absl::Status SaveDoubtful(ChunkIndex& index, const Doubtful& doubtful);
+
+  // ---- recency.cc
   void SaveRecencyIfDue(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SaveRecency(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<int64_t> RecencyCuts(Section& section, uint16_t device, double wanted)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnRecencySaved(uint16_t device, bool saved);
 
   // ---- learned.cc
   // REQUIRES: nothing is in the policies yet.

@@ -85,6 +85,8 @@ struct DeviceTier {
   bool syncing = false, dirty_index = false;  // the latter: committed to since the last sync began
   MonotonicTime last_sync{0}, last_recency{0};
   std::multimap<CommitSequence, StatusCallback> sync_waiters;  // by what has to be stable
+  bool recency_changed = false;  // since it was saved
+  uint32_t saves = 0;            // of that and of what is learned, under way
 
   bool pumping = false;    // KeepPumping is under way, or in an outbox
   bool pump_more = false;  // and has to go on

@@ -30,6 +30,13 @@ std::string Encode(absl::string_view learned) {
   return value;
 }
 
+// What is there already is not written again.
+void SaveIfChanged(ChunkIndex& index, const std::string& name, const std::string& value) {
+  const absl::StatusOr<std::optional<std::string>> there = index.GetMeta(name);
+  if (there.ok() && *there == value) return;
+  index.PutMeta(name, value).IgnoreError();
+}
+
 // Empty: nothing usable.
 absl::string_view Decode(absl::string_view value) {
   if (value.size() < kHeadBytes || value.size() > kHeadBytes + kMaxBytes) return "";
@@ -68,10 +75,12 @@ void Core::SaveLearned(uint16_t device) {
     add(NameOf("g3", options_.tenants[t]), *devices_[device]->policies[t]);
   }
   if (all.empty()) return;
+  ++devices_[device]->saves;
   ChunkIndex* index = &deps_.devices[device].device->index();
-  Later([executor = deps_.devices[device].index_executor, index, all = std::move(all)]() mutable {
-    executor->Post([index, all = std::move(all)] {
-      for (const auto& [name, learned] : all) index->PutMeta(name, Encode(learned)).IgnoreError();
+  Later([this, device, index, all = std::move(all)]() mutable {
+    deps_.devices[device].index_executor->Post([this, device, index, all = std::move(all)] {
+      for (const auto& [name, learned] : all) SaveIfChanged(*index, name, Encode(learned));
+      OnRecencySaved(device, true);
     });
   });
 }

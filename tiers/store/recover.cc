@@ -1,14 +1,13 @@
 // Start: the table, allocators and recency from the devices' indexes. O(records). Then G2.
-#include <absl/container/flat_hash_map.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
 
-#include "tiers/base/bytes.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/store/canary.h"
 #include "tiers/store/core.h"
+#include "tiers/store/saved_recency.h"
 
 namespace kvkeep::store_internal {
 namespace {
@@ -18,13 +17,6 @@ constexpr uint32_t kMostConfirms = 3;  // of one header that cannot be read, so 
 constexpr auto kConfirmAgain = std::chrono::seconds(1);
 // So many chunks ahead is their memory fetched, where they are walked in an order of their own.
 constexpr size_t kPrefetchAhead = 8;
-
-// Meta value "recency", version 1: u8 version, then the sequence (u64, little-endian) of each
-// chunk, the first to go first. Chunks that are not in it came later.
-constexpr char kRecencyName[] = "recency";
-constexpr char kRecencyVersion = 1;
-constexpr size_t kMaxRecencyBytes = 64 * kMiB;  // of one meta value
-constexpr auto kRecencyInterval = std::chrono::seconds(60);
 
 // All of them when it cannot be read.
 Doubtful ReadDoubtful(ChunkIndex& index) {
@@ -41,19 +33,9 @@ KnownRecord Known(const IndexRecord& record, bool unconfirmed, bool doubtful) {
           .doubtful = doubtful};
 }
 
-using RecencyRanks = absl::flat_hash_map<CommitSequence, uint64_t>;
-
-RecencyRanks ReadRecency(ChunkIndex& index) {
-  RecencyRanks ranks;
-  const absl::StatusOr<std::optional<std::string>> saved = index.GetMeta(kRecencyName);
-  const bool usable = saved.ok() && saved->has_value() && (**saved).size() % 8 == 1 &&
-                      (**saved)[0] == kRecencyVersion;
-  if (!usable) return ranks;  // only the order of eviction suffers
-  const auto* at = reinterpret_cast<const std::byte*>((**saved).data() + 1);
-  for (uint64_t i = 0; i < (**saved).size() / 8; ++i) {
-    ranks.emplace(CommitSequence(LoadAt<uint64_t>(at + 8 * i)), i);
-  }
-  return ranks;
+void ConfirmLater(DeviceTier& tier, const DeviceTier::Confirm& confirm, MonotonicTime now) {
+  if (tier.confirm_again.empty()) tier.confirm_again_at = now + kConfirmAgain;
+  tier.confirm_again.push_back(confirm);
 }
 
 }  // namespace
@@ -159,11 +141,8 @@ absl::Status Core::RecoverDevice(uint16_t device) {
   tier.committed = tier.assigned;
   NoteDoubtful(tier, noted, sure ? mark.sequence : CommitSequence(0));
 
-  const RecencyRanks ranks = ReadRecency(index);
-  for (auto& [age, slot] : by_age) {
-    const auto saved = ranks.find(CommitSequence(age));
-    age = saved != ranks.end() ? saved->second : ranks.size() + age;
-  }
+  const SavedRecency saved = SavedRecency::Read(index);
+  for (auto& [age, slot] : by_age) age = saved.RankOf(CommitSequence(age));
   std::sort(by_age.begin(), by_age.end());
   for (size_t i = 0; i < by_age.size(); ++i) {
     if (i + kPrefetchAhead < by_age.size()) table_.Prefetch(by_age[i + kPrefetchAhead].second);
@@ -172,6 +151,7 @@ absl::Status Core::RecoverDevice(uint16_t device) {
     const Chunk& chunk = table_.at(slot);
     reuse_.OnFound(table_.fingerprint(chunk.id), chunk.blocks() * kBlockBytes);
   }
+  tier.recency_changed = false;  // the next start makes the same of what is saved
   return absl::OkStatus();
 }
 
@@ -189,45 +169,6 @@ void Core::NoteDoubtful(DeviceTier& tier, const Doubtful& noted, CommitSequence 
 
 absl::Status Core::SaveDoubtful(ChunkIndex& index, const Doubtful& doubtful) {
   return index.PutMeta(kDoubtfulName, EncodeDoubtful(doubtful));
-}
-
-void Core::SaveRecencyIfDue(Section& section, uint16_t device) {
-  const DeviceTier& tier = *devices_[device];
-  const bool due = deps_.clock->Now() - tier.last_recency >= kRecencyInterval;
-  if (due && !draining_) SaveRecency(section, device);  // a drain saves it at its end
-}
-
-// Slot by slot, in slices: what is touched meanwhile may come out a little wrong, which only the
-// order of eviction suffers from.
-void Core::SaveRecency(Section& section, uint16_t device) {
-  DeviceTier& tier = *devices_[device];
-  tier.last_recency = deps_.clock->Now();
-  SaveLearned(device);
-  if (tier.chunks * sizeof(uint64_t) >= kMaxRecencyBytes) return;
-  std::deque<std::pair<int64_t, uint64_t>> order;  // a deque: growing moves nothing
-  for (uint32_t i = 0; i < table_.slot_end(); ++i) {
-    section.YieldIfSpent();
-    Count(work::kLook);
-    const Chunk& chunk = table_.at(ChunkSlot(i));
-    if (!chunk.in_g3_policy || chunk.device != device) continue;
-    Count(work::kFind);
-    // Only those of one tenant compare, which is all that the next start wants.
-    order.emplace_back(g3_policy(chunk).Recency(ChunkSlot(i)), chunk.g3_sequence.value());
-  }
-  ChunkIndex* index = &deps_.devices[device].device->index();
-  Later(
-      [executor = deps_.devices[device].index_executor, index, order = std::move(order)]() mutable {
-        std::sort(order.begin(), order.end());
-        std::string value(1, kRecencyVersion);
-        for (const auto& [recency, sequence] : order) {
-          value.append(reinterpret_cast<const char*>(&sequence), sizeof(sequence));
-        }
-        if (value.size() > kMaxRecencyBytes) return;
-        // Lost recency costs hits at worst, so a refusal is not worth a retry.
-        executor->Post([index, value = std::move(value)] {
-          index->PutMeta(kRecencyName, value).IgnoreError();
-        });
-      });
 }
 
 // Its blocks go to others when the index has forgotten it, unless they lie outside or another
@@ -332,10 +273,7 @@ void Core::OnConfirmRead(DeviceTier::Confirm confirm, AlignedPage& page, absl::S
   } else if (io_ok || confirm.failures == 1) {  // one bad spot is no broken device
     NoteIo(tier, false, io_ok ? absl::OkStatus() : status);
   }
-  if (away || again) {
-    if (tier.confirm_again.empty()) tier.confirm_again_at = deps_.clock->Now() + kConfirmAgain;
-    tier.confirm_again.push_back(confirm);
-  }
+  if (away || again) ConfirmLater(tier, confirm, deps_.clock->Now());
   bool detached = false, keyless = false;
   {
     Change chunk(this, slot);

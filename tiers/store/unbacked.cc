@@ -1,12 +1,18 @@
 // What G2 alone holds although G3 is to have it: it came when the dirty budget was used up, or no
 // device took writes. It waits for its turn, evictable as ever, so that a flood pushes out nothing
 // that is hot; and it is offered to G3, by the admission as any other, when there is room again.
+#include <algorithm>
+
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
 namespace {
 
 constexpr auto kOfferAgain = std::chrono::seconds(1);  // after a device took it and no writes then
+
+bool TakesWrites(const std::unique_ptr<DeviceTier>& tier) {
+  return tier->writable() && !tier->deps.device->index_over_budget();
+}
 
 }  // namespace
 
@@ -29,14 +35,6 @@ void Core::WaitAgain(ChunkSlot slot) {
   WaitUnbacked(slot);
 }
 
-bool Core::TakesWrites() const {
-  for (uint16_t device = 0; device < devices_.size(); ++device) {
-    const bool full = deps_.devices[device].device->index_over_budget();
-    if (devices_[device]->writable() && !full) return true;
-  }
-  return false;
-}
-
 std::optional<uint16_t> Core::EnqueueUnbacked(ChunkSlot slot) {
   EndUnbackedWait(slot);
   const Chunk& chunk = table_.at(slot);
@@ -56,7 +54,7 @@ void Core::PumpUnbacked(uint16_t device) {
     while (own->unbacked.first() != kNoSlot) {
       const ChunkSlot slot = own->unbacked.first();
       if (!own->MayBeDirty(table_.at(slot).blocks())) break;
-      if (!TakesWrites()) return;
+      if (std::none_of(devices_.begin(), devices_.end(), TakesWrites)) return;
       if (Spent()) return PumpLater(device);
       const std::optional<uint16_t> to = EnqueueUnbacked(slot);
       if (to.has_value()) PumpLater(*to);
