@@ -2,11 +2,13 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <cerrno>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "tiers/base/check.h"
+#include "tiers/io/errno_status.h"
 #include "tiers/io/operation_check.h"
 
 namespace kvkeep {
@@ -178,8 +180,10 @@ IoOperation FaultyDevice::State::Damage(Pending& p) {
     case Fault::kNone:
       break;
     case Fault::kError:
-      p.status = absl::DataLossError(
-          absl::StrCat("injected: ", DescribeOperation(p.operation), " failed"));
+      p.status = options.host_short
+                     ? ErrnoStatus(ENOMEM, DescribeOperation(p.operation))
+                     : absl::DataLossError(absl::StrCat(
+                           "injected: ", DescribeOperation(p.operation), " failed"));
       lower.bytes = 0;
       break;
     case Fault::kCorrupt:

@@ -44,6 +44,7 @@ struct FaultOptions {
   double sync_error = 0;  // DataLoss, nothing made stable; of each Sync
   double sync_drops = 0;  // of those: what was to be made stable is lost, and later ones succeed
   double sync_lies = 0;   // OK, nothing made stable; of each Sync
+  bool host_short = false;  // read and write errors are the kernel's, which was short of memory
 };
 
 class FaultyDevice final : public Device {

@@ -15,7 +15,6 @@
 #include <memory>
 #include <utility>
 
-#include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
 #include "tiers/io/errno_status.h"
@@ -155,7 +154,7 @@ std::string DeviceFile::WhyNotDirect() const {
   // error is for the operation that meets it.
   std::unique_ptr<void, decltype(&std::free)> block(std::aligned_alloc(kBlockBytes, kBlockBytes),
                                                     &std::free);
-  KVKEEP_CHECK(block != nullptr);
+  if (block == nullptr) return "there is no memory to try O_DIRECT with";
   if (pread(fd_, block.get(), kBlockBytes, 0) < 0 && errno == EINVAL) {
     return absl::StrCat("O_DIRECT refuses blocks of ", kBlockBytes);
   }

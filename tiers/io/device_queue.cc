@@ -17,6 +17,13 @@ namespace {
 // the same share of the depth.
 constexpr uint32_t kReadsPerWrite = 3;
 
+// 1 ms, and twice as long each time.
+std::chrono::milliseconds PauseAfter(uint32_t tries) {
+  constexpr uint32_t kDoublings = 6;
+  const std::chrono::milliseconds pause(1 << std::min(tries - 1, kDoublings));
+  return std::min(pause, DeviceQueue::kLongestPause);
+}
+
 }  // namespace
 
 DeviceQueue::DeviceQueue(std::string name, uint32_t depth, size_t max_io_bytes,
@@ -115,7 +122,8 @@ DeviceQueue::Outcome DeviceQueue::Error(IoFragment& fragment, int error) {
     case ENOMEM:
       if (++fragment.fruitless >= kMaxFruitless) break;
       ++counters_->retried;
-      return {.next = error == EINTR ? Outcome::Next::kAgain : Outcome::Next::kAgainLater};
+      if (error == EINTR) return {.next = Outcome::Next::kAgain};
+      return {.next = Outcome::Next::kAgainLater, .pause = PauseAfter(fragment.fruitless)};
     default:
       break;
   }

@@ -13,6 +13,7 @@
 
 #include <absl/status/status.h>
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -46,8 +47,10 @@ struct IoFragment {
 
 class DeviceQueue {
  public:
-  // Results in a row without progress after which a fragment fails.
+  // Results in a row without progress after which a fragment fails: where the kernel is short of
+  // something, after about 4 s, as the pauses grow.
   static constexpr uint32_t kMaxFruitless = 64;
+  static constexpr std::chrono::milliseconds kLongestPause{64};
 
   struct Outcome {
     enum class Next {
@@ -56,6 +59,7 @@ class DeviceQueue {
       kAgainLater,  // the kernel was short of something: issue it again after a pause
     };
     Next next = Next::kFinished;
+    std::chrono::milliseconds pause{0};    // before kAgainLater
     std::shared_ptr<IoRequest> completed;  // the operation that ended with it, if one did
   };
 

@@ -1,5 +1,6 @@
 #include "tiers/io/errno_status.h"
 
+#include <absl/strings/cord.h>
 #include <absl/strings/str_cat.h>
 
 #include <cerrno>
@@ -8,6 +9,11 @@
 #include "tiers/base/check.h"
 
 namespace kvkeep {
+namespace {
+
+constexpr char kHostShort[] = "kvkeep/host_short";
+
+}  // namespace
 
 absl::StatusCode ErrnoCode(int error) {
   KVKEEP_CHECK(error > 0);
@@ -60,9 +66,15 @@ absl::StatusCode ErrnoCode(int error) {
 }
 
 absl::Status ErrnoStatus(int error, absl::string_view what) {
-  return absl::Status(
+  absl::Status status(
       ErrnoCode(error),
       absl::StrCat(what, ": ", std::generic_category().message(error), " (errno ", error, ")"));
+  const bool short_of = error == EAGAIN || error == EBUSY || error == EINTR || error == ENOMEM ||
+                        error == ENOBUFS;
+  if (short_of) status.SetPayload(kHostShort, absl::Cord());
+  return status;
 }
+
+bool IsHostShort(const absl::Status& status) { return status.GetPayload(kHostShort).has_value(); }
 
 }  // namespace kvkeep

@@ -18,4 +18,8 @@ absl::StatusCode ErrnoCode(int error);
 // "<what>: <errno's text> (errno N)". `what` names operation, path and place.
 absl::Status ErrnoStatus(int error, absl::string_view what);
 
+// Of such a status: the kernel was short of memory or requests. That passes, and says nothing about
+// the device.
+bool IsHostShort(const absl::Status& status);
+
 }  // namespace kvkeep

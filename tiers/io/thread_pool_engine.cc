@@ -19,8 +19,6 @@
 namespace kvkeep {
 namespace {
 
-constexpr std::chrono::milliseconds kRetryPause{1};
-
 int64_t MoveBytes(int fd, const IoFragment& fragment) {
   const auto offset = static_cast<off_t>(fragment.offset);
   const ssize_t moved = fragment.is_read() ? pread(fd, fragment.data, fragment.bytes, offset)
@@ -140,14 +138,21 @@ class ThreadPoolEngine final : public IoEngine, private OperationSink {
     return false;
   }
 
+  bool Stopping() {
+    MutexLock lock(&mu_);
+    return stopping_;
+  }
+
   void Move(const std::shared_ptr<OpenDevice>& device, IoFragment& fragment) {
     DeviceQueue::Outcome outcome;
     do {
       if (outcome.next == DeviceQueue::Outcome::Next::kAgainLater) {
-        std::this_thread::sleep_for(kRetryPause);  // for the kernel to get memory or requests
+        std::this_thread::sleep_for(outcome.pause);  // for the kernel to get memory or requests
       }
+      const bool again = outcome.next != DeviceQueue::Outcome::Next::kFinished;
       ++counters_.plain_buffer_ios;
-      const int64_t result = MoveBytes(device->file.fd(), fragment);
+      const int64_t result =
+          again && Stopping() ? -ECANCELED : MoveBytes(device->file.fd(), fragment);
       MutexLock lock(&mu_);
       outcome = device->queue.OnResult(fragment, result);
       if (!device->queue.has_waiting()) {

@@ -22,8 +22,6 @@ namespace {
 
 using Next = DeviceQueue::Outcome::Next;
 
-constexpr std::chrono::milliseconds kRingRetryPause{1};
-
 // The ring's thread turns: take what was handed over, issue, enter the kernel, judge what
 // completed, run callbacks. Callbacks run last, from a list: one that submits only adds to the
 // inbox.
@@ -105,8 +103,11 @@ class UringEngine final : public IoEngine, private OperationSink, private Execut
   size_t first_active_ = 0;                          // rotates, so that no device is always last
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_slots_;
-  std::vector<uint32_t> delayed_;  // slots to issue again at delayed_until_
-  MonotonicTime delayed_until_{0};
+  struct Delayed {
+    uint32_t slot;
+    MonotonicTime until;
+  };
+  std::vector<Delayed> delayed_;  // to be issued again
   std::vector<UringRing::Completion> reaped_;
   std::vector<CompletedOperation> completed_;
 
@@ -260,12 +261,17 @@ void UringEngine::GiveUpWaiting() {
     }
   }
   active_.clear();
-  for (const uint32_t slot : std::exchange(delayed_, {})) Judge(slot, -ECANCELED);
+  for (const Delayed& delayed : std::exchange(delayed_, {})) Judge(delayed.slot, -ECANCELED);
 }
 
 void UringEngine::IssueDelayed() {
-  if (delayed_.empty() || RealClock()->Now() < delayed_until_) return;
-  for (const uint32_t slot : std::exchange(delayed_, {})) IssueSlot(slot);
+  if (delayed_.empty()) return;
+  const MonotonicTime now = RealClock()->Now();
+  std::erase_if(delayed_, [&](const Delayed& delayed) {
+    if (now < delayed.until) return false;
+    IssueSlot(delayed.slot);
+    return true;
+  });
 }
 
 void UringEngine::Issue() {
@@ -324,8 +330,7 @@ void UringEngine::Judge(uint32_t index, int64_t result) {
       IssueSlot(index);
       return;
     case Next::kAgainLater:
-      if (delayed_.empty()) delayed_until_ = RealClock()->Now() + kRingRetryPause;
-      delayed_.push_back(index);
+      delayed_.push_back({index, RealClock()->Now() + outcome.pause});
       return;
     case Next::kFinished:
       break;

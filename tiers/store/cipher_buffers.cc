@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "tiers/base/check.h"
-
 namespace kvkeep::store_internal {
 
 static_assert(CipherBuffers::kUnitBytes >= kPieceBytes + kMaxTailBytes + 2 * kBlockBytes);
@@ -28,7 +26,6 @@ CipherBuffers::Buffer CipherBuffers::Take(size_t bytes) {
   if (buffer.memory_ == nullptr) {
     const size_t all = Keeps(bytes) ? kUnitBytes : bytes;
     buffer.memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, all)));
-    KVKEEP_CHECK(buffer.memory_ != nullptr);
   }
   return buffer;
 }
@@ -36,6 +33,7 @@ CipherBuffers::Buffer CipherBuffers::Take(size_t bytes) {
 void CipherBuffers::Give(Buffer& buffer) {
   MutexLock lock(&mu_);
   bytes_out_ -= buffer.bytes_;
+  if (buffer.memory_ == nullptr) return;
   if (Keeps(buffer.bytes_) && kept_.size() < kMaxKept) kept_.push_back(std::move(buffer.memory_));
 }
 

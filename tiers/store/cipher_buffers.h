@@ -41,7 +41,8 @@ class CipherBuffers : public std::enable_shared_from_this<CipherBuffers> {
     size_t bytes_ = 0;
   };
 
-  // For direct I/O: aligned to blocks. REQUIRES: whole blocks.
+  // For direct I/O: aligned to blocks. Its data is null when there is no memory. REQUIRES: whole
+  // blocks.
   Buffer Take(size_t bytes);
   uint64_t bytes_out() const;
 

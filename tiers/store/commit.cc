@@ -345,6 +345,10 @@ void Core::NoteIo(DeviceTier& tier, bool write, const absl::Status& status) {
     }
     return;
   }
+  if (IsHostShort(status)) {  // for a while: that says nothing about the device
+    ++counters_.host_short_ios;
+    return;
+  }
   if (tier.state == DeviceState::kOffline || tier.failed_sync) return;
   tier.message = status.ToString();
   if (++errors < kErrorsInARow) {

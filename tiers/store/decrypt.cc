@@ -70,7 +70,7 @@ void Core::CountFailure(const Promotion& promotion) {
   if (promotion.unauthentic) ++counters_.unauthentic_chunks;
   if (promotion.keyless) {
     ++counters_.keyless_chunks;
-  } else if (!promotion.failed_io) {
+  } else if (!promotion.failed_io && !IsAway(promotion.failure)) {
     ++counters_.corrupt_chunks;
   }
 }

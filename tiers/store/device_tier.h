@@ -14,6 +14,7 @@
 
 #include "tiers/alloc/extent_allocator.h"
 #include "tiers/index/doubtful.h"
+#include "tiers/io/errno_status.h"
 #include "tiers/nvme/nvme_device.h"
 #include "tiers/policy/eviction_policy.h"
 #include "tiers/store/chunk_table.h"
@@ -84,9 +85,9 @@ struct DeviceTier {
 
   bool syncing = false, dirty_index = false;  // the latter: committed to since the last sync began
   MonotonicTime last_sync{0}, last_recency{0};
-  std::multimap<CommitSequence, StatusCallback> sync_waiters;  // by what has to be stable
   bool recency_changed = false;  // since it was saved
   uint32_t saves = 0;            // of that and of what is learned, under way
+  std::multimap<CommitSequence, StatusCallback> sync_waiters;  // by what has to be stable
 
   bool pumping = false;    // KeepPumping is under way, or in an outbox
   bool pump_more = false;  // and has to go on

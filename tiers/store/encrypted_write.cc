@@ -15,11 +15,15 @@ EncryptedWrite::EncryptedWrite(Job job)
     longest = std::max(longest, shape.unit_end(unit) - shape.unit_begin(unit));
   }
   for (size_t lane = 0; lane < std::min(units_, kLanes); ++lane) {
-    lanes_.push_back({.buffer = job_.buffers->Take(longest)});
+    CipherBuffers::Buffer buffer = job_.buffers->Take(longest);
+    if (buffer.data() == nullptr) break;  // with fewer it is slower
+    lanes_.push_back({.buffer = std::move(buffer)});
   }
+  lanes_left_ = lanes_.size();
 }
 
 void EncryptedWrite::Start() {
+  if (!has_memory()) return std::move(job_.done)(AlignedPage::NoMemory(), Digest128{});
   for (size_t lane = 1; lane < lanes_.size(); ++lane) {
     job_.executor->Post([self = shared_from_this(), lane] { self->NextUnit(lane); });
   }

@@ -3,7 +3,8 @@
 // The bytes in G2 stay what they are: readers hold leases on them. Each unit is encrypted into a
 // buffer of this write's own, by the executor, and written from there; up to kLanes units are under
 // way at once. The header page goes last, since it has the tags. So a write needs at most kLanes
-// buffers of a unit each, never more than its image, and those of all writes are counted.
+// buffers of a unit each, never more than its image, and those of all writes are counted. Where
+// there is no memory for so many it takes fewer.
 //
 // Made by std::make_shared, started once; it keeps itself until `done` has run. Thread-safe.
 #pragma once
@@ -46,6 +47,8 @@ class EncryptedWrite : public std::enable_shared_from_this<EncryptedWrite> {
 
   explicit EncryptedWrite(Job job);
 
+  // For one unit at a time at least; without, Start ends it with Unavailable.
+  bool has_memory() const { return !lanes_.empty() && header_page_.ok(); }
   // On a thread of the executor.
   void Start();
 

@@ -109,6 +109,11 @@ void Core::ReadTail(const Chunk& chunk, MetadataCallback done) {
   };
   read(0);
   for (uint64_t block = tail->first_block(); block < chunk.blocks(); ++block) read(block);
+  for (const AlignedPage& page : tail->pages) {
+    if (page.ok()) continue;
+    ++counters_.allocation_failures;
+    return Later([tail] { std::move(tail->done)(AlignedPage::NoMemory()); });
+  }
   tail->left = reads.size();
   Count(static_cast<uint32_t>(work::kOperation * reads.size()));
   Later([io = &deps_.devices[chunk.device].device->io(), reads = std::move(reads)]() mutable {

@@ -205,6 +205,11 @@ void Core::IssueReads(ChunkSlot slot, Promotion& promotion) {
   const Chunk& chunk = table_.at(slot);
   std::vector<IoOperation> reads;
   AlignedPage* const page = &promotion.header_page;
+  if (!page->ok()) {  // then nothing is read, and the chunk stays what it is
+    ++counters_.allocation_failures;
+    promotion.outstanding = 1;
+    return Later([this, slot, page] { OnHeaderRead(slot, page, AlignedPage::NoMemory()); });
+  }
   reads.push_back({.kind = IoOperation::Kind::kRead,
                    .offset = DeviceOffset(chunk.g3[0].first.value() * kBlockBytes),
                    .data = page->bytes,
@@ -281,7 +286,7 @@ void Core::OnHeaderRead(ChunkSlot slot, AlignedPage* page, absl::Status status) 
       VerifyIfRead(slot, promotion, piece);
     }
   } else {
-    promotion.failed_io |= !io_ok;
+    promotion.failed_io |= !io_ok && page->ok();
     NoteFailure(promotion, std::move(status));
   }
   EndIfFailed(slot, promotion);
@@ -386,11 +391,6 @@ void Core::TellReady(Promotion& promotion, size_t first, size_t end) {
   for (size_t piece = first; piece < end; ++piece) {
     looked_at += promotion.waiters.OnReady(piece, promotion.header_there, is_ready, &told);
   }
-}
-
-void Core::EndReading(ChunkSlot slot, bool good) {
-  Chunk& chunk = table_.at(slot);
-  DeviceTier& tier = *devices_[chunk.device];
   Count(static_cast<uint32_t>(work::kLook * looked_at));
   Tell(std::move(told), absl::OkStatus());
 }
@@ -401,6 +401,11 @@ void Core::Tell(PieceWaiters::Callbacks told, absl::Status with) {
   Later([told = std::move(told), with = std::move(with)]() mutable {
     for (StatusCallback& one : told) std::move(one)(with);
   });
+}
+
+void Core::EndReading(ChunkSlot slot, bool good) {
+  Chunk& chunk = table_.at(slot);
+  DeviceTier& tier = *devices_[chunk.device];
   chunk.g3_reading = false;
   if (chunk.in_g3_policy) g3_policy(chunk).Unpark(slot);
   const auto promotion = promotions_.find(slot);

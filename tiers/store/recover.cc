@@ -233,10 +233,14 @@ void Core::PumpConfirms(uint16_t device) {
     Count(work::kFind);
     Chunk& chunk = table_.at(slot);
     if (!chunk.live || !chunk.unconfirmed || chunk.device != device || chunk.g3_reading) continue;
+    auto page = std::make_shared<AlignedPage>();
+    if (!page->ok()) {
+      ++counters_.allocation_failures;
+      return ConfirmLater(tier, confirm, deps_.clock->Now());
+    }
     Count(work::kStart);
     ++tier.confirms;
     chunk.g3_reading = true;
-    auto page = std::make_shared<AlignedPage>();
     IoOperation read{.kind = IoOperation::Kind::kRead,
                      .offset = DeviceOffset(chunk.g3[0].first.value() * kBlockBytes),
                      .data = page->bytes,

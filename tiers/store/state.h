@@ -27,9 +27,14 @@ namespace kvkeep::store_internal {
 
 using StatusCallback = absl::AnyInvocable<void(absl::Status) &&>;
 
-// One 4 KiB page for direct I/O: headers on their way to or from a device.
+// One 4 KiB page for direct I/O: headers on their way to or from a device. Not ok: there was no
+// memory for it, and nothing is to be read or written.
 struct AlignedPage {
   AlignedPage() : bytes(static_cast<std::byte*>(std::aligned_alloc(kBlockBytes, kBlockBytes))) {}
+  bool ok() const { return bytes != nullptr; }
+  static absl::Status NoMemory() {
+    return absl::UnavailableError("there is no memory for a page of 4096 bytes");
+  }
   ~AlignedPage() { std::free(bytes); }
   AlignedPage(const AlignedPage&) = delete;
   AlignedPage& operator=(const AlignedPage&) = delete;

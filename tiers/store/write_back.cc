@@ -146,16 +146,18 @@ void Core::StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent) {
 void Core::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
                        const ImagePlacement& placement) {
   absl::StatusOr<ImageHeader> header = DecodeHeader(HeaderInArena(g2), deps_.mac_key);
-  if (!header.ok()) {  // DRAM went bad: better unbacked than a wrong image
+  const auto fail = [this, slot, write](absl::Status why) {
     write->outstanding = 1;
     write->blames_device = false;
-    OnWritten(slot, write->bytes, header.status());
-    return;
-  }
+    OnWritten(slot, write->bytes, std::move(why));
+  };
+  // DRAM went bad: better unbacked than a wrong image.
+  if (!header.ok()) return fail(header.status());
   write->created_unix_us = header->identity.created_unix_us;
   header->placement = placement;
   if (write->key != nullptr) return SubmitEncrypted(slot, write, g2, *std::move(header));
   write->header_page = std::make_unique<AlignedPage>();
+  if (!write->header_page->ok()) return fail(AlignedPage::NoMemory());
   EncodeHeader(*header, deps_.mac_key, write->header_page->span());
   write->root = HeaderRoot(write->header_page->span());
 
@@ -188,7 +190,7 @@ void Core::SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g
   write->outstanding = 1;  // all of it together
   header.encryption = ImageCipher::NewEncryption(*write->key, header.identity.shape, deps_.random);
   ImageCipher cipher(*write->key, header.identity, *header.encryption);
-  std::make_shared<EncryptedWrite>(
+  auto encrypted = std::make_shared<EncryptedWrite>(
       EncryptedWrite::Job{
           .header = std::move(header),
           .cipher = std::move(cipher),
@@ -207,8 +209,9 @@ void Core::SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g
               [this, slot, write](absl::Status status, const Digest128& root) {
                 write->root = root;
                 OnWritten(slot, write->bytes, std::move(status));
-              }})
-      ->Start();
+              }});
+  write->blames_device = encrypted->has_memory();
+  encrypted->Start();
 }
 
 void Core::OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status) {
@@ -228,6 +231,7 @@ void Core::OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status) {
   write_backs_.erase(found);
   // Once a chunk, however many of its writes failed.
   if (done->blames_device) NoteIo(tier, true, done->failure);
+  counters_.allocation_failures += !done->blames_device && absl::IsUnavailable(done->failure);
   Chunk& chunk = table_.at(slot);
   if (!done->failure.ok() || chunk.detached) {
     if (!done->failure.ok()) ++counters_.write_backs_failed;
@@ -261,7 +265,7 @@ void Core::GiveUpWriteBack(ChunkSlot slot, const absl::Status& why) {
   }
   chunk->g3.clear();
   SetG3State(*chunk, G3State::kAbsent);
-  if (absl::IsUnavailable(why)) WaitAgain(slot);
+  if (absl::IsUnavailable(why) || IsHostShort(why)) WaitAgain(slot);
 }
 
 }  // namespace kvkeep::store_internal

@@ -2,10 +2,12 @@
 
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <chrono>
 #include <numeric>
 
 #include "tests/fakes/seeded_random.h"
 #include "tiers/base/units.h"
+#include "tiers/io/errno_status.h"
 
 namespace kvkeep {
 namespace {
@@ -172,12 +174,21 @@ TEST_CASE("interrupted and refused I/O is issued again, with an end") {
   CHECK(h.Complete(0, -EBUSY).next == Next::kAgainLater);
   CHECK(h.Complete(0, -ENOMEM).next == Next::kAgainLater);
   CHECK(h.counters_.retried == 4);
-  DeviceQueue::Outcome outcome{.next = Next::kAgainLater};
+  DeviceQueue::Outcome outcome{.next = Next::kAgainLater, .pause = std::chrono::milliseconds(1)};
+  std::chrono::milliseconds paused{0};
   for (int i = 0; outcome.next != Next::kFinished; ++i) {
     REQUIRE(i < 100);
+    const auto before = outcome.pause;
     outcome = h.Complete(0, -EAGAIN);
+    paused += outcome.pause;
+    if (outcome.next == Next::kAgainLater) CHECK(outcome.pause >= before);
+    CHECK(outcome.pause <= DeviceQueue::kLongestPause);
   }
+  // As long as memory may be short, and less than the store waits for a device that is silent.
+  CHECK(paused > std::chrono::seconds(3));
+  CHECK(paused < std::chrono::seconds(5));
   REQUIRE(outcome.completed != nullptr);
+  CHECK(IsHostShort(outcome.completed->status));
   CHECK(outcome.completed->status.code() == absl::StatusCode::kUnavailable);
   CHECK(h.counters_.errors == 1);
   CHECK(h.counters_.writes == 0);

@@ -29,6 +29,17 @@ TEST_CASE("an errno becomes the status that device.h promises") {
   CHECK(ErrnoCode(error) == code);
 }
 
+TEST_CASE("a status tells that the kernel was short of something, which is no device's fault") {
+  for (const int error : {EAGAIN, EBUSY, EINTR, ENOMEM, ENOBUFS}) {
+    CHECK(IsHostShort(ErrnoStatus(error, "read")));
+  }
+  for (const int error : {EIO, ENOSPC, EDQUOT, ENODEV, EINVAL}) {
+    CHECK_FALSE(IsHostShort(ErrnoStatus(error, "read")));
+  }
+  CHECK_FALSE(IsHostShort(absl::OkStatus()));
+  CHECK_FALSE(IsHostShort(absl::ResourceExhaustedError("full")));
+}
+
 TEST_CASE("a status says what was done, why it failed, and the number") {
   const absl::Status status = ErrnoStatus(EIO, "/data/0: read of 4096 bytes at 8192");
   CHECK(status.message() == "/data/0: read of 4096 bytes at 8192: Input/output error (errno 5)");
