@@ -24,6 +24,10 @@ void FillTier(const TierSnapshot& tier, uint64_t hits, v1::TierStatus* out) {
   out->set_leased_bytes(tier.leased_bytes);
   out->set_reserved_bytes(tier.reserved_bytes);
   out->set_dirty_bytes(tier.dirty_bytes);
+  out->set_unbacked_chunks(tier.unbacked_chunks);
+  out->set_unbacked_bytes(tier.unbacked_bytes);
+  out->set_waiting_chunks(tier.waiting_chunks);
+  out->set_waiting_bytes(tier.waiting_bytes);
   out->set_hits(hits);
   if (tier.allocations > 0) {
     out->set_mean_extents_per_chunk(static_cast<double>(tier.extents_allocated) /

@@ -129,7 +129,8 @@ void Site::WriteConfig() const {
   if (!settings.segment_bytes.empty()) {
     absl::StrAppend(&yaml, "\n  segment_bytes: ", settings.segment_bytes);
   }
-  absl::StrAppend(&yaml, "\ng3:\n  paths:", settings.devices.empty() ? " []\n" : "\n");
+  absl::StrAppend(&yaml, "\ng3:\n", settings.g3,
+                  "  paths:", settings.devices.empty() ? " []\n" : "\n");
   for (const DeviceSettings& device : settings.devices) {
     absl::StrAppend(&yaml, "    - dir: ", path(device.name), "\n      capacity: ", device.capacity,
                     "\n      required: ", device.required ? "true" : "false", "\n");

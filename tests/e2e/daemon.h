@@ -48,6 +48,7 @@ struct Settings {
   bool local = false;  // the local path's door
   std::string access;  // YAML lines below listen:
   std::string limits;  // and below limits:
+  std::string g3;      // and below g3:
   std::string state = "state";
   std::string extra;      // YAML lines at the end
   bool dumpable = false;  // KVKEEPD_DUMPABLE: /proc/PID is for others than root to see

@@ -30,6 +30,10 @@ Json TierJson(const v1::TierStatus& tier) {
           {"leased_bytes", tier.leased_bytes()},
           {"reserved_bytes", tier.reserved_bytes()},
           {"dirty_bytes", tier.dirty_bytes()},
+          {"unbacked_chunks", tier.unbacked_chunks()},
+          {"unbacked_bytes", tier.unbacked_bytes()},
+          {"waiting_chunks", tier.waiting_chunks()},
+          {"waiting_bytes", tier.waiting_bytes()},
           {"hits", tier.hits()},
           {"mean_extents_per_chunk", tier.mean_extents_per_chunk()}};
 }
@@ -189,6 +193,11 @@ std::string StatusText(const v1::StatusResponse& status) {
       FormatTable({{"TIER", "USED", "CAPACITY", "CHUNKS", "LEASED", "DIRTY", "HITS", "EXTENTS"},
                    TierRow("G2", status.g2()),
                    TierRow("G3", status.g3())}));
+  if (status.g2().unbacked_chunks() > 0) {
+    absl::StrAppend(&text, "in G2 alone: ", status.g2().unbacked_chunks(), " chunks, ",
+                    FormatBytes(status.g2().unbacked_bytes()), ", of which ",
+                    FormatBytes(status.g2().waiting_bytes()), " wait to be written to G3\n");
+  }
   if (status.devices_size() > 0) absl::StrAppend(&text, "\n", DevicesTable(status));
   if (status.tenants_size() > 1) absl::StrAppend(&text, "\n", TenantsTable(status));
   if (status.sessions_size() > 0) absl::StrAppend(&text, "\n", SessionsTable(SessionsOf(status)));
