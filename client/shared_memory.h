@@ -3,7 +3,8 @@
 //
 // All of it works only while the client is on the local path (Client::path); elsewhere the calls
 // answer FAILED_PRECONDITION. Objects here may outlive the client and its session; the memory they
-// show stays mapped until they are gone.
+// show stays mapped until they are gone. A page of it with an uncorrectable memory error raises
+// SIGBUS in the thread that reads it, as one of the process's own would; nothing here handles that.
 #pragma once
 
 #include <absl/container/inlined_vector.h>

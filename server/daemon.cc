@@ -36,6 +36,7 @@
 #include "server/tcp_access.h"
 #include "server/version.h"
 #include "tiers/base/mutex.h"
+#include "tiers/base/memory_errors.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/host/kernel_facts.h"
 
@@ -466,6 +467,7 @@ void Daemon::PrepareProcess() {
   const sigset_t signals = AwaitedSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  HearOfMemoryErrorsEarly();
   umask(0077);
   if (!MayBeDumped()) prctl(PR_SET_DUMPABLE, 0);
   RaiseDescriptorLimit();

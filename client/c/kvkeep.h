@@ -445,7 +445,10 @@ int kvkeep_delete_async(kvkeep_client* client, const kvkeep_keys_request* reques
 
 // All of this answers FAILED_PRECONDITION while the client is on the other path.
 
-// Chunks leased and laid open in the daemon's memory, to be read in place.
+// Chunks leased and laid open in the daemon's memory, to be read in place. As in any memory that
+// is mapped, a page with an uncorrectable error raises SIGBUS in the thread that reads it: here,
+// and in gets by the local path, which copy from there. The library handles no signal; who cannot
+// have that takes the gRPC path (KVKEEP_PATH_GRPC).
 typedef struct kvkeep_acquired kvkeep_acquired;
 
 #define KVKEEP_ACQUIRE_ALL_PRESENT 1u  // lease every chunk that is there, not only the leading run

@@ -42,10 +42,13 @@ class MemoryArena final : public Arena {
   absl::StatusOr<int> OpenForClient(size_t) override {
     return open("/dev/null", O_RDONLY | O_CLOEXEC);  // stands for it
   }
+  std::vector<BlockNumber> TakeBrokenBlocks() override { return std::exchange(broken, {}); }
   Stats stats() const override {
     return {.capacity_bytes = capacity_bytes(), .survives_restart = !marks_.empty()};
   }
   std::string describe() const override { return "arena=memory"; }
+
+  std::vector<BlockNumber> broken;  // told by the next TakeBrokenBlocks
 
  private:
   const BlockCount capacity_;

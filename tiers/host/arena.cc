@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "tiers/base/check.h"
+#include "tiers/base/memory_errors.h"
 #include "tiers/base/random.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
+#include "tiers/host/arena_files.h"
 #include "tiers/host/mapping.h"
 #include "tiers/host/memfd_files.h"
 #include "tiers/host/mount_files.h"
@@ -30,7 +32,8 @@ class SegmentedArena final : public Arena {
       : files_(std::move(files)),
         segments_(std::move(segments)),
         marks_(std::move(marks)),
-        reason_(std::move(reason)) {
+        reason_(std::move(reason)),
+        errors_(Watched(), files_->OpenNotesDirectory()) {
     if (prefault_executor == nullptr) return;
     std::vector<std::span<std::byte>> memory;
     for (const Mapping& segment : segments_) memory.push_back(segment.memory());
@@ -59,17 +62,28 @@ class SegmentedArena final : public Arena {
     return files_->OpenForClient(segment);
   }
 
+  std::vector<BlockNumber> TakeBrokenBlocks() override;
   Stats stats() const override;
   std::string describe() const override;
 
  private:
+  std::vector<MemoryWatch::Range> Watched() const;
+
   // Constant after construction; files_ does its own synchronization.
   const std::unique_ptr<SegmentFiles> files_;
   const std::vector<Mapping> segments_;
   const Mapping marks_;  // may be empty
   const std::string reason_;
+  MemoryWatch errors_;
   std::unique_ptr<Prefaulter> prefaulter_;  // last: stops before the memory goes
 };
+
+std::vector<MemoryWatch::Range> SegmentedArena::Watched() const {
+  std::vector<MemoryWatch::Range> ranges;
+  for (const Mapping& segment : segments_) ranges.push_back({segment.memory(), ranges.size()});
+  if (!marks_.memory().empty()) ranges.push_back({marks_.memory(), kMarksFileNumber});
+  return ranges;
+}
 
 std::span<std::byte> SegmentedArena::Memory(const Extent& extent) {
   const uint64_t per_segment = segment_blocks().value();
@@ -88,6 +102,15 @@ std::span<uint64_t> SegmentedArena::live_marks() {
   return {reinterpret_cast<uint64_t*>(marks_.memory().data()), capacity_blocks().value()};
 }
 
+std::vector<BlockNumber> SegmentedArena::TakeBrokenBlocks() {
+  std::vector<BlockNumber> blocks;
+  for (const MemoryErrorNote& note : errors_.TakeNew()) {
+    if (note.file >= segments_.size()) continue;  // of the marks
+    blocks.emplace_back(note.file * segment_blocks().value() + note.offset / kBlockBytes);
+  }
+  return blocks;
+}
+
 Arena::Stats SegmentedArena::stats() const {
   Stats stats;
   stats.capacity_bytes = capacity_bytes();
@@ -95,6 +118,7 @@ Arena::Stats SegmentedArena::stats() const {
   stats.survives_restart = files_->survives_restart();
   stats.reused_segments = files_->reused_segments();
   stats.marks_bytes = marks_.memory().size();
+  stats.memory_errors = errors_.errors() + files_->replaced_pages();
   if (prefaulter_ != nullptr) {
     const Prefaulter::Stats prefault = prefaulter_->stats();
     stats.prefaulted_bytes = prefault.done_bytes;
@@ -111,6 +135,9 @@ std::string SegmentedArena::describe() const {
       absl::StrFormat("arena: %s, chosen because %s; %d MiB in %d segments", files_->describe(),
                       reason_, now.capacity_bytes / kMiB, now.segments);
   if (now.reused_segments > 0) absl::StrAppend(&line, ", files of an earlier start reused");
+  if (const uint64_t pages = files_->replaced_pages(); pages > 0) {
+    absl::StrAppend(&line, ", ", pages, " of their pages taken anew after memory errors");
+  }
   if (const std::string why = files_->replaced_because(); !why.empty()) {
     absl::StrAppend(&line, ", files of an earlier start replaced (", why, ")");
   }

@@ -15,6 +15,10 @@
 // segments but the last have segment_bytes. Segments are mapped at Create, prefaulted in parallel
 // in the background, out of core dumps and of forked children. Thread-safe after Create; memory
 // contents are the business of whoever owns the extents.
+//
+// A page with an uncorrectable error (tiers/base/memory_errors.h) ends the process that touches it,
+// but for guarded reads; on a mount the next start drops the page, takes another one that reads as
+// zeros, and keeps the rest.
 #pragma once
 
 #include <absl/status/status.h>
@@ -63,6 +67,8 @@ class Arena {
     uint64_t huge_page_bytes = 0;
     uint64_t reused_segments = 0;  // files of an earlier start, contents kept
     uint64_t marks_bytes = 0;      // of live_marks, on top of the capacity
+    // Pages that could not be read: met by this process, or before and taken anew at its start.
+    uint64_t memory_errors = 0;
     bool survives_restart = false;
   };
 
@@ -85,6 +91,10 @@ class Arena {
   virtual std::span<std::byte> SegmentMemory(size_t segment) = 0;
   // A read-only descriptor of the segment for a client; the caller closes it.
   virtual absl::StatusOr<int> OpenForClient(size_t segment) = 0;
+
+  // Blocks in which a memory error was met since the last call; of the first thousand errors. By
+  // one thread at a time.
+  virtual std::vector<BlockNumber> TakeBrokenBlocks() { return {}; }
 
   virtual Stats stats() const = 0;
   // One line for the log: backing, why not the other one, page kind, whether G2 outlives the

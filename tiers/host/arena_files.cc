@@ -13,6 +13,7 @@
 #include <memory>
 #include <utility>
 
+#include "tiers/base/memory_errors.h"
 #include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
@@ -53,7 +54,8 @@ bool IsSegmentName(absl::string_view name) {
 }
 
 bool IsArenaFile(absl::string_view name) {
-  return name == kArenaIdName || name == kArenaMarksName || IsSegmentName(name);
+  return name == kArenaIdName || name == kArenaMarksName || IsSegmentName(name) ||
+         MemoryErrorNote::FromName(std::string(name)).has_value();
 }
 
 absl::StatusOr<std::vector<std::string>> ListArenaFiles(int directory) {

@@ -33,6 +33,9 @@ struct ArenaId {
   bool operator==(const ArenaId&) const = default;
 };
 
+// What notes of memory errors (tiers/base/memory_errors.h) call the files: a segment by its number.
+inline constexpr uint64_t kMarksFileNumber = UINT32_MAX;
+
 std::string SegmentName(size_t segment);  // "segment.000"
 bool IsSegmentName(absl::string_view name);
 // Whether a file of this name is part of an arena; arena.lock is not, it stays.

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tiers/base/check.h"
+#include "tiers/base/memory_errors.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena_files.h"
@@ -47,6 +48,10 @@ class MountFiles final : public SegmentFiles {
   absl::StatusOr<int> OpenForClient(size_t segment) override;
   bool survives_restart() const override { return true; }
   size_t reused_segments() const override { return reused_ ? geometry_.segment_count() : 0; }
+  UniqueFd OpenNotesDirectory() const override {
+    return UniqueFd(openat(dirs_.writable.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  }
+  uint64_t replaced_pages() const override { return replaced_pages_; }
   std::string replaced_because() const override { return replaced_because_; }
   std::string describe() const override;
 
@@ -60,6 +65,9 @@ class MountFiles final : public SegmentFiles {
   // What keeps the files there from being used again; empty: nothing.
   std::string WhyNotReusable(const std::string& id) const;
   bool IsWhole(const std::string& name, uint64_t bytes) const;
+  // Has the files drop each page that a note names, and the note. Not OK: they cannot be used.
+  absl::Status ReplaceBrokenPages();
+  absl::Status ReplaceBrokenPage(const MemoryErrorNote& note);
   absl::Status RemoveOldFiles();
   absl::Status CheckSpace() const;
   uint64_t marks_file_bytes() const { return RoundUp(geometry_.marks_bytes(), dirs_.page_bytes); }
@@ -77,6 +85,7 @@ class MountFiles final : public SegmentFiles {
   UniqueFd lock_;
   Uuid uuid_;
   bool reused_ = false;
+  uint64_t replaced_pages_ = 0;
   std::string replaced_because_;
   bool finished_ = false;
   std::vector<std::string> created_;  // names of files made by this start
@@ -94,6 +103,11 @@ absl::Status MountFiles::Open(RandomSource* random) {
   const std::string id = ReadId();
   if (!id.empty()) {
     replaced_because_ = WhyNotReusable(id);
+    if (replaced_because_.empty()) {
+      if (const absl::Status replaced = ReplaceBrokenPages(); !replaced.ok()) {
+        replaced_because_ = std::string(replaced.message());
+      }
+    }
     if (replaced_because_.empty()) {
       reused_ = true;
       uuid_ = ArenaId::Parse(id)->uuid;
@@ -152,6 +166,40 @@ bool MountFiles::IsWhole(const std::string& name, uint64_t bytes) const {
   struct stat info {};
   return fstatat(dirs_.writable.get(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
          IsWholeFile(info, bytes);
+}
+
+absl::Status MountFiles::ReplaceBrokenPages() {
+  KVKEEP_ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                          ListArenaFiles(dirs_.writable.get()));
+  for (const std::string& name : names) {
+    const std::optional<MemoryErrorNote> note = MemoryErrorNote::FromName(name);
+    if (!note.has_value()) continue;
+    KVKEEP_RETURN_IF_ERROR(ReplaceBrokenPage(*note));
+    // Last: a start that is killed before does it again.
+    if (unlinkat(dirs_.writable.get(), name.c_str(), 0) != 0) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot remove ", name));
+    }
+    ++replaced_pages_;
+  }
+  return absl::OkStatus();
+}
+
+// A hole is punched where the page was: whatever lay in it is zeros now, which no image's header
+// and no piece's checksum takes for what was written. OpenFile gives the file its memory again.
+absl::Status MountFiles::ReplaceBrokenPage(const MemoryErrorNote& note) {
+  const bool marks = note.file == kMarksFileNumber;
+  if (!marks && note.file >= geometry_.segment_count()) return absl::OkStatus();
+  const std::string name = marks ? kArenaMarksName : SegmentName(note.file);
+  const uint64_t bytes = marks ? marks_file_bytes() : geometry_.bytes_of(note.file);
+  if (note.offset >= bytes) return absl::OkStatus();
+  const UniqueFd fd(openat(dirs_.writable.get(), name.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd.valid()) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", name));
+  const uint64_t page = note.offset / dirs_.page_bytes * dirs_.page_bytes;
+  if (fallocate(fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(page),
+                static_cast<off_t>(dirs_.page_bytes)) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("a broken page of ", name, " does not go"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status MountFiles::RemoveOldFiles() {

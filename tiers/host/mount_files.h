@@ -10,6 +10,8 @@
 //                    a link is atomic
 //   segment.000 ...  the arena
 //   arena.marks      Arena::live_marks(), a u64 a block. No client ever gets it. Version 1 had none
+//   arena.error-*    a page that could not be read, noted when it was met (memory_errors.h). The
+//                    next start has the file drop it and take another, which reads as zeros
 // Any other file is left alone.
 #pragma once
 

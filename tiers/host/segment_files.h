@@ -12,6 +12,7 @@
 #include <string>
 
 #include "tiers/base/key.h"
+#include "tiers/base/unique_fd.h"
 #include "tiers/host/mapping.h"
 
 namespace kvkeep {
@@ -42,6 +43,10 @@ class SegmentFiles {
 
   virtual bool survives_restart() const = 0;
   virtual size_t reused_segments() const = 0;
+  // Where memory errors are to be noted for the next start; not valid: there is none to be told.
+  virtual UniqueFd OpenNotesDirectory() const { return UniqueFd(); }
+  // Pages that an earlier process could not read, and that this start took anew.
+  virtual uint64_t replaced_pages() const { return 0; }
   // Why files of an earlier start were not kept; empty when they were, or when there were none.
   virtual std::string replaced_because() const = 0;
   // "memfd, 4 KiB pages (...)": which backing and page kind.

@@ -316,7 +316,7 @@ void Core::CheckInvariants() {
     const G2Pool& own = *pools_[t];
     own.CheckInvariants();
     KVKEEP_CHECK(over_capacity_ || !own.over_capacity());
-    KVKEEP_CHECK(own.used_blocks() == seen[t].blocks + seen[t].put_blocks);
+    KVKEEP_CHECK(own.used_blocks() - own.withheld_blocks() == seen[t].blocks + seen[t].put_blocks);
     KVKEEP_CHECK(own.reserved_blocks == seen[t].put_blocks);
     KVKEEP_CHECK(own.chunks == seen[t].resident && own.evictable_blocks == seen[t].evictable);
     KVKEEP_CHECK(own.pinned_blocks == seen[t].pinned && own.dirty_blocks == seen[t].dirty);

@@ -399,7 +399,7 @@ bool Core::Tick() {
   }
   TrimToNewQuotas(section);
   TrimToNewCapacities(section);
-  StartSweep();
+  DropBrokenAndSweep(section);
   StartScrub(section, now);
   return at_rest_ = IsAtRest();
 }

@@ -307,7 +307,7 @@ class Core {
   void OnPieceRead(ChunkSlot slot, size_t piece, absl::Status status);
   void VerifyIfRead(ChunkSlot slot, Promotion& promotion, size_t piece)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  uint64_t ChecksumOfImage(const ExtentList& extents, uint64_t offset, uint64_t bytes) const;
+  bool HasChecksum(const ExtentList& extents, uint64_t at, uint64_t bytes, uint64_t wanted) const;
   absl::Status VerifyPiece(const ImageIdentity& identity, const ExtentList& extents,
                            size_t piece) const;
   void OnPiecesVerified(ChunkSlot slot, size_t first, size_t end, absl::Status status);
@@ -338,7 +338,7 @@ class Core {
   void FinishVerification(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndFailedVerification(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LeaveToReaders(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void StartSweep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DropBrokenAndSweep(Section& section) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SweepNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SweepOn(ChunkSlot ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -28,6 +28,23 @@ std::optional<ExtentList> G2Pool::Allocate(BlockCount blocks, std::optional<Bloc
   return extents;
 }
 
+void G2Pool::Free(const ExtentList& extents) {
+  if (broken_.empty()) return allocator_.Free(Relative(extents));
+  for (const Extent& extent : extents) {
+    uint64_t from = extent.first.value();
+    for (auto at = broken_.lower_bound(from); at != broken_.end() && *at < extent.end(); ++at) {
+      FreeRun(from, *at);
+      from = *at + 1;
+      ++withheld_blocks_;
+    }
+    FreeRun(from, extent.end());
+  }
+}
+
+void G2Pool::FreeRun(uint64_t first, uint64_t end) {
+  if (first < end) allocator_.Free(Relative({{BlockNumber(first), BlockCount(end - first)}}));
+}
+
 absl::Status G2Pool::Claim(const ExtentList& extents) {
   for (const Extent& extent : extents) {
     if (extent.first.value() < first_)

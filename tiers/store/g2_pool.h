@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tiers/alloc/extent_allocator.h"
 #include "tiers/base/extent.h"
@@ -33,7 +36,14 @@ class G2Pool {
          const Limits& limits, std::unique_ptr<EvictionPolicy> policy);
 
   std::optional<ExtentList> Allocate(BlockCount blocks, std::optional<BlockNumber> near);
-  void Free(const ExtentList& extents) { allocator_.Free(Relative(extents)); }
+  void Free(const ExtentList& extents);
+  // Never to be given out again, from when it is freed on: its memory is broken. Whose it is, who
+  // calls TakeBroken finds out.
+  void Withhold(BlockNumber block) {
+    if (broken_.insert(block.value()).second) newly_broken_.push_back(block);
+  }
+  std::vector<BlockNumber> TakeBroken() { return std::exchange(newly_broken_, {}); }
+  uint64_t withheld_blocks() const { return withheld_blocks_; }  // of the used ones
   void EndRecovery() { allocator_.EndRecovery(); }
   // As ExtentAllocator::Claim; OutOfRange also outside this pool.
   absl::Status Claim(const ExtentList& extents);
@@ -94,10 +104,14 @@ class G2Pool {
 
  private:
   ExtentList Relative(ExtentList extents) const;
+  void FreeRun(uint64_t first, uint64_t end);
 
   const std::string tenant_;
   const uint64_t first_;
   ExtentAllocator allocator_;  // counts from the pool's start
+  std::set<uint64_t> broken_;  // few, or none
+  std::vector<BlockNumber> newly_broken_;
+  uint64_t withheld_blocks_ = 0;
 };
 
 }  // namespace kvkeep::store_internal

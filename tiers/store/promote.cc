@@ -8,8 +8,10 @@
 #include <cstring>
 
 #include "tiers/base/check.h"
+#include "tiers/base/memory_errors.h"
 #include "tiers/store/canary.h"
 #include "tiers/store/core.h"
+#include "tiers/store/guarded_header.h"
 #include "tiers/store/wanted.h"
 
 namespace kvkeep::store_internal {
@@ -160,7 +162,7 @@ std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& ext
     if (table_.at(slot).g2_state == G2State::kFailed) return {};
   }
   // Resident: the arena's header page is final. A damaged one (DRAM) yields no checksums.
-  absl::StatusOr<ImageHeader> header = DecodeHeader(HeaderInArena(extents), deps_.mac_key);
+  absl::StatusOr<ImageHeader> header = DecodeGuarded(HeaderInArena(extents), deps_.mac_key);
   if (!header.ok()) return {};
   return std::move(header->identity.piece_checksums);
 }
@@ -327,16 +329,18 @@ void Core::VerifyIfRead(ChunkSlot slot, Promotion& promotion, size_t piece) {
   });
 }
 
-uint64_t Core::ChecksumOfImage(const ExtentList& extents, uint64_t offset, uint64_t bytes) const {
-  const std::span<std::byte> run = ImageMemory(extents, offset, bytes);
-  if (run.size() == bytes) return Xxh3(run);
-  std::vector<std::byte> gathered;  // split over extents: rare
-  gathered.reserve(bytes);
-  while (gathered.size() < bytes) {
-    const auto part = ImageMemory(extents, offset + gathered.size(), bytes - gathered.size());
-    gathered.insert(gathered.end(), part.begin(), part.end());
+// Memory that cannot be read has none.
+bool Core::HasChecksum(const ExtentList& extents, uint64_t at, uint64_t bytes,
+                       uint64_t wanted) const {
+  const std::span<std::byte> run = ImageMemory(extents, at, bytes);
+  if (run.size() == bytes) return GuardedXxh3(run) == wanted;
+  std::vector<std::byte> gathered(bytes);  // split over extents: rare
+  for (uint64_t done = 0; done < bytes;) {
+    const auto part = ImageMemory(extents, at + done, bytes - done);
+    if (!GuardedCopy(gathered.data() + done, part)) return false;
+    done += part.size();
   }
-  return Xxh3(gathered);
+  return Xxh3(gathered) == wanted;
 }
 
 absl::Status Core::VerifyPiece(const ImageIdentity& identity, const ExtentList& extents,
@@ -344,13 +348,13 @@ absl::Status Core::VerifyPiece(const ImageIdentity& identity, const ExtentList& 
   const ImageShape& shape = identity.shape;
   const uint64_t at = kHeaderBytes + piece * kPieceBytes;
   if (!Planted(Canary::kChecksumSkipped) &&
-      ChecksumOfImage(extents, at, PieceSize(shape.payload_bytes, piece)) !=
-          identity.piece_checksums[piece]) {
+      !HasChecksum(extents, at, PieceSize(shape.payload_bytes, piece),
+                   identity.piece_checksums[piece])) {
     return absl::DataLossError(absl::StrCat("piece ", piece, " does not match its checksum"));
   }
   const bool last = piece + 1 == shape.pieces();
   if (last && shape.tail_bytes > 0 &&
-      ChecksumOfImage(extents, shape.tail_offset(), shape.tail_bytes) != identity.tail_checksum) {
+      !HasChecksum(extents, shape.tail_offset(), shape.tail_bytes, identity.tail_checksum)) {
     return absl::DataLossError("the metadata tail does not match its checksum");
   }
   return absl::OkStatus();

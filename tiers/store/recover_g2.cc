@@ -7,6 +7,7 @@
 
 #include "tiers/base/check.h"
 #include "tiers/store/core.h"
+#include "tiers/store/guarded_header.h"
 
 namespace kvkeep::store_internal {
 
@@ -38,7 +39,7 @@ void Core::RecoverG2() {
 std::optional<Core::RecoveredImage> Core::AdoptImage(BlockNumber block) {
   const Extent first{block, BlockCount(1)};
   const absl::StatusOr<ImageHeader> header =
-      DecodeHeader(HeaderInArena({first}), deps_.mac_key);  // also checks the MAC
+      DecodeGuarded(HeaderInArena({first}), deps_.mac_key);  // also checks the MAC
   if (!header.ok()) return std::nullopt;
   const ImageIdentity& identity = header->identity;
   const ImagePlacement& placement = header->placement;

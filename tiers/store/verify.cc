@@ -3,14 +3,32 @@
 // A verification is a promotion without reads: the same single flight, waiters and readiness piece
 // by piece, the bytes where they are. It starts with the first pin; a sweep does the rest in the
 // background, and hands to write-back what is not in G3.
+#include <algorithm>
+
 #include "tiers/base/check.h"
 #include "tiers/store/core.h"
+#include "tiers/store/guarded_header.h"
 
 namespace kvkeep::store_internal {
 namespace {
 
 // Of the sweep, between two ticks: 2.5 GB/s at most, so that it leaves the copy pool to the rest.
 constexpr uint64_t kSweepBytesPerTick = 256 * kMiB;
+
+// Blocks that the kernel gave up on: their pools give them out no more.
+void WithholdBroken(Arena& arena, const std::vector<std::unique_ptr<G2Pool>>& pools) {
+  for (const BlockNumber block : arena.TakeBrokenBlocks()) {
+    for (const auto& pool : pools) {
+      if (pool->Owns(block)) pool->Withhold(block);
+    }
+  }
+}
+
+bool LiesOn(const ExtentList& extents, BlockNumber block) {
+  return std::any_of(extents.begin(), extents.end(), [block](const Extent& extent) {
+    return extent.first <= block && block.value() < extent.end();
+  });
+}
 
 }  // namespace
 
@@ -25,7 +43,7 @@ void Core::StartVerification(ChunkSlot slot) {
   chunk->g2_state = G2State::kVerifying;
   Later([this, slot, extents = chunk->g2] {
     deps_.copy_executor->Post([this, slot, extents] {
-      OnArenaHeaderRead(slot, DecodeHeader(HeaderInArena(extents), deps_.mac_key));
+      OnArenaHeaderRead(slot, DecodeGuarded(HeaderInArena(extents), deps_.mac_key));
     });
   });
 }
@@ -71,6 +89,7 @@ void Core::FinishVerification(ChunkSlot slot) {
 }
 
 void Core::EndFailedVerification(ChunkSlot slot) {
+  WithholdBroken(*deps_.arena, pools_);  // before its blocks are free
   promotions_.erase(slot);
   ++counters_.corrupt_chunks;
   {
@@ -121,7 +140,27 @@ void Core::LeaveToReaders(ChunkSlot slot) {
   DoubtTwice(fresh);
 }
 
-void Core::StartSweep() {
+// What was found whole before its memory broke is forgotten. What is not resident is checked before
+// it is served, and found out then: also by the sweep.
+void Core::DropBrokenAndSweep(Section& section) {
+  WithholdBroken(*deps_.arena, pools_);
+  for (size_t p = 0; p < pools_.size(); ++p) {
+    for (const BlockNumber block : pools_[p]->TakeBroken()) {
+      uint64_t moves = 0;
+      do {  // again when a chunk changed its slot meanwhile: it may have been passed by
+        moves = moves_;
+        for (uint32_t i = 0; i < table_.slot_end(); ++i) {
+          section.YieldIfSpent();
+          Count(work::kLook);
+          const Chunk& chunk = table_.at(ChunkSlot(i));
+          if (!chunk.live || chunk.detached || chunk.g2_state != G2State::kResident) continue;
+          if (!LiesOn(chunk.g2, block)) continue;
+          ++counters_.corrupt_chunks;
+          DetachChunk(ChunkSlot(i));
+        }
+      } while (moves != moves_);
+    }
+  }
   sweep_budget_bytes_ = kSweepBytesPerTick;
   SweepNext();
 }

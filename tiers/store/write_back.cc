@@ -7,6 +7,7 @@
 #include "tiers/base/check.h"
 #include "tiers/base/test_point.h"
 #include "tiers/store/core.h"
+#include "tiers/store/guarded_header.h"
 #include "tiers/store/encrypted_write.h"
 
 namespace kvkeep::store_internal {
@@ -145,7 +146,7 @@ void Core::StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent) {
 
 void Core::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
                        const ImagePlacement& placement) {
-  absl::StatusOr<ImageHeader> header = DecodeHeader(HeaderInArena(g2), deps_.mac_key);
+  absl::StatusOr<ImageHeader> header = DecodeGuarded(HeaderInArena(g2), deps_.mac_key);
   const auto fail = [this, slot, write](absl::Status why) {
     write->outstanding = 1;
     write->blames_device = false;

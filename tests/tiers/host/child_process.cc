@@ -65,7 +65,7 @@ std::string RunInChild(const std::function<void(Findings&)>& body) {
   if (child == 0) {
     close(ends[0]);
     // A crash is to kill the child, not to be told by Catch2's handlers in the parent's name.
-    for (const int signal_number : {SIGABRT, SIGSEGV, SIGBUS}) signal(signal_number, SIG_DFL);
+    for (const int signal_number : {SIGABRT, SIGSEGV}) signal(signal_number, SIG_DFL);
     Findings findings;
     body(findings);
     const std::string report = findings.ToString();

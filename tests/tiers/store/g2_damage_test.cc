@@ -1,6 +1,7 @@
 // Images in G2 whose memory goes bad while a daemon runs.
 #include <catch2/catch.hpp>
 
+#include "tests/fakes/broken_page.h"
 #include "tests/tiers/store/warm_world.h"
 
 namespace kvkeep {
@@ -31,6 +32,68 @@ TEST_CASE("a header that goes bad in memory is no write to G3 and no checksums f
   CHECK(s.Where(1) == "2");
   CHECK(s.counters().write_backs_failed == 1);
   CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);  // it is not to blame
+}
+
+TEST_CASE("an image whose header's memory cannot be read at the start is a miss") {
+  StoreTester s(WarmWorld(/*with_device=*/false));
+  REQUIRE(s.Put(1) == "stored");
+  const uint64_t first = MarkedBlocks(s).at(0);
+  REQUIRE(s.Put(2) == "stored");
+  const BrokenPage broken(BlocksAt(s, first).data());
+  s.KillAndStart();
+  CHECK(s.counters().recovery_dropped_g2_chunks == 1);
+  CHECK(s.Get(1) == "miss");
+  CHECK(s.Get(2) == "hit");
+}
+
+TEST_CASE("an image whose payload's memory cannot be read is damaged, then a miss") {
+  for (const bool with_device : {false, true}) {
+    CAPTURE(with_device);
+    StoreTester s(WarmWorld(with_device));
+    REQUIRE(s.Put(1) == "stored");
+    const uint64_t first = MarkedBlocks(s).at(0);
+    REQUIRE(s.Put(2) == "stored");
+    s.Settle();
+    const BrokenPage broken(BlocksAt(s, first + 1).data());
+    s.KillAndStart();
+    CHECK(s.counters().recovered_g2_chunks == 2);
+    if (!with_device) {
+      CHECK(s.Get(1) == "damaged");
+      CHECK(s.Get(1) == "miss");
+    }
+    CHECK(s.Get(2) == "hit");
+    s.Settle();
+    CHECK(s.counters().corrupt_chunks == 1);  // with a device by the sweep
+  }
+}
+
+TEST_CASE("a resident chunk whose memory the kernel gave up on is a miss, its block is not used") {
+  StoreTester s(WarmWorld(/*with_device=*/false));
+  REQUIRE(s.Put(1) == "stored");
+  const uint64_t first = MarkedBlocks(s).at(0);
+  REQUIRE(s.Put(2) == "stored");
+  s.world.arena().broken = {BlockNumber(first)};
+  s.Settle();
+  CHECK(s.counters().corrupt_chunks == 1);
+  CHECK(s.Get(1) == "miss");
+  CHECK(s.Get(2) == "hit");
+  for (uint64_t key = 10; key < 200; ++key) {  // G2 is filled more than once
+    s.Put(key);
+    CHECK(s.world.arena().live_marks()[first] == 0);
+  }
+  s.store().CheckInvariants();
+}
+
+TEST_CASE("a header whose memory breaks while it is resident is no write to G3") {
+  StoreTester s(WarmWorld());
+  REQUIRE(s.Put(1) == "stored");
+  {
+    const BrokenPage broken(BlocksAt(s, MarkedBlocks(s).at(0)).data());
+    s.Settle();
+  }
+  CHECK(s.Where(1) == "2");
+  CHECK(s.counters().write_backs_failed == 1);
+  CHECK(s.store().snapshot().devices[0].state == DeviceState::kOk);
 }
 
 }  // namespace kvkeep

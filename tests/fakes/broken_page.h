@@ -1,0 +1,36 @@
+// BrokenPage: a page of memory that raises SIGBUS when it is touched, as one that the kernel gave
+// up on does. Mended, with zeros in it, at the end.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+
+#include "tiers/base/check.h"
+#include "tiers/base/unique_fd.h"
+#include "tiers/base/units.h"
+
+namespace kvkeep {
+
+class BrokenPage {
+ public:
+  // `page` begins one, of private memory.
+  explicit BrokenPage(std::byte* page) : page_(page) {
+    const UniqueFd empty(memfd_create("broken page", MFD_CLOEXEC));  // all of it is past the end
+    KVKEEP_CHECK(empty.valid());
+    KVKEEP_CHECK(mmap(page_, kBlockBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                      empty.get(), 0) == page_);
+  }
+  ~BrokenPage() {
+    KVKEEP_CHECK(mmap(page_, kBlockBytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == page_);
+  }
+  BrokenPage(const BrokenPage&) = delete;
+  BrokenPage& operator=(const BrokenPage&) = delete;
+
+ private:
+  std::byte* const page_;
+};
+
+}  // namespace kvkeep

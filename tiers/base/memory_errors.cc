@@ -1,0 +1,210 @@
+#include "tiers/base/memory_errors.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <utility>
+
+#include "tiers/base/checksum.h"
+
+namespace kvkeep {
+
+struct MemoryWatch::State {
+  std::vector<Range> ranges;
+  UniqueFd directory;
+  std::atomic<uint64_t> errors{0};
+  // Of the first errors; file + 1, so that zero is one not written yet.
+  struct Met {
+    std::atomic<uint64_t> file{0}, offset{0};
+  };
+  std::array<Met, kMaxNotes> met{};
+  uint64_t taken = 0;
+};
+
+namespace {
+
+constexpr char kNotePrefix[] = "arena.error-";
+constexpr size_t kPrefixBytes = sizeof(kNotePrefix) - 1;
+constexpr size_t kMaxNameBytes = kPrefixBytes + 2 * 16 + 2;
+
+// One thread's guard, which the handler jumps back to.
+struct Guard {
+  uintptr_t begin = 0, end = 0;
+  sigjmp_buf back;
+};
+thread_local Guard* volatile guard_of_thread = nullptr;
+
+std::array<std::atomic<MemoryWatch::State*>, MemoryWatch::kMaxWatches> watches{};
+struct sigaction handler_before {};
+
+// Into `at`, without anything that a signal handler may not call. Returns the end.
+char* AppendHex(char* at, uint64_t value) {
+  char digits[16];
+  size_t count = 0;
+  do {
+    digits[count++] = "0123456789abcdef"[value % 16];
+    value /= 16;
+  } while (value != 0);
+  while (count > 0) *at++ = digits[--count];
+  return at;
+}
+
+// Ends with a zero.
+void WriteName(const MemoryErrorNote& note, char* at) {
+  std::memcpy(at, kNotePrefix, kPrefixBytes);
+  at = AppendHex(at + kPrefixBytes, note.file);
+  *at++ = '-';
+  *AppendHex(at, note.offset) = '\0';
+}
+
+// Where it is in watched memory. Called by the handler.
+void NoteError(uintptr_t address) {
+  for (const auto& watch : watches) {
+    MemoryWatch::State* const state = watch.load(std::memory_order_acquire);
+    if (state == nullptr) continue;
+    for (const MemoryWatch::Range& range : state->ranges) {
+      const auto begin = reinterpret_cast<uintptr_t>(range.memory.data());
+      if (address < begin || address - begin >= range.memory.size()) continue;
+      const uint64_t before = state->errors.fetch_add(1, std::memory_order_relaxed);
+      if (before >= MemoryWatch::kMaxNotes) continue;
+      const uint64_t offset = range.offset + (address - begin);
+      state->met[before].offset.store(offset, std::memory_order_relaxed);
+      state->met[before].file.store(range.file + 1, std::memory_order_release);
+      if (!state->directory.valid()) continue;
+      char name[kMaxNameBytes + 1];
+      WriteName({range.file, offset}, name);
+      // A link is there as a whole or not at all, on hugetlbfs too, and its name says it all.
+      [[maybe_unused]] const int made = symlinkat("-", state->directory.get(), name);
+    }
+  }
+}
+
+void OnBusError(int signal, siginfo_t* info, void* context) {
+  const int error_before = errno;
+  const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+  const bool sent = info->si_code <= 0;  // by kill(2)
+  if (!sent) NoteError(address);
+  Guard* const guard = guard_of_thread;
+  if (!sent && guard != nullptr && address >= guard->begin && address < guard->end) {
+    siglongjmp(guard->back, 1);
+  }
+  errno = error_before;
+  if (info->si_code == BUS_MCEERR_AO) return;  // told of; nobody has touched it
+  const struct sigaction& before = handler_before;
+  if ((before.sa_flags & SA_SIGINFO) != 0 && before.sa_sigaction != nullptr) {
+    return before.sa_sigaction(signal, info, context);
+  }
+  // As if nobody handled it: the access comes again at the return, the signal by this.
+  sigaction(SIGBUS, &before, nullptr);
+  if (sent) raise(SIGBUS);
+}
+
+void InstallHandler() {
+  static const bool installed = [] {
+    struct sigaction action {};
+    action.sa_sigaction = &OnBusError;
+    // Not masked while handled: the way back from a guard is a jump.
+    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+    sigemptyset(&action.sa_mask);
+    return sigaction(SIGBUS, &action, &handler_before) == 0;
+  }();
+  static_cast<void>(installed);
+}
+
+// Runs `read`, which touches `memory` and has nothing to be undone. False: it was left half-way.
+template <typename Read>
+__attribute__((noinline)) bool Guarded(std::span<const std::byte> memory, const Read& read) {
+  InstallHandler();
+  // Of a broken page the kernel tells the page, which may begin before the memory.
+  constexpr uintptr_t kPage = 4096;
+  Guard guard;
+  guard.begin = reinterpret_cast<uintptr_t>(memory.data()) & ~(kPage - 1);
+  guard.end = reinterpret_cast<uintptr_t>(memory.data() + memory.size());
+  if (sigsetjmp(guard.back, 0) != 0) {
+    guard_of_thread = nullptr;
+    return false;
+  }
+  guard_of_thread = &guard;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  read();
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  guard_of_thread = nullptr;
+  return true;
+}
+
+}  // namespace
+
+std::string MemoryErrorNote::ToName() const {
+  char name[kMaxNameBytes + 1];
+  WriteName(*this, name);
+  return name;
+}
+
+std::optional<MemoryErrorNote> MemoryErrorNote::FromName(const std::string& name) {
+  if (name.compare(0, kPrefixBytes, kNotePrefix) != 0) return std::nullopt;
+  MemoryErrorNote note;
+  const char* const end = name.data() + name.size();
+  auto parsed = std::from_chars(name.data() + kPrefixBytes, end, note.file, 16);
+  if (parsed.ec != std::errc() || parsed.ptr == end || *parsed.ptr != '-') return std::nullopt;
+  parsed = std::from_chars(parsed.ptr + 1, end, note.offset, 16);
+  if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
+  return note;
+}
+
+MemoryWatch::MemoryWatch(std::vector<Range> ranges, UniqueFd directory)
+    : state_(new State{std::move(ranges), std::move(directory)}) {
+  InstallHandler();
+  for (auto& watch : watches) {
+    State* none = nullptr;
+    if (watch.compare_exchange_strong(none, state_, std::memory_order_acq_rel)) break;
+  }
+}
+
+MemoryWatch::~MemoryWatch() {
+  for (auto& watch : watches) {
+    State* self = state_;
+    if (watch.compare_exchange_strong(self, nullptr, std::memory_order_acq_rel)) break;
+  }
+  delete state_;
+}
+
+std::vector<MemoryErrorNote> MemoryWatch::TakeNew() {
+  std::vector<MemoryErrorNote> notes;
+  while (state_->taken < kMaxNotes) {
+    State::Met& met = state_->met[state_->taken];
+    const uint64_t file = met.file.load(std::memory_order_acquire);
+    if (file == 0) break;
+    ++state_->taken;
+    const MemoryErrorNote note{file - 1, met.offset.load(std::memory_order_relaxed)};
+    if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+  }
+  return notes;
+}
+
+void HearOfMemoryErrorsEarly() {
+  InstallHandler();
+  // Kernels without CONFIG_MEMORY_FAILURE refuse, and find no errors either.
+  prctl(PR_MCE_KILL, PR_MCE_KILL_SET, PR_MCE_KILL_EARLY, 0, 0);
+}
+
+uint64_t MemoryWatch::errors() const { return state_->errors.load(std::memory_order_relaxed); }
+
+std::optional<uint64_t> GuardedXxh3(std::span<const std::byte> memory) {
+  uint64_t digest = 0;
+  const bool whole = Guarded(memory, [&] { digest = Xxh3(memory); });
+  return whole ? std::optional(digest) : std::nullopt;
+}
+
+bool GuardedCopy(std::byte* to, std::span<const std::byte> from) {
+  return Guarded(from, [&] { std::memcpy(to, from.data(), from.size()); });
+}
+
+}  // namespace kvkeep
