@@ -72,8 +72,8 @@ std::optional<std::string> ServiceSetting(const std::string& root, absl::string_
 uint64_t MemoryOfDaemon(const Config& config) {
   const auto g2 = static_cast<double>(config.g2.capacity_bytes);
   return static_cast<uint64_t>(g2 * (1 + kMarksShare + config.limits.staging)) +
-         config.limits.receive_memory_bytes + config.limits.max_chunks * kTableBytesPerChunk +
-         kRestBytes;
+         config.limits.receive_memory_bytes + config.limits.local_memory_bytes +
+         config.limits.max_chunks * kTableBytesPerChunk + kRestBytes;
 }
 
 Finding ExamineServiceMemory(const Config& config, const Machine& machine) {
