@@ -10,7 +10,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <thread>
 
+#include "server/descriptor_closer.h"
 #include "server/local/peer.h"
 #include "tests/fuzz/input.h"
 #include "tests/server/local/bodies.h"
@@ -29,7 +31,9 @@ constexpr size_t kRepeatUnit = 32;  // a key
 constexpr size_t kMaxSteps = 400;
 constexpr size_t kSmallLease = 16;
 
+// When those that a peer passed are closed, on other threads.
 int LowestFreeDescriptor() {
+  while (DescriptorCloser::OfProcess().closing() > 0) std::this_thread::yield();
   const int fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0);
   if (fd >= 0) close(fd);
   return fd;
