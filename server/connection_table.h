@@ -7,19 +7,21 @@
 //
 // Nobody says when gRPC closes a descriptor. Entries of closed ones stay until N comes again, or
 // until a limit is reached and they are looked for, which takes a few percent of the time at most:
-// the table has at most as many entries as the process may have descriptors. Find is thread-safe;
-// Add is for one thread.
+// the table has at most as many entries as the process may have descriptors. Whether N is still
+// that socket is asked of the socket layer: by now it may be a file, of which fstat(2) may wait for
+// its server. Find is thread-safe; Add is for one thread.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/string_view.h>
 #include <absl/strings/strip.h>
-#include <sys/stat.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -40,9 +42,9 @@ class ConnectionTable {
 
   // `fd`: open, an accepted connection. False, and nothing added: one of its groups is full.
   bool Add(int fd, const std::vector<Group>& groups, T value) {
-    struct stat info {};
-    if (fstat(fd, &info) != 0) return false;
-    Entry entry{{}, info.st_dev, info.st_ino, std::move(value)};
+    const std::optional<uint64_t> cookie = CookieOf(fd);
+    if (!cookie.has_value()) return false;
+    Entry entry{{}, *cookie, std::move(value)};
     for (const Group& group : groups) entry.groups.push_back(group.name);
     Drop(fd);  // its number is used again: that one is closed
     if (Full(groups)) Sweep();
@@ -72,10 +74,17 @@ class ConnectionTable {
  private:
   struct Entry {
     std::vector<std::string> groups;
-    dev_t device = 0;  // of the socket: another one with the same number differs
-    ino_t inode = 0;
+    uint64_t cookie = 0;  // of the socket: another one with the same number differs
     T value;
   };
+
+  // Nothing: no socket.
+  static std::optional<uint64_t> CookieOf(int fd) {
+    uint64_t cookie = 0;
+    socklen_t bytes = sizeof(cookie);
+    if (getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &bytes) != 0) return std::nullopt;
+    return cookie;
+  }
 
   bool Full(const std::vector<Group>& groups) const {
     return std::any_of(groups.begin(), groups.end(),
@@ -103,21 +112,14 @@ class ConnectionTable {
   }
 
   void DropClosed() {
-    struct Seen {
-      int fd;
-      dev_t device;
-      ino_t inode;
-    };
-    std::vector<Seen> all;
+    std::vector<std::pair<int, uint64_t>> all;
     {
       MutexLock lock(&mu_);
-      for (const auto& [fd, entry] : entries_) all.push_back({fd, entry.device, entry.inode});
+      for (const auto& [fd, entry] : entries_) all.emplace_back(fd, entry.cookie);
     }
-    std::erase_if(all, [](const Seen& seen) {
-      struct stat info {};
-      return fstat(seen.fd, &info) == 0 && info.st_dev == seen.device && info.st_ino == seen.inode;
-    });
-    for (const Seen& closed : all) Drop(closed.fd);
+    for (const auto& [fd, cookie] : all) {
+      if (CookieOf(fd) != cookie) Drop(fd);
+    }
   }
 
   static constexpr int kSweepShare = 25;  // of the time, one part

@@ -165,6 +165,12 @@ void Doors::Connected(Acceptor::Connection connection) {
     const absl::Status reason = connection.allowed;
     return Refuse(std::move(connection), reason);
   }
+  const DescriptorCloser::Owner passed = PassedByGuarded(connection.socket, connection.peer.uid);
+  if (!by_tcp(connection) && DescriptorCloser::OfProcess().Full(passed)) {
+    const absl::Status reason = absl::ResourceExhaustedError(absl::StrCat(
+        "descriptors: those that uid ", connection.peer.uid, " passed are not closed yet"));
+    return Refuse(std::move(connection), reason);
+  }
   // The admin server's, and those by TCP, are listed for their number only.
   const bool is_admin = connection.socket == 0;
   ConnectedPeer peer{.credentials = connection.peer, .tenant = TenantId(0), .grants = {}};
@@ -202,7 +208,7 @@ std::vector<Doors::Table::Group> Doors::GroupsOf(const Acceptor::Connection& con
 
 void Doors::Guard(const Acceptor::Connection& connection) const {
   if (!by_tcp(connection) && !TakeDescriptors(connection.fd.get(), false)) {
-    GuardSocket(connection.fd.get());
+    GuardSocket(connection.fd.get(), PassedByGuarded(connection.socket, connection.peer.uid));
   }
 }
 

@@ -16,14 +16,14 @@ namespace {
 // SCM_MAX_FD, and room for what else may come.
 constexpr size_t kControlBytes = CMSG_SPACE(253 * sizeof(int)) + 256;
 
-void CloseAllIn(msghdr* message) {
+void CloseAllIn(msghdr* message, kvkeep::DescriptorCloser::Owner owner) {
   for (cmsghdr* head = CMSG_FIRSTHDR(message); head != nullptr; head = CMSG_NXTHDR(message, head)) {
     if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (size_t i = 0; i < count; ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(fd));
-      kvkeep::DescriptorCloser::OfProcess().Close(kvkeep::UniqueFd(fd), kvkeep::kGuardedOwner);
+      kvkeep::DescriptorCloser::OfProcess().Close(kvkeep::UniqueFd(fd), owner);
     }
   }
 }
@@ -32,11 +32,16 @@ void CloseAllIn(msghdr* message) {
 
 extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message,
                                                                   int flags) {
-  if (!kvkeep::IsGuarded(fd)) return syscall(SYS_recvmsg, fd, message, flags);
+  const kvkeep::DescriptorCloser::Owner owner = kvkeep::GuardOf(fd);
+  if (owner == 0) return syscall(SYS_recvmsg, fd, message, flags);
   // Unix sockets have no error queue. Asked for one, the kernel gives the next bytes instead, here
   // none of them, and the descriptors that came with them: gRPC does ask, and would keep those.
   if ((flags & MSG_ERRQUEUE) != 0) {
     errno = EAGAIN;
+    return -1;
+  }
+  if (kvkeep::DescriptorCloser::OfProcess().Full(owner)) {
+    errno = ECONNRESET;
     return -1;
   }
   alignas(cmsghdr) std::array<char, kControlBytes> control;
@@ -45,7 +50,7 @@ extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr
   own.msg_controllen = control.size();
   const ssize_t received = syscall(SYS_recvmsg, fd, &own, flags | MSG_CMSG_CLOEXEC);
   if (received < 0) return received;
-  CloseAllIn(&own);
+  CloseAllIn(&own, owner);
   message->msg_namelen = own.msg_namelen;
   message->msg_controllen = 0;  // nobody here asks what came with the bytes
   message->msg_flags = own.msg_flags;
@@ -54,6 +59,6 @@ extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr
 
 extern "C" __attribute__((visibility("default"))) int close(int fd) {
   if (!kvkeep::Unguard(fd)) return static_cast<int>(syscall(SYS_close, fd));
-  kvkeep::DescriptorCloser::OfProcess().Close(kvkeep::UniqueFd(fd), kvkeep::kGuardedOwner);
+  kvkeep::DescriptorCloser::OfProcess().Close(kvkeep::UniqueFd(fd), kvkeep::kGuardedSockets);
   return 0;
 }

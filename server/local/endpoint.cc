@@ -200,8 +200,7 @@ void LocalEndpoint::PauseAccepting() {
 }
 
 absl::Status LocalEndpoint::Judge(const Listener& listener,
-                                  const absl::StatusOr<PeerCredentials>& peer,
-                                  DescriptorCloser::Owner closes) const {
+                                  const absl::StatusOr<PeerCredentials>& peer) const {
   if (!peer.ok()) return peer.status();
   absl::Status allowed = listener.door.socket.policy.Check(*peer);
   if (!allowed.ok()) return allowed;
@@ -209,10 +208,6 @@ absl::Status LocalEndpoint::Judge(const Listener& listener,
   if (listener.open >= limit) {
     return absl::ResourceExhaustedError(
         absl::StrCat("connections: all ", limit, " of this socket of the local path are open"));
-  }
-  if (DescriptorCloser::OfProcess().Full(closes)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("descriptors: those that uid ", peer->uid, " passed are not closed yet"));
   }
   return absl::OkStatus();
 }
@@ -241,8 +236,14 @@ void LocalEndpoint::Admit(size_t number, ExpendableFd socket) {
   const absl::StatusOr<PeerCredentials> peer = PeerOf(socket.get());
   const uid_t user = peer.ok() ? peer->uid : static_cast<uid_t>(-1);
   const DescriptorCloser::Owner closes = PassedBy(number, user);
-  absl::Status refusal = Judge(listener, peer, closes);
+  absl::Status refusal = Judge(listener, peer);
   std::optional<uid_t> refused;
+  // Of this user nothing is read, a refused one's first message either: with it would come more to
+  // close. Closed unread, the socket waits for no file of the user's.
+  if (DescriptorCloser::OfProcess().Full(closes)) {
+    counters.refused_connections.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
   if (!refusal.ok()) {
     counters.refused_connections.fetch_add(1, std::memory_order_relaxed);
     if (!HasPlaceForRefused(listener, user)) return;

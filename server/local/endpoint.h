@@ -93,8 +93,7 @@ class LocalEndpoint {
   void Accept(size_t listener);
   void Admit(size_t number, ExpendableFd socket);
   // Why this peer is not let in.
-  absl::Status Judge(const Listener& listener, const absl::StatusOr<PeerCredentials>& peer,
-                     DescriptorCloser::Owner closes) const;
+  absl::Status Judge(const Listener& listener, const absl::StatusOr<PeerCredentials>& peer) const;
   // Whether one more may wait to be told why it is refused.
   static bool HasPlaceForRefused(const Listener& listener, uid_t user);
   void GiveBackPlace(const Connected& closed);

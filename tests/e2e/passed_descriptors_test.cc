@@ -20,6 +20,7 @@
 #include "tests/e2e/bare_peer.h"
 #include "tests/e2e/descriptors.h"
 #include "tests/e2e/engine.h"
+#include "tests/e2e/silent_fuse.h"
 #include "tests/fakes/free_port.h"
 #include "tests/fakes/lingering_sockets.h"
 
@@ -169,14 +170,19 @@ void PassByGrpc(const Site& site, int round, uid_t user, UniqueFd passed) {
 
 uid_t UserOf(Peers peers) { return peers == Peers::kTooMany ? geteuid() : kSomeUser; }
 
-// A daemon at work, then `pass` so many times; what is felt of it meanwhile and left after it.
-void Storm(Site& site, Victim& victim, const std::function<void(int)>& pass) {
+// A daemon at work, then `pass` so many times; what is felt of it meanwhile and left after it, and
+// after `end`, until which what was passed may wait.
+void Storm(Site& site, Victim& victim, const std::function<void(int)>& pass,
+           const std::function<void()>& end = [] {}) {
   const uint64_t pid = site.Status().pid();
   const bool began = Eventually([&] { return victim.lookups > 1500; });
   // What is opened once is open now.
   const bool settled = Eventually([&] { return site.Counter("local_closing_descriptors") == 0; });
   const size_t before = DescriptorsOf(pid, site.path("")).count;
   for (int i = 0; i < kPasses; ++i) pass(i);
+  const int passed = victim.lookups;
+  const bool went_on = Eventually([&] { return victim.lookups > passed + 1500; });
+  end();
   victim.End();  // no assertion until here: not while another thread may make one
   Descriptors after;
   const bool closed = Eventually([&] {
@@ -184,6 +190,7 @@ void Storm(Site& site, Victim& victim, const std::function<void(int)>& pass) {
     return after.count <= before;
   });
   CHECK(began);
+  CHECK(went_on);
   CHECK(settled);
   INFO(after.names);
   CHECK(closed);
@@ -242,6 +249,38 @@ TEST_CASE("sockets that linger, passed to gRPC's sockets, are felt by nobody els
     places.push_back(std::make_unique<BarePeer>(site.socket(), SOCK_STREAM));
   }
   Storm(site, victim, [&](int i) { PassByGrpc(site, i, UserOf(peers), lingering.Make()); });
+}
+
+TEST_CASE("a file of a FUSE server that answers nothing is felt by nobody else", "[times]") {
+  const bool by_grpc = GENERATE(false, true);
+  const Peers peers = GENERATE(Peers::kAdmitted, Peers::kRefused, Peers::kTooMany);
+  const bool kernel_takes_all = GENERATE(false, true);
+  CAPTURE(by_grpc, static_cast<int>(peers), kernel_takes_all);
+  const OlderKernel kernel(kernel_takes_all);
+  if (!CanBeSomebodyElse()) return;
+  SilentFuse fuse;
+  if (!fuse.mounted()) return;
+  RaiseOurDescriptors();
+  const int port = FreePort();
+  Site site(PassedSettings(peers, port));
+  site.Start();
+  REQUIRE(chmod(site.path("").c_str(), 0755) == 0);
+  Victim victim(site, port, peers != Peers::kTooMany);
+  std::vector<std::unique_ptr<BarePeer>> places;
+  for (int i = 0; peers == Peers::kTooMany && i < 3; ++i) {
+    places.push_back(by_grpc ? std::make_unique<BarePeer>(site.socket(), SOCK_STREAM)
+                             : std::make_unique<BarePeer>(site.local_socket(), SOCK_SEQPACKET));
+    if (!by_grpc) places.back()->Hello().IgnoreError();
+  }
+  const auto pass = by_grpc ? PassByGrpc : PassByLocal;
+  Storm(
+      site, victim, [&](int i) { pass(site, i, UserOf(peers), fuse.Make()); },
+      [&] {
+        // All that it can take are three threads for each of its users and doors.
+        const int64_t waiting = site.Counter("local_closing_descriptors");
+        WARN(waiting << " descriptors wait");
+        fuse.End();
+      });
 }
 
 }  // namespace kvkeep::e2e
