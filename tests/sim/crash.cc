@@ -116,6 +116,7 @@ void Simulator::CheckEvents() {
 
 // A process is about to end: what it promised is looked for, what it did goes into the report.
 void Simulator::CountProcess() {
+  const Uninterrupted alone(&alone_);  // what is counted and what is found are of one moment
   CheckPromises();
   pushed_out_.clear();  // the next one counts anew
   const StoreCounters counters = world_.store().snapshot().counters;
