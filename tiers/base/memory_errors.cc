@@ -143,7 +143,12 @@ __attribute__((noinline)) bool Guarded(std::span<const std::byte> memory, const 
   Guard guard;
   guard.begin = reinterpret_cast<uintptr_t>(memory.data()) & ~(kPage - 1);
   guard.end = reinterpret_cast<uintptr_t>(memory.data() + memory.size());
-  if (sigsetjmp(guard.back, 0) != 0) {
+#ifdef __SANITIZE_THREAD__
+  constexpr int kWithMask = 1;  // its handler, before ours, has all signals masked
+#else
+  constexpr int kWithMask = 0;  // ours has none
+#endif
+  if (sigsetjmp(guard.back, kWithMask) != 0) {
     guard_of_thread = nullptr;
     return false;
   }
