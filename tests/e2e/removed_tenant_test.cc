@@ -1,6 +1,7 @@
 // A tenant that left the configuration, and what it had in G3.
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "tests/e2e/engine.h"
@@ -59,7 +60,8 @@ TEST_CASE("with a tenant gone from the config the daemon serves, scrubs, and tak
   const std::vector<TestChunk> more = Chunks(200, share / chunk_bytes - own.size(), 1 << 20);
   for (size_t i = 0; i < more.size(); i += 4) {
     const auto first = more.begin() + static_cast<ptrdiff_t>(i);
-    REQUIRE(engine.PutAll({first, first + 4}));
+    const auto end = more.begin() + static_cast<ptrdiff_t>(std::min(i + 4, more.size()));
+    REQUIRE(engine.PutAll({first, end}));
     REQUIRE(site.AwaitClean());
   }
   CHECK(engine.Find(own).g3 == own.size());  // all that is to be had: b's had to go
