@@ -13,6 +13,7 @@
 #include <catch2/catch.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -178,6 +179,26 @@ bool MayHang(bool by_grpc, bool kernel_takes_all) {
 
 uid_t UserOf(Peers peers) { return peers == Peers::kTooMany ? geteuid() : kSomeUser; }
 
+// A daemon whose places are taken where peers are to be one too many, and its victim.
+struct Rig {
+  Rig(Peers peers, bool by_grpc) : site(PassedSettings(peers, port)) {
+    RaiseOurDescriptors();
+    site.Start();
+    REQUIRE(chmod(site.path("").c_str(), 0755) == 0);
+    victim.emplace(site, port, peers != Peers::kTooMany);
+    for (int i = 0; peers == Peers::kTooMany && i < 3; ++i) {  // until none is left
+      places.push_back(by_grpc ? std::make_unique<BarePeer>(site.socket(), SOCK_STREAM)
+                               : std::make_unique<BarePeer>(site.local_socket(), SOCK_SEQPACKET));
+      if (!by_grpc) places.back()->Hello().IgnoreError();
+    }
+  }
+
+  const int port = FreePort();
+  Site site;
+  std::optional<Victim> victim;
+  std::vector<std::unique_ptr<BarePeer>> places;
+};
+
 // A daemon at work, then `pass` so many times; what is felt of it meanwhile and left after it, and
 // after `end`, until which what was passed may wait.
 void Storm(Site& site, Victim& victim, const std::function<void(int)>& pass,
@@ -222,21 +243,11 @@ TEST_CASE("sockets that linger, passed to the local path, are felt by nobody els
   const OlderKernel kernel(kernel_takes_all);
   if (peers != Peers::kTooMany && !CanBeSomebodyElse()) return;
   LingeringSockets lingering;
-  RaiseOurDescriptors();
-  const int port = FreePort();
-  Site site(PassedSettings(peers, port));
-  site.Start();
-  REQUIRE(chmod(site.path("").c_str(), 0755) == 0);
-  Victim victim(site, port, peers != Peers::kTooMany);
-  std::vector<std::unique_ptr<BarePeer>> places;  // until none is left
-  for (int i = 0; peers == Peers::kTooMany && i < 3; ++i) {
-    places.push_back(std::make_unique<BarePeer>(site.local_socket(), SOCK_SEQPACKET));
-    places.back()->Hello().IgnoreError();
-  }
-  Storm(site, victim, [&](int i) {
-    PassByLocal(site, i, UserOf(peers), lingering.Make());
+  Rig rig(peers, false);
+  Storm(rig.site, *rig.victim, [&](int i) {
+    PassByLocal(rig.site, i, UserOf(peers), lingering.Make());
   });
-  if (kernel_takes_all) CHECK(site.Counter("local_passed_descriptors") >= kPasses / 5);
+  if (kernel_takes_all) CHECK(rig.site.Counter("local_passed_descriptors") >= kPasses / 5);
 }
 
 TEST_CASE("sockets that linger, passed to gRPC's sockets, are felt by nobody else", "[times]") {
@@ -247,17 +258,10 @@ TEST_CASE("sockets that linger, passed to gRPC's sockets, are felt by nobody els
   const OlderKernel kernel(kernel_takes_all);
   if (peers != Peers::kTooMany && !CanBeSomebodyElse()) return;
   LingeringSockets lingering;
-  RaiseOurDescriptors();
-  const int port = FreePort();
-  Site site(PassedSettings(peers, port));
-  site.Start();
-  REQUIRE(chmod(site.path("").c_str(), 0755) == 0);
-  Victim victim(site, port, peers != Peers::kTooMany);
-  std::vector<std::unique_ptr<BarePeer>> places;
-  for (int i = 0; peers == Peers::kTooMany && i < 3; ++i) {
-    places.push_back(std::make_unique<BarePeer>(site.socket(), SOCK_STREAM));
-  }
-  Storm(site, victim, [&](int i) { PassByGrpc(site, i, UserOf(peers), lingering.Make()); });
+  Rig rig(peers, true);
+  Storm(rig.site, *rig.victim, [&](int i) {
+    PassByGrpc(rig.site, i, UserOf(peers), lingering.Make());
+  });
 }
 
 TEST_CASE("a file of a FUSE server that answers nothing is felt by nobody else", "[times]") {
@@ -270,24 +274,13 @@ TEST_CASE("a file of a FUSE server that answers nothing is felt by nobody else",
   if (!CanBeSomebodyElse()) return;
   SilentFuse fuse;
   if (!fuse.mounted()) return;
-  RaiseOurDescriptors();
-  const int port = FreePort();
-  Site site(PassedSettings(peers, port));
-  site.Start();
-  REQUIRE(chmod(site.path("").c_str(), 0755) == 0);
-  Victim victim(site, port, peers != Peers::kTooMany);
-  std::vector<std::unique_ptr<BarePeer>> places;
-  for (int i = 0; peers == Peers::kTooMany && i < 3; ++i) {
-    places.push_back(by_grpc ? std::make_unique<BarePeer>(site.socket(), SOCK_STREAM)
-                             : std::make_unique<BarePeer>(site.local_socket(), SOCK_SEQPACKET));
-    if (!by_grpc) places.back()->Hello().IgnoreError();
-  }
+  Rig rig(peers, by_grpc);
   const auto pass = by_grpc ? PassByGrpc : PassByLocal;
   Storm(
-      site, victim, [&](int i) { pass(site, i, UserOf(peers), fuse.Make()); },
+      rig.site, *rig.victim, [&](int i) { pass(rig.site, i, UserOf(peers), fuse.Make()); },
       [&] {
         // All that it can take are three threads for each of its users and doors.
-        const int64_t waiting = site.Counter("local_closing_descriptors");
+        const int64_t waiting = rig.site.Counter("local_closing_descriptors");
         WARN(waiting << " descriptors wait");
         fuse.End();
       });
