@@ -50,7 +50,8 @@ void FillDevice(const DeviceSnapshot& device, v1::DeviceStatus* out) {
   out->set_write_ns(device.times.write.sum);
 }
 
-void FillTenant(const TenantSnapshot& tenant, uint64_t sessions, v1::TenantStatus* out) {
+void FillTenant(const TenantSnapshot& tenant, uint64_t sessions, const MessageAccount* messages,
+                v1::TenantStatus* out) {
   out->set_name(ShownTenant(tenant.name));
   out->set_g2_capacity_bytes(tenant.g2.capacity_bytes);
   out->set_g2_used_bytes(tenant.g2.used_bytes);
@@ -71,6 +72,9 @@ void FillTenant(const TenantSnapshot& tenant, uint64_t sessions, v1::TenantStatu
   out->set_bytes_per_second(tenant.bytes_per_second);
   out->set_key_rate_refusals(tenant.counters.key_rate_refusals);
   out->set_byte_rate_refusals(tenant.counters.byte_rate_refusals);
+  if (messages == nullptr) return;
+  out->set_local_message_bytes(messages->bytes.load(std::memory_order_relaxed));
+  out->set_local_message_limit_bytes(messages->max_bytes);
 }
 
 void FillSession(const SessionSnapshot& session, v1::SessionStatus* out) {
@@ -135,7 +139,7 @@ void FillStatus(const StoreSnapshot& snapshot, const ServerState& state, v1::Sta
     if (session.info.tenant.value() < sessions.size()) ++sessions[session.info.tenant.value()];
   }
   for (size_t i = 0; i < sessions.size(); ++i) {
-    FillTenant(snapshot.tenants[i], sessions[i], out->add_tenants());
+    FillTenant(snapshot.tenants[i], sessions[i], state.MessagesOf(i), out->add_tenants());
   }
   auto& counters = *out->mutable_counters();
   for (const StoreCounterInfo& info : StoreCounterTable()) {

@@ -33,9 +33,13 @@ absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalDoor(const DaemonOptions
                         .count = static_cast<uint32_t>(owners[tenant].g2_segments)};
     first_segment += owners[tenant].g2_segments;
   }
+  state->local_messages.resize(options.tenants.size());
   for (uint32_t tenant = 0; tenant < options.tenants.size(); ++tenant) {
     const UnixSocketOptions& socket = options.tenants[tenant].local;
     if (socket.path.empty()) continue;
+    const uint64_t part = options.tenants[tenant].message_bytes;
+    state->local_messages[tenant] =
+        std::make_shared<MessageAccount>(part == 0 ? local.limits.max_message_bytes : part);
     local.doors.push_back({.socket = socket,
                            .tenant = TenantId(tenant),
                            .grants = options.tenants[tenant].grants,
@@ -45,7 +49,7 @@ absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalDoor(const DaemonOptions
                            .max_staging_bytes = options.tenants[tenant].staging_bytes,
                            .gpu_part = options.tenants[tenant].gpu_part,
                            .gpu_rights = options.tenants[tenant].gpu_rights,
-                           .max_message_bytes = options.tenants[tenant].message_bytes});
+                           .messages = state->local_messages[tenant]});
   }
   if (local.doors.empty()) return nullptr;
   KVKEEP_ASSIGN_OR_RETURN(

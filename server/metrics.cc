@@ -40,7 +40,8 @@ void AddUnbacked(const TierSnapshot& g2, Families* out) {
 }
 
 // As many series as the configuration has tenants.
-void AddTenant(const TenantSnapshot& tenant, const PinBudget::Use& pins, Families* out) {
+void AddTenant(const TenantSnapshot& tenant, const PinBudget::Use& pins,
+               const MessageAccount* messages, Families* out) {
   const std::string name = ShownTenant(tenant.name);
   const auto with = [&name](Labels labels) {
     labels.insert(labels.begin(), {"tenant", name});
@@ -57,6 +58,15 @@ void AddTenant(const TenantSnapshot& tenant, const PinBudget::Use& pins, Familie
   out->Gauge("tenant_chunks", "Chunks of a tenant, in any tier", tenant.chunks, with({}));
   out->Gauge("tenant_pinned_bytes", "Payload bytes pinned by a tenant's Get calls now", pins.bytes,
              with({}));
+  if (messages != nullptr) {
+    out->Gauge("tenant_local_message_bytes",
+               "Memory of a tenant's half messages, of puts that are not done and of replies not "
+               "read, by the local path",
+               messages->bytes.load(std::memory_order_relaxed), with({}));
+    out->Gauge("tenant_local_message_limit_bytes",
+               "What it may become: the tenant's part of limits.local_memory", messages->max_bytes,
+               with({}));
+  }
   out->Counter("tenant_pin_waits_total",
                "Times a tenant's Get waited for others of it to be sent: its part of "
                "limits.pinned_bytes",
@@ -339,7 +349,7 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
     AddIndex(device, &out);
   }
   for (uint32_t t = 0; t < input.store.tenants.size(); ++t) {
-    AddTenant(input.store.tenants[t], state.pins.UseOf(TenantId(t)), &out);
+    AddTenant(input.store.tenants[t], state.pins.UseOf(TenantId(t)), state.MessagesOf(t), &out);
   }
   AddArena(input.arena, &out);
   AddIo(input.io, &out);

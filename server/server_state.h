@@ -13,6 +13,7 @@
 #include "server/events/publisher_counters.h"
 #include "server/gauge.h"
 #include "server/local/counters.h"
+#include "server/local/message_memory.h"
 #include "server/pin_budget.h"
 #include "server/request_times.h"
 #include "server/stall_watch.h"
@@ -103,6 +104,13 @@ struct ServerState {
   PublisherCounters events;
   HttpCounters http;
   std::atomic<bool> local_path{false};  // there is a door to it
+  // By tenant, null without a door. Not to be looked at before local_path is set.
+  std::vector<std::shared_ptr<MessageAccount>> local_messages;
+  // Null: none.
+  const MessageAccount* MessagesOf(size_t tenant) const {
+    const bool there = local_path.load(std::memory_order_acquire);
+    return there && tenant < local_messages.size() ? local_messages[tenant].get() : nullptr;
+  }
   ConnectionTable<ConnectedPeer> peers;
   PinBudget pins;
   StallWatch stalls;

@@ -96,9 +96,9 @@ absl::Status LocalEndpoint::Listen(const std::vector<Door>& doors) {
              door.max_staging_bytes == 0 ? all_staging : door.max_staging_bytes),
          .gpu = std::make_shared<GpuAccount>(GpuAccount::PartOf(context_->limits, door.gpu_part),
                                              door.gpu_rights),
-         .messages = std::make_shared<MessageAccount>(door.max_message_bytes == 0
-                                                          ? context_->limits.max_message_bytes
-                                                          : door.max_message_bytes)});
+         .messages = door.messages != nullptr
+                         ? door.messages
+                         : std::make_shared<MessageAccount>(context_->limits.max_message_bytes)});
     if (door.max_connections == 0) {
       listeners_.back().door.max_connections = context_->limits.max_connections;
     }

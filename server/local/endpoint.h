@@ -35,7 +35,7 @@ class LocalEndpoint {
     uint64_t max_staging_bytes = 0;
     double gpu_part = 1;  // of what all may have of the GPU path
     GpuRights gpu_rights = {};
-    uint64_t max_message_bytes = 0;
+    std::shared_ptr<MessageAccount> messages;  // null: one of its own, as large as all
   };
   struct Options {
     std::vector<Door> doors;

@@ -72,11 +72,14 @@ TEST_CASE("a thousand clients with half a message each hold no more than the bud
     REQUIRE(peers.back()->Hello().ok());
   }
   const uint64_t before = PrivateBytes(site, pid);
-  uint64_t most = 0, told = 0;
+  uint64_t most = 0, told = 0, noisy = 0;
   for (size_t i = 0; i < kPeers; ++i) {
     SayHalf(*peers[i]);
     most = std::max(most, PrivateBytes(site, pid));
     told = std::max(told, site.Counter("local_message_bytes"));
+    const v1::TenantStatus of_noisy = site.Status().tenants(1);
+    noisy = std::max(noisy, of_noisy.local_message_bytes());
+    CHECK(of_noisy.local_message_limit_bytes() == kBudget / 2);
     if (i % 100 != 0) continue;
     INFO("beside " << i << " of them: " << other.error);
     CHECK(other.PutAll(Chunks(1000 + 10 * i, 4, 64 << 10)));
@@ -85,6 +88,8 @@ TEST_CASE("a thousand clients with half a message each hold no more than the bud
                       << " MiB of private memory, " << (told >> 20) << " MiB by their account");
   CHECK(most - std::min(most, before) < kBudget);
   CHECK(told <= kBudget / 2);  // their tenant's part
+  CHECK(noisy > 0);
+  CHECK(noisy <= kBudget / 2);
   CHECK(Eventually([&] { return site.Counter("local_open_connections") <= 1; }));
   CHECK(site.Counter("local_late_messages") > 0);
   CHECK(Eventually([&] { return site.Counter("local_message_bytes") == 0; }));

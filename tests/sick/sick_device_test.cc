@@ -153,7 +153,9 @@ TEST_CASE("a disk that cannot be read for a while: misses, and most of it is the
   sick.site.Start();
   Engine engine(sick.site);
   // Three errors until it is left alone, and again each 30 s, when it is tried anew.
-  CHECK(engine.Hits(sick.cold) + 12 >= kCold);
+  const size_t hits = engine.Hits(sick.cold);
+  INFO(sick.site.Status().devices(0).ShortDebugString() << "; " << engine.error);
+  CHECK(hits + 12 >= kCold);
   CHECK(engine.wrong_bytes == 0);
 }
 

@@ -105,7 +105,9 @@ Json TenantsJson(const v1::StatusResponse& status) {
                        {"keys_per_second", tenant.keys_per_second()},
                        {"bytes_per_second", tenant.bytes_per_second()},
                        {"key_rate_refusals", tenant.key_rate_refusals()},
-                       {"byte_rate_refusals", tenant.byte_rate_refusals()}});
+                       {"byte_rate_refusals", tenant.byte_rate_refusals()},
+                       {"local_message_bytes", tenant.local_message_bytes()},
+                       {"local_message_limit_bytes", tenant.local_message_limit_bytes()}});
   }
   return tenants;
 }

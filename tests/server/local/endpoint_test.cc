@@ -186,7 +186,7 @@ TEST_CASE("a message that is not whole holds nothing up, and its client may leav
 
 TEST_CASE("a message for which there is no memory is refused, and its session goes on") {
   EndpointTester t([](LocalEndpoint::Options* options) {
-    options->doors[0].max_message_bytes = 3 * local::kMaxMessageBytes;
+    options->doors[0].messages = std::make_shared<MessageAccount>(3 * local::kMaxMessageBytes);
   });
   t.Start();
   std::vector<std::unique_ptr<SocketClient>> halves;
