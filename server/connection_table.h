@@ -5,28 +5,27 @@
 // added here before gRPC got the descriptor. What outlives a call must not ask again: a session
 // keeps what it found when it was opened.
 //
-// Nobody says when gRPC closes a descriptor. Entries of closed ones stay until N comes again, or
-// until a limit is reached and they are looked for, which takes a few percent of the time at most:
-// the table has at most as many entries as the process may have descriptors. Whether N is still
-// that socket is asked of the socket layer: by now it may be a file, of which fstat(2) may wait for
-// its server. Find is thread-safe; Add is for one thread.
+// Entries of closed ones stay until N comes again, or until a limit is reached and they are looked
+// for, which takes a few percent of the time at most: the table has at most as many entries as the
+// process may have descriptors. The kernel is not asked whether N is still that connection: by now
+// it may be what a peer passed, and to touch that may be to wait for the peer (guarded_sockets.h).
+// Find is thread-safe; Add is for one thread.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/string_view.h>
 #include <absl/strings/strip.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "server/guarded_sockets.h"
 #include "tiers/base/mutex.h"
 
 namespace kvkeep {
@@ -40,11 +39,12 @@ class ConnectionTable {
     size_t limit = 0;
   };
 
-  // `fd`: open, an accepted connection. False, and nothing added: one of its groups is full.
+  // `fd`: an open connection, guarded. False, and nothing added: one of its groups is full, or the
+  // number is too high to be guarded.
   bool Add(int fd, const std::vector<Group>& groups, T value) {
-    const std::optional<uint64_t> cookie = CookieOf(fd);
-    if (!cookie.has_value()) return false;
-    Entry entry{{}, *cookie, std::move(value)};
+    const GuardId guard = GuardOf(fd);
+    if (guard == GuardId::kNone) return false;
+    Entry entry{{}, guard, std::move(value)};
     for (const Group& group : groups) entry.groups.push_back(group.name);
     Drop(fd);  // its number is used again: that one is closed
     if (Full(groups)) Sweep();
@@ -74,17 +74,9 @@ class ConnectionTable {
  private:
   struct Entry {
     std::vector<std::string> groups;
-    uint64_t cookie = 0;  // of the socket: another one with the same number differs
+    GuardId guard = GuardId::kNone;
     T value;
   };
-
-  // Nothing: no socket.
-  static std::optional<uint64_t> CookieOf(int fd) {
-    uint64_t cookie = 0;
-    socklen_t bytes = sizeof(cookie);
-    if (getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &bytes) != 0) return std::nullopt;
-    return cookie;
-  }
 
   bool Full(const std::vector<Group>& groups) const {
     return std::any_of(groups.begin(), groups.end(),
@@ -112,13 +104,13 @@ class ConnectionTable {
   }
 
   void DropClosed() {
-    std::vector<std::pair<int, uint64_t>> all;
+    std::vector<std::pair<int, GuardId>> all;
     {
       MutexLock lock(&mu_);
-      for (const auto& [fd, entry] : entries_) all.emplace_back(fd, entry.cookie);
+      for (const auto& [fd, entry] : entries_) all.emplace_back(fd, entry.guard);
     }
-    for (const auto& [fd, cookie] : all) {
-      if (CookieOf(fd) != cookie) Drop(fd);
+    for (const auto& [fd, guard] : all) {
+      if (GuardOf(fd) != guard) Drop(fd);
     }
   }
 

@@ -178,6 +178,7 @@ void Doors::Connected(Acceptor::Connection connection) {
     peer.tenant = TenantId(static_cast<uint32_t>(connection.socket - 1));
     peer.grants = options_.sockets[connection.socket - 1].grants;
   }
+  Guard(connection);
   const std::vector<Table::Group> groups = GroupsOf(connection);
   Table& peers = deps_.state->peers;
   if (!peers.Add(connection.fd.get(), groups, peer)) {
@@ -207,13 +208,13 @@ std::vector<Doors::Table::Group> Doors::GroupsOf(const Acceptor::Connection& con
 }
 
 void Doors::Guard(const Acceptor::Connection& connection) const {
-  if (!by_tcp(connection) && !TakeDescriptors(connection.fd.get(), false)) {
-    GuardSocket(connection.fd.get(), PassedByGuarded(connection.socket, connection.peer.uid));
-  }
+  const bool passes = !by_tcp(connection) && !TakeDescriptors(connection.fd.get(), false);
+  GuardSocket(connection.fd.get(), passes
+                                       ? PassedByGuarded(connection.socket, connection.peer.uid)
+                                       : kNothingPassed);
 }
 
 void Doors::GiveToGrpc(Acceptor::Connection connection) {
-  Guard(connection);
   if (!by_tcp(connection)) {
     grpc::Server* const server = connection.socket == 0 ? admin_.get() : clients_.get();
     grpc::AddInsecureChannelFromFd(server, connection.fd.Release());
@@ -245,8 +246,9 @@ void Doors::Refuse(Acceptor::Connection connection, const absl::Status& reason) 
     ++refusals_unsaid_;
   }
   // A limit passes: closed, so that the client tries again. A policy does not.
-  if (absl::IsPermissionDenied(reason) && refusing_.Add(connection.fd.get(), reason)) {
-    Guard(connection);
+  if (!absl::IsPermissionDenied(reason)) return;
+  Guard(connection);
+  if (refusing_.Add(connection.fd.get(), reason)) {
     grpc::AddInsecureChannelFromFd(refusals_.get(), connection.fd.Release());
   }
 }

@@ -84,7 +84,7 @@ class Doors {
   absl::Status StartAccepting();
   enum class Peers { kOfThisMachine, kAnywhere };
   void Configure(grpc::ServerBuilder* builder, Peers peers);
-  // Where the kernel takes what peers pass: gRPC's threads are not to close it (guarded_sockets.h).
+  // Before a table or gRPC gets it.
   void Guard(const Acceptor::Connection& connection) const;
   void GiveToGrpc(Acceptor::Connection connection);
   // The socket a connection came in by, for people.

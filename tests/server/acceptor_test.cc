@@ -9,10 +9,8 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <thread>
 
-#include "server/connection_table.h"
 #include "tests/fakes/scratch_dir.h"
 #include "tests/server/other_user.h"
 #include "tiers/base/mutex.h"
@@ -96,16 +94,6 @@ struct stat StatOf(const std::string& path) {
 struct OpenDir : ScratchDir {
   OpenDir() { REQUIRE(chmod((*this / ".").c_str(), 0755) == 0); }
 };
-
-// A table that has just looked for closed connections, slowly, does not look again at once.
-bool BeforeLong(const std::function<bool()>& adds) {
-  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (!adds()) {
-    if (std::chrono::steady_clock::now() > give_up) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
 
 }  // namespace
 
@@ -261,77 +249,6 @@ TEST_CASE("the socket's file goes with the acceptor, unless it is another one's 
   const auto second = OpenAcceptor({{.path = dir / "a"}}, &arrivals);
   first.reset();
   CHECK(ConnectTo(dir / "a").valid());
-}
-
-TEST_CASE("a table tells of the connection that has the number now, and counts open ones") {
-  const ScratchDir dir;
-  Arrivals arrivals;
-  const auto acceptor = OpenAcceptor({{.path = dir / "a"}}, &arrivals);
-  const auto accept = [&] {
-    const UniqueFd client = ConnectTo(dir / "a");
-    return UniqueFd(arrivals.Next().fd.Release());
-  };
-  ConnectionTable<std::string> table;
-  const auto name = [](const UniqueFd& fd) { return "fd:" + std::to_string(fd.get()); };
-  UniqueFd one = accept();
-  const std::string one_name = name(one);
-  CHECK_FALSE(table.Find(one_name).has_value());
-  REQUIRE(table.Add(one.get(), {{"a", 2}}, "one"));
-  CHECK(table.Find(one_name) == "one");
-  for (const char* other : {"", "fd:", "fd:x", "ipv4:127.0.0.1:1", "unix:", "fd:-1"}) {
-    CHECK_FALSE(table.Find(other).has_value());
-  }
-  // The number comes again.
-  one.Reset();
-  UniqueFd again = accept();
-  REQUIRE(dup2(again.get(), std::stoi(one_name.substr(3))) >= 0);
-  UniqueFd same_number(std::stoi(one_name.substr(3)));
-  if (again.get() == same_number.get()) again.Release();
-  REQUIRE(table.Add(same_number.get(), {{"a", 2}}, "two"));
-  CHECK(table.Find(one_name) == "two");
-
-  const UniqueFd third = accept();
-  CHECK(table.Add(third.get(), {{"a", 2}}, "three"));
-  const UniqueFd fourth = accept();
-  CHECK_FALSE(table.Add(fourth.get(), {{"a", 2}}, "four"));
-  CHECK_FALSE(table.Find(name(fourth)).has_value());
-  CHECK(table.Add(fourth.get(), {{"b", 1}}, "of another group"));
-  same_number.Reset();
-  const UniqueFd fifth = accept();  // may have that number
-  CHECK(BeforeLong([&] { return table.Add(fifth.get(), {{"a", 2}}, "five"); }));
-  CHECK(table.Find(name(third)) == "three");
-  // A number that is another file's now is no open connection.
-  const UniqueFd sixth = accept();
-  CHECK_FALSE(table.Add(sixth.get(), {{"a", 2}}, "six"));
-  const UniqueFd file(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  REQUIRE(dup2(file.get(), third.get()) >= 0);
-  CHECK(BeforeLong([&] { return table.Add(sixth.get(), {{"a", 2}}, "six"); }));
-}
-
-TEST_CASE("a connection counts in each of its groups, and one that is full keeps it out of all") {
-  const ScratchDir dir;
-  Arrivals arrivals;
-  const auto acceptor = OpenAcceptor({{.path = dir / "a"}}, &arrivals);
-  const auto accept = [&] {
-    const UniqueFd client = ConnectTo(dir / "a");
-    return UniqueFd(arrivals.Next().fd.Release());
-  };
-  ConnectionTable<int> table;
-  UniqueFd one = accept();
-  const UniqueFd two = accept(), three = accept(), four = accept();
-  const auto add = [&](const UniqueFd& fd, const char* address) {
-    return table.Add(fd.get(), {{"door", 3}, {address, 1}}, 0);
-  };
-  CHECK(add(one, "x"));
-  CHECK_FALSE(add(two, "x"));
-  CHECK(table.Full({"x", 1}));
-  CHECK_FALSE(table.Full({"door", 3}));
-  CHECK(add(two, "y"));
-  CHECK(add(three, "z"));  // the refused one took no place of the door
-  CHECK_FALSE(add(four, "w"));
-  CHECK_FALSE(table.Full({"w", 1}));
-  one.Reset();
-  CHECK(BeforeLong([&] { return add(four, "x"); }));
 }
 
 }  // namespace kvkeep
