@@ -6,30 +6,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <cstring>
 
 #include "server/guarded_sockets.h"
-
-namespace {
-
-// SCM_MAX_FD, and room for what else may come.
-constexpr size_t kControlBytes = CMSG_SPACE(253 * sizeof(int)) + 256;
-
-void CloseAllIn(msghdr* message, kvkeep::DescriptorCloser::Owner owner) {
-  for (cmsghdr* head = CMSG_FIRSTHDR(message); head != nullptr; head = CMSG_NXTHDR(message, head)) {
-    if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(fd));
-      kvkeep::DescriptorCloser::OfProcess().Close(kvkeep::UniqueFd(fd), owner);
-    }
-  }
-}
-
-}  // namespace
+#include "server/receive_bytes.h"
 
 extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message,
                                                                   int flags) {
@@ -41,21 +21,7 @@ extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr
     errno = EAGAIN;
     return -1;
   }
-  if (kvkeep::DescriptorCloser::OfProcess().Full(owner)) {
-    errno = ECONNRESET;
-    return -1;
-  }
-  alignas(cmsghdr) std::array<char, kControlBytes> control;
-  msghdr own = *message;
-  own.msg_control = control.data();
-  own.msg_controllen = control.size();
-  const ssize_t received = syscall(SYS_recvmsg, fd, &own, flags | MSG_CMSG_CLOEXEC);
-  if (received < 0) return received;
-  CloseAllIn(&own, owner);
-  message->msg_namelen = own.msg_namelen;
-  message->msg_controllen = 0;  // nobody here asks what came with the bytes
-  message->msg_flags = own.msg_flags;
-  return received;
+  return kvkeep::ReceiveBytes(fd, message, flags, owner);
 }
 
 extern "C" __attribute__((visibility("default"))) int epoll_ctl(

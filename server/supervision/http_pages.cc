@@ -7,12 +7,15 @@
 
 #include <array>
 #include <cerrno>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "server/descriptor_closer.h"
 #include "server/descriptor_reserve.h"
 #include "server/local/loop.h"
+#include "server/receive_bytes.h"
 #include "server/supervision/http_request.h"
 #include "server/tcp_socket.h"
 #include "tiers/base/check.h"
@@ -51,8 +54,16 @@ const char* Reason(int status) {
 
 enum class Phase { kReading, kMaking, kWriting, kLingering };
 
+constexpr DescriptorCloser::Owner kConnections = uint64_t{7} << 48;
+// Of what comes by this connection of the Unix socket: its user's.
+DescriptorCloser::Owner PassedBy(int connection) {
+  const absl::StatusOr<PeerCredentials> peer = PeerOf(connection);
+  return (uint64_t{8} << 48) + (peer.ok() ? peer->uid : 0);
+}
+
 struct HttpConnection {
-  UniqueFd fd;
+  ExpendableFd fd;
+  DescriptorCloser::Owner passed = 0;  // of what comes by it; 0: nothing does
   bool trusted = false;  // by the Unix socket
   bool head_only = false;
   Phase phase = Phase::kReading;
@@ -134,8 +145,9 @@ class EpollPages final : public HttpPages {
   void Accept(uint64_t key) {
     const size_t socket = key - 1;
     for (int i = 0; i < kMostAcceptedAtOnce; ++i) {
-      UniqueFd fd(
-          accept4(listening_[socket].get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      ExpendableFd fd(UniqueFd(accept4(listening_[socket].get(), nullptr, nullptr,
+                                       SOCK_CLOEXEC | SOCK_NONBLOCK)),
+                      kConnections);
       if (!fd.valid()) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) Pause();
         return;
@@ -143,9 +155,12 @@ class EpollPages final : public HttpPages {
       if (InDescriptorReserve(fd.get())) return Pause();
       if (connections_.size() >= kMostConnections) DropOldest();
       const uint64_t id = next_++;
+      const bool trusted = socket >= tcp_sockets_;
       if (!loop_->Watch(fd.get(), id, EPOLLIN).ok()) continue;
+      const DescriptorCloser::Owner passed = trusted ? PassedBy(fd.get()) : 0;
       connections_[id] = {.fd = std::move(fd),
-                          .trusted = socket >= tcp_sockets_,
+                          .passed = passed,
+                          .trusted = trusted,
                           .head_only = false,
                           .phase = Phase::kReading,
                           .deadline = steady_clock::now() + kRequestTime,
@@ -167,7 +182,12 @@ class EpollPages final : public HttpPages {
     }
   }
 
-  void Drop(uint64_t key) { connections_.erase(key); }
+  // The loop forgets it first: it may be open for a while yet (descriptor_closer.h).
+  void Drop(uint64_t key) {
+    const auto found = connections_.find(key);
+    loop_->Forget(found->second.fd.get());
+    connections_.erase(found);
+  }
 
   // Who has not asked yet goes first: an honest client asks at once.
   void DropOldest() {
@@ -183,18 +203,23 @@ class EpollPages final : public HttpPages {
   void DropLate() {
     const auto now = steady_clock::now();
     if (paused_until_.has_value() && now >= *paused_until_) Resume();
-    std::erase_if(connections_, [&](const auto& entry) {
-      const HttpConnection& connection = entry.second;
-      const bool late = connection.phase != Phase::kMaking && now >= connection.deadline;
-      if (late && connection.phase != Phase::kLingering) Count(&HttpCounters::slow);
-      return late;
-    });
+    for (auto next = connections_.begin(); next != connections_.end();) {
+      const auto& [key, connection] = *next++;
+      if (connection.phase == Phase::kMaking || now < connection.deadline) continue;
+      if (connection.phase != Phase::kLingering) Count(&HttpCounters::slow);
+      Drop(key);
+    }
+  }
+
+  static ssize_t Receive(const HttpConnection& connection, std::span<char> buffer) {
+    if (connection.passed == 0) return recv(connection.fd.get(), buffer.data(), buffer.size(), 0);
+    return ReceiveBytes(connection.fd.get(), buffer, 0, connection.passed);
   }
 
   void Read(uint64_t key, HttpConnection& connection) {
     std::array<char, 4096> buffer;
     while (true) {
-      const ssize_t got = recv(connection.fd.get(), buffer.data(), buffer.size(), 0);
+      const ssize_t got = Receive(connection, buffer);
       if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
       if (got <= 0) return Drop(key);
       connection.in.append(buffer.data(), static_cast<size_t>(got));
@@ -282,7 +307,7 @@ class EpollPages final : public HttpPages {
 
   void Linger(uint64_t key, HttpConnection& connection) {
     std::array<char, 4096> buffer;
-    const ssize_t got = recv(connection.fd.get(), buffer.data(), buffer.size(), 0);
+    const ssize_t got = Receive(connection, buffer);
     if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return;
     Drop(key);
   }

@@ -2,9 +2,11 @@
 // that are let in, refused, or one too many: what others feel of it.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,6 +46,7 @@ Settings PassedSettings(Peers peers, int metrics_port) {
   settings.local = true;
   settings.dumpable = true;  // its descriptors are counted
   settings.metrics = absl::StrCat("127.0.0.1:", metrics_port);
+  settings.metrics_socket = "metrics.sock";
   settings.access = "  socket_mode: \"0666\"\n";
   if (peers == Peers::kRefused) {
     absl::StrAppend(&settings.access, "  allowed_uids: [", geteuid(), "]\n");
@@ -55,6 +58,8 @@ Settings PassedSettings(Peers peers, int metrics_port) {
 // Whether the daemon says that all its threads get on. Asserts nothing, for any thread.
 bool Healthy(int port) {
   const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const timeval patience{.tv_sec = 5, .tv_usec = 0};
+  setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
@@ -171,6 +176,36 @@ void PassByGrpc(const Site& site, int round, uid_t user, UniqueFd passed) {
 
 uid_t UserOf(Peers peers) { return peers == Peers::kTooMany ? geteuid() : kSomeUser; }
 
+// As Pass, of a socket that lingers, to who may read it sooner than another thread of ours can close
+// ours: a process that ends waits for no lingering socket.
+void PassAtOnce(BarePeer& peer, UniqueFd passed, std::span<const std::byte> bytes) {
+  std::array<int, 2> go;
+  REQUIRE(pipe2(go.data(), O_CLOEXEC) == 0);
+  const UniqueFd wait(go[0]);
+  UniqueFd begin(go[1]);
+  const pid_t child = fork();
+  if (child == 0) {
+    begin.Reset();
+    char none;
+    const std::array<int, 1> fds{passed.get()};
+    const bool sent = read(wait.get(), &none, 1) == 0 && peer.Send(bytes, fds);
+    _exit(sent ? 0 : 1);
+  }
+  REQUIRE(child > 0);
+  passed.Reset();  // the child has it
+  begin.Reset();
+  waitpid(child, nullptr, 0);
+}
+
+void PassByMetrics(const Site& site, int round, UniqueFd passed) {
+  BarePeer peer(site.path("metrics.sock"), SOCK_STREAM);
+  if (!peer.connected()) return;
+  constexpr absl::string_view kRequest = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+  const auto bytes = std::as_bytes(std::span(kRequest.data(), kRequest.size()));
+  if (round % 3 == 1) peer.Send(bytes);  // then what is passed may be read or not
+  PassAtOnce(peer, std::move(passed), round % 3 == 0 ? bytes : bytes.first(1));
+}
+
 // A daemon whose places are taken where peers are to be one too many, and its victim.
 struct Rig {
   Rig(Peers peers, bool by_grpc) : site(PassedSettings(peers, port)) {
@@ -253,6 +288,16 @@ TEST_CASE("sockets that linger, passed to gRPC's sockets, are felt by nobody els
   Storm(rig.site, *rig.victim, [&](int i) {
     PassByGrpc(rig.site, i, UserOf(peers), lingering.Make());
   });
+}
+
+TEST_CASE("sockets that linger, passed to the metrics socket, keep no health from anybody",
+          "[times]") {
+  const bool kernel_takes_all = GENERATE(false, true);
+  CAPTURE(kernel_takes_all);
+  const OlderKernel kernel(kernel_takes_all);
+  LingeringSockets lingering;
+  Rig rig(Peers::kAdmitted, false);
+  Storm(rig.site, *rig.victim, [&](int i) { PassByMetrics(rig.site, i, lingering.Make()); });
 }
 
 TEST_CASE("a file of a FUSE server that answers nothing is felt by nobody else", "[times]") {
