@@ -31,6 +31,7 @@ from kvkeep.identity import check_engine
 from kvkeep.sglang_identity import identity_of, weight_version
 from kvkeep.sglang_pages import KV, Link, NoPages, digest_of, pages_of
 from kvkeep.sglang_prefixes import ALL_PAGES, restorable, window_of
+from kvkeep.sglang_stats import Transfers
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class KvkeepStorage(HiCacheStorage):
         identity, model = identity_of(check_engine("sglang", logger), options, logger)
         self._weights = weight_version()
         self._link = Link(connect(options, f"sglang {os.getpid()}", logger), options, Breaker(),
-                          HeldLeases(options.lease_s), identity, model)
+                          HeldLeases(options.lease_s), identity, model, Transfers())
         self._page_tokens = None
         self._pools = {}  # by SGLang's names of them
 
@@ -129,6 +130,10 @@ class KvkeepStorage(HiCacheStorage):
         return {one.name: self._pages(one.name).put(_digests(one.keys or ()), one.host_indices,
                                                     _parent(extra_info))
                 for one in transfers}
+
+    def get_stats(self):
+        """For SGLang's metrics, where they are on: of all pools, since the last question."""
+        return self._link.transfers.taken() if self._config.enable_storage_metrics else None
 
     def clear(self):
         logger.warning("kvkeep: not cleared from here: other engines use it; see `kvkeep clear`")

@@ -18,6 +18,7 @@ from kvkeep.engine import Breaker, LeaseOptions, keys_worth_loading
 from kvkeep.held import HeldLeases
 from kvkeep.identity import Identity
 from kvkeep.memory import Pointer
+from kvkeep.sglang_stats import Transfers
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class Link:
     held: HeldLeases  # by (pool's name, digest)
     identity: Identity
     model: str  # what to call it
+    transfers: Transfers
 
 
 class PoolPages:
@@ -85,14 +87,16 @@ class PoolPages:
     def get(self, digests, host_indices):
         """Of each page, whether it is in the pool now. They are let go of."""
         try:
-            return self._in_slices(self._get_some, digests, host_indices)
+            return self._in_slices(self._link.transfers.timed_get, self._get_some, digests,
+                                   host_indices)
         finally:
             self.let_go(digests)
 
     def put(self, digests, host_indices, parent):
         """Of each page, whether it is kept now. parent: the digest before the first one, or None"""
         parents = [parent, *digests[:-1]]
-        return self._in_slices(self._put_some, list(zip(digests, parents)), host_indices)
+        return self._in_slices(self._link.transfers.timed_put, self._put_some,
+                               list(zip(digests, parents)), host_indices)
 
     # ---- how
 
@@ -120,7 +124,7 @@ class PoolPages:
             timeout=self._link.options.timeout_s)
         return stored.error, stored.good
 
-    def _in_slices(self, call, pages, host_indices):
+    def _in_slices(self, timed, call, pages, host_indices):
         """call(pages, their pieces) gives an error or None, and whether each piece is good."""
         step, good = self._pool.page_size, []
         if host_indices is None or len(host_indices) != len(pages) * step:
@@ -132,7 +136,7 @@ class PoolPages:
             if not self._link.breaker.allows():
                 good += [False] * len(some)
                 continue
-            error, of_pieces = call(some, self._pieces(
+            error, of_pieces = timed(call, some, self._pieces(
                 host_indices[first * step:(first + len(some)) * step]))
             self._link.breaker.heard(error)
             good += self._by_page(of_pieces)

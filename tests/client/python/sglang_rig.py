@@ -19,6 +19,7 @@ SOURCES, LIBRARY, KVKEEPD = pathlib.Path(sys.argv[1]), *sys.argv[2:4]
 os.environ["KVKEEP_CLIENT_LIBRARY"] = LIBRARY
 sys.path[:0] = [str(SOURCES / "client" / "python"), str(SOURCES / "tests" / "client" / "c")]
 
+signatures.load("sglang.srt.observability.metrics_collector")
 HICACHE = signatures.load("sglang.srt.mem_cache.hicache_storage")
 # As much of torch as is used: the indices of a page.
 sys.modules["torch"] = types.SimpleNamespace(arange=lambda end: array.array("q", range(end)))

@@ -25,7 +25,7 @@ class SGLang(WithDaemon):
         for name in base.__abstractmethods__ | {"batch_exists", "batch_get_v1", "batch_set_v1",
                                                 "register_mem_pool_host", "clear",
                                                 "register_mem_host_pool_v2", "batch_exists_v2",
-                                                "batch_get_v2", "batch_set_v2"}:
+                                                "batch_get_v2", "batch_set_v2", "get_stats"}:
             theirs, ours = (inspect.signature(getattr(kind, name))
                             for kind in (base, KvkeepStorage))
             self.assertEqual(list(ours.parameters), list(theirs.parameters), name)
@@ -47,6 +47,18 @@ class SGLang(WithDaemon):
                                  [True, True, True, False])
                 for page, value in ((7, 1), (0, 2), (5, 3)):
                     self.assertEqual(pool.read(page), [{value}, {value + 100}])
+
+    def test_sglangs_metrics_tell_of_pages_that_came_and_went(self):
+        self.assertIsNone(self.backend().get_stats())
+        backend = self.backend(enable_storage_metrics=True)
+        self.store(backend)
+        backend.batch_get_v1(keys(4), indices(range(4)))  # one of them is a miss
+        backend.batch_get_v1(keys(2, first=8), indices(range(2)))  # both are
+        stats = backend.get_stats()
+        self.assertEqual((stats.backup_pgs, stats.prefetch_pgs), ([3], [3]))
+        self.assertEqual([len(stats.backup_bandwidth), len(stats.prefetch_bandwidth)], [1, 1])
+        self.assertGreater(min(stats.backup_bandwidth + stats.prefetch_bandwidth), 0)
+        self.assertEqual(backend.get_stats().prefetch_pgs, [])  # since then
 
     def test_what_was_found_is_held_until_it_was_fetched(self):
         backend = self.backend()

@@ -26,6 +26,7 @@ WANTED = {
     "sglang.srt.mem_cache.hicache_storage": (
         "HiCacheStorageConfig", "HiCacheStorageExtraInfo", "PoolName", "PoolHitPolicy",
         "PoolTransfer", "PoolTransferResult", "HiCacheStorage"),
+    "sglang.srt.observability.metrics_collector": ("StorageMetrics",),
     "vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector": ("OffloadingConnector",),
     "vllm.v1.kv_offload.tiering.base": ("TransferJob", "JobResult", "SecondaryTierManager"),
 }
