@@ -233,10 +233,9 @@ void Core::CheckTold() {
   for (uint32_t i = 0; i < table_.slot_end(); ++i) {
     const Chunk& chunk = table_.at(ChunkSlot(i));
     if (!chunk.live) continue;
-    KVKEEP_CHECK(chunk.told_g2 == (chunk.in_g2() && !chunk.detached));
-    KVKEEP_CHECK(chunk.told_g3 == TellableInG3(chunk));
+    events_.Check(chunk);
   }
-  for (const auto& tier : devices_) KVKEEP_CHECK(tier->told_readable == tier->readable());
+  for (uint16_t d = 0; d < devices_.size(); ++d) events_.Check(d, devices_[d]->readable());
 }
 
 // The head of replace.cc has the rules.

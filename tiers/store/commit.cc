@@ -269,7 +269,7 @@ void Core::NoteFailedSync(DeviceTier& tier, const absl::Status& status) {
   tier.failed_sync = true;
   tier.state = DeviceState::kReadOnly;
   tier.message = absl::StrCat("sync failed, restart to trust it again: ", status.ToString());
-  NoteReadable(tier);
+  events_.NoteReadable(tier.number, tier.readable());
 }
 
 void Core::OnSynced(uint16_t device, CommitSequence sequence, absl::Status status) {
@@ -357,7 +357,7 @@ void Core::NoteIo(DeviceTier& tier, bool write, const absl::Status& status) {
   }
   tier.state = write ? DeviceState::kReadOnly : DeviceState::kOffline;
   tier.retry_at = deps_.clock->Now() + kDeviceRetry;
-  NoteReadable(tier);
+  events_.NoteReadable(tier.number, tier.readable());
 }
 
 // A device that answers nothing fails nothing either: it is left alone until it answers again, so
@@ -387,7 +387,7 @@ bool Core::Tick() {
       tier.state = DeviceState::kDegraded;  // one more try
       tier.read_errors = tier.write_errors = 0;
     }
-    NoteReadable(tier);
+    events_.NoteReadable(tier.number, tier.readable());
     PumpIndex(device);
     PumpUnbacked(device);
     PumpWrites(device);

@@ -26,9 +26,9 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
     : options_(ResolveLimits(options, deps)),
       deps_(deps),
       incarnation_(deps.random->NextU64()),
-      hold_work_(deps.hold_work == 0 ? work::kHold : deps.hold_work),
       reuse_(TierBytes(deps), deps.clock->Now()),
       limits_(options_),
+      hold_(deps.hold_work == 0 ? work::kHold : deps.hold_work),
       table_(options.max_chunks, deps.random->NextU64()),
       session_shares_(ClaimsOf(options_, false)),
       slot_shares_(ClaimsOf(options_, false)),
@@ -37,7 +37,7 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       marks_(deps.arena->live_marks()),
       life_(options_.life_sample_one_in),
       meters_(options_.tenants.size()),
-      events_(options_.events.log_entries) {
+      events_(options_.events.log_entries, deps.devices.size(), &table_, &hold_, &counters_) {
   const uint64_t per_segment = deps_.arena->segment_blocks().value();
   const uint64_t all = deps_.arena->capacity_blocks().value();
   uint64_t first = 0;
@@ -69,7 +69,7 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
 
 Core::~Core() {
   MutexLock lock(&mu_);
-  KVKEEP_CHECK(outbox_.empty());
+  KVKEEP_CHECK(!hold_.has_tasks());
 }
 
 Core::Section::Section(Core* core, Kind kind) : core_(core), kind_(kind) { Lock(); }
@@ -82,7 +82,7 @@ void Core::Section::Lock() {
   measured_ = kind_ != Kind::kNotMeasured && core_->deps_.work_clock != nullptr &&
               core_->counters_.lock_acquisitions % core_->deps_.work_clock_every == 0;
   if (measured_) worked_at_ = core_->deps_.work_clock->Now();
-  core_->work_ = 0;
+  core_->hold_.Begin();
 }
 
 void Core::Section::Unlock() {
@@ -95,8 +95,7 @@ void Core::Section::Unlock() {
     }
     core_->NoteHold(held, worked);
   }
-  std::optional<std::deque<absl::AnyInvocable<void() &&>>> work;
-  if (!core_->outbox_.empty()) work.emplace().swap(core_->outbox_);
+  std::optional<Hold::Tasks> work = core_->hold_.TakeTasks();
   core_->mu_.Unlock();
   if (woke_ && core_->deps_.wake) core_->deps_.wake();
   if (!work.has_value()) return;
@@ -142,18 +141,10 @@ Core::Change::~Change() {
   core_->Settle(slot_, was_evictable_);
 }
 
-void Core::Later(absl::AnyInvocable<void() &&> work) { outbox_.push_back(std::move(work)); }
-
 void Core::TouchLater(std::span<std::byte> memory) {
   if (memory.empty()) return;
   auto touch = [memory] { GrowingMemory::Touch(memory); };
   recovery_helper_ != nullptr ? recovery_helper_->Post(touch) : Later(touch);
-}
-
-void Core::CallLater(StatusCallback callback, absl::Status status) {
-  Later([callback = std::move(callback), status = std::move(status)]() mutable {
-    std::move(callback)(std::move(status));
-  });
 }
 
 std::span<std::byte> Core::ImageMemory(const ExtentList& extents, uint64_t offset,
@@ -201,7 +192,7 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
     return !chunk.has_g2_space() && chunk.g3_state == G3State::kAbsent;
   };
   if (gone() && !chunk.detached) ReturnReplaced(slot);
-  NoteTiers(chunk);
+  events_.NoteTiers(chunk);
   NoteUnbacked(chunk);
   if (gone()) {
     KVKEEP_CHECK(chunk.pins == 0 && !chunk.in_g2_policy && !chunk.in_g3_policy);

@@ -6,8 +6,8 @@
 // set_limits.cc, operate.cc, admin.cc, events.cc, metadata.cc.
 //
 // How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
-// tasks, callers' callbacks) goes into the outbox with Later() and runs on the same thread right
-// after the Section has unlocked. Any change to a chunk that may alter what can be evicted, or end
+// tasks, callers' callbacks) goes into the hold (hold.h) with Later() and runs on the same thread
+// right after the Section has unlocked. Any change to a chunk that may alter what can be evicted, or end
 // its life, is wrapped in a Change, which settles the accounts when it ends: after that the chunk
 // may be gone.
 #pragma once
@@ -21,8 +21,8 @@
 #include "tiers/policy/admission_policy.h"
 #include "tiers/store/cipher_buffers.h"
 #include "tiers/store/device_tier.h"
-#include "tiers/store/event_log.h"
-#include "tiers/store/event_reader_state.h"
+#include "tiers/store/event_hub.h"
+#include "tiers/store/hold.h"
 #include "tiers/store/life_samples.h"
 #include "tiers/store/live_marks.h"
 #include "tiers/store/namespace_meters.h"
@@ -115,15 +115,17 @@ class Core {
   };
 
   // ---- core.cc
-  // Work done in this hold (work.h). Spent: it should end at the next place with a whole state.
-  void Count(uint32_t units) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { work_ += units; }
-  bool Spent() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return work_ >= hold_work_; }
+  // As Hold's.
+  void Count(uint32_t units) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { hold_.Count(units); }
+  bool Spent() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return hold_.Spent(); }
+  void Later(Hold::Task work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { hold_.Later(std::move(work)); }
+  void CallLater(StatusCallback callback, absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    hold_.CallLater(std::move(callback), std::move(status));
+  }
   void NoteHold(uint64_t held_ns, uint64_t worked_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Later(absl::AnyInvocable<void() &&> work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The memory is due: touched without the lock, before anybody needs it. In a recovery that is by
   // another thread, as the lock is held until its end.
   void TouchLater(std::span<std::byte> memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void CallLater(StatusCallback callback, absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static bool EvictableFromG2(const Chunk& chunk);
   // Its bytes in G2: by readers, a write-back, or a promotion that writes them.
   static bool InUse(const Chunk& chunk) {
@@ -489,21 +491,6 @@ class Core {
   bool EvictOneOf(Section& section, TenantId tenant, bool of_g3, EvictResult& result)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // ---- events.cc
-  // Tells of what changed since it was last told: for every chunk whose change settles.
-  void NoteTiers(Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // For every change of what readable() says.
-  void NoteReadable(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  static bool TellableInG3(const Chunk& chunk);
-  // Takes the memory where the log was off.
-  uint64_t AddEventReader(std::unique_ptr<EventReaderState> reader, EventLog::Memory& memory)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void TellReaders(const ChunkEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void WakeEventReader(EventReaderState& reader) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void WakeReadersOf(const SessionToken& token) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void WalkForReader(EventReaderState& reader, EventBatch& batch)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
   // ---- metadata.cc
   // REQUIRES: InG3(chunk).
   void ReadTail(const Chunk& chunk, MetadataCallback done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -532,7 +519,6 @@ class Core {
   const StoreOptions options_;  // as it was started; what may change is in limits_
   const StoreDeps deps_;
   const Incarnation incarnation_;
-  const uint64_t hold_work_;
   std::vector<double> parts_;               // of the arena, by TenantId
   std::vector<const DataKey*> write_keys_;  // by TenantId; null: what is written stays plain
   const std::shared_ptr<CipherBuffers> cipher_buffers_ = std::make_shared<CipherBuffers>();
@@ -548,10 +534,7 @@ class Core {
   bool over_capacity_ ABSL_GUARDED_BY(mu_) = true;  // a tier may hold more than its capacity
   bool at_rest_ ABSL_GUARDED_BY(mu_) = false;       // and nobody asked for anything since
   std::optional<MonotonicTime> last_tick_ ABSL_GUARDED_BY(mu_);
-  uint64_t work_ ABSL_GUARDED_BY(mu_) = 0;
-  // A deque: it asks malloc for small blocks only. A large one may have malloc tidy up first, for
-  // milliseconds, under the lock.
-  std::deque<absl::AnyInvocable<void() &&>> outbox_ ABSL_GUARDED_BY(mu_);
+  Hold hold_ ABSL_GUARDED_BY(mu_);
   ChunkTable table_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<ThreadPool> recovery_helper_ ABSL_GUARDED_BY(mu_);  // during Recover()
   std::vector<std::unique_ptr<G2Pool>> pools_ ABSL_GUARDED_BY(mu_);   // by TenantId
@@ -589,10 +572,7 @@ class Core {
   Histogram write_back_age_ ABSL_GUARDED_BY(mu_){kAgeBounds};
   LifeSamples life_ ABSL_GUARDED_BY(mu_);
   NamespaceMeters meters_ ABSL_GUARDED_BY(mu_);
-  EventLog events_ ABSL_GUARDED_BY(mu_);  // on while there are readers
-  absl::btree_map<uint64_t, std::unique_ptr<EventReaderState>> event_readers_ ABSL_GUARDED_BY(mu_);
-  uint64_t next_event_reader_ ABSL_GUARDED_BY(mu_) = 1;
-  uint64_t waiting_event_readers_ ABSL_GUARDED_BY(mu_) = 0;  // with a wake
+  EventHub events_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace kvkeep::store_internal

@@ -48,6 +48,7 @@ struct DeviceTier {
     std::optional<KnownRecord> replaced = std::nullopt;
   };
 
+  uint16_t number = 0;
   StoreDeps::DeviceDeps deps;
   std::unique_ptr<ExtentAllocator> allocator;
   std::vector<std::unique_ptr<EvictionPolicy>> policies;  // by tenant, nobody last
@@ -102,7 +103,6 @@ struct DeviceTier {
   bool heard = false;
   std::chrono::nanoseconds silent_for{0};  // while there was something to hear of
   bool stuck = false;                      // left alone, as if it was offline, until something ends
-  bool told_readable = true;               // as readers of events know it
   uint64_t used_blocks() const {
     return allocator->capacity().value() - allocator->free_blocks().value();
   }

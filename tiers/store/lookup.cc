@@ -158,7 +158,7 @@ void Core::TellChains(Section& section, TenantId tenant, Wanted& wanted) {
         }
         const auto play = of_tenant().OnChain(chain, deps_.clock->Now());
         Count(static_cast<uint32_t>(work::kLook * length));
-        const size_t links = DivideRoundUp(hold_work_, work::kPlay);
+        const size_t links = DivideRoundUp(hold_.max_work(), work::kPlay);
         for (bool more = true; more;) {
           section.YieldIfSpent();
           more = play->GoOn(links);
@@ -175,7 +175,7 @@ void Core::FindAll(Section& section, TenantId tenant, Wanted& wanted, bool touch
   const size_t policies = 1 + devices_.size();
   const size_t chunk_work = work::kFind + (touch ? work::kTouch * policies : 0);
   // As many as one hold may do, so that each is over after one.
-  const size_t chunks = std::min<size_t>(DivideRoundUp(hold_work_, chunk_work), kMostInSlice);
+  const size_t chunks = std::min<size_t>(DivideRoundUp(hold_.max_work(), chunk_work), kMostInSlice);
   const size_t slice = DivideRoundUp(chunks, parts);
   for (size_t end = wanted.chunks.keys.size(); end > 0;) {
     const size_t begin = end - std::min(end, slice);

@@ -50,7 +50,7 @@ absl::Status Core::Recover() {
   }
   recovery_helper_.reset();
   if (!recovered.ok()) {
-    outbox_.clear();  // this core is about to go: nothing may come back to it
+    hold_.TakeTasks().reset();  // this core is about to go: nothing may come back to it
   }
   return recovered;
 }
@@ -67,6 +67,7 @@ absl::Status Core::RecoverDevices() {
   for (uint16_t device = 0; device < deps_.devices.size(); ++device) {
     NvmeDevice& nvme = *deps_.devices[device].device;
     auto tier = std::make_unique<DeviceTier>();
+    tier->number = device;
     tier->deps = deps_.devices[device];
     const ExtentAllocator::Options space{.capacity = nvme.capacity_blocks(),
                                          .barrier_blocks = nvme.barrier_blocks()};

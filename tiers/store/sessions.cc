@@ -126,7 +126,7 @@ void Core::CloseSession(const SessionToken& token, bool revoked) {
   ++counters_.sessions_closed;
   counters_.sessions_revoked += revoked;
   counters_.leases_revoked += revoked ? ended->leases.size() : 0;
-  WakeReadersOf(token);
+  events_.WakeReadersOf(token);
   for (const auto& [id, lease] : ended->leases) {
     Count(work::kLook);
     UnpinAll(section, *ended->lessee, lease.entries);

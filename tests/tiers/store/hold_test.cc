@@ -1,0 +1,35 @@
+#include "tiers/store/hold.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+
+namespace kvkeep::store_internal {
+
+TEST_CASE("a hold is spent when it has done its work, and begins anew") {
+  Hold hold(10);
+  hold.Count(9);
+  CHECK_FALSE(hold.Spent());
+  hold.Count(5);
+  CHECK(hold.Spent());
+  hold.Begin();
+  CHECK_FALSE(hold.Spent());
+}
+
+TEST_CASE("what a hold leaves to do is taken once, in order, and may leave more") {
+  Hold hold(1);
+  CHECK_FALSE(hold.TakeTasks().has_value());
+  std::string done;
+  hold.Later([&] {
+    done += "1";
+    hold.Later([&] { done += "3"; });
+  });
+  hold.CallLater([&](const absl::Status& status) { done += status.ok() ? "ok" : "2"; },
+                 absl::UnavailableError(""));
+  while (std::optional<Hold::Tasks> tasks = hold.TakeTasks()) {
+    for (Hold::Task& task : *tasks) std::move(task)();
+  }
+  CHECK(done == "123");
+  CHECK_FALSE(hold.has_tasks());
+}
+
+}  // namespace kvkeep::store_internal

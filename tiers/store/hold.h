@@ -1,0 +1,58 @@
+// Hold: what one hold of the store's lock may do, and what it leaves to do when the lock is let go.
+//
+// Core owns the one Hold and begins it anew with each Section; the store's objects refer to it.
+// Device I/O, executor tasks and callbacks of callers never run under the lock: they go into Later.
+// The core's lock protects it.
+#pragma once
+
+#include <absl/functional/any_invocable.h>
+#include <absl/status/status.h>
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+
+#include "tiers/store/work.h"
+
+namespace kvkeep::store_internal {
+
+class Hold {
+ public:
+  using Task = absl::AnyInvocable<void() &&>;
+  // A deque: it asks malloc for small blocks only. A large one may have malloc tidy up first, for
+  // milliseconds, under the lock.
+  using Tasks = std::deque<Task>;
+
+  // `max_work`: in units of work.h.
+  explicit Hold(uint64_t max_work) : max_work_(max_work) {}
+
+  // Work done in this hold. Spent: it should end at the next place with a whole state.
+  void Count(uint32_t units) { work_ += units; }
+  bool Spent() const { return work_ >= max_work_; }
+  uint64_t max_work() const { return max_work_; }
+
+  // Runs after the lock was let go of, on the same thread, in this order.
+  void Later(Task task) { tasks_.push_back(std::move(task)); }
+  void CallLater(absl::AnyInvocable<void(absl::Status) &&> callback, absl::Status status) {
+    Later([callback = std::move(callback), status = std::move(status)]() mutable {
+      std::move(callback)(std::move(status));
+    });
+  }
+
+  // ---- for Section
+  void Begin() { work_ = 0; }
+  // Nothing: there are none. Moves no task.
+  std::optional<Tasks> TakeTasks() {
+    if (tasks_.empty()) return std::nullopt;
+    return std::exchange(tasks_, Tasks());
+  }
+  bool has_tasks() const { return !tasks_.empty(); }
+
+ private:
+  const uint64_t max_work_;
+  uint64_t work_ = 0;
+  Tasks tasks_;
+};
+
+}  // namespace kvkeep::store_internal
