@@ -14,7 +14,9 @@
 extern "C" __attribute__((visibility("default"))) ssize_t recvmsg(int fd, msghdr* message,
                                                                   int flags) {
   const kvkeep::DescriptorCloser::Owner owner = kvkeep::OwnerOfGuarded(fd);
-  if (owner == 0 || owner == kvkeep::kNothingPassed) return syscall(SYS_recvmsg, fd, message, flags);
+  if (owner == 0 || owner == kvkeep::kNothingPassed) {
+    return syscall(SYS_recvmsg, fd, message, flags);
+  }
   // Unix sockets have no error queue. Asked for one, the kernel gives the next bytes instead, here
   // none of them, and the descriptors that came with them: gRPC does ask, and would keep those.
   if ((flags & MSG_ERRQUEUE) != 0) {

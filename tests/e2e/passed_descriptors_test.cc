@@ -176,8 +176,8 @@ void PassByGrpc(const Site& site, int round, uid_t user, UniqueFd passed) {
 
 uid_t UserOf(Peers peers) { return peers == Peers::kTooMany ? geteuid() : kSomeUser; }
 
-// As Pass, of a socket that lingers, to who may read it sooner than another thread of ours can close
-// ours: a process that ends waits for no lingering socket.
+// As Pass, of a socket that lingers, to a daemon that may read it sooner than a thread of ours
+// closes ours: a process that ends waits for no lingering socket.
 void PassAtOnce(BarePeer& peer, UniqueFd passed, std::span<const std::byte> bytes) {
   std::array<int, 2> go;
   REQUIRE(pipe2(go.data(), O_CLOEXEC) == 0);

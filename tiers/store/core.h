@@ -7,9 +7,9 @@
 //
 // How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
 // tasks, callers' callbacks) goes into the hold (hold.h) with Later() and runs on the same thread
-// right after the Section has unlocked. Any change to a chunk that may alter what can be evicted, or end
-// its life, is wrapped in a Change, which settles the accounts when it ends: after that the chunk
-// may be gone.
+// right after the Section has unlocked. Any change to a chunk that may alter what can be evicted,
+// or end its life, is wrapped in a Change, which settles the accounts when it ends: after that the
+// chunk may be gone.
 #pragma once
 
 #include <memory>

@@ -2,12 +2,12 @@
 //
 // Owns the readers, the log that they read, and what they were told: of each device whether its
 // chunks can be read, of each chunk the bits `told_g2` and `told_g3`. Whoever changes a chunk calls
-// NoteTiers when the change is whole; whoever changes a device's state calls NoteReadable. A reader
-// that has fallen out of the log, or whose device came or went, begins anew with a snapshot, which
-// is a walk over the table in slices.
+// NoteTiers when the change is whole; whoever changes a device's state calls NoteReadable. A
+// reader that has fallen out of the log begins anew with a snapshot, a walk over the table in
+// slices; so do all of them when a device came or went.
 //
-// Reads the table, changes nothing of it but those two bits. Calls nobody: a reader is woken through
-// Hold. The core's lock protects it.
+// Reads the table, changes nothing of it but those two bits. Calls nobody: a reader is woken
+// through Hold. The core's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>
