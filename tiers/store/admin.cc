@@ -81,8 +81,8 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
   snapshot.namespaces = meters_.snapshot();
   snapshot.draining = draining_;
   snapshot.dirty_chunks = dirty_chunks_;
-  snapshot.scrub = {.asked_for = scrub_.round_rate > 0,
-                    .looked_at = scrub_.next.value(),
+  snapshot.scrub = {.asked_for = scrubber_.round_asked(),
+                    .looked_at = scrubber_.looked_at(),
                     .of = table_.slot_end()};
   snapshot.cipher_buffer_bytes = cipher_buffers_->bytes_out();
   for (const auto& own : pools_) {
@@ -247,9 +247,7 @@ void Core::CheckReplaced(std::vector<uint64_t>& g3_blocks) {
     const Chunk& chunk = table_.at(now);  // stored elsewhere: until that is stable
     const bool stored = chunk.g3_state == G3State::kStored;
     KVKEEP_CHECK(!stored || chunk.device != at.device);
-    const auto& in_doubt = scrub_.in_doubt;
-    KVKEEP_CHECK(!stored || !chunk.doubtful || !HasPool(chunk.tenant) ||
-                 std::find(in_doubt.begin(), in_doubt.end(), now) != in_doubt.end());
+    KVKEEP_CHECK(!stored || !chunk.doubtful || !HasPool(chunk.tenant) || scrubber_.IsInDoubt(now));
     g3_blocks[at.device] += replaced.blocks();
     if (replaced.kept()) {
       KVKEEP_CHECK(replaced.owner == chunk.tenant);

@@ -400,16 +400,16 @@ bool Core::Tick() {
   TrimToNewQuotas(section);
   TrimToNewCapacities(section);
   DropBrokenAndSweep(section);
-  StartScrub(section, now);
+  scrubber_.Pay(now);
+  ScrubNext(section);
   return at_rest_ = IsAtRest();
 }
 
 // Nothing is under way or waits for its time, but for what may as well be a second late: a device
 // looked at again, recency saved.
 bool Core::IsAtRest() const {
-  const bool scrubs =
-      limits_.scrub_bytes_per_second > 0 || scrub_.round_rate > 0 || !scrub_.in_doubt.empty();
-  if (draining_ || scrubs || over_quota_ || over_capacity_ || !unverified_.empty()) return false;
+  const bool busy = draining_ || scrubber_.on() || over_quota_ || over_capacity_;
+  if (busy || !unverified_.empty()) return false;
   return std::all_of(devices_.begin(), devices_.end(), [](const auto& tier) {
     return !tier->busy() && tier->write_queue.empty() && tier->read_queue.empty() &&
            tier->confirmed() && tier->adds.empty() && tier->removes.empty() && !tier->committing &&

@@ -35,6 +35,7 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       g3_shares_(ClaimsOf(options_, true)),
       tenant_counters_(options_.tenants.size() + 1),
       marks_(deps.arena->live_marks()),
+      scrubber_(&table_, &hold_, &counters_),
       life_(options_.life_sample_one_in),
       meters_(options_.tenants.size()),
       events_(options_.events.log_entries, deps.devices.size(), &table_, &hold_, &counters_) {
@@ -65,6 +66,7 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
     KVKEEP_CHECK(deps.keys == nullptr || write_keys_.back() != nullptr);  // as above
   }
   admissions_ = MakeAdmissions(options_);
+  scrubber_.SetRate(options_.scrub_bytes_per_second);
 }
 
 Core::~Core() {

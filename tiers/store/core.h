@@ -28,6 +28,7 @@
 #include "tiers/store/namespace_meters.h"
 #include "tiers/store/rates.h"
 #include "tiers/store/reuse_meter.h"
+#include "tiers/store/scrubber.h"
 #include "tiers/store/shares.h"
 #include "tiers/store/state.h"
 #include "tiers/store/work.h"
@@ -345,9 +346,7 @@ class Core {
   void SweepOn(ChunkSlot ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- scrub.cc
-  void StartScrub(Section& section, MonotonicTime now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ScrubNext(Section& section) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool ScrubInDoubt(Section& section) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ScrubChunk(Section& section, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnScrubbed(ChunkSlot slot, const ChunkId& id, bool transient, const absl::Status& status);
 
@@ -548,7 +547,7 @@ class Core {
   std::vector<ChunkSlot> unverified_ ABSL_GUARDED_BY(mu_);  // for the sweep, from the back; or gone
   ChunkSlot sweeping_ ABSL_GUARDED_BY(mu_) = kNoSlot;
   uint64_t sweep_budget_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // until the next tick
-  Scrub scrub_ ABSL_GUARDED_BY(mu_);
+  Scrubber scrubber_ ABSL_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<DeviceTier>> devices_ ABSL_GUARDED_BY(mu_);
   // Trees: a hash map that grows moves all of its entries under the lock.
   absl::btree_map<SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);

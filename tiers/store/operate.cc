@@ -90,8 +90,7 @@ bool Core::EvictOneOf(Section& section, TenantId tenant, bool of_g3, EvictResult
 
 void Core::ScrubRound(uint64_t bytes_per_second) {
   Section section(this);
-  scrub_.round_rate = bytes_per_second;
-  if (bytes_per_second > 0) scrub_.next = ChunkSlot(0);
+  scrubber_.AskRound(bytes_per_second);
 }
 
 }  // namespace kvkeep::store_internal

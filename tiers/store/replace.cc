@@ -174,7 +174,7 @@ void Core::DoubtTwice(ChunkSlot slot) {
   const Chunk& chunk = table_.at(slot);
   // Nobody's waits for the start after which its tenant is back.
   if (!HasPool(chunk.tenant)) return;
-  if (chunk.doubtful && replaced_.HasAny(chunk.id)) scrub_.in_doubt.push_back(slot);
+  if (chunk.doubtful && replaced_.HasAny(chunk.id)) scrubber_.AddInDoubt(slot);
 }
 
 void Core::FreeWhenStable(uint16_t device, CommitSequence sequence, ExtentList extents) {

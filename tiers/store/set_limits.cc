@@ -136,6 +136,7 @@ absl::Status Core::SetLimits(const StoreOptions& options) {
   limits_.max_reserved_bytes = now.max_reserved_bytes;
   limits_.dirty_budget_bytes = now.dirty_budget_bytes;
   limits_.scrub_bytes_per_second = now.scrub_bytes_per_second;
+  scrubber_.SetRate(now.scrub_bytes_per_second);
   limits_.g3_write_bytes_per_second = now.g3_write_bytes_per_second;
   limits_.g2_capacity_bytes = now.g2_capacity_bytes;
   limits_.g3_capacity_bytes = now.g3_capacity_bytes;

@@ -107,13 +107,4 @@ struct WriteBack {
   absl::Status failure;
 };
 
-struct Scrub {
-  ChunkSlot next{0};        // to look at
-  bool reading = false;     // one at a time
-  uint64_t round_rate = 0;  // asked for until the table's end; 0: nobody did
-  double budget_bytes = 0;  // below zero after a large one
-  MonotonicTime paid_until{0};
-  std::deque<ChunkSlot> in_doubt;  // read first: another record of them is kept; or not any more
-};
-
 }  // namespace kvkeep::store_internal
