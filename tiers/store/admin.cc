@@ -80,7 +80,7 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
   snapshot.life = life_.snapshot();
   snapshot.namespaces = meters_.snapshot();
   snapshot.draining = draining_;
-  snapshot.dirty_chunks = dirty_chunks_;
+  snapshot.dirty_chunks = dirty_.count();
   snapshot.scrub = {.asked_for = scrubber_.round_asked(),
                     .looked_at = scrubber_.looked_at(),
                     .of = table_.slot_end()};
@@ -112,7 +112,7 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
                                 .counters = tenant_counters_[tenant.value()]});
   }
   const MonotonicTime now = deps_.clock->Now();
-  if (!dirty_since_.empty()) snapshot.oldest_dirty_age = now - dirty_since_.begin()->second;
+  snapshot.oldest_dirty_age = dirty_.OldestAge(now);
   for (const auto& tier : devices_) {
     const ExtentAllocator& space = *tier->allocator;
     NvmeDevice& nvme = *tier->deps.device;
@@ -307,8 +307,7 @@ void Core::CheckInvariants() {
     for (const auto& [id, lease] : session->leases) leased += lease.entries.size();
   }
   KVKEEP_CHECK(live == table_.size() && live <= options_.max_chunks);
-  KVKEEP_CHECK(pins >= leased && dirty_chunks == dirty_chunks_ &&
-               dirty_since_.size() == dirty_chunks);
+  KVKEEP_CHECK(pins >= leased && dirty_chunks == dirty_.count());
   for (size_t t = 0; t < pools_.size(); ++t) {
     const G2Pool& own = *pools_[t];
     own.CheckInvariants();

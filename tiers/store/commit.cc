@@ -175,13 +175,8 @@ void Core::OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add) {
   const uint64_t sealed_us = std::min(add.record.created_unix_us, now_us);  // that clock may be set
   write_back_age_.RecordAlone((now_us - sealed_us) * 1000);
   ++tier.chunks;
-  if (const auto waiters = durable_waiters_.find(add.slot); waiters != durable_waiters_.end()) {
-    // However many they are, one waiter.
-    tier.sync_waiters.emplace(add.record.sequence,
-                              [all = std::move(waiters->second)](absl::Status status) mutable {
-                                for (StatusCallback& done : all) std::move(done)(status);
-                              });
-    durable_waiters_.erase(waiters);
+  if (durable_waiters_.Has(add.slot)) {
+    tier.sync_waiters.Add(add.record.sequence, durable_waiters_.Take(add.slot));
   }
   Change chunk(this, add.slot);
   SetG3State(*chunk, G3State::kStored);
@@ -205,11 +200,11 @@ void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
       CallLater(std::move(done), absl::OkStatus());
       return;
     }
-    tier.sync_waiters.emplace(chunk.g3_sequence, std::move(done));
+    tier.sync_waiters.Add(chunk.g3_sequence, std::move(done));
     StartSync(chunk.device);
     return;
   }
-  durable_waiters_[slot].push_back(std::move(done));
+  durable_waiters_.Add(slot, std::move(done));
   if (!devices_.empty() && chunk.g2_state == G2State::kUnverified) StartVerification(slot);
   if (!devices_.empty() && chunk.g2_state == G2State::kVerifying) return;  // written back then
   if (chunk.g3_state == G3State::kAbsent && chunk.g2_state == G2State::kResident) {
@@ -217,18 +212,8 @@ void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
   }
   // Either it is on its way now, or no device would take it.
   if (!table_.at(slot).dirty()) {
-    FailDurableWaiters(slot, absl::UnavailableError("no device takes writes now"));
+    durable_waiters_.Fail(slot, absl::UnavailableError("no device takes writes now"));
   }
-}
-
-void Core::FailDurableWaiters(ChunkSlot slot, const absl::Status& why) {
-  const auto waiters = durable_waiters_.find(slot);
-  if (waiters == durable_waiters_.end()) return;
-  // However many they are, one thing to do after this hold.
-  Later([all = std::move(waiters->second), why]() mutable {
-    for (StatusCallback& done : all) std::move(done)(why);
-  });
-  durable_waiters_.erase(waiters);
 }
 
 void Core::StartSync(uint16_t device) {
@@ -297,18 +282,9 @@ void Core::OnSyncPutOff(uint16_t device) {
 }
 
 bool Core::AnswerSyncWaiters(DeviceTier& tier) {
-  auto& waiters = tier.sync_waiters;
-  while (!waiters.empty() && (tier.failed_sync || waiters.begin()->first <= tier.stable)) {
-    if (Spent()) return false;
-    Count(work::kCall);
-    // What was stable before the sync that failed still is.
-    const bool stable = waiters.begin()->first <= tier.stable;
-    Later([waiter = waiters.extract(waiters.begin()),
-           status = stable ? absl::OkStatus() : absl::UnavailableError(tier.message)]() mutable {
-      std::move(waiter.mapped())(std::move(status));
-    });
-  }
-  return true;
+  const absl::Status failed_sync =
+      tier.failed_sync ? absl::UnavailableError(tier.message) : absl::OkStatus();
+  return tier.sync_waiters.Answer(tier.stable, failed_sync, hold_);
 }
 
 void Core::PumpLater(uint16_t device) {
@@ -435,7 +411,7 @@ void Core::SyncAll(StatusCallback done) {
   for (uint16_t device = 0; device < devices_.size(); ++device) {
     DeviceTier& tier = *devices_[device];
     if (draining_) SaveRecency(section, device);
-    tier.sync_waiters.emplace(tier.committed, [all, mu](absl::Status status) {
+    tier.sync_waiters.Add(tier.committed, [all, mu](absl::Status status) {
       bool last = false;
       {
         MutexLock lock(mu.get());

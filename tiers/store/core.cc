@@ -199,7 +199,7 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
   if (gone()) {
     KVKEEP_CHECK(chunk.pins == 0 && !chunk.in_g2_policy && !chunk.in_g3_policy);
     if (!chunk.detached) ForgetReplaced(chunk.id);
-    FailDurableWaiters(slot, absl::NotFoundError("the chunk was evicted or deleted"));
+    durable_waiters_.Fail(slot, absl::NotFoundError("the chunk was evicted or deleted"));
     slot_shares_.Give(chunk.tenant, 1);
     table_.Destroy(slot);
   }
@@ -401,7 +401,7 @@ void Core::DetachOnly(ChunkSlot slot) {
     devices_[chunk->device]->write_queue.erase(chunk->g3_generation);
     SetG3State(*chunk, G3State::kAbsent);
   }
-  FailDurableWaiters(slot, absl::NotFoundError("the chunk was deleted"));
+  durable_waiters_.Fail(slot, absl::NotFoundError("the chunk was deleted"));
 }
 
 }  // namespace kvkeep::store_internal

@@ -21,6 +21,7 @@
 #include "tiers/policy/admission_policy.h"
 #include "tiers/store/cipher_buffers.h"
 #include "tiers/store/device_tier.h"
+#include "tiers/store/dirty_chunks.h"
 #include "tiers/store/event_hub.h"
 #include "tiers/store/hold.h"
 #include "tiers/store/life_samples.h"
@@ -434,8 +435,6 @@ class Core {
   void NoteFailedSync(DeviceTier& tier, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnSyncPutOff(uint16_t device);
-  void FailDurableWaiters(ChunkSlot slot, const absl::Status& why)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteIo(DeviceTier& tier, bool write, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -554,13 +553,11 @@ class Core {
   absl::btree_map<uint64_t, PendingPut> puts_ ABSL_GUARDED_BY(mu_);
   absl::btree_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ ABSL_GUARDED_BY(mu_);
   absl::btree_map<ChunkSlot, std::unique_ptr<WriteBack>> write_backs_ ABSL_GUARDED_BY(mu_);
-  absl::btree_map<ChunkSlot, std::deque<StatusCallback>> durable_waiters_ ABSL_GUARDED_BY(mu_);
+  DurableWaiters durable_waiters_ ABSL_GUARDED_BY(mu_){&hold_};
   std::vector<absl::Status> failed_syncs_;  // by device, of its data; the sync executors' own
   ReplacedRecords replaced_ ABSL_GUARDED_BY(mu_);
-  uint64_t dirty_chunks_ ABSL_GUARDED_BY(mu_) = 0;
+  DirtyChunks dirty_ ABSL_GUARDED_BY(mu_);
   MonotonicTime unbacked_again_at_ ABSL_GUARDED_BY(mu_){0};  // who waits is not queued before
-  // Of each of them, by the generation of its write: since when.
-  absl::btree_map<Generation, MonotonicTime> dirty_since_ ABSL_GUARDED_BY(mu_);
   uint64_t moves_ ABSL_GUARDED_BY(mu_) = 0;  // of a chunk to another slot
   uint64_t next_lease_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t next_put_ ABSL_GUARDED_BY(mu_) = 1;

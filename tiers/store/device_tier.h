@@ -88,7 +88,7 @@ struct DeviceTier {
   MonotonicTime last_sync{0}, last_recency{0};
   bool recency_changed = false;  // since it was saved
   uint32_t saves = 0;            // of that and of what is learned, under way
-  std::multimap<CommitSequence, StatusCallback> sync_waiters;  // by what has to be stable
+  SyncWaiters sync_waiters;
 
   bool pumping = false;    // KeepPumping is under way, or in an outbox
   bool pump_more = false;  // and has to go on

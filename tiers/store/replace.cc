@@ -103,7 +103,7 @@ void Core::EndReplaced(const Chunk& chunk) {
   }
   if (chunk.doubtful || !replaced_.HasAny(chunk.id)) return;
   // On other devices: once it is on stable storage here.
-  devices_[chunk.device]->sync_waiters.emplace(
+  devices_[chunk.device]->sync_waiters.Add(
       chunk.g3_sequence, [this, id = chunk.id, device = chunk.device,
                           sequence = chunk.g3_sequence](absl::Status status) {
         Section section(this);
@@ -179,7 +179,7 @@ void Core::DoubtTwice(ChunkSlot slot) {
 
 void Core::FreeWhenStable(uint16_t device, CommitSequence sequence, ExtentList extents) {
   DeviceTier& tier = *devices_[device];
-  tier.sync_waiters.emplace(sequence, [this, device, extents = std::move(extents)](absl::Status) {
+  tier.sync_waiters.Add(sequence, [this, device, extents = std::move(extents)](absl::Status) {
     // After a failed sync nothing is written to it any more: then it does not matter.
     Section section(this);
     DeviceTier& of = *devices_[device];

@@ -14,6 +14,7 @@
 
 #include "tiers/crypt/image_cipher.h"
 #include "tiers/store/chunk_table.h"
+#include "tiers/store/durable_waiters.h"
 #include "tiers/store/g2_pool.h"
 #include "tiers/store/lease.h"
 #include "tiers/store/piece_waiters.h"
@@ -24,8 +25,6 @@
 #include "tiers/store/types.h"
 
 namespace kvkeep::store_internal {
-
-using StatusCallback = absl::AnyInvocable<void(absl::Status) &&>;
 
 // One 4 KiB page for direct I/O: headers on their way to or from a device. Not ok: there was no
 // memory for it, and nothing is to be read or written.

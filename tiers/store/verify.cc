@@ -80,10 +80,10 @@ void Core::FinishVerification(ChunkSlot slot) {
   const bool wanted = chunk.live && !chunk.detached && chunk.g3_state == G3State::kAbsent;
   if (wanted && !draining_) {
     // Who waits for it to be durable waited for this.
-    QueueWriteBack(slot, std::nullopt, durable_waiters_.contains(slot));
+    QueueWriteBack(slot, std::nullopt, durable_waiters_.Has(slot));
   }
   if (wanted && !chunk.dirty()) {
-    FailDurableWaiters(slot, absl::UnavailableError("no device takes writes now"));
+    durable_waiters_.Fail(slot, absl::UnavailableError("no device takes writes now"));
   }
   SweepOn(slot);
 }

@@ -18,11 +18,10 @@ void Core::SetG3State(Chunk& chunk, G3State state) {
   chunk.g3_state = state;
   if (chunk.dirty() && !was_dirty) {
     pool(chunk).dirty_blocks += chunk.blocks();
-    ++dirty_chunks_;
+    dirty_.Begin(chunk.g3_generation, deps_.clock->Now());
   } else if (!chunk.dirty() && was_dirty) {
     pool(chunk).dirty_blocks -= chunk.blocks();
-    --dirty_chunks_;
-    KVKEEP_CHECK(dirty_since_.erase(chunk.g3_generation) == 1);
+    dirty_.End(chunk.g3_generation);
   }
 }
 
@@ -72,11 +71,10 @@ std::optional<uint16_t> Core::EnqueueWriteBack(ChunkSlot slot,
   {
     Change change(this, slot);
     change->unadmitted = false;
-    SetG3State(*change, G3State::kQueued);
     change->device = *device;
     change->g3_incarnation = incarnation_;
     change->g3_generation = Generation(next_generation_++);
-    dirty_since_.emplace(change->g3_generation, deps_.clock->Now());
+    SetG3State(*change, G3State::kQueued);
   }
   DeviceTier& tier = *devices_[*device];
   tier.given_blocks += chunk.blocks();
@@ -258,7 +256,7 @@ void Core::OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status) {
 void Core::GiveUpWriteBack(ChunkSlot slot, const absl::Status& why) {
   Count(work::kEvict);
   ++counters_.write_backs_cancelled;
-  FailDurableWaiters(slot, why.ok() ? absl::NotFoundError("the chunk was deleted") : why);
+  durable_waiters_.Fail(slot, why.ok() ? absl::NotFoundError("the chunk was deleted") : why);
   Change chunk(this, slot);
   if (!chunk->g3.empty()) {
     devices_[chunk->device]->allocator->Free(chunk->g3);

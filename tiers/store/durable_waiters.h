@@ -1,0 +1,78 @@
+// Who waits for a chunk to be durable: first for the chunk to be in G3 (DurableWaiters), then for
+// the device to have synced its record (SyncWaiters, one a device).
+//
+// A chunk that is given up fails the first kind, a failed sync the second. Callbacks run after the
+// hold (hold.h), never under the lock. The core's lock protects both.
+#pragma once
+
+#include <absl/container/btree_map.h>
+#include <absl/functional/any_invocable.h>
+#include <absl/status/status.h>
+
+#include <deque>
+#include <map>
+#include <utility>
+
+#include "tiers/index/record.h"
+#include "tiers/policy/eviction_policy.h"
+#include "tiers/store/hold.h"
+#include "tiers/store/types.h"
+
+namespace kvkeep::store_internal {
+
+using StatusCallback = absl::AnyInvocable<void(absl::Status) &&>;
+
+class DurableWaiters {
+ public:
+  explicit DurableWaiters(Hold* hold) : hold_(*hold) {}
+
+  void Add(ChunkSlot slot, StatusCallback done) { waiting_[slot].push_back(std::move(done)); }
+  bool Has(ChunkSlot slot) const { return waiting_.contains(slot); }
+  // They are told why. However many they are, one thing to do after the hold.
+  void Fail(ChunkSlot slot, const absl::Status& why) {
+    if (Has(slot)) hold_.CallLater(Take(slot), why);
+  }
+  // All of the chunk's, as one. REQUIRES: Has(slot).
+  StatusCallback Take(ChunkSlot slot) {
+    const auto found = waiting_.find(slot);
+    StatusCallback all = [all = std::move(found->second)](const absl::Status& status) mutable {
+      for (StatusCallback& done : all) std::move(done)(status);
+    };
+    waiting_.erase(found);
+    return all;
+  }
+
+ private:
+  Hold& hold_;
+  // A tree: a hash map that grows moves all of its entries under the lock.
+  absl::btree_map<ChunkSlot, std::deque<StatusCallback>> waiting_;
+};
+
+class SyncWaiters {
+ public:
+  // Answered when `sequence` is stable.
+  void Add(CommitSequence sequence, StatusCallback done) {
+    waiting_.emplace(sequence, std::move(done));
+  }
+  bool empty() const { return waiting_.empty(); }
+  // Those whose sequence is stable; after a sync that failed the others, too, with that: what was
+  // stable before still is. False: not all, the hold is spent.
+  bool Answer(CommitSequence stable, const absl::Status& failed_sync, Hold& hold) {
+    while (!waiting_.empty()) {
+      const bool is_stable = waiting_.begin()->first <= stable;
+      if (!is_stable && failed_sync.ok()) break;
+      if (hold.Spent()) return false;
+      hold.Count(work::kCall);
+      hold.Later([waiter = waiting_.extract(waiting_.begin()),
+                  status = is_stable ? absl::OkStatus() : failed_sync]() mutable {
+        std::move(waiter.mapped())(std::move(status));
+      });
+    }
+    return true;
+  }
+
+ private:
+  std::multimap<CommitSequence, StatusCallback> waiting_;
+};
+
+}  // namespace kvkeep::store_internal
