@@ -165,8 +165,7 @@ void Doors::Connected(Acceptor::Connection connection) {
     const absl::Status reason = connection.allowed;
     return Refuse(std::move(connection), reason);
   }
-  const DescriptorCloser::Owner passed = PassedByGuarded(connection.socket, connection.peer.uid);
-  if (!by_tcp(connection) && DescriptorCloser::OfProcess().Full(passed)) {
+  if (ClosingTooMany(connection)) {
     const absl::Status reason = absl::ResourceExhaustedError(absl::StrCat(
         "descriptors: those that uid ", connection.peer.uid, " passed are not closed yet"));
     return Refuse(std::move(connection), reason);
@@ -205,6 +204,13 @@ std::vector<Doors::Table::Group> Doors::GroupsOf(const Acceptor::Connection& con
         {absl::StrCat("address ", connection.address), limits_.max_address_connections});
   }
   return groups;
+}
+
+bool Doors::ClosingTooMany(const Acceptor::Connection& connection) const {
+  if (by_tcp(connection)) return false;
+  const DescriptorCloser::Owner passed = PassedByGuarded(connection.socket, connection.peer.uid);
+  const DescriptorCloser& closer = DescriptorCloser::OfProcess();
+  return closer.Full(passed) || closer.Full(ConnectionsOf(passed));
 }
 
 void Doors::Guard(const Acceptor::Connection& connection) const {
@@ -246,7 +252,7 @@ void Doors::Refuse(Acceptor::Connection connection, const absl::Status& reason) 
     ++refusals_unsaid_;
   }
   // A limit passes: closed, so that the client tries again. A policy does not.
-  if (!absl::IsPermissionDenied(reason)) return;
+  if (!absl::IsPermissionDenied(reason) || ClosingTooMany(connection)) return;
   Guard(connection);
   if (refusing_.Add(connection.fd.get(), reason)) {
     grpc::AddInsecureChannelFromFd(refusals_.get(), connection.fd.Release());

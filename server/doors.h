@@ -84,6 +84,8 @@ class Doors {
   absl::Status StartAccepting();
   enum class Peers { kOfThisMachine, kAnywhere };
   void Configure(grpc::ServerBuilder* builder, Peers peers);
+  // Of this peer's user, what it passed and its connections: no more should be taken.
+  bool ClosingTooMany(const Acceptor::Connection& connection) const;
   // Before a table or gRPC gets it.
   void Guard(const Acceptor::Connection& connection) const;
   void GiveToGrpc(Acceptor::Connection connection);

@@ -42,7 +42,8 @@ extern "C" __attribute__((visibility("default"))) int close(int fd) {
     return static_cast<int>(syscall(SYS_close, fd));
   }
   if (guard->epoll.has_value()) syscall(SYS_epoll_ctl, *guard->epoll, EPOLL_CTL_DEL, fd, nullptr);
-  kvkeep::DescriptorCloser::OfProcess().Close(kvkeep::UniqueFd(fd), kvkeep::kGuardedSockets);
+  kvkeep::DescriptorCloser::OfProcess().Close(kvkeep::UniqueFd(fd),
+                                              kvkeep::ConnectionsOf(guard->owner));
   return 0;
 }
 

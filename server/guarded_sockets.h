@@ -24,12 +24,15 @@
 
 namespace kvkeep {
 
-// Of the sockets themselves. To close one waits for no file of a peer's, only for sockets in its
-// queue that linger, and that ends (DescriptorCloser::Options::patience).
-inline constexpr DescriptorCloser::Owner kGuardedSockets = uint64_t{4} << 48;
 // Of what this user passes by connections of this listening socket.
 constexpr DescriptorCloser::Owner PassedByGuarded(size_t listening, uid_t user) {
   return (uint64_t{5} << 48) + (uint64_t{listening} << 32) + user;
+}
+// Of those connections. To close one waits for no file of a peer's, only for sockets in its queue
+// that linger, and that ends (DescriptorCloser::Options::patience). Who takes connections takes no
+// more of a user of whom too many wait: the library has closed them, so nothing else counts them.
+constexpr DescriptorCloser::Owner ConnectionsOf(DescriptorCloser::Owner passed_by_guarded) {
+  return passed_by_guarded - (uint64_t{1} << 48);
 }
 // Of a socket by which no descriptor comes: that it is closed is all that is learnt of it.
 inline constexpr DescriptorCloser::Owner kNothingPassed = uint64_t{6} << 48;

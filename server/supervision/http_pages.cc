@@ -54,7 +54,7 @@ const char* Reason(int status) {
 
 enum class Phase { kReading, kMaking, kWriting, kLingering };
 
-constexpr DescriptorCloser::Owner kConnections = uint64_t{7} << 48;
+DescriptorCloser::Owner ConnectionsBy(size_t socket) { return (uint64_t{7} << 48) + socket; }
 // Of what comes by this connection of the Unix socket: its user's.
 DescriptorCloser::Owner PassedBy(int connection) {
   const absl::StatusOr<PeerCredentials> peer = PeerOf(connection);
@@ -145,9 +145,10 @@ class EpollPages final : public HttpPages {
   void Accept(uint64_t key) {
     const size_t socket = key - 1;
     for (int i = 0; i < kMostAcceptedAtOnce; ++i) {
+      if (DescriptorCloser::OfProcess().Full(ConnectionsBy(socket))) return Pause(socket);
       ExpendableFd fd(UniqueFd(accept4(listening_[socket].get(), nullptr, nullptr,
                                        SOCK_CLOEXEC | SOCK_NONBLOCK)),
-                      kConnections);
+                      ConnectionsBy(socket));
       if (!fd.valid()) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) Pause();
         return;
@@ -170,10 +171,12 @@ class EpollPages final : public HttpPages {
   }
 
   // Else a socket that has somebody waiting would wake this thread again at once.
+  void Pause(size_t socket) {
+    if (!paused_until_.has_value()) paused_until_ = steady_clock::now() + kPause;
+    loop_->Change(listening_[socket].get(), socket + 1, 0);
+  }
   void Pause() {
-    if (paused_until_.has_value()) return;
-    paused_until_ = steady_clock::now() + kPause;
-    for (size_t i = 0; i < listening_.size(); ++i) loop_->Change(listening_[i].get(), i + 1, 0);
+    for (size_t i = 0; i < listening_.size(); ++i) Pause(i);
   }
   void Resume() {
     paused_until_.reset();

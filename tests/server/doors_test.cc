@@ -8,8 +8,11 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <thread>
 
+#include "server/guarded_sockets.h"
 #include "tests/fakes/free_port.h"
+#include "tests/fakes/lingering_sockets.h"
 #include "tests/server/other_user.h"
 #include "tests/server/service_harness.h"
 
@@ -391,6 +394,24 @@ TEST_CASE("two thousand connects, with and without calls, leave no descriptor be
   CHECK(daemon.Eventually([](const v1::StatusResponse& status) {
     return status.counters().at("connections") >= 2001;
   }));
+}
+
+// gRPC has closed those, so no limit of connections counts them.
+TEST_CASE("of a user whose connections wait to be closed no more are taken, until they are") {
+  TestDaemon daemon;
+  const std::string path = daemon.options().tenants[0].grpc.path;
+  LingeringSockets lingering;
+  for (const DescriptorCloser::Owner owner :
+       {PassedByGuarded(1, geteuid()), ConnectionsOf(PassedByGuarded(1, geteuid()))}) {
+    const uint64_t refused = daemon.Status().counters().at("refused_connections");
+    for (int i = 0; i < 500; ++i) DescriptorCloser::OfProcess().Close(lingering.Make(), owner);
+    REQUIRE(DescriptorCloser::OfProcess().Full(owner));
+    CHECK(IsClosed(ConnectTo(path)));
+    CHECK(daemon.Status().counters().at("refused_connections") == refused + 1);
+    lingering.End();  // no close waits any more
+    while (DescriptorCloser::OfProcess().Full(owner)) std::this_thread::yield();
+    CHECK(ServerInfo(Over(ConnectTo(path))).ok());
+  }
 }
 
 TEST_CASE("a daemon that stops takes its socket files away and ends its connections") {
