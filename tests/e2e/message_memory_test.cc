@@ -77,6 +77,7 @@ TEST_CASE("a thousand clients with half a message each hold no more than the bud
     SayHalf(*peers[i]);
     most = std::max(most, PrivateBytes(site, pid));
     told = std::max(told, site.Counter("local_message_bytes"));
+    if (i % 10 != 0) continue;
     const v1::TenantStatus of_noisy = site.Status().tenants(1);
     noisy = std::max(noisy, of_noisy.local_message_bytes());
     CHECK(of_noisy.local_message_limit_bytes() == kBudget / 2);
@@ -86,7 +87,7 @@ TEST_CASE("a thousand clients with half a message each hold no more than the bud
   }
   WARN("messages of " << kPeers << " clients: " << ((most - std::min(most, before)) >> 20)
                       << " MiB of private memory, " << (told >> 20) << " MiB by their account");
-  CHECK(most - std::min(most, before) < kBudget);
+  CHECK((kSanitized || most - std::min(most, before) < kBudget));  // they keep what is freed
   CHECK(told <= kBudget / 2);  // their tenant's part
   CHECK(noisy > 0);
   CHECK(noisy <= kBudget / 2);
