@@ -220,11 +220,13 @@ bool Core::EnsureInG2(Section& section, const ReadQueue::Asker& asker, TenantId 
   if (here()) return table_.at(slot).g2_state != G2State::kFailed;
   if (!InG3(table_.at(slot)) || !HasPool(tenant)) return false;
   const uint32_t yields = section.yields();
-  std::optional<ExtentList> extents = AllocateG2(section, tenant, table_.at(slot).blocks(), parent);
+  const uint64_t blocks = table_.at(slot).blocks();
+  std::optional<ExtentList> extents = AllocateG2(section, tenant, blocks, parent);
   if (!extents.has_value()) return false;
   if (section.yields() != yields) {
     const bool still = StillIs(slot, id);
-    if (!still || here() || !InG3(table_.at(slot))) {  // gone, or another caller was faster
+    const bool fits = still && table_.at(slot).blocks() == blocks;  // else it was put anew
+    if (!fits || here() || !InG3(table_.at(slot))) {  // gone, or another caller was faster
       pool(tenant).Free(*extents);
       return still && here() && table_.at(slot).g2_state != G2State::kFailed;
     }
