@@ -8,7 +8,6 @@
 #include <array>
 #include <catch2/catch.hpp>
 #include <chrono>
-#include <functional>
 #include <thread>
 
 #include "proto/local/message.h"
@@ -16,6 +15,7 @@
 #include "tests/fakes/lingering_sockets.h"
 #include "tests/fakes/scratch_dir.h"
 #include "tests/server/other_user.h"
+#include "tests/server/soon.h"
 
 namespace kvkeep {
 namespace {
@@ -40,14 +40,6 @@ struct Pipe {
   }
   UniqueFd read, write;
 };
-
-bool Soon(const std::function<bool()>& condition) {
-  const auto end = steady_clock::now() + std::chrono::seconds(10);
-  while (steady_clock::now() < end && !condition()) {
-    std::this_thread::sleep_for(milliseconds(1));  // for threads that nobody joins
-  }
-  return condition();
-}
 
 }  // namespace
 

@@ -8,10 +8,10 @@
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <chrono>
-#include <thread>
 
 #include "proto/local/message.h"
 #include "tests/fakes/lingering_sockets.h"
+#include "tests/server/soon.h"
 #include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
@@ -49,12 +49,7 @@ int Events(const UniqueFd& epoll) {
 }
 
 bool AllClosed() {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (std::chrono::steady_clock::now() < end) {
-    if (DescriptorCloser::OfProcess().closing() == 0) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // for threads that nobody joins
-  }
-  return false;
+  return Soon([] { return DescriptorCloser::OfProcess().closing() == 0; });
 }
 
 }  // namespace

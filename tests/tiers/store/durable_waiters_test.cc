@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "tests/tiers/store/run_tasks.h"
+
 namespace kvkeep::store_internal {
 namespace {
 
@@ -13,13 +15,25 @@ struct Told {
       last = status;
     };
   }
-  void RunTasks(Hold& hold) {
-    std::optional<Hold::Tasks> tasks = hold.TakeTasks();
-    if (!tasks.has_value()) return;
-    for (Hold::Task& task : *tasks) std::move(task)();
-  }
   std::string names;
   absl::Status last;
+};
+
+// A device's waiters, and what a hold of so much work answers.
+struct Syncs : Told {
+  explicit Syncs(uint64_t max_work = 600) : hold(max_work) {}
+  void Add(uint64_t sequence, char name) {
+    waiters.Add(CommitSequence(sequence), Waiter(name));
+  }
+  // Whether all were answered that could be, and they are told.
+  bool Answer(uint64_t stable, const absl::Status& failed_sync = absl::OkStatus()) {
+    hold.Begin();
+    const bool all = waiters.Answer(CommitSequence(stable), failed_sync, hold);
+    RunTasks(hold);
+    return all;
+  }
+  Hold hold;
+  SyncWaiters waiters;
 };
 
 }  // namespace
@@ -34,7 +48,7 @@ TEST_CASE("all who wait for a chunk are told after the hold, in order, why it wi
   waiters.Fail(ChunkSlot(1), absl::NotFoundError("gone"));
   waiters.Fail(ChunkSlot(3), absl::NotFoundError("nobody waits"));
   CHECK(told.names.empty());
-  told.RunTasks(hold);
+  RunTasks(hold);
   CHECK(told.names == "ab");
   CHECK(absl::IsNotFound(told.last));
   CHECK_FALSE(waiters.Has(ChunkSlot(1)));
@@ -45,49 +59,37 @@ TEST_CASE("all who wait for a chunk are told after the hold, in order, why it wi
 }
 
 TEST_CASE("who waits for a sync is answered when the sequence is stable, not before") {
-  Hold hold(600);
-  Told told;
-  SyncWaiters waiters;
-  waiters.Add(CommitSequence(20), told.Waiter('b'));
-  waiters.Add(CommitSequence(10), told.Waiter('a'));
-  CHECK(waiters.Answer(CommitSequence(19), absl::OkStatus(), hold));
-  told.RunTasks(hold);
-  CHECK(told.names == "a");
-  CHECK(waiters.Answer(CommitSequence(20), absl::OkStatus(), hold));
-  told.RunTasks(hold);
-  CHECK(told.names == "ab");
-  CHECK(told.last.ok());
-  CHECK(waiters.empty());
+  Syncs syncs;
+  syncs.Add(20, 'b');
+  syncs.Add(10, 'a');
+  CHECK(syncs.Answer(19));
+  CHECK(syncs.names == "a");
+  CHECK(syncs.Answer(20));
+  CHECK(syncs.names == "ab");
+  CHECK(syncs.last.ok());
+  CHECK(syncs.waiters.empty());
 }
 
 TEST_CASE("a sync that failed fails all but those whose sequence was stable before") {
-  Hold hold(600);
-  Told told;
-  SyncWaiters waiters;
-  waiters.Add(CommitSequence(10), told.Waiter('a'));
-  CHECK(waiters.Answer(CommitSequence(10), absl::UnavailableError("failed"), hold));
-  told.RunTasks(hold);
-  CHECK(told.last.ok());
-  waiters.Add(CommitSequence(11), told.Waiter('b'));
-  CHECK(waiters.Answer(CommitSequence(10), absl::UnavailableError("failed"), hold));
-  told.RunTasks(hold);
-  CHECK(told.names == "ab");
-  CHECK(absl::IsUnavailable(told.last));
+  const absl::Status failed = absl::UnavailableError("failed");
+  Syncs syncs;
+  syncs.Add(10, 'a');
+  CHECK(syncs.Answer(10, failed));
+  CHECK(syncs.last.ok());
+  syncs.Add(11, 'b');
+  CHECK(syncs.Answer(10, failed));
+  CHECK(syncs.names == "ab");
+  CHECK(absl::IsUnavailable(syncs.last));
 }
 
 TEST_CASE("a hold answers no more than it may, and the next one goes on") {
-  Hold hold(work::kCall);
-  Told told;
-  SyncWaiters waiters;
-  waiters.Add(CommitSequence(1), told.Waiter('a'));
-  waiters.Add(CommitSequence(1), told.Waiter('b'));
-  CHECK_FALSE(waiters.Answer(CommitSequence(1), absl::OkStatus(), hold));
-  told.RunTasks(hold);
-  CHECK(told.names == "a");
-  hold.Begin();
-  CHECK(waiters.Answer(CommitSequence(1), absl::OkStatus(), hold));
-  told.RunTasks(hold);
-  CHECK(told.names == "ab");
+  Syncs syncs(work::kCall);
+  syncs.Add(1, 'a');
+  syncs.Add(1, 'b');
+  CHECK_FALSE(syncs.Answer(1));
+  CHECK(syncs.names == "a");
+  CHECK(syncs.Answer(1));
+  CHECK(syncs.names == "ab");
 }
 
 }  // namespace kvkeep::store_internal

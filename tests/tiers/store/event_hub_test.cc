@@ -4,6 +4,7 @@
 #include <string>
 
 #include "tests/sim/payload.h"
+#include "tests/tiers/store/run_tasks.h"
 
 namespace kvkeep::store_internal {
 namespace {
@@ -57,21 +58,15 @@ struct World {
     bool woken = false;
     hub.WhenMore(reader, [&woken] { woken = true; }, false);
     what();
-    RunTasks();
+    RunTasks(hold);
     const bool by_it = woken;
     if (!by_it) {  // it waits for nothing any more
       EventLog::Memory unused;
       hub.End(reader, &unused);
-      RunTasks();
+      RunTasks(hold);
     }
     return by_it;
   }
-  void RunTasks() {
-    std::optional<Hold::Tasks> tasks = hold.TakeTasks();
-    if (!tasks.has_value()) return;
-    for (Hold::Task& task : *tasks) std::move(task)();
-  }
-
   StoreCounters counters;
   ChunkTable table{5000, 7};
   Hold hold{600};

@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "tests/tiers/store/run_tasks.h"
+
 namespace kvkeep::store_internal {
 
 TEST_CASE("a hold is spent when it has done its work, and begins anew") {
@@ -25,8 +27,7 @@ TEST_CASE("what a hold leaves to do is taken once, in order, and may leave more"
   });
   hold.CallLater([&](const absl::Status& status) { done += status.ok() ? "ok" : "2"; },
                  absl::UnavailableError(""));
-  while (std::optional<Hold::Tasks> tasks = hold.TakeTasks()) {
-    for (Hold::Task& task : *tasks) std::move(task)();
+  while (RunTasks(hold)) {
   }
   CHECK(done == "123");
   CHECK_FALSE(hold.has_tasks());

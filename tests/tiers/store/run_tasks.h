@@ -1,0 +1,19 @@
+// RunTasks: what a Hold left to do, as Core's Section does it after the lock is let go of.
+#pragma once
+
+#include <optional>
+#include <utility>
+
+#include "tiers/store/hold.h"
+
+namespace kvkeep::store_internal {
+
+// False: there was nothing.
+inline bool RunTasks(Hold& hold) {
+  std::optional<Hold::Tasks> tasks = hold.TakeTasks();
+  if (!tasks.has_value()) return false;
+  for (Hold::Task& task : *tasks) std::move(task)();
+  return true;
+}
+
+}  // namespace kvkeep::store_internal
