@@ -349,6 +349,7 @@ void Simulator::DoCrash(bool power) {
   }
   bool kept = KeepArena(power);
   AttachDevices(&must_be_there);
+  if (power) DoubtNamesOfTwoRecords();
   if (ChangeTenants(&must_be_there, !power && !drive_cut)) kept = false;
   const std::set<uint64_t> misled = MisledByDrives();
   if (random_.Chance(0.3)) DrawQuotas();
@@ -374,6 +375,15 @@ void Simulator::DoCrash(bool power) {
   std::erase_if(must_be_there, [&](uint64_t name) { return misled.contains(name); });
   NotePromises();
   if ((power || drive_cut) && honest_ && room && random_.Chance(0.5)) ReadDurable(must_be_there);
+}
+
+// The removal of an old record may be lost while its blocks were reused. Where another device has
+// the record that was promised, the store reads the one or the other first: who reads just then
+// may be told of the damage, a lease may hold what is damaged. Who asks next has the other one.
+void Simulator::DoubtNamesOfTwoRecords() {
+  for (uint64_t name = 0; name < spaces_.size() * kNames; ++name) {
+    if (RecordsOf(name).size() > 1) unsure_.insert(name);
+  }
 }
 
 // In G3; of these names those, too, whose record is kept beneath what G2 has. That is the chunk

@@ -132,6 +132,7 @@ class Simulator {
   // Present in the tiers whose presence words are given.
   std::set<uint64_t> Stored(std::vector<uint64_t> LookupResult::*tier);
   std::set<uint64_t> StoredOrBeneath(const std::set<uint64_t>& names);
+  void DoubtNamesOfTwoRecords();
   bool IsBeneath(uint64_t name);
   std::set<uint64_t> MisledByDrives();
   static void CheckSurvivors(const std::set<uint64_t>& must, const std::set<uint64_t>& there);
