@@ -207,6 +207,8 @@ const char* DeviceStateName(DeviceState state) {
       return "read-only";
     case DeviceState::kOffline:
       return "offline";
+    case DeviceState::kJoining:
+      return "joining";
   }
   return "unknown";
 }

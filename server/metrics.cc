@@ -102,8 +102,8 @@ void AddDevice(const DeviceSnapshot& device, Families* out) {
   out->Gauge("device_directory_bytes", "Files of a device, index included", device.directory_bytes,
              labels);
   out->Gauge("device_chunks", "Chunks on a device", device.chunks, labels);
-  for (const DeviceState state :
-       {DeviceState::kOk, DeviceState::kDegraded, DeviceState::kReadOnly, DeviceState::kOffline}) {
+  for (const DeviceState state : {DeviceState::kOk, DeviceState::kDegraded, DeviceState::kReadOnly,
+                                  DeviceState::kOffline, DeviceState::kJoining}) {
     out->Gauge("device_state_info", "1 for the state that a device is in", device.state == state,
                {{"path", device.path}, {"state", DeviceStateName(state)}});
   }

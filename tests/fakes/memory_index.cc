@@ -24,6 +24,7 @@ void MemoryIndex::Kill() {
   MutexLock lock(&mu_);
   faults_ = {};
   broken_ = false;
+  scan_fails_after_.reset();
   if (phantom_.has_value()) {
     ++stats_.phantoms;
     Apply(*phantom_, &now_);
@@ -36,6 +37,7 @@ void MemoryIndex::PowerCut(uint64_t seed) {
   MutexLock lock(&mu_);
   faults_ = {};
   broken_ = false;
+  scan_fails_after_.reset();
   if (phantom_.has_value()) log_.push_back(*std::exchange(phantom_, std::nullopt));
   const size_t kept = SeededRandom(seed).Below(hole_.value_or(log_.size()) + 1);
   stats_.lost_writes += log_.size() - kept;
@@ -113,6 +115,11 @@ void MemoryIndex::DamageRecord(const ChunkId& id) {
   }
 }
 
+void MemoryIndex::FailNextScan(size_t after) {
+  MutexLock lock(&mu_);
+  scan_fails_after_ = after;
+}
+
 void MemoryIndex::Reseed(uint64_t seed) {
   MutexLock lock(&mu_);
   random_ = SeededRandom(seed);
@@ -125,6 +132,16 @@ std::optional<IndexRecord> MemoryIndex::Find(const ChunkId& id) const {
   absl::StatusOr<IndexRecord> record = DecodeRecord(found->first, found->second);
   if (!record.ok()) return std::nullopt;
   return *std::move(record);
+}
+
+std::vector<IndexRecord> MemoryIndex::All() const {
+  MutexLock lock(&mu_);
+  std::vector<IndexRecord> all;
+  for (const auto& [key, value] : now_.records) {
+    absl::StatusOr<IndexRecord> record = DecodeRecord(key, value);
+    if (record.ok()) all.push_back(*std::move(record));
+  }
+  return all;
 }
 
 size_t MemoryIndex::unsynced_writes() const {
@@ -249,12 +266,17 @@ absl::StatusOr<ChunkIndex::ScanResult> MemoryIndex::Scan(
     absl::FunctionRef<bool(const IndexRecord&)> visit) {
   KVKEEP_RETURN_IF_ERROR(ReadFault());
   std::map<std::string, std::string> snapshot;
+  std::optional<size_t> fails_after;
   {
     MutexLock lock(&mu_);
     snapshot = now_.records;
+    fails_after = std::exchange(scan_fails_after_, std::nullopt);
   }
   ScanResult result;
   for (const auto& [key, value] : snapshot) {
+    if (result.records == fails_after) {
+      return absl::DataLossError("memory index: the scan failed, as the test asked");
+    }
     const absl::StatusOr<IndexRecord> record = DecodeRecord(key, value);
     if (!record.ok()) {
       ++result.undecodable;

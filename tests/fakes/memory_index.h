@@ -67,6 +67,10 @@ class MemoryIndex final : public ChunkIndex {
   void PowerCut(uint64_t seed);
   // Damages the stored record, so that Scan counts it as undecodable. REQUIRES: it is stored.
   void DamageRecord(const ChunkId& id);
+  // All records, whatever Scan would say.
+  std::vector<IndexRecord> All() const;
+  // The next Scan of this process fails with DataLoss after so many records.
+  void FailNextScan(size_t after);
   size_t unsynced_writes() const;
   std::optional<IndexRecord> Find(const ChunkId& id) const;  // as Scan would visit it
   void Reseed(uint64_t seed);                                // as if made with it
@@ -113,6 +117,7 @@ class MemoryIndex final : public ChunkIndex {
   SeededRandom random_ ABSL_GUARDED_BY(mu_);
   Faults faults_ ABSL_GUARDED_BY(mu_);
   Stats stats_ ABSL_GUARDED_BY(mu_);
+  std::optional<size_t> scan_fails_after_ ABSL_GUARDED_BY(mu_);
   State now_ ABSL_GUARDED_BY(mu_);               // what readers see
   State durable_ ABSL_GUARDED_BY(mu_);           // what a power cut leaves at least
   std::vector<Write> log_ ABSL_GUARDED_BY(mu_);  // from durable_ to now_

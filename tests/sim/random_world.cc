@@ -39,6 +39,7 @@ const Removal kRemovals[] = {
     {"index_breaks", [](Scenario& s) { s.world.index_faults.breaks = false; }},
     {"index_tails", [](Scenario& s) { s.world.index_tails = false; }},
     {"devices_leave", [](Scenario& s) { s.devices_leave = false; }},
+    {"devices_join", [](Scenario& s) { s.devices_join = false; }},
     {"late_writes", [](Scenario& s) { s.world.late_writes = false; }},
     {"slices", [](Scenario& s) { s.world.hold_work = 0; }},
     {"scrub", [](Scenario& s) { s.world.store.scrub_bytes_per_second = 0; }},
@@ -85,6 +86,12 @@ void AddFaults(SeededRandom& random, Scenario& scenario) {
   scenario.devices_vanish = random.Chance(0.3);
   device.sync_drops = random.Chance(0.7) ? 0.7 : 0;
   scenario.drives_lose_power = random.Chance(0.3);
+}
+
+WorldOptions::Encryption RandomEncryption(SeededRandom& random) {
+  using Encryption = WorldOptions::Encryption;
+  if (!random.Chance(0.4)) return Encryption::kOff;
+  return random.Chance(0.3) ? Encryption::kLater : Encryption::kOn;
 }
 
 void LetTenantsChange(SeededRandom& random, Scenario& scenario) {
@@ -135,10 +142,7 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
   if (random.Chance(0.3)) options.store.scrub_bytes_per_second = random.Between(1, 1000) * kMiB;
   // Holds so short that what is a few chunks here is cut up as thousands are in a daemon.
   options.hold_work = random.Chance(0.7) ? static_cast<uint32_t>(random.Between(1, 300)) : 0;
-  using Encryption = WorldOptions::Encryption;
-  if (random.Chance(0.4)) {
-    options.encryption = random.Chance(0.3) ? Encryption::kLater : Encryption::kOn;
-  }
+  options.encryption = RandomEncryption(random);
   scenario.quotas = !options.store.tenants.empty() && devices > 0 && random.Chance(0.7);
   if (random.Chance(0.3)) {
     options.store.g3_admission = random.Chance(0.5) ? "second_use" : "write_budget";
@@ -159,6 +163,7 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
     if (options.index_faults.breaks && random.Chance(0.3)) options.index_faults.commit_error = 0.1;
   }
   if (!options.store.tenants.empty() && random.Chance(0.5)) LetTenantsChange(random, scenario);
+  scenario.devices_join = random.Chance(0.3);
   for (const std::string& name : without) {
     const auto removal = std::find_if(std::begin(kRemovals), std::end(kRemovals),
                                       [&name](const Removal& one) { return name == one.name; });

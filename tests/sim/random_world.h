@@ -18,6 +18,7 @@ struct Scenario {
   bool devices_vanish = false;     // under a running process; back after a restart, or a later one
   bool drives_lose_power = false;  // alone, under a process or between two
   bool devices_leave = false;      // from one process to the next
+  bool devices_join = false;       // likewise, and come back while one runs
   bool index_stalls = false;       // commits end only much later
   bool quotas = false;             // of G3, other ones from process to process
   bool tenants_change = false;     // the second is another one, or gone, from process to process

@@ -17,10 +17,9 @@ bool DrawCapacities(World& world, SeededRandom& random, size_t devices) {
     return random.Chance(0.3) ? built : random.Between(built / 4, built);
   };
   options.g2_capacity_bytes = draw(world.arena().capacity_bytes());
-  size_t attached = 0;
   for (size_t d = 0; d < devices; ++d) {
     if (!world.attached(d)) continue;
-    options.g3_capacity_bytes[attached++] = draw(world.nvme(d).capacity_bytes());
+    options.g3_capacity_bytes[d] = draw(world.nvme(d).capacity_bytes());
   }
   const absl::Status status = world.store().SetLimits(options);
   KVKEEP_CHECK(status.ok() || absl::IsResourceExhausted(status));
@@ -141,6 +140,7 @@ void Simulator::DoTrouble() {
   const size_t devices = world_options_.device_blocks.size();
   if (devices == 0) return;
   const size_t device = random_.Below(devices);
+  if (scenario_.devices_join && !world_.attached(device)) return DoJoin(device);
   const uint64_t kind = random_.Below(5);
   if (kind == 0 && scenario_.medium_rots) {
     Log(absl::StrCat("damage ", world_.DamageDisk()));
@@ -159,6 +159,33 @@ void Simulator::DoTrouble() {
   }
 }
 
+// A device comes that was not there at the start. What was deleted meanwhile stays deleted
+// (deleted_up_to); a promise that it has a record of counts again, unless a drive misled the store
+// about another record.
+void Simulator::DoJoin(size_t device) {
+  const auto note_misled = [this] {
+    for (const uint64_t name : MisledByDrives()) {
+      durable_.erase(name);
+      unsure_.insert(name);
+    }
+  };
+  note_misled();
+  const bool begun = world_.Join(device, [=, this, process = process_](const absl::Status& joined) {
+    KVKEEP_CHECK(process == process_);
+    Log(absl::StrCat("device ", device, joined.ok() ? " has joined" : " has not joined"));
+    report_.joins += joined.ok();
+    if (!joined.ok()) return;
+    note_misled();
+    for (const auto& [name, record] : RecordsOn(device)) {
+      const auto promise = durable_.find(name);
+      if (promise == durable_.end() || promise->second != record) unsure_.insert(name);
+    }
+  });
+  joined_since_ = true;
+  if (begun && random_.Chance(0.1)) world_.index(device).FailNextScan(random_.Below(20));
+  if (begun) Log(absl::StrCat("device ", device, " joins"));
+}
+
 // What had to be given under the capacities until now is no breach of those that come.
 bool Simulator::SetCapacities() {
   CheckQuotas();  // of all that happened under the old ones
@@ -174,11 +201,10 @@ void Simulator::FinishAll() {
   const Uninterrupted alone(&alone_);
   uint64_t attached = 0;
   for (size_t d = 0; d < world_options_.device_blocks.size(); ++d) {
-    if (!world_.attached(d)) continue;
-    ++attached;
-    world_.SetGone(d, false);
+    if (world_.attached(d)) world_.SetGone(d, false);
   }
   world_.RunToEnd();
+  for (size_t d = 0; d < world_options_.device_blocks.size(); ++d) attached += world_.attached(d);
   while (!stalled_.empty()) DoStalled();
   for (Client& client : clients_) {
     for (const auto& held : client.readers) {
@@ -201,7 +227,7 @@ void Simulator::FinishAll() {
   CheckRecordsInQuota();
   if (faultless_) CheckCapacities(world_.store());
   // Nothing waits for room that there is.
-  if (faultless_) KVKEEP_CHECK(world_.store().snapshot().g2.waiting_chunks == 0);
+  if (faultless_ && attached > 0) KVKEEP_CHECK(world_.store().snapshot().g2.waiting_chunks == 0);
   durable_.clear();  // nothing is promised any more
   world_.store().Clear(std::nullopt);
   world_.Settle();
@@ -269,6 +295,7 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(interruptions, other.interruptions);
   add(revoked, other.revoked);
   add(attachments, other.attachments);
+  add(joins, other.joins);
   add(capacities_set, other.capacities_set);
   add(tenant_changes, other.tenant_changes);
   add(returned, other.returned);
@@ -292,6 +319,7 @@ std::string SimulationReport::Describe() const {
       " failed reads ", corrupt, " promotions ", promotions, " evictions ", evictions, " durable ",
       durable, " read after a cut ", durable_read, " looked for ", promises_checked,
       " interrupted ", interruptions, " revoked ", revoked, " attached or not ", attachments,
+      " joined ", joins,
       " capacities set ", capacities_set, " tenants changed ", tenant_changes,
       " chunks found by who was away ", returned, " forgotten but told durable ", forgotten,
       " records back ", revived, " of them believed ", believed, " gone for a quota ", in_quota,

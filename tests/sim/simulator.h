@@ -15,6 +15,7 @@
 
 #include "tests/sim/event_mirror.h"
 #include "tests/sim/held.h"
+#include "tests/sim/names.h"
 #include "tests/sim/payload.h"
 #include "tests/sim/random_world.h"
 #include "tests/sim/second_tenant.h"
@@ -22,8 +23,6 @@
 #include "tests/sim/world.h"
 
 namespace kvkeep {
-
-inline constexpr uint64_t kNames = 64;  // of a space
 
 class Simulator {
  public:
@@ -41,29 +40,6 @@ class Simulator {
   SimulationReport Run();
 
  private:
-  static constexpr TenantId kAway{UINT32_MAX};
-  struct Space {
-    TenantId tenant;  // kAway: not in this process
-    NamespaceDigest ns;
-    PartId part;
-  };
-  struct Version {
-    uint64_t number;
-    ImageShape shape;
-  };
-  // What a name may hold.
-  struct Name {
-    std::vector<Version> versions;
-    uint64_t deleted_up_to = 0;  // versions up to this one must not be read by new readers
-    uint64_t changes = 0;        // puts that were stored, deletes
-  };
-  // The record of what was acknowledged as durable.
-  struct Promise {
-    size_t device = 0;
-    CommitSequence sequence;
-    bool operator==(const Promise&) const = default;
-  };
-  using Records = std::map<uint64_t, Promise>;  // of a device, by name
   struct Client {
     TenantId tenant;
     SessionToken token;
@@ -105,6 +81,7 @@ class Simulator {
   void DoDelete(Client& client);
   void DoDropReader(Client& client);
   void DoTrouble();
+  void DoJoin(size_t device);
   void DriveLosesPower(size_t device);
   bool DrivesLosePower();  // some of them, between two processes; false: none
   void AwaitDurable(uint64_t name);
@@ -132,8 +109,9 @@ class Simulator {
   // Present in the tiers whose presence words are given.
   std::set<uint64_t> Stored(std::vector<uint64_t> LookupResult::*tier);
   std::set<uint64_t> StoredOrBeneath(const std::set<uint64_t>& names);
+  std::set<uint64_t> MustOutlive(bool power, const std::set<uint64_t>& in_g2);
   void DoubtNamesOfTwoRecords();
-  bool IsBeneath(uint64_t name);
+
   std::set<uint64_t> MisledByDrives();
   static void CheckSurvivors(const std::set<uint64_t>& must, const std::set<uint64_t>& there);
   void ReadDurable(const std::set<uint64_t>& must_be_there);
@@ -194,6 +172,7 @@ class Simulator {
   int deleting_ = 0;
   std::vector<std::pair<uint64_t, uint64_t>> sealed_while_deleting_;  // name, version
   bool crashed_ = false;
+  bool joined_since_ = false;  // a device, since this process began
   uint64_t process_ = 0;  // callbacks of an earlier process do not count
   SimulationReport report_;
 };

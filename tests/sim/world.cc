@@ -31,14 +31,9 @@ Injected OfDevice(const FaultyDevice::Stats& stats) {
   return made;
 }
 
-std::map<ChunkId, IndexRecord> RecordsIn(MemoryIndex& index) {
+std::map<ChunkId, IndexRecord> RecordsIn(const MemoryIndex& index) {
   std::map<ChunkId, IndexRecord> records;
-  index
-      .Scan([&records](const IndexRecord& record) {
-        records.emplace(record.id, record);
-        return true;
-      })
-      .IgnoreError();
+  for (IndexRecord& record : index.All()) records.emplace(record.id, std::move(record));
   return records;
 }
 
@@ -93,21 +88,7 @@ void World::Start() {
                  .hold_work = options_.hold_work,
                  .recency_chunks = options_.recency_chunks};
   for (size_t d = 0; d < machines_.size(); ++d) {
-    Machine& machine = machines_[d];
-    if (!machine.attached) continue;
-    Land(machine);
-    machine.memory = std::make_unique<MemoryDevice>(machine.disk, machine.executor.get());
-    machine.faulty = std::make_unique<FaultyDevice>(machine.memory.get(), &executor_,
-                                                    random_.NextU64(), options_.device_faults);
-    machine.faulty->OnDroppingSync(
-        [disk = machine.disk](uint64_t seed) { disk->Forget(seed, /*silently=*/false); });
-    machine.nvme = std::make_unique<MemoryNvmeDevice>(machine.faulty.get(), machine.index.get(),
-                                                      static_cast<uint8_t>(d + 1));
-    if (options_.drives_lie > 0) machine.disk->SetLies(options_.drives_lie, random_.NextU64());
-    machine.index->SetFaults(options_.index_faults);
-    deps.devices.push_back({.device = machine.nvme.get(),
-                            .index_executor = &index_executor_,
-                            .sync_executor = &executor_});
+    deps.devices.push_back(machines_[d].attached ? Open(d) : StoreDeps::DeviceDeps());
   }
   if (arena_ == nullptr) {
     arena_ = std::make_unique<MemoryArena>(BlockCount(options_.g2_blocks),
@@ -120,11 +101,46 @@ void World::Start() {
   store_ = *std::move(store);
 }
 
+StoreDeps::DeviceDeps World::Open(size_t device) {
+  Machine& machine = machines_[device];
+  Land(machine);
+  machine.memory = std::make_unique<MemoryDevice>(machine.disk, machine.executor.get());
+  machine.faulty = std::make_unique<FaultyDevice>(machine.memory.get(), &executor_,
+                                                  random_.NextU64(), options_.device_faults);
+  machine.faulty->OnDroppingSync(
+      [disk = machine.disk](uint64_t seed) { disk->Forget(seed, /*silently=*/false); });
+  machine.nvme = std::make_unique<MemoryNvmeDevice>(machine.faulty.get(), machine.index.get(),
+                                                    static_cast<uint8_t>(device + 1));
+  if (options_.drives_lie > 0) machine.disk->SetLies(options_.drives_lie, random_.NextU64());
+  machine.index->SetFaults(options_.index_faults);
+  return {.device = machine.nvme.get(),
+          .index_executor = &index_executor_,
+          .sync_executor = &executor_};
+}
+
+bool World::Join(size_t device, std::function<void(absl::Status)> done) {
+  Machine& machine = machines_[device];
+  KVKEEP_CHECK(running() && !machine.attached);
+  if (machine.nvme != nullptr) return false;  // it is joining
+  store_->Attach(device, Open(device), [this, device, done = std::move(done)](absl::Status joined) {
+    Machine& of = machines_[device];
+    of.attached = joined.ok();
+    if (!joined.ok()) Close(of);
+    done(std::move(joined));
+  });
+  return true;
+}
+
+void World::Close(Machine& machine) {
+  machine.nvme.reset();
+  if (machine.faulty != nullptr) injected_.Add(OfDevice(machine.faulty->stats()));
+  machine.faulty.reset();
+  if (machine.memory != nullptr) machine.dead = std::move(machine.memory);
+}
+
 void World::StopProcess() {
   for (Machine& machine : machines_) {
-    if (machine.faulty == nullptr) continue;
-    machine.faulty->Kill();
-    injected_.Add(OfDevice(machine.faulty->stats()));
+    if (machine.faulty != nullptr) machine.faulty->Kill();
   }
   executor_.Drop();
   index_executor_.Drop();
@@ -132,9 +148,7 @@ void World::StopProcess() {
   executor_.Drop();
   index_executor_.Drop();
   for (Machine& machine : machines_) {
-    machine.nvme.reset();
-    machine.faulty.reset();
-    if (machine.memory != nullptr) machine.dead = std::move(machine.memory);
+    Close(machine);
     if (!options_.late_writes) Land(machine);
   }
   if (!options_.arena_outlives) arena_.reset();
@@ -178,11 +192,9 @@ void World::Lose(size_t device, const std::function<void(MemoryIndex&)>& lose) {
 void World::CheckIndexes() {
   for (size_t d = 0; d < machines_.size(); ++d) {
     ExtentAllocator space({.capacity = BlockCount(options_.device_blocks[d])});
-    const auto scanned = machines_[d].index->Scan([&space](const IndexRecord& record) {
+    for (const IndexRecord& record : machines_[d].index->All()) {
       KVKEEP_CHECK(space.Claim(record.extents).ok());
-      return true;
-    });
-    KVKEEP_CHECK(scanned.ok());
+    }
   }
 }
 

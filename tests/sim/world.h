@@ -65,6 +65,9 @@ class World {
   // REQUIRES: no process runs. Whether the device is there for the next one.
   void SetAttached(size_t device, bool attached);
   bool attached(size_t device) const { return machines_[device].attached; }
+  // The device comes while a process runs; it is attached when `done` is told OK, which a kill may
+  // come before. False: it is on its way already. REQUIRES: it is not attached.
+  bool Join(size_t device, std::function<void(absl::Status)> done);
   // REQUIRES: no process runs. As TenantOptions::g3_quota_bytes, from the next start on.
   void SetQuota(size_t tenant, uint64_t bytes) {
     options_.store.tenants[tenant].g3_quota_bytes = bytes;
@@ -149,6 +152,8 @@ class World {
     std::unique_ptr<MemoryDevice> dead;  // what a dead process asked for is still under way
   };
   void StopProcess();
+  StoreDeps::DeviceDeps Open(size_t device);
+  void Close(Machine& machine);
   // All that a dead process asked for ends.
   static void Land(Machine& machine);
   void RunDisk(Machine& machine, size_t pick);

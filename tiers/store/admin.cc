@@ -33,12 +33,28 @@ std::string Silence(std::chrono::nanoseconds time) {
                       std::chrono::duration_cast<std::chrono::seconds>(time).count(), " s");
 }
 
+DeviceState StateOf(const DeviceTier& tier) {
+  if (tier.presence == DeviceTier::Presence::kJoining) return DeviceState::kJoining;
+  return tier.stuck || !tier.here() ? DeviceState::kOffline : tier.state;
+}
+
+std::string MessageOf(const DeviceTier& tier) {
+  if (tier.presence == DeviceTier::Presence::kJoining) {
+    return absl::StrCat("its index is read: ", tier.joined_records, " records so far");
+  }
+  return tier.stuck ? Silence(tier.silent_for) : tier.message;
+}
+
 }  // namespace
 
 uint64_t Core::Clear(const std::optional<NamespaceDigest>& ns) {
   uint64_t cleared = 0;
   {
     Section section(this);
+    for (const auto& tier : devices_) {
+      if (tier->here()) continue;
+      ns.has_value() ? tier->missed.AddNamespace(*ns) : tier->missed.AddAll();
+    }
     uint64_t moves = 0;
     do {  // again when a chunk changed its slot meanwhile: it may have been passed by
       moves = moves_;
@@ -114,23 +130,25 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
   const MonotonicTime now = deps_.clock->Now();
   snapshot.oldest_dirty_age = dirty_.OldestAge(now);
   for (const auto& tier : devices_) {
-    const ExtentAllocator& space = *tier->allocator;
-    NvmeDevice& nvme = *tier->deps.device;
     const uint64_t device_used = tier->used_blocks() * kBlockBytes;
     const uint64_t capacity = std::max(tier->capacity_bytes, device_used);
-    snapshot.devices.push_back({.path = nvme.dir(),
-                                .state = tier->stuck ? DeviceState::kOffline : tier->state,
-                                .message = tier->stuck ? Silence(tier->silent_for) : tier->message,
+    snapshot.devices.push_back({.state = StateOf(*tier),
+                                .message = MessageOf(*tier),
                                 .capacity_bytes = capacity,
-                                .built_bytes = nvme.capacity_bytes(),
                                 .used_bytes = device_used,
                                 .chunks = tier->chunks,
-                                .queued_writes = tier->write_queue.size()});
+                                .queued_writes = tier->write_queue.size(),
+                                .joined_records = tier->joined_records});
     snapshot.g3.capacity_bytes += capacity;
     snapshot.g3.used_bytes += device_used;
     snapshot.g3.chunks += tier->chunks;
-    snapshot.g3.allocations += space.stats().allocations;
-    snapshot.g3.extents_allocated += space.stats().extents_allocated;
+    if (NvmeDevice* const nvme = attached_[tier->number].device; nvme != nullptr) {
+      snapshot.devices.back().path = nvme->dir();
+      snapshot.devices.back().built_bytes = nvme->capacity_bytes();
+    }
+    if (tier->allocator == nullptr) continue;
+    snapshot.g3.allocations += tier->allocator->stats().allocations;
+    snapshot.g3.extents_allocated += tier->allocator->stats().extents_allocated;
   }
 }
 
@@ -259,6 +277,26 @@ void Core::CheckReplaced(std::vector<uint64_t>& g3_blocks) {
   }
 }
 
+// What is taken of each device is its chunks', or on its way out.
+void Core::CheckDevices(const std::vector<uint64_t>& g3_blocks,
+                        const std::vector<uint64_t>& stored) {
+  for (size_t d = 0; d < devices_.size(); ++d) {
+    const DeviceTier& tier = *devices_[d];
+    if (tier.presence == DeviceTier::Presence::kAway) {
+      KVKEEP_CHECK(g3_blocks[d] + tier.freeing_blocks + tier.used_blocks() + tier.chunks == 0);
+      KVKEEP_CHECK(stored[d] == 0 && tier.allocator == nullptr);
+      continue;
+    }
+    KVKEEP_CHECK(tier.here() == (tier.allocator != nullptr));
+    if (tier.here()) tier.allocator->CheckInvariants();
+    const ExtentList labels = attached_[d].device->ReservedExtents();
+    const bool begun = tier.here() || tier.joining_blocks > 0;
+    KVKEEP_CHECK(tier.used_blocks() == g3_blocks[d] + tier.freeing_blocks +
+                                           (begun ? TotalBlocks(labels).value() : 0));
+    KVKEEP_CHECK((over_capacity_ || !tier.over_capacity()) && stored[d] == tier.chunks);
+  }
+}
+
 void Core::CheckInvariants() {
   Section section(this, Section::Kind::kNotMeasured);
   CheckMarks();
@@ -319,14 +357,7 @@ void Core::CheckInvariants() {
     KVKEEP_CHECK(own.policy->size() == seen[t].in_policy);
   }
   KVKEEP_CHECK(reading == promotions_.size() && writing == write_backs_.size());
-  for (size_t d = 0; d < devices_.size(); ++d) {
-    const DeviceTier& tier = *devices_[d];
-    tier.allocator->CheckInvariants();
-    const ExtentList labels = tier.deps.device->ReservedExtents();
-    KVKEEP_CHECK(tier.used_blocks() ==
-                 g3_blocks[d] + tier.freeing_blocks + TotalBlocks(labels).value());
-    KVKEEP_CHECK((over_capacity_ || !tier.over_capacity()) && stored[d] == tier.chunks);
-  }
+  CheckDevices(g3_blocks, stored);
 }
 
 }  // namespace store_internal

@@ -18,7 +18,7 @@ enum class Canary {
   kQuotaForgotten = 9,       // g3_space.cc: a tenant may hold one chunk more than its quota
   kTakesFromAnybody = 10,    // g3_space.cc: the first tenant gives, whatever its share
   kHeaderBelieved = 11,      // promote.cc: an image of the right shape is taken for the chunk's
-  kAboveMarkBelieved = 12,   // recover.cc: in the same boot no record above the mark is in doubt
+  kAboveMarkBelieved = 12,   // join.cc: in the same boot no record above the mark is in doubt
   kReplacedForgotten = 13,   // replace.cc: a record goes at once when its chunk is put anew
 };
 

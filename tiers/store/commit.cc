@@ -2,6 +2,8 @@
 #include <absl/container/btree_set.h>
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
+
 #include "tiers/base/check.h"
 #include "tiers/base/test_point.h"
 #include "tiers/store/core.h"
@@ -52,6 +54,7 @@ absl::Status Core::CommitTo(ChunkIndex& index, const Batch& batch) {
 
 void Core::PumpIndex(uint16_t device) {
   DeviceTier& tier = *devices_[device];
+  if (!tier.here()) return;  // the end of its join comes back to it
   if (tier.committing || (tier.adds.empty() && tier.removes.empty())) return;
   if (deps_.clock->Now() < tier.commit_retry_at) return;  // Tick comes back to it
   if (Spent()) return PumpLater(device);
@@ -99,12 +102,12 @@ void Core::PumpIndex(uint16_t device) {
   batch->last = tier.assigned;
   Later([this, device, batch] {
     const auto commit = [this, device, batch] {
-      ChunkIndex* index = &deps_.devices[device].device->index();
-      deps_.devices[device].index_executor->Post(
+      ChunkIndex* index = &attached_[device].device->index();
+      attached_[device].index_executor->Post(
           [this, device, index, batch] { OnCommitted(device, batch, CommitTo(*index, *batch)); });
     };
     if (!batch->sync_first) return commit();
-    deps_.devices[device].sync_executor->Post([this, device, batch, commit] {
+    attached_[device].sync_executor->Post([this, device, batch, commit] {
       batch->synced = SyncData(device);
       batch->synced.ok() ? commit() : OnCommitted(device, batch, batch->synced);
     });
@@ -115,7 +118,7 @@ void Core::PumpIndex(uint16_t device) {
 // and has dropped the pages then. So a failed one stays failed.
 absl::Status Core::SyncData(uint16_t device) {
   absl::Status& failed = failed_syncs_[device];
-  if (failed.ok()) failed = deps_.devices[device].device->io().Sync();
+  if (failed.ok()) failed = attached_[device].device->io().Sync();
   return failed;
 }
 
@@ -189,6 +192,7 @@ void Core::OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add) {
 void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
   Section section(this);
   const ChunkSlot slot = table_.Find(id);
+  if (slot != kNoSlot && table_.at(slot).doubtful) SetAside(slot);
   if (slot == kNoSlot || table_.at(slot).unconfirmed || table_.at(slot).doubtful) {
     CallLater(std::move(done), absl::NotFoundError("no such chunk, or not for certain"));
     return;
@@ -218,7 +222,7 @@ void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
 
 void Core::StartSync(uint16_t device) {
   DeviceTier& tier = *devices_[device];
-  if (tier.syncing) return;
+  if (tier.syncing || !tier.here()) return;
   tier.last_sync = deps_.clock->Now();
   if (tier.failed_sync) {
     if (!AnswerSyncWaiters(tier)) PumpLater(device);
@@ -231,8 +235,8 @@ void Core::StartSync(uint16_t device) {
   std::optional<Doubtful> save;
   if (!tier.doubtful_saved) save = tier.doubtful;
   Later([this, device, mark, save] {
-    deps_.devices[device].sync_executor->Post([this, device, mark, save] {
-      NvmeDevice& nvme = *deps_.devices[device].device;
+    attached_[device].sync_executor->Post([this, device, mark, save] {
+      NvmeDevice& nvme = *attached_[device].device;
       absl::Status status;
       if (save.has_value()) status = SaveDoubtful(nvme.index(), *save);
       if (absl::IsUnavailable(status)) return OnSyncPutOff(device);  // the index stalls
@@ -368,7 +372,7 @@ bool Core::Tick() {
     PumpUnbacked(device);
     PumpWrites(device);
     PumpConfirms(device);
-    SaveRecencyIfDue(section, device);
+    if (tier.here()) SaveRecencyIfDue(section, device);
     section.YieldIfSpent();
     const bool due = now - tier.last_sync >= options_.sync_interval;
     if (!tier.sync_waiters.empty() || (tier.dirty_index && due)) StartSync(device);
@@ -403,13 +407,15 @@ void Core::SyncAll(StatusCallback done) {
   auto mu = std::make_shared<Mutex>();
   all->done = std::move(done);
   Section section(this);
-  all->left = devices_.size();
+  const auto here = [](const auto& tier) { return tier->here(); };
+  all->left = static_cast<size_t>(std::count_if(devices_.begin(), devices_.end(), here));
   if (all->left == 0) {
     CallLater(std::move(all->done), absl::OkStatus());
     return;
   }
   for (uint16_t device = 0; device < devices_.size(); ++device) {
     DeviceTier& tier = *devices_[device];
+    if (!tier.here()) continue;
     if (draining_) SaveRecency(section, device);
     tier.sync_waiters.Add(tier.committed, [all, mu](absl::Status status) {
       bool last = false;

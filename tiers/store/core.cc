@@ -12,12 +12,18 @@
 namespace kvkeep::store_internal {
 namespace {
 
-uint64_t TierBytes(const StoreDeps& deps) {
-  uint64_t blocks = deps.arena->capacity_blocks().value();
-  for (const StoreDeps::DeviceDeps& device : deps.devices) {
-    blocks += device.device->capacity_blocks().value();
+uint64_t TierBytes(const StoreOptions& options, const StoreDeps& deps) {
+  const uint64_t blocks = deps.arena->capacity_blocks().value();
+  uint64_t bytes = blocks * kBlockBytes;
+  for (size_t d = 0; d < deps.devices.size(); ++d) {
+    const NvmeDevice* const device = deps.devices[d].device;
+    if (device != nullptr) {
+      bytes += device->capacity_blocks().value() * kBlockBytes;
+    } else if (!options.g3_capacity_bytes.empty()) {
+      bytes += options.g3_capacity_bytes[d];
+    }
   }
-  return blocks * kBlockBytes;
+  return bytes;
 }
 
 }  // namespace
@@ -26,7 +32,7 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
     : options_(ResolveLimits(options, deps)),
       deps_(deps),
       incarnation_(deps.random->NextU64()),
-      reuse_(TierBytes(deps), deps.clock->Now()),
+      reuse_(TierBytes(options, deps), deps.clock->Now()),
       limits_(options_),
       hold_(deps.hold_work == 0 ? work::kHold : deps.hold_work),
       table_(options.max_chunks, deps.random->NextU64()),
@@ -43,6 +49,7 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
   const uint64_t all = deps_.arena->capacity_blocks().value();
   uint64_t first = 0;
   failed_syncs_.resize(deps_.devices.size());
+  attached_.resize(deps_.devices.size());
   MutexLock lock(&mu_);
   session_shares_.SetCapacity(options_.max_sessions);
   slot_shares_.SetCapacity(options_.max_chunks);

@@ -2,7 +2,7 @@
 //
 // Its methods are spread over files by flow: core.cc (lock, chunk lifetime, G2 space), sessions.cc,
 // lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, unbacked.cc, g3_space.cc,
-// commit.cc (index and sync), replace.cc, recover.cc, recover_g2.cc, learned.cc, scrub.cc,
+// commit.cc (index and sync), replace.cc, join.cc, confirm.cc, recover_g2.cc, learned.cc, scrub.cc,
 // set_limits.cc, operate.cc, admin.cc, events.cc, metadata.cc.
 //
 // How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
@@ -45,8 +45,10 @@ class Core {
 
   class Section;  // section.h
 
-  // ---- store.h, same contracts (recover.cc, sessions.cc, lookup.cc, put.cc, promote.cc, admin.cc)
+  // ---- store.h, same contracts (join.cc, sessions.cc, lookup.cc, put.cc, promote.cc, admin.cc)
   absl::Status Recover();
+  void Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done);
+  NvmeDevice* AttachedDevice(size_t device);  // null: away
   absl::StatusOr<SessionToken> OpenSession(const SessionInfo& info);
   void CloseSession(const SessionToken& token, bool revoked);
   absl::StatusOr<NamespaceDigest> OpenNamespace(const SessionToken& token,
@@ -173,9 +175,11 @@ class Core {
   // ---- replace.cc
   // DetachChunk, to put it anew: its record stays, see replace.cc.
   void ReplaceChunk(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Of two that are in doubt. False: only one is, or its blocks are taken.
-  bool KeepBoth(uint16_t device, const IndexRecord& record, const KnownRecord& known)
+  // A record whose blocks are taken, beneath the chunk of that name, which has another one or none.
+  void KeepBeneath(uint16_t device, const IndexRecord& record, const KnownRecord& known)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The chunk's own, which is in doubt: it is written anew. False: it is being read.
+  bool SetAside(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What is left of a chunk of G3 that is about to go from there. False: no record that stays.
   bool KeepReplaced(Chunk& chunk, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Adds the removal of what an add is about to overwrite. False: of no record that stays.
@@ -230,6 +234,7 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- lookup.cc
+  void NoteMissed(const ChunkSet& deleted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool ReadableNow(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool InG3(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   using Link = EvictionPolicy::ChainLink;
@@ -410,7 +415,6 @@ class Core {
   bool EvictOverQuota(DeviceTier& tier, TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // One chunk of a device that holds more than it may. False: it does not, or nothing can go.
   bool EvictOverCapacity(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void TrimToQuotas() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ShareG3() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- commit.cc
@@ -438,11 +442,30 @@ class Core {
   void NoteIo(DeviceTier& tier, bool write, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // ---- recover.cc
+  // ---- join.cc
+  struct Arrival;
   void ExpectPuts() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status RecoverDevices() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void MakeG3Policies(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status RecoverDevice(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status BeginJoin(uint16_t device, const StoreDeps::DeviceDeps& deps);
+  absl::Status Join(uint16_t device);
+  absl::StatusOr<Arrival> ReadRecords(uint16_t device, bool at_start);
+  void BeginAdopting(const Arrival& arrival, bool damaged);
+  void ForgetOldestOfG2(Arrival& arrival) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool AdoptBatch(Arrival& arrival);  // false: the store drains, so nothing joins any more
+  std::optional<ChunkSlot> AdoptRecord(Arrival& arrival, const IndexRecord& record)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  enum class Becomes : uint8_t { kChunk, kKept, kNothing };
+  Becomes WhatBecomesOf(const ChunkId& id, const KnownRecord& record, ChunkSlot* slot)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GiveUpRecord(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static void DropRecord(DeviceTier& tier, const IndexRecord& record, bool claimed);
+  void InsertByAge(const Arrival& arrival);
+  void EndJoin(Arrival& arrival);
+  void Trim();
+  void LetGo(uint16_t device);
+  void Forget(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteDoubtful(DeviceTier& tier, const Doubtful& noted, CommitSequence after)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static absl::Status SaveDoubtful(ChunkIndex& index, const Doubtful& doubtful);
@@ -455,13 +478,10 @@ class Core {
   void OnRecencySaved(uint16_t device, bool saved);
 
   // ---- learned.cc
-  // REQUIRES: nothing is in the policies yet.
-  void LoadLearned(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LoadLearned(uint16_t device);  // of one that joins
   void SaveLearned(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  static void DropRecord(DeviceTier& tier, const IndexRecord& record);
-  ChunkSlot AdoptRecord(uint16_t device, const IndexRecord& record, bool doubtful)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // ---- confirm.cc
   void PumpConfirms(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnConfirmRead(DeviceTier::Confirm confirm, AlignedPage& page, absl::Status status);
 
@@ -498,6 +518,8 @@ class Core {
   void CheckTold() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Adds what is kept of each device.
   void CheckReplaced(std::vector<uint64_t>& g3_blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CheckDevices(const std::vector<uint64_t>& g3_blocks, const std::vector<uint64_t>& stored)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckShares() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- recover_g2.cc
@@ -555,6 +577,8 @@ class Core {
   absl::btree_map<ChunkSlot, std::unique_ptr<WriteBack>> write_backs_ ABSL_GUARDED_BY(mu_);
   DurableWaiters durable_waiters_ ABSL_GUARDED_BY(mu_){&hold_};
   std::vector<absl::Status> failed_syncs_;  // by device, of its data; the sync executors' own
+  // By device. Changed under the lock, while nothing of it is under way: others read it without.
+  std::vector<StoreDeps::DeviceDeps> attached_;
   ReplacedRecords replaced_ ABSL_GUARDED_BY(mu_);
   DirtyChunks dirty_ ABSL_GUARDED_BY(mu_);
   MonotonicTime unbacked_again_at_ ABSL_GUARDED_BY(mu_){0};  // who waits is not queued before

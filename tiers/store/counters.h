@@ -42,6 +42,7 @@ struct StoreCounters {
   uint64_t leases_granted = 0, leases_shortened = 0, sessions_opened = 0, sessions_closed = 0;
   uint64_t sessions_revoked = 0, leases_revoked = 0;
   uint64_t recovered_chunks = 0, recovery_dropped_chunks = 0;  // from devices
+  uint64_t missed_delete_overflows = 0;  // joins that dropped all, as too much was deleted before
   uint64_t recovered_g2_chunks = 0, recovery_dropped_g2_chunks = 0;
   // Told to readers; missed by those that fell behind, and how often they began anew for it.
   uint64_t events_told = 0, events_missed = 0, event_restarts = 0, event_readers_refused = 0;

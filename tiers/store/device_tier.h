@@ -18,6 +18,7 @@
 #include "tiers/nvme/nvme_device.h"
 #include "tiers/policy/eviction_policy.h"
 #include "tiers/store/chunk_table.h"
+#include "tiers/store/missed_deletes.h"
 #include "tiers/store/read_queue.h"
 #include "tiers/store/read_speed.h"
 #include "tiers/store/state.h"
@@ -48,9 +49,16 @@ struct DeviceTier {
     std::optional<KnownRecord> replaced = std::nullopt;
   };
 
+  // Away: nothing of it is known. Joining: its records are read (join.cc); its chunks are misses,
+  // and nothing is written there.
+  enum class Presence : uint8_t { kAway, kJoining, kHere };
+
   uint16_t number = 0;
-  StoreDeps::DeviceDeps deps;
-  std::unique_ptr<ExtentAllocator> allocator;
+  Presence presence = Presence::kAway;
+  MissedDeletes missed;                        // until it is here
+  std::unique_ptr<ExtentAllocator> allocator;  // once it is here
+  uint64_t joining_blocks = 0;                 // taken of it, before that
+  uint64_t joined_records = 0;                 // of its index, read by its join
   std::vector<std::unique_ptr<EvictionPolicy>> policies;  // by tenant, nobody last
   uint64_t chunks = 0;                                    // stored
   // What of the allocator's may be used, and what of that is kept free for writes.
@@ -103,7 +111,10 @@ struct DeviceTier {
   bool heard = false;
   std::chrono::nanoseconds silent_for{0};  // while there was something to hear of
   bool stuck = false;                      // left alone, as if it was offline, until something ends
+
+  bool here() const { return presence == Presence::kHere; }
   uint64_t used_blocks() const {
+    if (allocator == nullptr) return joining_blocks;
     return allocator->capacity().value() - allocator->free_blocks().value();
   }
   // Free once the removals under way are committed.
@@ -116,9 +127,10 @@ struct DeviceTier {
   bool CanGive(TenantId tenant) const { return policy(tenant).Victim().has_value(); }
   bool confirmed() const { return confirm_queue.empty() && confirm_again.empty() && confirms == 0; }
   bool busy() const { return reading_bytes > 0 || writing_bytes > 0 || confirms > 0; }
-  bool readable() const { return state != DeviceState::kOffline && !stuck; }
+  bool readable() const { return here() && state != DeviceState::kOffline && !stuck; }
   bool writable() const {
-    return (state == DeviceState::kOk || state == DeviceState::kDegraded) && !failed_sync && !stuck;
+    const bool takes = state == DeviceState::kOk || state == DeviceState::kDegraded;
+    return here() && takes && !failed_sync && !stuck;
   }
 };
 

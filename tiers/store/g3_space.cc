@@ -221,8 +221,11 @@ void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReaso
 void Core::ShareG3() {
   uint64_t capacity = 0;
   for (const auto& tier : devices_) {
-    const uint64_t space = tier->capacity_blocks;
-    const uint64_t labels = TotalBlocks(tier->deps.device->ReservedExtents()).value();
+    if (tier->presence == DeviceTier::Presence::kAway) continue;
+    // Of one that joins, as much as it has brought: else nobody would be above its share meanwhile.
+    const uint64_t space = tier->here() ? tier->capacity_blocks
+                                        : std::min(tier->capacity_blocks, tier->joining_blocks);
+    const uint64_t labels = TotalBlocks(attached_[tier->number].device->ReservedExtents()).value();
     capacity += space - std::min(space, labels + tier->reserve_blocks);
   }
   g3_shares_.SetCapacity(capacity);
@@ -251,19 +254,6 @@ bool Core::EvictOverCapacity(DeviceTier& tier) {
     evicted = EvictOneFromG3(tier, *from);
   }
   return true;
-}
-
-// After a start: the quotas or capacities may be smaller than they were, or devices are back.
-void Core::TrimToQuotas() {
-  ShareG3();
-  for (const auto& tier : devices_) {
-    while (EvictOverCapacity(*tier)) {
-    }
-    for (TenantId tenant(0); tenant != g3_shares_.nobody(); ++tenant) {
-      while (EvictOverQuota(*tier, tenant)) {
-      }
-    }
-  }
 }
 
 }  // namespace kvkeep::store_internal

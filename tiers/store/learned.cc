@@ -48,8 +48,9 @@ absl::string_view Decode(absl::string_view value) {
 }  // namespace
 
 void Core::LoadLearned(uint16_t device) {
-  const auto saved = deps_.devices[device].device->index().ListMeta(kPrefix);
+  const auto saved = attached_[device].device->index().ListMeta(kPrefix);
   if (!saved.ok()) return;
+  Section section(this, Section::Kind::kMaintenance);
   for (uint32_t t = 0; t < options_.tenants.size(); ++t) {
     const std::string g2 = NameOf("g2", options_.tenants[t]);
     const std::string g3 = NameOf("g3", options_.tenants[t]);
@@ -76,9 +77,9 @@ void Core::SaveLearned(uint16_t device) {
   }
   if (all.empty()) return;
   ++devices_[device]->saves;
-  ChunkIndex* index = &deps_.devices[device].device->index();
+  ChunkIndex* index = &attached_[device].device->index();
   Later([this, device, index, all = std::move(all)]() mutable {
-    deps_.devices[device].index_executor->Post([this, device, index, all = std::move(all)] {
+    attached_[device].index_executor->Post([this, device, index, all = std::move(all)] {
       for (const auto& [name, learned] : all) SaveIfChanged(*index, name, Encode(learned));
       OnRecencySaved(device, true);
     });

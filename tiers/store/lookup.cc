@@ -333,6 +333,17 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
   return result;
 }
 
+// For devices that are away, or joining and not through with their records.
+void Core::NoteMissed(const ChunkSet& deleted) {
+  for (const auto& tier : devices_) {
+    if (tier->here()) continue;
+    Count(static_cast<uint32_t>(work::kFind * deleted.keys.size() * deleted.parts.size()));
+    for (const ChunkKey& key : deleted.keys) {
+      for (const PartId& part : deleted.parts) tier->missed.Add({deleted.ns, key, part});
+    }
+  }
+}
+
 absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet& chunks) {
   constexpr size_t kGroup = 32;  // found together
   std::array<Link, kGroup> found;
@@ -345,6 +356,7 @@ absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet&
     for (size_t begin = 0; begin < chunks.keys.size(); begin += kGroup) {
       section.YieldIfSpent();
       const auto keys = chunks.keys.subspan(begin, std::min(kGroup, chunks.keys.size() - begin));
+      NoteMissed({chunks.ns, keys, std::span(&part, 1)});
       table_.FindAll(chunks.ns, keys, std::span(&part, 1), std::span(found).first(keys.size()));
       Count(static_cast<uint32_t>(work::kFind * keys.size()));
       for (size_t i = 0; i < keys.size(); ++i) {

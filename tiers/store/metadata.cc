@@ -116,7 +116,7 @@ void Core::ReadTail(const Chunk& chunk, MetadataCallback done) {
   }
   tail->left = reads.size();
   Count(static_cast<uint32_t>(work::kOperation * reads.size()));
-  Later([io = &deps_.devices[chunk.device].device->io(), reads = std::move(reads)]() mutable {
+  Later([io = &attached_[chunk.device].device->io(), reads = std::move(reads)]() mutable {
     for (IoOperation& one : reads) io->Submit(std::move(one));
   });
 }

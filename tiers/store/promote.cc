@@ -242,14 +242,14 @@ void Core::IssueReads(ChunkSlot slot, Promotion& promotion) {
   Count(static_cast<uint32_t>(work::kOperation * reads.size()));
   promotion.outstanding = static_cast<uint32_t>(reads.size());
   Later(
-      [device = &deps_.devices[promotion.device].device->io(), reads = std::move(reads)]() mutable {
+      [device = &attached_[promotion.device].device->io(), reads = std::move(reads)]() mutable {
         for (IoOperation& read : reads) device->Submit(std::move(read));
       });
 }
 
 absl::Status Core::CheckHeader(const ImageHeader& header, const Chunk& chunk) {
   const ImagePlacement expected{.tier = Tier::kG3,
-                                .place = deps_.devices[chunk.device].device->uuid(),
+                                .place = attached_[chunk.device].device->uuid(),
                                 .incarnation = chunk.g3_incarnation,
                                 .generation = chunk.g3_generation,
                                 .extents = chunk.g3};

@@ -50,12 +50,12 @@ void Core::SaveRecency(Section& section, uint16_t device) {
     const int64_t recency = g3_policy(chunk).Recency(ChunkSlot(i));
     if (recency >= cuts[chunk.tenant.value()]) order.emplace_back(recency, chunk.g3_sequence);
   }
-  ChunkIndex* index = &deps_.devices[device].device->index();
+  ChunkIndex* index = &attached_[device].device->index();
   Later([this, device, index, newest, order = std::move(order)]() mutable {
     std::sort(order.begin(), order.end());
     std::string value = SavedRecency::Begin(newest);
     for (const auto& [recency, sequence] : order) SavedRecency::AddTo(value, sequence);
-    deps_.devices[device].index_executor->Post([this, device, index, value = std::move(value)] {
+    attached_[device].index_executor->Post([this, device, index, value = std::move(value)] {
       OnRecencySaved(device, index->PutMeta(SavedRecency::kName, value).ok());
     });
   });

@@ -68,15 +68,29 @@ bool Core::KeepReplaced(Chunk& chunk, ChunkSlot slot) {
   return true;
 }
 
-bool Core::KeepBoth(uint16_t device, const IndexRecord& record, const KnownRecord& known) {
+void Core::KeepBeneath(uint16_t device, const IndexRecord& record, const KnownRecord& known) {
   const ChunkSlot slot = table_.Find(record.id);
-  if (slot == kNoSlot || !known.doubtful || !table_.at(slot).doubtful) return false;
-  const BlockCount blocks = TotalBlocks(record.extents);
-  if (blocks != record.shape.blocks()) return false;
-  if (!devices_[device]->allocator->Claim(record.extents).ok()) return false;
-  g3_shares_.Take(table_.at(slot).tenant, blocks.value());
+  KVKEEP_CHECK(slot != kNoSlot);
+  g3_shares_.Take(table_.at(slot).tenant, record.shape.blocks().value());
   replaced_.Keep({record.id, device}, table_.at(slot).tenant, record.extents, known);
   DoubtTwice(slot);
+}
+
+bool Core::SetAside(ChunkSlot slot) {
+  Change chunk(this, slot);
+  if (!chunk->doubtful || chunk->g3_reading || !chunk->in_g2()) return false;
+  if (chunk->in_g3_policy) {
+    g3_policy(*chunk).OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
+    NoteGone(*chunk, LifeSamples::kG3, EvictionPolicy::EraseReason::kRemoved);
+  }
+  chunk->in_g3_policy = false;
+  --devices_[chunk->device]->chunks;
+  replaced_.Keep({chunk->id, chunk->device}, chunk->tenant, std::move(chunk->g3),
+                 {chunk->shape, chunk->g3_incarnation, chunk->g3_generation, chunk->g3_sequence,
+                  chunk->unconfirmed, chunk->doubtful});
+  chunk->g3.clear();
+  chunk->unconfirmed = chunk->doubtful = false;  // that was about the record
+  SetG3State(*chunk, G3State::kAbsent);
   return true;
 }
 

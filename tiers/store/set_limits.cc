@@ -25,7 +25,9 @@ StoreOptions Core::ResolveLimits(StoreOptions options, const StoreDeps& deps) {
   if (options.g2_capacity_bytes == 0) options.g2_capacity_bytes = arena.capacity_bytes();
   if (options.g3_capacity_bytes.empty()) {
     for (const StoreDeps::DeviceDeps& device : deps.devices) {
-      options.g3_capacity_bytes.push_back(device.device->capacity_bytes());
+      // All of one that is not there yet.
+      options.g3_capacity_bytes.push_back(
+          device.device != nullptr ? device.device->capacity_bytes() : UINT64_MAX);
     }
   }
   const uint64_t capacity = options.g2_capacity_bytes;
@@ -67,11 +69,13 @@ G2Pool::Limits Core::PoolLimits(const StoreOptions& options, size_t tenant) {
 
 void Core::LimitDevice(const StoreOptions& options, size_t device) {
   DeviceTier& tier = *devices_[device];
-  const uint64_t built = tier.deps.device->capacity_bytes();
+  if (tier.presence == DeviceTier::Presence::kAway) return;
+  const NvmeDevice& nvme = *attached_[device].device;
+  const uint64_t built = nvme.capacity_bytes();
   const uint64_t before = tier.capacity_blocks;
   tier.capacity_bytes = std::min(options.g3_capacity_bytes[device], built);
   tier.capacity_blocks =
-      Scaled(tier.deps.device->capacity_blocks().value(), tier.capacity_bytes, built);
+      Scaled(nvme.capacity_blocks().value(), tier.capacity_bytes, built);
   if (before > 0) tier.given_blocks = Scaled(tier.given_blocks, tier.capacity_blocks, before);
   tier.reserve_blocks =
       std::min(options_.max_device_writes_in_flight_bytes / kBlockBytes, tier.capacity_blocks / 4);
@@ -103,7 +107,8 @@ absl::Status Core::CheckCapacities(const StoreOptions& options) {
                      built, " that were mapped at the start: a restart gives it more"));
   }
   for (size_t d = 0; d < devices_.size(); ++d) {
-    const NvmeDevice& device = *devices_[d]->deps.device;
+    if (devices_[d]->presence == DeviceTier::Presence::kAway) continue;
+    const NvmeDevice& device = *attached_[d].device;
     if (options.g3_capacity_bytes[d] <= device.capacity_bytes()) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("the capacity of ", device.dir(), ", ", options.g3_capacity_bytes[d],
@@ -174,15 +179,17 @@ void Core::SetTenantLimits(const StoreOptions& now) {
 
 void Core::TrimToNewQuotas(Section& section) {
   if (!over_quota_) return;
-  over_quota_ = false;
   for (const auto& tier : devices_) {
     for (TenantId tenant(0); tenant != g3_shares_.nobody(); ++tenant) {
       while (EvictOverQuota(*tier, tenant)) section.YieldIfSpent();
     }
   }
+  // Of all of them, after the last yield.
+  bool over = false;
   for (TenantId tenant(0); tenant != g3_shares_.nobody(); ++tenant) {
-    over_quota_ = over_quota_ || !g3_shares_.FitsQuota(tenant, 0);
+    over = over || !g3_shares_.FitsQuota(tenant, 0);
   }
+  over_quota_ = over;
 }
 
 void Core::TrimToNewCapacities(Section& section) {

@@ -19,7 +19,8 @@
 
 namespace kvkeep {
 
-enum class DeviceState : uint8_t { kOk, kDegraded, kReadOnly, kOffline };
+// Joining: the store reads its index; its chunks are misses, and nothing is written there.
+enum class DeviceState : uint8_t { kOk, kDegraded, kReadOnly, kOffline, kJoining };
 
 struct TierSnapshot {
   uint64_t capacity_bytes = 0, used_bytes = 0, chunks = 0;
@@ -39,7 +40,8 @@ struct DeviceSnapshot {
   // The capacity is as set; where more is in use, as it cannot go yet, that. Built is what the
   // files were made for: directory_bytes is never more.
   uint64_t capacity_bytes = 0, built_bytes = 0, used_bytes = 0, directory_bytes = 0, chunks = 0;
-  uint64_t queued_writes = 0;  // entries of the write-back queue
+  uint64_t queued_writes = 0;   // entries of the write-back queue
+  uint64_t joined_records = 0;  // of its index, read when it joined
   DeviceTimesCounts times;
   IndexStats index;
 };

@@ -287,6 +287,11 @@ Incarnation Store::incarnation() const { return core_->incarnation(); }
 StoreOptions Store::options() const { return core_->options(); }
 absl::Status Store::SetLimits(const StoreOptions& options) { return core_->SetLimits(options); }
 
+void Store::Attach(size_t device, const StoreDeps::DeviceDeps& deps,
+                   absl::AnyInvocable<void(absl::Status) &&> done) {
+  core_->Attach(device, deps, std::move(done));
+}
+
 absl::StatusOr<SessionToken> Store::OpenSession(const SessionInfo& info) {
   return core_->OpenSession(info);
 }
@@ -376,11 +381,12 @@ StoreSnapshot Store::snapshot() const {
   StoreSnapshot snapshot = core_->Snapshot();
   // Asked outside the lock: it may look at files.
   for (size_t i = 0; i < snapshot.devices.size(); ++i) {
-    NvmeDevice& nvme = *core_->deps().devices[i].device;
+    NvmeDevice* const nvme = core_->AttachedDevice(i);
+    if (nvme == nullptr) continue;
     DeviceSnapshot& device = snapshot.devices[i];
-    device.directory_bytes = nvme.used_directory_bytes();
-    if (nvme.times() != nullptr) device.times = DeviceTimesCounts::Of(*nvme.times());
-    device.index = nvme.index().stats();
+    device.directory_bytes = nvme->used_directory_bytes();
+    if (nvme->times() != nullptr) device.times = DeviceTimesCounts::Of(*nvme->times());
+    device.index = nvme->index().stats();
     if (device.index.log_damages > 0 && device.message.empty()) {
       device.message =
           "the index's log was damaged at the start: what was logged behind is lost, durable too";

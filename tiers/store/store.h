@@ -20,54 +20,17 @@
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "tiers/base/clock.h"
-#include "tiers/base/executor.h"
-#include "tiers/base/random.h"
-#include "tiers/crypt/key_ring.h"
-#include "tiers/host/arena.h"
-#include "tiers/nvme/nvme_device.h"
 #include "tiers/store/events.h"
 #include "tiers/store/handles.h"
 #include "tiers/store/snapshot.h"
+#include "tiers/store/store_deps.h"
 #include "tiers/store/types.h"
 
 namespace kvkeep {
-
-// All borrowed; must outlive the store. Executors must be idle or dropped before it is destroyed.
-struct StoreDeps {
-  struct DeviceDeps {
-    NvmeDevice* device = nullptr;
-    Executor* index_executor = nullptr;  // one thread: batches commit in order
-    Executor* sync_executor = nullptr;   // may block for a second
-  };
-  Clock* clock = nullptr;
-  RandomSource* random = nullptr;
-  Arena* arena = nullptr;
-  std::vector<DeviceDeps> devices;    // none: G2 only
-  Executor* copy_executor = nullptr;  // verifies pieces, encrypts and decrypts
-  MacKey mac_key{};
-  // Encryption of what is written to the devices; null: none, and images that are encrypted are
-  // misses. REQUIRES: a key for every tenant.
-  const KeyRing* keys = nullptr;
-  Uuid boot_id;
-  // Counts what the recovery finds as it goes on; null: nobody looks.
-  std::atomic<uint64_t>* recovered_records = nullptr;
-  // CPU time of the calling thread, for the longest hold of the lock; null: not measured.
-  const Clock* work_clock = nullptr;
-  uint32_t work_clock_every = 1;  // one hold in so many: reading this clock is a system call
-  // Runs, without the lock, when a store at rest (Tick) is asked for something; null: nobody cares.
-  std::function<void()> wake;
-  // For tests. Runs where a call has let go of the lock between two slices of its work; and how
-  // much work a slice is, 0: as tiers/store/work.h says.
-  std::function<void()> between_slices;
-  uint32_t hold_work = 0;
-  uint64_t recency_chunks = 0;  // of how many one saved value holds the recency; 0: 64 MiB's
-};
 
 namespace store_internal {
 class Core;
@@ -90,11 +53,20 @@ struct ReadResult {
 
 class Store {
  public:
-  // Recovers what the devices hold; takes O(records). Blocks: the daemon is not serving yet.
+  // Recovers what G2 holds, then what the devices hold that are there; takes O(records). Blocks:
+  // nobody is served yet.
   static absl::StatusOr<std::unique_ptr<Store>> Create(const StoreOptions& options,
                                                        const StoreDeps& deps);
   // Waits for nothing: stop devices and executors first (see StoreDeps).
   ~Store();
+
+  // A device has come to its place. Recovers what it holds, on its index executor, while the store
+  // serves: until then its chunks are misses, and nothing is written there. What was deleted since
+  // the start stays deleted. `done`: OK, or why not; then the store has let go of the device, and
+  // may be given it again. FailedPrecondition at once: the place is taken. The device must outlive
+  // each snapshot() that began before `done`.
+  void Attach(size_t device, const StoreDeps::DeviceDeps& deps,
+              absl::AnyInvocable<void(absl::Status) &&> done);
 
   Incarnation incarnation() const;
   StoreOptions options() const;  // as they are now; zeros replaced by what they mean

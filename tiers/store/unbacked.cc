@@ -10,10 +10,6 @@ namespace {
 
 constexpr auto kOfferAgain = std::chrono::seconds(1);  // after a device took it and no writes then
 
-bool TakesWrites(const std::unique_ptr<DeviceTier>& tier) {
-  return tier->writable() && !tier->deps.device->index_over_budget();
-}
-
 }  // namespace
 
 void Core::WaitUnbacked(ChunkSlot slot) {
@@ -54,7 +50,11 @@ void Core::PumpUnbacked(uint16_t device) {
     while (own->unbacked.first() != kNoSlot) {
       const ChunkSlot slot = own->unbacked.first();
       if (!own->MayBeDirty(table_.at(slot).blocks())) break;
-      if (std::none_of(devices_.begin(), devices_.end(), TakesWrites)) return;
+      const bool any_takes = std::any_of(
+          devices_.begin(), devices_.end(), [this](const auto& tier) {
+            return tier->writable() && !attached_[tier->number].device->index_over_budget();
+          });
+      if (!any_takes) return;
       if (Spent()) return PumpLater(device);
       const std::optional<uint16_t> to = EnqueueUnbacked(slot);
       if (to.has_value()) PumpLater(*to);

@@ -90,7 +90,7 @@ void Core::PumpWrites(uint16_t device) {
     const DeviceTier::QueuedWrite next = first->second;
     Chunk& chunk = table_.at(next.slot);
     KVKEEP_CHECK(chunk.g3_state == G3State::kQueued && chunk.g3_generation == first->first);
-    const bool index_full = deps_.devices[device].device->index_over_budget();
+    const bool index_full = attached_[device].device->index_over_budget();
     tier.dirty_index |= index_full;  // the next sync looks again
     if (!tier.writable() || index_full) {
       tier.write_queue.erase(first);
@@ -131,7 +131,7 @@ void Core::StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent) {
   write->bytes = chunk.blocks() * kBlockBytes;
   write->key = write_keys_[chunk.tenant.value()];
   const ImagePlacement placement{.tier = Tier::kG3,
-                                 .place = deps_.devices[chunk.device].device->uuid(),
+                                 .place = attached_[chunk.device].device->uuid(),
                                  .incarnation = chunk.g3_incarnation,
                                  .generation = chunk.g3_generation,
                                  .extents = chunk.g3};
@@ -180,7 +180,7 @@ void Core::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
     at += from.size();
   }
   write->outstanding = static_cast<uint32_t>(writes.size());
-  Device& device = deps_.devices[write->device].device->io();
+  Device& device = attached_[write->device].device->io();
   for (IoOperation& operation : writes) device.Submit(std::move(operation));
 }
 
@@ -196,7 +196,7 @@ void Core::SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g
           .mac_key = deps_.mac_key,
           .source = [this, g2](uint64_t offset,
                                uint64_t bytes) { return ImageMemory(g2, offset, bytes); },
-          .device = &deps_.devices[write->device].device->io(),
+          .device = &attached_[write->device].device->io(),
           .executor = deps_.copy_executor,
           .buffers = cipher_buffers_,
           .heard =

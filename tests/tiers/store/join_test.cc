@@ -1,0 +1,202 @@
+// Devices that come to their places while a store serves.
+#include <catch2/catch.hpp>
+
+#include "tests/tiers/store/store_tester.h"
+
+namespace kvkeep {
+namespace {
+
+// Two devices, of which the first has chunks 1 to 4 and is not there when the next process starts.
+WorldOptions TwoDevices() {
+  WorldOptions options = SmallWorld();
+  options.arena_outlives = false;
+  options.device_blocks = {512, 512};
+  return options;
+}
+
+struct Away {
+  explicit Away(const WorldOptions& options = TwoDevices()) : s(options) {
+    s.world.Kill();
+    s.world.SetAttached(1, false);
+    s.world.Start();
+    s.Connect();
+    for (uint64_t i = 1; i <= 4; ++i) REQUIRE(s.Put(i, 4096, {.durable = true}) == "stored");
+    s.Settle();
+    s.world.Kill();
+    s.world.SetAttached(0, false);
+    s.world.SetAttached(1, true);
+    s.world.Start();
+    s.Connect();
+  }
+  // "joined", the status, or "waiting".
+  std::string Join() {
+    std::string answer = "waiting";
+    REQUIRE(s.world.Join(0, [&answer](const absl::Status& joined) {
+      answer = joined.ok() ? "joined" : std::string(joined.message());
+    }));
+    s.RunAll();
+    s.store().CheckInvariants();
+    return answer;
+  }
+  DeviceState State() { return s.store().snapshot().devices[0].state; }
+
+  StoreTester s;
+};
+
+}  // namespace
+
+TEST_CASE("what a device holds that is away is a miss, and a hit when it has joined") {
+  Away away;
+  StoreTester& s = away.s;
+  CHECK(away.State() == DeviceState::kOffline);
+  CHECK(s.Get(1) == "miss");
+  REQUIRE(s.Put(9, 4096, {.durable = true}) == "stored");  // the other one takes it
+  s.Settle();
+  CHECK(s.Where(9) == "23");
+  CHECK(away.Join() == "joined");
+  CHECK(away.State() == DeviceState::kOk);
+  for (uint64_t i = 1; i <= 4; ++i) CHECK(s.Get(i) == "hit");
+  CHECK(s.Durable(1) == "ok");
+  CHECK(s.Get(9) == "hit");
+}
+
+TEST_CASE("until a device has joined its chunks are misses and nothing is written there") {
+  Away away;
+  StoreTester& s = away.s;
+  s.world.HoldIndex(true);
+  REQUIRE(s.world.Join(0, [](const absl::Status&) {}));
+  s.RunAll();
+  CHECK(away.State() == DeviceState::kJoining);
+  CHECK(s.Get(1) == "miss");
+  for (uint64_t i = 20; i < 24; ++i) REQUIRE(s.Put(i) == "stored");
+  s.RunAll();
+  CHECK(s.store().snapshot().devices[0].queued_writes == 0);
+  CHECK_FALSE(s.world.Join(0, [](const absl::Status&) {}));
+  s.world.HoldIndex(false);
+  s.Settle();
+  CHECK(s.Get(1) == "hit");
+}
+
+TEST_CASE("what was deleted while a device was away stays deleted when it joins") {
+  Away away;
+  StoreTester& s = away.s;
+  s.Delete({1, 2});
+  REQUIRE(s.Put(2) == "stored");  // deleted, and put anew
+  s.Settle();
+  CHECK(away.Join() == "joined");
+  CHECK(s.Get(1) == "miss");
+  CHECK(s.Get(2) == "hit");
+  CHECK(s.Get(3) == "hit");
+  s.Settle();
+  CHECK_FALSE(s.world.index(0).Find(s.Id(1)).has_value());
+  CHECK_FALSE(s.world.index(0).Find(s.Id(2)).has_value());
+}
+
+TEST_CASE("what was cleared while a device was away stays cleared when it joins") {
+  for (const bool all : {true, false}) {
+    Away away;
+    StoreTester& s = away.s;
+    s.store().Clear(all ? std::nullopt : std::optional(s.ns));
+    CHECK(away.Join() == "joined");
+    CHECK(s.Get(3) == "miss");
+    s.Settle();
+    CHECK_FALSE(s.world.index(0).Find(s.Id(3)).has_value());
+  }
+}
+
+TEST_CASE("a chunk put anew keeps the record of the device that joins until it is stable") {
+  for (const bool cut : {true, false}) {
+    Away away;
+    StoreTester& s = away.s;
+    REQUIRE(s.Put(1) == "stored");
+    s.RunAll();  // written to the other device, and not synced
+    REQUIRE(s.world.index(1).Find(s.Id(1)).has_value());
+    CHECK(away.Join() == "joined");
+    REQUIRE(s.world.index(0).Find(s.Id(1)).has_value());
+    if (cut) {
+      s.PowerCutAndStart();
+      s.Settle();
+      CHECK_FALSE(s.Get(1) == "miss");
+    } else {
+      s.Settle();  // synced: the older record is of no use
+      CHECK_FALSE(s.world.index(0).Find(s.Id(1)).has_value());
+      CHECK(s.Get(1) == "hit");
+    }
+  }
+}
+
+TEST_CASE("a record of what G2 alone holds is its copy in G3, and nothing is written") {
+  WorldOptions options = TwoDevices();
+  Away away(options);
+  StoreTester& s = away.s;
+  REQUIRE(s.Put(1, 4096, {.no_g3 = true}) == "stored");
+  const uint64_t written = s.counters().write_backs;
+  CHECK(away.Join() == "joined");
+  CHECK(s.Where(1) == "23");
+  s.Settle();
+  CHECK(s.counters().write_backs == written);
+  CHECK(s.Durable(1) == "ok");
+}
+
+TEST_CASE("a record of another shape stays beneath what G2 holds, and is the chunk after it") {
+  Away away;
+  StoreTester& s = away.s;
+  REQUIRE(s.Put(1, 9000, {.no_g3 = true}) == "stored");
+  CHECK(away.Join() == "joined");
+  CHECK(s.Get(1) == "hit");
+  CHECK(s.Where(1) == "2");
+  CHECK(s.world.index(0).Find(s.Id(1)).has_value());
+  REQUIRE(s.Durable(1) == "ok");  // written: the record of before goes
+  s.Settle();
+  CHECK(s.Where(1) == "23");
+}
+
+TEST_CASE("a device whose index cannot be read leaves nothing behind, and may join later") {
+  Away away;
+  StoreTester& s = away.s;
+  REQUIRE(s.Put(4, 9000, {.no_g3 = true}) == "stored");  // its record would stay beneath it
+  s.world.index(0).FailNextScan(3);
+  CHECK(away.Join() == "memory index: the scan failed, as the test asked");
+  CHECK(away.State() == DeviceState::kOffline);
+  CHECK(s.Get(1) == "miss");
+  CHECK(s.store().snapshot().g3.chunks == 0);
+  s.Delete({2});
+  CHECK(away.Join() == "joined");
+  CHECK(s.Get(1) == "hit");
+  CHECK(s.Get(2) == "miss");
+}
+
+TEST_CASE("a store that drains takes no device any more") {
+  Away away;
+  StoreTester& s = away.s;
+  s.store().BeginDrain();
+  CHECK(away.Join() == "the store drains");
+  CHECK(away.State() == DeviceState::kOffline);
+}
+
+TEST_CASE("a place that is taken takes no other device") {
+  Away away;
+  StoreTester& s = away.s;
+  REQUIRE(away.Join() == "joined");
+  absl::Status answer;
+  s.store().Attach(0, {.device = &s.world.nvme(0), .index_executor = &s.world.index_executor(),
+                       .sync_executor = &s.world.executor()},
+                   [&answer](absl::Status joined) { answer = std::move(joined); });
+  CHECK(absl::IsFailedPrecondition(answer));
+}
+
+TEST_CASE("the tick after a join takes what is above a tenant's quota") {
+  WorldOptions options = TwoDevices();
+  options.store.tenants = {{.name = "", .g2_segments = 1}};
+  Away away(options);
+  StoreTester& s = away.s;
+  StoreOptions limits = s.store().options();
+  limits.tenants[0].g3_quota_bytes = 4 * kBlockBytes;
+  REQUIRE(s.store().SetLimits(limits).ok());
+  CHECK(away.Join() == "joined");
+  s.Settle();
+  CHECK(s.store().snapshot().tenants[0].g3_used_bytes <= 4 * kBlockBytes);
+  CHECK(s.store().snapshot().devices[0].chunks > 0);
+}
+
+}  // namespace kvkeep

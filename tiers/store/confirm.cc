@@ -1,0 +1,110 @@
+// Records of another boot: each one's header is read before its chunk is promised to anybody.
+#include "tiers/base/check.h"
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+namespace {
+
+constexpr uint32_t kMaxConfirms = 32;  // header reads under way on one device
+constexpr uint32_t kMostConfirms = 3;  // of one header that cannot be read, so far apart:
+constexpr auto kConfirmAgain = std::chrono::seconds(1);
+
+void ConfirmLater(DeviceTier& tier, const DeviceTier::Confirm& confirm, MonotonicTime now) {
+  if (tier.confirm_again.empty()) tier.confirm_again_at = now + kConfirmAgain;
+  tier.confirm_again.push_back(confirm);
+}
+
+}  // namespace
+
+// After a power cut a record may point at blocks whose data never arrived, or that hold another
+// image: a chunk is promised only once its header has been read.
+void Core::PumpConfirms(uint16_t device) {
+  DeviceTier& tier = *devices_[device];
+  if (!tier.here()) return;  // the end of its join comes back to it
+  if (tier.confirmed() && tier.confirmed_boot != deps_.boot_id) {
+    tier.confirmed_boot = deps_.boot_id;
+    // Said at once: who is killed before the next sync would leave records that the next start
+    // takes for those of another boot.
+    tier.dirty_index = true;
+    StartSync(device);
+  }
+  if (!tier.readable()) return;  // Tick comes back to it
+  if (!tier.confirm_again.empty() && deps_.clock->Now() >= tier.confirm_again_at) {
+    tier.confirm_queue.insert(tier.confirm_queue.end(), tier.confirm_again.begin(),
+                              tier.confirm_again.end());
+    tier.confirm_again.clear();
+  }
+  while (!tier.confirm_queue.empty() && tier.confirms < kMaxConfirms) {
+    if (Spent()) return PumpLater(device);
+    const DeviceTier::Confirm confirm = tier.confirm_queue.front();
+    const ChunkSlot slot = confirm.slot;
+    tier.confirm_queue.pop_front();
+    Count(work::kFind);
+    Chunk& chunk = table_.at(slot);
+    if (!chunk.live || !chunk.unconfirmed || chunk.device != device || chunk.g3_reading) continue;
+    auto page = std::make_shared<AlignedPage>();
+    if (!page->ok()) {
+      ++counters_.allocation_failures;
+      return ConfirmLater(tier, confirm, deps_.clock->Now());
+    }
+    Count(work::kStart);
+    ++tier.confirms;
+    chunk.g3_reading = true;
+    IoOperation read{.kind = IoOperation::Kind::kRead,
+                     .offset = DeviceOffset(chunk.g3[0].first.value() * kBlockBytes),
+                     .data = page->bytes,
+                     .bytes = kHeaderBytes,
+                     .done = [this, confirm, page](absl::Status status) {
+                       OnConfirmRead(confirm, *page, std::move(status));
+                     }};
+    Later([io = &attached_[device].device->io(), read = std::move(read)]() mutable {
+      io->Submit(std::move(read));
+    });
+  }
+}
+
+void Core::OnConfirmRead(DeviceTier::Confirm confirm, AlignedPage& page, absl::Status status) {
+  const ChunkSlot slot = confirm.slot;
+  ImageHeader header;
+  const bool io_ok = status.ok();
+  const bool away = IsAway(status);
+  // A spot that cannot be read, or a device that recovers from what ails it: the record may be a
+  // promise, so it has some time.
+  const bool again = !io_ok && !away && ++confirm.failures < kMostConfirms;
+  if (io_ok) {
+    absl::StatusOr<ImageHeader> decoded = DecodeHeader(page.span(), deps_.mac_key);
+    status = decoded.status();
+    if (decoded.ok()) header = *std::move(decoded);
+  }
+  Section section(this);
+  const uint16_t device = table_.at(slot).device;
+  DeviceTier& tier = *devices_[device];
+  --tier.confirms;
+  tier.heard = true;
+  if (away) {  // that says nothing about the record
+    NoteIo(tier, false, status);
+  } else if (io_ok || confirm.failures == 1) {  // one bad spot is no broken device
+    NoteIo(tier, false, io_ok ? absl::OkStatus() : status);
+  }
+  if (away || again) ConfirmLater(tier, confirm, deps_.clock->Now());
+  bool detached = false, keyless = false;
+  {
+    Change chunk(this, slot);
+    chunk->g3_reading = false;
+    detached = chunk->detached;
+    if (chunk->in_g3_policy) g3_policy(*chunk).Unpark(slot);
+    if (status.ok()) status = CheckHeader(header, *chunk);
+    if (status.ok() && header.encryption.has_value() && KeyOf(*header.encryption) == nullptr) {
+      keyless = true;
+      status = absl::NotFoundError("its key is not in the key ring");
+    }
+    chunk->unconfirmed = !status.ok();  // nobody is told of one that is about to go
+  }
+  if (!status.ok() && !away && !again && !detached) {
+    ++(keyless ? counters_.keyless_chunks : counters_.stale_records);
+    LoseChunk(slot);
+  }
+  PumpConfirms(device);
+}
+
+}  // namespace kvkeep::store_internal

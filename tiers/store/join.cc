@@ -1,0 +1,467 @@
+// A device joins: what its index holds becomes chunks of the table, while the store serves. Also
+// the start, which is G2 and then the same for each device that is there.
+//
+// One thread reads the index and adopts its records in batches, a hold of the lock for each slice.
+// Until all are adopted the device's chunks are misses and nothing is written there, so nothing of
+// it is committed, freed or synced. A record meets what happened meanwhile:
+//
+//   nobody knows the chunk          it is stored, from this record
+//   it was deleted meanwhile        the record is removed (missed_deletes.h)
+//   it is in G2 alone               it is stored as well, of the same shape; else, or while it is
+//                                   being written elsewhere, the record is kept beneath it
+//                                   (replace.cc)
+//   it is stored on another device  a record in doubt gives way to one that is not, and so does
+//                                   this one once that one is stable; of two in doubt both are
+//                                   kept (replace.cc)
+//
+// A join that fails leaves nothing behind: the device is away again, and may join later.
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+#include "tiers/store/canary.h"
+#include "tiers/store/core.h"
+#include "tiers/store/saved_recency.h"
+
+namespace kvkeep::store_internal {
+namespace {
+
+constexpr size_t kBatchRecords = work::kHold / work::kEvict;  // what one hold may adopt
+// So many chunks ahead is their memory fetched, where they are walked in an order of their own.
+constexpr size_t kPrefetchAhead = 8;
+
+// All of them when it cannot be read.
+Doubtful ReadDoubtful(ChunkIndex& index) {
+  const absl::StatusOr<std::optional<std::string>> saved = index.GetMeta(kDoubtfulName);
+  return saved.ok() ? DecodeDoubtful(*saved) : kAllDoubtful;
+}
+
+}  // namespace
+
+// Of one device on its way in; the joining thread's own.
+struct Core::Arrival {
+  struct Adopted {
+    uint64_t rank;  // of the order of eviction: its sequence, then as saved
+    CommitSequence sequence;
+    ChunkSlot slot;
+  };
+
+  uint16_t device = 0;
+  bool at_start = false;
+  ChunkIndex* index = nullptr;
+  std::unique_ptr<ExtentAllocator> space;
+  StableMark mark;
+  Doubtful noted;
+  bool sure = false;  // every record of it, unless it is in doubt
+  size_t next_to_forget = 0;  // of unverified_, oldest first
+  std::vector<IndexRecord> batch;
+  std::vector<Adopted> adopted;
+  uint64_t undecodable = 0;
+
+  KnownRecord Known(const IndexRecord& record) const {
+    const bool above = record.sequence > mark.sequence && !Planted(Canary::kAboveMarkBelieved);
+    return {.shape = record.shape,
+            .incarnation = record.incarnation,
+            .generation = record.generation,
+            .sequence = record.sequence,
+            .unconfirmed = !sure,
+            .doubtful = !sure || noted.contains(record.sequence) || above};
+  }
+};
+
+absl::Status Core::Recover() {
+  {
+    Section section(this, Section::Kind::kNotMeasured);  // nobody is served yet
+    recovery_helper_ = std::make_unique<ThreadPool>("kvkeep-recover", 1);
+    for (uint16_t device = 0; device < deps_.devices.size(); ++device) {
+      auto tier = std::make_unique<DeviceTier>();
+      tier->number = device;
+      MakeG3Policies(*tier);
+      devices_.push_back(std::move(tier));
+      events_.NoteReadable(device, false);
+    }
+    RecoverG2();
+    ExpectPuts();
+    recovery_helper_.reset();
+  }
+  // Where one cannot be read this core is about to go: nothing may come back to it. So no device is
+  // here, and nothing of it begins, before all of them are read.
+  std::vector<Arrival> arrivals;
+  for (uint16_t device = 0; device < deps_.devices.size(); ++device) {
+    if (deps_.devices[device].device == nullptr) continue;
+    KVKEEP_RETURN_IF_ERROR(BeginJoin(device, deps_.devices[device]));
+    KVKEEP_ASSIGN_OR_RETURN(Arrival arrival, ReadRecords(device, /*at_start=*/true));
+    arrivals.push_back(std::move(arrival));
+  }
+  Trim();
+  for (Arrival& arrival : arrivals) EndJoin(arrival);
+  return absl::OkStatus();
+}
+
+// The first put finds memory at its slot in the books of G2 too, however many slots G3 has taken.
+void Core::ExpectPuts() {
+  for (const auto& pool : pools_) {
+    pool->policy->ExpectSlotsFrom(table_.slot_end());
+    TouchLater(pool->policy->MemoryDue());
+  }
+}
+
+// One a tenant. A chunk is on one device and of one tenant: they note slots in the same memory.
+void Core::MakeG3Policies(DeviceTier& tier) {
+  for (size_t i = 0; i < tenant_counters_.size(); ++i) {
+    const DeviceTier& first = devices_.empty() ? tier : *devices_.front();
+    tier.policies.push_back(MakeEvictionPolicy(
+        options_.g3_policy,
+        {.max_chunks = static_cast<uint32_t>(options_.max_chunks),
+         .shares_memory_with = first.policies.empty() ? nullptr : first.policies[0].get()}));
+  }
+}
+
+NvmeDevice* Core::AttachedDevice(size_t device) {
+  Section section(this, Section::Kind::kNotMeasured);
+  return attached_[device].device;
+}
+
+void Core::Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done) {
+  KVKEEP_CHECK(device < attached_.size() && deps.device != nullptr);
+  const auto number = static_cast<uint16_t>(device);
+  absl::Status begun = BeginJoin(number, deps);
+  if (!begun.ok()) return std::move(done)(begun);
+  deps.index_executor->Post([this, number, done = std::move(done)]() mutable {
+    absl::Status joined = Join(number);
+    std::move(done)(std::move(joined));
+  });
+}
+
+absl::Status Core::BeginJoin(uint16_t device, const StoreDeps::DeviceDeps& deps) {
+  const ExtentAllocator::Options space{.capacity = deps.device->capacity_blocks(),
+                                       .barrier_blocks = deps.device->barrier_blocks()};
+  KVKEEP_RETURN_IF_ERROR(space.Validate());
+  Section section(this, Section::Kind::kMaintenance);
+  DeviceTier& tier = *devices_[device];
+  if (tier.presence != DeviceTier::Presence::kAway) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("device ", device, " is here already, or joining"));
+  }
+  tier.presence = DeviceTier::Presence::kJoining;
+  attached_[device] = deps;
+  tier.state = DeviceState::kOk;
+  tier.message.clear();
+  tier.read_errors = tier.write_errors = 0;
+  tier.failed_sync = tier.stuck = false;
+  failed_syncs_[device] = absl::OkStatus();
+  uint64_t& capacity = limits_.g3_capacity_bytes[device];
+  capacity = std::min(capacity, deps.device->capacity_bytes());
+  LimitDevice(limits_, device);
+  return absl::OkStatus();
+}
+
+absl::Status Core::Join(uint16_t device) {
+  absl::StatusOr<Arrival> arrival = ReadRecords(device, /*at_start=*/false);
+  if (!arrival.ok()) {
+    LetGo(device);
+    return arrival.status();
+  }
+  Trim();
+  EndJoin(*arrival);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Core::Arrival> Core::ReadRecords(uint16_t device, bool at_start) {
+  NvmeDevice& nvme = *attached_[device].device;
+  Arrival arrival{.device = device, .at_start = at_start, .index = &nvme.index()};
+  arrival.space = std::make_unique<ExtentAllocator>(ExtentAllocator::Options{
+      .capacity = nvme.capacity_blocks(), .barrier_blocks = nvme.barrier_blocks()});
+  KVKEEP_RETURN_IF_ERROR(arrival.space->Claim(nvme.ReservedExtents()));
+  KVKEEP_ASSIGN_OR_RETURN(arrival.mark, arrival.index->ReadStableMark());
+  // The same boot: what was written is in the page cache or on the device, whatever was synced.
+  // Else no record is sure: the data of a young one may be lost, and so may the removal of an old
+  // one whose blocks were reused since.
+  // Damage in the index's log takes newer records away, and removals too, as a power cut does.
+  const bool damaged = arrival.index->stats().log_damages > 0;
+  arrival.sure = arrival.mark.boot_id == deps_.boot_id && !damaged;
+  arrival.noted = ReadDoubtful(*arrival.index);
+  BeginAdopting(arrival, damaged);
+  LoadLearned(device);
+  bool drains = false;
+  KVKEEP_ASSIGN_OR_RETURN(const ChunkIndex::ScanResult scanned,
+                          arrival.index->Scan([&](const IndexRecord& record) {
+                            arrival.batch.push_back(record);
+                            if (arrival.batch.size() < kBatchRecords) return true;
+                            drains = !AdoptBatch(arrival);
+                            return !drains;
+                          }));
+  if (drains || !AdoptBatch(arrival)) return absl::CancelledError("the store drains");
+  arrival.space->EndRecovery();
+  const SavedRecency saved = SavedRecency::Read(*arrival.index);
+  for (Arrival::Adopted& one : arrival.adopted) one.rank = saved.RankOf(one.sequence);
+  std::sort(arrival.adopted.begin(), arrival.adopted.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.rank, a.slot) < std::pair(b.rank, b.slot);
+  });
+  InsertByAge(arrival);
+  arrival.undecodable = scanned.undecodable;
+  return arrival;
+}
+
+void Core::BeginAdopting(const Arrival& arrival, bool damaged) {
+  Section section(this, Section::Kind::kMaintenance);
+  DeviceTier& tier = *devices_[arrival.device];
+  tier.confirmed_boot = damaged ? Uuid{} : arrival.mark.boot_id;
+  tier.stable = tier.committed = tier.assigned = arrival.mark.sequence;
+  tier.joining_blocks = TotalBlocks(attached_[arrival.device].device->ReservedExtents()).value();
+}
+
+bool Core::AdoptBatch(Arrival& arrival) {
+  std::vector<Arrival::Adopted> adopted;
+  adopted.reserve(arrival.batch.size());
+  {
+    Section section(this, Section::Kind::kMaintenance);
+    DeviceTier& tier = *devices_[arrival.device];
+    for (const IndexRecord& record : arrival.batch) {
+      section.YieldIfSpent();
+      if (draining_) return false;
+      Count(work::kEvict);
+      // At the start what G2 alone holds gives way to records; later they to what is there.
+      if (arrival.at_start && table_.full() && table_.Find(record.id) == kNoSlot) {
+        ForgetOldestOfG2(arrival);
+      }
+      if (deps_.recovered_records != nullptr) ++*deps_.recovered_records;
+      ++tier.joined_records;
+      tier.assigned = std::max(tier.assigned, record.sequence);
+      over_quota_ = over_capacity_ = true;  // perhaps: trimmed when the device is here
+      const std::optional<ChunkSlot> slot = AdoptRecord(arrival, record);
+      if (slot.has_value()) adopted.push_back({0, record.sequence, *slot});
+    }
+    ShareG3();
+  }
+  // Its memory grows without the lock.
+  arrival.adopted.insert(arrival.adopted.end(), adopted.begin(), adopted.end());
+  arrival.batch.clear();
+  return true;
+}
+
+void Core::ForgetOldestOfG2(Arrival& arrival) {
+  while (arrival.next_to_forget < unverified_.size()) {
+    const ChunkSlot slot = unverified_[arrival.next_to_forget++];
+    Count(work::kFind);
+    const Chunk& at = table_.at(slot);
+    const bool alone = at.g3_state == G3State::kAbsent && !replaced_.HasAny(at.id);
+    if (!at.live || at.g2_state != G2State::kUnverified || !alone) continue;
+    ++counters_.recovery_dropped_g2_chunks;
+    Change chunk(this, slot);
+    return FreeG2Copy(*chunk, slot, EvictionPolicy::EraseReason::kEvicted);
+  }
+}
+
+// The chunk that is stored by this record now, if one is.
+std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const IndexRecord& record) {
+  DeviceTier& tier = *devices_[arrival.device];
+  const KnownRecord known = arrival.Known(record);
+  const bool whole = TotalBlocks(record.extents) == record.shape.blocks();
+  const bool usable =
+      whole && !tier.missed.Covers(record.id) && arrival.space->Claim(record.extents).ok();
+  if (usable) tier.joining_blocks += record.shape.blocks().value();
+  ChunkSlot slot = kNoSlot;
+  const Becomes becomes = usable ? WhatBecomesOf(record.id, known, &slot) : Becomes::kNothing;
+  if (becomes == Becomes::kNothing) {
+    ++counters_.recovery_dropped_chunks;
+    DropRecord(tier, record, usable);
+    return std::nullopt;
+  }
+  if (becomes == Becomes::kKept) {
+    KeepBeneath(arrival.device, record, known);
+    const Chunk& chunk = table_.at(table_.Find(record.id));
+    if (chunk.g3_state == G3State::kStored) EndReplaced(chunk);
+    return std::nullopt;
+  }
+  TouchLater(table_.MemoryDue());
+  EndUnbackedWait(slot);
+  Change chunk(this, slot);
+  chunk->g3 = record.extents;
+  g3_shares_.Take(chunk->tenant, chunk->blocks());
+  chunk->device = arrival.device;
+  chunk->g3_incarnation = record.incarnation;
+  chunk->g3_generation = record.generation;
+  chunk->g3_sequence = record.sequence;
+  chunk->doubtful = known.doubtful;
+  chunk->unconfirmed = known.unconfirmed;
+  chunk->unadmitted = false;
+  SetG3State(*chunk, G3State::kStored);
+  ++tier.chunks;
+  if (known.unconfirmed) tier.confirm_queue.push_back({slot});
+  EndReplaced(*chunk);
+  DoubtTwice(slot);
+  return slot;
+}
+
+// A record whose blocks are its own: of the chunk in `slot`, kept beneath that, or of no use.
+Core::Becomes Core::WhatBecomesOf(const ChunkId& id, const KnownRecord& record, ChunkSlot* slot) {
+  *slot = table_.Find(id);
+  if (*slot != kNoSlot && table_.at(*slot).g3_state == G3State::kStored) {
+    const Chunk& chunk = table_.at(*slot);
+    if (!chunk.doubtful) {
+      return chunk.g3_sequence <= devices_[chunk.device]->stable ? Becomes::kNothing
+                                                                 : Becomes::kKept;
+    }
+    if (record.doubtful || chunk.g3_reading) return Becomes::kKept;
+    GiveUpRecord(*slot);
+    *slot = table_.Find(id);  // none, where it was in G3 alone
+  }
+  if (*slot == kNoSlot && !table_.full()) *slot = CreateChunk(id, record.shape);
+  if (*slot == kNoSlot) return Becomes::kNothing;
+  const bool created = !table_.at(*slot).has_g2_space();
+  return created || MayBeStoredToo(*slot, record) ? Becomes::kChunk : Becomes::kKept;
+}
+
+// In doubt, as another device has one that is not.
+void Core::GiveUpRecord(ChunkSlot slot) {
+  ForgetReplaced(table_.at(slot).id);
+  Change chunk(this, slot);
+  RemoveFromG3(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
+}
+
+// The chunk is in G2 and in no G3. Who waits until it is durable waits for a write that this record
+// may not be worth.
+bool Core::MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const {
+  const Chunk& chunk = table_.at(slot);
+  return chunk.g3_state == G3State::kAbsent && chunk.shape == record.shape && chunk.in_g2() &&
+         !record.unconfirmed && !durable_waiters_.Has(slot);
+}
+
+// Its blocks go to others when the index has forgotten it. `claimed`: they are this record's, and
+// not outside of the device or another one's.
+void Core::DropRecord(DeviceTier& tier, const IndexRecord& record, bool claimed) {
+  DeviceTier::PendingRemove remove{record.id, {}};
+  if (claimed) {
+    remove.extents = record.extents;
+    tier.freeing_blocks += TotalBlocks(record.extents).value();
+  }
+  tier.removes.push_back(std::move(remove));
+}
+
+// The oldest first. Some may be gone since they were adopted, or are in the order already.
+void Core::InsertByAge(const Arrival& arrival) {
+  Section section(this, Section::Kind::kMaintenance);
+  for (size_t i = 0; i < arrival.adopted.size(); ++i) {
+    section.YieldIfSpent();
+    if (i + kPrefetchAhead < arrival.adopted.size()) {
+      table_.Prefetch(arrival.adopted[i + kPrefetchAhead].slot);
+    }
+    const ChunkSlot slot = arrival.adopted[i].slot;
+    const Chunk& chunk = table_.at(slot);
+    const bool still = chunk.live && !chunk.detached && chunk.g3_state == G3State::kStored &&
+                       chunk.device == arrival.device &&
+                       chunk.g3_sequence == arrival.adopted[i].sequence;
+    Count(work::kFind + work::kTouch);
+    if (!still || chunk.in_g3_policy) continue;
+    InsertIntoG3Policy(slot, kNoSlot);
+    reuse_.OnFound(table_.fingerprint(chunk.id), chunk.blocks() * kBlockBytes);
+  }
+}
+
+void Core::EndJoin(Arrival& arrival) {
+  MissedDeletes missed;  // destroyed without the lock
+  Section section(this, Section::Kind::kMaintenance);
+  DeviceTier& tier = *devices_[arrival.device];
+  counters_.recovery_dropped_chunks += arrival.undecodable;
+  counters_.recovered_chunks += arrival.adopted.size();
+  counters_.missed_delete_overflows += tier.missed.overflowed();
+  std::swap(missed, tier.missed);
+  tier.committed = tier.assigned;
+  NoteDoubtful(tier, arrival.noted, arrival.sure ? arrival.mark.sequence : CommitSequence(0));
+  tier.recency_changed = false;  // the next start makes the same of what is saved
+  tier.last_sync = tier.last_recency = deps_.clock->Now();
+  tier.allocator = std::move(arrival.space);
+  tier.joining_blocks = 0;
+  tier.presence = DeviceTier::Presence::kHere;
+  events_.NoteReadable(arrival.device, tier.readable());
+  ShareG3();
+  ExpectPuts();
+  PumpLater(arrival.device);
+  if (!tier.sync_waiters.empty()) StartSync(arrival.device);
+}
+
+// The quotas or capacities may be smaller than they were. Before any header of a device is read:
+// what is being read cannot go.
+void Core::Trim() {
+  Section section(this, Section::Kind::kMaintenance);
+  over_quota_ = over_capacity_ = true;
+  TrimToNewQuotas(section);
+  TrimToNewCapacities(section);
+}
+
+// Of what is above the stable mark nobody knows whether the data survives, or survived, the loss
+// of power: a failed sync or a drive that went away alone may have ended the last process. After a
+// power cut it is every record: the removal of an old one may be lost while its blocks were reused.
+// Kept as one range, over restarts, until its records are gone: too many cost a second write.
+void Core::NoteDoubtful(DeviceTier& tier, const Doubtful& noted, CommitSequence after) {
+  tier.doubtful = noted;
+  if (tier.assigned == after) return;
+  const bool none_yet = noted.after == noted.to;
+  tier.doubtful = {none_yet ? after : std::min(noted.after, after), tier.assigned};
+  tier.doubtful_saved = false;
+}
+
+absl::Status Core::SaveDoubtful(ChunkIndex& index, const Doubtful& doubtful) {
+  return index.PutMeta(kDoubtfulName, EncodeDoubtful(doubtful));
+}
+
+// All that the table knows of a device that has not joined goes; its index keeps what it has.
+void Core::LetGo(uint16_t device) {
+  Section section(this, Section::Kind::kMaintenance);
+  DeviceTier& tier = *devices_[device];
+  uint64_t moves = 0;
+  do {  // again when a chunk changed its slot meanwhile: it may have been passed by
+    moves = moves_;
+    for (uint32_t i = 0; i < table_.slot_end(); ++i) {
+      section.YieldIfSpent();
+      Count(work::kLook);
+      const Chunk& chunk = table_.at(ChunkSlot(i));
+      if (chunk.live && chunk.device == device && chunk.g3_state == G3State::kStored) {
+        Forget(ChunkSlot(i));
+      }
+    }
+  } while (moves != moves_);
+  while (const std::optional<ReplacedAt> at = replaced_.AnyKept(device, std::nullopt)) {
+    section.YieldIfSpent();
+    Count(work::kEvict);
+    const Replaced taken = replaced_.Take(*at);
+    g3_shares_.Give(taken.owner, taken.blocks());
+    tier.joining_blocks -= taken.blocks();
+  }
+  const absl::Status away = absl::UnavailableError("the device is away");
+  while (!tier.sync_waiters.Answer(tier.stable, away, hold_)) section.Yield();
+  tier.confirm_queue.clear();
+  tier.confirm_again.clear();
+  tier.removes.clear();
+  tier.freeing_blocks = tier.joining_blocks = 0;
+  tier.allocator.reset();
+  tier.capacity_blocks = tier.reserve_blocks = tier.capacity_bytes = 0;
+  tier.presence = DeviceTier::Presence::kAway;
+  tier.joined_records = 0;
+  attached_[device] = {};
+  ShareG3();
+}
+
+// Its part in G3.
+void Core::Forget(ChunkSlot slot) {
+  Count(work::kEvict);
+  Change chunk(this, slot);
+  KVKEEP_CHECK(!chunk->g3_reading);
+  if (chunk->in_g3_policy) {
+    g3_policy(*chunk).OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
+    NoteGone(*chunk, LifeSamples::kG3, EvictionPolicy::EraseReason::kRemoved);
+  }
+  chunk->in_g3_policy = false;
+  DeviceTier& tier = *devices_[chunk->device];
+  --tier.chunks;
+  tier.joining_blocks -= chunk->blocks();
+  g3_shares_.Give(chunk->tenant, chunk->blocks());
+  chunk->g3.clear();
+  chunk->unconfirmed = chunk->doubtful = false;
+  SetG3State(*chunk, G3State::kAbsent);
+}
+
+}  // namespace kvkeep::store_internal

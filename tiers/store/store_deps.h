@@ -1,0 +1,51 @@
+// StoreDeps: what a store works with - time, randomness, memory, devices and threads. A simulator
+// gives it others.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "tiers/base/clock.h"
+#include "tiers/base/executor.h"
+#include "tiers/base/random.h"
+#include "tiers/crypt/key_ring.h"
+#include "tiers/host/arena.h"
+#include "tiers/nvme/nvme_device.h"
+
+namespace kvkeep {
+
+// All borrowed; must outlive the store. Executors must be idle or dropped before it is destroyed.
+struct StoreDeps {
+  struct DeviceDeps {
+    NvmeDevice* device = nullptr;
+    Executor* index_executor = nullptr;  // one thread: batches commit in order
+    Executor* sync_executor = nullptr;   // may block for a second
+  };
+  Clock* clock = nullptr;
+  RandomSource* random = nullptr;
+  Arena* arena = nullptr;
+  // None: G2 only. One without a device is a place for one that comes later (Store::Attach).
+  std::vector<DeviceDeps> devices;
+  Executor* copy_executor = nullptr;  // verifies pieces, encrypts and decrypts
+  MacKey mac_key{};
+  // Encryption of what is written to the devices; null: none, and images that are encrypted are
+  // misses. REQUIRES: a key for every tenant.
+  const KeyRing* keys = nullptr;
+  Uuid boot_id;
+  // Counts what the recovery finds as it goes on; null: nobody looks.
+  std::atomic<uint64_t>* recovered_records = nullptr;
+  // CPU time of the calling thread, for the longest hold of the lock; null: not measured.
+  const Clock* work_clock = nullptr;
+  uint32_t work_clock_every = 1;  // one hold in so many: reading this clock is a system call
+  // Runs, without the lock, when a store at rest (Tick) is asked for something; null: nobody cares.
+  std::function<void()> wake;
+  // For tests. Runs where a call has let go of the lock between two slices of its work; and how
+  // much work a slice is, 0: as tiers/store/work.h says.
+  std::function<void()> between_slices;
+  uint32_t hold_work = 0;
+  uint64_t recency_chunks = 0;  // of how many one saved value holds the recency; 0: 64 MiB's
+};
+
+}  // namespace kvkeep
