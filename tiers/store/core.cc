@@ -4,7 +4,6 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "tiers/base/check.h"
 #include "tiers/store/canary.h"
@@ -32,6 +31,7 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
     : options_(ResolveLimits(options, deps)),
       deps_(deps),
       incarnation_(deps.random->NextU64()),
+      owners_(options_.tenants),
       reuse_(TierBytes(options, deps), deps.clock->Now()),
       limits_(options_),
       hold_(deps.hold_work == 0 ? work::kHold : deps.hold_work),
@@ -57,7 +57,6 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
     const uint64_t end = std::min(first + tenant.g2_segments * per_segment, all);
     KVKEEP_CHECK(end > first);  // Store::Create has looked
     const auto number = static_cast<uint32_t>(pools_.size());
-    KVKEEP_CHECK(tags_.emplace(TenantOptions::Tag(tenant.name), TenantId(number)).second);
     rates_.emplace_back(tenant.keys_per_second, tenant.bytes_per_second);
     pools_.push_back(std::make_unique<G2Pool>(
         tenant.name, BlockNumber(first), BlockCount(end - first), BlockCount(per_segment),
@@ -210,27 +209,6 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
     slot_shares_.Give(chunk.tenant, 1);
     table_.Destroy(slot);
   }
-}
-
-TenantId Core::OwnerOf(const NamespaceDigest& ns) const {
-  uint32_t tag;
-  std::memcpy(&tag, ns.bytes.data(), sizeof(tag));
-  const auto owner = tags_.find(tag);
-  return owner != tags_.end() ? owner->second
-                              : TenantId(static_cast<uint32_t>(options_.tenants.size()));
-}
-
-absl::StatusOr<TenantId> Core::FindOwner(TenantId own, const std::string& name) const {
-  if (name.empty()) return own;
-  for (uint32_t i = 0; i < options_.tenants.size(); ++i) {
-    const TenantOptions& tenant = options_.tenants[i];
-    if (name != tenant.shown_name()) continue;
-    const bool reads =
-        std::find(tenant.readers.begin(), tenant.readers.end(), own) != tenant.readers.end();
-    if (i == own.value() || reads) return TenantId(i);
-  }
-  return absl::PermissionDeniedError(
-      absl::StrCat("tenant: there is no '", name, "' that lets this session's tenant read"));
 }
 
 ChunkSlot Core::CreateChunk(const ChunkId& id, const ImageShape& shape) {

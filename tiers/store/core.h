@@ -27,6 +27,7 @@
 #include "tiers/store/life_samples.h"
 #include "tiers/store/live_marks.h"
 #include "tiers/store/namespace_meters.h"
+#include "tiers/store/owners.h"
 #include "tiers/store/rates.h"
 #include "tiers/store/reuse_meter.h"
 #include "tiers/store/scrubber.h"
@@ -153,10 +154,7 @@ class Core {
     return *pools_[tenant.value()];
   }
   G2Pool& pool(const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return pool(chunk.tenant); }
-  // The tenant by that name, or `own` for none; PermissionDenied when `own` may not read it.
-  absl::StatusOr<TenantId> FindOwner(TenantId own, const std::string& name) const;
-  // Whose namespace it is; Shares::nobody when no tenant's.
-  TenantId OwnerOf(const NamespaceDigest& ns) const;
+  TenantId OwnerOf(const NamespaceDigest& ns) const { return owners_.OwnerOf(ns); }
   // As ChunkTable::Create; the chunk is its namespace's owner's.
   ChunkSlot CreateChunk(const ChunkId& id, const ImageShape& shape)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -539,10 +537,10 @@ class Core {
   const StoreOptions options_;  // as it was started; what may change is in limits_
   const StoreDeps deps_;
   const Incarnation incarnation_;
+  const Owners owners_;
   std::vector<double> parts_;               // of the arena, by TenantId
   std::vector<const DataKey*> write_keys_;  // by TenantId; null: what is written stays plain
   const std::shared_ptr<CipherBuffers> cipher_buffers_ = std::make_shared<CipherBuffers>();
-  absl::btree_map<uint32_t, TenantId> tags_;  // tenants by the tag in their namespaces
 
   // ---- state that has a lock of its own
   ReuseMeter reuse_;

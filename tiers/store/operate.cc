@@ -24,7 +24,7 @@ std::vector<NamespaceUse> Core::Namespaces() {
       const bool room = found.size() < kMaxNamespaces || found.contains(chunk.id.ns);
       NamespaceUse& use = found[room ? chunk.id.ns : NamespaceDigest()];
       const TenantId owner = OwnerOf(chunk.id.ns);
-      if (owner != g3_shares_.nobody()) use.tenant = options_.tenants[owner.value()].shown_name();
+      if (owner != owners_.nobody()) use.tenant = owners_.at(owner).shown_name();
       const uint64_t bytes = chunk.blocks() * kBlockBytes;
       ++use.chunks;
       if (chunk.in_g2()) use.g2_bytes += bytes;

@@ -1,94 +1,14 @@
 // Sessions, namespaces and the end of leases.
 #include <absl/strings/str_cat.h>
-#include <openssl/sha.h>
-
-#include <cstring>
 
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
-#include "tiers/base/utf8.h"
 #include "tiers/store/core.h"
 
-namespace kvkeep {
-namespace {
-
-// What clients say of themselves is shown: in strings of protobuf, in JSON.
-absl::Status CheckUtf8(const char* field, const std::string& value) {
-  const size_t good = Utf8Bytes(value);
-  if (good == value.size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " is not UTF-8: no character begins at byte ", good));
-}
-
-absl::Status CheckText(const char* field, const std::string& value, size_t limit) {
-  if (value.size() <= limit) return CheckUtf8(field, value);
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " is ", value.size(), " bytes, allowed are at most ", limit));
-}
-
-}  // namespace
-
-absl::Status NamespaceSpec::Validate() const {
-  if (model.empty()) return absl::InvalidArgumentError("model is empty");
-  for (const absl::Status& status :
-       {CheckText("model", model, 256), CheckText("dtype", dtype, 64),
-        CheckText("layout", layout, 256), CheckText("hash_algorithm", hash_algorithm, 64),
-        CheckText("hash_seed", hash_seed, 64), CheckText("tenant", tenant, 32)}) {
-    if (!status.ok()) return status;
-  }
-  if (tokens_per_chunk == 0) return absl::InvalidArgumentError("tokens_per_chunk is 0, at least 1");
-  if (parts == 0 || parts > 65536) {
-    return absl::InvalidArgumentError(absl::StrCat("parts is ", parts, ", allowed are 1 to 65536"));
-  }
-  if (bytes_per_part > kMaxPayloadBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("bytes_per_part is ", bytes_per_part,
-                                                   ", allowed are at most ", kMaxPayloadBytes));
-  }
-  return absl::OkStatus();
-}
-
-uint32_t TenantOptions::Tag(const std::string& name) {
-  const std::string flat = "kvkeep tenant " + name;
-  unsigned char sha[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(flat.data()), flat.size(), sha);
-  uint32_t tag;
-  std::memcpy(&tag, sha, sizeof(tag));
-  return tag;
-}
-
-NamespaceDigest NamespaceSpec::Digest(const std::string& tenant) const {
-  std::string flat = "kvkeep namespace 2";
-  const auto add_number = [&flat](uint64_t value) {
-    flat.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  };
-  for (const std::string* text : {&model, &dtype, &layout, &hash_algorithm, &hash_seed}) {
-    add_number(text->size());
-    flat.append(*text);
-  }
-  for (const uint64_t number : {uint64_t{tokens_per_chunk}, bytes_per_part, uint64_t{parts}}) {
-    add_number(number);
-  }
-  if (!tenant.empty()) {
-    add_number(tenant.size());
-    flat.append(tenant);
-  }
-  unsigned char sha[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(flat.data()), flat.size(), sha);
-  NamespaceDigest digest;
-  const uint32_t tag = TenantOptions::Tag(tenant);
-  std::memcpy(digest.bytes.data(), &tag, sizeof(tag));
-  std::memcpy(digest.bytes.data() + sizeof(tag), sha, digest.bytes.size() - sizeof(tag));
-  return digest;
-}
-
-namespace store_internal {
+namespace kvkeep::store_internal {
 
 absl::StatusOr<SessionToken> Core::OpenSession(const SessionInfo& info) {
-  if (info.tenant.value() >= options_.tenants.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("tenant is ", info.tenant.value(), ", there are ", options_.tenants.size()));
-  }
-  KVKEEP_RETURN_IF_ERROR(CheckUtf8("client_name", info.client_name));
+  KVKEEP_RETURN_IF_ERROR(info.Validate(owners_.count()));
   const SessionToken token = deps_.random->Next<SessionToken>();
   Section section(this);
   if (draining_) return absl::UnavailableError("the daemon is draining");
@@ -174,20 +94,20 @@ absl::StatusOr<NamespaceDigest> Core::OpenNamespace(const SessionToken& token,
   constexpr size_t kMaxNamespaces = 256;
   Section section(this);
   KVKEEP_ASSIGN_OR_RETURN(Session * session, FindSession(token));
-  absl::StatusOr<TenantId> owner = FindOwner(session->info->tenant, spec.tenant);
+  absl::StatusOr<TenantId> owner = owners_.Find(session->info->tenant, spec.tenant);
   if (!owner.ok()) {
     ++counters_.denied_calls;
     return owner.status();
   }
   // Some microseconds at most: its texts are short.
-  const NamespaceDigest digest = spec.Digest(options_.tenants[owner->value()].name);
+  const NamespaceDigest digest = spec.Digest(owners_.at(*owner).name);
   auto& namespaces = session->namespaces;
   if (namespaces.size() >= kMaxNamespaces && !namespaces.contains(digest)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("namespaces: this session has ", kMaxNamespaces, " open, the most allowed"));
   }
   namespaces.emplace(digest, spec);
-  meters_.Open(digest, *owner, options_.tenants[owner->value()].shown_name(), spec);
+  meters_.Open(digest, *owner, owners_.at(*owner).shown_name(), spec);
   return digest;
 }
 
@@ -254,7 +174,7 @@ absl::Status Core::CheckOwn(const Session& session, const NamespaceDigest& ns) {
   if (owner == session.info->tenant) return absl::OkStatus();
   ++counters_.denied_calls;
   return absl::PermissionDeniedError(
-      absl::StrCat("this namespace is tenant '", options_.tenants[owner.value()].shown_name(),
+      absl::StrCat("this namespace is tenant '", owners_.at(owner).shown_name(),
                    "'s, who lets this session's tenant read there, not write"));
 }
 
@@ -312,5 +232,4 @@ absl::Status Core::Release(const SessionToken& token, LeaseId lease_id, uint32_t
   }
 }
 
-}  // namespace store_internal
-}  // namespace kvkeep
+}  // namespace kvkeep::store_internal

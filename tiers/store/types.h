@@ -111,6 +111,7 @@ struct SessionInfo {
   std::string peer;
   TenantId tenant;
   Grants grants;
+  absl::Status Validate(size_t tenants) const;  // `tenants`: how many there are
 };
 
 enum class LeaseMode : uint8_t { kNone, kLeadingRun, kAllPresent };
@@ -119,8 +120,7 @@ enum class LeaseMode : uint8_t { kNone, kLeadingRun, kAllPresent };
 struct ChunkSet {
   NamespaceDigest ns;
   std::span<const ChunkKey> keys;  // prefix order, head first
-  std::span<const PartId>
-      parts;  // at most kMaxPartsPerCall, each below the namespace's, none twice
+  std::span<const PartId> parts;   // at most kMaxPartsPerCall, all of the namespace's, none twice
 };
 
 struct LookupRequest {

@@ -1,0 +1,42 @@
+// Owners: which tenant each namespace belongs to, and which tenants may read it.
+//
+// Owns a copy of the tenants as the store was started with them. It never changes after its
+// construction, so any thread may ask, with the core's lock or without.
+#pragma once
+
+#include <absl/container/btree_map.h>
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tiers/base/key.h"
+#include "tiers/store/types.h"
+
+namespace kvkeep::store_internal {
+
+class Owners {
+ public:
+  // In the order of their numbers. REQUIRES: no two tags are equal (Store::Create has looked).
+  explicit Owners(const std::vector<TenantOptions>& tenants);
+
+  size_t count() const { return tenants_.size(); }
+  // The number after the last tenant's: who owns what no tenant of this configuration can name.
+  TenantId nobody() const { return TenantId(static_cast<uint32_t>(tenants_.size())); }
+  const TenantOptions& at(TenantId tenant) const { return tenants_.at(tenant.value()); }
+
+  // The tenant whose tag the digest begins with; nobody() when there is none.
+  TenantId OwnerOf(const NamespaceDigest& ns) const;
+  // Whether sessions of `reader` may open the namespaces of `owner`: it is the same tenant, or one
+  // of its readers.
+  bool MayRead(TenantId reader, TenantId owner) const;
+  // The tenant by that name, or `own` for none; PermissionDenied when `own` may not read it.
+  absl::StatusOr<TenantId> Find(TenantId own, const std::string& name) const;
+
+ private:
+  const std::vector<TenantOptions> tenants_;
+  absl::btree_map<uint32_t, TenantId> tags_;
+};
+
+}  // namespace kvkeep::store_internal
