@@ -123,8 +123,8 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
                                 .g3_quota_bytes = g3_shares_.quota(tenant) * kBlockBytes,
                                 .g3_share_bytes = g3_shares_.share(tenant) * kBlockBytes,
                                 .chunks = slot_shares_.held(tenant),
-                                .keys_per_second = rates_[tenant.value()].keys_per_second(),
-                                .bytes_per_second = rates_[tenant.value()].bytes_per_second(),
+                                .keys_per_second = sessions_.rates(tenant).keys_per_second(),
+                                .bytes_per_second = sessions_.rates(tenant).bytes_per_second(),
                                 .counters = tenant_counters_[tenant.value()]});
   }
   const MonotonicTime now = deps_.clock->Now();
@@ -155,16 +155,16 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
 void Core::SnapshotSessions(Section& section, StoreSnapshot& snapshot,
                             std::vector<std::shared_ptr<const SessionInfo>>& infos) {
   const MonotonicTime now = deps_.clock->Now();
-  for (auto at = sessions_.begin(); at != sessions_.end();) {
-    const Session& session = *at->second;
+  std::optional<SessionToken> last;
+  while (const Session* session = sessions_.Next(last)) {
     Count(work::kSession);
-    infos.push_back(session.info);
-    snapshot.sessions.push_back({.leases = session.leases.size(),
-                                 .leased_bytes = session.leased_bytes,
-                                 .reserved_bytes = session.reserved_blocks * kBlockBytes,
-                                 .age = now - session.opened});
-    const SessionToken token = at->first;
-    at = section.YieldIfSpent() ? sessions_.upper_bound(token) : std::next(at);
+    infos.push_back(session->info);
+    snapshot.sessions.push_back({.leases = session->leases.size(),
+                                 .leased_bytes = session->leased_bytes,
+                                 .reserved_bytes = session->reserved_blocks * kBlockBytes,
+                                 .age = now - session->opened});
+    last = session->token;
+    section.YieldIfSpent();
   }
 }
 
@@ -183,6 +183,7 @@ void Core::CheckMarks() {
 
 // The accounts of tenants are right, and no quota is passed.
 void Core::CheckShares() {
+  sessions_.CheckInvariants();
   std::vector<uint64_t> chunks(tenant_counters_.size()), blocks(tenant_counters_.size());
   std::vector<std::vector<uint64_t>> in_policy(devices_.size(), chunks);  // by device, tenant
   for (uint32_t i = 0; i < table_.slot_end(); ++i) {
@@ -199,8 +200,9 @@ void Core::CheckShares() {
   }
   std::vector<uint64_t> lent(pools_.size()), borrowed(pools_.size()), lessees(pools_.size());
   std::vector<uint64_t> pins(table_.slot_end());
-  for (const auto& [token, session] : sessions_) {
-    const TenantId holder = session->info->tenant;
+  for (const Session* session = sessions_.Next(std::nullopt); session != nullptr;
+       session = sessions_.Next(session->token)) {
+    const TenantId holder = session->tenant();
     const Lessee& lessee = *session->lessee;
     std::map<ChunkSlot, uint32_t> own;
     uint64_t held = 0;  // the least: more is about to be leased, or let go of
@@ -341,7 +343,8 @@ void Core::CheckInvariants() {
   }
   CheckReplaced(g3_blocks);
   for (const auto& [id, put] : puts_) seen[put.tenant.value()].put_blocks += put.blocks;
-  for (const auto& [token, session] : sessions_) {
+  for (const Session* session = sessions_.Next(std::nullopt); session != nullptr;
+       session = sessions_.Next(session->token)) {
     for (const auto& [id, lease] : session->leases) leased += lease.entries.size();
   }
   KVKEEP_CHECK(live == table_.size() && live <= options_.max_chunks);

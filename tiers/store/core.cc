@@ -36,12 +36,13 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       limits_(options_),
       hold_(deps.hold_work == 0 ? work::kHold : deps.hold_work),
       table_(options.max_chunks, deps.random->NextU64()),
-      session_shares_(ClaimsOf(options_, false)),
       slot_shares_(ClaimsOf(options_, false)),
       g3_shares_(ClaimsOf(options_, true)),
       tenant_counters_(options_.tenants.size() + 1),
       marks_(deps.arena->live_marks()),
       scrubber_(&table_, &hold_, &counters_),
+      sessions_(options_, ClaimsOf(options_, false), incarnation_,
+                {&owners_, deps_.clock, &counters_, &tenant_counters_}),
       life_(options_.life_sample_one_in),
       meters_(options_.tenants.size()),
       events_(options_.events.log_entries, deps.devices.size(), &table_, &hold_, &counters_) {
@@ -51,13 +52,11 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
   failed_syncs_.resize(deps_.devices.size());
   attached_.resize(deps_.devices.size());
   MutexLock lock(&mu_);
-  session_shares_.SetCapacity(options_.max_sessions);
   slot_shares_.SetCapacity(options_.max_chunks);
   for (const TenantOptions& tenant : options_.tenants) {
     const uint64_t end = std::min(first + tenant.g2_segments * per_segment, all);
     KVKEEP_CHECK(end > first);  // Store::Create has looked
     const auto number = static_cast<uint32_t>(pools_.size());
-    rates_.emplace_back(tenant.keys_per_second, tenant.bytes_per_second);
     pools_.push_back(std::make_unique<G2Pool>(
         tenant.name, BlockNumber(first), BlockCount(end - first), BlockCount(per_segment),
         G2Pool::Limits{},

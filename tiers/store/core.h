@@ -28,9 +28,9 @@
 #include "tiers/store/live_marks.h"
 #include "tiers/store/namespace_meters.h"
 #include "tiers/store/owners.h"
-#include "tiers/store/rates.h"
 #include "tiers/store/reuse_meter.h"
 #include "tiers/store/scrubber.h"
+#include "tiers/store/session_table.h"
 #include "tiers/store/shares.h"
 #include "tiers/store/state.h"
 #include "tiers/store/work.h"
@@ -206,26 +206,6 @@ class Core {
   void BecomeReplaced(ChunkSlot slot, const ReplacedAt& at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- sessions.cc
-  absl::StatusOr<Session*> FindSession(const SessionToken& token)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Rates& rates(TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    KVKEEP_CHECK(HasPool(tenant));
-    return rates_[tenant.value()];
-  }
-  absl::Status AskRates(Session& session, bool keys, bool bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status CheckChunkSet(const Session& session, const ChunkSet& chunks) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // PermissionDenied, and counted, when the session has no such grant.
-  absl::Status CheckGrant(const Session& session, bool Grants::*grant)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // PermissionDenied in a namespace that is another tenant's.
-  absl::Status CheckOwn(const Session& session, const NamespaceDigest& ns)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The session, when it has the grant, the chunks are such that it may ask for them, and its
-  // tenant is within its rates; to it they are charged.
-  absl::StatusOr<Session*> FindSessionFor(const SessionToken& token, const ChunkSet& chunks,
-                                          bool Grants::*grant, bool moves_bytes = false)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Of one tenant's sessions, whosever the chunk is.
   void UnpinLeased(Lessee& holder, const Lease::Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void UnpinAll(Section& section, Lessee& holder, const std::vector<Lease::Entry>& entries)
@@ -282,9 +262,6 @@ class Core {
   // Forgets one chunk of the tenant's: of G3 while `of_g3`, else of G2.
   Evicted ForgetOne(TenantId tenant, bool of_g3) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MakeRoomInTable(Section& section, TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::StatusOr<const NamespaceSpec*> FindNamespaceFor(const Session& session,
-                                                        const PutRequest& request) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Reject(ReserveResult& result, TenantId tenant, RejectReason reason, std::string message)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Present, or refused: no space is to be looked for.
@@ -556,10 +533,8 @@ class Core {
   ChunkTable table_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<ThreadPool> recovery_helper_ ABSL_GUARDED_BY(mu_);  // during Recover()
   std::vector<std::unique_ptr<G2Pool>> pools_ ABSL_GUARDED_BY(mu_);   // by TenantId
-  Shares session_shares_ ABSL_GUARDED_BY(mu_);
   Shares slot_shares_ ABSL_GUARDED_BY(mu_);                           // of the table
   Shares g3_shares_ ABSL_GUARDED_BY(mu_);                             // of all devices, in blocks
-  std::vector<Rates> rates_ ABSL_GUARDED_BY(mu_);                     // by TenantId
   std::vector<TenantCounters> tenant_counters_ ABSL_GUARDED_BY(mu_);  // as Shares: nobody is last
   std::vector<std::unique_ptr<AdmissionPolicy>> admissions_ ABSL_GUARDED_BY(mu_);  // by TenantId
   LiveMarks marks_ ABSL_GUARDED_BY(mu_);
@@ -568,8 +543,8 @@ class Core {
   uint64_t sweep_budget_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // until the next tick
   Scrubber scrubber_ ABSL_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<DeviceTier>> devices_ ABSL_GUARDED_BY(mu_);
+  SessionTable sessions_ ABSL_GUARDED_BY(mu_);
   // Trees: a hash map that grows moves all of its entries under the lock.
-  absl::btree_map<SessionToken, std::unique_ptr<Session>> sessions_ ABSL_GUARDED_BY(mu_);
   absl::btree_map<uint64_t, PendingPut> puts_ ABSL_GUARDED_BY(mu_);
   absl::btree_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ ABSL_GUARDED_BY(mu_);
   absl::btree_map<ChunkSlot, std::unique_ptr<WriteBack>> write_backs_ ABSL_GUARDED_BY(mu_);

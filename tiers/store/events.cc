@@ -31,21 +31,19 @@ absl::StatusOr<uint64_t> Core::BeginEvents(const SessionToken& token, const Name
   auto reader = std::make_unique<EventReaderState>();
   EventLog::Memory memory = EventLog::MakeMemory(options_.events.log_entries);
   Section section(this);
-  KVKEEP_ASSIGN_OR_RETURN(const Session* session, FindSession(token));
-  KVKEEP_RETURN_IF_ERROR(CheckGrant(*session, &Grants::read));
-  if (!session->namespaces.contains(ns)) {
-    return absl::FailedPreconditionError("namespace_digest is not of a namespace of this session");
-  }
+  KVKEEP_ASSIGN_OR_RETURN(const Session* session, sessions_.Find(token));
+  KVKEEP_RETURN_IF_ERROR(sessions_.CheckGrant(*session, &Grants::read));
+  KVKEEP_RETURN_IF_ERROR(session->FindNamespace(ns).status());
   // As of sessions, each tenant has its part of the readers.
   const uint64_t own = std::max<uint64_t>(1, options_.events.max_readers / pools_.size());
-  if (events_.SessionReadersOf(session->info->tenant) >= own) {
+  if (events_.SessionReadersOf(session->tenant()) >= own) {
     ++counters_.event_readers_refused;
     return absl::ResourceExhaustedError(absl::StrCat("watches: all ", own,
                                                      " of this tenant's part of ",
                                                      options_.events.max_readers, " are open"));
   }
   reader->session = token;
-  reader->tenant = session->info->tenant;
+  reader->tenant = session->tenant();
   reader->ns = ns;
   return events_.Begin(std::move(reader), memory);
 }
@@ -72,7 +70,7 @@ absl::StatusOr<EventBatch> Core::NextEvents(uint64_t id) {
   batch.events.reserve(EventHub::kMostInBatch + 1);  // a chunk may be in two tiers
   Section section(this);
   const std::optional<SessionToken> session = events_.SessionOf(id);
-  if (session.has_value()) KVKEEP_RETURN_IF_ERROR(FindSession(*session).status());
+  if (session.has_value()) KVKEEP_RETURN_IF_ERROR(sessions_.Find(*session).status());
   events_.Next(id, &batch);
   return batch;
 }
@@ -80,7 +78,7 @@ absl::StatusOr<EventBatch> Core::NextEvents(uint64_t id) {
 void Core::WhenMoreEvents(uint64_t id, absl::AnyInvocable<void() &&> wake) {
   Section section(this);
   const std::optional<SessionToken> session = events_.SessionOf(id);
-  const bool closed = session.has_value() && !sessions_.contains(*session);
+  const bool closed = session.has_value() && !sessions_.IsOpen(*session);
   events_.WhenMore(id, std::move(wake), closed);
 }
 

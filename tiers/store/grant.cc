@@ -156,7 +156,7 @@ absl::StatusOr<bool> Core::TellKnownLease(Section& section, const SessionToken& 
                                           Grant& grant) {
   LookupResult& result = grant.result;
   for (size_t next = 0;;) {
-    absl::StatusOr<Session*> session = FindSession(token);
+    absl::StatusOr<Session*> session = sessions_.Find(token);
     if (!session.ok()) return session.status();
     const auto known = (*session)->leases_by_request.find(grant.request.client_request_id);
     if (known == (*session)->leases_by_request.end()) return false;
@@ -206,7 +206,7 @@ absl::Status Core::GrantLease(Section& section, const SessionToken& token, Tenan
   }
 
   // The session again: it may have been closed, or the same request answered, in between.
-  absl::StatusOr<Session*> session = FindSession(token);
+  absl::StatusOr<Session*> session = sessions_.Find(token);
   if (!session.ok()) return give_back(session.status());
   if ((*session)->leases_by_request.contains(grant.request.client_request_id)) {
     absl::Status ok = give_back(absl::OkStatus());
@@ -229,7 +229,7 @@ void Core::CountServed(const Session* session, const NamespaceDigest& ns, const 
   const uint64_t chunks = served.g2_chunks + served.g3_chunks;
   meters_.Served(ns, session->namespaces.at(ns), chunks);
   const TenantId owner = OwnerOf(ns);
-  if (owner == session->info->tenant || chunks == 0) return;
+  if (owner == session->tenant() || chunks == 0) return;
   const uint64_t bytes = served.g2_bytes + served.g3_bytes;
   counters_.foreign_read_chunks += chunks;
   counters_.foreign_read_bytes += bytes;
@@ -261,7 +261,7 @@ void Core::File(Session& session, Grant& grant) {
                                                      .paid = grant.request.want_places});
   // Who is told the places reads there and asks nobody any more.
   if (grant.request.want_places) {
-    rates(session.info->tenant).TakeBytes(&session.rates, grant.payload_bytes);
+    sessions_.ChargeBytes(session, grant.payload_bytes);
     CountServed(&session, grant.wanted.chunks.ns, grant.served);
   }
   ++counters_.leases_granted;

@@ -255,7 +255,7 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   {
     const bool moves_bytes = request.lease_mode != LeaseMode::kNone && request.want_places;
     absl::StatusOr<Session*> session =
-        FindSessionFor(token, request.chunks, &Grants::read, moves_bytes);
+        sessions_.FindFor(token, request.chunks, &Grants::read, moves_bytes);
     if (!session.ok()) return session.status();
     grant.holder = (*session)->lessee;
     if (request.lease_mode != LeaseMode::kNone && !std::exchange(grant.holder->asked, true)) {
@@ -295,7 +295,7 @@ absl::StatusOr<uint64_t> Core::Touch(const SessionToken& token, const ChunkSet& 
   Wanted wanted(chunks, options_);
   {
     Section section(this);
-    const absl::StatusOr<Session*> session = FindSessionFor(token, chunks, &Grants::read);
+    const absl::StatusOr<Session*> session = sessions_.FindFor(token, chunks, &Grants::read);
     if (!session.ok()) return session.status();
     FindAll(section, OwnerOf(chunks.ns), wanted, true);
   }
@@ -308,10 +308,10 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
   Wanted wanted(chunks, options_);
   PrefetchResult result;
   Section section(this);
-  const absl::StatusOr<Session*> session = FindSessionFor(token, chunks, &Grants::read);
+  const absl::StatusOr<Session*> session = sessions_.FindFor(token, chunks, &Grants::read);
   if (!session.ok()) return session.status();
   const TenantId tenant = OwnerOf(chunks.ns);
-  const ReadQueue::Asker asker{(*session)->info->tenant, token};
+  const ReadQueue::Asker asker{(*session)->tenant(), token};
   FindAll(section, tenant, wanted, true);
   for (size_t i = 0; i < wanted.found.size(); ++i) {
     section.YieldIfSpent();
@@ -349,7 +349,7 @@ absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet&
   std::array<Link, kGroup> found;
   ReuseMeter::Note note(&reuse_);
   Section section(this);
-  const absl::StatusOr<Session*> session = FindSessionFor(token, chunks, &Grants::write);
+  const absl::StatusOr<Session*> session = sessions_.FindFor(token, chunks, &Grants::write);
   if (!session.ok()) return session.status();
   uint64_t deleted = 0;
   for (const PartId& part : chunks.parts) {

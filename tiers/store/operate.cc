@@ -30,16 +30,17 @@ std::vector<NamespaceUse> Core::Namespaces() {
       if (chunk.in_g2()) use.g2_bytes += bytes;
       if (InG3(chunk)) use.g3_bytes += bytes;
     }
-    for (auto at = sessions_.begin(); at != sessions_.end();) {
+    std::optional<SessionToken> last;
+    while (const Session* session = sessions_.Next(last)) {
       Count(work::kSession);
-      for (const auto& [digest, spec] : at->second->namespaces) {
+      for (const auto& [digest, spec] : session->namespaces) {
         const auto use = found.find(digest);
         if (use == found.end()) continue;
         ++use->second.sessions;
         use->second.model = spec.model;
       }
-      const SessionToken token = at->first;
-      at = section.YieldIfSpent() ? sessions_.upper_bound(token) : std::next(at);
+      last = session->token;
+      section.YieldIfSpent();
     }
   }
   std::vector<NamespaceUse> uses;

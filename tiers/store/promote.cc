@@ -9,6 +9,7 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/memory_errors.h"
+#include "tiers/base/status_macros.h"
 #include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 #include "tiers/store/guarded_header.h"
@@ -24,23 +25,20 @@ absl::StatusOr<bool> Core::IsPaid(const Session& session, LeaseId lease) {
 }
 
 absl::Status Core::ChargeRead(Session& session, bool leased) {
-  absl::Status in_time = AskRates(session, !leased, true);
-  if (in_time.ok() && !leased) rates(session.info->tenant).TakeKeys(&session.rates, 1);
-  return in_time;
+  KVKEEP_RETURN_IF_ERROR(sessions_.AskRates(session, !leased, true));
+  if (!leased) sessions_.ChargeKeys(session, 1);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& id, LeaseId lease,
                                       bool transient) {
   ReadResult result;
   Section section(this);
-  absl::StatusOr<Session*> session = FindSession(token);
+  absl::StatusOr<Session*> session = sessions_.Find(token);
   if (!session.ok()) return session.status();
-  absl::Status granted = CheckGrant(**session, &Grants::read);
-  if (!granted.ok()) return granted;
-  if (!(*session)->namespaces.contains(id.ns)) {
-    return absl::FailedPreconditionError("namespace_digest is not of a namespace of this session");
-  }
-  const TenantId tenant = (*session)->info->tenant;
+  KVKEEP_RETURN_IF_ERROR(sessions_.CheckGrant(**session, &Grants::read));
+  KVKEEP_RETURN_IF_ERROR((*session)->FindNamespace(id.ns).status());
+  const TenantId tenant = (*session)->tenant();
   const absl::StatusOr<bool> paid = IsPaid(**session, lease);
   if (!paid.ok()) return paid.status();
   ChunkSlot slot = table_.Find(id);
@@ -50,7 +48,7 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
     if (slot == kNoSlot || !table_.at(slot).has_g2_space()) {
       const ChunkSlot leased = FindInLease(section, token, lease, id);
       slot = leased != kNoSlot ? leased : table_.Find(id);
-      session = FindSession(token);  // the walk may have yielded
+      session = sessions_.Find(token);  // the walk may have yielded
       if (!session.ok()) return session.status();
     }
   }
@@ -103,12 +101,11 @@ void Core::NoteWanted(const ChunkId& id) {
 }
 
 void Core::CountRead(const SessionToken& token, TenantId tenant, const Chunk& chunk, bool from_g3) {
-  const auto session = sessions_.find(token);
-  const bool open = session != sessions_.end();  // else closed while the lock was let go of
-  rates(tenant).TakeBytes(open ? &session->second->rates : nullptr, chunk.shape.payload_bytes);
+  sessions_.ChargeBytes(tenant, token, chunk.shape.payload_bytes);
   Served served;
   served.Add(from_g3, chunk.shape.payload_bytes);
-  CountServed(open ? session->second.get() : nullptr, chunk.id.ns, served);
+  // The session may have been closed while the lock was let go of.
+  CountServed(sessions_.FindOrNull(token), chunk.id.ns, served);
 }
 
 ChunkSlot Core::FindInLease(Section& section, const SessionToken& token, LeaseId lease,
@@ -116,10 +113,10 @@ ChunkSlot Core::FindInLease(Section& section, const SessionToken& token, LeaseId
   for (size_t i = 0;; ++i) {
     section.YieldIfSpent();
     Count(work::kFind);
-    const auto session = sessions_.find(token);
-    if (session == sessions_.end()) return kNoSlot;
-    const auto held = session->second->leases.find(lease.value());
-    if (held == session->second->leases.end() || i >= held->second.entries.size()) return kNoSlot;
+    const Session* const session = sessions_.FindOrNull(token);
+    if (session == nullptr) return kNoSlot;
+    const auto held = session->leases.find(lease.value());
+    if (held == session->leases.end() || i >= held->second.entries.size()) return kNoSlot;
     const ChunkSlot slot = held->second.entries[i].slot;
     if (table_.at(slot).id == id) return slot;
   }

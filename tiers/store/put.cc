@@ -20,6 +20,12 @@ absl::Status CheckSize(const ImageShape& shape, const NamespaceSpec& ns) {
   return valid;
 }
 
+absl::Status CheckPart(PartId part, const NamespaceSpec& ns) {
+  if (part.value() < ns.parts) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("part is ", part.value(), ", the namespace has ", ns.parts));
+}
+
 }  // namespace
 
 bool Core::Available(const Chunk& chunk, bool durable) const {
@@ -60,19 +66,6 @@ bool Core::MakeRoomInTable(Section& section, TenantId tenant) {
     section.YieldIfSpent();
   }
   return !table_.full();
-}
-
-absl::StatusOr<const NamespaceSpec*> Core::FindNamespaceFor(const Session& session,
-                                                            const PutRequest& request) const {
-  const auto ns = session.namespaces.find(request.ns);
-  if (ns == session.namespaces.end()) {
-    return absl::FailedPreconditionError("namespace_digest is not of a namespace of this session");
-  }
-  if (request.part.value() >= ns->second.parts) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("part is ", request.part.value(), ", the namespace has ", ns->second.parts));
-  }
-  return &ns->second;
 }
 
 void Core::Reject(ReserveResult& result, TenantId tenant, RejectReason reason,
@@ -122,19 +115,20 @@ bool Core::AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, Te
 absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const PutRequest& request) {
   ReserveResult result;
   Section section(this);
-  KVKEEP_ASSIGN_OR_RETURN(Session * session, FindSession(token));
-  KVKEEP_RETURN_IF_ERROR(CheckGrant(*session, &Grants::write));
-  KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec* ns, FindNamespaceFor(*session, request));
-  KVKEEP_RETURN_IF_ERROR(CheckOwn(*session, request.ns));
-  const TenantId tenant = session->info->tenant;
+  KVKEEP_ASSIGN_OR_RETURN(Session * session, sessions_.Find(token));
+  KVKEEP_RETURN_IF_ERROR(sessions_.CheckGrant(*session, &Grants::write));
+  KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec* ns, session->FindNamespace(request.ns));
+  KVKEEP_RETURN_IF_ERROR(CheckPart(request.part, *ns));
+  KVKEEP_RETURN_IF_ERROR(sessions_.CheckOwn(*session, request.ns));
+  const TenantId tenant = session->tenant();
   G2Pool& own = pool(tenant);
-  if (absl::Status in_time = AskRates(*session, true, true); !in_time.ok()) {
+  if (absl::Status in_time = sessions_.AskRates(*session, true, true); !in_time.ok()) {
     Reject(result, tenant, RejectReason::kLimit, std::string(in_time.message()));
     result.over_rate = true;
     return result;
   }
   const bool answered_at_once = AnsweredAtOnce(request, *ns, tenant, result);
-  if (!result.ask_again) rates(tenant).TakeKeys(&session->rates, 1);
+  if (!result.ask_again) sessions_.ChargeKeys(*session, 1);
   if (answered_at_once) return result;
   const uint64_t blocks = request.shape.blocks().value();
   ChunkSlot parent = kNoSlot;
@@ -150,7 +144,7 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
     return result;
   }
   if (section.yields() > 0) {  // much may have come in between
-    const absl::StatusOr<Session*> again = FindSession(token);
+    const absl::StatusOr<Session*> again = sessions_.Find(token);
     const bool answered =
         !again.ok() || AnsweredAtOnce(request, (*again)->namespaces.at(request.ns), tenant, result);
     if (answered) own.Free(*extents);
@@ -167,15 +161,17 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
   result.outcome = ReserveResult::Outcome::kReserved;
   BeginPut(put, request, &result.reservation);
   session->reserved_blocks += blocks;
-  rates(tenant).TakeBytes(&session->rates, request.shape.payload_bytes);
+  sessions_.ChargeBytes(*session, request.shape.payload_bytes);
   return result;
 }
 
 absl::Status Core::ChargeDiscarded(const SessionToken& token, uint64_t bytes, bool within_rate) {
   Section section(this);
-  KVKEEP_ASSIGN_OR_RETURN(Session * session, FindSession(token));
-  if (!within_rate) KVKEEP_RETURN_IF_ERROR(AskRates(*session, /*keys=*/false, /*bytes=*/true));
-  rates(session->info->tenant).TakeBytes(&session->rates, bytes);
+  KVKEEP_ASSIGN_OR_RETURN(Session * session, sessions_.Find(token));
+  if (!within_rate) {
+    KVKEEP_RETURN_IF_ERROR(sessions_.AskRates(*session, /*keys=*/false, /*bytes=*/true));
+  }
+  sessions_.ChargeBytes(*session, bytes);
   return absl::OkStatus();
 }
 
@@ -197,9 +193,7 @@ PendingPut Core::EndPut(uint64_t reservation) {
   PendingPut put = std::move(found->second);
   puts_.erase(found);
   pool(put.tenant).reserved_blocks -= put.blocks;
-  if (const auto session = sessions_.find(put.session); session != sessions_.end()) {
-    session->second->reserved_blocks -= put.blocks;
-  }
+  if (Session* session = sessions_.FindOrNull(put.session)) session->reserved_blocks -= put.blocks;
   return put;
 }
 
@@ -223,7 +217,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   G2Pool& own = pool(puts_.at(reservation).tenant);
   ChunkSlot known = table_.Find(id);
   const bool present = known != kNoSlot && Available(table_.at(known), request.durable);
-  if (table_.full() && !present && sessions_.contains(puts_.at(reservation).session)) {
+  if (table_.full() && !present && sessions_.IsOpen(puts_.at(reservation).session)) {
     MakeRoomInTable(section, puts_.at(reservation).tenant);  // in slices, so all is looked up again
   }
   PendingPut put = EndPut(reservation);
@@ -232,7 +226,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
     ++counters_.puts_aborted;
     return why;
   };
-  if (!sessions_.contains(put.session)) {
+  if (!sessions_.IsOpen(put.session)) {
     return give_up(absl::FailedPreconditionError("the session was closed during the put"));
   }
   known = table_.Find(id);

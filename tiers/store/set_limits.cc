@@ -148,7 +148,7 @@ absl::Status Core::SetLimits(const StoreOptions& options) {
   if (std::exchange(limits_.g3_admission, now.g3_admission) != now.g3_admission) {
     admissions_.swap(admissions);
   }
-  session_shares_.SetCapacity(limits_.max_sessions);
+  sessions_.SetMaxSessions(limits_.max_sessions);
   SetTenantLimits(now);
   for (size_t d = 0; d < devices_.size(); ++d) LimitDevice(limits_, d);
   ShareG3();
@@ -163,7 +163,7 @@ void Core::SetTenantLimits(const StoreOptions& now) {
     const TenantOptions& to = now.tenants[t];
     TenantOptions& own = limits_.tenants[t];
     KVKEEP_CHECK(own.name == to.name);
-    rates_[t].SetRates(to.keys_per_second, to.bytes_per_second);
+    sessions_.SetRates(TenantId(t), to.keys_per_second, to.bytes_per_second);
     own.keys_per_second = to.keys_per_second;
     own.bytes_per_second = to.bytes_per_second;
     own.max_leased_bytes = to.max_leased_bytes;

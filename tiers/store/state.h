@@ -1,14 +1,12 @@
-// The named pieces of the core's state: sessions, leases, operations in flight.
+// The named pieces of the core's state: operations in flight.
 // Plain structs; the core's lock protects all of them and the core's files say what moves them.
 #pragma once
 
-#include <absl/container/btree_map.h>
 #include <absl/functional/any_invocable.h>
 #include <absl/status/status.h>
 
 #include <cstdlib>
 #include <deque>
-#include <map>
 #include <memory>
 #include <vector>
 
@@ -16,9 +14,7 @@
 #include "tiers/store/chunk_table.h"
 #include "tiers/store/durable_waiters.h"
 #include "tiers/store/g2_pool.h"
-#include "tiers/store/lease.h"
 #include "tiers/store/piece_waiters.h"
-#include "tiers/store/rates.h"
 #include "tiers/store/read_queue.h"
 #include "tiers/store/replaced.h"
 #include "tiers/store/store.h"
@@ -39,19 +35,6 @@ struct AlignedPage {
   AlignedPage& operator=(const AlignedPage&) = delete;
   HeaderPage span() { return HeaderPage(bytes, kBlockBytes); }
   std::byte* const bytes;
-};
-
-struct Session {
-  std::shared_ptr<const SessionInfo> info;
-  MonotonicTime opened{0};
-  std::map<NamespaceDigest, NamespaceSpec> namespaces;
-  // Trees: a hash map that grows moves all of its entries under the lock.
-  absl::btree_map<uint64_t, Lease> leases;               // by LeaseId
-  absl::btree_map<uint64_t, LeaseId> leases_by_request;  // by client_request_id
-  uint64_t leased_bytes = 0;
-  uint64_t reserved_blocks = 0;
-  std::shared_ptr<Lessee> lessee;
-  Rates::Part rates;
 };
 
 // Space taken for a put that is not sealed yet.
