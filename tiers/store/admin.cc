@@ -103,11 +103,12 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
   snapshot.cipher_buffer_bytes = cipher_buffers_->bytes_out();
   for (const auto& own : pools_) {
     const ExtentAllocator::Stats& space = own->stats();
+    const TenantId tenant(static_cast<uint32_t>(snapshot.tenants.size()));
     const TierSnapshot g2 = {.capacity_bytes = own->capacity_blocks() * kBlockBytes,
                              .used_bytes = own->used_blocks() * kBlockBytes,
                              .chunks = own->chunks,
                              .leased_bytes = own->pinned_blocks * kBlockBytes,
-                             .reserved_bytes = own->reserved_blocks * kBlockBytes,
+                             .reserved_bytes = puts_.blocks_of(tenant) * kBlockBytes,
                              .dirty_bytes = own->dirty_blocks * kBlockBytes,
                              .unbacked_chunks = own->unbacked_chunks,
                              .unbacked_bytes = own->unbacked_blocks * kBlockBytes,
@@ -116,7 +117,6 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
                              .allocations = space.allocations,
                              .extents_allocated = space.extents_allocated};
     snapshot.g2.Add(g2);
-    const TenantId tenant(static_cast<uint32_t>(snapshot.tenants.size()));
     snapshot.tenants.push_back({.name = own->tenant(),
                                 .g2 = g2,
                                 .g3_used_bytes = g3_shares_.held(tenant) * kBlockBytes,
@@ -161,7 +161,7 @@ void Core::SnapshotSessions(Section& section, StoreSnapshot& snapshot,
     infos.push_back(session->info);
     snapshot.sessions.push_back({.leases = session->leases.size(),
                                  .leased_bytes = session->leased_bytes,
-                                 .reserved_bytes = session->reserved_blocks * kBlockBytes,
+                                 .reserved_bytes = puts_.blocks_of(session->token) * kBlockBytes,
                                  .age = now - session->opened});
     last = session->token;
     section.YieldIfSpent();
@@ -184,6 +184,7 @@ void Core::CheckMarks() {
 // The accounts of tenants are right, and no quota is passed.
 void Core::CheckShares() {
   sessions_.CheckInvariants();
+  puts_.CheckInvariants();
   std::vector<uint64_t> chunks(tenant_counters_.size()), blocks(tenant_counters_.size());
   std::vector<std::vector<uint64_t>> in_policy(devices_.size(), chunks);  // by device, tenant
   for (uint32_t i = 0; i < table_.slot_end(); ++i) {
@@ -306,7 +307,7 @@ void Core::CheckInvariants() {
   CheckShares();
   CheckUnbacked();
   struct Seen {
-    uint64_t blocks = 0, put_blocks = 0, resident = 0, evictable = 0, pinned = 0, dirty = 0;
+    uint64_t blocks = 0, resident = 0, evictable = 0, pinned = 0, dirty = 0;
     uint64_t in_policy = 0;
   };
   std::vector<Seen> seen(pools_.size() + 1);  // nobody is last
@@ -342,7 +343,6 @@ void Core::CheckInvariants() {
     if (chunk.g3_state == G3State::kStored) ++stored[chunk.device];
   }
   CheckReplaced(g3_blocks);
-  for (const auto& [id, put] : puts_) seen[put.tenant.value()].put_blocks += put.blocks;
   for (const Session* session = sessions_.Next(std::nullopt); session != nullptr;
        session = sessions_.Next(session->token)) {
     for (const auto& [id, lease] : session->leases) leased += lease.entries.size();
@@ -353,8 +353,8 @@ void Core::CheckInvariants() {
     const G2Pool& own = *pools_[t];
     own.CheckInvariants();
     KVKEEP_CHECK(over_capacity_ || !own.over_capacity());
-    KVKEEP_CHECK(own.used_blocks() - own.withheld_blocks() == seen[t].blocks + seen[t].put_blocks);
-    KVKEEP_CHECK(own.reserved_blocks == seen[t].put_blocks);
+    const uint64_t reserved = puts_.blocks_of(TenantId(static_cast<uint32_t>(t)));
+    KVKEEP_CHECK(own.used_blocks() - own.withheld_blocks() == seen[t].blocks + reserved);
     KVKEEP_CHECK(own.chunks == seen[t].resident && own.evictable_blocks == seen[t].evictable);
     KVKEEP_CHECK(own.pinned_blocks == seen[t].pinned && own.dirty_blocks == seen[t].dirty);
     KVKEEP_CHECK(own.policy->size() == seen[t].in_policy);

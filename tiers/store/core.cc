@@ -43,6 +43,7 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       scrubber_(&table_, &hold_, &counters_),
       sessions_(options_, ClaimsOf(options_, false), incarnation_,
                 {&owners_, deps_.clock, &counters_, &tenant_counters_}),
+      puts_(options_.tenants.size()),
       life_(options_.life_sample_one_in),
       meters_(options_.tenants.size()),
       events_(options_.events.log_entries, deps.devices.size(), &table_, &hold_, &counters_) {

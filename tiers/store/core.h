@@ -28,6 +28,7 @@
 #include "tiers/store/live_marks.h"
 #include "tiers/store/namespace_meters.h"
 #include "tiers/store/owners.h"
+#include "tiers/store/puts.h"
 #include "tiers/store/reuse_meter.h"
 #include "tiers/store/scrubber.h"
 #include "tiers/store/session_table.h"
@@ -271,7 +272,6 @@ class Core {
   bool Available(const Chunk& chunk, bool durable) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void BeginPut(const PendingPut& put, const PutRequest& request, Reservation* reservation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  PendingPut EndPut(uint64_t reservation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status TableFull() const;
 
   // ---- promote.cc
@@ -544,8 +544,8 @@ class Core {
   Scrubber scrubber_ ABSL_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<DeviceTier>> devices_ ABSL_GUARDED_BY(mu_);
   SessionTable sessions_ ABSL_GUARDED_BY(mu_);
+  Puts puts_ ABSL_GUARDED_BY(mu_);
   // Trees: a hash map that grows moves all of its entries under the lock.
-  absl::btree_map<uint64_t, PendingPut> puts_ ABSL_GUARDED_BY(mu_);
   absl::btree_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ ABSL_GUARDED_BY(mu_);
   absl::btree_map<ChunkSlot, std::unique_ptr<WriteBack>> write_backs_ ABSL_GUARDED_BY(mu_);
   DurableWaiters durable_waiters_ ABSL_GUARDED_BY(mu_){&hold_};
@@ -557,7 +557,6 @@ class Core {
   MonotonicTime unbacked_again_at_ ABSL_GUARDED_BY(mu_){0};  // who waits is not queued before
   uint64_t moves_ ABSL_GUARDED_BY(mu_) = 0;  // of a chunk to another slot
   uint64_t next_lease_ ABSL_GUARDED_BY(mu_) = 1;
-  uint64_t next_put_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t next_generation_ ABSL_GUARDED_BY(mu_) = 1;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   StoreCounters counters_ ABSL_GUARDED_BY(mu_);

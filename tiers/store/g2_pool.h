@@ -93,7 +93,6 @@ class G2Pool {
   uint64_t lent_blocks = 0;       // leased and read by other tenants, each time counted
   uint64_t borrowed_blocks = 0;   // leased by this one of others' pools
   uint64_t lessees = 0;           // open sessions of this tenant that have asked for a lease
-  uint64_t reserved_blocks = 0;   // puts in progress
   uint64_t dirty_blocks = 0;
   // What it has in G2 alone, no write of it under way; and who of these waits for one.
   uint64_t unbacked_chunks = 0, unbacked_blocks = 0;

@@ -89,23 +89,21 @@ bool Core::AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, Te
     return true;
   }
   const ChunkSlot known = table_.Find({request.ns, request.key, request.part});
-  const bool unsealed = Planted(Canary::kPresentUnsealed) &&
-                        std::any_of(puts_.begin(), puts_.end(), [blocks](const auto& put) {
-                          return put.second.blocks == blocks;
-                        });
+  const bool unsealed = Planted(Canary::kPresentUnsealed) && puts_.HasOneOf(blocks);
   if (unsealed || (known != kNoSlot && Available(table_.at(known), request.durable))) {
     ++counters_.puts_present;
     result.outcome = ReserveResult::Outcome::kPresent;
     return true;
   }
-  if (own.reserved_blocks + blocks > own.limits.reserved_blocks) {
+  const uint64_t reserved = puts_.blocks_of(tenant);
+  if (reserved + blocks > own.limits.reserved_blocks) {
     if (request.asks_again && blocks <= own.limits.reserved_blocks) {  // it may fit later
       result.reason = RejectReason::kLimit;
       result.ask_again = true;
       return true;
     }
     Reject(result, tenant, RejectReason::kLimit,
-           absl::StrCat("puts in progress hold ", own.reserved_blocks * kBlockBytes,
+           absl::StrCat("puts in progress hold ", reserved * kBlockBytes,
                         " bytes, allowed are at most ", own.limits.reserved_blocks * kBlockBytes));
     return true;
   }
@@ -160,7 +158,6 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
                        .blocks = blocks};
   result.outcome = ReserveResult::Outcome::kReserved;
   BeginPut(put, request, &result.reservation);
-  session->reserved_blocks += blocks;
   sessions_.ChargeBytes(*session, request.shape.payload_bytes);
   return result;
 }
@@ -177,29 +174,16 @@ absl::Status Core::ChargeDiscarded(const SessionToken& token, uint64_t bytes, bo
 
 void Core::BeginPut(const PendingPut& put, const PutRequest& request, Reservation* reservation) {
   reservation->core_ = this;
-  reservation->id_ = next_put_++;
+  reservation->id_ = puts_.Begin(put);
   reservation->request_ = request;
   reservation->generation_ = put.generation;
   reservation->extents_ = put.extents;
   reservation->filled_.resize(request.shape.pieces());
-  pool(put.tenant).reserved_blocks += put.blocks;
-  puts_[reservation->id_] = put;
-}
-
-// The reservation's accounts, not its extents.
-PendingPut Core::EndPut(uint64_t reservation) {
-  const auto found = puts_.find(reservation);
-  KVKEEP_CHECK(found != puts_.end());
-  PendingPut put = std::move(found->second);
-  puts_.erase(found);
-  pool(put.tenant).reserved_blocks -= put.blocks;
-  if (Session* session = sessions_.FindOrNull(put.session)) session->reserved_blocks -= put.blocks;
-  return put;
 }
 
 void Core::AbortPut(uint64_t reservation) {
   Section section(this);
-  const PendingPut put = EndPut(reservation);
+  const PendingPut put = puts_.End(reservation);
   pool(put.tenant).Free(put.extents);
   ++counters_.puts_aborted;
 }
@@ -220,7 +204,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   if (table_.full() && !present && sessions_.IsOpen(puts_.at(reservation).session)) {
     MakeRoomInTable(section, puts_.at(reservation).tenant);  // in slices, so all is looked up again
   }
-  PendingPut put = EndPut(reservation);
+  PendingPut put = puts_.End(reservation);
   const auto give_up = [&](absl::Status why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     own.Free(put.extents);
     ++counters_.puts_aborted;

@@ -43,7 +43,6 @@ struct Session {
   absl::btree_map<uint64_t, Lease> leases;               // by LeaseId
   absl::btree_map<uint64_t, LeaseId> leases_by_request;  // by client_request_id
   uint64_t leased_bytes = 0;
-  uint64_t reserved_blocks = 0;
   const std::shared_ptr<Lessee> lessee;
   Rates::Part rates;
 };

@@ -37,15 +37,6 @@ struct AlignedPage {
   std::byte* const bytes;
 };
 
-// Space taken for a put that is not sealed yet.
-struct PendingPut {
-  SessionToken session;
-  TenantId tenant;
-  Generation generation;
-  ExtentList extents;
-  uint64_t blocks = 0;
-};
-
 // A chunk on its way from G3 to G2; or, in place, one that is there and being verified. Lives until
 // nothing of it is outstanding.
 struct Promotion {
