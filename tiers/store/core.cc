@@ -43,6 +43,7 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       scrubber_(&table_, &hold_, &counters_),
       sessions_(options_, ClaimsOf(options_, false), incarnation_,
                 {&owners_, deps_.clock, &counters_, &tenant_counters_}),
+      leases_(options_.max_leases_per_session, &table_, &pools_, &counters_),
       puts_(options_.tenants.size()),
       life_(options_.life_sample_one_in),
       meters_(options_.tenants.size()),

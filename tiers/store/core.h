@@ -24,6 +24,7 @@
 #include "tiers/store/dirty_chunks.h"
 #include "tiers/store/event_hub.h"
 #include "tiers/store/hold.h"
+#include "tiers/store/leases.h"
 #include "tiers/store/life_samples.h"
 #include "tiers/store/live_marks.h"
 #include "tiers/store/namespace_meters.h"
@@ -207,7 +208,6 @@ class Core {
   void BecomeReplaced(ChunkSlot slot, const ReplacedAt& at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- sessions.cc
-  // Of one tenant's sessions, whosever the chunk is.
   void UnpinLeased(Lessee& holder, const Lease::Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void UnpinAll(Section& section, Lessee& holder, const std::vector<Lease::Entry>& entries)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -242,8 +242,6 @@ class Core {
   struct Grant;
   void CountServed(const Session* session, const NamespaceDigest& ns, const Served& served)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status CheckLeases(const Session& session) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool MayLease(const Lessee& holder, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool PinForLease(Grant& grant, size_t i) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Gives up the keys from that of entry `end` on.
   void Shorten(Section& section, Grant& grant, size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -276,7 +274,8 @@ class Core {
 
   // ---- promote.cc
   // Whether the lease, if it is one of the session's, was paid for when it was granted.
-  static absl::StatusOr<bool> IsPaid(const Session& session, LeaseId lease);
+  absl::StatusOr<bool> IsPaid(const SessionToken& token, LeaseId lease) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status ChargeRead(Session& session, bool leased) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteWanted(const ChunkId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CountRead(const SessionToken& token, TenantId tenant, const Chunk& chunk, bool from_g3)
@@ -544,6 +543,7 @@ class Core {
   Scrubber scrubber_ ABSL_GUARDED_BY(mu_);
   std::vector<std::unique_ptr<DeviceTier>> devices_ ABSL_GUARDED_BY(mu_);
   SessionTable sessions_ ABSL_GUARDED_BY(mu_);
+  LeaseBook leases_ ABSL_GUARDED_BY(mu_);
   Puts puts_ ABSL_GUARDED_BY(mu_);
   // Trees: a hash map that grows moves all of its entries under the lock.
   absl::btree_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ ABSL_GUARDED_BY(mu_);
@@ -556,7 +556,6 @@ class Core {
   DirtyChunks dirty_ ABSL_GUARDED_BY(mu_);
   MonotonicTime unbacked_again_at_ ABSL_GUARDED_BY(mu_){0};  // who waits is not queued before
   uint64_t moves_ ABSL_GUARDED_BY(mu_) = 0;  // of a chunk to another slot
-  uint64_t next_lease_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t next_generation_ ABSL_GUARDED_BY(mu_) = 1;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   StoreCounters counters_ ABSL_GUARDED_BY(mu_);

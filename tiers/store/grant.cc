@@ -3,9 +3,7 @@
 // Three passes over what the lookup found: pin what is in G2, so that making room for the rest does
 // not push it out; bring the rest there, one by one from the head; tell the places. What is not
 // pinned yet may go while the lock is let go of: then it counts as absent.
-#include <absl/strings/str_cat.h>
-
-#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
 #include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 #include "tiers/store/wanted.h"
@@ -18,38 +16,16 @@ void Core::Grant::Reserve() {
   if (request.want_places) result.places.reserve(wanted.found.size());
 }
 
-absl::Status Core::CheckLeases(const Session& session) const {
-  if (session.leases.size() < limits_.max_leases_per_session) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "leases: this session holds ", limits_.max_leases_per_session, ", the most allowed"));
-}
-
-bool Core::MayLease(const Lessee& holder, ChunkSlot slot) {
-  const Chunk& chunk = table_.at(slot);
-  const G2Pool& owner = pool(chunk);
-  const G2Pool& own = pool(holder.tenant);
-  // What is pinned already takes no more of the limit.
-  if (!owner.MayLease(chunk.pins == 0 ? chunk.blocks() : 0)) return false;
-  const bool lent = chunk.tenant != holder.tenant;
-  if (lent && (!owner.MayLend(chunk.blocks()) || !own.MayLease(chunk.blocks()))) return false;
-  if (own.lessees <= 1 || (!lent && holder.Holds(slot))) return true;
-  return own.LeavesEnough(holder.blocks(), chunk.blocks(), !lent && chunk.pins > 0);
-}
-
 // Pins unless that would be over a limit of the chunk's tenant or of the session's, or more than
 // the session may take of that.
 bool Core::PinForLease(Grant& grant, size_t i) {
   const ChunkSlot slot = grant.entries[i].slot;
   const Chunk& chunk = table_.at(slot);
   Lessee& holder = *grant.holder;
-  if (!MayLease(holder, slot)) return false;
+  if (!leases_.MayHold(holder, slot)) return false;
   Count(work::kFind);
-  holder.Add(slot, chunk.tenant, chunk.blocks());
+  leases_.Hold(holder, slot);
   Pin(slot);
-  if (chunk.tenant != holder.tenant) {
-    pool(chunk).lent_blocks += chunk.blocks();
-    pool(holder.tenant).borrowed_blocks += chunk.blocks();
-  }
   grant.pinned[i] = true;
   grant.bytes += chunk.blocks() * kBlockBytes;
   grant.payload_bytes += chunk.shape.payload_bytes;
@@ -116,7 +92,7 @@ void Core::BringTheRest(Section& section, TenantId tenant, Grant& grant) {
     const ChunkSlot parent = i >= parts ? entries[i - parts].slot : kNoSlot;
     const ChunkId id = grant.wanted.id(entries[i].chunk);
     if (!StillIs(slot, id)) return false;
-    return MayLease(*grant.holder, slot) &&
+    return leases_.MayHold(*grant.holder, slot) &&
            EnsureInG2(section, grant.wanted.asker, tenant, slot, parent, grant.request.transient) &&
            PinForLease(grant, i);
   };
@@ -156,16 +132,15 @@ absl::StatusOr<bool> Core::TellKnownLease(Section& section, const SessionToken& 
                                           Grant& grant) {
   LookupResult& result = grant.result;
   for (size_t next = 0;;) {
-    absl::StatusOr<Session*> session = sessions_.Find(token);
-    if (!session.ok()) return session.status();
-    const auto known = (*session)->leases_by_request.find(grant.request.client_request_id);
-    if (known == (*session)->leases_by_request.end()) return false;
-    if (result.lease != known->second) {  // as at the first look
+    KVKEEP_RETURN_IF_ERROR(sessions_.Find(token).status());
+    const LeaseId known = grant.holder->FindRequest(grant.request.client_request_id);
+    if (known == LeaseId(0)) return false;
+    if (result.lease != known) {  // as at the first look
       result.places.clear();
       next = 0;
     }
-    const Lease& lease = (*session)->leases.at(known->second.value());
-    result.lease = known->second;
+    const Lease& lease = *grant.holder->Find(known);
+    result.lease = known;
     result.leased_keys = lease.keys;
     result.leased_bytes = lease.bytes;
     if (!grant.request.want_places || next >= lease.entries.size()) {
@@ -208,12 +183,12 @@ absl::Status Core::GrantLease(Section& section, const SessionToken& token, Tenan
   // The session again: it may have been closed, or the same request answered, in between.
   absl::StatusOr<Session*> session = sessions_.Find(token);
   if (!session.ok()) return give_back(session.status());
-  if ((*session)->leases_by_request.contains(grant.request.client_request_id)) {
+  if (grant.holder->FindRequest(grant.request.client_request_id) != LeaseId(0)) {
     absl::Status ok = give_back(absl::OkStatus());
     known = TellKnownLease(section, token, grant);
     return known.ok() ? ok : known.status();
   }
-  absl::Status allowed = CheckLeases(**session);
+  absl::Status allowed = leases_.CheckRoom(*grant.holder);
   if (!allowed.ok()) return give_back(allowed);
   File(**session, grant);
   return absl::OkStatus();
@@ -248,23 +223,18 @@ std::vector<ForeignRead> Core::TakeForeignReads() {
 // The lease is from now on the session's.
 void Core::File(Session& session, Grant& grant) {
   LookupResult& result = grant.result;
-  result.lease = LeaseId(next_lease_++);
   result.leased_keys = grant.keys;
   result.leased_bytes = grant.bytes;
-  session.leased_bytes += grant.bytes;
-  const uint64_t request_id = grant.request.client_request_id;
-  if (request_id != 0) session.leases_by_request[request_id] = result.lease;
-  session.leases.emplace(result.lease.value(), Lease{.entries = std::move(grant.entries),
-                                                     .client_request_id = request_id,
-                                                     .keys = grant.keys,
-                                                     .bytes = grant.bytes,
-                                                     .paid = grant.request.want_places});
+  result.lease = leases_.File(*grant.holder, {.entries = std::move(grant.entries),
+                                              .client_request_id = grant.request.client_request_id,
+                                              .keys = grant.keys,
+                                              .bytes = grant.bytes,
+                                              .paid = grant.request.want_places});
   // Who is told the places reads there and asks nobody any more.
   if (grant.request.want_places) {
     sessions_.ChargeBytes(session, grant.payload_bytes);
     CountServed(&session, grant.wanted.chunks.ns, grant.served);
   }
-  ++counters_.leases_granted;
 }
 
 }  // namespace kvkeep::store_internal

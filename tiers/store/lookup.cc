@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
 #include "tiers/store/core.h"
 #include "tiers/store/wanted.h"
 
@@ -254,17 +255,13 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   bool repeated = false;
   {
     const bool moves_bytes = request.lease_mode != LeaseMode::kNone && request.want_places;
-    absl::StatusOr<Session*> session =
-        sessions_.FindFor(token, request.chunks, &Grants::read, moves_bytes);
-    if (!session.ok()) return session.status();
-    grant.holder = (*session)->lessee;
-    if (request.lease_mode != LeaseMode::kNone && !std::exchange(grant.holder->asked, true)) {
-      ++pool(grant.holder->tenant).lessees;
-    }
+    KVKEEP_RETURN_IF_ERROR(
+        sessions_.FindFor(token, request.chunks, &Grants::read, moves_bytes).status());
+    grant.holder = leases_.of(token);
+    if (request.lease_mode != LeaseMode::kNone) leases_.NoteAsks(*grant.holder);
     wanted.asker = {grant.holder->tenant, token};
-    // Never filed under 0.
-    repeated = (*session)->leases_by_request.contains(request.client_request_id);
-    absl::Status allowed = CheckLeases(**session);
+    repeated = grant.holder->FindRequest(request.client_request_id) != LeaseId(0);
+    absl::Status allowed = leases_.CheckRoom(*grant.holder);
     if (request.lease_mode != LeaseMode::kNone && !repeated && !allowed.ok()) return allowed;
   }
   ++counters_.lookups;

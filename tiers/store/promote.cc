@@ -17,10 +17,10 @@
 
 namespace kvkeep::store_internal {
 
-absl::StatusOr<bool> Core::IsPaid(const Session& session, LeaseId lease) {
+absl::StatusOr<bool> Core::IsPaid(const SessionToken& token, LeaseId lease) const {
   if (lease.value() == 0) return false;
-  const auto held = session.leases.find(lease.value());
-  if (held != session.leases.end()) return held->second.paid;
+  const Lease* const held = leases_.Find(token, lease);
+  if (held != nullptr) return held->paid;
   return absl::FailedPreconditionError("lease_id is not of a lease of this session");
 }
 
@@ -39,7 +39,7 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
   KVKEEP_RETURN_IF_ERROR(sessions_.CheckGrant(**session, &Grants::read));
   KVKEEP_RETURN_IF_ERROR((*session)->FindNamespace(id.ns).status());
   const TenantId tenant = (*session)->tenant();
-  const absl::StatusOr<bool> paid = IsPaid(**session, lease);
+  const absl::StatusOr<bool> paid = IsPaid(token, lease);
   if (!paid.ok()) return paid.status();
   ChunkSlot slot = table_.Find(id);
   if (lease.value() != 0) {
@@ -113,11 +113,9 @@ ChunkSlot Core::FindInLease(Section& section, const SessionToken& token, LeaseId
   for (size_t i = 0;; ++i) {
     section.YieldIfSpent();
     Count(work::kFind);
-    const Session* const session = sessions_.FindOrNull(token);
-    if (session == nullptr) return kNoSlot;
-    const auto held = session->leases.find(lease.value());
-    if (held == session->leases.end() || i >= held->second.entries.size()) return kNoSlot;
-    const ChunkSlot slot = held->second.entries[i].slot;
+    const Lease* const held = leases_.Find(token, lease);
+    if (held == nullptr || i >= held->entries.size()) return kNoSlot;
+    const ChunkSlot slot = held->entries[i].slot;
     if (table_.at(slot).id == id) return slot;
   }
 }

@@ -46,8 +46,7 @@ absl::Status SessionTable::Open(const SessionToken& token, const SessionInfo& in
   }
   Session session{.token = token,
                   .info = std::make_shared<SessionInfo>(info),
-                  .opened = clock_.Now(),
-                  .lessee = std::make_shared<Lessee>(info.tenant)};
+                  .opened = clock_.Now()};
   KVKEEP_CHECK(sessions_.emplace(token, std::make_unique<Session>(std::move(session))).second);
   shares_.Take(info.tenant, 1);
   ++counters_.sessions_opened;
@@ -179,7 +178,7 @@ absl::StatusOr<Session*> SessionTable::FindFor(const SessionToken& token, const 
 void SessionTable::CheckInvariants() const {
   std::vector<uint64_t> open(rates_.size());
   for (const auto& [token, session] : sessions_) {
-    KVKEEP_CHECK(session->token == token && session->lessee->tenant == session->tenant());
+    KVKEEP_CHECK(session->token == token);
     KVKEEP_CHECK(session->namespaces.size() <= kMostNamespaces);
     for (const auto& [digest, spec] : session->namespaces) {
       KVKEEP_CHECK(owners_.MayRead(session->tenant(), owners_.OwnerOf(digest)));

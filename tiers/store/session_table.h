@@ -2,8 +2,7 @@
 //
 // Owns the sessions, how many of them each tenant may have, and the rates of each tenant, which its
 // sessions share (rates.h). A session is found by its token; whoever lets go of the core's lock
-// finds it again afterwards, as it may have been closed. Close takes a session out; what it leased
-// is then the caller's to give back.
+// finds it again afterwards, as it may have been closed.
 //
 // Guarantees: a tenant has no more sessions than its part of all, one at least. A session has only
 // namespaces open that its tenant owns or may read. A check that fails for want of a right is
@@ -21,7 +20,6 @@
 
 #include "tiers/base/clock.h"
 #include "tiers/store/counters.h"
-#include "tiers/store/lease.h"
 #include "tiers/store/owners.h"
 #include "tiers/store/rates.h"
 #include "tiers/store/shares.h"
@@ -39,11 +37,6 @@ struct Session {
   const std::shared_ptr<const SessionInfo> info;
   const MonotonicTime opened;
   std::map<NamespaceDigest, NamespaceSpec> namespaces;
-  // Trees: a hash map that grows moves all of its entries under the lock.
-  absl::btree_map<uint64_t, Lease> leases;               // by LeaseId
-  absl::btree_map<uint64_t, LeaseId> leases_by_request;  // by client_request_id
-  uint64_t leased_bytes = 0;
-  const std::shared_ptr<Lessee> lessee;
   Rates::Part rates;
 };
 

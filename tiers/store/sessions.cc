@@ -12,33 +12,29 @@ absl::StatusOr<SessionToken> Core::OpenSession(const SessionInfo& info) {
   Section section(this);
   if (draining_) return absl::UnavailableError("the daemon is draining");
   KVKEEP_RETURN_IF_ERROR(sessions_.Open(token, info));
+  leases_.Open(token, info.tenant);
   return token;
 }
 
 void Core::CloseSession(const SessionToken& token, bool revoked) {
-  std::unique_ptr<Session> ended;  // outlives the lock: freeing it takes time
+  std::unique_ptr<Session> ended;  // outlive the lock: freeing them takes time
+  std::shared_ptr<Lessee> lessee;
   Section section(this);
   // Its puts in progress find the session gone when they seal, and give their space back then:
   // their writers may be copying right now.
   ended = sessions_.Close(token, revoked);
   if (ended == nullptr) return;
-  if (ended->lessee->asked) --pool(ended->tenant()).lessees;
-  counters_.leases_revoked += revoked ? ended->leases.size() : 0;
+  lessee = leases_.Close(token, revoked);
   events_.WakeReadersOf(token);
-  for (const auto& [id, lease] : ended->leases) {
+  for (const auto& [id, lease] : lessee->leases()) {
     Count(work::kLook);
-    UnpinAll(section, *ended->lessee, lease.entries);
+    UnpinAll(section, *lessee, lease.entries);
   }
 }
 
 void Core::UnpinLeased(Lessee& holder, const Lease::Entry& entry) {
-  const Chunk& chunk = table_.at(entry.slot);
   Count(work::kFind);
-  holder.Remove(entry.slot, chunk.tenant, chunk.blocks());
-  if (chunk.tenant != holder.tenant) {
-    pool(chunk).lent_blocks -= chunk.blocks();
-    pool(holder.tenant).borrowed_blocks -= chunk.blocks();
-  }
+  leases_.LetGo(holder, entry.slot);
   UnpinLocked(entry.slot);
 }
 
@@ -75,39 +71,30 @@ absl::StatusOr<NamespaceSpec> Core::FindNamespace(const SessionToken& token,
 }
 
 absl::Status Core::Release(const SessionToken& token, LeaseId lease_id, uint32_t keep_keys) {
-  Lease ended;  // outlives the lock: freeing it takes time
+  Lease ended;  // outlive the lock: freeing them takes time
+  std::shared_ptr<Lessee> holder;
   Section section(this);
   for (bool first = true;; first = false) {
-    absl::StatusOr<Session*> session = sessions_.Find(token);
-    if (!session.ok()) return first ? session.status() : absl::OkStatus();
-    const auto found = (*session)->leases.find(lease_id.value());
-    if (found == (*session)->leases.end()) {
+    const absl::Status open = sessions_.Find(token).status();
+    if (!open.ok()) return first ? open : absl::OkStatus();
+    holder = leases_.of(token);
+    const Lease* const lease = holder->Find(lease_id);
+    if (lease == nullptr) {
       if (!first) return absl::OkStatus();  // another call ended it meanwhile
       return absl::FailedPreconditionError("lease_id is not of a lease of this session");
     }
-    Lease& lease = found->second;
-    lease.keys = std::min(lease.keys, keep_keys);
-    if (lease.entries.empty() || lease.entries.front().key_index >= keep_keys) {
+    holder->LimitKeys(lease_id, keep_keys);
+    if (lease->entries.empty() || lease->entries.front().key_index >= keep_keys) {
       // All of it: nobody finds it any more, and it is worked off in peace.
-      ended = std::move(lease);
-      (*session)->leased_bytes -= ended.bytes;
-      (*session)->leases.erase(found);
-      if (ended.client_request_id != 0) {
-        (*session)->leases_by_request.erase(ended.client_request_id);
-      }
-      const std::shared_ptr<Lessee> holder = (*session)->lessee;  // the session may end meanwhile
+      ended = holder->Take(lease_id);
       UnpinAll(section, *holder, ended.entries);
       return absl::OkStatus();
     }
-    while (!Spent() && lease.entries.back().key_index >= keep_keys) {
-      const Lease::Entry entry = lease.entries.back();
-      const uint64_t bytes = table_.at(entry.slot).blocks() * kBlockBytes;
-      lease.bytes -= bytes;
-      (*session)->leased_bytes -= bytes;
-      lease.entries.pop_back();
-      UnpinLeased(*(*session)->lessee, entry);
+    while (!Spent() && lease->entries.back().key_index >= keep_keys) {
+      const uint64_t bytes = table_.at(lease->entries.back().slot).blocks() * kBlockBytes;
+      UnpinLeased(*holder, holder->TakeLast(lease_id, bytes));
     }
-    if (lease.entries.back().key_index < keep_keys) return absl::OkStatus();
+    if (lease->entries.back().key_index < keep_keys) return absl::OkStatus();
     section.Yield();
   }
 }

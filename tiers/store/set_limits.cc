@@ -137,6 +137,7 @@ absl::Status Core::SetLimits(const StoreOptions& options) {
   KVKEEP_RETURN_IF_ERROR(CheckCapacities(now));
   limits_.max_sessions = now.max_sessions;
   limits_.max_leases_per_session = now.max_leases_per_session;
+  leases_.SetMostLeases(now.max_leases_per_session);
   limits_.max_leased_bytes = now.max_leased_bytes;
   limits_.max_reserved_bytes = now.max_reserved_bytes;
   limits_.dirty_budget_bytes = now.dirty_budget_bytes;
