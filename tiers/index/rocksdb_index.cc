@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
-#include <rocksdb/env.h>
 #include <rocksdb/listener.h>
 #include <rocksdb/options.h>
 #include <rocksdb/table.h>
@@ -25,6 +24,7 @@
 #include "tiers/base/mutex.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/index/record_pipe.h"
+#include "tiers/index/rocksdb_env.h"
 #include "tiers/index/rocksdb_stats.h"
 #include "tiers/index/table_file.h"
 
@@ -125,8 +125,15 @@ class ReadsMayFail final : public rocksdb::EventListener {
   }
 };
 
-rocksdb::Options DatabaseOptions(const RocksDbIndexOptions& options) {
+// A database and what it runs on, which goes after it.
+struct Database {
+  std::unique_ptr<IndexEnv> env;
+  std::unique_ptr<rocksdb::DB> db;
+};
+
+rocksdb::Options DatabaseOptions(const RocksDbIndexOptions& options, rocksdb::Env* env) {
   rocksdb::Options db;
+  db.env = env;
   db.listeners.push_back(std::make_shared<ReadsMayFail>());
   db.listeners.push_back(std::make_shared<NoRecovery>());
   db.create_if_missing = options.create;
@@ -194,13 +201,14 @@ absl::Status CheckIdentity(const std::string& dir, absl::string_view identity, c
 
 class RocksDbIndex final : public ChunkIndex {
  public:
-  RocksDbIndex(std::string dir, const RocksDbIndexOptions& options, std::unique_ptr<rocksdb::DB> db,
+  RocksDbIndex(std::string dir, const RocksDbIndexOptions& options, Database database,
                uint64_t log_damages = 0)
       : dir_(std::move(dir)),
         clock_(options.clock),
         log_damages_(log_damages),
         recount_after_bytes_(options.write_buffer_bytes / 4),
-        db_(std::move(db)) {
+        env_(std::move(database.env)),
+        db_(std::move(database.db)) {
     // A stalled database says so at once instead of holding the index thread.
     commit_options_.no_slowdown = !options.may_wait;
     durable_options_.sync = true;
@@ -260,6 +268,7 @@ class RocksDbIndex final : public ChunkIndex {
   const Clock* const clock_;
   const uint64_t log_damages_;
   const uint64_t recount_after_bytes_;
+  std::unique_ptr<IndexEnv> env_;
   std::unique_ptr<rocksdb::DB> db_;  // provides its own synchronization
   rocksdb::WriteOptions commit_options_, durable_options_;
   rocksdb::ReadOptions scan_options_;
@@ -276,17 +285,18 @@ class RocksDbIndex final : public ChunkIndex {
 // After a failed write RocksDB's close would touch the log's writer again, which ends the process
 // in a build with asserts (Debian's). So what is left of it stays, and its lock on the directory,
 // until the process ends; its threads are stopped.
-void Abandon(std::unique_ptr<rocksdb::DB> db) {
+void Abandon(Database database) {
   static Mutex mu;
-  static auto* const abandoned = new std::vector<std::unique_ptr<rocksdb::DB>>;
-  rocksdb::CancelAllBackgroundWork(db.get(), /*wait=*/true);
+  static auto* const abandoned = new std::vector<Database>;
+  rocksdb::CancelAllBackgroundWork(database.db.get(), /*wait=*/true);
+  database.env->StopThreads();
   MutexLock lock(&mu);
-  abandoned->push_back(std::move(db));
+  abandoned->push_back(std::move(database));
 }
 
 RocksDbIndex::~RocksDbIndex() {
   if (write_failed_) {
-    Abandon(std::move(db_));
+    Abandon({.env = std::move(env_), .db = std::move(db_)});
   } else {
     // The write-ahead log is left as it is: the next open replays it, as after a kill.
     db_->Close().PermitUncheckedError();
@@ -466,11 +476,11 @@ absl::Status VerifyTableFiles(const std::string& dir, rocksdb::DB& db) {
 
 class RocksDbInspector final : public IndexInspector {
  public:
-  RocksDbInspector(std::string dir, std::unique_ptr<rocksdb::DB> db, absl::Status log_status)
+  RocksDbInspector(std::string dir, Database database, absl::Status log_status)
       : dir_(dir),
         log_status_(std::move(log_status)),
-        db_(db.get()),
-        index_(std::move(dir), RocksDbIndexOptions(), std::move(db)) {}
+        db_(database.db.get()),
+        index_(std::move(dir), RocksDbIndexOptions(), std::move(database)) {}
 
   absl::Status CheckOwner(const Uuid& device) { return index_.ClaimFor(device, /*create=*/false); }
   const absl::Status& log_status() const override { return log_status_; }
@@ -510,15 +520,15 @@ absl::Status CheckThereIsOne(const std::string& dir) {
       absl::StrCat("index ", dir, ": CURRENT: ", std::strerror(errno), "; the index is lost"));
 }
 
-absl::StatusOr<std::unique_ptr<rocksdb::DB>> OpenToLook(const std::string& dir,
-                                                        rocksdb::WALRecoveryMode log_mode) {
-  rocksdb::Options options = DatabaseOptions({});
+absl::StatusOr<Database> OpenToLook(const std::string& dir, rocksdb::WALRecoveryMode log_mode) {
+  Database database{.env = std::make_unique<IndexEnv>(nullptr), .db = nullptr};
+  rocksdb::Options options = DatabaseOptions({}, database.env.get());
   options.wal_recovery_mode = log_mode;
   rocksdb::DB* raw = nullptr;
   const rocksdb::Status opened = rocksdb::DB::OpenForReadOnly(options, dir, &raw);
-  std::unique_ptr<rocksdb::DB> db(raw);
+  database.db.reset(raw);
   if (!opened.ok()) return OpenError(dir, opened);
-  return db;
+  return database;
 }
 
 }  // namespace
@@ -542,18 +552,19 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
   if (!options.create) KVKEEP_RETURN_IF_ERROR(CheckThereIsOne(dir));
   DamagedTables damaged(dir);
   if (!damaged.all_aside()) return damaged.status();
-  rocksdb::DB* raw = nullptr;
-  rocksdb::Options database = DatabaseOptions(options);
+  Database database{.env = std::make_unique<IndexEnv>(options.file_system), .db = nullptr};
+  rocksdb::Options settings = DatabaseOptions(options, database.env.get());
   const auto damage = std::make_shared<DamageOfLogs>();
-  database.info_log = damage;
-  const rocksdb::Status opened = rocksdb::DB::Open(database, dir, &raw);
-  std::unique_ptr<rocksdb::DB> db(raw);
+  settings.info_log = damage;
+  rocksdb::DB* raw = nullptr;
+  const rocksdb::Status opened = rocksdb::DB::Open(settings, dir, &raw);
+  database.db.reset(raw);
   if (!opened.ok()) return damaged.status().ok() ? OpenError(dir, opened) : damaged.status();
   damaged.Remove();
   // Else a damaged one would show in the middle of the scan, when the device counts as open.
-  if (!options.create) KVKEEP_RETURN_IF_ERROR(VerifyTableFiles(dir, *db));
+  if (!options.create) KVKEEP_RETURN_IF_ERROR(VerifyTableFiles(dir, *database.db));
 
-  auto index = std::make_unique<RocksDbIndex>(dir, options, std::move(db), damage->found());
+  auto index = std::make_unique<RocksDbIndex>(dir, options, std::move(database), damage->found());
   KVKEEP_RETURN_IF_ERROR(index->ClaimFor(device, options.create));
   return std::unique_ptr<ChunkIndex>(std::move(index));
 }
@@ -564,14 +575,15 @@ absl::StatusOr<std::unique_ptr<IndexInspector>> InspectRocksDbIndex(const std::s
   KVKEEP_RETURN_IF_ERROR(CheckTableFiles(dir));
   // First as strict as a healthy log allows; then as the daemon opens it.
   absl::Status log_status;
-  absl::StatusOr<std::unique_ptr<rocksdb::DB>> db =
+  absl::StatusOr<Database> database =
       OpenToLook(dir, rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords);
-  if (!db.ok()) {
-    log_status = db.status();
-    db = OpenToLook(dir, rocksdb::WALRecoveryMode::kPointInTimeRecovery);
-    if (!db.ok()) return db.status();
+  if (!database.ok()) {
+    log_status = database.status();
+    database = OpenToLook(dir, rocksdb::WALRecoveryMode::kPointInTimeRecovery);
+    if (!database.ok()) return database.status();
   }
-  auto inspector = std::make_unique<RocksDbInspector>(dir, *std::move(db), std::move(log_status));
+  auto inspector =
+      std::make_unique<RocksDbInspector>(dir, *std::move(database), std::move(log_status));
   KVKEEP_RETURN_IF_ERROR(inspector->CheckOwner(device));
   return std::unique_ptr<IndexInspector>(std::move(inspector));
 }

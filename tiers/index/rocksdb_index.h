@@ -5,7 +5,8 @@
 // write buffers it covers, and is bounded by them; and there is one order of writes for all kinds.
 //
 // Thread-safe, and every call may block on the disk. Commit and PutMeta do not wait for compaction,
-// unless they may: they are refused (Unavailable). Sync waits.
+// unless they may: they are refused (Unavailable). Sync waits. An index waits for its own disk
+// only: its threads and its memory are its own (rocksdb_env.h).
 //
 // Errors: Unavailable (stall, or another process has it open), ResourceExhausted (disk full),
 // DataLoss (corrupt, or the drive failed), FailedPrecondition (of another device or version),
@@ -23,6 +24,10 @@
 #include "tiers/base/units.h"
 #include "tiers/index/chunk_index.h"
 
+namespace rocksdb {
+class FileSystem;
+}
+
 namespace kvkeep {
 
 inline constexpr uint64_t kMaxMetaBytes = 64 * kMiB;  // of one named value
@@ -39,6 +44,8 @@ struct RocksDbIndexOptions {
   // For disk_bytes, which counts the files anew when a second has passed or a quarter of a write
   // buffer was written. Outlives the index.
   const Clock* clock = RealClock();
+  // For tests. Null: the machine's own.
+  std::shared_ptr<rocksdb::FileSystem> file_system = nullptr;
 
   absl::Status Validate() const;
 };

@@ -1,0 +1,114 @@
+#include "tiers/index/rocksdb_env.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "tiers/base/check.h"
+
+namespace kvkeep {
+namespace {
+
+std::unique_ptr<rocksdb::Env> On(const std::shared_ptr<rocksdb::FileSystem>& files) {
+  return rocksdb::NewCompositeEnv(files != nullptr ? files : rocksdb::FileSystem::Default());
+}
+
+}  // namespace
+
+BackgroundThread::BackgroundThread(std::string name)
+    : thread_([this, name = std::move(name)] {
+        pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
+        Run();
+      }) {}
+
+BackgroundThread::~BackgroundThread() {
+  {
+    MutexLock lock(&mu_);
+    stopping_ = true;
+    job_or_stop_.NotifyAll();
+  }
+  thread_.join();
+}
+
+void BackgroundThread::Post(const Job& job) {
+  MutexLock lock(&mu_);
+  KVKEEP_CHECK(!stopping_);
+  jobs_.push_back(job);
+  job_or_stop_.NotifyOne();
+}
+
+int BackgroundThread::TakeBack(void* tag) {
+  std::vector<Job> taken;
+  {
+    MutexLock lock(&mu_);
+    const auto has_tag = [tag](const Job& job) { return job.tag == tag; };
+    std::copy_if(jobs_.begin(), jobs_.end(), std::back_inserter(taken), has_tag);
+    std::erase_if(jobs_, has_tag);
+  }
+  for (const Job& job : taken) {
+    if (job.taken_back != nullptr) job.taken_back(job.argument);
+  }
+  return static_cast<int>(taken.size());
+}
+
+size_t BackgroundThread::queued() const {
+  MutexLock lock(&mu_);
+  return jobs_.size();
+}
+
+void BackgroundThread::Run() {
+  while (true) {
+    Job job;
+    {
+      MutexLock lock(&mu_);
+      while (jobs_.empty() && !stopping_) job_or_stop_.Wait(&mu_);
+      if (jobs_.empty()) return;
+      job = jobs_.front();
+      jobs_.pop_front();
+    }
+    job.run(job.argument);
+  }
+}
+
+IndexEnv::IndexEnv(std::shared_ptr<rocksdb::FileSystem> files)
+    : EnvWrapper(On(files)),
+      flushes_(std::make_unique<BackgroundThread>("kvkeep-flush")),
+      compactions_(std::make_unique<BackgroundThread>("kvkeep-compact")) {
+  // Else RocksDB would come to them by an adapter for Envs of before it had file systems.
+  file_system_ = target()->GetFileSystem();
+  system_clock_ = target()->GetSystemClock();
+}
+
+IndexEnv::~IndexEnv() { StopThreads(); }
+
+void IndexEnv::StopThreads() {
+  flushes_ = nullptr;
+  compactions_ = nullptr;
+}
+
+BackgroundThread* IndexEnv::PoolOf(Priority pool) const {
+  if (pool == Priority::HIGH) return flushes_.get();
+  if (pool == Priority::LOW) return compactions_.get();
+  return nullptr;
+}
+
+void IndexEnv::Schedule(void (*run)(void*), void* argument, Priority pool, void* tag,
+                        void (*taken_back)(void*)) {
+  BackgroundThread* const thread = PoolOf(pool);
+  KVKEEP_CHECK(thread != nullptr);  // it looks how many threads there are first
+  thread->Post({.run = run, .argument = argument, .tag = tag, .taken_back = taken_back});
+}
+
+int IndexEnv::UnSchedule(void* tag, Priority pool) {
+  BackgroundThread* const thread = PoolOf(pool);
+  return thread == nullptr ? 0 : thread->TakeBack(tag);
+}
+
+unsigned int IndexEnv::GetThreadPoolQueueLen(Priority pool) const {
+  const BackgroundThread* const thread = PoolOf(pool);
+  return thread == nullptr ? 0 : static_cast<unsigned int>(thread->queued());
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,86 @@
+// IndexEnv: the Env of one index. RocksDB's default Env has one pool of threads for all databases
+// of the process; there a flush that hangs on one device holds up those of every other device.
+//
+// An IndexEnv has one thread for flushes and one for compactions, as many as an index uses. Nothing
+// that its database waits for is shared with another database. The files are those of `files`.
+//
+// Thread-safe. It outlives its database. Its destructor runs what is still queued and joins the
+// threads, so it waits for a disk that hangs.
+#pragma once
+
+#include <rocksdb/env.h>
+#include <rocksdb/file_system.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "tiers/base/mutex.h"
+
+namespace kvkeep {
+
+// One thread and its jobs, in the order they came. RocksDB takes back those of a database that is
+// closed, so a job has a tag.
+class BackgroundThread {
+ public:
+  struct Job {
+    void (*run)(void*);
+    void* argument;
+    void* tag;
+    void (*taken_back)(void*);  // called instead of `run`; null: nothing is
+  };
+
+  // `name` shows in `top -H` (at most 15 characters are kept).
+  explicit BackgroundThread(std::string name);
+  // Runs what is queued, then joins.
+  ~BackgroundThread();
+  BackgroundThread(const BackgroundThread&) = delete;
+  BackgroundThread& operator=(const BackgroundThread&) = delete;
+
+  void Post(const Job& job);
+  // Takes back the queued jobs with this tag. Returns how many; one that runs is none of them.
+  int TakeBack(void* tag);
+  size_t queued() const;
+
+ private:
+  void Run();
+
+  mutable Mutex mu_;
+  CondVar job_or_stop_;
+  std::deque<Job> jobs_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;  // constant after construction
+};
+
+class IndexEnv final : public rocksdb::EnvWrapper {
+ public:
+  // Null: the machine's own file system.
+  explicit IndexEnv(std::shared_ptr<rocksdb::FileSystem> files);
+  ~IndexEnv() override;
+
+  // Before the destructor, which does it else. REQUIRES: the database is closed, or has cancelled
+  // its background work, and nobody touches it any more.
+  void StopThreads();
+
+  const char* Name() const override { return "kvkeep-index"; }
+  // As rocksdb::Env. HIGH is for flushes, LOW for compactions; the other pools have no thread, so
+  // RocksDB uses these two.
+  void Schedule(void (*run)(void*), void* argument, Priority pool, void* tag,
+                void (*taken_back)(void*)) override;
+  int UnSchedule(void* tag, Priority pool) override;
+  unsigned int GetThreadPoolQueueLen(Priority pool) const override;
+  int GetBackgroundThreads(Priority pool) override { return PoolOf(pool) == nullptr ? 0 : 1; }
+  // The threads are as many as they are.
+  void SetBackgroundThreads(int /*number*/, Priority /*pool*/) override {}
+  void IncBackgroundThreadsIfNeeded(int /*number*/, Priority /*pool*/) override {}
+  int ReserveThreads(int /*wanted*/, Priority /*pool*/) override { return 0; }
+  int ReleaseThreads(int /*wanted*/, Priority /*pool*/) override { return 0; }
+
+ private:
+  BackgroundThread* PoolOf(Priority pool) const;
+
+  std::unique_ptr<BackgroundThread> flushes_, compactions_;  // null once stopped
+};
+
+}  // namespace kvkeep
