@@ -118,7 +118,7 @@ void RaiseDescriptorLimit() {
 HttpPages::Page HealthPage(const std::vector<LoopWatch::Lag>& loops) {
   HttpPages::Page page{.body = "ok\n"};
   for (const LoopWatch::Lag& loop : loops) {
-    if (loop.lag < kStuck) continue;
+    if (loop.lag < kStuck || loop.waits == LoopWatch::Waits::kForDisk) continue;
     if (std::exchange(page.status, 503) == 200) page.body.clear();
     absl::StrAppend(&page.body, "thread ", loop.loop, " does not get on\n");
   }
@@ -237,7 +237,9 @@ absl::Status Daemon::Parts::Open() {
   state.loops.Watch("accept", doors->acceptor());
   state.loops.Watch("copy", room->copy_executor());
   if (local != nullptr) state.loops.Watch("local", local->loop());
-  if (room->io().loop() != nullptr) state.loops.Watch("io", room->io().loop());
+  for (Executor* const loop : room->io().loops()) {
+    state.loops.Watch("io", loop, LoopWatch::Waits::kForDisk);
+  }
   // A watchdog hears of us more often than it asks for, also at rest.
   const std::optional<std::chrono::nanoseconds> watchdog = manager.watchdog();
   const auto rest = std::min<std::chrono::nanoseconds>(kRest, watchdog.value_or(4 * kRest) / 4);
@@ -267,7 +269,7 @@ void Daemon::Parts::SignOfLife() {
   }
   if (!manager.watchdog().has_value()) return;
   for (const LoopWatch::Lag& loop : state.loops.lags()) {
-    if (loop.lag < *manager.watchdog() / 2) continue;
+    if (loop.waits == LoopWatch::Waits::kForDisk || loop.lag < *manager.watchdog() / 2) continue;
     if (!std::exchange(told_of_stuck_loop, true)) {
       log.Error("a thread does not get on: the service manager is told no longer",
                 {{"thread", loop.loop}});

@@ -45,9 +45,8 @@ absl::StatusOr<std::unique_ptr<EngineRoom>> EngineRoom::Open(const DaemonOptions
                           LoadOrCreateStoreIdentity(options.state_dir + "/identity", RealRandom()));
   KVKEEP_RETURN_IF_ERROR(room->OpenKeys(options));
   room->copy_pool_ = std::make_unique<ThreadPool>("kvkeep-copy", CopyThreads(options.copy_threads));
-  KVKEEP_RETURN_IF_ERROR(room->OpenIo(options.io));
   state->start.step = "opening devices";
-  KVKEEP_RETURN_IF_ERROR(room->OpenDevices(options.devices, options.state_dir + "/devices"));
+  KVKEEP_RETURN_IF_ERROR(room->OpenDevices(options));
   state->start.step = "taking memory for G2";
   KVKEEP_RETURN_IF_ERROR(room->OpenArena(options));
   state->start.step = "recovering";
@@ -126,43 +125,39 @@ void EngineRoom::WarnOfTightMemory() const {
                                      kBesideArenaBytes, " bytes are left")}});
 }
 
-absl::Status EngineRoom::OpenIo(const IoEngineOptions& options) {
-  KVKEEP_ASSIGN_OR_RETURN(engine_, CreateIoEngine(options));
-  return absl::OkStatus();
-}
-
 bool EngineRoom::Tick() {
   const bool at_rest = store_->Tick();
-  RegisterNextSegment();
-  return at_rest && registered_segments_ == arena_->segment_count();
+  return RegisterSegments() && at_rest;
 }
 
-void EngineRoom::RegisterNextSegment() {
-  if (registered_segments_ == arena_->segment_count()) return;
+bool EngineRoom::RegisterSegments() {
   const Arena::Stats arena = arena_->stats();
-  if (arena.prefaulted_bytes + arena.prefault_failed_bytes < arena.capacity_bytes) return;
-  const absl::Status status =
-      engine_->RegisterBuffer(arena_->SegmentMemory(registered_segments_++));
-  if (!status.ok() && state_->counters.buffer_registration_failures.fetch_add(1) == 0) {
+  if (arena.prefaulted_bytes + arena.prefault_failed_bytes < arena.capacity_bytes) return false;
+  const bool all = io_.RegisterNext(*arena_, [this](const absl::Status& status) {
+    if (state_->counters.buffer_registration_failures.fetch_add(1) > 0) return;
     log_->Warn("a segment of the arena is not registered for I/O, which then costs more CPU",
                {{"why", std::string(status.message())}});
+  });
+  if (all && !std::exchange(said_ready_, true)) {
+    log_->Info("arena ready", {{"arena", arena_->describe()}, {"io", io_.describe()}});
   }
-  if (registered_segments_ == arena_->segment_count()) {
-    log_->Info("arena ready", {{"arena", arena_->describe()}, {"io", engine_->describe()}});
-  }
+  return all;
 }
 
-absl::Status EngineRoom::OpenDevices(const std::vector<NvmeDeviceOptions>& devices,
-                                     const std::string& known_file) {
+absl::Status EngineRoom::OpenDevices(const DaemonOptions& daemon) {
+  const std::vector<NvmeDeviceOptions>& devices = daemon.devices;
+  const std::string known_file = daemon.state_dir + "/devices";
   KVKEEP_ASSIGN_OR_RETURN(KnownDevices known, KnownDevices::Load(known_file));
   std::set<std::string> unsure = known.dirs();
   for (size_t i = 0; i < devices.size(); ++i) {
     NvmeDeviceOptions options = devices[i];
     // An empty directory where a device was is a file system that is not mounted.
     options.may_format = !known.Contains(options.dir);
+    KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<IoEngine> engine, CreateIoEngine(daemon.io));
     NvmeDevice::OpenResult opened = OpenNvmeDevice(options, identity_.store_uuid, identity_.mac_key,
-                                                   engine_.get(), RealRandom());
+                                                   engine.get(), RealRandom());
     if (opened.device != nullptr) {
+      io_.Add(std::move(engine));
       devices_.push_back(std::move(opened.device));
       configured_.push_back(i);
       unsure.erase(options.dir);
@@ -252,7 +247,7 @@ void EngineRoom::PassThroughPools() {
 bool EngineRoom::NothingHeld() const {
   const ServerCounters& counters = state_->counters;
   const LocalCounters& local = state_->local;
-  const IoEngine::Stats io = engine_->stats();
+  const IoEngine::Stats io = io_.stats();
   return local.open_connections.load() == 0 && local.puts_copying.load() == 0 &&
          local.gpu_gets_copying.load() == 0 && local.staging_bytes.load() == 0 &&
          io.in_flight == 0 && io.queued == 0 && counters.pinned_chunks.load() == 0 &&

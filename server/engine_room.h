@@ -1,7 +1,7 @@
-// EngineRoom: arena, I/O engine, devices, executors and the store over them, built in order and
+// EngineRoom: arena, I/O engines, devices, executors and the store over them, built in order and
 // torn down in the order that leaves no callback without its object.
 //
-// Threads: the I/O engine's; a copy pool; for every device one index thread and one sync thread.
+// Threads: a copy pool; for every device its I/O engine's, one index thread and one sync thread.
 // Maintenance (Tick) is the caller's, from one thread. Not thread-safe itself; the store is.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "server/io_engines.h"
 #include "server/log.h"
 #include "server/offline_device.h"
 #include "server/options.h"
@@ -35,13 +36,13 @@ class EngineRoom {
 
   Store* store() { return store_.get(); }
   Arena& arena() { return *arena_; }
-  IoEngine& io() { return *engine_; }
+  IoEngines& io() { return io_; }
   Executor* copy_executor() { return copy_pool_.get(); }
   // The store's snapshot, and the devices that are configured but not there.
   StoreSnapshot snapshot() const;
 
   // The store's periodic work, and the arena's registration for I/O, segment by segment once its
-  // pages are there: pinning pages that are not would hold up the I/O thread. How often, and what
+  // pages are there: pinning pages that are not would hold up the I/O threads. How often, and what
   // it returns: as Store::Tick.
   bool Tick();
   // As StoreDeps::wake. Before the first Tick.
@@ -69,10 +70,9 @@ class EngineRoom {
   void WarnOfTightMemory() const;
   // Encryption at rest: the tenants' keys. InvalidArgument: the master key is not the right one.
   absl::Status OpenKeys(const DaemonOptions& options);
-  absl::Status OpenIo(const IoEngineOptions& options);
-  void RegisterNextSegment();
-  absl::Status OpenDevices(const std::vector<NvmeDeviceOptions>& devices,
-                           const std::string& known_file);
+  // False while some are left to be registered.
+  bool RegisterSegments();
+  absl::Status OpenDevices(const DaemonOptions& options);
   absl::Status OpenStore(const DaemonOptions& options);
   // With the capacities of the devices that are open.
   StoreOptions ForStore(const DaemonOptions& options) const;
@@ -84,16 +84,16 @@ class EngineRoom {
   StoreIdentity identity_;
   std::vector<OfflineDevice> offline_;
   std::vector<std::string> unsure_devices_;  // an earlier process may have I/O under way there
-  size_t registered_segments_ = 0;           // or tried
+  bool said_ready_ = false;                  // of the arena
 
   // Destroyed from the last to the first: the store while devices and executors still are (it holds
-  // pointers to them), devices before their engine, the arena before the pool that prefaults it.
+  // pointers to them), devices before their engines, the arena before the pool that prefaults it.
   std::unique_ptr<KeyRingFile> key_file_;  // nobody else changes it meanwhile; null: no encryption
   std::unique_ptr<KeyRing> keys_;
   std::unique_ptr<ThreadPool> copy_pool_;
   std::vector<DeviceThreads> device_threads_;
   std::unique_ptr<Arena> arena_;
-  std::unique_ptr<IoEngine> engine_;
+  IoEngines io_;
   std::vector<std::unique_ptr<NvmeDevice>> devices_;
   std::vector<size_t> configured_;  // for each of them, which of the options' devices it is
   std::function<void()> wake_;      // null until there is a ticker

@@ -307,7 +307,8 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
   // Each from the first scrape on: for one that is not there yet, or not at all, nobody waits.
   std::map<std::string, double> lags = {{"accept", 0}, {"copy", 0}, {"io", 0}, {"local", 0}};
   for (const LoopWatch::Lag& loop : state.loops.lags()) {
-    lags[loop.loop] = std::chrono::duration<double>(loop.lag).count();
+    double& lag = lags[loop.loop];
+    lag = std::max(lag, std::chrono::duration<double>(loop.lag).count());
   }
   for (const auto& [loop, seconds] : lags) {
     out.Gauge("event_loop_lag_seconds", "How long a task waits for a thread, as of the last probe",

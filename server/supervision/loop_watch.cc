@@ -5,9 +5,9 @@
 
 namespace kvkeep {
 
-void LoopWatch::Watch(std::string name, Executor* loop) {
+void LoopWatch::Watch(std::string name, Executor* loop, Waits waits) {
   MutexLock lock(&mu_);
-  loops_.push_back({std::move(name), loop, std::make_shared<Probe>()});
+  loops_.push_back({std::move(name), loop, waits, std::make_shared<Probe>()});
 }
 
 void LoopWatch::ForgetAll() {
@@ -40,7 +40,7 @@ std::vector<LoopWatch::Lag> LoopWatch::lags() const {
   for (const Loop& loop : loops_) {
     MutexLock probe_lock(&loop.probe->mu);
     const MonotonicTime waiting = loop.probe->under_way ? now - loop.probe->sent : MonotonicTime(0);
-    lags.push_back({loop.name, std::max(waiting, loop.probe->took)});
+    lags.push_back({loop.name, loop.waits, std::max(waiting, loop.probe->took)});
   }
   return lags;
 }

@@ -2,7 +2,8 @@
 //
 // Each loop has one probe under way at most: a task that notes that it ran. A loop that is busy is
 // late by as much as a task waits there; one that is stuck gets later and later. Waiting for a disk
-// is nobody's fault, so threads that do are not watched.
+// is nobody's fault: the threads of an index are not watched, and of the thread of a device's ring,
+// which may wait at times, it is known that a disk may be why.
 //
 // Thread-safe. A probe may run, or be destroyed unrun, after this is gone.
 #pragma once
@@ -19,8 +20,10 @@ namespace kvkeep {
 
 class LoopWatch {
  public:
+  enum class Waits { kForNobody, kForDisk };
   struct Lag {
     std::string loop;
+    Waits waits;
     MonotonicTime lag;  // of the probe under way, or of the last one: whichever is more
   };
 
@@ -28,7 +31,8 @@ class LoopWatch {
   explicit LoopWatch(const Clock* clock) : clock_(clock) {}
 
   // `loop` is borrowed until ForgetAll has returned.
-  void Watch(std::string name, Executor* loop);
+  // Loops may have the same name.
+  void Watch(std::string name, Executor* loop, Waits waits = Waits::kForNobody);
   void ForgetAll();
 
   // Sends a probe to each loop that has answered the last one. To be called now and then.
@@ -46,6 +50,7 @@ class LoopWatch {
   struct Loop {
     std::string name;
     Executor* executor = nullptr;
+    Waits waits;
     std::shared_ptr<Probe> probe;
   };
 

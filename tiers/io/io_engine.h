@@ -1,5 +1,6 @@
-// IoEngine: moves bytes for many devices on one thread. io_uring where the kernel has it, else a
-// thread pool with the same behaviour.
+// IoEngine: moves bytes for the files of a device on one thread. io_uring where the kernel has it,
+// else a thread pool with the same behaviour. A drive that blocks a submission in the kernel blocks
+// the thread: devices that are to be independent have an engine each.
 //
 // Owns one ring and its thread. Each opened device has a depth limit of its own; operations above
 // it wait in order inside the engine, reads ahead of writes, with a share kept for writes so that
@@ -67,7 +68,7 @@ class IoEngine {
     uint64_t queued = 0;          // operations not yet wholly in the kernel, now
   };
 
-  static constexpr uint32_t kMaxRegisteredBuffers = 64;
+  static constexpr uint32_t kMaxRegisteredBuffers = 16384;      // the kernel's limit
   static constexpr uint64_t kMaxRegisteredBytes = 1ull << 30;  // of one, the kernel's limit
 
   virtual ~IoEngine() = default;

@@ -10,6 +10,12 @@
 
 namespace kvkeep {
 
+std::vector<RegisteredBuffers::Buffer>::const_iterator RegisteredBuffers::After(
+    uintptr_t address) const {
+  return std::upper_bound(buffers_.begin(), buffers_.end(), address,
+                          [](uintptr_t value, const Buffer& b) { return value < b.begin; });
+}
+
 absl::Status RegisteredBuffers::CheckNext(std::span<const std::byte> memory) const {
   const auto begin = reinterpret_cast<uintptr_t>(memory.data());
   if (memory.empty() || memory.size() > IoEngine::kMaxRegisteredBytes) {
@@ -21,10 +27,10 @@ absl::Status RegisteredBuffers::CheckNext(std::span<const std::byte> memory) con
     return absl::InvalidArgumentError(
         absl::StrCat("a registered buffer is aligned to ", kBlockBytes, " bytes"));
   }
-  for (const Buffer& buffer : buffers_) {
-    if (begin < buffer.end && buffer.begin < begin + memory.size()) {
-      return absl::InvalidArgumentError("the memory overlaps a buffer registered before");
-    }
+  const auto after = After(begin);
+  if ((after != buffers_.begin() && begin < std::prev(after)->end) ||
+      (after != buffers_.end() && after->begin < begin + memory.size())) {
+    return absl::InvalidArgumentError("the memory overlaps a buffer registered before");
   }
   if (buffers_.size() == IoEngine::kMaxRegisteredBuffers) {
     return absl::ResourceExhaustedError(
@@ -36,16 +42,12 @@ absl::Status RegisteredBuffers::CheckNext(std::span<const std::byte> memory) con
 void RegisteredBuffers::Add(std::span<const std::byte> memory) {
   KVKEEP_CHECK(CheckNext(memory).ok());
   const auto begin = reinterpret_cast<uintptr_t>(memory.data());
-  const auto at =
-      std::upper_bound(buffers_.begin(), buffers_.end(), begin,
-                       [](uintptr_t value, const Buffer& b) { return value < b.begin; });
-  buffers_.insert(at, Buffer{begin, begin + memory.size(), next_slot()});
+  buffers_.insert(After(begin), Buffer{begin, begin + memory.size(), next_slot()});
 }
 
 std::optional<uint32_t> RegisteredBuffers::Find(const std::byte* data, size_t bytes) const {
   const auto begin = reinterpret_cast<uintptr_t>(data);
-  auto after = std::upper_bound(buffers_.begin(), buffers_.end(), begin,
-                                [](uintptr_t value, const Buffer& b) { return value < b.begin; });
+  const auto after = After(begin);
   if (after == buffers_.begin()) return std::nullopt;
   const Buffer& buffer = *std::prev(after);
   if (begin >= buffer.end || bytes > buffer.end - begin) return std::nullopt;

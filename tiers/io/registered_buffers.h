@@ -32,6 +32,9 @@ class RegisteredBuffers {
     uintptr_t end;
     uint32_t slot;
   };
+  // The first that begins after `address`.
+  std::vector<Buffer>::const_iterator After(uintptr_t address) const;
+
   std::vector<Buffer> buffers_;  // sorted by address
 };
 

@@ -17,7 +17,7 @@ struct Fixture {
 
   Fixture() {
     watch.Watch("quick", &quick);
-    watch.Watch("slow", &slow);
+    watch.Watch("slow", &slow, LoopWatch::Waits::kForDisk);
   }
   MonotonicTime lag(size_t loop) const { return watch.lags().at(loop).lag; }
 };
@@ -27,7 +27,9 @@ struct Fixture {
 TEST_CASE_METHOD(Fixture, "a loop that was never asked is not late") {
   REQUIRE(watch.lags().size() == 2);
   CHECK(watch.lags()[0].loop == "quick");
+  CHECK(watch.lags()[0].waits == LoopWatch::Waits::kForNobody);
   CHECK(watch.lags()[1].loop == "slow");
+  CHECK(watch.lags()[1].waits == LoopWatch::Waits::kForDisk);
   clock.Advance(seconds(100));
   CHECK(lag(0) == seconds(0));
   CHECK(lag(1) == seconds(0));

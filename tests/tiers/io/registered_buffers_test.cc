@@ -61,7 +61,7 @@ TEST_CASE("the table of registered buffers has an end") {
     CHECK(buffers.next_slot() == i);
     buffers.Add(FakeMemory((i + 1) * kGiB, kGiB));
   }
-  CHECK(buffers.CheckNext(FakeMemory(100 * kGiB, kGiB)).code() ==
+  CHECK(buffers.CheckNext(FakeMemory(uint64_t{1} << 60, kGiB)).code() ==
         absl::StatusCode::kResourceExhausted);
 }
 
