@@ -1,18 +1,39 @@
 #include "tiers/index/rocksdb_env.h"
 
+#include <absl/strings/str_cat.h>
+#include <fcntl.h>
 #include <pthread.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "tiers/base/check.h"
+#include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 namespace {
 
 std::unique_ptr<rocksdb::Env> On(const std::shared_ptr<rocksdb::FileSystem>& files) {
   return rocksdb::NewCompositeEnv(files != nullptr ? files : rocksdb::FileSystem::Default());
+}
+
+// Held while the descriptor is open.
+class DirectoryLock final : public rocksdb::FileLock {
+ public:
+  explicit DirectoryLock(UniqueFd fd) : fd_(std::move(fd)) {}
+
+ private:
+  const UniqueFd fd_;
+};
+
+rocksdb::Status LockError(const char* what, const std::string& path) {
+  const std::string about = absl::StrCat(what, ": ", path);
+  const char* const why = std::strerror(errno);
+  return errno == ENOSPC ? rocksdb::Status::NoSpace(about, why)
+                         : rocksdb::Status::IOError(about, why);
 }
 
 }  // namespace
@@ -86,6 +107,25 @@ IndexEnv::~IndexEnv() { StopThreads(); }
 void IndexEnv::StopThreads() {
   flushes_ = nullptr;
   compactions_ = nullptr;
+}
+
+// Not of the process but of the open file, so that it holds in this process too, and is not lost
+// when some other descriptor of the file is closed.
+rocksdb::Status IndexEnv::LockFile(const std::string& path, rocksdb::FileLock** lock) {
+  *lock = nullptr;
+  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd.valid()) return LockError("While open a file for lock", path);
+  struct flock whole = {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (fcntl(fd.get(), F_OFD_SETLK, &whole) != 0) return LockError("While lock file", path);
+  *lock = new DirectoryLock(std::move(fd));
+  return rocksdb::Status::OK();
+}
+
+rocksdb::Status IndexEnv::UnlockFile(rocksdb::FileLock* lock) {
+  delete lock;
+  return rocksdb::Status::OK();
 }
 
 BackgroundThread* IndexEnv::PoolOf(Priority pool) const {

@@ -1,8 +1,10 @@
 // IndexEnv: the Env of one index. RocksDB's default Env has one pool of threads for all databases
 // of the process; there a flush that hangs on one device holds up those of every other device.
 //
-// An IndexEnv has one thread for flushes and one for compactions, as many as an index uses. Nothing
-// that its database waits for is shared with another database. The files are those of `files`.
+// An IndexEnv has one thread for flushes and one for compactions, as many as an index uses, and
+// locks the directory by itself: RocksDB opens the lock files of all databases under one lock of
+// its own. Nothing that a database waits for is shared with another one. The files are those of
+// `files`.
 //
 // Thread-safe. It outlives its database. Its destructor runs what is still queued and joins the
 // threads, so it waits for a disk that hangs.
@@ -64,6 +66,9 @@ class IndexEnv final : public rocksdb::EnvWrapper {
   void StopThreads();
 
   const char* Name() const override { return "kvkeep-index"; }
+  // A lock that other processes of RocksDB respect, and a second one in this process as well.
+  rocksdb::Status LockFile(const std::string& path, rocksdb::FileLock** lock) override;
+  rocksdb::Status UnlockFile(rocksdb::FileLock* lock) override;
   // As rocksdb::Env. HIGH is for flushes, LOW for compactions; the other pools have no thread, so
   // RocksDB uses these two.
   void Schedule(void (*run)(void*), void* argument, Priority pool, void* tag,

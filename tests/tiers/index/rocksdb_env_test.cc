@@ -2,9 +2,11 @@
 #include "tiers/index/rocksdb_env.h"
 
 #include <absl/cleanup/cleanup.h>
+#include <fcntl.h>
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -16,6 +18,7 @@
 #include "tests/fakes/scratch_dir.h"
 #include "tests/tiers/index/hanging_tables.h"
 #include "tests/tiers/index/records.h"
+#include "tiers/base/unique_fd.h"
 #include "tiers/index/rocksdb_index.h"
 
 namespace kvkeep {
@@ -117,6 +120,23 @@ TEST_CASE("a compaction that hangs on one device holds up no other's commits and
   CHECK(AddAll(*well, 60));
   CHECK(Syncs(*well, *disk));
   CHECK(disk->hanging() > 0);
+}
+
+TEST_CASE("an index opens while another one's directory cannot be locked yet") {
+  const ScratchDir scratch;
+  Make(scratch / "hung") = nullptr;
+  // Who opens the file waits until the lease is given back.
+  const UniqueFd lease(open((scratch / "hung/LOCK").c_str(), O_RDWR | O_CLOEXEC));
+  const auto handler = std::signal(SIGIO, SIG_IGN);
+  REQUIRE(fcntl(lease.get(), F_SETLEASE, F_WRLCK) == 0);
+  auto hung = std::async(std::launch::async,
+                         [&] { return OpenRocksDbIndex(scratch / "hung", kDevice, {}).status(); });
+  REQUIRE(InTime([&] { return fcntl(lease.get(), F_GETLEASE) != F_WRLCK; }));
+  CHECK(AddAll(*Make(scratch / "well"), 1));
+  CHECK(hung.wait_for(std::chrono::seconds(0)) != std::future_status::ready);
+  CHECK(fcntl(lease.get(), F_SETLEASE, F_UNLCK) == 0);
+  CHECK(hung.get().ok());
+  std::signal(SIGIO, handler);
 }
 
 TEST_CASE("the threads of an index end with it") {
