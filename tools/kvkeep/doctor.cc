@@ -71,11 +71,16 @@ Finding LockedMemory(const Config& config, const Machine& machine) {
   const bool unlimited = machine.locked_limit == UINT64_MAX;
   finding.found =
       unlimited ? "unlimited" : absl::StrCat("at most ", FormatBytes(machine.locked_limit));
-  if (unlimited || machine.locked_limit >= config.g2.capacity_bytes) return finding;
+  // Each device's ring has all of G2 registered, and the kernel counts each.
+  const uint64_t rings = config.g3.paths.size();
+  if (unlimited || rings == 0 || machine.locked_limit / rings >= config.g2.capacity_bytes) {
+    return finding;
+  }
   finding.state = State::kWarn;
   finding.to_do = absl::StrCat(
       "I/O on G2's ", FormatBytes(config.g2.capacity_bytes),
-      " will not be registered and costs more CPU: LimitMEMLOCK=infinity, or ulimit -l unlimited");
+      ", once for each device, will not be registered and costs more CPU: LimitMEMLOCK=infinity, "
+      "or ulimit -l unlimited");
   return finding;
 }
 
