@@ -371,6 +371,7 @@ absl::Status Daemon::Parts::OpenDoors() {
     if (!options.admin_certificate_names.empty()) tcp_admin = MakeAdmin(tcp->callers());
   }
   state.serving.store(v1::SERVING_STATE_SERVING);
+  room->BeginLog();
   KVKEEP_ASSIGN_OR_RETURN(local, OpenLocalDoor(options, room.get(), gpu.get(), &state));
   KVKEEP_ASSIGN_OR_RETURN(
       doors, Doors::Open(ToDoorOptions(options), {.kv = kv.get(),

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "server/arena_owners.h"
-#include "server/known_devices.h"
 #include "server/sockets.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/units.h"
@@ -26,6 +25,10 @@ constexpr uint64_t kBesideArenaBytes = 256 * kMiB;
 // Work may hop from one thread to another while they are looked at one after the other (device ->
 // index -> sync is the longest way it takes), so that one quiet look proves nothing.
 constexpr int kQuietLooks = 4;
+// For locks of devices, which prove that G2's memory may be kept; and for joins. A start serves
+// within half a second, whatever the devices do.
+constexpr std::chrono::milliseconds kPatience{200};
+constexpr std::chrono::minutes kRequiredPatience{10};
 
 int CopyThreads(int configured) {
   if (configured > 0) return configured;
@@ -41,17 +44,24 @@ EngineRoom::~EngineRoom() = default;
 absl::StatusOr<std::unique_ptr<EngineRoom>> EngineRoom::Open(const DaemonOptions& options,
                                                              const Log* log, ServerState* state) {
   std::unique_ptr<EngineRoom> room(new EngineRoom(log, state));
-  KVKEEP_ASSIGN_OR_RETURN(room->identity_,
+  const absl::Status opened = room->OpenAll(options);
+  if (opened.ok()) return room;
+  // A thread that hangs with a drive cannot be ended, only the process.
+  if (!room->StopPlaces(RealClock()->Now() + kPatience)) room.release();
+  return opened;
+}
+
+absl::Status EngineRoom::OpenAll(const DaemonOptions& options) {
+  KVKEEP_ASSIGN_OR_RETURN(identity_,
                           LoadOrCreateStoreIdentity(options.state_dir + "/identity", RealRandom()));
-  KVKEEP_RETURN_IF_ERROR(room->OpenKeys(options));
-  room->copy_pool_ = std::make_unique<ThreadPool>("kvkeep-copy", CopyThreads(options.copy_threads));
-  state->start.step = "opening devices";
-  KVKEEP_RETURN_IF_ERROR(room->OpenDevices(options));
-  state->start.step = "taking memory for G2";
-  KVKEEP_RETURN_IF_ERROR(room->OpenArena(options));
-  state->start.step = "recovering";
-  KVKEEP_RETURN_IF_ERROR(room->OpenStore(options));
-  return room;
+  KVKEEP_RETURN_IF_ERROR(OpenKeys(options));
+  copy_pool_ = std::make_unique<ThreadPool>("kvkeep-copy", CopyThreads(options.copy_threads));
+  state_->start.step = "opening devices";
+  KVKEEP_RETURN_IF_ERROR(OpenDevices(options));
+  state_->start.step = "taking memory for G2";
+  KVKEEP_RETURN_IF_ERROR(OpenArena(options));
+  state_->start.step = "recovering";
+  return OpenStore(options);
 }
 
 absl::Status EngineRoom::OpenKeys(const DaemonOptions& options) {
@@ -125,6 +135,10 @@ void EngineRoom::WarnOfTightMemory() const {
                                      kBesideArenaBytes, " bytes are left")}});
 }
 
+void EngineRoom::BeginLog() {
+  for (const auto& place : places_) place->BeginLog();
+}
+
 bool EngineRoom::Tick() {
   const bool at_rest = store_->Tick();
   return RegisterSegments() && at_rest;
@@ -144,54 +158,58 @@ bool EngineRoom::RegisterSegments() {
   return all;
 }
 
-absl::Status EngineRoom::OpenDevices(const DaemonOptions& daemon) {
-  const std::vector<NvmeDeviceOptions>& devices = daemon.devices;
-  const std::string known_file = daemon.state_dir + "/devices";
+absl::Status EngineRoom::OpenDevices(const DaemonOptions& options) {
+  const std::string known_file = options.state_dir + "/devices";
   KVKEEP_ASSIGN_OR_RETURN(KnownDevices known, KnownDevices::Load(known_file));
   std::set<std::string> unsure = known.dirs();
-  for (size_t i = 0; i < devices.size(); ++i) {
-    NvmeDeviceOptions options = devices[i];
-    // An empty directory where a device was is a file system that is not mounted.
-    options.may_format = !known.Contains(options.dir);
-    KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<IoEngine> engine, CreateIoEngine(daemon.io));
-    NvmeDevice::OpenResult opened = OpenNvmeDevice(options, identity_.store_uuid, identity_.mac_key,
-                                                   engine.get(), RealRandom());
-    if (opened.device != nullptr) {
-      io_.Add(std::move(engine));
-      devices_.push_back(std::move(opened.device));
-      configured_.push_back(i);
-      unsure.erase(options.dir);
-      if (const uint64_t damages = devices_.back()->index().stats().log_damages; damages > 0) {
-        log_->Warn(
-            "the log of a device's index is damaged: what was logged behind is lost, durable "
-            "chunks too; each chunk is looked at before it is trusted",
-            {{"path", options.dir}, {"damaged_places", absl::StrCat(damages)}});
-      }
-      KVKEEP_RETURN_IF_ERROR(known.Add(options.dir));
-      continue;
-    }
-    std::string why(opened.error.status.message());
-    if (absl::IsNotFound(opened.error.status)) {
-      absl::StrAppend(&why, "; mount it, or, to start afresh there, remove its line from ",
-                      known_file);
-    }
-    if (opened.error.failure == OpenFailure::kMisconfigured) return absl::InvalidArgumentError(why);
-    if (opened.error.failure == OpenFailure::kInUse) return absl::UnavailableError(why);
-    if (options.required) {
-      return absl::UnavailableError(absl::StrCat(why, " (the device is required)"));
-    }
-    log_->Warn("device is offline, its chunks are misses", {{"path", options.dir}, {"why", why}});
-    offline_.push_back(
-        {.path = options.dir, .message = why, .capacity_bytes = options.capacity_bytes});
+  {
+    MutexLock lock(&known_mu_);
+    known_.emplace(std::move(known));
+  }
+  const DevicePlace::Home home{.identity = identity_,
+                               .knows =
+                                   [this](const std::string& dir) {
+                                     MutexLock lock(&known_mu_);
+                                     return known_->Contains(dir);
+                                   },
+                               .note =
+                                   [this](const std::string& dir) {
+                                     MutexLock lock(&known_mu_);
+                                     return known_->Add(dir);
+                                   },
+                               .known_file = known_file};
+  for (const NvmeDeviceOptions& device : options.devices) {
+    KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<IoEngine> engine, CreateIoEngine(options.io));
+    IoEngine* const borrowed = engine.get();
+    io_.Add(std::move(engine));
+    places_.push_back(std::make_unique<DevicePlace>(device, home, borrowed, log_));
+  }
+  const MonotonicTime deadline = RealClock()->Now() + kPatience;
+  for (size_t i = 0; i < places_.size(); ++i) {
+    const NvmeDeviceOptions& device = options.devices[i];
+    if (places_[i]->AwaitLocks(deadline)) unsure.erase(device.dir);
+    if (device.required) places_[i]->AwaitOpened(RealClock()->Now() + kRequiredPatience);
+    KVKEEP_RETURN_IF_ERROR(Judge(device, *places_[i]));
   }
   unsure_devices_.assign(unsure.begin(), unsure.end());
   return absl::OkStatus();
 }
 
-StoreOptions EngineRoom::ForStore(const DaemonOptions& options) const {
+absl::Status EngineRoom::Judge(const NvmeDeviceOptions& options, const DevicePlace& place) const {
+  const std::optional<NvmeDevice::OpenError> error = place.error();
+  if (!error.has_value()) return absl::OkStatus();
+  if (error->failure == OpenFailure::kMisconfigured) {
+    return absl::InvalidArgumentError(error->status.message());
+  }
+  if (!options.required) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(std::string(error->status.message()), " (the device is required)"));
+}
+
+StoreOptions EngineRoom::ForStore(const DaemonOptions& options) {
   StoreOptions store = options.store;
-  for (const size_t configured : configured_) {
-    store.g3_capacity_bytes.push_back(options.devices[configured].capacity_bytes);
+  for (const NvmeDeviceOptions& device : options.devices) {
+    store.g3_capacity_bytes.push_back(device.capacity_bytes);
   }
   return store;
 }
@@ -212,36 +230,27 @@ absl::Status EngineRoom::OpenStore(const DaemonOptions& options) {
                  .work_clock_every = 13,
                  .wake = [this] { wake_(); }};
   KVKEEP_ASSIGN_OR_RETURN(deps.boot_id, ReadBootId());
-  for (const std::unique_ptr<NvmeDevice>& device : devices_) {
-    DeviceThreads threads{.index = std::make_unique<ThreadPool>("kvkeep-index", 1),
-                          .sync = std::make_unique<ThreadPool>("kvkeep-sync", 1)};
-    deps.devices.push_back({.device = device.get(),
-                            .index_executor = threads.index.get(),
-                            .sync_executor = threads.sync.get()});
-    device_threads_.push_back(std::move(threads));
-  }
+  deps.devices.resize(places_.size());
   const MonotonicTime began = RealClock()->Now();
   KVKEEP_ASSIGN_OR_RETURN(store_, Store::Create(ForStore(options), deps));
+  for (size_t i = 0; i < places_.size(); ++i) places_[i]->JoinTo(store_.get(), i);
+  // What can join soon is there for the first who asks.
+  for (const auto& place : places_) place->AwaitHere(began + kPatience);
   state_->start.recovery_ns = static_cast<uint64_t>((RealClock()->Now() - began).count());
   return absl::OkStatus();
 }
 
 StoreSnapshot EngineRoom::snapshot() const {
   StoreSnapshot snapshot = store_->snapshot();
-  AddOffline(offline_, &snapshot);
+  for (size_t i = 0; i < places_.size(); ++i) places_[i]->AddTo(&snapshot.devices[i]);
   return snapshot;
 }
 
 void EngineRoom::PassThroughPools() {
-  std::vector<ThreadPool*> pools = {copy_pool_.get()};
-  for (const DeviceThreads& threads : device_threads_) {
-    pools.insert(pools.end(), {threads.index.get(), threads.sync.get()});
-  }
-  for (ThreadPool* pool : pools) {
-    std::promise<void> passed;
-    pool->Post([&passed] { passed.set_value(); });
-    passed.get_future().wait();
-  }
+  std::promise<void> passed;
+  copy_pool_->Post([&passed] { passed.set_value(); });
+  passed.get_future().wait();
+  for (const auto& place : places_) place->PassThrough();
 }
 
 bool EngineRoom::NothingHeld() const {
@@ -255,8 +264,15 @@ bool EngineRoom::NothingHeld() const {
          counters.open_session_streams.load() == 0 && counters.open_watch_streams.load() == 0;
 }
 
+bool EngineRoom::StopPlaces(MonotonicTime deadline) {
+  bool stopped = true;
+  for (const auto& place : places_) stopped = place->Stop(deadline) && stopped;
+  return stopped;
+}
+
 bool EngineRoom::AwaitQuiet(std::chrono::nanoseconds timeout) {
   const MonotonicTime deadline = RealClock()->Now() + timeout;
+  if (!StopPlaces(deadline)) return false;
   int quiet_looks = 0;
   while (quiet_looks < kQuietLooks) {
     if (RealClock()->Now() > deadline) return false;

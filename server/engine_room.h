@@ -1,7 +1,7 @@
 // EngineRoom: arena, I/O engines, devices, executors and the store over them, built in order and
 // torn down in the order that leaves no callback without its object.
 //
-// Threads: a copy pool; for every device its I/O engine's, one index thread and one sync thread.
+// Threads: a copy pool; for every device its I/O engine's and those of its place (device_place.h).
 // Maintenance (Tick) is the caller's, from one thread. Not thread-safe itself; the store is.
 #pragma once
 
@@ -13,8 +13,9 @@
 #include <vector>
 
 #include "server/io_engines.h"
+#include "server/device_place.h"
+#include "server/known_devices.h"
 #include "server/log.h"
-#include "server/offline_device.h"
 #include "server/options.h"
 #include "server/server_state.h"
 #include "tiers/base/executor.h"
@@ -25,11 +26,13 @@ namespace kvkeep {
 
 class EngineRoom {
  public:
-  // Recovers what the devices hold; takes as long as that takes. InvalidArgument: the configuration
-  // is wrong; any other error: the start cannot work. `log` and `state` must outlive it.
+  // Recovers what G2 holds. Devices join by themselves, each when it can; this waits for them for
+  // kPatience, and for those that are required until they are open or cannot be. InvalidArgument:
+  // the configuration is wrong; any other error: the start cannot work. `log` and `state` must
+  // outlive it.
   static absl::StatusOr<std::unique_ptr<EngineRoom>> Open(const DaemonOptions& options,
                                                           const Log* log, ServerState* state);
-  // REQUIRES: AwaitQuiet said true.
+  // REQUIRES: AwaitQuiet said true, or the places are stopped.
   ~EngineRoom();
   EngineRoom(const EngineRoom&) = delete;
   EngineRoom& operator=(const EngineRoom&) = delete;
@@ -45,6 +48,8 @@ class EngineRoom {
   // pages are there: pinning pages that are not would hold up the I/O threads. How often, and what
   // it returns: as Store::Tick.
   bool Tick();
+  // The daemon is about to serve: devices that are not here are logged, and those that come or fail.
+  void BeginLog();
   // As StoreDeps::wake. Before the first Tick.
   void OnWake(std::function<void()> wake) { wake_ = std::move(wake); }
 
@@ -58,12 +63,11 @@ class EngineRoom {
   bool AwaitQuiet(std::chrono::nanoseconds timeout);
 
  private:
-  struct DeviceThreads {
-    std::unique_ptr<ThreadPool> index, sync;
-  };
-
   EngineRoom(const Log* log, ServerState* state);
-  // After the devices: their locks prove that no I/O of a dead process is left. Of those in
+  absl::Status OpenAll(const DaemonOptions& options);
+  // No device is opened any more. False when a drive still hangs at `deadline`.
+  bool StopPlaces(MonotonicTime deadline);
+  // After the devices' locks, which prove that no I/O of a dead process is left. Of those in
   // `unsure_devices_` nothing is proved, and the arena gets pages that such I/O cannot reach.
   absl::Status OpenArena(const DaemonOptions& options);
   // Said once: a cgroup whose limit the arena all but fills.
@@ -73,16 +77,16 @@ class EngineRoom {
   // False while some are left to be registered.
   bool RegisterSegments();
   absl::Status OpenDevices(const DaemonOptions& options);
+  // Why a start with this device cannot work, if it cannot.
+  absl::Status Judge(const NvmeDeviceOptions& options, const DevicePlace& place) const;
   absl::Status OpenStore(const DaemonOptions& options);
-  // With the capacities of the devices that are open.
-  StoreOptions ForStore(const DaemonOptions& options) const;
+  static StoreOptions ForStore(const DaemonOptions& options);  // with the devices' capacities
   void PassThroughPools();
   bool NothingHeld() const;
 
   const Log* const log_;
   ServerState* const state_;
   StoreIdentity identity_;
-  std::vector<OfflineDevice> offline_;
   std::vector<std::string> unsure_devices_;  // an earlier process may have I/O under way there
   bool said_ready_ = false;                  // of the arena
 
@@ -91,12 +95,12 @@ class EngineRoom {
   std::unique_ptr<KeyRingFile> key_file_;  // nobody else changes it meanwhile; null: no encryption
   std::unique_ptr<KeyRing> keys_;
   std::unique_ptr<ThreadPool> copy_pool_;
-  std::vector<DeviceThreads> device_threads_;
   std::unique_ptr<Arena> arena_;
   IoEngines io_;
-  std::vector<std::unique_ptr<NvmeDevice>> devices_;
-  std::vector<size_t> configured_;  // for each of them, which of the options' devices it is
-  std::function<void()> wake_;      // null until there is a ticker
+  Mutex known_mu_;
+  std::optional<KnownDevices> known_ ABSL_GUARDED_BY(known_mu_);
+  std::vector<std::unique_ptr<DevicePlace>> places_;  // as configured
+  std::function<void()> wake_;                        // null until there is a ticker
   std::unique_ptr<Store> store_;
 };
 

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -196,7 +197,13 @@ std::optional<milliseconds> Site::TryStart() {
     std::this_thread::sleep_for(kPause);  // for another process
   }
   admin_ = std::make_unique<client::AdminClient>("unix://" + admin_socket(), milliseconds(20'000));
-  const absl::StatusOr<v1::StatusResponse> status = admin_->Status();
+  absl::StatusOr<v1::StatusResponse> status = admin_->Status();
+  const auto joins = [](const v1::DeviceStatus& device) { return device.state() == "joining"; };
+  while (status.ok() && std::any_of(status->devices().begin(), status->devices().end(), joins)) {
+    if (Clock::now() > give_up) FAIL("a device does not join: " << Log());
+    std::this_thread::sleep_for(kPause);  // for another process
+    status = admin_->Status();
+  }
   if (!status.ok() && EndedBySignal(SIGKILL)) return std::nullopt;
   if (!status.ok()) FAIL(status.status().ToString() << Log());
   REQUIRE(status->state() == v1::SERVING_STATE_SERVING);

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -161,7 +162,17 @@ class DaemonFixture {
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
     v1::GetServerInfoResponse response;
     return v1::KvCache::NewStub(Channel())->GetServerInfo(&context, {}, &response).ok() &&
-           response.state() == v1::SERVING_STATE_SERVING;
+           response.state() == v1::SERVING_STATE_SERVING && DevicesJoined();
+  }
+
+  // Or are offline: none is on its way.
+  bool DevicesJoined() const {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
+    v1::StatusResponse status;
+    if (!v1::Admin::NewStub(AdminChannel())->Status(&context, {}, &status).ok()) return false;
+    return std::none_of(status.devices().begin(), status.devices().end(),
+                        [](const v1::DeviceStatus& device) { return device.state() == "joining"; });
   }
 
   ScratchDir dir_;

@@ -61,16 +61,21 @@ TEST_CASE("G3's directory is of another store") {
   CheckFails(site, kConfigError, {site.path("nvme0"), "belongs to store", "empty the directory"});
 }
 
-TEST_CASE("G3's directory is in use by another daemon") {
+TEST_CASE("G3's directory is in use by another daemon: it joins when that one has stopped") {
   Site first, second;
   first.Start();
   // The second one finds the first one's directory, with the first one's state.
   second.settings.devices[0].name = first.path("nvme0");
   std::filesystem::create_directory(second.path("state"));
   std::filesystem::copy_file(first.path("state/identity"), second.path("state/identity"));
-  CheckFails(second, kStartFailure,
-             {first.path("nvme0"), "locked by another process", "stop the other"});
+  second.Start();
+  const v1::DeviceStatus away = second.Status().devices(0);
+  CHECK(away.state() == "offline");
+  CHECK_THAT(away.message(), Catch::Matchers::Contains(first.path("nvme0")));
+  CHECK_THAT(away.message(), Catch::Matchers::Contains("locked by another process"));
   CHECK(first.Status().state() == v1::SERVING_STATE_SERVING);
+  first.Stop();
+  CHECK(Eventually([&second] { return second.Status().devices(0).state() == "ok"; }));
 }
 
 TEST_CASE("the state directory is in use by another daemon") {

@@ -1,4 +1,5 @@
-// Soon: whether something that threads which nobody joins bring about happens within ten seconds.
+// Soon: whether something that threads which nobody joins bring about happens within ten seconds,
+// or so many as the test says.
 #pragma once
 
 #include <chrono>
@@ -7,8 +8,9 @@
 
 namespace kvkeep {
 
-inline bool Soon(const std::function<bool()>& condition) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+inline bool Soon(const std::function<bool()>& condition,
+                 std::chrono::seconds patience = std::chrono::seconds(10)) {
+  const auto end = std::chrono::steady_clock::now() + patience;
   while (std::chrono::steady_clock::now() < end && !condition()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));  // for those threads
   }

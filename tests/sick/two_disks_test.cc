@@ -1,4 +1,5 @@
-// Two disks, one of which hangs: durable puts, write-back and reads of the other go on.
+// Two disks, one of which hangs: durable puts, write-back and reads of the other go on, over a
+// restart as well.
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <string>
@@ -100,6 +101,30 @@ TEST_CASE("one disk of two that hangs changes nothing for the other") {
   CHECK(Eventually([&] { return disks.State(0) == "ok"; }, kPatience));
   CHECK(Eventually([&] { return reader.Hits(disks.cold) == kCold; }, kPatience));
   CHECK(reader.wrong_bytes == 0);
+}
+
+TEST_CASE("a daemon killed while a disk hangs serves the other one, and the first joins later") {
+  if (!CanBeSick()) return;
+  TwoDisks disks;
+  const size_t on_well = disks.Fill();
+  disks.hung.Hang(SICK_READS);  // they hold the locks of the data files after the daemon is dead
+  {
+    Engine reader(disks.site, {.deadline = kShort});
+    reader.Hits(disks.cold);
+    REQUIRE(Eventually([&] { return disks.hung.hanging() > 0; }));
+  }
+  disks.site.Kill();
+  disks.site.Start();
+  CHECK(disks.State(0) == "offline");
+  CHECK(disks.State(1) == "ok");
+  Engine engine(disks.site, {.deadline = kShort});
+  CHECK(engine.Hits(disks.cold) == on_well);
+  CHECK(PutDurable(engine, {90'000, 3'000}));
+  CHECK(disks.hung.hanging() > 0);
+  disks.hung.Heal();
+  CHECK(Eventually([&] { return disks.State(0) == "ok"; }, kPatience));
+  CHECK(Eventually([&] { return engine.Hits(disks.cold) == kCold; }, kPatience));
+  CHECK(engine.wrong_bytes == 0);
 }
 
 }  // namespace kvkeep::sick

@@ -75,6 +75,7 @@ struct Request {
   const MacKeyFingerprint mac_key;
   IoEngine* const engine;
   RandomSource* const random;
+  const std::function<void()>& locked;
 };
 
 RocksDbIndexOptions IndexOptions(const DeviceGeometry& geometry, bool create) {
@@ -199,6 +200,7 @@ absl::StatusOr<NvmeDevice::OpenResult> Open(const Request& request) {
   absl::StatusOr<std::unique_ptr<Device>> io =
       OpenDataFiles(request, directory, geometry, times.get());
   if (!io.ok()) return AsBroken(io.status());
+  if (request.locked) request.locked();
   absl::StatusOr<std::unique_ptr<ChunkIndex>> index = OpenRocksDbIndex(
       directory.index_path(), superblock->device, IndexOptions(geometry, /*create=*/false));
   if (!index.ok()) {
@@ -254,9 +256,9 @@ absl::Status NvmeDeviceOptions::Validate() const {
 
 NvmeDevice::OpenResult OpenNvmeDevice(const NvmeDeviceOptions& options, const Uuid& store_uuid,
                                       const MacKey& mac_key, IoEngine* engine,
-                                      RandomSource* random) {
+                                      RandomSource* random, const std::function<void()>& locked) {
   absl::StatusOr<NvmeDevice::OpenResult> result =
-      Open({options, store_uuid, Fingerprint(mac_key), engine, random});
+      Open({options, store_uuid, Fingerprint(mac_key), engine, random, locked});
   if (result.ok()) return *std::move(result);
   NvmeDevice::OpenResult failed;
   failed.error = {.failure = FailureOf(result.status()), .status = result.status()};

@@ -18,6 +18,7 @@
 #include <absl/status/statusor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -52,7 +53,7 @@ enum class OpenFailure {
   // Of another store or version, capacity above the free space, not a directory, a directory with
   // other things in it: refuse to start.
   kMisconfigured,
-  kInUse,   // locked by another daemon: refuse to start
+  kInUse,   // locked by another daemon, or by I/O of a dead one: joins when it is free
   kBroken,  // absent, read-only, I/O error, corrupt: start degraded unless required
 };
 
@@ -91,6 +92,8 @@ class NvmeDevice {
 // capacity_bytes than before grows the device. Blocks for about 2 s when another process has it.
 // `store_uuid`: devices of one store carry the same one; another is kMisconfigured.
 // `mac_key`: its fingerprint is in the superblock; another is kMisconfigured.
+// `locked` is called once all locks are ours, before the index is opened: no I/O of a dead process
+// is under way from then on.
 struct NvmeDevice::OpenResult {
   std::unique_ptr<NvmeDevice> device;  // null on error
   OpenError error;
@@ -98,7 +101,8 @@ struct NvmeDevice::OpenResult {
 };
 NvmeDevice::OpenResult OpenNvmeDevice(const NvmeDeviceOptions& options, const Uuid& store_uuid,
                                       const MacKey& mac_key, IoEngine* engine,
-                                      RandomSource* random);
+                                      RandomSource* random,
+                                      const std::function<void()>& locked = nullptr);
 
 // The store's own small state outside any device: UUID and MAC key, made at the first start.
 struct StoreIdentity {

@@ -51,7 +51,9 @@ class Core {
   // ---- store.h, same contracts (join.cc, sessions.cc, lookup.cc, put.cc, promote.cc, admin.cc)
   absl::Status Recover();
   void Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done);
-  NvmeDevice* AttachedDevice(size_t device);  // null: away
+  // Null: away. It stays what it is while the caller holds telling().
+  NvmeDevice* AttachedDevice(size_t device);
+  Mutex* telling() { return &telling_mu_; }
   absl::StatusOr<SessionToken> OpenSession(const SessionInfo& info);
   void CloseSession(const SessionToken& token, bool revoked);
   absl::StatusOr<NamespaceDigest> OpenNamespace(const SessionToken& token,
@@ -439,6 +441,7 @@ class Core {
   void EndJoin(Arrival& arrival);
   void Trim();
   void LetGo(uint16_t device);
+  void ForgetAll(uint16_t device);
   void Forget(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteDoubtful(DeviceTier& tier, const Doubtful& noted, CommitSequence after)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -519,6 +522,7 @@ class Core {
   const std::shared_ptr<CipherBuffers> cipher_buffers_ = std::make_shared<CipherBuffers>();
 
   // ---- state that has a lock of its own
+  Mutex telling_mu_;
   ReuseMeter reuse_;
 
   // ---- state: protected by mu_

@@ -410,6 +410,11 @@ absl::Status Core::SaveDoubtful(ChunkIndex& index, const Doubtful& doubtful) {
 
 // All that the table knows of a device that has not joined goes; its index keeps what it has.
 void Core::LetGo(uint16_t device) {
+  ForgetAll(device);
+  MutexLock telling(&telling_mu_);  // who asks it something does so no more after this
+}
+
+void Core::ForgetAll(uint16_t device) {
   Section section(this, Section::Kind::kMaintenance);
   DeviceTier& tier = *devices_[device];
   uint64_t moves = 0;

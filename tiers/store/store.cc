@@ -379,7 +379,8 @@ void Store::ReadMetadata(const ChunkId& id,
 }
 StoreSnapshot Store::snapshot() const {
   StoreSnapshot snapshot = core_->Snapshot();
-  // Asked outside the lock: it may look at files.
+  // Asked outside the lock: it may look at files. No device is let go of meanwhile.
+  MutexLock telling(core_->telling());
   for (size_t i = 0; i < snapshot.devices.size(); ++i) {
     NvmeDevice* const nvme = core_->AttachedDevice(i);
     if (nvme == nullptr) continue;

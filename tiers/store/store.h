@@ -63,8 +63,7 @@ class Store {
   // A device has come to its place. Recovers what it holds, on its index executor, while the store
   // serves: until then its chunks are misses, and nothing is written there. What was deleted since
   // the start stays deleted. `done`: OK, or why not; then the store has let go of the device, and
-  // may be given it again. FailedPrecondition at once: the place is taken. The device must outlive
-  // each snapshot() that began before `done`.
+  // may be given it again. FailedPrecondition at once: the place is taken.
   void Attach(size_t device, const StoreDeps::DeviceDeps& deps,
               absl::AnyInvocable<void(absl::Status) &&> done);
 

@@ -1,0 +1,252 @@
+#include "server/device_place.h"
+
+#include <absl/strings/str_cat.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tiers/base/check.h"
+#include "tiers/base/random.h"
+
+namespace kvkeep {
+namespace {
+
+// Until the next attempt. A lock is asked for often in an attempt; a wrong device stays wrong until
+// somebody does something.
+constexpr std::chrono::seconds kPause{2}, kPauseOfWrong{30};
+
+template <typename Condition>
+void AwaitUntil(CondVar& changed, Mutex* mu, MonotonicTime deadline, Condition condition)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+  while (!condition()) {
+    const MonotonicTime now = RealClock()->Now();
+    if (now >= deadline) return;
+    changed.WaitFor(mu, deadline - now);
+  }
+}
+
+}  // namespace
+
+DevicePlace::DevicePlace(const NvmeDeviceOptions& options, const Home& home, IoEngine* engine,
+                         const Log* log)
+    : options_(options),
+      home_(home),
+      engine_(engine),
+      log_(log),
+      index_(std::make_unique<ThreadPool>("kvkeep-index", 1)),
+      sync_(std::make_unique<ThreadPool>("kvkeep-sync", 1)),
+      thread_([this] { Run(); }) {}
+
+DevicePlace::~DevicePlace() {
+  {
+    MutexLock lock(&mu_);
+    KVKEEP_CHECK(ended_);
+  }
+  thread_.join();
+}
+
+void DevicePlace::Run() {
+  pthread_setname_np(pthread_self(), "kvkeep-open");
+  while (true) {
+    Attempt();
+    MutexLock lock(&mu_);
+    attempted_ = true;
+    changed_.NotifyAll();
+    const MonotonicTime next = RealClock()->Now() + Pause();
+    AwaitUntil(changed_, &mu_, next, [this] {
+      mu_.AssertHeld();
+      return stopping_;
+    });
+    while (step_ == Step::kHere && !stopping_) changed_.Wait(&mu_);
+    if (stopping_) break;
+  }
+  MutexLock lock(&mu_);
+  ended_ = true;
+  changed_.NotifyAll();
+}
+
+std::chrono::nanoseconds DevicePlace::Pause() const {
+  if (step_ == Step::kHere) return std::chrono::nanoseconds(0);
+  const bool wrong = error_.has_value() && error_->failure == OpenFailure::kMisconfigured;
+  return wrong ? kPauseOfWrong : kPause;
+}
+
+void DevicePlace::Attempt() {
+  Enter(Step::kOpening);
+  NvmeDeviceOptions options = options_;
+  options.may_format = !home_.knows(options.dir);
+  NvmeDevice::OpenResult opened =
+      OpenNvmeDevice(options, home_.identity.store_uuid, home_.identity.mac_key, engine_,
+                     RealRandom(), [this] { Enter(Step::kLocked); });
+  if (opened.device == nullptr) return Fail(std::move(opened.error));
+  if (const uint64_t damages = opened.device->index().stats().log_damages; damages > 0) {
+    log_->Warn(
+        "the log of a device's index is damaged: what was logged behind is lost, durable "
+        "chunks too; each chunk is looked at before it is trusted",
+        {{"path", options.dir}, {"damaged_places", absl::StrCat(damages)}});
+  }
+  if (absl::Status noted = home_.note(options.dir); !noted.ok()) {
+    return Fail({OpenFailure::kBroken, std::move(noted)});
+  }
+  device_ = std::move(opened.device);
+  Store* store = nullptr;
+  size_t number = 0;
+  {
+    MutexLock lock(&mu_);
+    error_.reset();
+    attempted_ = true;
+    step_ = Step::kOpen;
+    changed_.NotifyAll();
+    while (store_ == nullptr && !stopping_) changed_.Wait(&mu_);
+    if (stopping_) return;
+    store = store_;
+    number = number_;
+  }
+  JoinStore(store, number);
+}
+
+void DevicePlace::JoinStore(Store* store, size_t number) {
+  const MonotonicTime began = RealClock()->Now();
+  std::optional<absl::Status> joined;
+  store->Attach(number,
+                {.device = device_.get(),
+                 .index_executor = index_.get(),
+                 .sync_executor = sync_.get()},
+                [this, &joined](absl::Status status) {
+                  MutexLock lock(&mu_);
+                  joined = std::move(status);
+                  changed_.NotifyAll();
+                });
+  {
+    MutexLock lock(&mu_);
+    while (!joined.has_value()) changed_.Wait(&mu_);
+  }
+  if (!joined->ok()) {
+    device_.reset();
+    return Fail({OpenFailure::kBroken, *std::move(joined)});
+  }
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(RealClock()->Now() -
+                                                                          began);
+  const uint64_t chunks = store->snapshot().devices[number].chunks;
+  MutexLock lock(&mu_);
+  step_ = Step::kHere;
+  changed_.NotifyAll();
+  if (!logs_) return;
+  log_->Info("a device has joined", {{"path", options_.dir},
+                                     {"chunks", absl::StrCat(chunks)},
+                                     {"took_ms", absl::StrCat(took.count())}});
+}
+
+void DevicePlace::Fail(NvmeDevice::OpenError error) {
+  if (absl::IsNotFound(error.status)) {
+    error.status = absl::NotFoundError(
+        absl::StrCat(error.status.message(), "; mount it, or, to start afresh there, remove its ",
+                     "line from ", home_.known_file));
+  }
+  MutexLock lock(&mu_);
+  const bool said = error_.has_value() && error_->status == error.status;
+  error_ = std::move(error);
+  if (logs_ && !said && !stopping_) LogError();  // what stays the same is said once
+  step_ = Step::kFailed;
+  changed_.NotifyAll();
+}
+
+void DevicePlace::LogError() {
+  log_->Warn("device is offline, its chunks are misses",
+             {{"path", options_.dir}, {"why", std::string(error_->status.message())}});
+}
+
+void DevicePlace::BeginLog() {
+  MutexLock lock(&mu_);
+  logs_ = true;
+  if (error_.has_value()) LogError();
+}
+
+void DevicePlace::Enter(Step step) {
+  MutexLock lock(&mu_);
+  step_ = step;
+  changed_.NotifyAll();
+}
+
+bool DevicePlace::AwaitLocks(MonotonicTime deadline) {
+  MutexLock lock(&mu_);
+  const auto locked = [this] {
+    mu_.AssertHeld();
+    return step_ == Step::kLocked || step_ == Step::kOpen || step_ == Step::kHere;
+  };
+  AwaitUntil(changed_, &mu_, deadline, [&] {
+    mu_.AssertHeld();
+    return locked() || step_ == Step::kFailed;
+  });
+  return locked();
+}
+
+void DevicePlace::AwaitOpened(MonotonicTime deadline) {
+  MutexLock lock(&mu_);
+  AwaitUntil(changed_, &mu_, deadline, [this] {
+    mu_.AssertHeld();
+    return attempted_;
+  });
+}
+
+void DevicePlace::AwaitHere(MonotonicTime deadline) {
+  MutexLock lock(&mu_);
+  AwaitUntil(changed_, &mu_, deadline, [this] {
+    mu_.AssertHeld();
+    return step_ == Step::kHere || step_ == Step::kFailed;
+  });
+}
+
+std::optional<NvmeDevice::OpenError> DevicePlace::error() const {
+  MutexLock lock(&mu_);
+  return error_;
+}
+
+void DevicePlace::JoinTo(Store* store, size_t number) {
+  MutexLock lock(&mu_);
+  store_ = store;
+  number_ = number;
+  changed_.NotifyAll();
+}
+
+void DevicePlace::AddTo(DeviceSnapshot* snapshot) const {
+  if (!snapshot->path.empty()) return;  // the store knows it
+  snapshot->path = options_.dir;
+  snapshot->capacity_bytes = snapshot->built_bytes = options_.capacity_bytes;
+  MutexLock lock(&mu_);
+  if (error_.has_value()) {
+    snapshot->message = std::string(error_->status.message());
+  } else {
+    snapshot->state = DeviceState::kJoining;
+    snapshot->message = step_ == Step::kOpening ? "it is being locked" : "its index is opened";
+  }
+}
+
+void DevicePlace::PassThrough() {
+  for (ThreadPool* pool : {index_.get(), sync_.get()}) {
+    Mutex mu;
+    CondVar passed;
+    bool done = false;
+    pool->Post([&] {
+      MutexLock lock(&mu);
+      done = true;
+      passed.NotifyAll();
+    });
+    MutexLock lock(&mu);
+    while (!done) passed.Wait(&mu);
+  }
+}
+
+bool DevicePlace::Stop(MonotonicTime deadline) {
+  MutexLock lock(&mu_);
+  stopping_ = true;
+  changed_.NotifyAll();
+  AwaitUntil(changed_, &mu_, deadline, [this] {
+    mu_.AssertHeld();
+    return ended_;
+  });
+  return ended_;
+}
+
+}  // namespace kvkeep
