@@ -13,6 +13,8 @@ namespace {
 
 constexpr size_t kMaxBatchRecords = 64;  // so many are made or taken note of under one hold
 constexpr auto kCommitRetry = std::chrono::seconds(1);
+// An index that refuses batches for so long counts as one that fails.
+constexpr auto kRefusalPatience = std::chrono::seconds(30);
 constexpr auto kDeviceRetry = std::chrono::seconds(30);
 constexpr uint32_t kErrorsInARow = 3;  // then the device is left alone for a while
 constexpr auto kAnswerPatience = std::chrono::seconds(5);
@@ -125,10 +127,11 @@ absl::Status Core::SyncData(uint16_t device) {
 void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status) {
   Section section(this);
   DeviceTier& tier = *devices_[device];
-  if (batch->synced.ok()) {
-    NoteIo(tier, true, status);
-  } else {
+  const bool put_off = batch->synced.ok() && IsPutOff(tier, status);
+  if (!batch->synced.ok()) {
     NoteFailedSync(tier, batch->synced);
+  } else if (!put_off) {
+    NoteIo(tier, true, status);
   }
   if (status.ok()) {
     ++counters_.index_commits;
@@ -157,6 +160,12 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
       Count(work::kLook);
       if (!RestoreReplaced(device, *remove)) tier.removes.push_front(std::move(*remove));
     }
+    // What is written already is not thrown away for an index that stalls.
+    for (auto add = batch->adds.rbegin(); put_off && add != batch->adds.rend(); ++add) {
+      Count(work::kLook);
+      tier.adds.push_front(std::move(*add));
+    }
+    if (put_off) batch->adds.clear();
     for (const DeviceTier::PendingAdd& add : batch->adds) {
       section.YieldIfSpent();
       Count(work::kEvict);
@@ -169,6 +178,17 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
   PumpUnbacked(device);  // there is room in the dirty budget now
   PumpWrites(device);
   if (!tier.sync_waiters.empty()) StartSync(device);
+}
+
+// Whether the batch is tried again as it is.
+bool Core::IsPutOff(DeviceTier& tier, const absl::Status& status) const {
+  if (!absl::IsUnavailable(status)) {
+    tier.refused_since.reset();
+    return false;
+  }
+  const MonotonicTime now = deps_.clock->Now();
+  if (!tier.refused_since.has_value()) tier.refused_since = now;
+  return now - *tier.refused_since < kRefusalPatience;
 }
 
 void Core::OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add) {

@@ -401,6 +401,8 @@ class Core {
   absl::Status SyncData(uint16_t device);
   void PumpIndex(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status);
+  bool IsPutOff(DeviceTier& tier, const absl::Status& status) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsAtRest() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,7 @@ struct DeviceTier {
   uint64_t freeing_blocks = 0;        // of removes, also those in the batch under way
   bool committing = false;
   MonotonicTime commit_retry_at{0};            // after a refused batch
+  std::optional<MonotonicTime> refused_since;  // batches, one after the other
   CommitSequence assigned, committed, stable;  // the last given out / in the index / synced
 
   bool syncing = false, dirty_index = false;  // the latter: committed to since the last sync began
