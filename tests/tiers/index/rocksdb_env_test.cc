@@ -24,7 +24,7 @@
 namespace kvkeep {
 namespace {
 
-const Uuid kDevice = *Uuid::FromBytes("this device");
+const Uuid kOfEnv = *Uuid::FromBytes("this device");
 constexpr uint32_t kRecordsOfABuffer = 500;  // about, with 64 KiB
 
 // However busy the machine is: what it waits for happens at once, or not as long as a disk hangs.
@@ -40,7 +40,7 @@ bool InTime(const std::function<bool()>& condition) {
 std::unique_ptr<ChunkIndex> Make(const std::string& dir,
                                  std::shared_ptr<rocksdb::FileSystem> files = nullptr) {
   absl::StatusOr<std::unique_ptr<ChunkIndex>> index = OpenRocksDbIndex(
-      dir, kDevice,
+      dir, kOfEnv,
       {.create = true, .write_buffer_bytes = 64 * kKiB, .file_system = std::move(files)});
   INFO(index.status().ToString());
   REQUIRE(index.ok());
@@ -130,7 +130,7 @@ TEST_CASE("an index opens while another one's directory cannot be locked yet") {
   const auto handler = std::signal(SIGIO, SIG_IGN);
   REQUIRE(fcntl(lease.get(), F_SETLEASE, F_WRLCK) == 0);
   auto hung = std::async(std::launch::async,
-                         [&] { return OpenRocksDbIndex(scratch / "hung", kDevice, {}).status(); });
+                         [&] { return OpenRocksDbIndex(scratch / "hung", kOfEnv, {}).status(); });
   REQUIRE(InTime([&] { return fcntl(lease.get(), F_GETLEASE) != F_WRLCK; }));
   CHECK(AddAll(*Make(scratch / "well"), 1));
   CHECK(hung.wait_for(std::chrono::seconds(0)) != std::future_status::ready);
