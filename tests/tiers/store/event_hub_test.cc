@@ -14,7 +14,7 @@ const SessionToken kSession {.bytes = {1}};
 
 ChunkId Id(uint64_t name) { return {{}, MakeKey(name), PartId(0)}; }
 
-struct World {
+struct HubWorld {
   ChunkSlot Add(uint64_t name) {
     const ChunkSlot slot = table.Create(Id(name), {.payload_bytes = 1});
     table.at(slot).g2_state = G2State::kResident;
@@ -76,7 +76,7 @@ struct World {
 }  // namespace
 
 TEST_CASE("a reader has a snapshot first, then each change once, of each tier") {
-  World w;
+  HubWorld w;
   const ChunkSlot one = w.Add(1);
   const uint64_t reader = w.Begin();
   EventBatch batch = w.Next(reader);
@@ -96,7 +96,7 @@ TEST_CASE("a reader has a snapshot first, then each change once, of each tier") 
 }
 
 TEST_CASE("a reader that fell out of the log begins anew, and what it missed is counted") {
-  World w;
+  HubWorld w;
   const uint64_t reader = w.Begin();
   w.ReadAll(reader);
   for (uint64_t name = 0; name < kLogEntries + 3; ++name) w.Add(name);
@@ -108,7 +108,7 @@ TEST_CASE("a reader that fell out of the log begins anew, and what it missed is 
 }
 
 TEST_CASE("a device that comes or goes has every reader begin anew, without or with its chunks") {
-  World w;
+  HubWorld w;
   w.Store(w.Add(1), 1);
   const uint64_t reader = w.Begin();
   w.ReadAll(reader);
@@ -127,7 +127,7 @@ TEST_CASE("a device that comes or goes has every reader begin anew, without or w
 }
 
 TEST_CASE("a reader of a session is woken by its session's end, and counts as its tenant's") {
-  World w;
+  HubWorld w;
   const uint64_t reader = w.BeginOfSession();
   w.ReadAll(reader);
   CHECK(w.hub.SessionReadersOf(TenantId(1)) == 1);
@@ -139,7 +139,7 @@ TEST_CASE("a reader of a session is woken by its session's end, and counts as it
 }
 
 TEST_CASE("a batch does no more than a hold may, and a snapshot goes on in the next one") {
-  World w;
+  HubWorld w;
   for (uint64_t name = 0; name < 2000; ++name) w.Add(name);
   const uint64_t reader = w.Begin();
   size_t batches = 0, told = 0;
@@ -154,7 +154,7 @@ TEST_CASE("a batch does no more than a hold may, and a snapshot goes on in the n
 }
 
 TEST_CASE("the log has memory while there are readers only") {
-  World w;
+  HubWorld w;
   const uint64_t first = w.Begin(), second = w.Begin();
   EventLog::Memory unused;
   w.hub.End(first, &unused);

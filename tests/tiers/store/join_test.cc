@@ -7,7 +7,7 @@ namespace kvkeep {
 namespace {
 
 // Two devices, of which the first has chunks 1 to 4 and is not there when the next process starts.
-WorldOptions TwoDevices() {
+WorldOptions FirstIsAway() {
   WorldOptions options = SmallWorld();
   options.arena_outlives = false;
   options.device_blocks = {512, 512};
@@ -15,7 +15,7 @@ WorldOptions TwoDevices() {
 }
 
 struct Away {
-  explicit Away(const WorldOptions& options = TwoDevices()) : s(options) {
+  explicit Away(const WorldOptions& options = FirstIsAway()) : s(options) {
     s.world.Kill();
     s.world.SetAttached(1, false);
     s.world.Start();
@@ -126,7 +126,7 @@ TEST_CASE("a chunk put anew keeps the record of the device that joins until it i
 }
 
 TEST_CASE("a record of what G2 alone holds is its copy in G3, and nothing is written") {
-  WorldOptions options = TwoDevices();
+  WorldOptions options = FirstIsAway();
   Away away(options);
   StoreTester& s = away.s;
   REQUIRE(s.Put(1, 4096, {.no_g3 = true}) == "stored");
@@ -186,7 +186,7 @@ TEST_CASE("a place that is taken takes no other device") {
 }
 
 TEST_CASE("the tick after a join takes what is above a tenant's quota") {
-  WorldOptions options = TwoDevices();
+  WorldOptions options = FirstIsAway();
   options.store.tenants = {{.name = "", .g2_segments = 1}};
   Away away(options);
   StoreTester& s = away.s;

@@ -20,7 +20,7 @@ NamespaceSpec SpecOf(const std::string& tenant = "") {
 }
 
 // "a" may read what is "b"'s. Of four sessions these may have one each, the default tenant two.
-StoreOptions ThreeTenants() {
+StoreOptions WithThreeTenants() {
   StoreOptions options;
   options.max_sessions = 4;
   options.max_keys_per_call = 4;
@@ -29,7 +29,7 @@ StoreOptions ThreeTenants() {
 }
 
 struct SessionsWorld {
-  explicit SessionsWorld(const StoreOptions& options = ThreeTenants())
+  explicit SessionsWorld(const StoreOptions& options = WithThreeTenants())
       : owners(options.tenants),
         table(options, {{.weight = 2}, {.weight = 1}, {.weight = 1}}, Incarnation(9),
               {&owners, &clock, &counters, &of_tenants}) {}
@@ -187,7 +187,7 @@ TEST_CASE("a set of chunks names parts that there are, each once, and not too ma
 }
 
 TEST_CASE("who is found for a call has the right, and pays for its keys") {
-  StoreOptions options = ThreeTenants();
+  StoreOptions options = WithThreeTenants();
   options.tenants[1].keys_per_second = 4;
   SessionsWorld w(options);
   Session& session = w.With(1, kReading, {.read = true, .write = false});
