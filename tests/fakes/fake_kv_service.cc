@@ -427,6 +427,11 @@ grpc::Status FakeAdminService::Status(grpc::ServerContext*, const v1::StatusRequ
   auto* device = response->add_devices();
   device->set_path("/fake");
   device->set_state("ok");
+  if (joining_answers > 0) {
+    --joining_answers;
+    device->set_state("joining");
+    device->set_message("its index is read: 7 records so far");
+  }
   device->set_capacity_bytes(device_capacity);
   device->set_directory_bytes(directory_bytes);
   device->set_built_bytes(device_capacity);

@@ -27,6 +27,8 @@ TEST_CASE("the JSON of each operator's verb has these keys, which scripts rely o
                                      "namespaces[].chunks", "namespaces[].g2_bytes",
                                      "namespaces[].g3_bytes"});
   CHECK(keys({"evict", "1MiB", "--yes"}) == Keys{"chunks", "bytes"});
+  CHECK(keys({"wait", "--devices"}) == Keys{"done", "devices", "devices[].path", "devices[].state",
+                                            "devices[].message", "devices[].chunks"});
   CHECK(keys({"verify"}) == Keys{"done", "checked_chunks", "checked_bytes", "damaged_chunks"});
   CHECK(keys({"config", "show"}) == Keys{"file", "hash", "values", "values[].key", "values[].value",
                                          "values[].origin", "values[].default", "values[].live"});
@@ -41,6 +43,28 @@ TEST_CASE("the JSON of each operator's verb has these keys, which scripts rely o
              "g3_capacity_bytes", "dirty_bytes", "sessions"});
   CHECK(keys({"doctor"}) == Keys{"config", "findings", "findings[].subject", "findings[].state",
                                  "findings[].found", "findings[].to_do", "disk_speeds"});
+}
+
+TEST_CASE("wait ends when the daemon serves, or when the devices asked for have joined") {
+  fakes::FakeDaemon daemon;
+  daemon.admin.joining_answers = 2;
+  CHECK(Run(daemon, {"wait"}).out == "serving\n");
+  const CliResult joined = Run(daemon, {"wait", "--devices"});
+  CHECK(joined.code == kOk);
+  CHECK(joined.out == "serving\n/fake: ok\n");
+  CHECK(daemon.admin.joining_answers == 0);
+  CHECK(Run(daemon, {"wait", "--device", "/fake"}).code == kOk);
+  const CliResult unknown = Run(daemon, {"wait", "--device", "/other"});
+  CHECK(unknown.code == kUsage);
+  CHECK(absl::StrContains(unknown.err, "/other"));
+}
+
+TEST_CASE("wait tells how far a device is that has not joined in time") {
+  fakes::FakeDaemon daemon;
+  daemon.admin.joining_answers = 1'000'000;
+  const CliResult late = Run(daemon, {"wait", "--device", "/fake", "--for", "250ms"});
+  CHECK(late.code == kUnavailable);
+  CHECK(late.out == "not yet:\n/fake: joining, its index is read: 7 records so far\n");
 }
 
 TEST_CASE("leases lists the sessions that have some") {

@@ -149,6 +149,7 @@ int RunCli(const std::vector<std::string>& arguments, Terminal terminal) {
   AddInspectVerbs(app, cli);
   AddWatchVerbs(app, cli);
   AddEventsVerb(app, cli);
+  AddWaitVerb(app, cli);
   AddConfigVerbs(app, cli);
   AddArenaVerbs(app, cli);
   AddFsckVerb(app, cli);

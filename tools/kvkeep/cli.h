@@ -91,6 +91,7 @@ void AddPlanVerb(CLI::App& app, Cli& cli);     // plan
 void AddInspectVerbs(CLI::App& app, Cli& cli);
 void AddWatchVerbs(CLI::App& app, Cli& cli);  // top, stat
 void AddEventsVerb(CLI::App& app, Cli& cli);  // watch
+void AddWaitVerb(CLI::App& app, Cli& cli);    // wait
 void AddSelfVerbs(CLI::App& app, Cli& cli);   // doctor, completion, man
 
 }  // namespace kvkeep::tools

@@ -80,6 +80,10 @@ std::string FormatBytes(uint64_t bytes) {
   return unit == 0 ? absl::StrCat(bytes, " B") : absl::StrFormat("%.1f %s", value, kNames[unit]);
 }
 
+std::string BadDuration(const std::string& text) {
+  return std::string(ParseDuration(text).status().message());
+}
+
 std::string BadSize(const std::string& text) {
   return std::string(ParseSize(text).status().message());
 }

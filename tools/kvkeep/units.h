@@ -23,6 +23,7 @@ std::string BadSizeAboveZero(const std::string& text);
 absl::StatusOr<std::vector<uint64_t>> ParseChunkSizes(absl::string_view text);
 // "5s", "500ms", "2m", or a bare number of seconds; above zero.
 absl::StatusOr<std::chrono::milliseconds> ParseDuration(absl::string_view text);
+std::string BadDuration(const std::string& text);  // as BadSize
 std::string FormatBytes(uint64_t bytes);
 
 // 64 hexadecimal digits are the key itself; any other text is hashed to one by SHA-256.

@@ -52,10 +52,6 @@ int Watch(const Cli& cli, const TopAsked& watching, bool screen) {
   return kOk;
 }
 
-std::string BadDuration(const std::string& text) {
-  return std::string(ParseDuration(text).status().message());
-}
-
 }  // namespace
 
 void AddWatchVerbs(CLI::App& app, Cli& cli) {
