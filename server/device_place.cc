@@ -12,9 +12,9 @@
 namespace kvkeep {
 namespace {
 
-// Until the next attempt. A lock is asked for often in an attempt; a wrong device stays wrong until
-// somebody does something.
-constexpr std::chrono::seconds kPause{2}, kPauseOfWrong{30};
+// Until the next attempt: of one that is in use or not mounted; of others the longer, the more
+// attempts have failed, since each may read all of the index.
+constexpr std::chrono::seconds kPause{2}, kLongestPause{60};
 
 template <typename Condition>
 void AwaitUntil(CondVar& changed, Mutex* mu, MonotonicTime deadline, Condition condition)
@@ -68,14 +68,21 @@ void DevicePlace::Run() {
 
 std::chrono::nanoseconds DevicePlace::Pause() const {
   if (step_ == Step::kHere) return std::chrono::nanoseconds(0);
-  const bool wrong = error_.has_value() && error_->failure == OpenFailure::kMisconfigured;
-  return wrong ? kPauseOfWrong : kPause;
+  const bool soon = error_.has_value() && (error_->failure == OpenFailure::kInUse ||
+                                           absl::IsNotFound(error_->status));
+  if (soon) return kPause;
+  return std::min<std::chrono::seconds>(kPause * (1 << std::min(failures_, 5u)), kLongestPause);
 }
 
 void DevicePlace::Attempt() {
   Enter(Step::kOpening);
   NvmeDeviceOptions options = options_;
-  options.may_format = !home_.knows(options.dir);
+  {
+    // What appears later where nothing was may be a mount point before its mount.
+    MutexLock lock(&mu_);
+    options.may_format = !attempted_;
+  }
+  options.may_format = options.may_format && !home_.knows(options.dir);
   NvmeDevice::OpenResult opened =
       OpenNvmeDevice(options, home_.identity.store_uuid, home_.identity.mac_key, engine_,
                      RealRandom(), [this] { Enter(Step::kLocked); });
@@ -95,6 +102,7 @@ void DevicePlace::Attempt() {
   {
     MutexLock lock(&mu_);
     error_.reset();
+    failures_ = 0;
     attempted_ = true;
     step_ = Step::kOpen;
     changed_.NotifyAll();
@@ -147,7 +155,9 @@ void DevicePlace::Fail(NvmeDevice::OpenError error) {
   MutexLock lock(&mu_);
   const bool said = error_.has_value() && error_->status == error.status;
   error_ = std::move(error);
-  if (logs_ && !said && !stopping_) LogError();  // what stays the same is said once
+  ++failures_;
+  const bool drains = absl::IsCancelled(error_->status);
+  if (logs_ && !said && !stopping_ && !drains) LogError();  // what stays the same is said once
   step_ = Step::kFailed;
   changed_.NotifyAll();
 }
@@ -166,6 +176,7 @@ void DevicePlace::BeginLog() {
 void DevicePlace::Enter(Step step) {
   MutexLock lock(&mu_);
   step_ = step;
+  was_locked_ = was_locked_ || step == Step::kLocked;
   changed_.NotifyAll();
 }
 
@@ -173,7 +184,7 @@ bool DevicePlace::AwaitLocks(MonotonicTime deadline) {
   MutexLock lock(&mu_);
   const auto locked = [this] {
     mu_.AssertHeld();
-    return step_ == Step::kLocked || step_ == Step::kOpen || step_ == Step::kHere;
+    return was_locked_;
   };
   AwaitUntil(changed_, &mu_, deadline, [&] {
     mu_.AssertHeld();
@@ -182,12 +193,13 @@ bool DevicePlace::AwaitLocks(MonotonicTime deadline) {
   return locked();
 }
 
-void DevicePlace::AwaitOpened(MonotonicTime deadline) {
+bool DevicePlace::AwaitOpened(MonotonicTime deadline) {
   MutexLock lock(&mu_);
   AwaitUntil(changed_, &mu_, deadline, [this] {
     mu_.AssertHeld();
     return attempted_;
   });
+  return attempted_;
 }
 
 void DevicePlace::AwaitHere(MonotonicTime deadline) {

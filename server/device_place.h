@@ -54,7 +54,7 @@ class DevicePlace {
   // until that is known, at most until `deadline`.
   bool AwaitLocks(MonotonicTime deadline);
   // Waits until the first attempt to open it has ended, or `deadline`.
-  void AwaitOpened(MonotonicTime deadline);
+  bool AwaitOpened(MonotonicTime deadline);  // false: it has not
   void AwaitHere(MonotonicTime deadline);  // or failed
   // Of the last attempt, if that failed.
   std::optional<NvmeDevice::OpenError> error() const;
@@ -62,8 +62,8 @@ class DevicePlace {
   // From now on it joins the store whenever it is open. The store outlives it, but for the
   // destructor.
   void JoinTo(Store* store, size_t number);
-  // The daemon is about to serve: what is wrong with it now is logged, and what becomes of it from now on. A
-  // start that fails says why by itself.
+  // The daemon is about to serve: what is wrong with it now is logged, and what becomes of it from
+  // now on. A start that fails says why by itself.
   void BeginLog();
   // Tells of a device that the store does not know.
   void AddTo(DeviceSnapshot* snapshot) const;
@@ -92,7 +92,9 @@ class DevicePlace {
   mutable Mutex mu_;
   CondVar changed_;
   Step step_ ABSL_GUARDED_BY(mu_) = Step::kOpening;
-  bool attempted_ ABSL_GUARDED_BY(mu_) = false;  // an attempt has ended
+  bool was_locked_ ABSL_GUARDED_BY(mu_) = false;  // once is enough, whatever came of it
+  bool attempted_ ABSL_GUARDED_BY(mu_) = false;   // an attempt has ended
+  uint32_t failures_ ABSL_GUARDED_BY(mu_) = 0;    // attempts, one after the other
   bool stopping_ ABSL_GUARDED_BY(mu_) = false, ended_ ABSL_GUARDED_BY(mu_) = false;
   bool logs_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<NvmeDevice::OpenError> error_ ABSL_GUARDED_BY(mu_);

@@ -29,6 +29,7 @@ constexpr int kQuietLooks = 4;
 // within half a second, whatever the devices do.
 constexpr std::chrono::milliseconds kPatience{200};
 constexpr std::chrono::minutes kRequiredPatience{10};
+constexpr std::chrono::seconds kStopPatience{5};  // for a device that is just being opened
 
 int CopyThreads(int configured) {
   if (configured > 0) return configured;
@@ -47,7 +48,7 @@ absl::StatusOr<std::unique_ptr<EngineRoom>> EngineRoom::Open(const DaemonOptions
   const absl::Status opened = room->OpenAll(options);
   if (opened.ok()) return room;
   // A thread that hangs with a drive cannot be ended, only the process.
-  if (!room->StopPlaces(RealClock()->Now() + kPatience)) room.release();
+  if (!room->StopPlaces(RealClock()->Now() + kStopPatience)) room.release();
   return opened;
 }
 
@@ -187,8 +188,11 @@ absl::Status EngineRoom::OpenDevices(const DaemonOptions& options) {
   const MonotonicTime deadline = RealClock()->Now() + kPatience;
   for (size_t i = 0; i < places_.size(); ++i) {
     const NvmeDeviceOptions& device = options.devices[i];
+    if (device.required && !places_[i]->AwaitOpened(RealClock()->Now() + kRequiredPatience)) {
+      return absl::UnavailableError(absl::StrCat(
+          device.dir, ": does not answer, and could not be opened (the device is required)"));
+    }
     if (places_[i]->AwaitLocks(deadline)) unsure.erase(device.dir);
-    if (device.required) places_[i]->AwaitOpened(RealClock()->Now() + kRequiredPatience);
     KVKEEP_RETURN_IF_ERROR(Judge(device, *places_[i]));
   }
   unsure_devices_.assign(unsure.begin(), unsure.end());
@@ -265,6 +269,7 @@ bool EngineRoom::NothingHeld() const {
 }
 
 bool EngineRoom::StopPlaces(MonotonicTime deadline) {
+  if (store_ != nullptr) store_->BeginDrain();  // a join that is under way ends
   bool stopped = true;
   for (const auto& place : places_) stopped = place->Stop(deadline) && stopped;
   return stopped;

@@ -48,7 +48,8 @@ class EngineRoom {
   // pages are there: pinning pages that are not would hold up the I/O threads. How often, and what
   // it returns: as Store::Tick.
   bool Tick();
-  // The daemon is about to serve: devices that are not here are logged, and those that come or fail.
+  // The daemon is about to serve: devices that are not here are logged, and those that come or
+  // fail.
   void BeginLog();
   // As StoreDeps::wake. Before the first Tick.
   void OnWake(std::function<void()> wake) { wake_ = std::move(wake); }

@@ -165,7 +165,10 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDataFiles(const Request& request,
     // The engine must hold the lock: only the description that I/O goes through outlives a killed
     // process for as long as its I/O does.
     KVKEEP_ASSIGN_OR_RETURN(const bool locked, directory.DataFileIsLocked(i));
-    KVKEEP_CHECK(locked);
+    if (!locked) {
+      return absl::UnavailableError(
+          absl::StrCat(options.path, ": was replaced while it was opened; try again"));
+    }
   }
   return std::make_unique<MultiFileDevice>(std::move(files), geometry.files, geometry.file_bytes);
 }

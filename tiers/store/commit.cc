@@ -397,8 +397,10 @@ bool Core::Tick() {
     const bool due = now - tier.last_sync >= options_.sync_interval;
     if (!tier.sync_waiters.empty() || (tier.dirty_index && due)) StartSync(device);
   }
-  TrimToNewQuotas(section);
-  TrimToNewCapacities(section);
+  if (!AnyJoins()) {  // else what is above a limit is known at its end
+    TrimToNewQuotas(section);
+    TrimToNewCapacities(section);
+  }
   DropBrokenAndSweep(section);
   scrubber_.Pay(now);
   ScrubNext(section);

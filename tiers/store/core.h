@@ -182,6 +182,7 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The chunk's own, which is in doubt: it is written anew. False: it is being read.
   bool SetAside(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LayAside(Chunk& chunk, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // its record
   // What is left of a chunk of G3 that is about to go from there. False: no record that stays.
   bool KeepReplaced(Chunk& chunk, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Adds the removal of what an add is about to overwrite. False: of no record that stays.
@@ -435,7 +436,6 @@ class Core {
   enum class Becomes : uint8_t { kChunk, kKept, kNothing };
   Becomes WhatBecomesOf(const ChunkId& id, const KnownRecord& record, ChunkSlot* slot)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void GiveUpRecord(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static void DropRecord(DeviceTier& tier, const IndexRecord& record, bool claimed);
@@ -445,6 +445,8 @@ class Core {
   void LetGo(uint16_t device);
   void ForgetAll(uint16_t device);
   void Forget(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetRecord(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool AnyJoins() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteDoubtful(DeviceTier& tier, const Doubtful& noted, CommitSequence after)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static absl::Status SaveDoubtful(ChunkIndex& index, const Doubtful& doubtful);

@@ -58,6 +58,12 @@ Suits HowItSuits(const DeviceTier& tier, uint64_t blocks, bool room, size_t shor
 
 }  // namespace
 
+bool Core::AnyJoins() const {
+  return std::any_of(devices_.begin(), devices_.end(), [](const auto& tier) {
+    return tier->presence == DeviceTier::Presence::kJoining;
+  });
+}
+
 bool Core::HasG3Room(DeviceTier& tier, const Chunk& chunk) {
   if (tier.free_blocks() >= chunk.blocks()) return true;
   return g3_shares_
@@ -126,6 +132,11 @@ Core::Evicted Core::EvictOneFromG3(DeviceTier& tier, TenantId from) {
 Core::Room Core::MakeRoomInQuota(DeviceTier& tier, TenantId tenant, uint64_t blocks) {
   const uint64_t quota = g3_shares_.quota(tenant);
   if (quota > 0 && blocks > quota) return Room::kNone;
+  // What a device brings that joins may be more: the oldest of all goes when it is here.
+  if (AnyJoins()) {
+    over_quota_ = true;
+    return Room::kMade;
+  }
   while (!g3_shares_.FitsQuota(tenant, Planted(Canary::kQuotaForgotten) ? 0 : blocks)) {
     if (Spent()) return Room::kLater;
     Evicted evicted = EvictOneFromG3(tier, tenant);

@@ -152,8 +152,6 @@ absl::Status Core::BeginJoin(uint16_t device, const StoreDeps::DeviceDeps& deps)
   tier.read_errors = tier.write_errors = 0;
   tier.failed_sync = tier.stuck = false;
   failed_syncs_[device] = absl::OkStatus();
-  uint64_t& capacity = limits_.g3_capacity_bytes[device];
-  capacity = std::min(capacity, deps.device->capacity_bytes());
   LimitDevice(limits_, device);
   return absl::OkStatus();
 }
@@ -260,25 +258,28 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const IndexRecord& 
   DeviceTier& tier = *devices_[arrival.device];
   const KnownRecord known = arrival.Known(record);
   const bool whole = TotalBlocks(record.extents) == record.shape.blocks();
-  const bool usable =
-      whole && !tier.missed.Covers(record.id) && arrival.space->Claim(record.extents).ok();
-  if (usable) tier.joining_blocks += record.shape.blocks().value();
+  const bool claimed = whole && arrival.space->Claim(record.extents).ok();
+  if (claimed) tier.joining_blocks += record.shape.blocks().value();
+  const bool usable = claimed && !tier.missed.Covers(record.id);
   ChunkSlot slot = kNoSlot;
   const Becomes becomes = usable ? WhatBecomesOf(record.id, known, &slot) : Becomes::kNothing;
   if (becomes == Becomes::kNothing) {
     ++counters_.recovery_dropped_chunks;
-    DropRecord(tier, record, usable);
+    DropRecord(tier, record, claimed);
     return std::nullopt;
   }
   if (becomes == Becomes::kKept) {
     KeepBeneath(arrival.device, record, known);
     const Chunk& chunk = table_.at(table_.Find(record.id));
-    if (chunk.g3_state == G3State::kStored) EndReplaced(chunk);
+    const DeviceTier& other = *devices_[chunk.device];
+    const bool ends_it = other.readable() || !other.here();  // then once that one has joined
+    if (chunk.g3_state == G3State::kStored && ends_it) EndReplaced(chunk);
     return std::nullopt;
   }
   TouchLater(table_.MemoryDue());
   EndUnbackedWait(slot);
   Change chunk(this, slot);
+  if (chunk->g3_state == G3State::kStored) LayAside(*chunk, slot);
   chunk->g3 = record.extents;
   g3_shares_.Take(chunk->tenant, chunk->blocks());
   chunk->device = arrival.device;
@@ -301,25 +302,21 @@ Core::Becomes Core::WhatBecomesOf(const ChunkId& id, const KnownRecord& record, 
   *slot = table_.Find(id);
   if (*slot != kNoSlot && table_.at(*slot).g3_state == G3State::kStored) {
     const Chunk& chunk = table_.at(*slot);
+    const DeviceTier& other = *devices_[chunk.device];
     if (!chunk.doubtful) {
-      return chunk.g3_sequence <= devices_[chunk.device]->stable ? Becomes::kNothing
-                                                                 : Becomes::kKept;
+      // One that cannot be read, or has not joined itself, may never be read again.
+      const bool ends_it = chunk.g3_sequence <= other.stable && other.readable();
+      return ends_it ? Becomes::kNothing : Becomes::kKept;
     }
-    if (record.doubtful || chunk.g3_reading) return Becomes::kKept;
-    GiveUpRecord(*slot);
-    *slot = table_.Find(id);  // none, where it was in G3 alone
+    // A sure one takes the place of one in doubt, which stays beneath until this device is here.
+    const bool takes_it =
+        !record.doubtful && !record.unconfirmed && !chunk.g3_reading && chunk.shape == record.shape;
+    return takes_it ? Becomes::kChunk : Becomes::kKept;
   }
   if (*slot == kNoSlot && !table_.full()) *slot = CreateChunk(id, record.shape);
   if (*slot == kNoSlot) return Becomes::kNothing;
   const bool created = !table_.at(*slot).has_g2_space();
   return created || MayBeStoredToo(*slot, record) ? Becomes::kChunk : Becomes::kKept;
-}
-
-// In doubt, as another device has one that is not.
-void Core::GiveUpRecord(ChunkSlot slot) {
-  ForgetReplaced(table_.at(slot).id);
-  Change chunk(this, slot);
-  RemoveFromG3(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
 }
 
 // The chunk is in G2 and in no G3. Who waits until it is durable waits for a write that this record
@@ -417,9 +414,18 @@ void Core::LetGo(uint16_t device) {
 void Core::ForgetAll(uint16_t device) {
   Section section(this, Section::Kind::kMaintenance);
   DeviceTier& tier = *devices_[device];
-  uint64_t moves = 0;
-  do {  // again when a chunk changed its slot meanwhile: it may have been passed by
-    moves = moves_;
+  const auto any_kept = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return replaced_.AnyKept(device, std::nullopt);
+  };
+  // Again while some are left: in a yield a record beneath may have become a chunk that was passed.
+  do {
+    while (const std::optional<ReplacedAt> at = any_kept()) {
+      Count(work::kEvict);
+      const Replaced taken = replaced_.Take(*at);
+      g3_shares_.Give(taken.owner, taken.blocks());
+      tier.joining_blocks -= taken.blocks();
+      section.YieldIfSpent();
+    }
     for (uint32_t i = 0; i < table_.slot_end(); ++i) {
       section.YieldIfSpent();
       Count(work::kLook);
@@ -428,14 +434,7 @@ void Core::ForgetAll(uint16_t device) {
         Forget(ChunkSlot(i));
       }
     }
-  } while (moves != moves_);
-  while (const std::optional<ReplacedAt> at = replaced_.AnyKept(device, std::nullopt)) {
-    section.YieldIfSpent();
-    Count(work::kEvict);
-    const Replaced taken = replaced_.Take(*at);
-    g3_shares_.Give(taken.owner, taken.blocks());
-    tier.joining_blocks -= taken.blocks();
-  }
+  } while (tier.chunks > 0 || any_kept().has_value());
   const absl::Status away = absl::UnavailableError("the device is away");
   while (!tier.sync_waiters.Answer(tier.stable, away, hold_)) section.Yield();
   tier.confirm_queue.clear();
@@ -450,8 +449,14 @@ void Core::ForgetAll(uint16_t device) {
   ShareG3();
 }
 
-// Its part in G3.
+// Its part in G3. What G2 has of it is to be written again.
 void Core::Forget(ChunkSlot slot) {
+  ForgetRecord(slot);
+  const Chunk& chunk = table_.at(slot);
+  if (chunk.live && chunk.g3_state == G3State::kAbsent) WaitAgain(slot);
+}
+
+void Core::ForgetRecord(ChunkSlot slot) {
   Count(work::kEvict);
   Change chunk(this, slot);
   KVKEEP_CHECK(!chunk->g3_reading);

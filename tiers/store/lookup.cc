@@ -359,9 +359,11 @@ absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet&
       for (size_t i = 0; i < keys.size(); ++i) {
         if (found[i].slot == kNoSlot) continue;
         section.YieldIfSpent();
-        // Else named twice, or another call deleted it meanwhile.
-        if (!StillIs(found[i].slot, {chunks.ns, keys[i], part})) continue;
-        DetachChunk(found[i].slot);
+        const ChunkId id{chunks.ns, keys[i], part};
+        // Another slot's meanwhile; or none, named twice or deleted by another call.
+        const ChunkSlot slot = StillIs(found[i].slot, id) ? found[i].slot : table_.Find(id);
+        if (slot == kNoSlot) continue;
+        DetachChunk(slot);
         note.Removed(found[i].fingerprint);
         ++deleted;
         ++counters_.deleted_chunks;

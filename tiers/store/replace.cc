@@ -79,19 +79,23 @@ void Core::KeepBeneath(uint16_t device, const IndexRecord& record, const KnownRe
 bool Core::SetAside(ChunkSlot slot) {
   Change chunk(this, slot);
   if (!chunk->doubtful || chunk->g3_reading || !chunk->in_g2()) return false;
-  if (chunk->in_g3_policy) {
-    g3_policy(*chunk).OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
-    NoteGone(*chunk, LifeSamples::kG3, EvictionPolicy::EraseReason::kRemoved);
-  }
-  chunk->in_g3_policy = false;
-  --devices_[chunk->device]->chunks;
-  replaced_.Keep({chunk->id, chunk->device}, chunk->tenant, std::move(chunk->g3),
-                 {chunk->shape, chunk->g3_incarnation, chunk->g3_generation, chunk->g3_sequence,
-                  chunk->unconfirmed, chunk->doubtful});
-  chunk->g3.clear();
-  chunk->unconfirmed = chunk->doubtful = false;  // that was about the record
-  SetG3State(*chunk, G3State::kAbsent);
+  LayAside(*chunk, slot);
   return true;
+}
+
+void Core::LayAside(Chunk& chunk, ChunkSlot slot) {
+  if (chunk.in_g3_policy) {
+    g3_policy(chunk).OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
+    NoteGone(chunk, LifeSamples::kG3, EvictionPolicy::EraseReason::kRemoved);
+  }
+  chunk.in_g3_policy = false;
+  --devices_[chunk.device]->chunks;
+  replaced_.Keep({chunk.id, chunk.device}, chunk.tenant, std::move(chunk.g3),
+                 {chunk.shape, chunk.g3_incarnation, chunk.g3_generation, chunk.g3_sequence,
+                  chunk.unconfirmed, chunk.doubtful});
+  chunk.g3.clear();
+  chunk.unconfirmed = chunk.doubtful = false;  // that was about the record
+  SetG3State(chunk, G3State::kAbsent);
 }
 
 bool Core::TakeReplaced(uint16_t device, const ChunkId& id,

@@ -109,7 +109,8 @@ absl::Status Core::CheckCapacities(const StoreOptions& options) {
   for (size_t d = 0; d < devices_.size(); ++d) {
     if (devices_[d]->presence == DeviceTier::Presence::kAway) continue;
     const NvmeDevice& device = *attached_[d].device;
-    if (options.g3_capacity_bytes[d] <= device.capacity_bytes()) continue;
+    const uint64_t capacity = options.g3_capacity_bytes[d];
+    if (capacity <= device.capacity_bytes() || capacity == UINT64_MAX) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("the capacity of ", device.dir(), ", ", options.g3_capacity_bytes[d],
                      " bytes, is more than the ", device.capacity_bytes(),

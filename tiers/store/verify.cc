@@ -173,9 +173,10 @@ void Core::SweepNext() {
     const ChunkSlot slot = unverified_.back();
     const Chunk& chunk = table_.at(slot);
     if (chunk.live && chunk.g2_state == G2State::kUnverified) {
-      // Only verified ones become dirty: it waits until the budget has room for it.
+      // Only verified ones become dirty: it waits until the budget has room for it, and while a
+      // device joins, which may have it.
       const bool to_be_written = chunk.g3_state == G3State::kAbsent && !devices_.empty();
-      if (to_be_written && !pool(chunk).MayBeDirty(chunk.blocks())) return;
+      if (to_be_written && (AnyJoins() || !pool(chunk).MayBeDirty(chunk.blocks()))) return;
       sweep_budget_bytes_ -= std::min(sweep_budget_bytes_, chunk.blocks() * kBlockBytes);
       sweeping_ = slot;
       StartVerification(slot);

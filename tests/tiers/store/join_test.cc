@@ -6,7 +6,7 @@
 namespace kvkeep {
 namespace {
 
-// Two devices, of which the first has chunks 1 to 4 and is not there when the next process starts.
+// Two devices, of which the first has chunks 1 to 8 and is not there when the next process starts.
 WorldOptions FirstIsAway() {
   WorldOptions options = SmallWorld();
   options.arena_outlives = false;
@@ -20,7 +20,7 @@ struct Away {
     s.world.SetAttached(1, false);
     s.world.Start();
     s.Connect();
-    for (uint64_t i = 1; i <= 4; ++i) REQUIRE(s.Put(i, 4096, {.durable = true}) == "stored");
+    for (uint64_t i = 1; i <= 8; ++i) REQUIRE(s.Put(i, 4096, {.durable = true}) == "stored");
     s.Settle();
     s.world.Kill();
     s.world.SetAttached(0, false);
@@ -92,6 +92,24 @@ TEST_CASE("what was deleted while a device was away stays deleted when it joins"
   CHECK_FALSE(s.world.index(0).Find(s.Id(2)).has_value());
 }
 
+TEST_CASE("blocks of what was deleted meanwhile stay taken until the index has forgotten it") {
+  Away away;
+  StoreTester& s = away.s;
+  s.Delete({1, 2});
+  REQUIRE(s.world.Join(0, [](const absl::Status&) {}));
+  s.world.index(0).SetFaults({.commit_refused = 1});
+  s.RunAll();
+  s.store().CheckInvariants();
+  const auto used = [&s] { return s.store().snapshot().devices[0].used_bytes; };
+  const uint64_t with_removed = used();
+  REQUIRE(away.State() == DeviceState::kOk);
+  REQUIRE(s.world.index(0).Find(s.Id(1)).has_value());
+  s.world.index(0).SetFaults({});
+  s.Settle();
+  CHECK_FALSE(s.world.index(0).Find(s.Id(1)).has_value());
+  CHECK(used() == with_removed - 2 * 2 * kBlockBytes);
+}
+
 TEST_CASE("what was cleared while a device was away stays cleared when it joins") {
   for (const bool all : {true, false}) {
     Away away;
@@ -155,7 +173,7 @@ TEST_CASE("a device whose index cannot be read leaves nothing behind, and may jo
   Away away;
   StoreTester& s = away.s;
   REQUIRE(s.Put(4, 9000, {.no_g3 = true}) == "stored");  // its record would stay beneath it
-  s.world.index(0).FailNextScan(3);
+  s.world.index(0).FailNextScan(7);
   CHECK(away.Join() == "memory index: the scan failed, as the test asked");
   CHECK(away.State() == DeviceState::kOffline);
   CHECK(s.Get(1) == "miss");
@@ -164,6 +182,35 @@ TEST_CASE("a device whose index cannot be read leaves nothing behind, and may jo
   CHECK(away.Join() == "joined");
   CHECK(s.Get(1) == "hit");
   CHECK(s.Get(2) == "miss");
+}
+
+TEST_CASE("what a device that did not join gave a copy of is written to another one") {
+  Away away;
+  StoreTester& s = away.s;
+  for (uint64_t i = 1; i <= 8; ++i) REQUIRE(s.Put(i, 4096, {.no_g3 = true}) == "stored");
+  REQUIRE(s.world.Join(0, [](const absl::Status&) {}));
+  s.world.index(0).FailNextScan(7);  // some are adopted by then
+  s.RunAll();
+  REQUIRE(away.State() == DeviceState::kOffline);
+  s.Settle();
+  uint64_t written = 0;
+  for (uint64_t i = 1; i <= 8; ++i) written += s.Where(i) == "23";
+  CHECK(written == 6);  // the others wait for nothing: nobody wanted them in G3
+}
+
+TEST_CASE("a record on a device that cannot be read ends no other one") {
+  Away away;
+  StoreTester& s = away.s;
+  REQUIRE(s.Put(1, 4096, {.durable = true}) == "stored");
+  s.Settle();
+  REQUIRE(s.world.index(1).Find(s.Id(1)).has_value());
+  s.FloodG2();
+  s.world.SetGone(1, true);
+  for (int i = 0; i < 4; ++i) s.Get(1);  // it is offline after some errors
+  REQUIRE(s.store().snapshot().devices[1].state == DeviceState::kOffline);
+  CHECK(away.Join() == "joined");
+  s.Pass(std::chrono::seconds(3));
+  CHECK(s.world.index(0).Find(s.Id(1)).has_value());
 }
 
 TEST_CASE("a store that drains takes no device any more") {
