@@ -152,7 +152,18 @@ void DevicePlace::Fail(NvmeDevice::OpenError error) {
         absl::StrCat(error.status.message(), "; mount it, or, to start afresh there, remove its ",
                      "line from ", home_.known_file));
   }
-  MutexLock lock(&mu_);
+  Store* store = nullptr;
+  size_t number = 0;
+  {
+    MutexLock lock(&mu_);
+    store = store_;
+    number = number_;
+    NoteError(std::move(error));
+  }
+  if (store != nullptr) store->NotComing(number);
+}
+
+void DevicePlace::NoteError(NvmeDevice::OpenError error) {
   const bool said = error_.has_value() && error_->status == error.status;
   error_ = std::move(error);
   ++failures_;
@@ -216,10 +227,15 @@ std::optional<NvmeDevice::OpenError> DevicePlace::error() const {
 }
 
 void DevicePlace::JoinTo(Store* store, size_t number) {
-  MutexLock lock(&mu_);
-  store_ = store;
-  number_ = number;
-  changed_.NotifyAll();
+  bool failed = false;
+  {
+    MutexLock lock(&mu_);
+    store_ = store;
+    number_ = number;
+    failed = error_.has_value();
+    changed_.NotifyAll();
+  }
+  if (failed) store->NotComing(number);
 }
 
 void DevicePlace::AddTo(DeviceSnapshot* snapshot) const {

@@ -79,6 +79,7 @@ class DevicePlace {
   void Attempt();
   void JoinStore(Store* store, size_t number);
   void Fail(NvmeDevice::OpenError error);
+  void NoteError(NvmeDevice::OpenError error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Enter(Step step);
   void LogError() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::chrono::nanoseconds Pause() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -234,7 +234,7 @@ absl::Status EngineRoom::OpenStore(const DaemonOptions& options) {
                  .work_clock_every = 13,
                  .wake = [this] { wake_(); }};
   KVKEEP_ASSIGN_OR_RETURN(deps.boot_id, ReadBootId());
-  deps.devices.resize(places_.size());
+  deps.devices.resize(places_.size(), {.coming = true});
   const MonotonicTime began = RealClock()->Now();
   KVKEEP_ASSIGN_OR_RETURN(store_, Store::Create(ForStore(options), deps));
   for (size_t i = 0; i < places_.size(); ++i) places_[i]->JoinTo(store_.get(), i);

@@ -4,6 +4,7 @@
 
 #include <grpcpp/create_channel.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <memory>
 #include <string>
@@ -52,6 +53,10 @@ class TestDaemon {
     INFO(daemon.status());
     REQUIRE(daemon.ok());
     daemon_ = *std::move(daemon);
+    const auto joins = [](const v1::DeviceStatus& device) { return device.state() == "joining"; };
+    REQUIRE(Eventually([&joins](const v1::StatusResponse& status) {
+      return std::none_of(status.devices().begin(), status.devices().end(), joins);
+    }));
   }
   void Stop() { daemon_.reset(); }
 

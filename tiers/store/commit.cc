@@ -235,7 +235,9 @@ void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
     QueueWriteBack(slot, std::nullopt, true);
   }
   // Either it is on its way now, or no device would take it.
-  if (!table_.at(slot).dirty()) {
+  if (!table_.at(slot).dirty() && AnyComes()) {
+    wait_for_device_ = true;  // Tick comes back to it
+  } else if (!table_.at(slot).dirty()) {
     durable_waiters_.Fail(slot, absl::UnavailableError("no device takes writes now"));
   }
 }
@@ -402,6 +404,7 @@ bool Core::Tick() {
     TrimToNewCapacities(section);
   }
   DropBrokenAndSweep(section);
+  WriteForWaiters(section);
   scrubber_.Pay(now);
   ScrubNext(section);
   return at_rest_ = IsAtRest();
@@ -410,7 +413,8 @@ bool Core::Tick() {
 // Nothing is under way or waits for its time, but for what may as well be a second late: a device
 // looked at again, recency saved.
 bool Core::IsAtRest() const {
-  const bool busy = draining_ || scrubber_.on() || over_quota_ || over_capacity_;
+  const bool limits = over_quota_ || over_capacity_;  // are to be reached
+  const bool busy = draining_ || wait_for_device_ || scrubber_.on() || limits;
   if (busy || !unverified_.empty()) return false;
   return std::all_of(devices_.begin(), devices_.end(), [](const auto& tier) {
     return !tier->busy() && tier->write_queue.empty() && tier->read_queue.empty() &&

@@ -53,6 +53,7 @@ class Core {
   void Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done);
   // Null: away. It stays what it is while the caller holds telling().
   NvmeDevice* AttachedDevice(size_t device);
+  void NotComing(size_t device);
   Mutex* telling() { return &telling_mu_; }
   absl::StatusOr<SessionToken> OpenSession(const SessionInfo& info);
   void CloseSession(const SessionToken& token, bool revoked);
@@ -446,6 +447,8 @@ class Core {
   void ForgetAll(uint16_t device);
   void Forget(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetRecord(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool AnyComes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WriteForWaiters(Section& section) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AnyJoins() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteDoubtful(DeviceTier& tier, const Doubtful& noted, CommitSequence after)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -561,6 +564,7 @@ class Core {
   // By device. Changed under the lock, while nothing of it is under way: others read it without.
   std::vector<StoreDeps::DeviceDeps> attached_;
   ReplacedRecords replaced_ ABSL_GUARDED_BY(mu_);
+  bool wait_for_device_ ABSL_GUARDED_BY(mu_) = false;  // some of durable_waiters_
   DirtyChunks dirty_ ABSL_GUARDED_BY(mu_);
   MonotonicTime unbacked_again_at_ ABSL_GUARDED_BY(mu_){0};  // who waits is not queued before
   uint64_t moves_ ABSL_GUARDED_BY(mu_) = 0;  // of a chunk to another slot

@@ -59,6 +59,7 @@ struct DeviceTier {
   MissedDeletes missed;                        // until it is here
   std::unique_ptr<ExtentAllocator> allocator;  // once it is here
   uint64_t joining_blocks = 0;                 // taken of it, before that
+  MonotonicTime coming_until{0};               // waited for until then; zero: it is not
   uint64_t joined_records = 0;                 // of its index, read by its join
   std::vector<std::unique_ptr<EvictionPolicy>> policies;  // by tenant, nobody last
   uint64_t chunks = 0;                                    // stored

@@ -11,6 +11,7 @@
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "tiers/index/record.h"
@@ -28,6 +29,11 @@ class DurableWaiters {
 
   void Add(ChunkSlot slot, StatusCallback done) { waiting_[slot].push_back(std::move(done)); }
   bool Has(ChunkSlot slot) const { return waiting_.contains(slot); }
+  // The first that is waited for, of this slot and those behind it.
+  std::optional<ChunkSlot> NextFrom(ChunkSlot slot) const {
+    const auto found = waiting_.lower_bound(slot);
+    return found == waiting_.end() ? std::nullopt : std::optional(found->first);
+  }
   // They are told why. However many they are, one thing to do after the hold.
   void Fail(ChunkSlot slot, const absl::Status& why) {
     if (Has(slot)) hold_.CallLater(Take(slot), why);

@@ -18,6 +18,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
@@ -28,6 +29,8 @@
 namespace kvkeep::store_internal {
 namespace {
 
+// Who wants a chunk durable waits so long for a device that is opened, or read.
+constexpr auto kComingPatience = std::chrono::seconds(30);
 constexpr size_t kBatchRecords = work::kHold / work::kEvict;  // what one hold may adopt
 // So many chunks ahead is their memory fetched, where they are walked in an order of their own.
 constexpr size_t kPrefetchAhead = 8;
@@ -78,6 +81,9 @@ absl::Status Core::Recover() {
     for (uint16_t device = 0; device < deps_.devices.size(); ++device) {
       auto tier = std::make_unique<DeviceTier>();
       tier->number = device;
+      if (deps_.devices[device].coming) {
+        tier->coming_until = deps_.clock->Now() + kComingPatience;
+      }
       MakeG3Policies(*tier);
       devices_.push_back(std::move(tier));
       events_.NoteReadable(device, false);
@@ -146,6 +152,7 @@ absl::Status Core::BeginJoin(uint16_t device, const StoreDeps::DeviceDeps& deps)
         absl::StrCat("device ", device, " is here already, or joining"));
   }
   tier.presence = DeviceTier::Presence::kJoining;
+  tier.coming_until = deps_.clock->Now() + kComingPatience;
   attached_[device] = deps;
   tier.state = DeviceState::kOk;
   tier.message.clear();
@@ -373,6 +380,7 @@ void Core::EndJoin(Arrival& arrival) {
   tier.allocator = std::move(arrival.space);
   tier.joining_blocks = 0;
   tier.presence = DeviceTier::Presence::kHere;
+  tier.coming_until = MonotonicTime(0);
   events_.NoteReadable(arrival.device, tier.readable());
   ShareG3();
   ExpectPuts();
@@ -387,6 +395,40 @@ void Core::Trim() {
   over_quota_ = over_capacity_ = true;
   TrimToNewQuotas(section);
   TrimToNewCapacities(section);
+}
+
+void Core::NotComing(size_t device) {
+  Section section(this, Section::Kind::kMaintenance);
+  DeviceTier& tier = *devices_[device];
+  if (tier.presence == DeviceTier::Presence::kAway) tier.coming_until = MonotonicTime(0);
+}
+
+bool Core::AnyComes() const {
+  const MonotonicTime now = deps_.clock->Now();
+  return std::any_of(devices_.begin(), devices_.end(),
+                     [now](const auto& tier) { return now < tier->coming_until; });
+}
+
+// Chunks that are to be durable and that no device took so far.
+void Core::WriteForWaiters(Section& section) {
+  if (!std::exchange(wait_for_device_, false)) return;
+  std::optional<ChunkSlot> next = durable_waiters_.NextFrom(ChunkSlot(0));
+  for (; next.has_value(); next = durable_waiters_.NextFrom(ChunkSlot(next->value() + 1))) {
+    section.YieldIfSpent();
+    Count(work::kFind);
+    const Chunk& chunk = table_.at(*next);
+    const bool to_write = durable_waiters_.Has(*next) && chunk.live && !chunk.detached &&
+                          chunk.g3_state == G3State::kAbsent &&
+                          chunk.g2_state == G2State::kResident;
+    if (!to_write) continue;
+    QueueWriteBack(*next, std::nullopt, true);
+    if (!durable_waiters_.Has(*next) || table_.at(*next).dirty()) continue;
+    if (AnyComes()) {
+      wait_for_device_ = true;
+    } else {
+      durable_waiters_.Fail(*next, absl::UnavailableError("no device takes writes now"));
+    }
+  }
 }
 
 // Of what is above the stable mark nobody knows whether the data survives, or survived, the loss
@@ -444,6 +486,7 @@ void Core::ForgetAll(uint16_t device) {
   tier.allocator.reset();
   tier.capacity_blocks = tier.reserve_blocks = tier.capacity_bytes = 0;
   tier.presence = DeviceTier::Presence::kAway;
+  tier.coming_until = MonotonicTime(0);
   tier.joined_records = 0;
   attached_[device] = {};
   ShareG3();

@@ -292,6 +292,8 @@ void Store::Attach(size_t device, const StoreDeps::DeviceDeps& deps,
   core_->Attach(device, deps, std::move(done));
 }
 
+void Store::NotComing(size_t device) { core_->NotComing(device); }
+
 absl::StatusOr<SessionToken> Store::OpenSession(const SessionInfo& info) {
   return core_->OpenSession(info);
 }

@@ -67,6 +67,9 @@ class Store {
   void Attach(size_t device, const StoreDeps::DeviceDeps& deps,
               absl::AnyInvocable<void(absl::Status) &&> done);
 
+  // A device that was coming (StoreDeps) could not be opened: nobody waits for it any more.
+  void NotComing(size_t device);
+
   Incarnation incarnation() const;
   StoreOptions options() const;  // as they are now; zeros replaced by what they mean
   // Takes over what may change while a store runs: the limits of sessions, leases, reserved and

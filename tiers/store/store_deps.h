@@ -22,6 +22,8 @@ struct StoreDeps {
     NvmeDevice* device = nullptr;
     Executor* index_executor = nullptr;  // one thread: batches commit in order
     Executor* sync_executor = nullptr;   // may block for a second
+    // Without a device: it is being opened, so who wants a chunk durable waits for it.
+    bool coming = false;
   };
   Clock* clock = nullptr;
   RandomSource* random = nullptr;

@@ -77,6 +77,47 @@ TEST_CASE("until a device has joined its chunks are misses and nothing is writte
   CHECK(s.Get(1) == "hit");
 }
 
+TEST_CASE("who wants a chunk durable waits for a device that joins") {
+  StoreTester s;
+  s.world.Kill();
+  s.world.SetAttached(0, false);
+  s.world.Start();
+  s.Connect();
+  REQUIRE(s.Put(1) == "stored");
+  CHECK(s.Durable(1) == "away");  // none is on its way
+  REQUIRE(s.world.Join(0, [](const absl::Status&) {}));
+  s.world.HoldIndex(true);
+  std::string first, second;
+  REQUIRE(s.Put(2) == "stored");
+  s.WhenDurable(2, &first);
+  s.WhenDurable(1, &second);
+  s.Pass(std::chrono::seconds(2));
+  CHECK(first == "waiting");
+  s.world.HoldIndex(false);
+  s.Pass(std::chrono::seconds(3));
+  CHECK(first == "ok");
+  CHECK(second == "ok");
+}
+
+TEST_CASE("who wants a chunk durable does not wait for ever for a device that joins") {
+  StoreTester s;
+  s.world.Kill();
+  s.world.SetAttached(0, false);
+  s.world.Start();
+  s.Connect();
+  REQUIRE(s.world.Join(0, [](const absl::Status&) {}));
+  s.world.HoldIndex(true);
+  std::string durable;
+  REQUIRE(s.Put(1) == "stored");
+  s.WhenDurable(1, &durable);
+  s.Pass(std::chrono::seconds(29));
+  CHECK(durable == "waiting");
+  s.Pass(std::chrono::seconds(2));
+  CHECK(durable == "away");
+  s.world.HoldIndex(false);
+  s.Pass(std::chrono::seconds(1));
+}
+
 TEST_CASE("what was deleted while a device was away stays deleted when it joins") {
   Away away;
   StoreTester& s = away.s;
