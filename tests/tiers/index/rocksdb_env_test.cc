@@ -165,10 +165,10 @@ TEST_CASE("queued jobs are taken back by their tag, and run in order else") {
     auto* const job = static_cast<Numbered*>(argument);
     job->order->push_back(job->number);
   };
+  std::promise<void> began;
+  std::pair<std::promise<void>*, std::future<void>> gate{&began, go_on.get_future()};
   {
-    BackgroundThread thread("kvkeep-test");
-    std::promise<void> began;
-    std::pair<std::promise<void>*, std::future<void>> gate{&began, go_on.get_future()};
+    BackgroundThread thread("kvkeep-test");  // ends before what its jobs look at
     thread.Post({.run = [](void* argument) {
                    auto* const at = static_cast<decltype(gate)*>(argument);
                    at->first->set_value();
