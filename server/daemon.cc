@@ -492,9 +492,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& optio
     parts->log.Warn("this process may be dumped and traced: KVKEEPD_DUMPABLE is set");
   }
   parts->LogServing(config_source, snapshot);
-  parts->manager.Ready(absl::StrCat("serving; recovered ", snapshot.counters.recovered_chunks,
-                                    " chunks of G3 and ", snapshot.counters.recovered_g2_chunks,
-                                    " of G2"));
+  parts->manager.Ready(absl::StrCat("serving; recovered ", snapshot.counters.recovered_g2_chunks,
+                                    " chunks of G2"));  // those of devices come as these join
   return std::unique_ptr<Daemon>(new Daemon(std::move(parts)));
 }
 
