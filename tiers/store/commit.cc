@@ -161,11 +161,10 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
       if (!RestoreReplaced(device, *remove)) tier.removes.push_front(std::move(*remove));
     }
     // What is written already is not thrown away for an index that stalls.
-    for (auto add = batch->adds.rbegin(); put_off && add != batch->adds.rend(); ++add) {
+    for (; put_off && !batch->adds.empty(); batch->adds.pop_back()) {
       Count(work::kLook);
-      tier.adds.push_front(std::move(*add));
+      tier.adds.push_front(std::move(batch->adds.back()));
     }
-    if (put_off) batch->adds.clear();
     for (const DeviceTier::PendingAdd& add : batch->adds) {
       section.YieldIfSpent();
       Count(work::kEvict);
@@ -235,11 +234,7 @@ void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
     QueueWriteBack(slot, std::nullopt, true);
   }
   // Either it is on its way now, or no device would take it.
-  if (!table_.at(slot).dirty() && AnyComes()) {
-    wait_for_device_ = true;  // Tick comes back to it
-  } else if (!table_.at(slot).dirty()) {
-    durable_waiters_.Fail(slot, absl::UnavailableError("no device takes writes now"));
-  }
+  if (!table_.at(slot).dirty()) WaitForDevice(slot);
 }
 
 void Core::StartSync(uint16_t device) {

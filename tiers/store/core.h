@@ -51,8 +51,8 @@ class Core {
   // ---- store.h, same contracts (join.cc, sessions.cc, lookup.cc, put.cc, promote.cc, admin.cc)
   absl::Status Recover();
   void Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done);
-  // Null: away. It stays what it is while the caller holds telling().
-  NvmeDevice* AttachedDevice(size_t device);
+  // Null: away. They stay what they are while the caller holds telling().
+  std::vector<NvmeDevice*> AttachedDevices();
   void NotComing(size_t device);
   Mutex* telling() { return &telling_mu_; }
   absl::StatusOr<SessionToken> OpenSession(const SessionInfo& info);
@@ -179,8 +179,12 @@ class Core {
   // DetachChunk, to put it anew: its record stays, see replace.cc.
   void ReplaceChunk(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // A record whose blocks are taken, beneath the chunk of that name, which has another one or none.
-  void KeepBeneath(uint16_t device, const IndexRecord& record, const KnownRecord& known)
+  void KeepBeneath(ChunkSlot slot, uint16_t device, const ExtentList& extents,
+                   const KnownRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The chunk, which has none, gets a record; loses it. REQUIRES: inside a Change of it.
+  void StoreBy(Chunk& chunk, uint16_t device, ExtentList extents, const KnownRecord& record)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  ExtentList TakeOff(Chunk& chunk, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The chunk's own, which is in doubt: it is written anew. False: it is being read.
   bool SetAside(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LayAside(Chunk& chunk, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // its record
@@ -448,6 +452,8 @@ class Core {
   void Forget(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetRecord(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AnyComes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // No device took it: who waits until it is durable waits for one that comes, or is told.
+  void WaitForDevice(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WriteForWaiters(Section& section) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AnyJoins() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void NoteDoubtful(DeviceTier& tier, const Doubtful& noted, CommitSequence after)

@@ -125,9 +125,12 @@ void Core::MakeG3Policies(DeviceTier& tier) {
   }
 }
 
-NvmeDevice* Core::AttachedDevice(size_t device) {
+std::vector<NvmeDevice*> Core::AttachedDevices() {
+  std::vector<NvmeDevice*> devices;
+  devices.reserve(attached_.size());
   Section section(this, Section::Kind::kNotMeasured);
-  return attached_[device].device;
+  for (const StoreDeps::DeviceDeps& one : attached_) devices.push_back(one.device);
+  return devices;
 }
 
 void Core::Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done) {
@@ -276,8 +279,8 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const IndexRecord& 
     return std::nullopt;
   }
   if (becomes == Becomes::kKept) {
-    KeepBeneath(arrival.device, record, known);
-    const Chunk& chunk = table_.at(table_.Find(record.id));
+    KeepBeneath(slot, arrival.device, record.extents, known);
+    const Chunk& chunk = table_.at(slot);
     const DeviceTier& other = *devices_[chunk.device];
     const bool ends_it = other.readable() || !other.here();  // then once that one has joined
     if (chunk.g3_state == G3State::kStored && ends_it) EndReplaced(chunk);
@@ -287,17 +290,9 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const IndexRecord& 
   EndUnbackedWait(slot);
   Change chunk(this, slot);
   if (chunk->g3_state == G3State::kStored) LayAside(*chunk, slot);
-  chunk->g3 = record.extents;
   g3_shares_.Take(chunk->tenant, chunk->blocks());
-  chunk->device = arrival.device;
-  chunk->g3_incarnation = record.incarnation;
-  chunk->g3_generation = record.generation;
-  chunk->g3_sequence = record.sequence;
-  chunk->doubtful = known.doubtful;
-  chunk->unconfirmed = known.unconfirmed;
+  StoreBy(*chunk, arrival.device, record.extents, known);
   chunk->unadmitted = false;
-  SetG3State(*chunk, G3State::kStored);
-  ++tier.chunks;
   if (known.unconfirmed) tier.confirm_queue.push_back({slot});
   EndReplaced(*chunk);
   DoubtTwice(slot);
@@ -422,12 +417,16 @@ void Core::WriteForWaiters(Section& section) {
                           chunk.g2_state == G2State::kResident;
     if (!to_write) continue;
     QueueWriteBack(*next, std::nullopt, true);
-    if (!durable_waiters_.Has(*next) || table_.at(*next).dirty()) continue;
-    if (AnyComes()) {
-      wait_for_device_ = true;
-    } else {
-      durable_waiters_.Fail(*next, absl::UnavailableError("no device takes writes now"));
-    }
+    if (!table_.at(*next).dirty()) WaitForDevice(*next);
+  }
+}
+
+void Core::WaitForDevice(ChunkSlot slot) {
+  if (!durable_waiters_.Has(slot)) return;
+  if (AnyComes()) {
+    wait_for_device_ = true;  // Tick comes back to it
+  } else {
+    durable_waiters_.Fail(slot, absl::UnavailableError("no device takes writes now"));
   }
 }
 
@@ -503,18 +502,9 @@ void Core::ForgetRecord(ChunkSlot slot) {
   Count(work::kEvict);
   Change chunk(this, slot);
   KVKEEP_CHECK(!chunk->g3_reading);
-  if (chunk->in_g3_policy) {
-    g3_policy(*chunk).OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
-    NoteGone(*chunk, LifeSamples::kG3, EvictionPolicy::EraseReason::kRemoved);
-  }
-  chunk->in_g3_policy = false;
-  DeviceTier& tier = *devices_[chunk->device];
-  --tier.chunks;
-  tier.joining_blocks -= chunk->blocks();
+  devices_[chunk->device]->joining_blocks -= chunk->blocks();
   g3_shares_.Give(chunk->tenant, chunk->blocks());
-  chunk->g3.clear();
-  chunk->unconfirmed = chunk->doubtful = false;
-  SetG3State(*chunk, G3State::kAbsent);
+  TakeOff(*chunk, slot);
 }
 
 }  // namespace kvkeep::store_internal

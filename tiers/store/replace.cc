@@ -46,7 +46,43 @@ std::optional<ReplacedAt> SurestOf(const ReplacedRecords& records, const ChunkId
   return surest;
 }
 
+// REQUIRES: it has one.
+KnownRecord RecordOf(const Chunk& chunk) {
+  return {.shape = chunk.shape,
+          .incarnation = chunk.g3_incarnation,
+          .generation = chunk.g3_generation,
+          .sequence = chunk.g3_sequence,
+          .unconfirmed = chunk.unconfirmed,
+          .doubtful = chunk.doubtful};
+}
+
 }  // namespace
+
+void Core::StoreBy(Chunk& chunk, uint16_t device, ExtentList extents, const KnownRecord& record) {
+  chunk.g3 = std::move(extents);
+  chunk.device = device;
+  chunk.g3_incarnation = record.incarnation;
+  chunk.g3_generation = record.generation;
+  chunk.g3_sequence = record.sequence;
+  chunk.doubtful = record.doubtful;
+  chunk.unconfirmed = record.unconfirmed;
+  SetG3State(chunk, G3State::kStored);
+  ++devices_[device]->chunks;
+}
+
+ExtentList Core::TakeOff(Chunk& chunk, ChunkSlot slot) {
+  if (chunk.in_g3_policy) {
+    g3_policy(chunk).OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
+    NoteGone(chunk, LifeSamples::kG3, EvictionPolicy::EraseReason::kRemoved);
+  }
+  chunk.in_g3_policy = false;
+  --devices_[chunk.device]->chunks;
+  ExtentList extents = std::move(chunk.g3);
+  chunk.g3.clear();
+  chunk.unconfirmed = chunk.doubtful = false;  // that was about the record
+  SetG3State(chunk, G3State::kAbsent);
+  return extents;
+}
 
 void Core::ReplaceChunk(ChunkSlot slot) {
   const Chunk& chunk = table_.at(slot);
@@ -60,19 +96,17 @@ bool Core::KeepReplaced(Chunk& chunk, ChunkSlot slot) {
   const ReplacedAt at{chunk.id, chunk.device};
   const Replaced* const held = replaced_.Find(at);
   if (held == nullptr || held->holder != slot) return false;
-  replaced_.Keep(at, chunk.tenant, std::move(chunk.g3),
-                 {chunk.shape, chunk.g3_incarnation, chunk.g3_generation, chunk.g3_sequence,
-                  chunk.unconfirmed, chunk.doubtful});
+  replaced_.Keep(at, chunk.tenant, std::move(chunk.g3), RecordOf(chunk));
   const ChunkSlot now = table_.Find(chunk.id);
   if (now != kNoSlot && table_.at(now).g3_state == G3State::kStored) EndReplaced(table_.at(now));
   return true;
 }
 
-void Core::KeepBeneath(uint16_t device, const IndexRecord& record, const KnownRecord& known) {
-  const ChunkSlot slot = table_.Find(record.id);
-  KVKEEP_CHECK(slot != kNoSlot);
-  g3_shares_.Take(table_.at(slot).tenant, record.shape.blocks().value());
-  replaced_.Keep({record.id, device}, table_.at(slot).tenant, record.extents, known);
+void Core::KeepBeneath(ChunkSlot slot, uint16_t device, const ExtentList& extents,
+                       const KnownRecord& record) {
+  const Chunk& chunk = table_.at(slot);
+  g3_shares_.Take(chunk.tenant, record.shape.blocks().value());
+  replaced_.Keep({chunk.id, device}, chunk.tenant, extents, record);
   DoubtTwice(slot);
 }
 
@@ -84,18 +118,8 @@ bool Core::SetAside(ChunkSlot slot) {
 }
 
 void Core::LayAside(Chunk& chunk, ChunkSlot slot) {
-  if (chunk.in_g3_policy) {
-    g3_policy(chunk).OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
-    NoteGone(chunk, LifeSamples::kG3, EvictionPolicy::EraseReason::kRemoved);
-  }
-  chunk.in_g3_policy = false;
-  --devices_[chunk.device]->chunks;
-  replaced_.Keep({chunk.id, chunk.device}, chunk.tenant, std::move(chunk.g3),
-                 {chunk.shape, chunk.g3_incarnation, chunk.g3_generation, chunk.g3_sequence,
-                  chunk.unconfirmed, chunk.doubtful});
-  chunk.g3.clear();
-  chunk.unconfirmed = chunk.doubtful = false;  // that was about the record
-  SetG3State(chunk, G3State::kAbsent);
+  const KnownRecord record = RecordOf(chunk);
+  replaced_.Keep({chunk.id, chunk.device}, chunk.tenant, TakeOff(chunk, slot), record);
 }
 
 bool Core::TakeReplaced(uint16_t device, const ChunkId& id,
@@ -168,23 +192,13 @@ void Core::LoseChunk(ChunkSlot slot) {
 
 void Core::BecomeReplaced(ChunkSlot slot, const ReplacedAt& at) {
   Chunk& chunk = table_.at(slot);
-  DeviceTier& tier = *devices_[at.device];
   Replaced taken = replaced_.Take(at);
-  chunk.g3 = std::move(taken.extents);
-  chunk.device = at.device;
-  const KnownRecord& record = taken.record;
-  chunk.g3_incarnation = record.incarnation;
-  chunk.g3_generation = record.generation;
-  chunk.g3_sequence = record.sequence;
-  chunk.doubtful = record.doubtful;
-  chunk.unconfirmed = record.unconfirmed;
-  SetG3State(chunk, G3State::kStored);
-  ++tier.chunks;
+  StoreBy(chunk, at.device, std::move(taken.extents), taken.record);
   InsertIntoG3Policy(slot, kNoSlot);
   EndReplaced(chunk);
   DoubtTwice(slot);
   if (!chunk.unconfirmed) return;
-  tier.confirm_queue.push_back({slot});
+  devices_[at.device]->confirm_queue.push_back({slot});
   PumpLater(at.device);
 }
 

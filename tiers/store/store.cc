@@ -383,8 +383,9 @@ StoreSnapshot Store::snapshot() const {
   StoreSnapshot snapshot = core_->Snapshot();
   // Asked outside the lock: it may look at files. No device is let go of meanwhile.
   MutexLock telling(core_->telling());
-  for (size_t i = 0; i < snapshot.devices.size(); ++i) {
-    NvmeDevice* const nvme = core_->AttachedDevice(i);
+  const std::vector<NvmeDevice*> attached = core_->AttachedDevices();
+  for (size_t i = 0; i < attached.size(); ++i) {
+    NvmeDevice* const nvme = attached[i];
     if (nvme == nullptr) continue;
     DeviceSnapshot& device = snapshot.devices[i];
     device.directory_bytes = nvme->used_directory_bytes();

@@ -82,11 +82,7 @@ void Core::FinishVerification(ChunkSlot slot) {
     // Who waits for it to be durable waited for this.
     QueueWriteBack(slot, std::nullopt, durable_waiters_.Has(slot));
   }
-  if (wanted && !chunk.dirty() && AnyComes()) {
-    wait_for_device_ = true;
-  } else if (wanted && !chunk.dirty()) {
-    durable_waiters_.Fail(slot, absl::UnavailableError("no device takes writes now"));
-  }
+  if (wanted && !chunk.dirty()) WaitForDevice(slot);
   SweepOn(slot);
 }
 
