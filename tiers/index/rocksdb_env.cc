@@ -2,7 +2,6 @@
 
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -39,25 +38,23 @@ rocksdb::Status LockError(const char* what, const std::string& path) {
 }  // namespace
 
 BackgroundThread::BackgroundThread(std::string name)
-    : thread_([this, name = std::move(name)] {
-        pthread_setname_np(pthread_self(), name.substr(0, 15).c_str());
-        Run();
-      }) {}
+    : thread_(std::make_unique<ThreadPool>(std::move(name), 1)) {}
 
 BackgroundThread::~BackgroundThread() {
   {
     MutexLock lock(&mu_);
     stopping_ = true;
-    job_or_stop_.NotifyAll();
   }
-  thread_.join();
+  thread_ = nullptr;
 }
 
 void BackgroundThread::Post(const Job& job) {
-  MutexLock lock(&mu_);
-  KVKEEP_CHECK(!stopping_);
-  jobs_.push_back(job);
-  job_or_stop_.NotifyOne();
+  {
+    MutexLock lock(&mu_);
+    KVKEEP_CHECK(!stopping_);
+    jobs_.push_back(job);
+  }
+  thread_->Post([this] { RunNext(); });
 }
 
 int BackgroundThread::TakeBack(void* tag) {
@@ -79,18 +76,15 @@ size_t BackgroundThread::queued() const {
   return jobs_.size();
 }
 
-void BackgroundThread::Run() {
-  while (true) {
-    Job job;
-    {
-      MutexLock lock(&mu_);
-      while (jobs_.empty() && !stopping_) job_or_stop_.Wait(&mu_);
-      if (jobs_.empty()) return;
-      job = jobs_.front();
-      jobs_.pop_front();
-    }
-    job.run(job.argument);
+void BackgroundThread::RunNext() {
+  Job job;
+  {
+    MutexLock lock(&mu_);
+    if (jobs_.empty()) return;  // it was taken back
+    job = jobs_.front();
+    jobs_.pop_front();
   }
+  job.run(job.argument);
 }
 
 IndexEnv::IndexEnv(std::shared_ptr<rocksdb::FileSystem> files)

@@ -16,14 +16,14 @@
 #include <deque>
 #include <memory>
 #include <string>
-#include <thread>
 
+#include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
 
 namespace kvkeep {
 
-// One thread and its jobs, in the order they came. RocksDB takes back those of a database that is
-// closed, so a job has a tag.
+// A ThreadPool of one thread whose jobs can be taken back before they run: RocksDB takes back those
+// of a database that is closed, so a job has a tag.
 class BackgroundThread {
  public:
   struct Job {
@@ -46,13 +46,12 @@ class BackgroundThread {
   size_t queued() const;
 
  private:
-  void Run();
+  void RunNext();
 
   mutable Mutex mu_;
-  CondVar job_or_stop_;
   std::deque<Job> jobs_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;  // constant after construction
+  std::unique_ptr<ThreadPool> thread_;  // runs RunNext once for each job that was posted
 };
 
 class IndexEnv final : public rocksdb::EnvWrapper {
