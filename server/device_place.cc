@@ -34,8 +34,6 @@ DevicePlace::DevicePlace(const NvmeDeviceOptions& options, const Home& home, IoE
       home_(home),
       engine_(engine),
       log_(log),
-      index_(std::make_unique<ThreadPool>("kvkeep-index", 1)),
-      sync_(std::make_unique<ThreadPool>("kvkeep-sync", 1)),
       thread_([this] { Run(); }) {}
 
 DevicePlace::~DevicePlace() {
@@ -53,12 +51,11 @@ void DevicePlace::Run() {
     MutexLock lock(&mu_);
     attempted_ = true;
     changed_.NotifyAll();
-    const MonotonicTime next = RealClock()->Now() + Pause();
-    AwaitUntil(changed_, &mu_, next, [this] {
+    while (step_ == Step::kHere && !stopping_) changed_.Wait(&mu_);
+    AwaitUntil(changed_, &mu_, RealClock()->Now() + Pause(), [this] {
       mu_.AssertHeld();
       return stopping_;
     });
-    while (step_ == Step::kHere && !stopping_) changed_.Wait(&mu_);
     if (stopping_) break;
   }
   MutexLock lock(&mu_);
@@ -67,7 +64,6 @@ void DevicePlace::Run() {
 }
 
 std::chrono::nanoseconds DevicePlace::Pause() const {
-  if (step_ == Step::kHere) return std::chrono::nanoseconds(0);
   const bool soon = error_.has_value() && (error_->failure == OpenFailure::kInUse ||
                                            absl::IsNotFound(error_->status));
   if (soon) return kPause;
@@ -77,12 +73,13 @@ std::chrono::nanoseconds DevicePlace::Pause() const {
 void DevicePlace::Attempt() {
   Enter(Step::kOpening);
   NvmeDeviceOptions options = options_;
+  bool first = false;
   {
-    // What appears later where nothing was may be a mount point before its mount.
     MutexLock lock(&mu_);
-    options.may_format = !attempted_;
+    first = !attempted_;
   }
-  options.may_format = options.may_format && !home_.knows(options.dir);
+  // What appears later where nothing was may be a mount point before its mount.
+  options.may_format = first && !home_.knows(options.dir);
   NvmeDevice::OpenResult opened =
       OpenNvmeDevice(options, home_.identity.store_uuid, home_.identity.mac_key, engine_,
                      RealRandom(), [this] { Enter(Step::kLocked); });
@@ -119,8 +116,8 @@ void DevicePlace::JoinStore(Store* store, size_t number) {
   std::optional<absl::Status> joined;
   store->Attach(number,
                 {.device = device_.get(),
-                 .index_executor = index_.get(),
-                 .sync_executor = sync_.get()},
+                 .index_executor = &index_,
+                 .sync_executor = &sync_},
                 [this, &joined](absl::Status status) {
                   MutexLock lock(&mu_);
                   joined = std::move(status);
@@ -193,15 +190,11 @@ void DevicePlace::Enter(Step step) {
 
 bool DevicePlace::AwaitLocks(MonotonicTime deadline) {
   MutexLock lock(&mu_);
-  const auto locked = [this] {
+  AwaitUntil(changed_, &mu_, deadline, [this] {
     mu_.AssertHeld();
-    return was_locked_;
-  };
-  AwaitUntil(changed_, &mu_, deadline, [&] {
-    mu_.AssertHeld();
-    return locked() || step_ == Step::kFailed;
+    return was_locked_ || step_ == Step::kFailed;
   });
-  return locked();
+  return was_locked_;
 }
 
 bool DevicePlace::AwaitOpened(MonotonicTime deadline) {
@@ -252,18 +245,8 @@ void DevicePlace::AddTo(DeviceSnapshot* snapshot) const {
 }
 
 void DevicePlace::PassThrough() {
-  for (ThreadPool* pool : {index_.get(), sync_.get()}) {
-    Mutex mu;
-    CondVar passed;
-    bool done = false;
-    pool->Post([&] {
-      MutexLock lock(&mu);
-      done = true;
-      passed.NotifyAll();
-    });
-    MutexLock lock(&mu);
-    while (!done) passed.Wait(&mu);
-  }
+  AwaitTurn(index_);
+  AwaitTurn(sync_);
 }
 
 bool DevicePlace::Stop(MonotonicTime deadline) {

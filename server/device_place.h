@@ -88,7 +88,7 @@ class DevicePlace {
   const Home home_;
   IoEngine* const engine_;
   const Log* const log_;
-  const std::unique_ptr<ThreadPool> index_, sync_;
+  ThreadPool index_{"kvkeep-index", 1}, sync_{"kvkeep-sync", 1};
 
   mutable Mutex mu_;
   CondVar changed_;

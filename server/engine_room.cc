@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <future>
 #include <set>
 #include <thread>
 #include <utility>
@@ -251,9 +250,7 @@ StoreSnapshot EngineRoom::snapshot() const {
 }
 
 void EngineRoom::PassThroughPools() {
-  std::promise<void> passed;
-  copy_pool_->Post([&passed] { passed.set_value(); });
-  passed.get_future().wait();
+  AwaitTurn(*copy_pool_);
   for (const auto& place : places_) place->PassThrough();
 }
 

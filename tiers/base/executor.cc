@@ -2,9 +2,17 @@
 
 #include <pthread.h>
 
+#include <future>
+
 #include "tiers/base/check.h"
 
 namespace kvkeep {
+
+void AwaitTurn(Executor& executor) {
+  std::promise<void> passed;
+  executor.Post([&passed] { passed.set_value(); });
+  passed.get_future().wait();
+}
 
 ThreadPool::ThreadPool(std::string name, int threads) {
   KVKEEP_CHECK(threads > 0);

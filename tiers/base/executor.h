@@ -24,6 +24,9 @@ class Executor {
   virtual void Post(Task task) = 0;
 };
 
+// Waits until a task that is posted now has run: what one thread was to run before it has, then.
+void AwaitTurn(Executor& executor);
+
 class ThreadPool final : public Executor {
  public:
   // `name` shows in `top -H` (at most 15 characters are kept).
