@@ -12,7 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstring>
@@ -20,6 +19,8 @@
 #include <fstream>
 #include <sstream>
 #include <thread>
+
+#include "tests/fakes/joining.h"
 
 namespace kvkeep::e2e {
 namespace {
@@ -198,8 +199,7 @@ std::optional<milliseconds> Site::TryStart() {
   }
   admin_ = std::make_unique<client::AdminClient>("unix://" + admin_socket(), milliseconds(20'000));
   absl::StatusOr<v1::StatusResponse> status = admin_->Status();
-  const auto joins = [](const v1::DeviceStatus& device) { return device.state() == "joining"; };
-  while (status.ok() && std::any_of(status->devices().begin(), status->devices().end(), joins)) {
+  while (status.ok() && AnyDeviceJoins(*status)) {
     if (Clock::now() > give_up) FAIL("a device does not join: " << Log());
     std::this_thread::sleep_for(kPause);  // for another process
     status = admin_->Status();

@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -26,6 +25,7 @@
 #include <thread>
 
 #include "kvkeep/v1/kvkeep.grpc.pb.h"
+#include "tests/fakes/joining.h"
 #include "tests/fakes/scratch_dir.h"
 
 namespace kvkeep {
@@ -171,8 +171,7 @@ class DaemonFixture {
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
     v1::StatusResponse status;
     if (!v1::Admin::NewStub(AdminChannel())->Status(&context, {}, &status).ok()) return false;
-    return std::none_of(status.devices().begin(), status.devices().end(),
-                        [](const v1::DeviceStatus& device) { return device.state() == "joining"; });
+    return !AnyDeviceJoins(status);
   }
 
   ScratchDir dir_;

@@ -4,7 +4,7 @@
 
 #include <grpcpp/create_channel.h>
 
-#include <algorithm>
+#include <functional>
 #include <catch2/catch.hpp>
 #include <memory>
 #include <string>
@@ -12,6 +12,7 @@
 
 #include "kvkeep/v1/kvkeep.grpc.pb.h"
 #include "server/daemon.h"
+#include "tests/fakes/joining.h"
 #include "tests/fakes/scratch_dir.h"
 #include "tests/fakes/seeded_random.h"
 
@@ -53,10 +54,7 @@ class TestDaemon {
     INFO(daemon.status());
     REQUIRE(daemon.ok());
     daemon_ = *std::move(daemon);
-    const auto joins = [](const v1::DeviceStatus& device) { return device.state() == "joining"; };
-    REQUIRE(Eventually([&joins](const v1::StatusResponse& status) {
-      return std::none_of(status.devices().begin(), status.devices().end(), joins);
-    }));
+    REQUIRE(Eventually(std::not_fn(AnyDeviceJoins)));
   }
   void Stop() { daemon_.reset(); }
 
