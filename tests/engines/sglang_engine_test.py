@@ -153,6 +153,7 @@ class SGLangEngine(unittest.TestCase):
         self.forget(first)
         self.check(first, "p2", recalled=False)  # away
         self.daemon.start()
+        self.daemon.wait_joined()
         self.wait_sessions()
         self.forget(first)
         self.check(first, "p1", recalled=True)

@@ -52,8 +52,7 @@ def main():
         cold = run(example)
         warm = run(example)
         daemon.wait_clean(TOKENS // 256)
-        daemon.kill()
-        daemon.start()
+        daemon.restart()
         killed = run(example)
         grpc = run(by_grpc)
         other = run(other_weights)  # of the same configuration

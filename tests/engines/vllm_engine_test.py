@@ -108,6 +108,7 @@ class VllmEngine(unittest.TestCase):
         self.ask(second, "p2")  # away
         second.close()
         daemon.start()
+        daemon.wait_joined()
         third = self.engine(daemon.endpoint)
         for prompt in PROMPTS:
             self.check(third, prompt, recalled=True)
@@ -123,8 +124,7 @@ class VllmEngine(unittest.TestCase):
             self.check(first, prompt, recalled=False)
         daemon.wait_clean(len(PROMPTS) * CHUNKS)
         first.close()
-        daemon.kill()
-        daemon.start()
+        daemon.restart()
         second = self.engine(daemon.endpoint, ranks=2)
         for prompt in PROMPTS:
             self.check(second, prompt, recalled=True)

@@ -196,8 +196,7 @@ class VllmTier(unittest.TestCase):
     def test_what_takes_longer_to_fetch_than_to_compute_is_a_miss(self):
         self.engine().store(self.keys[:4])
         self.daemon.wait_clean(4)
-        self.daemon.kill()
-        self.daemon.start()  # all of it is on NVMe now
+        self.daemon.restart()  # all of it is on NVMe now
         fast = self.engine(prefill_tokens_per_s=1e12)
         request = self.request(fast)
         self.assertEqual(fast.ask(self.keys[:4], request), [LookupResult.MISS] * 4)

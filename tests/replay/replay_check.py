@@ -60,7 +60,8 @@ class Daemon:
             [self.binaries / "kvkeepd", "--config", self.config], stderr=log, stdout=log)
         for _ in range(600):
             ping = subprocess.run(self.command("ping"), capture_output=True)
-            if ping.returncode == 0:
+            if ping.returncode == 0:  # and what G3 has is a hit
+                subprocess.run(self.command("wait", "--devices"), check=True, capture_output=True)
                 return
             if self.process.poll() is not None:
                 break

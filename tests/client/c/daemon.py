@@ -71,11 +71,25 @@ class Daemon:
     def log(self):
         return pathlib.Path(self.dir, "log").read_text(encoding="utf-8", errors="replace")
 
+    def _tool(self):
+        """`kvkeep` as it asks this daemon; the tool must be built too."""
+        return [str(pathlib.Path(self.binary).parent / "kvkeep"), "--admin",
+                f"unix://{self.dir}/admin.sock", "--json"]
+
     def status(self):
-        """What `kvkeep status` says; the tool must be built too."""
-        asked = [str(pathlib.Path(self.binary).parent / "kvkeep"), "--admin",
-                 f"unix://{self.dir}/admin.sock", "--json", "status"]
+        """What `kvkeep status` says."""
+        asked = [*self._tool(), "status"]
         return json.loads(subprocess.run(asked, check=True, capture_output=True).stdout)
+
+    def wait_joined(self):
+        """Until its devices have joined: it serves before, and what G3 has is a miss till then."""
+        subprocess.run([*self._tool(), "wait", "--devices"], check=True, capture_output=True)
+
+    def restart(self):
+        """Kills it; what it has then is what its devices kept."""
+        self.kill()
+        self.start()
+        self.wait_joined()
 
     def wait_clean(self, chunks):
         """Until that many chunks are in G3, so that a kill loses none of them. The limit is for a

@@ -200,8 +200,7 @@ class LMCache(unittest.TestCase):
         asked = self.of_two_ranks(3)
         self.store(self.adapter(), asked, objects(6))
         self.daemon.wait_clean(6)
-        self.daemon.kill()
-        self.daemon.start()  # its DRAM is empty
+        self.daemon.restart()  # its DRAM is empty
         fast, slow = (self.adapter(prefill_tokens_per_s=rate) for rate in (1e12, 1e-3))
         for _ in range(2):  # and it is not brought to DRAM for it
             self.assertEqual(self.lookup(fast, asked), [False] * 6)

@@ -193,8 +193,7 @@ class Pools(WithDaemon):
         self.put(backend, pools, "kv", range(3), 1)
         self.put(backend, pools, MAMBA, [2], 21)
         self.daemon.wait_clean(3 * 2 + 3)
-        self.daemon.kill()
-        self.daemon.start()  # its DRAM is empty
+        self.daemon.restart()  # its DRAM is empty
         for rate, ends in ((1e12, []), (1e-3, [3])):
             engine, _ = self.hybrid({"prefill_tokens_per_s": rate})
             self.assertEqual(self.find(engine, wanted(MAMBA, 1)), ends)

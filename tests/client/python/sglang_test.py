@@ -87,8 +87,7 @@ class SGLang(WithDaemon):
     def test_what_nvme_alone_has_is_found_only_where_that_is_faster_than_computing(self):
         self.store(self.backend())
         self.daemon.wait_clean(3 * 2)
-        self.daemon.kill()
-        self.daemon.start()  # its DRAM is empty
+        self.daemon.restart()  # its DRAM is empty
         fast, slow = (self.backend(options={"prefill_tokens_per_s": rate})
                       for rate in (1e12, 1e-3))
         self.assertEqual(fast.batch_exists(keys(3)), 0)

@@ -356,8 +356,7 @@ class Vllm(unittest.TestCase):
     def test_what_takes_longer_to_fetch_than_to_compute_is_a_miss(self):
         self.engine().store(keys(3))
         self.daemon.wait_clean(3)
-        self.daemon.kill()
-        self.daemon.start()  # its DRAM is empty
+        self.daemon.restart()  # its DRAM is empty
         fast, slow = (self.engine(prefill_tokens_per_s=rate) for rate in (1e12, 1e-3))
         self.assertEqual((fast.ask(keys(3)), fast.leases()), ([False] * 3, 0))
         self.assertEqual((slow.ask(keys(4)), slow.leases()), ([True] * 3 + [False], 1))
