@@ -246,10 +246,14 @@ void Simulator::DoContinuePut(Client& client) {
 // evicted, also when it was put anew since.
 bool Simulator::PromiseHolds(uint64_t name) {
   const auto promise = durable_.find(name);
-  if (promise == durable_.end() || !world_.attached(promise->second.device)) return false;
-  if (world_.index(promise->second.device).MayForget(Id(name))) return false;
-  const std::vector<Promise> records = RecordsOf(name);
-  return std::find(records.begin(), records.end(), promise->second) != records.end();
+  return promise != durable_.end() && world_.attached(promise->second.device) &&
+         IsKept(name, promise->second);
+}
+
+bool Simulator::IsKept(uint64_t name, const Promise& promise) {
+  if (world_.index(promise.device).MayForget(Id(name))) return false;
+  const std::optional<IndexRecord> record = world_.index(promise.device).Find(Id(name));
+  return record.has_value() && record->sequence == promise.sequence;
 }
 
 // As the server does for a durable put, also for one that was answered PRESENT.

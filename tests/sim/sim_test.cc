@@ -108,6 +108,7 @@ TEST_CASE("the simulation reaches what it is meant to test", "[figures]") {
   CHECK(sum.revoked > 10);
   CHECK(sum.attachments > 5);
   CHECK(sum.joins > 5);
+  CHECK(sum.leaves > 5);
   CHECK(sum.capacities_set > 5);
   CHECK(sum.tenant_changes > 20);
   CHECK(sum.returned > 5);

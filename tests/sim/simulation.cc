@@ -141,6 +141,7 @@ void Simulator::DoTrouble() {
   if (devices == 0) return;
   const size_t device = random_.Below(devices);
   if (scenario_.devices_join && !world_.attached(device)) return DoJoin(device);
+  if (scenario_.devices_join && random_.Chance(0.3)) return DoLeave(device);
   const uint64_t kind = random_.Below(5);
   if (kind == 0 && scenario_.medium_rots) {
     Log(absl::StrCat("damage ", world_.DamageDisk()));
@@ -170,6 +171,8 @@ void Simulator::DoJoin(size_t device) {
     }
   };
   note_misled();
+  const Records before = RecordsOn(device);
+  const uint64_t tails = world_.injected().lost_tails;
   const bool begun = world_.Join(device, [=, this, process = process_](const absl::Status& joined) {
     KVKEEP_CHECK(process == process_);
     Log(absl::StrCat("device ", device, joined.ok() ? " has joined" : " has not joined"));
@@ -182,8 +185,31 @@ void Simulator::DoJoin(size_t device) {
     }
   });
   joined_since_ = true;
-  if (begun && random_.Chance(0.1)) world_.index(device).FailNextScan(random_.Below(20));
-  if (begun) Log(absl::StrCat("device ", device, " joins"));
+  if (!begun) return;
+  if (random_.Chance(0.1)) world_.index(device).FailNextScan(random_.Below(20));
+  Log(absl::StrCat("device ", device, " joins"));
+  NoteRevivedOn(device, before);
+  if (world_.injected().lost_tails == tails) return;
+  // What its drive forgot of its index is undone as by a crash, deletes too.
+  for (const auto& [name, record] : RecordsOn(device)) {
+    const auto known = before.find(name);
+    if (known == before.end() || known->second != record) names_[name].deleted_up_to = 0;
+  }
+}
+
+// It leaves, as a device that failed does before it is opened anew. Promises of it count again when
+// it has joined.
+void Simulator::DoLeave(size_t device) {
+  const bool begun = world_.Leave(device, [this, device, process = process_](absl::Status left) {
+    KVKEEP_CHECK(process == process_);
+    Log(absl::StrCat("device ", device, left.ok() ? " has left" : " stays"));
+    if (!left.ok()) return;
+    ++report_.leaves;
+    std::erase_if(durable_, [this, device](const auto& one) {
+      return one.second.device == device && !IsKept(one.first, one.second);
+    });
+  });
+  if (begun) Log(absl::StrCat("device ", device, " leaves"));
 }
 
 // What had to be given under the capacities until now is no breach of those that come.
@@ -204,7 +230,6 @@ void Simulator::FinishAll() {
     if (world_.attached(d)) world_.SetGone(d, false);
   }
   world_.RunToEnd();
-  for (size_t d = 0; d < world_options_.device_blocks.size(); ++d) attached += world_.attached(d);
   while (!stalled_.empty()) DoStalled();
   for (Client& client : clients_) {
     for (const auto& held : client.readers) {
@@ -220,7 +245,8 @@ void Simulator::FinishAll() {
     world_.index(d).SetFaults({});
   }
   if (scenario_.capacities) SetCapacities();
-  world_.Settle();
+  world_.Settle();  // a device may leave yet
+  for (size_t d = 0; d < world_options_.device_blocks.size(); ++d) attached += world_.attached(d);
   KVKEEP_CHECK(callbacks_due_ == 0);
   world_.store().CheckInvariants();
   CheckQuotas();
@@ -296,6 +322,7 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(revoked, other.revoked);
   add(attachments, other.attachments);
   add(joins, other.joins);
+  add(leaves, other.leaves);
   add(capacities_set, other.capacities_set);
   add(tenant_changes, other.tenant_changes);
   add(returned, other.returned);
@@ -319,7 +346,7 @@ std::string SimulationReport::Describe() const {
       " failed reads ", corrupt, " promotions ", promotions, " evictions ", evictions, " durable ",
       durable, " read after a cut ", durable_read, " looked for ", promises_checked,
       " interrupted ", interruptions, " revoked ", revoked, " attached or not ", attachments,
-      " joined ", joins,
+      " joined ", joins, " left ", leaves,
       " capacities set ", capacities_set, " tenants changed ", tenant_changes,
       " chunks found by who was away ", returned, " forgotten but told durable ", forgotten,
       " records back ", revived, " of them believed ", believed, " gone for a quota ", in_quota,

@@ -30,7 +30,7 @@ struct SimulationReport {
   uint64_t kills = 0, power_cuts = 0, corrupt = 0, promotions = 0, evictions = 0;
   uint64_t rejected = 0, durable = 0, durable_read = 0, promises_checked = 0;
   uint64_t recovered_in_g2 = 0, interruptions = 0;
-  uint64_t revoked = 0, attachments = 0, joins = 0, in_quota = 0;
+  uint64_t revoked = 0, attachments = 0, joins = 0, leaves = 0, in_quota = 0;
   uint64_t capacities_set = 0;
   uint64_t tenant_changes = 0;  // between two processes
   uint64_t returned = 0;        // chunks of a tenant that was away, to be found again

@@ -82,6 +82,7 @@ class Simulator {
   void DoDropReader(Client& client);
   void DoTrouble();
   void DoJoin(size_t device);
+  void DoLeave(size_t device);
   void DriveLosesPower(size_t device);
   bool DrivesLosePower();  // some of them, between two processes; false: none
   void AwaitDurable(uint64_t name);
@@ -99,10 +100,12 @@ class Simulator {
   std::vector<Promise> RecordsOf(uint64_t name);  // in the indexes of attached devices
   // What was acknowledged as durable under this name is still in the index.
   bool PromiseHolds(uint64_t name);
+  bool IsKept(uint64_t name, const Promise& promise);  // its index may not forget it
   void CheckPromises();
   void NotePromises();
   // Looks at all that is now recorded and was not `before`, by device.
   void NoteRevived(const std::vector<Records>& before, bool power);
+  void NoteRevivedOn(size_t device, const Records& before);
   bool IsBelieved(uint64_t name, const Promise& record) const;
   std::vector<Records> AllRecords();
   Records RecordsOn(size_t device);

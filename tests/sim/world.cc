@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "tiers/alloc/extent_allocator.h"
 #include "tiers/base/check.h"
@@ -122,6 +123,7 @@ bool World::Join(size_t device, std::function<void(absl::Status)> done) {
   Machine& machine = machines_[device];
   KVKEEP_CHECK(running() && !machine.attached);
   if (machine.nvme != nullptr) return false;  // it is joining
+  Lose(device, [](MemoryIndex& index) { index.Kill(); });  // opened anew
   store_->Attach(device, Open(device), [this, device, done = std::move(done)](absl::Status joined) {
     Machine& of = machines_[device];
     of.attached = joined.ok();
@@ -131,10 +133,25 @@ bool World::Join(size_t device, std::function<void(absl::Status)> done) {
   return true;
 }
 
+bool World::Leave(size_t device, std::function<void(absl::Status)> done) {
+  Machine& machine = machines_[device];
+  KVKEEP_CHECK(running() && machine.attached);
+  if (std::exchange(machine.leaving, true)) return false;
+  store_->Detach(device, [this, device, done = std::move(done)](absl::Status left) {
+    Machine& of = machines_[device];
+    of.leaving = false;
+    of.attached = !left.ok();
+    if (left.ok()) Close(of);
+    done(std::move(left));
+  });
+  return true;
+}
+
 void World::Close(Machine& machine) {
   machine.nvme.reset();
   if (machine.faulty != nullptr) injected_.Add(OfDevice(machine.faulty->stats()));
   machine.faulty.reset();
+  machine.leaving = false;
   if (machine.memory != nullptr) machine.dead = std::move(machine.memory);
 }
 

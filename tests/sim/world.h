@@ -68,6 +68,9 @@ class World {
   // The device comes while a process runs; it is attached when `done` is told OK, which a kill may
   // come before. False: it is on its way already. REQUIRES: it is not attached.
   bool Join(size_t device, std::function<void(absl::Status)> done);
+  // It leaves while a process runs, and is not attached once `done` is told OK. False: it is on its
+  // way already. REQUIRES: it is attached.
+  bool Leave(size_t device, std::function<void(absl::Status)> done);
   // REQUIRES: no process runs. As TenantOptions::g3_quota_bytes, from the next start on.
   void SetQuota(size_t tenant, uint64_t bytes) {
     options_.store.tenants[tenant].g3_quota_bytes = bytes;
@@ -148,7 +151,7 @@ class World {
     std::unique_ptr<MemoryDevice> memory;
     std::unique_ptr<FaultyDevice> faulty;
     std::unique_ptr<MemoryNvmeDevice> nvme;
-    bool attached = true;
+    bool attached = true, leaving = false;
     std::unique_ptr<MemoryDevice> dead;  // what a dead process asked for is still under way
   };
   void StopProcess();

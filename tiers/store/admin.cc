@@ -42,6 +42,7 @@ std::string MessageOf(const DeviceTier& tier) {
   if (tier.presence == DeviceTier::Presence::kJoining) {
     return absl::StrCat("its index is read: ", tier.joined_records, " records so far");
   }
+  if (tier.presence == DeviceTier::Presence::kLeaving) return "it is let go of";
   return tier.stuck ? Silence(tier.silent_for) : tier.message;
 }
 
@@ -256,10 +257,10 @@ void Core::CheckDevices(const std::vector<uint64_t>& g3_blocks,
       KVKEEP_CHECK(stored[d] == 0 && tier.allocator == nullptr);
       continue;
     }
-    KVKEEP_CHECK(tier.here() == (tier.allocator != nullptr));
-    if (tier.here()) tier.allocator->CheckInvariants();
+    KVKEEP_CHECK(!tier.here() || tier.allocator != nullptr);
+    if (tier.allocator != nullptr) tier.allocator->CheckInvariants();
     const ExtentList labels = attached_[d].device->ReservedExtents();
-    const bool begun = tier.here() || tier.joining_blocks > 0;
+    const bool begun = tier.allocator != nullptr || tier.joining_blocks > 0;
     KVKEEP_CHECK(tier.used_blocks() == g3_blocks[d] + tier.freeing_blocks +
                                            (begun ? TotalBlocks(labels).value() : 0));
     KVKEEP_CHECK((over_capacity_ || !tier.over_capacity()) && stored[d] == tier.chunks);

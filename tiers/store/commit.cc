@@ -169,6 +169,7 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
       section.YieldIfSpent();
       Count(work::kEvict);
       ++counters_.write_backs_failed;
+      if (batch->synced.ok() && !absl::IsUnavailable(status)) RemoveUnsure(device, add);
       GiveUpWriteBack(add.slot, status);
     }
   }
@@ -177,6 +178,17 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
   PumpUnbacked(device);  // there is room in the dirty budget now
   PumpWrites(device);
   if (!tier.sync_waiters.empty()) StartSync(device);
+}
+
+// An add that failed may be in the index's log all the same, for who opens it next: its removal is
+// sent, and its blocks are nobody else's before that.
+void Core::RemoveUnsure(uint16_t device, const DeviceTier::PendingAdd& add) {
+  DeviceTier& tier = *devices_[device];
+  Chunk& chunk = table_.at(add.slot);
+  g3_shares_.Give(chunk.tenant, chunk.blocks());
+  tier.freeing_blocks += chunk.blocks();
+  tier.removes.push_back({add.record.id, std::move(chunk.g3)});
+  chunk.g3.clear();
 }
 
 // Whether the batch is tried again as it is.
@@ -389,6 +401,7 @@ bool Core::Tick() {
     PumpUnbacked(device);
     PumpWrites(device);
     PumpConfirms(device);
+    LeaveIfQuiet(section, device);
     if (tier.here()) SaveRecencyIfDue(section, device);
     section.YieldIfSpent();
     const bool due = now - tier.last_sync >= options_.sync_interval;
@@ -414,7 +427,8 @@ bool Core::IsAtRest() const {
   return std::all_of(devices_.begin(), devices_.end(), [](const auto& tier) {
     return !tier->busy() && tier->write_queue.empty() && tier->read_queue.empty() &&
            tier->confirmed() && tier->adds.empty() && tier->removes.empty() && !tier->committing &&
-           !tier->syncing && !tier->dirty_index && tier->sync_waiters.empty();
+           !tier->syncing && !tier->dirty_index && tier->sync_waiters.empty() &&
+           tier->presence != DeviceTier::Presence::kLeaving;
   });
 }
 

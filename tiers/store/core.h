@@ -51,6 +51,7 @@ class Core {
   // ---- store.h, same contracts (join.cc, sessions.cc, lookup.cc, put.cc, promote.cc, admin.cc)
   absl::Status Recover();
   void Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done);
+  void Detach(size_t device, StatusCallback done);
   // Null: away. They stay what they are while the caller holds telling().
   std::vector<NvmeDevice*> AttachedDevices();
   void NotComing(size_t device);
@@ -407,6 +408,8 @@ class Core {
   absl::Status SyncData(uint16_t device);
   void PumpIndex(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status);
+  void RemoveUnsure(uint16_t device, const DeviceTier::PendingAdd& add)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsPutOff(DeviceTier& tier, const absl::Status& status) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add)
@@ -448,7 +451,7 @@ class Core {
   void EndJoin(Arrival& arrival);
   void Trim();
   void LetGo(uint16_t device);
-  void ForgetAll(uint16_t device);
+  void ForgetAll(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Forget(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetRecord(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool AnyComes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -470,6 +473,10 @@ class Core {
   // ---- learned.cc
   void LoadLearned(uint16_t device);  // of one that joins
   void SaveLearned(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // ---- leave.cc
+  bool IsQuiet(const DeviceTier& tier) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LeaveIfQuiet(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- confirm.cc
   void PumpConfirms(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

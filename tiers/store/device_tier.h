@@ -51,8 +51,8 @@ struct DeviceTier {
   };
 
   // Away: nothing of it is known. Joining: its records are read (join.cc); its chunks are misses,
-  // and nothing is written there.
-  enum class Presence : uint8_t { kAway, kJoining, kHere };
+  // and nothing is written there. Leaving: likewise, until nothing is under way (leave.cc).
+  enum class Presence : uint8_t { kAway, kJoining, kHere, kLeaving };
 
   uint16_t number = 0;
   Presence presence = Presence::kAway;
@@ -60,6 +60,8 @@ struct DeviceTier {
   std::unique_ptr<ExtentAllocator> allocator;  // once it is here
   uint64_t joining_blocks = 0;                 // taken of it, before that
   MonotonicTime coming_until{0};               // waited for until then; zero: it is not
+  StatusCallback has_left;                     // of one that leaves
+  std::shared_ptr<char> tail_reads = std::make_shared<char>();  // each under way holds it
   uint64_t joined_records = 0;                 // of its index, read by its join
   std::vector<std::unique_ptr<EvictionPolicy>> policies;  // by tenant, nobody last
   uint64_t chunks = 0;                                    // stored

@@ -234,8 +234,9 @@ void Core::ShareG3() {
   for (const auto& tier : devices_) {
     if (tier->presence == DeviceTier::Presence::kAway) continue;
     // Of one that joins, as much as it has brought: else nobody would be above its share meanwhile.
-    const uint64_t space = tier->here() ? tier->capacity_blocks
-                                        : std::min(tier->capacity_blocks, tier->joining_blocks);
+    const bool joins = tier->presence == DeviceTier::Presence::kJoining;
+    const uint64_t space = joins ? std::min(tier->capacity_blocks, tier->joining_blocks)
+                                 : tier->capacity_blocks;
     const uint64_t labels = TotalBlocks(attached_[tier->number].device->ReservedExtents()).value();
     capacity += space - std::min(space, labels + tier->reserve_blocks);
   }

@@ -161,6 +161,8 @@ absl::Status Core::BeginJoin(uint16_t device, const StoreDeps::DeviceDeps& deps)
   tier.message.clear();
   tier.read_errors = tier.write_errors = 0;
   tier.failed_sync = tier.stuck = false;
+  tier.refused_since.reset();
+  tier.commit_retry_at = MonotonicTime(0);
   failed_syncs_[device] = absl::OkStatus();
   LimitDevice(limits_, device);
   return absl::OkStatus();
@@ -290,6 +292,7 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const IndexRecord& 
   EndUnbackedWait(slot);
   Change chunk(this, slot);
   if (chunk->g3_state == G3State::kStored) LayAside(*chunk, slot);
+  events_.NoteTiers(*chunk);  // of the device that it was on
   g3_shares_.Take(chunk->tenant, chunk->blocks());
   StoreBy(*chunk, arrival.device, record.extents, known);
   chunk->unadmitted = false;
@@ -446,14 +449,16 @@ absl::Status Core::SaveDoubtful(ChunkIndex& index, const Doubtful& doubtful) {
   return index.PutMeta(kDoubtfulName, EncodeDoubtful(doubtful));
 }
 
-// All that the table knows of a device that has not joined goes; its index keeps what it has.
+// All that the table knows of a device that is not here goes; its index keeps what it has.
 void Core::LetGo(uint16_t device) {
-  ForgetAll(device);
+  {
+    Section section(this, Section::Kind::kMaintenance);
+    ForgetAll(section, device);
+  }
   MutexLock telling(&telling_mu_);  // who asks it something does so no more after this
 }
 
-void Core::ForgetAll(uint16_t device) {
-  Section section(this, Section::Kind::kMaintenance);
+void Core::ForgetAll(Section& section, uint16_t device) {
   DeviceTier& tier = *devices_[device];
   const auto any_kept = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return replaced_.AnyKept(device, std::nullopt);

@@ -23,6 +23,7 @@ struct TailRead {
   std::deque<AlignedPage> pages;
   std::atomic<size_t> left{0};
   std::atomic<bool> failed{false};
+  std::shared_ptr<char> counted;  // by its device
 
   uint64_t first_block() const { return shape.tail_offset() / kBlockBytes; }
 
@@ -97,6 +98,7 @@ void Core::ReadTail(const Chunk& chunk, MetadataCallback done) {
   tail->shape = chunk.shape;
   tail->mac_key = deps_.mac_key;
   tail->done = std::move(done);
+  tail->counted = devices_[chunk.device]->tail_reads;
   std::vector<IoOperation> reads;
   const auto read = [&](uint64_t block) {
     AlignedPage& page = tail->pages.emplace_back();

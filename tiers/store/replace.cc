@@ -192,6 +192,7 @@ void Core::LoseChunk(ChunkSlot slot) {
 
 void Core::BecomeReplaced(ChunkSlot slot, const ReplacedAt& at) {
   Chunk& chunk = table_.at(slot);
+  events_.NoteTiers(chunk);  // of the device that it was on
   Replaced taken = replaced_.Take(at);
   StoreBy(chunk, at.device, std::move(taken.extents), taken.record);
   InsertIntoG3Policy(slot, kNoSlot);

@@ -294,6 +294,10 @@ void Store::Attach(size_t device, const StoreDeps::DeviceDeps& deps,
 
 void Store::NotComing(size_t device) { core_->NotComing(device); }
 
+void Store::Detach(size_t device, absl::AnyInvocable<void(absl::Status) &&> done) {
+  core_->Detach(device, std::move(done));
+}
+
 absl::StatusOr<SessionToken> Store::OpenSession(const SessionInfo& info) {
   return core_->OpenSession(info);
 }

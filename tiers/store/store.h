@@ -70,6 +70,13 @@ class Store {
   // A device that was coming (StoreDeps) could not be opened: nobody waits for it any more.
   void NotComing(size_t device);
 
+  // The device leaves its place, for another attempt to open it. Nothing begins on it any more;
+  // what is under way ends; then the store lets go of it and calls `done`, in a later Tick. While
+  // I/O hangs, it waits. FailedPrecondition at once: it is not here, or the store drains. Its
+  // index keeps its records. What was deleted before stays deleted at its next join, unless its
+  // drive has forgotten the end of the index's log.
+  void Detach(size_t device, absl::AnyInvocable<void(absl::Status) &&> done);
+
   Incarnation incarnation() const;
   StoreOptions options() const;  // as they are now; zeros replaced by what they mean
   // Takes over what may change while a store runs: the limits of sessions, leases, reserved and

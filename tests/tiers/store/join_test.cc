@@ -254,6 +254,91 @@ TEST_CASE("a record on a device that cannot be read ends no other one") {
   CHECK(s.world.index(0).Find(s.Id(1)).has_value());
 }
 
+TEST_CASE("a device that leaves is away when nothing of it is under way, and may join again") {
+  Away away;
+  StoreTester& s = away.s;
+  REQUIRE(away.Join() == "joined");
+  std::string left = "waiting";
+  REQUIRE(s.world.Leave(0, [&left](const absl::Status& status) {
+    left = status.ok() ? "left" : std::string(status.message());
+  }));
+  CHECK(s.Get(1) == "miss");
+  CHECK(left == "waiting");
+  s.Delete({2});
+  s.Pass(std::chrono::milliseconds(300));
+  CHECK(left == "left");
+  CHECK(away.State() == DeviceState::kOffline);
+  CHECK(s.store().snapshot().devices[0].chunks == 0);
+  s.Delete({3});
+  REQUIRE(away.Join() == "joined");
+  CHECK(s.Get(1) == "hit");
+  CHECK(s.Get(2) == "miss");
+  CHECK(s.Get(3) == "miss");
+  CHECK(s.Get(4) == "hit");
+  CHECK(s.Durable(1) == "ok");
+}
+
+TEST_CASE("a removal that had not reached the index of a device that left is not forgotten") {
+  Away away;
+  StoreTester& s = away.s;
+  REQUIRE(away.Join() == "joined");
+  s.world.HoldIndex(true);
+  s.Delete({1});  // its removal is on its way
+  s.world.index(0).SetFaults({.commit_refused = 1});
+  s.Delete({2});
+  s.world.HoldIndex(false);
+  s.Pass(std::chrono::milliseconds(300));
+  REQUIRE(s.world.index(0).Find(s.Id(1)).has_value());
+  bool left = false;
+  REQUIRE(s.world.Leave(0, [&left](const absl::Status& status) { left = status.ok(); }));
+  s.Pass(std::chrono::milliseconds(300));
+  REQUIRE(left);
+  REQUIRE(away.Join() == "joined");
+  CHECK(s.Get(1) == "miss");
+  CHECK(s.Get(2) == "miss");
+  CHECK(s.Get(3) == "hit");
+}
+
+TEST_CASE("a record that the index refused, and kept, brings no deleted chunk back") {
+  WorldOptions options = FirstIsAway();
+  options.device_blocks = {512};
+  StoreTester s(options);
+  for (uint64_t i = 1; i <= 16; ++i) {
+    s.world.index(0).SetFaults({.commit_error = 1, .breaks = true});
+    REQUIRE(s.Put(i) == "stored");
+    s.Pass(std::chrono::milliseconds(100));
+    s.Delete({i});
+    bool left = false;
+    REQUIRE(s.world.Leave(0, [&left](const absl::Status& status) { left = status.ok(); }));
+    s.Pass(std::chrono::milliseconds(300));
+    REQUIRE(left);
+    REQUIRE(s.world.Join(0, [](const absl::Status&) {}));
+    s.Pass(std::chrono::milliseconds(300));
+    CHECK(s.Get(i) == "miss");
+  }
+  CHECK(s.world.index(0).counted().phantoms > 3);  // half of them were there, and removed
+  CHECK(s.world.index(0).All().empty());
+}
+
+TEST_CASE("what was to be written to a device that leaves goes to another one") {
+  Away away;
+  StoreTester& s = away.s;
+  REQUIRE(away.Join() == "joined");
+  s.world.HoldIndex(true);
+  std::vector<std::string> durable(4, "waiting");
+  for (uint64_t i = 20; i < 24; ++i) {
+    REQUIRE(s.Put(i) == "stored");
+    s.WhenDurable(i, &durable[i - 20]);
+  }
+  s.RunAll();
+  bool left = false;
+  REQUIRE(s.world.Leave(0, [&left](const absl::Status& status) { left = status.ok(); }));
+  s.world.HoldIndex(false);
+  s.Pass(std::chrono::seconds(5));
+  REQUIRE(left);
+  for (uint64_t i = 20; i < 24; ++i) CHECK(s.Where(i) == "23");
+}
+
 TEST_CASE("a store that drains takes no device any more") {
   Away away;
   StoreTester& s = away.s;

@@ -1,0 +1,73 @@
+// A device leaves while the store serves: it is to be opened anew, or is given up.
+//
+// Nothing begins on it from then on: its chunks are misses, what waits to be written is offered to
+// other devices. What is under way ends by itself; Tick sees when. Then the store lets go of the
+// device. Its index keeps its records; those that were to be removed are remembered as missed
+// deletes, so that none of them is a chunk again when the device joins.
+#include <absl/strings/str_cat.h>
+
+#include <utility>
+
+#include "tiers/base/check.h"
+#include "tiers/store/core.h"
+
+namespace kvkeep::store_internal {
+
+void Core::Detach(size_t device, StatusCallback done) {
+  Section section(this);
+  const auto number = static_cast<uint16_t>(device);
+  DeviceTier& tier = *devices_[device];
+  if (!tier.here() || draining_) {
+    return CallLater(std::move(done), absl::FailedPreconditionError(absl::StrCat(
+                                          "device ", device, " is not here, or the store drains")));
+  }
+  tier.presence = DeviceTier::Presence::kLeaving;
+  tier.has_left = [this, done = std::move(done)](absl::Status status) mutable {
+    { MutexLock telling(&telling_mu_); }  // who asks it something does so no more after this
+    std::move(done)(std::move(status));
+  };
+  events_.NoteReadable(number, false);
+  ShareG3();
+  PumpLater(number);  // gives up what waits to be written
+}
+
+bool Core::IsQuiet(const DeviceTier& tier) const {
+  return !tier.busy() && tier.write_queue.empty() && tier.read_queue.empty() &&
+         !tier.committing && !tier.syncing && tier.saves == 0 && !tier.pumping &&
+         tier.tail_reads.use_count() == 1;
+}
+
+void Core::LeaveIfQuiet(Section& section, uint16_t device) {
+  DeviceTier& tier = *devices_[device];
+  if (tier.has_left == nullptr || !IsQuiet(tier)) return;
+  StatusCallback has_left = std::exchange(tier.has_left, nullptr);  // another Tick may come by
+  const absl::Status leaves = absl::UnavailableError("the device leaves");
+  while (!tier.adds.empty()) {
+    section.YieldIfSpent();
+    const ChunkSlot slot = tier.adds.front().slot;
+    tier.adds.pop_front();
+    GiveUpWriteBack(slot, leaves);
+  }
+  // Blocks that wait for a sync are free when their waiters are told.
+  while (!tier.sync_waiters.Answer(tier.stable, leaves, hold_)) section.Yield();
+  section.Yield();
+  while (!tier.removes.empty()) {
+    section.YieldIfSpent();
+    Count(work::kEvict);
+    const DeviceTier::PendingRemove remove = std::move(tier.removes.front());
+    tier.removes.pop_front();
+    tier.freeing_blocks -= TotalBlocks(remove.extents).value();
+    tier.allocator->Free(remove.extents);
+    const ChunkSlot now = table_.Find(remove.id);
+    const bool overwritten = now != kNoSlot && table_.at(now).device == device &&
+                             table_.at(now).g3_state == G3State::kStored;
+    const bool stays = replaced_.contains({remove.id, device});  // another record of that name
+    if (!overwritten && !stays) tier.missed.Add(remove.id);
+  }
+  tier.joining_blocks = tier.used_blocks();
+  Later([space = std::move(tier.allocator)] {});  // destroyed without the lock
+  ForgetAll(section, device);
+  CallLater(std::move(has_left), absl::OkStatus());
+}
+
+}  // namespace kvkeep::store_internal
