@@ -275,6 +275,13 @@ bool Simulator::DrivesLosePower() {
   return any;
 }
 
+// With a device that left in this process, whose record took the place of all others.
+bool Simulator::HasLeft(uint64_t name) {
+  return std::any_of(left_.begin(), left_.end(), [&](size_t device) {
+    return world_.index(device).Find(Id(name)).has_value();
+  });
+}
+
 // What was put durable and acknowledged goes from the indexes only when it is evicted, deleted or
 // found damaged. Where none of that happened in this process it is there, also when it was put
 // anew since. It gives way to what has another shape, once that was evicted from G2 in turn: then
@@ -290,6 +297,7 @@ void Simulator::CheckPromises() {
     if (found == promised_.end() || !world_.attached(promise.device)) continue;
     ++report_.promises_checked;
     if (!RecordsOf(name).empty() || names_[name].changes > found->second + 1) continue;
+    if (HasLeft(name)) continue;
     if (now.unbacked_evictions > 0 && !Stored(&LookupResult::g2_parts).contains(name)) continue;
     std::printf("durable, but its record is gone: %lu\n", name);
     KVKEEP_CHECK(false);
@@ -326,6 +334,7 @@ std::set<uint64_t> Simulator::MustOutlive(bool power, const std::set<uint64_t>& 
 
 void Simulator::DoCrash(bool power) {
   CountProcess();
+  left_.clear();
   Log(power ? "power cut" : "kill");
   ++(power ? report_.power_cuts : report_.kills);
   const std::set<uint64_t> in_g2 = Stored(&LookupResult::g2_parts);

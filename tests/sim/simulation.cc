@@ -205,6 +205,7 @@ void Simulator::DoLeave(size_t device) {
     Log(absl::StrCat("device ", device, left.ok() ? " has left" : " stays"));
     if (!left.ok()) return;
     ++report_.leaves;
+    left_.insert(device);
     std::erase_if(durable_, [this, device](const auto& one) {
       return one.second.device == device && !IsKept(one.first, one.second);
     });

@@ -100,6 +100,7 @@ class Simulator {
   std::vector<Promise> RecordsOf(uint64_t name);  // in the indexes of attached devices
   // What was acknowledged as durable under this name is still in the index.
   bool PromiseHolds(uint64_t name);
+  bool HasLeft(uint64_t name);
   bool IsKept(uint64_t name, const Promise& promise);  // its index may not forget it
   void CheckPromises();
   void NotePromises();
@@ -149,6 +150,7 @@ class Simulator {
   std::map<uint64_t, Name> names_;
   std::vector<Client> clients_;
   std::vector<Stalled> stalled_;
+  std::set<size_t> left_;         // devices, in this process
   std::vector<uint64_t> quotas_;  // of this process, in blocks, by tenant; 0: none
   // TenantCounters::g3_pushed_out when the capacities of now were set; likewise.
   std::vector<uint64_t> pushed_out_;

@@ -52,13 +52,13 @@ uint64_t Core::Clear(const std::optional<NamespaceDigest>& ns) {
   uint64_t cleared = 0;
   {
     Section section(this);
-    for (const auto& tier : devices_) {
-      if (tier->here()) continue;
-      ns.has_value() ? tier->missed.AddNamespace(*ns) : tier->missed.AddAll();
-    }
     uint64_t moves = 0;
     do {  // again when a chunk changed its slot meanwhile: it may have been passed by
       moves = moves_;
+      for (const auto& tier : devices_) {
+        if (tier->here()) continue;
+        ns.has_value() ? tier->missed.AddNamespace(*ns) : tier->missed.AddAll();
+      }
       for (uint32_t i = 0; i < table_.slot_end(); ++i) {
         section.YieldIfSpent();
         Count(work::kLook);

@@ -580,7 +580,7 @@ class Core {
   bool wait_for_device_ ABSL_GUARDED_BY(mu_) = false;  // some of durable_waiters_
   DirtyChunks dirty_ ABSL_GUARDED_BY(mu_);
   MonotonicTime unbacked_again_at_ ABSL_GUARDED_BY(mu_){0};  // who waits is not queued before
-  uint64_t moves_ ABSL_GUARDED_BY(mu_) = 0;  // of a chunk to another slot
+  uint64_t moves_ ABSL_GUARDED_BY(mu_) = 0;  // of chunks to other slots, of devices out
   uint64_t next_generation_ ABSL_GUARDED_BY(mu_) = 1;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   StoreCounters counters_ ABSL_GUARDED_BY(mu_);

@@ -22,6 +22,7 @@ void Core::Detach(size_t device, StatusCallback done) {
                                           "device ", device, " is not here, or the store drains")));
   }
   tier.presence = DeviceTier::Presence::kLeaving;
+  ++moves_;
   tier.has_left = [this, done = std::move(done)](absl::Status status) mutable {
     { MutexLock telling(&telling_mu_); }  // who asks it something does so no more after this
     std::move(done)(std::move(status));

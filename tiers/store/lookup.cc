@@ -353,12 +353,12 @@ absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet&
     for (size_t begin = 0; begin < chunks.keys.size(); begin += kGroup) {
       section.YieldIfSpent();
       const auto keys = chunks.keys.subspan(begin, std::min(kGroup, chunks.keys.size() - begin));
-      NoteMissed({chunks.ns, keys, std::span(&part, 1)});
       table_.FindAll(chunks.ns, keys, std::span(&part, 1), std::span(found).first(keys.size()));
       Count(static_cast<uint32_t>(work::kFind * keys.size()));
       for (size_t i = 0; i < keys.size(); ++i) {
+        if (found[i].slot != kNoSlot) section.YieldIfSpent();
+        NoteMissed({chunks.ns, keys.subspan(i, 1), std::span(&part, 1)});
         if (found[i].slot == kNoSlot) continue;
-        section.YieldIfSpent();
         const ChunkId id{chunks.ns, keys[i], part};
         // Another slot's meanwhile; or none, named twice or deleted by another call.
         const ChunkSlot slot = StillIs(found[i].slot, id) ? found[i].slot : table_.Find(id);

@@ -28,12 +28,13 @@ struct Away {
     s.world.Start();
     s.Connect();
   }
-  // "joined", the status, or "waiting".
-  std::string Join() {
+  // "joined", the status, or "waiting". The index may fail after so many records.
+  std::string Join(std::optional<size_t> fails_after = std::nullopt) {
     std::string answer = "waiting";
     REQUIRE(s.world.Join(0, [&answer](const absl::Status& joined) {
       answer = joined.ok() ? "joined" : std::string(joined.message());
     }));
+    if (fails_after.has_value()) s.world.index(0).FailNextScan(*fails_after);
     s.RunAll();
     s.store().CheckInvariants();
     return answer;
@@ -214,8 +215,7 @@ TEST_CASE("a device whose index cannot be read leaves nothing behind, and may jo
   Away away;
   StoreTester& s = away.s;
   REQUIRE(s.Put(4, 9000, {.no_g3 = true}) == "stored");  // its record would stay beneath it
-  s.world.index(0).FailNextScan(7);
-  CHECK(away.Join() == "memory index: the scan failed, as the test asked");
+  CHECK(away.Join(7) == "memory index: the scan failed, as the test asked");
   CHECK(away.State() == DeviceState::kOffline);
   CHECK(s.Get(1) == "miss");
   CHECK(s.store().snapshot().g3.chunks == 0);
