@@ -8,6 +8,7 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/random.h"
+#include "tiers/nvme/probe.h"
 
 namespace kvkeep {
 namespace {
@@ -15,6 +16,9 @@ namespace {
 // Until the next attempt: of one that is in use or not mounted; of others the longer, the more
 // attempts have failed, since each may read all of the index.
 constexpr std::chrono::seconds kPause{2}, kLongestPause{60};
+// Of a device that is here: how often it is looked at; how long it fails before it is opened anew,
+// twice as long each time up to the longest; how long it is well until that is forgotten.
+constexpr std::chrono::seconds kLook{1}, kFailingPatience{5}, kLongestPatience{600}, kWell{600};
 
 template <typename Condition>
 void AwaitUntil(CondVar& changed, Mutex* mu, MonotonicTime deadline, Condition condition)
@@ -48,15 +52,16 @@ void DevicePlace::Run() {
   pthread_setname_np(pthread_self(), "kvkeep-open");
   while (true) {
     Attempt();
-    MutexLock lock(&mu_);
-    attempted_ = true;
-    changed_.NotifyAll();
-    while (step_ == Step::kHere && !stopping_) changed_.Wait(&mu_);
-    AwaitUntil(changed_, &mu_, RealClock()->Now() + Pause(), [this] {
-      mu_.AssertHeld();
-      return stopping_;
-    });
-    if (stopping_) break;
+    bool here = false;
+    std::chrono::nanoseconds pause{0};
+    {
+      MutexLock lock(&mu_);
+      attempted_ = true;
+      changed_.NotifyAll();
+      here = step_ == Step::kHere;
+      pause = Pause();
+    }
+    if (here ? !AwaitFailure() : !SleepFor(pause)) break;
   }
   MutexLock lock(&mu_);
   ended_ = true;
@@ -141,6 +146,75 @@ void DevicePlace::JoinStore(Store* store, size_t number) {
   log_->Info("a device has joined", {{"path", options_.dir},
                                      {"chunks", absl::StrCat(chunks)},
                                      {"took_ms", absl::StrCat(took.count())}});
+}
+
+bool DevicePlace::AwaitFailure() {
+  Store* store = nullptr;
+  size_t number = 0;
+  {
+    MutexLock lock(&mu_);
+    store = store_;
+    number = number_;
+  }
+  const MonotonicTime since = RealClock()->Now();
+  MonotonicTime well = since;
+  while (SleepFor(kLook)) {
+    const MonotonicTime now = RealClock()->Now();
+    const std::optional<DeviceState> failing = store->Failing(number);
+    if (!failing.has_value()) {
+      well = now;
+      if (now - since >= kWell) reopenings_ = 0;
+      continue;
+    }
+    const auto patience = std::min<std::chrono::seconds>(
+        kFailingPatience * (1 << std::min(reopenings_, 7u)), kLongestPatience);
+    if (now - well < patience) continue;
+    if (*failing == DeviceState::kOffline || MayBeOpened()) {
+      ++reopenings_;
+      return LetGo(store, number);
+    }
+    well = now;
+  }
+  return false;
+}
+
+// A device that takes no writes can still be read as it is: it is not given up before its file
+// system takes some. Unless that is not mounted any more: it cannot be mounted anew while we have
+// files of it open.
+bool DevicePlace::MayBeOpened() const {
+  const absl::Status probed = ProbeDevice(options_.dir);
+  return probed.ok() || absl::IsNotFound(probed);
+}
+
+// A store that drains keeps it; then Stop comes.
+bool DevicePlace::LetGo(Store* store, size_t number) {
+  log_->Warn("a device whose I/O failed is let go of, and opened anew", {{"path", options_.dir}});
+  {
+    MutexLock lock(&mu_);
+    left_.reset();
+  }
+  store->Detach(number, [this](absl::Status status) {
+    MutexLock lock(&mu_);
+    left_ = std::move(status);
+    changed_.NotifyAll();
+  });
+  {
+    MutexLock lock(&mu_);
+    while (!stopping_ && (!left_.has_value() || !left_->ok())) changed_.Wait(&mu_);
+    if (!left_.has_value() || !left_->ok()) return false;
+    step_ = Step::kOpening;
+  }
+  device_.reset();
+  return true;
+}
+
+bool DevicePlace::SleepFor(std::chrono::nanoseconds time) {
+  MutexLock lock(&mu_);
+  AwaitUntil(changed_, &mu_, RealClock()->Now() + time, [this] {
+    mu_.AssertHeld();
+    return stopping_;
+  });
+  return !stopping_;
 }
 
 void DevicePlace::Fail(NvmeDevice::OpenError error) {

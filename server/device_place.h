@@ -1,10 +1,13 @@
 // DevicePlace: one device that the configuration names. It opens the device, has the store take it
 // in, and tries again as long as that fails: a drive that is locked, hung or not mounted joins by
-// itself when it can.
+// itself when it can. One whose I/O fails while it is here is opened anew: at once where it cannot
+// be read, else when its file system takes writes again (as after a write of the index's that
+// failed) or was unmounted. Each such time in a row waits longer, as reading the index costs.
 //
 //   opening --locked--> locked --the index is open--> open --the store has read it--> here
-//      ^                   |                           |
-//      +---- after a pause +--------- failed <---------+
+//    ^  ^                  |                           |                                |
+//    |  +-- after a pause -+--------- failed <---------+                                |
+//    +-------------------------- the store lets go of it -------------------------------+
 //
 // Owns the device and its executors; borrows its engine. The place's own thread opens it, since
 // that may hang with the drive; whoever waits for the place says how long. Thread-safe.
@@ -78,6 +81,11 @@ class DevicePlace {
   void Run();
   void Attempt();
   void JoinStore(Store* store, size_t number);
+  // Until the device that is here is to be opened anew; false: until Stop.
+  bool AwaitFailure();
+  bool MayBeOpened() const;
+  bool LetGo(Store* store, size_t number);
+  bool SleepFor(std::chrono::nanoseconds time);  // false: Stop came
   void Fail(NvmeDevice::OpenError error);
   void NoteError(NvmeDevice::OpenError error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Enter(Step step);
@@ -96,11 +104,13 @@ class DevicePlace {
   bool was_locked_ ABSL_GUARDED_BY(mu_) = false;  // once is enough, whatever came of it
   bool attempted_ ABSL_GUARDED_BY(mu_) = false;   // an attempt has ended
   uint32_t failures_ ABSL_GUARDED_BY(mu_) = 0;    // attempts, one after the other
+  std::optional<absl::Status> left_ ABSL_GUARDED_BY(mu_);  // the store, as asked
   bool stopping_ ABSL_GUARDED_BY(mu_) = false, ended_ ABSL_GUARDED_BY(mu_) = false;
   bool logs_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<NvmeDevice::OpenError> error_ ABSL_GUARDED_BY(mu_);
   Store* store_ ABSL_GUARDED_BY(mu_) = nullptr;
   size_t number_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t reopenings_ = 0;             // one soon after the other; the thread's
   std::unique_ptr<NvmeDevice> device_;  // the thread's, and the store's while it knows it
   std::thread thread_;
 };

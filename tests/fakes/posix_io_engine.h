@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "tiers/base/executor.h"
 #include "tiers/io/io_engine.h"
 
@@ -22,15 +24,17 @@ class PosixIoEngine final : public IoEngine {
   absl::StatusOr<std::unique_ptr<Device>> Open(const DeviceOptions& options) override;
   Stats stats() const override { return {}; }
   std::string describe() const override { return "posix (for tests)"; }
+  void FailSyncs(bool fail) { syncs_fail_ = fail; }  // of all its devices
 
  private:
   Executor* const executor_;
+  std::atomic<bool> syncs_fail_{false};
 };
 
 class PosixDevice final : public Device {
  public:
-  PosixDevice(int fd, uint64_t size, Executor* executor)
-      : fd_(fd), size_(size), executor_(executor) {}
+  PosixDevice(int fd, uint64_t size, Executor* executor, const std::atomic<bool>* syncs_fail)
+      : fd_(fd), size_(size), executor_(executor), syncs_fail_(syncs_fail) {}
   ~PosixDevice() override { close(fd_); }
 
   void Submit(IoOperation operation) override {
@@ -40,7 +44,8 @@ class PosixDevice final : public Device {
     });
   }
   absl::Status Sync() override {
-    return fdatasync(fd_) == 0 ? absl::OkStatus() : absl::DataLossError("fdatasync");
+    const bool synced = fdatasync(fd_) == 0 && !*syncs_fail_;
+    return synced ? absl::OkStatus() : absl::DataLossError("fdatasync");
   }
   uint64_t size_bytes() const override { return size_; }
 
@@ -57,6 +62,7 @@ class PosixDevice final : public Device {
   const int fd_;
   const uint64_t size_;
   Executor* const executor_;
+  const std::atomic<bool>* const syncs_fail_;
 };
 
 inline absl::StatusOr<std::unique_ptr<Device>> PosixIoEngine::Open(const DeviceOptions& options) {
@@ -65,7 +71,8 @@ inline absl::StatusOr<std::unique_ptr<Device>> PosixIoEngine::Open(const DeviceO
   struct stat st;
   const bool sized = fstat(fd, &st) == 0;
   if (sized && (!options.lock || flock(fd, LOCK_EX | LOCK_NB) == 0)) {
-    return std::make_unique<PosixDevice>(fd, static_cast<uint64_t>(st.st_size), executor_);
+    return std::make_unique<PosixDevice>(fd, static_cast<uint64_t>(st.st_size), executor_,
+                                         &syncs_fail_);
   }
   close(fd);
   return absl::UnavailableError(options.path + ": locked by another process");

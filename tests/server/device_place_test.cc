@@ -5,9 +5,11 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <set>
+#include <thread>
 
 #include "tests/fakes/memory_arena.h"
 #include "tests/fakes/posix_io_engine.h"
@@ -34,6 +36,8 @@ struct Site {
       .dir = scratch / "device", .capacity_bytes = 64 * kMiB, .file_bytes = 64 * kMiB};
   std::unique_ptr<DevicePlace> place;
   std::unique_ptr<Store> store;
+  std::atomic<bool> ends{false};
+  std::thread ticker;
 
   Site() {
     StoreDeps deps{.clock = RealClock(),
@@ -42,9 +46,17 @@ struct Site {
                    .copy_executor = &copy};
     deps.devices.resize(1);
     store = Store::Create({}, deps).value();
+    ticker = std::thread([this] {
+      while (!ends) {
+        store->Tick();
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));  // between its turns
+      }
+    });
   }
   ~Site() {
     REQUIRE(place->Stop(In(kLong)));
+    ends = true;
+    ticker.join();
     for (int hops = 0; hops < 4; ++hops) place->PassThrough();
     store.reset();
   }
@@ -63,6 +75,15 @@ struct Site {
     DeviceSnapshot seen = store->snapshot().devices[0];
     place->AddTo(&seen);
     return seen;
+  }
+  // The device joins, and a sync of it fails.
+  void FailSync() {
+    place->JoinTo(store.get(), 0);
+    REQUIRE(Becomes(DeviceState::kOk));
+    engine.FailSyncs(true);
+    store->SyncAll([](const absl::Status&) {});
+    REQUIRE(Becomes(DeviceState::kReadOnly));
+    engine.FailSyncs(false);
   }
   bool Becomes(DeviceState state) {
     return Soon([&] { return Seen().state == state; }, kLong);
@@ -136,6 +157,35 @@ TEST_CASE("a known device that is not mounted is not made anew, and joins when i
   CHECK(absl::StrContains(site.Seen().message, "mount it"));
   CHECK(absl::StrContains(site.Seen().message, "FILE"));
   CHECK_FALSE(std::filesystem::exists(site.options.dir));
+  std::filesystem::rename(elsewhere, site.options.dir);
+  CHECK(site.Becomes(DeviceState::kOk));
+}
+
+TEST_CASE("a device whose sync failed is opened anew once its file system takes writes") {
+  Site site;
+  site.Begin();
+  site.FailSync();
+  const std::string probe = site.options.dir + "/probe";
+  std::filesystem::create_symlink("/dev/full", probe);
+  std::this_thread::sleep_for(std::chrono::seconds(7));  // longer than a failure lasts
+  CHECK(site.Seen().state == DeviceState::kReadOnly);    // what it has can be read
+  std::filesystem::remove(probe);
+  CHECK(site.Becomes(DeviceState::kOk));
+  std::atomic<int> synced{0};  // 1: OK
+  site.store->SyncAll([&synced](const absl::Status& status) { synced = status.ok() ? 1 : 2; });
+  CHECK(Soon([&] { return synced != 0; }, kLong));
+  CHECK(synced == 1);
+}
+
+TEST_CASE("a device that failed and was unmounted joins when it is mounted again") {
+  Site site;
+  site.Begin();
+  site.FailSync();
+  const std::string elsewhere = site.scratch / "elsewhere";
+  std::filesystem::rename(site.options.dir, elsewhere);
+  CHECK(Soon([&] { return absl::StrContains(site.Seen().message, "mount it"); }, kLong));
+  CHECK(site.Seen().state == DeviceState::kOffline);
+  Locker(elsewhere + "/data.000");  // nobody else has it any more
   std::filesystem::rename(elsewhere, site.options.dir);
   CHECK(site.Becomes(DeviceState::kOk));
 }

@@ -160,8 +160,16 @@ void SickDisk::Unmount() {
   Await("the file system is not in use", [&] { return umount(dir().c_str()) == 0; });
   mounted_ = false;
   // The kernel lets go of the file when it is done with it.
-  Await("the loop device is gone",
-        [&] { return Shell("losetup --associated " + scratch_ / "nbd/nbd").empty(); });
+  Await("the loop device is gone", [&] { return LetGo(); });
+}
+
+void SickDisk::Detach() {
+  Shell("umount --lazy " + dir());
+  mounted_ = false;
+}
+
+bool SickDisk::LetGo() const {
+  return Shell("losetup --associated " + scratch_ / "nbd/nbd").empty();
 }
 
 void SickDisk::RemountReadOnly() {

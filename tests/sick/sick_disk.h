@@ -32,6 +32,10 @@ class SickDisk {
   void Mount();
   // Whatever state the disk is in: a file system that cannot write any more goes too.
   void Unmount();
+  // That in two steps, for a file system that is in use: it is seen no more, and gone when whoever
+  // has it open lets go of it. LetGo: whether it is; then it can be mounted anew.
+  void Detach();
+  bool LetGo() const;
   void RemountReadOnly();
 
   // Masks of SICK_READS, SICK_WRITES, SICK_FLUSHES.

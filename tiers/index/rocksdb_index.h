@@ -11,7 +11,7 @@
 // Errors: Unavailable (stall, or another process has it open), ResourceExhausted (disk full),
 // DataLoss (corrupt, or the drive failed), FailedPrecondition (of another device or version),
 // InvalidArgument (a named value over its limit). After a write failed for any reason but
-// Unavailable RocksDB refuses further ones until the index is reopened, in another process.
+// Unavailable RocksDB refuses further ones until the index is opened anew.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -25,7 +25,7 @@ namespace {
 
 // Besides superblock and data files.
 constexpr const char* kOurNames[] = {kIndexName, kNewIndexName, kLostIndexName, kLiveMapName,
-                                     kNewLiveMapName};
+                                     kNewLiveMapName, kProbeName};
 constexpr absl::string_view kDataPrefix = "data.";
 constexpr auto kLockPatience = std::chrono::seconds(2);
 constexpr auto kLockPause = std::chrono::milliseconds(50);

@@ -18,6 +18,8 @@ inline constexpr char kNewIndexName[] = "index.new";
 inline constexpr char kLostIndexName[] = "index.lost";
 inline constexpr char kNewLiveMapName[] = "live.new";
 
+inline constexpr char kProbeName[] = "probe";  // probe.h's, for a moment
+
 inline std::string DataFileName(size_t number) { return absl::StrFormat("data.%03u", number); }
 
 }  // namespace kvkeep

@@ -286,7 +286,8 @@ void Core::NoteFailedSync(DeviceTier& tier, const absl::Status& status) {
   ++counters_.sync_failures;
   tier.failed_sync = true;
   tier.state = DeviceState::kReadOnly;
-  tier.message = absl::StrCat("sync failed, restart to trust it again: ", status.ToString());
+  tier.message = absl::StrCat("sync failed, so it takes no writes until it is opened anew: ",
+                              status.ToString());
   events_.NoteReadable(tier.number, tier.readable());
 }
 

@@ -51,6 +51,7 @@ class Core {
   // ---- store.h, same contracts (join.cc, sessions.cc, lookup.cc, put.cc, promote.cc, admin.cc)
   absl::Status Recover();
   void Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done);
+  std::optional<DeviceState> Failing(size_t device);
   void Detach(size_t device, StatusCallback done);
   // Null: away. They stay what they are while the caller holds telling().
   std::vector<NvmeDevice*> AttachedDevices();

@@ -33,6 +33,9 @@ inline bool IsAway(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
 }
 
+// Who wants a chunk durable waits so long for a device that is opened, or read.
+inline constexpr auto kComingPatience = std::chrono::seconds(30);
+
 struct DeviceTier {
   struct QueuedWrite {
     ChunkSlot slot;
@@ -110,7 +113,7 @@ struct DeviceTier {
   std::string message;
   uint32_t read_errors = 0, write_errors = 0;  // in a row
   MonotonicTime retry_at{0};
-  bool failed_sync = false;  // never trusted again before a restart
+  bool failed_sync = false;  // never trusted again before it is opened anew
 
   // I/O that no end comes of: `heard` is set when any ends, Tick does the rest.
   bool heard = false;

@@ -29,8 +29,6 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// Who wants a chunk durable waits so long for a device that is opened, or read.
-constexpr auto kComingPatience = std::chrono::seconds(30);
 constexpr size_t kBatchRecords = work::kHold / work::kEvict;  // what one hold may adopt
 // So many chunks ahead is their memory fetched, where they are walked in an order of their own.
 constexpr size_t kPrefetchAhead = 8;

@@ -13,6 +13,15 @@
 
 namespace kvkeep::store_internal {
 
+std::optional<DeviceState> Core::Failing(size_t device) {
+  Section section(this, Section::Kind::kNotMeasured);
+  const DeviceTier& tier = *devices_[device];
+  const bool resting =
+      tier.state == DeviceState::kReadOnly || tier.state == DeviceState::kOffline;
+  if (!tier.here() || !resting || tier.stuck) return std::nullopt;
+  return tier.state;
+}
+
 void Core::Detach(size_t device, StatusCallback done) {
   Section section(this);
   const auto number = static_cast<uint16_t>(device);
@@ -23,6 +32,7 @@ void Core::Detach(size_t device, StatusCallback done) {
   }
   tier.presence = DeviceTier::Presence::kLeaving;
   ++moves_;
+  tier.coming_until = deps_.clock->Now() + kComingPatience;  // again
   tier.has_left = [this, done = std::move(done)](absl::Status status) mutable {
     { MutexLock telling(&telling_mu_); }  // who asks it something does so no more after this
     std::move(done)(std::move(status));
@@ -68,6 +78,7 @@ void Core::LeaveIfQuiet(Section& section, uint16_t device) {
   tier.joining_blocks = tier.used_blocks();
   Later([space = std::move(tier.allocator)] {});  // destroyed without the lock
   ForgetAll(section, device);
+  tier.coming_until = deps_.clock->Now() + kComingPatience;
   CallLater(std::move(has_left), absl::OkStatus());
 }
 
