@@ -2,8 +2,10 @@
 // unflushed sectors are dropped, cut short, reordered or torn at the cut. What was put durable and
 // acknowledged is there after the next boot; everything else is whole or absent.
 // KVKEEP_CRASH_CYCLES and KVKEEP_CRASH_SEED make it run for longer, and again.
+#include <absl/strings/match.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mount.h>
 #include <unistd.h>
 
@@ -12,6 +14,8 @@
 #include <thread>
 
 #include "tests/crash/rig.h"
+#include "tests/e2e/engine.h"
+#include "tests/fakes/free_port.h"
 #include "tests/fakes/from_environment.h"
 #include "tests/sick/sick_disk.h"
 
@@ -76,6 +80,39 @@ TEST_CASE("power is cut under load: what is durable is there, all else is whole 
                << " | fsck: damaged " << rig.bad_after_cuts() << " | " << sum.ToString());
   CHECK(disk.lost_sectors() > 0);
   CHECK(sum.survived > 0);
+}
+
+TEST_CASE("after a stop in order a power cut takes nothing, and no header is read") {
+  if (const std::string why_not = sick::WhyNoSickDisk(); !why_not.empty()) {
+    WARN("skipped: " << why_not);
+    return;
+  }
+  sick::SickDisk disk("448M");
+  const int metrics = FreePort();
+  Site site({.g2 = "32MiB",
+             .devices = {{.name = disk.dir() + "/g3", .capacity = "256MiB"}},
+             .metrics = "127.0.0.1:" + std::to_string(metrics)});
+  ChangeBootId(site, 1);
+  site.Start();
+  const std::vector<e2e::TestChunk> chunks = e2e::Chunks(1, 40, 400'000);
+  REQUIRE(e2e::Engine(site).PutAll(chunks));  // not as durable ones
+  site.Signal(SIGTERM);
+  CHECK(site.AwaitEnd().exit_status == 0);
+  disk.CutPower(SICK_CUT_DROP, 1);
+  disk.Unmount();
+  disk.Heal();
+  disk.Mount();
+  ChangeBootId(site, 2);
+  site.Start();
+  e2e::Engine engine(site);
+  CHECK(engine.Find(chunks).g3 == chunks.size());
+  for (const e2e::TestChunk& chunk : chunks) {
+    CHECK(engine.Put(chunk, {.durable = true}).status == client::PutStatus::kPresent);
+  }
+  CHECK(absl::StrContains(e2e::HttpGet(metrics, "/metrics"),
+                          "kvkeep_io_operations_total{kind=\"read\"} 0\n"));
+  CHECK(engine.Hits(chunks) == chunks.size());
+  CHECK(engine.wrong_bytes == 0);
 }
 
 }  // namespace kvkeep::crash

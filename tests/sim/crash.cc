@@ -65,8 +65,9 @@ void Simulator::NoteRevivedOn(size_t device, const Records& before) {
   for (const auto& [name, record] : RecordsOn(device)) {
     const auto known = before.find(name);
     const bool back = known == before.end() || known->second != record;
-    const bool sure = mark.boot_id == world_.boot_id() && record.sequence <= mark.sequence &&
-                      !noted.contains(record.sequence);
+    const bool known_boot = mark.boot_id == world_.boot_id() || mark.clean;
+    const bool sure =
+        known_boot && record.sequence <= mark.sequence && !noted.contains(record.sequence);
     report_.revived += back;
     report_.believed += back && sure;
     if (back && !sure) doubted_.insert(name);
@@ -332,13 +333,39 @@ std::set<uint64_t> Simulator::MustOutlive(bool power, const std::set<uint64_t>& 
   return must_be_there;
 }
 
+// As the daemon ends: all is written back as far as it goes, then synced. Whether every index that
+// is open says that it is clean.
+bool Simulator::StopInOrder() {
+  const Uninterrupted alone(&alone_);
+  constexpr int kMostTurns = 40;
+  world_.store().BeginDrain();
+  for (int i = 0; i < kMostTurns; ++i) {
+    world_.RunToEnd();
+    if (world_.store().snapshot().dirty_chunks == 0) break;
+    world_.clock().Advance(std::chrono::milliseconds(100));
+    world_.store().Tick();
+  }
+  bool synced = false;
+  world_.store().SyncAll([&synced](absl::Status status) { synced = status.ok(); });
+  world_.RunToEnd();
+  for (size_t device = 0; synced && device < world_options_.device_blocks.size(); ++device) {
+    if (!world_.attached(device)) continue;
+    synced = world_.index(device).ReadStableMark()->clean;
+  }
+  return synced;
+}
+
 void Simulator::DoCrash(bool power) {
+  // What a stop left clean a power cut leaves as it was: all but the boot and G2.
+  const bool in_order = power && random_.Chance(0.3) && StopInOrder();
+  const bool loses = power && !in_order;
   CountProcess();
   left_.clear();
-  Log(power ? "power cut" : "kill");
+  Log(in_order ? "stop and power cut" : power ? "power cut" : "kill");
+  report_.stops_in_order += in_order;
   ++(power ? report_.power_cuts : report_.kills);
   const std::set<uint64_t> in_g2 = Stored(&LookupResult::g2_parts);
-  std::set<uint64_t> must_be_there = MustOutlive(power, in_g2);
+  std::set<uint64_t> must_be_there = MustOutlive(loses, in_g2);
   const Uninterrupted alone(&alone_);
   ++process_;
   joined_since_ = false;
@@ -351,11 +378,11 @@ void Simulator::DoCrash(bool power) {
   const auto before = AllRecords();
   power ? world_.PowerCut() : world_.Kill();
   const bool drive_cut = !power && DrivesLosePower();
-  NoteRevived(before, power);
+  NoteRevived(before, loses);
   // A delete that had not reached an index is undone by the crash; in G2 none is.
   const bool has_index = !world_options_.device_blocks.empty();
   for (auto& [name, state] : names_) state.deleted_up_to = has_index ? 0 : state.deleted_up_to;
-  if (power) {
+  if (loses) {
     std::erase_if(durable_, [&](const auto& one) {
       return world_.attached(one.second.device) && !must_be_there.contains(one.first);
     });
@@ -365,8 +392,8 @@ void Simulator::DoCrash(bool power) {
   }
   bool kept = KeepArena(power);
   AttachDevices(&must_be_there);
-  if (power) DoubtNamesOfTwoRecords();
-  if (ChangeTenants(&must_be_there, !power && !drive_cut)) kept = false;
+  if (loses) DoubtNamesOfTwoRecords();
+  if (ChangeTenants(&must_be_there, !loses && !drive_cut)) kept = false;
   const std::set<uint64_t> misled = MisledByDrives();
   if (random_.Chance(0.3)) DrawQuotas();
   world_.Start();
@@ -383,7 +410,7 @@ void Simulator::DoCrash(bool power) {
   const bool room = world_options_.store.max_chunks > 2 * kNames * spaces_.size();
   if (kept && room) CheckSurvivors(in_g2, Stored(&LookupResult::g2_parts));
   // One index may have lost a removal while another's has the record that took its place.
-  const bool alone_in_table = report_.attachments == 0 && !power && !drive_cut;
+  const bool alone_in_table = report_.attachments == 0 && !loses && !drive_cut;
   if (faultless_ && (room || alone_in_table)) {
     world_.RunToEnd();  // headers of unsure records are read first
     CheckSurvivors(must_be_there, StoredOrBeneath(must_be_there));

@@ -92,6 +92,7 @@ TEST_CASE("the simulation reaches what it is meant to test", "[figures]") {
   }
   CHECK(sum.hits > 500);
   CHECK(sum.kills > 0);
+  CHECK(sum.stops_in_order > 5);
   CHECK(sum.power_cuts > 0);
   CHECK(sum.promotions > 100);
   CHECK(sum.evictions > 100);

@@ -247,6 +247,10 @@ void Simulator::FinishAll() {
   }
   if (scenario_.capacities) SetCapacities();
   world_.Settle();  // a device may leave yet
+  for (size_t d = 0; d < world_options_.device_blocks.size(); ++d) {
+    if (!world_.attached(d)) world_.store().NotComing(d);
+  }
+  world_.Settle();  // who waited for it is told
   for (size_t d = 0; d < world_options_.device_blocks.size(); ++d) attached += world_.attached(d);
   KVKEEP_CHECK(callbacks_due_ == 0);
   world_.store().CheckInvariants();
@@ -310,6 +314,7 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(hits, other.hits);
   add(verified_bytes, other.verified_bytes);
   add(kills, other.kills);
+  add(stops_in_order, other.stops_in_order);
   add(power_cuts, other.power_cuts);
   add(corrupt, other.corrupt);
   add(promotions, other.promotions);
@@ -344,6 +349,7 @@ std::string SimulationReport::Describe() const {
   return absl::StrCat(
       "operations ", operations, " faults ", injected.faults(), " puts ", puts, " reads ", reads,
       " hits ", hits, " verified ", verified_bytes, " kills ", kills, " cuts ", power_cuts,
+      " after a stop ", stops_in_order,
       " failed reads ", corrupt, " promotions ", promotions, " evictions ", evictions, " durable ",
       durable, " read after a cut ", durable_read, " looked for ", promises_checked,
       " interrupted ", interruptions, " revoked ", revoked, " attached or not ", attachments,

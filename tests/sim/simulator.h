@@ -87,6 +87,7 @@ class Simulator {
   bool DrivesLosePower();  // some of them, between two processes; false: none
   void AwaitDurable(uint64_t name);
   void AttachDevices(std::set<uint64_t>* must_be_there);
+  bool StopInOrder();
   void DoCrash(bool power);
   void CountProcess();
   bool KeepArena(bool power);

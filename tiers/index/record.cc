@@ -11,7 +11,7 @@ namespace kvkeep {
 namespace {
 
 constexpr uint8_t kRecordVersion = 1;
-constexpr uint8_t kStableMarkVersion = 1;
+constexpr uint8_t kStableMarkVersion = 1, kCleanMarkVersion = 2;
 constexpr size_t kStableMarkBytes = 1 + Uuid::kSize + sizeof(uint64_t);
 
 constexpr size_t kKeyAt = NamespaceDigest::kSize;
@@ -57,7 +57,7 @@ absl::Status Damaged(const ChunkId& id, absl::string_view what) {
 std::string EncodeStableMark(const StableMark& mark) {
   std::string value(kStableMarkBytes, '\0');
   std::byte* const at = reinterpret_cast<std::byte*>(value.data());
-  StoreAt<uint8_t>(at, kStableMarkVersion);
+  StoreAt<uint8_t>(at, mark.clean ? kCleanMarkVersion : kStableMarkVersion);
   std::memcpy(at + 1, mark.boot_id.bytes.data(), Uuid::kSize);
   StoreAt<uint64_t>(at + 1 + Uuid::kSize, mark.sequence.value());
   return value;
@@ -65,10 +65,11 @@ std::string EncodeStableMark(const StableMark& mark) {
 
 absl::StatusOr<StableMark> DecodeStableMark(absl::string_view value) {
   const std::byte* const at = AsBytes(value).data();
-  if (value.size() != kStableMarkBytes || LoadAt<uint8_t>(at) != kStableMarkVersion) {
+  const bool whole = value.size() == kStableMarkBytes;
+  StableMark mark{.clean = whole && LoadAt<uint8_t>(at) == kCleanMarkVersion};
+  if (!whole || (!mark.clean && LoadAt<uint8_t>(at) != kStableMarkVersion)) {
     return absl::DataLossError("stable mark is damaged");
   }
-  StableMark mark;
   std::memcpy(mark.boot_id.bytes.data(), at + 1, Uuid::kSize);
   mark.sequence = CommitSequence(LoadAt<uint64_t>(at + 1 + Uuid::kSize));
   return mark;

@@ -37,15 +37,17 @@ struct IndexRecord {
   bool operator==(const IndexRecord&) const = default;
 };
 
-// Everything up to `sequence` was on stable storage when the machine's boot was `boot_id`.
+// Everything up to `sequence` was on stable storage when the machine's boot was `boot_id`. Clean:
+// nothing was committed since, neither adds nor removes, so the loss of power takes nothing back.
 struct StableMark {
   Uuid boot_id;
   CommitSequence sequence;
+  bool clean = false;
 
   bool operator==(const StableMark&) const = default;
 };
 
-// 25 bytes: version u8 = 1, boot id (16), sequence u64; little-endian.
+// 25 bytes: version u8 = 1, or 2 where it is clean, boot id (16), sequence u64; little-endian.
 std::string EncodeStableMark(const StableMark& mark);
 absl::StatusOr<StableMark> DecodeStableMark(absl::string_view value);  // DataLoss when damaged
 

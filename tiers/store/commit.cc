@@ -60,6 +60,7 @@ void Core::PumpIndex(uint16_t device) {
   if (tier.committing || (tier.adds.empty() && tier.removes.empty())) return;
   if (deps_.clock->Now() < tier.commit_retry_at) return;  // Tick comes back to it
   if (Spent()) return PumpLater(device);
+  if (tier.clean) return BecomeUnclean(device);
   auto batch = std::make_shared<Batch>();
   // Removals first, and all of them before any add: an add that came later under the same identity
   // must not be undone by an old removal.
@@ -114,6 +115,20 @@ void Core::PumpIndex(uint16_t device) {
       batch->synced.ok() ? commit() : OnCommitted(device, batch, batch->synced);
     });
   });
+}
+
+// Before the first commit since the mark that says clean: the end of the sync comes back to it. Where
+// syncs fail nothing can be added; what is to be removed waits until the device is opened anew.
+void Core::BecomeUnclean(uint16_t device) {
+  DeviceTier& tier = *devices_[device];
+  if (!tier.failed_sync) return StartSync(device);
+  while (!tier.adds.empty()) {
+    if (Spent()) return PumpLater(device);
+    const ChunkSlot slot = tier.adds.front().slot;
+    tier.adds.pop_front();
+    ++counters_.write_backs_failed;
+    GiveUpWriteBack(slot, absl::UnavailableError(tier.message));
+  }
 }
 
 // On the device's sync executor, so that no two run at once: the kernel tells of a failure once,
@@ -260,7 +275,10 @@ void Core::StartSync(uint16_t device) {
   tier.syncing = true;
   tier.dirty_index = false;
   // What is committed now had its data written before: the data goes to stable storage first.
-  const StableMark mark{.boot_id = tier.confirmed_boot, .sequence = tier.committed};
+  const StableMark mark{.boot_id = tier.confirmed_boot,
+                        .sequence = tier.committed,
+                        .clean = (draining_ || tier.clean) && tier.settled()};
+  tier.clean |= mark.clean;
   std::optional<Doubtful> save;
   if (!tier.doubtful_saved) save = tier.doubtful;
   Later([this, device, mark, save] {
@@ -276,7 +294,7 @@ void Core::StartSync(uint16_t device) {
         if (absl::IsUnavailable(status)) return OnSyncPutOff(device);
       }
       TestPoint("stable-marked");
-      OnSynced(device, mark.sequence, std::move(status));
+      OnSynced(device, mark, std::move(status));
     });
   });
 }
@@ -291,19 +309,23 @@ void Core::NoteFailedSync(DeviceTier& tier, const absl::Status& status) {
   events_.NoteReadable(tier.number, tier.readable());
 }
 
-void Core::OnSynced(uint16_t device, CommitSequence sequence, absl::Status status) {
+void Core::OnSynced(uint16_t device, const StableMark& mark, absl::Status status) {
   Section section(this);
   DeviceTier& tier = *devices_[device];
   tier.syncing = false;
   if (status.ok()) {
     ++counters_.syncs;
-    tier.stable = sequence;
+    tier.stable = mark.sequence;
+    tier.clean = mark.clean;
     tier.doubtful_saved = true;
+    // It began before all was done: who waits for the last one is told after the next.
+    if (draining_ && !tier.clean && tier.settled()) return StartSync(device);
   } else {
     NoteFailedSync(tier, status);
   }
   while (!AnswerSyncWaiters(tier)) section.Yield();
   if (!tier.sync_waiters.empty() && tier.committed > tier.stable) StartSync(device);
+  PumpIndex(device);
   PumpWrites(device);  // gives queued writes up when the device is read-only now
 }
 

@@ -408,6 +408,7 @@ class Core {
   static absl::Status CommitTo(ChunkIndex& index, const Batch& batch);
   absl::Status SyncData(uint16_t device);
   void PumpIndex(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void BecomeUnclean(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status);
   void RemoveUnsure(uint16_t device, const DeviceTier::PendingAdd& add)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -423,7 +424,7 @@ class Core {
   // own.
   void PumpLater(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void KeepPumping(uint16_t device);
-  void OnSynced(uint16_t device, CommitSequence sequence, absl::Status status);
+  void OnSynced(uint16_t device, const StableMark& mark, absl::Status status);
   void NoteFailedSync(DeviceTier& tier, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnSyncPutOff(uint16_t device);

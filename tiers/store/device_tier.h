@@ -100,6 +100,8 @@ struct DeviceTier {
   std::optional<MonotonicTime> refused_since;  // batches, one after the other
   CommitSequence assigned, committed, stable;  // the last given out / in the index / synced
 
+  // The index may say that it is clean (record.h): nothing is committed before it says otherwise.
+  bool clean = false;
   bool syncing = false, dirty_index = false;  // the latter: committed to since the last sync began
   MonotonicTime last_sync{0}, last_recency{0};
   bool recency_changed = false;  // since it was saved
@@ -133,6 +135,10 @@ struct DeviceTier {
   bool over_capacity() const { return used_blocks() - freeing_blocks > capacity_blocks; }
   EvictionPolicy& policy(TenantId tenant) const { return *policies[tenant.value()]; }
   bool CanGive(TenantId tenant) const { return policy(tenant).Victim().has_value(); }
+  // Nothing is to be committed, and what was is all that the index says.
+  bool settled() const {
+    return adds.empty() && removes.empty() && !committing && committed == assigned && confirmed();
+  }
   bool confirmed() const { return confirm_queue.empty() && confirm_again.empty() && confirms == 0; }
   bool busy() const { return reading_bytes > 0 || writing_bytes > 0 || confirms > 0; }
   bool readable() const { return here() && state != DeviceState::kOffline && !stuck; }

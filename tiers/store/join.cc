@@ -189,7 +189,8 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(uint16_t device, bool at_start) 
   // one whose blocks were reused since.
   // Damage in the index's log takes newer records away, and removals too, as a power cut does.
   const bool damaged = arrival.index->stats().log_damages > 0;
-  arrival.sure = arrival.mark.boot_id == deps_.boot_id && !damaged;
+  // After a stop that left it clean a power cut took nothing either.
+  arrival.sure = (arrival.mark.boot_id == deps_.boot_id || arrival.mark.clean) && !damaged;
   arrival.noted = ReadDoubtful(*arrival.index);
   BeginAdopting(arrival, damaged);
   LoadLearned(device);
@@ -218,6 +219,7 @@ void Core::BeginAdopting(const Arrival& arrival, bool damaged) {
   DeviceTier& tier = *devices_[arrival.device];
   tier.confirmed_boot = damaged ? Uuid{} : arrival.mark.boot_id;
   tier.stable = tier.committed = tier.assigned = arrival.mark.sequence;
+  tier.clean = arrival.mark.clean;
   tier.joining_blocks = TotalBlocks(attached_[arrival.device].device->ReservedExtents()).value();
 }
 
