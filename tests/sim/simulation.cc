@@ -223,6 +223,20 @@ bool Simulator::SetCapacities() {
   return set;
 }
 
+// As the daemon does with a device whose I/O or sync failed.
+void Simulator::OpenFailedAnew() {
+  for (size_t d = 0; d < world_options_.device_blocks.size(); ++d) {
+    if (!world_.attached(d) || !world_.store().Failing(d).has_value()) continue;
+    DoLeave(d);
+    world_.Settle();
+    KVKEEP_CHECK(!world_.attached(d));
+    DoJoin(d);
+    world_.index(d).SetFaults({});
+    world_.device(d).set_options({});
+    world_.Settle();
+  }
+}
+
 // All work ends, all is given back, and an emptied store is empty.
 void Simulator::FinishAll() {
   const Uninterrupted alone(&alone_);
@@ -247,6 +261,7 @@ void Simulator::FinishAll() {
   }
   if (scenario_.capacities) SetCapacities();
   world_.Settle();  // a device may leave yet
+  OpenFailedAnew();
   for (size_t d = 0; d < world_options_.device_blocks.size(); ++d) {
     if (!world_.attached(d)) world_.store().NotComing(d);
   }

@@ -83,6 +83,7 @@ class Simulator {
   void DoTrouble();
   void DoJoin(size_t device);
   void DoLeave(size_t device);
+  void OpenFailedAnew();
   void DriveLosesPower(size_t device);
   bool DrivesLosePower();  // some of them, between two processes; false: none
   void AwaitDurable(uint64_t name);
