@@ -463,7 +463,9 @@ void Simulator::ReadDurable(const std::set<uint64_t>& must_be_there) {
   const std::set<uint64_t> at_start = Stored(&LookupResult::g3_parts);
   world_.RunToEnd();
   for (const uint64_t name : must_be_there) {
-    if (!durable_.contains(name)) continue;
+    const auto promise = durable_.find(name);
+    // Of a device that left: what another one has of the chunk since promises nothing.
+    if (promise == durable_.end() || !world_.attached(promise->second.device)) continue;
     const auto client = std::find_if(clients_.begin(), clients_.end(), [&](const Client& one) {
       return one.tenant == space(name).tenant;
     });

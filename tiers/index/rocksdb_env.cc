@@ -11,13 +11,10 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/unique_fd.h"
+#include "tiers/index/closable_files.h"
 
 namespace kvkeep {
 namespace {
-
-std::unique_ptr<rocksdb::Env> On(const std::shared_ptr<rocksdb::FileSystem>& files) {
-  return rocksdb::NewCompositeEnv(files != nullptr ? files : rocksdb::FileSystem::Default());
-}
 
 // Held while the descriptor is open.
 class DirectoryLock final : public rocksdb::FileLock {
@@ -87,8 +84,8 @@ void BackgroundThread::RunNext() {
   job.run(job.argument);
 }
 
-IndexEnv::IndexEnv(std::shared_ptr<rocksdb::FileSystem> files)
-    : EnvWrapper(On(files)),
+IndexEnv::IndexEnv(const std::shared_ptr<rocksdb::FileSystem>& files)
+    : EnvWrapper(rocksdb::NewCompositeEnv(std::make_shared<ClosableFiles>(files))),
       flushes_(std::make_unique<BackgroundThread>("kvkeep-flush")),
       compactions_(std::make_unique<BackgroundThread>("kvkeep-compact")) {
   // Else RocksDB would come to them by an adapter for Envs of before it had file systems.
@@ -103,6 +100,13 @@ void IndexEnv::StopThreads() {
   compactions_ = nullptr;
 }
 
+void IndexEnv::CloseFiles() {
+  static_cast<ClosableFiles*>(file_system_.get())->Close();
+  MutexLock lock(&mu_);
+  for (rocksdb::FileLock* const held : locks_) delete held;
+  locks_.clear();
+}
+
 // Not of the process but of the open file, so that it holds in this process too, and is not lost
 // when some other descriptor of the file is closed.
 rocksdb::Status IndexEnv::LockFile(const std::string& path, rocksdb::FileLock** lock) {
@@ -114,10 +118,16 @@ rocksdb::Status IndexEnv::LockFile(const std::string& path, rocksdb::FileLock** 
   whole.l_whence = SEEK_SET;
   if (fcntl(fd.get(), F_OFD_SETLK, &whole) != 0) return LockError("While lock file", path);
   *lock = new DirectoryLock(std::move(fd));
+  MutexLock mine(&mu_);
+  locks_.insert(*lock);
   return rocksdb::Status::OK();
 }
 
 rocksdb::Status IndexEnv::UnlockFile(rocksdb::FileLock* lock) {
+  {
+    MutexLock mine(&mu_);
+    locks_.erase(lock);
+  }
   delete lock;
   return rocksdb::Status::OK();
 }

@@ -4,7 +4,8 @@
 // An IndexEnv has one thread for flushes and one for compactions, as many as an index uses, and
 // locks the directory by itself: RocksDB opens the lock files of all databases under one lock of
 // its own. Nothing that a database waits for is shared with another one. The files are those of
-// `files`.
+// `files`. All that it has open of the directory can be given up beneath a database that must not
+// be closed.
 //
 // Thread-safe. It outlives its database. Its destructor runs what is still queued and joins the
 // threads, so it waits for a disk that hangs.
@@ -15,6 +16,7 @@
 
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "tiers/base/executor.h"
@@ -57,12 +59,15 @@ class BackgroundThread {
 class IndexEnv final : public rocksdb::EnvWrapper {
  public:
   // Null: the machine's own file system.
-  explicit IndexEnv(std::shared_ptr<rocksdb::FileSystem> files);
+  explicit IndexEnv(const std::shared_ptr<rocksdb::FileSystem>& files);
   ~IndexEnv() override;
 
   // Before the destructor, which does it else. REQUIRES: the database is closed, or has cancelled
   // its background work, and nobody touches it any more.
   void StopThreads();
+  // Closes the files, and the lock on the directory with them: another database may open it.
+  // REQUIRES: StopThreads; nobody touches the database any more, not even its destructor.
+  void CloseFiles();
 
   const char* Name() const override { return "kvkeep-index"; }
   // A lock that other processes of RocksDB respect, and a second one in this process as well.
@@ -84,6 +89,8 @@ class IndexEnv final : public rocksdb::EnvWrapper {
  private:
   BackgroundThread* PoolOf(Priority pool) const;
 
+  Mutex mu_;
+  std::set<rocksdb::FileLock*> locks_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<BackgroundThread> flushes_, compactions_;  // null once stopped
 };
 

@@ -96,7 +96,7 @@ class DamageOfLogs final : public NoLog {
 // Where there was no space RocksDB looks for some every five seconds, and goes on by itself once
 // there is: with the log whose write failed, which ends the process in a build with asserts
 // (Debian's). What was not written is not known to us to be missing, either. So it stays stopped
-// until a restart.
+// until it is opened anew.
 class NoRecovery final : public rocksdb::EventListener {
  public:
   void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason, rocksdb::Status,
@@ -283,20 +283,37 @@ class RocksDbIndex final : public ChunkIndex {
 };
 
 // After a failed write RocksDB's close would touch the log's writer again, which ends the process
-// in a build with asserts (Debian's). So what is left of it stays, and its lock on the directory,
-// until the process ends; its threads are stopped.
-void Abandon(Database database) {
-  static Mutex mu;
-  static auto* const abandoned = new std::vector<Database>;
-  rocksdb::CancelAllBackgroundWork(database.db.get(), /*wait=*/true);
-  database.env->StopThreads();
-  MutexLock lock(&mu);
-  abandoned->push_back(std::move(database));
+// in a build with asserts (Debian's). So what is left of it stays in memory until the process ends;
+// its threads are stopped, its files and the lock on its directory closed.
+class Abandoned {
+ public:
+  static constexpr size_t kMost = 16;  // each has its write buffers: tens of MiB
+
+  void Add(Database database) {
+    rocksdb::CancelAllBackgroundWork(database.db.get(), /*wait=*/true);
+    database.env->StopThreads();
+    database.env->CloseFiles();
+    MutexLock lock(&mu_);
+    all_.push_back(std::move(database));
+  }
+  bool full() {
+    MutexLock lock(&mu_);
+    return all_.size() >= kMost;
+  }
+
+ private:
+  Mutex mu_;
+  std::vector<Database> all_ ABSL_GUARDED_BY(mu_);
+};
+
+Abandoned& TheAbandoned() {
+  static auto* const all = new Abandoned;
+  return *all;
 }
 
 RocksDbIndex::~RocksDbIndex() {
   if (write_failed_) {
-    Abandon({.env = std::move(env_), .db = std::move(db_)});
+    TheAbandoned().Add({.env = std::move(env_), .db = std::move(db_)});
   } else {
     // The write-ahead log is left as it is: the next open replays it, as after a kill.
     db_->Close().PermitUncheckedError();
@@ -549,6 +566,11 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
                                                              const Uuid& device,
                                                              const RocksDbIndexOptions& options) {
   KVKEEP_RETURN_IF_ERROR(options.Validate());
+  if (TheAbandoned().full()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(dir, ": writes of ", Abandoned::kMost,
+                     " indexes have failed in this process, whose memory they keep: restart it"));
+  }
   if (!options.create) KVKEEP_RETURN_IF_ERROR(CheckThereIsOne(dir));
   DamagedTables damaged(dir);
   if (!damaged.all_aside()) return damaged.status();

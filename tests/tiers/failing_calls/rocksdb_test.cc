@@ -204,6 +204,27 @@ TEST_CASE("an index that could not read its own tables goes on, and has all that
   }
 }
 
+TEST_CASE("child: breaks one index after the other", "[.child]") {
+  const std::string dir = Told("KVKEEP_TEST_DIR");
+  for (uint32_t broken = 0;; ++broken) {
+    const auto index = OpenRocksDbIndex(dir, kDevice, {.create = broken == 0});
+    if (absl::IsResourceExhausted(index.status())) {
+      CHECK(broken == 16);
+      CHECK(absl::StrContains(index.status().message(), "restart it"));
+      return;
+    }
+    REQUIRE(index.ok());
+    const FailingCalls calls({.number = 0, .only = "write", .error = EIO, .of_rocksdb = true});
+    REQUIRE_FALSE((*index)->Commit({.adds = {NumberedRecord(broken)}}).ok());
+  }
+}
+
+TEST_CASE("a process opens no index any more when too many broken ones are left in its memory") {
+  const ScratchDir scratch;
+  CHECK(RunChild("child: breaks one index after the other", scratch / "index", {}) == 0);
+  CHECK(OpenRocksDbIndex(scratch / "index", kDevice, {}).ok());
+}
+
 TEST_CASE("child: rebuilds an index", "[.child]") {
   StoreOnDisk store;
   store.options.dir = Told("KVKEEP_TEST_DIR");
