@@ -16,9 +16,7 @@ namespace {
 // Until the next attempt: of one that is in use or not mounted; of others the longer, the more
 // attempts have failed, since each may read all of the index.
 constexpr std::chrono::seconds kPause{2}, kLongestPause{60};
-// Of a device that is here: how often it is looked at; how long it fails before it is opened anew,
-// twice as long each time up to the longest; how long it is well until that is forgotten.
-constexpr std::chrono::seconds kLook{1}, kFailingPatience{5}, kLongestPatience{600}, kWell{600};
+constexpr std::chrono::seconds kLook{1};  // at a device that is here
 
 template <typename Condition>
 void AwaitUntil(CondVar& changed, Mutex* mu, MonotonicTime deadline, Condition condition)
@@ -156,31 +154,19 @@ bool DevicePlace::AwaitFailure() {
     store = store_;
     number = number_;
   }
-  const MonotonicTime since = RealClock()->Now();
-  MonotonicTime well = since;
   while (SleepFor(kLook)) {
-    const MonotonicTime now = RealClock()->Now();
-    const std::optional<DeviceState> failing = store->Failing(number);
-    if (!failing.has_value()) {
-      well = now;
-      if (now - since >= kWell) reopenings_ = 0;
-      continue;
-    }
-    const auto patience = std::min<std::chrono::seconds>(
-        kFailingPatience * (1 << std::min(reopenings_, 7u)), kLongestPatience);
-    if (now - well < patience) continue;
-    if (*failing == DeviceState::kOffline || MayBeOpened()) {
-      ++reopenings_;
-      return LetGo(store, number);
-    }
-    well = now;
+    const FailureWatch::Advice advice =
+        watch_.Look(store->StateOfAnswering(number), RealClock()->Now());
+    if (advice == FailureWatch::Advice::kNothing) continue;
+    if (advice == FailureWatch::Advice::kProbe && !MayBeOpened()) continue;
+    watch_.OpensAnew();
+    return LetGo(store, number);
   }
   return false;
 }
 
-// A device that takes no writes can still be read as it is: it is not given up before its file
-// system takes some. Unless that is not mounted any more: it cannot be mounted anew while we have
-// files of it open.
+// Its file system takes writes; or it is not mounted any more, and cannot be mounted anew while we
+// have files of it open.
 bool DevicePlace::MayBeOpened() const {
   const absl::Status probed = ProbeDevice(options_.dir);
   return probed.ok() || absl::IsNotFound(probed);
@@ -201,7 +187,7 @@ bool DevicePlace::LetGo(Store* store, size_t number) {
   {
     MutexLock lock(&mu_);
     while (!stopping_ && (!left_.has_value() || !left_->ok())) changed_.Wait(&mu_);
-    if (!left_.has_value() || !left_->ok()) return false;
+    if (stopping_) return false;
     step_ = Step::kOpening;
   }
   device_.reset();

@@ -1,8 +1,8 @@
 // DevicePlace: one device that the configuration names. It opens the device, has the store take it
 // in, and tries again as long as that fails: a drive that is locked, hung or not mounted joins by
-// itself when it can. One whose I/O fails while it is here is opened anew: at once where it cannot
-// be read, else when its file system takes writes again (as after a write of the index's that
-// failed) or was unmounted. Each such time in a row waits longer, as reading the index costs.
+// itself when it can. One whose I/O fails while it is here is opened anew (failure_watch.h says
+// when): where it cannot be read, else when its file system takes writes again, as after a write of
+// the index's that failed, or was unmounted.
 //
 //   opening --locked--> locked --the index is open--> open --the store has read it--> here
 //    ^  ^                  |                           |                                |
@@ -22,6 +22,7 @@
 #include <string>
 #include <thread>
 
+#include "server/failure_watch.h"
 #include "server/log.h"
 #include "tiers/base/clock.h"
 #include "tiers/base/executor.h"
@@ -110,7 +111,7 @@ class DevicePlace {
   std::optional<NvmeDevice::OpenError> error_ ABSL_GUARDED_BY(mu_);
   Store* store_ ABSL_GUARDED_BY(mu_) = nullptr;
   size_t number_ ABSL_GUARDED_BY(mu_) = 0;
-  uint32_t reopenings_ = 0;             // one soon after the other; the thread's
+  FailureWatch watch_;                  // the thread's
   std::unique_ptr<NvmeDevice> device_;  // the thread's, and the store's while it knows it
   std::thread thread_;
 };

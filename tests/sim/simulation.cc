@@ -226,7 +226,9 @@ bool Simulator::SetCapacities() {
 // As the daemon does with a device whose I/O or sync failed.
 void Simulator::OpenFailedAnew() {
   for (size_t d = 0; d < world_options_.device_blocks.size(); ++d) {
-    if (!world_.attached(d) || !world_.store().Failing(d).has_value()) continue;
+    if (!world_.attached(d)) continue;
+    const std::optional<DeviceState> state = world_.store().StateOfAnswering(d);
+    if (state != DeviceState::kReadOnly && state != DeviceState::kOffline) continue;
     DoLeave(d);
     world_.Settle();
     KVKEEP_CHECK(!world_.attached(d));

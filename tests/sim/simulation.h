@@ -27,7 +27,8 @@ struct SimulationOptions {
 struct SimulationReport {
   uint64_t steps = 0, operations = 0;
   uint64_t puts = 0, reads = 0, hits = 0, verified_bytes = 0;
-  uint64_t kills = 0, power_cuts = 0, stops_in_order = 0, corrupt = 0, promotions = 0, evictions = 0;
+  uint64_t kills = 0, power_cuts = 0, corrupt = 0, promotions = 0, evictions = 0;
+  uint64_t stops_in_order = 0;  // before power cuts
   uint64_t rejected = 0, durable = 0, durable_read = 0, promises_checked = 0;
   uint64_t recovered_in_g2 = 0, interruptions = 0;
   uint64_t revoked = 0, attachments = 0, joins = 0, leaves = 0, in_quota = 0;

@@ -24,7 +24,7 @@
 #include "tiers/base/mutex.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/index/record_pipe.h"
-#include "tiers/index/rocksdb_env.h"
+#include "tiers/index/database.h"
 #include "tiers/index/rocksdb_stats.h"
 #include "tiers/index/table_file.h"
 
@@ -123,12 +123,6 @@ class ReadsMayFail final : public rocksdb::EventListener {
     if (error->severity() <= rocksdb::Status::kHardError) return;
     *error = rocksdb::Status(*error, rocksdb::Status::kHardError);  // the most that Resume takes
   }
-};
-
-// A database and what it runs on, which goes after it.
-struct Database {
-  std::unique_ptr<IndexEnv> env;
-  std::unique_ptr<rocksdb::DB> db;
 };
 
 rocksdb::Options DatabaseOptions(const RocksDbIndexOptions& options, rocksdb::Env* env) {
@@ -282,38 +276,9 @@ class RocksDbIndex final : public ChunkIndex {
   std::optional<MonotonicTime> counted_at_ ABSL_GUARDED_BY(mu_);
 };
 
-// After a failed write RocksDB's close would touch the log's writer again, which ends the process
-// in a build with asserts (Debian's). So what is left of it stays in memory until the process ends;
-// its threads are stopped, its files and the lock on its directory closed.
-class Abandoned {
- public:
-  static constexpr size_t kMost = 16;  // each has its write buffers: tens of MiB
-
-  void Add(Database database) {
-    rocksdb::CancelAllBackgroundWork(database.db.get(), /*wait=*/true);
-    database.env->StopThreads();
-    database.env->CloseFiles();
-    MutexLock lock(&mu_);
-    all_.push_back(std::move(database));
-  }
-  bool full() {
-    MutexLock lock(&mu_);
-    return all_.size() >= kMost;
-  }
-
- private:
-  Mutex mu_;
-  std::vector<Database> all_ ABSL_GUARDED_BY(mu_);
-};
-
-Abandoned& TheAbandoned() {
-  static auto* const all = new Abandoned;
-  return *all;
-}
-
 RocksDbIndex::~RocksDbIndex() {
   if (write_failed_) {
-    TheAbandoned().Add({.env = std::move(env_), .db = std::move(db_)});
+    AbandonedDatabases::Get().Add({.env = std::move(env_), .db = std::move(db_)});
   } else {
     // The write-ahead log is left as it is: the next open replays it, as after a kill.
     db_->Close().PermitUncheckedError();
@@ -566,9 +531,9 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
                                                              const Uuid& device,
                                                              const RocksDbIndexOptions& options) {
   KVKEEP_RETURN_IF_ERROR(options.Validate());
-  if (TheAbandoned().full()) {
+  if (AbandonedDatabases::Get().full()) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(dir, ": writes of ", Abandoned::kMost,
+        absl::StrCat(dir, ": writes of ", AbandonedDatabases::kMost,
                      " indexes have failed in this process, whose memory they keep: restart it"));
   }
   if (!options.create) KVKEEP_RETURN_IF_ERROR(CheckThereIsOne(dir));

@@ -117,8 +117,8 @@ void Core::PumpIndex(uint16_t device) {
   });
 }
 
-// Before the first commit since the mark that says clean: the end of the sync comes back to it. Where
-// syncs fail nothing can be added; what is to be removed waits until the device is opened anew.
+// Before the first commit since the mark that says clean: the end of the sync comes back to it.
+// Where syncs fail nothing can be added; what is to be removed waits until it is opened anew.
 void Core::BecomeUnclean(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   if (!tier.failed_sync) return StartSync(device);
@@ -424,7 +424,7 @@ bool Core::Tick() {
     PumpUnbacked(device);
     PumpWrites(device);
     PumpConfirms(device);
-    LeaveIfQuiet(section, device);
+    LeaveIfQuiet(device);
     if (tier.here()) SaveRecencyIfDue(section, device);
     section.YieldIfSpent();
     const bool due = now - tier.last_sync >= options_.sync_interval;

@@ -3,7 +3,7 @@
 // Its methods are spread over files by flow: core.cc (lock, chunk lifetime, G2 space), sessions.cc,
 // lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, unbacked.cc, g3_space.cc,
 // commit.cc (index and sync), replace.cc, join.cc, confirm.cc, recover_g2.cc, learned.cc, scrub.cc,
-// set_limits.cc, operate.cc, admin.cc, events.cc, metadata.cc.
+// leave.cc, set_limits.cc, operate.cc, admin.cc, events.cc, metadata.cc.
 //
 // How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
 // tasks, callers' callbacks) goes into the hold (hold.h) with Later() and runs on the same thread
@@ -51,7 +51,7 @@ class Core {
   // ---- store.h, same contracts (join.cc, sessions.cc, lookup.cc, put.cc, promote.cc, admin.cc)
   absl::Status Recover();
   void Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done);
-  std::optional<DeviceState> Failing(size_t device);
+  std::optional<DeviceState> StateOfAnswering(size_t device);
   void Detach(size_t device, StatusCallback done);
   // Null: away. They stay what they are while the caller holds telling().
   std::vector<NvmeDevice*> AttachedDevices();
@@ -209,7 +209,7 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The chunk that replaced it has gone, or is in G3 elsewhere: the record goes by itself.
   void ForgetReplaced(const ChunkId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ForgetOne(const ReplacedAt& at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetOne(const ReplacedAt& at, bool evicted = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void DoubtTwice(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // if so: for the scrub
   // The chunk, which is in no tier any more, is what it replaced again, if that can be.
   void ReturnReplaced(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -478,7 +478,8 @@ class Core {
 
   // ---- leave.cc
   bool IsQuiet(const DeviceTier& tier) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void LeaveIfQuiet(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LeaveIfQuiet(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Leave(uint16_t device, StatusCallback has_left);
 
   // ---- confirm.cc
   void PumpConfirms(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -51,6 +51,7 @@ struct DeviceTier {
     ExtentList extents;
     // By an add of the same batch, or an earlier one: free when that is stable.
     std::optional<KnownRecord> replaced = std::nullopt;
+    bool evicted = false;  // not deleted, nor found damaged
   };
 
   // Away: nothing of it is known. Joining: its records are read (join.cc); its chunks are misses,
@@ -65,6 +66,7 @@ struct DeviceTier {
   MonotonicTime coming_until{0};               // waited for until then; zero: it is not
   StatusCallback has_left;                     // of one that leaves
   std::shared_ptr<char> tail_reads = std::make_shared<char>();  // each under way holds it
+  std::shared_ptr<char> frees = std::make_shared<char>();       // so do who frees blocks when told
   uint64_t joined_records = 0;                 // of its index, read by its join
   std::vector<std::unique_ptr<EvictionPolicy>> policies;  // by tenant, nobody last
   uint64_t chunks = 0;                                    // stored

@@ -13,12 +13,10 @@
 
 namespace kvkeep::store_internal {
 
-std::optional<DeviceState> Core::Failing(size_t device) {
+std::optional<DeviceState> Core::StateOfAnswering(size_t device) {
   Section section(this, Section::Kind::kNotMeasured);
   const DeviceTier& tier = *devices_[device];
-  const bool resting =
-      tier.state == DeviceState::kReadOnly || tier.state == DeviceState::kOffline;
-  if (!tier.here() || !resting || tier.stuck) return std::nullopt;
+  if (!tier.here() || tier.stuck) return std::nullopt;
   return tier.state;
 }
 
@@ -48,10 +46,21 @@ bool Core::IsQuiet(const DeviceTier& tier) const {
          tier.tail_reads.use_count() == 1;
 }
 
-void Core::LeaveIfQuiet(Section& section, uint16_t device) {
+// The rest may be long, so it is not Tick's.
+void Core::LeaveIfQuiet(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   if (tier.has_left == nullptr || !IsQuiet(tier)) return;
-  StatusCallback has_left = std::exchange(tier.has_left, nullptr);  // another Tick may come by
+  Later([this, device, index = attached_[device].index_executor,
+         has_left = std::exchange(tier.has_left, nullptr)]() mutable {
+    index->Post([this, device, has_left = std::move(has_left)]() mutable {
+      Leave(device, std::move(has_left));
+    });
+  });
+}
+
+void Core::Leave(uint16_t device, StatusCallback has_left) {
+  Section section(this, Section::Kind::kMaintenance);
+  DeviceTier& tier = *devices_[device];
   const absl::Status leaves = absl::UnavailableError("the device leaves");
   while (!tier.adds.empty()) {
     section.YieldIfSpent();
@@ -62,6 +71,10 @@ void Core::LeaveIfQuiet(Section& section, uint16_t device) {
   // Blocks that wait for a sync are free when their waiters are told.
   while (!tier.sync_waiters.Answer(tier.stable, leaves, hold_)) section.Yield();
   section.Yield();
+  if (tier.frees.use_count() > 1) {  // another thread is about to: a later Tick
+    tier.has_left = std::move(has_left);
+    return;
+  }
   while (!tier.removes.empty()) {
     section.YieldIfSpent();
     Count(work::kEvict);
@@ -73,7 +86,9 @@ void Core::LeaveIfQuiet(Section& section, uint16_t device) {
     const bool overwritten = now != kNoSlot && table_.at(now).device == device &&
                              table_.at(now).g3_state == G3State::kStored;
     const bool stays = replaced_.contains({remove.id, device});  // another record of that name
-    if (!overwritten && !stays) tier.missed.Add(remove.id);
+    // An evicted chunk may as well be a hit again; too many of them would empty the device.
+    const bool noted = !remove.evicted || tier.missed.roomy();
+    if (noted && !overwritten && !stays) tier.missed.Add(remove.id);
   }
   tier.joining_blocks = tier.used_blocks();
   Later([space = std::move(tier.allocator)] {});  // destroyed without the lock

@@ -355,16 +355,20 @@ absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet&
       const auto keys = chunks.keys.subspan(begin, std::min(kGroup, chunks.keys.size() - begin));
       table_.FindAll(chunks.ns, keys, std::span(&part, 1), std::span(found).first(keys.size()));
       Count(static_cast<uint32_t>(work::kFind * keys.size()));
+      const uint32_t yields = section.yields();
       for (size_t i = 0; i < keys.size(); ++i) {
         if (found[i].slot != kNoSlot) section.YieldIfSpent();
-        NoteMissed({chunks.ns, keys.subspan(i, 1), std::span(&part, 1)});
-        if (found[i].slot == kNoSlot) continue;
         const ChunkId id{chunks.ns, keys[i], part};
+        // In the same hold as the look at the table: a device may come or go in between.
+        NoteMissed({chunks.ns, keys.subspan(i, 1), std::span(&part, 1)});
+        ChunkSlot slot = found[i].slot;
         // Another slot's meanwhile; or none, named twice or deleted by another call.
-        const ChunkSlot slot = StillIs(found[i].slot, id) ? found[i].slot : table_.Find(id);
+        if (section.yields() != yields || (slot != kNoSlot && !StillIs(slot, id))) {
+          slot = table_.Find(id);
+        }
         if (slot == kNoSlot) continue;
         DetachChunk(slot);
-        note.Removed(found[i].fingerprint);
+        note.Removed(table_.fingerprint(id));
         ++deleted;
         ++counters_.deleted_chunks;
       }

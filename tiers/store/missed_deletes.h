@@ -40,6 +40,7 @@ class MissedDeletes {
   }
   bool empty() const { return !all_ && chunks_.empty() && namespaces_.empty(); }
   bool overflowed() const { return overflowed_; }
+  bool roomy() const { return chunks_.size() < most_chunks_ / 2; }
 
  private:
   size_t most_chunks_;

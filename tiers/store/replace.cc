@@ -212,7 +212,8 @@ void Core::DoubtTwice(ChunkSlot slot) {
 
 void Core::FreeWhenStable(uint16_t device, CommitSequence sequence, ExtentList extents) {
   DeviceTier& tier = *devices_[device];
-  tier.sync_waiters.Add(sequence, [this, device, extents = std::move(extents)](absl::Status) {
+  tier.sync_waiters.Add(sequence, [this, device, extents = std::move(extents),
+                                   frees = tier.frees](absl::Status) {
     // After a failed sync nothing is written to it any more: then it does not matter.
     Section section(this);
     DeviceTier& of = *devices_[device];
@@ -229,14 +230,14 @@ void Core::ForgetReplaced(const ChunkId& id) {
   }
 }
 
-void Core::ForgetOne(const ReplacedAt& at) {
+void Core::ForgetOne(const ReplacedAt& at, bool evicted) {
   // Goes as any other when it is let go of.
   if (!replaced_.Find(at)->kept()) return replaced_.Drop(at);
   Replaced taken = replaced_.Take(at);
   DeviceTier& tier = *devices_[at.device];
   tier.freeing_blocks += taken.blocks();
   g3_shares_.Give(taken.owner, taken.blocks());
-  tier.removes.push_back({at.id, std::move(taken.extents)});
+  tier.removes.push_back({at.id, std::move(taken.extents), std::nullopt, evicted});
   if (!tier.committing) PumpLater(at.device);
 }
 
@@ -248,7 +249,7 @@ Core::Evicted Core::EvictReplaced(DeviceTier& tier, std::optional<TenantId> tena
   if (!at.has_value()) return Evicted::kNone;
   ++counters_.g3_evictions;
   ++tenant_counters_[OwnerOf(at->id.ns).value()].g3_evictions;
-  ForgetOne(*at);
+  ForgetOne(*at, /*evicted=*/true);
   Count(work::kEvict);
   return Evicted::kOne;
 }

@@ -294,7 +294,9 @@ void Store::Attach(size_t device, const StoreDeps::DeviceDeps& deps,
 
 void Store::NotComing(size_t device) { core_->NotComing(device); }
 
-std::optional<DeviceState> Store::Failing(size_t device) const { return core_->Failing(device); }
+std::optional<DeviceState> Store::StateOfAnswering(size_t device) const {
+  return core_->StateOfAnswering(device);
+}
 
 void Store::Detach(size_t device, absl::AnyInvocable<void(absl::Status) &&> done) {
   core_->Detach(device, std::move(done));

@@ -70,9 +70,9 @@ class Store {
   // A device that was coming (StoreDeps) could not be opened: nobody waits for it any more.
   void NotComing(size_t device);
 
-  // The state of a device that answers, and is left alone since too much of its I/O, index or syncs
-  // failed: kReadOnly or kOffline. Opening it anew may help. Nothing: it is well, hangs or is away.
-  std::optional<DeviceState> Failing(size_t device) const;
+  // Of a device that is here and answers, at little cost. Where it is kReadOnly or kOffline,
+  // opening it anew may help.
+  std::optional<DeviceState> StateOfAnswering(size_t device) const;
   // The device leaves its place, for another attempt to open it. Nothing begins on it any more;
   // what is under way ends; then the store lets go of it and calls `done`, in a later Tick. While
   // I/O hangs, it waits. FailedPrecondition at once: it is not here, or the store drains. Its

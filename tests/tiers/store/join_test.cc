@@ -254,6 +254,32 @@ TEST_CASE("a record on a device that cannot be read ends no other one") {
   CHECK(s.world.index(0).Find(s.Id(1)).has_value());
 }
 
+TEST_CASE("a delete amid which a device joins covers its records") {
+  Away away;
+  StoreTester& s = away.s;
+  s.world.Kill();
+  bool joins = false;
+  s.world.SetBetweenSlices([&] {
+    if (std::exchange(joins, false)) s.RunAll();
+  });
+  s.world.Start();
+  s.Connect();
+  std::vector<uint64_t> names;
+  for (uint64_t i = 20; i < 30; ++i) {
+    REQUIRE(s.Put(i, 4096, {.no_g3 = true}) == "stored");
+    names.push_back(i);
+  }
+  names.push_back(1);
+  REQUIRE(s.world.Join(0, [](const absl::Status&) {}));
+  joins = true;
+  s.Delete(names);
+  REQUIRE_FALSE(joins);  // in the middle of the call
+  s.RunAll();
+  REQUIRE(away.State() == DeviceState::kOk);
+  CHECK(s.Get(1) == "miss");
+  CHECK(s.Get(2) == "hit");
+}
+
 TEST_CASE("a device that leaves is away when nothing of it is under way, and may join again") {
   Away away;
   StoreTester& s = away.s;
