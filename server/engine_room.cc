@@ -28,6 +28,9 @@ constexpr int kQuietLooks = 4;
 // within half a second, whatever the devices do.
 constexpr std::chrono::milliseconds kPatience{200};
 constexpr std::chrono::minutes kRequiredPatience{10};
+// For memory that clients of an earlier daemon map yet: they let go two seconds after its end.
+constexpr std::chrono::seconds kMemoryPatience{15};
+constexpr std::chrono::milliseconds kMemoryLook{50};
 constexpr std::chrono::seconds kStopPatience{5};  // for a device that is just being opened
 
 int CopyThreads(int configured) {
@@ -112,7 +115,16 @@ absl::Status EngineRoom::OpenArena(const DaemonOptions& options) {
   ArenaOptions arena = options.arena;
   arena.owners = NameArenaOwners(options.store.tenants, options.tenants);
   arena.fresh |= !unsure_devices_.empty();
-  KVKEEP_ASSIGN_OR_RETURN(arena_, CreateArena(arena, copy_pool_.get()));
+  const MonotonicTime give_up = RealClock()->Now() + kMemoryPatience;
+  absl::StatusOr<std::unique_ptr<Arena>> made = CreateArena(arena, copy_pool_.get());
+  if (absl::IsUnavailable(made.status())) {
+    log_->Warn("G2 waits for memory", {{"why", std::string(made.status().message())}});
+  }
+  while (absl::IsUnavailable(made.status()) && RealClock()->Now() < give_up) {
+    std::this_thread::sleep_for(kMemoryLook);  // for other processes: nobody tells of it
+    made = CreateArena(arena, copy_pool_.get());
+  }
+  KVKEEP_ASSIGN_OR_RETURN(arena_, std::move(made));
   WarnOfTightMemory();
   if (!unsure_devices_.empty() && arena_->stats().survives_restart) {
     log_->Warn(

@@ -19,6 +19,9 @@ using std::chrono::steady_clock;
 constexpr size_t kMaxNamespaces = 1024;
 constexpr int kWorkers = 2;
 constexpr uint64_t kMaxPartsPerCall = 64;
+// A daemon that is back by then and has kept its arena finds it mapped. One that needs another
+// arena gets the memory of this one, as far as no lease holds it.
+constexpr std::chrono::seconds kKeepArena{2};
 
 absl::Status Forked() {
   return absl::FailedPreconditionError(
@@ -58,20 +61,33 @@ LocalTransport::~LocalTransport() {
 
 void LocalTransport::Run() {
   Backoff backoff(options_.backoff_min, options_.backoff_max);
+  auto let_go_at = steady_clock::now();
   while (true) {
     const auto began = steady_clock::now();
+    const ArenaMap* const before = arena_.get();
     absl::Status ended = RunSession();
     const Deadline wait = backoff.After(steady_clock::now() - began);
-    MutexLock lock(&mu_);
-    away_reason_ = std::move(ended);
-    attempted_ = true;
-    changed_.NotifyAll();
-    const auto retry_at = steady_clock::now() + wait;
-    while (!stopping_ && steady_clock::now() < retry_at) {
-      changed_.WaitFor(&mu_, retry_at - steady_clock::now());
+    const auto now = steady_clock::now();
+    if (arena_.get() != before) let_go_at = now + kKeepArena;  // there was a session
+    {
+      MutexLock lock(&mu_);
+      away_reason_ = std::move(ended);
+      attempted_ = true;
+      changed_.NotifyAll();
     }
-    if (stopping_) return;
+    const auto retry_at = now + wait;
+    if (SleepUntil(std::min(retry_at, let_go_at))) return;
+    if (steady_clock::now() >= let_go_at) arena_ = nullptr;
+    if (SleepUntil(retry_at)) return;
   }
+}
+
+bool LocalTransport::SleepUntil(steady_clock::time_point time) {
+  MutexLock lock(&mu_);
+  while (!stopping_ && steady_clock::now() < time) {
+    changed_.WaitFor(&mu_, time - steady_clock::now());
+  }
+  return stopping_;
 }
 
 absl::Status LocalTransport::RunSession() {

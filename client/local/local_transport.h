@@ -128,6 +128,7 @@ class LocalTransport final : public Transport {
   // ---- the background thread
   void Run();
   absl::Status RunSession();
+  bool SleepUntil(std::chrono::steady_clock::time_point time);  // true: it is to stop
   absl::Status DeclareAll(const LocalSessionPtr& session);
   absl::Status Declare(const LocalSessionPtr& session, LocalNamespace* ns,
                        LocalSession::Time deadline);
@@ -140,7 +141,8 @@ class LocalTransport final : public Transport {
   const std::shared_ptr<PutMemory> put_memory_ = std::make_shared<PutMemory>(options_.staging_idle);
   const std::shared_ptr<GpuRegions> gpu_regions_ = std::make_shared<GpuRegions>(
       options_.watch_daemon, Backoff(options_.backoff_min, options_.backoff_max));
-  std::shared_ptr<const ArenaMap> arena_;  // of the last session; of the background thread
+  // Of the last session, for the next one; of the background thread.
+  std::shared_ptr<const ArenaMap> arena_;
   std::thread thread_;                     // runs Run()
 
   mutable Mutex mu_;

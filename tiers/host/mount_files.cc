@@ -220,15 +220,22 @@ absl::Status MountFiles::CheckSpace() const {
   struct statfs fs {};
   if (fstatfs(dirs_.writable.get(), &fs) != 0) return Error("statfs", errno);
   const bool limited = fs.f_blocks != 0;  // tmpfs with size=0 says 0
-  const uint64_t free_bytes =
-      static_cast<uint64_t>(fs.f_bavail) * static_cast<uint64_t>(fs.f_bsize);
+  const auto block_bytes = static_cast<uint64_t>(fs.f_bsize);
+  const uint64_t free_bytes = static_cast<uint64_t>(fs.f_bavail) * block_bytes;
+  const uint64_t all_bytes = static_cast<uint64_t>(fs.f_blocks) * block_bytes;
   const uint64_t marks = marks_file_bytes();
   if (limited && free_bytes < geometry_.capacity_bytes + marks) {
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "arena %s: %d MiB wanted, and %d KiB for arena.marks, %d MiB free there; mount it with a "
-        "larger size=%s or lower the capacity",
-        dirs_.mount_dir, geometry_.capacity_bytes / kMiB, marks / kKiB, free_bytes / kMiB,
-        dirs_.hugetlbfs ? ", raise vm.nr_hugepages" : ""));
+    // Enough in all: perhaps clients of an earlier daemon still map segments that are removed.
+    const bool may_come = all_bytes >= geometry_.capacity_bytes + marks;
+    return absl::Status(
+        may_come ? absl::StatusCode::kUnavailable : absl::StatusCode::kResourceExhausted,
+        absl::StrFormat("arena %s: %d MiB wanted, and %d KiB for arena.marks, %d MiB free there%s; "
+                        "mount it with a larger size=%s or lower the capacity",
+                        dirs_.mount_dir, geometry_.capacity_bytes / kMiB, marks / kKiB,
+                        free_bytes / kMiB,
+                        may_come ? " (the rest may be segments of before that clients still map)"
+                                 : "",
+                        dirs_.hugetlbfs ? ", raise vm.nr_hugepages" : ""));
   }
   // Memory behind hugetlbfs is set apart already.
   return dirs_.hugetlbfs ? absl::OkStatus() : CheckMemoryFor(geometry_.capacity_bytes + marks);

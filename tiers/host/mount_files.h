@@ -52,6 +52,8 @@ struct ReuseOptions {
 // removes what is there and makes new ones with all their memory allocated.
 //   FailedPrecondition  another daemon holds the lock
 //   ResourceExhausted   not enough space on the mount, or not enough memory behind it
+//   Unavailable         it would be enough, but for what is in use: clients of an earlier daemon
+//                       may map segments that are removed. Another attempt may find them gone
 absl::StatusOr<std::unique_ptr<SegmentFiles>> CreateMountFiles(const ArenaGeometry& geometry,
                                                                MountDirs dirs, ReuseOptions reuse,
                                                                RandomSource* random);
