@@ -1,4 +1,4 @@
-// A start that needs another arena beside engines that map the old one, on a mount with room for one.
+// A start that needs another arena beside engines that map the old one, which fills the mount.
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>
