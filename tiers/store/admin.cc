@@ -28,14 +28,10 @@ void TierSnapshot::Add(const TierSnapshot& other) {
 namespace store_internal {
 namespace {
 
-std::string Silence(std::chrono::nanoseconds time) {
-  return absl::StrCat("does not answer: no I/O has ended for ",
-                      std::chrono::duration_cast<std::chrono::seconds>(time).count(), " s");
-}
-
 DeviceState StateOf(const DeviceTier& tier) {
   if (tier.presence == DeviceTier::Presence::kJoining) return DeviceState::kJoining;
-  return tier.stuck || !tier.here() ? DeviceState::kOffline : tier.state;
+  const bool away = tier.health.stuck() || !tier.here();
+  return away ? DeviceState::kOffline : tier.health.state();
 }
 
 std::string MessageOf(const DeviceTier& tier) {
@@ -43,7 +39,7 @@ std::string MessageOf(const DeviceTier& tier) {
     return absl::StrCat("its index is read: ", tier.joined_records, " records so far");
   }
   if (tier.presence == DeviceTier::Presence::kLeaving) return "it is let go of";
-  return tier.stuck ? Silence(tier.silent_for) : tier.message;
+  return tier.health.message();
 }
 
 }  // namespace

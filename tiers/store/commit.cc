@@ -1,4 +1,4 @@
-// The index's batches, the periodic sync, durable puts and the state of devices.
+// The index's batches, the periodic sync, durable puts.
 #include <absl/container/btree_set.h>
 #include <absl/strings/str_cat.h>
 
@@ -15,9 +15,6 @@ constexpr size_t kMaxBatchRecords = 64;  // so many are made or taken note of un
 constexpr auto kCommitRetry = std::chrono::seconds(1);
 // An index that refuses batches for so long counts as one that fails.
 constexpr auto kRefusalPatience = std::chrono::seconds(30);
-constexpr auto kDeviceRetry = std::chrono::seconds(30);
-constexpr uint32_t kErrorsInARow = 3;  // then the device is left alone for a while
-constexpr auto kAnswerPatience = std::chrono::seconds(5);
 // When more than this lies between two ticks, we were stopped, or busy with starting: what a device
 // answered meanwhile nobody heard.
 constexpr std::chrono::nanoseconds kMostOfATick = std::chrono::seconds(1);
@@ -121,13 +118,13 @@ void Core::PumpIndex(uint16_t device) {
 // Where syncs fail nothing can be added; what is to be removed waits until it is opened anew.
 void Core::BecomeUnclean(uint16_t device) {
   DeviceTier& tier = *devices_[device];
-  if (!tier.failed_sync) return StartSync(device);
+  if (!tier.health.sync_failed()) return StartSync(device);
   while (!tier.adds.empty()) {
     if (Spent()) return PumpLater(device);
     const ChunkSlot slot = tier.adds.front().slot;
     tier.adds.pop_front();
     ++counters_.write_backs_failed;
-    GiveUpWriteBack(slot, absl::UnavailableError(tier.message));
+    GiveUpWriteBack(slot, tier.health.failed_sync());
   }
 }
 
@@ -268,7 +265,7 @@ void Core::StartSync(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   if (tier.syncing || !tier.here()) return;
   tier.last_sync = deps_.clock->Now();
-  if (tier.failed_sync) {
+  if (tier.health.sync_failed()) {
     if (!AnswerSyncWaiters(tier)) PumpLater(device);
     return;
   }
@@ -299,13 +296,9 @@ void Core::StartSync(uint16_t device) {
   });
 }
 
-// A failed sync is never retried as if it had worked: the kernel may have dropped the pages.
 void Core::NoteFailedSync(DeviceTier& tier, const absl::Status& status) {
   ++counters_.sync_failures;
-  tier.failed_sync = true;
-  tier.state = DeviceState::kReadOnly;
-  tier.message = absl::StrCat("sync failed, so it takes no writes until it is opened anew: ",
-                              status.ToString());
+  tier.health.NoteFailedSync(status);
   events_.NoteReadable(tier.number, tier.readable());
 }
 
@@ -338,9 +331,7 @@ void Core::OnSyncPutOff(uint16_t device) {
 }
 
 bool Core::AnswerSyncWaiters(DeviceTier& tier) {
-  const absl::Status failed_sync =
-      tier.failed_sync ? absl::UnavailableError(tier.message) : absl::OkStatus();
-  return tier.sync_waiters.Answer(tier.stable, failed_sync, hold_);
+  return tier.sync_waiters.Answer(tier.stable, tier.health.failed_sync(), hold_);
 }
 
 void Core::PumpLater(uint16_t device) {
@@ -360,49 +351,19 @@ void Core::KeepPumping(uint16_t device) {
     PumpUnbacked(device);
     PumpWrites(device);
     PumpConfirms(device);
-    if (tier.failed_sync && !AnswerSyncWaiters(tier)) PumpLater(device);
+    if (tier.health.sync_failed() && !AnswerSyncWaiters(tier)) PumpLater(device);
     if (tier.pump_more) section.Yield();
   }
   tier.pumping = false;
 }
 
-// The circuit breaker: some errors in a row and the device is left alone for a while.
 void Core::NoteIo(DeviceTier& tier, bool write, const absl::Status& status) {
-  uint32_t& errors = write ? tier.write_errors : tier.read_errors;
-  if (status.ok()) {
-    errors = 0;
-    if (tier.state == DeviceState::kDegraded && tier.read_errors + tier.write_errors == 0) {
-      tier.state = DeviceState::kOk;
-      tier.message.clear();
-    }
-    return;
-  }
   if (IsHostShort(status)) {  // for a while: that says nothing about the device
     ++counters_.host_short_ios;
     return;
   }
-  if (tier.state == DeviceState::kOffline || tier.failed_sync) return;
-  tier.message = status.ToString();
-  if (++errors < kErrorsInARow) {
-    if (tier.state == DeviceState::kOk) tier.state = DeviceState::kDegraded;
-    return;
-  }
-  tier.state = write ? DeviceState::kReadOnly : DeviceState::kOffline;
-  tier.retry_at = deps_.clock->Now() + kDeviceRetry;
-  events_.NoteReadable(tier.number, tier.readable());
-}
-
-// A device that answers nothing fails nothing either: it is left alone until it answers again, so
-// that nobody waits for it.
-void Core::NoteSilence(DeviceTier& tier, std::chrono::nanoseconds passed) {
-  tier.silent_for += passed;
-  if (std::exchange(tier.heard, false) || !tier.busy()) {
-    tier.silent_for = {};
-    tier.stuck = false;
-  } else if (!tier.stuck && tier.silent_for >= kAnswerPatience) {
-    tier.stuck = true;
-    ++counters_.device_silences;
-  }
+  tier.health.NoteIo(write, status, deps_.clock->Now());
+  if (!status.ok()) events_.NoteReadable(tier.number, tier.readable());
 }
 
 bool Core::Tick() {
@@ -412,13 +373,8 @@ bool Core::Tick() {
   last_tick_ = now;
   for (uint16_t device = 0; device < devices_.size(); ++device) {
     DeviceTier& tier = *devices_[device];
-    NoteSilence(tier, passed);
-    const bool resting =
-        tier.state == DeviceState::kReadOnly || tier.state == DeviceState::kOffline;
-    if (resting && !tier.failed_sync && now >= tier.retry_at) {
-      tier.state = DeviceState::kDegraded;  // one more try
-      tier.read_errors = tier.write_errors = 0;
-    }
+    counters_.device_silences += tier.health.NoteTime(passed, tier.busy());
+    tier.health.RetryIfDue(now);
     events_.NoteReadable(tier.number, tier.readable());
     PumpIndex(device);
     PumpUnbacked(device);

@@ -80,7 +80,7 @@ void Core::OnConfirmRead(DeviceTier::Confirm confirm, AlignedPage& page, absl::S
   const uint16_t device = table_.at(slot).device;
   DeviceTier& tier = *devices_[device];
   --tier.confirms;
-  tier.heard = true;
+  tier.health.NoteHeard();
   if (away) {  // that says nothing about the record
     NoteIo(tier, false, status);
   } else if (io_ok || confirm.failures == 1) {  // one bad spot is no broken device

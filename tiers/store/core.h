@@ -403,8 +403,6 @@ class Core {
 
   // ---- commit.cc
   struct Batch;
-  void NoteSilence(DeviceTier& tier, std::chrono::nanoseconds passed)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static absl::Status CommitTo(ChunkIndex& index, const Batch& batch);
   absl::Status SyncData(uint16_t device);
   void PumpIndex(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

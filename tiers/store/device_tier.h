@@ -19,6 +19,7 @@
 #include "tiers/nvme/nvme_device.h"
 #include "tiers/policy/eviction_policy.h"
 #include "tiers/store/chunk_table.h"
+#include "tiers/store/device_health.h"
 #include "tiers/store/missed_deletes.h"
 #include "tiers/store/read_queue.h"
 #include "tiers/store/read_speed.h"
@@ -113,16 +114,7 @@ struct DeviceTier {
   bool pumping = false;    // KeepPumping is under way, or in an outbox
   bool pump_more = false;  // and has to go on
 
-  DeviceState state = DeviceState::kOk;
-  std::string message;
-  uint32_t read_errors = 0, write_errors = 0;  // in a row
-  MonotonicTime retry_at{0};
-  bool failed_sync = false;  // never trusted again before it is opened anew
-
-  // I/O that no end comes of: `heard` is set when any ends, Tick does the rest.
-  bool heard = false;
-  std::chrono::nanoseconds silent_for{0};  // while there was something to hear of
-  bool stuck = false;                      // left alone, as if it was offline, until something ends
+  DeviceHealth health;
 
   bool here() const { return presence == Presence::kHere; }
   uint64_t used_blocks() const {
@@ -143,11 +135,8 @@ struct DeviceTier {
   }
   bool confirmed() const { return confirm_queue.empty() && confirm_again.empty() && confirms == 0; }
   bool busy() const { return reading_bytes > 0 || writing_bytes > 0 || confirms > 0; }
-  bool readable() const { return here() && state != DeviceState::kOffline && !stuck; }
-  bool writable() const {
-    const bool takes = state == DeviceState::kOk || state == DeviceState::kDegraded;
-    return here() && takes && !failed_sync && !stuck;
-  }
+  bool readable() const { return here() && health.readable(); }
+  bool writable() const { return here() && health.writable(); }
 };
 
 }  // namespace kvkeep::store_internal

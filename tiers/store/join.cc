@@ -155,10 +155,7 @@ absl::Status Core::BeginJoin(uint16_t device, const StoreDeps::DeviceDeps& deps)
   tier.presence = DeviceTier::Presence::kJoining;
   tier.coming_until = deps_.clock->Now() + kComingPatience;
   attached_[device] = deps;
-  tier.state = DeviceState::kOk;
-  tier.message.clear();
-  tier.read_errors = tier.write_errors = 0;
-  tier.failed_sync = tier.stuck = false;
+  tier.health = DeviceHealth();
   tier.refused_since.reset();
   tier.commit_retry_at = MonotonicTime(0);
   failed_syncs_[device] = absl::OkStatus();

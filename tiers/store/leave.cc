@@ -16,8 +16,8 @@ namespace kvkeep::store_internal {
 std::optional<DeviceState> Core::StateOfAnswering(size_t device) {
   Section section(this, Section::Kind::kNotMeasured);
   const DeviceTier& tier = *devices_[device];
-  if (!tier.here() || tier.stuck) return std::nullopt;
-  return tier.state;
+  if (!tier.here() || tier.health.stuck()) return std::nullopt;
+  return tier.health.state();
 }
 
 void Core::Detach(size_t device, StatusCallback done) {

@@ -271,7 +271,7 @@ void Core::OnHeaderRead(ChunkSlot slot, AlignedPage* page, absl::Status status) 
   Section section(this);
   Promotion& promotion = *promotions_.at(slot);
   --promotion.outstanding;
-  devices_[promotion.device]->heard = true;
+  devices_[promotion.device]->health.NoteHeard();
   const bool believed = Planted(Canary::kHeaderBelieved) && status.ok() &&
                         header->identity.shape == table_.at(slot).shape;
   if (status.ok() && !believed) status = CheckHeader(*header, table_.at(slot));
@@ -294,7 +294,7 @@ void Core::OnPieceRead(ChunkSlot slot, size_t piece, absl::Status status) {
   Promotion& promotion = *promotions_.at(slot);
   --promotion.outstanding;
   --promotion.pieces[piece].reads_left;
-  devices_[promotion.device]->heard = true;
+  devices_[promotion.device]->health.NoteHeard();
   if (status.ok()) {
     VerifyIfRead(slot, promotion, piece);
   } else {

@@ -202,7 +202,7 @@ void Core::SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g
           .heard =
               [this, device = write->device] {
                 Section section(this);
-                devices_[device]->heard = true;
+                devices_[device]->health.NoteHeard();
               },
           .done =
               [this, slot, write](absl::Status status, const Digest128& root) {
@@ -220,7 +220,7 @@ void Core::OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status) {
   KVKEEP_CHECK(found != write_backs_.end() && found->second->outstanding > 0);
   WriteBack& write = *found->second;
   DeviceTier& tier = *devices_[write.device];
-  tier.heard = true;
+  tier.health.NoteHeard();
   tier.writing_bytes -= bytes;
   write.failure.Update(status);
   // The next chunk's first pieces follow this one's last: the device is never without work.
