@@ -184,6 +184,16 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
       if (batch->synced.ok() && !absl::IsUnavailable(status)) RemoveUnsure(device, add);
       GiveUpWriteBack(add.slot, status);
     }
+    // An index that failed a write may fail all: behind removals that it never takes they would
+    // wait for ever, and keep G2.
+    while (!put_off && !tier.adds.empty()) {
+      section.YieldIfSpent();
+      Count(work::kEvict);
+      const ChunkSlot slot = tier.adds.front().slot;
+      tier.adds.pop_front();
+      ++counters_.write_backs_failed;
+      GiveUpWriteBack(slot, status);
+    }
   }
   tier.committing = false;  // not before the states tell what the index holds
   PumpIndex(device);

@@ -174,9 +174,10 @@ bool Core::RestoreReplaced(uint16_t device, DeviceTier::PendingRemove& remove) {
 void Core::ReturnReplaced(ChunkSlot slot) {
   const std::optional<ReplacedAt> at = SurestOf(replaced_, table_.at(slot).id);
   // Of another shape: another put under this key.
-  if (at.has_value() && replaced_.Find(*at)->record.shape == table_.at(slot).shape) {
-    BecomeReplaced(slot, *at);
-  }
+  if (!at.has_value() || replaced_.Find(*at)->record.shape != table_.at(slot).shape) return;
+  // Not the bytes that they wait for.
+  durable_waiters_.Fail(slot, absl::NotFoundError("the chunk was evicted before it was written"));
+  BecomeReplaced(slot, *at);
 }
 
 void Core::LoseChunk(ChunkSlot slot) {

@@ -558,4 +558,21 @@ TEST_CASE("the age of the oldest dirty chunk is told, and of none when all is wr
   s.store().CheckInvariants();
 }
 
+TEST_CASE("an index that takes nothing keeps nothing of G2 either") {
+  WorldOptions options = SmallWorld();
+  options.g2_blocks = 2048;
+  StoreTester s(options);
+  REQUIRE(s.Put(1, 4096, {.durable = true}) == "stored");
+  s.world.HoldIndex(true);
+  s.Delete({1});  // its removal is before all adds
+  s.RunAll();
+  for (uint64_t i = 10; i < 110; ++i) REQUIRE(s.Put(i) == "stored");
+  s.RunAll();
+  REQUIRE(s.store().snapshot().dirty_chunks > 20);
+  s.world.index().SetFaults({.commit_error = 1});
+  s.world.HoldIndex(false);
+  s.Pass(std::chrono::seconds(4));
+  CHECK(s.store().snapshot().dirty_chunks == 0);
+}
+
 }  // namespace kvkeep
