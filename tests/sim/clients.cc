@@ -87,12 +87,20 @@ void Simulator::DoStalled() {
   KVKEEP_CHECK(read.status().code() == absl::StatusCode::kFailedPrecondition);
 }
 
-// Of the client's tenant, with what is being read: reads have no limit. A share is rounded.
+// Of the client's tenant, with what is being read: reads have no limit. The limit is shared as the
+// arena's segments are, whatever of them may be used now. A share is rounded.
 Simulator::LeasedBytes Simulator::Leased(const Client& client) {
   const StoreSnapshot now = world_.store().snapshot();
-  const TierSnapshot& own = now.tenants[client.tenant.value()].g2;
-  const uint64_t limit = world_.store().options().max_leased_bytes;
-  return {own.leased_bytes, limit * own.capacity_bytes / now.g2.capacity_bytes + kBlockBytes};
+  const StoreOptions options = world_.store().options();
+  uint64_t first = 0, own = world_options_.g2_blocks, all = world_options_.g2_blocks;
+  for (size_t tenant = 0; tenant < options.tenants.size(); ++tenant) {
+    const uint64_t blocks =
+        options.tenants[tenant].g2_segments * world_options_.g2_segment_blocks;
+    if (tenant == client.tenant.value()) own = std::min(first + blocks, all) - first;
+    first += blocks;
+  }
+  return {now.tenants[client.tenant.value()].g2.leased_bytes,
+          options.max_leased_bytes * own / all + kBlockBytes};
 }
 
 void Simulator::DoLookup(Client& client) {
