@@ -3,18 +3,6 @@
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
-namespace {
-
-constexpr uint32_t kMaxConfirms = 32;  // header reads under way on one device
-constexpr uint32_t kMostConfirms = 3;  // of one header that cannot be read, so far apart:
-constexpr auto kConfirmAgain = std::chrono::seconds(1);
-
-void ConfirmLater(DeviceTier& tier, const DeviceTier::Confirm& confirm, MonotonicTime now) {
-  if (tier.confirm_again.empty()) tier.confirm_again_at = now + kConfirmAgain;
-  tier.confirm_again.push_back(confirm);
-}
-
-}  // namespace
 
 // After a power cut a record may point at blocks whose data never arrived, or that hold another
 // image: a chunk is promised only once its header has been read.
@@ -29,26 +17,21 @@ void Core::PumpConfirms(uint16_t device) {
     StartSync(device);
   }
   if (!tier.readable()) return;  // Tick comes back to it
-  if (!tier.confirm_again.empty() && deps_.clock->Now() >= tier.confirm_again_at) {
-    tier.confirm_queue.insert(tier.confirm_queue.end(), tier.confirm_again.begin(),
-                              tier.confirm_again.end());
-    tier.confirm_again.clear();
-  }
-  while (!tier.confirm_queue.empty() && tier.confirms < kMaxConfirms) {
+  tier.confirms.TakeDue(deps_.clock->Now());
+  while (tier.confirms.may_begin()) {
     if (Spent()) return PumpLater(device);
-    const DeviceTier::Confirm confirm = tier.confirm_queue.front();
+    const ConfirmQueue::Entry confirm = *tier.confirms.Next();
     const ChunkSlot slot = confirm.slot;
-    tier.confirm_queue.pop_front();
     Count(work::kFind);
     Chunk& chunk = table_.at(slot);
     if (!chunk.live || !chunk.unconfirmed || chunk.device != device || chunk.g3_reading) continue;
     auto page = std::make_shared<AlignedPage>();
     if (!page->ok()) {
       ++counters_.allocation_failures;
-      return ConfirmLater(tier, confirm, deps_.clock->Now());
+      return tier.confirms.AddAgain(confirm, deps_.clock->Now());
     }
     Count(work::kStart);
-    ++tier.confirms;
+    tier.confirms.Begin();
     chunk.g3_reading = true;
     IoOperation read{.kind = IoOperation::Kind::kRead,
                      .offset = DeviceOffset(chunk.g3[0].first.value() * kBlockBytes),
@@ -63,14 +46,14 @@ void Core::PumpConfirms(uint16_t device) {
   }
 }
 
-void Core::OnConfirmRead(DeviceTier::Confirm confirm, AlignedPage& page, absl::Status status) {
+void Core::OnConfirmRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::Status status) {
   const ChunkSlot slot = confirm.slot;
   ImageHeader header;
   const bool io_ok = status.ok();
   const bool away = IsAway(status);
   // A spot that cannot be read, or a device that recovers from what ails it: the record may be a
   // promise, so it has some time.
-  const bool again = !io_ok && !away && ++confirm.failures < kMostConfirms;
+  const bool again = !io_ok && !away && ConfirmQueue::TryAgain(confirm);
   if (io_ok) {
     absl::StatusOr<ImageHeader> decoded = DecodeHeader(page.span(), deps_.mac_key);
     status = decoded.status();
@@ -79,14 +62,14 @@ void Core::OnConfirmRead(DeviceTier::Confirm confirm, AlignedPage& page, absl::S
   Section section(this);
   const uint16_t device = table_.at(slot).device;
   DeviceTier& tier = *devices_[device];
-  --tier.confirms;
+  tier.confirms.End();
   tier.health.NoteHeard();
   if (away) {  // that says nothing about the record
     NoteIo(tier, false, status);
   } else if (io_ok || confirm.failures == 1) {  // one bad spot is no broken device
     NoteIo(tier, false, io_ok ? absl::OkStatus() : status);
   }
-  if (away || again) ConfirmLater(tier, confirm, deps_.clock->Now());
+  if (away || again) tier.confirms.AddAgain(confirm, deps_.clock->Now());
   bool detached = false, keyless = false;
   {
     Change chunk(this, slot);

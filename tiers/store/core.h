@@ -481,7 +481,7 @@ class Core {
 
   // ---- confirm.cc
   void PumpConfirms(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void OnConfirmRead(DeviceTier::Confirm confirm, AlignedPage& page, absl::Status status);
+  void OnConfirmRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::Status status);
 
   // ---- set_limits.cc
   static StoreOptions ResolveLimits(StoreOptions options, const StoreDeps& deps);

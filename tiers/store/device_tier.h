@@ -19,6 +19,7 @@
 #include "tiers/nvme/nvme_device.h"
 #include "tiers/policy/eviction_policy.h"
 #include "tiers/store/chunk_table.h"
+#include "tiers/store/confirm_queue.h"
 #include "tiers/store/device_health.h"
 #include "tiers/store/missed_deletes.h"
 #include "tiers/store/read_queue.h"
@@ -76,16 +77,8 @@ struct DeviceTier {
   uint64_t capacity_bytes = 0;  // that as it was said: of the directory
 
   ReadQueue read_queue;  // promotions that wait for their turn
-  // Recovered after a power cut: its header is to be read first.
-  struct Confirm {
-    ChunkSlot slot;
-    uint32_t failures = 0;  // of such reads
-  };
-  std::deque<Confirm> confirm_queue;
-  std::deque<Confirm> confirm_again;  // could not be read: not before confirm_again_at
-  MonotonicTime confirm_again_at{0};
-  Uuid confirmed_boot;    // the boot for which every record is sure; goes into the stable mark
-  uint32_t confirms = 0;  // such reads under way
+  ConfirmQueue confirms;
+  Uuid confirmed_boot;  // the boot for which every record is sure; goes into the stable mark
   Doubtful doubtful;
   bool doubtful_saved = true;  // in the index; it has to be before the stable mark moves
   uint64_t reading_bytes = 0;
@@ -133,8 +126,8 @@ struct DeviceTier {
   bool settled() const {
     return adds.empty() && removes.empty() && !committing && committed == assigned && confirmed();
   }
-  bool confirmed() const { return confirm_queue.empty() && confirm_again.empty() && confirms == 0; }
-  bool busy() const { return reading_bytes > 0 || writing_bytes > 0 || confirms > 0; }
+  bool confirmed() const { return confirms.empty(); }
+  bool busy() const { return reading_bytes > 0 || writing_bytes > 0 || confirms.reading() > 0; }
   bool readable() const { return here() && health.readable(); }
   bool writable() const { return here() && health.writable(); }
 };

@@ -293,7 +293,7 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const IndexRecord& 
   g3_shares_.Take(chunk->tenant, chunk->blocks());
   StoreBy(*chunk, arrival.device, record.extents, known);
   chunk->unadmitted = false;
-  if (known.unconfirmed) tier.confirm_queue.push_back({slot});
+  if (known.unconfirmed) tier.confirms.Add(slot);
   EndReplaced(*chunk);
   DoubtTwice(slot);
   return slot;
@@ -480,8 +480,7 @@ void Core::ForgetAll(Section& section, uint16_t device) {
   } while (tier.chunks > 0 || any_kept().has_value());
   const absl::Status away = absl::UnavailableError("the device is away");
   while (!tier.sync_waiters.Answer(tier.stable, away, hold_)) section.Yield();
-  tier.confirm_queue.clear();
-  tier.confirm_again.clear();
+  tier.confirms.Clear();
   tier.removes.clear();
   tier.freeing_blocks = tier.joining_blocks = 0;
   tier.allocator.reset();

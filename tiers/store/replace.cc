@@ -200,7 +200,7 @@ void Core::BecomeReplaced(ChunkSlot slot, const ReplacedAt& at) {
   EndReplaced(chunk);
   DoubtTwice(slot);
   if (!chunk.unconfirmed) return;
-  devices_[at.device]->confirm_queue.push_back({slot});
+  devices_[at.device]->confirms.Add(slot);
   PumpLater(at.device);
 }
 

@@ -1,0 +1,73 @@
+// ConfirmQueue: of one device, the chunks whose headers are to be read before anybody is told of
+// them (confirm.cc): which is next, which could not be read and is tried again, how many are being
+// read.
+//
+// Owned by the device's tier; the core's lock protects it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "tiers/base/check.h"
+#include "tiers/base/clock.h"
+#include "tiers/policy/eviction_policy.h"
+
+namespace kvkeep::store_internal {
+
+class ConfirmQueue {
+ public:
+  static constexpr uint32_t kMostAtOnce = 32;  // reads
+  static constexpr uint32_t kMostTries = 3;    // of one header
+  static constexpr std::chrono::seconds kAgain{1};
+
+  struct Entry {
+    ChunkSlot slot;
+    uint32_t failures = 0;  // of reads of its header
+  };
+
+  void Add(ChunkSlot slot) { waiting_.push_back({slot}); }
+  // It could not be read, for no fault of its own, or may be tried once more: later.
+  void AddAgain(const Entry& entry, MonotonicTime now) {
+    if (again_.empty()) again_at_ = now + kAgain;
+    again_.push_back(entry);
+  }
+  // Those whose time has come are the last of those that wait.
+  void TakeDue(MonotonicTime now) {
+    if (again_.empty() || now < again_at_) return;
+    waiting_.insert(waiting_.end(), again_.begin(), again_.end());
+    again_.clear();
+  }
+  // The next; none: none waits, or as many are being read as may be.
+  std::optional<Entry> Next() {
+    if (waiting_.empty() || reading_ >= kMostAtOnce) return std::nullopt;
+    const Entry next = waiting_.front();
+    waiting_.pop_front();
+    return next;
+  }
+  void Begin() { ++reading_; }
+  void End() {
+    KVKEEP_CHECK(reading_ > 0);
+    --reading_;
+  }
+  // Of a read that failed: whether the header may be read once more.
+  static bool TryAgain(Entry& entry) { return ++entry.failures < kMostTries; }
+
+  uint32_t reading() const { return reading_; }
+  bool may_begin() const { return !waiting_.empty() && reading_ < kMostAtOnce; }
+  bool empty() const { return waiting_.empty() && again_.empty() && reading_ == 0; }
+  // REQUIRES: none is being read.
+  void Clear() {
+    KVKEEP_CHECK(reading_ == 0);
+    waiting_.clear();
+    again_.clear();
+  }
+
+ private:
+  std::deque<Entry> waiting_, again_;
+  MonotonicTime again_at_{0};
+  uint32_t reading_ = 0;
+};
+
+}  // namespace kvkeep::store_internal
