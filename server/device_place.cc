@@ -8,6 +8,7 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/random.h"
+#include "tiers/index/rocksdb_index.h"
 #include "tiers/nvme/probe.h"
 
 namespace kvkeep {
@@ -168,6 +169,7 @@ bool DevicePlace::AwaitFailure() {
 // Its file system takes writes; or it is not mounted any more, and cannot be mounted anew while we
 // have files of it open.
 bool DevicePlace::MayBeOpened() const {
+  if (!OneMoreIndexMayFail()) return false;
   const absl::Status probed = ProbeDevice(options_.dir);
   return probed.ok() || absl::IsNotFound(probed);
 }

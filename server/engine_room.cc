@@ -28,7 +28,7 @@ constexpr int kQuietLooks = 4;
 // within half a second, whatever the devices do.
 constexpr std::chrono::milliseconds kPatience{200};
 constexpr std::chrono::minutes kRequiredPatience{10};
-// For memory that clients of an earlier daemon map yet: they let go two seconds after its end.
+// For memory that clients of an earlier daemon map yet: they let go five seconds after its end.
 constexpr std::chrono::seconds kMemoryPatience{15};
 constexpr std::chrono::milliseconds kMemoryLook{50};
 constexpr std::chrono::seconds kStopPatience{5};  // for a device that is just being opened

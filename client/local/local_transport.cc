@@ -21,7 +21,7 @@ constexpr int kWorkers = 2;
 constexpr uint64_t kMaxPartsPerCall = 64;
 // A daemon that is back by then and has kept its arena finds it mapped. One that needs another
 // arena gets the memory of this one, as far as no lease holds it.
-constexpr std::chrono::seconds kKeepArena{2};
+constexpr std::chrono::seconds kKeepArena{5};
 
 absl::Status Forked() {
   return absl::FailedPreconditionError(
@@ -94,7 +94,7 @@ absl::Status LocalTransport::RunSession() {
   const auto deadline = steady_clock::now() + options_.default_deadline;
   KVKEEP_ASSIGN_OR_RETURN(Greeting greeting, Greet({.socket = options_.socket,
                                                     .client_name = options_.client_name,
-                                                    .known_arena = arena_,
+                                                    .known_arena = last_arena_.lock(),
                                                     .deadline = deadline,
                                                     .stop = &stopping_}));
   uint64_t epoch;
@@ -105,6 +105,7 @@ absl::Status LocalTransport::RunSession() {
   const auto session =
       std::make_shared<LocalSession>(std::move(greeting), epoch, options_.busy_poll);
   arena_ = session->mappings()->shared_arena();
+  last_arena_ = arena_;
   {
     MutexLock lock(&mu_);
     if (stopping_) return BeingDestroyed();

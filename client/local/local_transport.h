@@ -141,8 +141,10 @@ class LocalTransport final : public Transport {
   const std::shared_ptr<PutMemory> put_memory_ = std::make_shared<PutMemory>(options_.staging_idle);
   const std::shared_ptr<GpuRegions> gpu_regions_ = std::make_shared<GpuRegions>(
       options_.watch_daemon, Backoff(options_.backoff_min, options_.backoff_max));
-  // Of the last session, for the next one; of the background thread.
+  // Of the last session, for the next one: kept for a while, known while anybody has it. Of the
+  // background thread.
   std::shared_ptr<const ArenaMap> arena_;
+  std::weak_ptr<const ArenaMap> last_arena_;
   std::thread thread_;                     // runs Run()
 
   mutable Mutex mu_;

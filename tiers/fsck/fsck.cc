@@ -38,7 +38,7 @@ absl::StatusOr<bool> CheckIndex(const FsckOptions& options, const OfflineDevice&
   }
   if (!(*index)->log_status().ok()) {
     const absl::StatusOr<StableMark> mark = (*index)->ReadStableMark();
-    const bool power_cut = mark.ok() && mark->boot_id != options.boot_id;
+    const bool power_cut = mark.ok() && mark->boot_id != options.boot_id && !mark->clean;
     AddIndexFinding(FsckProblem::kLog, (*index)->log_status(), power_cut, findings);
   }
   const absl::Status tables = (*index)->VerifyTables();

@@ -34,7 +34,7 @@ IndexCheck::IndexCheck(const FsckOptions& options, const OfflineDevice& device,
 
 absl::Status IndexCheck::Run() {
   KVKEEP_ASSIGN_OR_RETURN(mark_, index_.ReadStableMark());
-  power_cut_ = mark_.boot_id != options_.boot_id;
+  power_cut_ = mark_.boot_id != options_.boot_id && !mark_.clean;
   KVKEEP_ASSIGN_OR_RETURN(const auto noted, index_.GetMeta(kDoubtfulName));
   noted_ = DecodeDoubtful(noted);
   for (uint64_t label = 0; label < space_.blocks.value(); label += space_.file_blocks.value()) {

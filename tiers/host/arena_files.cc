@@ -7,6 +7,7 @@
 #include <absl/strings/strip.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -56,6 +57,21 @@ bool IsSegmentName(absl::string_view name) {
 bool IsArenaFile(absl::string_view name) {
   return name == kArenaIdName || name == kArenaMarksName || IsSegmentName(name) ||
          MemoryErrorNote::FromName(std::string(name)).has_value();
+}
+
+uint64_t BytesOfFilesIn(int directory) {
+  UniqueFd copy(openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(copy.valid() ? fdopendir(copy.get()) : nullptr,
+                                                    closedir);
+  if (listing == nullptr) return 0;
+  copy.Release();
+  uint64_t bytes = 0;
+  while (const dirent* entry = readdir(listing.get())) {
+    struct stat info {};
+    const bool there = fstatat(directory, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0;
+    if (there && S_ISREG(info.st_mode)) bytes += static_cast<uint64_t>(info.st_blocks) * 512;
+  }
+  return bytes;
 }
 
 absl::StatusOr<std::vector<std::string>> ListArenaFiles(int directory) {

@@ -41,6 +41,9 @@ bool IsSegmentName(absl::string_view name);
 // Whether a file of this name is part of an arena; arena.lock is not, it stays.
 bool IsArenaFile(absl::string_view name);
 
+// What all files in the directory itself take, of whomever they are.
+uint64_t BytesOfFilesIn(int directory);
+
 // Those in the open directory, the identity first: to be removed in this order, so that a crash on
 // the way leaves nothing that looks whole. The status is of the system's error.
 absl::StatusOr<std::vector<std::string>> ListArenaFiles(int directory);

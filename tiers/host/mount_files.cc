@@ -225,15 +225,17 @@ absl::Status MountFiles::CheckSpace() const {
   const uint64_t all_bytes = static_cast<uint64_t>(fs.f_blocks) * block_bytes;
   const uint64_t marks = marks_file_bytes();
   if (limited && free_bytes < geometry_.capacity_bytes + marks) {
-    // Enough in all: perhaps clients of an earlier daemon still map segments that are removed.
-    const bool may_come = all_bytes >= geometry_.capacity_bytes + marks;
+    // Enough but for what no file there takes: clients still map segments that were removed.
+    const uint64_t visible_bytes = BytesOfFilesIn(dirs_.writable.get());
+    const uint64_t to_come = all_bytes - std::min(all_bytes, visible_bytes);
+    const bool may_come = to_come >= geometry_.capacity_bytes + marks;
     return absl::Status(
         may_come ? absl::StatusCode::kUnavailable : absl::StatusCode::kResourceExhausted,
         absl::StrFormat("arena %s: %d MiB wanted, and %d KiB for arena.marks, %d MiB free there%s; "
                         "mount it with a larger size=%s or lower the capacity",
                         dirs_.mount_dir, geometry_.capacity_bytes / kMiB, marks / kKiB,
                         free_bytes / kMiB,
-                        may_come ? " (the rest may be segments of before that clients still map)"
+                        may_come ? " (clients still map segments of before)"
                                  : "",
                         dirs_.hugetlbfs ? ", raise vm.nr_hugepages" : ""));
   }

@@ -24,4 +24,9 @@ bool AbandonedDatabases::full() const {
   return all_.size() >= kMost;
 }
 
+bool AbandonedDatabases::has_room() const {
+  MutexLock lock(&mu_);
+  return all_.size() + 1 < kMost;
+}
+
 }  // namespace kvkeep

@@ -28,7 +28,8 @@ class AbandonedDatabases {
 
   // REQUIRES: nobody uses it any more. Waits for what it has under way.
   void Add(Database database);
-  bool full() const;  // no database is to be opened any more
+  bool full() const;      // no database is to be opened any more
+  bool has_room() const;  // nor after one more
 
  private:
   mutable Mutex mu_;

@@ -556,6 +556,8 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
   return std::unique_ptr<ChunkIndex>(std::move(index));
 }
 
+bool OneMoreIndexMayFail() { return AbandonedDatabases::Get().has_room(); }
+
 absl::StatusOr<std::unique_ptr<IndexInspector>> InspectRocksDbIndex(const std::string& dir,
                                                                     const Uuid& device) {
   KVKEEP_RETURN_IF_ERROR(CheckThereIsOne(dir));

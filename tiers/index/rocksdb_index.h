@@ -76,4 +76,8 @@ class IndexInspector {
 absl::StatusOr<std::unique_ptr<IndexInspector>> InspectRocksDbIndex(const std::string& dir,
                                                                     const Uuid& device);
 
+// Whether one more database whose write failed may be left in this process's memory and others
+// still be opened. Then the device of such a one is better kept as it is.
+bool OneMoreIndexMayFail();
+
 }  // namespace kvkeep

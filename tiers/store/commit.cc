@@ -114,6 +114,11 @@ void Core::PumpIndex(uint16_t device) {
   });
 }
 
+// A record that is kept beneath a chunk may be of another boot, and nobody reads its header.
+bool Core::MayBeClean(const DeviceTier& tier) const {
+  return tier.settled() && !replaced_.AnyKept(tier.number, std::nullopt).has_value();
+}
+
 // Before the first commit since the mark that says clean: the end of the sync comes back to it.
 // Where syncs fail nothing can be added; what is to be removed waits until it is opened anew.
 void Core::BecomeUnclean(uint16_t device) {
@@ -186,20 +191,25 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
     }
     // An index that failed a write may fail all: behind removals that it never takes they would
     // wait for ever, and keep G2.
-    while (!put_off && !tier.adds.empty()) {
-      section.YieldIfSpent();
-      Count(work::kEvict);
-      const ChunkSlot slot = tier.adds.front().slot;
-      tier.adds.pop_front();
-      ++counters_.write_backs_failed;
-      GiveUpWriteBack(slot, status);
-    }
+    if (!put_off) GiveUpAdds(tier, section, status);
   }
   tier.committing = false;  // not before the states tell what the index holds
   PumpIndex(device);
   PumpUnbacked(device);  // there is room in the dirty budget now
   PumpWrites(device);
   if (!tier.sync_waiters.empty()) StartSync(device);
+}
+
+// Those that no batch has taken yet.
+void Core::GiveUpAdds(DeviceTier& tier, Section& section, const absl::Status& why) {
+  while (!tier.adds.empty()) {
+    section.YieldIfSpent();
+    Count(work::kEvict);
+    const ChunkSlot slot = tier.adds.front().slot;
+    tier.adds.pop_front();
+    ++counters_.write_backs_failed;
+    GiveUpWriteBack(slot, why);
+  }
 }
 
 // An add that failed may be in the index's log all the same, for who opens it next: its removal is
@@ -284,7 +294,7 @@ void Core::StartSync(uint16_t device) {
   // What is committed now had its data written before: the data goes to stable storage first.
   const StableMark mark{.boot_id = tier.confirmed_boot,
                         .sequence = tier.committed,
-                        .clean = (draining_ || tier.clean) && tier.settled()};
+                        .clean = (draining_ || tier.clean) && MayBeClean(tier)};
   tier.clean |= mark.clean;
   std::optional<Doubtful> save;
   if (!tier.doubtful_saved) save = tier.doubtful;
@@ -320,9 +330,10 @@ void Core::OnSynced(uint16_t device, const StableMark& mark, absl::Status status
     ++counters_.syncs;
     tier.stable = mark.sequence;
     tier.clean = mark.clean;
+    tier.refused_since.reset();
     tier.doubtful_saved = true;
     // It began before all was done: who waits for the last one is told after the next.
-    if (draining_ && !tier.clean && tier.settled()) return StartSync(device);
+    if (draining_ && !tier.clean && MayBeClean(tier)) return StartSync(device);
   } else {
     NoteFailedSync(tier, status);
   }
@@ -338,6 +349,9 @@ void Core::OnSyncPutOff(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   tier.syncing = false;
   tier.dirty_index = true;
+  if (tier.clean && !IsPutOff(tier, absl::UnavailableError("the sync"))) {
+    GiveUpAdds(tier, section, absl::UnavailableError("the index takes no sync"));
+  }
 }
 
 bool Core::AnswerSyncWaiters(DeviceTier& tier) {
@@ -431,6 +445,9 @@ void Core::SyncAll(StatusCallback done) {
   auto mu = std::make_shared<Mutex>();
   all->done = std::move(done);
   Section section(this);
+  for (uint16_t device = 0; draining_ && device < devices_.size(); ++device) {
+    if (devices_[device]->here()) SaveRecency(section, device);  // may yield
+  }
   const auto here = [](const auto& tier) { return tier->here(); };
   all->left = static_cast<size_t>(std::count_if(devices_.begin(), devices_.end(), here));
   if (all->left == 0) {
@@ -440,7 +457,6 @@ void Core::SyncAll(StatusCallback done) {
   for (uint16_t device = 0; device < devices_.size(); ++device) {
     DeviceTier& tier = *devices_[device];
     if (!tier.here()) continue;
-    if (draining_) SaveRecency(section, device);
     tier.sync_waiters.Add(tier.committed, [all, mu](absl::Status status) {
       bool last = false;
       {

@@ -406,8 +406,11 @@ class Core {
   static absl::Status CommitTo(ChunkIndex& index, const Batch& batch);
   absl::Status SyncData(uint16_t device);
   void PumpIndex(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MayBeClean(const DeviceTier& tier) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void BecomeUnclean(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status);
+  void GiveUpAdds(DeviceTier& tier, Section& section, const absl::Status& why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RemoveUnsure(uint16_t device, const DeviceTier::PendingAdd& add)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool IsPutOff(DeviceTier& tier, const absl::Status& status) const

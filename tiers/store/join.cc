@@ -214,7 +214,8 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(uint16_t device, bool at_start) 
 void Core::BeginAdopting(const Arrival& arrival, bool damaged) {
   Section section(this, Section::Kind::kMaintenance);
   DeviceTier& tier = *devices_[arrival.device];
-  tier.confirmed_boot = damaged ? Uuid{} : arrival.mark.boot_id;
+  const Uuid known_boot = arrival.sure ? deps_.boot_id : arrival.mark.boot_id;
+  tier.confirmed_boot = damaged ? Uuid{} : known_boot;
   tier.stable = tier.committed = tier.assigned = arrival.mark.sequence;
   tier.clean = arrival.mark.clean;
   tier.joining_blocks = TotalBlocks(attached_[arrival.device].device->ReservedExtents()).value();

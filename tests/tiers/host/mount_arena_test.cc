@@ -299,7 +299,7 @@ TEST_CASE("memory that a client of before still maps is waited for, and not call
       held = UniqueFd((*arena)->OpenForClient(0).value());
     }
     options.fresh = true;
-    ExpectError(options, absl::StatusCode::kUnavailable, "that clients still map", findings);
+    ExpectError(options, absl::StatusCode::kUnavailable, "clients still map", findings);
     held = UniqueFd();
     Open(options, findings);
   });
