@@ -88,6 +88,7 @@ class Site {
   std::optional<milliseconds> TryStart();
   // Starts a kvkeepd that is expected to end by itself.
   Ending StartAndAwaitEnd();
+  bool awaits_joins = true;  // a start, as long as a device joins
   // Runs in the process of the next start, before it becomes kvkeepd. Only system calls.
   std::function<void()> before_exec;
 
