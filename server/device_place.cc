@@ -52,15 +52,19 @@ void DevicePlace::Run() {
   while (true) {
     Attempt();
     bool here = false;
+    Store* store = nullptr;
+    size_t number = 0;
     std::chrono::nanoseconds pause{0};
     {
       MutexLock lock(&mu_);
       attempted_ = true;
       changed_.NotifyAll();
       here = step_ == Step::kHere;
+      store = store_;
+      number = number_;
       pause = Pause();
     }
-    if (here ? !AwaitFailure() : !SleepFor(pause)) break;
+    if (here ? !AwaitFailure(store, number) : !SleepFor(pause)) break;
   }
   MutexLock lock(&mu_);
   ended_ = true;
@@ -147,14 +151,7 @@ void DevicePlace::JoinStore(Store* store, size_t number) {
                                      {"took_ms", absl::StrCat(took.count())}});
 }
 
-bool DevicePlace::AwaitFailure() {
-  Store* store = nullptr;
-  size_t number = 0;
-  {
-    MutexLock lock(&mu_);
-    store = store_;
-    number = number_;
-  }
+bool DevicePlace::AwaitFailure(Store* store, size_t number) {
   while (SleepFor(kLook)) {
     const FailureWatch::Advice advice =
         watch_.Look(store->StateOfAnswering(number), RealClock()->Now());

@@ -83,7 +83,7 @@ class DevicePlace {
   void Attempt();
   void JoinStore(Store* store, size_t number);
   // Until the device that is here is to be opened anew; false: until Stop.
-  bool AwaitFailure();
+  bool AwaitFailure(Store* store, size_t number);
   bool MayBeOpened() const;
   bool LetGo(Store* store, size_t number);
   bool SleepFor(std::chrono::nanoseconds time);  // false: Stop came

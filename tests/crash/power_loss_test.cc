@@ -14,10 +14,9 @@
 #include <thread>
 
 #include "tests/crash/rig.h"
-#include "tests/e2e/engine.h"
 #include "tests/fakes/free_port.h"
 #include "tests/fakes/from_environment.h"
-#include "tests/sick/sick_disk.h"
+#include "tests/sick/sick_site.h"
 
 namespace kvkeep::crash {
 namespace {
@@ -40,11 +39,7 @@ void ChangeBootId(Site& site, uint64_t boot) {
 }  // namespace
 
 TEST_CASE("power is cut under load: what is durable is there, all else is whole or absent") {
-  const std::string why_not = sick::WhyNoSickDisk();
-  if (!why_not.empty()) {
-    WARN("skipped: " << why_not);
-    return;
-  }
+  if (!sick::CanBeSick()) return;
   const uint64_t seed = FromEnvironment("KVKEEP_CRASH_SEED", 1);
   const uint64_t cycles = FromEnvironment("KVKEEP_CRASH_CYCLES", kCycles);
   std::mt19937_64 random(seed);
@@ -83,10 +78,7 @@ TEST_CASE("power is cut under load: what is durable is there, all else is whole 
 }
 
 TEST_CASE("after a stop in order a power cut takes nothing, and no header is read") {
-  if (const std::string why_not = sick::WhyNoSickDisk(); !why_not.empty()) {
-    WARN("skipped: " << why_not);
-    return;
-  }
+  if (!sick::CanBeSick()) return;
   sick::SickDisk disk("448M");
   const int metrics = FreePort();
   Site site({.g2 = "32MiB",

@@ -9,11 +9,20 @@
 #include "tests/e2e/engine.h"
 
 namespace kvkeep::e2e {
+namespace {
+
+// An arena that fills its mount.
+Settings Filling(const ArenaMounts& mounts) {
+  return mounts.With({.g2 = "64MiB", .segment_bytes = "16MiB", .devices = {}, .local = true});
+}
+constexpr char kMount[] = "size=66m,mode=0700,huge=never";
+
+}  // namespace
 
 TEST_CASE("engines let go of an arena that is no more, and the next one has all of its memory") {
   ArenaMounts mounts;
-  if (!mounts.Make("size=66m,mode=0700,huge=never")) return;
-  Site site(mounts.With({.g2 = "64MiB", .segment_bytes = "16MiB", .devices = {}, .local = true}));
+  if (!mounts.Make(kMount)) return;
+  Site site(Filling(mounts));
   site.Start();
   Engine engine(site, {.path = client::PathChoice::kLocal});
   const std::vector<TestChunk> chunks = Chunks(1, 20, 400'000);
@@ -31,8 +40,8 @@ TEST_CASE("engines let go of an arena that is no more, and the next one has all 
 
 TEST_CASE("a lease of a session that is over keeps its memory, and the start waits for it") {
   ArenaMounts mounts;
-  if (!mounts.Make("size=66m,mode=0700,huge=never")) return;
-  Site site(mounts.With({.g2 = "64MiB", .segment_bytes = "16MiB", .devices = {}, .local = true}));
+  if (!mounts.Make(kMount)) return;
+  Site site(Filling(mounts));
   site.Start();
   Engine engine(site, {.path = client::PathChoice::kLocal});
   const TestChunk chunk{1, 400'000};

@@ -15,12 +15,24 @@
 #include <utility>
 
 #include "tiers/base/memory_errors.h"
+#include "tiers/base/status_macros.h"
 #include "tiers/base/unique_fd.h"
 
 namespace kvkeep {
 namespace {
 
 constexpr char kSegmentPrefix[] = "segment.";
+
+absl::StatusOr<std::vector<std::string>> NamesIn(int directory) {
+  UniqueFd copy(openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!copy.valid()) return absl::ErrnoToStatus(errno, "cannot list");
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(fdopendir(copy.get()), closedir);
+  if (listing == nullptr) return absl::ErrnoToStatus(errno, "cannot list");
+  copy.Release();
+  std::vector<std::string> names;
+  while (const dirent* entry = readdir(listing.get())) names.emplace_back(entry->d_name);
+  return names;
+}
 
 }  // namespace
 
@@ -60,30 +72,18 @@ bool IsArenaFile(absl::string_view name) {
 }
 
 uint64_t BytesOfFilesIn(int directory) {
-  UniqueFd copy(openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  const std::unique_ptr<DIR, int (*)(DIR*)> listing(copy.valid() ? fdopendir(copy.get()) : nullptr,
-                                                    closedir);
-  if (listing == nullptr) return 0;
-  copy.Release();
   uint64_t bytes = 0;
-  while (const dirent* entry = readdir(listing.get())) {
+  for (const std::string& name : NamesIn(directory).value_or(std::vector<std::string>())) {
     struct stat info {};
-    const bool there = fstatat(directory, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0;
+    const bool there = fstatat(directory, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
     if (there && S_ISREG(info.st_mode)) bytes += static_cast<uint64_t>(info.st_blocks) * 512;
   }
   return bytes;
 }
 
 absl::StatusOr<std::vector<std::string>> ListArenaFiles(int directory) {
-  UniqueFd copy(openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!copy.valid()) return absl::ErrnoToStatus(errno, "cannot list");
-  const std::unique_ptr<DIR, int (*)(DIR*)> listing(fdopendir(copy.get()), closedir);
-  if (listing == nullptr) return absl::ErrnoToStatus(errno, "cannot list");
-  copy.Release();
-  std::vector<std::string> names;
-  while (const dirent* entry = readdir(listing.get())) {
-    if (IsArenaFile(entry->d_name)) names.push_back(entry->d_name);
-  }
+  KVKEEP_ASSIGN_OR_RETURN(std::vector<std::string> names, NamesIn(directory));
+  std::erase_if(names, [](const std::string& name) { return !IsArenaFile(name); });
   std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
     return std::pair(a != kArenaIdName, a) < std::pair(b != kArenaIdName, b);
   });

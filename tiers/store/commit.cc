@@ -88,14 +88,8 @@ void Core::PumpIndex(uint16_t device) {
     named.insert(add.record.id);
   }
   for (const DeviceTier::PendingRemove& remove : batch->removes) {
-    // An add of the same identity overwrites the record that was to go; or one did so already, when
-    // the chunk was put anew while a reader kept the deleted one.
-    const ChunkSlot now = table_.Find(remove.id);
-    // And what the index has may be a promise by now.
-    const bool overwritten = now != kNoSlot && table_.at(now).device == device &&
-                             table_.at(now).g3_state == G3State::kStored;
-    const bool stays = replaced_.contains({remove.id, device});
-    if (!overwritten && !stays && named.insert(remove.id).second) {
+    const bool keeps = HasOtherRecord(device, remove.id);
+    if (!keeps && named.insert(remove.id).second) {
       batch->forget.push_back(remove.id);
     }
   }
@@ -112,6 +106,16 @@ void Core::PumpIndex(uint16_t device) {
       batch->synced.ok() ? commit() : OnCommitted(device, batch, batch->synced);
     });
   });
+}
+
+// Whether what the index has under the name of a record that is to go is another one, which may be
+// a promise by now: an add overwrote it, in this batch or when the chunk was put anew while a
+// reader kept the deleted one; or it is kept beneath.
+bool Core::HasOtherRecord(uint16_t device, const ChunkId& id) const {
+  const ChunkSlot now = table_.Find(id);
+  const bool stored = now != kNoSlot && table_.at(now).device == device &&
+                      table_.at(now).g3_state == G3State::kStored;
+  return stored || replaced_.contains({id, device});
 }
 
 // A record that is kept beneath a chunk may be of another boot, and nobody reads its header.
@@ -191,7 +195,7 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
     }
     // An index that failed a write may fail all: behind removals that it never takes they would
     // wait for ever, and keep G2.
-    if (!put_off) GiveUpAdds(tier, section, status);
+    if (!put_off) counters_.write_backs_failed += GiveUpAdds(tier, section, status);
   }
   tier.committing = false;  // not before the states tell what the index holds
   PumpIndex(device);
@@ -200,16 +204,16 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
   if (!tier.sync_waiters.empty()) StartSync(device);
 }
 
-// Those that no batch has taken yet.
-void Core::GiveUpAdds(DeviceTier& tier, Section& section, const absl::Status& why) {
-  while (!tier.adds.empty()) {
+// Those that no batch has taken yet. Returns how many they were.
+uint64_t Core::GiveUpAdds(DeviceTier& tier, Section& section, const absl::Status& why) {
+  uint64_t given_up = 0;
+  for (; !tier.adds.empty(); ++given_up) {
     section.YieldIfSpent();
-    Count(work::kEvict);
     const ChunkSlot slot = tier.adds.front().slot;
     tier.adds.pop_front();
-    ++counters_.write_backs_failed;
     GiveUpWriteBack(slot, why);
   }
+  return given_up;
 }
 
 // An add that failed may be in the index's log all the same, for who opens it next: its removal is
@@ -350,7 +354,8 @@ void Core::OnSyncPutOff(uint16_t device) {
   tier.syncing = false;
   tier.dirty_index = true;
   if (tier.clean && !IsPutOff(tier, absl::UnavailableError("the sync"))) {
-    GiveUpAdds(tier, section, absl::UnavailableError("the index takes no sync"));
+    counters_.write_backs_failed +=
+        GiveUpAdds(tier, section, absl::UnavailableError("the index takes no sync"));
   }
 }
 

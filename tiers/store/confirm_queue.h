@@ -41,7 +41,7 @@ class ConfirmQueue {
   }
   // The next; none: none waits, or as many are being read as may be.
   std::optional<Entry> Next() {
-    if (waiting_.empty() || reading_ >= kMostAtOnce) return std::nullopt;
+    if (!may_begin()) return std::nullopt;
     const Entry next = waiting_.front();
     waiting_.pop_front();
     return next;

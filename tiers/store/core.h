@@ -409,7 +409,8 @@ class Core {
   bool MayBeClean(const DeviceTier& tier) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void BecomeUnclean(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status);
-  void GiveUpAdds(DeviceTier& tier, Section& section, const absl::Status& why)
+  bool HasOtherRecord(uint16_t device, const ChunkId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  uint64_t GiveUpAdds(DeviceTier& tier, Section& section, const absl::Status& why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RemoveUnsure(uint16_t device, const DeviceTier::PendingAdd& add)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -478,7 +479,6 @@ class Core {
   void SaveLearned(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- leave.cc
-  bool IsQuiet(const DeviceTier& tier) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void LeaveIfQuiet(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Leave(uint16_t device, StatusCallback has_left);
 

@@ -128,6 +128,11 @@ struct DeviceTier {
   }
   bool confirmed() const { return confirms.empty(); }
   bool busy() const { return reading_bytes > 0 || writing_bytes > 0 || confirms.reading() > 0; }
+  // Nothing of it is under way, nor about to be; what was promised to others may be left.
+  bool quiet() const {
+    return !busy() && write_queue.empty() && read_queue.empty() && !committing && !syncing &&
+           saves == 0 && !pumping && tail_reads.use_count() == 1;
+  }
   bool readable() const { return here() && health.readable(); }
   bool writable() const { return here() && health.writable(); }
 };

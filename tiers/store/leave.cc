@@ -40,16 +40,10 @@ void Core::Detach(size_t device, StatusCallback done) {
   PumpLater(number);  // gives up what waits to be written
 }
 
-bool Core::IsQuiet(const DeviceTier& tier) const {
-  return !tier.busy() && tier.write_queue.empty() && tier.read_queue.empty() &&
-         !tier.committing && !tier.syncing && tier.saves == 0 && !tier.pumping &&
-         tier.tail_reads.use_count() == 1;
-}
-
 // The rest may be long, so it is not Tick's.
 void Core::LeaveIfQuiet(uint16_t device) {
   DeviceTier& tier = *devices_[device];
-  if (tier.has_left == nullptr || !IsQuiet(tier)) return;
+  if (tier.has_left == nullptr || !tier.quiet()) return;
   Later([this, device, index = attached_[device].index_executor,
          has_left = std::exchange(tier.has_left, nullptr)]() mutable {
     index->Post([this, device, has_left = std::move(has_left)]() mutable {
@@ -62,12 +56,7 @@ void Core::Leave(uint16_t device, StatusCallback has_left) {
   Section section(this, Section::Kind::kMaintenance);
   DeviceTier& tier = *devices_[device];
   const absl::Status leaves = absl::UnavailableError("the device leaves");
-  while (!tier.adds.empty()) {
-    section.YieldIfSpent();
-    const ChunkSlot slot = tier.adds.front().slot;
-    tier.adds.pop_front();
-    GiveUpWriteBack(slot, leaves);
-  }
+  GiveUpAdds(tier, section, leaves);
   // Blocks that wait for a sync are free when their waiters are told.
   while (!tier.sync_waiters.Answer(tier.stable, leaves, hold_)) section.Yield();
   section.Yield();
@@ -82,13 +71,9 @@ void Core::Leave(uint16_t device, StatusCallback has_left) {
     tier.removes.pop_front();
     tier.freeing_blocks -= TotalBlocks(remove.extents).value();
     tier.allocator->Free(remove.extents);
-    const ChunkSlot now = table_.Find(remove.id);
-    const bool overwritten = now != kNoSlot && table_.at(now).device == device &&
-                             table_.at(now).g3_state == G3State::kStored;
-    const bool stays = replaced_.contains({remove.id, device});  // another record of that name
     // An evicted chunk may as well be a hit again; too many of them would empty the device.
     const bool noted = !remove.evicted || tier.missed.roomy();
-    if (noted && !overwritten && !stays) tier.missed.Add(remove.id);
+    if (noted && !HasOtherRecord(device, remove.id)) tier.missed.Add(remove.id);
   }
   tier.joining_blocks = tier.used_blocks();
   Later([space = std::move(tier.allocator)] {});  // destroyed without the lock

@@ -14,6 +14,14 @@ WorldOptions FirstIsAway() {
   return options;
 }
 
+// The first device leaves, within the time. False: it has not left by then.
+bool Leaves(StoreTester& s, std::chrono::milliseconds within = std::chrono::milliseconds(300)) {
+  bool left = false;
+  REQUIRE(s.world.Leave(0, [&left](const absl::Status& status) { left = status.ok(); }));
+  s.Pass(within);
+  return left;
+}
+
 struct Away {
   explicit Away(const WorldOptions& options = FirstIsAway()) : s(options) {
     s.world.Kill();
@@ -315,10 +323,7 @@ TEST_CASE("a removal that had not reached the index of a device that left is not
   s.world.HoldIndex(false);
   s.Pass(std::chrono::milliseconds(300));
   REQUIRE(s.world.index(0).Find(s.Id(1)).has_value());
-  bool left = false;
-  REQUIRE(s.world.Leave(0, [&left](const absl::Status& status) { left = status.ok(); }));
-  s.Pass(std::chrono::milliseconds(300));
-  REQUIRE(left);
+  REQUIRE(Leaves(s));
   REQUIRE(away.Join() == "joined");
   CHECK(s.Get(1) == "miss");
   CHECK(s.Get(2) == "miss");
@@ -334,10 +339,7 @@ TEST_CASE("a record that the index refused, and kept, brings no deleted chunk ba
     REQUIRE(s.Put(i) == "stored");
     s.Pass(std::chrono::milliseconds(100));
     s.Delete({i});
-    bool left = false;
-    REQUIRE(s.world.Leave(0, [&left](const absl::Status& status) { left = status.ok(); }));
-    s.Pass(std::chrono::milliseconds(300));
-    REQUIRE(left);
+    REQUIRE(Leaves(s));
     REQUIRE(s.world.Join(0, [](const absl::Status&) {}));
     s.Pass(std::chrono::milliseconds(300));
     CHECK(s.Get(i) == "miss");
