@@ -221,13 +221,14 @@ absl::Status LocalTransport::WaitFirstAttempt(Deadline timeout) {
 
 bool LocalTransport::WaitConnected(Deadline timeout) {
   if (forked()) return false;
-  MutexLock lock(&mu_);
-  if (session_ != nullptr) return !session_->over();
   const auto give_up = steady_clock::now() + timeout;
-  while (session_ == nullptr && !stopping_ && steady_clock::now() < give_up) {
+  MutexLock lock(&mu_);
+  // A session that is over stands here until its thread has ended it, and another one follows.
+  while ((session_ == nullptr || session_->over()) && !stopping_ &&
+         steady_clock::now() < give_up) {
     changed_.WaitFor(&mu_, give_up - steady_clock::now());
   }
-  return session_ != nullptr;
+  return session_ != nullptr && !session_->over();
 }
 
 absl::Status LocalTransport::why_away() const {

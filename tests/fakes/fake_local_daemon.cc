@@ -291,6 +291,11 @@ bool FakeLocalDaemon::Handle(Connection& connection, local::Message& message) {
     default:
       return HandleOther(connection, message);
   }
+  if (script.hold == message.kind) {
+    MutexLock lock(&connection.mu);
+    connection.held.emplace_back(std::move(reply), std::move(descriptor));
+    return true;
+  }
   const int fd = descriptor.get();
   Reply(connection, std::move(reply), {&fd, descriptor.valid() ? 1u : 0u});
   return true;

@@ -75,6 +75,18 @@ TEST_CASE("a daemon that came back with its arena is found again, mappings and a
   CHECK(other->Verify(0));
 }
 
+TEST_CASE("who waits for a connection waits too while the session before is still ending") {
+  LocalFixture f;
+  f.daemon.script.hold = static_cast<uint16_t>(Kind::kOpenNamespace);
+  NamespaceSpec another = f.spec;
+  another.model = "another";
+  // The session is broken here, and its own thread has yet to end it.
+  REQUIRE(f.transport->OpenNamespace(another, Deadline(20)).ok());
+  f.daemon.script.hold = 0;
+  CHECK(f.transport->WaitConnected(Deadline(10'000)));
+  CHECK(f.transport->stats().sessions_opened == 2);
+}
+
 TEST_CASE("a revoked session's bytes are void, and a new session follows") {
   LocalFixture f;
   f.daemon.AddChunk("m", Key("a"), 0, Bytes(100, 1));
