@@ -376,7 +376,7 @@ void Core::KeepPumping(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   while (std::exchange(tier.pump_more, false)) {
     PumpIndex(device);
-    PumpReads(device);
+    PumpReads(tier);
     PumpUnbacked(device);
     PumpWrites(device);
     PumpConfirms(device);
@@ -386,12 +386,12 @@ void Core::KeepPumping(uint16_t device) {
   tier.pumping = false;
 }
 
-void Core::NoteIo(DeviceTier& tier, bool write, const absl::Status& status) {
+void Core::NoteIo(LowerTier& tier, bool write, const absl::Status& status) {
   if (IsHostShort(status)) {  // for a while: that says nothing about the device
     ++counters_.host_short_ios;
     return;
   }
-  tier.health.NoteIo(write, status, deps_.clock->Now());
+  tier.NoteIo(write, status, deps_.clock->Now());
   if (!status.ok()) events_.NoteReadable(tier.number, tier.readable());
 }
 
@@ -433,7 +433,7 @@ bool Core::IsAtRest() const {
   const bool busy = draining_ || wait_for_device_ || scrubber_.on() || limits;
   if (busy || !unverified_.empty()) return false;
   return std::all_of(devices_.begin(), devices_.end(), [](const auto& tier) {
-    return !tier->busy() && tier->write_queue.empty() && tier->read_queue.empty() &&
+    return !tier->busy() && tier->write_queue.empty() && !tier->reads.anyone_waits() &&
            tier->confirmed() && tier->adds.empty() && tier->removes.empty() && !tier->committing &&
            !tier->syncing && !tier->dirty_index && tier->sync_waiters.empty() &&
            tier->presence != DeviceTier::Presence::kLeaving;

@@ -158,9 +158,7 @@ void Core::TouchLater(std::span<std::byte> memory) {
 
 std::span<std::byte> Core::ImageMemory(const ExtentList& extents, uint64_t offset,
                                        uint64_t bytes) const {
-  const ByteRun run = LocateInImage(extents, offset, bytes);
-  const Extent block{BlockNumber(run.tier_offset / kBlockBytes), BlockCount(1)};
-  return {deps_.arena->Memory(block).data() + run.tier_offset % kBlockBytes, run.bytes};
+  return ArenaImage::Run(*deps_.arena, extents, offset, bytes);
 }
 
 HeaderPage Core::HeaderInArena(const ExtentList& extents) const {

@@ -39,7 +39,7 @@
 
 namespace kvkeep::store_internal {
 
-class Core {
+class Core final : private ReadSink {
  public:
   using MetadataCallback = absl::AnyInvocable<void(absl::StatusOr<std::string>) &&>;
 
@@ -292,25 +292,24 @@ class Core {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   ChunkSlot FindInLease(Section& section, const SessionToken& token, LeaseId lease,
                         const ChunkId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void StartPromotion(const ReadQueue::Asker& asker, ChunkSlot slot)
+  void StartPromotion(LowerTier& from, const ReadQueue::Asker& asker, ChunkSlot slot)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void PumpReads(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void IssueReads(ChunkSlot slot, Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void OnHeaderRead(ChunkSlot slot, AlignedPage* page, absl::Status status);
-  void OnPieceRead(ChunkSlot slot, size_t piece, absl::Status status);
+  void PumpReads(LowerTier& from) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void BeginReads(LowerTier& from, ChunkSlot slot, Promotion& promotion)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnHeaderRead(ChunkSlot slot, HeaderPage page, absl::Status status) override;
+  void OnPieceRead(ChunkSlot slot, size_t piece, uint64_t bytes, absl::Status status) override;
+  void VerifyWhatIsRead(ChunkSlot slot, Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void VerifyIfRead(ChunkSlot slot, Promotion& promotion, size_t piece)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool HasChecksum(const ExtentList& extents, uint64_t at, uint64_t bytes, uint64_t wanted) const;
   absl::Status VerifyPiece(const ImageIdentity& identity, const ExtentList& extents,
                            size_t piece) const;
-  void OnPiecesVerified(ChunkSlot slot, size_t first, size_t end, absl::Status status);
-  void TellReady(Promotion& of, size_t first, size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OnPiecesVerified(ChunkSlot slot, Promotion::Pieces pieces, absl::Status status);
   void Tell(PieceWaiters::Callbacks told, absl::Status with) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void EndReading(ChunkSlot slot, bool good) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  LowerTier& EndReading(ChunkSlot slot, bool good) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void FinishPromotion(ChunkSlot slot, Generation generation);
   void EndIfFailed(ChunkSlot slot, Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status CheckHeader(const ImageHeader& header, const Chunk& chunk)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- decrypt.cc
   // Null: not in the ring, or there is no ring.
@@ -320,9 +319,8 @@ class Core {
   absl::Status DecryptUnit(const ImageCipher& cipher, const ImageHeader& header,
                            const ExtentList& extents, size_t unit) const;
   // Pieces [first, end); of an encrypted image those of one unit, decrypted first.
-  absl::Status VerifyPieces(const Promotion& promotion, const ExtentList& extents, size_t first,
-                            size_t end) const;
-  static void NoteFailure(Promotion& promotion, absl::Status status);
+  absl::Status VerifyPieces(const Promotion& promotion, const ExtentList& extents,
+                            Promotion::Pieces pieces) const;
   void CountFailure(const Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- verify.cc
@@ -430,7 +428,7 @@ class Core {
   void NoteFailedSync(DeviceTier& tier, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void OnSyncPutOff(uint16_t device);
-  void NoteIo(DeviceTier& tier, bool write, const absl::Status& status)
+  void NoteIo(LowerTier& tier, bool write, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- join.cc

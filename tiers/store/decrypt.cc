@@ -41,36 +41,27 @@ absl::Status Core::DecryptUnit(const ImageCipher& cipher, const ImageHeader& hea
   return absl::UnauthenticatedError(absl::StrCat("unit ", unit, " does not match its tag"));
 }
 
-absl::Status Core::VerifyPieces(const Promotion& promotion, const ExtentList& extents, size_t first,
-                                size_t end) const {
-  const ImageHeader& header = *promotion.header;
-  if (promotion.cipher != nullptr) {
-    absl::Status status = DecryptUnit(*promotion.cipher, header, extents,
-                                      first / header.identity.shape.unit_pieces());
+absl::Status Core::VerifyPieces(const Promotion& promotion, const ExtentList& extents,
+                                Promotion::Pieces pieces) const {
+  const ImageHeader& header = *promotion.header();
+  if (promotion.cipher() != nullptr) {
+    absl::Status status = DecryptUnit(*promotion.cipher(), header, extents,
+                                      pieces.first / header.identity.shape.unit_pieces());
     if (!status.ok()) return status;
   }
-  for (size_t piece = first; piece < end; ++piece) {
+  for (size_t piece = pieces.first; piece < pieces.end; ++piece) {
     absl::Status status = VerifyPiece(header.identity, extents, piece);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-void Core::NoteFailure(Promotion& promotion, absl::Status status) {
-  if (absl::IsUnauthenticated(status)) {
-    promotion.unauthentic = true;
-    status = absl::DataLossError(status.message());
-  }
-  promotion.keyless |= absl::IsNotFound(status);
-  promotion.failure.Update(status);
-}
-
 void Core::CountFailure(const Promotion& promotion) {
   ++counters_.promotions_failed;
-  if (promotion.unauthentic) ++counters_.unauthentic_chunks;
-  if (promotion.keyless) {
+  if (promotion.unauthentic()) ++counters_.unauthentic_chunks;
+  if (promotion.keyless()) {
     ++counters_.keyless_chunks;
-  } else if (!promotion.failed_io && !IsAway(promotion.failure)) {
+  } else if (!promotion.failed_io() && !IsAway(promotion.failure())) {
     ++counters_.corrupt_chunks;
   }
 }

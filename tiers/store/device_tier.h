@@ -21,9 +21,8 @@
 #include "tiers/store/chunk_table.h"
 #include "tiers/store/confirm_queue.h"
 #include "tiers/store/device_health.h"
+#include "tiers/store/lower_tier.h"
 #include "tiers/store/missed_deletes.h"
-#include "tiers/store/read_queue.h"
-#include "tiers/store/read_speed.h"
 #include "tiers/store/state.h"
 #include "tiers/store/store.h"
 
@@ -38,7 +37,7 @@ inline bool IsAway(const absl::Status& status) {
 // Who wants a chunk durable waits so long for a device that is opened, or read.
 inline constexpr auto kComingPatience = std::chrono::seconds(30);
 
-struct DeviceTier {
+struct DeviceTier final : LowerTier {
   struct QueuedWrite {
     ChunkSlot slot;
     std::optional<ChunkKey> parent;
@@ -60,7 +59,24 @@ struct DeviceTier {
   // and nothing is written there. Leaving: likewise, until nothing is under way (leave.cc).
   enum class Presence : uint8_t { kAway, kJoining, kHere, kLeaving };
 
-  uint16_t number = 0;
+  explicit DeviceTier(uint16_t of_number) : LowerTier(of_number) {}
+
+  // ---- LowerTier
+  void Read(ImageRead read) override;
+  void Write(ImageWrite write) override;
+  absl::Status CheckHeader(const ImageHeader& header, const Chunk& chunk) const override;
+  bool readable() const override { return here() && health.readable(); }
+  bool writable() const override { return here() && health.writable(); }
+  void NoteHeard() override { health.NoteHeard(); }
+  void NoteIo(bool write, const absl::Status& status, MonotonicTime now) override {
+    health.NoteIo(write, status, now);
+  }
+  uint32_t NoteRuns(const Chunk& chunk) override;
+
+  // Of the image that the chunk has, or is to have, here.
+  ImagePlacement PlacementOf(const Chunk& chunk) const;
+
+  NvmeDevice* device = nullptr;  // constant while anything of it is under way
   Presence presence = Presence::kAway;
   MissedDeletes missed;                        // until it is here
   std::unique_ptr<ExtentAllocator> allocator;  // once it is here
@@ -76,14 +92,11 @@ struct DeviceTier {
   uint64_t capacity_blocks = 0, reserve_blocks = 0;
   uint64_t capacity_bytes = 0;  // that as it was said: of the directory
 
-  ReadQueue read_queue;  // promotions that wait for their turn
   ConfirmQueue confirms;
   Uuid confirmed_boot;  // the boot for which every record is sure; goes into the stable mark
   Doubtful doubtful;
   bool doubtful_saved = true;  // in the index; it has to be before the stable mark moves
-  uint64_t reading_bytes = 0;
   uint64_t read_up_to = UINT64_MAX;  // the block behind the last promotion's image
-  ReadSpeed read_speed;              // of promotions
   // Dirty chunks that wait for their turn, in the order of their generations.
   absl::btree_map<Generation, QueuedWrite> write_queue;
   uint64_t writing_bytes = 0, given_blocks = 0;  // under way; of all chunks ever queued here
@@ -127,14 +140,12 @@ struct DeviceTier {
     return adds.empty() && removes.empty() && !committing && committed == assigned && confirmed();
   }
   bool confirmed() const { return confirms.empty(); }
-  bool busy() const { return reading_bytes > 0 || writing_bytes > 0 || confirms.reading() > 0; }
+  bool busy() const { return reads.busy() || writing_bytes > 0 || confirms.reading() > 0; }
   // Nothing of it is under way, nor about to be; what was promised to others may be left.
   bool quiet() const {
-    return !busy() && write_queue.empty() && read_queue.empty() && !committing && !syncing &&
+    return !busy() && write_queue.empty() && !reads.anyone_waits() && !committing && !syncing &&
            saves == 0 && !pumping && tail_reads.use_count() == 1;
   }
-  bool readable() const { return here() && health.readable(); }
-  bool writable() const { return here() && health.writable(); }
 };
 
 }  // namespace kvkeep::store_internal

@@ -77,8 +77,7 @@ absl::Status Core::Recover() {
     Section section(this, Section::Kind::kNotMeasured);  // nobody is served yet
     recovery_helper_ = std::make_unique<ThreadPool>("kvkeep-recover", 1);
     for (uint16_t device = 0; device < deps_.devices.size(); ++device) {
-      auto tier = std::make_unique<DeviceTier>();
-      tier->number = device;
+      auto tier = std::make_unique<DeviceTier>(device);
       if (deps_.devices[device].coming) {
         tier->coming_until = deps_.clock->Now() + kComingPatience;
       }
@@ -155,6 +154,7 @@ absl::Status Core::BeginJoin(uint16_t device, const StoreDeps::DeviceDeps& deps)
   tier.presence = DeviceTier::Presence::kJoining;
   tier.coming_until = deps_.clock->Now() + kComingPatience;
   attached_[device] = deps;
+  tier.device = deps.device;
   tier.health = DeviceHealth();
   tier.refused_since.reset();
   tier.commit_retry_at = MonotonicTime(0);
@@ -490,6 +490,7 @@ void Core::ForgetAll(Section& section, uint16_t device) {
   tier.coming_until = MonotonicTime(0);
   tier.joined_records = 0;
   attached_[device] = {};
+  tier.device = nullptr;
   ShareG3();
 }
 

@@ -85,7 +85,7 @@ void Core::NoteToRead(std::span<const Link> found, Wanted& wanted) const {
     if (chunk.being_read()) {
       const Promotion& promotion = *promotions_.at(link.slot);
       of_device.coming = true;
-      of_device.others |= promotion.waits && promotion.asker != wanted.asker;
+      of_device.others |= promotion.waits() && promotion.asker() != wanted.asker;
     } else {
       of_device.bytes += chunk.blocks() * kBlockBytes;
     }
@@ -98,12 +98,9 @@ std::chrono::nanoseconds Core::PromotionTime(const Wanted& wanted) const {
   for (size_t d = 0; d < wanted.to_read.size(); ++d) {
     const Wanted::ToRead& of_device = wanted.to_read[d];
     if (!of_device.coming && of_device.bytes == 0) continue;
-    const DeviceTier& tier = *devices_[d];
-    const uint64_t waiting = tier.read_queue.bytes();
     // What another one asked for may be the last of all that it did.
-    const uint64_t before =
-        of_device.others ? waiting : tier.read_queue.BytesBefore(wanted.asker, of_device.bytes);
-    longest = std::max(longest, tier.read_speed.TimeFor(of_device.bytes, waiting - before));
+    longest = std::max(longest, devices_[d]->reads.TimeFor(wanted.asker, of_device.bytes,
+                                                           of_device.others));
   }
   return longest;
 }
@@ -240,7 +237,7 @@ bool Core::EnsureInG2(Section& section, const ReadQueue::Asker& asker, TenantId 
     change->transient = transient;
     InsertIntoG2Policy(slot, parent);
   }
-  StartPromotion(asker, slot);
+  StartPromotion(*devices_[table_.at(slot).device], asker, slot);
   return true;
 }
 

@@ -134,15 +134,14 @@ void Core::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallback 
     return;
   }
   Promotion& promotion = *promotions_.at(slot);
-  const auto is_ready = [&promotion](size_t piece) { return promotion.IsReady(piece); };
-  bool all = first + count < promotion.pieces.size() || promotion.header_there;
-  for (size_t piece = first; all && piece < first + count; ++piece) all = is_ready(piece);
+  const Promotion::Pieces pieces{first, first + count};
+  const bool all = promotion.AreReady(pieces);
   Count(static_cast<uint32_t>(work::kLook * count));
-  if (all || !promotion.failure.ok()) {
-    CallLater(std::move(ready), all ? absl::OkStatus() : promotion.failure);
+  if (all || !promotion.failure().ok()) {
+    CallLater(std::move(ready), all ? absl::OkStatus() : promotion.failure());
     return;
   }
-  promotion.waiters.Add(first, first + count, is_ready, std::move(ready));
+  promotion.Wait(pieces, std::move(ready));
 }
 
 std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& extents) {
@@ -150,8 +149,8 @@ std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& ext
     Section section(this);
     const auto promotion = promotions_.find(slot);
     if (promotion != promotions_.end()) {
-      KVKEEP_CHECK(promotion->second->header != nullptr);
-      return promotion->second->header->identity.piece_checksums;
+      KVKEEP_CHECK(promotion->second->header() != nullptr);
+      return promotion->second->header()->identity.piece_checksums;
     }
     // Its header was never written: that page holds what lay there before, perhaps a valid header.
     if (table_.at(slot).g2_state == G2State::kFailed) return {};
@@ -162,105 +161,55 @@ std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& ext
   return std::move(header->identity.piece_checksums);
 }
 
-void Core::StartPromotion(const ReadQueue::Asker& asker, ChunkSlot slot) {
+void Core::StartPromotion(LowerTier& from, const ReadQueue::Asker& asker, ChunkSlot slot) {
   Chunk& chunk = table_.at(slot);
-  DeviceTier& tier = *devices_[chunk.device];
-  auto promotion = std::make_unique<Promotion>(chunk.shape.pieces());
-  promotion->device = chunk.device;
-  promotion->asker = asker;
-  promotion->waits = true;
-  promotion->bytes = chunk.blocks() * kBlockBytes;
-  tier.read_speed.OnStart(promotion->bytes, deps_.clock->Now());
+  auto promotion = std::make_unique<Promotion>(&from, asker, chunk.shape);
+  from.reads.Ask(asker, slot, promotion->bytes(), deps_.clock->Now());
   promotions_[slot] = std::move(promotion);
   chunk.g3_reading = true;
   ++counters_.promotions;
-  tier.read_queue.Push(asker, slot, promotions_.at(slot)->bytes);
-  PumpReads(chunk.device);
+  PumpReads(from);
 }
 
-void Core::PumpReads(uint16_t device) {
-  DeviceTier& tier = *devices_[device];
-  while (!tier.read_queue.empty()) {
-    if (Spent()) return PumpLater(device);
-    const ChunkSlot slot = tier.read_queue.front();
+void Core::PumpReads(LowerTier& from) {
+  while (from.reads.anyone_waits()) {
+    if (Spent()) return PumpLater(from.number);
+    const ChunkSlot slot = from.reads.next();
     Promotion& promotion = *promotions_.at(slot);
     const uint64_t limit = options_.max_device_reads_in_flight_bytes;
-    if (tier.reading_bytes > 0 && tier.reading_bytes + promotion.bytes > limit) return;
+    if (!from.reads.MayBegin(promotion.bytes(), limit)) return;
     Count(work::kStart);  // only now: who has to wait takes nothing from the other pumps
-    tier.reading_bytes += promotion.bytes;
-    tier.read_queue.Pop();
-    promotion.waits = false;
-    for (const Extent& extent : table_.at(slot).g3) {
-      counters_.promotion_runs += extent.first.value() != tier.read_up_to;
-      tier.read_up_to = extent.end();
-    }
-    IssueReads(slot, promotion);
+    from.reads.Begin(promotion.bytes());
+    counters_.promotion_runs += from.NoteRuns(table_.at(slot));
+    BeginReads(from, slot, promotion);
   }
 }
 
-void Core::IssueReads(ChunkSlot slot, Promotion& promotion) {
+void Core::BeginReads(LowerTier& from, ChunkSlot slot, Promotion& promotion) {
   const Chunk& chunk = table_.at(slot);
-  std::vector<IoOperation> reads;
-  AlignedPage* const page = &promotion.header_page;
-  if (!page->ok()) {  // then nothing is read, and the chunk stays what it is
+  promotion.BeginReads();
+  const HeaderPage page = promotion.header_page().span();
+  if (!promotion.header_page().ok()) {  // then nothing is read, and the chunk stays what it is
     ++counters_.allocation_failures;
-    promotion.outstanding = 1;
     return Later([this, slot, page] { OnHeaderRead(slot, page, AlignedPage::NoMemory()); });
   }
-  reads.push_back({.kind = IoOperation::Kind::kRead,
-                   .offset = DeviceOffset(chunk.g3[0].first.value() * kBlockBytes),
-                   .data = page->bytes,
-                   .bytes = kHeaderBytes,
-                   .done = [this, slot, page](absl::Status status) {
-                     OnHeaderRead(slot, page, std::move(status));
-                   }});
-  const uint64_t image_end = chunk.blocks() * kBlockBytes;
-  for (size_t piece = 0; piece < promotion.pieces.size(); ++piece) {
-    uint64_t at = kHeaderBytes + piece * kPieceBytes;
-    // The last piece brings the metadata tail with it.
-    const bool last = piece + 1 == promotion.pieces.size();
-    const uint64_t end = last ? image_end : at + kPieceBytes;
-    while (at < end) {
-      const ByteRun from = LocateInImage(chunk.g3, at, end - at);
-      const std::span<std::byte> to = ImageMemory(chunk.g2, at, from.bytes);
-      reads.push_back({.kind = IoOperation::Kind::kRead,
-                       .offset = DeviceOffset(from.tier_offset),
-                       .data = to.data(),
-                       .bytes = to.size(),
-                       .done = [this, slot, piece](absl::Status status) {
-                         OnPieceRead(slot, piece, std::move(status));
-                       }});
-      ++promotion.pieces[piece].reads_left;
-      at += to.size();
-    }
-  }
-  Count(static_cast<uint32_t>(work::kOperation * reads.size()));
-  promotion.outstanding = static_cast<uint32_t>(reads.size());
-  Later(
-      [device = &attached_[promotion.device].device->io(), reads = std::move(reads)]() mutable {
-        for (IoOperation& read : reads) device->Submit(std::move(read));
-      });
+  Count(static_cast<uint32_t>(work::kOperation * (1 + promotion.pieces())));
+  ImageRead read{.sink = this,
+                 .slot = slot,
+                 .id = chunk.id,
+                 .shape = chunk.shape,
+                 .extents = chunk.g3,
+                 .header = page,
+                 .to = ArenaImage(deps_.arena, chunk.g2)};
+  Later([&from, read = std::move(read)]() mutable { from.Read(std::move(read)); });
 }
 
-absl::Status Core::CheckHeader(const ImageHeader& header, const Chunk& chunk) {
-  const ImagePlacement expected{.tier = Tier::kG3,
-                                .place = attached_[chunk.device].device->uuid(),
-                                .incarnation = chunk.g3_incarnation,
-                                .generation = chunk.g3_generation,
-                                .extents = chunk.g3};
-  if (header.identity.id != chunk.id || header.identity.shape != chunk.shape ||
-      header.placement != expected) {
-    return absl::DataLossError("the image on the device is of another chunk or placement");
-  }
-  return absl::OkStatus();
-}
-
-void Core::OnHeaderRead(ChunkSlot slot, AlignedPage* page, absl::Status status) {
+void Core::OnHeaderRead(ChunkSlot slot, HeaderPage page, absl::Status status) {
   std::unique_ptr<ImageHeader> header;
   absl::StatusOr<std::unique_ptr<ImageCipher>> cipher(nullptr);  // of a plain image
   const bool io_ok = status.ok();
   if (io_ok) {
-    absl::StatusOr<ImageHeader> decoded = DecodeHeader(page->span(), deps_.mac_key);
+    absl::StatusOr<ImageHeader> decoded = DecodeHeader(page, deps_.mac_key);
     if (decoded.ok()) {
       header = std::make_unique<ImageHeader>(*std::move(decoded));
       if (header->encryption.has_value()) cipher = OpenHeader(header.get());
@@ -270,56 +219,41 @@ void Core::OnHeaderRead(ChunkSlot slot, AlignedPage* page, absl::Status status) 
   }
   Section section(this);
   Promotion& promotion = *promotions_.at(slot);
-  --promotion.outstanding;
-  devices_[promotion.device]->health.NoteHeard();
+  promotion.from()->NoteHeard();
+  const Chunk& chunk = table_.at(slot);
   const bool believed = Planted(Canary::kHeaderBelieved) && status.ok() &&
-                        header->identity.shape == table_.at(slot).shape;
-  if (status.ok() && !believed) status = CheckHeader(*header, table_.at(slot));
+                        header->identity.shape == chunk.shape;
+  if (status.ok() && !believed) status = promotion.from()->CheckHeader(*header, chunk);
   if (status.ok()) status = cipher.status();
   if (status.ok()) {
-    promotion.header = std::move(header);
-    promotion.cipher = *std::move(cipher);
-    for (size_t piece = 0; piece < promotion.pieces.size(); ++piece) {
-      VerifyIfRead(slot, promotion, piece);
-    }
+    promotion.OnHeader(std::move(header), *std::move(cipher));
+    VerifyWhatIsRead(slot, promotion);
   } else {
-    promotion.failed_io |= !io_ok && page->ok();
-    NoteFailure(promotion, std::move(status));
+    promotion.OnHeaderFailed(std::move(status), !io_ok);
   }
   EndIfFailed(slot, promotion);
 }
 
-void Core::OnPieceRead(ChunkSlot slot, size_t piece, absl::Status status) {
+void Core::OnPieceRead(ChunkSlot slot, size_t piece, uint64_t bytes, absl::Status status) {
   Section section(this);
   Promotion& promotion = *promotions_.at(slot);
-  --promotion.outstanding;
-  --promotion.pieces[piece].reads_left;
-  devices_[promotion.device]->health.NoteHeard();
-  if (status.ok()) {
-    VerifyIfRead(slot, promotion, piece);
-  } else {
-    promotion.failed_io = true;
-    promotion.failure.Update(status);
-  }
+  promotion.from()->NoteHeard();
+  promotion.OnPieceRead(piece, bytes, status);
+  VerifyIfRead(slot, promotion, piece);
   EndIfFailed(slot, promotion);
+}
+
+void Core::VerifyWhatIsRead(ChunkSlot slot, Promotion& promotion) {
+  for (size_t piece = 0; piece < promotion.pieces(); ++piece) VerifyIfRead(slot, promotion, piece);
 }
 
 void Core::VerifyIfRead(ChunkSlot slot, Promotion& promotion, size_t piece) {
-  if (promotion.header == nullptr || !promotion.failure.ok()) return;
-  // What was encrypted together is decrypted together.
-  const ImageShape& shape = promotion.header->identity.shape;
-  const size_t together = promotion.cipher != nullptr ? shape.unit_pieces() : 1;
-  const size_t first = piece - piece % together;
-  const size_t end = std::min(first + together, promotion.pieces.size());
-  for (size_t i = first; i < end; ++i) {
-    if (promotion.pieces[i].reads_left > 0 || promotion.pieces[i].verifying) return;
-  }
-  for (size_t i = first; i < end; ++i) promotion.pieces[i].verifying = true;
-  ++promotion.outstanding;
+  const std::optional<Promotion::Pieces> pieces = promotion.TakeToVerify(piece);
+  if (!pieces.has_value()) return;
   // Header and cipher live as long as the promotion, which lives until nothing is outstanding.
-  Later([this, slot, first, end, raw = &promotion, extents = table_.at(slot).g2] {
-    deps_.copy_executor->Post([this, slot, first, end, raw, extents] {
-      OnPiecesVerified(slot, first, end, VerifyPieces(*raw, extents, first, end));
+  Later([this, slot, pieces = *pieces, raw = &promotion, extents = table_.at(slot).g2] {
+    deps_.copy_executor->Post([this, slot, pieces, raw, extents] {
+      OnPiecesVerified(slot, pieces, VerifyPieces(*raw, extents, pieces));
     });
   });
 }
@@ -355,23 +289,20 @@ absl::Status Core::VerifyPiece(const ImageIdentity& identity, const ExtentList& 
   return absl::OkStatus();
 }
 
-void Core::OnPiecesVerified(ChunkSlot slot, size_t first, size_t end, absl::Status status) {
+void Core::OnPiecesVerified(ChunkSlot slot, Promotion::Pieces pieces, absl::Status status) {
   Section section(this);
   Promotion& promotion = *promotions_.at(slot);
-  --promotion.outstanding;
-  if (!status.ok()) {
-    NoteFailure(promotion, std::move(status));
-    EndIfFailed(slot, promotion);
-    return;
-  }
-  for (size_t piece = first; piece < end; ++piece) promotion.pieces[piece].ready = true;
-  promotion.pieces_ready += end - first;
-  TellReady(promotion, first, end);
-  if (promotion.pieces_ready == promotion.pieces.size()) {
-    if (promotion.in_place) return FinishVerification(slot);  // its header is where it belongs
-    ++promotion.outstanding;
+  const bool good = status.ok();
+  promotion.OnVerified(pieces, std::move(status));
+  if (!good) return EndIfFailed(slot, promotion);
+  auto [told, looked_at] = promotion.TakeReady(pieces);
+  Count(static_cast<uint32_t>(work::kLook * looked_at));
+  Tell(std::move(told), absl::OkStatus());
+  if (promotion.all_ready()) {
+    if (promotion.in_place()) return FinishVerification(slot);  // its header is where it belongs
+    promotion.BeginHeader();
     const Generation generation(next_generation_++);
-    Later([this, slot, identity = &promotion.header->identity, extents = table_.at(slot).g2,
+    Later([this, slot, identity = &promotion.header()->identity, extents = table_.at(slot).g2,
            generation] {
       deps_.copy_executor->Post([this, slot, identity, extents, generation] {
         EncodeHeader({*identity, G2Placement(generation, extents)}, deps_.mac_key,
@@ -383,17 +314,6 @@ void Core::OnPiecesVerified(ChunkSlot slot, size_t first, size_t end, absl::Stat
   EndIfFailed(slot, promotion);
 }
 
-void Core::TellReady(Promotion& promotion, size_t first, size_t end) {
-  const auto is_ready = [&promotion](size_t piece) { return promotion.IsReady(piece); };
-  PieceWaiters::Callbacks told;
-  size_t looked_at = 0;
-  for (size_t piece = first; piece < end; ++piece) {
-    looked_at += promotion.waiters.OnReady(piece, promotion.header_there, is_ready, &told);
-  }
-  Count(static_cast<uint32_t>(work::kLook * looked_at));
-  Tell(std::move(told), absl::OkStatus());
-}
-
 // However many they are, one thing to do after this hold.
 void Core::Tell(PieceWaiters::Callbacks told, absl::Status with) {
   if (told.empty()) return;
@@ -402,27 +322,24 @@ void Core::Tell(PieceWaiters::Callbacks told, absl::Status with) {
   });
 }
 
-void Core::EndReading(ChunkSlot slot, bool good) {
+LowerTier& Core::EndReading(ChunkSlot slot, bool good) {
   Chunk& chunk = table_.at(slot);
-  DeviceTier& tier = *devices_[chunk.device];
+  const auto promotion = promotions_.find(slot);
+  LowerTier& from = *promotion->second->from();
+  from.reads.End(promotion->second->bytes(), good, deps_.clock->Now());
+  promotions_.erase(promotion);
   chunk.g3_reading = false;
   if (chunk.in_g3_policy) g3_policy(chunk).Unpark(slot);
-  const auto promotion = promotions_.find(slot);
-  const uint64_t bytes = promotion->second->bytes;  // none, of what is verified in place
-  tier.reading_bytes -= bytes;
-  if (bytes > 0) tier.read_speed.OnEnd(bytes, good, deps_.clock->Now());
-  promotions_.erase(promotion);
+  return from;
 }
 
 void Core::FinishPromotion(ChunkSlot slot, Generation generation) {
   Section section(this);
-  const uint16_t device = table_.at(slot).device;
   Promotion& promotion = *promotions_.at(slot);
-  KVKEEP_CHECK(--promotion.outstanding == 0);
-  promotion.header_there = true;
-  Tell(promotion.waiters.TakeAll(), absl::OkStatus());
-  NoteIo(*devices_[device], false, absl::OkStatus());
-  EndReading(slot, true);
+  promotion.EndHeader();
+  Tell(promotion.TakeWaiters(), absl::OkStatus());
+  NoteIo(*promotion.from(), false, absl::OkStatus());
+  LowerTier& from = EndReading(slot, true);
   {
     Change chunk(this, slot);
     chunk->g2_state = G2State::kResident;
@@ -434,20 +351,19 @@ void Core::FinishPromotion(ChunkSlot slot, Generation generation) {
     if (!chunk->detached) marks_.Set(chunk->g2, incarnation_, generation);
     counters_.promoted_bytes += chunk->shape.payload_bytes;
   }
-  if (!Planted(Canary::kLostWakeUp)) PumpReads(device);
+  if (!Planted(Canary::kLostWakeUp)) PumpReads(from);
 }
 
 void Core::EndIfFailed(ChunkSlot slot, Promotion& promotion) {
-  if (promotion.failure.ok()) return;
-  Tell(promotion.waiters.TakeAll(), promotion.failure);
-  if (promotion.outstanding > 0) return;
-  if (promotion.in_place) return EndFailedVerification(slot);
+  if (promotion.failure().ok()) return;
+  Tell(promotion.TakeWaiters(), promotion.failure());
+  if (promotion.outstanding() > 0) return;
+  if (promotion.in_place()) return EndFailedVerification(slot);
   CountFailure(promotion);
   // Once a chunk, however many of its reads failed: one bad spot is no broken device.
-  if (promotion.failed_io) NoteIo(*devices_[promotion.device], false, promotion.failure);
-  const bool away = IsAway(promotion.failure);
-  const uint16_t device = promotion.device;
-  EndReading(slot, false);  // `promotion` is gone from here on
+  if (promotion.failed_io()) NoteIo(*promotion.from(), false, promotion.failure());
+  const bool away = IsAway(promotion.failure());
+  LowerTier& from = EndReading(slot, false);  // `promotion` is gone from here on
   const bool detached = table_.at(slot).detached;
   const bool unread = away && table_.at(slot).pins == 0;
   {
@@ -456,7 +372,7 @@ void Core::EndIfFailed(ChunkSlot slot, Promotion& promotion) {
     if (!detached && unread) FreeG2Copy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
   }
   if (!detached && !unread) away ? LeaveToReaders(slot) : LoseChunk(slot);
-  PumpReads(device);
+  PumpReads(from);
 }
 
 }  // namespace kvkeep::store_internal

@@ -43,12 +43,10 @@ void Core::ScrubChunk(Section& section, ChunkSlot slot) {
   }
   scrubber_.Reading(table_.at(slot).blocks() * kBlockBytes);
   // Not pinned: where the device goes away, the chunk stays what it was.
-  const Promotion& begun = *promotion->second;
-  promotion->second->waiters.Add(
-      0, begun.pieces.size(), [&begun](size_t piece) { return begun.IsReady(piece); },
-      [this, slot, id, transient](const absl::Status& status) {
-        OnScrubbed(slot, id, transient, status);
-      });
+  Promotion& begun = *promotion->second;
+  begun.Wait({0, begun.pieces()}, [this, slot, id, transient](const absl::Status& status) {
+    OnScrubbed(slot, id, transient, status);
+  });
 }
 
 void Core::OnScrubbed(ChunkSlot slot, const ChunkId& id, bool transient,

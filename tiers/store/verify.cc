@@ -35,11 +35,7 @@ bool LiesOn(const ExtentList& extents, BlockNumber block) {
 void Core::StartVerification(ChunkSlot slot) {
   Change chunk(this, slot);
   KVKEEP_CHECK(chunk->g2_state == G2State::kUnverified);
-  auto verification = std::make_unique<Promotion>(chunk->shape.pieces());
-  verification->in_place = true;
-  verification->header_there = true;
-  verification->outstanding = 1;  // the header
-  promotions_[slot] = std::move(verification);
+  promotions_[slot] = Promotion::InPlace(chunk->shape);
   chunk->g2_state = G2State::kVerifying;
   Later([this, slot, extents = chunk->g2] {
     deps_.copy_executor->Post([this, slot, extents] {
@@ -52,25 +48,24 @@ void Core::OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header)
   Section section(this);
   const Chunk& chunk = table_.at(slot);
   Promotion& promotion = *promotions_.at(slot);
-  --promotion.outstanding;
   const bool same = header.ok() && header->identity.id == chunk.id &&
                     header->identity.shape == chunk.shape && header->placement.tier == Tier::kG2 &&
                     !header->encryption && header->placement.place == deps_.arena->uuid() &&
                     header->placement.extents == chunk.g2;
   if (same) {
-    promotion.header = std::make_unique<ImageHeader>(*std::move(header));
-    for (size_t piece = 0; piece < promotion.pieces.size(); ++piece) {
-      VerifyIfRead(slot, promotion, piece);
-    }
+    promotion.OnHeader(std::make_unique<ImageHeader>(*std::move(header)), nullptr);
+    VerifyWhatIsRead(slot, promotion);
   } else {
-    promotion.failure = header.ok() ? absl::DataLossError("the image in memory is of another chunk")
-                                    : absl::DataLossError(header.status().message());
+    promotion.OnHeaderFailed(
+        absl::DataLossError(header.ok() ? "the image in memory is of another chunk"
+                                        : header.status().message()),
+        false);
   }
   EndIfFailed(slot, promotion);
 }
 
 void Core::FinishVerification(ChunkSlot slot) {
-  KVKEEP_CHECK(promotions_.at(slot)->outstanding == 0);
+  KVKEEP_CHECK(promotions_.at(slot)->outstanding() == 0);
   promotions_.erase(slot);
   {
     Change chunk(this, slot);

@@ -126,16 +126,12 @@ void Core::StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent) {
   Chunk& chunk = table_.at(slot);
   SetG3State(chunk, G3State::kWriting);
   auto write = std::make_unique<WriteBack>();
-  write->device = chunk.device;
+  write->to = devices_[chunk.device].get();
   write->parent = parent;
-  write->bytes = chunk.blocks() * kBlockBytes;
+  write->bytes = write->bytes_left = chunk.blocks() * kBlockBytes;
   write->key = write_keys_[chunk.tenant.value()];
-  const ImagePlacement placement{.tier = Tier::kG3,
-                                 .place = attached_[chunk.device].device->uuid(),
-                                 .incarnation = chunk.g3_incarnation,
-                                 .generation = chunk.g3_generation,
-                                 .extents = chunk.g3};
-  Later([this, slot, raw = write.get(), g2 = chunk.g2, placement] {
+  Later([this, slot, raw = write.get(), g2 = chunk.g2,
+         placement = devices_[chunk.device]->PlacementOf(chunk)] {
     deps_.copy_executor->Post(
         [this, slot, raw, g2, placement] { SubmitWrite(slot, raw, g2, placement); });
   });
@@ -146,7 +142,6 @@ void Core::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
                        const ImagePlacement& placement) {
   absl::StatusOr<ImageHeader> header = DecodeGuarded(HeaderInArena(g2), deps_.mac_key);
   const auto fail = [this, slot, write](absl::Status why) {
-    write->outstanding = 1;
     write->blames_device = false;
     OnWritten(slot, write->bytes, std::move(why));
   };
@@ -159,34 +154,18 @@ void Core::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
   if (!write->header_page->ok()) return fail(AlignedPage::NoMemory());
   EncodeHeader(*header, deps_.mac_key, write->header_page->span());
   write->root = HeaderRoot(write->header_page->span());
-
-  std::vector<IoOperation> writes;
-  const auto add = [&](uint64_t offset, std::byte* data, size_t bytes) {
-    writes.push_back({.kind = IoOperation::Kind::kWrite,
-                      .offset = DeviceOffset(offset),
-                      .data = data,
-                      .bytes = bytes,
-                      .done = [this, slot, bytes](absl::Status status) {
-                        OnWritten(slot, bytes, std::move(status));
-                      }});
-  };
-  add(placement.extents[0].first.value() * kBlockBytes, write->header_page->bytes, kHeaderBytes);
-  const uint64_t end = header->identity.shape.blocks().value() * kBlockBytes;
-  for (uint64_t at = kHeaderBytes; at < end;) {
-    const uint64_t wanted = std::min<uint64_t>(end - at, kPieceBytes);
-    const ByteRun to = LocateInImage(placement.extents, at, wanted);
-    const std::span<std::byte> from = ImageMemory(g2, at, to.bytes);
-    add(to.tier_offset, from.data(), from.size());
-    at += from.size();
-  }
-  write->outstanding = static_cast<uint32_t>(writes.size());
-  Device& device = attached_[write->device].device->io();
-  for (IoOperation& operation : writes) device.Submit(std::move(operation));
+  write->to->Write({.id = header->identity.id,
+                    .shape = header->identity.shape,
+                    .extents = placement.extents,
+                    .header = write->header_page->span(),
+                    .from = ArenaImage(deps_.arena, g2),
+                    .done = [this, slot](uint64_t bytes, absl::Status status) {
+                      OnWritten(slot, bytes, std::move(status));
+                    }});
 }
 
 void Core::SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
                            ImageHeader header) {
-  write->outstanding = 1;  // all of it together
   header.encryption = ImageCipher::NewEncryption(*write->key, header.identity.shape, deps_.random);
   ImageCipher cipher(*write->key, header.identity, *header.encryption);
   auto encrypted = std::make_shared<EncryptedWrite>(
@@ -196,13 +175,13 @@ void Core::SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g
           .mac_key = deps_.mac_key,
           .source = [this, g2](uint64_t offset,
                                uint64_t bytes) { return ImageMemory(g2, offset, bytes); },
-          .device = &attached_[write->device].device->io(),
+          .device = &write->to->device->io(),
           .executor = deps_.copy_executor,
           .buffers = cipher_buffers_,
           .heard =
-              [this, device = write->device] {
+              [this, to = write->to] {
                 Section section(this);
-                devices_[device]->health.NoteHeard();
+                to->NoteHeard();
               },
           .done =
               [this, slot, write](absl::Status status, const Digest128& root) {
@@ -217,14 +196,15 @@ void Core::OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status) {
   std::unique_ptr<WriteBack> done;  // outlives the lock: freeing its page may take time
   Section section(this);
   const auto found = write_backs_.find(slot);
-  KVKEEP_CHECK(found != write_backs_.end() && found->second->outstanding > 0);
+  KVKEEP_CHECK(found != write_backs_.end() && found->second->bytes_left >= bytes);
   WriteBack& write = *found->second;
-  DeviceTier& tier = *devices_[write.device];
-  tier.health.NoteHeard();
+  DeviceTier& tier = *write.to;
+  tier.NoteHeard();
   tier.writing_bytes -= bytes;
   write.failure.Update(status);
+  write.bytes_left -= bytes;
   // The next chunk's first pieces follow this one's last: the device is never without work.
-  if (--write.outstanding > 0) return PumpWrites(write.device);
+  if (write.bytes_left > 0) return PumpWrites(tier.number);
 
   done = std::move(found->second);
   write_backs_.erase(found);
@@ -248,9 +228,9 @@ void Core::OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status) {
                                     .root = done->root,
                                     .extents = chunk.g3},
                          .parent = done->parent});
-    PumpIndex(done->device);
+    PumpIndex(tier.number);
   }
-  PumpWrites(done->device);
+  PumpWrites(tier.number);
 }
 
 void Core::GiveUpWriteBack(ChunkSlot slot, const absl::Status& why) {

@@ -1,0 +1,61 @@
+// What is read from a lower tier: in turns, within the bytes in flight, and how long it will take.
+#include "tiers/store/read_lane.h"
+
+#include <catch2/catch.hpp>
+
+#include "tiers/base/units.h"
+
+namespace kvkeep::store_internal {
+namespace {
+
+constexpr MonotonicTime kStart = std::chrono::seconds(1);
+constexpr MonotonicTime kSecond = std::chrono::seconds(1);
+
+ReadQueue::Asker Asker(uint8_t session) {
+  ReadQueue::Asker asker{.tenant = TenantId(0), .session = {}};
+  asker.session.bytes[0] = session;
+  return asker;
+}
+
+}  // namespace
+
+TEST_CASE("a lower tier has as many bytes in flight as it may, or one image") {
+  ReadLane lane;
+  CHECK_FALSE(lane.anyone_waits());
+  lane.Ask(Asker(1), ChunkSlot(7), 10 * kMiB, kStart);
+  lane.Ask(Asker(1), ChunkSlot(8), 4 * kMiB, kStart);
+  lane.Ask(Asker(1), ChunkSlot(9), 4 * kMiB, kStart);
+  CHECK(lane.next() == ChunkSlot(7));
+  CHECK(lane.MayBegin(10 * kMiB, 8 * kMiB));  // however large, as nothing else is under way
+  CHECK_FALSE(lane.busy());
+  lane.Begin(10 * kMiB);
+  CHECK(lane.busy());
+  CHECK(lane.next() == ChunkSlot(8));
+  CHECK_FALSE(lane.MayBegin(4 * kMiB, 8 * kMiB));
+  lane.End(10 * kMiB, true, kStart + kSecond);
+  CHECK_FALSE(lane.busy());
+  lane.Begin(4 * kMiB);
+  CHECK(lane.MayBegin(4 * kMiB, 8 * kMiB));
+  CHECK_FALSE(lane.MayBegin(4 * kMiB + 1, 8 * kMiB));
+  lane.Begin(4 * kMiB);
+  CHECK_FALSE(lane.anyone_waits());
+}
+
+TEST_CASE("what others wait for is before one's own only as far as turns have it") {
+  ReadLane lane;
+  // 1 GiB/s, as it turns out.
+  lane.Ask(Asker(1), ChunkSlot(1), kGiB, kStart);
+  lane.Begin(kGiB);
+  lane.End(kGiB, true, kStart + kSecond);
+  for (uint32_t slot = 2; slot < 34; ++slot) {
+    lane.Ask(Asker(1), ChunkSlot(slot), 64 * kMiB, kStart + kSecond);
+  }
+  const auto behind_all = lane.TimeFor(Asker(2), 64 * kMiB, true);
+  const auto in_turn = lane.TimeFor(Asker(2), 64 * kMiB, false);
+  CHECK(behind_all > std::chrono::milliseconds(2000));
+  CHECK(behind_all < std::chrono::milliseconds(2200));
+  CHECK(in_turn < behind_all / 4);
+  CHECK(lane.TimeFor(Asker(1), 64 * kMiB, false) == behind_all);
+}
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,105 @@
+#include "tiers/store/device_tier.h"
+
+#include <algorithm>
+
+namespace kvkeep::store_internal {
+namespace {
+
+// The image's bytes [at, end), in runs that are contiguous both on the device and in memory.
+template <typename Submit>
+void ForEachRun(const ExtentList& extents, const ArenaImage& memory, uint64_t at, uint64_t end,
+                Submit submit) {
+  while (at < end) {
+    const ByteRun run = LocateInImage(extents, at, end - at);
+    const std::span<std::byte> bytes = memory.Run(at, run.bytes);
+    submit(DeviceOffset(run.tier_offset), bytes);
+    at += bytes.size();
+  }
+}
+
+DeviceOffset Begin(const ExtentList& extents) {
+  return DeviceOffset(extents[0].first.value() * kBlockBytes);
+}
+
+}  // namespace
+
+void DeviceTier::Read(ImageRead read) {
+  Device& io = device->io();
+  ReadSink* const sink = read.sink;
+  const ChunkSlot slot = read.slot;
+  // All of them are made before the first one is handed over: who is told of that may end the rest.
+  std::vector<IoOperation> reads;
+  reads.push_back({.kind = IoOperation::Kind::kRead,
+                   .offset = Begin(read.extents),
+                   .data = read.header.data(),
+                   .bytes = kHeaderBytes,
+                   .done = [sink, slot, page = read.header](absl::Status status) {
+                     sink->OnHeaderRead(slot, page, std::move(status));
+                   }});
+  const uint64_t image_end = read.shape.blocks().value() * kBlockBytes;
+  for (size_t piece = 0; piece < read.shape.pieces(); ++piece) {
+    const uint64_t at = kHeaderBytes + piece * kPieceBytes;
+    const bool last = piece + 1 == read.shape.pieces();
+    ForEachRun(read.extents, read.to, at, last ? image_end : at + kPieceBytes,
+               [&](DeviceOffset offset, std::span<std::byte> to) {
+                 reads.push_back({.kind = IoOperation::Kind::kRead,
+                                  .offset = offset,
+                                  .data = to.data(),
+                                  .bytes = to.size(),
+                                  .done = [sink, slot, piece, bytes = to.size()](
+                                              absl::Status status) {
+                                    sink->OnPieceRead(slot, piece, bytes, std::move(status));
+                                  }});
+               });
+  }
+  for (IoOperation& operation : reads) io.Submit(std::move(operation));
+}
+
+void DeviceTier::Write(ImageWrite write) {
+  Device& io = device->io();
+  const auto done = std::make_shared<std::function<void(uint64_t, absl::Status)>>(
+      std::move(write.done));
+  std::vector<IoOperation> writes;
+  const auto add = [&](DeviceOffset offset, std::span<const std::byte> from) {
+    writes.push_back({.kind = IoOperation::Kind::kWrite,
+                      .offset = offset,
+                      .data = const_cast<std::byte*>(from.data()),  // a write reads it
+                      .bytes = from.size(),
+                      .done = [done, bytes = from.size()](absl::Status status) {
+                        (*done)(bytes, std::move(status));
+                      }});
+  };
+  add(Begin(write.extents), write.header);
+  const uint64_t end = write.shape.blocks().value() * kBlockBytes;
+  for (uint64_t at = kHeaderBytes; at < end; at += kPieceBytes) {
+    ForEachRun(write.extents, write.from, at, std::min(end, at + kPieceBytes), add);
+  }
+  for (IoOperation& operation : writes) io.Submit(std::move(operation));
+}
+
+ImagePlacement DeviceTier::PlacementOf(const Chunk& chunk) const {
+  return {.tier = Tier::kG3,
+          .place = device->uuid(),
+          .incarnation = chunk.g3_incarnation,
+          .generation = chunk.g3_generation,
+          .extents = chunk.g3};
+}
+
+absl::Status DeviceTier::CheckHeader(const ImageHeader& header, const Chunk& chunk) const {
+  if (header.identity.id == chunk.id && header.identity.shape == chunk.shape &&
+      header.placement == PlacementOf(chunk)) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError("the image on the device is of another chunk or placement");
+}
+
+uint32_t DeviceTier::NoteRuns(const Chunk& chunk) {
+  uint32_t runs = 0;
+  for (const Extent& extent : chunk.g3) {
+    runs += extent.first.value() != read_up_to;
+    read_up_to = extent.end();
+  }
+  return runs;
+}
+
+}  // namespace kvkeep::store_internal

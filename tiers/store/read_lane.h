@@ -1,0 +1,59 @@
+// ReadLane: the images that are to be read from one lower tier: who is next, how much is under way,
+// how long it takes.
+//
+// An image waits in a queue in which tenants and sessions take turns (read_queue.h), is under way
+// once there is room among the bytes in flight, and ends when its last byte is readable, or never
+// will be. The core's lock protects it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "tiers/base/check.h"
+#include "tiers/base/clock.h"
+#include "tiers/store/read_queue.h"
+#include "tiers/store/read_speed.h"
+
+namespace kvkeep::store_internal {
+
+class ReadLane {
+ public:
+  void Ask(const ReadQueue::Asker& asker, ChunkSlot slot, uint64_t bytes, MonotonicTime now) {
+    speed_.OnStart(bytes, now);
+    queue_.Push(asker, slot, bytes);
+  }
+  bool anyone_waits() const { return !queue_.empty(); }
+  // REQUIRES: anyone_waits().
+  ChunkSlot next() const { return queue_.front(); }
+  // One image may always be under way, however large.
+  bool MayBegin(uint64_t bytes, uint64_t most_in_flight) const {
+    return in_flight_bytes_ == 0 || in_flight_bytes_ + bytes <= most_in_flight;
+  }
+  // The next one, of so many bytes.
+  void Begin(uint64_t bytes) {
+    in_flight_bytes_ += bytes;
+    queue_.Pop();
+  }
+  void End(uint64_t bytes, bool good, MonotonicTime now) {
+    KVKEEP_CHECK(in_flight_bytes_ >= bytes);
+    in_flight_bytes_ -= bytes;
+    speed_.OnEnd(bytes, good, now);
+  }
+  bool busy() const { return in_flight_bytes_ > 0; }
+
+  // Until `bytes` more, which the asker would ask for now, are readable; `behind_others`: they or
+  // what the asker waits for are behind all that waits.
+  std::chrono::nanoseconds TimeFor(const ReadQueue::Asker& asker, uint64_t bytes,
+                                   bool behind_others) const {
+    const uint64_t waiting = queue_.bytes();
+    const uint64_t before = behind_others ? waiting : queue_.BytesBefore(asker, bytes);
+    return speed_.TimeFor(bytes, waiting - before);
+  }
+
+ private:
+  ReadQueue queue_;
+  ReadSpeed speed_;
+  uint64_t in_flight_bytes_ = 0;
+};
+
+}  // namespace kvkeep::store_internal
