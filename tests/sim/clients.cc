@@ -305,12 +305,45 @@ void Simulator::DoRelease(Client& client) {
   if (!alive) client.leases.erase(client.leases.begin() + static_cast<ptrdiff_t>(pick));
 }
 
+void Simulator::DoRecall(Client& client) {
+  ++report_.operations;
+  ++report_.recalls;
+  if (scenario_.objects_vanish && !world_.bucket().empty() && random_.Chance(0.2)) {
+    const auto steps = static_cast<ptrdiff_t>(random_.Below(world_.bucket().size()));
+    world_.bucket().erase(std::next(world_.bucket().begin(), steps));
+  }
+  const size_t in = RandomSpace(client);
+  std::set<uint64_t> names;
+  for (uint64_t left = random_.Between(1, 12); left > 0; --left) {
+    names.insert(in * kNames + random_.Below(names_end_));
+  }
+  std::vector<ChunkKey> keys;
+  for (const uint64_t name : names) {
+    keys.push_back(Key(name));
+    recalling_.insert(name);
+    ++names_[name].changes;  // it may be written back anew
+  }
+  const std::vector<PartId> parts = {spaces_[in].part};
+  ++callbacks_due_;
+  Log(absl::StrCat("recall of ", names.size(), " from ", *names.begin()));
+  world_.store().Recall(
+      client.token, {spaces_[in].ns, keys, parts},
+      [this, names, process = process_](const absl::StatusOr<uint64_t>& came) {
+        if (process != process_) return;
+        --callbacks_due_;
+        KVKEEP_CHECK(came.ok() ? *came <= names.size() : absl::IsUnavailable(came.status()));
+        for (const uint64_t name : names) recalling_.erase(recalling_.find(name));
+      });
+}
+
 void Simulator::DoDelete(Client& client) {
   if (sealing_ > 0 || deleting_ > 0) return;  // the model could not tell which came first
   ++report_.operations;
   const uint64_t last_version = next_version_ - 1;
+  bool clear = false;
   const auto forget = [&](uint64_t name) {
-    names_[name].deleted_up_to = last_version;
+    // A clear leaves what lies beyond the node, and it may come back.
+    if (!clear || !scenario_.world.remote) names_[name].deleted_up_to = last_version;
     ++names_[name].changes;
     durable_.erase(name);
     for (const auto& [sealed, version] : sealed_while_deleting_) {
@@ -323,6 +356,7 @@ void Simulator::DoDelete(Client& client) {
   const uint64_t name = RandomName(client);
   if (random_.Chance(0.02)) {
     Log("clear");
+    clear = true;
     const bool all = random_.Chance(0.5);
     world_.store().Clear(all ? std::nullopt : std::optional(space(name).ns));
     for (uint64_t other = 0; other < spaces_.size() * kNames; ++other) {

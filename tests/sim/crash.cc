@@ -129,6 +129,11 @@ void Simulator::CountProcess() {
   report_.unauthentic += counters.unauthentic_chunks;
   report_.events += counters.events_told;
   report_.event_restarts += counters.event_restarts;
+  const RemoteCounters remote = world_.store().snapshot().remote.value_or(RemoteCounters{});
+  report_.recalled += remote.recalled_chunks;
+  report_.failed_recalls += remote.failed_recalls;
+  report_.written_beyond += remote.written_chunks;
+  report_.bad_beyond += remote.bad_images;
   KVKEEP_CHECK(counters.keyless_chunks == 0);  // no key goes away
   for (const TenantSnapshot& tenant : world_.store().snapshot().tenants) {
     report_.in_quota += tenant.counters.g3_quota_evictions;
@@ -371,6 +376,7 @@ void Simulator::DoCrash(bool power) {
   joined_since_ = false;
   crashed_ = true;
   callbacks_due_ = 0;
+  recalling_.clear();
   clients_.clear();
   stalled_.clear();
   events_.reset();
@@ -380,7 +386,7 @@ void Simulator::DoCrash(bool power) {
   const bool drive_cut = !power && DrivesLosePower();
   NoteRevived(before, loses);
   // A delete that had not reached an index is undone by the crash; in G2 none is.
-  const bool has_index = !world_options_.device_blocks.empty();
+  const bool has_index = !world_options_.device_blocks.empty() || world_options_.remote;
   for (auto& [name, state] : names_) state.deleted_up_to = has_index ? 0 : state.deleted_up_to;
   if (loses) {
     std::erase_if(durable_, [&](const auto& one) {

@@ -52,6 +52,12 @@ const Removal kRemovals[] = {
      }},
     {"tenants_change", [](Scenario& s) { s.tenants_change = false; }},
     {"quotas", [](Scenario& s) { s.quotas = false; }},
+    {"remote", [](Scenario& s) { s.world.remote = s.objects_vanish = false; }},
+    {"remote_faults",
+     [](Scenario& s) {
+       s.world.remote_faults = {};
+       s.objects_vanish = false;
+     }},
     {"capacities", [](Scenario& s) { s.capacities = false; }},
     {"namespaces", [](Scenario& s) { s.namespaces = 1; }},
     {"parts", [](Scenario& s) { s.parts = 1; }},
@@ -92,6 +98,27 @@ WorldOptions::Encryption RandomEncryption(SeededRandom& random) {
   using Encryption = WorldOptions::Encryption;
   if (!random.Chance(0.4)) return Encryption::kOff;
   return random.Chance(0.3) ? Encryption::kLater : Encryption::kOn;
+}
+
+void AddRemote(SeededRandom& random, Scenario& scenario, bool faults) {
+  scenario.world.remote = true;
+  scenario.world.remote_faults.delay = random.Chance(0.5) ? 0.3 : 0;
+  if (!faults || random.Chance(0.3)) return;
+  const auto chance = [&random](double most) {
+    return random.Chance(0.5) ? most * 0.001 * static_cast<double>(random.Below(1001)) : 0.0;
+  };
+  scenario.world.remote_faults = {.delay = scenario.world.remote_faults.delay,
+                                  .hides = chance(0.2),
+                                  .finds_other = chance(0.05),
+                                  .read_error = chance(0.1),
+                                  .corrupt_read = chance(0.1),
+                                  .other_read = chance(0.1),
+                                  .write_error = chance(0.2),
+                                  .half_written = chance(0.1),
+                                  .answer_lost = chance(0.2),
+                                  .remove_error = chance(0.3),
+                                  .away = chance(0.2)};
+  scenario.objects_vanish = random.Chance(0.5);
 }
 
 void LetTenantsChange(SeededRandom& random, Scenario& scenario) {
@@ -164,6 +191,7 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
   }
   if (!options.store.tenants.empty() && random.Chance(0.5)) LetTenantsChange(random, scenario);
   scenario.devices_join = random.Chance(0.3);
+  if (random.Chance(0.35)) AddRemote(random, scenario, faults);
   for (const std::string& name : without) {
     const auto removal = std::find_if(std::begin(kRemovals), std::end(kRemovals),
                                       [&name](const Removal& one) { return name == one.name; });
@@ -185,7 +213,8 @@ const std::vector<std::string>& Removable() {
 bool FreeOfFaults(const Scenario& scenario) {
   const FaultOptions& device = scenario.world.device_faults;
   const MemoryIndex::Faults& index = scenario.world.index_faults;
-  return Honest(scenario) && !scenario.devices_vanish && !scenario.drives_lose_power &&
+  return Honest(scenario) && scenario.world.remote_faults.sum() == 0 && !scenario.objects_vanish &&
+         !scenario.devices_vanish && !scenario.drives_lose_power &&
          scenario.world.drives_lie == 0 &&
          device.write_error + device.torn_write + device.sync_error + index.commit_refused +
                  index.commit_error + index.sync_error ==

@@ -22,6 +22,7 @@ struct Scenario {
   bool index_stalls = false;       // commits end only much later
   bool quotas = false;             // of G3, other ones from process to process
   bool tenants_change = false;     // the second is another one, or gone, from process to process
+  bool objects_vanish = false;     // beyond the node, at any time
   bool capacities = false;         // of the tiers, others while they are in use
 };
 

@@ -45,9 +45,10 @@ bool Simulator::StartRead(Client& client, uint64_t name, ReadResult read, uint64
   held->name = name;
   held->reader = std::move(read.reader);
   held->oldest = oldest;
-  held->must = must || MustNotFail(name);
+  // What was found beyond the node may be another one by now.
+  held->must = must || (MustNotFail(name) && !recalling_.contains(name));
   const auto promise = durable_.find(name);
-  held->durable = honest_ && promise != durable_.end() &&
+  held->durable = honest_ && promise != durable_.end() && !recalling_.contains(name) &&
                   RecordsOf(name) == std::vector<Promise>{promise->second};
   held->pieces_left = held->reader.shape().pieces();
   client.readers.push_back(held);

@@ -112,6 +112,10 @@ TEST_CASE("the simulation reaches what it is meant to test", "[figures]") {
   CHECK(sum.leaves > 5);
   CHECK(sum.capacities_set > 5);
   CHECK(sum.tenant_changes > 20);
+  CHECK(sum.recalled > 200);
+  CHECK(sum.failed_recalls > 20);
+  CHECK(sum.written_beyond > 500);
+  CHECK(sum.bad_beyond > 10);
   CHECK(sum.returned > 5);
   CHECK(sum.encrypted > 100);
   CHECK(sum.in_quota > 20);

@@ -127,6 +127,8 @@ void Simulator::Act(Client& client, uint64_t pick) {
     }
     Log("time passes");
     world_.store().Tick();
+  } else if (pick >= 970 && pick < 1000 && scenario_.world.remote) {
+    DoRecall(client);
   } else {
     const uint64_t most = random_.Below(30);
     uint64_t ran = 0;
@@ -261,6 +263,7 @@ void Simulator::FinishAll() {
     if (world_.attached(d)) world_.device(d).set_options({});
     world_.index(d).SetFaults({});
   }
+  if (scenario_.world.remote) world_.remote().set_faults({});
   if (scenario_.capacities) SetCapacities();
   world_.Settle();  // a device may leave yet
   OpenFailedAnew();
@@ -348,6 +351,11 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(leaves, other.leaves);
   add(capacities_set, other.capacities_set);
   add(tenant_changes, other.tenant_changes);
+  add(recalls, other.recalls);
+  add(recalled, other.recalled);
+  add(failed_recalls, other.failed_recalls);
+  add(written_beyond, other.written_beyond);
+  add(bad_beyond, other.bad_beyond);
   add(returned, other.returned);
   add(encrypted, other.encrypted);
   add(unauthentic, other.unauthentic);
@@ -371,7 +379,9 @@ std::string SimulationReport::Describe() const {
       durable, " read after a cut ", durable_read, " looked for ", promises_checked,
       " interrupted ", interruptions, " revoked ", revoked, " attached or not ", attachments,
       " joined ", joins, " left ", leaves,
-      " capacities set ", capacities_set, " tenants changed ", tenant_changes,
+      " capacities set ", capacities_set, " tenants changed ", tenant_changes, " recalls ", recalls,
+      " of them came ", recalled, " not ", failed_recalls, " written beyond ", written_beyond,
+      " bad there ", bad_beyond,
       " chunks found by who was away ", returned, " forgotten but told durable ", forgotten,
       " records back ", revived, " of them believed ", believed, " gone for a quota ", in_quota,
       " encrypted ", encrypted, " unauthentic ", unauthentic, " events ", events, " begun anew ",

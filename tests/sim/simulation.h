@@ -41,6 +41,8 @@ struct SimulationReport {
   // Records that came back with a shorter or a longer log of the same boot, and those of them that
   // nothing casts doubt on.
   uint64_t revived = 0, believed = 0;
+  // Beyond the node: asked for; came, did not; written there; found not to be what they should be.
+  uint64_t recalls = 0, recalled = 0, failed_recalls = 0, written_beyond = 0, bad_beyond = 0;
   uint64_t encrypted = 0, unauthentic = 0;  // written; found changed on their device
   Injected injected;
   uint64_t digest = 0;  // of all that happened: equal for equal seeds

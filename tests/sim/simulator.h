@@ -79,6 +79,7 @@ class Simulator {
   void DoContinuePut(Client& client);
   void DoRelease(Client& client);
   void DoDelete(Client& client);
+  void DoRecall(Client& client);
   void DoDropReader(Client& client);
   void DoTrouble();
   void DoJoin(size_t device);
@@ -166,6 +167,9 @@ class Simulator {
   // Names of the others: somebody soon puts them durable, to see whether they are believed.
   std::set<uint64_t> doubted_;
   std::optional<EventMirror> events_;  // of all namespaces, from some time of this process on
+  // Asked for beyond the node, in this process: what comes from there may fail, whatever was
+  // promised of a copy that this node has as well.
+  std::multiset<uint64_t> recalling_;
   // Told of by records that a power cut may have brought back: their header is right, but blocks
   // behind it may have been reused since. They may turn out damaged without any fault.
   std::set<uint64_t> unsure_;

@@ -97,6 +97,11 @@ void World::Start() {
                                            options_.arena_outlives);
   }
   deps.arena = arena_.get();
+  if (options_.remote) {
+    remote_ = std::make_unique<MemoryRemoteSource>(&bucket_, &executor_, random_.NextU64(),
+                                                   options_.remote_faults);
+    deps.remote = remote_.get();
+  }
   absl::StatusOr<std::unique_ptr<Store>> store = Store::Create(options_.store, deps);
   KVKEEP_CHECK(store.ok());
   store_ = *std::move(store);

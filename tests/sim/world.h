@@ -21,6 +21,7 @@
 #include "tests/fakes/memory_device.h"
 #include "tests/fakes/memory_index.h"
 #include "tests/fakes/memory_nvme_device.h"
+#include "tests/fakes/memory_remote_source.h"
 #include "tests/fakes/seeded_random.h"
 #include "tests/sim/injected.h"
 #include "tiers/store/store.h"
@@ -38,6 +39,8 @@ struct WorldOptions {
   bool index_tails = false;  // a drive that loses its power alone forgets of the index, too
   bool late_writes = false;  // else a dead process's land at once
   MemoryIndex::Faults index_faults;
+  bool remote = false;  // something lies beyond the node
+  RemoteFaults remote_faults;
   StoreOptions store;
   // Encryption of what is written; kLater: from the second process on, so that plain images and
   // encrypted ones lie side by side.
@@ -122,6 +125,9 @@ class World {
   MemoryArena& arena() { return *arena_; }  // also between two processes, if it outlives one
   MemoryDisk& disk(size_t device = 0) { return *machines_[device].disk; }
   FaultyDevice& device(size_t device = 0) { return *machines_[device].faulty; }
+  // What lies beyond the node: images by name, over all processes; of this process, its source.
+  MemoryBucket& bucket() { return bucket_; }
+  MemoryRemoteSource& remote() { return *remote_; }
   MemoryNvmeDevice& nvme(size_t device = 0) { return *machines_[device].nvme; }
 
   // The medium of the first device rots: bits flip (0), blocks get the bytes of others (1), or
@@ -180,6 +186,8 @@ class World {
   std::shared_ptr<KeyRing> keys_;
   uint64_t starts_ = 0, wakes_ = 0;
   std::function<void()> between_slices_;
+  MemoryBucket bucket_;
+  std::unique_ptr<MemoryRemoteSource> remote_;
   std::unique_ptr<MemoryArena> arena_;
   std::unique_ptr<Store> store_;
 };

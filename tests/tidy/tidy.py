@@ -41,7 +41,7 @@ MAX_COLUMNS = 100
 
 _BASE = ("tiers/base",)
 _PARTS = _BASE + ("tiers/alloc", "tiers/policy", "tiers/io", "tiers/index")
-_TIERS = _PARTS + ("tiers/crypt", "tiers/host", "tiers/nvme", "tiers/store")
+_TIERS = _PARTS + ("tiers/crypt", "tiers/host", "tiers/nvme", "tiers/remote", "tiers/store")
 LAYERS = {
     "tiers/base": (),
     "tiers/alloc": _BASE,
@@ -50,6 +50,7 @@ LAYERS = {
     "tiers/index": _BASE,
     "tiers/host": _PARTS,
     "tiers/crypt": _BASE,
+    "tiers/remote": _BASE,
     "tiers/nvme": _PARTS + ("tiers/crypt",),
     "tiers/fsck": _BASE + ("tiers/crypt", "tiers/io", "tiers/index", "tiers/nvme"),
     "tiers/store": _TIERS,

@@ -94,6 +94,7 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
   snapshot.namespaces = meters_.snapshot();
   snapshot.draining = draining_;
   snapshot.dirty_chunks = dirty_.count();
+  if (remote_ != nullptr) snapshot.remote = remote_->counters;
   snapshot.scrub = {.asked_for = scrubber_.round_asked(),
                     .looked_at = scrubber_.looked_at(),
                     .of = table_.slot_end()};

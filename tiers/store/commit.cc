@@ -277,7 +277,7 @@ void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
   }
   durable_waiters_.Add(slot, std::move(done));
   if (!devices_.empty() && chunk.g2_state == G2State::kUnverified) StartVerification(slot);
-  if (!devices_.empty() && chunk.g2_state == G2State::kVerifying) return;  // written back then
+  if (!devices_.empty() && chunk.being_read()) return;  // written back then
   if (chunk.g3_state == G3State::kAbsent && chunk.g2_state == G2State::kResident) {
     QueueWriteBack(slot, std::nullopt, true);
   }
@@ -363,27 +363,30 @@ bool Core::AnswerSyncWaiters(DeviceTier& tier) {
   return tier.sync_waiters.Answer(tier.stable, tier.health.failed_sync(), hold_);
 }
 
-void Core::PumpLater(uint16_t device) {
-  DeviceTier& tier = *devices_[device];
+void Core::PumpLater(LowerTier& tier) {
   tier.pump_more = true;
   if (tier.pumping) return;
   tier.pumping = true;
-  Later([this, device] { KeepPumping(device); });
+  Later([this, &tier] { KeepPumping(tier); });
 }
 
-void Core::KeepPumping(uint16_t device) {
+void Core::KeepPumping(LowerTier& tier) {
   Section section(this);
-  DeviceTier& tier = *devices_[device];
   while (std::exchange(tier.pump_more, false)) {
-    PumpIndex(device);
-    PumpReads(tier);
-    PumpUnbacked(device);
-    PumpWrites(device);
-    PumpConfirms(device);
-    if (tier.health.sync_failed() && !AnswerSyncWaiters(tier)) PumpLater(device);
+    tier.pump();
     if (tier.pump_more) section.Yield();
   }
   tier.pumping = false;
+}
+
+void Core::PumpDevice(DeviceTier& tier) {
+  const uint16_t device = tier.number;
+  PumpIndex(device);
+  PumpReads(tier);
+  PumpUnbacked(device);
+  PumpWrites(device);
+  PumpConfirms(device);
+  if (tier.health.sync_failed() && !AnswerSyncWaiters(tier)) PumpLater(device);
 }
 
 void Core::NoteIo(LowerTier& tier, bool write, const absl::Status& status) {
@@ -392,7 +395,7 @@ void Core::NoteIo(LowerTier& tier, bool write, const absl::Status& status) {
     return;
   }
   tier.NoteIo(write, status, deps_.clock->Now());
-  if (!status.ok()) events_.NoteReadable(tier.number, tier.readable());
+  if (!status.ok() && tier.has_records()) events_.NoteReadable(tier.number, tier.readable());
 }
 
 bool Core::Tick() {
@@ -419,6 +422,10 @@ bool Core::Tick() {
     TrimToNewQuotas(section);
     TrimToNewCapacities(section);
   }
+  if (remote_ != nullptr) {
+    remote_->removals.Retry();
+    PumpRemote();
+  }
   DropBrokenAndSweep(section);
   WriteForWaiters(section);
   scrubber_.Pay(now);
@@ -432,6 +439,7 @@ bool Core::IsAtRest() const {
   const bool limits = over_quota_ || over_capacity_;  // are to be reached
   const bool busy = draining_ || wait_for_device_ || scrubber_.on() || limits;
   if (busy || !unverified_.empty()) return false;
+  if (remote_ != nullptr && !remote_->at_rest()) return false;
   return std::all_of(devices_.begin(), devices_.end(), [](const auto& tier) {
     return !tier->busy() && tier->write_queue.empty() && !tier->reads.anyone_waits() &&
            tier->confirmed() && tier->adds.empty() && tier->removes.empty() && !tier->committing &&

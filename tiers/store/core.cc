@@ -73,6 +73,15 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
     KVKEEP_CHECK(deps.keys == nullptr || write_keys_.back() != nullptr);  // as above
   }
   admissions_ = MakeAdmissions(options_);
+  if (deps_.remote != nullptr) {
+    const auto number = static_cast<uint16_t>(deps_.devices.size());
+    remote_ = std::make_unique<RemoteTier>(number, deps_.remote);
+    remote_->pump = [this] {
+      mu_.AssertHeld();
+      PumpReads(*remote_);
+      PumpRemote();
+    };
+  }
   scrubber_.SetRate(options_.scrub_bytes_per_second);
 }
 

@@ -30,12 +30,16 @@
 #include "tiers/store/namespace_meters.h"
 #include "tiers/store/owners.h"
 #include "tiers/store/puts.h"
+#include "tiers/store/remote_tier.h"
 #include "tiers/store/reuse_meter.h"
 #include "tiers/store/scrubber.h"
 #include "tiers/store/session_table.h"
 #include "tiers/store/shares.h"
 #include "tiers/store/state.h"
 #include "tiers/store/work.h"
+
+// Of a method: the caller holds the lock.
+#define LOCKED ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_)
 
 namespace kvkeep::store_internal {
 
@@ -69,6 +73,8 @@ class Core final : private ReadSink {
   absl::Status ChargeDiscarded(const SessionToken& token, uint64_t bytes, bool within_rate);
   absl::StatusOr<PrefetchResult> Prefetch(const SessionToken& token, const ChunkSet& chunks);
   absl::StatusOr<uint64_t> Delete(const SessionToken& token, const ChunkSet& chunks);
+  using RecallCallback = absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&>;
+  void Recall(const SessionToken& token, const ChunkSet& chunks, RecallCallback done);
   absl::StatusOr<ReadResult> Read(const SessionToken& token, const ChunkId& id, LeaseId lease,
                                   bool transient);
   absl::StatusOr<ReserveResult> Reserve(const SessionToken& token, const PutRequest& request);
@@ -128,188 +134,170 @@ class Core final : private ReadSink {
 
   // ---- core.cc
   // As Hold's.
-  void Count(uint32_t units) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { hold_.Count(units); }
-  bool Spent() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return hold_.Spent(); }
-  void Later(Hold::Task work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { hold_.Later(std::move(work)); }
-  void CallLater(StatusCallback callback, absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  void Count(uint32_t units) LOCKED { hold_.Count(units); }
+  bool Spent() const LOCKED { return hold_.Spent(); }
+  void Later(Hold::Task work) LOCKED { hold_.Later(std::move(work)); }
+  void CallLater(StatusCallback callback, absl::Status status) LOCKED {
     hold_.CallLater(std::move(callback), std::move(status));
   }
-  void NoteHold(uint64_t held_ns, uint64_t worked_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteHold(uint64_t held_ns, uint64_t worked_ns) LOCKED;
   // The memory is due: touched without the lock, before anybody needs it. In a recovery that is by
   // another thread, as the lock is held until its end.
-  void TouchLater(std::span<std::byte> memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TouchLater(std::span<std::byte> memory) LOCKED;
   static bool EvictableFromG2(const Chunk& chunk);
   // Its bytes in G2: by readers, a write-back, or a promotion that writes them.
   static bool InUse(const Chunk& chunk) {
     return chunk.pins > 0 || chunk.dirty() || chunk.being_read();
   }
-  void Settle(ChunkSlot slot, bool was_evictable) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Pin(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void UnpinLocked(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Settle(ChunkSlot slot, bool was_evictable) LOCKED;
+  void Pin(ChunkSlot slot) LOCKED;
+  void UnpinLocked(ChunkSlot slot) LOCKED;
+  void InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) LOCKED;
+  void InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent) LOCKED;
   void NoteGone(const Chunk& chunk, LifeSamples::Where where, EvictionPolicy::EraseReason reason)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+      LOCKED;
+  void FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) LOCKED;
   // Nobody (shares.h) has none: what a tenant left that is no more is in G3 alone.
-  bool HasPool(TenantId tenant) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  bool HasPool(TenantId tenant) const LOCKED {
     return tenant.value() < pools_.size();
   }
-  G2Pool& pool(TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  G2Pool& pool(TenantId tenant) LOCKED {
     KVKEEP_CHECK(HasPool(tenant));
     return *pools_[tenant.value()];
   }
-  G2Pool& pool(const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return pool(chunk.tenant); }
+  G2Pool& pool(const Chunk& chunk) LOCKED { return pool(chunk.tenant); }
   TenantId OwnerOf(const NamespaceDigest& ns) const { return owners_.OwnerOf(ns); }
   // As ChunkTable::Create; the chunk is its namespace's owner's.
-  ChunkSlot CreateChunk(const ChunkId& id, const ImageShape& shape)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  ChunkSlot CreateChunk(const ChunkId& id, const ImageShape& shape) LOCKED;
   // Space in the tenant's pool, made by eviction where need be. May yield.
   std::optional<ExtentList> AllocateG2(Section& section, TenantId tenant, uint64_t blocks,
-                                       ChunkSlot parent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+                                       ChunkSlot parent) LOCKED;
   // kSpent: not yet, this hold has done its share.
   enum class Evicted : uint8_t { kOne, kNone, kSpent };
-  Evicted EvictOneFromG2(G2Pool& pool) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Evicted EvictOneFromG2(G2Pool& pool) LOCKED;
   // Whether the slot, which was this chunk's before a yield, still is, findable as such.
-  bool StillIs(ChunkSlot slot, const ChunkId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool StillIs(ChunkSlot slot, const ChunkId& id) const LOCKED;
   // Not found any more, from here on; nor is what it replaced after a restart.
-  void DetachChunk(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void DetachOnly(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DetachChunk(ChunkSlot slot) LOCKED;
+  void DetachOnly(ChunkSlot slot) LOCKED;
 
   // ---- replace.cc
   // DetachChunk, to put it anew: its record stays, see replace.cc.
-  void ReplaceChunk(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ReplaceChunk(ChunkSlot slot) LOCKED;
   // A record whose blocks are taken, beneath the chunk of that name, which has another one or none.
   void KeepBeneath(ChunkSlot slot, uint16_t device, const ExtentList& extents,
-                   const KnownRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+                   const KnownRecord& record) LOCKED;
   // The chunk, which has none, gets a record; loses it. REQUIRES: inside a Change of it.
-  void StoreBy(Chunk& chunk, uint16_t device, ExtentList extents, const KnownRecord& record)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  ExtentList TakeOff(Chunk& chunk, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void StoreBy(Chunk& chunk, uint16_t device, ExtentList extents, const KnownRecord& record) LOCKED;
+  ExtentList TakeOff(Chunk& chunk, ChunkSlot slot) LOCKED;
   // The chunk's own, which is in doubt: it is written anew. False: it is being read.
-  bool SetAside(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void LayAside(Chunk& chunk, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // its record
+  bool SetAside(ChunkSlot slot) LOCKED;
+  void LayAside(Chunk& chunk, ChunkSlot slot) LOCKED;  // its record
   // What is left of a chunk of G3 that is about to go from there. False: no record that stays.
-  bool KeepReplaced(Chunk& chunk, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool KeepReplaced(Chunk& chunk, ChunkSlot slot) LOCKED;
   // Adds the removal of what an add is about to overwrite. False: of no record that stays.
   bool TakeReplaced(uint16_t device, const ChunkId& id,
-                    std::deque<DeviceTier::PendingRemove>& removes)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+                    std::deque<DeviceTier::PendingRemove>& removes) LOCKED;
   // The chunk is stored, and sure. What it replaced goes, if that could not with its add.
-  void EndReplaced(const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndReplaced(const Chunk& chunk) LOCKED;
   // The batch with that was refused. False: the record is to go by itself.
-  bool RestoreReplaced(uint16_t device, DeviceTier::PendingRemove& remove)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool RestoreReplaced(uint16_t device, DeviceTier::PendingRemove& remove) LOCKED;
   // One that is kept on the device, of a tenant or of any: there is nothing else to evict.
-  Evicted EvictReplaced(DeviceTier& tier, std::optional<TenantId> tenant)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Evicted EvictReplaced(DeviceTier& tier, std::optional<TenantId> tenant) LOCKED;
   // Frees what nothing refers to once `sequence` is stable.
-  void FreeWhenStable(uint16_t device, CommitSequence sequence, ExtentList extents)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FreeWhenStable(uint16_t device, CommitSequence sequence, ExtentList extents) LOCKED;
   // The chunk that replaced it has gone, or is in G3 elsewhere: the record goes by itself.
-  void ForgetReplaced(const ChunkId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ForgetOne(const ReplacedAt& at, bool evicted = false) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void DoubtTwice(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // if so: for the scrub
+  void ForgetReplaced(const ChunkId& id) LOCKED;
+  void ForgetOne(const ReplacedAt& at, bool evicted = false) LOCKED;
+  void DoubtTwice(ChunkSlot slot) LOCKED;  // if so: for the scrub
   // The chunk, which is in no tier any more, is what it replaced again, if that can be.
-  void ReturnReplaced(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ReturnReplaced(ChunkSlot slot) LOCKED;
   // DetachChunk, as it is damaged: another record of it, if there is one, is the chunk now.
-  void LoseChunk(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void BecomeReplaced(ChunkSlot slot, const ReplacedAt& at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LoseChunk(ChunkSlot slot) LOCKED;
+  void BecomeReplaced(ChunkSlot slot, const ReplacedAt& at) LOCKED;
 
   // ---- sessions.cc
-  void UnpinLeased(Lessee& holder, const Lease::Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void UnpinAll(Section& section, Lessee& holder, const std::vector<Lease::Entry>& entries)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void UnpinLeased(Lessee& holder, const Lease::Entry& entry) LOCKED;
+  void UnpinAll(Section& section, Lessee& holder, const std::vector<Lease::Entry>& entries) LOCKED;
 
   // ---- lookup.cc
-  void NoteMissed(const ChunkSet& deleted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool ReadableNow(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool InG3(const Chunk& chunk) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteMissed(const ChunkSet& deleted) LOCKED;
+  bool ReadableNow(const Chunk& chunk) const LOCKED;
+  bool InG3(const Chunk& chunk) const LOCKED;
   using Link = EvictionPolicy::ChainLink;
   struct Wanted;  // wanted.h
-  std::chrono::nanoseconds PromotionTime(const Wanted& wanted) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::chrono::nanoseconds PromotionTime(const Wanted& wanted) const LOCKED;
   // What of the key's chunks is still to be read. `found`: of its parts.
-  void NoteToRead(std::span<const Link> found, Wanted& wanted) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void FindSlice(Wanted& wanted, size_t begin, size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteToRead(std::span<const Link> found, Wanted& wanted) const LOCKED;
+  void FindSlice(Wanted& wanted, size_t begin, size_t end) LOCKED;
   void TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> found, bool continued)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void TellChains(Section&, TenantId, Wanted&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // may yield
-  void FindAll(Section& section, TenantId tenant, Wanted& wanted, bool touch)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+      LOCKED;
+  void TellChains(Section&, TenantId, Wanted&) LOCKED;  // may yield
+  void FindAll(Section& section, TenantId tenant, Wanted& wanted, bool touch) LOCKED;
   // To G3, what its admission did not want so far. May yield.
-  void OfferAgain(Section& section, const Wanted& wanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void OfferAgain(Section& section, const Wanted& wanted) LOCKED;
   // Brings the chunk's bytes into G2, or on the way there. False when there is no space, as there
   // never is for nobody's. May yield: then the chunk may be gone, with the answer false. The parent
   // is none, or pinned by the caller. `tenant` is whose the chunk is.
   bool EnsureInG2(Section& section, const ReadQueue::Asker& asker, TenantId tenant, ChunkSlot slot,
-                  ChunkSlot parent, bool transient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+                  ChunkSlot parent, bool transient) LOCKED;
 
   // ---- grant.cc
   struct Served;
   struct Grant;
-  void CountServed(const Session* session, const NamespaceDigest& ns, const Served& served)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool PinForLease(Grant& grant, size_t i) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CountServed(const Session* session, const NamespaceDigest& ns, const Served& served) LOCKED;
+  bool PinForLease(Grant& grant, size_t i) LOCKED;
   // Gives up the keys from that of entry `end` on.
-  void Shorten(Section& section, Grant& grant, size_t end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void PinWhatIsInG2(Section& section, Grant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void BringTheRest(Section& section, TenantId tenant, Grant& grant)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Shorten(Section& section, Grant& grant, size_t end) LOCKED;
+  void PinWhatIsInG2(Section& section, Grant& grant) LOCKED;
+  void BringTheRest(Section& section, TenantId tenant, Grant& grant) LOCKED;
   // As many as this hold may do; yields when that was not all.
   void AddPlaces(Section& section, const std::vector<Lease::Entry>& entries, size_t* next,
-                 LookupResult& result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+                 LookupResult& result) LOCKED;
   absl::StatusOr<bool> TellKnownLease(Section& section, const SessionToken& token, Grant& grant)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+      LOCKED;
   absl::Status GrantLease(Section& section, const SessionToken& token, TenantId tenant,
-                          Grant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void File(Session& session, Grant& grant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+                          Grant& grant) LOCKED;
+  void File(Session& session, Grant& grant) LOCKED;
 
   // ---- put.cc
   // Forgets one chunk of the tenant's: of G3 while `of_g3`, else of G2.
-  Evicted ForgetOne(TenantId tenant, bool of_g3) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool MakeRoomInTable(Section& section, TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Evicted ForgetOne(TenantId tenant, bool of_g3) LOCKED;
+  bool MakeRoomInTable(Section& section, TenantId tenant) LOCKED;
   void Reject(ReserveResult& result, TenantId tenant, RejectReason reason, std::string message)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+      LOCKED;
   // Present, or refused: no space is to be looked for.
   bool AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, TenantId tenant,
-                      ReserveResult& result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+                      ReserveResult& result) LOCKED;
   // A put of it has nothing to add.
-  bool Available(const Chunk& chunk, bool durable) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void BeginPut(const PendingPut& put, const PutRequest& request, Reservation* reservation)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Available(const Chunk& chunk, bool durable) const LOCKED;
+  void BeginPut(const PendingPut& put, const PutRequest& request, Reservation* reservation) LOCKED;
   absl::Status TableFull() const;
 
   // ---- promote.cc
   // Whether the lease, if it is one of the session's, was paid for when it was granted.
-  absl::StatusOr<bool> IsPaid(const SessionToken& token, LeaseId lease) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status ChargeRead(Session& session, bool leased) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void NoteWanted(const ChunkId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<bool> IsPaid(const SessionToken& token, LeaseId lease) const LOCKED;
+  absl::Status ChargeRead(Session& session, bool leased) LOCKED;
+  void NoteWanted(const ChunkId& id) LOCKED;
   void CountRead(const SessionToken& token, TenantId tenant, const Chunk& chunk, bool from_g3)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+      LOCKED;
   ChunkSlot FindInLease(Section& section, const SessionToken& token, LeaseId lease,
-                        const ChunkId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void StartPromotion(LowerTier& from, const ReadQueue::Asker& asker, ChunkSlot slot)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void PumpReads(LowerTier& from) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void BeginReads(LowerTier& from, ChunkSlot slot, Promotion& promotion)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void OnHeaderRead(ChunkSlot slot, HeaderPage page, absl::Status status) override;
+                        const ChunkId& id) LOCKED;
+  void StartPromotion(LowerTier& from, const ReadQueue::Asker& asker, ChunkSlot slot) LOCKED;
+  void PumpReads(LowerTier& from) LOCKED;
+  void BeginReads(LowerTier& from, ChunkSlot slot, Promotion& promotion) LOCKED;
+  void OnHeaderRead(LowerTier& from, ChunkSlot slot, HeaderPage page, absl::Status status) override;
   void OnPieceRead(ChunkSlot slot, size_t piece, uint64_t bytes, absl::Status status) override;
-  void VerifyWhatIsRead(ChunkSlot slot, Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void VerifyIfRead(ChunkSlot slot, Promotion& promotion, size_t piece)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void VerifyWhatIsRead(ChunkSlot slot, Promotion& promotion) LOCKED;
+  void VerifyIfRead(ChunkSlot slot, Promotion& promotion, size_t piece) LOCKED;
   bool HasChecksum(const ExtentList& extents, uint64_t at, uint64_t bytes, uint64_t wanted) const;
   absl::Status VerifyPiece(const ImageIdentity& identity, const ExtentList& extents,
                            size_t piece) const;
   void OnPiecesVerified(ChunkSlot slot, Promotion::Pieces pieces, absl::Status status);
-  void Tell(PieceWaiters::Callbacks told, absl::Status with) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  LowerTier& EndReading(ChunkSlot slot, bool good) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Tell(PieceWaiters::Callbacks told, absl::Status with) LOCKED;
+  LowerTier& EndReading(ChunkSlot slot, bool good) LOCKED;
   void FinishPromotion(ChunkSlot slot, Generation generation);
-  void EndIfFailed(ChunkSlot slot, Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndIfFailed(ChunkSlot slot, Promotion& promotion) LOCKED;
 
   // ---- decrypt.cc
   // Null: not in the ring, or there is no ring.
@@ -321,218 +309,217 @@ class Core final : private ReadSink {
   // Pieces [first, end); of an encrypted image those of one unit, decrypted first.
   absl::Status VerifyPieces(const Promotion& promotion, const ExtentList& extents,
                             Promotion::Pieces pieces) const;
-  void CountFailure(const Promotion& promotion) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CountFailure(const Promotion& promotion) LOCKED;
 
   // ---- verify.cc
-  void StartVerification(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WriteBackIfUnbacked(ChunkSlot slot) LOCKED;
+  void StartVerification(ChunkSlot slot) LOCKED;
   void OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header);
-  void FinishVerification(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void EndFailedVerification(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void LeaveToReaders(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void DropBrokenAndSweep(Section& section) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SweepNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SweepOn(ChunkSlot ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void FinishVerification(ChunkSlot slot) LOCKED;
+  void EndFailedVerification(ChunkSlot slot) LOCKED;
+  void LeaveToReaders(ChunkSlot slot) LOCKED;
+  void DropBrokenAndSweep(Section& section) LOCKED;
+  void SweepNext() LOCKED;
+  void SweepOn(ChunkSlot ended) LOCKED;
 
   // ---- scrub.cc
-  void ScrubNext(Section& section) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ScrubChunk(Section& section, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ScrubNext(Section& section) LOCKED;
+  void ScrubChunk(Section& section, ChunkSlot slot) LOCKED;
   void OnScrubbed(ChunkSlot slot, const ChunkId& id, bool transient, const absl::Status& status);
 
   // ---- write_back.cc
   // Forced: whatever the dirty budget and the admission say.
-  void QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool forced)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool forced) LOCKED;
   // That, but for the pump of the device, which it returns; nothing when the chunk stays unbacked.
   std::optional<uint16_t> EnqueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent,
-                                           bool forced) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool Admit(Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void PumpWrites(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  ChunkSlot FindParent(const Chunk& chunk, const std::optional<ChunkKey>& parent) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+                                           bool forced) LOCKED;
+  bool Admit(Chunk& chunk) LOCKED;
+  void PumpWrites(uint16_t device) LOCKED;
+  ChunkSlot FindParent(const Chunk& chunk, const std::optional<ChunkKey>& parent) const LOCKED;
+  void StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent) LOCKED;
   void SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
                    const ImagePlacement& placement);
   void SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g2, ImageHeader header);
   void OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status);
   // Unavailable: it is offered again later.
-  void GiveUpWriteBack(ChunkSlot slot, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SetG3State(Chunk& chunk, G3State state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void GiveUpWriteBack(ChunkSlot slot, const absl::Status& why) LOCKED;
+  void SetG3State(Chunk& chunk, G3State state) LOCKED;
 
   // ---- unbacked.cc
-  void WaitUnbacked(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void WaitAgain(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void EndUnbackedWait(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::optional<uint16_t> EnqueueUnbacked(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void PumpUnbacked(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void NoteUnbacked(Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void CheckUnbacked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WaitUnbacked(ChunkSlot slot) LOCKED;
+  void WaitAgain(ChunkSlot slot) LOCKED;
+  void EndUnbackedWait(ChunkSlot slot) LOCKED;
+  std::optional<uint16_t> EnqueueUnbacked(ChunkSlot slot) LOCKED;
+  void PumpUnbacked(uint16_t device) LOCKED;
+  void NoteUnbacked(Chunk& chunk) LOCKED;
+  void CheckUnbacked() LOCKED;
 
   // ---- g3_space.cc
   // Whether there is space for the chunk, or somebody would give it some.
-  bool HasG3Room(DeviceTier& tier, const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::optional<uint16_t> ChooseDevice(const Chunk& chunk, ChunkSlot parent)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ForgiveDevicesBehind() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  EvictionPolicy& g3_policy(const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  bool HasG3Room(DeviceTier& tier, const Chunk& chunk) LOCKED;
+  std::optional<uint16_t> ChooseDevice(const Chunk& chunk, ChunkSlot parent) LOCKED;
+  void ForgiveDevicesBehind() LOCKED;
+  EvictionPolicy& g3_policy(const Chunk& chunk) LOCKED {
     return devices_[chunk.device]->policy(chunk.tenant);
   }
-  Evicted EvictOneFromG3(DeviceTier& tier, TenantId from) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Evicted EvictOneFromG3(DeviceTier& tier, TenantId from) LOCKED;
   // One of whoever has to give so that the tenant gets so many blocks.
-  Evicted EvictOneFor(DeviceTier& tier, TenantId tenant, uint64_t blocks)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Evicted EvictOneFor(DeviceTier& tier, TenantId tenant, uint64_t blocks) LOCKED;
   // The tenant gives its own, on this device first, until it may hold so many blocks more. kNone:
   // it may not, whatever it gives now. kLater: this hold has done its share.
   enum class Room : uint8_t { kMade, kNone, kLater };
-  Room MakeRoomInQuota(DeviceTier& tier, TenantId tenant, uint64_t blocks)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Room MakeRoomInQuota(DeviceTier& tier, TenantId tenant, uint64_t blocks) LOCKED;
   // False: not yet, this hold has done its share.
-  bool EnsureReserve(DeviceTier& tier, const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool EnsureReserve(DeviceTier& tier, const Chunk& chunk) LOCKED;
+  bool AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) LOCKED;
   // REQUIRES: stored; inside a Change of this chunk.
-  void RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) LOCKED;
   // One chunk of a tenant that holds more than its quota. False: it does not, or nothing can go.
-  bool EvictOverQuota(DeviceTier& tier, TenantId tenant) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool EvictOverQuota(DeviceTier& tier, TenantId tenant) LOCKED;
   // One chunk of a device that holds more than it may. False: it does not, or nothing can go.
-  bool EvictOverCapacity(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ShareG3() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool EvictOverCapacity(DeviceTier& tier) LOCKED;
+  void ShareG3() LOCKED;
 
   // ---- commit.cc
   struct Batch;
   static absl::Status CommitTo(ChunkIndex& index, const Batch& batch);
   absl::Status SyncData(uint16_t device);
-  void PumpIndex(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool MayBeClean(const DeviceTier& tier) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void BecomeUnclean(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PumpIndex(uint16_t device) LOCKED;
+  bool MayBeClean(const DeviceTier& tier) const LOCKED;
+  void BecomeUnclean(uint16_t device) LOCKED;
   void OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status);
-  bool HasOtherRecord(uint16_t device, const ChunkId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  uint64_t GiveUpAdds(DeviceTier& tier, Section& section, const absl::Status& why)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void RemoveUnsure(uint16_t device, const DeviceTier::PendingAdd& add)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool IsPutOff(DeviceTier& tier, const absl::Status& status) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool IsAtRest() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void StartSync(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HasOtherRecord(uint16_t device, const ChunkId& id) const LOCKED;
+  uint64_t GiveUpAdds(DeviceTier& tier, Section& section, const absl::Status& why) LOCKED;
+  void RemoveUnsure(uint16_t device, const DeviceTier::PendingAdd& add) LOCKED;
+  bool IsPutOff(DeviceTier& tier, const absl::Status& status) const LOCKED;
+  void OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add) LOCKED;
+  bool IsAtRest() const LOCKED;
+  void StartSync(uint16_t device) LOCKED;
   // Answers who waited for what is stable now, or will never be. False: not all, the hold is spent.
-  bool AnswerSyncWaiters(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool AnswerSyncWaiters(DeviceTier& tier) LOCKED;
   // A pump came to the end of its hold: all pumps of the device go on after it, in holds of their
   // own.
-  void PumpLater(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void KeepPumping(uint16_t device);
+  void PumpLater(LowerTier& tier) LOCKED;
+  void PumpLater(uint16_t device) LOCKED {
+    PumpLater(*devices_[device]);
+  }
+  void KeepPumping(LowerTier& tier);
+  void PumpDevice(DeviceTier& tier) LOCKED;
   void OnSynced(uint16_t device, const StableMark& mark, absl::Status status);
-  void NoteFailedSync(DeviceTier& tier, const absl::Status& status)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteFailedSync(DeviceTier& tier, const absl::Status& status) LOCKED;
   void OnSyncPutOff(uint16_t device);
-  void NoteIo(LowerTier& tier, bool write, const absl::Status& status)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void NoteIo(LowerTier& tier, bool write, const absl::Status& status) LOCKED;
 
   // ---- join.cc
   struct Arrival;
-  void ExpectPuts() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void MakeG3Policies(DeviceTier& tier) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ExpectPuts() LOCKED;
+  void MakeG3Policies(DeviceTier& tier) LOCKED;
   absl::Status BeginJoin(uint16_t device, const StoreDeps::DeviceDeps& deps);
   absl::Status Join(uint16_t device);
   absl::StatusOr<Arrival> ReadRecords(uint16_t device, bool at_start);
   void BeginAdopting(const Arrival& arrival, bool damaged);
-  void ForgetOldestOfG2(Arrival& arrival) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetOldestOfG2(Arrival& arrival) LOCKED;
   bool AdoptBatch(Arrival& arrival);  // false: the store drains, so nothing joins any more
-  std::optional<ChunkSlot> AdoptRecord(Arrival& arrival, const IndexRecord& record)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::optional<ChunkSlot> AdoptRecord(Arrival& arrival, const IndexRecord& record) LOCKED;
   enum class Becomes : uint8_t { kChunk, kKept, kNothing };
-  Becomes WhatBecomesOf(const ChunkId& id, const KnownRecord& record, ChunkSlot* slot)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Becomes WhatBecomesOf(const ChunkId& id, const KnownRecord& record, ChunkSlot* slot) LOCKED;
+  bool MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const LOCKED;
   static void DropRecord(DeviceTier& tier, const IndexRecord& record, bool claimed);
   void InsertByAge(const Arrival& arrival);
   void EndJoin(Arrival& arrival);
   void Trim();
   void LetGo(uint16_t device);
-  void ForgetAll(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Forget(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void ForgetRecord(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool AnyComes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetAll(Section& section, uint16_t device) LOCKED;
+  void Forget(ChunkSlot slot) LOCKED;
+  void ForgetRecord(ChunkSlot slot) LOCKED;
+  bool AnyComes() const LOCKED;
   // No device took it: who waits until it is durable waits for one that comes, or is told.
-  void WaitForDevice(ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void WriteForWaiters(Section& section) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool AnyJoins() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void NoteDoubtful(DeviceTier& tier, const Doubtful& noted, CommitSequence after)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void WaitForDevice(ChunkSlot slot) LOCKED;
+  void WriteForWaiters(Section& section) LOCKED;
+  bool AnyJoins() const LOCKED;
+  void NoteDoubtful(DeviceTier& tier, const Doubtful& noted, CommitSequence after) LOCKED;
   static absl::Status SaveDoubtful(ChunkIndex& index, const Doubtful& doubtful);
 
   // ---- recency.cc
-  void SaveRecencyIfDue(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SaveRecency(Section& section, uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::vector<int64_t> RecencyCuts(Section& section, uint16_t device, double wanted)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SaveRecencyIfDue(Section& section, uint16_t device) LOCKED;
+  void SaveRecency(Section& section, uint16_t device) LOCKED;
+  std::vector<int64_t> RecencyCuts(Section& section, uint16_t device, double wanted) LOCKED;
   void OnRecencySaved(uint16_t device, bool saved);
 
   // ---- learned.cc
   void LoadLearned(uint16_t device);  // of one that joins
-  void SaveLearned(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SaveLearned(uint16_t device) LOCKED;
+
+  // ---- remote.cc
+  struct Recalling;
+  void EndRecall(Recalling& recalling) LOCKED;
+  void OnFound(std::shared_ptr<Recalling> recalling, const RemoteSource::Found& found);
+  bool BeginRecall(Section& section, const std::shared_ptr<Recalling>& recalling, size_t i,
+                   const ImageShape& shape) LOCKED;
+  bool MayRecall(const Recalling& recalling, const ChunkId& id) const LOCKED;
+  void OnRecalled(const std::shared_ptr<Recalling>& recalling, size_t i, const ImageShape& shape,
+                  const absl::Status& status);
+  void OfferToRemote(const ChunkId& id) LOCKED;
+  void PumpRemote() LOCKED;
+  void StartRemoteWrite(ChunkSlot slot) LOCKED;
+  void OnRemoteWritten(ChunkSlot slot, uint64_t bytes, const absl::Status& status);
+  void RemoveFromRemote(const ChunkId& id) LOCKED;
+  void OnRemovedFromRemote(const ChunkId& id, const absl::Status& status);
 
   // ---- leave.cc
-  void LeaveIfQuiet(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void LeaveIfQuiet(uint16_t device) LOCKED;
   void Leave(uint16_t device, StatusCallback has_left);
 
   // ---- confirm.cc
-  void PumpConfirms(uint16_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PumpConfirms(uint16_t device) LOCKED;
   void OnConfirmRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::Status status);
 
   // ---- set_limits.cc
   static StoreOptions ResolveLimits(StoreOptions options, const StoreDeps& deps);
   // ResourceExhausted: what cannot go now is more. FailedPrecondition: more than was built.
-  absl::Status CheckCapacities(const StoreOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckCapacities(const StoreOptions& options) LOCKED;
   // Shares of sessions, the chunk table and, within the quotas, G3: as those of G2.
   static std::vector<Shares::Claim> ClaimsOf(const StoreOptions& options, bool quotas);
   // Of all memory, what is the tenant's; and of what may be written to G3 in a second.
   double PartOf(size_t tenant) const { return parts_[tenant]; }
   double WriteRate(const StoreOptions& options, size_t tenant) const;
-  G2Pool::Limits PoolLimits(const StoreOptions& options, size_t tenant)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void LimitDevice(const StoreOptions& options, size_t device) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  G2Pool::Limits PoolLimits(const StoreOptions& options, size_t tenant) LOCKED;
+  void LimitDevice(const StoreOptions& options, size_t device) LOCKED;
   // By TenantId. They know nothing yet.
   std::vector<std::unique_ptr<AdmissionPolicy>> MakeAdmissions(const StoreOptions& options) const;
-  void SetTenantLimits(const StoreOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetTenantLimits(const StoreOptions& options) LOCKED;
   // What cannot go now stays until a later Tick.
-  void TrimToNewQuotas(Section& section) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void TrimToNewCapacities(Section& section) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TrimToNewQuotas(Section& section) LOCKED;
+  void TrimToNewCapacities(Section& section) LOCKED;
 
   // ---- operate.cc
   // False: the tenant has nothing there that can go.
-  bool EvictOneOf(Section& section, TenantId tenant, bool of_g3, EvictResult& result)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool EvictOneOf(Section& section, TenantId tenant, bool of_g3, EvictResult& result) LOCKED;
 
   // ---- metadata.cc
   // REQUIRES: InG3(chunk).
-  void ReadTail(const Chunk& chunk, MetadataCallback done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ReadTail(const Chunk& chunk, MetadataCallback done) LOCKED;
 
   // ---- admin.cc
-  void CheckMarks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void CheckTold() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CheckMarks() LOCKED;
+  void CheckTold() LOCKED;
   // Adds what is kept of each device.
-  void CheckReplaced(std::vector<uint64_t>& g3_blocks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CheckReplaced(std::vector<uint64_t>& g3_blocks) LOCKED;
   void CheckDevices(const std::vector<uint64_t>& g3_blocks, const std::vector<uint64_t>& stored)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void CheckShares() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+      LOCKED;
+  void CheckShares() LOCKED;
 
   // ---- recover_g2.cc
   struct RecoveredImage {
     ChunkSlot slot;
     Generation generation;
   };
-  void RecoverG2() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void RecoverG2() LOCKED;
   // Nothing: what is marked there is no image of this arena's.
-  std::optional<RecoveredImage> AdoptImage(BlockNumber block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void SnapshotTiers(StoreSnapshot& snapshot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::optional<RecoveredImage> AdoptImage(BlockNumber block) LOCKED;
+  void SnapshotTiers(StoreSnapshot& snapshot) LOCKED;
   void SnapshotSessions(Section& section, StoreSnapshot& snapshot,
-                        std::vector<std::shared_ptr<const SessionInfo>>& infos)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+                        std::vector<std::shared_ptr<const SessionInfo>>& infos) LOCKED;
 
   // ---- state: constant after construction
   const StoreOptions options_;  // as it was started; what may change is in limits_
@@ -591,8 +578,11 @@ class Core final : private ReadSink {
   LifeSamples life_ ABSL_GUARDED_BY(mu_);
   NamespaceMeters meters_ ABSL_GUARDED_BY(mu_);
   EventHub events_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<RemoteTier> remote_ ABSL_GUARDED_BY(mu_);  // null: nothing is beyond the node
 };
 
 }  // namespace kvkeep::store_internal
+
+#undef LOCKED
 
 #include "tiers/store/section.h"

@@ -51,6 +51,20 @@ struct StoreCounters {
   uint64_t lock_worked_ns_max = 0;
 };
 
+// What is beyond the node, and what was recalled from there.
+struct RemoteCounters {
+  uint64_t searches = 0, searched_chunks = 0, found_chunks = 0;
+  uint64_t recalled_chunks = 0, recalled_bytes = 0;  // payload
+  uint64_t failed_recalls = 0;   // chunks that were found, and did not come
+  uint64_t recalls_refused = 0;  // searches: too many were under way, or the source is not readable
+  uint64_t no_space = 0;         // chunks that were found: no room in G2, or in the table
+  uint64_t offered_chunks = 0;
+  uint64_t dropped_chunks = 0;  // of those: the queue was full, or they were gone at their turn
+  uint64_t written_chunks = 0, written_bytes = 0, failed_writes = 0;
+  uint64_t removed_chunks = 0, failed_removals = 0;
+  uint64_t bad_images = 0;  // not whole, or another chunk's
+};
+
 // What one tenant's chunks met with.
 struct TenantCounters {
   uint64_t puts_rejected = 0;

@@ -33,8 +33,8 @@ void DeviceTier::Read(ImageRead read) {
                    .offset = Begin(read.extents),
                    .data = read.header.data(),
                    .bytes = kHeaderBytes,
-                   .done = [sink, slot, page = read.header](absl::Status status) {
-                     sink->OnHeaderRead(slot, page, std::move(status));
+                   .done = [this, sink, slot, page = read.header](absl::Status status) {
+                     sink->OnHeaderRead(*this, slot, page, std::move(status));
                    }});
   const uint64_t image_end = read.shape.blocks().value() * kBlockBytes;
   for (size_t piece = 0; piece < read.shape.pieces(); ++piece) {

@@ -59,12 +59,15 @@ struct DeviceTier final : LowerTier {
   // and nothing is written there. Leaving: likewise, until nothing is under way (leave.cc).
   enum class Presence : uint8_t { kAway, kJoining, kHere, kLeaving };
 
-  explicit DeviceTier(uint16_t of_number) : LowerTier(of_number) {}
+  DeviceTier(uint16_t of_number, const MacKey& key) : LowerTier(of_number, key) {}
 
   // ---- LowerTier
   void Read(ImageRead read) override;
   void Write(ImageWrite write) override;
   absl::Status CheckHeader(const ImageHeader& header, const Chunk& chunk) const override;
+  void NoteBad(const ChunkId&) override {}  // its record goes with the chunk
+  bool has_records() const override { return true; }
+  ImagePlacement PlacementOf(const Chunk& chunk) const override;
   bool readable() const override { return here() && health.readable(); }
   bool writable() const override { return here() && health.writable(); }
   void NoteHeard() override { health.NoteHeard(); }
@@ -72,9 +75,6 @@ struct DeviceTier final : LowerTier {
     health.NoteIo(write, status, now);
   }
   uint32_t NoteRuns(const Chunk& chunk) override;
-
-  // Of the image that the chunk has, or is to have, here.
-  ImagePlacement PlacementOf(const Chunk& chunk) const;
 
   NvmeDevice* device = nullptr;  // constant while anything of it is under way
   Presence presence = Presence::kAway;
@@ -116,9 +116,6 @@ struct DeviceTier final : LowerTier {
   bool recency_changed = false;  // since it was saved
   uint32_t saves = 0;            // of that and of what is learned, under way
   SyncWaiters sync_waiters;
-
-  bool pumping = false;    // KeepPumping is under way, or in an outbox
-  bool pump_more = false;  // and has to go on
 
   DeviceHealth health;
 

@@ -77,10 +77,14 @@ absl::Status Core::Recover() {
     Section section(this, Section::Kind::kNotMeasured);  // nobody is served yet
     recovery_helper_ = std::make_unique<ThreadPool>("kvkeep-recover", 1);
     for (uint16_t device = 0; device < deps_.devices.size(); ++device) {
-      auto tier = std::make_unique<DeviceTier>(device);
+      auto tier = std::make_unique<DeviceTier>(device, deps_.mac_key);
       if (deps_.devices[device].coming) {
         tier->coming_until = deps_.clock->Now() + kComingPatience;
       }
+      tier->pump = [this, raw = tier.get()] {
+        mu_.AssertHeld();
+        PumpDevice(*raw);
+      };
       MakeG3Policies(*tier);
       devices_.push_back(std::move(tier));
       events_.NoteReadable(device, false);

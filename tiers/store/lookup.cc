@@ -358,6 +358,7 @@ absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet&
         const ChunkId id{chunks.ns, keys[i], part};
         // In the same hold as the look at the table: a device may come or go in between.
         NoteMissed({chunks.ns, keys.subspan(i, 1), std::span(&part, 1)});
+        RemoveFromRemote(id);
         ChunkSlot slot = found[i].slot;
         // Another slot's meanwhile; or none, named twice or deleted by another call.
         if (section.yields() != yields || (slot != kNoSlot && !StillIs(slot, id))) {

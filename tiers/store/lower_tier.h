@@ -22,10 +22,13 @@
 
 namespace kvkeep::store_internal {
 
+class LowerTier;
+
 // Who is told of a read.
 class ReadSink {
  public:
-  virtual void OnHeaderRead(ChunkSlot slot, HeaderPage page, absl::Status status) = 0;
+  virtual void OnHeaderRead(LowerTier& from, ChunkSlot slot, HeaderPage page,
+                            absl::Status status) = 0;
   // `bytes` of the piece ended. The last piece goes to the end of the image's last block.
   virtual void OnPieceRead(ChunkSlot slot, size_t piece, uint64_t bytes, absl::Status status) = 0;
 
@@ -54,7 +57,7 @@ struct ImageWrite {
 
 class LowerTier {
  public:
-  explicit LowerTier(uint16_t number) : number(number) {}
+  LowerTier(uint16_t number, const MacKey& mac_key) : number(number), mac_key(mac_key) {}
   virtual ~LowerTier() = default;
 
   virtual void Read(ImageRead read) = 0;
@@ -62,6 +65,12 @@ class LowerTier {
 
   // What the header of the chunk's image has to say in this tier; DataLoss: another thing.
   virtual absl::Status CheckHeader(const ImageHeader& header, const Chunk& chunk) const = 0;
+  // An image there was found damaged, or to be another one's.
+  virtual void NoteBad(const ChunkId& id) = 0;
+  // The store knows which chunks are there: their extents stay while they are read, and events tell
+  // of them.
+  virtual bool has_records() const = 0;
+  virtual ImagePlacement PlacementOf(const Chunk& chunk) const = 0;
   virtual bool readable() const = 0;
   virtual bool writable() const = 0;
   // Something has ended, whatever became of it.
@@ -72,7 +81,12 @@ class LowerTier {
   virtual uint32_t NoteRuns(const Chunk& chunk) = 0;
 
   const uint16_t number;  // of the store's tiers: devices first
+  const MacKey mac_key;   // of its images' headers
   ReadLane reads;
+  // What may go on now, as far as this hold may do; asked for again and again, once a hold.
+  std::function<void()> pump;
+  bool pumping = false;    // holds of its own are on their way
+  bool pump_more = false;  // and have to go on
 };
 
 }  // namespace kvkeep::store_internal

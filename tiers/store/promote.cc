@@ -166,14 +166,14 @@ void Core::StartPromotion(LowerTier& from, const ReadQueue::Asker& asker, ChunkS
   auto promotion = std::make_unique<Promotion>(&from, asker, chunk.shape);
   from.reads.Ask(asker, slot, promotion->bytes(), deps_.clock->Now());
   promotions_[slot] = std::move(promotion);
-  chunk.g3_reading = true;
+  chunk.g3_reading |= from.has_records();
   ++counters_.promotions;
   PumpReads(from);
 }
 
 void Core::PumpReads(LowerTier& from) {
   while (from.reads.anyone_waits()) {
-    if (Spent()) return PumpLater(from.number);
+    if (Spent()) return PumpLater(from);
     const ChunkSlot slot = from.reads.next();
     Promotion& promotion = *promotions_.at(slot);
     const uint64_t limit = options_.max_device_reads_in_flight_bytes;
@@ -191,7 +191,9 @@ void Core::BeginReads(LowerTier& from, ChunkSlot slot, Promotion& promotion) {
   const HeaderPage page = promotion.header_page().span();
   if (!promotion.header_page().ok()) {  // then nothing is read, and the chunk stays what it is
     ++counters_.allocation_failures;
-    return Later([this, slot, page] { OnHeaderRead(slot, page, AlignedPage::NoMemory()); });
+    return Later([this, &from, slot, page] {
+      OnHeaderRead(from, slot, page, AlignedPage::NoMemory());
+    });
   }
   Count(static_cast<uint32_t>(work::kOperation * (1 + promotion.pieces())));
   ImageRead read{.sink = this,
@@ -204,12 +206,12 @@ void Core::BeginReads(LowerTier& from, ChunkSlot slot, Promotion& promotion) {
   Later([&from, read = std::move(read)]() mutable { from.Read(std::move(read)); });
 }
 
-void Core::OnHeaderRead(ChunkSlot slot, HeaderPage page, absl::Status status) {
+void Core::OnHeaderRead(LowerTier& from, ChunkSlot slot, HeaderPage page, absl::Status status) {
   std::unique_ptr<ImageHeader> header;
   absl::StatusOr<std::unique_ptr<ImageCipher>> cipher(nullptr);  // of a plain image
   const bool io_ok = status.ok();
   if (io_ok) {
-    absl::StatusOr<ImageHeader> decoded = DecodeHeader(page, deps_.mac_key);
+    absl::StatusOr<ImageHeader> decoded = DecodeHeader(page, from.mac_key);
     if (decoded.ok()) {
       header = std::make_unique<ImageHeader>(*std::move(decoded));
       if (header->encryption.has_value()) cipher = OpenHeader(header.get());
@@ -219,11 +221,11 @@ void Core::OnHeaderRead(ChunkSlot slot, HeaderPage page, absl::Status status) {
   }
   Section section(this);
   Promotion& promotion = *promotions_.at(slot);
-  promotion.from()->NoteHeard();
+  from.NoteHeard();
   const Chunk& chunk = table_.at(slot);
   const bool believed = Planted(Canary::kHeaderBelieved) && status.ok() &&
                         header->identity.shape == chunk.shape;
-  if (status.ok() && !believed) status = promotion.from()->CheckHeader(*header, chunk);
+  if (status.ok() && !believed) status = from.CheckHeader(*header, chunk);
   if (status.ok()) status = cipher.status();
   if (status.ok()) {
     promotion.OnHeader(std::move(header), *std::move(cipher));
@@ -328,6 +330,7 @@ LowerTier& Core::EndReading(ChunkSlot slot, bool good) {
   LowerTier& from = *promotion->second->from();
   from.reads.End(promotion->second->bytes(), good, deps_.clock->Now());
   promotions_.erase(promotion);
+  if (!from.has_records()) return from;
   chunk.g3_reading = false;
   if (chunk.in_g3_policy) g3_policy(chunk).Unpark(slot);
   return from;
@@ -351,6 +354,7 @@ void Core::FinishPromotion(ChunkSlot slot, Generation generation) {
     if (!chunk->detached) marks_.Set(chunk->g2, incarnation_, generation);
     counters_.promoted_bytes += chunk->shape.payload_bytes;
   }
+  WriteBackIfUnbacked(slot);
   if (!Planted(Canary::kLostWakeUp)) PumpReads(from);
 }
 
@@ -361,9 +365,11 @@ void Core::EndIfFailed(ChunkSlot slot, Promotion& promotion) {
   if (promotion.in_place()) return EndFailedVerification(slot);
   CountFailure(promotion);
   // Once a chunk, however many of its reads failed: one bad spot is no broken device.
-  if (promotion.failed_io()) NoteIo(*promotion.from(), false, promotion.failure());
+  LowerTier& from = *promotion.from();
+  if (promotion.failed_io()) NoteIo(from, false, promotion.failure());
   const bool away = IsAway(promotion.failure());
-  LowerTier& from = EndReading(slot, false);  // `promotion` is gone from here on
+  if (absl::IsDataLoss(promotion.failure())) from.NoteBad(table_.at(slot).id);
+  EndReading(slot, false);  // `promotion` is gone from here on
   const bool detached = table_.at(slot).detached;
   const bool unread = away && table_.at(slot).pins == 0;
   {

@@ -48,7 +48,7 @@ void Promotion::OnHeaderFailed(absl::Status why, bool io) {
   KVKEEP_CHECK(outstanding_ > 0 && header_ == nullptr);
   --outstanding_;
   failed_io_ |= io && header_page_.ok();
-  NoteFailure(std::move(why));
+  io ? failure_.Update(why) : NoteFailure(std::move(why));
 }
 
 void Promotion::OnPieceRead(size_t piece, uint64_t bytes, const absl::Status& status) {

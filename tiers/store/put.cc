@@ -31,6 +31,9 @@ absl::Status CheckPart(PartId part, const NamespaceSpec& ns) {
 bool Core::Available(const Chunk& chunk, bool durable) const {
   // Its data may be gone from the device: rather than read it first, it is written anew.
   if (durable && chunk.doubtful) return false;
+  // On its way from where nobody promised it.
+  const bool only_remote = chunk.being_read() && !chunk.in_g2() && !InG3(chunk);
+  if (durable && only_remote) return false;
   return chunk.in_g2() || chunk.g2_state == G2State::kReading || InG3(chunk);
 }
 
@@ -241,7 +244,10 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   ++counters_.puts_stored;
   counters_.put_bytes += request.shape.payload_bytes;
   TestPoint("sealed");
-  if (!request.no_g3) QueueWriteBack(slot, request.parent, request.durable);
+  if (!request.no_g3) {
+    QueueWriteBack(slot, request.parent, request.durable);
+    OfferToRemote(id);
+  }
   return SealOutcome::kStored;
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -107,6 +108,7 @@ struct StoreSnapshot {
   std::vector<DeviceSnapshot> devices;
   std::vector<SessionSnapshot> sessions;
   ScrubSnapshot scrub;
+  std::optional<RemoteCounters> remote;  // with a source beyond the node
   uint64_t dirty_chunks = 0;
   std::chrono::nanoseconds oldest_dirty_age{0};  // since its write-back was queued
   uint64_t cipher_buffer_bytes = 0;              // what write-backs encrypt into

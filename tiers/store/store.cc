@@ -336,6 +336,11 @@ absl::StatusOr<PrefetchResult> Store::Prefetch(const SessionToken& session,
                                                const ChunkSet& chunks) {
   return core_->Prefetch(session, chunks);
 }
+void Store::Recall(const SessionToken& session, const ChunkSet& chunks,
+                   absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&> done) {
+  core_->Recall(session, chunks, std::move(done));
+}
+
 absl::StatusOr<uint64_t> Store::Delete(const SessionToken& session, const ChunkSet& chunks) {
   return core_->Delete(session, chunks);
 }

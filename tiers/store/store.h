@@ -120,6 +120,14 @@ class Store {
   absl::StatusOr<PrefetchResult> Prefetch(const SessionToken& session, const ChunkSet& chunks);
   absl::StatusOr<uint64_t> Delete(const SessionToken& session, const ChunkSet& chunks);
 
+  // Brings what of these chunks this node has not from beyond it, as far as it is there: after
+  // `done` they are found in G2, until they are evicted. `done` gets how many came, once no more
+  // will.
+  // Unavailable: nothing lies beyond, it does not answer, too many recalls are under way, or the
+  // store drains.
+  void Recall(const SessionToken& session, const ChunkSet& chunks,
+              absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&> done);
+
   // Pins one chunk for reading. With a lease (not 0), what the lease holds is found even when it
   // was deleted since; FailedPrecondition when the lease is unknown.
   absl::StatusOr<ReadResult> Read(const SessionToken& session, const ChunkId& id, LeaseId lease,

@@ -13,6 +13,7 @@
 #include "tiers/crypt/key_ring.h"
 #include "tiers/host/arena.h"
 #include "tiers/nvme/nvme_device.h"
+#include "tiers/remote/remote_source.h"
 
 namespace kvkeep {
 
@@ -30,6 +31,7 @@ struct StoreDeps {
   Arena* arena = nullptr;
   // None: G2 only. One without a device is a place for one that comes later (Store::Attach).
   std::vector<DeviceDeps> devices;
+  RemoteSource* remote = nullptr;     // what lies beyond the node; null: nothing
   Executor* copy_executor = nullptr;  // verifies pieces, encrypts and decrypts
   MacKey mac_key{};
   // Encryption of what is written to the devices; null: none, and images that are encrypted are

@@ -71,14 +71,16 @@ void Core::FinishVerification(ChunkSlot slot) {
     Change chunk(this, slot);
     chunk->g2_state = G2State::kResident;
   }
-  const Chunk& chunk = table_.at(slot);
-  const bool wanted = chunk.live && !chunk.detached && chunk.g3_state == G3State::kAbsent;
-  if (wanted && !draining_) {
-    // Who waits for it to be durable waited for this.
-    QueueWriteBack(slot, std::nullopt, durable_waiters_.Has(slot));
-  }
-  if (wanted && !chunk.dirty()) WaitForDevice(slot);
+  WriteBackIfUnbacked(slot);
   SweepOn(slot);
+}
+
+// It has become resident, and G3 may not have it. Who waits for it to be durable waited for this.
+void Core::WriteBackIfUnbacked(ChunkSlot slot) {
+  const Chunk& chunk = table_.at(slot);
+  if (!chunk.live || chunk.detached || chunk.g3_state != G3State::kAbsent) return;
+  if (!draining_) QueueWriteBack(slot, std::nullopt, durable_waiters_.Has(slot));
+  if (!chunk.dirty()) WaitForDevice(slot);
 }
 
 void Core::EndFailedVerification(ChunkSlot slot) {
@@ -108,7 +110,8 @@ void Core::EndFailedVerification(ChunkSlot slot) {
 // copy let go of that when they like.
 void Core::LeaveToReaders(ChunkSlot slot) {
   Chunk& old = table_.at(slot);
-  if (old.g3_reading || old.unconfirmed || table_.full()) return DetachChunk(slot);
+  const bool in_g3 = old.g3_state == G3State::kStored && !old.g3_reading && !old.unconfirmed;
+  if (!in_g3 || table_.full()) return DetachChunk(slot);
   Chunk copy = old;
   {
     Change change(this, slot);

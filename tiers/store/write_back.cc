@@ -152,7 +152,7 @@ void Core::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
   if (write->key != nullptr) return SubmitEncrypted(slot, write, g2, *std::move(header));
   write->header_page = std::make_unique<AlignedPage>();
   if (!write->header_page->ok()) return fail(AlignedPage::NoMemory());
-  EncodeHeader(*header, deps_.mac_key, write->header_page->span());
+  EncodeHeader(*header, write->to->mac_key, write->header_page->span());
   write->root = HeaderRoot(write->header_page->span());
   write->to->Write({.id = header->identity.id,
                     .shape = header->identity.shape,

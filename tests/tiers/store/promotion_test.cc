@@ -12,10 +12,13 @@ namespace {
 // Nobody asks it for anything here: it is a name.
 class SomeTier final : public LowerTier {
  public:
-  SomeTier() : LowerTier(0) {}
+  SomeTier() : LowerTier(0, {}) {}
   void Read(ImageRead) override {}
   void Write(ImageWrite) override {}
   absl::Status CheckHeader(const ImageHeader&, const Chunk&) const override { return {}; }
+  void NoteBad(const ChunkId&) override {}
+  bool has_records() const override { return true; }
+  ImagePlacement PlacementOf(const Chunk&) const override { return {}; }
   bool readable() const override { return true; }
   bool writable() const override { return true; }
   void NoteHeard() override {}

@@ -1,0 +1,75 @@
+// MemoryRemoteSource: what lies beyond the node, in memory, with faults; for the store's tests and
+// the simulator. Its bucket outlives processes, and several nodes may share one.
+//
+// What is asked for happens step by step on an executor of the test, whose order is any. With
+// faults it fails, answers late, lies about what is there, flips bits, hands out another image,
+// publishes half of one, and loses answers to what it did. Not thread-safe.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tests/fakes/manual_executor.h"
+#include "tests/fakes/seeded_random.h"
+#include "tiers/remote/remote_source.h"
+
+namespace kvkeep {
+
+// Images, header page first. One that is overwritten is whole for who reads it already.
+using MemoryBucket = std::map<ChunkId, std::shared_ptr<const std::vector<std::byte>>>;
+
+struct RemoteFaults {
+  double delay = 0;        // of each step: it comes some turns later
+  double hides = 0;        // a search finds what is there not
+  double finds_other = 0;  // or with another shape
+  double read_error = 0, corrupt_read = 0, other_read = 0;
+  double write_error = 0, half_written = 0, answer_lost = 0;
+  double remove_error = 0;
+  double away = 0;  // of asking: it is not readable and not writable
+
+  double sum() const {
+    return hides + finds_other + read_error + corrupt_read + other_read + write_error +
+           half_written + answer_lost + remove_error + away;
+  }
+};
+
+class MemoryRemoteSource final : public RemoteSource {
+ public:
+  MemoryRemoteSource(MemoryBucket* bucket, ManualExecutor* executor, uint64_t seed,
+                     const RemoteFaults& faults);
+
+  void Find(std::vector<ChunkId> ids, std::function<void(Found)> done) override;
+  void Read(ReadRequest request) override;
+  void Write(WriteRequest request) override;
+  void Remove(const ChunkId& id, std::function<void(absl::Status)> done) override;
+  bool readable() const override { return !Happens(faults_.away); }
+  bool writable() const override { return !Happens(faults_.away); }
+  const Uuid& place() const override { return place_; }
+  const MacKey& mac_key() const override { return mac_key_; }
+
+  void set_faults(const RemoteFaults& faults) { faults_ = faults; }
+  uint64_t faults_injected() const { return injected_; }
+
+ private:
+  bool Happens(double chance) const;
+  void Later(Executor::Task task, int turns = -1);
+  struct Reading {
+    ReadRequest request;
+    MemoryBucket::mapped_type image;  // once some of it was read
+  };
+  void ReadPart(const std::shared_ptr<Reading>& reading, size_t piece, uint64_t at,
+                uint64_t bytes);
+  absl::Status Copy(Reading& reading, uint64_t at, std::span<std::byte> to);
+
+  MemoryBucket& bucket_;
+  ManualExecutor& executor_;
+  mutable SeededRandom random_;
+  RemoteFaults faults_;
+  Uuid place_;
+  MacKey mac_key_{};
+  mutable uint64_t injected_ = 0;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,263 @@
+// A third tier: what lies beyond the node, without extents, records or space of its own.
+#include <catch2/catch.hpp>
+
+#include "tests/tiers/store/store_tester.h"
+
+namespace kvkeep {
+namespace {
+
+WorldOptions WithRemote() {
+  WorldOptions options = SmallWorld();
+  options.remote = true;
+  return options;
+}
+
+struct Remote {
+  explicit Remote(const WorldOptions& options = WithRemote()) : s(options) {}
+
+  // How many came, "waiting", or the status' message.
+  std::string Recall(const std::vector<uint64_t>& names) {
+    std::string answer = "waiting";
+    Begin(names, &answer);
+    s.RunAll();
+    s.store().CheckInvariants();
+    return answer;
+  }
+  void Begin(const std::vector<uint64_t>& names, std::string* answer) {
+    std::vector<ChunkKey> keys;
+    for (const uint64_t name : names) keys.push_back(MakeKey(name));
+    const PartId part(0);
+    s.store().Recall(s.session, {s.ns, keys, std::span(&part, 1)},
+                     [answer](const absl::StatusOr<uint64_t>& came) {
+                       *answer = came.ok() ? std::to_string(*came)
+                                           : std::string(came.status().message());
+                     });
+  }
+  RemoteCounters counters() { return *s.store().snapshot().remote; }
+  // Both tiers of the node are empty from here on.
+  void LoseNode() {
+    s.world.Kill();
+    s.world.LoseArena();
+    s.world.SetAttached(0, false);
+    s.world.Start();
+    s.Connect();
+  }
+
+  StoreTester s;
+};
+
+}  // namespace
+
+TEST_CASE("what was put is beyond the node soon, and comes back to a node that has lost it") {
+  Remote remote;
+  StoreTester& s = remote.s;
+  CHECK(s.Put(1, 4096) == "stored");
+  CHECK(s.Put(2, 3 * kBlockBytes, {.tail_bytes = 100}) == "stored");
+  CHECK(s.Put(3, 4096, {.no_g3 = true}) == "stored");
+  s.Settle();
+  CHECK(s.world.bucket().size() == 2);
+  CHECK(remote.counters().written_chunks == 2);
+  remote.LoseNode();
+  CHECK(s.Get(1) == "miss");
+  CHECK(remote.Recall({1, 2, 3}) == "2");
+  CHECK(s.Where(1) == "2");
+  CHECK(s.Get(1) == "hit");
+  CHECK(s.Get(2) == "hit");
+  CHECK(s.Get(3) == "miss");
+  CHECK(remote.Recall({1, 2}) == "0");  // they are here
+  CHECK(remote.counters().searched_chunks == 3);
+}
+
+TEST_CASE("what was recalled is written to G3 as what was put, and durable when it is asked for") {
+  Remote remote;
+  StoreTester& s = remote.s;
+  CHECK(s.Put(1, 4096) == "stored");
+  s.Settle();
+  s.world.Kill();
+  s.world.LoseArena();
+  s.world.SetAttached(0, false);
+  s.world.Start();
+  s.Connect();
+  CHECK(remote.Recall({1}) == "1");
+  bool joined = false;
+  s.world.Join(0, [&joined](const absl::Status& status) { joined = status.ok(); });
+  s.Settle();
+  REQUIRE(joined);
+  CHECK(s.Where(1) == "23");
+  CHECK(s.Durable(1) == "ok");
+}
+
+TEST_CASE("who reads a chunk that is being recalled waits for its pieces") {
+  Remote remote;
+  StoreTester& s = remote.s;
+  CHECK(s.Put(1, 4096) == "stored");
+  s.Settle();
+  remote.LoseNode();
+  std::string answer = "waiting";
+  remote.Begin({1}, &answer);
+  while (s.store().snapshot().g2.used_bytes == 0) REQUIRE(s.world.RunOneAtRandom());
+  ChunkReader reader = s.Pin(1);
+  REQUIRE(reader);
+  CHECK(s.Where(1).empty());  // no lookup promises it
+  CHECK(s.WaitFor(reader, 0, 1) == "ok");
+  CHECK(s.Bytes(1, reader) == "hit");
+  CHECK(answer == "1");
+}
+
+TEST_CASE("what is gone, wrong or cut off beyond the node is a miss, and its space is free") {
+  Remote remote;
+  StoreTester& s = remote.s;
+  CHECK(s.Put(1, 4096) == "stored");
+  s.Settle();
+  remote.LoseNode();
+  std::string failure, kept = "kept";
+  SECTION("gone between search and read") {
+    std::string answer = "waiting";
+    remote.Begin({1}, &answer);
+    while (s.store().snapshot().g2.used_bytes == 0) REQUIRE(s.world.RunOneAtRandom());
+    s.world.bucket().clear();
+    s.RunAll();
+    CHECK(answer == "0");
+    kept = "gone";
+  }
+  SECTION("bits flipped") {
+    s.world.remote().set_faults({.corrupt_read = 1});
+    CHECK(remote.Recall({1}) == "0");
+    CHECK(remote.counters().bad_images == 1);
+    kept = "removed";
+  }
+  SECTION("half of it published") {
+    auto half = *s.world.bucket().begin()->second;
+    half.resize(kBlockBytes);
+    s.world.bucket().begin()->second = std::make_shared<const std::vector<std::byte>>(half);
+    CHECK(remote.Recall({1}) == "0");
+    kept = "removed";
+  }
+  SECTION("the source does not answer") {
+    s.world.remote().set_faults({.read_error = 1});
+    CHECK(remote.Recall({1}) == "0");
+    CHECK(remote.counters().bad_images == 0);
+  }
+  SECTION("another image than was found") {
+    const auto found = s.world.bucket().begin()->second;
+    CHECK(s.Put(1, 9000) == "stored");
+    s.Settle();
+    const auto now = std::exchange(s.world.bucket().begin()->second, found);
+    remote.LoseNode();
+    std::string answer = "waiting";
+    remote.Begin({1}, &answer);
+    while (s.store().snapshot().g2.used_bytes == 0) REQUIRE(s.world.RunOneAtRandom());
+    s.world.bucket().begin()->second = now;
+    s.RunAll();
+    CHECK(answer == "0");
+    CHECK(remote.counters().bad_images == 0);
+  }
+  CHECK(s.Get(1) == "miss");
+  CHECK(s.store().snapshot().g2.used_bytes == 0);
+  CHECK(remote.counters().failed_recalls == 1);
+  s.world.remote().set_faults({});
+  s.Settle();
+  CHECK(s.world.bucket().size() == (kept == "kept" ? 1 : 0));  // what is bad stands in no one's way
+  CHECK(remote.Recall({1}) == (kept == "kept" ? "1" : "0"));
+}
+
+TEST_CASE("a chunk that was deleted does not come back from beyond the node") {
+  Remote remote;
+  StoreTester& s = remote.s;
+  CHECK(s.Put(1, 4096) == "stored");
+  SECTION("nor before it is removed there") {
+    s.Settle();
+    s.world.remote().set_faults({.remove_error = 1});
+    CHECK(s.Delete({1}) == 1);
+    CHECK(remote.Recall({1}) == "0");
+    CHECK(s.world.bucket().size() == 1);
+    s.world.remote().set_faults({});
+  }
+  SECTION("nor by a search that found it before") {
+    s.Settle();
+    remote.LoseNode();
+    std::string answer = "waiting";
+    remote.Begin({1}, &answer);
+    s.Delete({1});
+    s.RunAll();
+    CHECK(answer == "0");
+  }
+  SECTION("nor as it was on its way there") {
+    while (s.world.bucket().empty()) REQUIRE(s.world.RunOneAtRandom());
+    CHECK(s.Delete({1}) == 1);
+  }
+  s.Settle();
+  CHECK(s.world.bucket().empty());
+  CHECK(remote.Recall({1}) == "0");
+  CHECK(s.Get(1) == "miss");
+  CHECK(s.Put(1, 4096) == "stored");  // anew
+  s.Settle();
+  CHECK(s.world.bucket().size() == 1);
+  remote.LoseNode();
+  CHECK(remote.Recall({1}) == "1");
+  CHECK(s.Get(1) == "hit");
+}
+
+TEST_CASE("recalls fill a part of G2 at most, and evict for it as puts do") {
+  Remote remote;
+  StoreTester& s = remote.s;
+  std::vector<uint64_t> names;
+  for (uint64_t i = 1; i <= 30; ++i) {
+    CHECK(s.Put(i, 4096) == "stored");
+    names.push_back(i);
+    s.Settle();
+  }
+  remote.LoseNode();
+  s.FloodG2();
+  std::string answer = "waiting";
+  remote.Begin(names, &answer);
+  s.RunAll();
+  // A quarter of 64 blocks, two blocks each: the first ones, as a prompt's head is worth the most.
+  CHECK(answer == "8");
+  CHECK(remote.counters().no_space == 1);
+  for (uint64_t i = 1; i <= 8; ++i) CHECK(s.Where(i) == "2");
+  CHECK(remote.Recall(names) == "8");  // the next ones
+}
+
+TEST_CASE("without anything beyond, or while it is away, a recall says so at once") {
+  SECTION("nothing") {
+    WorldOptions options = SmallWorld();
+    Remote remote(options);
+    CHECK(remote.Recall({1}) == "nothing lies beyond the node");
+    CHECK_FALSE(remote.s.store().snapshot().remote.has_value());
+  }
+  SECTION("away") {
+    Remote remote;
+    remote.s.world.remote().set_faults({.away = 1});
+    CHECK(remote.Recall({1}) == "what lies beyond the node does not answer");
+    CHECK(remote.counters().recalls_refused == 1);
+  }
+  SECTION("a drain") {
+    Remote remote;
+    remote.s.store().BeginDrain();
+    CHECK(remote.Recall({1}) == "the daemon is draining");
+  }
+}
+
+TEST_CASE("a durable put of what is only on its way from beyond the node is a put of its own") {
+  Remote remote;
+  StoreTester& s = remote.s;
+  CHECK(s.Put(1, 4096) == "stored");
+  s.Settle();
+  s.world.Kill();
+  s.world.LoseArena();
+  s.world.DriveLosesPower(0);
+  s.world.SetAttached(0, false);
+  s.world.Start();
+  s.Connect();
+  std::string answer = "waiting";
+  remote.Begin({1}, &answer);
+  while (s.store().snapshot().g2.used_bytes == 0) REQUIRE(s.world.RunOneAtRandom());
+  CHECK(s.Put(1, 4096, {.durable = true}) == "stored");
+  s.RunAll();
+  CHECK(answer == "1");  // it came, to nobody
+  CHECK(s.Get(1) == "hit");
+  s.store().CheckInvariants();
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,262 @@
+// What lies beyond the node (remote_tier.h): chunks recalled from there, written and removed there.
+//
+// A recall asks the source which of the chunks that this node has not it has; takes space in G2 for
+// those, and a slot; and reads them as any promotion is read. A chunk that does not come is gone
+// again, unless somebody reads it: then that is told, and it goes with its last reader.
+//
+// Why no deleted chunk comes back: its name is in RemoteRemovals until its image is removed and the
+// searches that began before are over (MayRecall). One that is being written while it is deleted
+// is removed after its write; one that is on its way here, once that has ended.
+#include <algorithm>
+
+#include "tiers/base/check.h"
+#include "tiers/store/canary.h"
+#include "tiers/store/core.h"
+#include "tiers/store/guarded_header.h"
+#include "tiers/store/wanted.h"
+
+namespace kvkeep::store_internal {
+
+// One call of Recall.
+struct Core::Recalling {
+  ReadQueue::Asker asker;
+  TenantId owner;  // of the namespace
+  RemoteRemovals::Moment began = 0;
+  std::vector<ChunkId> ids;
+  uint64_t left = 1;  // chunks under way, and the call itself until all were begun
+  uint64_t came = 0;
+  RecallCallback done;
+};
+
+void Core::Recall(const SessionToken& token, const ChunkSet& chunks, RecallCallback done) {
+  Wanted wanted(chunks, options_);
+  auto recalling = std::make_shared<Recalling>();
+  recalling->done = std::move(done);
+  Section section(this);
+  const auto answer = [&](absl::StatusOr<uint64_t> with) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    Later([recalling, with = std::move(with)]() mutable {
+      std::move(recalling->done)(std::move(with));
+    });
+  };
+  const absl::StatusOr<Session*> session = sessions_.FindFor(token, chunks, &Grants::read);
+  if (!session.ok()) return answer(session.status());
+  if (remote_ == nullptr) return answer(absl::UnavailableError("nothing lies beyond the node"));
+  if (draining_ || !remote_->readable() || remote_->recalls >= RemoteTier::kMostRecalls) {
+    ++remote_->counters.recalls_refused;
+    return answer(absl::UnavailableError(
+        draining_                ? "the daemon is draining"
+        : !remote_->readable()   ? "what lies beyond the node does not answer"
+                                 : "too many recalls are under way"));
+  }
+  recalling->owner = OwnerOf(chunks.ns);
+  recalling->asker = {(*session)->tenant(), token};
+  // A search begins before the table is looked at: what is deleted from here on is not believed.
+  recalling->began = remote_->removals.BeginSearch();
+  ++remote_->recalls;
+  FindAll(section, recalling->owner, wanted, false);
+  for (size_t i = 0; i < wanted.found.size(); ++i) {
+    section.YieldIfSpent();
+    Count(work::kLook);
+    if (wanted.found[i].slot != kNoSlot) continue;
+    if (recalling->ids.size() >= RemoteTier::kMostChunksARecall) break;
+    recalling->ids.push_back(wanted.id(i));
+  }
+  ++remote_->counters.searches;
+  remote_->counters.searched_chunks += recalling->ids.size();
+  if (recalling->ids.empty()) return EndRecall(*recalling);
+  Later([this, recalling, source = &remote_->source()] {
+    source->Find(recalling->ids, [this, recalling](const RemoteSource::Found& found) {
+      OnFound(recalling, found);
+    });
+  });
+}
+
+// When nothing of it is left.
+void Core::EndRecall(Recalling& recalling) {
+  if (--recalling.left > 0) return;
+  remote_->removals.EndSearch(recalling.began);
+  --remote_->recalls;
+  Later([done = std::move(recalling.done), came = recalling.came]() mutable {
+    std::move(done)(came);
+  });
+}
+
+void Core::OnFound(std::shared_ptr<Recalling> recalling, const RemoteSource::Found& found) {
+  Section section(this);
+  KVKEEP_CHECK(found.size() == recalling->ids.size());
+  for (size_t i = 0; i < found.size(); ++i) {
+    section.YieldIfSpent();
+    Count(work::kLook);
+    if (!found[i].has_value()) continue;
+    ++remote_->counters.found_chunks;
+    // Full: the rest would not fit either, and the first ones of a prompt are worth the most.
+    if (!BeginRecall(section, recalling, i, *found[i])) break;
+  }
+  EndRecall(*recalling);
+}
+
+bool Core::MayRecall(const Recalling& recalling, const ChunkId& id) const {
+  return !draining_ && table_.Find(id) == kNoSlot &&
+         (Planted(Canary::kDeletedRecalled) ||
+          remote_->removals.MayBeBelieved(id, recalling.began));
+}
+
+// False: there is no space. May yield.
+bool Core::BeginRecall(Section& section, const std::shared_ptr<Recalling>& recalling, size_t i,
+                       const ImageShape& shape) {
+  const ChunkId& id = recalling->ids[i];
+  const TenantId owner = recalling->owner;
+  if (!HasPool(owner) || !ValidateShape(shape).ok() || !MayRecall(*recalling, id)) return true;
+  const uint64_t blocks = shape.blocks().value();
+  const auto may_take = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return pool(owner).recalling_blocks + blocks <=
+           pool(owner).capacity_blocks() / RemoteTier::kPartOfG2;
+  };
+  ChunkSlot parent = i == 0 ? kNoSlot : table_.Find(recalling->ids[i - 1]);
+  const bool room = may_take() && (!table_.full() || MakeRoomInTable(section, owner));
+  std::optional<ExtentList> extents;
+  if (room) extents = AllocateG2(section, owner, blocks, parent);
+  if (!extents.has_value()) {
+    ++remote_->counters.no_space;
+    return false;
+  }
+  // Much may have come in between.
+  if (!MayRecall(*recalling, id) || table_.full() || !may_take()) {
+    pool(owner).Free(*extents);
+    return true;
+  }
+  const ChunkSlot slot = CreateChunk(id, shape);
+  TouchLater(table_.MemoryDue());
+  {
+    Change chunk(this, slot);
+    chunk->g2 = *std::move(extents);
+    chunk->g2_state = G2State::kReading;
+    InsertIntoG2Policy(slot, kNoSlot);
+  }
+  pool(owner).recalling_blocks += blocks;
+  ++recalling->left;
+  remote_->recalling.insert(id);
+  StartPromotion(*remote_, recalling->asker, slot);
+  promotions_.at(slot)->Wait({0, shape.pieces()},
+                             [this, recalling, i, shape](const absl::Status& status) {
+                               OnRecalled(recalling, i, shape, status);
+                             });
+  return true;
+}
+
+void Core::OnRecalled(const std::shared_ptr<Recalling>& recalling, size_t i,
+                      const ImageShape& shape, const absl::Status& status) {
+  Section section(this);
+  pool(recalling->owner).recalling_blocks -= shape.blocks().value();
+  remote_->recalling.erase(remote_->recalling.find(recalling->ids[i]));
+  if (status.ok()) {
+    ++recalling->came;
+    ++remote_->counters.recalled_chunks;
+    remote_->counters.recalled_bytes += shape.payload_bytes;
+  } else {
+    ++remote_->counters.failed_recalls;
+  }
+  EndRecall(*recalling);
+  PumpLater(*remote_);  // it may be removed now
+}
+
+// ---- down
+
+void Core::OfferToRemote(const ChunkId& id) {
+  if (remote_ == nullptr) return;
+  ++remote_->counters.offered_chunks;
+  if (!remote_->writes.Offer(id)) {
+    ++remote_->counters.dropped_chunks;
+    return;
+  }
+  PumpLater(*remote_);
+}
+
+void Core::PumpRemote() {
+  RemoteTier& remote = *remote_;
+  // Whoever reads it reads it to its end.
+  const auto in_use = [&remote](const ChunkId& id) {
+    return remote.writes.IsWriting(id) || remote.recalling.contains(id);
+  };
+  while (const std::optional<ChunkId> id = remote.removals.Next(in_use)) {
+    Count(work::kStart);
+    Later([this, id = *id, source = &remote.source()] {
+      source->Remove(id, [this, id](const absl::Status& status) {
+        OnRemovedFromRemote(id, status);
+      });
+    });
+    if (Spent()) return PumpLater(remote);
+  }
+  while (remote.writes.anyone_waits() && remote.writable()) {
+    if (Spent()) return PumpLater(remote);
+    Count(work::kFind);
+    const ChunkSlot slot = table_.Find(remote.writes.next());
+    const bool there = slot != kNoSlot && ReadableNow(table_.at(slot));
+    if (!there || remote.writes.IsWriting(slot)) {
+      ++remote.counters.dropped_chunks;
+      remote.writes.Pop();
+      continue;
+    }
+    if (!remote.writes.MayBegin(table_.at(slot).blocks() * kBlockBytes)) return;
+    remote.writes.Pop();
+    Count(work::kStart);
+    StartRemoteWrite(slot);
+  }
+}
+
+void Core::StartRemoteWrite(ChunkSlot slot) {
+  Pin(slot);  // as a reader does
+  const Chunk& chunk = table_.at(slot);
+  const uint64_t bytes = chunk.blocks() * kBlockBytes;
+  remote_->writes.Begin(slot, chunk.id, bytes);
+  Later([this, slot, bytes, id = chunk.id, shape = chunk.shape, g2 = chunk.g2,
+         remote = remote_.get(), placement = remote_->PlacementOf(chunk)] {
+    deps_.copy_executor->Post([this, slot, bytes, id, shape, g2, remote, placement] {
+      auto page = std::make_shared<AlignedPage>();
+      absl::StatusOr<ImageHeader> header = DecodeGuarded(HeaderInArena(g2), deps_.mac_key);
+      if (!page->ok()) header = AlignedPage::NoMemory();
+      // DRAM went bad: better nowhere else than a wrong image.
+      if (!header.ok()) return OnRemoteWritten(slot, bytes, header.status());
+      header->placement = placement;
+      EncodeHeader(*header, remote->mac_key, page->span());
+      remote->Write({.id = id,
+                     .shape = shape,
+                     .extents = {},
+                     .header = page->span(),
+                     .from = ArenaImage(deps_.arena, g2),
+                     .done = [this, slot, page](uint64_t ended, const absl::Status& status) {
+                       OnRemoteWritten(slot, ended, status);
+                     }});
+    });
+  });
+}
+
+void Core::OnRemoteWritten(ChunkSlot slot, uint64_t bytes, const absl::Status& status) {
+  Section section(this);
+  RemoteTier& remote = *remote_;
+  remote.writes.End(slot, bytes);
+  if (status.ok()) {
+    ++remote.counters.written_chunks;
+    remote.counters.written_bytes += table_.at(slot).shape.payload_bytes;
+  } else {
+    ++remote.counters.failed_writes;
+  }
+  UnpinLocked(slot);
+  PumpLater(remote);
+}
+
+void Core::RemoveFromRemote(const ChunkId& id) {
+  if (remote_ == nullptr) return;
+  Count(work::kFind);
+  remote_->removals.Add(id);
+  PumpLater(*remote_);
+}
+
+void Core::OnRemovedFromRemote(const ChunkId& id, const absl::Status& status) {
+  Section section(this);
+  ++(status.ok() ? remote_->counters.removed_chunks : remote_->counters.failed_removals);
+  remote_->removals.End(id, status.ok());
+  PumpLater(*remote_);
+}
+
+}  // namespace kvkeep::store_internal

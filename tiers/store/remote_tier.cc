@@ -1,0 +1,72 @@
+#include "tiers/store/remote_tier.h"
+
+#include <memory>
+#include <utility>
+
+namespace kvkeep::store_internal {
+namespace {
+
+// For who waits, one that is gone is as out of reach as one whose source does not answer.
+absl::Status AwayIfGone(absl::Status status) {
+  if (!absl::IsNotFound(status)) return status;
+  return absl::UnavailableError("the image beyond the node is gone");
+}
+
+}  // namespace
+
+void RemoteTier::Read(ImageRead read) {
+  ReadSink* const sink = read.sink;
+  const ChunkSlot slot = read.slot;
+  source_.Read({.id = read.id,
+                .shape = read.shape,
+                .header = read.header,
+                .memory = [to = read.to](uint64_t offset,
+                                         uint64_t bytes) { return to.Run(offset, bytes); },
+                .header_done =
+                    [this, sink, slot, page = read.header](absl::Status status) {
+                      sink->OnHeaderRead(*this, slot, page, AwayIfGone(std::move(status)));
+                    },
+                .piece_done =
+                    [sink, slot](size_t piece, uint64_t bytes, absl::Status status) {
+                      sink->OnPieceRead(slot, piece, bytes, AwayIfGone(std::move(status)));
+                    }});
+}
+
+void RemoteTier::Write(ImageWrite write) {
+  const uint64_t bytes = write.shape.blocks().value() * kBlockBytes;
+  source_.Write({.id = write.id,
+                 .shape = write.shape,
+                 .header = write.header,
+                 .memory = [from = write.from](uint64_t offset,
+                                               uint64_t most) { return from.Run(offset, most); },
+                 .done = [done = std::move(write.done), bytes](absl::Status status) {
+                   done(bytes, std::move(status));
+                 }});
+}
+
+// One image under a name is as good as another, so incarnation and generation are compared with
+// nothing.
+absl::Status RemoteTier::CheckHeader(const ImageHeader& header, const Chunk& chunk) const {
+  if (header.identity.id != chunk.id || header.placement.tier != Tier::kG4 ||
+      header.placement.place != source_.place()) {
+    return absl::DataLossError("the image beyond the node is of another chunk or place");
+  }
+  if (header.identity.shape == chunk.shape) return absl::OkStatus();
+  // It is whole as far as anybody knows, and does not fit into what was taken for it.
+  return absl::UnavailableError("the image beyond the node is another one than was found");
+}
+
+void RemoteTier::NoteBad(const ChunkId& id) {
+  ++counters.bad_images;
+  removals.Add(id);
+}
+
+ImagePlacement RemoteTier::PlacementOf(const Chunk& chunk) const {
+  return {.tier = Tier::kG4,
+          .place = source_.place(),
+          .incarnation = Incarnation(0),
+          .generation = Generation(0),
+          .extents = {Extent{BlockNumber(0), chunk.shape.blocks()}}};
+}
+
+}  // namespace kvkeep::store_internal

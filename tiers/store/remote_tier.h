@@ -1,0 +1,59 @@
+// RemoteTier: what lies beyond the node, as the store sees it: a LowerTier without extents, records
+// or space of its own, and the book of what is to be written and removed there.
+//
+// Which chunks are there the store does not know: it asks, and believes bytes once they are
+// checked. A chunk that it recalls becomes one of G2, as after a put. Nothing is promised: what
+// cannot be written or removed is dropped or tried again, and counted. The core's lock protects
+// it; remote.cc moves what is in it.
+#pragma once
+
+#include <set>
+
+#include "tiers/remote/remote_source.h"
+#include "tiers/store/lower_tier.h"
+#include "tiers/store/remote_removals.h"
+#include "tiers/store/remote_writes.h"
+#include "tiers/store/snapshot.h"
+
+namespace kvkeep::store_internal {
+
+class RemoteTier final : public LowerTier {
+ public:
+  static constexpr uint32_t kMostRecalls = 256;       // under way at once
+  static constexpr size_t kMostChunksARecall = 4096;  // those behind are not looked for
+  static constexpr uint64_t kPartOfG2 = 4;  // of a tenant's pool, that recalls may be filling
+
+  RemoteTier(uint16_t of_number, RemoteSource* source)
+      : LowerTier(of_number, source->mac_key()), source_(*source) {}
+
+  // ---- LowerTier
+  void Read(ImageRead read) override;
+  void Write(ImageWrite write) override;
+  absl::Status CheckHeader(const ImageHeader& header, const Chunk& chunk) const override;
+  void NoteBad(const ChunkId& id) override;
+  bool has_records() const override { return false; }
+  ImagePlacement PlacementOf(const Chunk& chunk) const override;
+  bool readable() const override { return source_.readable(); }
+  bool writable() const override { return source_.writable(); }
+  void NoteHeard() override {}
+  void NoteIo(bool, const absl::Status&, MonotonicTime) override {}  // the source knows
+  uint32_t NoteRuns(const Chunk&) override { return 1; }
+
+  RemoteSource& source() const { return source_; }
+  // Nothing is under way, or waits for its time.
+  bool at_rest() const {
+    return !reads.busy() && !writes.busy() && !writes.anyone_waits() && recalls == 0 &&
+           removals.at_rest();
+  }
+
+  RemoteWrites writes;
+  RemoteRemovals removals;
+  RemoteCounters counters;
+  uint32_t recalls = 0;  // under way
+  std::multiset<ChunkId> recalling;  // chunks on their way: not removed there meanwhile
+
+ private:
+  RemoteSource& source_;
+};
+
+}  // namespace kvkeep::store_internal
