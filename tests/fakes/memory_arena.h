@@ -1,6 +1,6 @@
 // MemoryArena: an Arena on the heap, with segments of any size, for tests of the store. With
 // `outlives`, it has marks, as one has that the daemon finds again after a restart: a test hands
-// the same object to one store after the other.
+// the same object to one store after the other. A part of its memory may be to come.
 #pragma once
 
 #include <fcntl.h>
@@ -19,6 +19,35 @@ class MemoryArena final : public Arena {
         bytes_(capacity.value() * kBlockBytes),
         marks_(outlives ? capacity.value() : 0) {
     uuid_.bytes[0] = 0xa7;
+    for (size_t i = 0; i < segment_count(); ++i) there_.push_back(BlocksOf(i));
+  }
+
+  // So many blocks of the segment have memory; more with TakeMore. REQUIRES: no store uses it.
+  void SetThere(size_t segment, uint64_t blocks) {
+    KVKEEP_CHECK(blocks <= BlocksOf(segment));
+    there_[segment] = blocks;
+  }
+  bool HasMemory(BlockNumber block) const {
+    return block.value() % segment_.value() < there_[block.value() / segment_.value()];
+  }
+  bool SegmentIsWhole(size_t segment) const override {
+    return there_[segment] == BlocksOf(segment);
+  }
+  std::vector<Extent> ToCome() const override {
+    std::vector<Extent> runs;
+    for (size_t i = 0; i < there_.size(); ++i) AddRun(i, there_[i], BlocksOf(i), &runs);
+    return runs;
+  }
+  std::vector<Extent> TakeMore() override {
+    std::vector<Extent> came;
+    uint64_t left = most_at_once;
+    for (size_t i = 0; i < there_.size(); ++i) {
+      const uint64_t before = there_[i];
+      there_[i] += std::min(left, BlocksOf(i) - before);
+      left -= there_[i] - before;
+      AddRun(i, before, there_[i], &came);
+    }
+    return came;
   }
 
   uint64_t capacity_bytes() const override { return capacity_.value() * kBlockBytes; }
@@ -28,6 +57,7 @@ class MemoryArena final : public Arena {
   void SetUuid(uint8_t first_byte) { uuid_.bytes[0] = first_byte; }
   std::span<std::byte> Memory(const Extent& extent) override {
     KVKEEP_CHECK(extent.end() <= capacity_.value());
+    KVKEEP_CHECK(HasMemory(extent.first) && HasMemory(BlockNumber(extent.end() - 1)));
     return bytes_.span().subspan(extent.first.value() * kBlockBytes, extent.bytes());
   }
   std::span<uint64_t> live_marks() override { return marks_; }
@@ -48,14 +78,24 @@ class MemoryArena final : public Arena {
   }
   std::string describe() const override { return "arena=memory"; }
 
-  std::vector<BlockNumber> broken;  // told by the next TakeBrokenBlocks
+  std::vector<BlockNumber> broken;     // told by the next TakeBrokenBlocks
+  uint64_t most_at_once = UINT64_MAX;  // blocks, by one TakeMore
 
  private:
+  uint64_t BlocksOf(size_t segment) const {
+    return std::min(segment_.value(), capacity_.value() - segment * segment_.value());
+  }
+  void AddRun(size_t segment, uint64_t begin, uint64_t end, std::vector<Extent>* runs) const {
+    if (begin == end) return;
+    runs->push_back({BlockNumber(segment * segment_.value() + begin), BlockCount(end - begin)});
+  }
+
   const BlockCount capacity_;
   const BlockCount segment_;
   Uuid uuid_;
   AlignedBytes bytes_;
   std::vector<uint64_t> marks_;
+  std::vector<uint64_t> there_;  // by segment, blocks
 };
 
 }  // namespace kvkeep

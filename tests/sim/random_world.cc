@@ -59,6 +59,7 @@ const Removal kRemovals[] = {
        s.objects_vanish = false;
      }},
     {"capacities", [](Scenario& s) { s.capacities = false; }},
+    {"memory_comes", [](Scenario& s) { s.world.g2_in_parts = false; }},
     {"namespaces", [](Scenario& s) { s.namespaces = 1; }},
     {"parts", [](Scenario& s) { s.parts = 1; }},
 };
@@ -191,6 +192,7 @@ Scenario RandomScenario(uint64_t seed, const std::vector<std::string>& without,
   }
   if (!options.store.tenants.empty() && random.Chance(0.5)) LetTenantsChange(random, scenario);
   scenario.devices_join = random.Chance(0.3);
+  options.g2_in_parts = random.Chance(0.2);
   if (random.Chance(0.35)) AddRemote(random, scenario, faults);
   for (const std::string& name : without) {
     const auto removal = std::find_if(std::begin(kRemovals), std::end(kRemovals),

@@ -111,6 +111,7 @@ TEST_CASE("the simulation reaches what it is meant to test", "[figures]") {
   CHECK(sum.joins > 5);
   CHECK(sum.leaves > 5);
   CHECK(sum.capacities_set > 5);
+  CHECK(sum.memory_came > 1000);
   CHECK(sum.tenant_changes > 20);
   CHECK(sum.recalled > 200);
   CHECK(sum.failed_recalls > 20);

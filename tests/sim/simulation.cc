@@ -127,6 +127,7 @@ void Simulator::Act(Client& client, uint64_t pick) {
     }
     Log("time passes");
     world_.store().Tick();
+    if (world_options_.g2_in_parts && random_.Chance(0.2)) AddMemory(random_.Between(1, 64));
   } else if (pick >= 970 && pick < 1000 && scenario_.world.remote) {
     DoRecall(client);
   } else {
@@ -215,6 +216,12 @@ void Simulator::DoLeave(size_t device) {
   if (begun) Log(absl::StrCat("device ", device, " leaves"));
 }
 
+void Simulator::AddMemory(uint64_t most_blocks) {
+  const uint64_t came = world_.AddMemory(most_blocks);
+  Log(absl::StrCat("memory ", came));
+  report_.memory_came += came;
+}
+
 // What had to be given under the capacities until now is no breach of those that come.
 bool Simulator::SetCapacities() {
   CheckQuotas();  // of all that happened under the old ones
@@ -265,6 +272,7 @@ void Simulator::FinishAll() {
   }
   if (scenario_.world.remote) world_.remote().set_faults({});
   if (scenario_.capacities) SetCapacities();
+  AddMemory(UINT64_MAX);
   world_.Settle();  // a device may leave yet
   OpenFailedAnew();
   for (size_t d = 0; d < world_options_.device_blocks.size(); ++d) {
@@ -289,6 +297,7 @@ void Simulator::FinishAll() {
   events_.reset();
   const StoreSnapshot end = world_.store().snapshot();
   for (const uint64_t mark : world_.arena().live_marks()) KVKEEP_CHECK(mark == 0);
+  KVKEEP_CHECK(end.g2.to_come_bytes == 0);
   KVKEEP_CHECK(end.g2.used_bytes == 0 && end.g2.leased_bytes == 0 && end.g2.reserved_bytes == 0);
   // Only the label of each device stays.
   KVKEEP_CHECK(end.g3.used_bytes == attached * kBlockBytes);
@@ -350,6 +359,7 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(joins, other.joins);
   add(leaves, other.leaves);
   add(capacities_set, other.capacities_set);
+  add(memory_came, other.memory_came);
   add(tenant_changes, other.tenant_changes);
   add(recalls, other.recalls);
   add(recalled, other.recalled);
@@ -379,9 +389,9 @@ std::string SimulationReport::Describe() const {
       durable, " read after a cut ", durable_read, " looked for ", promises_checked,
       " interrupted ", interruptions, " revoked ", revoked, " attached or not ", attachments,
       " joined ", joins, " left ", leaves,
-      " capacities set ", capacities_set, " tenants changed ", tenant_changes, " recalls ", recalls,
-      " of them came ", recalled, " not ", failed_recalls, " written beyond ", written_beyond,
-      " bad there ", bad_beyond,
+      " capacities set ", capacities_set, " blocks came ", memory_came,
+      " tenants changed ", tenant_changes, " recalls ", recalls, " of them came ", recalled,
+      " not ", failed_recalls, " written beyond ", written_beyond, " bad there ", bad_beyond,
       " chunks found by who was away ", returned, " forgotten but told durable ", forgotten,
       " records back ", revived, " of them believed ", believed, " gone for a quota ", in_quota,
       " encrypted ", encrypted, " unauthentic ", unauthentic, " events ", events, " begun anew ",

@@ -33,6 +33,7 @@ struct SimulationReport {
   uint64_t recovered_in_g2 = 0, interruptions = 0;
   uint64_t revoked = 0, attachments = 0, joins = 0, leaves = 0, in_quota = 0;
   uint64_t capacities_set = 0;
+  uint64_t memory_came = 0;     // blocks of G2
   uint64_t tenant_changes = 0;  // between two processes
   uint64_t returned = 0;        // chunks of a tenant that was away, to be found again
   // Told to a reader of them; began anew; times that what they told was held against lookups.

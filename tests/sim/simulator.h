@@ -99,6 +99,7 @@ class Simulator {
   void DrawQuotas();
   void CheckQuotas();
   bool SetCapacities();  // false: refused
+  void AddMemory(uint64_t most_blocks);
   void CheckRecordsInQuota();
   std::vector<Promise> RecordsOf(uint64_t name);  // in the indexes of attached devices
   // What was acknowledged as durable under this name is still in the index.

@@ -95,6 +95,11 @@ void World::Start() {
     arena_ = std::make_unique<MemoryArena>(BlockCount(options_.g2_blocks),
                                            BlockCount(options_.g2_segment_blocks),
                                            options_.arena_outlives);
+    for (size_t i = 0; i < options_.g2_there.size(); ++i) arena_->SetThere(i, options_.g2_there[i]);
+    for (size_t i = 0; options_.g2_in_parts && i < arena_->segment_count(); ++i) {
+      const uint64_t blocks = arena_->SegmentMemory(i).size() / kBlockBytes;
+      arena_->SetThere(i, random_.Below(blocks + 1));
+    }
   }
   deps.arena = arena_.get();
   if (options_.remote) {
@@ -323,12 +328,22 @@ int World::DamageDisk() {
   return kind;
 }
 
+uint64_t World::AddMemory(uint64_t most_blocks) {
+  arena_->most_at_once = most_blocks;
+  const std::vector<Extent> came = arena_->TakeMore();
+  if (!came.empty()) store_->AddMemory(came);
+  uint64_t blocks = 0;
+  for (const Extent& extent : came) blocks += extent.count.value();
+  return blocks;
+}
+
 void World::DamageArena() {
   KVKEEP_CHECK(!running() && arena_ != nullptr);
   ++injected_.damaged_arenas;
   const uint64_t blocks = random_.Between(1, arena_->capacity_blocks().value());
   for (uint64_t i = 0; i < blocks; i += 4) {
     const uint64_t block = random_.Below(arena_->capacity_blocks().value());
+    if (!arena_->HasMemory(BlockNumber(block))) continue;
     const auto bytes = arena_->Memory({BlockNumber(block), BlockCount(1)});
     bytes[random_.Below(bytes.size())] ^= std::byte{1} << random_.Below(8);
   }

@@ -33,6 +33,8 @@ struct WorldOptions {
   uint64_t g2_blocks = 1024;  // 4 MiB
   uint64_t g2_segment_blocks = 512;
   bool arena_outlives = false;
+  bool g2_in_parts = false;  // a new arena has a part of its memory, drawn; or
+  std::vector<uint64_t> g2_there;  // so many blocks of each segment, where it is not empty
   std::vector<uint64_t> device_blocks = {2048};
   FaultOptions device_faults;
   double drives_lie = 0;     // of the syncs of a drive, disk and index
@@ -65,6 +67,8 @@ class World {
   const Uuid& boot_id() const { return boot_id_; }
   // REQUIRES: no process runs.
   void LoseArena() { arena_.reset(); }
+  // Some of the memory that is to come, at most so many blocks. Returns how many came.
+  uint64_t AddMemory(uint64_t most_blocks);
   // REQUIRES: no process runs. Whether the device is there for the next one.
   void SetAttached(size_t device, bool attached);
   bool attached(size_t device) const { return machines_[device].attached; }

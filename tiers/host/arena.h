@@ -60,6 +60,7 @@ class Arena {
   struct Stats {
     uint64_t capacity_bytes = 0;
     uint64_t segments = 0;
+    uint64_t to_come_bytes = 0;  // of the capacity: it has no memory yet
     uint64_t prefaulted_bytes = 0;
     uint64_t prefault_touched_bytes = 0;  // of these, page by page: no MADV_POPULATE_WRITE (5.14)
     uint64_t prefault_failed_bytes = 0;   // the kernel refused: left to the first use
@@ -79,7 +80,7 @@ class Arena {
   virtual BlockCount segment_blocks() const = 0;  // the barrier of this arena's extents
   virtual const Uuid& uuid() const = 0;
 
-  // The memory of one extent. REQUIRES: inside the arena and inside one segment.
+  // The memory of one extent. REQUIRES: inside the arena and inside one segment, and not to come.
   virtual std::span<std::byte> Memory(const Extent& extent) = 0;
 
   // One a block of the arena, of an earlier start where its segments are kept, else 0. Not 0: an
@@ -87,7 +88,15 @@ class Arena {
   // std::atomic_ref. Empty: this memory does not outlive the daemon.
   virtual std::span<uint64_t> live_marks() = 0;
 
+  // What has no memory yet, in order, one run a segment at most.
+  virtual std::vector<Extent> ToCome() const { return {}; }
+  // Takes memory for some of that, as far as there is any, for about a tenth of a second; what came
+  // is zeros. REQUIRES: one thread.
+  virtual std::vector<Extent> TakeMore() { return {}; }
+
   virtual size_t segment_count() const = 0;
+  // Whether all of the segment has memory: only then it may be pinned, or registered.
+  virtual bool SegmentIsWhole(size_t) const { return true; }
   virtual std::span<std::byte> SegmentMemory(size_t segment) = 0;
   // A read-only descriptor of the segment for a client; the caller closes it.
   virtual absl::StatusOr<int> OpenForClient(size_t segment) = 0;

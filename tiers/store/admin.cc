@@ -14,6 +14,7 @@ void TierSnapshot::Add(const TierSnapshot& other) {
   capacity_bytes += other.capacity_bytes;
   used_bytes += other.used_bytes;
   chunks += other.chunks;
+  to_come_bytes += other.to_come_bytes;
   leased_bytes += other.leased_bytes;
   reserved_bytes += other.reserved_bytes;
   dirty_bytes += other.dirty_bytes;
@@ -105,6 +106,7 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
     const TierSnapshot g2 = {.capacity_bytes = own->capacity_blocks() * kBlockBytes,
                              .used_bytes = own->used_blocks() * kBlockBytes,
                              .chunks = own->chunks,
+                             .to_come_bytes = own->to_come_blocks() * kBlockBytes,
                              .leased_bytes = own->pinned_blocks * kBlockBytes,
                              .reserved_bytes = puts_.blocks_of(tenant) * kBlockBytes,
                              .dirty_bytes = own->dirty_blocks * kBlockBytes,

@@ -50,6 +50,7 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
       events_(options_.events.log_entries, deps.devices.size(), &table_, &hold_, &counters_) {
   const uint64_t per_segment = deps_.arena->segment_blocks().value();
   const uint64_t all = deps_.arena->capacity_blocks().value();
+  const std::vector<Extent> to_come = deps_.arena->ToCome();
   uint64_t first = 0;
   failed_syncs_.resize(deps_.devices.size());
   attached_.resize(deps_.devices.size());
@@ -66,6 +67,9 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
             options_.g2_policy,
             {.max_chunks = static_cast<uint32_t>(options_.max_chunks),
              .shares_memory_with = pools_.empty() ? nullptr : pools_.front()->policy.get()})));
+    for (const Extent& extent : to_come) {
+      if (pools_.back()->Owns(extent.first)) pools_.back()->AwaitMemory(extent);
+    }
     parts_.push_back(static_cast<double>(end - first) / static_cast<double>(all));
     pools_.back()->limits = PoolLimits(options_, number);
     first = end;

@@ -8,8 +8,7 @@
 // How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
 // tasks, callers' callbacks) goes into the hold (hold.h) with Later() and runs on the same thread
 // right after the Section has unlocked. Any change to a chunk that may alter what can be evicted,
-// or end its life, is wrapped in a Change, which settles the accounts when it ends: after that the
-// chunk may be gone.
+// or end its life, is in a Change, which settles the accounts as it ends: then it may be gone.
 #pragma once
 
 #include <memory>
@@ -106,6 +105,7 @@ class Core final : private ReadSink {
 
   StoreOptions options();
   absl::Status SetLimits(const StoreOptions& options);
+  void AddMemory(const std::vector<Extent>& extents);
   Incarnation incarnation() const { return incarnation_; }
   // Contiguous memory of an image in G2, from `offset`, at most `bytes`.
   std::span<std::byte> ImageMemory(const ExtentList& extents, uint64_t offset,

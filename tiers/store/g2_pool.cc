@@ -1,5 +1,6 @@
 #include "tiers/store/g2_pool.h"
 
+#include <iterator>
 #include <utility>
 
 #include "tiers/base/check.h"
@@ -45,6 +46,31 @@ void G2Pool::FreeRun(uint64_t first, uint64_t end) {
   if (first < end) allocator_.Free(Relative({{BlockNumber(first), BlockCount(end - first)}}));
 }
 
+void G2Pool::AwaitMemory(const Extent& extent) {
+  KVKEEP_CHECK(Claim({extent}).ok());
+  to_come_[extent.first.value()] = extent.end();
+  to_come_blocks_ += extent.count.value();
+}
+
+void G2Pool::AddMemory(const Extent& extent) {
+  const uint64_t first = extent.first.value();
+  auto run = to_come_.upper_bound(first);
+  KVKEEP_CHECK(extent.count.value() > 0 && run != to_come_.begin());
+  run = std::prev(run);
+  const uint64_t run_first = run->first, run_end = run->second;
+  KVKEEP_CHECK(extent.end() <= run_end);
+  to_come_.erase(run);
+  if (run_first < first) to_come_[run_first] = first;
+  if (extent.end() < run_end) to_come_[extent.end()] = run_end;
+  to_come_blocks_ -= extent.count.value();
+  Free({extent});
+}
+
+bool G2Pool::HasMemory(BlockNumber block) const {
+  const auto after = to_come_.upper_bound(block.value());
+  return after == to_come_.begin() || std::prev(after)->second <= block.value();
+}
+
 absl::Status G2Pool::Claim(const ExtentList& extents) {
   for (const Extent& extent : extents) {
     if (extent.first.value() < first_)
@@ -60,7 +86,7 @@ bool G2Pool::Owns(BlockNumber block) const {
 void G2Pool::CheckInvariants() const {
   allocator_.CheckInvariants();
   KVKEEP_CHECK(gathered_blocks <= allocator_.free_blocks().value());
-  KVKEEP_CHECK(limits.capacity_blocks <= built().value());
+  KVKEEP_CHECK(limits.capacity_blocks <= there_blocks());
 }
 
 ExtentList G2Pool::Relative(ExtentList extents) const {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -25,7 +26,7 @@ namespace kvkeep::store_internal {
 class G2Pool {
  public:
   struct Limits {
-    uint64_t capacity_blocks = 0;  // at most what was built
+    uint64_t capacity_blocks = 0;  // at most what has memory
     uint64_t leased_blocks = 0;
     uint64_t reserved_blocks = 0;
     uint64_t dirty_blocks = 0;
@@ -42,6 +43,10 @@ class G2Pool {
   void Withhold(BlockNumber block) {
     if (broken_.insert(block.value()).second) newly_broken_.push_back(block);
   }
+  // These have no memory yet: nobody gets them, until they have. REQUIRES: before EndRecovery.
+  void AwaitMemory(const Extent& extent);
+  void AddMemory(const Extent& extent);
+  bool HasMemory(BlockNumber block) const;
   std::vector<BlockNumber> TakeBroken() { return std::exchange(newly_broken_, {}); }
   uint64_t withheld_blocks() const { return withheld_blocks_; }  // of the used ones
   void EndRecovery() { allocator_.EndRecovery(); }
@@ -52,7 +57,9 @@ class G2Pool {
 
   const std::string& tenant() const { return tenant_; }
   BlockCount built() const { return allocator_.capacity(); }
-  uint64_t used_blocks() const { return built().value() - allocator_.free_blocks().value(); }
+  uint64_t to_come_blocks() const { return to_come_blocks_; }
+  uint64_t there_blocks() const { return built().value() - to_come_blocks_; }
+  uint64_t used_blocks() const { return there_blocks() - allocator_.free_blocks().value(); }
   // What of it may be used: below what was built after a change of capacity. Where more is in use,
   // as it cannot go yet, that.
   uint64_t capacity_blocks() const { return std::max(limits.capacity_blocks, used_blocks()); }
@@ -112,6 +119,8 @@ class G2Pool {
   std::set<uint64_t> broken_;  // few, or none
   std::vector<BlockNumber> newly_broken_;
   uint64_t withheld_blocks_ = 0;
+  std::map<uint64_t, uint64_t> to_come_;  // by the first block: the end. One run a segment
+  uint64_t to_come_blocks_ = 0;
 };
 
 }  // namespace kvkeep::store_internal

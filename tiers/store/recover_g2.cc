@@ -37,6 +37,10 @@ void Core::RecoverG2() {
 }
 
 std::optional<Core::RecoveredImage> Core::AdoptImage(BlockNumber block) {
+  const auto owner = std::find_if(pools_.begin(), pools_.end(),
+                                  [block](const auto& pool) { return pool->Owns(block); });
+  // Of no tenant any more; or not to be touched.
+  if (owner == pools_.end() || !(*owner)->HasMemory(block)) return std::nullopt;
   const Extent first{block, BlockCount(1)};
   const absl::StatusOr<ImageHeader> header =
       DecodeGuarded(HeaderInArena({first}), deps_.mac_key);  // also checks the MAC
@@ -48,9 +52,6 @@ std::optional<Core::RecoveredImage> Core::AdoptImage(BlockNumber block) {
                     TotalBlocks(placement.extents) == identity.shape.blocks() &&
                     LiveMarks::Of(placement.incarnation, placement.generation) == marks_.at(block);
   if (!here) return std::nullopt;
-  const auto owner = std::find_if(pools_.begin(), pools_.end(),
-                                  [block](const auto& pool) { return pool->Owns(block); });
-  if (owner == pools_.end()) return std::nullopt;  // of no tenant any more
   const TenantId tenant(static_cast<uint32_t>(owner - pools_.begin()));
   if (OwnerOf(identity.id.ns) != tenant) return std::nullopt;
 

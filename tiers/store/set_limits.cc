@@ -17,6 +17,20 @@ uint64_t Scaled(uint64_t whole, uint64_t part, uint64_t of) {
   return static_cast<uint64_t>(absl::uint128(whole) * part / of);
 }
 
+// While not all memory is there, all limits of a tenant are smaller in the same ratio. Up to half
+// of what there is may be reserved, so that large chunks can be put.
+G2Pool::Limits WithinMemory(const G2Pool::Limits& all, uint64_t there_blocks) {
+  if (all.capacity_blocks <= there_blocks) return all;
+  const auto part = [&](uint64_t blocks) {
+    return Scaled(blocks, there_blocks, all.capacity_blocks);
+  };
+  const uint64_t reserved = std::min(all.reserved_blocks, there_blocks / 2);
+  return {.capacity_blocks = there_blocks,
+          .leased_blocks = part(all.leased_blocks),
+          .reserved_blocks = std::max(part(all.reserved_blocks), reserved),
+          .dirty_blocks = part(all.dirty_blocks)};
+}
+
 }  // namespace
 
 StoreOptions Core::ResolveLimits(StoreOptions options, const StoreDeps& deps) {
@@ -60,11 +74,25 @@ G2Pool::Limits Core::PoolLimits(const StoreOptions& options, size_t tenant) {
   };
   const uint64_t leased = options.tenants[tenant].max_leased_bytes;
   const uint64_t capacity = std::min(options.g2_capacity_bytes, deps_.arena->capacity_bytes());
-  return {.capacity_blocks =
-              Scaled(pools_[tenant]->built().value(), capacity, deps_.arena->capacity_bytes()),
-          .leased_blocks = leased > 0 ? leased / kBlockBytes : share(options.max_leased_bytes),
-          .reserved_blocks = share(options.max_reserved_bytes),
-          .dirty_blocks = share(options.dirty_budget_bytes)};
+  const G2Pool& own = *pools_[tenant];
+  return WithinMemory(
+      {.capacity_blocks = Scaled(own.built().value(), capacity, deps_.arena->capacity_bytes()),
+       .leased_blocks = leased > 0 ? leased / kBlockBytes : share(options.max_leased_bytes),
+       .reserved_blocks = share(options.max_reserved_bytes),
+       .dirty_blocks = share(options.dirty_budget_bytes)},
+      own.there_blocks());
+}
+
+void Core::AddMemory(const std::vector<Extent>& extents) {
+  Section section(this, Section::Kind::kMaintenance);
+  for (const Extent& extent : extents) {
+    for (const auto& own : pools_) {
+      if (own->Owns(extent.first)) own->AddMemory(extent);
+    }
+    Count(work::kAllocate);
+    section.YieldIfSpent();
+  }
+  for (size_t t = 0; t < pools_.size(); ++t) pools_[t]->limits = PoolLimits(limits_, t);
 }
 
 void Core::LimitDevice(const StoreOptions& options, size_t device) {

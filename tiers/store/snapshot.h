@@ -25,6 +25,7 @@ enum class DeviceState : uint8_t { kOk, kDegraded, kReadOnly, kOffline, kJoining
 
 struct TierSnapshot {
   uint64_t capacity_bytes = 0, used_bytes = 0, chunks = 0;
+  uint64_t to_come_bytes = 0;  // of G2: beyond the capacity, built but without memory yet
   uint64_t leased_bytes = 0, reserved_bytes = 0, dirty_bytes = 0;
   // Of G2: chunks that no other tier has, and no write of them is under way. Waiting: of these,
   // those that G3 is to have as soon as the dirty budget has room, or a device takes writes.

@@ -286,6 +286,7 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Create(const StoreOptions& options
 Incarnation Store::incarnation() const { return core_->incarnation(); }
 StoreOptions Store::options() const { return core_->options(); }
 absl::Status Store::SetLimits(const StoreOptions& options) { return core_->SetLimits(options); }
+void Store::AddMemory(const std::vector<Extent>& extents) { core_->AddMemory(extents); }
 
 void Store::Attach(size_t device, const StoreDeps::DeviceDeps& deps,
                    absl::AnyInvocable<void(absl::Status) &&> done) {

@@ -95,6 +95,11 @@ class Store {
   // the snapshot's capacity is what is used. REQUIRES: valid options with the tenants of before.
   absl::Status SetLimits(const StoreOptions& options);
 
+  // These extents of the arena have memory now (Arena::TakeMore): tenants whose they are have so
+  // much more of G2. What has none yet is nobody's, and limits are of what there is. REQUIRES: each
+  // once.
+  void AddMemory(const std::vector<Extent>& extents);
+
   // Sessions. ResourceExhausted over max_sessions. Every call below that names a session answers
   // FailedPrecondition when it is not open, and PermissionDenied when its grants do not
   // have it. Lookup, Touch, Prefetch, Delete and Read answer ResourceExhausted, Reserve rejects,
