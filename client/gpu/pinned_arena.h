@@ -7,12 +7,15 @@
 //   synchronise the stream, then ask acquired.valid(), and only then use the bytes.
 //
 // Nothing depends on it but speed: memory that is not registered, or not yet, is copied all the
-// same, slower. A daemon that came back with another arena has none of it registered: Covers says
-// so, and PinArena is called again. The other way, puts, needs no pin of ours: register memory of
-// your own (Client::RegisterMemory) that you have pinned.
+// same, slower. A daemon that came back with another arena, or after so long that this process has
+// let go of its mapping, has none of it registered: Covers says so, and PinArena is called again.
+// The other way, puts, needs no pin of ours: register memory of your own (Client::RegisterMemory)
+// that you have pinned.
 //
-// Move-only. It keeps the mapping; destroying it unregisters all, so copies from it must have
-// ended. Does nothing in a child of fork(). The const methods are thread-safe.
+// Move-only. It does not keep the mapping: when the session is gone, and with it the last lease on
+// the memory, all is unregistered before it is unmapped. Copies are made under a lease, so none is
+// under way then; nor may one be when this is destroyed, which unregisters all, too. Does nothing
+// in a child of fork(). The const methods are thread-safe.
 #pragma once
 
 #include <absl/status/status.h>
@@ -23,7 +26,6 @@
 #include <span>
 #include <string>
 
-#include "client/local/fork_guard.h"
 #include "client/types.h"
 
 namespace kvkeep::client {
@@ -54,7 +56,8 @@ class [[nodiscard]] PinnedArena {
   Stats stats() const;
   // Whether all of `run` is registered now.
   bool Covers(std::span<const std::byte> run) const;
-  // Waits until every segment was tried. DEADLINE_EXCEEDED; else the first refusal.
+  // Waits until every segment was tried. DEADLINE_EXCEEDED; FAILED_PRECONDITION once all of it is
+  // unregistered; else the first refusal.
   absl::Status Await(Deadline timeout) const;
 
   // The driver's part.
@@ -71,11 +74,10 @@ class [[nodiscard]] PinnedArena {
                                           const PinArenaOptions& options);
 
  private:
+  class State;
   void Release();
 
-  std::shared_ptr<const ArenaMap> arena_;  // null: default constructed, or moved from
-  std::unique_ptr<Pin> pin_;               // before the mapping
-  ForkMark mark_;
+  std::shared_ptr<State> state_;  // null: default constructed, or moved from
 };
 
 }  // namespace kvkeep::client

@@ -60,8 +60,22 @@ absl::StatusOr<std::shared_ptr<const MappedFile>> MappedFile::Map(const UniqueFd
 }
 
 MappedFile::~MappedFile() {
-  // In a child there is nothing at this address, or something else.
-  if (!mark_.InChild()) munmap(memory_.data(), memory_.size());
+  if (mark_.InChild()) return;  // there is nothing at this address, or something else
+  std::vector<std::weak_ptr<MappingUse>> uses;
+  {
+    MutexLock lock(&mu_);
+    uses.swap(uses_);
+  }
+  for (const auto& one : uses) {
+    if (const std::shared_ptr<MappingUse> use = one.lock()) use->End();
+  }
+  munmap(memory_.data(), memory_.size());
+}
+
+void MappedFile::AddUse(std::weak_ptr<MappingUse> use) const {
+  MutexLock lock(&mu_);
+  std::erase_if(uses_, [](const auto& one) { return one.expired(); });
+  uses_.push_back(std::move(use));
 }
 
 bool MappedFile::IsFile(const UniqueFd& fd) const {
@@ -72,7 +86,7 @@ bool MappedFile::IsFile(const UniqueFd& fd) const {
 
 Mappings::Mappings(GuardedFd socket, std::shared_ptr<const ArenaMap> arena,
                    std::shared_ptr<const MappedFile> progress)
-    : socket_(std::move(socket)),
+    : end_(std::make_shared<DaemonEnd>(std::move(socket))),
       arena_(std::move(arena)),
       progress_(std::move(progress)),
       words_(Words(*progress_)) {}
@@ -95,17 +109,11 @@ bool Mappings::Alive() const {
   if (Progress(0) != 0) {
     return false;
   }
-  pollfd state{.fd = socket_.get(), .events = POLLRDHUP, .revents = 0};
+  pollfd state{.fd = socket(), .events = POLLRDHUP, .revents = 0};
   return poll(&state, 1, 0) == 0;
 }
 
-bool Mappings::DaemonLeft() const {
-  if (mark_.InChild()) return true;
-  pollfd state{.fd = socket_.get(), .events = POLLRDHUP, .revents = 0};
-  return poll(&state, 1, 0) == 1 && (state.revents & POLLRDHUP) != 0;
-}
-
 // The reading side stays open: shut by us, it would look as if the daemon had left.
-void Mappings::Leave() const { shutdown(socket_.get(), SHUT_WR); }
+void Mappings::Leave() const { shutdown(socket(), SHUT_WR); }
 
 }  // namespace kvkeep::client

@@ -15,14 +15,24 @@
 #include <span>
 #include <vector>
 
+#include "client/local/daemon_end.h"
 #include "client/local/fork_guard.h"
 #include "proto/local/protocol.h"
 #include "tiers/base/key.h"
+#include "tiers/base/mutex.h"
 #include "tiers/base/unique_fd.h"
 
 namespace kvkeep::client {
 
-// A shared mapping of a whole file. Unmapped when destroyed.
+// What somebody made of mapped memory, which it does not keep mapped: a registration with a driver.
+class MappingUse {
+ public:
+  virtual ~MappingUse() = default;
+  // The memory is about to be unmapped. Returns when nothing of this is left.
+  virtual void End() = 0;
+};
+
+// A shared mapping of a whole file. Unmapped when destroyed, after all its uses have ended.
 class MappedFile {
  public:
   // INTERNAL: the file is not of `min_bytes` to `max_bytes`; else mmap's error.
@@ -36,6 +46,8 @@ class MappedFile {
   std::span<std::byte> memory() const { return memory_; }  // writable only when mapped so
   bool IsFile(const UniqueFd& fd) const;                   // the same file as `fd`
   bool whole() const { return whole_; }  // all its pages were there when it was mapped
+  // Who destroys the use ends it first.
+  void AddUse(std::weak_ptr<MappingUse> use) const;
 
  private:
   MappedFile(std::span<std::byte> memory, uint64_t device, uint64_t inode, bool whole)
@@ -46,6 +58,8 @@ class MappedFile {
   const uint64_t inode_;
   const bool whole_;
   const ForkMark mark_;
+  mutable Mutex mu_;
+  mutable std::vector<std::weak_ptr<MappingUse>> uses_ ABSL_GUARDED_BY(mu_);
 };
 
 // The arena's segments of one tenant, and of those that let it read.
@@ -73,7 +87,8 @@ class Mappings {
 
   const ArenaMap& arena() const { return *arena_; }
   const std::shared_ptr<const ArenaMap>& shared_arena() const { return arena_; }
-  int socket() const { return socket_.get(); }
+  int socket() const { return end_->socket(); }
+  const std::shared_ptr<const DaemonEnd>& end() const { return end_; }
 
   size_t progress_words() const { return words_.size(); }
   // REQUIRES: word < progress_words().
@@ -85,9 +100,6 @@ class Mappings {
   // Whether everything read from the segments under a lease, up to now, was good: the session was
   // neither revoked nor ended. Asks the kernel about the socket: a daemon that died says nothing.
   bool Alive() const;
-  // Whether the daemon has closed its end: nothing that was put on this connection can be stored
-  // any more (protocol.h, "The end").
-  bool DaemonLeft() const;
   // Tells the daemon that we leave. REQUIRES: SetOver was called.
   void Leave() const;
   // A cheaper one, for leases: as far as this process has noticed.
@@ -95,7 +107,7 @@ class Mappings {
   void SetOver() { over_.store(true, std::memory_order_release); }
 
  private:
-  const GuardedFd socket_;
+  const std::shared_ptr<const DaemonEnd> end_;
   const std::shared_ptr<const ArenaMap> arena_;
   const std::shared_ptr<const MappedFile> progress_;
   const std::span<const local::ProgressWord> words_;

@@ -82,7 +82,7 @@ PutBatch::PutBatch(LocalSessionPtr session, const NamespaceDigest& ns, const Put
     : session_(std::move(session)),
       ns_(ns),
       options_(options),
-      hold_(std::make_shared<PutHold>(session_->mappings())) {}
+      hold_(std::make_shared<PutHold>(session_->mappings()->end())) {}
 
 PutBatch::~PutBatch() {
   if (hold_ != nullptr) hold_->Copied();  // never sent

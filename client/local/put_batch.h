@@ -22,7 +22,7 @@ namespace kvkeep::client {
 // the memory in use until the daemon's end is closed.
 class PutHold {
  public:
-  explicit PutHold(std::shared_ptr<const Mappings> connection)
+  explicit PutHold(std::shared_ptr<const DaemonEnd> connection)
       : connection_(std::move(connection)) {}
   ~PutHold();
   PutHold(const PutHold&) = delete;
@@ -44,7 +44,7 @@ class PutHold {
  private:
   void FreeRanges() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const std::shared_ptr<const Mappings> connection_;
+  const std::shared_ptr<const DaemonEnd> connection_;
   struct Range {
     std::shared_ptr<StagingArea> area;  // not always one: it may change between two chunks
     std::span<std::byte> memory;

@@ -64,7 +64,7 @@ class StagingArea {
   };
   // A put was sent on a connection that broke before its answer: closes it, and what is in it is in
   // use until the daemon has left.
-  void LeaveTo(std::shared_ptr<const Mappings> connection);
+  void LeaveTo(std::shared_ptr<const DaemonEnd> connection);
   // Whether a put that has ended may still be read from it.
   bool in_use() const;
 
@@ -85,7 +85,7 @@ class StagingArea {
   int retiring_ ABSL_GUARDED_BY(mu_) = 0;  // calls that wait for it to be free
   Clock::time_point last_use_ ABSL_GUARDED_BY(mu_) = Clock::now();
   // Not null: until its daemon has left.
-  mutable std::shared_ptr<const Mappings> left_to_ ABSL_GUARDED_BY(mu_);
+  mutable std::shared_ptr<const DaemonEnd> left_to_ ABSL_GUARDED_BY(mu_);
 };
 
 // Ranges of an area that go back when it is destroyed.
@@ -114,11 +114,11 @@ struct LocalRegion {
   std::atomic<int> late_puts{0};       // ended without an answer, perhaps still read
 
   // As of StagingArea.
-  void LeaveTo(std::shared_ptr<const Mappings> connection);
+  void LeaveTo(std::shared_ptr<const DaemonEnd> connection);
   bool in_use();
 
   Mutex mu;
-  std::vector<std::shared_ptr<const Mappings>> left_to ABSL_GUARDED_BY(mu);
+  std::vector<std::shared_ptr<const DaemonEnd>> left_to ABSL_GUARDED_BY(mu);
   bool closed ABSL_GUARDED_BY(mu) = false;  // its owner is gone
   absl::AnyInvocable<void(uint32_t region) &&> unregister ABSL_GUARDED_BY(mu);
   uint64_t epoch ABSL_GUARDED_BY(mu) = 0;   // of the session that knows it; 0: none

@@ -1,7 +1,10 @@
 // A worker's own mapping of the arena, registered with the (fake) driver.
 #include "client/gpu/pinned_arena.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
+
+#include <thread>
 
 #include "client/gpu/worker_gpu.h"
 #include "tests/client/local/fixture.h"
@@ -143,6 +146,49 @@ TEST_CASE("a daemon that came back with another arena has to be pinned anew") {
   CHECK_FALSE(before.Covers(acquired.chunks[0].runs[0]));
   const PinnedArena again = rig.MustPin();
   CHECK(again.Covers(acquired.chunks[0].runs[0]));
+}
+
+constexpr uint64_t kMappedBytes = 1 << 20;  // of each of two segments
+
+std::shared_ptr<const ArenaMap> MapTwo() {
+  auto arena = std::make_shared<ArenaMap>();
+  for (int i = 0; i < 2; ++i) {
+    const UniqueFd fd(memfd_create("segment", MFD_CLOEXEC));
+    REQUIRE(ftruncate(fd.get(), kMappedBytes) == 0);
+    arena->segments.push_back(*MappedFile::Map(fd, false, kMappedBytes, kMappedBytes));
+  }
+  return arena;
+}
+
+TEST_CASE("a pinned arena is let go of with its mapping, which it does not keep") {
+  PinRig rig;
+  std::shared_ptr<const ArenaMap> arena = MapTwo();
+  const std::weak_ptr<const ArenaMap> map = arena;
+  const std::span<const std::byte> run = arena->segments[1]->memory();
+  absl::StatusOr<PinnedArena> pinned = PinnedArena::Make(arena, kOnFake);
+  REQUIRE(pinned.status() == absl::OkStatus());
+  REQUIRE(pinned->Await(kLong) == absl::OkStatus());
+  CHECK(pinned->Covers(run));
+  CHECK(pinned->stats().pinned_bytes == 2 * kMappedBytes);
+  arena = nullptr;  // the session's, and its leases'
+  CHECK(map.expired());
+  CHECK_FALSE(pinned->Covers(run));
+  CHECK(pinned->stats().pinned_bytes == 0);
+  CHECK(absl::IsFailedPrecondition(pinned->Await(kLong)));
+}
+
+TEST_CASE("who waits until an arena is pinned hears that it is let go of") {
+  PinRig rig;
+  std::shared_ptr<const ArenaMap> arena = MapTwo();
+  rig.fake.Set("hang cuMemHostRegister\n");
+  absl::StatusOr<PinnedArena> pinned = PinnedArena::Make(arena, kOnFake);
+  REQUIRE(pinned.status() == absl::OkStatus());
+  CHECK(absl::IsDeadlineExceeded(pinned->Await(Deadline(50))));
+  std::thread lets_go([&arena] { arena = nullptr; });  // waits for the driver
+  CHECK(absl::IsFailedPrecondition(pinned->Await(kLong)));
+  rig.fake.Set("");
+  lets_go.join();
+  CHECK(pinned->stats().pinned_bytes == 0);
 }
 
 // ---------------------------------------------------------------- memory for the daemon

@@ -324,6 +324,6 @@ class PinnedArena(Handle):
 
     def covers(self, run) -> bool:
         """Whether all of a run of an AcquiredChunk is registered now. No longer after a daemon came
-        back with another arena: pin again."""
+        back with another arena, or after seconds: pin again."""
         kept, (address, nbytes, _) = self.kept, locate(run)
         return bool(self._library.kvkeep_pinned_arena_covers(kept.handle, address, nbytes))

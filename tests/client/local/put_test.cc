@@ -161,6 +161,7 @@ TEST_CASE("memory of a put that a broken connection cut off is in use until the 
   auto buffer = f.transport->AllocateStaging(kMiB);
   REQUIRE(memory.ok());
   REQUIRE(buffer.ok());
+  const std::weak_ptr<const ArenaMap> arena = *f.transport->Arena();
   f.daemon.script.hold = static_cast<uint16_t>(local::Kind::kPut);
   f.daemon.script.linger = true;
   const bool late = GENERATE(false, true);  // its deadline passed before
@@ -177,6 +178,7 @@ TEST_CASE("memory of a put that a broken connection cut off is in use until the 
   REQUIRE(Eventually([&] { return done.load(); }));
   CHECK(in_use);
   REQUIRE(Eventually([&] { return f.transport->stats().sessions_opened == 2; }));
+  CHECK(Eventually([&] { return arena.expired(); }));  // it keeps no mapping of that session
   CHECK(buffer->in_use());
   CHECK(memory->in_use());
   f.daemon.script.linger = false;
