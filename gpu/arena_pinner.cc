@@ -21,6 +21,7 @@ struct ArenaPinner::State {
   CondVar idle;
   bool stopping ABSL_GUARDED_BY(mu) = false;
   bool busy ABSL_GUARDED_BY(mu) = false;  // a segment is at the driver
+  bool waits ABSL_GUARDED_BY(mu) = false;  // for the memory of the next one
   size_t next ABSL_GUARDED_BY(mu) = 0;
   std::vector<std::byte*> pinned ABSL_GUARDED_BY(mu);
   Stats stats ABSL_GUARDED_BY(mu);
@@ -72,6 +73,14 @@ struct ArenaPinner::State {
       number = next++;
       busy = true;
     }
+    if (memory.is_whole != nullptr && !memory.is_whole(number)) {
+      MutexLock lock(&mu);
+      --next;
+      busy = false;
+      waits = true;
+      idle.NotifyAll();
+      return;
+    }
     const std::span<std::byte> segment = memory.segments[number];
     const absl::Status status = Register(segment);
     bool more = false;
@@ -112,6 +121,14 @@ ArenaPinner::~ArenaPinner() {
     pinned.swap(state_->pinned);
   }
   state_->Unregister(pinned);
+}
+
+void ArenaPinner::Continue() {
+  {
+    MutexLock lock(&state_->mu);
+    if (!std::exchange(state_->waits, false)) return;
+  }
+  state_->executor->Post([state = state_] { state->PinOne(state); });
 }
 
 ArenaPinner::Stats ArenaPinner::stats() const {

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -37,6 +38,9 @@ class ArenaPinner {
   struct Memory {
     std::vector<std::span<std::byte>> segments;
     bool read_only = false;  // mapped so: not every device can register that
+    // Whether a segment has all of its memory, which pinning would take; null: all have. It waits
+    // at the first one that has not.
+    std::function<bool(size_t)> is_whole = nullptr;
   };
 
   // Starts at once. `device`: whose primary context is used. `driver`, the memory and `executor`
@@ -46,6 +50,8 @@ class ArenaPinner {
   ArenaPinner(const ArenaPinner&) = delete;
   ArenaPinner& operator=(const ArenaPinner&) = delete;
 
+  // A segment that it waits at may be whole by now.
+  void Continue();
   Stats stats() const;
   // Whether all of `run` lies in a segment that is registered now.
   bool Covers(std::span<const std::byte> run) const;

@@ -20,6 +20,7 @@ constexpr uint64_t kMaxDrainTimeoutMs = 24ull * 3600 * 1000;
 void FillTier(const TierSnapshot& tier, uint64_t hits, v1::TierStatus* out) {
   out->set_capacity_bytes(tier.capacity_bytes);
   out->set_used_bytes(tier.used_bytes);
+  out->set_to_come_bytes(tier.to_come_bytes);
   out->set_chunks(tier.chunks);
   out->set_leased_bytes(tier.leased_bytes);
   out->set_reserved_bytes(tier.reserved_bytes);

@@ -82,7 +82,8 @@ void LogStopped(EngineRoom& room, const Log& log) {
   if (!arena.survives_restart) return log.Info("stopped");
   log.Info(
       "stopped; G2 stays in memory for the next start",
-      {{"held_bytes", absl::StrCat(arena.capacity_bytes)}, {"to_free_it", "kvkeep arena drop"}});
+      {{"held_bytes", absl::StrCat(arena.capacity_bytes - arena.to_come_bytes)},
+       {"to_free_it", "kvkeep arena drop"}});
 }
 
 void LogSlow(const SlowRequest& slow, const Log& log) {
@@ -299,6 +300,7 @@ void Daemon::Parts::LogServing(const std::string& config_source,
                                      })},
             {"incarnation", absl::StrCat(room->store()->incarnation().value())},
             {"g2_bytes", absl::StrCat(snapshot.g2.capacity_bytes)},
+            {"g2_to_come_bytes", absl::StrCat(snapshot.g2.to_come_bytes)},
             {"g3_bytes", absl::StrCat(snapshot.g3.capacity_bytes)},
             {"devices", absl::StrJoin(snapshot.devices, ",",
                                       [](std::string* out, const DeviceSnapshot& device) {

@@ -31,6 +31,7 @@ constexpr std::chrono::minutes kRequiredPatience{10};
 // For memory that clients of an earlier daemon map yet: they let go five seconds after its end.
 constexpr std::chrono::seconds kMemoryPatience{15};
 constexpr std::chrono::milliseconds kMemoryLook{50};
+constexpr std::chrono::seconds kMemoryPeriod{1};  // while it serves
 constexpr std::chrono::seconds kStopPatience{5};  // for a device that is just being opened
 
 int CopyThreads(int configured) {
@@ -115,6 +116,8 @@ absl::Status EngineRoom::OpenArena(const DaemonOptions& options) {
   ArenaOptions arena = options.arena;
   arena.owners = NameArenaOwners(options.store.tenants, options.tenants);
   arena.fresh |= !unsure_devices_.empty();
+  std::string replaced_because;
+  arena.replaced_because = &replaced_because;
   const MonotonicTime give_up = RealClock()->Now() + kMemoryPatience;
   absl::StatusOr<std::unique_ptr<Arena>> made = CreateArena(arena, copy_pool_.get());
   if (absl::IsUnavailable(made.status())) {
@@ -126,6 +129,7 @@ absl::Status EngineRoom::OpenArena(const DaemonOptions& options) {
   }
   KVKEEP_ASSIGN_OR_RETURN(arena_, std::move(made));
   WarnOfTightMemory();
+  WarnOfPart();
   if (!unsure_devices_.empty() && arena_->stats().survives_restart) {
     log_->Warn(
         "G2 starts cold: I/O of an earlier process may still run on devices that are not open",
@@ -147,24 +151,49 @@ void EngineRoom::WarnOfTightMemory() const {
                                      kBesideArenaBytes, " bytes are left")}});
 }
 
+void EngineRoom::WarnOfPart() const {
+  const Arena::Stats arena = arena_->stats();
+  if (arena.to_come_bytes == 0) return;
+  log_->Warn("G2 has a part of its memory; the rest is taken when it is free",
+             {{"there_bytes", absl::StrCat(arena.capacity_bytes - arena.to_come_bytes)},
+              {"to_come_bytes", absl::StrCat(arena.to_come_bytes)},
+              {"why", "clients of an earlier daemon still map it"},
+              {"arena", arena_->describe()}});
+}
+
+bool EngineRoom::TakeMemory() {
+  if (!to_come_ || RealClock()->Now() < memory_look_at_) return false;
+  const std::vector<Extent> came = arena_->TakeMore();
+  if (came.empty()) {
+    memory_look_at_ = RealClock()->Now() + kMemoryPeriod;
+    return false;
+  }
+  store_->AddMemory(came);
+  to_come_ = arena_->stats().to_come_bytes > 0;
+  if (!to_come_) log_->Info("G2 has all of its memory", {{"arena", arena_->describe()}});
+  return true;
+}
+
 void EngineRoom::BeginLog() {
   for (const auto& place : places_) place->BeginLog();
 }
 
 bool EngineRoom::Tick() {
   const bool at_rest = store_->Tick();
-  return RegisterSegments() && at_rest;
+  const bool came = TakeMemory();
+  return RegisterSegments() && at_rest && !came;
 }
 
 bool EngineRoom::RegisterSegments() {
   const Arena::Stats arena = arena_->stats();
-  if (arena.prefaulted_bytes + arena.prefault_failed_bytes < arena.capacity_bytes) return false;
+  const uint64_t there = arena.capacity_bytes - arena.to_come_bytes;
+  if (arena.prefaulted_bytes + arena.prefault_failed_bytes < there) return false;
   const bool all = io_.RegisterNext(*arena_, [this](const absl::Status& status) {
     if (state_->counters.buffer_registration_failures.fetch_add(1) > 0) return;
     log_->Warn("a segment of the arena is not registered for I/O, which then costs more CPU",
                {{"why", std::string(status.message())}});
   });
-  if (all && !std::exchange(said_ready_, true)) {
+  if (all && !to_come_ && !std::exchange(said_ready_, true)) {
     log_->Info("arena ready", {{"arena", arena_->describe()}, {"io", io_.describe()}});
   }
   return all;
@@ -247,6 +276,7 @@ absl::Status EngineRoom::OpenStore(const DaemonOptions& options) {
   KVKEEP_ASSIGN_OR_RETURN(deps.boot_id, ReadBootId());
   deps.devices.resize(places_.size(), {.coming = true});
   const MonotonicTime began = RealClock()->Now();
+  to_come_ = arena_->stats().to_come_bytes > 0;
   KVKEEP_ASSIGN_OR_RETURN(store_, Store::Create(ForStore(options), deps));
   for (size_t i = 0; i < places_.size(); ++i) places_[i]->JoinTo(store_.get(), i);
   // What can join soon is there for the first who asks.

@@ -77,6 +77,9 @@ class EngineRoom {
   absl::Status OpenKeys(const DaemonOptions& options);
   // False while some are left to be registered.
   bool RegisterSegments();
+  // For what of the arena has no memory, once a second. True: some came, and more may.
+  bool TakeMemory();
+  void WarnOfPart() const;
   absl::Status OpenDevices(const DaemonOptions& options);
   // Why a start with this device cannot work, if it cannot.
   absl::Status Judge(const NvmeDeviceOptions& options, const DevicePlace& place) const;
@@ -90,6 +93,8 @@ class EngineRoom {
   StoreIdentity identity_;
   std::vector<std::string> unsure_devices_;  // an earlier process may have I/O under way there
   bool said_ready_ = false;                  // of the arena
+  bool to_come_ = false;                     // some of its memory
+  MonotonicTime memory_look_at_{0};          // then
 
   // Destroyed from the last to the first: the store while devices and executors still are (it holds
   // pointers to them), devices before their engines, the arena before the pool that prefaults it.

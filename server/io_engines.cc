@@ -54,7 +54,7 @@ bool IoEngines::RegisterNext(Arena& arena, absl::FunctionRef<void(const absl::St
       if (!entry.under_way->status.ok()) failed(entry.under_way->status);
       entry.under_way = nullptr;
     }
-    if (entry.segments == arena.segment_count()) continue;
+    if (entry.segments == arena.segment_count() || !arena.SegmentIsWhole(entry.segments)) continue;
     all = false;
     entry.under_way = std::make_shared<Registration>();
     Register(entry.engine.get(), arena.SegmentMemory(entry.segments++), entry.under_way);

@@ -31,7 +31,8 @@ class IoEngines {
 
   void Add(std::unique_ptr<IoEngine> engine);
 
-  // Has each engine register its next segment, unless it is at one. `failed` is told what was not
+  // Has each engine register its next segment, unless it is at one, or the segment's memory is to
+  // come: that is nothing to be registered yet. `failed` is told what was not
   // registered: I/O on that works all the same. Returns whether nothing is left to be registered,
   // or under way. Waits for no engine. REQUIRES: one thread, always the same arena.
   bool RegisterNext(Arena& arena, absl::FunctionRef<void(const absl::Status&)> failed);

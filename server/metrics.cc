@@ -31,6 +31,8 @@ void AddTier(const char* tier, const TierSnapshot& snapshot, Families* out) {
 }
 
 void AddUnbacked(const TierSnapshot& g2, Families* out) {
+  out->Gauge("g2_to_come_bytes", "Bytes that G2 has beyond its capacity once their memory is free",
+             g2.to_come_bytes);
   out->Gauge("unbacked_chunks", "Chunks that G2 alone holds, no write of them under way",
              g2.unbacked_chunks);
   out->Gauge("unbacked_bytes", "Bytes of these", g2.unbacked_bytes);

@@ -163,7 +163,9 @@ void CudaPath::PinBy(CudaDevice* device) {
   }
   old.reset();  // waits for the segment that it is at
   auto pinner = std::make_shared<ArenaPinner>(
-      driver_.get(), device->device(), ArenaPinner::Memory{options_.arena.segments}, pins_.get());
+      driver_.get(), device->device(),
+      ArenaPinner::Memory{.segments = options_.arena.segments, .is_whole = options_.arena.is_whole},
+      pins_.get());
   MutexLock lock(&mu_);
   pinner_ = std::move(pinner);
   pinned_by_ = device;
@@ -177,14 +179,17 @@ void CudaPath::KeepForEver(std::shared_ptr<const void> holder) {
 bool CudaPath::Tick() {
   const MonotonicTime now = clock_->Now();
   std::vector<CudaDevice*> devices;
+  std::shared_ptr<ArenaPinner> pinner;
   {
     MutexLock lock(&mu_);
+    pinner = pinner_;
     // The driver may open them yet: who registered has no answer, and its limits count them.
     unanswered_ += std::erase_if(
         pending_, [now](const PendingPtr& pending) { return pending->deadline < now; });
     for (const Opened& opened : devices_) devices.push_back(opened.device.get());
   }
   for (CudaDevice* const device : devices) device->Tick();
+  if (pinner != nullptr) pinner->Continue();
   return devices.empty();
 }
 

@@ -20,6 +20,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,6 +41,8 @@ using GpuTenant = StrongInt<struct GpuTenantTag, uint32_t>;
 struct GpuArena {
   std::vector<std::span<std::byte>> segments;
   uint64_t segment_bytes = 0;
+  // Whether a segment has all of its memory, and may be registered with the driver; null: all have.
+  std::function<bool(size_t)> is_whole = nullptr;
 
   absl::Status Validate() const;
   uint64_t bytes() const;

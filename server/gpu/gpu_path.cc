@@ -38,6 +38,7 @@ GpuArena MemoryOf(Arena* arena) {
   for (size_t i = 0; i < arena->segment_count(); ++i) {
     memory.segments.push_back(arena->SegmentMemory(i));
   }
+  memory.is_whole = [arena](size_t segment) { return arena->SegmentIsWhole(segment); };
   return memory;
 }
 

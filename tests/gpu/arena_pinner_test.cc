@@ -76,6 +76,29 @@ TEST_CASE("a segment that the driver refuses is counted, and the others are regi
   CHECK(pinner.stats().finished);
 }
 
+TEST_CASE("a segment whose memory is to come is registered once it is there, not before") {
+  DeviceRig rig;
+  ManualExecutor executor;
+  size_t whole = 1;
+  ArenaPinner pinner(&rig.driver(), rig.device().device(),
+                     {.segments = rig.options().arena.segments,
+                      .is_whole = [&whole](size_t segment) { return segment < whole; }},
+                     &executor);
+  executor.RunAll();
+  CHECK(pinner.stats().pinned_bytes == kSegment);
+  pinner.Continue();
+  CHECK(executor.RunAll() == 1);  // looks again
+  CHECK(pinner.stats().pinned_bytes == kSegment);
+  CHECK_FALSE(pinner.stats().finished);
+  whole = 3;
+  pinner.Continue();
+  pinner.Continue();
+  executor.RunAll();
+  CHECK(pinner.stats().pinned_bytes == 3 * kSegment);
+  CHECK(pinner.stats().refused_bytes == 0);
+  CHECK(pinner.stats().finished);
+}
+
 TEST_CASE("destroyed, it has unregistered all, and what it had still to do does nothing") {
   DeviceRig rig;
   ManualExecutor left_over, executor;

@@ -81,6 +81,19 @@ TEST_CASE_METHOD(Fixture, "each engine registers all of the arena, a segment at 
   CHECK(failed.empty());
 }
 
+TEST_CASE_METHOD(Fixture, "a segment is registered once all of its memory has come") {
+  arena.SetThere(1, 3);
+  Add("one", &first_loop, &first);
+  CHECK_FALSE(Next());
+  first_loop.RunAll();
+  CHECK(Next());  // nothing to be done now
+  CHECK(first_loop.idle());
+  CHECK(first.size() == 1);
+  arena.TakeMore();
+  while (!Next()) first_loop.RunAll();
+  CHECK(first == AllSegments());
+}
+
 TEST_CASE_METHOD(Fixture, "an engine that does not get on holds up no other") {
   Add("hung", &first_loop, &first);
   Add("well", &second_loop, &second);

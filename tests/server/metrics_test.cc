@@ -77,6 +77,22 @@ TEST_CASE("status and metrics show the same numbers, each counter under its own 
                    counters.puts_aborted);
 }
 
+TEST_CASE("what of G2 has no memory yet is told beside its capacity") {
+  const ManualClock clock;
+  ServerState state("1", &clock);
+  MetricsInput input{.state = &state};
+  input.store.g2 = {.capacity_bytes = 41, .to_come_bytes = 23};
+  v1::StatusResponse status;
+  FillStatus(input.store, state, &status);
+  CHECK(status.g2().capacity_bytes() == 41);
+  CHECK(status.g2().to_come_bytes() == 23);
+  double to_come = 0;
+  for (const prometheus::MetricFamily& family : ToMetricFamilies(input)) {
+    if (family.name == "kvkeep_g2_to_come_bytes") to_come = family.metric.at(0).gauge.value;
+  }
+  CHECK(to_come == 23);
+}
+
 TEST_CASE("every tenant has its series, with what its evictions were for counted once") {
   const ManualClock clock;
   ServerState state("1", &clock);

@@ -36,7 +36,9 @@ class SegmentedArena final : public Arena {
         errors_(Watched(), files_->OpenNotesDirectory()) {
     if (prefault_executor == nullptr) return;
     std::vector<std::span<std::byte>> memory;
-    for (const Mapping& segment : segments_) memory.push_back(segment.memory());
+    for (size_t i = 0; i < segments_.size(); ++i) {
+      memory.push_back(segments_[i].memory().first(files_->bytes_there(i)));
+    }
     prefaulter_ = std::make_unique<Prefaulter>(std::move(memory), prefault_executor);
   }
 
@@ -49,6 +51,11 @@ class SegmentedArena final : public Arena {
 
   std::span<std::byte> Memory(const Extent& extent) override;
   std::span<uint64_t> live_marks() override;
+  std::vector<Extent> ToCome() const override;
+  std::vector<Extent> TakeMore() override;
+  bool SegmentIsWhole(size_t segment) const override {
+    return files_->bytes_there(segment) == files_->geometry().bytes_of(segment);
+  }
   size_t segment_count() const override { return segments_.size(); }
   std::span<std::byte> SegmentMemory(size_t segment) override {
     KVKEEP_CHECK(segment < segments_.size());
@@ -68,6 +75,11 @@ class SegmentedArena final : public Arena {
 
  private:
   std::vector<MemoryWatch::Range> Watched() const;
+  // Bytes [begin, end) of a segment, as blocks of the arena.
+  Extent RunOf(size_t segment, uint64_t begin, uint64_t end) const {
+    return {BlockNumber(segment * segment_blocks().value() + begin / kBlockBytes),
+            BlockCount((end - begin) / kBlockBytes)};
+  }
 
   // Constant after construction; files_ does its own synchronization.
   const std::unique_ptr<SegmentFiles> files_;
@@ -93,8 +105,35 @@ std::span<std::byte> SegmentedArena::Memory(const Extent& extent) {
   // Written so that no sum can overflow.
   KVKEEP_CHECK(count > 0 && first < capacity && count <= capacity - first);
   KVKEEP_CHECK(count <= per_segment - first % per_segment);
+  KVKEEP_CHECK((first % per_segment + count) * kBlockBytes <=
+               files_->bytes_there(first / per_segment));
   return segments_[first / per_segment].memory().subspan(first % per_segment * kBlockBytes,
                                                          count * kBlockBytes);
+}
+
+std::vector<Extent> SegmentedArena::ToCome() const {
+  std::vector<Extent> runs;
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const uint64_t end = files_->geometry().bytes_of(i);
+    const uint64_t there = files_->bytes_there(i);
+    if (there < end) runs.push_back(RunOf(i, there, end));
+  }
+  return runs;
+}
+
+std::vector<Extent> SegmentedArena::TakeMore() {
+  std::vector<uint64_t> before;
+  for (size_t i = 0; i < segments_.size(); ++i) before.push_back(files_->bytes_there(i));
+  files_->TakeMore();
+  std::vector<Extent> came;
+  for (size_t i = 0; i < segments_.size(); ++i) {
+    const uint64_t there = files_->bytes_there(i);
+    if (there == before[i]) continue;
+    came.push_back(RunOf(i, before[i], there));
+    if (prefaulter_ == nullptr) continue;
+    prefaulter_->Add(segments_[i].memory().subspan(before[i], there - before[i]));
+  }
+  return came;
 }
 
 std::span<uint64_t> SegmentedArena::live_marks() {
@@ -115,6 +154,7 @@ Arena::Stats SegmentedArena::stats() const {
   Stats stats;
   stats.capacity_bytes = capacity_bytes();
   stats.segments = segments_.size();
+  for (const Extent& run : ToCome()) stats.to_come_bytes += run.bytes();
   stats.survives_restart = files_->survives_restart();
   stats.reused_segments = files_->reused_segments();
   stats.marks_bytes = marks_.memory().size();
@@ -134,6 +174,10 @@ std::string SegmentedArena::describe() const {
   std::string line =
       absl::StrFormat("arena: %s, chosen because %s; %d MiB in %d segments", files_->describe(),
                       reason_, now.capacity_bytes / kMiB, now.segments);
+  if (now.to_come_bytes > 0) {
+    absl::StrAppend(&line, ", ", now.to_come_bytes / kMiB,
+                    " MiB of it to come: their memory is not free yet");
+  }
   if (now.reused_segments > 0) absl::StrAppend(&line, ", files of an earlier start reused");
   if (const uint64_t pages = files_->replaced_pages(); pages > 0) {
     absl::StrAppend(&line, ", ", pages, " of their pages taken anew after memory errors");
@@ -157,7 +201,9 @@ struct Chosen {
 absl::StatusOr<Chosen> OpenMount(const ArenaOptions& options, MountDirs dirs, std::string reason) {
   const uint64_t page = dirs.page_bytes;
   ArenaGeometry geometry{options.capacity_bytes / page * page, options.segment_bytes};
-  const ReuseOptions reuse{.owners = options.owners, .fresh = options.fresh};
+  const ReuseOptions reuse{.owners = options.owners,
+                           .fresh = options.fresh,
+                           .replaced_because = options.replaced_because};
   if (geometry.capacity_bytes == 0 || geometry.segment_bytes % page != 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "mount_dir %s has pages of %d KiB: capacity_bytes %d must be at least one, "

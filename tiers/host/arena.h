@@ -11,6 +11,10 @@
 // that no client can reach (live_marks): clients read the whole arena and write payloads, so
 // nothing that lies in it, however genuine, says that an image lives there.
 //
+// On a mount, memory may come in parts: where clients of an earlier daemon still map its arena,
+// this one has as much as there is, of every segment some, and the rest when it comes (TakeMore).
+// What is to come is mapped and handed to clients as all else; nobody may touch it.
+//
 // A block of the arena (BlockNumber) is block n % segment_blocks of segment n / segment_blocks. All
 // segments but the last have segment_bytes. Segments are mapped at Create, prefaulted in parallel
 // in the background, out of core dumps and of forked children. Thread-safe after Create; memory
@@ -51,6 +55,9 @@ struct ArenaOptions {
   uint64_t owners = 0;
   // Remove the files of an earlier start: other pages, which no I/O of a dead process can reach.
   bool fresh = false;
+  // Why files of an earlier start were not kept: of an attempt before this one, which removed them
+  // and then found no memory, and for the next one. Null: none counts.
+  std::string* replaced_because = nullptr;
 
   absl::Status Validate() const;
 };
@@ -117,6 +124,7 @@ class Arena {
 //   InvalidArgument     an option is out of its limits
 //   FailedPrecondition  the mounts are not as they must be, or another daemon uses them
 //   ResourceExhausted   not enough memory, space, huge pages or descriptors
+//   Unavailable         the same, but it may come: what clients of before map is too much of it
 absl::StatusOr<std::unique_ptr<Arena>> CreateArena(const ArenaOptions& options,
                                                    Executor* prefault_executor);
 

@@ -8,8 +8,10 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <memory>
 #include <utility>
@@ -22,6 +24,7 @@ namespace kvkeep {
 namespace {
 
 constexpr char kSegmentPrefix[] = "segment.";
+constexpr char kArenaPartFormat[] = "v1";
 
 absl::StatusOr<std::vector<std::string>> NamesIn(int directory) {
   UniqueFd copy(openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -57,6 +60,25 @@ std::optional<ArenaId> ArenaId::Parse(absl::string_view text) {
   return id;
 }
 
+std::string ArenaPart::ToString() const {
+  return absl::StrCat(kArenaPartFormat, ":", uuid.ToHex(), ":", piece_bytes, ":", pieces);
+}
+
+std::optional<ArenaPart> ArenaPart::Parse(absl::string_view text) {
+  const std::vector<absl::string_view> fields = absl::StrSplit(text, ':');
+  if (fields.size() != 4 || fields[0] != kArenaPartFormat || fields[1].size() != 2 * Uuid::kSize) {
+    return std::nullopt;
+  }
+  ArenaPart part;
+  const absl::StatusOr<Uuid> uuid = Uuid::FromHex(fields[1]);
+  if (!uuid.ok() || !absl::SimpleAtoi(fields[2], &part.piece_bytes) ||
+      !absl::SimpleAtoi(fields[3], &part.pieces)) {
+    return std::nullopt;
+  }
+  part.uuid = *uuid;
+  return part;
+}
+
 std::string SegmentName(size_t segment) {
   return absl::StrFormat("%s%03d", kSegmentPrefix, segment);
 }
@@ -67,8 +89,20 @@ bool IsSegmentName(absl::string_view name) {
 }
 
 bool IsArenaFile(absl::string_view name) {
-  return name == kArenaIdName || name == kArenaMarksName || IsSegmentName(name) ||
+  return name == kArenaIdName || name == kArenaMarksName || name == kArenaPartName ||
+         name == kNewArenaPartName || IsSegmentName(name) ||
          MemoryErrorNote::FromName(std::string(name)).has_value();
+}
+
+std::string ReadOwnLink(int directory, const char* name) {
+  struct stat info {};
+  std::array<char, 256> target{};
+  if (fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISLNK(info.st_mode) ||
+      info.st_uid != geteuid()) {
+    return "";
+  }
+  const ssize_t length = readlinkat(directory, name, target.data(), target.size());
+  return length <= 0 ? "" : std::string(target.data(), static_cast<size_t>(length));
 }
 
 uint64_t BytesOfFilesIn(int directory) {

@@ -17,6 +17,8 @@ namespace kvkeep {
 inline constexpr char kArenaLockName[] = "arena.lock";
 inline constexpr char kArenaIdName[] = "arena.id";
 inline constexpr char kArenaMarksName[] = "arena.marks";
+inline constexpr char kArenaPartName[] = "arena.part";
+inline constexpr char kNewArenaPartName[] = "arena.part.new";  // until it is renamed to that
 
 // Of arena.id, and of the files that it says are whole.
 inline constexpr char kArenaIdFormat[] = "v2";
@@ -33,6 +35,18 @@ struct ArenaId {
   bool operator==(const ArenaId&) const = default;
 };
 
+// What arena.part says: how much of the arena of this UUID has memory (piece_order.h). Without it,
+// or where it is another arena's, all of it has.
+struct ArenaPart {
+  Uuid uuid;
+  uint64_t piece_bytes = 0;
+  uint64_t pieces = 0;
+
+  std::string ToString() const;
+  static std::optional<ArenaPart> Parse(absl::string_view text);
+  bool operator==(const ArenaPart&) const = default;
+};
+
 // What notes of memory errors (tiers/base/memory_errors.h) call the files: a segment by its number.
 inline constexpr uint64_t kMarksFileNumber = UINT32_MAX;
 
@@ -40,6 +54,9 @@ std::string SegmentName(size_t segment);  // "segment.000"
 bool IsSegmentName(absl::string_view name);
 // Whether a file of this name is part of an arena; arena.lock is not, it stays.
 bool IsArenaFile(absl::string_view name);
+
+// The target of a symbolic link of ours in the open directory; empty: there is none.
+std::string ReadOwnLink(int directory, const char* name);
 
 // What all files in the directory itself take, of whomever they are.
 uint64_t BytesOfFilesIn(int directory);

@@ -9,7 +9,7 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
-#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -22,9 +22,17 @@
 #include "tiers/base/units.h"
 #include "tiers/host/arena_files.h"
 #include "tiers/host/kernel_facts.h"
+#include "tiers/host/piece_order.h"
 
 namespace kvkeep {
 namespace {
+
+// At most so much by one call of TakeMore: a tenth of a second's work.
+constexpr uint64_t kMostAtOnce = 256 * kMiB;
+
+// Of the machine's memory, while others hold what we wait for: to the last byte of it, the kernel
+// would kill somebody.
+constexpr uint64_t kStaysFreeBytes = 256 * kMiB;
 
 // Made by us, for us alone, and as long as it should be: nothing another user planted.
 bool IsWholeFile(const struct stat& info, uint64_t bytes) {
@@ -35,7 +43,10 @@ bool IsWholeFile(const struct stat& info, uint64_t bytes) {
 class MountFiles final : public SegmentFiles {
  public:
   MountFiles(const ArenaGeometry& geometry, MountDirs dirs, ReuseOptions reuse)
-      : geometry_(geometry), dirs_(std::move(dirs)), reuse_(reuse) {}
+      : geometry_(geometry),
+        dirs_(std::move(dirs)),
+        reuse_(reuse),
+        order_(geometry, dirs_.page_bytes) {}
   ~MountFiles() override;
 
   absl::Status Open(RandomSource* random);
@@ -45,6 +56,12 @@ class MountFiles final : public SegmentFiles {
   absl::StatusOr<Mapping> MapSegment(size_t segment) override;
   absl::StatusOr<Mapping> MapMarks() override;
   absl::Status Finish() override;
+  uint64_t bytes_there(size_t segment) const override {
+    const uint64_t pieces = pieces_.load(std::memory_order_acquire);
+    return pieces == order_.pieces() ? geometry_.bytes_of(segment)
+                                     : order_.BytesThere(segment, pieces);
+  }
+  void TakeMore() override;
   absl::StatusOr<int> OpenForClient(size_t segment) override;
   bool survives_restart() const override { return true; }
   size_t reused_segments() const override { return reused_ ? geometry_.segment_count() : 0; }
@@ -60,8 +77,6 @@ class MountFiles final : public SegmentFiles {
     return absl::ErrnoToStatus(error, absl::StrCat("arena ", dirs_.mount_dir, ": ", what));
   }
   absl::Status Lock();
-  // The target of arena.id; empty when there is none of ours.
-  std::string ReadId() const;
   // What keeps the files there from being used again; empty: nothing.
   std::string WhyNotReusable(const std::string& id) const;
   bool IsWhole(const std::string& name, uint64_t bytes) const;
@@ -69,24 +84,37 @@ class MountFiles final : public SegmentFiles {
   absl::Status ReplaceBrokenPages();
   absl::Status ReplaceBrokenPage(const MemoryErrorNote& note);
   absl::Status RemoveOldFiles();
+  // Unavailable: it may come.
   absl::Status CheckSpace() const;
+  bool HasRoomFor(uint64_t bytes) const;
+  // What arena.part says of the arena that is to be used again. Not OK: that cannot be trusted.
+  absl::Status ReadPart();
+  void SavePart() const;
+  // At most so many, as far as there is memory. Returns how many came.
+  uint64_t TakePieces(uint64_t most);
+  bool TakePiece(const PieceOrder::Piece& piece) const;
+  bool whole() const { return pieces_ == order_.pieces(); }
   uint64_t marks_file_bytes() const { return RoundUp(geometry_.marks_bytes(), dirs_.page_bytes); }
   // A file that is all there: opened, or made with its memory.
   struct WholeFile {
     UniqueFd fd;
     ino_t inode = 0;
   };
-  absl::StatusOr<WholeFile> OpenFile(const std::string& name, uint64_t bytes);
+  // `there`: of its bytes, those that are to have memory now.
+  absl::StatusOr<WholeFile> OpenFile(const std::string& name, uint64_t bytes, uint64_t there);
   absl::Status Allocate(int fd, const std::string& name, uint64_t bytes) const;
 
   const ArenaGeometry geometry_;
   const MountDirs dirs_;
   const ReuseOptions reuse_;
+  const PieceOrder order_;
   UniqueFd lock_;
   Uuid uuid_;
   bool reused_ = false;
   uint64_t replaced_pages_ = 0;
   std::string replaced_because_;
+  absl::Status shortage_;            // of memory; OK: all of it is there from the start
+  std::atomic<uint64_t> pieces_{0};  // that have memory
   bool finished_ = false;
   std::vector<std::string> created_;  // names of files made by this start
   std::vector<ino_t> inodes_;         // of the segments, to know them again through readonly_dir
@@ -100,23 +128,62 @@ MountFiles::~MountFiles() {
 
 absl::Status MountFiles::Open(RandomSource* random) {
   KVKEEP_RETURN_IF_ERROR(Lock());
-  const std::string id = ReadId();
+  const std::string id = ReadOwnLink(dirs_.writable.get(), kArenaIdName);
+  pieces_ = order_.pieces();
   if (!id.empty()) {
     replaced_because_ = WhyNotReusable(id);
     if (replaced_because_.empty()) {
-      if (const absl::Status replaced = ReplaceBrokenPages(); !replaced.ok()) {
-        replaced_because_ = std::string(replaced.message());
-      }
+      uuid_ = ArenaId::Parse(id)->uuid;
+      absl::Status status = ReadPart();
+      if (status.ok()) status = ReplaceBrokenPages();
+      replaced_because_ = std::string(status.message());
     }
     if (replaced_because_.empty()) {
       reused_ = true;
-      uuid_ = ArenaId::Parse(id)->uuid;
       return absl::OkStatus();
     }
   }
+  if (reuse_.replaced_because != nullptr) {
+    std::string& before = *reuse_.replaced_because;
+    if (replaced_because_.empty()) replaced_because_ = before;
+    before = replaced_because_;
+  }
   KVKEEP_RETURN_IF_ERROR(RemoveOldFiles());
   uuid_ = random->Next<Uuid>();
-  return CheckSpace();
+  const absl::Status space = CheckSpace();
+  const bool in_parts = absl::IsUnavailable(space) && !dirs_.hugetlbfs &&
+                        HasRoomFor(marks_file_bytes() + order_.round_bytes());
+  pieces_ = in_parts ? 0 : order_.pieces();
+  shortage_ = in_parts ? space : absl::OkStatus();
+  return in_parts ? absl::OkStatus() : space;
+}
+
+absl::Status MountFiles::ReadPart() {
+  const std::string text = ReadOwnLink(dirs_.writable.get(), kArenaPartName);
+  if (text.empty()) return absl::OkStatus();
+  const std::optional<ArenaPart> part = ArenaPart::Parse(text);
+  if (!part.has_value()) return absl::DataLossError("how much of them has memory is not known");
+  if (part->uuid != uuid_) return absl::OkStatus();
+  if (part->piece_bytes != order_.piece_bytes() || part->pieces > order_.pieces()) {
+    return absl::DataLossError("their memory was taken in other pieces");
+  }
+  pieces_ = part->pieces;
+  if (!whole()) shortage_ = absl::UnavailableError("the start before found no more");
+  return absl::OkStatus();
+}
+
+// Where it cannot be written, that of before stays: the next start then takes for lost what lies in
+// memory that has come since.
+void MountFiles::SavePart() const {
+  if (whole()) {
+    unlinkat(dirs_.writable.get(), kArenaPartName, 0);
+    return;
+  }
+  const int directory = dirs_.writable.get();
+  const std::string text = ArenaPart{uuid_, order_.piece_bytes(), pieces_}.ToString();
+  unlinkat(directory, kNewArenaPartName, 0);
+  if (symlinkat(text.c_str(), directory, kNewArenaPartName) != 0) return;
+  renameat(directory, kNewArenaPartName, directory, kArenaPartName);
 }
 
 absl::Status MountFiles::Lock() {
@@ -129,18 +196,6 @@ absl::Status MountFiles::Lock() {
       absl::StrCat("arena ", dirs_.mount_dir,
                    ": another daemon uses it (arena.lock is locked); stop that one, or give each "
                    "daemon a mount of its own"));
-}
-
-std::string MountFiles::ReadId() const {
-  struct stat info {};
-  std::array<char, 256> target{};
-  if (fstatat(dirs_.writable.get(), kArenaIdName, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
-      !S_ISLNK(info.st_mode) || info.st_uid != geteuid()) {
-    return "";
-  }
-  const ssize_t length =
-      readlinkat(dirs_.writable.get(), kArenaIdName, target.data(), target.size());
-  return length <= 0 ? "" : std::string(target.data(), static_cast<size_t>(length));
 }
 
 std::string MountFiles::WhyNotReusable(const std::string& id) const {
@@ -224,27 +279,69 @@ absl::Status MountFiles::CheckSpace() const {
   const uint64_t free_bytes = static_cast<uint64_t>(fs.f_bavail) * block_bytes;
   const uint64_t all_bytes = static_cast<uint64_t>(fs.f_blocks) * block_bytes;
   const uint64_t marks = marks_file_bytes();
-  if (limited && free_bytes < geometry_.capacity_bytes + marks) {
-    // Enough but for what no file there takes: clients still map segments that were removed.
-    const uint64_t visible_bytes = BytesOfFilesIn(dirs_.writable.get());
-    const uint64_t to_come = all_bytes - std::min(all_bytes, visible_bytes);
-    const bool may_come = to_come >= geometry_.capacity_bytes + marks;
+  const uint64_t wanted = geometry_.capacity_bytes + marks;
+  // What no file there takes may come: clients still map segments that were removed.
+  const uint64_t visible_bytes = BytesOfFilesIn(dirs_.writable.get());
+  const uint64_t to_come = all_bytes - std::min(all_bytes, visible_bytes);
+  if (limited && free_bytes < wanted) {
+    const bool may_come = to_come >= wanted;
     return absl::Status(
         may_come ? absl::StatusCode::kUnavailable : absl::StatusCode::kResourceExhausted,
         absl::StrFormat("arena %s: %d MiB wanted, and %d KiB for arena.marks, %d MiB free there%s; "
                         "mount it with a larger size=%s or lower the capacity",
                         dirs_.mount_dir, geometry_.capacity_bytes / kMiB, marks / kKiB,
                         free_bytes / kMiB,
-                        may_come ? " (clients still map segments of before)"
-                                 : "",
+                        may_come ? " (clients still map segments of before)" : "",
                         dirs_.hugetlbfs ? ", raise vm.nr_hugepages" : ""));
   }
-  // Memory behind hugetlbfs is set apart already.
-  return dirs_.hugetlbfs ? absl::OkStatus() : CheckMemoryFor(geometry_.capacity_bytes + marks);
+  if (dirs_.hugetlbfs) return absl::OkStatus();  // the memory behind it is set apart already
+  const absl::Status memory = CheckMemoryFor(wanted);
+  const uint64_t held = to_come - std::min(to_come, free_bytes);
+  const bool may_come = limited && CheckMemoryFor(wanted - std::min(wanted, held)).ok();
+  return memory.ok() || !may_come ? memory : absl::UnavailableError(memory.message());
 }
 
-absl::StatusOr<MountFiles::WholeFile> MountFiles::OpenFile(const std::string& name,
-                                                           uint64_t bytes) {
+bool MountFiles::HasRoomFor(uint64_t bytes) const {
+  struct statfs fs {};
+  if (fstatfs(dirs_.writable.get(), &fs) != 0) return false;
+  const bool limited = fs.f_blocks != 0;
+  return (!limited || static_cast<uint64_t>(fs.f_bavail) * static_cast<uint64_t>(fs.f_bsize) >=
+                          bytes) &&
+         CheckMemoryFor(bytes + kStaysFreeBytes).ok();
+}
+
+uint64_t MountFiles::TakePieces(uint64_t most) {
+  uint64_t came = 0;
+  while (came < most && !whole() && TakePiece(order_.at(pieces_))) {
+    pieces_.fetch_add(1, std::memory_order_release);
+    ++came;
+  }
+  return came;
+}
+
+// By name, as descriptors of all segments may be more than a process may have.
+bool MountFiles::TakePiece(const PieceOrder::Piece& piece) const {
+  if (!CheckMemoryFor(piece.bytes + kStaysFreeBytes).ok()) return false;
+  const UniqueFd fd(openat(dirs_.writable.get(), SegmentName(piece.segment).c_str(),
+                           O_RDWR | O_NOFOLLOW | O_CLOEXEC));
+  struct stat info {};
+  if (!fd.valid() || fstat(fd.get(), &info) != 0 || info.st_ino != inodes_[piece.segment]) {
+    return false;
+  }
+  int rc = 0;
+  do {
+    rc = fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(piece.offset),
+                   static_cast<off_t>(piece.bytes));
+  } while (rc != 0 && errno == EINTR);
+  return rc == 0;
+}
+
+void MountFiles::TakeMore() {
+  if (TakePieces(std::max<uint64_t>(kMostAtOnce / order_.piece_bytes(), 1)) > 0) SavePart();
+}
+
+absl::StatusOr<MountFiles::WholeFile> MountFiles::OpenFile(const std::string& name, uint64_t bytes,
+                                                           uint64_t there) {
   const int create = reused_ ? 0 : O_CREAT | O_EXCL;
   UniqueFd fd(openat(dirs_.writable.get(), name.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | create,
                      S_IRUSR | S_IWUSR));
@@ -255,7 +352,7 @@ absl::StatusOr<MountFiles::WholeFile> MountFiles::OpenFile(const std::string& na
       return Error(absl::StrCat("cannot size ", name), errno);
     }
   }
-  KVKEEP_RETURN_IF_ERROR(Allocate(fd.get(), name, bytes));
+  if (there > 0) KVKEEP_RETURN_IF_ERROR(Allocate(fd.get(), name, there));
   struct stat info {};
   if (fstat(fd.get(), &info) != 0) return Error(absl::StrCat("stat of ", name), errno);
   if (!IsWholeFile(info, bytes)) {  // the name may lead elsewhere by now
@@ -266,11 +363,13 @@ absl::StatusOr<MountFiles::WholeFile> MountFiles::OpenFile(const std::string& na
   return WholeFile{std::move(fd), info.st_ino};
 }
 
-// All memory now, so that a shortage is an error here and never a SIGBUS later. Content stays.
+// Now, so that a shortage is an error here and never a SIGBUS later. Content stays.
 absl::Status MountFiles::Allocate(int fd, const std::string& name, uint64_t bytes) const {
   struct stat info {};
   if (fstat(fd, &info) != 0) return Error(absl::StrCat("stat of ", name), errno);
-  if (static_cast<uint64_t>(info.st_blocks) * 512 >= bytes) return absl::OkStatus();
+  // Of a file with holes, its blocks do not say where they are.
+  const bool all_there = static_cast<uint64_t>(info.st_blocks) * 512 >= bytes;
+  if (all_there && static_cast<uint64_t>(info.st_size) == bytes) return absl::OkStatus();
   int rc = 0;
   do {
     rc = fallocate(fd, 0, 0, static_cast<off_t>(bytes));
@@ -286,19 +385,27 @@ absl::Status MountFiles::Allocate(int fd, const std::string& name, uint64_t byte
 absl::StatusOr<Mapping> MountFiles::MapSegment(size_t segment) {
   KVKEEP_CHECK(segment == inodes_.size());
   const uint64_t bytes = geometry_.bytes_of(segment);
-  KVKEEP_ASSIGN_OR_RETURN(const WholeFile file, OpenFile(SegmentName(segment), bytes));
+  KVKEEP_ASSIGN_OR_RETURN(const WholeFile file,
+                          OpenFile(SegmentName(segment), bytes, bytes_there(segment)));
   inodes_.push_back(file.inode);
   // The mapping keeps the file; the descriptor is not needed again.
   return Mapping::Map(file.fd.get(), bytes, dirs_.page_bytes);
 }
 
 absl::StatusOr<Mapping> MountFiles::MapMarks() {
-  KVKEEP_ASSIGN_OR_RETURN(const WholeFile file, OpenFile(kArenaMarksName, marks_file_bytes()));
+  KVKEEP_ASSIGN_OR_RETURN(const WholeFile file,
+                          OpenFile(kArenaMarksName, marks_file_bytes(), marks_file_bytes()));
   return Mapping::Map(file.fd.get(), marks_file_bytes(), dirs_.page_bytes);
 }
 
 absl::Status MountFiles::Finish() {
   KVKEEP_CHECK(inodes_.size() == geometry_.segment_count());
+  if (!shortage_.ok()) {
+    TakePieces(order_.pieces());
+    // Somebody else was faster than HasRoomFor said.
+    if (!reused_ && pieces_ < order_.round_pieces()) return shortage_;
+    SavePart();
+  }
   if (!reused_) {
     const std::string id = ArenaId{uuid_, geometry_, reuse_.owners}.ToString();
     if (symlinkat(id.c_str(), dirs_.writable.get(), kArenaIdName) != 0) {

@@ -10,6 +10,9 @@
 //                    a link is atomic
 //   segment.000 ...  the arena
 //   arena.marks      Arena::live_marks(), a u64 a block. No client ever gets it. Version 1 had none
+//   arena.part       only while some of the segments' memory is to come: "v1:<uuid>:<piece
+//                    bytes>:<pieces>", at most what is there (piece_order.h). Also a link, replaced
+//                    by rename. A daemon that does not know it takes all memory, or does not start
 //   arena.error-*    a page that could not be read, noted when it was met (memory_errors.h). The
 //                    next start has the file drop it and take another, which reads as zeros
 // Any other file is left alone.
@@ -46,14 +49,17 @@ absl::StatusOr<MountDirs> OpenMountDirs(const std::string& mount_dir,
 struct ReuseOptions {
   uint64_t owners = 0;  // of the files that may be used again (ArenaOptions)
   bool fresh = false;   // none may
+  std::string* replaced_because = nullptr;  // as ArenaOptions
 };
 
 // Takes the lock, then reuses the files of an earlier start with this geometry and these owners, or
-// removes what is there and makes new ones with all their memory allocated.
+// removes what is there and makes new ones. All their memory is allocated; but where clients of an
+// earlier daemon may still map segments that are removed, only as much as there is (on tmpfs): the
+// rest comes with TakeMore. What was made so is reused so.
 //   FailedPrecondition  another daemon holds the lock
 //   ResourceExhausted   not enough space on the mount, or not enough memory behind it
-//   Unavailable         it would be enough, but for what is in use: clients of an earlier daemon
-//                       may map segments that are removed. Another attempt may find them gone
+//   Unavailable         it would be enough, but for what such clients map, and what there is is
+//                       less than one piece of each segment. Another attempt may find more
 absl::StatusOr<std::unique_ptr<SegmentFiles>> CreateMountFiles(const ArenaGeometry& geometry,
                                                                MountDirs dirs, ReuseOptions reuse,
                                                                RandomSource* random);

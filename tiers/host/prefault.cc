@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <deque>
 #include <utility>
 
 #include "tiers/base/check.h"
@@ -48,19 +49,22 @@ void TouchPages(std::span<std::byte> memory) {
 }
 
 struct Prefaulter::State : std::enable_shared_from_this<State> {
-  // Constant after construction.
-  std::vector<std::span<std::byte>> slices;
-  std::vector<std::span<std::byte>> memory;
-  Executor* executor = nullptr;
+  Executor* executor = nullptr;  // constant after construction
 
   Mutex mu;
   CondVar idle;
+  std::vector<std::span<std::byte>> memory ABSL_GUARDED_BY(mu);
+  std::deque<std::span<std::byte>> slices ABSL_GUARDED_BY(mu);
+  size_t tasks ABSL_GUARDED_BY(mu) = 0;  // queued or running
   size_t next ABSL_GUARDED_BY(mu) = 0;
   size_t finished ABSL_GUARDED_BY(mu) = 0;
   size_t running ABSL_GUARDED_BY(mu) = 0;
   bool stopped ABSL_GUARDED_BY(mu) = false;
   Stats stats ABSL_GUARDED_BY(mu);
 
+  void AddSlices(std::span<std::byte> mapping) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  // How many tasks are to be posted for what was added.
+  size_t StartTasks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
   void PostOne() {
     executor->Post([self = shared_from_this()] { self->RunOne(); });
   }
@@ -72,23 +76,28 @@ void Prefaulter::State::RunOne() {
   std::span<std::byte> slice;
   {
     MutexLock lock(&mu);
-    if (stopped || next == slices.size()) return;
+    if (stopped || next == slices.size()) {
+      --tasks;
+      return;
+    }
     slice = slices[next++];
     ++running;
   }
   const SliceResult result = Populate(slice);
-  bool last = false, more = false;
+  bool more = false;
+  std::vector<std::span<std::byte>> done;  // all there is, or nothing
   {
     MutexLock lock(&mu);
     Record(result, slice.size());
-    last = ++finished == slices.size();
+    if (++finished == slices.size()) done = memory;
     more = !stopped && next < slices.size();
+    if (!more) --tasks;
   }
   // Still counted as running, so the mappings stay until both are done.
-  const uint64_t huge = last ? HugePageBytes(memory) : 0;
+  const uint64_t huge = done.empty() ? 0 : HugePageBytes(done);
   if (more) PostOne();
   MutexLock lock(&mu);
-  if (last) stats.huge_page_bytes = huge;
+  if (!done.empty()) stats.huge_page_bytes = huge;
   --running;
   idle.NotifyAll();
 }
@@ -106,16 +115,47 @@ Prefaulter::Prefaulter(std::vector<std::span<std::byte>> memory, Executor* execu
     : state_(std::make_shared<State>()) {
   KVKEEP_CHECK(executor != nullptr);
   state_->executor = executor;
-  for (const std::span<std::byte> mapping : memory) {
-    KVKEEP_CHECK(reinterpret_cast<uint64_t>(mapping.data()) % kBlockBytes == 0);
-    for (size_t offset = 0; offset < mapping.size(); offset += kSliceBytes) {
-      state_->slices.push_back(
-          mapping.subspan(offset, std::min(kSliceBytes, mapping.size() - offset)));
-    }
+  size_t tasks = 0;
+  {
+    MutexLock lock(&state_->mu);
+    for (const std::span<std::byte> mapping : memory) state_->AddSlices(mapping);
+    state_->memory = std::move(memory);
+    tasks = state_->StartTasks();
   }
-  state_->memory = std::move(memory);
-  const size_t tasks = std::min(kParallelSlices, state_->slices.size());
   for (size_t i = 0; i < tasks; ++i) state_->PostOne();
+}
+
+void Prefaulter::Add(std::span<std::byte> mapping) {
+  size_t tasks = 0;
+  {
+    MutexLock lock(&state_->mu);
+    state_->AddSlices(mapping);
+    // It goes on where another one ended, mostly: then there are never more than mappings.
+    std::vector<std::span<std::byte>>& all = state_->memory;
+    const auto before = std::find_if(all.begin(), all.end(), [mapping](const auto& one) {
+      return one.data() + one.size() == mapping.data();
+    });
+    if (before == all.end()) {
+      all.push_back(mapping);
+    } else {
+      *before = {before->data(), before->size() + mapping.size()};
+    }
+    tasks = state_->StartTasks();
+  }
+  for (size_t i = 0; i < tasks; ++i) state_->PostOne();
+}
+
+void Prefaulter::State::AddSlices(std::span<std::byte> mapping) {
+  KVKEEP_CHECK(reinterpret_cast<uint64_t>(mapping.data()) % kBlockBytes == 0);
+  for (size_t offset = 0; offset < mapping.size(); offset += kSliceBytes) {
+    slices.push_back(mapping.subspan(offset, std::min(kSliceBytes, mapping.size() - offset)));
+  }
+}
+
+size_t Prefaulter::State::StartTasks() {
+  const size_t before = tasks;
+  tasks = std::max(tasks, std::min(kParallelSlices, slices.size() - next));
+  return tasks - before;
 }
 
 Prefaulter::~Prefaulter() {

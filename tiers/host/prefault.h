@@ -25,12 +25,14 @@ class Prefaulter {
     uint64_t done_bytes = 0;       // pages there now
     uint64_t touched_bytes = 0;    // of these, page by page (no MADV_POPULATE_WRITE)
     uint64_t failed_bytes = 0;     // the kernel refused
-    uint64_t huge_page_bytes = 0;  // measured once, when all slices are through
+    uint64_t huge_page_bytes = 0;  // measured whenever all slices are through
   };
 
   // Starts at once. `memory`: page-aligned mappings that outlive this. REQUIRES: executor not null.
   Prefaulter(std::vector<std::span<std::byte>> memory, Executor* executor);
   ~Prefaulter();
+  // More of it, as above.
+  void Add(std::span<std::byte> mapping);
   Prefaulter(const Prefaulter&) = delete;
   Prefaulter& operator=(const Prefaulter&) = delete;
 

@@ -1,7 +1,8 @@
 // SegmentFiles: where an arena's segments come from. Two kinds: sealed memfds and files on a mount.
 //
 // The arena calls MapSegment once for every segment, in order, then MapMarks and Finish; after that
-// only OpenForClient, which is thread-safe. An object destroyed before Finish undoes what it made.
+// only bytes_there and OpenForClient, which are thread-safe, and, on one thread, TakeMore. An
+// object destroyed before Finish undoes what it made.
 #pragma once
 
 #include <absl/status/status.h>
@@ -38,6 +39,13 @@ class SegmentFiles {
   // At least marks_bytes(); nothing where the backing does not outlive the daemon.
   virtual absl::StatusOr<Mapping> MapMarks() = 0;
   virtual absl::Status Finish() = 0;
+
+  // Of a segment, from its start, once Finish was called; the rest is a hole that has no memory
+  // yet, and must not be touched. Never less than before.
+  virtual uint64_t bytes_there(size_t segment) const { return geometry().bytes_of(segment); }
+  // Takes memory for some of that, as far as there is any.
+  virtual void TakeMore() {}
+
   // A fresh open file description, close-on-exec.
   virtual absl::StatusOr<int> OpenForClient(size_t segment) = 0;
 

@@ -25,6 +25,7 @@ std::string StateName(v1::ServingState state) {
 
 Json TierJson(const v1::TierStatus& tier) {
   return {{"capacity_bytes", tier.capacity_bytes()},
+          {"to_come_bytes", tier.to_come_bytes()},
           {"used_bytes", tier.used_bytes()},
           {"chunks", tier.chunks()},
           {"leased_bytes", tier.leased_bytes()},
@@ -195,6 +196,11 @@ std::string StatusText(const v1::StatusResponse& status) {
       FormatTable({{"TIER", "USED", "CAPACITY", "CHUNKS", "LEASED", "DIRTY", "HITS", "EXTENTS"},
                    TierRow("G2", status.g2()),
                    TierRow("G3", status.g3())}));
+  if (const uint64_t to_come = status.g2().to_come_bytes(); to_come > 0) {
+    absl::StrAppend(&text, "G2 has ", FormatBytes(status.g2().capacity_bytes()), " of ",
+                    FormatBytes(status.g2().capacity_bytes() + to_come),
+                    ": the rest is taken when clients of an earlier daemon let go of it\n");
+  }
   if (status.g2().unbacked_chunks() > 0) {
     absl::StrAppend(&text, "in G2 alone: ", status.g2().unbacked_chunks(), " chunks, ",
                     FormatBytes(status.g2().unbacked_bytes()), ", of which ",

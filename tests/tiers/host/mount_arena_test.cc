@@ -288,23 +288,6 @@ TEST_CASE("a mount that is too small is an error that names both sizes, and noth
   });
 }
 
-TEST_CASE("memory that a client of before still maps is waited for, and not called too little") {
-  InNamespace([](const MountRoom& room, Findings& findings) {
-    if (!findings.Expect(room.MountTmpfs("size=9m,mode=0700"), "mount")) return;
-    ArenaOptions options = MountOptions(room, 8 * kMiB);
-    UniqueFd held;  // as good as a mapping
-    {
-      const auto arena = CreateArena(options, nullptr);
-      if (!findings.Expect(arena.ok(), "the first start")) return;
-      held = UniqueFd((*arena)->OpenForClient(0).value());
-    }
-    options.fresh = true;
-    ExpectError(options, absl::StatusCode::kUnavailable, "clients still map", findings);
-    held = UniqueFd();
-    Open(options, findings);
-  });
-}
-
 TEST_CASE("a start that fails halfway gives back what it had taken") {
   InNamespace([](const MountRoom& room, Findings& findings) {
     // Inodes for the directory, the lock and four files.
