@@ -418,6 +418,7 @@ grpc::Status FakeAdminService::Status(grpc::ServerContext*, const v1::StatusRequ
   tenant->set_name("default");
   tenant->set_g3_quota_bytes(7);
   response->mutable_g2()->set_capacity_bytes(g2_capacity);
+  response->mutable_g2()->set_to_come_bytes(g2_to_come);
   response->mutable_g2()->set_used_bytes(g2_used);
   if (dirty_answers > 0) {
     --dirty_answers;

@@ -124,7 +124,7 @@ class FakeKvService final : public v1::KvCache::Service {
 class FakeAdminService final : public v1::Admin::Service {
  public:
   explicit FakeAdminService(FakeKvService* kv) : kv_(kv) {}
-  std::atomic<uint64_t> g2_used{4096}, g2_capacity{1 << 20};
+  std::atomic<uint64_t> g2_used{4096}, g2_capacity{1 << 20}, g2_to_come{0};
   std::atomic<int> dirty_answers{0};  // so many answers say that 4096 bytes are dirty
   std::atomic<int> joining_answers{0};  // so many answers say that the device is joining
   std::atomic<uint64_t> directory_bytes{0}, device_capacity{1 << 20};

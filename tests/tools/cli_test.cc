@@ -158,7 +158,12 @@ TEST_CASE("ping, status, clear and drain answer in tables and in JSON") {
   }
   CHECK(status.json()["g2"]["capacity_bytes"] == 1 << 20);
   CHECK(status.json()["devices"][0]["state"] == "ok");
-  CHECK(Run(daemon, {"status"}).out.find("TIER") != std::string::npos);
+  const std::string text = Run(daemon, {"status"}).out;
+  CHECK(text.find("TIER") != std::string::npos);
+  CHECK(text.find("G2 has") == std::string::npos);  // all of it
+  daemon.admin.g2_to_come = 3 << 20;
+  CHECK(Run(daemon, {"status", "--json"}).json()["g2"]["to_come_bytes"] == 3 << 20);
+  CHECK(Run(daemon, {"status"}).out.find("G2 has 1.0 MiB of 4.0 MiB") != std::string::npos);
   CHECK(Run(daemon, {"clear", "--yes", "--json"}).json()["cleared_chunks"] == 0);
   CHECK(Run(daemon, {"drain", "--json"}).json()["dirty_chunks_left"] == 0);
 }
