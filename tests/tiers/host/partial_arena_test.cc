@@ -31,8 +31,8 @@ ArenaOptions Options(const MountRoom& room) {
   return options;
 }
 
-std::unique_ptr<Arena> Open(const ArenaOptions& options, Findings& findings,
-                            Executor* executor = nullptr) {
+std::unique_ptr<Arena> OpenInPart(const ArenaOptions& options, Findings& findings,
+                                  Executor* executor = nullptr) {
   auto arena = CreateArena(options, executor);
   if (!findings.Expect(arena.ok(), arena.status().ToString())) return nullptr;
   return *std::move(arena);
@@ -41,7 +41,7 @@ std::unique_ptr<Arena> Open(const ArenaOptions& options, Findings& findings,
 // An arena that was here before; what is returned holds its memory, as clients' mappings do.
 std::vector<UniqueFd> MakeFormer(const MountRoom& room, Findings& findings) {
   std::vector<UniqueFd> held;
-  const auto arena = Open(Options(room), findings);
+  const auto arena = OpenInPart(Options(room), findings);
   for (size_t i = 0; arena != nullptr && i < arena->segment_count(); ++i) {
     held.emplace_back(arena->OpenForClient(i).value());
   }
@@ -99,7 +99,7 @@ TEST_CASE("beside clients of before an arena has the memory there is, of each se
     ManualExecutor executor;
     ArenaOptions options = Options(room);
     options.fresh = true;
-    const auto arena = Open(options, findings, &executor);
+    const auto arena = OpenInPart(options, findings, &executor);
     if (arena == nullptr) return;
     executor.RunAll();
     const uint64_t to_come = Bytes(arena->ToCome());
@@ -138,7 +138,7 @@ TEST_CASE("an arena that has a part of its memory is found again with that part,
     Uuid uuid;
     uint64_t to_come = 0;
     {
-      const auto arena = Open(options, findings);
+      const auto arena = OpenInPart(options, findings);
       if (arena == nullptr) return;
       Mark(*arena);
       held.pop_back();
@@ -148,7 +148,7 @@ TEST_CASE("an arena that has a part of its memory is found again with that part,
     }
     options.fresh = false;
     {
-      const auto arena = Open(options, findings);
+      const auto arena = OpenInPart(options, findings);
       if (arena == nullptr) return;
       findings.Expect(arena->uuid() == uuid && IsMarked(*arena), "not the same arena");
       findings.Expect(Bytes(arena->ToCome()) == to_come, absl::StrCat("not ", to_come, " to come"));
@@ -156,7 +156,7 @@ TEST_CASE("an arena that has a part of its memory is found again with that part,
     }
     held.clear();
     for (int start = 0; start < 2; ++start) {
-      const auto arena = Open(options, findings);
+      const auto arena = OpenInPart(options, findings);
       if (arena == nullptr) return;
       findings.Expect(arena->uuid() == uuid && IsMarked(*arena), "not the same arena at the end");
       findings.Expect(arena->ToCome().empty() && !HasPart(room), "not whole at the end");
@@ -172,7 +172,7 @@ TEST_CASE("an arena of which nobody knows how much has memory is made anew") {
     const auto describe = [&](const std::string& text) {
       unlink(part.c_str());
       findings.Expect(symlink(text.c_str(), part.c_str()) == 0, "symlink");
-      const auto arena = Open(Options(room), findings);
+      const auto arena = OpenInPart(Options(room), findings);
       return arena == nullptr ? "" : arena->describe();
     };
     for (const std::string text : {"v9:of another time", "v1:x:32768:3"}) {
@@ -202,7 +202,7 @@ TEST_CASE("after a wait for memory, why the files of before were not kept is kno
                       status.ToString());
     }
     held.clear();
-    const auto arena = Open(options, findings);
+    const auto arena = OpenInPart(options, findings);
     if (arena == nullptr) return;
     findings.Expect(absl::StrContains(arena->describe(), "replaced (the tenants' shares"),
                     arena->describe());
