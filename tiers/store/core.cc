@@ -54,7 +54,6 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
   uint64_t first = 0;
   failed_syncs_.resize(deps_.devices.size());
   attached_.resize(deps_.devices.size());
-  MutexLock lock(&mu_);
   slot_shares_.SetCapacity(options_.max_chunks);
   for (const TenantOptions& tenant : options_.tenants) {
     const uint64_t end = std::min(first + tenant.g2_segments * per_segment, all);
@@ -90,15 +89,16 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
 }
 
 Core::~Core() {
-  MutexLock lock(&mu_);
   KVKEEP_CHECK(!hold_.has_tasks());
 }
 
-Core::Section::Section(Core* core, Kind kind) : core_(core), kind_(kind) { Lock(); }
+Core::Section::Section(Core* core, Kind kind) : core_(core), kind_(kind) {
+  Lock(/*after_yield=*/false);
+}
 Core::Section::~Section() { Unlock(); }
 
-void Core::Section::Lock() {
-  core_->mu_.Lock();
+void Core::Section::Lock(bool after_yield) {
+  after_yield ? core_->mu_.LockInLine() : core_->mu_.Lock();
   woke_ = kind_ == Kind::kServing && std::exchange(core_->at_rest_, false);
   locked_at_ = core_->deps_.clock->Now();
   measured_ = kind_ != Kind::kNotMeasured && core_->deps_.work_clock != nullptr &&
@@ -128,7 +128,7 @@ void Core::Section::Yield() {
   ++yields_;
   Unlock();
   if (core_->deps_.between_slices) core_->deps_.between_slices();
-  Lock();
+  Lock(/*after_yield=*/true);
 }
 
 bool Core::Section::YieldIfSpent() {

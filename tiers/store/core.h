@@ -16,12 +16,12 @@
 
 #include "tiers/base/check.h"
 #include "tiers/base/executor.h"
-#include "tiers/base/mutex.h"
 #include "tiers/policy/admission_policy.h"
 #include "tiers/store/cipher_buffers.h"
 #include "tiers/store/device_tier.h"
 #include "tiers/store/dirty_chunks.h"
 #include "tiers/store/event_hub.h"
+#include "tiers/store/fair_mutex.h"
 #include "tiers/store/hold.h"
 #include "tiers/store/leases.h"
 #include "tiers/store/life_samples.h"
@@ -535,7 +535,7 @@ class Core final : private ReadSink {
   ReuseMeter reuse_;
 
   // ---- state: protected by mu_
-  Mutex mu_;
+  FairMutex mu_;
   StoreOptions limits_ ABSL_GUARDED_BY(mu_);        // those of now
   bool over_quota_ ABSL_GUARDED_BY(mu_) = false;    // somebody may hold more than a new quota
   bool over_capacity_ ABSL_GUARDED_BY(mu_) = true;  // a tier may hold more than its capacity

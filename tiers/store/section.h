@@ -13,16 +13,16 @@ class ABSL_SCOPED_LOCKABLE Core::Section {
   explicit Section(Core* core, Kind kind = Kind::kServing)
       ABSL_EXCLUSIVE_LOCK_FUNCTION(core->mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   ~Section() ABSL_UNLOCK_FUNCTION() ABSL_NO_THREAD_SAFETY_ANALYSIS;
-  // Lets go of the lock, runs the outbox, takes the lock again. What the caller knows of the
-  // state, it has to find again: only what it has pinned is still where it was. Never inside a
-  // Change.
+  // Lets go of the lock, runs the outbox, takes the lock again, after those who waited for
+  // it. What the caller knows of the state, it has to find again: only what it has pinned is still
+  // where it was. Never inside a Change.
   void Yield() ABSL_NO_THREAD_SAFETY_ANALYSIS;
   // Yield, when this hold has done its share of work. Returns whether it did.
   bool YieldIfSpent() ABSL_NO_THREAD_SAFETY_ANALYSIS;
   uint32_t yields() const { return yields_; }
 
  private:
-  void Lock() ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  void Lock(bool after_yield) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   void Unlock() ABSL_NO_THREAD_SAFETY_ANALYSIS;
   Core* const core_;
   const Kind kind_;
