@@ -332,6 +332,9 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
   AddRequests(state.times, &out);
   out.Histogram("store_lock_hold_duration_seconds", "Holds of the store's lock",
                 input.store.lock_hold);
+  out.Histogram("store_lock_wait_duration_seconds",
+                "Waits for the store's lock, one before each hold; 0: it was free",
+                input.store.lock_wait);
   out.Histogram("write_back_age_seconds", "From the seal of a chunk until it was written to G3",
                 input.store.write_back_age);
   AddLife(input.store.life, &out);

@@ -209,6 +209,7 @@ class Live(unittest.TestCase):
         eventually("and committed",
                    lambda: self.value("kvkeep_write_back_age_seconds_count") == 2)
         self.assertGreater(self.value("kvkeep_store_lock_hold_duration_seconds_count"), 10)
+        self.assertGreater(self.value("kvkeep_store_lock_wait_duration_seconds_count"), 10)
         self.assertEqual(self.value('kvkeep_served_bytes_total{tier="g2"}'), 2 * 200_000)
 
     def test_the_start_line_says_what_a_report_needs(self):

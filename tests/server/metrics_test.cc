@@ -155,13 +155,19 @@ TEST_CASE("a histogram is shown in seconds, each bucket with all that are below 
   input.store.lock_hold.counts[3] = 2;                       // up to 1 us
   input.store.lock_hold.counts[kDurationBounds.size()] = 1;  // above all
   input.store.lock_hold.sum = 2'500'000'000;
+  input.store.lock_wait.counts[0] = 6;
+  input.store.lock_wait.counts[9] = 2;  // up to 100 us
+  input.store.lock_wait.sum = 125'000;
   const std::string text = MetricsText(input, MetricsView::kEverything);
+  const std::string waits = "kvkeep_store_lock_wait_duration_seconds";
   const std::string name = "kvkeep_store_lock_hold_duration_seconds";
   for (const std::string& line :
        std::vector<std::string>{"# TYPE " + name + " histogram", name + "_bucket{le=\"1e-07\"} 5",
                                 name + "_bucket{le=\"5e-07\"} 5", name + "_bucket{le=\"1e-06\"} 7",
                                 name + "_bucket{le=\"60\"} 7", name + "_bucket{le=\"+Inf\"} 8",
-                                name + "_sum 2.5", name + "_count 8"}) {
+                                name + "_sum 2.5", name + "_count 8",
+                                waits + "_bucket{le=\"1e-07\"} 6", waits + "_sum 0.000125",
+                                waits + "_count 8"}) {
     INFO(line);
     CHECK(text.find("\n" + line + "\n") != std::string::npos);
   }

@@ -90,6 +90,7 @@ StoreSnapshot Core::Snapshot() {
 void Core::SnapshotTiers(StoreSnapshot& snapshot) {
   snapshot.counters = counters_;
   snapshot.lock_hold = lock_hold_.counts();
+  snapshot.lock_wait = lock_wait_.counts();
   snapshot.write_back_age = write_back_age_.counts();
   snapshot.life = life_.snapshot();
   snapshot.namespaces = meters_.snapshot();

@@ -98,9 +98,15 @@ Core::Section::Section(Core* core, Kind kind) : core_(core), kind_(kind) {
 Core::Section::~Section() { Unlock(); }
 
 void Core::Section::Lock(bool after_yield) {
-  after_yield ? core_->mu_.LockInLine() : core_->mu_.Lock();
+  // Who finds it free did not wait, and reads no clock for that.
+  std::optional<MonotonicTime> asked_at;
+  if ((after_yield && core_->mu_.has_waiters()) || !core_->mu_.TryLock()) {
+    asked_at = core_->deps_.clock->Now();
+    core_->mu_.LockInLine();
+  }
   woke_ = kind_ == Kind::kServing && std::exchange(core_->at_rest_, false);
   locked_at_ = core_->deps_.clock->Now();
+  waited_ns_ = asked_at.has_value() ? static_cast<uint64_t>((locked_at_ - *asked_at).count()) : 0;
   measured_ = kind_ != Kind::kNotMeasured && core_->deps_.work_clock != nullptr &&
               core_->counters_.lock_acquisitions % core_->deps_.work_clock_every == 0;
   if (measured_) worked_at_ = core_->deps_.work_clock->Now();
@@ -116,6 +122,7 @@ void Core::Section::Unlock() {
       worked = static_cast<uint64_t>((core_->deps_.work_clock->Now() - worked_at_).count());
     }
     core_->NoteHold(held, worked);
+    core_->lock_wait_.RecordAlone(waited_ns_);
   }
   std::optional<Hold::Tasks> work = core_->hold_.TakeTasks();
   core_->mu_.Unlock();

@@ -573,7 +573,7 @@ class Core final : private ReadSink {
   uint64_t next_generation_ ABSL_GUARDED_BY(mu_) = 1;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   StoreCounters counters_ ABSL_GUARDED_BY(mu_);
-  Histogram lock_hold_ ABSL_GUARDED_BY(mu_);
+  Histogram lock_hold_ ABSL_GUARDED_BY(mu_), lock_wait_ ABSL_GUARDED_BY(mu_);
   Histogram write_back_age_ ABSL_GUARDED_BY(mu_){kAgeBounds};
   LifeSamples life_ ABSL_GUARDED_BY(mu_);
   NamespaceMeters meters_ ABSL_GUARDED_BY(mu_);

@@ -27,6 +27,7 @@ class ABSL_SCOPED_LOCKABLE Core::Section {
   Core* const core_;
   const Kind kind_;
   uint32_t yields_ = 0;
+  uint64_t waited_ns_ = 0;
   MonotonicTime locked_at_{0};
   MonotonicTime worked_at_{0};
   bool measured_ = false;  // worked_at_ was read

@@ -117,6 +117,7 @@ struct StoreSnapshot {
   std::vector<NamespaceSnapshot> namespaces;
   LifeSnapshot life;
   HistogramCounts lock_hold{.bounds = &kDurationBounds};
+  HistogramCounts lock_wait{.bounds = &kDurationBounds};  // before each of them; 0: it was free
   HistogramCounts write_back_age{.bounds = &kAgeBounds};  // from the seal until it is in G3
 };
 

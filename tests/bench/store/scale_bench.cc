@@ -6,8 +6,10 @@
 // lookups of 512 keys and of puts that are written back, and the longest that anybody held the
 // store's lock, in CPU time of the holder: of all holds, and of a tenth of the puts (median of
 // ten): what a machine's host or an interrupt takes once is in the former, what the code takes in
-// both. Images are nowhere: the device takes writes and keeps nothing. Each count has a process of
-// its own. The last one is where the table's maps have just grown, so that an entry takes the most.
+// both. At last all is cleared, in slices, while another thread looks up a key now and then:
+// what that takes it, and the waits for the lock, in wall time. Images are nowhere: the device
+// takes writes and keeps nothing. Each count has a process of its own. The last one is where the
+// table's maps have just grown, so that an entry takes the most.
 //
 // --json: an array, as tests/bench/store/scale_chart.py wants it.
 #include <sys/wait.h>
@@ -15,12 +17,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 #include <vector>
 
 #include "tests/fakes/aliased_arena.h"
@@ -29,6 +33,7 @@
 #include "tests/fakes/null_device.h"
 #include "tests/fakes/seeded_random.h"
 #include "tiers/base/check.h"
+#include "tiers/base/mutex.h"
 #include "tiers/index/rocksdb_index.h"
 #include "tiers/store/store.h"
 
@@ -42,6 +47,7 @@ constexpr size_t kPuts = 20'000;
 constexpr size_t kRounds = 1000;
 constexpr size_t kBatch = 256;
 constexpr size_t kParts = 10;  // of the puts
+constexpr auto kBetweenLooks = std::chrono::microseconds(50);
 // Of 8,192 shards nine in ten hold more than two thirds of 2,048, and so have just doubled.
 constexpr uint64_t kRightAfterGrowth = 11'500'000;
 
@@ -69,7 +75,13 @@ uint64_t BytesOf(const std::string& field) {
 }
 
 struct Times {
-  double p50_us = 0, p99_us = 0;
+  double p50_us = 0, p99_us = 0, p999_us = 0;
+
+  static Times Of(std::vector<double> took) {
+    std::sort(took.begin(), took.end());
+    const size_t all = took.size();
+    return {took[all / 2], took[all * 99 / 100], took[all * 999 / 1000]};
+  }
 };
 
 // Of `rounds` calls, CPU time of this thread.
@@ -81,8 +93,7 @@ Times Measure(size_t rounds, Run run) {
     run(i);
     took.push_back((SecondsOf(CLOCK_THREAD_CPUTIME_ID) - before) * 1e6);
   }
-  std::sort(took.begin(), took.end());
-  return {took[rounds / 2], took[rounds * 99 / 100]};
+  return Times::Of(std::move(took));
 }
 
 // A store over an index in a directory.
@@ -172,6 +183,56 @@ bool DropPageCache() {
   return drop.good();
 }
 
+// What lookups of one key take, in wall time, while all is cleared. With a pause between them, as
+// those of a client have: else most would come right after the one before, which took the lock from
+// the walk.
+Times LookWhileCleared(Node& node, const std::vector<ChunkKey>& keys) {
+  std::atomic<bool> looks = false, cleared = false;
+  std::vector<double> took;
+  std::thread reader([&] {
+    Mutex mu;
+    CondVar pauses;  // of nobody
+    MutexLock lock(&mu);
+    for (size_t i = 0; !cleared || took.empty(); ++i) {
+      const double before = SecondsOf(CLOCK_MONOTONIC);
+      node.Lookup({keys[i % keys.size()]});
+      took.push_back((SecondsOf(CLOCK_MONOTONIC) - before) * 1e6);
+      looks = true;
+      pauses.WaitFor(&mu, kBetweenLooks);
+    }
+  });
+  while (!looks) std::this_thread::yield();
+  node.store().Clear(std::nullopt);
+  cleared = true;
+  reader.join();
+  return Times::Of(std::move(took));
+}
+
+// The bucket's upper bound below which so many of all waits are; those since `before`.
+double WaitUs(const HistogramCounts& before, const HistogramCounts& now, double share) {
+  const auto wanted = static_cast<double>(now.count() - before.count()) * share;
+  uint64_t seen = 0;
+  for (size_t i = 0; i < now.bounds->size(); ++i) {
+    seen += now.counts[i] - before.counts[i];
+    if (static_cast<double>(seen) >= wanted) return static_cast<double>(now.bounds->bound(i)) / 1e3;
+  }
+  return static_cast<double>(now.bounds->bound(now.bounds->size() - 1)) / 1e3;
+}
+
+void ReportClear(Node& node, const std::vector<ChunkKey>& keys, bool json) {
+  const HistogramCounts waits = node.store().snapshot().lock_wait;
+  const double begin = SecondsOf(CLOCK_MONOTONIC);
+  const Times look = LookWhileCleared(node, keys);
+  const double seconds = SecondsOf(CLOCK_MONOTONIC) - begin;
+  const double wait_us = WaitUs(waits, node.store().snapshot().lock_wait, 0.999);
+  std::printf(json ? ", \"clear_seconds\": %.3f, \"look_while_cleared_p50_us\": %.2f, "
+                     "\"look_while_cleared_p99_us\": %.2f, \"look_while_cleared_p999_us\": %.2f, "
+                     "\"lock_wait_p999_us\": %.1f}"
+                   : "          cleared in %.2f s  a lookup of 1 meanwhile: p50 %.1f p99 %.1f "
+                     "p99.9 %.1f us  all waits for the lock: p99.9 below %.1f us\n",
+              seconds, look.p50_us, look.p99_us, look.p999_us, wait_us);
+}
+
 void Report(const std::string& dir, uint64_t chunks, bool json) {
   const bool cold = DropPageCache();
   const uint64_t before = BytesOf("VmRSS");
@@ -210,7 +271,7 @@ void Report(const std::string& dir, uint64_t chunks, bool json) {
         "{\"chunks\": %lu, \"cold\": %s, \"ready_seconds\": %.3f, \"bytes_per_entry\": %.1f, "
         "\"bytes_per_entry_most\": %.1f, \"lookup_p50_us\": %.2f, \"lookup_p99_us\": %.2f, "
         "\"put_p50_us\": %.2f, \"put_p99_us\": %.2f, \"lock_us_max\": %.1f, "
-        "\"lock_us_usual_max\": %.1f, \"right_after_growth\": %s}",
+        "\"lock_us_usual_max\": %.1f, \"right_after_growth\": %s",
         chunks, cold ? "true" : "false", ready_s, resident / entries, most / entries, lookup.p50_us,
         lookup.p99_us, put.p50_us, put.p99_us, lock_us, lock_usual_us,
         chunks == kRightAfterGrowth ? "true" : "false");
@@ -221,6 +282,7 @@ void Report(const std::string& dir, uint64_t chunks, bool json) {
         chunks, ready_s, cold ? "cold" : "warm", resident / entries, most / entries, kLookupKeys,
         lookup.p50_us, lookup.p99_us, put.p50_us, put.p99_us, lock_us, lock_usual_us);
   }
+  ReportClear(node, asked[0], json);
   std::fflush(stdout);
 }
 
