@@ -26,10 +26,8 @@ std::chrono::milliseconds PauseAfter(uint32_t tries) {
 
 }  // namespace
 
-DeviceQueue::DeviceQueue(std::string name, uint32_t depth, size_t max_io_bytes,
-                         IoCounters* counters)
-    : name_(std::move(name)),
-      depth_(depth),
+DeviceQueue::DeviceQueue(uint32_t depth, size_t max_io_bytes, IoCounters* counters)
+    : depth_(depth),
       max_io_bytes_(max_io_bytes),
       counters_(counters),
       write_slots_(std::max(1u, depth / (1 + kReadsPerWrite))) {
@@ -42,10 +40,13 @@ DeviceQueue::~DeviceQueue() {
   KVKEEP_CHECK(out_ == 0);
 }
 
-void DeviceQueue::Push(IoOperation operation) {
+void DeviceQueue::Push(IoOperation operation, absl::string_view name,
+                       std::shared_ptr<OpenDevice> file) {
   const bool read = operation.kind == IoOperation::Kind::kRead;
   auto request = std::make_shared<IoRequest>();
   request->operation = std::move(operation);
+  request->file = std::move(file);
+  request->name = name;
   (read ? reads_ : writes_).push_back(std::move(request));
 }
 
@@ -186,9 +187,9 @@ void DeviceQueue::Count(const IoRequest& request) {
   }
 }
 
-std::string DeviceQueue::Describe(const IoFragment& fragment) const {
-  return absl::StrCat(name_, ": ", fragment.is_read() ? "read" : "write", " of ", fragment.bytes,
-                      " bytes at ", fragment.offset);
+std::string DeviceQueue::Describe(const IoFragment& fragment) {
+  return absl::StrCat(fragment.request->name, ": ", fragment.is_read() ? "read" : "write", " of ",
+                      fragment.bytes, " bytes at ", fragment.offset);
 }
 
 }  // namespace kvkeep

@@ -1,5 +1,6 @@
-// DeviceQueue: the operations of one device: which goes next, cut how, and what its result means.
-// A pure state machine, no I/O and no threads: both engines and its tests drive it.
+// DeviceQueue: the operations of one device, which may have several files: which goes next, cut
+// how, and what its result means. A pure state machine, no I/O and no threads: both engines and its
+// tests drive it.
 //
 // - At most `depth` fragments are out (in the kernel) at once; the rest waits in order of arrival.
 // - Reads go ahead of writes. While both wait, a write follows at the latest after every third
@@ -12,6 +13,7 @@
 #pragma once
 
 #include <absl/status/status.h>
+#include <absl/strings/string_view.h>
 
 #include <chrono>
 #include <cstdint>
@@ -26,9 +28,13 @@
 
 namespace kvkeep {
 
+struct OpenDevice;  // engine_device.h
+
 // One operation of a caller on its way. Shared by the queue and its fragments that are out.
 struct IoRequest {
   IoOperation operation;
+  std::shared_ptr<OpenDevice> file;  // that it is for; nothing to the queue
+  absl::string_view name;            // of that file, for messages
   size_t cut_bytes = 0;        // handed out as fragments so far
   uint32_t fragments_out = 0;  // of them, not yet finished
   absl::Status status;         // of the first fragment that failed
@@ -63,12 +69,13 @@ class DeviceQueue {
     std::shared_ptr<IoRequest> completed;  // the operation that ended with it, if one did
   };
 
-  // `name` (the path) is for messages. `counters` outlives the queue.
-  DeviceQueue(std::string name, uint32_t depth, size_t max_io_bytes, IoCounters* counters);
+  // `counters` outlives the queue.
+  DeviceQueue(uint32_t depth, size_t max_io_bytes, IoCounters* counters);
   ~DeviceQueue();
 
-  // REQUIRES: passed CheckOperation, and counted in counters->queued.
-  void Push(IoOperation operation);
+  // REQUIRES: passed CheckOperation, and counted in counters->queued. `name` lives as long as
+  // `file`, if there is one.
+  void Push(IoOperation operation, absl::string_view name, std::shared_ptr<OpenDevice> file);
   // The next fragment to issue; none when nothing waits or `depth` are out.
   std::optional<IoFragment> Next();
   // `result` of issuing `fragment`: bytes moved, or a negated errno.
@@ -88,9 +95,8 @@ class DeviceQueue {
   Outcome Error(IoFragment& fragment, int error);
   Outcome Finish(IoFragment& fragment, absl::Status status);
   void Count(const IoRequest& request);
-  std::string Describe(const IoFragment& fragment) const;
+  static std::string Describe(const IoFragment& fragment);
 
-  const std::string name_;
   const uint32_t depth_;
   const size_t max_io_bytes_;
   IoCounters* const counters_;

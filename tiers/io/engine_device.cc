@@ -61,6 +61,11 @@ class EngineDevice final : public Device {
 
   uint64_t size_bytes() const override { return state_->file.size_bytes(); }
 
+  std::shared_ptr<DeviceQueue> QueueOf(const OperationSink* sink) const {
+    KVKEEP_CHECK(sink == sink_);
+    return state_->queue;
+  }
+
  private:
   const std::shared_ptr<OpenDevice> state_;
   OperationSink* const sink_;
@@ -69,10 +74,17 @@ class EngineDevice final : public Device {
 
 }  // namespace
 
-CompletedOperation CompletedOperation::Of(std::shared_ptr<OpenDevice> device, IoRequest& request) {
+std::shared_ptr<DeviceQueue> SubmittedOperation::Queue() && {
+  std::shared_ptr<DeviceQueue> queue = device->queue;
+  const absl::string_view name = device->file.path();
+  queue->Push(std::move(operation), name, std::move(device));
+  return queue;
+}
+
+CompletedOperation CompletedOperation::Of(IoRequest& request) {
   KVKEEP_CHECK(request.fragments_out == 0);
-  NoteTime(device->times, request.operation);
-  return {std::move(device), std::move(request.operation.done), std::move(request.status)};
+  NoteTime(request.file->times, request.operation);
+  return {std::move(request.file), std::move(request.operation.done), std::move(request.status)};
 }
 
 CompletedOperation CompletedOperation::Refused(SubmittedOperation submitted, absl::Status status,
@@ -119,7 +131,15 @@ absl::StatusOr<std::unique_ptr<Device>> OpenEngineDevice(const DeviceOptions& op
     ++counters->buffered_opens;
     notes->Add(absl::StrCat(file.path(), " is buffered: ", file.why_buffered()));
   }
-  auto state = std::make_shared<OpenDevice>(std::move(file), options, counters);
+  std::shared_ptr<DeviceQueue> queue;
+  if (options.beside != nullptr) {
+    const auto* const other = dynamic_cast<const EngineDevice*>(options.beside);
+    KVKEEP_CHECK(other != nullptr);
+    queue = other->QueueOf(sink);
+  } else {
+    queue = std::make_shared<DeviceQueue>(options.depth, options.max_io_bytes, counters);
+  }
+  auto state = std::make_shared<OpenDevice>(std::move(file), options.times, std::move(queue));
   return std::make_unique<EngineDevice>(std::move(state), sink, counters);
 }
 

@@ -1,9 +1,9 @@
-// What both engines share of a device: its state, the Device handed to the caller, and the way a
-// completed operation is told.
+// What both engines share of a device's file: its state, the Device handed to the caller, and the
+// way a completed operation is told.
 //
 // Ownership: the Device and every operation on its way hold the OpenDevice; the descriptor is
-// closed with the last of them. Its queue belongs to the engine, which guards it (ring thread or
-// mutex).
+// closed with the last of them. Files that are one device share its queue, which belongs to the
+// engine; that guards it (ring thread or mutex).
 #pragma once
 
 #include <absl/status/status.h>
@@ -25,15 +25,13 @@
 namespace kvkeep {
 
 struct OpenDevice {
-  OpenDevice(DeviceFile opened, const DeviceOptions& options, IoCounters* counters)
-      : file(std::move(opened)),
-        times(options.times),
-        queue(file.path(), options.depth, options.max_io_bytes, counters) {}
+  OpenDevice(DeviceFile opened, DeviceTimes* noted, std::shared_ptr<DeviceQueue> shared)
+      : file(std::move(opened)), times(noted), queue(std::move(shared)) {}
 
   const DeviceFile file;
-  DeviceTimes* const times;  // or null
-  DeviceQueue queue;         // guarded by the engine
-  Outstanding outstanding;   // submitted, callback not yet returned
+  DeviceTimes* const times;                  // or null
+  const std::shared_ptr<DeviceQueue> queue;  // what it points to is guarded by the engine
+  Outstanding outstanding;                   // submitted, callback not yet returned
 };
 
 // An operation on its way from Submit to the engine.
@@ -41,6 +39,9 @@ struct SubmittedOperation {
   std::shared_ptr<OpenDevice> device;
   IoOperation operation;
   absl::Status check;  // why it must not be issued, if it must not
+
+  // Pushes it onto its device's queue, which is returned. REQUIRES: the caller guards that.
+  std::shared_ptr<DeviceQueue> Queue() &&;
 };
 
 // An operation that is over but for its callback.
@@ -50,7 +51,7 @@ struct CompletedOperation {
   absl::Status status;
 
   // Of a request that its queue gave back.
-  static CompletedOperation Of(std::shared_ptr<OpenDevice> device, IoRequest& request);
+  static CompletedOperation Of(IoRequest& request);
   // Of one that never reached a queue: counted as an error.
   static CompletedOperation Refused(SubmittedOperation submitted, absl::Status status,
                                     IoCounters* counters);
@@ -83,8 +84,8 @@ class FallbackNotes {
   uint64_t more_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
-// Opens `options.path` as a Device whose operations go to `sink`. `sink` and `counters` outlive all
-// of its operations. Counts and notes a buffered open.
+// Opens `options.path` as a Device whose operations go to `sink`, as do those of options.beside.
+// `sink` and `counters` outlive all of its operations. Counts and notes a buffered open.
 absl::StatusOr<std::unique_ptr<Device>> OpenEngineDevice(const DeviceOptions& options,
                                                          OperationSink* sink, IoCounters* counters,
                                                          FallbackNotes* notes);

@@ -4,8 +4,9 @@
 //
 // Owns one ring and its thread. Each opened device has a depth limit of its own; operations above
 // it wait in order inside the engine, reads ahead of writes, with a share kept for writes so that
-// they never starve. Memory registered with RegisterBuffer is used as fixed buffers (pinned once).
-// Every fall back is counted, and said once in `describe()`.
+// they never starve. Files that lie on one drive are opened beside each other: all of them together
+// have one such limit and order. Memory registered with RegisterBuffer is used as fixed buffers
+// (pinned once). Every fall back is counted, and said once in `describe()`.
 //
 // Thread-safe. Devices must be destroyed before their engine; destroying a device waits for its
 // operations, callbacks included (so never do it on an engine's callback thread). An engine that is
@@ -48,6 +49,9 @@ struct DeviceOptions {
   // Where its operations' times are noted, with those of other files perhaps; must outlive the
   // device. Null: nowhere.
   DeviceTimes* times = nullptr;
+  // Another file of the same drive, open in this engine: they have one queue, with the depth and
+  // the max_io_bytes of the first of them. Null: it is the first.
+  const Device* beside = nullptr;
 
   absl::Status Validate() const;
 };

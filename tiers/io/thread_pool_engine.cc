@@ -41,9 +41,9 @@ class ThreadPoolEngine final : public IoEngine, private OperationSink {
     {
       MutexLock lock(&mu_);
       stopping_ = true;
-      for (const std::shared_ptr<OpenDevice>& device : active_) {
-        for (const auto& request : device->queue.FailWaiting(StoppingError())) {
-          completed_.push_back(CompletedOperation::Of(device, *request));
+      for (const std::shared_ptr<DeviceQueue>& queue : active_) {
+        for (const auto& request : queue->FailWaiting(StoppingError())) {
+          completed_.push_back(CompletedOperation::Of(*request));
         }
       }
       active_.clear();
@@ -90,9 +90,9 @@ class ThreadPoolEngine final : public IoEngine, private OperationSink {
         completed_.push_back(
             CompletedOperation::Refused(std::move(submitted), std::move(status), &counters_));
       } else {
-        submitted.device->queue.Push(std::move(submitted.operation));
-        if (std::find(active_.begin(), active_.end(), submitted.device) == active_.end()) {
-          active_.push_back(std::move(submitted.device));
+        std::shared_ptr<DeviceQueue> queue = std::move(submitted).Queue();
+        if (std::find(active_.begin(), active_.end(), queue) == active_.end()) {
+          active_.push_back(std::move(queue));
         }
       }
     }
@@ -125,13 +125,13 @@ class ThreadPoolEngine final : public IoEngine, private OperationSink {
       completed_.pop_front();
       return true;
     }
-    for (size_t devices = active_.size(); devices > 0; --devices) {
-      std::shared_ptr<OpenDevice> device = active_.front();
+    for (size_t queues = active_.size(); queues > 0; --queues) {
+      std::shared_ptr<DeviceQueue> queue = active_.front();
       active_.pop_front();
-      job->fragment = device->queue.Next();
-      if (device->queue.has_waiting()) active_.push_back(device);  // behind the other devices
+      job->fragment = queue->Next();
+      if (queue->has_waiting()) active_.push_back(std::move(queue));  // behind the other devices
       if (job->fragment) {
-        job->device = std::move(device);
+        job->device = job->fragment->request->file;
         return true;
       }
     }
@@ -154,14 +154,14 @@ class ThreadPoolEngine final : public IoEngine, private OperationSink {
       const int64_t result =
           again && Stopping() ? -ECANCELED : MoveBytes(device->file.fd(), fragment);
       MutexLock lock(&mu_);
-      outcome = device->queue.OnResult(fragment, result);
-      if (!device->queue.has_waiting()) {
-        std::erase(active_, device);
+      outcome = device->queue->OnResult(fragment, result);
+      if (!device->queue->has_waiting()) {
+        std::erase(active_, device->queue);
       } else if (outcome.next == DeviceQueue::Outcome::Next::kFinished) {
         work_or_stop_.NotifyOne();  // a slot is free, and this thread may be long in the callback
       }
     } while (outcome.next != DeviceQueue::Outcome::Next::kFinished);
-    if (outcome.completed) CompletedOperation::Of(device, *outcome.completed).Tell();
+    if (outcome.completed) CompletedOperation::Of(*outcome.completed).Tell();
   }
 
   const std::string why_;
@@ -170,7 +170,7 @@ class ThreadPoolEngine final : public IoEngine, private OperationSink {
 
   Mutex mu_;  // guards every device's queue too
   CondVar work_or_stop_;
-  std::deque<std::shared_ptr<OpenDevice>> active_ ABSL_GUARDED_BY(mu_);  // with waiting operations
+  std::deque<std::shared_ptr<DeviceQueue>> active_ ABSL_GUARDED_BY(mu_);  // with waiting operations
   std::deque<CompletedOperation> completed_ ABSL_GUARDED_BY(mu_);        // never issued
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 

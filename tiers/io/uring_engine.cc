@@ -99,8 +99,8 @@ class UringEngine final : public IoEngine, private OperationSink, private Execut
   RegisteredBuffers buffers_;
   bool stopping_ = false;
   std::vector<SubmittedOperation> taken_;
-  std::vector<std::shared_ptr<OpenDevice>> active_;  // with operations waiting
-  size_t first_active_ = 0;                          // rotates, so that no device is always last
+  std::vector<std::shared_ptr<DeviceQueue>> active_;  // with operations waiting
+  size_t first_active_ = 0;                           // rotates, so that no device is always last
   std::vector<Slot> slots_;
   std::vector<uint32_t> free_slots_;
   struct Delayed {
@@ -248,16 +248,16 @@ void UringEngine::Enqueue(SubmittedOperation submitted) {
         CompletedOperation::Refused(std::move(submitted), std::move(status), &counters_));
     return;
   }
-  submitted.device->queue.Push(std::move(submitted.operation));
-  if (std::find(active_.begin(), active_.end(), submitted.device) == active_.end()) {
-    active_.push_back(std::move(submitted.device));
+  std::shared_ptr<DeviceQueue> queue = std::move(submitted).Queue();
+  if (std::find(active_.begin(), active_.end(), queue) == active_.end()) {
+    active_.push_back(std::move(queue));
   }
 }
 
 void UringEngine::GiveUpWaiting() {
-  for (const std::shared_ptr<OpenDevice>& device : active_) {
-    for (const auto& request : device->queue.FailWaiting(StoppingError())) {
-      completed_.push_back(CompletedOperation::Of(device, *request));
+  for (const std::shared_ptr<DeviceQueue>& queue : active_) {
+    for (const auto& request : queue->FailWaiting(StoppingError())) {
+      completed_.push_back(CompletedOperation::Of(*request));
     }
   }
   active_.clear();
@@ -278,17 +278,18 @@ void UringEngine::Issue() {
   if (active_.empty()) return;
   first_active_ = (first_active_ + 1) % active_.size();
   for (size_t i = 0; i < active_.size(); ++i) {
-    const std::shared_ptr<OpenDevice>& device = active_[(first_active_ + i) % active_.size()];
+    DeviceQueue& queue = *active_[(first_active_ + i) % active_.size()];
     while (!free_slots_.empty()) {
-      std::optional<IoFragment> fragment = device->queue.Next();
+      std::optional<IoFragment> fragment = queue.Next();
       if (!fragment) break;
       const uint32_t slot = free_slots_.back();
       free_slots_.pop_back();
-      slots_[slot] = {device, *std::move(fragment)};
+      std::shared_ptr<OpenDevice> file = fragment->request->file;
+      slots_[slot] = {std::move(file), *std::move(fragment)};
       IssueSlot(slot);
     }
   }
-  std::erase_if(active_, [](const auto& device) { return !device->queue.has_waiting(); });
+  std::erase_if(active_, [](const auto& queue) { return !queue->has_waiting(); });
 }
 
 void UringEngine::IssueSlot(uint32_t slot) {
@@ -324,7 +325,7 @@ void UringEngine::Judge(uint32_t index, int64_t result) {
   KVKEEP_CHECK(index < slots_.size());
   Slot& slot = slots_[index];
   KVKEEP_CHECK(slot.device != nullptr);
-  DeviceQueue::Outcome outcome = slot.device->queue.OnResult(slot.fragment, result);
+  DeviceQueue::Outcome outcome = slot.device->queue->OnResult(slot.fragment, result);
   switch (outcome.next) {
     case Next::kAgain:
       IssueSlot(index);
@@ -336,7 +337,7 @@ void UringEngine::Judge(uint32_t index, int64_t result) {
       break;
   }
   if (outcome.completed) {
-    completed_.push_back(CompletedOperation::Of(slot.device, *outcome.completed));
+    completed_.push_back(CompletedOperation::Of(*outcome.completed));
   }
   slot = {};
   free_slots_.push_back(index);

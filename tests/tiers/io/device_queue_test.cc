@@ -20,7 +20,7 @@ constexpr size_t kMaxIo = 4 * kBlockBytes;
 // A queue and a kernel that holds fragments until the test completes them.
 class QueueRig {
  public:
-  explicit QueueRig(uint32_t depth) : queue_("disk", depth, kMaxIo, &counters_) {}
+  explicit QueueRig(uint32_t depth) : queue_(depth, kMaxIo, &counters_) {}
   ~QueueRig() {  // a queue must end empty
     while (!Issue().empty() || !out_.empty()) CompleteWhole(0);
   }
@@ -31,7 +31,8 @@ class QueueRig {
                  .offset = DeviceOffset(block * kBlockBytes),
                  .data = memory_ + block * kBlockBytes,
                  .bytes = blocks * kBlockBytes,
-                 .done = [](absl::Status) {}});
+                 .done = [](absl::Status) {}},
+                "disk", nullptr);
   }
   // Issues all that may be; returns the kinds as "RRW".
   std::string Issue() {

@@ -1,6 +1,7 @@
 // What the engines do beyond moving bytes: limits, preference, registered memory, stopping, idling.
 #include "tiers/io/io_engine.h"
 
+#include <absl/strings/str_cat.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -287,6 +288,119 @@ TEST_CASE("I/O on registered memory uses it, other memory is counted as plain") 
   CHECK(SameBytes(registered.span().first(kMiB), plain.span()));
   CHECK(SameBytes(registered.span().first(kMiB), registered.span().subspan(kMiB)));
   CHECK(engine->describe().find("1 registered buffers") != std::string::npos);
+}
+
+TEST_CASE("a large memory is registered buffer by buffer, as far as the kernel has slots for it") {
+  auto engine = MakeEngine(IoMode::kUring);
+  TempFile file(kMiB);
+  auto device = OpenOn(*engine, {.path = file.path()});
+  // Small ones stand for 1 GiB each. One of these more than there are slots.
+  constexpr size_t kMost = IoEngine::kMaxRegisteredBuffers;
+  AlignedBytes memory((kMost + 1) * kBlockBytes);
+  const auto buffer = [&](size_t i) {
+    return memory.span().subspan(i * kBlockBytes, kBlockBytes);
+  };
+  size_t registered = 0;
+  absl::Status status;
+  while (registered < kMost && (status = engine->RegisterBuffer(buffer(registered))).ok()) {
+    ++registered;
+  }
+  // An unprivileged process may have a RLIMIT_MEMLOCK of less than these 64 MiB: from there on.
+  if (registered < kMost) CHECK(absl::IsResourceExhausted(status));
+  REQUIRE(registered > 100);
+  CHECK(engine->describe().find(absl::StrCat(registered, " registered buffers")) !=
+        std::string::npos);
+  REQUIRE(Write(*device, 0, buffer(registered - 1)).ok());
+  CHECK(engine->stats().fixed_buffer_ios == 1);
+  CHECK(engine->stats().plain_buffer_ios == 0);
+
+  const uint64_t refused = engine->stats().buffer_registration_failures;
+  CHECK(absl::IsResourceExhausted(engine->RegisterBuffer(buffer(kMost))));
+  CHECK(engine->stats().buffer_registration_failures == refused + 1);
+  REQUIRE(Write(*device, 0, buffer(kMost)).ok());
+  CHECK(engine->stats().fixed_buffer_ios == 1);
+  CHECK(engine->stats().plain_buffer_ios == 1);
+}
+
+// Four files of one drive, and a device of another file whose callback holds up the engine's one
+// thread, so that all that is submitted meanwhile is there when it goes on.
+struct FourFiles {
+  FourFiles(IoMode mode, uint32_t depth) : engine(MakeEngine(mode, /*threads=*/1)) {
+    for (const TempFile& file : files) {
+      devices.push_back(OpenOn(
+          *engine, {.path = file.path(),
+                    .depth = depth,
+                    .beside = devices.empty() ? nullptr : devices.front().get()}));
+    }
+    other->Submit(MakeOperation(Kind::kWrite, 0, memory.span().first(kBlockBytes),
+                                [this](const absl::Status&) { gate.Park(); }));
+    gate.WaitParked();
+  }
+
+  std::unique_ptr<IoEngine> engine;
+  TempFile other_file{kMiB};
+  TempFile files[4] = {TempFile{kMiB}, TempFile{kMiB}, TempFile{kMiB}, TempFile{kMiB}};
+  std::unique_ptr<Device> other = OpenOn(*engine, {.path = other_file.path()});
+  std::vector<std::unique_ptr<Device>> devices;
+  AlignedBytes memory{kMiB};
+  Gate gate;
+  Completions completions;
+};
+
+TEST_CASE("files beside each other have one depth, as they are one drive") {
+  constexpr uint32_t kDepth = 2, kEach = 50;
+  FourFiles four(EVERY_ENGINE(), kDepth);
+  std::atomic<uint64_t> most = 0;
+  const auto look = [&] { most = std::max<uint64_t>(most, four.engine->stats().in_flight); };
+  for (uint32_t i = 0; i < kEach; ++i) {
+    for (const auto& device : four.devices) {
+      device->Submit(MakeOperation(
+          Kind::kWrite, 0, four.memory.span(),
+          [&, done = four.completions.Expect()](absl::Status status) mutable {
+            look();
+            std::move(done)(std::move(status));
+          }));
+    }
+  }
+  four.gate.Release();
+  while (four.completions.count() < kEach * 4) look();
+  for (const absl::Status& status : four.completions.Wait(kEach * 4)) CHECK(status.ok());
+  CHECK(most > 0);
+  CHECK(most <= kDepth);
+}
+
+TEST_CASE("a read of one file goes ahead of the writes to those beside it") {
+  FourFiles four(EVERY_ENGINE(), /*depth=*/1);
+  Mutex mu;
+  std::string order;
+  for (size_t i = 0; i < 4; ++i) {
+    const Kind kind = i == 3 ? Kind::kRead : Kind::kWrite;
+    four.devices[i]->Submit(MakeOperation(
+        kind, 0, four.memory.span(),
+        [&, kind, done = four.completions.Expect()](absl::Status status) mutable {
+          {
+            MutexLock lock(&mu);
+            order += kind == Kind::kRead ? 'r' : 'w';
+          }
+          std::move(done)(std::move(status));
+        }));
+  }
+  four.gate.Release();
+  for (const absl::Status& status : four.completions.Wait(4)) CHECK(status.ok());
+  CHECK(order == "rwww");
+}
+
+TEST_CASE("an error of one of several files names that file") {
+  auto engine = MakeEngine(EVERY_ENGINE());
+  TempFile first(kMiB), second(kMiB);
+  auto device = OpenOn(*engine, {.path = first.path()});
+  auto beside = OpenOn(*engine, {.path = second.path(), .beside = device.get()});
+  REQUIRE(truncate(second.path().c_str(), 0) == 0);
+  AlignedBytes memory(kBlockBytes);
+  CHECK(Read(*device, 0, memory.span()).ok());
+  const absl::Status status = Read(*beside, 0, memory.span());
+  CHECK(absl::IsDataLoss(status));
+  CHECK(status.message().find(second.path()) != absl::string_view::npos);
 }
 
 TEST_CASE("memory that cannot be registered still works, counted and said") {
