@@ -1,5 +1,6 @@
 #include "tiers/nvme/multi_file_device.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tiers/base/check.h"
@@ -9,27 +10,72 @@ namespace kvkeep {
 
 MultiFileDevice::MultiFileDevice(std::vector<std::unique_ptr<Device>> files,
                                  std::vector<uint64_t> sizes, uint64_t file_bytes)
-    : files_(std::move(files)), sizes_(std::move(sizes)), file_bytes_(file_bytes) {
-  KVKEEP_CHECK(!files_.empty() && files_.size() == sizes_.size());
+    : sizes_(std::move(sizes)), file_bytes_(file_bytes) {
+  KVKEEP_CHECK(!files.empty() && files.size() == sizes_.size());
   for (size_t i = 0; i + 1 < sizes_.size(); ++i) KVKEEP_CHECK(sizes_[i] == file_bytes_);
   KVKEEP_CHECK(sizes_.back() <= file_bytes_);
-  size_bytes_ = (files_.size() - 1) * file_bytes_ + sizes_.back();
+  size_bytes_ = (files.size() - 1) * file_bytes_ + sizes_.back();
+  for (std::unique_ptr<Device>& file : files) {
+    files_.push_back(std::make_unique<File>());
+    files_.back()->device = std::move(file);
+  }
+  // One of them is synced by the caller's own thread.
+  const size_t threads = std::min(files_.size(), kSyncsAtOnce) - 1;
+  if (threads > 0) syncs_ = std::make_unique<ThreadPool>("kvkeep-sync", static_cast<int>(threads));
 }
 
 void MultiFileDevice::Submit(IoOperation operation) {
   const uint64_t offset = operation.offset.value();
   KVKEEP_CHECK(offset < size_bytes_);
-  const size_t file = offset / file_bytes_;
+  const size_t number = offset / file_bytes_;
   const uint64_t in_file = offset % file_bytes_;
-  KVKEEP_CHECK(operation.bytes <= sizes_[file] - in_file);
+  KVKEEP_CHECK(operation.bytes <= sizes_[number] - in_file);
   KVKEEP_CHECK(operation.kind == IoOperation::Kind::kRead || in_file >= kBlockBytes);
   operation.offset = DeviceOffset(in_file);
-  files_[file]->Submit(std::move(operation));
+  File* const file = files_[number].get();
+  if (operation.kind == IoOperation::Kind::kWrite) {
+    // When it ends, not now: a sync that began in between would take the mark away too early. One
+    // that failed may have written something.
+    operation.done = [file, done = std::move(operation.done)](absl::Status status) mutable {
+      file->unsynced = true;
+      std::move(done)(std::move(status));
+    };
+  }
+  file->device->Submit(std::move(operation));
 }
 
 absl::Status MultiFileDevice::Sync() {
+  {
+    MutexLock lock(&mu_);
+    while (syncing_) synced_.Wait(&mu_);  // its files are not stable before it ends
+    if (!failed_.ok()) return failed_;
+    syncing_ = true;
+  }
+  const absl::Status status = SyncFiles();
+  MutexLock lock(&mu_);
+  syncing_ = false;
+  failed_ = status;
+  synced_.NotifyAll();
+  return status;
+}
+
+absl::Status MultiFileDevice::SyncFiles() {
+  std::vector<File*> unsynced;
+  for (const std::unique_ptr<File>& file : files_) {
+    if (file->unsynced.exchange(false)) unsynced.push_back(file.get());
+  }
+  std::vector<absl::Status> statuses(unsynced.size());
+  for (size_t i = 1; i < unsynced.size(); ++i) {
+    syncs_under_way_.Add();
+    syncs_->Post([this, file = unsynced[i], status = &statuses[i]] {
+      *status = file->device->Sync();
+      syncs_under_way_.Done();
+    });
+  }
+  if (!unsynced.empty()) statuses[0] = unsynced[0]->device->Sync();
+  syncs_under_way_.WaitNone();
   absl::Status first;
-  for (const std::unique_ptr<Device>& file : files_) first.Update(file->Sync());
+  for (absl::Status& status : statuses) first.Update(std::move(status));
   return first;
 }
 

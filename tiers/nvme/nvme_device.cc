@@ -155,7 +155,8 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDataFiles(const Request& request,
     const DeviceOptions options = {.path = directory.data_path(i),
                                    .depth = request.options.depth,
                                    .lock = true,
-                                   .times = times};
+                                   .times = times,
+                                   .beside = files.empty() ? nullptr : files.front().get()};
     const absl::Status opened = RetryWhileLocked([&]() -> absl::Status {
       KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<Device> file, request.engine->Open(options));
       files.push_back(std::move(file));

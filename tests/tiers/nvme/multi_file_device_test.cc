@@ -4,48 +4,78 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <set>
+#include <thread>
 
+#include "tiers/base/mutex.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep {
 namespace {
 
-// Remembers what it was asked.
+// Remembers what it was asked, and decides what becomes of it.
 struct Seen {
   std::vector<std::pair<int, uint64_t>> operations;  // file, offset
-  std::vector<int> syncs;
+  std::vector<IoOperation::Done> done;               // of each
+  Mutex mu;
+  CondVar changed;
+  std::vector<int> syncs ABSL_GUARDED_BY(mu);
+  size_t syncs_together ABSL_GUARDED_BY(mu) = 0;  // none ends before so many have begun
+  bool too_few ABSL_GUARDED_BY(mu) = false;       // did
+  std::set<int> failing ABSL_GUARDED_BY(mu);      // files whose next sync fails, once
+
+  // Of the syncs since the last call, in order of the files.
+  std::vector<int> TakeSyncs() {
+    MutexLock lock(&mu);
+    std::vector<int> taken = std::exchange(syncs, {});
+    std::sort(taken.begin(), taken.end());
+    return taken;
+  }
+  void EndAll() {
+    for (IoOperation::Done& one : std::exchange(done, {})) std::move(one)(absl::OkStatus());
+  }
+  absl::Status Sync(int file) {
+    MutexLock lock(&mu);
+    syncs.push_back(file);
+    changed.NotifyAll();
+    while (syncs.size() < syncs_together && !too_few) {
+      too_few = !changed.WaitFor(&mu, std::chrono::seconds(10));
+    }
+    return failing.erase(file) > 0 ? absl::DataLossError(std::to_string(file)) : absl::OkStatus();
+  }
 };
 
 class SpyDevice final : public Device {
  public:
-  SpyDevice(int number, Seen* seen, absl::Status sync)
-      : number_(number), seen_(seen), sync_(sync) {}
+  SpyDevice(int number, Seen* seen) : number_(number), seen_(seen) {}
   void Submit(IoOperation operation) override {
     seen_->operations.emplace_back(number_, operation.offset.value());
+    seen_->done.push_back(std::move(operation.done));
   }
-  absl::Status Sync() override {
-    seen_->syncs.push_back(number_);
-    return sync_;
-  }
+  absl::Status Sync() override { return seen_->Sync(number_); }
   uint64_t size_bytes() const override { return 0; }
 
  private:
   const int number_;
   Seen* const seen_;
-  const absl::Status sync_;
 };
 
-MultiFileDevice Make(Seen* seen, absl::Status first_sync = absl::OkStatus()) {
+std::unique_ptr<MultiFileDevice> Make(Seen* seen, int count = 3) {
   std::vector<std::unique_ptr<Device>> files;
-  for (int i = 0; i < 3; ++i) {
-    files.push_back(std::make_unique<SpyDevice>(i, seen, i == 0 ? first_sync : absl::OkStatus()));
-  }
-  return MultiFileDevice(std::move(files), {2 * kMiB, 2 * kMiB, kMiB}, 2 * kMiB);
+  std::vector<uint64_t> sizes(static_cast<size_t>(count), 2 * kMiB);
+  for (int i = 0; i < count; ++i) files.push_back(std::make_unique<SpyDevice>(i, seen));
+  sizes.back() = kMiB;
+  return std::make_unique<MultiFileDevice>(std::move(files), std::move(sizes), 2 * kMiB);
 }
 
 IoOperation Write(uint64_t offset, size_t bytes) {
-  return {.kind = IoOperation::Kind::kWrite, .offset = DeviceOffset(offset), .bytes = bytes};
+  return {.kind = IoOperation::Kind::kWrite,
+          .offset = DeviceOffset(offset),
+          .bytes = bytes,
+          .done = [](const absl::Status&) {}};
 }
 
 // True when `operation` aborts the process.
@@ -53,10 +83,10 @@ bool Dies(IoOperation operation) {
   const pid_t child = fork();
   if (child == 0) {
     Seen seen;
-    MultiFileDevice device = Make(&seen);
+    const auto device = Make(&seen);
     close(STDERR_FILENO);
     signal(SIGABRT, SIG_DFL);
-    device.Submit(std::move(operation));
+    device->Submit(std::move(operation));
     _exit(0);
   }
   int how = 0;
@@ -68,11 +98,11 @@ bool Dies(IoOperation operation) {
 
 TEST_CASE("an operation goes to the file that holds its blocks") {
   Seen seen;
-  MultiFileDevice device = Make(&seen);
-  CHECK(device.size_bytes() == 5 * kMiB);
-  device.Submit(Write(4096, 4096));
-  device.Submit(Write(2 * kMiB + 4096, 2 * kMiB - 4096));
-  device.Submit(Write(5 * kMiB - 4096, 4096));
+  const auto device = Make(&seen);
+  CHECK(device->size_bytes() == 5 * kMiB);
+  device->Submit(Write(4096, 4096));
+  device->Submit(Write(2 * kMiB + 4096, 2 * kMiB - 4096));
+  device->Submit(Write(5 * kMiB - 4096, 4096));
   CHECK(seen.operations ==
         std::vector<std::pair<int, uint64_t>>{{0, 4096}, {1, 4096}, {2, kMiB - 4096}});
 }
@@ -88,11 +118,105 @@ TEST_CASE("an operation across files, past the end or onto a label is our bug") 
   CHECK_FALSE(Dies(std::move(read)));
 }
 
-TEST_CASE("a sync reaches every file and tells the first error") {
+TEST_CASE("a sync is of the files that were written since the last one, the first is of all") {
   Seen seen;
-  MultiFileDevice device = Make(&seen, absl::DataLossError("first"));
-  CHECK(device.Sync() == absl::DataLossError("first"));
-  CHECK(seen.syncs == std::vector<int>{0, 1, 2});
+  const auto device = Make(&seen);
+  CHECK(device->Sync().ok());
+  CHECK(seen.TakeSyncs() == std::vector<int>{0, 1, 2});
+  CHECK(device->Sync().ok());
+  CHECK(seen.TakeSyncs().empty());
+
+  IoOperation read = Write(4 * kMiB + 4096, 4096);
+  read.kind = IoOperation::Kind::kRead;
+  device->Submit(std::move(read));
+  device->Submit(Write(2 * kMiB + 4096, 4096));
+  CHECK(device->Sync().ok());  // neither has ended
+  CHECK(seen.TakeSyncs().empty());
+  seen.EndAll();
+  CHECK(device->Sync().ok());
+  CHECK(seen.TakeSyncs() == std::vector<int>{1});
+  CHECK(device->Sync().ok());
+  CHECK(seen.TakeSyncs().empty());
+}
+
+TEST_CASE("a write that failed may have changed its file") {
+  Seen seen;
+  const auto device = Make(&seen);
+  CHECK(device->Sync().ok());
+  seen.TakeSyncs();
+  absl::Status told;
+  IoOperation write = Write(4096, 4096);
+  write.done = [&](absl::Status status) { told = std::move(status); };
+  device->Submit(std::move(write));
+  std::move(seen.done.at(0))(absl::DataLossError("torn"));
+  CHECK(told == absl::DataLossError("torn"));
+  CHECK(device->Sync().ok());
+  CHECK(seen.TakeSyncs() == std::vector<int>{0});
+}
+
+TEST_CASE("files are synced at once, as many as there are threads for") {
+  constexpr int kFiles = 2 * MultiFileDevice::kSyncsAtOnce;
+  Seen seen;
+  const auto device = Make(&seen, kFiles);
+  {
+    MutexLock lock(&seen.mu);
+    seen.syncs_together = MultiFileDevice::kSyncsAtOnce;
+  }
+  CHECK(device->Sync().ok());
+  CHECK(seen.TakeSyncs().size() == kFiles);
+  MutexLock lock(&seen.mu);
+  CHECK_FALSE(seen.too_few);
+}
+
+TEST_CASE("a sync that fails for one file reaches the others, and the device's fail for good") {
+  Seen seen;
+  const auto device = Make(&seen);
+  {
+    MutexLock lock(&seen.mu);
+    seen.failing = {2};  // once: what it lost is not told again
+  }
+  CHECK(device->Sync() == absl::DataLossError("2"));
+  CHECK(seen.TakeSyncs() == std::vector<int>{0, 1, 2});
+  device->Submit(Write(4096, 4096));
+  seen.EndAll();
+  CHECK(device->Sync() == absl::DataLossError("2"));
+}
+
+TEST_CASE("a sync that finds another under way ends after that one") {
+  Seen seen;
+  const auto device = Make(&seen);
+  CHECK(device->Sync().ok());
+  seen.TakeSyncs();
+  device->Submit(Write(4096, 4096));
+  seen.EndAll();
+  {
+    MutexLock lock(&seen.mu);
+    seen.syncs_together = 2;  // the first waits for another that never comes, until told
+  }
+  std::atomic<int> ended = 0;
+  std::thread first([&] {
+    CHECK(device->Sync().ok());
+    ++ended;
+  });
+  {
+    MutexLock lock(&seen.mu);
+    while (seen.syncs.empty()) seen.changed.Wait(&seen.mu);
+  }
+  std::thread second([&] {
+    CHECK(device->Sync().ok());  // of nothing, but what the first syncs is not stable yet
+    ++ended;
+  });
+  // A sleep can only make the test miss something: a second one that does not wait ends within it.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK(ended == 0);
+  {
+    MutexLock lock(&seen.mu);
+    seen.syncs_together = 0;
+    seen.changed.NotifyAll();
+  }
+  first.join();
+  second.join();
+  CHECK(ended == 2);
 }
 
 }  // namespace kvkeep
