@@ -154,15 +154,20 @@ MemoryIndex::Stats MemoryIndex::counted() const {
   return stats_;
 }
 
-void MemoryIndex::Apply(const Write& write, State* state) {
-  for (const auto& [key, value] : write.records) {
+void MemoryIndex::Apply(const Changes& changes, std::map<std::string, std::string>* to) {
+  for (const auto& [key, value] : changes) {
     if (value.has_value()) {
-      state->records[key] = *value;
+      (*to)[key] = *value;
     } else {
-      state->records.erase(key);
+      to->erase(key);
     }
   }
-  for (const auto& [name, value] : write.meta) state->meta[name] = value;
+}
+
+void MemoryIndex::Apply(const Write& write, State* state) {
+  Apply(write.records, &state->records);
+  Apply(write.meta, &state->meta);
+  Apply(write.recency, &state->recency);
   if (write.mark.has_value()) state->mark = *write.mark;
 }
 
@@ -202,7 +207,51 @@ absl::Status MemoryIndex::Commit(const IndexBatch& batch) {
     KVKEEP_CHECK(named.insert(record.id).second);
     write.records.emplace_back(EncodeRecordKey(record.id), EncodeRecordValue(record));
   }
+  for (const CommitSequence sequence : batch.forgotten) {
+    write.recency.emplace_back(EncodeRecencyKey(sequence), std::nullopt);
+  }
   return Append(std::move(write));
+}
+
+absl::Status MemoryIndex::SaveRecency(std::span<const RecencyDelta> deltas) {
+  KVKEEP_CHECK(deltas.size() <= kMostRecencyDeltas);
+  Write write;
+  for (const RecencyDelta& delta : deltas) {
+    std::optional<std::string> value;
+    if (delta.recency.has_value()) value = EncodeRecencyValue(*delta.recency);
+    write.recency.emplace_back(EncodeRecencyKey(delta.sequence), std::move(value));
+  }
+  {
+    MutexLock lock(&mu_);
+    ++stats_.recency_writes;
+    stats_.recency_entries += deltas.size();
+  }
+  return Append(std::move(write));
+}
+
+absl::Status MemoryIndex::ScanRecency(absl::FunctionRef<bool(const RecencyDelta&)> visit) {
+  KVKEEP_RETURN_IF_ERROR(ReadFault());
+  std::map<std::string, std::string> snapshot;
+  {
+    MutexLock lock(&mu_);
+    snapshot = now_.recency;
+  }
+  for (const auto& [key, value] : snapshot) {
+    const std::optional<RecencyDelta> delta = DecodeRecency(key, value);
+    if (delta.has_value() && !visit(*delta)) break;
+  }
+  return absl::OkStatus();
+}
+
+std::map<uint64_t, uint64_t> MemoryIndex::Recency() const {
+  MutexLock lock(&mu_);
+  std::map<uint64_t, uint64_t> all;
+  for (const auto& [key, value] : now_.recency) {
+    const std::optional<RecencyDelta> delta = DecodeRecency(key, value);
+    KVKEEP_CHECK(delta.has_value());
+    all[delta->sequence.value()] = *delta->recency;
+  }
+  return all;
 }
 
 absl::Status MemoryIndex::Sync(const StableMark& mark) {
@@ -296,6 +345,12 @@ absl::Status MemoryIndex::PutMeta(absl::string_view name, absl::string_view valu
     ++stats_.meta_writes;
     stats_.meta_bytes += value.size();
   }
+  return Append(std::move(write));
+}
+
+absl::Status MemoryIndex::EraseMeta(absl::string_view name) {
+  Write write;
+  write.meta.emplace_back(std::string(name), std::nullopt);
   return Append(std::move(write));
 }
 

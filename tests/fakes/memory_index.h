@@ -30,12 +30,12 @@ class MemoryIndex final : public ChunkIndex {
  public:
   // Chances of failing, per call. A refused or failed write is not applied.
   struct Faults {
-    double commit_refused = 0;  // Unavailable, as in a stall; PutMeta too
-    double commit_error = 0;    // DataLoss; PutMeta too
+    double commit_refused = 0;  // Unavailable, as in a stall; every other write but Sync's too
+    double commit_error = 0;    // DataLoss; likewise
     double sync_error = 0;      // DataLoss; nothing became durable for certain
     double sync_lies = 0;       // OK; nothing became durable
     double sync_forgets = 0;    // OK; from some write since the last sync on nothing became durable
-    double read_error = 0;      // DataLoss; of ReadStableMark, Scan, GetMeta, ListMeta
+    double read_error = 0;      // DataLoss; of all that read
     // After a commit or sync that failed, and was not only refused, all fail; what failed may be in
     // the log. Until the process ends, or faults without this are set.
     bool breaks = false;
@@ -46,6 +46,7 @@ class MemoryIndex final : public ChunkIndex {
     uint64_t phantoms = 0;     // writes that failed, and that the next process found
     uint64_t forgetful = 0;    // syncs that left a hole
     uint64_t meta_writes = 0, meta_bytes = 0;
+    uint64_t recency_writes = 0, recency_entries = 0;  // batches, and what was in them
     uint64_t lost_tails = 0;  // ends of the log that the next process of the same boot did not find
   };
 
@@ -74,6 +75,7 @@ class MemoryIndex final : public ChunkIndex {
   size_t unsynced_writes() const;
   std::optional<IndexRecord> Find(const ChunkId& id) const;  // as Scan would visit it
   void Reseed(uint64_t seed);                                // as if made with it
+  std::map<uint64_t, uint64_t> Recency() const;              // by sequence
   Stats counted() const;
 
   absl::Status Commit(const IndexBatch& batch) override;
@@ -81,7 +83,11 @@ class MemoryIndex final : public ChunkIndex {
   absl::StatusOr<StableMark> ReadStableMark() override;
   // Visits a snapshot, without the lock: `visit` may call back into the index.
   absl::StatusOr<ScanResult> Scan(absl::FunctionRef<bool(const IndexRecord&)> visit) override;
+  absl::Status SaveRecency(std::span<const RecencyDelta> deltas) override;
+  // Visits a snapshot, as Scan does.
+  absl::Status ScanRecency(absl::FunctionRef<bool(const RecencyDelta&)> visit) override;
   absl::Status PutMeta(absl::string_view name, absl::string_view value) override;
+  absl::Status EraseMeta(absl::string_view name) override;
   absl::StatusOr<std::optional<std::string>> GetMeta(absl::string_view name) override;
   absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ListMeta(
       absl::string_view prefix) override;
@@ -91,16 +97,18 @@ class MemoryIndex final : public ChunkIndex {
   struct State {
     std::map<std::string, std::string> records;
     std::map<std::string, std::string> meta;
+    std::map<std::string, std::string> recency;
     StableMark mark;
   };
+  using Changes = std::vector<std::pair<std::string, std::optional<std::string>>>;
   // One atomic write, as it stands in the log. No value: removed.
   struct Write {
-    std::vector<std::pair<std::string, std::optional<std::string>>> records;
-    std::vector<std::pair<std::string, std::string>> meta;
+    Changes records, meta, recency;
     std::optional<StableMark> mark;  // of a sync that lied
   };
   absl::Status ReadFault();
   static void Apply(const Write& write, State* state);
+  static void Apply(const Changes& changes, std::map<std::string, std::string>* to);
   // Of a call that failed: what of it may be in the log.
   absl::Status Fail(absl::string_view what, Write write) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status FailSync(const StableMark& mark) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

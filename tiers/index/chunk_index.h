@@ -14,10 +14,12 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "tiers/index/index_stats.h"
+#include "tiers/index/recency.h"
 #include "tiers/index/record.h"
 
 namespace kvkeep {
@@ -28,6 +30,8 @@ struct IndexBatch {
   // Where the images begin that go with this batch: those of `removes`, and those of chunks whose
   // record was or is overwritten. For what a device keeps beside its index.
   std::vector<BlockNumber> freed;
+  // Sequences of records that go, whose recency was saved: that goes too.
+  std::vector<CommitSequence> forgotten;
   bool empty() const { return adds.empty() && removes.empty(); }
 };
 
@@ -50,9 +54,18 @@ class ChunkIndex {
   };
   virtual absl::StatusOr<ScanResult> Scan(absl::FunctionRef<bool(const IndexRecord&)> visit) = 0;
 
-  // Small named values of the device (namespace declarations, epochs, recency). Part of Commit's
-  // durability. At most 64 MiB each.
+  // How recently chunks were wanted, by their records' sequences. Part of Commit's durability; all
+  // or nothing, at most kMostRecencyDeltas of them.
+  static constexpr size_t kMostRecencyDeltas = 4096;
+  virtual absl::Status SaveRecency(std::span<const RecencyDelta> deltas) = 0;
+  // All that was saved, in the order of the sequences; what does not decode is left out. Stops when
+  // `visit` is false.
+  virtual absl::Status ScanRecency(absl::FunctionRef<bool(const RecencyDelta&)> visit) = 0;
+
+  // Small named values of the device (namespace declarations, epochs). Part of Commit's durability.
+  // At most 64 MiB each.
   virtual absl::Status PutMeta(absl::string_view name, absl::string_view value) = 0;
+  virtual absl::Status EraseMeta(absl::string_view name) = 0;  // OK when there is none
   virtual absl::StatusOr<std::optional<std::string>> GetMeta(absl::string_view name) = 0;
   virtual absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ListMeta(
       absl::string_view prefix) = 0;

@@ -14,6 +14,8 @@ namespace kvkeep {
 struct Database {
   std::unique_ptr<IndexEnv> env;  // goes after it
   std::unique_ptr<rocksdb::DB> db;
+  // Its column families, the default one first; they go before it.
+  std::vector<std::unique_ptr<rocksdb::ColumnFamilyHandle>> families;
 };
 
 // After a failed write RocksDB's close would touch the log's writer again, which ends the process

@@ -5,15 +5,11 @@
 #include <pthread.h>
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
-#include <rocksdb/listener.h>
 #include <rocksdb/options.h>
-#include <rocksdb/table.h>
 #include <rocksdb/write_batch.h>
 #include <sys/stat.h>
 
-#include <array>
 #include <atomic>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -25,6 +21,7 @@
 #include "tiers/base/status_macros.h"
 #include "tiers/index/record_pipe.h"
 #include "tiers/index/database.h"
+#include "tiers/index/rocksdb_options.h"
 #include "tiers/index/rocksdb_stats.h"
 #include "tiers/index/table_file.h"
 
@@ -62,103 +59,6 @@ absl::Status FromRocks(const std::string& dir, absl::string_view what, const roc
   }
   if (s.IsNotSupported() || s.IsInvalidArgument()) return absl::FailedPreconditionError(text);
   return absl::InternalError(text);
-}
-
-// RocksDB's own log would lie on the device, and Debian's build, whose asserts are on, ends the
-// process when a second line of it cannot be written. What went wrong is in the statuses.
-class NoLog : public rocksdb::Logger {
- public:
-  using Logger::Logv;
-  void Logv(const char* /*format*/, va_list /*arguments*/) override {}
-};
-
-// Nor that, but for what it says nowhere else: that a replay of the write-ahead log met damage, and
-// left out all that was logged behind it. An end in the middle of an entry is none: a kill or the
-// loss of power leaves that.
-class DamageOfLogs final : public NoLog {
- public:
-  using Logger::Logv;
-  void Logv(const char* format, va_list arguments) override {
-    if (!absl::StrContains(format, ": dropping %d bytes; %s")) return;
-    std::array<char, 1024> text;
-    vsnprintf(text.data(), text.size(), format, arguments);
-    for (const char* end : {"truncated header", "truncated record", "reading trailing data"}) {
-      if (absl::StrContains(text.data(), end)) return;
-    }
-    found_.fetch_add(1, std::memory_order_relaxed);
-  }
-  uint64_t found() const { return found_.load(std::memory_order_relaxed); }
-
- private:
-  std::atomic<uint64_t> found_{0};
-};
-
-// Where there was no space RocksDB looks for some every five seconds, and goes on by itself once
-// there is: with the log whose write failed, which ends the process in a build with asserts
-// (Debian's). What was not written is not known to us to be missing, either. So it stays stopped
-// until it is opened anew.
-class NoRecovery final : public rocksdb::EventListener {
- public:
-  void OnErrorRecoveryBegin(rocksdb::BackgroundErrorReason, rocksdb::Status,
-                            bool* auto_recovery) override {
-    *auto_recovery = false;
-  }
-};
-
-// Of a table file that RocksDB reads for itself: to compact it, or to look at what it has just
-// written. It says so in words only.
-bool IsFailedRead(const rocksdb::Status& status) {
-  return status.IsIOError() && absl::StrContains(status.ToString(), "While pread");
-}
-
-// After such a read it takes no write any more, as if one had failed. Nothing is lost then: what
-// was to be compacted or flushed is still there, so it may be told to go on.
-class ReadsMayFail final : public rocksdb::EventListener {
- public:
-  void OnBackgroundError(rocksdb::BackgroundErrorReason reason, rocksdb::Status* error) override {
-    using Reason = rocksdb::BackgroundErrorReason;
-    const bool of_tables =
-        reason == Reason::kCompaction || reason == Reason::kFlush || reason == Reason::kFlushNoWAL;
-    if (!of_tables || !IsFailedRead(*error)) return;
-    if (error->severity() <= rocksdb::Status::kHardError) return;
-    *error = rocksdb::Status(*error, rocksdb::Status::kHardError);  // the most that Resume takes
-  }
-};
-
-rocksdb::Options DatabaseOptions(const RocksDbIndexOptions& options, rocksdb::Env* env) {
-  rocksdb::Options db;
-  db.env = env;
-  db.listeners.push_back(std::make_shared<ReadsMayFail>());
-  db.listeners.push_back(std::make_shared<NoRecovery>());
-  db.create_if_missing = options.create;
-  db.paranoid_checks = true;
-  db.write_buffer_size = options.write_buffer_bytes;
-  db.max_write_buffer_number = 2;
-  db.max_total_wal_size = 2 * options.write_buffer_bytes;
-  // Table files and the room a compaction needs stay small next to what the device keeps back.
-  db.target_file_size_base = options.write_buffer_bytes;
-  db.max_bytes_for_level_base = 4 * options.write_buffer_bytes;
-  db.max_compaction_bytes = 4 * options.write_buffer_bytes;
-  db.level0_file_num_compaction_trigger = 2;
-  db.compression = rocksdb::kNoCompression;  // digests do not compress
-  db.bottommost_compression = rocksdb::kNoCompression;
-  db.max_background_jobs = 2;
-  db.max_subcompactions = 1;
-  db.max_open_files = options.max_open_files;
-  // No healing behind our back after a write error: the device's circuit breaker decides.
-  db.max_bgerror_resume_count = 0;
-  db.max_manifest_file_size = options.write_buffer_bytes;
-  db.manifest_preallocation_size = 64 * kKiB;
-  // A torn end of the log is what a power cut leaves: replay up to it. Up to damage, too: see
-  // DamageOfLogs.
-  db.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
-  db.info_log = std::make_shared<NoLog>();
-  db.stats_dump_period_sec = 0;
-  db.stats_persist_period_sec = 0;
-  rocksdb::BlockBasedTableOptions table;
-  table.no_block_cache = true;  // read once at start, then only written
-  db.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
-  return db;
 }
 
 // Bytes that the files below `dir` take on disk. Preallocated ones count as what they take. Files
@@ -201,8 +101,9 @@ class RocksDbIndex final : public ChunkIndex {
         clock_(options.clock),
         log_damages_(log_damages),
         recount_after_bytes_(options.write_buffer_bytes / 4),
-        env_(std::move(database.env)),
-        db_(std::move(database.db)) {
+        database_(std::move(database)),
+        db_(database_.db.get()),
+        recency_(database_.families.size() > 1 ? database_.families[1].get() : nullptr) {
     // A stalled database says so at once instead of holding the index thread.
     commit_options_.no_slowdown = !options.may_wait;
     durable_options_.sync = true;
@@ -219,13 +120,16 @@ class RocksDbIndex final : public ChunkIndex {
   absl::Status Sync(const StableMark& mark) override;
   absl::StatusOr<StableMark> ReadStableMark() override;
   absl::StatusOr<ScanResult> Scan(absl::FunctionRef<bool(const IndexRecord&)> visit) override;
+  absl::Status SaveRecency(std::span<const RecencyDelta> deltas) override;
+  absl::Status ScanRecency(absl::FunctionRef<bool(const RecencyDelta&)> visit) override;
   absl::Status PutMeta(absl::string_view name, absl::string_view value) override;
+  absl::Status EraseMeta(absl::string_view name) override;
   absl::StatusOr<std::optional<std::string>> GetMeta(absl::string_view name) override;
   absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ListMeta(
       absl::string_view prefix) override;
   uint64_t disk_bytes() const override { return disk_bytes_; }
   IndexStats stats() const override {
-    IndexStats stats = ReadRocksDbStats(*db_);
+    IndexStats stats = ReadRocksDbStats(database_);
     stats.log_damages = log_damages_;
     return stats;
   }
@@ -251,6 +155,8 @@ class RocksDbIndex final : public ChunkIndex {
     if (!resumed.ok()) read_failed_ = true;
     return WrapWrite("go on after a failed read", resumed);
   }
+  // A write that is refused where it would wait.
+  absl::Status WriteNow(absl::string_view what, rocksdb::WriteBatch& writes);
   // False when there is none.
   absl::StatusOr<bool> Read(absl::string_view key, std::string* value);
   // What Scan's own thread does. OK when nobody takes any more, too.
@@ -262,8 +168,9 @@ class RocksDbIndex final : public ChunkIndex {
   const Clock* const clock_;
   const uint64_t log_damages_;
   const uint64_t recount_after_bytes_;
-  std::unique_ptr<IndexEnv> env_;
-  std::unique_ptr<rocksdb::DB> db_;  // provides its own synchronization
+  Database database_;
+  rocksdb::DB* const db_;                       // provides its own synchronization
+  rocksdb::ColumnFamilyHandle* const recency_;  // null: one that is only looked at has none
   rocksdb::WriteOptions commit_options_, durable_options_;
   rocksdb::ReadOptions scan_options_;
 
@@ -278,8 +185,9 @@ class RocksDbIndex final : public ChunkIndex {
 
 RocksDbIndex::~RocksDbIndex() {
   if (write_failed_) {
-    AbandonedDatabases::Get().Add({.env = std::move(env_), .db = std::move(db_)});
+    AbandonedDatabases::Get().Add(std::move(database_));
   } else {
+    database_.families.clear();
     // The write-ahead log is left as it is: the next open replays it, as after a kill.
     db_->Close().PermitUncheckedError();
   }
@@ -314,11 +222,42 @@ absl::Status RocksDbIndex::Commit(const IndexBatch& batch) {
         writes.Put(prefix + EncodeRecordKey(record.id), EncodeRecordValue(record));
     if (!added.ok()) return Wrap("fill batch", added);
   }
+  for (const CommitSequence sequence : batch.forgotten) {
+    const rocksdb::Status added = writes.Delete(recency_, EncodeRecencyKey(sequence));
+    if (!added.ok()) return Wrap("fill batch", added);
+  }
+  return WriteNow("commit", writes);
+}
+
+absl::Status RocksDbIndex::WriteNow(absl::string_view what, rocksdb::WriteBatch& writes) {
   KVKEEP_RETURN_IF_ERROR(ResumeAfterFailedRead());
   written_bytes_ += writes.GetDataSize();
-  absl::Status committed = WrapWrite("commit", db_->Write(commit_options_, &writes));
+  absl::Status written = WrapWrite(what, db_->Write(commit_options_, &writes));
   CountFilesIfDue();
-  return committed;
+  return written;
+}
+
+absl::Status RocksDbIndex::SaveRecency(std::span<const RecencyDelta> deltas) {
+  KVKEEP_CHECK(deltas.size() <= kMostRecencyDeltas);
+  rocksdb::WriteBatch writes;
+  for (const RecencyDelta& delta : deltas) {
+    const std::string key = EncodeRecencyKey(delta.sequence);
+    const rocksdb::Status added =
+        delta.recency.has_value()
+            ? writes.Put(recency_, key, EncodeRecencyValue(*delta.recency))
+            : writes.Delete(recency_, key);
+    if (!added.ok()) return Wrap("fill batch", added);
+  }
+  return WriteNow("save recency", writes);
+}
+
+absl::Status RocksDbIndex::ScanRecency(absl::FunctionRef<bool(const RecencyDelta&)> visit) {
+  const std::unique_ptr<rocksdb::Iterator> it(db_->NewIterator(scan_options_, recency_));
+  for (it->SeekToFirst(); it->Valid(); it->Next()) {
+    const auto delta = DecodeRecency(ToView(it->key()), ToView(it->value()));
+    if (delta.has_value() && !visit(*delta)) break;
+  }
+  return Wrap("scan recency", it->status());
 }
 
 absl::Status RocksDbIndex::Sync(const StableMark& mark) {
@@ -403,12 +342,16 @@ absl::Status RocksDbIndex::PutMeta(absl::string_view name, absl::string_view val
     return absl::InvalidArgumentError(absl::StrCat("index value '", name, "' is ", value.size(),
                                                    " bytes, allowed are at most ", kMaxMetaBytes));
   }
-  KVKEEP_RETURN_IF_ERROR(ResumeAfterFailedRead());
+  rocksdb::WriteBatch writes;
   const std::string key = absl::StrCat(std::string(1, kMetaPrefix), name);
-  written_bytes_ += key.size() + value.size();
-  absl::Status put = WrapWrite("write named value", db_->Put(commit_options_, key, ToSlice(value)));
-  CountFilesIfDue();
-  return put;
+  const rocksdb::Status added = writes.Put(key, ToSlice(value));
+  return added.ok() ? WriteNow("write named value", writes) : Wrap("fill batch", added);
+}
+
+absl::Status RocksDbIndex::EraseMeta(absl::string_view name) {
+  rocksdb::WriteBatch writes;
+  const rocksdb::Status added = writes.Delete(absl::StrCat(std::string(1, kMetaPrefix), name));
+  return added.ok() ? WriteNow("erase named value", writes) : Wrap("fill batch", added);
 }
 
 absl::StatusOr<std::optional<std::string>> RocksDbIndex::GetMeta(absl::string_view name) {
@@ -503,12 +446,20 @@ absl::Status CheckThereIsOne(const std::string& dir) {
 }
 
 absl::StatusOr<Database> OpenToLook(const std::string& dir, rocksdb::WALRecoveryMode log_mode) {
-  Database database{.env = std::make_unique<IndexEnv>(nullptr), .db = nullptr};
+  Database database{.env = std::make_unique<IndexEnv>(nullptr)};
   rocksdb::Options options = DatabaseOptions({}, database.env.get());
   options.wal_recovery_mode = log_mode;
+  // One of a version before there was a second family may be looked at, too.
+  std::vector<std::string> names;
+  const rocksdb::Status listed = rocksdb::DB::ListColumnFamilies(options, dir, &names);
+  if (!listed.ok()) return OpenError(dir, listed);
+  const bool recency = std::find(names.begin(), names.end(), kRecencyFamily) != names.end();
+  std::vector<rocksdb::ColumnFamilyHandle*> families;
   rocksdb::DB* raw = nullptr;
-  const rocksdb::Status opened = rocksdb::DB::OpenForReadOnly(options, dir, &raw);
+  const rocksdb::Status opened = rocksdb::DB::OpenForReadOnly(
+      options, dir, Families(options, recency), &families, &raw);
   database.db.reset(raw);
+  for (rocksdb::ColumnFamilyHandle* const family : families) database.families.emplace_back(family);
   if (!opened.ok()) return OpenError(dir, opened);
   return database;
 }
@@ -539,13 +490,16 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
   if (!options.create) KVKEEP_RETURN_IF_ERROR(CheckThereIsOne(dir));
   DamagedTables damaged(dir);
   if (!damaged.all_aside()) return damaged.status();
-  Database database{.env = std::make_unique<IndexEnv>(options.file_system), .db = nullptr};
+  Database database{.env = std::make_unique<IndexEnv>(options.file_system)};
   rocksdb::Options settings = DatabaseOptions(options, database.env.get());
   const auto damage = std::make_shared<DamageOfLogs>();
   settings.info_log = damage;
+  std::vector<rocksdb::ColumnFamilyHandle*> families;
   rocksdb::DB* raw = nullptr;
-  const rocksdb::Status opened = rocksdb::DB::Open(settings, dir, &raw);
+  const rocksdb::Status opened =
+      rocksdb::DB::Open(settings, dir, Families(settings, /*recency=*/true), &families, &raw);
   database.db.reset(raw);
+  for (rocksdb::ColumnFamilyHandle* const family : families) database.families.emplace_back(family);
   if (!opened.ok()) return damaged.status().ok() ? OpenError(dir, opened) : damaged.status();
   damaged.Remove();
   // Else a damaged one would show in the middle of the scan, when the device counts as open.

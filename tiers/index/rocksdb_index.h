@@ -1,11 +1,12 @@
 // The ChunkIndex of a device on local NVMe: one RocksDB in one directory.
 //
-// One column family, four kinds of key, told apart by their first byte (README.md has the layout):
-// identity, stable mark, named values, records. So the write-ahead log lives exactly as long as the
-// write buffers it covers, and is bounded by them; and there is one order of writes for all kinds.
+// In the default column family four kinds of key, told apart by their first byte (README.md has
+// the layout): identity, stable mark, named values, records. Recency is in a family of its own.
+// Both are flushed together: so the write-ahead log lives exactly as long as the write buffers it
+// covers, and is bounded by them; and there is one order of writes for all kinds.
 //
-// Thread-safe, and every call may block on the disk. Commit and PutMeta do not wait for compaction,
-// unless they may: they are refused (Unavailable). Sync waits. An index waits for its own disk
+// Thread-safe, and every call may block on the disk. Writes do not wait for compaction, unless they
+// may: they are refused (Unavailable). Sync waits. An index waits for its own disk
 // only: its threads and its memory are its own (rocksdb_env.h).
 //
 // Errors: Unavailable (stall, or another process has it open), ResourceExhausted (disk full),
@@ -36,10 +37,11 @@ inline constexpr size_t kMaxMetaNameBytes = 1024;     // of its name
 struct RocksDbIndexOptions {
   // Makes a new index. False: a directory without one is DataLoss, never an empty index.
   bool create = false;
-  // Two of them hold what is not in a table file yet; the write-ahead log stays below three.
+  // Two of them hold what is not in a table file yet of records, two more what of recency; the
+  // write-ahead log stays below three.
   uint64_t write_buffer_bytes = 8 * kMiB;  // 64 KiB to 1 GiB
   int max_open_files = 64;                 // 16 to 65536
-  // Commit and PutMeta wait while the database is stalled: for who has nothing else to do.
+  // Writes wait while the database is stalled: for who has nothing else to do.
   bool may_wait = false;
   // For disk_bytes, which counts the files anew when a second has passed or a quarter of a write
   // buffer was written. Outlives the index.

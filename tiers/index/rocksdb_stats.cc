@@ -14,6 +14,11 @@ uint64_t Property(rocksdb::DB& db, const std::string& name) {
   return db.GetIntProperty(name, &value) ? value : 0;
 }
 
+uint64_t OfAllFamilies(rocksdb::DB& db, const std::string& name) {
+  uint64_t value = 0;
+  return db.GetAggregatedIntProperty(name, &value) ? value : 0;
+}
+
 uint64_t Number(const std::map<std::string, std::string>& stats, const char* name) {
   const auto found = stats.find(name);
   uint64_t value = 0;
@@ -22,19 +27,23 @@ uint64_t Number(const std::map<std::string, std::string>& stats, const char* nam
 
 }  // namespace
 
-IndexStats ReadRocksDbStats(rocksdb::DB& db) {
+IndexStats ReadRocksDbStats(const Database& database) {
   using Properties = rocksdb::DB::Properties;
-  std::map<std::string, std::string> stalls;
-  db.GetMapProperty(Properties::kCFStats, &stalls);
-  return {.table_bytes = Property(db, Properties::kLiveSstFilesSize),
-          .memtable_bytes = Property(db, Properties::kCurSizeAllMemTables),
-          .pending_compaction_bytes = Property(db, Properties::kEstimatePendingCompactionBytes),
-          .compactions = Property(db, Properties::kNumRunningCompactions),
-          .flushes = Property(db, Properties::kNumRunningFlushes),
-          .background_errors = Property(db, Properties::kBackgroundErrors),
-          .slowed_writes = Number(stalls, "io_stalls.total_slowdown"),
-          .stopped_writes = Number(stalls, "io_stalls.total_stop"),
-          .takes_no_writes = Property(db, Properties::kIsWriteStopped) != 0};
+  rocksdb::DB& db = *database.db;
+  IndexStats stats{.compactions = Property(db, Properties::kNumRunningCompactions),
+                   .flushes = Property(db, Properties::kNumRunningFlushes),
+                   .background_errors = Property(db, Properties::kBackgroundErrors),
+                   .takes_no_writes = Property(db, Properties::kIsWriteStopped) != 0};
+  for (const auto& family : database.families) {
+    std::map<std::string, std::string> stalls;
+    db.GetMapProperty(family.get(), Properties::kCFStats, &stalls);
+    stats.slowed_writes += Number(stalls, "io_stalls.total_slowdown");
+    stats.stopped_writes += Number(stalls, "io_stalls.total_stop");
+  }
+  stats.table_bytes = OfAllFamilies(db, Properties::kLiveSstFilesSize);
+  stats.memtable_bytes = OfAllFamilies(db, Properties::kCurSizeAllMemTables);
+  stats.pending_compaction_bytes = OfAllFamilies(db, Properties::kEstimatePendingCompactionBytes);
+  return stats;
 }
 
 }  // namespace kvkeep

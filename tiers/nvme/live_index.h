@@ -32,9 +32,16 @@ class LiveIndex final : public ChunkIndex {
   absl::Status Sync(const StableMark& mark) override;
   absl::StatusOr<StableMark> ReadStableMark() override { return index_->ReadStableMark(); }
   absl::StatusOr<ScanResult> Scan(absl::FunctionRef<bool(const IndexRecord&)> visit) override;
+  absl::Status SaveRecency(std::span<const RecencyDelta> deltas) override {
+    return index_->SaveRecency(deltas);
+  }
+  absl::Status ScanRecency(absl::FunctionRef<bool(const RecencyDelta&)> visit) override {
+    return index_->ScanRecency(visit);
+  }
   absl::Status PutMeta(absl::string_view name, absl::string_view value) override {
     return index_->PutMeta(name, value);
   }
+  absl::Status EraseMeta(absl::string_view name) override { return index_->EraseMeta(name); }
   absl::StatusOr<std::optional<std::string>> GetMeta(absl::string_view name) override {
     return index_->GetMeta(name);
   }

@@ -116,6 +116,9 @@ class EvictionPolicy {
   // The lower, the sooner it goes, as far as is known; for saving recency chunk by chunk.
   // REQUIRES: in the policy.
   virtual int64_t Recency(ChunkSlot slot) const = 0;
+  // A touch or insert after this gives a chunk a recency above it, unless it leaves the chunk where
+  // it is, puts it behind its parent or is transient.
+  virtual int64_t Newest() const = 0;
   // Slots from the first to go to the last: parked ones first, but those touched since at their
   // touched place. For tests; it alone takes time that grows with size(). REQUIRES: its memory is
   // shared with none.

@@ -41,6 +41,7 @@ class ListPolicy : public EvictionPolicy {
   void ExpectSlotsFrom(uint32_t end) final { slot_end_ = std::max(slot_end_, end); }
   size_t size() const final { return size_; }
   int64_t Recency(ChunkSlot slot) const final;
+  int64_t Newest() const final { return moves_; }
   std::vector<ChunkSlot> EvictionOrder() const final;
 
  protected:

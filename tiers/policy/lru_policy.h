@@ -51,6 +51,7 @@ class LruPolicy final : public EvictionPolicy {
   void ExpectSlotsFrom(uint32_t end) override { slot_end_ = std::max(slot_end_, end); }
   size_t size() const override { return size_; }
   int64_t Recency(ChunkSlot slot) const override;
+  int64_t Newest() const override { return touches_; }
   std::vector<ChunkSlot> EvictionOrder() const override;
 
  private:

@@ -31,6 +31,7 @@ class MinPolicy final : public EvictionPolicy {
   void Unpark(ChunkSlot slot) override;
   size_t size() const override { return order_.size(); }
   int64_t Recency(ChunkSlot slot) const override;
+  int64_t Newest() const override { return INT64_MIN; }
   std::vector<ChunkSlot> EvictionOrder() const override;
 
  private:

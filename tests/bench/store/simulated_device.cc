@@ -21,7 +21,12 @@ class ForgetfulIndex final : public ChunkIndex {
   absl::StatusOr<ScanResult> Scan(absl::FunctionRef<bool(const IndexRecord&)>) override {
     return ScanResult{};
   }
+  absl::Status SaveRecency(std::span<const RecencyDelta>) override { return absl::OkStatus(); }
+  absl::Status ScanRecency(absl::FunctionRef<bool(const RecencyDelta&)>) override {
+    return absl::OkStatus();
+  }
   absl::Status PutMeta(absl::string_view, absl::string_view) override { return absl::OkStatus(); }
+  absl::Status EraseMeta(absl::string_view) override { return absl::OkStatus(); }
   absl::StatusOr<std::optional<std::string>> GetMeta(absl::string_view) override {
     return std::optional<std::string>();
   }

@@ -3,7 +3,6 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
-#include <rocksdb/db.h>
 #include <sys/file.h>
 
 #include <catch2/catch.hpp>
@@ -11,6 +10,7 @@
 #include <fstream>
 
 #include "tests/tiers/fsck/store_on_disk.h"
+#include "tests/tiers/index/raw_database.h"
 #include "tiers/base/bytes.h"
 #include "tiers/base/checksum.h"
 #include "tiers/index/rocksdb_index.h"
@@ -275,12 +275,8 @@ TEST_CASE("records that overlap, lie outside, or do not decode are found") {
         OpenRocksDbIndex(disk.File(kIndexName), disk.Check().device, {}).value();
     REQUIRE(index->Commit({.adds = {outside, label}}).ok());
   }
-  {
-    rocksdb::DB* raw = nullptr;
-    REQUIRE(rocksdb::DB::Open({}, disk.File(kIndexName), &raw).ok());
-    const std::unique_ptr<rocksdb::DB> db(raw);
-    REQUIRE(db->Put({}, absl::StrCat("r", EncodeRecordKey(disk.Id(23))), "nonsense").ok());
-  }
+  RawDatabase(disk.File(kIndexName))
+      .Plant(absl::StrCat("r", EncodeRecordKey(disk.Id(23))), "nonsense");
   const FsckReport report = disk.Check();
   INFO(Text(report.findings));
   REQUIRE(CountOf(report.findings, FsckProblem::kOverlap) == 1);
@@ -506,10 +502,7 @@ TEST_CASE("the list of findings is bounded, their number is told") {
 namespace {
 
 void PlantInIndex(const StoreOnDisk& disk, const std::string& key, const std::string& value) {
-  rocksdb::DB* raw = nullptr;
-  REQUIRE(rocksdb::DB::Open(rocksdb::Options(), disk.File("index"), &raw).ok());
-  const std::unique_ptr<rocksdb::DB> db(raw);
-  REQUIRE(db->Put({}, key, value).ok());
+  RawDatabase(disk.File("index")).Plant(key, value);
 }
 
 }  // namespace

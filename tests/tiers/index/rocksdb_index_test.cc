@@ -15,6 +15,7 @@
 
 #include "tests/fakes/manual_clock.h"
 #include "tests/fakes/scratch_dir.h"
+#include "tests/tiers/index/raw_database.h"
 #include "tests/tiers/index/records.h"
 
 namespace kvkeep {
@@ -375,11 +376,9 @@ TEST_CASE("undecodable records are counted and the rest is served") {
   ScratchDir dir;
   Add(*Open(dir / "index", /*create=*/true), 0, 5);
   {
-    rocksdb::DB* raw = nullptr;
-    REQUIRE(rocksdb::DB::Open(rocksdb::Options(), dir / "index", &raw).ok());
-    const std::unique_ptr<rocksdb::DB> db(raw);
-    REQUIRE(db->Put({}, absl::StrCat("r", EncodeRecordKey(NumberedRecord(2).id)), "junk").ok());
-    REQUIRE(db->Put({}, "rjunk", EncodeRecordValue(NumberedRecord(2))).ok());
+    RawDatabase raw(dir / "index");
+    raw.Plant(absl::StrCat("r", EncodeRecordKey(NumberedRecord(2).id)), "junk");
+    raw.Plant("rjunk", EncodeRecordValue(NumberedRecord(2)));
   }
   const auto scanned = Open(dir / "index")->Scan([](const IndexRecord&) { return true; });
   REQUIRE(scanned.ok());
@@ -493,10 +492,7 @@ namespace {
 
 // Behind the index's back; no value: deleted.
 void Plant(const std::string& dir, const std::string& key, std::optional<std::string> value) {
-  rocksdb::DB* raw = nullptr;
-  REQUIRE(rocksdb::DB::Open(rocksdb::Options(), dir, &raw).ok());
-  const std::unique_ptr<rocksdb::DB> db(raw);
-  REQUIRE((value.has_value() ? db->Put({}, key, *value) : db->Delete({}, key)).ok());
+  RawDatabase(dir).Plant(key, value);
 }
 
 }  // namespace

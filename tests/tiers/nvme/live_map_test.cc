@@ -62,7 +62,14 @@ class SpyIndex final : public ChunkIndex {
   absl::StatusOr<ScanResult> Scan(absl::FunctionRef<bool(const IndexRecord&)> visit) override {
     return memory.Scan(visit);
   }
+  absl::Status SaveRecency(std::span<const RecencyDelta> deltas) override {
+    return memory.SaveRecency(deltas);
+  }
+  absl::Status ScanRecency(absl::FunctionRef<bool(const RecencyDelta&)> visit) override {
+    return memory.ScanRecency(visit);
+  }
   absl::Status PutMeta(absl::string_view, absl::string_view) override { return absl::OkStatus(); }
+  absl::Status EraseMeta(absl::string_view) override { return absl::OkStatus(); }
   absl::StatusOr<std::optional<std::string>> GetMeta(absl::string_view) override {
     return std::nullopt;
   }

@@ -45,6 +45,28 @@ TEST_CASE("memory is due where the next slots are expected, once, under any poli
   });
 }
 
+TEST_CASE("what comes, and what a touch moves, has a recency above all before, in any policy") {
+  ForEachPolicy([](const std::string& name) {
+    PolicyTester tester(name);
+    const auto recency = [&tester](char c) { return tester.Recency(c); };
+    int moved = 0;
+    for (const char c : std::string("abcdefgh")) {
+      const int64_t newest = tester.policy().Newest();
+      tester.Insert({c});
+      CHECK(recency(c) > newest);
+      CHECK(recency(c) <= tester.policy().Newest());
+    }
+    for (const char c : std::string("cacabdhc")) {
+      const int64_t newest = tester.policy().Newest(), before = recency(c);
+      tester.Request({c});
+      moved += recency(c) != before;
+      CHECK((recency(c) > newest || recency(c) == before));
+      CHECK(recency(c) <= tester.policy().Newest());
+    }
+    CHECK((moved > 0 || name == "s3fifo"));  // which notes a touch, and moves later
+  });
+}
+
 TEST_CASE("of a chain that came in one request the tail goes first, under any policy") {
   ForEachPolicy([](const std::string& name) {
     PolicyTester tester(name);

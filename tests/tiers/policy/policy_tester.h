@@ -16,6 +16,7 @@ class PolicyTester {
       : policy_(MakeEvictionPolicy(name, {.max_chunks = 128})) {}  // as many as there are letters
 
   EvictionPolicy& policy() { return *policy_; }
+  int64_t Recency(char c) const { return policy_->Recency(Slot(c)); }
   // A request for a chain; '.' is a chunk that is not in the tier, nor ever was.
   void Request(const std::string& chain) {
     std::vector<EvictionPolicy::ChainLink> links;
