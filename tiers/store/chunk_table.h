@@ -58,6 +58,7 @@ struct alignas(64) Chunk {
   bool told_g3 : 1 = false;      // likewise, were its device readable
   bool waits_unbacked : 1 = false;  // in its tenant's UnbackedQueue
   bool noted_unbacked : 1 = false;  // counted as what G2 alone holds
+  bool recency_noted : 1 = false;   // in its device's UnsavedRecency
 
   ImageShape shape;
   TenantId tenant;  // whose it is, and in whose pool the G2 copy lies

@@ -25,6 +25,7 @@ struct Core::Batch {
   std::deque<DeviceTier::PendingAdd> adds;
   std::deque<DeviceTier::PendingRemove> removes;
   std::deque<ChunkId> forget;  // of the removes: whose record is to go
+  std::vector<CommitSequence> forgotten;  // whose recency is to go
   CommitSequence last;
   // It overwrites a record that may be promised: its data has to be stable before, since the index
   // may be by itself at any time.
@@ -36,6 +37,7 @@ struct Core::Batch {
     IndexBatch records;
     for (const DeviceTier::PendingAdd& add : adds) records.adds.push_back(add.record);
     records.removes.assign(forget.begin(), forget.end());
+    records.forgotten = forgotten;
     for (const DeviceTier::PendingRemove& remove : removes) {
       if (!remove.extents.empty()) records.freed.push_back(remove.extents[0].first);
     }
@@ -92,6 +94,8 @@ void Core::PumpIndex(uint16_t device) {
     if (!keeps && named.insert(remove.id).second) {
       batch->forget.push_back(remove.id);
     }
+    const bool saved = tier.unsaved_recency.MayBeSaved(remove.sequence);
+    if (remove.sequence.value() > 0 && saved) batch->forgotten.push_back(remove.sequence);
   }
   batch->last = tier.assigned;
   Later([this, device, batch] {

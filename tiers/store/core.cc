@@ -291,7 +291,9 @@ void Core::InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent) {
                             now);
   life_.OnStored(fingerprint, LifeSamples::kG3, now);
   chunk.in_g3_policy = true;
-  devices_[chunk.device]->recency_changed = true;
+  // The join begins with what is saved.
+  DeviceTier& tier = *devices_[chunk.device];
+  if (tier.here()) tier.unsaved_recency.NoteStored(chunk, slot);
   TouchLater(g3_policy(chunk).MemoryDue());
 }
 

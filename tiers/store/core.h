@@ -443,12 +443,13 @@ class Core final : private ReadSink {
   // ---- recency.cc
   void SaveRecencyIfDue(Section& section, uint16_t device) LOCKED;
   void SaveRecency(Section& section, uint16_t device) LOCKED;
-  std::vector<int64_t> RecencyCuts(Section& section, uint16_t device, double wanted) LOCKED;
-  void OnRecencySaved(uint16_t device, bool saved);
+  struct RecencySave;
+  void OnRecencySaved(uint16_t device, const RecencySave& save);
 
   // ---- learned.cc
   void LoadLearned(uint16_t device);  // of one that joins
   void SaveLearned(uint16_t device) LOCKED;
+  void OnLearnedSaved(uint16_t device);
 
   // ---- remote.cc
   struct Recalling;

@@ -35,7 +35,9 @@ struct StoreCounters {
   uint64_t index_commits = 0, index_commit_failures = 0, syncs = 0, sync_failures = 0;
   uint64_t allocation_failures = 0;  // of a page or buffer: what it was for is a miss, or put off
   uint64_t host_short_ios = 0;  // I/O that failed for want of memory: no fault of the device
-  uint64_t recency_cuts = 0;    // times that not all of a device's recency was saved
+  uint64_t recency_saved_chunks = 0, recency_saved_bytes = 0;  // entries of the index
+  uint64_t recency_dropped = 0;  // of records that were no more, at the start
+  uint64_t recency_walks = 0;  // saves that looked at all chunks, not knowing which were touched
   uint64_t denied_calls = 0;  // answered PERMISSION_DENIED for want of a grant
   uint64_t foreign_read_chunks = 0, foreign_read_bytes = 0;  // of those served: of another tenant
   uint64_t device_silences = 0;

@@ -25,6 +25,7 @@
 #include "tiers/store/missed_deletes.h"
 #include "tiers/store/state.h"
 #include "tiers/store/store.h"
+#include "tiers/store/unsaved_recency.h"
 
 namespace kvkeep::store_internal {
 
@@ -53,6 +54,7 @@ struct DeviceTier final : LowerTier {
     // By an add of the same batch, or an earlier one: free when that is stable.
     std::optional<KnownRecord> replaced = std::nullopt;
     bool evicted = false;  // not deleted, nor found damaged
+    CommitSequence sequence{0};  // of the record; 0: it may not be there
   };
 
   // Away: nothing of it is known. Joining: its records are read (join.cc); its chunks are misses,
@@ -113,8 +115,9 @@ struct DeviceTier final : LowerTier {
   bool clean = false;
   bool syncing = false, dirty_index = false;  // the latter: committed to since the last sync began
   MonotonicTime last_sync{0}, last_recency{0};
-  bool recency_changed = false;  // since it was saved
-  uint32_t saves = 0;            // of that and of what is learned, under way
+  UnsavedRecency unsaved_recency;
+  bool saving_recency = false;  // is under way
+  uint32_t saves = 0;           // of that and of what is learned, under way
   SyncWaiters sync_waiters;
 
   DeviceHealth health;
@@ -131,6 +134,11 @@ struct DeviceTier final : LowerTier {
   }
   bool over_capacity() const { return used_blocks() - freeing_blocks > capacity_blocks; }
   EvictionPolicy& policy(TenantId tenant) const { return *policies[tenant.value()]; }
+  std::vector<int64_t> newest_recency() const {  // by tenant
+    std::vector<int64_t> newest;
+    for (const auto& policy : policies) newest.push_back(policy->Newest());
+    return newest;
+  }
   bool CanGive(TenantId tenant) const { return policy(tenant).Victim().has_value(); }
   // Nothing is to be committed, and what was is all that the index says.
   bool settled() const {

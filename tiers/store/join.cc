@@ -43,12 +43,6 @@ Doubtful ReadDoubtful(ChunkIndex& index) {
 
 // Of one device on its way in; the joining thread's own.
 struct Core::Arrival {
-  struct Adopted {
-    uint64_t rank;  // of the order of eviction: its sequence, then as saved
-    CommitSequence sequence;
-    ChunkSlot slot;
-  };
-
   uint16_t device = 0;
   bool at_start = false;
   ChunkIndex* index = nullptr;
@@ -58,7 +52,8 @@ struct Core::Arrival {
   bool sure = false;  // every record of it, unless it is in doubt
   size_t next_to_forget = 0;  // of unverified_, oldest first
   std::vector<IndexRecord> batch;
-  std::vector<Adopted> adopted;
+  std::vector<AdoptedChunk> adopted;
+  SavedRecency recency;
   uint64_t undecodable = 0;
 
   KnownRecord Known(const IndexRecord& record) const {
@@ -205,11 +200,7 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(uint16_t device, bool at_start) 
                           }));
   if (drains || !AdoptBatch(arrival)) return absl::CancelledError("the store drains");
   arrival.space->EndRecovery();
-  const SavedRecency saved = SavedRecency::Read(*arrival.index);
-  for (Arrival::Adopted& one : arrival.adopted) one.rank = saved.RankOf(one.sequence);
-  std::sort(arrival.adopted.begin(), arrival.adopted.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.rank, a.slot) < std::pair(b.rank, b.slot);
-  });
+  arrival.recency = SavedRecency::Read(*arrival.index, arrival.adopted);
   InsertByAge(arrival);
   arrival.undecodable = scanned.undecodable;
   return arrival;
@@ -226,7 +217,7 @@ void Core::BeginAdopting(const Arrival& arrival, bool damaged) {
 }
 
 bool Core::AdoptBatch(Arrival& arrival) {
-  std::vector<Arrival::Adopted> adopted;
+  std::vector<AdoptedChunk> adopted;
   adopted.reserve(arrival.batch.size());
   {
     Section section(this, Section::Kind::kMaintenance);
@@ -337,7 +328,7 @@ bool Core::MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const {
 // Its blocks go to others when the index has forgotten it. `claimed`: they are this record's, and
 // not outside of the device or another one's.
 void Core::DropRecord(DeviceTier& tier, const IndexRecord& record, bool claimed) {
-  DeviceTier::PendingRemove remove{record.id, {}};
+  DeviceTier::PendingRemove remove{.id = record.id, .sequence = record.sequence};
   if (claimed) {
     remove.extents = record.extents;
     tier.freeing_blocks += TotalBlocks(record.extents).value();
@@ -375,7 +366,10 @@ void Core::EndJoin(Arrival& arrival) {
   std::swap(missed, tier.missed);
   tier.committed = tier.assigned;
   NoteDoubtful(tier, arrival.noted, arrival.sure ? arrival.mark.sequence : CommitSequence(0));
-  tier.recency_changed = false;  // the next start makes the same of what is saved
+  counters_.recency_dropped += arrival.recency.dropped;
+  tier.unsaved_recency.SetMost(deps_.recency_chunks);
+  tier.unsaved_recency.Begin(arrival.recency.newest, arrival.recency.saved_to, tier.committed,
+                             tier.newest_recency());
   tier.last_sync = tier.last_recency = deps_.clock->Now();
   tier.allocator = std::move(arrival.space);
   tier.joining_blocks = 0;

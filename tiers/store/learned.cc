@@ -81,7 +81,7 @@ void Core::SaveLearned(uint16_t device) {
   Later([this, device, index, all = std::move(all)]() mutable {
     attached_[device].index_executor->Post([this, device, index, all = std::move(all)] {
       for (const auto& [name, learned] : all) SaveIfChanged(*index, name, Encode(learned));
-      OnRecencySaved(device, true);
+      OnLearnedSaved(device);
     });
   });
 }

@@ -112,11 +112,9 @@ void Core::TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> f
   const std::span<Link> chain = std::span(wanted.chain).first(found.size());
   std::copy(found.begin(), found.end(), chain.begin());
   const auto tell = [&](EvictionPolicy& policy, auto in_policy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    bool any = false;
     for (size_t i = 0; i < found.size(); ++i) {
-      const bool in = found[i].slot != kNoSlot && in_policy(table_.at(found[i].slot));
+      const bool in = found[i].slot != kNoSlot && in_policy(found[i].slot);
       chain[i].slot = in ? found[i].slot : kNoSlot;
-      any |= in;
     }
     if (policy.LearnsFromChains()) {  // TellChains is to come
       if (!continued) policy.OnRequest({}, now);
@@ -125,14 +123,20 @@ void Core::TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> f
       continued ? policy.OnRequestContinued(chain, now) : policy.OnRequest(chain, now);
     }
     Count(static_cast<uint32_t>(work::kTouch * found.size()));
-    return any;
   };
-  tell(*pool(tenant).policy, [](const Chunk& chunk) { return chunk.in_g2_policy; });
+  const auto in_g2 = [&](ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return table_.at(slot).in_g2_policy;
+  };
+  tell(*pool(tenant).policy, in_g2);
   // A hit in G2 refreshes G3's recency too.
-  for (size_t d = 0; d < devices_.size(); ++d) {
-    devices_[d]->recency_changed |=
-        tell(devices_[d]->policy(tenant),
-             [d](const Chunk& chunk) { return chunk.in_g3_policy && chunk.device == d; });
+  for (const auto& tier : devices_) {
+    const auto in_g3 = [&](ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      Chunk& chunk = table_.at(slot);
+      if (!chunk.in_g3_policy || chunk.device != tier->number) return false;
+      if (tier->here()) tier->unsaved_recency.NoteTouched(chunk, slot);
+      return true;
+    };
+    tell(tier->policy(tenant), in_g3);
   }
 }
 

@@ -1,34 +1,77 @@
 #include "tiers/store/saved_recency.h"
 
+#include <algorithm>
+#include <span>
+#include <utility>
+
 #include "tiers/base/bytes.h"
 
 namespace kvkeep::store_internal {
 namespace {
 
-constexpr char kAllOfThem = 1;  // versions
+constexpr char kAllOfThem = 1;  // versions of the former value
 constexpr char kLastOfThem = 2;
+constexpr uint64_t kUnsaved = UINT64_MAX;  // rank of a chunk without an entry
+
+// All or a beginning of them.
+absl::Status SaveInBatches(ChunkIndex& index, std::span<const RecencyDelta> deltas) {
+  while (!deltas.empty()) {
+    const size_t count = std::min(deltas.size(), ChunkIndex::kMostRecencyDeltas);
+    absl::Status saved = index.SaveRecency(deltas.first(count));
+    if (!saved.ok()) return saved;
+    deltas = deltas.subspan(count);
+  }
+  return absl::OkStatus();
+}
+
+// REQUIRES: they are in the order of their sequences, as a scan's are.
+absl::Status ReadEntries(ChunkIndex& index, std::vector<AdoptedChunk>& adopted,
+                         SavedRecency& found) {
+  std::vector<RecencyDelta> nobodys;
+  auto next = adopted.begin();
+  absl::Status scanned = index.ScanRecency([&](const RecencyDelta& entry) {
+    while (next != adopted.end() && next->sequence < entry.sequence) ++next;
+    if (next == adopted.end() || next->sequence != entry.sequence) {
+      if (nobodys.size() < SavedRecency::kMostDropped) {
+        nobodys.push_back({entry.sequence, std::nullopt});
+      }
+      return true;
+    }
+    if (*entry.recency > SavedRecency::kMostRank) return true;
+    next->rank = *entry.recency;
+    found.newest = std::max(found.newest, next->rank);
+    return true;
+  });
+  // What is refused goes at another start.
+  if (scanned.ok() && SaveInBatches(index, nobodys).ok()) found.dropped = nobodys.size();
+  return scanned;
+}
+
+// The index may refuse some of it: then the value stays, and what was taken over agrees with it.
+void TakeOver(ChunkIndex& index, const FormerRecency& former, std::vector<AdoptedChunk>& adopted,
+              SavedRecency& found) {
+  std::vector<RecencyDelta> deltas;
+  for (AdoptedChunk& chunk : adopted) {
+    if (chunk.rank != kUnsaved) continue;
+    chunk.rank = former.RankOf(chunk.sequence);
+    found.newest = std::max(found.newest, chunk.rank);
+    deltas.push_back({chunk.sequence, chunk.rank});
+  }
+  if (!SaveInBatches(index, deltas).ok()) {
+    found.saved_to = CommitSequence(0);
+    return;
+  }
+  index.EraseMeta(FormerRecency::kName).IgnoreError();
+}
 
 }  // namespace
 
-std::string SavedRecency::Begin(std::optional<CommitSequence> newest) {
-  std::string value(1, newest.has_value() ? kLastOfThem : kAllOfThem);
-  if (newest.has_value()) AddTo(value, *newest);
-  return value;
-}
-
-void SavedRecency::AddTo(std::string& value, CommitSequence sequence) {
-  value.resize(value.size() + sizeof(uint64_t));
-  StoreAt<uint64_t>(reinterpret_cast<std::byte*>(value.data() + value.size() - sizeof(uint64_t)),
-                    sequence.value());
-}
-
-SavedRecency SavedRecency::Read(ChunkIndex& index) {
-  SavedRecency recency;
+std::optional<FormerRecency> FormerRecency::Read(ChunkIndex& index) {
   const absl::StatusOr<std::optional<std::string>> saved = index.GetMeta(kName);
-  if (!saved.ok() || !saved->has_value() || (**saved).size() % sizeof(uint64_t) != 1) {
-    return recency;
-  }
+  if (!saved.ok() || !saved->has_value()) return std::nullopt;
+  FormerRecency recency;
   const std::string& value = **saved;
+  if (value.size() % sizeof(uint64_t) != 1) return recency;
   const auto* at = reinterpret_cast<const std::byte*>(value.data() + 1);
   const auto sequence = [at](uint64_t i) { return LoadAt<uint64_t>(at + sizeof(uint64_t) * i); };
   const uint64_t count = value.size() / sizeof(uint64_t);
@@ -41,11 +84,33 @@ SavedRecency SavedRecency::Read(ChunkIndex& index) {
   return recency;
 }
 
-uint64_t SavedRecency::RankOf(CommitSequence sequence) const {
+uint64_t FormerRecency::RankOf(CommitSequence sequence) const {
   const auto saved = ranks_.find(sequence);
   if (saved != ranks_.end()) return saved->second;
   if (sequence.value() < first_rank_) return sequence.value();
   return first_rank_ + ranks_.size() + sequence.value();
+}
+
+SavedRecency SavedRecency::Read(ChunkIndex& index, std::vector<AdoptedChunk>& adopted) {
+  SavedRecency found;
+  std::sort(adopted.begin(), adopted.end(),
+            [](const auto& a, const auto& b) { return a.sequence < b.sequence; });
+  for (AdoptedChunk& chunk : adopted) chunk.rank = kUnsaved;
+  const bool read = ReadEntries(index, adopted, found).ok();
+  const std::optional<FormerRecency> former = FormerRecency::Read(index);
+  if (former.has_value()) TakeOver(index, *former, adopted, found);
+  if (!read) found.saved_to = CommitSequence(0);
+  // Without an entry: it came after the last save.
+  for (AdoptedChunk& chunk : adopted) {
+    if (chunk.rank != kUnsaved) continue;
+    chunk.rank = kMostRank + chunk.sequence.value();
+    found.saved_to = std::min(found.saved_to, CommitSequence(chunk.sequence.value() - 1));
+  }
+  // Chunks that came behind their parent have its rank: the tail of a chain goes first.
+  std::sort(adopted.begin(), adopted.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.rank, b.sequence) < std::pair(b.rank, a.sequence);
+  });
+  return found;
 }
 
 }  // namespace kvkeep::store_internal

@@ -1,41 +1,58 @@
-// SavedRecency: the order in which a device's chunks go next, as the last process left it.
+// SavedRecency: the order in which a device's chunks go next, as earlier processes left it in the
+// index (tiers/index/recency.h). Read once, by the join.
 //
-// Named value "recency" of the index. Version 1: u8 version, then the sequence (u64, little-endian)
-// of each chunk, the first to go first; chunks that are not in it came later. Version 2, of a
-// device with more chunks than a value holds: u8 version, the newest sequence of then (u64), then
-// those of the chunks that go last; who is not in it goes before them all, unless its sequence is
-// newer.
+// A former version kept it in one named value, "recency". Its version 1: u8 version, then the
+// sequence (u64, little-endian) of each chunk, the first to go first; chunks that are not in it
+// came later. Version 2, of a device with more chunks than a value holds: u8 version, the newest
+// sequence of then (u64), then those of the chunks that go last; who is not in it goes before them
+// all, unless its sequence is newer. Such a value is taken over once: an entry is saved of each
+// chunk, then the value goes.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
 
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "tiers/base/units.h"
 #include "tiers/index/chunk_index.h"
+#include "tiers/policy/eviction_policy.h"
 
 namespace kvkeep::store_internal {
 
-class SavedRecency {
+// Of a record that a join has adopted.
+struct AdoptedChunk {
+  uint64_t rank = 0;  // the lower, the sooner it goes
+  CommitSequence sequence;
+  ChunkSlot slot;
+};
+
+class FormerRecency {
  public:
   static constexpr char kName[] = "recency";
-  static constexpr size_t kMaxBytes = 64 * kMiB;  // of one value
-  static constexpr size_t kMostChunks = kMaxBytes / sizeof(uint64_t) - 2;
 
-  // Begins a value; `newest` where it will not hold all chunks. Then AddTo for each, the first to
-  // go first.
-  static std::string Begin(std::optional<CommitSequence> newest);
-  static void AddTo(std::string& value, CommitSequence sequence);
-  // Knows none when it cannot be read: only the order of eviction suffers.
-  static SavedRecency Read(ChunkIndex& index);
-
-  // The lower, the sooner it goes.
+  // None: there is no such value, or it cannot be read: only the order of eviction suffers.
+  static std::optional<FormerRecency> Read(ChunkIndex& index);
   uint64_t RankOf(CommitSequence sequence) const;
 
  private:
   absl::flat_hash_map<CommitSequence, uint64_t> ranks_;
   uint64_t first_rank_ = 0;  // of those in it: sequences that are not newer are below
+};
+
+struct SavedRecency {
+  // More than any process counts: what says more is damaged.
+  static constexpr uint64_t kMostRank = uint64_t{1} << 62;
+  static constexpr size_t kMostDropped = 65536;  // at one start; the others go at the next
+
+  uint64_t newest = 0;  // no rank that is saved is above it
+  // Every chunk with a sequence up to here is saved.
+  CommitSequence saved_to{UINT64_MAX};
+  uint64_t dropped = 0;  // entries without a record
+
+  // Ranks the chunks and puts them in their order. Writes to the index what is to be taken over,
+  // and drops the entries that are no chunk's.
+  static SavedRecency Read(ChunkIndex& index, std::vector<AdoptedChunk>& adopted);
 };
 
 }  // namespace kvkeep::store_internal

@@ -49,7 +49,7 @@ struct StoreDeps {
   // much work a slice is, 0: as tiers/store/work.h says.
   std::function<void()> between_slices;
   uint32_t hold_work = 0;
-  uint64_t recency_chunks = 0;  // of how many one saved value holds the recency; 0: 64 MiB's
+  uint64_t recency_chunks = 0;  // of how many is known that their recency is unsaved; 0: 65,536
 };
 
 }  // namespace kvkeep
