@@ -325,6 +325,8 @@ absl::Status FaultyDevice::Sync() {
 
 uint64_t FaultyDevice::size_bytes() const { return state_->below->size_bytes(); }
 
+bool FaultyDevice::direct() const { return state_->below->direct(); }
+
 void FaultyDevice::set_options(const FaultOptions& options) {
   {
     MutexLock lock(&state_->mu);

@@ -65,6 +65,7 @@ class FaultyDevice final : public Device {
   void Submit(IoOperation operation) override;
   absl::Status Sync() override;
   uint64_t size_bytes() const override;
+  bool direct() const override;
 
   // As SIGKILL to the process that uses the device: callbacks not run yet never are (they are
   // destroyed; one running on another thread ends), its memory is not touched again. Each write

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -54,8 +55,12 @@ class MemoryDisk {
   bool Forgot(uint64_t block) const;
   bool IsUnsynced(uint64_t block) const;
   size_t unsynced_blocks() const;
+  // As Device::direct of what is on it.
+  void set_direct(bool direct) { direct_ = direct; }
+  bool direct() const { return direct_; }
 
  private:
+  std::atomic<bool> direct_ = true;
   using Block = std::array<std::byte, kBlockBytes>;
 
   void LoseUnsynced(uint64_t seed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -88,6 +93,7 @@ class MemoryDevice final : public Device {
   void Submit(IoOperation operation) override;
   absl::Status Sync() override;
   uint64_t size_bytes() const override;
+  bool direct() const override { return state_->disk->direct(); }
 
   MemoryDisk& disk() { return *state_->disk; }
   Stats stats() const;

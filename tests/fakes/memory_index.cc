@@ -25,6 +25,7 @@ void MemoryIndex::Kill() {
   faults_ = {};
   broken_ = false;
   scan_fails_after_.reset();
+  log_damaged_ = false;
   if (phantom_.has_value()) {
     ++stats_.phantoms;
     Apply(*phantom_, &now_);
@@ -38,6 +39,7 @@ void MemoryIndex::PowerCut(uint64_t seed) {
   faults_ = {};
   broken_ = false;
   scan_fails_after_.reset();
+  log_damaged_ = false;
   if (phantom_.has_value()) log_.push_back(*std::exchange(phantom_, std::nullopt));
   const size_t kept = SeededRandom(seed).Below(hole_.value_or(log_.size()) + 1);
   stats_.lost_writes += log_.size() - kept;
@@ -118,6 +120,16 @@ void MemoryIndex::DamageRecord(const ChunkId& id) {
 void MemoryIndex::FailNextScan(size_t after) {
   MutexLock lock(&mu_);
   scan_fails_after_ = after;
+}
+
+void MemoryIndex::DamageLog() {
+  MutexLock lock(&mu_);
+  log_damaged_ = true;
+}
+
+IndexStats MemoryIndex::stats() const {
+  MutexLock lock(&mu_);
+  return {.log_damages = log_damaged_ ? uint64_t{1} : 0};
 }
 
 void MemoryIndex::Reseed(uint64_t seed) {

@@ -72,6 +72,8 @@ class MemoryIndex final : public ChunkIndex {
   std::vector<IndexRecord> All() const;
   // The next Scan of this process fails with DataLoss after so many records.
   void FailNextScan(size_t after);
+  // The next process, and no later one, is told of damage in the log.
+  void DamageLog();
   size_t unsynced_writes() const;
   std::optional<IndexRecord> Find(const ChunkId& id) const;  // as Scan would visit it
   void Reseed(uint64_t seed);                                // as if made with it
@@ -92,6 +94,7 @@ class MemoryIndex final : public ChunkIndex {
   absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ListMeta(
       absl::string_view prefix) override;
   uint64_t disk_bytes() const override;
+  IndexStats stats() const override;
 
  private:
   struct State {
@@ -126,6 +129,7 @@ class MemoryIndex final : public ChunkIndex {
   Faults faults_ ABSL_GUARDED_BY(mu_);
   Stats stats_ ABSL_GUARDED_BY(mu_);
   std::optional<size_t> scan_fails_after_ ABSL_GUARDED_BY(mu_);
+  bool log_damaged_ ABSL_GUARDED_BY(mu_) = false;
   State now_ ABSL_GUARDED_BY(mu_);               // what readers see
   State durable_ ABSL_GUARDED_BY(mu_);           // what a power cut leaves at least
   std::vector<Write> log_ ABSL_GUARDED_BY(mu_);  // from durable_ to now_

@@ -76,6 +76,44 @@ void Simulator::NoteRevivedOn(size_t device, const Records& before) {
   believed_[device] = std::move(believed);
 }
 
+void Simulator::NoteCleared() {
+  cleared_.clear();
+  in_doubt_.resize(world_options_.device_blocks.size());
+  for (size_t device = 0; device < in_doubt_.size(); ++device) {
+    if (!world_.attached(device)) continue;
+    const StableMark mark = world_.index(device).ReadStableMark().value();
+    const Doubtful noted = DecodeDoubtful(world_.index(device).GetMeta(kDoubtfulName).value());
+    const bool known_boot = mark.boot_id == world_.boot_id() || mark.clean;
+    const std::set<CommitSequence> before = std::exchange(in_doubt_[device], {});
+    for (const auto& [name, record] : RecordsOn(device)) {
+      const bool above = record.sequence > mark.sequence;
+      if (!known_boot || above || noted.contains(record.sequence)) {
+        in_doubt_[device].insert(record.sequence);
+      } else if (before.contains(record.sequence)) {
+        cleared_.insert(name);
+      }
+    }
+  }
+}
+
+// It was read whole and that was saved, so it is promised again; as for any other promise, it is
+// looked for later and has to be whole.
+void Simulator::CheckCleared() {
+  const std::set<uint64_t> in_g2 = Stored(&LookupResult::g2_parts);
+  const std::set<uint64_t> in_g3 = Stored(&LookupResult::g3_parts);
+  for (const uint64_t name : cleared_) {
+    // What was put anew since is another chunk, and of two records either may be taken.
+    const bool alone = in_g3.contains(name) && !in_g2.contains(name);
+    if (!alone || RecordsOf(name).size() != 1) continue;
+    std::optional<absl::Status> told;
+    world_.store().WhenDurable(Id(name), [&told](absl::Status status) { told = status; });
+    if (told != absl::OkStatus()) std::printf("cleared, but not durable: %lu\n", name);
+    KVKEEP_CHECK(told == absl::OkStatus());
+    ++report_.cleared;
+    AwaitDurable(name);
+  }
+}
+
 bool Simulator::IsBelieved(uint64_t name, const Promise& record) const {
   const Records& believed = believed_[record.device];
   const auto found = believed.find(name);
@@ -398,6 +436,7 @@ void Simulator::DoCrash(bool power) {
   }
   bool kept = KeepArena(power);
   AttachDevices(&must_be_there);
+  NoteCleared();
   if (loses) DoubtNamesOfTwoRecords();
   if (ChangeTenants(&must_be_there, !loses && !drive_cut)) kept = false;
   const std::set<uint64_t> misled = MisledByDrives();
@@ -421,6 +460,7 @@ void Simulator::DoCrash(bool power) {
     world_.RunToEnd();  // headers of unsure records are read first
     CheckSurvivors(must_be_there, StoredOrBeneath(must_be_there));
   }
+  CheckCleared();
   std::erase_if(must_be_there, [&](uint64_t name) { return misled.contains(name); });
   NotePromises();
   if ((power || drive_cut) && honest_ && room && random_.Chance(0.5)) ReadDurable(must_be_there);

@@ -373,6 +373,7 @@ void SimulationReport::Add(const SimulationReport& other) {
   add(forgotten, other.forgotten);
   add(revived, other.revived);
   add(believed, other.believed);
+  add(cleared, other.cleared);
   add(events, other.events);
   add(event_restarts, other.event_restarts);
   add(events_checked, other.events_checked);
@@ -393,7 +394,8 @@ std::string SimulationReport::Describe() const {
       " tenants changed ", tenant_changes, " recalls ", recalls, " of them came ", recalled,
       " not ", failed_recalls, " written beyond ", written_beyond, " bad there ", bad_beyond,
       " chunks found by who was away ", returned, " forgotten but told durable ", forgotten,
-      " records back ", revived, " of them believed ", believed, " gone for a quota ", in_quota,
+      " records back ", revived, " of them believed ", believed, " cleared ", cleared,
+      " gone for a quota ", in_quota,
       " encrypted ", encrypted, " unauthentic ", unauthentic, " events ", events, " begun anew ",
       event_restarts, " checked ", events_checked, "; injected: ", injected.Describe(),
       "; digest ", absl::Hex(digest, absl::kZeroPad16));

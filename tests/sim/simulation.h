@@ -44,6 +44,8 @@ struct SimulationReport {
   uint64_t revived = 0, believed = 0;
   // Beyond the node: asked for; came, did not; written there; found not to be what they should be.
   uint64_t recalls = 0, recalled = 0, failed_recalls = 0, written_beyond = 0, bad_beyond = 0;
+  // Records that stood in doubt, and over a restart do so no more: told to be durable.
+  uint64_t cleared = 0;
   uint64_t encrypted = 0, unauthentic = 0;  // written; found changed on their device
   Injected injected;
   uint64_t digest = 0;  // of all that happened: equal for equal seeds

@@ -112,6 +112,9 @@ class Simulator {
   void NoteRevived(const std::vector<Records>& before, bool power);
   void NoteRevivedOn(size_t device, const Records& before);
   bool IsBelieved(uint64_t name, const Promise& record) const;
+  // What the next process finds in doubt no more; that it says so.
+  void NoteCleared();
+  void CheckCleared();
   std::vector<Records> AllRecords();
   Records RecordsOn(size_t device);
   // Present in the tiers whose presence words are given.
@@ -165,6 +168,10 @@ class Simulator {
   // Records that are back after their removal in the same boot, since a drive forgot the end of its
   // index: what they point at may be reused. Only those that nothing casts doubt on; by device.
   std::vector<Records> believed_;
+  // Sequences of records that a process had doubts about when it began, by device; names of those
+  // that the next one has none about.
+  std::vector<std::set<CommitSequence>> in_doubt_;
+  std::set<uint64_t> cleared_;
   // Names of the others: somebody soon puts them durable, to see whether they are believed.
   std::set<uint64_t> doubted_;
   std::optional<EventMirror> events_;  // of all namespaces, from some time of this process on

@@ -2,7 +2,8 @@
 // or the machine ended, by sequence. A named value of the index, so that the doubt outlives
 // restarts:
 //
-//   "doubtful"   version u8 = 1, `after` u64, `to` u64; little-endian
+//   "doubtful"   version u8 = 2, then {`after` u64, `to` u64} x ranges, ascending; little-endian.
+//                Version 1 has one range; a process of that time takes version 2 for all records.
 //
 // What is in doubt is read like anything else, and what is lost fails its checksum; but nobody is
 // told that it is durable before it was read whole or written anew.
@@ -12,6 +13,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tiers/index/record.h"
 
@@ -19,16 +21,22 @@ namespace kvkeep {
 
 inline constexpr char kDoubtfulName[] = "doubtful";
 
-// Those in (after, to].
 struct Doubtful {
-  CommitSequence after, to;
-  bool contains(CommitSequence sequence) const { return after < sequence && sequence <= to; }
+  static constexpr size_t kMostRanges = 1024;
+
+  // Those in (after, to].
+  struct Range {
+    CommitSequence after, to;
+    bool operator==(const Range&) const = default;
+  };
+  std::vector<Range> ranges;  // ascending, none empty, none begins before the one before it ends
+
+  static Doubtful All();  // when nobody can tell
+  bool contains(CommitSequence sequence) const;
   bool operator==(const Doubtful&) const = default;
 };
 
-// When nobody can tell.
-inline constexpr Doubtful kAllDoubtful{CommitSequence(0), CommitSequence(UINT64_MAX)};
-
+// REQUIRES: at most kMostRanges.
 std::string EncodeDoubtful(const Doubtful& doubtful);
 // No value: none. One that does not decode: all.
 Doubtful DecodeDoubtful(const std::optional<std::string>& value);

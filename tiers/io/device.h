@@ -43,6 +43,8 @@ class Device {
   // Never call it on an engine's callback thread.
   virtual absl::Status Sync() = 0;
   virtual uint64_t size_bytes() const = 0;
+  // What is read comes from the device, never from a cache of the kernel's.
+  virtual bool direct() const { return true; }
 };
 
 }  // namespace kvkeep

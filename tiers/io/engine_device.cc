@@ -60,6 +60,7 @@ class EngineDevice final : public Device {
   }
 
   uint64_t size_bytes() const override { return state_->file.size_bytes(); }
+  bool direct() const override { return state_->file.direct(); }
 
   std::shared_ptr<DeviceQueue> QueueOf(const OperationSink* sink) const {
     KVKEEP_CHECK(sink == sink_);

@@ -79,4 +79,8 @@ absl::Status MultiFileDevice::SyncFiles() {
   return first;
 }
 
+bool MultiFileDevice::direct() const {
+  return std::all_of(files_.begin(), files_.end(), [](const auto& file) { return file->direct(); });
+}
+
 }  // namespace kvkeep

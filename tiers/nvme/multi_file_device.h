@@ -37,6 +37,7 @@ class MultiFileDevice final : public Device {
   // from then on always that one: the kernel tells of a failure once.
   absl::Status Sync() override;
   uint64_t size_bytes() const override { return size_bytes_; }
+  bool direct() const override;  // all files
 
  private:
   struct File {

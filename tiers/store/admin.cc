@@ -264,7 +264,32 @@ void Core::CheckDevices(const std::vector<uint64_t>& g3_blocks,
     KVKEEP_CHECK(tier.used_blocks() == g3_blocks[d] + tier.freeing_blocks +
                                            (begun ? TotalBlocks(labels).value() : 0));
     KVKEEP_CHECK((over_capacity_ || !tier.over_capacity()) && stored[d] == tier.chunks);
+    if (tier.here()) CheckDoubt(tier);
   }
+}
+
+// What is in doubt is covered by what is saved of it, or is about to be.
+void Core::CheckDoubt(const DeviceTier& tier) {
+  const Doubtful covered = tier.doubts.Ranges();
+  uint64_t records = 0;
+  const auto check = [&](bool doubtful, CommitSequence sequence) {
+    if (!doubtful || sequence.value() == 0) return;
+    KVKEEP_CHECK(covered.contains(sequence));
+    ++records;
+  };
+  for (uint32_t i = 0; i < table_.slot_end(); ++i) {
+    const Chunk& chunk = table_.at(ChunkSlot(i));
+    const bool stored = chunk.live && chunk.g3_state == G3State::kStored;
+    if (stored && chunk.device == tier.number) check(chunk.doubtful, chunk.g3_sequence);
+  }
+  for (const auto& [at, replaced] : replaced_.all()) {
+    const bool kept = replaced.kept() && at.device == tier.number;
+    check(kept && replaced.record.doubtful, replaced.record.sequence);
+  }
+  for (const DeviceTier::PendingRemove& remove : tier.removes) {
+    check(remove.doubtful, remove.sequence);
+  }
+  KVKEEP_CHECK(records <= tier.doubts.size());
 }
 
 void Core::CheckInvariants() {

@@ -165,6 +165,7 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
     for (const DeviceTier::PendingRemove& remove : batch->removes) {
       section.YieldIfSpent();
       Count(work::kRecord);
+      if (remove.doubtful) tier.EndDoubt(remove.sequence);
       if (remove.replaced) {
         FreeWhenStable(device, batch->last, remove.extents);
         continue;
@@ -305,21 +306,33 @@ void Core::StartSync(uint16_t device) {
                         .clean = (draining_ || tier.clean) && MayBeClean(tier)};
   tier.clean |= mark.clean;
   std::optional<Doubtful> save;
-  if (!tier.doubtful_saved) save = tier.doubtful;
-  Later([this, device, mark, save] {
-    attached_[device].sync_executor->Post([this, device, mark, save] {
+  const bool grew = !tier.doubtful_saved;
+  if (grew) {
+    save = tier.doubtful;
+  } else if (tier.doubt_shrank && (draining_ || tier.DoubtIsDue(tier.last_sync))) {
+    Count(work::kHold / 4);
+    save = tier.doubts.Ranges();
+    tier.doubt_shrank = false;
+    tier.doubt_saved_at = tier.last_sync;
+  }
+  Later([this, device, mark, save, grew] {
+    attached_[device].sync_executor->Post([this, device, mark, save, grew] {
       NvmeDevice& nvme = *attached_[device].device;
-      absl::Status status;
-      if (save.has_value()) status = SaveDoubtful(nvme.index(), *save);
+      absl::Status status, shrunk;
+      if (grew) status = nvme.index().PutMeta(kDoubtfulName, EncodeDoubtful(*save));
       if (absl::IsUnavailable(status)) return OnSyncPutOff(device);  // the index stalls
       if (status.ok()) status = SyncData(device);
+      // What a read found whole may have been in the drive's cache alone before.
+      if (status.ok() && save.has_value() && !grew) {
+        shrunk = nvme.index().PutMeta(kDoubtfulName, EncodeDoubtful(*save));
+      }
       TestPoint("stable-mark");
       if (status.ok()) {
         status = nvme.index().Sync(mark);
         if (absl::IsUnavailable(status)) return OnSyncPutOff(device);
       }
       TestPoint("stable-marked");
-      OnSynced(device, mark, std::move(status));
+      OnSynced(device, mark, shrunk.ok(), std::move(status));
     });
   });
 }
@@ -330,7 +343,8 @@ void Core::NoteFailedSync(DeviceTier& tier, const absl::Status& status) {
   events_.NoteReadable(tier.number, tier.readable());
 }
 
-void Core::OnSynced(uint16_t device, const StableMark& mark, absl::Status status) {
+void Core::OnSynced(uint16_t device, const StableMark& mark, bool doubt_saved,
+                    absl::Status status) {
   Section section(this);
   DeviceTier& tier = *devices_[device];
   tier.syncing = false;
@@ -340,10 +354,12 @@ void Core::OnSynced(uint16_t device, const StableMark& mark, absl::Status status
     tier.clean = mark.clean;
     tier.refused_since.reset();
     tier.doubtful_saved = true;
+    tier.doubt_shrank |= !doubt_saved;  // the index refused it: that holds up no sync
     // It began before all was done: who waits for the last one is told after the next.
     if (draining_ && !tier.clean && MayBeClean(tier)) return StartSync(device);
   } else {
     NoteFailedSync(tier, status);
+    tier.doubt_shrank = true;  // perhaps
   }
   while (!AnswerSyncWaiters(tier)) section.Yield();
   if (!tier.sync_waiters.empty() && tier.committed > tier.stable) StartSync(device);
@@ -356,7 +372,7 @@ void Core::OnSyncPutOff(uint16_t device) {
   Section section(this);
   DeviceTier& tier = *devices_[device];
   tier.syncing = false;
-  tier.dirty_index = true;
+  tier.dirty_index = tier.doubt_shrank = true;  // perhaps
   if (tier.clean && !IsPutOff(tier, absl::UnavailableError("the sync"))) {
     counters_.write_backs_failed +=
         GiveUpAdds(tier, section, absl::UnavailableError("the index takes no sync"));
@@ -419,6 +435,7 @@ bool Core::Tick() {
     LeaveIfQuiet(device);
     if (tier.here()) SaveRecencyIfDue(section, device);
     section.YieldIfSpent();
+    tier.dirty_index |= tier.here() && tier.DoubtIsDue(now);
     const bool due = now - tier.last_sync >= options_.sync_interval;
     if (!tier.sync_waiters.empty() || (tier.dirty_index && due)) StartSync(device);
   }
@@ -448,6 +465,8 @@ bool Core::IsAtRest() const {
     return !tier->busy() && tier->write_queue.empty() && !tier->reads.anyone_waits() &&
            tier->confirmed() && tier->adds.empty() && tier->removes.empty() && !tier->committing &&
            !tier->syncing && !tier->dirty_index && tier->sync_waiters.empty() &&
+           !(tier->here() && tier->doubt_shrank) &&
+           tier->presence != DeviceTier::Presence::kJoining &&
            tier->presence != DeviceTier::Presence::kLeaving;
   });
 }

@@ -28,6 +28,7 @@ class ConfirmQueue {
   };
 
   void Add(ChunkSlot slot) { waiting_.push_back({slot}); }
+  void AddFirst(ChunkSlot slot) { waiting_.push_front({slot}); }
   // It could not be read, for no fault of its own, or may be tried once more: later.
   void AddAgain(const Entry& entry, MonotonicTime now) {
     if (again_.empty()) again_at_ = now + kAgain;

@@ -400,12 +400,10 @@ class Core final : private ReadSink {
   // A pump came to the end of its hold: all pumps of the device go on after it, in holds of their
   // own.
   void PumpLater(LowerTier& tier) LOCKED;
-  void PumpLater(uint16_t device) LOCKED {
-    PumpLater(*devices_[device]);
-  }
+  void PumpLater(uint16_t device) LOCKED { PumpLater(*devices_[device]); }
   void KeepPumping(LowerTier& tier);
   void PumpDevice(DeviceTier& tier) LOCKED;
-  void OnSynced(uint16_t device, const StableMark& mark, absl::Status status);
+  void OnSynced(uint16_t device, const StableMark& mark, bool doubt_saved, absl::Status status);
   void NoteFailedSync(DeviceTier& tier, const absl::Status& status) LOCKED;
   void OnSyncPutOff(uint16_t device);
   void NoteIo(LowerTier& tier, bool write, const absl::Status& status) LOCKED;
@@ -424,7 +422,7 @@ class Core final : private ReadSink {
   enum class Becomes : uint8_t { kChunk, kKept, kNothing };
   Becomes WhatBecomesOf(const ChunkId& id, const KnownRecord& record, ChunkSlot* slot) LOCKED;
   bool MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const LOCKED;
-  static void DropRecord(DeviceTier& tier, const IndexRecord& record, bool claimed);
+  static void DropRecord(DeviceTier& tier, const IndexRecord& record, bool claimed, bool doubtful);
   void InsertByAge(const Arrival& arrival);
   void EndJoin(Arrival& arrival);
   void Trim();
@@ -437,8 +435,8 @@ class Core final : private ReadSink {
   void WaitForDevice(ChunkSlot slot) LOCKED;
   void WriteForWaiters(Section& section) LOCKED;
   bool AnyJoins() const LOCKED;
-  void NoteDoubtful(DeviceTier& tier, const Doubtful& noted, CommitSequence after) LOCKED;
-  static absl::Status SaveDoubtful(ChunkIndex& index, const Doubtful& doubtful);
+  void NoteDoubtful(DeviceTier& tier, Arrival& arrival) LOCKED;
+  void EndDoubt(Chunk& chunk) LOCKED;
 
   // ---- recency.cc
   void SaveRecencyIfDue(Section& section, uint16_t device) LOCKED;
@@ -508,6 +506,7 @@ class Core final : private ReadSink {
   void CheckReplaced(std::vector<uint64_t>& g3_blocks) LOCKED;
   void CheckDevices(const std::vector<uint64_t>& g3_blocks, const std::vector<uint64_t>& stored)
       LOCKED;
+  void CheckDoubt(const DeviceTier& tier) LOCKED;
   void CheckShares() LOCKED;
 
   // ---- recover_g2.cc

@@ -21,6 +21,7 @@
 #include "tiers/store/chunk_table.h"
 #include "tiers/store/confirm_queue.h"
 #include "tiers/store/device_health.h"
+#include "tiers/store/doubtful_records.h"
 #include "tiers/store/lower_tier.h"
 #include "tiers/store/missed_deletes.h"
 #include "tiers/store/state.h"
@@ -55,6 +56,7 @@ struct DeviceTier final : LowerTier {
     std::optional<KnownRecord> replaced = std::nullopt;
     bool evicted = false;  // not deleted, nor found damaged
     CommitSequence sequence{0};  // of the record; 0: it may not be there
+    bool doubtful = false;       // likewise
   };
 
   // Away: nothing of it is known. Joining: its records are read (join.cc); its chunks are misses,
@@ -96,8 +98,14 @@ struct DeviceTier final : LowerTier {
 
   ConfirmQueue confirms;
   Uuid confirmed_boot;  // the boot for which every record is sure; goes into the stable mark
-  Doubtful doubtful;
+  DoubtfulRecords doubts;
+  Doubtful doubtful;           // as the join found it
   bool doubtful_saved = true;  // in the index; it has to be before the stable mark moves
+  bool doubt_shrank = false;   // since it was saved
+  MonotonicTime doubt_saved_at{0};
+  // A whole read of what is in doubt tells that it is on the device: no cache of the kernel's that
+  // may have what the device has not is in between.
+  bool reads_prove = true;
   uint64_t read_up_to = UINT64_MAX;  // the block behind the last promotion's image
   // Dirty chunks that wait for their turn, in the order of their generations.
   absl::btree_map<Generation, QueuedWrite> write_queue;
@@ -131,6 +139,17 @@ struct DeviceTier final : LowerTier {
   uint64_t free_blocks() const {
     const uint64_t staying = used_blocks() - freeing_blocks;
     return capacity_blocks - std::min(capacity_blocks, staying);
+  }
+  // The record is sure, or gone from the index; it was in doubt.
+  void EndDoubt(CommitSequence sequence) {
+    if (sequence.value() == 0) return;  // a damaged one, that was not counted
+    doubts.Remove(sequence);
+    doubt_shrank = true;
+  }
+  // Doubt that shrank is saved so often at most.
+  static constexpr std::chrono::seconds kDoubtInterval{5};
+  bool DoubtIsDue(MonotonicTime now) const {
+    return doubt_shrank && now - doubt_saved_at >= kDoubtInterval;
   }
   bool over_capacity() const { return used_blocks() - freeing_blocks > capacity_blocks; }
   EvictionPolicy& policy(TenantId tenant) const { return *policies[tenant.value()]; }

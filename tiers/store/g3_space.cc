@@ -221,8 +221,8 @@ void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReaso
     g3_shares_.Give(chunk.tenant, chunk.blocks());
     tier.freeing_blocks += TotalBlocks(chunk.g3).value();
     const bool evicted = reason == EvictionPolicy::EraseReason::kEvicted;
-    tier.removes.push_back(
-        {chunk.id, std::move(chunk.g3), std::nullopt, evicted, chunk.g3_sequence});
+    tier.removes.push_back({chunk.id, std::move(chunk.g3), std::nullopt, evicted,
+                            chunk.g3_sequence, chunk.doubtful});
   }
   chunk.g3.clear();
   chunk.unconfirmed = chunk.doubtful = false;  // that was about the record

@@ -36,7 +36,16 @@ constexpr size_t kPrefetchAhead = 8;
 // All of them when it cannot be read.
 Doubtful ReadDoubtful(ChunkIndex& index) {
   const absl::StatusOr<std::optional<std::string>> saved = index.GetMeta(kDoubtfulName);
-  return saved.ok() ? DecodeDoubtful(*saved) : kAllDoubtful;
+  return saved.ok() ? DecodeDoubtful(*saved) : Doubtful::All();
+}
+
+// Where the log was damaged nothing that the index says of what is stable or clean is true. Who
+// opens it next finds the damage no more, so that is said for good before a record is believed.
+absl::Status NoteDamage(ChunkIndex& index, StableMark* mark, Doubtful* noted) {
+  *noted = Doubtful::All();
+  *mark = {.boot_id = Uuid{}, .sequence = mark->sequence, .clean = false};
+  KVKEEP_RETURN_IF_ERROR(index.PutMeta(kDoubtfulName, EncodeDoubtful(*noted)));
+  return index.Sync(*mark);
 }
 
 }  // namespace
@@ -48,8 +57,12 @@ struct Core::Arrival {
   ChunkIndex* index = nullptr;
   std::unique_ptr<ExtentAllocator> space;
   StableMark mark;
-  Doubtful noted;
+  Doubtful noted;     // by the index
   bool sure = false;  // every record of it, unless it is in doubt
+  bool same_boot = false;
+  bool doubt_grew = false;  // what is noted does not cover it
+  std::vector<CommitSequence> doubtful, certain;
+  DoubtfulRecords doubts;  // those
   size_t next_to_forget = 0;  // of unverified_, oldest first
   std::vector<IndexRecord> batch;
   std::vector<AdoptedChunk> adopted;
@@ -186,8 +199,10 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(uint16_t device, bool at_start) 
   // Damage in the index's log takes newer records away, and removals too, as a power cut does.
   const bool damaged = arrival.index->stats().log_damages > 0;
   // After a stop that left it clean a power cut took nothing either.
-  arrival.sure = (arrival.mark.boot_id == deps_.boot_id || arrival.mark.clean) && !damaged;
+  arrival.same_boot = arrival.mark.boot_id == deps_.boot_id;
+  arrival.sure = (arrival.same_boot || arrival.mark.clean) && !damaged;
   arrival.noted = ReadDoubtful(*arrival.index);
+  if (damaged) KVKEEP_RETURN_IF_ERROR(NoteDamage(*arrival.index, &arrival.mark, &arrival.noted));
   BeginAdopting(arrival, damaged);
   LoadLearned(device);
   bool drains = false;
@@ -201,6 +216,8 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(uint16_t device, bool at_start) 
   if (drains || !AdoptBatch(arrival)) return absl::CancelledError("the store drains");
   arrival.space->EndRecovery();
   arrival.recency = SavedRecency::Read(*arrival.index, arrival.adopted);
+  arrival.doubts = DoubtfulRecords(std::exchange(arrival.doubtful, {}),
+                                   std::exchange(arrival.certain, {}));
   InsertByAge(arrival);
   arrival.undecodable = scanned.undecodable;
   return arrival;
@@ -218,7 +235,10 @@ void Core::BeginAdopting(const Arrival& arrival, bool damaged) {
 
 bool Core::AdoptBatch(Arrival& arrival) {
   std::vector<AdoptedChunk> adopted;
+  std::vector<CommitSequence> doubtful, certain;
   adopted.reserve(arrival.batch.size());
+  doubtful.reserve(arrival.batch.size());
+  certain.reserve(arrival.batch.size());
   {
     Section section(this, Section::Kind::kMaintenance);
     DeviceTier& tier = *devices_[arrival.device];
@@ -236,11 +256,22 @@ bool Core::AdoptBatch(Arrival& arrival) {
       over_quota_ = over_capacity_ = true;  // perhaps: trimmed when the device is here
       const std::optional<ChunkSlot> slot = AdoptRecord(arrival, record);
       if (slot.has_value()) adopted.push_back({0, record.sequence, *slot});
+      if (arrival.Known(record).doubtful && record.sequence.value() > 0) {
+        doubtful.push_back(record.sequence);
+        arrival.doubt_grew |= !arrival.noted.contains(record.sequence);
+      } else {
+        certain.push_back(record.sequence);
+      }
     }
     ShareG3();
   }
   // Its memory grows without the lock.
   arrival.adopted.insert(arrival.adopted.end(), adopted.begin(), adopted.end());
+  arrival.doubtful.insert(arrival.doubtful.end(), doubtful.begin(), doubtful.end());
+  // Without ranges that are noted all in doubt are above all others.
+  if (!arrival.noted.ranges.empty()) {
+    arrival.certain.insert(arrival.certain.end(), certain.begin(), certain.end());
+  }
   arrival.batch.clear();
   return true;
 }
@@ -270,7 +301,7 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const IndexRecord& 
   const Becomes becomes = usable ? WhatBecomesOf(record.id, known, &slot) : Becomes::kNothing;
   if (becomes == Becomes::kNothing) {
     ++counters_.recovery_dropped_chunks;
-    DropRecord(tier, record, claimed);
+    DropRecord(tier, record, claimed, known.doubtful);
     return std::nullopt;
   }
   if (becomes == Becomes::kKept) {
@@ -289,7 +320,6 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const IndexRecord& 
   g3_shares_.Take(chunk->tenant, chunk->blocks());
   StoreBy(*chunk, arrival.device, record.extents, known);
   chunk->unadmitted = false;
-  if (known.unconfirmed) tier.confirms.Add(slot);
   EndReplaced(*chunk);
   DoubtTwice(slot);
   return slot;
@@ -327,8 +357,9 @@ bool Core::MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const {
 
 // Its blocks go to others when the index has forgotten it. `claimed`: they are this record's, and
 // not outside of the device or another one's.
-void Core::DropRecord(DeviceTier& tier, const IndexRecord& record, bool claimed) {
-  DeviceTier::PendingRemove remove{.id = record.id, .sequence = record.sequence};
+void Core::DropRecord(DeviceTier& tier, const IndexRecord& record, bool claimed, bool doubtful) {
+  DeviceTier::PendingRemove remove{
+      .id = record.id, .sequence = record.sequence, .doubtful = doubtful};
   if (claimed) {
     remove.extents = record.extents;
     tier.freeing_blocks += TotalBlocks(record.extents).value();
@@ -336,7 +367,8 @@ void Core::DropRecord(DeviceTier& tier, const IndexRecord& record, bool claimed)
   tier.removes.push_back(std::move(remove));
 }
 
-// The oldest first. Some may be gone since they were adopted, or are in the order already.
+// The oldest first: so the youngest is the first whose header is read, and of those that the scrub
+// reads. Some may be gone since they were adopted, or are in the order already.
 void Core::InsertByAge(const Arrival& arrival) {
   Section section(this, Section::Kind::kMaintenance);
   for (size_t i = 0; i < arrival.adopted.size(); ++i) {
@@ -350,7 +382,10 @@ void Core::InsertByAge(const Arrival& arrival) {
                        chunk.device == arrival.device &&
                        chunk.g3_sequence == arrival.adopted[i].sequence;
     Count(work::kFind + work::kTouch);
-    if (!still || chunk.in_g3_policy) continue;
+    if (!still) continue;
+    if (chunk.unconfirmed) devices_[arrival.device]->confirms.AddFirst(slot);
+    if (chunk.doubtful) scrubber_.AddUnsure(slot);
+    if (chunk.in_g3_policy) continue;
     InsertIntoG3Policy(slot, kNoSlot);
     reuse_.OnFound(table_.fingerprint(chunk.id), chunk.blocks() * kBlockBytes);
   }
@@ -365,7 +400,7 @@ void Core::EndJoin(Arrival& arrival) {
   counters_.missed_delete_overflows += tier.missed.overflowed();
   std::swap(missed, tier.missed);
   tier.committed = tier.assigned;
-  NoteDoubtful(tier, arrival.noted, arrival.sure ? arrival.mark.sequence : CommitSequence(0));
+  NoteDoubtful(tier, arrival);
   counters_.recency_dropped += arrival.recency.dropped;
   tier.unsaved_recency.SetMost(deps_.recency_chunks);
   tier.unsaved_recency.Begin(arrival.recency.newest, arrival.recency.saved_to, tier.committed,
@@ -432,17 +467,26 @@ void Core::WaitForDevice(ChunkSlot slot) {
 // Of what is above the stable mark nobody knows whether the data survives, or survived, the loss
 // of power: a failed sync or a drive that went away alone may have ended the last process. After a
 // power cut it is every record: the removal of an old one may be lost while its blocks were reused.
-// Kept as one range, over restarts, until its records are gone: too many cost a second write.
-void Core::NoteDoubtful(DeviceTier& tier, const Doubtful& noted, CommitSequence after) {
-  tier.doubtful = noted;
-  if (tier.assigned == after) return;
-  const bool none_yet = noted.after == noted.to;
-  tier.doubtful = {none_yet ? after : std::min(noted.after, after), tier.assigned};
-  tier.doubtful_saved = false;
+// Kept over restarts, until they were read whole or are gone: too many cost a second write.
+void Core::NoteDoubtful(DeviceTier& tier, Arrival& arrival) {
+  std::swap(tier.doubts, arrival.doubts);
+  tier.doubtful = tier.doubts.Ranges();
+  // Records to come are in none of it.
+  const bool beyond =
+      !arrival.noted.ranges.empty() && arrival.noted.ranges.back().to > tier.assigned;
+  tier.doubtful_saved = !arrival.doubt_grew && !beyond;
+  tier.doubt_shrank = tier.doubtful_saved && tier.doubtful != arrival.noted;
+  tier.doubt_saved_at = deps_.clock->Now();
+  // In the boot in which they were written, the kernel's cache may have what a failed write of it
+  // never brought to the device; it tells of that once, perhaps to a process that is no more.
+  tier.reads_prove = !arrival.same_boot || attached_[tier.number].device->io().direct();
 }
 
-absl::Status Core::SaveDoubtful(ChunkIndex& index, const Doubtful& doubtful) {
-  return index.PutMeta(kDoubtfulName, EncodeDoubtful(doubtful));
+void Core::EndDoubt(Chunk& chunk) {
+  DeviceTier& tier = *devices_[chunk.device];
+  chunk.doubtful = false;
+  if (tier.reads_prove) tier.EndDoubt(chunk.g3_sequence);
+  if (!chunk.detached) EndReplaced(chunk);
 }
 
 // All that the table knows of a device that is not here goes; its index keeps what it has.
@@ -480,6 +524,8 @@ void Core::ForgetAll(Section& section, uint16_t device) {
   const absl::Status away = absl::UnavailableError("the device is away");
   while (!tier.sync_waiters.Answer(tier.stable, away, hold_)) section.Yield();
   tier.confirms.Clear();
+  tier.doubts = {};
+  tier.doubt_shrank = false;
   tier.removes.clear();
   tier.freeing_blocks = tier.joining_blocks = 0;
   tier.allocator.reset();

@@ -228,6 +228,7 @@ void Core::OnHeaderRead(LowerTier& from, ChunkSlot slot, HeaderPage page, absl::
   if (status.ok() && !believed) status = from.CheckHeader(*header, chunk);
   if (status.ok()) status = cipher.status();
   if (status.ok()) {
+    if (Planted(Canary::kDoubtEndsEarly) && chunk.doubtful) EndDoubt(table_.at(slot));
     promotion.OnHeader(std::move(header), *std::move(cipher));
     VerifyWhatIsRead(slot, promotion);
   } else {
@@ -347,9 +348,7 @@ void Core::FinishPromotion(ChunkSlot slot, Generation generation) {
     Change chunk(this, slot);
     chunk->g2_state = G2State::kResident;
     // Every byte was read, and is right.
-    const bool was_doubtful = chunk->doubtful;
-    chunk->doubtful = false;
-    if (was_doubtful && !chunk->detached) EndReplaced(*chunk);
+    if (chunk->doubtful) EndDoubt(*chunk);
     ++pool(*chunk).chunks;
     if (!chunk->detached) marks_.Set(chunk->g2, incarnation_, generation);
     counters_.promoted_bytes += chunk->shape.payload_bytes;

@@ -130,8 +130,8 @@ bool Core::TakeReplaced(uint16_t device, const ChunkId& id,
   Replaced taken = replaced_.Take({id, device});
   devices_[device]->freeing_blocks += taken.blocks();
   g3_shares_.Give(taken.owner, taken.blocks());
-  removes.push_back(
-      {id, std::move(taken.extents), taken.record, /*evicted=*/false, taken.record.sequence});
+  removes.push_back({id, std::move(taken.extents), taken.record, /*evicted=*/false,
+                     taken.record.sequence, taken.record.doubtful});
   return true;
 }
 
@@ -239,8 +239,8 @@ void Core::ForgetOne(const ReplacedAt& at, bool evicted) {
   DeviceTier& tier = *devices_[at.device];
   tier.freeing_blocks += taken.blocks();
   g3_shares_.Give(taken.owner, taken.blocks());
-  tier.removes.push_back(
-      {at.id, std::move(taken.extents), std::nullopt, evicted, taken.record.sequence});
+  tier.removes.push_back({at.id, std::move(taken.extents), std::nullopt, evicted,
+                          taken.record.sequence, taken.record.doubtful});
   if (!tier.committing) PumpLater(at.device);
 }
 

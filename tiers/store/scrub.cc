@@ -7,7 +7,8 @@
 // for a later round, as is what cannot be read now. What a tenant left that is no more has no space
 // in G2 and no reader: it is passed by and counted, and goes first when space is wanted (shares.h).
 //
-// Before that, and whatever the rate: chunks in doubt of which another record is kept (replace.cc).
+// Before that, and whatever the rate: chunks in doubt of which another record is kept (replace.cc);
+// then, at the rate, the others in doubt, which a whole read takes away: used last, read first.
 // Which is next is Scrubber's; how it is read is here.
 #include "tiers/store/core.h"
 

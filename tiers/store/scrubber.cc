@@ -34,14 +34,16 @@ std::optional<ChunkSlot> Scrubber::Next(const Questions& questions) {
     if (hold_.Spent()) return std::nullopt;  // the next Tick goes on
     const bool doubted = !in_doubt_.empty() && put_off_ < kMostPutOff;
     if (!doubted && rate_ == 0 && round_rate_ == 0) return std::nullopt;
-    if (!doubted && next_.value() >= table_.slot_end()) {
+    const bool unsure = !doubted && !unsure_.empty();
+    if (!doubted && !unsure && next_.value() >= table_.slot_end()) {
       ++counters_.scrub_rounds;
       round_rate_ = 0;
       next_ = ChunkSlot(0);
       return std::nullopt;  // a round ends a Tick's scrub: an empty table is no work
     }
-    const std::optional<ChunkSlot> found =
-        doubted ? NextInDoubt(questions) : NextOfRound(questions);
+    const std::optional<ChunkSlot> found = doubted  ? NextInDoubt(questions)
+                                           : unsure ? NextUnsure(questions)
+                                                    : NextOfRound(questions);
     if (!found.has_value()) continue;
     reading_ = true;
     reading_in_doubt_ = doubted;
@@ -63,6 +65,18 @@ std::optional<ChunkSlot> Scrubber::NextInDoubt(const Questions& questions) {
   if (questions.only_in_g3(chunk)) return slot;
   ++put_off_;
   return std::nullopt;
+}
+
+// What cannot be read now is left to the round.
+std::optional<ChunkSlot> Scrubber::NextUnsure(const Questions& questions) {
+  hold_.Count(work::kFind);
+  const ChunkSlot slot = unsure_.front();
+  unsure_.pop_front();
+  const Chunk& chunk = table_.at(slot);
+  const bool may = chunk.live && !chunk.detached && chunk.doubtful &&
+                   questions.only_in_g3(chunk) && questions.has_tenant(chunk);
+  if (!may) return std::nullopt;
+  return slot;
 }
 
 std::optional<ChunkSlot> Scrubber::NextOfRound(const Questions& questions) {

@@ -1,9 +1,9 @@
 // Scrubber: which chunk of G3 is read and checked next, and how many bytes a second may be.
 //
-// Owns where the round over the table is, the budget in bytes, and the queue of chunks in doubt of
-// which another record is kept (replace.cc): those come first, whatever the rate. One chunk is read
-// at a time. Reads the table, changes no chunk: who calls it reads what Next names (scrub.cc) and
-// says how that ended. The core's lock protects it.
+// Owns where the round is, the budget in bytes, and two queues: chunks in doubt of which another
+// record is kept (replace.cc), before all, whatever the rate; other chunks in doubt, used last,
+// read first, before the round. One at a time. Reads the table, changes no chunk: who calls it
+// reads what Next names (scrub.cc) and says how that ended. The core's lock protects it.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -39,6 +39,8 @@ class Scrubber {
   void AskRound(uint64_t bytes_per_second);
   // A chunk of which another record is kept as well; it may not be so any more by its turn.
   void AddInDoubt(ChunkSlot slot) { in_doubt_.push_back(slot); }
+  // A chunk in doubt, likewise, that goes later than those that were added before.
+  void AddUnsure(ChunkSlot slot) { unsure_.push_front(slot); }
 
   // The budget grows by what is due since the last time. What was not used is not saved up beyond a
   // second's; what was too much is paid off first.
@@ -60,6 +62,7 @@ class Scrubber {
 
  private:
   std::optional<ChunkSlot> NextInDoubt(const Questions& questions);
+  std::optional<ChunkSlot> NextUnsure(const Questions& questions);
   // Of the next slot.
   std::optional<ChunkSlot> NextOfRound(const Questions& questions);
 
@@ -73,7 +76,7 @@ class Scrubber {
   MonotonicTime paid_until_{0};
   bool reading_ = false;
   bool reading_in_doubt_ = false;
-  std::deque<ChunkSlot> in_doubt_;
+  std::deque<ChunkSlot> in_doubt_, unsure_;
   size_t put_off_ = 0;
 };
 
