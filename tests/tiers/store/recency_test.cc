@@ -148,6 +148,7 @@ TEST_CASE("the order that was saved is the order in which chunks go after a rest
   options.device_blocks = {128};
   StoreTester s(options);
   PutSome(s, 40);
+  s.Pass(seconds(61));
   for (uint64_t i = 0; i < 8; ++i) s.Touch({i});
   s.Pass(seconds(61));
   s.KillAndStart();
