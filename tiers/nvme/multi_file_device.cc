@@ -80,7 +80,8 @@ absl::Status MultiFileDevice::SyncFiles() {
 }
 
 bool MultiFileDevice::direct() const {
-  return std::all_of(files_.begin(), files_.end(), [](const auto& file) { return file->direct(); });
+  return std::all_of(files_.begin(), files_.end(),
+                     [](const auto& file) { return file->device->direct(); });
 }
 
 }  // namespace kvkeep
