@@ -107,7 +107,6 @@ void DevicePlace::Attempt() {
   {
     MutexLock lock(&mu_);
     error_.reset();
-    failures_ = 0;
     attempted_ = true;
     step_ = Step::kOpen;
     changed_.NotifyAll();
@@ -144,6 +143,7 @@ void DevicePlace::JoinStore(Store* store, size_t number) {
   const uint64_t chunks = store->snapshot().devices[number].chunks;
   MutexLock lock(&mu_);
   step_ = Step::kHere;
+  failures_ = 0;  // a join may fail as well, time after time
   changed_.NotifyAll();
   if (!logs_) return;
   log_->Info("a device has joined", {{"path", options_.dir},

@@ -335,6 +335,7 @@ class Core final : private ReadSink {
                                            bool forced) LOCKED;
   bool Admit(Chunk& chunk) LOCKED;
   void PumpWrites(uint16_t device) LOCKED;
+  bool MoveQueued(const DeviceTier::QueuedWrite& queued) LOCKED;
   ChunkSlot FindParent(const Chunk& chunk, const std::optional<ChunkKey>& parent) const LOCKED;
   void StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent) LOCKED;
   void SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,

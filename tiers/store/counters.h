@@ -24,6 +24,7 @@ struct StoreCounters {
   uint64_t promotion_runs = 0;
   uint64_t write_backs = 0, write_backs_failed = 0, write_backs_cancelled = 0;
   uint64_t write_backs_encrypted = 0;
+  uint64_t write_backs_moved = 0;  // queued anew, as their device took no writes
   // Times that a chunk was offered to G3 and its admission said no, and the bytes of their images.
   uint64_t second_use_refusals = 0, second_use_refused_bytes = 0;
   uint64_t write_budget_refusals = 0, write_budget_refused_bytes = 0;

@@ -94,6 +94,7 @@ void Core::PumpWrites(uint16_t device) {
     tier.dirty_index |= index_full;  // the next sync looks again
     if (!tier.writable() || index_full) {
       tier.write_queue.erase(first);
+      if (MoveQueued(next)) continue;
       GiveUpWriteBack(next.slot, absl::UnavailableError("the device takes no writes now"));
       continue;
     }
@@ -120,6 +121,21 @@ void Core::PumpWrites(uint16_t device) {
     Count(work::kStart);  // only now: who has to wait takes nothing from the other pumps
     StartWrite(next.slot, next.parent);
   }
+}
+
+// It was queued for a device that takes no writes now. False: no other one does.
+bool Core::MoveQueued(const DeviceTier::QueuedWrite& queued) {
+  Count(work::kEvict);
+  Chunk& chunk = table_.at(queued.slot);
+  const std::optional<uint16_t> to = ChooseDevice(chunk, FindParent(chunk, queued.parent));
+  if (!to.has_value() || *to == chunk.device) return false;
+  if (attached_[*to].device->index_over_budget()) return false;
+  ++counters_.write_backs_moved;
+  chunk.device = *to;
+  devices_[*to]->given_blocks += chunk.blocks();
+  devices_[*to]->write_queue.emplace(chunk.g3_generation, queued);
+  PumpLater(*to);
+  return true;
 }
 
 void Core::StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent) {

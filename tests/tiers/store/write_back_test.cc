@@ -523,6 +523,28 @@ TEST_CASE("of two drives the one that does not keep up gets what it can take") {
   s.world.device(0).set_options({});
 }
 
+TEST_CASE("what waits for a drive that hangs is written to another one, and durable there") {
+  WorldOptions options = SmallWorld();
+  options.store.max_device_writes_in_flight_bytes = 1;  // one at a time
+  options.device_blocks = {512, 512};
+  StoreTester s(options);
+  s.world.device(0).set_options({.stuck = 1});
+  std::vector<std::string> durable(8);
+  for (uint64_t i = 0; i < durable.size(); ++i) {
+    REQUIRE(s.Put(i, 4096, {.durable = true}) == "stored");
+    s.WhenDurable(i, &durable[i]);
+  }
+  CHECK(s.store().snapshot().devices[0].queued_writes >= 2);
+  s.Pass(std::chrono::seconds(7));
+  // The one that is on its way to the drive waits for it.
+  CHECK(std::count(durable.begin(), durable.end(), "ok") == 7);
+  CHECK(std::count(durable.begin(), durable.end(), "waiting") == 1);
+  CHECK(s.counters().write_backs_moved >= 2);
+  s.world.device(0).set_options({});
+  s.Settle();
+  CHECK(std::count(durable.begin(), durable.end(), "ok") == 8);
+}
+
 TEST_CASE("void entries do not pile up in the queue of a device that is stuck") {
   WorldOptions options = SmallWorld();
   options.store.max_device_writes_in_flight_bytes = 2 * kBlockBytes;
