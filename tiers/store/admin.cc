@@ -96,7 +96,10 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
   snapshot.namespaces = meters_.snapshot();
   snapshot.draining = draining_;
   snapshot.dirty_chunks = dirty_.count();
-  if (remote_ != nullptr) snapshot.remote = remote_->counters;
+  if (remote_ != nullptr) {
+    snapshot.remote = remote_->counters;
+    snapshot.remote->given_up_removals = remote_->removals.given_up();
+  }
   snapshot.scrub = {.asked_for = scrubber_.round_asked(),
                     .looked_at = scrubber_.looked_at(),
                     .of = table_.slot_end()};
@@ -316,6 +319,7 @@ void Core::CheckInvariants() {
     KVKEEP_CHECK(chunk.has_g2_space() || chunk.g3_state != G3State::kAbsent);
     KVKEEP_CHECK(!chunk.dirty() || chunk.g2_state == G2State::kResident);
     KVKEEP_CHECK(chunk.being_read() == promotions_.contains(slot));
+    KVKEEP_CHECK(chunk.sending == (remote_ != nullptr && remote_->writes.IsWriting(slot)));
     if (chunk.has_g2_space()) KVKEEP_CHECK(TotalBlocks(chunk.g2) == chunk.shape.blocks());
     const bool g3_space = chunk.g3_state >= G3State::kWriting;
     KVKEEP_CHECK(g3_space == !chunk.g3.empty());

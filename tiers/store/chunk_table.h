@@ -57,6 +57,8 @@ struct alignas(64) Chunk {
   bool told_g2 : 1 = false;      // as events tell it (events.h): in the tier, for a lookup
   bool told_g3 : 1 = false;      // likewise, were its device readable
   bool waits_unbacked : 1 = false;  // in its tenant's UnbackedQueue
+  bool recalled : 1 = false;  // from beyond the node: nobody here put it since
+  bool sending : 1 = false;   // it is being written there
   bool noted_unbacked : 1 = false;  // counted as what G2 alone holds
   bool recency_noted : 1 = false;   // in its device's UnsavedRecency
 

@@ -444,7 +444,7 @@ bool Core::Tick() {
     TrimToNewCapacities(section);
   }
   if (remote_ != nullptr) {
-    remote_->removals.Retry();
+    remote_->removals.Tend();
     PumpRemote();
   }
   DropBrokenAndSweep(section);
@@ -465,7 +465,7 @@ bool Core::IsAtRest() const {
     return !tier->busy() && tier->write_queue.empty() && !tier->reads.anyone_waits() &&
            tier->confirmed() && tier->adds.empty() && tier->removes.empty() && !tier->committing &&
            !tier->syncing && !tier->dirty_index && tier->sync_waiters.empty() &&
-           !(tier->here() && tier->doubt_shrank) &&
+           !(tier->here() && tier->doubt_shrank && !tier->health.sync_failed()) &&
            tier->presence != DeviceTier::Presence::kJoining &&
            tier->presence != DeviceTier::Presence::kLeaving;
   });

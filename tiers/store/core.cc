@@ -195,7 +195,7 @@ ImagePlacement Core::G2Placement(Generation generation, const ExtentList& extent
 
 bool Core::EvictableFromG2(const Chunk& chunk) {
   return chunk.in_g2_policy && chunk.in_g2() && !chunk.being_read() &&
-         (chunk.pins == 0 || Planted(Canary::kReuseUnderLease)) && !chunk.dirty();
+         (chunk.pins == 0 || Planted(Canary::kReuseUnderLease)) && !chunk.dirty() && !chunk.sending;
 }
 
 void Core::Settle(ChunkSlot slot, bool was_evictable) {

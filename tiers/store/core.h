@@ -147,7 +147,7 @@ class Core final : private ReadSink {
   static bool EvictableFromG2(const Chunk& chunk);
   // Its bytes in G2: by readers, a write-back, or a promotion that writes them.
   static bool InUse(const Chunk& chunk) {
-    return chunk.pins > 0 || chunk.dirty() || chunk.being_read();
+    return chunk.pins > 0 || chunk.dirty() || chunk.being_read() || chunk.sending;
   }
   void Settle(ChunkSlot slot, bool was_evictable) LOCKED;
   void Pin(ChunkSlot slot) LOCKED;
@@ -457,8 +457,9 @@ class Core final : private ReadSink {
   bool BeginRecall(Section& section, const std::shared_ptr<Recalling>& recalling, size_t i,
                    const ImageShape& shape) LOCKED;
   bool MayRecall(const Recalling& recalling, const ChunkId& id) const LOCKED;
-  void OnRecalled(const std::shared_ptr<Recalling>& recalling, size_t i, const ImageShape& shape,
+  void OnRecalled(const std::shared_ptr<Recalling>& recalling, uint64_t bytes,
                   const absl::Status& status);
+  void EndRecallRead(const Chunk& chunk) LOCKED;
   void OfferToRemote(const ChunkId& id) LOCKED;
   void PumpRemote() LOCKED;
   void StartRemoteWrite(ChunkSlot slot) LOCKED;

@@ -65,6 +65,7 @@ struct RemoteCounters {
   uint64_t dropped_chunks = 0;  // of those: the queue was full, or they were gone at their turn
   uint64_t written_chunks = 0, written_bytes = 0, failed_writes = 0;
   uint64_t removed_chunks = 0, failed_removals = 0;
+  uint64_t given_up_removals = 0;  // deleted chunks that may come back: too many were to be removed
   uint64_t bad_images = 0;  // not whole, or another chunk's
 };
 

@@ -477,9 +477,9 @@ void Core::NoteDoubtful(DeviceTier& tier, Arrival& arrival) {
   tier.doubtful_saved = !arrival.doubt_grew && !beyond;
   tier.doubt_shrank = tier.doubtful_saved && tier.doubtful != arrival.noted;
   tier.doubt_saved_at = deps_.clock->Now();
-  // In the boot in which they were written, the kernel's cache may have what a failed write of it
-  // never brought to the device; it tells of that once, perhaps to a process that is no more.
-  tier.reads_prove = !arrival.same_boot || attached_[tier.number].device->io().direct();
+  // The kernel's cache may have what a failed write of it never brought to the device; it tells of
+  // that once, perhaps to a process that is no more.
+  tier.reads_prove = attached_[tier.number].device->io().direct();
 }
 
 void Core::EndDoubt(Chunk& chunk) {

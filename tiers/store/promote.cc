@@ -331,7 +331,10 @@ LowerTier& Core::EndReading(ChunkSlot slot, bool good) {
   LowerTier& from = *promotion->second->from();
   from.reads.End(promotion->second->bytes(), good, deps_.clock->Now());
   promotions_.erase(promotion);
-  if (!from.has_records()) return from;
+  if (!from.has_records()) {
+    EndRecallRead(chunk);
+    return from;
+  }
   chunk.g3_reading = false;
   if (chunk.in_g3_policy) g3_policy(chunk).Unpark(slot);
   return from;

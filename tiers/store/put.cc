@@ -31,9 +31,8 @@ absl::Status CheckPart(PartId part, const NamespaceSpec& ns) {
 bool Core::Available(const Chunk& chunk, bool durable) const {
   // Its data may be gone from the device: rather than read it first, it is written anew.
   if (durable && chunk.doubtful) return false;
-  // On its way from where nobody promised it.
-  const bool only_remote = chunk.being_read() && !chunk.in_g2() && !InG3(chunk);
-  if (durable && only_remote) return false;
+  // On its way from beyond the node, where nobody promised it.
+  if (chunk.recalled && chunk.g2_state == G2State::kReading) return InG3(chunk);
   return chunk.in_g2() || chunk.g2_state == G2State::kReading || InG3(chunk);
 }
 

@@ -131,6 +131,7 @@ bool Core::BeginRecall(Section& section, const std::shared_ptr<Recalling>& recal
     Change chunk(this, slot);
     chunk->g2 = *std::move(extents);
     chunk->g2_state = G2State::kReading;
+    chunk->recalled = true;
     InsertIntoG2Policy(slot, kNoSlot);
   }
   pool(owner).recalling_blocks += blocks;
@@ -138,26 +139,31 @@ bool Core::BeginRecall(Section& section, const std::shared_ptr<Recalling>& recal
   remote_->recalling.insert(id);
   StartPromotion(*remote_, recalling->asker, slot);
   promotions_.at(slot)->Wait({0, shape.pieces()},
-                             [this, recalling, i, shape](const absl::Status& status) {
-                               OnRecalled(recalling, i, shape, status);
+                             [this, recalling,
+                              bytes = shape.payload_bytes](const absl::Status& status) {
+                               OnRecalled(recalling, bytes, status);
                              });
   return true;
 }
 
-void Core::OnRecalled(const std::shared_ptr<Recalling>& recalling, size_t i,
-                      const ImageShape& shape, const absl::Status& status) {
+// Its last byte has ended: its space is its own from here on, or free.
+void Core::EndRecallRead(const Chunk& chunk) {
+  pool(chunk).recalling_blocks -= chunk.blocks();
+  remote_->recalling.erase(remote_->recalling.find(chunk.id));
+  PumpLater(*remote_);  // it may be removed there now
+}
+
+void Core::OnRecalled(const std::shared_ptr<Recalling>& recalling, uint64_t bytes,
+                      const absl::Status& status) {
   Section section(this);
-  pool(recalling->owner).recalling_blocks -= shape.blocks().value();
-  remote_->recalling.erase(remote_->recalling.find(recalling->ids[i]));
   if (status.ok()) {
     ++recalling->came;
     ++remote_->counters.recalled_chunks;
-    remote_->counters.recalled_bytes += shape.payload_bytes;
+    remote_->counters.recalled_bytes += bytes;
   } else {
     ++remote_->counters.failed_recalls;
   }
   EndRecall(*recalling);
-  PumpLater(*remote_);  // it may be removed now
 }
 
 // ---- down
@@ -178,7 +184,9 @@ void Core::PumpRemote() {
   const auto in_use = [&remote](const ChunkId& id) {
     return remote.writes.IsWriting(id) || remote.recalling.contains(id);
   };
-  while (const std::optional<ChunkId> id = remote.removals.Next(in_use)) {
+  while (remote.writable()) {
+    const std::optional<ChunkId> id = remote.removals.Next(in_use);
+    if (!id.has_value()) break;
     Count(work::kStart);
     Later([this, id = *id, source = &remote.source()] {
       source->Remove(id, [this, id](const absl::Status& status) {
@@ -205,7 +213,8 @@ void Core::PumpRemote() {
 }
 
 void Core::StartRemoteWrite(ChunkSlot slot) {
-  Pin(slot);  // as a reader does
+  // Its bytes stay, as they do for a reader; what leases may hold is another matter.
+  Change(this, slot)->sending = true;
   const Chunk& chunk = table_.at(slot);
   const uint64_t bytes = chunk.blocks() * kBlockBytes;
   remote_->writes.Begin(slot, chunk.id, bytes);
@@ -241,7 +250,7 @@ void Core::OnRemoteWritten(ChunkSlot slot, uint64_t bytes, const absl::Status& s
   } else {
     ++remote.counters.failed_writes;
   }
-  UnpinLocked(slot);
+  Change(this, slot)->sending = false;
   PumpLater(remote);
 }
 

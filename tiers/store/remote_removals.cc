@@ -17,13 +17,24 @@ void RemoteRemovals::Add(const ChunkId& id) {
   }
   // One that is under way is too early for what was put since: another one follows it.
   if (!name.under_way) unsent_.emplace(deleted, id);
-  while (names_.size() > kMost && !unsent_.empty()) {
-    const auto oldest = unsent_.begin();
-    failed_.erase(oldest->first);
-    names_.erase(oldest->second);
-    unsent_.erase(oldest);
-    ++given_up_;
+  // Those that are removed already, and kept for a search that runs, are missed the least.
+  if (names_.size() > kMost && !GiveUpOne(removed_) && !GiveUpOne(failed_)) GiveUpOne(unsent_);
+}
+
+bool RemoteRemovals::GiveUpOne(Names& of) {
+  if (of.empty()) return false;
+  names_.erase(of.begin()->second);
+  of.erase(of.begin());
+  ++given_up_;
+  return true;
+}
+
+void RemoteRemovals::Tend() {
+  for (size_t i = 0; i < kMostAtOnce && !failed_.empty(); ++i) {
+    unsent_.insert(*failed_.begin());
+    failed_.erase(failed_.begin());
   }
+  ForgetRemoved();
 }
 
 void RemoteRemovals::End(const ChunkId& id, bool removed) {
@@ -33,8 +44,7 @@ void RemoteRemovals::End(const ChunkId& id, bool removed) {
   --under_way_;
   const bool again = name.deleted > name.sent;
   if (!removed || again) {
-    unsent_.emplace(name.deleted, id);
-    if (!again) failed_.insert(name.deleted);
+    (again ? unsent_ : failed_).emplace(name.deleted, id);
     return;
   }
   name.removed = ++now_;
@@ -59,7 +69,7 @@ bool RemoteRemovals::MayBeBelieved(const ChunkId& id, Moment search) const {
 }
 
 void RemoteRemovals::ForgetRemoved() {
-  while (!removed_.empty()) {
+  for (size_t i = 0; i < kMostAtOnce && !removed_.empty(); ++i) {
     const auto oldest = removed_.begin();
     if (!searches_.empty() && *searches_.begin() < oldest->first) return;
     names_.erase(oldest->second);

@@ -22,6 +22,7 @@ class RemoteRemovals {
  public:
   static constexpr size_t kMost = 65536;
   static constexpr size_t kMostUnderWay = 16;
+  static constexpr size_t kMostAtOnce = 64;  // names that a call looks at
   // A moment in the order of deletes and searches.
   using Moment = uint64_t;
 
@@ -31,8 +32,9 @@ class RemoteRemovals {
   template <typename Writing>
   std::optional<ChunkId> Next(Writing writing);
   void End(const ChunkId& id, bool removed);
-  // Failed ones may be sent again.
-  void Retry() { failed_.clear(); }
+  // Now and then: some of those that failed may be sent again, some that were removed are
+  // forgotten.
+  void Tend();
 
   // ---- searches
   Moment BeginSearch();
@@ -41,7 +43,7 @@ class RemoteRemovals {
   bool MayBeBelieved(const ChunkId& id, Moment search) const;
 
   size_t size() const { return names_.size(); }
-  bool at_rest() const { return unsent_.empty() && under_way_ == 0; }
+  bool at_rest() const { return unsent_.empty() && failed_.empty() && under_way_ == 0; }
   uint64_t given_up() const { return given_up_; }
 
  private:
@@ -55,9 +57,12 @@ class RemoteRemovals {
 
   Moment now_ = 0;
   absl::btree_map<ChunkId, Name> names_;
-  absl::btree_map<Moment, ChunkId> unsent_;   // by when they were deleted
-  absl::btree_map<Moment, ChunkId> removed_;  // by when they were removed
-  absl::btree_set<Moment> failed_;            // of unsent_: not before a Retry
+  using Names = absl::btree_map<Moment, ChunkId>;
+  // Forgets one of those, whatever becomes of it. False: there is none.
+  bool GiveUpOne(Names& of);
+
+  Names unsent_, failed_;  // by when they were deleted
+  Names removed_;          // by when they were removed
   absl::btree_set<Moment> searches_;
   size_t under_way_ = 0;
   uint64_t given_up_ = 0;
@@ -66,9 +71,11 @@ class RemoteRemovals {
 template <typename Writing>
 std::optional<ChunkId> RemoteRemovals::Next(Writing writing) {
   if (under_way_ >= kMostUnderWay) return std::nullopt;
-  for (auto at = unsent_.begin(); at != unsent_.end(); ++at) {
+  size_t looked_at = 0;
+  for (auto at = unsent_.begin(); at != unsent_.end() && looked_at < kMostAtOnce; ++at) {
     const ChunkId id = at->second;
-    if (failed_.contains(at->first) || writing(id)) continue;
+    ++looked_at;
+    if (writing(id)) continue;
     unsent_.erase(at);
     Name& name = names_.at(id);
     name.under_way = true;

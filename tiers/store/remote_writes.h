@@ -6,6 +6,7 @@
 #pragma once
 
 #include <absl/container/btree_map.h>
+#include <absl/container/btree_set.h>
 
 #include <cstdint>
 #include <deque>
@@ -40,25 +41,25 @@ class RemoteWrites {
   }
   void Begin(ChunkSlot slot, const ChunkId& id, uint64_t bytes) {
     KVKEEP_CHECK(writing_.emplace(slot, id).second);
+    names_.insert(id);
     in_flight_bytes_ += bytes;
   }
   void End(ChunkSlot slot, uint64_t bytes) {
-    KVKEEP_CHECK(writing_.erase(slot) == 1 && in_flight_bytes_ >= bytes);
+    const auto found = writing_.find(slot);
+    KVKEEP_CHECK(found != writing_.end() && in_flight_bytes_ >= bytes);
+    names_.erase(names_.find(found->second));
+    writing_.erase(found);
     in_flight_bytes_ -= bytes;
   }
   bool IsWriting(ChunkSlot slot) const { return writing_.contains(slot); }
   // An image of that name may land there later.
-  bool IsWriting(const ChunkId& id) const {
-    for (const auto& [slot, writing] : writing_) {
-      if (writing == id) return true;
-    }
-    return false;
-  }
+  bool IsWriting(const ChunkId& id) const { return names_.contains(id); }
   bool busy() const { return !writing_.empty(); }
 
  private:
   std::deque<ChunkId> queue_;
-  absl::btree_map<ChunkSlot, ChunkId> writing_;  // few
+  absl::btree_map<ChunkSlot, ChunkId> writing_;
+  absl::btree_multiset<ChunkId> names_;  // of those
   uint64_t in_flight_bytes_ = 0;
 };
 

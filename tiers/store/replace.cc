@@ -175,7 +175,15 @@ bool Core::RestoreReplaced(uint16_t device, DeviceTier::PendingRemove& remove) {
 void Core::ReturnReplaced(ChunkSlot slot) {
   const std::optional<ReplacedAt> at = SurestOf(replaced_, table_.at(slot).id);
   // Of another shape: another put under this key.
-  if (!at.has_value() || replaced_.Find(*at)->record.shape != table_.at(slot).shape) return;
+  if (!at.has_value()) return;
+  const ImageShape& shape = replaced_.Find(*at)->record.shape;
+  Chunk& chunk = table_.at(slot);
+  // A put of another shape took its place for good; a recall is no put. It has no space any more.
+  if (chunk.recalled) {
+    NoteUnbacked(chunk);  // with the shape that it was counted with
+    chunk.shape = shape;
+  }
+  if (shape != chunk.shape) return;
   // Not the bytes that they wait for.
   durable_waiters_.Fail(slot, absl::NotFoundError("the chunk was evicted before it was written"));
   BecomeReplaced(slot, *at);

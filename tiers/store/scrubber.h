@@ -29,6 +29,8 @@ class Scrubber {
     Question doubted_twice;
   };
 
+  static constexpr size_t kMostUnsure = 1 << 20;
+
   // All outlive it.
   Scrubber(const ChunkTable* table, Hold* hold, StoreCounters* counters)
       : table_(*table), hold_(*hold), counters_(*counters) {}
@@ -40,7 +42,11 @@ class Scrubber {
   // A chunk of which another record is kept as well; it may not be so any more by its turn.
   void AddInDoubt(ChunkSlot slot) { in_doubt_.push_back(slot); }
   // A chunk in doubt, likewise, that goes later than those that were added before.
-  void AddUnsure(ChunkSlot slot) { unsure_.push_front(slot); }
+  // Of more than kMostUnsure the first are forgotten: a round comes by them all.
+  void AddUnsure(ChunkSlot slot) {
+    unsure_.push_front(slot);
+    if (unsure_.size() > kMostUnsure) unsure_.pop_back();
+  }
 
   // The budget grows by what is due since the last time. What was not used is not saved up beyond a
   // second's; what was too much is paid off first.

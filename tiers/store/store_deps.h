@@ -31,7 +31,9 @@ struct StoreDeps {
   Arena* arena = nullptr;
   // None: G2 only. One without a device is a place for one that comes later (Store::Attach).
   std::vector<DeviceDeps> devices;
-  RemoteSource* remote = nullptr;     // what lies beyond the node; null: nothing
+  // What lies beyond the node; null: nothing. Its owner stops it before the store is destroyed:
+  // then every request was answered.
+  RemoteSource* remote = nullptr;
   Executor* copy_executor = nullptr;  // verifies pieces, encrypts and decrypts
   MacKey mac_key{};
   // Encryption of what is written to the devices; null: none, and images that are encrypted are

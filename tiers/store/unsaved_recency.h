@@ -36,7 +36,7 @@ class UnsavedRecency {
              std::vector<int64_t> newest) {
     slots_.clear();
     base_ = base;
-    saved_to_ = saved_to;
+    saved_to_ = std::min(saved_to, committed);  // what comes later is not in the index yet
     may_be_saved_ = committed;
     saved_ = std::move(newest);
     all_ = saved_to < committed;

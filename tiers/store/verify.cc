@@ -110,8 +110,9 @@ void Core::EndFailedVerification(ChunkSlot slot) {
 // copy let go of that when they like.
 void Core::LeaveToReaders(ChunkSlot slot) {
   Chunk& old = table_.at(slot);
-  const bool in_g3 = old.g3_state == G3State::kStored && !old.g3_reading && !old.unconfirmed;
-  if (!in_g3 || table_.full()) return DetachChunk(slot);
+  // It has no record of its own; one that joined meanwhile may be kept beneath it.
+  if (old.g3_state != G3State::kStored) return LoseChunk(slot);
+  if (old.g3_reading || old.unconfirmed || table_.full()) return DetachChunk(slot);
   Chunk copy = old;
   {
     Change change(this, slot);

@@ -18,11 +18,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const Uuid kDevice = *Uuid::FromBytes("this device");
+const Uuid kRecencyDevice = *Uuid::FromBytes("this device");
 
-std::unique_ptr<ChunkIndex> Open(const std::string& dir, bool create = false) {
+std::unique_ptr<ChunkIndex> OpenIndex(const std::string& dir, bool create = false) {
   absl::StatusOr<std::unique_ptr<ChunkIndex>> index = OpenRocksDbIndex(
-      dir, kDevice, {.create = create, .write_buffer_bytes = kMiB, .may_wait = true});
+      dir, kRecencyDevice, {.create = create, .write_buffer_bytes = kMiB, .may_wait = true});
   INFO(index.status().ToString());
   REQUIRE(index.ok());
   return *std::move(index);
@@ -69,7 +69,7 @@ TEST_CASE("the format of recency is frozen") {
 TEST_CASE("recency comes back in the order of sequences, the last of each, without what has gone") {
   ScratchDir dir;
   {
-    const auto index = Open(dir / "index", /*create=*/true);
+    const auto index = OpenIndex(dir / "index", /*create=*/true);
     REQUIRE(index->Commit({.adds = {NumberedRecord(1), NumberedRecord(2)}}).ok());
     Save(*index, {Delta(300, 1), Delta(1, 2), Delta(2, 3), Delta(40, 4)});
     Save(*index, {Delta(2, 9), Delta(40, std::nullopt)});
@@ -80,20 +80,20 @@ TEST_CASE("recency comes back in the order of sequences, the last of each, witho
     fs::copy(dir / "index", dir / "killed", fs::copy_options::recursive);
   }
   for (const char* name : {"index", "killed"}) {
-    CHECK(ReadRecency(*Open(dir / name)) == std::vector{Delta(2, 9), Delta(300, 1)});
+    CHECK(ReadRecency(*OpenIndex(dir / name)) == std::vector{Delta(2, 9), Delta(300, 1)});
   }
 }
 
 TEST_CASE("a scan of recency stops when asked to, and passes by what does not decode") {
   ScratchDir dir;
-  Save(*Open(dir / "index", /*create=*/true), {Delta(1, 1), Delta(2, 2), Delta(3, 3)});
+  Save(*OpenIndex(dir / "index", /*create=*/true), {Delta(1, 1), Delta(2, 2), Delta(3, 3)});
   {
     RawDatabase raw(dir / "index");
     REQUIRE(raw.families() == 2);
     raw.Plant(1, EncodeRecencyKey(CommitSequence(2)), "longer than 8 bytes");
     raw.Plant(1, "x", "x");
   }
-  const auto index = Open(dir / "index");
+  const auto index = OpenIndex(dir / "index");
   CHECK(ReadRecency(*index) == std::vector{Delta(1, 1), Delta(3, 3)});
   int seen = 0;
   REQUIRE(index->ScanRecency([&seen](const RecencyDelta&) { return ++seen < 1; }).ok());
@@ -103,16 +103,16 @@ TEST_CASE("a scan of recency stops when asked to, and passes by what does not de
 TEST_CASE("an index of the version before gets the column family, and that version refuses it") {
   ScratchDir dir;
   {
-    const auto index = Open(dir / "index", /*create=*/true);
+    const auto index = OpenIndex(dir / "index", /*create=*/true);
     REQUIRE(index->Commit({.adds = {NumberedRecord(1)}}).ok());
     REQUIRE(index->PutMeta("recency", "as it was").ok());
   }
   MakeFormer(dir / "index");
   REQUIRE(RawDatabase(dir / "index").families() == 1);
-  CHECK(InspectRocksDbIndex(dir / "index", kDevice).ok());
+  CHECK(InspectRocksDbIndex(dir / "index", kRecencyDevice).ok());
   CHECK(RawDatabase(dir / "index").families() == 1);  // only looked at
   {
-    const auto index = Open(dir / "index");
+    const auto index = OpenIndex(dir / "index");
     CHECK(ReadRecency(*index).empty());
     CHECK(index->GetMeta("recency")->value_or("") == "as it was");
     REQUIRE(index->EraseMeta("recency").ok());
@@ -120,7 +120,7 @@ TEST_CASE("an index of the version before gets the column family, and that versi
     CHECK_FALSE(index->GetMeta("recency")->has_value());
     Save(*index, {Delta(1, 1)});
   }
-  CHECK(InspectRocksDbIndex(dir / "index", kDevice).ok());
+  CHECK(InspectRocksDbIndex(dir / "index", kRecencyDevice).ok());
   rocksdb::DB* raw = nullptr;
   const rocksdb::Status former = rocksdb::DB::Open(rocksdb::Options(), dir / "index", &raw);
   INFO(former.ToString());
@@ -132,7 +132,7 @@ TEST_CASE("an index of the version before gets the column family, and that versi
 TEST_CASE("when a table of records was written no log is kept for recency") {
   ScratchDir dir;
   {
-    const auto index = Open(dir / "index", /*create=*/true);
+    const auto index = OpenIndex(dir / "index", /*create=*/true);
     Save(*index, {Delta(1, 1)});
     for (uint32_t n = 0; index->stats().table_bytes == 0; n += 500) {
       IndexBatch batch;
@@ -150,7 +150,7 @@ TEST_CASE("when a table of records was written no log is kept for recency") {
     ++damaged;
   }
   REQUIRE(damaged > 0);
-  const auto index = Open(dir / "killed");
+  const auto index = OpenIndex(dir / "killed");
   CHECK(index->stats().log_damages > 0);
   CHECK(ReadRecency(*index) == std::vector{Delta(1, 1)});
 }

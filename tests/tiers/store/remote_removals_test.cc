@@ -46,7 +46,7 @@ TEST_CASE("a removal that failed is sent again, after a while") {
   removals.End(Id(1), false);
   CHECK_FALSE(removals.Next(Nobody).has_value());
   CHECK_FALSE(removals.at_rest());
-  removals.Retry();
+  removals.Tend();
   REQUIRE(removals.Next(Nobody) == Id(1));
   removals.End(Id(1), true);
   CHECK(removals.at_rest());
@@ -95,6 +95,26 @@ TEST_CASE("few are under way at once, and so many are remembered at most") {
   size_t sent = 0;
   while (removals.Next(Nobody).has_value()) ++sent;
   CHECK(sent == RemoteRemovals::kMostUnderWay);
+}
+
+TEST_CASE("names that are kept for a search keep no new ones from being removed") {
+  RemoteRemovals removals;
+  const auto search = removals.BeginSearch();
+  ChunkId id{};
+  for (uint32_t i = 0; i < RemoteRemovals::kMost; ++i) {
+    id.part = PartId(i);
+    removals.Add(id);
+    REQUIRE(removals.Next(Nobody) == id);
+    removals.End(id, true);
+  }
+  CHECK(removals.size() == RemoteRemovals::kMost);
+  removals.Add(Id(1));
+  CHECK(removals.Next(Nobody) == Id(1));
+  removals.EndSearch(search);
+  for (uint32_t i = 0; i < RemoteRemovals::kMost / RemoteRemovals::kMostAtOnce; ++i) {
+    removals.Tend();
+  }
+  CHECK(removals.size() == 1);
 }
 
 }  // namespace kvkeep::store_internal

@@ -260,4 +260,86 @@ TEST_CASE("a durable put of what is only on its way from beyond the node is a pu
   s.store().CheckInvariants();
 }
 
+// The node's copy of chunk 1 is durable on a device that is away, which then joins while an image
+// of chunk 1 is on its way from beyond the node, or has come.
+TEST_CASE("what a joining device holds is not lost to a recall") {
+  Remote remote;
+  StoreTester& s = remote.s;
+  const auto there = [&s] { return s.world.index(0).Find(s.Id(1)).has_value(); };
+  std::string joined = "waiting", answer = "waiting";
+  const auto join = [&] {
+    REQUIRE(s.world.Join(0, [&joined](const absl::Status& status) {
+      joined = status.ok() ? "joined" : std::string(status.message());
+    }));
+  };
+  REQUIRE(s.Put(1, 4096) == "stored");
+  s.Settle();
+  const auto former = s.world.bucket().begin()->second;
+  SECTION("as the recall fails while somebody reads it") {
+    REQUIRE(s.Durable(1) == "ok");
+    remote.LoseNode();
+    s.world.remote().set_faults({.delay = 1, .read_error = 1});
+    remote.Begin({1}, &answer);
+    while (s.store().snapshot().g2.used_bytes == 0) REQUIRE(s.world.RunOneAtRandom());
+    ChunkReader reader = s.Pin(1);
+    REQUIRE(reader);
+    join();
+    s.RunAll();
+    CHECK(answer == "0");
+    CHECK(joined == "joined");
+    reader = ChunkReader();
+  }
+  SECTION("as another image comes, and is evicted") {
+    s.Delete({1});
+    s.Settle();
+    REQUIRE(s.Put(1, 9000, {.durable = true}) == "stored");
+    s.Settle();
+    REQUIRE(s.Durable(1) == "ok");
+    s.world.bucket()[s.Id(1)] = former;
+    remote.LoseNode();
+    REQUIRE(remote.Recall({1}) == "1");
+    join();
+    s.world.HoldIndex(false);
+    s.world.device(0).set_options({.write_error = 1});  // it is never written back
+    s.RunAll();
+    CHECK(joined == "joined");
+    s.FloodG2();
+    s.world.device(0).set_options({});
+  }
+  s.Settle();
+  s.store().CheckInvariants();
+  CHECK(there());
+  CHECK(s.Get(1) == "hit");
+  CHECK(s.Durable(1) == "ok");
+}
+
+TEST_CASE("a put of what is on its way from beyond the node keeps its bytes") {
+  Remote remote;
+  StoreTester& s = remote.s;
+  CHECK(s.Put(1, 4096) == "stored");
+  s.Settle();
+  remote.LoseNode();
+  s.world.remote().set_faults({.corrupt_read = 1});
+  std::string answer = "waiting";
+  remote.Begin({1}, &answer);
+  while (s.store().snapshot().g2.used_bytes == 0) REQUIRE(s.world.RunOneAtRandom());
+  CHECK(s.Put(1, 4096) == "stored");
+  s.RunAll();
+  CHECK(answer == "0");
+  CHECK(s.Get(1) == "hit");
+}
+
+TEST_CASE("what is on its way to beyond the node takes nothing of what may be leased") {
+  WorldOptions options = WithRemote();
+  options.remote_faults.delay = 1;
+  Remote remote(options);
+  StoreTester& s = remote.s;
+  CHECK(s.Put(1, 4096, {.durable = false}) == "stored");
+  for (int i = 0; i < 20; ++i) s.world.RunOneAtRandom();
+  CHECK(s.store().snapshot().g2.leased_bytes == 0);
+  s.store().CheckInvariants();
+  s.RunAll();
+  CHECK(remote.counters().written_chunks == 1);
+}
+
 }  // namespace kvkeep
