@@ -320,7 +320,7 @@ void Simulator::DoRecall(Client& client) {
   std::vector<ChunkKey> keys;
   for (const uint64_t name : names) {
     keys.push_back(Key(name));
-    recalling_.insert(name);
+    recalled_.insert(name);
     ++names_[name].changes;  // it may be written back anew
   }
   const std::vector<PartId> parts = {spaces_[in].part};
@@ -332,7 +332,6 @@ void Simulator::DoRecall(Client& client) {
         if (process != process_) return;
         --callbacks_due_;
         KVKEEP_CHECK(came.ok() ? *came <= names.size() : absl::IsUnavailable(came.status()));
-        for (const uint64_t name : names) recalling_.erase(recalling_.find(name));
       });
 }
 

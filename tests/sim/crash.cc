@@ -414,13 +414,13 @@ void Simulator::DoCrash(bool power) {
   joined_since_ = false;
   crashed_ = true;
   callbacks_due_ = 0;
-  recalling_.clear();
+  recalled_.clear();
   clients_.clear();
   stalled_.clear();
   events_.reset();
   world_.HoldIndex(false);
   const auto before = AllRecords();
-  power ? world_.PowerCut() : world_.Kill();
+  power ? world_.PowerCut(in_order) : world_.Kill();
   const bool drive_cut = !power && DrivesLosePower();
   NoteRevived(before, loses);
   // A delete that had not reached an index is undone by the crash; in G2 none is.

@@ -45,10 +45,11 @@ bool Simulator::StartRead(Client& client, uint64_t name, ReadResult read, uint64
   held->name = name;
   held->reader = std::move(read.reader);
   held->oldest = oldest;
-  // What was found beyond the node may be another one by now.
-  held->must = must || (MustNotFail(name) && !recalling_.contains(name));
+  // What is on its way from beyond the node may be another one by now, or damaged there.
+  const bool beyond = read.from_g3 && recalled_.contains(name);
+  held->must = must || (MustNotFail(name) && !beyond);
   const auto promise = durable_.find(name);
-  held->durable = honest_ && promise != durable_.end() && !recalling_.contains(name) &&
+  held->durable = honest_ && promise != durable_.end() && !beyond &&
                   RecordsOf(name) == std::vector<Promise>{promise->second};
   held->pieces_left = held->reader.shape().pieces();
   client.readers.push_back(held);

@@ -177,7 +177,7 @@ class Simulator {
   std::optional<EventMirror> events_;  // of all namespaces, from some time of this process on
   // Asked for beyond the node, in this process: what comes from there may fail, whatever was
   // promised of a copy that this node has as well.
-  std::multiset<uint64_t> recalling_;
+  std::set<uint64_t> recalled_;
   // Told of by records that a power cut may have brought back: their header is right, but blocks
   // behind it may have been reused since. They may turn out damaged without any fault.
   std::set<uint64_t> unsure_;

@@ -231,12 +231,14 @@ void World::Kill() {
   CheckIndexes();
 }
 
-void World::PowerCut() {
+void World::PowerCut(bool believed) {
   StopProcess();
   arena_.reset();
   for (size_t d = 0; d < machines_.size(); ++d) {
     Land(machines_[d]);
-    machines_[d].disk->PowerCut(random_.NextU64());
+    const uint64_t seed_of_disk = random_.NextU64();
+    believed ? machines_[d].disk->Forget(seed_of_disk, /*silently=*/true)
+             : machines_[d].disk->PowerCut(seed_of_disk);
     Lose(d, [seed = random_.NextU64()](MemoryIndex& index) { index.PowerCut(seed); });
   }
   CheckIndexes();

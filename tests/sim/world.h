@@ -60,7 +60,8 @@ class World {
   // REQUIRES: no process runs, all ChunkReaders and Reservations of the last one are gone.
   void Start();
   void Kill();
-  void PowerCut();
+  // `believed`: all was left clean, so nobody takes anything for lost; Forgot() tells of what is.
+  void PowerCut(bool believed = false);
   // As StoreDeps::between_slices; from the next start on.
   void SetBetweenSlices(std::function<void()> run) { between_slices_ = std::move(run); }
   bool running() const { return store_ != nullptr; }
