@@ -95,8 +95,8 @@ TEST_CASE("pieces that were encrypted together are verified together") {
   const DataKey key;
   auto header = Header(shape);
   const ImageEncryption encryption = ImageCipher::NewEncryption(key, shape, &random);
-  rig.promotion.OnHeader(std::move(header),
-                         std::make_unique<ImageCipher>(key, header->identity, encryption));
+  auto cipher = std::make_unique<ImageCipher>(key, header->identity, encryption);
+  rig.promotion.OnHeader(std::move(header), std::move(cipher));
   rig.Read(4);
   rig.Read(3);
   CHECK_FALSE(rig.promotion.TakeToVerify(3).has_value());
