@@ -80,11 +80,8 @@ void MemoryRemoteSource::Read(ReadRequest request) {
     reading->request.header_done(Copy(*reading, 0, reading->request.header));
   });
   const ImageShape& shape = reading->request.shape;
-  const uint64_t image_end = shape.blocks().value() * kBlockBytes;
   for (size_t piece = 0; piece < shape.pieces(); ++piece) {
-    const uint64_t begin = kHeaderBytes + piece * kPieceBytes;
-    const bool last = piece + 1 == shape.pieces();
-    const uint64_t end = last ? image_end : begin + kPieceBytes;
+    const uint64_t begin = shape.piece_begin(piece), end = shape.piece_end(piece);
     uint64_t middle = end;
     if (random_.Chance(0.3)) middle = begin + random_.Between(1, end - begin);
     Later([=, this] { ReadPart(reading, piece, begin, middle - begin); });

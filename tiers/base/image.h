@@ -75,6 +75,11 @@ struct ImageShape {
   }
   BlockCount blocks() const { return BlockCount(DivideRoundUp(used_bytes(), kBlockBytes)); }
   size_t pieces() const { return PieceCount(payload_bytes); }
+  // Where a piece begins and ends in the image; the last one goes to the end of the last block.
+  uint64_t piece_begin(size_t piece) const { return kHeaderBytes + piece * kPieceBytes; }
+  uint64_t piece_end(size_t piece) const {
+    return piece + 1 == pieces() ? blocks().value() * kBlockBytes : piece_begin(piece + 1);
+  }
   // Of an encrypted image: pieces of a unit, units, and where one begins and ends in the image.
   size_t unit_pieces() const { return DivideRoundUp(pieces(), kMaxCipherUnits); }
   size_t units() const { return DivideRoundUp(pieces(), unit_pieces()); }

@@ -306,7 +306,7 @@ void Core::CheckInvariants() {
     uint64_t in_policy = 0;
   };
   std::vector<Seen> seen(pools_.size() + 1);  // nobody is last
-  uint64_t live = 0, dirty_chunks = 0, reading = 0, writing = 0;
+  uint64_t live = 0, dirty_chunks = 0, reading = 0, writing = 0, sending = 0;
   std::vector<uint64_t> g3_blocks(devices_.size(), 0), stored(devices_.size(), 0);
   for (uint32_t i = 0; i < table_.slot_end(); ++i) {
     const ChunkSlot slot(i);
@@ -319,7 +319,8 @@ void Core::CheckInvariants() {
     KVKEEP_CHECK(chunk.has_g2_space() || chunk.g3_state != G3State::kAbsent);
     KVKEEP_CHECK(!chunk.dirty() || chunk.g2_state == G2State::kResident);
     KVKEEP_CHECK(chunk.being_read() == promotions_.contains(slot));
-    KVKEEP_CHECK(chunk.sending == (remote_ != nullptr && remote_->writes.IsWriting(slot)));
+    KVKEEP_CHECK(!chunk.sending || remote_->writes.IsWriting(chunk.id));
+    sending += chunk.sending;
     if (chunk.has_g2_space()) KVKEEP_CHECK(TotalBlocks(chunk.g2) == chunk.shape.blocks());
     const bool g3_space = chunk.g3_state >= G3State::kWriting;
     KVKEEP_CHECK(g3_space == !chunk.g3.empty());
@@ -351,6 +352,7 @@ void Core::CheckInvariants() {
     KVKEEP_CHECK(own.policy->size() == seen[t].in_policy);
   }
   KVKEEP_CHECK(reading == promotions_.size() && writing == write_backs_.size());
+  KVKEEP_CHECK(sending == (remote_ == nullptr ? 0 : remote_->writes.writing()));
   CheckDevices(g3_blocks, stored);
 }
 

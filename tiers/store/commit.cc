@@ -319,12 +319,12 @@ void Core::StartSync(uint16_t device) {
     attached_[device].sync_executor->Post([this, device, mark, save, grew] {
       NvmeDevice& nvme = *attached_[device].device;
       absl::Status status, shrunk;
-      if (grew) status = nvme.index().PutMeta(kDoubtfulName, EncodeDoubtful(*save));
+      if (grew) status = SaveDoubtful(nvme.index(), *save);
       if (absl::IsUnavailable(status)) return OnSyncPutOff(device);  // the index stalls
       if (status.ok()) status = SyncData(device);
       // What a read found whole may have been in the drive's cache alone before.
       if (status.ok() && save.has_value() && !grew) {
-        shrunk = nvme.index().PutMeta(kDoubtfulName, EncodeDoubtful(*save));
+        shrunk = SaveDoubtful(nvme.index(), *save);
       }
       TestPoint("stable-mark");
       if (status.ok()) {

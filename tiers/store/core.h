@@ -3,7 +3,7 @@
 // Its methods are spread over files by flow: core.cc (lock, chunk lifetime, G2 space), sessions.cc,
 // lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, unbacked.cc, g3_space.cc,
 // commit.cc (index and sync), replace.cc, join.cc, confirm.cc, recover_g2.cc, learned.cc, scrub.cc,
-// leave.cc, set_limits.cc, operate.cc, admin.cc, events.cc, metadata.cc.
+// leave.cc, recency.cc, remote.cc, set_limits.cc, operate.cc, admin.cc, events.cc, metadata.cc.
 //
 // How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
 // tasks, callers' callbacks) goes into the hold (hold.h) with Later() and runs on the same thread
@@ -137,8 +137,9 @@ class Core final : private ReadSink {
   void Count(uint32_t units) LOCKED { hold_.Count(units); }
   bool Spent() const LOCKED { return hold_.Spent(); }
   void Later(Hold::Task work) LOCKED { hold_.Later(std::move(work)); }
-  void CallLater(StatusCallback callback, absl::Status status) LOCKED {
-    hold_.CallLater(std::move(callback), std::move(status));
+  template <typename Callback, typename Answer>
+  void CallLater(Callback callback, Answer answer) LOCKED {
+    hold_.CallLater(std::move(callback), std::move(answer));
   }
   void NoteHold(uint64_t held_ns, uint64_t worked_ns) LOCKED;
   // The memory is due: touched without the lock, before anybody needs it. In a recovery that is by

@@ -36,11 +36,8 @@ void DeviceTier::Read(ImageRead read) {
                    .done = [this, sink, slot, page = read.header](absl::Status status) {
                      sink->OnHeaderRead(*this, slot, page, std::move(status));
                    }});
-  const uint64_t image_end = read.shape.blocks().value() * kBlockBytes;
   for (size_t piece = 0; piece < read.shape.pieces(); ++piece) {
-    const uint64_t at = kHeaderBytes + piece * kPieceBytes;
-    const bool last = piece + 1 == read.shape.pieces();
-    ForEachRun(read.extents, read.to, at, last ? image_end : at + kPieceBytes,
+    ForEachRun(read.extents, read.to, read.shape.piece_begin(piece), read.shape.piece_end(piece),
                [&](DeviceOffset offset, std::span<std::byte> to) {
                  reads.push_back({.kind = IoOperation::Kind::kRead,
                                   .offset = offset,

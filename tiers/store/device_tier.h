@@ -103,9 +103,6 @@ struct DeviceTier final : LowerTier {
   bool doubtful_saved = true;  // in the index; it has to be before the stable mark moves
   bool doubt_shrank = false;   // since it was saved
   MonotonicTime doubt_saved_at{0};
-  // A whole read of what is in doubt tells that it is on the device: no cache of the kernel's that
-  // may have what the device has not is in between.
-  bool reads_prove = true;
   uint64_t read_up_to = UINT64_MAX;  // the block behind the last promotion's image
   // Dirty chunks that wait for their turn, in the order of their generations.
   absl::btree_map<Generation, QueuedWrite> write_queue;
@@ -124,8 +121,7 @@ struct DeviceTier final : LowerTier {
   bool syncing = false, dirty_index = false;  // the latter: committed to since the last sync began
   MonotonicTime last_sync{0}, last_recency{0};
   UnsavedRecency unsaved_recency;
-  bool saving_recency = false;  // is under way
-  uint32_t saves = 0;           // of that and of what is learned, under way
+  uint32_t saves = 0;  // of that and of what is learned, under way
   SyncWaiters sync_waiters;
 
   DeviceHealth health;

@@ -13,9 +13,15 @@
 #include <cstdint>
 #include <vector>
 
+#include "tiers/index/chunk_index.h"
 #include "tiers/index/doubtful.h"
 
 namespace kvkeep::store_internal {
+
+// As the named value of the index.
+inline absl::Status SaveDoubtful(ChunkIndex& index, const Doubtful& doubtful) {
+  return index.PutMeta(kDoubtfulName, EncodeDoubtful(doubtful));
+}
 
 class DoubtfulRecords {
  public:

@@ -34,9 +34,10 @@ class Hold {
 
   // Runs after the lock was let go of, on the same thread, in this order.
   void Later(Task task) { tasks_.push_back(std::move(task)); }
-  void CallLater(absl::AnyInvocable<void(absl::Status) &&> callback, absl::Status status) {
-    Later([callback = std::move(callback), status = std::move(status)]() mutable {
-      std::move(callback)(std::move(status));
+  template <typename Callback, typename Answer>
+  void CallLater(Callback callback, Answer answer) {
+    Later([callback = std::move(callback), answer = std::move(answer)]() mutable {
+      std::move(callback)(std::move(answer));
     });
   }
 

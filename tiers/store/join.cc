@@ -44,7 +44,7 @@ Doubtful ReadDoubtful(ChunkIndex& index) {
 absl::Status NoteDamage(ChunkIndex& index, StableMark* mark, Doubtful* noted) {
   *noted = Doubtful::All();
   *mark = {.boot_id = Uuid{}, .sequence = mark->sequence, .clean = false};
-  KVKEEP_RETURN_IF_ERROR(index.PutMeta(kDoubtfulName, EncodeDoubtful(*noted)));
+  KVKEEP_RETURN_IF_ERROR(SaveDoubtful(index, *noted));
   return index.Sync(*mark);
 }
 
@@ -59,7 +59,6 @@ struct Core::Arrival {
   StableMark mark;
   Doubtful noted;     // by the index
   bool sure = false;  // every record of it, unless it is in doubt
-  bool same_boot = false;
   bool doubt_grew = false;  // what is noted does not cover it
   std::vector<CommitSequence> doubtful, certain;
   DoubtfulRecords doubts;  // those
@@ -199,8 +198,7 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(uint16_t device, bool at_start) 
   // Damage in the index's log takes newer records away, and removals too, as a power cut does.
   const bool damaged = arrival.index->stats().log_damages > 0;
   // After a stop that left it clean a power cut took nothing either.
-  arrival.same_boot = arrival.mark.boot_id == deps_.boot_id;
-  arrival.sure = (arrival.same_boot || arrival.mark.clean) && !damaged;
+  arrival.sure = (arrival.mark.boot_id == deps_.boot_id || arrival.mark.clean) && !damaged;
   arrival.noted = ReadDoubtful(*arrival.index);
   if (damaged) KVKEEP_RETURN_IF_ERROR(NoteDamage(*arrival.index, &arrival.mark, &arrival.noted));
   BeginAdopting(arrival, damaged);
@@ -477,15 +475,14 @@ void Core::NoteDoubtful(DeviceTier& tier, Arrival& arrival) {
   tier.doubtful_saved = !arrival.doubt_grew && !beyond;
   tier.doubt_shrank = tier.doubtful_saved && tier.doubtful != arrival.noted;
   tier.doubt_saved_at = deps_.clock->Now();
-  // The kernel's cache may have what a failed write of it never brought to the device; it tells of
-  // that once, perhaps to a process that is no more.
-  tier.reads_prove = attached_[tier.number].device->io().direct();
 }
 
 void Core::EndDoubt(Chunk& chunk) {
   DeviceTier& tier = *devices_[chunk.device];
   chunk.doubtful = false;
-  if (tier.reads_prove) tier.EndDoubt(chunk.g3_sequence);
+  // The kernel's cache may have what a failed write of it never brought to the device; it tells of
+  // that once, perhaps to a process that is no more.
+  if (tier.device->io().direct()) tier.EndDoubt(chunk.g3_sequence);
   if (!chunk.detached) EndReplaced(chunk);
 }
 

@@ -57,17 +57,12 @@ struct TailRead {
 }  // namespace
 
 void Core::ReadMetadata(const ChunkId& id, MetadataCallback done) {
-  const auto answer = [](MetadataCallback callback, absl::StatusOr<std::string> with) {
-    return [callback = std::move(callback), with = std::move(with)]() mutable {
-      std::move(callback)(std::move(with));
-    };
-  };
   Section section(this);
   Count(work::kFind);
   const ChunkSlot slot = table_.Find(id);
-  if (slot == kNoSlot) return Later(answer(std::move(done), Gone()));
+  if (slot == kNoSlot) return CallLater(std::move(done), Gone());
   const Chunk& chunk = table_.at(slot);
-  if (chunk.shape.tail_bytes == 0) return Later(answer(std::move(done), std::string()));
+  if (chunk.shape.tail_bytes == 0) return CallLater(std::move(done), std::string());
   // What a restart left in G2 is verified as a whole before it may be read: not for its tail, where
   // G3 has it too.
   const bool verified = chunk.g2_state != G2State::kUnverified;
@@ -88,7 +83,7 @@ void Core::ReadMetadata(const ChunkId& id, MetadataCallback done) {
                         });
     });
   }
-  if (!InG3(chunk)) return Later(answer(std::move(done), Gone()));
+  if (!InG3(chunk)) return CallLater(std::move(done), Gone());
   ReadTail(chunk, std::move(done));
 }
 

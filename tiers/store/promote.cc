@@ -278,7 +278,7 @@ bool Core::HasChecksum(const ExtentList& extents, uint64_t at, uint64_t bytes,
 absl::Status Core::VerifyPiece(const ImageIdentity& identity, const ExtentList& extents,
                                size_t piece) const {
   const ImageShape& shape = identity.shape;
-  const uint64_t at = kHeaderBytes + piece * kPieceBytes;
+  const uint64_t at = shape.piece_begin(piece);
   if (!Planted(Canary::kChecksumSkipped) &&
       !HasChecksum(extents, at, PieceSize(shape.payload_bytes, piece),
                    identity.piece_checksums[piece])) {

@@ -27,12 +27,9 @@ void Promotion::BeginReads() {
   waits_ = false;
   ++outstanding_;  // the header
   if (!header_page_.ok()) return;
-  const uint64_t image_end = bytes();
   for (size_t piece = 0; piece < pieces_.size(); ++piece) {
-    const uint64_t at = kHeaderBytes + piece * kPieceBytes;
     // The last piece brings the metadata tail with it.
-    const bool last = piece + 1 == pieces_.size();
-    pieces_[piece].bytes_left = (last ? image_end : at + kPieceBytes) - at;
+    pieces_[piece].bytes_left = shape_.piece_end(piece) - shape_.piece_begin(piece);
     ++outstanding_;
   }
 }

@@ -39,9 +39,8 @@ void Core::SaveRecency(Section& section, uint16_t device) {
   DeviceTier& tier = *devices_[device];
   tier.last_recency = deps_.clock->Now();
   SaveLearned(device);
-  if (tier.unsaved_recency.empty() || tier.saving_recency) return;
+  if (tier.unsaved_recency.empty() || tier.unsaved_recency.saving()) return;
   ++tier.saves;
-  tier.saving_recency = true;
   const bool looks_at_all =
       tier.unsaved_recency.BeginSave(tier.newest_recency(), tier.committed);
   if (looks_at_all) ++counters_.recency_walks;
@@ -78,7 +77,6 @@ void Core::OnRecencySaved(uint16_t device, const RecencySave& save) {
   Section section(this, Section::Kind::kMaintenance);
   DeviceTier& tier = *devices_[device];
   --tier.saves;
-  tier.saving_recency = false;
   counters_.recency_saved_chunks += save.records;
   counters_.recency_saved_bytes += save.bytes;
   // Lost recency costs hits at worst, so a refusal is tried again when it is due.

@@ -33,10 +33,8 @@ void Core::Recall(const SessionToken& token, const ChunkSet& chunks, RecallCallb
   auto recalling = std::make_shared<Recalling>();
   recalling->done = std::move(done);
   Section section(this);
-  const auto answer = [&](absl::StatusOr<uint64_t> with) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    Later([recalling, with = std::move(with)]() mutable {
-      std::move(recalling->done)(std::move(with));
-    });
+  const auto answer = [&](absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    CallLater(std::move(recalling->done), std::move(status));
   };
   const absl::StatusOr<Session*> session = sessions_.FindFor(token, chunks, &Grants::read);
   if (!session.ok()) return answer(session.status());
@@ -76,9 +74,7 @@ void Core::EndRecall(Recalling& recalling) {
   if (--recalling.left > 0) return;
   remote_->removals.EndSearch(recalling.began);
   --remote_->recalls;
-  Later([done = std::move(recalling.done), came = recalling.came]() mutable {
-    std::move(done)(came);
-  });
+  CallLater(std::move(recalling.done), recalling.came);
 }
 
 void Core::OnFound(std::shared_ptr<Recalling> recalling, const RemoteSource::Found& found) {
@@ -200,7 +196,7 @@ void Core::PumpRemote() {
     Count(work::kFind);
     const ChunkSlot slot = table_.Find(remote.writes.next());
     const bool there = slot != kNoSlot && ReadableNow(table_.at(slot));
-    if (!there || remote.writes.IsWriting(slot)) {
+    if (!there || table_.at(slot).sending) {
       ++remote.counters.dropped_chunks;
       remote.writes.Pop();
       continue;
@@ -217,7 +213,7 @@ void Core::StartRemoteWrite(ChunkSlot slot) {
   Change(this, slot)->sending = true;
   const Chunk& chunk = table_.at(slot);
   const uint64_t bytes = chunk.blocks() * kBlockBytes;
-  remote_->writes.Begin(slot, chunk.id, bytes);
+  remote_->writes.Begin(chunk.id, bytes);
   Later([this, slot, bytes, id = chunk.id, shape = chunk.shape, g2 = chunk.g2,
          remote = remote_.get(), placement = remote_->PlacementOf(chunk)] {
     deps_.copy_executor->Post([this, slot, bytes, id, shape, g2, remote, placement] {
@@ -243,7 +239,7 @@ void Core::StartRemoteWrite(ChunkSlot slot) {
 void Core::OnRemoteWritten(ChunkSlot slot, uint64_t bytes, const absl::Status& status) {
   Section section(this);
   RemoteTier& remote = *remote_;
-  remote.writes.End(slot, bytes);
+  remote.writes.End(table_.at(slot).id, bytes);
   if (status.ok()) {
     ++remote.counters.written_chunks;
     remote.counters.written_bytes += table_.at(slot).shape.payload_bytes;

@@ -2,20 +2,17 @@
 // offered, and which are being written.
 //
 // A chunk waits by its name: it may be gone, or another one, when its turn comes. While it is
-// written its slot is pinned by the caller. The core's lock protects it.
+// written Chunk::sending keeps its bytes. The core's lock protects it.
 #pragma once
 
-#include <absl/container/btree_map.h>
 #include <absl/container/btree_set.h>
 
 #include <cstdint>
 #include <deque>
-#include <memory>
 
 #include "tiers/base/check.h"
 #include "tiers/base/key.h"
 #include "tiers/base/units.h"
-#include "tiers/policy/eviction_policy.h"
 
 namespace kvkeep::store_internal {
 
@@ -34,32 +31,28 @@ class RemoteWrites {
   // REQUIRES: anyone_waits().
   const ChunkId& next() const { return queue_.front(); }
   void Pop() { queue_.pop_front(); }
-  void ForgetQueue() { queue_.clear(); }
 
   bool MayBegin(uint64_t bytes) const {
     return in_flight_bytes_ == 0 || in_flight_bytes_ + bytes <= kMostBytesInFlight;
   }
-  void Begin(ChunkSlot slot, const ChunkId& id, uint64_t bytes) {
-    KVKEEP_CHECK(writing_.emplace(slot, id).second);
-    names_.insert(id);
+  void Begin(const ChunkId& id, uint64_t bytes) {
+    writing_.insert(id);
     in_flight_bytes_ += bytes;
   }
-  void End(ChunkSlot slot, uint64_t bytes) {
-    const auto found = writing_.find(slot);
+  void End(const ChunkId& id, uint64_t bytes) {
+    const auto found = writing_.find(id);
     KVKEEP_CHECK(found != writing_.end() && in_flight_bytes_ >= bytes);
-    names_.erase(names_.find(found->second));
     writing_.erase(found);
     in_flight_bytes_ -= bytes;
   }
-  bool IsWriting(ChunkSlot slot) const { return writing_.contains(slot); }
   // An image of that name may land there later.
-  bool IsWriting(const ChunkId& id) const { return names_.contains(id); }
+  bool IsWriting(const ChunkId& id) const { return writing_.contains(id); }
+  size_t writing() const { return writing_.size(); }
   bool busy() const { return !writing_.empty(); }
 
  private:
   std::deque<ChunkId> queue_;
-  absl::btree_map<ChunkSlot, ChunkId> writing_;
-  absl::btree_multiset<ChunkId> names_;  // of those
+  absl::btree_multiset<ChunkId> writing_;  // one that was put anew may be so twice
   uint64_t in_flight_bytes_ = 0;
 };
 

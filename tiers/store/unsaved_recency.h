@@ -56,6 +56,7 @@ class UnsavedRecency {
   }
   bool empty() const { return slots_.empty() && !all_; }
   size_t noted() const { return slots_.size(); }
+  bool saving() const { return saving_; }
 
   // A save begins; what is noted from now on is for the next one. Returns whether it looks at all
   // chunks. REQUIRES: the one before has ended.
