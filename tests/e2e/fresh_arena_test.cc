@@ -33,6 +33,15 @@ void CheckHasPart(Site& site) {
   CHECK(absl::StrContains(site.Log(), "G2 has a part of its memory"));
 }
 
+// A lease on the chunk, and so on all of the arena that is mapped.
+absl::StatusOr<client::Acquired> PutAndHold(Engine& engine, const TestChunk& chunk) {
+  REQUIRE(engine.PutAll({chunk}));
+  auto held = engine.client().Acquire(engine.ns(), KeysOf({chunk}));
+  REQUIRE(held.ok());
+  REQUIRE(held->leading_keys == 1);
+  return held;
+}
+
 // The lease keeps what it holds where it was, also when its session is long over.
 bool HoldsBytes(const client::Acquired& held, const TestChunk& chunk) {
   std::vector<std::byte> bytes;
@@ -72,10 +81,7 @@ TEST_CASE("beside a lease on all of the former arena it serves, and has the rest
   site.Start();
   Engine engine(site, {.path = client::PathChoice::kLocal});
   const TestChunk chunk{1, 400'000};
-  REQUIRE(engine.PutAll({chunk}));
-  auto held = engine.client().Acquire(engine.ns(), KeysOf({chunk}));
-  REQUIRE(held.ok());
-  REQUIRE(held->leading_keys == 1);
+  auto held = PutAndHold(engine, chunk);
   REQUIRE(site.AwaitClean());
   site.Kill();
   // Nobody can tell what a dead process does there: the arena is made anew.
@@ -109,9 +115,7 @@ TEST_CASE("an arena that has a part of its memory is warm after a restart, and t
   site.Start();
   Engine engine(site, {.path = client::PathChoice::kLocal});
   const TestChunk chunk{1, 400'000};
-  REQUIRE(engine.PutAll({chunk}));
-  auto held = engine.client().Acquire(engine.ns(), KeysOf({chunk}));
-  REQUIRE(held.ok());
+  auto held = PutAndHold(engine, chunk);
   site.Kill();
   site.settings.segment_bytes = "8MiB";
   site.Start();
@@ -138,10 +142,7 @@ TEST_CASE("where there is too little for every segment the start waits until a l
   site.Start();
   Engine engine(site, {.path = client::PathChoice::kLocal});
   const TestChunk chunk{1, 400'000};
-  REQUIRE(engine.PutAll({chunk}));
-  auto held = engine.client().Acquire(engine.ns(), KeysOf({chunk}));
-  REQUIRE(held.ok());
-  REQUIRE(held->leading_keys == 1);
+  auto held = PutAndHold(engine, chunk);
   site.Kill();
   site.settings.segment_bytes = "8MiB";
   std::thread lets_go([&held] {

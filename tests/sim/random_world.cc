@@ -64,12 +64,15 @@ const Removal kRemovals[] = {
     {"parts", [](Scenario& s) { s.parts = 1; }},
 };
 
+// Every other time 0.
+double UpTo(double most, SeededRandom& random) {
+  return random.Chance(0.5) ? most * 0.001 * static_cast<double>(random.Below(1001)) : 0.0;
+}
+
 void AddFaults(SeededRandom& random, Scenario& scenario) {
   // Of the silent ones none in a third of the worlds: what says that it failed must do no harm.
   const bool honest = random.Chance(0.33);
-  const auto chance = [&random](double most) {
-    return random.Chance(0.5) ? most * 0.001 * static_cast<double>(random.Below(1001)) : 0.0;
-  };
+  const auto chance = [&random](double most) { return UpTo(most, random); };
   const auto silent = [&](double most) { return honest ? 0.0 : chance(most); };
   FaultOptions& device = scenario.world.device_faults;
   device = {.read_error = silent(0.02),
@@ -105,9 +108,7 @@ void AddRemote(SeededRandom& random, Scenario& scenario, bool faults) {
   scenario.world.remote = true;
   scenario.world.remote_faults.delay = random.Chance(0.5) ? 0.3 : 0;
   if (!faults || random.Chance(0.3)) return;
-  const auto chance = [&random](double most) {
-    return random.Chance(0.5) ? most * 0.001 * static_cast<double>(random.Below(1001)) : 0.0;
-  };
+  const auto chance = [&random](double most) { return UpTo(most, random); };
   scenario.world.remote_faults = {.delay = scenario.world.remote_faults.delay,
                                   .hides = chance(0.2),
                                   .finds_other = chance(0.05),

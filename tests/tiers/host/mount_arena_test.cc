@@ -15,6 +15,7 @@
 #include "tests/tiers/host/child_process.h"
 #include "tests/tiers/host/client_attacks.h"
 #include "tests/tiers/host/in_namespace.h"
+#include "tests/tiers/host/mounted_arena.h"
 #include "tests/tiers/host/vm_flags.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
@@ -23,24 +24,6 @@
 
 namespace kvkeep {
 namespace {
-
-ArenaOptions MountOptions(const MountRoom& room, uint64_t capacity_bytes) {
-  ArenaOptions options;
-  options.capacity_bytes = capacity_bytes;
-  options.segment_bytes = 2 * kMiB;
-  options.backing = ArenaBacking::kMount;
-  options.mount_dir = room.writable;
-  options.readonly_dir = room.readonly;
-  return options;
-}
-
-// The arena, or null and a finding.
-std::unique_ptr<Arena> Open(const ArenaOptions& options, Findings& findings,
-                            Executor* executor = nullptr) {
-  auto arena = CreateArena(options, executor);
-  if (!findings.Expect(arena.ok(), arena.status().ToString())) return nullptr;
-  return *std::move(arena);
-}
 
 void ExpectError(const ArenaOptions& options, absl::StatusCode code, const std::string& part,
                  Findings& findings) {

@@ -12,6 +12,7 @@
 
 #include "tests/fakes/manual_executor.h"
 #include "tests/tiers/host/in_namespace.h"
+#include "tests/tiers/host/mounted_arena.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/base/units.h"
 #include "tiers/host/arena.h"
@@ -21,27 +22,10 @@ namespace {
 
 constexpr uint64_t kCapacity = 8 * kMiB;  // four segments, whose pieces are 32 KiB
 
-ArenaOptions Options(const MountRoom& room) {
-  ArenaOptions options;
-  options.capacity_bytes = kCapacity;
-  options.segment_bytes = 2 * kMiB;
-  options.backing = ArenaBacking::kMount;
-  options.mount_dir = room.writable;
-  options.readonly_dir = room.readonly;
-  return options;
-}
-
-std::unique_ptr<Arena> OpenInPart(const ArenaOptions& options, Findings& findings,
-                                  Executor* executor = nullptr) {
-  auto arena = CreateArena(options, executor);
-  if (!findings.Expect(arena.ok(), arena.status().ToString())) return nullptr;
-  return *std::move(arena);
-}
-
 // An arena that was here before; what is returned holds its memory, as clients' mappings do.
 std::vector<UniqueFd> MakeFormer(const MountRoom& room, Findings& findings) {
   std::vector<UniqueFd> held;
-  const auto arena = OpenInPart(Options(room), findings);
+  const auto arena = Open(MountOptions(room, kCapacity), findings);
   for (size_t i = 0; arena != nullptr && i < arena->segment_count(); ++i) {
     held.emplace_back(arena->OpenForClient(i).value());
   }
@@ -97,9 +81,9 @@ TEST_CASE("beside clients of before an arena has the memory there is, of each se
     if (!findings.Expect(room.MountTmpfs("size=9m,mode=0700"), "mount")) return;
     std::vector<UniqueFd> held = MakeFormer(room, findings);
     ManualExecutor executor;
-    ArenaOptions options = Options(room);
+    ArenaOptions options = MountOptions(room, kCapacity);
     options.fresh = true;
-    const auto arena = OpenInPart(options, findings, &executor);
+    const auto arena = Open(options, findings, &executor);
     if (arena == nullptr) return;
     executor.RunAll();
     const uint64_t to_come = Bytes(arena->ToCome());
@@ -133,12 +117,12 @@ TEST_CASE("an arena that has a part of its memory is found again with that part,
   InNamespace([](const MountRoom& room, Findings& findings) {
     if (!findings.Expect(room.MountTmpfs("size=9m,mode=0700"), "mount")) return;
     std::vector<UniqueFd> held = MakeFormer(room, findings);
-    ArenaOptions options = Options(room);
+    ArenaOptions options = MountOptions(room, kCapacity);
     options.fresh = true;
     Uuid uuid;
     uint64_t to_come = 0;
     {
-      const auto arena = OpenInPart(options, findings);
+      const auto arena = Open(options, findings);
       if (arena == nullptr) return;
       Mark(*arena);
       held.pop_back();
@@ -148,7 +132,7 @@ TEST_CASE("an arena that has a part of its memory is found again with that part,
     }
     options.fresh = false;
     {
-      const auto arena = OpenInPart(options, findings);
+      const auto arena = Open(options, findings);
       if (arena == nullptr) return;
       findings.Expect(arena->uuid() == uuid && IsMarked(*arena), "not the same arena");
       findings.Expect(Bytes(arena->ToCome()) == to_come, absl::StrCat("not ", to_come, " to come"));
@@ -156,7 +140,7 @@ TEST_CASE("an arena that has a part of its memory is found again with that part,
     }
     held.clear();
     for (int start = 0; start < 2; ++start) {
-      const auto arena = OpenInPart(options, findings);
+      const auto arena = Open(options, findings);
       if (arena == nullptr) return;
       findings.Expect(arena->uuid() == uuid && IsMarked(*arena), "not the same arena at the end");
       findings.Expect(arena->ToCome().empty() && !HasPart(room), "not whole at the end");
@@ -172,7 +156,7 @@ TEST_CASE("an arena of which nobody knows how much has memory is made anew") {
     const auto describe = [&](const std::string& text) {
       unlink(part.c_str());
       findings.Expect(symlink(text.c_str(), part.c_str()) == 0, "symlink");
-      const auto arena = OpenInPart(Options(room), findings);
+      const auto arena = Open(MountOptions(room, kCapacity), findings);
       return arena == nullptr ? "" : arena->describe();
     };
     for (const std::string text : {"v9:of another time", "v1:x:32768:3"}) {
@@ -191,7 +175,7 @@ TEST_CASE("after a wait for memory, why the files of before were not kept is kno
     // So little more than the arena that there is no piece for each segment.
     if (!findings.Expect(room.MountTmpfs("size=8256k,mode=0700"), "mount")) return;
     std::vector<UniqueFd> held = MakeFormer(room, findings);
-    ArenaOptions options = Options(room);
+    ArenaOptions options = MountOptions(room, kCapacity);
     options.owners = 7;
     std::string replaced_because;
     options.replaced_because = &replaced_because;
@@ -202,7 +186,7 @@ TEST_CASE("after a wait for memory, why the files of before were not kept is kno
                       status.ToString());
     }
     held.clear();
-    const auto arena = OpenInPart(options, findings);
+    const auto arena = Open(options, findings);
     if (arena == nullptr) return;
     findings.Expect(absl::StrContains(arena->describe(), "replaced (the tenants' shares"),
                     arena->describe());

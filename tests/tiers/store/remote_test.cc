@@ -33,6 +33,11 @@ struct Remote {
                                            : std::string(came.status().message());
                      });
   }
+  // Until it has space in an empty G2: the images are found, and none is read.
+  void BeginReading(const std::vector<uint64_t>& names, std::string* answer) {
+    Begin(names, answer);
+    while (s.store().snapshot().g2.used_bytes == 0) REQUIRE(s.world.RunOneAtRandom());
+  }
   RemoteCounters counters() { return *s.store().snapshot().remote; }
   // Both tiers of the node are empty from here on.
   void LoseNode() {
@@ -73,11 +78,7 @@ TEST_CASE("what was recalled is written to G3 as what was put, and durable when 
   StoreTester& s = remote.s;
   CHECK(s.Put(1, 4096) == "stored");
   s.Settle();
-  s.world.Kill();
-  s.world.LoseArena();
-  s.world.SetAttached(0, false);
-  s.world.Start();
-  s.Connect();
+  remote.LoseNode();
   CHECK(remote.Recall({1}) == "1");
   bool joined = false;
   s.world.Join(0, [&joined](const absl::Status& status) { joined = status.ok(); });
@@ -94,8 +95,7 @@ TEST_CASE("who reads a chunk that is being recalled waits for its pieces") {
   s.Settle();
   remote.LoseNode();
   std::string answer = "waiting";
-  remote.Begin({1}, &answer);
-  while (s.store().snapshot().g2.used_bytes == 0) REQUIRE(s.world.RunOneAtRandom());
+  remote.BeginReading({1}, &answer);
   ChunkReader reader = s.Pin(1);
   REQUIRE(reader);
   CHECK(s.Where(1).empty());  // no lookup promises it
@@ -113,8 +113,7 @@ TEST_CASE("what is gone, wrong or cut off beyond the node is a miss, and its spa
   std::string failure, kept = "kept";
   SECTION("gone between search and read") {
     std::string answer = "waiting";
-    remote.Begin({1}, &answer);
-    while (s.store().snapshot().g2.used_bytes == 0) REQUIRE(s.world.RunOneAtRandom());
+    remote.BeginReading({1}, &answer);
     s.world.bucket().clear();
     s.RunAll();
     CHECK(answer == "0");
@@ -145,8 +144,7 @@ TEST_CASE("what is gone, wrong or cut off beyond the node is a miss, and its spa
     const auto now = std::exchange(s.world.bucket().begin()->second, found);
     remote.LoseNode();
     std::string answer = "waiting";
-    remote.Begin({1}, &answer);
-    while (s.store().snapshot().g2.used_bytes == 0) REQUIRE(s.world.RunOneAtRandom());
+    remote.BeginReading({1}, &answer);
     s.world.bucket().begin()->second = now;
     s.RunAll();
     CHECK(answer == "0");
@@ -251,8 +249,7 @@ TEST_CASE("a durable put of what is only on its way from beyond the node is a pu
   s.world.Start();
   s.Connect();
   std::string answer = "waiting";
-  remote.Begin({1}, &answer);
-  while (s.store().snapshot().g2.used_bytes == 0) REQUIRE(s.world.RunOneAtRandom());
+  remote.BeginReading({1}, &answer);
   CHECK(s.Put(1, 4096, {.durable = true}) == "stored");
   s.RunAll();
   CHECK(answer == "1");  // it came, to nobody
@@ -279,8 +276,7 @@ TEST_CASE("what a joining device holds is not lost to a recall") {
     REQUIRE(s.Durable(1) == "ok");
     remote.LoseNode();
     s.world.remote().set_faults({.delay = 1, .read_error = 1});
-    remote.Begin({1}, &answer);
-    while (s.store().snapshot().g2.used_bytes == 0) REQUIRE(s.world.RunOneAtRandom());
+    remote.BeginReading({1}, &answer);
     ChunkReader reader = s.Pin(1);
     REQUIRE(reader);
     join();
@@ -321,8 +317,7 @@ TEST_CASE("a put of what is on its way from beyond the node keeps its bytes") {
   remote.LoseNode();
   s.world.remote().set_faults({.corrupt_read = 1});
   std::string answer = "waiting";
-  remote.Begin({1}, &answer);
-  while (s.store().snapshot().g2.used_bytes == 0) REQUIRE(s.world.RunOneAtRandom());
+  remote.BeginReading({1}, &answer);
   CHECK(s.Put(1, 4096) == "stored");
   s.RunAll();
   CHECK(answer == "0");
