@@ -53,8 +53,8 @@ TEST_CASE("who stands in line has the lock before one that let go of it and stan
   mu.Lock();
   Taker taker(&mu);
   for (uint64_t hold = 0; hold < kHolds || !taker.done(); ++hold) {
-    // Now and then until the other one is there.
-    while (hold % 8 == 0 && !mu.has_waiters() && !taker.done()) std::this_thread::yield();
+    // Each time until the other one is there: else it may come unseen, and one take is not counted.
+    while (!mu.has_waiters() && !taker.done()) std::this_thread::yield();
     const uint64_t before = taker.taken();
     const bool somebody = mu.has_waiters();
     mu.Unlock();
