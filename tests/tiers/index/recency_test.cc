@@ -11,6 +11,7 @@
 #include "tests/fakes/scratch_dir.h"
 #include "tests/tiers/index/raw_database.h"
 #include "tests/tiers/index/records.h"
+#include "tests/tiers/index/run_child.h"
 #include "tiers/index/rocksdb_index.h"
 
 namespace kvkeep {
@@ -66,19 +67,26 @@ TEST_CASE("the format of recency is frozen") {
   CHECK_FALSE(DecodeRecency(std::string(8, '\0'), std::string(9, 'x')).has_value());
 }
 
+std::unique_ptr<ChunkIndex> SaveInTurn(const std::string& index_dir) {
+  std::unique_ptr<ChunkIndex> index = OpenIndex(index_dir, /*create=*/true);
+  REQUIRE(index->Commit({.adds = {NumberedRecord(1), NumberedRecord(2)}}).ok());
+  Save(*index, {Delta(300, 1), Delta(1, 2), Delta(2, 3), Delta(40, 4)});
+  Save(*index, {Delta(2, 9), Delta(40, std::nullopt)});
+  CHECK(ReadRecency(*index) == std::vector{Delta(1, 2), Delta(2, 9), Delta(300, 1)});
+  REQUIRE(
+      index->Commit({.removes = {NumberedRecord(1).id}, .forgotten = {CommitSequence(1)}}).ok());
+  return index;
+}
+
+TEST_CASE("child: saves recency in turn", "[.child]") {
+  const auto index = SaveInTurn(IndexDirOfChild());
+  kill(getpid(), SIGKILL);
+}
+
 TEST_CASE("recency comes back in the order of sequences, the last of each, without what has gone") {
   ScratchDir dir;
-  {
-    const auto index = OpenIndex(dir / "index", /*create=*/true);
-    REQUIRE(index->Commit({.adds = {NumberedRecord(1), NumberedRecord(2)}}).ok());
-    Save(*index, {Delta(300, 1), Delta(1, 2), Delta(2, 3), Delta(40, 4)});
-    Save(*index, {Delta(2, 9), Delta(40, std::nullopt)});
-    CHECK(ReadRecency(*index) == std::vector{Delta(1, 2), Delta(2, 9), Delta(300, 1)});
-    REQUIRE(index->Commit({.removes = {NumberedRecord(1).id}, .forgotten = {CommitSequence(1)}})
-                .ok());
-    // As kill -9 would leave it.
-    fs::copy(dir / "index", dir / "killed", fs::copy_options::recursive);
-  }
+  SaveInTurn(dir / "index").reset();
+  RunUntilKilled("child: saves recency in turn", dir / "killed");
   for (const char* name : {"index", "killed"}) {
     CHECK(ReadRecency(*OpenIndex(dir / name)) == std::vector{Delta(2, 9), Delta(300, 1)});
   }
@@ -127,20 +135,22 @@ TEST_CASE("an index of the version before gets the column family, and that versi
   CHECK(absl::StrContains(former.ToString(), "Column families not opened: recency"));
 }
 
-// As an index that is killed leaves it: recency was saved early, records went on until tables of
-// them were written. Then the log holds neither any more.
+TEST_CASE("child: commits after recency until a table is written", "[.child]") {
+  const auto index = OpenIndex(IndexDirOfChild(), /*create=*/true);
+  Save(*index, {Delta(1, 1)});
+  for (uint32_t n = 0; index->stats().table_bytes == 0; n += 500) {
+    IndexBatch batch;
+    for (uint32_t i = n; i < n + 500; ++i) batch.adds.push_back(NumberedRecord(i));
+    REQUIRE(index->Commit(batch).ok());
+  }
+  kill(getpid(), SIGKILL);
+}
+
+// Recency was saved early, records went on until tables of them were written. Then the log holds
+// neither any more.
 TEST_CASE("when a table of records was written no log is kept for recency") {
   ScratchDir dir;
-  {
-    const auto index = OpenIndex(dir / "index", /*create=*/true);
-    Save(*index, {Delta(1, 1)});
-    for (uint32_t n = 0; index->stats().table_bytes == 0; n += 500) {
-      IndexBatch batch;
-      for (uint32_t i = n; i < n + 500; ++i) batch.adds.push_back(NumberedRecord(i));
-      REQUIRE(index->Commit(batch).ok());
-    }
-    fs::copy(dir / "index", dir / "killed", fs::copy_options::recursive);
-  }
+  RunUntilKilled("child: commits after recency until a table is written", dir / "killed");
   int damaged = 0;
   for (const auto& entry : fs::directory_iterator(dir / "killed")) {
     if (entry.path().extension() != ".log" || entry.file_size() < 100) continue;

@@ -17,6 +17,7 @@
 #include "tests/fakes/scratch_dir.h"
 #include "tests/tiers/index/raw_database.h"
 #include "tests/tiers/index/records.h"
+#include "tests/tiers/index/run_child.h"
 
 namespace kvkeep {
 namespace {
@@ -101,9 +102,7 @@ TEST_CASE("a scan stops when the visitor has seen enough") {
 // Run by the test below in a process of its own, with the directory in the environment. (A forked
 // child would lack RocksDB's threads.)
 TEST_CASE("child: commits until it is killed", "[.child]") {
-  const char* const dir = std::getenv("KVKEEP_TEST_DIR");
-  REQUIRE(dir != nullptr);
-  const auto index = Open(dir, /*create=*/true);
+  const auto index = Open(IndexDirOfChild(), /*create=*/true);
   Add(*index, 0, 500);
   REQUIRE(index->Sync({kBoot, CommitSequence(499)}).ok());
   for (uint32_t n = 500; n < 20'000; n += 100) Add(*index, n, n + 100);
@@ -111,26 +110,10 @@ TEST_CASE("child: commits until it is killed", "[.child]") {
   kill(getpid(), SIGKILL);
 }
 
-// The wait status of a process that runs one hidden test case on `index_dir`. A fresh process:
-// RocksDB's threads do not survive a fork.
-int RunChild(const char* test_case, const std::string& index_dir) {
-  const pid_t child = fork();
-  if (child == 0) {
-    setenv("KVKEEP_TEST_DIR", index_dir.c_str(), 1);
-    execl("/proc/self/exe", "index_test", test_case, nullptr);
-    _exit(1);
-  }
-  int how = 0;
-  REQUIRE(waitpid(child, &how, 0) == child);
-  return how;
-}
-
 TEST_CASE("what was committed outlives kill -9, without a sync") {
   ScratchDir dir;
   const std::string index_dir = dir / "index";
-  const int how = RunChild("child: commits until it is killed", index_dir);
-  REQUIRE(WIFSIGNALED(how));
-  REQUIRE(WTERMSIG(how) == SIGKILL);
+  RunUntilKilled("child: commits until it is killed", index_dir);
 
   const auto index = Open(index_dir);
   CHECK(ReadAll(*index).size() == 20'000);
@@ -465,7 +448,7 @@ TEST_CASE("options over their limits are refused by name") {
 
 // Run by the next one.
 TEST_CASE("child: commits when no file can grow any more", "[.child]") {
-  const auto index = Open(std::getenv("KVKEEP_TEST_DIR"), /*create=*/true);
+  const auto index = Open(IndexDirOfChild(), /*create=*/true);
   Add(*index, 0, 10);
   signal(SIGXFSZ, SIG_IGN);
   const rlimit nothing{.rlim_cur = 1, .rlim_max = 1};
