@@ -180,7 +180,7 @@ void Core::CheckMarks() {
   for (uint32_t i = 0; i < table_.slot_end(); ++i) {
     const Chunk& chunk = table_.at(ChunkSlot(i));
     if (!chunk.live || chunk.detached || !chunk.in_g2()) continue;
-    KVKEEP_CHECK(marks_.at(chunk.g2[0].first) != 0);
+    KVKEEP_CHECK(marks_.at(chunk.g2.first_block()) != 0);
     ++images;
   }
   KVKEEP_CHECK(marks_.CountSet() == images);
@@ -325,7 +325,7 @@ void Core::CheckInvariants() {
     const bool g3_space = chunk.g3_state >= G3State::kWriting;
     KVKEEP_CHECK(g3_space == !chunk.g3.empty());
     if (g3_space) g3_blocks[chunk.device] += chunk.blocks();
-    for (const Extent& extent : chunk.g2) KVKEEP_CHECK(pool(chunk).Owns(extent.first));
+    for (const Extent& extent : chunk.g2.list()) KVKEEP_CHECK(pool(chunk).Owns(extent.first));
     Seen& own = seen[chunk.tenant.value()];
     if (chunk.has_g2_space()) own.blocks += chunk.blocks();
     own.resident += chunk.in_g2();

@@ -94,7 +94,11 @@ void ChunkTable::FindAll(const NamespaceDigest& ns, std::span<const ChunkKey> ke
     if (i >= kAhead && i - kAhead < end) {
       Link& link = found[i - kAhead];
       link.slot = Candidate(link.fingerprint.value());
-      if (link.slot != kNoSlot) __builtin_prefetch(&at(link.slot));
+      if (link.slot != kNoSlot) {  // what is looked at of it may lie in two lines
+        const auto* const first = reinterpret_cast<const std::byte*>(&at(link.slot));
+        __builtin_prefetch(first);
+        __builtin_prefetch(first + kCacheLine - 1);
+      }
     }
     if (i >= 2 * kAhead) {
       Link& link = found[i - 2 * kAhead];

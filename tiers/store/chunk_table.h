@@ -17,6 +17,8 @@
 #include "tiers/index/record.h"
 #include "tiers/policy/eviction_policy.h"
 #include "tiers/store/entry_arrays.h"
+#include "tiers/store/incarnations.h"
+#include "tiers/store/packed_extents.h"
 #include "tiers/store/types.h"
 
 namespace kvkeep::store_internal {
@@ -38,11 +40,45 @@ enum class G3State : uint8_t {
   kStored,      // visible
 };
 
-// What a lookup reads lies in the first cache line.
-struct alignas(64) Chunk {
+// ImageShape and TenantId, in the bytes that their limits need.
+struct PackedShape {
+  uint32_t payload_bytes = 0;
+  uint16_t tail_bytes = 0;
+
+  PackedShape() = default;
+  PackedShape(const ImageShape& shape)  // NOLINT: it is one
+      : payload_bytes(shape.payload_bytes), tail_bytes(static_cast<uint16_t>(shape.tail_bytes)) {
+    static_assert(kMaxTailBytes <= UINT16_MAX);
+    KVKEEP_CHECK(tail_bytes == shape.tail_bytes);
+  }
+  operator ImageShape() const {  // NOLINT: it is one
+    return {.payload_bytes = payload_bytes, .tail_bytes = tail_bytes};
+  }
+  BlockCount blocks() const { return ImageShape(*this).blocks(); }
+  size_t pieces() const { return ImageShape(*this).pieces(); }
+} __attribute__((packed, aligned(2)));
+
+class PackedTenant {
+ public:
+  PackedTenant() = default;
+  PackedTenant(TenantId tenant)  // NOLINT: it is one
+      : number_(static_cast<uint16_t>(tenant.value())) {
+    KVKEEP_CHECK(number_ == tenant.value());
+  }
+  operator TenantId() const { return TenantId(number_); }  // NOLINT: it is one
+  uint32_t value() const { return number_; }
+
+ private:
+  uint16_t number_ = 0;
+};
+
+// There is one per chunk, so its size is most of what a chunk takes of memory. What a lookup reads
+// comes first.
+struct Chunk {
   ChunkId id;
   uint32_t pins = 0;    // leases and readers: the G2 bytes stay
   uint16_t device = 0;  // of the G3 copy
+  PackedTenant tenant;  // whose it is, and in whose pool the G2 copy lies
   G2State g2_state = G2State::kAbsent;
   G3State g3_state = G3State::kAbsent;
   bool live : 1 = false;        // slot in use
@@ -62,15 +98,12 @@ struct alignas(64) Chunk {
   bool noted_unbacked : 1 = false;  // counted as what G2 alone holds
   bool recency_noted : 1 = false;   // in its device's UnsavedRecency
 
-  ImageShape shape;
-  TenantId tenant;  // whose it is, and in whose pool the G2 copy lies
-  ExtentList g2;
-  ExtentList g3;
-  Incarnation g3_incarnation;
+  PackedShape shape;
+  IncarnationNumber g3_incarnation;
+  PackedExtents g2;
+  PackedExtents g3;
   Generation g3_generation;    // also tells a queued write-back whether it is still this chunk's
   CommitSequence g3_sequence;  // of its index record, once stored
-  ChunkSlot unbacked_before = kNoSlot, unbacked_after = kNoSlot;  // of the UnbackedQueue
-  ChunkSlot unbacked_parent = kNoSlot;  // near which it is written; may be another's slot by then
 
   bool dirty() const {
     return g3_state == G3State::kQueued || g3_state == G3State::kWriting ||
@@ -88,11 +121,12 @@ struct alignas(64) Chunk {
   }
   uint64_t blocks() const { return shape.blocks().value(); }
 };
-static_assert(sizeof(Chunk) == 192);  // of each there is one per chunk
+static_assert(sizeof(Chunk) == 104);
 
 class ChunkTable {
  public:
   using Link = EvictionPolicy::ChainLink;
+  static constexpr size_t kCacheLine = 64;
 
   ChunkTable(uint64_t max_chunks, uint64_t hash_seed);
   ~ChunkTable();
@@ -114,8 +148,10 @@ class ChunkTable {
   const Chunk& at(ChunkSlot slot) const { return chunks_[slot.value()]; }
   // The slot is looked at soon: its memory is brought near.
   void Prefetch(ChunkSlot slot) const {
-    const auto* line = reinterpret_cast<const std::byte*>(&at(slot));
-    for (size_t i = 0; i < sizeof(Chunk); i += alignof(Chunk)) __builtin_prefetch(line + i);
+    const auto* first = reinterpret_cast<const std::byte*>(&at(slot));
+    __builtin_prefetch(first);
+    __builtin_prefetch(first + kCacheLine);
+    __builtin_prefetch(first + sizeof(Chunk) - 1);
   }
   uint64_t size() const { return size_; }
   bool full() const { return size_ >= max_chunks_; }

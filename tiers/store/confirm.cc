@@ -34,7 +34,7 @@ void Core::PumpConfirms(uint16_t device) {
     tier.confirms.Begin();
     chunk.g3_reading = true;
     IoOperation read{.kind = IoOperation::Kind::kRead,
-                     .offset = DeviceOffset(chunk.g3[0].first.value() * kBlockBytes),
+                     .offset = DeviceOffset(chunk.g3.first_block().value() * kBlockBytes),
                      .data = page->bytes,
                      .bytes = kHeaderBytes,
                      .done = [this, confirm, page](absl::Status status) {

@@ -55,6 +55,7 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
   failed_syncs_.resize(deps_.devices.size());
   attached_.resize(deps_.devices.size());
   slot_shares_.SetCapacity(options_.max_chunks);
+  KVKEEP_CHECK(incarnations_.Add(incarnation_).has_value());
   for (const TenantOptions& tenant : options_.tenants) {
     const uint64_t end = std::min(first + tenant.g2_segments * per_segment, all);
     KVKEEP_CHECK(end > first);  // Store::Create has looked
@@ -316,7 +317,7 @@ void Core::FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason 
   NoteGone(chunk, LifeSamples::kG2, reason);
   chunk.in_g2_policy = false;
   if (chunk.in_g2()) --pool(chunk).chunks;
-  marks_.Clear(chunk.g2[0].first);  // before anybody else gets the blocks
+  marks_.Clear(chunk.g2.first_block());  // before anybody else gets the blocks
   pool(chunk).Free(chunk.g2);
   chunk.g2.clear();
   chunk.g2_state = G2State::kAbsent;
@@ -359,7 +360,7 @@ std::optional<ExtentList> Core::AllocateG2(Section& section, TenantId tenant, ui
       // place is no worse than any.
       std::optional<BlockNumber> near;
       if (parent != kNoSlot && table_.at(parent).has_g2_space()) {
-        near = BlockNumber(table_.at(parent).g2.back().end());
+        near = BlockNumber(table_.at(parent).g2.end_block());
       }
       std::optional<ExtentList> extents = from.Allocate(BlockCount(blocks), near);
       if (extents.has_value()) {
@@ -393,7 +394,7 @@ void Core::DetachOnly(ChunkSlot slot) {
   table_.Detach(slot);
   EndUnbackedWait(slot);
   // Readers may keep the bytes for long; a restart must not bring them back.
-  if (chunk->has_g2_space()) marks_.Clear(chunk->g2[0].first);
+  if (chunk->has_g2_space()) marks_.Clear(chunk->g2.first_block());
   if (chunk->in_g2_policy) {
     pool(*chunk).policy->OnErase(slot, EvictionPolicy::EraseReason::kRemoved);
   }

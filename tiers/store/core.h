@@ -348,9 +348,9 @@ class Core final : private ReadSink {
   void SetG3State(Chunk& chunk, G3State state) LOCKED;
 
   // ---- unbacked.cc
-  void WaitUnbacked(ChunkSlot slot) LOCKED;
+  void WaitUnbacked(ChunkSlot slot, ChunkSlot parent) LOCKED;
   void WaitAgain(ChunkSlot slot) LOCKED;
-  void EndUnbackedWait(ChunkSlot slot) LOCKED;
+  ChunkSlot EndUnbackedWait(ChunkSlot slot) LOCKED;
   std::optional<uint16_t> EnqueueUnbacked(ChunkSlot slot) LOCKED;
   void PumpUnbacked(uint16_t device) LOCKED;
   void NoteUnbacked(Chunk& chunk) LOCKED;
@@ -546,6 +546,7 @@ class Core final : private ReadSink {
   std::optional<MonotonicTime> last_tick_ ABSL_GUARDED_BY(mu_);
   Hold hold_ ABSL_GUARDED_BY(mu_);
   ChunkTable table_ ABSL_GUARDED_BY(mu_);
+  Incarnations incarnations_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<ThreadPool> recovery_helper_ ABSL_GUARDED_BY(mu_);  // during Recover()
   std::vector<std::unique_ptr<G2Pool>> pools_ ABSL_GUARDED_BY(mu_);   // by TenantId
   Shares slot_shares_ ABSL_GUARDED_BY(mu_);                           // of the table

@@ -77,7 +77,7 @@ void DeviceTier::Write(ImageWrite write) {
 ImagePlacement DeviceTier::PlacementOf(const Chunk& chunk) const {
   return {.tier = Tier::kG3,
           .place = device->uuid(),
-          .incarnation = chunk.g3_incarnation,
+          .incarnation = incarnations->At(chunk.g3_incarnation),
           .generation = chunk.g3_generation,
           .extents = chunk.g3};
 }
@@ -92,7 +92,7 @@ absl::Status DeviceTier::CheckHeader(const ImageHeader& header, const Chunk& chu
 
 uint32_t DeviceTier::NoteRuns(const Chunk& chunk) {
   uint32_t runs = 0;
-  for (const Extent& extent : chunk.g3) {
+  for (const Extent& extent : chunk.g3.list()) {
     runs += extent.first.value() != read_up_to;
     read_up_to = extent.end();
   }

@@ -63,7 +63,8 @@ struct DeviceTier final : LowerTier {
   // and nothing is written there. Leaving: likewise, until nothing is under way (leave.cc).
   enum class Presence : uint8_t { kAway, kJoining, kHere, kLeaving };
 
-  DeviceTier(uint16_t of_number, const MacKey& key) : LowerTier(of_number, key) {}
+  DeviceTier(uint16_t of_number, const MacKey& key, const Incarnations* incarnations)
+      : LowerTier(of_number, key), incarnations(incarnations) {}
 
   // ---- LowerTier
   void Read(ImageRead read) override;
@@ -80,6 +81,7 @@ struct DeviceTier final : LowerTier {
   }
   uint32_t NoteRuns(const Chunk& chunk) override;
 
+  const Incarnations* const incarnations;  // of the chunks
   NvmeDevice* device = nullptr;  // constant while anything of it is under way
   Presence presence = Presence::kAway;
   MissedDeletes missed;                        // until it is here

@@ -188,7 +188,7 @@ bool Core::AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) {
   std::optional<BlockNumber> near;
   if (parent != kNoSlot && !table_.at(parent).g3.empty() &&
       table_.at(parent).device == chunk.device) {
-    near = BlockNumber(table_.at(parent).g3.back().end());
+    near = BlockNumber(table_.at(parent).g3.end_block());
   }
   std::optional<ExtentList> extents;
   if (tier.used_blocks() + blocks <= tier.capacity_blocks) {

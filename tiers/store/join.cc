@@ -84,7 +84,7 @@ absl::Status Core::Recover() {
     Section section(this, Section::Kind::kNotMeasured);  // nobody is served yet
     recovery_helper_ = std::make_unique<ThreadPool>("kvkeep-recover", 1);
     for (uint16_t device = 0; device < deps_.devices.size(); ++device) {
-      auto tier = std::make_unique<DeviceTier>(device, deps_.mac_key);
+      auto tier = std::make_unique<DeviceTier>(device, deps_.mac_key, &incarnations_);
       if (deps_.devices[device].coming) {
         tier->coming_until = deps_.clock->Now() + kComingPatience;
       }
@@ -294,7 +294,8 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const IndexRecord& 
   const bool whole = TotalBlocks(record.extents) == record.shape.blocks();
   const bool claimed = whole && arrival.space->Claim(record.extents).ok();
   if (claimed) tier.joining_blocks += record.shape.blocks().value();
-  const bool usable = claimed && !tier.missed.Covers(record.id);
+  const bool usable = claimed && !tier.missed.Covers(record.id) &&
+                      incarnations_.Add(record.incarnation).has_value();
   ChunkSlot slot = kNoSlot;
   const Becomes becomes = usable ? WhatBecomesOf(record.id, known, &slot) : Becomes::kNothing;
   if (becomes == Becomes::kNothing) {

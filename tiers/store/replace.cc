@@ -47,9 +47,9 @@ std::optional<ReplacedAt> SurestOf(const ReplacedRecords& records, const ChunkId
 }
 
 // REQUIRES: it has one.
-KnownRecord RecordOf(const Chunk& chunk) {
+KnownRecord RecordOf(const Chunk& chunk, const Incarnations& incarnations) {
   return {.shape = chunk.shape,
-          .incarnation = chunk.g3_incarnation,
+          .incarnation = incarnations.At(chunk.g3_incarnation),
           .generation = chunk.g3_generation,
           .sequence = chunk.g3_sequence,
           .unconfirmed = chunk.unconfirmed,
@@ -61,7 +61,7 @@ KnownRecord RecordOf(const Chunk& chunk) {
 void Core::StoreBy(Chunk& chunk, uint16_t device, ExtentList extents, const KnownRecord& record) {
   chunk.g3 = std::move(extents);
   chunk.device = device;
-  chunk.g3_incarnation = record.incarnation;
+  chunk.g3_incarnation = *incarnations_.Add(record.incarnation);
   chunk.g3_generation = record.generation;
   chunk.g3_sequence = record.sequence;
   chunk.doubtful = record.doubtful;
@@ -96,7 +96,7 @@ bool Core::KeepReplaced(Chunk& chunk, ChunkSlot slot) {
   const ReplacedAt at{chunk.id, chunk.device};
   const Replaced* const held = replaced_.Find(at);
   if (held == nullptr || held->holder != slot) return false;
-  replaced_.Keep(at, chunk.tenant, std::move(chunk.g3), RecordOf(chunk));
+  replaced_.Keep(at, chunk.tenant, std::move(chunk.g3), RecordOf(chunk, incarnations_));
   const ChunkSlot now = table_.Find(chunk.id);
   if (now != kNoSlot && table_.at(now).g3_state == G3State::kStored) EndReplaced(table_.at(now));
   return true;
@@ -118,7 +118,7 @@ bool Core::SetAside(ChunkSlot slot) {
 }
 
 void Core::LayAside(Chunk& chunk, ChunkSlot slot) {
-  const KnownRecord record = RecordOf(chunk);
+  const KnownRecord record = RecordOf(chunk, incarnations_);
   replaced_.Keep({chunk.id, chunk.device}, chunk.tenant, TakeOff(chunk, slot), record);
 }
 

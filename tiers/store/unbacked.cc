@@ -12,15 +12,16 @@ constexpr auto kOfferAgain = std::chrono::seconds(1);  // after a device took it
 
 }  // namespace
 
-void Core::WaitUnbacked(ChunkSlot slot) {
+void Core::WaitUnbacked(ChunkSlot slot, ChunkSlot parent) {
   const Chunk& chunk = table_.at(slot);
   if (draining_ || chunk.waits_unbacked) return;
-  pool(chunk).unbacked.Push(table_, slot);
+  pool(chunk).unbacked.Push(table_, slot, parent);
 }
 
-void Core::EndUnbackedWait(ChunkSlot slot) {
+// Returns near which chunk it was to be written, if it waited.
+ChunkSlot Core::EndUnbackedWait(ChunkSlot slot) {
   const Chunk& chunk = table_.at(slot);
-  if (chunk.waits_unbacked) pool(chunk).unbacked.Remove(table_, slot);
+  return chunk.waits_unbacked ? pool(chunk).unbacked.Remove(table_, slot) : kNoSlot;
 }
 
 // It was queued, and no device takes writes now.
@@ -28,15 +29,15 @@ void Core::WaitAgain(ChunkSlot slot) {
   const Chunk& chunk = table_.at(slot);
   if (chunk.detached || chunk.g2_state != G2State::kResident) return;
   unbacked_again_at_ = deps_.clock->Now() + kOfferAgain;
-  WaitUnbacked(slot);
+  WaitUnbacked(slot, kNoSlot);
 }
 
 std::optional<uint16_t> Core::EnqueueUnbacked(ChunkSlot slot) {
-  EndUnbackedWait(slot);
+  const ChunkSlot near = EndUnbackedWait(slot);
   const Chunk& chunk = table_.at(slot);
   std::optional<ChunkKey> parent;
-  if (chunk.unbacked_parent != kNoSlot) {
-    const Chunk& there = table_.at(chunk.unbacked_parent);
+  if (near != kNoSlot) {
+    const Chunk& there = table_.at(near);
     const bool same = there.id.ns == chunk.id.ns && there.id.part == chunk.id.part;
     if (there.live && !there.detached && same) parent = there.id.key;
   }
@@ -88,7 +89,8 @@ void Core::NoteUnbacked(Chunk& chunk) {
 
 // Who waits is in its tenant's queue, and all that G2 alone holds is counted.
 void Core::CheckUnbacked() {
-  std::vector<uint64_t> waiting(pools_.size()), chunks(waiting), blocks(waiting);
+  std::vector<uint64_t> waiting(pools_.size()), waiting_blocks(waiting), chunks(waiting),
+      blocks(waiting);
   for (uint32_t i = 0; i < table_.slot_end(); ++i) {
     const Chunk& chunk = table_.at(ChunkSlot(i));
     if (!chunk.live || !HasPool(chunk.tenant)) continue;
@@ -96,21 +98,17 @@ void Core::CheckUnbacked() {
                           chunk.g3_state == G3State::kAbsent;
     KVKEEP_CHECK(unbacked == chunk.noted_unbacked);
     KVKEEP_CHECK(!chunk.waits_unbacked || (unbacked && chunk.g2_state == G2State::kResident));
+    KVKEEP_CHECK(chunk.waits_unbacked == pool(chunk).unbacked.Has(ChunkSlot(i)));
     waiting[chunk.tenant.value()] += chunk.waits_unbacked;
+    waiting_blocks[chunk.tenant.value()] += chunk.waits_unbacked ? chunk.blocks() : 0;
     chunks[chunk.tenant.value()] += unbacked;
     blocks[chunk.tenant.value()] += unbacked ? chunk.blocks() : 0;
   }
   for (size_t t = 0; t < pools_.size(); ++t) {
     const G2Pool& own = *pools_[t];
     KVKEEP_CHECK(own.unbacked_chunks == chunks[t] && own.unbacked_blocks == blocks[t]);
-    uint64_t listed = 0, listed_blocks = 0;
-    for (ChunkSlot at = own.unbacked.first(); at != kNoSlot; at = table_.at(at).unbacked_after) {
-      KVKEEP_CHECK(table_.at(at).waits_unbacked && &pool(table_.at(at)) == &own);
-      ++listed;
-      listed_blocks += table_.at(at).blocks();
-    }
-    KVKEEP_CHECK(listed == waiting[t] && listed == own.unbacked.chunks());
-    KVKEEP_CHECK(listed_blocks == own.unbacked.blocks());
+    KVKEEP_CHECK(waiting[t] == own.unbacked.chunks());
+    KVKEEP_CHECK(waiting_blocks[t] == own.unbacked.blocks());
   }
 }
 

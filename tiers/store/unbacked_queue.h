@@ -1,9 +1,11 @@
 // UnbackedQueue: chunks of one tenant that G2 alone holds and that G3 is to have as soon as there
 // is room in the dirty budget; who came first is first, so the heads of prefixes are.
 //
-// A list through the chunks themselves: it takes no memory of its own, and a chunk that leaves G2
-// is out of it at once. The core's lock protects it.
+// Nearly all chunks wait in none, so what is known of who waits lies here. The core's lock protects
+// it.
 #pragma once
+
+#include <absl/container/btree_map.h>
 
 #include "tiers/base/check.h"
 #include "tiers/store/chunk_table.h"
@@ -12,37 +14,44 @@ namespace kvkeep::store_internal {
 
 class UnbackedQueue {
  public:
-  // REQUIRES: the chunk waits in none.
-  void Push(ChunkTable& table, ChunkSlot slot) {
+  // Near `parent` it is written; that may be another's slot by then. REQUIRES: the chunk waits in
+  // none.
+  void Push(ChunkTable& table, ChunkSlot slot, ChunkSlot parent) {
     Chunk& chunk = table.at(slot);
     KVKEEP_CHECK(!chunk.waits_unbacked);
     chunk.waits_unbacked = true;
-    chunk.unbacked_before = last_;
-    chunk.unbacked_after = kNoSlot;
-    (last_ == kNoSlot ? first_ : table.at(last_).unbacked_after) = slot;
-    last_ = slot;
-    ++chunks_;
+    const uint64_t turn = next_turn_++;
+    turns_.emplace(turn, slot);
+    waiting_.emplace(slot, Waiting{turn, parent});
     blocks_ += chunk.blocks();
   }
-  // REQUIRES: it waits in this one.
-  void Remove(ChunkTable& table, ChunkSlot slot) {
+  // REQUIRES: it waits in this one. Returns its parent.
+  ChunkSlot Remove(ChunkTable& table, ChunkSlot slot) {
     Chunk& chunk = table.at(slot);
-    KVKEEP_CHECK(chunk.waits_unbacked && chunks_ > 0);
+    const auto found = waiting_.find(slot);
+    KVKEEP_CHECK(chunk.waits_unbacked && found != waiting_.end());
     chunk.waits_unbacked = false;
-    const ChunkSlot before = chunk.unbacked_before, after = chunk.unbacked_after;
-    (before == kNoSlot ? first_ : table.at(before).unbacked_after) = after;
-    (after == kNoSlot ? last_ : table.at(after).unbacked_before) = before;
-    --chunks_;
+    const ChunkSlot parent = found->second.parent;
+    turns_.erase(found->second.turn);
+    waiting_.erase(found);
     blocks_ -= chunk.blocks();
+    return parent;
   }
 
-  ChunkSlot first() const { return first_; }  // kNoSlot: nobody waits
-  uint64_t chunks() const { return chunks_; }
+  // kNoSlot: nobody waits.
+  ChunkSlot first() const { return turns_.empty() ? kNoSlot : turns_.begin()->second; }
+  uint64_t chunks() const { return waiting_.size(); }
   uint64_t blocks() const { return blocks_; }
+  bool Has(ChunkSlot slot) const { return waiting_.contains(slot); }
 
  private:
-  ChunkSlot first_ = kNoSlot, last_ = kNoSlot;
-  uint64_t chunks_ = 0, blocks_ = 0;
+  struct Waiting {
+    uint64_t turn;
+    ChunkSlot parent;
+  };
+  absl::btree_map<uint64_t, ChunkSlot> turns_;
+  absl::btree_map<ChunkSlot, Waiting> waiting_;
+  uint64_t next_turn_ = 0, blocks_ = 0;
 };
 
 }  // namespace kvkeep::store_internal

@@ -51,7 +51,7 @@ void Core::OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header)
   const bool same = header.ok() && header->identity.id == chunk.id &&
                     header->identity.shape == chunk.shape && header->placement.tier == Tier::kG2 &&
                     !header->encryption && header->placement.place == deps_.arena->uuid() &&
-                    header->placement.extents == chunk.g2;
+                    header->placement.extents == chunk.g2.list();
   if (same) {
     promotion.OnHeader(std::make_unique<ImageHeader>(*std::move(header)), nullptr);
     VerifyWhatIsRead(slot, promotion);

@@ -56,11 +56,11 @@ std::optional<uint16_t> Core::EnqueueWriteBack(ChunkSlot slot,
   KVKEEP_CHECK(chunk.g3_state == G3State::kAbsent && chunk.g2_state == G2State::kResident);
   // Over the budget the newcomer stays unbacked for now: the queue holds the heads of its prefix.
   const bool over = !draining_ && !pool(chunk).MayBeDirty(chunk.blocks());
-  chunk.unbacked_parent = FindParent(chunk, parent);
-  const std::optional<uint16_t> device = ChooseDevice(chunk, chunk.unbacked_parent);
+  const ChunkSlot near = FindParent(chunk, parent);
+  const std::optional<uint16_t> device = ChooseDevice(chunk, near);
   if (!device.has_value() || (over && !forced)) {
     ++counters_.write_backs_cancelled;
-    WaitUnbacked(slot);
+    WaitUnbacked(slot, near);
     return std::nullopt;
   }
   EndUnbackedWait(slot);
@@ -72,7 +72,7 @@ std::optional<uint16_t> Core::EnqueueWriteBack(ChunkSlot slot,
     Change change(this, slot);
     change->unadmitted = false;
     change->device = *device;
-    change->g3_incarnation = incarnation_;
+    change->g3_incarnation = *incarnations_.Add(incarnation_);
     change->g3_generation = Generation(next_generation_++);
     SetG3State(*change, G3State::kQueued);
   }
@@ -238,7 +238,7 @@ void Core::OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status) {
     tier.adds.push_back({.slot = slot,
                          .record = {.id = chunk.id,
                                     .shape = chunk.shape,
-                                    .incarnation = chunk.g3_incarnation,
+                                    .incarnation = incarnations_.At(chunk.g3_incarnation),
                                     .generation = chunk.g3_generation,
                                     .created_unix_us = done->created_unix_us,
                                     .root = done->root,
