@@ -12,6 +12,7 @@ AbandonedDatabases& AbandonedDatabases::Get() {
 }
 
 void AbandonedDatabases::Add(Database database) {
+  database.env->ReleaseCompactions();  // else it would wait for them
   rocksdb::CancelAllBackgroundWork(database.db.get(), /*wait=*/true);
   database.env->StopThreads();
   database.env->CloseFiles();

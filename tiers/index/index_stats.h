@@ -7,6 +7,7 @@
 namespace kvkeep {
 
 struct IndexStats {
+  uint64_t records = 0;                   // about: one that was written anew may count twice
   uint64_t table_bytes = 0;               // of live table files
   uint64_t memtable_bytes = 0;            // not written to one yet
   uint64_t pending_compaction_bytes = 0;  // to be rewritten, as it estimates

@@ -38,6 +38,7 @@ BackgroundThread::BackgroundThread(std::string name)
     : thread_(std::make_unique<ThreadPool>(std::move(name), 1)) {}
 
 BackgroundThread::~BackgroundThread() {
+  Release();
   {
     MutexLock lock(&mu_);
     stopping_ = true;
@@ -50,8 +51,24 @@ void BackgroundThread::Post(const Job& job) {
     MutexLock lock(&mu_);
     KVKEEP_CHECK(!stopping_);
     jobs_.push_back(job);
+    if (held_) return;  // Release posts it
   }
   thread_->Post([this] { RunNext(); });
+}
+
+void BackgroundThread::Hold() {
+  MutexLock lock(&mu_);
+  held_ = true;
+}
+
+void BackgroundThread::Release() {
+  size_t waiting = 0;
+  {
+    MutexLock lock(&mu_);
+    if (!std::exchange(held_, false)) return;
+    waiting = jobs_.size();
+  }
+  for (size_t i = 0; i < waiting; ++i) thread_->Post([this] { RunNext(); });
 }
 
 int BackgroundThread::TakeBack(void* tag) {
@@ -77,7 +94,7 @@ void BackgroundThread::RunNext() {
   Job job;
   {
     MutexLock lock(&mu_);
-    if (jobs_.empty()) return;  // it was taken back
+    if (jobs_.empty() || held_) return;  // it was taken back, or waits
     job = jobs_.front();
     jobs_.pop_front();
   }

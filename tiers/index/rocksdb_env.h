@@ -37,12 +37,15 @@ class BackgroundThread {
 
   // `name` shows in `top -H` (at most 15 characters are kept).
   explicit BackgroundThread(std::string name);
-  // Runs what is queued, then joins.
+  // Runs what is queued, held or not, then joins.
   ~BackgroundThread();
   BackgroundThread(const BackgroundThread&) = delete;
   BackgroundThread& operator=(const BackgroundThread&) = delete;
 
   void Post(const Job& job);
+  // What is queued waits until Release. One that runs goes on.
+  void Hold();
+  void Release();
   // Takes back the queued jobs with this tag. Returns how many; one that runs is none of them.
   int TakeBack(void* tag);
   size_t queued() const;
@@ -53,7 +56,8 @@ class BackgroundThread {
   mutable Mutex mu_;
   std::deque<Job> jobs_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::unique_ptr<ThreadPool> thread_;  // runs RunNext once for each job that was posted
+  bool held_ ABSL_GUARDED_BY(mu_) = false;
+  std::unique_ptr<ThreadPool> thread_;  // runs RunNext once for each job that may run
 };
 
 class IndexEnv final : public rocksdb::EnvWrapper {
@@ -68,6 +72,10 @@ class IndexEnv final : public rocksdb::EnvWrapper {
   // Closes the files, and the lock on the directory with them: another database may open it.
   // REQUIRES: StopThreads; nobody touches the database any more, not even its destructor.
   void CloseFiles();
+
+  // No compaction begins between the two. A flush does.
+  void HoldCompactions() { compactions_->Hold(); }
+  void ReleaseCompactions() { compactions_->Release(); }
 
   const char* Name() const override { return "kvkeep-index"; }
   // A lock that other processes of RocksDB respect, and a second one in this process as well.

@@ -230,6 +230,7 @@ absl::Status RocksDbIndex::Commit(const IndexBatch& batch) {
 }
 
 absl::Status RocksDbIndex::WriteNow(absl::string_view what, rocksdb::WriteBatch& writes) {
+  database_.env->ReleaseCompactions();
   KVKEEP_RETURN_IF_ERROR(ResumeAfterFailedRead());
   written_bytes_ += writes.GetDataSize();
   absl::Status written = WrapWrite(what, db_->Write(commit_options_, &writes));
@@ -264,6 +265,7 @@ absl::Status RocksDbIndex::Sync(const StableMark& mark) {
   // The mark goes in only after what it vouches for is safe, and is itself safe before we answer.
   // As an empty write: in line with commits, so that none can fail between its check and its sync,
   // as SyncWAL's could, which ends the process in a build with asserts.
+  database_.env->ReleaseCompactions();
   KVKEEP_RETURN_IF_ERROR(ResumeAfterFailedRead());
   rocksdb::WriteBatch nothing;
   KVKEEP_RETURN_IF_ERROR(WrapWrite("sync log", db_->Write(durable_options_, &nothing)));
@@ -491,6 +493,9 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
   DamagedTables damaged(dir);
   if (!damaged.all_aside()) return damaged.status();
   Database database{.env = std::make_unique<IndexEnv>(options.file_system)};
+  // A start wants the records, and every core for them. What an open finds to compact waits for the
+  // first write, which may need it.
+  database.env->HoldCompactions();
   rocksdb::Options settings = DatabaseOptions(options, database.env.get());
   const auto damage = std::make_shared<DamageOfLogs>();
   settings.info_log = damage;

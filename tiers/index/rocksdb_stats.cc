@@ -30,7 +30,8 @@ uint64_t Number(const std::map<std::string, std::string>& stats, const char* nam
 IndexStats ReadRocksDbStats(const Database& database) {
   using Properties = rocksdb::DB::Properties;
   rocksdb::DB& db = *database.db;
-  IndexStats stats{.compactions = Property(db, Properties::kNumRunningCompactions),
+  IndexStats stats{.records = Property(db, Properties::kEstimateNumKeys),
+                   .compactions = Property(db, Properties::kNumRunningCompactions),
                    .flushes = Property(db, Properties::kNumRunningFlushes),
                    .background_errors = Property(db, Properties::kBackgroundErrors),
                    .takes_no_writes = Property(db, Properties::kIsWriteStopped) != 0};

@@ -18,6 +18,7 @@
 #include "tests/fakes/scratch_dir.h"
 #include "tests/tiers/index/hanging_tables.h"
 #include "tests/tiers/index/records.h"
+#include "tiers/base/mutex.h"
 #include "tiers/base/unique_fd.h"
 #include "tiers/index/rocksdb_index.h"
 
@@ -122,6 +123,20 @@ TEST_CASE("a compaction that hangs on one device holds up no other's commits and
   CHECK(disk->hanging() > 0);
 }
 
+TEST_CASE("what an open finds to compact waits for the first write") {
+  const ScratchDir scratch;
+  // Each open writes a table of what the log has; two are to be compacted.
+  for (int opens = 0; opens < 4; ++opens) REQUIRE(AddAll(*Make(scratch / "index"), 1));
+  const auto index = Make(scratch / "index");
+  CHECK(index->stats().records >= kRecordsOfABuffer);
+  CHECK(ReadAll(*index).size() == kRecordsOfABuffer);
+  const uint64_t before = index->stats().table_bytes;
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // else it would have been soon
+  CHECK(index->stats().table_bytes == before);
+  REQUIRE(index->Commit({.adds = {NumberedRecord(1)}}).ok());
+  CHECK(InTime([&] { return index->stats().table_bytes < before; }));
+}
+
 TEST_CASE("an index opens while another one's directory cannot be locked yet") {
   const ScratchDir scratch;
   Make(scratch / "hung") = nullptr;
@@ -193,6 +208,45 @@ TEST_CASE("queued jobs are taken back by their tag, and run in order else") {
   }
   CHECK(taken == Order{0, 2});
   CHECK(ran == Order{1, 3});
+}
+
+TEST_CASE("jobs that are held run in order when they are released, or are taken back") {
+  struct Ran {
+    Mutex mu;
+    std::vector<int> order;
+  } ran;
+  struct Numbered {
+    Ran* ran;
+    int number;
+  };
+  std::vector<Numbered> numbered;
+  for (int n = 0; n < 4; ++n) numbered.push_back({&ran, n});
+  const auto note = [](void* argument) {
+    auto* const job = static_cast<Numbered*>(argument);
+    MutexLock lock(&job->ran->mu);
+    job->ran->order.push_back(job->number);
+  };
+  const auto all = [&ran] {
+    MutexLock lock(&ran.mu);
+    return ran.order;
+  };
+  int tag = 0, other = 0;
+  BackgroundThread thread("kvkeep-test");
+  thread.Hold();
+  for (Numbered& job : numbered) {
+    thread.Post({.run = note,
+                 .argument = &job,
+                 .tag = job.number == 1 ? &other : &tag,
+                 .taken_back = nullptr});
+  }
+  CHECK(thread.TakeBack(&other) == 1);
+  CHECK(thread.queued() == 3);
+  CHECK(all().empty());
+  thread.Release();
+  CHECK(InTime([&] { return all().size() == 3; }));
+  CHECK(all() == std::vector<int>{0, 2, 3});
+  thread.Post({.run = note, .argument = &numbered[1], .tag = &tag, .taken_back = nullptr});
+  CHECK(InTime([&] { return all().size() == 4; }));
 }
 
 }  // namespace kvkeep
