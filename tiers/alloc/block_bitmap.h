@@ -21,6 +21,10 @@ class BlockBitmap {
   bool Take(uint64_t first, uint64_t count);
   // Likewise. False: one of them is free.
   bool GiveBack(uint64_t first, uint64_t count);
+  // The block is looked at soon; one outside of the row is not.
+  void Prefetch(uint64_t block) const {
+    if (block < blocks_) __builtin_prefetch(&words_[block / 64]);
+  }
   // The first free one in [from, end), the first taken one; `end` when there is none. REQUIRES: end
   // is at most the row's end.
   uint64_t NextFree(uint64_t from, uint64_t end) const { return Next(from, end, ~uint64_t{0}); }

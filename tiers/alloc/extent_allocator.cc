@@ -287,6 +287,10 @@ absl::Status ExtentAllocator::Claim(const ExtentList& extents) {
   return absl::OkStatus();
 }
 
+void ExtentAllocator::PrefetchClaim(const ExtentList& extents) const {
+  for (const Extent& extent : extents) rep_->taken->Prefetch(extent.first.value());
+}
+
 void ExtentAllocator::EndRecovery() { rep_->EndRecovery(); }
 
 BlockCount ExtentAllocator::capacity() const { return BlockCount(rep_->capacity); }

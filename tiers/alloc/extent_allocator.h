@@ -55,6 +55,8 @@ class ExtentAllocator {
   // across a barrier, AlreadyExists when a block is taken (by this very list, too),
   // InvalidArgument when an extent is empty. REQUIRES: no Allocate() and no EndRecovery() yet.
   absl::Status Claim(const ExtentList& extents);
+  // Claim() of them comes soon: what it looks at is brought near, whatever they are.
+  void PrefetchClaim(const ExtentList& extents) const;
   // No Claim() any more: from the blocks that are taken it makes the books of free runs. The first
   // Allocate() would, too, in its caller's time: with millions of free runs that is a second.
   void EndRecovery();

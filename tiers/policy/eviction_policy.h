@@ -106,6 +106,8 @@ class EvictionPolicy {
   // Slots below `end` are taken by chunks of others: the next to come have those from there on, and
   // theirs is the memory that MemoryDue tells next.
   virtual void ExpectSlotsFrom(uint32_t /*end*/) {}
+  // OnInsert of this slot comes soon: what it looks at is brought near. REQUIRES: below max_chunks.
+  virtual void Prefetch(ChunkSlot /*slot*/) const {}
 
   // What it has learned, for LoadLearned of another process; empty: nothing that is worth keeping.
   // What another version or policy saved is ignored.

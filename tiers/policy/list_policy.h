@@ -39,6 +39,7 @@ class ListPolicy : public EvictionPolicy {
     return memory_->Due(uint64_t{slot_end_} * sizeof(Node));
   }
   void ExpectSlotsFrom(uint32_t end) final { slot_end_ = std::max(slot_end_, end); }
+  void Prefetch(ChunkSlot slot) const final { __builtin_prefetch(&At(slot)); }
   size_t size() const final { return size_; }
   int64_t Recency(ChunkSlot slot) const final;
   int64_t Newest() const final { return moves_; }

@@ -49,6 +49,7 @@ class LruPolicy final : public EvictionPolicy {
     return memory_->Due(uint64_t{slot_end_} * sizeof(Node));
   }
   void ExpectSlotsFrom(uint32_t end) override { slot_end_ = std::max(slot_end_, end); }
+  void Prefetch(ChunkSlot slot) const override { __builtin_prefetch(&At(slot)); }
   size_t size() const override { return size_; }
   int64_t Recency(ChunkSlot slot) const override;
   int64_t Newest() const override { return touches_; }

@@ -19,6 +19,7 @@
 #include "tiers/store/entry_arrays.h"
 #include "tiers/store/incarnations.h"
 #include "tiers/store/packed_extents.h"
+#include "tiers/store/packed_values.h"
 #include "tiers/store/types.h"
 
 namespace kvkeep::store_internal {
@@ -38,38 +39,6 @@ enum class G3State : uint8_t {
   kWriting,     // dirty, bytes on their way
   kCommitting,  // dirty, bytes written, index record on its way
   kStored,      // visible
-};
-
-// ImageShape and TenantId, in the bytes that their limits need.
-struct PackedShape {
-  uint32_t payload_bytes = 0;
-  uint16_t tail_bytes = 0;
-
-  PackedShape() = default;
-  PackedShape(const ImageShape& shape)  // NOLINT: it is one
-      : payload_bytes(shape.payload_bytes), tail_bytes(static_cast<uint16_t>(shape.tail_bytes)) {
-    static_assert(kMaxTailBytes <= UINT16_MAX);
-    KVKEEP_CHECK(tail_bytes == shape.tail_bytes);
-  }
-  operator ImageShape() const {  // NOLINT: it is one
-    return {.payload_bytes = payload_bytes, .tail_bytes = tail_bytes};
-  }
-  BlockCount blocks() const { return ImageShape(*this).blocks(); }
-  size_t pieces() const { return ImageShape(*this).pieces(); }
-} __attribute__((packed, aligned(2)));
-
-class PackedTenant {
- public:
-  PackedTenant() = default;
-  PackedTenant(TenantId tenant)  // NOLINT: it is one
-      : number_(static_cast<uint16_t>(tenant.value())) {
-    KVKEEP_CHECK(number_ == tenant.value());
-  }
-  operator TenantId() const { return TenantId(number_); }  // NOLINT: it is one
-  uint32_t value() const { return number_; }
-
- private:
-  uint16_t number_ = 0;
 };
 
 // There is one per chunk, so its size is most of what a chunk takes of memory. What a lookup reads
@@ -152,6 +121,13 @@ class ChunkTable {
     __builtin_prefetch(first);
     __builtin_prefetch(first + kCacheLine);
     __builtin_prefetch(first + sizeof(Chunk) - 1);
+  }
+  // Find() or Create() of it comes soon.
+  void PrefetchFind(const ChunkId& id) const {
+    const uint64_t hash = hash_(id);
+    const Shard& in = shard(hash);
+    if (in.entries == nullptr) return;
+    __builtin_prefetch(&in.entries[static_cast<uint32_t>(hash) & in.mask]);
   }
   uint64_t size() const { return size_; }
   bool full() const { return size_ >= max_chunks_; }

@@ -277,7 +277,7 @@ void Core::InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) {
   TouchLater(pool(chunk).policy->MemoryDue());
 }
 
-void Core::InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent) {
+Fingerprint Core::InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent) {
   Chunk& chunk = table_.at(slot);
   KVKEEP_CHECK(!chunk.in_g3_policy);
   const bool parent_here = parent != kNoSlot && table_.at(parent).in_g3_policy &&
@@ -296,6 +296,7 @@ void Core::InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent) {
   DeviceTier& tier = *devices_[chunk.device];
   if (tier.here()) tier.unsaved_recency.NoteStored(chunk, slot);
   TouchLater(g3_policy(chunk).MemoryDue());
+  return fingerprint;
 }
 
 void Core::NoteGone(const Chunk& chunk, LifeSamples::Where where,

@@ -154,7 +154,7 @@ class Core final : private ReadSink {
   void Pin(ChunkSlot slot) LOCKED;
   void UnpinLocked(ChunkSlot slot) LOCKED;
   void InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) LOCKED;
-  void InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent) LOCKED;
+  Fingerprint InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent) LOCKED;
   void NoteGone(const Chunk& chunk, LifeSamples::Where where, EvictionPolicy::EraseReason reason)
       LOCKED;
   void FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) LOCKED;
@@ -412,6 +412,7 @@ class Core final : private ReadSink {
 
   // ---- join.cc
   struct Arrival;
+  struct MetRecord;
   void ExpectPuts() LOCKED;
   void MakeG3Policies(DeviceTier& tier) LOCKED;
   absl::Status BeginJoin(uint16_t device, const StoreDeps::DeviceDeps& deps);
@@ -420,11 +421,12 @@ class Core final : private ReadSink {
   void BeginAdopting(const Arrival& arrival, bool damaged);
   void ForgetOldestOfG2(Arrival& arrival) LOCKED;
   bool AdoptBatch(Arrival& arrival);  // false: the store drains, so nothing joins any more
-  std::optional<ChunkSlot> AdoptRecord(Arrival& arrival, const IndexRecord& record) LOCKED;
+  std::optional<ChunkSlot> AdoptRecord(Arrival& arrival, const MetRecord& met) LOCKED;
   enum class Becomes : uint8_t { kChunk, kKept, kNothing };
   Becomes WhatBecomesOf(const ChunkId& id, const KnownRecord& record, ChunkSlot* slot) LOCKED;
   bool MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const LOCKED;
   static void DropRecord(DeviceTier& tier, const IndexRecord& record, bool claimed, bool doubtful);
+  void PrefetchInserts(const Arrival& arrival, size_t i) LOCKED;
   void InsertByAge(const Arrival& arrival);
   void EndJoin(Arrival& arrival);
   void Trim();

@@ -29,8 +29,7 @@
 namespace kvkeep::store_internal {
 namespace {
 
-constexpr size_t kBatchRecords = work::kHold / work::kEvict;  // what one hold may adopt
-// So many chunks ahead is their memory fetched, where they are walked in an order of their own.
+// So many records or chunks ahead is their memory fetched, where it lies in an order of its own.
 constexpr size_t kPrefetchAhead = 8;
 
 // All of them when it cannot be read.
@@ -50,6 +49,11 @@ absl::Status NoteDamage(ChunkIndex& index, StableMark* mark, Doubtful* noted) {
 
 }  // namespace
 
+struct Core::MetRecord {
+  IndexRecord record;
+  bool claimed = false;  // its blocks are its own: on the device, and no other record's
+};
+
 // Of one device on its way in; the joining thread's own.
 struct Core::Arrival {
   uint16_t device = 0;
@@ -63,11 +67,22 @@ struct Core::Arrival {
   std::vector<CommitSequence> doubtful, certain;
   DoubtfulRecords doubts;  // those
   size_t next_to_forget = 0;  // of unverified_, oldest first
-  std::vector<IndexRecord> batch;
+  std::vector<MetRecord> batch;
   std::vector<AdoptedChunk> adopted;
   SavedRecency recency;
   uint64_t undecodable = 0;
 
+  // Needs no lock: the space is nobody else's yet.
+  void ClaimBatch() {
+    for (size_t i = 0; i < batch.size(); ++i) {
+      if (i + kPrefetchAhead < batch.size()) {
+        space->PrefetchClaim(batch[i + kPrefetchAhead].record.extents);
+      }
+      const IndexRecord& record = batch[i].record;
+      batch[i].claimed = TotalBlocks(record.extents) == record.shape.blocks() &&
+                         space->Claim(record.extents).ok();
+    }
+  }
   KnownRecord Known(const IndexRecord& record) const {
     const bool above = record.sequence > mark.sequence && !Planted(Canary::kAboveMarkBelieved);
     return {.shape = record.shape,
@@ -201,13 +216,16 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(uint16_t device, bool at_start) 
   arrival.sure = (arrival.mark.boot_id == deps_.boot_id || arrival.mark.clean) && !damaged;
   arrival.noted = ReadDoubtful(*arrival.index);
   if (damaged) KVKEEP_RETURN_IF_ERROR(NoteDamage(*arrival.index, &arrival.mark, &arrival.noted));
+  arrival.adopted.reserve(std::min(arrival.index->stats().records, options_.max_chunks));
   BeginAdopting(arrival, damaged);
   LoadLearned(device);
+  const uint64_t hold = deps_.hold_work > 0 ? deps_.hold_work : work::kHold;
+  const size_t at_once = std::max<uint64_t>(1, hold / work::kAdopt);  // what one hold may adopt
   bool drains = false;
   KVKEEP_ASSIGN_OR_RETURN(const ChunkIndex::ScanResult scanned,
                           arrival.index->Scan([&](const IndexRecord& record) {
-                            arrival.batch.push_back(record);
-                            if (arrival.batch.size() < kBatchRecords) return true;
+                            arrival.batch.push_back({record});
+                            if (arrival.batch.size() < at_once) return true;
                             drains = !AdoptBatch(arrival);
                             return !drains;
                           }));
@@ -232,6 +250,7 @@ void Core::BeginAdopting(const Arrival& arrival, bool damaged) {
 }
 
 bool Core::AdoptBatch(Arrival& arrival) {
+  arrival.ClaimBatch();
   std::vector<AdoptedChunk> adopted;
   std::vector<CommitSequence> doubtful, certain;
   adopted.reserve(arrival.batch.size());
@@ -240,10 +259,14 @@ bool Core::AdoptBatch(Arrival& arrival) {
   {
     Section section(this, Section::Kind::kMaintenance);
     DeviceTier& tier = *devices_[arrival.device];
-    for (const IndexRecord& record : arrival.batch) {
+    for (size_t i = 0; i < arrival.batch.size(); ++i) {
       section.YieldIfSpent();
       if (draining_) return false;
-      Count(work::kEvict);
+      if (i + kPrefetchAhead < arrival.batch.size()) {
+        table_.PrefetchFind(arrival.batch[i + kPrefetchAhead].record.id);
+      }
+      const IndexRecord& record = arrival.batch[i].record;
+      Count(work::kAdopt);
       // At the start what G2 alone holds gives way to records; later they to what is there.
       if (arrival.at_start && table_.full() && table_.Find(record.id) == kNoSlot) {
         ForgetOldestOfG2(arrival);
@@ -252,7 +275,7 @@ bool Core::AdoptBatch(Arrival& arrival) {
       ++tier.joined_records;
       tier.assigned = std::max(tier.assigned, record.sequence);
       over_quota_ = over_capacity_ = true;  // perhaps: trimmed when the device is here
-      const std::optional<ChunkSlot> slot = AdoptRecord(arrival, record);
+      const std::optional<ChunkSlot> slot = AdoptRecord(arrival, arrival.batch[i]);
       if (slot.has_value()) adopted.push_back({0, record.sequence, *slot});
       if (arrival.Known(record).doubtful && record.sequence.value() > 0) {
         doubtful.push_back(record.sequence);
@@ -288,11 +311,11 @@ void Core::ForgetOldestOfG2(Arrival& arrival) {
 }
 
 // The chunk that is stored by this record now, if one is.
-std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const IndexRecord& record) {
+std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const MetRecord& met) {
   DeviceTier& tier = *devices_[arrival.device];
+  const IndexRecord& record = met.record;
+  const bool claimed = met.claimed;
   const KnownRecord known = arrival.Known(record);
-  const bool whole = TotalBlocks(record.extents) == record.shape.blocks();
-  const bool claimed = whole && arrival.space->Claim(record.extents).ok();
   if (claimed) tier.joining_blocks += record.shape.blocks().value();
   const bool usable = claimed && !tier.missed.Covers(record.id) &&
                       incarnations_.Add(record.incarnation).has_value();
@@ -319,6 +342,10 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const IndexRecord& 
   g3_shares_.Take(chunk->tenant, chunk->blocks());
   StoreBy(*chunk, arrival.device, record.extents, known);
   chunk->unadmitted = false;
+  // InsertByAge comes to the slots in another order, and then all of this memory is to be there.
+  EvictionPolicy& policy = g3_policy(*chunk);
+  policy.ExpectSlotsFrom(slot.value() + 1);
+  TouchLater(policy.MemoryDue());
   EndReplaced(*chunk);
   DoubtTwice(slot);
   return slot;
@@ -354,8 +381,7 @@ bool Core::MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const {
          !record.unconfirmed && !durable_waiters_.Has(slot);
 }
 
-// Its blocks go to others when the index has forgotten it. `claimed`: they are this record's, and
-// not outside of the device or another one's.
+// Its blocks go to others when the index has forgotten it.
 void Core::DropRecord(DeviceTier& tier, const IndexRecord& record, bool claimed, bool doubtful) {
   DeviceTier::PendingRemove remove{
       .id = record.id, .sequence = record.sequence, .doubtful = doubtful};
@@ -366,15 +392,24 @@ void Core::DropRecord(DeviceTier& tier, const IndexRecord& record, bool claimed,
   tier.removes.push_back(std::move(remove));
 }
 
+// Two steps ahead of InsertByAge: the chunk says whose policy it is.
+void Core::PrefetchInserts(const Arrival& arrival, size_t i) {
+  if (i + 2 * kPrefetchAhead < arrival.adopted.size()) {
+    table_.Prefetch(arrival.adopted[i + 2 * kPrefetchAhead].slot);
+  }
+  if (i + kPrefetchAhead < arrival.adopted.size()) {
+    const ChunkSlot slot = arrival.adopted[i + kPrefetchAhead].slot;
+    devices_[arrival.device]->policy(table_.at(slot).tenant).Prefetch(slot);
+  }
+}
+
 // The oldest first: so the youngest is the first whose header is read, and of those that the scrub
 // reads. Some may be gone since they were adopted, or are in the order already.
 void Core::InsertByAge(const Arrival& arrival) {
   Section section(this, Section::Kind::kMaintenance);
   for (size_t i = 0; i < arrival.adopted.size(); ++i) {
     section.YieldIfSpent();
-    if (i + kPrefetchAhead < arrival.adopted.size()) {
-      table_.Prefetch(arrival.adopted[i + kPrefetchAhead].slot);
-    }
+    PrefetchInserts(arrival, i);
     const ChunkSlot slot = arrival.adopted[i].slot;
     const Chunk& chunk = table_.at(slot);
     const bool still = chunk.live && !chunk.detached && chunk.g3_state == G3State::kStored &&
@@ -385,8 +420,8 @@ void Core::InsertByAge(const Arrival& arrival) {
     if (chunk.unconfirmed) devices_[arrival.device]->confirms.AddFirst(slot);
     if (chunk.doubtful) scrubber_.AddUnsure(slot);
     if (chunk.in_g3_policy) continue;
-    InsertIntoG3Policy(slot, kNoSlot);
-    reuse_.OnFound(table_.fingerprint(chunk.id), chunk.blocks() * kBlockBytes);
+    const Fingerprint fingerprint = InsertIntoG3Policy(slot, kNoSlot);
+    reuse_.OnFound(fingerprint, chunk.blocks() * kBlockBytes);
   }
 }
 

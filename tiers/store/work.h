@@ -21,6 +21,7 @@ inline constexpr uint32_t kPin = 12;        // or unpin
 inline constexpr uint32_t kPlace = 5;       // tell where it lies
 inline constexpr uint32_t kPark = 15;       // a victim that cannot go
 inline constexpr uint32_t kEvict = 100;     // or detach: policy, extents, table
+inline constexpr uint32_t kAdopt = 25;      // a record, its table entry on its way already
 inline constexpr uint32_t kAllocate = 50;   // space for one chunk
 inline constexpr uint32_t kRecord = 30;     // of an index batch: made, or told of
 inline constexpr uint32_t kOperation = 15;  // one read or write handed out

@@ -234,7 +234,9 @@ TEST_CASE("a device whose index cannot be read leaves nothing behind, and may jo
 }
 
 TEST_CASE("what a device that did not join gave a copy of is written to another one") {
-  Away away;
+  WorldOptions options = FirstIsAway();
+  options.hold_work = 150;  // adopts six records
+  Away away(options);
   StoreTester& s = away.s;
   for (uint64_t i = 1; i <= 8; ++i) REQUIRE(s.Put(i, 4096, {.no_g3 = true}) == "stored");
   REQUIRE(s.world.Join(0, [](const absl::Status&) {}));
