@@ -1,8 +1,9 @@
 // kvkeep-scale-bench: what a chunk costs, from ten thousand of them to ten million.
 //
-// For each count: an index of so many records (the real RocksDB, in a directory), the page cache
-// dropped where that is allowed, then a start of the store on it. Said are the seconds until it
-// could serve, memory by entry (resident after the start, and at its most), then CPU times of
+// For each count: an index of so many records on each device (the real RocksDB, in a directory), the
+// page cache dropped where that is allowed, then a start of the store: it serves G2 first, and the
+// devices join, each on a thread of its own. Said are the seconds until G2 was served and until all
+// had joined, memory by entry (resident after the start, and at its most), then CPU times of
 // lookups of 512 keys and of puts that are written back, and the longest that anybody held the
 // store's lock, in CPU time of the holder: of all holds, and of a tenth of the puts (median of
 // ten): what a machine's host or an interrupt takes once is in the former, what the code takes in
@@ -96,30 +97,64 @@ Times Measure(size_t rounds, Run run) {
   return Times::Of(std::move(took));
 }
 
-// A store over an index in a directory.
-class Node {
- public:
-  Node(const std::string& dir, uint64_t chunks, bool create)
-      : arena_(BlockCount(kArenaBlocks)),
-        device_((chunks * kBlocksPerChunk + 256 * 1024) * kBlockBytes) {
+// One device: an index in a directory, and nothing that keeps images.
+struct Place {
+  explicit Place(uint64_t chunks)
+      : device((chunks * kBlocksPerChunk + 256 * 1024) * kBlockBytes) {}
+
+  void Open(const std::string& dir, uint8_t number, bool create) {
     Uuid uuid;
     uuid.bytes[0] = 1;
-    index_ = OpenRocksDbIndex(dir, uuid, {.create = create, .may_wait = create}).value();
-    nvme_ = std::make_unique<MemoryNvmeDevice>(&device_, index_.get(), 1);
+    uuid.bytes[1] = number;
+    index = OpenRocksDbIndex(dir, uuid, {.create = create, .may_wait = create}).value();
+    nvme = std::make_unique<MemoryNvmeDevice>(&device, index.get(), 1);
+  }
+  StoreDeps::DeviceDeps deps() {
+    return {.device = nvme.get(), .index_executor = &executor, .sync_executor = &executor};
+  }
+
+  NullDevice device;
+  ManualExecutor executor;
+  std::unique_ptr<ChunkIndex> index;
+  std::unique_ptr<MemoryNvmeDevice> nvme;
+};
+
+// A store over so many devices, which are to come.
+class Node {
+ public:
+  Node(uint64_t chunks, size_t devices) : arena_(BlockCount(kArenaBlocks)) {
     StoreDeps deps{.clock = RealClock(),
                    .random = &random_,
                    .arena = &arena_,
                    .copy_executor = &executor_,
                    .work_clock = ThreadCpuClock()};
-    deps.devices.push_back({.device = nvme_.get(),
-                            .index_executor = &index_executor_,
-                            .sync_executor = &index_executor_});
+    for (size_t i = 0; i < devices; ++i) {
+      places_.push_back(std::make_unique<Place>(chunks / devices + 1));
+      deps.devices.push_back({.coming = true});
+    }
     store_ = Store::Create({.max_chunks = chunks + chunks / 4 + 100'000}, deps).value();
     session_ = store_->OpenSession({.client_name = "bench"}).value();
     ns_ = store_->OpenNamespace(session_, {.model = "bench", .tokens_per_chunk = 16}).value();
   }
   ~Node() { Settle(); }
 
+  // Each on a thread of its own, as a daemon's devices.
+  void Join(const std::string& dir) {
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < places_.size(); ++i) {
+      threads.emplace_back([this, i, &dir] {
+        Place& place = *places_[i];
+        place.Open(DirOf(dir, i), static_cast<uint8_t>(i), /*create=*/false);
+        store_->Attach(i, place.deps(),
+                       [](const absl::Status& joined) { KVKEEP_CHECK(joined.ok()); });
+        place.executor.RunAll();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  static std::string DirOf(const std::string& dir, size_t device) {
+    return dir + "/" + std::to_string(device);
+  }
   void Put(uint64_t number) {
     const std::byte payload[1] = {};
     PutRequest put{.ns = ns_, .key = KeyOf(number), .shape = {.payload_bytes = 1}};
@@ -136,43 +171,52 @@ class Node {
     return store_->Lookup(session_, {.chunks = {ns_, keys, parts}})->leading_keys;
   }
   void Settle() {
+    bool idle = true;
     do {
       executor_.RunAll();
-      index_executor_.RunAll();
-    } while (!executor_.idle() || !index_executor_.idle());
+      idle = executor_.idle();
+      for (const auto& place : places_) {
+        place->executor.RunAll();
+        idle = idle && place->executor.idle();
+      }
+    } while (!idle || !executor_.idle());
   }
   Store& store() { return *store_; }
-  ChunkIndex& index() { return *index_; }
   const NamespaceDigest& ns() const { return ns_; }
 
  private:
   AliasedArena arena_;
-  NullDevice device_;
   SeededRandom random_{1};
-  ManualExecutor executor_, index_executor_;
-  std::unique_ptr<ChunkIndex> index_;
-  std::unique_ptr<MemoryNvmeDevice> nvme_;
+  ManualExecutor executor_;
+  std::vector<std::unique_ptr<Place>> places_;
   std::unique_ptr<Store> store_;
   SessionToken session_;
   NamespaceDigest ns_;
 };
 
-void MakeIndex(const std::string& dir, uint64_t chunks) {
-  Node node(dir, chunks, /*create=*/true);
-  for (uint64_t i = 0; i < chunks;) {
-    IndexBatch batch;
-    for (; i < chunks && batch.adds.size() < kBatch; ++i) {
-      batch.adds.push_back(
-          {.id = {node.ns(), KeyOf(i), PartId(0)},
-           .shape = {.payload_bytes = 1},
-           .incarnation = Incarnation(1),
-           .generation = Generation(i + 1),
-           .sequence = CommitSequence(i + 1),
-           .extents = {{BlockNumber(1 + i * kBlocksPerChunk), BlockCount(kBlocksPerChunk)}}});
+// Records of so many chunks, in turn on each device.
+void MakeIndexes(const std::string& dir, uint64_t chunks, size_t devices) {
+  const NamespaceDigest ns = Node(1, 0).ns();
+  for (size_t device = 0; device < devices; ++device) {
+    Place place(chunks / devices + 1);
+    std::filesystem::create_directories(Node::DirOf(dir, device));
+    place.Open(Node::DirOf(dir, device), static_cast<uint8_t>(device), /*create=*/true);
+    uint64_t made = 0;
+    for (uint64_t i = device; i < chunks;) {
+      IndexBatch batch;
+      for (; i < chunks && batch.adds.size() < kBatch; i += devices, ++made) {
+        batch.adds.push_back(
+            {.id = {ns, KeyOf(i), PartId(0)},
+             .shape = {.payload_bytes = 1},
+             .incarnation = Incarnation(1),
+             .generation = Generation(i + 1),
+             .sequence = CommitSequence(made + 1),
+             .extents = {{BlockNumber(1 + made * kBlocksPerChunk), BlockCount(kBlocksPerChunk)}}});
+      }
+      KVKEEP_CHECK(place.index->Commit(batch).ok());
     }
-    KVKEEP_CHECK(node.index().Commit(batch).ok());
+    KVKEEP_CHECK(place.index->Sync({.boot_id = {}, .sequence = CommitSequence(made)}).ok());
   }
-  KVKEEP_CHECK(node.index().Sync({.boot_id = {}, .sequence = CommitSequence(chunks)}).ok());
 }
 
 // False: not allowed here.
@@ -233,12 +277,15 @@ void ReportClear(Node& node, const std::vector<ChunkKey>& keys, bool json) {
               seconds, look.p50_us, look.p99_us, look.p999_us, wait_us);
 }
 
-void Report(const std::string& dir, uint64_t chunks, bool json) {
+void Report(const std::string& dir, uint64_t chunks, size_t devices, bool json) {
   const bool cold = DropPageCache();
   const uint64_t before = BytesOf("VmRSS");
-  const double begin = SecondsOf(CLOCK_MONOTONIC);
-  Node node(dir, chunks, /*create=*/false);
+  const double begin = SecondsOf(CLOCK_MONOTONIC), begin_cpu = SecondsOf(CLOCK_PROCESS_CPUTIME_ID);
+  Node node(chunks, devices);
+  const double serves_s = SecondsOf(CLOCK_MONOTONIC) - begin;
+  node.Join(dir);
   const double ready_s = SecondsOf(CLOCK_MONOTONIC) - begin;
+  const double ready_cpu_s = SecondsOf(CLOCK_PROCESS_CPUTIME_ID) - begin_cpu;
   KVKEEP_CHECK(node.store().snapshot().g3.chunks == chunks);
   const double resident = static_cast<double>(BytesOf("VmRSS") - before);
   const double most = static_cast<double>(BytesOf("VmHWM") - before);
@@ -268,18 +315,20 @@ void Report(const std::string& dir, uint64_t chunks, bool json) {
   const double entries = static_cast<double>(chunks);
   if (json) {
     std::printf(
-        "{\"chunks\": %lu, \"cold\": %s, \"ready_seconds\": %.3f, \"bytes_per_entry\": %.1f, "
+        "{\"chunks\": %lu, \"devices\": %zu, \"cold\": %s, \"serves_seconds\": %.3f, "
+        "\"ready_seconds\": %.3f, \"ready_cpu_seconds\": %.3f, \"bytes_per_entry\": %.1f, "
         "\"bytes_per_entry_most\": %.1f, \"lookup_p50_us\": %.2f, \"lookup_p99_us\": %.2f, "
         "\"put_p50_us\": %.2f, \"put_p99_us\": %.2f, \"lock_us_max\": %.1f, "
         "\"lock_us_usual_max\": %.1f, \"right_after_growth\": %s",
-        chunks, cold ? "true" : "false", ready_s, resident / entries, most / entries, lookup.p50_us,
+        chunks, devices, cold ? "true" : "false", serves_s, ready_s, ready_cpu_s,
+        resident / entries, most / entries, lookup.p50_us,
         lookup.p99_us, put.p50_us, put.p99_us, lock_us, lock_usual_us,
         chunks == kRightAfterGrowth ? "true" : "false");
   } else {
     std::printf(
-        "%9lu chunks  ready %6.2f s (%s)  %4.0f bytes an entry, %4.0f at most  lookup of %zu: p50 "
+        "%9lu chunks on %zu  serves G2 in %.3f s, all in %.2f s (%s, %.2f s of CPU)  %4.0f bytes an entry, %4.0f at most  lookup of %zu: p50 "
         "%5.1f p99 %6.1f us  put: p50 %4.1f p99 %5.1f us  lock at most %.0f us, usually %.0f\n",
-        chunks, ready_s, cold ? "cold" : "warm", resident / entries, most / entries, kLookupKeys,
+        chunks, devices, serves_s, ready_s, cold ? "cold" : "warm", ready_cpu_s, resident / entries, most / entries, kLookupKeys,
         lookup.p50_us, lookup.p99_us, put.p50_us, put.p99_us, lock_us, lock_usual_us);
   }
   ReportClear(node, asked[0], json);
@@ -307,16 +356,19 @@ int main(int argc, char** argv) {
   std::vector<uint64_t> counts;
   std::string scratch = "/var/tmp";
   bool json = false;
+  size_t devices = 1;
   for (int i = 1; i < argc; ++i) {
     const bool more = i + 1 < argc;
     if (std::strcmp(argv[i], "--json") == 0) {
       json = true;
     } else if (more && std::strcmp(argv[i], "--chunks") == 0) {
       counts.push_back(std::strtoull(argv[++i], nullptr, 10));
+    } else if (more && std::strcmp(argv[i], "--devices") == 0) {
+      devices = std::max<size_t>(1, std::strtoull(argv[++i], nullptr, 10));
     } else if (more && std::strcmp(argv[i], "--scratch") == 0) {
       scratch = argv[++i];
     } else {
-      std::fprintf(stderr, "kvkeep-scale-bench [--chunks N]... [--scratch DIR] [--json]\n");
+      std::fprintf(stderr, "kvkeep-scale-bench [--chunks N]... [--devices N] [--scratch DIR] [--json]\n");
       return 2;
     }
   }
@@ -327,10 +379,10 @@ int main(int argc, char** argv) {
   for (const uint64_t chunks : counts) {
     const std::string index = dir / std::to_string(chunks);
     std::filesystem::create_directories(index);
-    kvkeep::InChild([&] { kvkeep::MakeIndex(index, chunks); });
+    kvkeep::InChild([&] { kvkeep::MakeIndexes(index, chunks, devices); });
     if (json && chunks != counts.front()) std::printf(",\n ");
     std::fflush(stdout);
-    kvkeep::InChild([&] { kvkeep::Report(index, chunks, json); });
+    kvkeep::InChild([&] { kvkeep::Report(index, chunks, devices, json); });
     std::filesystem::remove_all(index);
   }
   if (json) std::printf("]\n");
