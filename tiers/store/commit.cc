@@ -425,6 +425,7 @@ bool Core::Tick() {
   last_tick_ = now;
   for (uint16_t device = 0; device < devices_.size(); ++device) {
     DeviceTier& tier = *devices_[device];
+    if (tier.heard.exchange(false)) tier.health.NoteHeard();
     counters_.device_silences += tier.health.NoteTime(passed, tier.busy());
     tier.health.RetryIfDue(now);
     events_.NoteReadable(tier.number, tier.readable());

@@ -11,6 +11,7 @@
 // or end its life, is in a Change, which settles the accounts as it ends: then it may be gone.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -286,19 +287,21 @@ class Core final : private ReadSink {
                         const ChunkId& id) LOCKED;
   void StartPromotion(LowerTier& from, const ReadQueue::Asker& asker, ChunkSlot slot) LOCKED;
   void PumpReads(LowerTier& from) LOCKED;
-  void BeginReads(LowerTier& from, ChunkSlot slot, Promotion& promotion) LOCKED;
-  void OnHeaderRead(LowerTier& from, ChunkSlot slot, HeaderPage page, absl::Status status) override;
-  void OnPieceRead(ChunkSlot slot, size_t piece, uint64_t bytes, absl::Status status) override;
-  void VerifyWhatIsRead(ChunkSlot slot, Promotion& promotion) LOCKED;
-  void VerifyIfRead(ChunkSlot slot, Promotion& promotion, size_t piece) LOCKED;
+  void BeginReads(LowerTier& from, Promotion& promotion) LOCKED;
+  void OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status status) override;
+  void OnPieceRead(Promotion& promotion, size_t piece, uint64_t bytes,
+                   absl::Status status) override;
+  void GoOn(Promotion& promotion, Promotion::Next next);
+  // Told when those pieces are ready, or it has failed.
+  void Await(Promotion& promotion, Promotion::Pieces pieces, StatusCallback ready) LOCKED;
+  void AwaitAll(Promotion& promotion, StatusCallback ready) LOCKED;
   bool HasChecksum(const ExtentList& extents, uint64_t at, uint64_t bytes, uint64_t wanted) const;
   absl::Status VerifyPiece(const ImageIdentity& identity, const ExtentList& extents,
                            size_t piece) const;
-  void OnPiecesVerified(ChunkSlot slot, Promotion::Pieces pieces, absl::Status status);
-  void Tell(PieceWaiters::Callbacks told, absl::Status with) LOCKED;
+  void WriteArenaHeader(Promotion& promotion);
   LowerTier& EndReading(ChunkSlot slot, bool good) LOCKED;
-  void FinishPromotion(ChunkSlot slot, Generation generation);
-  void EndIfFailed(ChunkSlot slot, Promotion& promotion) LOCKED;
+  void FinishPromotion(Promotion& promotion, Generation generation);
+  void EndFailedPromotion(const Promotion& promotion);
 
   // ---- decrypt.cc
   // Null: not in the ring, or there is no ring.
@@ -308,16 +311,17 @@ class Core final : private ReadSink {
   absl::Status DecryptUnit(const ImageCipher& cipher, const ImageHeader& header,
                            const ExtentList& extents, size_t unit) const;
   // Pieces [first, end); of an encrypted image those of one unit, decrypted first.
-  absl::Status VerifyPieces(const Promotion& promotion, const ExtentList& extents,
-                            Promotion::Pieces pieces) const;
+  absl::Status VerifyPieces(const Promotion& promotion, Promotion::Pieces pieces) const;
   void CountFailure(const Promotion& promotion) LOCKED;
 
   // ---- verify.cc
   void WriteBackIfUnbacked(ChunkSlot slot) LOCKED;
   void StartVerification(ChunkSlot slot) LOCKED;
   void OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header);
-  void FinishVerification(ChunkSlot slot) LOCKED;
-  void EndFailedVerification(ChunkSlot slot) LOCKED;
+  Promotion::Next CheckArenaHeader(Promotion& promotion, absl::StatusOr<ImageHeader> header)
+      LOCKED;
+  void FinishVerification(ChunkSlot slot);
+  void EndFailedVerification(const Promotion& promotion);
   void LeaveToReaders(ChunkSlot slot) LOCKED;
   void DropBrokenAndSweep(Section& section) LOCKED;
   void SweepNext() LOCKED;
@@ -535,7 +539,8 @@ class Core final : private ReadSink {
   std::vector<const DataKey*> write_keys_;  // by TenantId; null: what is written stays plain
   const std::shared_ptr<CipherBuffers> cipher_buffers_ = std::make_shared<CipherBuffers>();
 
-  // ---- state that has a lock of its own
+  // ---- state that has a lock of its own, or needs none
+  std::atomic<uint64_t> next_generation_ = 1;
   Mutex telling_mu_;
   ReuseMeter reuse_;
 
@@ -576,7 +581,6 @@ class Core final : private ReadSink {
   DirtyChunks dirty_ ABSL_GUARDED_BY(mu_);
   MonotonicTime unbacked_again_at_ ABSL_GUARDED_BY(mu_){0};  // who waits is not queued before
   uint64_t moves_ ABSL_GUARDED_BY(mu_) = 0;  // of chunks to other slots, of devices out
-  uint64_t next_generation_ ABSL_GUARDED_BY(mu_) = 1;
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   StoreCounters counters_ ABSL_GUARDED_BY(mu_);
   Histogram lock_hold_ ABSL_GUARDED_BY(mu_), lock_wait_ ABSL_GUARDED_BY(mu_);

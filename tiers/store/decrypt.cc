@@ -41,16 +41,15 @@ absl::Status Core::DecryptUnit(const ImageCipher& cipher, const ImageHeader& hea
   return absl::UnauthenticatedError(absl::StrCat("unit ", unit, " does not match its tag"));
 }
 
-absl::Status Core::VerifyPieces(const Promotion& promotion, const ExtentList& extents,
-                                Promotion::Pieces pieces) const {
+absl::Status Core::VerifyPieces(const Promotion& promotion, Promotion::Pieces pieces) const {
   const ImageHeader& header = *promotion.header();
   if (promotion.cipher() != nullptr) {
-    absl::Status status = DecryptUnit(*promotion.cipher(), header, extents,
+    absl::Status status = DecryptUnit(*promotion.cipher(), header, promotion.to(),
                                       pieces.first / header.identity.shape.unit_pieces());
     if (!status.ok()) return status;
   }
   for (size_t piece = pieces.first; piece < pieces.end; ++piece) {
-    absl::Status status = VerifyPiece(header.identity, extents, piece);
+    absl::Status status = VerifyPiece(header.identity, promotion.to(), piece);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

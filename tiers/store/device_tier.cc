@@ -26,15 +26,15 @@ DeviceOffset Begin(const ExtentList& extents) {
 void DeviceTier::Read(ImageRead read) {
   Device& io = device->io();
   ReadSink* const sink = read.sink;
-  const ChunkSlot slot = read.slot;
+  Promotion* const promotion = read.promotion;
   // All of them are made before the first one is handed over: who is told of that may end the rest.
   std::vector<IoOperation> reads;
   reads.push_back({.kind = IoOperation::Kind::kRead,
                    .offset = Begin(read.extents),
                    .data = read.header.data(),
                    .bytes = kHeaderBytes,
-                   .done = [this, sink, slot, page = read.header](absl::Status status) {
-                     sink->OnHeaderRead(*this, slot, page, std::move(status));
+                   .done = [sink, promotion, page = read.header](absl::Status status) {
+                     sink->OnHeaderRead(*promotion, page, std::move(status));
                    }});
   for (size_t piece = 0; piece < read.shape.pieces(); ++piece) {
     ForEachRun(read.extents, read.to, read.shape.piece_begin(piece), read.shape.piece_end(piece),
@@ -43,9 +43,9 @@ void DeviceTier::Read(ImageRead read) {
                                   .offset = offset,
                                   .data = to.data(),
                                   .bytes = to.size(),
-                                  .done = [sink, slot, piece, bytes = to.size()](
+                                  .done = [sink, promotion, piece, bytes = to.size()](
                                               absl::Status status) {
-                                    sink->OnPieceRead(slot, piece, bytes, std::move(status));
+                                    sink->OnPieceRead(*promotion, piece, bytes, std::move(status));
                                   }});
                });
   }

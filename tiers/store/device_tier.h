@@ -6,6 +6,7 @@
 #include <absl/status/status.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -75,7 +76,7 @@ struct DeviceTier final : LowerTier {
   ImagePlacement PlacementOf(const Chunk& chunk) const override;
   bool readable() const override { return here() && health.readable(); }
   bool writable() const override { return here() && health.writable(); }
-  void NoteHeard() override { health.NoteHeard(); }
+  void NoteHeard() override { heard = true; }
   void NoteIo(bool write, const absl::Status& status, MonotonicTime now) override {
     health.NoteIo(write, status, now);
   }
@@ -127,6 +128,7 @@ struct DeviceTier final : LowerTier {
   SyncWaiters sync_waiters;
 
   DeviceHealth health;
+  std::atomic<bool> heard = false;  // of anything that ended, since health was last told
 
   bool here() const { return presence == Presence::kHere; }
   uint64_t used_blocks() const {

@@ -4,9 +4,9 @@
 //   DeviceTier  one device of G3: space, records, syncs   device_tier.h
 //   RemoteTier  what lies beyond the node: neither space nor records here   remote_tier.h
 //
-// Core asks Read and Write of it without the lock, all else under the lock. Read and Write return
-// at once. What they were given stays as it is until every byte was told of, each byte once, on any
-// thread, never inside the call: a failed byte as well.
+// Core asks Read, Write and NoteHeard of it without the lock, all else under the lock. Read and
+// Write return at once. What they were given stays as it is until every byte was told of, each byte
+// once, on any thread, never inside the call: a failed byte as well.
 #pragma once
 
 #include <absl/status/status.h>
@@ -22,15 +22,15 @@
 
 namespace kvkeep::store_internal {
 
-class LowerTier;
+class Promotion;
 
-// Who is told of a read.
+// Who is told of a read, with the promotion that it is of, which lives until all of it is told.
 class ReadSink {
  public:
-  virtual void OnHeaderRead(LowerTier& from, ChunkSlot slot, HeaderPage page,
-                            absl::Status status) = 0;
+  virtual void OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status status) = 0;
   // `bytes` of the piece ended. The last piece goes to the end of the image's last block.
-  virtual void OnPieceRead(ChunkSlot slot, size_t piece, uint64_t bytes, absl::Status status) = 0;
+  virtual void OnPieceRead(Promotion& promotion, size_t piece, uint64_t bytes,
+                           absl::Status status) = 0;
 
  protected:
   ~ReadSink() = default;
@@ -38,7 +38,7 @@ class ReadSink {
 
 struct ImageRead {
   ReadSink* sink;
-  ChunkSlot slot;  // for the sink
+  Promotion* promotion;  // for the sink
   ChunkId id;
   ImageShape shape;
   ExtentList extents;  // where it lies, in a tier that has extents

@@ -133,15 +133,17 @@ void Core::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallback 
     CallLater(std::move(ready), absl::DataLossError("the chunk was damaged on its device"));
     return;
   }
-  Promotion& promotion = *promotions_.at(slot);
-  const Promotion::Pieces pieces{first, first + count};
-  const bool all = promotion.AreReady(pieces);
   Count(static_cast<uint32_t>(work::kLook * count));
-  if (all || !promotion.failure().ok()) {
-    CallLater(std::move(ready), all ? absl::OkStatus() : promotion.failure());
-    return;
-  }
-  promotion.Wait(pieces, std::move(ready));
+  Await(*promotions_.at(slot), {first, first + count}, std::move(ready));
+}
+
+void Core::Await(Promotion& promotion, Promotion::Pieces pieces, StatusCallback ready) {
+  std::optional<absl::Status> known = promotion.Await(pieces, ready);
+  if (known.has_value()) CallLater(std::move(ready), *std::move(known));
+}
+
+void Core::AwaitAll(Promotion& promotion, StatusCallback ready) {
+  Await(promotion, {0, promotion.pieces()}, std::move(ready));
 }
 
 std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& extents) {
@@ -163,7 +165,7 @@ std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& ext
 
 void Core::StartPromotion(LowerTier& from, const ReadQueue::Asker& asker, ChunkSlot slot) {
   Chunk& chunk = table_.at(slot);
-  auto promotion = std::make_unique<Promotion>(&from, asker, chunk.shape);
+  auto promotion = std::make_unique<Promotion>(&from, asker, slot, chunk.shape, chunk.g2);
   from.reads.Ask(asker, slot, promotion->bytes(), deps_.clock->Now());
   promotions_[slot] = std::move(promotion);
   chunk.g3_reading |= from.has_records();
@@ -181,32 +183,34 @@ void Core::PumpReads(LowerTier& from) {
     Count(work::kStart);  // only now: who has to wait takes nothing from the other pumps
     from.reads.Begin(promotion.bytes());
     counters_.promotion_runs += from.NoteRuns(table_.at(slot));
-    BeginReads(from, slot, promotion);
+    BeginReads(from, promotion);
   }
 }
 
-void Core::BeginReads(LowerTier& from, ChunkSlot slot, Promotion& promotion) {
-  const Chunk& chunk = table_.at(slot);
+void Core::BeginReads(LowerTier& from, Promotion& promotion) {
+  const Chunk& chunk = table_.at(promotion.slot());
   promotion.BeginReads();
   const HeaderPage page = promotion.header_page().span();
   if (!promotion.header_page().ok()) {  // then nothing is read, and the chunk stays what it is
     ++counters_.allocation_failures;
-    return Later([this, &from, slot, page] {
-      OnHeaderRead(from, slot, page, AlignedPage::NoMemory());
+    return Later([this, &promotion, page] {
+      OnHeaderRead(promotion, page, AlignedPage::NoMemory());
     });
   }
   Count(static_cast<uint32_t>(work::kOperation * (1 + promotion.pieces())));
   ImageRead read{.sink = this,
-                 .slot = slot,
+                 .promotion = &promotion,
                  .id = chunk.id,
                  .shape = chunk.shape,
                  .extents = chunk.g3,
                  .header = page,
-                 .to = ArenaImage(deps_.arena, chunk.g2)};
+                 .to = ArenaImage(deps_.arena, promotion.to())};
   Later([&from, read = std::move(read)]() mutable { from.Read(std::move(read)); });
 }
 
-void Core::OnHeaderRead(LowerTier& from, ChunkSlot slot, HeaderPage page, absl::Status status) {
+void Core::OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status status) {
+  LowerTier& from = *promotion.from();
+  from.NoteHeard();
   std::unique_ptr<ImageHeader> header;
   absl::StatusOr<std::unique_ptr<ImageCipher>> cipher(nullptr);  // of a plain image
   const bool io_ok = status.ok();
@@ -219,45 +223,48 @@ void Core::OnHeaderRead(LowerTier& from, ChunkSlot slot, HeaderPage page, absl::
       status = decoded.status();
     }
   }
-  Section section(this);
-  Promotion& promotion = *promotions_.at(slot);
-  from.NoteHeard();
-  const Chunk& chunk = table_.at(slot);
-  const bool believed = Planted(Canary::kHeaderBelieved) && status.ok() &&
-                        header->identity.shape == chunk.shape;
-  if (status.ok() && !believed) status = from.CheckHeader(*header, chunk);
-  if (status.ok()) status = cipher.status();
-  if (status.ok()) {
-    if (Planted(Canary::kDoubtEndsEarly) && chunk.doubtful) EndDoubt(table_.at(slot));
-    promotion.OnHeader(std::move(header), *std::move(cipher));
-    VerifyWhatIsRead(slot, promotion);
-  } else {
-    promotion.OnHeaderFailed(std::move(status), !io_ok);
+  Promotion::Next next;
+  {
+    Section section(this);
+    Chunk& chunk = table_.at(promotion.slot());
+    const bool believed = Planted(Canary::kHeaderBelieved) && status.ok() &&
+                          header->identity.shape == chunk.shape;
+    if (status.ok() && !believed) status = from.CheckHeader(*header, chunk);
+    if (status.ok()) status = cipher.status();
+    if (status.ok() && Planted(Canary::kDoubtEndsEarly) && chunk.doubtful) EndDoubt(chunk);
+    next = status.ok() ? promotion.OnHeader(std::move(header), *std::move(cipher))
+                       : promotion.OnHeaderFailed(std::move(status), !io_ok);
   }
-  EndIfFailed(slot, promotion);
+  GoOn(promotion, std::move(next));
 }
 
-void Core::OnPieceRead(ChunkSlot slot, size_t piece, uint64_t bytes, absl::Status status) {
-  Section section(this);
-  Promotion& promotion = *promotions_.at(slot);
+void Core::OnPieceRead(Promotion& promotion, size_t piece, uint64_t bytes, absl::Status status) {
   promotion.from()->NoteHeard();
-  promotion.OnPieceRead(piece, bytes, status);
-  VerifyIfRead(slot, promotion, piece);
-  EndIfFailed(slot, promotion);
+  GoOn(promotion, promotion.OnPieceRead(piece, bytes, status));
 }
 
-void Core::VerifyWhatIsRead(ChunkSlot slot, Promotion& promotion) {
-  for (size_t piece = 0; piece < promotion.pieces(); ++piece) VerifyIfRead(slot, promotion, piece);
-}
-
-void Core::VerifyIfRead(ChunkSlot slot, Promotion& promotion, size_t piece) {
-  const std::optional<Promotion::Pieces> pieces = promotion.TakeToVerify(piece);
-  if (!pieces.has_value()) return;
-  // Header and cipher live as long as the promotion, which lives until nothing is outstanding.
-  Later([this, slot, pieces = *pieces, raw = &promotion, extents = table_.at(slot).g2] {
-    deps_.copy_executor->Post([this, slot, pieces, raw, extents] {
-      OnPiecesVerified(slot, pieces, VerifyPieces(*raw, extents, pieces));
+// Without any lock. Where nothing is to be done the promotion may be gone.
+void Core::GoOn(Promotion& promotion, Promotion::Next next) {
+  for (const Promotion::Pieces& pieces : next.verify) {
+    deps_.copy_executor->Post([this, &promotion, pieces] {
+      GoOn(promotion, promotion.OnVerified(pieces, VerifyPieces(promotion, pieces)));
     });
+  }
+  using End = Promotion::Next::End;
+  if (next.end == End::kFailed) {
+    promotion.in_place() ? EndFailedVerification(promotion) : EndFailedPromotion(promotion);
+  } else if (next.end == End::kAllReady) {
+    promotion.in_place() ? FinishVerification(promotion.slot()) : WriteArenaHeader(promotion);
+  }
+  for (StatusCallback& one : next.told) std::move(one)(next.status);
+}
+
+void Core::WriteArenaHeader(Promotion& promotion) {
+  deps_.copy_executor->Post([this, &promotion] {
+    const Generation generation(next_generation_++);
+    EncodeHeader({promotion.header()->identity, G2Placement(generation, promotion.to())},
+                 deps_.mac_key, HeaderInArena(promotion.to()));
+    FinishPromotion(promotion, generation);
   });
 }
 
@@ -292,39 +299,6 @@ absl::Status Core::VerifyPiece(const ImageIdentity& identity, const ExtentList& 
   return absl::OkStatus();
 }
 
-void Core::OnPiecesVerified(ChunkSlot slot, Promotion::Pieces pieces, absl::Status status) {
-  Section section(this);
-  Promotion& promotion = *promotions_.at(slot);
-  const bool good = status.ok();
-  promotion.OnVerified(pieces, std::move(status));
-  if (!good) return EndIfFailed(slot, promotion);
-  auto [told, looked_at] = promotion.TakeReady(pieces);
-  Count(static_cast<uint32_t>(work::kLook * looked_at));
-  Tell(std::move(told), absl::OkStatus());
-  if (promotion.all_ready()) {
-    if (promotion.in_place()) return FinishVerification(slot);  // its header is where it belongs
-    promotion.BeginHeader();
-    const Generation generation(next_generation_++);
-    Later([this, slot, identity = &promotion.header()->identity, extents = table_.at(slot).g2,
-           generation] {
-      deps_.copy_executor->Post([this, slot, identity, extents, generation] {
-        EncodeHeader({*identity, G2Placement(generation, extents)}, deps_.mac_key,
-                     HeaderInArena(extents));
-        FinishPromotion(slot, generation);
-      });
-    });
-  }
-  EndIfFailed(slot, promotion);
-}
-
-// However many they are, one thing to do after this hold.
-void Core::Tell(PieceWaiters::Callbacks told, absl::Status with) {
-  if (told.empty()) return;
-  Later([told = std::move(told), with = std::move(with)]() mutable {
-    for (StatusCallback& one : told) std::move(one)(with);
-  });
-}
-
 LowerTier& Core::EndReading(ChunkSlot slot, bool good) {
   Chunk& chunk = table_.at(slot);
   const auto promotion = promotions_.find(slot);
@@ -340,37 +314,38 @@ LowerTier& Core::EndReading(ChunkSlot slot, bool good) {
   return from;
 }
 
-void Core::FinishPromotion(ChunkSlot slot, Generation generation) {
-  Section section(this);
-  Promotion& promotion = *promotions_.at(slot);
-  promotion.EndHeader();
-  Tell(promotion.TakeWaiters(), absl::OkStatus());
-  NoteIo(*promotion.from(), false, absl::OkStatus());
-  LowerTier& from = EndReading(slot, true);
+void Core::FinishPromotion(Promotion& promotion, Generation generation) {
+  Promotion::Callbacks told = promotion.EndHeader();
   {
-    Change chunk(this, slot);
-    chunk->g2_state = G2State::kResident;
-    // Every byte was read, and is right.
-    if (chunk->doubtful) EndDoubt(*chunk);
-    ++pool(*chunk).chunks;
-    if (!chunk->detached) marks_.Set(chunk->g2, incarnation_, generation);
-    counters_.promoted_bytes += chunk->shape.payload_bytes;
+    Section section(this);
+    const ChunkSlot slot = promotion.slot();
+    NoteIo(*promotion.from(), false, absl::OkStatus());
+    LowerTier& from = EndReading(slot, true);  // `promotion` is gone from here on
+    {
+      Change chunk(this, slot);
+      chunk->g2_state = G2State::kResident;
+      // Every byte was read, and is right.
+      if (chunk->doubtful) EndDoubt(*chunk);
+      ++pool(*chunk).chunks;
+      if (!chunk->detached) marks_.Set(chunk->g2, incarnation_, generation);
+      counters_.promoted_bytes += chunk->shape.payload_bytes;
+    }
+    WriteBackIfUnbacked(slot);
+    if (!Planted(Canary::kLostWakeUp)) PumpReads(from);
   }
-  WriteBackIfUnbacked(slot);
-  if (!Planted(Canary::kLostWakeUp)) PumpReads(from);
+  for (StatusCallback& one : told) std::move(one)(absl::OkStatus());
 }
 
-void Core::EndIfFailed(ChunkSlot slot, Promotion& promotion) {
-  if (promotion.failure().ok()) return;
-  Tell(promotion.TakeWaiters(), promotion.failure());
-  if (promotion.outstanding() > 0) return;
-  if (promotion.in_place()) return EndFailedVerification(slot);
+void Core::EndFailedPromotion(const Promotion& promotion) {
+  Section section(this);
   CountFailure(promotion);
+  const ChunkSlot slot = promotion.slot();
   // Once a chunk, however many of its reads failed: one bad spot is no broken device.
   LowerTier& from = *promotion.from();
-  if (promotion.failed_io()) NoteIo(from, false, promotion.failure());
-  const bool away = IsAway(promotion.failure());
-  if (absl::IsDataLoss(promotion.failure())) from.NoteBad(table_.at(slot).id);
+  const absl::Status failure = promotion.failure();
+  if (promotion.failed_io()) NoteIo(from, false, failure);
+  const bool away = IsAway(failure);
+  if (absl::IsDataLoss(failure)) from.NoteBad(table_.at(slot).id);
   EndReading(slot, false);  // `promotion` is gone from here on
   const bool detached = table_.at(slot).detached;
   const bool unread = away && table_.at(slot).pins == 0;

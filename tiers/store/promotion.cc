@@ -6,25 +6,30 @@
 
 namespace kvkeep::store_internal {
 
-Promotion::Promotion(LowerTier* from, const ReadQueue::Asker& asker, const ImageShape& shape)
+Promotion::Promotion(LowerTier* from, const ReadQueue::Asker& asker, ChunkSlot slot,
+                     const ImageShape& shape, ExtentList to)
     : from_(from),
       asker_(asker),
+      slot_(slot),
       shape_(shape),
+      to_(std::move(to)),
       waits_(from != nullptr),
       header_there_(from == nullptr),
       pieces_(shape.pieces()) {
+  MutexLock lock(&mu_);
   waiters_.Resize(pieces_.size());
+  if (in_place()) outstanding_ = 1;  // the header
 }
 
-std::unique_ptr<Promotion> Promotion::InPlace(const ImageShape& shape) {
-  auto promotion = std::make_unique<Promotion>(nullptr, ReadQueue::Asker{}, shape);
-  promotion->outstanding_ = 1;  // the header
-  return promotion;
+std::unique_ptr<Promotion> Promotion::InPlace(ChunkSlot slot, const ImageShape& shape,
+                                              ExtentList to) {
+  return std::make_unique<Promotion>(nullptr, ReadQueue::Asker{}, slot, shape, std::move(to));
 }
 
 void Promotion::BeginReads() {
   KVKEEP_CHECK(waits_);
   waits_ = false;
+  MutexLock lock(&mu_);
   ++outstanding_;  // the header
   if (!header_page_.ok()) return;
   for (size_t piece = 0; piece < pieces_.size(); ++piece) {
@@ -34,59 +39,92 @@ void Promotion::BeginReads() {
   }
 }
 
-void Promotion::OnHeader(std::unique_ptr<ImageHeader> header, std::unique_ptr<ImageCipher> cipher) {
+Promotion::Next Promotion::OnHeader(std::unique_ptr<ImageHeader> header,
+                                    std::unique_ptr<ImageCipher> cipher) {
+  Next next;
+  MutexLock lock(&mu_);
   KVKEEP_CHECK(outstanding_ > 0 && header_ == nullptr);
   --outstanding_;
   header_ = std::move(header);
   cipher_ = std::move(cipher);
+  for (size_t piece = 0; piece < pieces_.size(); ++piece) TakeToVerify(piece, next);
+  TellFailure(next);
+  return next;
 }
 
-void Promotion::OnHeaderFailed(absl::Status why, bool io) {
+Promotion::Next Promotion::OnHeaderFailed(absl::Status why, bool io) {
+  Next next;
+  MutexLock lock(&mu_);
   KVKEEP_CHECK(outstanding_ > 0 && header_ == nullptr);
   --outstanding_;
   failed_io_ |= io && header_page_.ok();
   io ? failure_.Update(why) : NoteFailure(std::move(why));
+  TellFailure(next);
+  return next;
 }
 
-void Promotion::OnPieceRead(size_t piece, uint64_t bytes, const absl::Status& status) {
+Promotion::Next Promotion::OnPieceRead(size_t piece, uint64_t bytes, const absl::Status& status) {
+  Next next;
+  MutexLock lock(&mu_);
   uint64_t& left = pieces_[piece].bytes_left;
   KVKEEP_CHECK(bytes > 0 && bytes <= left);
   left -= bytes;
   if (left == 0) --outstanding_;
-  if (status.ok()) return;
-  failed_io_ = true;
-  failure_.Update(status);
+  if (!status.ok()) {
+    failed_io_ = true;
+    failure_.Update(status);
+  }
+  TakeToVerify(piece, next);
+  TellFailure(next);
+  return next;
 }
 
-std::optional<Promotion::Pieces> Promotion::TakeToVerify(size_t piece) {
-  if (header_ == nullptr || !failure_.ok()) return std::nullopt;
-  // What was encrypted together is decrypted together.
+// If they may be: the piece, and what was encrypted together with it, as one message.
+void Promotion::TakeToVerify(size_t piece, Next& next) {
+  if (header_ == nullptr || !failure_.ok()) return;
   const size_t together = cipher_ != nullptr ? shape_.unit_pieces() : 1;
   const size_t first = piece - piece % together;
   const Pieces taken{first, std::min(first + together, pieces_.size())};
   for (size_t i = taken.first; i < taken.end; ++i) {
-    if (pieces_[i].bytes_left > 0 || pieces_[i].verifying) return std::nullopt;
+    if (pieces_[i].bytes_left > 0 || pieces_[i].verifying) return;
   }
   for (size_t i = taken.first; i < taken.end; ++i) pieces_[i].verifying = true;
   ++outstanding_;
-  return taken;
+  next.verify.push_back(taken);
 }
 
-void Promotion::OnVerified(const Pieces& pieces, absl::Status status) {
+Promotion::Next Promotion::OnVerified(const Pieces& pieces, absl::Status status) {
+  Next next;
+  MutexLock lock(&mu_);
   KVKEEP_CHECK(outstanding_ > 0);
   --outstanding_;
-  if (!status.ok()) return NoteFailure(std::move(status));
+  if (!status.ok()) NoteFailure(std::move(status));
+  if (!failure_.ok()) {
+    TellFailure(next);
+    return next;
+  }
   for (size_t i = pieces.first; i < pieces.end; ++i) {
     KVKEEP_CHECK(pieces_[i].verifying && !pieces_[i].ready);
     pieces_[i].ready = true;
   }
   ready_ += pieces.end - pieces.first;
+  for (size_t piece = pieces.first; piece < pieces.end; ++piece) {
+    waiters_.OnReady(piece, header_there_, [this](size_t one) { return IsReady(one); }, &next.told);
+  }
+  if (ready_ == pieces_.size()) {
+    KVKEEP_CHECK(outstanding_ == 0);
+    next.end = Next::End::kAllReady;
+    if (!in_place()) outstanding_ = 1;  // the header, into the arena
+  }
+  return next;
 }
 
-void Promotion::EndHeader() {
-  KVKEEP_CHECK(all_ready() && outstanding_ == 1);
+Promotion::Callbacks Promotion::EndHeader() {
+  MutexLock lock(&mu_);
+  KVKEEP_CHECK(ready_ == pieces_.size() && outstanding_ == 1);
   outstanding_ = 0;
   header_there_ = true;
+  return waiters_.TakeAll();
 }
 
 void Promotion::NoteFailure(absl::Status why) {
@@ -98,25 +136,46 @@ void Promotion::NoteFailure(absl::Status why) {
   failure_.Update(why);
 }
 
+void Promotion::TellFailure(Next& next) {
+  if (failure_.ok()) return;
+  next.told = waiters_.TakeAll();
+  next.status = failure_;
+  if (outstanding_ == 0) next.end = Next::End::kFailed;
+}
+
 bool Promotion::AreReady(const Pieces& pieces) const {
   if (pieces.end == pieces_.size() && !header_there_) return false;
   const auto at = [this](size_t piece) { return pieces_.begin() + static_cast<ptrdiff_t>(piece); };
   return std::all_of(at(pieces.first), at(pieces.end), [](const Piece& one) { return one.ready; });
 }
 
-void Promotion::Wait(const Pieces& pieces, PieceWaiters::Callback ready) {
+std::optional<absl::Status> Promotion::Await(const Pieces& pieces, PieceWaiters::Callback& ready) {
+  MutexLock lock(&mu_);
+  if (AreReady(pieces)) return absl::OkStatus();
+  if (!failure_.ok()) return failure_;
   waiters_.Add(
       pieces.first, pieces.end, [this](size_t piece) { return IsReady(piece); }, std::move(ready));
+  return std::nullopt;
 }
 
-std::pair<Promotion::Callbacks, size_t> Promotion::TakeReady(const Pieces& became_ready) {
-  Callbacks told;
-  size_t looked_at = 0;
-  for (size_t piece = became_ready.first; piece < became_ready.end; ++piece) {
-    looked_at += waiters_.OnReady(
-        piece, header_there_, [this](size_t one) { return IsReady(one); }, &told);
-  }
-  return {std::move(told), looked_at};
+absl::Status Promotion::failure() const {
+  MutexLock lock(&mu_);
+  return failure_;
+}
+
+bool Promotion::failed_io() const {
+  MutexLock lock(&mu_);
+  return failed_io_;
+}
+
+bool Promotion::keyless() const {
+  MutexLock lock(&mu_);
+  return keyless_;
+}
+
+bool Promotion::unauthentic() const {
+  MutexLock lock(&mu_);
+  return unauthentic_;
 }
 
 }  // namespace kvkeep::store_internal

@@ -134,11 +134,10 @@ bool Core::BeginRecall(Section& section, const std::shared_ptr<Recalling>& recal
   ++recalling->left;
   remote_->recalling.insert(id);
   StartPromotion(*remote_, recalling->asker, slot);
-  promotions_.at(slot)->Wait({0, shape.pieces()},
-                             [this, recalling,
-                              bytes = shape.payload_bytes](const absl::Status& status) {
-                               OnRecalled(recalling, bytes, status);
-                             });
+  AwaitAll(*promotions_.at(slot),
+           [this, recalling, bytes = shape.payload_bytes](const absl::Status& status) {
+             OnRecalled(recalling, bytes, status);
+           });
   return true;
 }
 

@@ -16,19 +16,19 @@ absl::Status AwayIfGone(absl::Status status) {
 
 void RemoteTier::Read(ImageRead read) {
   ReadSink* const sink = read.sink;
-  const ChunkSlot slot = read.slot;
+  Promotion* const promotion = read.promotion;
   source_.Read({.id = read.id,
                 .shape = read.shape,
                 .header = read.header,
                 .memory = [to = read.to](uint64_t offset,
                                          uint64_t bytes) { return to.Run(offset, bytes); },
                 .header_done =
-                    [this, sink, slot, page = read.header](absl::Status status) {
-                      sink->OnHeaderRead(*this, slot, page, AwayIfGone(std::move(status)));
+                    [sink, promotion, page = read.header](absl::Status status) {
+                      sink->OnHeaderRead(*promotion, page, AwayIfGone(std::move(status)));
                     },
                 .piece_done =
-                    [sink, slot](size_t piece, uint64_t bytes, absl::Status status) {
-                      sink->OnPieceRead(slot, piece, bytes, AwayIfGone(std::move(status)));
+                    [sink, promotion](size_t piece, uint64_t bytes, absl::Status status) {
+                      sink->OnPieceRead(*promotion, piece, bytes, AwayIfGone(std::move(status)));
                     }});
 }
 

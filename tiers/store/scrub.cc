@@ -44,8 +44,7 @@ void Core::ScrubChunk(Section& section, ChunkSlot slot) {
   }
   scrubber_.Reading(table_.at(slot).blocks() * kBlockBytes);
   // Not pinned: where the device goes away, the chunk stays what it was.
-  Promotion& begun = *promotion->second;
-  begun.Wait({0, begun.pieces()}, [this, slot, id, transient](const absl::Status& status) {
+  AwaitAll(*promotion->second, [this, slot, id, transient](const absl::Status& status) {
     OnScrubbed(slot, id, transient, status);
   });
 }

@@ -35,7 +35,7 @@ bool LiesOn(const ExtentList& extents, BlockNumber block) {
 void Core::StartVerification(ChunkSlot slot) {
   Change chunk(this, slot);
   KVKEEP_CHECK(chunk->g2_state == G2State::kUnverified);
-  promotions_[slot] = Promotion::InPlace(chunk->shape);
+  promotions_[slot] = Promotion::InPlace(slot, chunk->shape, chunk->g2);
   chunk->g2_state = G2State::kVerifying;
   Later([this, slot, extents = chunk->g2] {
     deps_.copy_executor->Post([this, slot, extents] {
@@ -45,27 +45,31 @@ void Core::StartVerification(ChunkSlot slot) {
 }
 
 void Core::OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header) {
-  Section section(this);
-  const Chunk& chunk = table_.at(slot);
-  Promotion& promotion = *promotions_.at(slot);
+  Promotion* promotion = nullptr;
+  Promotion::Next next;
+  {
+    Section section(this);
+    promotion = promotions_.at(slot).get();
+    next = CheckArenaHeader(*promotion, std::move(header));
+  }
+  GoOn(*promotion, std::move(next));
+}
+
+Promotion::Next Core::CheckArenaHeader(Promotion& promotion, absl::StatusOr<ImageHeader> header) {
+  const Chunk& chunk = table_.at(promotion.slot());
   const bool same = header.ok() && header->identity.id == chunk.id &&
                     header->identity.shape == chunk.shape && header->placement.tier == Tier::kG2 &&
                     !header->encryption && header->placement.place == deps_.arena->uuid() &&
                     header->placement.extents == chunk.g2.list();
-  if (same) {
-    promotion.OnHeader(std::make_unique<ImageHeader>(*std::move(header)), nullptr);
-    VerifyWhatIsRead(slot, promotion);
-  } else {
-    promotion.OnHeaderFailed(
-        absl::DataLossError(header.ok() ? "the image in memory is of another chunk"
-                                        : header.status().message()),
-        false);
-  }
-  EndIfFailed(slot, promotion);
+  if (same) return promotion.OnHeader(std::make_unique<ImageHeader>(*std::move(header)), nullptr);
+  return promotion.OnHeaderFailed(
+      absl::DataLossError(header.ok() ? "the image in memory is of another chunk"
+                                      : header.status().message()),
+      false);
 }
 
 void Core::FinishVerification(ChunkSlot slot) {
-  KVKEEP_CHECK(promotions_.at(slot)->outstanding() == 0);
+  Section section(this);
   promotions_.erase(slot);
   {
     Change chunk(this, slot);
@@ -83,7 +87,9 @@ void Core::WriteBackIfUnbacked(ChunkSlot slot) {
   if (!chunk.dirty()) WaitForDevice(slot);
 }
 
-void Core::EndFailedVerification(ChunkSlot slot) {
+void Core::EndFailedVerification(const Promotion& promotion) {
+  Section section(this);
+  const ChunkSlot slot = promotion.slot();
   WithholdBroken(*deps_.arena, pools_);  // before its blocks are free
   promotions_.erase(slot);
   ++counters_.corrupt_chunks;

@@ -194,11 +194,7 @@ void Core::SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g
           .device = &write->to->device->io(),
           .executor = deps_.copy_executor,
           .buffers = cipher_buffers_,
-          .heard =
-              [this, to = write->to] {
-                Section section(this);
-                to->NoteHeard();
-              },
+          .heard = [to = write->to] { to->NoteHeard(); },
           .done =
               [this, slot, write](absl::Status status, const Digest128& root) {
                 write->root = root;

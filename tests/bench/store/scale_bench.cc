@@ -1,9 +1,9 @@
 // kvkeep-scale-bench: what a chunk costs, from ten thousand of them to ten million.
 //
-// For each count: an index of so many records on each device (the real RocksDB, in a directory), the
-// page cache dropped where that is allowed, then a start of the store: it serves G2 first, and the
-// devices join, each on a thread of its own. Said are the seconds until G2 was served and until all
-// had joined, memory by entry (resident after the start, and at its most), then CPU times of
+// For each count: so many records on one device or several (the real RocksDB, in a directory each),
+// the page cache dropped where that is allowed, then a start of the store: it serves G2 first, and
+// the devices join, each on a thread of its own. Said are the seconds until G2 was served and until
+// all had joined, memory by entry (resident after the start, and at its most), then CPU times of
 // lookups of 512 keys and of puts that are written back, and the longest that anybody held the
 // store's lock, in CPU time of the holder: of all holds, and of a tenth of the puts (median of
 // ten): what a machine's host or an interrupt takes once is in the former, what the code takes in
@@ -321,15 +321,17 @@ void Report(const std::string& dir, uint64_t chunks, size_t devices, bool json) 
         "\"put_p50_us\": %.2f, \"put_p99_us\": %.2f, \"lock_us_max\": %.1f, "
         "\"lock_us_usual_max\": %.1f, \"right_after_growth\": %s",
         chunks, devices, cold ? "true" : "false", serves_s, ready_s, ready_cpu_s,
-        resident / entries, most / entries, lookup.p50_us,
-        lookup.p99_us, put.p50_us, put.p99_us, lock_us, lock_usual_us,
+        resident / entries, most / entries, lookup.p50_us, lookup.p99_us, put.p50_us, put.p99_us,
+        lock_us, lock_usual_us,
         chunks == kRightAfterGrowth ? "true" : "false");
   } else {
     std::printf(
-        "%9lu chunks on %zu  serves G2 in %.3f s, all in %.2f s (%s, %.2f s of CPU)  %4.0f bytes an entry, %4.0f at most  lookup of %zu: p50 "
-        "%5.1f p99 %6.1f us  put: p50 %4.1f p99 %5.1f us  lock at most %.0f us, usually %.0f\n",
-        chunks, devices, serves_s, ready_s, cold ? "cold" : "warm", ready_cpu_s, resident / entries, most / entries, kLookupKeys,
-        lookup.p50_us, lookup.p99_us, put.p50_us, put.p99_us, lock_us, lock_usual_us);
+        "%9lu chunks on %zu  serves G2 in %.3f s, all in %.2f s (%s, %.2f s of CPU)  %4.0f bytes "
+        "an entry, %4.0f at most  lookup of %zu: p50 %5.1f p99 %6.1f us  put: p50 %4.1f p99 %5.1f "
+        "us  lock at most %.0f us, usually %.0f\n",
+        chunks, devices, serves_s, ready_s, cold ? "cold" : "warm", ready_cpu_s,
+        resident / entries, most / entries, kLookupKeys, lookup.p50_us, lookup.p99_us, put.p50_us,
+        put.p99_us, lock_us, lock_usual_us);
   }
   ReportClear(node, asked[0], json);
   std::fflush(stdout);
@@ -368,7 +370,8 @@ int main(int argc, char** argv) {
     } else if (more && std::strcmp(argv[i], "--scratch") == 0) {
       scratch = argv[++i];
     } else {
-      std::fprintf(stderr, "kvkeep-scale-bench [--chunks N]... [--devices N] [--scratch DIR] [--json]\n");
+      std::fprintf(stderr,
+                   "kvkeep-scale-bench [--chunks N]... [--devices N] [--scratch DIR] [--json]\n");
       return 2;
     }
   }

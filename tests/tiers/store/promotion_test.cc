@@ -34,8 +34,12 @@ std::unique_ptr<ImageHeader> Header(const ImageShape& shape) {
   return header;
 }
 
+using Next = Promotion::Next;
+
 struct Rig {
-  explicit Rig(const ImageShape& shape = kThreePieces) : promotion(&tier, {}, shape) {
+  explicit Rig(const ImageShape& shape = kThreePieces)
+      : promotion(&tier, {}, ChunkSlot(7), shape,
+                  {Extent{BlockNumber(5), shape.blocks()}}) {
     promotion.BeginReads();
   }
   uint64_t BytesOf(size_t piece) const {
@@ -43,19 +47,33 @@ struct Rig {
                ? kPieceBytes
                : promotion.bytes() - kHeaderBytes - piece * kPieceBytes;
   }
-  void Read(size_t piece) { promotion.OnPieceRead(piece, BytesOf(piece), absl::OkStatus()); }
+  Next Read(size_t piece) {
+    return promotion.OnPieceRead(piece, BytesOf(piece), absl::OkStatus());
+  }
   // Reads and verifies it.
-  void Come(size_t piece) {
-    Read(piece);
-    const auto taken = promotion.TakeToVerify(piece);
-    REQUIRE(taken.has_value());
-    promotion.OnVerified(*taken, absl::OkStatus());
-    for (auto& one : promotion.TakeReady(*taken).first) std::move(one)(absl::OkStatus());
+  Next Come(size_t piece) {
+    const Next read = Read(piece);
+    REQUIRE(read.verify.size() == 1);
+    Next next = promotion.OnVerified(read.verify[0], absl::OkStatus());
+    for (auto& one : next.told) std::move(one)(absl::OkStatus());
+    return next;
+  }
+  // "waits", or what it was told at once.
+  std::string Await(size_t first, size_t end, PieceWaiters::Callback ready) {
+    const std::optional<absl::Status> known = promotion.Await({first, end}, ready);
+    return known.has_value() ? known->ToString() : "waits";
+  }
+  std::string Await(size_t first, size_t end) {
+    return Await(first, end, [](const absl::Status&) {});
   }
 
   SomeTier tier;
   Promotion promotion;
 };
+
+bool IsNothing(const Next& next) {
+  return next.verify.empty() && next.told.empty() && next.end == Next::End::kNone;
+}
 
 }  // namespace
 
@@ -64,27 +82,28 @@ TEST_CASE("a piece is verified once, when its header and all of its bytes are th
   Promotion& promotion = rig.promotion;
   CHECK_FALSE(promotion.in_place());
   CHECK_FALSE(promotion.waits());
-  CHECK(promotion.outstanding() == 4);  // three pieces and the header
-  promotion.OnPieceRead(1, kPieceBytes / 2, absl::OkStatus());
-  rig.Read(0);
-  CHECK_FALSE(promotion.TakeToVerify(0).has_value());  // no header yet
-  promotion.OnHeader(Header(kThreePieces), nullptr);
-  const auto first = promotion.TakeToVerify(0);
-  REQUIRE(first.has_value());
-  CHECK(first->first == 0);
-  CHECK(first->end == 1);
-  CHECK_FALSE(promotion.TakeToVerify(0).has_value());  // taken
-  CHECK_FALSE(promotion.TakeToVerify(1).has_value());  // half of it is to come
-  promotion.OnPieceRead(1, kPieceBytes / 2, absl::OkStatus());
-  const auto second = promotion.TakeToVerify(1);
-  REQUIRE(second.has_value());
-  CHECK(promotion.outstanding() == 3);  // the last piece, two verifications
-  promotion.OnVerified(*first, absl::OkStatus());
-  promotion.OnVerified(*second, absl::OkStatus());
-  CHECK_FALSE(promotion.all_ready());
-  rig.Come(2);
-  CHECK(promotion.all_ready());
-  CHECK(promotion.outstanding() == 0);
+  CHECK(IsNothing(promotion.OnPieceRead(1, kPieceBytes / 2, absl::OkStatus())));
+  CHECK(IsNothing(rig.Read(0)));  // no header yet
+  const Next header = promotion.OnHeader(Header(kThreePieces), nullptr);
+  REQUIRE(header.verify.size() == 1);  // half of the second is to come
+  CHECK(header.verify[0].first == 0);
+  CHECK(header.verify[0].end == 1);
+  const Next rest = promotion.OnPieceRead(1, kPieceBytes / 2, absl::OkStatus());
+  REQUIRE(rest.verify.size() == 1);
+  CHECK(rest.verify[0].first == 1);
+  CHECK(IsNothing(promotion.OnVerified(header.verify[0], absl::OkStatus())));
+  CHECK(IsNothing(promotion.OnVerified(rest.verify[0], absl::OkStatus())));
+  CHECK(rig.Come(2).end == Next::End::kAllReady);
+}
+
+TEST_CASE("what was read before its header is verified when that comes, all of it") {
+  Rig rig;
+  for (const size_t piece : {2, 0, 1}) CHECK(IsNothing(rig.Read(piece)));
+  const Next next = rig.promotion.OnHeader(Header(kThreePieces), nullptr);
+  REQUIRE(next.verify.size() == 3);
+  CHECK(IsNothing(rig.promotion.OnVerified(next.verify[2], absl::OkStatus())));
+  CHECK(IsNothing(rig.promotion.OnVerified(next.verify[0], absl::OkStatus())));
+  CHECK(rig.promotion.OnVerified(next.verify[1], absl::OkStatus()).end == Next::End::kAllReady);
 }
 
 TEST_CASE("pieces that were encrypted together are verified together") {
@@ -96,20 +115,19 @@ TEST_CASE("pieces that were encrypted together are verified together") {
   auto header = Header(shape);
   const ImageEncryption encryption = ImageCipher::NewEncryption(key, shape, &random);
   auto cipher = std::make_unique<ImageCipher>(key, header->identity, encryption);
-  rig.promotion.OnHeader(std::move(header), std::move(cipher));
-  rig.Read(4);
-  rig.Read(3);
-  CHECK_FALSE(rig.promotion.TakeToVerify(3).has_value());
-  rig.Read(5);
-  const auto unit = rig.promotion.TakeToVerify(5);
-  REQUIRE(unit.has_value());
-  CHECK(unit->first == 3);
-  CHECK(unit->end == 6);
-  for (const size_t piece : {126, 127, 128, 129}) rig.Read(piece);
-  const auto last = rig.promotion.TakeToVerify(129);  // the unit of the last, which is its own
-  REQUIRE(last.has_value());
-  CHECK(last->first == 129);
-  CHECK(last->end == 130);
+  CHECK(IsNothing(rig.promotion.OnHeader(std::move(header), std::move(cipher))));
+  CHECK(IsNothing(rig.Read(4)));
+  CHECK(IsNothing(rig.Read(3)));
+  const Next unit = rig.Read(5);
+  REQUIRE(unit.verify.size() == 1);
+  CHECK(unit.verify[0].first == 3);
+  CHECK(unit.verify[0].end == 6);
+  for (const size_t piece : {126, 127}) CHECK(IsNothing(rig.Read(piece)));
+  CHECK(rig.Read(128).verify.size() == 1);
+  const Next last = rig.Read(129);  // the unit of the last, which is its own
+  REQUIRE(last.verify.size() == 1);
+  CHECK(last.verify[0].first == 129);
+  CHECK(last.verify[0].end == 130);
 }
 
 TEST_CASE("who waits for the last piece waits for the header in the arena as well") {
@@ -117,51 +135,49 @@ TEST_CASE("who waits for the last piece waits for the header in the arena as wel
   Promotion& promotion = rig.promotion;
   promotion.OnHeader(Header(kThreePieces), nullptr);
   int some = 0, all = 0;
-  promotion.Wait({0, 2}, [&](const absl::Status&) { ++some; });
-  promotion.Wait({1, 3}, [&](const absl::Status&) { ++all; });
-  CHECK_FALSE(promotion.AreReady({0, 1}));
-  rig.Come(1);
-  CHECK(some == 0);
-  rig.Come(0);
+  CHECK(rig.Await(0, 2, [&](const absl::Status&) { ++some; }) == "waits");
+  CHECK(rig.Await(1, 3, [&](const absl::Status&) { ++all; }) == "waits");
+  CHECK(rig.Come(1).told.empty());
+  CHECK(rig.Come(0).told.size() == 1);
   CHECK(some == 1);
-  CHECK(promotion.AreReady({0, 2}));
-  rig.Come(2);
+  CHECK(rig.Await(0, 2) == "OK");
+  const Next last = rig.Come(2);
+  CHECK(last.end == Next::End::kAllReady);
   CHECK(all == 0);
-  CHECK_FALSE(promotion.AreReady({2, 3}));
-  promotion.BeginHeader();
-  promotion.EndHeader();
-  CHECK(promotion.AreReady({0, 3}));
-  for (auto& one : promotion.TakeWaiters()) std::move(one)(absl::OkStatus());
+  for (auto& one : promotion.EndHeader()) std::move(one)(absl::OkStatus());
   CHECK(all == 1);
+  CHECK(rig.Await(0, 3) == "OK");
 }
 
 TEST_CASE("a promotion that failed verifies nothing more, and ends with what is under way") {
   Rig rig;
   Promotion& promotion = rig.promotion;
   promotion.OnHeader(Header(kThreePieces), nullptr);
-  rig.Read(0);
-  const auto taken = promotion.TakeToVerify(0);
-  REQUIRE(taken.has_value());
+  const Next taken = rig.Read(0);
+  REQUIRE(taken.verify.size() == 1);
+  CHECK(rig.Await(2, 3) == "waits");
   SECTION("as its tier could not read a piece") {
-    promotion.OnPieceRead(1, kPieceBytes / 4, absl::DataLossError("EIO"));
+    const Next failed = promotion.OnPieceRead(1, kPieceBytes / 4, absl::DataLossError("EIO"));
+    CHECK(failed.told.size() == 1);
+    CHECK(failed.status == absl::DataLossError("EIO"));
+    CHECK(failed.end == Next::End::kNone);
     CHECK(promotion.failed_io());
-    promotion.OnPieceRead(1, kPieceBytes - kPieceBytes / 4, absl::OkStatus());
-    CHECK_FALSE(promotion.TakeToVerify(1).has_value());
-    CHECK(absl::IsDataLoss(promotion.failure()));
-    CHECK(promotion.failure().message() == "EIO");
-    promotion.OnVerified(*taken, absl::OkStatus());
+    CHECK(IsNothing(
+        promotion.OnPieceRead(1, kPieceBytes - kPieceBytes / 4, absl::OkStatus())));
+    CHECK(promotion.failure() == absl::DataLossError("EIO"));
+    CHECK(IsNothing(promotion.OnVerified(taken.verify[0], absl::OkStatus())));
   }
   SECTION("as a tag did not match") {
-    promotion.OnVerified(*taken, absl::UnauthenticatedError("unit 0"));
+    const Next failed =
+        promotion.OnVerified(taken.verify[0], absl::UnauthenticatedError("unit 0"));
+    CHECK(failed.told.size() == 1);
+    CHECK(absl::IsDataLoss(failed.status));  // for whoever waits it is as any damage
     CHECK(promotion.unauthentic());
     CHECK_FALSE(promotion.failed_io());
-    CHECK(absl::IsDataLoss(promotion.failure()));  // for whoever waits it is as any damage
-    rig.Read(1);
+    CHECK(IsNothing(rig.Read(1)));
   }
-  CHECK(promotion.outstanding() == 1);
-  rig.Read(2);
-  CHECK_FALSE(promotion.TakeToVerify(2).has_value());
-  CHECK(promotion.outstanding() == 0);
+  CHECK(rig.Await(0, 1) != "waits");
+  CHECK(rig.Read(2).end == Next::End::kFailed);
 }
 
 TEST_CASE("a header that is not believed says why the promotion failed") {
@@ -170,29 +186,38 @@ TEST_CASE("a header that is not believed says why the promotion failed") {
     rig.promotion.OnHeaderFailed(absl::UnavailableError("gone"), true);
     CHECK(rig.promotion.failed_io());
     CHECK_FALSE(rig.promotion.keyless());
+    CHECK(rig.Await(0, 1) == "UNAVAILABLE: gone");
   }
   SECTION("its key is not here") {
     rig.promotion.OnHeaderFailed(absl::NotFoundError("no such key"), false);
     CHECK(rig.promotion.keyless());
     CHECK_FALSE(rig.promotion.failed_io());
+    CHECK(rig.Await(0, 1) == "NOT_FOUND: no such key");
   }
-  CHECK(rig.promotion.outstanding() == 3);
-  CHECK_FALSE(rig.promotion.failure().ok());
+  CHECK(IsNothing(rig.Read(0)));
+  CHECK(IsNothing(rig.Read(1)));
+  CHECK(rig.Read(2).end == Next::End::kFailed);
 }
 
 TEST_CASE("an image in place has its bytes and its end, and waits for its header alone") {
-  const auto promotion = Promotion::InPlace(kThreePieces);
+  const auto promotion = Promotion::InPlace(ChunkSlot(3), kThreePieces, {});
   CHECK(promotion->in_place());
-  CHECK(promotion->outstanding() == 1);
-  promotion->OnHeader(Header(kThreePieces), nullptr);
+  CHECK(promotion->slot() == ChunkSlot(3));
+  const Next header = promotion->OnHeader(Header(kThreePieces), nullptr);
+  REQUIRE(header.verify.size() == 3);
   for (size_t piece = 0; piece < 3; ++piece) {
-    const auto taken = promotion->TakeToVerify(piece);
-    REQUIRE(taken.has_value());
-    promotion->OnVerified(*taken, absl::OkStatus());
+    const Next next = promotion->OnVerified(header.verify[piece], absl::OkStatus());
+    CHECK((next.end == Next::End::kAllReady) == (piece == 2));
   }
-  CHECK(promotion->all_ready());
-  CHECK(promotion->AreReady({0, 3}));
-  CHECK(promotion->outstanding() == 0);
+  PieceWaiters::Callback nobody = [](const absl::Status&) {};
+  CHECK(promotion->Await({0, 3}, nobody) == absl::OkStatus());
+}
+
+TEST_CASE("an image in place whose header is another's has failed at once") {
+  const auto promotion = Promotion::InPlace(ChunkSlot(3), kThreePieces, {});
+  CHECK(promotion->OnHeaderFailed(absl::DataLossError("of another"), false).end ==
+        Next::End::kFailed);
+  CHECK(promotion->failure() == absl::DataLossError("of another"));
 }
 
 }  // namespace kvkeep::store_internal

@@ -49,6 +49,30 @@ TEST_CASE("two readers of a chunk in G3 share one promotion") {
   CHECK(s.store().snapshot().g2.chunks == 1);
 }
 
+TEST_CASE("a promotion takes the store's lock as often for eight pieces as for one") {
+  constexpr uint64_t kBlocks = 4096;
+  WorldOptions options = SmallWorld();
+  options.arena_outlives = false;
+  options.g2_blocks = options.g2_segment_blocks = kBlocks;
+  options.device_blocks = {kBlocks};
+  for (uint64_t* limit : {&options.store.dirty_budget_bytes, &options.store.max_reserved_bytes,
+                          &options.store.max_leased_bytes}) {
+    *limit = kBlocks * kBlockBytes;
+  }
+  std::vector<uint64_t> taken;
+  for (const uint64_t pieces : {1, 8}) {
+    StoreTester s(options);
+    PutIntoG3(s, 1, pieces * kPieceBytes);
+    ChunkReader reader = s.Pin(1);
+    const uint64_t before = s.counters().lock_acquisitions;
+    s.RunAll();
+    taken.push_back(s.counters().lock_acquisitions - before);
+    CHECK(s.Bytes(1, reader) == "hit");
+    CHECK(s.counters().promotions == 1);
+  }
+  CHECK(taken[0] == taken[1]);
+}
+
 TEST_CASE("promotions count the runs of blocks that they read: neighbours in order are one") {
   StoreTester s;
   for (const uint64_t chunk : {1, 2, 3}) PutIntoG3(s, chunk, 4096);  // side by side on the device
