@@ -13,6 +13,7 @@
 #include <span>
 
 #include "kvkeep/v1/kvkeep.pb.h"
+#include "server/chunk_put.h"
 #include "server/put_frame.h"
 #include "server/server_state.h"
 #include "tiers/store/store.h"
@@ -22,9 +23,10 @@ namespace kvkeep {
 class PutReceiver {
  public:
   struct FinishedChunk {
-    v1::PutResult result;
-    // Set: `result` holds only once this chunk is on stable storage (Store::WhenDurable).
-    std::optional<ChunkId> await_durable;
+    uint32_t ordinal = 0;
+    ChunkPut put;
+
+    v1::PutResult Result() const;
   };
 
   // Both must outlive the receiver. `caller`: the tenant that sends the frames.
@@ -37,15 +39,13 @@ class PutReceiver {
   absl::StatusOr<std::optional<FinishedChunk>> OnFrame(std::span<const WireRun> frame);
   // The client sent its last frame. InvalidArgument when a chunk is unfinished; it is aborted.
   absl::Status OnEnd();
-  // The result of a durable chunk that did not reach stable storage.
-  static v1::PutResult NotDurable(uint32_t ordinal, const absl::Status& why);
 
  private:
   struct Chunk;
 
   absl::Status OpenStream(const v1::PutStreamHeader& header);
   absl::Status OpenChunk(v1::PutChunkHeader header);
-  absl::Status Reserve(const v1::PutChunkHeader& header, Chunk* chunk);
+  absl::Status Reserve(const v1::PutChunkHeader& header, const ChunkKey& key, Chunk& chunk);
   absl::Status TakePayload(const PutFrameView& frame);
   absl::StatusOr<FinishedChunk> FinishChunk();
 

@@ -165,12 +165,14 @@ void PutStream::TakeFrame() {
   }
   if (!finished->has_value()) return;
   PutReceiver::FinishedChunk& chunk = **finished;
-  results_.push_back({.result = chunk.result, .ready = !chunk.await_durable.has_value()});
-  if (!chunk.await_durable.has_value()) return;
-  store_->WhenDurable(*chunk.await_durable, [self = shared_from_this(),
-                                             result = chunk.result](absl::Status status) mutable {
-    if (!status.ok()) result = PutReceiver::NotDurable(result.ordinal(), status);
-    self->Wake([&result](Events& events) { events.durable.push_back(std::move(result)); });
+  const bool waits = chunk.put.awaits_durable();
+  results_.push_back({.result = chunk.Result(), .ready = !waits});
+  if (!waits) return;
+  const ChunkId id = chunk.put.id();
+  store_->WhenDurable(id, [self = shared_from_this(),
+                           chunk = std::move(chunk)](const absl::Status& status) mutable {
+    chunk.put.OnDurable(status);
+    self->Wake([&chunk](Events& events) { events.durable.push_back(chunk.Result()); });
   });
 }
 

@@ -43,25 +43,19 @@ absl::Status PutJob::Reserve(const SessionToken& session, bool may_wait) {
   for (; waits(); ++next_chunk_) {
     KVKEEP_ASSIGN_OR_RETURN(const bool answered, ReserveChunk(session, next_chunk_, may_wait));
     if (!answered) break;
-    may_wait = may_wait || chunks_[next_chunk_].reservation;
+    may_wait = may_wait || chunks_[next_chunk_].put.reservation();
   }
   PlanTasks(first);
   return absl::OkStatus();
 }
 
-ChunkId PutJob::IdOf(size_t index) const {
-  const local::PutChunk& chunk = plan_.chunks()[index];
-  return {.ns = plan_.ns(), .key = {.bytes = chunk.key}, .part = PartId(chunk.part)};
-}
-
 absl::StatusOr<bool> PutJob::ReserveChunk(const SessionToken& session, size_t index,
                                           bool may_wait) {
   const local::PutChunk& wire = plan_.chunks()[index];
-  const ChunkId id = IdOf(index);
   PutRequest request{
-      .ns = id.ns,
-      .key = id.key,
-      .part = id.part,
+      .ns = plan_.ns(),
+      .key = {.bytes = wire.key},
+      .part = PartId(wire.part),
       .shape = {.payload_bytes = wire.payload_bytes, .tail_bytes = wire.tail_bytes},
       .transient = (wire.flags & local::kPutTransient) != 0,
       .no_g3 = (wire.flags & local::kPutNoG3) != 0,
@@ -69,29 +63,14 @@ absl::StatusOr<bool> PutJob::ReserveChunk(const SessionToken& session, size_t in
       .asks_again = may_wait,
   };
   if ((wire.flags & local::kPutHasParent) != 0) request.parent = {.bytes = wire.parent_key};
-  KVKEEP_ASSIGN_OR_RETURN(ReserveResult reserved, context_->store->Reserve(session, request));
-  Chunk& chunk = chunks_[index];
-  switch (reserved.outcome) {
-    case ReserveResult::Outcome::kReserved:
-      chunk.reservation = std::move(reserved.reservation);
-      return true;
-    case ReserveResult::Outcome::kPresent:
-      chunk.answer = Answer::kPresent;
-      break;
-    case ReserveResult::Outcome::kRejected:
-      if (reserved.ask_again) return false;
-      Reject(chunk, reserved.reason, std::move(reserved.message));
-      break;
+  KVKEEP_ASSIGN_OR_RETURN(const ChunkPut::Reserved reserved,
+                          chunks_[index].put.Reserve(*context_->store, session, request));
+  if (reserved == ChunkPut::Reserved::kAskAgain) return false;
+  if (reserved != ChunkPut::Reserved::kSpace) {
+    context_->counters->put_discarded_bytes.fetch_add(wire.payload_bytes,
+                                                      std::memory_order_relaxed);
   }
-  context_->counters->put_discarded_bytes.fetch_add(wire.payload_bytes, std::memory_order_relaxed);
   return true;
-}
-
-void PutJob::Reject(Chunk& chunk, RejectReason reason, std::string message) {
-  chunk.answer = Answer::kRejected;
-  chunk.reason = reason;
-  message.resize(std::min(message.size(), kMaxMessageBytes));
-  chunk.message = std::move(message);
 }
 
 void PutJob::PlanTasks(size_t first_chunk) {
@@ -99,8 +78,8 @@ void PutJob::PlanTasks(size_t first_chunk) {
   task_starts_.clear();
   uint64_t task_bytes = 0;
   for (auto c = static_cast<uint32_t>(first_chunk); c < next_chunk_; ++c) {
-    if (!chunks_[c].reservation) continue;
-    const ImageShape& shape = chunks_[c].reservation.shape();
+    if (!chunks_[c].put.reservation()) continue;
+    const ImageShape& shape = chunks_[c].put.reservation().shape();
     chunks_[c].pieces_left.store(static_cast<uint32_t>(shape.pieces()), std::memory_order_relaxed);
     for (uint32_t p = 0; p < shape.pieces(); ++p) {
       const uint64_t bytes = PieceSize(shape.payload_bytes, p);
@@ -241,8 +220,8 @@ void PutJob::Fetch() {
     }
     Group& group = groups.back();
     const local::PutChunk& wire = plan_.chunks()[c];
-    plan_.gpu()->Append(wire.first_run, 0, wire.payload_bytes, chunks_[c].reservation.extents(),
-                        &group.runs);
+    plan_.gpu()->Append(wire.first_run, 0, wire.payload_bytes,
+                        chunks_[c].put.reservation().extents(), &group.runs);
     group.chunks.push_back(c);
     group.bytes += wire.payload_bytes;
   }
@@ -282,7 +261,8 @@ bool PutJob::IsSmall() const {
     if (piece.piece > 0) continue;
     ++chunks;
     runs += plan_.chunks()[piece.chunk].runs;
-    image_bytes += chunks_[piece.chunk].reservation.shape().blocks().value() * kBlockBytes;
+    image_bytes +=
+        chunks_[piece.chunk].put.reservation().shape().blocks().value() * kBlockBytes;
   }
   return chunks <= kLoopChunks && runs <= kLoopRuns &&
          image_bytes <= context_->limits.loop_copy_bytes;
@@ -313,7 +293,7 @@ void PutJob::RunTask() {
 }
 
 absl::Status PutJob::Fill(const Piece& piece) {
-  Reservation& reservation = chunks_[piece.chunk].reservation;
+  Reservation& reservation = chunks_[piece.chunk].put.reservation();
   if (plan_.gpu() != nullptr) {  // it is in its place
     reservation.ChecksumPiece(piece.piece);
     return absl::OkStatus();
@@ -353,32 +333,20 @@ void PutJob::FinishChunk(size_t index) {
     }
   }
   if (!failure.ok()) {
-    chunk.reservation.Abort();
     const bool not_copied = plan_.gpu() != nullptr || given_up_.load(std::memory_order_relaxed);
-    Reject(chunk, not_copied ? RejectReason::kNotCopied : RejectReason::kWrongSize,
-           std::string(failure.message()));
+    chunk.put.Reject(not_copied ? RejectReason::kNotCopied : RejectReason::kWrongSize,
+                     std::string(failure.message()));
     return;
   }
   context_->counters->put_bytes.fetch_add(wire.payload_bytes, std::memory_order_relaxed);
-  if ((wire.flags & local::kPutHasChecksum) != 0) {
-    const uint64_t placed = chunk.reservation.PayloadChecksum();
-    if (placed != wire.checksum) {
-      chunk.reservation.Abort();
-      Reject(chunk, RejectReason::kWrongChecksum,
-             absl::StrFormat("chunks[%d].checksum is %016x, the payload has %016x", index,
-                             wire.checksum, placed));
-      return;
-    }
-  }
-  const absl::StatusOr<SealOutcome> sealed = chunk.reservation.Seal(plan_.tail(index));
-  if (sealed.ok()) {
-    chunk.answer = *sealed == SealOutcome::kStored ? Answer::kStored : Answer::kPresent;
-  } else if (absl::IsResourceExhausted(sealed.status())) {
-    Reject(chunk, RejectReason::kLimit, std::string(sealed.status().message()));
-  } else {
-    MutexLock lock(&mu_);
-    seal_failure_.Update(sealed.status());
-  }
+  const bool checked = (wire.flags & local::kPutHasChecksum) != 0;
+  const bool right = !checked || chunk.put.CheckPayload(wire.checksum,
+                                                        chunk.put.reservation().PayloadChecksum());
+  if (!right) return;
+  const absl::Status sealed = chunk.put.Seal(plan_.tail(index));
+  if (sealed.ok()) return;
+  MutexLock lock(&mu_);
+  seal_failure_.Update(sealed);
 }
 
 void PutJob::OnCopied() {
@@ -405,8 +373,7 @@ void PutJob::OnCopied() {
 void PutJob::AwaitDurable() {
   std::vector<size_t> durable;
   for (size_t i = 0; i < chunks_.size() && status_.ok(); ++i) {
-    const bool wanted = (plan_.chunks()[i].flags & local::kPutDurable) != 0;
-    if (wanted && chunks_[i].answer != Answer::kRejected) durable.push_back(i);
+    if (chunks_[i].put.awaits_durable()) durable.push_back(i);
   }
   if (durable.empty()) {
     PostDone();
@@ -415,7 +382,7 @@ void PutJob::AwaitDurable() {
   context_->loop->Post([self = shared_from_this()] { self->callbacks_.copied(); });
   durable_left_.store(durable.size(), std::memory_order_relaxed);
   for (const size_t index : durable) {
-    context_->store->WhenDurable(IdOf(index),
+    context_->store->WhenDurable(chunks_[index].put.id(),
                                  [self = shared_from_this(), index](absl::Status status) {
                                    self->OnDurable(index, status);
                                  });
@@ -423,10 +390,7 @@ void PutJob::AwaitDurable() {
 }
 
 void PutJob::OnDurable(size_t index, const absl::Status& status) {
-  if (!status.ok()) {
-    Reject(chunks_[index], RejectReason::kNotDurable,
-           absl::StrCat("in G2, but not on stable storage: ", std::string(status.message())));
-  }
+  chunks_[index].put.OnDurable(status);
   if (durable_left_.fetch_sub(1, std::memory_order_acq_rel) == 1) PostDone();
 }
 
@@ -435,13 +399,17 @@ void PutJob::PostDone() {
 }
 
 void PutJob::AppendAnswers(local::MessageWriter* reply) const {
+  const auto told = [](const Chunk& chunk) {
+    return absl::string_view(chunk.put.message()).substr(0, kMaxMessageBytes);
+  };
   reply->Append(local::PutReply{.chunks = static_cast<uint32_t>(chunks_.size())});
   for (const Chunk& chunk : chunks_) {
-    reply->Append(local::PutAnswer{.status = static_cast<uint8_t>(chunk.answer),
-                                   .reason = static_cast<uint8_t>(chunk.reason),
-                                   .message_bytes = static_cast<uint16_t>(chunk.message.size())});
+    reply->Append(
+        local::PutAnswer{.status = static_cast<uint8_t>(chunk.put.answer()),
+                         .reason = static_cast<uint8_t>(chunk.put.reason()),
+                         .message_bytes = static_cast<uint16_t>(told(chunk).size())});
   }
-  for (const Chunk& chunk : chunks_) reply->AppendText(chunk.message);
+  for (const Chunk& chunk : chunks_) reply->AppendText(told(chunk));
 }
 
 }  // namespace kvkeep

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "proto/local/message.h"
+#include "server/chunk_put.h"
 #include "server/gauge.h"
 #include "server/local/put_plan.h"
 #include "tiers/base/mutex.h"
@@ -70,14 +71,10 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   void AppendAnswers(local::MessageWriter* reply) const;
 
  private:
-  enum class Answer : uint8_t { kStored = 1, kPresent = 2, kRejected = 3 };  // v1.PutStatus
   struct Chunk {
-    Reservation reservation;
+    ChunkPut put;
     std::atomic<uint32_t> pieces_left{0};
     absl::Status fetched;  // from a GPU; written before the tasks of the round
-    Answer answer = Answer::kRejected;
-    RejectReason reason = RejectReason::kNone;
-    std::string message;
   };
   struct Piece {
     uint32_t chunk = 0, piece = 0;
@@ -85,7 +82,6 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
 
   // False: it waits.
   absl::StatusOr<bool> ReserveChunk(const SessionToken& session, size_t index, bool may_wait);
-  ChunkId IdOf(size_t index) const;
   void PlanTasks(size_t first_chunk);
   // Asks the GPU for the payloads of this round.
   void Fetch();
@@ -107,7 +103,6 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   absl::Status Fill(const Piece& piece);
   void CopyPiece(const Piece& piece);
   void FinishChunk(size_t index);
-  void Reject(Chunk& chunk, RejectReason reason, std::string message);
   void OnCopied();
   void AwaitDurable();
   void OnDurable(size_t index, const absl::Status& status);

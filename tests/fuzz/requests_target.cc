@@ -347,10 +347,10 @@ class Runner {
     const absl::StatusOr<std::optional<PutReceiver::FinishedChunk>> finished = put_->OnFrame(runs);
     if (!finished.ok()) return put_.reset();  // the stream ends
     if (!finished->has_value()) return;
-    KVKEEP_CHECK((*finished)->result.status() != v1::PUT_STATUS_UNSPECIFIED);
-    if (!(*finished)->await_durable.has_value()) return;
+    KVKEEP_CHECK((*finished)->Result().status() != v1::PUT_STATUS_UNSPECIFIED);
+    if (!(*finished)->put.awaits_durable()) return;
     ++awaited_;
-    world_.store().WhenDurable(*(*finished)->await_durable, [this](absl::Status) { ++answered_; });
+    world_.store().WhenDurable((*finished)->put.id(), [this](absl::Status) { ++answered_; });
   }
 
   void End() {
