@@ -256,7 +256,8 @@ void Core::CheckDevices(const std::vector<uint64_t>& g3_blocks,
   for (size_t d = 0; d < devices_.size(); ++d) {
     const DeviceTier& tier = *devices_[d];
     if (tier.presence == DeviceTier::Presence::kAway) {
-      KVKEEP_CHECK(g3_blocks[d] + tier.freeing_blocks + tier.used_blocks() + tier.chunks == 0);
+      KVKEEP_CHECK(g3_blocks[d] + tier.used_blocks() + tier.chunks == 0);
+      KVKEEP_CHECK(tier.commits.freeing_blocks() == 0);
       KVKEEP_CHECK(stored[d] == 0 && tier.allocator == nullptr);
       continue;
     }
@@ -264,7 +265,7 @@ void Core::CheckDevices(const std::vector<uint64_t>& g3_blocks,
     if (tier.allocator != nullptr) tier.allocator->CheckInvariants();
     const ExtentList labels = attached_[d].device->ReservedExtents();
     const bool begun = tier.allocator != nullptr || tier.joining_blocks > 0;
-    KVKEEP_CHECK(tier.used_blocks() == g3_blocks[d] + tier.freeing_blocks +
+    KVKEEP_CHECK(tier.used_blocks() == g3_blocks[d] + tier.commits.freeing_blocks() +
                                            (begun ? TotalBlocks(labels).value() : 0));
     KVKEEP_CHECK((over_capacity_ || !tier.over_capacity()) && stored[d] == tier.chunks);
     if (tier.here()) CheckDoubt(tier);
@@ -289,7 +290,7 @@ void Core::CheckDoubt(const DeviceTier& tier) {
     const bool kept = replaced.kept() && at.device == tier.number;
     check(kept && replaced.record.doubtful, replaced.record.sequence);
   }
-  for (const DeviceTier::PendingRemove& remove : tier.removes) {
+  for (const PendingRemove& remove : tier.commits.removes()) {
     check(remove.doubtful, remove.sequence);
   }
   KVKEEP_CHECK(records <= tier.doubts.size());

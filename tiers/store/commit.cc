@@ -1,5 +1,4 @@
 // The index's batches, the periodic sync, durable puts.
-#include <absl/container/btree_set.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -11,41 +10,11 @@
 namespace kvkeep::store_internal {
 namespace {
 
-constexpr size_t kMaxBatchRecords = 64;  // so many are made or taken note of under one hold
-constexpr auto kCommitRetry = std::chrono::seconds(1);
-// An index that refuses batches for so long counts as one that fails.
-constexpr auto kRefusalPatience = std::chrono::seconds(30);
 // When more than this lies between two ticks, we were stopped, or busy with starting: what a device
 // answered meanwhile nobody heard.
 constexpr std::chrono::nanoseconds kMostOfATick = std::chrono::seconds(1);
 
-}  // namespace
-
-struct Core::Batch {
-  std::deque<DeviceTier::PendingAdd> adds;
-  std::deque<DeviceTier::PendingRemove> removes;
-  std::deque<ChunkId> forget;  // of the removes: whose record is to go
-  std::vector<CommitSequence> forgotten;  // whose recency is to go
-  CommitSequence last;
-  // It overwrites a record that may be promised: its data has to be stable before, since the index
-  // may be by itself at any time.
-  bool sync_first = false;
-  absl::Status synced;
-
-  // For the index; not under the lock.
-  IndexBatch Records() const {
-    IndexBatch records;
-    for (const DeviceTier::PendingAdd& add : adds) records.adds.push_back(add.record);
-    records.removes.assign(forget.begin(), forget.end());
-    records.forgotten = forgotten;
-    for (const DeviceTier::PendingRemove& remove : removes) {
-      if (!remove.extents.empty()) records.freed.push_back(remove.extents[0].first);
-    }
-    return records;
-  }
-};
-
-absl::Status Core::CommitTo(ChunkIndex& index, const Batch& batch) {
+absl::Status CommitTo(ChunkIndex& index, const CommitBatch& batch) {
   const bool removes = !batch.forget.empty();
   TestPoint(removes ? "removal-commit" : "index-commit");
   absl::Status status = index.Commit(batch.Records());
@@ -53,51 +22,35 @@ absl::Status Core::CommitTo(ChunkIndex& index, const Batch& batch) {
   return status;
 }
 
+}  // namespace
+
 void Core::PumpIndex(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   if (!tier.here()) return;  // the end of its join comes back to it
-  if (tier.committing || (tier.adds.empty() && tier.removes.empty())) return;
-  if (deps_.clock->Now() < tier.commit_retry_at) return;  // Tick comes back to it
+  if (!tier.commits.MayBegin(deps_.clock->Now())) return;  // its end, or Tick, comes back to it
   if (Spent()) return PumpLater(device);
-  if (tier.clean) return BecomeUnclean(device);
-  auto batch = std::make_shared<Batch>();
-  // Removals first, and all of them before any add: an add that came later under the same identity
-  // must not be undone by an old removal.
-  while (!tier.removes.empty() && batch->removes.size() < kMaxBatchRecords) {
-    batch->removes.push_back(std::move(tier.removes.front()));
-    tier.removes.pop_front();
-    Count(work::kRecord);
-  }
-  while (tier.removes.empty() && !tier.adds.empty() &&
-         batch->removes.size() + batch->adds.size() < kMaxBatchRecords) {
-    DeviceTier::PendingAdd add = std::move(tier.adds.front());
-    tier.adds.pop_front();
+  if (tier.syncs.clean()) return BecomeUnclean(device);
+  const auto batch = std::make_shared<CommitBatch>(tier.commits.TakeRemoves());
+  Count(static_cast<uint32_t>(work::kRecord * batch->removes.size()));
+  while (std::optional<PendingAdd> add = tier.commits.TakeAddFor(*batch)) {
     Count(work::kRecord);
     // Deleted meanwhile: the index never hears of it (its name may be in this batch again).
-    if (table_.at(add.slot).detached) {
-      GiveUpWriteBack(add.slot, absl::NotFoundError("the chunk was deleted"));
-    } else {
-      batch->sync_first |= TakeReplaced(device, add.record.id, batch->removes);
-      batch->adds.push_back(std::move(add));
+    if (table_.at(add->slot).detached) {
+      GiveUpWriteBack(add->slot, absl::NotFoundError("the chunk was deleted"));
+      continue;
     }
+    const ReplacedAt at{add->record.id, device};
+    batch->sync_first |= replaced_.contains(at);
+    std::optional<PendingRemove> replaced = TakeReplaced(at);
+    if (replaced.has_value()) tier.commits.RemoveWith(*batch, *std::move(replaced));
+    batch->adds.push_back(*std::move(add));
   }
-  if (batch->adds.empty() && batch->removes.empty()) return;
-  tier.committing = true;
-
-  absl::btree_set<ChunkId> named;
-  for (DeviceTier::PendingAdd& add : batch->adds) {
-    add.record.sequence = ++tier.assigned;
-    named.insert(add.record.id);
-  }
-  for (const DeviceTier::PendingRemove& remove : batch->removes) {
-    const bool keeps = HasOtherRecord(device, remove.id);
-    if (!keeps && named.insert(remove.id).second) {
-      batch->forget.push_back(remove.id);
-    }
-    const bool saved = tier.unsaved_recency.MayBeSaved(remove.sequence);
-    if (remove.sequence.value() > 0 && saved) batch->forgotten.push_back(remove.sequence);
-  }
-  batch->last = tier.assigned;
+  if (batch->empty()) return;
+  tier.commits.Begin(
+      *batch,
+      [&](const ChunkId& id)
+          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return HasOtherRecord(device, id); },
+      tier.unsaved_recency);
   Later([this, device, batch] {
     const auto commit = [this, device, batch] {
       ChunkIndex* index = &attached_[device].device->index();
@@ -132,12 +85,10 @@ bool Core::MayBeClean(const DeviceTier& tier) const {
 void Core::BecomeUnclean(uint16_t device) {
   DeviceTier& tier = *devices_[device];
   if (!tier.health.sync_failed()) return StartSync(device);
-  while (!tier.adds.empty()) {
+  while (!tier.commits.adds().empty()) {
     if (Spent()) return PumpLater(device);
-    const ChunkSlot slot = tier.adds.front().slot;
-    tier.adds.pop_front();
     ++counters_.write_backs_failed;
-    GiveUpWriteBack(slot, tier.health.failed_sync());
+    GiveUpWriteBack(tier.commits.TakeAdd().slot, tier.health.failed_sync());
   }
 }
 
@@ -149,10 +100,12 @@ absl::Status Core::SyncData(uint16_t device) {
   return failed;
 }
 
-void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status) {
+void Core::OnCommitted(uint16_t device, std::shared_ptr<CommitBatch> batch,
+                       absl::Status status) {
   Section section(this);
   DeviceTier& tier = *devices_[device];
-  const bool put_off = batch->synced.ok() && IsPutOff(tier, status);
+  const MonotonicTime now = deps_.clock->Now();
+  const bool put_off = batch->synced.ok() && tier.commits.IsPutOff(status, now);
   if (!batch->synced.ok()) {
     NoteFailedSync(tier, batch->synced);
   } else if (!put_off) {
@@ -160,38 +113,37 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
   }
   if (status.ok()) {
     ++counters_.index_commits;
-    tier.committed = batch->last;
-    tier.dirty_index = true;
-    for (const DeviceTier::PendingRemove& remove : batch->removes) {
+    tier.commits.NoteCommitted(*batch);
+    tier.syncs.NoteDirty();
+    for (const PendingRemove& remove : batch->removes) {
       section.YieldIfSpent();
       Count(work::kRecord);
       if (remove.doubtful) tier.EndDoubt(remove.sequence);
       if (remove.replaced) {
         FreeWhenStable(device, batch->last, remove.extents);
-        continue;
+      } else {
+        tier.Free(remove.extents);
       }
-      tier.freeing_blocks -= TotalBlocks(remove.extents).value();
-      tier.allocator->Free(remove.extents);
     }
-    for (const DeviceTier::PendingAdd& add : batch->adds) {
+    for (const PendingAdd& add : batch->adds) {
       section.YieldIfSpent();
       Count(work::kEvict);
       OnAddCommitted(tier, add);
     }
   } else {
     ++counters_.index_commit_failures;
-    tier.commit_retry_at = deps_.clock->Now() + kCommitRetry;
+    tier.commits.WaitToRetry(now);
     // Their extents stay taken until the index has forgotten them.
     for (auto remove = batch->removes.rbegin(); remove != batch->removes.rend(); ++remove) {
       Count(work::kLook);
-      if (!RestoreReplaced(device, *remove)) tier.removes.push_front(std::move(*remove));
+      if (!RestoreReplaced(device, *remove)) tier.commits.PutBack(std::move(*remove));
     }
     // What is written already is not thrown away for an index that stalls.
     for (; put_off && !batch->adds.empty(); batch->adds.pop_back()) {
       Count(work::kLook);
-      tier.adds.push_front(std::move(batch->adds.back()));
+      tier.commits.PutBack(std::move(batch->adds.back()));
     }
-    for (const DeviceTier::PendingAdd& add : batch->adds) {
+    for (const PendingAdd& add : batch->adds) {
       section.YieldIfSpent();
       Count(work::kEvict);
       ++counters_.write_backs_failed;
@@ -202,48 +154,33 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Stat
     // wait for ever, and keep G2.
     if (!put_off) counters_.write_backs_failed += GiveUpAdds(tier, section, status);
   }
-  tier.committing = false;  // not before the states tell what the index holds
+  tier.commits.End();  // not before the states tell what the index holds
   PumpIndex(device);
   PumpUnbacked(device);  // there is room in the dirty budget now
   PumpWrites(device);
-  if (!tier.sync_waiters.empty()) StartSync(device);
+  if (tier.syncs.anyone_waits()) StartSync(device);
 }
 
 // Those that no batch has taken yet. Returns how many they were.
 uint64_t Core::GiveUpAdds(DeviceTier& tier, Section& section, const absl::Status& why) {
   uint64_t given_up = 0;
-  for (; !tier.adds.empty(); ++given_up) {
+  for (; !tier.commits.adds().empty(); ++given_up) {
     section.YieldIfSpent();
-    const ChunkSlot slot = tier.adds.front().slot;
-    tier.adds.pop_front();
-    GiveUpWriteBack(slot, why);
+    GiveUpWriteBack(tier.commits.TakeAdd().slot, why);
   }
   return given_up;
 }
 
 // An add that failed may be in the index's log all the same, for who opens it next: its removal is
 // sent, and its blocks are nobody else's before that.
-void Core::RemoveUnsure(uint16_t device, const DeviceTier::PendingAdd& add) {
-  DeviceTier& tier = *devices_[device];
+void Core::RemoveUnsure(uint16_t device, const PendingAdd& add) {
   Chunk& chunk = table_.at(add.slot);
   g3_shares_.Give(chunk.tenant, chunk.blocks());
-  tier.freeing_blocks += chunk.blocks();
-  tier.removes.push_back({add.record.id, std::move(chunk.g3)});
+  devices_[device]->commits.Remove({add.record.id, std::move(chunk.g3)});
   chunk.g3.clear();
 }
 
-// Whether the batch is tried again as it is.
-bool Core::IsPutOff(DeviceTier& tier, const absl::Status& status) const {
-  if (!absl::IsUnavailable(status)) {
-    tier.refused_since.reset();
-    return false;
-  }
-  const MonotonicTime now = deps_.clock->Now();
-  if (!tier.refused_since.has_value()) tier.refused_since = now;
-  return now - *tier.refused_since < kRefusalPatience;
-}
-
-void Core::OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add) {
+void Core::OnAddCommitted(DeviceTier& tier, const PendingAdd& add) {
   ++counters_.write_backs;
   counters_.written_back_bytes += add.record.shape.payload_bytes;
   const uint64_t now_us = deps_.clock->UnixMicros();
@@ -251,7 +188,7 @@ void Core::OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add) {
   write_back_age_.RecordAlone((now_us - sealed_us) * 1000);
   ++tier.chunks;
   if (durable_waiters_.Has(add.slot)) {
-    tier.sync_waiters.Add(add.record.sequence, durable_waiters_.Take(add.slot));
+    tier.syncs.Wait(add.record.sequence, durable_waiters_.Take(add.slot));
   }
   Change chunk(this, add.slot);
   SetG3State(*chunk, G3State::kStored);
@@ -272,11 +209,11 @@ void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
   Chunk& chunk = table_.at(slot);
   if (chunk.g3_state == G3State::kStored) {
     DeviceTier& tier = *devices_[chunk.device];
-    if (chunk.g3_sequence <= tier.stable) {
+    if (tier.syncs.IsStable(chunk.g3_sequence)) {
       CallLater(std::move(done), absl::OkStatus());
       return;
     }
-    tier.sync_waiters.Add(chunk.g3_sequence, std::move(done));
+    tier.syncs.Wait(chunk.g3_sequence, std::move(done));
     StartSync(chunk.device);
     return;
   }
@@ -292,28 +229,25 @@ void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
 
 void Core::StartSync(uint16_t device) {
   DeviceTier& tier = *devices_[device];
-  if (tier.syncing || !tier.here()) return;
-  tier.last_sync = deps_.clock->Now();
+  if (tier.syncs.under_way() || !tier.here()) return;
+  const MonotonicTime now = deps_.clock->Now();
+  tier.syncs.NoteTried(now);
   if (tier.health.sync_failed()) {
-    if (!AnswerSyncWaiters(tier)) PumpLater(device);
+    if (!tier.syncs.Answer(tier.health.failed_sync(), hold_)) PumpLater(device);
     return;
   }
-  tier.syncing = true;
-  tier.dirty_index = false;
   // What is committed now had its data written before: the data goes to stable storage first.
-  const StableMark mark{.boot_id = tier.confirmed_boot,
-                        .sequence = tier.committed,
-                        .clean = (draining_ || tier.clean) && MayBeClean(tier)};
-  tier.clean |= mark.clean;
+  const StableMark mark = tier.syncs.Begin(tier.confirmed_boot, tier.commits.committed(), draining_,
+                                           MayBeClean(tier));
   std::optional<Doubtful> save;
   const bool grew = !tier.doubtful_saved;
   if (grew) {
     save = tier.doubtful;
-  } else if (tier.doubt_shrank && (draining_ || tier.DoubtIsDue(tier.last_sync))) {
+  } else if (tier.doubt_shrank && (draining_ || tier.DoubtIsDue(now))) {
     Count(work::kHold / 4);
     save = tier.doubts.Ranges();
     tier.doubt_shrank = false;
-    tier.doubt_saved_at = tier.last_sync;
+    tier.doubt_saved_at = now;
   }
   Later([this, device, mark, save, grew] {
     attached_[device].sync_executor->Post([this, device, mark, save, grew] {
@@ -347,22 +281,22 @@ void Core::OnSynced(uint16_t device, const StableMark& mark, bool doubt_saved,
                     absl::Status status) {
   Section section(this);
   DeviceTier& tier = *devices_[device];
-  tier.syncing = false;
   if (status.ok()) {
     ++counters_.syncs;
-    tier.stable = mark.sequence;
-    tier.clean = mark.clean;
-    tier.refused_since.reset();
+    tier.syncs.End(mark);
+    tier.commits.NoteTaken();
     tier.doubtful_saved = true;
     tier.doubt_shrank |= !doubt_saved;  // the index refused it: that holds up no sync
     // It began before all was done: who waits for the last one is told after the next.
-    if (draining_ && !tier.clean && MayBeClean(tier)) return StartSync(device);
+    if (draining_ && !mark.clean && MayBeClean(tier)) return StartSync(device);
   } else {
+    tier.syncs.EndFailed();
     NoteFailedSync(tier, status);
     tier.doubt_shrank = true;  // perhaps
   }
-  while (!AnswerSyncWaiters(tier)) section.Yield();
-  if (!tier.sync_waiters.empty() && tier.committed > tier.stable) StartSync(device);
+  while (!tier.syncs.Answer(tier.health.failed_sync(), hold_)) section.Yield();
+  const bool more = !tier.syncs.IsStable(tier.commits.committed());
+  if (tier.syncs.anyone_waits() && more) StartSync(device);
   PumpIndex(device);
   PumpWrites(device);  // gives queued writes up when the device is read-only now
 }
@@ -371,16 +305,12 @@ void Core::OnSynced(uint16_t device, const StableMark& mark, bool doubt_saved,
 void Core::OnSyncPutOff(uint16_t device) {
   Section section(this);
   DeviceTier& tier = *devices_[device];
-  tier.syncing = false;
-  tier.dirty_index = tier.doubt_shrank = true;  // perhaps
-  if (tier.clean && !IsPutOff(tier, absl::UnavailableError("the sync"))) {
-    counters_.write_backs_failed +=
-        GiveUpAdds(tier, section, absl::UnavailableError("the index takes no sync"));
+  tier.syncs.PutOff();
+  tier.doubt_shrank = true;  // perhaps
+  const absl::Status why = absl::UnavailableError("the index takes no sync");
+  if (tier.syncs.clean() && !tier.commits.IsPutOff(why, deps_.clock->Now())) {
+    counters_.write_backs_failed += GiveUpAdds(tier, section, why);
   }
-}
-
-bool Core::AnswerSyncWaiters(DeviceTier& tier) {
-  return tier.sync_waiters.Answer(tier.stable, tier.health.failed_sync(), hold_);
 }
 
 void Core::PumpLater(LowerTier& tier) {
@@ -406,7 +336,8 @@ void Core::PumpDevice(DeviceTier& tier) {
   PumpUnbacked(device);
   PumpWrites(device);
   PumpConfirms(device);
-  if (tier.health.sync_failed() && !AnswerSyncWaiters(tier)) PumpLater(device);
+  const absl::Status failed = tier.health.failed_sync();
+  if (!failed.ok() && !tier.syncs.Answer(failed, hold_)) PumpLater(device);
 }
 
 void Core::NoteIo(LowerTier& tier, bool write, const absl::Status& status) {
@@ -436,9 +367,8 @@ bool Core::Tick() {
     LeaveIfQuiet(device);
     if (tier.here()) SaveRecencyIfDue(section, device);
     section.YieldIfSpent();
-    tier.dirty_index |= tier.here() && tier.DoubtIsDue(now);
-    const bool due = now - tier.last_sync >= options_.sync_interval;
-    if (!tier.sync_waiters.empty() || (tier.dirty_index && due)) StartSync(device);
+    if (tier.here() && tier.DoubtIsDue(now)) tier.syncs.NoteDirty();
+    if (tier.syncs.IsDue(now, options_.sync_interval)) StartSync(device);
   }
   if (!AnyJoins()) {  // else what is above a limit is known at its end
     TrimToNewQuotas(section);
@@ -462,14 +392,8 @@ bool Core::IsAtRest() const {
   const bool busy = draining_ || wait_for_device_ || scrubber_.on() || limits;
   if (busy || !unverified_.empty()) return false;
   if (remote_ != nullptr && !remote_->at_rest()) return false;
-  return std::all_of(devices_.begin(), devices_.end(), [](const auto& tier) {
-    return !tier->busy() && tier->write_queue.empty() && !tier->reads.anyone_waits() &&
-           tier->confirmed() && tier->adds.empty() && tier->removes.empty() && !tier->committing &&
-           !tier->syncing && !tier->dirty_index && tier->sync_waiters.empty() &&
-           !(tier->here() && tier->doubt_shrank && !tier->health.sync_failed()) &&
-           tier->presence != DeviceTier::Presence::kJoining &&
-           tier->presence != DeviceTier::Presence::kLeaving;
-  });
+  return std::all_of(devices_.begin(), devices_.end(),
+                     [](const auto& tier) { return tier->at_rest(); });
 }
 
 void Core::SyncAll(StatusCallback done) {
@@ -494,7 +418,7 @@ void Core::SyncAll(StatusCallback done) {
   for (uint16_t device = 0; device < devices_.size(); ++device) {
     DeviceTier& tier = *devices_[device];
     if (!tier.here()) continue;
-    tier.sync_waiters.Add(tier.committed, [all, mu](absl::Status status) {
+    tier.syncs.Wait(tier.commits.committed(), [all, mu](absl::Status status) {
       bool last = false;
       {
         MutexLock lock(mu.get());

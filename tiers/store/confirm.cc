@@ -13,7 +13,7 @@ void Core::PumpConfirms(uint16_t device) {
     tier.confirmed_boot = deps_.boot_id;
     // Said at once: who is killed before the next sync would leave records that the next start
     // takes for those of another boot.
-    tier.dirty_index = true;
+    tier.syncs.NoteDirty();
     StartSync(device);
   }
   if (!tier.readable()) return;  // Tick comes back to it

@@ -197,13 +197,12 @@ class Core final : private ReadSink {
   void LayAside(Chunk& chunk, ChunkSlot slot) LOCKED;  // its record
   // What is left of a chunk of G3 that is about to go from there. False: no record that stays.
   bool KeepReplaced(Chunk& chunk, ChunkSlot slot) LOCKED;
-  // Adds the removal of what an add is about to overwrite. False: of no record that stays.
-  bool TakeReplaced(uint16_t device, const ChunkId& id,
-                    std::deque<DeviceTier::PendingRemove>& removes) LOCKED;
+  // The removal of a record that a new one overwrites. None: nothing of it is kept.
+  std::optional<PendingRemove> TakeReplaced(const ReplacedAt& at) LOCKED;
   // The chunk is stored, and sure. What it replaced goes, if that could not with its add.
   void EndReplaced(const Chunk& chunk) LOCKED;
   // The batch with that was refused. False: the record is to go by itself.
-  bool RestoreReplaced(uint16_t device, DeviceTier::PendingRemove& remove) LOCKED;
+  bool RestoreReplaced(uint16_t device, PendingRemove& remove) LOCKED;
   // One that is kept on the device, of a tenant or of any: there is nothing else to evict.
   Evicted EvictReplaced(DeviceTier& tier, std::optional<TenantId> tenant) LOCKED;
   // Frees what nothing refers to once `sequence` is stable.
@@ -387,22 +386,17 @@ class Core final : private ReadSink {
   void ShareG3() LOCKED;
 
   // ---- commit.cc
-  struct Batch;
-  static absl::Status CommitTo(ChunkIndex& index, const Batch& batch);
   absl::Status SyncData(uint16_t device);
   void PumpIndex(uint16_t device) LOCKED;
   bool MayBeClean(const DeviceTier& tier) const LOCKED;
   void BecomeUnclean(uint16_t device) LOCKED;
-  void OnCommitted(uint16_t device, std::shared_ptr<Batch> batch, absl::Status status);
+  void OnCommitted(uint16_t device, std::shared_ptr<CommitBatch> batch, absl::Status status);
   bool HasOtherRecord(uint16_t device, const ChunkId& id) const LOCKED;
   uint64_t GiveUpAdds(DeviceTier& tier, Section& section, const absl::Status& why) LOCKED;
-  void RemoveUnsure(uint16_t device, const DeviceTier::PendingAdd& add) LOCKED;
-  bool IsPutOff(DeviceTier& tier, const absl::Status& status) const LOCKED;
-  void OnAddCommitted(DeviceTier& tier, const DeviceTier::PendingAdd& add) LOCKED;
+  void RemoveUnsure(uint16_t device, const PendingAdd& add) LOCKED;
+  void OnAddCommitted(DeviceTier& tier, const PendingAdd& add) LOCKED;
   bool IsAtRest() const LOCKED;
   void StartSync(uint16_t device) LOCKED;
-  // Answers who waited for what is stable now, or will never be. False: not all, the hold is spent.
-  bool AnswerSyncWaiters(DeviceTier& tier) LOCKED;
   // A pump came to the end of its hold: all pumps of the device go on after it, in holds of their
   // own.
   void PumpLater(LowerTier& tier) LOCKED;

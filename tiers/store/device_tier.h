@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,7 +20,9 @@
 #include "tiers/store/chunk_table.h"
 #include "tiers/store/confirm_queue.h"
 #include "tiers/store/device_health.h"
+#include "tiers/store/device_syncs.h"
 #include "tiers/store/doubtful_records.h"
+#include "tiers/store/index_commits.h"
 #include "tiers/store/lower_tier.h"
 #include "tiers/store/missed_deletes.h"
 #include "tiers/store/state.h"
@@ -44,20 +44,6 @@ struct DeviceTier final : LowerTier {
   struct QueuedWrite {
     ChunkSlot slot;
     std::optional<ChunkKey> parent;
-  };
-  struct PendingAdd {
-    ChunkSlot slot;
-    IndexRecord record;
-    std::optional<ChunkKey> parent;
-  };
-  struct PendingRemove {
-    ChunkId id;
-    ExtentList extents;
-    // By an add of the same batch, or an earlier one: free when that is stable.
-    std::optional<KnownRecord> replaced = std::nullopt;
-    bool evicted = false;  // not deleted, nor found damaged
-    CommitSequence sequence{0};  // of the record; 0: it may not be there
-    bool doubtful = false;       // likewise
   };
 
   // Away: nothing of it is known. Joining: its records are read (join.cc); its chunks are misses,
@@ -111,21 +97,11 @@ struct DeviceTier final : LowerTier {
   absl::btree_map<Generation, QueuedWrite> write_queue;
   uint64_t writing_bytes = 0, given_blocks = 0;  // under way; of all chunks ever queued here
 
-  std::deque<PendingAdd> adds;        // for the next batches
-  std::deque<PendingRemove> removes;  // for the next batches
-  uint64_t freeing_blocks = 0;        // of removes, also those in the batch under way
-  bool committing = false;
-  MonotonicTime commit_retry_at{0};            // after a refused batch
-  std::optional<MonotonicTime> refused_since;  // batches, one after the other
-  CommitSequence assigned, committed, stable;  // the last given out / in the index / synced
-
-  // The index may say that it is clean (record.h): nothing is committed before it says otherwise.
-  bool clean = false;
-  bool syncing = false, dirty_index = false;  // the latter: committed to since the last sync began
-  MonotonicTime last_sync{0}, last_recency{0};
+  IndexCommits commits;
+  DeviceSyncs syncs;
+  MonotonicTime last_recency{0};
   UnsavedRecency unsaved_recency;
   uint32_t saves = 0;  // of that and of what is learned, under way
-  SyncWaiters sync_waiters;
 
   DeviceHealth health;
   std::atomic<bool> heard = false;  // of anything that ended, since health was last told
@@ -137,8 +113,13 @@ struct DeviceTier final : LowerTier {
   }
   // Free once the removals under way are committed.
   uint64_t free_blocks() const {
-    const uint64_t staying = used_blocks() - freeing_blocks;
+    const uint64_t staying = used_blocks() - commits.freeing_blocks();
     return capacity_blocks - std::min(capacity_blocks, staying);
+  }
+  // Of a removal that is committed, and stable where it has to be.
+  void Free(const ExtentList& extents) {
+    commits.EndFreeing(extents);
+    allocator->Free(extents);
   }
   // The record is sure, or gone from the index; it was in doubt.
   void EndDoubt(CommitSequence sequence) {
@@ -151,7 +132,7 @@ struct DeviceTier final : LowerTier {
   bool DoubtIsDue(MonotonicTime now) const {
     return doubt_shrank && now - doubt_saved_at >= kDoubtInterval;
   }
-  bool over_capacity() const { return used_blocks() - freeing_blocks > capacity_blocks; }
+  bool over_capacity() const { return used_blocks() - commits.freeing_blocks() > capacity_blocks; }
   EvictionPolicy& policy(TenantId tenant) const { return *policies[tenant.value()]; }
   std::vector<int64_t> newest_recency() const {  // by tenant
     std::vector<int64_t> newest;
@@ -160,15 +141,21 @@ struct DeviceTier final : LowerTier {
   }
   bool CanGive(TenantId tenant) const { return policy(tenant).Victim().has_value(); }
   // Nothing is to be committed, and what was is all that the index says.
-  bool settled() const {
-    return adds.empty() && removes.empty() && !committing && committed == assigned && confirmed();
-  }
+  bool settled() const { return commits.settled() && confirmed(); }
   bool confirmed() const { return confirms.empty(); }
+  bool anyone_waits() const { return reads.anyone_waits() || !write_queue.empty(); }
   bool busy() const { return reads.busy() || writing_bytes > 0 || confirms.reading() > 0; }
   // Nothing of it is under way, nor about to be; what was promised to others may be left.
   bool quiet() const {
-    return !busy() && write_queue.empty() && !reads.anyone_waits() && !committing && !syncing &&
+    return !busy() && !anyone_waits() && !commits.under_way() && !syncs.under_way() &&
            saves == 0 && !pumping && tail_reads.use_count() == 1;
+  }
+  // Nothing waits for its time either.
+  bool at_rest() const {
+    const bool doubt_waits = here() && doubt_shrank && !health.sync_failed();
+    return !busy() && !anyone_waits() && confirmed() && !commits.under_way() &&
+           !commits.anyone_waits() && syncs.at_rest() && !doubt_waits &&
+           presence != Presence::kJoining && presence != Presence::kLeaving;
   }
 };
 

@@ -1,8 +1,8 @@
-// Who waits for a chunk to be durable: first for the chunk to be in G3 (DurableWaiters), then for
-// the device to have synced its record (SyncWaiters, one a device).
+// DurableWaiters: who waits for a chunk to be in G3. After that they wait for the device to have
+// synced its record: device_syncs.h.
 //
-// A chunk that is given up fails the first kind, a failed sync the second. Callbacks run after the
-// hold (hold.h), never under the lock. The core's lock protects both.
+// A chunk that is given up fails them. Callbacks run after the hold (hold.h), never under the lock.
+// The core's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -10,11 +10,9 @@
 #include <absl/status/status.h>
 
 #include <deque>
-#include <map>
 #include <optional>
 #include <utility>
 
-#include "tiers/index/record.h"
 #include "tiers/policy/eviction_policy.h"
 #include "tiers/store/hold.h"
 #include "tiers/store/types.h"
@@ -52,33 +50,6 @@ class DurableWaiters {
   Hold& hold_;
   // A tree: a hash map that grows moves all of its entries under the lock.
   absl::btree_map<ChunkSlot, std::deque<StatusCallback>> waiting_;
-};
-
-class SyncWaiters {
- public:
-  // Answered when `sequence` is stable.
-  void Add(CommitSequence sequence, StatusCallback done) {
-    waiting_.emplace(sequence, std::move(done));
-  }
-  bool empty() const { return waiting_.empty(); }
-  // Those whose sequence is stable; after a sync that failed the others, too, with that: what was
-  // stable before still is. False: not all, the hold is spent.
-  bool Answer(CommitSequence stable, const absl::Status& failed_sync, Hold& hold) {
-    while (!waiting_.empty()) {
-      const bool is_stable = waiting_.begin()->first <= stable;
-      if (!is_stable && failed_sync.ok()) break;
-      if (hold.Spent()) return false;
-      hold.Count(work::kCall);
-      hold.Later([waiter = waiting_.extract(waiting_.begin()),
-                  status = is_stable ? absl::OkStatus() : failed_sync]() mutable {
-        std::move(waiter.mapped())(std::move(status));
-      });
-    }
-    return true;
-  }
-
- private:
-  std::multimap<CommitSequence, StatusCallback> waiting_;
 };
 
 }  // namespace kvkeep::store_internal

@@ -197,7 +197,8 @@ bool Core::AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) {
   if (!extents.has_value()) {
     // Too scattered even for many extents, or what gives way is not gone yet: make more room, for
     // the next attempt.
-    if (tier.freeing_blocks < blocks && EvictOneFor(tier, chunk.tenant, blocks) == Evicted::kNone) {
+    const bool comes = tier.commits.freeing_blocks() >= blocks;
+    if (!comes && EvictOneFor(tier, chunk.tenant, blocks) == Evicted::kNone) {
       EvictReplaced(tier, std::nullopt);
     }
     return false;
@@ -219,16 +220,16 @@ void Core::RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReaso
   }
   if (!KeepReplaced(chunk, slot)) {
     g3_shares_.Give(chunk.tenant, chunk.blocks());
-    tier.freeing_blocks += TotalBlocks(chunk.g3).value();
     const bool evicted = reason == EvictionPolicy::EraseReason::kEvicted;
-    tier.removes.push_back({chunk.id, std::move(chunk.g3), std::nullopt, evicted,
-                            chunk.g3_sequence, chunk.doubtful});
+    tier.commits.Remove({chunk.id, std::move(chunk.g3), std::nullopt, evicted, chunk.g3_sequence,
+                         chunk.doubtful});
   }
   chunk.g3.clear();
   chunk.unconfirmed = chunk.doubtful = false;  // that was about the record
   SetG3State(chunk, G3State::kAbsent);
   --tier.chunks;
-  if (!tier.committing) PumpLater(chunk.device);  // many may go in one hold: one batch for them
+  // Many may go in one hold: one batch for them.
+  if (!tier.commits.under_way()) PumpLater(chunk.device);
 }
 
 void Core::ShareG3() {

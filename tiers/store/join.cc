@@ -182,8 +182,7 @@ absl::Status Core::BeginJoin(uint16_t device, const StoreDeps::DeviceDeps& deps)
   attached_[device] = deps;
   tier.device = deps.device;
   tier.health = DeviceHealth();
-  tier.refused_since.reset();
-  tier.commit_retry_at = MonotonicTime(0);
+  tier.commits.ForgetRefusals();
   failed_syncs_[device] = absl::OkStatus();
   LimitDevice(limits_, device);
   return absl::OkStatus();
@@ -244,8 +243,8 @@ void Core::BeginAdopting(const Arrival& arrival, bool damaged) {
   DeviceTier& tier = *devices_[arrival.device];
   const Uuid known_boot = arrival.sure ? deps_.boot_id : arrival.mark.boot_id;
   tier.confirmed_boot = damaged ? Uuid{} : known_boot;
-  tier.stable = tier.committed = tier.assigned = arrival.mark.sequence;
-  tier.clean = arrival.mark.clean;
+  tier.commits.BeginJoin(arrival.mark.sequence);
+  tier.syncs.BeginJoin(arrival.mark);
   tier.joining_blocks = TotalBlocks(attached_[arrival.device].device->ReservedExtents()).value();
 }
 
@@ -273,7 +272,7 @@ bool Core::AdoptBatch(Arrival& arrival) {
       }
       if (deps_.recovered_records != nullptr) ++*deps_.recovered_records;
       ++tier.joined_records;
-      tier.assigned = std::max(tier.assigned, record.sequence);
+      tier.commits.NoteRecord(record.sequence);
       over_quota_ = over_capacity_ = true;  // perhaps: trimmed when the device is here
       const std::optional<ChunkSlot> slot = AdoptRecord(arrival, arrival.batch[i]);
       if (slot.has_value()) adopted.push_back({0, record.sequence, *slot});
@@ -359,7 +358,7 @@ Core::Becomes Core::WhatBecomesOf(const ChunkId& id, const KnownRecord& record, 
     const DeviceTier& other = *devices_[chunk.device];
     if (!chunk.doubtful) {
       // One that cannot be read, or has not joined itself, may never be read again.
-      const bool ends_it = chunk.g3_sequence <= other.stable && other.readable();
+      const bool ends_it = other.syncs.IsStable(chunk.g3_sequence) && other.readable();
       return ends_it ? Becomes::kNothing : Becomes::kKept;
     }
     // A sure one takes the place of one in doubt, which stays beneath until this device is here.
@@ -383,13 +382,10 @@ bool Core::MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const {
 
 // Its blocks go to others when the index has forgotten it.
 void Core::DropRecord(DeviceTier& tier, const IndexRecord& record, bool claimed, bool doubtful) {
-  DeviceTier::PendingRemove remove{
-      .id = record.id, .sequence = record.sequence, .doubtful = doubtful};
-  if (claimed) {
-    remove.extents = record.extents;
-    tier.freeing_blocks += TotalBlocks(record.extents).value();
-  }
-  tier.removes.push_back(std::move(remove));
+  tier.commits.Remove({.id = record.id,
+                       .extents = claimed ? record.extents : ExtentList(),
+                       .sequence = record.sequence,
+                       .doubtful = doubtful});
 }
 
 // Two steps ahead of InsertByAge: the chunk says whose policy it is.
@@ -433,13 +429,14 @@ void Core::EndJoin(Arrival& arrival) {
   counters_.recovered_chunks += arrival.adopted.size();
   counters_.missed_delete_overflows += tier.missed.overflowed();
   std::swap(missed, tier.missed);
-  tier.committed = tier.assigned;
+  tier.commits.EndJoin();
   NoteDoubtful(tier, arrival);
   counters_.recency_dropped += arrival.recency.dropped;
   tier.unsaved_recency.SetMost(deps_.recency_chunks);
-  tier.unsaved_recency.Begin(arrival.recency.newest, arrival.recency.saved_to, tier.committed,
-                             tier.newest_recency());
-  tier.last_sync = tier.last_recency = deps_.clock->Now();
+  tier.unsaved_recency.Begin(arrival.recency.newest, arrival.recency.saved_to,
+                             tier.commits.committed(), tier.newest_recency());
+  tier.last_recency = deps_.clock->Now();
+  tier.syncs.EndJoin(tier.last_recency);
   tier.allocator = std::move(arrival.space);
   tier.joining_blocks = 0;
   tier.presence = DeviceTier::Presence::kHere;
@@ -448,7 +445,7 @@ void Core::EndJoin(Arrival& arrival) {
   ShareG3();
   ExpectPuts();
   PumpLater(arrival.device);
-  if (!tier.sync_waiters.empty()) StartSync(arrival.device);
+  if (tier.syncs.anyone_waits()) StartSync(arrival.device);
 }
 
 // The quotas or capacities may be smaller than they were. Before any header of a device is read:
@@ -507,7 +504,7 @@ void Core::NoteDoubtful(DeviceTier& tier, Arrival& arrival) {
   tier.doubtful = tier.doubts.Ranges();
   // Records to come are in none of it.
   const bool beyond =
-      !arrival.noted.ranges.empty() && arrival.noted.ranges.back().to > tier.assigned;
+      !arrival.noted.ranges.empty() && arrival.noted.ranges.back().to > tier.commits.committed();
   tier.doubtful_saved = !arrival.doubt_grew && !beyond;
   tier.doubt_shrank = tier.doubtful_saved && tier.doubtful != arrival.noted;
   tier.doubt_saved_at = deps_.clock->Now();
@@ -555,12 +552,12 @@ void Core::ForgetAll(Section& section, uint16_t device) {
     }
   } while (tier.chunks > 0 || any_kept().has_value());
   const absl::Status away = absl::UnavailableError("the device is away");
-  while (!tier.sync_waiters.Answer(tier.stable, away, hold_)) section.Yield();
+  while (!tier.syncs.Answer(away, hold_)) section.Yield();
   tier.confirms.Clear();
   tier.doubts = {};
   tier.doubt_shrank = false;
-  tier.removes.clear();
-  tier.freeing_blocks = tier.joining_blocks = 0;
+  tier.commits.Clear();
+  tier.joining_blocks = 0;
   tier.allocator.reset();
   tier.capacity_blocks = tier.reserve_blocks = tier.capacity_bytes = 0;
   tier.presence = DeviceTier::Presence::kAway;

@@ -58,19 +58,17 @@ void Core::Leave(uint16_t device, StatusCallback has_left) {
   const absl::Status leaves = absl::UnavailableError("the device leaves");
   GiveUpAdds(tier, section, leaves);
   // Blocks that wait for a sync are free when their waiters are told.
-  while (!tier.sync_waiters.Answer(tier.stable, leaves, hold_)) section.Yield();
+  while (!tier.syncs.Answer(leaves, hold_)) section.Yield();
   section.Yield();
   if (tier.frees.use_count() > 1) {  // another thread is about to: a later Tick
     tier.has_left = std::move(has_left);
     return;
   }
-  while (!tier.removes.empty()) {
+  while (!tier.commits.removes().empty()) {
     section.YieldIfSpent();
     Count(work::kEvict);
-    const DeviceTier::PendingRemove remove = std::move(tier.removes.front());
-    tier.removes.pop_front();
-    tier.freeing_blocks -= TotalBlocks(remove.extents).value();
-    tier.allocator->Free(remove.extents);
+    const PendingRemove remove = tier.commits.TakeRemove();
+    tier.Free(remove.extents);
     // An evicted chunk may as well be a hit again; too many of them would empty the device.
     const bool noted = !remove.evicted || tier.missed.roomy();
     if (noted && !HasOtherRecord(device, remove.id)) tier.missed.Add(remove.id);

@@ -42,7 +42,7 @@ void Core::SaveRecency(Section& section, uint16_t device) {
   if (tier.unsaved_recency.empty() || tier.unsaved_recency.saving()) return;
   ++tier.saves;
   const bool looks_at_all =
-      tier.unsaved_recency.BeginSave(tier.newest_recency(), tier.committed);
+      tier.unsaved_recency.BeginSave(tier.newest_recency(), tier.commits.committed());
   if (looks_at_all) ++counters_.recency_walks;
   const auto save = std::make_shared<RecencySave>();
   save->index = &attached_[device].device->index();

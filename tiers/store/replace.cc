@@ -122,17 +122,13 @@ void Core::LayAside(Chunk& chunk, ChunkSlot slot) {
   replaced_.Keep({chunk.id, chunk.device}, chunk.tenant, TakeOff(chunk, slot), record);
 }
 
-bool Core::TakeReplaced(uint16_t device, const ChunkId& id,
-                        std::deque<DeviceTier::PendingRemove>& removes) {
-  const Replaced* const found = replaced_.Find({id, device});
-  if (found == nullptr) return false;
-  if (!found->kept()) return true;  // it goes when it is let go of
-  Replaced taken = replaced_.Take({id, device});
-  devices_[device]->freeing_blocks += taken.blocks();
+std::optional<PendingRemove> Core::TakeReplaced(const ReplacedAt& at) {
+  const Replaced* const found = replaced_.Find(at);
+  if (found == nullptr || !found->kept()) return std::nullopt;
+  Replaced taken = replaced_.Take(at);
   g3_shares_.Give(taken.owner, taken.blocks());
-  removes.push_back({id, std::move(taken.extents), taken.record, /*evicted=*/false,
-                     taken.record.sequence, taken.record.doubtful});
-  return true;
+  return PendingRemove{at.id, std::move(taken.extents), taken.record, /*evicted=*/false,
+                       taken.record.sequence, taken.record.doubtful};
 }
 
 void Core::EndReplaced(const Chunk& chunk) {
@@ -141,12 +137,12 @@ void Core::EndReplaced(const Chunk& chunk) {
     replaced_.Drop({chunk.id, chunk.device});  // its removal finds the new record
   } else if (here != nullptr) {
     DeviceTier& tier = *devices_[chunk.device];
-    TakeReplaced(chunk.device, chunk.id, tier.removes);
-    if (!tier.committing) PumpLater(chunk.device);
+    tier.commits.Remove(*TakeReplaced({chunk.id, chunk.device}));
+    if (!tier.commits.under_way()) PumpLater(chunk.device);
   }
   if (chunk.doubtful || !replaced_.HasAny(chunk.id)) return;
   // On other devices: once it is on stable storage here.
-  devices_[chunk.device]->sync_waiters.Add(
+  devices_[chunk.device]->syncs.Wait(
       chunk.g3_sequence, [this, id = chunk.id, device = chunk.device,
                           sequence = chunk.g3_sequence](absl::Status status) {
         Section section(this);
@@ -158,14 +154,13 @@ void Core::EndReplaced(const Chunk& chunk) {
       });
 }
 
-bool Core::RestoreReplaced(uint16_t device, DeviceTier::PendingRemove& remove) {
+bool Core::RestoreReplaced(uint16_t device, PendingRemove& remove) {
   const ChunkSlot now = table_.Find(remove.id);
   if (!remove.replaced.has_value() || now == kNoSlot) return false;
   if (replaced_.contains({remove.id, device})) return false;
   if (table_.at(now).g3_state != G3State::kCommitting) return false;  // another one's turn
-  const uint64_t blocks = TotalBlocks(remove.extents).value();
-  devices_[device]->freeing_blocks -= blocks;
-  g3_shares_.Take(table_.at(now).tenant, blocks);
+  devices_[device]->commits.EndFreeing(remove.extents);
+  g3_shares_.Take(table_.at(now).tenant, TotalBlocks(remove.extents).value());
   over_quota_ = over_capacity_ = true;  // perhaps: it may have shrunk meanwhile
   replaced_.Keep({remove.id, device}, table_.at(now).tenant, std::move(remove.extents),
                  *remove.replaced);
@@ -222,13 +217,11 @@ void Core::DoubtTwice(ChunkSlot slot) {
 
 void Core::FreeWhenStable(uint16_t device, CommitSequence sequence, ExtentList extents) {
   DeviceTier& tier = *devices_[device];
-  tier.sync_waiters.Add(sequence, [this, device, extents = std::move(extents),
-                                   frees = tier.frees](absl::Status) {
+  tier.syncs.Wait(sequence, [this, device, extents = std::move(extents),
+                             frees = tier.frees](absl::Status) {
     // After a failed sync nothing is written to it any more: then it does not matter.
     Section section(this);
-    DeviceTier& of = *devices_[device];
-    of.freeing_blocks -= TotalBlocks(extents).value();
-    of.allocator->Free(extents);
+    devices_[device]->Free(extents);
     PumpWrites(device);
   });
 }
@@ -243,13 +236,12 @@ void Core::ForgetReplaced(const ChunkId& id) {
 void Core::ForgetOne(const ReplacedAt& at, bool evicted) {
   // Goes as any other when it is let go of.
   if (!replaced_.Find(at)->kept()) return replaced_.Drop(at);
-  Replaced taken = replaced_.Take(at);
+  PendingRemove remove = *TakeReplaced(at);
+  remove.replaced = std::nullopt;
+  remove.evicted = evicted;
   DeviceTier& tier = *devices_[at.device];
-  tier.freeing_blocks += taken.blocks();
-  g3_shares_.Give(taken.owner, taken.blocks());
-  tier.removes.push_back({at.id, std::move(taken.extents), std::nullopt, evicted,
-                          taken.record.sequence, taken.record.doubtful});
-  if (!tier.committing) PumpLater(at.device);
+  tier.commits.Remove(std::move(remove));
+  if (!tier.commits.under_way()) PumpLater(at.device);
 }
 
 Core::Evicted Core::EvictReplaced(DeviceTier& tier, std::optional<TenantId> tenant) {

@@ -91,7 +91,7 @@ void Core::PumpWrites(uint16_t device) {
     Chunk& chunk = table_.at(next.slot);
     KVKEEP_CHECK(chunk.g3_state == G3State::kQueued && chunk.g3_generation == first->first);
     const bool index_full = attached_[device].device->index_over_budget();
-    tier.dirty_index |= index_full;  // the next sync looks again
+    if (index_full) tier.syncs.NoteDirty();  // the next sync looks again
     if (!tier.writable() || index_full) {
       tier.write_queue.erase(first);
       if (MoveQueued(next)) continue;
@@ -111,7 +111,7 @@ void Core::PumpWrites(uint16_t device) {
     }
     if (!EnsureReserve(tier, chunk)) return PumpLater(device);
     if (!AllocateG3(tier, chunk, FindParent(chunk, next.parent))) {
-      if (tier.freeing_blocks > 0) return;  // comes back when the removals are committed
+      if (tier.commits.freeing_blocks() > 0) return;  // comes back when the removals are committed
       tier.write_queue.erase(tier.write_queue.begin());
       GiveUpWriteBack(next.slot, absl::ResourceExhaustedError("no space on the device"));
       continue;
@@ -231,15 +231,15 @@ void Core::OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status) {
     TestPoint("data-written");
     if (done->key != nullptr) ++counters_.write_backs_encrypted;
     SetG3State(chunk, G3State::kCommitting);
-    tier.adds.push_back({.slot = slot,
-                         .record = {.id = chunk.id,
-                                    .shape = chunk.shape,
-                                    .incarnation = incarnations_.At(chunk.g3_incarnation),
-                                    .generation = chunk.g3_generation,
-                                    .created_unix_us = done->created_unix_us,
-                                    .root = done->root,
-                                    .extents = chunk.g3},
-                         .parent = done->parent});
+    tier.commits.Add({.slot = slot,
+                      .record = {.id = chunk.id,
+                                 .shape = chunk.shape,
+                                 .incarnation = incarnations_.At(chunk.g3_incarnation),
+                                 .generation = chunk.g3_generation,
+                                 .created_unix_us = done->created_unix_us,
+                                 .root = done->root,
+                                 .extents = chunk.g3},
+                      .parent = done->parent});
     PumpIndex(tier.number);
   }
   PumpWrites(tier.number);

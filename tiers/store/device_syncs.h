@@ -1,0 +1,105 @@
+// DeviceSyncs: of one device, what its last sync made stable, whether another one is due, and who
+// waits for that.
+//
+//   Begin --> under way --+--End------> stable up to the mark
+//                         +--EndFailed--> nothing more will be: DeviceHealth says so
+//                         +--PutOff-----> the index stalls: another one is due
+//
+// One sync is under way at a time. The mark of one may say that the index is clean (record.h): then
+// nothing is committed before another mark says otherwise. Who waits for a sequence is answered
+// once that is stable, or will never be. Callbacks run after the hold (hold.h), never under the
+// lock.
+//
+// The device's tier owns it; the core's lock protects it. Core hands the syncs to the device's
+// executor: commit.cc.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <chrono>
+#include <map>
+#include <utility>
+
+#include "tiers/base/check.h"
+#include "tiers/base/clock.h"
+#include "tiers/index/record.h"
+#include "tiers/store/durable_waiters.h"
+#include "tiers/store/hold.h"
+
+namespace kvkeep::store_internal {
+
+class DeviceSyncs {
+ public:
+  // A device joins with that mark, and is here from some time on.
+  void BeginJoin(const StableMark& mark) {
+    stable_ = mark.sequence;
+    clean_ = mark.clean;
+  }
+  void EndJoin(MonotonicTime now) { last_ = now; }
+
+  // ---- when
+  // There is something that the mark, or what is saved with it, does not say yet.
+  void NoteDirty() { dirty_ = true; }
+  bool IsDue(MonotonicTime now, std::chrono::nanoseconds interval) const {
+    return anyone_waits() || (dirty_ && now - last_ >= interval);
+  }
+  void NoteTried(MonotonicTime now) { last_ = now; }
+  bool at_rest() const { return !under_way_ && !dirty_ && !anyone_waits(); }
+
+  // ---- a sync
+  bool under_way() const { return under_way_; }
+  // Returns what it is to say: so far is the index now. Clean, if that may be said, when the store
+  // drains or it was before.
+  StableMark Begin(const Uuid& boot, CommitSequence committed, bool drains, bool may_be_clean) {
+    KVKEEP_CHECK(!under_way_);
+    under_way_ = true;
+    dirty_ = false;
+    const bool clean = (drains || clean_) && may_be_clean;
+    clean_ |= clean;  // from now on: nobody knows when the index says so
+    return {.boot_id = boot, .sequence = committed, .clean = clean};
+  }
+  void End(const StableMark& mark) {
+    under_way_ = false;
+    stable_ = mark.sequence;
+    clean_ = mark.clean;
+  }
+  void EndFailed() { under_way_ = false; }
+  void PutOff() {
+    under_way_ = false;
+    dirty_ = true;  // perhaps
+  }
+
+  bool IsStable(CommitSequence sequence) const { return sequence <= stable_; }
+  bool clean() const { return clean_; }
+
+  // ---- who waits
+  // Answered when `sequence` is stable.
+  void Wait(CommitSequence sequence, StatusCallback done) {
+    waiting_.emplace(sequence, std::move(done));
+  }
+  bool anyone_waits() const { return !waiting_.empty(); }
+  // Those whose sequence is stable; unless `failed` is OK the others, too, with that: what was
+  // stable before still is. False: not all, the hold is spent.
+  bool Answer(const absl::Status& failed, Hold& hold) {
+    while (!waiting_.empty()) {
+      const bool is_stable = IsStable(waiting_.begin()->first);
+      if (!is_stable && failed.ok()) break;
+      if (hold.Spent()) return false;
+      hold.Count(work::kCall);
+      hold.Later([waiter = waiting_.extract(waiting_.begin()),
+                  status = is_stable ? absl::OkStatus() : failed]() mutable {
+        std::move(waiter.mapped())(std::move(status));
+      });
+    }
+    return true;
+  }
+
+ private:
+  bool under_way_ = false, clean_ = false;
+  bool dirty_ = false;  // since the last sync began
+  MonotonicTime last_{0};
+  CommitSequence stable_;
+  std::multimap<CommitSequence, StatusCallback> waiting_;
+};
+
+}  // namespace kvkeep::store_internal

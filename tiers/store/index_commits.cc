@@ -1,0 +1,98 @@
+#include "tiers/store/index_commits.h"
+
+#include <absl/container/btree_set.h>
+
+#include "tiers/base/check.h"
+
+namespace kvkeep::store_internal {
+namespace {
+
+template <typename Pending>
+Pending TakeFirst(std::deque<Pending>& from) {
+  KVKEEP_CHECK(!from.empty());
+  Pending first = std::move(from.front());
+  from.pop_front();
+  return first;
+}
+
+}  // namespace
+
+IndexBatch CommitBatch::Records() const {
+  IndexBatch records;
+  for (const PendingAdd& add : adds) records.adds.push_back(add.record);
+  records.removes.assign(forget.begin(), forget.end());
+  records.forgotten = forgotten;
+  for (const PendingRemove& remove : removes) {
+    if (!remove.extents.empty()) records.freed.push_back(remove.extents[0].first);
+  }
+  return records;
+}
+
+void IndexCommits::Remove(PendingRemove remove) {
+  freeing_blocks_ += TotalBlocks(remove.extents).value();
+  removes_.push_back(std::move(remove));
+}
+
+PendingAdd IndexCommits::TakeAdd() { return TakeFirst(adds_); }
+
+PendingRemove IndexCommits::TakeRemove() { return TakeFirst(removes_); }
+
+void IndexCommits::Clear() {
+  KVKEEP_CHECK(adds_.empty() && !under_way_);
+  removes_.clear();
+  freeing_blocks_ = 0;
+}
+
+CommitBatch IndexCommits::TakeRemoves() {
+  CommitBatch batch;
+  while (!removes_.empty() && batch.removes.size() < kMostRecords) {
+    batch.removes.push_back(TakeRemove());
+  }
+  return batch;
+}
+
+std::optional<PendingAdd> IndexCommits::TakeAddFor(const CommitBatch& batch) {
+  const bool full = batch.removes.size() + batch.adds.size() >= kMostRecords;
+  if (full || !removes_.empty() || adds_.empty()) return std::nullopt;
+  return TakeAdd();
+}
+
+void IndexCommits::RemoveWith(CommitBatch& batch, PendingRemove replaced) {
+  freeing_blocks_ += TotalBlocks(replaced.extents).value();
+  batch.removes.push_back(std::move(replaced));
+}
+
+void IndexCommits::Begin(CommitBatch& batch, absl::FunctionRef<bool(const ChunkId&)> keeps,
+                         const UnsavedRecency& recency) {
+  KVKEEP_CHECK(!under_way_ && !batch.empty());
+  under_way_ = true;
+  absl::btree_set<ChunkId> named;
+  for (PendingAdd& add : batch.adds) {
+    add.record.sequence = ++assigned_;
+    named.insert(add.record.id);
+  }
+  for (const PendingRemove& remove : batch.removes) {
+    const bool goes = !keeps(remove.id) && named.insert(remove.id).second;
+    if (goes) batch.forget.push_back(remove.id);
+    const bool saved = recency.MayBeSaved(remove.sequence);
+    if (remove.sequence.value() > 0 && saved) batch.forgotten.push_back(remove.sequence);
+  }
+  batch.last = assigned_;
+}
+
+bool IndexCommits::IsPutOff(const absl::Status& answer, MonotonicTime now) {
+  if (!absl::IsUnavailable(answer)) {
+    refused_since_.reset();
+    return false;
+  }
+  if (!refused_since_.has_value()) refused_since_ = now;
+  return now - *refused_since_ < kRefusalPatience;
+}
+
+void IndexCommits::EndFreeing(const ExtentList& extents) {
+  const uint64_t blocks = TotalBlocks(extents).value();
+  KVKEEP_CHECK(freeing_blocks_ >= blocks);
+  freeing_blocks_ -= blocks;
+}
+
+}  // namespace kvkeep::store_internal

@@ -1,0 +1,145 @@
+// IndexCommits: what is to be added to one device's index and removed from it, in batches.
+//
+//   Add, Remove --> waits --Take--> in the batch under way --NoteCommitted--> in the index
+//                     ^                     |
+//                     +------- PutBack -----+   the index refused the batch
+//
+// It guarantees:
+// - Removals go first, and all of them before any add: an add that came later under the same
+//   identity is never undone by an old removal.
+// - One batch is under way at a time, and a batch has at most kMostRecords records.
+// - Every add has a sequence of its own, above all that the index has.
+// - Blocks count as being freed from Remove to EndFreeing: nobody else may have them before.
+//
+// The device's tier owns it; the core's lock protects it. Core looks at the chunks, and talks to
+// the index: commit.cc.
+#pragma once
+
+#include <absl/functional/function_ref.h>
+#include <absl/status/status.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "tiers/base/clock.h"
+#include "tiers/index/chunk_index.h"
+#include "tiers/policy/eviction_policy.h"
+#include "tiers/store/replaced.h"
+#include "tiers/store/unsaved_recency.h"
+
+namespace kvkeep::store_internal {
+
+struct PendingAdd {
+  ChunkSlot slot;
+  IndexRecord record;  // its sequence is the batch's to give
+  std::optional<ChunkKey> parent;
+};
+
+struct PendingRemove {
+  ChunkId id;
+  ExtentList extents;
+  // By an add of the same batch, or an earlier one: free when that is stable.
+  std::optional<KnownRecord> replaced = std::nullopt;
+  bool evicted = false;        // not deleted, nor found damaged
+  CommitSequence sequence{0};  // of the record; 0: it may not be there
+  bool doubtful = false;       // likewise
+};
+
+struct CommitBatch {
+  std::deque<PendingAdd> adds;
+  std::deque<PendingRemove> removes;
+  std::deque<ChunkId> forget;             // of the removes: whose record is to go
+  std::vector<CommitSequence> forgotten;  // whose recency is to go
+  CommitSequence last;
+  // It overwrites a record that may be promised: its data has to be stable before, since the index
+  // may be by itself at any time.
+  bool sync_first = false;
+  absl::Status synced;
+
+  bool empty() const { return adds.empty() && removes.empty(); }
+  // For the index; not under the lock.
+  IndexBatch Records() const;
+};
+
+class IndexCommits {
+ public:
+  static constexpr size_t kMostRecords = 64;  // so many are made or taken note of under one hold
+  static constexpr std::chrono::seconds kRetry{1};
+  // An index that refuses batches for so long counts as one that fails.
+  static constexpr std::chrono::seconds kRefusalPatience{30};
+
+  // ---- a device joins: so far is its mark; it has this record; these are all
+  void BeginJoin(CommitSequence mark) { committed_ = assigned_ = mark; }
+  void NoteRecord(CommitSequence sequence) { assigned_ = std::max(assigned_, sequence); }
+  void EndJoin() { committed_ = assigned_; }
+
+  // ---- what waits
+  void Add(PendingAdd add) { adds_.push_back(std::move(add)); }
+  void Remove(PendingRemove remove);
+  bool anyone_waits() const { return !adds_.empty() || !removes_.empty(); }
+  const std::deque<PendingAdd>& adds() const { return adds_; }
+  const std::deque<PendingRemove>& removes() const { return removes_; }
+  // The first one, which no batch takes any more. REQUIRES: there is one.
+  PendingAdd TakeAdd();
+  PendingRemove TakeRemove();
+  // The device is let go of. REQUIRES: no add waits, and no batch is under way.
+  void Clear();
+
+  // ---- a batch is made
+  bool MayBegin(MonotonicTime now) const {
+    return !under_way_ && anyone_waits() && now >= retry_at_;
+  }
+  // Its removals.
+  CommitBatch TakeRemoves();
+  // The next add that it may have. None: it is full, or has all that may go with it.
+  std::optional<PendingAdd> TakeAddFor(const CommitBatch& batch);
+  // With an add of the batch, whose record overwrites this one's.
+  void RemoveWith(CommitBatch& batch, PendingRemove replaced);
+  // It is on its way from here on; its adds have their sequences. `keeps` is asked of each removal:
+  // what the index has under that name is another record, which stays.
+  void Begin(CommitBatch& batch, absl::FunctionRef<bool(const ChunkId&)> keeps,
+             const UnsavedRecency& recency);
+  bool under_way() const { return under_way_; }
+
+  // ---- what became of it
+  void NoteCommitted(const CommitBatch& batch) { committed_ = batch.last; }
+  // Whether what the index answered so is to be tried again as it is: it refused, and not for long.
+  bool IsPutOff(const absl::Status& answer, MonotonicTime now);
+  void NoteTaken() { refused_since_.reset(); }  // the index took something else
+  void WaitToRetry(MonotonicTime now) { retry_at_ = now + kRetry; }
+  // Of the batch, from its end: it waits as before, and counts as before.
+  void PutBack(PendingAdd add) { adds_.push_front(std::move(add)); }
+  void PutBack(PendingRemove remove) { removes_.push_front(std::move(remove)); }
+  // The states of the chunks tell now what the index holds.
+  void End() { under_way_ = false; }
+  // A device opened anew: how the index was before says nothing.
+  void ForgetRefusals() {
+    refused_since_.reset();
+    retry_at_ = MonotonicTime(0);
+  }
+
+  // Blocks of a removal are free, or somebody has them again.
+  void EndFreeing(const ExtentList& extents);
+  // Of all removals: also of the batch under way, and of what is committed and not stable yet.
+  uint64_t freeing_blocks() const { return freeing_blocks_; }
+
+  CommitSequence committed() const { return committed_; }  // the last one in the index
+  // Nothing is to be committed, and what was is all that the index says.
+  bool settled() const { return !anyone_waits() && !under_way_ && committed_ == assigned_; }
+
+ private:
+  std::deque<PendingAdd> adds_;
+  std::deque<PendingRemove> removes_;
+  uint64_t freeing_blocks_ = 0;
+  bool under_way_ = false;
+  MonotonicTime retry_at_{0};                   // after a refused batch
+  std::optional<MonotonicTime> refused_since_;  // batches, one after the other
+  CommitSequence assigned_, committed_;         // the last given out, in the index
+};
+
+}  // namespace kvkeep::store_internal
