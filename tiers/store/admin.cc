@@ -95,7 +95,7 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
   snapshot.life = life_.snapshot();
   snapshot.namespaces = meters_.snapshot();
   snapshot.draining = draining_;
-  snapshot.dirty_chunks = dirty_.count();
+  snapshot.dirty_chunks = write_backs_.dirty();
   if (remote_ != nullptr) {
     snapshot.remote = remote_->counters;
     snapshot.remote->given_up_removals = remote_->removals.given_up();
@@ -132,7 +132,7 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
                                 .counters = tenant_counters_[tenant.value()]});
   }
   const MonotonicTime now = deps_.clock->Now();
-  snapshot.oldest_dirty_age = dirty_.OldestAge(now);
+  snapshot.oldest_dirty_age = write_backs_.OldestAge(now);
   for (const auto& tier : devices_) {
     const uint64_t device_used = tier->used_blocks() * kBlockBytes;
     const uint64_t capacity = std::max(tier->capacity_bytes, device_used);
@@ -141,7 +141,7 @@ void Core::SnapshotTiers(StoreSnapshot& snapshot) {
                                 .capacity_bytes = capacity,
                                 .used_bytes = device_used,
                                 .chunks = tier->chunks,
-                                .queued_writes = tier->write_queue.size(),
+                                .queued_writes = tier->writes.waiting(),
                                 .joined_records = tier->joined_records});
     snapshot.g3.capacity_bytes += capacity;
     snapshot.g3.used_bytes += device_used;
@@ -201,13 +201,13 @@ void Core::CheckShares() {
     const Chunk& chunk = table_.at(ChunkSlot(i));
     if (!chunk.live) continue;
     const uint32_t tenant = chunk.tenant.value();
-    KVKEEP_CHECK(chunk.tenant == OwnerOf(chunk.id.ns));
+    KVKEEP_CHECK(chunk.tenant == owners_.OwnerOf(chunk.id.ns));
     ++chunks[tenant];
     if (!chunk.g3.empty()) blocks[tenant] += chunk.blocks();
     if (chunk.in_g3_policy) ++in_policy[chunk.device][tenant];
   }
   for (const auto& [at, replaced] : replaced_.all()) {
-    blocks[OwnerOf(at.id.ns).value()] += replaced.blocks();
+    blocks[owners_.OwnerOf(at.id.ns).value()] += replaced.blocks();
   }
   for (TenantId tenant(0); tenant.value() < chunks.size(); ++tenant) {
     KVKEEP_CHECK(slot_shares_.held(tenant) == chunks[tenant.value()]);
@@ -341,7 +341,7 @@ void Core::CheckInvariants() {
   }
   CheckReplaced(g3_blocks);
   KVKEEP_CHECK(live == table_.size() && live <= options_.max_chunks);
-  KVKEEP_CHECK(dirty_chunks == dirty_.count());
+  KVKEEP_CHECK(dirty_chunks == write_backs_.dirty());
   for (size_t t = 0; t < pools_.size(); ++t) {
     const G2Pool& own = *pools_[t];
     own.CheckInvariants();
@@ -352,7 +352,7 @@ void Core::CheckInvariants() {
     KVKEEP_CHECK(own.pinned_blocks == seen[t].pinned && own.dirty_blocks == seen[t].dirty);
     KVKEEP_CHECK(own.policy->size() == seen[t].in_policy);
   }
-  KVKEEP_CHECK(reading == promotions_.size() && writing == write_backs_.size());
+  KVKEEP_CHECK(reading == promotions_.size() && writing == write_backs_.writing());
   KVKEEP_CHECK(sending == (remote_ == nullptr ? 0 : remote_->writes.writing()));
   CheckDevices(g3_blocks, stored);
 }

@@ -88,6 +88,8 @@ struct Chunk {
   bool being_read() const {
     return g2_state == G2State::kReading || g2_state == G2State::kVerifying;
   }
+  // Its bytes in G2: by readers, a write-back, or a promotion that writes them.
+  bool in_use() const { return pins > 0 || dirty() || being_read() || sending; }
   uint64_t blocks() const { return shape.blocks().value(); }
 };
 static_assert(sizeof(Chunk) == 104);
@@ -102,6 +104,14 @@ class ChunkTable {
 
   // kNoSlot when unknown (or detached).
   ChunkSlot Find(const ChunkId& id) const { return FindHashed(id, hash_(id)); }
+  // The part of that key that belongs to the chunk, likewise.
+  ChunkSlot FindParent(const Chunk& chunk, const std::optional<ChunkKey>& parent) const {
+    return parent.has_value() ? Find({chunk.id.ns, *parent, chunk.id.part}) : kNoSlot;
+  }
+  // Whether the slot, which was this chunk's before a yield, still is, findable as such.
+  bool StillIs(ChunkSlot slot, const ChunkId& id) const {
+    return at(slot).live && !at(slot).detached && at(slot).id == id;
+  }
   // Find for every key x part, key-major, with the memory of many looked at under way at once:
   // `found` has that many links, each gets the chunk's slot, or kNoSlot, and fingerprint.
   void FindAll(const NamespaceDigest& ns, std::span<const ChunkKey> keys,

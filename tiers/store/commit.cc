@@ -51,15 +51,15 @@ void Core::PumpIndex(uint16_t device) {
       [&](const ChunkId& id)
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return HasOtherRecord(device, id); },
       tier.unsaved_recency);
-  Later([this, device, batch] {
+  Later([this, &tier, device, batch] {
     const auto commit = [this, device, batch] {
       ChunkIndex* index = &attached_[device].device->index();
       attached_[device].index_executor->Post(
           [this, device, index, batch] { OnCommitted(device, batch, CommitTo(*index, *batch)); });
     };
     if (!batch->sync_first) return commit();
-    attached_[device].sync_executor->Post([this, device, batch, commit] {
-      batch->synced = SyncData(device);
+    attached_[device].sync_executor->Post([this, &tier, device, batch, commit] {
+      batch->synced = tier.SyncData();
       batch->synced.ok() ? commit() : OnCommitted(device, batch, batch->synced);
     });
   });
@@ -90,14 +90,6 @@ void Core::BecomeUnclean(uint16_t device) {
     ++counters_.write_backs_failed;
     GiveUpWriteBack(tier.commits.TakeAdd().slot, tier.health.failed_sync());
   }
-}
-
-// On the device's sync executor, so that no two run at once: the kernel tells of a failure once,
-// and has dropped the pages then. So a failed one stays failed.
-absl::Status Core::SyncData(uint16_t device) {
-  absl::Status& failed = failed_syncs_[device];
-  if (failed.ok()) failed = attached_[device].device->io().Sync();
-  return failed;
 }
 
 void Core::OnCommitted(uint16_t device, std::shared_ptr<CommitBatch> batch,
@@ -195,7 +187,7 @@ void Core::OnAddCommitted(DeviceTier& tier, const PendingAdd& add) {
   chunk->g3_sequence = add.record.sequence;
   if (chunk->detached) return;  // deleted meanwhile: removed again when this change settles
   EndReplaced(*chunk);
-  InsertIntoG3Policy(add.slot, FindParent(*chunk, add.parent));
+  InsertIntoG3Policy(add.slot, table_.FindParent(*chunk, add.parent));
 }
 
 void Core::WhenDurable(const ChunkId& id, StatusCallback done) {
@@ -249,13 +241,13 @@ void Core::StartSync(uint16_t device) {
     tier.doubt_shrank = false;
     tier.doubt_saved_at = now;
   }
-  Later([this, device, mark, save, grew] {
-    attached_[device].sync_executor->Post([this, device, mark, save, grew] {
+  Later([this, &tier, device, mark, save, grew] {
+    attached_[device].sync_executor->Post([this, &tier, device, mark, save, grew] {
       NvmeDevice& nvme = *attached_[device].device;
       absl::Status status, shrunk;
       if (grew) status = SaveDoubtful(nvme.index(), *save);
       if (absl::IsUnavailable(status)) return OnSyncPutOff(device);  // the index stalls
-      if (status.ok()) status = SyncData(device);
+      if (status.ok()) status = tier.SyncData();
       // What a read found whole may have been in the drive's cache alone before.
       if (status.ok() && save.has_value() && !grew) {
         shrunk = SaveDoubtful(nvme.index(), *save);

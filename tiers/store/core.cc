@@ -52,7 +52,6 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
   const uint64_t all = deps_.arena->capacity_blocks().value();
   const std::vector<Extent> to_come = deps_.arena->ToCome();
   uint64_t first = 0;
-  failed_syncs_.resize(deps_.devices.size());
   attached_.resize(deps_.devices.size());
   slot_shares_.SetCapacity(options_.max_chunks);
   KVKEEP_CHECK(incarnations_.Add(incarnation_).has_value());
@@ -202,7 +201,7 @@ bool Core::EvictableFromG2(const Chunk& chunk) {
 void Core::Settle(ChunkSlot slot, bool was_evictable) {
   Chunk& chunk = table_.at(slot);
   if (chunk.detached) {
-    if (chunk.has_g2_space() && !InUse(chunk)) {
+    if (chunk.has_g2_space() && !chunk.in_use()) {
       FreeG2Copy(chunk, slot, EvictionPolicy::EraseReason::kRemoved);
     }
     if (chunk.g3_state == G3State::kStored && !chunk.g3_reading) {
@@ -234,7 +233,7 @@ void Core::Settle(ChunkSlot slot, bool was_evictable) {
 ChunkSlot Core::CreateChunk(const ChunkId& id, const ImageShape& shape) {
   const ChunkSlot slot = table_.Create(id, shape);
   if (slot == kNoSlot) return slot;
-  table_.at(slot).tenant = OwnerOf(id.ns);
+  table_.at(slot).tenant = owners_.OwnerOf(id.ns);
   slot_shares_.Take(table_.at(slot).tenant, 1);
   return slot;
 }
@@ -379,11 +378,6 @@ std::optional<ExtentList> Core::AllocateG2(Section& section, TenantId tenant, ui
   return std::nullopt;
 }
 
-bool Core::StillIs(ChunkSlot slot, const ChunkId& id) const {
-  const Chunk& chunk = table_.at(slot);
-  return chunk.live && !chunk.detached && chunk.id == id;
-}
-
 void Core::DetachChunk(ChunkSlot slot) {
   ForgetReplaced(table_.at(slot).id);
   DetachOnly(slot);
@@ -406,7 +400,7 @@ void Core::DetachOnly(ChunkSlot slot) {
   chunk->in_g3_policy = false;
   // What is being written already ends by itself.
   if (chunk->g3_state == G3State::kQueued) {
-    devices_[chunk->device]->write_queue.erase(chunk->g3_generation);
+    devices_[chunk->device]->writes.Remove(chunk->g3_generation);
     SetG3State(*chunk, G3State::kAbsent);
   }
   durable_waiters_.Fail(slot, absl::NotFoundError("the chunk was deleted"));

@@ -20,23 +20,24 @@
 #include "tiers/policy/admission_policy.h"
 #include "tiers/store/cipher_buffers.h"
 #include "tiers/store/device_tier.h"
-#include "tiers/store/dirty_chunks.h"
 #include "tiers/store/event_hub.h"
 #include "tiers/store/fair_mutex.h"
+#include "tiers/store/g2_pool.h"
 #include "tiers/store/hold.h"
 #include "tiers/store/leases.h"
 #include "tiers/store/life_samples.h"
 #include "tiers/store/live_marks.h"
 #include "tiers/store/namespace_meters.h"
 #include "tiers/store/owners.h"
+#include "tiers/store/promotion.h"
 #include "tiers/store/puts.h"
 #include "tiers/store/remote_tier.h"
 #include "tiers/store/reuse_meter.h"
 #include "tiers/store/scrubber.h"
 #include "tiers/store/session_table.h"
 #include "tiers/store/shares.h"
-#include "tiers/store/state.h"
 #include "tiers/store/work.h"
+#include "tiers/store/write_backs.h"
 
 // Of a method: the caller holds the lock.
 #define LOCKED ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_)
@@ -51,6 +52,7 @@ class Core final : private ReadSink {
   ~Core();
 
   class Section;  // section.h
+  class Change;   // change.h
 
   // ---- store.h, same contracts (join.cc, sessions.cc, lookup.cc, put.cc, promote.cc, admin.cc)
   absl::Status Recover();
@@ -118,21 +120,6 @@ class Core final : private ReadSink {
  private:
   friend class Section;
 
-  // Scope around changes to one chunk; see the head of this file.
-  class Change {
-   public:
-    Change(Core* core, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(core->mu_);
-    ~Change();
-    Chunk& operator*() const { return chunk_; }
-    Chunk* operator->() const { return &chunk_; }
-
-   private:
-    Core* const core_;
-    const ChunkSlot slot_;
-    Chunk& chunk_;
-    const bool was_evictable_;
-  };
-
   // ---- core.cc
   // As Hold's.
   void Count(uint32_t units) LOCKED { hold_.Count(units); }
@@ -147,10 +134,6 @@ class Core final : private ReadSink {
   // another thread, as the lock is held until its end.
   void TouchLater(std::span<std::byte> memory) LOCKED;
   static bool EvictableFromG2(const Chunk& chunk);
-  // Its bytes in G2: by readers, a write-back, or a promotion that writes them.
-  static bool InUse(const Chunk& chunk) {
-    return chunk.pins > 0 || chunk.dirty() || chunk.being_read() || chunk.sending;
-  }
   void Settle(ChunkSlot slot, bool was_evictable) LOCKED;
   void Pin(ChunkSlot slot) LOCKED;
   void UnpinLocked(ChunkSlot slot) LOCKED;
@@ -168,7 +151,6 @@ class Core final : private ReadSink {
     return *pools_[tenant.value()];
   }
   G2Pool& pool(const Chunk& chunk) LOCKED { return pool(chunk.tenant); }
-  TenantId OwnerOf(const NamespaceDigest& ns) const { return owners_.OwnerOf(ns); }
   // As ChunkTable::Create; the chunk is its namespace's owner's.
   ChunkSlot CreateChunk(const ChunkId& id, const ImageShape& shape) LOCKED;
   // Space in the tenant's pool, made by eviction where need be. May yield.
@@ -177,8 +159,6 @@ class Core final : private ReadSink {
   // kSpent: not yet, this hold has done its share.
   enum class Evicted : uint8_t { kOne, kNone, kSpent };
   Evicted EvictOneFromG2(G2Pool& pool) LOCKED;
-  // Whether the slot, which was this chunk's before a yield, still is, findable as such.
-  bool StillIs(ChunkSlot slot, const ChunkId& id) const LOCKED;
   // Not found any more, from here on; nor is what it replaced after a restart.
   void DetachChunk(ChunkSlot slot) LOCKED;
   void DetachOnly(ChunkSlot slot) LOCKED;
@@ -273,7 +253,6 @@ class Core final : private ReadSink {
   // A put of it has nothing to add.
   bool Available(const Chunk& chunk, bool durable) const LOCKED;
   void BeginPut(const PendingPut& put, const PutRequest& request, Reservation* reservation) LOCKED;
-  absl::Status TableFull() const;
 
   // ---- promote.cc
   // Whether the lease, if it is one of the session's, was paid for when it was granted.
@@ -339,8 +318,7 @@ class Core final : private ReadSink {
                                            bool forced) LOCKED;
   bool Admit(Chunk& chunk) LOCKED;
   void PumpWrites(uint16_t device) LOCKED;
-  bool MoveQueued(const DeviceTier::QueuedWrite& queued) LOCKED;
-  ChunkSlot FindParent(const Chunk& chunk, const std::optional<ChunkKey>& parent) const LOCKED;
+  bool MoveQueued(const WriteLane::Queued& queued) LOCKED;
   void StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent) LOCKED;
   void SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
                    const ImagePlacement& placement);
@@ -363,7 +341,6 @@ class Core final : private ReadSink {
   // Whether there is space for the chunk, or somebody would give it some.
   bool HasG3Room(DeviceTier& tier, const Chunk& chunk) LOCKED;
   std::optional<uint16_t> ChooseDevice(const Chunk& chunk, ChunkSlot parent) LOCKED;
-  void ForgiveDevicesBehind() LOCKED;
   EvictionPolicy& g3_policy(const Chunk& chunk) LOCKED {
     return devices_[chunk.device]->policy(chunk.tenant);
   }
@@ -386,7 +363,6 @@ class Core final : private ReadSink {
   void ShareG3() LOCKED;
 
   // ---- commit.cc
-  absl::Status SyncData(uint16_t device);
   void PumpIndex(uint16_t device) LOCKED;
   bool MayBeClean(const DeviceTier& tier) const LOCKED;
   void BecomeUnclean(uint16_t device) LOCKED;
@@ -423,7 +399,6 @@ class Core final : private ReadSink {
   enum class Becomes : uint8_t { kChunk, kKept, kNothing };
   Becomes WhatBecomesOf(const ChunkId& id, const KnownRecord& record, ChunkSlot* slot) LOCKED;
   bool MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const LOCKED;
-  static void DropRecord(DeviceTier& tier, const IndexRecord& record, bool claimed, bool doubtful);
   void PrefetchInserts(const Arrival& arrival, size_t i) LOCKED;
   void InsertByAge(const Arrival& arrival);
   void EndJoin(Arrival& arrival);
@@ -482,8 +457,7 @@ class Core final : private ReadSink {
   absl::Status CheckCapacities(const StoreOptions& options) LOCKED;
   // Shares of sessions, the chunk table and, within the quotas, G3: as those of G2.
   static std::vector<Shares::Claim> ClaimsOf(const StoreOptions& options, bool quotas);
-  // Of all memory, what is the tenant's; and of what may be written to G3 in a second.
-  double PartOf(size_t tenant) const { return parts_[tenant]; }
+  // What of all may be written to G3 in a second.
   double WriteRate(const StoreOptions& options, size_t tenant) const;
   G2Pool::Limits PoolLimits(const StoreOptions& options, size_t tenant) LOCKED;
   void LimitDevice(const StoreOptions& options, size_t device) LOCKED;
@@ -513,10 +487,7 @@ class Core final : private ReadSink {
   void CheckShares() LOCKED;
 
   // ---- recover_g2.cc
-  struct RecoveredImage {
-    ChunkSlot slot;
-    Generation generation;
-  };
+  struct RecoveredImage;
   void RecoverG2() LOCKED;
   // Nothing: what is marked there is no image of this arena's.
   std::optional<RecoveredImage> AdoptImage(BlockNumber block) LOCKED;
@@ -563,17 +534,14 @@ class Core final : private ReadSink {
   SessionTable sessions_ ABSL_GUARDED_BY(mu_);
   LeaseBook leases_ ABSL_GUARDED_BY(mu_);
   Puts puts_ ABSL_GUARDED_BY(mu_);
-  // Trees: a hash map that grows moves all of its entries under the lock.
+  // A tree: a hash map that grows moves all of its entries under the lock.
   absl::btree_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ ABSL_GUARDED_BY(mu_);
-  absl::btree_map<ChunkSlot, std::unique_ptr<WriteBack>> write_backs_ ABSL_GUARDED_BY(mu_);
+  WriteBacks write_backs_ ABSL_GUARDED_BY(mu_);
   DurableWaiters durable_waiters_ ABSL_GUARDED_BY(mu_){&hold_};
-  std::vector<absl::Status> failed_syncs_;  // by device, of its data; the sync executors' own
   // By device. Changed under the lock, while nothing of it is under way: others read it without.
   std::vector<StoreDeps::DeviceDeps> attached_;
   ReplacedRecords replaced_ ABSL_GUARDED_BY(mu_);
   bool wait_for_device_ ABSL_GUARDED_BY(mu_) = false;  // some of durable_waiters_
-  DirtyChunks dirty_ ABSL_GUARDED_BY(mu_);
-  MonotonicTime unbacked_again_at_ ABSL_GUARDED_BY(mu_){0};  // who waits is not queued before
   uint64_t moves_ ABSL_GUARDED_BY(mu_) = 0;  // of chunks to other slots, of devices out
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   StoreCounters counters_ ABSL_GUARDED_BY(mu_);
@@ -589,4 +557,5 @@ class Core final : private ReadSink {
 
 #undef LOCKED
 
+#include "tiers/store/change.h"
 #include "tiers/store/section.h"

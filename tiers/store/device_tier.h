@@ -2,7 +2,6 @@
 // protects it.
 #pragma once
 
-#include <absl/container/btree_map.h>
 #include <absl/status/status.h>
 
 #include <algorithm>
@@ -25,9 +24,9 @@
 #include "tiers/store/index_commits.h"
 #include "tiers/store/lower_tier.h"
 #include "tiers/store/missed_deletes.h"
-#include "tiers/store/state.h"
 #include "tiers/store/store.h"
 #include "tiers/store/unsaved_recency.h"
+#include "tiers/store/write_lane.h"
 
 namespace kvkeep::store_internal {
 
@@ -41,11 +40,6 @@ inline bool IsAway(const absl::Status& status) {
 inline constexpr auto kComingPatience = std::chrono::seconds(30);
 
 struct DeviceTier final : LowerTier {
-  struct QueuedWrite {
-    ChunkSlot slot;
-    std::optional<ChunkKey> parent;
-  };
-
   // Away: nothing of it is known. Joining: its records are read (join.cc); its chunks are misses,
   // and nothing is written there. Leaving: likewise, until nothing is under way (leave.cc).
   enum class Presence : uint8_t { kAway, kJoining, kHere, kLeaving };
@@ -93,10 +87,7 @@ struct DeviceTier final : LowerTier {
   bool doubt_shrank = false;   // since it was saved
   MonotonicTime doubt_saved_at{0};
   uint64_t read_up_to = UINT64_MAX;  // the block behind the last promotion's image
-  // Dirty chunks that wait for their turn, in the order of their generations.
-  absl::btree_map<Generation, QueuedWrite> write_queue;
-  uint64_t writing_bytes = 0, given_blocks = 0;  // under way; of all chunks ever queued here
-
+  WriteLane writes;
   IndexCommits commits;
   DeviceSyncs syncs;
   MonotonicTime last_recency{0};
@@ -105,7 +96,14 @@ struct DeviceTier final : LowerTier {
 
   DeviceHealth health;
   std::atomic<bool> heard = false;  // of anything that ended, since health was last told
+  absl::Status failed_data_sync;    // the sync executor's own
 
+  // On the sync executor, so that no two run at once: the kernel tells of a failure once, and has
+  // dropped the pages then. So a failed one stays failed.
+  absl::Status SyncData() {
+    if (failed_data_sync.ok()) failed_data_sync = device->io().Sync();
+    return failed_data_sync;
+  }
   bool here() const { return presence == Presence::kHere; }
   uint64_t used_blocks() const {
     if (allocator == nullptr) return joining_blocks;
@@ -143,8 +141,8 @@ struct DeviceTier final : LowerTier {
   // Nothing is to be committed, and what was is all that the index says.
   bool settled() const { return commits.settled() && confirmed(); }
   bool confirmed() const { return confirms.empty(); }
-  bool anyone_waits() const { return reads.anyone_waits() || !write_queue.empty(); }
-  bool busy() const { return reads.busy() || writing_bytes > 0 || confirms.reading() > 0; }
+  bool anyone_waits() const { return reads.anyone_waits() || writes.anyone_waits(); }
+  bool busy() const { return reads.busy() || writes.busy() || confirms.reading() > 0; }
   // Nothing of it is under way, nor about to be; what was promised to others may be left.
   bool quiet() const {
     return !busy() && !anyone_waits() && !commits.under_way() && !syncs.under_way() &&

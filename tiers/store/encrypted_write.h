@@ -22,8 +22,8 @@
 #include "tiers/base/mutex.h"
 #include "tiers/crypt/image_cipher.h"
 #include "tiers/io/device.h"
+#include "tiers/store/aligned_page.h"
 #include "tiers/store/cipher_buffers.h"
-#include "tiers/store/state.h"
 
 namespace kvkeep::store_internal {
 

@@ -41,19 +41,31 @@ struct Suits {
 };
 
 double GivenOf(const DeviceTier& tier) {
-  return static_cast<double>(tier.given_blocks) /
+  return static_cast<double>(tier.writes.given_blocks()) /
          static_cast<double>(std::max<uint64_t>(tier.capacity_blocks, 1));
 }
 
 Suits HowItSuits(const DeviceTier& tier, uint64_t blocks, bool room, size_t shortest_queue) {
   const auto capacity = static_cast<double>(std::max<uint64_t>(tier.capacity_blocks, 1));
-  const uint64_t taken = tier.reserve_blocks + kBlocksOfQueued * tier.write_queue.size();
+  const uint64_t taken = tier.reserve_blocks + kBlocksOfQueued * tier.writes.waiting();
   const uint64_t spare = tier.free_blocks() - std::min(tier.free_blocks(), taken);
   // What an eviction leaves over is no space to fill: it would draw every chunk there.
   return {.room = room,
-          .keeps_up = tier.write_queue.size() <= shortest_queue + kLongerQueue,
+          .keeps_up = tier.writes.waiting() <= shortest_queue + kLongerQueue,
           .free_share = spare >= blocks ? static_cast<double>(spare) / capacity : 0,
           .given = GivenOf(tier)};
+}
+
+void ForgiveWhoIsBehind(const std::vector<std::unique_ptr<DeviceTier>>& devices) {
+  double most = 0;
+  for (const auto& tier : devices) {
+    if (tier->writable()) most = std::max(most, GivenOf(*tier));
+  }
+  for (const auto& tier : devices) {
+    if (!tier->writable() || GivenOf(*tier) >= most - kMostBehind) continue;
+    const auto capacity = static_cast<double>(tier->capacity_blocks);
+    tier->writes.SetGiven(static_cast<uint64_t>((most - kMostBehind) * capacity));
+  }
 }
 
 }  // namespace
@@ -77,9 +89,9 @@ bool Core::HasG3Room(DeviceTier& tier, const Chunk& chunk) {
 std::optional<uint16_t> Core::ChooseDevice(const Chunk& chunk, ChunkSlot parent) {
   size_t shortest_queue = SIZE_MAX;
   for (const auto& tier : devices_) {
-    if (tier->writable()) shortest_queue = std::min(shortest_queue, tier->write_queue.size());
+    if (tier->writable()) shortest_queue = std::min(shortest_queue, tier->writes.waiting());
   }
-  ForgiveDevicesBehind();
+  ForgiveWhoIsBehind(devices_);
   std::optional<uint16_t> parents, best;
   if (parent != kNoSlot && table_.at(parent).g3_state != G3State::kAbsent) {
     parents = table_.at(parent).device;
@@ -96,18 +108,6 @@ std::optional<uint16_t> Core::ChooseDevice(const Chunk& chunk, ChunkSlot parent)
   }
   return best.has_value() && parents.has_value() && parents_suits.IsNearly(best_suits) ? parents
                                                                                        : best;
-}
-
-void Core::ForgiveDevicesBehind() {
-  double most = 0;
-  for (const auto& tier : devices_) {
-    if (tier->writable()) most = std::max(most, GivenOf(*tier));
-  }
-  for (const auto& tier : devices_) {
-    if (!tier->writable() || GivenOf(*tier) >= most - kMostBehind) continue;
-    tier->given_blocks =
-        static_cast<uint64_t>((most - kMostBehind) * static_cast<double>(tier->capacity_blocks));
-  }
 }
 
 Core::Evicted Core::EvictOneFromG3(DeviceTier& tier, TenantId from) {

@@ -62,7 +62,7 @@ void Core::PinWhatIsInG2(Section& section, Grant& grant) {
     const auto key = static_cast<uint32_t>(i / parts);
     const uint64_t bit = uint64_t{1} << (i % parts);
     if (((wanted.g2_parts[key] | wanted.g3_parts[key]) & bit) == 0) continue;
-    if (section.yields() > 0 && !StillIs(wanted.found[i].slot, wanted.id(i))) {
+    if (section.yields() > 0 && !table_.StillIs(wanted.found[i].slot, wanted.id(i))) {
       wanted.g2_parts[key] &= ~bit;
       wanted.g3_parts[key] &= ~bit;
       wanted.leading_keys = std::min(wanted.leading_keys, key);
@@ -91,7 +91,7 @@ void Core::BringTheRest(Section& section, TenantId tenant, Grant& grant) {
     const ChunkSlot slot = entries[i].slot;
     const ChunkSlot parent = i >= parts ? entries[i - parts].slot : kNoSlot;
     const ChunkId id = grant.wanted.id(entries[i].chunk);
-    if (!StillIs(slot, id)) return false;
+    if (!table_.StillIs(slot, id)) return false;
     return leases_.MayHold(*grant.holder, slot) &&
            EnsureInG2(section, grant.wanted.asker, tenant, slot, parent, grant.request.transient) &&
            PinForLease(grant, i);
@@ -107,7 +107,7 @@ void Core::BringTheRest(Section& section, TenantId tenant, Grant& grant) {
     while (i < entries.size() && !grant.pinned[i] && !bring(i)) {
       // Gives up the last key, as a whole: what it held may be what is missing here.
       size_t last = entries.size() - 1;
-      if (!StillIs(entries[i].slot, grant.wanted.id(entries[i].chunk))) last = i;
+      if (!table_.StillIs(entries[i].slot, grant.wanted.id(entries[i].chunk))) last = i;
       Shorten(section, grant, last);
     }
   }
@@ -203,7 +203,7 @@ void Core::CountServed(const Session* session, const NamespaceDigest& ns, const 
   if (session == nullptr) return;
   const uint64_t chunks = served.g2_chunks + served.g3_chunks;
   meters_.Served(ns, session->namespaces.at(ns), chunks);
-  const TenantId owner = OwnerOf(ns);
+  const TenantId owner = owners_.OwnerOf(ns);
   if (owner == session->tenant() || chunks == 0) return;
   const uint64_t bytes = served.g2_bytes + served.g3_bytes;
   counters_.foreign_read_chunks += chunks;

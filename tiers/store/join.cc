@@ -183,7 +183,7 @@ absl::Status Core::BeginJoin(uint16_t device, const StoreDeps::DeviceDeps& deps)
   tier.device = deps.device;
   tier.health = DeviceHealth();
   tier.commits.ForgetRefusals();
-  failed_syncs_[device] = absl::OkStatus();
+  tier.failed_data_sync = absl::OkStatus();
   LimitDevice(limits_, device);
   return absl::OkStatus();
 }
@@ -322,7 +322,11 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const MetRecord& me
   const Becomes becomes = usable ? WhatBecomesOf(record.id, known, &slot) : Becomes::kNothing;
   if (becomes == Becomes::kNothing) {
     ++counters_.recovery_dropped_chunks;
-    DropRecord(tier, record, claimed, known.doubtful);
+    // Its blocks go to others when the index has forgotten it.
+    tier.commits.Remove({.id = record.id,
+                         .extents = claimed ? record.extents : ExtentList(),
+                         .sequence = record.sequence,
+                         .doubtful = known.doubtful});
     return std::nullopt;
   }
   if (becomes == Becomes::kKept) {
@@ -378,14 +382,6 @@ bool Core::MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const {
   const Chunk& chunk = table_.at(slot);
   return chunk.g3_state == G3State::kAbsent && chunk.shape == record.shape && chunk.in_g2() &&
          !record.unconfirmed && !durable_waiters_.Has(slot);
-}
-
-// Its blocks go to others when the index has forgotten it.
-void Core::DropRecord(DeviceTier& tier, const IndexRecord& record, bool claimed, bool doubtful) {
-  tier.commits.Remove({.id = record.id,
-                       .extents = claimed ? record.extents : ExtentList(),
-                       .sequence = record.sequence,
-                       .doubtful = doubtful});
 }
 
 // Two steps ahead of InsertByAge: the chunk says whose policy it is.

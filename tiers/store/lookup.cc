@@ -201,7 +201,7 @@ void Core::OfferAgain(Section& section, const Wanted& wanted) {
     section.YieldIfSpent();
     Count(work::kFind);
     const ChunkSlot slot = wanted.found[i].slot;
-    if (slot == kNoSlot || !StillIs(slot, wanted.id(i))) continue;
+    if (slot == kNoSlot || !table_.StillIs(slot, wanted.id(i))) continue;
     const Chunk& chunk = table_.at(slot);
     if (!chunk.unadmitted || !ReadableNow(chunk) || chunk.g3_state != G3State::kAbsent) continue;
     if (chunk.waits_unbacked) continue;
@@ -226,7 +226,7 @@ bool Core::EnsureInG2(Section& section, const ReadQueue::Asker& asker, TenantId 
   std::optional<ExtentList> extents = AllocateG2(section, tenant, blocks, parent);
   if (!extents.has_value()) return false;
   if (section.yields() != yields) {
-    const bool still = StillIs(slot, id);
+    const bool still = table_.StillIs(slot, id);
     const bool fits = still && table_.at(slot).blocks() == blocks;  // else it was put anew
     if (!fits || here() || !InG3(table_.at(slot))) {  // gone, or another caller was faster
       pool(tenant).Free(*extents);
@@ -252,7 +252,7 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   wanted.to_read.resize(deps_.devices.size());
   ReuseMeter::Note note(&reuse_);
   Section section(this);
-  const TenantId tenant = OwnerOf(request.chunks.ns);
+  const TenantId tenant = owners_.OwnerOf(request.chunks.ns);
   bool repeated = false;
   {
     const bool moves_bytes = request.lease_mode != LeaseMode::kNone && request.want_places;
@@ -295,7 +295,7 @@ absl::StatusOr<uint64_t> Core::Touch(const SessionToken& token, const ChunkSet& 
     Section section(this);
     const absl::StatusOr<Session*> session = sessions_.FindFor(token, chunks, &Grants::read);
     if (!session.ok()) return session.status();
-    FindAll(section, OwnerOf(chunks.ns), wanted, true);
+    FindAll(section, owners_.OwnerOf(chunks.ns), wanted, true);
   }
   return static_cast<uint64_t>(
       std::count_if(wanted.found.begin(), wanted.found.end(),
@@ -308,7 +308,7 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
   Section section(this);
   const absl::StatusOr<Session*> session = sessions_.FindFor(token, chunks, &Grants::read);
   if (!session.ok()) return session.status();
-  const TenantId tenant = OwnerOf(chunks.ns);
+  const TenantId tenant = owners_.OwnerOf(chunks.ns);
   const ReadQueue::Asker asker{(*session)->tenant(), token};
   FindAll(section, tenant, wanted, true);
   for (size_t i = 0; i < wanted.found.size(); ++i) {
@@ -316,7 +316,7 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
     Count(work::kFind);
     // Making room for an earlier chunk may have pushed this one out for good.
     const ChunkSlot slot = wanted.found[i].slot;
-    if (slot == kNoSlot || !StillIs(slot, wanted.id(i))) continue;
+    if (slot == kNoSlot || !table_.StillIs(slot, wanted.id(i))) continue;
     if (ReadableNow(table_.at(slot))) {
       ++result.ready_chunks;
     } else if (table_.at(slot).g2_state == G2State::kUnverified) {
@@ -365,7 +365,7 @@ absl::StatusOr<uint64_t> Core::Delete(const SessionToken& token, const ChunkSet&
         RemoveFromRemote(id);
         ChunkSlot slot = found[i].slot;
         // Another slot's meanwhile; or none, named twice or deleted by another call.
-        if (section.yields() != yields || (slot != kNoSlot && !StillIs(slot, id))) {
+        if (section.yields() != yields || (slot != kNoSlot && !table_.StillIs(slot, id))) {
           slot = table_.Find(id);
         }
         if (slot == kNoSlot) continue;

@@ -23,7 +23,7 @@ std::vector<NamespaceUse> Core::Namespaces() {
       if (!chunk.live || chunk.detached) continue;
       const bool room = found.size() < kMaxNamespaces || found.contains(chunk.id.ns);
       NamespaceUse& use = found[room ? chunk.id.ns : NamespaceDigest()];
-      const TenantId owner = OwnerOf(chunk.id.ns);
+      const TenantId owner = owners_.OwnerOf(chunk.id.ns);
       if (owner != owners_.nobody()) use.tenant = owners_.at(owner).shown_name();
       const uint64_t bytes = chunk.blocks() * kBlockBytes;
       ++use.chunks;

@@ -64,7 +64,7 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
   }
   result.from_g3 = !table_.at(slot).in_g2();
   if (table_.at(slot).g2_state == G2State::kReading) ++counters_.promotions_shared;
-  const TenantId owner = OwnerOf(id.ns);
+  const TenantId owner = owners_.OwnerOf(id.ns);
   const bool lent = owner != tenant && !leased;  // leased, it was counted when it was
   if (lent && !pool(owner).MayLend(table_.at(slot).blocks())) {
     ++counters_.read_busy;
@@ -73,7 +73,7 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
   }
   const uint32_t yields = section.yields();
   if (!EnsureInG2(section, {tenant, token}, owner, slot, kNoSlot, transient)) {
-    const bool gone = section.yields() != yields && !StillIs(slot, id);
+    const bool gone = section.yields() != yields && !table_.StillIs(slot, id);
     if (gone || table_.at(slot).g2_state == G2State::kFailed) {
       ++counters_.read_misses;
       return result;

@@ -26,6 +26,11 @@ absl::Status CheckPart(PartId part, const NamespaceSpec& ns) {
       absl::StrCat("part is ", part.value(), ", the namespace has ", ns.parts));
 }
 
+absl::Status TableFull(const StoreOptions& options) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("max_chunks: all ", options.max_chunks, " are in use"));
+}
+
 }  // namespace
 
 bool Core::Available(const Chunk& chunk, bool durable) const {
@@ -190,11 +195,6 @@ void Core::AbortPut(uint64_t reservation) {
   ++counters_.puts_aborted;
 }
 
-absl::Status Core::TableFull() const {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("max_chunks: all ", options_.max_chunks, " are in use"));
-}
-
 absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& request) {
   TestPoint("seal");
   ReuseMeter::Note note(&reuse_);
@@ -224,10 +224,10 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
       return SealOutcome::kPresent;
     }
     const Chunk& old = table_.at(known);  // its slot is free then, unless it is still read
-    if (table_.full() && (InUse(old) || old.g3_reading)) return give_up(TableFull());
+    if (table_.full() && (old.in_use() || old.g3_reading)) return give_up(TableFull(options_));
     ReplaceChunk(known);  // lost, in doubt or out of reach: the new one is sure
   }
-  if (table_.full()) return give_up(TableFull());
+  if (table_.full()) return give_up(TableFull(options_));
   const ChunkSlot slot = CreateChunk(id, request.shape);
   TouchLater(table_.MemoryDue());
   {
@@ -237,7 +237,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
     marks_.Set(chunk->g2, incarnation_, put.generation);
     chunk->transient = request.transient;
     ++own.chunks;
-    InsertIntoG2Policy(slot, FindParent(*chunk, request.parent));
+    InsertIntoG2Policy(slot, table_.FindParent(*chunk, request.parent));
   }
   note.Stored(table_.fingerprint(id), table_.at(slot).blocks() * kBlockBytes);
   ++counters_.puts_stored;

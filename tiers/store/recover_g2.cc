@@ -11,6 +11,11 @@
 
 namespace kvkeep::store_internal {
 
+struct Core::RecoveredImage {
+  ChunkSlot slot;
+  Generation generation;
+};
+
 void Core::RecoverG2() {
   std::vector<std::pair<Generation, ChunkSlot>> by_age;
   for (BlockNumber block(0); block.value() < marks_.size(); ++block) {
@@ -53,7 +58,7 @@ std::optional<Core::RecoveredImage> Core::AdoptImage(BlockNumber block) {
                     LiveMarks::Of(placement.incarnation, placement.generation) == marks_.at(block);
   if (!here) return std::nullopt;
   const TenantId tenant(static_cast<uint32_t>(owner - pools_.begin()));
-  if (OwnerOf(identity.id.ns) != tenant) return std::nullopt;
+  if (owners_.OwnerOf(identity.id.ns) != tenant) return std::nullopt;
 
   ChunkSlot slot = table_.Find(identity.id);
   if (slot != kNoSlot && table_.at(slot).has_g2_space()) return std::nullopt;

@@ -46,7 +46,7 @@ void Core::Recall(const SessionToken& token, const ChunkSet& chunks, RecallCallb
         : !remote_->readable()   ? "what lies beyond the node does not answer"
                                  : "too many recalls are under way"));
   }
-  recalling->owner = OwnerOf(chunks.ns);
+  recalling->owner = owners_.OwnerOf(chunks.ns);
   recalling->asker = {(*session)->tenant(), token};
   // A search begins before the table is looked at: what is deleted from here on is not believed.
   recalling->began = remote_->removals.BeginSearch();

@@ -251,7 +251,7 @@ Core::Evicted Core::EvictReplaced(DeviceTier& tier, std::optional<TenantId> tena
   const std::optional<ReplacedAt> at = replaced_.AnyKept(device, tenant);
   if (!at.has_value()) return Evicted::kNone;
   ++counters_.g3_evictions;
-  ++tenant_counters_[OwnerOf(at->id.ns).value()].g3_evictions;
+  ++tenant_counters_[owners_.OwnerOf(at->id.ns).value()].g3_evictions;
   ForgetOne(*at, /*evicted=*/true);
   Count(work::kEvict);
   return Evicted::kOne;

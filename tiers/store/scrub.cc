@@ -39,7 +39,7 @@ void Core::ScrubChunk(Section& section, ChunkSlot slot) {
   const bool coming = EnsureInG2(section, {tenant, {}}, tenant, slot, kNoSlot, true);
   const auto promotion = promotions_.find(slot);
   // No space; or gone, or somebody wanted it in the meantime.
-  if (!coming || !StillIs(slot, id) || promotion == promotions_.end()) {
+  if (!coming || !table_.StillIs(slot, id) || promotion == promotions_.end()) {
     return scrubber_.Ended(false);
   }
   scrubber_.Reading(table_.at(slot).blocks() * kBlockBytes);
@@ -55,7 +55,7 @@ void Core::OnScrubbed(ChunkSlot slot, const ChunkId& id, bool transient,
   scrubber_.Ended(true);
   ++counters_.scrubbed_chunks;
   if (absl::IsDataLoss(status)) ++counters_.scrub_damaged_chunks;
-  if (StillIs(slot, id)) {
+  if (table_.StillIs(slot, id)) {
     Change chunk(this, slot);
     chunk->transient = transient;
     if (status.ok()) counters_.scrubbed_bytes += chunk->shape.payload_bytes;

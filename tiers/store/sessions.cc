@@ -51,7 +51,7 @@ absl::StatusOr<NamespaceDigest> Core::OpenNamespace(const SessionToken& token,
   Section section(this);
   KVKEEP_ASSIGN_OR_RETURN(Session * session, sessions_.Find(token));
   KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest digest, sessions_.OpenNamespace(*session, spec));
-  const TenantId owner = OwnerOf(digest);
+  const TenantId owner = owners_.OwnerOf(digest);
   meters_.Open(digest, owner, owners_.at(owner).shown_name(), spec);
   return digest;
 }

@@ -63,11 +63,11 @@ std::vector<Shares::Claim> Core::ClaimsOf(const StoreOptions& options, bool quot
 }
 
 double Core::WriteRate(const StoreOptions& options, size_t tenant) const {
-  return PartOf(tenant) * static_cast<double>(options.g3_write_bytes_per_second);
+  return parts_[tenant] * static_cast<double>(options.g3_write_bytes_per_second);
 }
 
 G2Pool::Limits Core::PoolLimits(const StoreOptions& options, size_t tenant) {
-  const double part = PartOf(tenant);
+  const double part = parts_[tenant];
   // Rounded up: a share of a limit that allows a chunk must allow one.
   const auto share = [&](uint64_t bytes) {
     return static_cast<uint64_t>(static_cast<double>(bytes / kBlockBytes) * part + 0.5);
@@ -104,7 +104,9 @@ void Core::LimitDevice(const StoreOptions& options, size_t device) {
   tier.capacity_bytes = std::min(options.g3_capacity_bytes[device], built);
   tier.capacity_blocks =
       Scaled(nvme.capacity_blocks().value(), tier.capacity_bytes, built);
-  if (before > 0) tier.given_blocks = Scaled(tier.given_blocks, tier.capacity_blocks, before);
+  if (before > 0) {
+    tier.writes.SetGiven(Scaled(tier.writes.given_blocks(), tier.capacity_blocks, before));
+  }
   tier.reserve_blocks =
       std::min(options_.max_device_writes_in_flight_bytes / kBlockBytes, tier.capacity_blocks / 4);
 }
@@ -116,7 +118,7 @@ std::vector<std::unique_ptr<AdmissionPolicy>> Core::MakeAdmissions(
     AdmissionOptions admission;
     admission.bytes_per_second = WriteRate(options, t);
     admission.remembered_chunks =
-        static_cast<uint32_t>(PartOf(t) * static_cast<double>(admission.remembered_chunks));
+        static_cast<uint32_t>(parts_[t] * static_cast<double>(admission.remembered_chunks));
     policies.push_back(MakeAdmissionPolicy(options.g3_admission, admission));
   }
   return policies;

@@ -6,11 +6,6 @@
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
-namespace {
-
-constexpr auto kOfferAgain = std::chrono::seconds(1);  // after a device took it and no writes then
-
-}  // namespace
 
 void Core::WaitUnbacked(ChunkSlot slot, ChunkSlot parent) {
   const Chunk& chunk = table_.at(slot);
@@ -28,7 +23,7 @@ ChunkSlot Core::EndUnbackedWait(ChunkSlot slot) {
 void Core::WaitAgain(ChunkSlot slot) {
   const Chunk& chunk = table_.at(slot);
   if (chunk.detached || chunk.g2_state != G2State::kResident) return;
-  unbacked_again_at_ = deps_.clock->Now() + kOfferAgain;
+  write_backs_.NoteNotTaken(deps_.clock->Now());
   WaitUnbacked(slot, kNoSlot);
 }
 
@@ -46,7 +41,7 @@ std::optional<uint16_t> Core::EnqueueUnbacked(ChunkSlot slot) {
 }
 
 void Core::PumpUnbacked(uint16_t device) {
-  if (deps_.clock->Now() < unbacked_again_at_) return;  // Tick comes back to it
+  if (!write_backs_.MayOffer(deps_.clock->Now())) return;  // Tick comes back to it
   for (const auto& own : pools_) {
     while (own->unbacked.first() != kNoSlot) {
       const ChunkSlot slot = own->unbacked.first();

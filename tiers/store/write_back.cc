@@ -18,16 +18,11 @@ void Core::SetG3State(Chunk& chunk, G3State state) {
   chunk.g3_state = state;
   if (chunk.dirty() && !was_dirty) {
     pool(chunk).dirty_blocks += chunk.blocks();
-    dirty_.Begin(chunk.g3_generation, deps_.clock->Now());
+    write_backs_.Begin(chunk.g3_generation, deps_.clock->Now());
   } else if (!chunk.dirty() && was_dirty) {
     pool(chunk).dirty_blocks -= chunk.blocks();
-    dirty_.End(chunk.g3_generation);
+    write_backs_.End(chunk.g3_generation);
   }
-}
-
-ChunkSlot Core::FindParent(const Chunk& chunk, const std::optional<ChunkKey>& parent) const {
-  if (!parent.has_value()) return kNoSlot;
-  return table_.Find({chunk.id.ns, *parent, chunk.id.part});
 }
 
 // Whether the chunk is worth its write. No: it is asked about again when it is used.
@@ -56,7 +51,7 @@ std::optional<uint16_t> Core::EnqueueWriteBack(ChunkSlot slot,
   KVKEEP_CHECK(chunk.g3_state == G3State::kAbsent && chunk.g2_state == G2State::kResident);
   // Over the budget the newcomer stays unbacked for now: the queue holds the heads of its prefix.
   const bool over = !draining_ && !pool(chunk).MayBeDirty(chunk.blocks());
-  const ChunkSlot near = FindParent(chunk, parent);
+  const ChunkSlot near = table_.FindParent(chunk, parent);
   const std::optional<uint16_t> device = ChooseDevice(chunk, near);
   if (!device.has_value() || (over && !forced)) {
     ++counters_.write_backs_cancelled;
@@ -76,64 +71,59 @@ std::optional<uint16_t> Core::EnqueueWriteBack(ChunkSlot slot,
     change->g3_generation = Generation(next_generation_++);
     SetG3State(*change, G3State::kQueued);
   }
-  DeviceTier& tier = *devices_[*device];
-  tier.given_blocks += chunk.blocks();
-  tier.write_queue.emplace(chunk.g3_generation, DeviceTier::QueuedWrite{slot, parent});
+  devices_[*device]->writes.Push(chunk.g3_generation, {slot, parent}, chunk.blocks());
   return device;
 }
 
 void Core::PumpWrites(uint16_t device) {
   DeviceTier& tier = *devices_[device];
-  while (!tier.write_queue.empty()) {
+  while (tier.writes.anyone_waits()) {
     if (Spent()) return PumpLater(device);
-    const auto first = tier.write_queue.begin();
-    const DeviceTier::QueuedWrite next = first->second;
+    const auto [generation, next] = tier.writes.next();
     Chunk& chunk = table_.at(next.slot);
-    KVKEEP_CHECK(chunk.g3_state == G3State::kQueued && chunk.g3_generation == first->first);
+    KVKEEP_CHECK(chunk.g3_state == G3State::kQueued && chunk.g3_generation == generation);
     const bool index_full = attached_[device].device->index_over_budget();
     if (index_full) tier.syncs.NoteDirty();  // the next sync looks again
     if (!tier.writable() || index_full) {
-      tier.write_queue.erase(first);
+      tier.writes.Remove(generation);
       if (MoveQueued(next)) continue;
       GiveUpWriteBack(next.slot, absl::UnavailableError("the device takes no writes now"));
       continue;
     }
     const uint64_t bytes = chunk.blocks() * kBlockBytes;
     const uint64_t limit = options_.max_device_writes_in_flight_bytes;
-    if (tier.writing_bytes > 0 && tier.writing_bytes + bytes > limit) return;
+    if (!tier.writes.MayBegin(bytes, limit)) return;
     const Room in_quota = MakeRoomInQuota(tier, chunk.tenant, chunk.blocks());
     if (in_quota == Room::kLater) return PumpLater(device);
     if (in_quota == Room::kNone) {
       ++tenant_counters_[chunk.tenant.value()].g3_quota_refusals;
-      tier.write_queue.erase(first);
+      tier.writes.Remove(generation);
       GiveUpWriteBack(next.slot, absl::ResourceExhaustedError("over the tenant's g3_quota"));
       continue;
     }
     if (!EnsureReserve(tier, chunk)) return PumpLater(device);
-    if (!AllocateG3(tier, chunk, FindParent(chunk, next.parent))) {
+    if (!AllocateG3(tier, chunk, table_.FindParent(chunk, next.parent))) {
       if (tier.commits.freeing_blocks() > 0) return;  // comes back when the removals are committed
-      tier.write_queue.erase(tier.write_queue.begin());
+      tier.writes.Remove(generation);
       GiveUpWriteBack(next.slot, absl::ResourceExhaustedError("no space on the device"));
       continue;
     }
-    tier.write_queue.erase(tier.write_queue.begin());
-    tier.writing_bytes += bytes;
+    tier.writes.Begin(generation, bytes);
     Count(work::kStart);  // only now: who has to wait takes nothing from the other pumps
     StartWrite(next.slot, next.parent);
   }
 }
 
 // It was queued for a device that takes no writes now. False: no other one does.
-bool Core::MoveQueued(const DeviceTier::QueuedWrite& queued) {
+bool Core::MoveQueued(const WriteLane::Queued& queued) {
   Count(work::kEvict);
   Chunk& chunk = table_.at(queued.slot);
-  const std::optional<uint16_t> to = ChooseDevice(chunk, FindParent(chunk, queued.parent));
+  const std::optional<uint16_t> to = ChooseDevice(chunk, table_.FindParent(chunk, queued.parent));
   if (!to.has_value() || *to == chunk.device) return false;
   if (attached_[*to].device->index_over_budget()) return false;
   ++counters_.write_backs_moved;
   chunk.device = *to;
-  devices_[*to]->given_blocks += chunk.blocks();
-  devices_[*to]->write_queue.emplace(chunk.g3_generation, queued);
+  devices_[*to]->writes.Push(chunk.g3_generation, queued, chunk.blocks());
   PumpLater(*to);
   return true;
 }
@@ -141,17 +131,16 @@ bool Core::MoveQueued(const DeviceTier::QueuedWrite& queued) {
 void Core::StartWrite(ChunkSlot slot, const std::optional<ChunkKey>& parent) {
   Chunk& chunk = table_.at(slot);
   SetG3State(chunk, G3State::kWriting);
-  auto write = std::make_unique<WriteBack>();
-  write->to = devices_[chunk.device].get();
-  write->parent = parent;
-  write->bytes = write->bytes_left = chunk.blocks() * kBlockBytes;
-  write->key = write_keys_[chunk.tenant.value()];
-  Later([this, slot, raw = write.get(), g2 = chunk.g2,
+  WriteBack* const write =
+      write_backs_.BeginWrite(slot, {.to = devices_[chunk.device].get(),
+                                     .parent = parent,
+                                     .key = write_keys_[chunk.tenant.value()],
+                                     .bytes = chunk.blocks() * kBlockBytes});
+  Later([this, slot, write, g2 = chunk.g2,
          placement = devices_[chunk.device]->PlacementOf(chunk)] {
     deps_.copy_executor->Post(
-        [this, slot, raw, g2, placement] { SubmitWrite(slot, raw, g2, placement); });
+        [this, slot, write, g2, placement] { SubmitWrite(slot, write, g2, placement); });
   });
-  KVKEEP_CHECK(write_backs_.emplace(slot, std::move(write)).second);
 }
 
 void Core::SubmitWrite(ChunkSlot slot, WriteBack* write, const ExtentList& g2,
@@ -207,19 +196,13 @@ void Core::SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g
 void Core::OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status) {
   std::unique_ptr<WriteBack> done;  // outlives the lock: freeing its page may take time
   Section section(this);
-  const auto found = write_backs_.find(slot);
-  KVKEEP_CHECK(found != write_backs_.end() && found->second->bytes_left >= bytes);
-  WriteBack& write = *found->second;
-  DeviceTier& tier = *write.to;
+  DeviceTier& tier = *write_backs_.at(slot).to;
   tier.NoteHeard();
-  tier.writing_bytes -= bytes;
-  write.failure.Update(status);
-  write.bytes_left -= bytes;
+  tier.writes.End(bytes);
+  done = write_backs_.EndBytes(slot, bytes, status);
   // The next chunk's first pieces follow this one's last: the device is never without work.
-  if (write.bytes_left > 0) return PumpWrites(tier.number);
+  if (done == nullptr) return PumpWrites(tier.number);
 
-  done = std::move(found->second);
-  write_backs_.erase(found);
   // Once a chunk, however many of its writes failed.
   if (done->blames_device) NoteIo(tier, true, done->failure);
   counters_.allocation_failures += !done->blames_device && absl::IsUnavailable(done->failure);

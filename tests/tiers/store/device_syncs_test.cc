@@ -8,7 +8,7 @@
 namespace kvkeep::store_internal {
 namespace {
 
-constexpr MonotonicTime kSecond = std::chrono::seconds(1);
+constexpr MonotonicTime kOneSecond = std::chrono::seconds(1);
 
 // The syncs of one device, and a hold of so much work that answers who waits.
 struct Syncing {
@@ -82,15 +82,15 @@ TEST_CASE("a hold answers no more than it may, and the next one goes on") {
 
 TEST_CASE("a sync is due when its interval has passed and there is something to say, or if asked") {
   Syncing device;
-  device.syncs.EndJoin(kSecond);
-  CHECK_FALSE(device.syncs.IsDue(5 * kSecond, kSecond));
+  device.syncs.EndJoin(kOneSecond);
+  CHECK_FALSE(device.syncs.IsDue(5 * kOneSecond, kOneSecond));
   device.syncs.NoteDirty();
-  CHECK_FALSE(device.syncs.IsDue(kSecond * 3 / 2, kSecond));
-  CHECK(device.syncs.IsDue(2 * kSecond, kSecond));
-  device.syncs.NoteTried(2 * kSecond);
-  CHECK_FALSE(device.syncs.IsDue(2 * kSecond, kSecond));
+  CHECK_FALSE(device.syncs.IsDue(kOneSecond * 3 / 2, kOneSecond));
+  CHECK(device.syncs.IsDue(2 * kOneSecond, kOneSecond));
+  device.syncs.NoteTried(2 * kOneSecond);
+  CHECK_FALSE(device.syncs.IsDue(2 * kOneSecond, kOneSecond));
   device.Wait(1, 'a');
-  CHECK(device.syncs.IsDue(2 * kSecond, kSecond));
+  CHECK(device.syncs.IsDue(2 * kOneSecond, kOneSecond));
 }
 
 TEST_CASE("what is noted while a sync is under way is for the next one") {
@@ -104,7 +104,7 @@ TEST_CASE("what is noted while a sync is under way is for the next one") {
   device.syncs.NoteDirty();
   CHECK_FALSE(device.syncs.at_rest());
   device.syncs.End(next);
-  CHECK(device.syncs.IsDue(kSecond, kSecond));
+  CHECK(device.syncs.IsDue(kOneSecond, kOneSecond));
 }
 
 TEST_CASE("a sync that the index put off makes nothing stable, and another one is due") {
@@ -113,7 +113,7 @@ TEST_CASE("a sync that the index put off makes nothing stable, and another one i
   device.syncs.PutOff();
   CHECK_FALSE(device.syncs.under_way());
   CHECK_FALSE(device.syncs.IsStable(CommitSequence(1)));
-  CHECK(device.syncs.IsDue(kSecond, kSecond));
+  CHECK(device.syncs.IsDue(kOneSecond, kOneSecond));
 }
 
 TEST_CASE("clean is said by the sync of a store that drains, and kept until one says otherwise") {

@@ -6,9 +6,9 @@
 namespace kvkeep::store_internal {
 namespace {
 
-constexpr MonotonicTime kStart = std::chrono::seconds(100);
+constexpr MonotonicTime kSomeTime = std::chrono::seconds(100);
 
-ChunkId IdOf(uint8_t name) {
+ChunkId ChunkOf(uint8_t name) {
   ChunkId id;
   id.key.bytes[0] = name;
   return id;
@@ -19,11 +19,13 @@ ExtentList Blocks(uint64_t first, uint64_t count) {
 }
 
 PendingAdd AddOf(uint8_t name) {
-  return {.slot = ChunkSlot(name), .record = {.id = IdOf(name)}, .parent = std::nullopt};
+  return {.slot = ChunkSlot(name), .record = {.id = ChunkOf(name)}, .parent = std::nullopt};
 }
 
 PendingRemove RemoveOf(uint8_t name, uint64_t blocks = 1, uint64_t sequence = 0) {
-  return {.id = IdOf(name), .extents = Blocks(name, blocks), .sequence = CommitSequence(sequence)};
+  return {.id = ChunkOf(name),
+          .extents = Blocks(name, blocks),
+          .sequence = CommitSequence(sequence)};
 }
 
 // One device's commits; every chunk that is added is still wanted.
@@ -66,7 +68,7 @@ TEST_CASE("all removals go before any add, and no batch has more records than it
   const CommitBatch first = device.Take();
   CHECK(first.removes.size() == most);
   CHECK(first.adds.empty());
-  CHECK(first.removes.front().id == IdOf(0));
+  CHECK(first.removes.front().id == ChunkOf(0));
   for (size_t i = 0; i < most; ++i) device.commits.Add(AddOf(static_cast<uint8_t>(100 + i)));
   const CommitBatch second = device.Take();
   CHECK(second.removes.size() == 1);
@@ -77,16 +79,16 @@ TEST_CASE("all removals go before any add, and no batch has more records than it
 
 TEST_CASE("one batch is under way at a time, and none is begun of nothing") {
   Committing device;
-  CHECK_FALSE(device.commits.MayBegin(kStart));
+  CHECK_FALSE(device.commits.MayBegin(kSomeTime));
   device.commits.Add(AddOf(1));
-  CHECK(device.commits.MayBegin(kStart));
+  CHECK(device.commits.MayBegin(kSomeTime));
   const CommitBatch batch = device.Begin();
   device.commits.Add(AddOf(2));
   CHECK(device.commits.under_way());
-  CHECK_FALSE(device.commits.MayBegin(kStart));
+  CHECK_FALSE(device.commits.MayBegin(kSomeTime));
   device.commits.NoteCommitted(batch);
   device.commits.End();
-  CHECK(device.commits.MayBegin(kStart));
+  CHECK(device.commits.MayBegin(kSomeTime));
 }
 
 TEST_CASE("sequences go on above all that the index has") {
@@ -119,7 +121,7 @@ TEST_CASE("a refused batch waits as it was, for a while, and is numbered anew") 
   device.commits.Add(AddOf(3));
   CommitBatch batch = device.Begin();
   device.commits.Remove(RemoveOf(4));
-  device.commits.WaitToRetry(kStart);
+  device.commits.WaitToRetry(kSomeTime);
   for (; !batch.removes.empty(); batch.removes.pop_back()) {
     device.commits.PutBack(std::move(batch.removes.back()));
   }
@@ -128,12 +130,12 @@ TEST_CASE("a refused batch waits as it was, for a while, and is numbered anew") 
   }
   device.commits.End();
   CHECK(device.commits.freeing_blocks() == 3);
-  CHECK_FALSE(device.commits.MayBegin(kStart));
-  CHECK(device.commits.MayBegin(kStart + IndexCommits::kRetry));
+  CHECK_FALSE(device.commits.MayBegin(kSomeTime));
+  CHECK(device.commits.MayBegin(kSomeTime + IndexCommits::kRetry));
   const CommitBatch again = device.Begin();
   REQUIRE(again.removes.size() == 3);
-  CHECK(again.removes[0].id == IdOf(1));
-  CHECK(again.removes[2].id == IdOf(4));
+  CHECK(again.removes[0].id == ChunkOf(1));
+  CHECK(again.removes[2].id == ChunkOf(4));
   REQUIRE(again.adds.size() == 1);
   CHECK(again.adds[0].record.sequence == CommitSequence(2));
 }
@@ -141,9 +143,9 @@ TEST_CASE("a refused batch waits as it was, for a while, and is numbered anew") 
 TEST_CASE("an index that refuses is waited for, until it has refused for too long in a row") {
   const absl::Status refused = absl::UnavailableError("it stalls");
   IndexCommits commits;
-  CHECK_FALSE(commits.IsPutOff(absl::DataLossError("broken"), kStart));
-  CHECK(commits.IsPutOff(refused, kStart));
-  const MonotonicTime end = kStart + IndexCommits::kRefusalPatience;
+  CHECK_FALSE(commits.IsPutOff(absl::DataLossError("broken"), kSomeTime));
+  CHECK(commits.IsPutOff(refused, kSomeTime));
+  const MonotonicTime end = kSomeTime + IndexCommits::kRefusalPatience;
   CHECK(commits.IsPutOff(refused, end - std::chrono::nanoseconds(1)));
   CHECK_FALSE(commits.IsPutOff(refused, end));
   commits.NoteTaken();
@@ -181,11 +183,11 @@ TEST_CASE("the index forgets a name once, and none that an add or another record
   device.commits.Remove(RemoveOf(2, 1, 5));
   device.commits.Remove(RemoveOf(3));
   device.commits.Add(AddOf(3));
-  const CommitBatch batch = device.Begin({IdOf(2)});
-  CHECK(batch.forget == std::deque<ChunkId>{IdOf(1)});
+  const CommitBatch batch = device.Begin({ChunkOf(2)});
+  CHECK(batch.forget == std::deque<ChunkId>{ChunkOf(1)});
   CHECK(batch.forgotten == std::vector<CommitSequence>{CommitSequence(4), CommitSequence(5)});
   const IndexBatch records = batch.Records();
-  CHECK(records.removes == std::vector<ChunkId>{IdOf(1)});
+  CHECK(records.removes == std::vector<ChunkId>{ChunkOf(1)});
   CHECK(records.freed.size() == 4);  // whatever the index keeps, these images go
   REQUIRE(records.adds.size() == 1);
   CHECK(records.adds[0].sequence == CommitSequence(1));
@@ -199,7 +201,7 @@ TEST_CASE("what is given up is in no batch, and a device that is let go of frees
   device.Commit();
   device.commits.Remove(RemoveOf(3, 2));
   device.commits.Remove(RemoveOf(4, 2));
-  CHECK(device.commits.TakeRemove().id == IdOf(3));
+  CHECK(device.commits.TakeRemove().id == ChunkOf(3));
   CHECK(device.commits.freeing_blocks() == 4);  // the one who took it says when they are free
   device.commits.Clear();
   CHECK(device.commits.freeing_blocks() == 0);

@@ -1,0 +1,66 @@
+// WriteLane: the images that are to be written to one device: who is next, how much is under way,
+// and how much it was ever given.
+//
+// An image waits in the order of the generations, is under way once there is room among the bytes
+// in flight, and ends when its last byte was written, or never will be. The device's tier owns it;
+// the core's lock protects it.
+#pragma once
+
+#include <absl/container/btree_map.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "tiers/base/check.h"
+#include "tiers/base/key.h"
+#include "tiers/policy/eviction_policy.h"
+
+namespace kvkeep::store_internal {
+
+class WriteLane {
+ public:
+  struct Queued {
+    ChunkSlot slot;
+    std::optional<ChunkKey> parent;  // near which it is written
+  };
+
+  void Push(Generation generation, Queued queued, uint64_t blocks) {
+    KVKEEP_CHECK(queue_.emplace(generation, std::move(queued)).second);
+    given_blocks_ += blocks;
+  }
+  bool anyone_waits() const { return !queue_.empty(); }
+  size_t waiting() const { return queue_.size(); }
+  // REQUIRES: anyone_waits().
+  std::pair<Generation, Queued> next() const { return *queue_.begin(); }
+  // It waits no more. REQUIRES: it does.
+  void Remove(Generation generation) { KVKEEP_CHECK(queue_.erase(generation) == 1); }
+
+  // One image may always be under way, however large.
+  bool MayBegin(uint64_t bytes, uint64_t most_in_flight) const {
+    return in_flight_bytes_ == 0 || in_flight_bytes_ + bytes <= most_in_flight;
+  }
+  // One that waits, of so many bytes.
+  void Begin(Generation generation, uint64_t bytes) {
+    Remove(generation);
+    in_flight_bytes_ += bytes;
+  }
+  // So many of them are no more under way.
+  void End(uint64_t bytes) {
+    KVKEEP_CHECK(in_flight_bytes_ >= bytes);
+    in_flight_bytes_ -= bytes;
+  }
+  bool busy() const { return in_flight_bytes_ > 0; }
+
+  // Of all images that were ever pushed; to be compared among devices, so it is set when one of
+  // them changes its capacity or falls behind.
+  uint64_t given_blocks() const { return given_blocks_; }
+  void SetGiven(uint64_t blocks) { given_blocks_ = blocks; }
+
+ private:
+  absl::btree_map<Generation, Queued> queue_;
+  uint64_t in_flight_bytes_ = 0, given_blocks_ = 0;
+};
+
+}  // namespace kvkeep::store_internal
