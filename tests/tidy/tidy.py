@@ -51,6 +51,7 @@ LAYERS = {
     "tiers/host": _PARTS,
     "tiers/crypt": _BASE,
     "tiers/remote": _BASE,
+    "tiers/objects": _BASE,
     "tiers/nvme": _PARTS + ("tiers/crypt",),
     "tiers/fsck": _BASE + ("tiers/crypt", "tiers/io", "tiers/index", "tiers/nvme"),
     "tiers/store": _TIERS,
@@ -66,8 +67,8 @@ LAYERS = {
     "tools": _BASE + ("client", "proto", "gpu", "tiers/policy", "tiers/host", "tiers/nvme",
                       "tiers/fsck", "tiers/crypt", "config"),
     # The engine room is tested without anything above it; so it builds without gRPC.
-    "tests/tiers": _TIERS + ("tiers/fsck", "tests/fakes", "tests/sim"),
-    "tests/fakes": _TIERS + ("proto",),
+    "tests/tiers": _TIERS + ("tiers/fsck", "tiers/objects", "tests/fakes", "tests/sim"),
+    "tests/fakes": _TIERS + ("tiers/objects", "proto"),
     "tests/sim": _TIERS + ("tests/fakes",),
 }
 
