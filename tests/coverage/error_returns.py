@@ -19,8 +19,8 @@ import cpp_errors
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
 TESTS = ["alloc_test", "base_test", "crypt_test", "fsck_test", "host_test", "index_test", "io_test",
-         "nvme_test", "policy_test", "trace_test", "store_test", "store_threads_test",
-         "failing_calls_test", "fuzz_seeds_test"]
+         "nvme_test", "objects_test", "policy_test", "trace_test", "store_test",
+         "store_threads_test", "failing_calls_test", "fuzz_seeds_test"]
 WITHOUT = {"policy_test": "~[figures]", "trace_test": "~[figures]"}  # whole traces
 PLACES = re.compile(r" \((\d+) places\)$")
 CODE, EXPANSION = 0, 1

@@ -13,5 +13,9 @@ TEST_CASE("nothing breaks over the seeds of configurations, and mixtures of them
   CHECK(RunSeedsAndMixtures(kConfigTarget, 500) > 500);
 }
 
+TEST_CASE("nothing breaks over the seeds of what object storage answers, and mixtures of them") {
+  CHECK(RunSeedsAndMixtures(kObjectsTarget, 20'000) > 20'000);
+}
+
 }  // namespace
 }  // namespace kvkeep

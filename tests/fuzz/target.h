@@ -22,6 +22,7 @@ struct FuzzTarget {
 extern const FuzzTarget kLocalTarget;   // script.h: a client of the local path
 extern const FuzzTarget kMediaTarget;   // what lies on devices, on the arena's mount, in the state
 extern const FuzzTarget kConfigTarget;  // the configuration file
+extern const FuzzTarget kObjectsTarget;  // answers of object storage, and what is said of one
 extern const FuzzTarget kWireTarget;    // Put and Get frames, against the generated parser
 extern const FuzzTarget kRequestsTarget;  // a client of gRPC: its messages over a store in memory
 

@@ -5,6 +5,7 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
 #include <arpa/inet.h>
 
 #include <algorithm>
@@ -98,8 +99,8 @@ bool IsHostName(const std::string& host) {
 }
 
 bool IsIpv6(const std::string& text) {
-  in6_addr ignored;
-  return inet_pton(AF_INET6, text.c_str(), &ignored) == 1;
+  in6_addr ignored;  // inet_pton reads up to a zero byte
+  return text.find('\0') == std::string::npos && inet_pton(AF_INET6, text.c_str(), &ignored) == 1;
 }
 
 }  // namespace

@@ -69,6 +69,7 @@ TEST_CASE("an endpoint that is none is refused by its field") {
       {"https://a b", "no host"},
       {"https://[::1", "no host"},
       {"https://[zz]", "no host"},
+      {std::string("https://[::1\0\0]", 15), "no host"},
       {"https://host:", "no port"},
       {"https://host:0", "no port"},
       {"https://host:65536", "no port"},
