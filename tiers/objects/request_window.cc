@@ -1,0 +1,69 @@
+#include "tiers/objects/request_window.h"
+
+#include <algorithm>
+
+#include "tiers/base/check.h"
+
+namespace kvkeep {
+
+RequestWindow::RequestWindow(const WindowOptions& options, RandomSource* random)
+    : options_(options), random_(*random), size_(std::min(options.first, options.most)) {
+  KVKEEP_CHECK(options.first >= 1 && options.most >= 1);
+  KVKEEP_CHECK(options.first_hold.count() > 0 && options.longest_hold >= options.first_hold);
+}
+
+std::optional<RequestWindow::Ticket> RequestWindow::TryStart(Kind kind, MonotonicTime now) {
+  if (now < held_until_ || in_flight() >= size_) return std::nullopt;
+  if (kind == Kind::kWrite) {
+    const uint32_t most_writes = std::max<uint32_t>(1, options_.most / 4);
+    if (writes_ >= most_writes || size_ < std::min(options_.least_for_writes, options_.most) ||
+        (throttled_at_.has_value() && now < *throttled_at_ + options_.no_writes_after_throttle)) {
+      return std::nullopt;
+    }
+  }
+  ++(kind == Kind::kWrite ? writes_ : reads_);
+  Ticket ticket;
+  ticket.epoch_ = epoch_;
+  ticket.kind_ = kind;
+  return ticket;
+}
+
+void RequestWindow::Served(Ticket ticket) {
+  // A window that is not used says nothing of a larger one.
+  const bool in_use = 2 * in_flight() >= size_;
+  Leave(ticket);
+  if (ticket.epoch_ != epoch_ || !in_use || ++served_ < size_) return;
+  served_ = 0;
+  hold_ = std::chrono::nanoseconds(0);
+  size_ = std::min(size_ + 1, options_.most);
+}
+
+void RequestWindow::Throttled(Ticket ticket, MonotonicTime now,
+                              std::optional<std::chrono::seconds> retry_after) {
+  Leave(ticket);
+  throttled_at_ = now;
+  if (ticket.epoch_ != epoch_) return;
+  ++epoch_;
+  served_ = 0;
+  size_ = std::max<uint32_t>(1, size_ * 7 / 10);
+  hold_ = std::clamp<std::chrono::nanoseconds>(2 * hold_, options_.first_hold,
+                                               options_.longest_hold);
+  const auto quarter = static_cast<uint64_t>(hold_.count()) / 4;
+  std::chrono::nanoseconds held =
+      hold_ - std::chrono::nanoseconds(random_.NextU64() % (quarter + 1));
+  if (retry_after.has_value()) {
+    held = std::max<std::chrono::nanoseconds>(
+        held, std::min<std::chrono::milliseconds>(*retry_after, options_.longest_hold));
+  }
+  held_until_ = std::max(held_until_, now + held);
+}
+
+void RequestWindow::Ended(Ticket ticket) { Leave(ticket); }
+
+void RequestWindow::Leave(Ticket ticket) {
+  uint32_t& counted = ticket.kind_ == Kind::kWrite ? writes_ : reads_;
+  KVKEEP_CHECK(counted > 0);
+  --counted;
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,69 @@
+// RequestWindow: how many requests an endpoint is given at a time.
+//
+// It grows by one for each window of answers that came while it was in use, and shrinks to 0.7 of
+// itself when the server asks for less; then all requests are held for a while that doubles as long
+// as it goes on. Answers to what was sent before it last shrank do not shrink it again: a server
+// that turns down 40 requests at once said one thing, not 40.
+//
+// Writes yield: a quarter of the connections, none in a small window or soon after it shrank.
+// A plain value: time comes from the caller. Thread-compatible.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+
+#include "tiers/base/clock.h"
+#include "tiers/base/random.h"
+
+namespace kvkeep {
+
+struct WindowOptions {
+  uint32_t first = 16;
+  uint32_t most = 64;  // g4.connections
+  std::chrono::milliseconds first_hold{1000}, longest_hold{60'000};  // doubling, a quarter jitter
+  uint32_t least_for_writes = 4;
+  std::chrono::seconds no_writes_after_throttle{5};
+};
+
+class RequestWindow {
+ public:
+  enum class Kind : uint8_t { kRead, kWrite };
+  class Ticket {
+    friend class RequestWindow;
+    uint64_t epoch_ = 0;
+    Kind kind_ = Kind::kRead;
+  };
+
+  // `random` outlives this.
+  RequestWindow(const WindowOptions& options, RandomSource* random);
+
+  // A request may be sent now. Its end is told once, by one of the three below.
+  std::optional<Ticket> TryStart(Kind kind, MonotonicTime now);
+  void Served(Ticket ticket);
+  // `retry_after`: what the server asked for, if it did; taken up to the longest hold.
+  void Throttled(Ticket ticket, MonotonicTime now,
+                 std::optional<std::chrono::seconds> retry_after = std::nullopt);
+  // It failed or was cancelled, which says nothing of how much the server can take.
+  void Ended(Ticket ticket);
+
+  uint32_t size() const { return size_; }
+  uint32_t in_flight() const { return reads_ + writes_; }
+  // Until then nothing is sent; may lie in the past.
+  MonotonicTime held_until() const { return held_until_; }
+
+ private:
+  void Leave(Ticket ticket);
+
+  const WindowOptions options_;
+  RandomSource& random_;
+  uint32_t size_;
+  uint32_t reads_ = 0, writes_ = 0;
+  uint32_t served_ = 0;  // since it last grew or shrank
+  uint64_t epoch_ = 0;   // times it shrank
+  std::chrono::nanoseconds hold_{0};  // the last one, whole; zero: served a window since
+  MonotonicTime held_until_{MonotonicTime::min()};
+  std::optional<MonotonicTime> throttled_at_;
+};
+
+}  // namespace kvkeep
