@@ -1,0 +1,60 @@
+// ScriptedHttpEngine: HttpEngine without a network. What a test's script says of a request is
+// answered step by step on an executor of the test; a request without an answer hangs until it is
+// cancelled. Bodies come in pieces, so that cancels and refusing sinks meet every state. A call is
+// answered once, never inside Start or Cancel. Not thread-safe.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "tests/fakes/manual_executor.h"
+#include "tiers/objects/http_engine.h"
+
+namespace kvkeep {
+
+struct ScriptedAnswer {
+  int status = 200;
+  HttpHeaders headers;
+  std::string body;
+  absl::Status fails;                 // of the way, behind what of the body there is
+  std::optional<size_t> cut_at;       // so much of the body comes
+};
+
+class ScriptedHttpEngine final : public HttpEngine {
+ public:
+  // `body`: of the request, its runs in one.
+  using Script =
+      std::function<std::optional<ScriptedAnswer>(const HttpRequest& request, std::string body)>;
+
+  ScriptedHttpEngine(ManualExecutor* executor, Script script, size_t piece_bytes = 4096)
+      : executor_(*executor), script_(std::move(script)), piece_bytes_(piece_bytes) {}
+
+  HttpCall Start(HttpRequest request, Done done) override;
+  void Cancel(HttpCall call) override;
+
+  size_t started() const { return started_; }
+  size_t unanswered() const { return calls_.size(); }
+
+ private:
+  struct Call {
+    HttpRequest request;
+    Done done;
+    ScriptedAnswer script;
+    HttpAnswer answer;
+    size_t given = 0;
+    bool begun = false;
+  };
+  void Begin(HttpCall call);
+  void Step(HttpCall call);
+  void End(HttpCall call, absl::Status status);
+
+  ManualExecutor& executor_;
+  const Script script_;
+  const size_t piece_bytes_;
+  size_t started_ = 0;
+  std::map<uint64_t, Call> calls_;
+};
+
+}  // namespace kvkeep

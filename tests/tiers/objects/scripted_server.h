@@ -1,0 +1,135 @@
+// ScriptedServer: an HTTP server of a test, which does what its script says, lies included. One
+// connection a thread; the script gets the connection and may read, send, wait and cut as it likes.
+//
+// It waits for what clients do, never for time to pass: Drip and AwaitClose look at the socket.
+#pragma once
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/fakes/free_port.h"
+#include "tiers/base/check.h"
+#include "tiers/base/mutex.h"
+#include "tiers/base/unique_fd.h"
+
+namespace kvkeep {
+
+class ServedConnection {
+ public:
+  explicit ServedConnection(UniqueFd fd) : fd_(std::move(fd)) {}
+
+  // Up to the blank line; empty when the client has gone.
+  std::string ReadHead() {
+    while (true) {
+      if (const size_t end = buffered_.find("\r\n\r\n"); end != std::string::npos) {
+        std::string head = buffered_.substr(0, end + 4);
+        buffered_.erase(0, end + 4);
+        return head;
+      }
+      if (!Fill()) return "";
+    }
+  }
+  // So many bytes, or fewer when the client has gone.
+  std::string ReadBody(size_t bytes) {
+    while (buffered_.size() < bytes && Fill()) {
+    }
+    std::string body = buffered_.substr(0, bytes);
+    buffered_.erase(0, body.size());
+    return body;
+  }
+  bool Send(const std::string& text) {
+    for (size_t sent = 0; sent < text.size();) {
+      const ssize_t n = send(fd_.get(), text.data() + sent, text.size() - sent, MSG_NOSIGNAL);
+      if (n <= 0) return false;
+      sent += static_cast<size_t>(n);
+    }
+    return true;
+  }
+  // `text` again and again until the client goes; so many milliseconds apart.
+  void Drip(const std::string& text, int apart_ms) {
+    while (Send(text) && !Gone(apart_ms)) {
+    }
+  }
+  void AwaitClose() {
+    while (!Gone(1000)) {
+    }
+  }
+  // Closed so that the client sees a reset.
+  void Reset() {
+    const linger now{.l_onoff = 1, .l_linger = 0};
+    setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+    fd_.Reset();
+  }
+  void ShutDown() { shutdown(fd_.get(), SHUT_RDWR); }
+
+ private:
+  bool Fill() {
+    char bytes[65536];
+    const ssize_t n = recv(fd_.get(), bytes, sizeof(bytes), 0);
+    if (n <= 0) return false;
+    buffered_.append(bytes, static_cast<size_t>(n));
+    return true;
+  }
+  bool Gone(int within_ms) {
+    pollfd waits{.fd = fd_.get(), .events = POLLIN | POLLRDHUP};
+    if (poll(&waits, 1, within_ms) <= 0) return false;
+    char byte;
+    return (waits.revents & (POLLHUP | POLLERR | POLLRDHUP)) != 0 ||
+           recv(fd_.get(), &byte, 1, MSG_PEEK) <= 0;
+  }
+
+  UniqueFd fd_;
+  std::string buffered_;
+};
+
+class ScriptedServer {
+ public:
+  // `connection`: counted from 0.
+  using Script = std::function<void(ServedConnection& connection, int number)>;
+
+  explicit ScriptedServer(Script script) : script_(std::move(script)), fd_(BindFreePort(&port_)) {
+    KVKEEP_CHECK(listen(fd_.get(), 128) == 0);
+    thread_ = std::thread([this] { Accept(); });
+  }
+  // The engine of the test is gone by then, or its scripts would wait for ever.
+  ~ScriptedServer() {
+    shutdown(fd_.get(), SHUT_RDWR);
+    thread_.join();
+    for (std::thread& connection : connections_) connection.join();
+  }
+
+  std::string url(const std::string& path = "/b/k") const {
+    return absl::StrCat("http://127.0.0.1:", port_, path);
+  }
+  int connections() const { return accepted_.load(); }
+
+ private:
+  void Accept() {
+    while (true) {
+      UniqueFd fd(accept(fd_.get(), nullptr, nullptr));
+      if (!fd.valid()) return;
+      const int number = accepted_++;
+      connections_.emplace_back([this, number, fd = std::move(fd)]() mutable {
+        ServedConnection connection(std::move(fd));
+        script_(connection, number);
+      });
+    }
+  }
+
+  const Script script_;
+  int port_ = 0;
+  const UniqueFd fd_;
+  std::atomic<int> accepted_{0};
+  std::vector<std::thread> connections_;  // of thread_, until that is joined
+  std::thread thread_;
+};
+
+}  // namespace kvkeep
