@@ -1,0 +1,143 @@
+#include "tiers/objects/s3_requests.h"
+
+#include <absl/strings/escaping.h>
+#include <absl/strings/str_cat.h>
+
+#include <array>
+
+#include "tiers/base/check.h"
+
+namespace kvkeep {
+namespace {
+
+// Signs what `headers` has, and adds what is not signed.
+HttpRequest SignedRequest(const S3Target& target, const SigningContext& signing, const char* method,
+                          absl::string_view payload_hash, HttpHeaders headers,
+                          const HttpHeaders& unsigned_headers) {
+  KVKEEP_CHECK(signing.signer != nullptr && signing.keys != nullptr);
+  headers.push_back({"Host", target.host});
+  signing.signer->Sign(signing.keys, signing.at, method, target.path, target.query, payload_hash,
+                       &headers);
+  headers.insert(headers.end(), unsigned_headers.begin(), unsigned_headers.end());
+  HttpRequest request;
+  request.method = method;
+  request.url = target.url();
+  request.headers = std::move(headers);
+  return request;
+}
+
+std::string Crc32cHeader(uint32_t crc) {
+  const std::array<char, 4> bytes = {static_cast<char>(crc >> 24), static_cast<char>(crc >> 16),
+                                     static_cast<char>(crc >> 8), static_cast<char>(crc)};
+  return absl::Base64Escape(absl::string_view(bytes.data(), bytes.size()));
+}
+
+ObjectOutcome JudgeWay(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kDeadlineExceeded: return ObjectOutcome::kLate;
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kAborted: return ObjectOutcome::kCancelled;
+    // A certificate that is not trusted, or an address that is none.
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kInvalidArgument: return ObjectOutcome::kMisconfigured;
+    default: return ObjectOutcome::kBroken;
+  }
+}
+
+}  // namespace
+
+HttpRequest MakeGet(const S3Urls& urls, EndpointNumber endpoint, const SigningContext& signing,
+                    const GetObject& get) {
+  HttpHeaders conditions;
+  if (get.range.has_value()) {
+    KVKEEP_CHECK(get.range->bytes > 0);
+    conditions.push_back({"Range", absl::StrCat("bytes=", get.range->first, "-",
+                                                get.range->first + get.range->bytes - 1)});
+  }
+  if (!get.if_match.empty()) conditions.push_back({"If-Match", get.if_match});
+  return SignedRequest(urls.Object(endpoint, get.name), signing, "GET", kEmptyPayloadHash, {},
+                       conditions);
+}
+
+HttpRequest MakePut(const S3Urls& urls, EndpointNumber endpoint, const SigningContext& signing,
+                    const PutObject& put) {
+  HttpHeaders headers;
+  if (put.crc32c.has_value()) {
+    headers.push_back({"x-amz-checksum-crc32c", Crc32cHeader(*put.crc32c)});
+  }
+  HttpHeaders conditions;
+  if (put.if_absent) conditions.push_back({"If-None-Match", "*"});
+  HttpRequest request = SignedRequest(urls.Object(endpoint, put.name), signing, "PUT",
+                                      kUnsignedPayload, std::move(headers), conditions);
+  request.body = put.body;
+  return request;
+}
+
+HttpRequest MakeDelete(const S3Urls& urls, EndpointNumber endpoint, const SigningContext& signing,
+                       const std::string& name) {
+  return SignedRequest(urls.Object(endpoint, name), signing, "DELETE", kEmptyPayloadHash, {}, {});
+}
+
+HttpRequest MakeList(const S3Urls& urls, EndpointNumber endpoint, const SigningContext& signing,
+                     const ListObjects& list) {
+  UriQuery query = {{"list-type", "2"},
+                    {"max-keys", absl::StrCat(S3Listing::kMaxObjects)},
+                    {"prefix", absl::StrCat(urls.prefix(), list.prefix)}};
+  if (!list.token.empty()) query.emplace_back("continuation-token", list.token);
+  return SignedRequest(urls.Bucket(endpoint, query), signing, "GET", kEmptyPayloadHash, {}, {});
+}
+
+absl::Status CheckGetHead(const std::optional<ByteRange>& range, const HttpHead& head) {
+  const auto refuse = [](absl::string_view what) {
+    return absl::DataLossError(absl::StrCat("an answer to a read ", what));
+  };
+  if (head.status == 200) {
+    if (range.has_value() && range->first != 0) return refuse("is of the whole object");
+    return absl::OkStatus();
+  }
+  if (!range.has_value()) return refuse("is of a part, and all was asked for");
+  const auto is = ParseContentRange(FindHeader(head.headers, "content-range"));
+  if (!is.has_value()) return refuse("does not say of which part it is");
+  if (is->first != range->first || is->last >= range->first + range->bytes) {
+    return refuse("is of another part");
+  }
+  const uint64_t bytes = is->last - is->first + 1;
+  if (head.content_bytes.has_value() && *head.content_bytes != bytes) {
+    return refuse("says two lengths");
+  }
+  // Fewer than asked for are right only at the object's end.
+  if (bytes < range->bytes && is->object_bytes != is->last + 1) return refuse("is too short");
+  return absl::OkStatus();
+}
+
+ObjectAnswer ReadAnswer(const ObjectQuestion& question, const HttpAnswer& answer, UnixSeconds now) {
+  ObjectAnswer read;
+  const HttpHeaders& headers = answer.head.headers;
+  if (!answer.status.ok()) {
+    read.outcome = JudgeWay(answer.status);
+    read.connection_failed = !answer.connected;
+    return read;
+  }
+  read.date = ParseHttpDate(FindHeader(headers, "date"));
+  read.modified = ParseHttpDate(FindHeader(headers, "last-modified"));
+  read.retry_after = ParseRetryAfter(FindHeader(headers, "retry-after"), read.date.value_or(now));
+  read.etag = ParseStrongETag(FindHeader(headers, "etag")).value_or("");
+  if (answer.head.status >= 300) read.error = ParseS3Error(answer.text);
+  read.outcome = Judge(question, answer.head.status, read.error.code);
+  if (read.outcome != ObjectOutcome::kOk || question.verb != ObjectVerb::kGet) return read;
+  uint64_t promised = answer.head.content_bytes.value_or(answer.body_bytes);
+  if (answer.head.status == 206) {
+    const auto range = ParseContentRange(FindHeader(headers, "content-range"));
+    if (range.has_value()) {
+      read.object_bytes = range->object_bytes;
+      promised = range->last - range->first + 1;
+    }
+  } else {
+    read.object_bytes = answer.head.content_bytes;
+  }
+  // libcurl sees to Content-Length; a chunked body may end well and be another length.
+  if (answer.body_bytes != promised) read.outcome = ObjectOutcome::kBroken;
+  return read;
+}
+
+}  // namespace kvkeep
