@@ -192,6 +192,7 @@ TEST_CASE("what is no HTTP, a head without end, a reset and a redirect end as wh
   TextSink sink;
   CHECK(absl::IsDataLoss(GetFrom(Answering("SSH-2.0-OpenSSH_9.2\r\n"), &sink).status));
   CHECK_FALSE(GetFrom(Answering("HTTP/1.1 999999 x\r\n\r\n"), &sink).status.ok());
+  CHECK(absl::IsDataLoss(GetFrom(Answering("HTTP/1.1 600 x\r\n\r\n"), &sink).status));
   CHECK(absl::IsResourceExhausted(GetFrom([](ServedConnection& connection, int) {
                                     connection.ReadHead();
                                     connection.Send("HTTP/1.1 200 OK\r\n");
@@ -250,6 +251,29 @@ TEST_CASE("a server that is silent, or whose body drips, is left in time") {
   }, &sink);
   CHECK(absl::IsDeadlineExceeded(drips.status));
   CHECK(absl::StrContains(drips.status.message(), "slower than"));
+}
+
+TEST_CASE("TLS that does not come about is no connection, or what somebody has to mend") {
+  ScriptedServer silent([](ServedConnection& connection, int) { connection.AwaitClose(); });
+  Answers answers;
+  CurlEngineOptions options = QuickOptions();
+  options.connect_within = milliseconds(50);
+  const auto engine = MakeEngine(options);
+  options.ca_file = "/nonexistent/ca.pem";
+  const auto misconfigured = MakeEngine(options);
+  const std::string url = absl::StrCat("https", silent.url().substr(4));
+  engine->Start({.url = url}, answers.Next());
+  misconfigured->Start({.url = url}, answers.Next());
+  CHECK(absl::StrContains(answers.Await(0).status.message(), "no connection in time"));
+  CHECK(absl::IsFailedPrecondition(answers.Await(1).status));
+}
+
+TEST_CASE("an answer to HEAD has a length and no body") {
+  const HttpAnswer answer = GetFrom(
+      Answering("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n"), nullptr,
+      [](HttpRequest& request) { request.method = "HEAD"; });
+  CHECK(answer.status.ok());
+  CHECK(answer.head.content_bytes == 100);
 }
 
 TEST_CASE("a sink that refuses ends its request with its own words") {
@@ -330,8 +354,8 @@ TEST_CASE("a connection is used again, and a body is sent again when that one ha
   const std::string done = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
   ScriptedServer server([&](ServedConnection& connection, int number) {
     for (int requests = 0; !connection.ReadHead().empty(); ++requests) {
-      if (number == 0 && requests == 2) return connection.Reset();
       connection.ReadBody(4);
+      if (number == 0 && requests == 2) return connection.Reset();
       connection.Send(done);
     }
   });

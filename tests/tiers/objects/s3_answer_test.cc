@@ -60,6 +60,7 @@ TEST_CASE("an answer to one request has one outcome, and only NoSuchKey says abs
       {{ObjectVerb::kDelete, true}, 412, "", Outcome::kMisconfigured},
       {kPutNew, 409, "ConditionalRequestConflict", Outcome::kConflict},
       {kPutNew, 409, "OperationAborted", Outcome::kConflict},
+      {kPutNew, 409, "", Outcome::kConflict},
       {kPutNew, 501, "NotImplemented", Outcome::kUnsupported},
       {kPutNew, 501, "", Outcome::kUnsupported},
       {kPutNew, 400, "NotImplemented", Outcome::kUnsupported},
