@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -21,17 +22,18 @@ namespace {
 
 constexpr char kUsage[] =
     "kvkeep-sim [--seeds N] [--first N | --drawn] [--steps N] [--jobs N]\n"
-    "    [--find-failure | --every-kind]\n"
+    "    [--find-failure [--from N] | --every-kind]\n"
     "kvkeep-sim --pinned SEED:POLICY,... [--steps N] [--jobs N]\n"
     "kvkeep-sim --seed N [--steps N] [--verbose | --shrink [--out FILE]]\n"
     "kvkeep-sim --script FILE [--verbose]\n"
     "all but a script: [--only NAME,...] of what may be left out of a world, all else left out\n"
     "    [--policy NAME] of eviction, lru if not said; NAME,...: seeds take them in turn\n"
     "--drawn: the first seed is drawn, and printed\n"
-    "--find-failure: a check has to fail; --every-kind: all that may be injected has to happen\n";
+    "--find-failure: a check has to fail; --every-kind: all that may be injected has to happen\n"
+    "--from: the seed to begin with; those before it come last\n";
 
 struct Arguments {
-  uint64_t first = 1, seeds = 1, steps = 5000, jobs = 1;
+  uint64_t first = 1, seeds = 1, steps = 5000, jobs = 1, from = 0;
   std::string script, out, only, policy, pinned;
   std::vector<std::string> without;
   bool verbose = false, find_failure = false, every_kind = false, shrink = false, drawn = false;
@@ -59,6 +61,8 @@ std::vector<Run> RunsOf(const Arguments& arguments) {
   for (uint64_t i = 0; pinned.empty() && i < arguments.seeds; ++i) {
     runs.push_back({arguments.first + i, policies[i % policies.size()]});
   }
+  std::stable_partition(runs.begin(), runs.end(),
+                        [&](const Run& run) { return run.seed >= arguments.from; });
   for (const Run& run : runs) {
     if (MakeEvictionPolicy(run.policy, {.max_chunks = 1}) != nullptr) continue;
     std::fprintf(stderr, "kvkeep-sim: policy %s: not known\n", run.policy.c_str());
@@ -85,7 +89,8 @@ Arguments Parse(int argc, char** argv) {
                                                     {"--first", &arguments.first},
                                                     {"--seeds", &arguments.seeds},
                                                     {"--steps", &arguments.steps},
-                                                    {"--jobs", &arguments.jobs}};
+                                                    {"--jobs", &arguments.jobs},
+                                                    {"--from", &arguments.from}};
   const std::map<std::string, std::string*> texts = {{"--script", &arguments.script},
                                                      {"--out", &arguments.out},
                                                      {"--only", &arguments.only},
