@@ -206,6 +206,7 @@ absl::Status RocksDbIndex::ClaimFor(const Uuid& device, bool create) {
   if (found) return CheckIdentity(dir_, identity, device);
   if (!create) return absl::DataLossError(absl::StrCat("index ", dir_, ": has no identity"));
   identity = absl::StrCat(std::string(1, kIndexVersion), device.view());
+  database_.env->ReleaseCompactions();
   return WrapWrite("write identity", db_->Put(durable_options_, kIdentityKey, identity));
 }
 
@@ -331,6 +332,7 @@ absl::StatusOr<ChunkIndex::ScanResult> RocksDbIndex::Scan(
   }
   pipe.StopTaking();
   reader.join();
+  database_.env->ReleaseCompactions();
   KVKEEP_RETURN_IF_ERROR(read);
   return result;
 }
@@ -493,8 +495,8 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
   DamagedTables damaged(dir);
   if (!damaged.all_aside()) return damaged.status();
   Database database{.env = std::make_unique<IndexEnv>(options.file_system)};
-  // A start wants the records, and every core for them. What an open finds to compact waits for the
-  // first write, which may need it.
+  // A start wants the records, and every core for them. What an open finds to compact waits until
+  // they are read, or for the first write, which may need it.
   database.env->HoldCompactions();
   rocksdb::Options settings = DatabaseOptions(options, database.env.get());
   const auto damage = std::make_shared<DamageOfLogs>();

@@ -31,6 +31,7 @@ enum class G2State : uint8_t {
   kVerifying,   // that, and its bytes are being checked
   kResident,    // whole and verified
   kFailed,      // its promotion or check failed while readers hold it: only their pins keep it
+  kAway,        // likewise, as the tier that it was read from is out of reach
 };
 
 enum class G3State : uint8_t {
@@ -84,6 +85,7 @@ struct Chunk {
     return g2_state == G2State::kResident || g2_state == G2State::kUnverified ||
            g2_state == G2State::kVerifying;
   }
+  bool failed() const { return g2_state == G2State::kFailed || g2_state == G2State::kAway; }
   // It has a Promotion.
   bool being_read() const {
     return g2_state == G2State::kReading || g2_state == G2State::kVerifying;

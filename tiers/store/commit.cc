@@ -36,7 +36,7 @@ void Core::PumpIndex(uint16_t device) {
     Count(work::kRecord);
     // Deleted meanwhile: the index never hears of it (its name may be in this batch again).
     if (table_.at(add->slot).detached) {
-      GiveUpWriteBack(add->slot, absl::NotFoundError("the chunk was deleted"));
+      GiveUpWriteBack(add->slot, add->parent, absl::NotFoundError("the chunk was deleted"));
       continue;
     }
     const ReplacedAt at{add->record.id, device};
@@ -88,7 +88,8 @@ void Core::BecomeUnclean(uint16_t device) {
   while (!tier.commits.adds().empty()) {
     if (Spent()) return PumpLater(device);
     ++counters_.write_backs_failed;
-    GiveUpWriteBack(tier.commits.TakeAdd().slot, tier.health.failed_sync());
+    const PendingAdd add = tier.commits.TakeAdd();
+    GiveUpWriteBack(add.slot, add.parent, tier.health.failed_sync());
   }
 }
 
@@ -140,7 +141,7 @@ void Core::OnCommitted(uint16_t device, std::shared_ptr<CommitBatch> batch,
       Count(work::kEvict);
       ++counters_.write_backs_failed;
       if (batch->synced.ok() && !absl::IsUnavailable(status)) RemoveUnsure(device, add);
-      GiveUpWriteBack(add.slot, status);
+      GiveUpWriteBack(add.slot, add.parent, status);
     }
     // An index that failed a write may fail all: behind removals that it never takes they would
     // wait for ever, and keep G2.
@@ -158,7 +159,8 @@ uint64_t Core::GiveUpAdds(DeviceTier& tier, Section& section, const absl::Status
   uint64_t given_up = 0;
   for (; !tier.commits.adds().empty(); ++given_up) {
     section.YieldIfSpent();
-    GiveUpWriteBack(tier.commits.TakeAdd().slot, why);
+    const PendingAdd add = tier.commits.TakeAdd();
+    GiveUpWriteBack(add.slot, add.parent, why);
   }
   return given_up;
 }

@@ -5,7 +5,8 @@
 // commit.cc (index and sync), replace.cc, join.cc, confirm.cc, recover_g2.cc, learned.cc, scrub.cc,
 // leave.cc, recency.cc, remote.cc, set_limits.cc, operate.cc, admin.cc, events.cc, metadata.cc.
 //
-// How the lock is used: every entry opens a Section. Work for the outside (device I/O, executor
+// How the lock is used: every entry opens a Section, but what becomes of one piece of a promotion,
+// which has a lock of its own (promotion.h). Work for the outside (device I/O, executor
 // tasks, callers' callbacks) goes into the hold (hold.h) with Later() and runs on the same thread
 // right after the Section has unlocked. Any change to a chunk that may alter what can be evicted,
 // or end its life, is in a Change, which settles the accounts as it ends: then it may be gone.
@@ -279,7 +280,8 @@ class Core final : private ReadSink {
   void WriteArenaHeader(Promotion& promotion);
   LowerTier& EndReading(ChunkSlot slot, bool good) LOCKED;
   void FinishPromotion(Promotion& promotion, Generation generation);
-  void EndFailedPromotion(const Promotion& promotion);
+  void EndFailedPromotion(const Promotion& promotion, Promotion::Next end);
+  void TellFirst(Promotion::Callbacks told, absl::Status status) LOCKED;
 
   // ---- decrypt.cc
   // Null: not in the ring, or there is no ring.
@@ -296,10 +298,8 @@ class Core final : private ReadSink {
   void WriteBackIfUnbacked(ChunkSlot slot) LOCKED;
   void StartVerification(ChunkSlot slot) LOCKED;
   void OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header);
-  Promotion::Next CheckArenaHeader(Promotion& promotion, absl::StatusOr<ImageHeader> header)
-      LOCKED;
-  void FinishVerification(ChunkSlot slot);
-  void EndFailedVerification(const Promotion& promotion);
+  void FinishVerification(const Promotion& promotion, Promotion::Next end);
+  void EndFailedVerification(const Promotion& promotion, Promotion::Next end);
   void LeaveToReaders(ChunkSlot slot) LOCKED;
   void DropBrokenAndSweep(Section& section) LOCKED;
   void SweepNext() LOCKED;
@@ -325,12 +325,13 @@ class Core final : private ReadSink {
   void SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g2, ImageHeader header);
   void OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status);
   // Unavailable: it is offered again later.
-  void GiveUpWriteBack(ChunkSlot slot, const absl::Status& why) LOCKED;
+  void GiveUpWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent,
+                       const absl::Status& why) LOCKED;
   void SetG3State(Chunk& chunk, G3State state) LOCKED;
 
   // ---- unbacked.cc
   void WaitUnbacked(ChunkSlot slot, ChunkSlot parent) LOCKED;
-  void WaitAgain(ChunkSlot slot) LOCKED;
+  void WaitAgain(ChunkSlot slot, const std::optional<ChunkKey>& parent) LOCKED;
   ChunkSlot EndUnbackedWait(ChunkSlot slot) LOCKED;
   std::optional<uint16_t> EnqueueUnbacked(ChunkSlot slot) LOCKED;
   void PumpUnbacked(uint16_t device) LOCKED;
@@ -401,6 +402,7 @@ class Core final : private ReadSink {
   bool MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const LOCKED;
   void PrefetchInserts(const Arrival& arrival, size_t i) LOCKED;
   void InsertByAge(const Arrival& arrival);
+  void InsertSomeByAge(const Arrival& arrival, size_t first, size_t end);
   void EndJoin(Arrival& arrival);
   void Trim();
   void LetGo(uint16_t device);
@@ -506,6 +508,8 @@ class Core final : private ReadSink {
 
   // ---- state that has a lock of its own, or needs none
   std::atomic<uint64_t> next_generation_ = 1;
+  // Taken before mu_: devices that join side by side would hand that to each other with each hold.
+  Mutex joins_mu_;
   Mutex telling_mu_;
   ReuseMeter reuse_;
 

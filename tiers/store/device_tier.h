@@ -1,5 +1,5 @@
 // One path of G3, as the core sees it: its space, its queues, how it is. Plain; the core's lock
-// protects it.
+// protects all but `heard` and what the sync executor keeps of a failed sync.
 #pragma once
 
 #include <absl/status/status.h>

@@ -7,7 +7,7 @@
 // It guarantees:
 // - Removals go first, and all of them before any add: an add that came later under the same
 //   identity is never undone by an old removal.
-// - One batch is under way at a time, and a batch has at most kMostRecords records.
+// - One batch is under way at a time, and the index gets at most kMostRecords records by it.
 // - Every add has a sequence of its own, above all that the index has.
 // - Blocks count as being freed from Remove to EndFreeing: nobody else may have them before.
 //

@@ -219,7 +219,7 @@ bool Core::EnsureInG2(Section& section, const ReadQueue::Asker& asker, TenantId 
   const auto here = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return table_.at(slot).has_g2_space();
   };
-  if (here()) return table_.at(slot).g2_state != G2State::kFailed;
+  if (here()) return !table_.at(slot).failed();
   if (!InG3(table_.at(slot)) || !HasPool(tenant)) return false;
   const uint32_t yields = section.yields();
   const uint64_t blocks = table_.at(slot).blocks();
@@ -230,7 +230,7 @@ bool Core::EnsureInG2(Section& section, const ReadQueue::Asker& asker, TenantId 
     const bool fits = still && table_.at(slot).blocks() == blocks;  // else it was put anew
     if (!fits || here() || !InG3(table_.at(slot))) {  // gone, or another caller was faster
       pool(tenant).Free(*extents);
-      return still && here() && table_.at(slot).g2_state != G2State::kFailed;
+      return still && here() && !table_.at(slot).failed();
     }
   }
   {

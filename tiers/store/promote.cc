@@ -74,7 +74,7 @@ absl::StatusOr<ReadResult> Core::Read(const SessionToken& token, const ChunkId& 
   const uint32_t yields = section.yields();
   if (!EnsureInG2(section, {tenant, token}, owner, slot, kNoSlot, transient)) {
     const bool gone = section.yields() != yields && !table_.StillIs(slot, id);
-    if (gone || table_.at(slot).g2_state == G2State::kFailed) {
+    if (gone || table_.at(slot).failed()) {
       ++counters_.read_misses;
       return result;
     }
@@ -129,8 +129,10 @@ void Core::WhenReady(ChunkSlot slot, size_t first, size_t count, StatusCallback 
     CallLater(std::move(ready), absl::OkStatus());
     return;
   }
-  if (chunk.g2_state == G2State::kFailed) {
-    CallLater(std::move(ready), absl::DataLossError("the chunk was damaged on its device"));
+  if (chunk.failed()) {
+    CallLater(std::move(ready), chunk.g2_state == G2State::kAway
+                                    ? absl::UnavailableError("the chunk's device was out of reach")
+                                    : absl::DataLossError("the chunk was damaged on its device"));
     return;
   }
   Count(static_cast<uint32_t>(work::kLook * count));
@@ -155,7 +157,7 @@ std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& ext
       return promotion->second->header()->identity.piece_checksums;
     }
     // Its header was never written: that page holds what lay there before, perhaps a valid header.
-    if (table_.at(slot).g2_state == G2State::kFailed) return {};
+    if (table_.at(slot).failed()) return {};
   }
   // Resident: the arena's header page is final. A damaged one (DRAM) yields no checksums.
   absl::StatusOr<ImageHeader> header = DecodeGuarded(HeaderInArena(extents), deps_.mac_key);
@@ -223,7 +225,6 @@ void Core::OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status stat
       status = decoded.status();
     }
   }
-  Promotion::Next next;
   {
     Section section(this);
     Chunk& chunk = table_.at(promotion.slot());
@@ -232,10 +233,9 @@ void Core::OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status stat
     if (status.ok() && !believed) status = from.CheckHeader(*header, chunk);
     if (status.ok()) status = cipher.status();
     if (status.ok() && Planted(Canary::kDoubtEndsEarly) && chunk.doubtful) EndDoubt(chunk);
-    next = status.ok() ? promotion.OnHeader(std::move(header), *std::move(cipher))
-                       : promotion.OnHeaderFailed(std::move(status), !io_ok);
   }
-  GoOn(promotion, std::move(next));
+  GoOn(promotion, status.ok() ? promotion.OnHeader(std::move(header), *std::move(cipher))
+                              : promotion.OnHeaderFailed(std::move(status), !io_ok));
 }
 
 void Core::OnPieceRead(Promotion& promotion, size_t piece, uint64_t bytes, absl::Status status) {
@@ -250,13 +250,26 @@ void Core::GoOn(Promotion& promotion, Promotion::Next next) {
       GoOn(promotion, promotion.OnVerified(pieces, VerifyPieces(promotion, pieces)));
     });
   }
-  using End = Promotion::Next::End;
-  if (next.end == End::kFailed) {
-    promotion.in_place() ? EndFailedVerification(promotion) : EndFailedPromotion(promotion);
-  } else if (next.end == End::kAllReady) {
-    promotion.in_place() ? FinishVerification(promotion.slot()) : WriteArenaHeader(promotion);
+  switch (next.end) {
+    case Promotion::Next::End::kFailed:
+      return promotion.in_place() ? EndFailedVerification(promotion, std::move(next))
+                                  : EndFailedPromotion(promotion, std::move(next));
+    case Promotion::Next::End::kAllReady:
+      if (promotion.in_place()) return FinishVerification(promotion, std::move(next));
+      WriteArenaHeader(promotion);
+      break;
+    case Promotion::Next::End::kNone:
+      break;
   }
   for (StatusCallback& one : next.told) std::move(one)(next.status);
+}
+
+// Before all else that this hold leaves to do: they wait.
+void Core::TellFirst(Promotion::Callbacks told, absl::Status status) {
+  if (told.empty()) return;
+  Later([told = std::move(told), status = std::move(status)]() mutable {
+    for (StatusCallback& one : told) std::move(one)(status);
+  });
 }
 
 void Core::WriteArenaHeader(Promotion& promotion) {
@@ -315,29 +328,27 @@ LowerTier& Core::EndReading(ChunkSlot slot, bool good) {
 }
 
 void Core::FinishPromotion(Promotion& promotion, Generation generation) {
-  Promotion::Callbacks told = promotion.EndHeader();
+  Section section(this);
+  TellFirst(promotion.EndHeader(), absl::OkStatus());
+  const ChunkSlot slot = promotion.slot();
+  NoteIo(*promotion.from(), false, absl::OkStatus());
+  LowerTier& from = EndReading(slot, true);  // `promotion` is gone from here on
   {
-    Section section(this);
-    const ChunkSlot slot = promotion.slot();
-    NoteIo(*promotion.from(), false, absl::OkStatus());
-    LowerTier& from = EndReading(slot, true);  // `promotion` is gone from here on
-    {
-      Change chunk(this, slot);
-      chunk->g2_state = G2State::kResident;
-      // Every byte was read, and is right.
-      if (chunk->doubtful) EndDoubt(*chunk);
-      ++pool(*chunk).chunks;
-      if (!chunk->detached) marks_.Set(chunk->g2, incarnation_, generation);
-      counters_.promoted_bytes += chunk->shape.payload_bytes;
-    }
-    WriteBackIfUnbacked(slot);
-    if (!Planted(Canary::kLostWakeUp)) PumpReads(from);
+    Change chunk(this, slot);
+    chunk->g2_state = G2State::kResident;
+    // Every byte was read, and is right.
+    if (chunk->doubtful) EndDoubt(*chunk);
+    ++pool(*chunk).chunks;
+    if (!chunk->detached) marks_.Set(chunk->g2, incarnation_, generation);
+    counters_.promoted_bytes += chunk->shape.payload_bytes;
   }
-  for (StatusCallback& one : told) std::move(one)(absl::OkStatus());
+  WriteBackIfUnbacked(slot);
+  if (!Planted(Canary::kLostWakeUp)) PumpReads(from);
 }
 
-void Core::EndFailedPromotion(const Promotion& promotion) {
+void Core::EndFailedPromotion(const Promotion& promotion, Promotion::Next end) {
   Section section(this);
+  TellFirst(std::move(end.told), std::move(end.status));
   CountFailure(promotion);
   const ChunkSlot slot = promotion.slot();
   // Once a chunk, however many of its reads failed: one bad spot is no broken device.
@@ -351,7 +362,7 @@ void Core::EndFailedPromotion(const Promotion& promotion) {
   const bool unread = away && table_.at(slot).pins == 0;
   {
     Change chunk(this, slot);
-    chunk->g2_state = G2State::kFailed;
+    chunk->g2_state = away ? G2State::kAway : G2State::kFailed;
     if (!detached && unread) FreeG2Copy(*chunk, slot, EvictionPolicy::EraseReason::kRemoved);
   }
   if (!detached && !unread) away ? LeaveToReaders(slot) : LoseChunk(slot);

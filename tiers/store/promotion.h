@@ -76,15 +76,15 @@ class Promotion {
   bool waits() const { return waits_; }
   void BeginReads();
   AlignedPage& header_page() { return header_page_; }
-  // Either both are there, or it fails. The header's page is no more outstanding. The first is
-  // called under the store's lock.
+  // Either both are there, or it fails. The header's page is no more outstanding. Not under the
+  // store's lock: there may be much to verify.
   Next OnHeader(std::unique_ptr<ImageHeader> header, std::unique_ptr<ImageCipher> cipher);
   Next OnHeaderFailed(absl::Status why, bool io);
   Next OnPieceRead(size_t piece, uint64_t bytes, const absl::Status& status);
 
   // ---- its verification
   Next OnVerified(const Pieces& pieces, absl::Status status);
-  // For who verifies, and under the store's lock. Null before OnHeader.
+  // For who verifies, and who was told of a piece. Null before OnHeader.
   const ImageHeader* header() const { return header_.get(); }
   const ImageCipher* cipher() const { return cipher_.get(); }
 
@@ -120,7 +120,7 @@ class Promotion {
   const ExtentList to_;
   bool waits_;
   AlignedPage header_page_;
-  // Set once, under both locks, before anything is verified.
+  // Set once, before anything is verified.
   std::unique_ptr<ImageHeader> header_;  // once read, and believed
   std::unique_ptr<ImageCipher> cipher_;  // with the header of an encrypted image
 

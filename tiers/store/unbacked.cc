@@ -20,11 +20,11 @@ ChunkSlot Core::EndUnbackedWait(ChunkSlot slot) {
 }
 
 // It was queued, and no device takes writes now.
-void Core::WaitAgain(ChunkSlot slot) {
+void Core::WaitAgain(ChunkSlot slot, const std::optional<ChunkKey>& parent) {
   const Chunk& chunk = table_.at(slot);
   if (chunk.detached || chunk.g2_state != G2State::kResident) return;
   write_backs_.NoteNotTaken(deps_.clock->Now());
-  WaitUnbacked(slot, kNoSlot);
+  WaitUnbacked(slot, table_.FindParent(chunk, parent));
 }
 
 std::optional<uint16_t> Core::EnqueueUnbacked(ChunkSlot slot) {

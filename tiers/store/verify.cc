@@ -46,30 +46,29 @@ void Core::StartVerification(ChunkSlot slot) {
 
 void Core::OnArenaHeaderRead(ChunkSlot slot, absl::StatusOr<ImageHeader> header) {
   Promotion* promotion = nullptr;
-  Promotion::Next next;
   {
     Section section(this);
     promotion = promotions_.at(slot).get();
-    next = CheckArenaHeader(*promotion, std::move(header));
+    const Chunk& chunk = table_.at(slot);
+    const bool same = header.ok() && header->identity.id == chunk.id &&
+                      header->identity.shape == chunk.shape &&
+                      header->placement.tier == Tier::kG2 && !header->encryption &&
+                      header->placement.place == deps_.arena->uuid() &&
+                      header->placement.extents == chunk.g2.list();
+    if (header.ok() && !same) {
+      header = absl::DataLossError("the image in memory is of another chunk");
+    }
   }
-  GoOn(*promotion, std::move(next));
+  GoOn(*promotion,
+       header.ok()
+           ? promotion->OnHeader(std::make_unique<ImageHeader>(*std::move(header)), nullptr)
+           : promotion->OnHeaderFailed(absl::DataLossError(header.status().message()), false));
 }
 
-Promotion::Next Core::CheckArenaHeader(Promotion& promotion, absl::StatusOr<ImageHeader> header) {
-  const Chunk& chunk = table_.at(promotion.slot());
-  const bool same = header.ok() && header->identity.id == chunk.id &&
-                    header->identity.shape == chunk.shape && header->placement.tier == Tier::kG2 &&
-                    !header->encryption && header->placement.place == deps_.arena->uuid() &&
-                    header->placement.extents == chunk.g2.list();
-  if (same) return promotion.OnHeader(std::make_unique<ImageHeader>(*std::move(header)), nullptr);
-  return promotion.OnHeaderFailed(
-      absl::DataLossError(header.ok() ? "the image in memory is of another chunk"
-                                      : header.status().message()),
-      false);
-}
-
-void Core::FinishVerification(ChunkSlot slot) {
+void Core::FinishVerification(const Promotion& promotion, Promotion::Next end) {
   Section section(this);
+  TellFirst(std::move(end.told), std::move(end.status));
+  const ChunkSlot slot = promotion.slot();
   promotions_.erase(slot);
   {
     Change chunk(this, slot);
@@ -87,8 +86,9 @@ void Core::WriteBackIfUnbacked(ChunkSlot slot) {
   if (!chunk.dirty()) WaitForDevice(slot);
 }
 
-void Core::EndFailedVerification(const Promotion& promotion) {
+void Core::EndFailedVerification(const Promotion& promotion, Promotion::Next end) {
   Section section(this);
+  TellFirst(std::move(end.told), std::move(end.status));
   const ChunkSlot slot = promotion.slot();
   WithholdBroken(*deps_.arena, pools_);  // before its blocks are free
   promotions_.erase(slot);

@@ -87,7 +87,8 @@ void Core::PumpWrites(uint16_t device) {
     if (!tier.writable() || index_full) {
       tier.writes.Remove(generation);
       if (MoveQueued(next)) continue;
-      GiveUpWriteBack(next.slot, absl::UnavailableError("the device takes no writes now"));
+      GiveUpWriteBack(next.slot, next.parent,
+                      absl::UnavailableError("the device takes no writes now"));
       continue;
     }
     const uint64_t bytes = chunk.blocks() * kBlockBytes;
@@ -98,14 +99,16 @@ void Core::PumpWrites(uint16_t device) {
     if (in_quota == Room::kNone) {
       ++tenant_counters_[chunk.tenant.value()].g3_quota_refusals;
       tier.writes.Remove(generation);
-      GiveUpWriteBack(next.slot, absl::ResourceExhaustedError("over the tenant's g3_quota"));
+      GiveUpWriteBack(next.slot, next.parent,
+                      absl::ResourceExhaustedError("over the tenant's g3_quota"));
       continue;
     }
     if (!EnsureReserve(tier, chunk)) return PumpLater(device);
     if (!AllocateG3(tier, chunk, table_.FindParent(chunk, next.parent))) {
       if (tier.commits.freeing_blocks() > 0) return;  // comes back when the removals are committed
       tier.writes.Remove(generation);
-      GiveUpWriteBack(next.slot, absl::ResourceExhaustedError("no space on the device"));
+      GiveUpWriteBack(next.slot, next.parent,
+                      absl::ResourceExhaustedError("no space on the device"));
       continue;
     }
     tier.writes.Begin(generation, bytes);
@@ -209,7 +212,7 @@ void Core::OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status) {
   Chunk& chunk = table_.at(slot);
   if (!done->failure.ok() || chunk.detached) {
     if (!done->failure.ok()) ++counters_.write_backs_failed;
-    GiveUpWriteBack(slot, done->failure);
+    GiveUpWriteBack(slot, done->parent, done->failure);
   } else {
     TestPoint("data-written");
     if (done->key != nullptr) ++counters_.write_backs_encrypted;
@@ -228,7 +231,8 @@ void Core::OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status) {
   PumpWrites(tier.number);
 }
 
-void Core::GiveUpWriteBack(ChunkSlot slot, const absl::Status& why) {
+void Core::GiveUpWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent,
+                           const absl::Status& why) {
   Count(work::kEvict);
   ++counters_.write_backs_cancelled;
   durable_waiters_.Fail(slot, why.ok() ? absl::NotFoundError("the chunk was deleted") : why);
@@ -239,7 +243,7 @@ void Core::GiveUpWriteBack(ChunkSlot slot, const absl::Status& why) {
   }
   chunk->g3.clear();
   SetG3State(*chunk, G3State::kAbsent);
-  if (absl::IsUnavailable(why) || IsHostShort(why)) WaitAgain(slot);
+  if (absl::IsUnavailable(why) || IsHostShort(why)) WaitAgain(slot, parent);
 }
 
 }  // namespace kvkeep::store_internal
