@@ -25,6 +25,7 @@ SANITIZED = False
 SERVICE = "kvkeepd.service"
 UNITS = ("var-lib-kvkeep-arena-rw.mount", "var-lib-kvkeep-arena-ro.mount")
 IN_NAMESPACE = "--in-namespace"
+NOT_THERE = 3  # exit status of kvkeep
 
 
 def run(*command, **options):
@@ -275,6 +276,10 @@ class Daemon(unittest.TestCase):
                 daemon = start(folder, env=environment)
                 try:
                     done = run(BIN / "kvkeep", "--endpoint", f"unix://{folder}/kv.sock", *verb)
+                    deadline = time.monotonic() + 30
+                    while done.returncode == NOT_THERE and time.monotonic() < deadline:
+                        time.sleep(0.1)  # for the device to join
+                        done = run(BIN / "kvkeep", "--endpoint", f"unix://{folder}/kv.sock", *verb)
                     self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                 finally:
                     daemon.send_signal(signal.SIGTERM)
