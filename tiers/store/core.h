@@ -402,7 +402,6 @@ class Core final : private ReadSink {
   bool MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const LOCKED;
   void PrefetchInserts(const Arrival& arrival, size_t i) LOCKED;
   void InsertByAge(const Arrival& arrival);
-  void InsertSomeByAge(const Arrival& arrival, size_t first, size_t end);
   void EndJoin(Arrival& arrival);
   void Trim();
   void LetGo(uint16_t device);
@@ -508,8 +507,6 @@ class Core final : private ReadSink {
 
   // ---- state that has a lock of its own, or needs none
   std::atomic<uint64_t> next_generation_ = 1;
-  // Taken before mu_: devices that join side by side would hand that to each other with each hold.
-  Mutex joins_mu_;
   Mutex telling_mu_;
   ReuseMeter reuse_;
 

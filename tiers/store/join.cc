@@ -29,9 +29,6 @@
 namespace kvkeep::store_internal {
 namespace {
 
-// So much work a join does before it is another one's turn.
-constexpr uint64_t kHoldsOfATurn = 32;
-constexpr size_t kInsertsOfATurn = 4096;
 // So many records or chunks ahead is their memory fetched, where it lies in an order of its own.
 constexpr size_t kPrefetchAhead = 8;
 
@@ -221,8 +218,8 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(uint16_t device, bool at_start) 
   arrival.adopted.reserve(std::min(arrival.index->stats().records, options_.max_chunks));
   BeginAdopting(arrival, damaged);
   LoadLearned(device);
-  const uint64_t work = deps_.hold_work > 0 ? deps_.hold_work : kHoldsOfATurn * work::kHold;
-  const size_t at_once = std::max<uint64_t>(1, work / work::kAdopt);
+  const uint64_t hold = deps_.hold_work > 0 ? deps_.hold_work : work::kHold;
+  const size_t at_once = std::max<uint64_t>(1, hold / work::kAdopt);  // what one hold may adopt
   bool drains = false;
   KVKEEP_ASSIGN_OR_RETURN(const ChunkIndex::ScanResult scanned,
                           arrival.index->Scan([&](const IndexRecord& record) {
@@ -259,7 +256,6 @@ bool Core::AdoptBatch(Arrival& arrival) {
   doubtful.reserve(arrival.batch.size());
   certain.reserve(arrival.batch.size());
   {
-    MutexLock turn(&joins_mu_);
     Section section(this, Section::Kind::kMaintenance);
     DeviceTier& tier = *devices_[arrival.device];
     for (size_t i = 0; i < arrival.batch.size(); ++i) {
@@ -402,15 +398,8 @@ void Core::PrefetchInserts(const Arrival& arrival, size_t i) {
 // The oldest first: so the youngest is the first whose header is read, and of those that the scrub
 // reads. Some may be gone since they were adopted, or are in the order already.
 void Core::InsertByAge(const Arrival& arrival) {
-  for (size_t first = 0; first < arrival.adopted.size(); first += kInsertsOfATurn) {
-    MutexLock turn(&joins_mu_);
-    InsertSomeByAge(arrival, first, std::min(first + kInsertsOfATurn, arrival.adopted.size()));
-  }
-}
-
-void Core::InsertSomeByAge(const Arrival& arrival, size_t first, size_t end) {
   Section section(this, Section::Kind::kMaintenance);
-  for (size_t i = first; i < end; ++i) {
+  for (size_t i = 0; i < arrival.adopted.size(); ++i) {
     section.YieldIfSpent();
     PrefetchInserts(arrival, i);
     const ChunkSlot slot = arrival.adopted[i].slot;
