@@ -42,7 +42,9 @@ TEST_CASE("a batch larger than the staging memory goes in several messages") {
     CHECK(f.daemon.payload(Key(absl::StrCat("k", i))) == payloads[i]);
   }
   CHECK(f.daemon.requests(local::Kind::kPut) > 3);
-  CHECK(f.daemon.requests(local::Kind::kStaging) == 1);
+  // Kept from one message to the next; on a busy machine it may rest for long enough to be given
+  // back in between.
+  CHECK(f.daemon.requests(local::Kind::kStaging) < f.daemon.requests(local::Kind::kPut));
 }
 
 TEST_CASE("the daemon's limit of chunks of a put splits it too") {
