@@ -2,13 +2,12 @@
 
 #include <absl/strings/str_cat.h>
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <algorithm>
 
 #include "tiers/base/bytes.h"
 #include "tiers/base/check.h"
+#include "tiers/base/hmac.h"
 
 namespace kvkeep {
 namespace {
@@ -45,12 +44,7 @@ using Mac = std::array<std::byte, kMacBytes>;
 
 Mac ComputeMac(ConstHeaderPage page, const MacKey& key) {
   Mac mac;
-  unsigned int size = 0;
-  const unsigned char* done =
-      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-           reinterpret_cast<const unsigned char*>(page.data() + kRootAt), kMacAt - kRootAt,
-           reinterpret_cast<unsigned char*>(mac.data()), &size);
-  KVKEEP_CHECK(done != nullptr && size == mac.size());
+  HmacSha256(key, page.subspan(kRootAt, kMacAt - kRootAt), mac);
   return mac;
 }
 

@@ -1,12 +1,11 @@
 #include "tiers/crypt/image_cipher.h"
 
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <cstring>
 
 #include "tiers/base/bytes.h"
 #include "tiers/base/check.h"
+#include "tiers/base/hmac.h"
 
 namespace kvkeep {
 namespace {
@@ -47,12 +46,7 @@ ImageCipher::ImageCipher(const DataKey& key, const ImageIdentity& identity,
   add(&identity.created_unix_us, sizeof(identity.created_unix_us));
   KVKEEP_CHECK(at == name_.data() + name_.size());
 
-  unsigned int size = 0;
-  const unsigned char* made =
-      HMAC(EVP_sha256(), key.secret.data(), Secret::kBytes,
-           reinterpret_cast<const unsigned char*>(name_.data()), name_.size(),
-           reinterpret_cast<unsigned char*>(key_.writable().data()), &size);
-  KVKEEP_CHECK(made != nullptr && size == Secret::kBytes);
+  HmacSha256(key.secret.bytes(), name_, key_.writable());
 }
 
 AesGcm ImageCipher::Message(AesGcm::Direction direction, uint32_t number) const {

@@ -1,13 +1,12 @@
 #include "tiers/nvme/superblock.h"
 
 #include <absl/strings/str_cat.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <cstring>
 
 #include "tiers/base/bytes.h"
 #include "tiers/base/check.h"
+#include "tiers/base/hmac.h"
 #include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/nvme/geometry.h"
@@ -71,13 +70,8 @@ Uuid LoadUuid(const std::byte* from) {
 }  // namespace
 
 MacKeyFingerprint Fingerprint(const MacKey& key) {
-  std::array<unsigned char, 32> mac;
-  unsigned int size = 0;
-  const unsigned char* done =
-      HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-           reinterpret_cast<const unsigned char*>(kFingerprintContext.data()),
-           kFingerprintContext.size(), mac.data(), &size);
-  KVKEEP_CHECK(done != nullptr && size == mac.size());
+  std::array<std::byte, kHmacSha256Bytes> mac;
+  HmacSha256(key, AsBytes(kFingerprintContext), mac);
   MacKeyFingerprint fingerprint;
   std::memcpy(fingerprint.data(), mac.data(), fingerprint.size());
   return fingerprint;

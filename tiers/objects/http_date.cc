@@ -2,8 +2,8 @@
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/numbers.h>
-#include <absl/strings/str_format.h>
 #include <absl/strings/str_split.h>
+#include <absl/time/time.h>
 
 #include <algorithm>
 #include <array>
@@ -46,13 +46,8 @@ std::optional<UnixSeconds> At(std::optional<int> year, std::optional<int> month,
 }  // namespace
 
 std::string FormatAmzTime(UnixSeconds at) {
-  const std::chrono::sys_seconds time{std::chrono::seconds(at.value())};
-  const auto day = std::chrono::floor<std::chrono::days>(time);
-  const std::chrono::year_month_day date(day);
-  const auto second = (time - day).count();
-  return absl::StrFormat("%04d%02d%02dT%02d%02d%02dZ", static_cast<int>(date.year()),
-                         static_cast<unsigned>(date.month()), static_cast<unsigned>(date.day()),
-                         second / 3600, second / 60 % 60, second % 60);
+  return absl::FormatTime("%E4Y%m%dT%H%M%SZ", absl::FromUnixSeconds(at.value()),
+                          absl::UTCTimeZone());
 }
 
 std::optional<UnixSeconds> ParseHttpDate(absl::string_view text) {

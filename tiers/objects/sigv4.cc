@@ -7,18 +7,18 @@
 #include <absl/strings/str_split.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include <map>
 #include <vector>
 
 #include "tiers/base/bytes.h"
 #include "tiers/base/check.h"
+#include "tiers/base/hmac.h"
 
 namespace kvkeep {
 namespace {
 
-using Digest256 = std::array<std::byte, 32>;
+using Digest256 = std::array<std::byte, kHmacSha256Bytes>;
 
 constexpr absl::string_view kAlgorithm = "AWS4-HMAC-SHA256";
 constexpr absl::string_view kTerminator = "aws4_request";
@@ -28,11 +28,7 @@ std::string Hex(const Digest256& digest) { return absl::BytesToHexString(AsText(
 
 Digest256 Hmac(std::span<const std::byte> key, absl::string_view text) {
   Digest256 digest;
-  unsigned int size = 0;
-  KVKEEP_CHECK(HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-                    reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                    reinterpret_cast<unsigned char*>(digest.data()), &size) != nullptr);
-  KVKEEP_CHECK(size == digest.size());
+  HmacSha256(key, AsBytes(text), digest);
   return digest;
 }
 
