@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "tests/fakes/from_environment.h"
+#include "tests/sick/latencies.h"
 #include "tests/sick/sick_site.h"
 
 namespace kvkeep::sick {
@@ -69,14 +70,6 @@ class ColdClient {
   std::thread thread_;
 };
 
-struct Latencies {
-  std::vector<double> us;
-  double At(double share) {
-    std::sort(us.begin(), us.end());
-    return us.empty() ? 0 : us[static_cast<size_t>(share * static_cast<double>(us.size() - 1))];
-  }
-};
-
 // Hits in G2 for one segment: what the client's call takes, not what the test does with the bytes.
 void Measure(Engine& engine, const std::vector<TestChunk>& warm, Latencies& out) {
   std::vector<std::vector<std::byte>> payloads;
@@ -93,7 +86,7 @@ void Measure(Engine& engine, const std::vector<TestChunk>& warm, Latencies& out)
     if (!got.ok()) FAIL(got.status());
     if (got->chunks[0].status != GetStatus::kHit) FAIL("no hit");
     engine.wrong_bytes += buffer != payloads[i % warm.size()];
-    out.us.push_back(took.count());
+    out.all.push_back(took.count());
   }
 }
 
@@ -123,8 +116,8 @@ struct Comparison {
     return absl::StrFormat(
         "G2 hits of 64 KiB, G3 healthy p50 %.1f p99 %.1f us (%d), hanging p50 %.1f p99 %.1f us "
         "(%d), so p50 %.2f and p99 %.2f times",
-        healthy.At(0.5), healthy.At(0.99), healthy.us.size(), hanging.At(0.5), hanging.At(0.99),
-        hanging.us.size(), hanging.At(0.5) / healthy.At(0.5), hanging.At(0.99) / healthy.At(0.99));
+        healthy.At(0.5), healthy.At(0.99), healthy.all.size(), hanging.At(0.5), hanging.At(0.99),
+        hanging.all.size(), hanging.At(0.5) / healthy.At(0.5), hanging.At(0.99) / healthy.At(0.99));
   }
 };
 

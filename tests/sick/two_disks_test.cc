@@ -2,7 +2,6 @@
 // before, over a restart as well.
 #include <absl/strings/str_format.h>
 
-#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <string>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "tests/fakes/from_environment.h"
+#include "tests/sick/latencies.h"
 #include "tests/sick/sick_site.h"
 
 namespace kvkeep::sick {
@@ -77,13 +77,8 @@ class Writers {
 };
 
 // What calls take that the disk which is well answers: one after the other, so each is alone.
-struct Latencies {
-  std::vector<double> puts_ms, reads_ms;
-
-  static double P99(std::vector<double> all) {
-    std::sort(all.begin(), all.end());
-    return all.empty() ? 0 : all[static_cast<size_t>(0.99 * static_cast<double>(all.size() - 1))];
-  }
+struct CallTimes {
+  Latencies puts, reads;  // in milliseconds
 };
 
 // Chunks of G3 in turn, more than G2 holds, and durable puts in between. A put or read that the
@@ -95,12 +90,12 @@ class OneByOne {
         cold_(Chunks(20'000, 320, kChunkBytes)) {
     REQUIRE(Engine(disks.site).PutAll(cold_, {.durable = true}));
   }
-  void Measure(std::chrono::milliseconds time, Latencies& out) {
+  void Measure(std::chrono::milliseconds time, CallTimes& out) {
     const auto end = std::chrono::steady_clock::now() + time;
     while (std::chrono::steady_clock::now() < end) {
       const uint64_t n = next_++;
-      Note(out.puts_ms, [&] { return PutDurable(engine_, {1'000'000 + n, 3'000}); });
-      Note(out.reads_ms,
+      Note(out.puts.all, [&] { return PutDurable(engine_, {1'000'000 + n, 3'000}); });
+      Note(out.reads.all,
            [&] { return engine_.Get(cold_[n % cold_.size()]) == client::GetStatus::kHit; });
       std::this_thread::sleep_for(milliseconds(5));  // so that puts do not fill the disk
     }
@@ -123,17 +118,17 @@ class OneByOne {
 
 // By turns, so that the machine's own moods even out.
 struct Comparison {
-  Latencies well, beside_hung;
+  CallTimes well, beside_hung;
 
   Comparison(TwoDisks& disks, OneByOne& calls, std::chrono::milliseconds segment, int rounds) {
     for (int round = 0; round < rounds; ++round) {
       REQUIRE(disks.site.AwaitClean());
-      Latencies warm_up;
+      CallTimes warm_up;
       calls.Measure(segment / 2, warm_up);
       calls.Measure(segment, well);
       disks.hung.Hang(SICK_FLUSHES);
       // Who asks it before it is known to hang waits for it.
-      Latencies until_known;
+      CallTimes until_known;
       REQUIRE(Eventually(
           [&] {
             calls.Measure(milliseconds(1), until_known);
@@ -146,17 +141,17 @@ struct Comparison {
       REQUIRE(Eventually([&] { return disks.State(0) == "ok"; }, kPatience));
     }
   }
-  double Ratio(std::vector<double> Latencies::*which) const {
-    return Latencies::P99(beside_hung.*which) / Latencies::P99(well.*which);
+  double Ratio(Latencies CallTimes::*which) {
+    return (beside_hung.*which).At(0.99) / (well.*which).At(0.99);
   }
-  std::string ToString() const {
+  std::string ToString() {
     return absl::StrFormat(
         "beside a disk that hangs in flush, p99: durable puts %.1f ms (%d), well %.1f (%d), so "
         "%.2f times; reads of G3 %.1f ms (%d), well %.1f (%d), so %.2f times",
-        Latencies::P99(beside_hung.puts_ms), beside_hung.puts_ms.size(),
-        Latencies::P99(well.puts_ms), well.puts_ms.size(), Ratio(&Latencies::puts_ms),
-        Latencies::P99(beside_hung.reads_ms), beside_hung.reads_ms.size(),
-        Latencies::P99(well.reads_ms), well.reads_ms.size(), Ratio(&Latencies::reads_ms));
+        beside_hung.puts.At(0.99), beside_hung.puts.all.size(), well.puts.At(0.99),
+        well.puts.all.size(), Ratio(&CallTimes::puts), beside_hung.reads.At(0.99),
+        beside_hung.reads.all.size(), well.reads.At(0.99), well.reads.all.size(),
+        Ratio(&CallTimes::reads));
   }
 };
 
@@ -170,10 +165,10 @@ TEST_CASE("durable puts and reads of a disk take as long beside one that hangs",
   OneByOne calls(disks);
   bool good = false;
   for (int attempt = 0; attempt < kAttempts && !good; ++attempt) {
-    const Comparison now(disks, calls, std::chrono::seconds(seconds), seconds < 10 ? 2 : 1);
+    Comparison now(disks, calls, std::chrono::seconds(seconds), seconds < 10 ? 2 : 1);
     WARN(now.ToString());
-    good = e2e::kSanitized || (now.Ratio(&Latencies::puts_ms) <= kAsFast &&
-                               now.Ratio(&Latencies::reads_ms) <= kAsFast);
+    good = e2e::kSanitized || (now.Ratio(&CallTimes::puts) <= kAsFast &&
+                               now.Ratio(&CallTimes::reads) <= kAsFast);
   }
   CHECK(good);
   CHECK(calls.wrong_bytes() == 0);

@@ -1,0 +1,20 @@
+// Latencies: what calls took, for comparing one time with another.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace kvkeep::sick {
+
+struct Latencies {
+  std::vector<double> all;  // in the unit of whoever measures
+
+  // That of the share: 0.5 is the median. 0: there are none.
+  double At(double share) {
+    std::sort(all.begin(), all.end());
+    return all.empty() ? 0 : all[static_cast<size_t>(share * static_cast<double>(all.size() - 1))];
+  }
+};
+
+}  // namespace kvkeep::sick
