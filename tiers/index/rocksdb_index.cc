@@ -148,8 +148,10 @@ class RocksDbIndex final : public ChunkIndex {
     if (!wrapped.ok() && !absl::IsUnavailable(wrapped)) write_failed_ = true;
     return wrapped;
   }
-  // Before each write. Unavailable: the read failed again.
-  absl::Status ResumeAfterFailedRead() {
+  // Before each write: it may need a compaction. After a failed read RocksDB is to go on.
+  // Unavailable: the read failed again.
+  absl::Status BeginWrite() {
+    database_.env->ReleaseCompactions();
     if (!read_failed_.exchange(false)) return absl::OkStatus();
     const rocksdb::Status resumed = db_->Resume();
     if (!resumed.ok()) read_failed_ = true;
@@ -206,7 +208,7 @@ absl::Status RocksDbIndex::ClaimFor(const Uuid& device, bool create) {
   if (found) return CheckIdentity(dir_, identity, device);
   if (!create) return absl::DataLossError(absl::StrCat("index ", dir_, ": has no identity"));
   identity = absl::StrCat(std::string(1, kIndexVersion), device.view());
-  database_.env->ReleaseCompactions();
+  KVKEEP_RETURN_IF_ERROR(BeginWrite());
   return WrapWrite("write identity", db_->Put(durable_options_, kIdentityKey, identity));
 }
 
@@ -231,8 +233,7 @@ absl::Status RocksDbIndex::Commit(const IndexBatch& batch) {
 }
 
 absl::Status RocksDbIndex::WriteNow(absl::string_view what, rocksdb::WriteBatch& writes) {
-  database_.env->ReleaseCompactions();
-  KVKEEP_RETURN_IF_ERROR(ResumeAfterFailedRead());
+  KVKEEP_RETURN_IF_ERROR(BeginWrite());
   written_bytes_ += writes.GetDataSize();
   absl::Status written = WrapWrite(what, db_->Write(commit_options_, &writes));
   CountFilesIfDue();
@@ -266,8 +267,7 @@ absl::Status RocksDbIndex::Sync(const StableMark& mark) {
   // The mark goes in only after what it vouches for is safe, and is itself safe before we answer.
   // As an empty write: in line with commits, so that none can fail between its check and its sync,
   // as SyncWAL's could, which ends the process in a build with asserts.
-  database_.env->ReleaseCompactions();
-  KVKEEP_RETURN_IF_ERROR(ResumeAfterFailedRead());
+  KVKEEP_RETURN_IF_ERROR(BeginWrite());
   rocksdb::WriteBatch nothing;
   KVKEEP_RETURN_IF_ERROR(WrapWrite("sync log", db_->Write(durable_options_, &nothing)));
   CountFilesIfDue();
