@@ -86,10 +86,7 @@ void ChunkTable::FindAll(const NamespaceDigest& ns, std::span<const ChunkKey> ke
       const uint64_t hash = ChunkIdHash::InNamespace(seed, keys[to_hash.key], parts[to_hash.part]);
       to_hash.Advance(parts.size());
       found[i].fingerprint = Fingerprint(hash);
-      const Shard& in = shard(hash);
-      if (in.entries != nullptr) {
-        __builtin_prefetch(&in.entries[static_cast<uint32_t>(hash) & in.mask]);
-      }
+      PrefetchEntry(hash);
     }
     if (i >= kAhead && i - kAhead < end) {
       Link& link = found[i - kAhead];

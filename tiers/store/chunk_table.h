@@ -135,12 +135,7 @@ class ChunkTable {
     __builtin_prefetch(first + sizeof(Chunk) - 1);
   }
   // Find() or Create() of it comes soon.
-  void PrefetchFind(const ChunkId& id) const {
-    const uint64_t hash = hash_(id);
-    const Shard& in = shard(hash);
-    if (in.entries == nullptr) return;
-    __builtin_prefetch(&in.entries[static_cast<uint32_t>(hash) & in.mask]);
-  }
+  void PrefetchFind(const ChunkId& id) const { PrefetchEntry(hash_(id)); }
   uint64_t size() const { return size_; }
   bool full() const { return size_ >= max_chunks_; }
   // Slots ever used are below this; check `live` when walking.
@@ -167,6 +162,11 @@ class ChunkTable {
   // The high bits choose the shard, the low ones the place inside.
   const Shard& shard(uint64_t hash) const { return shards_[hash >> shard_shift_]; }
   Shard& shard(uint64_t hash) { return shards_[hash >> shard_shift_]; }
+  void PrefetchEntry(uint64_t hash) const {
+    const Shard& in = shard(hash);
+    if (in.entries == nullptr) return;
+    __builtin_prefetch(&in.entries[static_cast<uint32_t>(hash) & in.mask]);
+  }
   ChunkSlot FindHashed(const ChunkId& id, uint64_t hash) const;
   // The first chunk whose tag is the hash's, very likely the one: kNoSlot when there is none.
   ChunkSlot Candidate(uint64_t hash) const;

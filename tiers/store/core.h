@@ -292,7 +292,7 @@ class Core final : private ReadSink {
                            const ExtentList& extents, size_t unit) const;
   // Pieces [first, end); of an encrypted image those of one unit, decrypted first.
   absl::Status VerifyPieces(const Promotion& promotion, Promotion::Pieces pieces) const;
-  void CountFailure(const Promotion& promotion) LOCKED;
+  void CountFailure(const Promotion::Failure& failure) LOCKED;
 
   // ---- verify.cc
   void WriteBackIfUnbacked(ChunkSlot slot) LOCKED;
@@ -393,7 +393,7 @@ class Core final : private ReadSink {
   absl::Status BeginJoin(uint16_t device, const StoreDeps::DeviceDeps& deps);
   absl::Status Join(uint16_t device);
   absl::StatusOr<Arrival> ReadRecords(uint16_t device, bool at_start);
-  void BeginAdopting(const Arrival& arrival, bool damaged);
+  void BeginAdopting(Arrival& arrival, bool damaged);
   void ForgetOldestOfG2(Arrival& arrival) LOCKED;
   bool AdoptBatch(Arrival& arrival);  // false: the store drains, so nothing joins any more
   std::optional<ChunkSlot> AdoptRecord(Arrival& arrival, const MetRecord& met) LOCKED;

@@ -55,12 +55,12 @@ absl::Status Core::VerifyPieces(const Promotion& promotion, Promotion::Pieces pi
   return absl::OkStatus();
 }
 
-void Core::CountFailure(const Promotion& promotion) {
+void Core::CountFailure(const Promotion::Failure& failure) {
   ++counters_.promotions_failed;
-  if (promotion.unauthentic()) ++counters_.unauthentic_chunks;
-  if (promotion.keyless()) {
+  if (failure.unauthentic) ++counters_.unauthentic_chunks;
+  if (failure.keyless) {
     ++counters_.keyless_chunks;
-  } else if (!promotion.failed_io() && !IsAway(promotion.failure())) {
+  } else if (!failure.io && !IsAway(failure.status)) {
     ++counters_.corrupt_chunks;
   }
 }

@@ -67,6 +67,7 @@ struct Core::Arrival {
   std::vector<CommitSequence> doubtful, certain;
   DoubtfulRecords doubts;  // those
   size_t next_to_forget = 0;  // of unverified_, oldest first
+  size_t at_once = 1;  // what one hold may adopt
   std::vector<MetRecord> batch;
   std::vector<AdoptedChunk> adopted;
   SavedRecency recency;
@@ -218,13 +219,11 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(uint16_t device, bool at_start) 
   arrival.adopted.reserve(std::min(arrival.index->stats().records, options_.max_chunks));
   BeginAdopting(arrival, damaged);
   LoadLearned(device);
-  const uint64_t hold = deps_.hold_work > 0 ? deps_.hold_work : work::kHold;
-  const size_t at_once = std::max<uint64_t>(1, hold / work::kAdopt);  // what one hold may adopt
   bool drains = false;
   KVKEEP_ASSIGN_OR_RETURN(const ChunkIndex::ScanResult scanned,
                           arrival.index->Scan([&](const IndexRecord& record) {
                             arrival.batch.push_back({record});
-                            if (arrival.batch.size() < at_once) return true;
+                            if (arrival.batch.size() < arrival.at_once) return true;
                             drains = !AdoptBatch(arrival);
                             return !drains;
                           }));
@@ -238,8 +237,9 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(uint16_t device, bool at_start) 
   return arrival;
 }
 
-void Core::BeginAdopting(const Arrival& arrival, bool damaged) {
+void Core::BeginAdopting(Arrival& arrival, bool damaged) {
   Section section(this, Section::Kind::kMaintenance);
+  arrival.at_once = std::max<uint64_t>(1, hold_.max_work() / work::kAdopt);
   DeviceTier& tier = *devices_[arrival.device];
   const Uuid known_boot = arrival.sure ? deps_.boot_id : arrival.mark.boot_id;
   tier.confirmed_boot = damaged ? Uuid{} : known_boot;

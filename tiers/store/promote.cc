@@ -16,6 +16,13 @@
 #include "tiers/store/wanted.h"
 
 namespace kvkeep::store_internal {
+namespace {
+
+void Tell(Promotion::Callbacks& told, const absl::Status& status) {
+  for (StatusCallback& one : told) std::move(one)(status);
+}
+
+}  // namespace
 
 absl::StatusOr<bool> Core::IsPaid(const SessionToken& token, LeaseId lease) const {
   if (lease.value() == 0) return false;
@@ -261,15 +268,13 @@ void Core::GoOn(Promotion& promotion, Promotion::Next next) {
     case Promotion::Next::End::kNone:
       break;
   }
-  for (StatusCallback& one : next.told) std::move(one)(next.status);
+  Tell(next.told, next.status);
 }
 
 // Before all else that this hold leaves to do: they wait.
 void Core::TellFirst(Promotion::Callbacks told, absl::Status status) {
   if (told.empty()) return;
-  Later([told = std::move(told), status = std::move(status)]() mutable {
-    for (StatusCallback& one : told) std::move(one)(status);
-  });
+  Later([told = std::move(told), status = std::move(status)]() mutable { Tell(told, status); });
 }
 
 void Core::WriteArenaHeader(Promotion& promotion) {
@@ -349,14 +354,14 @@ void Core::FinishPromotion(Promotion& promotion, Generation generation) {
 void Core::EndFailedPromotion(const Promotion& promotion, Promotion::Next end) {
   Section section(this);
   TellFirst(std::move(end.told), std::move(end.status));
-  CountFailure(promotion);
+  const Promotion::Failure failure = promotion.failure();
+  CountFailure(failure);
   const ChunkSlot slot = promotion.slot();
   // Once a chunk, however many of its reads failed: one bad spot is no broken device.
   LowerTier& from = *promotion.from();
-  const absl::Status failure = promotion.failure();
-  if (promotion.failed_io()) NoteIo(from, false, failure);
-  const bool away = IsAway(failure);
-  if (absl::IsDataLoss(failure)) from.NoteBad(table_.at(slot).id);
+  if (failure.io) NoteIo(from, false, failure.status);
+  const bool away = IsAway(failure.status);
+  if (absl::IsDataLoss(failure.status)) from.NoteBad(table_.at(slot).id);
   EndReading(slot, false);  // `promotion` is gone from here on
   const bool detached = table_.at(slot).detached;
   const bool unread = away && table_.at(slot).pins == 0;

@@ -57,8 +57,8 @@ Promotion::Next Promotion::OnHeaderFailed(absl::Status why, bool io) {
   MutexLock lock(&mu_);
   KVKEEP_CHECK(outstanding_ > 0 && header_ == nullptr);
   --outstanding_;
-  failed_io_ |= io && header_page_.ok();
-  io ? failure_.Update(why) : NoteFailure(std::move(why));
+  failure_.io |= io && header_page_.ok();
+  io ? failure_.status.Update(why) : NoteFailure(std::move(why));
   TellFailure(next);
   return next;
 }
@@ -71,8 +71,8 @@ Promotion::Next Promotion::OnPieceRead(size_t piece, uint64_t bytes, const absl:
   left -= bytes;
   if (left == 0) --outstanding_;
   if (!status.ok()) {
-    failed_io_ = true;
-    failure_.Update(status);
+    failure_.io = true;
+    failure_.status.Update(status);
   }
   TakeToVerify(piece, next);
   TellFailure(next);
@@ -81,7 +81,7 @@ Promotion::Next Promotion::OnPieceRead(size_t piece, uint64_t bytes, const absl:
 
 // If they may be: the piece, and what was encrypted together with it, as one message.
 void Promotion::TakeToVerify(size_t piece, Next& next) {
-  if (header_ == nullptr || !failure_.ok()) return;
+  if (header_ == nullptr || !failure_.status.ok()) return;
   const size_t together = cipher_ != nullptr ? shape_.unit_pieces() : 1;
   const size_t first = piece - piece % together;
   const Pieces taken{first, std::min(first + together, pieces_.size())};
@@ -99,7 +99,7 @@ Promotion::Next Promotion::OnVerified(const Pieces& pieces, absl::Status status)
   KVKEEP_CHECK(outstanding_ > 0);
   --outstanding_;
   if (!status.ok()) NoteFailure(std::move(status));
-  if (!failure_.ok()) {
+  if (!failure_.status.ok()) {
     TellFailure(next);
     return next;
   }
@@ -129,17 +129,17 @@ Promotion::Callbacks Promotion::EndHeader() {
 
 void Promotion::NoteFailure(absl::Status why) {
   if (absl::IsUnauthenticated(why)) {
-    unauthentic_ = true;
+    failure_.unauthentic = true;
     why = absl::DataLossError(why.message());
   }
-  keyless_ |= absl::IsNotFound(why);
-  failure_.Update(why);
+  failure_.keyless |= absl::IsNotFound(why);
+  failure_.status.Update(why);
 }
 
 void Promotion::TellFailure(Next& next) {
-  if (failure_.ok()) return;
+  if (failure_.status.ok()) return;
   next.told = waiters_.TakeAll();
-  next.status = failure_;
+  next.status = failure_.status;
   if (outstanding_ == 0) next.end = Next::End::kFailed;
 }
 
@@ -152,30 +152,15 @@ bool Promotion::AreReady(const Pieces& pieces) const {
 std::optional<absl::Status> Promotion::Await(const Pieces& pieces, PieceWaiters::Callback& ready) {
   MutexLock lock(&mu_);
   if (AreReady(pieces)) return absl::OkStatus();
-  if (!failure_.ok()) return failure_;
+  if (!failure_.status.ok()) return failure_.status;
   waiters_.Add(
       pieces.first, pieces.end, [this](size_t piece) { return IsReady(piece); }, std::move(ready));
   return std::nullopt;
 }
 
-absl::Status Promotion::failure() const {
+Promotion::Failure Promotion::failure() const {
   MutexLock lock(&mu_);
   return failure_;
-}
-
-bool Promotion::failed_io() const {
-  MutexLock lock(&mu_);
-  return failed_io_;
-}
-
-bool Promotion::keyless() const {
-  MutexLock lock(&mu_);
-  return keyless_;
-}
-
-bool Promotion::unauthentic() const {
-  MutexLock lock(&mu_);
-  return unauthentic_;
 }
 
 }  // namespace kvkeep::store_internal

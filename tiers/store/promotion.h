@@ -91,11 +91,13 @@ class Promotion {
   // ---- its end
   // The header is in the arena. Returns who still waited.
   Callbacks EndHeader();
-  // Once it has failed.
-  absl::Status failure() const;  // the first one
-  bool failed_io() const;        // it was the tier, not the bytes
-  bool keyless() const;          // it was that the key is not there
-  bool unauthentic() const;      // a tag did not match
+  struct Failure {
+    absl::Status status;       // the first one
+    bool io = false;           // it was the tier, not the bytes
+    bool keyless = false;      // it was that the key is not there
+    bool unauthentic = false;  // a tag did not match
+  };
+  Failure failure() const;
 
   // For all of those pieces; with the last one, for the header in the arena as well. Nothing: it
   // has taken the callback. Else how it is, and the callback is the caller's.
@@ -131,10 +133,7 @@ class Promotion {
   size_t ready_ ABSL_GUARDED_BY(mu_) = 0;
   // Pieces to read, verifications, headers.
   uint32_t outstanding_ ABSL_GUARDED_BY(mu_) = 0;
-  absl::Status failure_ ABSL_GUARDED_BY(mu_);
-  bool failed_io_ ABSL_GUARDED_BY(mu_) = false;
-  bool keyless_ ABSL_GUARDED_BY(mu_) = false;
-  bool unauthentic_ ABSL_GUARDED_BY(mu_) = false;
+  Failure failure_ ABSL_GUARDED_BY(mu_);
   PieceWaiters waiters_ ABSL_GUARDED_BY(mu_);
 };
 

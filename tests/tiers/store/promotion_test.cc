@@ -161,10 +161,10 @@ TEST_CASE("a promotion that failed verifies nothing more, and ends with what is 
     CHECK(failed.told.size() == 1);
     CHECK(failed.status == absl::DataLossError("EIO"));
     CHECK(failed.end == Next::End::kNone);
-    CHECK(promotion.failed_io());
+    CHECK(promotion.failure().io);
     CHECK(IsNothing(
         promotion.OnPieceRead(1, kPieceBytes - kPieceBytes / 4, absl::OkStatus())));
-    CHECK(promotion.failure() == absl::DataLossError("EIO"));
+    CHECK(promotion.failure().status == absl::DataLossError("EIO"));
     CHECK(IsNothing(promotion.OnVerified(taken.verify[0], absl::OkStatus())));
   }
   SECTION("as a tag did not match") {
@@ -172,8 +172,8 @@ TEST_CASE("a promotion that failed verifies nothing more, and ends with what is 
         promotion.OnVerified(taken.verify[0], absl::UnauthenticatedError("unit 0"));
     CHECK(failed.told.size() == 1);
     CHECK(absl::IsDataLoss(failed.status));  // for whoever waits it is as any damage
-    CHECK(promotion.unauthentic());
-    CHECK_FALSE(promotion.failed_io());
+    CHECK(promotion.failure().unauthentic);
+    CHECK_FALSE(promotion.failure().io);
     CHECK(IsNothing(rig.Read(1)));
   }
   CHECK(rig.Await(0, 1) != "waits");
@@ -184,14 +184,14 @@ TEST_CASE("a header that is not believed says why the promotion failed") {
   Rig rig;
   SECTION("the tier could not read it") {
     rig.promotion.OnHeaderFailed(absl::UnavailableError("gone"), true);
-    CHECK(rig.promotion.failed_io());
-    CHECK_FALSE(rig.promotion.keyless());
+    CHECK(rig.promotion.failure().io);
+    CHECK_FALSE(rig.promotion.failure().keyless);
     CHECK(rig.Await(0, 1) == "UNAVAILABLE: gone");
   }
   SECTION("its key is not here") {
     rig.promotion.OnHeaderFailed(absl::NotFoundError("no such key"), false);
-    CHECK(rig.promotion.keyless());
-    CHECK_FALSE(rig.promotion.failed_io());
+    CHECK(rig.promotion.failure().keyless);
+    CHECK_FALSE(rig.promotion.failure().io);
     CHECK(rig.Await(0, 1) == "NOT_FOUND: no such key");
   }
   CHECK(IsNothing(rig.Read(0)));
@@ -217,7 +217,7 @@ TEST_CASE("an image in place whose header is another's has failed at once") {
   const auto promotion = Promotion::InPlace(ChunkSlot(3), kThreePieces, {});
   CHECK(promotion->OnHeaderFailed(absl::DataLossError("of another"), false).end ==
         Next::End::kFailed);
-  CHECK(promotion->failure() == absl::DataLossError("of another"));
+  CHECK(promotion->failure().status == absl::DataLossError("of another"));
 }
 
 }  // namespace kvkeep::store_internal
