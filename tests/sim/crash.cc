@@ -306,7 +306,6 @@ void Simulator::DriveLosesPower(size_t device) {
     if (!honest_ || promise.device != device || !current) continue;
     KVKEEP_CHECK(!world_.IsUnsynced(device, record->extents));
   }
-  lost_power_.insert(device);
   world_.DriveLosesPower(device);
 }
 
@@ -490,17 +489,14 @@ std::set<uint64_t> Simulator::StoredOrBeneath(const std::set<uint64_t>& names) {
 
 // A device that is back has the record that was promised, but meanwhile the chunk came to another
 // one as well, from G2. That one's drive forgot it between the write and the sync, and told nobody:
-// its record stands in no doubt, and the store gives the other one up for it, as it may. The same
-// where a drive that lost power alone forgot a removal, and the blocks are another chunk's by now.
+// its record stands in no doubt, and the store gives the other one up for it, as it may.
 std::set<uint64_t> Simulator::MisledByDrives() {
   std::set<uint64_t> misled;
   for (const auto& [name, promise] : durable_) {
     for (const Promise& record : RecordsOf(name)) {
       if (record == promise) continue;
       const IndexRecord known = *world_.index(record.device).Find(Id(name));
-      const bool undone = lost_power_.contains(record.device) &&
-                          world_.HoldsAnother(record.device, known);
-      if (undone || world_.Forgot(record.device, known.extents)) misled.insert(name);
+      if (world_.Forgot(record.device, known.extents)) misled.insert(name);
     }
   }
   report_.forgotten += misled.size();

@@ -157,7 +157,6 @@ class Simulator {
   std::map<uint64_t, Name> names_;
   std::vector<Client> clients_;
   std::vector<Stalled> stalled_;
-  std::set<size_t> lost_power_;   // drives, alone, at any time
   std::set<size_t> left_;         // devices, in this process
   std::vector<uint64_t> quotas_;  // of this process, in blocks, by tenant; 0: none
   // TenantCounters::g3_pushed_out when the capacities of now were set; likewise.

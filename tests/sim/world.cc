@@ -260,14 +260,6 @@ bool World::Forgot(size_t device, const ExtentList& extents) const {
   return AnyBlock(extents, [&disk](uint64_t block) { return disk.Forgot(block); });
 }
 
-bool World::HoldsAnother(size_t device, const IndexRecord& record) {
-  const uint64_t at = record.extents[0].first.value() * kBlockBytes;
-  const ConstHeaderPage page(machines_[device].disk->bytes().data() + at, kHeaderBytes);
-  const absl::StatusOr<ImageHeader> header = DecodeHeader(page, mac_key_);
-  return header.ok() && (header->identity.id != record.id ||
-                         header->placement.generation != record.generation);
-}
-
 bool World::ForgotRecord(size_t device, const ChunkId& id) const {
   const MemoryIndex& index = *machines_[device].index;
   return index.has_hole() && !index.IsStable(id);

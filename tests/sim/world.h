@@ -105,7 +105,6 @@ class World {
   // Blocks of this image were lost so under a process that was not told, and not written again; or
   // the drive lied about them.
   bool Forgot(size_t device, const ExtentList& extents) const;
-  bool HoldsAnother(size_t device, const IndexRecord& record);  // an image there, of another one
   // Its record goes with the next loss of power, although it was synced since: likewise.
   bool ForgotRecord(size_t device, const ChunkId& id) const;
   // Blocks of it were written and not synced since.

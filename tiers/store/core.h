@@ -192,6 +192,7 @@ class Core final : private ReadSink {
   void ForgetReplaced(const ChunkId& id) LOCKED;
   void ForgetOne(const ReplacedAt& at, bool evicted = false) LOCKED;
   void DoubtTwice(ChunkSlot slot) LOCKED;  // if so: for the scrub
+  bool DoubtedTwice(const Chunk& chunk) const LOCKED;
   // The chunk, which is in no tier any more, is what it replaced again, if that can be.
   void ReturnReplaced(ChunkSlot slot) LOCKED;
   // DetachChunk, as it is damaged: another record of it, if there is one, is the chunk now.
@@ -399,6 +400,7 @@ class Core final : private ReadSink {
   std::optional<ChunkSlot> AdoptRecord(Arrival& arrival, const MetRecord& met) LOCKED;
   enum class Becomes : uint8_t { kChunk, kKept, kNothing };
   Becomes WhatBecomesOf(const ChunkId& id, const KnownRecord& record, ChunkSlot* slot) LOCKED;
+  bool Contest(const Chunk& chunk, const KnownRecord& record) const LOCKED;
   bool MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const LOCKED;
   void PrefetchInserts(const Arrival& arrival, size_t i) LOCKED;
   void InsertByAge(const Arrival& arrival);

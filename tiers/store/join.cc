@@ -11,8 +11,8 @@
 //                                   being written elsewhere, the record is kept beneath it
 //                                   (replace.cc)
 //   it is stored on another device  a record in doubt gives way to one that is not, and so does
-//                                   this one once that one is stable; of two in doubt both are
-//                                   kept (replace.cc)
+//                                   this one once that one is stable; of two in doubt, or of two
+//                                   sure ones of before, both are kept (replace.cc)
 //
 // A join that fails leaves nothing behind: the device is away again, and may join later.
 #include <absl/strings/str_cat.h>
@@ -334,7 +334,8 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const MetRecord& me
     const Chunk& chunk = table_.at(slot);
     const DeviceTier& other = *devices_[chunk.device];
     const bool ends_it = other.readable() || !other.here();  // then once that one has joined
-    if (chunk.g3_state == G3State::kStored && ends_it) EndReplaced(chunk);
+    const bool stored = chunk.g3_state == G3State::kStored;
+    if (stored && ends_it && !Contest(chunk, known)) EndReplaced(chunk);
     return std::nullopt;
   }
   TouchLater(table_.MemoryDue());
@@ -363,7 +364,7 @@ Core::Becomes Core::WhatBecomesOf(const ChunkId& id, const KnownRecord& record, 
     if (!chunk.doubtful) {
       // One that cannot be read, or has not joined itself, may never be read again.
       const bool ends_it = other.syncs.IsStable(chunk.g3_sequence) && other.readable();
-      return ends_it ? Becomes::kNothing : Becomes::kKept;
+      return ends_it && !Contest(chunk, record) ? Becomes::kNothing : Becomes::kKept;
     }
     // A sure one takes the place of one in doubt, which stays beneath until this device is here.
     const bool takes_it =
@@ -374,6 +375,14 @@ Core::Becomes Core::WhatBecomesOf(const ChunkId& id, const KnownRecord& record, 
   if (*slot == kNoSlot) return Becomes::kNothing;
   const bool created = !table_.at(*slot).has_g2_space();
   return created || MayBeStoredToo(*slot, record) ? Becomes::kChunk : Becomes::kKept;
+}
+
+// Both records are sure and of processes before this one, yet a chunk has one record. A drive that
+// lost its power alone may have brought one of them back, whose blocks are another chunk's by now.
+// Only a read tells which one it is.
+bool Core::Contest(const Chunk& chunk, const KnownRecord& record) const {
+  const bool sure = !chunk.doubtful && !record.doubtful && !record.unconfirmed;
+  return sure && incarnations_.At(chunk.g3_incarnation) != incarnation_;
 }
 
 // The chunk is in G2 and in no G3. Who waits until it is durable waits for a write that this record

@@ -342,7 +342,11 @@ void Core::FinishPromotion(Promotion& promotion, Generation generation) {
     Change chunk(this, slot);
     chunk->g2_state = G2State::kResident;
     // Every byte was read, and is right.
-    if (chunk->doubtful) EndDoubt(*chunk);
+    if (chunk->doubtful) {
+      EndDoubt(*chunk);
+    } else if (!chunk->detached && chunk->g3_state == G3State::kStored) {
+      EndReplaced(*chunk);
+    }
     ++pool(*chunk).chunks;
     if (!chunk->detached) marks_.Set(chunk->g2, incarnation_, generation);
     counters_.promoted_bytes += chunk->shape.payload_bytes;

@@ -12,7 +12,8 @@
 // A power cut in between leaves two records on two devices, and neither is sure: the new one's
 // data may not have arrived, the old one's may be overwritten. One is taken for the chunk, the
 // other one stays in the same way until every byte of the first was read and is right (scrub.cc
-// sees to it), and takes its place when it is not.
+// sees to it), and takes its place when it is not. The same where both are sure and of processes
+// before this one: a chunk has one record, so a drive that lost its power alone brought one back.
 //
 // Why nothing is lost. Of an entry of replaced_, for a chunk and a device, at all times
 // (CheckReplaced):
@@ -27,7 +28,8 @@
 //    promised it any more: deleted, its space wanted, or what was put anew has another shape and is
 //    gone (ForgetReplaced, EvictReplaced).
 // 4. A batch that fails leaves it as it was (RestoreReplaced), unless 3 has come meanwhile.
-// 5. While the chunk itself is in doubt, the scrub has it in its queue, unless it is nobody's.
+// 5. While the chunk itself is in doubt, or both are sure, the scrub has it in its queue, unless it
+//    is nobody's.
 #include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 
@@ -212,7 +214,15 @@ void Core::DoubtTwice(ChunkSlot slot) {
   const Chunk& chunk = table_.at(slot);
   // Nobody's waits for the start after which its tenant is back.
   if (!HasPool(chunk.tenant)) return;
-  if (chunk.doubtful && replaced_.HasAny(chunk.id)) scrubber_.AddInDoubt(slot);
+  if (DoubtedTwice(chunk)) scrubber_.AddInDoubt(slot);
+}
+
+// A sure record ends the others once it is stable. Where it is, and has not, a read tells which one
+// is true (Contest).
+bool Core::DoubtedTwice(const Chunk& chunk) const {
+  const bool untold =
+      chunk.doubtful || devices_[chunk.device]->syncs.IsStable(chunk.g3_sequence);
+  return untold && replaced_.HasAny(chunk.id);
 }
 
 void Core::FreeWhenStable(uint16_t device, CommitSequence sequence, ExtentList extents) {

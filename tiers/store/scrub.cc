@@ -22,7 +22,7 @@ void Core::ScrubNext(Section& section) {
     return HasPool(chunk.tenant);
   };
   const auto doubted_twice = [this](const Chunk& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return replaced_.HasAny(chunk.id);
+    return DoubtedTwice(chunk);
   };
   scrubber_.BeginLook();
   while (!draining_) {

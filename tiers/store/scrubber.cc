@@ -57,7 +57,7 @@ std::optional<ChunkSlot> Scrubber::NextInDoubt(const Questions& questions) {
   const ChunkSlot slot = in_doubt_.front();
   in_doubt_.pop_front();
   const Chunk& chunk = table_.at(slot);
-  if (!chunk.live || chunk.detached || !chunk.doubtful || !questions.has_tenant(chunk) ||
+  if (!chunk.live || chunk.detached || !questions.has_tenant(chunk) ||
       !questions.doubted_twice(chunk)) {
     return std::nullopt;
   }

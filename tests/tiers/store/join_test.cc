@@ -264,6 +264,34 @@ TEST_CASE("a record on a device that cannot be read ends no other one") {
   CHECK(s.world.index(0).Find(s.Id(1)).has_value());
 }
 
+// A drive that lost its power alone brings back a record whose blocks are another chunk's by now.
+TEST_CASE("of two records that are both sure the one whose image is whole is the chunk") {
+  for (const size_t spoiled : {0, 1}) {
+    for (const bool asked : {false, true}) {
+      INFO("spoiled on device " << spoiled << (asked ? ", asked for" : ""));
+      Away away;
+      StoreTester& s = away.s;
+      REQUIRE(s.Put(1, 4096, {.durable = true}) == "stored");
+      s.Settle();
+      s.KillAndStart();
+      const std::optional<IndexRecord> record = s.world.index(spoiled).Find(s.Id(1));
+      REQUIRE(record.has_value());
+      const Extent extent = record->extents[0];
+      const std::span<std::byte> image =
+          s.OnDisk(extent.first.value(), extent.count.value(), spoiled);
+      std::fill(image.begin(), image.end(), std::byte{7});
+      REQUIRE(away.Join() == "joined");
+      CHECK(s.Durable(1) == "ok");
+      if (asked) s.Get(1);  // of the spoiled one it is a miss, once
+      for (int i = 0; i < 5; ++i) s.Pass(std::chrono::seconds(1));
+      s.Settle();
+      s.store().CheckInvariants();
+      CHECK_FALSE(s.world.index(spoiled).Find(s.Id(1)).has_value());
+      CHECK(s.Get(1) == (spoiled == 1 ? "old" : "hit"));  // of the put that device has
+    }
+  }
+}
+
 TEST_CASE("a delete amid which a device joins covers its records") {
   Away away;
   StoreTester& s = away.s;

@@ -119,7 +119,7 @@ TEST_CASE("what is in doubt twice is read first, without a rate, until it is in 
   w.scrubber.Pay(seconds(1));
   CHECK(w.Next() == doubted);
   w.scrubber.Ended(true);
-  w.table.at(doubted).doubtful = false;
+  w.twice.clear();
   CHECK_FALSE(w.Next().has_value());
   CHECK_FALSE(w.scrubber.on());
 }
