@@ -332,7 +332,6 @@ absl::StatusOr<ChunkIndex::ScanResult> RocksDbIndex::Scan(
   }
   pipe.StopTaking();
   reader.join();
-  database_.env->ReleaseCompactions();
   KVKEEP_RETURN_IF_ERROR(read);
   return result;
 }
@@ -495,8 +494,8 @@ absl::StatusOr<std::unique_ptr<ChunkIndex>> OpenRocksDbIndex(const std::string& 
   DamagedTables damaged(dir);
   if (!damaged.all_aside()) return damaged.status();
   Database database{.env = std::make_unique<IndexEnv>(options.file_system)};
-  // A start wants the records, and every core for them. What an open finds to compact waits until
-  // they are read, or for the first write, which may need it.
+  // A start wants the records, and every core for them and for what follows from them. What an open
+  // finds to compact waits for the first write, which may need it.
   database.env->HoldCompactions();
   rocksdb::Options settings = DatabaseOptions(options, database.env.get());
   const auto damage = std::make_shared<DamageOfLogs>();

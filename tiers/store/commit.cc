@@ -189,7 +189,7 @@ void Core::OnAddCommitted(DeviceTier& tier, const PendingAdd& add) {
   chunk->g3_sequence = add.record.sequence;
   if (chunk->detached) return;  // deleted meanwhile: removed again when this change settles
   EndReplaced(*chunk);
-  InsertIntoG3Policy(add.slot, table_.FindParent(*chunk, add.parent));
+  InsertIntoG3Policy(add.slot, table_.FindParent(*chunk, add.parent), deps_.clock->Now());
 }
 
 void Core::WhenDurable(const ChunkId& id, StatusCallback done) {

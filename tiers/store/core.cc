@@ -276,13 +276,12 @@ void Core::InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) {
   TouchLater(pool(chunk).policy->MemoryDue());
 }
 
-Fingerprint Core::InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent) {
+Fingerprint Core::InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent, MonotonicTime now) {
   Chunk& chunk = table_.at(slot);
   KVKEEP_CHECK(!chunk.in_g3_policy);
   const bool parent_here = parent != kNoSlot && table_.at(parent).in_g3_policy &&
                            table_.at(parent).device == chunk.device;
   const Fingerprint fingerprint = table_.fingerprint(chunk.id);
-  const MonotonicTime now = deps_.clock->Now();
   g3_policy(chunk).OnInsert({.slot = slot,
                              .fingerprint = fingerprint,
                              .parent = parent_here ? parent : kNoSlot,

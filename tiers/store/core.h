@@ -139,7 +139,7 @@ class Core final : private ReadSink {
   void Pin(ChunkSlot slot) LOCKED;
   void UnpinLocked(ChunkSlot slot) LOCKED;
   void InsertIntoG2Policy(ChunkSlot slot, ChunkSlot parent) LOCKED;
-  Fingerprint InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent) LOCKED;
+  Fingerprint InsertIntoG3Policy(ChunkSlot slot, ChunkSlot parent, MonotonicTime now) LOCKED;
   void NoteGone(const Chunk& chunk, LifeSamples::Where where, EvictionPolicy::EraseReason reason)
       LOCKED;
   void FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) LOCKED;

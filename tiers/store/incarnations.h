@@ -25,8 +25,10 @@ class Incarnations {
 
   // Nothing: there is no number left.
   std::optional<IncarnationNumber> Add(Incarnation incarnation) {
+    // Records of one index are mostly of one start after the other.
+    if (last_.value() < all_.size() && all_[last_.value()] == incarnation) return last_;
     const auto known = numbers_.find(incarnation);
-    if (known != numbers_.end()) return known->second;
+    if (known != numbers_.end()) return last_ = known->second;
     if (all_.size() >= kMost) return std::nullopt;
     const IncarnationNumber number(static_cast<uint16_t>(all_.size()));
     all_.push_back(incarnation);
@@ -41,6 +43,7 @@ class Incarnations {
  private:
   std::vector<Incarnation> all_;
   absl::flat_hash_map<Incarnation, IncarnationNumber> numbers_;
+  IncarnationNumber last_{0};  // that was found
 };
 
 }  // namespace kvkeep::store_internal

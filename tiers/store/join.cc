@@ -407,6 +407,7 @@ void Core::PrefetchInserts(const Arrival& arrival, size_t i) {
 // The oldest first: so the youngest is the first whose header is read, and of those that the scrub
 // reads. Some may be gone since they were adopted, or are in the order already.
 void Core::InsertByAge(const Arrival& arrival) {
+  const MonotonicTime now = deps_.clock->Now();
   Section section(this, Section::Kind::kMaintenance);
   for (size_t i = 0; i < arrival.adopted.size(); ++i) {
     section.YieldIfSpent();
@@ -421,7 +422,7 @@ void Core::InsertByAge(const Arrival& arrival) {
     if (chunk.unconfirmed) devices_[arrival.device]->confirms.AddFirst(slot);
     if (chunk.doubtful) scrubber_.AddUnsure(slot);
     if (chunk.in_g3_policy) continue;
-    const Fingerprint fingerprint = InsertIntoG3Policy(slot, kNoSlot);
+    const Fingerprint fingerprint = InsertIntoG3Policy(slot, kNoSlot, now);
     reuse_.OnFound(fingerprint, chunk.blocks() * kBlockBytes);
   }
 }

@@ -202,7 +202,7 @@ void Core::BecomeReplaced(ChunkSlot slot, const ReplacedAt& at) {
   events_.NoteTiers(chunk);  // of the device that it was on
   Replaced taken = replaced_.Take(at);
   StoreBy(chunk, at.device, std::move(taken.extents), taken.record);
-  InsertIntoG3Policy(slot, kNoSlot);
+  InsertIntoG3Policy(slot, kNoSlot, deps_.clock->Now());
   EndReplaced(chunk);
   DoubtTwice(slot);
   if (!chunk.unconfirmed) return;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "tiers/base/bytes.h"
+#include "tiers/base/radix_sort.h"
 
 namespace kvkeep::store_internal {
 namespace {
@@ -93,8 +94,7 @@ uint64_t FormerRecency::RankOf(CommitSequence sequence) const {
 
 SavedRecency SavedRecency::Read(ChunkIndex& index, std::vector<AdoptedChunk>& adopted) {
   SavedRecency found;
-  std::sort(adopted.begin(), adopted.end(),
-            [](const auto& a, const auto& b) { return a.sequence < b.sequence; });
+  RadixSort(adopted, [](const AdoptedChunk& chunk) { return chunk.sequence.value(); });
   for (AdoptedChunk& chunk : adopted) chunk.rank = kUnsaved;
   const bool read = ReadEntries(index, adopted, found).ok();
   const std::optional<FormerRecency> former = FormerRecency::Read(index);
@@ -107,9 +107,8 @@ SavedRecency SavedRecency::Read(ChunkIndex& index, std::vector<AdoptedChunk>& ad
     found.saved_to = std::min(found.saved_to, CommitSequence(chunk.sequence.value() - 1));
   }
   // Chunks that came behind their parent have its rank: the tail of a chain goes first.
-  std::sort(adopted.begin(), adopted.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.rank, b.sequence) < std::pair(b.rank, a.sequence);
-  });
+  std::reverse(adopted.begin(), adopted.end());
+  RadixSort(adopted, [](const AdoptedChunk& chunk) { return chunk.rank; });
   return found;
 }
 

@@ -139,7 +139,7 @@ void Core::LeaveToReaders(ChunkSlot slot) {
   change->device = copy.device;
   change->doubtful = copy.doubtful;
   SetG3State(*change, G3State::kStored);
-  InsertIntoG3Policy(fresh, kNoSlot);
+  InsertIntoG3Policy(fresh, kNoSlot, deps_.clock->Now());
   DoubtTwice(fresh);
 }
 

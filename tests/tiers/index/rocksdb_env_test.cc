@@ -123,17 +123,17 @@ TEST_CASE("a compaction that hangs on one device holds up no other's commits and
   CHECK(disk->hanging() > 0);
 }
 
-TEST_CASE("what an open finds to compact waits until the records are read, or one is written") {
+TEST_CASE("what an open finds to compact waits for the first write") {
   const ScratchDir scratch;
   // Each open writes a table of what the log has; two are to be compacted.
   for (int opens = 0; opens < 4; ++opens) REQUIRE(AddAll(*Make(scratch / "index"), 1));
   const auto index = Make(scratch / "index");
   CHECK(index->stats().records >= kRecordsOfABuffer);
   const uint64_t before = index->stats().table_bytes;
+  CHECK(ReadAll(*index).size() == kRecordsOfABuffer);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));  // else it would have been soon
   CHECK(index->stats().table_bytes == before);
-  SECTION("read") { CHECK(ReadAll(*index).size() == kRecordsOfABuffer); }
-  SECTION("written") { REQUIRE(index->Commit({.adds = {NumberedRecord(1)}}).ok()); }
+  REQUIRE(index->Commit({.adds = {NumberedRecord(1)}}).ok());
   CHECK(InTime([&] { return index->stats().table_bytes < before; }));
 }
 
