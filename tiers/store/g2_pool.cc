@@ -42,6 +42,14 @@ void G2Pool::Free(const ExtentList& extents) {
   }
 }
 
+void G2Pool::LookAgain(const ExtentList& resident) {
+  if (broken_.empty()) return;
+  for (const Extent& extent : resident) {
+    auto at = broken_.lower_bound(extent.first.value());
+    for (; at != broken_.end() && *at < extent.end(); ++at) newly_broken_.emplace_back(*at);
+  }
+}
+
 void G2Pool::FreeRun(uint64_t first, uint64_t end) {
   if (first < end) allocator_.Free(Relative({{BlockNumber(first), BlockCount(end - first)}}));
 }

@@ -47,6 +47,9 @@ class G2Pool {
   void AwaitMemory(const Extent& extent);
   void AddMemory(const Extent& extent);
   bool HasMemory(BlockNumber block) const;
+  // An image became resident that may not have been when TakeBroken told whose memory broke: what
+  // of its blocks is broken is told again.
+  void LookAgain(const ExtentList& resident);
   std::vector<BlockNumber> TakeBroken() { return std::exchange(newly_broken_, {}); }
   uint64_t withheld_blocks() const { return withheld_blocks_; }  // of the used ones
   void EndRecovery() { allocator_.EndRecovery(); }

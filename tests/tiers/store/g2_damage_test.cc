@@ -84,6 +84,23 @@ TEST_CASE("a resident chunk whose memory the kernel gave up on is a miss, its bl
   s.store().CheckInvariants();
 }
 
+TEST_CASE("memory that breaks under a chunk while it is verified is found when that has ended") {
+  StoreTester s(WarmWorld(/*with_device=*/false));
+  REQUIRE(s.Put(1) == "stored");
+  const uint64_t first = MarkedBlocks(s).at(0);
+  s.KillAndStart();
+  {
+    const ChunkReader reader = s.Pin(1);
+    s.world.arena().broken = {BlockNumber(first)};
+    s.store().Tick();  // the chunk is not resident
+    CHECK(s.counters().corrupt_chunks == 0);
+  }
+  s.Settle();
+  CHECK(s.counters().corrupt_chunks == 1);
+  CHECK(s.Get(1) == "miss");
+  s.store().CheckInvariants();
+}
+
 TEST_CASE("a header whose memory breaks while it is resident is no write to G3") {
   StoreTester s(WarmWorld());
   REQUIRE(s.Put(1) == "stored");
