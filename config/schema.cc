@@ -243,8 +243,7 @@ std::vector<ConfigKey> G2Keys() {
       Choice<std::string>(
           "g2.policy", In(&Config::g2, &G2Config::policy), AsSaid(EvictionPolicyNames()),
           "Which chunk is evicted from memory next: least recently used (lru), adaptive (arc), "
-          "least frequently used (lfu), two queues (s3fifo), or what is worth the fewest hits "
-          "(reuse)."),
+          "least frequently used (lfu), or what is worth the fewest hits (reuse)."),
       Fraction("g2.dirty_budget", In(&Config::g2, &G2Config::dirty_budget), kShare,
                "Share of g2.capacity that may wait for its write to G3."),
       Count("g2.copy_threads", In(&Config::g2, &G2Config::copy_threads), {0, 64},

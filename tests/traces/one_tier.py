@@ -16,7 +16,7 @@ import sys
 import two_tiers
 
 BEGIN, END = "<!-- one_tier.py: begin -->", "<!-- one_tier.py: end -->"
-POLICIES = ["lru", "arc", "lfu", "s3fifo", "reuse", "min"]
+POLICIES = ["lru", "arc", "lfu", "reuse", "min"]
 SHARES = [0.01, 0.05, 0.10, 0.25, 0.50]  # of the distinct chunks
 
 

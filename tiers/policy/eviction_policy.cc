@@ -4,7 +4,6 @@
 #include "tiers/policy/lfu_policy.h"
 #include "tiers/policy/lru_policy.h"
 #include "tiers/policy/reuse_policy.h"
-#include "tiers/policy/s3fifo_policy.h"
 
 namespace kvkeep {
 namespace {
@@ -21,8 +20,10 @@ struct KnownPolicy {
   Maker make;
 };
 constexpr KnownPolicy kKnownPolicies[] = {
-    {"lru", &Make<LruPolicy>},     {"arc", &Make<ArcPolicy>},       {"lfu", &Make<LfuPolicy>},
-    {"reuse", &Make<ReusePolicy>}, {"s3fifo", &Make<S3FifoPolicy>},
+    {"lru", &Make<LruPolicy>},
+    {"arc", &Make<ArcPolicy>},
+    {"lfu", &Make<LfuPolicy>},
+    {"reuse", &Make<ReusePolicy>},
 };
 
 }  // namespace

@@ -60,8 +60,7 @@ void ListPolicy::Move(ChunkSlot slot, int list) {
 void ListPolicy::Touch(ChunkSlot slot) {
   KVKEEP_CHECK(Contains(slot));
   Node& node = At(slot);
-  const int list = ListOfTouched(node, ListOf(node));
-  if (list >= 0) Move(slot, list);
+  Move(slot, ListOfTouched(node, ListOf(node)));
 }
 
 bool ListPolicy::PlacedLately(ChunkSlot slot, uint32_t place) const {

@@ -62,8 +62,8 @@ class ListPolicy : public EvictionPolicy {
   // `lists` of them, 1 to kMostLists.
   ListPolicy(const PolicyOptions& options, int lists);
 
-  // Where the chunk goes that was touched: it is in list `from`, or in none, -1. The same one: to
-  // its young end; -1: it stays where it is. Node::value is the policy's to change.
+  // To which list's young end the chunk goes that was touched: it is in list `from`, or in none,
+  // -1. Node::value is the policy's to change.
   virtual int ListOfTouched(Node& node, int from) = 0;
   virtual int ListOfNew(Node& node, const NewChunk& chunk, MonotonicTime now) = 0;
   // It is out already, of list `from`, or of none, -1; size() is that without it.

@@ -38,11 +38,7 @@ class Plain {
       if (*slot == kNoSlot) continue;
       Entry entry;
       std::vector<Entry>* in = Find(slot->value(), &entry);
-      const int64_t list = Touched(entry, in == &aside_);
-      if (list == kStays) {
-        *Iterator(*in, slot->value()) = entry;
-        continue;
-      }
+      const int64_t list = Touched(entry);
       in->erase(Iterator(*in, slot->value()));
       Append(list, entry);
     }
@@ -114,8 +110,7 @@ class Plain {
   }
 
  protected:
-  static constexpr int64_t kStays = -1;
-  virtual int64_t Touched(Entry& entry, bool was_aside) = 0;
+  virtual int64_t Touched(Entry& entry) = 0;
   virtual int64_t Inserted(Entry& entry) = 0;
   virtual void Gone(const Entry& entry, bool was_aside, bool evicted) = 0;
   virtual std::vector<Entry>* Next() = 0;
@@ -156,7 +151,7 @@ class Plain {
 };
 
 class PlainLfu final : public Plain {
-  int64_t Touched(Entry& entry, bool /*was_aside*/) override {
+  int64_t Touched(Entry& entry) override {
     return age_ + static_cast<int64_t>(entry.value = std::min<uint64_t>(entry.value + 1, 63));
   }
   int64_t Inserted(Entry& entry) override { return age_ + static_cast<int64_t>(entry.value = 1); }
@@ -179,7 +174,7 @@ std::vector<uint64_t>::iterator FindPrint(std::vector<uint64_t>& ghosts, uint64_
 }
 
 class PlainArc final : public Plain {
-  int64_t Touched(Entry& entry, bool /*was_aside*/) override {
+  int64_t Touched(Entry& entry) override {
     --count_[entry.value];
     ++count_[entry.value = 1];
     return 1;
@@ -226,59 +221,6 @@ class PlainArc final : public Plain {
   std::array<uint64_t, 2> count_{};
   std::array<std::vector<uint64_t>, 2> ghosts_;
   int64_t target_ = 0;
-};
-
-class PlainS3Fifo final : public Plain {
-  static constexpr uint64_t kMain = 100;  // in value, with the hits
-  int64_t Touched(Entry& entry, bool was_aside) override {
-    if (!was_aside) {
-      if (entry.value % kMain < 3) ++entry.value;
-      return kStays;
-    }
-    small_ -= entry.value < kMain;
-    entry.value = kMain;
-    return 1;
-  }
-  int64_t Inserted(Entry& entry) override {
-    const auto ghost = FindPrint(ghosts_, entry.print);
-    if (ghost == ghosts_.end()) {
-      ++small_;
-      return 0;
-    }
-    ghosts_.erase(ghost);
-    entry.value = kMain;
-    return 1;
-  }
-  void Gone(const Entry& entry, bool /*was_aside*/, bool evicted) override {
-    const bool small = entry.value < kMain;
-    small_ -= small;
-    if (evicted && small) {
-      if (FindPrint(ghosts_, entry.print) != ghosts_.end()) {
-        ghosts_.erase(FindPrint(ghosts_, entry.print));
-      }
-      ghosts_.push_back(entry.print);
-    }
-    for (int twice = 0; twice < 2; ++twice) {
-      if (ghosts_.size() > size() - small_) ghosts_.erase(ghosts_.begin());
-    }
-  }
-  std::vector<Entry>* Next() override {
-    for (int steps = 0;; ++steps) {
-      const bool small = !lists_[0].empty() && (10 * small_ > size() || lists_[1].empty());
-      std::vector<Entry>* list = NonEmpty(small ? 0 : 1);
-      if (list == nullptr || steps == 64) return list;
-      Entry entry = list->front();
-      if (entry.value % kMain < (small ? 2 : 1)) return list;
-      entry.value = small ? kMain : entry.value - 1;
-      small_ -= small;
-      list->erase(list->begin());
-      Append(1, entry);
-    }
-  }
-  std::vector<int64_t> ListOrder() override { return {0, 1}; }
-
-  std::vector<uint64_t> ghosts_;
-  size_t small_ = 0;
 };
 
 class Comparison {
@@ -373,10 +315,6 @@ TEST_CASE("ArcPolicy does what plain vectors do, for any sequence of calls") {
 
 TEST_CASE("LfuPolicy does what plain vectors do, for any sequence of calls") {
   Compare<PlainLfu>("lfu");
-}
-
-TEST_CASE("S3FifoPolicy does what plain vectors do, for any sequence of calls") {
-  Compare<PlainS3Fifo>("s3fifo");
 }
 
 }  // namespace kvkeep
