@@ -163,9 +163,9 @@ void Core::SnapshotSessions(Section& section, StoreSnapshot& snapshot,
   while (const Session* session = sessions_.Next(last)) {
     Count(work::kSession);
     infos.push_back(session->info);
-    const Lessee& lessee = *leases_.of(session->token);
-    snapshot.sessions.push_back({.leases = lessee.leases().size(),
-                                 .leased_bytes = lessee.leased_bytes(),
+    const LeaseHolder& holder = *leases_.of(session->token);
+    snapshot.sessions.push_back({.leases = holder.leases().size(),
+                                 .leased_bytes = holder.leased_bytes(),
                                  .reserved_bytes = puts_.blocks_of(session->token) * kBlockBytes,
                                  .age = now - session->opened});
     last = session->token;

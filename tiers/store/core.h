@@ -2,8 +2,9 @@
 //
 // Its methods are spread over files by flow: core.cc (lock, chunk lifetime, G2 space), sessions.cc,
 // lookup.cc, put.cc, promote.cc, decrypt.cc, verify.cc, write_back.cc, unbacked.cc, g3_space.cc,
-// commit.cc (index and sync), replace.cc, join.cc, confirm.cc, recover_g2.cc, learned.cc, scrub.cc,
-// leave.cc, recency.cc, remote.cc, set_limits.cc, operate.cc, admin.cc, events.cc, metadata.cc.
+// commit.cc (index and sync), replace.cc, join.cc, confirm.cc, recover_g2.cc, policy_state.cc,
+// scrub.cc, leave.cc, recency.cc, remote.cc, set_limits.cc, operate.cc, admin.cc, events.cc,
+// metadata.cc.
 //
 // How the lock is used: every entry opens a Section, but what becomes of one piece of a promotion,
 // which has a lock of its own (promotion.h). Work for the outside (device I/O, executor
@@ -200,30 +201,31 @@ class Core final : private ReadSink {
   void BecomeReplaced(ChunkSlot slot, const ReplacedAt& at) LOCKED;
 
   // ---- sessions.cc
-  void UnpinLeased(Lessee& holder, const Lease::Entry& entry) LOCKED;
-  void UnpinAll(Section& section, Lessee& holder, const std::vector<Lease::Entry>& entries) LOCKED;
+  void UnpinLeased(LeaseHolder& holder, const Lease::Entry& entry) LOCKED;
+  void UnpinAll(Section& section, LeaseHolder& holder,
+                const std::vector<Lease::Entry>& entries) LOCKED;
 
   // ---- lookup.cc
   void NoteMissed(const ChunkSet& deleted) LOCKED;
   bool ReadableNow(const Chunk& chunk) const LOCKED;
   bool InG3(const Chunk& chunk) const LOCKED;
   using Link = EvictionPolicy::ChainLink;
-  struct Wanted;  // wanted.h
-  std::chrono::nanoseconds PromotionTime(const Wanted& wanted) const LOCKED;
+  struct LookupState;  // lookup_state.h
+  std::chrono::nanoseconds PromotionTime(const LookupState& lookup) const LOCKED;
   // What of the key's chunks is still to be read. `found`: of its parts.
-  void NoteToRead(std::span<const Link> found, Wanted& wanted) const LOCKED;
-  void FindSlice(Wanted& wanted, size_t begin, size_t end) LOCKED;
-  void TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> found, bool continued)
-      LOCKED;
-  void TellChains(Section&, TenantId, Wanted&) LOCKED;  // may yield
-  void FindAll(Section& section, TenantId tenant, Wanted& wanted, bool touch) LOCKED;
+  void NoteToRead(std::span<const Link> found, LookupState& lookup) const LOCKED;
+  void FindSlice(LookupState& lookup, size_t begin, size_t end) LOCKED;
+  void TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Link> found,
+                    bool continued) LOCKED;
+  void TellChains(Section&, TenantId, LookupState&) LOCKED;  // may yield
+  void FindAll(Section& section, TenantId tenant, LookupState& lookup, bool touch) LOCKED;
   // To G3, what its admission did not want so far. May yield.
-  void OfferAgain(Section& section, const Wanted& wanted) LOCKED;
+  void OfferAgain(Section& section, const LookupState& lookup) LOCKED;
   // Brings the chunk's bytes into G2, or on the way there. False when there is no space, as there
   // never is for nobody's. May yield: then the chunk may be gone, with the answer false. The parent
   // is none, or pinned by the caller. `tenant` is whose the chunk is.
-  bool EnsureInG2(Section& section, const ReadQueue::Asker& asker, TenantId tenant, ChunkSlot slot,
-                  ChunkSlot parent, bool transient) LOCKED;
+  bool EnsureInG2(Section& section, const ReadQueue::Requester& requester, TenantId tenant,
+                  ChunkSlot slot, ChunkSlot parent, bool transient) LOCKED;
 
   // ---- grant.cc
   struct Served;
@@ -265,7 +267,8 @@ class Core final : private ReadSink {
       LOCKED;
   ChunkSlot FindInLease(Section& section, const SessionToken& token, LeaseId lease,
                         const ChunkId& id) LOCKED;
-  void StartPromotion(LowerTier& from, const ReadQueue::Asker& asker, ChunkSlot slot) LOCKED;
+  void StartPromotion(LowerTier& from, const ReadQueue::Requester& requester,
+                      ChunkSlot slot) LOCKED;
   void PumpReads(LowerTier& from) LOCKED;
   void BeginReads(LowerTier& from, Promotion& promotion) LOCKED;
   void OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status status) override;
@@ -424,7 +427,7 @@ class Core final : private ReadSink {
   struct RecencySave;
   void OnRecencySaved(uint16_t device, const RecencySave& save);
 
-  // ---- learned.cc
+  // ---- policy_state.cc
   void LoadLearned(uint16_t device);  // of one that joins
   void SaveLearned(uint16_t device) LOCKED;
   void OnLearnedSaved(uint16_t device);

@@ -79,7 +79,7 @@ bool Core::AnyJoins() const {
 bool Core::HasG3Room(DeviceTier& tier, const Chunk& chunk) {
   if (tier.free_blocks() >= chunk.blocks()) return true;
   return g3_shares_
-      .WhoGives(chunk.tenant, chunk.blocks(), [&tier](TenantId t) { return tier.CanGive(t); })
+      .ChooseDonor(chunk.tenant, chunk.blocks(), [&tier](TenantId t) { return tier.CanGive(t); })
       .has_value();
 }
 
@@ -159,8 +159,8 @@ Core::Evicted Core::EvictOneFor(DeviceTier& tier, TenantId tenant, uint64_t bloc
     return EvictOneFromG3(tier, TenantId(0));
   }
   // Whoever turns out to have nothing that can go is not asked again.
-  while (const std::optional<TenantId> from =
-             g3_shares_.WhoGives(tenant, blocks, [&tier](TenantId t) { return tier.CanGive(t); })) {
+  const auto can_give = [&tier](TenantId t) { return tier.CanGive(t); };
+  while (const std::optional<TenantId> from = g3_shares_.ChooseDonor(tenant, blocks, can_give)) {
     const Evicted evicted = EvictOneFromG3(tier, *from);
     if (evicted == Evicted::kNone) continue;
     if (evicted == Evicted::kOne && *from != tenant) {
@@ -260,7 +260,7 @@ bool Core::EvictOverCapacity(DeviceTier& tier) {
   Evicted evicted = Evicted::kNone;
   while (evicted == Evicted::kNone) {
     Count(static_cast<uint32_t>(work::kLook * tenant_counters_.size()));
-    std::optional<TenantId> from = g3_shares_.WhoGives(g3_shares_.nobody(), 0, can_give);
+    std::optional<TenantId> from = g3_shares_.ChooseDonor(g3_shares_.nobody(), 0, can_give);
     // Nobody here is above its share of all devices: then any.
     for (TenantId tenant(0); !from.has_value() && tenant != g3_shares_.nobody(); ++tenant) {
       if (can_give(tenant)) from = tenant;

@@ -6,14 +6,14 @@
 #include "tiers/base/status_macros.h"
 #include "tiers/store/canary.h"
 #include "tiers/store/core.h"
-#include "tiers/store/wanted.h"
+#include "tiers/store/lookup_state.h"
 
 namespace kvkeep::store_internal {
 
 void Core::Grant::Reserve() {
-  entries.reserve(wanted.found.size());
-  pinned.reserve(wanted.found.size());
-  if (request.want_places) result.places.reserve(wanted.found.size());
+  entries.reserve(lookup.found.size());
+  pinned.reserve(lookup.found.size());
+  if (request.want_places) result.places.reserve(lookup.found.size());
 }
 
 // Pins unless that would be over a limit of the chunk's tenant or of the session's, or more than
@@ -21,7 +21,7 @@ void Core::Grant::Reserve() {
 bool Core::PinForLease(Grant& grant, size_t i) {
   const ChunkSlot slot = grant.entries[i].slot;
   const Chunk& chunk = table_.at(slot);
-  Lessee& holder = *grant.holder;
+  LeaseHolder& holder = *grant.holder;
   if (!leases_.MayHold(holder, slot)) return false;
   Count(work::kFind);
   leases_.Hold(holder, slot);
@@ -51,21 +51,21 @@ void Core::Shorten(Section& section, Grant& grant, size_t end) {
 }
 
 void Core::PinWhatIsInG2(Section& section, Grant& grant) {
-  Wanted& wanted = grant.wanted;
-  const size_t parts = wanted.chunks.parts.size();
+  LookupState& lookup = grant.lookup;
+  const size_t parts = lookup.chunks.parts.size();
   const bool leading = grant.request.lease_mode == LeaseMode::kLeadingRun;
-  grant.keys = leading ? wanted.leading_keys : static_cast<uint32_t>(wanted.chunks.keys.size());
+  grant.keys = leading ? lookup.leading_keys : static_cast<uint32_t>(lookup.chunks.keys.size());
   bool room = true;
   for (uint32_t i = 0; i < grant.keys * parts; ++i) {
     section.YieldIfSpent();
     Count(work::kLook);
     const auto key = static_cast<uint32_t>(i / parts);
     const uint64_t bit = uint64_t{1} << (i % parts);
-    if (((wanted.g2_parts[key] | wanted.g3_parts[key]) & bit) == 0) continue;
-    if (section.yields() > 0 && !table_.StillIs(wanted.found[i].slot, wanted.id(i))) {
-      wanted.g2_parts[key] &= ~bit;
-      wanted.g3_parts[key] &= ~bit;
-      wanted.leading_keys = std::min(wanted.leading_keys, key);
+    if (((lookup.g2_parts[key] | lookup.g3_parts[key]) & bit) == 0) continue;
+    if (section.yields() > 0 && !table_.StillIs(lookup.found[i].slot, lookup.id(i))) {
+      lookup.g2_parts[key] &= ~bit;
+      lookup.g3_parts[key] &= ~bit;
+      lookup.leading_keys = std::min(lookup.leading_keys, key);
       if (!leading) continue;
       if (!grant.entries.empty() && grant.entries.back().key_index == key) {
         size_t first = grant.entries.size();
@@ -76,9 +76,9 @@ void Core::PinWhatIsInG2(Section& section, Grant& grant) {
       grant.shortened = true;
       return;
     }
-    grant.entries.push_back({wanted.found[i].slot, key, i});
+    grant.entries.push_back({lookup.found[i].slot, key, i});
     grant.pinned.push_back(false);
-    if (room && table_.at(wanted.found[i].slot).has_g2_space()) {
+    if (room && table_.at(lookup.found[i].slot).has_g2_space()) {
       room = PinForLease(grant, grant.entries.size() - 1);
     }
   }
@@ -86,14 +86,15 @@ void Core::PinWhatIsInG2(Section& section, Grant& grant) {
 
 void Core::BringTheRest(Section& section, TenantId tenant, Grant& grant) {
   const auto& entries = grant.entries;
-  const size_t parts = grant.wanted.chunks.parts.size();
+  const size_t parts = grant.lookup.chunks.parts.size();
   const auto bring = [&](size_t i) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const ChunkSlot slot = entries[i].slot;
     const ChunkSlot parent = i >= parts ? entries[i - parts].slot : kNoSlot;
-    const ChunkId id = grant.wanted.id(entries[i].chunk);
+    const ChunkId id = grant.lookup.id(entries[i].chunk);
     if (!table_.StillIs(slot, id)) return false;
     return leases_.MayHold(*grant.holder, slot) &&
-           EnsureInG2(section, grant.wanted.asker, tenant, slot, parent, grant.request.transient) &&
+           EnsureInG2(section, grant.lookup.requester, tenant, slot, parent,
+                      grant.request.transient) &&
            PinForLease(grant, i);
   };
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -107,7 +108,7 @@ void Core::BringTheRest(Section& section, TenantId tenant, Grant& grant) {
     while (i < entries.size() && !grant.pinned[i] && !bring(i)) {
       // Gives up the last key, as a whole: what it held may be what is missing here.
       size_t last = entries.size() - 1;
-      if (!table_.StillIs(entries[i].slot, grant.wanted.id(entries[i].chunk))) last = i;
+      if (!table_.StillIs(entries[i].slot, grant.lookup.id(entries[i].chunk))) last = i;
       Shorten(section, grant, last);
     }
   }
@@ -168,13 +169,13 @@ absl::Status Core::GrantLease(Section& section, const SessionToken& token, Tenan
   if (grant.shortened) ++counters_.leases_shortened;
   if (grant.entries.empty()) return absl::OkStatus();
   if (grant.request.want_places) {
-    const size_t parts = grant.wanted.chunks.parts.size();
+    const size_t parts = grant.lookup.chunks.parts.size();
     for (size_t next = 0; next < grant.entries.size();) {
       const size_t first = grant.result.places.size();
       AddPlaces(section, grant.entries, &next, grant.result);
       for (const ChunkPlace& place : std::span(grant.result.places).subspan(first)) {
         const uint64_t bit = uint64_t{1} << (place.chunk % parts);
-        const bool in_g2 = (grant.wanted.g2_parts[place.chunk / parts] & bit) != 0;
+        const bool in_g2 = (grant.lookup.g2_parts[place.chunk / parts] & bit) != 0;
         grant.served.Add(!in_g2, place.shape.payload_bytes);
       }
     }
@@ -233,7 +234,7 @@ void Core::File(Session& session, Grant& grant) {
   // Who is told the places reads there and asks nobody any more.
   if (grant.request.want_places) {
     sessions_.ChargeBytes(session, grant.payload_bytes);
-    CountServed(&session, grant.wanted.chunks.ns, grant.served);
+    CountServed(&session, grant.lookup.chunks.ns, grant.served);
   }
 }
 

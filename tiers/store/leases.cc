@@ -9,11 +9,11 @@
 
 namespace kvkeep::store_internal {
 
-void Lessee::Add(ChunkSlot slot, TenantId owner, uint64_t blocks) {
+void LeaseHolder::Add(ChunkSlot slot, TenantId owner, uint64_t blocks) {
   if (owner != tenant || ++own_[slot] == 1) blocks_ += blocks;
 }
 
-void Lessee::Remove(ChunkSlot slot, TenantId owner, uint64_t blocks) {
+void LeaseHolder::Remove(ChunkSlot slot, TenantId owner, uint64_t blocks) {
   if (owner == tenant) {
     const auto found = own_.find(slot);
     KVKEEP_CHECK(found != own_.end());
@@ -24,17 +24,17 @@ void Lessee::Remove(ChunkSlot slot, TenantId owner, uint64_t blocks) {
   blocks_ -= blocks;
 }
 
-const Lease* Lessee::Find(LeaseId id) const {
+const Lease* LeaseHolder::Find(LeaseId id) const {
   const auto found = leases_.find(id.value());
   return found == leases_.end() ? nullptr : &found->second;
 }
 
-LeaseId Lessee::FindRequest(uint64_t client_request_id) const {
+LeaseId LeaseHolder::FindRequest(uint64_t client_request_id) const {
   const auto found = by_request_.find(client_request_id);
   return found == by_request_.end() ? LeaseId(0) : found->second;
 }
 
-void Lessee::File(LeaseId id, Lease lease) {
+void LeaseHolder::File(LeaseId id, Lease lease) {
   leased_bytes_ += lease.bytes;
   if (lease.client_request_id != 0) {
     KVKEEP_CHECK(by_request_.emplace(lease.client_request_id, id).second);
@@ -42,13 +42,13 @@ void Lessee::File(LeaseId id, Lease lease) {
   KVKEEP_CHECK(leases_.emplace(id.value(), std::move(lease)).second);
 }
 
-Lease& Lessee::at(LeaseId id) {
+Lease& LeaseHolder::at(LeaseId id) {
   const auto found = leases_.find(id.value());
   KVKEEP_CHECK(found != leases_.end());
   return found->second;
 }
 
-Lease Lessee::Take(LeaseId id) {
+Lease LeaseHolder::Take(LeaseId id) {
   Lease lease = std::move(at(id));
   leases_.erase(id.value());
   leased_bytes_ -= lease.bytes;
@@ -56,12 +56,12 @@ Lease Lessee::Take(LeaseId id) {
   return lease;
 }
 
-void Lessee::LimitKeys(LeaseId id, uint32_t keys) {
+void LeaseHolder::LimitKeys(LeaseId id, uint32_t keys) {
   Lease& lease = at(id);
   lease.keys = std::min(lease.keys, keys);
 }
 
-Lease::Entry Lessee::TakeLast(LeaseId id, uint64_t bytes) {
+Lease::Entry LeaseHolder::TakeLast(LeaseId id, uint64_t bytes) {
   Lease& lease = at(id);
   KVKEEP_CHECK(!lease.entries.empty());
   const Lease::Entry entry = lease.entries.back();
@@ -77,41 +77,41 @@ G2Pool& LeaseBook::pool(TenantId tenant) const {
 }
 
 void LeaseBook::Open(const SessionToken& session, TenantId tenant) {
-  KVKEEP_CHECK(lessees_.emplace(session, std::make_shared<Lessee>(tenant)).second);
+  KVKEEP_CHECK(holders_.emplace(session, std::make_shared<LeaseHolder>(tenant)).second);
 }
 
-std::shared_ptr<Lessee> LeaseBook::Close(const SessionToken& session, bool revoked) {
-  const auto found = lessees_.find(session);
-  KVKEEP_CHECK(found != lessees_.end());
-  std::shared_ptr<Lessee> ended = std::move(found->second);
-  lessees_.erase(found);
-  if (ended->asked) --pool(ended->tenant).lessees;
+std::shared_ptr<LeaseHolder> LeaseBook::Close(const SessionToken& session, bool revoked) {
+  const auto found = holders_.find(session);
+  KVKEEP_CHECK(found != holders_.end());
+  std::shared_ptr<LeaseHolder> ended = std::move(found->second);
+  holders_.erase(found);
+  if (ended->asked) --pool(ended->tenant).lease_holders;
   counters_.leases_revoked += revoked ? ended->leases().size() : 0;
   return ended;
 }
 
-const std::shared_ptr<Lessee>& LeaseBook::of(const SessionToken& session) const {
-  const auto found = lessees_.find(session);
-  KVKEEP_CHECK(found != lessees_.end());
+const std::shared_ptr<LeaseHolder>& LeaseBook::of(const SessionToken& session) const {
+  const auto found = holders_.find(session);
+  KVKEEP_CHECK(found != holders_.end());
   return found->second;
 }
 
 const Lease* LeaseBook::Find(const SessionToken& session, LeaseId id) const {
-  const auto found = lessees_.find(session);
-  return found == lessees_.end() ? nullptr : found->second->Find(id);
+  const auto found = holders_.find(session);
+  return found == holders_.end() ? nullptr : found->second->Find(id);
 }
 
-void LeaseBook::NoteAsks(Lessee& holder) {
-  if (!std::exchange(holder.asked, true)) ++pool(holder.tenant).lessees;
+void LeaseBook::NoteAsks(LeaseHolder& holder) {
+  if (!std::exchange(holder.asked, true)) ++pool(holder.tenant).lease_holders;
 }
 
-absl::Status LeaseBook::CheckRoom(const Lessee& holder) const {
+absl::Status LeaseBook::CheckRoom(const LeaseHolder& holder) const {
   if (holder.leases().size() < most_leases_) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("leases: this session holds ", most_leases_, ", the most allowed"));
 }
 
-bool LeaseBook::MayHold(const Lessee& holder, ChunkSlot slot) const {
+bool LeaseBook::MayHold(const LeaseHolder& holder, ChunkSlot slot) const {
   const Chunk& chunk = table_.at(slot);
   const G2Pool& owner = pool(chunk.tenant);
   const G2Pool& own = pool(holder.tenant);
@@ -119,11 +119,11 @@ bool LeaseBook::MayHold(const Lessee& holder, ChunkSlot slot) const {
   if (!owner.MayLease(chunk.pins == 0 ? chunk.blocks() : 0)) return false;
   const bool lent = chunk.tenant != holder.tenant;
   if (lent && (!owner.MayLend(chunk.blocks()) || !own.MayLease(chunk.blocks()))) return false;
-  if (own.lessees <= 1 || (!lent && holder.Holds(slot))) return true;
+  if (own.lease_holders <= 1 || (!lent && holder.Holds(slot))) return true;
   return own.LeavesEnough(holder.blocks(), chunk.blocks(), !lent && chunk.pins > 0);
 }
 
-void LeaseBook::Hold(Lessee& holder, ChunkSlot slot) {
+void LeaseBook::Hold(LeaseHolder& holder, ChunkSlot slot) {
   const Chunk& chunk = table_.at(slot);
   holder.Add(slot, chunk.tenant, chunk.blocks());
   if (chunk.tenant == holder.tenant) return;
@@ -131,7 +131,7 @@ void LeaseBook::Hold(Lessee& holder, ChunkSlot slot) {
   pool(holder.tenant).borrowed_blocks += chunk.blocks();
 }
 
-void LeaseBook::LetGo(Lessee& holder, ChunkSlot slot) {
+void LeaseBook::LetGo(LeaseHolder& holder, ChunkSlot slot) {
   const Chunk& chunk = table_.at(slot);
   holder.Remove(slot, chunk.tenant, chunk.blocks());
   if (chunk.tenant == holder.tenant) return;
@@ -139,7 +139,7 @@ void LeaseBook::LetGo(Lessee& holder, ChunkSlot slot) {
   pool(holder.tenant).borrowed_blocks -= chunk.blocks();
 }
 
-LeaseId LeaseBook::File(Lessee& holder, Lease lease) {
+LeaseId LeaseBook::File(LeaseHolder& holder, Lease lease) {
   const LeaseId id(next_++);
   holder.File(id, std::move(lease));
   ++counters_.leases_granted;
@@ -147,57 +147,57 @@ LeaseId LeaseBook::File(Lessee& holder, Lease lease) {
 }
 
 struct LeaseBook::Held {
-  std::vector<uint64_t> lent, borrowed, lessees;  // by TenantId
+  std::vector<uint64_t> lent, borrowed, lease_holders;  // by TenantId
   std::vector<uint64_t> pins;                     // by slot
 };
 
-void LeaseBook::CheckLessee(const Lessee& lessee, Held& held) const {
+void LeaseBook::CheckHolder(const LeaseHolder& holder, Held& held) const {
   absl::btree_map<ChunkSlot, uint32_t> own;
   uint64_t blocks = 0, bytes = 0;
-  for (const auto& [id, lease] : lessee.leases()) {
+  for (const auto& [id, lease] : holder.leases()) {
     KVKEEP_CHECK(id < next_);
     uint64_t of_lease = 0;
     for (const Lease::Entry& entry : lease.entries) {
       const Chunk& chunk = table_.at(entry.slot);
       of_lease += chunk.blocks() * kBlockBytes;
-      if (chunk.tenant == lessee.tenant) {
+      if (chunk.tenant == holder.tenant) {
         ++own[entry.slot];
         continue;
       }
       ++held.pins[entry.slot.value()];
       blocks += chunk.blocks();
       held.lent[chunk.tenant.value()] += chunk.blocks();
-      held.borrowed[lessee.tenant.value()] += chunk.blocks();
+      held.borrowed[holder.tenant.value()] += chunk.blocks();
     }
     KVKEEP_CHECK(lease.bytes == of_lease);
     bytes += of_lease;
     if (lease.client_request_id != 0) {
-      KVKEEP_CHECK(lessee.FindRequest(lease.client_request_id) == LeaseId(id));
+      KVKEEP_CHECK(holder.FindRequest(lease.client_request_id) == LeaseId(id));
     }
   }
-  KVKEEP_CHECK(lessee.leased_bytes() == bytes);
+  KVKEEP_CHECK(holder.leased_bytes() == bytes);
   for (const auto& [slot, entries] : own) {
-    KVKEEP_CHECK(lessee.Holds(slot) && lessee.own().at(slot) >= entries);
+    KVKEEP_CHECK(holder.Holds(slot) && holder.own().at(slot) >= entries);
   }
-  for (const auto& [slot, entries] : lessee.own()) {
-    KVKEEP_CHECK(table_.at(slot).tenant == lessee.tenant && entries > 0);
+  for (const auto& [slot, entries] : holder.own()) {
+    KVKEEP_CHECK(table_.at(slot).tenant == holder.tenant && entries > 0);
     blocks += table_.at(slot).blocks();
     held.pins[slot.value()] += entries;
   }
-  KVKEEP_CHECK(lessee.blocks() >= blocks);
-  const G2Pool& of = pool(lessee.tenant);
-  KVKEEP_CHECK(of.pinned_blocks + of.borrowed_blocks >= lessee.blocks());
-  held.lessees[lessee.tenant.value()] += lessee.asked;
+  KVKEEP_CHECK(holder.blocks() >= blocks);
+  const G2Pool& of = pool(holder.tenant);
+  KVKEEP_CHECK(of.pinned_blocks + of.borrowed_blocks >= holder.blocks());
+  held.lease_holders[holder.tenant.value()] += holder.asked;
 }
 
 void LeaseBook::CheckInvariants() const {
   const std::vector<uint64_t> none(pools_.size());
   Held held{none, none, none, std::vector<uint64_t>(table_.slot_end())};
-  for (const auto& [session, lessee] : lessees_) CheckLessee(*lessee, held);
+  for (const auto& [session, holder] : holders_) CheckHolder(*holder, held);
   for (size_t t = 0; t < pools_.size(); ++t) {
     KVKEEP_CHECK(pools_[t]->lent_blocks >= held.lent[t]);  // more: is read
     KVKEEP_CHECK(pools_[t]->borrowed_blocks >= held.borrowed[t]);
-    KVKEEP_CHECK(pools_[t]->lessees == held.lessees[t]);
+    KVKEEP_CHECK(pools_[t]->lease_holders == held.lease_holders[t]);
   }
   for (uint32_t i = 0; i < table_.slot_end(); ++i) {
     KVKEEP_CHECK(table_.at(ChunkSlot(i)).pins >= held.pins[i]);

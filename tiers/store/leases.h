@@ -1,12 +1,12 @@
 // LeaseBook: what each session leases, and what that takes of what its tenant's leases may hold.
 //
 // Owns the leases of every open session, found by number or by the request that asked for them,
-// and what their entries hold (Lessee). It keeps the accounts of leases in the pools: what is lent,
-// what is borrowed, how many sessions ask (G2Pool). Each entry that is held is one pin of its
+// and what their entries hold (LeaseHolder). It keeps the accounts of leases in the pools: what is
+// lent, what is borrowed, how many sessions ask (G2Pool). Each entry that is held is one pin of its
 // chunk: the caller pins after Hold and unpins after LetGo.
 //
-// A Lessee outlives its session where a lease is still being granted or worked off: the callers
-// share it. Reads the table, changes no chunk. The core's lock protects it.
+// A LeaseHolder outlives its session where a lease is still being granted or worked off: the
+// callers share it. Reads the table, changes no chunk. The core's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -41,9 +41,9 @@ struct Lease {
 // What it holds is what its entries pin, of leases or of one in the making. A chunk of its tenant
 // counts once, however many of them do and whoever else pins it too; one of another tenant counts
 // each time, as that is what it costs its tenant.
-class Lessee {
+class LeaseHolder {
  public:
-  explicit Lessee(TenantId tenant) : tenant(tenant) {}
+  explicit LeaseHolder(TenantId tenant) : tenant(tenant) {}
 
   // ---- what it holds
   uint64_t blocks() const { return blocks_; }
@@ -96,23 +96,23 @@ class LeaseBook {
   // ---- sessions
   void Open(const SessionToken& session, TenantId tenant);
   // Nobody finds its leases any more; what they hold is to be let go of. REQUIRES of both: open.
-  std::shared_ptr<Lessee> Close(const SessionToken& session, bool revoked);
-  const std::shared_ptr<Lessee>& of(const SessionToken& session) const;
+  std::shared_ptr<LeaseHolder> Close(const SessionToken& session, bool revoked);
+  const std::shared_ptr<LeaseHolder>& of(const SessionToken& session) const;
   // Null when the session is not open, or has no such lease.
   const Lease* Find(const SessionToken& session, LeaseId id) const;
 
   // ---- leases
   // It asks for leases, from now on: the tenant's limit is shared with it.
-  void NoteAsks(Lessee& holder);
+  void NoteAsks(LeaseHolder& holder);
   // ResourceExhausted when it has as many leases as a session may have.
-  absl::Status CheckRoom(const Lessee& holder) const;
+  absl::Status CheckRoom(const LeaseHolder& holder) const;
   // Whether it may hold the chunk once more: by the limits of both tenants, and by what it may take
   // of its own tenant's beside other sessions.
-  bool MayHold(const Lessee& holder, ChunkSlot slot) const;
-  void Hold(Lessee& holder, ChunkSlot slot);
-  void LetGo(Lessee& holder, ChunkSlot slot);
+  bool MayHold(const LeaseHolder& holder, ChunkSlot slot) const;
+  void Hold(LeaseHolder& holder, ChunkSlot slot);
+  void LetGo(LeaseHolder& holder, ChunkSlot slot);
   // The lease, whose entries are held, is from now on the session's.
-  LeaseId File(Lessee& holder, Lease lease);
+  LeaseId File(LeaseHolder& holder, Lease lease);
 
   // The accounts in the pools and the pins are at least what leases hold: more is in the making, or
   // of a session that has ended.
@@ -120,7 +120,7 @@ class LeaseBook {
 
  private:
   struct Held;  // by leases, as CheckInvariants counts it
-  void CheckLessee(const Lessee& lessee, Held& held) const;
+  void CheckHolder(const LeaseHolder& holder, Held& held) const;
   G2Pool& pool(TenantId tenant) const;
 
   uint32_t most_leases_;
@@ -128,7 +128,7 @@ class LeaseBook {
   const Pools& pools_;
   StoreCounters& counters_;
   // A tree: a hash map that grows moves all of its entries under the lock.
-  absl::btree_map<SessionToken, std::shared_ptr<Lessee>> lessees_;
+  absl::btree_map<SessionToken, std::shared_ptr<LeaseHolder>> holders_;
   uint64_t next_ = 1;
 };
 

@@ -6,13 +6,13 @@
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/store/core.h"
-#include "tiers/store/wanted.h"
+#include "tiers/store/lookup_state.h"
 
 namespace kvkeep::store_internal {
 namespace {
 
 constexpr size_t kMostInSlice = 512;  // chunks told to the policies at once
-static_assert(kMostInSlice >= EvictionPolicy::kLongestChain);  // Wanted::chain holds either
+static_assert(kMostInSlice >= EvictionPolicy::kLongestChain);  // LookupState::chain holds either
 
 uint64_t AllParts(size_t parts) { return parts == 64 ? ~uint64_t{0} : (uint64_t{1} << parts) - 1; }
 
@@ -22,7 +22,7 @@ bool Allowed(const ChunkSet& chunks, const StoreOptions& options) {
 
 }  // namespace
 
-Core::Wanted::Wanted(const ChunkSet& set, const StoreOptions& options) : chunks(set) {
+Core::LookupState::LookupState(const ChunkSet& set, const StoreOptions& options) : chunks(set) {
   if (!Allowed(set, options)) return;  // about to be refused
   g2_parts.assign(set.keys.size(), 0);
   g3_parts.assign(set.keys.size(), 0);
@@ -30,7 +30,7 @@ Core::Wanted::Wanted(const ChunkSet& set, const StoreOptions& options) : chunks(
   chain.resize(std::min(found.size(), kMostInSlice + set.parts.size()));
 }
 
-ChunkId Core::Wanted::id(size_t chunk) const {
+ChunkId Core::LookupState::id(size_t chunk) const {
   return {chunks.ns, chunks.keys[chunk / chunks.parts.size()],
           chunks.parts[chunk % chunks.parts.size()]};
 }
@@ -42,11 +42,11 @@ bool Core::InG3(const Chunk& chunk) const {
          devices_[chunk.device]->readable();
 }
 
-void Core::FindSlice(Wanted& wanted, size_t begin, size_t end) {
-  const ChunkSet& chunks = wanted.chunks;
+void Core::FindSlice(LookupState& lookup, size_t begin, size_t end) {
+  const ChunkSet& chunks = lookup.chunks;
   const size_t parts = chunks.parts.size();
   const uint64_t all = AllParts(parts);
-  const auto found = std::span(wanted.found).subspan(begin * parts, (end - begin) * parts);
+  const auto found = std::span(lookup.found).subspan(begin * parts, (end - begin) * parts);
   table_.FindAll(chunks.ns, chunks.keys.subspan(begin, end - begin), chunks.parts, found);
   Count(static_cast<uint32_t>(work::kFind * found.size()));
   uint32_t leading = 0;
@@ -55,37 +55,37 @@ void Core::FindSlice(Wanted& wanted, size_t begin, size_t end) {
     for (size_t p = 0; p < parts; ++p, ++i) {
       if (found[i].slot == kNoSlot) continue;
       const Chunk& chunk = table_.at(found[i].slot);
-      if (chunk.in_g2()) wanted.g2_parts[k] |= uint64_t{1} << p;
-      wanted.unadmitted |= chunk.unadmitted;
-      if (InG3(chunk)) wanted.g3_parts[k] |= uint64_t{1} << p;
+      if (chunk.in_g2()) lookup.g2_parts[k] |= uint64_t{1} << p;
+      lookup.unadmitted |= chunk.unadmitted;
+      if (InG3(chunk)) lookup.g3_parts[k] |= uint64_t{1} << p;
     }
-    const bool whole = ((wanted.g2_parts[k] | wanted.g3_parts[k]) & all) == all;
+    const bool whole = ((lookup.g2_parts[k] | lookup.g3_parts[k]) & all) == all;
     if (whole && leading == k - begin) ++leading;
     if (!whole) {
-      const uint64_t missing = all & ~(wanted.g2_parts[k] | wanted.g3_parts[k]);
-      wanted.absent += static_cast<uint64_t>(std::popcount(missing));
+      const uint64_t missing = all & ~(lookup.g2_parts[k] | lookup.g3_parts[k]);
+      lookup.absent += static_cast<uint64_t>(std::popcount(missing));
     }
   }
   // Slices come from the tail: the run goes on where this slice is whole.
   const bool goes_on = leading == end - begin;
-  wanted.leading_keys = goes_on ? leading + wanted.leading_keys : leading;
-  if (wanted.to_read.empty()) return;  // nobody asks
-  if (!goes_on) std::fill(wanted.to_read.begin(), wanted.to_read.end(), Wanted::ToRead{});
+  lookup.leading_keys = goes_on ? leading + lookup.leading_keys : leading;
+  if (lookup.to_read.empty()) return;  // nobody asks
+  if (!goes_on) std::fill(lookup.to_read.begin(), lookup.to_read.end(), LookupState::ToRead{});
   for (size_t k = 0; k < leading; ++k) {
-    const bool wait = (wanted.g2_parts[begin + k] & all) != all;
-    if (wait) NoteToRead(found.subspan(k * parts, parts), wanted);
+    const bool wait = (lookup.g2_parts[begin + k] & all) != all;
+    if (wait) NoteToRead(found.subspan(k * parts, parts), lookup);
   }
 }
 
-void Core::NoteToRead(std::span<const Link> found, Wanted& wanted) const {
+void Core::NoteToRead(std::span<const Link> found, LookupState& lookup) const {
   for (const Link& link : found) {
     const Chunk& chunk = table_.at(link.slot);
     if (chunk.in_g2()) continue;
-    Wanted::ToRead& of_device = wanted.to_read[chunk.device];
+    LookupState::ToRead& of_device = lookup.to_read[chunk.device];
     if (chunk.being_read()) {
       const Promotion& promotion = *promotions_.at(link.slot);
       of_device.coming = true;
-      of_device.others |= promotion.waits() && promotion.asker() != wanted.asker;
+      of_device.others |= promotion.waits() && promotion.requester() != lookup.requester;
     } else {
       of_device.bytes += chunk.blocks() * kBlockBytes;
     }
@@ -93,23 +93,23 @@ void Core::NoteToRead(std::span<const Link> found, Wanted& wanted) const {
 }
 
 // Devices read side by side: the slowest says when all is there.
-std::chrono::nanoseconds Core::PromotionTime(const Wanted& wanted) const {
+std::chrono::nanoseconds Core::PromotionTime(const LookupState& lookup) const {
   std::chrono::nanoseconds longest{0};
-  for (size_t d = 0; d < wanted.to_read.size(); ++d) {
-    const Wanted::ToRead& of_device = wanted.to_read[d];
+  for (size_t d = 0; d < lookup.to_read.size(); ++d) {
+    const LookupState::ToRead& of_device = lookup.to_read[d];
     if (!of_device.coming && of_device.bytes == 0) continue;
     // What another one asked for may be the last of all that it did.
-    longest = std::max(longest, devices_[d]->reads.TimeFor(wanted.asker, of_device.bytes,
-                                                           of_device.others));
+    longest = std::max(
+        longest, devices_[d]->reads.TimeFor(lookup.requester, of_device.bytes, of_device.others));
   }
   return longest;
 }
 
-void Core::TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> found,
+void Core::TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Link> found,
                         bool continued) {
   const MonotonicTime now = deps_.clock->Now();
   Count(static_cast<uint32_t>(work::kSample * life_.OnWanted(found, now)));
-  const std::span<Link> chain = std::span(wanted.chain).first(found.size());
+  const std::span<Link> chain = std::span(lookup.chain).first(found.size());
   std::copy(found.begin(), found.end(), chain.begin());
   const auto tell = [&](EvictionPolicy& policy, auto in_policy) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     for (size_t i = 0; i < found.size(); ++i) {
@@ -142,9 +142,9 @@ void Core::TellPolicies(TenantId tenant, Wanted& wanted, std::span<const Link> f
 
 // Once all slices are told, to the policies that learn. A chain of each part, as a chunk's parent
 // is of its own part. As many links in one hold as it may play; policies are never replaced.
-void Core::TellChains(Section& section, TenantId tenant, Wanted& wanted) {
-  const size_t parts = wanted.chunks.parts.size();
-  const size_t keys = wanted.chunks.keys.size();
+void Core::TellChains(Section& section, TenantId tenant, LookupState& lookup) {
+  const size_t parts = lookup.chunks.parts.size();
+  const size_t keys = lookup.chunks.keys.size();
   for (size_t policy = 0; policy <= devices_.size(); ++policy) {
     const auto of_tenant = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) -> EvictionPolicy& {
       return policy == 0 ? *pool(tenant).policy : devices_[policy - 1]->policy(tenant);
@@ -154,9 +154,9 @@ void Core::TellChains(Section& section, TenantId tenant, Wanted& wanted) {
       for (size_t begin = 0; begin < keys; begin += EvictionPolicy::kLongestChain) {
         section.YieldIfSpent();
         const size_t length = std::min(keys - begin, EvictionPolicy::kLongestChain);
-        const std::span<Link> chain = std::span(wanted.chain).first(length);
+        const std::span<Link> chain = std::span(lookup.chain).first(length);
         for (size_t i = 0; i < length; ++i) {
-          chain[i] = {.fingerprint = wanted.found[(begin + i) * parts + part].fingerprint};
+          chain[i] = {.fingerprint = lookup.found[(begin + i) * parts + part].fingerprint};
         }
         const auto play = of_tenant().OnChain(chain, deps_.clock->Now());
         Count(static_cast<uint32_t>(work::kLook * length));
@@ -172,36 +172,36 @@ void Core::TellChains(Section& section, TenantId tenant, Wanted& wanted) {
 }
 
 // From the tail to the head, as the policies want it: so no slot has to outlive its slice.
-void Core::FindAll(Section& section, TenantId tenant, Wanted& wanted, bool touch) {
-  const size_t parts = wanted.chunks.parts.size();
+void Core::FindAll(Section& section, TenantId tenant, LookupState& lookup, bool touch) {
+  const size_t parts = lookup.chunks.parts.size();
   const size_t policies = 1 + devices_.size();
   const size_t chunk_work = work::kFind + (touch ? work::kTouch * policies : 0);
   // As many as one hold may do, so that each is over after one.
   const size_t chunks = std::min<size_t>(DivideRoundUp(hold_.max_work(), chunk_work), kMostInSlice);
   const size_t slice = DivideRoundUp(chunks, parts);
-  for (size_t end = wanted.chunks.keys.size(); end > 0;) {
+  for (size_t end = lookup.chunks.keys.size(); end > 0;) {
     const size_t begin = end - std::min(end, slice);
-    const bool continued = end < wanted.chunks.keys.size();
+    const bool continued = end < lookup.chunks.keys.size();
     if (continued) section.YieldIfSpent();
-    FindSlice(wanted, begin, end);
-    const auto found = std::span<const Link>(wanted.found).subspan(begin * parts);
-    if (touch) TellPolicies(tenant, wanted, found.first((end - begin) * parts), continued);
+    FindSlice(lookup, begin, end);
+    const auto found = std::span<const Link>(lookup.found).subspan(begin * parts);
+    if (touch) TellPolicies(tenant, lookup, found.first((end - begin) * parts), continued);
     end = begin;
   }
-  if (touch) TellChains(section, tenant, wanted);
-  if (touch && wanted.unadmitted && !draining_) OfferAgain(section, wanted);
+  if (touch) TellChains(section, tenant, lookup);
+  if (touch && lookup.unadmitted && !draining_) OfferAgain(section, lookup);
 }
 
 // Head first, as they came. No device is pumped here: it would evict, and callers have found chunks
 // that are theirs until the next yield.
-void Core::OfferAgain(Section& section, const Wanted& wanted) {
-  const ChunkSet& chunks = wanted.chunks;
+void Core::OfferAgain(Section& section, const LookupState& lookup) {
+  const ChunkSet& chunks = lookup.chunks;
   const size_t parts = chunks.parts.size();
-  for (size_t i = 0; i < wanted.found.size(); ++i) {
+  for (size_t i = 0; i < lookup.found.size(); ++i) {
     section.YieldIfSpent();
     Count(work::kFind);
-    const ChunkSlot slot = wanted.found[i].slot;
-    if (slot == kNoSlot || !table_.StillIs(slot, wanted.id(i))) continue;
+    const ChunkSlot slot = lookup.found[i].slot;
+    if (slot == kNoSlot || !table_.StillIs(slot, lookup.id(i))) continue;
     const Chunk& chunk = table_.at(slot);
     if (!chunk.unadmitted || !ReadableNow(chunk) || chunk.g3_state != G3State::kAbsent) continue;
     if (chunk.waits_unbacked) continue;
@@ -213,7 +213,7 @@ void Core::OfferAgain(Section& section, const Wanted& wanted) {
   }
 }
 
-bool Core::EnsureInG2(Section& section, const ReadQueue::Asker& asker, TenantId tenant,
+bool Core::EnsureInG2(Section& section, const ReadQueue::Requester& requester, TenantId tenant,
                       ChunkSlot slot, ChunkSlot parent, bool transient) {
   const ChunkId id = table_.at(slot).id;
   const auto here = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
@@ -241,15 +241,15 @@ bool Core::EnsureInG2(Section& section, const ReadQueue::Asker& asker, TenantId 
     change->transient = transient;
     InsertIntoG2Policy(slot, parent);
   }
-  StartPromotion(*devices_[table_.at(slot).device], asker, slot);
+  StartPromotion(*devices_[table_.at(slot).device], requester, slot);
   return true;
 }
 
 absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const LookupRequest& request) {
-  Wanted wanted(request.chunks, options_);
-  Grant grant{.request = request, .wanted = wanted};
+  LookupState lookup(request.chunks, options_);
+  Grant grant{.request = request, .lookup = lookup};
   if (request.lease_mode != LeaseMode::kNone) grant.Reserve();
-  wanted.to_read.resize(deps_.devices.size());
+  lookup.to_read.resize(deps_.devices.size());
   ReuseMeter::Note note(&reuse_);
   Section section(this);
   const TenantId tenant = owners_.OwnerOf(request.chunks.ns);
@@ -260,63 +260,63 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
         sessions_.FindFor(token, request.chunks, &Grants::read, moves_bytes).status());
     grant.holder = leases_.of(token);
     if (request.lease_mode != LeaseMode::kNone) leases_.NoteAsks(*grant.holder);
-    wanted.asker = {grant.holder->tenant, token};
+    lookup.requester = {grant.holder->tenant, token};
     repeated = grant.holder->FindRequest(request.client_request_id) != LeaseId(0);
     absl::Status allowed = leases_.CheckRoom(*grant.holder);
     if (request.lease_mode != LeaseMode::kNone && !repeated && !allowed.ok()) return allowed;
   }
   ++counters_.lookups;
   counters_.lookup_keys += request.chunks.keys.size();
-  FindAll(section, tenant, wanted, !repeated);
-  const std::chrono::nanoseconds promotion_time = PromotionTime(wanted);  // before it starts any
-  counters_.lookup_leading_keys += wanted.leading_keys;
+  FindAll(section, tenant, lookup, !repeated);
+  const std::chrono::nanoseconds promotion_time = PromotionTime(lookup);  // before it starts any
+  counters_.lookup_leading_keys += lookup.leading_keys;
   if (!repeated) {
-    note.Asked(wanted.found, uint64_t{wanted.leading_keys} * request.chunks.parts.size());
+    note.Asked(lookup.found, uint64_t{lookup.leading_keys} * request.chunks.parts.size());
   }
   if (repeated || request.lease_mode != LeaseMode::kNone) {
     absl::Status granted = GrantLease(section, token, tenant, grant);
     if (!granted.ok()) return granted;
     // Behind the end of a shortened lease it is asked for again.
     if (request.want_places && !repeated && !grant.shortened) {
-      counters_.read_misses += wanted.absent;
+      counters_.read_misses += lookup.absent;
     }
   }
   LookupResult result = std::move(grant.result);
-  result.g2_parts = std::move(wanted.g2_parts);
-  result.g3_parts = std::move(wanted.g3_parts);
-  result.leading_keys = wanted.leading_keys;
+  result.g2_parts = std::move(lookup.g2_parts);
+  result.g3_parts = std::move(lookup.g3_parts);
+  result.leading_keys = lookup.leading_keys;
   result.promotion_time = promotion_time;
   return result;
 }
 
 absl::StatusOr<uint64_t> Core::Touch(const SessionToken& token, const ChunkSet& chunks) {
-  Wanted wanted(chunks, options_);
+  LookupState lookup(chunks, options_);
   {
     Section section(this);
     const absl::StatusOr<Session*> session = sessions_.FindFor(token, chunks, &Grants::read);
     if (!session.ok()) return session.status();
-    FindAll(section, owners_.OwnerOf(chunks.ns), wanted, true);
+    FindAll(section, owners_.OwnerOf(chunks.ns), lookup, true);
   }
   return static_cast<uint64_t>(
-      std::count_if(wanted.found.begin(), wanted.found.end(),
+      std::count_if(lookup.found.begin(), lookup.found.end(),
                     [](const Link& link) { return link.slot != kNoSlot; }));
 }
 
 absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const ChunkSet& chunks) {
-  Wanted wanted(chunks, options_);
+  LookupState lookup(chunks, options_);
   PrefetchResult result;
   Section section(this);
   const absl::StatusOr<Session*> session = sessions_.FindFor(token, chunks, &Grants::read);
   if (!session.ok()) return session.status();
   const TenantId tenant = owners_.OwnerOf(chunks.ns);
-  const ReadQueue::Asker asker{(*session)->tenant(), token};
-  FindAll(section, tenant, wanted, true);
-  for (size_t i = 0; i < wanted.found.size(); ++i) {
+  const ReadQueue::Requester requester{(*session)->tenant(), token};
+  FindAll(section, tenant, lookup, true);
+  for (size_t i = 0; i < lookup.found.size(); ++i) {
     section.YieldIfSpent();
     Count(work::kFind);
     // Making room for an earlier chunk may have pushed this one out for good.
-    const ChunkSlot slot = wanted.found[i].slot;
-    if (slot == kNoSlot || !table_.StillIs(slot, wanted.id(i))) continue;
+    const ChunkSlot slot = lookup.found[i].slot;
+    if (slot == kNoSlot || !table_.StillIs(slot, lookup.id(i))) continue;
     if (ReadableNow(table_.at(slot))) {
       ++result.ready_chunks;
     } else if (table_.at(slot).g2_state == G2State::kUnverified) {
@@ -324,7 +324,7 @@ absl::StatusOr<PrefetchResult> Core::Prefetch(const SessionToken& token, const C
       ++result.started_chunks;
     } else if (InG3(table_.at(slot))) {
       // Full: the rest would not fit either.
-      if (!EnsureInG2(section, asker, tenant, slot, kNoSlot, false)) break;
+      if (!EnsureInG2(section, requester, tenant, slot, kNoSlot, false)) break;
       ++result.started_chunks;
     }
   }

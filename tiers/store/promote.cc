@@ -13,7 +13,7 @@
 #include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 #include "tiers/store/guarded_header.h"
-#include "tiers/store/wanted.h"
+#include "tiers/store/lookup_state.h"
 
 namespace kvkeep::store_internal {
 namespace {
@@ -172,10 +172,10 @@ std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& ext
   return std::move(header->identity.piece_checksums);
 }
 
-void Core::StartPromotion(LowerTier& from, const ReadQueue::Asker& asker, ChunkSlot slot) {
+void Core::StartPromotion(LowerTier& from, const ReadQueue::Requester& requester, ChunkSlot slot) {
   Chunk& chunk = table_.at(slot);
-  auto promotion = std::make_unique<Promotion>(&from, asker, slot, chunk.shape, chunk.g2);
-  from.reads.Ask(asker, slot, promotion->bytes(), deps_.clock->Now());
+  auto promotion = std::make_unique<Promotion>(&from, requester, slot, chunk.shape, chunk.g2);
+  from.reads.Ask(requester, slot, promotion->bytes(), deps_.clock->Now());
   promotions_[slot] = std::move(promotion);
   chunk.g3_reading |= from.has_records();
   ++counters_.promotions;

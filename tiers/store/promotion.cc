@@ -6,10 +6,10 @@
 
 namespace kvkeep::store_internal {
 
-Promotion::Promotion(LowerTier* from, const ReadQueue::Asker& asker, ChunkSlot slot,
+Promotion::Promotion(LowerTier* from, const ReadQueue::Requester& requester, ChunkSlot slot,
                      const ImageShape& shape, ExtentList to)
     : from_(from),
-      asker_(asker),
+      requester_(requester),
       slot_(slot),
       shape_(shape),
       to_(std::move(to)),
@@ -23,7 +23,7 @@ Promotion::Promotion(LowerTier* from, const ReadQueue::Asker& asker, ChunkSlot s
 
 std::unique_ptr<Promotion> Promotion::InPlace(ChunkSlot slot, const ImageShape& shape,
                                               ExtentList to) {
-  return std::make_unique<Promotion>(nullptr, ReadQueue::Asker{}, slot, shape, std::move(to));
+  return std::make_unique<Promotion>(nullptr, ReadQueue::Requester{}, slot, shape, std::move(to));
 }
 
 void Promotion::BeginReads() {

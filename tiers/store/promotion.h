@@ -58,13 +58,13 @@ class Promotion {
   // Of an image in G2, `to`; its header is read first.
   static std::unique_ptr<Promotion> InPlace(ChunkSlot slot, const ImageShape& shape, ExtentList to);
   // From a tier into that space, for whoever asked first.
-  Promotion(LowerTier* from, const ReadQueue::Asker& asker, ChunkSlot slot, const ImageShape& shape,
-            ExtentList to);
+  Promotion(LowerTier* from, const ReadQueue::Requester& requester, ChunkSlot slot,
+            const ImageShape& shape, ExtentList to);
 
   // Null: in place.
   LowerTier* from() const { return from_; }
   bool in_place() const { return from_ == nullptr; }
-  const ReadQueue::Asker& asker() const { return asker_; }
+  const ReadQueue::Requester& requester() const { return requester_; }
   ChunkSlot slot() const { return slot_; }
   const ExtentList& to() const { return to_; }
   uint64_t bytes() const { return shape_.blocks().value() * kBlockBytes; }
@@ -116,7 +116,7 @@ class Promotion {
   void TellFailure(Next& next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   LowerTier* const from_;
-  const ReadQueue::Asker asker_;
+  const ReadQueue::Requester requester_;
   const ChunkSlot slot_;
   const ImageShape shape_;
   const ExtentList to_;

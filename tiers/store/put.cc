@@ -63,7 +63,7 @@ bool Core::MakeRoomInTable(Section& section, TenantId tenant) {
   };
   while (table_.full()) {
     // Whoever turns out to have nothing that can go is not asked again.
-    const std::optional<TenantId> from = slot_shares_.WhoGives(tenant, 1, can_give);
+    const std::optional<TenantId> from = slot_shares_.ChooseDonor(tenant, 1, can_give);
     if (!from.has_value()) break;
     const bool of_g3 = victims < kMostVictims;
     if (ForgetOne(*from, of_g3) == Evicted::kOne) {

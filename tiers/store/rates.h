@@ -5,7 +5,7 @@
 // A call that finds a token goes on, whatever it takes: a large one overdraws, and the next waits
 // until that is paid off. What is refused is refused at once; nothing queues here.
 //
-// A plain part of the core's state: the core's lock protects it.
+// A plain session of the core's state: the core's lock protects it.
 #pragma once
 
 #include <absl/status/status.h>
@@ -20,9 +20,9 @@ namespace kvkeep::store_internal {
 
 class Rates {
  public:
-  // What is one session's of them.
-  struct Part {
-    SharedRate::Part keys, bytes;
+  // One session's share of each rate.
+  struct SessionShares {
+    SharedRate::SessionShare keys, bytes;
   };
 
   // 0: no limit.
@@ -36,13 +36,14 @@ class Rates {
   bool limited() const { return keys_.limited() || bytes_.limited(); }
   // Whether a call of that session may go on that asks for keys, moves bytes, or both.
   // ResourceExhausted names the limit and says when to come back; counted.
-  absl::Status Ask(Part& part, bool keys, bool bytes, MonotonicTime now, TenantCounters& counters);
+  absl::Status Ask(SessionShares& session, bool keys, bool bytes, MonotonicTime now,
+                   TenantCounters& counters);
   // Null: of a session that is closed by now.
-  void TakeKeys(Part* part, uint64_t keys) {
-    keys_.Take(part == nullptr ? nullptr : &part->keys, keys);
+  void TakeKeys(SessionShares* session, uint64_t keys) {
+    keys_.Take(session == nullptr ? nullptr : &session->keys, keys);
   }
-  void TakeBytes(Part* part, uint64_t bytes) {
-    bytes_.Take(part == nullptr ? nullptr : &part->bytes, bytes);
+  void TakeBytes(SessionShares* session, uint64_t bytes) {
+    bytes_.Take(session == nullptr ? nullptr : &session->bytes, bytes);
   }
 
   uint64_t keys_per_second() const { return keys_.per_second(); }

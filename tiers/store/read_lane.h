@@ -18,9 +18,10 @@ namespace kvkeep::store_internal {
 
 class ReadLane {
  public:
-  void Ask(const ReadQueue::Asker& asker, ChunkSlot slot, uint64_t bytes, MonotonicTime now) {
+  void Ask(const ReadQueue::Requester& requester, ChunkSlot slot, uint64_t bytes,
+           MonotonicTime now) {
     speed_.OnStart(bytes, now);
-    queue_.Push(asker, slot, bytes);
+    queue_.Push(requester, slot, bytes);
   }
   bool anyone_waits() const { return !queue_.empty(); }
   // REQUIRES: anyone_waits().
@@ -41,12 +42,12 @@ class ReadLane {
   }
   bool busy() const { return in_flight_bytes_ > 0; }
 
-  // Until `bytes` more, which the asker would ask for now, are readable; `behind_others`: they or
-  // what the asker waits for are behind all that waits.
-  std::chrono::nanoseconds TimeFor(const ReadQueue::Asker& asker, uint64_t bytes,
+  // Until `bytes` more, which the requester would ask for now, are readable; `behind_others`: they
+  // or what the requester waits for are behind all that waits.
+  std::chrono::nanoseconds TimeFor(const ReadQueue::Requester& requester, uint64_t bytes,
                                    bool behind_others) const {
     const uint64_t waiting = queue_.bytes();
-    const uint64_t before = behind_others ? waiting : queue_.BytesBefore(asker, bytes);
+    const uint64_t before = behind_others ? waiting : queue_.BytesBefore(requester, bytes);
     return speed_.TimeFor(bytes, waiting - before);
   }
 

@@ -4,8 +4,8 @@
 
 namespace kvkeep::store_internal {
 
-void ReadQueue::Push(const Asker& asker, ChunkSlot slot, uint64_t bytes) {
-  tenants_.Add(asker.tenant, bytes).Add(asker.session, bytes).push_back({slot, bytes});
+void ReadQueue::Push(const Requester& requester, ChunkSlot slot, uint64_t bytes) {
+  tenants_.Add(requester.tenant, bytes).Add(requester.session, bytes).push_back({slot, bytes});
 }
 
 void ReadQueue::Pop() {
@@ -17,13 +17,13 @@ void ReadQueue::Pop() {
   tenants_.Take(bytes);
 }
 
-uint64_t ReadQueue::BytesBefore(const Asker& asker, uint64_t more) const {
+uint64_t ReadQueue::BytesBefore(const Requester& requester, uint64_t more) const {
   uint64_t in_tenant = more;
-  if (const OfTenant* const tenant = tenants_.Find(asker.tenant); tenant != nullptr) {
-    const uint64_t own = tenant->BytesOf(asker.session) + more;
-    in_tenant = tenant->BytesWithin(asker.session, own);
+  if (const OfTenant* const tenant = tenants_.Find(requester.tenant); tenant != nullptr) {
+    const uint64_t own = tenant->BytesOf(requester.session) + more;
+    in_tenant = tenant->BytesWithin(requester.session, own);
   }
-  return tenants_.BytesWithin(asker.tenant, in_tenant) - more;
+  return tenants_.BytesWithin(requester.tenant, in_tenant) - more;
 }
 
 }  // namespace kvkeep::store_internal

@@ -1,6 +1,6 @@
 // ReadQueue: promotions of one device that wait, and whose turn it is.
 //
-// Who asks takes turns (turns.h): first the tenants, and of a tenant its sessions. So the long
+// Who asks takes turns (fair_queue.h): first the tenants, and of a tenant its sessions. So the long
 // prompts of one engine, or the many engines of one tenant, do not keep everybody else waiting.
 // Within a session chunks go in the order in which they were asked for: an engine begins when a
 // prompt is whole, and the first is whole soonest so.
@@ -12,7 +12,7 @@
 #include <deque>
 
 #include "tiers/policy/eviction_policy.h"
-#include "tiers/store/turns.h"
+#include "tiers/store/fair_queue.h"
 #include "tiers/store/types.h"
 
 namespace kvkeep::store_internal {
@@ -21,30 +21,31 @@ class ReadQueue {
  public:
   // The session's tenant; whose the chunk is does not matter. No session: the store itself, for
   // that tenant.
-  struct Asker {
+  struct Requester {
     TenantId tenant;
     SessionToken session;
-    bool operator==(const Asker&) const = default;
+    bool operator==(const Requester&) const = default;
   };
 
-  void Push(const Asker& asker, ChunkSlot slot, uint64_t bytes);
+  void Push(const Requester& requester, ChunkSlot slot, uint64_t bytes);
   bool empty() const { return tenants_.empty(); }
   // Who is next. REQUIRES: !empty().
   ChunkSlot front() const { return tenants_.front().front().front().slot; }
   void Pop();
 
   uint64_t bytes() const { return tenants_.bytes(); }  // that wait
-  // Of them, the most that comes before the last of `more` bytes that this asker would ask for now.
-  uint64_t BytesBefore(const Asker& asker, uint64_t more) const;
+  // The most of them that comes before the last of `more` bytes, were this requester to ask for
+  // those now.
+  uint64_t BytesBefore(const Requester& requester, uint64_t more) const;
 
  private:
   struct Read {
     ChunkSlot slot;
     uint64_t bytes;
   };
-  using OfTenant = Turns<SessionToken, std::deque<Read>>;
+  using OfTenant = FairQueue<SessionToken, std::deque<Read>>;
 
-  Turns<TenantId, OfTenant> tenants_;
+  FairQueue<TenantId, OfTenant> tenants_;
 };
 
 }  // namespace kvkeep::store_internal

@@ -13,13 +13,13 @@
 #include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 #include "tiers/store/guarded_header.h"
-#include "tiers/store/wanted.h"
+#include "tiers/store/lookup_state.h"
 
 namespace kvkeep::store_internal {
 
 // One call of Recall.
 struct Core::Recalling {
-  ReadQueue::Asker asker;
+  ReadQueue::Requester requester;
   TenantId owner;  // of the namespace
   RemoteRemovals::Moment began = 0;
   std::vector<ChunkId> ids;
@@ -29,7 +29,7 @@ struct Core::Recalling {
 };
 
 void Core::Recall(const SessionToken& token, const ChunkSet& chunks, RecallCallback done) {
-  Wanted wanted(chunks, options_);
+  LookupState lookup(chunks, options_);
   auto recalling = std::make_shared<Recalling>();
   recalling->done = std::move(done);
   Section section(this);
@@ -47,17 +47,17 @@ void Core::Recall(const SessionToken& token, const ChunkSet& chunks, RecallCallb
                                  : "too many recalls are under way"));
   }
   recalling->owner = owners_.OwnerOf(chunks.ns);
-  recalling->asker = {(*session)->tenant(), token};
+  recalling->requester = {(*session)->tenant(), token};
   // A search begins before the table is looked at: what is deleted from here on is not believed.
   recalling->began = remote_->removals.BeginSearch();
   ++remote_->recalls;
-  FindAll(section, recalling->owner, wanted, false);
-  for (size_t i = 0; i < wanted.found.size(); ++i) {
+  FindAll(section, recalling->owner, lookup, false);
+  for (size_t i = 0; i < lookup.found.size(); ++i) {
     section.YieldIfSpent();
     Count(work::kLook);
-    if (wanted.found[i].slot != kNoSlot) continue;
+    if (lookup.found[i].slot != kNoSlot) continue;
     if (recalling->ids.size() >= RemoteTier::kMostChunksARecall) break;
-    recalling->ids.push_back(wanted.id(i));
+    recalling->ids.push_back(lookup.id(i));
   }
   ++remote_->counters.searches;
   remote_->counters.searched_chunks += recalling->ids.size();
@@ -133,7 +133,7 @@ bool Core::BeginRecall(Section& section, const std::shared_ptr<Recalling>& recal
   pool(owner).recalling_blocks += blocks;
   ++recalling->left;
   remote_->recalling.insert(id);
-  StartPromotion(*remote_, recalling->asker, slot);
+  StartPromotion(*remote_, recalling->requester, slot);
   AwaitAll(*promotions_.at(slot),
            [this, recalling, bytes = shape.payload_bytes](const absl::Status& status) {
              OnRecalled(recalling, bytes, status);

@@ -37,7 +37,7 @@ struct Session {
   const std::shared_ptr<const SessionInfo> info;
   const MonotonicTime opened;
   std::map<NamespaceDigest, NamespaceSpec> namespaces;
-  Rates::Part rates;
+  Rates::SessionShares rates;
 };
 
 class SessionTable {

@@ -18,27 +18,28 @@ absl::StatusOr<SessionToken> Core::OpenSession(const SessionInfo& info) {
 
 void Core::CloseSession(const SessionToken& token, bool revoked) {
   std::unique_ptr<Session> ended;  // outlive the lock: freeing them takes time
-  std::shared_ptr<Lessee> lessee;
+  std::shared_ptr<LeaseHolder> holder;
   Section section(this);
   // Its puts in progress find the session gone when they seal, and give their space back then:
   // their writers may be copying right now.
   ended = sessions_.Close(token, revoked);
   if (ended == nullptr) return;
-  lessee = leases_.Close(token, revoked);
+  holder = leases_.Close(token, revoked);
   events_.WakeReadersOf(token);
-  for (const auto& [id, lease] : lessee->leases()) {
+  for (const auto& [id, lease] : holder->leases()) {
     Count(work::kLook);
-    UnpinAll(section, *lessee, lease.entries);
+    UnpinAll(section, *holder, lease.entries);
   }
 }
 
-void Core::UnpinLeased(Lessee& holder, const Lease::Entry& entry) {
+void Core::UnpinLeased(LeaseHolder& holder, const Lease::Entry& entry) {
   Count(work::kFind);
   leases_.LetGo(holder, entry.slot);
   UnpinLocked(entry.slot);
 }
 
-void Core::UnpinAll(Section& section, Lessee& holder, const std::vector<Lease::Entry>& entries) {
+void Core::UnpinAll(Section& section, LeaseHolder& holder,
+                    const std::vector<Lease::Entry>& entries) {
   for (const Lease::Entry& entry : entries) {
     section.YieldIfSpent();
     UnpinLeased(holder, entry);
@@ -72,7 +73,7 @@ absl::StatusOr<NamespaceSpec> Core::FindNamespace(const SessionToken& token,
 
 absl::Status Core::Release(const SessionToken& token, LeaseId lease_id, uint32_t keep_keys) {
   Lease ended;  // outlive the lock: freeing them takes time
-  std::shared_ptr<Lessee> holder;
+  std::shared_ptr<LeaseHolder> holder;
   Section section(this);
   for (bool first = true;; first = false) {
     const absl::Status open = sessions_.Find(token).status();

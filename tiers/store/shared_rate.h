@@ -25,8 +25,8 @@ namespace kvkeep::store_internal {
 
 class SharedRate {
  public:
-  // What is one session's of it.
-  class Part {
+  // One session's share of the rate.
+  class SessionShare {
     friend class SharedRate;
     std::optional<TokenBucket> own_;  // since it first asked
     int64_t asked_in_ = -1;           // second
@@ -34,7 +34,7 @@ class SharedRate {
   };
   struct Refusal {
     std::chrono::milliseconds wait;
-    uint64_t askers = 1;  // more: it is the session's share that is used up
+    uint64_t requesters = 1;  // more: it is the session's share that is used up
   };
 
   explicit SharedRate(uint64_t per_second) : all_(per_second) {}  // 0: no limit
@@ -50,46 +50,46 @@ class SharedRate {
   }
 
   // Nothing: it may go on.
-  std::optional<Refusal> Ask(Part& part, MonotonicTime now) {
+  std::optional<Refusal> Ask(SessionShare& session, MonotonicTime now) {
     if (!limited()) return std::nullopt;
-    if (part.of_ != generation_) {
-      part = Part();
-      part.of_ = generation_;
+    if (session.of_ != generation_) {
+      session = SessionShare();
+      session.of_ = generation_;
     }
-    const uint64_t askers = CountAskers(part, now);
-    const uint64_t equal = per_second() / askers;
+    const uint64_t requesters = CountRequesters(session, now);
+    const uint64_t equal = per_second() / requesters;
     // A little is kept back, so that the tenant's tokens come back to a half while all take all of
     // their shares.
-    const uint64_t share = std::max<uint64_t>(1, askers == 1 ? equal : equal - equal / 16);
-    if (!part.own_.has_value()) part.own_.emplace(share);
-    part.own_->SetRate(share, now);
+    const uint64_t share = std::max<uint64_t>(1, requesters == 1 ? equal : equal - equal / 16);
+    if (!session.own_.has_value()) session.own_.emplace(share);
+    session.own_->SetRate(share, now);
     if (const auto wait = all_.Wait(now)) return Refusal{.wait = *wait};
-    const auto own_wait = part.own_->Wait(now);
+    const auto own_wait = session.own_->Wait(now);
     if (!own_wait.has_value()) return std::nullopt;
-    const auto rest_wait = askers == 1 ? std::nullopt : all_.WaitForHalf(now);
+    const auto rest_wait = requesters == 1 ? std::nullopt : all_.WaitForHalf(now);
     if (rest_wait.has_value()) {
-      return Refusal{.wait = std::min(*own_wait, *rest_wait), .askers = askers};
+      return Refusal{.wait = std::min(*own_wait, *rest_wait), .requesters = requesters};
     }
     // What others leave is not held against it when they want theirs again: it owes one call.
-    part.own_->Forgive();
+    session.own_->Forgive();
     return std::nullopt;
   }
   // Null: of a session that is closed by now.
-  void Take(Part* part, uint64_t tokens) {
+  void Take(SessionShare* session, uint64_t tokens) {
     all_.Take(tokens);
-    if (part != nullptr && part->own_.has_value()) part->own_->Take(tokens);
+    if (session != nullptr && session->own_.has_value()) session->own_->Take(tokens);
   }
 
  private:
-  uint64_t CountAskers(Part& part, MonotonicTime now) {
+  uint64_t CountRequesters(SessionShare& session, MonotonicTime now) {
     const int64_t second = std::chrono::duration_cast<std::chrono::seconds>(now).count();
     if (second != second_) {
       before_ = second == second_ + 1 ? asked_ : 0;
       asked_ = 0;
       second_ = second;
     }
-    if (part.asked_in_ != second) ++asked_;
-    part.asked_in_ = second;
+    if (session.asked_in_ != second) ++asked_;
+    session.asked_in_ = second;
     return std::max({uint64_t{1}, asked_, before_});
   }
 

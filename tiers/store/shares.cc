@@ -49,8 +49,8 @@ bool Shares::FitsQuota(TenantId tenant, uint64_t more) const {
   return own.quota == 0 || (more <= own.quota && own.held <= own.quota - more);
 }
 
-std::optional<TenantId> Shares::WhoGives(TenantId taker, uint64_t more,
-                                         absl::FunctionRef<bool(TenantId)> can_give) const {
+std::optional<TenantId> Shares::ChooseDonor(TenantId taker, uint64_t more,
+                                            absl::FunctionRef<bool(TenantId)> can_give) const {
   if (can_give(nobody())) return nobody();
   std::optional<TenantId> most;
   uint64_t most_above = 0;

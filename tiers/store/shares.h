@@ -50,8 +50,8 @@ class Shares {
   // Whose is to go so that `taker` can have `more`: who is most above its share, the taker as if it
   // had that already; the taker itself when there is no such one. Only of those with something
   // that `can_give`; none: nothing is to go for it.
-  std::optional<TenantId> WhoGives(TenantId taker, uint64_t more,
-                                   absl::FunctionRef<bool(TenantId)> can_give) const;
+  std::optional<TenantId> ChooseDonor(TenantId taker, uint64_t more,
+                                      absl::FunctionRef<bool(TenantId)> can_give) const;
 
  private:
   struct Tenant {

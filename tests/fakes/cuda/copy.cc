@@ -36,37 +36,37 @@ Located Locate(State* state, uint64_t address, uint64_t bytes)
   return {.place = read_only ? Place::kRegisteredReadOnly : Place::kRegistered};
 }
 
-struct Wanted {
+struct Transfer {
   uint64_t to = 0;
   uint64_t from = 0;
   uint64_t bytes = 0;
 };
 
 // Adds one copy to `operation`; false if the driver would refuse it.
-bool Add(State* state, const Wanted& wanted, Operation* operation, bool* pageable)
+bool Add(State* state, const Transfer& transfer, Operation* operation, bool* pageable)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->mu) {
-  const Located to = Locate(state, wanted.to, wanted.bytes);
-  const Located from = Locate(state, wanted.from, wanted.bytes);
+  const Located to = Locate(state, transfer.to, transfer.bytes);
+  const Located from = Locate(state, transfer.from, transfer.bytes);
   if (to.place == Place::kNowhere || from.place == Place::kNowhere) return false;
   if (to.place == Place::kRegisteredReadOnly) return false;
   for (const Located* end : {&to, &from}) {
     if (end->range != nullptr) operation->ranges.push_back(end->range);
     *pageable |= end->place == Place::kPageable;
   }
-  operation->parts.push_back({.to = reinterpret_cast<std::byte*>(wanted.to),
-                              .from = reinterpret_cast<const std::byte*>(wanted.from),
-                              .bytes = wanted.bytes});
+  operation->parts.push_back({.to = reinterpret_cast<std::byte*>(transfer.to),
+                              .from = reinterpret_cast<const std::byte*>(transfer.from),
+                              .bytes = transfer.bytes});
   return true;
 }
 
-CUresult CopyOne(State* state, const Wanted& wanted, bool to_device, CUstream stream)
+CUresult CopyOne(State* state, const Transfer& transfer, bool to_device, CUstream stream)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(state->mu) {
-  const uint64_t device_end = to_device ? wanted.to : wanted.from;
-  if (wanted.bytes == 0) return CUDA_SUCCESS;
-  if (FindRange(state, device_end, wanted.bytes) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const uint64_t device_end = to_device ? transfer.to : transfer.from;
+  if (transfer.bytes == 0) return CUDA_SUCCESS;
+  if (FindRange(state, device_end, transfer.bytes) == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Operation operation;
   bool pageable = false;
-  if (!Add(state, wanted, &operation, &pageable)) return CUDA_ERROR_INVALID_VALUE;
+  if (!Add(state, transfer, &operation, &pageable)) return CUDA_ERROR_INVALID_VALUE;
   return Enqueue(state, stream, std::move(operation), pageable);
 }
 
@@ -93,9 +93,9 @@ CUresult CopyBatch(const BatchArguments& batch, size_t* refused) {
   bool pageable = false;
   // Backwards: "copies within a batch are not guaranteed to execute in any specific order".
   for (size_t i = batch.count; i-- > 0;) {
-    const Wanted wanted = {
+    const Transfer transfer = {
         .to = batch.destinations[i], .from = batch.sources[i], .bytes = batch.sizes[i]};
-    if (wanted.bytes == 0 || !Add(&state, wanted, &operation, &pageable)) {
+    if (transfer.bytes == 0 || !Add(&state, transfer, &operation, &pageable)) {
       *refused = i;
       return CUDA_ERROR_INVALID_VALUE;
     }
@@ -130,16 +130,16 @@ CUresult CUDAAPI cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t b
   State& state = TheState();
   const Entry entry(&state, "cuMemcpyHtoDAsync", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  const Wanted wanted = {.to = to, .from = reinterpret_cast<uint64_t>(from), .bytes = bytes};
-  return CopyOne(&state, wanted, true, stream);
+  const Transfer transfer = {.to = to, .from = reinterpret_cast<uint64_t>(from), .bytes = bytes};
+  return CopyOne(&state, transfer, true, stream);
 }
 
 CUresult CUDAAPI cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
   State& state = TheState();
   const Entry entry(&state, "cuMemcpyDtoHAsync", Needs::kContext);
   if (entry.error() != CUDA_SUCCESS) return entry.error();
-  const Wanted wanted = {.to = reinterpret_cast<uint64_t>(to), .from = from, .bytes = bytes};
-  return CopyOne(&state, wanted, false, stream);
+  const Transfer transfer = {.to = reinterpret_cast<uint64_t>(to), .from = from, .bytes = bytes};
+  return CopyOne(&state, transfer, false, stream);
 }
 
 }  // extern "C"

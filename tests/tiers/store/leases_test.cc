@@ -35,7 +35,7 @@ struct LeasesWorld {
   }
   // As the core does it. False: it may not.
   bool Hold(const SessionToken& session, ChunkSlot slot) {
-    Lessee& holder = *book.of(session);
+    LeaseHolder& holder = *book.of(session);
     book.NoteAsks(holder);
     if (!book.MayHold(holder, slot)) return false;
     book.Hold(holder, slot);
@@ -43,7 +43,7 @@ struct LeasesWorld {
     if (chunk.pins++ == 0) pool(chunk.tenant).pinned_blocks += chunk.blocks();
     return true;
   }
-  void LetGo(Lessee& holder, ChunkSlot slot) {
+  void LetGo(LeaseHolder& holder, ChunkSlot slot) {
     book.LetGo(holder, slot);
     Chunk& chunk = table.at(slot);
     if (--chunk.pins == 0) pool(chunk.tenant).pinned_blocks -= chunk.blocks();
@@ -102,7 +102,7 @@ TEST_CASE("a lease is given up from its end, or taken whole, and then is not fou
   LeasesWorld w;
   const std::vector<ChunkSlot> slots = {w.Add(kLeaseA), w.Add(kLeaseA), w.Add(kLeaseA)};
   const LeaseId lease = w.Grant(kLeasesOne, slots, 77);
-  Lessee& holder = *w.book.of(kLeasesOne);
+  LeaseHolder& holder = *w.book.of(kLeasesOne);
   holder.LimitKeys(lease, 2);
   holder.LimitKeys(lease, 3);  // never more again
   CHECK(holder.Find(lease)->keys == 2);
@@ -140,7 +140,7 @@ TEST_CASE("a chunk of its tenant counts once for a session, one of another tenan
   LeasesWorld w;
   const ChunkSlot own = w.Add(kLeaseA), lent = w.Add(kLeaseB);
   for (const ChunkSlot slot : {own, own, lent, lent}) CHECK(w.Hold(kLeasesOne, slot));
-  Lessee& holder = *w.book.of(kLeasesOne);
+  LeaseHolder& holder = *w.book.of(kLeasesOne);
   CHECK(holder.blocks() == 3 * kLeaseBlocks);
   CHECK(w.pool(kLeaseB).lent_blocks == 2 * kLeaseBlocks);
   CHECK(w.pool(kLeaseA).borrowed_blocks == 2 * kLeaseBlocks);
@@ -166,26 +166,26 @@ TEST_CASE("where two ask neither takes all, until the other one is closed") {
   LeasesWorld w;
   w.book.NoteAsks(*w.book.of(kLeasesTwo));
   w.book.NoteAsks(*w.book.of(kLeasesTwo));
-  CHECK(w.pool(kLeaseA).lessees == 1);
+  CHECK(w.pool(kLeaseA).lease_holders == 1);
   const int held = w.HoldAll(kLeasesOne, kLeaseA);
   CHECK(held < 8);
   CHECK(held >= 4);
-  CHECK(w.pool(kLeaseA).lessees == 2);
+  CHECK(w.pool(kLeaseA).lease_holders == 2);
   CHECK(w.Hold(kLeasesTwo, w.Add(kLeaseA)));
   w.book.CheckInvariants();
 
   w.book.Close(kLeasesTwo, false);
-  CHECK(w.pool(kLeaseA).lessees == 1);
+  CHECK(w.pool(kLeaseA).lease_holders == 1);
   CHECK(w.HoldAll(kLeasesOne, kLeaseA) == 8 - held - 1);
 }
 
 TEST_CASE("a closed session's leases are found by nobody, and what they hold is let go of") {
   LeasesWorld w;
   const LeaseId lease = w.Grant(kLeasesOther, {w.Add(kLeaseA), w.Add(kLeaseB)});
-  const std::shared_ptr<Lessee> ended = w.book.Close(kLeasesOther, /*revoked=*/true);
+  const std::shared_ptr<LeaseHolder> ended = w.book.Close(kLeasesOther, /*revoked=*/true);
   CHECK(w.counters.leases_revoked == 1);
   CHECK(w.book.Find(kLeasesOther, lease) == nullptr);
-  CHECK(w.pool(kLeaseB).lessees == 0);
+  CHECK(w.pool(kLeaseB).lease_holders == 0);
   w.book.CheckInvariants();  // the pools still have it in their accounts
   CHECK(w.pool(kLeaseA).lent_blocks == kLeaseBlocks);
   for (const Lease::Entry& entry : ended->Find(lease)->entries) w.LetGo(*ended, entry.slot);

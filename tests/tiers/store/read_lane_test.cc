@@ -11,10 +11,10 @@ namespace {
 constexpr MonotonicTime kStart = std::chrono::seconds(1);
 constexpr MonotonicTime kSecond = std::chrono::seconds(1);
 
-ReadQueue::Asker Asker(uint8_t session) {
-  ReadQueue::Asker asker{.tenant = TenantId(0), .session = {}};
-  asker.session.bytes[0] = session;
-  return asker;
+ReadQueue::Requester Requester(uint8_t session) {
+  ReadQueue::Requester requester{.tenant = TenantId(0), .session = {}};
+  requester.session.bytes[0] = session;
+  return requester;
 }
 
 }  // namespace
@@ -22,9 +22,9 @@ ReadQueue::Asker Asker(uint8_t session) {
 TEST_CASE("a lower tier has as many bytes in flight as it may, or one image") {
   ReadLane lane;
   CHECK_FALSE(lane.anyone_waits());
-  lane.Ask(Asker(1), ChunkSlot(7), 10 * kMiB, kStart);
-  lane.Ask(Asker(1), ChunkSlot(8), 4 * kMiB, kStart);
-  lane.Ask(Asker(1), ChunkSlot(9), 4 * kMiB, kStart);
+  lane.Ask(Requester(1), ChunkSlot(7), 10 * kMiB, kStart);
+  lane.Ask(Requester(1), ChunkSlot(8), 4 * kMiB, kStart);
+  lane.Ask(Requester(1), ChunkSlot(9), 4 * kMiB, kStart);
   CHECK(lane.next() == ChunkSlot(7));
   CHECK(lane.MayBegin(10 * kMiB, 8 * kMiB));  // however large, as nothing else is under way
   CHECK_FALSE(lane.busy());
@@ -44,18 +44,18 @@ TEST_CASE("a lower tier has as many bytes in flight as it may, or one image") {
 TEST_CASE("what others wait for is before one's own only as far as turns have it") {
   ReadLane lane;
   // 1 GiB/s, as it turns out.
-  lane.Ask(Asker(1), ChunkSlot(1), kGiB, kStart);
+  lane.Ask(Requester(1), ChunkSlot(1), kGiB, kStart);
   lane.Begin(kGiB);
   lane.End(kGiB, true, kStart + kSecond);
   for (uint32_t slot = 2; slot < 34; ++slot) {
-    lane.Ask(Asker(1), ChunkSlot(slot), 64 * kMiB, kStart + kSecond);
+    lane.Ask(Requester(1), ChunkSlot(slot), 64 * kMiB, kStart + kSecond);
   }
-  const auto behind_all = lane.TimeFor(Asker(2), 64 * kMiB, true);
-  const auto in_turn = lane.TimeFor(Asker(2), 64 * kMiB, false);
+  const auto behind_all = lane.TimeFor(Requester(2), 64 * kMiB, true);
+  const auto in_turn = lane.TimeFor(Requester(2), 64 * kMiB, false);
   CHECK(behind_all > std::chrono::milliseconds(2000));
   CHECK(behind_all < std::chrono::milliseconds(2200));
   CHECK(in_turn < behind_all / 4);
-  CHECK(lane.TimeFor(Asker(1), 64 * kMiB, false) == behind_all);
+  CHECK(lane.TimeFor(Requester(1), 64 * kMiB, false) == behind_all);
 }
 
 }  // namespace kvkeep::store_internal

@@ -9,17 +9,17 @@
 namespace kvkeep::store_internal {
 namespace {
 
-constexpr uint64_t kTurn = Turns<TenantId, std::deque<int>>::kTurnBytes;
+constexpr uint64_t kTurn = FairQueue<TenantId, std::deque<int>>::kTurnBytes;
 
-ReadQueue::Asker Asker(uint32_t tenant, uint8_t session) {
-  ReadQueue::Asker asker{.tenant = TenantId(tenant), .session = {}};
-  asker.session.bytes[0] = session;
-  return asker;
+ReadQueue::Requester Requester(uint32_t tenant, uint8_t session) {
+  ReadQueue::Requester requester{.tenant = TenantId(tenant), .session = {}};
+  requester.session.bytes[0] = session;
+  return requester;
 }
 
-void PushMany(ReadQueue& queue, const ReadQueue::Asker& asker, uint32_t slot, int count,
+void PushMany(ReadQueue& queue, const ReadQueue::Requester& requester, uint32_t slot, int count,
               uint64_t bytes) {
-  for (int i = 0; i < count; ++i) queue.Push(asker, ChunkSlot(slot), bytes);
+  for (int i = 0; i < count; ++i) queue.Push(requester, ChunkSlot(slot), bytes);
 }
 
 // The next `count`, a digit each.
@@ -37,7 +37,7 @@ std::string Next(ReadQueue& queue, int count) {
 TEST_CASE("what one session waits for comes in the order in which it was asked for") {
   ReadQueue queue;
   CHECK(queue.empty());
-  for (uint32_t slot = 0; slot < 9; ++slot) queue.Push(Asker(0, 1), ChunkSlot(slot), 3 * kMiB);
+  for (uint32_t slot = 0; slot < 9; ++slot) queue.Push(Requester(0, 1), ChunkSlot(slot), 3 * kMiB);
   CHECK(queue.bytes() == 27 * kMiB);
   CHECK(Next(queue, 9) == "012345678");
   CHECK(queue.empty());
@@ -46,36 +46,36 @@ TEST_CASE("what one session waits for comes in the order in which it was asked f
 
 TEST_CASE("sessions take turns, however much one of them asked for before the others came") {
   ReadQueue queue;
-  PushMany(queue, Asker(0, 1), 1, 100, kTurn / 4);
+  PushMany(queue, Requester(0, 1), 1, 100, kTurn / 4);
   CHECK(Next(queue, 2) == "11");
-  PushMany(queue, Asker(0, 2), 2, 6, kTurn / 4);
-  PushMany(queue, Asker(0, 3), 3, 1, kTurn / 4);
+  PushMany(queue, Requester(0, 2), 2, 6, kTurn / 4);
+  PushMany(queue, Requester(0, 3), 3, 1, kTurn / 4);
   CHECK(Next(queue, 17) == "11222231111221111");
 }
 
 TEST_CASE("tenants take turns, however many sessions they have") {
   ReadQueue queue;
   for (uint8_t session = 0; session < 8; ++session) {
-    PushMany(queue, Asker(0, session), session, 2, kTurn);
+    PushMany(queue, Requester(0, session), session, 2, kTurn);
   }
-  PushMany(queue, Asker(1, 0), 9, 3, kTurn);
+  PushMany(queue, Requester(1, 0), 9, 3, kTurn);
   CHECK(Next(queue, 19) == "0919293456701234567");
 }
 
 TEST_CASE("who took more than a turn with one chunk sits out until the others have had as much") {
   ReadQueue queue;
-  PushMany(queue, Asker(0, 1), 1, 3, 4 * kTurn);
-  PushMany(queue, Asker(0, 2), 2, 12, kTurn);
+  PushMany(queue, Requester(0, 1), 1, 3, 4 * kTurn);
+  PushMany(queue, Requester(0, 2), 2, 12, kTurn);
   CHECK(Next(queue, 15) == "122221222212222");
 }
 
 TEST_CASE("who asks for one large chunk at a time gets no more than who asks for many small ones") {
   ReadQueue queue;
-  PushMany(queue, Asker(0, 2), 2, 1000, kTurn / 8);
+  PushMany(queue, Requester(0, 2), 2, 1000, kTurn / 8);
   uint64_t of_first = 0, of_second = 0;
   bool waits = false;
   while (of_second < 100 * kTurn) {
-    if (!waits) queue.Push(Asker(0, 1), ChunkSlot(1), 8 * kTurn);
+    if (!waits) queue.Push(Requester(0, 1), ChunkSlot(1), 8 * kTurn);
     waits = queue.front() != ChunkSlot(1);
     waits ? of_second += kTurn / 8 : of_first += 8 * kTurn;
     queue.Pop();
@@ -86,46 +86,46 @@ TEST_CASE("who asks for one large chunk at a time gets no more than who asks for
 
 TEST_CASE("who comes back sits out what it had more than the others, and no more than that") {
   ReadQueue queue;
-  queue.Push(Asker(0, 1), ChunkSlot(1), 2 * kTurn);
-  PushMany(queue, Asker(0, 2), 2, 10, kTurn);
+  queue.Push(Requester(0, 1), ChunkSlot(1), 2 * kTurn);
+  PushMany(queue, Requester(0, 2), 2, 10, kTurn);
   CHECK(Next(queue, 1) == "1");
-  queue.Push(Asker(0, 1), ChunkSlot(1), kTurn);
+  queue.Push(Requester(0, 1), ChunkSlot(1), kTurn);
   CHECK(Next(queue, 8) == "22122222");
-  PushMany(queue, Asker(0, 1), 1, 2, kTurn);  // long after the others have caught up
+  PushMany(queue, Requester(0, 1), 1, 2, kTurn);  // long after the others have caught up
   CHECK(Next(queue, 5) == "21212");
-  queue.Push(Asker(0, 1), ChunkSlot(1), 2 * kTurn);
+  queue.Push(Requester(0, 1), ChunkSlot(1), 2 * kTurn);
   CHECK(Next(queue, 1) == "1");
-  queue.Push(Asker(0, 1), ChunkSlot(1), kTurn);  // nobody waited
-  PushMany(queue, Asker(0, 2), 2, 2, kTurn);
+  queue.Push(Requester(0, 1), ChunkSlot(1), kTurn);  // nobody waited
+  PushMany(queue, Requester(0, 2), 2, 2, kTurn);
   CHECK(Next(queue, 3) == "122");
 }
 
 TEST_CASE("what may come before a reader's last byte is as many turns of everybody else") {
   ReadQueue queue;
-  CHECK(queue.BytesBefore(Asker(0, 1), 100) == 0);
-  queue.Push(Asker(0, 1), ChunkSlot(0), 1000);
-  queue.Push(Asker(0, 2), ChunkSlot(0), 30);
-  queue.Push(Asker(1, 1), ChunkSlot(0), 5 * kTurn);
-  CHECK(queue.BytesBefore(Asker(0, 1), 100) == 1000 + 30 + kTurn);
-  CHECK(queue.BytesBefore(Asker(0, 1), kTurn) == 1000 + 30 + 2 * kTurn);
-  CHECK(queue.BytesBefore(Asker(0, 3), 100) == 1000 + 30 + kTurn);
-  CHECK(queue.BytesBefore(Asker(2, 9), 100) == 1030 + kTurn);
-  CHECK(queue.BytesBefore(Asker(2, 9), 100 * kTurn) == queue.bytes());
+  CHECK(queue.BytesBefore(Requester(0, 1), 100) == 0);
+  queue.Push(Requester(0, 1), ChunkSlot(0), 1000);
+  queue.Push(Requester(0, 2), ChunkSlot(0), 30);
+  queue.Push(Requester(1, 1), ChunkSlot(0), 5 * kTurn);
+  CHECK(queue.BytesBefore(Requester(0, 1), 100) == 1000 + 30 + kTurn);
+  CHECK(queue.BytesBefore(Requester(0, 1), kTurn) == 1000 + 30 + 2 * kTurn);
+  CHECK(queue.BytesBefore(Requester(0, 3), 100) == 1000 + 30 + kTurn);
+  CHECK(queue.BytesBefore(Requester(2, 9), 100) == 1030 + kTurn);
+  CHECK(queue.BytesBefore(Requester(2, 9), 100 * kTurn) == queue.bytes());
 }
 
 TEST_CASE("of many thousands that wait, what comes before is counted, at worst as all of it") {
   constexpr uint16_t kSessions = 5000;
   ReadQueue queue;
   for (uint16_t session = 0; session < kSessions; ++session) {
-    ReadQueue::Asker asker{.tenant = TenantId(0), .session = {}};
-    asker.session.bytes[0] = static_cast<uint8_t>(session);
-    asker.session.bytes[1] = static_cast<uint8_t>(session >> 8);
-    PushMany(queue, asker, 0, 2, kTurn);
+    ReadQueue::Requester requester{.tenant = TenantId(0), .session = {}};
+    requester.session.bytes[0] = static_cast<uint8_t>(session);
+    requester.session.bytes[1] = static_cast<uint8_t>(session >> 8);
+    PushMany(queue, requester, 0, 2, kTurn);
   }
-  const uint64_t before = queue.BytesBefore(Asker(0, 0), 1);
+  const uint64_t before = queue.BytesBefore(Requester(0, 0), 1);
   CHECK(before <= queue.bytes());
   CHECK(before >= (kSessions + 1) * kTurn);
-  ReadQueue::Asker last{.tenant = TenantId(0), .session = {}};
+  ReadQueue::Requester last{.tenant = TenantId(0), .session = {}};
   last.session.bytes[0] = static_cast<uint8_t>(kSessions - 1);
   last.session.bytes[1] = static_cast<uint8_t>((kSessions - 1) >> 8);
   CHECK(queue.BytesBefore(last, 1) == queue.bytes());  // whose own is counted once, too

@@ -13,7 +13,7 @@ constexpr TenantId kA(0), kB(1), kC(2);
 std::string Giver(const Shares& shares, TenantId taker, uint64_t more,
                   const std::set<uint32_t>& can_give) {
   const auto giver =
-      shares.WhoGives(taker, more, [&](TenantId t) { return can_give.contains(t.value()); });
+      shares.ChooseDonor(taker, more, [&](TenantId t) { return can_give.contains(t.value()); });
   if (!giver.has_value()) return "-";
   return *giver == shares.nobody() ? "nobody"
                                    : std::string(1, static_cast<char>('a' + giver->value()));

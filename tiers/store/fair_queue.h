@@ -1,5 +1,5 @@
-// Turns: queues whose owners take turns, so that each moves as many bytes as the others while it
-// has any to move.
+// FairQueue: queues whose owners take turns, so that each moves as many bytes as the others while
+// it has any to move.
 //
 // Fair queueing by start times (Goyal, Vin, Cheng, "Start-time fair queueing", SIGCOMM 1996): next
 // is who has moved least; who comes counts as one that has moved as little as whoever has the turn,
@@ -7,7 +7,7 @@
 // others have had as much. A turn is kTurnBytes, or what there is less; the last thing of it is
 // taken whole.
 //
-// Queue: anything with empty(); may be Turns itself. Add and Take cost the logarithm of how many
+// Queue: anything with empty(); may be a FairQueue. Add and Take cost the logarithm of how many
 // owners there are. Not thread-safe.
 #pragma once
 
@@ -21,7 +21,7 @@
 namespace kvkeep::store_internal {
 
 template <typename Owner, typename Queue>
-class Turns {
+class FairQueue {
  public:
   static constexpr uint64_t kTurnBytes = 8 * kMiB;
 

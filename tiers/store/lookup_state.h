@@ -10,8 +10,8 @@
 namespace kvkeep::store_internal {
 
 // What a call is about and, slice by slice, what is found of it.
-struct Core::Wanted {
-  Wanted(const ChunkSet& set, const StoreOptions& options);
+struct Core::LookupState {
+  LookupState(const ChunkSet& set, const StoreOptions& options);
   ChunkId id(size_t chunk) const;
   const ChunkSet& chunks;
   std::vector<Link> found;  // by chunk: key index * parts + part index
@@ -20,11 +20,11 @@ struct Core::Wanted {
   uint32_t leading_keys = 0;
   uint64_t absent = 0;      // chunks that are in no tier
   bool unadmitted = false;  // some of them is
-  ReadQueue::Asker asker;
+  ReadQueue::Requester requester;
   // By device, of the leading keys; empty: nobody asks.
   struct ToRead {
     bool coming = false;  // some of it has been asked for already
-    bool others = false;  // by another asker, and it still waits
+    bool others = false;  // by another requester, and it still waits
     uint64_t bytes = 0;   // of what has not
   };
   std::vector<ToRead> to_read;
@@ -43,8 +43,8 @@ struct Core::Served {
 struct Core::Grant {
   void Reserve();
   const LookupRequest& request;
-  Wanted& wanted;
-  std::shared_ptr<Lessee> holder;  // the session's; the chunks may be another tenant's
+  LookupState& lookup;
+  std::shared_ptr<LeaseHolder> holder;  // the session's; the chunks may be another tenant's
   LookupResult result;
   std::vector<Lease::Entry> entries;
   std::vector<bool> pinned;  // by entry
