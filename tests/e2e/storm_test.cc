@@ -166,37 +166,4 @@ TEST_CASE("a tenant that storms over both doors is held to its rates, and others
   }
 }
 
-TEST_CASE("a session that storms leaves its tenant's other session its share, by either door") {
-  StormSite shared;
-  shared.site.Start();
-  for (const PathChoice path : {PathChoice::kLocal, PathChoice::kGrpc}) {
-    const bool local = path == PathChoice::kLocal;
-    INFO((local ? "storm by the local path" : "storm by gRPC"));
-    Engine greedy = shared.Connect("stormy", path);
-    Engine modest = shared.Connect("stormy", local ? PathChoice::kGrpc : PathChoice::kLocal);
-    std::atomic<bool> on{true};
-    Stormed stormed;
-    std::thread storm([&] { Storm(greedy, local ? 1'000'000 : 2'000'000, on, stormed); });
-    CHECK(Eventually([&] { return stormed.refused > 100; }));
-    // Less than half of the rate. Nothing is left of it when this one comes, so that it may be told
-    // to wait until some has come in.
-    constexpr std::chrono::seconds kUntilItCame(2);
-    const std::vector<ChunkKey> keys = KeysOf(Chunks(1, 10, kStormChunkBytes));
-    uint64_t asked = 0, refused = 0;
-    const Clock::time_point start = Clock::now();
-    for (auto at = start; at < start + std::chrono::seconds(4); at += milliseconds(25)) {
-      std::this_thread::sleep_until(at);  // a rate is asked for
-      const bool ok = modest.client().Lookup(modest.ns(), keys, {}).ok();
-      if (at < start + kUntilItCame) continue;
-      ++asked;
-      refused += !ok;
-    }
-    on = false;
-    storm.join();
-    CHECK(stormed.others == 0);
-    CHECK(asked == 80);
-    CHECK(refused == 0);
-  }
-}
-
 }  // namespace kvkeep::e2e

@@ -35,25 +35,16 @@ class TokenBucket {
   uint64_t per_second() const { return static_cast<uint64_t>(per_second_); }
 
   // Nothing: there is a token. Else when there will be one, rounded up.
-  std::optional<std::chrono::milliseconds> Wait(MonotonicTime now) { return WaitAbove(0, now); }
-  // The same for one more than half of what can be saved.
-  std::optional<std::chrono::milliseconds> WaitForHalf(MonotonicTime now) {
-    return WaitAbove(most_ / 2, now);
-  }
-
-  // What is owed stays owed, and what is saved saved, if that much can be. REQUIRES: limited, and
-  // goes on to be.
-  void SetRate(uint64_t per_second, MonotonicTime now) {
-    KVKEEP_CHECK(limited() && per_second > 0 && per_second <= kMaxPerSecond);
-    if (per_second == this->per_second()) return;
+  std::optional<std::chrono::milliseconds> Wait(MonotonicTime now) {
+    if (!limited()) return std::nullopt;
     Fill(now);
-    per_second_ = static_cast<int64_t>(per_second);
-    most_ = MostOf(per_second_, burst_);
-    level_ = std::min(level_, most_);
+    if (level_ > 0) return std::nullopt;
+    const int64_t missing = 1 - level_;
+    // Less the part of a token that is there; may be below zero.
+    const int64_t rest = (missing % per_second_) * 1000 - fraction_ / 1'000'000;
+    const int64_t ms = missing / per_second_ * 1000 + (rest + per_second_ - 1) / per_second_;
+    return std::chrono::milliseconds(std::max<int64_t>(1, ms));
   }
-
-  // Nothing is owed any more.
-  void Forgive() { level_ = std::max<int64_t>(level_, 0); }
 
   void Take(uint64_t tokens) {
     if (limited())
@@ -63,17 +54,6 @@ class TokenBucket {
  private:
   static constexpr int64_t kSecond = 1'000'000'000;
   static constexpr int64_t kMost = int64_t{1} << 52;  // that can be saved, and that can be owed
-
-  std::optional<std::chrono::milliseconds> WaitAbove(int64_t level, MonotonicTime now) {
-    if (!limited()) return std::nullopt;
-    Fill(now);
-    if (level_ > level) return std::nullopt;
-    const int64_t missing = level + 1 - level_;
-    // Less the part of a token that is there; may be below zero.
-    const int64_t rest = (missing % per_second_) * 1000 - fraction_ / 1'000'000;
-    const int64_t ms = missing / per_second_ * 1000 + (rest + per_second_ - 1) / per_second_;
-    return std::chrono::milliseconds(std::max<int64_t>(1, ms));
-  }
 
   static int64_t MostOf(int64_t per_second, std::chrono::milliseconds burst) {
     return std::max<int64_t>(1, Times(per_second, burst.count(), 1000));

@@ -108,7 +108,7 @@ void Core::NoteWanted(const ChunkId& id) {
 }
 
 void Core::CountRead(const SessionToken& token, TenantId tenant, const Chunk& chunk, bool from_g3) {
-  sessions_.ChargeBytes(tenant, token, chunk.shape.payload_bytes);
+  sessions_.ChargeBytes(tenant, chunk.shape.payload_bytes);
   Served served;
   served.Add(from_g3, chunk.shape.payload_bytes);
   // The session may have been closed while the lock was let go of.

@@ -5,30 +5,24 @@
 namespace kvkeep::store_internal {
 namespace {
 
-absl::Status Refused(const char* limit, const SharedRate& rate,
-                     const SharedRate::Refusal& refusal) {
-  const std::string who =
-      refusal.requesters == 1
-          ? absl::StrCat(": this tenant has used its ", rate.per_second(), " a second")
-          : absl::StrCat(": this session has used its share of its tenant's ", rate.per_second(),
-                         " a second, for which ", refusal.requesters, " ask");
+absl::Status Refused(const char* limit, const TokenBucket& rate, std::chrono::milliseconds wait) {
   return absl::ResourceExhaustedError(
-      absl::StrCat(limit, who, "; come back in ", refusal.wait.count(), " ms"));
+      absl::StrCat(limit, ": this tenant has used its ", rate.per_second(),
+                   " a second; come back in ", wait.count(), " ms"));
 }
 
 }  // namespace
 
-absl::Status Rates::Ask(SessionShares& session, bool keys, bool bytes, MonotonicTime now,
-                        TenantCounters& counters) {
-  const auto no_keys = keys ? keys_.Ask(session.keys, now) : std::nullopt;
-  if (no_keys.has_value()) {
+absl::Status Rates::Ask(bool keys, bool bytes, MonotonicTime now, TenantCounters& counters) {
+  const auto for_keys = keys ? keys_.Wait(now) : std::nullopt;
+  if (for_keys.has_value()) {
     ++counters.key_rate_refusals;
-    return Refused("keys_per_second", keys_, *no_keys);
+    return Refused("keys_per_second", keys_, *for_keys);
   }
-  const auto no_bytes = bytes ? bytes_.Ask(session.bytes, now) : std::nullopt;
-  if (no_bytes.has_value()) {
+  const auto for_bytes = bytes ? bytes_.Wait(now) : std::nullopt;
+  if (for_bytes.has_value()) {
     ++counters.byte_rate_refusals;
-    return Refused("bytes_per_second", bytes_, *no_bytes);
+    return Refused("bytes_per_second", bytes_, *for_bytes);
   }
   return absl::OkStatus();
 }

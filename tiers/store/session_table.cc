@@ -147,21 +147,19 @@ absl::Status SessionTable::CheckChunkSet(const Session& session, const ChunkSet&
 absl::Status SessionTable::AskRates(Session& session, bool keys, bool bytes) {
   Rates& rates = rates_of(session.tenant());
   if (!rates.limited()) return absl::OkStatus();
-  return rates.Ask(session.rates, keys, bytes, clock_.Now(),
-                   tenant_counters_[session.tenant().value()]);
+  return rates.Ask(keys, bytes, clock_.Now(), tenant_counters_[session.tenant().value()]);
 }
 
 void SessionTable::ChargeKeys(Session& session, uint64_t keys) {
-  rates_of(session.tenant()).TakeKeys(&session.rates, keys);
+  rates_of(session.tenant()).TakeKeys(keys);
 }
 
 void SessionTable::ChargeBytes(Session& session, uint64_t bytes) {
-  rates_of(session.tenant()).TakeBytes(&session.rates, bytes);
+  rates_of(session.tenant()).TakeBytes(bytes);
 }
 
-void SessionTable::ChargeBytes(TenantId tenant, const SessionToken& token, uint64_t bytes) {
-  Session* const session = FindOrNull(token);
-  rates_of(tenant).TakeBytes(session == nullptr ? nullptr : &session->rates, bytes);
+void SessionTable::ChargeBytes(TenantId tenant, uint64_t bytes) {
+  rates_of(tenant).TakeBytes(bytes);
 }
 
 absl::StatusOr<Session*> SessionTable::FindFor(const SessionToken& token, const ChunkSet& chunks,

@@ -37,7 +37,6 @@ struct Session {
   const std::shared_ptr<const SessionInfo> info;
   const MonotonicTime opened;
   std::map<NamespaceDigest, NamespaceSpec> namespaces;
-  Rates::SessionShares rates;
 };
 
 class SessionTable {
@@ -91,8 +90,8 @@ class SessionTable {
   absl::Status AskRates(Session& session, bool keys, bool bytes);
   void ChargeKeys(Session& session, uint64_t keys);
   void ChargeBytes(Session& session, uint64_t bytes);
-  // A session of that tenant which may be closed by now: then the tenant alone is charged.
-  void ChargeBytes(TenantId tenant, const SessionToken& token, uint64_t bytes);
+  // Of a session of that tenant which may be closed by now.
+  void ChargeBytes(TenantId tenant, uint64_t bytes);
   // The session, when it has the grant, the chunks are such that it may ask for them, and its
   // tenant is within its rates. The keys are charged.
   absl::StatusOr<Session*> FindFor(const SessionToken& token, const ChunkSet& chunks,

@@ -103,7 +103,7 @@ class Store {
   // Sessions. ResourceExhausted over max_sessions. Every call below that names a session answers
   // FailedPrecondition when it is not open, and PermissionDenied when its grants do not
   // have it. Lookup, Touch, Prefetch, Delete and Read answer ResourceExhausted, Reserve rejects,
-  // when the tenant is over one of its rates (TenantOptions), or the session over its share of it.
+  // when the tenant is over one of its rates (TenantOptions).
   absl::StatusOr<SessionToken> OpenSession(const SessionInfo& info);
   void CloseSession(const SessionToken& session);  // no-op when unknown
   // CloseSession for a client that stopped responding: counted, with its leases.

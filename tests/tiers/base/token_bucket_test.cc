@@ -42,17 +42,6 @@ TEST_CASE("more than can be saved may be taken once, and is paid off before anyt
   CHECK(Drain(bucket, seconds(14) + milliseconds(20)) == 2);
 }
 
-TEST_CASE("what is forgiven is not owed, and nothing that is saved is lost or made by it") {
-  TokenBucket bucket(100);
-  bucket.Take(1000);
-  bucket.Forgive();
-  CHECK(bucket.Wait(seconds(5)) == milliseconds(10));
-  CHECK(Drain(bucket, seconds(5) + milliseconds(500)) == 50);
-  CHECK(Drain(bucket, seconds(7)) == 100);
-  bucket.Forgive();
-  CHECK(Drain(bucket, seconds(7) + milliseconds(100)) == 10);
-}
-
 TEST_CASE("without a limit there is always a token, whatever is taken") {
   TokenBucket bucket;
   for (int i = 0; i < 3; ++i) {
@@ -126,31 +115,6 @@ TEST_CASE("in any time no more is taken than came, was saved, and one use") {
           came + static_cast<double>(rate) / 5 + static_cast<double>(largest) + 1);
     CHECK(static_cast<double>(taken) > came / 4);
   }
-}
-
-TEST_CASE("a rate that changes keeps what is owed, and what is saved as far as it can be") {
-  TokenBucket bucket(100);
-  bucket.SetRate(10, seconds(1));
-  CHECK(Drain(bucket, seconds(1)) == 10);
-  CHECK(Drain(bucket, seconds(2)) == 10);
-  bucket.Take(20);
-  bucket.SetRate(100, seconds(2));
-  CHECK(bucket.Wait(seconds(2)) == milliseconds(210));
-  // Until it changes what comes does so at the old rate.
-  bucket.SetRate(10, seconds(2) + milliseconds(100));
-  CHECK(bucket.Wait(seconds(2) + milliseconds(100)) == milliseconds(1'100));
-}
-
-TEST_CASE("more than half of what can be saved is there when so much has come") {
-  TokenBucket bucket(100);
-  CHECK_FALSE(bucket.WaitForHalf(seconds(1)).has_value());
-  bucket.Take(49);
-  CHECK_FALSE(bucket.WaitForHalf(seconds(1)).has_value());
-  bucket.Take(1);
-  CHECK(bucket.WaitForHalf(seconds(1)) == milliseconds(10));
-  bucket.Take(50);
-  CHECK(bucket.WaitForHalf(seconds(1)) == milliseconds(510));
-  CHECK_FALSE(bucket.WaitForHalf(seconds(1) + milliseconds(510)).has_value());
 }
 
 }  // namespace kvkeep

@@ -219,7 +219,7 @@ TEST_CASE("bytes of a session that was closed meanwhile are its tenant's to pay"
   Session& stays = *w.table.FindOrNull(TokenOf(2));
   CHECK(w.table.AskRates(stays, /*keys=*/true, /*bytes=*/true).ok());
   w.table.Close(TokenOf(1), false);
-  w.table.ChargeBytes(kPlain, TokenOf(1), 200);
+  w.table.ChargeBytes(kPlain, 200);
   CHECK_FALSE(w.table.AskRates(stays, /*keys=*/false, /*bytes=*/true).ok());
   CHECK(w.table.AskRates(stays, /*keys=*/true, /*bytes=*/false).ok());
   CHECK(w.of_tenants[0].byte_rate_refusals == 1);
