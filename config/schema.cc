@@ -145,9 +145,7 @@ std::vector<ConfigKey> DefaultTenantLimitKeys() {
       Size("listen.bytes_per_second", InLimits(&Config::listen, &Limits::bytes_per_second),
            kByteRates, "Payload that they may put and get in a second, likewise. 0: no limit."),
       Size("listen.leased_bytes", InLimits(&Config::listen, &Limits::leased_bytes), kTenantBytes,
-           "Bytes that their leases may hold; 0: of limits.leased_bytes, as of g2.capacity. Once "
-           "more than one session has asked for leases, each takes at most an equal part of it, or "
-           "three times what it then leaves."),
+           "Bytes that their leases may hold; 0: of limits.leased_bytes, as of g2.capacity."),
       Size("listen.staging", InLimits(&Config::listen, &Limits::staging_bytes), kTenantBytes,
            "Staging memory of their local sessions; 0: of limits.staging, as of g2.capacity."),
       Count("listen.connections", InLimits(&Config::listen, &Limits::connections),

@@ -77,14 +77,6 @@ class G2Pool {
   bool MayLease(uint64_t blocks) const {
     return pinned_blocks + borrowed_blocks + blocks <= limits.leased_blocks;
   }
-  // Whether one of several sessions whose leases hold so many blocks may hold a chunk of so many
-  // more: up to an equal part, beyond it three times what is left free. One chunk always.
-  // `pinned`: the chunk is by others, so that it takes nothing of what is free.
-  bool LeavesEnough(uint64_t held, uint64_t blocks, bool pinned) const {
-    const uint64_t taken = pinned_blocks + borrowed_blocks + (pinned ? 0 : blocks);
-    const uint64_t free = limits.leased_blocks - std::min(limits.leased_blocks, taken);
-    return held == 0 || held + blocks <= std::max(limits.leased_blocks / lease_holders, 3 * free);
-  }
   // Whether other tenants may hold so many blocks more of it: half is never lent.
   bool MayLend(uint64_t blocks) const { return lent_blocks + blocks <= limits.leased_blocks / 2; }
   // Whether so many blocks more may wait for their write-back. One chunk always may: one larger
@@ -102,7 +94,6 @@ class G2Pool {
   uint64_t pinned_blocks = 0;     // of chunks with pins, each once
   uint64_t lent_blocks = 0;       // leased and read by other tenants, each time counted
   uint64_t borrowed_blocks = 0;   // leased by this one of others' pools
-  uint64_t lease_holders = 0;     // open sessions of this tenant that have asked for a lease
   uint64_t dirty_blocks = 0;
   // What it has in G2 alone, no write of it under way; and who of these waits for one.
   uint64_t unbacked_chunks = 0, unbacked_blocks = 0;

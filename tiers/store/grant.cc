@@ -16,8 +16,7 @@ void Core::Grant::Reserve() {
   if (request.want_places) result.places.reserve(lookup.found.size());
 }
 
-// Pins unless that would be over a limit of the chunk's tenant or of the session's, or more than
-// the session may take of that.
+// Pins unless that would be over a limit of the chunk's tenant or of the session's.
 bool Core::PinForLease(Grant& grant, size_t i) {
   const ChunkSlot slot = grant.entries[i].slot;
   const Chunk& chunk = table_.at(slot);

@@ -9,21 +9,6 @@
 
 namespace kvkeep::store_internal {
 
-void LeaseHolder::Add(ChunkSlot slot, TenantId owner, uint64_t blocks) {
-  if (owner != tenant || ++own_[slot] == 1) blocks_ += blocks;
-}
-
-void LeaseHolder::Remove(ChunkSlot slot, TenantId owner, uint64_t blocks) {
-  if (owner == tenant) {
-    const auto found = own_.find(slot);
-    KVKEEP_CHECK(found != own_.end());
-    if (--found->second > 0) return;
-    own_.erase(found);
-  }
-  KVKEEP_CHECK(blocks_ >= blocks);
-  blocks_ -= blocks;
-}
-
 const Lease* LeaseHolder::Find(LeaseId id) const {
   const auto found = leases_.find(id.value());
   return found == leases_.end() ? nullptr : &found->second;
@@ -85,7 +70,6 @@ std::shared_ptr<LeaseHolder> LeaseBook::Close(const SessionToken& session, bool 
   KVKEEP_CHECK(found != holders_.end());
   std::shared_ptr<LeaseHolder> ended = std::move(found->second);
   holders_.erase(found);
-  if (ended->asked) --pool(ended->tenant).lease_holders;
   counters_.leases_revoked += revoked ? ended->leases().size() : 0;
   return ended;
 }
@@ -101,10 +85,6 @@ const Lease* LeaseBook::Find(const SessionToken& session, LeaseId id) const {
   return found == holders_.end() ? nullptr : found->second->Find(id);
 }
 
-void LeaseBook::NoteAsks(LeaseHolder& holder) {
-  if (!std::exchange(holder.asked, true)) ++pool(holder.tenant).lease_holders;
-}
-
 absl::Status LeaseBook::CheckRoom(const LeaseHolder& holder) const {
   if (holder.leases().size() < most_leases_) return absl::OkStatus();
   return absl::ResourceExhaustedError(
@@ -118,14 +98,11 @@ bool LeaseBook::MayHold(const LeaseHolder& holder, ChunkSlot slot) const {
   // What is pinned already takes no more of the limit.
   if (!owner.MayLease(chunk.pins == 0 ? chunk.blocks() : 0)) return false;
   const bool lent = chunk.tenant != holder.tenant;
-  if (lent && (!owner.MayLend(chunk.blocks()) || !own.MayLease(chunk.blocks()))) return false;
-  if (own.lease_holders <= 1 || (!lent && holder.Holds(slot))) return true;
-  return own.LeavesEnough(holder.blocks(), chunk.blocks(), !lent && chunk.pins > 0);
+  return !lent || (owner.MayLend(chunk.blocks()) && own.MayLease(chunk.blocks()));
 }
 
 void LeaseBook::Hold(LeaseHolder& holder, ChunkSlot slot) {
   const Chunk& chunk = table_.at(slot);
-  holder.Add(slot, chunk.tenant, chunk.blocks());
   if (chunk.tenant == holder.tenant) return;
   pool(chunk.tenant).lent_blocks += chunk.blocks();
   pool(holder.tenant).borrowed_blocks += chunk.blocks();
@@ -133,7 +110,6 @@ void LeaseBook::Hold(LeaseHolder& holder, ChunkSlot slot) {
 
 void LeaseBook::LetGo(LeaseHolder& holder, ChunkSlot slot) {
   const Chunk& chunk = table_.at(slot);
-  holder.Remove(slot, chunk.tenant, chunk.blocks());
   if (chunk.tenant == holder.tenant) return;
   pool(chunk.tenant).lent_blocks -= chunk.blocks();
   pool(holder.tenant).borrowed_blocks -= chunk.blocks();
@@ -147,25 +123,20 @@ LeaseId LeaseBook::File(LeaseHolder& holder, Lease lease) {
 }
 
 struct LeaseBook::Held {
-  std::vector<uint64_t> lent, borrowed, lease_holders;  // by TenantId
-  std::vector<uint64_t> pins;                     // by slot
+  std::vector<uint64_t> lent, borrowed;  // by TenantId
+  std::vector<uint64_t> pins;            // by slot
 };
 
 void LeaseBook::CheckHolder(const LeaseHolder& holder, Held& held) const {
-  absl::btree_map<ChunkSlot, uint32_t> own;
-  uint64_t blocks = 0, bytes = 0;
+  uint64_t bytes = 0;
   for (const auto& [id, lease] : holder.leases()) {
     KVKEEP_CHECK(id < next_);
     uint64_t of_lease = 0;
     for (const Lease::Entry& entry : lease.entries) {
       const Chunk& chunk = table_.at(entry.slot);
       of_lease += chunk.blocks() * kBlockBytes;
-      if (chunk.tenant == holder.tenant) {
-        ++own[entry.slot];
-        continue;
-      }
       ++held.pins[entry.slot.value()];
-      blocks += chunk.blocks();
+      if (chunk.tenant == holder.tenant) continue;
       held.lent[chunk.tenant.value()] += chunk.blocks();
       held.borrowed[holder.tenant.value()] += chunk.blocks();
     }
@@ -176,28 +147,15 @@ void LeaseBook::CheckHolder(const LeaseHolder& holder, Held& held) const {
     }
   }
   KVKEEP_CHECK(holder.leased_bytes() == bytes);
-  for (const auto& [slot, entries] : own) {
-    KVKEEP_CHECK(holder.Holds(slot) && holder.own().at(slot) >= entries);
-  }
-  for (const auto& [slot, entries] : holder.own()) {
-    KVKEEP_CHECK(table_.at(slot).tenant == holder.tenant && entries > 0);
-    blocks += table_.at(slot).blocks();
-    held.pins[slot.value()] += entries;
-  }
-  KVKEEP_CHECK(holder.blocks() >= blocks);
-  const G2Pool& of = pool(holder.tenant);
-  KVKEEP_CHECK(of.pinned_blocks + of.borrowed_blocks >= holder.blocks());
-  held.lease_holders[holder.tenant.value()] += holder.asked;
 }
 
 void LeaseBook::CheckInvariants() const {
   const std::vector<uint64_t> none(pools_.size());
-  Held held{none, none, none, std::vector<uint64_t>(table_.slot_end())};
+  Held held{none, none, std::vector<uint64_t>(table_.slot_end())};
   for (const auto& [session, holder] : holders_) CheckHolder(*holder, held);
   for (size_t t = 0; t < pools_.size(); ++t) {
     KVKEEP_CHECK(pools_[t]->lent_blocks >= held.lent[t]);  // more: is read
     KVKEEP_CHECK(pools_[t]->borrowed_blocks >= held.borrowed[t]);
-    KVKEEP_CHECK(pools_[t]->lease_holders == held.lease_holders[t]);
   }
   for (uint32_t i = 0; i < table_.slot_end(); ++i) {
     KVKEEP_CHECK(table_.at(ChunkSlot(i)).pins >= held.pins[i]);

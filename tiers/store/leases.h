@@ -1,9 +1,9 @@
 // LeaseBook: what each session leases, and what that takes of what its tenant's leases may hold.
 //
 // Owns the leases of every open session, found by number or by the request that asked for them,
-// and what their entries hold (LeaseHolder). It keeps the accounts of leases in the pools: what is
-// lent, what is borrowed, how many sessions ask (G2Pool). Each entry that is held is one pin of its
-// chunk: the caller pins after Hold and unpins after LetGo.
+// and the accounts of leases in the pools: what is lent, what is borrowed (G2Pool). Each entry that
+// is held is one pin of its chunk: the caller pins after Hold and unpins after LetGo. A tenant is
+// one trust domain: its sessions share what its leases may hold as they come.
 //
 // A LeaseHolder outlives its session where a lease is still being granted or worked off: the
 // callers share it. Reads the table, changes no chunk. The core's lock protects it.
@@ -36,25 +36,11 @@ struct Lease {
   bool paid = false;  // its bytes were charged when it was granted: reads of it are free
 };
 
-// Who leases: one session.
-//
-// What it holds is what its entries pin, of leases or of one in the making. A chunk of its tenant
-// counts once, however many of them do and whoever else pins it too; one of another tenant counts
-// each time, as that is what it costs its tenant.
+// Who leases: one session, and its leases by LeaseId.
 class LeaseHolder {
  public:
   explicit LeaseHolder(TenantId tenant) : tenant(tenant) {}
 
-  // ---- what it holds
-  uint64_t blocks() const { return blocks_; }
-  // The chunks of its own tenant, with how many entries hold each.
-  const auto& own() const { return own_; }
-  bool Holds(ChunkSlot slot) const { return own_.contains(slot); }
-  // One entry more, or less. `owner`: the chunk's.
-  void Add(ChunkSlot slot, TenantId owner, uint64_t blocks);
-  void Remove(ChunkSlot slot, TenantId owner, uint64_t blocks);
-
-  // ---- its leases, by LeaseId
   const auto& leases() const { return leases_; }
   uint64_t leased_bytes() const { return leased_bytes_; }
   // Null: it has no such lease.
@@ -69,15 +55,12 @@ class LeaseHolder {
   Lease::Entry TakeLast(LeaseId id, uint64_t bytes);
 
   const TenantId tenant;
-  bool asked = false;  // for a lease, once at least
 
  private:
   Lease& at(LeaseId id);
 
-  uint64_t blocks_ = 0;
   uint64_t leased_bytes_ = 0;
   // Trees: one that grows moves a node, and takes memory for one of every few entries.
-  absl::btree_map<ChunkSlot, uint32_t> own_;
   absl::btree_map<uint64_t, Lease> leases_;        // by LeaseId
   absl::btree_map<uint64_t, LeaseId> by_request_;  // by client_request_id
 };
@@ -102,12 +85,9 @@ class LeaseBook {
   const Lease* Find(const SessionToken& session, LeaseId id) const;
 
   // ---- leases
-  // It asks for leases, from now on: the tenant's limit is shared with it.
-  void NoteAsks(LeaseHolder& holder);
   // ResourceExhausted when it has as many leases as a session may have.
   absl::Status CheckRoom(const LeaseHolder& holder) const;
-  // Whether it may hold the chunk once more: by the limits of both tenants, and by what it may take
-  // of its own tenant's beside other sessions.
+  // Whether it may hold the chunk once more, by the limits of both tenants.
   bool MayHold(const LeaseHolder& holder, ChunkSlot slot) const;
   void Hold(LeaseHolder& holder, ChunkSlot slot);
   void LetGo(LeaseHolder& holder, ChunkSlot slot);

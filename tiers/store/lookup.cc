@@ -259,7 +259,6 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
     KVKEEP_RETURN_IF_ERROR(
         sessions_.FindFor(token, request.chunks, &Grants::read, moves_bytes).status());
     grant.holder = leases_.of(token);
-    if (request.lease_mode != LeaseMode::kNone) leases_.NoteAsks(*grant.holder);
     lookup.requester = {grant.holder->tenant, token};
     repeated = grant.holder->FindRequest(request.client_request_id) != LeaseId(0);
     absl::Status allowed = leases_.CheckRoom(*grant.holder);

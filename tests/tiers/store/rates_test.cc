@@ -242,33 +242,4 @@ TEST_CASE("what a tenant owes of a rate ends with that rate") {
   CHECK(blue.Find(1, 1) == "ok");
 }
 
-TEST_CASE("a session leaves others of its tenant some of what leases may hold; alone it has all") {
-  constexpr uint64_t kMost = 16;
-  StoreTester s(Limited({.max_leased_bytes = kMost * 2 * kBlockBytes}));
-  RatedClient greedy(&s, 1), green(&s, 2);
-  for (uint64_t name = 1; name <= 24; ++name) REQUIRE(greedy.Put(name) == "ok");
-  const auto alone = greedy.Lookup(1, 24, LeaseMode::kLeadingRun).value();
-  CHECK(alone.leased_keys == kMost);
-  {
-    // What it holds it keeps, whoever comes; but it gets no more before it has given some back.
-    RatedClient other(&s, 1);
-    CHECK(other.Lookup(24, 1, LeaseMode::kLeadingRun).value().leased_keys == 0);
-    CHECK(greedy.Lookup(20, 1, LeaseMode::kLeadingRun).value().leased_keys == 0);
-    REQUIRE(greedy.Release(alone.lease).ok());
-    const auto first = greedy.Lookup(1, 24, LeaseMode::kLeadingRun).value();
-    CHECK(first.leased_keys == kMost * 3 / 4);
-    CHECK(greedy.Lookup(20, 1, LeaseMode::kLeadingRun).value().leased_keys == 0);
-    const auto second = other.Lookup(17, 8, LeaseMode::kLeadingRun).value();
-    CHECK(second.leased_keys == 4);  // of its half what is left
-    CHECK(other.Lookup(1, 12, LeaseMode::kLeadingRun).value().leased_keys == 4);  // its half
-    // What it holds itself costs it nothing more.
-    CHECK(greedy.Lookup(1, 12, LeaseMode::kLeadingRun).value().leased_keys == 12);
-    s.store().CheckInvariants();
-    RatedClient third(&s, 1);
-    CHECK(third.Lookup(24, 1, LeaseMode::kLeadingRun).value().leased_keys == 0);
-    REQUIRE(greedy.Release(first.lease).ok());
-    s.store().CheckInvariants();
-  }
-}
-
 }  // namespace kvkeep
