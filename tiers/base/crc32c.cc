@@ -1,0 +1,58 @@
+#include "tiers/base/crc32c.h"
+
+#include <array>
+#include <cstring>
+
+namespace kvkeep {
+namespace {
+
+constexpr uint32_t kReversedPolynomial = 0x82f63b78;
+
+constexpr std::array<uint32_t, 256> MakeCrcTable() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < 256; ++i) {
+    uint32_t crc = i;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? kReversedPolynomial : 0);
+    table[i] = crc;
+  }
+  return table;
+}
+
+#ifdef __x86_64__
+__attribute__((target("sse4.2"))) uint32_t Crc32cByInstruction(std::span<const std::byte> bytes,
+                                                               uint32_t before) {
+  uint64_t crc = ~before;
+  while (bytes.size() >= sizeof(uint64_t)) {
+    uint64_t word;
+    std::memcpy(&word, bytes.data(), sizeof(word));
+    crc = __builtin_ia32_crc32di(crc, word);
+    bytes = bytes.subspan(sizeof(word));
+  }
+  auto small = static_cast<uint32_t>(crc);
+  for (const std::byte byte : bytes) {
+    small = __builtin_ia32_crc32qi(small, static_cast<unsigned char>(byte));
+  }
+  return ~small;
+}
+#endif
+
+}  // namespace
+
+uint32_t Crc32cByTables(std::span<const std::byte> bytes, uint32_t before) {
+  static constexpr std::array<uint32_t, 256> kTable = MakeCrcTable();
+  uint32_t crc = ~before;
+  for (const std::byte byte : bytes) {
+    crc = (crc >> 8) ^ kTable[(crc ^ static_cast<uint32_t>(byte)) & 0xff];
+  }
+  return ~crc;
+}
+
+uint32_t Crc32c(std::span<const std::byte> bytes, uint32_t before) {
+#ifdef __x86_64__
+  static const bool has_instruction = __builtin_cpu_supports("sse4.2");
+  if (has_instruction) return Crc32cByInstruction(bytes, before);
+#endif
+  return Crc32cByTables(bytes, before);
+}
+
+}  // namespace kvkeep
