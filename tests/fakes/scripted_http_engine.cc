@@ -11,12 +11,52 @@ namespace kvkeep {
 HttpCall ScriptedHttpEngine::Start(HttpRequest request, Done done) {
   const HttpCall call(++started_);
   calls_.emplace(call.value(), Call{.request = std::move(request), .done = std::move(done)});
-  executor_.Post([this, call] { Begin(call); });
+  Post([this, call] { Begin(call); });
   return call;
 }
 
 void ScriptedHttpEngine::Cancel(HttpCall call) {
-  executor_.Post([this, call] { End(call, absl::CancelledError("cancelled")); });
+  Post([this, call] { End(call, absl::CancelledError("cancelled")); });
+}
+
+void ScriptedHttpEngine::RunAt(MonotonicTime at, Executor::Task task) {
+  if (clock_ == nullptr || at <= clock_->Now()) return Post(std::move(task));
+  tasks_.emplace(at, std::move(task));
+}
+
+void ScriptedHttpEngine::RunDue() {
+  const MonotonicTime now = clock_->Now();
+  while (!tasks_.empty() && tasks_.begin()->first <= now) {
+    Post(std::move(tasks_.begin()->second));
+    tasks_.erase(tasks_.begin());
+  }
+  for (const auto& [number, call] : calls_) {
+    if (call.request.deadline > now) continue;
+    Post([this, call = HttpCall(number)] { End(call, absl::DeadlineExceededError("late")); });
+  }
+}
+
+std::optional<MonotonicTime> ScriptedHttpEngine::next() const {
+  std::optional<MonotonicTime> next;
+  const auto take = [&](MonotonicTime at) {
+    if (at != MonotonicTime::max()) next = std::min(next.value_or(at), at);
+  };
+  if (!tasks_.empty()) take(tasks_.begin()->first);
+  for (const auto& [number, call] : calls_) take(call.request.deadline);
+  return next;
+}
+
+ScriptedHttpEngine::~ScriptedHttpEngine() {
+  tasks_.clear();
+  while (!calls_.empty()) {
+    End(HttpCall(calls_.begin()->first), absl::CancelledError("stopped"));
+  }
+}
+
+void ScriptedHttpEngine::Post(Executor::Task task) {
+  executor_.Post([alive = std::weak_ptr<bool>(alive_), task = std::move(task)]() mutable {
+    if (!alive.expired()) std::move(task)();
+  });
 }
 
 void ScriptedHttpEngine::Begin(HttpCall call) {
@@ -35,7 +75,7 @@ void ScriptedHttpEngine::Begin(HttpCall call) {
     begun.answer.head.headers = begun.script.headers;
     begun.answer.head.content_bytes = begun.script.body.size();
   }
-  executor_.Post([this, call] { Step(call); });
+  Post([this, call] { Step(call); });
 }
 
 void ScriptedHttpEngine::Step(HttpCall call) {
@@ -52,6 +92,7 @@ void ScriptedHttpEngine::Step(HttpCall call) {
   const size_t end = std::min(stepped.script.body.size(),
                               stepped.script.cut_at.value_or(stepped.script.body.size()));
   if (stepped.given >= end) {
+    if (stepped.script.hangs) return;
     const bool cut = end < stepped.script.body.size() && stepped.script.fails.ok();
     return End(call, cut ? absl::UnavailableError("cut off") : stepped.script.fails);
   }
@@ -66,7 +107,7 @@ void ScriptedHttpEngine::Step(HttpCall call) {
     }
     stepped.answer.body_bytes += piece.size();
   }
-  executor_.Post([this, call] { Step(call); });
+  Post([this, call] { Step(call); });
 }
 
 void ScriptedHttpEngine::End(HttpCall call, absl::Status status) {

@@ -1,11 +1,13 @@
 // ScriptedHttpEngine: HttpEngine without a network. What a test's script says of a request is
 // answered step by step on an executor of the test; a request without an answer hangs until it is
-// cancelled. Bodies come in pieces, so that cancels and refusing sinks meet every state. A call is
-// answered once, never inside Start or Cancel. Not thread-safe.
+// cancelled, or its deadline has passed. Bodies come in pieces, so that cancels and refusing sinks
+// meet every state. A call is answered once, never inside Start or Cancel. Time is the test's: what
+// is due by it happens in RunDue. Not thread-safe.
 #pragma once
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -20,6 +22,7 @@ struct ScriptedAnswer {
   std::string body;
   absl::Status fails;                 // of the way, behind what of the body there is
   std::optional<size_t> cut_at;       // so much of the body comes
+  bool hangs = false;                 // behind that, and does not end
 };
 
 class ScriptedHttpEngine final : public HttpEngine {
@@ -28,11 +31,24 @@ class ScriptedHttpEngine final : public HttpEngine {
   using Script =
       std::function<std::optional<ScriptedAnswer>(const HttpRequest& request, std::string body)>;
 
-  ScriptedHttpEngine(ManualExecutor* executor, Script script, size_t piece_bytes = 4096)
-      : executor_(*executor), script_(std::move(script)), piece_bytes_(piece_bytes) {}
+  // `clock`: none, if nothing has a time.
+  ScriptedHttpEngine(ManualExecutor* executor, Script script, size_t piece_bytes = 4096,
+                     const Clock* clock = nullptr)
+      : executor_(*executor),
+        script_(std::move(script)),
+        piece_bytes_(piece_bytes),
+        clock_(clock) {}
+  // Cancels what is there, and answers it.
+  ~ScriptedHttpEngine() override;
 
   HttpCall Start(HttpRequest request, Done done) override;
   void Cancel(HttpCall call) override;
+  void RunAt(MonotonicTime at, Executor::Task task) override;
+
+  // Posts what is due: tasks, and the end of calls whose deadline has passed.
+  void RunDue();
+  // When something is next; none: nothing is.
+  std::optional<MonotonicTime> next() const;
 
   size_t started() const { return started_; }
   size_t unanswered() const { return calls_.size(); }
@@ -46,6 +62,7 @@ class ScriptedHttpEngine final : public HttpEngine {
     size_t given = 0;
     bool begun = false;
   };
+  void Post(Executor::Task task);
   void Begin(HttpCall call);
   void Step(HttpCall call);
   void End(HttpCall call, absl::Status status);
@@ -53,7 +70,10 @@ class ScriptedHttpEngine final : public HttpEngine {
   ManualExecutor& executor_;
   const Script script_;
   const size_t piece_bytes_;
+  const Clock* const clock_;
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for what is posted
   size_t started_ = 0;
+  std::multimap<MonotonicTime, Executor::Task> tasks_;
   std::map<uint64_t, Call> calls_;
 };
 

@@ -48,17 +48,17 @@ void CheckXml(const std::string& text) {
 }
 
 void CheckListing(const std::string& text) {
-  const absl::StatusOr<S3Listing> listing = ParseS3Listing(text);
+  const absl::StatusOr<ObjectListing> listing = ParseS3Listing(text);
   if (!listing.ok()) return;
-  KVKEEP_CHECK(listing->objects.size() <= S3Listing::kMaxObjects);
-  KVKEEP_CHECK(listing->next_token.size() <= S3Listing::kMaxTokenBytes);
-  for (const S3ListedObject& object : listing->objects) {
-    KVKEEP_CHECK(!object.key.empty() && object.key.size() <= S3Urls::kMaxKeyBytes);
+  KVKEEP_CHECK(listing->objects.size() <= ObjectListing::kMaxObjects);
+  KVKEEP_CHECK(listing->next_token.size() <= ObjectListing::kMaxTokenBytes);
+  for (const ListedObject& object : listing->objects) {
+    KVKEEP_CHECK(!object.name.empty() && object.name.size() <= S3Urls::kMaxKeyBytes);
   }
 }
 
 void CheckError(const std::string& text) {
-  const S3ErrorText error = ParseS3Error(text);
+  const ObjectError error = ParseS3Error(text);
   for (const std::string& part : {error.code, error.message, error.request_id}) {
     KVKEEP_CHECK(part.size() <= 256 && std::all_of(part.begin(), part.end(), absl::ascii_isprint));
   }

@@ -75,7 +75,6 @@ HttpCall CurlEngine::Start(HttpRequest request, Done done) {
   HttpCall call;
   {
     MutexLock lock(&mu_);
-    KVKEEP_CHECK(!stopping_);
     call = HttpCall(++last_call_);
     started_.push_back({call, std::move(request), std::move(done)});
   }
@@ -91,10 +90,19 @@ void CurlEngine::Cancel(HttpCall call) {
   curl_multi_wakeup(multi_.get());
 }
 
+void CurlEngine::RunAt(MonotonicTime at, Executor::Task task) {
+  {
+    MutexLock lock(&mu_);
+    ordered_.emplace_back(at, std::move(task));
+  }
+  curl_multi_wakeup(multi_.get());
+}
+
 void CurlEngine::Loop() {
   pthread_setname_np(pthread_self(), "kvkeep-http");
   while (TakeOrders()) {
     EndLate();
+    RunDue();
     StartWaiting();
     int running = 0;
     KVKEEP_CHECK(curl_multi_perform(multi_.get(), &running) == CURLM_OK);
@@ -115,6 +123,8 @@ bool CurlEngine::TakeOrders() {
     MutexLock lock(&mu_);
     started.swap(started_);
     cancelled.swap(cancelled_);
+    for (auto& [at, task] : ordered_) tasks_.emplace(at, std::move(task));
+    ordered_.clear();
     stopping = stopping_;
   }
   for (Waiting& order : started) {
@@ -129,6 +139,15 @@ bool CurlEngine::TakeOrders() {
   }
   for (const HttpCall call : cancelled) End(call, absl::CancelledError("cancelled"));
   return !stopping;
+}
+
+void CurlEngine::RunDue() {
+  const MonotonicTime now = clock_.Now();
+  while (!tasks_.empty() && tasks_.begin()->first <= now) {
+    Executor::Task task = std::move(tasks_.begin()->second);
+    tasks_.erase(tasks_.begin());
+    std::move(task)();
+  }
 }
 
 void CurlEngine::StartWaiting() {
@@ -193,9 +212,18 @@ void CurlEngine::End(HttpCall call, absl::Status why) {
   std::move(done)(std::move(answer));
 }
 
+// Whoever is answered may start another one.
 void CurlEngine::EndAll() {
-  while (!running_.empty()) End(running_.begin()->first, absl::CancelledError("stopped"));
-  while (!waiting_.empty()) End(waiting_.front().call, absl::CancelledError("stopped"));
+  do {
+    TakeOrders();
+    while (!running_.empty()) End(running_.begin()->first, absl::CancelledError("stopped"));
+    while (!waiting_.empty()) End(waiting_.front().call, absl::CancelledError("stopped"));
+  } while (AnyStarted());
+}
+
+bool CurlEngine::AnyStarted() {
+  MutexLock lock(&mu_);
+  return !started_.empty();
 }
 
 int CurlEngine::PollMillis() const {
@@ -203,6 +231,7 @@ int CurlEngine::PollMillis() const {
   MonotonicTime wake = now + kLongestPoll;
   for (const auto& [call, transfer] : running_) wake = std::min(wake, transfer->WakeAt());
   for (const Waiting& order : waiting_) wake = std::min(wake, order.request.deadline);
+  if (!tasks_.empty()) wake = std::min(wake, tasks_.begin()->first);
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(wake - now);
   return static_cast<int>(std::max<int64_t>(left.count(), 0));
 }

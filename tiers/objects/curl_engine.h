@@ -5,16 +5,19 @@
 // knows no deadline. Connections are reused while they are young. Looking up a name never holds the
 // loop up: one that hangs is left to its thread.
 //
-// The destructor cancels what is there, answers it, and joins the thread.
+// The destructor cancels what is there, and what is started by who is told so; answers it, and
+// joins the thread.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
 #include <absl/status/statusor.h>
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tiers/base/mutex.h"
@@ -48,6 +51,7 @@ class CurlEngine final : public HttpEngine {
 
   HttpCall Start(HttpRequest request, Done done) override;
   void Cancel(HttpCall call) override;
+  void RunAt(MonotonicTime at, Executor::Task task) override;
 
  private:
   class Transfer;
@@ -66,10 +70,12 @@ class CurlEngine final : public HttpEngine {
   // All below run on the loop's thread.
   void Loop();
   bool TakeOrders();  // false: stop
+  void RunDue();
   void StartWaiting();
   void EndLate();
   void EndFinished();
   void EndAll();
+  bool AnyStarted();
   void End(HttpCall call, absl::Status why);
   int PollMillis() const;
 
@@ -81,10 +87,12 @@ class CurlEngine final : public HttpEngine {
   uint64_t last_call_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<Waiting> started_ ABSL_GUARDED_BY(mu_);
   std::vector<HttpCall> cancelled_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::pair<MonotonicTime, Executor::Task>> ordered_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 
   // Of the loop's thread.
   std::deque<Waiting> waiting_;
+  std::multimap<MonotonicTime, Executor::Task> tasks_;  // by when they are due
   absl::flat_hash_map<HttpCall, std::unique_ptr<Transfer>> running_;
 
   std::thread thread_;  // last: it uses all of the above

@@ -1,9 +1,10 @@
 // HttpEngine: the seam to HTTP. Requests are handed over and answered later, each once.
 //
-// Start and Cancel return at once. All callbacks run on a thread of the engine, one after another,
-// never inside a call and with no lock held. Memory that a request names (its body, its sink) is
-// touched until `done` has begun, no longer. Everything has a limit: bytes of head and body, time
-// in all, to the first byte and of a body that drips, requests that wait. Thread-safe.
+// Start, Cancel and RunAt return at once. All callbacks and tasks run on a thread of the engine,
+// one after another, never inside a call and with no lock held. Memory that a request names (its
+// body, its sink) is touched until `done` has begun, no longer. Everything has a limit: bytes of
+// head and body, time in all, to the first byte and of a body that drips, requests that wait.
+// Thread-safe.
 //
 // What a server says is no error here: any status number is an OK answer. Errors are those of the
 // way there: Unavailable (no connection, or it broke), DeadlineExceeded (too late, too slow),
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "tiers/base/clock.h"
+#include "tiers/base/executor.h"
 #include "tiers/base/strong_int.h"
 #include "tiers/base/units.h"
 #include "tiers/objects/http_header.h"
@@ -79,6 +81,10 @@ class HttpEngine {
   virtual HttpCall Start(HttpRequest request, Done done) = 0;
   // `done` runs soon, with Cancelled, unless it does already. Of a call that is over: nothing.
   virtual void Cancel(HttpCall call) = 0;
+  // Runs a task where callbacks run, at that time or soon after: tasks in the order of their times,
+  // those of one time in the order that they were handed over. Destroyed unrun when the engine goes
+  // first.
+  virtual void RunAt(MonotonicTime at, Executor::Task task) = 0;
 };
 
 }  // namespace kvkeep

@@ -3,7 +3,6 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
-#include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
 
@@ -110,15 +109,7 @@ bool ParseNumber(absl::string_view text, uint64_t* value) {
 
 }  // namespace
 
-absl::string_view NameOf(ObjectOutcome outcome) {
-  static constexpr std::array<absl::string_view, kObjectOutcomes> kNames = {
-      "ok",          "absent",  "exists",    "changed", "short",  "conflict",
-      "unsupported", "refused", "throttled", "full",    "denied", "skewed",
-      "misconfigured", "broken", "late",     "cancelled"};
-  return kNames[static_cast<size_t>(outcome)];
-}
-
-S3ErrorText ParseS3Error(absl::string_view body) {
+ObjectError ParseS3Error(absl::string_view body) {
   if (body.size() > kMaxErrorBodyBytes) return {};
   const absl::StatusOr<XmlElement> root = ParseXml(body);
   if (!root.ok() || root->name != "Error") return {};
@@ -148,6 +139,34 @@ ObjectOutcome Judge(const ObjectQuestion& question, int http_status, absl::strin
   return JudgeStatus(http_status);
 }
 
+absl::string_view AdviceFor(absl::string_view code) {
+  static constexpr std::pair<absl::string_view, absl::string_view> kAdvice[] = {
+      {"AccessDenied",
+       "let these keys get, put and delete objects below g4.prefix, and list the bucket: without "
+       "the last, objects that are absent are denied too"},
+      {"AuthorizationHeaderMalformed", "set g4.region to the bucket's"},
+      {"HTTP 301", "set g4.region and g4.endpoints to the bucket's"},
+      {"PermanentRedirect", "set g4.region and g4.endpoints to the bucket's"},
+      {"NoSuchBucket", "create the bucket, or mend g4.bucket"},
+      {"InvalidAccessKeyId", "mend the first line of g4.credentials_file"},
+      {"XAdminUserNotFound", "mend the first line of g4.credentials_file"},
+      {"SignatureDoesNotMatch", "mend the second line of g4.credentials_file"},
+      {"NoCredentials", "write keys to g4.credentials_file, readable by the daemon alone"},
+      {"ExpiredToken", "renew what is in g4.credentials_file: it has expired"},
+      {"InvalidToken", "mend the third line of g4.credentials_file"},
+      {"TokenRefreshRequired", "renew what is in g4.credentials_file: it has expired"},
+      {"RequestTimeTooSkewed", "set this machine's clock, or the server's"},
+      {"QuotaExceeded", "raise the bucket's quota, or lower g4.lifetime"},
+      {"XMinioAdminBucketQuotaExceeded", "raise the bucket's quota, or lower g4.lifetime"},
+      {"XMinioStorageFull", "add room to the object store, or lower g4.lifetime"},
+      {"InsufficientStorage", "add room to the object store, or lower g4.lifetime"},
+  };
+  for (const auto& [known, advice] : kAdvice) {
+    if (code == known) return advice;
+  }
+  return {};
+}
+
 Consequence ConsequenceOf(ObjectOutcome outcome) {
   switch (outcome) {
     case kOk:
@@ -166,32 +185,6 @@ Consequence ConsequenceOf(ObjectOutcome outcome) {
     case kBroken: return {.again = true, .fails = true};
     case kLate: return {.fails = true};
     case kCancelled: return {};
-  }
-  KVKEEP_CHECK(false);
-}
-
-absl::Status ToStatus(ObjectOutcome outcome, absl::string_view what, const S3ErrorText& error) {
-  std::string text = absl::StrCat(what, ": ", NameOf(outcome));
-  if (!error.code.empty()) absl::StrAppend(&text, ", ", error.code);
-  if (!error.message.empty()) absl::StrAppend(&text, ": ", error.message);
-  if (!error.request_id.empty()) absl::StrAppend(&text, " (request ", error.request_id, ")");
-  switch (outcome) {
-    case kOk:
-    case kExists: return absl::OkStatus();
-    case kAbsent: return absl::NotFoundError(text);
-    case kChanged:
-    case kShort: return absl::DataLossError(text);
-    case kCancelled: return absl::CancelledError(text);
-    case kMisconfigured: return absl::FailedPreconditionError(text);
-    case kUnsupported: return absl::UnimplementedError(text);
-    case kRefused: return absl::InvalidArgumentError(text);
-    case kFull: return absl::ResourceExhaustedError(text);
-    case kConflict:
-    case kThrottled:
-    case kDenied:
-    case kSkewed:
-    case kBroken:
-    case kLate: return absl::UnavailableError(text);
   }
   KVKEEP_CHECK(false);
 }

@@ -6,7 +6,6 @@
 // functions; texts of servers are cut and made printable before anybody sees them.
 #pragma once
 
-#include <absl/status/status.h>
 #include <absl/strings/string_view.h>
 
 #include <chrono>
@@ -15,31 +14,9 @@
 #include <string>
 
 #include "tiers/objects/http_date.h"
+#include "tiers/objects/object_outcome.h"
 
 namespace kvkeep {
-
-enum class ObjectOutcome : uint8_t {
-  kOk,
-  kAbsent,         // there is no such object
-  kExists,         // a put that was not to replace anything: it is there already
-  kChanged,        // a read that was to be of one version: it is another one now
-  kShort,          // it ends before what was asked for
-  kConflict,       // another put of it is on its way: later
-  kUnsupported,    // this server knows no such request
-  kRefused,        // this request will never be taken; others may be
-  kThrottled,      // slower
-  kFull,           // no room; reads go on
-  kDenied,         // the keys have expired
-  kSkewed,         // this machine's clock, or the server's, is wrong
-  kMisconfigured,  // no request will be taken until somebody changes something
-  kBroken,         // connection or server failed
-  kLate,           // no answer in time
-  kCancelled,
-};
-inline constexpr size_t kObjectOutcomes = 16;
-
-// In metrics and logs.
-absl::string_view NameOf(ObjectOutcome outcome);
 
 enum class ObjectVerb : uint8_t { kGet, kPut, kDelete, kList };
 
@@ -49,14 +26,12 @@ struct ObjectQuestion {
 };
 
 // Of an error's body. Empty fields: none, or no XML that says one.
-struct S3ErrorText {
-  std::string code, message, request_id;
-
-  bool operator==(const S3ErrorText&) const = default;
-};
-S3ErrorText ParseS3Error(absl::string_view body);
+ObjectError ParseS3Error(absl::string_view body);
 
 ObjectOutcome Judge(const ObjectQuestion& question, int http_status, absl::string_view code);
+
+// What somebody has to do about a code; empty: nothing, or nothing that is known.
+absl::string_view AdviceFor(absl::string_view code);
 
 // What is done about an outcome, besides telling who asked.
 struct Consequence {
@@ -68,11 +43,6 @@ struct Consequence {
   bool serves = false;     // the endpoint is well: it answered as it should
 };
 Consequence ConsequenceOf(ObjectOutcome outcome);
-
-// As the seam of a source has it (tiers/remote/remote_source.h): OK for kOk and kExists; NotFound;
-// DataLoss for what is no whole image; Unavailable for what passes by itself; others are
-// misconfiguration. The message has the code and the server's words.
-absl::Status ToStatus(ObjectOutcome outcome, absl::string_view what, const S3ErrorText& error);
 
 // ---- headers ------------------------------------------------------------------------------------
 

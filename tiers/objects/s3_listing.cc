@@ -17,10 +17,10 @@ absl::Status BadListing(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("a list of objects ", what));
 }
 
-absl::StatusOr<S3ListedObject> ParseListedObject(const XmlElement& contents) {
-  S3ListedObject object;
-  object.key = std::string(contents.TextOf("Key"));
-  if (object.key.empty() || object.key.size() > S3Urls::kMaxKeyBytes) {
+absl::StatusOr<ListedObject> ParseListedObject(const XmlElement& contents) {
+  ListedObject object;
+  object.name = std::string(contents.TextOf("Key"));
+  if (object.name.empty() || object.name.size() > S3Urls::kMaxKeyBytes) {
     return BadListing("has a key of no bytes or too many");
   }
   const absl::string_view size = contents.TextOf("Size");
@@ -36,22 +36,24 @@ absl::StatusOr<S3ListedObject> ParseListedObject(const XmlElement& contents) {
 
 }  // namespace
 
-absl::StatusOr<S3Listing> ParseS3Listing(absl::string_view body) {
+absl::StatusOr<ObjectListing> ParseS3Listing(absl::string_view body) {
   const absl::StatusOr<XmlElement> root = ParseXml(body);
   if (!root.ok()) return BadListing(absl::StrCat("is ", root.status().message()));
   if (root->name != "ListBucketResult") return BadListing("is none");
-  S3Listing listing;
+  ObjectListing listing;
   for (const XmlElement& child : root->children) {
     if (child.name != "Contents") continue;
-    if (listing.objects.size() == S3Listing::kMaxObjects) return BadListing("has more than 1,000");
-    KVKEEP_ASSIGN_OR_RETURN(S3ListedObject object, ParseListedObject(child));
+    if (listing.objects.size() == ObjectListing::kMaxObjects) {
+      return BadListing("has more than 1,000");
+    }
+    KVKEEP_ASSIGN_OR_RETURN(ListedObject object, ParseListedObject(child));
     listing.objects.push_back(std::move(object));
   }
   const absl::string_view truncated = root->TextOf("IsTruncated");
   if (truncated != "true" && truncated != "false") return BadListing("does not say if it is whole");
   if (truncated == "false") return listing;
   listing.next_token = std::string(root->TextOf("NextContinuationToken"));
-  if (listing.next_token.empty() || listing.next_token.size() > S3Listing::kMaxTokenBytes) {
+  if (listing.next_token.empty() || listing.next_token.size() > ObjectListing::kMaxTokenBytes) {
     return BadListing("goes on, and does not say where");
   }
   return listing;

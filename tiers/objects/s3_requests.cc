@@ -81,7 +81,7 @@ HttpRequest MakeDelete(const S3Urls& urls, EndpointNumber endpoint, const Signin
 HttpRequest MakeList(const S3Urls& urls, EndpointNumber endpoint, const SigningContext& signing,
                      const ListObjects& list) {
   UriQuery query = {{"list-type", "2"},
-                    {"max-keys", absl::StrCat(S3Listing::kMaxObjects)},
+                    {"max-keys", absl::StrCat(ObjectListing::kMaxObjects)},
                     {"prefix", absl::StrCat(urls.prefix(), list.prefix)}};
   if (!list.token.empty()) query.emplace_back("continuation-token", list.token);
   return SignedRequest(urls.Bucket(endpoint, query), signing, "GET", kEmptyPayloadHash, {}, {});
@@ -110,8 +110,19 @@ absl::Status CheckGetHead(const std::optional<ByteRange>& range, const HttpHead&
   return absl::OkStatus();
 }
 
-ObjectAnswer ReadAnswer(const ObjectQuestion& question, const HttpAnswer& answer, UnixSeconds now) {
-  ObjectAnswer read;
+ObjectHead ReadObjectHead(const HttpHead& head) {
+  ObjectHead read;
+  read.etag = ParseStrongETag(FindHeader(head.headers, "etag")).value_or("");
+  read.modified = ParseHttpDate(FindHeader(head.headers, "last-modified"));
+  if (head.status == 200) read.object_bytes = head.content_bytes;
+  if (head.status != 206) return read;
+  const auto range = ParseContentRange(FindHeader(head.headers, "content-range"));
+  if (range.has_value()) read.object_bytes = range->object_bytes;
+  return read;
+}
+
+S3Answer ReadAnswer(const ObjectQuestion& question, const HttpAnswer& answer, UnixSeconds now) {
+  S3Answer read;
   const HttpHeaders& headers = answer.head.headers;
   if (!answer.status.ok()) {
     read.outcome = JudgeWay(answer.status);
@@ -119,21 +130,15 @@ ObjectAnswer ReadAnswer(const ObjectQuestion& question, const HttpAnswer& answer
     return read;
   }
   read.date = ParseHttpDate(FindHeader(headers, "date"));
-  read.modified = ParseHttpDate(FindHeader(headers, "last-modified"));
+  read.head = ReadObjectHead(answer.head);
   read.retry_after = ParseRetryAfter(FindHeader(headers, "retry-after"), read.date.value_or(now));
-  read.etag = ParseStrongETag(FindHeader(headers, "etag")).value_or("");
   if (answer.head.status >= 300) read.error = ParseS3Error(answer.text);
   read.outcome = Judge(question, answer.head.status, read.error.code);
   if (read.outcome != ObjectOutcome::kOk || question.verb != ObjectVerb::kGet) return read;
   uint64_t promised = answer.head.content_bytes.value_or(answer.body_bytes);
   if (answer.head.status == 206) {
     const auto range = ParseContentRange(FindHeader(headers, "content-range"));
-    if (range.has_value()) {
-      read.object_bytes = range->object_bytes;
-      promised = range->last - range->first + 1;
-    }
-  } else {
-    read.object_bytes = answer.head.content_bytes;
+    if (range.has_value()) promised = range->last - range->first + 1;
   }
   // libcurl sees to Content-Length; a chunked body may end well and be another length.
   if (answer.body_bytes != promised) read.outcome = ObjectOutcome::kBroken;

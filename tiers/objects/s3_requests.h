@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tiers/objects/http_engine.h"
+#include "tiers/objects/object_store.h"
 #include "tiers/objects/s3_answer.h"
 #include "tiers/objects/s3_keys.h"
 #include "tiers/objects/s3_listing.h"
@@ -30,27 +31,6 @@ struct SigningContext {
   UnixSeconds at;
 };
 
-struct ByteRange {
-  uint64_t first = 0;
-  uint64_t bytes = 0;  // above 0
-};
-
-struct GetObject {
-  std::string name;
-  std::optional<ByteRange> range;  // none: all of it
-  std::string if_match;            // an ETag, with its quotes; empty: any version
-};
-struct PutObject {
-  std::string name;
-  std::vector<std::span<const std::byte>> body;
-  std::optional<uint32_t> crc32c;  // of the body; what the server checks it by
-  bool if_absent = false;
-};
-struct ListObjects {
-  std::string prefix;  // behind the bucket's own
-  std::string token;   // of the page before
-};
-
 HttpRequest MakeGet(const S3Urls& urls, EndpointNumber endpoint, const SigningContext& signing,
                     const GetObject& get);
 HttpRequest MakePut(const S3Urls& urls, EndpointNumber endpoint, const SigningContext& signing,
@@ -60,20 +40,21 @@ HttpRequest MakeDelete(const S3Urls& urls, EndpointNumber endpoint, const Signin
 HttpRequest MakeList(const S3Urls& urls, EndpointNumber endpoint, const SigningContext& signing,
                      const ListObjects& list);
 
-struct ObjectAnswer {
+struct S3Answer {
   ObjectOutcome outcome = ObjectOutcome::kBroken;
   bool connection_failed = false;  // there was none
-  S3ErrorText error;
-  std::string etag;                           // strong; empty: none
-  std::optional<uint64_t> object_bytes;       // all of it
-  std::optional<UnixSeconds> modified, date;  // Last-Modified; the server's clock
+  ObjectError error;
+  ObjectHead head;                  // its ETag is strong
+  std::optional<UnixSeconds> date;  // the server's clock
   std::optional<std::chrono::seconds> retry_after;
 };
 
 // Before a body is taken: it is the range asked for. DataLoss when it is another, or one that does
 // not say what it is. All of an object is taken for a range that begins at 0.
 absl::Status CheckGetHead(const std::optional<ByteRange>& range, const HttpHead& head);
+// What the head of such an answer says of the object.
+ObjectHead ReadObjectHead(const HttpHead& head);
 // A success is one only when all bytes that its head promises came.
-ObjectAnswer ReadAnswer(const ObjectQuestion& question, const HttpAnswer& answer, UnixSeconds now);
+S3Answer ReadAnswer(const ObjectQuestion& question, const HttpAnswer& answer, UnixSeconds now);
 
 }  // namespace kvkeep

@@ -441,4 +441,50 @@ TEST_CASE("options that cannot be are refused") {
   }
 }
 
+TEST_CASE("tasks run on the engine's thread, in the order of their times and not before them") {
+  Latch all;
+  std::vector<int> ran;
+  std::vector<MonotonicTime> at;
+  std::vector<std::thread::id> threads;
+  const auto engine = MakeEngine();
+  const MonotonicTime begin = RealClock()->Now();
+  const auto task = [&](int number) {
+    return [&, number] {
+      ran.push_back(number);
+      at.push_back(RealClock()->Now());
+      threads.push_back(std::this_thread::get_id());
+      if (number == 3) all.Open();
+    };
+  };
+  engine->RunAt(begin + milliseconds(60), task(3));
+  engine->RunAt(begin + milliseconds(30), task(2));
+  engine->RunAt(MonotonicTime::min(), task(0));
+  engine->RunAt(MonotonicTime::min(), task(1));
+  all.Await();
+  CHECK(ran == std::vector<int>{0, 1, 2, 3});
+  CHECK(at[2] >= begin + milliseconds(30));
+  CHECK(at[3] >= begin + milliseconds(60));
+  for (const std::thread::id& thread : threads) {
+    CHECK(thread == threads[0]);
+    CHECK(thread != std::this_thread::get_id());
+  }
+}
+
+TEST_CASE("what is started by who is told of the end is answered too, and tasks go unrun") {
+  ScriptedServer server([](ServedConnection& connection, int) { connection.AwaitClose(); });
+  int answered = 0;
+  bool ran = false;
+  auto engine = MakeEngine();
+  CurlEngine* const raw = engine.get();
+  raw->RunAt(RealClock()->Now() + seconds(3600), [&] { ran = true; });
+  raw->Start({.url = server.url()}, [&](HttpAnswer first) {
+    answered += absl::IsCancelled(first.status);
+    raw->Start({.url = server.url()},
+               [&](HttpAnswer second) { answered += absl::IsCancelled(second.status); });
+  });
+  engine.reset();
+  CHECK(answered == 2);
+  CHECK_FALSE(ran);
+}
+
 }  // namespace kvkeep

@@ -140,8 +140,8 @@ TEST_CASE("an outcome is an answer or a failure and never both, and a miss is an
 TEST_CASE("the error of a body is cut and made printable, and a page of a proxy says none") {
   CHECK(ParseS3Error("<?xml version=\"1.0\"?><Error><Code>NoSuchKey</Code><Message>The specified "
                      "key does not exist.</Message><Key>k</Key><RequestId>R</RequestId></Error>") ==
-        S3ErrorText{"NoSuchKey", "The specified key does not exist.", "R"});
-  const S3ErrorText long_one = ParseS3Error("<Error><Code>" + std::string(1000, 'c') +
+        ObjectError{"NoSuchKey", "The specified key does not exist.", "R"});
+  const ObjectError long_one = ParseS3Error("<Error><Code>" + std::string(1000, 'c') +
                                             "</Code><Message>a&#10;b\xff" +
                                             std::string(1000, 'm') + "</Message></Error>");
   CHECK(long_one.code == std::string(64, 'c'));
@@ -152,7 +152,7 @@ TEST_CASE("the error of a body is cut and made printable, and a page of a proxy 
         std::string("<Error><Code>SlowDown</Code>"), std::string("{}"),
         "<Error><Code>SlowDown</Code><Message>" + std::string(70'000, 'm') +
             "</Message></Error>"}) {
-    CHECK(ParseS3Error(body) == S3ErrorText{});
+    CHECK(ParseS3Error(body) == ObjectError{});
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/fakes/manual_clock.h"
 #include "tiers/base/bytes.h"
 
 namespace kvkeep {
@@ -72,6 +73,35 @@ TEST_CASE("the scripted engine answers as the real one: once, later, in order, o
   REQUIRE(answers.size() == 6);
   CHECK(absl::IsCancelled(answers[5].status));
   CHECK(engine.unanswered() == 0);
+}
+
+TEST_CASE("the scripted engine runs tasks at their times, and ends what is late, when it is told") {
+  ManualExecutor executor;
+  ManualClock clock;
+  std::vector<int> ran;
+  std::vector<absl::StatusCode> ends;
+  auto engine = std::make_unique<ScriptedHttpEngine>(
+      &executor,
+      [](const HttpRequest&, std::string) { return std::optional<ScriptedAnswer>(); }, 10, &clock);
+  const auto done = [&](HttpAnswer answer) { ends.push_back(answer.status.code()); };
+  engine->Start({.url = "hangs", .deadline = std::chrono::seconds(2)}, done);
+  engine->Start({.url = "hangs"}, done);
+  engine->RunAt(std::chrono::seconds(3), [&] { ran.push_back(3); });
+  engine->RunAt(std::chrono::seconds(1), [&] { ran.push_back(1); });
+  engine->RunAt(MonotonicTime(0), [&] { ran.push_back(0); });
+  CHECK(ran.empty());
+  executor.RunAll();
+  CHECK(ran == std::vector<int>{0});
+  CHECK(engine->next() == std::chrono::seconds(1));
+  clock.Advance(std::chrono::seconds(2));
+  engine->RunDue();
+  executor.RunAll();
+  CHECK(ran == std::vector<int>{0, 1});
+  CHECK(ends == std::vector{absl::StatusCode::kDeadlineExceeded});
+  engine.reset();
+  CHECK(ends.size() == 2);
+  executor.RunAll();
+  CHECK(ran.size() == 2);
 }
 
 }  // namespace kvkeep

@@ -99,11 +99,11 @@ TEST_CASE("a page of a list is read, with the token of the next one") {
   REQUIRE(page.ok());
   CHECK(page->next_token == "1a+/=");
   REQUIRE(page->objects.size() == 2);
-  CHECK(page->objects[0] == S3ListedObject{"kv/1/a&b", 4096, UnixSeconds(1369353600)});
-  CHECK(page->objects[1] == S3ListedObject{"kv/1/c", 0, UnixSeconds(1369353601)});
+  CHECK(page->objects[0] == ListedObject{"kv/1/a&b", 4096, UnixSeconds(1369353600)});
+  CHECK(page->objects[1] == ListedObject{"kv/1/c", 0, UnixSeconds(1369353601)});
   const auto last = ParseS3Listing(
       "<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>");
-  CHECK((last.ok() && *last == S3Listing{}));
+  CHECK((last.ok() && *last == ObjectListing{}));
 }
 
 TEST_CASE("a page that contradicts itself or is over a limit is none") {
