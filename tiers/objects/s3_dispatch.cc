@@ -1,0 +1,352 @@
+// How requests get their turn, are sent, and what is done about their answers.
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "tiers/base/check.h"
+#include "tiers/objects/s3_request.h"
+#include "tiers/objects/xml.h"
+
+namespace kvkeep {
+namespace {
+
+using enum ObjectOutcome;
+
+// The same on all nodes, for ever: caches of gateways live on it.
+uint64_t HashOfName(absl::string_view name) {
+  uint64_t hash = 14695981039346656037u;  // FNV-1a
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  return hash ^ (hash >> 32);
+}
+
+// Rights may be of one verb: who may not write or list may read.
+bool OfThisVerbAlone(ObjectVerb verb, const S3Answer& answer) {
+  return verb != ObjectVerb::kGet && answer.error.code == "AccessDenied";
+}
+
+}  // namespace
+
+// ---- turns
+
+S3Store::Endpoint* S3Store::Choose(const Request& request) {
+  const size_t from = HashOfName(request.name()) % endpoints_.size();
+  for (size_t i = 0; i < endpoints_.size(); ++i) {
+    Endpoint& endpoint = *endpoints_[(from + i) % endpoints_.size()];
+    if (endpoint.WouldAdmit(now())) return &endpoint;
+  }
+  return nullptr;
+}
+
+void S3Store::Dispatch(Request& request) {
+  request.stage = Request::Stage::kNew;
+  if (credentials_.Current() == nullptr) {
+    return RefuseUnasked(request, kDenied, "NoCredentials",
+                         std::string(credentials_.status().message()));
+  }
+  if (request.verb == ObjectVerb::kPut && now() < no_puts_before_) {
+    return RefuseUnasked(request, kFull, "PutsAreOff", "it took no puts a moment ago");
+  }
+  Endpoint* const endpoint = Choose(request);
+  if (endpoint == nullptr) {
+    const bool misconfigured = endpoints_.front()->breaker.misconfigured();
+    return RefuseUnasked(request, misconfigured ? kMisconfigured : kBroken, "NotAsked",
+                         "no endpoint is asked at the moment");
+  }
+  std::deque<Request*>& queue = request.writes() ? endpoint->writes : endpoint->reads;
+  if (queue.size() >= options_.max_waiting) {
+    return RefuseUnasked(request, kThrottled, "TooManyWait",
+                         absl::StrCat(options_.max_waiting, " requests wait already"));
+  }
+  request.stage = Request::Stage::kWaiting;
+  request.endpoint = endpoint;
+  WakeAt(request, request.deadline);
+  queue.push_back(&request);
+  Pump(*endpoint);
+}
+
+void S3Store::LeaveQueue(Request& request) {
+  if (request.stage != Request::Stage::kWaiting) return;
+  std::deque<Request*>& queue =
+      request.writes() ? request.endpoint->writes : request.endpoint->reads;
+  const auto at = std::find(queue.begin(), queue.end(), &request);
+  KVKEEP_CHECK(at != queue.end());
+  queue.erase(at);
+  request.stage = Request::Stage::kNew;
+}
+
+void S3Store::Pump(Endpoint& endpoint) {
+  while (StartNext(endpoint, RequestWindow::Kind::kRead)) {
+  }
+  while (StartNext(endpoint, RequestWindow::Kind::kWrite)) {
+  }
+  if (endpoint.WouldAdmit(now())) return;
+  // They find another endpoint, or none.
+  std::deque<Request*> moved;
+  moved.swap(endpoint.reads);
+  moved.insert(moved.end(), endpoint.writes.begin(), endpoint.writes.end());
+  endpoint.writes.clear();
+  for (Request* const request : moved) request->stage = Request::Stage::kNew;
+  for (Request* const request : moved) Dispatch(*request);
+}
+
+bool S3Store::StartNext(Endpoint& endpoint, RequestWindow::Kind kind) {
+  std::deque<Request*>& queue =
+      kind == RequestWindow::Kind::kRead ? endpoint.reads : endpoint.writes;
+  if (queue.empty() || !endpoint.WouldAdmit(now())) return false;
+  const auto slot = endpoint.window.TryStart(kind, now());
+  if (!slot.has_value()) return false;
+  const auto ticket = endpoint.breaker.Admit(now());
+  KVKEEP_CHECK(ticket.has_value());
+  Request& request = *queue.front();
+  queue.pop_front();
+  Send(request, endpoint, *slot, *ticket);
+  return true;
+}
+
+// ---- on the way
+
+void S3Store::Send(Request& request, Endpoint& endpoint, RequestWindow::Ticket slot,
+                   Breaker::Ticket ticket) {
+  const bool is_hedge = request.first != nullptr;
+  auto attempt = std::make_unique<Attempt>(this, &request, &endpoint, slot, ticket, is_hedge);
+  Attempt& sent = *attempt;
+  sent.keys = credentials_.Current();
+  (is_hedge ? request.second : request.first) = std::move(attempt);
+  if (request.attempts == 0) retries_.CountRequest();
+  if (!is_hedge) {
+    ++request.attempts;
+    request.stage = Request::Stage::kSent;
+    request.endpoint = &endpoint;
+    const auto patience = endpoint.hedger.Patience();
+    const bool may_hedge = request.verb == ObjectVerb::kGet && !request.hedged &&
+                           !request.sink_begun && patience.has_value();
+    WakeAt(request, may_hedge ? now() + *patience : MonotonicTime::max());
+  }
+  ++counters_.attempts;
+  counters_.resumed_reads += sent.resumes;
+  sent.http = http_.Start(MakeHttp(request, sent), [this, &request, &sent](HttpAnswer answer) {
+    OnAnswer(request, sent, std::move(answer));
+  });
+}
+
+HttpRequest S3Store::MakeHttp(const Request& request, Attempt& attempt) {
+  const SigningContext signing{&signer_, attempt.keys, ServerTime()};
+  const EndpointNumber to = attempt.endpoint.number;
+  HttpRequest http;
+  switch (request.verb) {
+    case ObjectVerb::kGet: {
+      GetObject get = request.get;
+      if (attempt.resumes) {
+        const uint64_t first = get.range.has_value() ? get.range->first : 0;
+        get.range = ByteRange{first + request.given, *request.promised - request.given};
+        get.if_match = request.head.etag;
+      }
+      attempt.asked = get.range;
+      http = MakeGet(urls_, to, signing, get);
+      http.sink = &attempt;
+      break;
+    }
+    case ObjectVerb::kPut: {
+      PutObject put = request.put;
+      put.if_absent = put.if_absent && !request.made_plain && !attempt.endpoint.plain_puts;
+      http = MakePut(urls_, to, signing, put);
+      break;
+    }
+    case ObjectVerb::kDelete: http = MakeDelete(urls_, to, signing, request.name()); break;
+    case ObjectVerb::kList:
+      http = MakeList(urls_, to, signing, request.list);
+      http.sink = &attempt;  // a page is longer than the text of an error
+      http.max_body_bytes = kMaxXmlBytes;
+      break;
+  }
+  http.deadline = request.deadline;
+  http.first_byte_within = options_.first_byte_within;
+  return http;
+}
+
+void S3Store::Hedge(Request& request) {
+  Endpoint& endpoint = *request.endpoint;
+  if (request.hedged || request.winner != nullptr || request.cancelled) return;
+  if (endpoint.breaker.state() != Breaker::State::kClosed) return;
+  const auto slot = endpoint.window.TryStart(RequestWindow::Kind::kRead, now());
+  if (!slot.has_value()) return;
+  if (!endpoint.hedger.TryHedge()) return endpoint.window.Ended(*slot);
+  request.hedged = true;
+  Send(request, endpoint, *slot, endpoint.breaker.Admit(now()).value());
+}
+
+void S3Store::DropOther(Request& request, const Attempt& attempt) {
+  Attempt* const other =
+      request.first.get() == &attempt ? request.second.get() : request.first.get();
+  if (other == nullptr || other->dropped) return;
+  other->dropped = true;
+  http_.Cancel(other->http);
+}
+
+// ---- answers
+
+S3Answer S3Store::Judge(const Request& request, const Attempt& attempt,
+                        const HttpAnswer& http) const {
+  S3Answer answer = ReadAnswer(request.question(), http, ServerTime());
+  const bool all_came = request.verb == ObjectVerb::kGet && request.winner == &attempt &&
+                        request.promised.has_value() && request.given == *request.promised;
+  // A proxy's page, or a redirect: no code of S3's.
+  if (answer.error.code.empty() && http.head.status >= 300) {
+    answer.error.code = absl::StrCat("HTTP ", http.head.status);
+  }
+  if (!http.status.ok()) answer.error.message = std::string(http.status.message());
+  if (attempt.bad_head) {
+    answer.outcome = kBroken;
+    answer.error.code = "OtherRange";
+  } else if (attempt.other) {
+    answer.outcome = kChanged;
+  } else if (!request.sink_said.ok()) {
+    answer.outcome = kCancelled;
+    answer.error.message = std::string(request.sink_said.message());
+  } else if (all_came) {
+    answer.outcome = kOk;
+    answer.error = {};
+  } else if (request.verb == ObjectVerb::kGet && answer.outcome == kOk &&
+             request.promised.has_value()) {
+    answer.outcome = kBroken;  // it ended well, and too soon
+  }
+  return answer;
+}
+
+// With newer keys, another clock or no condition the request will do, and it may still have that.
+bool S3Store::MendsItself(Request& request, const Attempt& attempt, const S3Answer& answer) {
+  switch (answer.outcome) {
+    case kDenied:
+      if (request.renewed || !credentials_.Expired(attempt.keys)) return false;
+      request.renewed = true;
+      request.denied_keys = attempt.keys;
+      ++counters_.renewed;
+      return true;
+    case kSkewed: {
+      if (request.clock_set || !answer.date.has_value()) return false;
+      const auto here = static_cast<int64_t>(clock_.UnixMicros() / 1'000'000);
+      clock_offset_ = std::chrono::seconds(answer.date->value() - here);
+      request.clock_set = true;
+      ++counters_.clock_set;
+      return true;
+    }
+    case kUnsupported:
+      if (request.verb != ObjectVerb::kPut || !request.put.if_absent || request.made_plain) {
+        return false;
+      }
+      attempt.endpoint.plain_puts = true;
+      request.made_plain = true;
+      ++counters_.plain_puts;
+      return true;
+    default: return false;
+  }
+}
+
+void S3Store::TellWindow(const Attempt& attempt, const S3Answer& answer) {
+  RequestWindow& window = attempt.endpoint.window;
+  const Consequence then = ConsequenceOf(answer.outcome);
+  if (then.slows) {
+    ++counters_.throttled;
+    return window.Throttled(attempt.slot, now(), answer.retry_after);
+  }
+  if (then.serves) return window.Served(attempt.slot);
+  window.Ended(attempt.slot);
+}
+
+void S3Store::TellBreaker(const Request& request, const Attempt& attempt, const S3Answer& answer,
+                          bool stays) {
+  Breaker& breaker = attempt.endpoint.breaker;
+  const Consequence then = ConsequenceOf(answer.outcome);
+  const bool for_somebody = stays && (then.opens || then.renews);
+  if (answer.outcome == kFull || (for_somebody && OfThisVerbAlone(request.verb, answer))) {
+    if (request.verb == ObjectVerb::kPut) no_puts_before_ = now() + options_.puts_off_for;
+    MutexLock lock(&mu_);
+    last_error_ = answer.error;
+    return breaker.Serves(attempt.ticket, now());
+  }
+  // Whatever ended it: a head came, as it should.
+  if (then.serves || attempt.lost || (attempt.timed && answer.outcome == kCancelled)) {
+    return breaker.Serves(attempt.ticket, now());
+  }
+  if (for_somebody) {
+    breaker.Misconfigured(attempt.ticket, now());
+  } else if (then.fails && (answer.outcome != kLate ||
+                            now() - attempt.sent_at >= options_.late_counts_from)) {
+    breaker.Fails(attempt.ticket,
+                  answer.connection_failed ? Breaker::Failure::kConnection
+                                           : Breaker::Failure::kAnswer,
+                  now());
+  } else {
+    return breaker.Abandons(attempt.ticket, now());
+  }
+  MutexLock lock(&mu_);
+  last_error_ = answer.error;
+}
+
+void S3Store::OnAnswer(Request& request, Attempt& attempt, HttpAnswer http) {
+  const S3Answer answer = Judge(request, attempt, http);
+  Endpoint& endpoint = attempt.endpoint;
+  counters_.written_bytes += http.sent_bytes;
+  // Who lost, or was cut short for the other's sake, decides nothing of the request.
+  const bool counts = !attempt.lost && !attempt.dropped;
+  const bool mends_itself = counts && MendsItself(request, attempt, answer);
+  TellWindow(attempt, answer);
+  TellBreaker(request, attempt, answer, counts && !mends_itself);
+  const Consequence then = ConsequenceOf(answer.outcome);
+  if (then.serves && !attempt.timed && request.verb == ObjectVerb::kGet && counts) {
+    endpoint.hedger.Served(now() - attempt.sent_at);  // absent, mostly
+  }
+  const bool was_winner = request.winner == &attempt;
+  if (was_winner) request.winner = nullptr;
+  if (counts) {
+    request.last = answer;
+    request.mends_itself = mends_itself;
+    if (then.serves || was_winner || mends_itself) DropOther(request, attempt);
+  }
+  if (request.first.get() == &attempt) {
+    request.first = std::move(request.second);
+  } else {
+    request.second.reset();
+  }
+  if (request.first == nullptr) Conclude(request);
+  Pump(endpoint);
+  Arm();
+  Publish();
+}
+
+void S3Store::Conclude(Request& request) {
+  const bool told = request.last.outcome == kOk || request.last.outcome == kExists;
+  if (request.cancelled && !told) {
+    request.last.outcome = kCancelled;
+    return Finish(request);
+  }
+  if (!Again(request)) Finish(request);
+}
+
+// Whether it is sent again, now or later.
+bool S3Store::Again(Request& request) {
+  // A read goes on where it was, if it can be told which version that was.
+  if (request.sink_begun && (!request.promised.has_value() || request.head.etag.empty())) {
+    return false;
+  }
+  const ObjectOutcome outcome = request.last.outcome;
+  if (request.mends_itself && outcome == kDenied) {
+    request.stage = Request::Stage::kForKeys;
+    request.keys_until = std::min<MonotonicTime>(now() + options_.keys_within, request.deadline);
+    WakeAt(request, now());
+    return true;
+  }
+  if (request.mends_itself) {
+    Dispatch(request);
+    return true;
+  }
+  if (!ConsequenceOf(outcome).again) return false;
+  const auto pause =
+      retries_.TryRetry(request.attempts, now(), request.deadline, random_.NextU64());
+  if (!pause.has_value()) return false;
+  request.stage = Request::Stage::kPausing;
+  WakeAt(request, now() + *pause);
+  return true;
+}
+
+}  // namespace kvkeep
