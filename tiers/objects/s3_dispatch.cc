@@ -39,6 +39,9 @@ S3Store::Endpoint* S3Store::Choose(const Request& request) {
 
 void S3Store::Dispatch(Request& request) {
   request.stage = Request::Stage::kNew;
+  if (now() >= request.deadline) {
+    return RefuseUnasked(request, kLate, "NoTurn", "its deadline has passed");
+  }
   if (credentials_.Current() == nullptr) {
     return RefuseUnasked(request, kDenied, "NoCredentials",
                          std::string(credentials_.status().message()));

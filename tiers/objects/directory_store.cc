@@ -1,0 +1,420 @@
+#include "tiers/objects/directory_store.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+#include "tiers/base/check.h"
+#include "tiers/base/crc32c.h"
+#include "tiers/base/units.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr size_t kStepBytes = kMiB;
+constexpr const char* kNewFolder = ".new";
+constexpr const char* kBadDigest = "BadDigest";
+constexpr mode_t kFolderMode = 0750, kFileMode = 0640;
+
+ObjectOutcome OutcomeOfErrno(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR: return ObjectOutcome::kAbsent;
+    case EEXIST: return ObjectOutcome::kExists;
+    case ENOSPC:
+    case EDQUOT: return ObjectOutcome::kFull;
+    case EACCES:
+    case EPERM:
+    case EROFS: return ObjectOutcome::kMisconfigured;
+    case ENAMETOOLONG:
+    case EISDIR:
+    case ELOOP: return ObjectOutcome::kRefused;
+    default: return ObjectOutcome::kBroken;
+  }
+}
+
+// Parts that are not hidden, so that none is "..", and none of this store's own.
+bool IsFileName(absl::string_view name) {
+  if (name.empty() || name.size() > kMaxObjectNameBytes) return false;
+  for (const absl::string_view part : absl::StrSplit(name, '/')) {
+    if (part.empty() || part.front() == '.' || absl::StrContains(part, '\0')) return false;
+  }
+  return true;
+}
+
+ObjectHead HeadOf(const struct stat& is) {
+  return {.etag = absl::StrCat("\"", is.st_ino, "-", is.st_mtim.tv_sec, ".", is.st_mtim.tv_nsec,
+                               "-", is.st_size, "\""),
+          .object_bytes = static_cast<uint64_t>(is.st_size),
+          .modified = UnixSeconds(is.st_mtim.tv_sec)};
+}
+
+// The folders that a name lies in.
+void MakeFolders(int root, const std::string& name) {
+  for (size_t at = name.find('/'); at != std::string::npos; at = name.find('/', at + 1)) {
+    static_cast<void>(mkdirat(root, name.substr(0, at).c_str(), kFolderMode));
+  }
+}
+
+}  // namespace
+
+struct DirectoryStore::Request {
+  ObjectCall call;
+  MonotonicTime begun{0}, deadline{0};
+  Work work;
+  Done done;
+  ListDone list_done;
+  std::atomic<bool> claimed{false};    // by who answers it
+  std::atomic<bool> cancelled{false};
+  ObjectAnswer answer;
+  ObjectListing page;
+
+  void Fail(int error, absl::string_view what) {
+    answer.outcome = OutcomeOfErrno(error);
+    answer.error = {strerrorname_np(error) == nullptr ? "" : strerrorname_np(error),
+                    absl::StrCat(what, ": ", strerrordesc_np(error)), ""};
+  }
+  void Answer() {
+    if (!list_done) return std::move(done)(std::move(answer));
+    if (!answer.ok()) page = {};
+    std::move(list_done)(std::move(answer), std::move(page));
+  }
+};
+
+absl::StatusOr<std::unique_ptr<DirectoryStore>> DirectoryStore::Make(
+    const DirectoryStoreOptions& options, Executor* executor, Clock* clock,
+    RandomSource* random) {
+  const auto refuse = [&](absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat(options.path, ": ", what, ": ",
+                                                   strerrordesc_np(errno)));
+  };
+  UniqueFd root(open(options.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!root.valid()) return refuse("cannot be opened as a directory");
+  if (mkdirat(root.get(), kNewFolder, kFolderMode) != 0 && errno != EEXIST) {
+    return refuse("its folder for new files cannot be made");
+  }
+  return std::unique_ptr<DirectoryStore>(
+      new DirectoryStore(options, std::move(root), executor, clock, random));
+}
+
+DirectoryStore::DirectoryStore(const DirectoryStoreOptions& options, UniqueFd root,
+                               Executor* executor, Clock* clock, RandomSource* random)
+    : options_(options),
+      root_(std::move(root)),
+      executor_(*executor),
+      clock_(*clock),
+      random_(*random) {
+  KVKEEP_CHECK(options.max_waiting > 0 && options.longest_request.count() > 0);
+}
+
+// What has its turn ends soon. What has not is answered here, and its task will find it so.
+DirectoryStore::~DirectoryStore() {
+  while (true) {
+    std::shared_ptr<Request> waits;
+    {
+      MutexLock lock(&mu_);
+      for (const auto& [call, request] : requests_) {
+        request->cancelled = true;
+        if (!request->claimed.exchange(true)) {
+          waits = request;
+          break;
+        }
+      }
+      if (waits == nullptr) {
+        if (requests_.empty()) return;
+        ended_.Wait(&mu_);
+        continue;
+      }
+      requests_.erase(waits->call);
+    }
+    waits->answer.outcome = ObjectOutcome::kCancelled;
+    waits->Answer();
+  }
+}
+
+// ---- orders
+
+ObjectCall DirectoryStore::HandOver(std::shared_ptr<Request> request, MonotonicTime deadline,
+                                    Work work) {
+  request->begun = clock_.Now();
+  request->deadline = std::min<MonotonicTime>(deadline, request->begun + options_.longest_request);
+  request->work = std::move(work);
+  ObjectCall call;
+  {
+    MutexLock lock(&mu_);
+    call = request->call = ObjectCall(++last_call_);
+    if (requests_.size() >= options_.max_waiting) {
+      request->work = [](Request& refused) {
+        refused.answer.outcome = ObjectOutcome::kThrottled;
+        refused.answer.error.code = "TooManyWait";
+      };
+    }
+    requests_.emplace(call, request);
+  }
+  executor_.Post([this, request] {
+    if (!request->claimed.exchange(true)) Run(*request);
+  });
+  return call;
+}
+
+ObjectCall DirectoryStore::Get(GetObject get, ObjectSink* sink, Done done) {
+  KVKEEP_CHECK(sink != nullptr && (!get.range.has_value() || get.range->bytes > 0));
+  auto request = std::make_shared<Request>();
+  request->done = std::move(done);
+  const MonotonicTime deadline = get.deadline;
+  return HandOver(std::move(request), deadline, [this, get = std::move(get), sink](Request& r) {
+    DoGet(r, get, sink);
+  });
+}
+
+ObjectCall DirectoryStore::Put(PutObject put, Done done) {
+  auto request = std::make_shared<Request>();
+  request->done = std::move(done);
+  const MonotonicTime deadline = put.deadline;
+  return HandOver(std::move(request), deadline,
+                  [this, put = std::move(put)](Request& r) { DoPut(r, put); });
+}
+
+ObjectCall DirectoryStore::Delete(DeleteObject deletion, Done done) {
+  auto request = std::make_shared<Request>();
+  request->done = std::move(done);
+  return HandOver(std::move(request), deletion.deadline,
+                  [this, name = std::move(deletion.name)](Request& r) { DoDelete(r, name); });
+}
+
+ObjectCall DirectoryStore::List(ListObjects list, ListDone done) {
+  auto request = std::make_shared<Request>();
+  request->list_done = std::move(done);
+  const MonotonicTime deadline = list.deadline;
+  return HandOver(std::move(request), deadline,
+                  [this, list = std::move(list)](Request& r) { DoList(r, list); });
+}
+
+void DirectoryStore::Cancel(ObjectCall call) {
+  MutexLock lock(&mu_);
+  const auto at = requests_.find(call);
+  if (at != requests_.end()) at->second->cancelled = true;
+}
+
+void DirectoryStore::Run(Request& request) {
+  if (!Ends(request)) {
+    ++request.answer.attempts;
+    std::move(request.work)(request);
+  }
+  request.answer.total = clock_.Now() - request.begun;
+  Note(request);
+  const ObjectCall call = request.call;
+  request.Answer();
+  MutexLock lock(&mu_);
+  requests_.erase(call);
+  ended_.NotifyAll();
+}
+
+bool DirectoryStore::Ends(Request& request) const {
+  if (request.cancelled) {
+    request.answer.outcome = ObjectOutcome::kCancelled;
+    return true;
+  }
+  if (clock_.Now() < request.deadline) return false;
+  request.answer.outcome = ObjectOutcome::kLate;
+  return true;
+}
+
+// ---- get
+
+void DirectoryStore::DoGet(Request& request, const GetObject& get, ObjectSink* sink) {
+  if (!IsFileName(get.name)) return request.Fail(ENAMETOOLONG, "its name");
+  const UniqueFd file(openat(root_.get(), get.name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct stat is {};
+  if (!file.valid() || fstat(file.get(), &is) != 0) return request.Fail(errno, "opening it");
+  if (!S_ISREG(is.st_mode)) return request.Fail(EISDIR, "it is no file");
+  ObjectAnswer& answer = request.answer;
+  answer.head = HeadOf(is);
+  if (!get.if_match.empty() && get.if_match != answer.head.etag) {
+    answer.outcome = ObjectOutcome::kChanged;
+    return;
+  }
+  const uint64_t bytes = *answer.head.object_bytes;
+  ByteRange range = get.range.value_or(ByteRange{0, bytes});
+  if (get.range.has_value() && range.first >= bytes) {
+    answer.outcome = ObjectOutcome::kShort;
+    return;
+  }
+  range.bytes = std::min(range.bytes, bytes - range.first);
+  ReadRange(request, file.get(), range, sink);
+}
+
+void DirectoryStore::ReadRange(Request& request, int fd, ByteRange range, ObjectSink* sink) {
+  ObjectAnswer& answer = request.answer;
+  answer.first_byte = clock_.Now() - request.begun;
+  absl::Status said = sink->Begin(answer.head);
+  std::vector<std::byte> buffer(std::min<uint64_t>(kStepBytes, range.bytes));
+  while (said.ok() && answer.given < range.bytes) {
+    if (Ends(request)) return;
+    const ssize_t read =
+        pread(fd, buffer.data(), std::min<uint64_t>(buffer.size(), range.bytes - answer.given),
+              static_cast<off_t>(range.first + answer.given));
+    if (read < 0 && errno == EINTR) continue;
+    if (read <= 0) return request.Fail(read == 0 ? EIO : errno, "reading it");
+    answer.given += static_cast<uint64_t>(read);
+    said = sink->Take(std::span(buffer).first(static_cast<size_t>(read)));
+  }
+  answer.outcome = said.ok() ? ObjectOutcome::kOk : ObjectOutcome::kCancelled;
+  answer.error.message = std::string(said.message());
+}
+
+// ---- put
+
+void DirectoryStore::DoPut(Request& request, const PutObject& put) {
+  if (!IsFileName(put.name)) return request.Fail(ENAMETOOLONG, "its name");
+  if (put.if_absent && faccessat(root_.get(), put.name.c_str(), F_OK, 0) == 0) {
+    request.answer.outcome = ObjectOutcome::kExists;
+    return;
+  }
+  const std::string from = absl::StrCat(kNewFolder, "/", absl::Hex(random_.NextU64(),
+                                                                   absl::kZeroPad16));
+  UniqueFd file(openat(root_.get(), from.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                       kFileMode));
+  if (!file.valid()) {
+    request.Fail(errno, "making its file");
+    // The folder was removed under our hands: of the directory, not of the object.
+    if (request.answer.outcome == ObjectOutcome::kAbsent) {
+      request.answer.outcome = ObjectOutcome::kMisconfigured;
+    }
+    return;
+  }
+  const bool written = Write(request, file.get(), put);
+  file.Reset();
+  if (written) Publish(request, put, from);
+  static_cast<void>(unlinkat(root_.get(), from.c_str(), 0));  // gone when it was renamed
+}
+
+bool DirectoryStore::Write(Request& request, int fd, const PutObject& put) {
+  uint32_t crc = 0;
+  for (std::span<const std::byte> run : put.body) {
+    while (!run.empty()) {
+      if (Ends(request)) return false;
+      const ssize_t wrote = write(fd, run.data(), std::min(kStepBytes, run.size()));
+      if (wrote < 0 && errno == EINTR) continue;
+      if (wrote <= 0) {
+        request.Fail(wrote == 0 ? EIO : errno, "writing it");
+        return false;
+      }
+      const auto part = run.first(static_cast<size_t>(wrote));
+      if (put.crc32c.has_value()) crc = Crc32c(part, crc);
+      run = run.subspan(part.size());
+    }
+  }
+  if (put.crc32c.has_value() && crc != *put.crc32c) {
+    request.answer.outcome = ObjectOutcome::kBroken;
+    request.answer.error.code = kBadDigest;
+    return false;
+  }
+  struct stat is {};
+  if (fsync(fd) != 0 || fstat(fd, &is) != 0) {
+    request.Fail(errno, "syncing it");
+    return false;
+  }
+  request.answer.head = HeadOf(is);
+  return true;
+}
+
+void DirectoryStore::Publish(Request& request, const PutObject& put, const std::string& from) {
+  const auto publish = [&] {
+    return put.if_absent ? linkat(root_.get(), from.c_str(), root_.get(), put.name.c_str(), 0)
+                         : renameat(root_.get(), from.c_str(), root_.get(), put.name.c_str());
+  };
+  int failed = publish();
+  if (failed != 0 && errno == ENOENT) {
+    MakeFolders(root_.get(), put.name);
+    failed = publish();
+  }
+  if (failed != 0) return request.Fail(errno, "giving it its name");
+  request.answer.outcome = ObjectOutcome::kOk;
+}
+
+void DirectoryStore::DoDelete(Request& request, const std::string& name) {
+  if (!IsFileName(name)) return request.Fail(ENAMETOOLONG, "its name");
+  if (unlinkat(root_.get(), name.c_str(), 0) != 0 && errno != ENOENT && errno != ENOTDIR) {
+    return request.Fail(errno, "removing it");
+  }
+  request.answer.outcome = ObjectOutcome::kOk;
+}
+
+// ---- list
+
+void DirectoryStore::DoList(Request& request, const ListObjects& list) {
+  namespace fs = std::filesystem;
+  std::map<std::string, ListedObject> page;  // the first ones, and one more
+  std::error_code error;
+  const fs::path root(options_.path);
+  for (fs::recursive_directory_iterator at(root, error), end; !error && at != end;
+       at.increment(error)) {
+    if (Ends(request)) return;
+    const std::string name = at->path().lexically_relative(root).string();
+    if (at->path().filename().string().front() == '.') {
+      at.disable_recursion_pending();
+      continue;
+    }
+    struct stat is {};
+    if (name <= list.token || !absl::StartsWith(name, list.prefix) ||
+        fstatat(root_.get(), name.c_str(), &is, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISREG(is.st_mode)) {
+      continue;
+    }
+    page[name] = {name, static_cast<uint64_t>(is.st_size), UnixSeconds(is.st_mtim.tv_sec)};
+    if (page.size() > ObjectListing::kMaxObjects + 1) page.erase(std::prev(page.end()));
+  }
+  if (error) return request.Fail(error.value(), "listing the directory");
+  for (auto& [name, object] : page) {
+    if (request.page.objects.size() == ObjectListing::kMaxObjects) {
+      request.page.next_token = request.page.objects.back().name;
+      break;
+    }
+    request.page.objects.push_back(std::move(object));
+  }
+  request.answer.outcome = ObjectOutcome::kOk;
+}
+
+// ---- health
+
+void DirectoryStore::Note(const Request& request) {
+  if (request.answer.error.code == kBadDigest) return;  // of the bytes, not of the directory
+  MutexLock lock(&mu_);
+  switch (request.answer.outcome) {
+    case ObjectOutcome::kFull: full_until_ = clock_.Now() + options_.full_for; break;
+    case ObjectOutcome::kBroken:
+    case ObjectOutcome::kMisconfigured:
+      away_until_ = clock_.Now() + options_.away_for;
+      misconfigured_ = request.answer.outcome == ObjectOutcome::kMisconfigured;
+      break;
+    default: return;
+  }
+  error_ = request.answer.error;
+}
+
+ObjectStoreHealth DirectoryStore::health() const {
+  const MonotonicTime now = clock_.Now();
+  MutexLock lock(&mu_);
+  ObjectStoreHealth health;
+  health.takes_puts = now >= full_until_;
+  if (now < away_until_) {
+    health.state = misconfigured_ ? ObjectStoreHealth::State::kMisconfigured
+                                  : ObjectStoreHealth::State::kAway;
+    health.retry_in = away_until_ - now;
+  }
+  if (!health.writable()) health.error = error_;
+  return health;
+}
+
+}  // namespace kvkeep

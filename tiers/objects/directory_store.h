@@ -1,0 +1,90 @@
+// DirectoryStore: ObjectStore over a directory that machines share, for who has a file system and
+// no bucket. An object is a file of its name below it.
+//
+// A put writes a file of another name below `.new/`, syncs it, and then gives it its name: linked
+// where nothing may be replaced, renamed else, so that no half of an object is ever seen. What a
+// killed process left below `.new/` is nobody's and may be removed. A version is told by inode,
+// time and size: a file is never written to again. A crash of the server may forget what was put.
+//
+// Work is done on an executor of the owner's, which blocks there as long as the file system does:
+// deadlines and cancels are looked at between steps of 1 MiB, and cannot end a system call.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+
+#include "tiers/base/clock.h"
+#include "tiers/base/executor.h"
+#include "tiers/base/mutex.h"
+#include "tiers/base/random.h"
+#include "tiers/base/unique_fd.h"
+#include "tiers/objects/object_store.h"
+
+namespace kvkeep {
+
+struct DirectoryStoreOptions {
+  std::string path;           // is there already
+  size_t max_waiting = 4096;  // requests; more are refused
+  std::chrono::milliseconds longest_request{60'000};
+  // Not to be asked for so long after it failed; not to be put to after it was full.
+  std::chrono::milliseconds away_for{5000}, full_for{60'000};
+};
+
+class DirectoryStore final : public ObjectStore {
+ public:
+  // All pointers outlive it. InvalidArgument says what is wrong with the directory.
+  static absl::StatusOr<std::unique_ptr<DirectoryStore>> Make(const DirectoryStoreOptions& options,
+                                                              Executor* executor, Clock* clock,
+                                                              RandomSource* random);
+  ~DirectoryStore() override;
+
+  ObjectCall Get(GetObject get, ObjectSink* sink, Done done) override;
+  ObjectCall Put(PutObject put, Done done) override;
+  ObjectCall Delete(DeleteObject request, Done done) override;
+  // Looks through all of the directory for each page.
+  ObjectCall List(ListObjects list, ListDone done) override;
+  void Cancel(ObjectCall call) override;
+  ObjectStoreHealth health() const override;
+
+ private:
+  struct Request;
+
+  DirectoryStore(const DirectoryStoreOptions& options, UniqueFd root, Executor* executor,
+                 Clock* clock, RandomSource* random);
+
+  using Work = absl::AnyInvocable<void(Request&) &&>;
+
+  ObjectCall HandOver(std::shared_ptr<Request> request, MonotonicTime deadline, Work work);
+  void Run(Request& request);
+  // Whether it has to end before it is done; then its outcome is set.
+  bool Ends(Request& request) const;
+  void Note(const Request& request);
+
+  void DoGet(Request& request, const GetObject& get, ObjectSink* sink);
+  void ReadRange(Request& request, int fd, ByteRange range, ObjectSink* sink);
+  void DoPut(Request& request, const PutObject& put);
+  bool Write(Request& request, int fd, const PutObject& put);
+  void Publish(Request& request, const PutObject& put, const std::string& from);
+  void DoDelete(Request& request, const std::string& name);
+  void DoList(Request& request, const ListObjects& list);
+
+  const DirectoryStoreOptions options_;
+  const UniqueFd root_;
+  Executor& executor_;
+  Clock& clock_;
+  RandomSource& random_;
+
+  mutable Mutex mu_;
+  CondVar ended_;
+  uint64_t last_call_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_map<ObjectCall, std::shared_ptr<Request>> requests_ ABSL_GUARDED_BY(mu_);
+  MonotonicTime away_until_ ABSL_GUARDED_BY(mu_){MonotonicTime::min()};
+  MonotonicTime full_until_ ABSL_GUARDED_BY(mu_){MonotonicTime::min()};
+  bool misconfigured_ ABSL_GUARDED_BY(mu_) = false;
+  ObjectError error_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kvkeep
