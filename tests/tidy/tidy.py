@@ -50,7 +50,7 @@ LAYERS = {
     "tiers/index": _BASE,
     "tiers/host": _PARTS,
     "tiers/crypt": _BASE,
-    "tiers/remote": _BASE,
+    "tiers/remote": _BASE + ("tiers/objects", "tiers/crypt"),
     "tiers/objects": _BASE,
     "tiers/nvme": _PARTS + ("tiers/crypt",),
     "tiers/fsck": _BASE + ("tiers/crypt", "tiers/io", "tiers/index", "tiers/nvme"),

@@ -1,0 +1,111 @@
+// BucketSource: RemoteSource over an object store, one object an image. Names, seals and MACs are
+// keyed by the fleet: what a bucket holds is believed when it is proven to be this fleet's image of
+// this chunk, of this size. Payload is checked by who reads it, piece by piece.
+//
+// Find reads the header page of each chunk asked for (a HEAD could not tell an absent object from a
+// wrong bucket, nor its shape). Read asks for the whole image at once, or above `whole_up_to` for
+// parts, all of the version that the first part is of. An object that is proven to be cut off, or
+// another chunk's, is removed, else it would stand in the way of its own repair.
+//
+// Write checksums the image inside the call (0.1 ms a MiB) and refuses nothing that is writable().
+//
+// Thread-safe. No lock is held over a call of the store's or a callback. The destructor has
+// answered all when it returns.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tiers/base/clock.h"
+#include "tiers/base/mutex.h"
+#include "tiers/base/random.h"
+#include "tiers/objects/object_store.h"
+#include "tiers/remote/fleet_keys.h"
+#include "tiers/remote/remote_source.h"
+
+namespace kvkeep {
+
+struct BucketSourceOptions {
+  uint64_t epoch = 0;  // g4.epoch
+  std::chrono::milliseconds find_within{1000}, read_within{30'000}, write_within{60'000},
+      remove_within{10'000};
+  size_t probes_at_once = 64;
+  uint64_t whole_up_to = 12 * kMiB, part_bytes = 8 * kMiB;
+  uint32_t parts_at_once = 4;            // of one image
+  uint64_t writes_in_flight = 64 * kMiB;  // beyond that it is not writable
+};
+
+struct BucketSourceCounters {
+  uint64_t probes = 0, probes_found = 0, probes_absent = 0, probes_failed = 0;
+  uint64_t probes_late = 0;  // never sent
+  uint64_t reads = 0, failed_reads = 0, read_bytes = 0;
+  uint64_t writes = 0, failed_writes = 0, written_bytes = 0, already_there = 0;
+  uint64_t removes = 0, failed_removes = 0;
+  // Bad objects, by reason; those that were removed for it.
+  uint64_t bad_seal = 0, bad_header = 0, bad_identity = 0, bad_size = 0, removed_bad = 0;
+  uint64_t replaced = 0;     // reads of what was another version meanwhile
+  uint64_t no_versions = 0;  // reads in parts, where the store names no version
+};
+
+class BucketSource final : public RemoteSource {
+ public:
+  // `clock` and `random` outlive this.
+  BucketSource(const BucketSourceOptions& options, FleetKeys keys,
+               std::unique_ptr<ObjectStore> store, Clock* clock, RandomSource* random);
+  ~BucketSource() override;
+
+  // REQUIRES: some ids.
+  void Find(std::vector<ChunkId> ids, std::function<void(Found)> done) override;
+  void Read(ReadRequest request) override;
+  void Write(WriteRequest request) override;
+  void Remove(const ChunkId& id, std::function<void(absl::Status)> done) override;
+  bool readable() const override { return objects_.health().readable(); }
+  bool writable() const override;
+  const Uuid& place() const override { return keys_.id; }
+  const MacKey& mac_key() const override { return keys_.mac; }
+
+  ObjectStoreHealth health() const { return objects_.health(); }
+  BucketSourceCounters counters() const;
+
+ private:
+  struct Finding;
+  struct Probe;
+  struct Reading;   // image_reading.h
+  class PartSink;
+
+  std::string NameOf(const ChunkId& id) const;
+  MonotonicTime After(std::chrono::milliseconds time) const { return clock_.Now() + time; }
+
+  void PumpProbes();
+  void OnProbed(const std::shared_ptr<Probe>& probe, const ObjectAnswer& answer);
+  std::optional<ImageShape> CheckProbe(Probe& probe, const ObjectAnswer& answer);
+  void RemoveBad(const ChunkId& id);
+
+  void StartParts(const std::shared_ptr<Reading>& reading);
+  void StartPart(const std::shared_ptr<Reading>& reading, uint64_t first);
+  void OnPart(const std::shared_ptr<Reading>& reading, PartSink& sink,
+              const ObjectAnswer& answer);
+  void Count(uint64_t BucketSourceCounters::*counter, uint64_t by = 1);
+
+  const BucketSourceOptions options_;
+  const FleetKeys keys_;
+  Clock& clock_;
+  RandomSource& random_;
+  std::atomic<uint64_t> writing_bytes_{0};
+
+  mutable Mutex mu_;
+  BucketSourceCounters counters_ ABSL_GUARDED_BY(mu_);
+  // What waits for its turn: a search, and which of its chunks. As many as there are searches for.
+  std::deque<std::pair<std::shared_ptr<Finding>, size_t>> probes_ ABSL_GUARDED_BY(mu_);
+  size_t probing_ ABSL_GUARDED_BY(mu_) = 0;
+
+  std::unique_ptr<ObjectStore> store_;  // last: it answers into all of the above
+  ObjectStore& objects_;                // the same, until it is gone
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,30 @@
+// FleetKeys: what the nodes of a fleet have in common, derived from the one key that they share.
+// Each is independent of the others: who has one has none of the rest. Wiped when it goes.
+#pragma once
+
+#include <absl/strings/string_view.h>
+
+#include "tiers/base/image.h"
+#include "tiers/crypt/secret.h"
+
+namespace kvkeep {
+
+struct FleetKeys {
+  Uuid id;       // of the fleet: the place of images beyond the node
+  Secret name;   // of the names of objects
+  Secret header; // of sealed header pages
+  MacKey mac{};  // of headers: a node of this fleet wrote this image of this chunk
+
+  // `fleet_name`: two fleets with one key and other names share nothing.
+  static FleetKeys Derive(const Secret& fleet_key, absl::string_view fleet_name);
+  // What a tenant's payload is encrypted with.
+  static Secret DeriveDataKey(const Secret& fleet_key, absl::string_view fleet_name,
+                              absl::string_view tenant);
+
+  FleetKeys() = default;
+  FleetKeys(FleetKeys&&) noexcept = default;
+  FleetKeys& operator=(FleetKeys&&) noexcept = default;
+  ~FleetKeys();
+};
+
+}  // namespace kvkeep

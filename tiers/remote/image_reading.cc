@@ -1,0 +1,199 @@
+#include "tiers/remote/image_reading.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tiers/base/check.h"
+#include "tiers/base/status_macros.h"
+#include "tiers/remote/sealed_header.h"
+
+namespace kvkeep {
+
+absl::Status BucketSource::PartSink::Begin(const ObjectHead& head) {
+  // Cut off, or an image of another shape: who looks for it next finds out which.
+  if (head.object_bytes != reading_->bytes) {
+    return Refuse(absl::UnavailableError("an image beyond the node has another size than before"));
+  }
+  if (!is_first_ || end_ == reading_->bytes) return absl::OkStatus();
+  if (head.etag.empty()) {
+    source_.Count(&BucketSourceCounters::no_versions);
+    return Refuse(absl::UnavailableError("the object store names no version of an object"));
+  }
+  {
+    MutexLock lock(&reading_->mu);
+    reading_->etag = head.etag;
+    reading_->begun = true;
+  }
+  source_.StartParts(reading_);
+  return absl::OkStatus();
+}
+
+absl::Status BucketSource::PartSink::Take(std::span<const std::byte> bytes) {
+  KVKEEP_CHECK(bytes.size() <= end_ - at_);
+  const ImageShape& shape = reading_->request.shape;
+  while (!bytes.empty()) {
+    std::span<std::byte> to;
+    if (at_ < kHeaderBytes) {
+      to = reading_->request.header.subspan(at_);
+    } else {
+      const size_t piece =
+          std::min((at_ - kHeaderBytes) / kPieceBytes, uint64_t{shape.pieces() - 1});
+      to = reading_->request.memory(at_, std::min(shape.piece_end(piece), end_) - at_);
+    }
+    KVKEEP_CHECK(!to.empty());
+    const size_t most = std::min(to.size(), bytes.size());
+    std::memcpy(to.data(), bytes.data(), most);
+    bytes = bytes.subspan(most);
+    at_ += most;
+    if (at_ == kHeaderBytes) {
+      KVKEEP_RETURN_IF_ERROR(TellHeader());
+      continue;
+    }
+    if (at_ < kHeaderBytes) continue;
+    const size_t of_piece =
+        std::min((at_ - 1 - kHeaderBytes) / kPieceBytes, uint64_t{shape.pieces() - 1});
+    if (at_ == shape.piece_end(of_piece) || at_ == end_) TellPiece(absl::OkStatus(), at_);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BucketSource::PartSink::TellHeader() {
+  if (!OpenHeader(source_.keys_.header, reading_->request.header)) {
+    source_.Count(&BucketSourceCounters::bad_seal);
+    return Refuse(absl::DataLossError("the header page beyond the node is not sealed by us"));
+  }
+  told_ = kHeaderBytes;
+  reading_->request.header_done(absl::OkStatus());
+  return absl::OkStatus();
+}
+
+// Up to `to`, which lies in the piece of the last byte that was told of, or ends it.
+void BucketSource::PartSink::TellPiece(const absl::Status& status, uint64_t to) {
+  const size_t piece = std::min((told_ - kHeaderBytes) / kPieceBytes,
+                                uint64_t{reading_->request.shape.pieces() - 1});
+  const uint64_t bytes = to - told_;
+  told_ = to;
+  reading_->request.piece_done(piece, bytes, status);
+}
+
+void BucketSource::PartSink::TellRest(const absl::Status& status) {
+  if (told_ < kHeaderBytes) {
+    told_ = kHeaderBytes;
+    reading_->request.header_done(status);
+  }
+  const ImageShape& shape = reading_->request.shape;
+  while (told_ < end_) {
+    const size_t piece =
+        std::min((told_ - kHeaderBytes) / kPieceBytes, uint64_t{shape.pieces() - 1});
+    TellPiece(status, std::min(shape.piece_end(piece), end_));
+  }
+}
+
+// ---- parts
+
+void BucketSource::Read(ReadRequest request) {
+  KVKEEP_CHECK(ValidateShape(request.shape).ok());
+  std::string name = NameOf(request.id);
+  const auto reading = std::make_shared<Reading>(std::move(request), std::move(name),
+                                                 After(options_.read_within));
+  reading->part_bytes =
+      reading->bytes <= options_.whole_up_to ? reading->bytes : options_.part_bytes;
+  Count(&BucketSourceCounters::reads);
+  {
+    MutexLock lock(&reading->mu);
+    reading->next = reading->part_bytes;
+    reading->under_way = 1;
+  }
+  StartPart(reading, 0);
+}
+
+// As many as may be under way; none before the first one has told its version. After a failure the
+// rest is told of without asking.
+void BucketSource::StartParts(const std::shared_ptr<Reading>& reading) {
+  while (true) {
+    uint64_t first = 0;
+    absl::Status failed;
+    {
+      MutexLock lock(&reading->mu);
+      if (!reading->begun || reading->next >= reading->bytes) return;
+      failed = reading->failed;
+      if (failed.ok() && reading->under_way >= options_.parts_at_once) return;
+      first = reading->next;
+      reading->next = std::min(first + reading->part_bytes, reading->bytes);
+      if (failed.ok()) ++reading->under_way;
+    }
+    if (failed.ok()) {
+      StartPart(reading, first);
+    } else {
+      PartSink(this, reading, first, std::min(first + reading->part_bytes, reading->bytes))
+          .TellRest(failed);
+    }
+  }
+}
+
+void BucketSource::StartPart(const std::shared_ptr<Reading>& reading, uint64_t first) {
+  const uint64_t end = std::min(first + reading->part_bytes, reading->bytes);
+  auto sink = std::make_unique<PartSink>(this, reading, first, end);
+  PartSink* const into = sink.get();
+  GetObject get{.name = reading->name,
+                .range = ByteRange{first, end - first},
+                .deadline = reading->deadline};
+  if (first > 0) {
+    MutexLock lock(&reading->mu);
+    get.if_match = reading->etag;
+  }
+  const ObjectCall call =
+      objects_.Get(std::move(get), into,
+                   [this, reading, sink = std::move(sink)](ObjectAnswer answer) {
+                     OnPart(reading, *sink, answer);
+                   });
+  bool late = false;
+  {
+    MutexLock lock(&reading->mu);
+    reading->calls.push_back(call);
+    late = !reading->failed.ok();
+  }
+  if (late) objects_.Cancel(call);
+}
+
+void BucketSource::OnPart(const std::shared_ptr<Reading>& reading, PartSink& sink,
+                          const ObjectAnswer& answer) {
+  absl::Status status = sink.refused();
+  if (status.ok() && !(answer.ok() && sink.complete())) {
+    switch (answer.outcome) {
+      case ObjectOutcome::kOk:  // fewer bytes than its own size
+      case ObjectOutcome::kShort:
+      case ObjectOutcome::kChanged:
+        Count(&BucketSourceCounters::replaced);
+        status = absl::UnavailableError("an image beyond the node was replaced while it was read");
+        break;
+      case ObjectOutcome::kCancelled:
+        status = absl::UnavailableError("a read of an image beyond the node was cut short");
+        break;
+      default: status = ToStatus(answer.outcome, "reading an image beyond the node", answer.error);
+    }
+  }
+  std::vector<ObjectCall> cancelled;
+  bool ended = false, well = false;
+  {
+    MutexLock lock(&reading->mu);
+    --reading->under_way;
+    reading->begun = true;
+    if (!status.ok() && reading->failed.ok()) {
+      reading->failed = status;
+      cancelled = reading->calls;
+    }
+    if (!reading->failed.ok() && !status.ok()) status = reading->failed;
+    well = reading->failed.ok();
+    ended = reading->under_way == 0 && (reading->next >= reading->bytes || !well);
+  }
+  for (const ObjectCall call : cancelled) objects_.Cancel(call);
+  if (ended) Count(well ? &BucketSourceCounters::read_bytes : &BucketSourceCounters::failed_reads,
+                   well ? reading->bytes : 1);
+  if (!status.ok()) sink.TellRest(status);
+  StartParts(reading);
+}
+
+}  // namespace kvkeep

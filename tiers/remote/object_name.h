@@ -1,0 +1,17 @@
+// The name of a chunk's object: "1/" naming version, "sss/" one of 4,096 shards, 40 hexadecimal
+// digits. Keyed, so that who reads the bucket learns nothing of prompts or models from names, and
+// who has another key never meets ours. A pure function.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tiers/base/key.h"
+#include "tiers/crypt/secret.h"
+
+namespace kvkeep {
+
+// `epoch`: another one is another set of names, so all is absent at once.
+std::string NameOfObject(const Secret& name_key, uint64_t epoch, const ChunkId& id);
+
+}  // namespace kvkeep
