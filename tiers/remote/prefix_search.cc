@@ -1,0 +1,80 @@
+#include "tiers/remote/prefix_search.h"
+
+#include <algorithm>
+
+#include "tiers/base/check.h"
+
+namespace kvkeep {
+
+PrefixSearch::PrefixSearch(size_t keys, const PrefixSearchOptions& options)
+    : options_(options), keys_(keys), absent_(keys) {
+  KVKEEP_CHECK(options.max_questions > 0 && options.max_rounds > 0 && options.points > 0);
+}
+
+std::vector<size_t> PrefixSearch::NextRound() {
+  KVKEEP_CHECK(told_ == questions_);
+  if (leading_ == absent_ || rounds_ == options_.max_rounds ||
+      questions_ == options_.max_questions) {
+    return {};
+  }
+  const size_t may_ask = options_.max_questions - questions_;
+  std::vector<size_t> asked;
+  if (rounds_ == 0 && options_.first_alone) {
+    asked = {0};
+  } else if (!looked_at_ends_ && 2 * options_.points < absent_ - leading_) {
+    asked = BothEnds();
+    if (asked.size() > may_ask) asked.resize(may_ask);
+  } else {
+    // All that the limit allows in the last round, and of a run that is short; else some.
+    const bool all = rounds_ + 1 == options_.max_rounds || !looked_at_ends_;
+    asked = Spread(all ? may_ask : std::min<size_t>(may_ask, options_.points));
+  }
+  looked_at_ends_ = looked_at_ends_ || !(rounds_ == 0 && options_.first_alone);
+  questions_ += static_cast<uint32_t>(asked.size());
+  ++rounds_;
+  return asked;
+}
+
+void PrefixSearch::Tell(size_t position, bool present) {
+  KVKEEP_CHECK(position < keys_ && told_ < questions_);
+  ++told_;
+  if (present) {
+    there_.push_back(position);
+  } else {
+    absent_ = std::min(absent_, position);
+  }
+  // What lies behind a hole is no part of the prefix.
+  leading_ = 0;
+  for (const size_t there : there_) {
+    if (there < absent_) leading_ = std::max(leading_, there + 1);
+  }
+}
+
+// Of what is not known: both ends, and what lies 1, 2, 4, ... from them.
+std::vector<size_t> PrefixSearch::BothEnds() const {
+  const size_t first = leading_, last = absent_ - 1;
+  std::vector<size_t> ends = {first, last};
+  for (size_t step = 1; step <= (last - first + 1) / 2; step *= 2) {
+    ends.push_back(first + step);
+    ends.push_back(last - step);
+  }
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  return ends;
+}
+
+// At most so many of what is not known, evenly; all where there are no more.
+std::vector<size_t> PrefixSearch::Spread(size_t most) const {
+  const size_t unknown = absent_ - leading_;
+  std::vector<size_t> points;
+  if (unknown <= most) {
+    for (size_t at = leading_; at < absent_; ++at) points.push_back(at);
+    return points;
+  }
+  for (size_t i = 0; i < most; ++i) {
+    points.push_back(leading_ + (i + 1) * unknown / (most + 1));
+  }
+  return points;
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,51 @@
+// PrefixSearch: how many of a run of keys, from the first, are there, by few questions.
+//
+// Who writes puts a key after those before it, so presence is a prefix, as far as that goes: one
+// that is there stands for all before it, unless one of those was found to be absent. Questions
+// come in rounds, as each costs a way there and back: both ends of the run and what lies 1, 2, 4,
+// ... from them; then points in what is left; then the rest. A lookup that finds all or nothing,
+// or all but a few, is over after one or two. It stops at a limit and then counts what is sure.
+//
+// A plain value. Thread-compatible.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace kvkeep {
+
+struct PrefixSearchOptions {
+  uint32_t max_questions = 48, max_rounds = 3;
+  uint32_t points = 16;      // in a round after the first
+  bool first_alone = false;  // the first key is asked for alone: most searches find none lately
+};
+
+class PrefixSearch {
+ public:
+  PrefixSearch(size_t keys, const PrefixSearchOptions& options);
+
+  // The positions of the next round, rising; empty: it is over. Each is answered by Tell before the
+  // next call.
+  std::vector<size_t> NextRound();
+  void Tell(size_t position, bool present);
+
+  // So many keys, from the first, are believed to be there.
+  size_t leading() const { return leading_; }
+  uint32_t questions() const { return questions_; }
+  uint32_t rounds() const { return rounds_; }
+
+ private:
+  std::vector<size_t> BothEnds() const;
+  std::vector<size_t> Spread(size_t most) const;
+
+  const PrefixSearchOptions options_;
+  const size_t keys_;
+  uint32_t questions_ = 0, rounds_ = 0, told_ = 0;
+  bool looked_at_ends_ = false;
+  size_t leading_ = 0;  // the last that is there, below the first that is not; and one
+  size_t absent_;       // the first that is not there; all: none is known
+  std::vector<size_t> there_;  // that were said to be there, above leading_ or not
+};
+
+}  // namespace kvkeep
