@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <tuple>
 #include <utility>
 
@@ -13,13 +14,31 @@
 namespace kvkeep {
 
 struct BucketSource::Finding {
-  std::vector<ChunkId> ids;
+  Finding(std::vector<ChunkId> of_ids, const PrefixSearchOptions& options)
+      : ids(std::move(of_ids)), ends(EndsOf(ids)), search(ends.size(), options) {}
+
+  // Chunks of one key that follow each other: where each such run ends.
+  static std::vector<size_t> EndsOf(const std::vector<ChunkId>& ids) {
+    std::vector<size_t> ends;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const bool more = i + 1 < ids.size() && ids[i + 1].ns == ids[i].ns &&
+                        ids[i + 1].key == ids[i].key;
+      if (!more) ends.push_back(i + 1);
+    }
+    return ends;
+  }
+  // Who stands for a key.
+  const ChunkId& last_of(size_t key) const { return ids[ends[key] - 1]; }
+
+  const std::vector<ChunkId> ids;
+  const std::vector<size_t> ends;
   std::function<void(Found)> done;
   MonotonicTime deadline{0};
 
   Mutex mu;
-  Found found ABSL_GUARDED_BY(mu);
-  size_t left ABSL_GUARDED_BY(mu) = 0;
+  PrefixSearch search ABSL_GUARDED_BY(mu);
+  std::map<size_t, ImageShape> shapes ABSL_GUARDED_BY(mu);  // by key, of those that are there
+  size_t left ABSL_GUARDED_BY(mu) = 0;                      // of this round
 };
 
 // The header page of one chunk.
@@ -35,7 +54,7 @@ struct BucketSource::Probe final : ObjectSink {
     return absl::OkStatus();
   }
   std::shared_ptr<Finding> finding;
-  size_t number = 0;  // among what it looks for
+  size_t key = 0;  // among those that it looks for
   std::optional<uint64_t> object_bytes;
   std::array<std::byte, kHeaderBytes> page;
   size_t taken = 0;
@@ -77,20 +96,49 @@ BucketSourceCounters BucketSource::counters() const {
 
 void BucketSource::Find(std::vector<ChunkId> ids, std::function<void(Found)> done) {
   KVKEEP_CHECK(!ids.empty());
-  const auto finding = std::make_shared<Finding>();
+  const auto finding = std::make_shared<Finding>(std::move(ids), options_.search);
   finding->deadline = After(options_.find_within);
-  finding->ids = std::move(ids);
   finding->done = std::move(done);
+  Count(&BucketSourceCounters::searches);
+  StartRound(finding);
+}
+
+void BucketSource::StartRound(const std::shared_ptr<Finding>& finding) {
+  std::vector<size_t> round;
   {
     MutexLock lock(&finding->mu);
-    finding->found.resize(finding->ids.size());
-    finding->left = finding->ids.size();
+    round = finding->search.NextRound();
+    finding->left = round.size();
   }
+  if (round.empty()) return EndFinding(*finding);
   {
     MutexLock lock(&mu_);
-    for (size_t i = 0; i < finding->ids.size(); ++i) probes_.emplace_back(finding, i);
+    ++counters_.search_rounds;
+    for (const size_t key : round) probes_.emplace_back(finding, key);
   }
   PumpProbes();
+}
+
+void BucketSource::EndFinding(Finding& finding) {
+  Found found(finding.ids.size());
+  uint64_t believed = 0;
+  {
+    MutexLock lock(&finding.mu);
+    const bool all_asked = finding.search.questions() == finding.ends.size();
+    size_t begin = 0;
+    for (size_t key = 0; key < finding.ends.size(); begin = finding.ends[key], ++key) {
+      const bool there =
+          all_asked ? finding.shapes.contains(key) : key < finding.search.leading();
+      if (!there) continue;
+      // The last of the prefix was asked for, so there is one.
+      const ImageShape& shape = finding.shapes.lower_bound(key)->second;
+      std::fill(found.begin() + static_cast<ptrdiff_t>(begin),
+                found.begin() + static_cast<ptrdiff_t>(finding.ends[key]), shape);
+      believed += finding.ends[key] - begin - (finding.shapes.contains(key) ? 1 : 0);
+    }
+  }
+  Count(&BucketSourceCounters::believed_chunks, believed);
+  finding.done(std::move(found));
 }
 
 void BucketSource::PumpProbes() {
@@ -99,14 +147,14 @@ void BucketSource::PumpProbes() {
     {
       MutexLock lock(&mu_);
       if (probes_.empty() || probing_ >= options_.probes_at_once) return;
-      std::tie(probe->finding, probe->number) = std::move(probes_.front());
+      std::tie(probe->finding, probe->key) = std::move(probes_.front());
       probes_.pop_front();
       ++probing_;
       ++counters_.probes;
     }
     const Finding& finding = *probe->finding;
     // One whose turn comes too late is answered by the store, which looks at deadlines first.
-    objects_.Get({.name = NameOf(finding.ids[probe->number]),
+    objects_.Get({.name = NameOf(finding.last_of(probe->key)),
                   .range = ByteRange{0, kHeaderBytes},
                   .deadline = finding.deadline},
                  probe.get(), [this, probe](ObjectAnswer answer) { OnProbed(probe, answer); });
@@ -119,15 +167,16 @@ void BucketSource::OnProbed(const std::shared_ptr<Probe>& probe, const ObjectAns
     MutexLock lock(&mu_);
     --probing_;
   }
-  Finding& finding = *probe->finding;
-  std::optional<Found> found;
+  const std::shared_ptr<Finding> finding = probe->finding;
+  bool round_over = false;
   {
-    MutexLock lock(&finding.mu);
-    finding.found[probe->number] = shape;
-    if (--finding.left == 0) found = std::move(finding.found);
+    MutexLock lock(&finding->mu);
+    finding->search.Tell(probe->key, shape.has_value());
+    if (shape.has_value()) finding->shapes.emplace(probe->key, *shape);
+    round_over = --finding->left == 0;
   }
   PumpProbes();
-  if (found.has_value()) finding.done(*std::move(found));
+  if (round_over) StartRound(finding);
 }
 
 // Anything but proof is absence; what is proven wrong is removed.
@@ -140,10 +189,10 @@ std::optional<ImageShape> BucketSource::CheckProbe(Probe& probe, const ObjectAns
               ? &BucketSourceCounters::probes_late
               : &BucketSourceCounters::probes_failed);
     // Nothing of ours is so small, and the name is.
-    if (cut) RemoveBad(probe.finding->ids[probe.number]);
+    if (cut) RemoveBad(probe.finding->last_of(probe.key));
     return std::nullopt;
   }
-  const ChunkId& id = probe.finding->ids[probe.number];
+  const ChunkId& id = probe.finding->last_of(probe.key);
   const auto bad = [&](uint64_t BucketSourceCounters::*reason) {
     Count(reason);
     RemoveBad(id);

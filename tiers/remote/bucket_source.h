@@ -2,10 +2,14 @@
 // keyed by the fleet: what a bucket holds is believed when it is proven to be this fleet's image of
 // this chunk, of this size. Payload is checked by who reads it, piece by piece.
 //
-// Find reads the header page of each chunk asked for (a HEAD could not tell an absent object from a
-// wrong bucket, nor its shape). Read asks for the whole image at once, or above `whole_up_to` for
-// parts, all of the version that the first part is of. An object that is proven to be cut off, or
-// another chunk's, is removed, else it would stand in the way of its own repair.
+// Find reads header pages (a HEAD could not tell an absent object from a wrong bucket, nor a shape).
+// Of up to 32 keys each is asked for; of more, a prefix is searched (prefix_search.h): the highest
+// part of a key stands for the key and those before it. What was not asked for itself is believed
+// to have the shape of the next one that was; a read finds out.
+//
+// Read asks for the whole image at once, or above `whole_up_to` for parts, all of the version that
+// the first part is of. An object that is proven to be cut off, or another chunk's, is removed, else
+// it would stand in the way of its own repair.
 //
 // Write checksums the image inside the call (0.1 ms a MiB) and refuses nothing that is writable().
 //
@@ -26,12 +30,14 @@
 #include "tiers/base/random.h"
 #include "tiers/objects/object_store.h"
 #include "tiers/remote/fleet_keys.h"
+#include "tiers/remote/prefix_search.h"
 #include "tiers/remote/remote_source.h"
 
 namespace kvkeep {
 
 struct BucketSourceOptions {
   uint64_t epoch = 0;  // g4.epoch
+  PrefixSearchOptions search;
   std::chrono::milliseconds find_within{1000}, read_within{30'000}, write_within{60'000},
       remove_within{10'000};
   size_t probes_at_once = 64;
@@ -41,6 +47,7 @@ struct BucketSourceOptions {
 };
 
 struct BucketSourceCounters {
+  uint64_t searches = 0, search_rounds = 0, believed_chunks = 0;
   uint64_t probes = 0, probes_found = 0, probes_absent = 0, probes_failed = 0;
   uint64_t probes_late = 0;  // never sent
   uint64_t reads = 0, failed_reads = 0, read_bytes = 0;
@@ -81,6 +88,8 @@ class BucketSource final : public RemoteSource {
   std::string NameOf(const ChunkId& id) const;
   MonotonicTime After(std::chrono::milliseconds time) const { return clock_.Now() + time; }
 
+  void StartRound(const std::shared_ptr<Finding>& finding);
+  void EndFinding(Finding& finding);
   void PumpProbes();
   void OnProbed(const std::shared_ptr<Probe>& probe, const ObjectAnswer& answer);
   std::optional<ImageShape> CheckProbe(Probe& probe, const ObjectAnswer& answer);
@@ -100,7 +109,8 @@ class BucketSource final : public RemoteSource {
 
   mutable Mutex mu_;
   BucketSourceCounters counters_ ABSL_GUARDED_BY(mu_);
-  // What waits for its turn: a search, and which of its chunks. As many as there are searches for.
+  // What waits for its turn: a search, and which of its keys. As many as who asks lets
+  // there be.
   std::deque<std::pair<std::shared_ptr<Finding>, size_t>> probes_ ABSL_GUARDED_BY(mu_);
   size_t probing_ ABSL_GUARDED_BY(mu_) = 0;
 

@@ -1,6 +1,6 @@
 // Presence: what was learned of which chunks a source has, for a while. Bounded: an old entry gives
-// way to a new one. An error is never an entry, and whatever contradicts one replaces it at once, so
-// that nothing is believed to be there for ever.
+// way to a new one. An error is never an entry, and whatever contradicts one replaces it at once,
+// so that nothing is believed to be there for ever.
 //
 // Chunks are told apart by 56 bits of a hash with a secret seed; who believes a false entry meets a
 // miss. A plain value: time comes from the caller. Thread-compatible.

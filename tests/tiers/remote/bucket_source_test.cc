@@ -285,6 +285,44 @@ TEST_CASE("a chunk that is written twice is there once, and what is removed is a
   CHECK((told.ended(image.shape) && absl::IsNotFound(*told.header)));
 }
 
+TEST_CASE("a long run is searched by few probes, and what was not asked for is believed") {
+  Bucket b;
+  const size_t there = GENERATE(0u, 1u, 97u, 128u);
+  CAPTURE(there);
+  std::vector<ChunkId> ids;
+  for (uint8_t i = 0; i < 128; ++i) {
+    for (const uint32_t part : {0u, 1u}) {
+      ids.push_back(Chunk(i));
+      ids.back().part = PartId(part);
+      if (i >= there) continue;
+      Image image = Image::Make(*b.source, ids.back(), 5000, i);
+      CHECK(b.Write(image).ok());
+    }
+  }
+  const RemoteSource::Found found = b.Find(ids);
+  REQUIRE(found.size() == 256);
+  for (size_t i = 0; i < 256; ++i) CHECK(found[i].has_value() == (i < 2 * there));
+  CHECK(b.store->gets <= 40);
+  CHECK(b.source->counters().search_rounds <= 3);
+  CHECK(b.source->counters().believed_chunks >= there);
+}
+
+TEST_CASE("of a short run each key is asked for, and found behind a hole too") {
+  Bucket b;
+  std::vector<ChunkId> ids;
+  for (uint8_t i = 0; i < 20; ++i) {
+    ids.push_back(Chunk(i));
+    if (i == 7) continue;
+    Image image = Image::Make(*b.source, ids.back(), 1000 + i, i);
+    CHECK(b.Write(image).ok());
+  }
+  const RemoteSource::Found found = b.Find(ids);
+  for (uint32_t i = 0; i < 20; ++i) {
+    CHECK(found[i].has_value() == (i != 7));
+    if (i != 7) CHECK(found[i]->payload_bytes == 1000 + i);
+  }
+}
+
 TEST_CASE("no more is probed at once than may be, and a search ends by its deadline") {
   Bucket b({.find_within = seconds(1), .probes_at_once = 8});
   std::vector<ChunkId> ids;
