@@ -84,6 +84,11 @@ HttpRequest MakeList(const S3Urls& urls, EndpointNumber endpoint, const SigningC
                     {"max-keys", absl::StrCat(ObjectListing::kMaxObjects)},
                     {"prefix", absl::StrCat(urls.prefix(), list.prefix)}};
   if (!list.token.empty()) query.emplace_back("continuation-token", list.token);
+  return MakeBucketQuery(urls, endpoint, signing, query);
+}
+
+HttpRequest MakeBucketQuery(const S3Urls& urls, EndpointNumber endpoint,
+                            const SigningContext& signing, const UriQuery& query) {
   return SignedRequest(urls.Bucket(endpoint, query), signing, "GET", kEmptyPayloadHash, {}, {});
 }
 

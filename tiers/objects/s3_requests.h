@@ -40,6 +40,10 @@ HttpRequest MakeDelete(const S3Urls& urls, EndpointNumber endpoint, const Signin
 HttpRequest MakeList(const S3Urls& urls, EndpointNumber endpoint, const SigningContext& signing,
                      const ListObjects& list);
 
+// What is set for the bucket: {"lifecycle", ""}, {"versioning", ""}.
+HttpRequest MakeBucketQuery(const S3Urls& urls, EndpointNumber endpoint,
+                            const SigningContext& signing, const UriQuery& query);
+
 struct S3Answer {
   ObjectOutcome outcome = ObjectOutcome::kBroken;
   bool connection_failed = false;  // there was none

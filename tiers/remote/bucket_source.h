@@ -2,14 +2,14 @@
 // keyed by the fleet: what a bucket holds is believed when it is proven to be this fleet's image of
 // this chunk, of this size. Payload is checked by who reads it, piece by piece.
 //
-// Find reads header pages (a HEAD could not tell an absent object from a wrong bucket, nor a shape).
-// Of up to 32 keys each is asked for; of more, a prefix is searched (prefix_search.h): the highest
-// part of a key stands for the key and those before it. What was not asked for itself is believed
-// to have the shape of the next one that was; a read finds out.
+// Find reads header pages (a HEAD could not tell an absent object from a wrong bucket, nor a
+// shape). Of up to 32 keys each is asked for; of more, a prefix is searched (prefix_search.h): the
+// highest part of a key stands for the key and those before it. What was not asked for itself is
+// believed to have the shape of the next one that was; a read finds out.
 //
 // Read asks for the whole image at once, or above `whole_up_to` for parts, all of the version that
-// the first part is of. An object that is proven to be cut off, or another chunk's, is removed, else
-// it would stand in the way of its own repair.
+// the first part is of. An object that is proven to be cut off, or another chunk's, is removed,
+// else it would stand in the way of its own repair.
 //
 // Write checksums the image inside the call (0.1 ms a MiB) and refuses nothing that is writable().
 //

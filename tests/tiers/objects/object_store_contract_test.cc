@@ -1,8 +1,5 @@
 // What every ObjectStore does: in memory, in a directory, in a bucket without a network and in one
 // behind sockets. A fake that behaves otherwise would make the tests above it worthless.
-#include <absl/strings/numbers.h>
-#include <absl/strings/str_split.h>
-
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <set>
@@ -11,7 +8,7 @@
 #include "tests/fakes/memory_object_store.h"
 #include "tests/fakes/scratch_dir.h"
 #include "tests/tiers/objects/scripted_bucket.h"
-#include "tests/tiers/objects/scripted_server.h"
+#include "tests/tiers/objects/served_bucket.h"
 #include "tiers/base/crc32c.h"
 #include "tiers/objects/curl_engine.h"
 #include "tiers/objects/directory_store.h"
@@ -20,37 +17,6 @@ namespace kvkeep {
 namespace {
 
 using Outcome = ObjectOutcome;
-
-// FakeS3 behind a socket.
-void ServeBucket(FakeS3& bucket, ServedConnection& connection) {
-  while (true) {
-    const std::string head = connection.ReadHead();
-    if (head.empty()) return;
-    const std::vector<std::string> lines = absl::StrSplit(head, "\r\n", absl::SkipEmpty());
-    const std::vector<std::string> first = absl::StrSplit(lines[0], ' ');
-    HttpRequest request{.method = first[0], .url = first[1]};
-    for (size_t i = 1; i < lines.size(); ++i) {
-      const size_t colon = lines[i].find(": ");
-      if (colon == std::string::npos) continue;
-      request.headers.push_back({lines[i].substr(0, colon), lines[i].substr(colon + 2)});
-    }
-    if (!FindHeader(request.headers, "expect").empty()) {
-      connection.Send("HTTP/1.1 100 Continue\r\n\r\n");
-    }
-    uint64_t bytes = 0;
-    static_cast<void>(absl::SimpleAtoi(FindHeader(request.headers, "content-length"), &bytes));
-    std::string body = connection.ReadBody(bytes);
-    if (body.size() < bytes) return;
-    const ScriptedAnswer answer = bucket.Serve(request, std::move(body));
-    std::string sent = absl::StrCat("HTTP/1.1 ", answer.status, " So\r\n");
-    for (const auto& [name, value] : answer.headers) absl::StrAppend(&sent, name, ": ", value,
-                                                                     "\r\n");
-    if (answer.status != 204) {
-      absl::StrAppend(&sent, "Content-Length: ", answer.body.size(), "\r\n");
-    }
-    if (!connection.Send(absl::StrCat(sent, "\r\n", answer.body))) return;
-  }
-}
 
 // A store of each kind, with what it lives on.
 class ObjectWorld {

@@ -30,13 +30,6 @@ ScriptedAnswer Reset() {
   return {.status = 0, .fails = absl::UnavailableError("reset")};
 }
 
-std::string LongText(size_t bytes) {
-  std::string text;
-  while (text.size() < bytes) absl::StrAppend(&text, text.size(), ",");
-  text.resize(bytes);
-  return text;
-}
-
 }  // namespace
 
 TEST_CASE("what is put is read back, whole and in ranges, and is absent once it is deleted") {
@@ -471,37 +464,19 @@ TEST_CASE("another endpoint is asked while the first one is down") {
   CHECK(well >= 9);
 }
 
-TEST_CASE("a read whose first byte is late is sent twice, and who is first is read alone") {
+TEST_CASE("late answers count against a server when they were waited for, and open its breaker") {
   ScriptedBucket b;
-  const std::string text = LongText(3000);
-  b.Put("n", text);
-  for (int i = 0; i < 40; ++i) {
-    TextObjectSink sink;
-    CHECK(b.Get({.name = "n"}, &sink)->ok());
+  b.instead = [](const HttpRequest&) { return std::optional(std::optional<ScriptedAnswer>()); };
+  const auto [patience, well] =
+      GENERATE(std::pair(milliseconds(50), true), std::pair(milliseconds(1500), false));
+  std::vector<TextObjectSink> sinks(12);
+  std::vector<std::optional<ObjectAnswer>> answers(12);
+  for (size_t i = 0; i < 12; ++i) {
+    b.store->Get({.name = "n", .deadline = b.In(patience)}, &sinks[i], b.Into(&answers[i]));
   }
-  b.sent.clear();
-  const bool second_hangs = GENERATE(false, true);
-  CAPTURE(second_hangs);
-  int number = 0;
-  b.instead = [&](const HttpRequest&) -> std::optional<std::optional<ScriptedAnswer>> {
-    const bool hangs = (number++ == 1) == second_hangs;
-    if (hangs && !second_hangs) return std::optional<ScriptedAnswer>();
-    return std::nullopt;
-  };
-  TextObjectSink sink;
-  std::optional<ObjectAnswer> answer;
-  b.store->Get({.name = "n"}, &sink, b.Into(&answer));
-  b.executor.RunOne();  // it is sent
-  b.clock.Advance(milliseconds(20));
-  b.engine->RunDue();
-  b.Settle();
-  CHECK(b.sent.size() == 2);
-  REQUIRE(answer.has_value());
-  CHECK(answer->ok());
-  CHECK(sink.text == text);
-  CHECK(sink.begins == 1);
-  CHECK(b.engine->unanswered() == 0);
-  CHECK(b.store->counters().hedges == 1);
+  b.Advance(patience);
+  CHECK(answers[11]->outcome == Outcome::kLate);
+  CHECK(b.store->health().readable() == well);
 }
 
 TEST_CASE("what is on its way when the store goes is answered, once each") {

@@ -2,13 +2,13 @@
 // hand. What a test's `instead` answers, the server is not asked.
 #pragma once
 
+#include <absl/strings/str_cat.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include <absl/strings/str_cat.h>
 
 #include "tests/fakes/fake_s3.h"
 #include "tests/fakes/manual_clock.h"
@@ -31,6 +31,14 @@ class SetKeySource final : public S3KeySource {
  private:
   const std::shared_ptr<std::string> secret_;
 };
+
+// Such that no two places of it are alike.
+inline std::string LongText(size_t bytes) {
+  std::string text;
+  while (text.size() < bytes) absl::StrAppend(&text, text.size(), ",");
+  text.resize(bytes);
+  return text;
+}
 
 class TextObjectSink final : public ObjectSink {
  public:

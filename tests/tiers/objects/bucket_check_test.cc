@@ -1,0 +1,82 @@
+#include "tiers/objects/bucket_check.h"
+
+#include <absl/strings/match.h>
+
+#include <catch2/catch.hpp>
+
+#include "tests/fakes/seeded_random.h"
+#include "tests/tiers/objects/served_bucket.h"
+#include "tiers/objects/curl_engine.h"
+
+namespace kvkeep {
+namespace {
+
+using Verdict = BucketFinding::Verdict;
+
+class CheckedBucket {
+ public:
+  std::vector<BucketFinding> Check(const char* secret = "secret") {
+    ScriptedServer server([this](ServedConnection& connection, int) {
+      ServeBucket(bucket, connection);
+    });
+    const S3Urls urls =
+        S3Urls::Make({.endpoints = {server.url("")}, .bucket = "bucket", .prefix = "kv"}).value();
+    const auto engine =
+        CurlEngine::Make({.expect_continue_from_bytes = UINT64_MAX}, RealClock()).value();
+    SeededRandom random(1);
+    return CheckBucket(urls,
+                       std::make_shared<const S3Keys>(S3Keys{"ID", SecretText(secret), "", {}}),
+                       {.timed_reads = 3}, engine.get(), RealClock(), &random);
+  }
+
+  FakeS3 bucket{RealClock(),
+                std::make_shared<const S3Keys>(S3Keys{"ID", SecretText("secret"), "", {}})};
+};
+
+const BucketFinding& FindingOf(const std::vector<BucketFinding>& findings, const char* what) {
+  for (const BucketFinding& finding : findings) {
+    if (absl::StartsWith(finding.what, what)) return finding;
+  }
+  FAIL("no finding of " << what);
+  return findings[0];
+}
+
+}  // namespace
+
+TEST_CASE("a server as it should be is found good in all but what it has not, and left empty") {
+  CheckedBucket b;
+  const std::vector<BucketFinding> findings = b.Check();
+  CHECK(findings.size() >= 15);
+  for (const BucketFinding& finding : findings) {
+    INFO(finding.what << ": " << finding.says);
+    CHECK(finding.verdict == Verdict::kGood);
+    CHECK(finding.means.empty());
+  }
+  CHECK(FindingOf(findings, "the same, 12 at once").says == "1 stored");
+  CHECK(b.bucket.objects().empty());
+}
+
+TEST_CASE("what a server does otherwise is noted, with what follows from it") {
+  CheckedBucket b;
+  b.bucket.clock_ahead = std::chrono::seconds(-100);
+  b.bucket.knows_conditions = false;
+  b.bucket.ignores_conditions = true;
+  const std::vector<BucketFinding> findings = b.Check();
+  CHECK(FindingOf(findings, "its clock").verdict == Verdict::kNote);
+  const BucketFinding& condition = FindingOf(findings, "put what is there, If-None-Match");
+  CHECK(condition.says == "501 NotImplemented");
+  CHECK(condition.verdict == Verdict::kNote);
+  CHECK_FALSE(condition.means.empty());
+  CHECK(FindingOf(findings, "get a range of a version").verdict == Verdict::kNote);
+}
+
+TEST_CASE("where nothing works the check ends, and says why") {
+  CheckedBucket b;
+  const std::vector<BucketFinding> findings = b.Check("another secret");
+  REQUIRE(findings.size() == 2);
+  CHECK(findings[0].verdict == Verdict::kBad);
+  CHECK(findings[0].says == "403 SignatureDoesNotMatch");
+  CHECK(absl::StrContains(findings[0].means, "second line"));
+}
+
+}  // namespace kvkeep

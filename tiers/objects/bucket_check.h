@@ -1,0 +1,45 @@
+// CheckBucket: what a bucket's server does, tried on it: objects of its own are put, raced for, cut
+// off, read, overwritten and deleted. For people who are about to trust one, and for tests of it.
+//
+// It asks the server itself, with no breaker, window or retry in between, so that each line is one
+// answer. It blocks for seconds. What it puts lies below "check/" and is deleted at the end, as far
+// as the server lets it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tiers/base/clock.h"
+#include "tiers/base/random.h"
+#include "tiers/objects/http_engine.h"
+#include "tiers/objects/s3_keys.h"
+#include "tiers/objects/s3_url.h"
+
+namespace kvkeep {
+
+struct BucketFinding {
+  enum class Verdict : uint8_t {
+    kGood,
+    kNote,  // works, and is worth knowing
+    kBad,   // images would be lost or mixed, or nothing works
+  };
+  std::string what;  // "a body that is cut off, with its checksum"
+  std::string says;  // "404 NoSuchKey afterwards"
+  Verdict verdict = Verdict::kGood;
+  std::string means;  // for kNote and kBad: what follows, or what to do
+};
+
+struct BucketCheckOptions {
+  uint64_t cut_bytes = 64 * kMiB;  // of a body that is cut off while it is sent
+  std::chrono::milliseconds cut_after{20};
+  size_t racers = 12, timed_reads = 20;
+  std::chrono::milliseconds each_within{20'000};
+};
+
+// All pointers outlive the call. Findings in the order they were made: the first ones that are bad
+// end it, when nothing works at all.
+std::vector<BucketFinding> CheckBucket(const S3Urls& urls, const SharedS3Keys& keys,
+                                       const BucketCheckOptions& options, HttpEngine* engine,
+                                       Clock* clock, RandomSource* random);
+
+}  // namespace kvkeep
