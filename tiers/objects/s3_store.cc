@@ -35,6 +35,7 @@ S3Store::~S3Store() {
     stopping_ = true;
   }
   engine_.reset();
+  engine_gone_ = true;
   // Nobody else is here any more. What is answered now may hand more over.
   while (true) {
     TakeOrders();
@@ -120,7 +121,7 @@ void S3Store::TakeOrders() {
   for (std::unique_ptr<Request>& taken : handed_over) {
     Request& request = *taken;
     requests_.emplace(request.call, std::move(taken));
-    if (engine_ != nullptr) Dispatch(request);
+    if (!engine_gone_) Dispatch(request);
   }
   for (const ObjectCall call : cancelled) CancelNow(call);
   Arm();
@@ -152,6 +153,7 @@ void S3Store::WakeAt(Request& request, MonotonicTime at) {
 
 // What waits for its turn may get it when nothing ends: a hold is over, or writes are let in again.
 void S3Store::Arm() {
+  if (engine_gone_) return;
   constexpr std::chrono::milliseconds kLookAgain{100};
   MonotonicTime next = wakes_.empty() ? MonotonicTime::max() : wakes_.begin()->first;
   for (const auto& endpoint : endpoints_) {

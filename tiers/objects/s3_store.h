@@ -160,6 +160,7 @@ class S3Store final : public ObjectStore {
   std::chrono::seconds clock_offset_{0};
   MonotonicTime no_puts_before_{MonotonicTime::min()};
   S3StoreCounters counters_;
+  bool engine_gone_ = false;  // and its thread; only the destructor is left
 
   std::unique_ptr<HttpEngine> engine_;  // last: it answers into all of the above
   HttpEngine& http_;                    // the same, until it is gone
