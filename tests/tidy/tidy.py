@@ -63,9 +63,9 @@ LAYERS = {
     "client/c": _BASE + ("client",),
     # The CLI replays and simulates traces without a daemon, hence the policies; it drops the memory
     # that a stopped daemon left on its mount, hence the host, and the config that says where; it
-    # checks the devices of one, hence fsck.
+    # checks the devices of one, hence fsck; it tries a bucket before one trusts it, hence objects.
     "tools": _BASE + ("client", "proto", "gpu", "tiers/policy", "tiers/host", "tiers/nvme",
-                      "tiers/fsck", "tiers/crypt", "config"),
+                      "tiers/fsck", "tiers/crypt", "tiers/objects", "config"),
     # The engine room is tested without anything above it; so it builds without gRPC.
     "tests/tiers": _TIERS + ("tiers/fsck", "tiers/objects", "tests/fakes", "tests/sim"),
     "tests/fakes": _TIERS + ("tiers/objects", "proto"),

@@ -153,6 +153,7 @@ int RunCli(const std::vector<std::string>& arguments, Terminal terminal) {
   AddConfigVerbs(app, cli);
   AddArenaVerbs(app, cli);
   AddFsckVerb(app, cli);
+  AddG4Verbs(app, cli);
   AddKeysVerbs(app, cli);
   AddTraceVerbs(app, cli);
   AddPlanVerb(app, cli);

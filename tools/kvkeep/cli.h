@@ -84,6 +84,7 @@ void AddAdminVerbs(CLI::App& app, Cli& cli);   // status, clear, drain, version
 void AddConfigVerbs(CLI::App& app, Cli& cli);  // config show, config reload
 void AddArenaVerbs(CLI::App& app, Cli& cli);   // arena status, arena drop
 void AddFsckVerb(CLI::App& app, Cli& cli);     // fsck
+void AddG4Verbs(CLI::App& app, Cli& cli);      // g4 check
 void AddKeysVerbs(CLI::App& app, Cli& cli);    // keys list, keys drop
 void AddTraceVerbs(CLI::App& app, Cli& cli);   // replay, simulate
 void AddPlanVerb(CLI::App& app, Cli& cli);     // plan

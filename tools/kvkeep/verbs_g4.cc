@@ -1,0 +1,92 @@
+// kvkeep g4 check: what a bucket's server does, tried on it before a daemon trusts it.
+#include <absl/strings/str_cat.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+
+#include "tiers/base/random.h"
+#include "tiers/objects/bucket_check.h"
+#include "tiers/objects/curl_engine.h"
+#include "tiers/objects/s3_key_source.h"
+#include "tools/kvkeep/cli.h"
+
+namespace kvkeep::tools {
+namespace {
+
+struct G4Asked {
+  S3UrlOptions urls{.endpoints = {""}};
+  std::string credentials_file, ca_file;
+};
+
+absl::StatusOr<SharedS3Keys> FindBucketKeys(const std::string& file) {
+  absl::StatusOr<std::unique_ptr<S3KeySource>> source =
+      MakeS3KeySource(file, [](const char* name) { return std::getenv(name); });
+  if (!source.ok()) return source.status();
+  absl::StatusOr<S3Keys> keys = absl::UnavailableError("the keys did not come");
+  // Of a file and of the environment: inside the call.
+  (*source)->Fetch([&keys](absl::StatusOr<S3Keys> told) { keys = std::move(told); });
+  if (!keys.ok()) return keys.status();
+  return std::make_shared<const S3Keys>(*std::move(keys));
+}
+
+const char* NameOfVerdict(BucketFinding::Verdict verdict) {
+  switch (verdict) {
+    case BucketFinding::Verdict::kGood: return "good";
+    case BucketFinding::Verdict::kNote: return "note";
+    case BucketFinding::Verdict::kBad: return "bad";
+  }
+  return "";
+}
+
+int RunG4Check(const Cli& cli, const G4Asked& asked) {
+  const absl::StatusOr<S3Urls> urls = S3Urls::Make(asked.urls);
+  if (!urls.ok()) return cli.FailUsage(std::string(urls.status().message()));
+  const absl::StatusOr<SharedS3Keys> keys = FindBucketKeys(asked.credentials_file);
+  if (!keys.ok()) return cli.FailAtFiles(keys.status());
+  // A body is cut off while it is sent, not while it waits to be wanted.
+  const auto engine = CurlEngine::Make(
+      {.expect_continue_from_bytes = UINT64_MAX, .ca_file = asked.ca_file}, RealClock());
+  if (!engine.ok()) return cli.Fail(engine.status());
+  const std::vector<BucketFinding> findings =
+      CheckBucket(*urls, *keys, {}, engine->get(), RealClock(), RealRandom());
+  Json list = Json::array();
+  std::vector<std::vector<std::string>> rows = {{"TRIED", "SAYS", "", "MEANS"}};
+  bool good = true;
+  for (const BucketFinding& finding : findings) {
+    const char* const verdict = NameOfVerdict(finding.verdict);
+    good = good && finding.verdict != BucketFinding::Verdict::kBad;
+    list.push_back({{"tried", finding.what}, {"says", finding.says}, {"verdict", verdict},
+                    {"means", finding.means}});
+    rows.push_back({finding.what, finding.says, verdict, finding.means});
+  }
+  return cli.Print({{"good", good}, {"findings", std::move(list)}}, FormatTable(rows),
+                   good ? kOk : kFailed);
+}
+
+}  // namespace
+
+void AddG4Verbs(CLI::App& app, Cli& cli) {
+  CLI::App* g4 = app.add_subcommand("g4", "object storage");
+  g4->require_subcommand(1);
+  CLI::App* check = g4->add_subcommand(
+      "check",
+      "try a bucket before a daemon trusts it: puts, races, cuts off, reads, overwrites and "
+      "deletes objects of its own below check/. Exit code 1: images would be lost or mixed, or "
+      "nothing works");
+  auto asked = std::make_shared<G4Asked>();
+  check->add_option("ENDPOINT", asked->urls.endpoints[0], "https://host or http://host:port")
+      ->required();
+  check->add_option("BUCKET", asked->urls.bucket, "its name; it is there already")->required();
+  check->add_option("--prefix", asked->urls.prefix, "before the names of all objects");
+  check->add_option("--region", asked->urls.region, "what requests are signed for")
+      ->capture_default_str();
+  check->add_flag("--virtual-host", asked->urls.virtual_host,
+                  "the bucket in the host's name, as AWS wants it");
+  check->add_option("--credentials-file", asked->credentials_file,
+                    "two lines, key id and secret, readable by you alone; else the environment's "
+                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
+  check->add_option("--ca-file", asked->ca_file, "who certified the server; else the system's");
+  check->callback([&cli, asked] { cli.run = [&cli, asked] { return RunG4Check(cli, *asked); }; });
+}
+
+}  // namespace kvkeep::tools
