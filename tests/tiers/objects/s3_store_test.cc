@@ -10,7 +10,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Outcome = ObjectOutcome;
-using State = ObjectStoreHealth::State;
+using Health = ObjectStoreHealth::State;
 
 ScriptedAnswer S3Error(int status, const char* code) {
   return {.status = status, .body = absl::StrCat("<Error><Code>", code, "</Code></Error>")};
@@ -126,7 +126,7 @@ TEST_CASE("no request is sent again beyond its deadline, and one that hangs ends
     b.Advance(milliseconds(1));
     CHECK(answer->outcome == Outcome::kLate);
     // Nobody waited long enough for it to say something of the server.
-    CHECK(b.store->health().state == State::kWell);
+    CHECK(b.store->health().state == Health::kWell);
   }
   SECTION("nor a turn") {
     b.instead = FirstMeet(1, {.status = 503, .headers = {{"Retry-After", "30"}}});
@@ -215,7 +215,7 @@ TEST_CASE("a sink that refuses ends the read, and says nothing against the serve
     CHECK(answer->attempts == 1);
     CHECK(answer->given == 2000);
   }
-  CHECK(b.store->health().state == State::kWell);
+  CHECK(b.store->health().state == Health::kWell);
 }
 
 TEST_CASE("a request that is cancelled is answered once, wherever it is") {
@@ -324,7 +324,7 @@ TEST_CASE("without keys nobody is asked") {
   b.Settle();
   CHECK(answer->outcome == Outcome::kDenied);
   CHECK(answer->attempts == 0);
-  CHECK(store.health().state == State::kMisconfigured);
+  CHECK(store.health().state == Health::kMisconfigured);
   CHECK(store.health().error.code == "NoCredentials");
 }
 
@@ -341,7 +341,7 @@ TEST_CASE("a clock that is wrong is set by the server's, once a request") {
                             .body = "<Error><Code>RequestTimeTooSkewed</Code></Error>"});
   TextObjectSink other;
   CHECK(b.Get({.name = "n"}, &other)->outcome == Outcome::kSkewed);
-  CHECK(b.store->health().state != State::kWell);
+  CHECK(b.store->health().state != Health::kWell);
 }
 
 TEST_CASE("a server that knows no conditions is put to without them from then on") {
@@ -372,7 +372,7 @@ TEST_CASE("what somebody has to mend stops all requests, says what it is, and is
   b.Settle();
   CHECK(answer->outcome == Outcome::kMisconfigured);
   const ObjectStoreHealth health = b.store->health();
-  CHECK(health.state == State::kMisconfigured);
+  CHECK(health.state == Health::kMisconfigured);
   CHECK(health.error.code == "SignatureDoesNotMatch");
   CHECK_FALSE(health.what_to_do.empty());
   CHECK(health.retry_in > seconds(40));
