@@ -257,10 +257,11 @@ TEST_CASE("TLS that does not come about is no connection, or what somebody has t
   ScriptedServer silent([](ServedConnection& connection, int) { connection.AwaitClose(); });
   Answers answers;
   CurlEngineOptions options = QuickOptions();
-  options.connect_within = milliseconds(50);
-  const auto engine = MakeEngine(options);
   options.ca_file = "/nonexistent/ca.pem";
   const auto misconfigured = MakeEngine(options);
+  options = QuickOptions();
+  options.connect_within = milliseconds(50);
+  const auto engine = MakeEngine(options);
   const std::string url = absl::StrCat("https", silent.url().substr(4));
   engine->Start({.url = url}, answers.Next());
   misconfigured->Start({.url = url}, answers.Next());
