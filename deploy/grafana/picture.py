@@ -17,7 +17,7 @@ import urllib.parse
 import urllib.request
 from xml.sax.saxutils import escape
 
-POINTS = 120  # of a series
+POINTS = 60  # of a series
 COLUMN, ROW, GAP, HEAD = 60, 20, 8, 34  # pixels: of the grid's units, between panels, above plots
 MARGIN_LEFT, MARGIN_BOTTOM = 62, 30
 MAX_LEGENDS = 4
@@ -129,14 +129,21 @@ def stat(panel, x, y, width, height):
     return out
 
 
+def corners(points):
+    """Without those on a level line between their neighbours."""
+    return [point for i, point in enumerate(points)
+            if not (0 < i < len(points) - 1 and points[i - 1][1] == point[1] == points[i + 1][1])]
+
+
 def lines(values, x_of, y_of):
-    """A polyline for each stretch without a hole."""
+    """A polyline, in whole pixels, for each stretch without a hole."""
     out, points = [], []
     for i, value in enumerate(values + [None]):
         if value is not None:
-            points.append(f"{x_of(i):.1f},{y_of(value):.1f}")
+            points.append((round(x_of(i)), round(y_of(value))))
         elif points:
-            out.append(" ".join(points if len(points) > 1 else points * 2))
+            points = corners(points) if len(points) > 1 else points * 2
+            out.append(" ".join(f"{x},{y}" for x, y in points))
             points = []
     return out
 

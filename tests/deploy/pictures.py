@@ -5,7 +5,7 @@
     tests/deploy/pictures.py --bin build/release/bin [--seconds 480]
 
 A daemon with small tiers, engines' sessions by the local path beside a replayed trace by gRPC, and
-a Prometheus that scrapes both; after that writes deploy/grafana/{recorded.json,kvkeep.svg} and
+a Prometheus that scrapes both; after that writes deploy/grafana/kvkeep.svg and
 tools/kvkeep/top.svg. Needs 9 GB of disk below --scratch and some quiet.
 """
 
@@ -144,7 +144,6 @@ def main():
         screen = screen.replace(folder, "/mnt")
         recorded = json.loads(json.dumps(recorded).replace(folder, "/mnt"))
     grafana = ROOT / "deploy" / "grafana"
-    (grafana / "recorded.json").write_text(json.dumps(recorded) + "\n")
     (grafana / "kvkeep.svg").write_text(picture.draw(recorded))
     (ROOT / "tools" / "kvkeep" / "top.svg").write_text(terminal_picture(screen, "kvkeep top"))
 

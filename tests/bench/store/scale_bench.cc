@@ -12,7 +12,7 @@
 // are nowhere: the device takes writes and keeps nothing. Each count has a process of its own. The
 // last one is where the table's maps have just grown, so that an entry takes the most.
 //
-// --json: an array, as tests/bench/store/scale_chart.py wants it.
+// --json: an array, which tests/bench/store/scale keeps.
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
