@@ -38,7 +38,8 @@ size_t FewerMembers() { return Members(FromEnvironment("KVKEEP_CROWD", kMembers 
 
 Settings CrowdSettings(size_t members) {
   Settings settings;
-  settings.dumpable = true;  // its descriptors are counted
+  settings.dumpable = true;         // its descriptors are counted
+  settings.gives_back_soon = true;  // its memory is, and waited for
   settings.limits = absl::StrCat("  connections: ", members + 100, "\n");
   return settings;
 }
@@ -116,7 +117,7 @@ class Scene {
     CHECK(engine->Get(chunk) == GetStatus::kHit);
     CHECK(engine->wrong_bytes == 0);
   }
-  // The allocator gives pages back after 10 s without use, and once more 10 s.
+  // The allocator gives pages back after 1 s without use, and once more 1 s; or 10, as by default.
   void CheckMemoryCameBack() const {
     const auto extra = [&] {
       const uint64_t now = UsageOf(pid).private_bytes;
@@ -312,6 +313,7 @@ TEST_CASE("messages that never end hold no more than limits.receive_memory, whoe
   constexpr uint64_t kLimit = 128 << 20;
   Settings settings = CrowdSettings(200);
   settings.limits += "  receive_memory: 128MiB\n";
+  settings.gives_back_soon = false;  // as it is elsewhere
   Scene scene(settings);
   for (const char* method : {"/kvkeep.v1.KvCache/Lookup", "/kvkeep.v1.KvCache/Put"}) {
     {

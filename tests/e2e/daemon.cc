@@ -165,6 +165,8 @@ void Site::Spawn() {
   }
   char dumpable[] = "KVKEEPD_DUMPABLE=1";
   if (settings.dumpable) environment.push_back(dumpable);
+  char decay[] = "MALLOC_CONF=dirty_decay_ms:1000,muzzy_decay_ms:1000";  // process_malloc.cc
+  if (settings.gives_back_soon) environment.push_back(decay);
   environment.push_back(nullptr);
   const std::function<void()> prepare = std::exchange(before_exec, nullptr);
   const pid_t test = getpid();

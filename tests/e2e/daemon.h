@@ -52,6 +52,7 @@ struct Settings {
   std::string state = "state";
   std::string extra;      // YAML lines at the end
   bool dumpable = false;  // KVKEEPD_DUMPABLE: /proc/PID is for others than root to see
+  bool gives_back_soon = false;  // memory that is free, after 1 s and not after 10
 };
 
 // How a process ended.
