@@ -228,7 +228,7 @@ struct Rig {
 
 // A daemon at work, then `pass` so many times; what is felt of it meanwhile and left after it, and
 // after `end`, until which what was passed may wait.
-void Storm(Site& site, Victim& victim, const std::function<void(int)>& pass,
+void PassStorm(Site& site, Victim& victim, const std::function<void(int)>& pass,
            const std::function<void()>& end = [] {}) {
   const uint64_t pid = site.Status().pid();
   const bool began = Eventually([&] { return victim.lookups > 1500; });
@@ -271,7 +271,7 @@ TEST_CASE("sockets that linger, passed to the local path, are felt by nobody els
   if (peers != Peers::kTooMany && !CanBeSomebodyElse()) return;
   LingeringSockets lingering;
   Rig rig(peers, false);
-  Storm(rig.site, *rig.victim, [&](int i) {
+  PassStorm(rig.site, *rig.victim, [&](int i) {
     PassByLocal(rig.site, i, UserOf(peers), lingering.Make());
   });
   if (kernel_takes_all) CHECK(rig.site.Counter("local_passed_descriptors") >= kPasses / 5);
@@ -285,7 +285,7 @@ TEST_CASE("sockets that linger, passed to gRPC's sockets, are felt by nobody els
   if (peers != Peers::kTooMany && !CanBeSomebodyElse()) return;
   LingeringSockets lingering;
   Rig rig(peers, true);
-  Storm(rig.site, *rig.victim, [&](int i) {
+  PassStorm(rig.site, *rig.victim, [&](int i) {
     PassByGrpc(rig.site, i, UserOf(peers), lingering.Make());
   });
 }
@@ -297,7 +297,7 @@ TEST_CASE("sockets that linger, passed to the metrics socket, keep no health fro
   const OlderKernel kernel(kernel_takes_all);
   LingeringSockets lingering;
   Rig rig(Peers::kAdmitted, false);
-  Storm(rig.site, *rig.victim, [&](int i) { PassByMetrics(rig.site, i, lingering.Make()); });
+  PassStorm(rig.site, *rig.victim, [&](int i) { PassByMetrics(rig.site, i, lingering.Make()); });
 }
 
 TEST_CASE("a file of a FUSE server that answers nothing is felt by nobody else", "[times]") {
@@ -311,7 +311,7 @@ TEST_CASE("a file of a FUSE server that answers nothing is felt by nobody else",
   if (!fuse.mounted()) return;
   Rig rig(peers, by_grpc);
   const auto pass = by_grpc ? PassByGrpc : PassByLocal;
-  Storm(
+  PassStorm(
       rig.site, *rig.victim, [&](int i) { pass(rig.site, i, UserOf(peers), fuse.Make()); },
       [&] {
         // All that it can take are three threads for each of its users and doors.
