@@ -120,7 +120,8 @@ TEST_CASE("before Hello, and of a client that is refused, no half message is kep
     most = std::max(most, PrivateBytes(site, pid));
   }
   WARN(((most - std::min(most, before)) >> 10) << " KiB for " << kPeers << " of them");
-  CHECK(most - std::min(most, before) < kBudget / 8);
+  // A sanitizer has memory of its own, once, for what is called for the first time.
+  CHECK(most - std::min(most, before) < kBudget / (kSanitized ? 4 : 8));
   CHECK(Eventually([&] { return site.Counter("local_open_connections") == 0; }));
   CHECK(site.Counter("local_broken_connections") > 0);
 }
