@@ -1,5 +1,5 @@
-// AdminClient: the operator's door, on the daemon's admin socket, or over TCP with a certificate
-// that the daemon takes for it. Blocking; thread-safe.
+// AdminClient: the operator's client, on the daemon's admin socket, or over TCP with a
+// certificate that the daemon takes for it. Blocking; thread-safe.
 //
 // No session and no background work: each call connects when it has to and ends by its deadline.
 // UNAVAILABLE: nobody listens on the socket. Replies are the generated messages: for tools.

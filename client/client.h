@@ -1,4 +1,4 @@
-// Client: an engine's door to the kvkeep daemon of its node.
+// Client: an engine's way to the kvkeep daemon of its node.
 //
 //   ClientOptions options{.endpoint = "unix:///run/kvkeep/kvkeep.sock", .client_name = "engine 0"};
 //   auto client = Client::Connect(options).value();

@@ -108,22 +108,22 @@ void CheckArena(const G2Config& g2, std::vector<Conflict>& conflicts) {
 }
 
 // Where one tenant's events are told, or would be.
-struct EventDoor {
+struct EventListener {
   std::string prefix;  // of its keys
   const std::string& publish;
   const std::string& replay;
 };
 
 // The default tenant's, then the others'.
-std::vector<EventDoor> EventDoors(const Config& config) {
-  std::vector<EventDoor> doors = {
+std::vector<EventListener> EventListeners(const Config& config) {
+  std::vector<EventListener> listeners = {
       {"events.", config.events.zmq_endpoint, config.events.zmq_replay_endpoint}};
   for (size_t i = 0; i < config.tenants.size(); ++i) {
     const TenantConfig& tenant = config.tenants[i];
-    doors.push_back(
+    listeners.push_back(
         {absl::StrCat("tenants[", i, "]."), tenant.zmq_endpoint, tenant.zmq_replay_endpoint});
   }
-  return doors;
+  return listeners;
 }
 
 // Empty: it is no Unix socket.
@@ -137,8 +137,8 @@ constexpr uint64_t kLeastQueuedBytes = 4 * kMiB;
 
 void CheckQueuedBytes(const Config& config, std::vector<Conflict>& conflicts) {
   std::vector<std::string> keys = {"events.queued_bytes"};
-  for (const EventDoor& door : EventDoors(config)) {
-    if (!door.publish.empty()) keys.push_back(door.prefix + "zmq");
+  for (const EventListener& listener : EventListeners(config)) {
+    if (!listener.publish.empty()) keys.push_back(listener.prefix + "zmq");
   }
   const uint64_t least = (keys.size() - 1) * kLeastQueuedBytes;
   if (config.events.queued_bytes >= least) return;
@@ -167,9 +167,9 @@ std::vector<KeyAndPath> Sockets(const Config& config) {
     sockets.push_back({absl::StrCat("tenants[", i, "].unix"), config.tenants[i].unix_path});
     sockets.push_back({absl::StrCat("tenants[", i, "].local"), config.tenants[i].local_path});
   }
-  for (const EventDoor& door : EventDoors(config)) {
-    sockets.push_back({door.prefix + "zmq", IpcPath(door.publish)});
-    sockets.push_back({door.prefix + "zmq_replay", IpcPath(door.replay)});
+  for (const EventListener& listener : EventListeners(config)) {
+    sockets.push_back({listener.prefix + "zmq", IpcPath(listener.publish)});
+    sockets.push_back({listener.prefix + "zmq_replay", IpcPath(listener.replay)});
   }
   std::erase_if(sockets, [](const KeyAndPath& socket) { return socket.path.empty(); });
   for (KeyAndPath& socket : sockets) socket.path = Normal(socket.path);
@@ -182,7 +182,7 @@ void CheckSockets(const Config& config, std::vector<Conflict>& conflicts) {
     const auto [seen, is_new] = keys.try_emplace(socket.path, socket.key);
     if (is_new) continue;
     const char* why = socket.key == "listen.admin" ? "admin calls need a socket of their own"
-                                                   : "every door needs a socket of its own";
+                                                   : "every listener needs a socket of its own";
     AddConflict(conflicts, {socket.key, seen->second},
                 absl::StrCat(socket.key, ": is the same socket as ", seen->second, "; ", why));
   }
@@ -324,15 +324,16 @@ uint64_t WriteBudget(const G3Config& g3) {
 void CheckEvents(const Config& config, std::vector<Conflict>& conflicts) {
   // Of the addresses seen; paths are CheckSockets'.
   absl::flat_hash_map<std::string, std::string> keys;
-  const std::vector<EventDoor> doors = EventDoors(config);
-  for (const EventDoor& door : doors) {
-    const std::string publish_key = door.prefix + "zmq", replay_key = door.prefix + "zmq_replay";
-    if (door.publish.empty() && !door.replay.empty()) {
+  const std::vector<EventListener> listeners = EventListeners(config);
+  for (const EventListener& listener : listeners) {
+    const std::string publish_key = listener.prefix + "zmq",
+                      replay_key = listener.prefix + "zmq_replay";
+    if (listener.publish.empty() && !listener.replay.empty()) {
       AddConflict(conflicts, {replay_key, publish_key},
                   absl::StrCat(replay_key, ": is of no use without ", publish_key, "; set both"));
     }
     const std::pair<const std::string&, const std::string&> endpoints[] = {
-        {publish_key, door.publish}, {replay_key, door.replay}};
+        {publish_key, listener.publish}, {replay_key, listener.replay}};
     for (const auto& [key, endpoint] : endpoints) {
       absl::string_view address = endpoint;
       if (!absl::ConsumePrefix(&address, "tcp://")) continue;
@@ -344,7 +345,8 @@ void CheckEvents(const Config& config, std::vector<Conflict>& conflicts) {
       }
       if (config.events.zmq_insecure) continue;
       // On loopback every local user reads them: of a tenant also who is of another.
-      const bool loopback = IsLoopbackAddress(address), default_tenant = &door == &doors.front();
+      const bool loopback = IsLoopbackAddress(address),
+                 default_tenant = &listener == &listeners.front();
       if (loopback && default_tenant) continue;
       AddConflict(
           conflicts, {key, "events.zmq_insecure"},

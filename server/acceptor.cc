@@ -30,7 +30,7 @@ bool ConnectionIsGone(int error) {
   return error == ECONNABORTED || error == EPROTO || error == EINTR || error == EPERM;
 }
 
-// Whose descriptors are closed: the sockets of a door.
+// Whose descriptors are closed: the sockets of a listener.
 DescriptorCloser::Owner ClosesOf(size_t socket) { return (uint64_t{1} << 48) + socket; }
 
 }  // namespace

@@ -36,7 +36,7 @@ class AdminService final : public v1::Admin::CallbackService {
     std::function<std::chrono::nanoseconds()> drain_timeout;  // when the request names none
     std::function<StoreSnapshot()> snapshot;  // the store's, and devices that it does not know
     std::function<StatusFacts()> facts;
-    Callers* callers = nullptr;  // of the doors that this is the service of
+    Callers* callers = nullptr;  // of the listeners that this is the service of
     AuditLog* audit = nullptr;
     // ConfigKeeper's.
     std::string config_file;

@@ -43,7 +43,7 @@ std::string ConnectingTo(const UnixSocketOptions& local) {
 }  // namespace
 
 uint64_t NameArenaOwners(const std::vector<TenantOptions>& tenants,
-                         const std::vector<TenantDoor>& doors) {
+                         const std::vector<TenantListener>& listeners) {
   std::string flat;
   for (const TenantOptions& tenant : tenants) {
     absl::StrAppend(&flat, tenant.name.size(), ":", tenant.name, ":", tenant.g2_segments, ";");
@@ -52,8 +52,8 @@ uint64_t NameArenaOwners(const std::vector<TenantOptions>& tenants,
     const std::string readers = ReadersOf(tenants[i], tenants);
     if (!readers.empty()) absl::StrAppend(&flat, "readers ", i, " ", readers, ";");
   }
-  for (size_t i = 0; i < doors.size(); ++i) {
-    const std::string connecting = ConnectingTo(doors[i].local);
+  for (size_t i = 0; i < listeners.size(); ++i) {
+    const std::string connecting = ConnectingTo(listeners[i].local);
     if (!connecting.empty()) absl::StrAppend(&flat, "local ", i, " ", connecting, ";");
   }
   return flat.empty() ? 0 : Xxh3(std::as_bytes(std::span(flat)));

@@ -16,6 +16,6 @@ namespace kvkeep {
 // Another number when a tenant, its share, its readers, or who may connect to its local socket
 // (mode, group, uids, gids, whether there is one) is another. 0 where nothing of that is said.
 uint64_t NameArenaOwners(const std::vector<TenantOptions>& tenants,
-                         const std::vector<TenantDoor>& doors);
+                         const std::vector<TenantListener>& listeners);
 
 }  // namespace kvkeep

@@ -1,5 +1,5 @@
-// Callers: who makes a gRPC call, asked by the services. One kind for each sort of door, so that
-// sessions, limits and calls are the same behind all of them.
+// Callers: who makes a gRPC call, asked by the services. One kind for each sort of listener, so
+// that sessions, limits and calls are the same behind all of them.
 //
 // Thread-safe.
 #pragma once

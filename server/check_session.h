@@ -1,5 +1,5 @@
 // A session's token stands for the session, but only in calls of its own tenant: whoever came to
-// know a token by whatever door is not thereby the tenant that opened it.
+// know a token by whatever listener is not thereby the tenant that opened it.
 //
 // Thread-safe.
 #pragma once

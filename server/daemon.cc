@@ -17,26 +17,26 @@
 #include <utility>
 
 #include "server/admin_service.h"
-#include "server/doors.h"
 #include "server/drainer.h"
-#include "server/engine_room.h"
 #include "server/events/publisher.h"
 #include "server/gpu/gpu_path.h"
 #include "server/kv_service.h"
-#include "server/local_door.h"
+#include "server/listeners.h"
+#include "server/local_listener.h"
 #include "server/metrics.h"
 #include "server/metrics_tokens.h"
 #include "server/process_stats.h"
 #include "server/read_record.h"
 #include "server/sockets.h"
+#include "server/storage_stack.h"
 #include "server/supervision/http_pages.h"
 #include "server/supervision/service_manager.h"
 #include "server/supervision/start_reporter.h"
 #include "server/supervision/ticker.h"
 #include "server/tcp_access.h"
 #include "server/version.h"
-#include "tiers/base/mutex.h"
 #include "tiers/base/memory_errors.h"
+#include "tiers/base/mutex.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/host/kernel_facts.h"
 
@@ -62,23 +62,23 @@ sigset_t SetOf(std::initializer_list<int> numbers) {
 sigset_t StopSignals() { return SetOf({SIGTERM, SIGINT}); }
 sigset_t AwaitedSignals() { return SetOf({SIGTERM, SIGINT, SIGHUP}); }
 
-Doors::Options ToDoorOptions(const DaemonOptions& options) {
-  Doors::Options doors{.admin_socket_path = options.admin_socket_path,
-                       .tcp_address = options.tcp_address,
-                       .max_connections = options.max_connections,
-                       .max_address_connections = options.max_address_connections,
-                       .receive_memory_bytes = options.receive_memory_bytes,
-                       .peer_timeout = options.peer_timeout,
-                       .tcp_connection_age = options.tcp_connection_age};
-  for (const TenantDoor& tenant : options.tenants) {
-    doors.sockets.push_back({tenant.grpc, tenant.grants, tenant.connections});
+Listeners::Options ToListenerOptions(const DaemonOptions& options) {
+  Listeners::Options listeners{.admin_socket_path = options.admin_socket_path,
+                               .tcp_address = options.tcp_address,
+                               .max_connections = options.max_connections,
+                               .max_address_connections = options.max_address_connections,
+                               .receive_memory_bytes = options.receive_memory_bytes,
+                               .peer_timeout = options.peer_timeout,
+                               .tcp_connection_age = options.tcp_connection_age};
+  for (const TenantListener& tenant : options.tenants) {
+    listeners.sockets.push_back({tenant.grpc, tenant.grants, tenant.connections});
   }
-  return doors;
+  return listeners;
 }
 
 // Says what a stop does not give back: who stops a daemon to free its memory should know.
-void LogStopped(EngineRoom& room, const Log& log) {
-  const Arena::Stats arena = room.arena().stats();
+void LogStopped(StorageStack& storage, const Log& log) {
+  const Arena::Stats arena = storage.arena().stats();
   if (!arena.survives_restart) return log.Info("stopped");
   log.Info(
       "stopped; G2 stays in memory for the next start",
@@ -89,7 +89,7 @@ void LogStopped(EngineRoom& room, const Log& log) {
 void LogSlow(const SlowRequest& slow, const Log& log) {
   const auto took = std::chrono::duration_cast<milliseconds>(slow.took);
   log.Warn("slow operation", {{"operation", kOperationNames[static_cast<size_t>(slow.operation)]},
-                              {"door", kDoorNames[static_cast<size_t>(slow.door)]},
+                              {"listener", kListenerNames[static_cast<size_t>(slow.listener)]},
                               {"took_ms", absl::StrCat(took.count())},
                               {"peer", slow.requester.peer},
                               {"keys", absl::StrCat(slow.requester.keys)}});
@@ -140,17 +140,17 @@ bool MayBeDumped() {
   return said != nullptr && absl::string_view(said) == "1";
 }
 
-std::vector<std::string> NamesOf(const std::vector<TenantDoor>& tenants) {
+std::vector<std::string> NamesOf(const std::vector<TenantListener>& tenants) {
   std::vector<std::string> names;
-  for (const TenantDoor& tenant : tenants) names.push_back(tenant.name);
+  for (const TenantListener& tenant : tenants) names.push_back(tenant.name);
   return names;
 }
 
 }  // namespace
 
 // Members are built from the first to the last and destroyed the other way round.
-struct Daemon::Parts {
-  Parts(const DaemonOptions& daemon_options, std::optional<StartedConfig> started)
+struct Daemon::Components {
+  Components(const DaemonOptions& daemon_options, std::optional<StartedConfig> started)
       : options(daemon_options),
         log(options.log_format, options.log_level),
         state(KVKEEP_VERSION, RealClock(),
@@ -164,12 +164,12 @@ struct Daemon::Parts {
     state.times.SetSlow(options.slow_operation);
     state.times.OnSlow([this](const SlowRequest& slow) { LogSlow(slow, log); });
   }
-  ~Parts() { StopServing(); }
+  ~Components() { StopServing(); }
 
   absl::Status Open();
   HttpPages::Page MetricsPage(bool everything);
   absl::Status OpenPages();
-  absl::Status OpenDoors();
+  absl::Status OpenListeners();
   absl::Status OpenPublishers();
   bool Tick();  // as Store::Tick
   void LogServing(const std::string& config_source, const StoreSnapshot& snapshot) const;
@@ -196,24 +196,24 @@ struct Daemon::Parts {
   bool told_of_stuck_loop = false;  // likewise
   UniqueFd state_lock;
   std::unique_ptr<TcpAccess> tcp;  // null: no TCP
-  std::unique_ptr<Ticker> ticker;  // the room wakes it: it goes after that
-  std::unique_ptr<EngineRoom> room;
+  std::unique_ptr<Ticker> ticker;  // the storage wakes it: it goes after that
+  std::unique_ptr<StorageStack> storage;
   std::unique_ptr<GpuPath> gpu;
   std::unique_ptr<Drainer> drainer;
   std::unique_ptr<KvService> kv, tcp_kv;           // tcp_kv: null without TCP
   std::unique_ptr<AdminService> admin, tcp_admin;  // tcp_admin: null unless asked for
   std::unique_ptr<LocalEndpoint> local;            // null: no local path
-  std::unique_ptr<Doors> doors;
+  std::unique_ptr<Listeners> listeners;
   std::unique_ptr<MetricsTokens> metrics_tokens;   // null: none is known
   std::unique_ptr<HttpPages> pages;
   std::vector<std::unique_ptr<Publisher>> publishers;
 };
 
-absl::Status Daemon::Parts::Open() {
+absl::Status Daemon::Components::Open() {
   KVKEEP_RETURN_IF_ERROR(PrepareStateDirectory(options.state_dir));
   KVKEEP_ASSIGN_OR_RETURN(state_lock, LockDirectory(options.state_dir));
   // Before the recovery, which may take long: nobody waits for a daemon that then cannot listen.
-  for (const TenantDoor& tenant : options.tenants) {
+  for (const TenantListener& tenant : options.tenants) {
     for (const UnixSocketOptions& socket : {tenant.grpc, tenant.local}) {
       if (socket.path.empty()) continue;
       const bool shared = (socket.mode & 0077) != 0;
@@ -228,17 +228,17 @@ absl::Status Daemon::Parts::Open() {
   if (!options.tcp_address.empty()) {
     KVKEEP_ASSIGN_OR_RETURN(tcp, TcpAccess::Open(options, &state, &log));
   }
-  KVKEEP_ASSIGN_OR_RETURN(room, EngineRoom::Open(options, &log, &state));
-  KVKEEP_ASSIGN_OR_RETURN(gpu, OpenGpuPath(options.gpu, &room->arena(), RealClock()));
-  drainer = std::make_unique<Drainer>(room->store(), RealClock(), [this] { OnDrainBegins(); });
+  KVKEEP_ASSIGN_OR_RETURN(storage, StorageStack::Open(options, &log, &state));
+  KVKEEP_ASSIGN_OR_RETURN(gpu, OpenGpuPath(options.gpu, &storage->arena(), RealClock()));
+  drainer = std::make_unique<Drainer>(storage->store(), RealClock(), [this] { OnDrainBegins(); });
   state.start.step = "opening sockets";
   KVKEEP_RETURN_IF_ERROR(OpenPages());
-  KVKEEP_RETURN_IF_ERROR(OpenDoors());
+  KVKEEP_RETURN_IF_ERROR(OpenListeners());
   KVKEEP_RETURN_IF_ERROR(OpenPublishers());
-  state.loops.Watch("accept", doors->acceptor());
-  state.loops.Watch("copy", room->copy_executor());
+  state.loops.Watch("accept", listeners->acceptor());
+  state.loops.Watch("copy", storage->copy_executor());
   if (local != nullptr) state.loops.Watch("local", local->loop());
-  for (Executor* const loop : room->io().loops()) {
+  for (Executor* const loop : storage->io().loops()) {
     state.loops.Watch("io", loop, LoopWatch::Waits::kForDisk);
   }
   // A watchdog hears of us more often than it asks for, also at rest.
@@ -246,15 +246,15 @@ absl::Status Daemon::Parts::Open() {
   const auto rest = std::min<std::chrono::nanoseconds>(kRest, watchdog.value_or(4 * kRest) / 4);
   ticker = std::make_unique<Ticker>(Ticker::Periods{.work = kTick, .rest = rest},
                                     [this] { return Tick(); });
-  room->OnWake([this] { ticker->Wake(); });
+  storage->OnWake([this] { ticker->Wake(); });
   ticker->Start();
   return absl::OkStatus();
 }
 
-bool Daemon::Parts::Tick() {
-  bool at_rest = room->Tick();
+bool Daemon::Components::Tick() {
+  bool at_rest = storage->Tick();
   at_rest = gpu->Tick() && at_rest;
-  reads.Note(room->store()->TakeForeignReads());
+  reads.Note(storage->store()->TakeForeignReads());
   drainer->Poll();
   state.stalls.Tick();
   state.pins.Poke();
@@ -263,7 +263,7 @@ bool Daemon::Parts::Tick() {
   return at_rest;
 }
 
-void Daemon::Parts::SignOfLife() {
+void Daemon::Components::SignOfLife() {
   if (const MonotonicTime now = RealClock()->Now(); now >= next_probe) {
     state.loops.Poll();
     next_probe = now + kProbePeriod;
@@ -282,8 +282,8 @@ void Daemon::Parts::SignOfLife() {
 }
 
 // The first thing that is asked when something is reported.
-void Daemon::Parts::LogServing(const std::string& config_source,
-                               const StoreSnapshot& snapshot) const {
+void Daemon::Components::LogServing(const std::string& config_source,
+                                    const StoreSnapshot& snapshot) const {
   log.Info("serving",
            {{"version", KVKEEP_VERSION},
             {"config", config_source},
@@ -298,7 +298,7 @@ void Daemon::Parts::LogServing(const std::string& config_source,
                                      [](std::string* out, const PublisherOptions& one) {
                                        absl::StrAppend(out, one.sockets.endpoint);
                                      })},
-            {"incarnation", absl::StrCat(room->store()->incarnation().value())},
+            {"incarnation", absl::StrCat(storage->store()->incarnation().value())},
             {"g2_bytes", absl::StrCat(snapshot.g2.capacity_bytes)},
             {"g2_to_come_bytes", absl::StrCat(snapshot.g2.to_come_bytes)},
             {"g3_bytes", absl::StrCat(snapshot.g3.capacity_bytes)},
@@ -309,18 +309,18 @@ void Daemon::Parts::LogServing(const std::string& config_source,
             {"recovery_ms", absl::StrCat(state.start.recovery_ns.load() / 1'000'000)},
             {"recovered_chunks", absl::StrCat(snapshot.counters.recovered_chunks)},
             {"recovered_g2_chunks", absl::StrCat(snapshot.counters.recovered_g2_chunks)},
-            {"arena", room->arena().describe()},
-            {"io", room->io().describe()},
+            {"arena", storage->arena().describe()},
+            {"io", storage->io().describe()},
             {"gpu", gpu->describe()},
             {"kernel", Kernel()},
             {"shmem_huge_pages", ShmemEnabled()},
             {"memlock_bytes", LockedMemoryLimit()}});
 }
 
-HttpPages::Page Daemon::Parts::MetricsPage(bool everything) {
-  return {.body = MetricsText({.store = room->snapshot(),
-                               .arena = room->arena().stats(),
-                               .io = room->io().stats(),
+HttpPages::Page Daemon::Components::MetricsPage(bool everything) {
+  return {.body = MetricsText({.store = storage->snapshot(),
+                               .arena = storage->arena().stats(),
+                               .io = storage->io().stats(),
                                .gpu = gpu->stats(),
                                .process = ReadProcessStats(),
                                .state = &state},
@@ -328,7 +328,7 @@ HttpPages::Page Daemon::Parts::MetricsPage(bool everything) {
           .content_type = kMetricsContentType};
 }
 
-absl::Status Daemon::Parts::OpenPages() {
+absl::Status Daemon::Components::OpenPages() {
   HttpPages::Options http{.address = options.metrics_address, .counters = &state.http};
   if (!options.metrics_socket.path.empty()) http.unix_socket = options.metrics_socket;
   if (http.address.empty() && !http.unix_socket.has_value()) return absl::OkStatus();
@@ -350,10 +350,10 @@ absl::Status Daemon::Parts::OpenPages() {
   return absl::OkStatus();
 }
 
-absl::Status Daemon::Parts::OpenPublishers() {
+absl::Status Daemon::Components::OpenPublishers() {
   for (const PublisherOptions& one : options.events) {
     absl::StatusOr<std::unique_ptr<Publisher>> started =
-        Publisher::Start(one, room->store(), RealClock(), &state.events);
+        Publisher::Start(one, storage->store(), RealClock(), &state.events);
     if (!started.ok()) {
       const uint32_t tenant = one.tenant.value();
       return absl::UnavailableError(
@@ -365,40 +365,40 @@ absl::Status Daemon::Parts::OpenPublishers() {
   return absl::OkStatus();
 }
 
-absl::Status Daemon::Parts::OpenDoors() {
-  kv = std::make_unique<KvService>(room->store(), &state, &socket_callers);
+absl::Status Daemon::Components::OpenListeners() {
+  kv = std::make_unique<KvService>(storage->store(), &state, &socket_callers);
   admin = MakeAdmin(&socket_callers);
   if (tcp != nullptr) {
-    tcp_kv = std::make_unique<KvService>(room->store(), &state, tcp->callers());
+    tcp_kv = std::make_unique<KvService>(storage->store(), &state, tcp->callers());
     if (!options.admin_certificate_names.empty()) tcp_admin = MakeAdmin(tcp->callers());
   }
   state.serving.store(v1::SERVING_STATE_SERVING);
-  room->BeginLog();
-  KVKEEP_ASSIGN_OR_RETURN(local, OpenLocalDoor(options, room.get(), gpu.get(), &state));
-  KVKEEP_ASSIGN_OR_RETURN(
-      doors, Doors::Open(ToDoorOptions(options), {.kv = kv.get(),
-                                                  .admin = admin.get(),
-                                                  .tcp_kv = tcp_kv.get(),
-                                                  .tcp_admin = tcp_admin.get(),
-                                                  .tls = tcp == nullptr ? nullptr : tcp->tls(),
-                                                  .state = &state,
-                                                  .log = &log}));
-  doors->SetServing(true);
+  storage->BeginLog();
+  KVKEEP_ASSIGN_OR_RETURN(local, OpenLocalListener(options, storage.get(), gpu.get(), &state));
+  KVKEEP_ASSIGN_OR_RETURN(listeners, Listeners::Open(ToListenerOptions(options),
+                                                     {.kv = kv.get(),
+                                                      .admin = admin.get(),
+                                                      .tcp_kv = tcp_kv.get(),
+                                                      .tcp_admin = tcp_admin.get(),
+                                                      .tls = tcp == nullptr ? nullptr : tcp->tls(),
+                                                      .state = &state,
+                                                      .log = &log}));
+  listeners->SetServing(true);
   return absl::OkStatus();
 }
 
-std::unique_ptr<AdminService> Daemon::Parts::MakeAdmin(Callers* callers) {
+std::unique_ptr<AdminService> Daemon::Components::MakeAdmin(Callers* callers) {
   return std::make_unique<AdminService>(AdminService::Deps{
-      .store = room->store(),
+      .store = storage->store(),
       .state = &state,
       .drainer = drainer.get(),
       .drain_timeout = [this] { return drain_timeout.load(); },
-      .snapshot = [this] { return room->snapshot(); },
+      .snapshot = [this] { return storage->snapshot(); },
       .facts =
           [this] {
             const GpuPath::Stats stats = gpu->stats();
-            return StatusFacts{.arena = room->arena().describe(),
-                               .io_engine = room->io().describe(),
+            return StatusFacts{.arena = storage->arena().describe(),
+                               .io_engine = storage->io().describe(),
                                .gpu = gpu->describe(),
                                .gpu_arena_registered_bytes = stats.pinned_bytes,
                                .gpu_arena_refused_bytes = stats.refused_bytes};
@@ -410,19 +410,19 @@ std::unique_ptr<AdminService> Daemon::Parts::MakeAdmin(Callers* callers) {
       .reload = [this](ConfigKeeper::Done done) { config.Ask(std::move(done)); }});
 }
 
-absl::Status Daemon::Parts::TakeOver(const DaemonOptions& now) {
+absl::Status Daemon::Components::TakeOver(const DaemonOptions& now) {
   std::shared_ptr<Credentials> credentials;
   if (tcp != nullptr) {
     KVKEEP_ASSIGN_OR_RETURN(credentials, TcpAccess::LoadCredentials(now));
   }
-  KVKEEP_RETURN_IF_ERROR(room->SetLimits(now));
+  KVKEEP_RETURN_IF_ERROR(storage->SetLimits(now));
   // From here on nothing fails.
   log.SetLogLevel(now.log_level);
   state.times.SetSlow(now.slow_operation);
   drain_timeout.store(now.drain_timeout);
   state.pins.SetLimits(now.pinned);
   state.stalls.SetLimit(now.stall_timeout);
-  doors->SetLimits(ToDoorOptions(now));
+  listeners->SetLimits(ToListenerOptions(now));
   for (uint32_t t = 0; local != nullptr && t < now.tenants.size(); ++t) {
     local->SetMaxConnections(TenantId(t), now.tenants[t].local_connections);
   }
@@ -430,7 +430,7 @@ absl::Status Daemon::Parts::TakeOver(const DaemonOptions& now) {
   return absl::OkStatus();
 }
 
-void Daemon::Parts::Reload() {
+void Daemon::Components::Reload() {
   manager.Reloading();
   const absl::StatusOr<ConfigKeeper::Changes> reloaded = config.Reload();
   manager.Ready(reloaded.ok()
@@ -439,16 +439,16 @@ void Daemon::Parts::Reload() {
                                    std::string(reloaded.status().message())));
 }
 
-void Daemon::Parts::OnDrainBegins() {
+void Daemon::Components::OnDrainBegins() {
   state.serving.store(v1::SERVING_STATE_DRAINING);
-  doors->SetServing(false);
+  listeners->SetServing(false);
   kv->sessions().NotifyDraining();
   if (tcp_kv != nullptr) tcp_kv->sessions().NotifyDraining();
   if (local != nullptr) local->NotifyDraining();
   log.Info("draining");
 }
 
-void Daemon::Parts::StopServing() {
+void Daemon::Components::StopServing() {
   config.EndWaits();
   pages.reset();
   publishers.clear();
@@ -458,9 +458,9 @@ void Daemon::Parts::StopServing() {
   }
   if (drainer != nullptr) drainer->EndWaits();
   if (local != nullptr) local->Stop();
-  if (doors != nullptr) doors->Close(kCloseGrace);
+  if (listeners != nullptr) listeners->Close(kCloseGrace);
   if (ticker != nullptr) ticker->Stop();
-  const bool quiet = room == nullptr || room->AwaitQuiet(kQuietTimeout);
+  const bool quiet = storage == nullptr || storage->AwaitQuiet(kQuietTimeout);
   if (quiet && (gpu == nullptr || gpu->Stop(kQuietTimeout))) return;
   // What is still being written is no loss (a kill would be none either); waiting for ever is.
   log.Error("stopped with work under way: a device or the GPU's driver does not answer",
@@ -478,62 +478,65 @@ void Daemon::PrepareProcess() {
   RaiseDescriptorLimit();
 }
 
-Daemon::Daemon(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Daemon::Daemon(std::unique_ptr<Components> components) : components_(std::move(components)) {}
 Daemon::~Daemon() = default;
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& options,
                                                       const std::string& config_source,
                                                       std::optional<StartedConfig> config) {
-  auto parts = std::make_unique<Parts>(options, std::move(config));
+  auto components = std::make_unique<Components>(options, std::move(config));
   {
-    const StartReporter reporter(&parts->manager, &parts->state.start);
-    KVKEEP_RETURN_IF_ERROR(parts->Open());
+    const StartReporter reporter(&components->manager, &components->state.start);
+    KVKEEP_RETURN_IF_ERROR(components->Open());
   }
-  const StoreSnapshot snapshot = parts->room->snapshot();
+  const StoreSnapshot snapshot = components->storage->snapshot();
   if (MayBeDumped()) {
-    parts->log.Warn("this process may be dumped and traced: KVKEEPD_DUMPABLE is set");
+    components->log.Warn("this process may be dumped and traced: KVKEEPD_DUMPABLE is set");
   }
-  parts->LogServing(config_source, snapshot);
-  parts->manager.Ready(absl::StrCat("serving; recovered ", snapshot.counters.recovered_g2_chunks,
-                                    " chunks of G2"));  // those of devices come as these join
-  return std::unique_ptr<Daemon>(new Daemon(std::move(parts)));
+  components->LogServing(config_source, snapshot);
+  components->manager.Ready(absl::StrCat("serving; recovered ",
+                                         snapshot.counters.recovered_g2_chunks,
+                                         " chunks of G2"));  // those of devices come as these join
+  return std::unique_ptr<Daemon>(new Daemon(std::move(components)));
 }
 
 int Daemon::AwaitStopSignal() {
-  parts_->config.OnReload([this](const DaemonOptions& now) { return parts_->TakeOver(now); });
+  components_->config.OnReload(
+      [this](const DaemonOptions& now) { return components_->TakeOver(now); });
   const sigset_t awaited = AwaitedSignals();
   int number = 0;
-  while (sigwait(&awaited, &number) != 0 || number == SIGHUP) parts_->Reload();
-  parts_->config.EndWaits();
+  while (sigwait(&awaited, &number) != 0 || number == SIGHUP) components_->Reload();
+  components_->config.EndWaits();
   return number;
 }
 
 int Daemon::RunUntilSignal() {
   const sigset_t signals = StopSignals();
   const int number = AwaitStopSignal();
-  const std::chrono::nanoseconds drain_timeout = parts_->drain_timeout.load();
+  const std::chrono::nanoseconds drain_timeout = components_->drain_timeout.load();
   // From here on a second one ends the process, whatever is going on.
   for (const int stop : {SIGTERM, SIGINT}) signal(stop, [](int) { _exit(kExitFailure); });
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 
-  parts_->log.Info("stopping", {{"signal", number == SIGINT ? "SIGINT" : "SIGTERM"}});
-  parts_->manager.Stopping(
+  components_->log.Info("stopping", {{"signal", number == SIGINT ? "SIGINT" : "SIGTERM"}});
+  components_->manager.Stopping(
       "draining", std::chrono::ceil<std::chrono::seconds>(drain_timeout + 2 * kQuietTimeout));
   auto drained = std::make_shared<std::promise<uint64_t>>();
-  parts_->drainer->Start(drain_timeout, [drained](uint64_t left) { drained->set_value(left); });
+  components_->drainer->Start(drain_timeout,
+                              [drained](uint64_t left) { drained->set_value(left); });
   std::future<uint64_t> left = drained->get_future();
   // A device that never answers its sync must not keep the process for ever.
   if (left.wait_for(drain_timeout + kQuietTimeout) == std::future_status::timeout) {
-    parts_->log.Error("drain did not end: a device does not answer");
+    components_->log.Error("drain did not end: a device does not answer");
     _exit(kExitFailure);
   }
   const uint64_t dirty_left = left.get();
   if (dirty_left > 0) {
-    parts_->log.Warn("not everything was written back in time",
-                     {{"dirty_chunks", absl::StrCat(dirty_left)}});
+    components_->log.Warn("not everything was written back in time",
+                          {{"dirty_chunks", absl::StrCat(dirty_left)}});
   }
-  parts_->StopServing();
-  LogStopped(*parts_->room, parts_->log);
+  components_->StopServing();
+  LogStopped(*components_->storage, components_->log);
   return 0;
 }
 

@@ -40,10 +40,10 @@ class Daemon {
   int RunUntilSignal();
 
  private:
-  struct Parts;
+  struct Components;
   int AwaitStopSignal();
-  explicit Daemon(std::unique_ptr<Parts> parts);
-  std::unique_ptr<Parts> parts_;
+  explicit Daemon(std::unique_ptr<Components> components);
+  std::unique_ptr<Components> components_;
 };
 
 }  // namespace kvkeep

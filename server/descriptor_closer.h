@@ -23,7 +23,7 @@ namespace kvkeep {
 
 class DescriptorCloser {
  public:
-  // Whose descriptors: a door's, one user's at a door. Any numbers that differ.
+  // Whose descriptors: a listener's, one user's at a listener. Any numbers that differ.
   using Owner = uint64_t;
   struct Options {
     size_t max_threads = 16;

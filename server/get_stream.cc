@@ -300,7 +300,7 @@ void GetStream::FinishWith(const absl::Status& status) {
   if (status.code() == absl::StatusCode::kInvalidArgument) {
     state_->counters.invalid_requests.fetch_add(1, std::memory_order_relaxed);
   }
-  state_->times.Note({Door::kGrpc, Operation::kGet, status.code()}, began_, [this] {
+  state_->times.Note({Listener::kGrpc, Operation::kGet, status.code()}, began_, [this] {
     return Requester{.peer = context_->peer(), .keys = plan_.chunks.keys.size()};
   });
   Finish(ToGrpc(status, store_->incarnation()));

@@ -13,7 +13,7 @@ KvService::KvService(Store* store, ServerState* state, Callers* callers)
 
 grpc::ServerUnaryReactor* KvService::Reply(Context* context, const Begun& begun,
                                            const absl::Status& status) {
-  state_->times.Note({Door::kGrpc, begun.operation, status.code()}, begun.at,
+  state_->times.Note({Listener::kGrpc, begun.operation, status.code()}, begun.at,
                      [&] { return Requester{.peer = context->peer(), .keys = begun.keys}; });
   if (status.code() == absl::StatusCode::kInvalidArgument) {
     state_->counters.invalid_requests.fetch_add(1, std::memory_order_relaxed);

@@ -2,7 +2,7 @@
 //
 // Small calls use generated messages and answer within the handler; Get and Put are raw, so that
 // payloads are moved without a copy of gRPC's. Who calls is asked of Callers; that and nothing else
-// differs between doors. Handlers run on gRPC's callback threads: they
+// differs between listeners. Handlers run on gRPC's callback threads: they
 // validate, call the store and never wait. Thread-safe.
 #pragma once
 
@@ -88,7 +88,7 @@ class KvService final : public kv_service_internal::Base {
 
   Store* const store_;
   ServerState* const state_;
-  Callers* const callers_;  // of the doors that this is the service of
+  Callers* const callers_;  // of the listeners that this is the service of
   SessionStreams sessions_;
 };
 

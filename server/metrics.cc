@@ -149,18 +149,20 @@ void AddIndex(const DeviceSnapshot& device, Families* out) {
 }
 
 void AddRequests(const RequestTimes& times, Families* out) {
-  for (size_t door = 0; door < kDoors; ++door) {
+  for (size_t listener = 0; listener < kListeners; ++listener) {
     for (size_t operation = 0; operation < kOperations; ++operation) {
-      const Labels labels = {{"door", kDoorNames[door]}, {"operation", kOperationNames[operation]}};
-      out->Histogram("request_duration_seconds", "Requests, from their arrival to the answer",
-                     times.counts(static_cast<Door>(door), static_cast<Operation>(operation)),
-                     labels);
+      const Labels labels = {{"listener", kListenerNames[listener]},
+                             {"operation", kOperationNames[operation]}};
+      out->Histogram(
+          "request_duration_seconds", "Requests, from their arrival to the answer",
+          times.counts(static_cast<Listener>(listener), static_cast<Operation>(operation)), labels);
       for (size_t code = 0; code < kRequestCodes.size(); ++code) {
         Labels with_code = labels;
         with_code.push_back({"code", absl::StatusCodeToString(kRequestCodes[code])});
-        out->Counter("requests_total", "Requests by how they ended; UNKNOWN: any other way",
-                     times.count(static_cast<Door>(door), static_cast<Operation>(operation), code),
-                     with_code);
+        out->Counter(
+            "requests_total", "Requests by how they ended; UNKNOWN: any other way",
+            times.count(static_cast<Listener>(listener), static_cast<Operation>(operation), code),
+            with_code);
       }
     }
   }

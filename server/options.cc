@@ -171,8 +171,8 @@ GpuRights ToGpuRights(const std::vector<std::string>& gpus, bool default_tenant)
   return rights;
 }
 
-TenantDoor ToDoor(const std::string& name, const std::string& unix_path,
-                  const std::string& local_path, const AccessConfig& access) {
+TenantListener ToListener(const std::string& name, const std::string& unix_path,
+                          const std::string& local_path, const AccessConfig& access) {
   return {.name = name,
           .grpc = ToSocket(unix_path, access),
           .local = ToSocket(local_path, access),
@@ -193,33 +193,35 @@ std::vector<double> TenantParts(const Config& config) {
   return parts;
 }
 
-std::vector<TenantDoor> ToTenants(const Config& config) {
+std::vector<TenantListener> ToTenants(const Config& config) {
   const ListenConfig& listen = config.listen;
-  std::vector<TenantDoor> doors = {ToDoor("", listen.unix_path, listen.local_path, listen.access)};
+  std::vector<TenantListener> listeners = {
+      ToListener("", listen.unix_path, listen.local_path, listen.access)};
   for (const TenantConfig& tenant : config.tenants) {
-    doors[0].g2_share -= tenant.g2_share;
-    doors.push_back(ToDoor(tenant.name, tenant.unix_path, tenant.local_path, tenant.access));
-    doors.back().g2_share = tenant.g2_share;
+    listeners[0].g2_share -= tenant.g2_share;
+    listeners.push_back(
+        ToListener(tenant.name, tenant.unix_path, tenant.local_path, tenant.access));
+    listeners.back().g2_share = tenant.g2_share;
   }
   const std::vector<uint64_t> segments = TenantSegments(config);
   const std::vector<double> parts = TenantParts(config);
-  for (size_t i = 0; i < doors.size(); ++i) {
+  for (size_t i = 0; i < listeners.size(); ++i) {
     const double part = parts[i];
     const TenantLimitsConfig& limits = LimitsOf(config, i);
-    doors[i].g2_segments = segments[i];
-    doors[i].gpu_part = part;
-    doors[i].gpu_rights = ToGpuRights(AccessOf(config, i).gpus, i == 0);
-    doors[i].message_bytes =
+    listeners[i].g2_segments = segments[i];
+    listeners[i].gpu_part = part;
+    listeners[i].gpu_rights = ToGpuRights(AccessOf(config, i).gpus, i == 0);
+    listeners[i].message_bytes =
         std::max(kLeastMessageBytes, Share(part, config.limits.local_memory_bytes));
-    doors[i].connections = limits.connections;
-    doors[i].local_connections = static_cast<uint32_t>(
+    listeners[i].connections = limits.connections;
+    listeners[i].local_connections = static_cast<uint32_t>(
         limits.connections > 0 ? limits.connections
                                : std::max<uint64_t>(1, Share(part, config.limits.sessions)));
-    doors[i].staging_bytes = limits.staging_bytes > 0
-                                 ? limits.staging_bytes
+    listeners[i].staging_bytes =
+        limits.staging_bytes > 0 ? limits.staging_bytes
                                  : Share(part * config.limits.staging, config.g2.capacity_bytes);
   }
-  return doors;
+  return listeners;
 }
 
 std::vector<PublisherOptions> ToPublishers(const Config& config) {

@@ -29,7 +29,7 @@
 namespace kvkeep {
 
 // Where one tenant's clients come in, and what of G2 is theirs.
-struct TenantDoor {
+struct TenantListener {
   std::string name;         // empty: the default tenant
   UnixSocketOptions grpc;   // SOCK_STREAM
   UnixSocketOptions local;  // SOCK_SEQPACKET; path empty: off
@@ -51,7 +51,7 @@ struct DaemonOptions {
   std::vector<NvmeDeviceOptions> devices;
   StoreOptions store;
   int copy_threads = 0;                              // 0: as many as cores, at most 4
-  std::vector<TenantDoor> tenants = {TenantDoor{}};  // by TenantId; 0 is the default one
+  std::vector<TenantListener> tenants = {TenantListener{}};  // by TenantId; 0 is the default one
   GpuMode gpu = GpuMode::kAuto;
   LocalLimits local;
   uint64_t max_connections = 4096;       // of one gRPC socket, and by TCP

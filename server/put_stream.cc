@@ -192,7 +192,7 @@ void PutStream::FinishWhenIdle() {
   if (writing_ || finished_) return;
   finished_ = true;
   results_.clear();
-  state_->times.Note({Door::kGrpc, Operation::kPut, end_->code()}, began_,
+  state_->times.Note({Listener::kGrpc, Operation::kPut, end_->code()}, began_,
                      [this] { return Requester{.peer = context_->peer()}; });
   Finish(ToGrpc(*end_, store_->incarnation()));
 }

@@ -1,9 +1,9 @@
-// RequestTimes: how requests end and how long they take, by operation and door, and which of them
-// are slow.
+// RequestTimes: how requests end and how long they take, by operation and listener, and which of
+// them are slow.
 //
 //   const MonotonicTime began = times->Now();
 //   ...
-//   times->Note({Door::kLocal, Operation::kGet, status.code()}, began, [&] { return ...; });
+//   times->Note({Listener::kLocal, Operation::kGet, status.code()}, began, [&] { return ...; });
 //                                                                     who: only asked when slow
 //
 // What a request's time is: of small calls from the message to its answer; of a get by the local
@@ -30,10 +30,10 @@
 
 namespace kvkeep {
 
-enum class Door { kGrpc, kLocal };
+enum class Listener { kGrpc, kLocal };
 enum class Operation { kLookup, kGet, kPut, kTouch, kPrefetch, kRelease, kDelete, kSession };
-inline constexpr size_t kDoors = 2, kOperations = 8;
-inline constexpr const char* kDoorNames[kDoors] = {"grpc", "local"};
+inline constexpr size_t kListeners = 2, kOperations = 8;
+inline constexpr const char* kListenerNames[kListeners] = {"grpc", "local"};
 inline constexpr const char* kOperationNames[kOperations] = {
     "lookup", "get", "put", "touch", "prefetch", "release", "delete", "session"};
 
@@ -53,9 +53,9 @@ inline constexpr std::array<absl::StatusCode, 13> kRequestCodes = {
     absl::StatusCode::kDataLoss,
     absl::StatusCode::kUnknown};
 
-// Which request of which door, and how it ended.
+// Which request of which listener, and how it ended.
 struct EndedRequest {
-  Door door;
+  Listener listener;
   Operation operation;
   absl::StatusCode code = absl::StatusCode::kOk;
 };
@@ -66,7 +66,7 @@ struct Requester {
   size_t keys = 0;  // 0: not known
 };
 struct SlowRequest {
-  Door door;
+  Listener listener;
   Operation operation;
   std::chrono::nanoseconds took;
   Requester requester;
@@ -86,33 +86,33 @@ class RequestTimes {
   MonotonicTime Now() const { return clock_->Now(); }
   void Note(const EndedRequest& ended, MonotonicTime began,
             absl::FunctionRef<Requester()> requester) {
-    const auto [door, operation, code] = ended;
+    const auto [listener, operation, code] = ended;
     const std::chrono::nanoseconds took = clock_->Now() - began;
     const auto value = static_cast<uint64_t>(took.count() > 0 ? took.count() : 0);
-    Histogram& histogram = histograms_[Index(door, operation)];
-    door == Door::kLocal ? histogram.RecordAlone(value) : histogram.Record(value);
-    std::atomic<uint64_t>& count = counts_[Index(door, operation)][CodeIndex(code)];
-    if (door == Door::kLocal) {  // nobody else writes there
+    Histogram& histogram = histograms_[Index(listener, operation)];
+    listener == Listener::kLocal ? histogram.RecordAlone(value) : histogram.Record(value);
+    std::atomic<uint64_t>& count = counts_[Index(listener, operation)][CodeIndex(code)];
+    if (listener == Listener::kLocal) {  // nobody else writes there
       count.store(count.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     } else {
       count.fetch_add(1, std::memory_order_relaxed);
     }
     const int64_t slow_from = slow_from_.load(std::memory_order_relaxed);
     if (slow_from == 0 || took.count() < slow_from || !tell_) return;
-    tell_({door, operation, took, requester()});
+    tell_({listener, operation, took, requester()});
   }
 
-  HistogramCounts counts(Door door, Operation operation) const {
-    return histograms_[Index(door, operation)].counts();
+  HistogramCounts counts(Listener listener, Operation operation) const {
+    return histograms_[Index(listener, operation)].counts();
   }
   // By the place in kRequestCodes.
-  uint64_t count(Door door, Operation operation, size_t code) const {
-    return counts_[Index(door, operation)][code].load(std::memory_order_relaxed);
+  uint64_t count(Listener listener, Operation operation, size_t code) const {
+    return counts_[Index(listener, operation)][code].load(std::memory_order_relaxed);
   }
 
  private:
-  static size_t Index(Door door, Operation operation) {
-    return static_cast<size_t>(door) * kOperations + static_cast<size_t>(operation);
+  static size_t Index(Listener listener, Operation operation) {
+    return static_cast<size_t>(listener) * kOperations + static_cast<size_t>(operation);
   }
 
   static size_t CodeIndex(absl::StatusCode code) {
@@ -122,8 +122,8 @@ class RequestTimes {
   }
 
   const Clock* const clock_;
-  std::array<Histogram, kDoors * kOperations> histograms_;
-  std::array<std::array<std::atomic<uint64_t>, kRequestCodes.size()>, kDoors * kOperations>
+  std::array<Histogram, kListeners * kOperations> histograms_;
+  std::array<std::array<std::atomic<uint64_t>, kRequestCodes.size()>, kListeners * kOperations>
       counts_{};
   std::atomic<int64_t> slow_from_{0};
   absl::AnyInvocable<void(const SlowRequest&) const> tell_;

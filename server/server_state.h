@@ -1,5 +1,5 @@
-// What all doors of the daemon share: how far it is, who is connected, and counters of the server's
-// own.
+// What all listeners of the daemon share: how far it is, who is connected, and counters of the
+// server's own.
 //
 // Counters only; the store's own are in StoreSnapshot. Thread-safe.
 #pragma once
@@ -103,8 +103,8 @@ struct ServerState {
   LocalCounters local;
   PublisherCounters events;
   HttpCounters http;
-  std::atomic<bool> local_path{false};  // there is a door to it
-  // By tenant, null without a door. Not to be looked at before local_path is set.
+  std::atomic<bool> local_path{false};  // there is a listener to it
+  // By tenant, null without a listener. Not to be looked at before local_path is set.
   std::vector<std::shared_ptr<MessageAccount>> local_messages;
   // Null: none.
   const MessageAccount* MessagesOf(size_t tenant) const {

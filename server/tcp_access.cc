@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<TcpAccess>> TcpAccess::Open(const DaemonOptions& 
 absl::StatusOr<std::shared_ptr<Credentials>> TcpAccess::LoadCredentials(
     const DaemonOptions& options) {
   std::vector<TenantCredentials> tenants;
-  for (const TenantDoor& tenant : options.tenants) tenants.push_back(tenant.credentials);
+  for (const TenantListener& tenant : options.tenants) tenants.push_back(tenant.credentials);
   KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<Credentials> loaded, Credentials::Load(tenants));
   return std::shared_ptr<Credentials>(std::move(loaded));
 }

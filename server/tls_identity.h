@@ -37,7 +37,7 @@ class TlsIdentity {
   };
 
   // InvalidArgument names the file and what is wrong. A certificate that has expired is taken: the
-  // other doors matter more, and clients are told (expired()).
+  // other listeners matter more, and clients are told (expired()).
   static absl::StatusOr<std::shared_ptr<TlsIdentity>> Load(const TlsFiles& files);
 
   std::shared_ptr<const Material> current() const;

@@ -1,4 +1,4 @@
-// Unix sockets that know their peers: who may connect, and who did. Used by every door.
+// Unix sockets that know their peers: who may connect, and who did. Used by every listener.
 //
 // Who is at the other end comes from the kernel (SO_PEERCRED), as of connect(2), never from what a
 // client says. No state; thread-safe.

@@ -21,12 +21,12 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kAcceptsPerEvent = 64;
-// Connections that only wait to be told why they are refused: of a door, and of one user there.
+// Connections that only wait to be told why they are refused: of a listener, and of one user there.
 constexpr size_t kMostRefused = 64;
 constexpr size_t kMostRefusedOfUser = 16;
 constexpr milliseconds kLongestTick{250};
 
-// Whose descriptors are closed: a door's sockets, and what a user passed there.
+// Whose descriptors are closed: a listener's sockets, and what a user passed there.
 DescriptorCloser::Owner SocketsOf(size_t listener) { return (uint64_t{2} << 48) + listener; }
 DescriptorCloser::Owner PassedBy(size_t listener, uid_t user) {
   return (uint64_t{1} << 63) + (static_cast<uint64_t>(listener) << 32) + user;
@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<LocalEndpoint>> LocalEndpoint::Start(const Option
   KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<LocalLoop> loop,
                           LocalLoop::Create(options.limits.busy_poll));
   std::unique_ptr<LocalEndpoint> endpoint(new LocalEndpoint(std::move(loop), options, deps));
-  KVKEEP_RETURN_IF_ERROR(endpoint->Listen(options.doors));
+  KVKEEP_RETURN_IF_ERROR(endpoint->Listen(options.listeners));
   endpoint->thread_ = std::thread([raw = endpoint.get()] { raw->Run(); });
   return endpoint;
 }
@@ -85,22 +85,22 @@ absl::StatusOr<std::unique_ptr<LocalEndpoint>> LocalEndpoint::Start(const Option
 LocalEndpoint::~LocalEndpoint() { Stop(); }
 
 // Keys of the loop: 1 and on for the listeners, then those of the connections.
-absl::Status LocalEndpoint::Listen(const std::vector<Door>& doors) {
-  for (const Door& door : doors) {
-    KVKEEP_ASSIGN_OR_RETURN(UniqueFd socket, ListenOnUnixSocket(door.socket, SOCK_SEQPACKET));
+absl::Status LocalEndpoint::Listen(const std::vector<ListenerOptions>& listeners) {
+  for (const ListenerOptions& listener : listeners) {
+    KVKEEP_ASSIGN_OR_RETURN(UniqueFd socket, ListenOnUnixSocket(listener.socket, SOCK_SEQPACKET));
     const uint64_t all_staging = context_->limits.max_all_staging_bytes;
     listeners_.push_back(
-        {.door = door,
+        {.options = listener,
          .socket = std::move(socket),
          .staging = std::make_shared<StagingAccount>(
-             door.max_staging_bytes == 0 ? all_staging : door.max_staging_bytes),
-         .gpu = std::make_shared<GpuAccount>(GpuAccount::PartOf(context_->limits, door.gpu_part),
-                                             door.gpu_rights),
-         .messages = door.messages != nullptr
-                         ? door.messages
+             listener.max_staging_bytes == 0 ? all_staging : listener.max_staging_bytes),
+         .gpu = std::make_shared<GpuAccount>(
+             GpuAccount::PartOf(context_->limits, listener.gpu_part), listener.gpu_rights),
+         .messages = listener.messages != nullptr
+                         ? listener.messages
                          : std::make_shared<MessageAccount>(context_->limits.max_message_bytes)});
-    if (door.max_connections == 0) {
-      listeners_.back().door.max_connections = context_->limits.max_connections;
+    if (listener.max_connections == 0) {
+      listeners_.back().options.max_connections = context_->limits.max_connections;
     }
     KVKEEP_RETURN_IF_ERROR(
         loop_->Watch(listeners_.back().socket.get(), listeners_.size(), EPOLLIN));
@@ -118,7 +118,7 @@ void LocalEndpoint::NotifyDraining() {
 void LocalEndpoint::SetMaxConnections(TenantId tenant, uint32_t connections) {
   loop_->Post([this, tenant, connections] {
     for (Listener& listener : listeners_) {
-      if (listener.door.tenant == tenant) listener.door.max_connections = connections;
+      if (listener.options.tenant == tenant) listener.options.max_connections = connections;
     }
   });
 }
@@ -127,7 +127,7 @@ void LocalEndpoint::Stop() {
   if (!thread_.joinable()) return;
   loop_->Post([this] { stopping_ = true; });
   thread_.join();
-  for (const Listener& listener : listeners_) unlink(listener.door.socket.path.c_str());
+  for (const Listener& listener : listeners_) unlink(listener.options.socket.path.c_str());
   listeners_.clear();
   loop_->Close();
 }
@@ -202,9 +202,9 @@ void LocalEndpoint::PauseAccepting() {
 absl::Status LocalEndpoint::Judge(const Listener& listener,
                                   const absl::StatusOr<PeerCredentials>& peer) const {
   if (!peer.ok()) return peer.status();
-  absl::Status allowed = listener.door.socket.policy.Check(*peer);
+  absl::Status allowed = listener.options.socket.policy.Check(*peer);
   if (!allowed.ok()) return allowed;
-  const size_t limit = listener.door.max_connections;
+  const size_t limit = listener.options.max_connections;
   if (listener.open >= limit) {
     return absl::ResourceExhaustedError(
         absl::StrCat("connections: all ", limit, " of this socket of the local path are open"));
@@ -255,10 +255,10 @@ void LocalEndpoint::Admit(size_t number, ExpendableFd socket) {
   auto connection = std::make_unique<LocalConnection>(
       context_, &round_, id, std::move(socket), *std::move(process),
       LocalPeer::Identity{.peer = peer.ok() ? absl::StrCat("local:", peer->ToString()) : "local",
-                          .tenant = listener.door.tenant,
-                          .grants = listener.door.grants,
-                          .segments = listener.door.segments,
-                          .shared = listener.door.shared,
+                          .tenant = listener.options.tenant,
+                          .grants = listener.options.grants,
+                          .segments = listener.options.segments,
+                          .shared = listener.options.shared,
                           .staging = listener.staging,
                           .gpu = listener.gpu,
                           .messages = listener.messages,

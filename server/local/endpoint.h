@@ -1,5 +1,5 @@
-// LocalEndpoint: the door of the local path: a SEQPACKET socket for every tenant, one thread that
-// serves them all.
+// LocalEndpoint: the listener of the local path: a SEQPACKET socket for every tenant, one thread
+// that serves them all.
 //
 // Who is at the other end comes from the kernel; a peer that is not allowed, or one too many, has
 // its Hello answered with the reason, as long as few wait for that: they take no place of a client
@@ -24,13 +24,13 @@ namespace kvkeep {
 
 class LocalEndpoint {
  public:
-  struct Door {
+  struct ListenerOptions {
     UnixSocketOptions socket;
     TenantId tenant;
     Grants grants;
     SegmentRange segments;
     std::vector<SegmentRange> shared = {};  // of tenants that this one may read, each once
-    // Of this door, and so of its tenant; 0: as LocalLimits allows to all.
+    // Of this listener, and so of its tenant; 0: as LocalLimits allows to all.
     uint32_t max_connections = 0;
     uint64_t max_staging_bytes = 0;
     double gpu_part = 1;  // of what all may have of the GPU path
@@ -38,7 +38,7 @@ class LocalEndpoint {
     std::shared_ptr<MessageAccount> messages;  // null: one of its own, as large as all
   };
   struct Options {
-    std::vector<Door> doors;
+    std::vector<ListenerOptions> listeners;
     LocalLimits limits;
     std::string version;
   };
@@ -61,7 +61,7 @@ class LocalEndpoint {
 
   // Tells every session. Thread-safe.
   void NotifyDraining();
-  // Of connections by a tenant's door from now on.
+  // Of connections by a tenant's listener from now on.
   void SetMaxConnections(TenantId tenant, uint32_t connections);
   // Runs tasks on the one thread; destroys them once that has stopped.
   Executor* loop() { return loop_.get(); }
@@ -70,7 +70,7 @@ class LocalEndpoint {
 
  private:
   struct Listener {
-    Door door;
+    ListenerOptions options;
     UniqueFd socket;
     std::shared_ptr<StagingAccount> staging;
     std::shared_ptr<GpuAccount> gpu;
@@ -87,7 +87,7 @@ class LocalEndpoint {
   };
 
   LocalEndpoint(std::shared_ptr<LocalLoop> loop, const Options& options, const Deps& deps);
-  absl::Status Listen(const std::vector<Door>& doors);
+  absl::Status Listen(const std::vector<ListenerOptions>& listeners);
   void Run();
   void OnEvent(uint64_t key, uint32_t events);
   void Accept(size_t listener);

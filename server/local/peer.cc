@@ -147,7 +147,7 @@ void LocalPeer::Dispatch(local::Message& message) {
 void LocalPeer::NoteEnd(Operation operation, absl::StatusCode code, MonotonicTime began,
                         size_t keys) {
   if (context_->times == nullptr) return;
-  context_->times->Note({Door::kLocal, operation, code}, began,
+  context_->times->Note({Listener::kLocal, operation, code}, began,
                         [&] { return Requester{.peer = identity_.peer, .keys = keys}; });
 }
 

@@ -144,10 +144,11 @@ TEST_CASE("events go to loopback and Unix sockets, anywhere else only when that 
         "kv.yaml:1:22: events.zmq_replay: is of no use without events.zmq; set both");
   CHECK_FALSE(ErrorsOf("events: {zmq: '127.0.0.1:5557'}").empty());
   CHECK(ErrorsOf("events: {zmq: 'ipc:///run/e', zmq_replay: 'ipc:///run/e'}") ==
-        "kv.yaml:1:43: events.zmq_replay: is the same socket as events.zmq; every door needs a "
+        "kv.yaml:1:43: events.zmq_replay: is the same socket as events.zmq; every listener needs a "
         "socket of its own");
   CHECK(ErrorsOf("listen: {unix: /run/k.sock}\nevents: {zmq: 'ipc:///run//./k.sock'}") ==
-        "kv.yaml:2:15: events.zmq: is the same socket as listen.unix; every door needs a socket of "
+        "kv.yaml:2:15: events.zmq: is the same socket as listen.unix; every listener needs a "
+        "socket of "
         "its own");
   CHECK(ErrorsOf("events: {zmq: 'tcp://127.0.0.1:5557', zmq_replay: 'tcp://127.0.0.1:5557'}") ==
         "kv.yaml:1:51: events.zmq_replay: is the same as events.zmq; a router tells tenants, and "

@@ -133,19 +133,21 @@ TEST_CASE("what is wrong with an entry, a list of numbers or a mode is told with
 
 TEST_CASE("every socket is one of its own, every name too") {
   CHECK(ErrorsOf("listen: {local: /run/kvkeep/kvkeep.sock}") ==
-        "kv.yaml:1:17: listen.local: is the same socket as listen.unix; every door needs a socket "
+        "kv.yaml:1:17: listen.local: is the same socket as listen.unix; every listener needs a "
+        "socket "
         "of its own");
   CHECK(ErrorsOf("listen: {local: /run/kvkeep-admin/admin.sock}") ==
         "kv.yaml:1:17: listen.admin: is the same socket as listen.local; admin calls need a socket "
         "of their own");
   CHECK(ErrorsOf("tenants: [{name: a, unix: /run/kvkeep/./kvkeep.sock, g2_share: 25%}]") ==
-        "kv.yaml:1:27: tenants[0].unix: is the same socket as listen.unix; every door needs a "
+        "kv.yaml:1:27: tenants[0].unix: is the same socket as listen.unix; every listener needs a "
         "socket of its own");
   CHECK(ErrorsOf("tenants:\n"
                  "  - {name: a, unix: /a, local: /b, g2_share: 25%}\n"
                  "  - {name: a, unix: /b, g2_share: 25%}\n") ==
         "kv.yaml:3:12: tenants[1].name: 'a' is also tenants[0].name; names tell tenants apart\n"
-        "kv.yaml:3:21: tenants[1].unix: is the same socket as tenants[0].local; every door needs a "
+        "kv.yaml:3:21: tenants[1].unix: is the same socket as tenants[0].local; every listener "
+        "needs a "
         "socket of its own");
   Good("listen: {local: ''}\ntenants: [{name: a, unix: /a, local: '', g2_share: 25%}]");
 }

@@ -227,7 +227,7 @@ def system_calls(words):
 
 
 def traced(folder):
-    """The system calls of a daemon that starts, serves both doors and stops."""
+    """The system calls of a daemon that starts, serves both listeners and stops."""
     config, calls = folder / "kv.yaml", folder / "calls"
     config.write_text(TRACED_CONFIG.format(folder))
     with open(folder / "log", "w", encoding="utf-8") as log:

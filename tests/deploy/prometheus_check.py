@@ -194,11 +194,11 @@ class Live(unittest.TestCase):
         return float(line.group(1))
 
     def test_what_was_done_is_in_the_histograms(self):
-        for door in ("grpc", "local"):
+        for listener in ("grpc", "local"):
             for operation in ("lookup", "put", "get"):
                 name = "kvkeep_request_duration_seconds"
-                labels = f'{{door="{door}",operation="{operation}"}}'
-                with self.subTest(door=door, operation=operation):
+                labels = f'{{listener="{listener}",operation="{operation}"}}'
+                with self.subTest(listener=listener, operation=operation):
                     self.assertGreaterEqual(self.value(f"{name}_count{labels}"), 1)
                     self.assertGreater(self.value(f"{name}_sum{labels}"), 0)
         path = re.search(r'path="([^"]+)"', self.first_scrape).group(1)

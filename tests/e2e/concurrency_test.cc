@@ -188,7 +188,8 @@ size_t PutAndGetAtOnce(Engine& engine, uint64_t first, size_t count, size_t byte
 
 }  // namespace
 
-TEST_CASE("a client with several channels is one session, over each door, and survives one's end") {
+TEST_CASE(
+    "a client with several channels is one session, over each listener, and survives one's end") {
   constexpr size_t kChannels = 3, kBytes = 3 << 20;
   Settings settings;
   settings.tcp = "127.0.0.1:" + std::to_string(FreePort());

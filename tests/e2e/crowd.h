@@ -1,5 +1,5 @@
-// Crowd: thousands of connections to one door of a daemon, held by one thread of this process, none
-// of them as polite as a library: silent ones, half a preface, calls whose message never ends.
+// Crowd: thousands of connections to one listener of a daemon, held by one thread of this process,
+// none of them as polite as a library: silent ones, half a preface, calls whose message never ends.
 //
 // It speaks just enough of HTTP/2 to be taken for a client: acknowledges settings and pings, and
 // sends no more than flow control allows. Its descriptors are this process's: RaiseDescriptorLimit.

@@ -45,7 +45,7 @@ struct Settings {
   std::string metrics_socket;  // empty: none
   std::string tcp;
   std::string socket = "kvkeep.sock";
-  bool local = false;  // the local path's door
+  bool local = false;  // the local path's listener
   std::string access;  // YAML lines below listen:
   std::string limits;  // and below limits:
   std::string g3;      // and below g3:

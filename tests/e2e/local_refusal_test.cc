@@ -1,4 +1,5 @@
-// Who does not get the local path, and is told why; and that the door stays whole whoever knocks.
+// Who does not get the local path, and is told why; and that the listener stays whole whoever
+// knocks.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <sys/socket.h>
@@ -125,7 +126,7 @@ class BareClient {
 
 }  // namespace
 
-TEST_CASE("a user who is not allowed is refused at both doors, with the reason") {
+TEST_CASE("a user who is not allowed is refused at both listeners, with the reason") {
   Site site(LocalSettings());
   site.settings.access = absl::StrCat("  allowed_uids: [", geteuid() + 1, "]\n");
   site.Start();

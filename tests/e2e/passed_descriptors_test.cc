@@ -314,7 +314,7 @@ TEST_CASE("a file of a FUSE server that answers nothing is felt by nobody else",
   PassStorm(
       rig.site, *rig.victim, [&](int i) { pass(rig.site, i, UserOf(peers), fuse.Make()); },
       [&] {
-        // All that it can take are three threads for each of its users and doors.
+        // All that it can take are three threads for each of its users and listeners.
         const int64_t waiting = rig.site.Counter("local_closing_descriptors");
         WARN(waiting << " descriptors wait");
         fuse.End();

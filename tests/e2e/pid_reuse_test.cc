@@ -90,7 +90,7 @@ TEST_CASE("a worker with the process number of a dead one has a session of its o
   WorkerProcess second(site, {.warm = new_ones, .point = "hold", .pid = number});
   REQUIRE(second.pid() == number);
   if (daemon_stopped) {
-    CHECK(second.ReadLine(kBacklog) == "");  // it waits at the door, or soon will
+    CHECK(second.ReadLine(kBacklog) == "");  // it waits at the listener, or soon will
     site.Signal(SIGCONT);
   }
   REQUIRE(second.ReadLine() == "holding");

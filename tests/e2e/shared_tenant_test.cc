@@ -1,5 +1,5 @@
-// A tenant that lets another read its chunks: by both doors, read and no more, and nothing for who
-// was not let in.
+// A tenant that lets another read its chunks: by both listeners, read and no more, and nothing for
+// who was not let in.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
@@ -111,7 +111,7 @@ TEST_CASE("how long a lookup takes does not tell whether another tenant has the 
   }
 }
 
-TEST_CASE("a reader gets what the owner put, by both doors, and can change none of it") {
+TEST_CASE("a reader gets what the owner put, by both listeners, and can change none of it") {
   LendingSite shared;
   Engine owner = shared.Connect("owner", PathChoice::kLocal);
   const auto chunks = Chunks(1, 10, kLentChunkBytes), more = Chunks(11, 4, kLentChunkBytes);
@@ -146,7 +146,7 @@ TEST_CASE("a reader gets what the owner put, by both doors, and can change none 
   CHECK(shared.site.Counter("denied_calls") == 4);
 }
 
-TEST_CASE("who read another tenant's chunks is in the audit log, by both doors, and counted") {
+TEST_CASE("who read another tenant's chunks is in the audit log, by both listeners, and counted") {
   LendingSite shared;
   Engine owner = shared.Connect("owner", PathChoice::kLocal);
   const auto chunks = Chunks(1, 4, kLentChunkBytes);

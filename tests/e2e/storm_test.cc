@@ -1,4 +1,4 @@
-// A tenant that storms: lookups, puts and gets as fast as it can, by both doors, far over its
+// A tenant that storms: lookups, puts and gets as fast as it can, by both listeners, far over its
 // rates, and never waits when it is told to. What it gets, and what it costs another tenant.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -102,7 +102,8 @@ void Storm(Engine& engine, uint64_t first, const std::atomic<bool>& on, Stormed&
 
 }  // namespace
 
-TEST_CASE("a tenant that storms over both doors is held to its rates, and others hardly notice") {
+TEST_CASE(
+    "a tenant that storms over both listeners is held to its rates, and others hardly notice") {
   StormSite shared;
   shared.site.Start();
   for (const PathChoice path : {PathChoice::kLocal, PathChoice::kGrpc}) {

@@ -48,7 +48,7 @@ struct Daemon {
     KVKEEP_CHECK(path.ok());
     gpu = *std::move(path);
     LocalEndpoint::Options options;
-    options.doors.push_back({.socket = {.path = socket, .mode = 0600}});
+    options.listeners.push_back({.socket = {.path = socket, .mode = 0600}});
     auto started = LocalEndpoint::Start(options, {.store = store.get(),
                                                   .arena = arena.get(),
                                                   .copy_executor = pool.get(),

@@ -85,14 +85,14 @@ TEST_CASE("a connection counts in each of its groups, and one that is full keeps
   UniqueFd one = Connection();
   const UniqueFd two = Connection(), three = Connection(), four = Connection();
   const auto add = [&](const UniqueFd& fd, const char* address) {
-    return table.Add(fd.get(), {{"door", 3}, {address, 1}}, 0);
+    return table.Add(fd.get(), {{"listener", 3}, {address, 1}}, 0);
   };
   CHECK(add(one, "x"));
   CHECK_FALSE(add(two, "x"));
   CHECK(table.Full({"x", 1}));
-  CHECK_FALSE(table.Full({"door", 3}));
+  CHECK_FALSE(table.Full({"listener", 3}));
   CHECK(add(two, "y"));
-  CHECK(add(three, "z"));  // the refused one took no place of the door
+  CHECK(add(three, "z"));  // the refused one took no place of the listener
   CHECK_FALSE(add(four, "w"));
   CHECK_FALSE(table.Full({"w", 1}));
   one.Reset();

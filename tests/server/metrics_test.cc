@@ -47,8 +47,9 @@ TEST_CASE("metric names have our prefix and end in total exactly when they only 
   CHECK(names.contains("kvkeep_read_chunks_total"));
   CHECK(series.contains("kvkeep_read_chunks_total,result=hit,tier=g3"));
   CHECK(series.contains("kvkeep_build_info,version=1.2.3"));
-  CHECK(series.contains("kvkeep_request_duration_seconds,door=local,operation=get"));
-  CHECK(series.contains("kvkeep_requests_total,door=grpc,operation=put,code=RESOURCE_EXHAUSTED"));
+  CHECK(series.contains("kvkeep_request_duration_seconds,listener=local,operation=get"));
+  CHECK(
+      series.contains("kvkeep_requests_total,listener=grpc,operation=put,code=RESOURCE_EXHAUSTED"));
   CHECK(series.contains("kvkeep_chunk_wanted_again_seconds,tier=g3"));
   CHECK(names.contains("process_cpu_seconds_total"));
   CHECK(series.size() < 600);  // without tenants, devices and namespaces
@@ -149,7 +150,8 @@ TEST_CASE("every tenant has its series, with what its evictions were for counted
 TEST_CASE("a histogram is shown in seconds, each bucket with all that are below it") {
   const ManualClock clock;
   ServerState state("1", &clock);
-  state.times.Note({Door::kLocal, Operation::kGet}, MonotonicTime(0), [] { return Requester{}; });
+  state.times.Note({Listener::kLocal, Operation::kGet}, MonotonicTime(0),
+                   [] { return Requester{}; });
   MetricsInput input{.state = &state};
   input.store.lock_hold.counts[0] = 5;                       // up to 100 ns
   input.store.lock_hold.counts[3] = 2;                       // up to 1 us
@@ -172,7 +174,7 @@ TEST_CASE("a histogram is shown in seconds, each bucket with all that are below 
     CHECK(text.find("\n" + line + "\n") != std::string::npos);
   }
   const std::string get =
-      "kvkeep_request_duration_seconds_count{door=\"local\",operation=\"get\"} 1";
+      "kvkeep_request_duration_seconds_count{listener=\"local\",operation=\"get\"} 1";
   CHECK(text.find("\n" + get + "\n") != std::string::npos);
 }
 

@@ -46,14 +46,14 @@ TEST_CASE("each tenant has its own sockets, peers and segments, in the order of 
              "     allowed_gids: [3, 4], g2_share: 25%, g3_quota: 1GiB}\n"
              "  - {name: b, unix: /b, socket_mode: 0666, g2_share: 12.5%}\n"));
   REQUIRE(options.tenants.size() == 3);
-  const TenantDoor& standard = options.tenants[0];
+  const TenantListener& standard = options.tenants[0];
   CHECK(standard.grpc.path == "/d");
   CHECK(standard.grpc.mode == 0600);
   CHECK(standard.grpc.policy.uids == std::vector<uid_t>{1});
   CHECK(standard.local.path.empty());
   CHECK(standard.g2_segments == 5);
   CHECK(standard.g2_share == 0.625);
-  const TenantDoor& a = options.tenants[1];
+  const TenantListener& a = options.tenants[1];
   CHECK(a.name == "a");
   CHECK(a.grpc.path == "/a");
   CHECK(a.local.path == "/al");
@@ -96,19 +96,19 @@ TEST_CASE("what a tenant has no limit of is shared out as G2 is, and rates reach
              "tenants:\n"
              "  - {name: a, unix: /a, g2_share: 25%, bytes_per_second: 1GiB, leased_bytes: 1GiB}\n"
              "  - {name: b, unix: /b, g2_share: 12.5%, staging: 1GiB, connections: 7}\n"));
-  const auto& doors = options.tenants;
-  REQUIRE(doors.size() == 3);
-  CHECK(doors[0].local_connections == 62);
-  CHECK(doors[1].local_connections == 25);
-  CHECK(doors[2].local_connections == 7);
-  CHECK(doors[1].connections == 0);
-  CHECK(doors[2].connections == 7);
-  CHECK(doors[0].staging_bytes == 4 * kGiB / 8 * 5);
-  CHECK(doors[1].staging_bytes == kGiB);
-  CHECK(doors[2].staging_bytes == kGiB);
-  CHECK(doors[0].gpu_part == 0.625);
-  CHECK(doors[1].gpu_part == 0.25);
-  CHECK(doors[2].gpu_part == 0.125);
+  const auto& listeners = options.tenants;
+  REQUIRE(listeners.size() == 3);
+  CHECK(listeners[0].local_connections == 62);
+  CHECK(listeners[1].local_connections == 25);
+  CHECK(listeners[2].local_connections == 7);
+  CHECK(listeners[1].connections == 0);
+  CHECK(listeners[2].connections == 7);
+  CHECK(listeners[0].staging_bytes == 4 * kGiB / 8 * 5);
+  CHECK(listeners[1].staging_bytes == kGiB);
+  CHECK(listeners[2].staging_bytes == kGiB);
+  CHECK(listeners[0].gpu_part == 0.625);
+  CHECK(listeners[1].gpu_part == 0.25);
+  CHECK(listeners[2].gpu_part == 0.125);
   CHECK(options.pinned.tenant_bytes ==
         std::vector<uint64_t>{4 * kGiB / 8 * 5, kGiB, kGiB / 2});  // of half of g2.capacity
   const auto& tenants = options.store.tenants;

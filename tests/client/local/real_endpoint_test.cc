@@ -15,7 +15,7 @@ namespace {
 struct RealEndpoint {
   using Edit = std::function<void(RealEndpoint*)>;
   explicit RealEndpoint(const Edit& edit) {
-    options.doors.push_back({.socket = {.path = dir / "local.sock", .mode = 0600}});
+    options.listeners.push_back({.socket = {.path = dir / "local.sock", .mode = 0600}});
     options.version = "1.2.3";
     options.limits.max_all_staging_bytes = 64 * kMiB;
     options.limits.default_staging_bytes = 8 * kMiB;
@@ -51,7 +51,7 @@ struct RealEndpoint {
     endpoint = *std::move(started);
   }
 
-  std::string path() const { return options.doors[0].socket.path; }
+  std::string path() const { return options.listeners[0].socket.path; }
 
   const ScratchDir dir;
   kvkeep::LocalCounters counters;
@@ -76,11 +76,11 @@ TEST_CASE("the daemon's endpoint: a reader gets the owner's chunks in place, and
     e->store_options.tenants = {{.name = "", .g2_segments = 1},
                                 {.name = "owner", .g2_segments = 2, .readers = {TenantId(2)}},
                                 {.name = "reader", .g2_segments = 1}};
-    LocalEndpoint::Door& door = e->options.doors[0];
-    door.tenant = TenantId(1);
-    door.segments = {.first = 1, .count = 2};
-    e->options.doors.push_back(door);
-    LocalEndpoint::Door& other = e->options.doors[1];
+    LocalEndpoint::ListenerOptions& listener = e->options.listeners[0];
+    listener.tenant = TenantId(1);
+    listener.segments = {.first = 1, .count = 2};
+    e->options.listeners.push_back(listener);
+    LocalEndpoint::ListenerOptions& other = e->options.listeners[1];
     readers = other.socket.path + "2";
     other.socket.path = readers;
     other.tenant = TenantId(2);

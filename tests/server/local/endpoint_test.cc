@@ -67,7 +67,7 @@ TEST_CASE("the socket has the mode asked for and is gone after the stop") {
 
 TEST_CASE("a peer that is not allowed is told who it is and what would let it in") {
   EndpointTester t([](LocalEndpoint::Options* options) {
-    options->doors[0].socket.policy.uids = {geteuid() + 1};
+    options->listeners[0].socket.policy.uids = {geteuid() + 1};
   });
   t.Start();
   SocketClient client(t.path());
@@ -100,12 +100,12 @@ TEST_CASE("connections over the limit are refused with the reason, one that ends
 TEST_CASE("a socket's connections are its own: one that is full locks nobody out of another") {
   std::string other;
   EndpointTester t([&](LocalEndpoint::Options* options) {
-    options->doors[0].max_connections = 2;
-    other = options->doors[0].socket.path + "2";
-    options->doors.push_back(options->doors[0]);
-    options->doors[1].socket.path = other;
-    options->doors[1].max_connections = 3;
-    options->limits.max_connections = 1;  // a door that says how many has so many
+    options->listeners[0].max_connections = 2;
+    other = options->listeners[0].socket.path + "2";
+    options->listeners.push_back(options->listeners[0]);
+    options->listeners[1].socket.path = other;
+    options->listeners[1].max_connections = 3;
+    options->limits.max_connections = 1;  // a listener that says how many has so many
   });
   t.Start();
   // One refused client after the other, all of which wait to be told why.
@@ -186,7 +186,7 @@ TEST_CASE("a message that is not whole holds nothing up, and its client may leav
 
 TEST_CASE("a message for which there is no memory is refused, and its session goes on") {
   EndpointTester t([](LocalEndpoint::Options* options) {
-    options->doors[0].messages = std::make_shared<MessageAccount>(3 * local::kMaxMessageBytes);
+    options->listeners[0].messages = std::make_shared<MessageAccount>(3 * local::kMaxMessageBytes);
   });
   t.Start();
   std::vector<std::unique_ptr<SocketClient>> halves;

@@ -424,7 +424,7 @@ TEST_CASE("a request is timed until its answer, a put until its last chunk is th
   });
   times.SetSlow(std::chrono::milliseconds(1));
   const auto count = [&times](Operation operation) {
-    return times.counts(Door::kLocal, operation).count();
+    return times.counts(Listener::kLocal, operation).count();
   };
   PeerTester t;
   t.context->times = &times;
@@ -440,7 +440,7 @@ TEST_CASE("a request is timed until its answer, a put until its last chunk is th
   t.RunAll();
   CHECK(ReadAnswers(t.TakeReply(put)) == "stored");
   CHECK(count(Operation::kPut) == 1);
-  CHECK(times.counts(Door::kLocal, Operation::kPut).sum == 7'000'000);
+  CHECK(times.counts(Listener::kLocal, Operation::kPut).sum == 7'000'000);
   CHECK(slow == std::vector<std::string>{"put test 0"});
   t.Get({1, 2});
   CHECK(count(Operation::kGet) == 1);
@@ -450,7 +450,7 @@ TEST_CASE("a request is timed until its answer, a put until its last chunk is th
   CHECK_FALSE(t.Ask(Kind::kLookup, {}).status.ok());
   CHECK(count(Operation::kLookup) == 1);
   CHECK(count(Operation::kSession) == sessions);
-  CHECK(times.counts(Door::kGrpc, Operation::kGet).count() == 0);
+  CHECK(times.counts(Listener::kGrpc, Operation::kGet).count() == 0);
 }
 
 }  // namespace kvkeep

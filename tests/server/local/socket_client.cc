@@ -23,7 +23,7 @@ bool Eventually(const std::function<bool()>& condition) {
 }
 
 EndpointTester::EndpointTester(const std::function<void(LocalEndpoint::Options*)>& edit) {
-  options.doors.push_back({.socket = {.path = path(), .mode = 0600}});
+  options.listeners.push_back({.socket = {.path = path(), .mode = 0600}});
   options.version = "1.2.3";
   options.limits.max_all_staging_bytes = 64 * kMiB;
   if (edit) edit(&options);

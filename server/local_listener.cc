@@ -1,4 +1,4 @@
-#include "server/local_door.h"
+#include "server/local_listener.h"
 
 #include <algorithm>
 
@@ -21,9 +21,9 @@ std::vector<SegmentRange> SharedWith(TenantId reader, const std::vector<TenantOp
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalDoor(const DaemonOptions& options,
-                                                             EngineRoom* room, GpuPath* gpu,
-                                                             ServerState* state) {
+absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalListener(const DaemonOptions& options,
+                                                                 StorageStack* storage,
+                                                                 GpuPath* gpu, ServerState* state) {
   LocalEndpoint::Options local{.limits = options.local, .version = state->version};
   const std::vector<TenantOptions>& owners = options.store.tenants;
   std::vector<SegmentRange> segments(options.tenants.size());  // the whole arena, if it is one
@@ -40,23 +40,23 @@ absl::StatusOr<std::unique_ptr<LocalEndpoint>> OpenLocalDoor(const DaemonOptions
     const uint64_t part = options.tenants[tenant].message_bytes;
     state->local_messages[tenant] =
         std::make_shared<MessageAccount>(part == 0 ? local.limits.max_message_bytes : part);
-    local.doors.push_back({.socket = socket,
-                           .tenant = TenantId(tenant),
-                           .grants = options.tenants[tenant].grants,
-                           .segments = segments[tenant],
-                           .shared = SharedWith(TenantId(tenant), owners, segments),
-                           .max_connections = options.tenants[tenant].local_connections,
-                           .max_staging_bytes = options.tenants[tenant].staging_bytes,
-                           .gpu_part = options.tenants[tenant].gpu_part,
-                           .gpu_rights = options.tenants[tenant].gpu_rights,
-                           .messages = state->local_messages[tenant]});
+    local.listeners.push_back({.socket = socket,
+                               .tenant = TenantId(tenant),
+                               .grants = options.tenants[tenant].grants,
+                               .segments = segments[tenant],
+                               .shared = SharedWith(TenantId(tenant), owners, segments),
+                               .max_connections = options.tenants[tenant].local_connections,
+                               .max_staging_bytes = options.tenants[tenant].staging_bytes,
+                               .gpu_part = options.tenants[tenant].gpu_part,
+                               .gpu_rights = options.tenants[tenant].gpu_rights,
+                               .messages = state->local_messages[tenant]});
   }
-  if (local.doors.empty()) return nullptr;
+  if (local.listeners.empty()) return nullptr;
   KVKEEP_ASSIGN_OR_RETURN(
       std::unique_ptr<LocalEndpoint> endpoint,
-      LocalEndpoint::Start(local, {.store = room->store(),
-                                   .arena = &room->arena(),
-                                   .copy_executor = room->copy_executor(),
+      LocalEndpoint::Start(local, {.store = storage->store(),
+                                   .arena = &storage->arena(),
+                                   .copy_executor = storage->copy_executor(),
                                    .counters = &state->local,
                                    .gpu = gpu,
                                    .times = &state->times,

@@ -1,4 +1,4 @@
-// EngineRoom: arena, I/O engines, devices, executors and the store over them, built in order and
+// StorageStack: arena, I/O engines, devices, executors and the store over them, built in order and
 // torn down in the order that leaves no callback without its object.
 //
 // Threads: a copy pool; for every device its I/O engine's and those of its place (device_place.h).
@@ -24,18 +24,18 @@
 
 namespace kvkeep {
 
-class EngineRoom {
+class StorageStack {
  public:
   // Recovers what G2 holds. Devices join by themselves, each when it can; this waits for them for
   // kPatience, and for those that are required until they are open or cannot be. InvalidArgument:
   // the configuration is wrong; any other error: the start cannot work. `log` and `state` must
   // outlive it.
-  static absl::StatusOr<std::unique_ptr<EngineRoom>> Open(const DaemonOptions& options,
-                                                          const Log* log, ServerState* state);
+  static absl::StatusOr<std::unique_ptr<StorageStack>> Open(const DaemonOptions& options,
+                                                            const Log* log, ServerState* state);
   // REQUIRES: AwaitQuiet said true, or the places are stopped.
-  ~EngineRoom();
-  EngineRoom(const EngineRoom&) = delete;
-  EngineRoom& operator=(const EngineRoom&) = delete;
+  ~StorageStack();
+  StorageStack(const StorageStack&) = delete;
+  StorageStack& operator=(const StorageStack&) = delete;
 
   Store* store() { return store_.get(); }
   Arena& arena() { return *arena_; }
@@ -64,7 +64,7 @@ class EngineRoom {
   bool AwaitQuiet(std::chrono::nanoseconds timeout);
 
  private:
-  EngineRoom(const Log* log, ServerState* state);
+  StorageStack(const Log* log, ServerState* state);
   absl::Status OpenAll(const DaemonOptions& options);
   // No device is opened any more. False when a drive still hangs at `deadline`.
   bool StopPlaces(MonotonicTime deadline);

@@ -1,4 +1,4 @@
-#include "server/tls_door.h"
+#include "server/tls_credentials.h"
 
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>

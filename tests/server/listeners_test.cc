@@ -266,7 +266,7 @@ TEST_CASE("tenants come in by their own sockets and find their own chunks only")
   CHECK_FALSE(other.stub->Lookup(&context, foreign, &response).ok());
 }
 
-TEST_CASE("a session's token is of no use to another tenant, in any call and by any door") {
+TEST_CASE("a session's token is of no use to another tenant, in any call and by any listener") {
   TestDaemon daemon;
   daemon.Stop();
   DaemonOptions& options = daemon.options();

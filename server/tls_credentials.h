@@ -1,4 +1,4 @@
-// TLS of the TCP door, for gRPC. Thread-safe.
+// TLS of the TCP listener, for gRPC. Thread-safe.
 #pragma once
 
 #include <grpcpp/security/server_credentials.h>

@@ -1,4 +1,4 @@
-#include "server/doors.h"
+#include "server/listeners.h"
 
 #include <grpc/grpc.h>
 #include <grpc/support/log.h>
@@ -60,16 +60,17 @@ absl::StatusOr<std::unique_ptr<grpc::Server>> Start(grpc::ServerBuilder* builder
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Doors>> Doors::Open(const Options& options, const Deps& deps) {
+absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Open(const Options& options,
+                                                           const Deps& deps) {
   QuietGrpcLog();
   KeepGrpcLibrary();
-  std::unique_ptr<Doors> doors(new Doors(options, deps));
-  KVKEEP_RETURN_IF_ERROR(doors->StartServers());
-  KVKEEP_RETURN_IF_ERROR(doors->StartAccepting());
-  return doors;
+  std::unique_ptr<Listeners> listeners(new Listeners(options, deps));
+  KVKEEP_RETURN_IF_ERROR(listeners->StartServers());
+  KVKEEP_RETURN_IF_ERROR(listeners->StartAccepting());
+  return listeners;
 }
 
-void Doors::Configure(grpc::ServerBuilder* builder, Peers peers) {
+void Listeners::Configure(grpc::ServerBuilder* builder, Peers peers) {
   const auto timeout = static_cast<int>(options_.peer_timeout.count());
   const int patience = (peers == Peers::kOfThisMachine ? kLocalPatience : 1) * timeout;
   builder->SetResourceQuota(receive_memory_);
@@ -87,7 +88,7 @@ void Doors::Configure(grpc::ServerBuilder* builder, Peers peers) {
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, timeout / 6);
 }
 
-absl::Status Doors::StartServers() {
+absl::Status Listeners::StartServers() {
   receive_memory_.Resize(options_.receive_memory_bytes);
   {
     grpc::EnableDefaultHealthCheckService(false);  // who is refused is refused that too
@@ -115,7 +116,7 @@ absl::Status Doors::StartServers() {
   return options_.tcp_address.empty() ? absl::OkStatus() : StartTcp();
 }
 
-absl::Status Doors::StartTcp() {
+absl::Status Listeners::StartTcp() {
   tcp_credentials_ = deps_.tls != nullptr ? MakeTlsServerCredentials(deps_.tls)
                                           : grpc::InsecureServerCredentials();
   KVKEEP_ASSIGN_OR_RETURN(tcp_sockets_, ListenOnTcp(options_.tcp_address, options_.peer_timeout));
@@ -135,7 +136,7 @@ absl::Status Doors::StartTcp() {
   return absl::OkStatus();
 }
 
-absl::Status Doors::StartAccepting() {
+absl::Status Listeners::StartAccepting() {
   // Admin first: whoever finds a client socket open finds the other one open too.
   std::vector<UnixSocketOptions> sockets = {
       {.path = options_.admin_socket_path, .mode = 0600, .policy = {.uids = {0, geteuid()}}}};
@@ -160,7 +161,7 @@ absl::Status Doors::StartAccepting() {
   return absl::OkStatus();
 }
 
-void Doors::Connected(Acceptor::Connection connection) {
+void Listeners::Connected(Acceptor::Connection connection) {
   if (!connection.allowed.ok()) {
     const absl::Status reason = connection.allowed;
     return Refuse(std::move(connection), reason);
@@ -190,7 +191,8 @@ void Doors::Connected(Acceptor::Connection connection) {
   GiveToGrpc(std::move(connection));
 }
 
-std::vector<Doors::Table::Group> Doors::GroupsOf(const Acceptor::Connection& connection) const {
+std::vector<Listeners::Table::Group> Listeners::GroupsOf(
+    const Acceptor::Connection& connection) const {
   uint64_t limit = limits_.max_connections;
   const bool tcp = by_tcp(connection);
   if (connection.socket == 0) {
@@ -206,21 +208,21 @@ std::vector<Doors::Table::Group> Doors::GroupsOf(const Acceptor::Connection& con
   return groups;
 }
 
-bool Doors::ClosingTooMany(const Acceptor::Connection& connection) const {
+bool Listeners::ClosingTooMany(const Acceptor::Connection& connection) const {
   if (by_tcp(connection)) return false;
   const DescriptorCloser::Owner passed = PassedByGuarded(connection.socket, connection.peer.uid);
   const DescriptorCloser& closer = DescriptorCloser::OfProcess();
   return closer.Full(passed) || closer.Full(ConnectionsOf(passed));
 }
 
-void Doors::Guard(const Acceptor::Connection& connection) const {
+void Listeners::Guard(const Acceptor::Connection& connection) const {
   const bool passes = !by_tcp(connection) && !TakeDescriptors(connection.fd.get(), false);
   GuardSocket(connection.fd.get(), passes
                                        ? PassedByGuarded(connection.socket, connection.peer.uid)
                                        : kNothingPassed);
 }
 
-void Doors::GiveToGrpc(Acceptor::Connection connection) {
+void Listeners::GiveToGrpc(Acceptor::Connection connection) {
   if (!by_tcp(connection)) {
     grpc::Server* const server = connection.socket == 0 ? admin_.get() : clients_.get();
     grpc::AddInsecureChannelFromFd(server, connection.fd.Release());
@@ -231,13 +233,13 @@ void Doors::GiveToGrpc(Acceptor::Connection connection) {
   tcp_in_->HandleNewConnection(&parameters);
 }
 
-std::string Doors::NameOf(const Acceptor::Connection& connection) const {
+std::string Listeners::NameOf(const Acceptor::Connection& connection) const {
   if (connection.socket == 0) return options_.admin_socket_path;
   return by_tcp(connection) ? options_.tcp_address
                             : options_.sockets[connection.socket - 1].socket.path;
 }
 
-void Doors::Refuse(Acceptor::Connection connection, const absl::Status& reason) {
+void Listeners::Refuse(Acceptor::Connection connection, const absl::Status& reason) {
   deps_.state->counters.refused_connections.fetch_add(1, std::memory_order_relaxed);
   const auto now = std::chrono::steady_clock::now();
   if (now >= next_refusal_line_) {
@@ -259,9 +261,9 @@ void Doors::Refuse(Acceptor::Connection connection, const absl::Status& reason) 
   }
 }
 
-Doors::~Doors() { Close(std::chrono::milliseconds(0)); }
+Listeners::~Listeners() { Close(std::chrono::milliseconds(0)); }
 
-void Doors::SetServing(bool serving) {
+void Listeners::SetServing(bool serving) {
   for (const std::unique_ptr<grpc::Server>* server : {&clients_, &admin_, &tcp_}) {
     if (*server == nullptr) continue;
     grpc::HealthCheckServiceInterface* health = (*server)->GetHealthCheckService();
@@ -269,12 +271,12 @@ void Doors::SetServing(bool serving) {
   }
 }
 
-void Doors::SetLimits(const Options& options) {
+void Listeners::SetLimits(const Options& options) {
   receive_memory_.Resize(options.receive_memory_bytes);
   acceptor_->Post([this, options] { limits_ = options; });
 }
 
-void Doors::Close(std::chrono::milliseconds grace) {
+void Listeners::Close(std::chrono::milliseconds grace) {
   acceptor_.reset();  // first: nothing may be given to a server that ends
   const auto deadline = std::chrono::system_clock::now() + grace;
   for (std::unique_ptr<grpc::Server>* server : {&clients_, &tcp_, &admin_, &refusals_}) {

@@ -44,7 +44,7 @@ class Cases {
 
  private:
   Engine Open(client::NamespaceSpec spec) {
-    spec.model = absl::StrCat("two doors ", static_cast<int>(path_));
+    spec.model = absl::StrCat("two listeners ", static_cast<int>(path_));
     spec.tokens_per_chunk = 256;
     return Engine(site_, {.spec = spec, .path = path_});
   }

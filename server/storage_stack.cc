@@ -1,4 +1,4 @@
-#include "server/engine_room.h"
+#include "server/storage_stack.h"
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
@@ -42,20 +42,21 @@ int CopyThreads(int configured) {
 
 }  // namespace
 
-EngineRoom::EngineRoom(const Log* log, ServerState* state) : log_(log), state_(state) {}
-EngineRoom::~EngineRoom() = default;
+StorageStack::StorageStack(const Log* log, ServerState* state) : log_(log), state_(state) {}
+StorageStack::~StorageStack() = default;
 
-absl::StatusOr<std::unique_ptr<EngineRoom>> EngineRoom::Open(const DaemonOptions& options,
-                                                             const Log* log, ServerState* state) {
-  std::unique_ptr<EngineRoom> room(new EngineRoom(log, state));
-  const absl::Status opened = room->OpenAll(options);
-  if (opened.ok()) return room;
+absl::StatusOr<std::unique_ptr<StorageStack>> StorageStack::Open(const DaemonOptions& options,
+                                                                 const Log* log,
+                                                                 ServerState* state) {
+  std::unique_ptr<StorageStack> storage(new StorageStack(log, state));
+  const absl::Status opened = storage->OpenAll(options);
+  if (opened.ok()) return storage;
   // A thread that hangs with a drive cannot be ended, only the process.
-  if (!room->StopPlaces(RealClock()->Now() + kStopPatience)) room.release();
+  if (!storage->StopPlaces(RealClock()->Now() + kStopPatience)) storage.release();
   return opened;
 }
 
-absl::Status EngineRoom::OpenAll(const DaemonOptions& options) {
+absl::Status StorageStack::OpenAll(const DaemonOptions& options) {
   KVKEEP_ASSIGN_OR_RETURN(identity_,
                           LoadOrCreateStoreIdentity(options.state_dir + "/identity", RealRandom()));
   KVKEEP_RETURN_IF_ERROR(OpenKeys(options));
@@ -68,7 +69,7 @@ absl::Status EngineRoom::OpenAll(const DaemonOptions& options) {
   return OpenStore(options);
 }
 
-absl::Status EngineRoom::OpenKeys(const DaemonOptions& options) {
+absl::Status StorageStack::OpenKeys(const DaemonOptions& options) {
   const std::string ring = options.state_dir + "/keyring";
   if (options.master_key_file.empty()) {
     if (access(ring.c_str(), F_OK) == 0) {
@@ -112,7 +113,7 @@ absl::Status EngineRoom::OpenKeys(const DaemonOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status EngineRoom::OpenArena(const DaemonOptions& options) {
+absl::Status StorageStack::OpenArena(const DaemonOptions& options) {
   ArenaOptions arena = options.arena;
   arena.owners = NameArenaOwners(options.store.tenants, options.tenants);
   arena.fresh |= !unsure_devices_.empty();
@@ -139,7 +140,7 @@ absl::Status EngineRoom::OpenArena(const DaemonOptions& options) {
   return absl::OkStatus();
 }
 
-void EngineRoom::WarnOfTightMemory() const {
+void StorageStack::WarnOfTightMemory() const {
   const MemoryLimit limit = LeastMemoryLimit();
   const uint64_t arena = arena_->capacity_bytes();
   if (limit.bytes >= arena && limit.bytes - arena >= kBesideArenaBytes) return;
@@ -151,7 +152,7 @@ void EngineRoom::WarnOfTightMemory() const {
                                      kBesideArenaBytes, " bytes are left")}});
 }
 
-void EngineRoom::WarnOfPart() const {
+void StorageStack::WarnOfPart() const {
   const Arena::Stats arena = arena_->stats();
   if (arena.to_come_bytes == 0) return;
   log_->Warn("G2 has a part of its memory; the rest is taken when it is free",
@@ -161,7 +162,7 @@ void EngineRoom::WarnOfPart() const {
               {"arena", arena_->describe()}});
 }
 
-bool EngineRoom::TakeMemory() {
+bool StorageStack::TakeMemory() {
   if (!to_come_ || RealClock()->Now() < memory_look_at_) return false;
   const std::vector<Extent> came = arena_->TakeMore();
   if (came.empty()) {
@@ -174,17 +175,17 @@ bool EngineRoom::TakeMemory() {
   return true;
 }
 
-void EngineRoom::BeginLog() {
+void StorageStack::BeginLog() {
   for (const auto& place : places_) place->BeginLog();
 }
 
-bool EngineRoom::Tick() {
+bool StorageStack::Tick() {
   const bool at_rest = store_->Tick();
   const bool came = TakeMemory();
   return RegisterSegments() && at_rest && !came;
 }
 
-bool EngineRoom::RegisterSegments() {
+bool StorageStack::RegisterSegments() {
   const Arena::Stats arena = arena_->stats();
   const uint64_t there = arena.capacity_bytes - arena.to_come_bytes;
   if (arena.prefaulted_bytes + arena.prefault_failed_bytes < there) return false;
@@ -199,7 +200,7 @@ bool EngineRoom::RegisterSegments() {
   return all;
 }
 
-absl::Status EngineRoom::OpenDevices(const DaemonOptions& options) {
+absl::Status StorageStack::OpenDevices(const DaemonOptions& options) {
   const std::string known_file = options.state_dir + "/devices";
   KVKEEP_ASSIGN_OR_RETURN(KnownDevices known, KnownDevices::Load(known_file));
   std::set<std::string> unsure = known.dirs();
@@ -239,7 +240,7 @@ absl::Status EngineRoom::OpenDevices(const DaemonOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status EngineRoom::Judge(const NvmeDeviceOptions& options, const DevicePlace& place) const {
+absl::Status StorageStack::Judge(const NvmeDeviceOptions& options, const DevicePlace& place) const {
   const std::optional<NvmeDevice::OpenError> error = place.error();
   if (!error.has_value()) return absl::OkStatus();
   if (error->failure == OpenFailure::kMisconfigured) {
@@ -250,7 +251,7 @@ absl::Status EngineRoom::Judge(const NvmeDeviceOptions& options, const DevicePla
       absl::StrCat(std::string(error->status.message()), " (the device is required)"));
 }
 
-StoreOptions EngineRoom::ForStore(const DaemonOptions& options) {
+StoreOptions StorageStack::ForStore(const DaemonOptions& options) {
   StoreOptions store = options.store;
   for (const NvmeDeviceOptions& device : options.devices) {
     store.g3_capacity_bytes.push_back(device.capacity_bytes);
@@ -258,11 +259,11 @@ StoreOptions EngineRoom::ForStore(const DaemonOptions& options) {
   return store;
 }
 
-absl::Status EngineRoom::SetLimits(const DaemonOptions& options) {
+absl::Status StorageStack::SetLimits(const DaemonOptions& options) {
   return store_->SetLimits(ForStore(options));
 }
 
-absl::Status EngineRoom::OpenStore(const DaemonOptions& options) {
+absl::Status StorageStack::OpenStore(const DaemonOptions& options) {
   StoreDeps deps{.clock = RealClock(),
                  .random = RealRandom(),
                  .arena = arena_.get(),
@@ -285,18 +286,18 @@ absl::Status EngineRoom::OpenStore(const DaemonOptions& options) {
   return absl::OkStatus();
 }
 
-StoreSnapshot EngineRoom::snapshot() const {
+StoreSnapshot StorageStack::snapshot() const {
   StoreSnapshot snapshot = store_->snapshot();
   for (size_t i = 0; i < places_.size(); ++i) places_[i]->AddTo(&snapshot.devices[i]);
   return snapshot;
 }
 
-void EngineRoom::PassThroughPools() {
+void StorageStack::PassThroughPools() {
   AwaitTurn(*copy_pool_);
   for (const auto& place : places_) place->PassThrough();
 }
 
-bool EngineRoom::NothingHeld() const {
+bool StorageStack::NothingHeld() const {
   const ServerCounters& counters = state_->counters;
   const LocalCounters& local = state_->local;
   const IoEngine::Stats io = io_.stats();
@@ -307,14 +308,14 @@ bool EngineRoom::NothingHeld() const {
          counters.open_session_streams.load() == 0 && counters.open_watch_streams.load() == 0;
 }
 
-bool EngineRoom::StopPlaces(MonotonicTime deadline) {
+bool StorageStack::StopPlaces(MonotonicTime deadline) {
   if (store_ != nullptr) store_->BeginDrain();  // a join that is under way ends
   bool stopped = true;
   for (const auto& place : places_) stopped = place->Stop(deadline) && stopped;
   return stopped;
 }
 
-bool EngineRoom::AwaitQuiet(std::chrono::nanoseconds timeout) {
+bool StorageStack::AwaitQuiet(std::chrono::nanoseconds timeout) {
   const MonotonicTime deadline = RealClock()->Now() + timeout;
   if (!StopPlaces(deadline)) return false;
   int quiet_looks = 0;

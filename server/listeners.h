@@ -1,4 +1,4 @@
-// Doors: the gRPC servers of a daemon. One serves clients on a Unix socket for each tenant, one
+// Listeners: the gRPC servers of a daemon. One serves clients on a Unix socket for each tenant, one
 // serves Admin on a socket of its own, mode 0600, and one serves TCP when asked for: clients, Admin
 // where certificates are named for it, TLS or not. All have health and reflection, which over TCP
 // answer to whoever gets through the handshake.
@@ -7,9 +7,9 @@
 // server's are in ServerState::peers before gRPC gets them. Those whom a socket's policy keeps out
 // get the reason as an answer to every call (RefusingService).
 //
-// What peers can cost, whoever they are: so many connections of a door; memory for messages that
-// are on their way in (calls are cut off over it); silence, half a preface or a lost machine for
-// peer_timeout, over Unix sockets, where no machine is lost, four times that.
+// What peers can cost, whoever they are: so many connections of a listener; memory for messages
+// that are on their way in (calls are cut off over it); silence, half a preface or a lost machine
+// for peer_timeout, over Unix sockets, where no machine is lost, four times that.
 #pragma once
 
 #include <absl/status/status.h>
@@ -28,13 +28,13 @@
 #include "server/kv_service.h"
 #include "server/log.h"
 #include "server/refusing_service.h"
-#include "server/tls_door.h"
+#include "server/tls_credentials.h"
 #include "server/unix_socket.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep {
 
-class Doors {
+class Listeners {
  public:
   struct Options {
     struct Socket {
@@ -62,8 +62,8 @@ class Doors {
     const Log* log = nullptr;
   };
   // Listens. All of `deps` must outlive this. Unavailable: an address cannot be had.
-  static absl::StatusOr<std::unique_ptr<Doors>> Open(const Options& options, const Deps& deps);
-  ~Doors();  // as Close(0)
+  static absl::StatusOr<std::unique_ptr<Listeners>> Open(const Options& options, const Deps& deps);
+  ~Listeners();  // as Close(0)
 
   // What the health service says of kvkeep.v1.KvCache; "" is SERVING for as long as the process
   // lives.
@@ -77,7 +77,7 @@ class Doors {
   Executor* acceptor() { return acceptor_.get(); }
 
  private:
-  Doors(const Options& options, const Deps& deps)
+  Listeners(const Options& options, const Deps& deps)
       : options_(options), deps_(deps), limits_(options) {}
   absl::Status StartServers();
   absl::Status StartTcp();
