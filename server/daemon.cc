@@ -16,24 +16,24 @@
 #include <thread>
 #include <utility>
 
-#include "server/admin_service.h"
-#include "server/drainer.h"
+#include "server/access/metrics_tokens.h"
+#include "server/access/read_record.h"
+#include "server/access/tcp_access.h"
 #include "server/events/publisher.h"
 #include "server/gpu/gpu_path.h"
-#include "server/kv_service.h"
-#include "server/listeners.h"
+#include "server/grpc/admin_service.h"
+#include "server/grpc/kv_service.h"
+#include "server/grpc/listeners.h"
+#include "server/life/drainer.h"
 #include "server/local_listener.h"
-#include "server/metrics.h"
-#include "server/metrics_tokens.h"
-#include "server/process_stats.h"
-#include "server/read_record.h"
-#include "server/sockets.h"
-#include "server/storage_stack.h"
+#include "server/observe/metrics.h"
+#include "server/observe/process_stats.h"
+#include "server/sockets/sockets.h"
+#include "server/storage/storage_stack.h"
 #include "server/supervision/http_pages.h"
 #include "server/supervision/service_manager.h"
 #include "server/supervision/start_reporter.h"
 #include "server/supervision/ticker.h"
-#include "server/tcp_access.h"
 #include "server/version.h"
 #include "tiers/base/memory_errors.h"
 #include "tiers/base/mutex.h"
@@ -140,6 +140,16 @@ bool MayBeDumped() {
   return said != nullptr && absl::string_view(said) == "1";
 }
 
+TcpAccess::Options ToTcpAccessOptions(const DaemonOptions& options) {
+  TcpAccess::Options access{.address = options.tcp_address,
+                            .tls = options.tls,
+                            .admin_certificate_names = options.admin_certificate_names};
+  for (const TenantListener& tenant : options.tenants) {
+    access.tenants.push_back(tenant.credentials);
+  }
+  return access;
+}
+
 std::vector<std::string> NamesOf(const std::vector<TenantListener>& tenants) {
   std::vector<std::string> names;
   for (const TenantListener& tenant : tenants) names.push_back(tenant.name);
@@ -226,7 +236,7 @@ absl::Status Daemon::Components::Open() {
     KVKEEP_RETURN_IF_ERROR(PrepareSocketPath(options.metrics_socket.path));
   }
   if (!options.tcp_address.empty()) {
-    KVKEEP_ASSIGN_OR_RETURN(tcp, TcpAccess::Open(options, &state, &log));
+    KVKEEP_ASSIGN_OR_RETURN(tcp, TcpAccess::Open(ToTcpAccessOptions(options), &state, &log));
   }
   KVKEEP_ASSIGN_OR_RETURN(storage, StorageStack::Open(options, &log, &state));
   KVKEEP_ASSIGN_OR_RETURN(gpu, OpenGpuPath(options.gpu, &storage->arena(), RealClock()));
@@ -413,7 +423,8 @@ std::unique_ptr<AdminService> Daemon::Components::MakeAdmin(Callers* callers) {
 absl::Status Daemon::Components::TakeOver(const DaemonOptions& now) {
   std::shared_ptr<Credentials> credentials;
   if (tcp != nullptr) {
-    KVKEEP_ASSIGN_OR_RETURN(credentials, TcpAccess::LoadCredentials(now));
+    KVKEEP_ASSIGN_OR_RETURN(credentials,
+                            TcpAccess::LoadCredentials(ToTcpAccessOptions(now).tenants));
   }
   KVKEEP_RETURN_IF_ERROR(storage->SetLimits(now));
   // From here on nothing fails.

@@ -11,8 +11,8 @@
 #include <optional>
 #include <string>
 
-#include "server/config_keeper.h"
-#include "server/options.h"
+#include "server/life/config_keeper.h"
+#include "server/life/options.h"
 
 namespace kvkeep {
 

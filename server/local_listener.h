@@ -5,10 +5,10 @@
 
 #include <memory>
 
+#include "server/life/options.h"
 #include "server/local/endpoint.h"
-#include "server/options.h"
-#include "server/server_state.h"
-#include "server/storage_stack.h"
+#include "server/observe/server_state.h"
+#include "server/storage/storage_stack.h"
 
 namespace kvkeep {
 

@@ -13,8 +13,8 @@
 #include "config/effective.h"
 #include "config/sources.h"
 #include "server/daemon.h"
-#include "server/kill_point.h"
-#include "server/options.h"
+#include "server/life/kill_point.h"
+#include "server/life/options.h"
 #include "server/version.h"
 
 namespace kvkeep {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/unix_socket.h"
+#include "server/sockets/unix_socket.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/unique_fd.h"
 

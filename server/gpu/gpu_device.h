@@ -25,8 +25,8 @@
 #include <string>
 #include <vector>
 
-#include "server/descriptor_closer.h"
 #include "server/gpu/copy_plan.h"
+#include "server/sockets/descriptor_closer.h"
 #include "tiers/base/clock.h"
 #include "tiers/base/strong_int.h"
 

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <utility>
 
-#include "server/descriptor_reserve.h"
-#include "server/unix_socket.h"
+#include "server/sockets/descriptor_reserve.h"
+#include "server/sockets/unix_socket.h"
 #include "tiers/base/check.h"
 
 namespace kvkeep {

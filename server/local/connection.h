@@ -18,9 +18,9 @@
 #include <optional>
 #include <vector>
 
-#include "server/gauge.h"
-#include "server/local/loop.h"
 #include "server/local/peer.h"
+#include "server/requests/gauge.h"
+#include "server/sockets/event_loop.h"
 #include "tiers/base/clock.h"
 
 namespace kvkeep {
@@ -32,7 +32,7 @@ class LocalConnection final : private PeerSink {
 
   // What connections share besides the context. Borrowed.
   struct Round {
-    LocalLoop* loop = nullptr;
+    EventLoop* loop = nullptr;
     std::vector<uint64_t> touched;  // ids of those to be settled at the end of the round
     std::vector<std::byte> spare;   // for a message of several packets
   };

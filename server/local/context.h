@@ -10,11 +10,11 @@
 #include <memory>
 #include <string>
 
-#include "server/descriptor_closer.h"
 #include "server/gpu/gpu_path.h"
 #include "server/local/counters.h"
 #include "server/local/limits.h"
-#include "server/request_times.h"
+#include "server/requests/request_times.h"
+#include "server/sockets/descriptor_closer.h"
 #include "tiers/base/clock.h"
 #include "tiers/base/executor.h"
 #include "tiers/store/store.h"

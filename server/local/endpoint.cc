@@ -10,7 +10,7 @@
 #include <cstring>
 #include <utility>
 
-#include "server/descriptor_reserve.h"
+#include "server/sockets/descriptor_reserve.h"
 #include "tiers/base/check.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/host/kernel_facts.h"
@@ -32,7 +32,7 @@ DescriptorCloser::Owner PassedBy(size_t listener, uid_t user) {
   return (uint64_t{1} << 63) + (static_cast<uint64_t>(listener) << 32) + user;
 }
 
-std::shared_ptr<const LocalContext> MakeContext(std::shared_ptr<LocalLoop> loop,
+std::shared_ptr<const LocalContext> MakeContext(std::shared_ptr<EventLoop> loop,
                                                 const LocalEndpoint::Options& options,
                                                 const LocalEndpoint::Deps& deps) {
   auto context = std::make_shared<LocalContext>();
@@ -62,7 +62,7 @@ std::shared_ptr<const LocalContext> MakeContext(std::shared_ptr<LocalLoop> loop,
 
 }  // namespace
 
-LocalEndpoint::LocalEndpoint(std::shared_ptr<LocalLoop> loop, const Options& options,
+LocalEndpoint::LocalEndpoint(std::shared_ptr<EventLoop> loop, const Options& options,
                              const Deps& deps)
     : loop_(loop),
       context_(MakeContext(std::move(loop), options, deps)),
@@ -74,8 +74,8 @@ LocalEndpoint::LocalEndpoint(std::shared_ptr<LocalLoop> loop, const Options& opt
 absl::StatusOr<std::unique_ptr<LocalEndpoint>> LocalEndpoint::Start(const Options& options,
                                                                     const Deps& deps) {
   KVKEEP_RETURN_IF_ERROR(options.limits.Validate());
-  KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<LocalLoop> loop,
-                          LocalLoop::Create(options.limits.busy_poll));
+  KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<EventLoop> loop,
+                          EventLoop::Create(options.limits.busy_poll));
   std::unique_ptr<LocalEndpoint> endpoint(new LocalEndpoint(std::move(loop), options, deps));
   KVKEEP_RETURN_IF_ERROR(endpoint->Listen(options.listeners));
   endpoint->thread_ = std::thread([raw = endpoint.get()] { raw->Run(); });
@@ -135,7 +135,7 @@ void LocalEndpoint::Stop() {
 void LocalEndpoint::Run() {
   pthread_setname_np(pthread_self(), "kvkeep-local");
   const milliseconds tick = std::clamp(context_->limits.grace / 16, milliseconds(5), kLongestTick);
-  const LocalLoop::OnEvent on_event = [this](uint64_t key, uint32_t events) {
+  const EventLoop::OnEvent on_event = [this](uint64_t key, uint32_t events) {
     OnEvent(key, events);
   };
   while (!stopping_) {

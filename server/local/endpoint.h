@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "server/local/connection.h"
-#include "server/unix_socket.h"
+#include "server/sockets/unix_socket.h"
 
 namespace kvkeep {
 
@@ -86,7 +86,7 @@ class LocalEndpoint {
     std::unique_ptr<LocalConnection> connection;
   };
 
-  LocalEndpoint(std::shared_ptr<LocalLoop> loop, const Options& options, const Deps& deps);
+  LocalEndpoint(std::shared_ptr<EventLoop> loop, const Options& options, const Deps& deps);
   absl::Status Listen(const std::vector<ListenerOptions>& listeners);
   void Run();
   void OnEvent(uint64_t key, uint32_t events);
@@ -101,7 +101,7 @@ class LocalEndpoint {
   void Tick();
   void SettleTouched();
 
-  const std::shared_ptr<LocalLoop> loop_;
+  const std::shared_ptr<EventLoop> loop_;
   const std::shared_ptr<const LocalContext> context_;
   Clock* const clock_;
   std::vector<Listener> listeners_;

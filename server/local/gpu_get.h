@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "proto/local/message.h"
-#include "server/gauge.h"
 #include "server/local/session_gpu.h"
+#include "server/requests/gauge.h"
 #include "tiers/base/mutex.h"
 
 namespace kvkeep {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/descriptor_reserve.h"
 #include "server/local/peer.h"
 #include "server/local/read_whole.h"
+#include "server/sockets/descriptor_reserve.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep {

@@ -26,9 +26,9 @@
 #include <vector>
 
 #include "proto/local/message.h"
-#include "server/chunk_put.h"
-#include "server/gauge.h"
 #include "server/local/put_plan.h"
+#include "server/requests/chunk_put.h"
+#include "server/requests/gauge.h"
 #include "tiers/base/mutex.h"
 
 namespace kvkeep {

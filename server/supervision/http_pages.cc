@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "server/descriptor_closer.h"
-#include "server/descriptor_reserve.h"
-#include "server/local/loop.h"
-#include "server/receive_bytes.h"
+#include "server/sockets/descriptor_closer.h"
+#include "server/sockets/descriptor_reserve.h"
+#include "server/sockets/event_loop.h"
+#include "server/sockets/receive_bytes.h"
+#include "server/sockets/tcp_socket.h"
 #include "server/supervision/http_request.h"
-#include "server/tcp_socket.h"
 #include "tiers/base/check.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/status_macros.h"
@@ -74,7 +74,7 @@ struct HttpConnection {
 
 class EpollPages final : public HttpPages {
  public:
-  EpollPages(Options options, Makers makers, std::shared_ptr<LocalLoop> loop)
+  EpollPages(Options options, Makers makers, std::shared_ptr<EventLoop> loop)
       : options_(std::move(options)), makers_(std::move(makers)), loop_(std::move(loop)) {}
   ~EpollPages() override {
     if (thread_.joinable()) {
@@ -322,7 +322,7 @@ class EpollPages final : public HttpPages {
 
   const Options options_;
   const Makers makers_;
-  const std::shared_ptr<LocalLoop> loop_;
+  const std::shared_ptr<EventLoop> loop_;
   std::vector<UniqueFd> listening_;  // the first tcp_sockets_ are TCP's
   size_t tcp_sockets_ = 0;
   // Of the thread.
@@ -340,8 +340,8 @@ class EpollPages final : public HttpPages {
 
 absl::StatusOr<std::unique_ptr<HttpPages>> ServeHttpPages(HttpPages::Options options,
                                                           HttpPages::Makers makers) {
-  KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<LocalLoop> loop,
-                          LocalLoop::Create(BusyPoll::Duration(0)));
+  KVKEEP_ASSIGN_OR_RETURN(std::shared_ptr<EventLoop> loop,
+                          EventLoop::Create(BusyPoll::Duration(0)));
   auto pages =
       std::make_unique<EpollPages>(std::move(options), std::move(makers), std::move(loop));
   KVKEEP_RETURN_IF_ERROR(pages->Start());

@@ -22,8 +22,8 @@
 #include <optional>
 #include <string>
 
+#include "server/sockets/unix_socket.h"
 #include "server/supervision/http_counters.h"
-#include "server/unix_socket.h"
 
 namespace kvkeep {
 

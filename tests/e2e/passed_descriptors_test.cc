@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/descriptor_closer.h"
+#include "server/sockets/descriptor_closer.h"
 #include "tests/e2e/bare_peer.h"
 #include "tests/e2e/descriptors.h"
 #include "tests/e2e/engine.h"

@@ -8,7 +8,7 @@
 
 #include <cstring>
 
-#include "server/known_devices.h"
+#include "server/storage/known_devices.h"
 #include "tests/fakes/seeded_random.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/target.h"

@@ -12,8 +12,8 @@
 #include <optional>
 #include <thread>
 
-#include "server/descriptor_closer.h"
 #include "server/local/peer.h"
+#include "server/sockets/descriptor_closer.h"
 #include "tests/fuzz/input.h"
 #include "tests/server/local/bodies.h"
 #include "tests/server/local/fake_gpu.h"

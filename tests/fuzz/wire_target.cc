@@ -2,8 +2,8 @@
 // same messages are accepted, the same fields found, wherever the bytes were cut; what is written
 // parses.
 #include "kvkeep/v1/kvkeep.pb.h"
-#include "server/get_frame.h"
-#include "server/put_frame.h"
+#include "server/grpc/get_frame.h"
+#include "server/grpc/put_frame.h"
 #include "tests/fuzz/input.h"
 #include "tests/fuzz/target.h"
 #include "tiers/base/bytes.h"

@@ -1,5 +1,5 @@
-// StoreCounters: what the store counts. A plain struct of 64-bit fields, which server/counters.cc
-// names one by one.
+// StoreCounters: what the store counts. A plain struct of 64-bit fields, which
+// server/observe/counters.cc names one by one.
 #pragma once
 
 #include <cstdint>

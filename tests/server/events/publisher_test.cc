@@ -5,7 +5,7 @@
 
 #include "server/events/block_events.h"
 #include "tests/server/events/zmq_socket.h"
-#include "tests/server/service_harness.h"
+#include "tests/server/grpc/service_harness.h"
 
 namespace kvkeep {
 namespace {

@@ -1,0 +1,90 @@
+// Callers: who makes a gRPC call, asked by the services. One kind for each sort of listener, so
+// that sessions, limits and calls are the same behind all of them.
+//
+// Thread-safe.
+#pragma once
+
+#include <absl/container/flat_hash_set.h>
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+#include <grpcpp/support/server_callback.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/access/client_certificates.h"
+#include "server/access/credentials.h"
+#include "server/observe/log.h"
+#include "server/observe/server_state.h"
+#include "tiers/base/mutex.h"
+
+namespace kvkeep {
+
+class Callers {
+ public:
+  using Context = grpc::CallbackServerContext;
+  virtual ~Callers() = default;
+
+  // What a session is opened as.
+  virtual absl::StatusOr<Caller> Who(const Context& context) = 0;
+  // Asked by every other call: whether the client may still speak here at all, and as which tenant.
+  // A session's token is taken from callers of its own tenant only (CheckSession).
+  virtual absl::StatusOr<TenantId> Admit(const Context& context) = 0;
+  // Who makes an admin call, for the audit log. PermissionDenied: may not.
+  virtual absl::StatusOr<std::string> WhoAdmin(const Context& context) = 0;
+};
+
+// Of Unix sockets: the acceptor let them in and noted who they are (ServerState::peers), which
+// holds for as long as they are connected. Who may connect to the admin socket may use it.
+class SocketCallers final : public Callers {
+ public:
+  explicit SocketCallers(const ServerState* state) : state_(state) {}
+
+  absl::StatusOr<Caller> Who(const Context& context) override;
+  absl::StatusOr<TenantId> Admit(const Context& context) override;
+  absl::StatusOr<std::string> WhoAdmin(const Context& context) override;
+
+ private:
+  const ServerState* const state_;
+};
+
+// Over TCP: certificate and token are looked at in every call, so a token that is taken back is of
+// no use from the next call on. Refusals are Unauthenticated, counted, and logged now and then.
+class TcpCallers final : public Callers {
+ public:
+  struct Options {
+    bool tls = false;       // each connection must be
+    bool loopback = false;  // tokens are taken without TLS there only
+    // Of clients that must show a certificate; null: they need not.
+    std::shared_ptr<ClientCertificates> certificates;
+    std::vector<std::string> admin_certificate_names;
+  };
+  // Borrows the last two.
+  TcpCallers(const Options& options, std::shared_ptr<Credentials> credentials, ServerState* state,
+             const Log* log);
+  // Those that calls are judged by now; of all calls from now on.
+  std::shared_ptr<Credentials> credentials() const;
+  void SetCredentials(std::shared_ptr<Credentials> credentials);
+
+  absl::StatusOr<Caller> Who(const Context& context) override;
+  absl::StatusOr<TenantId> Admit(const Context& context) override;
+  absl::StatusOr<std::string> WhoAdmin(const Context& context) override;
+
+ private:
+  absl::StatusOr<Caller> Identify(const Context& context) const;
+  absl::Status CheckTransport(const Context& context) const;
+  void Refused(const Context& context, const absl::Status& reason);
+
+  const Options options_;
+  absl::flat_hash_set<std::string> admin_names_;  // constant
+  ServerState* const state_;
+  const Log* const log_;
+  mutable Mutex mu_;
+  std::shared_ptr<Credentials> credentials_ ABSL_GUARDED_BY(mu_);
+  std::chrono::steady_clock::time_point next_line_ ABSL_GUARDED_BY(mu_);
+  uint64_t unsaid_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace kvkeep

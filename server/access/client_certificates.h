@@ -1,0 +1,54 @@
+// ClientCertificates: whether a certificate that a client showed in its handshake still holds: not
+// expired, not revoked, and of a CA that is still wanted. gRPC looks at it once, and connections
+// live for days: so it is asked for in every call.
+//
+// What was found is remembered for kRememberFor, and not over a change of the CA's or the CRL's
+// file. Where there is a CRL file each CA that issued a client's certificate must have a CRL in it
+// that has not expired: without, or with an old one, its clients are refused. Thread-safe.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/status/status.h>
+#include <absl/strings/string_view.h>
+
+#include <array>
+#include <chrono>
+#include <ctime>
+#include <memory>
+
+#include "server/access/tls_identity.h"
+#include "tiers/base/mutex.h"
+
+namespace kvkeep {
+
+class ClientCertificates {
+ public:
+  static constexpr time_t kRememberFor = 10;  // seconds
+  static constexpr size_t kMost = 4096;       // over it everything is looked at anew
+
+  explicit ClientCertificates(std::shared_ptr<const TlsIdentity> identity)
+      : identity_(std::move(identity)) {}
+
+  // PEM: the client's certificate, and those that it sent between that and its CA. Unauthenticated
+  // says what is wrong.
+  absl::Status Check(absl::string_view certificate, absl::string_view between, time_t now);
+
+ private:
+  struct Trusted;  // the CAs and CRLs, parsed
+  struct Found {
+    uint64_t generation = 0;
+    time_t until = 0;
+    absl::Status status;
+  };
+  std::shared_ptr<const Trusted> TrustedNow();
+  static absl::Status Verify(const Trusted& trusted, absl::string_view certificate,
+                             absl::string_view between, time_t now);
+
+  const std::shared_ptr<const TlsIdentity> identity_;
+  Mutex mu_;
+  std::shared_ptr<const Trusted> trusted_ ABSL_GUARDED_BY(mu_);
+  // By the SHA-256 of both.
+  absl::flat_hash_map<std::array<unsigned char, 32>, Found> found_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,53 @@
+// ReadRecord: the audit's lines of reads of another tenant's chunks: a line at the first read of a
+// reader in a namespace, then one a minute that says how much it read since, while it does.
+//
+//   msg=audit call=ReadOther who="local:pid=7 uid=5 gid=5" what="tenant b read 12 chunks, 4096
+//   bytes of payload, of tenant a, namespace 0123..." outcome=OK
+//
+// A reader is what a session's peer is (process or address and name), with its tenant. Bounded: of
+// more than kMost at once the others share a record. For one thread.
+#pragma once
+
+#include <absl/container/btree_map.h>
+
+#include <chrono>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "server/observe/log.h"
+#include "tiers/base/clock.h"
+#include "tiers/store/snapshot.h"
+
+namespace kvkeep {
+
+class ReadRecord {
+ public:
+  static constexpr std::chrono::seconds kLineEvery{60};
+  static constexpr size_t kMost = 1024;
+
+  // `tenants`: names as they are shown, by TenantId. Borrows the others.
+  ReadRecord(const Log* log, const Clock* clock, std::vector<std::string> tenants)
+      : log_(log), clock_(clock), tenants_(std::move(tenants)) {}
+  // Says what is unsaid.
+  ~ReadRecord();
+
+  // What was read since the last call; to be called about every second also when it is nothing.
+  void Note(const std::vector<ForeignRead>& reads);
+
+ private:
+  using Key = std::tuple<std::string, TenantId, NamespaceDigest, TenantId>;  // peer, its tenant, of
+  struct Count {
+    MonotonicTime next_line{0};
+    uint64_t chunks = 0, bytes = 0;  // not said yet
+  };
+  void Say(const Key& key, Count& count) const;
+  std::string NameOf(TenantId tenant) const;
+
+  const Log* const log_;
+  const Clock* const clock_;
+  const std::vector<std::string> tenants_;
+  absl::btree_map<Key, Count> counts_;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,61 @@
+// TcpAccess: all that decides who comes in over TCP, kept up to date: TLS, credentials, callers,
+// and a thread that looks every second whether their files changed. What it read, and what it could
+// not use, is logged and counted.
+//
+// Thread-safe once open.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/access/callers.h"
+#include "server/access/credentials.h"
+#include "server/access/tls_identity.h"
+
+namespace kvkeep {
+
+class TcpAccess {
+ public:
+  struct Options {
+    std::string address;                     // "host:port" that is listened on
+    TlsFiles tls;                            // cert_file empty: plaintext
+    std::vector<TenantCredentials> tenants;  // by TenantId
+    std::vector<std::string> admin_certificate_names;
+  };
+  // `state` and `log` are borrowed. InvalidArgument: a file is not as it must be.
+  static absl::StatusOr<std::unique_ptr<TcpAccess>> Open(const Options& options, ServerState* state,
+                                                         const Log* log);
+  ~TcpAccess();
+  TcpAccess(const TcpAccess&) = delete;
+  TcpAccess& operator=(const TcpAccess&) = delete;
+
+  // A reload, in two steps: the first may fail, and changes nothing.
+  static absl::StatusOr<std::shared_ptr<Credentials>> LoadCredentials(
+      const std::vector<TenantCredentials>& tenants);
+  void SetCredentials(std::shared_ptr<Credentials> credentials);
+
+  Callers* callers() { return callers_.get(); }
+  const std::shared_ptr<TlsIdentity>& tls() const { return tls_; }  // null: plaintext
+
+ private:
+  TcpAccess(ServerState* state, const Log* log) : state_(state), log_(log) {}
+  void Watch();
+  void Reload();
+  void Tell(const std::string& file, const absl::Status& status);
+  void TellIdentity(const char* message);
+
+  ServerState* const state_;
+  const Log* const log_;
+  std::shared_ptr<TlsIdentity> tls_;
+  std::unique_ptr<TcpCallers> callers_;
+  Mutex mu_;
+  CondVar stop_;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread watcher_;
+};
+
+}  // namespace kvkeep

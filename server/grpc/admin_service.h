@@ -1,0 +1,88 @@
+// AdminService: the gRPC service kvkeep.v1.Admin, on the admin socket, and over TCP for
+// certificates that are named for it. Every call is in the audit log. Thread-safe.
+#pragma once
+
+#include <grpcpp/support/server_callback.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "kvkeep/v1/kvkeep.grpc.pb.h"
+#include "server/access/audit_log.h"
+#include "server/access/callers.h"
+#include "server/life/config_keeper.h"
+#include "server/life/drainer.h"
+#include "server/observe/server_state.h"
+#include "tiers/store/store.h"
+
+namespace kvkeep {
+
+// What the status tells beside the store's own snapshot.
+struct StatusFacts {
+  std::string arena;
+  std::string io_engine;
+  std::string gpu;
+  uint64_t gpu_arena_registered_bytes = 0;  // of the arena, by the GPU's driver
+  uint64_t gpu_arena_refused_bytes = 0;
+};
+
+class AdminService final : public v1::Admin::CallbackService {
+ public:
+  struct Deps {
+    Store* store = nullptr;
+    ServerState* state = nullptr;
+    Drainer* drainer = nullptr;
+    std::function<std::chrono::nanoseconds()> drain_timeout;  // when the request names none
+    std::function<StoreSnapshot()> snapshot;  // the store's, and devices that it does not know
+    std::function<StatusFacts()> facts;
+    Callers* callers = nullptr;  // of the listeners that this is the service of
+    AuditLog* audit = nullptr;
+    // ConfigKeeper's.
+    std::string config_file;
+    std::function<std::optional<LoadResult>()> config;
+    std::function<void(ConfigKeeper::Done)> reload;
+  };
+  // All must outlive the service and the calls it serves.
+  explicit AdminService(Deps deps);
+
+  using Context = grpc::CallbackServerContext;
+  grpc::ServerUnaryReactor* Status(Context* context, const v1::StatusRequest* request,
+                                   v1::StatusResponse* response) override;
+  grpc::ServerUnaryReactor* Clear(Context* context, const v1::ClearRequest* request,
+                                  v1::ClearResponse* response) override;
+  grpc::ServerUnaryReactor* Drain(Context* context, const v1::DrainRequest* request,
+                                  v1::DrainResponse* response) override;
+  grpc::ServerUnaryReactor* ReloadConfig(Context* context, const v1::ReloadConfigRequest* request,
+                                         v1::ReloadConfigResponse* response) override;
+  grpc::ServerUnaryReactor* ShowConfig(Context* context, const v1::ShowConfigRequest* request,
+                                       v1::ShowConfigResponse* response) override;
+  grpc::ServerUnaryReactor* ListNamespaces(Context* context, const v1::ListNamespacesRequest*,
+                                           v1::ListNamespacesResponse* response) override;
+  grpc::ServerUnaryReactor* Evict(Context* context, const v1::EvictRequest* request,
+                                  v1::EvictResponse* response) override;
+  grpc::ServerUnaryReactor* Verify(Context* context, const v1::VerifyRequest* request,
+                                   v1::VerifyResponse* response) override;
+  grpc::ServerUnaryReactor* ShowReuse(Context* context, const v1::ShowReuseRequest*,
+                                      v1::ShowReuseResponse* response) override;
+
+ private:
+  // One call, from who asks to what came of it.
+  struct Asked {
+    absl::string_view call;
+    std::string what;
+    std::string who;
+  };
+  // Not OK: may not; that is recorded already.
+  absl::Status Begin(const Context& context, Asked* asked);
+  void Record(const Asked& asked, std::string outcome);
+  // Of a call that only looks: one of many.
+  void RecordLook(const Asked& asked);
+  absl::Status DoClear(const std::string& digest, v1::ClearResponse* response);
+
+  const Deps deps_;
+};
+
+void FillStatus(const StoreSnapshot& snapshot, const ServerState& state, v1::StatusResponse* out);
+
+}  // namespace kvkeep

@@ -1,0 +1,188 @@
+#include "server/grpc/kv_service.h"
+
+#include "server/grpc/byte_buffer.h"
+#include "server/grpc/check_session.h"
+#include "server/grpc/put_stream.h"
+#include "server/grpc/watch_stream.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+
+KvService::KvService(Store* store, ServerState* state, Callers* callers)
+    : store_(store), state_(state), callers_(callers) {}
+
+grpc::ServerUnaryReactor* KvService::Reply(Context* context, const Begun& begun,
+                                           const absl::Status& status) {
+  state_->times.Note({Listener::kGrpc, begun.operation, status.code()}, begun.at,
+                     [&] { return Requester{.peer = context->peer(), .keys = begun.keys}; });
+  if (status.code() == absl::StatusCode::kInvalidArgument) {
+    state_->counters.invalid_requests.fetch_add(1, std::memory_order_relaxed);
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(status, store_->incarnation()));
+  return reactor;
+}
+
+absl::StatusOr<SessionToken> KvService::SessionOf(const Context& context,
+                                                  absl::string_view token) const {
+  KVKEEP_ASSIGN_OR_RETURN(const TenantId tenant, callers_->Admit(context));
+  return CheckSession(store_, &state_->counters, tenant, token);
+}
+
+template <typename Request>
+absl::StatusOr<KvService::Subject> KvService::ParseSubject(const Context& context,
+                                                           const Request& request) const {
+  Subject subject;
+  KVKEEP_ASSIGN_OR_RETURN(subject.session, SessionOf(context, request.session_token()));
+  KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest ns,
+                          ParseNamespaceDigest(request.namespace_digest()));
+  KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec spec, store_->FindNamespace(subject.session, ns));
+  KVKEEP_ASSIGN_OR_RETURN(subject.chunks, ParseChunkSet(ns, request.keys(), request.parts(), spec,
+                                                        store_->options().max_keys_per_call));
+  return subject;
+}
+
+grpc::ServerUnaryReactor* KvService::GetServerInfo(Context* context,
+                                                   const v1::GetServerInfoRequest*,
+                                                   v1::GetServerInfoResponse* response) {
+  const Begun begun = Begin(Operation::kSession);
+  const absl::Status admitted = callers_->Admit(*context).status();
+  if (!admitted.ok()) return Reply(context, begun, admitted);
+  response->set_version(state_->version);
+  response->set_incarnation(store_->incarnation().value());
+  *response->mutable_limits() = ToLimits(store_->options());
+  response->add_features("grpc");
+  response->add_features("watch");
+  if (state_->local_path.load(std::memory_order_acquire)) response->add_features("shm");
+  response->set_state(state_->serving.load(std::memory_order_acquire));
+  return Reply(context, begun, absl::OkStatus());
+}
+
+grpc::ServerWriteReactor<v1::SessionEvent>* KvService::OpenSession(
+    Context* context, const v1::OpenSessionRequest* request) {
+  return SessionStream::Start(store_, state_, &sessions_, callers_->Who(*context), *request);
+}
+
+grpc::ServerUnaryReactor* KvService::OpenNamespace(Context* context,
+                                                   const v1::OpenNamespaceRequest* request,
+                                                   v1::OpenNamespaceResponse* response) {
+  const Begun begun = Begin(Operation::kSession);
+  return Reply(context, begun, DoOpenNamespace(*context, *request, response));
+}
+
+absl::Status KvService::DoOpenNamespace(const Context& context,
+                                        const v1::OpenNamespaceRequest& request,
+                                        v1::OpenNamespaceResponse* response) {
+  KVKEEP_ASSIGN_OR_RETURN(const SessionToken session, SessionOf(context, request.session_token()));
+  KVKEEP_ASSIGN_OR_RETURN(const NamespaceSpec spec, ParseNamespaceSpec(request));
+  KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest ns, store_->OpenNamespace(session, spec));
+  response->set_namespace_digest(std::string(ns.view()));
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* KvService::Lookup(Context* context, const v1::LookupRequest* request,
+                                            v1::LookupResponse* response) {
+  const Begun begun = Begin(Operation::kLookup, request->keys().size() / ChunkKey::kSize);
+  return Reply(context, begun, DoLookup(*context, *request, response));
+}
+
+absl::Status KvService::DoLookup(const Context& context, const v1::LookupRequest& request,
+                                 v1::LookupResponse* response) {
+  KVKEEP_ASSIGN_OR_RETURN(const LeaseMode mode, ParseLeaseMode(request.lease_mode()));
+  KVKEEP_ASSIGN_OR_RETURN(const Subject subject, ParseSubject(context, request));
+  KVKEEP_ASSIGN_OR_RETURN(
+      const LookupResult result,
+      store_->Lookup(subject.session, {.chunks = subject.chunks.view(),
+                                       .lease_mode = mode,
+                                       .client_request_id = request.client_request_id(),
+                                       .transient = request.transient()}));
+  ToResponse(result, subject.chunks.parts.size(), response);
+  return absl::OkStatus();
+}
+
+grpc::ServerUnaryReactor* KvService::Touch(Context* context, const v1::TouchRequest* request,
+                                           v1::TouchResponse* response) {
+  const Begun begun = Begin(Operation::kTouch, request->keys().size() / ChunkKey::kSize);
+  const absl::StatusOr<Subject> subject = ParseSubject(*context, *request);
+  if (!subject.ok()) return Reply(context, begun, subject.status());
+  const absl::StatusOr<uint64_t> touched = store_->Touch(subject->session, subject->chunks.view());
+  if (touched.ok()) response->set_touched_chunks(*touched);
+  return Reply(context, begun, touched.status());
+}
+
+grpc::ServerUnaryReactor* KvService::Prefetch(Context* context, const v1::PrefetchRequest* request,
+                                              v1::PrefetchResponse* response) {
+  const Begun begun = Begin(Operation::kPrefetch, request->keys().size() / ChunkKey::kSize);
+  const absl::StatusOr<Subject> subject = ParseSubject(*context, *request);
+  if (!subject.ok()) return Reply(context, begun, subject.status());
+  const absl::StatusOr<PrefetchResult> result =
+      store_->Prefetch(subject->session, subject->chunks.view());
+  if (result.ok()) {
+    response->set_started_chunks(result->started_chunks);
+    response->set_ready_chunks(result->ready_chunks);
+  }
+  return Reply(context, begun, result.status());
+}
+
+grpc::ServerUnaryReactor* KvService::Release(Context* context, const v1::ReleaseRequest* request,
+                                             v1::ReleaseResponse*) {
+  const Begun begun = Begin(Operation::kRelease);
+  return Reply(context, begun, DoRelease(*context, *request));
+}
+
+absl::Status KvService::DoRelease(const Context& context, const v1::ReleaseRequest& request) {
+  KVKEEP_ASSIGN_OR_RETURN(const SessionToken session, SessionOf(context, request.session_token()));
+  return store_->Release(session, LeaseId(request.lease_id()), request.keep_keys());
+}
+
+grpc::ServerUnaryReactor* KvService::Delete(Context* context, const v1::DeleteRequest* request,
+                                            v1::DeleteResponse* response) {
+  const Begun begun = Begin(Operation::kDelete, request->keys().size() / ChunkKey::kSize);
+  const absl::StatusOr<Subject> subject = ParseSubject(*context, *request);
+  if (!subject.ok()) return Reply(context, begun, subject.status());
+  const absl::StatusOr<uint64_t> deleted = store_->Delete(subject->session, subject->chunks.view());
+  if (deleted.ok()) response->set_deleted_chunks(*deleted);
+  return Reply(context, begun, deleted.status());
+}
+
+absl::StatusOr<EventReader> KvService::DoWatch(const Context& context,
+                                               const v1::WatchRequest& request) {
+  KVKEEP_ASSIGN_OR_RETURN(const SessionToken session, SessionOf(context, request.session_token()));
+  KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest ns,
+                          ParseNamespaceDigest(request.namespace_digest()));
+  return store_->Watch(session, ns);
+}
+
+grpc::ServerWriteReactor<v1::WatchEvents>* KvService::Watch(Context* context,
+                                                            const v1::WatchRequest* request) {
+  return WatchStream::Start(state_, store_->incarnation(), DoWatch(*context, *request));
+}
+
+absl::StatusOr<GetPlan> KvService::ParseGet(const Context& context,
+                                            const grpc::ByteBuffer& buffer) const {
+  v1::GetRequest request;
+  if (!ParseByteBuffer(buffer, &request)) {
+    return absl::InvalidArgumentError("GetRequest: not valid protobuf");
+  }
+  KVKEEP_ASSIGN_OR_RETURN(Subject subject, ParseSubject(context, request));
+  KVKEEP_ASSIGN_OR_RETURN(const TenantId tenant, store_->TenantOf(subject.session));
+  return GetPlan{.session = subject.session,
+                 .tenant = tenant,
+                 .chunks = std::move(subject.chunks),
+                 .lease = LeaseId(request.lease_id()),
+                 .first_piece = request.first_piece(),
+                 .pieces = request.pieces(),
+                 .metadata = request.metadata(),
+                 .transient = request.transient()};
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* KvService::Get(Context* context,
+                                                           const grpc::ByteBuffer* request) {
+  return GetStream::Start(store_, state_, context, ParseGet(*context, *request));
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* KvService::Put(Context* context) {
+  return PutStream::Start(store_, state_, context, callers_->Admit(*context));
+}
+
+}  // namespace kvkeep

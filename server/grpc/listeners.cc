@@ -1,0 +1,290 @@
+#include "server/grpc/listeners.h"
+
+#include <grpc/grpc.h>
+#include <grpc/support/log.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/server_posix.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <utility>
+
+#include "server/sockets/guarded_sockets.h"
+#include "server/sockets/tcp_socket.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr const char* kServiceName = "kvkeep.v1.KvCache";
+// The largest lookup (65,536 keys of 32 bytes) and the largest Put frame with its headers both fit.
+constexpr int kMaxReceiveBytes = 5 * kMiB + 64 * kKiB;
+constexpr int kHttp2FrameBytes =
+    4 * kMiB;  // moves MB payloads 5-10 % faster than the default 16 KiB
+constexpr int kMaxCallsPerConnection = 1024;
+constexpr int kAgeGraceMs = 60'000;  // of calls on a connection that is too old, sessions too
+constexpr int kHandshakeTimeoutMs = 10'000;  // of TLS; who has not shown who he is costs little
+// A refused client may have become an allowed one by the time it comes again.
+constexpr int kRefusedForMs = 10'000;
+constexpr std::chrono::seconds kLineEvery{10};
+constexpr uint64_t kMaxAdminConnections = 64;
+// Of a peer on this machine the kernel says when it dies. Left is one that is stopped or says
+// nothing: it may take so many times peer_timeout, as each question wakes the daemon up.
+constexpr int kLocalPatience = 4;
+
+// gRPC reports what our one line on a failed start says already. GRPC_VERBOSITY brings its log
+// back.
+void QuietGrpcLog() {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+}
+
+// Holds the gRPC library for the life of the process. Without it the end of the last server shuts
+// the library down, and that may wait 10 s for a poller of its own (seen under load).
+void KeepGrpcLibrary() {
+  static const bool kept = (grpc_init(), true);
+  (void)kept;
+}
+
+absl::StatusOr<std::unique_ptr<grpc::Server>> Start(grpc::ServerBuilder* builder,
+                                                    const std::string& address) {
+  std::unique_ptr<grpc::Server> server = builder->BuildAndStart();
+  if (server == nullptr) {
+    return absl::UnavailableError(absl::StrCat(
+        address,
+        ": cannot listen there; it is in use or not permitted: choose another in the config"));
+  }
+  return server;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Open(const Options& options,
+                                                           const Deps& deps) {
+  QuietGrpcLog();
+  KeepGrpcLibrary();
+  std::unique_ptr<Listeners> listeners(new Listeners(options, deps));
+  KVKEEP_RETURN_IF_ERROR(listeners->StartServers());
+  KVKEEP_RETURN_IF_ERROR(listeners->StartAccepting());
+  return listeners;
+}
+
+void Listeners::Configure(grpc::ServerBuilder* builder, Peers peers) {
+  const auto timeout = static_cast<int>(options_.peer_timeout.count());
+  const int patience = (peers == Peers::kOfThisMachine ? kLocalPatience : 1) * timeout;
+  builder->SetResourceQuota(receive_memory_);
+  builder->SetMaxReceiveMessageSize(kMaxReceiveBytes);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kHttp2FrameBytes);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsPerConnection);
+  // A client that is stopped, silent, or whose machine is gone, is noticed after both together.
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, patience - timeout / 3);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, timeout / 3);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // By default gRPC stops asking after two pings without data in between: a session that is idle
+  // would be kept for ever.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // Clients ask as well, and not more often than this.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, timeout / 6);
+}
+
+absl::Status Listeners::StartServers() {
+  receive_memory_.Resize(options_.receive_memory_bytes);
+  {
+    grpc::EnableDefaultHealthCheckService(false);  // who is refused is refused that too
+    grpc::ServerBuilder builder;
+    Configure(&builder, Peers::kOfThisMachine);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, kRefusedForMs);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, kRefusedForMs);
+    builder.RegisterCallbackGenericService(&refusing_);
+    KVKEEP_ASSIGN_OR_RETURN(refusals_, Start(&builder, "gRPC"));
+  }
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  {
+    grpc::ServerBuilder builder;
+    Configure(&builder, Peers::kOfThisMachine);
+    builder.RegisterService(deps_.admin);
+    KVKEEP_ASSIGN_OR_RETURN(admin_, Start(&builder, "gRPC"));
+  }
+  {
+    grpc::ServerBuilder builder;
+    Configure(&builder, Peers::kOfThisMachine);
+    builder.RegisterService(deps_.kv);
+    KVKEEP_ASSIGN_OR_RETURN(clients_, Start(&builder, "gRPC"));
+  }
+  return options_.tcp_address.empty() ? absl::OkStatus() : StartTcp();
+}
+
+absl::Status Listeners::StartTcp() {
+  tcp_credentials_ = deps_.tls != nullptr ? MakeTlsServerCredentials(deps_.tls)
+                                          : grpc::InsecureServerCredentials();
+  KVKEEP_ASSIGN_OR_RETURN(tcp_sockets_, ListenOnTcp(options_.tcp_address, options_.peer_timeout));
+  grpc::ServerBuilder builder;
+  Configure(&builder, Peers::kAnywhere);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeTimeoutMs);
+  if (options_.tcp_connection_age.count() > 0) {
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
+                               static_cast<int>(options_.tcp_connection_age.count()));
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, kAgeGraceMs);
+  }
+  using Type = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  tcp_in_ = builder.experimental().AddExternalConnectionAcceptor(Type::FROM_FD, tcp_credentials_);
+  builder.RegisterService(deps_.tcp_kv);
+  if (deps_.tcp_admin != nullptr) builder.RegisterService(deps_.tcp_admin);
+  KVKEEP_ASSIGN_OR_RETURN(tcp_, Start(&builder, options_.tcp_address));
+  return absl::OkStatus();
+}
+
+absl::Status Listeners::StartAccepting() {
+  // Admin first: whoever finds a client socket open finds the other one open too.
+  std::vector<UnixSocketOptions> sockets = {
+      {.path = options_.admin_socket_path, .mode = 0600, .policy = {.uids = {0, geteuid()}}}};
+  for (const Options::Socket& client : options_.sockets) sockets.push_back(client.socket);
+  Acceptor::Handlers handlers;
+  handlers.connected = [this](Acceptor::Connection connection) {
+    Connected(std::move(connection));
+  };
+  handlers.failed = [this](const absl::Status& status) {
+    deps_.state->counters.accept_pauses.fetch_add(1, std::memory_order_relaxed);
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_failure_line_) {
+      ++failures_unsaid_;
+      return;
+    }
+    next_failure_line_ = now + kLineEvery;
+    deps_.log->Warn("clients wait", {{"reason", std::string(status.message())},
+                                     {"unsaid", absl::StrCat(std::exchange(failures_unsaid_, 0))}});
+  };
+  KVKEEP_ASSIGN_OR_RETURN(
+      acceptor_, Acceptor::Open(std::move(sockets), std::move(handlers), std::move(tcp_sockets_)));
+  return absl::OkStatus();
+}
+
+void Listeners::Connected(Acceptor::Connection connection) {
+  if (!connection.allowed.ok()) {
+    const absl::Status reason = connection.allowed;
+    return Refuse(std::move(connection), reason);
+  }
+  if (ClosingTooMany(connection)) {
+    const absl::Status reason = absl::ResourceExhaustedError(absl::StrCat(
+        "descriptors: those that uid ", connection.peer.uid, " passed are not closed yet"));
+    return Refuse(std::move(connection), reason);
+  }
+  // The admin server's, and those by TCP, are listed for their number only.
+  const bool is_admin = connection.socket == 0;
+  ConnectedPeer peer{.credentials = connection.peer, .tenant = TenantId(0), .grants = {}};
+  if (!is_admin && !by_tcp(connection)) {
+    peer.tenant = TenantId(static_cast<uint32_t>(connection.socket - 1));
+    peer.grants = options_.sockets[connection.socket - 1].grants;
+  }
+  Guard(connection);
+  const std::vector<Table::Group> groups = GroupsOf(connection);
+  Table& peers = deps_.state->peers;
+  if (!peers.Add(connection.fd.get(), groups, peer)) {
+    const Table::Group& full = peers.Full(groups.back()) ? groups.back() : groups.front();
+    const absl::Status reason = absl::ResourceExhaustedError(
+        absl::StrCat("connections: ", full.limit, " of ", full.name, " are open; close some"));
+    return Refuse(std::move(connection), reason);
+  }
+  deps_.state->counters.connections.fetch_add(1, std::memory_order_relaxed);
+  GiveToGrpc(std::move(connection));
+}
+
+std::vector<Listeners::Table::Group> Listeners::GroupsOf(
+    const Acceptor::Connection& connection) const {
+  uint64_t limit = limits_.max_connections;
+  const bool tcp = by_tcp(connection);
+  if (connection.socket == 0) {
+    limit = kMaxAdminConnections;
+  } else if (!tcp && limits_.sockets[connection.socket - 1].max_connections > 0) {
+    limit = limits_.sockets[connection.socket - 1].max_connections;
+  }
+  std::vector<Table::Group> groups = {{NameOf(connection), limit}};
+  if (tcp && limits_.max_address_connections > 0) {
+    groups.push_back(
+        {absl::StrCat("address ", connection.address), limits_.max_address_connections});
+  }
+  return groups;
+}
+
+bool Listeners::ClosingTooMany(const Acceptor::Connection& connection) const {
+  if (by_tcp(connection)) return false;
+  const DescriptorCloser::Owner passed = PassedByGuarded(connection.socket, connection.peer.uid);
+  const DescriptorCloser& closer = DescriptorCloser::OfProcess();
+  return closer.Full(passed) || closer.Full(ConnectionsOf(passed));
+}
+
+void Listeners::Guard(const Acceptor::Connection& connection) const {
+  const bool passes = !by_tcp(connection) && !TakeDescriptors(connection.fd.get(), false);
+  GuardSocket(connection.fd.get(), passes
+                                       ? PassedByGuarded(connection.socket, connection.peer.uid)
+                                       : kNothingPassed);
+}
+
+void Listeners::GiveToGrpc(Acceptor::Connection connection) {
+  if (!by_tcp(connection)) {
+    grpc::Server* const server = connection.socket == 0 ? admin_.get() : clients_.get();
+    grpc::AddInsecureChannelFromFd(server, connection.fd.Release());
+    return;
+  }
+  grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
+  parameters.fd = connection.fd.Release();
+  tcp_in_->HandleNewConnection(&parameters);
+}
+
+std::string Listeners::NameOf(const Acceptor::Connection& connection) const {
+  if (connection.socket == 0) return options_.admin_socket_path;
+  return by_tcp(connection) ? options_.tcp_address
+                            : options_.sockets[connection.socket - 1].socket.path;
+}
+
+void Listeners::Refuse(Acceptor::Connection connection, const absl::Status& reason) {
+  deps_.state->counters.refused_connections.fetch_add(1, std::memory_order_relaxed);
+  const auto now = std::chrono::steady_clock::now();
+  if (now >= next_refusal_line_) {
+    deps_.log->Warn("connection refused",
+                    {{"socket", NameOf(connection)},
+                     {"peer", by_tcp(connection) ? connection.address : connection.peer.ToString()},
+                     {"reason", std::string(reason.message())},
+                     {"unsaid", absl::StrCat(refusals_unsaid_)}});
+    next_refusal_line_ = now + kLineEvery;
+    refusals_unsaid_ = 0;
+  } else {
+    ++refusals_unsaid_;
+  }
+  // A limit passes: closed, so that the client tries again. A policy does not.
+  if (!absl::IsPermissionDenied(reason) || ClosingTooMany(connection)) return;
+  Guard(connection);
+  if (refusing_.Add(connection.fd.get(), reason)) {
+    grpc::AddInsecureChannelFromFd(refusals_.get(), connection.fd.Release());
+  }
+}
+
+Listeners::~Listeners() { Close(std::chrono::milliseconds(0)); }
+
+void Listeners::SetServing(bool serving) {
+  for (const std::unique_ptr<grpc::Server>* server : {&clients_, &admin_, &tcp_}) {
+    if (*server == nullptr) continue;
+    grpc::HealthCheckServiceInterface* health = (*server)->GetHealthCheckService();
+    if (health != nullptr) health->SetServingStatus(kServiceName, serving);
+  }
+}
+
+void Listeners::SetLimits(const Options& options) {
+  receive_memory_.Resize(options.receive_memory_bytes);
+  acceptor_->Post([this, options] { limits_ = options; });
+}
+
+void Listeners::Close(std::chrono::milliseconds grace) {
+  acceptor_.reset();  // first: nothing may be given to a server that ends
+  const auto deadline = std::chrono::system_clock::now() + grace;
+  for (std::unique_ptr<grpc::Server>* server : {&clients_, &tcp_, &admin_, &refusals_}) {
+    if (*server == nullptr) continue;
+    (*server)->Shutdown(deadline);
+    (*server)->Wait();
+    server->reset();
+  }
+}
+
+}  // namespace kvkeep

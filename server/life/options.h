@@ -1,0 +1,88 @@
+// From the config's plain values to the options that each component owns. The only place that knows
+// both.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "server/access/credentials.h"
+#include "server/access/tls_identity.h"
+#include "server/events/publisher.h"
+#include "server/gpu/gpu_path.h"
+#include "server/local/gpu_account.h"
+#include "server/local/limits.h"
+#include "server/observe/log.h"
+#include "server/requests/pin_budget.h"
+#include "server/sockets/unix_socket.h"
+#include "tiers/base/units.h"
+#include "tiers/host/arena.h"
+#include "tiers/io/io_engine.h"
+#include "tiers/nvme/nvme_device.h"
+#include "tiers/store/types.h"
+
+namespace kvkeep {
+
+// Where one tenant's clients come in, and what of G2 is theirs.
+struct TenantListener {
+  std::string name;         // empty: the default tenant
+  UnixSocketOptions grpc;   // SOCK_STREAM
+  UnixSocketOptions local;  // SOCK_SEQPACKET; path empty: off
+  double g2_share = 1;      // as configured; the default tenant's: what is left
+  uint64_t g2_segments = 0;
+  Grants grants = {};              // of both sockets
+  uint64_t connections = 0;        // of grpc; 0: DaemonOptions::max_connections
+  uint32_t local_connections = 0;  // of local; 0: all that LocalLimits allows
+  uint64_t staging_bytes = 0;      // by local; likewise
+  double gpu_part = 1;             // by local: of what all may have of the GPU path
+  GpuRights gpu_rights = {};       // likewise
+  uint64_t message_bytes = 0;      // by local; 0: all that LocalLimits allows
+  TenantCredentials credentials = {};
+};
+
+struct DaemonOptions {
+  ArenaOptions arena;
+  IoEngineOptions io;
+  std::vector<NvmeDeviceOptions> devices;
+  StoreOptions store;
+  int copy_threads = 0;                              // 0: as many as cores, at most 4
+  std::vector<TenantListener> tenants = {TenantListener{}};  // by TenantId; 0 is the default one
+  GpuMode gpu = GpuMode::kAuto;
+  LocalLimits local;
+  uint64_t max_connections = 4096;       // of one gRPC socket, and by TCP
+  uint64_t max_address_connections = 0;  // by TCP, from one address; 0: as all
+  uint64_t receive_memory_bytes = 512 * kMiB;
+  PinBudget::Limits pinned;
+  std::chrono::milliseconds stall_timeout{30'000};
+  std::chrono::milliseconds peer_timeout{30'000};
+  std::string admin_socket_path;
+  std::string tcp_address;  // empty: off
+  std::chrono::milliseconds tcp_connection_age{0};  // 0: any
+  TlsFiles tls;             // of it; cert_file empty: plaintext
+  std::vector<std::string> admin_certificate_names;
+  std::string metrics_address;  // empty: off
+  UnixSocketOptions metrics_socket;  // path empty: none
+  std::string metrics_token_file;    // empty: no token is known
+  std::vector<PublisherOptions> events;  // a tenant each; of those whose chunks are told of
+  std::string state_dir;
+  std::string master_key_file;  // encryption at rest; empty: off
+  std::vector<std::string> previous_master_key_files;
+  std::chrono::milliseconds drain_timeout{0};
+  LogFormat log_format = LogFormat::kLogfmt;
+  spdlog::level::level_enum log_level = spdlog::level::info;
+  std::chrono::milliseconds slow_operation{1'000};  // 0: none is slow
+};
+
+// Every component's options, validated. InvalidArgument names the config's key and what to do.
+absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config);
+
+// The TCP address must be one that clients can be told: host:port with a port of 1 to 65535. Which
+// hosts are safe is checked with the config (config/access_check.cc).
+absl::Status CheckTcpAddress(absl::string_view address);
+
+}  // namespace kvkeep

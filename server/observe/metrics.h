@@ -1,0 +1,42 @@
+// Prometheus metrics: made from a snapshot when scraped.
+//
+// Names are kvkeep_<thing>_<unit>[_total]. Every series is there from the first scrape, at zero;
+// those of a namespace from when it is first opened.
+#pragma once
+
+#include <prometheus/metric_family.h>
+
+#include <string>
+#include <vector>
+
+#include "server/gpu/gpu_path.h"
+#include "server/observe/process_stats.h"
+#include "server/observe/server_state.h"
+#include "tiers/host/arena.h"
+#include "tiers/io/io_engine.h"
+#include "tiers/store/snapshot.h"
+
+namespace kvkeep {
+
+// All that is shown, gathered at one scrape.
+struct MetricsInput {
+  StoreSnapshot store;
+  Arena::Stats arena;
+  IoEngine::Stats io;
+  GpuPath::Stats gpu;
+  ProcessStats process;
+  const ServerState* state = nullptr;
+};
+
+// Who may see it all; others see the same families, but what would name tenants, models, namespaces
+// or paths is summed up.
+enum class MetricsView { kEverything, kTotals };
+
+std::vector<prometheus::MetricFamily> ToMetricFamilies(
+    const MetricsInput& input, MetricsView view = MetricsView::kEverything);
+
+// The text format 0.0.4.
+std::string MetricsText(const MetricsInput& input, MetricsView view);
+inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charset=utf-8";
+
+}  // namespace kvkeep

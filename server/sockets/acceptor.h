@@ -1,0 +1,83 @@
+// Acceptor: one thread that listens on Unix sockets, learns who connects, and on TCP sockets.
+//
+// Every connection is handed on with its peer and with what the socket's policy says of it; what
+// becomes of it, refused or not, is the handler's business. To close it never waits, whatever its
+// peer has passed already (descriptor_closer.h). The socket files go when the acceptor does. As an
+// Executor it runs tasks on its thread. When the process has no descriptor left but those of its
+// reserve, connections wait in the sockets' queues.
+#pragma once
+
+#include <absl/functional/any_invocable.h>
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+#include <sys/types.h>
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "server/sockets/descriptor_closer.h"
+#include "server/sockets/unix_socket.h"
+#include "tiers/base/executor.h"
+#include "tiers/base/mutex.h"
+#include "tiers/base/unique_fd.h"
+
+namespace kvkeep {
+
+class Acceptor final : public Executor {
+ public:
+  struct Connection {
+    size_t socket = 0;     // index of the Unix socket it came in by; their number: TCP
+    ExpendableFd fd;       // non-blocking, close-on-exec
+    PeerCredentials peer;  // by Unix sockets
+    std::string address;   // by TCP: the peer's, without its port; of IPv6 the first 64 bits
+    absl::Status allowed;  // the policy's word; Unavailable: the kernel does not tell who it is
+  };
+  // Both run on the acceptor's thread.
+  struct Handlers {
+    absl::AnyInvocable<void(Connection)> connected;
+    // accept(2) did, or there are too few descriptors: tried again in a while.
+    absl::AnyInvocable<void(absl::Status)> failed;
+  };
+
+  // Listens on all of them; `tcp` do already. Errors as ListenOnUnixSocket.
+  static absl::StatusOr<std::unique_ptr<Acceptor>> Open(std::vector<UnixSocketOptions> sockets,
+                                                        Handlers handlers,
+                                                        std::vector<UniqueFd> tcp = {});
+  ~Acceptor() override;  // no handler runs any more when it returns
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+
+  void Post(Task task) override;
+
+ private:
+  struct Listening {
+    UnixSocketOptions options;
+    UniqueFd fd;
+    dev_t device = 0;  // of the socket's file
+    ino_t inode = 0;
+  };
+
+  explicit Acceptor(Handlers handlers) : handlers_(std::move(handlers)) {}
+  absl::Status Listen(UnixSocketOptions options);
+  void Run();
+  // False: it is to end.
+  bool RunTasks();
+  void Wake();
+  // Some of those that wait there; false: there is not enough of something to go on.
+  bool AcceptFrom(int listening, size_t socket);
+  void HandOn(size_t socket, ExpendableFd fd, std::string address);
+
+  Handlers handlers_;
+  std::vector<Listening> sockets_;
+  std::vector<UniqueFd> tcp_;
+  UniqueFd wake_;  // eventfd
+  Mutex mu_;
+  std::vector<Task> tasks_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,20 @@
+// ReceiveBytes: recvmsg(2) for who wants bytes only. The kernel closes what is not asked for, on
+// the thread that receives, and a peer chooses how long that takes (descriptor_closer.h).
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/types.h>
+
+#include <span>
+
+#include "server/sockets/descriptor_closer.h"
+
+namespace kvkeep {
+
+// As recvmsg(2) with no room for what may come beside the bytes: that is closed for this owner.
+// ECONNRESET: the owner is Full, nothing was received.
+ssize_t ReceiveBytes(int socket, msghdr* message, int flags, DescriptorCloser::Owner owner);
+// The same as recv(2).
+ssize_t ReceiveBytes(int socket, std::span<char> buffer, int flags, DescriptorCloser::Owner owner);
+
+}  // namespace kvkeep

@@ -1,0 +1,333 @@
+#include "server/storage/storage_stack.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "server/sockets/sockets.h"
+#include "server/storage/arena_owners.h"
+#include "tiers/base/status_macros.h"
+#include "tiers/base/units.h"
+#include "tiers/host/kernel_facts.h"
+
+namespace kvkeep {
+namespace {
+
+constexpr int kMostCopyThreads = 4;  // unless configured: more than memory's bandwidth needs
+// What a daemon takes beside its arena at the least: buffers of gRPC and RocksDB, tables, threads.
+constexpr uint64_t kBesideArenaBytes = 256 * kMiB;
+// Work may hop from one thread to another while they are looked at one after the other (device ->
+// index -> sync is the longest way it takes), so that one quiet look proves nothing.
+constexpr int kQuietLooks = 4;
+// For locks of devices, which prove that G2's memory may be kept; and for joins. A start serves
+// within half a second, whatever the devices do.
+constexpr std::chrono::milliseconds kPatience{200};
+constexpr std::chrono::minutes kRequiredPatience{10};
+// For memory that clients of an earlier daemon map yet: they let go five seconds after its end.
+constexpr std::chrono::seconds kMemoryPatience{15};
+constexpr std::chrono::milliseconds kMemoryLook{50};
+constexpr std::chrono::seconds kMemoryPeriod{1};  // while it serves
+constexpr std::chrono::seconds kStopPatience{5};  // for a device that is just being opened
+
+int CopyThreads(int configured) {
+  if (configured > 0) return configured;
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(cores, 1, kMostCopyThreads);
+}
+
+}  // namespace
+
+StorageStack::StorageStack(const Log* log, ServerState* state) : log_(log), state_(state) {}
+StorageStack::~StorageStack() = default;
+
+absl::StatusOr<std::unique_ptr<StorageStack>> StorageStack::Open(const DaemonOptions& options,
+                                                                 const Log* log,
+                                                                 ServerState* state) {
+  std::unique_ptr<StorageStack> storage(new StorageStack(log, state));
+  const absl::Status opened = storage->OpenAll(options);
+  if (opened.ok()) return storage;
+  // A thread that hangs with a drive cannot be ended, only the process.
+  if (!storage->StopPlaces(RealClock()->Now() + kStopPatience)) storage.release();
+  return opened;
+}
+
+absl::Status StorageStack::OpenAll(const DaemonOptions& options) {
+  KVKEEP_ASSIGN_OR_RETURN(identity_,
+                          LoadOrCreateStoreIdentity(options.state_dir + "/identity", RealRandom()));
+  KVKEEP_RETURN_IF_ERROR(OpenKeys(options));
+  copy_pool_ = std::make_unique<ThreadPool>("kvkeep-copy", CopyThreads(options.copy_threads));
+  state_->start.step = "opening devices";
+  KVKEEP_RETURN_IF_ERROR(OpenDevices(options));
+  state_->start.step = "taking memory for G2";
+  KVKEEP_RETURN_IF_ERROR(OpenArena(options));
+  state_->start.step = "recovering";
+  return OpenStore(options);
+}
+
+absl::Status StorageStack::OpenKeys(const DaemonOptions& options) {
+  const std::string ring = options.state_dir + "/keyring";
+  if (options.master_key_file.empty()) {
+    if (access(ring.c_str(), F_OK) == 0) {
+      log_->Warn("encryption is off, but there is a key ring: chunks encrypted earlier are misses",
+                 {{"key_ring", ring}, {"to_do", "set encryption.master_key_file, or remove it"}});
+    }
+    return absl::OkStatus();
+  }
+  const auto about = [](const absl::Status& status) {
+    return absl::Status(
+        status.code(), absl::StrCat("encryption.master_key_file: ", std::string(status.message())));
+  };
+  const absl::StatusOr<Secret> master = ReadMasterKey(options.master_key_file);
+  if (!master.ok()) return about(master.status());
+  std::vector<std::string> tenants;
+  for (const TenantOptions& tenant : options.store.tenants) tenants.push_back(tenant.name);
+  if (tenants.empty()) tenants.emplace_back();
+  KVKEEP_ASSIGN_OR_RETURN(key_file_, KeyRingFile::Open(ring));
+  const size_t before = key_file_->entries().size();
+  const absl::StatusOr<std::vector<Secret>> previous =
+      ReadPreviousMasterKeys(options.previous_master_key_files, key_file_->entries(), *master);
+  if (!previous.ok()) {
+    return absl::Status(previous.status().code(),
+                        absl::StrCat("encryption.previous_master_key_files: ",
+                                     std::string(previous.status().message())));
+  }
+  absl::StatusOr<std::unique_ptr<KeyRing>> keys =
+      key_file_->UnwrapWithKeysFor(tenants, *master, RealRandom(), *previous);
+  if (absl::IsInvalidArgument(keys.status())) return about(keys.status());
+  if (!keys.ok()) return keys.status();
+  keys_ = *std::move(keys);
+  log_->Info("what is written to G3 is encrypted",
+             {{"key_ring", ring},
+              {"keys", absl::StrCat(keys_->size())},
+              {"new_keys", absl::StrCat(keys_->size() - before)}});
+  if (!options.previous_master_key_files.empty()) {
+    log_->Info("all keys are wrapped by the master key: those of before are of no use here",
+               {{"were_needed", previous->empty() ? "no" : "yes"},
+                {"to_do", "take them out of encryption.previous_master_key_files"}});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StorageStack::OpenArena(const DaemonOptions& options) {
+  ArenaOptions arena = options.arena;
+  arena.owners = NameArenaOwners(options.store.tenants, options.tenants);
+  arena.fresh |= !unsure_devices_.empty();
+  std::string replaced_because;
+  arena.replaced_because = &replaced_because;
+  const MonotonicTime give_up = RealClock()->Now() + kMemoryPatience;
+  absl::StatusOr<std::unique_ptr<Arena>> made = CreateArena(arena, copy_pool_.get());
+  if (absl::IsUnavailable(made.status())) {
+    log_->Warn("G2 waits for memory", {{"why", std::string(made.status().message())}});
+  }
+  while (absl::IsUnavailable(made.status()) && RealClock()->Now() < give_up) {
+    std::this_thread::sleep_for(kMemoryLook);  // for other processes: nobody tells of it
+    made = CreateArena(arena, copy_pool_.get());
+  }
+  KVKEEP_ASSIGN_OR_RETURN(arena_, std::move(made));
+  WarnOfTightMemory();
+  WarnOfPart();
+  if (!unsure_devices_.empty() && arena_->stats().survives_restart) {
+    log_->Warn(
+        "G2 starts cold: I/O of an earlier process may still run on devices that are not open",
+        {{"devices", absl::StrJoin(unsure_devices_, ", ")},
+         {"to_do", "bring them back; or, for good, remove their lines from the file of devices"}});
+  }
+  return absl::OkStatus();
+}
+
+void StorageStack::WarnOfTightMemory() const {
+  const MemoryLimit limit = LeastMemoryLimit();
+  const uint64_t arena = arena_->capacity_bytes();
+  if (limit.bytes >= arena && limit.bytes - arena >= kBesideArenaBytes) return;
+  log_->Warn("little memory is left beside G2: the kernel may kill the daemon",
+             {{"limit_bytes", absl::StrCat(limit.bytes)},
+              {"limit", limit.path},
+              {"g2_bytes", absl::StrCat(arena)},
+              {"to_do", absl::StrCat("raise the limit, or lower g2.capacity, until ",
+                                     kBesideArenaBytes, " bytes are left")}});
+}
+
+void StorageStack::WarnOfPart() const {
+  const Arena::Stats arena = arena_->stats();
+  if (arena.to_come_bytes == 0) return;
+  log_->Warn("G2 has a part of its memory; the rest is taken when it is free",
+             {{"there_bytes", absl::StrCat(arena.capacity_bytes - arena.to_come_bytes)},
+              {"to_come_bytes", absl::StrCat(arena.to_come_bytes)},
+              {"why", "clients of an earlier daemon still map it"},
+              {"arena", arena_->describe()}});
+}
+
+bool StorageStack::TakeMemory() {
+  if (!to_come_ || RealClock()->Now() < memory_look_at_) return false;
+  const std::vector<Extent> came = arena_->TakeMore();
+  if (came.empty()) {
+    memory_look_at_ = RealClock()->Now() + kMemoryPeriod;
+    return false;
+  }
+  store_->AddMemory(came);
+  to_come_ = arena_->stats().to_come_bytes > 0;
+  if (!to_come_) log_->Info("G2 has all of its memory", {{"arena", arena_->describe()}});
+  return true;
+}
+
+void StorageStack::BeginLog() {
+  for (const auto& place : places_) place->BeginLog();
+}
+
+bool StorageStack::Tick() {
+  const bool at_rest = store_->Tick();
+  const bool came = TakeMemory();
+  return RegisterSegments() && at_rest && !came;
+}
+
+bool StorageStack::RegisterSegments() {
+  const Arena::Stats arena = arena_->stats();
+  const uint64_t there = arena.capacity_bytes - arena.to_come_bytes;
+  if (arena.prefaulted_bytes + arena.prefault_failed_bytes < there) return false;
+  const bool all = io_.RegisterNext(*arena_, [this](const absl::Status& status) {
+    if (state_->counters.buffer_registration_failures.fetch_add(1) > 0) return;
+    log_->Warn("a segment of the arena is not registered for I/O, which then costs more CPU",
+               {{"why", std::string(status.message())}});
+  });
+  if (all && !to_come_ && !std::exchange(said_ready_, true)) {
+    log_->Info("arena ready", {{"arena", arena_->describe()}, {"io", io_.describe()}});
+  }
+  return all;
+}
+
+absl::Status StorageStack::OpenDevices(const DaemonOptions& options) {
+  const std::string known_file = options.state_dir + "/devices";
+  KVKEEP_ASSIGN_OR_RETURN(KnownDevices known, KnownDevices::Load(known_file));
+  std::set<std::string> unsure = known.dirs();
+  {
+    MutexLock lock(&known_mu_);
+    known_.emplace(std::move(known));
+  }
+  const DevicePlace::Home home{.identity = identity_,
+                               .knows =
+                                   [this](const std::string& dir) {
+                                     MutexLock lock(&known_mu_);
+                                     return known_->Contains(dir);
+                                   },
+                               .note =
+                                   [this](const std::string& dir) {
+                                     MutexLock lock(&known_mu_);
+                                     return known_->Add(dir);
+                                   },
+                               .known_file = known_file};
+  for (const NvmeDeviceOptions& device : options.devices) {
+    KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<IoEngine> engine, CreateIoEngine(options.io));
+    IoEngine* const borrowed = engine.get();
+    io_.Add(std::move(engine));
+    places_.push_back(std::make_unique<DevicePlace>(device, home, borrowed, log_));
+  }
+  const MonotonicTime deadline = RealClock()->Now() + kPatience;
+  for (size_t i = 0; i < places_.size(); ++i) {
+    const NvmeDeviceOptions& device = options.devices[i];
+    if (device.required && !places_[i]->AwaitOpened(RealClock()->Now() + kRequiredPatience)) {
+      return absl::UnavailableError(absl::StrCat(
+          device.dir, ": does not answer, and could not be opened (the device is required)"));
+    }
+    if (places_[i]->AwaitLocks(deadline)) unsure.erase(device.dir);
+    KVKEEP_RETURN_IF_ERROR(Judge(device, *places_[i]));
+  }
+  unsure_devices_.assign(unsure.begin(), unsure.end());
+  return absl::OkStatus();
+}
+
+absl::Status StorageStack::Judge(const NvmeDeviceOptions& options, const DevicePlace& place) const {
+  const std::optional<NvmeDevice::OpenError> error = place.error();
+  if (!error.has_value()) return absl::OkStatus();
+  if (error->failure == OpenFailure::kMisconfigured) {
+    return absl::InvalidArgumentError(error->status.message());
+  }
+  if (!options.required) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(std::string(error->status.message()), " (the device is required)"));
+}
+
+StoreOptions StorageStack::ForStore(const DaemonOptions& options) {
+  StoreOptions store = options.store;
+  for (const NvmeDeviceOptions& device : options.devices) {
+    store.g3_capacity_bytes.push_back(device.capacity_bytes);
+  }
+  return store;
+}
+
+absl::Status StorageStack::SetLimits(const DaemonOptions& options) {
+  return store_->SetLimits(ForStore(options));
+}
+
+absl::Status StorageStack::OpenStore(const DaemonOptions& options) {
+  StoreDeps deps{.clock = RealClock(),
+                 .random = RealRandom(),
+                 .arena = arena_.get(),
+                 .copy_executor = copy_pool_.get(),
+                 .mac_key = identity_.mac_key,
+                 .keys = keys_.get(),
+                 .recovered_records = &state_->start.recovered_records,
+                 .work_clock = ThreadCpuClock(),
+                 .work_clock_every = 13,
+                 .wake = [this] { wake_(); }};
+  KVKEEP_ASSIGN_OR_RETURN(deps.boot_id, ReadBootId());
+  deps.devices.resize(places_.size(), {.coming = true});
+  const MonotonicTime began = RealClock()->Now();
+  to_come_ = arena_->stats().to_come_bytes > 0;
+  KVKEEP_ASSIGN_OR_RETURN(store_, Store::Create(ForStore(options), deps));
+  for (size_t i = 0; i < places_.size(); ++i) places_[i]->JoinTo(store_.get(), i);
+  // What can join soon is there for the first who asks.
+  for (const auto& place : places_) place->AwaitHere(began + kPatience);
+  state_->start.recovery_ns = static_cast<uint64_t>((RealClock()->Now() - began).count());
+  return absl::OkStatus();
+}
+
+StoreSnapshot StorageStack::snapshot() const {
+  StoreSnapshot snapshot = store_->snapshot();
+  for (size_t i = 0; i < places_.size(); ++i) places_[i]->AddTo(&snapshot.devices[i]);
+  return snapshot;
+}
+
+void StorageStack::PassThroughPools() {
+  AwaitTurn(*copy_pool_);
+  for (const auto& place : places_) place->PassThrough();
+}
+
+bool StorageStack::NothingHeld() const {
+  const ServerCounters& counters = state_->counters;
+  const LocalCounters& local = state_->local;
+  const IoEngine::Stats io = io_.stats();
+  return local.open_connections.load() == 0 && local.puts_copying.load() == 0 &&
+         local.gpu_gets_copying.load() == 0 && local.staging_bytes.load() == 0 &&
+         io.in_flight == 0 && io.queued == 0 && counters.pinned_chunks.load() == 0 &&
+         counters.open_get_streams.load() == 0 && counters.open_put_streams.load() == 0 &&
+         counters.open_session_streams.load() == 0 && counters.open_watch_streams.load() == 0;
+}
+
+bool StorageStack::StopPlaces(MonotonicTime deadline) {
+  if (store_ != nullptr) store_->BeginDrain();  // a join that is under way ends
+  bool stopped = true;
+  for (const auto& place : places_) stopped = place->Stop(deadline) && stopped;
+  return stopped;
+}
+
+bool StorageStack::AwaitQuiet(std::chrono::nanoseconds timeout) {
+  const MonotonicTime deadline = RealClock()->Now() + timeout;
+  if (!StopPlaces(deadline)) return false;
+  int quiet_looks = 0;
+  while (quiet_looks < kQuietLooks) {
+    if (RealClock()->Now() > deadline) return false;
+    const bool before = NothingHeld();
+    PassThroughPools();
+    quiet_looks = before && NothingHeld() ? quiet_looks + 1 : 0;
+    // For I/O and callbacks to end.
+    if (quiet_looks == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,113 @@
+// StorageStack: arena, I/O engines, devices, executors and the store over them, built in order and
+// torn down in the order that leaves no callback without its object.
+//
+// Threads: a copy pool; for every device its I/O engine's and those of its place (device_place.h).
+// Maintenance (Tick) is the caller's, from one thread. Not thread-safe itself; the store is.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/life/options.h"
+#include "server/observe/log.h"
+#include "server/observe/server_state.h"
+#include "server/storage/device_place.h"
+#include "server/storage/io_engines.h"
+#include "server/storage/known_devices.h"
+#include "tiers/base/executor.h"
+#include "tiers/nvme/key_ring_file.h"
+#include "tiers/store/store.h"
+
+namespace kvkeep {
+
+class StorageStack {
+ public:
+  // Recovers what G2 holds. Devices join by themselves, each when it can; this waits for them for
+  // kPatience, and for those that are required until they are open or cannot be. InvalidArgument:
+  // the configuration is wrong; any other error: the start cannot work. `log` and `state` must
+  // outlive it.
+  static absl::StatusOr<std::unique_ptr<StorageStack>> Open(const DaemonOptions& options,
+                                                            const Log* log, ServerState* state);
+  // REQUIRES: AwaitQuiet said true, or the places are stopped.
+  ~StorageStack();
+  StorageStack(const StorageStack&) = delete;
+  StorageStack& operator=(const StorageStack&) = delete;
+
+  Store* store() { return store_.get(); }
+  Arena& arena() { return *arena_; }
+  IoEngines& io() { return io_; }
+  Executor* copy_executor() { return copy_pool_.get(); }
+  // The store's snapshot, and the devices that are configured but not there.
+  StoreSnapshot snapshot() const;
+
+  // The store's periodic work, and the arena's registration for I/O, segment by segment once its
+  // pages are there: pinning pages that are not would hold up the I/O threads. How often, and what
+  // it returns: as Store::Tick.
+  bool Tick();
+  // The daemon is about to serve: devices that are not here are logged, and those that come or
+  // fail.
+  void BeginLog();
+  // As StoreDeps::wake. Before the first Tick.
+  void OnWake(std::function<void()> wake) { wake_ = std::move(wake); }
+
+  // Store::SetLimits; an error changes nothing. REQUIRES: the paths of the options that it was
+  // opened with.
+  absl::Status SetLimits(const DaemonOptions& options);
+
+  // Waits until no read, write, commit or callback is under way. REQUIRES: nobody calls the store
+  // any more. False when `timeout` passed first: then this must not be destroyed, only the process
+  // ended.
+  bool AwaitQuiet(std::chrono::nanoseconds timeout);
+
+ private:
+  StorageStack(const Log* log, ServerState* state);
+  absl::Status OpenAll(const DaemonOptions& options);
+  // No device is opened any more. False when a drive still hangs at `deadline`.
+  bool StopPlaces(MonotonicTime deadline);
+  // After the devices' locks, which prove that no I/O of a dead process is left. Of those in
+  // `unsure_devices_` nothing is proved, and the arena gets pages that such I/O cannot reach.
+  absl::Status OpenArena(const DaemonOptions& options);
+  // Said once: a cgroup whose limit the arena all but fills.
+  void WarnOfTightMemory() const;
+  // Encryption at rest: the tenants' keys. InvalidArgument: the master key is not the right one.
+  absl::Status OpenKeys(const DaemonOptions& options);
+  // False while some are left to be registered.
+  bool RegisterSegments();
+  // For what of the arena has no memory, once a second. True: some came, and more may.
+  bool TakeMemory();
+  void WarnOfPart() const;
+  absl::Status OpenDevices(const DaemonOptions& options);
+  // Why a start with this device cannot work, if it cannot.
+  absl::Status Judge(const NvmeDeviceOptions& options, const DevicePlace& place) const;
+  absl::Status OpenStore(const DaemonOptions& options);
+  static StoreOptions ForStore(const DaemonOptions& options);  // with the devices' capacities
+  void PassThroughPools();
+  bool NothingHeld() const;
+
+  const Log* const log_;
+  ServerState* const state_;
+  StoreIdentity identity_;
+  std::vector<std::string> unsure_devices_;  // an earlier process may have I/O under way there
+  bool said_ready_ = false;                  // of the arena
+  bool to_come_ = false;                     // some of its memory
+  MonotonicTime memory_look_at_{0};          // then
+
+  // Destroyed from the last to the first: the store while devices and executors still are (it holds
+  // pointers to them), devices before their engines, the arena before the pool that prefaults it.
+  std::unique_ptr<KeyRingFile> key_file_;  // nobody else changes it meanwhile; null: no encryption
+  std::unique_ptr<KeyRing> keys_;
+  std::unique_ptr<ThreadPool> copy_pool_;
+  std::unique_ptr<Arena> arena_;
+  IoEngines io_;
+  Mutex known_mu_;
+  std::optional<KnownDevices> known_ ABSL_GUARDED_BY(known_mu_);
+  std::vector<std::unique_ptr<DevicePlace>> places_;  // as configured
+  std::function<void()> wake_;                        // null until there is a ticker
+  std::unique_ptr<Store> store_;
+};
+
+}  // namespace kvkeep
