@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "client/connection.h"
-#include "client/core.h"
-#include "client/tls_probe.h"
+#include "client/grpc/connection.h"
+#include "client/grpc/grpc_client.h"
+#include "client/grpc/tls_probe.h"
 
 namespace kvkeep::client {
 

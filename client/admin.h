@@ -10,8 +10,8 @@
 #include <memory>
 #include <string>
 
-#include "client/security.h"
-#include "client/types.h"
+#include "client/values/security.h"
+#include "client/values/types.h"
 #include "kvkeep/v1/kvkeep.grpc.pb.h"
 
 namespace kvkeep::client {

@@ -37,39 +37,21 @@
 // INVALID_ARGUMENT (names the field), CANCELLED (the client is being destroyed), INTERNAL.
 #pragma once
 
-#include <absl/functional/any_invocable.h>
 #include <absl/status/statusor.h>
 
 #include <memory>
 #include <string>
 
-#include "client/lease.h"
-#include "client/security.h"
-#include "client/shared_memory.h"
-#include "client/types.h"
+#include "client/values/calls.h"
+#include "client/values/lease.h"
+#include "client/values/options.h"
+#include "client/values/shared_memory.h"
+#include "client/values/types.h"
 
 namespace kvkeep::client {
 
 class Router;
 struct NamespaceState;
-
-struct ClientOptions {
-  std::string endpoint;     // "unix:///path" (path at most 107 bytes) or "host:port"
-  std::string client_name;  // shown in the daemon's status; at most 128 bytes, UTF-8
-  Deadline default_deadline{5'000};
-  Deadline backoff_min{50};  // before the first try to reconnect; doubles, with jitter
-  Deadline backoff_max{2'000};
-  // Local path: how long a thread that waits for a reply looks for it before it sleeps, while that
-  // pays (tiers/base/busy_poll.h). Longer than the daemon's way there: it may be asleep. 0: never.
-  std::chrono::microseconds busy_poll{100};
-  PathChoice path = PathChoice::kAuto;
-  std::string local_socket;  // of the local path; empty: local.sock beside the Unix socket
-  uint32_t channels = 1;     // of gRPC: connections for gets and puts, 1 to 16; one's end ends all
-  SecurityOptions security;  // of a "host:port" endpoint
-  // Of one, too: a daemon that answers nothing for this long is away, and its session over.
-  Deadline peer_timeout{30'000};
-  absl::Status Validate() const;
-};
 
 // A declared namespace. Cheap to copy. Invalid when default constructed.
 class Namespace {
@@ -87,49 +69,12 @@ class Namespace {
   std::shared_ptr<NamespaceState> state_;
 };
 
-struct LookupResult {
-  uint32_t leading_keys = 0;  // keys from the head whose asked parts are all there
-  // Keys whose chunks are leased. Less than leading_keys when the promise did not fit: get these,
-  // release, look the rest up again.
-  uint32_t leased_keys = 0;
-  // Estimate: until the leading keys are all readable in DRAM; 0: they are, or the daemon is older
-  // than that answer.
-  uint32_t promotion_us = 0;
-  Lease lease;
-
-  // Whether the chunk of keys[key], part number `part` of those asked for, is in DRAM / on NVMe.
-  bool in_g2(size_t key, size_t part = 0) const { return Bit(g2_bits, key, part); }
-  bool in_g3(size_t key, size_t part = 0) const { return Bit(g3_bits, key, part); }
-  bool present(size_t key, size_t part = 0) const { return in_g2(key, part) || in_g3(key, part); }
-
-  size_t row_bytes = 0;  // per key: ceil(parts / 8); bit p, least significant first, is part p
-  std::string g2_bits, g3_bits;
-
- private:
-  bool Bit(const std::string& bits, size_t key, size_t part) const {
-    const size_t at = key * row_bytes + part / 8;
-    return at < bits.size() && (static_cast<uint8_t>(bits[at]) >> (part % 8) & 1) != 0;
-  }
-};
-
 class Client {
  public:
   template <typename T>
-  using Callback = absl::AnyInvocable<void(absl::StatusOr<T>) &&>;
-  using DoneCallback = absl::AnyInvocable<void(absl::Status) &&>;
-
-  struct Stats {
-    uint64_t sessions_opened = 0;  // more than one: the daemon was away in between
-    uint64_t calls = 0;
-    uint64_t failed_fast = 0;     // calls refused because the daemon was known to be away
-    uint64_t corrupt_chunks = 0;  // dropped here: bytes did not match their checksums
-    uint64_t bytes_received = 0;  // payload delivered by gets
-    uint64_t bytes_sent = 0;      // payload of finished puts
-    uint64_t late_slices = 0;     // puts whose memory gRPC held beyond the end of the call
-    // Ended by us: it was unknown to the daemon, or held such memory.
-    uint64_t sessions_torn_down = 0;
-    uint64_t leases_reclaimed = 0;  // granted by a lookup whose reply was lost, then given back
-  };
+  using Callback = client::Callback<T>;
+  using DoneCallback = client::DoneCallback;
+  using Stats = ClientStats;
 
   // Waits for the first session at most the default deadline; less when the daemon is plainly away,
   // which is no error. INVALID_ARGUMENT: bad options, or a file of options.security.

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "client/await.h"
 #include "client/gpu/worker_gpu.h"
+#include "client/internal/await.h"
 #include "client/router.h"
 #include "tiers/base/status_macros.h"
 
@@ -25,7 +25,7 @@ absl::StatusOr<GpuRegion> GpuPath::Register(GpuMemory memory, Deadline deadline)
 }
 
 void GpuPath::Put(const Namespace& ns, std::vector<GpuPutChunk> chunks, const PutOptions& options,
-                  Client::Callback<PutResult> done) {
+                  Callback<PutResult> done) {
   Transport* const transport = client_->router_->PickForLocal();
   auto binding = client_->router_->Bind(ns.state_, transport);
   if (!binding.ok()) return std::move(done)(binding.status());
@@ -33,7 +33,7 @@ void GpuPath::Put(const Namespace& ns, std::vector<GpuPutChunk> chunks, const Pu
 }
 
 void GpuPath::Get(const Namespace& ns, std::vector<GpuGetChunk> chunks,
-                  const GpuGetOptions& options, Client::Callback<GetResult> done) {
+                  const GpuGetOptions& options, Callback<GetResult> done) {
   Transport* const transport = client_->router_->PickForLocal();
   auto binding = client_->router_->Bind(ns.state_, transport);
   if (!binding.ok()) return std::move(done)(binding.status());

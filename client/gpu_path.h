@@ -57,10 +57,10 @@ class GpuPath {
   // PutOptions::checksum is INVALID_ARGUMENT: the bytes do not come here. A chunk whose bytes did
   // not come in time is kRejected, as NOT_COPIED.
   void Put(const Namespace& ns, std::vector<GpuPutChunk> chunks, const PutOptions& options,
-           Client::Callback<PutResult> done);
+           Callback<PutResult> done);
   // A chunk of another size than its runs' is a miss or, as its message says, kUnfinished.
   void Get(const Namespace& ns, std::vector<GpuGetChunk> chunks, const GpuGetOptions& options,
-           Client::Callback<GetResult> done);
+           Callback<GetResult> done);
   // The blocking forms.
   absl::StatusOr<PutResult> Put(const Namespace& ns, std::vector<GpuPutChunk> chunks,
                                 const PutOptions& options = {});

@@ -1,11 +1,10 @@
 #include "client/router.h"
 
 #include <absl/strings/str_cat.h>
-#include <absl/strings/strip.h>
 
 #include <algorithm>
 
-#include "client/grpc_transport.h"
+#include "client/grpc/grpc_transport.h"
 #include "client/local/local_transport.h"
 #include "tiers/base/status_macros.h"
 
@@ -14,24 +13,17 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr char kLocalSocketName[] = "local.sock";
 // What is there answers the handshake at once; what does not must not hold up a client that can
 // have gRPC.
 constexpr Deadline kFirstLocalTry{1'000};
 constexpr Deadline kLookForPathEvery{10};
-
-std::string UnixPathOf(absl::string_view endpoint) {
-  if (!absl::ConsumePrefix(&endpoint, "unix:")) return "";
-  absl::ConsumePrefix(&endpoint, "//");
-  return std::string(endpoint);
-}
 
 // Nobody listens, or we may not: waiting does not help, as it would with a daemon that restarts.
 bool AbsentOrRefused(const absl::Status& why) {
   return absl::IsNotFound(why) || absl::IsPermissionDenied(why) || absl::IsUnimplemented(why);
 }
 
-Client::Stats Sum(const Client::Stats& a, const Client::Stats& b) {
+ClientStats Sum(const ClientStats& a, const ClientStats& b) {
   return {.sessions_opened = a.sessions_opened + b.sessions_opened,
           .calls = a.calls + b.calls,
           .failed_fast = a.failed_fast + b.failed_fast,
@@ -44,15 +36,6 @@ Client::Stats Sum(const Client::Stats& a, const Client::Stats& b) {
 }
 
 }  // namespace
-
-std::string LocalSocketOf(const ClientOptions& options) {
-  if (!options.local_socket.empty()) return options.local_socket;
-  const std::string path = UnixPathOf(options.endpoint);
-  const size_t slash = path.rfind('/');
-  if (path.empty()) return "";
-  return slash == std::string::npos ? kLocalSocketName
-                                    : absl::StrCat(path.substr(0, slash + 1), kLocalSocketName);
-}
 
 Router::Router(ClientOptions options)
     : options_(std::move(options)),
@@ -157,8 +140,8 @@ bool Router::WaitConnected(Deadline timeout) {
   }
 }
 
-Client::Stats Router::stats() {
-  Client::Stats stats;
+ClientStats Router::stats() {
+  ClientStats stats;
   if (local_ != nullptr) stats = local_->stats();
   Transport* const made = grpc();
   return made == nullptr ? stats : Sum(stats, made->stats());

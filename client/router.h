@@ -12,15 +12,12 @@
 #include <vector>
 
 #include "client/client.h"
-#include "client/transport.h"
+#include "client/transport/transport.h"
 #include "tiers/base/mutex.h"
 
 namespace kvkeep::client {
 
 class LocalTransport;
-
-// Where the local path would be; empty: there can be none.
-std::string LocalSocketOf(const ClientOptions& options);
 
 struct NamespaceState {
   NamespaceSpec spec;             // constant
@@ -59,7 +56,7 @@ class Router {
 
   // Waits until one of them has a session.
   bool WaitConnected(Deadline timeout);
-  Client::Stats stats();
+  ClientStats stats();
 
   absl::StatusOr<std::shared_ptr<NamespaceState>> OpenNamespace(const NamespaceSpec& spec,
                                                                 Deadline deadline);

@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "client/backoff.h"
-#include "client/connection.h"
-#include "client/core.h"
-#include "client/session_stream.h"
-#include "client/tls_probe.h"
-#include "client/transport.h"
-#include "client/watch_call.h"
+#include "client/grpc/connection.h"
+#include "client/grpc/grpc_client.h"
+#include "client/grpc/session_stream.h"
+#include "client/grpc/tls_probe.h"
+#include "client/grpc/watch_call.h"
+#include "client/transport/backoff.h"
+#include "client/transport/transport.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep::client {

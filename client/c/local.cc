@@ -1,7 +1,7 @@
 // Of kvkeep.h: what the local path adds: chunks in place, staging and registered memory.
 #include "client/c/arguments.h"
 #include "client/c/border.h"
-#include "client/shared_memory.h"
+#include "client/values/shared_memory.h"
 #include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
 

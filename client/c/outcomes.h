@@ -7,7 +7,7 @@
 #include <string>
 
 #include "client/c/kvkeep.h"
-#include "client/types.h"
+#include "client/values/types.h"
 
 namespace kvkeep::client {
 

@@ -18,7 +18,7 @@
 #include <memory>
 
 #include "client/gpu/gpu_run.h"
-#include "client/types.h"
+#include "client/values/types.h"
 
 namespace kvkeep::client {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "client/gpu/gpu_run.h"
-#include "client/types.h"
+#include "client/values/types.h"
 #include "tiers/base/key.h"
 
 namespace kvkeep::client {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "client/gpu/worker_gpu.h"
-#include "client/local/fork_guard.h"
-#include "client/local/mappings.h"
+#include "client/internal/fork_guard.h"
+#include "client/internal/mappings.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/status_macros.h"
 

@@ -26,7 +26,7 @@
 #include <span>
 #include <string>
 
-#include "client/types.h"
+#include "client/values/types.h"
 
 namespace kvkeep::client {
 

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <chrono>
 
+#include "client/internal/mappings.h"
 #include "client/local/layout.h"
-#include "client/local/mappings.h"
 #include "client/local/test_point.h"
-#include "client/shared_memory.h"
+#include "client/values/shared_memory.h"
 #include "tiers/base/check.h"
 #include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "client/check_call.h"
 #include "client/local/local_lease.h"
 #include "client/local/local_transport.h"
 #include "client/local/test_point.h"
+#include "client/transport/check_call.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep::client {
@@ -75,7 +75,7 @@ void LocalTransport::Find(Kind kind, const Ready& ready, const KeysQuery& query,
 }
 
 void LocalTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
-                            const LookupOptions& options, Client::Callback<LookupResult> done) {
+                            const LookupOptions& options, Callback<LookupResult> done) {
   const absl::StatusOr<Ready> ready = Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
   const size_t parts = PartCount(spec, options.parts);
@@ -119,7 +119,7 @@ void LocalTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
 }
 
 void LocalTransport::Acquire(Ns ns, const NamespaceSpec& spec, Keys keys,
-                             const AcquireOptions& options, Client::Callback<Acquired> done) {
+                             const AcquireOptions& options, Callback<Acquired> done) {
   const absl::StatusOr<Ready> ready = Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
   const size_t parts = PartCount(spec, options.parts);
@@ -153,7 +153,7 @@ void LocalTransport::Acquire(Ns ns, const NamespaceSpec& spec, Keys keys,
 
 template <typename T, typename Wire>
 void LocalTransport::KeysCall(Kind kind, Ns ns, Keys keys, Parts parts, Deadline deadline,
-                              Client::Callback<T> done) {
+                              Callback<T> done) {
   const absl::StatusOr<Ready> ready = Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
   const size_t part_count = PartCount(static_cast<LocalNamespace&>(*ns).spec, parts);
@@ -187,22 +187,22 @@ void LocalTransport::KeysCall(Kind kind, Ns ns, Keys keys, Parts parts, Deadline
 }
 
 void LocalTransport::Touch(Ns ns, Keys keys, Parts parts, Deadline deadline,
-                           Client::Callback<uint64_t> done) {
+                           Callback<uint64_t> done) {
   KeysCall<uint64_t, local::CountReply>(Kind::kTouch, ns, keys, parts, deadline, std::move(done));
 }
 
 void LocalTransport::Prefetch(Ns ns, Keys keys, Parts parts, Deadline deadline,
-                              Client::Callback<PrefetchResult> done) {
+                              Callback<PrefetchResult> done) {
   KeysCall<PrefetchResult, local::PrefetchReply>(Kind::kPrefetch, ns, keys, parts, deadline,
                                                  std::move(done));
 }
 
 void LocalTransport::Delete(Ns ns, Keys keys, Parts parts, Deadline deadline,
-                            Client::Callback<uint64_t> done) {
+                            Callback<uint64_t> done) {
   KeysCall<uint64_t, local::CountReply>(Kind::kDelete, ns, keys, parts, deadline, std::move(done));
 }
 
-void LocalTransport::Release(Lease lease, Client::DoneCallback done) {
+void LocalTransport::Release(Lease lease, DoneCallback done) {
   if (forked() || !lease.alive()) return std::move(done)(absl::OkStatus());
   const std::unique_ptr<LeaseState> state = std::move(lease).TakeState();
   const auto* const granted = static_cast<const LocalLease*>(state.get());
@@ -219,7 +219,7 @@ absl::StatusOr<std::shared_ptr<const ArenaMap>> LocalTransport::Arena() {
   return session->mappings()->shared_arena();
 }
 
-void LocalTransport::GetServerInfo(Deadline deadline, Client::Callback<ServerInfo> done) {
+void LocalTransport::GetServerInfo(Deadline deadline, Callback<ServerInfo> done) {
   const absl::StatusOr<LocalSessionPtr> session = CurrentSession();
   if (!session.ok()) return std::move(done)(session.status());
   const uint64_t id = (*session)->NextId();

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "client/local/fork_guard.h"
-#include "client/local/mappings.h"
+#include "client/internal/fork_guard.h"
+#include "client/internal/mappings.h"
 
 namespace kvkeep::client {
 

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 
-#include "client/check_call.h"
 #include "client/local/gpu_call.h"
 #include "client/local/local_lease.h"
 #include "client/local/local_transport.h"
 #include "client/local/put_reply.h"
+#include "client/transport/check_call.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep::client {
@@ -20,7 +20,7 @@ using local::Kind;
 class GpuPut final : public GpuCall {
  public:
   GpuPut(What what, std::vector<GpuPutChunk> chunks, const PutOptions& options,
-         Client::Callback<PutResult> done)
+         Callback<PutResult> done)
       : GpuCall(std::move(what), Kind::kPutFromGpu),
         chunks_(std::move(chunks)),
         options_(options),
@@ -91,7 +91,7 @@ class GpuPut final : public GpuCall {
 
   const std::vector<GpuPutChunk> chunks_;
   const PutOptions options_;
-  Client::Callback<PutResult> done_;
+  Callback<PutResult> done_;
   PutResult result_;  // each chunk's by whoever reads its answer
 };
 
@@ -100,7 +100,7 @@ class GpuPut final : public GpuCall {
 class GpuGet final : public GpuCall {
  public:
   GpuGet(What what, std::vector<GpuGetChunk> chunks, const GpuGetOptions& options, uint64_t lease,
-         Client::Callback<GetResult> done)
+         Callback<GetResult> done)
       : GpuCall(std::move(what), Kind::kGetToGpu),
         chunks_(std::move(chunks)),
         transient_(options.transient),
@@ -200,7 +200,7 @@ class GpuGet final : public GpuCall {
   const std::vector<GpuGetChunk> chunks_;
   const bool transient_;
   const uint64_t lease_;
-  Client::Callback<GetResult> done_;
+  Callback<GetResult> done_;
   GetResult result_;  // each chunk's by whoever reads its answer
 };
 
@@ -226,7 +226,7 @@ void LocalTransport::StartGpu(const std::shared_ptr<Call>& call, const Namespace
 }
 
 void LocalTransport::PutFromGpu(Ns ns, const NamespaceSpec& spec, std::vector<GpuPutChunk> chunks,
-                                const PutOptions& options, Client::Callback<PutResult> done) {
+                                const PutOptions& options, Callback<PutResult> done) {
   const absl::StatusOr<Ready> ready = Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
   if (options.checksum) {
@@ -242,7 +242,7 @@ void LocalTransport::PutFromGpu(Ns ns, const NamespaceSpec& spec, std::vector<Gp
 }
 
 void LocalTransport::GetToGpu(Ns ns, const NamespaceSpec& spec, std::vector<GpuGetChunk> chunks,
-                              const GpuGetOptions& options, Client::Callback<GetResult> done) {
+                              const GpuGetOptions& options, Callback<GetResult> done) {
   const absl::StatusOr<Ready> ready = Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
   uint64_t lease = 0;

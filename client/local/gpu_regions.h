@@ -14,12 +14,12 @@
 #include <memory>
 #include <vector>
 
-#include "client/backoff.h"
 #include "client/gpu/gpu_memory.h"
 #include "client/gpu/gpu_region.h"
 #include "client/gpu/gpu_values.h"
 #include "client/local/daemon_process.h"
 #include "client/local/requests.h"
+#include "client/transport/backoff.h"
 #include "tiers/base/mutex.h"
 
 namespace kvkeep::client {

@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
-#include "client/local/fork_guard.h"
-#include "client/local/mappings.h"
+#include "client/internal/fork_guard.h"
+#include "client/internal/mappings.h"
 #include "proto/local/protocol.h"
 
 namespace kvkeep::client {

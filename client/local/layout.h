@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "client/local/mappings.h"
-#include "client/shared_memory.h"
+#include "client/internal/mappings.h"
+#include "client/values/shared_memory.h"
 #include "proto/local/protocol.h"
 #include "tiers/base/key.h"
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "client/check_call.h"
 #include "client/local/test_point.h"
+#include "client/transport/check_call.h"
 #include "tiers/base/checksum.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/base/stream_copy.h"
@@ -239,7 +239,7 @@ bool LocalGet::HeaderFits(size_t chunk, const Layout& layout, const LaidChunk& l
 }
 
 void LocalTransport::Get(Ns ns, const NamespaceSpec& spec, Keys keys, GetOptions options,
-                         Client::Callback<GetResult> done) {
+                         Callback<GetResult> done) {
   const absl::StatusOr<Ready> ready = Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
   const size_t parts = PartCount(spec, options.parts);

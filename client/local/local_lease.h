@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "client/lease.h"
 #include "client/local/requests.h"
+#include "client/values/lease.h"
 
 namespace kvkeep::client {
 

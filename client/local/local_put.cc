@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "client/check_call.h"
 #include "client/local/put_reply.h"
+#include "client/transport/check_call.h"
 #include "tiers/base/status_macros.h"
 
 namespace kvkeep::client {
@@ -166,7 +166,7 @@ void LocalPut::Note(absl::StatusOr<std::vector<PutBatch::Outcome>> outcomes) {
   }
 }
 
-bool LocalPut::TrySend(What& what, Client::Callback<PutResult>& done) {
+bool LocalPut::TrySend(What& what, Callback<PutResult>& done) {
   for (const PutChunk& chunk : what.chunks) {  // first, as building it is not for nothing then
     for (const auto& run : chunk.runs) {
       if (!what.memory->Find(what.session->epoch(), run).has_value()) return false;
@@ -201,7 +201,7 @@ bool LocalPut::TrySend(What& what, Client::Callback<PutResult>& done) {
 }
 
 void LocalTransport::Put(Ns ns, const NamespaceSpec& spec, std::vector<PutChunk> chunks,
-                         const PutOptions& options, Client::Callback<PutResult> done) {
+                         const PutOptions& options, Callback<PutResult> done) {
   absl::StatusOr<Ready> ready = Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
   LocalPut::What what{.session = ready->session,

@@ -30,7 +30,7 @@ class LocalPut {
   absl::StatusOr<PutResult> Run();
   // When nothing has to be copied and one message takes it all: sends it, without waiting, and
   // true. Else false, and nothing was done but to `done`.
-  static bool TrySend(What& what, Client::Callback<PutResult>& done);
+  static bool TrySend(What& what, Callback<PutResult>& done);
 
  private:
   using Batch = Completion<absl::StatusOr<std::vector<PutBatch::Outcome>>>;

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "client/backoff.h"
 #include "client/local/test_point.h"
+#include "client/transport/backoff.h"
 #include "tiers/base/check.h"
 #include "tiers/base/image.h"
 #include "tiers/base/status_macros.h"
@@ -254,7 +254,7 @@ ServerLimits LocalTransport::limits() const {
   return limits_;
 }
 
-Client::Stats LocalTransport::stats() const {
+ClientStats LocalTransport::stats() const {
   return {.sessions_opened = counters_->sessions_opened,
           .calls = counters_->calls,
           .failed_fast = counters_->failed_fast,

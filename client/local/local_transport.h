@@ -18,11 +18,11 @@
 #include <thread>
 #include <vector>
 
-#include "client/local/fork_guard.h"
+#include "client/internal/fork_guard.h"
 #include "client/local/gpu_regions.h"
 #include "client/local/put_memory.h"
 #include "client/local/requests.h"
-#include "client/transport.h"
+#include "client/transport/transport.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
 
@@ -67,7 +67,7 @@ class LocalTransport final : public Transport {
   bool WaitConnected(Deadline timeout) override;
   absl::Status why_away() const override;
   ServerLimits limits() const override;
-  Client::Stats stats() const override;
+  ClientStats stats() const override;
   // Areas of memory of our own that puts went through, as the daemon had no staging memory.
   uint64_t own_staging_areas() const { return put_memory_->own_areas(); }
   void RunBlocking(absl::FunctionRef<void()> start, Waiting* waiting) override;
@@ -75,27 +75,25 @@ class LocalTransport final : public Transport {
   absl::StatusOr<std::shared_ptr<NamespaceBinding>> OpenNamespace(const NamespaceSpec& spec,
                                                                   Deadline deadline) override;
   void Lookup(Ns ns, const NamespaceSpec& spec, Keys keys, const LookupOptions& options,
-              Client::Callback<LookupResult> done) override;
+              Callback<LookupResult> done) override;
   void Get(Ns ns, const NamespaceSpec& spec, Keys keys, GetOptions options,
-           Client::Callback<GetResult> done) override;
+           Callback<GetResult> done) override;
   void Put(Ns ns, const NamespaceSpec& spec, std::vector<PutChunk> chunks,
-           const PutOptions& options, Client::Callback<PutResult> done) override;
-  void Touch(Ns ns, Keys keys, Parts parts, Deadline deadline,
-             Client::Callback<uint64_t> done) override;
+           const PutOptions& options, Callback<PutResult> done) override;
+  void Touch(Ns ns, Keys keys, Parts parts, Deadline deadline, Callback<uint64_t> done) override;
   void Prefetch(Ns ns, Keys keys, Parts parts, Deadline deadline,
-                Client::Callback<PrefetchResult> done) override;
-  void Delete(Ns ns, Keys keys, Parts parts, Deadline deadline,
-              Client::Callback<uint64_t> done) override;
-  void Release(Lease lease, Client::DoneCallback done) override;
-  void GetServerInfo(Deadline deadline, Client::Callback<ServerInfo> done) override;
+                Callback<PrefetchResult> done) override;
+  void Delete(Ns ns, Keys keys, Parts parts, Deadline deadline, Callback<uint64_t> done) override;
+  void Release(Lease lease, DoneCallback done) override;
+  void GetServerInfo(Deadline deadline, Callback<ServerInfo> done) override;
   void Acquire(Ns ns, const NamespaceSpec& spec, Keys keys, const AcquireOptions& options,
-               Client::Callback<Acquired> done) override;
+               Callback<Acquired> done) override;
   absl::StatusOr<std::shared_ptr<const ArenaMap>> Arena() override;
   absl::StatusOr<GpuRegion> RegisterGpuMemory(GpuMemory memory, Deadline deadline) override;
   void PutFromGpu(Ns ns, const NamespaceSpec& spec, std::vector<GpuPutChunk> chunks,
-                  const PutOptions& options, Client::Callback<PutResult> done) override;
+                  const PutOptions& options, Callback<PutResult> done) override;
   void GetToGpu(Ns ns, const NamespaceSpec& spec, std::vector<GpuGetChunk> chunks,
-                const GpuGetOptions& options, Client::Callback<GetResult> done) override;
+                const GpuGetOptions& options, Callback<GetResult> done) override;
   GpuStats gpu_stats() const override;
   absl::StatusOr<StagingBuffer> AllocateStaging(uint64_t bytes) override;
   absl::StatusOr<RegisteredMemory> RegisterMemory(int fd,
@@ -115,7 +113,7 @@ class LocalTransport final : public Transport {
   // Touch, Prefetch and Delete.
   template <typename T, typename Wire>
   void KeysCall(local::Kind kind, Ns ns, Keys keys, Parts parts, Deadline deadline,
-                Client::Callback<T> done);
+                Callback<T> done);
   // A leased or plain lookup; `done` gets the session too.
   using FoundCallback = absl::AnyInvocable<void(const LocalSessionPtr&, absl::StatusOr<Found>) &&>;
   void Find(local::Kind kind, const Ready& ready, const KeysQuery& query,

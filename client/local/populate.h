@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "client/local/mappings.h"
+#include "client/internal/mappings.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep::client {

@@ -4,9 +4,9 @@
 
 #include <cstring>
 
-#include "client/check_call.h"
 #include "client/local/put_reply.h"
 #include "client/local/test_point.h"
+#include "client/transport/check_call.h"
 #include "tiers/base/check.h"
 
 namespace kvkeep::client {

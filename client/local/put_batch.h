@@ -13,7 +13,7 @@
 
 #include "client/local/put_memory.h"
 #include "client/local/requests.h"
-#include "client/types.h"
+#include "client/values/types.h"
 
 namespace kvkeep::client {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "client/local/session.h"
-#include "client/types.h"
+#include "client/values/types.h"
 
 namespace kvkeep::client {
 

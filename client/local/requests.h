@@ -12,7 +12,7 @@
 
 #include "client/local/layout.h"
 #include "client/local/session.h"
-#include "client/types.h"
+#include "client/values/types.h"
 #include "tiers/base/key.h"
 
 namespace kvkeep::client {

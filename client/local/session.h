@@ -21,10 +21,10 @@
 #include <optional>
 #include <vector>
 
-#include "client/await.h"
-#include "client/local/fork_guard.h"
+#include "client/internal/await.h"
+#include "client/internal/fork_guard.h"
+#include "client/internal/mappings.h"
 #include "client/local/handshake.h"
-#include "client/local/mappings.h"
 #include "proto/local/message.h"
 #include "tiers/base/busy_poll.h"
 #include "tiers/base/mutex.h"

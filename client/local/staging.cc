@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-#include "client/shared_memory.h"
+#include "client/values/shared_memory.h"
 #include "tiers/base/units.h"
 
 namespace kvkeep::client {

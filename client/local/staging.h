@@ -17,8 +17,8 @@
 #include <span>
 #include <vector>
 
-#include "client/local/fork_guard.h"
-#include "client/local/mappings.h"
+#include "client/internal/fork_guard.h"
+#include "client/internal/mappings.h"
 #include "client/local/range_allocator.h"
 #include "tiers/base/mutex.h"
 

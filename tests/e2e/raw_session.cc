@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "client/core.h"
+#include "client/grpc/grpc_client.h"
 
 namespace kvkeep::e2e {
 namespace {

@@ -28,7 +28,7 @@ namespace kvkeep::compare {
 namespace {
 
 // As kvkeep's frames both ways: GetStream::kFramePieces, and kMaxFrameBytes of
-// client/put_frames.cc.
+// client/grpc/put_frames.cc.
 constexpr uint64_t kFrameBytes = 2 * kMiB;
 constexpr int kHttp2FrameBytes = 4 << 20;
 constexpr char kSend = 'G', kDrop = 'P';

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "client/types.h"
+#include "client/values/types.h"
 #include "tiers/policy/trace.h"
 
 namespace kvkeep::tools {

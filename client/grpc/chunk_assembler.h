@@ -1,0 +1,59 @@
+// ChunkAssembler: puts the frames of a get together, in the caller's memory, and decides for each
+// chunk whether its bytes may be used. Internal; knows nothing of gRPC's calls.
+//
+// The daemon is not trusted: a frame that breaks the protocol ends the get, bytes that do not match
+// their checksums make their chunk kCorrupt. Every payload byte is copied once, and checksummed in
+// the same pass. Not thread-safe.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <memory>
+#include <vector>
+
+#include "client/grpc/wire.h"
+#include "client/values/types.h"
+
+namespace kvkeep::client {
+
+class ChunkAssembler {
+ public:
+  // `keys` and `parts` (the number asked for) of the get.
+  ChunkAssembler(GetOptions options, size_t keys, size_t parts);
+
+  // INTERNAL: the frame breaks the protocol; the get must end.
+  absl::Status Accept(const wire::GetFrameView& frame);
+  // Chunks that never finished are kUnfinished.
+  std::vector<GetOutcome> TakeOutcomes() { return std::move(outcomes_); }
+
+  size_t finished_chunks() const { return finished_; }
+  uint64_t delivered_bytes() const { return delivered_bytes_; }
+  uint64_t corrupt_chunks() const { return corrupt_; }  // found here, not by the daemon
+
+ private:
+  struct Progress {
+    bool started = false;
+    bool finished = false;
+    GetStatus fate = GetStatus::kHit;  // what the last frame will make of it
+    uint64_t expected = 0;             // bytes of the range asked for
+    uint64_t received = 0;
+    std::span<std::byte> destination;
+  };
+
+  absl::Status Begin(size_t chunk, const wire::GetFrameView& frame);
+  absl::Status AcceptBytes(size_t chunk, const wire::GetFrameView& frame);
+  // False: the bytes do not match the frame's checksums.
+  bool Copy(const wire::GetFrameView& frame, std::byte* to) const;
+  void Finish(size_t chunk, GetStatus status);
+
+  GetOptions options_;
+  const size_t keys_;
+  const size_t parts_;
+  std::vector<Progress> progress_;
+  std::vector<GetOutcome> outcomes_;
+  size_t finished_ = 0;
+  uint64_t delivered_bytes_ = 0;
+  uint64_t corrupt_ = 0;
+};
+
+}  // namespace kvkeep::client

@@ -1,0 +1,30 @@
+// GetCall: one get, from request to callback. Internal to the library.
+#pragma once
+
+#include "client/grpc/chunk_assembler.h"
+#include "client/grpc/grpc_client.h"
+
+namespace kvkeep::client {
+
+class GetCall final : public InFlightCall,
+                      private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  static void Start(std::shared_ptr<GrpcClient> grpc_client, SessionPtr session,
+                    const v1::GetRequest& request, size_t parts, GetOptions options,
+                    Callback<GetResult> done);
+
+  GetCall(std::shared_ptr<GrpcClient> grpc_client, SessionPtr session, size_t keys, size_t parts,
+          GetOptions options, Callback<GetResult> done);
+
+ private:
+  void OnReadDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+
+  ChunkAssembler assembler_;
+  Callback<GetResult> done_;
+  grpc::ByteBuffer out_;
+  grpc::ByteBuffer in_;
+  absl::Status broken_;  // the daemon broke the protocol
+};
+
+}  // namespace kvkeep::client

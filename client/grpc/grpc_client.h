@@ -1,0 +1,167 @@
+// GrpcClient: what all gRPC calls of one client share - the session with the daemon, the
+// namespaces, and the register of calls in flight. Internal to the library.
+//
+// One thread per client opens a session, declares the namespaces, waits until the session ends,
+// and starts over after a backoff. Every session has channels of its own: calls of an old session
+// can never reach a new one, and dropping the channels closes the connections for certain.
+//
+// Thread-safe. Held by the client, its calls, leases and namespaces; works until Shutdown.
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/status/statusor.h>
+#include <grpcpp/client_context.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/grpc/grpc_session.h"
+#include "client/transport/transport.h"
+#include "client/values/options.h"
+#include "kvkeep/v1/kvkeep.grpc.pb.h"
+#include "tiers/base/executor.h"
+#include "tiers/base/mutex.h"
+
+namespace kvkeep::client {
+
+class GrpcClient;
+
+struct GrpcNamespace final : NamespaceBinding {
+  NamespaceDigest digest() const override {
+    MutexLock lock(&mu);
+    return declared;
+  }
+
+  NamespaceSpec spec;  // constant
+  mutable Mutex mu;
+  NamespaceDigest declared ABSL_GUARDED_BY(mu);
+  uint64_t declared_epoch ABSL_GUARDED_BY(mu) = 0;  // of the session that knows it
+  absl::Status refused ABSL_GUARDED_BY(mu);         // the daemon's answer when it did not take it
+};
+
+// A call in flight. Owned by the client's register from Begin to End.
+class InFlightCall {
+ public:
+  virtual ~InFlightCall() = default;
+  // Thread-safe, at any time. The call's callback still runs, soon.
+  void Cancel();
+  const std::shared_ptr<SessionId>& session_id() const { return session_id_; }
+  // gRPC should have ended it by then.
+  std::chrono::steady_clock::time_point overdue_at() const { return overdue_at_; }
+
+ protected:
+  InFlightCall(std::shared_ptr<GrpcClient> grpc_client, SessionPtr session, Deadline deadline);
+  // Valid until Disconnect.
+  grpc::ClientContext* context();
+  // Lets go of the connection: all that could keep gRPC's memory alive.
+  void Disconnect();
+
+  const std::shared_ptr<GrpcClient> grpc_client_;
+  const std::shared_ptr<SessionId> session_id_;
+  SessionPtr session_;  // until Disconnect; only for the call itself
+
+ private:
+  std::chrono::steady_clock::time_point overdue_at_;  // constant
+  Mutex mu_;
+  std::shared_ptr<grpc::ClientContext> context_ ABSL_GUARDED_BY(mu_);
+};
+
+absl::Status FromGrpc(const grpc::Status& status);
+
+// gRPC 1.51 shuts down when its last user in the process goes, and may then wait 10 s for a poller
+// of its own. Whoever makes a channel calls this first: then it never shuts down.
+void KeepGrpcLoaded();
+
+class SessionStream;
+
+class GrpcClient : public std::enable_shared_from_this<GrpcClient> {
+ public:
+  explicit GrpcClient(ClientOptions options);
+  ~GrpcClient();
+
+  void Start();
+  void Shutdown();  // once; no callback runs after it
+  const ClientOptions& options() const { return options_; }
+
+  // Returns when the first try to open a session has ended one way or the other, or at `timeout`.
+  void WaitFirstAttempt(Deadline timeout);
+  bool WaitConnected(Deadline timeout);
+  absl::Status why_away() const;  // OK: a session is open
+
+  struct Ready {
+    SessionPtr session;
+    std::string digest;
+  };
+  // The open session, or why there is none.
+  absl::StatusOr<SessionPtr> CurrentSession();
+  // The session named, if it is still the current one; else null.
+  SessionPtr FindSession(const std::shared_ptr<SessionId>& id);
+  absl::StatusOr<Ready> Prepare(Transport::Ns ns);
+  absl::StatusOr<std::shared_ptr<GrpcNamespace>> OpenNamespace(const NamespaceSpec& spec,
+                                                               Deadline deadline);
+
+  // Registers a call before it starts. Not OK: the client is being destroyed.
+  absl::Status Begin(std::shared_ptr<InFlightCall> call);
+  // Takes the call out and runs its callback; the call may be gone afterwards. REQUIRES: it has
+  // disconnected.
+  void End(InFlightCall* call, absl::AnyInvocable<void() &&> callback);
+  // End, but on a thread where gRPC holds no locks.
+  void EndLater(InFlightCall* call, absl::AnyInvocable<void() &&> callback);
+
+  // Ends the session, if it is still the current one, and all its calls. A new one follows.
+  void TearDown(const SessionId& id);
+  // A put has ended, but gRPC still refers to its memory: should that last, the session is torn
+  // down.
+  void SlicesAreLate(SessionId& id);
+
+  // `done` may be empty. A lease whose session is over needs no release: OK.
+  void ReleaseLease(const std::shared_ptr<SessionId>& id, uint64_t lease_id, uint32_t keep_keys,
+                    DoneCallback done = nullptr);
+
+  ServerLimits limits() const;
+  ClientStats GetStats() const;
+
+  struct Counters {
+    std::atomic<uint64_t> sessions_opened{0}, calls{0}, failed_fast{0}, corrupt_chunks{0},
+        bytes_received{0}, bytes_sent{0}, late_slices{0}, sessions_torn_down{0},
+        leases_reclaimed{0};
+  };
+  Counters counters;
+
+ private:
+  void Run();
+  // Opens a session and returns, when it is over, why.
+  absl::Status RunSession();
+  absl::Status Publish(const std::shared_ptr<Session>& session, SessionStream* stream);
+  absl::Status DeclareAll(const SessionPtr& session);
+  absl::Status Declare(const SessionPtr& session, GrpcNamespace* ns, Deadline deadline);
+  void WaitForEnd(const SessionPtr& session, SessionStream* stream);
+  bool HasOverdueCall(const SessionId* id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<std::shared_ptr<GrpcNamespace>> Undeclared(uint64_t epoch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CancelCallsOf(const SessionId* id);  // null: all
+
+  const ClientOptions options_;
+  std::thread thread_;                 // runs Run(), from Start to Shutdown
+  std::unique_ptr<ThreadPool> later_;  // for what must not run on gRPC's threads; likewise
+
+  mutable Mutex mu_;
+  CondVar changed_;   // what the session's thread and those who wait for a session look at
+  CondVar all_done_;  // running_ is 0
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool attempted_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t epochs_ ABSL_GUARDED_BY(mu_) = 0;
+  SessionPtr session_ ABSL_GUARDED_BY(mu_);  // null: away
+  uint64_t torn_down_epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Status away_reason_ ABSL_GUARDED_BY(mu_);
+  ServerLimits limits_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<GrpcNamespace>> namespaces_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<InFlightCall*, std::shared_ptr<InFlightCall>> calls_ ABSL_GUARDED_BY(mu_);
+  size_t running_ ABSL_GUARDED_BY(mu_) = 0;  // calls whose callback has not returned
+  std::chrono::steady_clock::time_point late_since_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace kvkeep::client

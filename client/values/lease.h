@@ -1,0 +1,66 @@
+// Lease: the promise that the chunks of a lookup's leading keys stay readable.
+//
+// Move-only; released on destruction (in the background, best effort: the session's end releases it
+// in any case). One thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "client/values/types.h"
+
+namespace kvkeep::client {
+
+// What a transport knows of a lease it granted. Thread-compatible.
+class LeaseState {
+ public:
+  virtual ~LeaseState() = default;
+  virtual bool alive() const = 0;  // its session is open
+  virtual void Shrink(uint32_t keep_keys) = 0;
+  virtual Path path() const = 0;  // of the transport that granted it
+};
+
+class [[nodiscard]] Lease {
+ public:
+  Lease() = default;
+  ~Lease() { Release(); }
+  Lease(Lease&& other) noexcept = default;
+  Lease& operator=(Lease&& other) noexcept {
+    if (this != &other) {
+      Release();
+      state_ = std::move(other.state_);
+      keys_ = other.keys_;
+      bytes_ = other.bytes_;
+    }
+    return *this;
+  }
+
+  // False: nothing was leased, released already, or its session is over.
+  bool alive() const { return state_ != nullptr && state_->alive(); }
+  uint32_t keys() const { return state_ == nullptr ? 0 : keys_; }
+  uint64_t bytes() const { return state_ == nullptr ? 0 : bytes_; }  // as leased by the lookup
+  // Keeps the chunks of the first `keep_keys` keys and gives the others back, in the background. A
+  // get of those that is under way misses them.
+  void Shrink(uint32_t keep_keys) {
+    if (state_ == nullptr || keep_keys >= keys_) return;
+    state_->Shrink(keep_keys);
+    keys_ = keep_keys;
+    if (keep_keys == 0) state_.reset();
+  }
+  void Release() { Shrink(0); }
+
+  // For transports.
+  Lease(std::unique_ptr<LeaseState> state, uint32_t keys, uint64_t bytes)
+      : state_(std::move(state)), keys_(keys), bytes_(bytes) {}
+  const LeaseState* state() const { return state_.get(); }
+  // Leaves an empty lease behind: what happens to the promise is the caller's business.
+  std::unique_ptr<LeaseState> TakeState() && { return std::move(state_); }
+
+ private:
+  std::unique_ptr<LeaseState> state_;
+  uint32_t keys_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace kvkeep::client

@@ -1,0 +1,36 @@
+// ClientOptions: how a client reaches its daemon. A plain value.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "client/values/security.h"
+#include "client/values/types.h"
+
+namespace kvkeep::client {
+
+struct ClientOptions {
+  std::string endpoint;     // "unix:///path" (path at most 107 bytes) or "host:port"
+  std::string client_name;  // shown in the daemon's status; at most 128 bytes, UTF-8
+  Deadline default_deadline{5'000};
+  Deadline backoff_min{50};  // before the first try to reconnect; doubles, with jitter
+  Deadline backoff_max{2'000};
+  // Local path: how long a thread that waits for a reply looks for it before it sleeps, while that
+  // pays (tiers/base/busy_poll.h). Longer than the daemon's way there: it may be asleep. 0: never.
+  std::chrono::microseconds busy_poll{100};
+  PathChoice path = PathChoice::kAuto;
+  std::string local_socket;  // of the local path; empty: local.sock beside the Unix socket
+  uint32_t channels = 1;     // of gRPC: connections for gets and puts, 1 to 16; one's end ends all
+  SecurityOptions security;  // of a "host:port" endpoint
+  // TCP only: after this long without a reply the session is closed.
+  Deadline peer_timeout{30'000};
+  absl::Status Validate() const;
+};
+
+// The local path's socket; empty: there can be none, as the endpoint is no Unix socket.
+std::string LocalSocketOf(const ClientOptions& options);
+
+}  // namespace kvkeep::client
