@@ -16,6 +16,7 @@ import subprocess
 import sys
 
 import cpp_source
+from layers import Layers
 
 # ---- ratchets: path -> why it is tolerated ------------------------------------------------------
 
@@ -37,39 +38,15 @@ MAX_HEADER_LINES = 200
 MAX_FUNCTION_LINES = 70
 MAX_COLUMNS = 100
 
-# ---- layers: folder -> folders its files may include, besides its own ----------------------------
+# ---- layers --------------------------------------------------------------------------------------
 
-_BASE = ("tiers/base",)
-_PARTS = _BASE + ("tiers/alloc", "tiers/policy", "tiers/io", "tiers/index")
-_TIERS = _PARTS + ("tiers/crypt", "tiers/host", "tiers/nvme", "tiers/remote", "tiers/store")
-LAYERS = {
-    "tiers/base": (),
-    "tiers/alloc": _BASE,
-    "tiers/policy": _BASE,
-    "tiers/io": _BASE,
-    "tiers/index": _BASE,
-    "tiers/host": _PARTS,
-    "tiers/crypt": _BASE,
-    "tiers/remote": _BASE + ("tiers/objects", "tiers/crypt"),
-    "tiers/objects": _BASE,
-    "tiers/nvme": _PARTS + ("tiers/crypt",),
-    "tiers/fsck": _BASE + ("tiers/crypt", "tiers/io", "tiers/index", "tiers/nvme"),
-    "tiers/store": _TIERS,
-    "config": _TIERS,
-    "proto": _BASE,
-    "gpu": _BASE,
-    "server": _TIERS + ("config", "proto", "gpu"),
-    "client": _BASE + ("proto", "gpu"),
-    "client/c": _BASE + ("client",),
-    # The CLI replays and simulates traces without a daemon, hence the policies; it drops the memory
-    # that a stopped daemon left on its mount, hence the host, and the config that says where; it
-    # checks the devices of one, hence fsck; it tries a bucket before one trusts it, hence objects.
-    "tools": _BASE + ("client", "proto", "gpu", "tiers/policy", "tiers/host", "tiers/nvme",
-                      "tiers/fsck", "tiers/crypt", "tiers/objects", "config"),
-    # The engine room is tested without anything above it; so it builds without gRPC.
-    "tests/tiers": _TIERS + ("tiers/fsck", "tiers/objects", "tests/fakes", "tests/sim"),
-    "tests/fakes": _TIERS + ("tiers/objects", "proto"),
-    "tests/sim": _TIERS + ("tests/fakes",),
+# Which folder may include which is not written here: it is the DEPS in CMakeLists.txt (layers.py).
+# Walls: folder -> who alone may include its headers, besides what is in it.
+WALLS = {
+    "client/internal": ("client/", "tests/client/", "tests/e2e/", "tests/gpu/"),
+    "client/transport": ("client/", "tests/client/"),
+    "client/local": ("client/", "tests/client/", "tests/e2e/"),
+    "client/grpc": ("client/", "tests/client/", "tests/e2e/"),
 }
 
 # Outside headers and the only places that may include them (tests of those places too).
@@ -176,12 +153,6 @@ def is_text(path, text):
     return path.endswith(TEXT) or text.startswith("#!")
 
 
-def layer(path):
-    """The longest folder of LAYERS that `path` lies in, or ''."""
-    inside = [name for name in LAYERS if path.startswith(name + "/")]
-    return max(inside, key=len, default="")
-
-
 def cpp_files(tree):
     return [(path, text) for path, text in tree.items() if path.endswith(CPP)]
 
@@ -190,18 +161,35 @@ def cpp_files(tree):
 
 
 def include_arrow(tree):
+    layers = Layers(tree)
     for path, text in cpp_files(tree):
-        mine = layer(path)
+        if path.startswith("cmake/"):
+            continue
+        mine = layers.home(path)
         for line, _, target in cpp_source.includes(text):
-            if target.startswith("tests/") and not path.startswith("tests/"):
-                yield Problem(path, line, "include-arrow", f"production code includes {target}")
-                continue
-            theirs = layer(target)
-            if not mine or not theirs or theirs == mine or theirs in LAYERS[mine]:
-                continue
-            allowed = ", ".join(LAYERS[mine]) or "nothing"
-            yield Problem(path, line, "include-arrow",
-                          f"{mine} may include {allowed}; not {theirs} ({target})")
+            if target.startswith("tests/"):
+                if not path.startswith("tests/"):
+                    yield Problem(path, line, "include-arrow",
+                                  f"production code includes {target}")
+            elif target in tree and layers.home(target) not in layers.reach(mine):
+                yield Problem(path, line, "include-arrow",
+                              f"no target of {mine} has one of {layers.home(target)} in its DEPS, "
+                              f"directly or by another ({target})")
+
+
+def circle(tree):
+    for folder_, theirs, target in Layers(tree).circles():
+        yield Problem(f"{target.folder}/CMakeLists.txt", target.line, "circle",
+                      f"{target.name} depends on {theirs}, which leads back to {folder_}")
+
+
+def wall(tree):
+    for path, text in cpp_files(tree):
+        for line, _, target in cpp_source.includes(text):
+            for hidden, allowed in WALLS.items():
+                if target.startswith(hidden + "/") and not path.startswith(allowed):
+                    yield Problem(path, line, "wall",
+                                  f"{target} is internal: for {', '.join(allowed)} alone")
 
 
 def include_rooted(tree):
@@ -401,9 +389,9 @@ def code_in_data(tree):
                               "JSON, yaml.safe_load")
 
 
-RULES = [include_arrow, include_rooted, outside_header, file_length, function_length, line_length,
-         whitespace, banned, sleep, todo, header, file_name, readme, one_title, cmake_source,
-         local_path, code_in_data]
+RULES = [include_arrow, circle, wall, include_rooted, outside_header, file_length,
+         function_length, line_length, whitespace, banned, sleep, todo, header, file_name, readme,
+         one_title, cmake_source, local_path, code_in_data]
 
 # ---- running ------------------------------------------------------------------------------------
 
