@@ -18,7 +18,6 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr size_t kMaxNamespaces = 1024;
 // How long gRPC may hold a finished put's memory, or a call beyond its deadline, before the
 // connection is broken off to get it back.
 constexpr std::chrono::milliseconds kLateGrace{200};
@@ -192,7 +191,7 @@ absl::Status GrpcClient::Publish(const std::shared_ptr<Session>& session, Sessio
     MutexLock lock(&mu_);
     if (stopping_) return absl::CancelledError("stopping");
     if (stream->done()) return stream->status();
-    if (!Undeclared(session->id->epoch).empty()) continue;  // one more came in between
+    if (!namespaces_.Undeclared(session->id->epoch).empty()) continue;  // one more came in between
     session_ = session;
     limits_ = session->limits;
     attempted_ = true;
@@ -202,20 +201,11 @@ absl::Status GrpcClient::Publish(const std::shared_ptr<Session>& session, Sessio
   }
 }
 
-std::vector<std::shared_ptr<GrpcNamespace>> GrpcClient::Undeclared(uint64_t epoch) {
-  std::vector<std::shared_ptr<GrpcNamespace>> missing;
-  for (const auto& ns : namespaces_) {
-    MutexLock lock(&ns->mu);  // lock order: grpc_client, then namespace
-    if (ns->declared_epoch != epoch) missing.push_back(ns);
-  }
-  return missing;
-}
-
 absl::Status GrpcClient::DeclareAll(const SessionPtr& session) {
-  std::vector<std::shared_ptr<GrpcNamespace>> missing;
+  std::vector<DeclaredNamespaces::Ptr> missing;
   {
     MutexLock lock(&mu_);
-    missing = Undeclared(session->id->epoch);
+    missing = namespaces_.Undeclared(session->id->epoch);
   }
   for (const auto& ns : missing) {
     KVKEEP_RETURN_IF_ERROR(Declare(session, ns.get(), options_.default_deadline));
@@ -223,33 +213,23 @@ absl::Status GrpcClient::DeclareAll(const SessionPtr& session) {
   return absl::OkStatus();
 }
 
-absl::Status GrpcClient::Declare(const SessionPtr& session, GrpcNamespace* ns, Deadline deadline) {
-  const v1::OpenNamespaceRequest request = ToWire(ns->spec, session->id->token);
-  NamespaceDigest digest;
-  absl::Status status = Await<absl::Status>([&](auto done) {
+absl::Status GrpcClient::Declare(const SessionPtr& session, DeclaredNamespace* ns,
+                                 Deadline deadline) {
+  const v1::OpenNamespaceRequest request = ToWire(ns->spec(), session->id->token);
+  using Answer = absl::StatusOr<NamespaceDigest>;
+  const Answer answer = Await<Answer>([&](auto done) {
     using Call = UnaryCall<v1::OpenNamespaceRequest, v1::OpenNamespaceResponse>;
-    Call::Start(shared_from_this(), session,
-                &v1::KvCache::StubInterface::async_interface::OpenNamespace, request, deadline,
-                [&digest, done](absl::Status status, auto&, auto& response) mutable {
-                  if (status.ok()) {
-                    if (response.namespace_digest().size() == NamespaceDigest::kSize) {
-                      digest = *NamespaceDigest::FromBytes(response.namespace_digest());
-                    } else {
-                      status = absl::InternalError("OpenNamespace: digest of a wrong length");
-                    }
-                  }
-                  done(std::move(status));
-                });
+    Call::Start(
+        shared_from_this(), session, &v1::KvCache::StubInterface::async_interface::OpenNamespace,
+        request, deadline, [done](absl::Status status, auto&, auto& response) mutable {
+          if (!status.ok()) return done(Answer(std::move(status)));
+          if (response.namespace_digest().size() != NamespaceDigest::kSize) {
+            return done(Answer(absl::InternalError("OpenNamespace: digest of a wrong length")));
+          }
+          done(Answer(*NamespaceDigest::FromBytes(response.namespace_digest())));
+        });
   });
-  // What the daemon will not take is an answer too, and must not keep the session from opening.
-  const bool refused = absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status) ||
-                       absl::IsPermissionDenied(status);
-  if (!status.ok() && !refused) return status;
-  MutexLock lock(&ns->mu);
-  ns->declared_epoch = session->id->epoch;
-  ns->refused = status;
-  if (status.ok()) ns->declared = digest;
-  return absl::OkStatus();
+  return ns->TakeAnswer(session->id->epoch, answer);
 }
 
 bool GrpcClient::HasOverdueCall(const SessionId* id) const {
@@ -265,7 +245,7 @@ void GrpcClient::WaitForEnd(const SessionPtr& session, SessionStream* stream) {
     {
       MutexLock lock(&mu_);
       if (stopping_ || stream->done() || torn_down_epoch_ == session->id->epoch) return;
-      declare = !Undeclared(session->id->epoch).empty();
+      declare = !namespaces_.Undeclared(session->id->epoch).empty();
       const bool late =
           session->id->late_puts > 0 && steady_clock::now() - late_since_ > kLateGrace;
       if (late || HasOverdueCall(session->id.get()) || session->lost_connection()) {
@@ -322,48 +302,30 @@ SessionPtr GrpcClient::FindSession(const std::shared_ptr<SessionId>& id) {
 }
 
 absl::StatusOr<GrpcClient::Ready> GrpcClient::Prepare(Transport::Ns binding) {
-  auto& ns = static_cast<GrpcNamespace&>(*binding);
   KVKEEP_ASSIGN_OR_RETURN(SessionPtr session, CurrentSession());
-  MutexLock lock(&ns.mu);
-  if (ns.declared_epoch != session->id->epoch) {
-    return absl::UnavailableError("namespace: the daemon has not confirmed it yet");
-  }
-  KVKEEP_RETURN_IF_ERROR(ns.refused);
-  return Ready{std::move(session), std::string(ns.declared.view())};
+  KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest digest,
+                          static_cast<DeclaredNamespace&>(*binding).DigestIn(session->id->epoch));
+  return Ready{std::move(session), std::string(digest.view())};
 }
 
-absl::StatusOr<std::shared_ptr<GrpcNamespace>> GrpcClient::OpenNamespace(const NamespaceSpec& spec,
-                                                                         Deadline deadline) {
-  std::shared_ptr<GrpcNamespace> state;
+absl::StatusOr<DeclaredNamespaces::Ptr> GrpcClient::OpenNamespace(const NamespaceSpec& spec,
+                                                                  Deadline deadline) {
+  DeclaredNamespaces::Ptr ns;
   SessionPtr session;
   {
     MutexLock lock(&mu_);
-    for (const auto& known : namespaces_) {
-      if (known->spec == spec) state = known;
-    }
-    if (state == nullptr) {
-      if (namespaces_.size() >= kMaxNamespaces) {
-        return absl::ResourceExhaustedError(
-            absl::StrCat("namespaces of this client: at the limit of ", kMaxNamespaces));
-      }
-      state = namespaces_.emplace_back(std::make_shared<GrpcNamespace>());
-      state->spec = spec;
-    }
+    KVKEEP_ASSIGN_OR_RETURN(ns, namespaces_.Add(spec));
     session = session_;
   }
-  if (session == nullptr) return state;
+  if (session == nullptr) return ns;
   // A failure here is no error: the session's thread declares it once the daemon answers again.
-  (void)Declare(session, state.get(), deadline);
-  absl::Status refused;
-  {
-    MutexLock lock(&state->mu);
-    refused = state->refused;
-  }
+  (void)Declare(session, ns.get(), deadline);
+  absl::Status refusal = ns->refusal();
   MutexLock lock(&mu_);
   changed_.NotifyAll();
-  if (refused.ok()) return state;
-  std::erase(namespaces_, state);
-  return refused;
+  if (refusal.ok()) return ns;
+  namespaces_.Remove(ns);
+  return refusal;
 }
 
 // ---------------------------------------------------------------- calls in flight

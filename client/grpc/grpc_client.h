@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "client/grpc/grpc_session.h"
+#include "client/transport/declared_namespaces.h"
 #include "client/transport/transport.h"
 #include "client/values/options.h"
 #include "kvkeep/v1/kvkeep.grpc.pb.h"
@@ -28,19 +29,6 @@
 namespace kvkeep::client {
 
 class GrpcClient;
-
-struct GrpcNamespace final : NamespaceBinding {
-  NamespaceDigest digest() const override {
-    MutexLock lock(&mu);
-    return declared;
-  }
-
-  NamespaceSpec spec;  // constant
-  mutable Mutex mu;
-  NamespaceDigest declared ABSL_GUARDED_BY(mu);
-  uint64_t declared_epoch ABSL_GUARDED_BY(mu) = 0;  // of the session that knows it
-  absl::Status refused ABSL_GUARDED_BY(mu);         // the daemon's answer when it did not take it
-};
 
 // A call in flight. Owned by the client's register from Begin to End.
 class InFlightCall {
@@ -100,8 +88,8 @@ class GrpcClient : public std::enable_shared_from_this<GrpcClient> {
   // The session named, if it is still the current one; else null.
   SessionPtr FindSession(const std::shared_ptr<SessionId>& id);
   absl::StatusOr<Ready> Prepare(Transport::Ns ns);
-  absl::StatusOr<std::shared_ptr<GrpcNamespace>> OpenNamespace(const NamespaceSpec& spec,
-                                                               Deadline deadline);
+  absl::StatusOr<DeclaredNamespaces::Ptr> OpenNamespace(const NamespaceSpec& spec,
+                                                        Deadline deadline);
 
   // Registers a call before it starts. Not OK: the client is being destroyed.
   absl::Status Begin(std::shared_ptr<InFlightCall> call);
@@ -137,11 +125,9 @@ class GrpcClient : public std::enable_shared_from_this<GrpcClient> {
   absl::Status RunSession();
   absl::Status Publish(const std::shared_ptr<Session>& session, SessionStream* stream);
   absl::Status DeclareAll(const SessionPtr& session);
-  absl::Status Declare(const SessionPtr& session, GrpcNamespace* ns, Deadline deadline);
+  absl::Status Declare(const SessionPtr& session, DeclaredNamespace* ns, Deadline deadline);
   void WaitForEnd(const SessionPtr& session, SessionStream* stream);
   bool HasOverdueCall(const SessionId* id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::vector<std::shared_ptr<GrpcNamespace>> Undeclared(uint64_t epoch)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CancelCallsOf(const SessionId* id);  // null: all
 
   const ClientOptions options_;
@@ -158,7 +144,7 @@ class GrpcClient : public std::enable_shared_from_this<GrpcClient> {
   uint64_t torn_down_epoch_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Status away_reason_ ABSL_GUARDED_BY(mu_);
   ServerLimits limits_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::shared_ptr<GrpcNamespace>> namespaces_ ABSL_GUARDED_BY(mu_);
+  DeclaredNamespaces namespaces_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<InFlightCall*, std::shared_ptr<InFlightCall>> calls_ ABSL_GUARDED_BY(mu_);
   size_t running_ ABSL_GUARDED_BY(mu_) = 0;  // calls whose callback has not returned
   std::chrono::steady_clock::time_point late_since_ ABSL_GUARDED_BY(mu_);

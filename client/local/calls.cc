@@ -156,7 +156,7 @@ void LocalTransport::KeysCall(Kind kind, Ns ns, Keys keys, Parts parts, Deadline
                               Callback<T> done) {
   const absl::StatusOr<Ready> ready = Prepare(ns);
   if (!ready.ok()) return std::move(done)(ready.status());
-  const size_t part_count = PartCount(static_cast<LocalNamespace&>(*ns).spec, parts);
+  const size_t part_count = PartCount(static_cast<DeclaredNamespace&>(*ns).spec(), parts);
   if (absl::Status bad = CheckKeys(keys, part_count, LimitsOf(ready->session->welcome()));
       !bad.ok()) {
     return std::move(done)(bad);

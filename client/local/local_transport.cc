@@ -16,7 +16,6 @@ namespace {
 using local::Kind;
 using std::chrono::steady_clock;
 
-constexpr size_t kMaxNamespaces = 1024;
 constexpr int kWorkers = 2;
 constexpr uint64_t kMaxPartsPerCall = 64;
 // A daemon that is back by then and has kept its arena finds it mapped. One that needs another
@@ -30,6 +29,39 @@ absl::Status Forked() {
 
 absl::Status BeingDestroyed() {
   return absl::CancelledError("the kvkeep client is being destroyed");
+}
+
+// What the daemon answers to that namespace in this session.
+absl::StatusOr<NamespaceDigest> AskToOpen(const LocalSessionPtr& session, const NamespaceSpec& spec,
+                                          LocalSession::Time deadline) {
+  const std::string* const texts[] = {&spec.model,          &spec.dtype,     &spec.layout,
+                                      &spec.hash_algorithm, &spec.hash_seed, &spec.tenant};
+  for (const std::string* text : texts) {
+    if (text->size() > UINT16_MAX) return absl::InvalidArgumentError("namespace: text too long");
+  }
+  if (!spec.tenant.empty() && session->welcome().version < 2) {
+    return absl::PermissionDeniedError(
+        "namespace: this daemon is too old for namespaces of other tenants by the local path");
+  }
+  const uint64_t id = session->NextId();
+  local::MessageWriter writer(static_cast<uint16_t>(Kind::kOpenNamespace), id);
+  writer.Append(local::OpenNamespace{
+      .bytes_per_part = spec.bytes_per_part,
+      .tokens_per_chunk = spec.tokens_per_chunk,
+      .parts = spec.parts,
+      .model_bytes = static_cast<uint16_t>(spec.model.size()),
+      .dtype_bytes = static_cast<uint16_t>(spec.dtype.size()),
+      .layout_bytes = static_cast<uint16_t>(spec.layout.size()),
+      .hash_algorithm_bytes = static_cast<uint16_t>(spec.hash_algorithm.size()),
+      .hash_seed_bytes = static_cast<uint16_t>(spec.hash_seed.size()),
+      .tenant_bytes = static_cast<uint16_t>(spec.tenant.size())});
+  for (const std::string* text : texts) writer.AppendText(*text);
+  KVKEEP_ASSIGN_OR_RETURN(const local::NamespaceReply reply,
+                          Ask<local::NamespaceReply>(session, Kind::kOpenNamespace, id, writer,
+                                                     deadline, ReadStruct<local::NamespaceReply>));
+  NamespaceDigest digest;
+  digest.bytes = reply.digest;
+  return digest;
 }
 
 }  // namespace
@@ -118,7 +150,8 @@ absl::Status LocalTransport::RunSession() {
     if (!ended.ok()) break;
     MutexLock lock(&mu_);
     if (stopping_) ended = BeingDestroyed();
-    if (!ended.ok() || !Undeclared(epoch).empty()) continue;  // one more came in between
+    if (!ended.ok() || !namespaces_.Undeclared(epoch).empty())
+      continue;  // one more came in between
     session_ = session;
     opening_ = nullptr;
     limits_ = LimitsOf(session->welcome());
@@ -140,20 +173,11 @@ absl::Status LocalTransport::RunSession() {
   return ended;
 }
 
-std::vector<std::shared_ptr<LocalNamespace>> LocalTransport::Undeclared(uint64_t epoch) {
-  std::vector<std::shared_ptr<LocalNamespace>> missing;
-  for (const auto& ns : namespaces_) {
-    MutexLock lock(&ns->mu);  // lock order: transport, then namespace
-    if (ns->declared_epoch != epoch) missing.push_back(ns);
-  }
-  return missing;
-}
-
 absl::Status LocalTransport::DeclareAll(const LocalSessionPtr& session) {
-  std::vector<std::shared_ptr<LocalNamespace>> missing;
+  std::vector<DeclaredNamespaces::Ptr> missing;
   {
     MutexLock lock(&mu_);
-    missing = Undeclared(session->epoch());
+    missing = namespaces_.Undeclared(session->epoch());
   }
   const auto deadline = steady_clock::now() + options_.default_deadline;
   for (const auto& ns : missing) {
@@ -162,48 +186,11 @@ absl::Status LocalTransport::DeclareAll(const LocalSessionPtr& session) {
   return absl::OkStatus();
 }
 
-absl::Status LocalTransport::Declare(const LocalSessionPtr& session, LocalNamespace* ns,
+absl::Status LocalTransport::Declare(const LocalSessionPtr& session, DeclaredNamespace* ns,
                                      LocalSession::Time deadline) {
-  const NamespaceSpec& spec = ns->spec;
-  const uint64_t id = session->NextId();
-  local::MessageWriter writer(static_cast<uint16_t>(Kind::kOpenNamespace), id);
-  const std::string* const texts[] = {&spec.model,          &spec.dtype,     &spec.layout,
-                                      &spec.hash_algorithm, &spec.hash_seed, &spec.tenant};
-  absl::Status status;
-  for (const std::string* text : texts) {
-    if (text->size() > UINT16_MAX) status = absl::InvalidArgumentError("namespace: text too long");
-  }
-  if (!spec.tenant.empty() && session->welcome().version < 2) {
-    status = absl::PermissionDeniedError(
-        "namespace: this daemon is too old for namespaces of other tenants by the local path");
-  }
-  NamespaceDigest digest;
-  if (status.ok()) {
-    writer.Append(local::OpenNamespace{
-        .bytes_per_part = spec.bytes_per_part,
-        .tokens_per_chunk = spec.tokens_per_chunk,
-        .parts = spec.parts,
-        .model_bytes = static_cast<uint16_t>(spec.model.size()),
-        .dtype_bytes = static_cast<uint16_t>(spec.dtype.size()),
-        .layout_bytes = static_cast<uint16_t>(spec.layout.size()),
-        .hash_algorithm_bytes = static_cast<uint16_t>(spec.hash_algorithm.size()),
-        .hash_seed_bytes = static_cast<uint16_t>(spec.hash_seed.size()),
-        .tenant_bytes = static_cast<uint16_t>(spec.tenant.size())});
-    for (const std::string* text : texts) writer.AppendText(*text);
-    const auto reply = Ask<local::NamespaceReply>(session, Kind::kOpenNamespace, id, writer,
-                                                  deadline, ReadStruct<local::NamespaceReply>);
-    status = reply.status();
-    if (reply.ok()) digest.bytes = reply->digest;
-  }
-  // What the daemon will not take is an answer too, and must not keep the session from opening.
-  const bool refused = absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status) ||
-                       absl::IsPermissionDenied(status);
-  if (!status.ok() && !refused) return status;
+  KVKEEP_RETURN_IF_ERROR(
+      ns->TakeAnswer(session->epoch(), AskToOpen(session, ns->spec(), deadline)));
   TestPoint("namespace-open");
-  MutexLock lock(&ns->mu);
-  ns->declared_epoch = session->epoch();
-  ns->refused = status;
-  if (status.ok()) ns->declared = digest;
   return absl::OkStatus();
 }
 
@@ -280,13 +267,9 @@ absl::StatusOr<LocalSessionPtr> LocalTransport::CurrentSession() {
 
 absl::StatusOr<LocalTransport::Ready> LocalTransport::Prepare(Ns binding) {
   KVKEEP_ASSIGN_OR_RETURN(LocalSessionPtr session, CurrentSession());
-  auto& ns = static_cast<LocalNamespace&>(*binding);
-  MutexLock lock(&ns.mu);
-  if (ns.declared_epoch != session->epoch()) {
-    return absl::UnavailableError("namespace: the daemon has not confirmed it yet");
-  }
-  KVKEEP_RETURN_IF_ERROR(ns.refused);
-  return Ready{std::move(session), ns.declared};
+  KVKEEP_ASSIGN_OR_RETURN(const NamespaceDigest digest,
+                          static_cast<DeclaredNamespace&>(*binding).DigestIn(session->epoch()));
+  return Ready{std::move(session), digest};
 }
 
 LocalSession::Time LocalTransport::DeadlineOf(Deadline deadline) const {
@@ -296,21 +279,11 @@ LocalSession::Time LocalTransport::DeadlineOf(Deadline deadline) const {
 absl::StatusOr<std::shared_ptr<NamespaceBinding>> LocalTransport::OpenNamespace(
     const NamespaceSpec& spec, Deadline deadline) {
   if (forked()) return Forked();
-  std::shared_ptr<LocalNamespace> ns;
+  DeclaredNamespaces::Ptr ns;
   LocalSessionPtr session;
   {
     MutexLock lock(&mu_);
-    for (const auto& known : namespaces_) {
-      if (known->spec == spec) ns = known;
-    }
-    if (ns == nullptr) {
-      if (namespaces_.size() >= kMaxNamespaces) {
-        return absl::ResourceExhaustedError(
-            absl::StrCat("namespaces of this client: at the limit of ", kMaxNamespaces));
-      }
-      ns = namespaces_.emplace_back(std::make_shared<LocalNamespace>());
-      ns->spec = spec;
-    }
+    KVKEEP_ASSIGN_OR_RETURN(ns, namespaces_.Add(spec));
     session = session_;
   }
   if (session == nullptr) return ns;  // declared once there is a session
@@ -320,15 +293,11 @@ absl::StatusOr<std::shared_ptr<NamespaceBinding>> LocalTransport::OpenNamespace(
         absl::StrCat("a namespace could not be declared: ", failed.ToString())));
     return ns;
   }
-  absl::Status refused;
-  {
-    MutexLock lock(&ns->mu);
-    refused = ns->refused;
-  }
-  if (refused.ok()) return ns;
+  absl::Status refusal = ns->refusal();
+  if (refusal.ok()) return ns;
   MutexLock lock(&mu_);
-  std::erase(namespaces_, ns);
-  return refused;
+  namespaces_.Remove(ns);
+  return refusal;
 }
 
 // ---------------------------------------------------------------- threads

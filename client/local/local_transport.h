@@ -22,6 +22,7 @@
 #include "client/local/gpu_regions.h"
 #include "client/local/put_memory.h"
 #include "client/local/requests.h"
+#include "client/transport/declared_namespaces.h"
 #include "client/transport/transport.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/mutex.h"
@@ -31,19 +32,6 @@ namespace kvkeep::client {
 struct LocalCounters {
   std::atomic<uint64_t> sessions_opened{0}, calls{0}, failed_fast{0}, corrupt_chunks{0},
       bytes_received{0}, bytes_sent{0}, leases_reclaimed{0};
-};
-
-struct LocalNamespace final : NamespaceBinding {
-  NamespaceDigest digest() const override {
-    MutexLock lock(&mu);
-    return declared;
-  }
-
-  NamespaceSpec spec;  // constant
-  mutable Mutex mu;
-  NamespaceDigest declared ABSL_GUARDED_BY(mu);
-  uint64_t declared_epoch ABSL_GUARDED_BY(mu) = 0;  // of the session that knows it
-  absl::Status refused ABSL_GUARDED_BY(mu);         // the daemon's answer when it did not take it
 };
 
 class LocalTransport final : public Transport {
@@ -128,10 +116,8 @@ class LocalTransport final : public Transport {
   absl::Status RunSession();
   bool SleepUntil(std::chrono::steady_clock::time_point time);  // true: it is to stop
   absl::Status DeclareAll(const LocalSessionPtr& session);
-  absl::Status Declare(const LocalSessionPtr& session, LocalNamespace* ns,
+  absl::Status Declare(const LocalSessionPtr& session, DeclaredNamespace* ns,
                        LocalSession::Time deadline);
-  std::vector<std::shared_ptr<LocalNamespace>> Undeclared(uint64_t epoch)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Options options_;
   const ForkMark mark_;
@@ -154,7 +140,7 @@ class LocalTransport final : public Transport {
   LocalSessionPtr opening_ ABSL_GUARDED_BY(mu_);  // connected, its namespaces not declared yet
   absl::Status away_reason_ ABSL_GUARDED_BY(mu_);
   ServerLimits limits_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::shared_ptr<LocalNamespace>> namespaces_ ABSL_GUARDED_BY(mu_);
+  DeclaredNamespaces namespaces_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<ThreadPool> workers_ ABSL_GUARDED_BY(mu_);  // with the first get or put
 };
 

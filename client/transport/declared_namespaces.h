@@ -1,0 +1,60 @@
+// DeclaredNamespaces: the namespaces of one transport, which it declares anew in each session, and
+// what the daemon answered. A list for the lock of whoever owns it; each namespace is thread-safe.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "client/transport/transport.h"
+#include "client/values/types.h"
+#include "tiers/base/key.h"
+#include "tiers/base/mutex.h"
+
+namespace kvkeep::client {
+
+class DeclaredNamespace final : public NamespaceBinding {
+ public:
+  explicit DeclaredNamespace(NamespaceSpec spec) : spec_(std::move(spec)) {}
+
+  const NamespaceSpec& spec() const { return spec_; }
+  NamespaceDigest digest() const override;
+  // Whether the daemon has answered in the session of that number, whatever it said.
+  bool AnsweredIn(uint64_t epoch) const;
+  // Its digest in that session. UNAVAILABLE: there is no answer yet. Else why it was refused.
+  absl::StatusOr<NamespaceDigest> DigestIn(uint64_t epoch) const;
+  absl::Status refusal() const;  // the last answer's; OK: it was taken, or there is none
+
+  // Takes the daemon's answer in that session. A refusal is an answer too, and no reason to end the
+  // session. Any other error is none: it is returned, and changes nothing.
+  absl::Status TakeAnswer(uint64_t epoch, const absl::StatusOr<NamespaceDigest>& answer);
+
+ private:
+  const NamespaceSpec spec_;
+  mutable Mutex mu_;
+  NamespaceDigest digest_ ABSL_GUARDED_BY(mu_);
+  uint64_t answered_epoch_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Status refusal_ ABSL_GUARDED_BY(mu_);
+};
+
+class DeclaredNamespaces {
+ public:
+  using Ptr = std::shared_ptr<DeclaredNamespace>;
+  static constexpr size_t kMost = 1024;
+
+  // The one with this spec, added if it is new. RESOURCE_EXHAUSTED: there are kMost.
+  absl::StatusOr<Ptr> Add(const NamespaceSpec& spec);
+  void Remove(const Ptr& ns);
+  // Those without an answer in the session of that number.
+  std::vector<Ptr> Undeclared(uint64_t epoch) const;
+
+ private:
+  std::vector<Ptr> all_;
+};
+
+}  // namespace kvkeep::client
