@@ -48,12 +48,12 @@ class PutJob : public std::enable_shared_from_this<PutJob> {
   // bytes waits for those of this round and, when `may_wait`, for the session's other puts; else it
   // is rejected. An error is the whole put's.
   absl::Status Reserve(const SessionToken& session, bool may_wait);
-  // Chunks wait.
+  // True if chunks remain unreserved.
   bool waits() const { return next_chunk_ < chunks_.size(); }
-  // Whether there is a round to copy.
+  // True if there is a round to copy.
   bool reserved() const { return !pieces_.empty() || !waits(); }
-  // Copies it; on the loop, where that is allowed and it is small. Whether it was. REQUIRES:
-  // reserved(), and the round before is over.
+  // Copies the round; on the loop thread if `on_loop` and the round is small. Returns true if it
+  // was copied there. REQUIRES: reserved(), and the round before is over.
   bool Copy(bool on_loop);
   // Skips the copies that have not begun; their chunks are given up. What a GPU copies ends first.
   // On the loop.

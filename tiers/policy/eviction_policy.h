@@ -91,7 +91,7 @@ class EvictionPolicy {
   virtual void OnErase(ChunkSlot slot, EraseReason reason) = 0;
 
   // The chunk to give up next, still in the policy until OnErase. None: nothing unparked is left.
-  // Where many were touched while parked, it may be one of those: it is to be parked again.
+  // May return a parked slot, if many were touched while parked; then park it again and retry.
   virtual std::optional<ChunkSlot> Victim() = 0;
   // The victim cannot go now (leased, in flight, dirty): leaves the victim order, keeps its
   // history. REQUIRES: in the policy, and not parked unless Victim() said so.

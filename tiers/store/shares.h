@@ -47,9 +47,9 @@ class Shares {
   uint64_t share(TenantId tenant) const { return of(tenant).share; }
   // Whether it may hold so much more.
   bool FitsQuota(TenantId tenant, uint64_t more) const;
-  // Whose is to go so that `taker` can have `more`: who is most above its share, the taker as if it
-  // had that already; the taker itself when there is no such one. Only of those with something
-  // that `can_give`; none: nothing is to go for it.
+  // The tenant to evict from so that `taker` can have `more`: the one furthest above its share,
+  // where `taker` counts as if it had `more` already. `taker` itself if no tenant is above its
+  // share. Considers tenants that `can_give`; none if that leaves no one.
   std::optional<TenantId> ChooseDonor(TenantId taker, uint64_t more,
                                       absl::FunctionRef<bool(TenantId)> can_give) const;
 

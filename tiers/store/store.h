@@ -145,8 +145,8 @@ class Store {
   // be taken.
   absl::Status ChargeDiscarded(const SessionToken& session, uint64_t bytes, bool within_rate);
   // Calls `done` once the chunk is on stable storage; NotFound or Unavailable when it will not be,
-  // or when its bytes may have been lost with the power. A durable put that was answered PRESENT or
-  // sealed was of none such.
+  // or when its bytes may have been lost with the power. Never fails this way for a durable put
+  // that Reserve or Seal accepted.
   void WhenDurable(const ChunkId& id, absl::AnyInvocable<void(absl::Status) &&> done);
 
   // Admin. Clear without a namespace forgets everything, reuse() included; returns how many chunks.
