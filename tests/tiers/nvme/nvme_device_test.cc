@@ -172,11 +172,12 @@ TEST_CASE("the whole directory stays below its capacity while the index is used"
   // Until the index says stop.
   const std::string value(256 * kKiB, 'v');
   int puts = 0;
-  for (; puts < 1000 && !device->index_over_budget(); ++puts) {
+  for (int refused = 0; puts < 1000 && refused < 60'000 && !device->index_over_budget();) {
     absl::Status put = device->index().PutMeta("name" + std::to_string(puts), value);
     REQUIRE((put.ok() || absl::IsUnavailable(put)));
-    if (!put.ok()) usleep(1000);  // for RocksDB to flush
-    CHECK(DirectoryBytes(world.options.dir) <= 64 * kMiB);
+    put.ok() ? ++puts : ++refused;
+    if (!put.ok()) usleep(1000);  // for RocksDB to flush, on a machine that may be busy
+    REQUIRE(DirectoryBytes(world.options.dir) <= 64 * kMiB);
   }
   CHECK(device->index_over_budget());
   CHECK(puts > 20);
