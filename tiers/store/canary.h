@@ -20,7 +20,7 @@ enum class Canary {
   kHeaderBelieved = 11,      // promote.cc: an image of the right shape is taken for the chunk's
   kAboveMarkBelieved = 12,   // join.cc: in the same boot no record above the mark is in doubt
   kReplacedForgotten = 13,   // replace.cc: a record goes at once when its chunk is put anew
-  kDoubtEndsEarly = 14,      // promote.cc: a chunk is in doubt no more once its header was read
+  kDoubtEndsEarly = 14,      // confirm.cc: a chunk is in doubt no more once its header was read
   kDeletedRecalled = 15,     // remote.cc: what was deleted is recalled while it is found
 };
 

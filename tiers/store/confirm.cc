@@ -1,5 +1,6 @@
 // Records of another boot: each one's header is read before its chunk is promised to anybody.
 #include "tiers/base/check.h"
+#include "tiers/store/canary.h"
 #include "tiers/store/core.h"
 
 namespace kvkeep::store_internal {
@@ -82,6 +83,7 @@ void Core::OnConfirmRead(ConfirmQueue::Entry confirm, AlignedPage& page, absl::S
       status = absl::NotFoundError("its key is not in the key ring");
     }
     chunk->unconfirmed = !status.ok();  // nobody is told of one that is about to go
+    if (status.ok() && Planted(Canary::kDoubtEndsEarly) && chunk->doubtful) EndDoubt(*chunk);
   }
   if (!status.ok() && !away && !again && !detached) {
     ++(keyless ? counters_.keyless_chunks : counters_.stale_records);

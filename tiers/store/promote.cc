@@ -239,7 +239,6 @@ void Core::OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status stat
                           header->identity.shape == chunk.shape;
     if (status.ok() && !believed) status = from.CheckHeader(*header, chunk);
     if (status.ok()) status = cipher.status();
-    if (status.ok() && Planted(Canary::kDoubtEndsEarly) && chunk.doubtful) EndDoubt(chunk);
   }
   GoOn(promotion, status.ok() ? promotion.OnHeader(std::move(header), *std::move(cipher))
                               : promotion.OnHeaderFailed(std::move(status), !io_ok));
