@@ -6,9 +6,8 @@
 // devices, index and threads come in through StoreDeps, so a simulator can run it from one seed.
 //
 // What it guarantees: a read returns the whole bytes of one put under that namespace, key and part,
-// or a miss; capacity of both tiers is a hard limit; what a lookup leased stays where it is until
-// the lease ends; all that a session holds is given back when it is closed; every callback runs
-// once.
+// or a miss. The capacity of each tier is a hard limit. A leased chunk stays where it is until the
+// lease ends. A closed session gives back all that it held. Every callback runs once.
 //
 //   put     Reserve -> Reservation::Append ... -> Seal (visible) -> write-back follows by itself
 //   read    Lookup with a lease -> Read (pins) -> ChunkReader::WhenReady -> bytes in place
@@ -40,7 +39,7 @@ struct ReserveResult {
   enum class Outcome : uint8_t { kReserved, kPresent, kRejected } outcome = Outcome::kRejected;
   RejectReason reason = RejectReason::kNone;
   std::string message;     // names the limit and its value
-  bool over_rate = false;  // that limit is one of a second: other chunks will be refused, too
+  bool over_rate = false;  // the limit is a rate (TenantOptions): other chunks are refused as well
   bool ask_again = false;  // PutRequest::asks_again: not rejected, over the limit of reserved bytes
   Reservation reservation;
 };
@@ -53,68 +52,69 @@ struct ReadResult {
 
 class Store {
  public:
-  // Recovers what G2 holds, then what the devices hold that are there; takes O(records). Blocks:
+  // Recovers the chunks of G2, then those of the devices that are there. Blocks for O(records);
   // nobody is served yet.
   static absl::StatusOr<std::unique_ptr<Store>> Create(const StoreOptions& options,
                                                        const StoreDeps& deps);
   // Waits for nothing: stop devices and executors first (see StoreDeps).
   ~Store();
 
-  // A device has come to its place. Recovers what it holds, on its index executor, while the store
-  // serves: until then its chunks are misses, and nothing is written there. What was deleted since
-  // the start stays deleted. `done`: OK, or why not; then the store has let go of the device, and
-  // may be given it again. FailedPrecondition at once: the place is taken.
+  // A device has come to its place. Its records are recovered on its index executor while the store
+  // serves. Until that is done its chunks are misses, and nothing is written there. Chunks deleted
+  // since the start stay deleted. `done` gets OK, or why the device did not join: then the store
+  // has let go of it, and may be given it again. FailedPrecondition at once: the place is taken.
   void Attach(size_t device, const StoreDeps::DeviceDeps& deps,
               absl::AnyInvocable<void(absl::Status) &&> done);
 
-  // A device that was coming (StoreDeps) could not be opened: nobody waits for it any more.
+  // A device that was coming (StoreDeps) could not be opened: no durable put waits for it any more.
   void NotComing(size_t device);
 
-  // Of a device that is here and answers, at little cost. Where it is kReadOnly or kOffline,
-  // opening it anew may help.
+  // How a device is; nothing when it is away or does not answer. Cheap. When it is kReadOnly or
+  // kOffline, opening it anew may help.
   std::optional<DeviceState> StateOfAnswering(size_t device) const;
-  // The device leaves its place, for another attempt to open it. Nothing begins on it any more;
-  // what is under way ends; then the store lets go of it and calls `done`, in a later Tick. While
-  // I/O hangs, it waits. FailedPrecondition at once: it is not here, or the store drains. Its
-  // index keeps its records. What was deleted before stays deleted at its next join, unless its
-  // drive has forgotten the end of the index's log.
+  // Takes a device out of its place, so that it can be opened anew. The store begins nothing on it
+  // any more, waits for what is under way (I/O that hangs, too), then lets go of it and calls
+  // `done`, in a later Tick. FailedPrecondition at once: the device is not here, or the store
+  // drains. The index keeps its records. Chunks deleted before stay deleted when the device joins
+  // again, unless the drive has lost the end of the index's log.
   void Detach(size_t device, absl::AnyInvocable<void(absl::Status) &&> done);
 
   Incarnation incarnation() const;
   StoreOptions options() const;  // as they are now; zeros replaced by what they mean
   // Takes over what may change while a store runs: the limits of sessions, leases, reserved and
-  // dirty bytes, the rates of the scrub and of admitted writes, the admission policy (a new one
-  // knows nothing yet), the capacities, and of each tenant its rates, its leases' bytes and its
-  // quota of G3. Who holds more than a new limit keeps it, and gets no more; over a quota or a
-  // capacity what the policies say goes, now. All else stays as it is.
+  // dirty bytes; the rates of the scrub and of admitted writes; the admission policy (a new one has
+  // learned nothing); the capacities; each tenant's rates, leased bytes and quota of G3. A session
+  // or tenant above a new limit keeps what it holds and gets no more. Above a new quota or capacity
+  // chunks are evicted at once, in the policies' order. All other options stay as they are.
   //
-  // A capacity is a limit within what was built, the arena and the devices' files, which stay as
-  // they are. Nothing is changed when one cannot be had. FailedPrecondition: it is more than was
-  // built. ResourceExhausted: so much of G2 cannot go now, as it is leased, in flight or not yet
-  // written to G3. In G3 what is being read, written or removed goes a little later; until then
-  // the snapshot's capacity is what is used. REQUIRES: valid options with the tenants of before.
+  // The arena and the devices' files keep their size: a capacity is a limit within it. If one
+  // capacity cannot be had, nothing changes. FailedPrecondition: it is more than was built.
+  // ResourceExhausted: chunks of G2 that cannot go now (leased, in flight, not yet written to G3)
+  // need more. In G3 chunks that are being read, written or removed go a little later; until then
+  // the snapshot shows the used bytes as capacity. REQUIRES: valid options with the same tenants.
   absl::Status SetLimits(const StoreOptions& options);
 
-  // These extents of the arena have memory now (Arena::TakeMore): tenants whose they are have so
-  // much more of G2. What has none yet is nobody's, and limits are of what there is. REQUIRES: each
-  // once.
+  // These extents of the arena have memory now (Arena::TakeMore). Each adds to the G2 of the tenant
+  // that has its segment. Extents without memory count for nobody, and limits are in proportion to
+  // the memory that is there. REQUIRES: each extent once.
   void AddMemory(const std::vector<Extent>& extents);
 
   // Sessions. ResourceExhausted over max_sessions. Every call below that names a session answers
-  // FailedPrecondition when it is not open, and PermissionDenied when its grants do not
-  // have it. Lookup, Touch, Prefetch, Delete and Read answer ResourceExhausted, Reserve rejects,
-  // when the tenant is over one of its rates (TenantOptions).
+  // FailedPrecondition when the session is not open, and PermissionDenied when its grants do not
+  // cover the call. While the tenant is over one of its rates (TenantOptions), Reserve rejects, and
+  // Lookup, Touch, Prefetch, Delete and Read answer ResourceExhausted.
   absl::StatusOr<SessionToken> OpenSession(const SessionInfo& info);
   void CloseSession(const SessionToken& session);  // no-op when unknown
-  // CloseSession for a client that stopped responding: counted, with its leases.
+  // CloseSession for a client that stopped responding. Counts the session and its leases.
   void RevokeSession(const SessionToken& session);
-  // Of another tenant, where that one has this session's among its readers: what reads is allowed
-  // there, what writes is PermissionDenied. Rates and leases are charged to the session's own
-  // tenant; leases and reads of others hold at most half of what an owner's own leases may.
-  // PermissionDenied, the same for "not a reader" and "there is no such tenant".
+  // The namespace may be another tenant's that has this session's tenant among its readers. There
+  // the session may read; calls that write are PermissionDenied. Rates and leases are charged to
+  // the session's own tenant. Leases and reads of other tenants hold at most half of what the
+  // owner's own leases may. PermissionDenied: not a reader, or no such tenant; the answer is the
+  // same for both.
   absl::StatusOr<NamespaceDigest> OpenNamespace(const SessionToken& session,
                                                 const NamespaceSpec& spec);
-  absl::StatusOr<TenantId> TenantOf(const SessionToken& session) const;  // as whom it was opened
+  absl::StatusOr<TenantId> TenantOf(const SessionToken& session) const;  // whose session it is
   // The declaration of a namespace that this session opened.
   absl::StatusOr<NamespaceSpec> FindNamespace(const SessionToken& session,
                                               const NamespaceDigest& ns) const;
@@ -125,66 +125,65 @@ class Store {
   absl::StatusOr<PrefetchResult> Prefetch(const SessionToken& session, const ChunkSet& chunks);
   absl::StatusOr<uint64_t> Delete(const SessionToken& session, const ChunkSet& chunks);
 
-  // Brings what of these chunks this node has not from beyond it, as far as it is there: after
-  // `done` they are found in G2, until they are evicted. `done` gets how many came, once no more
-  // will.
+  // Brings those of these chunks that the node does not have into G2 from beyond it, as far as they
+  // are there. `done` gets how many came, once no more will: they are in G2 until they are evicted.
   // Unavailable: nothing lies beyond, it does not answer, too many recalls are under way, or the
   // store drains.
   void Recall(const SessionToken& session, const ChunkSet& chunks,
               absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&> done);
 
-  // Pins one chunk for reading. With a lease (not 0), what the lease holds is found even when it
-  // was deleted since; FailedPrecondition when the lease is unknown.
+  // Pins one chunk for reading. With a lease (not 0) it finds the chunk that the lease holds, even
+  // if that was deleted since. FailedPrecondition: the lease is unknown.
   absl::StatusOr<ReadResult> Read(const SessionToken& session, const ChunkId& id, LeaseId lease,
                                   bool transient);
 
   absl::StatusOr<ReserveResult> Reserve(const SessionToken& session, const PutRequest& request);
-  // Payload of a put that came although its answer was known, and was thrown away: charged to the
-  // session's tenant as what is kept is. `within_rate`: of a chunk that Reserve let go on, which
-  // overdraws as a stored one does. Else ResourceExhausted over its bytes a second: no more should
-  // be taken.
+  // Charges the session's tenant for payload that a put sent although its answer was known, and
+  // that was thrown away. `within_rate`: Reserve let this chunk go on, so it may overdraw the rate
+  // as a stored chunk may. Else ResourceExhausted while the tenant is over its bytes a second: then
+  // take no more payload.
   absl::Status ChargeDiscarded(const SessionToken& session, uint64_t bytes, bool within_rate);
-  // Calls `done` once the chunk is on stable storage; NotFound or Unavailable when it will not be,
-  // or when its bytes may have been lost with the power. Never fails this way for a durable put
-  // that Reserve or Seal accepted.
+  // Calls `done` once the chunk is on stable storage. NotFound or Unavailable: it will not be, or a
+  // power cut may have lost its bytes. The latter is never so of a chunk that a durable put was
+  // told to be PRESENT, or has sealed.
   void WhenDurable(const ChunkId& id, absl::AnyInvocable<void(absl::Status) &&> done);
 
   // Admin. Clear without a namespace forgets everything, reuse() included; returns how many chunks.
   uint64_t Clear(const std::optional<NamespaceDigest>& ns);
   std::vector<NamespaceUse> Namespaces();  // walks all chunks, in slices
-  // What lookups asked for and how far back it lay, by a sample; does not take the store's lock.
+  // How far back the chunks lie that lookups ask for, by a sample. Does not take the store's lock.
   ReuseSnapshot reuse() const;
-  // Those that the policy would give up next, as far as they can go now; NotFound: no such tenant.
-  // What goes from G2 and was not written back is gone.
+  // Evicts the chunks that the policy would give up next, as far as they can go now. A chunk of G2
+  // that was not written back is lost. NotFound: no such tenant.
   absl::StatusOr<EvictResult> Evict(const EvictRequest& request);
-  // One round of the scrub from the first chunk on, at this rate where it is more than the
-  // configured one; 0 ends it. snapshot().scrub tells how far it is.
+  // Begins one round of the scrub at the first chunk, at this rate or the configured one, whichever
+  // is higher. 0 ends the round. snapshot().scrub tells how far it is.
   void ScrubRound(uint64_t bytes_per_second);
-  // From now on puts and new sessions are refused and dirty chunks are written back without regard
-  // to budgets. snapshot().dirty_chunks tells how far it is.
+  // From now on puts and new sessions are refused, and dirty chunks are written back whatever the
+  // budgets say. snapshot().dirty_chunks tells how far that is.
   void BeginDrain();
-  // A final sync of every device; `done` with the first error. After BeginDrain.
+  // Syncs every device a last time; `done` gets the first error. After BeginDrain.
   void SyncAll(absl::AnyInvocable<void(absl::Status) &&> done);
-  // Periodic work (sync interval, retries). The owner calls it about ten times a second; where it
-  // returns true, at rest, once a second does until StoreDeps::wake was called.
+  // Periodic work (sync interval, retries). The owner calls it about ten times a second. True: the
+  // store is at rest, and once a second is enough until StoreDeps::wake is called.
   bool Tick();
 
-  // Tells what enters and leaves the tiers: in a namespace that the session opened, which it may
-  // read; or in all of a tenant's or of all tenants', for the daemon itself. PermissionDenied: no
-  // grant to read. ResourceExhausted: the tenant has its part of EventLimits::max_readers.
+  // A reader of what enters and leaves the tiers. Watch: in one namespace that the session opened.
+  // PermissionDenied: it has no grant to read. ResourceExhausted: the tenant has used up its part
+  // of EventLimits::max_readers. WatchAll, for the daemon itself: of one tenant, or of all.
   absl::StatusOr<EventReader> Watch(const SessionToken& session, const NamespaceDigest& ns);
   EventReader WatchAll(std::optional<TenantId> tenant = {});
-  // A chunk's metadata, from G2, or from G3 by some small reads that bring nothing to G2 and count
-  // as no use. NotFound: there is no such chunk any more. FailedPrecondition: it is in G3 alone,
-  // encrypted. Else its device failed.
+  // A chunk's metadata, from G2 or else from G3, by small reads that promote nothing and do not
+  // count as a use. NotFound: there is no such chunk any more. FailedPrecondition: it is in G3
+  // alone, encrypted. Any other error: its device failed.
   void ReadMetadata(const ChunkId& id,
                     absl::AnyInvocable<void(absl::StatusOr<std::string>) &&> done);
 
-  // What was handed to readers of other tenants since the last call of this.
+  // Chunks that other tenants' readers were given since the last call.
   std::vector<ForeignRead> TakeForeignReads();
   StoreSnapshot snapshot() const;
-  // The longest hold of the lock since the last call of this, in CPU time; 0 without a work_clock.
-  // For tests: StoreCounters::lock_worked_ns_max starts anew.
+  // The longest hold of the lock since the last call, in CPU time; 0 without a work_clock. For
+  // tests: resets StoreCounters::lock_worked_ns_max.
   uint64_t TakeLongestHoldNs();
   // Walks all state; for tests and the simulator. Fails a check when an invariant is broken.
   void CheckInvariants() const;
