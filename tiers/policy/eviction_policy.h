@@ -1,15 +1,15 @@
 // EvictionPolicy: which chunk of a tier goes next. A pure state machine over ids.
 //
-// It knows nothing of bytes' places, leases, I/O or locks: the owner (the store, for each tier; the
-// `simulate` verb) tells it what happens and asks for victims. Not thread-safe; no call blocks or
-// takes time that grows with the number of chunks: only with the links it is given.
+// It knows nothing of bytes' places, leases, I/O or locks. Its owner (the store, for each tier; the
+// `simulate` verb) tells it what happens and asks for victims. Not thread-safe. No call blocks, and
+// its time grows with the links it is given, not with the number of chunks.
 //
 // A ChunkSlot is a small dense number, unique among the chunks that exist at one moment and reused
 // after OnErase. A fingerprint is a 64-bit hash of the chunk's identity that outlives eviction (for
 // ghosts); two chunks may share one, so it may mislead a heuristic but never an invariant.
 //
-// Order within a request: an engine that loses the head of a prefix loses all of it, so a request's
-// chunks are touched tail first: the head ends as the youngest.
+// Order within a request: an engine that loses the head of a prefix loses all of it. So a request's
+// chunks are touched from the tail to the head, and the head ends as the youngest.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -56,27 +56,28 @@ class EvictionPolicy {
   // A request arrived that wants `chain`, head first, some links present and some not. Present
   // links count as hit and touched. A chain is told once per request, before the inserts it causes.
   virtual void OnRequest(std::span<const ChainLink> chain, MonotonicTime now) = 0;
-  // More of the chain that the last calls told of: the links just before those. So a long chain is
-  // told from its tail to its head, and what else happens comes in between.
+  // More of the chain that the last calls told of: the links just before those. A long chain is
+  // told in slices, from its tail to its head, and other calls may come between two slices.
   virtual void OnRequestContinued(std::span<const ChainLink> chain, MonotonicTime now) = 0;
-  // Whether it learns from whole chains. One that does has them from OnRequest; of a request in
-  // slices, OnRequest is told no link at all, the slices follow by OnRequestContinued, and OnChain
-  // ends it. So slices of several requests may be mixed.
+  // Whether the policy learns from whole chains. Such a policy takes a chain that is told whole
+  // from OnRequest. Of a request in slices it gets an OnRequest without links, the slices by
+  // OnRequestContinued, and the whole chain at the end by OnChain. So slices of several requests
+  // may be mixed.
   virtual bool LearnsFromChains() const { return false; }
-  // A chain on its way into what the policy learns. Several may be, and every other call may come
-  // in between, as it knows chunks by their fingerprints only. Dropped before it is over, it leaves
-  // the policy whole. REQUIRES: the policy outlives it.
+  // A chain that the policy is learning from, step by step. There may be several, and every other
+  // call may come between two steps, as a play knows chunks by their fingerprints only. It may be
+  // dropped at any step. REQUIRES: the policy outlives it.
   class ChainPlay {
    public:
     virtual ~ChainPlay() = default;
-    // Goes on for about as long as so many links of a chain take, however long the chain is.
-    // Returns whether there is more to do.
+    // One step: does about the work of `links` links, however long the chain is. Returns whether
+    // there is more to do.
     virtual bool GoOn(size_t links) = 0;
   };
   static constexpr size_t kWhole = UINT32_MAX;  // links: to the end
-  // The chain of one part of such a request, head first; slots are not looked at. It may be told
-  // in pieces of at least kLongestChain, which count as chains of their own. Nothing of it is
-  // played yet. Null: one that does not learn from chains.
+  // The whole chain of one part of a request that came in slices, head first; slots are ignored. A
+  // chain may be told in pieces of at least kLongestChain, each of which counts as a chain. Returns
+  // the play, not begun yet. Null: the policy does not learn from chains.
   static constexpr size_t kLongestChain = 512;
   virtual std::unique_ptr<ChainPlay> OnChain(std::span<const ChainLink> /*chain*/,
                                              MonotonicTime /*now*/) {
@@ -96,42 +97,43 @@ class EvictionPolicy {
   // The victim cannot go now (leased, in flight, dirty): leaves the victim order, keeps its
   // history. REQUIRES: in the policy, and not parked unless Victim() said so.
   virtual void Park(ChunkSlot slot) = 0;
-  // It can go again. A parked chunk was next in line, so it is again, unless touched meanwhile.
-  // No-op when not parked.
+  // The chunk can go again. It was next in line when it was parked, so it is next again, unless it
+  // was touched meanwhile. No-op when not parked.
   virtual void Unpark(ChunkSlot slot) = 0;
 
-  // After OnInsert: memory that the next ones need, for GrowingMemory::Touch by somebody who holds
-  // no lock; empty when there is none.
+  // After OnInsert: memory that the next inserts need. Whoever holds no lock gives it to
+  // GrowingMemory::Touch. Empty: none is due.
   virtual std::span<std::byte> MemoryDue() { return {}; }
-  // Slots below `end` are taken by chunks of others: the next to come have those from there on, and
-  // theirs is the memory that MemoryDue tells next.
+  // Slots below `end` are taken, by chunks that are not in this policy. The next inserts have slots
+  // from `end` on, so MemoryDue answers with the memory of those.
   virtual void ExpectSlotsFrom(uint32_t /*end*/) {}
-  // OnInsert of this slot comes soon: what it looks at is brought near. REQUIRES: below max_chunks.
+  // OnInsert of this slot comes soon: prefetches the memory that it reads into the CPU's caches.
+  // REQUIRES: below max_chunks.
   virtual void Prefetch(ChunkSlot /*slot*/) const {}
 
-  // What it has learned, for LoadLearned of another process; empty: nothing that is worth keeping.
-  // What another version or policy saved is ignored.
+  // What the policy has learned, for LoadLearned in another process. Empty: nothing worth keeping.
+  // LoadLearned ignores what another version or another policy has saved.
   virtual std::string SaveLearned() const { return {}; }
   virtual void LoadLearned(absl::string_view /*saved*/) {}
 
   virtual size_t size() const = 0;  // chunks in the policy, parked ones included
-  // The lower, the sooner it goes, as far as is known; for saving recency chunk by chunk.
-  // REQUIRES: in the policy.
+  // A chunk's place in the order of eviction: of two, the lower goes first, as far as is known. For
+  // saving that order chunk by chunk. REQUIRES: in the policy.
   virtual int64_t Recency(ChunkSlot slot) const = 0;
-  // A touch or insert after this gives a chunk a recency above it, unless it leaves the chunk where
-  // it is, puts it behind its parent or is transient.
+  // The highest recency so far. A later touch or insert gives a chunk a higher one, unless it
+  // leaves the chunk where it is, puts it behind its parent or is transient.
   virtual int64_t Newest() const = 0;
-  // Slots from the first to go to the last: parked ones first, but those touched since at their
-  // touched place. For tests; it alone takes time that grows with size(). REQUIRES: its memory is
-  // shared with none.
+  // Slots from the first to go to the last. Parked slots come first, except those touched since,
+  // which are at their touched place. For tests: this call alone takes time that grows with size().
+  // REQUIRES: the policy shares its memory with none.
   virtual std::vector<ChunkSlot> EvictionOrder() const = 0;
 };
 
 struct PolicyOptions {
   uint32_t max_chunks = 0;  // slots are below this
-  // One of the same name and max_chunks: both keep what they note of slots in the same memory,
-  // which may outlive it. For policies that never have the same slot at once; as chunks of one tier
-  // do that are divided among several.
+  // A policy of the same name and max_chunks. Both keep their notes on slots in the same memory,
+  // which may outlive that policy. For policies that never have the same slot at once: those that
+  // divide the chunks of one tier among them.
   EvictionPolicy* shares_memory_with = nullptr;
 };
 

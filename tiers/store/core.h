@@ -6,11 +6,12 @@
 // scrub.cc, leave.cc, recency.cc, remote.cc, set_limits.cc, operate.cc, admin.cc, events.cc,
 // metadata.cc.
 //
-// How the lock is used: every entry opens a Section, but what becomes of one piece of a promotion,
-// which has a lock of its own (promotion.h). Work for the outside (device I/O, executor
-// tasks, callers' callbacks) goes into the hold (hold.h) with Later() and runs on the same thread
-// right after the Section has unlocked. Any change to a chunk that may alter what can be evicted,
-// or end its life, is in a Change, which settles the accounts as it ends: then it may be gone.
+// How the lock is used. Every entry point opens a Section, with one exception: the outcome of one
+// piece of a promotion, as promotions have a lock of their own (promotion.h). Work for the outside
+// (device I/O, executor tasks, callers' callbacks) goes into the hold (hold.h) with Later() and
+// runs on the same thread right after the Section has unlocked. A change to a chunk that may alter
+// whether it can be evicted, or end its life, is made inside a Change. When the Change ends it
+// settles the accounts; from then on the chunk may be gone.
 #pragma once
 
 #include <atomic>
@@ -61,7 +62,7 @@ class Core final : private ReadSink {
   void Attach(size_t device, const StoreDeps::DeviceDeps& deps, StatusCallback done);
   std::optional<DeviceState> StateOfAnswering(size_t device);
   void Detach(size_t device, StatusCallback done);
-  // Null: away. They stay what they are while the caller holds telling().
+  // By number; null: the device is away. No entry changes while the caller holds telling().
   std::vector<NvmeDevice*> AttachedDevices();
   void NotComing(size_t device);
   Mutex* telling() { return &telling_mu_; }
@@ -99,7 +100,8 @@ class Core final : private ReadSink {
   std::vector<ForeignRead> TakeForeignReads();
   ReuseSnapshot Reuse() { return reuse_.snapshot(deps_.clock->Now()); }
   uint64_t TakeLongestHoldNs();
-  // For EventReader, by number: of a namespace that the session has open, of a tenant, of all.
+  // For EventReader, which has a number here. Its events are those of a namespace that the session
+  // has open, of a tenant, or of all tenants.
   absl::StatusOr<uint64_t> BeginEvents(const SessionToken& token, const NamespaceDigest& ns);
   uint64_t BeginAllEvents(std::optional<TenantId> tenant);
   void EndEvents(uint64_t reader);
@@ -123,7 +125,7 @@ class Core final : private ReadSink {
   friend class Section;
 
   // ---- core.cc
-  // As Hold's.
+  // Those of hold_.
   void Count(uint32_t units) LOCKED { hold_.Count(units); }
   bool Spent() const LOCKED { return hold_.Spent(); }
   void Later(Hold::Task work) LOCKED { hold_.Later(std::move(work)); }
@@ -132,8 +134,8 @@ class Core final : private ReadSink {
     hold_.CallLater(std::move(callback), std::move(answer));
   }
   void NoteHold(uint64_t held_ns, uint64_t worked_ns) LOCKED;
-  // The memory is due: touched without the lock, before anybody needs it. In a recovery that is by
-  // another thread, as the lock is held until its end.
+  // Has memory that is due (EvictionPolicy::MemoryDue) touched without the lock, before anybody
+  // needs it. A recovery holds the lock to its end, so there another thread touches it.
   void TouchLater(std::span<std::byte> memory) LOCKED;
   static bool EvictableFromG2(const Chunk& chunk);
   void Settle(ChunkSlot slot, bool was_evictable) LOCKED;
@@ -144,7 +146,7 @@ class Core final : private ReadSink {
   void NoteGone(const Chunk& chunk, LifeSamples::Where where, EvictionPolicy::EraseReason reason)
       LOCKED;
   void FreeG2Copy(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) LOCKED;
-  // Nobody (shares.h) has none: what a tenant left that is no more is in G3 alone.
+  // Nobody (shares.h) has no pool: chunks whose tenant is not configured any more are in G3 alone.
   bool HasPool(TenantId tenant) const LOCKED {
     return tenant.value() < pools_.size();
   }
@@ -153,50 +155,57 @@ class Core final : private ReadSink {
     return *pools_[tenant.value()];
   }
   G2Pool& pool(const Chunk& chunk) LOCKED { return pool(chunk.tenant); }
-  // As ChunkTable::Create; the chunk is its namespace's owner's.
+  // As ChunkTable::Create. The chunk belongs to the owner of its namespace.
   ChunkSlot CreateChunk(const ChunkId& id, const ImageShape& shape) LOCKED;
   // Space in the tenant's pool, made by eviction where need be. May yield.
   std::optional<ExtentList> AllocateG2(Section& section, TenantId tenant, uint64_t blocks,
                                        ChunkSlot parent) LOCKED;
-  // kSpent: not yet, this hold has done its share.
+  // kSpent: not yet; this hold has done its share of work.
   enum class Evicted : uint8_t { kOne, kNone, kSpent };
   Evicted EvictOneFromG2(G2Pool& pool) LOCKED;
-  // Not found any more, from here on; nor is what it replaced after a restart.
+  // From here on the chunk is not found. The records that it replaced go too, so that no restart
+  // finds those.
   void DetachChunk(ChunkSlot slot) LOCKED;
   void DetachOnly(ChunkSlot slot) LOCKED;
 
   // ---- replace.cc
-  // DetachChunk, to put it anew: its record stays, see replace.cc.
+  // Detaches a chunk that is about to be put anew. Its record stays (replace.cc says why).
   void ReplaceChunk(ChunkSlot slot) LOCKED;
-  // A record whose blocks are taken, beneath the chunk of that name, which has another one or none.
+  // Keeps a record, whose blocks are taken, beside the chunk of its id. That chunk has another
+  // record or none.
   void KeepBeneath(ChunkSlot slot, uint16_t device, const ExtentList& extents,
                    const KnownRecord& record) LOCKED;
-  // The chunk, which has none, gets a record; loses it. REQUIRES: inside a Change of it.
+  // StoreBy gives a record to a chunk that has none; TakeOff takes its record away. REQUIRES:
+  // inside a Change of the chunk.
   void StoreBy(Chunk& chunk, uint16_t device, ExtentList extents, const KnownRecord& record) LOCKED;
   ExtentList TakeOff(Chunk& chunk, ChunkSlot slot) LOCKED;
-  // The chunk's own, which is in doubt: it is written anew. False: it is being read.
+  // Lays the chunk's own record aside, as it is in doubt and the chunk is to be written anew.
+  // False: the chunk has no record in doubt, is being read, or is not in G2.
   bool SetAside(ChunkSlot slot) LOCKED;
   void LayAside(Chunk& chunk, ChunkSlot slot) LOCKED;  // its record
-  // What is left of a chunk of G3 that is about to go from there. False: no record that stays.
+  // A detached chunk is about to leave G3: keeps its record, if that was to stay (ReplaceChunk).
   bool KeepReplaced(Chunk& chunk, ChunkSlot slot) LOCKED;
-  // The removal of a record that a new one overwrites. None: nothing of it is kept.
+  // The removal of a kept record that a new record overwrites. None: no record is kept there.
   std::optional<PendingRemove> TakeReplaced(const ReplacedAt& at) LOCKED;
-  // The chunk is stored, and sure. What it replaced goes, if that could not with its add.
+  // The chunk is stored. Removes the records that it replaced, unless its add already has; those on
+  // other devices once its own is sure and stable.
   void EndReplaced(const Chunk& chunk) LOCKED;
-  // The batch with that was refused. False: the record is to go by itself.
+  // The batch with that removal failed: keeps the record again. False: it is to go by itself.
   bool RestoreReplaced(uint16_t device, PendingRemove& remove) LOCKED;
-  // One that is kept on the device, of a tenant or of any: there is nothing else to evict.
+  // Gives up one record that is kept on the device, of one tenant or of any. For when there is no
+  // chunk to evict.
   Evicted EvictReplaced(DeviceTier& tier, std::optional<TenantId> tenant) LOCKED;
-  // Frees what nothing refers to once `sequence` is stable.
+  // Frees extents that nothing refers to once `sequence` is stable.
   void FreeWhenStable(uint16_t device, CommitSequence sequence, ExtentList extents) LOCKED;
-  // The chunk that replaced it has gone, or is in G3 elsewhere: the record goes by itself.
+  // Removes the records that a chunk replaced: it has gone, or is stable in G3 elsewhere.
   void ForgetReplaced(const ChunkId& id) LOCKED;
   void ForgetOne(const ReplacedAt& at, bool evicted = false) LOCKED;
-  void DoubtTwice(ChunkSlot slot) LOCKED;  // if so: for the scrub
+  void DoubtTwice(ChunkSlot slot) LOCKED;  // queues it for the scrub, if it is DoubtedTwice
+  // Neither the chunk's record nor one that is kept beside it is known to be the true one.
   bool DoubtedTwice(const Chunk& chunk) const LOCKED;
-  // The chunk, which is in no tier any more, is what it replaced again, if that can be.
+  // The chunk has left every tier: it gets a record back that it replaced, if one is kept and fits.
   void ReturnReplaced(ChunkSlot slot) LOCKED;
-  // DetachChunk, as it is damaged: another record of it, if there is one, is the chunk now.
+  // Detaches a damaged chunk. If another record of it is kept, that becomes the chunk.
   void LoseChunk(ChunkSlot slot) LOCKED;
   void BecomeReplaced(ChunkSlot slot, const ReplacedAt& at) LOCKED;
 
@@ -212,18 +221,18 @@ class Core final : private ReadSink {
   using Link = EvictionPolicy::ChainLink;
   struct LookupState;  // lookup_state.h
   std::chrono::nanoseconds PromotionTime(const LookupState& lookup) const LOCKED;
-  // What of the key's chunks is still to be read. `found`: of its parts.
+  // Notes which of the key's chunks are still to be read from G3. `found`: of its parts.
   void NoteToRead(std::span<const Link> found, LookupState& lookup) const LOCKED;
   void FindSlice(LookupState& lookup, size_t begin, size_t end) LOCKED;
   void TellPolicies(TenantId tenant, LookupState& lookup, std::span<const Link> found,
                     bool continued) LOCKED;
   void TellChains(Section&, TenantId, LookupState&) LOCKED;  // may yield
   void FindAll(Section& section, TenantId tenant, LookupState& lookup, bool touch) LOCKED;
-  // To G3, what its admission did not want so far. May yield.
+  // Offers to G3 again what its admission has not wanted so far. May yield.
   void OfferAgain(Section& section, const LookupState& lookup) LOCKED;
-  // Brings the chunk's bytes into G2, or on the way there. False when there is no space, as there
-  // never is for nobody's. May yield: then the chunk may be gone, with the answer false. The parent
-  // is none, or pinned by the caller. `tenant` is whose the chunk is.
+  // Sees that the chunk is in G2 or on its way there. False: there is no space, as always for
+  // Nobody's chunks; or the chunk went while this yielded. May yield. The parent is none, or pinned
+  // by the caller. `tenant` owns the chunk.
   bool EnsureInG2(Section& section, const ReadQueue::Requester& requester, TenantId tenant,
                   ChunkSlot slot, ChunkSlot parent, bool transient) LOCKED;
 
@@ -232,11 +241,11 @@ class Core final : private ReadSink {
   struct Grant;
   void CountServed(const Session* session, const NamespaceDigest& ns, const Served& served) LOCKED;
   bool PinForLease(Grant& grant, size_t i) LOCKED;
-  // Gives up the keys from that of entry `end` on.
+  // Takes the keys from that of entry `end` on out of the grant.
   void Shorten(Section& section, Grant& grant, size_t end) LOCKED;
   void PinWhatIsInG2(Section& section, Grant& grant) LOCKED;
   void BringTheRest(Section& section, TenantId tenant, Grant& grant) LOCKED;
-  // As many as this hold may do; yields when that was not all.
+  // Adds as many places as this hold may; yields when there are more.
   void AddPlaces(Section& section, const std::vector<Lease::Entry>& entries, size_t* next,
                  LookupResult& result) LOCKED;
   absl::StatusOr<bool> TellKnownLease(Section& section, const SessionToken& token, Grant& grant)
@@ -246,20 +255,20 @@ class Core final : private ReadSink {
   void File(Session& session, Grant& grant) LOCKED;
 
   // ---- put.cc
-  // Forgets one chunk of the tenant's: of G3 while `of_g3`, else of G2.
+  // Forgets one chunk of the tenant's, for its entry in the table: of G3 if `of_g3`, else of G2.
   Evicted ForgetOne(TenantId tenant, bool of_g3) LOCKED;
   bool MakeRoomInTable(Section& section, TenantId tenant) LOCKED;
   void Reject(ReserveResult& result, TenantId tenant, RejectReason reason, std::string message)
       LOCKED;
-  // Present, or refused: no space is to be looked for.
+  // The put is answered without looking for space: PRESENT, or rejected.
   bool AnsweredAtOnce(const PutRequest& request, const NamespaceSpec& ns, TenantId tenant,
                       ReserveResult& result) LOCKED;
-  // A put of it has nothing to add.
+  // A put of this chunk would add nothing: the answer is PRESENT.
   bool Available(const Chunk& chunk, bool durable) const LOCKED;
   void BeginPut(const PendingPut& put, const PutRequest& request, Reservation* reservation) LOCKED;
 
   // ---- promote.cc
-  // Whether the lease, if it is one of the session's, was paid for when it was granted.
+  // Whether the reads under this lease of the session's were paid for when it was granted.
   absl::StatusOr<bool> IsPaid(const SessionToken& token, LeaseId lease) const LOCKED;
   absl::Status ChargeRead(Session& session, bool leased) LOCKED;
   void NoteWanted(const ChunkId& id) LOCKED;
@@ -275,7 +284,7 @@ class Core final : private ReadSink {
   void OnPieceRead(Promotion& promotion, size_t piece, uint64_t bytes,
                    absl::Status status) override;
   void GoOn(Promotion& promotion, Promotion::Next next);
-  // Told when those pieces are ready, or it has failed.
+  // Calls `ready` when those pieces are ready, or the promotion has failed.
   void Await(Promotion& promotion, Promotion::Pieces pieces, StatusCallback ready) LOCKED;
   void AwaitAll(Promotion& promotion, StatusCallback ready) LOCKED;
   bool HasChecksum(const ExtentList& extents, uint64_t at, uint64_t bytes, uint64_t wanted) const;
@@ -288,13 +297,14 @@ class Core final : private ReadSink {
   void TellFirst(Promotion::Callbacks told, absl::Status status) LOCKED;
 
   // ---- decrypt.cc
-  // Null: not in the ring, or there is no ring.
+  // Null: the key is not in the ring, or there is no ring.
   const DataKey* KeyOf(const ImageEncryption& encryption) const;
-  // The header's checksums become plaintext. NotFound without its key; Unauthenticated.
+  // Decrypts the header's checksums. NotFound: its key is missing. Unauthenticated: its tag does
+  // not match.
   absl::StatusOr<std::unique_ptr<ImageCipher>> OpenHeader(ImageHeader* header) const;
   absl::Status DecryptUnit(const ImageCipher& cipher, const ImageHeader& header,
                            const ExtentList& extents, size_t unit) const;
-  // Pieces [first, end); of an encrypted image those of one unit, decrypted first.
+  // Verifies pieces [first, end). Of an encrypted image these are one unit's, decrypted first.
   absl::Status VerifyPieces(const Promotion& promotion, Promotion::Pieces pieces) const;
   void CountFailure(const Promotion::Failure& failure) LOCKED;
 
@@ -315,9 +325,9 @@ class Core final : private ReadSink {
   void OnScrubbed(ChunkSlot slot, const ChunkId& id, bool transient, const absl::Status& status);
 
   // ---- write_back.cc
-  // Forced: whatever the dirty budget and the admission say.
+  // `forced`: whatever the dirty budget and the admission say.
   void QueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent, bool forced) LOCKED;
-  // That, but for the pump of the device, which it returns; nothing when the chunk stays unbacked.
+  // The same without PumpWrites: returns the device to be pumped. None: the chunk stays unbacked.
   std::optional<uint16_t> EnqueueWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent,
                                            bool forced) LOCKED;
   bool Admit(Chunk& chunk) LOCKED;
@@ -328,7 +338,7 @@ class Core final : private ReadSink {
                    const ImagePlacement& placement);
   void SubmitEncrypted(ChunkSlot slot, WriteBack* write, const ExtentList& g2, ImageHeader header);
   void OnWritten(ChunkSlot slot, uint64_t bytes, absl::Status status);
-  // Unavailable: it is offered again later.
+  // `why` is Unavailable: the chunk is offered again later.
   void GiveUpWriteBack(ChunkSlot slot, const std::optional<ChunkKey>& parent,
                        const absl::Status& why) LOCKED;
   void SetG3State(Chunk& chunk, G3State state) LOCKED;
@@ -343,27 +353,28 @@ class Core final : private ReadSink {
   void CheckUnbacked() LOCKED;
 
   // ---- g3_space.cc
-  // Whether there is space for the chunk, or somebody would give it some.
+  // Whether there is space for the chunk, or a tenant that would give some.
   bool HasG3Room(DeviceTier& tier, const Chunk& chunk) LOCKED;
   std::optional<uint16_t> ChooseDevice(const Chunk& chunk, ChunkSlot parent) LOCKED;
   EvictionPolicy& g3_policy(const Chunk& chunk) LOCKED {
     return devices_[chunk.device]->policy(chunk.tenant);
   }
   Evicted EvictOneFromG3(DeviceTier& tier, TenantId from) LOCKED;
-  // One of whoever has to give so that the tenant gets so many blocks.
+  // Evicts one chunk of the tenant that has to give (shares.h), so that `tenant` gets its blocks.
   Evicted EvictOneFor(DeviceTier& tier, TenantId tenant, uint64_t blocks) LOCKED;
-  // The tenant gives its own, on this device first, until it may hold so many blocks more. kNone:
-  // it may not, whatever it gives now. kLater: this hold has done its share.
+  // Evicts the tenant's own chunks, on this device first, until its quota has room for so many
+  // blocks. kNone: there is no room, whatever goes now. kLater: this hold has done its share.
   enum class Room : uint8_t { kMade, kNone, kLater };
   Room MakeRoomInQuota(DeviceTier& tier, TenantId tenant, uint64_t blocks) LOCKED;
-  // False: not yet, this hold has done its share.
+  // Evicts until the device has its reserve of free blocks beside this chunk. False: not yet; this
+  // hold has done its share.
   bool EnsureReserve(DeviceTier& tier, const Chunk& chunk) LOCKED;
   bool AllocateG3(DeviceTier& tier, Chunk& chunk, ChunkSlot parent) LOCKED;
   // REQUIRES: stored; inside a Change of this chunk.
   void RemoveFromG3(Chunk& chunk, ChunkSlot slot, EvictionPolicy::EraseReason reason) LOCKED;
-  // One chunk of a tenant that holds more than its quota. False: it does not, or nothing can go.
+  // Evicts one chunk of a tenant above its quota. False: it is not above, or nothing can go.
   bool EvictOverQuota(DeviceTier& tier, TenantId tenant) LOCKED;
-  // One chunk of a device that holds more than it may. False: it does not, or nothing can go.
+  // Evicts one chunk of a device above its capacity. False: it is not above, or nothing can go.
   bool EvictOverCapacity(DeviceTier& tier) LOCKED;
   void ShareG3() LOCKED;
 
@@ -378,8 +389,7 @@ class Core final : private ReadSink {
   void OnAddCommitted(DeviceTier& tier, const PendingAdd& add) LOCKED;
   bool IsAtRest() const LOCKED;
   void StartSync(uint16_t device) LOCKED;
-  // A pump came to the end of its hold: all pumps of the device go on after it, in holds of their
-  // own.
+  // A pump has used up its hold: the device's pumps all go on after it, each in holds of its own.
   void PumpLater(LowerTier& tier) LOCKED;
   void PumpLater(uint16_t device) LOCKED { PumpLater(*devices_[device]); }
   void KeepPumping(LowerTier& tier);
@@ -414,7 +424,8 @@ class Core final : private ReadSink {
   void Forget(ChunkSlot slot) LOCKED;
   void ForgetRecord(ChunkSlot slot) LOCKED;
   bool AnyComes() const LOCKED;
-  // No device took it: who waits until it is durable waits for one that comes, or is told.
+  // No device took the chunk. Waiters for its durability wait for a device that is coming; if none
+  // is, they are told.
   void WaitForDevice(ChunkSlot slot) LOCKED;
   void WriteForWaiters(Section& section) LOCKED;
   bool AnyJoins() const LOCKED;
@@ -459,23 +470,24 @@ class Core final : private ReadSink {
 
   // ---- set_limits.cc
   static StoreOptions ResolveLimits(StoreOptions options, const StoreDeps& deps);
-  // ResourceExhausted: what cannot go now is more. FailedPrecondition: more than was built.
+  // As Store::SetLimits says.
   absl::Status CheckCapacities(const StoreOptions& options) LOCKED;
-  // Shares of sessions, the chunk table and, within the quotas, G3: as those of G2.
+  // A tenant's share of sessions, of the chunk table and of G3 is its share of G2. `quotas`: with
+  // its quota of G3.
   static std::vector<Shares::Claim> ClaimsOf(const StoreOptions& options, bool quotas);
-  // What of all may be written to G3 in a second.
+  // The tenant's part of the bytes that may be written to G3 in a second.
   double WriteRate(const StoreOptions& options, size_t tenant) const;
   G2Pool::Limits PoolLimits(const StoreOptions& options, size_t tenant) LOCKED;
   void LimitDevice(const StoreOptions& options, size_t device) LOCKED;
-  // By TenantId. They know nothing yet.
+  // By TenantId. They have learned nothing yet.
   std::vector<std::unique_ptr<AdmissionPolicy>> MakeAdmissions(const StoreOptions& options) const;
   void SetTenantLimits(const StoreOptions& options) LOCKED;
-  // What cannot go now stays until a later Tick.
+  // Chunks that cannot go now go at a later Tick.
   void TrimToNewQuotas(Section& section) LOCKED;
   void TrimToNewCapacities(Section& section) LOCKED;
 
   // ---- operate.cc
-  // False: the tenant has nothing there that can go.
+  // False: the tenant has no chunk there that can go.
   bool EvictOneOf(Section& section, TenantId tenant, bool of_g3, EvictResult& result) LOCKED;
 
   // ---- metadata.cc
@@ -485,7 +497,7 @@ class Core final : private ReadSink {
   // ---- admin.cc
   void CheckMarks() LOCKED;
   void CheckTold() LOCKED;
-  // Adds what is kept of each device.
+  // Adds the blocks of the records that are kept on each device.
   void CheckReplaced(std::vector<uint64_t>& g3_blocks) LOCKED;
   void CheckDevices(const std::vector<uint64_t>& g3_blocks, const std::vector<uint64_t>& stored)
       LOCKED;
@@ -495,19 +507,19 @@ class Core final : private ReadSink {
   // ---- recover_g2.cc
   struct RecoveredImage;
   void RecoverG2() LOCKED;
-  // Nothing: what is marked there is no image of this arena's.
+  // None: the marked block does not begin an image of this arena.
   std::optional<RecoveredImage> AdoptImage(BlockNumber block) LOCKED;
   void SnapshotTiers(StoreSnapshot& snapshot) LOCKED;
   void SnapshotSessions(Section& section, StoreSnapshot& snapshot,
                         std::vector<std::shared_ptr<const SessionInfo>>& infos) LOCKED;
 
   // ---- state: constant after construction
-  const StoreOptions options_;  // as it was started; what may change is in limits_
+  const StoreOptions options_;  // of the start; options that may change are in limits_
   const StoreDeps deps_;
   const Incarnation incarnation_;
   const Owners owners_;
   std::vector<double> parts_;               // of the arena, by TenantId
-  std::vector<const DataKey*> write_keys_;  // by TenantId; null: what is written stays plain
+  std::vector<const DataKey*> write_keys_;  // by TenantId; null: its chunks are written in plain
   const std::shared_ptr<CipherBuffers> cipher_buffers_ = std::make_shared<CipherBuffers>();
 
   // ---- state that has a lock of its own, or needs none
@@ -517,10 +529,10 @@ class Core final : private ReadSink {
 
   // ---- state: protected by mu_
   FairMutex mu_;
-  StoreOptions limits_ ABSL_GUARDED_BY(mu_);        // those of now
+  StoreOptions limits_ ABSL_GUARDED_BY(mu_);        // the options in effect
   bool over_quota_ ABSL_GUARDED_BY(mu_) = false;    // somebody may hold more than a new quota
   bool over_capacity_ ABSL_GUARDED_BY(mu_) = true;  // a tier may hold more than its capacity
-  bool at_rest_ ABSL_GUARDED_BY(mu_) = false;       // and nobody asked for anything since
+  bool at_rest_ ABSL_GUARDED_BY(mu_) = false;       // and no call came since
   std::optional<MonotonicTime> last_tick_ ABSL_GUARDED_BY(mu_);
   Hold hold_ ABSL_GUARDED_BY(mu_);
   ChunkTable table_ ABSL_GUARDED_BY(mu_);
@@ -529,10 +541,11 @@ class Core final : private ReadSink {
   std::vector<std::unique_ptr<G2Pool>> pools_ ABSL_GUARDED_BY(mu_);   // by TenantId
   Shares slot_shares_ ABSL_GUARDED_BY(mu_);                           // of the table
   Shares g3_shares_ ABSL_GUARDED_BY(mu_);                             // of all devices, in blocks
-  std::vector<TenantCounters> tenant_counters_ ABSL_GUARDED_BY(mu_);  // as Shares: nobody is last
+  std::vector<TenantCounters> tenant_counters_ ABSL_GUARDED_BY(mu_);  // as Shares: Nobody is last
   std::vector<std::unique_ptr<AdmissionPolicy>> admissions_ ABSL_GUARDED_BY(mu_);  // by TenantId
   LiveMarks marks_ ABSL_GUARDED_BY(mu_);
-  std::vector<ChunkSlot> unverified_ ABSL_GUARDED_BY(mu_);  // for the sweep, from the back; or gone
+  // For the sweep, from the back; some slots may be gone.
+  std::vector<ChunkSlot> unverified_ ABSL_GUARDED_BY(mu_);
   ChunkSlot sweeping_ ABSL_GUARDED_BY(mu_) = kNoSlot;
   uint64_t sweep_budget_bytes_ ABSL_GUARDED_BY(mu_) = 0;  // until the next tick
   Scrubber scrubber_ ABSL_GUARDED_BY(mu_);
@@ -544,10 +557,11 @@ class Core final : private ReadSink {
   absl::btree_map<ChunkSlot, std::unique_ptr<Promotion>> promotions_ ABSL_GUARDED_BY(mu_);
   WriteBacks write_backs_ ABSL_GUARDED_BY(mu_);
   DurableWaiters durable_waiters_ ABSL_GUARDED_BY(mu_){&hold_};
-  // By device. Changed under the lock, while nothing of it is under way: others read it without.
+  // By device. An entry changes under the lock, and only while nothing of its device is under way:
+  // so work of the device reads it without the lock.
   std::vector<StoreDeps::DeviceDeps> attached_;
   ReplacedRecords replaced_ ABSL_GUARDED_BY(mu_);
-  bool wait_for_device_ ABSL_GUARDED_BY(mu_) = false;  // some of durable_waiters_
+  bool wait_for_device_ ABSL_GUARDED_BY(mu_) = false;  // some of durable_waiters_ do
   uint64_t moves_ ABSL_GUARDED_BY(mu_) = 0;  // of chunks to other slots, of devices out
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   StoreCounters counters_ ABSL_GUARDED_BY(mu_);

@@ -1,12 +1,12 @@
-// LowerTier: a place below G2 that images are read from, piece by piece, and written to. It is what
-// promotions and writes see: no device, no extent, no request of a protocol.
+// LowerTier: a place below G2. Images are read from it, piece by piece, and written to it.
+// Promotions and writes see this interface alone: no device, no extent, no request of a protocol.
 //
 //   DeviceTier  one device of G3: space, records, syncs   device_tier.h
 //   RemoteTier  what lies beyond the node: neither space nor records here   remote_tier.h
 //
-// Core asks Read, Write and NoteHeard of it without the lock, all else under the lock. Read and
-// Write return at once. What they were given stays as it is until every byte was told of, each byte
-// once, on any thread, never inside the call: a failed byte as well.
+// Core calls Read, Write and NoteHeard without the lock, all other methods under the lock. Read and
+// Write return at once. Afterwards they report every byte once, failed bytes too, on any thread,
+// never inside the call. Until then the memory that they were given stays as it is.
 #pragma once
 
 #include <absl/status/status.h>
@@ -24,7 +24,8 @@ namespace kvkeep::store_internal {
 
 class Promotion;
 
-// Who is told of a read, with the promotion that it is of, which lives until all of it is told.
+// Gets the outcomes of a read. The promotion that the read is for lives until all bytes of the read
+// are reported.
 class ReadSink {
  public:
   virtual void OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status status) = 0;
@@ -41,16 +42,16 @@ struct ImageRead {
   Promotion* promotion;  // for the sink
   ChunkId id;
   ImageShape shape;
-  ExtentList extents;  // where it lies, in a tier that has extents
-  HeaderPage header;   // its header page goes there, its other bytes go to `to`
+  ExtentList extents;  // where the image lies, in a tier that has extents
+  HeaderPage header;   // gets the header page; all other bytes go to `to`
   ArenaImage to;
 };
 
 struct ImageWrite {
   ChunkId id;
   ImageShape shape;
-  ExtentList extents;      // where it is to lie, in a tier that has extents
-  ConstHeaderPage header;  // that of this tier; the other bytes are those of `from`
+  ExtentList extents;      // where the image is to lie, in a tier that has extents
+  ConstHeaderPage header;  // for this tier; all other bytes come from `from`
   ArenaImage from;
   std::function<void(uint64_t bytes, absl::Status status)> done;
 };
@@ -63,30 +64,31 @@ class LowerTier {
   virtual void Read(ImageRead read) = 0;
   virtual void Write(ImageWrite write) = 0;
 
-  // What the header of the chunk's image has to say in this tier; DataLoss: another thing.
+  // Whether this is the header of the chunk's image in this tier. DataLoss: it is not.
   virtual absl::Status CheckHeader(const ImageHeader& header, const Chunk& chunk) const = 0;
-  // An image there was found damaged, or to be another one's.
+  // The image read for this chunk was damaged, or another chunk's.
   virtual void NoteBad(const ChunkId& id) = 0;
-  // The store knows which chunks are there: their extents stay while they are read, and events tell
-  // of them.
+  // Whether the store keeps a record of each chunk there. If so, a chunk's extents stay while it is
+  // read, and events tell of it.
   virtual bool has_records() const = 0;
   virtual ImagePlacement PlacementOf(const Chunk& chunk) const = 0;
   virtual bool readable() const = 0;
   virtual bool writable() const = 0;
-  // Something has ended, whatever became of it.
+  // Some I/O of this tier has ended, well or not.
   virtual void NoteHeard() = 0;
-  // What a whole image's read or write came to.
+  // How the read or write of a whole image ended.
   virtual void NoteIo(bool write, const absl::Status& status, MonotonicTime now) = 0;
-  // The image is read next: how many runs of the medium that begins.
+  // The image is read next. Returns how many runs of the medium its read begins.
   virtual uint32_t NoteRuns(const Chunk& chunk) = 0;
 
-  const uint16_t number;  // of the store's tiers: devices first
-  const MacKey mac_key;   // of its images' headers
+  const uint16_t number;  // among the store's lower tiers: devices first
+  const MacKey mac_key;   // of the headers of its images
   ReadLane reads;
-  // What may go on now, as far as this hold may do; asked for again and again, once a hold.
+  // Starts what may start now, as far as one hold of the lock may go; Core::KeepPumping runs it
+  // once a hold until nothing is left.
   std::function<void()> pump;
-  bool pumping = false;    // holds of its own are on their way
-  bool pump_more = false;  // and have to go on
+  bool pumping = false;    // KeepPumping is under way
+  bool pump_more = false;  // and has to run the pump again
 };
 
 }  // namespace kvkeep::store_internal

@@ -1,19 +1,19 @@
-// What a chunk's record is beside others of it: the chunk put anew, and the chunk that two devices
-// know.
+// Records beside a chunk's own. There are two cases: a chunk that is put anew, and a chunk that two
+// devices have a record of.
 //
-// A chunk put anew while its record is in doubt, or its device out of reach. The record may be all
-// that keeps a promise: what was put durable, and is put once more, has to outlive the loss of
-// power at every moment of the second put. So it stays, and its image with it, until the new
-// chunk's record has overwritten it and that is on stable storage; or until the new chunk is
-// deleted, as it would then have been itself; or until its space is wanted, and no chunk can be
-// evicted for it. Is the new chunk evicted from G2 and nowhere else, or found damaged, it is what
-// it was: in G3.
+// A chunk is put anew while its record is in doubt, or its device out of reach. The old record may
+// be all that keeps a promise: a chunk that was put durable, and is put once more, has to outlive
+// the loss of power at every moment of the second put. So the old record stays, and its image with
+// it, until one of these: the new chunk's record has overwritten it and is on stable storage; the
+// new chunk is deleted, and the old one with it; its space is wanted and no chunk can be evicted
+// for that. If the new chunk is evicted from G2 before it is in G3, or found damaged, the old
+// record becomes the chunk's again.
 //
-// A power cut in between leaves two records on two devices, and neither is sure: the new one's
-// data may not have arrived, the old one's may be overwritten. One is taken for the chunk, the
-// other one stays in the same way until every byte of the first was read and is right (scrub.cc
-// sees to it), and takes its place when it is not. The same where both are sure and of processes
-// before this one: a chunk has one record, so a drive that lost its power alone brought one back.
+// A power cut in between leaves two records on two devices, and neither is sure: the new one's data
+// may not have arrived, the old one's may be overwritten. One record is taken for the chunk. The
+// other stays, as above, until every byte of the first was read and is right (scrub.cc sees to it),
+// and takes its place if it is not. Two records that are sure, both of earlier processes, are
+// treated alike: a chunk has one record, so a drive that lost its power alone brought one back.
 //
 // Why nothing is lost. Of an entry of replaced_, for a chunk and a device, at all times
 // (CheckReplaced):
