@@ -12,14 +12,16 @@
 //   checksums. Everything else is a miss under some name.
 // * Never a hang: every call ends by its deadline. While the daemon is known to be away, calls
 //   fail at once with UNAVAILABLE; treat that as a miss.
-// * A daemon that went away and came back is found again (backoff from 50 ms to 2 s): new session,
-//   namespaces declared anew. Leases of the old session are dead: a get under one is
+// * After the daemon comes back the client finds it (backoff from 50 ms to 2 s), opens a new
+// session
+//   and declares its namespaces anew. Leases of the old session are dead: a get under one is
 //   FAILED_PRECONDITION, never bytes of something else.
 //
-// Two paths lead to the daemon. On its own host and where it lets us, shared memory (kLocal): a
-// get can be had without any copy (Acquire), a put with one, and leases, lookups and the rest are
-// small messages. Else gRPC. PathChoice::kAuto tries the local path first and starts gRPC only when
-// that is absent or refused; from then on each call takes the local path while it is connected.
+// Two paths lead to the daemon. The local path (kLocal) is shared memory; it is there on the
+// daemon's host if the daemon lets us. By it a get needs no copy (Acquire) and a put one, from
+// staging or registered memory (else two); lookups, leases and the rest are small messages. The
+// other path is gRPC. PathChoice::kAuto tries the local path first and starts gRPC only when that
+// is absent or refused; from then on each call takes the local path while it is connected.
 // Client::path says which and why. GPU memory: GpuPath (gpu_path.h).
 //
 // Threads: all methods of Client and Lease are thread-safe, except that one Lease object is used by
@@ -76,13 +78,14 @@ class Client {
   using DoneCallback = client::DoneCallback;
   using Stats = ClientStats;
 
-  // Waits for the first session at most the default deadline; less when the daemon is plainly away,
-  // which is no error. INVALID_ARGUMENT: bad options, or a file of options.security.
+  // Waits for the first session at most the default deadline, and less when the daemon is plainly
+  // away. A daemon that is away is no error. INVALID_ARGUMENT: an option is bad, or a file that
+  // options.security names.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(ClientOptions options);
   ~Client();
 
-  // Declares a namespace, now and after every reconnect. With the daemon away it succeeds too, and
-  // is declared when the daemon is back. The same spec gives the same namespace.
+  // Declares a namespace, now and after every reconnect. While the daemon is away this succeeds
+  // too: the namespace is declared when the daemon is back. The same spec gives the same namespace.
   absl::StatusOr<Namespace> OpenNamespace(const NamespaceSpec& spec, Deadline deadline = {});
 
   // Whether a session is open. Only a hint: the next call may still find the daemon away.
@@ -103,7 +106,7 @@ class Client {
   // Chunks with no parts in common may be put in parallel calls; one call is one stream.
   void Put(const Namespace& ns, std::vector<PutChunk> chunks, const PutOptions& options,
            Callback<PutResult> done);
-  // "Still hot in HBM": answers how many chunks were refreshed.
+  // "Still hot in HBM": makes the chunks recently used. Answers how many were there.
   void Touch(const Namespace& ns, Keys keys, Parts parts, Deadline deadline,
              Callback<uint64_t> done);
   void Prefetch(const Namespace& ns, Keys keys, Parts parts, Deadline deadline,
@@ -111,7 +114,7 @@ class Client {
   // Answers how many chunks are gone.
   void Delete(const Namespace& ns, Keys keys, Parts parts, Deadline deadline,
               Callback<uint64_t> done);
-  // What ~Lease does, for those who must know that the daemon has it back before they go on.
+  // As ~Lease, but tells when the daemon has the lease back.
   void Release(Lease lease, DoneCallback done);
   void GetServerInfo(Deadline deadline, Callback<ServerInfo> done);
 
@@ -129,7 +132,7 @@ class Client {
   absl::Status Release(Lease lease);
   absl::StatusOr<ServerInfo> GetServerInfo();
 
-  // Memory that puts are read from without a copy of ours. Local path only, else
+  // Memory from which the daemon takes puts, without a copy by this process. Local path only, else
   // FAILED_PRECONDITION. RESOURCE_EXHAUSTED: no room now, or over the daemon's limit.
   absl::StatusOr<StagingBuffer> AllocateStaging(uint64_t bytes);
   // `fd` is a memfd or a file of shared memory, mapped from its beginning at `mapping`, which stays

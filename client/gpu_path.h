@@ -3,12 +3,13 @@
 //   GpuPath gpu(client.get());
 //   // Once: the daemon opens the engine's KV memory.
 //   GpuRegion region = gpu.Register({.address = kv, .bytes = bytes}).value();
-//   // From then on the daemon copies; `runs` are of a KvPlanner (gpu/kv_planner.h).
+//   // From then on the daemon copies; `runs` are of a KvPlanner (client/gpu/kv_planner.h).
 //   gpu.Put(ns, {{.key = key, .runs = runs}});
 //   gpu.Get(ns, {{.key = key, .runs = other_runs}});
 //
 // Two ways. With registered memory the daemon copies, and this process does nothing. With a pinned
-// arena (gpu/pinned_arena.h) this process copies by itself, from chunks that it has acquired.
+// arena (client/gpu/pinned_arena.h) this process copies by itself, from chunks that it has
+// acquired.
 //
 // Order. Synchronise the stream that wrote a put's source, or last used a get's target, before the
 // call. Leave those bytes alone until the call has ended; where it ended with DEADLINE_EXCEEDED or

@@ -29,32 +29,35 @@
 // * Never a hang: every call ends by its deadline. While the daemon is known to be away, calls fail
 //   at once with UNAVAILABLE: take it for a miss. A daemon that comes back is found again.
 //
-// Results. Every int that is called a code is a kvkeep_code; 0 is OK. `error` may be NULL; else its
-// code is the one returned and its message is whole text, cut off at its room, "" when there is
-// nothing to say. No state per thread, no exception crosses the border.
+// Results. A function that returns int and takes `error` returns a kvkeep_code; 0 is OK. `error`
+// may be NULL; else it gets the same code and a message. The message is whole text of UTF-8, cut
+// off at its room, with a zero at its end; "" says nothing. No state per thread; no exception
+// crosses the border.
 //
-// Two forms. kvkeep_X blocks. kvkeep_X_async returns when its request is on its way: at once,
-// unless more than a socket holds (some 100 KiB of keys) waits for a daemon that reads nothing:
-// then by the call's deadline. OK means that exactly one completion comes out of `queue`, with the
-// call's code, its message and `user_data`. Not OK: refused, nothing was started and no completion
-// comes. What a request struct says is copied before the function returns; what it points to, and
-// the reply, must stay where they are until the completion. Replies and arrays of outcomes are
-// written before the completion is seen; after a refusal not at all, after any other error the
-// fields of a reply are zero and outcomes say what became of each chunk.
+// Two forms. kvkeep_X blocks. kvkeep_X_async returns when its request is on its way. That is at
+// once, unless the daemon reads nothing and more than a socket holds (some 100 KiB of keys) waits
+// for it: then by the call's deadline. OK: exactly one completion comes out of `queue`, with the
+// call's code, its message and `user_data`. Not OK: the call was refused; nothing was started and
+// no completion comes. A request struct is copied before the function returns. The memory it points
+// to, and the reply, must stay where they are until the completion. The reply and the array of
+// outcomes are written before the completion can be seen. After a refusal neither is written. After
+// any other error the fields of a reply are zero, and outcomes say what became of each chunk.
 //
-// Memory. Whoever gets a handle (`out`, or in a reply) owns it and ends it with the one function
-// that says so; these take NULL. Handles may be ended in any order: namespaces, leases, acquired
-// chunks, staging and registered memory may outlive their client; they are useless then, and memory
-// that they show stays mapped. Not so: a queue with calls in flight (kvkeep_queue_destroy refuses),
-// and what a call in flight was given.
+// Memory. Whoever gets a handle (by `out`, or in a reply) owns it and ends it with the one function
+// named for that; these functions take NULL. Handles may be ended in any order. Namespaces, leases,
+// acquired chunks, staging and registered memory may outlive their client; they are useless then,
+// and memory that they show stays mapped. Two things must not be ended early: a queue with calls in
+// flight (kvkeep_queue_destroy refuses), and anything that a call in flight was given.
 //
 // Threads. Every function may be called on any thread, at the same time as others on the same
-// handle, with two exceptions: nothing may run on a handle while it is ended, and one lease is used
-// by one thread at a time. A child of fork must not use, nor end, what its parent has opened.
+// handle, with two exceptions: no function may run on a handle that is being ended, and one lease
+// is used by one thread at a time. A child of fork must neither use nor end what its parent has
+// opened.
 //
-// Versions. Structs that begin with `size` may grow at the end: set it to sizeof, zero what you do
-// not use. A library newer than your header reads what you know; an older one refuses what it does
-// not know unless it is zero. All else is fixed for this KVKEEP_ABI_VERSION; so are enum values.
+// Versions. Structs that begin with `size` may grow at the end: set it to sizeof, and set the
+// fields that you do not use to zero. A library newer than your header reads the fields that you
+// know. An older one refuses fields that it does not know, unless they are zero. All else is fixed
+// for this KVKEEP_ABI_VERSION, enum values too.
 #pragma once
 
 #include <stdint.h>
@@ -160,7 +163,7 @@ typedef struct kvkeep_client_options {
   const char* token_file;   // holds the token that says who we are
 } kvkeep_client_options;
 
-// Waits for the first session at most the default deadline; that there is none yet is no error.
+// Waits for the first session at most the default deadline; a daemon that is away is no error.
 // End it with kvkeep_client_destroy.
 int kvkeep_connect(const kvkeep_client_options* options, kvkeep_client** out, kvkeep_error* error);
 // Cancels what is in flight and ends the session, which gives back all leases. Completions come out
@@ -170,7 +173,7 @@ void kvkeep_client_destroy(kvkeep_client* client);
 
 // 1 or 0: whether a session is open. Only a hint: the next call may still find the daemon away.
 int kvkeep_connected(const kvkeep_client* client);
-// Waits until one is open: 1; 0 when the time has passed first.
+// Waits until a session is open: 1; 0 when the time has passed first.
 int kvkeep_wait_connected(const kvkeep_client* client, uint32_t timeout_ms);
 
 typedef struct kvkeep_path_info {
@@ -209,13 +212,14 @@ typedef struct kvkeep_namespace_spec {
   uint64_t bytes_per_part;  // every put must have exactly this size; 0: sizes vary
   uint32_t parts;           // 0: 1
   uint32_t reserved;
-  // Since version 2 of this struct. Another tenant's name, "default" for the one that has none, if
-  // that one lets ours read: puts and deletes there are PERMISSION_DENIED. NULL: our own.
+  // Since version 2 of this struct. The name of another tenant that lets ours read ("default": the
+  // one without a name). Puts and deletes there are PERMISSION_DENIED. NULL: our own tenant.
   const char* tenant;
 } kvkeep_namespace_spec;
 
-// Declares a namespace, now and after every reconnect; with the daemon away it succeeds too.
-// deadline_ms 0: the client's. End it with kvkeep_namespace_close; calls in flight do not mind.
+// Declares a namespace, now and after every reconnect; while the daemon is away it succeeds too.
+// deadline_ms 0: the client's. End it with kvkeep_namespace_close, at any time: calls in flight go
+// on.
 int kvkeep_namespace_open(kvkeep_client* client, const kvkeep_namespace_spec* spec,
                           uint32_t deadline_ms, kvkeep_namespace** out, kvkeep_error* error);
 void kvkeep_namespace_close(kvkeep_namespace* ns);
@@ -247,17 +251,18 @@ typedef struct kvkeep_completion {
 
 #define KVKEEP_MAX_QUEUE_CAPACITY 65536u
 
-// Where asynchronous calls, of one client or of several, report. `capacity`: calls that are in
-// flight or whose completion waits, 1 to KVKEEP_MAX_QUEUE_CAPACITY; a call beyond it is refused
-// with RESOURCE_EXHAUSTED.
+// A queue takes the completions of asynchronous calls, of one client or of several. `capacity`: the
+// most calls that are in flight or whose completion waits, 1 to KVKEEP_MAX_QUEUE_CAPACITY. A call
+// beyond it is refused with RESOURCE_EXHAUSTED.
 int kvkeep_queue_create(uint32_t capacity, kvkeep_queue** out, kvkeep_error* error);
 // FAILED_PRECONDITION, and the queue stays, while calls are in flight: destroy their client first,
 // or wait for them. Completions that wait are dropped; their replies were written.
 int kvkeep_queue_destroy(kvkeep_queue* queue, kvkeep_error* error);
-// For epoll and its like: readable while completions wait. Only kvkeep_queue_poll and _wait may
-// read it; it may be readable when they find nothing. The queue's: do not close it.
+// A descriptor for epoll and its like: readable while completions wait. Only kvkeep_queue_poll and
+// _wait may read it; it may be readable when they find nothing. The queue owns it: do not close it.
 int kvkeep_queue_fd(const kvkeep_queue* queue);
-// Takes up to `max` completions, in the order in which calls ended, without waiting: how many.
+// Takes up to `max` completions, in the order in which calls ended, and returns how many. Does not
+// wait.
 uint32_t kvkeep_queue_poll(kvkeep_queue* queue, kvkeep_completion* out, uint32_t max);
 // The same, but waits until there is one; 0 when the time has passed.
 uint32_t kvkeep_queue_wait(kvkeep_queue* queue, kvkeep_completion* out, uint32_t max,
@@ -290,7 +295,8 @@ typedef struct kvkeep_lookup_reply {
   // Keys whose chunks are leased. Less than leading_keys when the promise did not fit: get these,
   // release, look the rest up again.
   uint32_t leased_keys;
-  // Estimate: until the leading keys are all readable in DRAM; 0: they are. For who may recompute.
+  // Estimate of the time until the leading keys are all readable in DRAM; 0: they are. For engines
+  // that may rather recompute.
   uint32_t promotion_us;
   uint64_t leased_bytes;
   kvkeep_lease* lease;  // the caller's; NULL: nothing was leased
@@ -302,16 +308,16 @@ int kvkeep_lookup_async(kvkeep_client* client, const kvkeep_lookup_request* requ
                         kvkeep_lookup_reply* reply, kvkeep_queue* queue, void* user_data,
                         kvkeep_error* error);
 
-// The promise that the chunks of a lookup's keys stay readable.
-// 0: released already, or its session is over.
+// A lease is the promise that the chunks of a lookup's keys stay readable.
+// 1 or 0: whether it holds. 0: it is released, or its session is over.
 int kvkeep_lease_alive(const kvkeep_lease* lease);
 // Keeps the chunks of the first `keep_keys` keys and gives the others back, in the background. A
 // get of those that is under way misses them.
 void kvkeep_lease_shrink(kvkeep_lease* lease, uint32_t keep_keys);
 // Gives all back in the background and ends the handle. Gets that use it must have completed.
 void kvkeep_lease_release(kvkeep_lease* lease);
-// The same, for those who must know that the daemon has it back before they go on. The handle is
-// ended whatever the code is, unless the code is INVALID_ARGUMENT or the call was refused.
+// The same, but tells when the daemon has the lease back. The handle is ended whatever the code is,
+// unless the code is INVALID_ARGUMENT or the call was refused.
 int kvkeep_release(kvkeep_client* client, kvkeep_lease* lease, kvkeep_error* error);
 int kvkeep_release_async(kvkeep_client* client, kvkeep_lease* lease, kvkeep_queue* queue,
                          void* user_data, kvkeep_error* error);
@@ -423,7 +429,7 @@ typedef struct kvkeep_prefetch_reply {
   uint64_t ready_chunks;    // in G2 already
 } kvkeep_prefetch_reply;
 
-// "Still hot in HBM": how many chunks were refreshed.
+// "Still hot in HBM": makes the chunks recently used. The reply says how many were there.
 int kvkeep_touch(kvkeep_client* client, const kvkeep_keys_request* request,
                  kvkeep_count_reply* reply, kvkeep_error* error);
 int kvkeep_touch_async(kvkeep_client* client, const kvkeep_keys_request* request,
@@ -434,7 +440,7 @@ int kvkeep_prefetch(kvkeep_client* client, const kvkeep_keys_request* request,
 int kvkeep_prefetch_async(kvkeep_client* client, const kvkeep_keys_request* request,
                           kvkeep_prefetch_reply* reply, kvkeep_queue* queue, void* user_data,
                           kvkeep_error* error);
-// How many chunks are gone.
+// The reply says how many chunks are gone.
 int kvkeep_delete(kvkeep_client* client, const kvkeep_keys_request* request,
                   kvkeep_count_reply* reply, kvkeep_error* error);
 int kvkeep_delete_async(kvkeep_client* client, const kvkeep_keys_request* request,
@@ -445,10 +451,10 @@ int kvkeep_delete_async(kvkeep_client* client, const kvkeep_keys_request* reques
 
 // All of this answers FAILED_PRECONDITION while the client is on the other path.
 
-// Chunks leased and laid open in the daemon's memory, to be read in place. As in any memory that
-// is mapped, a page with an uncorrectable error raises SIGBUS in the thread that reads it: here,
-// and in gets by the local path, which copy from there. The library handles no signal; who cannot
-// have that takes the gRPC path (KVKEEP_PATH_GRPC).
+// Chunks leased and laid open in the daemon's memory, to be read in place. As in any mapped memory,
+// a page with an uncorrectable error raises SIGBUS in the thread that reads it. That holds here,
+// and for gets by the local path, which copy from there. The library handles no signal: a process
+// that cannot bear SIGBUS takes the gRPC path (KVKEEP_PATH_GRPC).
 typedef struct kvkeep_acquired kvkeep_acquired;
 
 #define KVKEEP_ACQUIRE_ALL_PRESENT 1u  // lease every chunk that is there, not only the leading run
@@ -499,11 +505,11 @@ uint32_t kvkeep_acquired_ready(const kvkeep_acquired* acquired, uint32_t index);
 // damaged or its device failed: a miss. FAILED_PRECONDITION: the lease is revoked.
 int kvkeep_acquired_wait(const kvkeep_acquired* acquired, uint32_t index, uint32_t pieces,
                          uint32_t timeout_ms, kvkeep_error* error);
-// 1 or 0: whether what was read up to now is good. 0 once the daemon revoked the lease (this
-// process was stopped for long) or is gone: ask after reading, before use.
+// 1 or 0: whether the bytes read up to now are good. 0 once the daemon has revoked the lease (this
+// process was stopped for long) or is gone. Ask after reading, before use.
 int kvkeep_acquired_valid(const kvkeep_acquired* acquired);
-// 1 or 0: whether all bytes of chunk `index` are there and match its checksums. For tools and
-// tests: the daemon has verified them.
+// 1 or 0: whether all bytes of chunk `index` are there and match its checksums. For tools and tests
+// only, as the daemon has verified them.
 int kvkeep_acquired_verify(const kvkeep_acquired* acquired, uint32_t index);
 
 typedef struct kvkeep_copy_request {
@@ -528,20 +534,20 @@ typedef struct kvkeep_staging kvkeep_staging;
 // when no put that names it is in flight.
 int kvkeep_staging_allocate(kvkeep_client* client, uint64_t bytes, kvkeep_buffer* memory,
                             kvkeep_staging** out, kvkeep_error* error);
-// 1: a put ended by its deadline and the daemon may still read it: do not change bytes that such a
-// put named (freeing is always safe).
+// 1: a put has ended by its deadline, and the daemon may still read the memory. Do not change bytes
+// that such a put named (freeing is always safe).
 int kvkeep_staging_in_use(const kvkeep_staging* staging);
 void kvkeep_staging_free(kvkeep_staging* staging);
 
-// A memfd, or a file of shared memory, of the caller's: runs of puts that lie in its mapping are
-// read by the daemon from the file itself.
+// The caller's memfd or file of shared memory. The daemon reads runs of puts that lie in its
+// mapping from the file itself.
 typedef struct kvkeep_memory kvkeep_memory;
 
 // `mapping`: `bytes` of `fd` from its beginning; it must stay mapped while the registration lives.
 // The descriptor stays the caller's. End it with kvkeep_memory_unregister.
 int kvkeep_memory_register(kvkeep_client* client, int fd, const void* mapping, uint64_t bytes,
                            kvkeep_memory** out, kvkeep_error* error);
-int kvkeep_memory_in_use(const kvkeep_memory* memory);  // as of staging
+int kvkeep_memory_in_use(const kvkeep_memory* memory);  // as kvkeep_staging_in_use
 void kvkeep_memory_unregister(kvkeep_memory* memory);
 
 // ---------------------------------------------------------------- the daemon

@@ -1,8 +1,9 @@
-// Who may have an arena's segments mapped, as one number: of arenas that outlive the daemon.
+// One number for who may have the segments of an arena mapped. For arenas that outlive the daemon.
 //
-// What a client has mapped it keeps until it ends, whoever restarts the daemon. So memory that is
-// kept over a restart must be given to the same clients as before: else a reader that was taken out
-// of a list, by the restart that this takes, would go on reading what comes into the old memory.
+// A client keeps what it has mapped until the client ends; a restart of the daemon changes nothing
+// of that. So memory that is kept over a restart must go to the same clients as before. Otherwise a
+// reader that was taken out of a tenant's list (which takes a restart) would go on reading what is
+// put into the old memory.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@
 
 namespace kvkeep {
 
-// Another number when a tenant, its share, its readers, or who may connect to its local socket
-// (mode, group, uids, gids, whether there is one) is another. 0 where nothing of that is said.
+// The number changes with the tenants, their shares, their readers, and who may connect to their
+// local sockets (mode, group, uids, gids, whether there is one). 0: none of that is configured.
 uint64_t NameArenaOwners(const std::vector<TenantOptions>& tenants,
                          const std::vector<TenantListener>& listeners);
 

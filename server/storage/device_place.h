@@ -1,16 +1,16 @@
 // DevicePlace: one device that the configuration names. It opens the device, has the store take it
-// in, and tries again as long as that fails: a drive that is locked, hung or not mounted joins by
-// itself when it can. One whose I/O fails while it is here is opened anew (failure_watch.h says
-// when): where it cannot be read, else when its file system takes writes again, as after a write of
-// the index's that failed, or was unmounted.
+// in, and tries again as long as that fails. So a drive that is locked, hung or not mounted joins
+// by itself when it can. A device whose I/O fails while it is here is opened anew (failure_watch.h
+// says when): if it cannot be read, in any case; if it takes no writes, as after a failed write of
+// the index, once its file system takes writes again or is unmounted.
 //
 //   opening --locked--> locked --the index is open--> open --the store has read it--> here
 //    ^  ^                  |                           |                                |
 //    |  +-- after a pause -+--------- failed <---------+                                |
 //    +-------------------------- the store lets go of it -------------------------------+
 //
-// Owns the device and its executors; borrows its engine. The place's own thread opens it, since
-// that may hang with the drive; whoever waits for the place says how long. Thread-safe.
+// Owns the device and its executors; borrows its engine. The place's own thread opens the device,
+// since that may hang with the drive. Calls that wait take a deadline. Thread-safe.
 #pragma once
 
 #include <absl/status/status.h>
@@ -35,14 +35,14 @@ namespace kvkeep {
 
 class DevicePlace {
  public:
-  // What it needs of the store's home. Both may be called on any thread.
+  // The store's identity and its notes of known devices. The functions may be called on any thread.
   struct Home {
     StoreIdentity identity;
-    // Whether this store has had a device in the directory: then an empty one there is a file
+    // Whether this store has had a device in the directory. If so, an empty directory is a file
     // system that is not mounted.
     std::function<bool(const std::string& dir)> knows;
-    std::function<absl::Status(const std::string& dir)> note;  // it has one there now
-    std::string known_file;                                    // where that is noted, for messages
+    std::function<absl::Status(const std::string& dir)> note;  // it has a device there now
+    std::string known_file;                                    // with the notes; for messages
   };
   enum class Step : uint8_t { kOpening, kLocked, kOpen, kHere, kFailed };
 
@@ -54,35 +54,36 @@ class DevicePlace {
   DevicePlace(const DevicePlace&) = delete;
   DevicePlace& operator=(const DevicePlace&) = delete;
 
-  // Whether no I/O of an earlier process can be under way there any more: its locks are ours. Waits
-  // until that is known, at most until `deadline`.
+  // Whether this process has the device's locks: then no I/O of an earlier process is under way
+  // there any more. Waits until that is known, at most until `deadline`.
   bool AwaitLocks(MonotonicTime deadline);
-  // Waits until the first attempt to open it has ended, or `deadline`.
-  bool AwaitOpened(MonotonicTime deadline);  // false: it has not
-  void AwaitHere(MonotonicTime deadline);  // or failed
-  // Of the last attempt, if that failed.
+  // Waits until the first attempt to open the device has ended. False: `deadline` came first.
+  bool AwaitOpened(MonotonicTime deadline);
+  // Waits until the device is here or has failed, at most until `deadline`.
+  void AwaitHere(MonotonicTime deadline);
+  // Why the last attempt failed, if it did.
   std::optional<NvmeDevice::OpenError> error() const;
 
-  // From now on it joins the store whenever it is open. The store outlives it, but for the
-  // destructor.
+  // From now on the device joins `store`, as its device `number`, whenever it is open. The store
+  // must live until Stop has said true.
   void JoinTo(Store* store, size_t number);
-  // The daemon is about to serve: what is wrong with it now is logged, and what becomes of it from
-  // now on. A start that fails says why by itself.
+  // The daemon is about to serve. Logs what is wrong with the device now, and from now on what
+  // becomes of it. Not called by a start that fails: its error says why.
   void BeginLog();
-  // Tells of a device that the store does not know.
+  // Completes the snapshot of a device that the store does not know.
   void AddTo(DeviceSnapshot* snapshot) const;
-  // The executors' turn has come once for each.
+  // Waits until each executor has run everything that was posted before.
   void PassThrough();
 
-  // No attempt any more. False when the thread had not ended by then: then this must not be
-  // destroyed, only the process ended.
+  // Ends all attempts. False: the thread had not ended by `deadline`. Then this must not be
+  // destroyed; only the process can be ended.
   bool Stop(MonotonicTime deadline);
 
  private:
   void Run();
   void Attempt();
   void JoinStore(Store* store, size_t number);
-  // Until the device that is here is to be opened anew; false: until Stop.
+  // Waits until the device that is here is to be opened anew. False: Stop came.
   bool AwaitFailure(Store* store, size_t number);
   bool MayBeOpened() const;
   bool LetGo(Store* store, size_t number);
@@ -102,10 +103,10 @@ class DevicePlace {
   mutable Mutex mu_;
   CondVar changed_;
   Step step_ ABSL_GUARDED_BY(mu_) = Step::kOpening;
-  bool was_locked_ ABSL_GUARDED_BY(mu_) = false;  // once is enough, whatever came of it
+  bool was_locked_ ABSL_GUARDED_BY(mu_) = false;  // stays true, even if that attempt failed
   bool attempted_ ABSL_GUARDED_BY(mu_) = false;   // an attempt has ended
-  uint32_t failures_ ABSL_GUARDED_BY(mu_) = 0;    // attempts, one after the other
-  std::optional<absl::Status> left_ ABSL_GUARDED_BY(mu_);  // the store, as asked
+  uint32_t failures_ ABSL_GUARDED_BY(mu_) = 0;    // failed attempts in a row
+  std::optional<absl::Status> left_ ABSL_GUARDED_BY(mu_);  // the store's answer to Detach
   bool stopping_ ABSL_GUARDED_BY(mu_) = false, ended_ ABSL_GUARDED_BY(mu_) = false;
   bool logs_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<NvmeDevice::OpenError> error_ ABSL_GUARDED_BY(mu_);

@@ -1,9 +1,10 @@
-// FailureWatch: when a device that is here is to be opened anew, from looks at its state. Pure.
+// FailureWatch: judges from the states of a device that is here when to open it anew. Pure.
 //
-// One that cannot be read is opened anew when it has failed for a while. One that takes no writes
-// can be read as it is: its directory is probed first, and it is opened anew when that takes some.
-// Opening anew costs a read of the index, so each time in a row waits twice as long, until the
-// device was well for long. Degraded is neither well nor failed: the store tries it again.
+// A device that cannot be read (offline) is opened anew when it has failed for a while. A device
+// that takes no writes (read-only) can still be read: its directory is probed first, and the device
+// is opened anew once the directory takes writes. Opening costs a read of the index, so the wait
+// doubles with each time in a row, until the device has been well for long. A degraded device is
+// neither well nor failed: the store tries it again.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +24,7 @@ class FailureWatch {
 
   enum class Advice : uint8_t { kNothing, kProbe, kOpenAnew };
 
-  // Nothing: it is away, or hangs.
+  // `state`: Store::StateOfAnswering; none: the device is away, or hangs.
   Advice Look(std::optional<DeviceState> state, MonotonicTime now) {
     if (!state.has_value()) return Advice::kNothing;
     if (*state == DeviceState::kOk) {
@@ -52,9 +53,9 @@ class FailureWatch {
     return std::min(kPatience * (1 << std::min(opened_, 7u)), kLongestPatience);
   }
 
-  uint32_t opened_ = 0;  // one soon after the other
+  uint32_t opened_ = 0;  // times in a row
   std::optional<MonotonicTime> well_since_;
-  std::optional<MonotonicTime> fails_;  // since it was well; advice is due then
+  std::optional<MonotonicTime> fails_;  // it has failed, and advice is due then
 };
 
 }  // namespace kvkeep

@@ -1,11 +1,12 @@
 // IoEngines: the I/O engines of the devices, one for each. A device may block the thread of its
-// ring, in a submission; that holds up no other device.
+// ring in a submission; with an engine of its own it holds up no other device.
 //
 // Each engine registers the arena for itself, segment by segment, on its own thread. An engine that
-// is added late registers all of it too. The kernel counts the locked memory of each ring anew.
+// is added late registers all of the arena too. The kernel counts the locked memory of each ring
+// anew.
 //
-// Owns the engines. Thread-safe. A device is destroyed before this. The arena stays mapped as long
-// as this lives.
+// Owns the engines. Thread-safe. Devices must be destroyed before this, and the arena must stay
+// mapped until this is.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -31,28 +32,28 @@ class IoEngines {
 
   void Add(std::unique_ptr<IoEngine> engine);
 
-  // Has each engine register its next segment, unless it is at one, or the segment's memory is to
-  // come: that is nothing to be registered yet. `failed` is told what was not
-  // registered: I/O on that works all the same. Returns whether nothing is left to be registered,
-  // or under way. Waits for no engine. REQUIRES: one thread, always the same arena.
+  // Has each engine register its next segment, unless it is registering one, or the segment's
+  // memory is to come (Arena::SegmentIsWhole). `failed` gets the errors; I/O works on memory that
+  // is not registered, too. True: nothing is left to register, and nothing under way. Waits for no
+  // engine. REQUIRES: one thread, always the same arena.
   bool RegisterNext(Arena& arena, absl::FunctionRef<void(const absl::Status&)> failed);
 
   // Of all engines together.
   IoEngine::Stats stats() const;
-  // One line for the log: engines that say the same are said once, with how many they are.
+  // One line for the log. Engines that describe themselves alike appear once, with their number.
   std::string describe() const;
-  // The engines' own threads, of those that have one.
+  // The threads of the engines that have one of their own.
   std::vector<Executor*> loops() const;
 
  private:
-  // Shared with the task that registers, which the engine may destroy unrun.
+  // Shared with the task that registers; an engine may destroy the task without running it.
   struct Registration {
     absl::Status status;
     std::atomic<bool> done = false;  // then `status` is there
   };
   struct Entry {
     std::unique_ptr<IoEngine> engine;
-    size_t segments = 0;  // registered, or tried
+    size_t segments = 0;  // registered, or failed to
     std::shared_ptr<Registration> under_way;
   };
 

@@ -1,8 +1,8 @@
-// KnownDevices: the directories that this store has had a device in, so that one which is suddenly
-// absent or empty is taken for lost, and never for a place to make a new device.
+// KnownDevices: the directories in which this store has had a device. If one of them is suddenly
+// absent or empty, its device counts as lost; no new device is made there.
 //
-// A text file in the state directory, one path a line; an operator who replaces a drive removes its
-// line. One thread; the state directory's lock keeps other daemons out.
+// Kept in a text file in the state directory, one path a line. An operator who replaces a drive
+// removes its line. Used by one thread; the state directory's lock keeps other daemons out.
 #pragma once
 
 #include <absl/status/status.h>

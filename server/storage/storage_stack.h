@@ -26,10 +26,10 @@ namespace kvkeep {
 
 class StorageStack {
  public:
-  // Recovers what G2 holds. Devices join by themselves, each when it can; this waits for them for
-  // kPatience, and for those that are required until they are open or cannot be. InvalidArgument:
-  // the configuration is wrong; any other error: the start cannot work. `log` and `state` must
-  // outlive it.
+  // Recovers what G2 holds. Devices join by themselves, each when it can. This waits 200 ms for
+  // them, and for those that are `required` until they are open or cannot be. InvalidArgument: the
+  // configuration is wrong. Any other error: the start cannot work. `log` and `state` must outlive
+  // the stack.
   static absl::StatusOr<std::unique_ptr<StorageStack>> Open(const DaemonOptions& options,
                                                             const Log* log, ServerState* state);
   // REQUIRES: AwaitQuiet said true, or the places are stopped.
@@ -44,44 +44,44 @@ class StorageStack {
   // The store's snapshot, and the devices that are configured but not there.
   StoreSnapshot snapshot() const;
 
-  // The store's periodic work, and the arena's registration for I/O, segment by segment once its
-  // pages are there: pinning pages that are not would hold up the I/O threads. How often, and what
-  // it returns: as Store::Tick.
+  // The store's periodic work, and the arena's registration for I/O, segment by segment. A segment
+  // is registered once its pages are there, as pinning pages that are not would hold up the I/O
+  // threads. How often to call it, and what it returns: as Store::Tick.
   bool Tick();
-  // The daemon is about to serve: devices that are not here are logged, and those that come or
-  // fail.
+  // The daemon is about to serve. Logs the devices that are not here, and from now on those that
+  // come or fail.
   void BeginLog();
   // As StoreDeps::wake. Before the first Tick.
   void OnWake(std::function<void()> wake) { wake_ = std::move(wake); }
 
-  // Store::SetLimits; an error changes nothing. REQUIRES: the paths of the options that it was
-  // opened with.
+  // Store::SetLimits; an error changes nothing. REQUIRES: the same paths as at Open.
   absl::Status SetLimits(const DaemonOptions& options);
 
   // Waits until no read, write, commit or callback is under way. REQUIRES: nobody calls the store
-  // any more. False when `timeout` passed first: then this must not be destroyed, only the process
-  // ended.
+  // any more. False: `timeout` passed first. Then this must not be destroyed; only the process can
+  // be ended.
   bool AwaitQuiet(std::chrono::nanoseconds timeout);
 
  private:
   StorageStack(const Log* log, ServerState* state);
   absl::Status OpenAll(const DaemonOptions& options);
-  // No device is opened any more. False when a drive still hangs at `deadline`.
+  // Ends all attempts to open devices. False: a drive still hangs at `deadline`.
   bool StopPlaces(MonotonicTime deadline);
-  // After the devices' locks, which prove that no I/O of a dead process is left. Of those in
-  // `unsure_devices_` nothing is proved, and the arena gets pages that such I/O cannot reach.
+  // Comes after the devices' locks, which prove that no I/O of a dead process is left. If
+  // `unsure_devices_` names any, nothing is proved of those, and the arena takes new pages, which
+  // such I/O cannot reach.
   absl::Status OpenArena(const DaemonOptions& options);
-  // Said once: a cgroup whose limit the arena all but fills.
+  // Warns once of a cgroup whose limit the arena all but fills.
   void WarnOfTightMemory() const;
   // Encryption at rest: the tenants' keys. InvalidArgument: the master key is not the right one.
   absl::Status OpenKeys(const DaemonOptions& options);
   // False while some are left to be registered.
   bool RegisterSegments();
-  // For what of the arena has no memory, once a second. True: some came, and more may.
+  // Looks once a second for memory for the rest of the arena. True: some came, and more may.
   bool TakeMemory();
   void WarnOfPart() const;
   absl::Status OpenDevices(const DaemonOptions& options);
-  // Why a start with this device cannot work, if it cannot.
+  // OK, or why the start cannot work with this device.
   absl::Status Judge(const NvmeDeviceOptions& options, const DevicePlace& place) const;
   absl::Status OpenStore(const DaemonOptions& options);
   static StoreOptions ForStore(const DaemonOptions& options);  // with the devices' capacities
@@ -92,13 +92,13 @@ class StorageStack {
   ServerState* const state_;
   StoreIdentity identity_;
   std::vector<std::string> unsure_devices_;  // an earlier process may have I/O under way there
-  bool said_ready_ = false;                  // of the arena
-  bool to_come_ = false;                     // some of its memory
-  MonotonicTime memory_look_at_{0};          // then
+  bool said_ready_ = false;                  // it is logged that the arena is ready
+  bool to_come_ = false;                     // part of the arena has no memory yet
+  MonotonicTime memory_look_at_{0};          // when TakeMemory looks again
 
-  // Destroyed from the last to the first: the store while devices and executors still are (it holds
-  // pointers to them), devices before their engines, the arena before the pool that prefaults it.
-  std::unique_ptr<KeyRingFile> key_file_;  // nobody else changes it meanwhile; null: no encryption
+  // Destroyed from the last to the first: the store while devices and executors still exist (it
+  // points to them), devices before their engines, the arena before the pool that prefaults it.
+  std::unique_ptr<KeyRingFile> key_file_;  // keeps others from changing it; null: no encryption
   std::unique_ptr<KeyRing> keys_;
   std::unique_ptr<ThreadPool> copy_pool_;
   std::unique_ptr<Arena> arena_;

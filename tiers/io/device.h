@@ -1,8 +1,8 @@
 // Device: asynchronous block I/O on one file or block device. The seam to disks.
 //
 // Submit hands over an operation and returns; the callback runs exactly once, later, on a thread of
-// the engine (never inside Submit), with OK when every byte was moved. Short I/O is resumed by the
-// device. The memory must stay valid until then. Offsets, sizes and addresses are multiples of
+// the engine (never inside Submit), with OK when every byte was moved. Until then the memory must
+// stay valid. The device resumes short I/O. Offsets, sizes and addresses are multiples of
 // kBlockBytes. Thread-safe. Operations have no order among each other.
 //
 // Errors: DataLoss (the drive said EIO, EILSEQ...), ResourceExhausted (ENOSPC), FailedPrecondition
@@ -31,7 +31,7 @@ struct IoOperation {
   std::byte* data = nullptr;  // read into, or written from
   size_t bytes = 0;
   Done done;
-  MonotonicTime submitted_at{0};  // for the device: set where it notes times
+  MonotonicTime submitted_at{0};  // the device's own: set if it measures times
 };
 
 class Device {
@@ -43,7 +43,7 @@ class Device {
   // Never call it on an engine's callback thread.
   virtual absl::Status Sync() = 0;
   virtual uint64_t size_bytes() const = 0;
-  // What is read comes from the device, never from a cache of the kernel's.
+  // Reads come from the device, never from the kernel's page cache.
   virtual bool direct() const { return true; }
 };
 

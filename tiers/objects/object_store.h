@@ -1,16 +1,17 @@
 // ObjectStore: the seam to objects under names: a bucket, or a directory that machines share.
 //
 // Get, Put, Delete, List and Cancel return at once. Each request is answered once, later, never
-// inside the call and with no lock held: by its deadline, or soon after Cancel, as far as the store
-// can cut short what it does. All that is called for one request (its sink, its `done`) is called
-// one after another, on threads of the store; two requests may be answered at the same time. Memory
-// that a request names is touched until `done` has begun, no longer. Thread-safe.
+// inside the call and with no lock held. The answer comes by the deadline, or soon after Cancel, as
+// far as the store can cut short what it does. The callbacks of one request (its sink, its `done`)
+// are called one after another, on threads of the store; those of two requests may run at the same
+// time. The store touches memory that a request names until `done` has begun, no longer.
+// Thread-safe.
 //
 // An object is put as a whole or not at all, and its bytes never change: it is replaced or deleted.
-// A read is of one version; what is read again after a failure is of that version, or the read
-// fails. A store is not believed further than that: who reads checks what came.
+// A read gives the bytes of one version. After a failure it goes on with the same version, or
+// fails. Beyond that a store is not trusted: the reader checks what came.
 //
-// The destructor cancels what is there, and has answered all of it when it returns.
+// The destructor cancels all requests under way, and returns when all of them are answered.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -46,14 +47,14 @@ struct ByteRange {
 struct GetObject {
   std::string name;
   std::optional<ByteRange> range;  // none: all of it
-  std::string if_match;            // an ETag as it was told; empty: any version
+  std::string if_match;            // an ETag as the store told it; empty: any version
   MonotonicTime deadline{MonotonicTime::max()};
 };
 struct PutObject {
   std::string name;
   std::vector<std::span<const std::byte>> body;
-  std::optional<uint32_t> crc32c;  // of the body; what the store checks it by
-  bool if_absent = false;          // kExists instead of replacing it, where the store can tell
+  std::optional<uint32_t> crc32c;  // of the body; the store checks what it received by it
+  bool if_absent = false;          // kExists instead of replacing it, where the store supports that
   MonotonicTime deadline{MonotonicTime::max()};
 };
 struct DeleteObject {
@@ -68,18 +69,18 @@ struct ListObjects {
 
 struct ObjectHead {
   std::string etag;                       // names the version; empty: the store names none
-  std::optional<uint64_t> object_bytes;   // all of it
+  std::optional<uint64_t> object_bytes;   // of the whole object, whatever the range
   std::optional<UnixSeconds> modified;
 };
 
-// Where the bytes of a read go. What it returns ends the read when it is not OK: kCancelled, with
-// its message.
+// Takes the bytes of a read. A status that is not OK ends the read: the answer is kCancelled, with
+// the status's message.
 class ObjectSink {
  public:
   virtual ~ObjectSink() = default;
   // Once, before the first byte.
   virtual absl::Status Begin(const ObjectHead& head) = 0;
-  // In order, each byte of the range once, whatever had to be asked for again; never a byte beyond.
+  // In order, each byte of the range once, even if the store had to ask again; no byte beyond it.
   virtual absl::Status Take(std::span<const std::byte> bytes) = 0;
 };
 
@@ -88,8 +89,8 @@ struct ObjectAnswer {
   ObjectError error;
   ObjectHead head;          // of a read, and the ETag of a put where the store tells it
   uint64_t given = 0;       // bytes that the sink was given; kOk: all of the range
-  uint32_t attempts = 0;    // 0: nobody was asked
-  std::chrono::nanoseconds first_byte{0}, total{0};  // since it was handed over
+  uint32_t attempts = 0;    // 0: no request was sent
+  std::chrono::nanoseconds first_byte{0}, total{0};  // since the call
 
   bool ok() const { return outcome == ObjectOutcome::kOk; }
 };
@@ -111,16 +112,16 @@ struct ObjectListing {
   bool operator==(const ObjectListing&) const = default;
 };
 
-// How a store is, for who shows it and for who decides whether to ask.
+// How a store is: to show it, and to decide whether to ask it.
 struct ObjectStoreHealth {
   enum class State : uint8_t {
     kWell,           // it is asked
-    kAway,           // it fails: asked again in `retry_in`
-    kMisconfigured,  // it takes nothing until somebody changes something; asked now and then
+    kAway,           // it fails; it is asked again in `retry_in`
+    kMisconfigured,  // it refuses until somebody changes something; it is asked now and then
   };
   State state = State::kWell;
-  bool takes_puts = true;  // false as well when it is full, or refuses them alone
-  ObjectError error;       // what it said last of why not
+  bool takes_puts = true;  // false, too: it is full, or refuses puts alone
+  ObjectError error;       // the store's last reason for refusing
   std::string what_to_do;  // for people; empty: nothing
   std::chrono::nanoseconds retry_in{0};
 
@@ -139,11 +140,11 @@ class ObjectStore {
   // `sink` lives until `done` has begun.
   virtual ObjectCall Get(GetObject get, ObjectSink* sink, Done done) = 0;
   virtual ObjectCall Put(PutObject put, Done done) = 0;
-  // kOk as well where there was none.
+  // kOk, too, if there was no such object.
   virtual ObjectCall Delete(DeleteObject request, Done done) = 0;
-  // One page, by name. For check and sweep: no other path lists.
+  // One page, by name. For checks and sweeps; nothing else lists.
   virtual ObjectCall List(ListObjects list, ListDone done) = 0;
-  // Of a request that is over: nothing. One that succeeds meanwhile may still say so.
+  // No-op for a request that is over. A request that succeeds meanwhile may still answer kOk.
   virtual void Cancel(ObjectCall call) = 0;
 
   // Never waits.

@@ -1,13 +1,15 @@
-// RemoteSource: images beyond the node, in object storage or at peers. The seam of the store to
-// them: it has no extents, no index and no space of ours, and others put and delete there as they
-// like. So nothing that it says is a promise: bytes are believed once they were checked.
+// RemoteSource: images beyond the node, in object storage or at peers. The store's seam to them.
+//
+// A source has no extents, no index and no space of the store's, and other nodes put and delete
+// there as they like. So none of its answers is a promise: bytes count once they are verified.
 //
 // Find, Read, Write and Remove hand over a request and return at once. Each is answered once,
-// later, on any thread, never inside the call, within a time that the source bounds. Memory that a
-// request names stays until its last answer. Thread-safe.
+// later, on any thread, never inside the call, within a time that the source bounds. The caller
+// keeps memory that a request names until the last answer. Thread-safe.
 //
-// Errors: NotFound (it is not there), Unavailable (the source does not answer, or is over a limit
-// of its own), DataLoss (what came is no whole image). Others are the source's misconfiguration.
+// Errors: NotFound (the image is not there), Unavailable (the source does not answer, or is over a
+// limit of its own), DataLoss (what came is no whole image). Any other error says that the source
+// is misconfigured.
 #pragma once
 
 #include <absl/status/status.h>
@@ -25,29 +27,30 @@ namespace kvkeep {
 
 class RemoteSource {
  public:
-  // Of an image, from `offset`: contiguous memory of at most `bytes`.
+  // Contiguous memory of an image, from `offset` on, at most `bytes`.
   using Memory = std::function<std::span<std::byte>(uint64_t offset, uint64_t bytes)>;
 
-  // By chunk asked for, in that order; none: it is not there, or the source cannot tell.
+  // One for each chunk asked for, in that order. None: not there, or the source cannot tell.
   using Found = std::vector<std::optional<ImageShape>>;
 
   struct ReadRequest {
     ChunkId id;
     ImageShape shape;   // as it was found
-    HeaderPage header;  // for the header page; all else goes to `memory`
+    HeaderPage header;  // gets the header page; all other bytes go to `memory`
     Memory memory;
     std::function<void(absl::Status)> header_done;
-    // `bytes` of a piece ended, well or not; of each piece all bytes in the end. The last piece
-    // goes to the end of the image's last block. What was told of is not written to any more. An
-    // image that is overwritten meanwhile is read as it was, or fails: never a mix of two.
+    // `bytes` of a piece have ended, well or not; in the end every byte of each piece has. The last
+    // piece goes to the end of the image's last block. The source does not write to bytes that it
+    // has reported. If the image is overwritten meanwhile, the read gives the old image or fails:
+    // never a mix of two.
     std::function<void(size_t piece, uint64_t bytes, absl::Status)> piece_done;
   };
 
   struct WriteRequest {
     ChunkId id;
     ImageShape shape;
-    ConstHeaderPage header;  // with a placement of this source's
-    Memory memory;           // of all behind the header page; only read
+    ConstHeaderPage header;  // with a placement in this source
+    Memory memory;           // all bytes behind the header page; the source only reads them
     std::function<void(absl::Status)> done;
   };
 
@@ -56,13 +59,14 @@ class RemoteSource {
   virtual void Find(std::vector<ChunkId> ids, std::function<void(Found)> done) = 0;
   virtual void Read(ReadRequest request) = 0;
   virtual void Write(WriteRequest request) = 0;
-  // OK as well where there was none.
+  // OK, too, if there was no such image.
   virtual void Remove(const ChunkId& id, std::function<void(absl::Status)> done) = 0;
 
-  // Who asks now is answered in good time, as far as the source knows. Never waits.
+  // Whether a read or a write would be answered in good time, as far as the source knows. Never
+  // waits.
   virtual bool readable() const = 0;
   virtual bool writable() const = 0;
-  // What images there have as their placement's place, and the key of their headers' MAC.
+  // The place that placements of its images name, and the key of their headers' MAC.
   virtual const Uuid& place() const = 0;
   virtual const MacKey& mac_key() const = 0;
 };
