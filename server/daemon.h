@@ -16,19 +16,20 @@
 
 namespace kvkeep {
 
-// Exit statuses of kvkeepd (design: errors).
+// Exit statuses of kvkeepd.
 inline constexpr int kExitFailure = 1;
 inline constexpr int kExitConfig = 78;  // EX_CONFIG: starting again changes nothing
 
 class Daemon {
  public:
-  // Blocks SIGTERM, SIGINT and SIGHUP in this thread, hence in all that are made later. Call before
-  // any thread. Keeps the process out of core dumps and debuggers (KVKEEPD_DUMPABLE=1 does not).
+  // Blocks SIGTERM, SIGINT and SIGHUP in this thread, hence in all threads that it makes later, so
+  // call it before any thread is made. Keeps core dumps and debuggers away from the process, unless
+  // KVKEEPD_DUMPABLE=1.
   static void PrepareProcess();
 
-  // `config_source` is for the log; `config` is what `options` were made of, read again by a
-  // reload; none: there is none to read. InvalidArgument: the configuration is wrong (kExitConfig).
-  // Any other error: kExitFailure. The message is one line: what, where, what to do.
+  // `config_source` is for the log. `config` is what `options` were made of, and a reload reads its
+  // sources again; none: there is nothing to reload. InvalidArgument: the configuration is wrong
+  // (kExitConfig). Any other error: kExitFailure. The message is one line: what, where, what to do.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const DaemonOptions& options,
                                                        const std::string& config_source,
                                                        std::optional<StartedConfig> config = {});

@@ -1,4 +1,4 @@
-// Sizes that every part of kvkeep agrees on (design: words "block", "piece", "chunk").
+// Sizes that every part of kvkeep agrees on (block, piece, chunk: CONTRIBUTING.md, "Words").
 #pragma once
 
 #include <cstddef>
