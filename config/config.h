@@ -1,9 +1,9 @@
 // Config: what an operator can say about a kvkeep daemon, as plain values.
 //
-// One YAML file, every key optional; what is not said has the default written here. The keys, their
-// limits and their one-line docs are one table (schema.h), which drives parsing, checking and
+// One YAML file, every key optional; a key that is not set has the default written here. The keys,
+// their limits and their one-line docs are one table (schema.h), which drives parsing, checking and
 // PrintDefaultConfig. The server maps these values to the options of its components; nothing here
-// knows those.
+// knows those. README.md says what a new key takes.
 //
 // Loading never throws, never touches the file system beyond reading the file, and reports every
 // error at once. Plain values: thread-compatible.
@@ -33,7 +33,7 @@ struct ListenConfig {
   bool tcp_insecure_plaintext = false;
   std::chrono::milliseconds tcp_connection_age{86'400'000};  // 0: any
   AccessConfig access;        // of the default tenant
-  TenantLimitsConfig limits;  // likewise
+  TenantLimitsConfig limits;  // of the default tenant
   bool operator==(const ListenConfig&) const = default;
 };
 
@@ -70,7 +70,7 @@ struct G3PathConfig {
 
 struct EncryptionConfig {                              // at rest, of G3
   std::string master_key_file;                         // empty: off
-  std::vector<std::string> previous_master_key_files;  // of before, in any order
+  std::vector<std::string> previous_master_key_files;  // earlier ones, in any order
 
   bool operator==(const EncryptionConfig&) const = default;
 };
@@ -83,8 +83,8 @@ struct G3Config {
   std::string policy = "lru";
   WritePolicyChoice write_policy = WritePolicyChoice::kEager;
   std::string admission = "all";
-  uint64_t write_budget_bytes_per_second = 0;  // 0: only what the endurance allows
-  uint64_t endurance_tbw = 0;                  // of all paths together; 0: not said
+  uint64_t write_budget_bytes_per_second = 0;  // 0: the endurance alone is the limit
+  uint64_t endurance_tbw = 0;                  // of all paths together; 0: not set
   uint64_t endurance_years = 5;
   IoChoice io = IoChoice::kAuto;
   uint64_t scrub_bytes_per_second = 0;
@@ -172,8 +172,8 @@ struct Config {
 struct LoadResult {
   std::optional<Config> config;     // set exactly when there are no errors
   std::vector<std::string> errors;  // at most kMaxConfigErrors, then how many more there are
-  // Where values were said, by the keys' paths with their entries' numbers ("g3.paths[0].dir"):
-  // "FILE:7", "environment KVKEEP_G2_CAPACITY", "flag --g2.capacity". Not there: nowhere.
+  // Where each value was set ("FILE:7", "environment KVKEEP_G2_CAPACITY", "flag --g2.capacity"), by
+  // the key's path with the numbers of list entries ("g3.paths[0].dir"). Not there: the default.
   std::map<std::string, std::string> origins;
   std::vector<std::string> warnings;
 };
@@ -185,8 +185,8 @@ inline constexpr size_t kMaxG3Paths = 64, kMaxTenants = 64;
 // their order. Every tenant but the default one has its share rounded down.
 std::vector<uint64_t> TenantSegments(const Config& config);
 
-// What may be written to G3 a second: the lower of what is said and what the drives can take; 0: no
-// limit.
+// Bytes that may be written to G3 a second: the configured budget or what the endurance allows,
+// whichever is lower. 0: no limit.
 uint64_t WriteBudget(const G3Config& g3);
 
 // `filename` is for messages only.
