@@ -5,8 +5,8 @@
 
 namespace kvkeep::store_internal {
 
-// Any change that may alter what can be evicted, or end the chunk's life, is in one. It settles the
-// accounts as it ends: then the chunk may be gone.
+// A change that may alter whether the chunk can be evicted, or end its life, is made inside a
+// Change. When that ends it settles the accounts; from then on the chunk may be gone.
 class Core::Change {
  public:
   Change(Core* core, ChunkSlot slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(core->mu_);

@@ -1,9 +1,9 @@
 // ChunkTable: every chunk the store knows, found by identity or by slot.
 //
-// Slots are dense and stable while a chunk lives. The map is many small ones, their number from
-// max_chunks, so that growing never stalls a caller: no call takes more than some microseconds, but
-// FindAll, which takes about 50 ns a chunk when all of it comes from memory. Not thread-safe: the
-// core's lock protects it.
+// Slots are dense, and stable while a chunk lives. The map is made of many small maps, their number
+// derived from max_chunks, so that growing never stalls a caller. No call takes more than some
+// microseconds, except FindAll, which takes about 50 ns a chunk if all comes from memory. Not
+// thread-safe: the core's lock protects it.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@ namespace kvkeep::store_internal {
 enum class G2State : uint8_t {
   kAbsent,
   kReading,     // space taken, a promotion fills it
-  kUnverified,  // whole when an earlier process left it; not looked at since
-  kVerifying,   // that, and its bytes are being checked
+  kUnverified,  // an earlier process left it whole; its bytes are not checked yet
+  kVerifying,   // the same, and its bytes are being checked
   kResident,    // whole and verified
   kFailed,      // its promotion or check failed while readers hold it: only their pins keep it
-  kAway,        // likewise, as the tier that it was read from is out of reach
+  kAway,        // as kFailed, because the tier that it was read from is out of reach
 };
 
 enum class G3State : uint8_t {
@@ -42,13 +42,13 @@ enum class G3State : uint8_t {
   kStored,      // visible
 };
 
-// There is one per chunk, so its size is most of what a chunk takes of memory. What a lookup reads
-// comes first.
+// One for each chunk, so its size is most of the memory that a chunk costs. The fields that a
+// lookup reads come first.
 struct Chunk {
   ChunkId id;
   uint32_t pins = 0;    // leases and readers: the G2 bytes stay
   uint16_t device = 0;  // of the G3 copy
-  PackedTenant tenant;  // whose it is, and in whose pool the G2 copy lies
+  PackedTenant tenant;  // the owner, whose pool has the G2 copy
   G2State g2_state = G2State::kAbsent;
   G3State g3_state = G3State::kAbsent;
   bool live : 1 = false;        // slot in use
@@ -60,12 +60,12 @@ struct Chunk {
   bool unconfirmed : 1 = false;  // recovered after a power cut; its header was not read yet
   bool doubtful : 1 = false;     // a power cut may have taken data of its G3 copy
   bool unadmitted : 1 = false;   // G3's admission did not want it: offered again at its next use
-  bool told_g2 : 1 = false;      // as events tell it (events.h): in the tier, for a lookup
-  bool told_g3 : 1 = false;      // likewise, were its device readable
+  bool told_g2 : 1 = false;      // events (events.h) have told that a lookup finds it in G2
+  bool told_g3 : 1 = false;      // the same of G3, if its device is readable
   bool waits_unbacked : 1 = false;  // in its tenant's UnbackedQueue
-  bool recalled : 1 = false;  // from beyond the node: nobody here put it since
-  bool sending : 1 = false;   // it is being written there
-  bool noted_unbacked : 1 = false;  // counted as what G2 alone holds
+  bool recalled : 1 = false;  // it came from beyond the node, and nobody here has put it since
+  bool sending : 1 = false;   // it is being written beyond the node
+  bool noted_unbacked : 1 = false;  // counted as a chunk that G2 alone holds
   bool recency_noted : 1 = false;   // in its device's UnsavedRecency
 
   PackedShape shape;
@@ -80,7 +80,7 @@ struct Chunk {
            g3_state == G3State::kCommitting;
   }
   bool has_g2_space() const { return g2_state != G2State::kAbsent; }
-  // An image is there, as far as anybody knows.
+  // G2 has a whole image, as far as is known.
   bool in_g2() const {
     return g2_state == G2State::kResident || g2_state == G2State::kUnverified ||
            g2_state == G2State::kVerifying;
@@ -90,7 +90,7 @@ struct Chunk {
   bool being_read() const {
     return g2_state == G2State::kReading || g2_state == G2State::kVerifying;
   }
-  // Its bytes in G2: by readers, a write-back, or a promotion that writes them.
+  // Its bytes in G2 are in use: by readers, a write-back, or a promotion that writes them.
   bool in_use() const { return pins > 0 || dirty() || being_read() || sending; }
   uint64_t blocks() const { return shape.blocks().value(); }
 };

@@ -1,5 +1,5 @@
-// One path of G3, as the core sees it: its space, its queues, how it is. Plain; the core's lock
-// protects all but `heard` and what the sync executor keeps of a failed sync.
+// DeviceTier: one device of G3, as the core sees it: its space, its queues, how it is. Plain. The
+// core's lock protects all but `heard`, and `failed_data_sync`, which is the sync executor's.
 #pragma once
 
 #include <absl/status/status.h>
@@ -30,18 +30,19 @@
 
 namespace kvkeep::store_internal {
 
-// Of a failed read: it says nothing about what is there. The device is gone, or the host is short
-// of memory.
+// Whether a failed read says nothing about the bytes there: the device is gone, or the host is
+// short of memory.
 inline bool IsAway(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
 }
 
-// Who wants a chunk durable waits so long for a device that is opened, or read.
+// A durable put waits so long for a device that is being opened, or whose index is being read.
 inline constexpr auto kComingPatience = std::chrono::seconds(30);
 
 struct DeviceTier final : LowerTier {
-  // Away: nothing of it is known. Joining: its records are read (join.cc); its chunks are misses,
-  // and nothing is written there. Leaving: likewise, until nothing is under way (leave.cc).
+  // Away: the store has no device here. Joining: its records are being read (join.cc); its chunks
+  // are misses, and nothing is written there. Leaving: the same, until nothing is under way
+  // (leave.cc).
   enum class Presence : uint8_t { kAway, kJoining, kHere, kLeaving };
 
   DeviceTier(uint16_t of_number, const MacKey& key, const Incarnations* incarnations)
@@ -67,17 +68,17 @@ struct DeviceTier final : LowerTier {
   Presence presence = Presence::kAway;
   MissedDeletes missed;                        // until it is here
   std::unique_ptr<ExtentAllocator> allocator;  // once it is here
-  uint64_t joining_blocks = 0;                 // taken of it, before that
-  MonotonicTime coming_until{0};               // waited for until then; zero: it is not
-  StatusCallback has_left;                     // of one that leaves
-  std::shared_ptr<char> tail_reads = std::make_shared<char>();  // each under way holds it
-  std::shared_ptr<char> frees = std::make_shared<char>();       // so do who frees blocks when told
-  uint64_t joined_records = 0;                 // of its index, read by its join
+  uint64_t joining_blocks = 0;                 // taken blocks, while there is no allocator
+  MonotonicTime coming_until{0};               // it is waited for until then; zero: it is not
+  StatusCallback has_left;                     // called when a device that leaves has left
+  std::shared_ptr<char> tail_reads = std::make_shared<char>();  // each tail read holds a copy
+  std::shared_ptr<char> frees = std::make_shared<char>();       // each pending FreeWhenStable does
+  uint64_t joined_records = 0;                 // records of its index that its join has read
   std::vector<std::unique_ptr<EvictionPolicy>> policies;  // by tenant, nobody last
   uint64_t chunks = 0;                                    // stored
-  // What of the allocator's may be used, and what of that is kept free for writes.
+  // How many of the allocator's blocks may be used; how many of those are kept free for writes.
   uint64_t capacity_blocks = 0, reserve_blocks = 0;
-  uint64_t capacity_bytes = 0;  // that as it was said: of the directory
+  uint64_t capacity_bytes = 0;  // the same as configured: of the directory
 
   ConfirmQueue confirms;
   Uuid confirmed_boot;  // the boot for which every record is sure; goes into the stable mark
@@ -92,14 +93,14 @@ struct DeviceTier final : LowerTier {
   DeviceSyncs syncs;
   MonotonicTime last_recency{0};
   UnsavedRecency unsaved_recency;
-  uint32_t saves = 0;  // of that and of what is learned, under way
+  uint32_t saves = 0;  // under way: of recency, and of what policies learned
 
   DeviceHealth health;
-  std::atomic<bool> heard = false;  // of anything that ended, since health was last told
+  std::atomic<bool> heard = false;  // some I/O has ended since health was last told
   absl::Status failed_data_sync;    // the sync executor's own
 
-  // On the sync executor, so that no two run at once: the kernel tells of a failure once, and has
-  // dropped the pages then. So a failed one stays failed.
+  // Runs on the sync executor, so no two run at once. A failed sync stays failed: the kernel tells
+  // of a failure once, and has dropped the pages by then.
   absl::Status SyncData() {
     if (failed_data_sync.ok()) failed_data_sync = device->io().Sync();
     return failed_data_sync;
@@ -114,14 +115,14 @@ struct DeviceTier final : LowerTier {
     const uint64_t staying = used_blocks() - commits.freeing_blocks();
     return capacity_blocks - std::min(capacity_blocks, staying);
   }
-  // Of a removal that is committed, and stable where it has to be.
+  // Frees the extents of a removal that is committed, and stable if it has to be.
   void Free(const ExtentList& extents) {
     commits.EndFreeing(extents);
     allocator->Free(extents);
   }
-  // The record is sure, or gone from the index; it was in doubt.
+  // A record that was in doubt is sure now, or gone from the index.
   void EndDoubt(CommitSequence sequence) {
-    if (sequence.value() == 0) return;  // a damaged one, that was not counted
+    if (sequence.value() == 0) return;  // a damaged record, which was not counted
     doubts.Remove(sequence);
     doubt_shrank = true;
   }
@@ -138,17 +139,17 @@ struct DeviceTier final : LowerTier {
     return newest;
   }
   bool CanGive(TenantId tenant) const { return policy(tenant).Victim().has_value(); }
-  // Nothing is to be committed, and what was is all that the index says.
+  // Nothing is left to commit, and every record of the index is confirmed.
   bool settled() const { return commits.settled() && confirmed(); }
   bool confirmed() const { return confirms.empty(); }
   bool anyone_waits() const { return reads.anyone_waits() || writes.anyone_waits(); }
   bool busy() const { return reads.busy() || writes.busy() || confirms.reading() > 0; }
-  // Nothing of it is under way, nor about to be; what was promised to others may be left.
+  // Nothing of it is under way, nor about to start; waiters may be left.
   bool quiet() const {
     return !busy() && !anyone_waits() && !commits.under_way() && !syncs.under_way() &&
            saves == 0 && !pumping && tail_reads.use_count() == 1;
   }
-  // Nothing waits for its time either.
+  // Nothing of it is under way, and nothing waits for its time.
   bool at_rest() const {
     const bool doubt_waits = here() && doubt_shrank && !health.sync_failed();
     return !busy() && !anyone_waits() && confirmed() && !commits.under_way() &&

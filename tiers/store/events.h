@@ -1,12 +1,13 @@
-// What enters and leaves the tiers, told in order: ChunkEvent, and EventReader, which reads them.
+// Events tell, in order, which chunks enter and leave the tiers: ChunkEvent. EventReader reads
+// them.
 //
-// A reader is first told of every chunk that is there (a snapshot), then of each that enters a tier
-// or leaves one: who applies the events in order has exactly what a lookup would find. Snapshot and
-// changes may come mixed; each chunk's last event is right all the same.
+// A reader first gets every chunk that is there (a snapshot), then each chunk that enters or leaves
+// a tier. A reader that applies the events in order has exactly what a lookup would find. Snapshot
+// and changes may come mixed; each chunk's last event is right all the same.
 //
-// The store waits for no reader. It keeps the last EventLimits::log_entries events for all
-// readers together; who falls behind by more is told (begins_anew) and gets a new snapshot. Events
-// cost nothing while there is no reader. A device that goes or comes back begins anew, too.
+// The store waits for no reader. It keeps the last EventLimits::log_entries events for all readers
+// together. A reader that falls behind by more is told so (begins_anew) and gets a new snapshot; so
+// do all readers when a device goes or comes back. Events cost nothing while there is no reader.
 #pragma once
 
 #include <absl/functional/any_invocable.h>
@@ -45,7 +46,7 @@ struct EventBatch {
   bool more = false;         // there is more to be read now
   std::vector<ChunkEvent> events;
 
-  // Else it says only whether there is more.
+  // False: the batch says nothing but whether there is more.
   bool tells() const { return begins_anew || whole || !events.empty(); }
 };
 

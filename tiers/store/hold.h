@@ -1,4 +1,5 @@
-// Hold: what one hold of the store's lock may do, and what it leaves to do when the lock is let go.
+// Hold: one hold of the store's lock. How much work it may do, and which tasks it leaves to be run
+// when the lock is let go.
 //
 // Core owns the one Hold and begins it anew with each Section; the store's objects refer to it.
 // Device I/O, executor tasks and callbacks of callers never run under the lock: they go into Later.
@@ -27,7 +28,8 @@ class Hold {
   // `max_work`: in units of work.h.
   explicit Hold(uint64_t max_work) : max_work_(max_work) {}
 
-  // Work done in this hold. Spent: it should end at the next place with a whole state.
+  // Counts work done in this hold. Spent: the hold should end at the next place where the state is
+  // whole.
   void Count(uint32_t units) { work_ += units; }
   bool Spent() const { return work_ >= max_work_; }
   uint64_t max_work() const { return max_work_; }
@@ -43,7 +45,7 @@ class Hold {
 
   // ---- for Section
   void Begin() { work_ = 0; }
-  // Nothing: there are none. Moves no task.
+  // None: there are no tasks. Moves no task.
   std::optional<Tasks> TakeTasks() {
     if (tasks_.empty()) return std::nullopt;
     return std::exchange(tasks_, Tasks());

@@ -1,17 +1,17 @@
-// Promotion: an image on its way into G2, from a lower tier; or one that lies there already and is
-// being verified, in place. Which of its pieces are read, which may be verified, which are ready,
+// Promotion: an image on its way from a lower tier into G2, or an image in G2 that is being
+// verified in place. It knows which of its pieces are read, which may be verified, which are ready,
 // and who waits for them.
 //
-// A piece is verified once the header is there and all of its bytes are; of an encrypted image, the
-// pieces of a cipher unit together. It lives until nothing of it is outstanding: no piece that is
-// read, no verification, not the header. Each call that may change that says what is to be done
-// next (Next); whoever is told of the end ends it, and nobody else touches it after what he had
-// outstanding has ended.
+// A piece is verified once the header and all bytes of the piece are there; of an encrypted image,
+// the pieces of a cipher unit together. A promotion lives until nothing of it is outstanding: no
+// read of a piece, no verification, not the header. Each call that may change this returns what is
+// to be done next (Next). The caller that is told of the end ends the promotion. No other caller
+// touches it after the read or verification that it had outstanding has ended.
 //
-// Thread-safe by a lock of its own: what becomes of a piece takes that one and not the store's, so
-// the store's lock is taken as often for an image of many pieces as for one of one. Core owns it,
-// and creates, finds and ends it under the store's lock, which may be held when this one is taken,
-// never the other way round.
+// Thread-safe by a lock of its own. The outcome of a piece takes this lock and not the store's, so
+// an image of many pieces takes the store's lock as often as an image of one. Core owns promotions,
+// and creates, finds and ends them under the store's lock. That lock may be held when this one is
+// taken, never the other way round.
 #pragma once
 
 #include <absl/status/status.h>
@@ -41,12 +41,12 @@ class Promotion {
   };
   using Callbacks = PieceWaiters::Callbacks;
 
-  // What the caller does now, with no lock held: hand out each of `verify`, which is outstanding
-  // from here on; see to the end; then call all of `told` with `status`.
+  // What the caller has to do now, with no lock held: hand out each of `verify` (outstanding from
+  // now on), act on `end`, then call all of `told` with `status`.
   struct Next {
     enum class End : uint8_t {
       kNone,
-      kAllReady,  // the header is to be written into the arena (EndHeader); in place: all is done
+      kAllReady,  // write the header into the arena (EndHeader); in place: all is done
       kFailed,    // nothing is outstanding
     };
     std::vector<Pieces> verify;
@@ -55,9 +55,9 @@ class Promotion {
     absl::Status status;
   };
 
-  // Of an image in G2, `to`; its header is read first.
+  // Verifies the image at `to` in G2; its header is read first.
   static std::unique_ptr<Promotion> InPlace(ChunkSlot slot, const ImageShape& shape, ExtentList to);
-  // From a tier into that space, for whoever asked first.
+  // Reads an image from a tier into the space `to`, for the requester that asked first.
   Promotion(LowerTier* from, const ReadQueue::Requester& requester, ChunkSlot slot,
             const ImageShape& shape, ExtentList to);
 
@@ -71,36 +71,37 @@ class Promotion {
   size_t pieces() const { return shape_.pieces(); }
 
   // ---- its reads
-  // It waits for its turn until it begins. A read without memory for its header ends with that.
-  // Both under the store's lock.
+  // It waits for its turn until BeginReads. If there is no memory for the header, the read ends
+  // there. Both under the store's lock.
   bool waits() const { return waits_; }
   void BeginReads();
   AlignedPage& header_page() { return header_page_; }
-  // Either both are there, or it fails. The header's page is no more outstanding. Not under the
-  // store's lock: there may be much to verify.
+  // The header came, with its cipher if it is encrypted; or it failed (`io`: the tier did). From
+  // then on the header's page is not outstanding. Not under the store's lock: there may be much to
+  // verify.
   Next OnHeader(std::unique_ptr<ImageHeader> header, std::unique_ptr<ImageCipher> cipher);
   Next OnHeaderFailed(absl::Status why, bool io);
   Next OnPieceRead(size_t piece, uint64_t bytes, const absl::Status& status);
 
   // ---- its verification
   Next OnVerified(const Pieces& pieces, absl::Status status);
-  // For who verifies, and who was told of a piece. Null before OnHeader.
+  // For callers that verify, or were told of a piece. Null before OnHeader.
   const ImageHeader* header() const { return header_.get(); }
   const ImageCipher* cipher() const { return cipher_.get(); }
 
   // ---- its end
-  // The header is in the arena. Returns who still waited.
+  // The header is in the arena. Returns the callbacks that still waited.
   Callbacks EndHeader();
   struct Failure {
-    absl::Status status;       // the first one
-    bool io = false;           // it was the tier, not the bytes
-    bool keyless = false;      // it was that the key is not there
+    absl::Status status;       // the first failure
+    bool io = false;           // the tier failed; nothing is known of the bytes
+    bool keyless = false;      // the key is not in the ring
     bool unauthentic = false;  // a tag did not match
   };
   Failure failure() const;
 
-  // For all of those pieces; with the last one, for the header in the arena as well. Nothing: it
-  // has taken the callback. Else how it is, and the callback is the caller's.
+  // Waits for all of those pieces; with the last piece, for the header in the arena as well. None:
+  // it has taken the callback. Else the outcome, and the callback is still the caller's.
   std::optional<absl::Status> Await(const Pieces& pieces, PieceWaiters::Callback& ready);
 
  private:
@@ -123,11 +124,11 @@ class Promotion {
   bool waits_;
   AlignedPage header_page_;
   // Set once, before anything is verified.
-  std::unique_ptr<ImageHeader> header_;  // once read, and believed
+  std::unique_ptr<ImageHeader> header_;  // once read and checked
   std::unique_ptr<ImageCipher> cipher_;  // with the header of an encrypted image
 
   mutable Mutex mu_;
-  // In the arena; who waits for the last piece waits for that too.
+  // The header is in the arena; waiters for the last piece wait for that too.
   bool header_there_ ABSL_GUARDED_BY(mu_);
   std::vector<Piece> pieces_;  // guarded by mu_, as IsReady is asked by waiters_
   size_t ready_ ABSL_GUARDED_BY(mu_) = 0;

@@ -1,10 +1,10 @@
-// RemoteTier: what lies beyond the node, as the store sees it: a LowerTier without extents, records
-// or space of its own, and the book of what is to be written and removed there.
+// RemoteTier: what lies beyond the node, as the store sees it. A LowerTier without extents, records
+// or space of its own, which also keeps what is to be written and removed there.
 //
-// Which chunks are there the store does not know: it asks, and believes bytes once they are
-// checked. A chunk that it recalls becomes one of G2, as after a put. Nothing is promised: what
-// cannot be written or removed is dropped or tried again, and counted. The core's lock protects
-// it; remote.cc moves what is in it.
+// The store does not know which chunks are there. It asks, and trusts bytes once they are verified.
+// A chunk that it recalls becomes a chunk of G2, as after a put. Nothing is promised: a write or a
+// removal that cannot be done is dropped or tried again, and counted. The core's lock protects it;
+// remote.cc works on it.
 #pragma once
 
 #include <set>
@@ -21,7 +21,7 @@ class RemoteTier final : public LowerTier {
  public:
   static constexpr uint32_t kMostRecalls = 256;       // under way at once
   static constexpr size_t kMostChunksARecall = 4096;  // those behind are not looked for
-  static constexpr uint64_t kPartOfG2 = 4;  // of a tenant's pool, that recalls may be filling
+  static constexpr uint64_t kPartOfG2 = 4;  // recalls may be filling a 4th of a tenant's pool
 
   RemoteTier(uint16_t of_number, RemoteSource* source)
       : LowerTier(of_number, source->mac_key()), source_(*source) {}
@@ -40,7 +40,7 @@ class RemoteTier final : public LowerTier {
   uint32_t NoteRuns(const Chunk&) override { return 1; }
 
   RemoteSource& source() const { return source_; }
-  // Nothing is under way, or waits for its time.
+  // Nothing is under way, and nothing waits for its time.
   bool at_rest() const {
     return !reads.busy() && !writes.busy() && !writes.anyone_waits() && recalls == 0 &&
            removals.at_rest();

@@ -5,17 +5,17 @@
 
 namespace kvkeep::store_internal {
 
-// Holds the lock while it lives; runs the outbox after unlocking. Nobody holds it for long: what
-// may be much is done in slices, with the lock let go of in between.
+// Holds the lock while it lives; runs the tasks of the hold (hold.h) after unlocking. Nobody holds
+// it for long: work that may be much is done in slices, and the lock is let go between them.
 class ABSL_SCOPED_LOCKABLE Core::Section {
  public:
   enum class Kind : uint8_t { kServing, kMaintenance, kNotMeasured };
   explicit Section(Core* core, Kind kind = Kind::kServing)
       ABSL_EXCLUSIVE_LOCK_FUNCTION(core->mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   ~Section() ABSL_UNLOCK_FUNCTION() ABSL_NO_THREAD_SAFETY_ANALYSIS;
-  // Lets go of the lock, runs the outbox, takes the lock again, after those who waited for
-  // it. What the caller knows of the state, it has to find again: only what it has pinned is still
-  // where it was. Never inside a Change.
+  // Lets go of the lock, runs the hold's tasks, and takes the lock again behind those who wait for
+  // it. The caller has to find anew what it knew of the state: only chunks that it has pinned are
+  // where they were. Never inside a Change.
   void Yield() ABSL_NO_THREAD_SAFETY_ANALYSIS;
   // Yield, when this hold has done its share of work. Returns whether it did.
   bool YieldIfSpent() ABSL_NO_THREAD_SAFETY_ANALYSIS;

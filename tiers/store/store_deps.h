@@ -1,5 +1,5 @@
-// StoreDeps: what a store works with - time, randomness, memory, devices and threads. A simulator
-// gives it others.
+// StoreDeps: what a store works with: time, randomness, memory, devices and threads. A simulator
+// supplies its own.
 #pragma once
 
 #include <atomic>
@@ -23,35 +23,35 @@ struct StoreDeps {
     NvmeDevice* device = nullptr;
     Executor* index_executor = nullptr;  // one thread: batches commit in order
     Executor* sync_executor = nullptr;   // may block for a second
-    // Without a device: it is being opened, so who wants a chunk durable waits for it.
+    // Without a device: it is being opened, so durable puts wait for it.
     bool coming = false;
   };
   Clock* clock = nullptr;
   RandomSource* random = nullptr;
   Arena* arena = nullptr;
-  // None: G2 only. One without a device is a place for one that comes later (Store::Attach).
+  // Empty: G2 only. An entry without a device is a place for one that comes later (Store::Attach).
   std::vector<DeviceDeps> devices;
-  // What lies beyond the node; null: nothing. Its owner stops it before the store is destroyed:
-  // then every request was answered.
+  // What lies beyond the node; null: nothing. Its owner stops it before the store is destroyed, so
+  // that every request is answered by then.
   RemoteSource* remote = nullptr;
   Executor* copy_executor = nullptr;  // verifies pieces, encrypts and decrypts
   MacKey mac_key{};
-  // Encryption of what is written to the devices; null: none, and images that are encrypted are
-  // misses. REQUIRES: a key for every tenant.
+  // Keys by which images are encrypted on the devices. Null: images are written in plain, and
+  // encrypted ones are misses. REQUIRES: a key for every tenant.
   const KeyRing* keys = nullptr;
   Uuid boot_id;
-  // Counts what the recovery finds as it goes on; null: nobody looks.
+  // Gets the number of records that the recovery has found so far; null: not counted.
   std::atomic<uint64_t>* recovered_records = nullptr;
   // CPU time of the calling thread, for the longest hold of the lock; null: not measured.
   const Clock* work_clock = nullptr;
-  uint32_t work_clock_every = 1;  // one hold in so many: reading this clock is a system call
-  // Runs, without the lock, when a store at rest (Tick) is asked for something; null: nobody cares.
+  uint32_t work_clock_every = 1;  // measures one hold in so many, as each reading is a system call
+  // Runs without the lock when a store at rest (Tick) gets a call; null: not told.
   std::function<void()> wake;
-  // For tests. Runs where a call has let go of the lock between two slices of its work; and how
-  // much work a slice is, 0: as tiers/store/work.h says.
+  // For tests. `between_slices` runs where a call has let go of the lock between two slices of its
+  // work. `hold_work`: how much work a slice is; 0: as tiers/store/work.h says.
   std::function<void()> between_slices;
   uint32_t hold_work = 0;
-  uint64_t recency_chunks = 0;  // of how many is known that their recency is unsaved; 0: 65,536
+  uint64_t recency_chunks = 0;  // how many chunks with unsaved recency are remembered; 0: 65,536
 };
 
 }  // namespace kvkeep

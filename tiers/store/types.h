@@ -23,37 +23,37 @@ using LeaseId = StrongInt<struct LeaseIdTag, uint64_t>;   // 0: none
 // Parts that one call may ask for; a row of the presence bitmap fits one word.
 inline constexpr size_t kMaxPartsPerCall = 64;
 
-// Whose namespaces and G2 segments a session uses: index into StoreOptions::tenants. Comes from the
-// socket or certificate, never from what a client says.
+// A tenant: index into StoreOptions::tenants. A session's tenant comes from its socket or
+// certificate, never from what a client says.
 using TenantId = StrongInt<struct TenantIdTag, uint32_t>;
 
-// A share of G2: whole segments of the arena, which nobody else uses. Goes into the digest of the
-// tenant's namespaces, so that no other tenant can name its chunks.
+// A tenant owns namespaces and whole segments of the arena, which no other tenant uses. Its name is
+// in the digests of its namespaces, so that no other tenant can name its chunks.
 struct TenantOptions {
   std::string name;  // empty: the default tenant, whose digests are those of a node without tenants
   uint64_t g2_segments = 0;
-  // What its chunks may hold of G3, on all devices together. 0: no limit, but others' quotas are
-  // theirs: of what they leave each has a share in proportion to its part of G2.
+  // What its chunks may hold of G3, on all devices together. 0: no quota; the quotas of others are
+  // kept for them, and its share of the rest is in proportion to its part of G2.
   uint64_t g3_quota_bytes = 0;
   // What its sessions together may ask for; 0: no limit. See Store.
   uint64_t keys_per_second = 0;
   uint64_t bytes_per_second = 0;
   uint64_t max_leased_bytes = 0;  // of its leases; 0: its share of StoreOptions::max_leased_bytes
-  // Other tenants, who may read its chunks and no more: they name it in NamespaceSpec::tenant.
+  // Other tenants that may read its chunks, and no more. They name it in NamespaceSpec::tenant.
   std::vector<TenantId> readers = {};
 
   // "default" for the one that has none.
   std::string shown_name() const { return name.empty() ? "default" : name; }
 
-  // What the digests of all of its namespaces begin with, so that they tell whose they are.
+  // The digests of all of its namespaces begin with this tag, so that they tell whose they are.
   static uint32_t Tag(const std::string& name);
 };
 
 struct StoreOptions {
   std::string g2_policy = "lru";
   std::string g3_policy = "lru";
-  // What of G2 is written to G3 (admission_policy.h). `durable` puts are, whatever it says; with
-  // write_budget they are charged as well. Each tenant has its part, as of the arena.
+  // Which chunks of G2 are written to G3 (admission_policy.h). `durable` puts always are, and with
+  // write_budget they are charged too. Each tenant has its part, as of the arena.
   std::string g3_admission = "all";
   uint64_t g3_write_bytes_per_second = 0;  // with write_budget: above 0; of all devices together
   uint64_t dirty_budget_bytes = 0;         // 0: a quarter of the arena
@@ -65,10 +65,10 @@ struct StoreOptions {
   uint64_t max_reserved_bytes = 0;  // puts in progress, all sessions; 0: a quarter of the arena
   uint64_t max_device_reads_in_flight_bytes = 64 * kMiB;   // each device
   uint64_t max_device_writes_in_flight_bytes = 64 * kMiB;  // each device
-  uint64_t scrub_bytes_per_second = 0;                     // read of all of G3; 0: never
+  uint64_t scrub_bytes_per_second = 0;                     // of all devices together; 0: never
   std::chrono::nanoseconds sync_interval = std::chrono::seconds(1);
   uint32_t life_sample_one_in = 64;         // chunks whose life is followed; a power of two
-  uint64_t g2_capacity_bytes = 0;           // of the arena, what may be used; 0: all
+  uint64_t g2_capacity_bytes = 0;           // the part of the arena that may be used; 0: all
   std::vector<uint64_t> g3_capacity_bytes;  // of each device's directory; empty: all
   EventLimits events;
   // Indexed by TenantId, in the order of their segments. Empty: one tenant with the whole arena.
@@ -88,7 +88,7 @@ struct NamespaceSpec {
   uint32_t parts = 1;
   std::string hash_algorithm;
   std::string hash_seed;
-  // Whose it is: a tenant's name, "default" for the one that has none. Empty: the session's own.
+  // The owner: a tenant's name, "default" for the one without a name. Empty: the session's tenant.
   std::string tenant = {};
 
   absl::Status Validate() const;  // names the field and its limit
@@ -97,8 +97,8 @@ struct NamespaceSpec {
   NamespaceDigest Digest(const std::string& tenant) const;
 };
 
-// What a session may do with its tenant's chunks. Reading is everything that tells of them: lookup,
-// touch, prefetch, get. Writing is put and delete.
+// What a session may do with its tenant's chunks. Lookup, touch, prefetch and get are reads, as
+// they tell of chunks; put and delete are writes.
 struct Grants {
   bool read = true;
   bool write = true;
@@ -158,17 +158,17 @@ struct PrefetchResult {
 
 // What one namespace has.
 struct NamespaceUse {
-  NamespaceDigest digest;  // all zero: of those that were too many to be told apart
-  std::string tenant;      // empty: of none that is configured
-  std::string model;       // as a session that has it open says it; empty: none has
-  uint64_t sessions = 0;   // that have it open
+  NamespaceDigest digest;  // all zero: all namespaces beyond the number that is told apart
+  std::string tenant;      // empty: the owner is not configured
+  std::string model;       // as a session that has it open declared it; empty: no session has
+  uint64_t sessions = 0;   // sessions that have it open
   uint64_t chunks = 0, g2_bytes = 0, g3_bytes = 0;
 };
 
 struct EvictRequest {
   bool of_g3 = false;  // else of G2
-  std::string tenant;  // as status shows it; empty: of all of them in turn
-  uint64_t bytes = 0;  // at least so many, if there are
+  std::string tenant;  // as status shows it; empty: all tenants in turn
+  uint64_t bytes = 0;  // evict at least so many, if there are
 };
 struct EvictResult {
   uint64_t chunks = 0, bytes = 0;
@@ -182,7 +182,7 @@ enum class RejectReason : uint8_t {
   kWrongChecksum,
   kDraining,
   kNotDurable,
-  kNotCopied,  // GPU path: its bytes did not come, or too late
+  kNotCopied,  // local path: the bytes did not come, or too late
 };
 
 struct PutRequest {
@@ -194,7 +194,7 @@ struct PutRequest {
   bool transient = false;
   bool no_g3 = false;
   bool durable = false;
-  bool asks_again = false;  // over the limit of reserved bytes: that is no rejection to be counted
+  bool asks_again = false;  // over the limit of reserved bytes: ask_again, and no rejection counted
 };
 
 }  // namespace kvkeep

@@ -1,11 +1,11 @@
-// WriteBacks: the chunks on their way from G2 to G3: since when each is, which are being written,
-// and when those are offered again that no device took.
+// WriteBacks: the chunks on their way from G2 to G3. Since when each is on its way, which are being
+// written, and when chunks that no device took are offered again.
 //
 //   Begin --> queued (write_lane.h) --BeginWrite--> writing --EndBytes--> committing --> End
 //
-// A chunk is dirty from Begin to End, by the generation of its write. Generations grow, so the
-// oldest is the first. The core's lock protects it. The queues of what waits for room in the dirty
-// budget are the tenants' (unbacked_queue.h).
+// A chunk is dirty from Begin to End, named by the generation of its write. Generations grow, so
+// the oldest comes first. The core's lock protects it. Chunks that wait for room in the dirty
+// budget are in their tenants' queues (unbacked_queue.h).
 #pragma once
 
 #include <absl/container/btree_map.h>
@@ -28,8 +28,8 @@ namespace kvkeep::store_internal {
 
 struct DeviceTier;
 
-// An image that is being written. What makes its header has it for itself until the first of its
-// bytes has ended.
+// An image that is being written. The code that makes its header has this alone until the first of
+// its bytes has ended.
 struct WriteBack {
   DeviceTier* to = nullptr;
   bool blames_device = true;  // a failure is the device's, not the arena's
@@ -44,7 +44,7 @@ struct WriteBack {
 
 class WriteBacks {
  public:
-  // So long after a chunk was queued, and its device took no writes then.
+  // A chunk whose device took no writes is offered again after this.
   static constexpr std::chrono::seconds kOfferAgain{1};
 
   // ---- dirty
