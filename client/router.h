@@ -1,7 +1,7 @@
 // Router: the transports of one client, and which of them a call takes. Internal.
 //
-// The local transport is made first, where there can be one; gRPC's only when the local path turned
-// out absent or refused. Neither goes away before the router does. Thread-safe.
+// The local transport is made first, if there can be one; the gRPC transport only when the local
+// path turned out absent or refused. Both live as long as the router. Thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -34,13 +34,14 @@ class Router {
   explicit Router(ClientOptions options);
   ~Router();
 
-  // The transport for a call that begins now. Never null: when none is connected, one whose calls
-  // say why.
+  // The transport for a call that begins now. Never null: when no transport is connected, this is
+  // one whose calls fail with the reason.
   Transport* Pick();
-  // Likewise, for a call that gRPC does not have. While the daemon is away, or comes back, that is
-  // the local one, whose calls are UNAVAILABLE; gRPC's say that it takes a local path.
+  // The same for a call that gRPC does not have. While the daemon is away, or comes back, this is
+  // the local transport, whose calls are UNAVAILABLE. Such calls of the gRPC transport fail, with
+  // the message that they take the local path.
   Transport* PickForLocal();
-  // The one that granted a lease.
+  // The transport of a path, for calls under a lease that it granted.
   Transport* Of(Path path);
   PathInfo path();
 
@@ -54,7 +55,7 @@ class Router {
     return completion.Take();
   }
 
-  // Waits until one of them has a session.
+  // Waits until one of the transports has a session.
   bool WaitConnected(Deadline timeout);
   ClientStats stats();
 

@@ -1,5 +1,5 @@
-// Watch: what enters and leaves the daemon's tiers in one namespace, for who keeps a picture of
-// it: a router, an operator.
+// Watch: which chunks enter and leave the daemon's tiers in one namespace. For programs that keep a
+// picture of them: a router, an operator's tool.
 //
 //   auto watch = Watch::Open({.client = {.endpoint = "unix:///run/kvkeep/kvkeep.sock"},
 //                             .ns = {.model = "m", .tokens_per_chunk = 256}}).value();
@@ -11,17 +11,19 @@
 //   }
 //
 // What it guarantees:
-// * Who applies the events in their order has, once the snapshot has ended, what a lookup would
-//   find. No event is left out or told twice: a stream whose numbers are not in order is given up.
-// * Whenever all is told anew, `begins` says so and why: the daemon is another one, the connection
-//   was lost, the caller was too slow, or a device of G3 went away or came back.
-// * A daemon that went away is found again (backoff as Client's). That it went is told once, by an
-//   UNAVAILABLE from Next, before anything else.
-// * The daemon waits for no caller. Here one message is kept, besides what gRPC buffers.
+// * A caller that applies the events in their order has, once the snapshot has ended, what a lookup
+//   would find. No event is left out or told twice: a stream whose numbers are not in order is
+// given
+//   up.
+// * When all is told anew, `begins` says so and why: the daemon is another one, the connection was
+//   lost, the caller was too slow, or a device of G3 went away or came back.
+// * A daemon that went away is found again (backoff as Client's). Before anything else Next says
+//   once, by UNAVAILABLE, that it went.
+// * The daemon waits for no caller. This side keeps one message, besides what gRPC buffers.
 //
-// Always gRPC, with a session of its own: the local path has no such call. A daemon on the same
-// host that hangs after its first message, and does not die, looks like one that has nothing to
-// tell.
+// A Watch always uses gRPC, with a session of its own: the local path has no such call. If a daemon
+// on the same host hangs after its first message, and does not die, it looks like one that has
+// nothing to tell.
 //
 // Threads: one in the background. Next by one thread at a time; the rest is thread-safe.
 #pragma once
@@ -92,9 +94,9 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
 
   // Waits for what comes next. After any error but CANCELLED it may be called again.
-  // DEADLINE_EXCEEDED: nothing has changed within `timeout`. UNAVAILABLE: the daemon is away; at
-  // once when that is new, else after `timeout`. CANCELLED: Cancel was called. Any other is an
-  // answer of the daemon, which is asked again after a while: PERMISSION_DENIED,
+  // DEADLINE_EXCEEDED: nothing has changed within `timeout`. UNAVAILABLE: the daemon is away; this
+  // comes at once when it is new, else after `timeout`. CANCELLED: Cancel was called. Any other
+  // error is the daemon's answer, and it is asked again after a while: PERMISSION_DENIED,
   // UNAUTHENTICATED, INVALID_ARGUMENT (the namespace), RESOURCE_EXHAUSTED (sessions, watches).
   absl::StatusOr<WatchNews> Next(Deadline timeout);
   // Ends a Next that waits, and each one from now on.

@@ -44,9 +44,10 @@ struct Layout {
   ChunkView View(const LaidChunk& chunk) const;
 };
 
-// How many pieces of a chunk, from the first, can be read. DATA_LOSS: it is lost, a miss.
+// How many leading pieces of a chunk can be read. DATA_LOSS: the chunk is lost, a miss.
 absl::StatusOr<size_t> PiecesReady(const Mappings& mappings, const LaidChunk& chunk);
-// Waits until so many can be. DATA_LOSS; DEADLINE_EXCEEDED; FAILED_PRECONDITION: the lease is gone.
+// Waits until so many can be read. DATA_LOSS, DEADLINE_EXCEEDED; FAILED_PRECONDITION: the lease is
+// gone.
 absl::Status WaitForPieces(const Mappings& mappings, const LaidChunk& chunk, size_t pieces,
                            std::chrono::steady_clock::time_point deadline);
 

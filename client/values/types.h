@@ -50,8 +50,8 @@ struct NamespaceSpec {
   uint32_t parts = 1;
   std::string hash_algorithm;
   std::string hash_seed;
-  // Another tenant's name, "default" for the one that has none, if that one lets ours read: puts
-  // and deletes there are PERMISSION_DENIED. Empty: our own.
+  // The name of another tenant that lets ours read ("default": the one without a name). Puts and
+  // deletes there are PERMISSION_DENIED. Empty: our own tenant.
   std::string tenant = {};
 
   bool operator==(const NamespaceSpec&) const = default;
@@ -99,9 +99,10 @@ struct GetOptions {
   bool transient = false;
   bool verify = true;  // compare XXH3 of the delivered bytes with the daemon's
   Deadline deadline{0};
-  // Where the bytes go: one span per chunk, in the order keys x parts; or a function that is asked
-  // once per chunk that is there (on a gRPC thread) for at least `bytes` bytes. An empty span skips
-  // the chunk (kTooSmall). Destinations of chunks that are no kHit may hold anything afterwards.
+  // Where the bytes go. Either one span per chunk, in the order keys x parts; or a function that is
+  // asked once for each chunk that is there (on a gRPC thread) for at least `bytes` bytes. An empty
+  // span skips the chunk (kTooSmall). Destinations of chunks that are no kHit may hold anything
+  // afterwards.
   absl::Span<const std::span<std::byte>> destinations;
   absl::AnyInvocable<std::span<std::byte>(size_t chunk, uint64_t bytes)> allocate;
 };
