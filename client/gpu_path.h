@@ -49,10 +49,11 @@ class GpuPath {
   // NOT_FOUND: no driver, or no such device. UNIMPLEMENTED: this GPU cannot, or built without.
   absl::StatusOr<PinnedArena> PinArena(const PinArenaOptions& options);
 
-  // REQUIRES: a context is current on this thread, as for all that works with that memory. What
-  // the driver does not give away, or the daemon does not take, is told as it was said.
+  // REQUIRES: a context is current on this thread, as for all that works with that memory. If the
+  // driver does not give the memory away, or the daemon does not take it, the error has their
+  // words.
   absl::StatusOr<GpuRegion> Register(const GpuRange& range, Deadline deadline = {});
-  // The same for who has asked the driver by itself.
+  // The same for a caller that has exported the memory from the driver itself.
   absl::StatusOr<GpuRegion> Register(GpuMemory memory, Deadline deadline = {});
 
   // PutOptions::checksum is INVALID_ARGUMENT: the bytes do not come here. A chunk whose bytes did

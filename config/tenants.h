@@ -1,5 +1,5 @@
-// Who a daemon's tenants are, as an operator says it: who comes in as whom, and what each may have.
-// Plain values, of Config (config.h).
+// A daemon's tenants as an operator configures them: which clients belong to which tenant, and what
+// each tenant may have. Plain values, part of Config (config.h).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// DaemonEnd: the socket of a session, for who has to know when the daemon has closed its end. That
-// may be long after the session, and after its mappings are gone: it keeps none of them.
+// DaemonEnd: the socket of a session, kept to know when the daemon has closed its end. That may be
+// long after the session, and after its mappings are gone: this keeps none of them.
 //
 // Thread-safe.
 #pragma once

@@ -37,7 +37,7 @@ class Callers {
 };
 
 // Of Unix sockets: the acceptor let them in and noted who they are (ServerState::peers), which
-// holds for as long as they are connected. Who may connect to the admin socket may use it.
+// holds for as long as they are connected. Whoever may connect to the admin socket may use it.
 class SocketCallers final : public Callers {
  public:
   explicit SocketCallers(const ServerState* state) : state_(state) {}

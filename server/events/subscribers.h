@@ -1,17 +1,17 @@
-// Subscribers: the sockets of the publisher, ZeroMQ's: one that publishes and knows when somebody
-// subscribes or leaves, one that answers who asks for messages again.
+// Subscribers: the publisher's two ZeroMQ sockets. One publishes, and knows when somebody
+// subscribes or leaves. The other answers subscribers that ask for messages again (replays).
 //
-// What waits for subscribers, and for who asked again, and was not taken yet is held once, however
-// many they are, and is bounded for all of them together: beyond queued_bytes every one is let go
-// (DropAll). Who reads comes back at once, who does not when it reads again. One alone does not get
-// there: its queue holds a quarter of that, and what comes while it is full is lost to it, as it
-// sees by the numbers. An answer fits into an empty queue: who asks again before it has read the
-// last one may get a part of the next, without its end.
+// A message that waits, for subscribers or as an answer, is held once, however many wait for it.
+// All that waits is bounded together: beyond queued_bytes every subscriber is let go (DropAll). One
+// that reads comes back at once, one that does not when it reads again. One subscriber alone cannot
+// reach that limit: its queue holds a quarter of it, and messages that come while it is full are
+// lost to it, as it sees by the numbers. An answer fits into an empty queue. A subscriber that asks
+// again before it has read the last answer may get a part of the next, without its end.
 //
-// One thread. Messages have three frames: topic, number (8 bytes, big endian), payload. Who asks
-// again sends the first number it wants in 8 bytes behind an empty frame; each answer is an empty
-// frame, topic, number, payload; the last has no topic, number -1 and no payload: as vLLM's (0.33)
-// and SGLang's (0.5.23).
+// One thread. Messages have three frames: topic, number (8 bytes, big endian), payload. A request
+// for a replay is an empty frame, then the first number wanted in 8 bytes. Each message of the
+// answer is an empty frame, topic, number, payload; the last has no topic, number -1 and no
+// payload. All as of vLLM (0.33) and SGLang (0.5.23).
 #pragma once
 
 #include <absl/status/status.h>
@@ -37,7 +37,7 @@ struct SubscriberOptions {
   std::string ipc_group;  // empty: the daemon's
   std::string topic = "kv-events";
   uint64_t queued_bytes = 256 * kMiB;  // payloads that wait, of all subscribers together
-  uint64_t replay_bytes = 64 * kMiB;   // of the last messages, kept for who asks again; half as
+  uint64_t replay_bytes = 64 * kMiB;   // of the last messages, kept for replays; half as
                                        // many messages at most as wait for one subscriber
 };
 
@@ -62,8 +62,8 @@ class Subscribers {
     bool woken = false;   // `wake` is readable
     uint64_t replays = 0;
   };
-  // Waits for at most `timeout` (negative: for ever) until somebody comes, goes or asks, and
-  // answers who asks. `wake`: a descriptor.
+  // Waits for at most `timeout` (negative: for ever) until somebody comes, goes or asks for a
+  // replay, which it answers. `wake`: a descriptor.
   News Wait(int wake, std::chrono::milliseconds timeout);
   // How many subscriptions there are.
   uint64_t count() const { return count_; }
@@ -72,7 +72,7 @@ class Subscribers {
   // hundred bytes, is not in it: QueuedMessages bounds that for each connection.
   uint64_t queued_bytes() const { return queued_->load(std::memory_order_relaxed); }
   bool over_limit() const { return queued_bytes() > options_.queued_bytes; }
-  // Ends every connection, which gives back all that waits; Wait tells of who comes back. Returns
+  // Ends every connection, which gives back all that waits; Wait tells who comes back. Returns
   // how many subscriptions there were. While the endpoints cannot be had again there are none:
   // each Wait tries.
   uint64_t DropAll();

@@ -7,9 +7,10 @@
 // server's are in ServerState::peers before gRPC gets them. Those whom a socket's policy keeps out
 // get the reason as an answer to every call (RefusingService).
 //
-// What peers can cost, whoever they are: so many connections of a listener; memory for messages
-// that are on their way in (calls are cut off over it); silence, half a preface or a lost machine
-// for peer_timeout, over Unix sockets, where no machine is lost, four times that.
+// Peers can cost no more than this, whoever they are: a number of connections of a listener; memory
+// for messages that are on their way in (above it calls are cut off). Silence, half a preface or a
+// lost machine cost a connection for peer_timeout; over Unix sockets, where no machine is lost, for
+// four times that.
 #pragma once
 
 #include <absl/status/status.h>
@@ -68,7 +69,7 @@ class Listeners {
   // What the health service says of kvkeep.v1.KvCache; "" is SERVING for as long as the process
   // lives.
   void SetServing(bool serving);
-  // Of connections from now on, and of all memory. Who is connected stays so.
+  // Limits connections from now on, and all memory. No connection is ended.
   void SetLimits(const Options& options);
   // Takes no new calls, lets those under way end until `grace` passed, then cancels them. Returns
   // when none is left.

@@ -38,8 +38,8 @@ class ConfigKeeper {
   // Borrows `state` and `log`.
   ConfigKeeper(std::optional<StartedConfig> started, ServerState* state, const Log* log);
 
-  // Before the first Reload. Who asks before it waits: listeners open while the daemon still
-  // starts.
+  // Before the first Reload. A reload that is asked for earlier waits, as listeners open while the
+  // daemon still starts.
   void OnReload(TakeOver take_over);
   // InvalidArgument: what it says is wrong, a line for each error. FailedPrecondition: it changes
   // what needs a restart; names each key. What TakeOver says: with all that was to change. Logged

@@ -24,7 +24,7 @@ struct GpuRights {
   bool all = true;
   std::vector<GpuUuid> gpus = {};  // unless all
   // Handles of CUDA IPC are bytes: whoever knows those of another process's memory can pass them,
-  // and has the daemon read and write it. A descriptor is given by who has it.
+  // and has the daemon read and write it. A descriptor can only be passed by a process that has it.
   bool ipc_handles = true;
 
   // PermissionDenied says what is not allowed.

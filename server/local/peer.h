@@ -31,7 +31,8 @@
 
 namespace kvkeep {
 
-// What serving a request needs: used again for the next one, of whichever peer. And who waits.
+// Memory for serving a request, used again for the next request of any peer; and the puts that
+// wait.
 struct PeerScratch {
   PutLine line;
   local::MessageWriter reply{0, 0};

@@ -32,7 +32,8 @@ class ProgressMemory {
   std::optional<uint32_t> TakeWord();
   void GiveBack(uint32_t word);
 
-  // Stores and wakes who waits: what was written before is visible to a reader of the new value.
+  // Stores the value and wakes the clients that wait for it. A reader of the new value sees all
+  // that was written before.
   void Publish(uint32_t word, local::ProgressWord value);
   // Sets the session word. What this thread writes afterwards comes after it for every reader.
   void EndSession();

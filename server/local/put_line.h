@@ -1,8 +1,9 @@
-// PutLine: whose puts wait for space that other sessions' puts hold, in the order in which they
-// came. A line for every tenant, as each has a limit of reserved bytes of its own. Who comes while
-// others wait goes behind them: many small puts do not keep a large one waiting for ever.
+// PutLine: sessions whose puts wait for space that other sessions' puts hold, in the order in which
+// they came. There is a line for every tenant, as each has a limit of reserved bytes of its own. A
+// put that comes while others wait goes behind them, so that many small puts do not keep a large
+// one waiting for ever.
 //
-// It knows nothing of space or time: who waits looks at both. One thread, that of the loop.
+// It knows nothing of space or time: the waiters look at both. One thread, that of the loop.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -21,13 +22,13 @@ class PutLine {
     virtual bool TryAgain() = 0;
   };
 
-  // Nobody else is before it.
+  // Whether no other waiter is before this one.
   bool MayGo(uint32_t tenant, const Waiter* waiter) const;
-  // It stays where it is when it waits already.
+  // A waiter that is in the line already keeps its place.
   void Join(uint32_t tenant, Waiter* waiter);
-  // Nothing happens when it does not wait.
+  // No-op for a waiter that is not in the line.
   void Leave(uint32_t tenant, const Waiter* waiter);
-  // Some space came free: who waits tries again, up to the first that goes on waiting.
+  // Some space came free: waiters try again in order, up to the first that goes on waiting.
   void Advance(uint32_t tenant);
 
  private:

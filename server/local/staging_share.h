@@ -1,15 +1,15 @@
 // How much staging memory a session gets: the policy, as a function of numbers.
 //
-// A session begins with little. Its client asks for more, by size, once its puts wait for room; it
-// gets at most its part: the limit over the sessions that have some, itself and one to come. So
-// memory is left for who comes next, and who came first has no more than others can have, too. Only
-// who is alone gets all it names, as an engine that keeps buffers wants; for puts a client names no
-// more than half.
+// A session begins with little. Once its puts wait for room its client asks for more, by size. It
+// gets at most its part: the limit divided by the number of sessions that have some, itself and one
+// to come. So memory is left for the next session, and the first has no more than others can have.
+// Only a session that is alone gets all it names, as an engine that keeps buffers wants; for puts a
+// client names no more than half.
 //
-// What a session got is not taken from it: its client gives it back when it is idle. Who finds none
-// left loses no put, but a copy by the client saved: the daemon reads memory of the client's own.
-// Clients before version 6 of the local protocol can do neither. They get what they name, or a
-// quarter of what is left.
+// The daemon takes nothing back from a session: its client gives memory back when it is idle. A
+// client that finds none left loses no put: the daemon reads memory of the client's own. Clients
+// before version 6 of the local protocol can do neither. They get what they name, or a quarter of
+// what is left.
 #pragma once
 
 #include <cstdint>

@@ -28,8 +28,8 @@ struct MetricsInput {
   const ServerState* state = nullptr;
 };
 
-// Who may see it all; others see the same families, but what would name tenants, models, namespaces
-// or paths is summed up.
+// What a page shows. kTotals has the same families as kEverything, but series that would name
+// tenants, models, namespaces or paths are summed up.
 enum class MetricsView { kEverything, kTotals };
 
 std::vector<prometheus::MetricFamily> ToMetricFamilies(

@@ -30,9 +30,9 @@ namespace kvkeep {
 class PinBudget {
  public:
   struct Limits {
-    std::vector<uint64_t> tenant_bytes;  // by TenantId; who is not in it has no limit
+    std::vector<uint64_t> tenant_bytes;  // by TenantId; a tenant beyond its end has no limit
   };
-  // Whose pin it is: of the tenant that the session came in as, whoever owns the chunk.
+  // Whose pin it is: the tenant of the session that reads, whoever owns the chunk.
   struct Holder {
     TenantId tenant;
     SessionToken session;
@@ -43,9 +43,9 @@ class PinBudget {
     uint64_t waits = 0;    // times that a get of this tenant had to wait
     uint64_t waiting = 0;  // gets that wait now
   };
-  // False: whom it was for is gone; the next one is woken instead.
+  // Wakes one waiter. False: that waiter is gone, and the next one is woken instead.
   using Wake = absl::AnyInvocable<bool()>;
-  // Somebody who waits. 0: nobody.
+  // Names a waiter. 0: none.
   using Ticket = uint64_t;
 
   // What one pin takes, until it is destroyed.
@@ -84,12 +84,12 @@ class PinBudget {
     MutexLock lock(&mu_);
     return sessions_.size();
   }
-  // Who holds more than a new limit keeps it.
+  // A tenant or session that holds more than a new limit keeps what it holds.
   void SetLimits(const Limits& limits) {
     MutexLock lock(&mu_);
     limits_ = limits;
   }
-  // Wakes who may go on. Not with a lock held that a wake takes.
+  // Wakes the waiters that may go on. Not while a lock is held that a wake takes.
   void Poke();
 
  private:

@@ -1,5 +1,6 @@
-// ReceiveBytes: recvmsg(2) for who wants bytes only. The kernel closes what is not asked for, on
-// the thread that receives, and a peer chooses how long that takes (descriptor_closer.h).
+// ReceiveBytes: recvmsg(2) for a caller that wants bytes only. The kernel would close descriptors
+// that are not asked for on the thread that receives, and a peer chooses how long that takes
+// (descriptor_closer.h).
 #pragma once
 
 #include <sys/socket.h>

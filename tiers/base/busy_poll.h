@@ -3,8 +3,8 @@
 // To be woken on another core that has gone idle takes 10 to 50 us, more than what a small request
 // does altogether. Looking instead costs a core meanwhile. So: looking begins once a wait was short
 // enough to have been looked through, goes on while it finds something, and after looking in vain
-// the next waits, more of them each time, are slept through at once. Who has waited for long, with
-// nobody about, sleeps without a look.
+// the next waits, more of them each time, are slept through at once. A thread that has waited for
+// long without an event sleeps without looking.
 //
 //     const bool poll = busy.ShouldPoll();          one thread
 //     ... look for at most busy.limit(), then sleep

@@ -3,10 +3,10 @@
 // Address space for all of it is taken at construction; pages come when they are first touched, all
 // of them zeros; huge ones where the kernel has them: what is read at random spends most of its
 // time on finding pages. A page that nobody has used for long takes the kernel, or the host below
-// it, from 100 us to 10 ms, so nobody should touch one first while he holds a lock: when use comes
-// near, Due() names the memory that is next, for Touch() by somebody who holds none. Who comes
-// before that only waits for the kernel himself. Holds no objects. Not thread-safe, but that Touch
-// may be given memory that others use meanwhile.
+// it, from 100 us to 10 ms, so no thread should touch a page first while it holds a lock. When use
+// comes near, Due() names the memory that is next, for Touch() by a thread that holds no lock. A
+// use that comes earlier still works; it only waits for the kernel. Holds no objects. Not
+// thread-safe, except that Touch may be given memory that others use meanwhile.
 #pragma once
 
 #include <cstddef>

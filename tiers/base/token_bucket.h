@@ -1,6 +1,6 @@
 // TokenBucket: a rate, kept by debt. So many tokens come in a second, saved up for a second at most
-// unless said otherwise. Who asks may go on while there is a token, and takes afterwards what it
-// used: one use may be larger than all that can be saved, and the next one waits until it is paid
+// unless said otherwise. A caller may go on while there is a token, and takes afterwards what it
+// used. One use may be larger than all that can be saved; the next one waits until that is paid
 // off. So in any time no more is taken than what came in it, what was saved, and one use.
 //
 // A plain value: time comes from the caller. Integers only: nothing is lost or made by rounding,

@@ -42,7 +42,7 @@ std::optional<ImageFault> ReadPayload(const OfflineDevice& device, const KeyRing
 void InParallel(size_t count, uint32_t threads, absl::FunctionRef<void(size_t, ReadBuffer&)> work,
                 absl::FunctionRef<void()> after_each);
 
-// Tells the one who waits, but not too often.
+// Reports progress to whoever waits for the check, but not too often.
 class ProgressTeller {
  public:
   ProgressTeller(const FsckOptions& options, const OfflineDevice& device)

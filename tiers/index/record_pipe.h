@@ -1,8 +1,8 @@
 // RecordPipe: index records from a thread that reads and decodes them to one that uses them, in
-// batches, so that both work at once. Holds at most kMaxWaiting batches; who is ahead waits.
+// batches, so that both work at once. Holds at most kMaxWaiting batches; the thread that is ahead
+// waits.
 //
-// One thread puts, another takes. Either may end it: what one does after the other's end returns at
-// once.
+// One thread puts, another takes. Either may end the pipe; then calls of the other return at once.
 #pragma once
 
 #include <cstdint>

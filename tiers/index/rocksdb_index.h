@@ -41,7 +41,7 @@ struct RocksDbIndexOptions {
   // write-ahead log stays below three.
   uint64_t write_buffer_bytes = 8 * kMiB;  // 64 KiB to 1 GiB
   int max_open_files = 64;                 // 16 to 65536
-  // Writes wait while the database is stalled: for who has nothing else to do.
+  // Writes wait while the database is stalled. For callers that have nothing else to do.
   bool may_wait = false;
   // For disk_bytes, which counts the files anew when a second has passed or a quarter of a write
   // buffer was written. Outlives the index.

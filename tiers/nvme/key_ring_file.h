@@ -1,11 +1,11 @@
-// KeyRingFile: the key ring of a store (tiers/crypt/key_ring.h) in its state directory; who opens
-// it has it alone.
+// KeyRingFile: the key ring of a store (tiers/crypt/key_ring.h) in its state directory. One process
+// at a time has it open.
 //
 // The file is 0600 and of the daemon's user, and is replaced only as a whole (write, flush,
 // rename). What it held before is overwritten with zeros where it lay, so that a key that was
 // dropped does not stay there; so is the new file of a change that was cut short, at the next Open.
-// A drive or file system that writes elsewhere may keep it, wrapped, all the same, and so does who
-// is killed after the rename.
+// The dropped key may remain, wrapped, if the drive or file system writes elsewhere, or if the
+// process is killed after the rename.
 //
 // The lock, on `PATH.lock`, is held until this goes: a daemon never works with keys that `kvkeep
 // keys drop` takes away. Not thread-safe.

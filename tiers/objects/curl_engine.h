@@ -5,8 +5,8 @@
 // knows no deadline. Connections are reused while they are young. Looking up a name never holds the
 // loop up: one that hangs is left to its thread.
 //
-// The destructor cancels what is there, and what is started by who is told so; answers it, and
-// joins the thread.
+// The destructor cancels all requests, also those that a callback starts when it is told of that.
+// It answers all of them and joins the thread.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>

@@ -1,5 +1,5 @@
-// DirectoryStore: ObjectStore over a directory that machines share, for who has a file system and
-// no bucket. An object is a file of its name below it.
+// DirectoryStore: ObjectStore over a directory that machines share, for a fleet with a file system
+// and no bucket. An object is a file of its name below the directory.
 //
 // A put writes a file of another name below `.new/`, syncs it, and then gives it its name: linked
 // where nothing may be replaced, renamed else, so that no half of an object is ever seen. What a

@@ -62,7 +62,7 @@ struct S3Store::Request {
   MonotonicTime keys_until{0};
 
   std::unique_ptr<Attempt> first, second;  // that are on their way; the second is the hedge
-  Attempt* winner = nullptr;               // who has the sink
+  Attempt* winner = nullptr;               // the attempt that has the sink
   S3Answer last;                           // of the last attempt that counts
 
   // What the sink has been told.

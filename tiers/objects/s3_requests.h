@@ -1,10 +1,10 @@
 // What is sent to a bucket, signed, and what its answers say: GetObject, PutObject, DeleteObject,
-// ListObjectsV2. Pure functions over requests and answers; who sends them, how often and when, is
-// another's.
+// ListObjectsV2. Pure functions over requests and answers. Sending them, how often and when, is not
+// decided here.
 //
-// Signed are the host and what S3 itself reads (x-amz-*); Range and conditions are not, as images
-// are checked by who reads them. There is no HeadObject: it cannot tell an absent object from a
-// wrong bucket. An answer is believed as far as its head and its bytes agree.
+// The host and the headers that S3 itself reads (x-amz-*) are signed. Range and conditions are not,
+// as readers check images. There is no HeadObject: it cannot tell an absent object from a wrong
+// bucket. An answer is trusted as far as its head and its bytes agree.
 #pragma once
 
 #include <absl/status/status.h>

@@ -1,18 +1,19 @@
-// S3Store: ObjectStore over a bucket. What it is made of decides, this asks and obeys: credentials
-// sign, a breaker, a window and a hedger for each endpoint say whether, when and how often.
+// S3Store: ObjectStore over a bucket. Its parts decide and it obeys: credentials sign; for each
+// endpoint a breaker, a window and a hedger say whether, when and how often a request is sent.
 //
-// All of it runs on the engine's thread, one thing after another: so a read and its twin have one
+// All of it runs on the engine's thread, one thing after another. So a read and its hedge have one
 // writer, and nothing here has a lock but what is published. Time and threads are the engine's.
 //
-// Here is the only level of retries: connections that broke and servers that failed or asked for
-// less, up to RetryBudget's limits, never past the deadline. Besides, once a request: with newer
-// keys, with the server's clock, as a plain put where conditions are not known. A read that broke
-// off is gone on with where it was, of the same version. Reads of an absent first byte are sent
-// twice; who is first has the sink, the other never touches it. Large reads are not cut into
-// parts: that is who knows pieces (tiers/remote/bucket_source.h).
+// This is the only level of retries. It retries after connections that broke and servers that
+// failed or asked for less, up to RetryBudget's limits, never past the deadline. Besides, it tries
+// again once a request with newer keys, with the server's clock, or as a plain put where conditions
+// are not known. A read that broke off goes on where it was, with the same version. A read whose
+// first byte is late is sent twice: the attempt that is first has the sink, the other never touches
+// it. Large reads are not cut into parts here; the caller that knows pieces does that
+// (tiers/remote/bucket_source.h).
 //
-// An endpoint whose breaker is open is not asked: the next one is, and without any the answer comes
-// at once. A name asks the same endpoint as long as that is well.
+// An endpoint whose breaker is open is not asked. The next one is; if none is left, the answer
+// comes at once. A name asks the same endpoint as long as that is well.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
@@ -71,7 +72,7 @@ struct S3StoreCounters {
 
 class S3Store final : public ObjectStore {
  public:
-  // All pointers outlive this. Who owns the credentials ticks them.
+  // All pointers outlive this. The owner of the credentials ticks them.
   S3Store(S3Urls urls, const S3StoreOptions& options, std::unique_ptr<HttpEngine> engine,
           S3Credentials* credentials, Clock* clock, RandomSource* random);
   ~S3Store() override;

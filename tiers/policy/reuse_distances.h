@@ -8,7 +8,8 @@
 //
 // As the LRU of eviction_policy.h counts: a request's chunks are measured before any of them moves,
 // then its head ends as the youngest. So the head of a chain is never further than its tail, and
-// who is near enough are a leading run. Chunks that are asked for and never stored take no space.
+// the chunks that are near enough are a leading run. Chunks that are asked for and never stored
+// take no space.
 //
 // A pure state machine; not thread-safe. A chunk outside of the sample costs a hash; one within
 // some 200 ns, and every `most_keys` of these a pass over all. 80 bytes or so a key.
@@ -43,8 +44,8 @@ class ReuseDistances {
 
   // A request that wants these chunks, head first; the slots don't matter.
   void OnRequest(std::span<const EvictionPolicy::ChainLink> chain);
-  // As above, by who has looked himself: which are sampled as of now or some time before, head
-  // first, out of `wanted`.
+  // The same for a caller that has sampled by itself: the sampled ones out of `wanted`, as of now
+  // or some time before, head first.
   void OnRequest(std::span<const uint64_t> sampled_hashes, uint64_t wanted);
   // The chunk came; nothing when it was there before.
   void OnStored(Fingerprint chunk, uint64_t bytes);

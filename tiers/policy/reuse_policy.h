@@ -1,5 +1,5 @@
-// ReusePolicy: keeps what is worth the most hits for the time that it has to stay, as far as it has
-// learned when chunks come back; never much worse than ARC, which it follows where that does
+// ReusePolicy: learns when chunks come back, and keeps those that are worth the most hits for the
+// time that they have to stay. It is never much worse than ARC, which it follows where ARC does
 // better.
 //
 // Two shadow tiers of the same size, one under HazardModel, one under ARC, play every request. The
@@ -8,7 +8,8 @@
 // would never have let in (bypass). Parking is of the chunks that are really here (ListPolicy).
 //
 // The shadows' capacity is the number of chunks here when one was evicted. Both play what requests
-// ask for at once; who is put without ever having been asked for comes in as it is inserted.
+// ask for at once; a chunk that is put without ever having been asked for comes in when it is
+// inserted.
 //
 // At most 300 bytes a chunk where requests bring chains of dozens (policy_memory_test); where each
 // brings one or two, up to 480, as each makes groups of its own in the shadow. 1 us a chunk of a

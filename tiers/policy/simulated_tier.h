@@ -21,8 +21,8 @@ class SimulatedTier {
   bool Contains(uint64_t id) const { return slots_.contains(id); }
   // A request for that chain, head first.
   void Tell(std::span<const uint64_t> ids, MonotonicTime now);
-  // Brings a chunk that is absent. Returns who had to go for it, maybe itself; nothing: there was
-  // room. `parent` counts when it is here.
+  // Brings in a chunk that is absent. Returns the chunk that had to go for it, maybe itself; none:
+  // there was room. `parent` counts if it is here.
   std::optional<uint64_t> Insert(uint64_t id, std::optional<uint64_t> parent, MonotonicTime now);
 
  private:

@@ -1,11 +1,11 @@
 // BucketSource: RemoteSource over an object store, one object an image. Names, seals and MACs are
-// keyed by the fleet: what a bucket holds is believed when it is proven to be this fleet's image of
-// this chunk, of this size. Payload is checked by who reads it, piece by piece.
+// keyed by the fleet: an object counts once it is proven to be this fleet's image of this chunk, of
+// this size. The reader checks the payload, piece by piece.
 //
 // Find reads header pages (a HEAD could not tell an absent object from a wrong bucket, nor a
 // shape). Of up to 32 keys each is asked for; of more, a prefix is searched (prefix_search.h): the
-// highest part of a key stands for the key and those before it. What was not asked for itself is
-// believed to have the shape of the next one that was; a read finds out.
+// highest part of a key stands for the key and those before it. A chunk that was not asked for
+// itself is taken to have the shape of the next one that was; a read finds out.
 //
 // Read asks for the whole image at once, or above `whole_up_to` for parts, all of the version that
 // the first part is of. An object that is proven to be cut off, or another chunk's, is removed,
@@ -110,8 +110,8 @@ class BucketSource final : public RemoteSource {
 
   mutable Mutex mu_;
   BucketSourceCounters counters_ ABSL_GUARDED_BY(mu_);
-  // What waits for its turn: a search, and which of its keys. As many as who asks lets
-  // there be.
+  // Probes that wait for their turn: a search, and which of its keys. The callers bound their
+  // number.
   std::deque<std::pair<std::shared_ptr<Finding>, size_t>> probes_ ABSL_GUARDED_BY(mu_);
   size_t probing_ ABSL_GUARDED_BY(mu_) = 0;
 

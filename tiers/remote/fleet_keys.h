@@ -1,5 +1,5 @@
 // FleetKeys: what the nodes of a fleet have in common, derived from the one key that they share.
-// Each is independent of the others: who has one has none of the rest. Wiped when it goes.
+// Each is independent of the others: whoever has one has none of the rest. Wiped when destroyed.
 #pragma once
 
 #include <absl/strings/string_view.h>

@@ -1,6 +1,6 @@
 // The name of a chunk's object: "1/" naming version, "sss/" one of 4,096 shards, 40 hexadecimal
-// digits. Keyed, so that who reads the bucket learns nothing of prompts or models from names, and
-// who has another key never meets ours. A pure function.
+// digits. Keyed, so that a reader of the bucket learns nothing of prompts or models from names, and
+// a fleet with another key never has our names. A pure function.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// FairMutex: the store's lock. Who waits for it is not passed by for long.
+// FairMutex: the store's lock. A thread that waits for it is not passed by for long.
 //
 // A thread that lets go of a plain mutex and takes it again at once has it back before one that
-// sleeps has woken up, time after time. Here who waits stands in line:
+// sleeps has woken up, time after time. Here waiting threads stand in line:
 //   Lock        takes the lock where it is free, else stands in line
 //   LockInLine  stands in line where there is one, so nobody who waits is passed by
 //   Unlock      lets go of it and wakes the first in line. Until that one is awake anybody else may
@@ -48,7 +48,7 @@ class ABSL_LOCKABLE FairMutex {
  private:
   static constexpr uint32_t kHeld = 1, kWaiters = 2;
 
-  // On the stack of who waits.
+  // On the stack of the thread that waits.
   struct Waiter {
     Waiter* next = nullptr;
     CondVar changed;

@@ -1,11 +1,11 @@
 // FairQueue: queues whose owners take turns, so that each moves as many bytes as the others while
 // it has any to move.
 //
-// Fair queueing by start times (Goyal, Vin, Cheng, "Start-time fair queueing", SIGCOMM 1996): next
-// is who has moved least; who comes counts as one that has moved as little as whoever has the turn,
-// or as what it has moved itself, if that is more: an owner's account outlives its queue until the
-// others have had as much. A turn is kTurnBytes, or what there is less; the last thing of it is
-// taken whole.
+// Fair queueing by start times (Goyal, Vin, Cheng, "Start-time fair queueing", SIGCOMM 1996). The
+// owner that has moved least is next. An owner that comes starts with as much as the owner whose
+// turn it is has moved, or with what it has moved itself, if that is more: its account outlives its
+// queue until the others have had as much. A turn is kTurnBytes, or less if there is less; the last
+// item of a turn is taken whole.
 //
 // Queue: anything with empty(); may be a FairQueue. Add and Take cost the logarithm of how many
 // owners there are. Not thread-safe.

@@ -63,11 +63,12 @@ class G2Pool {
   uint64_t to_come_blocks() const { return to_come_blocks_; }
   uint64_t there_blocks() const { return built().value() - to_come_blocks_; }
   uint64_t used_blocks() const { return there_blocks() - allocator_.free_blocks().value(); }
-  // What of it may be used: below what was built after a change of capacity. Where more is in use,
-  // as it cannot go yet, that.
+  // How many blocks may be used: after a change of capacity fewer than were built. If more are in
+  // use, because chunks cannot go yet, that number.
   uint64_t capacity_blocks() const { return std::max(limits.capacity_blocks, used_blocks()); }
   bool over_capacity() const { return used_blocks() > limits.capacity_blocks; }
-  // Free for who has gathered `own` blocks, once so many more are given up.
+  // Blocks that are free for a caller that has gathered `own` blocks, once `given_up` more are
+  // given up.
   uint64_t free_blocks(uint64_t own = 0, uint64_t given_up = 0) const {
     const uint64_t taken = used_blocks() + gathered_blocks - own;
     const uint64_t all = limits.capacity_blocks + given_up;

@@ -22,7 +22,7 @@ class Owners {
   explicit Owners(const std::vector<TenantOptions>& tenants);
 
   size_t count() const { return tenants_.size(); }
-  // The number after the last tenant's: who owns what no tenant of this configuration can name.
+  // The number after the last tenant's: the owner of chunks that no configured tenant can name.
   TenantId nobody() const { return TenantId(static_cast<uint32_t>(tenants_.size())); }
   const TenantOptions& at(TenantId tenant) const { return tenants_.at(tenant.value()); }
 

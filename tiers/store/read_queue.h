@@ -1,6 +1,6 @@
 // ReadQueue: promotions of one device that wait, and whose turn it is.
 //
-// Who asks takes turns (fair_queue.h): first the tenants, and of a tenant its sessions. So the long
+// Requesters take turns (fair_queue.h): tenants first, then the sessions of a tenant. So the long
 // prompts of one engine, or the many engines of one tenant, do not keep everybody else waiting.
 // Within a session chunks go in the order in which they were asked for: an engine begins when a
 // prompt is whole, and the first is whole soonest so.

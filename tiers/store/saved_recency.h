@@ -4,9 +4,9 @@
 // A former version kept it in one named value, "recency". Its version 1: u8 version, then the
 // sequence (u64, little-endian) of each chunk, the first to go first; chunks that are not in it
 // came later. Version 2, of a device with more chunks than a value holds: u8 version, the newest
-// sequence of then (u64), then those of the chunks that go last; who is not in it goes before them
-// all, unless its sequence is newer. Such a value is taken over once: an entry is saved of each
-// chunk, then the value goes.
+// sequence at that time (u64), then those of the chunks that go last; a chunk that is not in it
+// goes before them all, unless its sequence is newer. Such a value is converted once: an entry is
+// saved for each chunk, then the value is removed.
 #pragma once
 
 #include <absl/container/flat_hash_map.h>

@@ -1,9 +1,10 @@
 // Scrubber: which chunk of G3 is read and checked next, and how many bytes a second may be.
 //
-// Owns where the round is, the budget in bytes, and two queues: chunks in doubt of which another
-// record is kept (replace.cc), before all, whatever the rate; other chunks in doubt, used last,
-// read first, before the round. One at a time. Reads the table, changes no chunk: who calls it
-// reads what Next names (scrub.cc) and says how that ended. The core's lock protects it.
+// Owns the position of the round, the budget in bytes, and two queues. The first has chunks in
+// doubt of which another record is kept (replace.cc); they come before all, whatever the rate. The
+// second has other chunks in doubt, the most recently used first; they come before the round. One
+// chunk at a time. Reads the table, changes no chunk: the caller reads the chunk that Next names
+// (scrub.cc) and says how that ended. The core's lock protects it.
 #pragma once
 
 #include <absl/functional/function_ref.h>

@@ -3,11 +3,11 @@
 //
 // A tenant may have a quota: it never takes more. Its share is what it can count on: its quota, or,
 // without one, a part of what the quotas leave, by weight. Shares together are at most the
-// capacity. So who holds no more than its share never has to give for another, and when something
-// is full and somebody may still have more, there is somebody who holds more than its share.
+// capacity. So a tenant that holds no more than its share never has to give for another; and when
+// all is full while a tenant may still have more, some other tenant holds more than its share.
 //
-// Beside the tenants there is "nobody", whose number is that of tenants: holder of what no tenant
-// of this configuration can name. It gives before all others.
+// Beside the tenants there is Nobody, whose TenantId is the number of tenants. It holds what no
+// tenant of this configuration can name, and gives before all others.
 //
 // A plain part of the core's state: the core's lock protects it. O(tenants) a question.
 #pragma once

@@ -1,8 +1,8 @@
-// UnbackedQueue: chunks of one tenant that G2 alone holds and that G3 is to have as soon as there
-// is room in the dirty budget; who came first is first, so the heads of prefixes are.
+// UnbackedQueue: chunks of one tenant that G2 alone holds, and that are to be written to G3 as soon
+// as there is room in the dirty budget. In the order of arrival, so heads of prefixes come first.
 //
-// Nearly all chunks wait in none, so what is known of who waits lies here. The core's lock protects
-// it.
+// Nearly all chunks wait in no queue, so the notes on waiting chunks lie here and not in Chunk. The
+// core's lock protects it.
 #pragma once
 
 #include <absl/container/btree_map.h>

@@ -1,12 +1,12 @@
 // UnsavedRecency: of one device, which chunks' recency is to be saved, and as what number.
 //
-// The slots of those that were touched or stored since the last save, while they are not too many;
-// from then on, and after a save that failed, all chunks are to be looked at. Of those that it
-// names only such are saved whose recency differs from what is saved: a policy's numbers go up, so
-// it is above what they had come to, or the record is newer.
+// Remembers the slots of chunks that were touched or stored since the last save, while they are not
+// too many. After that, and after a save that failed, all chunks are to be looked at. Of the chunks
+// that it names only those are saved whose recency differs from the saved one: a policy's numbers
+// go up, so such a chunk's number is above the highest of the last save, or its record is newer.
 //
-// A process's numbers begin anew, so what is saved is the number above the highest one that a
-// process before it saved (`base`): what is saved of a device compares at any time.
+// A policy's numbers begin anew in each process. So a saved number is the policy's number plus the
+// highest one that an earlier process saved (`base`), and saved numbers of a device always compare.
 //
 // Owned by the device's tier; the core's lock protects it.
 #pragma once
