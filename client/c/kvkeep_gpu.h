@@ -14,13 +14,15 @@
 //
 // The daemon copies; the bytes never pass this process. Order: synchronise the stream that wrote a
 // put's source, or last used a get's target, before the call. Leave those bytes alone until the
-// call has ended; where it ended with DEADLINE_EXCEEDED or UNAVAILABLE, until no region that it
-// named is kvkeep_gpu_region_in_use. A get that is no HIT may have left anything in its runs.
+// call has ended. If it ended with DEADLINE_EXCEEDED or UNAVAILABLE, leave them alone until no
+// region that it named is kvkeep_gpu_region_in_use. A get that is no HIT may have left anything in
+// its runs.
 //
-// Why there is none: what registers or pins says so, and so does every call after it. NOT_FOUND: no
-// driver, or no such device. UNIMPLEMENTED: this driver, device, daemon or build cannot.
-// FAILED_PRECONDITION: not on the local path, or the daemon has its GPU path off. INVALID_ARGUMENT:
-// this memory cannot be given away. The calls of kvkeep.h serve the same chunks then.
+// If there is no GPU path, the call that registers or pins fails with the reason, and so does every
+// call after it. NOT_FOUND: no driver, or no such device. UNIMPLEMENTED: this driver, device,
+// daemon or build cannot. FAILED_PRECONDITION: not on the local path, or the daemon has its GPU
+// path off. INVALID_ARGUMENT: this memory cannot be given away. The calls of kvkeep.h then serve
+// the same chunks.
 #pragma once
 
 #include <kvkeep.h>
@@ -45,19 +47,20 @@ typedef struct kvkeep_gpu_range {
   const char* driver;  // a name that the loader looks up, or a path; NULL: libcuda.so.1
 } kvkeep_gpu_range;
 
-// Makes it known, now and after every reconnect. REQUIRES: a context of its device is current on
-// this thread. The daemon sees all of the allocation. End it with kvkeep_gpu_region_free.
-// Where it ends with DEADLINE_EXCEEDED or UNAVAILABLE the daemon may have opened the memory all the
-// same: it copies nothing of it, but keeps it open until it sees the end of its session with this
-// client (kvkeep_client_destroy ends it), at the latest until its process ends. Nothing tells when
-// that is: keep the memory for as long as both may live.
+// Makes the range known to the daemon, now and after every reconnect. REQUIRES: a context of its
+// device is current on this thread. The daemon sees all of the allocation. End it with
+// kvkeep_gpu_region_free.
+// If the call ends with DEADLINE_EXCEEDED or UNAVAILABLE the daemon may have opened the memory all
+// the same. It copies nothing of it, but keeps it open until it sees the end of its session with
+// this client (kvkeep_client_destroy ends it), at the latest until its process ends. Nothing tells
+// when that is: keep the memory for as long as both may live.
 int kvkeep_gpu_register(kvkeep_client* client, const kvkeep_gpu_range* range,
                         kvkeep_gpu_region** out, kvkeep_error* error);
 // What runs name. Numbers are not used again: a run of a region that is gone is INVALID_ARGUMENT.
 uint64_t kvkeep_gpu_region_id(const kvkeep_gpu_region* region);  // 0: NULL
-// 1: the daemon may still read or write it, as a call that named it has no answer.
+// 1: the daemon may still read or write the region, as a call that named it has no answer.
 int kvkeep_gpu_region_in_use(const kvkeep_gpu_region* region);
-// OK: as far as known the next call finds it registered, or registers it. Else why not.
+// OK: as far as is known the next call finds the region registered, or registers it. Else why not.
 int kvkeep_gpu_region_usable(const kvkeep_gpu_region* region, kvkeep_error* error);
 // Returns when the daemon has closed it: only after an OK may the memory be freed.
 // FAILED_PRECONDITION: in use. DEADLINE_EXCEEDED: the daemon has not answered yet, to this or to a
