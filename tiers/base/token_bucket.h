@@ -25,7 +25,6 @@ class TokenBucket {
   explicit TokenBucket(uint64_t per_second = 0,
                        std::chrono::milliseconds burst = std::chrono::seconds(1))
       : per_second_(static_cast<int64_t>(per_second)),
-        burst_(burst),
         most_(MostOf(per_second_, burst)),
         level_(most_) {
     KVKEEP_CHECK(per_second <= kMaxPerSecond && burst.count() >= 0);
@@ -88,7 +87,6 @@ class TokenBucket {
   }
 
   int64_t per_second_;
-  std::chrono::milliseconds burst_;
   int64_t most_;
   int64_t level_;  // below zero: owed
   int64_t fraction_ = 0;
