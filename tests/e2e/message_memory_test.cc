@@ -86,7 +86,8 @@ TEST_CASE("a thousand clients with half a message each hold no more than the bud
   }
   WARN("messages of " << kPeers << " clients: " << ((most - std::min(most, before)) >> 20)
                       << " MiB of private memory, " << (told >> 20) << " MiB by their account");
-  CHECK(most - std::min(most, before) < kBudget);
+  // A sanitizer keeps what was freed for a while.
+  CHECK(most - std::min(most, before) < (kSanitized ? 2 : 1) * kBudget);
   CHECK(told <= kBudget / 2);  // their tenant's part
   CHECK(noisy > 0);
   CHECK(noisy <= kBudget / 2);
