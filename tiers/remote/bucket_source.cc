@@ -143,15 +143,17 @@ void BucketSource::EndFinding(Finding& finding) {
 
 void BucketSource::PumpProbes() {
   while (true) {
-    const auto probe = std::make_shared<Probe>();
+    std::pair<std::shared_ptr<Finding>, size_t> next;
     {
       MutexLock lock(&mu_);
       if (probes_.empty() || probing_ >= options_.probes_at_once) return;
-      std::tie(probe->finding, probe->key) = std::move(probes_.front());
+      next = std::move(probes_.front());
       probes_.pop_front();
       ++probing_;
       ++counters_.probes;
     }
+    const auto probe = std::make_shared<Probe>();
+    std::tie(probe->finding, probe->key) = std::move(next);
     const Finding& finding = *probe->finding;
     // One whose turn comes too late is answered by the store, which looks at deadlines first.
     objects_.Get({.name = NameOf(finding.last_of(probe->key)),

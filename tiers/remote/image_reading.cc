@@ -10,6 +10,14 @@
 #include "tiers/remote/sealed_header.h"
 
 namespace kvkeep {
+namespace {
+
+// Of the byte at `offset`, which is behind the header page.
+size_t PieceAt(const ImageShape& shape, uint64_t offset) {
+  return std::min((offset - kHeaderBytes) / kPieceBytes, uint64_t{shape.pieces() - 1});
+}
+
+}  // namespace
 
 absl::Status BucketSource::PartSink::Begin(const ObjectHead& head) {
   // Cut off, or an image of another shape: who looks for it next finds out which.
@@ -38,9 +46,8 @@ absl::Status BucketSource::PartSink::Take(std::span<const std::byte> bytes) {
     if (at_ < kHeaderBytes) {
       to = reading_->request.header.subspan(at_);
     } else {
-      const size_t piece =
-          std::min((at_ - kHeaderBytes) / kPieceBytes, uint64_t{shape.pieces() - 1});
-      to = reading_->request.memory(at_, std::min(shape.piece_end(piece), end_) - at_);
+      const uint64_t piece_end = shape.piece_end(PieceAt(shape, at_));
+      to = reading_->request.memory(at_, std::min(piece_end, end_) - at_);
     }
     KVKEEP_CHECK(!to.empty());
     const size_t most = std::min(to.size(), bytes.size());
@@ -52,9 +59,8 @@ absl::Status BucketSource::PartSink::Take(std::span<const std::byte> bytes) {
       continue;
     }
     if (at_ < kHeaderBytes) continue;
-    const size_t of_piece =
-        std::min((at_ - 1 - kHeaderBytes) / kPieceBytes, uint64_t{shape.pieces() - 1});
-    if (at_ == shape.piece_end(of_piece) || at_ == end_) TellPiece(absl::OkStatus(), at_);
+    const bool ends_piece = at_ == shape.piece_end(PieceAt(shape, at_ - 1));
+    if (ends_piece || at_ == end_) TellPiece(absl::OkStatus(), at_);
   }
   return absl::OkStatus();
 }
@@ -71,8 +77,7 @@ absl::Status BucketSource::PartSink::TellHeader() {
 
 // Up to `to`, which lies in the piece of the last byte that was told of, or ends it.
 void BucketSource::PartSink::TellPiece(const absl::Status& status, uint64_t to) {
-  const size_t piece = std::min((told_ - kHeaderBytes) / kPieceBytes,
-                                uint64_t{reading_->request.shape.pieces() - 1});
+  const size_t piece = PieceAt(reading_->request.shape, told_);
   const uint64_t bytes = to - told_;
   told_ = to;
   reading_->request.piece_done(piece, bytes, status);
@@ -85,9 +90,7 @@ void BucketSource::PartSink::TellRest(const absl::Status& status) {
   }
   const ImageShape& shape = reading_->request.shape;
   while (told_ < end_) {
-    const size_t piece =
-        std::min((told_ - kHeaderBytes) / kPieceBytes, uint64_t{shape.pieces() - 1});
-    TellPiece(status, std::min(shape.piece_end(piece), end_));
+    TellPiece(status, std::min(shape.piece_end(PieceAt(shape, told_)), end_));
   }
 }
 

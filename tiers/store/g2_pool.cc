@@ -42,9 +42,9 @@ void G2Pool::Free(const ExtentList& extents) {
   }
 }
 
-void G2Pool::LookAgain(const ExtentList& resident) {
+void G2Pool::LookAgain(const PackedExtents& resident) {
   if (broken_.empty()) return;
-  for (const Extent& extent : resident) {
+  for (const Extent& extent : resident.list()) {
     auto at = broken_.lower_bound(extent.first.value());
     for (; at != broken_.end() && *at < extent.end(); ++at) newly_broken_.emplace_back(*at);
   }

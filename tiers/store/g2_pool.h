@@ -18,6 +18,7 @@
 #include "tiers/alloc/extent_allocator.h"
 #include "tiers/base/extent.h"
 #include "tiers/policy/eviction_policy.h"
+#include "tiers/store/packed_extents.h"
 #include "tiers/store/types.h"
 #include "tiers/store/unbacked_queue.h"
 
@@ -49,7 +50,7 @@ class G2Pool {
   bool HasMemory(BlockNumber block) const;
   // An image became resident that may not have been when TakeBroken told whose memory broke: what
   // of its blocks is broken is told again.
-  void LookAgain(const ExtentList& resident);
+  void LookAgain(const PackedExtents& resident);
   std::vector<BlockNumber> TakeBroken() { return std::exchange(newly_broken_, {}); }
   uint64_t withheld_blocks() const { return withheld_blocks_; }  // of the used ones
   void EndRecovery() { allocator_.EndRecovery(); }

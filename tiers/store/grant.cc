@@ -232,7 +232,7 @@ void Core::File(Session& session, Grant& grant) {
                                               .paid = grant.request.want_places});
   // Who is told the places reads there and asks nobody any more.
   if (grant.request.want_places) {
-    sessions_.ChargeBytes(session, grant.payload_bytes);
+    sessions_.ChargeBytes(session.tenant(), grant.payload_bytes);
     CountServed(&session, grant.lookup.chunks.ns, grant.served);
   }
 }

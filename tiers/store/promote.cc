@@ -340,7 +340,7 @@ void Core::FinishPromotion(Promotion& promotion, Generation generation) {
   {
     Change chunk(this, slot);
     chunk->g2_state = G2State::kResident;
-    pool(*chunk).LookAgain(chunk->g2.list());
+    pool(*chunk).LookAgain(chunk->g2);
     // Every byte was read, and is right.
     if (chunk->doubtful) {
       EndDoubt(*chunk);

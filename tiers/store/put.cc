@@ -165,7 +165,7 @@ absl::StatusOr<ReserveResult> Core::Reserve(const SessionToken& token, const Put
                        .blocks = blocks};
   result.outcome = ReserveResult::Outcome::kReserved;
   BeginPut(put, request, &result.reservation);
-  sessions_.ChargeBytes(*session, request.shape.payload_bytes);
+  sessions_.ChargeBytes(session->tenant(), request.shape.payload_bytes);
   return result;
 }
 
@@ -175,7 +175,7 @@ absl::Status Core::ChargeDiscarded(const SessionToken& token, uint64_t bytes, bo
   if (!within_rate) {
     KVKEEP_RETURN_IF_ERROR(sessions_.AskRates(*session, /*keys=*/false, /*bytes=*/true));
   }
-  sessions_.ChargeBytes(*session, bytes);
+  sessions_.ChargeBytes(session->tenant(), bytes);
   return absl::OkStatus();
 }
 

@@ -154,10 +154,6 @@ void SessionTable::ChargeKeys(Session& session, uint64_t keys) {
   rates_of(session.tenant()).TakeKeys(keys);
 }
 
-void SessionTable::ChargeBytes(Session& session, uint64_t bytes) {
-  rates_of(session.tenant()).TakeBytes(bytes);
-}
-
 void SessionTable::ChargeBytes(TenantId tenant, uint64_t bytes) {
   rates_of(tenant).TakeBytes(bytes);
 }

@@ -89,8 +89,7 @@ class SessionTable {
   // Whether its tenant's rates let it ask for keys, move bytes, or both. ResourceExhausted.
   absl::Status AskRates(Session& session, bool keys, bool bytes);
   void ChargeKeys(Session& session, uint64_t keys);
-  void ChargeBytes(Session& session, uint64_t bytes);
-  // Of a session of that tenant which may be closed by now.
+  // Of a session that may be closed by now.
   void ChargeBytes(TenantId tenant, uint64_t bytes);
   // The session, when it has the grant, the chunks are such that it may ask for them, and its
   // tenant is within its rates. The keys are charged.

@@ -73,7 +73,7 @@ void Core::FinishVerification(const Promotion& promotion, Promotion::Next end) {
   {
     Change chunk(this, slot);
     chunk->g2_state = G2State::kResident;
-    pool(*chunk).LookAgain(chunk->g2.list());
+    pool(*chunk).LookAgain(chunk->g2);
   }
   WriteBackIfUnbacked(slot);
   SweepOn(slot);

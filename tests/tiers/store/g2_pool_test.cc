@@ -68,7 +68,7 @@ TEST_CASE("a block that is withheld is given out no more once it is freed") {
   pool.Withhold(BlockNumber(70));
   CHECK(pool.TakeBroken().size() == 4);
   CHECK(pool.TakeBroken().empty());
-  pool.LookAgain({{BlockNumber(65), BlockCount(5)}, {BlockNumber(71), BlockCount(2)}});
+  pool.LookAgain(ExtentList{{BlockNumber(65), BlockCount(5)}, {BlockNumber(71), BlockCount(2)}});
   CHECK(pool.TakeBroken() == std::vector{BlockNumber(71)});
   CHECK(pool.withheld_blocks() == 0);  // in use still
   pool.Free(*all);
