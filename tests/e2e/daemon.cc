@@ -32,6 +32,7 @@ constexpr char kMetricsTokenHash[] =
 using Clock = std::chrono::steady_clock;
 
 constexpr milliseconds kStartPatience{60'000};
+constexpr int kSlowness = kSanitized ? 4 : 1;  // of what is waited for, beside other tests
 constexpr milliseconds kPause{2};
 
 bool SomebodyListens(const std::string& socket_path) {
@@ -63,7 +64,7 @@ bool SomebodyListens(const std::string& socket_path) {
 }  // namespace
 
 bool Eventually(const std::function<bool()>& condition, milliseconds timeout) {
-  const auto deadline = Clock::now() + timeout;
+  const auto deadline = Clock::now() + timeout * kSlowness;
   while (Clock::now() < deadline) {
     if (condition()) return true;
     std::this_thread::sleep_for(kPause);  // for another process

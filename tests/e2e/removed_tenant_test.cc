@@ -31,7 +31,9 @@ TEST_CASE("with a tenant gone from the config the daemon serves, scrubs, and tak
   site.settings.extra.clear();
   site.settings.g3 = "  scrub_bytes_per_second: 64MiB\n";
   site.Start();
-  CHECK(Eventually([&] { return site.Counter("scrub_rounds") >= 2; }));
+  // Rounds while the device joined came by a part of the chunks, or none.
+  const uint64_t rounds = site.Counter("scrub_rounds");
+  CHECK(Eventually([&] { return site.Counter("scrub_rounds") >= rounds + 2; }));
   CHECK(site.Counter("scrubbed_chunks") >= own.size());
   CHECK(site.Counter("scrub_skipped_chunks") >= bs.size());
   {
