@@ -36,6 +36,7 @@ using std::chrono::microseconds;
 using std::chrono::steady_clock;
 
 constexpr int kPasses = kSanitized ? 100 : 1000;
+constexpr int kLookups = kSanitized ? 300 : 1500;  // before the passes, and after
 constexpr milliseconds kPromised{10};  // p99 of a lookup
 constexpr milliseconds kAnswered{2'000};  // any answer, on a machine that does other things too
 
@@ -231,13 +232,13 @@ struct Rig {
 void PassStorm(Site& site, Victim& victim, const std::function<void(int)>& pass,
            const std::function<void()>& end = [] {}) {
   const uint64_t pid = site.Status().pid();
-  const bool began = Eventually([&] { return victim.lookups > 1500; });
+  const bool began = Eventually([&] { return victim.lookups > kLookups; });
   // What is opened once is open now.
   const bool settled = Eventually([&] { return site.Counter("local_closing_descriptors") == 0; });
   const size_t before = DescriptorsOf(pid, site.path("")).count;
   for (int i = 0; i < kPasses; ++i) pass(i);
   const int passed = victim.lookups;
-  const bool went_on = Eventually([&] { return victim.lookups > passed + 1500; });
+  const bool went_on = Eventually([&] { return victim.lookups > passed + kLookups; });
   end();
   victim.End();  // no assertion until here: not while another thread may make one
   Descriptors after;
