@@ -107,6 +107,20 @@ void CheckArena(const G2Config& g2, std::vector<Conflict>& conflicts) {
   }
 }
 
+void CheckG4(const Config& config, std::vector<Conflict>& conflicts) {
+  const FleetConfig& fleet = config.fleet;
+  if (config.g4.url.empty()) return;
+  if (fleet.name.empty() || fleet.key_file.empty()) {
+    AddConflict(conflicts, {"g4.url", "fleet.name", "fleet.key_file"},
+                "g4.url: needs fleet.name and fleet.key_file, which the nodes that share it have "
+                "in common");
+  }
+  if (absl::StartsWith(config.g4.url, "file://") && !config.g4.prefix.empty()) {
+    AddConflict(conflicts, {"g4.prefix", "g4.url"},
+                "g4.prefix: is of a bucket; name a directory of its own in g4.url");
+  }
+}
+
 // Where one tenant's events are told, or would be.
 struct EventListener {
   std::string prefix;  // of its keys
@@ -371,6 +385,7 @@ std::vector<Conflict> FindConflicts(const Config& config) {
   CheckG3Paths(config, conflicts);
   CheckAdmission(config.g3, conflicts);
   CheckEncryption(config.encryption, conflicts);
+  CheckG4(config, conflicts);
   CheckEvents(config, conflicts);
   CheckQueuedBytes(config, conflicts);
   FindAccessConflicts(config, conflicts);

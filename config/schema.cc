@@ -300,6 +300,44 @@ std::vector<ConfigKey> G3Keys() {
   };
 }
 
+std::vector<ConfigKey> G4Keys() {
+  return {
+      Text("g4.url", In(&Config::g4, &G4Config::url), "where G4 is",
+           "https://host/bucket, http://host:port/bucket or file:///directory; \"\" for off",
+           CheckG4Url, Empty::kAllowed,
+           "A bucket by S3's protocol, or a directory that machines share. What is put is written "
+           "there too; what this node has not is brought from there by a prefetch."),
+      Text("g4.prefix", In(&Config::g4, &G4Config::prefix), "a prefix",
+           "at most 256 of a-z, A-Z, 0-9, '.', '_', '-' and '/'", CheckG4Prefix, Empty::kAllowed,
+           "Before the names of all objects."),
+      Text("g4.region", In(&Config::g4, &G4Config::region), "a name",
+           "1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'", CheckPlainName, Empty::kRefused,
+           "What requests are signed for."),
+      Bool("g4.virtual_host", In(&Config::g4, &G4Config::virtual_host),
+           "The bucket's name is part of the host's, as AWS wants it, not of the path."),
+      Dir("g4.credentials_file", In(&Config::g4, &G4Config::credentials_file), Empty::kAllowed,
+          "Access key id and secret access key, a line each; a third one is the session token. "
+          "Others may have no access to the file. Read again when it changes. Empty: "
+          "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."),
+      Dir("g4.ca_file", In(&Config::g4, &G4Config::ca_file), Empty::kAllowed,
+          "Certificates, PEM, of whoever may sign the server's; empty: the system's."),
+      Count("g4.connections", In(&Config::g4, &G4Config::connections), {1, 1024},
+            "To the server, at once."),
+      Size("g4.write_bytes_per_second", In(&Config::g4, &G4Config::write_bytes_per_second),
+           {0, 64 * kGiB}, "What of the chunks that are put is written there; 0: nothing."),
+      Count("g4.epoch", In(&Config::g4, &G4Config::epoch), {0, 1'000'000'000},
+            "Part of the names of objects: with another one G4 is empty at once."),
+      Bool("g4.encryption", In(&Config::g4, &G4Config::encryption),
+           "AES-256-GCM of payload, with keys derived from fleet.key_file, one for each tenant."),
+      Text("fleet.name", In(&Config::fleet, &FleetConfig::name), "a name",
+           "1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'; \"\" for none", CheckPlainName,
+           Empty::kAllowed, "Nodes of another name share nothing with this one."),
+      Dir("fleet.key_file", In(&Config::fleet, &FleetConfig::key_file), Empty::kAllowed,
+          "32 random bytes, or 64 hexadecimal digits, the same on all nodes of the fleet: who has "
+          "them may read and write all that they share. Others may have no access to the file."),
+  };
+}
+
 std::vector<ConfigKey> GpuKeys() {
   return {
       Choice<GpuChoice>("gpu.mode", In(&Config::gpu, &GpuConfig::mode),
@@ -457,6 +495,8 @@ const std::vector<ConfigSection>& ConfigSections() {
       {"g2", "G2, host DRAM."},
       {"g3", "G3, local NVMe."},
       {"encryption", "AES-256-GCM of what is written to G3 from now on, a key for each tenant."},
+      {"g4", "G4, object storage that the nodes of a fleet share. Needs fleet."},
+      {"fleet", "The nodes that share G4."},
       {"gpu", "Memory of GPUs."},
       {"limits", "Limits; a call above one is refused with a message that names it."},
       {"metrics", "Prometheus metrics."},
@@ -473,7 +513,7 @@ const std::vector<ConfigKey>& ConfigKeys() {
     std::vector<ConfigKey> all;
     for (const auto& part :
          {ListenKeys(), DefaultTenantLimitKeys(), TlsKeys(), TenantKeys(), TenantLimitKeys(),
-          G2Keys(), G3Keys(), GpuKeys(), LimitKeys(), ServiceKeys()}) {
+          G2Keys(), G3Keys(), G4Keys(), GpuKeys(), LimitKeys(), ServiceKeys()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

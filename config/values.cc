@@ -3,6 +3,7 @@
 #include <absl/functional/function_ref.h>
 #include <absl/strings/ascii.h>
 #include <absl/strings/escaping.h>
+#include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -338,6 +339,44 @@ absl::Status CheckZmqEndpoint(absl::string_view text) {
   if (absl::ConsumePrefix(&text, "tcp://")) return CheckAddress(text);
   if (absl::ConsumePrefix(&text, "ipc://")) return CheckSocketPath(text);
   return Wrong(text, "is not an endpoint: write tcp://host:port or ipc:///path");
+}
+
+absl::Status CheckG4Url(absl::string_view text) {
+  absl::string_view rest = text;
+  if (absl::ConsumePrefix(&rest, "file://")) return CheckPath(rest);
+  const bool web = absl::ConsumePrefix(&rest, "http://") || absl::ConsumePrefix(&rest, "https://");
+  const size_t slash = rest.find('/');
+  const absl::string_view bucket =
+      slash == absl::string_view::npos ? absl::string_view() : rest.substr(slash + 1);
+  const bool plain = rest.find_first_of(" ?#@") == absl::string_view::npos;
+  if (web && slash > 0 && !bucket.empty() && bucket.find('/') == absl::string_view::npos && plain &&
+      text.size() <= kMaxPathBytes) {
+    return absl::OkStatus();
+  }
+  return Wrong(text, "is not where G4 is: write https://host/bucket, http://host:port/bucket or "
+                     "file:///directory");
+}
+
+absl::Status CheckG4Prefix(absl::string_view text) {
+  const auto is_odd = [](char c) {
+    return !absl::ascii_isalnum(c) && !absl::StrContains("._-/", c);
+  };
+  const bool letters_ok = std::none_of(text.begin(), text.end(), is_odd);
+  const bool steps = absl::StrContains(text, "..") || absl::StrContains(text, "//");
+  if (letters_ok && !steps && text.size() <= 256 && (text.empty() || text[0] != '/')) {
+    return absl::OkStatus();
+  }
+  return Wrong(text, "is not a prefix: write at most 256 of a-z, A-Z, 0-9, '.', '_', '-' and '/', "
+                     "without '..', '//' or a '/' in front");
+}
+
+absl::Status CheckPlainName(absl::string_view text) {
+  const auto is_odd = [](char c) {
+    return !absl::ascii_isalnum(c) && !absl::StrContains("._-", c);
+  };
+  const bool letters_ok = std::none_of(text.begin(), text.end(), is_odd);
+  if (letters_ok && !text.empty() && text.size() <= 64) return absl::OkStatus();
+  return Wrong(text, "is not a name: write 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'");
 }
 
 absl::Status CheckGroupName(absl::string_view text) {

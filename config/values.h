@@ -55,6 +55,12 @@ absl::Status CheckSocketPath(absl::string_view text);
 absl::Status CheckTenantName(absl::string_view text);
 // tcp:// and an address, or ipc:// and a socket's path.
 absl::Status CheckZmqEndpoint(absl::string_view text);
+// http:// or https://, an address and a bucket; or file:// and an absolute path.
+absl::Status CheckG4Url(absl::string_view text);
+// What goes into the names of objects, and into no file name that means something else.
+absl::Status CheckG4Prefix(absl::string_view text);
+// A region, a fleet: 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'.
+absl::Status CheckPlainName(absl::string_view text);
 // A group's name or number as such; whether there is one is not looked at.
 absl::Status CheckGroupName(absl::string_view text);
 

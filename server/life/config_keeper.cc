@@ -18,7 +18,7 @@ absl::Status Unreloadable() {
   return absl::FailedPreconditionError("this daemon was started without a config to read again");
 }
 
-uint64_t UnixSeconds(const ServerState& state) { return state.clock->UnixMicros() / 1'000'000; }
+uint64_t NowInSeconds(const ServerState& state) { return state.clock->UnixMicros() / 1'000'000; }
 
 absl::Status RefuseIfRestart(const std::vector<ConfigDifference>& differences) {
   std::vector<ConfigDifference> refused;
@@ -42,7 +42,7 @@ ConfigKeeper::ConfigKeeper(std::optional<StartedConfig> started, ServerState* st
     : state_(state), log_(log), sources_(started.has_value() ? started->sources : ConfigSources{}) {
   MutexLock lock(&mu_);
   state_->config.NoteTaken(started.has_value() ? ConfigHash(*started->loaded.config) : "",
-                           UnixSeconds(*state_));
+                           NowInSeconds(*state_));
   if (!started.has_value()) return;
   current_ = std::move(started->loaded);
   reloads_ = true;
@@ -78,7 +78,7 @@ absl::StatusOr<ConfigKeeper::Changes> ConfigKeeper::TryReload() {
                         absl::StrCat("not taken over, so nothing was changed: ",
                                      DescribeChanges(changes), ": ", taken.message()));
   }
-  state_->config.NoteTaken(ConfigHash(*loaded.config), UnixSeconds(*state_));
+  state_->config.NoteTaken(ConfigHash(*loaded.config), NowInSeconds(*state_));
   MutexLock lock(&mu_);
   current_ = std::move(loaded);  // also where nothing changed: the lines may have
   return changes;

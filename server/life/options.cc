@@ -3,6 +3,7 @@
 #include <absl/strings/escaping.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
 #include <absl/strings/str_replace.h>
 
 #include <algorithm>
@@ -126,6 +127,7 @@ StoreOptions ToStoreOptions(const Config& config) {
   store.g3_admission = config.g3.admission;
   store.g3_write_bytes_per_second = WriteBudget(config.g3);
   store.scrub_bytes_per_second = config.g3.scrub_bytes_per_second;
+  store.remote_write_bytes_per_second = config.g4.write_bytes_per_second;
   store.dirty_budget_bytes = Share(config.g2.dirty_budget, arena);
   store.max_chunks = config.limits.max_chunks;
   store.max_keys_per_call = static_cast<uint32_t>(config.limits.keys_per_call);
@@ -135,6 +137,31 @@ StoreOptions ToStoreOptions(const Config& config) {
   store.max_reserved_bytes = Share(config.limits.reserved_bytes, arena);
   store.tenants = ToTenantOptions(config);
   return store;
+}
+
+// As CheckG4Url (config/values.h) takes it.
+std::optional<G4Options> ToG4(const Config& config) {
+  if (config.g4.url.empty()) return std::nullopt;
+  G4Options g4{.credentials_file = config.g4.credentials_file,
+               .http = {.connections = static_cast<uint32_t>(config.g4.connections),
+                        .ca_file = config.g4.ca_file},
+               .fleet_name = config.fleet.name,
+               .epoch = config.g4.epoch,
+               .encryption = config.g4.encryption,
+               .tenants = {""}};
+  for (const TenantConfig& tenant : config.tenants) g4.tenants.push_back(tenant.name);
+  absl::string_view url = config.g4.url;
+  if (absl::ConsumePrefix(&url, "file://")) {
+    g4.directory = std::string(url);
+    return g4;
+  }
+  const size_t slash = url.rfind('/');
+  g4.bucket = {.endpoints = {std::string(url.substr(0, slash))},
+               .bucket = std::string(url.substr(slash + 1)),
+               .prefix = config.g4.prefix,
+               .region = config.g4.region,
+               .virtual_host = config.g4.virtual_host};
+  return g4;
 }
 
 UnixSocketOptions ToSocket(const std::string& path, const AccessConfig& access) {
@@ -320,6 +347,8 @@ absl::StatusOr<DaemonOptions> ToDaemonOptions(const Config& config) {
   options.events = ToPublishers(config);
   options.state_dir = config.state.dir;
   options.gpu = ToGpuMode(config.gpu.mode);
+  options.g4 = ToG4(config);
+  options.fleet_key_file = config.fleet.key_file;
   options.master_key_file = config.encryption.master_key_file;
   options.previous_master_key_files = config.encryption.previous_master_key_files;
   options.drain_timeout = config.drain.timeout;

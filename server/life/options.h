@@ -7,6 +7,7 @@
 #include <absl/strings/string_view.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "tiers/host/arena.h"
 #include "tiers/io/io_engine.h"
 #include "tiers/nvme/nvme_device.h"
+#include "tiers/remote/g4.h"
 #include "tiers/store/types.h"
 
 namespace kvkeep {
@@ -70,7 +72,9 @@ struct DaemonOptions {
   std::string metrics_token_file;    // empty: no token is known
   std::vector<PublisherOptions> events;  // a tenant each; of those whose chunks are told of
   std::string state_dir;
-  std::string master_key_file;  // encryption at rest; empty: off
+  std::optional<G4Options> g4;  // none: nothing lies beyond the node
+  std::string fleet_key_file;   // with g4
+  std::string master_key_file;       // encryption at rest; empty: off
   std::vector<std::string> previous_master_key_files;
   std::chrono::milliseconds drain_timeout{0};
   LogFormat log_format = LogFormat::kLogfmt;

@@ -60,6 +60,7 @@ absl::Status StorageStack::OpenAll(const DaemonOptions& options) {
   KVKEEP_ASSIGN_OR_RETURN(identity_,
                           LoadOrCreateStoreIdentity(options.state_dir + "/identity", RealRandom()));
   KVKEEP_RETURN_IF_ERROR(OpenKeys(options));
+  KVKEEP_RETURN_IF_ERROR(OpenG4(options));
   copy_pool_ = std::make_unique<ThreadPool>("kvkeep-copy", CopyThreads(options.copy_threads));
   state_->start.step = "opening devices";
   KVKEEP_RETURN_IF_ERROR(OpenDevices(options));
@@ -110,6 +111,21 @@ absl::Status StorageStack::OpenKeys(const DaemonOptions& options) {
                {{"were_needed", previous->empty() ? "no" : "yes"},
                 {"to_do", "take them out of encryption.previous_master_key_files"}});
   }
+  return absl::OkStatus();
+}
+
+absl::Status StorageStack::OpenG4(const DaemonOptions& options) {
+  if (!options.g4.has_value()) return absl::OkStatus();
+  const auto about = [](const char* key, const absl::Status& status) {
+    return absl::InvalidArgumentError(absl::StrCat(key, ": ", std::string(status.message())));
+  };
+  const absl::StatusOr<Secret> key = ReadMasterKey(options.fleet_key_file);
+  if (!key.ok()) return about("fleet.key_file", key.status());
+  absl::StatusOr<std::unique_ptr<G4>> opened =
+      G4::Open(*options.g4, *key, RealClock(), RealRandom());
+  if (!opened.ok()) return about("g4", opened.status());
+  g4_ = *std::move(opened);
+  log_->Info("G4 is there for what is asked for", {{"where", g4_->where()}});
   return absl::OkStatus();
 }
 
@@ -182,6 +198,7 @@ void StorageStack::BeginLog() {
 bool StorageStack::Tick() {
   const bool at_rest = store_->Tick();
   const bool came = TakeMemory();
+  if (g4_ != nullptr) g4_->Tick();
   return RegisterSegments() && at_rest && !came;
 }
 
@@ -275,6 +292,10 @@ absl::Status StorageStack::OpenStore(const DaemonOptions& options) {
                  .work_clock_every = 13,
                  .wake = [this] { wake_(); }};
   KVKEEP_ASSIGN_OR_RETURN(deps.boot_id, ReadBootId());
+  if (g4_ != nullptr) {
+    deps.remote = g4_->source();
+    deps.remote_keys = g4_->keys();
+  }
   deps.devices.resize(places_.size(), {.coming = true});
   const MonotonicTime began = RealClock()->Now();
   to_come_ = arena_->stats().to_come_bytes > 0;
@@ -303,7 +324,8 @@ bool StorageStack::NothingHeld() const {
   const IoEngine::Stats io = io_.stats();
   return local.open_connections.load() == 0 && local.puts_copying.load() == 0 &&
          local.gpu_gets_copying.load() == 0 && local.staging_bytes.load() == 0 &&
-         io.in_flight == 0 && io.queued == 0 && counters.pinned_chunks.load() == 0 &&
+         io.in_flight == 0 && io.queued == 0 && store_->beyond_is_quiet() &&
+         counters.pinned_chunks.load() == 0 &&
          counters.open_get_streams.load() == 0 && counters.open_put_streams.load() == 0 &&
          counters.open_session_streams.load() == 0 && counters.open_watch_streams.load() == 0;
 }

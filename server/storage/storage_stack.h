@@ -20,6 +20,7 @@
 #include "server/storage/known_devices.h"
 #include "tiers/base/executor.h"
 #include "tiers/nvme/key_ring_file.h"
+#include "tiers/remote/g4.h"
 #include "tiers/store/store.h"
 
 namespace kvkeep {
@@ -80,6 +81,8 @@ class StorageStack {
   // Looks once a second for memory for the rest of the arena. True: some came, and more may.
   bool TakeMemory();
   void WarnOfPart() const;
+  // What lies beyond the node. InvalidArgument: it is configured wrongly.
+  absl::Status OpenG4(const DaemonOptions& options);
   absl::Status OpenDevices(const DaemonOptions& options);
   // OK, or why the start cannot work with this device.
   absl::Status Judge(const NvmeDeviceOptions& options, const DevicePlace& place) const;
@@ -98,6 +101,7 @@ class StorageStack {
 
   // Destroyed from the last to the first: the store while devices and executors still exist (it
   // points to them), devices before their engines, the arena before the pool that prefaults it.
+  std::unique_ptr<G4> g4_;  // null: nothing lies beyond the node
   std::unique_ptr<KeyRingFile> key_file_;  // keeps others from changing it; null: no encryption
   std::unique_ptr<KeyRing> keys_;
   std::unique_ptr<ThreadPool> copy_pool_;

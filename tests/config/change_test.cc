@@ -38,14 +38,15 @@ TEST_CASE("what shares memory, sockets or formats with others needs a restart") 
   for (const char* path :
        {"g2.segment_bytes", "g3.paths[].dir", "listen.unix", "listen.tcp", "state.dir",
         "tenants[].name", "tenants[].g2_share", "g2.policy", "g3.policy", "limits.max_chunks",
-        "metrics.listen", "listen.readers"}) {
+        "metrics.listen", "listen.readers", "g4.url", "g4.epoch", "fleet.key_file"}) {
     INFO(path);
     CHECK(ChangeOf(path) == ConfigChange::kRestart);
   }
   for (const char* path :
        {"log.level", "tenants[].g3_quota", "listen.keys_per_second", "limits.sessions",
         "g3.scrub_bytes_per_second", "g3.write_budget_bytes_per_second", "g3.endurance_tbw",
-        "g2.capacity", "g3.paths[].capacity", "g3.admission", "drain.timeout"}) {
+        "g2.capacity", "g3.paths[].capacity", "g3.admission",
+        "g4.write_bytes_per_second", "drain.timeout"}) {
     INFO(path);
     CHECK(ChangeOf(path) == ConfigChange::kLive);
   }

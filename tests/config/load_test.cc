@@ -124,7 +124,7 @@ TEST_CASE("an unknown key is told with the nearest right one, or with those that
         "kv.yaml:1:24: unknown key 'g3.paths[0].capcity', did you mean 'g3.paths[].capacity'?");
   CHECK(ErrorsOf("frobnicate: 1") ==
         "kv.yaml:1:1: unknown key 'frobnicate'; known here: listen, tls, tenants, g2, g3, "
-        "encryption, gpu, limits, "
+        "encryption, g4, fleet, gpu, limits, "
         "metrics, events, log, state, drain");
   CHECK(
       ErrorsOf("g3: {<<: {io: auto}}") ==
@@ -246,6 +246,16 @@ TEST_CASE("values that are right alone but not together are told") {
   CHECK(ErrorsOf("listen: {tcp: \"127.0.0.1:9464\"}") ==
         "kv.yaml:1:15: metrics.listen: is the same address as listen.tcp; give it another port");
   Good("listen: {tcp: \"127.0.0.1:0\"}\nmetrics: {listen: \"127.0.0.1:0\"}");
+}
+
+TEST_CASE("G4 needs the fleet that shares it, and a prefix a bucket") {
+  CHECK(ErrorsOf("g4: {url: http://h:1/b}") ==
+        "kv.yaml:1:11: g4.url: needs fleet.name and fleet.key_file, which the nodes that share it "
+        "have in common");
+  const std::string fleet = "fleet: {name: f, key_file: /k}\n";
+  CHECK(ErrorsOf(fleet + "g4: {url: http://h:1/b, prefix: a}").empty());
+  CHECK_THAT(ErrorsOf(fleet + "g4: {url: \"file:///b\", prefix: a}"),
+             Catch::Contains("is of a bucket"));
 }
 
 TEST_CASE("a value that is wrong by itself causes no second error about others") {

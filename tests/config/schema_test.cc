@@ -14,6 +14,24 @@
 namespace kvkeep {
 namespace {
 
+const std::map<std::string, std::string>& G4Samples() {
+  static const std::map<std::string, std::string> samples = {
+      {"g4.url", "https://s3.example:9000/kv"},
+      {"g4.prefix", "a/b-"},
+      {"g4.region", "eu-west-1"},
+      {"g4.virtual_host", "true"},
+      {"g4.credentials_file", "/etc/s3.credentials"},
+      {"g4.ca_file", "/etc/ca.pem"},
+      {"g4.connections", "32"},
+      {"g4.write_bytes_per_second", "100MiB"},
+      {"g4.epoch", "7"},
+      {"g4.encryption", "false"},
+      {"fleet.name", "east"},
+      {"fleet.key_file", "/etc/fleet.key"},
+  };
+  return samples;
+}
+
 const std::map<std::string, std::string>& WatchingSamples() {
   static const std::map<std::string, std::string> samples = {
       {"metrics.listen", "\"\""},
@@ -131,6 +149,7 @@ const std::map<std::string, std::string>& Samples() {
         {"drain.timeout", "250ms"},
     };
     all.insert(TenantSamples().begin(), TenantSamples().end());
+    all.insert(G4Samples().begin(), G4Samples().end());
     all.insert(WatchingSamples().begin(), WatchingSamples().end());
     return all;
   }();
@@ -148,6 +167,8 @@ const std::vector<std::string>& Companions(const std::string& path) {
   if (absl::EndsWith(path, "token_file")) return tcp;
   static const std::vector<std::string> tenant_zmq = {"tenants[].zmq: ipc:///run/t-events"};
   static const std::vector<std::string> master = {"encryption.master_key_file: /etc/master.key"};
+  static const std::vector<std::string> fleet = {"fleet.name: f", "fleet.key_file: /etc/key"};
+  if (path == "g4.url") return fleet;
   if (path == "events.zmq_replay") return zmq;
   if (path == "encryption.previous_master_key_files") return master;
   if (path == "tenants[].zmq_replay") return tenant_zmq;
@@ -166,7 +187,7 @@ std::string CompanionLines(const std::string& path, const std::string& section) 
 
 std::string CompanionSections(const std::string& path, absl::string_view but) {
   std::string text;
-  for (const char* section : {"listen", "tls"}) {
+  for (const char* section : {"listen", "tls", "fleet"}) {
     const std::string lines = section == but ? "" : CompanionLines(path, section);
     if (!lines.empty()) absl::StrAppend(&text, section, ":\n", lines);
   }

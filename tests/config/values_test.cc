@@ -160,6 +160,32 @@ TEST_CASE("a tenant's name has few letters, a group's is a word or a number") {
   for (const char* text : {"", "-1", "a b", "a:b"}) CHECK_FALSE(CheckGroupName(text).ok());
 }
 
+TEST_CASE("G4 is at a bucket by http or https, or in a directory") {
+  for (const char* url : {"http://127.0.0.1:9000/kv", "https://s3.example/kv", "file:///mnt/kv",
+                          "http://[::1]:9000/kv"}) {
+    INFO(url);
+    CHECK(CheckG4Url(url).ok());
+  }
+  for (const char* url : {"", "kv", "s3://kv", "http://host", "http://host/", "http:///kv",
+                          "http://host/kv/deeper", "http://user@host/kv", "http://host/kv?a",
+                          "http://host/kv#a", "http://ho st/kv", "file://kv", "file://"}) {
+    INFO(url);
+    CHECK_FALSE(CheckG4Url(url).ok());
+  }
+  for (const char* prefix : {"", "a", "a/b", "a/b-", "A.b_c/"}) CHECK(CheckG4Prefix(prefix).ok());
+  for (const char* prefix : {"/a", "a//b", "../a", "a b", "a%", "\n"}) {
+    INFO(prefix);
+    CHECK_FALSE(CheckG4Prefix(prefix).ok());
+  }
+  CHECK(CheckG4Prefix(std::string(256, 'a')).ok());
+  CHECK_FALSE(CheckG4Prefix(std::string(257, 'a')).ok());
+  CHECK(CheckPlainName("eu-west_1.x").ok());
+  CHECK(CheckPlainName(std::string(64, 'a')).ok());
+  for (const std::string& name : {std::string(), std::string("a b"), std::string(65, 'a')}) {
+    CHECK_FALSE(CheckPlainName(name).ok());
+  }
+}
+
 TEST_CASE("quoted text stays one readable line") {
   CHECK(QuoteForMessage("a\nb\x01") == "'a\\nb\\x01'");
   CHECK(QuoteForMessage("caf\xc3\xa9") == "'caf\xc3\xa9'");

@@ -53,14 +53,16 @@ bool AnyBlock(const ExtentList& extents, Judge judge) {
 World::World(const WorldOptions& options) : options_(options), random_(options.seed) {
   boot_id_ = random_.Next<Uuid>();
   random_.Fill(mac_key_);
+  std::vector<std::string> tenants = {""};
+  for (const TenantOptions& tenant : options_.store.tenants) {
+    if (!tenant.name.empty()) tenants.push_back(tenant.name);
+  }
+  tenants.insert(tenants.end(), options_.later_tenants.begin(), options_.later_tenants.end());
   if (options_.encryption != WorldOptions::Encryption::kOff) {
-    std::vector<std::string> tenants = {""};
-    for (const TenantOptions& tenant : options_.store.tenants) {
-      if (!tenant.name.empty()) tenants.push_back(tenant.name);
-    }
-    tenants.insert(tenants.end(), options_.later_tenants.begin(), options_.later_tenants.end());
     keys_ = KeyRing::InMemory(tenants, &random_);
   }
+  SeededRandom beyond(~options.seed);  // what this world draws stays what it was
+  if (options_.remote_encrypted) remote_keys_ = KeyRing::InMemory(tenants, &beyond);
   for (const uint64_t blocks : options_.device_blocks) {
     Machine machine;
     machine.executor = std::make_unique<ManualExecutor>();
@@ -106,6 +108,7 @@ void World::Start() {
     remote_ = std::make_unique<MemoryRemoteSource>(&bucket_, &executor_, random_.NextU64(),
                                                    options_.remote_faults);
     deps.remote = remote_.get();
+    deps.remote_keys = remote_keys_.get();
   }
   absl::StatusOr<std::unique_ptr<Store>> store = Store::Create(options_.store, deps);
   KVKEEP_CHECK(store.ok());

@@ -165,6 +165,14 @@ std::unique_ptr<KeyRing> KeyRing::InMemory(const std::vector<std::string>& tenan
   return ring;
 }
 
+std::unique_ptr<KeyRing> KeyRing::Of(std::vector<TenantKey> keys) {
+  auto ring = std::make_unique<KeyRing>();
+  for (TenantKey& one : keys) {
+    ring->Add(one.tenant, std::make_unique<DataKey>(std::move(one.key)));
+  }
+  return ring;
+}
+
 void KeyRing::Add(const std::string& tenant, std::unique_ptr<DataKey> key) {
   KVKEEP_CHECK(by_tenant_.emplace(tenant, key.get()).second);
   KVKEEP_CHECK(by_id_.emplace(key->id, key.get()).second);

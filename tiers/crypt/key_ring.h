@@ -60,7 +60,14 @@ class KeyRing {
   // none of them opens stays as it is.
   static size_t Rewrap(std::vector<Entry>* entries, const Secret& master,
                        std::span<const Secret> previous, RandomSource* random);
-  // A ring that no file holds, for tests.
+  // A ring that no file holds, of keys that are made elsewhere, a tenant each. REQUIRES: every
+  // tenant and every id once.
+  struct TenantKey {
+    std::string tenant;
+    DataKey key;
+  };
+  static std::unique_ptr<KeyRing> Of(std::vector<TenantKey> keys);
+  // The same of random keys, for tests.
   static std::unique_ptr<KeyRing> InMemory(const std::vector<std::string>& tenants,
                                            RandomSource* random);
 

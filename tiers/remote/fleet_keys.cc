@@ -28,10 +28,12 @@ FleetKeys FleetKeys::Derive(const Secret& fleet_key, absl::string_view fleet_nam
   return keys;
 }
 
-Secret FleetKeys::DeriveDataKey(const Secret& fleet_key, absl::string_view fleet_name,
-                                absl::string_view tenant) {
-  Secret key;
-  DeriveFleet(fleet_key, fleet_name, absl::StrCat("data ", tenant), key.writable());
+DataKey FleetKeys::DeriveDataKey(const Secret& fleet_key, absl::string_view fleet_name,
+                                 absl::string_view tenant) {
+  DataKey key;
+  DeriveFleet(fleet_key, fleet_name, absl::StrCat("data id ", tenant),
+              std::as_writable_bytes(std::span(key.id.bytes)));
+  DeriveFleet(fleet_key, fleet_name, absl::StrCat("data ", tenant), key.secret.writable());
   return key;
 }
 

@@ -5,6 +5,7 @@
 #include <absl/strings/string_view.h>
 
 #include "tiers/base/image.h"
+#include "tiers/crypt/image_cipher.h"
 #include "tiers/crypt/secret.h"
 
 namespace kvkeep {
@@ -17,9 +18,9 @@ struct FleetKeys {
 
   // `fleet_name`: two fleets with one key and other names share nothing.
   static FleetKeys Derive(const Secret& fleet_key, absl::string_view fleet_name);
-  // What a tenant's payload is encrypted with.
-  static Secret DeriveDataKey(const Secret& fleet_key, absl::string_view fleet_name,
-                              absl::string_view tenant);
+  // What a tenant's payload is encrypted with, and the name that images have for it.
+  static DataKey DeriveDataKey(const Secret& fleet_key, absl::string_view fleet_name,
+                               absl::string_view tenant);
 
   FleetKeys() = default;
   FleetKeys(FleetKeys&&) noexcept = default;

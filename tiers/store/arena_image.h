@@ -28,6 +28,9 @@ class ArenaImage {
   std::span<std::byte> Run(uint64_t offset, uint64_t bytes) const {
     return Run(*arena_, extents_, offset, bytes);
   }
+  std::span<std::byte> operator()(uint64_t offset, uint64_t bytes) const {
+    return Run(offset, bytes);
+  }
 
  private:
   Arena* arena_;

@@ -72,13 +72,19 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
     parts_.push_back(static_cast<double>(end - first) / static_cast<double>(all));
     pools_.back()->limits = PoolLimits(options_, number);
     first = end;
-    write_keys_.push_back(deps.keys == nullptr ? nullptr : deps.keys->ForTenant(tenant.name));
-    KVKEEP_CHECK(deps.keys == nullptr || write_keys_.back() != nullptr);  // as above
+    const auto key_of = [&tenant](const KeyRing* ring) {
+      const DataKey* const key = ring == nullptr ? nullptr : ring->ForTenant(tenant.name);
+      KVKEEP_CHECK(ring == nullptr || key != nullptr);  // as above
+      return key;
+    };
+    write_keys_.push_back(key_of(deps.keys));
+    remote_write_keys_.push_back(key_of(deps.remote_keys));
   }
   admissions_ = MakeAdmissions(options_);
   if (deps_.remote != nullptr) {
     const auto number = static_cast<uint16_t>(deps_.devices.size());
-    remote_ = std::make_unique<RemoteTier>(number, deps_.remote);
+    remote_ = std::make_unique<RemoteTier>(number, deps_.remote,
+                                           options_.remote_write_bytes_per_second);
     remote_->pump = [this] {
       mu_.AssertHeld();
       PumpReads(*remote_);

@@ -78,6 +78,8 @@ class Core final : private ReadSink {
   absl::Status ChargeDiscarded(const SessionToken& token, uint64_t bytes, bool within_rate);
   absl::StatusOr<PrefetchResult> Prefetch(const SessionToken& token, const ChunkSet& chunks);
   absl::StatusOr<uint64_t> Delete(const SessionToken& token, const ChunkSet& chunks);
+  bool reaches_beyond() const { return deps_.remote != nullptr; }
+  bool BeyondIsQuiet();
   using RecallCallback = absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&>;
   void Recall(const SessionToken& token, const ChunkSet& chunks, RecallCallback done);
   absl::StatusOr<ReadResult> Read(const SessionToken& token, const ChunkId& id, LeaseId lease,
@@ -456,6 +458,8 @@ class Core final : private ReadSink {
   void OfferToRemote(const ChunkId& id) LOCKED;
   void PumpRemote() LOCKED;
   void StartRemoteWrite(ChunkSlot slot) LOCKED;
+  void SubmitRemoteWrite(RemoteTier& remote, ChunkSlot slot, ArenaImage image, ImageHeader header,
+                         const DataKey* key);
   void OnRemoteWritten(ChunkSlot slot, uint64_t bytes, const absl::Status& status);
   void RemoveFromRemote(const ChunkId& id) LOCKED;
   void OnRemovedFromRemote(const ChunkId& id, const absl::Status& status);
@@ -519,7 +523,8 @@ class Core final : private ReadSink {
   const Incarnation incarnation_;
   const Owners owners_;
   std::vector<double> parts_;               // of the arena, by TenantId
-  std::vector<const DataKey*> write_keys_;  // by TenantId; null: its chunks are written in plain
+  // By TenantId; null: its chunks are written in plain.
+  std::vector<const DataKey*> write_keys_, remote_write_keys_;
   const std::shared_ptr<CipherBuffers> cipher_buffers_ = std::make_shared<CipherBuffers>();
 
   // ---- state that has a lock of its own, or needs none

@@ -11,7 +11,11 @@
 namespace kvkeep::store_internal {
 
 const DataKey* Core::KeyOf(const ImageEncryption& encryption) const {
-  return deps_.keys == nullptr ? nullptr : deps_.keys->Find(encryption.key_id);
+  for (const KeyRing* const ring : {deps_.keys, deps_.remote_keys}) {
+    const DataKey* const key = ring == nullptr ? nullptr : ring->Find(encryption.key_id);
+    if (key != nullptr) return key;
+  }
+  return nullptr;
 }
 
 absl::StatusOr<std::unique_ptr<ImageCipher>> Core::OpenHeader(ImageHeader* header) const {

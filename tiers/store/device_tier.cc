@@ -6,12 +6,12 @@ namespace kvkeep::store_internal {
 namespace {
 
 // The image's bytes [at, end), in runs that are contiguous both on the device and in memory.
-template <typename Submit>
-void ForEachRun(const ExtentList& extents, const ArenaImage& memory, uint64_t at, uint64_t end,
+template <typename Memory, typename Submit>
+void ForEachRun(const ExtentList& extents, const Memory& memory, uint64_t at, uint64_t end,
                 Submit submit) {
   while (at < end) {
     const ByteRun run = LocateInImage(extents, at, end - at);
-    const std::span<std::byte> bytes = memory.Run(at, run.bytes);
+    const std::span<std::byte> bytes = memory(at, run.bytes);
     submit(DeviceOffset(run.tier_offset), bytes);
     at += bytes.size();
   }

@@ -43,21 +43,8 @@ void EncryptedWrite::NextUnit(size_t lane) {
     }
   }
   if (unit == units_) return WriteHeader();
-  EncryptUnit(unit, lanes_[lane].buffer.data());
+  EncryptUnit(job_.cipher, job_.source, unit, lanes_[lane].buffer.data(), &job_.header);
   WriteUnit(lane, unit);
-}
-
-void EncryptedWrite::EncryptUnit(size_t unit, std::byte* to) {
-  const ImageShape& shape = job_.header.identity.shape;
-  AesGcm message = job_.cipher.Unit(AesGcm::Direction::kEncrypt, unit);
-  const uint64_t end = shape.unit_end(unit);
-  for (uint64_t at = shape.unit_begin(unit); at < end;) {
-    const std::span<const std::byte> from = job_.source(at, end - at);
-    message.Append(from, to);
-    to += from.size();
-    at += from.size();
-  }
-  job_.header.encryption->unit_tags[unit] = message.Tag();
 }
 
 void EncryptedWrite::WriteUnit(size_t lane, size_t unit) {

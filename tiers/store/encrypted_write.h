@@ -24,6 +24,7 @@
 #include "tiers/io/device.h"
 #include "tiers/store/aligned_page.h"
 #include "tiers/store/cipher_buffers.h"
+#include "tiers/store/encrypted_image.h"
 
 namespace kvkeep::store_internal {
 
@@ -35,8 +36,7 @@ class EncryptedWrite : public std::enable_shared_from_this<EncryptedWrite> {
     ImageHeader header;  // of plaintext, with the placement on the device and an ImageEncryption
     ImageCipher cipher;
     MacKey mac_key;
-    // Bytes of the image in G2, from `offset`, as far as they are contiguous, at most `bytes`.
-    std::function<std::span<const std::byte>(uint64_t offset, uint64_t bytes)> source;
+    ImageRuns source;  // the image in G2
     Device* device = nullptr;
     Executor* executor = nullptr;
     std::shared_ptr<CipherBuffers> buffers;
@@ -59,7 +59,6 @@ class EncryptedWrite : public std::enable_shared_from_this<EncryptedWrite> {
   };
 
   void NextUnit(size_t lane);
-  void EncryptUnit(size_t unit, std::byte* to);
   void WriteUnit(size_t lane, size_t unit);
   void OnUnitWritten(size_t lane, const absl::Status& status);
   void WriteHeader();

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 
 #include "tiers/base/clock.h"
 #include "tiers/base/image.h"
@@ -52,7 +53,8 @@ struct ImageWrite {
   ImageShape shape;
   ExtentList extents;      // where the image is to lie, in a tier that has extents
   ConstHeaderPage header;  // for this tier; all other bytes come from `from`
-  ArenaImage from;
+  // Bytes from `offset`, as far as they are contiguous, at most `bytes`; only read.
+  std::function<std::span<std::byte>(uint64_t offset, uint64_t bytes)> from;
   std::function<void(uint64_t bytes, absl::Status status)> done;
 };
 

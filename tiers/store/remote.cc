@@ -12,6 +12,7 @@
 #include "tiers/base/check.h"
 #include "tiers/store/canary.h"
 #include "tiers/store/core.h"
+#include "tiers/store/encrypted_image.h"
 #include "tiers/store/guarded_header.h"
 #include "tiers/store/lookup_state.h"
 
@@ -161,10 +162,16 @@ void Core::OnRecalled(const std::shared_ptr<Recalling>& recalling, uint64_t byte
   EndRecall(*recalling);
 }
 
+bool Core::BeyondIsQuiet() {
+  Section section(this, Section::Kind::kNotMeasured);
+  return remote_ == nullptr || (!remote_->reads.busy() && !remote_->writes.busy() &&
+                                remote_->recalls == 0 && !remote_->removals.busy());
+}
+
 // ---- down
 
 void Core::OfferToRemote(const ChunkId& id) {
-  if (remote_ == nullptr) return;
+  if (remote_ == nullptr || limits_.remote_write_bytes_per_second == 0) return;
   ++remote_->counters.offered_chunks;
   if (!remote_->writes.Offer(id)) {
     ++remote_->counters.dropped_chunks;
@@ -175,6 +182,7 @@ void Core::OfferToRemote(const ChunkId& id) {
 
 void Core::PumpRemote() {
   RemoteTier& remote = *remote_;
+  if (draining_) return;  // what is there beyond the node outlives this process as it is
   // Whoever reads it reads it to its end.
   const auto in_use = [&remote](const ChunkId& id) {
     return remote.writes.IsWriting(id) || remote.recalling.contains(id);
@@ -190,8 +198,10 @@ void Core::PumpRemote() {
     });
     if (Spent()) return PumpLater(remote);
   }
+  const MonotonicTime now = deps_.clock->Now();
   while (remote.writes.anyone_waits() && remote.writable()) {
     if (Spent()) return PumpLater(remote);
+    if (remote.write_rate.Wait(now).has_value()) return;  // Tick comes back to it
     Count(work::kFind);
     const ChunkSlot slot = table_.Find(remote.writes.next());
     const bool there = slot != kNoSlot && ReadableNow(table_.at(slot));
@@ -202,6 +212,7 @@ void Core::PumpRemote() {
     }
     if (!remote.writes.MayBegin(table_.at(slot).blocks() * kBlockBytes)) return;
     remote.writes.Pop();
+    remote.write_rate.Take(table_.at(slot).blocks() * kBlockBytes);
     Count(work::kStart);
     StartRemoteWrite(slot);
   }
@@ -213,26 +224,48 @@ void Core::StartRemoteWrite(ChunkSlot slot) {
   const Chunk& chunk = table_.at(slot);
   const uint64_t bytes = chunk.blocks() * kBlockBytes;
   remote_->writes.Begin(chunk.id, bytes);
-  Later([this, slot, bytes, id = chunk.id, shape = chunk.shape, g2 = chunk.g2,
+  Later([this, slot, bytes, g2 = chunk.g2, key = remote_write_keys_[chunk.tenant.value()],
          remote = remote_.get(), placement = remote_->PlacementOf(chunk)] {
-    deps_.copy_executor->Post([this, slot, bytes, id, shape, g2, remote, placement] {
-      auto page = std::make_shared<AlignedPage>();
+    deps_.copy_executor->Post([this, slot, bytes, g2, key, remote, placement] {
       absl::StatusOr<ImageHeader> header = DecodeGuarded(HeaderInArena(g2), deps_.mac_key);
-      if (!page->ok()) header = AlignedPage::NoMemory();
       // DRAM went bad: better nowhere else than a wrong image.
       if (!header.ok()) return OnRemoteWritten(slot, bytes, header.status());
       header->placement = placement;
-      EncodeHeader(*header, remote->mac_key, page->span());
-      remote->Write({.id = id,
-                     .shape = shape,
-                     .extents = {},
-                     .header = page->span(),
-                     .from = ArenaImage(deps_.arena, g2),
-                     .done = [this, slot, page](uint64_t ended, const absl::Status& status) {
-                       OnRemoteWritten(slot, ended, status);
-                     }});
+      SubmitRemoteWrite(*remote, slot, ArenaImage(deps_.arena, g2), *std::move(header), key);
     });
   });
+}
+
+void Core::SubmitRemoteWrite(RemoteTier& remote, ChunkSlot slot, ArenaImage image,
+                             ImageHeader header, const DataKey* key) {
+  const ChunkId id = header.identity.id;
+  const ImageShape shape = header.identity.shape;
+  // `bytes` has what is sent, until the end.
+  const auto send = [&](ConstHeaderPage page, auto from, auto bytes) {
+    remote.Write({.id = id,
+                  .shape = shape,
+                  .extents = {},
+                  .header = page,
+                  .from = std::move(from),
+                  .done = [this, slot, bytes](uint64_t ended, const absl::Status& status) {
+                    OnRemoteWritten(slot, ended, status);
+                  }});
+  };
+  const auto fail = [&](const absl::Status& why) {
+    OnRemoteWritten(slot, shape.blocks().value() * kBlockBytes, why);
+  };
+  if (key == nullptr) {
+    const auto page = std::make_shared<AlignedPage>();
+    if (!page->ok()) return fail(AlignedPage::NoMemory());
+    EncodeHeader(header, remote.mac_key, page->span());
+    return send(page->span(), std::move(image), page);
+  }
+  const auto encrypted = EncryptedImage::Make(std::move(header), *key, image, remote.mac_key,
+                                              *cipher_buffers_, deps_.random);
+  if (!encrypted.ok()) return fail(encrypted.status());
+  const std::shared_ptr<const EncryptedImage>& bytes = *encrypted;
+  send(bytes->header(),
+       [bytes](uint64_t offset, uint64_t most) { return bytes->Run(offset, most); }, bytes);
 }
 
 void Core::OnRemoteWritten(ChunkSlot slot, uint64_t bytes, const absl::Status& status) {

@@ -43,6 +43,7 @@ class RemoteRemovals {
   bool MayBeBelieved(const ChunkId& id, Moment search) const;
 
   size_t size() const { return names_.size(); }
+  bool busy() const { return under_way_ > 0; }
   bool at_rest() const { return unsent_.empty() && failed_.empty() && under_way_ == 0; }
   uint64_t given_up() const { return given_up_; }
 

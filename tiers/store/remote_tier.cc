@@ -20,8 +20,7 @@ void RemoteTier::Read(ImageRead read) {
   source_.Read({.id = read.id,
                 .shape = read.shape,
                 .header = read.header,
-                .memory = [to = read.to](uint64_t offset,
-                                         uint64_t bytes) { return to.Run(offset, bytes); },
+                .memory = read.to,
                 .header_done =
                     [sink, promotion, page = read.header](absl::Status status) {
                       sink->OnHeaderRead(*promotion, page, AwayIfGone(std::move(status)));
@@ -37,8 +36,7 @@ void RemoteTier::Write(ImageWrite write) {
   source_.Write({.id = write.id,
                  .shape = write.shape,
                  .header = write.header,
-                 .memory = [from = write.from](uint64_t offset,
-                                               uint64_t most) { return from.Run(offset, most); },
+                 .memory = std::move(write.from),
                  .done = [done = std::move(write.done), bytes](absl::Status status) {
                    done(bytes, std::move(status));
                  }});

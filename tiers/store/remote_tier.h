@@ -9,6 +9,7 @@
 
 #include <set>
 
+#include "tiers/base/token_bucket.h"
 #include "tiers/remote/remote_source.h"
 #include "tiers/store/lower_tier.h"
 #include "tiers/store/remote_removals.h"
@@ -23,8 +24,10 @@ class RemoteTier final : public LowerTier {
   static constexpr size_t kMostChunksARecall = 4096;  // those behind are not looked for
   static constexpr uint64_t kPartOfG2 = 4;  // recalls may be filling a 4th of a tenant's pool
 
-  RemoteTier(uint16_t of_number, RemoteSource* source)
-      : LowerTier(of_number, source->mac_key()), source_(*source) {}
+  RemoteTier(uint16_t of_number, RemoteSource* source, uint64_t write_bytes_per_second)
+      : LowerTier(of_number, source->mac_key()),
+        write_rate(write_bytes_per_second),
+        source_(*source) {}
 
   // ---- LowerTier
   void Read(ImageRead read) override;
@@ -47,6 +50,7 @@ class RemoteTier final : public LowerTier {
   }
 
   RemoteWrites writes;
+  TokenBucket write_rate;
   RemoteRemovals removals;
   RemoteCounters counters;
   uint32_t recalls = 0;  // under way

@@ -175,6 +175,11 @@ absl::Status Core::SetLimits(const StoreOptions& options) {
   limits_.scrub_bytes_per_second = now.scrub_bytes_per_second;
   scrubber_.SetRate(now.scrub_bytes_per_second);
   limits_.g3_write_bytes_per_second = now.g3_write_bytes_per_second;
+  const uint64_t beyond = now.remote_write_bytes_per_second;
+  if (std::exchange(limits_.remote_write_bytes_per_second, beyond) != beyond &&
+      remote_ != nullptr) {
+    remote_->write_rate = TokenBucket(beyond);
+  }
   limits_.g2_capacity_bytes = now.g2_capacity_bytes;
   limits_.g3_capacity_bytes = now.g3_capacity_bytes;
   if (std::exchange(limits_.g3_admission, now.g3_admission) != now.g3_admission) {

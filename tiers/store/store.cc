@@ -333,9 +333,14 @@ absl::Status Store::Release(const SessionToken& session, LeaseId lease, uint32_t
 absl::StatusOr<uint64_t> Store::Touch(const SessionToken& session, const ChunkSet& chunks) {
   return core_->Touch(session, chunks);
 }
+bool Store::beyond_is_quiet() const { return core_->BeyondIsQuiet(); }
+
 absl::StatusOr<PrefetchResult> Store::Prefetch(const SessionToken& session,
                                                const ChunkSet& chunks) {
-  return core_->Prefetch(session, chunks);
+  absl::StatusOr<PrefetchResult> prefetched = core_->Prefetch(session, chunks);
+  // What is not here comes when it comes: nobody waits for it.
+  if (prefetched.ok() && core_->reaches_beyond()) core_->Recall(session, chunks, [](auto) {});
+  return prefetched;
 }
 void Store::Recall(const SessionToken& session, const ChunkSet& chunks,
                    absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&> done) {

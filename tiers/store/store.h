@@ -122,6 +122,7 @@ class Store {
   absl::StatusOr<LookupResult> Lookup(const SessionToken& session, const LookupRequest& request);
   absl::Status Release(const SessionToken& session, LeaseId lease, uint32_t keep_keys);
   absl::StatusOr<uint64_t> Touch(const SessionToken& session, const ChunkSet& chunks);
+  // Begins to bring them into G2, those beyond the node too, as Recall.
   absl::StatusOr<PrefetchResult> Prefetch(const SessionToken& session, const ChunkSet& chunks);
   absl::StatusOr<uint64_t> Delete(const SessionToken& session, const ChunkSet& chunks);
 
@@ -131,6 +132,9 @@ class Store {
   // store drains.
   void Recall(const SessionToken& session, const ChunkSet& chunks,
               absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&> done);
+
+  // True: all that was asked of what lies beyond the node is answered. Then a drain keeps it so.
+  bool beyond_is_quiet() const;
 
   // Pins one chunk for reading. With a lease (not 0) it finds the chunk that the lease holds, even
   // if that was deleted since. FailedPrecondition: the lease is unknown.

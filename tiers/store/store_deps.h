@@ -39,6 +39,9 @@ struct StoreDeps {
   // Keys by which images are encrypted on the devices. Null: images are written in plain, and
   // encrypted ones are misses. REQUIRES: a key for every tenant.
   const KeyRing* keys = nullptr;
+  // The same for what is written beyond the node, and what is recalled from there: keys that all
+  // who share it have.
+  const KeyRing* remote_keys = nullptr;
   Uuid boot_id;
   // Gets the number of records that the recovery has found so far; null: not counted.
   std::atomic<uint64_t>* recovered_records = nullptr;

@@ -37,7 +37,7 @@ TEST_CASE("the keys of a fleet are those that its nodes have derived since the f
         "79e762301e06d6ab6acbbcc18fc105851e89619234d4c730f08393855419d51a");
   CHECK(HexOf(keys.mac) ==
         "c2fd267a14074ae81cb70d6cb73e97e7c8f9190b54f36b5efb2c19c08c7efa2f");
-  CHECK(HexOf(FleetKeys::DeriveDataKey(FleetKey(0), "fleet", "acme").bytes()) ==
+  CHECK(HexOf(FleetKeys::DeriveDataKey(FleetKey(0), "fleet", "acme").secret.bytes()) ==
         "d1cab2cd4e81387be86f42c59eff721a748cd28bfbe6babe381ec34000d105a7");
 }
 
@@ -46,7 +46,7 @@ TEST_CASE("no two keys are alike: of one fleet, of two keys, of two names, of tw
   all.merge(All(FleetKeys::Derive(FleetKey(1), "fleet")));
   all.merge(All(FleetKeys::Derive(FleetKey(0), "fleet2")));
   for (const char* tenant : {"", "a", "b"}) {
-    all.insert(HexOf(FleetKeys::DeriveDataKey(FleetKey(0), "fleet", tenant).bytes()));
+    all.insert(HexOf(FleetKeys::DeriveDataKey(FleetKey(0), "fleet", tenant).secret.bytes()));
   }
   CHECK(all.size() == 15);
 }

@@ -1,0 +1,31 @@
+// G4Config, FleetConfig: the fourth tier, beyond the node, and what the nodes that share it have in
+// common. Plain values, part of Config.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace kvkeep {
+
+struct G4Config {
+  std::string url;               // http(s)://HOST[:PORT]/BUCKET or file:///DIRECTORY; empty: off
+  std::string prefix;            // before the names of all objects
+  std::string region = "us-east-1";
+  bool virtual_host = false;     // the bucket in the host's name
+  std::string credentials_file;  // empty: the environment
+  std::string ca_file;           // empty: the system's
+  uint64_t connections = 64;
+  uint64_t write_bytes_per_second = 0;  // 0: nothing is written there
+  uint64_t epoch = 0;                   // another one, and it is empty
+  bool encryption = true;               // of payload
+  bool operator==(const G4Config&) const = default;
+};
+
+// The nodes that share what lies beyond them.
+struct FleetConfig {
+  std::string name;      // with another one nothing is shared
+  std::string key_file;  // the same on each of them
+  bool operator==(const FleetConfig&) const = default;
+};
+
+}  // namespace kvkeep

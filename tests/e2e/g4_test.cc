@@ -1,0 +1,178 @@
+// G4 with real daemons, one after the other: what one put is there for the next one, which has
+// nothing of the first but the fleet's key and the place that both share.
+#include <absl/strings/str_cat.h>
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <filesystem>
+
+#include "tests/e2e/engine.h"
+
+namespace kvkeep::e2e {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kG4ChunkBytes = 300'000;
+
+// What the daemons of a fleet share: a directory and a key.
+struct SharedPlace {
+  SharedPlace() {
+    fs::create_directories(objects());
+    WriteKey("key", '1');
+    WriteKey("other", '2');
+  }
+  std::string objects() const { return dir / "objects"; }
+  void WriteKey(const std::string& name, char digit) const {
+    // Half of one digit, half of zeros: what is all the same is refused as not random.
+    WriteFile(dir.path() + "/" + name, std::string(32, digit) + std::string(32, '0'));
+    REQUIRE(chmod((dir.path() + "/" + name).c_str(), 0600) == 0);
+  }
+  std::string Config(const std::string& key = "key") const {
+    return absl::StrCat("g4: {url: \"file://", objects(), "\", write_bytes_per_second: 1GiB}\n",
+                        "fleet: {name: tests, key_file: ", dir.path() + "/" + key, "}\n");
+  }
+  size_t count() const {
+    size_t files = 0;
+    for (const auto& entry : fs::recursive_directory_iterator(objects())) {
+      files += entry.is_regular_file();
+    }
+    return files;
+  }
+  // Whether some file there has these bytes, or its path does.
+  bool Shows(const std::string& bytes) const {
+    for (const auto& entry : fs::recursive_directory_iterator(objects())) {
+      if (entry.path().string().find(bytes) != std::string::npos) return true;
+      if (!entry.is_regular_file()) continue;
+      if (ReadFile(entry.path()).find(bytes) != std::string::npos) return true;
+    }
+    return false;
+  }
+
+  ScratchDir dir;
+};
+
+struct G4Node {
+  explicit G4Node(const std::string& config)
+      : site({.g2 = "64MiB", .segment_bytes = "16MiB", .devices = {{.capacity = "96MiB"}}}) {
+    site.settings.extra = config;
+    site.Start();
+    engine = std::make_unique<Engine>(site);
+  }
+  // Asks for them, and waits until as many are found as are there.
+  size_t Recall(const std::vector<TestChunk>& chunks, size_t expected) {
+    const auto begun = engine->client().Prefetch(engine->ns(), KeysOf(chunks));
+    REQUIRE(begun.ok());
+    Eventually([&] { return engine->Find(chunks).any >= expected; }, milliseconds(5'000));
+    return engine->Find(chunks).any;
+  }
+  Site site;
+  std::unique_ptr<Engine> engine;
+};
+
+std::string Text(const std::vector<std::byte>& bytes, size_t at, size_t count) {
+  return {reinterpret_cast<const char*>(bytes.data()) + at, count};
+}
+
+}  // namespace
+
+TEST_CASE("what a daemon put is there for another one of its fleet, byte for byte") {
+  const SharedPlace shared;
+  const std::vector<TestChunk> chunks = Chunks(1, 24, kG4ChunkBytes);
+  {
+    G4Node first(shared.Config());
+    REQUIRE(first.engine->PutAll(chunks));
+    CHECK(Eventually([&] { return shared.count() == chunks.size(); }));
+    CHECK(first.site.Stop().exit_status == 0);
+  }
+  // Its directories are gone with it.
+  G4Node second(shared.Config());
+  CHECK(second.engine->Find(chunks).any == 0);
+  CHECK(second.Recall(chunks, chunks.size()) == chunks.size());
+  CHECK(second.engine->Hits(chunks) == chunks.size());
+  CHECK(second.engine->wrong_bytes == 0);
+  // What is not there is a miss, and stays one.
+  CHECK(second.Recall(Chunks(1'000, 4, kG4ChunkBytes), 1) == 0);
+  CHECK(second.site.Stop().exit_status == 0);
+}
+
+TEST_CASE("what lies beyond the node shows no payload, key, digest or model") {
+  const SharedPlace shared;
+  const std::vector<TestChunk> chunks = Chunks(1, 4, kG4ChunkBytes);
+  G4Node node(shared.Config());
+  REQUIRE(node.engine->PutAll(chunks));
+  CHECK(Eventually([&] { return shared.count() == chunks.size(); }));
+  for (const TestChunk& chunk : chunks) {
+    const std::vector<std::byte> payload = Payload(chunk);
+    for (const size_t at : {size_t{0}, size_t{4096}, payload.size() - 32}) {
+      CHECK_FALSE(shared.Shows(Text(payload, at, 32)));
+    }
+    const ChunkKey key = Key(chunk.number);
+    CHECK_FALSE(shared.Shows(std::string(reinterpret_cast<const char*>(key.bytes.data()), 16)));
+  }
+  CHECK_FALSE(shared.Shows("e2e"));  // the model
+}
+
+TEST_CASE("with another fleet's key nothing is found, and nothing is taken away") {
+  const SharedPlace shared;
+  const std::vector<TestChunk> chunks = Chunks(1, 8, kG4ChunkBytes);
+  {
+    G4Node first(shared.Config());
+    REQUIRE(first.engine->PutAll(chunks));
+    CHECK(Eventually([&] { return shared.count() == chunks.size(); }));
+  }
+  {
+    G4Node stranger(shared.Config("other"));
+    CHECK(stranger.Recall(chunks, 1) == 0);
+  }
+  G4Node again(shared.Config());
+  CHECK(again.Recall(chunks, chunks.size()) == chunks.size());
+  CHECK(again.engine->Hits(chunks) == chunks.size());
+}
+
+TEST_CASE("what is flipped or cut off beyond the node is a miss, never wrong bytes") {
+  const SharedPlace shared;
+  const std::vector<TestChunk> chunks = Chunks(1, 12, kG4ChunkBytes);
+  {
+    G4Node first(shared.Config());
+    REQUIRE(first.engine->PutAll(chunks));
+    CHECK(Eventually([&] { return shared.count() == chunks.size(); }));
+  }
+  size_t number = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(shared.objects())) {
+    if (!entry.is_regular_file() || ++number > 8) continue;
+    std::string bytes = ReadFile(entry.path());
+    if (number % 2 == 0) {
+      bytes.resize(bytes.size() / 2);
+    } else {
+      bytes[number * 1'000] ^= 4;
+    }
+    WriteFile(entry.path(), bytes);
+  }
+  G4Node second(shared.Config());
+  CHECK(second.Recall(chunks, chunks.size() - 8) == chunks.size() - 8);
+  CHECK(second.engine->Hits(chunks) == chunks.size() - 8);
+  CHECK(second.engine->wrong_bytes == 0);
+}
+
+TEST_CASE("a start says what is wrong with G4's configuration") {
+  const SharedPlace shared;
+  const auto said = [&shared](const std::string& config) {
+    Site site;
+    site.settings.extra = config;
+    const Ending ending = site.StartAndAwaitEnd();
+    CHECK(ending.exit_status != 0);
+    return ending.err;
+  };
+  CHECK_THAT(said("g4: {url: \"file:///tmp\"}\n"), Catch::Contains("needs fleet.name"));
+  CHECK_THAT(said("g4: {url: \"s3://bucket\"}\n"), Catch::Contains("is not where G4 is"));
+  CHECK_THAT(said(absl::StrCat("g4: {url: \"file:///nonexistent/g4\"}\n",
+                               "fleet: {name: a, key_file: ", shared.dir.path() + "/key", "}\n")),
+             Catch::Contains("/nonexistent/g4"));
+  CHECK_THAT(said(absl::StrCat("g4: {url: \"file://", shared.objects(), "\"}\n",
+                               "fleet: {name: a, key_file: /nonexistent/key}\n")),
+             Catch::Contains("fleet.key_file"));
+}
+
+}  // namespace kvkeep::e2e

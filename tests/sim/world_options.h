@@ -1,0 +1,40 @@
+// WorldOptions: what one simulated world is made of, and which faults it may have.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/fakes/memory_device.h"
+#include "tests/fakes/memory_index.h"
+#include "tests/fakes/memory_remote_source.h"
+#include "tiers/store/types.h"
+
+namespace kvkeep {
+
+struct WorldOptions {
+  uint64_t seed = 1;
+  uint64_t g2_blocks = 1024;  // 4 MiB
+  uint64_t g2_segment_blocks = 512;
+  bool arena_outlives = false;
+  bool g2_in_parts = false;  // a new arena has a part of its memory, drawn; or
+  std::vector<uint64_t> g2_there;  // so many blocks of each segment, where it is not empty
+  std::vector<uint64_t> device_blocks = {2048};
+  FaultOptions device_faults;
+  double drives_lie = 0;     // of the syncs of a drive, disk and index
+  bool index_tails = false;  // a drive that loses its power alone forgets of the index, too
+  bool late_writes = false;  // else a dead process's land at once
+  MemoryIndex::Faults index_faults;
+  bool remote = false;  // something lies beyond the node
+  RemoteFaults remote_faults;
+  bool remote_encrypted = false;  // what is written there
+  StoreOptions store;
+  // Encryption of what is written; kLater: from the second process on, so that plain images and
+  // encrypted ones lie side by side.
+  enum class Encryption : uint8_t { kOff, kOn, kLater } encryption = Encryption::kOff;
+  uint32_t hold_work = 0;  // as StoreDeps::hold_work
+  uint64_t recency_chunks = 0;             // as StoreDeps::recency_chunks
+  std::vector<std::string> later_tenants;  // that SetTenants may name: they have keys
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,74 @@
+// G4: the fourth tier as a daemon has it: a RemoteSource over a bucket or a shared directory, with
+// the keys, credentials and threads that it needs.
+//
+// Nothing is connected before it is asked for something. A server that is away, or takes no
+// requests of ours, is no error: health() says so, and what to do.
+//
+// The owner calls Tick about once a second, from one thread; all else is thread-safe. The
+// destructor has answered all that the source was asked.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tiers/base/clock.h"
+#include "tiers/base/executor.h"
+#include "tiers/base/random.h"
+#include "tiers/crypt/key_ring.h"
+#include "tiers/objects/credentials.h"
+#include "tiers/objects/curl_engine.h"
+#include "tiers/objects/s3_url.h"
+#include "tiers/remote/bucket_source.h"
+
+namespace kvkeep {
+
+struct G4Options {
+  S3UrlOptions bucket;    // unless it is a directory
+  std::string directory;  // that machines share; empty: it is a bucket
+  std::string credentials_file;  // empty: the environment
+  CurlEngineOptions http;
+  std::string fleet_name;
+  uint64_t epoch = 0;
+  bool encryption = true;            // of payload
+  std::vector<std::string> tenants;  // which have a key each
+};
+
+class G4 {
+ public:
+  // InvalidArgument names the option, NotFound the credentials that were looked for. `clock` and
+  // `random` outlive it.
+  static absl::StatusOr<std::unique_ptr<G4>> Open(const G4Options& options,
+                                                  const Secret& fleet_key, Clock* clock,
+                                                  RandomSource* random);
+  ~G4();
+  G4(const G4&) = delete;
+  G4& operator=(const G4&) = delete;
+
+  RemoteSource* source() { return source_.get(); }
+  // Of payload; null: it stays plain.
+  const KeyRing* keys() const { return keys_.get(); }
+  void Tick();
+
+  ObjectStoreHealth health() const { return source_->health(); }
+  BucketSourceCounters counters() const { return source_->counters(); }
+  // For people: the bucket's address or the directory.
+  const std::string& where() const { return where_; }
+
+ private:
+  G4() = default;
+  static absl::StatusOr<std::unique_ptr<ObjectStore>> OpenStore(const G4Options& options, G4& g4,
+                                                                Clock* clock,
+                                                                RandomSource* random);
+
+  std::string where_;
+  std::unique_ptr<KeyRing> keys_;
+  // Destroyed from the last to the first: the source, with its store, before what that works with.
+  std::unique_ptr<ThreadPool> directory_pool_;
+  std::unique_ptr<S3Credentials> credentials_;
+  std::unique_ptr<BucketSource> source_;
+};
+
+}  // namespace kvkeep

@@ -1,0 +1,49 @@
+// EncryptedImage: one image encrypted as a whole, in memory of its own: for a tier whose header
+// page, which has the tags, is sent before all else.
+//
+// The bytes in G2 stay what they are: readers hold leases on them. Constant once made, hence
+// thread-safe; counted with the buffers of write-backs.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "tiers/base/image.h"
+#include "tiers/base/random.h"
+#include "tiers/crypt/image_cipher.h"
+#include "tiers/store/aligned_page.h"
+#include "tiers/store/cipher_buffers.h"
+
+namespace kvkeep::store_internal {
+
+// Bytes of an image, from `offset`, as far as they are contiguous, at most `bytes`.
+using ImageRuns = std::function<std::span<const std::byte>(uint64_t offset, uint64_t bytes)>;
+
+// One unit of `source`, encrypted to `to`; its tag goes into the header.
+void EncryptUnit(const ImageCipher& cipher, const ImageRuns& source, size_t unit, std::byte* to,
+                 ImageHeader* header);
+
+class EncryptedImage {
+ public:
+  // `header`: of plaintext, with its placement. Unavailable: no memory for it.
+  static absl::StatusOr<std::shared_ptr<const EncryptedImage>> Make(
+      ImageHeader header, const DataKey& key, const ImageRuns& source, const MacKey& mac_key,
+      CipherBuffers& buffers, RandomSource* random);
+
+  ConstHeaderPage header() const { return ConstHeaderPage(page_.bytes, kHeaderBytes); }
+  // Of what is behind the header page.
+  std::span<std::byte> Run(uint64_t offset, uint64_t bytes) const;
+
+ private:
+  explicit EncryptedImage(CipherBuffers::Buffer buffer) : buffer_(std::move(buffer)) {}
+
+  AlignedPage page_;
+  CipherBuffers::Buffer buffer_;
+};
+
+}  // namespace kvkeep::store_internal

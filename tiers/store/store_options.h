@@ -1,0 +1,75 @@
+// StoreOptions: policies, limits and tenants of a store. Validated once, by Store::Create.
+#pragma once
+
+#include <absl/status/status.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tiers/base/strong_int.h"
+#include "tiers/base/token_bucket.h"
+#include "tiers/base/units.h"
+#include "tiers/store/events.h"
+
+namespace kvkeep {
+
+// A tenant: index into StoreOptions::tenants. A session's tenant comes from its socket or
+// certificate, never from what a client says.
+using TenantId = StrongInt<struct TenantIdTag, uint32_t>;
+
+// A tenant owns namespaces and whole segments of the arena, which no other tenant uses. Its name is
+// in the digests of its namespaces, so that no other tenant can name its chunks.
+struct TenantOptions {
+  std::string name;  // empty: the default tenant, whose digests are those of a node without tenants
+  uint64_t g2_segments = 0;
+  // What its chunks may hold of G3, on all devices together. 0: no quota; the quotas of others are
+  // kept for them, and its share of the rest is in proportion to its part of G2.
+  uint64_t g3_quota_bytes = 0;
+  // What its sessions together may ask for; 0: no limit. See Store.
+  uint64_t keys_per_second = 0;
+  uint64_t bytes_per_second = 0;
+  uint64_t max_leased_bytes = 0;  // of its leases; 0: its share of StoreOptions::max_leased_bytes
+  // Other tenants that may read its chunks, and no more. They name it in NamespaceSpec::tenant.
+  std::vector<TenantId> readers = {};
+
+  // "default" for the one that has none.
+  std::string shown_name() const { return name.empty() ? "default" : name; }
+
+  // The digests of all of its namespaces begin with this tag, so that they tell whose they are.
+  static uint32_t Tag(const std::string& name);
+};
+
+struct StoreOptions {
+  std::string g2_policy = "lru";
+  std::string g3_policy = "lru";
+  // Which chunks of G2 are written to G3 (admission_policy.h). `durable` puts always are, and with
+  // write_budget they are charged too. Each tenant has its part, as of the arena.
+  std::string g3_admission = "all";
+  uint64_t g3_write_bytes_per_second = 0;  // with write_budget: above 0; of all devices together
+  uint64_t dirty_budget_bytes = 0;         // 0: a quarter of the arena
+  uint64_t max_chunks = 4 << 20;           // entries of the chunk table, 1 to 2^32 - 2
+  uint32_t max_keys_per_call = 65536;      // keys x parts of one call
+  uint32_t max_sessions = 1024;
+  uint32_t max_leases_per_session = 4096;
+  uint64_t max_leased_bytes = 0;    // all sessions; 0: half of the arena
+  uint64_t max_reserved_bytes = 0;  // puts in progress, all sessions; 0: a quarter of the arena
+  uint64_t max_device_reads_in_flight_bytes = 64 * kMiB;   // each device
+  uint64_t max_device_writes_in_flight_bytes = 64 * kMiB;  // each device
+  uint64_t scrub_bytes_per_second = 0;                     // of all devices together; 0: never
+  // Images that are put are written beyond the node at this rate, if something lies there; 0: none.
+  uint64_t remote_write_bytes_per_second = TokenBucket::kMaxPerSecond;
+  std::chrono::nanoseconds sync_interval = std::chrono::seconds(1);
+  uint32_t life_sample_one_in = 64;         // chunks whose life is followed; a power of two
+  uint64_t g2_capacity_bytes = 0;           // the part of the arena that may be used; 0: all
+  std::vector<uint64_t> g3_capacity_bytes;  // of each device's directory; empty: all
+  EventLimits events;
+  // Indexed by TenantId, in the order of their segments. Empty: one tenant with the whole arena.
+  // Limits in bytes above are of all tenants together; each has its share by capacity.
+  std::vector<TenantOptions> tenants;
+
+  absl::Status Validate() const;
+};
+
+}  // namespace kvkeep
