@@ -413,7 +413,14 @@ ObjectStoreHealth DirectoryStore::health() const {
                                   : ObjectStoreHealth::State::kAway;
     health.retry_in = away_until_ - now;
   }
-  if (!health.writable()) health.error = error_;
+  if (health.writable()) return health;
+  health.error = error_;
+  if (!health.readable()) {
+    health.what_to_do = absl::StrCat(
+        "mount it, and let the daemon's user read and write below ", options_.path);
+  } else {
+    health.what_to_do = "make room where the directory lies";
+  }
   return health;
 }
 

@@ -145,9 +145,9 @@ absl::string_view AdviceFor(absl::string_view code) {
        "let these keys get, put and delete objects below g4.prefix, and list the bucket: without "
        "the last, objects that are absent are denied too"},
       {"AuthorizationHeaderMalformed", "set g4.region to the bucket's"},
-      {"HTTP 301", "set g4.region and g4.endpoints to the bucket's"},
-      {"PermanentRedirect", "set g4.region and g4.endpoints to the bucket's"},
-      {"NoSuchBucket", "create the bucket, or mend g4.bucket"},
+      {"HTTP 301", "set g4.region and g4.url to the bucket's"},
+      {"PermanentRedirect", "set g4.region and g4.url to the bucket's"},
+      {"NoSuchBucket", "create the bucket, or mend g4.url"},
       {"InvalidAccessKeyId", "mend the first line of g4.credentials_file"},
       {"XAdminUserNotFound", "mend the first line of g4.credentials_file"},
       {"SignatureDoesNotMatch", "mend the second line of g4.credentials_file"},
@@ -156,10 +156,10 @@ absl::string_view AdviceFor(absl::string_view code) {
       {"InvalidToken", "mend the third line of g4.credentials_file"},
       {"TokenRefreshRequired", "renew what is in g4.credentials_file: it has expired"},
       {"RequestTimeTooSkewed", "set this machine's clock, or the server's"},
-      {"QuotaExceeded", "raise the bucket's quota, or lower g4.lifetime"},
-      {"XMinioAdminBucketQuotaExceeded", "raise the bucket's quota, or lower g4.lifetime"},
-      {"XMinioStorageFull", "add room to the object store, or lower g4.lifetime"},
-      {"InsufficientStorage", "add room to the object store, or lower g4.lifetime"},
+      {"QuotaExceeded", "raise the bucket's quota, or have old objects deleted"},
+      {"XMinioAdminBucketQuotaExceeded", "raise the bucket's quota, or have old objects deleted"},
+      {"XMinioStorageFull", "add room to the object store, or have old objects deleted"},
+      {"InsufficientStorage", "add room to the object store, or have old objects deleted"},
   };
   for (const auto& [known, advice] : kAdvice) {
     if (code == known) return advice;

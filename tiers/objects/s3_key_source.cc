@@ -97,7 +97,7 @@ absl::StatusOr<std::unique_ptr<S3KeySource>> MakeS3KeySource(
     if (environment(name) != nullptr) return std::make_unique<EnvironmentKeySource>(environment);
   }
   return absl::NotFoundError(
-      "no credentials for g4.bucket: set g4.credentials_file, or AWS_ACCESS_KEY_ID and "
+      "no credentials for g4.url: set g4.credentials_file, or AWS_ACCESS_KEY_ID and "
       "AWS_SECRET_ACCESS_KEY in the daemon's environment");
 }
 

@@ -225,6 +225,21 @@ void BucketSource::RemoveBad(const ChunkId& id) {
                   [](ObjectAnswer) {});  // else the next one finds it
 }
 
+void BucketSource::Check(std::function<void(const ObjectAnswer&)> done) {
+  struct Nothing final : ObjectSink {
+    absl::Status Begin(const ObjectHead&) override { return absl::OkStatus(); }
+    absl::Status Take(std::span<const std::byte>) override { return absl::OkStatus(); }
+  };
+  // No chunk has a random key.
+  const ChunkId nobodys{NamespaceDigest(), random_.Next<ChunkKey>(), PartId(0)};
+  const auto nothing = std::make_shared<Nothing>();
+  objects_.Get({.name = NameOf(nobodys),
+                .range = ByteRange{0, kHeaderBytes},
+                .deadline = After(options_.check_within)},
+               nothing.get(),
+               [nothing, done = std::move(done)](ObjectAnswer answer) { done(answer); });
+}
+
 // ---- write, remove
 
 void BucketSource::Write(WriteRequest request) {

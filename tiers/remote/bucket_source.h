@@ -40,7 +40,7 @@ struct BucketSourceOptions {
   uint64_t epoch = 0;  // g4.epoch
   PrefixSearchOptions search;
   std::chrono::milliseconds find_within{1000}, read_within{30'000}, write_within{60'000},
-      remove_within{10'000};
+      remove_within{10'000}, check_within{10'000};
   size_t probes_at_once = 64;
   uint64_t whole_up_to = 12 * kMiB, part_bytes = 8 * kMiB;
   uint32_t parts_at_once = 4;            // of one image
@@ -77,6 +77,8 @@ class BucketSource final : public RemoteSource {
   const Uuid& place() const override { return keys_.id; }
   const MacKey& mac_key() const override { return keys_.mac; }
 
+  // Asks for the header page of an object that is not there. kAbsent: the store serves.
+  void Check(std::function<void(const ObjectAnswer&)> done);
   ObjectStoreHealth health() const { return objects_.health(); }
   BucketSourceCounters counters() const;
 

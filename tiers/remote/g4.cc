@@ -54,14 +54,23 @@ absl::StatusOr<std::unique_ptr<G4>> G4::Open(const G4Options& options, const Sec
   if (options.encryption) g4->keys_ = DeriveKeys(options, fleet_key);
   KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> store,
                           OpenStore(options, *g4, clock, random));
+  g4->watch_ = std::make_unique<HealthWatch>(clock);
   g4->source_ = std::make_unique<BucketSource>(
       BucketSourceOptions{.epoch = options.epoch},
       FleetKeys::Derive(fleet_key, options.fleet_name), std::move(store), clock, random);
   return g4;
 }
 
-void G4::Tick() {
+std::optional<ObjectStoreHealth> G4::Tick() {
   if (credentials_ != nullptr) credentials_->Tick();
+  return watch_->Tick(*source_);
+}
+
+G4Snapshot G4::snapshot() const {
+  return {.where = where_,
+          .health = health(),
+          .source = counters(),
+          .checks = watch_->counters()};
 }
 
 }  // namespace kvkeep

@@ -1,8 +1,8 @@
 // G4: the fourth tier as a daemon has it: a RemoteSource over a bucket or a shared directory, with
 // the keys, credentials and threads that it needs.
 //
-// Nothing is connected before it is asked for something. A server that is away, or takes no
-// requests of ours, is no error: health() says so, and what to do.
+// Open connects to nothing; the first Tick begins to ask whether the store serves. A server that is
+// away, or takes no requests of ours, is no error: health() says so, and what to do.
 //
 // The owner calls Tick about once a second, from one thread; all else is thread-safe. The
 // destructor has answered all that the source was asked.
@@ -11,6 +11,7 @@
 #include <absl/status/statusor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "tiers/objects/curl_engine.h"
 #include "tiers/objects/s3_url.h"
 #include "tiers/remote/bucket_source.h"
+#include "tiers/remote/health_watch.h"
 
 namespace kvkeep {
 
@@ -34,6 +36,14 @@ struct G4Options {
   uint64_t epoch = 0;
   bool encryption = true;            // of payload
   std::vector<std::string> tenants;  // which have a key each
+};
+
+// How it is, for people, and what was asked of it.
+struct G4Snapshot {
+  std::string where;  // the bucket's address, or the directory
+  ObjectStoreHealth health;
+  BucketSourceCounters source;
+  HealthWatchCounters checks;
 };
 
 class G4 {
@@ -50,10 +60,12 @@ class G4 {
   RemoteSource* source() { return source_.get(); }
   // Of payload; null: it stays plain.
   const KeyRing* keys() const { return keys_.get(); }
-  void Tick();
+  // Asks whether the store serves, when that is not known. Some: what people are to be told.
+  std::optional<ObjectStoreHealth> Tick();
 
-  ObjectStoreHealth health() const { return source_->health(); }
+  ObjectStoreHealth health() const { return watch_->health(*source_); }
   BucketSourceCounters counters() const { return source_->counters(); }
+  G4Snapshot snapshot() const;
   // For people: the bucket's address or the directory.
   const std::string& where() const { return where_; }
 
@@ -68,6 +80,7 @@ class G4 {
   // Destroyed from the last to the first: the source, with its store, before what that works with.
   std::unique_ptr<ThreadPool> directory_pool_;
   std::unique_ptr<S3Credentials> credentials_;
+  std::unique_ptr<HealthWatch> watch_;
   std::unique_ptr<BucketSource> source_;
 };
 
