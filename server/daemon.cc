@@ -332,6 +332,7 @@ HttpPages::Page Daemon::Components::MetricsPage(bool everything) {
                                .arena = storage->arena().stats(),
                                .io = storage->io().stats(),
                                .gpu = gpu->stats(),
+                               .g4 = storage->g4(),
                                .process = ReadProcessStats(),
                                .state = &state},
                               everything ? MetricsView::kEverything : MetricsView::kTotals),
@@ -411,7 +412,8 @@ std::unique_ptr<AdminService> Daemon::Components::MakeAdmin(Callers* callers) {
                                .io_engine = storage->io().describe(),
                                .gpu = gpu->describe(),
                                .gpu_arena_registered_bytes = stats.pinned_bytes,
-                               .gpu_arena_refused_bytes = stats.refused_bytes};
+                               .gpu_arena_refused_bytes = stats.refused_bytes,
+                               .g4 = storage->g4()};
           },
       .callers = callers,
       .audit = &audit,

@@ -10,6 +10,7 @@
 #include "config/effective.h"
 #include "server/grpc/convert.h"
 #include "server/observe/counters.h"
+#include "server/observe/g4_counters.h"
 #include "server/observe/names.h"
 #include "tiers/base/status_macros.h"
 
@@ -88,6 +89,15 @@ void FillSession(const SessionSnapshot& session, v1::SessionStatus* out) {
   out->set_age_ms(ToMillis(session.age));
 }
 
+v1::G4State ToProto(ObjectStoreHealth::State state) {
+  switch (state) {
+    case ObjectStoreHealth::State::kWell: return v1::G4_STATE_WELL;
+    case ObjectStoreHealth::State::kAway: return v1::G4_STATE_AWAY;
+    case ObjectStoreHealth::State::kMisconfigured: return v1::G4_STATE_MISCONFIGURED;
+  }
+  return v1::G4_STATE_UNSPECIFIED;
+}
+
 void FillReuse(const ReuseSnapshot& reuse, v1::ShowReuseResponse* out) {
   out->set_measured_ms(ToMillis(reuse.measured_for));
   out->set_lookups(reuse.curve.requests);
@@ -159,6 +169,36 @@ void FillStatus(const StoreSnapshot& snapshot, const ServerState& state, v1::Sta
   out->set_pid(static_cast<uint64_t>(getpid()));
 }
 
+void FillG4(const G4Snapshot& g4, const RemoteCounters& counters, v1::StatusResponse* out) {
+  v1::G4Status& to = *out->mutable_g4();
+  to.set_where(g4.where);
+  to.set_state(ToProto(g4.health.state));
+  to.set_takes_puts(g4.health.takes_puts);
+  to.set_error_code(g4.health.error.code);
+  to.set_error_message(g4.health.error.message);
+  to.set_what_to_do(g4.health.what_to_do);
+  to.set_retry_in_ms(ToMillis(g4.health.retry_in));
+  to.set_recalled_chunks(counters.recalled_chunks);
+  to.set_recalled_bytes(counters.recalled_bytes);
+  to.set_written_chunks(counters.written_chunks);
+  to.set_written_bytes(counters.written_bytes);
+  to.set_failed_recalls(counters.failed_recalls);
+  to.set_failed_writes(counters.failed_writes);
+  to.set_dropped_writes(counters.dropped_chunks);
+  to.set_bad_objects(BadObjectsOf(g4, counters));
+  to.set_searches(counters.searches);
+  to.set_probes(g4.source.probes);
+  auto& all = *out->mutable_counters();
+  for (const RemoteCounterInfo& info : RemoteCounterTable()) {
+    all[info.name] = counters.*info.member;
+  }
+  for (const SourceCounterInfo& info : SourceCounterTable()) {
+    all[info.name] = g4.source.*info.member;
+  }
+  all["g4_checks"] = g4.checks.checks;
+  all["g4_failed_checks"] = g4.checks.failed_checks;
+}
+
 AdminService::AdminService(Deps deps) : deps_(std::move(deps)) {}
 
 absl::Status AdminService::Begin(const Context& context, Asked* asked) {
@@ -207,8 +247,12 @@ grpc::ServerUnaryReactor* AdminService::Status(Context* context, const v1::Statu
     reactor->Finish(ToGrpc(allowed, deps_.store->incarnation()));
     return reactor;
   }
-  FillStatus(deps_.snapshot(), *deps_.state, response);
+  const StoreSnapshot snapshot = deps_.snapshot();
+  FillStatus(snapshot, *deps_.state, response);
   const StatusFacts facts = deps_.facts();
+  if (facts.g4.has_value()) {
+    FillG4(*facts.g4, snapshot.remote.value_or(RemoteCounters{}), response);
+  }
   response->set_incarnation(deps_.store->incarnation().value());
   response->set_arena(facts.arena);
   response->set_io_engine(facts.io_engine);

@@ -14,6 +14,7 @@
 #include "server/life/config_keeper.h"
 #include "server/life/drainer.h"
 #include "server/observe/server_state.h"
+#include "tiers/remote/g4.h"
 #include "tiers/store/store.h"
 
 namespace kvkeep {
@@ -25,6 +26,7 @@ struct StatusFacts {
   std::string gpu;
   uint64_t gpu_arena_registered_bytes = 0;  // of the arena, by the GPU's driver
   uint64_t gpu_arena_refused_bytes = 0;
+  std::optional<G4Snapshot> g4;  // none: nothing lies beyond the node
 };
 
 class AdminService final : public v1::Admin::CallbackService {
@@ -84,5 +86,6 @@ class AdminService final : public v1::Admin::CallbackService {
 };
 
 void FillStatus(const StoreSnapshot& snapshot, const ServerState& state, v1::StatusResponse* out);
+void FillG4(const G4Snapshot& g4, const RemoteCounters& counters, v1::StatusResponse* out);
 
 }  // namespace kvkeep

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "server/observe/counters.h"
+#include "server/observe/g4_counters.h"
 #include "server/observe/metric_families.h"
 #include "server/observe/names.h"
 
@@ -363,6 +364,9 @@ std::vector<prometheus::MetricFamily> ToMetricFamilies(const MetricsInput& input
   AddIo(input.io, &out);
   AddGpu(input.gpu, &out);
   AddHttp(state.http, &out);
+  if (input.g4.has_value()) {
+    AddG4(*input.g4, input.store.remote.value_or(RemoteCounters{}), &out);
+  }
   if (view == MetricsView::kTotals) out.SumUpWithout({"tenant", "model", "namespace", "path"});
   return out.Take();
 }

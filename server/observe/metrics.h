@@ -6,6 +6,7 @@
 
 #include <prometheus/metric_family.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "server/observe/server_state.h"
 #include "tiers/host/arena.h"
 #include "tiers/io/io_engine.h"
+#include "tiers/remote/g4.h"
 #include "tiers/store/snapshot.h"
 
 namespace kvkeep {
@@ -24,6 +26,7 @@ struct MetricsInput {
   Arena::Stats arena;
   IoEngine::Stats io;
   GpuPath::Stats gpu;
+  std::optional<G4Snapshot> g4;  // none: nothing lies beyond the node, and nothing is shown of it
   ProcessStats process;
   const ServerState* state = nullptr;
 };

@@ -125,8 +125,25 @@ absl::Status StorageStack::OpenG4(const DaemonOptions& options) {
       G4::Open(*options.g4, *key, RealClock(), RealRandom());
   if (!opened.ok()) return about("g4", opened.status());
   g4_ = *std::move(opened);
-  log_->Info("G4 is there for what is asked for", {{"where", g4_->where()}});
   return absl::OkStatus();
+}
+
+void StorageStack::TellOfG4(const ObjectStoreHealth& health) const {
+  if (health.writable()) return log_->Info("G4 serves", {{"where", g4_->where()}});
+  const char* const message =
+      health.readable()                                   ? "G4 takes no writes"
+      : health.state == ObjectStoreHealth::State::kAway ? "G4 is away: its chunks are misses"
+                                                          : "G4 refuses what it is asked";
+  log_->Warn(message, {{"where", g4_->where()},
+                       {"code", health.error.code},
+                       {"why", health.error.message},
+                       {"request_id", health.error.request_id},
+                       {"to_do", health.what_to_do}});
+}
+
+std::optional<G4Snapshot> StorageStack::g4() const {
+  if (g4_ == nullptr) return std::nullopt;
+  return g4_->snapshot();
 }
 
 absl::Status StorageStack::OpenArena(const DaemonOptions& options) {
@@ -198,7 +215,9 @@ void StorageStack::BeginLog() {
 bool StorageStack::Tick() {
   const bool at_rest = store_->Tick();
   const bool came = TakeMemory();
-  if (g4_ != nullptr) g4_->Tick();
+  if (g4_ != nullptr) {
+    if (const std::optional<ObjectStoreHealth> now = g4_->Tick()) TellOfG4(*now);
+  }
   return RegisterSegments() && at_rest && !came;
 }
 

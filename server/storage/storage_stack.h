@@ -9,6 +9,7 @@
 #include <absl/status/statusor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,8 @@ class StorageStack {
   Executor* copy_executor() { return copy_pool_.get(); }
   // The store's snapshot, and the devices that are configured but not there.
   StoreSnapshot snapshot() const;
+  // None: nothing lies beyond the node.
+  std::optional<G4Snapshot> g4() const;
 
   // The store's periodic work, and the arena's registration for I/O, segment by segment. A segment
   // is registered once its pages are there, as pinning pages that are not would hold up the I/O
@@ -83,6 +86,8 @@ class StorageStack {
   void WarnOfPart() const;
   // What lies beyond the node. InvalidArgument: it is configured wrongly.
   absl::Status OpenG4(const DaemonOptions& options);
+  // Says when G4 has become another than it was: well, away, misconfigured, full.
+  void TellOfG4(const ObjectStoreHealth& health) const;
   absl::Status OpenDevices(const DaemonOptions& options);
   // OK, or why the start cannot work with this device.
   absl::Status Judge(const NvmeDeviceOptions& options, const DevicePlace& place) const;

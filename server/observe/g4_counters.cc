@@ -1,0 +1,187 @@
+#include "server/observe/g4_counters.h"
+
+#include <chrono>
+#include <iterator>
+
+namespace kvkeep {
+namespace {
+
+using R = RemoteCounters;
+
+constexpr RemoteCounterInfo kRemoteCounters[] = {
+    {"g4_searches", &R::searches, {"g4_searches_total", "Searches for chunks in G4"}},
+    {"g4_searched_chunks",
+     &R::searched_chunks,
+     {"g4_searched_chunks_total", "Chunks that they were for"}},
+    {"g4_found_chunks", &R::found_chunks, {"g4_found_chunks_total", "Chunks that they found"}},
+    {"g4_recalled_chunks",
+     &R::recalled_chunks,
+     {"g4_recalled_chunks_total", "Chunks that came from G4, whole and verified"}},
+    {"g4_recalled_bytes",
+     &R::recalled_bytes,
+     {"g4_recalled_bytes_total", "Payload of the chunks that came from G4"}},
+    {"g4_failed_recalls",
+     &R::failed_recalls,
+     {"g4_failures_total",
+      "What was begun with chunks of G4 and failed",
+      false,
+      1,
+      {{"what", "recall"}}}},
+    {"g4_failed_writes",
+     &R::failed_writes,
+     {"g4_failures_total", "", false, 1, {{"what", "write"}}}},
+    {"g4_failed_removals",
+     &R::failed_removals,
+     {"g4_failures_total", "", false, 1, {{"what", "removal"}}}},
+    {"g4_recalls_refused",
+     &R::recalls_refused,
+     {"g4_refused_searches_total",
+      "Searches that were not begun: too many were under way, or G4 is not readable"}},
+    {"g4_no_space",
+     &R::no_space,
+     {"g4_no_space_chunks_total", "Chunks found in G4 for which G2 had no room"}},
+    {"g4_offered_chunks",
+     &R::offered_chunks,
+     {"g4_offered_chunks_total", "Chunks that were to be written to G4"}},
+    {"g4_dropped_chunks",
+     &R::dropped_chunks,
+     {"g4_dropped_chunks_total",
+      "Of those: not written, as too many waited, or as they were gone at their turn"}},
+    {"g4_written_chunks",
+     &R::written_chunks,
+     {"g4_written_chunks_total", "Chunks written to G4, or found there when they were"}},
+    {"g4_written_bytes", &R::written_bytes, {"g4_written_bytes_total", "Payload of these"}},
+    {"g4_removed_chunks",
+     &R::removed_chunks,
+     {"g4_removed_chunks_total", "Chunks removed from G4: deleted, or found bad"}},
+    {"g4_given_up_removals",
+     &R::given_up_removals,
+     {"g4_given_up_removals_total",
+      "Deleted chunks that may come back from G4, as too many were to be removed"}},
+    {"g4_bad_images",
+     &R::bad_images,
+     {"g4_bad_objects_total",
+      "Objects that are not what their name says, by what told so; a bad seal of what was read "
+      "counts as image, too",
+      false,
+      1,
+      {{"reason", "image"}}}},
+};
+static_assert(std::size(kRemoteCounters) * sizeof(uint64_t) == sizeof(RemoteCounters),
+              "a field of RemoteCounters is missing here");
+
+using B = BucketSourceCounters;
+
+constexpr SourceCounterInfo kSourceCounters[] = {
+    {"g4_bad_seal",
+     &B::bad_seal,
+     {"g4_bad_objects_total", "", false, 1, {{"reason", "seal"}}}},
+    {"g4_bad_header",
+     &B::bad_header,
+     {"g4_bad_objects_total", "", false, 1, {{"reason", "header"}}}},
+    {"g4_bad_identity",
+     &B::bad_identity,
+     {"g4_bad_objects_total", "", false, 1, {{"reason", "identity"}}}},
+    {"g4_bad_size",
+     &B::bad_size,
+     {"g4_bad_objects_total", "", false, 1, {{"reason", "size"}}}},
+    {"g4_removed_bad",
+     &B::removed_bad,
+     {"g4_removed_bad_objects_total", "Objects that searches found bad and removed"}},
+    {"g4_source_searches",
+     &B::searches,
+     {"g4_source_searches_total", "Searches that were handed to the object store"}},
+    {"g4_search_rounds",
+     &B::search_rounds,
+     {"g4_search_rounds_total", "Rounds of requests that these took"}},
+    {"g4_believed_chunks",
+     &B::believed_chunks,
+     {"g4_believed_chunks_total", "Chunks taken to be in G4, as a later one of their prefix is"}},
+    {"g4_probes",
+     &B::probes,
+     {"g4_sent_probes_total", "Requests for the header page of one chunk"}},
+    {"g4_probes_found",
+     &B::probes_found,
+     {"g4_probes_total",
+      "Probes by their result; late: never sent",
+      false,
+      1,
+      {{"result", "found"}}}},
+    {"g4_probes_absent",
+     &B::probes_absent,
+     {"g4_probes_total", "", false, 1, {{"result", "absent"}}}},
+    {"g4_probes_failed",
+     &B::probes_failed,
+     {"g4_probes_total", "", false, 1, {{"result", "failed"}}}},
+    {"g4_probes_late", &B::probes_late, {"g4_probes_total", "", false, 1, {{"result", "late"}}}},
+    {"g4_source_reads", &B::reads, {"g4_source_reads_total", "Reads of images begun"}},
+    {"g4_source_failed_reads",
+     &B::failed_reads,
+     {"g4_source_failed_reads_total", "Of these: ended, and not well"}},
+    {"g4_source_read_bytes",
+     &B::read_bytes,
+     {"g4_source_read_bytes_total", "Bytes of images that were read"}},
+    {"g4_source_writes", &B::writes, {"g4_source_writes_total", "Writes of images begun"}},
+    {"g4_source_failed_writes",
+     &B::failed_writes,
+     {"g4_source_failed_writes_total", "Of these: failed"}},
+    {"g4_source_written_bytes",
+     &B::written_bytes,
+     {"g4_source_written_bytes_total", "Bytes of images that were written"}},
+    {"g4_already_there",
+     &B::already_there,
+     {"g4_already_there_total", "Writes of images that were there, put by this node or another"}},
+    {"g4_source_removes", &B::removes, {"g4_source_removals_total", "Removals of images begun"}},
+    {"g4_source_failed_removes",
+     &B::failed_removes,
+     {"g4_source_failed_removals_total", "Of these: failed"}},
+    {"g4_replaced_reads",
+     &B::replaced,
+     {"g4_replaced_reads_total", "Reads that met another version of their object"}},
+    {"g4_no_versions",
+     &B::no_versions,
+     {"g4_no_versions_total",
+      "Reads in parts of objects whose version the object store does not tell"}},
+};
+static_assert(std::size(kSourceCounters) * sizeof(uint64_t) == sizeof(BucketSourceCounters),
+              "a field of BucketSourceCounters is missing here");
+
+}  // namespace
+
+std::span<const RemoteCounterInfo> RemoteCounterTable() { return kRemoteCounters; }
+std::span<const SourceCounterInfo> SourceCounterTable() { return kSourceCounters; }
+
+const char* G4StateName(ObjectStoreHealth::State state) {
+  switch (state) {
+    case ObjectStoreHealth::State::kWell: return "well";
+    case ObjectStoreHealth::State::kAway: return "away";
+    case ObjectStoreHealth::State::kMisconfigured: return "misconfigured";
+  }
+  return "unknown";
+}
+
+// Of a newer kvkeep's header nothing is proven, and it is not removed.
+uint64_t BadObjectsOf(const G4Snapshot& g4, const RemoteCounters& counters) {
+  return counters.bad_images + g4.source.removed_bad;
+}
+
+void AddG4(const G4Snapshot& g4, const RemoteCounters& counters, MetricFamilies* out) {
+  using State = ObjectStoreHealth::State;
+  for (const State state : {State::kWell, State::kAway, State::kMisconfigured}) {
+    out->Gauge("g4_state", "1 for the state that G4 is in", g4.health.state == state,
+               {{"state", G4StateName(state)}});
+  }
+  out->Gauge("g4_takes_puts_info", "1 unless G4 is full, or refuses puts", g4.health.takes_puts);
+  out->Gauge("g4_retry_in_seconds", "When G4 is asked again; 0: whenever there is something to ask",
+             std::chrono::duration<double>(g4.health.retry_in).count());
+  out->Counter("g4_checks_total", "Requests that only ask whether G4 serves", g4.checks.checks);
+  out->Counter("g4_failed_checks_total", "Of these: it does not", g4.checks.failed_checks);
+  for (const RemoteCounterInfo& info : RemoteCounterTable()) {
+    out->Add(info.metric, counters.*info.member);
+  }
+  for (const SourceCounterInfo& info : SourceCounterTable()) {
+    out->Add(info.metric, g4.source.*info.member);
+  }
+}
+
+}  // namespace kvkeep

@@ -1,0 +1,35 @@
+// The counters of G4, as status and metrics show them: the store's and the source's. Without G4
+// nothing is shown of them.
+#pragma once
+
+#include <span>
+
+#include "server/observe/metric_families.h"
+#include "tiers/remote/g4.h"
+#include "tiers/store/counters.h"
+
+namespace kvkeep {
+
+struct RemoteCounterInfo {
+  const char* name;  // in Admin.Status
+  uint64_t RemoteCounters::*member;
+  MetricInfo metric;
+};
+// Every field of RemoteCounters, once (checked at compile time).
+std::span<const RemoteCounterInfo> RemoteCounterTable();
+
+struct SourceCounterInfo {
+  const char* name;
+  uint64_t BucketSourceCounters::*member;
+  MetricInfo metric;
+};
+// Likewise.
+std::span<const SourceCounterInfo> SourceCounterTable();
+
+const char* G4StateName(ObjectStoreHealth::State state);  // "well", "away", "misconfigured"
+// What was proven not to be what its name says, each once.
+uint64_t BadObjectsOf(const G4Snapshot& g4, const RemoteCounters& counters);
+
+void AddG4(const G4Snapshot& g4, const RemoteCounters& counters, MetricFamilies* out);
+
+}  // namespace kvkeep

@@ -1,0 +1,122 @@
+#include "server/observe/g4_counters.h"
+
+#include <absl/strings/match.h>
+
+#include <catch2/catch.hpp>
+#include <set>
+
+#include "server/grpc/admin_service.h"
+#include "server/observe/metrics.h"
+#include "tests/fakes/manual_clock.h"
+
+namespace kvkeep {
+namespace {
+
+using Health = ObjectStoreHealth;
+
+G4Snapshot SickG4() {
+  return {.where = "http://s3/bucket",
+          .health = {.state = Health::State::kMisconfigured,
+                     .takes_puts = false,
+                     .error = {"NoSuchBucket", "no such bucket", "7"},
+                     .what_to_do = "create it",
+                     .retry_in = std::chrono::milliseconds(2'500)},
+          .source = {.probes = 40, .probes_found = 30, .probes_late = 4, .bad_seal = 2,
+                     .removed_bad = 5},
+          .checks = {.checks = 9, .failed_checks = 8}};
+}
+
+RemoteCounters SomeRecalls() {
+  return {.searches = 3,
+          .recalled_chunks = 11,
+          .recalled_bytes = 1'100,
+          .failed_recalls = 6,
+          .dropped_chunks = 7,
+          .written_chunks = 12,
+          .written_bytes = 1'200,
+          .failed_writes = 13,
+          .bad_images = 4};
+}
+
+}  // namespace
+
+TEST_CASE("without G4 the metrics and the status have no line of it") {
+  const ManualClock clock;
+  ServerState state("1", &clock);
+  MetricsInput input{.state = &state};
+  CHECK_FALSE(absl::StrContains(MetricsText(input, MetricsView::kEverything), "g4"));
+  v1::StatusResponse status;
+  FillStatus(input.store, state, &status);
+  CHECK_FALSE(status.has_g4());
+  for (const auto& [name, value] : status.counters()) CHECK_FALSE(absl::StrContains(name, "g4"));
+}
+
+TEST_CASE("with G4 every counter of it is there at zero, under a name of the house's") {
+  const ManualClock clock;
+  const ServerState state("1", &clock);
+  MetricsInput input{.g4 = G4Snapshot{}, .state = &state};
+  std::set<std::string> names, series;
+  for (const prometheus::MetricFamily& family : ToMetricFamilies(input)) {
+    if (!absl::StartsWith(family.name, "kvkeep_g4_")) continue;
+    INFO(family.name);
+    CHECK(names.insert(family.name).second);
+    CHECK_FALSE(family.help.empty());
+    CHECK(absl::EndsWith(family.name, "_total") ==
+          (family.type == prometheus::MetricType::Counter));
+    for (const prometheus::ClientMetric& metric : family.metric) {
+      std::string id = family.name;
+      for (const auto& label : metric.label) id += "," + label.name + "=" + label.value;
+      INFO(id);
+      CHECK(series.insert(id).second);
+      if (family.type == prometheus::MetricType::Counter) CHECK(metric.counter.value == 0);
+    }
+  }
+  CHECK(series.size() >= RemoteCounterTable().size() + SourceCounterTable().size());
+  for (const char* reason : {"seal", "header", "identity", "size", "image"}) {
+    CHECK(series.contains(std::string("kvkeep_g4_bad_objects_total,reason=") + reason));
+  }
+}
+
+TEST_CASE("metrics and status of G4 show its state and the same numbers") {
+  const ManualClock clock;
+  const ServerState state("1", &clock);
+  MetricsInput input{.g4 = SickG4(), .state = &state};
+  input.store.remote = SomeRecalls();
+  const std::string text = MetricsText(input, MetricsView::kEverything);
+  for (const std::string line :
+       {"kvkeep_g4_state{state=\"well\"} 0", "kvkeep_g4_state{state=\"misconfigured\"} 1",
+        "kvkeep_g4_takes_puts_info 0", "kvkeep_g4_retry_in_seconds 2.5",
+        "kvkeep_g4_recalled_chunks_total 11", "kvkeep_g4_written_bytes_total 1200",
+        "kvkeep_g4_failures_total{what=\"write\"} 13", "kvkeep_g4_dropped_chunks_total 7",
+        "kvkeep_g4_bad_objects_total{reason=\"seal\"} 2",
+        "kvkeep_g4_bad_objects_total{reason=\"image\"} 4",
+        "kvkeep_g4_probes_total{result=\"found\"} 30", "kvkeep_g4_failed_checks_total 8"}) {
+    INFO(line);
+    CHECK(absl::StrContains(text, "\n" + line + "\n"));
+  }
+  v1::StatusResponse status;
+  FillG4(*input.g4, *input.store.remote, &status);
+  const v1::G4Status& g4 = status.g4();
+  CHECK(g4.where() == "http://s3/bucket");
+  CHECK(g4.state() == v1::G4_STATE_MISCONFIGURED);
+  CHECK_FALSE(g4.takes_puts());
+  CHECK(g4.error_code() == "NoSuchBucket");
+  CHECK(g4.error_message() == "no such bucket");
+  CHECK(g4.what_to_do() == "create it");
+  CHECK(g4.retry_in_ms() == 2'500);
+  CHECK(g4.recalled_chunks() == 11);
+  CHECK(g4.recalled_bytes() == 1'100);
+  CHECK(g4.written_chunks() == 12);
+  CHECK(g4.written_bytes() == 1'200);
+  CHECK(g4.failed_recalls() == 6);
+  CHECK(g4.failed_writes() == 13);
+  CHECK(g4.dropped_writes() == 7);
+  CHECK(g4.bad_objects() == 9);
+  CHECK(g4.searches() == 3);
+  CHECK(g4.probes() == 40);
+  CHECK(status.counters().at("g4_probes_late") == 4);
+  CHECK(static_cast<size_t>(status.counters_size()) ==
+        RemoteCounterTable().size() + SourceCounterTable().size() + 2);
+}
+
+}  // namespace kvkeep
