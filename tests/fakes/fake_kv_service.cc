@@ -396,6 +396,25 @@ grpc::Status FakeKvService::Watch(grpc::ServerContext* context, const v1::WatchR
   return {grpc::StatusCode::UNAVAILABLE, "the fake daemon stops"};
 }
 
+namespace {
+
+void FillFakeG4(v1::G4State state, bool takes_puts, v1::G4Status* g4) {
+  g4->set_where("http://s3/bucket");
+  g4->set_state(state);
+  g4->set_takes_puts(takes_puts);
+  g4->set_recalled_chunks(3);
+  g4->set_recalled_bytes(3 << 20);
+  g4->set_written_chunks(5);
+  g4->set_written_bytes(5 << 20);
+  if (state == v1::G4_STATE_WELL && takes_puts) return;
+  g4->set_error_code("NoSuchBucket");
+  g4->set_error_message("The bucket does not exist");
+  g4->set_what_to_do("create the bucket");
+  if (state != v1::G4_STATE_WELL) g4->set_retry_in_ms(42'000);
+}
+
+}  // namespace
+
 grpc::Status FakeAdminService::Status(grpc::ServerContext*, const v1::StatusRequest*,
                                       v1::StatusResponse* response) {
   response->set_version("fake");
@@ -425,6 +444,9 @@ grpc::Status FakeAdminService::Status(grpc::ServerContext*, const v1::StatusRequ
     response->mutable_g2()->set_dirty_bytes(4096);
   }
   response->mutable_g2()->set_chunks(kv_->chunks());
+  if (const int state = g4_state; state != v1::G4_STATE_UNSPECIFIED) {
+    FillFakeG4(static_cast<v1::G4State>(state), g4_takes_puts, response->mutable_g4());
+  }
   auto* device = response->add_devices();
   device->set_path("/fake");
   device->set_state("ok");

@@ -127,6 +127,8 @@ class FakeAdminService final : public v1::Admin::Service {
   std::atomic<uint64_t> g2_used{4096}, g2_capacity{1 << 20}, g2_to_come{0};
   std::atomic<int> dirty_answers{0};  // so many answers say that 4096 bytes are dirty
   std::atomic<int> joining_answers{0};  // so many answers say that the device is joining
+  std::atomic<int> g4_state{v1::G4_STATE_UNSPECIFIED};  // that: there is no G4
+  std::atomic<bool> g4_takes_puts{true};
   std::atomic<uint64_t> directory_bytes{0}, device_capacity{1 << 20};
 
   grpc::Status Status(grpc::ServerContext*, const v1::StatusRequest*,

@@ -1,6 +1,8 @@
 // The CLI from its arguments to its exit code, against the fake daemon.
 #include "tools/kvkeep/cli.h"
 
+#include <absl/strings/match.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
@@ -140,6 +142,35 @@ TEST_CASE("a put that is rejected, or a get that is corrupt, exits with 1 and sa
   CHECK(Run(daemon, {"put", "k", dir.path("none")}).code != kOk);
   std::ofstream(dir.path("empty"));
   CHECK(Run(daemon, {"put", "k", dir.path("empty")}).code == kFailed);
+}
+
+TEST_CASE("status tells how G4 is, what it gave, and what to do when it is not well") {
+  fakes::FakeDaemon daemon;
+  CHECK_FALSE(Run(daemon, {"status", "--json"}).json().contains("g4"));
+  CHECK_FALSE(absl::StrContains(Run(daemon, {"status"}).out, "G4"));
+  daemon.admin.g4_state = v1::G4_STATE_WELL;
+  CHECK(absl::StrContains(Run(daemon, {"status"}).out,
+                          "\nG4: http://s3/bucket, well; 3 hits, 3.0 MiB; 5 written, 5.0 MiB\n"));
+  daemon.admin.g4_takes_puts = false;
+  CHECK(absl::StrContains(Run(daemon, {"status"}).out,
+                          "http://s3/bucket, takes no writes; 3 hits, 3.0 MiB; 5 written, "
+                          "5.0 MiB\n    NoSuchBucket: The bucket does not exist\n"
+                          "    to do: create the bucket\n"));
+  daemon.admin.g4_state = v1::G4_STATE_AWAY;
+  CHECK(absl::StrContains(Run(daemon, {"status"}).out, ", away, asked again in 42 s; 3 hits"));
+  daemon.admin.g4_state = v1::G4_STATE_MISCONFIGURED;
+  const CliResult refuses = Run(daemon, {"status"});
+  CHECK(refuses.code == kOk);
+  CHECK(absl::StrContains(refuses.out, ", misconfigured, asked again in 42 s; 3 hits"));
+  CHECK(absl::StrContains(refuses.out, "to do: create the bucket\n"));
+  const auto json = Run(daemon, {"status", "--json"}).json()["g4"];
+  CHECK(json["state"] == "misconfigured");
+  CHECK(json["takes_puts"] == false);
+  CHECK(json["error_code"] == "NoSuchBucket");
+  CHECK(json["what_to_do"] == "create the bucket");
+  CHECK(json["retry_in_ms"] == 42'000);
+  CHECK(json["recalled_chunks"] == 3);
+  CHECK(json["written_bytes"] == 5 << 20);
 }
 
 TEST_CASE("ping, status, clear and drain answer in tables and in JSON") {

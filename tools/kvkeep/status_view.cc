@@ -23,6 +23,58 @@ std::string StateName(v1::ServingState state) {
   }
 }
 
+std::string G4StateWords(v1::G4State state) {
+  switch (state) {
+    case v1::G4_STATE_WELL:
+      return "well";
+    case v1::G4_STATE_AWAY:
+      return "away";
+    case v1::G4_STATE_MISCONFIGURED:
+      return "misconfigured";
+    default:
+      return "unknown";
+  }
+}
+
+Json G4Json(const v1::G4Status& g4) {
+  return {{"where", g4.where()},
+          {"state", G4StateWords(g4.state())},
+          {"takes_puts", g4.takes_puts()},
+          {"error_code", g4.error_code()},
+          {"error_message", g4.error_message()},
+          {"what_to_do", g4.what_to_do()},
+          {"retry_in_ms", g4.retry_in_ms()},
+          {"recalled_chunks", g4.recalled_chunks()},
+          {"recalled_bytes", g4.recalled_bytes()},
+          {"written_chunks", g4.written_chunks()},
+          {"written_bytes", g4.written_bytes()},
+          {"failed_recalls", g4.failed_recalls()},
+          {"failed_writes", g4.failed_writes()},
+          {"dropped_writes", g4.dropped_writes()},
+          {"bad_objects", g4.bad_objects()},
+          {"searches", g4.searches()},
+          {"probes", g4.probes()}};
+}
+
+std::string G4Text(const v1::G4Status& g4) {
+  const bool well = g4.state() == v1::G4_STATE_WELL;
+  std::string text = absl::StrCat(
+      "G4: ", g4.where(), ", ",
+      well && !g4.takes_puts() ? "takes no writes" : G4StateWords(g4.state()));
+  if (!well && g4.retry_in_ms() > 0) {
+    absl::StrAppend(&text, ", asked again in ", (g4.retry_in_ms() + 999) / 1000, " s");
+  }
+  absl::StrAppend(&text, "; ", g4.recalled_chunks(), " hits, ", FormatBytes(g4.recalled_bytes()),
+                  "; ", g4.written_chunks(), " written, ", FormatBytes(g4.written_bytes()), "\n");
+  if (well && g4.takes_puts()) return text;
+  const bool both = !g4.error_code().empty() && !g4.error_message().empty();
+  const std::string why =
+      absl::StrCat(g4.error_code(), both ? ": " : "", g4.error_message());
+  if (!why.empty()) absl::StrAppend(&text, "    ", why, "\n");
+  if (!g4.what_to_do().empty()) absl::StrAppend(&text, "    to do: ", g4.what_to_do(), "\n");
+  return text;
+}
+
 Json TierJson(const v1::TierStatus& tier) {
   return {{"capacity_bytes", tier.capacity_bytes()},
           {"to_come_bytes", tier.to_come_bytes()},
@@ -117,24 +169,26 @@ Json StatusJson(const v1::StatusResponse& status) {
   Json counters = Json::object();
   const std::map<std::string, uint64_t> sorted(status.counters().begin(), status.counters().end());
   for (const auto& [name, value] : sorted) counters[name] = value;
-  return {{"version", status.version()},
-          {"incarnation", absl::StrFormat("%016x", status.incarnation())},
-          {"state", StateName(status.state())},
-          {"pid", status.pid()},
-          {"uptime_ms", status.uptime_ms()},
-          {"arena", status.arena()},
-          {"io_engine", status.io_engine()},
-          {"gpu", status.gpu()},
-          {"g2", TierJson(status.g2())},
-          {"g3", TierJson(status.g3())},
-          {"devices", DevicesJson(status)},
-          {"sessions", SessionsJson(status)},
-          {"tenants", TenantsJson(status)},
-          {"scrub",
-           {{"asked_for", status.scrub().asked_for()},
-            {"looked_at", status.scrub().looked_at()},
-            {"of", status.scrub().of()}}},
-          {"counters", counters}};
+  Json json = {{"version", status.version()},
+               {"incarnation", absl::StrFormat("%016x", status.incarnation())},
+               {"state", StateName(status.state())},
+               {"pid", status.pid()},
+               {"uptime_ms", status.uptime_ms()},
+               {"arena", status.arena()},
+               {"io_engine", status.io_engine()},
+               {"gpu", status.gpu()},
+               {"g2", TierJson(status.g2())},
+               {"g3", TierJson(status.g3())},
+               {"devices", DevicesJson(status)},
+               {"sessions", SessionsJson(status)},
+               {"tenants", TenantsJson(status)},
+               {"scrub",
+                {{"asked_for", status.scrub().asked_for()},
+                 {"looked_at", status.scrub().looked_at()},
+                 {"of", status.scrub().of()}}},
+               {"counters", counters}};
+  if (status.has_g4()) json["g4"] = G4Json(status.g4());
+  return json;
 }
 
 std::string DevicesTable(const v1::StatusResponse& status) {
@@ -206,6 +260,7 @@ std::string StatusText(const v1::StatusResponse& status) {
                     FormatBytes(status.g2().unbacked_bytes()), ", of which ",
                     FormatBytes(status.g2().waiting_bytes()), " wait to be written to G3\n");
   }
+  if (status.has_g4()) absl::StrAppend(&text, G4Text(status.g4()));
   if (status.devices_size() > 0) absl::StrAppend(&text, "\n", DevicesTable(status));
   if (status.tenants_size() > 1) absl::StrAppend(&text, "\n", TenantsTable(status));
   if (status.sessions_size() > 0) absl::StrAppend(&text, "\n", SessionsTable(SessionsOf(status)));
