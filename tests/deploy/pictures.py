@@ -6,7 +6,7 @@
 
 A daemon with small tiers, engines' sessions by the local path beside a replayed trace by gRPC, and
 a Prometheus that scrapes both; after that writes deploy/grafana/kvkeep.svg and
-tools/kvkeep/top.svg. Needs 9 GB of disk below --scratch and some quiet.
+tools/kvkeep/top.svg. Needs 13 GB of disk below --scratch and some quiet.
 """
 
 import argparse
@@ -42,6 +42,9 @@ g2: {{capacity: 1GiB}}
 g3: {{paths: [{{dir: {0}/nvme0, capacity: 4GiB}}, {{dir: {0}/nvme1, capacity: 4GiB}}]}}
 metrics: {{listen: "127.0.0.1:{1}"}}
 state: {{dir: {0}/state}}
+limits: {{staging: "100%"}}
+g4: {{url: "file://{0}/g4", write_bytes_per_second: 8MiB}}
+fleet: {{name: checks, key_file: {0}/fleet-key}}
 """
 COLUMNS, ROWS = 132, 24
 
@@ -97,6 +100,7 @@ def terminal_picture(text, title):
 def take(folder, binaries, seconds):
     port, endpoint = prometheus_check.free_port(), f"unix://{folder}/kv.sock"
     (folder / "kv.yaml").write_text(DAEMON.format(folder, port))
+    prometheus_check.make_g4(folder)
     with open(folder / "daemon.log", "w", encoding="utf-8") as log:
         daemon = subprocess.Popen([binaries / "kvkeepd", "--config", folder / "kv.yaml"],
                                   stdout=log, stderr=log)

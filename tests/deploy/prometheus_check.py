@@ -35,6 +35,8 @@ g2: {{capacity: 64MiB, segment_bytes: 16MiB}}
 g3: {{paths: [{{dir: {0}/nvme0, capacity: 256MiB}}]}}
 metrics: {{listen: "127.0.0.1:{1}", token_file: {0}/metrics-tokens}}
 state: {{dir: {0}/state}}
+g4: {{url: "file://{0}/g4", write_bytes_per_second: 64MiB}}
+fleet: {{name: checks, key_file: {0}/fleet-key}}
 """
 SCRAPERS_OWN = {"up"}
 
@@ -48,6 +50,14 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def make_g4(folder):
+    """What DAEMON says of G4: a directory, and the fleet's key."""
+    (folder / "g4").mkdir()
+    key = folder / "fleet-key"
+    key.touch(mode=0o600)
+    key.write_text("0123456789abcdef" * 4)
 
 
 def fetch(url):
@@ -138,6 +148,7 @@ class Live(unittest.TestCase):
         port = free_port()
         (folder / "kv.yaml").write_text(DAEMON.format(folder, port))
         scraper.write_tokens(folder)
+        make_g4(folder)
         cls.metrics_url = f"http://127.0.0.1:{port}/metrics"
         endpoint = f"unix://{folder}/kv.sock"
         cls.start(folder / "daemon.log", BIN / "kvkeepd", "--config", folder / "kv.yaml")
@@ -210,6 +221,13 @@ class Live(unittest.TestCase):
         self.assertGreater(self.value("kvkeep_store_lock_hold_duration_seconds_count"), 10)
         self.assertGreater(self.value("kvkeep_store_lock_wait_duration_seconds_count"), 10)
         self.assertEqual(self.value('kvkeep_served_bytes_total{tier="g2"}'), 2 * 200_000)
+
+    def test_what_was_put_is_in_g4(self):
+        eventually("the chunks are written there",
+                   lambda: self.value("kvkeep_g4_written_chunks_total") == 2)
+        eventually("it is asked whether it serves",
+                   lambda: self.value("kvkeep_g4_checks_total") == 1)
+        self.assertEqual(self.value('kvkeep_g4_state{state="well"}'), 1)
 
     def test_the_start_line_says_what_a_report_needs(self):
         log = (pathlib.Path(self.holder.name) / "daemon.log").read_text()
