@@ -36,7 +36,9 @@ struct SharedPlace {
   size_t count() const {
     size_t files = 0;
     for (const auto& entry : fs::recursive_directory_iterator(objects())) {
-      files += entry.is_regular_file();
+      // What is being written lies below .new until it is whole.
+      const bool whole = entry.path().string().find("/.new/") == std::string::npos;
+      files += whole && entry.is_regular_file();
     }
     return files;
   }
