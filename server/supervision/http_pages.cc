@@ -17,7 +17,7 @@
 #include "server/sockets/event_loop.h"
 #include "server/sockets/receive_bytes.h"
 #include "server/sockets/tcp_socket.h"
-#include "server/supervision/http_request.h"
+#include "server/supervision/page_request.h"
 #include "tiers/base/check.h"
 #include "tiers/base/executor.h"
 #include "tiers/base/status_macros.h"
@@ -235,8 +235,8 @@ class EpollPages final : public HttpPages {
   }
 
   void Answer(uint64_t key, HttpConnection& connection, size_t head_bytes) {
-    const std::optional<HttpRequest> request =
-        ParseHttpRequest(absl::string_view(connection.in).substr(0, head_bytes));
+    const std::optional<PageRequest> request =
+        ParsePageRequest(absl::string_view(connection.in).substr(0, head_bytes));
     if (!request.has_value()) {
       return Reply(key, connection, {.status = 400, .body = "not a request of HTTP/1.1\n"});
     }

@@ -344,6 +344,30 @@ def one_title(tree):
             yield Problem(path, 1, "one-title", f"{titles} titles ('# ...'), want exactly one")
 
 
+# Two types of one name in one namespace are one to the linker, which takes the inline functions of
+# either; headers that never meet hide that from the compiler.
+_TYPE = re.compile(
+    r"(?:struct|class|enum class)\s+(?:ABSL_\w+(?:\([^)]*\))?\s+)?(\w+)\b(?!::)[^;(]*\{")
+
+
+def one_type(tree):
+    places = collections.defaultdict(set)
+    for path, text in cpp_files(tree):
+        if path.startswith("tests/"):
+            continue
+        spaces = []
+        for line in text.splitlines():
+            if opened := re.match(r"(?:inline )?namespace ?([\w:]*) ?\{", line):
+                spaces.append(opened.group(1))
+            elif line.startswith("}  // namespace") and spaces:
+                spaces.pop()
+            elif (named := _TYPE.match(line)) and spaces and "" not in spaces:
+                places["::".join([*spaces, named.group(1)])].add(path)
+    for name, paths in sorted(places.items()):
+        for path in sorted(paths)[1:]:
+            yield Problem(path, 1, "one-type", f"{name} is defined in {sorted(paths)[0]} as well")
+
+
 def cmake_source(tree):
     for path in tree:
         if not path.endswith(".cc") or path.startswith("cmake/"):
@@ -391,7 +415,7 @@ def code_in_data(tree):
 
 RULES = [include_arrow, circle, wall, include_rooted, outside_header, file_length,
          function_length, line_length, whitespace, banned, sleep, todo, header, file_name, readme,
-         one_title, cmake_source, local_path, code_in_data]
+         one_title, one_type, cmake_source, local_path, code_in_data]
 
 # ---- running ------------------------------------------------------------------------------------
 

@@ -220,6 +220,17 @@ class Rules(unittest.TestCase):
         self.expect("one-title", {"server/README.md": "# one\n\n# two\n"})
         self.expect("one-title", {"server/README.md": "## only a section\n"})
 
+    def test_a_type_has_one_definition(self):
+        def within(space, text):
+            return HEADER + f"namespace {space} {{\n{text}}}  // namespace {space}\n"
+        types = "struct A {\n};\nvoid F() {\n}\nclass B final : public A {\n};\nstruct A::C {};\n"
+        hidden = "namespace {\nstruct A {};\n}  // namespace\nstruct A;\n"
+        self.expect("one-type", {"server/a.h": within("kvkeep", types),
+                                 "tiers/base/b.h": within("kvkeep", types)}, 2)
+        self.expect("one-type", {"server/a.h": within("kvkeep", types),
+                                 "tiers/base/b.h": within("kvkeep", hidden),
+                                 "tiers/base/c.h": within("kvkeep::other", types)}, 0)
+
     def test_every_source_is_built(self):
         self.expect("cmake-source", {"server/other.cc": ""})
         self.expect("cmake-source", {"server/in.cc": ""})  # "main.cc" does not name it

@@ -15,7 +15,7 @@
 #include <future>
 #include <vector>
 
-#include "server/supervision/http_request.h"
+#include "server/supervision/page_request.h"
 #include "tests/fakes/free_port.h"
 #include "tests/fakes/scratch_dir.h"
 #include "tiers/base/unique_fd.h"

@@ -1,4 +1,4 @@
-#include "server/supervision/http_request.h"
+#include "server/supervision/page_request.h"
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
@@ -9,12 +9,12 @@
 
 namespace kvkeep {
 
-std::optional<HttpRequest> ParseHttpRequest(absl::string_view head) {
+std::optional<PageRequest> ParsePageRequest(absl::string_view head) {
   const std::vector<absl::string_view> lines = absl::StrSplit(head, "\r\n");
   const std::vector<absl::string_view> words = absl::StrSplit(lines[0], ' ');
   if (words.size() != 3 || words[0].empty() || !absl::StartsWith(words[1], "/")) return {};
   if (words[2] != "HTTP/1.1" && words[2] != "HTTP/1.0") return {};
-  HttpRequest request{.method = std::string(words[0]),
+  PageRequest request{.method = std::string(words[0]),
                       .path = std::string(words[1].substr(0, words[1].find('?'))),
                       .token = std::nullopt};
   for (size_t i = 1; i < lines.size() && !lines[i].empty(); ++i) {

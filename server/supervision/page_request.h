@@ -1,4 +1,4 @@
-// ParseHttpRequest: the head of a request of HTTP/1.0 or 1.1, as far as pages need it.
+// ParsePageRequest: the head of a request of HTTP/1.0 or 1.1, as far as pages need it.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -11,7 +11,7 @@ namespace kvkeep {
 
 inline constexpr size_t kMaxHttpHeadBytes = 8192;  // of a request: its line and its headers
 
-struct HttpRequest {
+struct PageRequest {
   std::string method;  // as it came: "GET"
   std::string path;    // without its query
   // Of an Authorization header "Bearer TOKEN"; empty: another kind of credentials.
@@ -20,6 +20,6 @@ struct HttpRequest {
 
 // Of all bytes up to the empty line that ends the headers. None: it is not a request, or has more
 // than one Authorization.
-std::optional<HttpRequest> ParseHttpRequest(absl::string_view head);
+std::optional<PageRequest> ParsePageRequest(absl::string_view head);
 
 }  // namespace kvkeep
