@@ -9,7 +9,7 @@
 
 #include "tests/e2e/engine.h"
 #include "tests/fakes/free_port.h"
-#include "tests/tiers/objects/scripted_server.h"
+#include "tests/fakes/scripted_server.h"
 
 namespace kvkeep::e2e {
 namespace {
@@ -26,7 +26,7 @@ struct G4Files {
     REQUIRE(chmod((dir / name.c_str()).c_str(), 0600) == 0);
   }
   std::string Config(const std::string& url) const {
-    return absl::StrCat("g4: {url: \"", url, "\", write_bytes_per_second: 1GiB",
+    return absl::StrCat("g4: {url: \"", url, "\", write_bytes_per_second: 1GiB, admission: all",
                         url[0] == 'f' ? "" : ", credentials_file: " + (dir / "credentials"),
                         "}\nfleet: {name: tests, key_file: ", dir / "key", "}\n");
   }

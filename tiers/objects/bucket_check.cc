@@ -264,7 +264,7 @@ class BucketChecker {
     const Seen lifecycle = ask("lifecycle");
     Find("rules that expire objects", lifecycle.Shown(),
          lifecycle.Is(ObjectOutcome::kOk) ? Verdict::kGood : Verdict::kNote,
-         "nothing expires there: set a rule by age, or run kvkeep g4 sweep");
+         "nothing expires there: set a rule by age, or delete old objects yourself");
     const Seen versioning = ask("versioning");
     const bool versions = absl::StrContains(versioning.text, "Enabled");
     Find("old versions", versions ? "kept" : "not kept",

@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/fakes/seeded_random.h"
-#include "tests/tiers/objects/served_bucket.h"
+#include "tests/fakes/served_bucket.h"
 #include "tiers/objects/curl_engine.h"
 
 namespace kvkeep {

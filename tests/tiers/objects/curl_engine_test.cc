@@ -6,7 +6,7 @@
 #include <catch2/catch.hpp>
 #include <deque>
 
-#include "tests/tiers/objects/scripted_server.h"
+#include "tests/fakes/scripted_server.h"
 #include "tiers/base/bytes.h"
 
 namespace kvkeep {

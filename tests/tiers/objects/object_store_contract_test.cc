@@ -8,7 +8,7 @@
 #include "tests/fakes/memory_object_store.h"
 #include "tests/fakes/scratch_dir.h"
 #include "tests/tiers/objects/scripted_bucket.h"
-#include "tests/tiers/objects/served_bucket.h"
+#include "tests/fakes/served_bucket.h"
 #include "tiers/base/crc32c.h"
 #include "tiers/objects/curl_engine.h"
 #include "tiers/objects/directory_store.h"

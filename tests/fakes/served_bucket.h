@@ -5,16 +5,22 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "tests/fakes/fake_s3.h"
-#include "tests/tiers/objects/scripted_server.h"
+#include "tests/fakes/scripted_server.h"
 
 namespace kvkeep {
 
+// Changes an answer, or sends something else and says false: then the connection ends.
+using ServedChange =
+    std::function<bool(const HttpRequest&, ScriptedAnswer& answer, ServedConnection&)>;
+
 // FakeS3 behind a socket.
-inline void ServeBucket(FakeS3& bucket, ServedConnection& connection) {
+inline void ServeBucket(FakeS3& bucket, ServedConnection& connection,
+                        const ServedChange& change = nullptr) {
   while (true) {
     const std::string head = connection.ReadHead();
     if (head.empty()) return;
@@ -33,7 +39,8 @@ inline void ServeBucket(FakeS3& bucket, ServedConnection& connection) {
     static_cast<void>(absl::SimpleAtoi(FindHeader(request.headers, "content-length"), &bytes));
     std::string body = connection.ReadBody(bytes);
     if (body.size() < bytes) return;
-    const ScriptedAnswer answer = bucket.Serve(request, std::move(body));
+    ScriptedAnswer answer = bucket.Serve(request, std::move(body));
+    if (change && !change(request, answer, connection)) return;
     std::string sent = absl::StrCat("HTTP/1.1 ", answer.status, " So\r\n");
     for (const auto& [name, value] : answer.headers) {
       absl::StrAppend(&sent, name, ": ", value, "\r\n");

@@ -1,0 +1,88 @@
+#include "tiers/objects/stoppable_store.h"
+
+#include <utility>
+#include <vector>
+
+namespace kvkeep {
+
+// The answer may come before the call has returned its number.
+struct StoppableStore::UnderWay {
+  bool ended = false;
+  std::optional<ObjectCall> call;
+};
+
+StoppableStore::StoppableStore(std::unique_ptr<ObjectStore> below) : below_(std::move(below)) {}
+
+StoppableStore::~StoppableStore() { below_.reset(); }
+
+void StoppableStore::Stop() {
+  std::vector<ObjectCall> calls;
+  {
+    MutexLock lock(&mu_);
+    stopped_ = true;
+    calls.assign(calls_.begin(), calls_.end());
+  }
+  for (const ObjectCall call : calls) below_->Cancel(call);
+}
+
+ObjectCall StoppableStore::Began(const std::shared_ptr<UnderWay>& request, ObjectCall call) {
+  bool cancel = false;
+  {
+    MutexLock lock(&mu_);
+    cancel = stopped_;
+    if (!request->ended) {
+      request->call = call;
+      calls_.insert(call);
+    }
+  }
+  if (cancel) below_->Cancel(call);
+  return call;
+}
+
+void StoppableStore::Ended(UnderWay& request) {
+  MutexLock lock(&mu_);
+  request.ended = true;
+  if (request.call.has_value()) calls_.erase(*request.call);
+}
+
+ObjectCall StoppableStore::Get(GetObject get, ObjectSink* sink, Done done) {
+  const auto request = std::make_shared<UnderWay>();
+  return Began(request, below_->Get(std::move(get), sink,
+                                    [this, request, done = std::move(done)](
+                                        ObjectAnswer answer) mutable {
+                                      Ended(*request);
+                                      std::move(done)(std::move(answer));
+                                    }));
+}
+
+ObjectCall StoppableStore::Put(PutObject put, Done done) {
+  const auto request = std::make_shared<UnderWay>();
+  return Began(request,
+               below_->Put(std::move(put),
+                           [this, request, done = std::move(done)](ObjectAnswer answer) mutable {
+                             Ended(*request);
+                             std::move(done)(std::move(answer));
+                           }));
+}
+
+ObjectCall StoppableStore::Delete(DeleteObject object, Done done) {
+  const auto request = std::make_shared<UnderWay>();
+  return Began(request,
+               below_->Delete(std::move(object),
+                              [this, request, done = std::move(done)](ObjectAnswer answer) mutable {
+                                Ended(*request);
+                                std::move(done)(std::move(answer));
+                              }));
+}
+
+ObjectCall StoppableStore::List(ListObjects list, ListDone done) {
+  const auto request = std::make_shared<UnderWay>();
+  return Began(request, below_->List(std::move(list),
+                                     [this, request, done = std::move(done)](
+                                         ObjectAnswer answer, ObjectListing listing) mutable {
+                                       Ended(*request);
+                                       std::move(done)(std::move(answer), std::move(listing));
+                                     }));
+}
+
+}  // namespace kvkeep

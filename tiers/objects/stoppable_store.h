@@ -1,0 +1,44 @@
+// StoppableStore: an ObjectStore whose requests all end soon after Stop, while it lives on. For who
+// must have the last answer before it may go, and cannot wait for deadlines.
+//
+// What is asked after Stop is cancelled at once. Thread-safe.
+#pragma once
+
+#include <absl/container/flat_hash_set.h>
+
+#include <memory>
+
+#include "tiers/base/mutex.h"
+#include "tiers/objects/object_store.h"
+
+namespace kvkeep {
+
+class StoppableStore final : public ObjectStore {
+ public:
+  explicit StoppableStore(std::unique_ptr<ObjectStore> below);
+  ~StoppableStore() override;
+
+  // Cancels all that is under way. Waits for nothing. Idempotent.
+  void Stop();
+
+  ObjectCall Get(GetObject get, ObjectSink* sink, Done done) override;
+  ObjectCall Put(PutObject put, Done done) override;
+  ObjectCall Delete(DeleteObject request, Done done) override;
+  ObjectCall List(ListObjects list, ListDone done) override;
+  void Cancel(ObjectCall call) override { below_->Cancel(call); }
+  ObjectStoreHealth health() const override { return below_->health(); }
+
+ private:
+  struct UnderWay;
+
+  // After its call has returned, and before its answer is told.
+  ObjectCall Began(const std::shared_ptr<UnderWay>& request, ObjectCall call);
+  void Ended(UnderWay& request);
+
+  Mutex mu_;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  absl::flat_hash_set<ObjectCall> calls_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<ObjectStore> below_;  // last: it answers into all of the above
+};
+
+}  // namespace kvkeep
