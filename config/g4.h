@@ -16,6 +16,7 @@ struct G4Config {
   std::string ca_file;           // empty: the system's
   uint64_t connections = 64;
   uint64_t write_bytes_per_second = 0;  // 0: nothing is written there
+  std::string admission = "second_use";
   uint64_t epoch = 0;                   // another one, and it is empty
   bool encryption = true;               // of payload
   bool operator==(const G4Config&) const = default;

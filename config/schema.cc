@@ -324,7 +324,10 @@ std::vector<ConfigKey> G4Keys() {
       Count("g4.connections", In(&Config::g4, &G4Config::connections), {1, 1024},
             "To the server, at once."),
       Size("g4.write_bytes_per_second", In(&Config::g4, &G4Config::write_bytes_per_second),
-           {0, 64 * kGiB}, "What of the chunks that are put is written there; 0: nothing."),
+           {0, 64 * kGiB}, "How much is written there; 0: nothing."),
+      Choice<std::string>(
+          "g4.admission", In(&Config::g4, &G4Config::admission), AsSaid({"second_use", "all"}),
+          "What is written there: chunks that a lookup finds after their put, or all that is put."),
       Count("g4.epoch", In(&Config::g4, &G4Config::epoch), {0, 1'000'000'000},
             "Part of the names of objects: with another one G4 is empty at once."),
       Bool("g4.encryption", In(&Config::g4, &G4Config::encryption),

@@ -349,12 +349,13 @@ absl::Status CheckG4Url(absl::string_view text) {
   const absl::string_view bucket =
       slash == absl::string_view::npos ? absl::string_view() : rest.substr(slash + 1);
   const bool plain = rest.find_first_of(" ?#@") == absl::string_view::npos;
-  if (web && slash > 0 && !bucket.empty() && bucket.find('/') == absl::string_view::npos && plain &&
+  const bool named = bucket.size() >= 3 && bucket.size() <= 63;  // S3's own rule
+  if (web && slash > 0 && named && bucket.find('/') == absl::string_view::npos && plain &&
       text.size() <= kMaxPathBytes) {
     return absl::OkStatus();
   }
   return Wrong(text, "is not where G4 is: write https://host/bucket, http://host:port/bucket or "
-                     "file:///directory");
+                     "file:///directory; a bucket's name has 3 to 63 characters");
 }
 
 absl::Status CheckG4Prefix(absl::string_view text) {

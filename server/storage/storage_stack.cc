@@ -32,6 +32,7 @@ constexpr std::chrono::minutes kRequiredPatience{10};
 constexpr std::chrono::seconds kMemoryPatience{15};
 constexpr std::chrono::milliseconds kMemoryLook{50};
 constexpr std::chrono::seconds kMemoryPeriod{1};  // while it serves
+constexpr std::chrono::seconds kBeyondPatience{2};  // what is on its way there is no loss
 constexpr std::chrono::seconds kStopPatience{5};  // for a device that is just being opened
 
 int CopyThreads(int configured) {
@@ -357,11 +358,13 @@ bool StorageStack::StopPlaces(MonotonicTime deadline) {
 }
 
 bool StorageStack::AwaitQuiet(std::chrono::nanoseconds timeout) {
-  const MonotonicTime deadline = RealClock()->Now() + timeout;
+  const MonotonicTime began = RealClock()->Now(), deadline = began + timeout;
   if (!StopPlaces(deadline)) return false;
   int quiet_looks = 0;
   while (quiet_looks < kQuietLooks) {
-    if (RealClock()->Now() > deadline) return false;
+    const MonotonicTime now = RealClock()->Now();
+    if (now > deadline) return false;
+    if (g4_ != nullptr && now > began + kBeyondPatience) g4_->Stop();
     const bool before = NothingHeld();
     PassThroughPools();
     quiet_looks = before && NothingHeld() ? quiet_looks + 1 : 0;

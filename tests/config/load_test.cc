@@ -249,11 +249,11 @@ TEST_CASE("values that are right alone but not together are told") {
 }
 
 TEST_CASE("G4 needs the fleet that shares it, and a prefix a bucket") {
-  CHECK(ErrorsOf("g4: {url: http://h:1/b}") ==
+  CHECK(ErrorsOf("g4: {url: http://h:1/bkt}") ==
         "kv.yaml:1:11: g4.url: needs fleet.name and fleet.key_file, which the nodes that share it "
         "have in common");
   const std::string fleet = "fleet: {name: f, key_file: /k}\n";
-  CHECK(ErrorsOf(fleet + "g4: {url: http://h:1/b, prefix: a}").empty());
+  CHECK(ErrorsOf(fleet + "g4: {url: http://h:1/bkt, prefix: a}").empty());
   CHECK_THAT(ErrorsOf(fleet + "g4: {url: \"file:///b\", prefix: a}"),
              Catch::Contains("is of a bucket"));
 }

@@ -16,7 +16,7 @@ namespace {
 
 const std::map<std::string, std::string>& G4Samples() {
   static const std::map<std::string, std::string> samples = {
-      {"g4.url", "https://s3.example:9000/kv"},
+      {"g4.url", "https://s3.example:9000/kvs"},
       {"g4.prefix", "a/b-"},
       {"g4.region", "eu-west-1"},
       {"g4.virtual_host", "true"},
@@ -24,6 +24,7 @@ const std::map<std::string, std::string>& G4Samples() {
       {"g4.ca_file", "/etc/ca.pem"},
       {"g4.connections", "32"},
       {"g4.write_bytes_per_second", "100MiB"},
+      {"g4.admission", "all"},
       {"g4.epoch", "7"},
       {"g4.encryption", "false"},
       {"fleet.name", "east"},

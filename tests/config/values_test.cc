@@ -161,14 +161,14 @@ TEST_CASE("a tenant's name has few letters, a group's is a word or a number") {
 }
 
 TEST_CASE("G4 is at a bucket by http or https, or in a directory") {
-  for (const char* url : {"http://127.0.0.1:9000/kv", "https://s3.example/kv", "file:///mnt/kv",
-                          "http://[::1]:9000/kv"}) {
+  for (const char* url : {"http://127.0.0.1:9000/kvs", "https://s3.example/kvs", "file:///mnt/kv",
+                          "http://[::1]:9000/kvs"}) {
     INFO(url);
     CHECK(CheckG4Url(url).ok());
   }
-  for (const char* url : {"", "kv", "s3://kv", "http://host", "http://host/", "http:///kv",
-                          "http://host/kv/deeper", "http://user@host/kv", "http://host/kv?a",
-                          "http://host/kv#a", "http://ho st/kv", "file://kv", "file://"}) {
+  for (const char* url : {"", "kvs", "s3://kvs", "http://host", "http://host/", "http:///kvs",
+                          "http://host/kvs/deeper", "http://user@host/kvs", "http://host/kv", "http://host/kvs?a",
+                          "http://host/kvs#a", "http://ho st/kvs", "file://kv", "file://"}) {
     INFO(url);
     CHECK_FALSE(CheckG4Url(url).ok());
   }

@@ -43,7 +43,7 @@ g3: {{paths: [{{dir: {0}/nvme0, capacity: 4GiB}}, {{dir: {0}/nvme1, capacity: 4G
 metrics: {{listen: "127.0.0.1:{1}"}}
 state: {{dir: {0}/state}}
 limits: {{staging: "100%"}}
-g4: {{url: "file://{0}/g4", write_bytes_per_second: 8MiB}}
+g4: {{url: "file://{0}/g4", write_bytes_per_second: 8MiB, admission: all}}
 fleet: {{name: checks, key_file: {0}/fleet-key}}
 """
 COLUMNS, ROWS = 132, 24

@@ -35,7 +35,7 @@ g2: {{capacity: 64MiB, segment_bytes: 16MiB}}
 g3: {{paths: [{{dir: {0}/nvme0, capacity: 256MiB}}]}}
 metrics: {{listen: "127.0.0.1:{1}", token_file: {0}/metrics-tokens}}
 state: {{dir: {0}/state}}
-g4: {{url: "file://{0}/g4", write_bytes_per_second: 64MiB}}
+g4: {{url: "file://{0}/g4", write_bytes_per_second: 64MiB, admission: all}}
 fleet: {{name: checks, key_file: {0}/fleet-key}}
 """
 SCRAPERS_OWN = {"up"}

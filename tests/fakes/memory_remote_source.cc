@@ -27,7 +27,9 @@ void MemoryRemoteSource::Later(Executor::Task task, int turns) {
   });
 }
 
-void MemoryRemoteSource::Find(std::vector<ChunkId> ids, std::function<void(Found)> done) {
+void MemoryRemoteSource::Find(std::vector<ChunkId> ids, MonotonicTime deadline,
+                              std::function<void(Found)> done) {
+  find_deadline = deadline;
   Later([this, ids = std::move(ids), done = std::move(done)] {
     Found found;
     for (const ChunkId& id : ids) {
@@ -75,6 +77,7 @@ void MemoryRemoteSource::ReadPart(const std::shared_ptr<Reading>& reading, size_
 
 // Header and pieces come in any order, some pieces in two parts.
 void MemoryRemoteSource::Read(ReadRequest request) {
+  read_deadline = request.deadline;
   const auto reading = std::make_shared<Reading>(Reading{std::move(request), nullptr});
   Later([this, reading] {
     reading->request.header_done(Copy(*reading, 0, reading->request.header));

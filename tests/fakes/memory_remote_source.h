@@ -40,7 +40,9 @@ class MemoryRemoteSource final : public RemoteSource {
   MemoryRemoteSource(MemoryBucket* bucket, ManualExecutor* executor, uint64_t seed,
                      const RemoteFaults& faults);
 
-  void Find(std::vector<ChunkId> ids, std::function<void(Found)> done) override;
+  // Deadlines are nothing to it: the test says what comes when.
+  void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
+            std::function<void(Found)> done) override;
   void Read(ReadRequest request) override;
   void Write(WriteRequest request) override;
   void Remove(const ChunkId& id, std::function<void(absl::Status)> done) override;
@@ -51,6 +53,8 @@ class MemoryRemoteSource final : public RemoteSource {
 
   void set_faults(const RemoteFaults& faults) { faults_ = faults; }
   uint64_t faults_injected() const { return injected_; }
+  // Of the last search and the last read.
+  MonotonicTime find_deadline{0}, read_deadline{0};
 
  private:
   bool Happens(double chance) const;

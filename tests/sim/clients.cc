@@ -114,9 +114,9 @@ void Simulator::DoLookup(Client& client) {
     for (uint32_t part = 1; part < scenario_.parts; ++part) parts.push_back(PartId(part));
     parts[0] = PartId(0);
   }
-  std::vector<ChunkKey> keys;
-  for (uint64_t i = 0; i < length; ++i) keys.push_back(MakeKey(first + i));
-  const ChunkSet chunks{spaces_[space].ns, keys, parts};
+  Looked looked{space, first, {}, parts};
+  for (uint64_t i = 0; i < length; ++i) looked.keys.push_back(MakeKey(first + i));
+  const ChunkSet chunks{spaces_[space].ns, looked.keys, looked.parts};
   ++report_.operations;
   const uint64_t kind = random_.Below(10);
   if (kind == 0) {
@@ -125,6 +125,9 @@ void Simulator::DoLookup(Client& client) {
     return;
   }
   if (kind == 1) {
+    for (size_t i = 0; scenario_.world.remote && i < length * parts.size(); ++i) {
+      NoteRecalled((space + i % parts.size()) * kNames + first + i / parts.size());
+    }
     KVKEEP_CHECK(world_.store().Prefetch(client.token, chunks).ok());
     Log("prefetch");
     return;
@@ -137,6 +140,7 @@ void Simulator::DoLookup(Client& client) {
                               .lease_mode = static_cast<LeaseMode>(mode),
                               .client_request_id = random_.Chance(0.2) ? request_id : 0,
                               .transient = random_.Chance(0.1)};
+  if (scenario_.world.remote && random_.Chance(0.3)) return LookupBeyond(client, looked, request);
   const uint64_t interruptions = interruptions_;
   const LeasedBytes before = Leased(client);
   absl::StatusOr<LookupResult> result = world_.store().Lookup(client.token, request);
@@ -146,23 +150,66 @@ void Simulator::DoLookup(Client& client) {
   }
   Log(absl::StrCat("lookup ", space * kNames + first, "+", length, " leading ",
                    result->leading_keys, " leased ", result->leased_keys));
-  KVKEEP_CHECK(result->leased_keys <= keys.size());
-  if (result->lease.value() == 0) return;
-  const bool known = std::any_of(client.leases.begin(), client.leases.end(),
-                                 [&](auto& lease) { return lease.id == result->lease; });
-  if (known) return;
+  KVKEEP_CHECK(result->beyond_keys == 0 && result->coming_parts.empty());
+  NoteLease(client, looked, *result);
   KVKEEP_CHECK(interruptions != interruptions_ ||
                Leased(client).bytes <= std::max(before.limit, before.bytes));
-  HeldLease held{.id = result->lease, .keys = result->leased_keys};
-  for (uint32_t i = 0; i < result->leased_keys; ++i) {
-    for (size_t p = 0; p < parts.size(); ++p) {
-      const bool there = ((result->g2_parts[i] | result->g3_parts[i]) >> p & 1) != 0;
-      const uint64_t name = (space + p) * kNames + first + i;
-      if (there) held.names[name] = i;
-      if (there && unsure_.contains(name)) held.unsure.insert(name);
+}
+
+// What comes from beyond the node may fail to: its place in a lease is no promise of bytes.
+void Simulator::NoteLease(Client& client, const Looked& looked, const LookupResult& result) {
+  KVKEEP_CHECK(result.leased_keys <= looked.keys.size());
+  if (result.lease.value() == 0) return;
+  const bool known = std::any_of(client.leases.begin(), client.leases.end(),
+                                 [&](auto& lease) { return lease.id == result.lease; });
+  if (known) return;
+  HeldLease held{.id = result.lease, .keys = result.leased_keys};
+  for (uint32_t i = 0; i < result.leased_keys; ++i) {
+    for (size_t p = 0; p < looked.parts.size(); ++p) {
+      const bool here = ((result.g2_parts[i] | result.g3_parts[i]) >> p & 1) != 0;
+      const bool coming = !result.coming_parts.empty() && (result.coming_parts[i] >> p & 1) != 0;
+      const uint64_t name = (looked.space + p) * kNames + looked.first + i;
+      if (here || coming) held.names[name] = i;
+      if ((here || coming) && (!here || unsure_.contains(name))) held.unsure.insert(name);
     }
   }
   client.leases.push_back(std::move(held));
+}
+
+void Simulator::LookupBeyond(Client& client, const Looked& looked, LookupRequest request) {
+  ++report_.recalls;
+  const auto kept = std::make_shared<const Looked>(looked);
+  request.chunks = {spaces_[looked.space].ns, kept->keys, kept->parts};
+  request.beyond = {.wait = std::chrono::milliseconds(random_.Below(100)),
+                    .recompute_per_key = std::chrono::microseconds(
+                        random_.Chance(0.5) ? 0 : random_.Below(100'000))};
+  for (size_t i = 0; i < looked.keys.size() * looked.parts.size(); ++i) {
+    NoteRecalled((looked.space + i % looked.parts.size()) * kNames + looked.first +
+                 i / looked.parts.size());
+  }
+  ++callbacks_due_;
+  Log(absl::StrCat("lookup beyond of ", looked.keys.size(), " from ", looked.first));
+  world_.store().AskBeyond(
+      client.token, request, [this, kept, request, token = client.token, process = process_](bool) {
+        if (process != process_) return;
+        --callbacks_due_;
+        const auto asker = std::find_if(clients_.begin(), clients_.end(),
+                                        [&](const Client& one) { return one.token == token; });
+        // Its session has ended since; or it is in a call, and makes no other one.
+        if (asker == clients_.end() || asker->busy) return;
+        const Uninterrupted alone(&alone_);   // it may be inside of another call
+        const auto result = world_.store().Lookup(token, request);
+        KVKEEP_CHECK(result.ok() || absl::IsResourceExhausted(result.status()));
+        if (!result.ok()) return;
+        KVKEEP_CHECK(result->leading_keys + result->beyond_keys <= kept->keys.size());
+        NoteLease(*asker, *kept, *result);
+      });
+}
+
+// It may be written back anew, and what comes from there may fail.
+void Simulator::NoteRecalled(uint64_t name) {
+  recalled_.insert(name);
+  ++names_[name].changes;
 }
 
 void Simulator::DoBeginPut(Client& client) {
@@ -320,8 +367,7 @@ void Simulator::DoRecall(Client& client) {
   std::vector<ChunkKey> keys;
   for (const uint64_t name : names) {
     keys.push_back(Key(name));
-    recalled_.insert(name);
-    ++names_[name].changes;  // it may be written back anew
+    NoteRecalled(name);
   }
   const std::vector<PartId> parts = {spaces_[in].part};
   ++callbacks_due_;

@@ -36,6 +36,13 @@ struct Stalled {
   std::vector<std::shared_ptr<HeldReader>> readers;
   std::vector<HeldPut> puts;
 };
+// What a lookup asked for: keys from the first on, of one namespace.
+struct Looked {
+  size_t space = 0;    // of its first part
+  uint64_t first = 0;  // key
+  std::vector<ChunkKey> keys;
+  std::vector<PartId> parts;
+};
 struct HeldLease {
   LeaseId id;
   uint32_t keys = 0;

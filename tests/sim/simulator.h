@@ -48,9 +48,7 @@ class Simulator {
     std::vector<HeldPut> puts;
     bool busy = false;  // in a call
   };
-  struct LeasedBytes {
-    uint64_t bytes, limit;
-  };
+  struct LeasedBytes { uint64_t bytes, limit; };
   // Counts scopes that something must not interrupt.
   class Uninterrupted {
    public:
@@ -73,6 +71,9 @@ class Simulator {
   bool SealStalled(HeldPut& put, const SessionToken& token);
   LeasedBytes Leased(const Client& client);
   void DoLookup(Client& client);
+  void NoteLease(Client& client, const Looked& looked, const LookupResult& result);
+  void LookupBeyond(Client& client, const Looked& looked, LookupRequest request);
+  void NoteRecalled(uint64_t name);
   void DoRead(Client& client);
   bool StartRead(Client& client, uint64_t name, ReadResult read, uint64_t oldest, bool must);
   void DoBeginPut(Client& client);

@@ -39,6 +39,7 @@ struct BucketSource::Finding {
   PrefixSearch search ABSL_GUARDED_BY(mu);
   std::map<size_t, ImageShape> shapes ABSL_GUARDED_BY(mu);  // by key, of those that are there
   size_t left ABSL_GUARDED_BY(mu) = 0;                      // of this round
+  bool cut ABSL_GUARDED_BY(mu) = false;  // a question was not answered: this round is the last
 };
 
 // The header page of one chunk.
@@ -66,6 +67,7 @@ BucketSource::BucketSource(const BucketSourceOptions& options, FleetKeys keys,
       keys_(std::move(keys)),
       clock_(*clock),
       random_(*random),
+      presence_(options.presence_entries, random->NextU64()),
       store_(std::move(store)),
       objects_(*store_) {
   KVKEEP_CHECK(options.probes_at_once > 0 && options.parts_at_once > 0);
@@ -87,6 +89,12 @@ void BucketSource::Count(uint64_t BucketSourceCounters::*counter, uint64_t by) {
   counters_.*counter += by;
 }
 
+void BucketSource::NoteAbsent(const ChunkId& id) {
+  const MonotonicTime now = clock_.Now();
+  MutexLock lock(&mu_);
+  presence_.Note(id, Presence::State::kAbsent, now, now + options_.absent_for);
+}
+
 BucketSourceCounters BucketSource::counters() const {
   MutexLock lock(&mu_);
   return counters_;
@@ -94,29 +102,57 @@ BucketSourceCounters BucketSource::counters() const {
 
 // ---- find
 
-void BucketSource::Find(std::vector<ChunkId> ids, std::function<void(Found)> done) {
+void BucketSource::Find(std::vector<ChunkId> ids, MonotonicTime deadline,
+                        std::function<void(Found)> done) {
   KVKEEP_CHECK(!ids.empty());
   const auto finding = std::make_shared<Finding>(std::move(ids), options_.search);
-  finding->deadline = After(options_.find_within);
+  finding->deadline = std::min(deadline, After(options_.find_within));
   finding->done = std::move(done);
   Count(&BucketSourceCounters::searches);
-  StartRound(finding);
+  StartRound(finding, true);
 }
 
-void BucketSource::StartRound(const std::shared_ptr<Finding>& finding) {
-  std::vector<size_t> round;
-  {
-    MutexLock lock(&finding->mu);
-    round = finding->search.NextRound();
-    finding->left = round.size();
+void BucketSource::StartRound(const std::shared_ptr<Finding>& finding, bool in_find) {
+  while (true) {
+    std::vector<size_t> round;
+    {
+      MutexLock lock(&finding->mu);
+      if (!finding->cut) round = finding->search.NextRound();
+      finding->left = round.size();
+    }
+    if (round.empty()) return EndFinding(*finding);
+    if (AskRound(finding, round, in_find)) return PumpProbes();
   }
-  if (round.empty()) return EndFinding(*finding);
+}
+
+bool BucketSource::AskRound(const std::shared_ptr<Finding>& finding,
+                            const std::vector<size_t>& round, bool in_find) {
+  const MonotonicTime now = clock_.Now();
+  std::vector<size_t> ask, absent;
   {
     MutexLock lock(&mu_);
     ++counters_.search_rounds;
-    for (const size_t key : round) probes_.emplace_back(finding, key);
+    for (const size_t key : round) {
+      const Presence::State known = presence_.Look(finding->last_of(key), now);
+      (known == Presence::State::kAbsent ? absent : ask).push_back(key);
+    }
+    if (in_find && ask.empty()) {
+      ask.push_back(absent.front());
+      absent.erase(absent.begin());
+    }
+    counters_.known_absent += absent.size();
   }
-  PumpProbes();
+  bool wait = false;
+  {
+    // Before any of the others is asked for: whoever answers the last of them ends the round.
+    MutexLock lock(&finding->mu);
+    for (const size_t key : absent) finding->search.Tell(key, false);
+    finding->left -= absent.size();
+    wait = finding->left > 0;
+  }
+  MutexLock lock(&mu_);
+  for (const size_t key : ask) probes_.emplace_back(finding, key);
+  return wait;
 }
 
 void BucketSource::EndFinding(Finding& finding) {
@@ -164,7 +200,7 @@ void BucketSource::PumpProbes() {
 }
 
 void BucketSource::OnProbed(const std::shared_ptr<Probe>& probe, const ObjectAnswer& answer) {
-  const std::optional<ImageShape> shape = CheckProbe(*probe, answer);
+  const Probed probed = CheckProbe(*probe, answer);
   {
     MutexLock lock(&mu_);
     --probing_;
@@ -173,16 +209,21 @@ void BucketSource::OnProbed(const std::shared_ptr<Probe>& probe, const ObjectAns
   bool round_over = false;
   {
     MutexLock lock(&finding->mu);
-    finding->search.Tell(probe->key, shape.has_value());
-    if (shape.has_value()) finding->shapes.emplace(probe->key, *shape);
+    if (probed.answered) {
+      finding->search.Tell(probe->key, probed.shape.has_value());
+    } else {
+      finding->cut = true;
+    }
+    if (probed.shape.has_value()) finding->shapes.emplace(probe->key, *probed.shape);
     round_over = --finding->left == 0;
   }
   PumpProbes();
-  if (round_over) StartRound(finding);
+  if (round_over) StartRound(finding, false);
 }
 
-// Anything but proof is absence; what is proven wrong is removed.
-std::optional<ImageShape> BucketSource::CheckProbe(Probe& probe, const ObjectAnswer& answer) {
+// What is proven wrong is as good as absent, and removed.
+BucketSource::Probed BucketSource::CheckProbe(Probe& probe, const ObjectAnswer& answer) {
+  const ChunkId& id = probe.finding->last_of(probe.key);
   if (!answer.ok() || probe.taken < kHeaderBytes) {
     const bool cut = answer.ok() || answer.outcome == ObjectOutcome::kShort;
     Count(cut ? &BucketSourceCounters::bad_size
@@ -191,20 +232,20 @@ std::optional<ImageShape> BucketSource::CheckProbe(Probe& probe, const ObjectAns
               ? &BucketSourceCounters::probes_late
               : &BucketSourceCounters::probes_failed);
     // Nothing of ours is so small, and the name is.
-    if (cut) RemoveBad(probe.finding->last_of(probe.key));
-    return std::nullopt;
+    if (cut) RemoveBad(id);
+    if (answer.outcome == ObjectOutcome::kAbsent) NoteAbsent(id);
+    return {.answered = cut || answer.outcome == ObjectOutcome::kAbsent};
   }
-  const ChunkId& id = probe.finding->last_of(probe.key);
   const auto bad = [&](uint64_t BucketSourceCounters::*reason) {
     Count(reason);
     RemoveBad(id);
-    return std::nullopt;
+    return Probed{.answered = true};
   };
   if (!OpenHeader(keys_.header, probe.page)) return bad(&BucketSourceCounters::bad_seal);
   const absl::StatusOr<ImageHeader> header = DecodeHeader(probe.page, keys_.mac);
   if (absl::IsFailedPrecondition(header.status())) {
     Count(&BucketSourceCounters::bad_header);  // of a newer kvkeep: it is left alone
-    return std::nullopt;
+    return {.answered = true};
   }
   if (!header.ok()) return bad(&BucketSourceCounters::bad_header);
   if (header->identity.id != id || header->placement.tier != Tier::kG4 ||
@@ -216,7 +257,7 @@ std::optional<ImageShape> BucketSource::CheckProbe(Probe& probe, const ObjectAns
     return bad(&BucketSourceCounters::bad_size);
   }
   Count(&BucketSourceCounters::probes_found);
-  return shape;
+  return {.answered = true, .shape = shape};
 }
 
 void BucketSource::RemoveBad(const ChunkId& id) {
@@ -272,6 +313,10 @@ void BucketSource::Write(WriteRequest request) {
     writing_bytes_ -= writing->bytes;
     absl::Status status =
         ToStatus(answer.outcome, "writing an image beyond the node", answer.error);
+    if (status.ok()) {
+      MutexLock lock(&mu_);
+      presence_.Forget(writing->request.id);
+    }
     if (!status.ok()) {
       Count(&BucketSourceCounters::failed_writes);
     } else if (answer.outcome == ObjectOutcome::kExists) {

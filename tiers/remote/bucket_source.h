@@ -5,7 +5,10 @@
 // Find reads header pages (a HEAD could not tell an absent object from a wrong bucket, nor a
 // shape). Of up to 32 keys each is asked for; of more, a prefix is searched (prefix_search.h): the
 // highest part of a key stands for the key and those before it. A chunk that was not asked for
-// itself is taken to have the shape of the next one that was; a read finds out.
+// itself is taken to have the shape of the next one that was; a read finds out. What was absent is
+// taken to be so for a while (presence.h): of a prefix that is known to be absent the first key
+// alone is asked for. A question that is not answered in time says nothing: then the search ends
+// with what it knows.
 //
 // Read asks for the whole image at once, or above `whole_up_to` for parts, all of the version that
 // the first part is of. An object that is proven to be cut off, or another chunk's, is removed,
@@ -31,6 +34,7 @@
 #include "tiers/base/random.h"
 #include "tiers/objects/object_store.h"
 #include "tiers/remote/fleet_keys.h"
+#include "tiers/remote/presence.h"
 #include "tiers/remote/prefix_search.h"
 #include "tiers/remote/remote_source.h"
 
@@ -42,6 +46,8 @@ struct BucketSourceOptions {
   std::chrono::milliseconds find_within{1000}, read_within{30'000}, write_within{60'000},
       remove_within{10'000}, check_within{10'000};
   size_t probes_at_once = 64;
+  size_t presence_entries = 1 << 20;           // 16 bytes each
+  std::chrono::milliseconds absent_for{10'000};  // what was absent is taken to be so
   uint64_t whole_up_to = 12 * kMiB, part_bytes = 8 * kMiB;
   uint32_t parts_at_once = 4;            // of one image
   uint64_t writes_in_flight = 64 * kMiB;  // beyond that it is not writable
@@ -50,7 +56,8 @@ struct BucketSourceOptions {
 struct BucketSourceCounters {
   uint64_t searches = 0, search_rounds = 0, believed_chunks = 0;
   uint64_t probes = 0, probes_found = 0, probes_absent = 0, probes_failed = 0;
-  uint64_t probes_late = 0;  // never sent
+  uint64_t probes_late = 0;   // never sent
+  uint64_t known_absent = 0;  // keys that were not asked for: they were absent a while ago
   uint64_t reads = 0, failed_reads = 0, read_bytes = 0;
   uint64_t writes = 0, failed_writes = 0, written_bytes = 0, already_there = 0;
   uint64_t removes = 0, failed_removes = 0;
@@ -68,7 +75,8 @@ class BucketSource final : public RemoteSource {
   ~BucketSource() override;
 
   // REQUIRES: some ids.
-  void Find(std::vector<ChunkId> ids, std::function<void(Found)> done) override;
+  void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
+            std::function<void(Found)> done) override;
   void Read(ReadRequest request) override;
   void Write(WriteRequest request) override;
   void Remove(const ChunkId& id, std::function<void(absl::Status)> done) override;
@@ -91,11 +99,20 @@ class BucketSource final : public RemoteSource {
   std::string NameOf(const ChunkId& id) const;
   MonotonicTime After(std::chrono::milliseconds time) const { return clock_.Now() + time; }
 
-  void StartRound(const std::shared_ptr<Finding>& finding);
+  // `in_find`: inside the call of Find, where nothing may end.
+  void StartRound(const std::shared_ptr<Finding>& finding, bool in_find);
+  // Whether there is something to wait for in this round.
+  bool AskRound(const std::shared_ptr<Finding>& finding, const std::vector<size_t>& round,
+                bool in_find);
   void EndFinding(Finding& finding);
   void PumpProbes();
   void OnProbed(const std::shared_ptr<Probe>& probe, const ObjectAnswer& answer);
-  std::optional<ImageShape> CheckProbe(Probe& probe, const ObjectAnswer& answer);
+  // What became of a question. No shape: the chunk is not there, or is proven wrong.
+  struct Probed {
+    bool answered = false;
+    std::optional<ImageShape> shape;
+  };
+  Probed CheckProbe(Probe& probe, const ObjectAnswer& answer);
   void RemoveBad(const ChunkId& id);
 
   void StartParts(const std::shared_ptr<Reading>& reading);
@@ -103,6 +120,7 @@ class BucketSource final : public RemoteSource {
   void OnPart(const std::shared_ptr<Reading>& reading, PartSink& sink,
               const ObjectAnswer& answer);
   void Count(uint64_t BucketSourceCounters::*counter, uint64_t by = 1);
+  void NoteAbsent(const ChunkId& id);
 
   const BucketSourceOptions options_;
   const FleetKeys keys_;
@@ -112,6 +130,7 @@ class BucketSource final : public RemoteSource {
 
   mutable Mutex mu_;
   BucketSourceCounters counters_ ABSL_GUARDED_BY(mu_);
+  Presence presence_ ABSL_GUARDED_BY(mu_);  // of what is absent
   // Probes that wait for their turn: a search, and which of its keys. The callers bound their
   // number.
   std::deque<std::pair<std::shared_ptr<Finding>, size_t>> probes_ ABSL_GUARDED_BY(mu_);

@@ -55,9 +55,11 @@ absl::StatusOr<std::unique_ptr<G4>> G4::Open(const G4Options& options, const Sec
   KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<ObjectStore> store,
                           OpenStore(options, *g4, clock, random));
   g4->watch_ = std::make_unique<HealthWatch>(clock);
+  auto stoppable = std::make_unique<StoppableStore>(std::move(store));
+  g4->store_ = stoppable.get();
   g4->source_ = std::make_unique<BucketSource>(
       BucketSourceOptions{.epoch = options.epoch},
-      FleetKeys::Derive(fleet_key, options.fleet_name), std::move(store), clock, random);
+      FleetKeys::Derive(fleet_key, options.fleet_name), std::move(stoppable), clock, random);
   return g4;
 }
 

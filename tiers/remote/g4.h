@@ -22,6 +22,7 @@
 #include "tiers/objects/credentials.h"
 #include "tiers/objects/curl_engine.h"
 #include "tiers/objects/s3_url.h"
+#include "tiers/objects/stoppable_store.h"
 #include "tiers/remote/bucket_source.h"
 #include "tiers/remote/health_watch.h"
 
@@ -62,6 +63,8 @@ class G4 {
   const KeyRing* keys() const { return keys_.get(); }
   // Asks whether the store serves, when that is not known. Some: what people are to be told.
   std::optional<ObjectStoreHealth> Tick();
+  // All that it was asked for is answered soon, and what it is asked for from here on.
+  void Stop() { store_->Stop(); }
 
   ObjectStoreHealth health() const { return watch_->health(*source_); }
   BucketSourceCounters counters() const { return source_->counters(); }
@@ -81,6 +84,7 @@ class G4 {
   std::unique_ptr<ThreadPool> directory_pool_;
   std::unique_ptr<S3Credentials> credentials_;
   std::unique_ptr<HealthWatch> watch_;
+  StoppableStore* store_ = nullptr;  // the source's
   std::unique_ptr<BucketSource> source_;
 };
 

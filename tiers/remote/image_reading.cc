@@ -99,8 +99,8 @@ void BucketSource::PartSink::TellRest(const absl::Status& status) {
 void BucketSource::Read(ReadRequest request) {
   KVKEEP_CHECK(ValidateShape(request.shape).ok());
   std::string name = NameOf(request.id);
-  const auto reading = std::make_shared<Reading>(std::move(request), std::move(name),
-                                                 After(options_.read_within));
+  const MonotonicTime until = std::min(request.deadline, After(options_.read_within));
+  const auto reading = std::make_shared<Reading>(std::move(request), std::move(name), until);
   reading->part_bytes =
       reading->bytes <= options_.whole_up_to ? reading->bytes : options_.part_bytes;
   Count(&BucketSourceCounters::reads);
@@ -175,6 +175,9 @@ void BucketSource::OnPart(const std::shared_ptr<Reading>& reading, PartSink& sin
       case ObjectOutcome::kCancelled:
         status = absl::UnavailableError("a read of an image beyond the node was cut short");
         break;
+      case ObjectOutcome::kAbsent:
+        NoteAbsent(reading->request.id);
+        [[fallthrough]];
       default: status = ToStatus(answer.outcome, "reading an image beyond the node", answer.error);
     }
   }

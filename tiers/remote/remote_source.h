@@ -5,7 +5,8 @@
 //
 // Find, Read, Write and Remove hand over a request and return at once. Each is answered once,
 // later, on any thread, never inside the call, within a time that the source bounds. The caller
-// keeps memory that a request names until the last answer. Thread-safe.
+// keeps memory that a request names until the last answer. A deadline bounds that time further:
+// soon after it the request is answered with what is known by then. Thread-safe.
 //
 // Errors: NotFound (the image is not there), Unavailable (the source does not answer, or is over a
 // limit of its own), DataLoss (what came is no whole image). Any other error says that the source
@@ -21,6 +22,7 @@
 #include <span>
 #include <vector>
 
+#include "tiers/base/clock.h"
 #include "tiers/base/image.h"
 
 namespace kvkeep {
@@ -44,6 +46,7 @@ class RemoteSource {
     // has reported. If the image is overwritten meanwhile, the read gives the old image or fails:
     // never a mix of two.
     std::function<void(size_t piece, uint64_t bytes, absl::Status)> piece_done;
+    MonotonicTime deadline{MonotonicTime::max()};
   };
 
   struct WriteRequest {
@@ -56,7 +59,8 @@ class RemoteSource {
 
   virtual ~RemoteSource() = default;
 
-  virtual void Find(std::vector<ChunkId> ids, std::function<void(Found)> done) = 0;
+  virtual void Find(std::vector<ChunkId> ids, MonotonicTime deadline,
+                    std::function<void(Found)> done) = 0;
   virtual void Read(ReadRequest request) = 0;
   virtual void Write(WriteRequest request) = 0;
   // OK, too, if there was no such image.

@@ -371,6 +371,7 @@ bool Core::Tick() {
   if (remote_ != nullptr) {
     remote_->removals.Tend();
     PumpRemote();
+    AnswerOverdue();
   }
   DropBrokenAndSweep(section);
   WriteForWaiters(section);

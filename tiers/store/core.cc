@@ -84,7 +84,8 @@ Core::Core(const StoreOptions& options, const StoreDeps& deps)
   if (deps_.remote != nullptr) {
     const auto number = static_cast<uint16_t>(deps_.devices.size());
     remote_ = std::make_unique<RemoteTier>(number, deps_.remote,
-                                           options_.remote_write_bytes_per_second);
+                                           options_.remote_write_bytes_per_second,
+                                           options_.remote_second_use ? options_.max_chunks : 0);
     remote_->pump = [this] {
       mu_.AssertHeld();
       PumpReads(*remote_);
@@ -241,6 +242,7 @@ ChunkSlot Core::CreateChunk(const ChunkId& id, const ImageShape& shape) {
   if (slot == kNoSlot) return slot;
   table_.at(slot).tenant = owners_.OwnerOf(id.ns);
   slot_shares_.Take(table_.at(slot).tenant, 1);
+  if (remote_ != nullptr && remote_->awaits_use(slot)) remote_->unused[slot.value()] = false;
   return slot;
 }
 

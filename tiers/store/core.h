@@ -82,6 +82,9 @@ class Core final : private ReadSink {
   bool BeyondIsQuiet();
   using RecallCallback = absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&>;
   void Recall(const SessionToken& token, const ChunkSet& chunks, RecallCallback done);
+  // Once what is worth it is on its way, or nothing is; true: a search was made.
+  using AskedCallback = absl::AnyInvocable<void(bool) &&>;
+  void AskBeyond(const SessionToken& token, const LookupRequest& request, AskedCallback asked);
   absl::StatusOr<ReadResult> Read(const SessionToken& token, const ChunkId& id, LeaseId lease,
                                   bool transient);
   absl::StatusOr<ReserveResult> Reserve(const SessionToken& token, const PutRequest& request);
@@ -278,8 +281,8 @@ class Core final : private ReadSink {
       LOCKED;
   ChunkSlot FindInLease(Section& section, const SessionToken& token, LeaseId lease,
                         const ChunkId& id) LOCKED;
-  void StartPromotion(LowerTier& from, const ReadQueue::Requester& requester,
-                      ChunkSlot slot) LOCKED;
+  void StartPromotion(LowerTier& from, const ReadQueue::Requester& requester, ChunkSlot slot,
+                      MonotonicTime deadline = MonotonicTime::max()) LOCKED;
   void PumpReads(LowerTier& from) LOCKED;
   void BeginReads(LowerTier& from, Promotion& promotion) LOCKED;
   void OnHeaderRead(Promotion& promotion, HeaderPage page, absl::Status status) override;
@@ -447,14 +450,24 @@ class Core final : private ReadSink {
 
   // ---- remote.cc
   struct Recalling;
+  absl::Status MayAskBeyond() LOCKED;
+  void BeginRecalling(const SessionToken& token, const Session& session, const NamespaceDigest& ns,
+                      Recalling& recalling) LOCKED;
+  void NameMissing(Section& section, const LookupState& lookup, size_t first, Recalling& to) LOCKED;
+  bool IsWorthAsking(const Recalling& recalling) LOCKED;
+  bool IsFaster(const Recalling& recalling, size_t chunks, uint64_t bytes) LOCKED;
+  void Search(const std::shared_ptr<Recalling>& recalling, MonotonicTime deadline) LOCKED;
+  size_t WantedOf(Recalling& recalling, const RemoteSource::Found& found) LOCKED;
+  void AnswerOverdue() LOCKED;
   void EndRecall(Recalling& recalling) LOCKED;
   void OnFound(std::shared_ptr<Recalling> recalling, const RemoteSource::Found& found);
   bool BeginRecall(Section& section, const std::shared_ptr<Recalling>& recalling, size_t i,
                    const ImageShape& shape) LOCKED;
   bool MayRecall(const Recalling& recalling, const ChunkId& id) const LOCKED;
-  void OnRecalled(const std::shared_ptr<Recalling>& recalling, uint64_t bytes,
-                  const absl::Status& status);
+  void OnRecalled(const std::shared_ptr<Recalling>& by, uint64_t bytes, const absl::Status& status);
   void EndRecallRead(const Chunk& chunk) LOCKED;
+  void OfferPutToRemote(ChunkSlot slot) LOCKED;
+  void OfferUsed(Section& section, const LookupState& lookup) LOCKED;
   void OfferToRemote(const ChunkId& id) LOCKED;
   void PumpRemote() LOCKED;
   void StartRemoteWrite(ChunkSlot slot) LOCKED;
@@ -576,6 +589,7 @@ class Core final : private ReadSink {
   NamespaceMeters meters_ ABSL_GUARDED_BY(mu_);
   EventHub events_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<RemoteTier> remote_ ABSL_GUARDED_BY(mu_);  // null: nothing is beyond the node
+  std::vector<std::shared_ptr<Recalling>> asking_ ABSL_GUARDED_BY(mu_);  // lookups wait for these
 };
 
 }  // namespace kvkeep::store_internal

@@ -53,18 +53,20 @@ void Core::PinWhatIsInG2(Section& section, Grant& grant) {
   LookupState& lookup = grant.lookup;
   const size_t parts = lookup.chunks.parts.size();
   const bool leading = grant.request.lease_mode == LeaseMode::kLeadingRun;
-  grant.keys = leading ? lookup.leading_keys : static_cast<uint32_t>(lookup.chunks.keys.size());
+  grant.keys = leading ? lookup.reachable_keys : static_cast<uint32_t>(lookup.chunks.keys.size());
   bool room = true;
   for (uint32_t i = 0; i < grant.keys * parts; ++i) {
     section.YieldIfSpent();
     Count(work::kLook);
     const auto key = static_cast<uint32_t>(i / parts);
     const uint64_t bit = uint64_t{1} << (i % parts);
-    if (((lookup.g2_parts[key] | lookup.g3_parts[key]) & bit) == 0) continue;
+    if ((lookup.parts_of(key) & bit) == 0) continue;
     if (section.yields() > 0 && !table_.StillIs(lookup.found[i].slot, lookup.id(i))) {
       lookup.g2_parts[key] &= ~bit;
       lookup.g3_parts[key] &= ~bit;
+      if (!lookup.coming_parts.empty()) lookup.coming_parts[key] &= ~bit;
       lookup.leading_keys = std::min(lookup.leading_keys, key);
+      lookup.reachable_keys = std::min(lookup.reachable_keys, key);
       if (!leading) continue;
       if (!grant.entries.empty() && grant.entries.back().key_index == key) {
         size_t first = grant.entries.size();

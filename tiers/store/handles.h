@@ -121,4 +121,19 @@ class Reservation {
   std::vector<FilledPiece> filled_;  // by piece, sized at Reserve
 };
 
+struct ReserveResult {
+  enum class Outcome : uint8_t { kReserved, kPresent, kRejected } outcome = Outcome::kRejected;
+  RejectReason reason = RejectReason::kNone;
+  std::string message;     // names the limit and its value
+  bool over_rate = false;  // the limit is a rate (TenantOptions): other chunks are refused as well
+  bool ask_again = false;  // PutRequest::asks_again: not rejected, over the limit of reserved bytes
+  Reservation reservation;
+};
+
+struct ReadResult {
+  ReadOutcome outcome = ReadOutcome::kMiss;
+  bool from_g3 = false;  // a promotion was needed, or is under way
+  ChunkReader reader;
+};
+
 }  // namespace kvkeep

@@ -49,7 +49,7 @@ void Core::FindSlice(LookupState& lookup, size_t begin, size_t end) {
   const auto found = std::span(lookup.found).subspan(begin * parts, (end - begin) * parts);
   table_.FindAll(chunks.ns, chunks.keys.subspan(begin, end - begin), chunks.parts, found);
   Count(static_cast<uint32_t>(work::kFind * found.size()));
-  uint32_t leading = 0;
+  uint32_t leading = 0, reachable = 0;
   size_t i = 0;
   for (size_t k = begin; k < end; ++k) {
     for (size_t p = 0; p < parts; ++p, ++i) {
@@ -57,18 +57,21 @@ void Core::FindSlice(LookupState& lookup, size_t begin, size_t end) {
       const Chunk& chunk = table_.at(found[i].slot);
       if (chunk.in_g2()) lookup.g2_parts[k] |= uint64_t{1} << p;
       lookup.unadmitted |= chunk.unadmitted;
+      lookup.unused |= remote_ != nullptr && remote_->awaits_use(found[i].slot);
       if (InG3(chunk)) lookup.g3_parts[k] |= uint64_t{1} << p;
+      const bool coming = chunk.recalled && chunk.g2_state == G2State::kReading;
+      if (coming && !lookup.coming_parts.empty()) lookup.coming_parts[k] |= uint64_t{1} << p;
     }
     const bool whole = ((lookup.g2_parts[k] | lookup.g3_parts[k]) & all) == all;
     if (whole && leading == k - begin) ++leading;
-    if (!whole) {
-      const uint64_t missing = all & ~(lookup.g2_parts[k] | lookup.g3_parts[k]);
-      lookup.absent += static_cast<uint64_t>(std::popcount(missing));
-    }
+    const uint64_t missing = all & ~lookup.parts_of(k);
+    if (missing == 0 && reachable == k - begin) ++reachable;
+    lookup.absent += static_cast<uint64_t>(std::popcount(missing));
   }
   // Slices come from the tail: the run goes on where this slice is whole.
   const bool goes_on = leading == end - begin;
   lookup.leading_keys = goes_on ? leading + lookup.leading_keys : leading;
+  lookup.reachable_keys = reachable == end - begin ? reachable + lookup.reachable_keys : reachable;
   if (lookup.to_read.empty()) return;  // nobody asks
   if (!goes_on) std::fill(lookup.to_read.begin(), lookup.to_read.end(), LookupState::ToRead{});
   for (size_t k = 0; k < leading; ++k) {
@@ -190,6 +193,7 @@ void Core::FindAll(Section& section, TenantId tenant, LookupState& lookup, bool 
   }
   if (touch) TellChains(section, tenant, lookup);
   if (touch && lookup.unadmitted && !draining_) OfferAgain(section, lookup);
+  if (touch && lookup.unused && !draining_) OfferUsed(section, lookup);
 }
 
 // Head first, as they came. No device is pumped here: it would evict, and callers have found chunks
@@ -250,6 +254,7 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   Grant grant{.request = request, .lookup = lookup};
   if (request.lease_mode != LeaseMode::kNone) grant.Reserve();
   lookup.to_read.resize(deps_.devices.size());
+  if (request.beyond.asks()) lookup.coming_parts.assign(lookup.g2_parts.size(), 0);
   ReuseMeter::Note note(&reuse_);
   Section section(this);
   const TenantId tenant = owners_.OwnerOf(request.chunks.ns);
@@ -283,8 +288,14 @@ absl::StatusOr<LookupResult> Core::Lookup(const SessionToken& token, const Looku
   LookupResult result = std::move(grant.result);
   result.g2_parts = std::move(lookup.g2_parts);
   result.g3_parts = std::move(lookup.g3_parts);
+  result.coming_parts = std::move(lookup.coming_parts);
   result.leading_keys = lookup.leading_keys;
   result.promotion_time = promotion_time;
+  result.beyond_keys = lookup.reachable_keys - lookup.leading_keys;
+  // Behind all that waits: others may have asked for it.
+  if (result.beyond_keys > 0) {
+    result.beyond_time = remote_->reads.TimeFor(lookup.requester, 0, true);
+  }
   return result;
 }
 

@@ -46,6 +46,7 @@ struct ImageRead {
   ExtentList extents;  // where the image lies, in a tier that has extents
   HeaderPage header;   // gets the header page; all other bytes go to `to`
   ArenaImage to;
+  MonotonicTime deadline;  // for a tier that can give up; max(): none
 };
 
 struct ImageWrite {

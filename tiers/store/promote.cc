@@ -172,9 +172,11 @@ std::vector<uint64_t> Core::PieceChecksums(ChunkSlot slot, const ExtentList& ext
   return std::move(header->identity.piece_checksums);
 }
 
-void Core::StartPromotion(LowerTier& from, const ReadQueue::Requester& requester, ChunkSlot slot) {
+void Core::StartPromotion(LowerTier& from, const ReadQueue::Requester& requester, ChunkSlot slot,
+                          MonotonicTime deadline) {
   Chunk& chunk = table_.at(slot);
-  auto promotion = std::make_unique<Promotion>(&from, requester, slot, chunk.shape, chunk.g2);
+  auto promotion =
+      std::make_unique<Promotion>(&from, requester, slot, chunk.shape, chunk.g2, deadline);
   from.reads.Ask(requester, slot, promotion->bytes(), deps_.clock->Now());
   promotions_[slot] = std::move(promotion);
   chunk.g3_reading |= from.has_records();
@@ -213,7 +215,8 @@ void Core::BeginReads(LowerTier& from, Promotion& promotion) {
                  .shape = chunk.shape,
                  .extents = chunk.g3,
                  .header = page,
-                 .to = ArenaImage(deps_.arena, promotion.to())};
+                 .to = ArenaImage(deps_.arena, promotion.to()),
+                 .deadline = promotion.deadline()};
   Later([&from, read = std::move(read)]() mutable { from.Read(std::move(read)); });
 }
 

@@ -7,12 +7,13 @@
 namespace kvkeep::store_internal {
 
 Promotion::Promotion(LowerTier* from, const ReadQueue::Requester& requester, ChunkSlot slot,
-                     const ImageShape& shape, ExtentList to)
+                     const ImageShape& shape, ExtentList to, MonotonicTime deadline)
     : from_(from),
       requester_(requester),
       slot_(slot),
       shape_(shape),
       to_(std::move(to)),
+      deadline_(deadline),
       waits_(from != nullptr),
       header_there_(from == nullptr),
       pieces_(shape.pieces()) {

@@ -57,9 +57,11 @@ class Promotion {
 
   // Verifies the image at `to` in G2; its header is read first.
   static std::unique_ptr<Promotion> InPlace(ChunkSlot slot, const ImageShape& shape, ExtentList to);
-  // Reads an image from a tier into the space `to`, for the requester that asked first.
+  // Reads an image from a tier into the space `to`, for the requester that asked first. From
+  // `deadline` on nobody wants it.
   Promotion(LowerTier* from, const ReadQueue::Requester& requester, ChunkSlot slot,
-            const ImageShape& shape, ExtentList to);
+            const ImageShape& shape, ExtentList to,
+            MonotonicTime deadline = MonotonicTime::max());
 
   // Null: in place.
   LowerTier* from() const { return from_; }
@@ -67,6 +69,7 @@ class Promotion {
   const ReadQueue::Requester& requester() const { return requester_; }
   ChunkSlot slot() const { return slot_; }
   const ExtentList& to() const { return to_; }
+  MonotonicTime deadline() const { return deadline_; }
   uint64_t bytes() const { return shape_.blocks().value() * kBlockBytes; }
   size_t pieces() const { return shape_.pieces(); }
 
@@ -121,6 +124,7 @@ class Promotion {
   const ChunkSlot slot_;
   const ImageShape shape_;
   const ExtentList to_;
+  const MonotonicTime deadline_;
   bool waits_;
   AlignedPage header_page_;
   // Set once, before anything is verified.

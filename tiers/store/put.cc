@@ -245,7 +245,7 @@ absl::StatusOr<SealOutcome> Core::Seal(uint64_t reservation, const PutRequest& r
   TestPoint("sealed");
   if (!request.no_g3) {
     QueueWriteBack(slot, request.parent, request.durable);
-    OfferToRemote(id);
+    OfferPutToRemote(slot);
   }
   return SealOutcome::kStored;
 }

@@ -18,7 +18,7 @@
 
 namespace kvkeep::store_internal {
 
-// One call of Recall.
+// One call of Recall or AskBeyond.
 struct Core::Recalling {
   ReadQueue::Requester requester;
   TenantId owner;  // of the namespace
@@ -27,44 +27,146 @@ struct Core::Recalling {
   uint64_t left = 1;  // chunks under way, and the call itself until all were begun
   uint64_t came = 0;
   RecallCallback done;
+
+  // ---- of AskBeyond
+  AskedCallback asked;
+  bool head_run = false;  // what is behind a chunk that is not there is of no use
+  MonotonicTime asked_at{0}, answer_by{0};
+  std::chrono::nanoseconds recompute_per_key{0};     // 0: not known
+  MonotonicTime deadline{MonotonicTime::max()};  // from then on nobody wants what was begun
+
+  std::chrono::nanoseconds RecomputeTime(size_t first_ids) const;
 };
 
+// What it costs not to have the first of its chunks.
+std::chrono::nanoseconds Core::Recalling::RecomputeTime(size_t first_ids) const {
+  uint64_t keys = 0;
+  for (size_t i = 0; i < first_ids; ++i) keys += i == 0 || ids[i].key != ids[i - 1].key;
+  return keys * recompute_per_key;
+}
+
+absl::Status Core::MayAskBeyond() {
+  if (remote_ == nullptr) return absl::UnavailableError("nothing lies beyond the node");
+  if (draining_ || !remote_->readable() || remote_->recalls >= RemoteTier::kMostRecalls) {
+    ++remote_->counters.recalls_refused;
+    return absl::UnavailableError(
+        draining_                ? "the daemon is draining"
+        : !remote_->readable()   ? "what lies beyond the node does not answer"
+                                 : "too many recalls are under way");
+  }
+  return absl::OkStatus();
+}
+
+// Before the table is looked at: what is deleted from here on is not believed.
+void Core::BeginRecalling(const SessionToken& token, const Session& session,
+                          const NamespaceDigest& ns, Recalling& recalling) {
+  recalling.owner = owners_.OwnerOf(ns);
+  recalling.requester = {session.tenant(), token};
+  recalling.began = remote_->removals.BeginSearch();
+  ++remote_->recalls;
+}
+
+// The keys were charged by who called first.
 void Core::Recall(const SessionToken& token, const ChunkSet& chunks, RecallCallback done) {
   LookupState lookup(chunks, options_);
   auto recalling = std::make_shared<Recalling>();
   recalling->done = std::move(done);
   Section section(this);
-  const auto answer = [&](absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    CallLater(std::move(recalling->done), std::move(status));
-  };
-  const absl::StatusOr<Session*> session = sessions_.FindFor(token, chunks, &Grants::read);
-  if (!session.ok()) return answer(session.status());
-  if (remote_ == nullptr) return answer(absl::UnavailableError("nothing lies beyond the node"));
-  if (draining_ || !remote_->readable() || remote_->recalls >= RemoteTier::kMostRecalls) {
-    ++remote_->counters.recalls_refused;
-    return answer(absl::UnavailableError(
-        draining_                ? "the daemon is draining"
-        : !remote_->readable()   ? "what lies beyond the node does not answer"
-                                 : "too many recalls are under way"));
-  }
-  recalling->owner = owners_.OwnerOf(chunks.ns);
-  recalling->requester = {(*session)->tenant(), token};
-  // A search begins before the table is looked at: what is deleted from here on is not believed.
-  recalling->began = remote_->removals.BeginSearch();
-  ++remote_->recalls;
+  const absl::StatusOr<Session*> session =
+      sessions_.FindUncharged(token, chunks, &Grants::read);
+  absl::Status may = session.ok() ? MayAskBeyond() : session.status();
+  if (!may.ok()) return CallLater(std::move(recalling->done), std::move(may));
+  BeginRecalling(token, **session, chunks.ns, *recalling);
   FindAll(section, recalling->owner, lookup, false);
-  for (size_t i = 0; i < lookup.found.size(); ++i) {
+  NameMissing(section, lookup, 0, *recalling);
+  if (recalling->ids.empty()) return EndRecall(*recalling);
+  Search(recalling, MonotonicTime::max());
+}
+
+void Core::AskBeyond(const SessionToken& token, const LookupRequest& request,
+                     AskedCallback asked) {
+  LookupState lookup(request.chunks, options_);
+  auto recalling = std::make_shared<Recalling>();
+  recalling->asked = std::move(asked);
+  Section section(this);
+  const auto not_asked = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    CallLater(std::move(recalling->asked), false);
+  };
+  // What is wrong with the request is said by the lookup that follows.
+  const absl::StatusOr<Session*> session =
+      sessions_.FindUncharged(token, request.chunks, &Grants::read);
+  if (!session.ok() || !sessions_.AskRates(**session, true, false).ok()) return not_asked();
+  if (!request.beyond.asks() || !MayAskBeyond().ok()) return not_asked();
+  recalling->head_run = request.lease_mode != LeaseMode::kAllPresent;
+  recalling->asked_at = deps_.clock->Now();
+  recalling->recompute_per_key = request.beyond.recompute_per_key;
+  BeginRecalling(token, **session, request.chunks.ns, *recalling);
+  lookup.coming_parts.assign(request.chunks.keys.size(), 0);
+  FindAll(section, recalling->owner, lookup, false);
+  NameMissing(section, lookup, recalling->head_run ? lookup.reachable_keys : 0, *recalling);
+  if (!IsWorthAsking(*recalling)) {
+    not_asked();
+    return EndRecall(*recalling);
+  }
+  recalling->answer_by = recalling->asked_at + request.beyond.wait;
+  asking_.push_back(recalling);
+  Search(recalling, recalling->answer_by);
+}
+
+// Those whose source is late, as one that hangs may be: what it finds later comes all the same.
+void Core::AnswerOverdue() {
+  const MonotonicTime now = deps_.clock->Now();
+  std::erase_if(asking_, [&](const std::shared_ptr<Recalling>& recalling) {
+    mu_.AssertHeld();
+    if (recalling->asked && now >= recalling->answer_by) {
+      ++remote_->counters.overdue_searches;
+      CallLater(std::move(recalling->asked), true);
+      recalling->asked = nullptr;
+    }
+    return !recalling->asked;
+  });
+}
+
+// Those that are in no tier, from a key on.
+void Core::NameMissing(Section& section, const LookupState& lookup, size_t first_key,
+                       Recalling& recalling) {
+  for (size_t i = first_key * lookup.chunks.parts.size(); i < lookup.found.size(); ++i) {
     section.YieldIfSpent();
     Count(work::kLook);
     if (lookup.found[i].slot != kNoSlot) continue;
-    if (recalling->ids.size() >= RemoteTier::kMostChunksARecall) break;
-    recalling->ids.push_back(lookup.id(i));
+    if (recalling.ids.size() >= RemoteTier::kMostChunksARecall) break;
+    recalling.ids.push_back(lookup.id(i));
   }
+}
+
+// Whether it may pay to search for them. A turn of a conversation lacks its last few keys alone:
+// nobody is asked for those.
+bool Core::IsWorthAsking(const Recalling& recalling) {
+  if (recalling.ids.empty()) return false;
+  Count(static_cast<uint32_t>(work::kLook * recalling.ids.size()));
+  const bool cost_known = recalling.recompute_per_key.count() > 0;
+  const size_t least = cost_known ? RemoteTier::kLeastChunksByCost : RemoteTier::kLeastChunks;
+  if (recalling.ids.size() < least) {
+    ++remote_->counters.declined_few;
+    return false;
+  }
+  return !cost_known || IsFaster(recalling, recalling.ids.size(), 0);
+}
+
+// Whether so many bytes come well before the first of the chunks are computed.
+bool Core::IsFaster(const Recalling& recalling, size_t chunks, uint64_t bytes) {
+  const auto wait = remote_->reads.TimeFor(recalling.requester, bytes, false);
+  const std::chrono::nanoseconds recompute = recalling.RecomputeTime(chunks);
+  if (wait <= recompute / 10 * 7) return true;
+  ++remote_->counters.declined_cost;
+  return false;
+}
+
+void Core::Search(const std::shared_ptr<Recalling>& recalling, MonotonicTime deadline) {
   ++remote_->counters.searches;
   remote_->counters.searched_chunks += recalling->ids.size();
-  if (recalling->ids.empty()) return EndRecall(*recalling);
-  Later([this, recalling, source = &remote_->source()] {
-    source->Find(recalling->ids, [this, recalling](const RemoteSource::Found& found) {
+  Later([this, recalling, deadline, source = &remote_->source()] {
+    source->Find(recalling->ids, deadline, [this, recalling](const RemoteSource::Found& found) {
       OnFound(recalling, found);
     });
   });
@@ -75,21 +177,43 @@ void Core::EndRecall(Recalling& recalling) {
   if (--recalling.left > 0) return;
   remote_->removals.EndSearch(recalling.began);
   --remote_->recalls;
-  CallLater(std::move(recalling.done), recalling.came);
+  if (recalling.done) CallLater(std::move(recalling.done), recalling.came);
 }
 
 void Core::OnFound(std::shared_ptr<Recalling> recalling, const RemoteSource::Found& found) {
   Section section(this);
   KVKEEP_CHECK(found.size() == recalling->ids.size());
-  for (size_t i = 0; i < found.size(); ++i) {
+  const size_t wanted = WantedOf(*recalling, found);
+  for (size_t i = 0; i < wanted; ++i) {
     section.YieldIfSpent();
     Count(work::kLook);
     if (!found[i].has_value()) continue;
-    ++remote_->counters.found_chunks;
     // Full: the rest would not fit either, and the first ones of a prompt are worth the most.
     if (!BeginRecall(section, recalling, i, *found[i])) break;
   }
+  if (recalling->asked) {
+    CallLater(std::move(recalling->asked), true);
+    recalling->asked = nullptr;
+  }
   EndRecall(*recalling);
+}
+
+// So many of the chunks, from the first, are to come here as far as they were found.
+size_t Core::WantedOf(Recalling& recalling, const RemoteSource::Found& found) {
+  size_t run = 0;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (!found[i].has_value() && recalling.head_run) break;
+    if (!found[i].has_value()) continue;
+    ++remote_->counters.found_chunks;
+    if (ValidateShape(*found[i]).ok()) bytes += found[i]->blocks().value() * kBlockBytes;
+    run = i + 1;
+  }
+  Count(static_cast<uint32_t>(work::kLook * found.size()));
+  if (run == 0 || recalling.recompute_per_key.count() == 0) return run;
+  if (!IsFaster(recalling, run, bytes)) return 0;
+  recalling.deadline = recalling.asked_at + recalling.RecomputeTime(run);
+  return run;
 }
 
 bool Core::MayRecall(const Recalling& recalling, const ChunkId& id) const {
@@ -134,7 +258,7 @@ bool Core::BeginRecall(Section& section, const std::shared_ptr<Recalling>& recal
   pool(owner).recalling_blocks += blocks;
   ++recalling->left;
   remote_->recalling.insert(id);
-  StartPromotion(*remote_, recalling->requester, slot);
+  StartPromotion(*remote_, recalling->requester, slot, recalling->deadline);
   AwaitAll(*promotions_.at(slot),
            [this, recalling, bytes = shape.payload_bytes](const absl::Status& status) {
              OnRecalled(recalling, bytes, status);
@@ -169,6 +293,25 @@ bool Core::BeyondIsQuiet() {
 }
 
 // ---- down
+
+void Core::OfferPutToRemote(ChunkSlot slot) {
+  if (remote_ == nullptr) return;
+  if (remote_->unused.empty()) return OfferToRemote(table_.at(slot).id);
+  remote_->unused[slot.value()] = true;
+}
+
+// Head first, so that what is there of a prompt is a prefix.
+void Core::OfferUsed(Section& section, const LookupState& lookup) {
+  for (size_t i = 0; i < lookup.found.size(); ++i) {
+    section.YieldIfSpent();
+    Count(work::kLook);
+    const ChunkSlot slot = lookup.found[i].slot;
+    if (slot == kNoSlot || !remote_->awaits_use(slot)) continue;
+    if (!table_.StillIs(slot, lookup.id(i)) || !ReadableNow(table_.at(slot))) continue;
+    remote_->unused[slot.value()] = false;
+    OfferToRemote(lookup.id(i));
+  }
+}
 
 void Core::OfferToRemote(const ChunkId& id) {
   if (remote_ == nullptr || limits_.remote_write_bytes_per_second == 0) return;

@@ -28,7 +28,8 @@ void RemoteTier::Read(ImageRead read) {
                 .piece_done =
                     [sink, promotion](size_t piece, uint64_t bytes, absl::Status status) {
                       sink->OnPieceRead(*promotion, piece, bytes, AwayIfGone(std::move(status)));
-                    }});
+                    },
+                .deadline = read.deadline});
 }
 
 void RemoteTier::Write(ImageWrite write) {

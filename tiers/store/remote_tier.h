@@ -8,6 +8,7 @@
 #pragma once
 
 #include <set>
+#include <vector>
 
 #include "tiers/base/token_bucket.h"
 #include "tiers/remote/remote_source.h"
@@ -22,10 +23,15 @@ class RemoteTier final : public LowerTier {
  public:
   static constexpr uint32_t kMostRecalls = 256;       // under way at once
   static constexpr size_t kMostChunksARecall = 4096;  // those behind are not looked for
+  // Fewer are not asked for by a lookup, without and with a cost that the caller told.
+  static constexpr size_t kLeastChunks = 8, kLeastChunksByCost = 2;
   static constexpr uint64_t kPartOfG2 = 4;  // recalls may be filling a 4th of a tenant's pool
 
-  RemoteTier(uint16_t of_number, RemoteSource* source, uint64_t write_bytes_per_second)
+  // `second_use_of`: of a table of so many slots; 0: no chunk waits for its second use.
+  RemoteTier(uint16_t of_number, RemoteSource* source, uint64_t write_bytes_per_second,
+             uint64_t second_use_of)
       : LowerTier(of_number, source->mac_key()),
+        unused(second_use_of),
         write_rate(write_bytes_per_second),
         source_(*source) {}
 
@@ -49,6 +55,12 @@ class RemoteTier final : public LowerTier {
            removals.at_rest();
   }
 
+  // Whether this chunk was put, and is offered to the source once a lookup finds it.
+  bool awaits_use(ChunkSlot slot) const {
+    return slot.value() < unused.size() && unused[slot.value()];
+  }
+
+  std::vector<bool> unused;  // by slot; empty: all that is put is offered
   RemoteWrites writes;
   TokenBucket write_rate;
   RemoteRemovals removals;

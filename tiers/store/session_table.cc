@@ -158,12 +158,19 @@ void SessionTable::ChargeBytes(TenantId tenant, uint64_t bytes) {
   rates_of(tenant).TakeBytes(bytes);
 }
 
-absl::StatusOr<Session*> SessionTable::FindFor(const SessionToken& token, const ChunkSet& chunks,
-                                               bool Grants::*grant, bool moves_bytes) {
+absl::StatusOr<Session*> SessionTable::FindUncharged(const SessionToken& token,
+                                                     const ChunkSet& chunks,
+                                                     bool Grants::*grant) {
   KVKEEP_ASSIGN_OR_RETURN(Session * session, Find(token));
   KVKEEP_RETURN_IF_ERROR(CheckGrant(*session, grant));
   KVKEEP_RETURN_IF_ERROR(CheckChunkSet(*session, chunks));
   if (grant == &Grants::write) KVKEEP_RETURN_IF_ERROR(CheckOwn(*session, chunks.ns));
+  return session;
+}
+
+absl::StatusOr<Session*> SessionTable::FindFor(const SessionToken& token, const ChunkSet& chunks,
+                                               bool Grants::*grant, bool moves_bytes) {
+  KVKEEP_ASSIGN_OR_RETURN(Session * session, FindUncharged(token, chunks, grant));
   KVKEEP_RETURN_IF_ERROR(AskRates(*session, true, moves_bytes));
   ChargeKeys(*session, chunks.keys.size() * chunks.parts.size());
   return session;

@@ -91,8 +91,10 @@ class SessionTable {
   void ChargeKeys(Session& session, uint64_t keys);
   // Of a session that may be closed by now.
   void ChargeBytes(TenantId tenant, uint64_t bytes);
-  // The session, when it has the grant, the chunks are such that it may ask for them, and its
-  // tenant is within its rates. The keys are charged.
+  // The session, when it has the grant, and the chunks are such that it may ask for them.
+  absl::StatusOr<Session*> FindUncharged(const SessionToken& token, const ChunkSet& chunks,
+                                         bool Grants::*grant);
+  // Likewise, when its tenant is within its rates. The keys are charged.
   absl::StatusOr<Session*> FindFor(const SessionToken& token, const ChunkSet& chunks,
                                    bool Grants::*grant, bool moves_bytes = false);
 

@@ -327,6 +327,14 @@ absl::StatusOr<LookupResult> Store::Lookup(const SessionToken& session,
   if (result.ok() && result->lease.value() != 0) TestPoint("lease-granted");
   return result;
 }
+bool Store::reaches_beyond() const { return core_->reaches_beyond(); }
+
+void Store::AskBeyond(const SessionToken& session, const LookupRequest& request,
+                      absl::AnyInvocable<void(bool) &&> asked) {
+  if (!request.beyond.asks() || !reaches_beyond()) return std::move(asked)(false);
+  core_->AskBeyond(session, request, std::move(asked));
+}
+
 absl::Status Store::Release(const SessionToken& session, LeaseId lease, uint32_t keep_keys) {
   return core_->Release(session, lease, keep_keys);
 }

@@ -35,21 +35,6 @@ namespace store_internal {
 class Core;
 }
 
-struct ReserveResult {
-  enum class Outcome : uint8_t { kReserved, kPresent, kRejected } outcome = Outcome::kRejected;
-  RejectReason reason = RejectReason::kNone;
-  std::string message;     // names the limit and its value
-  bool over_rate = false;  // the limit is a rate (TenantOptions): other chunks are refused as well
-  bool ask_again = false;  // PutRequest::asks_again: not rejected, over the limit of reserved bytes
-  Reservation reservation;
-};
-
-struct ReadResult {
-  ReadOutcome outcome = ReadOutcome::kMiss;
-  bool from_g3 = false;  // a promotion was needed, or is under way
-  ChunkReader reader;
-};
-
 class Store {
  public:
   // Recovers the chunks of G2, then those of the devices that are there. Blocks for O(records);
@@ -120,6 +105,11 @@ class Store {
                                               const NamespaceDigest& ns) const;
 
   absl::StatusOr<LookupResult> Lookup(const SessionToken& session, const LookupRequest& request);
+  // Looks for the keys behind the leading ones beyond the node, as request.beyond wants, and begins
+  // to bring what is worth it. A lookup by the same request then finds that coming. `asked` gets
+  // whether there was a search; it may run inside the call where there is nothing to ask.
+  void AskBeyond(const SessionToken& session, const LookupRequest& request,
+                 absl::AnyInvocable<void(bool) &&> asked);
   absl::Status Release(const SessionToken& session, LeaseId lease, uint32_t keep_keys);
   absl::StatusOr<uint64_t> Touch(const SessionToken& session, const ChunkSet& chunks);
   // Begins to bring them into G2, those beyond the node too, as Recall.
@@ -133,6 +123,7 @@ class Store {
   void Recall(const SessionToken& session, const ChunkSet& chunks,
               absl::AnyInvocable<void(absl::StatusOr<uint64_t>) &&> done);
 
+  bool reaches_beyond() const;  // something lies beyond the node
   // True: all that was asked of what lies beyond the node is answered. Then a drain keeps it so.
   bool beyond_is_quiet() const;
 

@@ -58,8 +58,9 @@ struct StoreOptions {
   uint64_t max_device_reads_in_flight_bytes = 64 * kMiB;   // each device
   uint64_t max_device_writes_in_flight_bytes = 64 * kMiB;  // each device
   uint64_t scrub_bytes_per_second = 0;                     // of all devices together; 0: never
-  // Images that are put are written beyond the node at this rate, if something lies there; 0: none.
+  // Images are written beyond the node at this rate, if something lies there; 0: none.
   uint64_t remote_write_bytes_per_second = TokenBucket::kMaxPerSecond;
+  bool remote_second_use = false;  // those that a lookup finds after their put; else all
   std::chrono::nanoseconds sync_interval = std::chrono::seconds(1);
   uint32_t life_sample_one_in = 64;         // chunks whose life is followed; a power of two
   uint64_t g2_capacity_bytes = 0;           // the part of the arena that may be used; 0: all

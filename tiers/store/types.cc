@@ -89,4 +89,18 @@ absl::Status SessionInfo::Validate(size_t tenants) const {
   return CheckUtf8("client_name", client_name);
 }
 
+absl::Status BeyondOptions::Validate() const {
+  constexpr std::chrono::microseconds kLongestWait = std::chrono::seconds(10);
+  constexpr std::chrono::microseconds kDearestKey = std::chrono::seconds(60);
+  const auto check = [](const char* field, std::chrono::nanoseconds value,
+                        std::chrono::microseconds most) {
+    if (value <= most) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, " is ", value / std::chrono::microseconds(1), ", allowed are at most ",
+                     most.count()));
+  };
+  absl::Status wait_ok = check("remote_wait_us", wait, kLongestWait);
+  return wait_ok.ok() ? check("recompute_us_per_key", recompute_per_key, kDearestKey) : wait_ok;
+}
+
 }  // namespace kvkeep

@@ -69,12 +69,24 @@ struct ChunkSet {
   std::span<const PartId> parts;   // at most kMaxPartsPerCall, all of the namespace's, none twice
 };
 
+// What a lookup may ask of what lies beyond the node (Store::AskBeyond).
+struct BeyondOptions {
+  std::chrono::nanoseconds wait{0};  // the search may take so long; 0: nothing is asked
+  // What a key costs the caller that is not there. What would take longer to come is left there,
+  // and what was begun ends when that time is over. 0: not known.
+  std::chrono::nanoseconds recompute_per_key{0};
+
+  bool asks() const { return wait.count() > 0; }
+  absl::Status Validate() const;  // names the field of kvkeep.v1.LookupRequest, and its limit
+};
+
 struct LookupRequest {
   ChunkSet chunks;
   LeaseMode lease_mode = LeaseMode::kNone;
   uint64_t client_request_id = 0;  // not 0: a repeat gets the same lease
   bool transient = false;
   bool want_places = false;  // with a lease: fill LookupResult::places
+  BeyondOptions beyond;
 };
 
 // Where a leased chunk lies in G2. It stays there while its lease lives.
@@ -94,6 +106,11 @@ struct LookupResult {
   uint32_t leased_keys = 0;
   uint64_t leased_bytes = 0;
   std::chrono::nanoseconds promotion_time{0};  // estimate: until the leading keys are all in G2
+  // Keys behind the leading ones that are on their way here from beyond the node, if `beyond` asks.
+  // Leased like those, they hold space, not bytes: what does not come is a miss.
+  uint32_t beyond_keys = 0;
+  std::vector<uint64_t> coming_parts;       // as g2_parts; empty: it did not ask
+  std::chrono::nanoseconds beyond_time{0};  // estimate: until they are all in G2
   std::vector<ChunkPlace> places;  // of every leased chunk, in the order keys x parts; if wanted
 };
 

@@ -71,6 +71,8 @@ struct Told {
   bool well() const { return header->ok() && pieces.ok(); }
 };
 
+constexpr MonotonicTime kNever = MonotonicTime::max();
+
 class Bucket {
  public:
   explicit Bucket(const BucketSourceOptions& options = {}, uint64_t seed = 1) : random(seed) {
@@ -88,7 +90,7 @@ class Bucket {
   }
   RemoteSource::Found Find(std::vector<ChunkId> ids) {
     std::optional<RemoteSource::Found> found;
-    source->Find(std::move(ids), [&](RemoteSource::Found is) {
+    source->Find(std::move(ids), kNever, [&](RemoteSource::Found is) {
       REQUIRE_FALSE(found.has_value());
       found = std::move(is);
     });
@@ -151,7 +153,7 @@ TEST_CASE("an image that is written is found, and read as it was, in all sizes")
     CHECK(read.bytes == image.bytes);
   }
   CHECK(b.source->counters().probes_found == 5);
-  CHECK(b.source->counters().probes_absent == 5);
+  CHECK(b.source->counters().probes_absent + b.source->counters().known_absent == 5);
 }
 
 TEST_CASE("a bucket shows neither key nor namespace of what lies in it") {
@@ -260,7 +262,7 @@ TEST_CASE("another fleet finds nothing, and touches nothing") {
                        std::make_unique<MemoryObjectStore>(&b.objects, &b.executor, &b.clock),
                        &b.clock, &b.random);
     RemoteSource::Found found;
-    other.Find({image.id}, [&](RemoteSource::Found is) { found = std::move(is); });
+    other.Find({image.id}, kNever, [&](RemoteSource::Found is) { found = std::move(is); });
     b.executor.RunAll();
     CHECK(found == RemoteSource::Found{std::nullopt});
   }
@@ -330,10 +332,63 @@ TEST_CASE("no more is probed at once than may be, and a search ends by its deadl
   CHECK(b.Find(ids) == RemoteSource::Found(100));
   CHECK(b.store->most_at_once == 8);
   std::optional<RemoteSource::Found> found;
-  b.source->Find(ids, [&](RemoteSource::Found is) { found = std::move(is); });
+  b.source->Find(ids, kNever, [&](RemoteSource::Found is) { found = std::move(is); });
   b.clock.Advance(seconds(1));
   b.executor.RunAll();
   CHECK(found.has_value());
+}
+
+TEST_CASE("what was absent is not asked for again for a while, but for the first of all") {
+  Bucket b;
+  std::vector<ChunkId> ids;
+  for (uint8_t i = 0; i < 20; ++i) ids.push_back(Chunk(i));
+  CHECK(b.Find(ids) == RemoteSource::Found(20));
+  CHECK(b.source->counters().probes == 20);
+  CHECK(b.Find(ids) == RemoteSource::Found(20));
+  CHECK(b.source->counters().probes == 21);
+  CHECK(b.source->counters().known_absent == 19);
+  // What this node writes is known to be there.
+  Image image = Image::Make(*b.source, Chunk(1), 1000, 3);
+  CHECK(b.Write(image).ok());
+  CHECK(b.Find({Chunk(0), Chunk(1)})[1].has_value());
+  CHECK(b.source->counters().probes == 22);
+  // What another one wrote is found once the time is over.
+  Bucket other;
+  other.source = std::make_unique<BucketSource>(
+      BucketSourceOptions{}, KeysOf(0),
+      std::make_unique<MemoryObjectStore>(&b.objects, &other.executor, &other.clock), &other.clock,
+      &other.random);
+  Image second = Image::Make(*other.source, Chunk(2), 1000, 3);
+  CHECK(other.Write(second).ok());
+  CHECK_FALSE(b.Find({Chunk(1), Chunk(2)})[1].has_value());
+  b.clock.Advance(seconds(10));
+  CHECK(b.Find({Chunk(1), Chunk(2)})[1].has_value());
+}
+
+TEST_CASE("a question that is not answered in time is no absence: what is known by then counts") {
+  Bucket b;
+  std::vector<ChunkId> ids;
+  for (uint8_t i = 0; i < 100; ++i) ids.push_back(Chunk(i));
+  for (uint8_t i = 0; i < 50; ++i) {
+    Image image = Image::Make(*b.source, Chunk(i), 1000, 3);
+    CHECK(b.Write(image).ok());
+  }
+  std::optional<RemoteSource::Found> found;
+  b.source->Find(ids, b.clock.Now() + std::chrono::milliseconds(50),
+                 [&](RemoteSource::Found is) { found = std::move(is); });
+  while (b.source->counters().search_rounds < 2) b.executor.RunOne(0);
+  b.clock.Advance(std::chrono::milliseconds(50));
+  b.executor.RunAll();
+  REQUIRE(found.has_value());
+  const auto known = static_cast<size_t>(
+      std::count_if(found->begin(), found->end(), [](const auto& one) { return one.has_value(); }));
+  CHECK(known == 33);  // positions 0, 1, 2, 4, ... 32 were asked for first
+  CHECK((*found)[known - 1].has_value());
+  // Nothing of it is remembered as absent.
+  b.source->Find(ids, kNever, [&](RemoteSource::Found is) { found = std::move(is); });
+  b.executor.RunAll();
+  CHECK((*found)[49].has_value());
+  CHECK_FALSE((*found)[50].has_value());
 }
 
 TEST_CASE("a source with enough on its way, or a store that takes no puts, is not writable") {
@@ -379,7 +434,7 @@ TEST_CASE("whatever a bucket does, all is answered once, and nothing is well tha
     for (size_t i = 0; i < images.size(); ++i) {
       b.Read(reads[i], &told[i]);
       asked += 2;
-      b.source->Find({images[i].id, Chunk(77)}, [&, i](RemoteSource::Found found) {
+      b.source->Find({images[i].id, Chunk(77)}, kNever, [&, i](RemoteSource::Found found) {
         ++answered;
         CHECK((!found[0].has_value() || *found[0] == images[i].shape));
         CHECK_FALSE(found[1].has_value());

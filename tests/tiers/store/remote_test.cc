@@ -337,4 +337,27 @@ TEST_CASE("what is on its way to beyond the node takes nothing of what may be le
   CHECK(remote.counters().written_chunks == 1);
 }
 
+TEST_CASE("with second_use a chunk is written beyond the node once a lookup has found it") {
+  WorldOptions options = WithRemote();
+  options.store.remote_second_use = true;
+  StoreTester s(options);
+  for (const uint64_t name : {1, 2, 3}) CHECK(s.Put(name) == "stored");
+  s.Settle();
+  CHECK(s.world.bucket().empty());
+  s.Lookup({1, 2}, LeaseMode::kNone);
+  s.Settle();
+  CHECK(s.world.bucket().size() == 2);
+  CHECK(s.world.bucket().contains(s.Id(1)));
+  s.Lookup({1, 2}, LeaseMode::kNone);  // once
+  s.Settle();
+  CHECK(s.store().snapshot().remote->offered_chunks == 2);
+  // Another chunk in that one's slot has not been put.
+  s.Delete({3});
+  s.Settle();
+  CHECK(s.Put(4, 4096, {.no_g3 = true}) == "stored");
+  s.Lookup({4}, LeaseMode::kNone);
+  s.Settle();
+  CHECK(s.store().snapshot().remote->offered_chunks == 2);
+}
+
 }  // namespace kvkeep

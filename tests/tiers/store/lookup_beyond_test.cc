@@ -1,0 +1,230 @@
+// Lookups that ask beyond the node: what comes is told and leased, and promises space, not bytes.
+#include <catch2/catch.hpp>
+#include <numeric>
+
+#include "tests/tiers/store/store_tester.h"
+
+namespace kvkeep {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// A node that has lost what lies beyond it: chunks 1 to `chunks`.
+struct LostNode {
+  explicit LostNode(uint64_t chunks = 10) : s(WithRemote()) {
+    for (uint64_t name = 1; name <= chunks; ++name) {
+      CHECK(s.Put(name) == "stored");
+      s.Settle();
+    }
+    REQUIRE(s.world.bucket().size() == chunks);
+    s.world.Kill();
+    s.world.LoseArena();
+    s.world.SetAttached(0, false);
+    s.world.Start();
+    s.Connect();
+  }
+  static WorldOptions WithRemote() {
+    WorldOptions options = SmallWorld();
+    options.remote = true;
+    options.g2_blocks = 128;  // what is coming may take a quarter
+    options.g2_segment_blocks = 128;
+    return options;
+  }
+
+  LookupRequest Request(const std::vector<uint64_t>& names, LeaseMode mode,
+                        microseconds recompute) {
+    keys.clear();
+    for (const uint64_t name : names) keys.push_back(MakeKey(name));
+    return {.chunks = {s.ns, keys, parts},
+            .lease_mode = mode,
+            .beyond = {.wait = milliseconds(50), .recompute_per_key = recompute}};
+  }
+  // Asks, and looks as soon as that is answered, before anything has come.
+  LookupResult Ask(const std::vector<uint64_t>& names, LeaseMode mode = LeaseMode::kLeadingRun,
+                   microseconds recompute = microseconds(0)) {
+    const LookupRequest request = Request(names, mode, recompute);
+    std::optional<bool> answer;
+    s.store().AskBeyond(s.session, request, [&answer](bool was) { answer = was; });
+    while (!answer.has_value()) REQUIRE(s.world.RunOneAtRandom());
+    asked = *answer;
+    return s.store().Lookup(s.session, request).value();
+  }
+  RemoteCounters counters() { return *s.store().snapshot().remote; }
+
+  StoreTester s;
+  std::vector<ChunkKey> keys;
+  const std::vector<PartId> parts = {PartId(0)};
+  bool asked = false;
+};
+
+std::vector<uint64_t> Names(uint64_t first, uint64_t last) {
+  std::vector<uint64_t> names(last - first + 1);
+  std::iota(names.begin(), names.end(), first);
+  return names;
+}
+
+const std::vector<uint64_t> kNames = Names(1, 10);
+
+}  // namespace
+
+TEST_CASE("a lookup that asks is told what comes from beyond the node, leases it and reads it") {
+  LostNode node;
+  StoreTester& s = node.s;
+  const LookupResult found = node.Ask(kNames);
+  CHECK(node.asked);
+  CHECK(found.leading_keys == 0);
+  CHECK(found.beyond_keys == 10);
+  CHECK(found.leased_keys == 10);
+  CHECK(found.coming_parts == std::vector<uint64_t>(10, 1));
+  CHECK(found.g2_parts == std::vector<uint64_t>(10, 0));
+  CHECK(s.store().snapshot().g2.leased_bytes == 10 * 2 * kBlockBytes);
+  for (const uint64_t name : kNames) CHECK(s.Get(name, found.lease) == "hit");
+  CHECK(s.Release(found.lease).ok());
+  CHECK(node.Ask(kNames).leading_keys == 10);
+  CHECK_FALSE(node.asked);  // all is here
+}
+
+TEST_CASE("who does not ask is promised nothing that is still on its way") {
+  LostNode node;
+  StoreTester& s = node.s;
+  CHECK(s.Lookup(kNames).coming_parts.empty());
+  CHECK(node.counters().searches == 0);
+  const LookupResult asker = node.Ask(kNames);
+  const LookupResult other = s.Lookup(kNames);
+  CHECK(other.leading_keys == 0);
+  CHECK(other.beyond_keys == 0);
+  CHECK(other.lease == LeaseId(0));
+  s.RunAll();
+  CHECK(s.Lookup(kNames).leading_keys == 10);
+}
+
+TEST_CASE("a second one that asks shares what the first one has begun") {
+  LostNode node;
+  CHECK(node.Ask(kNames).leased_keys == 10);
+  const LookupResult second = node.Ask(kNames);
+  CHECK_FALSE(node.asked);
+  CHECK(second.beyond_keys == 10);
+  CHECK(second.leased_keys == 10);
+  node.s.RunAll();
+  CHECK(node.counters().recalled_chunks == 10);
+}
+
+TEST_CASE("what is leased and does not come is a miss, and its space is free with the lease") {
+  LostNode node;
+  StoreTester& s = node.s;
+  const LookupResult found = node.Ask(kNames);
+  CHECK(found.leased_keys == 10);
+  s.world.bucket().erase(s.Id(3));
+  s.world.bucket().erase(s.Id(4));
+  s.RunAll();
+  CHECK(s.Get(2, found.lease) == "hit");
+  CHECK(s.Get(3, found.lease) == "miss");
+  CHECK(s.Get(4) == "miss");
+  CHECK(s.Get(5, found.lease) == "hit");
+  CHECK(s.Put(3, 4096) == "stored");
+  CHECK(s.Get(3) == "hit");
+  CHECK(s.Release(found.lease).ok());
+  s.Settle();
+  s.store().CheckInvariants();
+  CHECK(s.store().snapshot().g2.leased_bytes == 0);
+  CHECK(s.store().snapshot().g2.used_bytes == 9 * 2 * kBlockBytes);
+}
+
+TEST_CASE("a run from the head ends where something is absent; all that is there may be leased") {
+  LostNode node;
+  node.s.world.bucket().erase(node.s.Id(5));
+  const LookupResult run = node.Ask(kNames);
+  CHECK(run.beyond_keys == 4);
+  CHECK(run.leased_keys == 4);
+  node.s.RunAll();
+  CHECK(node.counters().recalled_chunks == 4);
+  LookupResult all = node.Ask(Names(5, 14), LeaseMode::kAllPresent);
+  CHECK(all.beyond_keys == 0);
+  CHECK(all.coming_parts == std::vector<uint64_t>{0, 1, 1, 1, 1, 1, 0, 0, 0, 0});
+  CHECK(node.s.Get(10, all.lease) == "hit");
+}
+
+TEST_CASE("a few missing chunks are not asked for, unless their cost is known") {
+  LostNode node;
+  CHECK(node.Ask(Names(1, 7)).beyond_keys == 0);
+  CHECK_FALSE(node.asked);
+  CHECK(node.counters().declined_few == 1);
+  CHECK(node.counters().searches == 0);
+  CHECK(node.Ask(Names(1, 1), LeaseMode::kLeadingRun, std::chrono::seconds(1)).beyond_keys == 0);
+  CHECK(node.counters().declined_few == 2);
+  CHECK(node.Ask(Names(1, 2), LeaseMode::kLeadingRun, std::chrono::seconds(1)).beyond_keys == 2);
+  CHECK(node.asked);
+}
+
+TEST_CASE("what would come later than it is computed is left where it is") {
+  LostNode node;
+  StoreTester& s = node.s;
+  // The first ones are slow: 100 ms each.
+  CHECK(node.Ask(Names(1, 2), LeaseMode::kLeadingRun, std::chrono::seconds(1)).beyond_keys == 2);
+  s.world.clock().Advance(milliseconds(200));
+  s.RunAll();
+  CHECK(node.Ask(kNames, LeaseMode::kLeadingRun, milliseconds(1)).beyond_keys == 0);
+  CHECK(node.counters().declined_cost == 1);
+  CHECK(node.counters().recalled_chunks == 2);
+  CHECK(node.Ask(kNames, LeaseMode::kLeadingRun, std::chrono::seconds(10)).beyond_keys == 8);
+}
+
+TEST_CASE("a search ends with the wait, and what it began when computing it would have") {
+  LostNode node;
+  const MonotonicTime now = node.s.world.clock().Now();
+  node.Ask(kNames, LeaseMode::kLeadingRun, milliseconds(30));
+  CHECK(node.s.world.remote().find_deadline == now + milliseconds(50));
+  node.s.RunAll();
+  CHECK(node.s.world.remote().read_deadline == now + 10 * milliseconds(30));
+}
+
+TEST_CASE("a lookup is answered in time though its search is not; what that finds comes later") {
+  LostNode node;
+  StoreTester& s = node.s;
+  int answers = 0;
+  s.store().AskBeyond(s.session, node.Request(kNames, LeaseMode::kLeadingRun, microseconds(0)),
+                      [&answers](bool asked) { answers += asked ? 1 : 100; });
+  s.world.clock().Advance(milliseconds(49));
+  s.store().Tick();
+  CHECK(answers == 0);
+  s.world.clock().Advance(milliseconds(1));
+  s.store().Tick();
+  CHECK(answers == 1);
+  CHECK(node.counters().overdue_searches == 1);
+  s.RunAll();
+  CHECK(answers == 1);
+  CHECK(s.Lookup(kNames).leading_keys == 10);
+}
+
+TEST_CASE("where nothing lies beyond, or it cannot be asked, the answer is that nobody was asked") {
+  StoreTester plain;
+  bool told = false, asked = true;
+  const auto answer = [&](bool was) {
+    told = true;
+    asked = was;
+  };
+  const LookupRequest none{.chunks = {plain.ns, {}, {}}, .beyond = {.wait = milliseconds(1)}};
+  plain.store().AskBeyond(plain.session, none, answer);
+  CHECK(told);
+  CHECK_FALSE(asked);
+  LostNode node;
+  node.s.world.remote().set_faults({.away = 1});
+  CHECK(node.Ask(kNames).beyond_keys == 0);
+  CHECK_FALSE(node.asked);
+  CHECK(node.counters().recalls_refused == 1);
+  node.s.world.remote().set_faults({});
+  node.s.store().BeginDrain();
+  CHECK(node.Ask(kNames).beyond_keys == 0);
+  CHECK_FALSE(node.asked);
+}
+
+TEST_CASE("a wait or a cost beyond the limit is told with its name and the limit") {
+  CHECK(BeyondOptions{.wait = std::chrono::seconds(10)}.Validate().ok());
+  CHECK(BeyondOptions{.wait = std::chrono::seconds(10) + microseconds(1)}.Validate().message() ==
+        "remote_wait_us is 10000001, allowed are at most 10000000");
+  CHECK(BeyondOptions{.recompute_per_key = std::chrono::seconds(61)}.Validate().message() ==
+        "recompute_us_per_key is 61000000, allowed are at most 60000000");
+}
+
+}  // namespace kvkeep
