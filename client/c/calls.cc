@@ -15,7 +15,8 @@ void WritePresence(const LookupResult& found, uint64_t chunks, size_t keys, uint
   for (size_t chunk = 0; chunk < chunks; ++chunk) {
     const size_t key = chunk / parts, part = chunk % parts;
     presence[chunk] = static_cast<uint8_t>((found.in_g2(key, part) ? KVKEEP_IN_G2 : 0) |
-                                           (found.in_g3(key, part) ? KVKEEP_IN_G3 : 0));
+                                           (found.in_g3(key, part) ? KVKEEP_IN_G3 : 0) |
+                                           (found.coming(key, part) ? KVKEEP_COMING : 0));
   }
 }
 
@@ -23,7 +24,10 @@ void Answer(LookupResult found, const Reply<kvkeep_lookup_reply>& reply) {
   kvkeep_lookup_reply answer = {.leading_keys = found.leading_keys,
                                 .leased_keys = found.leased_keys,
                                 .promotion_us = found.promotion_us,
-                                .leased_bytes = found.lease.bytes()};
+                                .leased_bytes = found.lease.bytes(),
+                                .remote_keys = found.remote_keys,
+                                .remote_us = found.remote_us,
+                                .remote_asked = found.remote_asked ? 1u : 0};
   if (found.lease.keys() > 0) answer.lease = new kvkeep_lease{std::move(found.lease)};
   reply.Write(answer);
 }
@@ -46,6 +50,9 @@ absl::Status StartLookup(kvkeep_client* client, const kvkeep_lookup_request* giv
   const LookupOptions options = {.parts = selection.parts,
                                  .lease = static_cast<LeaseMode>(request.lease_mode),
                                  .transient = request.transient != 0,
+                                 .remote_wait = std::chrono::microseconds(request.remote_wait_us),
+                                 .recompute_per_key =
+                                     std::chrono::microseconds(request.recompute_us_per_key),
                                  .deadline = Deadline(request.deadline_ms)};
   client->impl->Lookup(
       *selection.ns, selection.keys, options,

@@ -278,6 +278,7 @@ typedef enum kvkeep_lease_mode {
 
 #define KVKEEP_IN_G2 1u  // host DRAM
 #define KVKEEP_IN_G3 2u  // NVMe
+#define KVKEEP_COMING 4u  // on its way from beyond the node
 
 typedef struct kvkeep_lookup_request {
   uint32_t size;
@@ -287,6 +288,12 @@ typedef struct kvkeep_lookup_request {
   uint32_t transient;       // 1: what is promoted for it is the first to be evicted
   uint8_t* presence;        // per chunk: KVKEEP_IN_ bits, 0 is a miss; NULL: not wanted
   uint64_t presence_bytes;  // its room, at least one byte a chunk
+  // Keys behind the leading ones are looked for beyond the node, for so long at most, and brought
+  // into DRAM; 0: nothing is asked; at most 10 s.
+  uint32_t remote_wait_us;
+  // What a key costs that is not there: what would come later is not brought. 0: not known; at most
+  // 60 s.
+  uint32_t recompute_us_per_key;
 } kvkeep_lookup_request;
 
 typedef struct kvkeep_lookup_reply {
@@ -300,6 +307,12 @@ typedef struct kvkeep_lookup_reply {
   uint32_t promotion_us;
   uint64_t leased_bytes;
   kvkeep_lease* lease;  // the caller's; NULL: nothing was leased
+  // With remote_wait_us: keys behind the leading ones that are on their way, and an estimate until
+  // they are in DRAM. They are leased as those; what does not come is a miss when it is got.
+  uint32_t remote_keys;
+  uint32_t remote_us;
+  uint32_t remote_asked;  // 1: there was a search; else none was worth it, or could be made
+  uint32_t reserved;
 } kvkeep_lookup_reply;
 
 int kvkeep_lookup(kvkeep_client* client, const kvkeep_lookup_request* request,

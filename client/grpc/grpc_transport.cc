@@ -9,6 +9,7 @@
 #include "client/grpc/unary_call.h"
 #include "client/transport/check_call.h"
 #include "tiers/base/random.h"
+#include "tiers/base/wire_time.h"
 
 namespace kvkeep::client {
 namespace {
@@ -168,6 +169,8 @@ void GrpcTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
   request.set_lease_mode(ToWire(options.lease));
   if (leased) request.set_client_request_id(NewRequestId());
   request.set_transient(options.transient);
+  request.set_remote_wait_us(WholeMicroseconds(options.remote_wait));
+  request.set_recompute_us_per_key(WholeMicroseconds(options.recompute_per_key));
   UnaryCall<v1::LookupRequest, v1::LookupResponse>::Start(
       grpc_client_, ready->session, &Async::Lookup, std::move(request), options.deadline,
       [grpc_client = grpc_client_, id = ready->session->id, count = keys.size(), parts, leased,
@@ -190,7 +193,12 @@ void GrpcTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
         result.leased_keys = response.lease_id() == 0 ? 0 : response.leased_keys();
         result.g2_bits = std::move(*response.mutable_g2_parts());
         result.g3_bits = std::move(*response.mutable_g3_parts());
-        if (result.leading_keys > count || result.leased_keys > count) {
+        result.remote_bits = std::move(*response.mutable_remote_parts());
+        result.remote_keys = response.remote_keys();
+        result.remote_us = response.remote_us();
+        result.remote_asked = response.remote_asked();
+        if (result.leading_keys > count || result.leased_keys > count ||
+            result.remote_keys > count - result.leading_keys) {
           return std::move(done)(
               absl::InternalError("lookup: the daemon answered for more keys "
                                   "than were asked"));

@@ -9,6 +9,7 @@
 #include "client/local/test_point.h"
 #include "client/transport/check_call.h"
 #include "tiers/base/status_macros.h"
+#include "tiers/base/wire_time.h"
 
 namespace kvkeep::client {
 namespace {
@@ -56,12 +57,14 @@ void LocalTransport::Find(Kind kind, const Ready& ready, const KeysQuery& query,
   LocalSession::Call call{
       .kind = kind, .deadline = deadline, .done = nullptr, .late = nullptr, .copied = nullptr};
   call.done = [session, keys = query.keys.size(), parts = query.part_count, leased,
+               asks_remote = AsksRemote(*session, query),
                done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
     if (!reply.ok()) {
       std::move(done)(session, reply.status());
       return absl::OkStatus();
     }
-    absl::StatusOr<Found> found = ReadFound(*reply, *session, keys, parts, leased);
+    absl::StatusOr<Found> found =
+        ReadFound(*reply, *session, keys, parts, leased, asks_remote);
     const absl::Status broken = found.ok() ? absl::OkStatus() : ProtocolStatus(found.status());
     std::move(done)(session, std::move(found));
     return broken;
@@ -97,7 +100,9 @@ void LocalTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
         .parts = options.parts,
         .part_count = parts,
         .lease = options.lease,
-        .transient = options.transient},
+        .transient = options.transient,
+        .remote = {.wait_us = WholeMicroseconds(options.remote_wait),
+                   .recompute_us_per_key = WholeMicroseconds(options.recompute_per_key)}},
        DeadlineOf(options.deadline),
        [what = std::move(what), done = std::move(done)](const LocalSessionPtr& session,
                                                         absl::StatusOr<Found> found) mutable {
@@ -105,10 +110,14 @@ void LocalTransport::Lookup(Ns ns, const NamespaceSpec& spec, Keys keys,
          LookupResult result{.leading_keys = found->leading_keys,
                              .leased_keys = found->leased_keys,
                              .promotion_us = found->promotion_us,
+                             .remote_keys = found->remote.keys,
+                             .remote_us = found->remote.us,
+                             .remote_asked = found->remote.asked == 1,
                              .lease = {},
                              .row_bytes = found->row_bytes,
                              .g2_bits = std::move(found->g2_bits),
-                             .g3_bits = std::move(found->g3_bits)};
+                             .g3_bits = std::move(found->g3_bits),
+                             .remote_bits = std::move(found->remote_bits)};
          if (found->lease != 0) {
            result.lease = Lease(
                std::make_unique<LocalLease>(session, found->lease, found->layout, std::move(what)),

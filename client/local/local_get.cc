@@ -109,7 +109,7 @@ absl::Status LocalGet::RunUnleased() {
         Ask<Found>(
             what_.session, Kind::kGet, id, writer, what_.deadline,
             [&](LocalSession::Reply& reply) {
-              return ReadFound(reply, *what_.session, keys.size(), what_.parts, true);
+              return ReadFound(reply, *what_.session, keys.size(), what_.parts, true, false);
             },
             [session = what_.session, counters = what_.counters](LocalSession::Reply reply) {
               if (ReleaseLate(*session, reply)) counters->leases_reclaimed.fetch_add(1);

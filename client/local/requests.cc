@@ -18,6 +18,10 @@ std::string Text(std::span<const std::byte> bytes) {
 
 }  // namespace
 
+bool AsksRemote(const LocalSession& session, const KeysQuery& query) {
+  return query.remote.wait_us > 0 && session.welcome().version >= local::kAsksRemoteSince;
+}
+
 local::MessageWriter& KeysMessage(LocalSession& session, local::Kind kind, uint64_t id,
                                   const KeysQuery& query) {
   thread_local local::MessageWriter writer(0, 0);
@@ -28,16 +32,18 @@ local::MessageWriter& KeysMessage(LocalSession& session, local::Kind kind, uint6
                                    .parts = static_cast<uint16_t>(query.parts.size()),
                                    .lease_mode = static_cast<uint8_t>(query.lease),
                                    .transient = query.transient,
-                                   .releases = static_cast<uint32_t>(releases.size())});
+                                   .releases = static_cast<uint32_t>(releases.size()),
+                                   .asks_remote = AsksRemote(session, query)});
   writer.AppendAll(std::span<const local::ReleaseEntry>(releases));
   writer.AppendAll(std::span<const uint32_t>(query.parts.data(), query.parts.size()));
   static_assert(sizeof(ChunkKey) == ChunkKey::kSize);
   writer.AppendBytes(query.keys.data(), query.keys.size() * ChunkKey::kSize);
+  if (AsksRemote(session, query)) writer.Append(query.remote);
   return writer;
 }
 
 absl::StatusOr<Found> ReadFound(LocalSession::Reply& reply, LocalSession& session, size_t keys,
-                                size_t parts, bool leased) {
+                                size_t parts, bool leased, bool asks_remote) {
   local::LookupReply said;
   if (!reply.body.Read(&said)) return WrongReply("too short");
   if (said.keys != keys || said.row_bytes != (parts + 7) / 8) {
@@ -50,15 +56,23 @@ absl::StatusOr<Found> ReadFound(LocalSession::Reply& reply, LocalSession& sessio
   if ((!leased && said.lease != 0) || (said.lease == 0 && said.places > 0)) {
     return WrongReply("a lease that was not asked for");
   }
-  std::span<const std::byte> g2, g3;
+  std::span<const std::byte> g2, g3, coming;
+  local::RemoteReply remote;
   std::vector<local::Place> places;
   std::vector<local::ImageRun> runs;
   local::LookupCost cost;
   if (!reply.body.ReadBytes(uint64_t{said.keys} * said.row_bytes, &g2) ||
       !reply.body.ReadBytes(uint64_t{said.keys} * said.row_bytes, &g3) ||
       !reply.body.ReadAll(said.places, &places) || !reply.body.ReadAll(said.runs, &runs) ||
-      (session.welcome().version >= 3 && !reply.body.Read(&cost)) || !reply.body.done()) {
+      (session.welcome().version >= 3 && !reply.body.Read(&cost)) ||
+      (asks_remote && (!reply.body.Read(&remote) ||
+                       !reply.body.ReadBytes(uint64_t{said.keys} * said.row_bytes, &coming))) ||
+      !reply.body.done()) {
     return WrongReply("its length is not that of its parts");
+  }
+  if (remote.keys > keys - said.leading_keys) {
+    return WrongReply(absl::StrCat(said.leading_keys, " leading keys and ", remote.keys,
+                                   " behind them of ", keys));
   }
   KVKEEP_ASSIGN_OR_RETURN(Layout layout,
                           Layout::Build(*session.mappings(), places, runs, keys * parts));
@@ -70,6 +84,8 @@ absl::StatusOr<Found> ReadFound(LocalSession::Reply& reply, LocalSession& sessio
                .row_bytes = said.row_bytes,
                .g2_bits = Text(g2),
                .g3_bits = Text(g3),
+               .remote = remote,
+               .remote_bits = Text(coming),
                .layout = std::make_shared<const Layout>(std::move(layout))};
 }
 

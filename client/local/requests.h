@@ -27,7 +27,11 @@ struct KeysQuery {
   size_t part_count = 0;  // of `parts`, or of the namespace
   LeaseMode lease = LeaseMode::kNone;
   bool transient = false;
+  local::RemoteAsk remote = {};  // with a wait: where the daemon knows that
 };
+
+// Whether its request and its reply have the part that is about what lies beyond the node.
+bool AsksRemote(const LocalSession& session, const KeysQuery& query);
 
 // A lookup's or get's reply, checked. The lease in it is the caller's to give back.
 struct Found {
@@ -39,6 +43,8 @@ struct Found {
   size_t row_bytes = 0;
   std::string g2_bits;
   std::string g3_bits;
+  local::RemoteReply remote;
+  std::string remote_bits;  // empty: it was not asked for
   std::shared_ptr<const Layout> layout;  // of what is leased
 
   bool present(size_t key, size_t part) const {
@@ -53,7 +59,7 @@ local::MessageWriter& KeysMessage(LocalSession& session, local::Kind kind, uint6
                                   const KeysQuery& query);
 // INTERNAL: the reply breaks the protocol.
 absl::StatusOr<Found> ReadFound(LocalSession::Reply& reply, LocalSession& session, size_t keys,
-                                size_t parts, bool leased);
+                                size_t parts, bool leased, bool asks_remote);
 // Gives back the lease in a reply that came too late. True: there was one.
 bool ReleaseLate(LocalSession& session, LocalSession::Reply& reply);
 

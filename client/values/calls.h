@@ -26,15 +26,22 @@ struct LookupResult {
   // Estimate: until the leading keys are all readable in DRAM; 0: they are, or the daemon is older
   // than that answer.
   uint32_t promotion_us = 0;
+  // With LookupOptions::remote_wait: keys behind the leading ones that are on their way from beyond
+  // the node, and an estimate until they are in DRAM. Leased as those are; what does not come is a
+  // miss when it is got.
+  uint32_t remote_keys = 0;
+  uint32_t remote_us = 0;
+  bool remote_asked = false;  // there was a search; else none was worth it, or could be made
   Lease lease;
 
   // Whether the chunk of keys[key], part number `part` of those asked for, is in DRAM / on NVMe.
   bool in_g2(size_t key, size_t part = 0) const { return Bit(g2_bits, key, part); }
   bool in_g3(size_t key, size_t part = 0) const { return Bit(g3_bits, key, part); }
   bool present(size_t key, size_t part = 0) const { return in_g2(key, part) || in_g3(key, part); }
+  bool coming(size_t key, size_t part = 0) const { return Bit(remote_bits, key, part); }
 
   size_t row_bytes = 0;  // per key: ceil(parts / 8); bit p, least significant first, is part p
-  std::string g2_bits, g3_bits;
+  std::string g2_bits, g3_bits, remote_bits;
 
  private:
   bool Bit(const std::string& bits, size_t key, size_t part) const {

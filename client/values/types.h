@@ -67,6 +67,12 @@ struct LookupOptions {
   Parts parts;
   LeaseMode lease = LeaseMode::kNone;
   bool transient = false;  // read once: what is promoted for it is the first to be evicted
+  // Keys behind the leading ones are looked for beyond the node, for so long at most, and brought
+  // into DRAM. 0: nothing is asked; nor of a daemon that has nothing there. At most 10 s.
+  std::chrono::microseconds remote_wait{0};
+  // What a key costs that is not there: what would come later is not brought. 0: not known; at most
+  // 60 s.
+  std::chrono::microseconds recompute_per_key{0};
   Deadline deadline{0};
 };
 

@@ -1,4 +1,4 @@
-// The local protocol, versions 1 to 6: how engine workers on the daemon's host talk to it over a
+// The local protocol, versions 1 to 7: how engine workers on the daemon's host talk to it over a
 // Unix socket of type SEQPACKET and shared memory. Plain structs, little-endian, no padding.
 //
 // Messages. One message is a MessageHeader and its body, cut into packets of kMaxPacketBytes (the
@@ -36,7 +36,8 @@
 // Lookup and Get. Version 4 is version 3 and the requests of the GPU path, kRegisterGpuMemory to
 // kGetToGpu; a daemon without that path refuses every registration, with the reason. Version 5 is
 // version 4 and puts in parts, kPutInParts and kPutFilled. Version 6 is version 5 and staging
-// memory that sessions share: see StagingRequest.
+// memory that sessions share: see StagingRequest. Version 7 is version 6 and lookups that ask
+// beyond the node, KeysRequest::asks_remote.
 //
 // Everything is checked by the reader; what lies in memory that the other side can write is read
 // once. Structs are copied in and out with memcpy: a body has no alignment.
@@ -52,9 +53,10 @@
 namespace kvkeep::local {
 
 inline constexpr uint32_t kMagic = 0x4c4b564b;  // "KVKL"
-inline constexpr uint16_t kVersion = 6;         // the newest that this header describes
+inline constexpr uint16_t kVersion = 7;         // the newest that this header describes
 inline constexpr uint16_t kFirstVersion = 1;    // the oldest
 inline constexpr uint16_t kPutInPartsSince = 5;
+inline constexpr uint16_t kAsksRemoteSince = 7;
 inline constexpr uint16_t kSharedStagingSince = 6;
 inline constexpr size_t kMaxPacketBytes = 64 * kKiB;
 inline constexpr size_t kMaxMessageBytes = 8 * kMiB;     // header included
@@ -214,8 +216,9 @@ struct UnregisterMemory {  // FAILED_PRECONDITION while a put reads it
 
 // ---------------------------------------------------------------- lookup and get
 
-// Followed by releases (ReleaseEntry), parts (u32) and keys (32 bytes), in this order. Releases are
-// done first and never fail the request: an unknown lease is ignored.
+// Followed by releases (ReleaseEntry), parts (u32) and keys (32 bytes), in this order, and by a
+// RemoteAsk if `asks_remote`. Releases are done first and never fail the request: an unknown lease
+// is ignored.
 struct KeysRequest {
   std::array<uint8_t, 16> ns{};
   uint64_t client_request_id = 0;
@@ -224,7 +227,12 @@ struct KeysRequest {
   uint8_t lease_mode = 0;  // of kvkeep.v1.LeaseMode
   uint8_t transient = 0;
   uint32_t releases = 0;
-  uint32_t reserved = 0;
+  uint32_t asks_remote = 0;  // version 7: 1 for a lookup or get that asks; before it is reserved
+};
+// As in kvkeep.v1.LookupRequest. The reply waits for the search, as long as that says.
+struct RemoteAsk {
+  uint32_t wait_us = 0;  // above 0
+  uint32_t recompute_us_per_key = 0;
 };
 struct ReleaseEntry {
   uint64_t lease = 0;
@@ -233,7 +241,8 @@ struct ReleaseEntry {
 };
 
 // Followed by the two bitmaps of kvkeep.v1.LookupResponse (keys * row_bytes each, G2 then G3), then
-// `places` Place, then `runs` ImageRun, and from version 3 on a LookupCost. A lookup has no places.
+// `places` Place, then `runs` ImageRun, and from version 3 on a LookupCost; where it was asked for,
+// a RemoteReply and the bitmap of what is coming. A lookup has no places.
 struct LookupReply {
   uint64_t lease = 0;  // 0: nothing was leased
   uint64_t leased_bytes = 0;
@@ -246,6 +255,12 @@ struct LookupReply {
 };
 struct LookupCost {
   uint32_t promotion_us = 0;  // as in kvkeep.v1.LookupResponse
+  uint32_t reserved = 0;
+};
+struct RemoteReply {  // as in kvkeep.v1.LookupResponse
+  uint32_t keys = 0;
+  uint32_t us = 0;
+  uint32_t asked = 0;  // 1: there was a search
   uint32_t reserved = 0;
 };
 // One leased chunk, in the order keys x parts.

@@ -171,6 +171,10 @@ void ToResponse(const LookupResult& result, size_t parts, v1::LookupResponse* re
   response->set_leased_keys(result.leased_keys);
   response->set_leased_bytes(result.leased_bytes);
   response->set_promotion_us(WholeMicroseconds(result.promotion_time));
+  if (result.coming_parts.empty()) return;
+  response->set_remote_parts(ToBitmap(result.coming_parts, parts));
+  response->set_remote_keys(result.beyond_keys);
+  response->set_remote_us(WholeMicroseconds(result.beyond_time));
 }
 
 v1::RejectReason ToRejectReason(RejectReason reason) {

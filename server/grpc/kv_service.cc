@@ -13,14 +13,19 @@ KvService::KvService(Store* store, ServerState* state, Callers* callers)
 
 grpc::ServerUnaryReactor* KvService::Reply(Context* context, const Begun& begun,
                                            const absl::Status& status) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  End(context, begun, status, reactor);
+  return reactor;
+}
+
+void KvService::End(Context* context, const Begun& begun, const absl::Status& status,
+                    grpc::ServerUnaryReactor* reactor) {
   state_->times.Note({Listener::kGrpc, begun.operation, status.code()}, begun.at,
                      [&] { return Requester{.peer = context->peer(), .keys = begun.keys}; });
   if (status.code() == absl::StatusCode::kInvalidArgument) {
     state_->counters.invalid_requests.fetch_add(1, std::memory_order_relaxed);
   }
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpc(status, store_->incarnation()));
-  return reactor;
 }
 
 absl::StatusOr<SessionToken> KvService::SessionOf(const Context& context,
@@ -53,6 +58,7 @@ grpc::ServerUnaryReactor* KvService::GetServerInfo(Context* context,
   *response->mutable_limits() = ToLimits(store_->options());
   response->add_features("grpc");
   response->add_features("watch");
+  if (store_->reaches_beyond()) response->add_features("remote");
   if (state_->local_path.load(std::memory_order_acquire)) response->add_features("shm");
   response->set_state(state_->serving.load(std::memory_order_acquire));
   return Reply(context, begun, absl::OkStatus());
@@ -83,20 +89,40 @@ absl::Status KvService::DoOpenNamespace(const Context& context,
 grpc::ServerUnaryReactor* KvService::Lookup(Context* context, const v1::LookupRequest* request,
                                             v1::LookupResponse* response) {
   const Begun begun = Begin(Operation::kLookup, request->keys().size() / ChunkKey::kSize);
-  return Reply(context, begun, DoLookup(*context, *request, response));
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();  // once a call
+  const auto end = [this, context, begun, reactor](const absl::Status& status) {
+    End(context, begun, status, reactor);
+  };
+  const absl::Status started = StartLookup(*context, *request, response, end);
+  if (!started.ok()) end(started);
+  return reactor;
 }
 
-absl::Status KvService::DoLookup(const Context& context, const v1::LookupRequest& request,
-                                 v1::LookupResponse* response) {
+absl::Status KvService::StartLookup(const Context& context, const v1::LookupRequest& request,
+                                    v1::LookupResponse* response,
+                                    std::function<void(const absl::Status&)> end) {
   KVKEEP_ASSIGN_OR_RETURN(const LeaseMode mode, ParseLeaseMode(request.lease_mode()));
-  KVKEEP_ASSIGN_OR_RETURN(const Subject subject, ParseSubject(context, request));
-  KVKEEP_ASSIGN_OR_RETURN(
-      const LookupResult result,
-      store_->Lookup(subject.session, {.chunks = subject.chunks.view(),
-                                       .lease_mode = mode,
-                                       .client_request_id = request.client_request_id(),
-                                       .transient = request.transient()}));
-  ToResponse(result, subject.chunks.parts.size(), response);
+  const BeyondOptions beyond{
+      .wait = std::chrono::microseconds(request.remote_wait_us()),
+      .recompute_per_key = std::chrono::microseconds(request.recompute_us_per_key())};
+  KVKEEP_RETURN_IF_ERROR(beyond.Validate());
+  KVKEEP_ASSIGN_OR_RETURN(Subject parsed, ParseSubject(context, request));
+  const auto subject = std::make_shared<const Subject>(std::move(parsed));
+  const LookupRequest lookup{.chunks = subject->chunks.view(),
+                             .lease_mode = mode,
+                             .client_request_id = request.client_request_id(),
+                             .transient = request.transient(),
+                             .beyond = beyond};
+  store_->AskBeyond(subject->session, lookup,
+                    [this, response, subject, lookup, end = std::move(end)](bool asked) {
+                      const absl::StatusOr<LookupResult> result =
+                          store_->Lookup(subject->session, lookup);
+                      response->set_remote_asked(asked);
+                      if (result.ok()) {
+                        ToResponse(*result, subject->chunks.parts.size(), response);
+                      }
+                      end(result.status());
+                    });
   return absl::OkStatus();
 }
 

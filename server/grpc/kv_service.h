@@ -64,6 +64,12 @@ class KvService final : public kv_service_internal::Base {
     SessionToken session;
     OwnedChunkSet chunks;
   };
+  // A small call that goes on.
+  struct Begun {
+    Operation operation;
+    MonotonicTime at;
+    size_t keys;  // that it is about
+  };
   // Of a caller that is admitted and of the session's tenant.
   absl::StatusOr<SessionToken> SessionOf(const Context& context, absl::string_view token) const;
   template <typename Request>
@@ -71,20 +77,19 @@ class KvService final : public kv_service_internal::Base {
   absl::StatusOr<GetPlan> ParseGet(const Context& context, const grpc::ByteBuffer& buffer) const;
   absl::Status DoOpenNamespace(const Context& context, const v1::OpenNamespaceRequest& request,
                                v1::OpenNamespaceResponse* response);
-  absl::Status DoLookup(const Context& context, const v1::LookupRequest& request,
-                        v1::LookupResponse* response);
+  // `end` is called with what became of it, later where it is looked beyond the node. Not OK: the
+  // request is refused, and `end` is not called.
+  absl::Status StartLookup(const Context& context, const v1::LookupRequest& request,
+                           v1::LookupResponse* response,
+                           std::function<void(const absl::Status&)> end);
   absl::StatusOr<EventReader> DoWatch(const Context& context, const v1::WatchRequest& request);
   absl::Status DoRelease(const Context& context, const v1::ReleaseRequest& request);
-  // A small call that goes on.
-  struct Begun {
-    Operation operation;
-    MonotonicTime at;
-    size_t keys;  // that it is about
-  };
   Begun Begin(Operation operation, size_t keys = 0) const {
     return {operation, state_->times.Now(), keys};
   }
   grpc::ServerUnaryReactor* Reply(Context* context, const Begun& begun, const absl::Status& status);
+  void End(Context* context, const Begun& begun, const absl::Status& status,
+           grpc::ServerUnaryReactor* reactor);
 
   Store* const store_;
   ServerState* const state_;

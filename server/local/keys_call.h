@@ -23,11 +23,15 @@ class KeysCall {
   bool names_parts() const { return !parts_.empty(); }
   NamespaceDigest ns() const { return {.bytes = request_.ns}; }
   std::span<const local::ReleaseEntry> releases() const { return releases_; }
+  bool asks_remote() const { return ask_.wait_us > 0; }
   LookupRequest lookup() const;
   ChunkSet chunks() const { return {.ns = ns(), .keys = keys_, .parts = parts_}; }
 
  private:
+  absl::Status CheckRemote(local::Kind kind) const;
+
   local::KeysRequest request_;
+  local::RemoteAsk ask_;  // no wait: it does not ask
   std::vector<local::ReleaseEntry> releases_;
   std::vector<PartId> parts_;
   std::span<const ChunkKey> keys_;  // in the body

@@ -61,7 +61,7 @@ void LocalPeer::OnMessage(local::Message message) {
 }
 
 bool LocalPeer::ready() const {
-  const size_t in_flight = jobs_.size() + gpu_gets_.size();
+  const size_t in_flight = jobs_.size() + gpu_gets_.size() + asking_.size();
   const bool scarce = identity_.messages != nullptr && identity_.messages->busy();
   return in_flight < (scarce ? 1 : context_->limits.max_puts_in_flight);
 }
@@ -97,10 +97,11 @@ void LocalPeer::Dispatch(local::Message& message) {
   const auto run = [&](LocalCounters::Counter& counter, Operation operation, auto method) {
     counter.fetch_add(1, std::memory_order_relaxed);
     if (context_->times != nullptr) request_began_ = context_->times->Now();
+    answered_later_ = false;
     const absl::Status status = (this->*method)(message);
     if (!status.ok()) ReplyError(message.kind, message.id, status);
     const Kind kind = static_cast<Kind>(message.kind);
-    if (IsAnsweredLater(kind) && status.ok()) return;
+    if ((answered_later_ || IsAnsweredLater(kind)) && status.ok()) return;
     const bool of_keys = !IsAnsweredLater(kind) && operation != Operation::kSession;
     NoteEnd(operation, status.code(), request_began_, of_keys ? call_.chunks().keys.size() : 0);
   };
@@ -231,6 +232,7 @@ void LocalPeer::End() {
   if (before == State::kOpen) GiveUpHoldings(false);
   jobs_.clear();
   gpu_gets_.clear();
+  asking_.clear();
   waiting_.clear();
 }
 

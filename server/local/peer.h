@@ -125,9 +125,13 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   absl::Status Keys(const local::Message& message);
   absl::Status ResolveParts();
   void DoReleases();
-  absl::Status Lookup(const local::Message& message);
+  absl::Status Lookup(local::Kind kind, uint64_t id, bool asked);
   absl::Status AddPlaces(const LookupResult& found);
   void UndoLease(const LookupResult& found, bool known);
+
+  // ---- peer_beyond.cc
+  absl::Status AskBeyond(const local::Message& message);
+  void OnAsked(uint64_t number, bool asked);
 
   // ---- peer_memory.cc
   absl::Status Staging(const local::Message& message);
@@ -179,6 +183,8 @@ class LocalPeer : public std::enable_shared_from_this<LocalPeer>, private PutLin
   size_t copying_ = 0;                       // of jobs_
   std::deque<uint64_t> waiting_;             // jobs with chunks that wait for space, in order
   absl::flat_hash_map<uint64_t, PeerGpuGet> gpu_gets_;  // replies not sent yet
+  absl::flat_hash_map<uint64_t, PeerAsking> asking_;    // likewise
+  bool answered_later_ = false;  // the one that is being served
 
   // The scratch.
   local::MessageWriter& reply_;

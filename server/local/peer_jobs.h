@@ -34,4 +34,13 @@ struct PeerGpuGet {
   std::shared_ptr<GpuGet> get;
 };
 
+// A lookup that asks beyond the node.
+struct PeerAsking {
+  local::Kind kind{};
+  uint64_t id = 0;  // of the message
+  MonotonicTime began{0};
+  std::shared_ptr<MessageHold> held;
+  std::vector<std::byte> body;
+};
+
 }  // namespace kvkeep

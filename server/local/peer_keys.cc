@@ -23,7 +23,10 @@ absl::Status LocalPeer::Keys(const local::Message& message) {
     return absl::OkStatus();
   }
   KVKEEP_RETURN_IF_ERROR(ResolveParts());
-  if (kind == Kind::kLookup || kind == Kind::kGet) return Lookup(message);
+  if (kind == Kind::kLookup || kind == Kind::kGet) {
+    const bool asks = call_.asks_remote() && context_->store->reaches_beyond();
+    return asks ? AskBeyond(message) : Lookup(kind, message.id, false);
+  }
   if (kind == Kind::kPrefetch) {
     KVKEEP_ASSIGN_OR_RETURN(const PrefetchResult result,
                             context_->store->Prefetch(session_, call_.chunks()));
@@ -61,8 +64,7 @@ void LocalPeer::DoReleases() {
   }
 }
 
-absl::Status LocalPeer::Lookup(const local::Message& message) {
-  const Kind kind = static_cast<Kind>(message.kind);
+absl::Status LocalPeer::Lookup(Kind kind, uint64_t id, bool asked) {
   KVKEEP_ASSIGN_OR_RETURN(const LookupResult found,
                           context_->store->Lookup(session_, call_.lookup()));
   places_.clear();
@@ -82,7 +84,8 @@ absl::Status LocalPeer::Lookup(const local::Message& message) {
   const size_t row_bytes = (call_.chunks().parts.size() + 7) / 8;
   const size_t bytes = sizeof(local::MessageHeader) + sizeof(local::ReplyHead) +
                        sizeof(local::LookupReply) + sizeof(local::LookupCost) +
-                       2 * keys * row_bytes + places_.size() * sizeof(local::Place) +
+                       sizeof(local::RemoteReply) + 3 * keys * row_bytes +
+                       places_.size() * sizeof(local::Place) +
                        runs_.size() * sizeof(local::ImageRun);
   if (bytes > local::kMaxMessageBytes) {
     UndoLease(found, known);
@@ -90,7 +93,7 @@ absl::Status LocalPeer::Lookup(const local::Message& message) {
                                                      " bytes, allowed are at most ",
                                                      local::kMaxMessageBytes, "; ask for less"));
   }
-  StartReply(kind, message.id);
+  StartReply(kind, id);
   reply_.Append(local::LookupReply{.lease = found.lease.value(),
                                    .leased_bytes = found.leased_bytes,
                                    .leading_keys = found.leading_keys,
@@ -99,17 +102,25 @@ absl::Status LocalPeer::Lookup(const local::Message& message) {
                                    .row_bytes = static_cast<uint32_t>(row_bytes),
                                    .places = static_cast<uint32_t>(places_.size()),
                                    .runs = static_cast<uint32_t>(runs_.size())});
-  for (const std::vector<uint64_t>* tier : {&found.g2_parts, &found.g3_parts}) {
+  const auto append = [&](const std::vector<uint64_t>& rows) {
     std::byte* to = reply_.Extend(keys * row_bytes);
-    for (const uint64_t row : *tier) {  // little-endian: bit p of the word is bit p of the row
+    for (const uint64_t row : rows) {  // little-endian: bit p of the word is bit p of the row
       std::memcpy(to, &row, row_bytes);
       to += row_bytes;
     }
-  }
+  };
+  append(found.g2_parts);
+  append(found.g3_parts);
   reply_.AppendAll(std::span<const local::Place>(places_));
   reply_.AppendAll(std::span<const local::ImageRun>(runs_));
   if (version_ >= 3) {
     reply_.Append(local::LookupCost{.promotion_us = WholeMicroseconds(found.promotion_time)});
+  }
+  if (call_.asks_remote()) {
+    reply_.Append(local::RemoteReply{.keys = found.beyond_keys,
+                                     .us = WholeMicroseconds(found.beyond_time),
+                                     .asked = asked ? 1u : 0});
+    append(found.coming_parts);
   }
   SendReply();
   return absl::OkStatus();

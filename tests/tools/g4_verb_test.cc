@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/tiers/objects/served_bucket.h"
+#include "tests/fakes/served_bucket.h"
 #include "tests/tools/cli_run.h"
 
 namespace kvkeep::tools {

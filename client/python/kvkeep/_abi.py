@@ -49,10 +49,13 @@ Completion = _struct("Completion", ("user_data", c_void_p), ("op", c_uint32),
                      ("reserved", c_uint32), ("error", Error))
 LookupRequest = _sized(
     "LookupRequest", ("deadline_ms", c_uint32), ("keys", Keys), ("lease_mode", c_uint32),
-    ("transient", c_uint32), ("presence", POINTER(c_uint8)), ("presence_bytes", c_uint64))
+    ("transient", c_uint32), ("presence", POINTER(c_uint8)), ("presence_bytes", c_uint64),
+    ("remote_wait_us", c_uint32), ("recompute_us_per_key", c_uint32))
 LookupReply = _sized(
     "LookupReply", ("leading_keys", c_uint32), ("leased_keys", c_uint32),
-    ("promotion_us", c_uint32), ("leased_bytes", c_uint64), ("lease", c_void_p))
+    ("promotion_us", c_uint32), ("leased_bytes", c_uint64), ("lease", c_void_p),
+    ("remote_keys", c_uint32), ("remote_us", c_uint32), ("remote_asked", c_uint32),
+    ("reserved", c_uint32))
 GetOutcome = _struct("GetOutcome", ("status", c_uint32), ("metadata_bytes", c_uint32),
                      ("payload_bytes", c_uint64), ("bytes", c_uint64))
 GetRequest = _sized(

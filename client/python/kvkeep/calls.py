@@ -5,6 +5,7 @@ the reply) lives as long as the call object does: who runs it holds it until it 
 """
 
 import ctypes
+import math
 import enum
 from typing import NamedTuple, Optional
 
@@ -53,13 +54,16 @@ class Found(Result):
     leading_keys: keys from the head of the prefix whose parts are all there.
     leased_keys: of those, how many the lease covers; fewer when the promise did not fit.
     promotion_us: estimate, until the leading keys are all readable in DRAM; 0: they are.
-    presence: a byte for each chunk (key * parts + part): IN_G2 | IN_G3, 0 is a miss.
+    remote_keys: of a lookup with remote_wait: keys behind those that are on their way from beyond
+        the node. They are leased likewise; what does not come is a miss when it is got.
+    remote_us: estimate, until those are in DRAM. remote_asked: whether there was a search.
+    presence: a byte for each chunk (key * parts + part): IN_G2 | IN_G3 | COMING, 0 is a miss.
     parts: of each key that were asked for.
     leased: of each chunk, whether it is there and the lease covers it.
     lease: to be released (it is a context manager), or None.
     """
 
-    IN_G2, IN_G3 = 1, 2
+    IN_G2, IN_G3, COMING = 1, 2, 4
 
     def __init__(self, error, reply, presence, parts, lease):
         super().__init__(error)
@@ -67,6 +71,8 @@ class Found(Result):
         self.leased_keys = reply.leased_keys
         self.leased_bytes = reply.leased_bytes
         self.promotion_us = reply.promotion_us
+        self.remote_keys, self.remote_us = reply.remote_keys, reply.remote_us
+        self.remote_asked = bool(reply.remote_asked)
         self.presence, self.parts = presence, parts
         covered = reply.leased_keys * parts if lease is not None else 0
         self.leased = [there != 0 and at < covered for at, there in enumerate(presence)]
@@ -197,13 +203,20 @@ def put_flags(durable, transient, no_g3, checksum=False):
     return sum(bit for bit, on in ((1, durable), (2, transient), (4, no_g3), (8, checksum)) if on)
 
 
-def lookup(ns, keys, *, parts=None, lease=None, transient=False, timeout=None):
+def _microseconds(seconds):
+    """Rounded up, so that a little is not none."""
+    return min(max(math.ceil(seconds * 1e6), 0), 2**32 - 1)
+
+
+def lookup(ns, keys, *, parts=None, lease=None, transient=False, remote_wait=0,
+           recompute_per_key=0, timeout=None):
     struct, count, kept = _keys_struct(ns, keys, parts)
     presence, reply = (ctypes.c_uint8 * max(count, 1))(), _abi.make(_abi.LookupReply)
     request = _abi.make(
         _abi.LookupRequest, deadline_ms=milliseconds(timeout), keys=struct,
         lease_mode=_LEASE_MODES[lease], transient=int(transient), presence=presence,
-        presence_bytes=len(presence))
+        presence_bytes=len(presence), remote_wait_us=_microseconds(remote_wait),
+        recompute_us_per_key=_microseconds(recompute_per_key))
 
     def finish(error, _):
         held = Lease(ns.client, reply.lease) if reply.lease else None

@@ -191,10 +191,16 @@ class Namespace:
         self.client.library.kvkeep_namespace_digest(self.handle, digest)
         return bytes(digest)
 
-    def lookup(self, keys, *, parts=None, lease=None, transient=False, timeout=None):
-        """A `Found`. lease: None, "leading" (or True: the leading keys) or "all" that is there."""
+    def lookup(self, keys, *, parts=None, lease=None, transient=False, remote_wait=0,
+               recompute_per_key=0, timeout=None):
+        """A `Found`. lease: None, "leading" (or True: the leading keys) or "all" that is there.
+
+        remote_wait: seconds, at most 10, that the daemon may look for keys behind the leading ones
+        beyond the node; recompute_per_key: what a key costs that is not there, in seconds, 0 if
+        that is not known: what would come later is not brought."""
         return self.client.run(calls.lookup(
-            self, keys, parts=parts, lease=lease, transient=transient, timeout=timeout))
+            self, keys, parts=parts, lease=lease, transient=transient, remote_wait=remote_wait,
+            recompute_per_key=recompute_per_key, timeout=timeout))
 
     def get(self, keys, into, *, parts=None, lease=None, first_key=0, first_piece=0, pieces=0,
             transient=False, verify=True, metadata=False, timeout=None):

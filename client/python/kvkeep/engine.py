@@ -19,17 +19,23 @@ class Options:
     endpoint: of the daemon; the node's unless given. path: auto, local or grpc.
     name: what tells apart what cannot be told by itself: see each adapter.
     timeout_s: of a batch of loads or stores. lookup_timeout_s: after that it is a miss.
+    remote_wait_s: how long a lookup may wait for what lies beyond the node; where nothing does, or
+    nothing can be asked, it does not wait. 0: nothing is asked.
     """
 
-    OWN_LIMITS: ClassVar = ()  # fields in seconds that are not above 0 and up to 3600
+    # Fields in seconds that are not above 0 and up to 3600.
+    OWN_LIMITS: ClassVar = ("remote_wait_s",)
 
     endpoint: Optional[str] = None
     path: str = "auto"
     name: Optional[str] = None
     timeout_s: float = 30.0
     lookup_timeout_s: float = 1.0
+    remote_wait_s: float = 0.05
 
     def __post_init__(self):
+        if self.remote_wait_s != 0 and not _is_number(self.remote_wait_s, above=0, most=10):
+            raise ValueError(f"remote_wait_s: 0 to 10 seconds, not {self.remote_wait_s!r}")
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if (field.name.endswith("_s") and field.name not in self.OWN_LIMITS
@@ -59,7 +65,7 @@ class PrefillOptions(Options):
     None: whatever is there is a hit.
     """
 
-    OWN_LIMITS: ClassVar = ("prefill_tokens_per_s", "min_saving_s")
+    OWN_LIMITS: ClassVar = (*Options.OWN_LIMITS, "prefill_tokens_per_s", "min_saving_s")
 
     prefill_tokens_per_s: Optional[float] = None
     min_saving_s: float = 0.0
@@ -88,15 +94,25 @@ def require_name(options, engine):
             'have: give a "name", another one whenever any of that changes')
 
 
+def asks_remote(options, tokens_per_key=None):
+    """What a lookup says of what lies beyond the node: the daemon brings what comes sooner from
+    there than it is computed."""
+    rate = getattr(options, "prefill_tokens_per_s", None)
+    known = rate is not None and tokens_per_key
+    return {"remote_wait": options.remote_wait_s,
+            "recompute_per_key": min(tokens_per_key / rate, 60) if known else 0}
+
+
 def keys_worth_loading(options, found, tokens_per_key, together=None):
     """How many keys, from the head of what a lookup found, are worth a load.
 
-    All of the leading ones; or, where reading them from NVMe saves too little, those before the
-    first one that DRAM does not have. `together`: so many chunks in a row, and not the parts of
+    All of the leading ones, with those behind that come from beyond the node, which the daemon has
+    judged; or, where reading the leading ones from NVMe saves too little, those before the first
+    one that DRAM does not have. `together`: so many chunks in a row, and not the parts of
     one key, are of use as a whole only: that many count as a key here.
     """
     together = together or found.parts
-    leading = found.leading_keys * found.parts // together
+    leading = (found.leading_keys + found.remote_keys) * found.parts // together
     if options.prefill_tokens_per_s is None or found.promotion_us == 0:
         return leading
     in_dram = 0

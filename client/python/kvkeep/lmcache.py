@@ -35,7 +35,8 @@ from lmcache.v1.platform import create_event_notifier
 
 from kvkeep import calls, errors
 from kvkeep.completions import Completions
-from kvkeep.engine import Breaker, LeaseOptions, connect, keys_worth_loading, require_name
+from kvkeep.engine import (
+    Breaker, LeaseOptions, asks_remote, connect, keys_worth_loading, require_name)
 from kvkeep.held import HeldLeases
 from kvkeep.identity import HASH_BYTES, Identity, check_engine
 from kvkeep.paced import Paced
@@ -150,7 +151,8 @@ class KvkeepL2(L2AdapterInterface):
 
         def lease(ns, at):
             return calls.lookup(ns, [digests[i] for i in at], lease="all",
-                                timeout=self._options.lookup_timeout_s)
+                                timeout=self._options.lookup_timeout_s,
+                                **self._asks_remote(keys, at))
 
         def judge(found, at):
             if found.lease is not None:
@@ -167,7 +169,8 @@ class KvkeepL2(L2AdapterInterface):
         # Asked for apart and without a lease: a lease would bring from NVMe what is not worth it.
         def ask(ns, at):
             return calls.lookup(ns, [digests[i] for i in _chunk_by_chunk(keys, at)],
-                                timeout=self._options.lookup_timeout_s)
+                                timeout=self._options.lookup_timeout_s,
+                                **self._asks_remote(keys, at))
 
         def then(task, worth):
             among = [number for number, one in enumerate(worth) if one]
@@ -176,6 +179,10 @@ class KvkeepL2(L2AdapterInterface):
 
         return self._start("worth", keys, ask,
                            lambda found, at: self._worth_loading(keys, found, at), then)
+
+    def _asks_remote(self, keys, at):
+        chunks = len({keys[i].chunk_hash for i in at})
+        return asks_remote(self._options, self._options.chunk_tokens * chunks / len(at))
 
     def _worth_loading(self, keys, found, at):
         """Of each of those keys. A chunk is of use when all ranks and groups of it are there."""

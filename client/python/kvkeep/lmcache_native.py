@@ -23,7 +23,7 @@ import threading
 
 from kvkeep import calls
 from kvkeep.completions import Completions
-from kvkeep.engine import Breaker, Options, connect, require_name
+from kvkeep.engine import Breaker, Options, asks_remote, connect, require_name
 from kvkeep.held import HeldLeases
 from kvkeep.identity import HASH_BYTES, Identity, check_engine
 from kvkeep.paced import Paced
@@ -91,7 +91,8 @@ class KvkeepConnector:
             return found.leased  # what is there but was not promised may be gone by the load
 
         return self._start(self._paced_lookups, keys, judge, lambda: calls.lookup(
-            self._namespace, digests, lease="all", timeout=self._options.lookup_timeout_s))
+            self._namespace, digests, lease="all", timeout=self._options.lookup_timeout_s,
+            **asks_remote(self._options)))
 
     def submit_batch_get(self, keys, memoryviews):
         digests, sizes = [_digest(key) for key in keys], [view.nbytes for view in memoryviews]

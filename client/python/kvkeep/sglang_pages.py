@@ -14,7 +14,7 @@ import torch
 
 from kvkeep import calls
 from kvkeep.client import Client
-from kvkeep.engine import Breaker, LeaseOptions, keys_worth_loading
+from kvkeep.engine import Breaker, LeaseOptions, asks_remote, keys_worth_loading
 from kvkeep.held import HeldLeases
 from kvkeep.identity import Identity
 from kvkeep.memory import Pointer
@@ -106,7 +106,8 @@ class PoolPages:
             return None
         most = _CHUNKS_LOOKED_UP // len(self._parts)
         found = self._namespace.lookup(digests[:most], parts=self._parts, lease=lease,
-                                       timeout=self._link.options.lookup_timeout_s)
+                                       timeout=self._link.options.lookup_timeout_s,
+                                       **asks_remote(self._link.options, self._page_tokens))
         self._link.breaker.heard(found.error)
         return found
 

@@ -39,7 +39,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from kvkeep import calls, client, vllm_stats, weights
 from kvkeep.completions import Completions
-from kvkeep.engine import Breaker, PrefillOptions, connect, keys_worth_loading
+from kvkeep.engine import Breaker, PrefillOptions, asks_remote, connect, keys_worth_loading
 from kvkeep.identity import HASH_BYTES, check_engine
 from kvkeep.lookups import Lookups
 from kvkeep.memory import Pointer, locate
@@ -222,7 +222,8 @@ class KvkeepTier(SecondaryTierManager):
 
         self._completions.start_all(
             [calls.lookup(self._namespace(group), self._hashes(of_group), lease=lease,
-                          timeout=self._options.lookup_timeout_s)
+                          timeout=self._options.lookup_timeout_s,
+                          **asks_remote(self._options, self._tokens_per_key(group)))
              for group, of_group in groups.items()], heard)
 
     def _worth_loading(self, found, keys):

@@ -72,19 +72,24 @@ static void structs_of_clients_and_namespaces_keep_their_layout(void) {
 }
 
 static void requests_and_replies_keep_their_layout(void) {
-  SIZE(kvkeep_lookup_request, 64);
+  SIZE(kvkeep_lookup_request, 72);
   AT(kvkeep_lookup_request, deadline_ms, 4);
   AT(kvkeep_lookup_request, keys, 8);
   AT(kvkeep_lookup_request, lease_mode, 40);
   AT(kvkeep_lookup_request, transient, 44);
   AT(kvkeep_lookup_request, presence, 48);
   AT(kvkeep_lookup_request, presence_bytes, 56);
-  SIZE(kvkeep_lookup_reply, 32);
+  AT(kvkeep_lookup_request, remote_wait_us, 64);
+  AT(kvkeep_lookup_request, recompute_us_per_key, 68);
+  SIZE(kvkeep_lookup_reply, 48);
   AT(kvkeep_lookup_reply, leading_keys, 4);
   AT(kvkeep_lookup_reply, leased_keys, 8);
   AT(kvkeep_lookup_reply, promotion_us, 12);
   AT(kvkeep_lookup_reply, leased_bytes, 16);
   AT(kvkeep_lookup_reply, lease, 24);
+  AT(kvkeep_lookup_reply, remote_keys, 32);
+  AT(kvkeep_lookup_reply, remote_us, 36);
+  AT(kvkeep_lookup_reply, remote_asked, 40);
   SIZE(kvkeep_get_request, 96);
   AT(kvkeep_get_request, keys, 8);
   AT(kvkeep_get_request, lease, 40);

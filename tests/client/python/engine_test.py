@@ -15,7 +15,7 @@ sys.path.insert(0, str(SOURCES / "client" / "python"))
 
 from kvkeep import _abi, calls, errors  # noqa: E402
 from kvkeep.engine import (Breaker, LeaseOptions, Options, PrefillOptions,  # noqa: E402
-                           keys_worth_loading)
+                           asks_remote, keys_worth_loading)
 from kvkeep.held import HeldLeases  # noqa: E402
 from kvkeep.lookups import Lookups  # noqa: E402
 from kvkeep.paced import Paced  # noqa: E402
@@ -42,6 +42,17 @@ class OptionsTest(unittest.TestCase):
         for bad in (0, -1, 3601, "1", None):
             with self.assertRaisesRegex(ValueError, "lookup_timeout_s"):
                 Options.of({"lookup_timeout_s": bad})
+        for bad in (-1, 10.5, "1", None):
+            with self.assertRaisesRegex(ValueError, "remote_wait_s"):
+                LeaseOptions.of({"remote_wait_s": bad})
+        self.assertEqual(LeaseOptions.of({"remote_wait_s": 0}).remote_wait_s, 0)
+
+    def test_a_lookup_asks_beyond_the_node_and_says_what_a_key_costs_where_that_is_known(self):
+        self.assertEqual(asks_remote(Options()), {"remote_wait": 0.05, "recompute_per_key": 0})
+        known = PrefillOptions.of({"prefill_tokens_per_s": 1000, "remote_wait_s": 1})
+        self.assertEqual(asks_remote(known, 256), {"remote_wait": 1, "recompute_per_key": 0.256})
+        self.assertEqual(asks_remote(known)["recompute_per_key"], 0)
+        self.assertEqual(asks_remote(known, 10**9)["recompute_per_key"], 60)
 
 
 class Answer:
@@ -49,7 +60,8 @@ class Answer:
 
     IN_G2, IN_G3 = 1, 2
 
-    def __init__(self, presence, promotion_us, parts=1):
+    def __init__(self, presence, promotion_us, parts=1, remote_keys=0):
+        self.remote_keys = remote_keys
         self.presence, self.promotion_us, self.parts = bytes(presence), promotion_us, parts
         self.leading_keys = (presence + [0]).index(0) // parts
 
@@ -60,6 +72,11 @@ class WorthTest(unittest.TestCase):
 
     def worth(self, presence, promotion_us, options=OPTIONS, parts=1, together=None):
         return keys_worth_loading(options, Answer(presence, promotion_us, parts), 100, together)
+
+    def test_what_comes_from_beyond_the_node_was_judged_by_the_daemon(self):
+        answer = Answer([1, 2, 0, 0, 0], 0, remote_keys=2)
+        self.assertEqual(keys_worth_loading(self.OPTIONS, answer, 100), 4)
+        self.assertEqual(keys_worth_loading(PrefillOptions(), answer, 100), 4)
 
     def test_all_that_is_found_unless_the_engines_speed_is_known(self):
         self.assertEqual(self.worth([2, 2, 0, 1], 10_000_000, PrefillOptions()), 2)

@@ -86,8 +86,8 @@ TEST_CASE("a Hello that is wrong is answered with the reason, then the connectio
     reason = "not of the local protocol";
   }
   SECTION("only newer versions") {
-    body = HelloWith([](local::Hello* hello) { hello->min_version = 7, hello->max_version = 8; });
-    reason = "versions 7 to 8";
+    body = HelloWith([](local::Hello* hello) { hello->min_version = 8, hello->max_version = 9; });
+    reason = "versions 8 to 9";
   }
   SECTION("only older versions") {
     body = HelloWith([](local::Hello* hello) { hello->min_version = 0, hello->max_version = 0; });

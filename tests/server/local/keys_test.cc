@@ -233,4 +233,65 @@ TEST_CASE("a request id is not taken for other keys") {
   CHECK(t.store().snapshot().g2.leased_bytes == 0);
 }
 
+TEST_CASE("a lookup that asks beyond the node is answered when that was looked through") {
+  WorldOptions options = PeerWorld();
+  options.remote = true;
+  PeerTester t(options);
+  t.Open();
+  const std::vector<uint64_t> names = {1, 2, 3, 4, 5, 6, 7, 8};
+  for (const uint64_t name : names) {
+    REQUIRE(t.PutPayload(name, MakePayload(name, 1, 5000)) == "stored");
+  }
+  t.Settle();
+  REQUIRE(t.world.bucket().size() == names.size());
+  t.store().Clear(std::nullopt);  // of this node
+  t.Settle();
+  const auto asks = [&](local::RemoteAsk ask, uint32_t flag) {
+    std::vector<std::byte> body = t.KeysBody(names, LeaseMode::kLeadingRun);
+    local::KeysRequest head;
+    std::memcpy(&head, body.data(), sizeof(head));
+    head.asks_remote = flag;
+    std::memcpy(body.data(), &head, sizeof(head));
+    const auto bytes = std::as_bytes(std::span(&ask, 1));
+    body.insert(body.end(), bytes.begin(), bytes.end());
+    return body;
+  };
+  SECTION("it is wrong") {
+    std::vector<std::byte> two = asks({.wait_us = 1}, 2);
+    two.resize(two.size() - sizeof(local::RemoteAsk));
+    CHECK(t.Ask(Kind::kGet, two).status.message() == "asks_remote is 2, allowed here are 0 to 1");
+    CHECK(t.Ask(Kind::kGet, asks({}, 1)).status.message() == "wait_us is 0, wanted is more");
+    CHECK_FALSE(t.Ask(Kind::kGet, asks({.wait_us = 1}, 0)).status.ok());  // too long
+    CHECK(t.Ask(Kind::kGet, asks({.wait_us = 10'000'001}, 1)).status.message() ==
+          "remote_wait_us is 10000001, allowed are at most 10000000");
+    CHECK_FALSE(t.Ask(Kind::kTouch, asks({.wait_us = 1}, 1)).status.ok());
+  }
+  SECTION("it comes") {
+    const uint64_t id = t.Tell(Kind::kGet, asks({.wait_us = 1000}, 1));
+    CHECK_FALSE(t.HasReply(id));
+    CHECK_FALSE(t.HasReply(t.Tell(Kind::kGet, asks({.wait_us = 1000}, 1))));
+    t.RunAll();
+    const TestFound found = ReadFound(t.TakeReply(id));
+    CHECK(found.head.leased_keys == 8);
+    CHECK(found.places.size() == 8);
+    CHECK(found.remote.asked == 1);
+    CHECK(found.head.leading_keys + found.remote.keys == 8);
+    for (size_t i = 0; i < 8; ++i) {
+      CHECK(t.Payload(found.places[i]) == MakePayload(names[i], 1, 5000));
+    }
+  }
+  SECTION("the connection ends meanwhile") {
+    t.Tell(Kind::kGet, asks({.wait_us = 1000}, 1));
+    t.peer->End();
+    t.RunAll();
+    CHECK(t.store().snapshot().g2.leased_bytes == 0);
+  }
+  SECTION("the session is revoked meanwhile") {
+    const uint64_t id = t.Tell(Kind::kGet, asks({.wait_us = 1000}, 1));
+    t.peer->Revoke("slow");
+    t.RunAll();
+    CHECK_FALSE(t.TakeReply(id).status.ok());
+  }
+}
+
 }  // namespace kvkeep

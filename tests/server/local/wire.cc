@@ -40,6 +40,12 @@ TestFound ReadFound(const SentMessage& reply) {
   REQUIRE(reader.ReadAll(found.head.places, &places));
   REQUIRE(reader.ReadAll(found.head.runs, &runs));
   if (!reader.done()) REQUIRE(reader.Read(&found.cost));  // from version 3 on
+  if (!reader.done()) {  // from version 7 on, where it was asked for
+    REQUIRE(reader.Read(&found.remote));
+    std::span<const std::byte> bytes;
+    REQUIRE(reader.ReadBytes(uint64_t{found.head.keys} * found.head.row_bytes, &bytes));
+    found.coming.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
   REQUIRE(reader.done());
   for (const local::Place& place : places) {
     REQUIRE(place.first_run + place.runs <= runs.size());

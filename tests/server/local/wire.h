@@ -44,7 +44,8 @@ struct TestPlace {
 struct TestFound {
   local::LookupReply head;
   local::LookupCost cost;
-  std::string g2, g3;  // the bitmaps
+  local::RemoteReply remote;    // where it was asked for
+  std::string g2, g3, coming;  // the bitmaps
   std::vector<TestPlace> places;
 };
 

@@ -1,0 +1,48 @@
+// LocalPeer: lookups that ask beyond the node. The request is kept until the search is over, and is
+// then looked up as any other, on the loop's thread.
+#include <utility>
+
+#include "server/local/peer.h"
+#include "tiers/base/status_macros.h"
+
+namespace kvkeep {
+
+using local::Kind;
+
+absl::Status LocalPeer::AskBeyond(const local::Message& message) {
+  KVKEEP_ASSIGN_OR_RETURN(MessageHold hold, HoldFor(message.body.size()));
+  const uint64_t number = next_job_++;
+  asking_[number] = {.kind = static_cast<Kind>(message.kind),
+                     .id = message.id,
+                     .began = request_began_,
+                     .held = std::make_shared<MessageHold>(std::move(hold)),
+                     .body = {message.body.begin(), message.body.end()}};
+  answered_later_ = true;
+  const auto asked = [weak = weak_from_this(), loop = context_->loop, number](bool asked) {
+    loop->Post([weak, number, asked] {
+      if (const std::shared_ptr<LocalPeer> self = weak.lock()) self->OnAsked(number, asked);
+    });
+  };
+  context_->store->AskBeyond(session_, call_.lookup(), asked);
+  return absl::OkStatus();
+}
+
+void LocalPeer::OnAsked(uint64_t number, bool asked) {
+  const auto found = asking_.find(number);
+  if (found == asking_.end()) return;  // the connection ended
+  const PeerAsking asking = std::move(found->second);
+  asking_.erase(found);
+  const auto look = [&]() -> absl::Status {
+    if (state_ != State::kOpen) return absl::FailedPreconditionError("the session was revoked");
+    KVKEEP_RETURN_IF_ERROR(call_.Parse(asking.kind, asking.body));  // other calls came meanwhile
+    KVKEEP_RETURN_IF_ERROR(ResolveParts());
+    return Lookup(asking.kind, asking.id, asked);
+  };
+  const absl::Status status = look();
+  if (!status.ok()) ReplyError(static_cast<uint16_t>(asking.kind), asking.id, status);
+  const Operation operation =
+      asking.kind == Kind::kLookup ? Operation::kLookup : Operation::kGet;
+  NoteEnd(operation, status.code(), asking.began, call_.chunks().keys.size());
+}
+
+}  // namespace kvkeep
