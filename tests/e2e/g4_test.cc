@@ -30,7 +30,7 @@ struct SharedPlace {
     REQUIRE(chmod((dir.path() + "/" + name).c_str(), 0600) == 0);
   }
   std::string Config(const std::string& key = "key") const {
-    return absl::StrCat("g4: {url: \"file://", objects(), "\", write_bytes_per_second: 1GiB}\n",
+    return absl::StrCat("g4: {url: \"file://", objects(), "\", write_bytes_per_second: 1GiB, admission: all}\n",
                         "fleet: {name: tests, key_file: ", dir.path() + "/" + key, "}\n");
   }
   size_t count() const {
@@ -57,7 +57,8 @@ struct SharedPlace {
 
 struct G4Node {
   explicit G4Node(const std::string& config)
-      : site({.g2 = "64MiB", .segment_bytes = "16MiB", .devices = {{.capacity = "96MiB"}}}) {
+      : site({.g2 = "64MiB", .segment_bytes = "16MiB", .devices = {{.capacity = "96MiB"}},
+              .local = true}) {
     site.settings.extra = config;
     site.Start();
     engine = std::make_unique<Engine>(site);
@@ -97,6 +98,47 @@ TEST_CASE("what a daemon put is there for another one of its fleet, byte for byt
   // What is not there is a miss, and stays one.
   CHECK(second.Recall(Chunks(1'000, 4, kG4ChunkBytes), 1) == 0);
   CHECK(second.site.Stop().exit_status == 0);
+}
+
+TEST_CASE("a lookup that asks leases what another daemon put, and its gets have all bytes") {
+  const SharedPlace shared;
+  const std::vector<TestChunk> chunks = Chunks(1, 24, kG4ChunkBytes);
+  {
+    G4Node first(shared.Config());
+    REQUIRE(first.engine->PutAll(chunks));
+    CHECK(Eventually([&] { return shared.count() == chunks.size(); }));
+  }
+  const client::PathChoice path = GENERATE(client::PathChoice::kLocal, client::PathChoice::kGrpc);
+  CAPTURE(static_cast<int>(path));
+  G4Node second(shared.Config());
+  Engine engine(second.site, {.path = path});
+  const std::vector<ChunkKey> keys = KeysOf(chunks);
+  const client::LookupOptions asks{.lease = client::LeaseMode::kLeadingRun,
+                                   .remote_wait = std::chrono::seconds(5)};
+  const auto found = engine.client().Lookup(engine.ns(), keys, asks);
+  REQUIRE(found.ok());
+  CHECK(found->remote_asked);
+  CHECK(found->leading_keys + found->remote_keys == chunks.size());
+  CHECK(found->leased_keys == chunks.size());
+  for (uint32_t i = 0; i < chunks.size(); ++i) {
+    CHECK((found->present(i) || found->coming(i)));
+    CHECK(engine.Get(chunks[i], &found->lease, i) == client::GetStatus::kHit);
+  }
+  CHECK(engine.wrong_bytes == 0);
+  // All is here: nobody is asked. What is nowhere is asked for once.
+  const auto here = engine.client().Lookup(engine.ns(), keys, asks);
+  REQUIRE(here.ok());
+  CHECK_FALSE(here->remote_asked);
+  CHECK(here->leading_keys == chunks.size());
+  const auto nowhere =
+      engine.client().Lookup(engine.ns(), KeysOf(Chunks(1'000, 24, kG4ChunkBytes)), asks);
+  REQUIRE(nowhere.ok());
+  CHECK(nowhere->remote_asked);
+  CHECK(nowhere->remote_keys == 0);
+  CHECK(nowhere->lease.keys() == 0);
+  const auto too_long = engine.client().Lookup(
+      engine.ns(), keys, {.remote_wait = std::chrono::seconds(11)});
+  CHECK_THAT(std::string(too_long.status().message()), Catch::Contains("remote_wait_us"));
 }
 
 TEST_CASE("what lies beyond the node shows no payload, key, digest or model") {
