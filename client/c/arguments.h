@@ -33,11 +33,12 @@ absl::StatusOr<ChunkSelection> SelectionOf(const kvkeep_keys& given);
 // Bits of `known` are set in `flags`, no others.
 absl::Status CheckFlags(uint32_t flags, uint32_t known);
 
-// The client, and a request in today's struct.
+// The client, and a request in today's struct. `first`: the size that it was first published with.
 template <typename Request>
-absl::StatusOr<Request> RequestOf(const kvkeep_client* client, const Request* given) {
+absl::StatusOr<Request> RequestOf(const kvkeep_client* client, const Request* given,
+                                  size_t first = sizeof(Request)) {
   if (client == nullptr) return IsNull("client");
-  return CopyIn("request", given);
+  return CopyIn("request", given, first);
 }
 
 // What requests have in common that list their chunks.

@@ -62,22 +62,25 @@ absl::StatusOr<T> CopyIn(absl::string_view name, const T* given, size_t first = 
   return copy;
 }
 
-// A reply as large as the caller knows it: fields that we do not know are zero.
+// A reply as large as the caller knows it: fields that we do not know are zero, those that the
+// caller does not know are not written.
 template <typename T>
 class Reply {
  public:
-  static absl::StatusOr<Reply> Of(absl::string_view name, T* given) {
+  // `first`: the size that it was first published with.
+  static absl::StatusOr<Reply> Of(absl::string_view name, T* given, size_t first = sizeof(T)) {
     if (given == nullptr) return IsNull(name);
-    if (given->size < sizeof(T) || given->size > kMaxStructBytes) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ".size: ", given->size, ", ", sizeof(T),
+    if (given->size < first || given->size > kMaxStructBytes) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ".size: ", given->size, ", ", first,
                                                      " to ", kMaxStructBytes, " are possible"));
     }
     return Reply(given);
   }
   void Write(T value) const {
     value.size = size_;
-    *given_ = value;
-    std::memset(reinterpret_cast<char*>(given_) + sizeof(T), 0, size_ - sizeof(T));
+    const size_t known = std::min<size_t>(size_, sizeof(T));
+    std::memcpy(given_, &value, known);
+    std::memset(reinterpret_cast<char*>(given_) + known, 0, size_ - known);
   }
   void Clear() const { Write(T{}); }
 

@@ -34,8 +34,12 @@ void Answer(LookupResult found, const Reply<kvkeep_lookup_reply>& reply) {
 
 absl::Status StartLookup(kvkeep_client* client, const kvkeep_lookup_request* given,
                          kvkeep_lookup_reply* given_reply, Finish finish) {
-  KVKEEP_ASSIGN_OR_RETURN(const kvkeep_lookup_request request, RequestOf(client, given));
-  KVKEEP_ASSIGN_OR_RETURN(const auto reply, Reply<kvkeep_lookup_reply>::Of("reply", given_reply));
+  KVKEEP_ASSIGN_OR_RETURN(
+      const kvkeep_lookup_request request,
+      RequestOf(client, given, offsetof(kvkeep_lookup_request, remote_wait_us)));
+  KVKEEP_ASSIGN_OR_RETURN(const auto reply,
+                          Reply<kvkeep_lookup_reply>::Of(
+                              "reply", given_reply, offsetof(kvkeep_lookup_reply, remote_keys)));
   KVKEEP_ASSIGN_OR_RETURN(const ChunkSelection selection, SelectionOf(request.keys));
   if (request.lease_mode > KVKEEP_LEASE_ALL_PRESENT) {
     return absl::InvalidArgumentError(

@@ -202,7 +202,7 @@ TEST_CASE("what is flipped or cut off beyond the node is a miss, never wrong byt
 
 TEST_CASE("a start says what is wrong with G4's configuration") {
   const SharedPlace shared;
-  const auto said = [&shared](const std::string& config) {
+  const auto said = [](const std::string& config) {
     Site site;
     site.settings.extra = config;
     const Ending ending = site.StartAndAwaitEnd();
