@@ -32,7 +32,7 @@ struct Core::Recalling {
   AskedCallback asked;
   bool head_run = false;  // what is behind a chunk that is not there is of no use
   MonotonicTime asked_at{0}, answer_by{0};
-  std::chrono::nanoseconds recompute_per_key{0};     // 0: not known
+  std::chrono::nanoseconds recompute_per_key{0};  // 0: not known
   MonotonicTime deadline{MonotonicTime::max()};  // from then on nobody wants what was begun
 
   std::chrono::nanoseconds RecomputeTime(size_t first_ids) const;
@@ -194,6 +194,7 @@ void Core::OnFound(std::shared_ptr<Recalling> recalling, const RemoteSource::Fou
   if (recalling->asked) {
     CallLater(std::move(recalling->asked), true);
     recalling->asked = nullptr;
+    std::erase(asking_, recalling);  // as many as there are recalls at most
   }
   EndRecall(*recalling);
 }
