@@ -218,7 +218,7 @@ TEST_CASE("every I/O takes seconds longer: G2 is not slowed, and what waits come
     return std::chrono::steady_clock::now() < end;
   });
   WARN(warm.gets << " gets of G2 meanwhile, the slowest took " << warm.slowest.count() << " us");
-  CHECK(warm.gets > 100);
+  CHECK(warm.gets > (e2e::kSanitized ? 20u : 100u));
   CHECK(warm.hits == warm.gets);
   // None of them has waited for an I/O. A machine that stands still for half a second has them wait
   // as long, so the shortest delay tells nothing of it.
