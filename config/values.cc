@@ -184,14 +184,19 @@ std::string FormatNumbers(const std::vector<uint32_t>& numbers) {
 
 namespace {
 
+// Letters and digits of ASCII, and these.
+bool IsAlphanumericOr(absl::string_view these, absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), [these](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || absl::StrContains(these, c);
+  });
+}
+
 absl::Status CheckName(absl::string_view item, bool grants) {
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(item, absl::MaxSplits(' ', 1));
   const auto [name, grant] = parts;
   // What YAML reads as it stands.
-  const bool letters_ok = name.find_first_not_of(
-                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                              ".-_:/~%+") == absl::string_view::npos;
+  const bool letters_ok = IsAlphanumericOr(".-_:/~%+", name);
   if (name.empty() || name.size() > kMaxNameBytes || !letters_ok ||
       !absl::ascii_isalnum(static_cast<unsigned char>(name.front())) || name.back() == ':') {
     return Wrong(item,
@@ -359,10 +364,7 @@ absl::Status CheckG4Url(absl::string_view text) {
 }
 
 absl::Status CheckG4Prefix(absl::string_view text) {
-  const auto is_odd = [](char c) {
-    return !absl::ascii_isalnum(c) && !absl::StrContains("._-/", c);
-  };
-  const bool letters_ok = std::none_of(text.begin(), text.end(), is_odd);
+  const bool letters_ok = IsAlphanumericOr("._-/", text);
   const bool steps = absl::StrContains(text, "..") || absl::StrContains(text, "//");
   if (letters_ok && !steps && text.size() <= 256 && (text.empty() || text[0] != '/')) {
     return absl::OkStatus();
@@ -372,18 +374,13 @@ absl::Status CheckG4Prefix(absl::string_view text) {
 }
 
 absl::Status CheckPlainName(absl::string_view text) {
-  const auto is_odd = [](char c) {
-    return !absl::ascii_isalnum(c) && !absl::StrContains("._-", c);
-  };
-  const bool letters_ok = std::none_of(text.begin(), text.end(), is_odd);
+  const bool letters_ok = IsAlphanumericOr("._-", text);
   if (letters_ok && !text.empty() && text.size() <= 64) return absl::OkStatus();
   return Wrong(text, "is not a name: write 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'");
 }
 
 absl::Status CheckGroupName(absl::string_view text) {
-  const bool letters_ok =
-      text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
-      absl::string_view::npos;
+  const bool letters_ok = IsAlphanumericOr("._-", text);
   if (letters_ok && !text.empty() && text.size() <= 32 && text[0] != '-') return absl::OkStatus();
   return Wrong(text, "is not a group's name or number");
 }

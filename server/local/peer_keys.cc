@@ -82,9 +82,11 @@ absl::Status LocalPeer::Lookup(Kind kind, uint64_t id, bool asked) {
   }
   const size_t keys = call_.chunks().keys.size();
   const size_t row_bytes = (call_.chunks().parts.size() + 7) / 8;
+  const bool asks = call_.asks_remote();
   const size_t bytes = sizeof(local::MessageHeader) + sizeof(local::ReplyHead) +
                        sizeof(local::LookupReply) + sizeof(local::LookupCost) +
-                       sizeof(local::RemoteReply) + 3 * keys * row_bytes +
+                       2 * keys * row_bytes +
+                       (asks ? sizeof(local::RemoteReply) + keys * row_bytes : 0) +
                        places_.size() * sizeof(local::Place) +
                        runs_.size() * sizeof(local::ImageRun);
   if (bytes > local::kMaxMessageBytes) {
@@ -116,7 +118,7 @@ absl::Status LocalPeer::Lookup(Kind kind, uint64_t id, bool asked) {
   if (version_ >= 3) {
     reply_.Append(local::LookupCost{.promotion_us = WholeMicroseconds(found.promotion_time)});
   }
-  if (call_.asks_remote()) {
+  if (asks) {
     reply_.Append(local::RemoteReply{.keys = found.beyond_keys,
                                      .us = WholeMicroseconds(found.beyond_time),
                                      .asked = asked ? 1u : 0});

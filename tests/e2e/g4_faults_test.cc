@@ -2,12 +2,11 @@
 // never a call that does not end, and nothing of what the node has. When it serves again it is used
 // again, without a restart.
 #include <absl/strings/str_cat.h>
-#include <sys/stat.h>
 
 #include <catch2/catch.hpp>
 #include <chrono>
 
-#include "tests/e2e/engine.h"
+#include "tests/e2e/g4_place.h"
 #include "tests/fakes/served_bucket.h"
 #include "tiers/base/clock.h"
 
@@ -83,8 +82,6 @@ class BucketServer {
 };
 
 constexpr size_t kFaultChunkBytes = 300'000;
-const client::LookupOptions kAsks{.lease = client::LeaseMode::kLeadingRun,
-                                  .remote_wait = std::chrono::milliseconds(500)};
 
 class FaultNode {
  public:
@@ -93,10 +90,8 @@ class FaultNode {
               .local = true}) {
     const std::string key = dir.path() + "/key", credentials = dir.path() + "/credentials";
     if (number == 0) {
-      WriteFile(key, std::string(32, '1') + std::string(32, '0'));
-      WriteFile(credentials, "ID\nsecret\n");
-      REQUIRE(chmod(key.c_str(), 0600) == 0);
-      REQUIRE(chmod(credentials.c_str(), 0600) == 0);
+      WriteForOwner(key, FleetKeyOf('1'));
+      WriteForOwner(credentials, "ID\nsecret\n");
     }
     site.settings.extra = absl::StrCat(
         "g4: {url: \"", bucket.url(), "\", credentials_file: ", credentials,
@@ -107,13 +102,7 @@ class FaultNode {
   }
   // Looks beyond, and gets what was leased: how many are hits, with the right bytes.
   size_t Recall(const std::vector<TestChunk>& chunks) {
-    const auto found = engine->client().Lookup(engine->ns(), KeysOf(chunks), kAsks);
-    if (!found.ok()) FAIL(found.status());
-    size_t hits = 0;
-    for (uint32_t i = 0; i < found->leased_keys; ++i) {
-      hits += engine->Get(chunks[i], &found->lease, i) == client::GetStatus::kHit;
-    }
-    return hits;
+    return RecallLeading(*engine, chunks, std::chrono::milliseconds(500));
   }
 
   Site site;

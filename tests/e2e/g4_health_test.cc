@@ -2,12 +2,11 @@
 // asked for a chunk of it.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
-#include <sys/stat.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
 
-#include "tests/e2e/engine.h"
+#include "tests/e2e/g4_place.h"
 #include "tests/fakes/free_port.h"
 #include "tests/fakes/scripted_server.h"
 
@@ -22,8 +21,7 @@ struct G4Files {
     std::filesystem::create_directory(dir / "objects");
   }
   void Write(const std::string& name, const std::string& text) const {
-    WriteFile(dir / name.c_str(), text);
-    REQUIRE(chmod((dir / name.c_str()).c_str(), 0600) == 0);
+    WriteForOwner(dir / name.c_str(), text);
   }
   std::string Config(const std::string& url) const {
     return absl::StrCat("g4: {url: \"", url, "\", write_bytes_per_second: 1GiB, admission: all",

@@ -2,13 +2,12 @@
 // and runs this; KVKEEP_G4_URL is the bucket, which holds nothing of before, KVKEEP_G4_CREDENTIALS
 // the file with its keys.
 #include <absl/strings/str_cat.h>
-#include <sys/stat.h>
 
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdlib>
 
-#include "tests/e2e/engine.h"
+#include "tests/e2e/g4_place.h"
 
 namespace kvkeep::e2e {
 namespace {
@@ -22,8 +21,7 @@ struct ServerNode {
     REQUIRE(url != nullptr);
     REQUIRE(credentials != nullptr);
     const std::string key = absl::StrCat(dir.path(), "/key-", std::string(1, key_digit));
-    WriteFile(key, std::string(32, key_digit) + std::string(32, '0'));
-    REQUIRE(chmod(key.c_str(), 0600) == 0);
+    WriteForOwner(key, FleetKeyOf(key_digit));
     site.settings.extra = absl::StrCat(
         "g4: {url: \"", url, "\", credentials_file: ", credentials,
         ", write_bytes_per_second: 1GiB, admission: all}\nfleet: {name: t, key_file: ", key, "}\n");
@@ -32,15 +30,7 @@ struct ServerNode {
   }
   // Keys that are on their way or here; all of them are got.
   size_t Recall(const std::vector<TestChunk>& chunks) {
-    const auto found = engine->client().Lookup(engine->ns(), KeysOf(chunks),
-                                               {.lease = client::LeaseMode::kLeadingRun,
-                                                .remote_wait = std::chrono::seconds(5)});
-    if (!found.ok()) FAIL(found.status());
-    size_t hits = 0;
-    for (uint32_t i = 0; i < found->leased_keys; ++i) {
-      hits += engine->Get(chunks[i], &found->lease, i) == client::GetStatus::kHit;
-    }
-    return hits;
+    return RecallLeading(*engine, chunks, std::chrono::seconds(5));
   }
 
   Site site;

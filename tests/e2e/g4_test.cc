@@ -1,13 +1,12 @@
 // G4 with real daemons, one after the other: what one put is there for the next one, which has
 // nothing of the first but the fleet's key and the place that both share.
 #include <absl/strings/str_cat.h>
-#include <sys/stat.h>
 
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <filesystem>
 
-#include "tests/e2e/engine.h"
+#include "tests/e2e/g4_place.h"
 
 namespace kvkeep::e2e {
 namespace {
@@ -25,9 +24,7 @@ struct SharedPlace {
   }
   std::string objects() const { return dir / "objects"; }
   void WriteKey(const std::string& name, char digit) const {
-    // Half of one digit, half of zeros: what is all the same is refused as not random.
-    WriteFile(dir.path() + "/" + name, std::string(32, digit) + std::string(32, '0'));
-    REQUIRE(chmod((dir.path() + "/" + name).c_str(), 0600) == 0);
+    WriteForOwner(dir.path() + "/" + name, FleetKeyOf(digit));
   }
   std::string Config(const std::string& key = "key") const {
     return absl::StrCat("g4: {url: \"file://", objects(), "\", write_bytes_per_second: 1GiB, admission: all}\n",

@@ -45,34 +45,26 @@ void StoppableStore::Ended(UnderWay& request) {
   if (request.call.has_value()) calls_.erase(*request.call);
 }
 
+ObjectStore::Done StoppableStore::Ending(std::shared_ptr<UnderWay> request, Done done) {
+  return [this, request = std::move(request), done = std::move(done)](ObjectAnswer answer) mutable {
+    Ended(*request);
+    std::move(done)(std::move(answer));
+  };
+}
+
 ObjectCall StoppableStore::Get(GetObject get, ObjectSink* sink, Done done) {
   const auto request = std::make_shared<UnderWay>();
-  return Began(request, below_->Get(std::move(get), sink,
-                                    [this, request, done = std::move(done)](
-                                        ObjectAnswer answer) mutable {
-                                      Ended(*request);
-                                      std::move(done)(std::move(answer));
-                                    }));
+  return Began(request, below_->Get(std::move(get), sink, Ending(request, std::move(done))));
 }
 
 ObjectCall StoppableStore::Put(PutObject put, Done done) {
   const auto request = std::make_shared<UnderWay>();
-  return Began(request,
-               below_->Put(std::move(put),
-                           [this, request, done = std::move(done)](ObjectAnswer answer) mutable {
-                             Ended(*request);
-                             std::move(done)(std::move(answer));
-                           }));
+  return Began(request, below_->Put(std::move(put), Ending(request, std::move(done))));
 }
 
 ObjectCall StoppableStore::Delete(DeleteObject object, Done done) {
   const auto request = std::make_shared<UnderWay>();
-  return Began(request,
-               below_->Delete(std::move(object),
-                              [this, request, done = std::move(done)](ObjectAnswer answer) mutable {
-                                Ended(*request);
-                                std::move(done)(std::move(answer));
-                              }));
+  return Began(request, below_->Delete(std::move(object), Ending(request, std::move(done))));
 }
 
 ObjectCall StoppableStore::List(ListObjects list, ListDone done) {

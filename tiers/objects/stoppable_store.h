@@ -34,6 +34,7 @@ class StoppableStore final : public ObjectStore {
   // After its call has returned, and before its answer is told.
   ObjectCall Began(const std::shared_ptr<UnderWay>& request, ObjectCall call);
   void Ended(UnderWay& request);
+  Done Ending(std::shared_ptr<UnderWay> request, Done done);  // Ended, then `done`
 
   Mutex mu_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;

@@ -8,6 +8,7 @@
 // searches that began before are over (MayRecall). One that is being written while it is deleted
 // is removed after its write; one that is on its way here, once that has ended.
 #include <algorithm>
+#include <utility>
 
 #include "tiers/base/check.h"
 #include "tiers/store/canary.h"
@@ -120,22 +121,20 @@ void Core::AnswerOverdue() {
     mu_.AssertHeld();
     if (recalling->asked && now >= recalling->answer_by) {
       ++remote_->counters.overdue_searches;
-      CallLater(std::move(recalling->asked), true);
-      recalling->asked = nullptr;
+      CallLater(std::exchange(recalling->asked, nullptr), true);
     }
     return !recalling->asked;
   });
 }
 
 // Those that are in no tier, from a key on.
-void Core::NameMissing(Section& section, const LookupState& lookup, size_t first_key,
-                       Recalling& recalling) {
-  for (size_t i = first_key * lookup.chunks.parts.size(); i < lookup.found.size(); ++i) {
+void Core::NameMissing(Section& section, const LookupState& lookup, size_t first, Recalling& to) {
+  for (size_t i = first * lookup.chunks.parts.size(); i < lookup.found.size(); ++i) {
     section.YieldIfSpent();
     Count(work::kLook);
     if (lookup.found[i].slot != kNoSlot) continue;
-    if (recalling.ids.size() >= RemoteTier::kMostChunksARecall) break;
-    recalling.ids.push_back(lookup.id(i));
+    if (to.ids.size() >= RemoteTier::kMostChunksARecall) break;
+    to.ids.push_back(lookup.id(i));
   }
 }
 
@@ -192,8 +191,7 @@ void Core::OnFound(std::shared_ptr<Recalling> recalling, const RemoteSource::Fou
     if (!BeginRecall(section, recalling, i, *found[i])) break;
   }
   if (recalling->asked) {
-    CallLater(std::move(recalling->asked), true);
-    recalling->asked = nullptr;
+    CallLater(std::exchange(recalling->asked, nullptr), true);
     std::erase(asking_, recalling);  // as many as there are recalls at most
   }
   EndRecall(*recalling);
@@ -274,17 +272,17 @@ void Core::EndRecallRead(const Chunk& chunk) {
   PumpLater(*remote_);  // it may be removed there now
 }
 
-void Core::OnRecalled(const std::shared_ptr<Recalling>& recalling, uint64_t bytes,
+void Core::OnRecalled(const std::shared_ptr<Recalling>& by, uint64_t bytes,
                       const absl::Status& status) {
   Section section(this);
   if (status.ok()) {
-    ++recalling->came;
+    ++by->came;
     ++remote_->counters.recalled_chunks;
     remote_->counters.recalled_bytes += bytes;
   } else {
     ++remote_->counters.failed_recalls;
   }
-  EndRecall(*recalling);
+  EndRecall(*by);
 }
 
 bool Core::BeyondIsQuiet() {

@@ -1,0 +1,37 @@
+// What the tests of G4 have in common: files that are for their owner alone, and recalls.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "tests/e2e/engine.h"
+
+namespace kvkeep::e2e {
+
+inline void WriteForOwner(const std::string& path, const std::string& text) {
+  WriteFile(path, text);
+  REQUIRE(chmod(path.c_str(), 0600) == 0);
+}
+
+// A fleet's key, another one for each digit: what is all the same is refused as not random.
+inline std::string FleetKeyOf(char digit) { return std::string(32, digit) + std::string(32, '0'); }
+
+// Looks beyond the node, and gets what that leased: how many are hits.
+inline size_t RecallLeading(Engine& engine, const std::vector<TestChunk>& chunks,
+                            std::chrono::microseconds wait) {
+  const auto found = engine.client().Lookup(
+      engine.ns(), KeysOf(chunks),
+      {.lease = client::LeaseMode::kLeadingRun, .remote_wait = wait});
+  if (!found.ok()) FAIL(found.status());
+  size_t hits = 0;
+  for (uint32_t i = 0; i < found->leased_keys; ++i) {
+    hits += engine.Get(chunks[i], &found->lease, i) == client::GetStatus::kHit;
+  }
+  return hits;
+}
+
+}  // namespace kvkeep::e2e
