@@ -26,10 +26,14 @@ class GrowingMemory {
 
   std::byte* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
-  // Its first `used` bytes are in use now. What should be touched, so that at least a step beyond
-  // them is there; each step is told once; else empty. Below one step nothing is ever due.
+  // Its first `used` bytes are in use now. What should be touched, so that at least kStepsAhead
+  // beyond them are there; each step is told once; else empty. Below one step nothing is ever due.
+  // Two: while one is being touched there is another one to use.
+  static constexpr uint64_t kStepsAhead = 2;
   std::span<std::byte> Due(uint64_t used) {
-    if (used + kStepBytes <= told_ || told_ >= bytes_ || bytes_ < kStepBytes) return {};
+    if (used + kStepsAhead * kStepBytes <= told_ || told_ >= bytes_ || bytes_ < kStepBytes) {
+      return {};
+    }
     return NextStep(used);
   }
   // Brings the pages there, whatever is in them.

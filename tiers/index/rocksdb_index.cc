@@ -109,7 +109,7 @@ class RocksDbIndex final : public ChunkIndex {
     durable_options_.sync = true;
     scan_options_.total_order_seek = true;
     scan_options_.fill_cache = false;
-    scan_options_.readahead_size = 2 * kMiB;
+    scan_options_.readahead_size = 256 * kKiB;
     CountFilesIfDue();
   }
   ~RocksDbIndex() override;

@@ -102,15 +102,10 @@ Core::~Core() {
 Core::Section::Section(Core* core, Kind kind) : core_(core), kind_(kind) {
   Lock(/*after_yield=*/false);
 }
-Core::Section::~Section() { Unlock(); }
+Core::Section::~Section() { Unlock(/*to_yield=*/false); }
 
 void Core::Section::Lock(bool after_yield) {
-  // Who finds it free did not wait, and reads no clock for that.
-  std::optional<MonotonicTime> asked_at;
-  if ((after_yield && core_->mu_.has_waiters()) || !core_->mu_.TryLock()) {
-    asked_at = core_->deps_.clock->Now();
-    core_->mu_.LockInLine();
-  }
+  const std::optional<MonotonicTime> asked_at = Take(after_yield);
   woke_ = kind_ == Kind::kServing && std::exchange(core_->at_rest_, false);
   locked_at_ = core_->deps_.clock->Now();
   waited_ns_ = asked_at.has_value() ? static_cast<uint64_t>((locked_at_ - *asked_at).count()) : 0;
@@ -120,7 +115,21 @@ void Core::Section::Lock(bool after_yield) {
   core_->hold_.Begin();
 }
 
-void Core::Section::Unlock() {
+// When it began to wait. Who finds the lock free did not, and reads no clock for that; to wait for a
+// turn is no wait either.
+std::optional<MonotonicTime> Core::Section::Take(bool after_yield) {
+  FairMutex& mu = core_->mu_;
+  if (kind_ == Kind::kJoin && !within_turn()) {
+    mu.LockForTurn();
+    return std::nullopt;
+  }
+  if (!(after_yield && mu.has_waiters()) && mu.TryLock()) return std::nullopt;
+  const MonotonicTime asked_at = core_->deps_.clock->Now();
+  mu.LockInLine();
+  return asked_at;
+}
+
+void Core::Section::Unlock(bool to_yield) {
   if (kind_ != Kind::kNotMeasured) {
     const auto held = static_cast<uint64_t>((core_->deps_.clock->Now() - locked_at_).count());
     // Who held it for so long did not work longer: the clock, a system call, says nothing new then.
@@ -132,6 +141,7 @@ void Core::Section::Unlock() {
     core_->lock_wait_.RecordAlone(waited_ns_);
   }
   std::optional<Hold::Tasks> work = core_->hold_.TakeTasks();
+  if (kind_ == Kind::kJoin && !(to_yield && within_turn())) core_->mu_.EndTurn();
   core_->mu_.Unlock();
   if (woke_ && core_->deps_.wake) core_->deps_.wake();
   if (!work.has_value()) return;
@@ -140,7 +150,7 @@ void Core::Section::Unlock() {
 
 void Core::Section::Yield() {
   ++yields_;
-  Unlock();
+  Unlock(/*to_yield=*/true);
   if (core_->deps_.between_slices) core_->deps_.between_slices();
   Lock(/*after_yield=*/true);
 }

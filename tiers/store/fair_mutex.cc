@@ -19,20 +19,21 @@ void Pause() {
 
 }  // namespace
 
-// No wake-up is lost: kWaiters is set before the first look at kHeld, so the holder's Unlock either
-// came before that look, which then finds the lock free, or waits for line_mu_ and finds this
-// waiting.
-void FairMutex::WaitInLine() {
+// No wake-up is lost: the line's bit is set before the first look at kHeld, so the holder's Unlock
+// either came before that look, which then finds the lock free, or waits for line_mu_ and finds this
+// waiting. For a turn the same holds of kTurn, which goes while the lock is held.
+void FairMutex::WaitIn(Line& line) {
   Waiter self;
   line_mu_.Lock();
-  (last_ == nullptr ? first_ : last_->next) = &self;
-  last_ = &self;
-  word_.fetch_or(kWaiters, std::memory_order_relaxed);
-  int looks = kLooks;
-  while (!self.has_lock.load(std::memory_order_relaxed) && !TakeAsFirst(self)) {
+  (line.last == nullptr ? line.first : line.last->next) = &self;
+  line.last = &self;
+  word_.fetch_or(line.bit, std::memory_order_relaxed);
+  const int most_looks = &line == &turns_ ? 0 : kLooks;
+  int looks = most_looks;
+  while (!self.has_lock.load(std::memory_order_relaxed) && !TakeAsFirst(line, self)) {
     if (std::exchange(self.woken, false)) {
       self.lost = true;
-      looks = kLooks;
+      looks = most_looks;
     }
     if (looks > 0) {
       line_mu_.Unlock();
@@ -55,27 +56,36 @@ int FairMutex::LookForIt(const Waiter& self, int looks) const {
   return looks;
 }
 
-bool FairMutex::TakeAsFirst(const Waiter& self) {
-  if (first_ != &self) return false;
-  uint32_t word = kWaiters;
-  const uint32_t taken = kHeld | (self.next == nullptr ? 0 : kWaiters);
-  // Strong: it fails only where the lock is held.
-  if (!word_.compare_exchange_strong(word, taken, std::memory_order_acquire,
+bool FairMutex::TakeAsFirst(Line& line, const Waiter& self) {
+  if (line.first != &self) return false;
+  uint32_t word = word_.load(std::memory_order_relaxed) & ~line.takes;
+  // Strong: it fails only where somebody has what it takes, or took it since. The bits of the lines
+  // change under line_mu_. kTurn may go meanwhile, but then the lock is held.
+  if (!word_.compare_exchange_strong(word, word | line.takes, std::memory_order_acquire,
                                      std::memory_order_relaxed)) {
     return false;
   }
-  RemoveFirst();
+  RemoveFirst(line);
   return true;
 }
 
-void FairMutex::LeaveToFirst() {
-  MutexLock line(&line_mu_);
-  KVKEEP_CHECK(first_ != nullptr);
-  Waiter& first = *first_;
+// Who waits for a turn lets those in line go first, for so many times.
+FairMutex::Line& FairMutex::NextLine() {
+  if (line_.first == nullptr) return turns_;
+  const bool a_turn_is_next =
+      turns_.first != nullptr && (word_.load(std::memory_order_relaxed) & kTurn) == 0;
+  return a_turn_is_next && turns_.first->passed++ >= kMostPassed ? turns_ : line_;
+}
+
+void FairMutex::LeaveToNext() {
+  MutexLock guard(&line_mu_);
+  Line& line = NextLine();
+  KVKEEP_CHECK(line.first != nullptr);
+  Waiter& first = *line.first;
   if (first.lost || ++first.passed >= kMostPassed) {
-    RemoveFirst();
+    word_.fetch_or(line.takes, std::memory_order_relaxed);
+    RemoveFirst(line);
     // What was done under the lock is seen by who has it next: both hold line_mu_ in between.
-    if (first_ == nullptr) word_.fetch_and(~kWaiters, std::memory_order_relaxed);
     first.has_lock.store(true, std::memory_order_relaxed);
     first.changed.NotifyOne();  // under line_mu_: `first` goes as soon as it sees that
     return;
@@ -84,9 +94,11 @@ void FairMutex::LeaveToFirst() {
   if (!std::exchange(first.woken, true)) first.changed.NotifyOne();
 }
 
-void FairMutex::RemoveFirst() {
-  first_ = first_->next;
-  if (first_ == nullptr) last_ = nullptr;
+void FairMutex::RemoveFirst(Line& line) {
+  line.first = line.first->next;
+  if (line.first != nullptr) return;
+  line.last = nullptr;
+  word_.fetch_and(~line.bit, std::memory_order_relaxed);
 }
 
 }  // namespace kvkeep::store_internal

@@ -10,6 +10,13 @@
 // To hand it over always would let it lie idle after each hold, for as long as a thread takes to
 // wake up, or to get a CPU.
 //
+// Threads that need thousands of holds each, as those of devices that join, would wake one another
+// after each hold. They take turns of many holds:
+//   LockForTurn  takes the lock and begins a turn: behind all who stand in line, when the turn of
+//                another thread is over. Whoever has the turn may unlock and lock as often as it
+//                likes: those who wait for a turn sleep meanwhile
+//   EndTurn      before its last Unlock
+//
 // Where nobody waits, locking and unlocking are one atomic operation each. Thread-safe, not
 // recursive.
 #pragma once
@@ -28,25 +35,39 @@ class ABSL_LOCKABLE FairMutex {
   static constexpr uint32_t kMostPassed = 1000;
 
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
-    if (!TakeIfFree()) WaitInLine();
+    if (!TakeIfFree()) WaitIn(line_);
   }
   void LockInLine() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
-    if (has_waiters() || !TakeIfFree()) WaitInLine();
+    if (has_waiters() || !TakeIfFree()) WaitIn(line_);
+  }
+  void LockForTurn() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
+    uint32_t word = 0;
+    if (!word_.compare_exchange_strong(word, kHeld | kTurn, std::memory_order_acquire,
+                                       std::memory_order_relaxed)) {
+      WaitIn(turns_);
+    }
+  }
+  void EndTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
+    word_.fetch_and(~kTurn, std::memory_order_relaxed);
   }
   bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return TakeIfFree(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() {
-    uint32_t word = kHeld;
-    if (!word_.compare_exchange_strong(word, 0, std::memory_order_release,
-                                       std::memory_order_relaxed)) {
-      LeaveToFirst();
+    uint32_t word = word_.load(std::memory_order_relaxed);
+    while (!AnyoneIsNext(word)) {
+      if (word_.compare_exchange_weak(word, word & ~kHeld, std::memory_order_release,
+                                      std::memory_order_relaxed)) {
+        return;
+      }
     }
+    LeaveToNext();
   }
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
-  // Somebody stands in line.
-  bool has_waiters() const { return (word_.load(std::memory_order_relaxed) & kWaiters) != 0; }
+  // Somebody stands in line, not for a turn.
+  bool has_waiters() const { return (word_.load(std::memory_order_relaxed) & kInLine) != 0; }
 
  private:
-  static constexpr uint32_t kHeld = 1, kWaiters = 2;
+  // kTurn: somebody has a turn. kInLine, kForTurn: somebody waits in this line.
+  static constexpr uint32_t kHeld = 1, kTurn = 2, kInLine = 4, kForTurn = 8;
 
   // On the stack of the thread that waits.
   struct Waiter {
@@ -57,24 +78,35 @@ class ABSL_LOCKABLE FairMutex {
     std::atomic<bool> has_lock = false;  // it was handed over
     uint32_t passed = 0;                 // times, while it was the first
   };
+  struct Line {
+    const uint32_t bit;    // set while somebody is in it
+    const uint32_t takes;  // what who leaves it sets, and finds unset
+    Waiter* first = nullptr;
+    Waiter* last = nullptr;
+  };
 
+  static bool AnyoneIsNext(uint32_t word) {
+    return (word & kInLine) != 0 || (word & (kForTurn | kTurn)) == kForTurn;
+  }
   bool TakeIfFree() {
     uint32_t word = word_.load(std::memory_order_relaxed);
     return (word & kHeld) == 0 &&
            word_.compare_exchange_strong(word, word | kHeld, std::memory_order_acquire,
                                          std::memory_order_relaxed);
   }
-  void WaitInLine();
+  void WaitIn(Line& line);
   int LookForIt(const Waiter& self, int looks) const;
-  void LeaveToFirst();
-  bool TakeAsFirst(const Waiter& self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(line_mu_);
-  void RemoveFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(line_mu_);
+  void LeaveToNext();
+  Line& NextLine() ABSL_EXCLUSIVE_LOCKS_REQUIRED(line_mu_);
+  bool TakeAsFirst(Line& line, const Waiter& self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(line_mu_);
+  void RemoveFirst(Line& line) ABSL_EXCLUSIVE_LOCKS_REQUIRED(line_mu_);
 
-  // kHeld, and kWaiters while somebody stands in line; the latter changes under line_mu_.
+  // The bits of the lines change under line_mu_, kTurn while the lock is held or taken.
   std::atomic<uint32_t> word_{0};
   Mutex line_mu_;  // for a moment, never for as long as the lock is held
-  Waiter* first_ ABSL_GUARDED_BY(line_mu_) = nullptr;
-  Waiter* last_ ABSL_GUARDED_BY(line_mu_) = nullptr;
+  // What is in them is protected by line_mu_.
+  Line line_{kInLine, kHeld};
+  Line turns_{kForTurn, kHeld | kTurn};
 };
 
 }  // namespace kvkeep::store_internal

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "tiers/base/check.h"
+#include "tiers/base/growing_memory.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/store/canary.h"
 #include "tiers/store/core.h"
@@ -31,6 +32,8 @@ namespace {
 
 // So many records or chunks ahead is their memory fetched, where it lies in an order of its own.
 constexpr size_t kPrefetchAhead = 8;
+// So many holds of the lock a batch of records takes, one after the other.
+constexpr size_t kHoldsOfBatch = 32;
 
 // All of them when it cannot be read.
 Doubtful ReadDoubtful(ChunkIndex& index) {
@@ -67,12 +70,22 @@ struct Core::Arrival {
   std::vector<CommitSequence> doubtful, certain;
   DoubtfulRecords doubts;  // those
   size_t next_to_forget = 0;  // of unverified_, oldest first
-  size_t at_once = 1;  // what one hold may adopt
+  size_t at_once = 1;  // so many records a batch
   std::vector<MetRecord> batch;
   std::vector<AdoptedChunk> adopted;
+  // Touches memory, so that the thread that has a turn of the lock need not wait for the kernel.
+  std::unique_ptr<ThreadPool> helper = std::make_unique<ThreadPool>("kvkeep-touch", 1);
   SavedRecency recency;
   uint64_t undecodable = 0;
 
+  void Touch(std::span<std::byte> memory) {
+    if (!memory.empty()) helper->Post([memory] { GrowingMemory::Touch(memory); });
+  }
+  // At most one of what is touched is under way, and what is due is due two steps ahead
+  // (growing_memory.h): so no memory is touched first under the lock.
+  void AwaitMemory() const {
+    if (helper->queued() > 0) AwaitTurn(*helper);
+  }
   // Needs no lock: the space is nobody else's yet.
   void ClaimBatch() {
     for (size_t i = 0; i < batch.size(); ++i) {
@@ -229,6 +242,7 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(uint16_t device, bool at_start) 
                           }));
   if (drains || !AdoptBatch(arrival)) return absl::CancelledError("the store drains");
   arrival.space->EndRecovery();
+  AwaitTurn(*arrival.helper);
   arrival.recency = SavedRecency::Read(*arrival.index, arrival.adopted);
   arrival.doubts = DoubtfulRecords(std::exchange(arrival.doubtful, {}),
                                    std::exchange(arrival.certain, {}));
@@ -239,7 +253,8 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(uint16_t device, bool at_start) 
 
 void Core::BeginAdopting(Arrival& arrival, bool damaged) {
   Section section(this, Section::Kind::kMaintenance);
-  arrival.at_once = std::max<uint64_t>(1, hold_.max_work() / work::kAdopt);
+  // A turn's, so that it stands in line for the lock once (section.h).
+  arrival.at_once = std::max<uint64_t>(1, kHoldsOfBatch * hold_.max_work() / work::kAdopt);
   DeviceTier& tier = *devices_[arrival.device];
   const Uuid known_boot = arrival.sure ? deps_.boot_id : arrival.mark.boot_id;
   tier.confirmed_boot = damaged ? Uuid{} : known_boot;
@@ -250,13 +265,14 @@ void Core::BeginAdopting(Arrival& arrival, bool damaged) {
 
 bool Core::AdoptBatch(Arrival& arrival) {
   arrival.ClaimBatch();
+  arrival.AwaitMemory();
   std::vector<AdoptedChunk> adopted;
   std::vector<CommitSequence> doubtful, certain;
   adopted.reserve(arrival.batch.size());
   doubtful.reserve(arrival.batch.size());
   certain.reserve(arrival.batch.size());
   {
-    Section section(this, Section::Kind::kMaintenance);
+    Section section(this, Section::Kind::kJoin);
     DeviceTier& tier = *devices_[arrival.device];
     for (size_t i = 0; i < arrival.batch.size(); ++i) {
       section.YieldIfSpent();
@@ -275,7 +291,7 @@ bool Core::AdoptBatch(Arrival& arrival) {
       tier.commits.NoteRecord(record.sequence);
       over_quota_ = over_capacity_ = true;  // perhaps: trimmed when the device is here
       const std::optional<ChunkSlot> slot = AdoptRecord(arrival, arrival.batch[i]);
-      if (slot.has_value()) adopted.push_back({0, record.sequence, *slot});
+      if (slot.has_value()) adopted.push_back({.sequence = record.sequence, .slot = *slot});
       if (arrival.Known(record).doubtful && record.sequence.value() > 0) {
         doubtful.push_back(record.sequence);
         arrival.doubt_grew |= !arrival.noted.contains(record.sequence);
@@ -338,7 +354,7 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const MetRecord& me
     if (stored && ends_it && !Contest(chunk, known)) EndReplaced(chunk);
     return std::nullopt;
   }
-  TouchLater(table_.MemoryDue());
+  arrival.Touch(table_.MemoryDue());
   EndUnbackedWait(slot);
   Change chunk(this, slot);
   if (chunk->g3_state == G3State::kStored) LayAside(*chunk, slot);
@@ -349,7 +365,7 @@ std::optional<ChunkSlot> Core::AdoptRecord(Arrival& arrival, const MetRecord& me
   // InsertByAge comes to the slots in another order, and then all of this memory is to be there.
   EvictionPolicy& policy = g3_policy(*chunk);
   policy.ExpectSlotsFrom(slot.value() + 1);
-  TouchLater(policy.MemoryDue());
+  arrival.Touch(policy.MemoryDue());
   EndReplaced(*chunk);
   DoubtTwice(slot);
   return slot;
@@ -393,22 +409,19 @@ bool Core::MayBeStoredToo(ChunkSlot slot, const KnownRecord& record) const {
          !record.unconfirmed && !durable_waiters_.Has(slot);
 }
 
-// Two steps ahead of InsertByAge: the chunk says whose policy it is.
+// Ahead of InsertByAge. Policies of all tenants note a slot in the same memory.
 void Core::PrefetchInserts(const Arrival& arrival, size_t i) {
-  if (i + 2 * kPrefetchAhead < arrival.adopted.size()) {
-    table_.Prefetch(arrival.adopted[i + 2 * kPrefetchAhead].slot);
-  }
-  if (i + kPrefetchAhead < arrival.adopted.size()) {
-    const ChunkSlot slot = arrival.adopted[i + kPrefetchAhead].slot;
-    devices_[arrival.device]->policy(table_.at(slot).tenant).Prefetch(slot);
-  }
+  if (i + kPrefetchAhead >= arrival.adopted.size()) return;
+  const ChunkSlot slot = arrival.adopted[i + kPrefetchAhead].slot;
+  table_.Prefetch(slot);
+  devices_[arrival.device]->policies.front()->Prefetch(slot);
 }
 
 // The oldest first: so the youngest is the first whose header is read, and of those that the scrub
 // reads. Some may be gone since they were adopted, or are in the order already.
 void Core::InsertByAge(const Arrival& arrival) {
   const MonotonicTime now = deps_.clock->Now();
-  Section section(this, Section::Kind::kMaintenance);
+  Section section(this, Section::Kind::kJoin);
   for (size_t i = 0; i < arrival.adopted.size(); ++i) {
     section.YieldIfSpent();
     PrefetchInserts(arrival, i);
@@ -416,7 +429,7 @@ void Core::InsertByAge(const Arrival& arrival) {
     const Chunk& chunk = table_.at(slot);
     const bool still = chunk.live && !chunk.detached && chunk.g3_state == G3State::kStored &&
                        chunk.device == arrival.device &&
-                       chunk.g3_sequence == arrival.adopted[i].sequence;
+                       chunk.g3_sequence == CommitSequence(arrival.adopted[i].sequence);
     Count(work::kFind + work::kTouch);
     if (!still) continue;
     if (chunk.unconfirmed) devices_[arrival.device]->confirms.AddFirst(slot);

@@ -1,7 +1,10 @@
-// ImageShape and TenantId in the bytes that their limits need, for the millions that a chunk table
-// holds. They convert both ways by themselves.
+// ImageShape and TenantId in the bytes that their limits need, and numbers of 8 bytes without their
+// alignment, for the millions that a chunk table or a start holds. They convert both ways by
+// themselves.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstdint>
 
 #include "tiers/base/check.h"
@@ -40,6 +43,19 @@ class PackedTenant {
 
  private:
   uint16_t number_ = 0;
+};
+
+// A number of 8 bytes, or a strong type of one, that lies at a multiple of 4.
+template <typename Number>
+class Halved {
+ public:
+  Halved() : Halved(Number(0)) {}
+  Halved(Number number)  // NOLINT: it is one
+      : halves_(std::bit_cast<std::array<uint32_t, 2>>(number)) {}
+  operator Number() const { return std::bit_cast<Number>(halves_); }  // NOLINT: it is one
+
+ private:
+  std::array<uint32_t, 2> halves_;
 };
 
 }  // namespace kvkeep::store_internal

@@ -1,5 +1,7 @@
 #include "tiers/store/saved_recency.h"
 
+#include <absl/numeric/int128.h>
+
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -13,6 +15,8 @@ namespace {
 constexpr char kAllOfThem = 1;  // versions of the former value
 constexpr char kLastOfThem = 2;
 constexpr uint64_t kUnsaved = UINT64_MAX;  // rank of a chunk without an entry
+
+CommitSequence SequenceOf(const AdoptedChunk& chunk) { return chunk.sequence; }
 
 // All or a beginning of them.
 absl::Status SaveInBatches(ChunkIndex& index, std::span<const RecencyDelta> deltas) {
@@ -31,8 +35,8 @@ absl::Status ReadEntries(ChunkIndex& index, std::vector<AdoptedChunk>& adopted,
   std::vector<RecencyDelta> nobodys;
   auto next = adopted.begin();
   absl::Status scanned = index.ScanRecency([&](const RecencyDelta& entry) {
-    while (next != adopted.end() && next->sequence < entry.sequence) ++next;
-    if (next == adopted.end() || next->sequence != entry.sequence) {
+    while (next != adopted.end() && SequenceOf(*next) < entry.sequence) ++next;
+    if (next == adopted.end() || SequenceOf(*next) != entry.sequence) {
       if (nobodys.size() < SavedRecency::kMostDropped) {
         nobodys.push_back({entry.sequence, std::nullopt});
       }
@@ -40,7 +44,7 @@ absl::Status ReadEntries(ChunkIndex& index, std::vector<AdoptedChunk>& adopted,
     }
     if (*entry.recency > SavedRecency::kMostRank) return true;
     next->rank = *entry.recency;
-    found.newest = std::max(found.newest, next->rank);
+    found.newest = std::max(found.newest, *entry.recency);
     return true;
   });
   // What is refused goes at another start.
@@ -54,9 +58,10 @@ void TakeOver(ChunkIndex& index, const FormerRecency& former, std::vector<Adopte
   std::vector<RecencyDelta> deltas;
   for (AdoptedChunk& chunk : adopted) {
     if (chunk.rank != kUnsaved) continue;
-    chunk.rank = former.RankOf(chunk.sequence);
-    found.newest = std::max(found.newest, chunk.rank);
-    deltas.push_back({chunk.sequence, chunk.rank});
+    const uint64_t rank = former.RankOf(chunk.sequence);
+    chunk.rank = rank;
+    found.newest = std::max(found.newest, rank);
+    deltas.push_back({chunk.sequence, rank});
   }
   if (!SaveInBatches(index, deltas).ok()) {
     found.saved_to = CommitSequence(0);
@@ -94,7 +99,7 @@ uint64_t FormerRecency::RankOf(CommitSequence sequence) const {
 
 SavedRecency SavedRecency::Read(ChunkIndex& index, std::vector<AdoptedChunk>& adopted) {
   SavedRecency found;
-  RadixSort(adopted, [](const AdoptedChunk& chunk) { return chunk.sequence.value(); });
+  RadixSort(std::span(adopted), [](const AdoptedChunk& chunk) { return SequenceOf(chunk).value(); });
   for (AdoptedChunk& chunk : adopted) chunk.rank = kUnsaved;
   const bool read = ReadEntries(index, adopted, found).ok();
   const std::optional<FormerRecency> former = FormerRecency::Read(index);
@@ -103,12 +108,14 @@ SavedRecency SavedRecency::Read(ChunkIndex& index, std::vector<AdoptedChunk>& ad
   // Without an entry: it came after the last save.
   for (AdoptedChunk& chunk : adopted) {
     if (chunk.rank != kUnsaved) continue;
-    chunk.rank = kMostRank + chunk.sequence.value();
-    found.saved_to = std::min(found.saved_to, CommitSequence(chunk.sequence.value() - 1));
+    const uint64_t sequence = SequenceOf(chunk).value();
+    chunk.rank = kMostRank + sequence;
+    found.saved_to = std::min(found.saved_to, CommitSequence(sequence - 1));
   }
   // Chunks that came behind their parent have its rank: the tail of a chain goes first.
-  std::reverse(adopted.begin(), adopted.end());
-  RadixSort(adopted, [](const AdoptedChunk& chunk) { return chunk.rank; });
+  RadixSort(std::span(adopted), [](const AdoptedChunk& chunk) {
+    return absl::MakeUint128(chunk.rank, ~SequenceOf(chunk).value());
+  });
   return found;
 }
 

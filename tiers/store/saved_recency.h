@@ -17,15 +17,17 @@
 
 #include "tiers/index/chunk_index.h"
 #include "tiers/policy/eviction_policy.h"
+#include "tiers/store/packed_values.h"
 
 namespace kvkeep::store_internal {
 
 // Of a record that a join has adopted.
 struct AdoptedChunk {
-  uint64_t rank = 0;  // the lower, the sooner it goes
-  CommitSequence sequence;
+  Halved<uint64_t> rank;  // the lower, the sooner it goes
+  Halved<CommitSequence> sequence;
   ChunkSlot slot;
 };
+static_assert(sizeof(AdoptedChunk) == 20, "there are as many as a start finds records");
 
 class FormerRecency {
  public:

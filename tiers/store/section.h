@@ -9,7 +9,8 @@ namespace kvkeep::store_internal {
 // it for long: work that may be much is done in slices, and the lock is let go between them.
 class ABSL_SCOPED_LOCKABLE Core::Section {
  public:
-  enum class Kind : uint8_t { kServing, kMaintenance, kNotMeasured };
+  // kJoin: maintenance of many holds, beside others of its kind. It takes turns (fair_mutex.h).
+  enum class Kind : uint8_t { kServing, kMaintenance, kJoin, kNotMeasured };
   explicit Section(Core* core, Kind kind = Kind::kServing)
       ABSL_EXCLUSIVE_LOCK_FUNCTION(core->mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   ~Section() ABSL_UNLOCK_FUNCTION() ABSL_NO_THREAD_SAFETY_ANALYSIS;
@@ -22,8 +23,13 @@ class ABSL_SCOPED_LOCKABLE Core::Section {
   uint32_t yields() const { return yields_; }
 
  private:
+  static constexpr uint32_t kHoldsOfTurn = 128;
+
   void Lock(bool after_yield) ABSL_NO_THREAD_SAFETY_ANALYSIS;
-  void Unlock() ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  std::optional<MonotonicTime> Take(bool after_yield) ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  void Unlock(bool to_yield) ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  // It takes turns, and has more holds of this one.
+  bool within_turn() const { return kind_ == Kind::kJoin && yields_ % kHoldsOfTurn != 0; }
   Core* const core_;
   const Kind kind_;
   uint32_t yields_ = 0;

@@ -13,7 +13,6 @@
 // last one is where the table's maps have just grown, so that an entry takes the most.
 //
 // --json: an array, which tests/bench/store/scale keeps.
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,6 +34,7 @@
 #include "tests/fakes/null_device.h"
 #include "tests/fakes/seeded_random.h"
 #include "tiers/base/check.h"
+#include "tiers/base/growing_memory.h"
 #include "tiers/base/mutex.h"
 #include "tiers/index/rocksdb_index.h"
 #include "tiers/store/store.h"
@@ -220,15 +220,12 @@ void MakeIndexes(const std::string& dir, uint64_t chunks, size_t devices) {
   }
 }
 
-// As a process before would have left it to the next one. The host of a virtual machine may take
-// ten times as long to give memory that nobody has used for a while as the kernel takes to clear
-// it.
+// As a process before would have left it to the next one, in huge pages, as its table had them. The
+// host of a virtual machine may take ten times as long to give memory that nobody has used for a
+// while as the kernel takes to clear it.
 void TouchMemory(uint64_t chunks) {
-  const size_t bytes = chunks * 300;
-  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  KVKEEP_CHECK(memory != MAP_FAILED);
-  munmap(memory, bytes);
+  const GrowingMemory memory(chunks * 300);
+  GrowingMemory::Touch({memory.data(), memory.bytes()});
 }
 
 // False: not allowed here.

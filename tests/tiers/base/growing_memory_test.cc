@@ -25,7 +25,7 @@ TEST_CASE("touching memory changes nothing of it") {
   CHECK(memory.data()[kStep + 5] == std::byte{7});
 }
 
-TEST_CASE("a whole step beyond what is used has been told, each step once and in order") {
+TEST_CASE("whole steps beyond what is used have been told, each step once and in order") {
   GrowingMemory memory(10 * kStep + 100);
   std::byte* told = memory.data() + kStep;  // the first at construction
   for (uint64_t used = 1; used <= 10 * kStep + 100; used += 4096) {
@@ -33,7 +33,8 @@ TEST_CASE("a whole step beyond what is used has been told, each step once and in
       REQUIRE(due.data() == told);
       told = due.data() + due.size();
     }
-    const uint64_t wanted = std::min(used + kStep, memory.bytes());
+    const uint64_t ahead = GrowingMemory::kStepsAhead * kStep;
+    const uint64_t wanted = std::min(used + ahead, memory.bytes());
     REQUIRE(told >= memory.data() + wanted);
     REQUIRE(told < memory.data() + wanted + kStep);
   }
@@ -45,6 +46,7 @@ TEST_CASE("use that jumps ahead leaves out the steps that it jumped over") {
   const auto due = memory.Due(50 * kStep + 1);
   CHECK(due.data() == memory.data() + 50 * kStep);
   CHECK(memory.Due(50 * kStep + 1).data() == memory.data() + 51 * kStep);
+  CHECK(memory.Due(50 * kStep + 1).data() == memory.data() + 52 * kStep);
   CHECK(memory.Due(50 * kStep + 1).empty());
   CHECK(memory.Due(100 * kStep).empty());
 }

@@ -1,5 +1,8 @@
 #include "tiers/store/fair_mutex.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -7,6 +10,7 @@
 #include <vector>
 
 #include "tests/fakes/sanitized.h"
+#include "tests/tiers/store/sleeping_thread.h"
 
 namespace kvkeep::store_internal {
 namespace {
@@ -43,6 +47,13 @@ bool IsFree(FairMutex& mu) {
   if (!mu.TryLock()) return false;
   mu.Unlock();
   return true;
+}
+
+// Until it sleeps, as one does that waits for the lock. Seen three times: other things let a thread
+// sleep for a moment too.
+void AwaitSleep(const std::atomic<pid_t>& thread) {
+  while (thread == 0) std::this_thread::yield();
+  for (int seen = 0; seen < 3; seen = Sleeps(thread) ? seen + 1 : 0) std::this_thread::yield();
 }
 
 }  // namespace
@@ -88,6 +99,67 @@ TEST_CASE("who stands in line is passed by a limited number of times") {
   CHECK(most_passed <= FairMutex::kMostPassed);
 }
 
+TEST_CASE("within a turn all others come in but those who wait for a turn, who have the next one") {
+  constexpr int kHoldsOfTurn = 1000;
+  FairMutex mu;
+  std::atomic<pid_t> id = 0;
+  bool came_in = false, had_turn = false;
+  mu.LockForTurn();
+  std::thread waits_for_turn([&] {
+    id = static_cast<pid_t>(syscall(SYS_gettid));
+    mu.LockForTurn();
+    had_turn = true;
+    mu.EndTurn();
+    mu.Unlock();
+  });
+  AwaitSleep(id);
+  std::thread comes_in([&] {
+    mu.Lock();
+    came_in = true;
+    mu.Unlock();
+  });
+  for (int hold = 0; hold < kHoldsOfTurn || !came_in; ++hold) {
+    mu.Unlock();
+    std::this_thread::yield();
+    mu.LockInLine();
+    if (had_turn) break;
+  }
+  CHECK(came_in);
+  CHECK_FALSE(had_turn);
+  mu.EndTurn();
+  mu.Unlock();
+  comes_in.join();
+  waits_for_turn.join();
+  CHECK(had_turn);
+  CHECK_FALSE(mu.has_waiters());
+  CHECK(IsFree(mu));
+}
+
+TEST_CASE("who waits for a turn has it though others stand in line all the time") {
+  FairMutex mu;
+  std::atomic<bool> over = false;
+  uint64_t turns = 0;
+  std::vector<std::thread> in_line;
+  for (int i = 0; i < 2; ++i) {
+    in_line.emplace_back([&] {
+      while (!over) {
+        mu.LockInLine();
+        // Until the other one stands in line: the lock is never free.
+        while (!mu.has_waiters() && !over) std::this_thread::yield();
+        mu.Unlock();
+      }
+    });
+  }
+  for (; turns < 3; ++turns) {
+    mu.LockForTurn();
+    mu.EndTurn();
+    mu.Unlock();
+  }
+  over = true;
+  for (std::thread& thread : in_line) thread.join();
+  CHECK(IsFree(mu));
+}
+
 TEST_CASE("a lock that is free is taken at once, one that is held is not") {
   FairMutex mu;
   mu.Lock();
@@ -114,7 +186,14 @@ TEST_CASE("what many threads change under the lock is whole, and nobody is left 
       ++here;
       while (here < kThreads) std::this_thread::yield();
       for (uint64_t n = 0; n < kEach; ++n) {
-        if (i % 2 == 0) {
+        if (i % 3 == 2) {
+          mu.LockForTurn();
+          if (n % 8 != 0) {
+            mu.Unlock();
+            mu.LockInLine();
+          }
+          mu.EndTurn();
+        } else if (i % 2 == 0) {
           mu.LockInLine();
         } else if (!mu.TryLock()) {
           mu.Lock();

@@ -65,7 +65,7 @@ std::string Order(MemoryIndex& index) {
   SavedRecency::Read(index, adopted);
   std::string order;
   for (const AdoptedChunk& chunk : adopted) {
-    order.push_back(static_cast<char>('0' + chunk.sequence.value()));
+    order.push_back(static_cast<char>('0' + CommitSequence(chunk.sequence).value()));
   }
   return order;
 }

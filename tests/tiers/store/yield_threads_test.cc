@@ -4,14 +4,13 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <fstream>
-#include <string>
 #include <thread>
 
 #include "tests/fakes/manual_executor.h"
 #include "tests/fakes/memory_arena.h"
 #include "tests/fakes/seeded_random.h"
 #include "tests/sim/payload.h"
+#include "tests/tiers/store/sleeping_thread.h"
 #include "tiers/base/check.h"
 #include "tiers/store/store.h"
 
@@ -20,16 +19,6 @@ namespace {
 
 constexpr uint64_t kChunks = 10'000;
 constexpr int kRounds = 1000;
-
-// Whether a thread of this process sleeps, as one does that waits for a lock.
-bool Sleeps(pid_t thread) {
-  std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
-  std::string text;
-  std::getline(stat, text);
-  const size_t name_ends = text.rfind(')');
-  return name_ends != std::string::npos && text.size() > name_ends + 2 &&
-         text[name_ends + 2] == 'S';
-}
 
 // The time of a store in which one thread walks and another waits. The store reads it under its
 // lock, which is where the walker lets the other one come and sees it wait.
