@@ -1,5 +1,8 @@
-// LocalPeer: lookups that ask beyond the node. The request is kept until the search is over, and is
-// then looked up as any other, on the loop's thread.
+// LocalPeer: lookups that ask beyond the node. Where there is nothing to ask they are looked up at
+// once. Else the request is kept until the search is over, and is then looked up as any other, on
+// the loop's thread.
+#include <atomic>
+#include <memory>
 #include <utility>
 
 #include "server/local/peer.h"
@@ -9,21 +12,41 @@ namespace kvkeep {
 
 using local::Kind;
 
+namespace {
+
+// How far a question is. It may be answered inside the call that asks, or on another thread.
+enum class Question : uint8_t { kBeingAsked, kAnsweredNo, kAnsweredYes, kAwaited };
+
+}  // namespace
+
 absl::Status LocalPeer::AskBeyond(const local::Message& message) {
-  KVKEEP_ASSIGN_OR_RETURN(MessageHold hold, HoldFor(message.body.size()));
   const uint64_t number = next_job_++;
-  asking_[number] = {.kind = static_cast<Kind>(message.kind),
-                     .id = message.id,
-                     .began = request_began_,
-                     .held = std::make_shared<MessageHold>(std::move(hold)),
-                     .body = {message.body.begin(), message.body.end()}};
-  answered_later_ = true;
-  const auto asked = [weak = weak_from_this(), loop = context_->loop, number](bool asked) {
+  const auto question = std::make_shared<std::atomic<Question>>(Question::kBeingAsked);
+  const auto asked = [question, weak = weak_from_this(), loop = context_->loop,
+                      number](bool asked) {
+    Question before = Question::kBeingAsked;
+    if (question->compare_exchange_strong(
+            before, asked ? Question::kAnsweredYes : Question::kAnsweredNo)) {
+      return;
+    }
     loop->Post([weak, number, asked] {
       if (const std::shared_ptr<LocalPeer> self = weak.lock()) self->OnAsked(number, asked);
     });
   };
   context_->store->AskBeyond(session_, call_.lookup(), asked);
+  const auto kind = static_cast<Kind>(message.kind);
+  Question now = Question::kBeingAsked;
+  if (!question->compare_exchange_strong(now, Question::kAwaited)) {
+    return Lookup(kind, message.id, now == Question::kAnsweredYes);
+  }
+  // The answer is posted to this thread, so it finds what is noted here.
+  KVKEEP_ASSIGN_OR_RETURN(MessageHold hold, HoldFor(message.body.size()));
+  asking_[number] = {.kind = kind,
+                     .id = message.id,
+                     .began = request_began_,
+                     .held = std::make_shared<MessageHold>(std::move(hold)),
+                     .body = {message.body.begin(), message.body.end()}};
+  answered_later_ = true;
   return absl::OkStatus();
 }
 

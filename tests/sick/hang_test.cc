@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "tests/fakes/from_environment.h"
-#include "tests/sick/latencies.h"
 #include "tests/sick/sick_site.h"
 
 namespace kvkeep::sick {

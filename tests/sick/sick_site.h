@@ -16,6 +16,7 @@ namespace kvkeep::sick {
 using e2e::Chunks;
 using e2e::Engine;
 using e2e::Eventually;
+using e2e::Latencies;
 using e2e::milliseconds;
 using e2e::TestChunk;
 

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "tests/fakes/from_environment.h"
-#include "tests/sick/latencies.h"
 #include "tests/sick/sick_site.h"
 
 namespace kvkeep::sick {

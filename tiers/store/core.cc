@@ -115,8 +115,8 @@ void Core::Section::Lock(bool after_yield) {
   core_->hold_.Begin();
 }
 
-// When it began to wait. Who finds the lock free did not, and reads no clock for that; to wait for a
-// turn is no wait either.
+// When it began to wait. Who finds the lock free did not, and reads no clock for that; to wait for
+// a turn is no wait either.
 std::optional<MonotonicTime> Core::Section::Take(bool after_yield) {
   FairMutex& mu = core_->mu_;
   if (kind_ == Kind::kJoin && !within_turn()) {

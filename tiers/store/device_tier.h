@@ -115,7 +115,8 @@ struct DeviceTier final : LowerTier {
     const uint64_t staying = used_blocks() - commits.freeing_blocks();
     return capacity_blocks - std::min(capacity_blocks, staying);
   }
-  // Frees the extents of a removal that is committed, and stable if it has to be.
+  // Frees the extents of a removal that was counted as being freed (IndexCommits): it is committed,
+  // and stable if it has to be, or the device leaves.
   void Free(const ExtentList& extents) {
     commits.EndFreeing(extents);
     allocator->Free(extents);

@@ -20,8 +20,8 @@ void Pause() {
 }  // namespace
 
 // No wake-up is lost: the line's bit is set before the first look at kHeld, so the holder's Unlock
-// either came before that look, which then finds the lock free, or waits for line_mu_ and finds this
-// waiting. For a turn the same holds of kTurn, which goes while the lock is held.
+// either came before that look, which then finds the lock free, or waits for line_mu_ and finds
+// this waiting. For a turn the same holds of kTurn, which goes while the lock is held.
 void FairMutex::WaitIn(Line& line) {
   Waiter self;
   line_mu_.Lock();

@@ -12,10 +12,11 @@
 //
 // Threads that need thousands of holds each, as those of devices that join, would wake one another
 // after each hold. They take turns of many holds:
-//   LockForTurn  takes the lock and begins a turn: behind all who stand in line, when the turn of
-//                another thread is over. Whoever has the turn may unlock and lock as often as it
-//                likes: those who wait for a turn sleep meanwhile
-//   EndTurn      before its last Unlock
+//   LockForTurn  takes the lock and begins a turn: when the turn of another thread is over, and
+//                those who stand in line are through or have come first kMostPassed times. In its
+//                turn a thread may unlock and lock: those who wait for a turn sleep meanwhile
+//   EndTurn      by who has the turn, under the lock, before the Unlock that ends it. Forgotten,
+//                whoever asks for a turn sleeps for ever, that thread too
 //
 // Where nobody waits, locking and unlocking are one atomic operation each. Thread-safe, not
 // recursive.

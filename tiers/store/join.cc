@@ -1,7 +1,8 @@
 // A device joins: what its index holds becomes chunks of the table, while the store serves. Also
 // the start, which is G2 and then the same for each device that is there.
 //
-// One thread reads the index and adopts its records in batches, a hold of the lock for each slice.
+// One thread reads the index and adopts its records in batches, a turn of the lock for each batch
+// and a hold for each slice of it (section.h).
 // Until all are adopted the device's chunks are misses and nothing is written there, so nothing of
 // it is committed, freed or synced. A record meets what happened meanwhile:
 //
@@ -32,7 +33,8 @@ namespace {
 
 // So many records or chunks ahead is their memory fetched, where it lies in an order of its own.
 constexpr size_t kPrefetchAhead = 8;
-// So many holds of the lock a batch of records takes, one after the other.
+// So many holds of the lock a batch of records takes, one after the other: to wait for a turn is
+// rare then, and the batch stays in a core's cache.
 constexpr size_t kHoldsOfBatch = 32;
 
 // All of them when it cannot be read.
@@ -253,7 +255,7 @@ absl::StatusOr<Core::Arrival> Core::ReadRecords(uint16_t device, bool at_start) 
 
 void Core::BeginAdopting(Arrival& arrival, bool damaged) {
   Section section(this, Section::Kind::kMaintenance);
-  // A turn's, so that it stands in line for the lock once (section.h).
+  // One batch is one section, so one turn: kHoldsOfBatch holds, fewer than a turn may have.
   arrival.at_once = std::max<uint64_t>(1, kHoldsOfBatch * hold_.max_work() / work::kAdopt);
   DeviceTier& tier = *devices_[arrival.device];
   const Uuid known_boot = arrival.sure ? deps_.boot_id : arrival.mark.boot_id;
@@ -536,71 +538,6 @@ void Core::EndDoubt(Chunk& chunk) {
   // that once, perhaps to a process that is no more.
   if (tier.device->io().direct()) tier.EndDoubt(chunk.g3_sequence);
   if (!chunk.detached) EndReplaced(chunk);
-}
-
-// All that the table knows of a device that is not here goes; its index keeps what it has.
-void Core::LetGo(uint16_t device) {
-  {
-    Section section(this, Section::Kind::kMaintenance);
-    ForgetAll(section, device);
-  }
-  MutexLock telling(&telling_mu_);  // who asks it something does so no more after this
-}
-
-void Core::ForgetAll(Section& section, uint16_t device) {
-  DeviceTier& tier = *devices_[device];
-  const auto any_kept = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return replaced_.AnyKept(device, std::nullopt);
-  };
-  // Again while some are left: in a yield a record beneath may have become a chunk that was passed.
-  do {
-    while (const std::optional<ReplacedAt> at = any_kept()) {
-      Count(work::kEvict);
-      const Replaced taken = replaced_.Take(*at);
-      g3_shares_.Give(taken.owner, taken.blocks());
-      tier.joining_blocks -= taken.blocks();
-      section.YieldIfSpent();
-    }
-    for (uint32_t i = 0; i < table_.slot_end(); ++i) {
-      section.YieldIfSpent();
-      Count(work::kLook);
-      const Chunk& chunk = table_.at(ChunkSlot(i));
-      if (chunk.live && chunk.device == device && chunk.g3_state == G3State::kStored) {
-        Forget(ChunkSlot(i));
-      }
-    }
-  } while (tier.chunks > 0 || any_kept().has_value());
-  const absl::Status away = absl::UnavailableError("the device is away");
-  while (!tier.syncs.Answer(away, hold_)) section.Yield();
-  tier.confirms.Clear();
-  tier.doubts = {};
-  tier.doubt_shrank = false;
-  tier.commits.Clear();
-  tier.joining_blocks = 0;
-  tier.allocator.reset();
-  tier.capacity_blocks = tier.reserve_blocks = tier.capacity_bytes = 0;
-  tier.presence = DeviceTier::Presence::kAway;
-  tier.coming_until = MonotonicTime(0);
-  tier.joined_records = 0;
-  attached_[device] = {};
-  tier.device = nullptr;
-  ShareG3();
-}
-
-// Its part in G3. What G2 has of it is to be written again.
-void Core::Forget(ChunkSlot slot) {
-  ForgetRecord(slot);
-  const Chunk& chunk = table_.at(slot);
-  if (chunk.live && chunk.g3_state == G3State::kAbsent) WaitAgain(slot, std::nullopt);
-}
-
-void Core::ForgetRecord(ChunkSlot slot) {
-  Count(work::kEvict);
-  Change chunk(this, slot);
-  KVKEEP_CHECK(!chunk->g3_reading);
-  devices_[chunk->device]->joining_blocks -= chunk->blocks();
-  g3_shares_.Give(chunk->tenant, chunk->blocks());
-  TakeOff(*chunk, slot);
 }
 
 }  // namespace kvkeep::store_internal

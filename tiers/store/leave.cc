@@ -80,4 +80,69 @@ void Core::Leave(uint16_t device, StatusCallback has_left) {
   CallLater(std::move(has_left), absl::OkStatus());
 }
 
+// All that the table knows of a device that is not here goes; its index keeps what it has.
+void Core::LetGo(uint16_t device) {
+  {
+    Section section(this, Section::Kind::kMaintenance);
+    ForgetAll(section, device);
+  }
+  MutexLock telling(&telling_mu_);  // who asks it something does so no more after this
+}
+
+void Core::ForgetAll(Section& section, uint16_t device) {
+  DeviceTier& tier = *devices_[device];
+  const auto any_kept = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return replaced_.AnyKept(device, std::nullopt);
+  };
+  // Again while some are left: in a yield a record beneath may have become a chunk that was passed.
+  do {
+    while (const std::optional<ReplacedAt> at = any_kept()) {
+      Count(work::kEvict);
+      const Replaced taken = replaced_.Take(*at);
+      g3_shares_.Give(taken.owner, taken.blocks());
+      tier.joining_blocks -= taken.blocks();
+      section.YieldIfSpent();
+    }
+    for (uint32_t i = 0; i < table_.slot_end(); ++i) {
+      section.YieldIfSpent();
+      Count(work::kLook);
+      const Chunk& chunk = table_.at(ChunkSlot(i));
+      if (chunk.live && chunk.device == device && chunk.g3_state == G3State::kStored) {
+        Forget(ChunkSlot(i));
+      }
+    }
+  } while (tier.chunks > 0 || any_kept().has_value());
+  const absl::Status away = absl::UnavailableError("the device is away");
+  while (!tier.syncs.Answer(away, hold_)) section.Yield();
+  tier.confirms.Clear();
+  tier.doubts = {};
+  tier.doubt_shrank = false;
+  tier.commits.Clear();
+  tier.joining_blocks = 0;
+  tier.allocator.reset();
+  tier.capacity_blocks = tier.reserve_blocks = tier.capacity_bytes = 0;
+  tier.presence = DeviceTier::Presence::kAway;
+  tier.coming_until = MonotonicTime(0);
+  tier.joined_records = 0;
+  attached_[device] = {};
+  tier.device = nullptr;
+  ShareG3();
+}
+
+// Its part in G3. What G2 has of it is to be written again.
+void Core::Forget(ChunkSlot slot) {
+  ForgetRecord(slot);
+  const Chunk& chunk = table_.at(slot);
+  if (chunk.live && chunk.g3_state == G3State::kAbsent) WaitAgain(slot, std::nullopt);
+}
+
+void Core::ForgetRecord(ChunkSlot slot) {
+  Count(work::kEvict);
+  Change chunk(this, slot);
+  KVKEEP_CHECK(!chunk->g3_reading);
+  devices_[chunk->device]->joining_blocks -= chunk->blocks();
+  g3_shares_.Give(chunk->tenant, chunk->blocks());
+  TakeOff(*chunk, slot);
+}
+
 }  // namespace kvkeep::store_internal

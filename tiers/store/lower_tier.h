@@ -1,12 +1,13 @@
 // LowerTier: a place below G2. Images are read from it, piece by piece, and written to it.
-// Promotions and writes see this interface alone: no device, no extent, no request of a protocol.
+// Promotions, checks and writes beyond the node see this interface alone: no device, no extent, no
+// request of a protocol. A write-back, which takes space and leaves a record, knows its DeviceTier.
 //
 //   DeviceTier  one device of G3: space, records, syncs   device_tier.h
 //   RemoteTier  what lies beyond the node: neither space nor records here   remote_tier.h
 //
-// Core calls Read, Write and NoteHeard without the lock, all other methods under the lock. Read and
-// Write return at once. Afterwards they report every byte once, failed bytes too, on any thread,
-// never inside the call. Until then the memory that they were given stays as it is.
+// Core calls Read and Write without the lock, NoteHeard with it or without, the others under it.
+// Read and Write return at once. Afterwards they report every byte once, failed bytes too, on any
+// thread, never inside the call. Until then the memory that they were given stays as it is.
 #pragma once
 
 #include <absl/status/status.h>

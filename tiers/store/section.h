@@ -9,7 +9,8 @@ namespace kvkeep::store_internal {
 // it for long: work that may be much is done in slices, and the lock is let go between them.
 class ABSL_SCOPED_LOCKABLE Core::Section {
  public:
-  // kJoin: maintenance of many holds, beside others of its kind. It takes turns (fair_mutex.h).
+  // kJoin: a device's records are adopted, thousands of holds on a thread of each device. Such a
+  // section is one turn of the lock (fair_mutex.h), or one after another if it is long.
   enum class Kind : uint8_t { kServing, kMaintenance, kJoin, kNotMeasured };
   explicit Section(Core* core, Kind kind = Kind::kServing)
       ABSL_EXCLUSIVE_LOCK_FUNCTION(core->mu_) ABSL_NO_THREAD_SAFETY_ANALYSIS;
@@ -23,12 +24,13 @@ class ABSL_SCOPED_LOCKABLE Core::Section {
   uint32_t yields() const { return yields_; }
 
  private:
+  // Some milliseconds: to wake the next one up is worth it, and no device waits for long.
   static constexpr uint32_t kHoldsOfTurn = 128;
 
   void Lock(bool after_yield) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   std::optional<MonotonicTime> Take(bool after_yield) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   void Unlock(bool to_yield) ABSL_NO_THREAD_SAFETY_ANALYSIS;
-  // It takes turns, and has more holds of this one.
+  // It takes turns, and this turn has more holds.
   bool within_turn() const { return kind_ == Kind::kJoin && yields_ % kHoldsOfTurn != 0; }
   Core* const core_;
   const Kind kind_;

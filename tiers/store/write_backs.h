@@ -28,8 +28,8 @@ namespace kvkeep::store_internal {
 
 struct DeviceTier;
 
-// An image that is being written. The code that makes its header has this alone until the first of
-// its bytes has ended.
+// An image that is being written. Core fills it without the lock, on the copy executor, and nobody
+// else looks at it before the first of its bytes has ended. From then on the lock protects it.
 struct WriteBack {
   DeviceTier* to = nullptr;
   bool blames_device = true;  // a failure is the device's, not the arena's

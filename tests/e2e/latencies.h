@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace kvkeep::sick {
+namespace kvkeep::e2e {
 
 struct Latencies {
   std::vector<double> all;  // in the unit of whoever measures
@@ -17,4 +17,4 @@ struct Latencies {
   }
 };
 
-}  // namespace kvkeep::sick
+}  // namespace kvkeep::e2e
