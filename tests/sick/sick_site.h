@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/e2e/engine.h"
+#include "tests/e2e/latencies.h"
 #include "tests/sick/sick_disk.h"
 
 namespace kvkeep::sick {

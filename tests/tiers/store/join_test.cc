@@ -235,7 +235,7 @@ TEST_CASE("a device whose index cannot be read leaves nothing behind, and may jo
 
 TEST_CASE("what a device that did not join gave a copy of is written to another one") {
   WorldOptions options = FirstIsAway();
-  options.hold_work = 150;  // adopts six records
+  options.hold_work = 5;  // adopts six records a batch
   Away away(options);
   StoreTester& s = away.s;
   for (uint64_t i = 1; i <= 8; ++i) REQUIRE(s.Put(i, 4096, {.no_g3 = true}) == "stored");
