@@ -1,4 +1,4 @@
-// kvkeep g4 check: what it prints and how it exits, on a bucket of the test's.
+// kvkeep g4 check and sweep: what they print and how they exit, on a bucket of the test's.
 #include <absl/strings/match.h>
 
 #include <catch2/catch.hpp>
@@ -11,7 +11,9 @@
 namespace kvkeep::tools {
 namespace {
 
-CliResult CheckG4(FakeS3* bucket, const std::string& keys) {
+// The verb on "bucket", with the prefix "kv".
+CliResult RunG4(FakeS3* bucket, const std::string& verb, const std::string& keys,
+                const std::vector<std::string>& more = {}) {
   ScriptedServer server([bucket](ServedConnection& connection, int) {
     ServeBucket(*bucket, connection);
   });
@@ -19,9 +21,13 @@ CliResult CheckG4(FakeS3* bucket, const std::string& keys) {
   std::ofstream(scratch.path("keys")) << keys;
   std::filesystem::permissions(scratch.path("keys"), std::filesystem::perms::owner_read |
                                                          std::filesystem::perms::owner_write);
-  return Run({"g4", "check", server.url(""), "bucket", "--prefix", "kv", "--credentials-file",
-              scratch.path("keys"), "--json"});
+  std::vector<std::string> arguments = {"g4", verb, server.url(""), "bucket", "--prefix", "kv",
+                                        "--credentials-file", scratch.path("keys"), "--json"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  return Run(arguments);
 }
+
+CliResult CheckG4(FakeS3* bucket, const std::string& keys) { return RunG4(bucket, "check", keys); }
 
 }  // namespace
 
@@ -39,6 +45,42 @@ TEST_CASE("g4 check says of a bucket what was tried, and exits by whether it is 
   CHECK(bad.json()["findings"][0]["says"] == "403 SignatureDoesNotMatch");
   CHECK_FALSE(absl::StrContains(bad.out + bad.err, "wrong"));
   CHECK(Run({"g4", "check", "ftp://host", "bucket"}).code == 2);
+}
+
+TEST_CASE("g4 sweep deletes old images of a bucket, page by page, and tells how many") {
+  FakeS3 bucket(RealClock(),
+                std::make_shared<const S3Keys>(S3Keys{"ID", SecretText("secret"), "", {}}));
+  bucket.page = 2;
+  const auto name = [](char digit) {
+    return "kv/1/" + std::string(3, digit) + "/" + std::string(40, digit);
+  };
+  bucket.clock_ahead = -std::chrono::hours(49);
+  for (const char digit : {'1', '2', '3', '4', '5'}) bucket.Change(name(digit), "old image");
+  bucket.Change("kv/1/notes", "not ours");
+  bucket.Change("1/aaa/" + std::string(40, 'a'), "of another prefix");
+  bucket.clock_ahead = std::chrono::seconds(0);
+  bucket.Change(name('6'), "young");
+
+  const CliResult dry =
+      RunG4(&bucket, "sweep", "ID\nsecret\n", {"--older-than", "2d", "--dry-run"});
+  INFO(dry.out << dry.err);
+  CHECK(dry.code == 0);
+  CHECK(dry.json()["deleted"] == 5);
+  CHECK(bucket.objects().size() == 8);
+
+  const CliResult swept = RunG4(&bucket, "sweep", "ID\nsecret\n", {"--older-than", "2d"});
+  CHECK(swept.code == 0);
+  CHECK(swept.json()["deleted"] == 5);
+  CHECK(swept.json()["deleted_bytes"] == 45);
+  CHECK(swept.json()["kept"] == 1);
+  CHECK(swept.json()["others"] == 1);
+  CHECK(bucket.objects().size() == 3);
+  CHECK(bucket.objects().count(name('6')) == 1);
+
+  CHECK(RunG4(&bucket, "sweep", "ID\nwrong\n", {"--older-than", "2d"}).code != 0);
+  CHECK(RunG4(&bucket, "sweep", "ID\nsecret\n", {"--older-than", "59m"}).code == 2);
+  CHECK(RunG4(&bucket, "sweep", "ID\nsecret\n").code == 2);
+  CHECK(Run({"g4", "sweep", "--older-than", "2d"}).code == 2);
 }
 
 }  // namespace kvkeep::tools

@@ -36,7 +36,11 @@ TEST_CASE("durations have a unit or are seconds") {
   CHECK(*ParseDuration("500ms") == milliseconds(500));
   CHECK(*ParseDuration("2m") == milliseconds(120'000));
   CHECK(*ParseDuration("0.5") == milliseconds(500));
-  for (const char* bad : {"", "0", "5 s", "1h", "-1s"}) CHECK_FALSE(ParseDuration(bad).ok());
+  CHECK(*ParseDuration("36h") == std::chrono::hours(36));
+  CHECK(*ParseDuration("7d") == std::chrono::hours(7 * 24));
+  for (const char* bad : {"", "0", "5 s", "1w", "-1s", "367d"}) {
+    CHECK_FALSE(ParseDuration(bad).ok());
+  }
 }
 
 TEST_CASE("64 hexadecimal digits are a key, other text is hashed to one") {

@@ -2,13 +2,21 @@
 
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
 
+#include <algorithm>
 #include <array>
 
 #include "tiers/base/bytes.h"
 #include "tiers/base/hmac.h"
 
 namespace kvkeep {
+namespace {
+
+constexpr size_t kDigits = 40, kShardDigits = 3;
+constexpr absl::string_view kHex = "0123456789abcdef";
+
+}  // namespace
 
 std::string NameOfObject(const Secret& name_key, uint64_t epoch, const ChunkId& id) {
   std::array<std::byte, 8 + NamespaceDigest::kSize + ChunkKey::kSize + 4> text;
@@ -18,8 +26,16 @@ std::string NameOfObject(const Secret& name_key, uint64_t epoch, const ChunkId& 
   StoreAt(text.data() + 8 + NamespaceDigest::kSize + ChunkKey::kSize, id.part.value());
   std::array<std::byte, kHmacSha256Bytes> digest;
   HmacSha256(name_key.bytes(), text, digest);
-  const std::string digits = absl::BytesToHexString(AsText(std::span(digest).first(20)));
-  return absl::StrCat("1/", digits.substr(0, 3), "/", digits);
+  const std::string digits = absl::BytesToHexString(AsText(std::span(digest).first(kDigits / 2)));
+  return absl::StrCat(kImageNames, digits.substr(0, kShardDigits), "/", digits);
+}
+
+bool IsNameOfObject(absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, kImageNames)) return false;
+  const absl::string_view digits = name.substr(std::min(name.size(), kShardDigits + 1));
+  return digits.size() == kDigits && digits.find_first_not_of(kHex) == absl::string_view::npos &&
+         name.substr(0, kShardDigits) == digits.substr(0, kShardDigits) &&
+         name[kShardDigits] == '/';
 }
 
 }  // namespace kvkeep

@@ -3,6 +3,8 @@
 // a fleet with another key never has our names. A pure function.
 #pragma once
 
+#include <absl/strings/string_view.h>
+
 #include <cstdint>
 #include <string>
 
@@ -13,5 +15,10 @@ namespace kvkeep {
 
 // `epoch`: another one is another set of names, so all is absent at once.
 std::string NameOfObject(const Secret& name_key, uint64_t epoch, const ChunkId& id);
+
+// What all of them begin with, of any fleet and epoch.
+inline constexpr char kImageNames[] = "1/";
+// Of any fleet and epoch.
+bool IsNameOfObject(absl::string_view name);
 
 }  // namespace kvkeep

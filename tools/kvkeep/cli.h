@@ -84,7 +84,8 @@ void AddAdminVerbs(CLI::App& app, Cli& cli);   // status, clear, drain, version
 void AddConfigVerbs(CLI::App& app, Cli& cli);  // config show, config reload
 void AddArenaVerbs(CLI::App& app, Cli& cli);   // arena status, arena drop
 void AddFsckVerb(CLI::App& app, Cli& cli);     // fsck
-void AddG4Verbs(CLI::App& app, Cli& cli);      // g4 check
+void AddG4Verbs(CLI::App& app, Cli& cli);      // g4 check, and:
+void AddG4SweepVerb(CLI::App& g4, Cli& cli);   // g4 sweep
 void AddKeysVerbs(CLI::App& app, Cli& cli);    // keys list, keys drop
 void AddTraceVerbs(CLI::App& app, Cli& cli);   // replay, simulate
 void AddPlanVerb(CLI::App& app, Cli& cli);     // plan

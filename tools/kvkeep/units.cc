@@ -64,10 +64,11 @@ absl::StatusOr<std::vector<uint64_t>> ParseChunkSizes(absl::string_view text) {
 }
 
 absl::StatusOr<std::chrono::milliseconds> ParseDuration(absl::string_view text) {
-  constexpr Unit kUnits[] = {{"", 1000}, {"s", 1000}, {"ms", 1}, {"m", 60'000}};
-  KVKEEP_ASSIGN_OR_RETURN(const double ms, ParseWithUnit(text, kUnits, "500ms, 5s or 2m"));
-  if (ms < 1 || ms > 1e9) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "': at least 1ms, at most 11 days"));
+  constexpr Unit kUnits[] = {{"", 1000}, {"s", 1000}, {"ms", 1}, {"m", 60'000},
+                              {"h", 3'600'000}, {"d", 86'400'000}};
+  KVKEEP_ASSIGN_OR_RETURN(const double ms, ParseWithUnit(text, kUnits, "500ms, 5s, 2m, 36h or 7d"));
+  if (ms < 1 || ms > 366 * 86.4e6) {
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "': at least 1ms, at most 366d"));
   }
   return std::chrono::milliseconds(static_cast<int64_t>(ms));
 }

@@ -21,7 +21,7 @@ std::string BadSize(const std::string& text);
 std::string BadSizeAboveZero(const std::string& text);
 // One size or several with commas, each 1 byte to 256 MiB: the sizes of chunks.
 absl::StatusOr<std::vector<uint64_t>> ParseChunkSizes(absl::string_view text);
-// "5s", "500ms", "2m", or a bare number of seconds; above zero.
+// "5s", "500ms", "2m", "36h", "7d", or a bare number of seconds; above zero, up to 366 days.
 absl::StatusOr<std::chrono::milliseconds> ParseDuration(absl::string_view text);
 std::string BadDuration(const std::string& text);  // as BadSize
 std::string FormatBytes(uint64_t bytes);

@@ -87,6 +87,7 @@ void AddG4Verbs(CLI::App& app, Cli& cli) {
                     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
   check->add_option("--ca-file", asked->ca_file, "who certified the server; else the system's");
   check->callback([&cli, asked] { cli.run = [&cli, asked] { return RunG4Check(cli, *asked); }; });
+  AddG4SweepVerb(*g4, cli);
 }
 
 }  // namespace kvkeep::tools

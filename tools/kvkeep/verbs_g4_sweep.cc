@@ -1,0 +1,127 @@
+// kvkeep g4 sweep: deletes images that are older than their lifetime, where a server has no
+// lifecycle rules.
+#include <absl/strings/str_cat.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+
+#include "tiers/base/executor.h"
+#include "tiers/base/random.h"
+#include "tiers/base/status_macros.h"
+#include "tiers/objects/curl_engine.h"
+#include "tiers/objects/directory_store.h"
+#include "tiers/objects/s3_store.h"
+#include "tiers/remote/image_sweep.h"
+#include "tools/kvkeep/cli.h"
+#include "tools/kvkeep/units.h"
+
+namespace kvkeep::tools {
+namespace {
+
+struct SweepAsked {
+  S3UrlOptions urls{.endpoints = {""}};
+  std::string directory, credentials_file, ca_file, older_than;
+  ImageSweepOptions sweep;
+};
+
+// A store with what it works with.
+struct SweptStore {
+  std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<S3Credentials> credentials;
+  std::unique_ptr<ObjectStore> store;
+};
+
+absl::StatusOr<SweptStore> OpenSwept(const SweepAsked& asked) {
+  SweptStore swept;
+  if (!asked.directory.empty()) {
+    swept.pool =
+        std::make_unique<ThreadPool>("kvkeep-sweep", static_cast<int>(asked.sweep.at_once));
+    KVKEEP_ASSIGN_OR_RETURN(swept.store, DirectoryStore::Make({.path = asked.directory},
+                                                              swept.pool.get(), RealClock(),
+                                                              RealRandom()));
+    return swept;
+  }
+  KVKEEP_ASSIGN_OR_RETURN(S3Urls urls, S3Urls::Make(asked.urls));
+  KVKEEP_ASSIGN_OR_RETURN(
+      std::unique_ptr<S3KeySource> source,
+      MakeS3KeySource(asked.credentials_file, [](const char* name) { return std::getenv(name); }));
+  KVKEEP_ASSIGN_OR_RETURN(std::unique_ptr<HttpEngine> engine,
+                          CurlEngine::Make({.ca_file = asked.ca_file}, RealClock()));
+  swept.credentials =
+      std::make_unique<S3Credentials>(std::move(source), RealClock(), RealRandom());
+  swept.credentials->Tick();
+  KVKEEP_RETURN_IF_ERROR(swept.credentials->status());
+  swept.store = std::make_unique<S3Store>(std::move(urls), S3StoreOptions{}, std::move(engine),
+                                          swept.credentials.get(), RealClock(), RealRandom());
+  return swept;
+}
+
+int RunG4Sweep(const Cli& cli, SweepAsked& asked) {
+  const bool bucket = !asked.urls.endpoints[0].empty() && !asked.urls.bucket.empty();
+  if (bucket == !asked.directory.empty()) {
+    return cli.FailUsage("either ENDPOINT and BUCKET, or --directory");
+  }
+  asked.sweep.lifetime =
+      std::chrono::duration_cast<std::chrono::seconds>(*ParseDuration(asked.older_than));
+  if (const absl::Status valid = asked.sweep.Validate(); !valid.ok()) {
+    return cli.FailUsage(std::string(valid.message()));
+  }
+  const absl::StatusOr<SweptStore> swept = OpenSwept(asked);
+  if (!swept.ok()) return cli.FailAtFiles(swept.status());
+  const absl::StatusOr<ImageSweepCounts> counts = SweepImages(
+      *swept->store, RealClock(), asked.sweep, [&cli](const ImageSweepCounts& so_far) {
+        if (!cli.terminal.progress) return;
+        cli.terminal.err << "\r" << so_far.deleted + so_far.kept << " images looked at, "
+                         << so_far.deleted << " deleted" << std::flush;
+      });
+  if (cli.terminal.progress) cli.terminal.err << "\n";
+  if (!counts.ok()) return cli.Fail(counts.status());
+  const char* const deleted = asked.sweep.dry_run ? "would delete" : "deleted";
+  std::string text =
+      absl::StrCat(deleted, " ", counts->deleted, " images, ", FormatBytes(counts->deleted_bytes),
+                   "\nkept ", counts->kept, " images, ", FormatBytes(counts->kept_bytes), "\n");
+  if (counts->others > 0) absl::StrAppend(&text, "left alone ", counts->others, " other objects\n");
+  if (counts->failed > 0) {
+    absl::StrAppend(&text, counts->failed, " deletions failed: ", counts->last_error, "\n");
+  }
+  return cli.Print({{"dry_run", asked.sweep.dry_run},
+                    {"deleted", counts->deleted},
+                    {"deleted_bytes", counts->deleted_bytes},
+                    {"kept", counts->kept},
+                    {"kept_bytes", counts->kept_bytes},
+                    {"others", counts->others},
+                    {"failed", counts->failed},
+                    {"last_error", counts->last_error}},
+                   text, counts->failed == 0 ? kOk : kFailed);
+}
+
+}  // namespace
+
+void AddG4SweepVerb(CLI::App& g4, Cli& cli) {
+  CLI::App* sweep = g4.add_subcommand(
+      "sweep",
+      "delete images that are older than their lifetime, where the server has no lifecycle rules. "
+      "May run anywhere, and twice. Touches nothing but images of kvkeep's");
+  auto asked = std::make_shared<SweepAsked>();
+  sweep->add_option("ENDPOINT", asked->urls.endpoints[0], "https://host or http://host:port");
+  sweep->add_option("BUCKET", asked->urls.bucket, "its name");
+  sweep->add_option("--directory", asked->directory, "a shared directory, in place of a bucket");
+  sweep->add_option("--older-than", asked->older_than, "their lifetime: 36h, 7d; an hour or more")
+      ->check(BadDuration)
+      ->required();
+  sweep->add_flag("--dry-run", asked->sweep.dry_run, "count, delete nothing");
+  sweep->add_option("--rate", asked->sweep.deletions_per_second, "deletions a second")
+      ->capture_default_str();
+  sweep->add_option("--prefix", asked->urls.prefix, "before the names of all objects");
+  sweep->add_option("--region", asked->urls.region, "what requests are signed for")
+      ->capture_default_str();
+  sweep->add_flag("--virtual-host", asked->urls.virtual_host,
+                  "the bucket in the host's name, as AWS wants it");
+  sweep->add_option("--credentials-file", asked->credentials_file,
+                    "two lines, key id and secret, readable by you alone; else the environment's "
+                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY");
+  sweep->add_option("--ca-file", asked->ca_file, "who certified the server; else the system's");
+  sweep->callback([&cli, asked] { cli.run = [&cli, asked] { return RunG4Sweep(cli, *asked); }; });
+}
+
+}  // namespace kvkeep::tools
