@@ -3,6 +3,8 @@
 #include <chrono>
 #include <iterator>
 
+#include "server/observe/g4_requests.h"
+
 namespace kvkeep {
 namespace {
 
@@ -199,6 +201,7 @@ void AddG4(const G4Snapshot& g4, const RemoteCounters& counters, MetricFamilies*
   for (const SourceCounterInfo& info : SourceCounterTable()) {
     out->Add(info.metric, g4.source.*info.member);
   }
+  if (g4.requests.has_value()) AddG4Requests(*g4.requests, out);
 }
 
 }  // namespace kvkeep

@@ -44,8 +44,10 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> G4::OpenStore(const G4Options& opti
   g4.where_ = absl::StrCat(options.bucket.endpoints.front(), "/", options.bucket.bucket);
   g4.credentials_ = std::make_unique<S3Credentials>(std::move(source), clock, random);
   g4.credentials_->Tick();
-  return std::make_unique<S3Store>(std::move(urls), S3StoreOptions{}, std::move(engine),
-                                   g4.credentials_.get(), clock, random);
+  auto s3 = std::make_unique<S3Store>(std::move(urls), S3StoreOptions{}, std::move(engine),
+                                      g4.credentials_.get(), clock, random);
+  g4.s3_ = s3.get();
+  return s3;
 }
 
 absl::StatusOr<std::unique_ptr<G4>> G4::Open(const G4Options& options, const Secret& fleet_key,
@@ -72,7 +74,8 @@ G4Snapshot G4::snapshot() const {
   return {.where = where_,
           .health = health(),
           .source = counters(),
-          .checks = watch_->counters()};
+          .checks = watch_->counters(),
+          .requests = s3_ == nullptr ? std::nullopt : std::optional(s3_->counters())};
 }
 
 }  // namespace kvkeep

@@ -21,6 +21,7 @@
 #include "tiers/crypt/key_ring.h"
 #include "tiers/objects/credentials.h"
 #include "tiers/objects/curl_engine.h"
+#include "tiers/objects/s3_store.h"
 #include "tiers/objects/s3_url.h"
 #include "tiers/objects/stoppable_store.h"
 #include "tiers/remote/bucket_source.h"
@@ -45,6 +46,7 @@ struct G4Snapshot {
   ObjectStoreHealth health;
   BucketSourceCounters source;
   HealthWatchCounters checks;
+  std::optional<S3StoreCounters> requests;  // of a bucket
 };
 
 class G4 {
@@ -85,6 +87,7 @@ class G4 {
   std::unique_ptr<S3Credentials> credentials_;
   std::unique_ptr<HealthWatch> watch_;
   StoppableStore* store_ = nullptr;  // the source's
+  const S3Store* s3_ = nullptr;      // below that; null: a directory
   std::unique_ptr<BucketSource> source_;
 };
 

@@ -30,8 +30,13 @@ class ABSL_SCOPED_LOCKABLE Core::Section {
   void Lock(bool after_yield) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   std::optional<MonotonicTime> Take(bool after_yield) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   void Unlock(bool to_yield) ABSL_NO_THREAD_SAFETY_ANALYSIS;
-  // It takes turns, and this turn has more holds.
-  bool within_turn() const { return kind_ == Kind::kJoin && yields_ % kHoldsOfTurn != 0; }
+  // It takes turns, and this turn has more holds. One hold is a turn where a test runs something
+  // between two of them on this thread: another device may join there, and this one would wait for
+  // itself.
+  bool within_turn() const {
+    const bool alone = core_->deps_.between_slices == nullptr;
+    return kind_ == Kind::kJoin && alone && yields_ % kHoldsOfTurn != 0;
+  }
   Core* const core_;
   const Kind kind_;
   uint32_t yields_ = 0;

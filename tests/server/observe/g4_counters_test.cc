@@ -54,7 +54,7 @@ TEST_CASE("without G4 the metrics and the status have no line of it") {
 TEST_CASE("with G4 every counter of it is there at zero, under a name of the house's") {
   const ManualClock clock;
   const ServerState state("1", &clock);
-  MetricsInput input{.g4 = G4Snapshot{}, .state = &state};
+  MetricsInput input{.g4 = G4Snapshot{.requests = S3StoreCounters{}}, .state = &state};
   std::set<std::string> names, series;
   for (const prometheus::MetricFamily& family : ToMetricFamilies(input)) {
     if (!absl::StartsWith(family.name, "kvkeep_g4_")) continue;
@@ -74,6 +74,36 @@ TEST_CASE("with G4 every counter of it is there at zero, under a name of the hou
   CHECK(series.size() >= RemoteCounterTable().size() + SourceCounterTable().size());
   for (const char* reason : {"seal", "header", "identity", "size", "image"}) {
     CHECK(series.contains(std::string("kvkeep_g4_bad_objects_total,reason=") + reason));
+  }
+}
+
+TEST_CASE("metrics show the requests to a bucket, and none of a directory") {
+  const ManualClock clock;
+  const ServerState state("1", &clock);
+  MetricsInput input{.g4 = G4Snapshot{}, .state = &state};
+  CHECK_FALSE(absl::StrContains(MetricsText(input, MetricsView::kEverything), "g4_requests"));
+  S3StoreCounters& requests = input.g4->requests.emplace();
+  requests.answers[0][static_cast<size_t>(ObjectOutcome::kOk)] = 5;
+  requests.answers[0][static_cast<size_t>(ObjectOutcome::kAbsent)] = 6;
+  requests.answers[1][static_cast<size_t>(ObjectOutcome::kThrottled)] = 7;
+  requests.attempts = 30;
+  requests.hedges = 4;
+  requests.hedges_won = 3;
+  requests.written_bytes = 99;
+  requests.window = 32;
+  requests.clock_skew_seconds = -61;
+  const std::string text = MetricsText(input, MetricsView::kEverything);
+  for (const std::string line :
+       {"kvkeep_g4_requests_total{op=\"get\",outcome=\"ok\"} 5",
+        "kvkeep_g4_requests_total{op=\"get\",outcome=\"absent\"} 6",
+        "kvkeep_g4_requests_total{op=\"put\",outcome=\"ok\"} 0",
+        "kvkeep_g4_requests_total{op=\"put\",outcome=\"throttled\"} 7",
+        "kvkeep_g4_attempts_total 30", "kvkeep_g4_hedges_total{won=\"no\"} 1",
+        "kvkeep_g4_hedges_total{won=\"yes\"} 3",
+        "kvkeep_g4_bytes_total{direction=\"written\"} 99", "kvkeep_g4_window_requests 32",
+        "kvkeep_g4_clock_skew_seconds -61"}) {
+    INFO(line);
+    CHECK(absl::StrContains(text, "\n" + line + "\n"));
   }
 }
 
