@@ -54,7 +54,7 @@ def free_port():
 
 def of_a_bucket():
     """What is shown of requests to a bucket: the daemon here has a directory as its G4."""
-    source = pathlib.Path(__file__).resolve().parents[2] / "server" / "observe" / "g4_requests.cc"
+    source = ROOT / "server" / "observe" / "g4_requests.cc"
     return {"kvkeep_" + name for name in re.findall(r'"(g4_\w+)"', source.read_text())}
 
 
