@@ -154,10 +154,17 @@ grpc::Status FakeKvService::Lookup(grpc::ServerContext* context, const v1::Looku
     leading = leading && found == parts.size();
     if (leading) response->set_leading_keys(response->leading_keys() + 1);
   }
-  (script.in_g3 ? response->mutable_g3_parts() : response->mutable_g2_parts())->swap(present);
+  uint32_t leased = response->leading_keys();
+  if (script.in_g4) {
+    response->clear_leading_keys();
+    if (request->remote_wait_us() == 0) leased = 0;
+    response->set_remote_keys(leased);
+    if (leased > 0) response->mutable_remote_parts()->swap(present);
+  } else {
+    (script.in_g3 ? response->mutable_g3_parts() : response->mutable_g2_parts())->swap(present);
+  }
   response->mutable_g2_parts()->resize(keys.size() * row);
   response->mutable_g3_parts()->resize(keys.size() * row);
-  uint32_t leased = response->leading_keys();
   if (request->lease_mode() == v1::LEASE_MODE_ALL_PRESENT) leased = keys.size();
   leased = std::min(leased, script.max_leased_keys.load());
   if (request->lease_mode() == v1::LEASE_MODE_NONE || leased == 0) return grpc::Status::OK;

@@ -58,6 +58,35 @@ TEST_CASE("a replay counts hits as an engine would see them") {
   CHECK(again->put_chunks == 0);
 }
 
+TEST_CASE("a replay that may wait gets what comes from beyond the node, window by window") {
+  fakes::FakeDaemon daemon;
+  ReplayOptions options = Options(daemon);
+  REQUIRE(Play(options, Chains({{1, 2, 3, 4, 5}})).ok());
+  daemon.kv.script.in_g4 = true;
+  const auto unasked = Play(options, Chains({{1, 2, 3, 4, 5}}));
+  REQUIRE(unasked.ok());
+  CHECK(unasked->leading_hit_chunks == 0);
+  options.remote_wait = client::Deadline(200);
+  for (uint32_t limit : {2u, 5u}) {
+    daemon.kv.script.max_leased_keys = limit;
+    const auto report = Play(options, Chains({{1, 2, 3, 4, 5}}));
+    REQUIRE(report.ok());
+    CHECK(report->leading_hit_chunks == 5);
+    CHECK(report->g4_hits == 5);
+    CHECK(report->g2_hits + report->g3_hits + report->put_chunks == 0);
+    CHECK(report->wrong_bytes == 0);
+    CHECK(daemon.kv.leases() == 0);
+  }
+  daemon.kv.script.corrupt_gets = 1;  // one that does not come is no promise that was broken
+  const auto lost = Play(options, Chains({{1, 2, 3, 4, 5}}));
+  REQUIRE(lost.ok());
+  CHECK(lost->leading_hit_chunks == 0);
+  CHECK(lost->lost_promises == 0);
+  daemon.kv.script.in_g4 = false;
+  daemon.kv.script.corrupt_gets = 1;
+  CHECK(Play(options, Chains({{1, 2, 3, 4, 5}}))->lost_promises == 1);
+}
+
 TEST_CASE("one wrong byte that a daemon vouches for is found and fails the replay") {
   fakes::FakeDaemon daemon;
   REQUIRE(Play(Options(daemon), Chains(kThree)).ok());
@@ -223,10 +252,11 @@ TEST_CASE("the verb prints all keys, and exits by what was found") {
       Run(daemon, {"replay", dir.path("trace"), "--chunk-bytes", "1KiB,33", "--skip", "1",
                    "--requests", "4", "--concurrency", "2", "--check-capacity", "--json"});
   REQUIRE(result.code == kOk);
-  for (const char* key : {"requests", "chunk_refs", "leading_hit_chunks", "hit_ratio", "g2_hits",
-                          "g3_hits", "put_chunks", "rejected", "wrong_bytes", "seconds", "get_gb_s",
-                          "put_gb_s", "lookup_us_p50", "lookup_us_p99", "get_chunk_us_p50",
-                          "get_chunk_us_p99", "unavailable", "present", "capacity_violations"}) {
+  for (const char* key :
+       {"requests", "chunk_refs", "leading_hit_chunks", "hit_ratio", "g2_hits", "g3_hits",
+        "g4_hits", "put_chunks", "rejected", "wrong_bytes", "seconds", "get_gb_s", "put_gb_s",
+        "lookup_us_p50", "lookup_us_p99", "get_chunk_us_p50", "get_chunk_us_p99", "unavailable",
+        "present", "capacity_violations"}) {
     CAPTURE(key);
     CHECK(result.json().contains(key));
   }
@@ -245,6 +275,15 @@ TEST_CASE("the verb prints all keys, and exits by what was found") {
   CHECK(wrong.code == kFailed);
   CHECK(wrong.err.find("WRONG BYTES") != std::string::npos);
   CHECK(Run(daemon, {"replay", dir.path("none")}).code == kFailed);
+  daemon.kv.script.wrong_bytes = false;
+  daemon.kv.script.in_g4 = true;
+  const CliResult waiting = Run(daemon, {"replay", dir.path("trace"), "--chunk-bytes", "1KiB,33",
+                                         "--requests", "2", "--remote-wait", "200ms", "--json"});
+  CHECK(waiting.json()["g4_hits"] == 4);
+  const CliResult too_long =
+      Run(daemon, {"replay", dir.path("trace"), "--remote-wait", "11s", "--json"});
+  CHECK(too_long.code == kUsage);
+  CHECK(too_long.err.find("'11s': at most 10s") != std::string::npos);
   daemon.Stop();
   CHECK(Run(daemon, {"replay", dir.path("trace")}).code == kUnavailable);
 }

@@ -43,6 +43,7 @@ void ReplayReport::Add(ReplayReport&& other) {
   leading_hit_chunks += other.leading_hit_chunks;
   g2_hits += other.g2_hits;
   g3_hits += other.g3_hits;
+  g4_hits += other.g4_hits;
   put_chunks += other.put_chunks;
   present_chunks += other.present_chunks;
   rejected += other.rejected;

@@ -36,6 +36,8 @@ struct ReplayOptions {
   bool settle = false;
   client::Deadline settle_timeout{60'000};
   bool tolerate_restart = false;
+  // How long a lookup may look for chunks beyond the node (G4); 0: it does not. At most 10 s.
+  client::Deadline remote_wait{0};
   client::Deadline timeout{5'000};  // of small calls; those that move bytes get 30 s at least
   client::Deadline restart_timeout{30'000};
   std::string model = "kvkeep-replay";  // of the namespace
@@ -48,6 +50,7 @@ struct ReplayReport {
   uint64_t leading_hit_chunks = 0;  // of leading runs, delivered whole
   uint64_t g2_hits = 0;             // of those, in G2 when looked up; in both tiers counts here
   uint64_t g3_hits = 0;
+  uint64_t g4_hits = 0;         // of those, on their way from beyond the node when looked up
   uint64_t put_chunks = 0;      // stored
   uint64_t present_chunks = 0;  // puts answered PRESENT
   uint64_t rejected = 0;
@@ -55,7 +58,9 @@ struct ReplayReport {
   std::string first_rejection;                       // with all that was said
   uint64_t wrong_bytes = 0;       // delivered as a hit, and not what was put
   uint64_t corrupt_chunks = 0;    // did not match their checksums: never delivered
-  uint64_t lost_promises = 0;     // leased, and yet no hit, while the daemon was there
+  // Leased, there when looked up, and yet no hit, while the daemon was there. What was on its way
+  // from beyond the node and did not come is a miss.
+  uint64_t lost_promises = 0;
   uint64_t unleased_windows = 0;  // got without a lease, since none was granted
   uint64_t unavailable = 0;       // calls that found the daemon away, or past their deadline
   uint64_t failed_calls = 0;      // with any other error

@@ -102,28 +102,35 @@ absl::Status ReplayWorker::GetLeadingRun(const Chain& chain, size_t* delivered) 
   // The first lookup says what was where; later ones only lease what did not fit before.
   for (bool first = true;; first = false) {
     const auto began = steady_clock::now();
-    auto found = client_->Lookup(ns_, keys.subspan(done), {.lease = LeaseMode::kLeadingRun});
+    auto found = client_->Lookup(
+        ns_, keys.subspan(done),
+        {.lease = LeaseMode::kLeadingRun, .remote_wait = options_.remote_wait});
     if (!found.ok()) {
       *delivered = done;
       return Failed(found.status());
     }
     if (first) report_.lookup_us.push_back(SecondsSince(began) * 1e6);
-    const size_t leading = found->leading_keys;
-    if (leading == 0) break;
     const bool leased = found->leased_keys > 0;
+    // What is on its way comes into the lease's space: without a lease it is not to be had.
+    const size_t reach = found->leading_keys + (leased ? found->remote_keys : 0);
+    if (reach == 0) break;
     if (!leased) ++report_.unleased_windows;
-    const size_t window = leased ? found->leased_keys : leading;
+    const size_t window = leased ? found->leased_keys : reach;
+    const size_t promised = std::min<size_t>(window, found->leading_keys);
     size_t next = done;
-    KVKEEP_RETURN_IF_ERROR(
-        GetWindow(chain, done, done + window, leased ? &found->lease : nullptr, &next));
+    KVKEEP_RETURN_IF_ERROR(GetWindow(
+        chain, {done, done + promised, done + window, leased ? &found->lease : nullptr}, &next));
     for (size_t i = done; i < next; ++i) {
-      ++(found->in_g2(i - done) ? report_.g2_hits : report_.g3_hits);
+      uint64_t& hits = found->in_g2(i - done)   ? report_.g2_hits
+                       : found->in_g3(i - done) ? report_.g3_hits
+                                                : report_.g4_hits;
+      ++hits;
     }
     const bool broke_off = next < done + window;
     done = next;
     // Waited for: what it gives back is what the next window needs.
     if (leased) (void)client_->Release(std::move(found->lease));
-    if (broke_off || window == leading) break;
+    if (broke_off || window == reach) break;
   }
   *delivered = done;
   return absl::OkStatus();
@@ -141,22 +148,22 @@ std::vector<std::span<std::byte>> ReplayWorker::Batch(const Chain& chain, size_t
   return batch;
 }
 
-absl::Status ReplayWorker::GetWindow(const Chain& chain, size_t begin, size_t end,
-                                     const client::Lease* lease, size_t* next) {
+absl::Status ReplayWorker::GetWindow(const Chain& chain, const Window& window, size_t* next) {
   const client::Keys keys(chain.keys);
-  *next = begin;
-  while (*next < end) {
-    const std::vector<std::span<std::byte>> to = Batch(chain, *next, end);
+  *next = window.begin;
+  while (*next < window.end) {
+    const std::vector<std::span<std::byte>> to = Batch(chain, *next, window.end);
     const auto began = steady_clock::now();
     auto got = client_->Get(ns_, keys.subspan(*next, to.size()),
-                            {.lease = lease,
-                             .first_key = static_cast<uint32_t>(*next - begin),
+                            {.lease = window.lease,
+                             .first_key = static_cast<uint32_t>(*next - window.begin),
                              .deadline = payload_deadline(),
                              .destinations = to});
     const double seconds = SecondsSince(began);
     report_.get_seconds += seconds;
     if (!got.ok()) return Failed(got.status());
-    const size_t hits = CheckBatch(chain, *next, *got, to, lease != nullptr && got->error.ok());
+    const bool all_kept = window.lease != nullptr && got->error.ok();
+    const size_t hits = CheckBatch(chain, *next, *got, to, all_kept ? window.promised : 0);
     report_.get_chunk_us.insert(report_.get_chunk_us.end(), hits,
                                 seconds * 1e6 / static_cast<double>(to.size()));
     *next += hits;
@@ -167,7 +174,8 @@ absl::Status ReplayWorker::GetWindow(const Chain& chain, size_t begin, size_t en
 }
 
 size_t ReplayWorker::CheckBatch(const Chain& chain, size_t begin, const client::GetResult& result,
-                                const std::vector<std::span<std::byte>>& to, bool leased) {
+                                const std::vector<std::span<std::byte>>& to,
+                                size_t promised) {
   size_t hits = 0;
   bool leading = true;
   for (size_t i = 0; i < to.size(); ++i) {
@@ -177,7 +185,7 @@ size_t ReplayWorker::CheckBatch(const Chain& chain, size_t begin, const client::
     // A chunk that does not fit has not the size that was put under this key.
     if (outcome.status == GetStatus::kTooSmall) report_.wrong_bytes += outcome.payload_bytes;
     if (outcome.status != GetStatus::kHit) {
-      if (leased) ++report_.lost_promises;
+      if (begin + i < promised) ++report_.lost_promises;
       leading = false;
       continue;
     }

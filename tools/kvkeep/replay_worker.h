@@ -35,12 +35,16 @@ class ReplayWorker {
   Chain MakeChain(const TraceRequest& request) const;
   // Gets the leading run and returns how many chunks of it were delivered.
   absl::Status GetLeadingRun(const Chain& chain, size_t* delivered);
-  // Gets keys [begin, end), of which `lease` (may be null) holds [lease_begin, ...), batch by
-  // batch. Stops at the first chunk that is no hit; `*next` is its index.
-  absl::Status GetWindow(const Chain& chain, size_t begin, size_t end, const client::Lease* lease,
-                         size_t* next);
+  // Keys [begin, end), all of them in `lease`, if there is one. Those before `promised` were there
+  // when they were leased; the others were on their way from beyond the node.
+  struct Window {
+    size_t begin, promised, end;
+    const client::Lease* lease;
+  };
+  // Gets a window, batch by batch. Stops at the first chunk that is no hit; `*next` is its index.
+  absl::Status GetWindow(const Chain& chain, const Window& window, size_t* next);
   size_t CheckBatch(const Chain& chain, size_t begin, const client::GetResult& result,
-                    const std::vector<std::span<std::byte>>& to, bool leased);
+                    const std::vector<std::span<std::byte>>& to, size_t promised);
   absl::Status PutRest(const Chain& chain, size_t begin);
   // As many chunks from `begin` on, up to `end`, as fit into the buffer; at least one.
   std::vector<std::span<std::byte>> Batch(const Chain& chain, size_t begin, size_t end);

@@ -19,12 +19,14 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int kMaxConcurrency = 256;
+constexpr std::chrono::seconds kMaxRemoteWait{10};  // the daemon's own limit
 
 struct ReplayArguments {
   std::string trace;
   std::string chunk_bytes = "2MiB";
   uint64_t requests = 0;
   uint64_t skip = 0;
+  std::string remote_wait;
   ReplayOptions options;
 };
 
@@ -41,6 +43,7 @@ Json ReportJson(ReplayReport& report) {
       {"hit_ratio", report.hit_ratio()},
       {"g2_hits", report.g2_hits},
       {"g3_hits", report.g3_hits},
+      {"g4_hits", report.g4_hits},
       {"put_chunks", report.put_chunks},
       {"rejected", report.rejected},
       {"rejected_because", report.rejected_because},
@@ -94,6 +97,7 @@ int RunReplay(const Cli& cli, ReplayArguments& arguments) {
   options.timeout = cli.timeout();
   options.path = cli.path();
   options.chunk_sizes = *ParseChunkSizes(arguments.chunk_bytes);  // checked with the options
+  if (!arguments.remote_wait.empty()) options.remote_wait = *ParseDuration(arguments.remote_wait);
 
   auto shown = steady_clock::now();
   auto report = Replay(options, requests, [&](uint64_t done) {
@@ -190,6 +194,12 @@ int RunSimulate(const Cli& cli, const SimulateArguments& arguments) {
   return cli.Print(list, FormatTable(rows));
 }
 
+std::string BadRemoteWait(const std::string& text) {
+  const auto wait = ParseDuration(text);
+  if (!wait.ok()) return std::string(wait.status().message());
+  return *wait > kMaxRemoteWait ? absl::StrCat("'", text, "': at most 10s") : "";
+}
+
 void AddReplay(CLI::App& app, Cli& cli) {
   auto arguments = std::make_shared<ReplayArguments>();
   CLI::App* verb =
@@ -209,6 +219,9 @@ void AddReplay(CLI::App& app, Cli& cli) {
                  "watch the admin status; fail when a tier or device is over its capacity");
   verb->add_flag("--settle", arguments->options.settle,
                  "begin a request when all that was put before it is in G3, by the admin status");
+  verb->add_option("--remote-wait", arguments->remote_wait,
+                   "lookups look beyond the node (G4), for so long at most: 200ms, up to 10s")
+      ->check(BadRemoteWait);
   verb->add_flag("--tolerate-restart", arguments->options.tolerate_restart,
                  "go on when the daemon goes away and comes back within 30 s");
   verb->callback(

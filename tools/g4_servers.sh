@@ -1,0 +1,122 @@
+# Real servers of S3's protocol for tools/g4-server and tools/quickstart --g4, which source this file.
+#
+#   g4_servers_take_option "$@"         takes --server PATH or --swift from the arguments, if they begin with
+#                                       one; sets g4_taken to the number of arguments that it took
+#   g4_find_server                      which server it will be: the one asked for; else versitygw from PATH;
+#                                       else versitygw installed by Go into build/go; else Swift. Exits with 2,
+#                                       and says what to install, if there is none
+#   g4_start_server DIRECTORY           starts it in DIRECTORY, with the bucket `kvkeep` and nothing in it; sets
+#                                       g4_endpoint and g4_credentials. Exits with 1 if it does not serve
+#   g4_stop_server                      for the trap of EXIT
+#   g4_describe_server                  prints its name and version
+#
+# It is called in the root of the checkout.
+# shellcheck shell=bash
+# shellcheck disable=SC2034  # variables that whoever sources this reads
+
+# The version that kvkeep's results are of (tiers/objects/README.md).
+readonly g4_versitygw_module=github.com/versity/versitygw/cmd/versitygw@v1.8.0
+readonly g4_versitygw_built=$PWD/build/go/versitygw
+# Debian's Python, for which python3-swift is installed, whatever other python3 is first in PATH.
+readonly g4_debian_python=/usr/bin/python3
+readonly g4_key_id=kvkeep:test g4_secret=secret-of-a-test
+readonly g4_starts_within_seconds=60
+
+g4_server="" # a path of versitygw, or "swift"
+g4_server_pid=""
+g4_taken=0
+
+g4_servers_die() {
+  local status=$1
+  shift
+  printf '%s: %s\n' "${0##*/}" "$*" >&2
+  exit "$status"
+}
+
+g4_servers_take_option() {
+  g4_taken=0
+  case "${1:-}" in
+    --server)
+      [[ -n ${2:-} ]] || g4_servers_die 2 "--server wants a path of versitygw"
+      [[ -x $2 ]] || g4_servers_die 2 "--server $2: there is no program"
+      g4_server=$2 g4_taken=2
+      ;;
+    --swift) g4_server=swift g4_taken=1 ;;
+  esac
+}
+
+# Says the packages that are missing.
+g4_swift_misses() {
+  "$g4_debian_python" -c 'import swift' 2>/dev/null || printf 'python3-swift '
+  command -v memcached >/dev/null || printf 'memcached '
+}
+
+g4_find_server() {
+  local missing
+  if [[ $g4_server == swift ]]; then
+    missing=$(g4_swift_misses)
+    [[ -z $missing ]] || g4_servers_die 2 "Swift is not installed:" \
+      "as root run apt-get install --no-install-recommends ${missing% }"
+  fi
+  [[ -z $g4_server ]] || return 0
+  g4_server=$(command -v versitygw || true)
+  [[ -z $g4_server && -x $g4_versitygw_built ]] && g4_server=$g4_versitygw_built
+  [[ -z $g4_server ]] || return 0
+  if command -v go >/dev/null; then
+    if GOBIN=${g4_versitygw_built%/*} go install "$g4_versitygw_module"; then
+      g4_server=$g4_versitygw_built
+      return 0
+    fi
+    echo "${0##*/}: Go did not install $g4_versitygw_module" >&2
+  fi
+  [[ -z $(g4_swift_misses) ]] || g4_servers_die 2 "there is no server of S3's protocol. Install versitygw," \
+    "or Go 1.25, which then installs it, or Swift: apt-get install --no-install-recommends python3-swift memcached"
+  g4_server=swift
+}
+
+g4_describe_server() {
+  if [[ $g4_server == swift ]]; then
+    printf 'OpenStack Swift %s with s3api\n' "$("$g4_debian_python" -c 'import swift; print(swift.__version__)')"
+  else
+    printf 'versitygw %s\n' "$("$g4_server" --version | sed -n 's/^Version *: *//p')"
+  fi
+}
+
+g4_start_server() {
+  local directory=$1 port tries
+  mkdir -p "$directory"
+  g4_credentials=$directory/credentials
+  (umask 077 && printf '%s\n' "$g4_key_id" "$g4_secret" >"$g4_credentials")
+  if [[ $g4_server == swift ]]; then
+    # It says which port it took once it serves.
+    "$g4_debian_python" tools/g4_swift.py "$directory/swift" kvkeep "$g4_credentials" >"$directory/log" 2>&1 &
+    g4_server_pid=$!
+  else
+    port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    mkdir -p "$directory/objects/kvkeep"
+    ROOT_ACCESS_KEY=$g4_key_id ROOT_SECRET_KEY=$g4_secret "$g4_server" --port "127.0.0.1:$port" --keep-alive \
+      --quiet posix "$directory/objects" >"$directory/log" 2>&1 &
+    g4_server_pid=$!
+  fi
+  for ((tries = 0; tries < g4_starts_within_seconds * 10; ++tries)); do
+    if [[ $g4_server == swift ]]; then
+      [[ ! -e $directory/swift/port ]] || { port=$(<"$directory/swift/port") && break; }
+    else
+      (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null && break
+    fi
+    kill -0 "$g4_server_pid" 2>/dev/null || break
+    sleep 0.1
+  done
+  if ((tries == g4_starts_within_seconds * 10)) || ! kill -0 "$g4_server_pid" 2>/dev/null; then
+    tail -n 20 "$directory/log" >&2
+    g4_servers_die 1 "the server did not start; its last lines are above"
+  fi
+  g4_endpoint=http://127.0.0.1:$port
+}
+
+g4_stop_server() {
+  [[ -n $g4_server_pid ]] || return 0
+  kill "$g4_server_pid" 2>/dev/null || true
+  wait "$g4_server_pid" 2>/dev/null || true
+  g4_server_pid=""
+}
