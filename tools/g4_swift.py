@@ -76,7 +76,7 @@ use = egg:swift#slo
 
 
 def end_with_parent():
-    """Whatever ends this program, SIGKILL included, ends what it started."""
+    """Whatever ends who started this process, SIGKILL included, ends it, too."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
@@ -84,6 +84,7 @@ def end_with_parent():
 def listen():
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as Swift does, for what it accepts
     listener.bind(("127.0.0.1", 0))
     listener.listen(4096)
     return listener
@@ -139,6 +140,7 @@ def make_bucket(port, bucket, key_id, secret):
 
 
 def main():
+    end_with_parent()
     directory, bucket = pathlib.Path(sys.argv[1]).absolute(), sys.argv[2]
     key_id, secret = pathlib.Path(sys.argv[3]).read_text().split()
     account, user_name = key_id.split(":")

@@ -168,6 +168,11 @@ ScriptedAnswer FakeS3::Put(const Parsed& request) {
 }
 
 ScriptedAnswer FakeS3::List(const Parsed& request) {
+  if (knows_settings) {
+    if (request.query == "lifecycle=") return {.body = "<LifecycleConfiguration/>"};
+    if (request.query == "versioning=") return {.body = "<VersioningConfiguration/>"};
+    if (request.query == "object-lock=") return Refuse(404, "ObjectLockConfigurationNotFoundError");
+  }
   const std::string prefix = QueryValue(request.query, "prefix");
   const std::string token = QueryValue(request.query, "continuation-token");
   std::string body = "<ListBucketResult>";

@@ -261,16 +261,24 @@ class BucketChecker {
       return Send({ObjectVerb::kList, false},
                   MakeBucketQuery(urls_, endpoint_, Signing(), {{about, ""}}));
     };
+    // A server that does not know a setting may list the bucket instead, with 200.
+    const auto answers = [](const Seen& seen, const char* document) {
+      return seen.Is(ObjectOutcome::kOk) && absl::StrContains(seen.text, document);
+    };
     const Seen lifecycle = ask("lifecycle");
-    Find("rules that expire objects", lifecycle.Shown(),
-         lifecycle.Is(ObjectOutcome::kOk) ? Verdict::kGood : Verdict::kNote,
+    const bool expires = answers(lifecycle, "<LifecycleConfiguration");
+    Find("rules that expire objects",
+         expires || !lifecycle.Is(ObjectOutcome::kOk) ? lifecycle.Shown() : "200, and no rules",
+         expires ? Verdict::kGood : Verdict::kNote,
          "nothing expires there: set a rule by age, or delete old objects yourself");
     const Seen versioning = ask("versioning");
-    const bool versions = absl::StrContains(versioning.text, "Enabled");
+    const bool versions = answers(versioning, "<VersioningConfiguration") &&
+                          absl::StrContains(versioning.text, "Enabled");
     Find("old versions", versions ? "kept" : "not kept",
          versions ? Verdict::kNote : Verdict::kGood, "each overwritten or deleted image is billed");
     const Seen lock = ask("object-lock");
-    const bool locked = absl::StrContains(lock.text, "Enabled");
+    const bool locked = answers(lock, "<ObjectLockConfiguration") &&
+                        absl::StrContains(lock.text, "Enabled");
     Find("object lock", locked ? "on" : "off", locked ? Verdict::kBad : Verdict::kGood,
          "bad images could not be deleted: use another bucket");
   }

@@ -70,6 +70,18 @@ TEST_CASE("what a server does otherwise is noted, with what follows from it") {
   CHECK(FindingOf(findings, "get a range of a version").verdict == Verdict::kNote);
 }
 
+TEST_CASE("a server that lists the bucket, asked for its settings, has none") {
+  CheckedBucket b;
+  b.bucket.knows_settings = false;
+  b.bucket.Change("kv/Enabled", "an object whose name is in that list");
+  const std::vector<BucketFinding> findings = b.Check();
+  const BucketFinding& rules = FindingOf(findings, "rules that expire objects");
+  CHECK(rules.verdict == Verdict::kNote);
+  CHECK(rules.says == "200, and no rules");
+  CHECK(FindingOf(findings, "old versions").verdict == Verdict::kGood);
+  CHECK(FindingOf(findings, "object lock").verdict == Verdict::kGood);
+}
+
 TEST_CASE("where nothing works the check ends, and says why") {
   CheckedBucket b;
   const std::vector<BucketFinding> findings = b.Check("another secret");
