@@ -363,6 +363,13 @@ absl::Status CheckG4Url(absl::string_view text) {
                      "file:///directory; a bucket's name has 3 to 63 characters");
 }
 
+G4Place SplitG4Url(absl::string_view url) {
+  if (absl::ConsumePrefix(&url, "file://")) return {.directory = std::string(url)};
+  const size_t slash = url.rfind('/');
+  return {.endpoint = std::string(url.substr(0, slash)),
+          .bucket = std::string(url.substr(slash + 1))};
+}
+
 absl::Status CheckG4Prefix(absl::string_view text) {
   const bool letters_ok = IsAlphanumericOr("._-/", text);
   const bool steps = absl::StrContains(text, "..") || absl::StrContains(text, "//");

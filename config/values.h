@@ -57,6 +57,13 @@ absl::Status CheckTenantName(absl::string_view text);
 absl::Status CheckZmqEndpoint(absl::string_view text);
 // http:// or https://, an address and a bucket; or file:// and an absolute path.
 absl::Status CheckG4Url(absl::string_view text);
+// Such a URL, taken apart: a directory, or an endpoint ("https://host") and a bucket there.
+struct G4Place {
+  std::string directory;  // empty: it is a bucket
+  std::string endpoint, bucket;
+};
+// REQUIRES: CheckG4Url takes it.
+G4Place SplitG4Url(absl::string_view url);
 // What goes into the names of objects, and into no file name that means something else.
 absl::Status CheckG4Prefix(absl::string_view text);
 // A region, a fleet: 1 to 64 of a-z, A-Z, 0-9, '.', '_' and '-'.

@@ -151,14 +151,11 @@ std::optional<G4Options> ToG4(const Config& config) {
                .encryption = config.g4.encryption,
                .tenants = {""}};
   for (const TenantConfig& tenant : config.tenants) g4.tenants.push_back(tenant.name);
-  absl::string_view url = config.g4.url;
-  if (absl::ConsumePrefix(&url, "file://")) {
-    g4.directory = std::string(url);
-    return g4;
-  }
-  const size_t slash = url.rfind('/');
-  g4.bucket = {.endpoints = {std::string(url.substr(0, slash))},
-               .bucket = std::string(url.substr(slash + 1)),
+  G4Place place = SplitG4Url(config.g4.url);
+  g4.directory = std::move(place.directory);
+  if (!g4.directory.empty()) return g4;
+  g4.bucket = {.endpoints = {std::move(place.endpoint)},
+               .bucket = std::move(place.bucket),
                .prefix = config.g4.prefix,
                .region = config.g4.region,
                .virtual_host = config.g4.virtual_host};

@@ -172,6 +172,11 @@ TEST_CASE("G4 is at a bucket by http or https, or in a directory") {
     INFO(url);
     CHECK_FALSE(CheckG4Url(url).ok());
   }
+  const G4Place bucket = SplitG4Url("https://s3.example:9000/kvs");
+  CHECK(bucket.endpoint == "https://s3.example:9000");
+  CHECK(bucket.bucket == "kvs");
+  CHECK(bucket.directory.empty());
+  CHECK(SplitG4Url("file:///mnt/kv").directory == "/mnt/kv");
   for (const char* prefix : {"", "a", "a/b", "a/b-", "A.b_c/"}) CHECK(CheckG4Prefix(prefix).ok());
   for (const char* prefix : {"/a", "a//b", "../a", "a b", "a%", "\n"}) {
     INFO(prefix);

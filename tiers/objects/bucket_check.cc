@@ -88,6 +88,10 @@ class BucketChecker {
     CheckDeletes();
     return std::move(findings_);
   }
+  std::vector<BucketFinding> Ask() {
+    FindClock(CheckAbsent());
+    return std::move(findings_);
+  }
 
  private:
   SigningContext Signing() const {
@@ -133,12 +137,7 @@ class BucketChecker {
     const bool stored = put.Is(ObjectOutcome::kOk);
     Find("put an object", put.Shown(), stored ? Verdict::kGood : Verdict::kBad,
          std::string(AdviceFor(put.answer.error.code)));
-    if (put.answer.date.has_value()) {
-      const int64_t skew = put.answer.date->value() - Signing().at.value();
-      Find("its clock, beside this machine's", absl::StrFormat("%+d s", skew),
-           std::abs(skew) > 60 ? Verdict::kNote : Verdict::kGood,
-           "requests are refused above 15 minutes; kvkeep goes by the server's clock then");
-    }
+    FindClock(put);
     if (!stored) return false;
     const Seen got = Get(Name("a"));
     const bool same = got.Is(ObjectOutcome::kOk) && got.text == body;
@@ -152,14 +151,28 @@ class BucketChecker {
     return same;
   }
 
-  void CheckAbsent() {
-    const Seen absent = Get(Name("absent"), ByteRange{0, 4096});
+  void FindClock(const Seen& seen) {
+    if (!seen.answer.date.has_value()) return;
+    const int64_t skew = seen.answer.date->value() - Signing().at.value();
+    Find("its clock, beside this machine's", absl::StrFormat("%+d s", skew),
+         std::abs(skew) > 60 ? Verdict::kNote : Verdict::kGood,
+         "requests are refused above 15 minutes; kvkeep goes by the server's clock then");
+  }
+
+  Seen CheckAbsent() {
+    Seen absent = Get(Name("absent"), ByteRange{0, 4096});
     const bool told = absent.Is(ObjectOutcome::kAbsent);
-    Find("get an object that is not there", absent.Shown(),
-         told ? Verdict::kGood : Verdict::kBad,
-         absent.answer.error.code == "AccessDenied"
-             ? "the keys may not list the bucket, so what is absent cannot be told from denied"
-             : "only 404 NoSuchKey says that an object is absent");
+    std::string means(AdviceFor(absent.answer.error.code));
+    if (absent.http.head.status == 0) {
+      means = "nobody answers there: look at its name, DNS, route, firewall and certificate";
+    } else if (absent.answer.error.code == "AccessDenied") {
+      means = "the keys may not list the bucket, so what is absent cannot be told from denied";
+    } else if (means.empty()) {
+      means = "only 404 NoSuchKey says that an object is absent";
+    }
+    Find("get an object that is not there", absent.Shown(), told ? Verdict::kGood : Verdict::kBad,
+         std::move(means));
+    return absent;
   }
 
   void CheckConditions() {
@@ -319,6 +332,12 @@ std::vector<BucketFinding> CheckBucket(const S3Urls& urls, const SharedS3Keys& k
                                        const BucketCheckOptions& options, HttpEngine* engine,
                                        Clock* clock, RandomSource* random) {
   return BucketChecker(urls, keys, options, engine, clock, random).Run();
+}
+
+std::vector<BucketFinding> AskBucket(const S3Urls& urls, const SharedS3Keys& keys,
+                                     const BucketCheckOptions& options, HttpEngine* engine,
+                                     Clock* clock, RandomSource* random) {
+  return BucketChecker(urls, keys, options, engine, clock, random).Ask();
 }
 
 }  // namespace kvkeep

@@ -42,4 +42,10 @@ std::vector<BucketFinding> CheckBucket(const S3Urls& urls, const SharedS3Keys& k
                                        const BucketCheckOptions& options, HttpEngine* engine,
                                        Clock* clock, RandomSource* random);
 
+// One question that changes nothing: an object is read that is not there. It tells whether the
+// bucket's server answers and takes these keys, and its clock. Blocks for `each_within` at most.
+std::vector<BucketFinding> AskBucket(const S3Urls& urls, const SharedS3Keys& keys,
+                                     const BucketCheckOptions& options, HttpEngine* engine,
+                                     Clock* clock, RandomSource* random);
+
 }  // namespace kvkeep

@@ -2,12 +2,11 @@
 #include <absl/strings/str_cat.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 
 #include "tiers/base/random.h"
 #include "tiers/objects/bucket_check.h"
 #include "tiers/objects/curl_engine.h"
-#include "tiers/objects/s3_key_source.h"
+#include "tools/kvkeep/bucket_keys.h"
 #include "tools/kvkeep/cli.h"
 
 namespace kvkeep::tools {
@@ -17,17 +16,6 @@ struct G4Asked {
   S3UrlOptions urls{.endpoints = {""}};
   std::string credentials_file, ca_file;
 };
-
-absl::StatusOr<SharedS3Keys> FindBucketKeys(const std::string& file) {
-  absl::StatusOr<std::unique_ptr<S3KeySource>> source =
-      MakeS3KeySource(file, [](const char* name) { return std::getenv(name); });
-  if (!source.ok()) return source.status();
-  absl::StatusOr<S3Keys> keys = absl::UnavailableError("the keys did not come");
-  // Of a file and of the environment: inside the call.
-  (*source)->Fetch([&keys](absl::StatusOr<S3Keys> told) { keys = std::move(told); });
-  if (!keys.ok()) return keys.status();
-  return std::make_shared<const S3Keys>(*std::move(keys));
-}
 
 const char* NameOfVerdict(BucketFinding::Verdict verdict) {
   switch (verdict) {

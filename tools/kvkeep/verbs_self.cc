@@ -9,6 +9,7 @@
 #include "tools/kvkeep/cli.h"
 #include "tools/kvkeep/command_tree.h"
 #include "tools/kvkeep/doctor.h"
+#include "tools/kvkeep/doctor_g4.h"
 #include "tools/kvkeep/units.h"
 
 namespace kvkeep::tools {
@@ -51,7 +52,11 @@ int Doctor(const Cli& cli, const DoctorAsked& asked) {
   Json list = Json::array();
   std::string text = absl::StrCat(
       "for ", sources.file.empty() ? "the built-in default config" : sources.file, "\n");
-  std::vector<Finding> findings = Examine(*loaded.config, Machine::This());
+  const Machine machine = Machine::This();
+  std::vector<Finding> findings = Examine(*loaded.config, machine);
+  for (Finding& finding : ExamineG4(*loaded.config, machine)) {
+    findings.push_back(std::move(finding));
+  }
   std::vector<MeasuredPath> paths;
   if (asked.disk_speed) {
     paths = MeasurePaths(*loaded.config, {.bytes = *ParseSize(asked.disk_bytes)});
@@ -111,7 +116,8 @@ void AddSelfVerbs(CLI::App& app, Cli& cli) {
   CLI::App* doctor = app.add_subcommand(
       "doctor",
       "what of this machine is in the way of a daemon, and what to do: memory, huge pages, "
-      "limits, io_uring, clock, GPUs, the paths of G3. Exit code 1: something is");
+      "limits, io_uring, clock, GPUs, the paths of G3, G4 (its files, and whether it answers). "
+      "Exit code 1: something is");
   doctor->add_option("--config", asked->config,
                      "the daemon's file; else /etc/kvkeep/kvkeep.yaml, else the built-in default");
   doctor->add_flag("--disk-speed", asked->disk_speed,

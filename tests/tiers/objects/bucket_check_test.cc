@@ -15,7 +15,7 @@ using Verdict = BucketFinding::Verdict;
 
 class CheckedBucket {
  public:
-  std::vector<BucketFinding> Check(const char* secret = "secret") {
+  std::vector<BucketFinding> Check(const char* secret = "secret", bool only_ask = false) {
     ScriptedServer server([this](ServedConnection& connection, int) {
       ServeBucket(bucket, connection);
     });
@@ -24,9 +24,9 @@ class CheckedBucket {
     const auto engine =
         CurlEngine::Make({.expect_continue_from_bytes = UINT64_MAX}, RealClock()).value();
     SeededRandom random(1);
-    return CheckBucket(urls,
-                       std::make_shared<const S3Keys>(S3Keys{"ID", SecretText(secret), "", {}}),
-                       {.timed_reads = 3}, engine.get(), RealClock(), &random);
+    return (only_ask ? AskBucket : CheckBucket)(
+        urls, std::make_shared<const S3Keys>(S3Keys{"ID", SecretText(secret), "", {}}),
+        {.timed_reads = 3}, engine.get(), RealClock(), &random);
   }
 
   FakeS3 bucket{RealClock(),
@@ -89,6 +89,21 @@ TEST_CASE("where nothing works the check ends, and says why") {
   CHECK(findings[0].verdict == Verdict::kBad);
   CHECK(findings[0].says == "403 SignatureDoesNotMatch");
   CHECK(absl::StrContains(findings[0].means, "second line"));
+}
+
+TEST_CASE("a bucket can be asked once, which changes nothing there") {
+  CheckedBucket b;
+  b.bucket.clock_ahead = std::chrono::seconds(100);
+  const std::vector<BucketFinding> well = b.Check("secret", true);
+  REQUIRE(well.size() == 2);
+  CHECK(well[0].verdict == Verdict::kGood);
+  CHECK(well[0].says == "404 NoSuchKey");
+  CHECK(well[1].verdict == Verdict::kNote);
+  CHECK(absl::StartsWith(well[1].what, "its clock"));
+  CHECK(b.bucket.served() == 1);
+  const std::vector<BucketFinding> refused = b.Check("another secret", true);
+  CHECK(refused[0].verdict == Verdict::kBad);
+  CHECK(absl::StrContains(refused[0].means, "second line"));
 }
 
 }  // namespace kvkeep
