@@ -226,6 +226,60 @@ TEST_CASE("on a terminal of 80 by 24 the screen of top is this") {
   CHECK(absl::StartsWith(lines[22], "engine-32 "));
 }
 
+TEST_CASE("top and stat show a G4 where there is one: how it is, and what moves") {
+  Flow flow = kBusyFlow;
+  flow.g4_hits = 8;
+  flow.from_g4_bytes = 5 << 20;
+  flow.to_g4_bytes = 6 << 20;
+  flow.g4_drops = 9;
+  v1::StatusResponse now = BusyDaemon();
+  const auto screen = [&] {
+    return Lines(TopScreen(flow, now, {.columns = 80, .rows = 24}, false));
+  };
+  const size_t lines = screen().size();
+  CHECK(FlowHead(now).size() == FlowRow(flow, now).size());
+  const std::string without = FlowLine(FlowRow(flow, now));
+  CHECK_FALSE(FlowJson(flow, now).contains("g4"));
+  now.mutable_g4()->set_state(v1::G4_STATE_WELL);
+  now.mutable_g4()->set_takes_puts(true);
+  CHECK(screen().size() == lines);
+  CHECK(screen()[9] == "G4 well, in 6.0 MiB/s, out 5.0 MiB/s, 9 dropped/s, 8 hits/s");
+  CHECK(absl::StartsWith(screen()[10], "   ["));
+  now.mutable_g4()->set_state(v1::G4_STATE_MISCONFIGURED);
+  CHECK(absl::StartsWith(screen()[9], "G4 misconfigured, in "));
+  for (const bool takes : {true, false}) {
+    now.mutable_g4()->set_state(v1::G4_STATE_WELL);
+    now.mutable_g4()->set_takes_puts(takes);
+    const std::string row = FlowLine(FlowRow(flow, now));
+    CHECK(FlowLine(FlowHead(now)).size() == row.size());
+    CHECK(absl::StartsWith(row, without.substr(0, without.size() - 1)));
+    CHECK(absl::EndsWith(row, takes ? " well\n" : " takes-no-writes\n"));
+    CHECK(absl::StrContains(row, "    6.0MiB    5.0MiB         8         9 "));
+  }
+  CHECK(FlowJson(flow, now)["g4"] == Json{{"state", "takes no writes"},
+                                          {"hits_per_second", 8.0},
+                                          {"recalled_bytes_per_second", 5242880.0},
+                                          {"written_bytes_per_second", 6291456.0},
+                                          {"dropped_writes_per_second", 9.0}});
+}
+
+TEST_CASE("what moved to and from G4 between two looks is told by the second") {
+  v1::StatusResponse before, after;
+  before.set_uptime_ms(1'000);
+  after.set_uptime_ms(3'000);
+  after.mutable_g4()->set_recalled_chunks(10);
+  after.mutable_g4()->set_recalled_bytes(2'000);
+  after.mutable_g4()->set_written_bytes(4'000);
+  after.mutable_g4()->set_dropped_writes(6);
+  CHECK(FlowBetween(before, after).g4_hits == 0);  // there was none before
+  before.mutable_g4();
+  const Flow flow = FlowBetween(before, after);
+  CHECK(flow.g4_hits == 5);
+  CHECK(flow.from_g4_bytes == 1'000);
+  CHECK(flow.to_g4_bytes == 2'000);
+  CHECK(flow.g4_drops == 3);
+}
+
 TEST_CASE("a wide screen of top has a line a tier, a small one what fits") {
   const auto lines = [](size_t columns, size_t rows) {
     return Lines(TopScreen(kBusyFlow, BusyDaemon(), {.columns = columns, .rows = rows}, false));

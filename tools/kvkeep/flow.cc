@@ -2,8 +2,10 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_replace.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "tools/kvkeep/status_view.h"
 #include "tools/kvkeep/units.h"
@@ -12,6 +14,7 @@ namespace kvkeep::tools {
 namespace {
 
 constexpr size_t kCellColumns = 9;
+constexpr char kG4StateHead[] = "       g4-state";  // as wide as "takes-no-writes"
 
 double Share(uint64_t used, uint64_t capacity) {
   return capacity == 0 ? 0 : static_cast<double>(used) / static_cast<double>(capacity);
@@ -47,6 +50,16 @@ std::string TierLines(const char* name, const v1::TierStatus& tier, const std::s
                          FormatShare(share, 1), FormatBytes(tier.used_bytes()),
                          FormatBytes(tier.capacity_bytes()), tier.chunks(), wide ? ", " : "\n   ",
                          moves, tier.hits());
+}
+
+// The fourth tier has no size of its own: how it is, and what moves. Nothing where there is none.
+std::string G4Line(const Flow& flow, const v1::StatusResponse& now, bool color) {
+  if (!now.has_g4()) return "";
+  const std::string state = G4StateText(now.g4());
+  return absl::StrCat("G4 ", InColor(state, state == "well" ? Color::kGreen : Color::kRed, color),
+                      ", in ", PerSecond(flow.to_g4_bytes), ", out ",
+                      PerSecond(flow.from_g4_bytes), ", ", Count(flow.g4_drops), " dropped/s, ",
+                      Count(flow.g4_hits), " hits/s\n");
 }
 
 // "1.23 ms", or nothing to tell of.
@@ -121,6 +134,16 @@ DeviceFlow DeviceFlowBetween(const v1::DeviceStatus& before, const v1::DeviceSta
       .write_seconds = mean(before.writes(), after.writes(), before.write_ns(), after.write_ns())};
 }
 
+void FillG4Flow(const v1::G4Status& before, const v1::G4Status& after, Flow* flow) {
+  const auto rate = [flow](uint64_t then, uint64_t now) {
+    return static_cast<double>(std::max(then, now) - then) / flow->seconds;
+  };
+  flow->g4_hits = rate(before.recalled_chunks(), after.recalled_chunks());
+  flow->from_g4_bytes = rate(before.recalled_bytes(), after.recalled_bytes());
+  flow->to_g4_bytes = rate(before.written_bytes(), after.written_bytes());
+  flow->g4_drops = rate(before.dropped_writes(), after.dropped_writes());
+}
+
 }  // namespace
 
 Flow FlowBetween(const v1::StatusResponse& before, const v1::StatusResponse& after) {
@@ -144,6 +167,7 @@ Flow FlowBetween(const v1::StatusResponse& before, const v1::StatusResponse& aft
   flow.to_g3_bytes = rate("written_back_bytes");
   flow.g2_evictions = rate("g2_evictions");
   flow.g3_evictions = rate("g3_evictions");
+  if (before.has_g4() && after.has_g4()) FillG4Flow(before.g4(), after.g4(), &flow);
   for (const v1::DeviceStatus& then : before.devices()) {
     for (const v1::DeviceStatus& now : after.devices()) {
       if (then.path() == now.path()) flow.devices[now.path()] = DeviceFlowBetween(then, now);
@@ -152,26 +176,40 @@ Flow FlowBetween(const v1::StatusResponse& before, const v1::StatusResponse& aft
   return flow;
 }
 
-std::vector<std::string> FlowHead() {
-  return {"hit",     "lookup/s", "key/s",   "put/s", "put-B/s", "get/s", "get-B/s",
-          "g3-in/s", "g3-out/s", "evict/s", "g2",    "g3",      "dirty", "sessions"};
+std::vector<std::string> FlowHead(const v1::StatusResponse& now) {
+  std::vector<std::string> head = {"hit",   "lookup/s", "key/s",   "put/s",    "put-B/s",
+                                   "get/s", "get-B/s",  "g3-in/s", "g3-out/s", "evict/s",
+                                   "g2",    "g3",       "dirty",   "sessions"};
+  if (now.has_g4()) {
+    head.insert(head.end(), {"g4-in/s", "g4-out/s", "g4-hit/s", "g4-drop/s", kG4StateHead});
+  }
+  return head;
 }
 
 std::vector<std::string> FlowRow(const Flow& flow, const v1::StatusResponse& now) {
-  return {FormatShare(flow.found_keys, flow.keys),
-          Count(flow.lookups),
-          Count(flow.keys),
-          Count(flow.put_chunks),
-          Bytes(flow.put_bytes),
-          Count(flow.served_chunks),
-          Bytes(flow.served_bytes),
-          Bytes(flow.to_g3_bytes),
-          Bytes(flow.from_g3_bytes),
-          Count(flow.g2_evictions + flow.g3_evictions),
-          FormatShare(Share(now.g2().used_bytes(), now.g2().capacity_bytes()), 1),
-          FormatShare(Share(now.g3().used_bytes(), now.g3().capacity_bytes()), 1),
-          Bytes(static_cast<double>(now.g2().dirty_bytes())),
-          absl::StrCat(now.sessions_size())};
+  std::vector<std::string> row = {
+      FormatShare(flow.found_keys, flow.keys),
+      Count(flow.lookups),
+      Count(flow.keys),
+      Count(flow.put_chunks),
+      Bytes(flow.put_bytes),
+      Count(flow.served_chunks),
+      Bytes(flow.served_bytes),
+      Bytes(flow.to_g3_bytes),
+      Bytes(flow.from_g3_bytes),
+      Count(flow.g2_evictions + flow.g3_evictions),
+      FormatShare(Share(now.g2().used_bytes(), now.g2().capacity_bytes()), 1),
+      FormatShare(Share(now.g3().used_bytes(), now.g3().capacity_bytes()), 1),
+      Bytes(static_cast<double>(now.g2().dirty_bytes())),
+      absl::StrCat(now.sessions_size())};
+  if (!now.has_g4()) return row;
+  std::string state = absl::StrReplaceAll(G4StateText(now.g4()), {{" ", "-"}});
+  if (const size_t columns = strlen(kG4StateHead); state.size() < columns) {
+    state.insert(0, columns - state.size(), ' ');
+  }
+  row.insert(row.end(), {Bytes(flow.to_g4_bytes), Bytes(flow.from_g4_bytes), Count(flow.g4_hits),
+                         Count(flow.g4_drops), std::move(state)});
+  return row;
 }
 
 std::string FlowLine(const std::vector<std::string>& cells) {
@@ -186,26 +224,34 @@ std::string FlowLine(const std::vector<std::string>& cells) {
 Json FlowJson(const Flow& flow, const v1::StatusResponse& now) {
   Json hit_ratio = nullptr;  // of no keys
   if (flow.keys > 0) hit_ratio = flow.found_keys / flow.keys;
-  return {{"seconds", flow.seconds},
-          {"hit_ratio", hit_ratio},
-          {"lookups_per_second", flow.lookups},
-          {"lookup_keys_per_second", flow.keys},
-          {"put_chunks_per_second", flow.put_chunks},
-          {"put_bytes_per_second", flow.put_bytes},
-          {"served_chunks_per_second", flow.served_chunks},
-          {"served_bytes_per_second", flow.served_bytes},
-          {"written_back_bytes_per_second", flow.to_g3_bytes},
-          {"promoted_bytes_per_second", flow.from_g3_bytes},
-          {"g2_evictions_per_second", flow.g2_evictions},
-          {"g3_evictions_per_second", flow.g3_evictions},
-          {"g2_hits", now.g2().hits()},
-          {"g3_hits", now.g3().hits()},
-          {"g2_used_bytes", now.g2().used_bytes()},
-          {"g2_capacity_bytes", now.g2().capacity_bytes()},
-          {"g3_used_bytes", now.g3().used_bytes()},
-          {"g3_capacity_bytes", now.g3().capacity_bytes()},
-          {"dirty_bytes", now.g2().dirty_bytes()},
-          {"sessions", now.sessions_size()}};
+  Json json = {{"seconds", flow.seconds},
+               {"hit_ratio", hit_ratio},
+               {"lookups_per_second", flow.lookups},
+               {"lookup_keys_per_second", flow.keys},
+               {"put_chunks_per_second", flow.put_chunks},
+               {"put_bytes_per_second", flow.put_bytes},
+               {"served_chunks_per_second", flow.served_chunks},
+               {"served_bytes_per_second", flow.served_bytes},
+               {"written_back_bytes_per_second", flow.to_g3_bytes},
+               {"promoted_bytes_per_second", flow.from_g3_bytes},
+               {"g2_evictions_per_second", flow.g2_evictions},
+               {"g3_evictions_per_second", flow.g3_evictions},
+               {"g2_hits", now.g2().hits()},
+               {"g3_hits", now.g3().hits()},
+               {"g2_used_bytes", now.g2().used_bytes()},
+               {"g2_capacity_bytes", now.g2().capacity_bytes()},
+               {"g3_used_bytes", now.g3().used_bytes()},
+               {"g3_capacity_bytes", now.g3().capacity_bytes()},
+               {"dirty_bytes", now.g2().dirty_bytes()},
+               {"sessions", now.sessions_size()}};
+  if (now.has_g4()) {
+    json["g4"] = {{"state", G4StateText(now.g4())},
+                  {"hits_per_second", flow.g4_hits},
+                  {"recalled_bytes_per_second", flow.from_g4_bytes},
+                  {"written_bytes_per_second", flow.to_g4_bytes},
+                  {"dropped_writes_per_second", flow.g4_drops}};
+  }
+  return json;
 }
 
 std::string TopScreen(const Flow& flow, const v1::StatusResponse& now, const ScreenSize& size,
@@ -227,7 +273,8 @@ std::string TopScreen(const Flow& flow, const v1::StatusResponse& now, const Scr
                             absl::StrCat("in ", PerSecond(flow.to_g3_bytes), ", out ",
                                          PerSecond(flow.from_g3_bytes), ", ",
                                          Count(flow.g3_evictions), " evicted/s"),
-                            size.columns, color));
+                            size.columns, color),
+                  G4Line(flow, now, color));
   // The last row stays empty: the cursor is there, and what comes when this is interrupted.
   const size_t rows = std::max<size_t>(size.rows, 2) - 1;
   const size_t left = rows - std::min(rows, LinesOf(text));

@@ -23,14 +23,18 @@ struct Flow {
   double put_bytes = 0, served_bytes = 0;  // payload taken; sent, or leased by the local path
   double from_g3_bytes = 0, to_g3_bytes = 0;
   double g2_evictions = 0, g3_evictions = 0;
+  // Of G4: chunks that came from there, payload read and written, chunks that were to be written
+  // and were not.
+  double g4_hits = 0, from_g4_bytes = 0, to_g4_bytes = 0, g4_drops = 0;
   std::map<std::string, DeviceFlow> devices;  // by path
 };
 
 // All zero where the daemon was started anew between the two, or no time has passed.
 Flow FlowBetween(const v1::StatusResponse& before, const v1::StatusResponse& after);
 
-// One line of `stat`, and the head above it: as wide as each other.
-std::vector<std::string> FlowHead();
+// One line of `stat`, and the head above it: as wide as each other. With columns of G4 where the
+// daemon has one.
+std::vector<std::string> FlowHead(const v1::StatusResponse& now);
 std::vector<std::string> FlowRow(const Flow& flow, const v1::StatusResponse& now);
 std::string FlowLine(const std::vector<std::string>& cells);
 Json FlowJson(const Flow& flow, const v1::StatusResponse& now);

@@ -58,9 +58,7 @@ Json G4Json(const v1::G4Status& g4) {
 
 std::string G4Text(const v1::G4Status& g4) {
   const bool well = g4.state() == v1::G4_STATE_WELL;
-  std::string text = absl::StrCat(
-      "G4: ", g4.where(), ", ",
-      well && !g4.takes_puts() ? "takes no writes" : G4StateWords(g4.state()));
+  std::string text = absl::StrCat("G4: ", g4.where(), ", ", G4StateText(g4));
   if (!well && g4.retry_in_ms() > 0) {
     absl::StrAppend(&text, ", asked again in ", (g4.retry_in_ms() + 999) / 1000, " s");
   }
@@ -122,6 +120,11 @@ std::vector<std::string> TierRow(const char* name, const v1::TierStatus& tier) {
 }
 
 }  // namespace
+
+std::string G4StateText(const v1::G4Status& g4) {
+  const bool well = g4.state() == v1::G4_STATE_WELL;
+  return well && !g4.takes_puts() ? "takes no writes" : G4StateWords(g4.state());
+}
 
 Json SessionsJson(const v1::StatusResponse& status) {
   Json sessions = Json::array();

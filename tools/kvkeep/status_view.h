@@ -20,6 +20,8 @@ std::string TenantsTable(const v1::StatusResponse& status);
 std::string DevicesTable(const v1::StatusResponse& status);
 std::string SessionsTable(const std::vector<v1::SessionStatus>& sessions);
 std::vector<v1::SessionStatus> SessionsOf(const v1::StatusResponse& status);
+// "well", "away", "misconfigured", or "takes no writes".
+std::string G4StateText(const v1::G4Status& g4);
 // 0 where an older daemon has no such counter.
 uint64_t CounterOf(const v1::StatusResponse& status, const char* name);
 

@@ -42,7 +42,7 @@ int Watch(const Cli& cli, const TopAsked& watching, bool screen) {
     } else if (screen) {
       DrawScreen(TopScreen(flow, *now, cli.terminal.size(), cli.terminal.color), out);
     } else {
-      if (row % kRowsBetweenHeads == 0) out << FlowLine(FlowHead());
+      if (row % kRowsBetweenHeads == 0) out << FlowLine(FlowHead(*now));
       out << FlowLine(FlowRow(flow, *now));
     }
     out.flush();
