@@ -1,12 +1,14 @@
 // G4 with real daemons, one after the other: what one put is there for the next one, which has
 // nothing of the first but the fleet's key and the place that both share.
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
 
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <filesystem>
 
 #include "tests/e2e/g4_place.h"
+#include "tests/e2e/shell.h"
 
 namespace kvkeep::e2e {
 namespace {
@@ -197,6 +199,21 @@ TEST_CASE("what is flipped or cut off beyond the node is a miss, never wrong byt
   CHECK(second.Recall(chunks, chunks.size() - 8) == chunks.size() - 8);
   CHECK(second.engine->Hits(chunks) == chunks.size() - 8);
   CHECK(second.engine->wrong_bytes == 0);
+}
+
+TEST_CASE("drain --g4 ends when all that was put is beyond the node") {
+  const SharedPlace shared;
+  const std::vector<TestChunk> chunks = Chunks(1, 24, kG4ChunkBytes);
+  G4Node node(absl::StrReplaceAll(shared.Config(), {{"1GiB", "4MiB"}}));
+  REQUIRE(node.engine->PutAll(chunks));
+  const Outcome drained =
+      RunShell(absl::StrCat("'" KVKEEP_PATH "' --admin unix://", node.site.admin_socket(),
+                            " --timeout 20s drain --g4"));
+  INFO(drained.output);
+  CHECK(drained.status == 0);
+  CHECK_THAT(drained.output, Catch::Contains("0 chunks not written to G4"));
+  CHECK(shared.count() == chunks.size());
+  CHECK(node.site.Status().state() == v1::SERVING_STATE_DRAINING);
 }
 
 TEST_CASE("a start says what is wrong with G4's configuration") {

@@ -453,6 +453,11 @@ grpc::Status FakeAdminService::Status(grpc::ServerContext*, const v1::StatusRequ
   response->mutable_g2()->set_chunks(kv_->chunks());
   if (const int state = g4_state; state != v1::G4_STATE_UNSPECIFIED) {
     FillFakeG4(static_cast<v1::G4State>(state), g4_takes_puts, response->mutable_g4());
+    counters["g4_offered_chunks"] = 10;
+    counters["g4_dropped_chunks"] = 1;
+    counters["g4_failed_writes"] = 2;
+    counters["g4_written_chunks"] = g4_waiting_answers > 0 ? 4 : 7;
+    if (g4_waiting_answers > 0) --g4_waiting_answers;
   }
   auto* device = response->add_devices();
   device->set_path("/fake");
@@ -477,6 +482,7 @@ grpc::Status FakeAdminService::Clear(grpc::ServerContext*, const v1::ClearReques
 
 grpc::Status FakeAdminService::Drain(grpc::ServerContext*, const v1::DrainRequest*,
                                      v1::DrainResponse* response) {
+  g4_waiting_at_drain = g4_waiting_answers.load();
   response->set_dirty_chunks_left(0);
   return grpc::Status::OK;
 }
