@@ -20,6 +20,8 @@ enum class Question : uint8_t { kBeingAsked, kAnsweredNo, kAnsweredYes, kAwaited
 }  // namespace
 
 absl::Status LocalPeer::AskBeyond(const local::Message& message) {
+  // Who may not keep a request does not ask.
+  KVKEEP_ASSIGN_OR_RETURN(MessageHold hold, HoldFor(message.body.size()));
   const uint64_t number = next_job_++;
   const auto question = std::make_shared<std::atomic<Question>>(Question::kBeingAsked);
   const auto asked = [question, weak = weak_from_this(), loop = context_->loop,
@@ -40,7 +42,6 @@ absl::Status LocalPeer::AskBeyond(const local::Message& message) {
     return Lookup(kind, message.id, now == Question::kAnsweredYes);
   }
   // The answer is posted to this thread, so it finds what is noted here.
-  KVKEEP_ASSIGN_OR_RETURN(MessageHold hold, HoldFor(message.body.size()));
   asking_[number] = {.kind = kind,
                      .id = message.id,
                      .began = request_began_,

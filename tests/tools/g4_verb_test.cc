@@ -56,7 +56,7 @@ TEST_CASE("g4 sweep deletes old images of a bucket, page by page, and tells how 
   };
   bucket.clock_ahead = -std::chrono::hours(49);
   for (const char digit : {'1', '2', '3', '4', '5'}) bucket.Change(name(digit), "old image");
-  bucket.Change("kv/1/notes", "not ours");
+  bucket.Change("kv/1/111/notes", "not ours");
   bucket.Change("1/aaa/" + std::string(40, 'a'), "of another prefix");
   bucket.clock_ahead = std::chrono::seconds(0);
   bucket.Change(name('6'), "young");

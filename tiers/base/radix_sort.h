@@ -17,6 +17,8 @@ namespace kvkeep {
 
 // They and their copy stay in a core's cache.
 inline constexpr size_t kRadixFewElements = 8192;
+// So few are sorted by comparing: counting digits takes longer.
+inline constexpr size_t kRadixFewest = 512;
 
 namespace radix_sort_internal {
 
@@ -31,7 +33,11 @@ class Sorter {
   explicit Sorter(NumberOf number_of) : number_of_(std::move(number_of)) {}
 
   void Sort(std::span<T> elements) {
-    if (elements.size() < 2) return;
+    if (elements.size() <= kRadixFewest) {
+      return std::sort(elements.begin(), elements.end(), [this](const T& a, const T& b) {
+        return number_of_(a) < number_of_(b);
+      });
+    }
     Number differ = 0;
     for (const T& one : elements) differ |= number_of_(one) ^ number_of_(elements.front());
     if (differ == 0) return;

@@ -358,8 +358,13 @@ void DirectoryStore::DoList(Request& request, const ListObjects& list) {
   std::map<std::string, ListedObject> page;  // the first ones, and one more
   std::error_code error;
   const fs::path root(options_.path);
-  for (fs::recursive_directory_iterator at(root, error), end; !error && at != end;
-       at.increment(error)) {
+  // What the prefix names a folder of lies there alone. Folders of others are not ours to read.
+  const size_t folder = list.prefix.rfind('/');
+  const fs::path top = folder == std::string::npos ? root : root / list.prefix.substr(0, folder);
+  constexpr auto kOptions = fs::directory_options::skip_permission_denied;
+  fs::recursive_directory_iterator at(top, kOptions, error);
+  if (error == std::errc::no_such_file_or_directory && fs::exists(root)) error.clear();
+  for (const fs::recursive_directory_iterator end; !error && at != end; at.increment(error)) {
     if (Ends(request)) return;
     const std::string name = at->path().lexically_relative(root).string();
     if (at->path().filename().string().front() == '.') {

@@ -293,6 +293,10 @@ void S3Store::OnAnswer(Request& request, Attempt& attempt, HttpAnswer http) {
   // Who lost, or was cut short for the other's sake, decides nothing of the request.
   const bool counts = !attempt.lost && !attempt.dropped;
   const bool mends_itself = counts && MendsItself(request, attempt, answer);
+  if (answer.date.has_value()) {
+    counters_.clock_skew_seconds =
+        answer.date->value() - static_cast<int64_t>(clock_.UnixMicros() / 1'000'000);
+  }
   TellWindow(attempt, answer);
   TellBreaker(request, attempt, answer, counts && !mends_itself);
   const Consequence then = ConsequenceOf(answer.outcome);

@@ -256,7 +256,6 @@ void S3Store::Publish() {
   counters_.retries = retries_.retries();
   counters_.retries_refused = retries_.refused();
   counters_.breaker_opened = counters_.hedges = 0;
-  counters_.clock_skew_seconds = clock_offset_.count();
   std::vector<EndpointState> states;
   for (const auto& endpoint : endpoints_) {
     counters_.window += endpoint->window.size();

@@ -67,7 +67,7 @@ struct S3StoreCounters {
   uint64_t renewed = 0, clock_set = 0, plain_puts = 0;
   uint64_t read_bytes = 0, written_bytes = 0;
   uint32_t window = 0, in_flight = 0;  // now, of all endpoints
-  int64_t clock_skew_seconds = 0;      // the server's clock before ours
+  int64_t clock_skew_seconds = 0;      // the server's clock before ours, by its last answer
 };
 
 class S3Store final : public ObjectStore {

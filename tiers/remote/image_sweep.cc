@@ -1,11 +1,14 @@
 #include "tiers/remote/image_sweep.h"
 
+#include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <utility>
 
+#include "tiers/base/bytes.h"
 #include "tiers/base/mutex.h"
 #include "tiers/base/status_macros.h"
 #include "tiers/remote/object_name.h"
@@ -71,65 +74,118 @@ class Deletions {
   std::string last_error_ ABSL_GUARDED_BY(mu_);
 };
 
+// One answer of a store that is waited for.
+template <typename Value>
+class Awaited {
+ public:
+  void Set(ObjectAnswer answer, Value value) {
+    MutexLock lock(&mu_);
+    answer_ = std::move(answer);
+    value_ = std::move(value);
+    here_ = true;
+    changed_.NotifyAll();
+  }
+  absl::StatusOr<Value> Take(absl::string_view what) {
+    MutexLock lock(&mu_);
+    while (!here_) changed_.Wait(&mu_);
+    if (!answer_.ok()) return ToStatus(answer_.outcome, what, answer_.error);
+    return std::move(value_);
+  }
+
+ private:
+  Mutex mu_;
+  CondVar changed_;
+  bool here_ ABSL_GUARDED_BY(mu_) = false;
+  ObjectAnswer answer_ ABSL_GUARDED_BY(mu_);
+  Value value_ ABSL_GUARDED_BY(mu_){};
+};
+
+class NoBytes final : public ObjectSink {
+ public:
+  absl::Status Begin(const ObjectHead&) override { return absl::OkStatus(); }
+  absl::Status Take(std::span<const std::byte>) override { return absl::OkStatus(); }
+};
+
 class Sweep {
  public:
   Sweep(ObjectStore& store, Clock* clock, const ImageSweepOptions& options)
       : store_(store),
         clock_(clock),
         options_(options),
-        deletions_(std::make_shared<Deletions>(options)),
-        before_(static_cast<int64_t>(clock->UnixMicros() / 1'000'000) - options.lifetime.count()),
-        began_(clock->Now()) {}
-  // What was begun has ended: its callbacks have the store's caller to thank for memory.
+        deletions_(std::make_shared<Deletions>(options)) {}
+  // Of what was begun nothing is under way any more when this returns.
   ~Sweep() { deletions_->AwaitAll(); }
 
   absl::StatusOr<ImageSweepCounts> Run(
-      absl::FunctionRef<void(const ImageSweepCounts&)> each_page) {
-    std::string token;
-    do {
-      KVKEEP_ASSIGN_OR_RETURN(ObjectListing page, ListPage(std::exchange(token, {})));
-      for (const ListedObject& object : page.objects) KVKEEP_RETURN_IF_ERROR(Look(object));
-      token = std::move(page.next_token);
-      if (token.empty()) deletions_->AwaitAll();
-      ++counts_.pages;
-      if (!options_.dry_run) deletions_->AddTo(counts_);
-      each_page(counts_);
-      KVKEEP_RETURN_IF_ERROR(deletions_->status());
-    } while (!token.empty());
+      RandomSource* random, absl::FunctionRef<void(const ImageSweepCounts&)> each_page) {
+    KVKEEP_ASSIGN_OR_RETURN(const UnixSeconds now, AskTime(random));
+    before_ = UnixSeconds(now.value() - options_.lifetime.count());
+    for (uint32_t shard = 0; shard < kObjectShards; ++shard) {
+      std::string token, last;
+      do {
+        KVKEEP_ASSIGN_OR_RETURN(ObjectListing page, ListPage(ShardOfObjects(shard), token));
+        for (const ListedObject& object : page.objects) {
+          if (object.name <= last) return NoProgress(object.name);
+          last = object.name;
+          KVKEEP_RETURN_IF_ERROR(Look(object));
+        }
+        if (!page.next_token.empty() && page.objects.empty()) return NoProgress(token);
+        token = std::move(page.next_token);
+        if (token.empty() && shard + 1 == kObjectShards) deletions_->AwaitAll();
+        ++counts_.pages;
+        if (!options_.dry_run) deletions_->AddTo(counts_);
+        each_page(counts_);
+        KVKEEP_RETURN_IF_ERROR(deletions_->status());
+      } while (!token.empty());
+    }
     return counts_;
   }
 
  private:
-  absl::StatusOr<ObjectListing> ListPage(std::string token) {
-    struct Page {
-      Mutex mu;
-      CondVar changed;
-      bool here ABSL_GUARDED_BY(mu) = false;
-      ObjectAnswer answer ABSL_GUARDED_BY(mu);
-      ObjectListing listing ABSL_GUARDED_BY(mu);
-    };
-    const auto page = std::make_shared<Page>();
-    store_.List({.prefix = kImageNames,
-                 .token = std::move(token),
-                 .deadline = clock_->Now() + options_.each_within},
-                [page](ObjectAnswer answer, ObjectListing listing) {
-                  MutexLock lock(&page->mu);
-                  page->answer = std::move(answer);
-                  page->listing = std::move(listing);
-                  page->here = true;
-                  page->changed.NotifyAll();
-                });
-    MutexLock lock(&page->mu);
-    while (!page->here) page->changed.Wait(&page->mu);
-    if (!page->answer.ok()) {
-      return ToStatus(page->answer.outcome, "list the images", page->answer.error);
+  static absl::Status NoProgress(absl::string_view at) {
+    return absl::DataLossError(absl::StrCat("a list of the images does not go on after ", at));
+  }
+  // The store's, by an object that is put now.
+  absl::StatusOr<UnixSeconds> AskTime(RandomSource* random) {
+    std::array<std::byte, 8> drawn;
+    random->Fill(drawn);
+    const std::string name = absl::StrCat("check/sweep-", absl::BytesToHexString(AsText(drawn)));
+    const auto put = std::make_shared<Awaited<bool>>();
+    store_.Put({.name = name, .body = {drawn}, .deadline = clock_->Now() + options_.each_within},
+               [put](ObjectAnswer answer) { put->Set(std::move(answer), true); });
+    KVKEEP_RETURN_IF_ERROR(put->Take("put an object that tells the time").status());
+    const auto got = std::make_shared<Awaited<ObjectHead>>();
+    NoBytes sink;
+    store_.Get({.name = name, .deadline = clock_->Now() + options_.each_within}, &sink,
+               [got](ObjectAnswer answer) {
+                 ObjectHead head = answer.head;
+                 got->Set(std::move(answer), std::move(head));
+               });
+    const absl::StatusOr<ObjectHead> head = got->Take("read an object that tells the time");
+    const auto gone = std::make_shared<Awaited<bool>>();
+    store_.Delete({.name = name, .deadline = clock_->Now() + options_.each_within},
+                  [gone](ObjectAnswer answer) { gone->Set(std::move(answer), true); });
+    KVKEEP_RETURN_IF_ERROR(gone->Take("delete an object that told the time").status());
+    KVKEEP_RETURN_IF_ERROR(head.status());
+    if (!head->modified.has_value() || head->modified->value() <= 0) {
+      return absl::UnavailableError("the store does not tell when an object was written");
     }
-    return std::move(page->listing);
+    return *head->modified;
+  }
+  absl::StatusOr<ObjectListing> ListPage(std::string prefix, std::string token) {
+    const auto page = std::make_shared<Awaited<ObjectListing>>();
+    store_.List({.prefix = std::move(prefix),
+                 .token = std::move(token),
+                 .deadline = clock_->Now() + options_.list_within},
+                [page](ObjectAnswer answer, ObjectListing listing) {
+                  page->Set(std::move(answer), std::move(listing));
+                });
+    return page->Take("list the images");
   }
   absl::Status Look(const ListedObject& object) {
     if (!IsNameOfObject(object.name)) {
       ++counts_.others;
-    } else if (object.modified >= before_) {
+    } else if (object.modified >= before_ || object.modified.value() <= 0) {
       ++counts_.kept;
       counts_.kept_bytes += object.bytes;
     } else if (options_.dry_run) {
@@ -141,14 +197,14 @@ class Sweep {
     return absl::OkStatus();
   }
   absl::Status Delete(const ListedObject& object) {
-    const auto due = began_ + std::chrono::nanoseconds(std::chrono::seconds(1)) * begun_ /
-                                  options_.deletions_per_second;
-    for (MonotonicTime now = clock_->Now(); now < due; now = clock_->Now()) {
-      deletions_->Pause(due - now);
+    for (MonotonicTime now = clock_->Now(); now < next_due_; now = clock_->Now()) {
+      deletions_->Pause(next_due_ - now);
       KVKEEP_RETURN_IF_ERROR(deletions_->status());
     }
+    // What was not deleted in time is not made up for.
+    next_due_ = std::max(next_due_, clock_->Now()) +
+                std::chrono::nanoseconds(std::chrono::seconds(1)) / options_.deletions_per_second;
     deletions_->Begin();
-    ++begun_;
     store_.Delete({.name = object.name, .deadline = clock_->Now() + options_.each_within},
                   [deletions = deletions_, bytes = object.bytes](const ObjectAnswer& answer) {
                     deletions->End(bytes, answer);
@@ -160,9 +216,8 @@ class Sweep {
   Clock* const clock_;
   const ImageSweepOptions options_;
   const std::shared_ptr<Deletions> deletions_;
-  const UnixSeconds before_;
-  const MonotonicTime began_;
-  uint64_t begun_ = 0;  // deletions
+  UnixSeconds before_{0};
+  MonotonicTime next_due_{0};  // a deletion
   ImageSweepCounts counts_;
 };
 
@@ -185,10 +240,10 @@ absl::Status ImageSweepOptions::Validate() const {
 }
 
 absl::StatusOr<ImageSweepCounts> SweepImages(
-    ObjectStore& store, Clock* clock, const ImageSweepOptions& options,
+    ObjectStore& store, Clock* clock, RandomSource* random, const ImageSweepOptions& options,
     absl::FunctionRef<void(const ImageSweepCounts&)> each_page) {
   KVKEEP_RETURN_IF_ERROR(options.Validate());
-  return Sweep(store, clock, options).Run(each_page);
+  return Sweep(store, clock, options).Run(random, each_page);
 }
 
 }  // namespace kvkeep

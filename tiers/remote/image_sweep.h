@@ -1,10 +1,13 @@
 // SweepImages: deletes the images of a bucket or directory that are older than their lifetime, for
-// servers that have no lifecycle rules. Room there is bounded by age alone: what was used meanwhile
-// was written anew.
+// servers that have no lifecycle rules. Room there is bounded by the age since an image was first
+// written. One that is still used is missed once, and may be written again.
 //
-// It may run anywhere, twice at once too, and be killed at any time. It touches nothing but names
-// of images (object_name.h): the bucket may be others' as well. A daemon that reads an image which
-// goes meanwhile has a miss. Blocks until it is through.
+// The store's own clock tells how old an image is: by an object that the sweep puts, and deletes
+// again. So a machine whose clock is wrong does no harm. An image without a time stays.
+//
+// It may run anywhere, be killed at any time, and run twice at once: an image that is written anew
+// between one sweep's list and its deletion goes, too. It touches nothing but names of images
+// (object_name.h): the bucket may be others' as well. Blocks until it is through.
 #pragma once
 
 #include <absl/functional/function_ref.h>
@@ -15,12 +18,12 @@
 #include <string>
 
 #include "tiers/base/clock.h"
+#include "tiers/base/random.h"
 #include "tiers/objects/object_store.h"
 
 namespace kvkeep {
 
 struct ImageSweepOptions {
-  // Shorter ones are refused: clocks of servers differ by minutes.
   static constexpr std::chrono::hours kShortestLifetime{1};
 
   std::chrono::seconds lifetime{0};
@@ -29,13 +32,14 @@ struct ImageSweepOptions {
   // After so many failed deletions in a row it gives up.
   uint32_t most_failures = 20;
   bool dry_run = false;  // counts, deletes nothing
-  std::chrono::milliseconds each_within{30'000};
+  std::chrono::milliseconds each_within{30'000};  // but for lists, which may look through a shard
+  std::chrono::milliseconds list_within{600'000};
 
   absl::Status Validate() const;
 };
 
 struct ImageSweepCounts {
-  uint64_t pages = 0;
+  uint64_t pages = 0;  // at least one a shard of names
   uint64_t kept = 0, kept_bytes = 0;        // images that are young enough
   uint64_t deleted = 0, deleted_bytes = 0;  // dry run: that would be
   uint64_t failed = 0;                      // deletions
@@ -43,10 +47,11 @@ struct ImageSweepCounts {
   std::string last_error;                   // of a deletion, as the store said it
 };
 
-// `each_page` is told how far it is. Unavailable: the store cannot be listed, or takes no
-// deletions; what `each_page` was told holds. `store` and `clock` outlive the call.
+// `each_page` is told how far it is. Unavailable: the store cannot be listed, tells no time, or
+// takes no deletions. DataLoss: a list does not go on. What `each_page` was told holds. All pointers
+// outlive the call.
 absl::StatusOr<ImageSweepCounts> SweepImages(
-    ObjectStore& store, Clock* clock, const ImageSweepOptions& options,
+    ObjectStore& store, Clock* clock, RandomSource* random, const ImageSweepOptions& options,
     absl::FunctionRef<void(const ImageSweepCounts&)> each_page);
 
 }  // namespace kvkeep

@@ -2,6 +2,7 @@
 
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 #include <absl/strings/strip.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 namespace kvkeep {
 namespace {
 
+constexpr absl::string_view kVersion = "1/";
 constexpr size_t kDigits = 40, kShardDigits = 3;
 constexpr absl::string_view kHex = "0123456789abcdef";
 
@@ -27,11 +29,15 @@ std::string NameOfObject(const Secret& name_key, uint64_t epoch, const ChunkId& 
   std::array<std::byte, kHmacSha256Bytes> digest;
   HmacSha256(name_key.bytes(), text, digest);
   const std::string digits = absl::BytesToHexString(AsText(std::span(digest).first(kDigits / 2)));
-  return absl::StrCat(kImageNames, digits.substr(0, kShardDigits), "/", digits);
+  return absl::StrCat(kVersion, digits.substr(0, kShardDigits), "/", digits);
+}
+
+std::string ShardOfObjects(uint32_t shard) {
+  return absl::StrFormat("%s%03x/", kVersion, shard);
 }
 
 bool IsNameOfObject(absl::string_view name) {
-  if (!absl::ConsumePrefix(&name, kImageNames)) return false;
+  if (!absl::ConsumePrefix(&name, kVersion)) return false;
   const absl::string_view digits = name.substr(std::min(name.size(), kShardDigits + 1));
   return digits.size() == kDigits && digits.find_first_not_of(kHex) == absl::string_view::npos &&
          name.substr(0, kShardDigits) == digits.substr(0, kShardDigits) &&

@@ -16,8 +16,9 @@ namespace kvkeep {
 // `epoch`: another one is another set of names, so all is absent at once.
 std::string NameOfObject(const Secret& name_key, uint64_t epoch, const ChunkId& id);
 
-// What all of them begin with, of any fleet and epoch.
-inline constexpr char kImageNames[] = "1/";
+// What the names of one shard begin with, of any fleet and epoch.
+inline constexpr uint32_t kObjectShards = 4096;
+std::string ShardOfObjects(uint32_t shard);
 // Of any fleet and epoch.
 bool IsNameOfObject(absl::string_view name);
 

@@ -72,9 +72,11 @@ bool FairMutex::TakeAsFirst(Line& line, const Waiter& self) {
 // Who waits for a turn lets those in line go first, for so many times.
 FairMutex::Line& FairMutex::NextLine() {
   if (line_.first == nullptr) return turns_;
-  const bool a_turn_is_next =
+  const bool a_turn_may_begin =
       turns_.first != nullptr && (word_.load(std::memory_order_relaxed) & kTurn) == 0;
-  return a_turn_is_next && turns_.first->passed++ >= kMostPassed ? turns_ : line_;
+  if (!a_turn_may_begin) return line_;
+  Waiter& waits = *turns_.first;
+  return waits.lost || ++waits.passed > kMostTurnPassed ? turns_ : line_;
 }
 
 void FairMutex::LeaveToNext() {

@@ -13,7 +13,7 @@
 // Threads that need thousands of holds each, as those of devices that join, would wake one another
 // after each hold. They take turns of many holds:
 //   LockForTurn  takes the lock and begins a turn: when the turn of another thread is over, and
-//                those who stand in line are through or have come first kMostPassed times. In its
+//                those who stand in line are through or have come first kMostTurnPassed times. In its
 //                turn a thread may unlock and lock: those who wait for a turn sleep meanwhile
 //   EndTurn      by who has the turn, under the lock, before the Unlock that ends it. Forgotten,
 //                whoever asks for a turn sleeps for ever, that thread too
@@ -34,6 +34,8 @@ namespace kvkeep::store_internal {
 class ABSL_LOCKABLE FairMutex {
  public:
   static constexpr uint32_t kMostPassed = 1000;
+  // By those in line, of who waits for a turn: a turn is worth a wait, not one of milliseconds.
+  static constexpr uint32_t kMostTurnPassed = 50;
 
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() {
     if (!TakeIfFree()) WaitIn(line_);

@@ -36,9 +36,10 @@ absl::StatusOr<SweptStore> OpenSwept(const SweepAsked& asked) {
   if (!asked.directory.empty()) {
     swept.pool =
         std::make_unique<ThreadPool>("kvkeep-sweep", static_cast<int>(asked.sweep.at_once));
-    KVKEEP_ASSIGN_OR_RETURN(swept.store, DirectoryStore::Make({.path = asked.directory},
-                                                              swept.pool.get(), RealClock(),
-                                                              RealRandom()));
+    KVKEEP_ASSIGN_OR_RETURN(
+        swept.store,
+        DirectoryStore::Make({.path = asked.directory, .longest_request = asked.sweep.list_within},
+                             swept.pool.get(), RealClock(), RealRandom()));
     return swept;
   }
   KVKEEP_ASSIGN_OR_RETURN(S3Urls urls, S3Urls::Make(asked.urls));
@@ -69,7 +70,7 @@ int RunG4Sweep(const Cli& cli, SweepAsked& asked) {
   const absl::StatusOr<SweptStore> swept = OpenSwept(asked);
   if (!swept.ok()) return cli.FailAtFiles(swept.status());
   const absl::StatusOr<ImageSweepCounts> counts = SweepImages(
-      *swept->store, RealClock(), asked.sweep, [&cli](const ImageSweepCounts& so_far) {
+      *swept->store, RealClock(), RealRandom(), asked.sweep, [&cli](const ImageSweepCounts& so_far) {
         if (!cli.terminal.progress) return;
         cli.terminal.err << "\r" << so_far.deleted + so_far.kept << " images looked at, "
                          << so_far.deleted << " deleted" << std::flush;

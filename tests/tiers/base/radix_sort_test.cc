@@ -20,10 +20,10 @@ struct Numbered {
 
 TEST_CASE("a radix sort orders by number, by a second one where that is the same") {
   SeededRandom random(7);
-  for (const uint64_t most : {uint64_t{1}, uint64_t{3}, uint64_t{5000}, uint64_t{1} << 40,
-                              UINT64_MAX}) {
+  for (const uint64_t most : {uint64_t{1}, uint64_t{3}, uint64_t{5000}, uint64_t{100'000'007},
+                              uint64_t{1} << 40, UINT64_MAX}) {
     for (const uint64_t above : {uint64_t{0}, uint64_t{1} << 62}) {
-      for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, size_t{3000},
+      for (const size_t count : {size_t{0}, size_t{1}, size_t{2}, kRadixFewest + 1, size_t{3000},
                                  5 * kRadixFewElements + 3}) {
         INFO("numbers below " << most << ", above " << above << ", " << count << " of them");
         std::vector<Numbered> sorted;
