@@ -75,10 +75,14 @@ g4_find_server() {
 }
 
 g4_describe_server() {
+  local version
   if [[ $g4_server == swift ]]; then
     printf 'OpenStack Swift %s with s3api\n' "$("$g4_debian_python" -c 'import swift; print(swift.__version__)')"
   else
-    printf 'versitygw %s\n' "$("$g4_server" --version | sed -n 's/^Version *: *//p')"
+    # What Go installed does not know its version, but Go does.
+    version=$(go version -m "$g4_server" 2>/dev/null | awk '$1 == "mod" { print $3 }') || true
+    [[ -n $version ]] || version=$("$g4_server" --version | sed -n 's/^Version *: *//p')
+    printf 'versitygw %s\n' "$version"
   fi
 }
 
