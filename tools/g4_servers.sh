@@ -47,7 +47,7 @@ g4_servers_take_option() {
 
 # Says the packages that are missing.
 g4_swift_misses() {
-  "$g4_debian_python" -c 'import swift' 2>/dev/null || printf 'python3-swift '
+  "$g4_debian_python" -c 'import swift.common' 2>/dev/null || printf 'python3-swift '
   command -v memcached >/dev/null || printf 'memcached '
 }
 
