@@ -3,10 +3,10 @@
 #   g4_servers_take_option "$@"         takes --server PATH or --swift from the arguments, if they begin with
 #                                       one; sets g4_taken to the number of arguments that it took
 #   g4_find_server                      which server it will be: the one asked for; else versitygw from PATH;
-#                                       else versitygw installed by Go into build/go; else Swift. Exits with 2,
-#                                       and says what to install, if there is none
-#   g4_start_server DIRECTORY           starts it in DIRECTORY, with the bucket `kvkeep` and nothing in it; sets
-#                                       g4_endpoint and g4_credentials. Exits with 1 if it does not serve
+#                                       else versitygw installed by Go into build/go; else Swift. It exits with
+#                                       2 and says what to install, if there is none
+#   g4_start_server DIRECTORY           starts it in DIRECTORY, with an empty bucket `kvkeep`; sets g4_endpoint and
+#                                       g4_credentials. It exits with 1 if the server does not serve
 #   g4_stop_server                      for the trap of EXIT
 #   g4_describe_server                  prints its name and version
 #
