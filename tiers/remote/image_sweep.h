@@ -48,8 +48,8 @@ struct ImageSweepCounts {
 };
 
 // `each_page` is told how far it is. Unavailable: the store cannot be listed, tells no time, or
-// takes no deletions. DataLoss: a list does not go on. What `each_page` was told holds. All pointers
-// outlive the call.
+// takes no deletions. DataLoss: a list does not go on. What `each_page` was told holds. All
+// pointers outlive the call.
 absl::StatusOr<ImageSweepCounts> SweepImages(
     ObjectStore& store, Clock* clock, RandomSource* random, const ImageSweepOptions& options,
     absl::FunctionRef<void(const ImageSweepCounts&)> each_page);

@@ -13,8 +13,8 @@
 // Threads that need thousands of holds each, as those of devices that join, would wake one another
 // after each hold. They take turns of many holds:
 //   LockForTurn  takes the lock and begins a turn: when the turn of another thread is over, and
-//                those who stand in line are through or have come first kMostTurnPassed times. In its
-//                turn a thread may unlock and lock: those who wait for a turn sleep meanwhile
+//                those who stand in line are through or have come first kMostTurnPassed times.
+//                In its turn a thread may unlock and lock: who waits for a turn sleeps meanwhile
 //   EndTurn      by who has the turn, under the lock, before the Unlock that ends it. Forgotten,
 //                whoever asks for a turn sleeps for ever, that thread too
 //

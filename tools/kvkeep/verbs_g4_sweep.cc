@@ -70,7 +70,8 @@ int RunG4Sweep(const Cli& cli, SweepAsked& asked) {
   const absl::StatusOr<SweptStore> swept = OpenSwept(asked);
   if (!swept.ok()) return cli.FailAtFiles(swept.status());
   const absl::StatusOr<ImageSweepCounts> counts = SweepImages(
-      *swept->store, RealClock(), RealRandom(), asked.sweep, [&cli](const ImageSweepCounts& so_far) {
+      *swept->store, RealClock(), RealRandom(), asked.sweep,
+      [&cli](const ImageSweepCounts& so_far) {
         if (!cli.terminal.progress) return;
         cli.terminal.err << "\r" << so_far.deleted + so_far.kept << " images looked at, "
                          << so_far.deleted << " deleted" << std::flush;

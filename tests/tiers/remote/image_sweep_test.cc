@@ -173,7 +173,8 @@ TEST_CASE("a sweep gives up where nothing can be deleted or listed") {
   CHECK(refused.status().message().find("AccessDenied") != std::string::npos);
   CHECK(store.deletions == 20);
   store.refuses_lists = true;
-  const auto unlisted = SweepImages(store, RealClock(), RealRandom(), {.lifetime = kLifetime}, nothing);
+  const auto unlisted =
+      SweepImages(store, RealClock(), RealRandom(), {.lifetime = kLifetime}, nothing);
   CHECK_FALSE(unlisted.ok());
   CHECK(unlisted.status().message().find("NoSuchBucket") != std::string::npos);
 }
@@ -215,8 +216,9 @@ TEST_CASE("a sweep's options are checked") {
         ImageSweepOptions{.lifetime = kLifetime, .deletions_per_second = 0},
         ImageSweepOptions{.lifetime = kLifetime, .deletions_per_second = 10'001},
         ImageSweepOptions{.lifetime = kLifetime, .at_once = 0}}) {
-    CHECK(absl::IsInvalidArgument(
-        SweepImages(store, RealClock(), RealRandom(), bad, [](const ImageSweepCounts&) {}).status()));
+    const auto swept = SweepImages(store, RealClock(), RealRandom(), bad,
+                                   [](const ImageSweepCounts&) {});
+    CHECK(absl::IsInvalidArgument(swept.status()));
   }
 }
 
