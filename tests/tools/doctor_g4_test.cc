@@ -82,7 +82,7 @@ TEST_CASE("the doctor says what is wrong with a bucket, its keys and its clock")
   CHECK(absl::StartsWith(ward.Of("G4 at"), "fail: answers 403 SignatureDoesNotMatch / mend the "));
   CHECK_FALSE(absl::StrContains(ward.Of("G4 at"), "wrong"));
   ward.config.g4.url = absl::StrCat("http://127.0.0.1:", FreePort(), "/bucket");
-  CHECK(absl::StartsWith(ward.Of("G4 at"), "fail: "));
+  CHECK(absl::StartsWith(ward.Of("G4 at"), "fail: libcurl: "));
   CHECK(absl::StrContains(ward.Of("G4 at"), "nobody answers there: look at its name, DNS"));
   CHECK(ward.Of("G4's clock") == "none");
 }

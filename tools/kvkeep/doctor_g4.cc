@@ -1,6 +1,6 @@
 #include "tools/kvkeep/doctor_g4.h"
 
-#include <absl/strings/numbers.h>
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 #include <fcntl.h>
@@ -163,9 +163,11 @@ Finding WriteRate(const G4Config& g4, const Machine& machine) {
 
 Finding OfBucket(const std::string& where, const BucketFinding& told) {
   const bool clock = told.what.find("clock") != std::string::npos;
+  // By a status number; else the client says why there is none.
+  const bool answered = !told.says.empty() && absl::ascii_isdigit(told.says.front());
   Finding finding{.subject = clock ? "G4's clock" : absl::StrCat("G4 at ", where),
                   .found = clock ? absl::StrCat(told.says, " beside this machine's")
-                                 : absl::StrCat("answers ", told.says)};
+                                 : absl::StrCat(answered ? "answers " : "", told.says)};
   if (told.verdict == BucketFinding::Verdict::kGood) return finding;
   finding.state =
       told.verdict == BucketFinding::Verdict::kBad ? State::kFail : State::kWarn;
